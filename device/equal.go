@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"math/big"
+	"reflect"
+	"strings"
+)
+
+// Equal reports whether a and b mean the same to the kernel. Two absent
+// objects are equal; an object differs from absence.
+func Equal(a, b Object) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	if fa, ok := a.(File); ok {
+		fb, ok := b.(File)
+		return ok && fa.Path == fb.Path && normalFile(fa.Format, fa.Value) == normalFile(fa.Format, fb.Value)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// normalFile brings a file's value to one spelling per meaning.
+func normalFile(f FileFormat, v string) string {
+	v = strings.TrimSpace(v)
+	switch f {
+	case FileCPUMask:
+		n, ok := new(big.Int).SetString(strings.ReplaceAll(v, ",", ""), 16)
+		if ok {
+			return n.Text(16)
+		}
+	case FileCPUList:
+		if ids, err := ParseCPUList(v); err == nil {
+			return FormatCPUList(ids)
+		}
+	}
+	return v
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// FileFormat says how two values of a file are compared.
+type FileFormat string
+
+// The formats of the files a plan writes.
+const (
+	// FileText compares after trimming white space.
+	FileText FileFormat = "text"
+	// FileCPUMask is a hexadecimal mask in groups of 32 bits: "00000000,0000000f".
+	FileCPUMask FileFormat = "cpumask"
+	// FileCPUList is a list of ranges: "0-3,8". Empty means none.
+	FileCPUList FileFormat = "cpulist"
+)
+
+// A File is a file of sysfs, procfs (sysctl, IRQ affinity) or a control
+// group. Files are never created or removed; absence means "does not exist".
+type File struct {
+	Path   string     `json:"path"`
+	Format FileFormat `json:"format"`
+	Value  string     `json:"value"`
+}
+
+// Kind implements Object.
+func (File) Kind() string { return "file" }
+
+// Key implements Object.
+func (f File) Key() string { return "file" + f.Path }
+
+// A Qdisc is a queueing discipline. Only the kinds that niclane writes carry
+// options; the kernel's own default qdisc (handle 0) counts as absent.
+type Qdisc struct {
+	Dev string `json:"dev"`
+	// Parent is "root", "clsact", or a class "1:10".
+	Parent string `json:"parent"`
+	Type   string `json:"type"` // "htb", "clsact", "pfifo", ...
+	// Handle is "1:"; chosen by the plan, never by the kernel.
+	Handle string `json:"handle"`
+	// DefaultClass is htb's minor number for what no filter or priority
+	// names.
+	DefaultClass uint16 `json:"defaultClass,omitempty"`
+	// Limit in packets, of pfifo leaves.
+	Limit uint32 `json:"limit,omitempty"`
+}
+
+// Kind implements Object.
+func (Qdisc) Kind() string { return "qdisc" }
+
+// Key implements Object.
+func (q Qdisc) Key() string { return "qdisc/" + q.Dev + "/" + q.Parent }
+
+// A Class is an HTB class. Rates are bit/s, bursts bytes.
+type Class struct {
+	Dev     string `json:"dev"`
+	ID      string `json:"id"`     // "1:10"
+	Parent  string `json:"parent"` // "1:" or "1:1"
+	Rate    uint64 `json:"rate"`
+	Ceil    uint64 `json:"ceil"`
+	Burst   uint32 `json:"burst"`
+	CBurst  uint32 `json:"cburst"`
+	Quantum uint32 `json:"quantum"`
+	// Prio 0 (first) to 7 (last).
+	Prio uint32 `json:"prio"`
+}
+
+// Kind implements Object.
+func (Class) Kind() string { return "class" }
+
+// Key implements Object.
+func (c Class) Key() string { return "class/" + c.Dev + "/" + c.ID }
+
+// A Filter is a BPF program of niclane's attached to clsact by cls_bpf in
+// direct-action mode. Its identity is chosen by the plan, so that it can be
+// found again after a kill between attaching and journalling.
+type Filter struct {
+	Dev    string `json:"dev"`
+	Parent string `json:"parent"` // "egress" or "ingress" of clsact
+	Pref   uint16 `json:"pref"`
+	Handle uint32 `json:"handle"`
+	// Program is the name of the program in package internal/bpf:
+	// "niclane_egress".
+	Program string `json:"program"`
+}
+
+// Kind implements Object.
+func (Filter) Kind() string { return "filter" }
+
+// Key implements Object.
+func (f Filter) Key() string {
+	return fmt.Sprintf("filter/%s/%s/%d/%d", f.Dev, f.Parent, f.Pref, f.Handle)
+}
+
+// Match is what a rule or a classifier entry compares. Zero fields match
+// everything. Family is 4 or 6 and always given; addresses are prefixes in
+// canonical text ("10.9.0.1/32"), Local being this host's side.
+type Match struct {
+	Family     int    `json:"family"`
+	Protocol   string `json:"protocol"`
+	Local      string `json:"local,omitempty"`
+	LocalPort  uint16 `json:"localPort,omitempty"`
+	Remote     string `json:"remote,omitempty"`
+	RemotePort uint16 `json:"remotePort,omitempty"`
+	VLAN       int    `json:"vlan,omitempty"`
+}
+
+// String gives m as one word, the same for the same meaning.
+func (m Match) String() string {
+	var b strings.Builder
+	b.WriteString(m.Protocol + strconv.Itoa(m.Family))
+	if m.VLAN != 0 {
+		fmt.Fprintf(&b, ",vlan=%d", m.VLAN)
+	}
+	if m.Local != "" {
+		b.WriteString(",local=" + m.Local)
+	}
+	if m.LocalPort != 0 {
+		fmt.Fprintf(&b, ",port=%d", m.LocalPort)
+	}
+	if m.Remote != "" {
+		b.WriteString(",remote=" + m.Remote)
+	}
+	if m.RemotePort != 0 {
+		fmt.Fprintf(&b, ",rport=%d", m.RemotePort)
+	}
+	return b.String()
+}
+
+// A FilterEntry is one entry in the map of a Filter's program: packets that
+// match get Priority, which names an HTB class ("1:10").
+type FilterEntry struct {
+	Filter   string `json:"filter"` // Key of the Filter
+	Match    Match  `json:"match"`
+	Priority string `json:"priority"`
+}
+
+// Kind implements Object.
+func (FilterEntry) Kind() string { return "filter-entry" }
+
+// Key implements Object.
+func (e FilterEntry) Key() string { return "entry/" + e.Filter + "/" + e.Match.String() }
+
+// An RSSTable is the indirection table of one RSS context. Context 0 is the
+// default; others are made by niclane and named by their lane, because on
+// real cards the kernel assigns their number.
+type RSSTable struct {
+	Dev string `json:"dev"`
+	// Context is "" for the default context, else the lane's name.
+	Context string `json:"context,omitempty"`
+	// Queues is the table: the queue of each entry.
+	Queues []int `json:"queues"`
+	// Configured says that the table was set by a user rather than by the
+	// driver's default (netif_is_rxfh_configured); only of context "".
+	Configured bool `json:"configured,omitempty"`
+}
+
+// Kind implements Object.
+func (RSSTable) Kind() string { return "rss" }
+
+// Key implements Object.
+func (t RSSTable) Key() string { return "rss/" + t.Dev + "/" + t.Context }
+
+// A Rule steers packets that match to an RSS context.
+type Rule struct {
+	Dev     string `json:"dev"`
+	Match   Match  `json:"match"`
+	Context string `json:"context"`
+}
+
+// Kind implements Object.
+func (Rule) Kind() string { return "rule" }
+
+// Key implements Object.
+func (r Rule) Key() string { return "rule/" + r.Dev + "/" + r.Match.String() }
+
+// A NAPIConfig is the per-NAPI configuration of a receive queue's NAPI
+// (netdev-genl napi-set; Linux 6.13, threaded 6.17). NAPI IDs change, so the
+// queue identifies it.
+type NAPIConfig struct {
+	Dev   string `json:"dev"`
+	Queue int    `json:"queue"`
+	// Threaded is "off", "on" or "busy" (6.19).
+	Threaded          string `json:"threaded"`
+	DeferHardIRQs     uint32 `json:"deferHardIRQs"`
+	GROFlushTimeout   uint64 `json:"groFlushTimeout"`   // ns
+	IRQSuspendTimeout uint64 `json:"irqSuspendTimeout"` // ns
+}
+
+// Kind implements Object.
+func (NAPIConfig) Kind() string { return "napi" }
+
+// Key implements Object.
+func (n NAPIConfig) Key() string { return fmt.Sprintf("napi/%s/%d", n.Dev, n.Queue) }
+
+// A Thread is the scheduling of a NAPI's kernel thread. It exists while the
+// NAPI is threaded; its PID is the kernel's.
+type Thread struct {
+	Dev   string `json:"dev"`
+	Queue int    `json:"queue"`
+	// Policy is "other" or "fifo".
+	Policy   string `json:"policy"`
+	Priority int    `json:"priority,omitempty"` // 1-99 with fifo
+	Nice     int    `json:"nice,omitempty"`     // -20 to 19 with other
+	CPUs     []int  `json:"cpus"`
+}
+
+// Kind implements Object.
+func (Thread) Kind() string { return "thread" }
+
+// Key implements Object.
+func (t Thread) Key() string { return fmt.Sprintf("thread/%s/%d", t.Dev, t.Queue) }
+
+// Channels are ethtool's channel counts in use.
+type Channels struct {
+	Dev      string `json:"dev"`
+	RX       int    `json:"rx"`
+	TX       int    `json:"tx"`
+	Combined int    `json:"combined"`
+}
+
+// Kind implements Object.
+func (Channels) Kind() string { return "channels" }
+
+// Key implements Object.
+func (c Channels) Key() string { return "channels/" + c.Dev }
+
+// Coalesce is interrupt moderation of a device (Queue -1) or of one queue
+// (ETHTOOL_PERQUEUE).
+type Coalesce struct {
+	Dev     string `json:"dev"`
+	Queue   int    `json:"queue"`
+	RxUsecs int    `json:"rxUsecs"`
+	TxUsecs int    `json:"txUsecs"`
+	RxAdapt bool   `json:"rxAdapt"`
+	TxAdapt bool   `json:"txAdapt"`
+}
+
+// Kind implements Object.
+func (Coalesce) Kind() string { return "coalesce" }
+
+// Key implements Object.
+func (c Coalesce) Key() string { return fmt.Sprintf("coalesce/%s/%d", c.Dev, c.Queue) }
+
+// Ring is a device's descriptor ring sizes.
+type Ring struct {
+	Dev string `json:"dev"`
+	RX  int    `json:"rx"`
+	TX  int    `json:"tx"`
+}
+
+// Kind implements Object.
+func (Ring) Kind() string { return "ring" }
+
+// Key implements Object.
+func (r Ring) Key() string { return "ring/" + r.Dev }
+
+// A Feature is one of ethtool's netdev features ("rx-gro").
+type Feature struct {
+	Dev  string `json:"dev"`
+	Name string `json:"name"`
+	On   bool   `json:"on"`
+}
+
+// Kind implements Object.
+func (Feature) Kind() string { return "feature" }
+
+// Key implements Object.
+func (f Feature) Key() string { return "feature/" + f.Dev + "/" + f.Name }

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+// Schema is the version of State's JSON form.
+const Schema = 1
+
+// State is one network namespace of one machine at one moment.
+type State struct {
+	Schema  int    `json:"schema"`
+	Kernel  Kernel `json:"kernel"`
+	CPUs    []CPU  `json:"cpus"` // ascending by ID
+	Cgroups Cgroup `json:"cgroups"`
+	// Files are the current values of the sysfs, procfs and cgroup files a
+	// plan may write, by path. A missing path means: does not exist.
+	Files map[string]File `json:"files"`
+	// Capabilities of the kernel that belong to no device.
+	Capabilities Capabilities `json:"capabilities"`
+	Devices      []Device     `json:"devices"` // ascending by Name
+}
+
+// Kernel identifies the running kernel.
+type Kernel struct {
+	Release string `json:"release"` // uname -r
+	Version string `json:"version"` // uname -v
+	Arch    string `json:"arch"`    // uname -m
+}
+
+// A CPU is a logical processor.
+type CPU struct {
+	ID      int  `json:"id"`
+	Online  bool `json:"online"`
+	Node    int  `json:"node"`
+	Core    int  `json:"core"`
+	Package int  `json:"package"`
+}
+
+// Cgroup says where control group hierarchies are mounted.
+type Cgroup struct {
+	// V2 is the mount point of the unified hierarchy, "" if none.
+	V2 string `json:"v2,omitempty"`
+	// V2Controllers are enabled in the root's cgroup.controllers.
+	V2Controllers []string `json:"v2Controllers,omitempty"`
+	// V1 maps a controller ("cpuset", "net_prio") to its mount point.
+	V1 map[string]string `json:"v1,omitempty"`
+}
+
+// A Device is one network interface.
+type Device struct {
+	Name     string `json:"name"`
+	Index    int    `json:"index"`
+	Type     string `json:"type,omitempty"` // rtnl link kind: "veth", "bond", "vlan"; "" for hardware
+	Driver   string `json:"driver,omitempty"`
+	Version  string `json:"version,omitempty"`  // of the driver
+	Firmware string `json:"firmware,omitempty"` // version
+	Bus      string `json:"bus,omitempty"`      // PCI address
+	MAC      string `json:"mac"`
+	MTU      int    `json:"mtu"`
+	Up       bool   `json:"up"`
+	Carrier  bool   `json:"carrier"`
+	// Speed in bit/s; 0 if the device cannot say.
+	Speed uint64 `json:"speed"`
+	// Node is the NUMA node, -1 if there is none.
+	Node   int    `json:"node"`
+	Master string `json:"master,omitempty"` // bond or bridge it is enslaved to
+	Lower  string `json:"lower,omitempty"`  // of a VLAN: the device below
+	VLAN   int    `json:"vlan,omitempty"`   // of a VLAN: its ID
+	// RxQueues and TxQueues are the real (in use) numbers of queues.
+	RxQueues int `json:"rxQueues"`
+	TxQueues int `json:"txQueues"`
+
+	Channels    *Channels          `json:"channels,omitempty"`
+	MaxChannels *Channels          `json:"maxChannels,omitempty"`
+	Ring        *Ring              `json:"ring,omitempty"`
+	MaxRing     *Ring              `json:"maxRing,omitempty"`
+	Coalesce    *Coalesce          `json:"coalesce,omitempty"`
+	QueueCoal   []Coalesce         `json:"queueCoalesce,omitempty"` // per queue, where supported
+	Features    map[string]Setting `json:"features,omitempty"`
+	PrivFlags   map[string]bool    `json:"privFlags,omitempty"`
+
+	// RSS are the indirection tables, the default context first.
+	RSS []RSSTable `json:"rss,omitempty"`
+	// MaxContexts is how many contexts beside the default fit.
+	MaxContexts int `json:"maxContexts,omitempty"`
+	// Rules are all steering rules, foreign ones too. A rule in a foreign
+	// context names it "#<id>"; one to a single queue "queue-<n>".
+	Rules []Rule `json:"rules,omitempty"`
+	// RuleCapacity is the size of the rule table.
+	RuleCapacity int `json:"ruleCapacity,omitempty"`
+
+	Queues []Queue `json:"queues,omitempty"`
+	NAPIs  []NAPI  `json:"napis,omitempty"`
+	IRQs   []IRQ   `json:"irqs,omitempty"`
+
+	Qdiscs  []QdiscState  `json:"qdiscs,omitempty"`
+	Classes []Class       `json:"classes,omitempty"` // HTB only
+	Filters []FilterState `json:"filters,omitempty"`
+	// Entries are the map entries of niclane's own classifiers.
+	Entries  []FilterEntry `json:"entries,omitempty"`
+	Programs []Program     `json:"programs,omitempty"`
+
+	// Emulated says that the lab's emulated card is behind this device:
+	// RSS tables, rules and Speed come from it.
+	Emulated bool `json:"emulated,omitempty"`
+
+	Capabilities Capabilities `json:"capabilities"`
+}
+
+// A Setting is a netdev feature as ethtool -k shows it.
+type Setting struct {
+	On    bool `json:"on"`
+	Fixed bool `json:"fixed,omitempty"`
+}
+
+// A Queue is one receive or transmit queue.
+type Queue struct {
+	ID   int    `json:"id"`
+	Type string `json:"type"` // "rx" or "tx"
+	// NAPI is the ID of the NAPI that polls it, 0 if the driver does not
+	// say (netdev-genl queue-get; see Quirks for drivers whose order is
+	// known).
+	NAPI uint32 `json:"napi,omitempty"`
+}
+
+// A NAPI is a polling instance.
+type NAPI struct {
+	ID  uint32 `json:"id"`
+	IRQ int    `json:"irq,omitempty"`
+	PID int    `json:"pid,omitempty"` // of its kernel thread, 0 if not threaded
+	// Config and Thread carry the receive queue in Queue, -1 if unknown.
+	Config NAPIConfig `json:"config"`
+	Thread *Thread    `json:"thread,omitempty"`
+}
+
+// An IRQ of the device. Affinity itself is in State.Files.
+type IRQ struct {
+	Number int    `json:"number"`
+	Name   string `json:"name"` // from /proc/interrupts
+	// Queue is the channel it serves by the driver's naming, -1 if none.
+	Queue int `json:"queue"`
+}
+
+// A QdiscState is a qdisc as the kernel shows it. Default ones, which the
+// kernel made by itself, have Handle "0:".
+type QdiscState struct {
+	Qdisc
+	// Options is the raw TCA_OPTIONS, so that a change by somebody else is
+	// noticed even for kinds niclane does not understand.
+	Options []byte `json:"options,omitempty"`
+}
+
+// A FilterState is a tc filter of anybody's on clsact.
+type FilterState struct {
+	Filter
+	Type string `json:"type"` // "bpf", "u32", "flower"
+	// Name and ProgramID are those of a BPF filter.
+	Name      string `json:"name,omitempty"`
+	ProgramID uint32 `json:"programID,omitempty"`
+}
+
+// A Program is a BPF program attached to the device outside tc filters.
+type Program struct {
+	Attach string `json:"attach"` // "xdp", "xdp-generic", "tcx-ingress", "tcx-egress"
+	ID     uint32 `json:"id"`
+	Name   string `json:"name"`
+}
+
+// Device returns the named device, nil if there is none.
+func (s *State) Device(name string) *Device {
+	for i := range s.Devices {
+		if s.Devices[i].Name == name {
+			return &s.Devices[i]
+		}
+	}
+	return nil
+}
+
+// OnlineCPUs returns the IDs of the online processors, ascending.
+func (s *State) OnlineCPUs() []int {
+	var ids []int
+	for _, c := range s.CPUs {
+		if c.Online {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+// Objects returns every object of s that a plan can write, by key: the
+// present values that a plan is compared with and rolled back to. Objects
+// that do not exist are not in the map.
+func (s *State) Objects() map[string]Object {
+	m := make(map[string]Object, len(s.Files)+64*len(s.Devices))
+	put := func(o Object) { m[o.Key()] = o }
+	for _, f := range s.Files {
+		put(f)
+	}
+	for i := range s.Devices {
+		s.Devices[i].objects(put)
+	}
+	return m
+}
+
+func (d *Device) objects(put func(Object)) {
+	if d.Channels != nil {
+		put(*d.Channels)
+	}
+	if d.Ring != nil {
+		put(*d.Ring)
+	}
+	if d.Coalesce != nil {
+		put(*d.Coalesce)
+	}
+	for _, c := range d.QueueCoal {
+		put(c)
+	}
+	for name, f := range d.Features {
+		put(Feature{Dev: d.Name, Name: name, On: f.On})
+	}
+	for _, t := range d.RSS {
+		put(t)
+	}
+	for _, r := range d.Rules {
+		put(r)
+	}
+	for _, n := range d.NAPIs {
+		if n.Config.Queue < 0 {
+			continue
+		}
+		put(n.Config)
+		if n.Thread != nil {
+			put(*n.Thread)
+		}
+	}
+	for _, q := range d.Qdiscs {
+		if q.Handle != "0:" {
+			put(q.Qdisc)
+		}
+	}
+	for _, c := range d.Classes {
+		put(c)
+	}
+	for _, f := range d.Filters {
+		if f.Type == "bpf" {
+			f.Filter.Program = f.Name
+			put(f.Filter)
+		}
+	}
+	for _, e := range d.Entries {
+		put(e)
+	}
+}

@@ -1,0 +1,3 @@
+module github.com/niclane/niclane
+
+go 1.26

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package intent holds lanes as somebody asked for them: members, queues,
+// bandwidth, rank, poller and processors. It knows no device, reads nothing
+// and decides nothing; package plan fits an Intent to a device.
+package intent
+
+import "net/netip"
+
+// DefaultLane is the name of the lane that takes what no other lane matches.
+const DefaultLane = "default"
+
+// An Intent is the content of one file: the lanes of one device group.
+type Intent struct {
+	// Source names the file, for messages. It is not part of the meaning.
+	Source string `json:"source,omitempty"`
+	Group  Group  `json:"group"`
+	// Default is what no lane matches. Its Name is DefaultLane and it has
+	// no members.
+	Default Lane `json:"default"`
+	// Lanes in the order of the file.
+	Lanes []Lane `json:"lanes"`
+}
+
+// A Group is the set of network devices that the lanes span: one device,
+// several of equal standing, or the slaves of a bond, with VLANs on top.
+type Group struct {
+	// Devices are interface names. With Bond set it is empty: the bond's
+	// slaves are found when planning.
+	Devices []string `json:"devices,omitempty"`
+	Bond    string   `json:"bond,omitempty"`
+	// VLANs are the IDs (1-4094) whose tagged packets belong to the lanes
+	// too; empty means untagged packets only.
+	VLANs []int `json:"vlans,omitempty"`
+	// LinkRate in bit/s is used where the device cannot say its speed
+	// (0: ask the device).
+	LinkRate uint64 `json:"linkRate,omitempty"`
+	// BusyPoll and BusyRead are net.core.busy_poll and net.core.busy_read
+	// in microseconds: host-wide settings, nil to leave them alone.
+	BusyPoll *int `json:"busyPoll,omitempty"`
+	BusyRead *int `json:"busyRead,omitempty"`
+	// ARPFilter sets arp_ignore=1, arp_announce=2, arp_notify=1 on the
+	// devices, as adqsetup's arpfilter does. nil leaves them alone.
+	ARPFilter *bool `json:"arpFilter,omitempty"`
+	// Force names a realisation per part that must be used; planning fails
+	// if the device cannot make it. Keys are device.Part values.
+	Force map[string]string `json:"force,omitempty"`
+}
+
+// Mode says whether a lane belongs to one member or is shared by several.
+type Mode string
+
+// The modes of a lane; the words are adqsetup's.
+const (
+	Exclusive Mode = "exclusive"
+	Shared    Mode = "shared"
+)
+
+// NUMAPolicy says which processors an automatic choice may take, relative to
+// the device's NUMA node.
+type NUMAPolicy string
+
+// The NUMA policies. Any other value is a node number in decimal.
+const (
+	NUMALocal  NUMAPolicy = "local"
+	NUMARemote NUMAPolicy = "remote"
+	NUMAAll    NUMAPolicy = "all"
+)
+
+// A Lane is everything an application gets.
+type Lane struct {
+	Name    string   `json:"name"`
+	Mode    Mode     `json:"mode,omitempty"`
+	Members []Member `json:"members,omitempty"`
+	// Queues is the size of the queue set, at least 1.
+	Queues int `json:"queues"`
+	// CPUs that poll the lane's queues and run its members; nil: chosen by
+	// NUMA policy ("auto"). Sorted, no duplicates.
+	CPUs []int      `json:"cpus,omitempty"`
+	NUMA NUMAPolicy `json:"numa,omitempty"`
+	// Bandwidth on transmit.
+	Bandwidth Bandwidth `json:"bandwidth"`
+	// Rank orders lanes on transmit and in polling: 1 goes first, 7 last
+	// (0: not given; 1 for a lane, 7 for the default lane).
+	Rank       int        `json:"rank,omitempty"`
+	Poller     Poller     `json:"poller"`
+	Moderation Moderation `json:"moderation"`
+	Rings      Rings      `json:"rings"`
+	// Where the lane stands in the file: "lanes.memcached".
+	Path string `json:"path"`
+}
+
+// A Member is an application, port or address whose packets belong to a lane.
+// A packet of the device belongs to the member if every field that is given
+// matches; ports and addresses are alternatives within their field.
+type Member struct {
+	Name string `json:"name,omitempty"`
+	// Protocol is "tcp" or "udp".
+	Protocol string `json:"protocol"`
+	// Ports and Addrs are the member's own (destination on receive, source
+	// on transmit); RemotePorts and RemoteAddrs the other side's.
+	Ports       []uint16       `json:"ports,omitempty"`
+	RemotePorts []uint16       `json:"remotePorts,omitempty"`
+	Addrs       []netip.Prefix `json:"addrs,omitempty"`
+	RemoteAddrs []netip.Prefix `json:"remoteAddrs,omitempty"`
+	// Cgroup is the member's control group, relative to the root of its
+	// hierarchy ("/system.slice/memcached.service"); "" if not given.
+	Cgroup string `json:"cgroup,omitempty"`
+	// Aligned says that the application places its own threads by NAPI ID
+	// (memcached -N, Aerospike auto-pin adq): realisations that lose the
+	// NAPI ID are then refused.
+	Aligned bool   `json:"aligned,omitempty"`
+	Path    string `json:"path"`
+}
+
+// A Rate is an amount of the link, absolute or as a share of it.
+type Rate struct {
+	// BitsPerSecond is used when Permille is 0.
+	BitsPerSecond uint64 `json:"bps,omitempty"`
+	// Permille of the link's rate, 1-1000.
+	Permille int `json:"permille,omitempty"`
+}
+
+// IsZero reports whether no rate was given.
+func (r Rate) IsZero() bool { return r.BitsPerSecond == 0 && r.Permille == 0 }
+
+// Of returns the rate in bit/s on a link of the given bit/s.
+func (r Rate) Of(link uint64) uint64 {
+	if r.Permille > 0 {
+		return link / 1000 * uint64(r.Permille)
+	}
+	return r.BitsPerSecond
+}
+
+// Bandwidth is what a lane is promised and allowed on transmit.
+type Bandwidth struct {
+	Guarantee Rate `json:"guarantee"`
+	Ceiling   Rate `json:"ceiling"`
+}
+
+// PollerKind says who polls a lane's NAPIs.
+type PollerKind string
+
+// The kinds of poller.
+const (
+	// PollerAuto lets planning choose the best the device allows.
+	PollerAuto PollerKind = ""
+	// PollerInterrupt leaves the NAPIs to interrupts and softirqs.
+	PollerInterrupt PollerKind = "interrupt"
+	// PollerThread is one kernel thread per NAPI (threaded NAPI).
+	PollerThread PollerKind = "thread"
+	// PollerBusy is in-kernel threaded busy poll (Linux 6.19).
+	PollerBusy PollerKind = "busy"
+	// PollerApplication is the application's own busy poll.
+	PollerApplication PollerKind = "application"
+)
+
+// A Poller describes the threads that poll a lane's queues.
+type Poller struct {
+	Kind PollerKind `json:"kind,omitempty"`
+	// Count is the number of polling threads, at most the lane's queues;
+	// 0: one per queue.
+	Count int `json:"count,omitempty"`
+	// TimeoutUsecs is how long a busy poller goes on without packets before
+	// it sleeps (adqsetup's poller_timeout), 0: the realisation's default.
+	TimeoutUsecs int `json:"timeoutUsecs,omitempty"`
+	// Priority is the threads' SCHED_FIFO priority 1-99; 0: SCHED_OTHER
+	// with Nice.
+	Priority int `json:"priority,omitempty"`
+	// Nice is -20 to 19, used with SCHED_OTHER.
+	Nice int `json:"nice,omitempty"`
+}
+
+// Moderation is when the device interrupts. nil fields are left alone.
+type Moderation struct {
+	RxAdapt *bool `json:"rxAdapt,omitempty"`
+	TxAdapt *bool `json:"txAdapt,omitempty"`
+	RxUsecs *int  `json:"rxUsecs,omitempty"`
+	TxUsecs *int  `json:"txUsecs,omitempty"`
+}
+
+// Rings are descriptor ring sizes; nil fields are left alone.
+type Rings struct {
+	Rx *int `json:"rx,omitempty"`
+	Tx *int `json:"tx,omitempty"`
+}
