@@ -18,21 +18,21 @@ type Capability string
 
 // Capabilities of a kernel.
 const (
-	CapMqprio      Capability = "mqprio"       // sch_mqprio is there
-	CapHTB         Capability = "htb"          // sch_htb
-	CapClsact      Capability = "clsact"       // sch_ingress with clsact
-	CapClsBPF      Capability = "cls-bpf"      // cls_bpf, and a program of niclane's loads
-	CapFlower      Capability = "flower"       // cls_flower
-	CapSkbedit     Capability = "skbedit"      // act_skbedit
-	CapTCX         Capability = "tcx"          // 6.6
-	CapNetShaper   Capability = "net-shaper"   // 6.13, family present
-	CapDevlink     Capability = "devlink"      // family present
-	CapNetdevGenl  Capability = "netdev-genl"  // queue-get, napi-get: 6.8
-	CapNAPISet     Capability = "napi-set"     // 6.13
-	CapNAPIThread  Capability = "napi-thread"  // threaded per NAPI: 6.17
-	CapNAPIBusy    Capability = "napi-busy"    // threaded busy poll: 6.19
+	CapMqprio      Capability = "mqprio"      // sch_mqprio is there
+	CapHTB         Capability = "htb"         // sch_htb
+	CapClsact      Capability = "clsact"      // sch_ingress with clsact
+	CapClsBPF      Capability = "cls-bpf"     // cls_bpf, and a program of niclane's loads
+	CapFlower      Capability = "flower"      // cls_flower
+	CapSkbedit     Capability = "skbedit"     // act_skbedit
+	CapTCX         Capability = "tcx"         // 6.6
+	CapNetShaper   Capability = "net-shaper"  // 6.13, family present
+	CapDevlink     Capability = "devlink"     // family present
+	CapNetdevGenl  Capability = "netdev-genl" // queue-get, napi-get: 6.8
+	CapNAPISet     Capability = "napi-set"    // 6.13
+	CapNAPIThread  Capability = "napi-thread" // threaded per NAPI: 6.17
+	CapNAPIBusy    Capability = "napi-busy"   // threaded busy poll: 6.19
 	CapCgroupSet   Capability = "cgroup-cpuset"
-	CapNetPrio     Capability = "net-prio"     // cgroup v1
+	CapNetPrio     Capability = "net-prio"      // cgroup v1
 	CapIoUringNAPI Capability = "io-uring-napi" // static tracking: 6.13
 )
 

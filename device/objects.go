@@ -148,16 +148,15 @@ func (FilterEntry) Kind() string { return "filter-entry" }
 func (e FilterEntry) Key() string { return "entry/" + e.Filter + "/" + e.Match.String() }
 
 // An RSSTable is the indirection table of one RSS context. Context 0 is the
-// default; others are made by niclane and named by their lane, because on
-// real cards the kernel assigns their number.
+// default and always there; others are made by niclane, which numbers them.
+// Where the kernel assigns numbers of its own, apply resolves them.
 type RSSTable struct {
-	Dev string `json:"dev"`
-	// Context is "" for the default context, else the lane's name.
-	Context string `json:"context,omitempty"`
+	Dev     string `json:"dev"`
+	Context int    `json:"context"`
 	// Queues is the table: the queue of each entry.
 	Queues []int `json:"queues"`
 	// Configured says that the table was set by a user rather than by the
-	// driver's default (netif_is_rxfh_configured); only of context "".
+	// driver's default (netif_is_rxfh_configured); only of context 0.
 	Configured bool `json:"configured,omitempty"`
 }
 
@@ -165,13 +164,15 @@ type RSSTable struct {
 func (RSSTable) Kind() string { return "rss" }
 
 // Key implements Object.
-func (t RSSTable) Key() string { return "rss/" + t.Dev + "/" + t.Context }
+func (t RSSTable) Key() string { return fmt.Sprintf("rss/%s/%d", t.Dev, t.Context) }
 
-// A Rule steers packets that match to an RSS context.
+// A Rule steers packets that match to an RSS context, or to the single queue
+// Queue if Context is 0.
 type Rule struct {
 	Dev     string `json:"dev"`
 	Match   Match  `json:"match"`
-	Context string `json:"context"`
+	Context int    `json:"context"`
+	Queue   int    `json:"queue"`
 }
 
 // Kind implements Object.

@@ -82,8 +82,7 @@ type Device struct {
 	RSS []RSSTable `json:"rss,omitempty"`
 	// MaxContexts is how many contexts beside the default fit.
 	MaxContexts int `json:"maxContexts,omitempty"`
-	// Rules are all steering rules, foreign ones too. A rule in a foreign
-	// context names it "#<id>"; one to a single queue "queue-<n>".
+	// Rules are all steering rules, foreign ones too.
 	Rules []Rule `json:"rules,omitempty"`
 	// RuleCapacity is the size of the rule table.
 	RuleCapacity int `json:"ruleCapacity,omitempty"`
