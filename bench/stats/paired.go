@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A Pair holds one percentile of two neighbouring repeats, in ns.
+type Pair struct {
+	Variant int64 `json:"variantNs"`
+	Base    int64 `json:"baseNs"`
+}
+
+// A Ratio is the paired ratio variant/base with its 95 % interval.
+type Ratio struct {
+	N         int     `json:"n"`         // pairs
+	Estimate  float64 `json:"estimate"`  // Hodges-Lehmann pseudo-median, or geometric mean
+	Low       float64 `json:"low"`       // two-sided 95 % interval
+	High      float64 `json:"high"`      //
+	Upper     float64 `json:"upper"`     // one-sided upper 95 % bound
+	SpreadLog float64 `json:"spreadLog"` // standard deviation of the log ratios
+	Method    string  `json:"method"`
+}
+
+// MinWilcoxon is the smallest number of pairs for which the signed-rank test
+// can reach 95 % two-sided: 2/2^6 = 3.1 %.
+const MinWilcoxon = 6
+
+// PairedRatio estimates variant/base from pairs measured next to each other.
+//
+// Each pair gives a log ratio, so slow drifts of the host cancel. With at
+// least MinWilcoxon pairs the estimate is the Hodges-Lehmann median of the
+// Walsh averages and the interval is the exact Wilcoxon signed-rank one
+// (Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3.2 and 3.3):
+// one repeat ruined by the host does not carry it away as it would a mean, and
+// ties only make it wider. With fewer pairs no such interval exists, and the
+// t interval of the mean log ratio is used; it assumes normal log ratios.
+//
+// Both assume that pairs are independent, which interleaving makes plausible
+// and does not prove. It is an error to give fewer than two pairs or a value
+// that is not positive.
+func PairedRatio(pairs []Pair) (Ratio, error) {
+	n := len(pairs)
+	if n < 2 {
+		return Ratio{}, fmt.Errorf("paired ratio: %d pairs, want at least 2", n)
+	}
+	d := make([]float64, n)
+	for i, p := range pairs {
+		if p.Variant <= 0 || p.Base <= 0 {
+			return Ratio{}, fmt.Errorf("paired ratio: pair %d is %d/%d ns, want both positive", i, p.Variant, p.Base)
+		}
+		d[i] = math.Log(float64(p.Variant) / float64(p.Base))
+	}
+	mean, sd := meanSD(d)
+	r := Ratio{N: n, SpreadLog: sd}
+	if n < MinWilcoxon {
+		se := sd / math.Sqrt(float64(n))
+		r.Method = "t interval of the mean log ratio"
+		r.Estimate = math.Exp(mean)
+		r.Low = math.Exp(mean - tQuantile(0.975, n-1)*se)
+		r.High = math.Exp(mean + tQuantile(0.975, n-1)*se)
+		r.Upper = math.Exp(mean + tQuantile(0.95, n-1)*se)
+		return r, nil
+	}
+	walsh := make([]float64, 0, n*(n+1)/2)
+	for i := range d {
+		for j := i; j < n; j++ {
+			walsh = append(walsh, (d[i]+d[j])/2)
+		}
+	}
+	slices.Sort(walsh)
+	two, one := signedRankCritical(n, 0.025), signedRankCritical(n, 0.05)
+	r.Method = "Hodges-Lehmann, exact Wilcoxon signed-rank interval"
+	r.Estimate = math.Exp(median(walsh))
+	r.Low = math.Exp(walsh[two-1])
+	r.High = math.Exp(walsh[len(walsh)-two])
+	r.Upper = math.Exp(walsh[len(walsh)-one])
+	return r, nil
+}
+
+// signedRankCritical returns the largest k with P(W+ <= k-1) <= alpha for n
+// untied differences: the rank of the interval's end among the sorted Walsh
+// averages. It is at least 1 only for n with 2^-n <= alpha.
+func signedRankCritical(n int, alpha float64) int {
+	// counts[w] is the number of subsets of 1..n with sum w, as probability.
+	p := make([]float64, n*(n+1)/2+1)
+	p[0] = 1
+	top := 0
+	for rank := 1; rank <= n; rank++ {
+		for w := top; w >= 0; w-- {
+			half := p[w] / 2
+			p[w] = half
+			p[w+rank] += half
+		}
+		top += rank
+	}
+	cum, k := 0.0, 0
+	for _, q := range p {
+		cum += q
+		if cum > alpha*(1+1e-12) {
+			break
+		}
+		k++
+	}
+	return k
+}
+
+func meanSD(x []float64) (mean, sd float64) {
+	for _, v := range x {
+		mean += v
+	}
+	mean /= float64(len(x))
+	for _, v := range x {
+		sd += (v - mean) * (v - mean)
+	}
+	return mean, math.Sqrt(sd / float64(len(x)-1))
+}
+
+// median of a sorted, non-empty slice.
+func median(s []float64) float64 {
+	m := len(s) / 2
+	if len(s)%2 == 1 {
+		return s[m]
+	}
+	return (s[m-1] + s[m]) / 2
+}
+
+func pow10(x float64) float64 { return math.Pow(10, x) }

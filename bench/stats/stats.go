@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stats turns latency histograms of interleaved repeats into
+// percentiles, paired ratios and verdicts.
+//
+// It refuses to print a percentile that the sample cannot carry, to average
+// percentiles across repeats (histograms are merged instead), and to call a
+// goal met or missed when the interval or the host's own noise does not allow
+// it. It is pure: no clock, no files, no random numbers.
+package stats
+
+import (
+	"fmt"
+	"math"
+)
+
+// MinBeyond is the number of samples that must lie beyond a percentile before
+// it is reported. With k samples beyond, the binomial standard error of the
+// exceedance probability is about 1/sqrt(k) of itself: 32 % at 10. Fewer say
+// little about the tail and much about single events.
+const MinBeyond = 10
+
+// A TooFewError says that a sample is too small for a percentile.
+type TooFewError struct {
+	Percentile float64 // 0 to 100
+	Have, Need int64   // samples
+}
+
+// Error names the percentile and how many samples are missing.
+func (e *TooFewError) Error() string {
+	return fmt.Sprintf("P%v needs %d samples, have %d: %d missing",
+		e.Percentile, e.Need, e.Have, e.Need-e.Have)
+}
+
+// Needed returns how many samples percentile p (0 to 100, exclusive) needs so
+// that MinBeyond of them are expected on its thinner side.
+func Needed(p float64) int64 {
+	side := math.Min(p, 100-p) / 100
+	// The subtraction above leaves errors of 1e-16 that Ceil would turn into
+	// one sample more.
+	return int64(math.Ceil(MinBeyond/side - 1e-6))
+}
+
+// Percentile returns the value at percentile p (0 to 100, exclusive) in the
+// histogram's unit, or a *TooFewError when h cannot carry it.
+func Percentile(h *Histogram, p float64) (int64, error) {
+	if !(p > 0 && p < 100) {
+		return 0, fmt.Errorf("percentile %v: want more than 0 and less than 100", p)
+	}
+	if need, have := Needed(p), h.Count(); have < need {
+		return 0, &TooFewError{Percentile: p, Have: have, Need: need}
+	}
+	return h.ValueAt(p), nil
+}

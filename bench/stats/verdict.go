@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"fmt"
+	"math"
+)
+
+// Verdict says what the measurement allows one to claim about a goal.
+type Verdict string
+
+// The three verdicts.
+const (
+	Met      Verdict = "met"
+	Missed   Verdict = "missed"
+	TooNoisy Verdict = "too noisy to tell"
+)
+
+// A Judgement is a verdict with its reason in one sentence.
+type Judgement struct {
+	Verdict Verdict `json:"verdict"`
+	Goal    float64 `json:"goal"`
+	Reason  string  `json:"reason"`
+}
+
+// A Floor is how far two repeats of the same variant differ (A/A): what the
+// host moves by itself.
+type Floor struct {
+	N         int     `json:"n"`         // disjoint neighbouring pairs
+	SpreadLog float64 `json:"spreadLog"` // standard deviation of the log ratio of a pair
+	// Detectable is the smallest ratio above 1 that the given number of
+	// variant/base pairs can tell from 1, were nothing but the host's noise at work.
+	Detectable float64 `json:"detectable"`
+	ForPairs   int     `json:"forPairs"`
+}
+
+// NoiseFloor computes the A/A floor from one percentile of successive repeats
+// of the same variant (ns, in the order measured) for a comparison of pairs
+// pairs. Neighbours 0-1, 2-3, ... form disjoint pairs; a last odd one is left
+// out. The mean difference of an A/A pair is zero by construction, so the
+// spread is the root mean square of the log ratios. It needs four repeats.
+func NoiseFloor(repeats []int64, pairs int) (Floor, error) {
+	n := len(repeats) / 2
+	if n < 2 || pairs < 2 {
+		return Floor{}, fmt.Errorf("noise floor: %d repeats for %d pairs, want at least 4 and 2", len(repeats), pairs)
+	}
+	ss := 0.0
+	for i := range n {
+		a, b := repeats[2*i], repeats[2*i+1]
+		if a <= 0 || b <= 0 {
+			return Floor{}, fmt.Errorf("noise floor: repeats %d and %d are %d and %d ns, want both positive", 2*i, 2*i+1, a, b)
+		}
+		l := math.Log(float64(a) / float64(b))
+		ss += l * l
+	}
+	sd := math.Sqrt(ss / float64(n))
+	return Floor{
+		N: n, SpreadLog: sd, ForPairs: pairs,
+		Detectable: math.Exp(tQuantile(0.95, n) * sd / math.Sqrt(float64(pairs))),
+	}, nil
+}
+
+// Judge compares a ratio with a goal it should not exceed.
+//
+// It is met when the one-sided upper 95 % bound is at most the goal, missed
+// when the lower end of the two-sided interval is above it, and too noisy to
+// tell in between, or when the host alone (floor, may be nil) moves by as much
+// as the goal allows: then neither claim would be about the lane.
+func Judge(r Ratio, goal float64, floor *Floor) Judgement {
+	j := Judgement{Goal: goal}
+	switch {
+	case math.IsNaN(r.Upper) || math.IsNaN(r.Low) || r.N < 2:
+		j.Verdict = TooNoisy
+		j.Reason = "there is no interval"
+	case floor != nil && floor.Detectable > goal:
+		j.Verdict = TooNoisy
+		j.Reason = fmt.Sprintf("two idle repeats differ so much that %d pairs cannot tell ratios below %.2f from 1; the goal is %.2f",
+			floor.ForPairs, floor.Detectable, goal)
+	case r.Upper <= goal:
+		j.Verdict = Met
+		j.Reason = fmt.Sprintf("upper 95 %% bound %.2f is at most %.2f", r.Upper, goal)
+	case r.Low > goal:
+		j.Verdict = Missed
+		j.Reason = fmt.Sprintf("95 %% interval %.2f to %.2f lies above %.2f", r.Low, r.High, goal)
+	default:
+		j.Verdict = TooNoisy
+		j.Reason = fmt.Sprintf("%.2f lies inside %.2f to %.2f (95 %% interval)", goal, r.Low, math.Max(r.High, r.Upper))
+	}
+	return j
+}
