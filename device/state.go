@@ -2,6 +2,11 @@
 
 package device
 
+import (
+	"path"
+	"slices"
+)
+
 // Schema is the version of State's JSON form.
 const Schema = 1
 
@@ -43,6 +48,23 @@ type Cgroup struct {
 	V2Controllers []string `json:"v2Controllers,omitempty"`
 	// V1 maps a controller ("cpuset", "net_prio") to its mount point.
 	V1 map[string]string `json:"v1,omitempty"`
+	// Groups are the control groups that were asked for: whether the group
+	// exists in the hierarchy that carries cpuset.
+	Groups map[string]bool `json:"groups,omitempty"`
+}
+
+// CpusetDir returns the directory of a group in the hierarchy that carries the
+// cpuset controller, "" if there is none. Version 1 wins where it is mounted:
+// a controller lives in one hierarchy only (cgroups(7)).
+func (c Cgroup) CpusetDir(group string) string {
+	root := c.V1["cpuset"]
+	if root == "" && slices.Contains(c.V2Controllers, "cpuset") {
+		root = c.V2
+	}
+	if root == "" {
+		return ""
+	}
+	return path.Join(root, group)
 }
 
 // A Device is one network interface.

@@ -2,5 +2,214 @@
 
 package plan
 
-// Commands returns the command lines an administrator would have typed for s.
-func (s Step) Commands() []string { return nil }
+import (
+	"fmt"
+	"strings"
+
+	"github.com/niclane/niclane/device"
+)
+
+// Commands returns the command lines that an administrator would have typed
+// for s, so that it can be audited. They are for reading: niclane talks to
+// the kernel itself. <...> stands for what only the running kernel knows.
+func (s Step) Commands() []string {
+	switch n := s.Object().(type) {
+	case device.File:
+		if s.New == nil {
+			return nil
+		}
+		return []string{fmt.Sprintf("echo %s > %s", orZero(n.Value), n.Path)}
+	case device.Qdisc:
+		return one(qdiscLine(s.verb("add", "replace", "del"), n))
+	case device.Class:
+		return one(classLine(s.verb("add", "change", "del"), n))
+	case device.Filter:
+		line := fmt.Sprintf("tc filter %s dev %s %s protocol all pref %d handle %#x bpf",
+			s.verb("add", "replace", "del"), n.Dev, n.Parent, n.Pref, n.Handle)
+		if s.New != nil {
+			line += " direct-action object-file niclane.o section tc/" + n.Program
+		}
+		return one(line)
+	case device.FilterEntry:
+		if s.New == nil {
+			return one(fmt.Sprintf("bpftool map delete id <map of %s> key <%s>", n.Filter, n.Match))
+		}
+		return one(fmt.Sprintf("bpftool map update id <map of %s> key <%s> value <%s>", n.Filter, n.Match, n.Priority))
+	case device.RSSTable:
+		return one(rssLine(s, n))
+	case device.Rule:
+		if s.New == nil {
+			return one(fmt.Sprintf("ethtool -N %s delete <location of %s>", n.Dev, n.Match))
+		}
+		return one(fmt.Sprintf("ethtool -N %s %s", n.Dev, ruleArgs(n)))
+	case device.NAPIConfig:
+		return one(fmt.Sprintf(`ynl --family netdev --do napi-set --json '{"id": <NAPI of %s rx-%d>, "threaded": "%s", "defer-hard-irqs": %d, "gro-flush-timeout": %d, "irq-suspend-timeout": %d}'`,
+			n.Dev, n.Queue, map[string]string{"off": "disabled", "on": "enabled", "busy": "busy-poll"}[n.Threaded],
+			n.DeferHardIRQs, n.GROFlushTimeout, n.IRQSuspendTimeout))
+	case device.Thread:
+		return threadLines(s, n)
+	default:
+		return ethtoolLines(s.Object())
+	}
+}
+
+// verb picks the word for a step that adds, changes or removes.
+func (s Step) verb(add, change, del string) string {
+	switch {
+	case s.New == nil:
+		return del
+	case s.Old == nil:
+		return add
+	}
+	return change
+}
+
+func one(line string) []string { return []string{line} }
+
+func orZero(v string) string {
+	if v == "" {
+		return "0"
+	}
+	return v
+}
+
+func qdiscLine(verb string, q device.Qdisc) string {
+	where := "parent " + q.Parent
+	if q.Parent == "root" {
+		where = "root"
+	}
+	if q.Type == "clsact" {
+		return fmt.Sprintf("tc qdisc %s dev %s clsact", verb, q.Dev)
+	}
+	if verb == "del" {
+		return fmt.Sprintf("tc qdisc del dev %s %s", q.Dev, where)
+	}
+	line := fmt.Sprintf("tc qdisc %s dev %s %s handle %s %s", verb, q.Dev, where, q.Handle, q.Type)
+	if q.DefaultClass != 0 {
+		line += fmt.Sprintf(" default %x", q.DefaultClass)
+	}
+	if q.Limit != 0 {
+		line += fmt.Sprintf(" limit %d", q.Limit)
+	}
+	return line
+}
+
+func classLine(verb string, c device.Class) string {
+	if verb == "del" {
+		return fmt.Sprintf("tc class del dev %s classid %s", c.Dev, c.ID)
+	}
+	return fmt.Sprintf("tc class %s dev %s parent %s classid %s htb rate %dbit ceil %dbit burst %d cburst %d quantum %d prio %d",
+		verb, c.Dev, c.Parent, c.ID, c.Rate, c.Ceil, c.Burst, c.CBurst, c.Quantum, c.Prio)
+}
+
+func rssLine(s Step, t device.RSSTable) string {
+	if s.New == nil {
+		return fmt.Sprintf("ethtool -X %s context %d delete", t.Dev, t.Context)
+	}
+	where := ""
+	switch {
+	case t.Context > 0 && s.Old == nil:
+		where = " context new"
+	case t.Context > 0:
+		where = fmt.Sprintf(" context %d", t.Context)
+	}
+	if t.Context == 0 && !t.Configured {
+		return fmt.Sprintf("ethtool -X %s default", t.Dev)
+	}
+	if first, n, ok := equalSpread(t.Queues); ok {
+		line := fmt.Sprintf("ethtool -X %s%s equal %d", t.Dev, where, n)
+		if first > 0 {
+			line = fmt.Sprintf("ethtool -X %s%s start %d equal %d", t.Dev, where, first, n)
+		}
+		return line
+	}
+	most := 0
+	for _, q := range t.Queues {
+		most = max(most, q)
+	}
+	weights := make([]int, most+1)
+	for _, q := range t.Queues {
+		weights[q]++
+	}
+	return fmt.Sprintf("ethtool -X %s%s weight %s", t.Dev, where, strings.Trim(fmt.Sprint(weights), "[]"))
+}
+
+// equalSpread reports whether a table is what "equal n" with "start first"
+// gives.
+func equalSpread(table []int) (first, n int, ok bool) {
+	if len(table) == 0 {
+		return 0, 0, false
+	}
+	first = table[0]
+	n = 1
+	for n < len(table) && table[n] == first+n {
+		n++
+	}
+	for i, q := range table {
+		if q != first+i%n {
+			return 0, 0, false
+		}
+	}
+	return first, n, true
+}
+
+func ruleArgs(r device.Rule) string {
+	m := r.Match
+	args := []string{fmt.Sprintf("flow-type %s%d", m.Protocol, m.Family)}
+	add := func(name, v string) {
+		if v != "" && v != "0" {
+			args = append(args, name+" "+v)
+		}
+	}
+	host := func(p string) string { return strings.TrimSuffix(strings.TrimSuffix(p, "/128"), "/32") }
+	// On receive the member's side is the destination.
+	add("src-ip", host(m.Remote))
+	add("dst-ip", host(m.Local))
+	add("src-port", fmt.Sprint(m.RemotePort))
+	add("dst-port", fmt.Sprint(m.LocalPort))
+	add("vlan", fmt.Sprint(m.VLAN))
+	if r.Context > 0 {
+		return strings.Join(append(args, fmt.Sprintf("context %d", r.Context)), " ")
+	}
+	return strings.Join(append(args, fmt.Sprintf("action %d", r.Queue)), " ")
+}
+
+func threadLines(s Step, t device.Thread) []string {
+	pid := fmt.Sprintf("<PID of the thread of %s rx-%d>", t.Dev, t.Queue)
+	if s.New == nil {
+		return nil // it goes with its NAPI's threaded mode
+	}
+	lines := []string{fmt.Sprintf("taskset -p -c %s %s", device.FormatCPUList(t.CPUs), pid)}
+	if t.Policy == "fifo" {
+		return append(lines, fmt.Sprintf("chrt --fifo -p %d %s", t.Priority, pid))
+	}
+	return append(lines, fmt.Sprintf("chrt --other -p 0 %s; renice -n %d -p %s", pid, t.Nice, pid))
+}
+
+func ethtoolLines(o device.Object) []string {
+	switch n := o.(type) {
+	case device.Channels:
+		if n.Combined > 0 {
+			return one(fmt.Sprintf("ethtool -L %s combined %d", n.Dev, n.Combined))
+		}
+		return one(fmt.Sprintf("ethtool -L %s rx %d tx %d", n.Dev, n.RX, n.TX))
+	case device.Coalesce:
+		args := fmt.Sprintf("adaptive-rx %s adaptive-tx %s rx-usecs %d tx-usecs %d", onOff(n.RxAdapt), onOff(n.TxAdapt), n.RxUsecs, n.TxUsecs)
+		if n.Queue >= 0 {
+			return one(fmt.Sprintf("ethtool -Q %s queue_mask 0x%s --coalesce %s", n.Dev, device.FormatMask([]int{n.Queue}), args))
+		}
+		return one(fmt.Sprintf("ethtool -C %s %s", n.Dev, args))
+	case device.Ring:
+		return one(fmt.Sprintf("ethtool -G %s rx %d tx %d", n.Dev, n.RX, n.TX))
+	case device.Feature:
+		return one(fmt.Sprintf("ethtool -K %s %s %s", n.Dev, n.Name, onOff(n.On)))
+	}
+	return nil
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}

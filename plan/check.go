@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"strings"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+)
+
+// checkParts refuses what needs a realisation that this device does not have.
+func (f *fit) checkParts(lanes []*placed) {
+	for name := range f.in.Group.Force {
+		if Realisations(device.Part(name)) == nil {
+			f.failf("globals.force."+name, "no part of a lane is called %q", name)
+		}
+	}
+	for part, name := range f.in.Group.Force {
+		if c := f.choice[device.Part(part)]; c.Realisation == "" && Realisations(device.Part(part)) != nil {
+			f.failf("globals.force."+part, "%s on %s: %s", name, f.dev.Name, f.reasons(c))
+		}
+	}
+	if len(lanes) > 1 {
+		f.require(device.PartQueueSet, f.in.Lanes[0].Path)
+		f.require(device.PartSteering, f.in.Lanes[0].Path)
+		f.require(device.PartMapper, f.in.Lanes[0].Path)
+	}
+	for _, l := range lanes {
+		if !l.Bandwidth.Guarantee.IsZero() || !l.Bandwidth.Ceiling.IsZero() || l.Rank != 0 {
+			f.require(device.PartBandwidth, l.Path)
+			f.require(device.PartClassifier, l.Path)
+			break
+		}
+	}
+	f.checkPollers(lanes)
+	f.checkBandwidth(lanes)
+	if len(f.in.Lanes) > f.dev.MaxContexts && f.uses(device.PartQueueSet, RealRSSContext) {
+		f.failf("lanes", "%d lanes, %s has room for %d RSS contexts beside the default",
+			len(f.in.Lanes), f.dev.Name, f.dev.MaxContexts)
+	}
+}
+
+// require fails unless the part has a realisation; the message says what was
+// tried.
+func (f *fit) require(part device.Part, path string) {
+	c := f.choice[part]
+	if c.Realisation == "" && f.in.Group.Force[string(part)] == "" {
+		f.failf(path, "no %s on %s: %s", part, f.dev.Name, f.reasons(c))
+	}
+}
+
+func (f *fit) reasons(c Choice) string {
+	if len(c.Rejected) == 0 {
+		return c.Reason
+	}
+	var rs []string
+	for _, r := range c.Rejected {
+		rs = append(rs, r.Realisation+" ("+r.Why+")")
+	}
+	return "tried " + strings.Join(rs, ", ")
+}
+
+func (f *fit) checkPollers(lanes []*placed) {
+	best := f.choice[device.PartPoller].Realisation
+	for _, l := range lanes {
+		switch l.Poller.Kind {
+		case intent.PollerThread:
+			if best != RealNAPIThread && best != RealBusyThread {
+				f.failf(lanePath(l.Lane, "poller"), "thread on %s: %s", f.dev.Name, f.reasons(f.choice[device.PartPoller]))
+			}
+		case intent.PollerBusy:
+			if best != RealBusyThread {
+				f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s", f.dev.Name, f.reasons(f.choice[device.PartPoller]))
+			}
+		}
+	}
+}
+
+func (f *fit) checkBandwidth(lanes []*placed) {
+	if !shaped(lanes) {
+		return
+	}
+	if f.link == 0 {
+		f.failf("globals.link-rate", "%s does not say its speed, and lanes share it out: give link-rate", f.dev.Name)
+		return
+	}
+	var sum uint64
+	root := rootRate(f.link)
+	for _, l := range lanes {
+		g, c := l.Bandwidth.Guarantee.Of(f.link), l.Bandwidth.Ceiling.Of(f.link)
+		if g > root {
+			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the %s that can be given on %s", rateText(g), rateText(root), f.dev.Name)
+		}
+		if c > f.link {
+			f.failf(lanePath(l.Lane, "ceiling"), "%s is more than the link of %s (%s)", rateText(c), f.dev.Name, rateText(f.link))
+		}
+		if c > 0 && g > c {
+			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the lane's ceiling of %s", rateText(g), rateText(c))
+		}
+		sum += g
+	}
+	if sum > root {
+		f.failf("lanes", "guarantees add up to %s, %s can give %s", rateText(sum), f.dev.Name, rateText(root))
+	}
+}
+
+// checkForeign refuses where somebody else's settings would have to be
+// replaced for the lane to hold.
+func (f *fit) checkForeign() {
+	for _, q := range f.dev.Qdiscs {
+		if q.Parent != "root" || q.Handle == "0:" {
+			continue
+		}
+		if _, ours := f.owned[q.Key()]; !ours {
+			f.failf("globals.dev", "%s has a root qdisc that niclane did not make (%s %s): remove it (tc qdisc del dev %s root) or leave the device out",
+				f.dev.Name, q.Type, q.Handle, f.dev.Name)
+		}
+	}
+	for _, t := range f.dev.RSS {
+		if _, ours := f.owned[t.Key()]; t.Context > 0 && t.Context <= len(f.in.Lanes) && !ours {
+			f.failf("globals.dev", "%s has an RSS context %d that niclane did not make", f.dev.Name, t.Context)
+		}
+	}
+	for _, p := range f.dev.Programs {
+		if strings.HasPrefix(p.Attach, "xdp") {
+			f.notef("an XDP program is attached (%s, id %d): packets it redirects never reach a lane", p.Name, p.ID)
+		}
+	}
+}
+
+// checkMembers refuses members that the realisations cannot tell apart.
+func (f *fit) checkMembers(lanes []*placed) {
+	var rules int
+	for _, l := range lanes[1:] {
+		for i := range l.Members {
+			m := &l.Members[i]
+			ms := matches(m, f.in.Group.VLANs)
+			if len(ms) == 0 {
+				f.failf(m.Path, "addrs and remote-addrs have no address family in common")
+			}
+			rules += len(ms)
+			f.checkForeignRules(m, ms)
+			f.checkCgroup(m)
+		}
+	}
+	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) && rules > free {
+		f.failf("lanes", "%d rules needed, %d free on %s", rules, free, f.dev.Name)
+	}
+	if len(f.in.Group.VLANs) > 0 && f.dev.Emulated {
+		f.failf("globals.vlans", "the emulated card has no rules by VLAN")
+	}
+}
+
+func (f *fit) foreignRules() int {
+	n := 0
+	for _, r := range f.dev.Rules {
+		if _, ours := f.owned[r.Key()]; !ours {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fit) checkForeignRules(m *intent.Member, ms []device.Match) {
+	for _, match := range ms {
+		r := device.Rule{Dev: f.dev.Name, Match: match}
+		if now, ok := f.present[r.Key()]; ok {
+			if _, ours := f.owned[r.Key()]; !ours {
+				f.failf(m.Path, "%s already has a rule for %s that niclane did not make (to %s)",
+					f.dev.Name, match, ruleTarget(now.(device.Rule)))
+			}
+		}
+		if f.dev.Emulated {
+			f.checkExact(m, match.Local)
+			f.checkExact(m, match.Remote)
+		}
+	}
+}
+
+// checkExact refuses prefixes where a card compares whole addresses or none.
+func (f *fit) checkExact(m *intent.Member, prefix string) {
+	if prefix != "" && !strings.HasSuffix(prefix, "/32") && !strings.HasSuffix(prefix, "/128") {
+		f.failf(m.Path+".addrs", "%s: the rules of %s compare whole addresses or none; list the addresses, or leave addrs out", prefix, f.dev.Name)
+	}
+}
+
+func (f *fit) checkCgroup(m *intent.Member) {
+	if m.Cgroup == "" {
+		return
+	}
+	f.require(device.PartProcessors, m.Path+".cgroup")
+	if exists, asked := f.st.Cgroups.Groups[m.Cgroup]; !asked || !exists {
+		f.failf(m.Path+".cgroup", "no control group %q (looked for %s)", m.Cgroup, f.st.Cgroups.CpusetDir(m.Cgroup))
+		return
+	}
+	if _, ok := f.st.Files[f.st.Cgroups.CpusetDir(m.Cgroup)+"/cpuset.cpus"]; !ok && f.choice[device.PartProcessors].Realisation != "" {
+		f.failf(m.Path+".cgroup", "%q has no cpuset.cpus: enable the cpuset controller in its parent's cgroup.subtree_control", m.Cgroup)
+	}
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+)
+
+// A placed lane is a lane fitted to one device: which queues and processors.
+type placed struct {
+	*intent.Lane
+	// context is niclane's number of the lane's RSS context, 0 for the
+	// default lane.
+	context int
+	queues  []int
+	cpus    []int
+	// minor of the lane's HTB class.
+	minor uint16
+	// default lane?
+	isDefault bool
+}
+
+// poller returns the processor of the i-th queue of the lane: queues are
+// spread over the lane's pollers, pollers over its processors.
+func (p *placed) cpuOf(i int) int {
+	pollers := p.Poller.Count
+	if pollers == 0 || pollers > len(p.queues) {
+		pollers = len(p.queues)
+	}
+	poller := i * pollers / len(p.queues)
+	return p.cpus[poller%len(p.cpus)]
+}
+
+// fifo is the SCHED_FIFO priority of a lane's polling threads where the file
+// does not say: above everything that is not real-time, below the kernel's
+// own interrupt threads (50), earlier ranks first.
+func (p *placed) fifo() int {
+	if p.isDefault {
+		return 0
+	}
+	return 48 - rank(p)
+}
+
+func rank(p *placed) int {
+	if p.Rank != 0 {
+		return p.Rank
+	}
+	if p.isDefault {
+		return 7
+	}
+	return 1
+}
+
+// layout gives each lane its queues: the default lane the first ones, the
+// others after it in the order of the file. It reports how many queues the
+// device must have.
+func (f *fit) layout() (lanes []*placed, total int) {
+	sum := 0
+	for i := range f.in.Lanes {
+		sum += f.in.Lanes[i].Queues
+	}
+	have := f.queuesBefore()
+	most := max(have, maxQueues(f.dev))
+	first := f.in.Default.Queues
+	if first == 0 {
+		first = have - sum // all the rest
+	}
+	if first < 1 || first+sum > most {
+		f.failf(lanePath(&f.in.Default, "queues"),
+			"%d queues asked for (%s), %s has %d; the default lane needs at least 1",
+			max(first, 1)+sum, f.sumText(max(first, 1)), f.dev.Name, most)
+		return nil, 0
+	}
+	def := f.in.Default
+	lanes = append(lanes, &placed{Lane: &def, queues: span(0, first), minor: defaultMinor, isDefault: true})
+	next := first
+	for i := range f.in.Lanes {
+		l := &f.in.Lanes[i]
+		lanes = append(lanes, &placed{
+			Lane: l, context: i + 1, queues: span(next, l.Queues), minor: firstLaneMinor + uint16(i),
+		})
+		next += l.Queues
+	}
+	return lanes, max(next, min(f.dev.RxQueues, f.dev.TxQueues))
+}
+
+// queuesBefore is how many queues the device had before niclane, so that "all
+// the rest" does not grow with what niclane added.
+func (f *fit) queuesBefore() int {
+	if f.dev.Channels == nil {
+		return min(f.dev.RxQueues, f.dev.TxQueues)
+	}
+	c := f.base(*f.dev.Channels).(device.Channels)
+	return min(c.RX, c.TX) + c.Combined
+}
+
+func (f *fit) sumText(first int) string {
+	s := "default " + strconv.Itoa(first)
+	for i := range f.in.Lanes {
+		s += fmt.Sprintf(", %s %d", f.in.Lanes[i].Name, f.in.Lanes[i].Queues)
+	}
+	return s
+}
+
+func maxQueues(d *device.Device) int {
+	m := d.MaxChannels
+	if m == nil {
+		return min(d.RxQueues, d.TxQueues)
+	}
+	return min(m.RX, m.TX) + m.Combined
+}
+
+func span(first, n int) []int {
+	qs := make([]int, n)
+	for i := range qs {
+		qs[i] = first + i
+	}
+	return qs
+}
+
+// processors gives each lane its processors: those that the file names, if
+// online, else a choice by NUMA policy that keeps lanes apart for as long as
+// there are processors left.
+func (f *fit) processors(lanes []*placed) {
+	online := f.st.OnlineCPUs()
+	var taken []int
+	for _, l := range lanes {
+		for _, id := range l.CPUs {
+			if !slices.Contains(online, id) {
+				f.failf(lanePath(l.Lane, "cpus"), "processor %d is not online (online: %s)", id, device.FormatCPUList(online))
+			}
+		}
+		if !l.isDefault {
+			taken = append(taken, l.CPUs...)
+		}
+	}
+	for _, l := range lanes {
+		if len(l.CPUs) > 0 {
+			l.cpus = l.CPUs
+			continue
+		}
+		pool := f.pool(l)
+		free := slices.DeleteFunc(slices.Clone(pool), func(id int) bool { return slices.Contains(taken, id) })
+		if len(free) == 0 {
+			free = pool
+		}
+		if l.isDefault {
+			l.cpus = pool // it may run anywhere: nothing is promised to it
+			continue
+		}
+		n := min(len(l.queues), len(free))
+		if l.Poller.Count > 0 {
+			n = min(l.Poller.Count, len(free))
+		}
+		l.cpus = free[:n]
+		taken = append(taken, l.cpus...)
+	}
+}
+
+// pool returns the online processors that a lane's NUMA policy allows.
+func (f *fit) pool(l *placed) []int {
+	policy := l.NUMA
+	var ids []int
+	for _, c := range f.st.CPUs {
+		if !c.Online {
+			continue
+		}
+		local := f.dev.Node < 0 || c.Node == f.dev.Node
+		ok := true
+		switch policy {
+		case "", intent.NUMAAll:
+		case intent.NUMALocal:
+			ok = local
+		case intent.NUMARemote:
+			ok = !local
+		default:
+			ok = strconv.Itoa(c.Node) == string(policy)
+		}
+		if ok {
+			ids = append(ids, c.ID)
+		}
+	}
+	if len(ids) == 0 {
+		f.failf(lanePath(l.Lane, "numa"), "no online processor matches %q (%s is on node %d)", policy, f.dev.Name, f.dev.Node)
+		return f.st.OnlineCPUs()
+	}
+	return ids
+}
+
+// nodesOf returns the NUMA nodes of processors, ascending.
+func nodesOf(st *device.State, cpus []int) []int {
+	var nodes []int
+	for _, c := range st.CPUs {
+		if slices.Contains(cpus, c.ID) && !slices.Contains(nodes, max(c.Node, 0)) {
+			nodes = append(nodes, max(c.Node, 0))
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+func lanePath(l *intent.Lane, key string) string { return l.Path + "." + key }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+)
+
+// A want is an object as it shall be.
+type want struct {
+	device.Object
+	part       device.Part
+	reason     string
+	cause      string
+	disruptive bool
+}
+
+// fit is the planning of one intent on one device.
+type fit struct {
+	in      *intent.Intent
+	st      *device.State
+	dev     *device.Device
+	owned   map[string]OwnedRecord
+	choice  map[device.Part]Choice
+	present map[string]device.Object
+	link    uint64 // bit/s
+	wants   []want
+	notes   []string
+	errs    Errors
+}
+
+func (f *fit) failf(path, format string, args ...any) {
+	f.errs = append(f.errs, Error{path, fmt.Sprintf(format, args...)})
+}
+
+func (f *fit) notef(format string, args ...any) {
+	f.notes = append(f.notes, f.dev.Name+": "+fmt.Sprintf(format, args...))
+}
+
+func (f *fit) want(o device.Object, part device.Part, cause, reason string) {
+	f.wants = append(f.wants, want{Object: o, part: part, cause: cause, reason: reason})
+}
+
+// uses reports whether a part is made by the named realisation.
+func (f *fit) uses(part device.Part, realisation string) bool {
+	return f.choice[part].Realisation == realisation
+}
+
+// base is the value to start from when only part of an object is asked for:
+// what was there before niclane, so that a setting which is no longer asked
+// for goes back.
+func (f *fit) base(now device.Object) device.Object {
+	if r, ok := f.owned[now.Key()]; ok && r.Original != nil {
+		return r.Original
+	}
+	return now
+}
+
+// Make plans in on the machine that st describes. owned is what the journal
+// says is ours: objects in it that in no longer asks for are put back to what
+// they were. The error is of type Errors.
+func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
+	p := &Plan{}
+	ours := map[string]OwnedRecord{}
+	for _, r := range owned.Records {
+		ours[r.key()] = r
+	}
+	present := st.Objects()
+	var errs Errors
+	var wants []want
+	for _, name := range groupDevices(in, st, &errs) {
+		f := &fit{in: in, st: st, dev: st.Device(name), owned: ours, present: present}
+		f.plan(p)
+		wants = append(wants, f.wants...)
+		p.Notes = append(p.Notes, f.notes...)
+		errs = append(errs, f.errs...)
+		p.Devices = append(p.Devices, name)
+	}
+	if len(errs) > 0 {
+		return nil, dedupe(errs)
+	}
+	slices.Sort(p.Devices)
+	p.Steps = diff(present, owned, wants)
+	return p, nil
+}
+
+// plan fits the intent to f.dev, leaving wants, notes and errors in f.
+func (f *fit) plan(p *Plan) {
+	f.choice = map[device.Part]Choice{}
+	choices := Choose(f.st, f.dev, f.in.Group.Force)
+	for _, c := range choices {
+		f.choice[c.Part] = c
+	}
+	f.link = f.dev.Speed
+	if f.in.Group.LinkRate > 0 {
+		f.link = f.in.Group.LinkRate
+	}
+	lanes, total := f.layout()
+	if lanes == nil {
+		return
+	}
+	f.processors(lanes)
+	f.checkParts(lanes)
+	f.checkForeign()
+	f.checkMembers(lanes)
+	if len(f.errs) > 0 {
+		return
+	}
+	// Reserved queues never see foreign traffic: pin the default, grow,
+	// fence, make the queue sets, and steer last.
+	f.wantDefaultRSS(lanes[0])
+	f.wantChannels(total)
+	f.wantXPS(lanes, total)
+	f.wantContexts(lanes[1:])
+	f.wantPollers(lanes)
+	f.wantModeration(lanes)
+	f.wantGlobals()
+	f.wantBandwidth(lanes)
+	f.wantClassifier(lanes[1:])
+	f.wantCpusets(lanes[1:])
+	f.wantRules(lanes[1:])
+	p.Choices = append(p.Choices, choices...)
+}
+
+// groupDevices resolves the device group to names of devices.
+func groupDevices(in *intent.Intent, st *device.State, errs *Errors) []string {
+	fail := func(path, format string, args ...any) {
+		*errs = append(*errs, Error{path, fmt.Sprintf(format, args...)})
+	}
+	if in.Group.Bond != "" {
+		var slaves []string
+		for _, d := range st.Devices {
+			if d.Master == in.Group.Bond {
+				slaves = append(slaves, d.Name)
+			}
+		}
+		bond := st.Device(in.Group.Bond)
+		switch {
+		case bond == nil:
+			fail("globals.bond", "no network device %q here (have: %s)", in.Group.Bond, deviceNames(st))
+		case bond.Type != "bond":
+			fail("globals.bond", "%s is not a bond", in.Group.Bond)
+		case len(slaves) == 0:
+			fail("globals.bond", "%s has no slaves", in.Group.Bond)
+		}
+		return slaves
+	}
+	var names []string
+	for _, name := range in.Group.Devices {
+		if st.Device(name) == nil {
+			fail("globals.dev", "no network device %q here (have: %s)", name, deviceNames(st))
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func deviceNames(st *device.State) string {
+	s := ""
+	for i, d := range st.Devices {
+		if i > 0 {
+			s += ", "
+		}
+		s += d.Name
+	}
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// dedupe drops errors that every device of a group repeats.
+func dedupe(errs Errors) Errors {
+	var out Errors
+	for _, e := range errs {
+		if !slices.Contains(out, e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (r OwnedRecord) key() string {
+	if r.Original != nil {
+		return r.Original.Key()
+	}
+	return r.Last.Key()
+}
+
+// diff gives the steps from the present objects to the wanted ones: first put
+// back what is ours and no longer wanted, latest first, then change in the
+// order wanted.
+func diff(present map[string]device.Object, owned Owned, wants []want) []Step {
+	wanted := map[string]bool{}
+	for _, w := range wants {
+		wanted[w.Key()] = true
+	}
+	var steps []Step
+	for _, r := range slices.Backward(owned.Records) {
+		if wanted[r.key()] {
+			continue
+		}
+		if now := present[r.key()]; !device.Equal(now, r.Original) {
+			steps = append(steps, Step{
+				Old: now, New: r.Original, Part: r.Part, Cause: r.Cause,
+				Reason: "no longer asked for: back to what it was",
+			})
+		}
+	}
+	for _, w := range wants {
+		if now := present[w.Key()]; !device.Equal(now, w.Object) {
+			steps = append(steps, Step{
+				Old: now, New: w.Object, Part: w.part, Reason: w.reason,
+				Cause: w.cause, Disruptive: w.disruptive,
+			})
+		}
+	}
+	return steps
+}
+
+// Undo gives the steps that put back everything in owned: the plan of
+// rollback.
+func Undo(st *device.State, owned Owned) []Step {
+	return diff(st.Objects(), owned, nil)
+}

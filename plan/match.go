@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"net/netip"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+)
+
+// matches expands a member into the tuples that rules and classifiers
+// compare: the product of its addresses, ports, remote addresses and remote
+// ports, per address family and VLAN, in the order given.
+func matches(m *intent.Member, vlans []int) []device.Match {
+	if len(vlans) == 0 {
+		vlans = []int{0}
+	}
+	var out []device.Match
+	for _, family := range []int{4, 6} {
+		local := ofFamily(m.Addrs, family)
+		remote := ofFamily(m.RemoteAddrs, family)
+		if local == nil || remote == nil {
+			continue
+		}
+		for _, vlan := range vlans {
+			for _, la := range local {
+				for _, lp := range orAny(m.Ports) {
+					for _, ra := range remote {
+						for _, rp := range orAny(m.RemotePorts) {
+							out = append(out, device.Match{
+								Family: family, Protocol: m.Protocol, VLAN: vlan,
+								Local: la, LocalPort: lp, Remote: ra, RemotePort: rp,
+							})
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// ofFamily returns the prefixes of a family as text, [""] (any) if no prefix
+// was given at all, and nil if all that were given are of the other family.
+func ofFamily(ps []netip.Prefix, family int) []string {
+	if len(ps) == 0 {
+		return []string{""}
+	}
+	var out []string
+	for _, p := range ps {
+		if p.Addr().Is4() != (family == 4) {
+			continue
+		}
+		if p.Bits() == 0 { // 0.0.0.0/0 and ::/0 match the whole family
+			return []string{""}
+		}
+		out = append(out, p.Masked().String())
+	}
+	return out
+}
+
+func orAny(ports []uint16) []uint16 {
+	if len(ports) == 0 {
+		return []uint16{0}
+	}
+	return ports
+}

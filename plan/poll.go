@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+)
+
+// wantPollers threads the NAPIs of the lanes that ask for it, places and
+// prioritises the threads, and sets the affinity of the queues' interrupts.
+func (f *fit) wantPollers(lanes []*placed) {
+	threads := f.choice[device.PartPoller].Realisation
+	for _, l := range lanes {
+		kind := l.Poller.Kind
+		if kind == intent.PollerAuto && !l.isDefault && (threads == RealNAPIThread || threads == RealBusyThread) {
+			kind = intent.PollerThread
+		}
+		for i, q := range l.queues {
+			f.wantIRQ(l, i, q)
+			if kind == intent.PollerThread || kind == intent.PollerBusy {
+				f.wantThread(l, kind, i, q)
+			} else if kind == intent.PollerInterrupt && !l.isDefault {
+				f.wantUnthreaded(l, q)
+			}
+		}
+	}
+	if !f.defaultThreaded(lanes[0]) && f.threadsShareCPUs(lanes) {
+		f.notef("the default lane's queues are polled in softirq, which runs before any thread on the same processor; " +
+			"globals.poller: thread puts them behind the lane's")
+	}
+}
+
+func (f *fit) defaultThreaded(def *placed) bool { return def.Poller.Kind == intent.PollerThread }
+
+func (f *fit) threadsShareCPUs(lanes []*placed) bool {
+	for _, w := range f.wants {
+		if n, ok := w.Object.(device.NAPIConfig); ok && n.Threaded == "on" {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fit) wantThread(l *placed, kind intent.PollerKind, i, q int) {
+	cfg, ok := f.napi(l, q)
+	if !ok {
+		return
+	}
+	cfg.Threaded = "on"
+	what := "a kernel thread polls queue %d of lane %s"
+	if kind == intent.PollerBusy {
+		cfg.Threaded, what = "busy", "a kernel thread busy-polls queue %d of lane %s"
+	}
+	f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf(what, q, l.Name))
+	t := device.Thread{Dev: f.dev.Name, Queue: q, Policy: "other", Nice: l.Poller.Nice, CPUs: []int{l.cpuOf(i)}}
+	if l.isDefault {
+		t.CPUs = l.cpus
+	}
+	prio := l.Poller.Priority
+	if prio == 0 && l.Poller.Nice == 0 {
+		prio = l.fifo()
+	}
+	how := fmt.Sprintf("nice %d", t.Nice)
+	if prio > 0 {
+		t.Policy, t.Priority, t.Nice = "fifo", prio, 0
+		how = fmt.Sprintf("SCHED_FIFO %d", prio)
+	}
+	f.want(t, device.PartPoller, lanePath(l.Lane, "cpus"),
+		fmt.Sprintf("its thread on processor %s, %s", device.FormatCPUList(t.CPUs), how))
+}
+
+func (f *fit) wantUnthreaded(l *placed, q int) {
+	cfg, ok := f.napi(nil, q)
+	if !ok || cfg.Threaded == "off" {
+		return
+	}
+	cfg.Threaded = "off"
+	f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("queue %d of lane %s is polled in softirq", q, l.Name))
+}
+
+// napi returns the configuration of a queue's NAPI as it shall be before the
+// caller changes it: what is there, or what an earlier want said. l is only
+// for the error; nil says nothing.
+func (f *fit) napi(l *placed, q int) (device.NAPIConfig, bool) {
+	key := device.NAPIConfig{Dev: f.dev.Name, Queue: q}.Key()
+	for _, w := range f.wants {
+		if w.Key() == key {
+			return w.Object.(device.NAPIConfig), true
+		}
+	}
+	now, ok := f.present[key].(device.NAPIConfig)
+	if ok {
+		return f.base(now).(device.NAPIConfig), true
+	}
+	if l != nil {
+		f.failf(lanePath(l.Lane, "poller"), "%s has no NAPI for queue %d (%s)", f.dev.Name, q,
+			"a veth has NAPIs only while its GRO is on: ethtool -K "+f.dev.Name+" gro on")
+	}
+	return now, false
+}
+
+// wantIRQ moves a queue's interrupt to the processor that polls it.
+func (f *fit) wantIRQ(l *placed, i, q int) {
+	if !f.uses(device.PartInterrupts, RealIRQAffinity) || l.isDefault && len(l.CPUs) == 0 {
+		return
+	}
+	for _, irq := range f.dev.IRQs {
+		if irq.Queue != q {
+			continue
+		}
+		f.want(device.File{
+			Path: fmt.Sprintf("/proc/irq/%d/smp_affinity_list", irq.Number), Format: device.FileCPUList,
+			Value: device.FormatCPUList([]int{l.cpuOf(i)}),
+		}, device.PartInterrupts, lanePath(l.Lane, "cpus"),
+			fmt.Sprintf("interrupt %s of lane %s where its queue is polled", irq.Name, l.Name))
+	}
+}
+
+// wantModeration sets when the lanes' queues interrupt.
+func (f *fit) wantModeration(lanes []*placed) {
+	for _, l := range lanes {
+		m := l.Moderation
+		if m == (intent.Moderation{}) {
+			continue
+		}
+		switch f.choice[device.PartModeration].Realisation {
+		case RealQueueCoalesce:
+			for _, q := range l.queues {
+				f.wantCoalesce(l, q)
+			}
+		case RealCoalesce:
+			f.wantCoalesce(l, -1)
+		case RealNAPIConfig:
+			f.wantNAPIModeration(l)
+		default:
+			f.failf(l.Path, "no moderation on %s: %s", f.dev.Name, f.reasons(f.choice[device.PartModeration]))
+		}
+	}
+}
+
+func (f *fit) wantCoalesce(l *placed, q int) {
+	key := device.Coalesce{Dev: f.dev.Name, Queue: q}.Key()
+	c, ok := f.present[key].(device.Coalesce)
+	if !ok {
+		f.failf(l.Path, "%s does not show its coalescing (%s)", f.dev.Name, key)
+		return
+	}
+	c = f.base(c).(device.Coalesce)
+	m := l.Moderation
+	set(&c.RxUsecs, m.RxUsecs)
+	set(&c.TxUsecs, m.TxUsecs)
+	set(&c.RxAdapt, m.RxAdapt)
+	set(&c.TxAdapt, m.TxAdapt)
+	f.want(c, device.PartModeration, l.Path, "moderation of lane "+l.Name)
+}
+
+func set[T any](dst *T, src *T) {
+	if src != nil {
+		*dst = *src
+	}
+}
+
+// wantNAPIModeration holds packets back by the NAPI's own timer where the
+// card has no moderation (Documentation/networking/napi.rst, "Software IRQ
+// coalescing"): defer-hard-irqs 1 arms gro-flush-timeout, 0 switches it off.
+func (f *fit) wantNAPIModeration(l *placed) {
+	if l.Moderation.RxAdapt != nil && *l.Moderation.RxAdapt {
+		f.failf(lanePath(l.Lane, "rxadapt"), "%s has no adaptive moderation", f.dev.Name)
+	}
+	if l.Moderation.RxUsecs == nil {
+		return
+	}
+	usecs := *l.Moderation.RxUsecs
+	for _, q := range l.queues {
+		cfg, ok := f.napi(l, q)
+		if !ok {
+			continue
+		}
+		cfg.GROFlushTimeout, cfg.DeferHardIRQs = uint64(usecs)*1000, 0
+		if usecs > 0 {
+			cfg.DeferHardIRQs = 1
+		}
+		f.replace(cfg, device.PartModeration, lanePath(l.Lane, "rxusecs"),
+			fmt.Sprintf("queue %d of lane %s waits %d µs for more packets", q, l.Name, usecs))
+	}
+}
+
+// replace changes an object that is wanted already, so that one object is
+// one step; a new one is added.
+func (f *fit) replace(o device.Object, part device.Part, cause, reason string) {
+	for i := range f.wants {
+		if w := &f.wants[i]; w.Key() == o.Key() {
+			w.Object = o
+			if !strings.Contains(w.reason, reason) {
+				w.reason += "; " + reason
+			}
+			return
+		}
+	}
+	f.want(o, part, cause, reason)
+}
