@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+
+GO := tools/go
+BIN := bin/niclane
+SOURCES := $(shell find . -name '*.go' -not -path './.cache/*' -o -name '*.o' -not -path './.cache/*' -o -name '*.html' -path './bench/*')
+
+.PHONY: all demo test check bench generate lint fuzz clean
+
+all: $(BIN)
+
+$(BIN): $(SOURCES) go.mod go.sum
+	@$(GO) build -trimpath -o $@ ./cmd/niclane
+
+demo: $(BIN) ## shows on real memcached what a lane gains; writes out/demo
+	@tools/packages memcached || echo "no memcached package: niclane's own server is measured instead" >&2
+	@$(BIN) bench first-lane --out out/demo
+
+test: ## everything CI runs but the linters; root
+	@tools/packages gcc ip:iproute2 ethtool memcached bpftool util-linux
+	$(GO) vet ./...
+	$(GO) test ./...
+
+check: ## what needs no privileges
+	$(GO) vet ./...
+	$(GO) test -short ./config/... ./intent/... ./device/... ./plan/... ./bench/stats/... ./bench/report/...
+
+lint:
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+
+bench: $(BIN)
+	@tools/packages ip:iproute2 ethtool
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./test/bench/...
+
+generate: ## recompiles the eBPF programs and generated documents
+	@tools/packages clang llvm libbpf-dev linux-libc-dev
+	$(GO) generate ./...
+
+clean:
+	rm -rf bin out
