@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/bench/sock"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/thread"
 )
@@ -101,7 +102,7 @@ func (r *run) onThread(addr netip.AddrPort) error {
 	inSize := max(16<<10, 2*(r.cfg.ValueBytes+maxLine))
 	r.conns = make([]conn, 0, r.cfg.Connections)
 	for i := range r.cfg.Connections {
-		fd, err := dial(addr, time.Duration(r.cfg.ConnectTimeout))
+		fd, err := sock.Dial(addr, time.Duration(r.cfg.ConnectTimeout), noDelay)
 		if err != nil {
 			return err
 		}
@@ -121,6 +122,13 @@ func (r *run) onThread(addr netip.AddrPort) error {
 		return fmt.Errorf("block SIGURG: %w", err)
 	}
 	return r.loop()
+}
+
+func noDelay(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return fmt.Errorf("set TCP_NODELAY: %w", err)
+	}
+	return nil
 }
 
 // loop sends and receives until everything is answered or given up.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/bench/sock"
 	"github.com/niclane/niclane/bench/thread"
 )
 
@@ -57,30 +57,11 @@ func Listen(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The net package knows about zones, v6only and the listen backlog.
-	lc := net.ListenConfig{}
-	l, err := lc.Listen(context.Background(), "tcp", addr.String())
+	fd, got, err := sock.Listen(addr)
 	if err != nil {
 		return nil, fmt.Errorf("memserver: %w", err)
 	}
-	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	if err != nil {
-		return nil, fmt.Errorf("memserver: %w", err)
-	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("memserver: duplicate listener: %w", err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("memserver: listener: %w", err)
-	}
-	return &Server{
-		cfg: c, store: newStore(c.MaxMemory), listener: fd,
-		addr: l.Addr().(*net.TCPAddr).AddrPort(),
-	}, nil
+	return &Server{cfg: c, store: newStore(c.MaxMemory), listener: fd, addr: got}, nil
 }
 
 // Addr returns the address listened on.

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package noise
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/sock"
+	"github.com/niclane/niclane/bench/thread"
+)
+
+// run is the state of one Run; only its own thread touches it.
+type run struct {
+	cfg      Config
+	addr     netip.AddrPort
+	ctx      context.Context
+	clock    thread.Clock
+	epfd     int
+	wake     int // eventfd: ctx has ended
+	listener int // -1 unless receiving
+	source   int // memfd the sender sends from
+	flows    []*flow
+	open     int
+	res      Result
+
+	started     bool
+	start       int64 // of the first interval
+	next        int64 // end of the interval under way
+	bytes       int64 // received, or acknowledged at the last sample
+	marked      int64 // bytes at the start of the interval
+	rttSum, rtt int64
+}
+
+type flow struct {
+	fd          int
+	acked       int64
+	retransmits uint64
+	closed      bool
+}
+
+// sourceSize is the memory all flows are sent from, again and again.
+const sourceSize = 1 << 20
+
+// Run plays the role c gives until c.Duration has passed, all flows have
+// closed, or ctx ends, and returns what was carried; the end of ctx is not an
+// error once a flow was open.
+func Run(ctx context.Context, c Config) (Result, error) {
+	c, addr, err := c.withDefaults()
+	if err != nil {
+		return Result{}, err
+	}
+	if runtime.GOMAXPROCS(0) < 2 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	}
+	r := &run{cfg: c, addr: addr, ctx: ctx, epfd: -1, wake: -1, listener: -1, source: -1}
+	defer r.close()
+	if r.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return Result{}, fmt.Errorf("noise: eventfd: %w", err)
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		one := [8]byte{1}
+		if _, err := unix.Write(r.wake, one[:]); err != nil {
+			panic(err) // an eventfd at 0 takes a 1
+		}
+	})
+	done := make(chan error, 1)
+	go func() { done <- r.onThread() }()
+	err = <-done
+	if !stop() {
+		<-ended // it writes to a descriptor that is about to be closed
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("noise: %w", err)
+	}
+	return r.res, nil
+}
+
+func (r *run) close() {
+	for _, f := range r.flows {
+		if !f.closed {
+			unix.Close(f.fd)
+		}
+	}
+	for _, fd := range []int{r.epfd, r.wake, r.listener, r.source} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// onThread prepares the calling goroutine's thread and runs on it. The thread
+// ends with the goroutine.
+func (r *run) onThread() error {
+	if err := r.cfg.Setup.Lock(); err != nil {
+		return err
+	}
+	var err error
+	if r.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	if err := r.watch(r.wake, unix.EPOLLIN); err != nil {
+		return err
+	}
+	r.res.Role, r.res.Interval = r.cfg.Role, r.cfg.Interval
+	r.clock = thread.StartClock()
+	if r.cfg.Role == Receive {
+		if r.listener, _, err = sock.Listen(r.addr); err != nil {
+			return err
+		}
+		if err := r.watch(r.listener, unix.EPOLLIN); err != nil {
+			return err
+		}
+	} else {
+		if err := r.fillSource(); err != nil {
+			return err
+		}
+		for range r.cfg.Flows {
+			fd, err := r.dial()
+			if err != nil {
+				return err
+			}
+			if err := r.add(fd, unix.EPOLLOUT); err != nil {
+				return err
+			}
+		}
+		r.begin()
+	}
+	return r.loop()
+}
+
+func (r *run) watch(fd int, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	if err := unix.EpollCtl(r.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("epoll_ctl: %w", err)
+	}
+	return nil
+}
+
+func (r *run) add(fd int, events uint32) error {
+	r.flows = append(r.flows, &flow{fd: fd})
+	r.open++
+	r.res.Flows++
+	return r.watch(fd, events)
+}
+
+func (r *run) begin() {
+	r.started = true
+	r.start = r.clock.Now()
+	r.next = r.start + r.cfg.Interval
+	r.res.StartMono = r.clock.Start() + r.start
+}
+
+func (r *run) loop() error {
+	byFD := func(fd int32) *flow {
+		for _, f := range r.flows {
+			if f.fd == int(fd) && !f.closed {
+				return f
+			}
+		}
+		return nil
+	}
+	var events [64]unix.EpollEvent
+	cpu := thread.CPUTime()
+	for {
+		now := r.clock.Now()
+		if r.started {
+			for now >= r.next {
+				r.sample()
+				r.mark()
+				r.next += r.cfg.Interval
+				now = r.clock.Now()
+			}
+			if r.cfg.Duration > 0 && now >= r.start+r.cfg.Duration || r.open == 0 && r.res.Flows >= r.cfg.Flows {
+				break
+			}
+		}
+		timeout := -1
+		if r.started {
+			until := r.next
+			if r.cfg.Duration > 0 {
+				until = min(until, r.start+r.cfg.Duration)
+			}
+			timeout = int((until-now)/1e6) + 1
+		}
+		n, err := unix.EpollWait(r.epfd, events[:], timeout)
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("epoll_wait: %w", err)
+		}
+		r.res.Wakeups++
+		for _, ev := range events[:max(n, 0)] {
+			switch int(ev.Fd) {
+			case r.wake:
+				if !r.started {
+					return context.Cause(r.ctx)
+				}
+				r.finish(cpu)
+				return nil
+			case r.listener:
+				if err := r.accept(); err != nil {
+					return err
+				}
+			default:
+				if f := byFD(ev.Fd); f != nil {
+					if r.cfg.Role == Send {
+						r.send(f)
+					} else {
+						r.receive(f)
+					}
+				}
+			}
+		}
+	}
+	r.finish(cpu)
+	return nil
+}
+
+// mark closes the interval under way.
+func (r *run) mark() {
+	r.res.Intervals = append(r.res.Intervals, r.bytes-r.marked)
+	r.marked = r.bytes
+}
+
+func (r *run) finish(cpu int64) {
+	r.sample()
+	now := r.clock.Now()
+	if r.cfg.Interval-(r.next-now) > 1e6 { // no interval of less than 1 ms
+		r.mark()
+	}
+	res := &r.res
+	res.CPUTime = thread.CPUTime() - cpu
+	res.Duration = now - r.start
+	res.Bytes = r.bytes
+	res.Goodput = int64(float64(r.bytes) * 8e9 / float64(max(res.Duration, 1)))
+	if r.rtt > 0 {
+		res.RTTMean = r.rttSum / r.rtt
+	}
+	for _, f := range r.flows {
+		if f.closed {
+			continue
+		}
+		// Abort rather than let a full send buffer trickle into whatever is
+		// measured next.
+		if r.cfg.Role == Send {
+			_ = unix.SetsockoptLinger(f.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		}
+		f.closed = true
+		unix.Close(f.fd)
+	}
+	warn := func(format string, a ...any) { res.Warnings = append(res.Warnings, fmt.Sprintf(format, a...)) }
+	if res.Flows < r.cfg.Flows {
+		warn("%d of %d flows came", res.Flows, r.cfg.Flows)
+	}
+	if r.cfg.Role == Send && r.cfg.Rate > 0 && res.Goodput < r.cfg.Rate*95/100 {
+		warn("goodput %d bit/s is %.1f %% of the %d asked for", res.Goodput, 100*float64(res.Goodput)/float64(r.cfg.Rate), r.cfg.Rate)
+	}
+}
+
+// dial opens one paced connection, again while it is refused.
+func (r *run) dial() (int, error) {
+	deadline := r.clock.Now() + r.cfg.ConnectTimeout
+	for {
+		fd, err := sock.Dial(r.addr, time.Duration(max(deadline-r.clock.Now(), 1e6)), r.options)
+		if err == nil {
+			return fd, nil
+		}
+		if r.clock.Now() >= deadline {
+			return -1, err
+		}
+		p := []unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}}
+		if n, _ := unix.Poll(p, 20); n > 0 {
+			return -1, context.Cause(r.ctx)
+		}
+	}
+}
