@@ -124,6 +124,16 @@ func (f *fit) plan(p *Plan) {
 	f.wantCpusets(lanes[1:])
 	f.wantRules(lanes[1:])
 	p.Choices = append(p.Choices, choices...)
+	for _, l := range lanes {
+		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.context, Queues: l.queues, CPUs: l.cpus, Rank: rank(l)}
+		if slices.Contains(f.wantedClasses(), classID(l.minor)) {
+			fitted.Class = classID(l.minor)
+		}
+		p.Lanes = append(p.Lanes, fitted)
+	}
+	if f.dev.Emulated {
+		f.notef("the lab's emulated card: its ethtool -X and -N lines are what a real card would need; here niclane writes the card's own tables")
+	}
 }
 
 // groupDevices resolves the device group to names of devices.

@@ -109,9 +109,25 @@ type Plan struct {
 	// Devices the plan belongs to, ascending.
 	Devices []string `json:"devices"`
 	Steps   []Step   `json:"steps"`
+	// Lanes as fitted to each device, the default lane first.
+	Lanes []FittedLane `json:"lanes,omitempty"`
 	Choices []Choice `json:"choices,omitempty"`
 	// Notes are what the person should know but need not act on.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// A FittedLane is a lane on one device: what it has there when the plan has
+// been made true.
+type FittedLane struct {
+	Name   string `json:"name"`
+	Device string `json:"device"`
+	// Context is niclane's number of its RSS context, 0 for the default.
+	Context int   `json:"context"`
+	Queues  []int `json:"queues"`
+	CPUs    []int `json:"cpus"`
+	// Class is its HTB class, "" if nothing is shaped.
+	Class string `json:"class,omitempty"`
+	Rank  int    `json:"rank"`
 }
 
 // Owned is what the journal says is ours: for every object that niclane has
