@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import "slices"
+
+// Put changes s as if the kernel now had the object with the value new instead
+// of old (nil: absent), so that "what would planning see afterwards" can be
+// asked without a kernel. It checks nothing; objects of devices that s does
+// not have are dropped.
+func (s *State) Put(old, new Object) {
+	o := new
+	if o == nil {
+		o = old
+	}
+	if f, ok := o.(File); ok {
+		if new == nil {
+			delete(s.Files, f.Path)
+		} else {
+			s.Files[f.Path] = f
+		}
+		return
+	}
+	for i := range s.Devices {
+		s.Devices[i].put(o, new)
+	}
+}
+
+func (d *Device) put(o, new Object) {
+	switch v := o.(type) {
+	case Qdisc:
+		d.Qdiscs = replace(d.Qdiscs, v.Dev == d.Name, new, func(q QdiscState) bool { return q.Key() == v.Key() },
+			func(n Object) QdiscState { return QdiscState{Qdisc: n.(Qdisc)} })
+	case Class:
+		d.Classes = replace(d.Classes, v.Dev == d.Name, new, func(c Class) bool { return c.Key() == v.Key() }, as[Class])
+	case Filter:
+		d.Filters = replace(d.Filters, v.Dev == d.Name, new, func(f FilterState) bool { return f.Filter.Key() == v.Key() },
+			func(n Object) FilterState {
+				f := n.(Filter)
+				return FilterState{Filter: f, Type: "bpf", Name: f.Program}
+			})
+	case FilterEntry:
+		d.Entries = replace(d.Entries, d.hasFilter(v.Filter), new, func(e FilterEntry) bool { return e.Key() == v.Key() }, as[FilterEntry])
+	case RSSTable:
+		d.RSS = replace(d.RSS, v.Dev == d.Name, new, func(t RSSTable) bool { return t.Key() == v.Key() }, as[RSSTable])
+	case Rule:
+		d.Rules = replace(d.Rules, v.Dev == d.Name, new, func(r Rule) bool { return r.Key() == v.Key() }, as[Rule])
+	case Coalesce:
+		if v.Queue < 0 {
+			putPointer(&d.Coalesce, v.Dev == d.Name, new)
+			return
+		}
+		d.QueueCoal = replace(d.QueueCoal, v.Dev == d.Name, new, func(c Coalesce) bool { return c.Key() == v.Key() }, as[Coalesce])
+	case Channels:
+		if v.Dev == d.Name && new != nil {
+			c := new.(Channels)
+			d.Channels, d.RxQueues, d.TxQueues = &c, c.RX+c.Combined, c.TX+c.Combined
+		}
+	case Ring:
+		putPointer(&d.Ring, v.Dev == d.Name, new)
+	case Feature:
+		if v.Dev == d.Name && new != nil {
+			f := d.Features[v.Name]
+			f.On = new.(Feature).On
+			d.Features[v.Name] = f
+		}
+	case NAPIConfig, Thread:
+		d.putNAPI(o, new)
+	}
+}
+
+func (d *Device) putNAPI(o, new Object) {
+	for i := range d.NAPIs {
+		n := &d.NAPIs[i]
+		switch o.Key() {
+		case n.Config.Key():
+			if new == nil {
+				continue
+			}
+			n.Config = new.(NAPIConfig)
+			switch {
+			case n.Config.Threaded == "off":
+				n.Thread, n.PID = nil, 0
+			case n.Thread == nil:
+				n.Thread = &Thread{Dev: n.Config.Dev, Queue: n.Config.Queue, Policy: "other"}
+			}
+		case Thread{Dev: n.Config.Dev, Queue: n.Config.Queue}.Key():
+			if n.Thread == nil {
+				continue
+			}
+			t, ok := new.(Thread)
+			if !ok { // a thread cannot be removed by itself: back to defaults
+				t = Thread{Dev: n.Config.Dev, Queue: n.Config.Queue, Policy: "other"}
+			}
+			n.Thread = &t
+		}
+	}
+}
+
+func (d *Device) hasFilter(key string) bool {
+	return slices.ContainsFunc(d.Filters, func(f FilterState) bool { return f.Filter.Key() == key })
+}
+
+func as[T Object](o Object) T { return o.(T) }
+
+func putPointer[T Object](p **T, mine bool, new Object) {
+	if !mine {
+		return
+	}
+	if new == nil {
+		*p = nil
+		return
+	}
+	v := new.(T)
+	*p = &v
+}
+
+// replace puts new into list in place of the element that is says; mine false
+// leaves the list alone. It never changes list's own array.
+func replace[T any](list []T, mine bool, new Object, is func(T) bool, make func(Object) T) []T {
+	if !mine {
+		return list
+	}
+	i := slices.IndexFunc(list, is)
+	switch {
+	case i < 0 && new == nil:
+		return list
+	case i < 0:
+		return append(slices.Clip(list), make(new))
+	case new == nil:
+		return slices.Delete(slices.Clone(list), i, i+1)
+	}
+	list = slices.Clone(list)
+	list[i] = make(new)
+	return list
+}
+
+// Clone returns a deep enough copy of s: changing the copy by Put leaves s as
+// it is.
+func (s *State) Clone() *State {
+	c := *s
+	c.Files = make(map[string]File, len(s.Files))
+	for k, v := range s.Files {
+		c.Files[k] = v
+	}
+	c.Devices = slices.Clone(s.Devices)
+	for i := range c.Devices {
+		d := &c.Devices[i]
+		d.NAPIs = slices.Clone(d.NAPIs)
+		features := make(map[string]Setting, len(d.Features))
+		for k, v := range d.Features {
+			features[k] = v
+		}
+		d.Features = features
+	}
+	return &c
+}
