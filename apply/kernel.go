@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apply is the only writer: it runs the steps of a plan, reads each
+// object back, records the progress in the journal, and undoes what it did
+// when something fails. It decides nothing: what is to be written is in the
+// plan, what is to be restored in the journal. It refuses to change an object
+// that is not as the plan found it, to remove what somebody else's objects
+// hang on, and to work while another applier does.
+package apply
+
+import (
+	"errors"
+
+	"github.com/niclane/niclane/device"
+	"golang.org/x/sys/unix"
+)
+
+// A Kernel reads and writes single objects.
+type Kernel interface {
+	// Read returns the present value of the object with o's identity, nil
+	// if there is none. A device that does not exist is unix.ENODEV or an
+	// absent object.
+	Read(o device.Object) (device.Object, error)
+	// Write brings the object from old, its present value, to new; nil
+	// means absent, and at most one is nil.
+	Write(old, new device.Object) error
+}
+
+// An Occupier can say what hangs on an object, in words, one string each:
+// filters on a clsact qdisc, classes of an HTB. The kernel removes those
+// together with the object, so apply does not remove an object that is
+// occupied.
+type Occupier interface {
+	Occupants(o device.Object) ([]string, error)
+}
+
+// implicit reports whether the kernel makes and removes the object together
+// with another one. Its creation is then a change of what the kernel made, and
+// its removal nothing: the other object's takes care of it.
+func implicit(o device.Object) bool {
+	_, ok := o.(device.Thread)
+	return ok
+}
+
+// creatable reports whether the object can be made by writing it. One that
+// cannot, and is absent, is gone together with its device.
+func creatable(o device.Object) bool {
+	switch o := o.(type) {
+	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.Rule:
+		return true
+	case device.RSSTable:
+		return o.Context != 0
+	}
+	return false
+}
+
+// vanished reports whether err says that the device is gone.
+func vanished(err error) bool { return errors.Is(err, unix.ENODEV) }

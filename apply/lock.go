@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultRunDir holds the lock and the guardian's socket.
+const DefaultRunDir = "/run/niclane"
+
+// A Lock is held by the one process that may write. The kernel releases it
+// when the process ends, however it ends (flock(2)).
+type Lock struct{ f *os.File }
+
+// A Holder is the process that holds the lock.
+type Holder struct {
+	PID     int       `json:"pid"`
+	Command []string  `json:"command"`
+	Since   time.Time `json:"since"`
+}
+
+// A LockedError says who holds the lock.
+type LockedError struct{ Holder Holder }
+
+// Error implements error.
+func (e *LockedError) Error() string {
+	if e.Holder.PID == 0 {
+		return "another niclane is changing this host; it has not said who it is"
+	}
+	return fmt.Sprintf("another niclane is changing this host: process %d (%s), since %s",
+		e.Holder.PID, strings.Join(e.Holder.Command, " "), e.Holder.Since.Format(time.RFC3339))
+}
+
+// TryLock takes the lock in dir, which it makes (mode 0700) if it does not
+// exist. If another process holds it, the error is a *LockedError.
+func TryLock(dir string) (*Lock, error) {
+	f, err := openLock(dir)
+	if err != nil {
+		return nil, err
+	}
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case err == nil:
+		return &Lock{f}, identify(f)
+	case errors.Is(err, unix.EWOULDBLOCK):
+		h := readHolder(f)
+		f.Close()
+		return nil, &LockedError{h}
+	default:
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+}
+
+// WaitLock is TryLock that waits for the holder to end, or ctx.
+func WaitLock(ctx context.Context, dir string) (*Lock, error) {
+	f, err := openLock(dir)
+	if err != nil {
+		return nil, err
+	}
+	got := make(chan error, 1)
+	go func() {
+		// Blocks in the kernel; if ctx ends first, the goroutine ends
+		// with the holder and lets go.
+		for {
+			err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
+			if err != unix.EINTR {
+				got <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-got:
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		return &Lock{f}, identify(f)
+	case <-ctx.Done():
+		go func() { <-got; f.Close() }()
+		return nil, errors.Join(ctx.Err(), &LockedError{readHolder(f)})
+	}
+}
+
+// Unlock releases the lock.
+func (l *Lock) Unlock() error {
+	return errors.Join(l.f.Truncate(0), l.f.Close())
+}
+
+func openLock(dir string) (*os.File, error) {
+	if err := runDir(dir); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	return f, nil
+}
+
+// runDir makes dir if need be and checks that nobody else can enter it.
+func runDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("run directory %s: %w", dir, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		return fmt.Errorf("run directory %s: must be a directory of user %d with mode 0700", dir, os.Geteuid())
+	}
+	return nil
+}
+
+// identify writes who holds the lock, for the others to read.
+func identify(f *os.File) error {
+	b, err := json.Marshal(Holder{PID: os.Getpid(), Command: os.Args, Since: time.Now().UTC().Round(time.Second)})
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(append(b, '\n'), 0)
+	}
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// readHolder returns a zero Holder if there is nothing to read yet.
+func readHolder(f *os.File) Holder {
+	var h Holder
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<16))
+	if err != nil || json.Unmarshal(b, &h) != nil {
+		return Holder{}
+	}
+	return h
+}

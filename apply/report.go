@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/niclane/niclane/device"
+)
+
+// A Report is the state really reached.
+type Report struct {
+	// Done are the keys of the steps that were made and read back, in
+	// order, those undone again included.
+	Done []string `json:"done,omitempty"`
+	// Undone are the keys of the objects that were brought back, in order.
+	Undone []string `json:"undone,omitempty"`
+	// Gone are objects that could not be brought back because they, or
+	// their device, exist no more. Nothing is left of them.
+	Gone []string `json:"gone,omitempty"`
+	// Left are objects that are not as they were before niclane.
+	Left []Left `json:"left,omitempty"`
+	// Rebooted says that the journal was of an earlier boot: the kernel
+	// state is gone and there was nothing to undo.
+	Rebooted bool `json:"rebooted,omitempty"`
+	// Warnings are what went wrong beside the objects, as a progress line
+	// that could not be written.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// A Left is an object that could not, or must not, be brought back.
+type Left struct {
+	Key string `json:"key"`
+	Why string `json:"why"`
+	// Foreign says that somebody else changed or uses the object; Force
+	// overrides the former.
+	Foreign bool `json:"foreign,omitempty"`
+}
+
+// A LeftError says what undoing has left.
+type LeftError []Left
+
+// Error implements error: one line per object.
+func (e LeftError) Error() string {
+	lines := make([]string, len(e))
+	for i, l := range e {
+		lines[i] = fmt.Sprintf("%s: left as it is: %s", l.Key, l.Why)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// A MismatchError is an object that is not as it should be.
+type MismatchError struct {
+	Key         string
+	When        string // "read back", "changed since the plan was made"
+	Want, Found device.Object
+}
+
+// Error implements error.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("%s: %s: want %s, found %s", e.Key, e.When, Text(e.Want), Text(e.Found))
+}
+
+// Text gives an object's value on one line.
+func Text(o device.Object) string {
+	switch o := o.(type) {
+	case nil:
+		return "absent"
+	case device.File:
+		return fmt.Sprintf("%q", strings.TrimSpace(o.Value))
+	}
+	b, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Sprintf("%+v", o)
+	}
+	return string(b)
+}

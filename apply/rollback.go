@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/journal"
+)
+
+// Rollback brings every object that j owns back to its value before niclane
+// first wrote it, in reverse order, and removes j when nothing is left. An
+// object that somebody else has changed since is left and reported, unless
+// opts.Force; what was left is a LeftError and stays in the journal. It goes on
+// past failures and, once begun, does not stop when ctx ends.
+//
+// here is the host of the caller: a journal of an earlier boot is removed,
+// because the kernel state it describes is gone; one of another network
+// namespace is an error.
+func Rollback(ctx context.Context, k Kernel, j *journal.Journal, here journal.Host, opts Options) (*Report, error) {
+	r := &runner{k: k, opts: opts}
+	if err := ctx.Err(); err != nil {
+		return &r.report, err
+	}
+	h := j.Head()
+	if !h.SameBoot(here) {
+		r.report.Rebooted = true
+		return &r.report, j.Remove()
+	}
+	if !h.SameNetns(here) {
+		return &r.report, fmt.Errorf("%s was applied in network namespace %d, this is %d: run rollback there (lsns -t net)",
+			h.Config, h.NetnsInode, here.NetnsInode)
+	}
+	var tasks []*task
+	for _, rec := range slices.Backward(j.Records()) {
+		key := rec.Key()
+		tasks = append(tasks, &task{
+			key: key, want: rec.Original, expect: rec.Last, loose: rec.Uncertain,
+			begin: func() error { return j.Restore(key) },
+			end:   func() error { return j.Restored(key) },
+		})
+	}
+	r.restoreAll(tasks)
+	if err := r.left(); err != nil {
+		return &r.report, err
+	}
+	return &r.report, j.Remove()
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakekernel
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/device"
+	"golang.org/x/sys/unix"
+)
+
+// write has the effect of a write whose old value is right.
+func (k *Kernel) write(old, new device.Object) error {
+	if new == nil {
+		if err := k.removable(old); err != nil {
+			return err
+		}
+		k.remove(old)
+		return nil
+	}
+	if old == nil {
+		if err := k.makeable(new); err != nil {
+			return err
+		}
+	}
+	if err := k.valid(old, new); err != nil {
+		return err
+	}
+	k.objs[new.Key()] = new
+	k.follow(old, new)
+	return nil
+}
+
+func refuse(o device.Object, err error, format string, args ...any) error {
+	return fmt.Errorf("%s: %w: %s", o.Key(), err, fmt.Sprintf(format, args...))
+}
+
+// makeable says whether the object can come into being.
+func (k *Kernel) makeable(o device.Object) error {
+	switch o := o.(type) {
+	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.Rule:
+		return nil
+	case device.RSSTable:
+		if o.Context != 0 {
+			return nil
+		}
+	case device.File:
+		return refuse(o, unix.ENOENT, "files are not made")
+	}
+	return refuse(o, unix.EOPNOTSUPP, "does not exist and cannot be made")
+}
+
+// removable says whether the object can be removed.
+func (k *Kernel) removable(o device.Object) error {
+	switch o := o.(type) {
+	case device.Qdisc, device.Filter, device.FilterEntry, device.Rule:
+		return nil
+	case device.Class:
+		for _, c := range k.objs {
+			if c, ok := c.(device.Class); ok && c.Dev == o.Dev && c.Parent == o.ID {
+				return refuse(o, unix.EBUSY, "class %s is its child", c.ID)
+			}
+		}
+		return nil
+	case device.RSSTable:
+		if o.Context == 0 {
+			break
+		}
+		for _, r := range k.objs {
+			if r, ok := r.(device.Rule); ok && r.Dev == o.Dev && r.Context == o.Context {
+				return refuse(o, unix.EBUSY, "rule %s leads to it", r.Match)
+			}
+		}
+		return nil
+	}
+	return refuse(o, unix.EOPNOTSUPP, "cannot be removed")
+}
+
+// remove removes the object and what the kernel removes with it.
+func (k *Kernel) remove(o device.Object) {
+	delete(k.objs, o.Key())
+	delete(k.foreign, o.Key())
+	for _, c := range k.children(o) {
+		k.remove(c)
+	}
+}
+
+// children are the objects that live on o.
+func (k *Kernel) children(o device.Object) []device.Object {
+	var out []device.Object
+	for _, c := range k.objs {
+		if livesOn(c, o) {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b device.Object) int { return strings.Compare(a.Key(), b.Key()) })
+	return out
+}
+
+func livesOn(c, o device.Object) bool {
+	switch o := o.(type) {
+	case device.Qdisc:
+		switch c := c.(type) {
+		case device.Class:
+			return c.Dev == o.Dev && major(c.ID) == o.Handle
+		case device.Filter:
+			return c.Dev == o.Dev && o.Parent == "clsact"
+		}
+	case device.Class:
+		q, ok := c.(device.Qdisc)
+		return ok && q.Dev == o.Dev && q.Parent == o.ID
+	case device.Filter:
+		e, ok := c.(device.FilterEntry)
+		return ok && e.Filter == o.Key()
+	}
+	return false
+}
+
+// major gives the qdisc handle "1:" of a class ID "1:10".
+func major(id string) string {
+	m, _, _ := strings.Cut(id, ":")
+	return m + ":"
+}
+
+// Occupants implements apply.Occupier.
+func (k *Kernel) Occupants(o device.Object) ([]string, error) {
+	out := slices.Clone(k.foreign[o.Key()])
+	for _, c := range k.children(o) {
+		if _, ok := c.(device.FilterEntry); !ok {
+			out = append(out, c.Key())
+		}
+	}
+	return out, nil
+}
+
+// valid says whether the kernel would take the new value.
+func (k *Kernel) valid(old, new device.Object) error {
+	switch o := new.(type) {
+	case device.Qdisc:
+		return k.validQdisc(old, o)
+	case device.Class:
+		return k.validClass(old, o)
+	case device.Filter:
+		if _, ok := k.objs["qdisc/"+o.Dev+"/clsact"]; !ok {
+			return refuse(o, unix.EINVAL, "parent qdisc doesn't exist")
+		}
+	case device.FilterEntry:
+		f, ok := k.objs[o.Filter].(device.Filter)
+		if !ok || !strings.HasPrefix(f.Program, "niclane_") {
+			return refuse(o, unix.ENOENT, "no filter of niclane's")
+		}
+	case device.RSSTable:
+		return k.validQueues(o, o.Dev, o.Queues)
+	case device.Rule:
+		return k.validRule(old, o)
+	case device.Channels:
+		return k.validChannels(o)
+	case device.Thread:
+		if o.Policy == "fifo" && (o.Priority < 1 || o.Priority > 99) || len(o.CPUs) == 0 {
+			return refuse(o, unix.EINVAL, "priority or CPUs")
+		}
+		for _, c := range o.CPUs {
+			if !slices.Contains(k.cpus, c) {
+				return refuse(o, unix.EINVAL, "CPU %d is offline", c)
+			}
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
+	if q.Parent != "root" && q.Parent != "clsact" {
+		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok {
+			return refuse(q, unix.ENOENT, "no class %s", q.Parent)
+		}
+	}
+	if (q.Parent == "clsact") != (q.Type == "clsact") {
+		return refuse(q, unix.EINVAL, "%s at %s", q.Type, q.Parent)
+	}
+	if p, ok := old.(device.Qdisc); ok {
+		if p.Handle != q.Handle || p.Type != q.Type {
+			return refuse(q, unix.EEXIST, "exclusivity flag on, cannot modify")
+		}
+		if q.Type == "htb" {
+			return refuse(q, unix.EINVAL, "change operation not supported by specified qdisc")
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) validClass(old device.Object, c device.Class) error {
+	q, _ := k.objs["qdisc/"+c.Dev+"/root"].(device.Qdisc)
+	if q.Type != "htb" || q.Handle != major(c.ID) {
+		return refuse(c, unix.ENOENT, "no htb with handle %s", major(c.ID))
+	}
+	if c.Parent != q.Handle {
+		if _, ok := k.objs["class/"+c.Dev+"/"+c.Parent]; !ok {
+			return refuse(c, unix.ENOENT, "no class %s", c.Parent)
+		}
+	}
+	if c.Rate == 0 || c.Ceil == 0 || c.Prio > 7 {
+		return refuse(c, unix.EINVAL, "rate, ceil or prio")
+	}
+	if p, ok := old.(device.Class); ok && p.Parent != c.Parent {
+		return refuse(c, unix.EINVAL, "a class cannot move to another parent")
+	}
+	return nil
+}
+
+func (k *Kernel) validQueues(o device.Object, dev string, queues []int) error {
+	ch, ok := k.objs["channels/"+dev].(device.Channels)
+	if !ok {
+		return nil
+	}
+	for _, q := range queues {
+		if q < 0 || q >= ch.RX+ch.Combined {
+			return refuse(o, unix.EINVAL, "queue %d of %d", q, ch.RX+ch.Combined)
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) validRule(old device.Object, r device.Rule) error {
+	if _, ok := k.objs[fmt.Sprintf("rss/%s/%d", r.Dev, r.Context)]; !ok && r.Context != 0 {
+		return refuse(r, unix.ENOENT, "no context %d", r.Context)
+	}
+	if r.Context == 0 {
+		if err := k.validQueues(r, r.Dev, []int{r.Queue}); err != nil {
+			return err
+		}
+	}
+	n := 0
+	for _, o := range k.objs {
+		if o, ok := o.(device.Rule); ok && o.Dev == r.Dev {
+			n++
+		}
+	}
+	if c := k.capacity[r.Dev]; old == nil && c > 0 && n >= c {
+		return refuse(r, unix.ENOSPC, "all %d places are taken", c)
+	}
+	return nil
+}
+
+// validChannels refuses to drop queues that a table or a rule uses, as
+// net/ethtool/channels.c does.
+func (k *Kernel) validChannels(c device.Channels) error {
+	n := c.RX + c.Combined
+	if n < 1 || c.TX+c.Combined < 1 {
+		return refuse(c, unix.EINVAL, "no channel left")
+	}
+	for _, o := range k.objs {
+		switch o := o.(type) {
+		case device.RSSTable:
+			if o.Dev == c.Dev && (o.Context != 0 || o.Configured) && slices.Max(append(o.Queues, 0)) >= n {
+				return refuse(c, unix.EINVAL, "requested channel counts are too low for existing indirection table of context %d", o.Context)
+			}
+		case device.Rule:
+			if o.Dev == c.Dev && o.Context == 0 && o.Queue >= n {
+				return refuse(c, unix.EINVAL, "requested channel counts are too low for rule %s", o.Match)
+			}
+		}
+	}
+	return nil
+}
+
+// follow changes what the kernel changes by itself after a write.
+func (k *Kernel) follow(old, new device.Object) {
+	n, ok := new.(device.NAPIConfig)
+	if !ok {
+		return
+	}
+	key := device.Thread{Dev: n.Dev, Queue: n.Queue}.Key()
+	if n.Threaded == "off" {
+		delete(k.objs, key)
+	} else if _, ok := k.objs[key]; !ok {
+		k.objs[key] = device.Thread{Dev: n.Dev, Queue: n.Queue, Policy: "other", CPUs: slices.Clone(k.cpus)}
+	}
+}

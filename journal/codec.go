@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// magic begins every journal. The version follows, then the SHA-256 of the
+// head's bytes, so that a damaged head is noticed rather than acted upon.
+const magic = "niclane-journal"
+
+// encodeHead gives the first two lines of the file.
+func encodeHead(h *Head) ([]byte, error) {
+	body, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %d %s\n", magic, Version, hex.EncodeToString(sum[:]))
+	b.Write(body)
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+// Decode reads a journal. A last line without its newline, as a kill in the
+// middle of a write leaves it, is ignored; everything else that does not fit
+// is an error.
+func Decode(b []byte) (*Journal, error) {
+	first, rest, ok := bytes.Cut(b, []byte("\n"))
+	if !ok {
+		return nil, errors.New("first line is cut short")
+	}
+	sum, err := decodeFirst(string(first))
+	if err != nil {
+		return nil, err
+	}
+	body, progress, ok := bytes.Cut(rest, []byte("\n"))
+	if !ok {
+		return nil, errors.New("head is cut short")
+	}
+	if got := sha256.Sum256(body); hex.EncodeToString(got[:]) != sum {
+		return nil, errors.New("head is damaged: its SHA-256 does not match")
+	}
+	j := new(Journal)
+	if err := json.Unmarshal(body, &j.head); err != nil {
+		return nil, fmt.Errorf("head: %w", err)
+	}
+	if err := j.head.check(); err != nil {
+		return nil, fmt.Errorf("head: %w", err)
+	}
+	j.events, err = decodeProgress(progress, len(j.head.Plan.Steps))
+	if err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+func decodeFirst(line string) (sum string, err error) {
+	f := strings.Fields(line)
+	if len(f) != 3 || f[0] != magic {
+		return "", fmt.Errorf("not a journal of niclane: begins with %.40q", line)
+	}
+	v, err := strconv.Atoi(f[1])
+	if err != nil {
+		return "", fmt.Errorf("version %q is not a number", f[1])
+	}
+	if v != Version {
+		return "", fmt.Errorf("version %d, but this niclane reads version %d", v, Version)
+	}
+	return f[2], nil
+}
+
+// check refuses what the rest of the package relies on.
+func (h *Head) check() error {
+	if h.Plan == nil {
+		return errors.New("no plan")
+	}
+	for i, s := range h.Plan.Steps {
+		if s.Old == nil && s.New == nil {
+			return fmt.Errorf("step %d names no object", i)
+		}
+		if s.Old != nil && s.New != nil && s.Old.Key() != s.New.Key() {
+			return fmt.Errorf("step %d changes %s into %s", i, s.Old.Key(), s.New.Key())
+		}
+	}
+	for i, r := range h.Before {
+		if r.Original == nil && r.Last == nil {
+			return fmt.Errorf("record %d names no object", i)
+		}
+		if r.Original != nil && r.Last != nil && r.Original.Key() != r.Last.Key() {
+			return fmt.Errorf("record %d turns %s into %s", i, r.Original.Key(), r.Last.Key())
+		}
+	}
+	return nil
+}
+
+// A verb is the kind of a progress line.
+type verb string
+
+const (
+	stepBegun   verb = "begin"    // the step is about to be written
+	stepDone    verb = "done"     // it was read back
+	undoBegun   verb = "undo"     // the step is about to be undone
+	undoDone    verb = "undone"   // its old value was read back
+	restoreNext verb = "restore"  // the object is about to get its original value
+	restoreDone verb = "restored" // it was read back
+	ended       verb = "end"      // apply ended; no step left
+)
+
+// An event is one progress line.
+type event struct {
+	verb verb
+	step int    // of begin, done, undo, undone
+	key  string // of restore, restored
+}
+
+func (e event) append(b []byte) []byte {
+	b = append(b, e.verb...)
+	switch e.verb {
+	case restoreNext, restoreDone:
+		b = strconv.AppendQuote(append(b, ' '), e.key)
+	case ended:
+	default:
+		b = strconv.AppendInt(append(b, ' '), int64(e.step), 10)
+	}
+	return append(b, '\n')
+}
+
+func decodeProgress(b []byte, steps int) ([]event, error) {
+	var out []event
+	for n := 1; ; n++ {
+		line, rest, ok := bytes.Cut(b, []byte("\n"))
+		if !ok {
+			return out, nil
+		}
+		e, err := decodeEvent(string(line), steps)
+		if err != nil {
+			return nil, fmt.Errorf("progress line %d: %w", n, err)
+		}
+		out, b = append(out, e), rest
+	}
+}
+
+func decodeEvent(line string, steps int) (event, error) {
+	word, arg, _ := strings.Cut(line, " ")
+	e := event{verb: verb(word)}
+	switch e.verb {
+	case stepBegun, stepDone, undoBegun, undoDone:
+		n, err := strconv.Atoi(arg)
+		if err != nil || n < 0 || n >= steps || strconv.Itoa(n) != arg {
+			return e, fmt.Errorf("%q is not a step of the plan (0 to %d)", arg, steps-1)
+		}
+		e.step = n
+	case restoreNext, restoreDone:
+		key, err := strconv.Unquote(arg)
+		if err != nil {
+			return e, fmt.Errorf("%q is not a quoted key", arg)
+		}
+		e.key = key
+	case ended:
+		if arg != "" {
+			return e, fmt.Errorf("%q after end", arg)
+		}
+	default:
+		return e, fmt.Errorf("%.40q is not known", line)
+	}
+	return e, nil
+}

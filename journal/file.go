@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSize bounds what is read: a plan of a hundred thousand steps.
+const maxSize = 256 << 20
+
+// openAt opens a file of the store without following a symbolic link.
+func (s *Store) openAt(name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(s.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: s.path(name), Err: err}
+	}
+	f := os.NewFile(uintptr(fd), s.path(name))
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: s.path(name), Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// load reads one journal.
+func (s *Store) load(name string) (*Journal, error) {
+	f, err := s.openAt(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if err == nil && len(b) > maxSize {
+		err = fmt.Errorf("larger than %d bytes", maxSize)
+	}
+	var j *Journal
+	if err == nil {
+		j, err = Decode(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal %s: %w; what it recorded cannot be rolled back by niclane: "+
+			"restore the file from a backup, or undo by hand and remove it", s.path(name), err)
+	}
+	j.store, j.name = s, name
+	j.size = int64(lastLine(b))
+	j.torn = j.size != int64(len(b))
+	return j, nil
+}
+
+// append writes one line after the last whole one.
+func (j *Journal) append(line []byte) error {
+	if j.file == nil {
+		f, err := j.store.openAt(j.name, unix.O_RDWR|unix.O_APPEND)
+		if err != nil {
+			return err
+		}
+		j.file = f
+	}
+	// A line cut short, by a kill or a full disk, must not swallow the next.
+	if j.torn {
+		if err := j.file.Truncate(j.size); err != nil {
+			return err
+		}
+	}
+	// One write(2): a kill leaves the line or a prefix of it.
+	if _, err := j.file.Write(line); err != nil {
+		j.torn = true
+		return err
+	}
+	j.size, j.torn = j.size+int64(len(line)), false
+	return nil
+}
+
+// lastLine returns the length of b up to its last newline.
+func lastLine(b []byte) int {
+	for n := len(b); n > 0; n-- {
+		if b[n-1] == '\n' {
+			return n
+		}
+	}
+	return 0
+}
+
+// write makes the file: written beside, synced, renamed, directory synced.
+func (s *Store) write(name string, h Head) (*Journal, error) {
+	b, err := encodeHead(&h)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	temporary := name + ".new"
+	if err := unix.Unlinkat(s.fd, temporary, 0); err != nil && err != unix.ENOENT {
+		return nil, fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: s.path(temporary), Err: err})
+	}
+	f, err := s.openAt(temporary, unix.O_RDWR|unix.O_APPEND|unix.O_CREAT|unix.O_EXCL)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = unix.Renameat(s.fd, temporary, s.fd, name)
+	}
+	if err == nil {
+		err = unix.Fsync(s.fd)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("journal %s: %w", s.path(name), errors.Join(err, ignoreAbsent(unix.Unlinkat(s.fd, temporary, 0))))
+	}
+	return &Journal{head: h, store: s, name: name, file: f, size: int64(len(b))}, nil
+}
+
+func ignoreAbsent(err error) error {
+	if err == unix.ENOENT {
+		return nil
+	}
+	return err
+}
+
+// Close closes the file. Recording opens it again.
+func (j *Journal) Close() error {
+	if j.file == nil {
+		return nil
+	}
+	f := j.file
+	j.file = nil
+	return f.Close()
+}
+
+// Remove closes the journal and removes its file: nothing is owned any more.
+func (j *Journal) Remove() error {
+	if j.store == nil {
+		return nil
+	}
+	if err := j.Close(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := unix.Unlinkat(j.store.fd, j.name, 0); err != nil {
+		return fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: j.Path(), Err: err})
+	}
+	return unix.Fsync(j.store.fd)
+}

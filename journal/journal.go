@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/niclane/niclane/plan"
+)
+
+// A Journal is one config's. It is not safe for concurrent use: the applier's
+// lock has to be held by whoever records into it.
+type Journal struct {
+	head   Head
+	events []event
+
+	store *Store   // nil: in memory only
+	name  string   // of the file in store
+	file  *os.File // open for recording once something was recorded
+	size  int64    // of the whole lines
+	torn  bool     // there is a part of a line after them
+}
+
+// New returns a journal in memory, for dry runs and tests.
+func New(h Head) *Journal { return &Journal{head: h} }
+
+// Head returns what was recorded before the first step. It must not be changed.
+func (j *Journal) Head() *Head { return &j.head }
+
+// Path returns the file's path, "" if the journal is in memory.
+func (j *Journal) Path() string {
+	if j.store == nil {
+		return ""
+	}
+	return j.store.path(j.name)
+}
+
+// Begin records that step i of the plan is about to be written.
+func (j *Journal) Begin(i int) error { return j.record(event{verb: stepBegun, step: i}) }
+
+// Done records that step i was written and read back.
+func (j *Journal) Done(i int) error { return j.record(event{verb: stepDone, step: i}) }
+
+// Undo records that step i is about to be undone.
+func (j *Journal) Undo(i int) error { return j.record(event{verb: undoBegun, step: i}) }
+
+// Undone records that the old value of step i is back.
+func (j *Journal) Undone(i int) error { return j.record(event{verb: undoDone, step: i}) }
+
+// Restore records that the object is about to get its original value.
+func (j *Journal) Restore(key string) error { return j.record(event{verb: restoreNext, key: key}) }
+
+// Restored records that the object has its original value.
+func (j *Journal) Restored(key string) error { return j.record(event{verb: restoreDone, key: key}) }
+
+// End records that all steps of the plan were made.
+func (j *Journal) End() error { return j.record(event{verb: ended}) }
+
+// Ended reports whether all steps of the plan were made.
+func (j *Journal) Ended() bool {
+	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == ended })
+}
+
+func (j *Journal) record(e event) error {
+	if j.store != nil {
+		if err := j.append(e.append(nil)); err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
+	j.events = append(j.events, e)
+	return nil
+}
+
+// A StepState says how far a step of this generation got.
+type StepState int
+
+// The states of a step.
+const (
+	StepPending   StepState = iota // never begun, or undone
+	StepUncertain                  // begun, or its undo begun; not seen to end
+	StepDone
+)
+
+// Steps returns how far each step of this generation's plan got.
+func (j *Journal) Steps() []StepState {
+	out := make([]StepState, len(j.head.Plan.Steps))
+	for _, e := range j.events {
+		switch e.verb {
+		case stepBegun, undoBegun:
+			out[e.step] = StepUncertain
+		case stepDone:
+			out[e.step] = StepDone
+		case undoDone:
+			out[e.step] = StepPending
+		}
+	}
+	return out
+}
+
+// Records returns what is owned, in the order of the first write: what earlier
+// generations owned and what this one has begun to write, less what is
+// certainly back at its original value.
+func (j *Journal) Records() []Record {
+	r := newReplay(j.head.Before)
+	for _, e := range j.events {
+		r.event(e, j.head.Plan.Steps)
+	}
+	return r.owned()
+}
+
+// A replay turns events into records.
+type replay struct {
+	order []string // keys, by the first write
+	recs  map[string]*Record
+}
+
+func newReplay(before []Record) *replay {
+	r := &replay{recs: map[string]*Record{}}
+	for _, rec := range before {
+		r.add(rec.Key(), rec)
+	}
+	return r
+}
+
+func (r *replay) add(key string, rec Record) *Record {
+	if _, ok := r.recs[key]; ok {
+		r.order = slices.DeleteFunc(r.order, func(k string) bool { return k == key })
+	}
+	r.order = append(r.order, key)
+	r.recs[key] = &rec
+	return &rec
+}
+
+func (r *replay) event(e event, steps []plan.Step) {
+	switch e.verb {
+	case stepBegun, stepDone, undoBegun, undoDone:
+		r.step(e.verb, steps[e.step])
+	case restoreNext:
+		if rec := r.recs[e.key]; rec != nil {
+			rec.Uncertain = true
+		}
+	case restoreDone:
+		if rec := r.recs[e.key]; rec != nil {
+			rec.Last, rec.Uncertain = rec.Original, false
+		}
+	}
+}
+
+func (r *replay) step(v verb, s plan.Step) {
+	rec := r.recs[s.Key()]
+	// An object that is made anew after it was removed belongs where it is
+	// made now: what it hangs on may be newer than its first record.
+	if rec == nil || v == stepBegun && rec.settled() {
+		rec = r.add(s.Key(), Record{Original: s.Old, Last: s.Object(), Part: s.Part, Cause: s.Cause})
+	}
+	switch v {
+	case stepBegun, undoBegun:
+		rec.Uncertain = true
+	case stepDone:
+		rec.Last, rec.Uncertain = s.New, false
+	case undoDone:
+		rec.Last, rec.Uncertain = s.Old, false
+	}
+}
+
+func (r *replay) owned() []Record {
+	var out []Record
+	for _, key := range r.order {
+		if rec := r.recs[key]; !rec.settled() {
+			out = append(out, *rec)
+		}
+	}
+	return out
+}

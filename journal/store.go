@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/plan"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultDir is where journals are kept.
+const DefaultDir = "/var/lib/niclane"
+
+const suffix = ".journal"
+
+// A Store is a directory of journals, as seen from one host.
+type Store struct {
+	dir  string
+	fd   int // of dir; files are opened relative to it
+	here Host
+}
+
+// Open opens the directory dir, making it (mode 0700) if it does not exist.
+// A directory that belongs to another user, that others can enter, or that is
+// a symbolic link, is an error.
+func Open(dir string, here Host) (*Store, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	return OpenExisting(dir, here)
+}
+
+// OpenExisting is Open for readers: it makes nothing, and fs.ErrNotExist means
+// that nothing was ever applied.
+func OpenExisting(dir string, here Host) (*Store, error) {
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", &fs.PathError{Op: "open", Path: dir, Err: err})
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("state directory %s: %w", dir, err)
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		unix.Close(fd)
+		return nil, fmt.Errorf("state directory %s: owner %d, mode %#o; it must belong to user %d with mode 0700",
+			dir, st.Uid, st.Mode&0o777, os.Geteuid())
+	}
+	return &Store{dir: dir, fd: fd, here: here}, nil
+}
+
+// Close releases the directory. Journals of s cannot be used afterwards.
+func (s *Store) Close() error { return unix.Close(s.fd) }
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+
+// name gives the file name for a config in the namespace of s: readable,
+// different for each, and without a separator.
+func (s *Store) name(config string) string {
+	base := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, strings.TrimSuffix(filepath.Base(config), filepath.Ext(config)))
+	if len(base) > 64 {
+		base = base[:64]
+	}
+	netns := s.here.NetnsCookie
+	if netns == 0 {
+		netns = s.here.NetnsInode
+	}
+	sum := sha256.Sum256([]byte(config + "\x00" + strconv.FormatUint(netns, 10)))
+	return base + "-" + hex.EncodeToString(sum[:8]) + suffix
+}
+
+// List returns the journals of every boot and namespace, by file name.
+// A journal that cannot be read is an error that names it; the others are
+// returned all the same.
+func (s *Store) List() ([]*Journal, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	var out []*Journal
+	var errs []error
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), suffix) {
+			continue
+		}
+		j, err := s.load(e.Name())
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out = append(out, j)
+	}
+	return out, errors.Join(errs...)
+}
+
+// Here returns the journals of this boot and network namespace.
+func (s *Store) Here() ([]*Journal, error) {
+	all, err := s.List()
+	return slices.DeleteFunc(all, func(j *Journal) bool { return !j.head.SameNetns(s.here) }), err
+}
+
+// Owned returns what is owned on any of the devices in this boot and network
+// namespace, in the order of the first write.
+func (s *Store) Owned(devices []string) (plan.Owned, error) {
+	var o plan.Owned
+	here, err := s.Here()
+	if err != nil {
+		return o, err
+	}
+	for _, j := range here {
+		if !overlap(j.head.Devices, devices) {
+			continue
+		}
+		for _, r := range j.Records() {
+			o.Records = append(o.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+		}
+	}
+	return o, nil
+}
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
+}
+
+// Conflict returns an error if a device was given to another config than
+// config in this boot and network namespace.
+func (s *Store) Conflict(config string, devices []string) error {
+	here, err := s.Here()
+	if err != nil {
+		return err
+	}
+	for _, j := range here {
+		if j.head.Config == config {
+			continue
+		}
+		for _, d := range devices {
+			if slices.Contains(j.head.Devices, d) && len(j.Records()) > 0 {
+				return fmt.Errorf("%s: %s was applied from %s, not from %s; one file describes a device: roll that one back first, or join the two",
+					d, j.describe(), j.head.Config, config)
+			}
+		}
+	}
+	return nil
+}
+
+func (j *Journal) describe() string { return strings.Join(j.head.Devices, ", ") }
+
+// Begin writes the journal for h, whose Plan is about to be made, and syncs
+// it. An earlier journal of the same config is extended: its records become
+// h.Before, whatever h says, and Generation follows it. One of an earlier boot
+// is replaced, because what it describes is gone.
+func (s *Store) Begin(h Head) (*Journal, error) {
+	if err := h.check(); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	if err := s.Conflict(h.Config, h.Plan.Devices); err != nil {
+		return nil, err
+	}
+	h.Host, h.Before, h.Generation = s.here, nil, 1
+	h.Devices = slices.Clone(h.Plan.Devices)
+	name := s.name(h.Config)
+	switch old, err := s.load(name); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case old.head.SameNetns(s.here):
+		h.extend(old)
+	}
+	return s.write(name, h)
+}
+
+// extend makes h the next generation of old.
+func (h *Head) extend(old *Journal) {
+	h.Before = old.Records()
+	if len(h.Before) == 0 {
+		return
+	}
+	h.Generation = old.head.Generation + 1
+	h.Devices = append(h.Devices, old.head.Devices...)
+	slices.Sort(h.Devices)
+	h.Devices = slices.Compact(h.Devices)
+}
