@@ -17,8 +17,9 @@ const (
 	digits  = 3
 )
 
-// A Histogram counts nanosecond values. Record does not allocate. The zero
-// value is an empty histogram; it is not safe for concurrent use.
+// A Histogram counts values from 0 to 2^37: nanoseconds up to 137 s, or bytes.
+// Record does not allocate. The zero value is an empty histogram; it is not
+// safe for concurrent use.
 type Histogram struct {
 	h *hdr.Histogram
 	// Clamped counts values outside the range, recorded at its nearest end.
@@ -28,20 +29,20 @@ type Histogram struct {
 // NewHistogram returns an empty histogram with its buckets allocated.
 func NewHistogram() *Histogram { return &Histogram{h: hdr.New(lowest, highest, digits)} }
 
-// Record adds one value in ns. Values below 0 or above the range are recorded
+// Record adds one value. Values below 0 or above the range are recorded
 // at the nearest end and counted as clamped; none is dropped.
-func (h *Histogram) Record(ns int64) {
+func (h *Histogram) Record(v int64) {
 	if h.h == nil {
 		h.h = hdr.New(lowest, highest, digits)
 	}
-	if ns < 0 {
-		ns = 0
+	if v < 0 {
+		v = 0
 		h.clamped++
-	} else if ns > highest {
-		ns = highest
+	} else if v > highest {
+		v = highest
 		h.clamped++
 	}
-	if err := h.h.RecordValue(ns); err != nil {
+	if err := h.h.RecordValue(v); err != nil {
 		panic(err) // the range was checked above
 	}
 }
@@ -62,7 +63,7 @@ func (h *Histogram) Clamped() int64 {
 	return h.clamped
 }
 
-// Mean returns the arithmetic mean in ns, 0 when empty.
+// Mean returns the arithmetic mean, 0 when empty.
 func (h *Histogram) Mean() float64 {
 	if h.Count() == 0 {
 		return 0
@@ -70,7 +71,7 @@ func (h *Histogram) Mean() float64 {
 	return h.h.Mean()
 }
 
-// Max returns the largest value in ns, 0 when empty.
+// Max returns the largest value, 0 when empty.
 func (h *Histogram) Max() int64 {
 	if h.Count() == 0 {
 		return 0
@@ -78,7 +79,7 @@ func (h *Histogram) Max() int64 {
 	return h.h.Max()
 }
 
-// Min returns the smallest value in ns, 0 when empty.
+// Min returns the smallest value, 0 when empty.
 func (h *Histogram) Min() int64 {
 	if h.Count() == 0 {
 		return 0
@@ -122,11 +123,11 @@ func Merge(hs ...*Histogram) *Histogram {
 // without an HDR library wants to know. Only "hdr" and "clamped" are read back.
 type wire struct {
 	Count   int64   `json:"count"`
-	MinNS   int64   `json:"minNs"`
-	MeanNS  float64 `json:"meanNs"`
-	P50NS   int64   `json:"p50Ns"`
-	P99NS   int64   `json:"p99Ns"`
-	MaxNS   int64   `json:"maxNs"`
+	Min     int64   `json:"min"`
+	Mean    float64 `json:"mean"`
+	P50     int64   `json:"p50"`
+	P99     int64   `json:"p99"`
+	Max     int64   `json:"max"`
 	Clamped int64   `json:"clamped,omitempty"`
 	HDR     string  `json:"hdr,omitempty"`
 }
@@ -140,8 +141,8 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode histogram: %w", err)
 		}
-		w.MinNS, w.MeanNS, w.MaxNS = h.Min(), h.Mean(), h.Max()
-		w.P50NS, w.P99NS = h.ValueAt(50), h.ValueAt(99)
+		w.Min, w.Mean, w.Max = h.Min(), h.Mean(), h.Max()
+		w.P50, w.P99 = h.ValueAt(50), h.ValueAt(99)
 		w.Clamped, w.HDR = h.clamped, string(b)
 	}
 	return json.Marshal(w)

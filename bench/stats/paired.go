@@ -8,10 +8,11 @@ import (
 	"slices"
 )
 
-// A Pair holds one percentile of two neighbouring repeats, in ns.
+// A Pair holds the same quantity of two neighbouring repeats: a percentile in
+// ns, or a rate.
 type Pair struct {
-	Variant int64 `json:"variantNs"`
-	Base    int64 `json:"baseNs"`
+	Variant int64 `json:"variant"`
+	Base    int64 `json:"base"`
 }
 
 // A Ratio is the paired ratio variant/base with its 95 % interval.
@@ -21,6 +22,7 @@ type Ratio struct {
 	Low       float64 `json:"low"`       // two-sided 95 % interval
 	High      float64 `json:"high"`      //
 	Upper     float64 `json:"upper"`     // one-sided upper 95 % bound
+	Lower     float64 `json:"lower"`     // one-sided lower 95 % bound
 	SpreadLog float64 `json:"spreadLog"` // standard deviation of the log ratios
 	Method    string  `json:"method"`
 }
@@ -50,7 +52,7 @@ func PairedRatio(pairs []Pair) (Ratio, error) {
 	d := make([]float64, n)
 	for i, p := range pairs {
 		if p.Variant <= 0 || p.Base <= 0 {
-			return Ratio{}, fmt.Errorf("paired ratio: pair %d is %d/%d ns, want both positive", i, p.Variant, p.Base)
+			return Ratio{}, fmt.Errorf("paired ratio: pair %d is %d/%d, want both positive", i, p.Variant, p.Base)
 		}
 		d[i] = math.Log(float64(p.Variant) / float64(p.Base))
 	}
@@ -63,6 +65,7 @@ func PairedRatio(pairs []Pair) (Ratio, error) {
 		r.Low = math.Exp(mean - tQuantile(0.975, n-1)*se)
 		r.High = math.Exp(mean + tQuantile(0.975, n-1)*se)
 		r.Upper = math.Exp(mean + tQuantile(0.95, n-1)*se)
+		r.Lower = math.Exp(mean - tQuantile(0.95, n-1)*se)
 		return r, nil
 	}
 	walsh := make([]float64, 0, n*(n+1)/2)
@@ -78,6 +81,7 @@ func PairedRatio(pairs []Pair) (Ratio, error) {
 	r.Low = math.Exp(walsh[two-1])
 	r.High = math.Exp(walsh[len(walsh)-two])
 	r.Upper = math.Exp(walsh[len(walsh)-one])
+	r.Lower = math.Exp(walsh[one-1])
 	return r, nil
 }
 

@@ -89,3 +89,23 @@ func Judge(r Ratio, goal float64, floor *Floor) Judgement {
 	}
 	return j
 }
+
+// JudgeAtLeast compares a ratio with a goal it should not fall below: the
+// mirror image of Judge.
+func JudgeAtLeast(r Ratio, goal float64) Judgement {
+	j := Judgement{Goal: goal}
+	switch {
+	case math.IsNaN(r.Lower) || math.IsNaN(r.High) || r.N < 2:
+		j.Verdict, j.Reason = TooNoisy, "there is no interval"
+	case r.Lower >= goal:
+		j.Verdict = Met
+		j.Reason = fmt.Sprintf("lower 95 %% bound %.3f is at least %.2f", r.Lower, goal)
+	case r.High < goal:
+		j.Verdict = Missed
+		j.Reason = fmt.Sprintf("95 %% interval %.3f to %.3f lies below %.2f", r.Low, r.High, goal)
+	default:
+		j.Verdict = TooNoisy
+		j.Reason = fmt.Sprintf("%.2f lies inside %.3f to %.3f (95 %% interval)", goal, math.Min(r.Low, r.Lower), r.High)
+	}
+	return j
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// loadLine says what was asked of the server.
+func loadLine(r *Result) string {
+	l := r.Setup.Load
+	arrivals := "evenly spaced"
+	if l.Arrivals == "poisson" {
+		arrivals = "Poisson"
+	}
+	return fmt.Sprintf("%s gets/s, %s, over %d connections; keys of %d and values of %d bytes; %d interleaved repeats of %s",
+		count(int64(l.Rate)), arrivals, max(l.Connections, 1), l.KeyBytes, l.ValueBytes, r.Setup.Repeats, duration(float64(l.Duration)))
+}
+
+// noiseLine says what was in the way.
+func noiseLine(r *Result) string {
+	s := r.Setup
+	if s.LinkRate == 0 {
+		return ""
+	}
+	parts := []string{fmt.Sprintf("link of %s in each direction, buffer %s", bitrate(float64(s.LinkRate)), size(float64(s.Buffer)))}
+	if s.NoiseShare > 0 {
+		parts = append(parts, fmt.Sprintf("noise at %.0f %% of it", 100*s.NoiseShare))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func cpuNames(r *Result) []string {
+	var names []string
+	for _, c := range r.Summary.CPU {
+		if !slices.Contains(names, c.What) {
+			names = append(names, c.What)
+		}
+	}
+	return names
+}
