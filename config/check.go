@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/niclane/niclane/intent"
+)
+
+func (r *reader) checkGlobals() {
+	dev, bond := r.given("globals.dev"), r.given("globals.bond")
+	switch {
+	case !r.given("globals"):
+	case dev && bond:
+		r.failf("globals.bond", "found beside dev (line %d), want one of the two", r.at["globals.dev"].line)
+	case !dev && !bond:
+		r.failf("globals", "dev is missing, want %s; or bond", netdevs().want)
+	}
+}
+
+// check refuses what contradicts itself on any device.
+func (r *reader) check() {
+	in := &r.in
+	members := 0
+	r.checkLane(&in.Default)
+	for i := range in.Lanes {
+		l := &in.Lanes[i]
+		inherit(&l.Moderation, in.Default.Moderation)
+		r.checkLane(l)
+		r.checkMembers(l)
+		members += len(l.Members)
+	}
+	r.checkSum()
+	if members > maxMembers {
+		r.failf("lanes", "found %d members, want at most %d", members, maxMembers)
+		return
+	}
+	r.checkOverlaps()
+}
+
+// inherit gives a lane the moderation of globals where it has none of its own:
+// there adqsetup's files have what holds for all applications.
+func inherit(m *intent.Moderation, from intent.Moderation) {
+	if m.RxAdapt == nil {
+		m.RxAdapt = from.RxAdapt
+	}
+	if m.TxAdapt == nil {
+		m.TxAdapt = from.TxAdapt
+	}
+	if m.RxUsecs == nil {
+		m.RxUsecs = from.RxUsecs
+	}
+	if m.TxUsecs == nil {
+		m.TxUsecs = from.TxUsecs
+	}
+}
+
+func (r *reader) checkLane(l *intent.Lane) {
+	path := func(name string) string { return l.Path + "." + name }
+	p := l.Poller
+	if p.Count > l.Queues && l.Queues > 0 {
+		r.failf(path("pollers"), "found %d, want at most one per queue: %d", p.Count, l.Queues)
+	}
+	if r.given(path("poller-priority")) && r.given(path("poller-nice")) {
+		r.failf(path("poller-nice"), "found beside poller-priority (line %d), want one of the two: nice means nothing to SCHED_FIFO",
+			r.at[path("poller-priority")].line)
+	}
+	if p.Kind == intent.PollerInterrupt || p.Kind == intent.PollerApplication {
+		for _, name := range []string{"pollers", "poller-priority", "poller-nice"} {
+			if r.given(path(name)) {
+				r.failf(path(name), "found with poller: %s, which has no threads of niclane's; want it left out", p.Kind)
+			}
+		}
+	}
+	threads := p.Count
+	if threads == 0 {
+		threads = l.Queues
+	}
+	if p.Kind == intent.PollerBusy && len(l.CPUs) > 0 && len(l.CPUs) < threads {
+		r.failf(path("cpus"), "found %s for %s, want at least as many: a busy poller leaves its processor to nobody",
+			count(len(l.CPUs), "processor"), count(threads, "busy poller"))
+	}
+	r.checkBandwidth(l)
+}
+
+func (r *reader) checkBandwidth(l *intent.Lane) {
+	g, c, link := l.Bandwidth.Guarantee, l.Bandwidth.Ceiling, r.in.Group.LinkRate
+	if more(g, c, link) {
+		r.failf(l.Path+".guarantee", "found %s, want at most the ceiling of %s", rateText(g), rateText(c))
+	}
+	if link > 0 && c.BitsPerSecond > link {
+		r.failf(l.Path+".ceiling", "found %s, want at most the link-rate of %s", rateText(c), bitsText(link))
+	}
+}
+
+// more reports whether a is known to be above b. A share and an absolute rate
+// compare only where the link's rate is known.
+func more(a, b intent.Rate, link uint64) bool {
+	switch {
+	case a.IsZero() || b.IsZero():
+		return false
+	case a.Permille > 0 && b.Permille > 0:
+		return a.Permille > b.Permille
+	case a.Permille == 0 && b.Permille == 0:
+		return a.BitsPerSecond > b.BitsPerSecond
+	}
+	return link > 0 && a.Of(link) > b.Of(link)
+}
+
+// checkSum refuses guarantees that add up to more than the link.
+func (r *reader) checkSum() {
+	permille, bits, link := 0, uint64(0), r.in.Group.LinkRate
+	for i := -1; i < len(r.in.Lanes); i++ {
+		l := &r.in.Default
+		if i >= 0 {
+			l = &r.in.Lanes[i]
+		}
+		g := l.Bandwidth.Guarantee
+		if g.IsZero() {
+			continue
+		}
+		permille += g.Permille
+		bits += g.Of(link)
+		if permille > 1000 {
+			r.failf(l.Path+".guarantee", "found %s, which brings the guarantees to %s, want at most 100%%",
+				rateText(g), rateText(intent.Rate{Permille: permille}))
+			return
+		}
+		if link > 0 && bits > link {
+			r.failf(l.Path+".guarantee", "found %s, which brings the guarantees to %s, want at most the link-rate of %s",
+				rateText(g), bitsText(bits), bitsText(link))
+			return
+		}
+	}
+}
+
+func (r *reader) checkMembers(l *intent.Lane) {
+	if l.Mode == intent.Exclusive && len(l.Members) > 1 {
+		r.failf(l.Path+"."+listName, "found %d members in an exclusive lane, want one, or mode: shared", len(l.Members))
+	}
+	for i := range l.Members {
+		m := &l.Members[i]
+		if r.unsure[m.Path] {
+			continue // what was refused may be what is missing here
+		}
+		switch {
+		case len(m.Ports)+len(m.RemotePorts)+len(m.Addrs)+len(m.RemoteAddrs) == 0 && m.Cgroup != "":
+			r.failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs: the device cannot tell a control group's packets", m.Protocol)
+		case len(m.Ports)+len(m.RemotePorts) == 0 && everyAddress(m.Addrs) && everyAddress(m.RemoteAddrs):
+			r.failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs that say which are the lane's", m.Protocol)
+		case !oneFamily(m.Addrs, m.RemoteAddrs):
+			r.failf(m.Path+".remote-addrs", "found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
+				r.at[m.Path+".addrs"].line)
+		}
+	}
+}
+
+// everyAddress reports whether a list lets a whole address family pass.
+func everyAddress(ps []netip.Prefix) bool {
+	return len(ps) == 0 || slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Bits() == 0 })
+}
+
+// oneFamily reports whether some packet has an address of each list.
+func oneFamily(a, b []netip.Prefix) bool {
+	return slices.ContainsFunc([]bool{true, false}, func(four bool) bool { return inFamily(a, four) && inFamily(b, four) })
+}
+
+func inFamily(ps []netip.Prefix, four bool) bool {
+	return len(ps) == 0 || slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Addr().Is4() == four })
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+func rateText(r intent.Rate) string {
+	if r.Permille == 0 {
+		return bitsText(r.BitsPerSecond)
+	}
+	s := strconv.Itoa(r.Permille / 10)
+	if tenth := r.Permille % 10; tenth != 0 {
+		s += "." + strconv.Itoa(tenth)
+	}
+	return s + "%"
+}
+
+// bitsText gives bit/s in the largest unit that divides them.
+func bitsText(n uint64) string {
+	units := []string{"bit", "kbit", "mbit", "gbit", "tbit"}
+	i := 0
+	for ; i+1 < len(units) && n > 0 && n%1000 == 0; i++ {
+		n /= 1000
+	}
+	return strconv.FormatUint(n, 10) + units[i]
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An Error is one problem in a file. Line and Column count from 1; Column is in
+// characters. Path is where in the file, "lanes.redis.queues", and empty for
+// what concerns the text as a whole.
+type Error struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Path    string `json:"path,omitempty"`
+	Message string `json:"message"`
+}
+
+// Error implements error: "lanes.yaml:14: lanes.redis.queues: found ...".
+func (e Error) Error() string {
+	s := e.File + ":" + strconv.Itoa(e.Line) + ": "
+	if e.Path != "" {
+		s += e.Path + ": "
+	}
+	return s + e.Message
+}
+
+// Errors are all problems of one file, by position.
+type Errors []Error
+
+// Error implements error: one line per problem.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sorted orders problems by position and drops repetitions.
+func (es Errors) sorted() Errors {
+	slices.SortStableFunc(es, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(es)
+}

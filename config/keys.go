@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"net/netip"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+)
+
+// A key is one line of the table that this package is made of: the reader, the
+// JSON Schema and the reference come from it.
+type key struct {
+	name    string
+	doc     string // sentences for the reference and the editor
+	preset  string // what holds when the key is not given, for the reference
+	want    string // what is allowed, for the reference
+	schema  schema
+	read    func(value, *target)
+	match   bool   // says which packets are a member's
+	refused string // a key of adqsetup's that is not taken: why, and what instead
+}
+
+// of makes a key whose value set stores.
+func of[T any](name string, k kind[T], preset, doc string, set func(*target, T)) key {
+	return key{
+		name: name, doc: doc, preset: preset, want: k.want, schema: k.schema,
+		read: func(v value, t *target) {
+			if x, ok := k.read(v); ok {
+				set(t, x)
+			}
+		},
+	}
+}
+
+func refuse(name, why string) key { return key{name: name, refused: why} }
+
+func find(keys []key, name string) *key {
+	name = normal(name)
+	for i := range keys {
+		if keys[i].name == name {
+			return &keys[i]
+		}
+	}
+	return nil
+}
+
+// names of the keys that are taken.
+func names(keys []key) []string {
+	var out []string
+	for _, k := range keys {
+		if k.refused == "" {
+			out = append(out, k.name)
+		}
+	}
+	return out
+}
+
+// maxQueues is the most queues that a lane can ask for.
+const maxQueues = 1024
+
+// groupKeys are what the lanes of a file share: the devices and the host.
+func groupKeys() []key {
+	return []key{
+		of("dev", netdevs(), "this or `bond` is needed",
+			"Network device, or a list of devices of equal standing, that the lanes span.",
+			func(t *target, x []string) { t.group.Devices = x }),
+		of("bond", netdev(), "none",
+			"Bond whose slaves the lanes span; they are looked up when planning. Instead of `dev`.",
+			func(t *target, x string) { t.group.Bond = x }),
+		of("vlans", integers("a VLAN ID", 1, 4094, 4094), "untagged packets only",
+			"VLANs on the devices whose packets belong to the lanes too.",
+			func(t *target, x []int) { t.group.VLANs = x }),
+		of("link-rate", absolute(), "what the device says",
+			"Rate of the link, for devices that cannot say it: virtual ones, and the lab's.",
+			func(t *target, x uint64) { t.group.LinkRate = x }),
+		of("busypoll", microseconds(0, 1_000_000), "left alone",
+			"`net.core.busy_poll`: how long poll(2) and select(2) poll the device. For the whole host.",
+			func(t *target, x int) { t.group.BusyPoll = &x }),
+		of("busyread", microseconds(0, 1_000_000), "left alone",
+			"`net.core.busy_read`: how long a blocking read polls the device. For the whole host.",
+			func(t *target, x int) { t.group.BusyRead = &x }),
+		of("arpfilter", boolean(), "left alone",
+			"On: `arp_ignore` 1, `arp_announce` 2 and `arp_notify` 1 on the devices, so that each answers for its own addresses only.",
+			func(t *target, x bool) { t.group.ARPFilter = &x }),
+		of("rxring", integer(1, 1<<20), "left alone",
+			"Descriptors of each receive ring. For the whole device; changing it takes the link down on many cards.",
+			func(t *target, x int) { t.lane.Rings.Rx = &x }),
+		of("txring", integer(1, 1<<20), "left alone",
+			"Descriptors of each transmit ring, as `rxring`.",
+			func(t *target, x int) { t.lane.Rings.Tx = &x }),
+		of("force", forced(), "the best that the device allows",
+			"Realisations that must be used, by part of a lane; `niclane probe` lists them. Planning fails where one is not possible.",
+			func(t *target, x map[string]string) { t.group.Force = x }),
+		refuse("optimize", "not taken: adqsetup sets private flags of the ice driver with it, which are not in Linux's own driver; leave it out, and write poller and rxusecs instead"),
+		refuse("bpstop", "not taken: it is a private flag of Intel's own ice driver; leave it out, and write poller: busy or poller: application to keep the device from interrupting"),
+		refuse("bpstop-cfg", "not taken: it is a private flag of Intel's own ice driver; leave it out, and write poller-timeout instead"),
+		refuse("priority", "not taken: niclane always classifies on transmit, as adqsetup does with skbedit only; write rank and guarantee in each lane, or globals.force.classifier to choose how"),
+	}
+}
+
+// tuningKeys are what every lane has, the default lane too.
+func tuningKeys() []key {
+	return []key{
+		of("cpus", processors(), "auto",
+			"Processors that poll the lane's queues and run its members. `auto` chooses as many as the lane has pollers, by `numa`, and keeps lanes apart.",
+			func(t *target, x []int) { t.lane.CPUs = x }),
+		of("numa", numa(), "local; all in globals",
+			"Where `cpus: auto` looks: on the device's NUMA node, on the others, anywhere, or on the node with this number.",
+			func(t *target, x intent.NUMAPolicy) { t.lane.NUMA = x }),
+		of("guarantee", rate(), "none",
+			"Transmit rate that the lane has whatever the others do. Guarantees add up to the link at most.",
+			func(t *target, x intent.Rate) { t.lane.Bandwidth.Guarantee = x }),
+		of("ceiling", rate(), "100%",
+			"Transmit rate that the lane never exceeds.",
+			func(t *target, x intent.Rate) { t.lane.Bandwidth.Ceiling = x }),
+		of("rank", integer(1, 7), "1; 7 in globals",
+			"Order among lanes, on transmit beyond the guarantees and in polling: 1 goes first, 7 last.",
+			func(t *target, x int) { t.lane.Rank = x }),
+		of("poller", named[intent.PollerKind](word("auto", "interrupt", "thread", "busy", "application")), "auto",
+			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a kernel thread that polls without sleeping (Linux 6.19), or the application itself by busy polling. `auto` is the best of these that the device allows.",
+			func(t *target, x intent.PollerKind) {
+				if x != "auto" {
+					t.lane.Poller.Kind = x
+				}
+			}),
+		of("pollers", integer(1, maxQueues), "one per queue",
+			"Number of polling threads, at most one per queue.",
+			func(t *target, x int) { t.lane.Poller.Count = x }),
+		of("poller-timeout", microseconds(1, 1_000_000), "the realisation's own",
+			"How long a busy poller goes on without packets before it sleeps.",
+			func(t *target, x int) { t.lane.Poller.TimeoutUsecs = x }),
+		of("poller-priority", integer(1, 99), "by rank",
+			"SCHED_FIFO priority of the polling threads.",
+			func(t *target, x int) { t.lane.Poller.Priority = x }),
+		of("poller-nice", integer(-20, 19), "none",
+			"Nice value of the polling threads, under SCHED_OTHER. Instead of `poller-priority`.",
+			func(t *target, x int) { t.lane.Poller.Nice = x }),
+		of("rxadapt", boolean(), "the one in globals, else left alone",
+			"Whether the device adapts its receive interrupt rate to the load. In `globals`: for every lane that does not give its own; the same holds for the next three.",
+			func(t *target, x bool) { t.lane.Moderation.RxAdapt = &x }),
+		of("txadapt", boolean(), "the one in globals, else left alone",
+			"The same for transmit.",
+			func(t *target, x bool) { t.lane.Moderation.TxAdapt = &x }),
+		of("rxusecs", integer(0, 1_000_000), "the one in globals, else left alone",
+			"Microseconds from a received packet to its interrupt.",
+			func(t *target, x int) { t.lane.Moderation.RxUsecs = &x }),
+		of("txusecs", integer(0, 1_000_000), "the one in globals, else left alone",
+			"Microseconds from a sent packet to its completion interrupt.",
+			func(t *target, x int) { t.lane.Moderation.TxUsecs = &x }),
+	}
+}
+
+// memberKeys say which packets are a member's.
+func memberKeys() []key {
+	keys := []key{
+		of("protocol", word("tcp", "udp"), "tcp",
+			"Transport protocol of the member's packets.",
+			func(t *target, x string) { t.member.Protocol = x }),
+		of("ports", ports(), "any",
+			"The member's own ports: destination on receive, source on transmit.",
+			func(t *target, x []uint16) { t.member.Ports = x }),
+		of("addrs", prefixes(), "any",
+			"The member's own addresses or networks, IPv4 and IPv6.",
+			func(t *target, x []netip.Prefix) { t.member.Addrs = x }),
+		of("remote-ports", ports(), "any",
+			"The other side's ports, for members that open connections.",
+			func(t *target, x []uint16) { t.member.RemotePorts = x }),
+		of("remote-addrs", prefixes(), "any",
+			"The other side's addresses or networks.",
+			func(t *target, x []netip.Prefix) { t.member.RemoteAddrs = x }),
+		of("cgroup", cgroup(), "none",
+			"Control group of the member's processes, which then run on the lane's processors.",
+			func(t *target, x string) { t.member.Cgroup = x }),
+		of("aligned", boolean(), "off",
+			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). Realisations that lose the NAPI ID are then refused.",
+			func(t *target, x bool) { t.member.Aligned = x }),
+	}
+	for i := range keys {
+		keys[i].match = true
+	}
+	return keys
+}
+
+const listName = "members"
+
+func globalsKeys() []key {
+	queues := of("queues", integer(1, maxQueues), "2",
+		"Queues of the default lane, which takes what no lane matches.",
+		func(t *target, x int) { t.lane.Queues = x })
+	keys := append(groupKeys(), queues)
+	return append(keys, tuningKeys()...)
+}
+
+func laneKeys() []key {
+	ringsRefused := "not taken in a lane: rings have one size for the whole device; write it in globals"
+	keys := []key{
+		of("mode", named[intent.Mode](word("exclusive", "shared")), "exclusive",
+			"Whether the lane belongs to one member or is shared by several.",
+			func(t *target, x intent.Mode) { t.lane.Mode = x }),
+		of("queues", integer(1, maxQueues), "has to be given",
+			"Size of the lane's queue set.",
+			func(t *target, x int) { t.lane.Queues = x }),
+	}
+	keys = append(keys, tuningKeys()...)
+	keys = append(keys, memberKeys()...)
+	return append(keys, membersKey(), refuse("rxring", ringsRefused), refuse("txring", ringsRefused))
+}
+
+func listedKeys() []key {
+	name := of("name", pattern(nameWant, namePattern, nil), "none",
+		"Name of the member, for messages and `niclane status`.",
+		func(t *target, x string) { t.member.Name = x })
+	return append([]key{name}, memberKeys()...)
+}
+
+const (
+	namePattern = `^[a-z0-9][a-z0-9_-]{0,31}$`
+	nameWant    = "1 to 32 of a-z 0-9 - _, the first of them a-z or 0-9"
+)
+
+// parts of a lane for which a realisation can be forced.
+var parts = []string{
+	string(device.PartQueueSet), string(device.PartSteering), string(device.PartClassifier),
+	string(device.PartMapper), string(device.PartBandwidth), string(device.PartPoller),
+	string(device.PartInterrupts), string(device.PartModeration), string(device.PartProcessors),
+}
+
+// forced maps a part of a lane to the name of a realisation. Which names there
+// are for a part is package plan's to know.
+func forced() kind[map[string]string] {
+	realisation := pattern("the name of a realisation, as niclane probe lists them", `^[a-z0-9]+(-[a-z0-9]+)*$`, nil)
+	properties := schema{}
+	var keys []key
+	for _, part := range parts {
+		properties[part] = realisation.schema
+		keys = append(keys, key{name: part})
+	}
+	const want = "a mapping from parts of a lane to realisations"
+	return kind[map[string]string]{
+		want:   want + ", the parts being " + oneOf(parts),
+		schema: schema{"type": "object", "properties": properties, "additionalProperties": false},
+		read: func(v value) (map[string]string, bool) {
+			out := map[string]string{}
+			for i := range keys {
+				keys[i].read = func(kv value, _ *target) {
+					if s, ok := realisation.read(kv); ok {
+						out[keys[i].name] = s
+					}
+				}
+			}
+			return out, v.section(keys, want, nil) && len(out) > 0
+		},
+	}
+}

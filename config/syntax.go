@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Limits of a file. They are far above what a host can have, and keep the
+// parser, whose time grows with the square of depth and of the keys of one
+// mapping, within a fraction of a second.
+const (
+	maxBytes  = 512 << 10
+	maxDepth  = 16   // of [ and {
+	maxColumn = 128  // of a key or list item: bounds the depth of blocks
+	maxKeys   = 2048 // of one mapping
+)
+
+// parse turns the text into the node of its single document.
+func (r *reader) parse(data []byte) (ast.Node, bool) {
+	text, ok := r.text(data)
+	if !ok {
+		return nil, false
+	}
+	tokens := lexer.Tokenize(text)
+	if !r.bounded(tokens) {
+		return nil, false
+	}
+	f, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		var ye yaml.Error
+		if errors.As(err, &ye) {
+			r.failAt(positionOf(ye.GetToken()), "", "not YAML: %s", ye.GetMessage())
+		} else {
+			r.failAt(position{1, 1}, "", "not YAML: %v", err)
+		}
+		return nil, false
+	}
+	return r.document(f)
+}
+
+// text checks what can be checked before the text has a structure, and gives
+// it with \n line ends and without a byte order mark.
+func (r *reader) text(data []byte) (string, bool) {
+	if len(data) > maxBytes {
+		r.failAt(position{1, 1}, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
+		return "", false
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	text := strings.ReplaceAll(string(data), "\r\n", "\n")
+	before := len(r.errs)
+	for i, line := range strings.Split(text, "\n") {
+		if msg, column := badLine(line); msg != "" {
+			r.failAt(position{i + 1, column}, "", "%s", msg)
+		}
+	}
+	return text, len(r.errs) == before
+}
+
+// badLine names the first character of a line that a file may not have there.
+func badLine(line string) (msg string, column int) {
+	indent, column := true, 0
+	for i, c := range line {
+		column++
+		switch {
+		case c == utf8.RuneError && !strings.HasPrefix(line[i:], "\ufffd"):
+			return fmt.Sprintf("found the byte 0x%02x, want UTF-8 text", line[i]), column
+		case c == '\t' && indent && strings.TrimSpace(line) != "":
+			return "found a tab in the indentation, want spaces", column
+		case c != '\t' && unicode.IsControl(c), c == '\u2028', c == '\u2029', c == '\ufeff':
+			return fmt.Sprintf("found the character %U, want printable text", c), column
+		}
+		indent = indent && (c == ' ' || c == '\t')
+	}
+	return "", 0
+}
+
+// bounded refuses text that is nested too deep or has mappings too large,
+// before the parser recurses into it.
+func (r *reader) bounded(tokens token.Tokens) bool {
+	var keys [maxColumn + 1]int // keys of the open block mapping at a column
+	flow := 0
+	for i, tk := range tokens {
+		at := positionOf(tk)
+		switch tk.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			if flow++; flow > maxDepth {
+				r.failAt(at, "", "found more than %d brackets within each other", maxDepth)
+				return false
+			}
+		case token.SequenceEndType, token.MappingEndType:
+			flow = max(flow-1, 0)
+		case token.MappingValueType:
+			if i > 0 {
+				at.column = positionOf(tokens[i-1]).column
+			}
+			fallthrough
+		case token.SequenceEntryType, token.MappingKeyType:
+			if at.column > maxColumn && flow == 0 {
+				r.failAt(at, "", "found column %d, want indentation of at most %d", at.column, maxColumn)
+				return false
+			}
+			at.column = min(at.column, maxColumn)
+			clear(keys[at.column+1:])
+			if tk.Type == token.SequenceEntryType {
+				continue
+			}
+			if keys[at.column]++; keys[at.column] > maxKeys {
+				r.failAt(at, "", "found more than %d keys in one mapping", maxKeys)
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// document returns the body of the only document.
+func (r *reader) document(f *ast.File) (ast.Node, bool) {
+	var body ast.Node
+	before := len(r.errs)
+	for _, d := range f.Docs {
+		switch d.Body.(type) {
+		case nil, *ast.CommentGroupNode:
+			continue
+		case *ast.DirectiveNode:
+			r.failAt(positionOf(d.Body.GetToken()), "", "found a directive, want none")
+			continue
+		}
+		if body != nil {
+			at := positionOf(d.Body.GetToken())
+			if d.Start != nil {
+				at = positionOf(d.Start)
+			}
+			r.failAt(at, "", "found a second document, want one document per file")
+			break
+		}
+		body = d.Body
+	}
+	if body == nil && len(r.errs) == before {
+		r.failAt(position{1, 1}, "", "found an empty file, want version, globals and lanes")
+	}
+	return body, body != nil
+}
