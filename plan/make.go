@@ -67,7 +67,7 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	p := &Plan{}
 	ours := map[string]OwnedRecord{}
 	for _, r := range owned.Records {
-		ours[r.key()] = r
+		ours[r.Key()] = r
 	}
 	present := st.Objects()
 	var errs Errors
@@ -195,7 +195,8 @@ func dedupe(errs Errors) Errors {
 	return out
 }
 
-func (r OwnedRecord) key() string {
+// Key identifies the object.
+func (r OwnedRecord) Key() string {
 	if r.Original != nil {
 		return r.Original.Key()
 	}
@@ -212,13 +213,13 @@ func diff(present map[string]device.Object, owned Owned, wants []want) []Step {
 	}
 	var steps []Step
 	for _, r := range slices.Backward(owned.Records) {
-		if wanted[r.key()] {
+		if wanted[r.Key()] {
 			continue
 		}
-		if now := present[r.key()]; !device.Equal(now, r.Original) {
+		if now := present[r.Key()]; !device.Equal(now, r.Original) {
 			steps = append(steps, Step{
 				Old: now, New: r.Original, Part: r.Part, Cause: r.Cause,
-				Reason: "no longer asked for: back to what it was",
+				Reason: r.Key() + " back to what it was",
 			})
 		}
 	}
