@@ -106,6 +106,8 @@ type Device struct {
 	MaxContexts int `json:"maxContexts,omitempty"`
 	// Rules are all steering rules, foreign ones too.
 	Rules []Rule `json:"rules,omitempty"`
+	// OtherRules are steering rules that a Match cannot say.
+	OtherRules []OtherRule `json:"otherRules,omitempty"`
 	// RuleCapacity is the size of the rule table.
 	RuleCapacity int `json:"ruleCapacity,omitempty"`
 
@@ -159,6 +161,14 @@ type IRQ struct {
 	Name   string `json:"name"` // from /proc/interrupts
 	// Queue is the channel it serves by the driver's naming, -1 if none.
 	Queue int `json:"queue"`
+}
+
+// An OtherRule is a steering rule that a Match cannot say; it takes a place in
+// the table and is left alone.
+type OtherRule struct {
+	Location int `json:"location"`
+	// FlowType is the kernel's, without flags (linux/ethtool.h, *_FLOW).
+	FlowType int `json:"flowType"`
 }
 
 // A QdiscState is a qdisc as the kernel shows it. Default ones, which the

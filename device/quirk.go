@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A QuirkKind names something about a driver that the kernel does not tell.
+type QuirkKind string
+
+// The kinds of quirks.
+const (
+	// QuirkNAPIOrder: NAPI IDs ascend with the receive queue, one NAPI per
+	// receive queue and no others. Used where queue-get gives no NAPI.
+	QuirkNAPIOrder QuirkKind = "napi-order"
+	// QuirkNAPINeedsGRO: NAPIs exist only while the feature rx-gro is on or
+	// native XDP is attached.
+	QuirkNAPINeedsGRO QuirkKind = "napi-needs-gro"
+	// QuirkMqprioModeIgnored: `mqprio hw 1 mode channel` is accepted and
+	// treated as DCB; counts and rates are ignored.
+	QuirkMqprioModeIgnored QuirkKind = "mqprio-mode-ignored"
+	// QuirkRulesNoPorts: steering rules exist but match no IP addresses or
+	// ports.
+	QuirkRulesNoPorts QuirkKind = "rules-no-ports"
+	// QuirkMaxrateSticks: writing 0 to tx_maxrate succeeds and leaves the
+	// limit.
+	QuirkMaxrateSticks QuirkKind = "tx-maxrate-sticks"
+	// QuirkChannelsResetAffinity: a change of the channel count rewrites the
+	// IRQ affinity and XPS of all queues.
+	QuirkChannelsResetAffinity QuirkKind = "channels-reset-affinity"
+)
+
+// A Quirk is one line of the table: what is known of a driver in a range of
+// kernels, and from where.
+type Quirk struct {
+	Kind   QuirkKind
+	Driver string // as ethtool -i names it
+	// From is the first release that has it, "" for all before Before.
+	From string
+	// Before is the first release that has it no more, "" if there is none.
+	Before string
+	// Source is the kernel commit or file and function.
+	Source string
+}
+
+// quirks is the one place for what cannot be probed. Sorted by driver.
+var quirks = [...]Quirk{
+	{QuirkMqprioModeIgnored, "bnxt_en", "", "", "drivers/net/ethernet/broadcom/bnxt/bnxt.c: bnxt_setup_tc (7.3)"},
+	{QuirkRulesNoPorts, "igb", "", "", "drivers/net/ethernet/intel/igb/igb_ethtool.c: igb_add_ethtool_nfc_entry (7.3)"},
+	{QuirkRulesNoPorts, "igc", "", "", "drivers/net/ethernet/intel/igc/igc_ethtool.c: igc_ethtool_add_nfc_rule (7.3)"},
+	{QuirkMqprioModeIgnored, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_setup_tc_mqprio (7.3)"},
+	{QuirkMaxrateSticks, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_tx_maxrate (7.3)"},
+	{QuirkNAPIOrder, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: __veth_napi_enable_range; seen on 6.18"},
+	{QuirkNAPINeedsGRO, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_set_features"},
+	{QuirkChannelsResetAffinity, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_set_affinity (7.3)"},
+}
+
+// FindQuirk looks for a quirk of a driver on a kernel, given as uname -r
+// prints it. A release that cannot be read has no quirks.
+func FindQuirk(kind QuirkKind, driver, release string) (Quirk, bool) {
+	v, ok := parseRelease(release)
+	if !ok {
+		return Quirk{}, false
+	}
+	for _, q := range quirks {
+		if q.Kind == kind && q.Driver == driver && q.covers(v) {
+			return q, true
+		}
+	}
+	return Quirk{}, false
+}
+
+func (q Quirk) covers(v [2]int) bool {
+	if from, ok := parseRelease(q.From); ok && less(v, from) {
+		return false
+	}
+	if before, ok := parseRelease(q.Before); ok && !less(v, before) {
+		return false
+	}
+	return true
+}
+
+func less(a, b [2]int) bool {
+	return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) < 0
+}
+
+// parseRelease reads the first two numbers of "6.18.44-fc-v595".
+func parseRelease(s string) (v [2]int, ok bool) {
+	major, rest, ok := strings.Cut(s, ".")
+	if !ok {
+		return v, false
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(rest)
+	}
+	var err1, err2 error
+	v[0], err1 = strconv.Atoi(major)
+	v[1], err2 = strconv.Atoi(rest[:end])
+	return v, err1 == nil && err2 == nil && v[0] >= 0
+}
+
+// AssignNAPIs fills in which NAPI polls which queue: as the driver says
+// (queue-get), else by QuirkNAPIOrder. Queues and NAPIs are those of one
+// device; queues it cannot assign keep NAPI 0. It reports the quirk it used.
+func AssignNAPIs(driver, release string, queues []Queue, napis []uint32) (Quirk, bool) {
+	var rx []*Queue
+	for i := range queues {
+		if queues[i].NAPI != 0 {
+			return Quirk{}, false
+		}
+		if queues[i].Type == "rx" {
+			rx = append(rx, &queues[i])
+		}
+	}
+	q, ok := FindQuirk(QuirkNAPIOrder, driver, release)
+	if !ok || len(rx) == 0 || len(rx) != len(napis) {
+		return Quirk{}, false
+	}
+	ids := slices.Sorted(slices.Values(napis))
+	slices.SortFunc(rx, func(a, b *Queue) int { return cmp.Compare(a.ID, b.ID) })
+	for i := range rx {
+		rx[i].NAPI = ids[i]
+	}
+	return q, true
+}

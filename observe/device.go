@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/netdev"
+)
+
+// A reading is why parts of a device could not be read, nil where they could.
+type reading struct {
+	rss, rules error
+}
+
+// device reads everything about one link but its capabilities. Settings that
+// the driver does not have are left out.
+func (o *observer) device(l iface, all []iface) (*device.Device, reading, error) {
+	d := &device.Device{
+		Name: l.name, Index: l.index, Type: l.kind, MAC: l.mac.String(), MTU: l.mtu,
+		Up: l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan,
+		Capabilities: device.Capabilities{},
+	}
+	for _, other := range all {
+		if other.index == l.master && l.master != 0 {
+			d.Master = other.name
+		}
+		if other.index == l.lower && l.isUpper() {
+			d.Lower = other.name
+		}
+	}
+	if info, err := o.ethtool.DriverInfo(d.Name); err == nil {
+		d.Driver, d.Version, d.Firmware, d.Bus = info.Driver, info.Version, info.Firmware, info.Bus
+	}
+	var r reading
+	var err error
+	if d.RxQueues, d.TxQueues, err = o.queueCounts(d.Name); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, r, unix.ENODEV // it went away, or this sysfs is not of this namespace
+		}
+		return nil, r, err
+	}
+	if d.Node, err = readInt(o.fs, "/sys/class/net/"+d.Name+"/device/numa_node", -1); err != nil {
+		d.Node = -1
+	}
+	if err := o.settings(d); err != nil {
+		return nil, r, err
+	}
+	d.IRQs = deviceIRQs(o.irqs, d.Driver, d.Name, d.Bus, l.parent)
+	if err := o.napis(d); err != nil {
+		return nil, r, err
+	}
+	r.rss, r.rules = o.steering(d)
+	o.programs(d, l)
+	o.deviceFiles(d)
+	return d, r, nil
+}
+
+// settings reads what ethtool shows. EOPNOTSUPP means that the driver has no
+// such setting.
+func (o *observer) settings(d *device.Device) error {
+	if cur, most, err := o.ethtool.Channels(d.Name); err == nil {
+		d.Channels, d.MaxChannels = &cur, &most
+	} else if !tolerable(err) {
+		return err
+	}
+	if cur, most, err := o.ethtool.Ring(d.Name); err == nil {
+		d.Ring, d.MaxRing = &cur, &most
+	} else if !tolerable(err) {
+		return err
+	}
+	if c, err := o.ethtool.Coalesce(d.Name); err == nil {
+		d.Coalesce = &c
+	} else if !tolerable(err) {
+		return err
+	}
+	for q := range max(d.RxQueues, d.TxQueues) {
+		c, err := o.ethtool.QueueCoalesce(d.Name, q)
+		if err != nil {
+			break
+		}
+		d.QueueCoal = append(d.QueueCoal, c)
+	}
+	f, err := o.ethtool.Features(d.Name)
+	if err != nil && !tolerable(err) {
+		return err
+	}
+	d.Features = f
+	if flags, err := o.ethtool.PrivateFlags(d.Name); err == nil && len(flags) > 0 {
+		d.PrivFlags = flags
+	}
+	if speed, err := o.ethtool.Speed(d.Name); err == nil {
+		d.Speed = speed
+	}
+	return nil
+}
+
+// steering reads RSS tables and rules.
+func (o *observer) steering(d *device.Device) (rss, rules error) {
+	tables, rss := o.ethtool.RSS(d.Name)
+	if rss == nil && tableSize(tables) > 0 {
+		d.RSS = tables
+	}
+	r, rules := o.ethtool.Rules(d.Name)
+	d.Rules, d.OtherRules, d.RuleCapacity = r.Rules, r.Other, r.Capacity
+	return rss, rules
+}
+
+// tolerable errors leave a setting out; others, as of a device that vanished,
+// end the observation.
+func tolerable(err error) bool {
+	return !errors.Is(err, unix.ENODEV)
+}
+
+// napis reads queues and NAPIs. Without netdev-genl queues are counted only.
+func (o *observer) napis(d *device.Device) error {
+	if o.netdev != nil {
+		m, err := o.netdev.Map(d.Name)
+		switch {
+		case errors.Is(err, unix.EOPNOTSUPP): // the family, but not these commands: 6.3 to 6.7
+			o.noGenl = err
+		case err != nil:
+			return err
+		default:
+			d.Queues = m.Queues
+			if err := addNAPIs(d, m); err != nil {
+				return err
+			}
+		}
+	}
+	if len(d.Queues) == 0 { // or the device is down
+		for q := range d.RxQueues {
+			d.Queues = append(d.Queues, device.Queue{ID: q, Type: "rx"})
+		}
+		for q := range d.TxQueues {
+			d.Queues = append(d.Queues, device.Queue{ID: q, Type: "tx"})
+		}
+	}
+	return nil
+}
+
+func addNAPIs(d *device.Device, m netdev.Map) error {
+	for _, n := range m.NAPIs {
+		queue := m.RxQueue(n.ID)
+		v := device.NAPI{ID: n.ID, IRQ: n.IRQ, PID: n.PID, Config: n.Config(d.Name, queue)}
+		t, err := netdev.ReadThread(n.PID)
+		if err != nil {
+			v.PID = 0 // of another PID namespace: nothing can be done with it
+		}
+		if t != nil {
+			t.Dev, t.Queue = d.Name, queue
+			v.Thread = t
+		}
+		d.NAPIs = append(d.NAPIs, v)
+		if n.IRQ != 0 {
+			addIRQ(d, n.IRQ, queue)
+		}
+	}
+	slices.SortFunc(d.IRQs, func(a, b device.IRQ) int { return cmp.Compare(a.Number, b.Number) })
+	return nil
+}
+
+// addIRQ adds what netdev-genl says to what the names say; netdev-genl wins.
+func addIRQ(d *device.Device, number, queue int) {
+	for i := range d.IRQs {
+		if d.IRQs[i].Number == number {
+			if queue >= 0 {
+				d.IRQs[i].Queue = queue
+			}
+			return
+		}
+	}
+	d.IRQs = append(d.IRQs, device.IRQ{Number: number, Queue: queue})
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package observe reads a machine, as the calling thread's network namespace
+// shows it, into package device's plain data. It keeps nothing and changes
+// nothing: where only trying tells what the kernel can do, it tries in a
+// network namespace of its own, or asks for a change to what already is.
+package observe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/extack"
+	"github.com/niclane/niclane/internal/hostfs"
+	"github.com/niclane/niclane/internal/netdev"
+)
+
+// Options say what to observe.
+type Options struct {
+	// Devices to observe, with their masters, slaves and lower devices.
+	// None means all of the namespace.
+	Devices []string
+	// Cgroups are control groups by path below the hierarchy's root
+	// ("/system.slice/memcached.service").
+	Cgroups []string
+	// NoProbes leaves out capabilities: for looking again at a machine
+	// that is known.
+	NoProbes bool
+}
+
+// An observer holds the connections during one observation.
+type observer struct {
+	state   *device.State
+	fs      *hostfs.FS
+	route   *netlink.Conn
+	ethtool *ethtool.Client
+	netdev  *netdev.Client // nil if the kernel has no such family
+	noGenl  error          // why
+	irqs    map[int][]string
+}
+
+// Observe reads the state. A named device that does not exist is ENODEV. What
+// the kernel does not have or does not let this process see is left out, and
+// its capability says why.
+func Observe(ctx context.Context, opts Options) (*device.State, error) {
+	o := &observer{state: &device.State{
+		Schema: device.Schema, Files: map[string]device.File{}, Capabilities: device.Capabilities{},
+	}}
+	defer o.close()
+	if err := o.open(opts); err != nil {
+		return nil, err
+	}
+	all, err := links(o.route)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := choose(all, opts.Devices)
+	if err != nil {
+		return nil, err
+	}
+	if o.state.CPUs, err = cpus(o.fs); err != nil {
+		return nil, err
+	}
+	o.hostFiles(opts.Cgroups)
+	if b, err := os.ReadFile("/proc/interrupts"); err == nil {
+		o.irqs = parseInterrupts(string(b))
+	}
+	for _, l := range chosen {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		d, r, err := o.device(l, all)
+		if err != nil {
+			return nil, fmt.Errorf("observe %s: %w", l.name, err)
+		}
+		if !opts.NoProbes {
+			o.probeDevice(d, r)
+		}
+		o.state.Devices = append(o.state.Devices, *d)
+	}
+	if !opts.NoProbes {
+		if err := o.probeKernel(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return o.state, nil
+}
+
+func (o *observer) open(opts Options) (err error) {
+	if o.state.Kernel, err = kernel(); err != nil {
+		return err
+	}
+	if o.state.Cgroups, err = cgroup.Find(opts.Cgroups); err != nil {
+		return fmt.Errorf("control groups: %w", err)
+	}
+	if o.fs, err = hostfs.Open(cgroup.Mounts(o.state.Cgroups)); err != nil {
+		return err
+	}
+	if o.route, err = netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true}); err != nil {
+		return fmt.Errorf("route netlink: %w", extack.Error(err))
+	}
+	if o.ethtool, err = ethtool.Open(); err != nil {
+		return err
+	}
+	conn, err := netdev.Dial()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		o.noGenl = err
+	case err != nil:
+		return err
+	default:
+		o.netdev = &netdev.Client{Conn: conn, Links: o.ethtool, Release: o.state.Kernel.Release}
+	}
+	return nil
+}
+
+func (o *observer) close() {
+	if o.netdev != nil {
+		o.netdev.Conn.Close()
+	}
+	if o.ethtool != nil {
+		o.ethtool.Close()
+	}
+	if o.route != nil {
+		o.route.Close()
+	}
+	if o.fs != nil {
+		o.fs.Close()
+	}
+}
+
+func kernel() (device.Kernel, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return device.Kernel{}, fmt.Errorf("uname: %w", err)
+	}
+	return device.Kernel{
+		Release: unix.ByteSliceToString(u.Release[:]),
+		Version: unix.ByteSliceToString(u.Version[:]),
+		Arch:    unix.ByteSliceToString(u.Machine[:]),
+	}, nil
+}
+
+// choose returns the named links and what they depend on: masters, the other
+// slaves of a master, slaves, and lower devices. No names mean all. The result
+// is ascending by name.
+func choose(all []iface, names []string) ([]iface, error) {
+	byIndex := map[int]iface{}
+	for _, l := range all {
+		byIndex[l.index] = l
+	}
+	take := map[int]bool{}
+	var add func(l iface)
+	add = func(l iface) {
+		if take[l.index] {
+			return
+		}
+		take[l.index] = true
+		if m, ok := byIndex[l.master]; ok && l.master != 0 {
+			add(m)
+		}
+		if low, ok := byIndex[l.lower]; ok && l.isUpper() {
+			add(low)
+		}
+		for _, s := range all {
+			if s.master == l.index && l.index != 0 {
+				add(s)
+			}
+		}
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(l iface) bool { return l.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("%s: no such network device in this network namespace: %w", name, unix.ENODEV)
+		}
+		add(all[i])
+	}
+	var out []iface
+	for _, l := range all {
+		if len(names) == 0 || take[l.index] {
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(a, b iface) int { return cmp.Compare(a.name, b.name) })
+	return out, nil
+}
+
+// isUpper reports whether the link lies on top of another one of this
+// namespace. A veth's IFLA_LINK is its peer, not a lower device.
+func (l iface) isUpper() bool {
+	return l.lower != 0 && l.lower != l.index && !l.lowerElsewhere && l.kind != "veth"
+}
