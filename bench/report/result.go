@@ -143,8 +143,10 @@ type Reach string
 
 // What a lane can do about the queue of a hop.
 const (
-	// ReachOwn: the lane has its own queue here.
-	ReachOwn Reach = "own queue"
+	// ReachOwn: the lane's own queue, only its packets wait here.
+	ReachOwn Reach = "the lane's own"
+	// ReachHost: the host's queue for everything, or for the rest when there is a lane.
+	ReachHost Reach = "on the host"
 	// ReachNone: the queue is beyond the host, a lane cannot change it.
 	ReachNone Reach = "out of reach"
 )

@@ -188,8 +188,9 @@ type FloorRow struct {
 	Busy   float64 `json:"busyShare"`
 }
 
-func floorRows(r *Result) []FloorRow {
+func floorRows(r *Result) ([]FloorRow, []stats.Step) {
 	var rows []FloorRow
+	var late []*stats.Histogram
 	for i, h := range r.Hiccups {
 		when := "before"
 		if i > 0 {
@@ -200,6 +201,7 @@ func floorRows(r *Result) []FloorRow {
 		}
 		for _, c := range h.CPUs {
 			row := FloorRow{When: when, CPU: c.CPU, Max: c.Late.Max()}
+			late = append(late, c.Late)
 			for _, p := range []float64{50, 99, 99.9} {
 				row.Values = append(row.Values, value(c.Late, p))
 			}
@@ -210,7 +212,7 @@ func floorRows(r *Result) []FloorRow {
 			rows = append(rows, row)
 		}
 	}
-	return rows
+	return rows, stats.Curve(stats.Merge(late...), curvePoints)
 }
 
 // SweepRow is one point of the sweep.

@@ -16,6 +16,9 @@ var percentiles = [...]float64{50, 90, 99, 99.9}
 // judged are the percentiles with a goal.
 var judged = [...]float64{50, 99}
 
+// curvePoints of a plotted distribution per nine.
+const curvePoints = 16
+
 // Summary is derived from a Result's runs.
 type Summary struct {
 	Latency []LatencyRow `json:"latency"`
@@ -26,6 +29,8 @@ type Summary struct {
 	Sweep   []SweepRow   `json:"sweep,omitempty"`
 	// Floor of the host from Result.Hiccups.
 	Floor []FloorRow `json:"floor,omitempty"`
+	// FloorCurve is the wake-up lateness of all CPUs together.
+	FloorCurve []stats.Step `json:"floorCurve,omitempty"`
 	// Warnings of all runs with how often each occurred, and of the summary itself.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -114,7 +119,7 @@ func Summarize(r *Result) error {
 	s.Hops = hopRows(r)
 	s.CPU = cpuRows(r)
 	s.Sweep = sweepRows(r)
-	s.Floor = floorRows(r)
+	s.Floor, s.FloorCurve = floorRows(r)
 	s.Warnings = warnings(r)
 	r.Summary = s
 	return nil
@@ -152,7 +157,7 @@ func latencyRow(r *Result, variant string) LatencyRow {
 	for _, p := range percentiles {
 		row.Values = append(row.Values, value(all, p))
 	}
-	row.Curve = stats.Curve(all, 12)
+	row.Curve = stats.Curve(all, curvePoints)
 	w := stats.Merge(wakeup...)
 	row.WakeupP50, row.WakeupP99 = w.ValueAt(50), w.ValueAt(99)
 	return row
