@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+// Counters are a device's at one moment. They only grow, until the device is
+// reset or removed.
+type Counters struct {
+	Device string `json:"device"`
+	// Mono is CLOCK_MONOTONIC when they were read, ns.
+	Mono int64 `json:"monoNs"`
+	// Source says whose counters they are: "emulated card", "" if the
+	// device has none by queue.
+	Source string `json:"source"`
+	// Rx and Tx by queue, ascending.
+	Rx []QueueCounter `json:"rx,omitempty"`
+	Tx []QueueCounter `json:"tx,omitempty"`
+	// Classes of HTB, in the kernel's order.
+	Classes []ClassCounter `json:"classes,omitempty"`
+}
+
+// A QueueCounter counts one receive or transmit queue.
+type QueueCounter struct {
+	Queue   int    `json:"queue"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	Drops   uint64 `json:"drops"`
+}
+
+// A ClassCounter counts one HTB class.
+type ClassCounter struct {
+	ID      string `json:"id"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	Drops   uint64 `json:"drops"`
+	// Backlog is what waits now, bytes.
+	Backlog uint64 `json:"backlogBytes"`
+}
