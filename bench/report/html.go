@@ -153,7 +153,7 @@ func claims(r *Result) []claim {
 	}
 	for _, n := range r.Summary.Noise {
 		if n.Judgement != nil {
-			list = append(list, mk("noise "+n.Direction+", lane / no lane", share(n.Kept.Estimate),
+			list = append(list, mk("noise "+n.Direction+" kept", share(n.Kept.Estimate),
 				fmt.Sprintf("%s to %s, goal at least %s", share(n.Kept.Low), share(n.Kept.High), share(n.Judgement.Goal)), n.Judgement))
 		}
 	}

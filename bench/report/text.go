@@ -25,7 +25,7 @@ func noiseLine(r *Result) string {
 	if s.LinkRate == 0 {
 		return ""
 	}
-	parts := []string{fmt.Sprintf("link of %s in each direction, buffer %s", bitrate(float64(s.LinkRate)), size(float64(s.Buffer)))}
+	parts := []string{fmt.Sprintf("Link of %s in each direction, buffer %s", bitrate(float64(s.LinkRate)), size(float64(s.Buffer)))}
 	if s.NoiseShare > 0 {
 		parts = append(parts, fmt.Sprintf("noise at %.0f %% of it", 100*s.NoiseShare))
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// duration renders ns with three significant digits: "84.2 us", "1.31 ms".
-func duration(ns float64) string { return scaled(ns, "ns", "us", "ms", "s") }
+// duration renders ns with three significant digits: "84.2 µs", "1.31 ms".
+func duration(ns float64) string { return scaled(ns, "ns", "µs", "ms", "s") }
 
 // bitrate renders bits/s: "742 Mbit/s".
 func bitrate(v float64) string { return scaled(v, "bit/s", "kbit/s", "Mbit/s", "Gbit/s") }

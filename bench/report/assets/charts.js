@@ -29,7 +29,7 @@
     const text = { color: color("dim"), fontSize: narrow ? 11 : 12, fontFamily: getComputedStyle(document.body).fontFamily };
     const axis = {
       axisLine: { lineStyle: { color: color("line") } }, axisTick: { show: false },
-      axisLabel: { ...text, hideOverlap: true }, splitLine: { lineStyle: { color: color("line"), opacity: 0.7 } },
+      axisLabel: { ...text, hideOverlap: true, showMinLabel: false, showMaxLabel: false }, splitLine: { lineStyle: { color: color("line"), opacity: 0.7 } },
       minorSplitLine: { show: false }, nameTextStyle: text,
     };
     const base = {
@@ -53,7 +53,7 @@
           return `${nines(x)}<table>${rows.join("")}</table>`;
         },
       },
-      xAxis: { ...axis, type: "log", min: 1, axisLabel: { ...axis.axisLabel, formatter: nines, showMaxLabel: true } },
+      xAxis: { ...axis, type: "log", min: 1, max: 1.3 * Math.max(10, ...data.curves.flatMap((c) => c.steps.map((s) => 1 / (1 - s.p / 100)))), axisLabel: { ...axis.axisLabel, formatter: nines } },
       yAxis: {
         ...axis, type: "log",
         ...bounds(data.curves.flatMap((c) => c.steps.filter((s) => s.p >= 10).map((s) => s.ns))),
@@ -81,7 +81,7 @@
       xAxis: { ...axis, type: "log", logBase: 2, ...bounds(all, 2, 2), axisLabel: { ...axis.axisLabel, formatter: (v) => `${Number(v.toPrecision(3))}×` } },
       yAxis: {
         ...axis, type: "value", min: -0.5, max: rows.length - 0.5, interval: 0.5, inverse: true, splitLine: { show: false },
-        axisLabel: { ...axis.axisLabel, color: color("ink"), hideOverlap: false, formatter: (v) => (Number.isInteger(v) && rows[v] ? rows[v].name : "") },
+        axisLabel: { ...axis.axisLabel, color: color("ink"), hideOverlap: false, showMinLabel: true, showMaxLabel: true, formatter: (v) => (Number.isInteger(v) && rows[v] ? rows[v].name : "") },
       },
       series: [
         ...rows.map((r, i) => ({
@@ -89,19 +89,19 @@
           data: r.points.map((v, k) => ({ value: [v, i + jitter(k, r.points.length)], tip: `${r.name}, pair ${k + 1}: ${times(v)}` })),
         })),
         ...rows.map((r, i) => ({
-          type: "line", symbol: "none", silent: true, lineStyle: { width: 4, color: color(r.cls), cap: "round" },
+          type: "line", symbol: "none", silent: true, lineStyle: { width: 6, color: color(r.cls), cap: "round" },
           data: [[r.low, i], [r.high, i]],
         })),
         ...rows.map((r, i) => ({
-          type: "scatter", symbol: "diamond", symbolSize: 14, z: 5,
-          itemStyle: { color: color("bg"), borderColor: color(r.cls), borderWidth: 2.5 },
+          type: "scatter", symbol: "diamond", symbolSize: 12, z: 5,
+          itemStyle: { color: color("bg"), borderColor: color(r.cls), borderWidth: 2 },
           data: [{ value: [r.estimate, i], tip: `${r.name}: ${times(r.estimate)} (${times(r.low)} to ${times(r.high)})` }],
         })),
         {
           type: "line", data: [], markLine: {
-            silent: true, symbol: "none", label: { ...text, position: "end", distance: 4 },
+            silent: true, symbol: "none", label: { ...text, position: "start", distance: 4 },
             data: [
-              { xAxis: 1, lineStyle: { color: color("dim"), type: "solid", width: 1 }, label: { formatter: "idle" } },
+              { xAxis: 1, lineStyle: { color: color("dim"), type: "solid", width: 1 }, label: { show: false } },
               ...(data.goal > 0 ? [{ xAxis: data.goal, lineStyle: { color: color("met"), type: [5, 4], width: 1.5 }, label: { formatter: `goal ${data.goal}×`, color: color("met") } }] : []),
             ],
           },
