@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tc is a thin typed client of the kernel's traffic control: qdiscs,
+// HTB classes and cls_bpf filters, by rtnetlink. It reads and writes
+// device.Qdisc and device.Class objects; package internal/bpf attaches its
+// programs through it. It chooses no handle, writes no kind it cannot read
+// back exactly, and never replaces a qdisc that somebody made: only the
+// kernel's own default (handle 0) gives way.
+package tc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/extack"
+)
+
+// A Client talks to the network namespace of the thread that opened it. It is
+// not safe for concurrent use.
+type Client struct {
+	nl   *netlink.Conn
+	sock int // for SIOCGIFINDEX
+}
+
+// Open connects.
+func Open() (*Client, error) {
+	nl, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
+	if err != nil {
+		return nil, fmt.Errorf("rtnetlink: %w", extack.Error(err))
+	}
+	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		nl.Close()
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return &Client{nl: nl, sock: sock}, nil
+}
+
+// Close disconnects.
+func (c *Client) Close() error {
+	return errors.Join(c.nl.Close(), unix.Close(c.sock))
+}
+
+// Index returns a device's interface index, ENODEV if there is no such device.
+// It is looked up for every request, because a device may vanish and another
+// take its name.
+func (c *Client) Index(dev string) (int, error) {
+	req, err := unix.NewIfreq(dev)
+	if err != nil {
+		return 0, fmt.Errorf("device name %q: %w", dev, err)
+	}
+	if err := unix.IoctlIfreq(c.sock, unix.SIOCGIFINDEX, req); err != nil {
+		return 0, fmt.Errorf("%s: %w", dev, err)
+	}
+	return int(req.Uint32()), nil
+}
+
+// Read returns the present value of the qdisc or class with o's identity, nil
+// if there is none.
+func (c *Client) Read(o device.Object) (device.Object, error) {
+	switch o := o.(type) {
+	case device.Qdisc:
+		q, err := c.qdisc(o.Dev, o.Parent)
+		if q == nil || err != nil {
+			return nil, err
+		}
+		return *q, nil
+	case device.Class:
+		cl, err := c.class(o.Dev, o.ID)
+		if cl == nil || err != nil {
+			return nil, err
+		}
+		return *cl, nil
+	}
+	return nil, fmt.Errorf("object kind %q is not traffic control's", o.Kind())
+}
+
+// Write brings the qdisc or class from old to new; nil means absent.
+func (c *Client) Write(old, new device.Object) error {
+	o := new
+	if o == nil {
+		o = old
+	}
+	switch o.(type) {
+	case device.Qdisc:
+		return write(old, new, c.addQdisc, c.changeQdisc, c.deleteQdisc)
+	case device.Class:
+		return write(old, new, c.addClass, c.changeClass, c.deleteClass)
+	}
+	return fmt.Errorf("object kind %q is not traffic control's", o.Kind())
+}
+
+func write[T device.Object](old, new device.Object, add func(T) error, change func(T, T) error, remove func(T) error) error {
+	was, hadOld := old.(T)
+	is, hasNew := new.(T)
+	switch {
+	case hadOld && hasNew:
+		return change(was, is)
+	case hasNew:
+		return add(is)
+	default:
+		return remove(was)
+	}
+}
+
+// A request is one tcmsg with its attributes.
+type request struct {
+	typ     uint16
+	flags   netlink.HeaderFlags
+	ifindex int
+	handle  uint32
+	parent  uint32
+	info    uint32
+	kind    string
+	options func(*netlink.AttributeEncoder)
+}
+
+const sizeofTcmsg = 20
+
+func (r request) message() (netlink.Message, error) {
+	ae := netlink.NewAttributeEncoder()
+	if r.kind != "" {
+		ae.String(unix.TCA_KIND, r.kind)
+	}
+	if r.options != nil {
+		ae.Nested(unix.TCA_OPTIONS, func(ae *netlink.AttributeEncoder) error {
+			r.options(ae)
+			return nil
+		})
+	}
+	attrs, err := ae.Encode()
+	if err != nil {
+		return netlink.Message{}, err
+	}
+	b := make([]byte, sizeofTcmsg, sizeofTcmsg+len(attrs))
+	binary.NativeEndian.PutUint32(b[4:], uint32(r.ifindex))
+	binary.NativeEndian.PutUint32(b[8:], r.handle)
+	binary.NativeEndian.PutUint32(b[12:], r.parent)
+	binary.NativeEndian.PutUint32(b[16:], r.info)
+	return netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(r.typ), Flags: netlink.Request | r.flags},
+		Data:   append(b, attrs...),
+	}, nil
+}
+
+// do sends a request and returns the replies that are of traffic control.
+func (c *Client) do(r request) ([]reply, error) {
+	m, err := r.message()
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := c.nl.Execute(m)
+	if err != nil {
+		return nil, extack.Error(err)
+	}
+	var out []reply
+	for _, m := range msgs {
+		rep, err := decode(m.Data)
+		if err != nil {
+			return nil, err
+		}
+		if rep.kind != "" && rep.ifindex == r.ifindex {
+			out = append(out, rep)
+		}
+	}
+	return out, nil
+}
+
+// A reply is one tcmsg that the kernel sent.
+type reply struct {
+	ifindex              int
+	handle, parent, info uint32
+	kind                 string
+	options              []byte
+}
+
+func decode(b []byte) (reply, error) {
+	if len(b) < sizeofTcmsg {
+		return reply{}, nil // an acknowledgement
+	}
+	r := reply{
+		ifindex: int(int32(binary.NativeEndian.Uint32(b[4:]))),
+		handle:  binary.NativeEndian.Uint32(b[8:]),
+		parent:  binary.NativeEndian.Uint32(b[12:]),
+		info:    binary.NativeEndian.Uint32(b[16:]),
+	}
+	ad, err := netlink.NewAttributeDecoder(b[sizeofTcmsg:])
+	if err != nil {
+		return r, fmt.Errorf("decode tc message: %w", err)
+	}
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.TCA_KIND:
+			r.kind = ad.String()
+		case unix.TCA_OPTIONS:
+			r.options = ad.Bytes()
+		}
+	}
+	if err := ad.Err(); err != nil {
+		return r, fmt.Errorf("decode tc message: %w", err)
+	}
+	return r, nil
+}

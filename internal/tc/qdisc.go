@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+)
+
+const (
+	attrHTBInit   = 2  // TCA_HTB_INIT: struct tc_htb_glob
+	htbVersion    = 3  // TC_HTB_PROTOVER
+	htbR2Q        = 10 // tc's default; every class of niclane's has a quantum
+	sizeofHTBGlob = 20
+)
+
+// qdisc returns the qdisc at a parent, nil for none or the kernel's default.
+func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
+	index, err := c.Index(dev)
+	if err != nil {
+		return nil, err
+	}
+	p, err := parseParent(parent)
+	if err != nil {
+		return nil, err
+	}
+	reps, err := c.do(request{typ: unix.RTM_GETQDISC, ifindex: index, parent: p})
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
+		// ENOENT: no qdisc or no class. EINVAL: tc_get_qdisc does not
+		// show built-in and invisible ones, which are defaults.
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: get qdisc at %s: %w", dev, parent, err)
+	case len(reps) != 1:
+		return nil, fmt.Errorf("%s: get qdisc at %s: %d replies instead of one", dev, parent, len(reps))
+	}
+	q, err := qdiscOf(dev, reps[0])
+	if err != nil || q.Handle == FormatHandle(0) {
+		return nil, err
+	}
+	return &q.Qdisc, nil
+}
+
+// Qdiscs returns a device's qdiscs in the kernel's order, defaults too.
+func (c *Client) Qdiscs(dev string) ([]device.QdiscState, error) {
+	index, err := c.Index(dev)
+	if err != nil {
+		return nil, err
+	}
+	reps, err := c.do(request{typ: unix.RTM_GETQDISC, flags: netlink.Dump, ifindex: index})
+	if err != nil {
+		return nil, fmt.Errorf("%s: get qdiscs: %w", dev, err)
+	}
+	var out []device.QdiscState
+	for _, r := range reps {
+		q, err := qdiscOf(dev, r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+func qdiscOf(dev string, r reply) (device.QdiscState, error) {
+	q := device.QdiscState{
+		Qdisc: device.Qdisc{
+			Dev: dev, Parent: formatParent(r.parent), Type: r.kind, Handle: FormatHandle(r.handle),
+		},
+		Options: r.options,
+	}
+	switch r.kind {
+	case "htb":
+		glob, err := attribute(r.options, attrHTBInit)
+		if err != nil || len(glob) < sizeofHTBGlob {
+			return q, fmt.Errorf("%s: options of htb %s: %d bytes: %w", dev, q.Handle, len(glob), errors.Join(unix.EBADMSG, err))
+		}
+		q.DefaultClass = uint16(binary.NativeEndian.Uint32(glob[8:]))
+	case "pfifo":
+		// struct tc_fifo_qopt, not an attribute.
+		if len(r.options) < 4 {
+			return q, fmt.Errorf("%s: options of pfifo %s: %d bytes: %w", dev, q.Handle, len(r.options), unix.EBADMSG)
+		}
+		q.Limit = binary.NativeEndian.Uint32(r.options)
+	}
+	return q, nil
+}
+
+// attribute returns the value of one attribute of b, nil if it is not there.
+func attribute(b []byte, typ uint16) ([]byte, error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return nil, err
+	}
+	var v []byte
+	for ad.Next() {
+		if ad.Type() == typ {
+			v = ad.Bytes()
+		}
+	}
+	return v, ad.Err()
+}
+
+func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
+	index, err := c.Index(q.Dev)
+	if err != nil {
+		return request{}, err
+	}
+	parent, err := parseParent(q.Parent)
+	if err != nil {
+		return request{}, err
+	}
+	handle, err := ParseHandle(q.Handle)
+	if err != nil {
+		return request{}, err
+	}
+	r := request{flags: netlink.Acknowledge, ifindex: index, parent: parent, handle: handle, kind: q.Type}
+	switch q.Type {
+	case "clsact":
+	case "htb":
+		glob := make([]byte, sizeofHTBGlob)
+		binary.NativeEndian.PutUint32(glob, htbVersion)
+		binary.NativeEndian.PutUint32(glob[4:], htbR2Q)
+		binary.NativeEndian.PutUint32(glob[8:], uint32(q.DefaultClass))
+		r.options = func(ae *netlink.AttributeEncoder) { ae.Bytes(attrHTBInit, glob) }
+	default:
+		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb and clsact", q.Type, unix.EOPNOTSUPP)
+	}
+	return r, nil
+}
+
+func (c *Client) addQdisc(q device.Qdisc) error {
+	r, err := c.qdiscRequest(q)
+	if err != nil {
+		return qdiscError("add", q, err)
+	}
+	r.typ, r.flags = unix.RTM_NEWQDISC, r.flags|netlink.Create|netlink.Excl
+	_, err = c.do(r)
+	return qdiscError("add", q, err)
+}
+
+// changeQdisc is refused by kinds without a change operation, htb among them:
+// its default class is chosen when it is made.
+func (c *Client) changeQdisc(old, q device.Qdisc) error {
+	if old.Type != q.Type || old.Handle != q.Handle {
+		return qdiscError("change", q, fmt.Errorf("%w: %s %s is there", unix.EEXIST, old.Type, old.Handle))
+	}
+	r, err := c.qdiscRequest(q)
+	if err != nil {
+		return qdiscError("change", q, err)
+	}
+	r.typ = unix.RTM_NEWQDISC
+	_, err = c.do(r)
+	return qdiscError("change", q, err)
+}
+
+// deleteQdisc names the handle, so that the kernel refuses to delete another
+// qdisc that has taken the place.
+func (c *Client) deleteQdisc(q device.Qdisc) error {
+	index, err := c.Index(q.Dev)
+	if err != nil {
+		return qdiscError("delete", q, err)
+	}
+	parent, err := parseParent(q.Parent)
+	if err != nil {
+		return qdiscError("delete", q, err)
+	}
+	handle, err := ParseHandle(q.Handle)
+	if err != nil {
+		return qdiscError("delete", q, err)
+	}
+	_, err = c.do(request{typ: unix.RTM_DELQDISC, flags: netlink.Acknowledge, ifindex: index, parent: parent, handle: handle})
+	return qdiscError("delete", q, err)
+}
+
+func qdiscError(verb string, q device.Qdisc, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s qdisc %s %s at %s of %s: %w", verb, q.Type, q.Handle, q.Parent, q.Dev, err)
+}
