@@ -112,21 +112,15 @@ func (o *observer) open(opts Options) (err error) {
 	if o.ethtool, err = ethtool.Open(); err != nil {
 		return err
 	}
-	conn, err := netdev.Dial()
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		o.noGenl = err
-	case err != nil:
-		return err
-	default:
-		o.netdev = &netdev.Client{Conn: conn, Links: o.ethtool, Release: o.state.Kernel.Release}
+	if o.netdev, err = netdev.Open(o.ethtool); errors.Is(err, os.ErrNotExist) {
+		o.noGenl, err = err, nil
 	}
-	return nil
+	return err
 }
 
 func (o *observer) close() {
 	if o.netdev != nil {
-		o.netdev.Conn.Close()
+		o.netdev.Close()
 	}
 	if o.ethtool != nil {
 		o.ethtool.Close()

@@ -88,6 +88,10 @@ func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags, body 
 	ae := netlink.NewAttributeEncoder()
 	ae.Nested(headerAttr, func(h *netlink.AttributeEncoder) error {
 		h.String(unix.ETHTOOL_A_HEADER_DEV_NAME, dev)
+		if flags&netlink.Acknowledge != 0 {
+			// Some requests reply and acknowledge; one answer is enough.
+			h.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, unix.ETHTOOL_FLAG_OMIT_REPLY)
+		}
 		return nil
 	})
 	if body != nil {

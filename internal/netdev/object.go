@@ -30,6 +30,23 @@ type Client struct {
 	Release string // uname -r, for quirks
 }
 
+// Open makes a Client for the calling thread's network namespace; it does not
+// close links. A kernel without the family is ENOENT.
+func Open(links Links) (*Client, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return nil, fmt.Errorf("uname: %w", err)
+	}
+	conn, err := Dial()
+	if err != nil {
+		return nil, err
+	}
+	return &Client{Conn: conn, Links: links, Release: unix.ByteSliceToString(u.Release[:])}, nil
+}
+
+// Close closes the connection to the kernel.
+func (c *Client) Close() error { return c.Conn.Close() }
+
 // Map is one device's queues and NAPIs.
 type Map struct {
 	Queues []device.Queue // by type and ID, receive first

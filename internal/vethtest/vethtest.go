@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vethtest gives a test a network namespace of its own with a
+// multi-queue veth pair in it. It is for tests only. The namespace ends with
+// the test; nothing of the host is changed.
+package vethtest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Names of the pair's ends, both in the namespace.
+const (
+	Dev  = "v0"
+	Peer = "v1"
+)
+
+// Run runs f on a thread in a new network namespace with a veth pair of the
+// given number of queues, both ends up. f must not start goroutines or subtests
+// that use the namespace, and t.FailNow in it ends only f. The test is skipped where
+// the namespace or the pair cannot be made.
+func Run(t *testing.T, queues int, f func(t *testing.T)) {
+	t.Helper()
+	done := make(chan struct{})
+	var skip string
+	go func() {
+		defer close(done)
+		onOwnThread(func() {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				skip = fmt.Sprintf("unshare of the network namespace: %v", err)
+				return
+			}
+			if err := makePair(queues); err != nil {
+				skip = fmt.Sprintf("veth pair: %v", err)
+				return
+			}
+			f(t)
+		})
+	}()
+	<-done
+	if skip != "" {
+		t.Skip(skip)
+	}
+}
+
+// onOwnThread runs f on a thread that ends with it, never on the main thread,
+// whose namespaces /proc/self shows.
+func onOwnThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			onOwnThread(f)
+			runtime.UnlockOSThread()
+			close(done)
+			return
+		}
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+// vethInfoPeer is VETH_INFO_PEER of linux/veth.h.
+const vethInfoPeer = 1
+
+func makePair(queues int) error {
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	link := func(ae *netlink.AttributeEncoder, name string) {
+		ae.String(unix.IFLA_IFNAME, name)
+		ae.Uint32(unix.IFLA_NUM_TX_QUEUES, uint32(queues))
+		ae.Uint32(unix.IFLA_NUM_RX_QUEUES, uint32(queues))
+	}
+	ae := netlink.NewAttributeEncoder()
+	link(ae, Dev)
+	ae.Nested(unix.IFLA_LINKINFO, func(info *netlink.AttributeEncoder) error {
+		info.String(unix.IFLA_INFO_KIND, "veth")
+		info.Nested(unix.IFLA_INFO_DATA, func(data *netlink.AttributeEncoder) error {
+			data.Do(vethInfoPeer, func() ([]byte, error) {
+				peer := netlink.NewAttributeEncoder()
+				link(peer, Peer)
+				b, err := peer.Encode()
+				return append(make([]byte, unix.SizeofIfInfomsg), b...), err
+			})
+			return nil
+		})
+		return nil
+	})
+	attrs, err := ae.Encode()
+	if err != nil {
+		return err
+	}
+	if err := execute(c, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, append(make([]byte, unix.SizeofIfInfomsg), attrs...)); err != nil {
+		return err
+	}
+	for _, name := range []string{"lo", Dev, Peer} {
+		if err := setUp(c, name, true); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func execute(c *netlink.Conn, typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) error {
+	_, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Acknowledge | flags}, Data: data,
+	})
+	return err
+}
+
+func setUp(c *netlink.Conn, name string, up bool) error {
+	ifi := make([]byte, unix.SizeofIfInfomsg)
+	if up {
+		binary.NativeEndian.PutUint32(ifi[8:], unix.IFF_UP)
+	}
+	binary.NativeEndian.PutUint32(ifi[12:], unix.IFF_UP)
+	ae := netlink.NewAttributeEncoder()
+	ae.String(unix.IFLA_IFNAME, name)
+	attrs, err := ae.Encode()
+	if err != nil {
+		return err
+	}
+	return execute(c, unix.RTM_NEWLINK, 0, append(ifi, attrs...))
+}
+
+// SetUp brings an interface of the namespace up or down.
+func SetUp(t *testing.T, name string, up bool) {
+	t.Helper()
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := setUp(c, name, up); err != nil {
+		t.Fatalf("set %s up=%v: %v", name, up, err)
+	}
+}
+
+// AddAddress gives an interface an IPv4 address.
+func AddAddress(t *testing.T, ifindex int, addr [4]byte, prefix uint8) {
+	t.Helper()
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	msg := make([]byte, unix.SizeofIfAddrmsg)
+	msg[0], msg[1] = unix.AF_INET, prefix
+	binary.NativeEndian.PutUint32(msg[4:], uint32(ifindex))
+	ae := netlink.NewAttributeEncoder()
+	ae.Bytes(unix.IFA_LOCAL, addr[:])
+	ae.Bytes(unix.IFA_ADDRESS, addr[:])
+	attrs, err := ae.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := execute(c, unix.RTM_NEWADDR, netlink.Create|netlink.Replace, append(msg, attrs...)); err != nil {
+		t.Fatalf("add address: %v", err)
+	}
+}
+
+// errDeadline is what Until reports when its condition never held.
+var errDeadline = errors.New("condition not met within 10 s")
+
+// Until waits for a condition that the kernel brings about by itself.
+func Until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; {
+		if cond() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %v", what, errDeadline)
+		}
+		runtime.Gosched()
+	}
+}
