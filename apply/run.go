@@ -102,7 +102,7 @@ func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
 	if err != nil {
 		return fmt.Errorf("%s: read: %w", key, err)
 	}
-	if !device.Equal(present, s.Old) && !(implicit(s.Object()) && s.Old == nil && present != nil) {
+	if !equal(present, s.Old) && !(implicit(s.Object()) && s.Old == nil && present != nil) {
 		return &MismatchError{Key: key, When: "changed since the plan was made", Want: s.Old, Found: present}
 	}
 	if s.New == nil {
@@ -120,7 +120,7 @@ func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
 	if err != nil {
 		return fmt.Errorf("%s: read back: %w", key, err)
 	}
-	if !device.Equal(got, s.New) {
+	if !equal(got, s.New) {
 		return &MismatchError{Key: key, When: "read back", Want: s.New, Found: got}
 	}
 	return j.Done(i)
@@ -129,7 +129,7 @@ func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
 // write skips what needs no write: an implicit object's removal, and a value
 // that is there already.
 func (r *runner) write(present, want device.Object) error {
-	if device.Equal(present, want) || want == nil && implicit(present) {
+	if equal(present, want) || want == nil && implicit(present) {
 		return nil
 	}
 	return r.k.Write(present, want)

@@ -98,14 +98,14 @@ func (r *runner) restore(t *task) *Left {
 		return r.gone(t)
 	case err != nil:
 		return &Left{Key: t.key, Why: err.Error()}
-	case device.Equal(present, t.want):
+	case equal(present, t.want):
 		return r.finish(t)
 	case t.want == nil && implicit(present):
 		// It goes together with what made it, whose turn comes later.
 		return r.finish(t)
 	case present == nil && !creatable(t.object()):
 		return r.gone(t)
-	case !t.loose && !r.opts.Force && !device.Equal(present, t.expect):
+	case !t.loose && !r.opts.Force && !equal(present, t.expect):
 		return &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote %s, found %s, before niclane %s",
 			Text(t.expect), Text(present), Text(t.want))}
 	}
@@ -136,7 +136,7 @@ func (r *runner) rewrite(t *task, present device.Object) *Left {
 		return r.gone(t)
 	case err != nil:
 		return &Left{Key: t.key, Why: fmt.Sprintf("read back: %v", err)}
-	case !device.Equal(got, t.want):
+	case !equal(got, t.want):
 		e := MismatchError{Key: t.key, When: "read back", Want: t.want, Found: got}
 		return &Left{Key: t.key, Why: e.Error()}
 	}
