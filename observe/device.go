@@ -57,6 +57,9 @@ func (o *observer) device(l iface, all []iface) (*device.Device, reading, error)
 		return nil, r, err
 	}
 	r.rss, r.rules = o.steering(d)
+	if err := o.traffic(d); err != nil {
+		return nil, r, err
+	}
 	o.programs(d, l)
 	o.deviceFiles(d)
 	return d, r, nil
@@ -110,6 +113,34 @@ func (o *observer) steering(d *device.Device) (rss, rules error) {
 	r, rules := o.ethtool.Rules(d.Name)
 	d.Rules, d.OtherRules, d.RuleCapacity = r.Rules, r.Other, r.Capacity
 	return rss, rules
+}
+
+// traffic reads qdiscs, classes, filters and the entries of niclane's own
+// classifiers, which need CAP_BPF and are left out without.
+func (o *observer) traffic(d *device.Device) (err error) {
+	if d.Qdiscs, err = o.tc.Qdiscs(d.Name); err != nil {
+		return err
+	}
+	slices.SortStableFunc(d.Qdiscs, func(a, b device.QdiscState) int {
+		return cmp.Or(cmp.Compare(a.Handle, b.Handle), naturalCompare(a.Parent, b.Parent))
+	})
+	if d.Classes, err = o.tc.Classes(d.Name); err != nil {
+		return err
+	}
+	slices.SortStableFunc(d.Classes, func(a, b device.Class) int { return naturalCompare(a.ID, b.ID) })
+	if d.Filters, err = o.tc.Filters(d.Name); err != nil {
+		return err
+	}
+	d.Entries, err = o.bpf.Entries(d.Name)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}
+
+// naturalCompare puts "1:2" before "1:10".
+func naturalCompare(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
 // tolerable errors leave a setting out; others, as of a device that vanished,

@@ -18,11 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/extack"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/tc"
 )
 
 // Options say what to observe.
@@ -44,6 +46,8 @@ type observer struct {
 	fs      *hostfs.FS
 	route   *netlink.Conn
 	ethtool *ethtool.Client
+	tc      *tc.Client
+	bpf     *bpf.Client
 	netdev  *netdev.Client // nil if the kernel has no such family
 	noGenl  error          // why
 	irqs    map[int][]string
@@ -112,6 +116,10 @@ func (o *observer) open(opts Options) (err error) {
 	if o.ethtool, err = ethtool.Open(); err != nil {
 		return err
 	}
+	if o.tc, err = tc.Open(); err != nil {
+		return err
+	}
+	o.bpf = bpf.New(o.tc)
 	if o.netdev, err = netdev.Open(o.ethtool); errors.Is(err, os.ErrNotExist) {
 		o.noGenl, err = err, nil
 	}
@@ -121,6 +129,10 @@ func (o *observer) open(opts Options) (err error) {
 func (o *observer) close() {
 	if o.netdev != nil {
 		o.netdev.Close()
+	}
+	if o.tc != nil {
+		o.bpf.Close()
+		o.tc.Close()
 	}
 	if o.ethtool != nil {
 		o.ethtool.Close()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/extack"
 )
 
@@ -103,13 +104,16 @@ func probeClsBPF(c *netlink.Conn) device.Finding {
 		ae.Uint32(tcaBPFFlags, bpfDirect)
 		return nil
 	})
+	if err == nil {
+		err = bpf.Load()
+	}
 	switch {
 	case err == nil:
-		return device.Finding{Answer: device.Yes, Why: "a program was attached in a network namespace of its own"}
+		return device.Finding{Answer: device.Yes, Why: "niclane's program loads, and one was attached in a network namespace of its own"}
 	case errors.Is(err, unix.ENOENT):
 		return device.Finding{Answer: device.No, Why: err.Error()}
 	}
-	return device.Finding{Answer: device.Unknown, Why: "attach a program: " + err.Error()}
+	return device.Finding{Answer: device.Unknown, Why: err.Error()}
 }
 
 func addQdisc(c *netlink.Conn, kind string, parent, handle uint32) error {
