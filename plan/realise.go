@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 )
@@ -185,7 +186,8 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 			}
 			return c
 		}
-		c.Rejected = append(c.Rejected, Rejection{cand.name, why})
+		// A capability named as the realisation need not be said twice.
+		c.Rejected = append(c.Rejected, Rejection{cand.name, strings.TrimPrefix(why, cand.name+": ")})
 	}
 	switch {
 	case force != "" && !known:

@@ -177,6 +177,7 @@ type reply struct {
 	handle, parent, info uint32
 	kind                 string
 	options              []byte
+	stats                []byte // TCA_STATS2
 }
 
 func decode(b []byte) (reply, error) {
@@ -199,6 +200,8 @@ func decode(b []byte) (reply, error) {
 			r.kind = ad.String()
 		case unix.TCA_OPTIONS:
 			r.options = ad.Bytes()
+		case unix.TCA_STATS2:
+			r.stats = ad.Bytes()
 		}
 	}
 	if err := ad.Err(); err != nil {

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
+)
+
+func (a *app) applyCommand() *cobra.Command {
+	var within time.Duration
+	cmd := &cobra.Command{
+		Use:   "apply FILE",
+		Short: "Make the lanes in FILE, and undo everything if a step fails",
+		Long: `Apply makes the plan for FILE step by step. Each step is journalled before it is
+made and read back after it. When one fails, what was done is undone, and the
+machine is as it was.
+
+With --confirm-within, a process of its own undoes everything after that time
+unless niclane confirm comes first: also when this command, the login it runs
+in, or the connection that the login came through are gone by then.`,
+		Args: exactly(1, "one lanes file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("confirm-within") && within < time.Second {
+				return usagef("apply: --confirm-within %v: want at least 1s", within)
+			}
+			r, err := readRequest(args[0])
+			if err != nil {
+				return err
+			}
+			if err := needRoot("apply"); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return a.apply(ctx, r, within)
+		},
+	}
+	cmd.Flags().DurationVar(&within, "confirm-within", 0, "undo after this time unless confirmed (\"60s\")")
+	return cmd
+}
+
+// applied is what apply prints as JSON.
+type applied struct {
+	Plan *plan.Plan `json:"plan"`
+	// Report is absent when there was nothing to do.
+	Report  *apply.Report `json:"report,omitempty"`
+	Journal string        `json:"journal,omitempty"`
+	// ConfirmBy is when everything is undone unless confirmed.
+	ConfirmBy *time.Time `json:"confirmBy,omitempty"`
+	Error     string     `json:"error,omitempty"`
+}
+
+func (a *app) apply(ctx context.Context, r *request, within time.Duration) error {
+	lock, err := apply.TryLock(a.runDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	here, err := journal.Here()
+	if err != nil {
+		return err
+	}
+	store, err := journal.Open(a.stateDir, here)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	p, err := r.plan(ctx, store)
+	if err != nil {
+		return err
+	}
+	if len(p.Steps) == 0 {
+		if a.json {
+			return a.printJSON(applied{Plan: p})
+		}
+		fmt.Fprintln(a.stdout, "nothing to do: the machine is as the file says")
+		return nil
+	}
+	for _, s := range p.Steps {
+		if s.Disruptive && !a.json {
+			fmt.Fprintf(a.stdout, "%s: packets in flight can be lost\n", s.Reason)
+		}
+	}
+	who, when := journal.Self()
+	j, err := store.Begin(journal.Head{
+		Host: here, Config: r.config, ConfigText: string(r.text), Who: who, When: when,
+		Devices: p.Devices, Plan: p,
+	})
+	if err != nil {
+		return err
+	}
+	guard, err := a.guard(j, within)
+	if err != nil {
+		return errors.Join(err, discard(j))
+	}
+	k, err := apply.NewKernel()
+	if err != nil {
+		return errors.Join(err, discard(j))
+	}
+	report, err := apply.Run(ctx, k, p, j, apply.Options{})
+	result := applied{Plan: p, Report: report, Journal: j.Path()}
+	if err != nil {
+		guard.cancel()
+		if a.json {
+			result.Error = err.Error()
+			if perr := a.printJSON(result); perr != nil {
+				return perr
+			}
+		}
+		return undone(err, report)
+	}
+	if err := a.saveBaseline(p); err != nil {
+		report.Warnings = append(report.Warnings, "counters: "+err.Error())
+	}
+	result.ConfirmBy = guard.deadline()
+	if a.json {
+		return a.printJSON(result)
+	}
+	for _, w := range report.Warnings {
+		fmt.Fprintln(a.stderr, "niclane: warning:", w)
+	}
+	fmt.Fprintf(a.stdout, "%s made; niclane rollback undoes them\n", count(len(report.Done), "step"))
+	if d := result.ConfirmBy; d != nil {
+		fmt.Fprintf(a.stdout, "undone at %s unless niclane confirm comes first\n", d.Format(time.TimeOnly))
+	}
+	return nil
+}
+
+// discard removes a journal of whose plan no step was made.
+func discard(j *journal.Journal) error {
+	if len(j.Records()) > 0 { // an earlier generation still owns something
+		return nil
+	}
+	return j.Remove()
+}
+
+// undone adds to the error of a failed apply what became of the machine.
+func undone(err error, r *apply.Report) error {
+	if len(r.Left) == 0 {
+		return fmt.Errorf("%w\nthe machine is as it was before", err)
+	}
+	return fmt.Errorf("%w\n%s could not be undone: niclane rollback tries again", err, count(len(r.Left), "object"))
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/plan"
+)
+
+// maxConfig is far above any sensible file; it keeps a wrong path (a device, a
+// log) from being read into memory.
+const maxConfig = 1 << 20
+
+// readConfig reads and parses a lanes file.
+func readConfig(path string) (*config.File, []byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(text) > maxConfig {
+		return nil, nil, fmt.Errorf("%s: larger than %d bytes, not a lanes file", path, maxConfig)
+	}
+	file, err := config.ParseFile(path, text)
+	return file, text, err
+}
+
+// observeFor reads what planning in needs to know.
+func observeFor(ctx context.Context, in *intent.Intent) (*device.State, error) {
+	return observe.Observe(ctx, observe.Options{Devices: groupOf(in), Cgroups: cgroupsOf(in)})
+}
+
+func groupOf(in *intent.Intent) []string {
+	if in.Group.Bond != "" {
+		return []string{in.Group.Bond}
+	}
+	return in.Group.Devices
+}
+
+func cgroupsOf(in *intent.Intent) []string {
+	var groups []string
+	for _, l := range in.Lanes {
+		for _, m := range l.Members {
+			if m.Cgroup != "" {
+				groups = append(groups, m.Cgroup)
+			}
+		}
+	}
+	return groups
+}
+
+// located adds file and line to the planner's errors.
+func located(err error, file *config.File) error {
+	var es plan.Errors
+	if !errors.As(err, &es) {
+		return err
+	}
+	lines := make([]string, len(es))
+	for i, e := range es {
+		name, line := file.Locate(e.Path)
+		lines[i] = fmt.Sprintf("%s:%d: %s", name, line, e)
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// configName is how a config is recorded: by absolute path, symbolic links
+// resolved, so that one file is one config however it was named.
+func configName(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(abs)
+}
+
+// needRoot refuses early, before anything has been read or locked.
+func needRoot(what string) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%s: not root: it reads and writes kernel state (try sudo)", what)
+	}
+	return nil
+}
+
+// printJSON writes v for programs.
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// prefixed gives every line of an error the command's name, unless it starts
+// with a position in a file, which editors want first.
+func prefixed(err error) string {
+	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")
+	for i, l := range lines {
+		if !positioned(l) {
+			lines[i] = "niclane: " + l
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func positioned(line string) bool {
+	_, rest, ok := strings.Cut(line, ":")
+	return ok && rest != "" && rest[0] >= '0' && rest[0] <= '9'
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/bench/noise"
+)
+
+// runInternal runs the parts of niclane that are processes of their own: a
+// configuration as JSON on standard input, a result as JSON on standard
+// output. They are not part of the command's interface.
+func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int, bool) {
+	if len(args) == 0 {
+		return 0, false
+	}
+	run, ok := map[string]func(context.Context, io.Reader, io.Writer) error{
+		"internal-load":   worker(load.Run),
+		"internal-noise":  worker(noise.Run),
+		"internal-server": worker(memserver.Run),
+		"internal-hiccup": worker(hiccup.Run),
+	}[args[0]]
+	if !ok {
+		return 0, false
+	}
+	ctx, stop := interruptible(context.Background())
+	defer stop()
+	if err := run(ctx, stdin, stdout); err != nil {
+		fmt.Fprintln(stderr, prefixed(err))
+		return exitError, true
+	}
+	return exitDone, true
+}
+
+// worker wraps a Run function of package bench.
+func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Context, io.Reader, io.Writer) error {
+	return func(ctx context.Context, in io.Reader, out io.Writer) error {
+		var c C
+		dec := json.NewDecoder(in)
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&c); err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+		r, err := run(ctx, c)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(out).Encode(r)
+	}
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
+)
+
+// openStore opens the journals for reading; nil means that nothing was ever
+// applied on this machine.
+func (a *app) openStore() (*journal.Store, error) {
+	here, err := journal.Here()
+	if err != nil {
+		return nil, err
+	}
+	s, err := journal.OpenExisting(a.stateDir, here)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return s, err
+}
+
+// journals returns those of this boot and network namespace.
+func (a *app) journals() ([]*journal.Journal, error) {
+	s, err := a.openStore()
+	if s == nil || err != nil {
+		return nil, err
+	}
+	return s.Here()
+}
+
+// ownedBy returns what an earlier apply of the same config has written.
+func ownedBy(s *journal.Store, config string) (plan.Owned, error) {
+	var owned plan.Owned
+	if s == nil {
+		return owned, nil
+	}
+	js, err := s.Here()
+	if err != nil {
+		return owned, err
+	}
+	for _, j := range js {
+		if j.Head().Config != config {
+			continue
+		}
+		for _, r := range j.Records() {
+			owned.Records = append(owned.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+		}
+	}
+	return owned, nil
+}

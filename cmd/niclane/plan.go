@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "plan FILE",
+		Short: "Show every change that apply would make, and make none",
+		Long: `Plan compares the lanes in FILE with the machine and prints the steps from one to
+the other, in order, each with its reason, the key in FILE that asked for it,
+and the command line that would do the same. It exits 3 when changes are
+pending, and prints nothing and exits 0 when there are none.`,
+		Args: exactly(1, "one lanes file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := readRequest(args[0])
+			if err != nil {
+				return err
+			}
+			if err := needRoot("plan"); err != nil {
+				return err
+			}
+			store, err := a.openStore()
+			if err != nil {
+				return err
+			}
+			p, err := r.plan(cmd.Context(), store)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				if err := a.printJSON(p); err != nil {
+					return err
+				}
+			} else if len(p.Steps) > 0 {
+				a.printPlan(p)
+			}
+			if len(p.Steps) > 0 {
+				return exitCode{code: exitPending}
+			}
+			return nil
+		},
+	}
+}
+
+// A request is a lanes file that was read.
+type request struct {
+	*config.File
+	text []byte
+	// config is the name under which it is journalled.
+	config string
+}
+
+func readRequest(path string) (*request, error) {
+	file, text, err := readConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	name, err := configName(path)
+	if err != nil {
+		return nil, err
+	}
+	return &request{file, text, name}, nil
+}
+
+// plan plans the request against the machine and what the journals own.
+func (r *request) plan(ctx context.Context, store *journal.Store) (*plan.Plan, error) {
+	st, err := observeFor(ctx, r.Intent)
+	if err != nil {
+		return nil, err
+	}
+	owned, err := ownedBy(store, r.config)
+	if err != nil {
+		return nil, err
+	}
+	if store != nil {
+		// Before planning: what another file did to the device would
+		// look like somebody else's settings.
+		if err := store.Conflict(r.config, groupOf(r.Intent)); err != nil {
+			return nil, err
+		}
+	}
+	p, err := plan.Make(r.Intent, st, owned)
+	if err != nil {
+		return nil, located(err, r.File)
+	}
+	return p, nil
+}
+
+func (a *app) printPlan(p *plan.Plan) {
+	plan.WriteText(a.stdout, p.Steps)
+	for _, n := range p.Notes {
+		fmt.Fprintf(a.stdout, "note: %s\n", n)
+	}
+	fmt.Fprintf(a.stdout, "%s; nothing has been changed\n", count(len(p.Steps), "step"))
+}
+
+// count gives "1 step", "2 steps".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/plan"
+)
+
+func (a *app) probeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "probe [DEV]",
+		Short: "Say which lane this machine allows, part by part, and why no better one",
+		Long: `Probe reads the network devices, probes what they and the kernel can do, and
+prints for each part of a lane the realisation that would be chosen and why the
+better ones are out. It changes nothing: kernel features are tried in a network
+namespace made for the purpose.
+
+With --json it prints everything it read: the format of the planner's test
+fixtures. One such file adds a card to the tests.`,
+		Args: atMost(1, "at most one device"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needRoot("probe"); err != nil {
+				return err
+			}
+			st, err := observe.Observe(cmd.Context(), observe.Options{Devices: args})
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 && st.Device(args[0]) == nil {
+				return fmt.Errorf("no network device %q here", args[0])
+			}
+			if a.json {
+				return a.printJSON(st)
+			}
+			a.printProbe(st, args)
+			return nil
+		},
+	}
+}
+
+func (a *app) printProbe(st *device.State, only []string) {
+	fmt.Fprintf(a.stdout, "Linux %s, %d processors online (%s)\n", st.Kernel.Release,
+		len(st.OnlineCPUs()), device.FormatCPUList(st.OnlineCPUs()))
+	for i := range st.Devices {
+		d := &st.Devices[i]
+		if len(only) == 1 && d.Name != only[0] || len(only) == 0 && d.Name == "lo" {
+			continue
+		}
+		fmt.Fprintf(a.stdout, "\n%s: %s\n", d.Name, describe(d))
+		plan.WriteChoices(a.stdout, plan.Choose(st, d, nil))
+	}
+}
+
+// describe gives a device in one line.
+func describe(d *device.Device) string {
+	s := d.Driver
+	if s == "" {
+		s = d.Type
+	}
+	if d.Emulated {
+		s += ", the lab's emulated card behind it"
+	}
+	s += fmt.Sprintf(", %d rx and %d tx queues", d.RxQueues, d.TxQueues)
+	if d.Speed > 0 {
+		s += fmt.Sprintf(", %d Mbit/s", d.Speed/1e6)
+	}
+	if d.Node >= 0 {
+		s += fmt.Sprintf(", NUMA node %d", d.Node)
+	}
+	if !d.Up {
+		s += ", down"
+	}
+	return s
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/journal"
+)
+
+func (a *app) rollbackCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "rollback [FILE|DEV]",
+		Short: "Put back what was there before niclane",
+		Long: `Rollback puts back, from the journal, every object that niclane has written: of
+one lanes file, of the file that governs one device, or of all. It works after a
+failure, a kill or a crash of apply. What somebody else has changed since is
+left, named, and makes it exit 1; --force puts that back too. After a reboot the
+kernel state is gone already, and rollback only clears the journal.`,
+		Args: atMost(1, "at most one lanes file or device"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needRoot("rollback"); err != nil {
+				return err
+			}
+			return a.rollback(cmd.Context(), args, force)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "put back also what somebody else has changed since")
+	return cmd
+}
+
+// rolledBack is what rollback prints as JSON, one per journal.
+type rolledBack struct {
+	Config  string        `json:"config"`
+	Devices []string      `json:"devices"`
+	Report  *apply.Report `json:"report"`
+	Error   string        `json:"error,omitempty"`
+}
+
+func (a *app) rollback(ctx context.Context, args []string, force bool) error {
+	lock, err := apply.TryLock(a.runDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	here, err := journal.Here()
+	if err != nil {
+		return err
+	}
+	js, err := a.allJournals(here)
+	if err != nil {
+		return err
+	}
+	js, err = chosen(js, args)
+	if err != nil {
+		return err
+	}
+	k, err := apply.NewKernel()
+	if err != nil {
+		return err
+	}
+	results := []rolledBack{}
+	var errs []error
+	for _, j := range js {
+		report, err := apply.Rollback(ctx, k, j, here, apply.Options{Force: force})
+		res := rolledBack{Config: j.Head().Config, Devices: j.Head().Devices, Report: report}
+		if err != nil {
+			errs = append(errs, err)
+			res.Error = err.Error()
+		}
+		results = append(results, res)
+	}
+	if a.json {
+		if err := a.printJSON(results); err != nil {
+			return err
+		}
+	} else {
+		a.printRollback(results)
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) printRollback(results []rolledBack) {
+	if len(results) == 0 {
+		fmt.Fprintln(a.stdout, "nothing to undo: niclane has changed nothing here")
+	}
+	for _, r := range results {
+		switch {
+		case r.Report.Rebooted:
+			fmt.Fprintf(a.stdout, "%s: the machine was rebooted since; nothing of it is left, journal removed\n", r.Config)
+		case r.Error == "":
+			fmt.Fprintf(a.stdout, "%s: %s back as before\n", r.Config, count(len(r.Report.Undone), "object"))
+		}
+	}
+}
+
+// allJournals returns the journals of this network namespace, and those of an
+// earlier boot, which only have to be cleared.
+func (a *app) allJournals(here journal.Host) ([]*journal.Journal, error) {
+	s, err := a.openStore()
+	if s == nil || err != nil {
+		return nil, err
+	}
+	js, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(js, func(j *journal.Journal) bool {
+		return j.Head().SameBoot(here) && !j.Head().SameNetns(here)
+	}), nil
+}
+
+// chosen keeps the journals that the argument names.
+func chosen(js []*journal.Journal, args []string) ([]*journal.Journal, error) {
+	if len(args) == 0 {
+		return js, nil
+	}
+	name, err := configName(args[0])
+	if err != nil {
+		name = args[0] // a file that is gone by now, or a device
+	}
+	var have []string
+	for _, j := range js {
+		h := j.Head()
+		if h.Config == name || h.Config == args[0] || slices.Contains(h.Devices, args[0]) {
+			return []*journal.Journal{j}, nil
+		}
+		have = append(have, h.Config)
+	}
+	return nil, fmt.Errorf("nothing was applied from %s, nor to a device of that name (applied here: %v)", args[0], have)
+}
+
+// interruptible is a context that ends on Ctrl-C and on being told to end, so
+// that apply undoes what it did.
+func interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	return ctx, stop
+}
