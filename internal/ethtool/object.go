@@ -12,10 +12,13 @@ import (
 // with o's identity, nil if the device has none.
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	v, err := c.read(o)
-	if absent(err) {
+	switch {
+	case absent(err):
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return v, err
+	return v, nil
 }
 
 func (c *Client) read(o device.Object) (device.Object, error) {
