@@ -25,20 +25,24 @@ func (r *reader) checkGlobals() {
 // check refuses what contradicts itself on any device.
 func (r *reader) check() {
 	in := &r.in
-	members := 0
+	patterns := 0
 	r.checkLane(&in.Default)
 	for i := range in.Lanes {
 		l := &in.Lanes[i]
 		inherit(&l.Moderation, in.Default.Moderation)
 		r.checkLane(l)
 		r.checkMembers(l)
-		members += len(l.Members)
+		for j := range l.Members {
+			patterns += l.Members[j].Patterns()
+		}
+		if patterns > maxPatterns {
+			r.failf(l.Path, "brings the file to %d combinations of own and remote port and address, want at most %d",
+				patterns, maxPatterns)
+			return
+		}
 	}
 	r.checkSum()
-	if members > maxMembers {
-		r.failf("lanes", "found %d members, want at most %d", members, maxMembers)
-		return
-	}
+	r.checkCgroups()
 	r.checkOverlaps()
 }
 

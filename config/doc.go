@@ -10,3 +10,5 @@
 // processor is online, is for package plan to say; File.Locate finds the line
 // that plan's errors belong to.
 package config
+
+//go:generate go test . -run Current|Manual -update

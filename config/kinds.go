@@ -12,8 +12,9 @@ import (
 	"github.com/niclane/niclane/intent"
 )
 
-// maxPorts of one list: a rule table has some thousand entries at best.
-const maxPorts = 4096
+// maxPorts of one list: each is a rule at least, and rule tables of cards have
+// some thousand entries at best.
+const maxPorts = 1024
 
 func ports() kind[[]uint16] {
 	return mapped(integers("a port", 1, 65535, maxPorts), func(ids []int) []uint16 {

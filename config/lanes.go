@@ -14,9 +14,12 @@ import (
 // version of the file format.
 const version = 1
 
-// maxMembers of one file; the check for overlaps compares them pairwise at
-// worst.
-const maxMembers = 4096
+// Limits of one file. The check for overlaps compares members pairwise at
+// worst; every pattern becomes a rule of the device.
+const (
+	maxMembers  = 4096
+	maxPatterns = 1 << 16
+)
 
 const (
 	topWant     = "version, globals and lanes"
@@ -103,7 +106,7 @@ func (v value) lanes() {
 		v.failf("found no lane, want at least one; niclane rollback removes lanes")
 	}
 	for _, e := range entries {
-		path := join(v.path, short(e.name))
+		path := join(v.path, e.name)
 		if first, twice := v.r.at[path]; twice {
 			v.r.failAt(e.at, path, "a second lane of this name, the first in line %d", first.line)
 			continue
@@ -156,6 +159,10 @@ func membersKey() key {
 			seq, ok := v.node.(*ast.SequenceNode)
 			if !ok || len(seq.Values) == 0 {
 				v.wrong(membersWant)
+				return
+			}
+			if v.r.members += len(seq.Values); v.r.members > maxMembers {
+				v.failf("brings the file to %d members, want at most %d", v.r.members, maxMembers)
 				return
 			}
 			named := map[string]int{}

@@ -5,6 +5,8 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"path"
+	"slices"
 
 	"github.com/niclane/niclane/intent"
 )
@@ -16,40 +18,33 @@ type claim struct {
 }
 
 // checkOverlaps refuses members of different lanes that a packet could belong
-// to at once: which lane it took would depend on the device. Each member is
-// reported once, with the first member before it that it meets.
+// to at once: which lane it took would depend on the device. Within a lane it
+// refuses the same pattern twice. Each member is reported once, with the first
+// member before it that it meets.
 func (r *reader) checkOverlaps() {
 	byPort := map[uint16][]claim{} // members with ports of their own
 	var anyPort, all []claim
 	for i := range r.in.Lanes {
 		l := &r.in.Lanes[i]
-		from := len(all)
 		for j := range l.Members {
 			c := claim{l, &l.Members[j]}
 			if r.unsure[c.member.Path] {
 				continue
 			}
-			all = append(all, c)
 			if len(c.member.Ports) == 0 {
-				r.meets(c, all[:from])
-				continue
-			}
-			if r.meets(c, anyPort) {
-				continue
-			}
-			for _, p := range c.member.Ports {
-				if r.meets(c, byPort[p]) {
-					break
-				}
-			}
-		}
-		for _, c := range all[from:] {
-			if len(c.member.Ports) == 0 {
+				r.meets(c, all)
 				anyPort = append(anyPort, c)
+			} else if !r.meets(c, anyPort) {
+				for _, p := range c.member.Ports {
+					if r.meets(c, byPort[p]) {
+						break
+					}
+				}
 			}
 			for _, p := range c.member.Ports {
 				byPort[p] = append(byPort[p], c)
 			}
+			all = append(all, c)
 		}
 	}
 }
@@ -58,15 +53,72 @@ func (r *reader) checkOverlaps() {
 func (r *reader) meets(c claim, others []claim) bool {
 	for _, o := range others {
 		packet, ok := common(o.member, c.member)
-		if !ok {
+		line := r.at[o.member.Path].line
+		switch {
+		case !ok:
 			continue
+		case o.lane != c.lane:
+			r.failf(c.member.Path, "overlaps %s (line %d): %s would belong to lanes %s and %s",
+				o.member.Path, line, packet, o.lane.Name, c.lane.Name)
+			return true
+		case samePattern(o.member, c.member):
+			r.failf(c.member.Path, "repeats %s (line %d): %s is matched by both", o.member.Path, line, packet)
+			return true
 		}
-		at := (&File{at: r.at}).position(o.member.Path)
-		r.failf(c.member.Path, "overlaps %s (line %d): %s would belong to lanes %s and %s",
-			o.member.Path, at.line, packet, o.lane.Name, c.lane.Name)
-		return true
 	}
 	return false
+}
+
+// samePattern reports whether two members that have packets in common would
+// make the same rule, rather than one that is narrower than the other.
+func samePattern(a, b *intent.Member) bool {
+	return (len(a.Ports) == 0) == (len(b.Ports) == 0) &&
+		(len(a.RemotePorts) == 0) == (len(b.RemotePorts) == 0) &&
+		sharePrefix(a.Addrs, b.Addrs) && sharePrefix(a.RemoteAddrs, b.RemoteAddrs)
+}
+
+func sharePrefix(a, b []netip.Prefix) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.Contains(b, p) })
+}
+
+// A group is a control group and the lane that it was given to.
+type group struct {
+	lane *intent.Lane
+	name string
+	path string
+}
+
+// checkCgroups refuses a control group, or one within another, in two lanes:
+// its processes run on the processors of one.
+func (r *reader) checkCgroups() {
+	byName := map[string]group{}
+	var groups []group
+	for i := range r.in.Lanes {
+		l := &r.in.Lanes[i]
+		for j := range l.Members {
+			if m := &l.Members[j]; m.Cgroup != "" {
+				groups = append(groups, group{l, m.Cgroup, m.Path + ".cgroup"})
+			}
+		}
+	}
+	for _, g := range groups {
+		if o, ok := byName[g.name]; ok && o.lane != g.lane {
+			r.failf(g.path, "found %s, which is in lane %s already (line %d)", g.name, o.lane.Name, r.at[o.path].line)
+			continue
+		}
+		byName[g.name] = g
+	}
+	for _, g := range groups {
+		for dir := path.Dir(g.name); dir != "/"; dir = path.Dir(dir) {
+			if o, ok := byName[dir]; ok && o.lane != g.lane {
+				r.failf(g.path, "found %s, which is within %s of lane %s (line %d)", g.name, dir, o.lane.Name, r.at[o.path].line)
+				break
+			}
+		}
+	}
 }
 
 // common describes packets that belong to both members.

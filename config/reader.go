@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -19,8 +20,9 @@ type reader struct {
 	at   map[string]position // of every key and list item, by path
 	// unsure are the members, by path, of which a part could not be read: what
 	// they match is not known.
-	unsure map[string]bool
-	in     intent.Intent
+	unsure  map[string]bool
+	members int // seen so far
+	in      intent.Intent
 }
 
 func (r *reader) failAt(at position, path, format string, args ...any) {
@@ -214,7 +216,7 @@ func (v value) section(keys []key, what string, t *target) bool {
 		k := find(keys, e.name)
 		if k == nil {
 			v.r.unsure[v.path] = true
-			v.r.failAt(e.at, join(v.path, short(e.name)), "unknown key%s", suggest(normal(e.name), names(keys)))
+			v.r.failAt(e.at, join(v.path, e.name), "unknown key%s", suggest(normal(e.name), names(keys)))
 			continue
 		}
 		path := join(v.path, k.name)
@@ -238,7 +240,14 @@ func (v value) section(keys []key, what string, t *target) bool {
 	return true
 }
 
+var plainName = regexp.MustCompile(`^[0-9A-Za-z_-]{1,60}$`)
+
+// join adds a name to a path. A name that could not be told from the path, or
+// not be printed, is quoted.
 func join(path, name string) string {
+	if !plainName.MatchString(name) {
+		name = quote(name)
+	}
 	if path == "" {
 		return name
 	}

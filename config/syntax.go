@@ -60,9 +60,11 @@ func (r *reader) text(data []byte) (string, bool) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	text := strings.ReplaceAll(string(data), "\r\n", "\n")
 	before := len(r.errs)
-	for i, line := range strings.Split(text, "\n") {
+	n := 0
+	for line := range strings.SplitSeq(text, "\n") {
+		n++
 		if msg, column := badLine(line); msg != "" {
-			r.failAt(position{i + 1, column}, "", "%s", msg)
+			r.failAt(position{n, column}, "", "%s", msg)
 		}
 	}
 	return text, len(r.errs) == before
@@ -86,41 +88,52 @@ func badLine(line string) (msg string, column int) {
 	return "", 0
 }
 
-// bounded refuses text that is nested too deep or has mappings too large,
-// before the parser recurses into it.
+// bounded refuses text that is nested too deep, has mappings too large or
+// several documents, before the parser recurses into it.
 func (r *reader) bounded(tokens token.Tokens) bool {
-	var keys [maxColumn + 1]int // keys of the open block mapping at a column
-	flow := 0
+	var block [maxColumn + 1]int // keys of the open block mapping, by column
+	var flow [maxDepth + 1]int   // keys of the open {}, by depth; 0 is outside
+	depth, content := 0, false
 	for i, tk := range tokens {
 		at := positionOf(tk)
 		switch tk.Type {
+		case token.CommentType:
+			continue
+		case token.DocumentHeaderType:
+			if content {
+				r.failAt(at, "", "found a second document, want one document per file")
+				return false
+			}
 		case token.SequenceStartType, token.MappingStartType:
-			if flow++; flow > maxDepth {
+			if depth++; depth > maxDepth {
 				r.failAt(at, "", "found more than %d brackets within each other", maxDepth)
 				return false
 			}
+			flow[depth] = 0
 		case token.SequenceEndType, token.MappingEndType:
-			flow = max(flow-1, 0)
-		case token.MappingValueType:
-			if i > 0 {
-				at.column = positionOf(tokens[i-1]).column
+			depth = max(depth-1, 0)
+		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
+			if tk.Type == token.MappingValueType && i > 0 {
+				at.column = positionOf(tokens[i-1]).column // the key's, not the colon's
 			}
-			fallthrough
-		case token.SequenceEntryType, token.MappingKeyType:
-			if at.column > maxColumn && flow == 0 {
-				r.failAt(at, "", "found column %d, want indentation of at most %d", at.column, maxColumn)
-				return false
+			keys := &flow[depth]
+			if depth == 0 {
+				if at.column > maxColumn {
+					r.failAt(at, "", "found column %d, want indentation of at most %d", at.column, maxColumn)
+					return false
+				}
+				clear(block[at.column+1:])
+				keys = &block[at.column]
 			}
-			at.column = min(at.column, maxColumn)
-			clear(keys[at.column+1:])
 			if tk.Type == token.SequenceEntryType {
-				continue
+				break
 			}
-			if keys[at.column]++; keys[at.column] > maxKeys {
+			if *keys++; *keys > maxKeys {
 				r.failAt(at, "", "found more than %d keys in one mapping", maxKeys)
 				return false
 			}
 		}
+		content = true
 	}
 	return true
 }
@@ -138,11 +151,7 @@ func (r *reader) document(f *ast.File) (ast.Node, bool) {
 			continue
 		}
 		if body != nil {
-			at := positionOf(d.Body.GetToken())
-			if d.Start != nil {
-				at = positionOf(d.Start)
-			}
-			r.failAt(at, "", "found a second document, want one document per file")
+			r.failAt(positionOf(d.Body.GetToken()), "", "found a second document, want one document per file")
 			break
 		}
 		body = d.Body

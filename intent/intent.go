@@ -113,6 +113,30 @@ type Member struct {
 	Path    string `json:"path"`
 }
 
+// Patterns returns how many combinations of own and remote address and port
+// the member matches: the rules that it needs per device, at least.
+func (m *Member) Patterns() int {
+	n := 0
+	for _, four := range []bool{true, false} {
+		n += ofFamily(m.Addrs, four) * ofFamily(m.RemoteAddrs, four)
+	}
+	return n * max(len(m.Ports), 1) * max(len(m.RemotePorts), 1)
+}
+
+// ofFamily counts the prefixes of IPv4, or IPv6; none given is one, "any".
+func ofFamily(ps []netip.Prefix, four bool) int {
+	if len(ps) == 0 {
+		return 1
+	}
+	n := 0
+	for _, p := range ps {
+		if p.Addr().Is4() == four {
+			n++
+		}
+	}
+	return n
+}
+
 // A Rate is an amount of the link, absolute or as a share of it.
 type Rate struct {
 	// BitsPerSecond is used when Permille is 0.
@@ -164,12 +188,24 @@ type Poller struct {
 	// TimeoutUsecs is how long a busy poller goes on without packets before
 	// it sleeps (adqsetup's poller_timeout), 0: the realisation's default.
 	TimeoutUsecs int `json:"timeoutUsecs,omitempty"`
-	// Priority is the threads' SCHED_FIFO priority 1-99; 0: SCHED_OTHER
-	// with Nice.
+	// Policy says which of Priority and Nice was asked for.
+	Policy Policy `json:"policy,omitempty"`
+	// Priority is the threads' SCHED_FIFO priority 1-99; 0: not given.
 	Priority int `json:"priority,omitempty"`
 	// Nice is -20 to 19, used with SCHED_OTHER.
 	Nice int `json:"nice,omitempty"`
 }
+
+// A Policy is a scheduling policy, sched(7).
+type Policy string
+
+// The scheduling policies of polling threads.
+const (
+	// PolicyRank leaves the choice to planning, by the lane's rank.
+	PolicyRank  Policy = ""
+	PolicyFIFO  Policy = "fifo"  // SCHED_FIFO with Priority
+	PolicyOther Policy = "other" // SCHED_OTHER with Nice
+)
 
 // Moderation is when the device interrupts. nil fields are left alone.
 type Moderation struct {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Reference returns the part of lanes.yaml(5) that lists every key, in
+// Markdown.
+func Reference() string {
+	var b strings.Builder
+	part := func(title, text string, keys []key) {
+		fmt.Fprintf(&b, "## %s\n\n%s\n", title, text)
+		for _, k := range keys {
+			if k.refused != "" {
+				continue
+			}
+			fmt.Fprintf(&b, "\n**%s**: %s (default: %s)\n: %s\n", k.name, k.want, k.preset, k.doc)
+		}
+		b.WriteString("\n")
+	}
+	part("TOP LEVEL", "A file has three keys.", topKeys())
+	part("GLOBALS", "`globals` has what belongs to the devices and the host. `queues` and what follows it is the default lane,\n"+
+		"which takes what no lane matches.", globalsKeys())
+	part("LANES", fmt.Sprintf("`lanes` has a lane per name (%s). The name `default` is taken.", nameWant), laneKeys())
+	part("MEMBERS", "A packet belongs to a member if every key that is given matches; what a list has are alternatives.\n"+
+		"`ports`, `addrs`, `remote-ports` or `remote-addrs` has to be given. These keys stand in the lane itself,\n"+
+		"or in each item of its list `members`.", listedKeys())
+	fmt.Fprintf(&b, "## NOT TAKEN\n\nKeys of adqsetup's that niclane refuses:\n")
+	for _, k := range groupKeys() {
+		if k.refused != "" {
+			fmt.Fprintf(&b, "\n**%s**\n: %s\n", k.name, k.refused)
+		}
+	}
+	return b.String()
+}
