@@ -37,9 +37,15 @@ type Occupier interface {
 // implicit reports whether the kernel makes and removes the object together
 // with another one. Its creation is then a change of what the kernel made, and
 // its removal nothing: the other object's takes care of it.
-func implicit(o device.Object) bool {
-	_, ok := o.(device.Thread)
-	return ok
+func implicit(o device.Object) bool { return maker(o) != nil }
+
+// maker returns the object with which an implicit one comes and goes, nil for
+// all others. Only its identity is filled in.
+func maker(o device.Object) device.Object {
+	if t, ok := o.(device.Thread); ok {
+		return device.NAPIConfig{Dev: t.Dev, Queue: t.Queue}
+	}
+	return nil
 }
 
 // creatable reports whether the object can be made by writing it. One that

@@ -102,7 +102,8 @@ func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
 	if err != nil {
 		return fmt.Errorf("%s: read: %w", key, err)
 	}
-	if !equal(present, s.Old) && !(implicit(s.Object()) && s.Old == nil && present != nil) {
+	made := implicit(s.Object()) && s.Old == nil && present != nil
+	if !equal(present, s.Old) && !made {
 		return &MismatchError{Key: key, When: "changed since the plan was made", Want: s.Old, Found: present}
 	}
 	if s.New == nil {
@@ -115,6 +116,9 @@ func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
 	}
 	if err := r.write(present, s.New); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
+	}
+	if s.New == nil && implicit(s.Object()) {
+		return j.Done(i)
 	}
 	got, err := r.k.Read(s.Object())
 	if err != nil {

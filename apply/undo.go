@@ -104,7 +104,9 @@ func (r *runner) restore(t *task) *Left {
 		// It goes together with what made it, whose turn comes later.
 		return r.finish(t)
 	case present == nil && !creatable(t.object()):
-		return r.gone(t)
+		return r.absent(t)
+	case t.expect == nil && implicit(present):
+		// What made it has just been restored.
 	case !t.loose && !r.opts.Force && !equal(present, t.expect):
 		return &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote %s, found %s, before niclane %s",
 			Text(t.expect), Text(present), Text(t.want))}
@@ -149,6 +151,21 @@ func (r *runner) finish(t *task) *Left {
 	}
 	r.report.Undone = append(r.report.Undone, t.key)
 	return nil
+}
+
+// absent handles an object that is not there and cannot be made by writing it:
+// gone, unless what makes it is there and may yet be restored.
+func (r *runner) absent(t *task) *Left {
+	if m := maker(t.object()); m != nil {
+		present, err := r.k.Read(m)
+		if err != nil && !vanished(err) {
+			return &Left{Key: t.key, Why: err.Error()}
+		}
+		if present != nil {
+			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, because %s is %s", Text(t.want), m.Key(), Text(present))}
+		}
+	}
+	return r.gone(t)
 }
 
 // gone ends a task whose object exists no more.

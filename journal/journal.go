@@ -29,6 +29,15 @@ func New(h Head) *Journal { return &Journal{head: h} }
 // Head returns what was recorded before the first step. It must not be changed.
 func (j *Journal) Head() *Head { return &j.head }
 
+// Encode gives the journal's bytes, as they are in its file.
+func (j *Journal) Encode() ([]byte, error) {
+	b, err := encodeHead(&j.head)
+	for _, e := range j.events {
+		b = e.append(b)
+	}
+	return b, err
+}
+
 // Path returns the file's path, "" if the journal is in memory.
 func (j *Journal) Path() string {
 	if j.store == nil {
@@ -158,6 +167,9 @@ func (r *replay) step(v verb, s plan.Step) {
 	switch v {
 	case stepBegun, undoBegun:
 		rec.Uncertain = true
+		if rec.Last == nil && rec.Original == nil {
+			rec.Last = s.Object() // made anew, or made by an earlier generation
+		}
 	case stepDone:
 		rec.Last, rec.Uncertain = s.New, false
 	case undoDone:
