@@ -56,6 +56,12 @@ func (r *run) finish(end, counted, cpu int64) {
 	if res.ConnectionsLost > 0 {
 		warn("%d of %d connections were lost", res.ConnectionsLost, len(r.conns))
 	}
+	if res.AchievedRate < 0.95*res.OfferedRate {
+		warn("%.0f requests/s were answered of %.0f due", res.AchievedRate, res.OfferedRate)
+	}
+	if busy := float64(res.CPUTime) / float64(res.Duration); busy > 0.9 && r.cfg.Spin == 0 {
+		warn("the generator used %.0f %% of its processor: it is saturated", 100*busy)
+	}
 	// The generator's own share of the latency: above a tenth it, not the
 	// server, shapes the result.
 	if w, l := res.Wakeup.ValueAt(50), res.Latency.ValueAt(50); l > 0 && w*10 > l {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package firstlane measures in the lab what one lane gains on memcached: the
+// same server, load and noise idle, without and with a lane, interleaved and
+// repeated. It starts and ends every process itself, applies the lane with the
+// niclane command as a user would, and refuses to hide a difference: whatever
+// is not the same in every variant is listed in the result.
+package firstlane
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Options of Run. The defaults are those of make demo, fixed beforehand so
+// that nobody can choose them after seeing the result.
+type Options struct {
+	// Niclane is the path of the niclane binary, which is also the
+	// generator, the noise and the fallback server.
+	Niclane string
+	// Pairs of interleaved repeats, at least 2.
+	Pairs int
+	// Rate of gets per second, over Connections connections.
+	Rate        float64
+	Connections int
+	// Window is the counted time of one repeat, Warmup the time before it.
+	Window, Warmup time.Duration
+	// NoiseShare of the link in each direction, 0.01 to 0.95.
+	NoiseShare float64
+	// NoiseFlows in each direction.
+	NoiseFlows int
+	// LinkRate in bit/s, 0: the lab's.
+	LinkRate uint64
+	// Buffer of the switch port toward the server in bytes, 0: the lab's.
+	Buffer int
+	// Sweep repeats short windows over noise shares and buffers.
+	Sweep bool
+	// Progress is told what happens, one line each; nil: nobody.
+	Progress io.Writer
+	// Version of niclane, for the result.
+	Version string
+}
+
+// Defaults of make demo.
+func Defaults() Options {
+	return Options{
+		Pairs: 10, Rate: 5000, Connections: 16, Window: 2500 * time.Millisecond, Warmup: 500 * time.Millisecond,
+		NoiseShare: 0.75, NoiseFlows: 8, Sweep: true,
+	}
+}
+
+func (o Options) check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.Pairs < 2 || o.Pairs > 1000 {
+		bad("--pairs %d: want 2 to 1000", o.Pairs)
+	}
+	if o.Rate < 100 || o.Rate > 1_000_000 {
+		bad("--rate %v: want 100 to 1000000 per second", o.Rate)
+	}
+	if o.Connections < 1 || o.Connections > 10_000 {
+		bad("--connections %d: want 1 to 10000", o.Connections)
+	}
+	if o.Window < 100*time.Millisecond || o.Window > time.Hour {
+		bad("--window %v: want 100ms to 1h", o.Window)
+	}
+	if o.NoiseShare < 0.01 || o.NoiseShare > 0.95 {
+		bad("--noise %v: want a share of the link from 0.01 to 0.95", o.NoiseShare)
+	}
+	if o.NoiseFlows < 1 || o.NoiseFlows > 1000 {
+		bad("--noise-flows %d: want 1 to 1000", o.NoiseFlows)
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) sayf(format string, args ...any) {
+	if o.Progress != nil {
+		fmt.Fprintf(o.Progress, format+"\n", args...)
+	}
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestNeeded(t *testing.T) {
+	for _, tt := range []struct {
+		p    float64
+		want int64
+	}{{50, 20}, {90, 100}, {99, 1000}, {99.9, 10_000}, {99.99, 100_000}, {1, 1000}} {
+		if got := Needed(tt.p); got != tt.want {
+			t.Errorf("Needed(%v) = %d, want %d", tt.p, got, tt.want)
+		}
+	}
+}
+
+func filled(n int, f func(i int) int64) *Histogram {
+	h := NewHistogram()
+	for i := range n {
+		h.Record(f(i))
+	}
+	return h
+}
+
+func TestPercentileRefusesSmallSamples(t *testing.T) {
+	h := filled(999, func(i int) int64 { return int64(i) })
+	_, err := Percentile(h, 99)
+	var few *TooFewError
+	if !errors.As(err, &few) {
+		t.Fatalf("Percentile of 999 samples: %v, want a TooFewError", err)
+	}
+	if want := "P99 needs 1000 samples, have 999: 1 missing"; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+	h.Record(999)
+	got, err := Percentile(h, 99)
+	if err != nil || got != 989 {
+		t.Errorf("P99 of 0..999 = %d, %v, want 989", got, err)
+	}
+	for _, p := range []float64{0, 100, -1, math.NaN()} {
+		if _, err := Percentile(h, p); err == nil {
+			t.Errorf("Percentile(%v) did not fail", p)
+		}
+	}
+	if _, err := Percentile(nil, 50); !errors.As(err, &few) {
+		t.Errorf("Percentile of nil: %v, want a TooFewError", err)
+	}
+}
+
+// Merging must give the percentiles of all samples together, not an average.
+func TestMerge(t *testing.T) {
+	a := filled(9000, func(int) int64 { return 100 })
+	b := filled(1000, func(int) int64 { return 1_000_000 })
+	m := Merge(a, nil, &Histogram{}, b)
+	if m.Count() != 10_000 {
+		t.Fatalf("count %d, want 10000", m.Count())
+	}
+	if got := m.ValueAt(89.9); got != 100 {
+		t.Errorf("P89.9 = %d, want 100", got)
+	}
+	if got := m.ValueAt(90.1); math.Abs(float64(got)-1e6) > 1e3 {
+		t.Errorf("P90.1 = %d, want about 1000000", got)
+	}
+	if a.Count() != 9000 || b.Count() != 1000 {
+		t.Error("merging changed its arguments")
+	}
+}
+
+func TestHistogramKeepsEverything(t *testing.T) {
+	h := NewHistogram()
+	for _, v := range []int64{-5, 0, 1, 1 << 37, 1<<62 + 1} {
+		h.Record(v)
+	}
+	if h.Count() != 5 || h.Clamped() != 2 {
+		t.Errorf("count %d, clamped %d, want 5 and 2", h.Count(), h.Clamped())
+	}
+	var zero Histogram
+	zero.Record(3)
+	if zero.Count() != 1 {
+		t.Error("the zero histogram does not record")
+	}
+}
+
+func TestHistogramJSON(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	h := filled(5000, func(int) int64 { return int64(1e5 * math.Exp(rng.NormFloat64())) })
+	h.Record(-1)
+	b, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Histogram
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.h.Equals(h.h) || got.Clamped() != 1 {
+		t.Errorf("read back %d values, clamped %d; want %d and 1", got.Count(), got.Clamped(), h.Count())
+	}
+	var w map[string]any
+	if err := json.Unmarshal(b, &w); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(w["hdr"].(string), "HISTFAAA") { // V2 compressed, base64
+		t.Errorf("hdr is %.20q..., want HISTFAAA...", w["hdr"])
+	}
+
+	empty, err := json.Marshal(&Histogram{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(empty, &got); err != nil || got.Count() != 0 {
+		t.Errorf("empty histogram: %v, %d values", err, got.Count())
+	}
+	for name, bad := range map[string]string{
+		"count without buckets": `{"count": 3}`,
+		"wrong count":           strings.Replace(string(b), `"count":5001`, `"count":5000`, 1),
+		"not hdr":               `{"count": 1, "hdr": "AAAA"}`,
+		"not base64":            `{"count": 1, "hdr": "%"}`,
+	} {
+		if err := json.Unmarshal([]byte(bad), &got); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestCurve(t *testing.T) {
+	h := filled(100_000, func(i int) int64 { return int64(i) })
+	steps := Curve(h, 1)
+	// The last nine that has ten samples beyond it is the fourth.
+	want := []Step{{90, 89_999}, {99, 98_999}, {99.9, 99_899}, {99.99, 99_989}}
+	if len(steps) != len(want) {
+		t.Fatalf("got %v, want %v", steps, want)
+	}
+	for i, s := range steps { // a bucket is 0.1 % wide
+		if math.Abs(s.Percentile-want[i].Percentile) > 1e-9 || math.Abs(float64(s.NS-want[i].NS)) > 1e-3*float64(want[i].NS) {
+			t.Errorf("got %v, want %v", s, want[i])
+		}
+	}
+	if got := Curve(filled(10, func(int) int64 { return 1 }), 4); len(got) != 0 {
+		t.Errorf("curve of 10 samples: %v", got)
+	}
+}
+
+// Critical values of the signed-rank statistic: Hollander, Wolfe, Chicken,
+// table A.4; k = critical value + 1.
+func TestSignedRankCritical(t *testing.T) {
+	for _, tt := range []struct {
+		n        int
+		two, one int
+	}{{5, 0, 1}, {6, 1, 3}, {7, 3, 4}, {8, 4, 6}, {9, 6, 9}, {10, 9, 11}, {12, 14, 18}, {15, 26, 31}, {20, 53, 61}, {25, 90, 101}} {
+		if got := signedRankCritical(tt.n, 0.025); got != tt.two {
+			t.Errorf("n=%d two-sided: %d, want %d", tt.n, got, tt.two)
+		}
+		if got := signedRankCritical(tt.n, 0.05); got != tt.one {
+			t.Errorf("n=%d one-sided: %d, want %d", tt.n, got, tt.one)
+		}
+	}
+}
+
+func TestStudent(t *testing.T) {
+	for _, tt := range []struct {
+		p    float64
+		df   int
+		want float64
+	}{{0.975, 1, 12.706}, {0.975, 2, 4.303}, {0.975, 4, 2.776}, {0.95, 3, 2.353}, {0.975, 9, 2.262}, {0.95, 30, 1.697}, {0.975, 1000, 1.962}} {
+		if got := tQuantile(tt.p, tt.df); math.Abs(got-tt.want) > 5e-4 {
+			t.Errorf("t(%v, %d) = %.4f, want %.3f", tt.p, tt.df, got, tt.want)
+		}
+	}
+}
+
+func pairs(ratios ...float64) []Pair {
+	var ps []Pair
+	for i, r := range ratios {
+		base := int64(1e8) + int64(i)*1e7 // drifts with the host
+		ps = append(ps, Pair{Variant: int64(math.Round(r * float64(base))), Base: base})
+	}
+	return ps
+}
+
+func TestPairedRatio(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		pairs []Pair
+		want  Ratio
+	}{
+		{"constant", pairs(2, 2, 2, 2, 2, 2, 2, 2), Ratio{N: 8, Estimate: 2, Low: 2, High: 2, Upper: 2, Lower: 2}},
+		{"constant, few", pairs(2, 2), Ratio{N: 2, Estimate: 2, Low: 2, High: 2, Upper: 2, Lower: 2}},
+		// ln: 0.1 0.2 .. 1.0, Walsh averages from 0.1 to 1.0; the 9th smallest
+		// is 0.3, the 11th 0.3 (1+1=.1, 1+2=.15, .2 .2, .25 .25, .3 .3 .3, .35...).
+		{"ladder of ten", pairs(math.Exp(0.1), math.Exp(0.2), math.Exp(0.3), math.Exp(0.4), math.Exp(0.5),
+			math.Exp(0.6), math.Exp(0.7), math.Exp(0.8), math.Exp(0.9), math.Exp(1)),
+			Ratio{N: 10, Estimate: math.Exp(0.55), Low: math.Exp(0.3), High: math.Exp(0.8), Upper: math.Exp(0.75), Lower: math.Exp(0.35),
+				SpreadLog: 0.302765}},
+		// mean 0.5, sd 0.5: 0.5 ± 4.303·0.5/√3 and ± 2.920·0.5/√3
+		{"three", pairs(1, math.Exp(0.5), math.Exp(1)),
+			Ratio{N: 3, Estimate: math.Exp(0.5), Low: math.Exp(0.5 - 1.24207), High: math.Exp(0.5 + 1.24207),
+				Upper: math.Exp(0.5 + 0.84293), Lower: math.Exp(0.5 - 0.84293), SpreadLog: 0.5}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := PairedRatio(tt.pairs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.Method = ""
+			if d := gocmp.Diff(tt.want, got, cmpopts.EquateApprox(1e-4, 1e-6)); d != "" {
+				t.Errorf("-want +got\n%s", d)
+			}
+		})
+	}
+	for name, ps := range map[string][]Pair{"one pair": pairs(1), "none": nil, "zero": {{1, 0}, {1, 1}}, "negative": {{-1, 1}, {1, 1}}} {
+		if _, err := PairedRatio(ps); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// One ruined repeat must not carry the estimate away.
+func TestPairedRatioRobust(t *testing.T) {
+	r, err := PairedRatio(pairs(1.1, 1.12, 1.09, 1.11, 1.1, 1.13, 1.08, 1.1, 1.11, 40))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Estimate > 1.15 || r.Upper > 1.5 {
+		t.Errorf("estimate %.3f, upper bound %.3f: one outlier of ten moved them", r.Estimate, r.Upper)
+	}
+}
+
+// The interval must cover the true ratio about as often as it says, and not by
+// being endless: for normal noise its mean width stays near the t interval's.
+func TestPairedRatioCoverage(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	// With 6 pairs the interval is the whole range of the Walsh averages, 96.9 %.
+	for n, wider := range map[int]float64{3: 1.15, 6: 1.3, 10: 1.15, 20: 1.15} {
+		const trials, sigma = 2000, 0.3
+		covered, below, width := 0, 0, 0.0
+		for range trials {
+			var rs []float64
+			for range n {
+				rs = append(rs, 1.3*math.Exp(sigma*rng.NormFloat64()))
+			}
+			r, err := PairedRatio(pairs(rs...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Low <= 1.3 && 1.3 <= r.High {
+				covered++
+			}
+			if 1.3 <= r.Upper {
+				below++
+			}
+			width += math.Log(r.High / r.Low)
+		}
+		// 4 standard errors of a binomial share of 0.95 at 2000 trials are 0.02.
+		if c := float64(covered) / trials; c < 0.93 {
+			t.Errorf("n=%d: two-sided interval covers %.3f, want at least 0.93", n, c)
+		}
+		if c := float64(below) / trials; c < 0.93 {
+			t.Errorf("n=%d: upper bound covers %.3f, want at least 0.93", n, c)
+		}
+		ideal := 2 * tQuantile(0.975, n-1) * sigma / math.Sqrt(float64(n))
+		if w := width / trials; w > wider*ideal {
+			t.Errorf("n=%d: mean width %.3f, want at most %.2f × %.3f", n, w, wider, ideal)
+		}
+	}
+}
+
+func TestNoiseFloor(t *testing.T) {
+	f, err := NoiseFloor([]int64{100, 110, 110, 100, 100, 110, 110, 100, 77}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sd := math.Log(1.1)
+	want := Floor{N: 4, SpreadLog: sd, ForPairs: 10, Detectable: math.Exp(2.1318 * sd / math.Sqrt(10))}
+	if d := gocmp.Diff(want, f, cmpopts.EquateApprox(1e-4, 0)); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+	for name, in := range map[string][]int64{"three": {1, 2, 3}, "zero": {1, 0, 1, 1}} {
+		if _, err := NoiseFloor(in, 10); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	quiet, loud := &Floor{Detectable: 1.1, ForPairs: 10}, &Floor{Detectable: 1.7, ForPairs: 10}
+	for _, tt := range []struct {
+		name  string
+		ratio Ratio
+		floor *Floor
+		want  Verdict
+	}{
+		{"clearly below", Ratio{N: 10, Low: 1, High: 1.2, Upper: 1.18}, quiet, Met},
+		{"bound on the goal", Ratio{N: 10, Low: 1, High: 1.52, Upper: 1.5}, quiet, Met},
+		{"clearly above", Ratio{N: 10, Low: 1.6, High: 2, Upper: 1.9}, quiet, Missed},
+		{"across", Ratio{N: 10, Low: 1.4, High: 1.7, Upper: 1.6}, quiet, TooNoisy},
+		{"below, no floor", Ratio{N: 10, Low: 1, High: 1.2, Upper: 1.18}, nil, Met},
+		{"below, but so is chance", Ratio{N: 10, Low: 1, High: 1.2, Upper: 1.18}, loud, TooNoisy},
+		{"above, but so is chance", Ratio{N: 10, Low: 1.6, High: 2, Upper: 1.9}, loud, TooNoisy},
+		{"no interval", Ratio{N: 10, Low: math.NaN(), High: math.NaN(), Upper: math.NaN()}, nil, TooNoisy},
+		{"no pairs", Ratio{}, nil, TooNoisy},
+	} {
+		if got := Judge(tt.ratio, 1.5, tt.floor); got.Verdict != tt.want || got.Reason == "" {
+			t.Errorf("%s: %q (%s), want %q", tt.name, got.Verdict, got.Reason, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		ratio Ratio
+		want  Verdict
+	}{
+		{"kept", Ratio{N: 10, Low: 0.98, Lower: 0.985, High: 1}, Met},
+		{"lost", Ratio{N: 10, Low: 0.8, Lower: 0.81, High: 0.9}, Missed},
+		{"unclear", Ratio{N: 10, Low: 0.9, Lower: 0.92, High: 0.97}, TooNoisy},
+		{"no pairs", Ratio{}, TooNoisy},
+	} {
+		if got := JudgeAtLeast(tt.ratio, 0.95); got.Verdict != tt.want {
+			t.Errorf("at least, %s: %q (%s), want %q", tt.name, got.Verdict, got.Reason, tt.want)
+		}
+	}
+}
+
+func TestRecordDoesNotAllocate(t *testing.T) {
+	h := NewHistogram()
+	if n := testing.AllocsPerRun(1000, func() { h.Record(123456) }); n != 0 {
+		t.Errorf("Record allocates %v times", n)
+	}
+}
+
+func FuzzHistogramJSON(f *testing.F) {
+	for _, n := range []int{0, 1, 100} {
+		b, err := json.Marshal(filled(n, func(i int) int64 { return int64(i * i * 1000) }))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte(`{"count":1,"hdr":"HISTFAAAAAA="}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var h Histogram
+		if json.Unmarshal(b, &h) != nil {
+			return
+		}
+		again, err := json.Marshal(&h)
+		if err != nil {
+			t.Fatalf("read %q but cannot write it: %v", b, err)
+		}
+		var same Histogram
+		if err := json.Unmarshal(again, &same); err != nil || same.Count() != h.Count() {
+			t.Fatalf("%q became %q: %v", b, again, err)
+		}
+		Merge(&h, &same)
+		if c := Curve(&h, 4); !slices.IsSortedFunc(c, func(a, b Step) int { return cmp.Compare(a.NS, b.NS) }) {
+			t.Fatalf("curve %v falls", c)
+		}
+	})
+}
