@@ -49,9 +49,6 @@ func ReadThread(pid int) (*device.Thread, error) {
 			t.Policy = p.name
 		}
 	}
-	if t.Policy == "fifo" || t.Policy == "rr" {
-		t.Nice = 0 // kept by the kernel, without effect
-	}
 	return t, nil
 }
 
