@@ -22,8 +22,7 @@ func prefixes() kind[[]netip.Prefix] {
 	k.read = func(v value) ([]netip.Prefix, bool) {
 		var out []netip.Prefix
 		ok := true
-		items := v.items()
-		for _, item := range items {
+		for _, item := range v.items() {
 			text, _, scalar := item.scalar()
 			if !scalar {
 				item.wrong(addressWant)
@@ -42,7 +41,7 @@ func prefixes() kind[[]netip.Prefix] {
 				}
 			}
 		}
-		if len(items) == 0 {
+		if v.empty() {
 			v.wrong(k.want)
 		}
 		return out, ok && len(out) > 0

@@ -14,7 +14,6 @@ import (
 func (r *reader) checkGlobals() {
 	dev, bond := r.given("globals.dev"), r.given("globals.bond")
 	switch {
-	case !r.given("globals"):
 	case dev && bond:
 		r.failf("globals.bond", "found beside dev (line %d), want one of the two", r.at["globals.dev"].line)
 	case !dev && !bond:
@@ -151,15 +150,17 @@ func (r *reader) checkMembers(l *intent.Lane) {
 		if r.unsure[m.Path] {
 			continue // what was refused may be what is missing here
 		}
+		every := len(m.Ports)+len(m.RemotePorts) == 0 && everyAddress(m.Addrs) && everyAddress(m.RemoteAddrs)
 		switch {
-		case len(m.Ports)+len(m.RemotePorts)+len(m.Addrs)+len(m.RemoteAddrs) == 0 && m.Cgroup != "":
+		case every && m.Cgroup != "" && len(m.Addrs)+len(m.RemoteAddrs) == 0:
 			r.failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs: the device cannot tell a control group's packets", m.Protocol)
-		case len(m.Ports)+len(m.RemotePorts) == 0 && everyAddress(m.Addrs) && everyAddress(m.RemoteAddrs):
+		case every:
 			r.failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs that say which are the lane's", m.Protocol)
 		case !oneFamily(m.Addrs, m.RemoteAddrs):
 			r.failf(m.Path+".remote-addrs", "found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
 				r.at[m.Path+".addrs"].line)
 		}
+		r.unsure[m.Path] = every // or it would meet every other member
 	}
 }
 

@@ -4,6 +4,7 @@ package config_test
 
 import (
 	"errors"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -64,3 +65,5 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+var comparePrefix = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })

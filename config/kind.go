@@ -143,14 +143,13 @@ func integers(what string, least, top, most int) kind[[]int] {
 		}}},
 	}
 	k.read = func(v value) ([]int, bool) {
-		items := v.items()
-		if len(items) == 0 {
+		if v.empty() {
 			v.wrong(k.want)
 			return nil, false
 		}
 		have := map[int]bool{}
 		ok := true
-		for _, item := range items {
+		for _, item := range v.items() {
 			ok = item.ranges(have, least, top, most, one) && ok
 		}
 		ids := make([]int, 0, len(have))

@@ -46,10 +46,11 @@ func processors() kind[[]int] {
 		want:   "auto, or " + strings.Replace(list.want, "a processor", "processor numbers", 1),
 		schema: schema{"anyOf": append([]any{schema{"const": "auto"}}, list.schema["anyOf"].([]any)...)},
 		read: func(v value) ([]int, bool) {
-			if text, _, _ := v.scalar(); text == "auto" {
+			text, _, scalar := v.scalar()
+			if text == "auto" {
 				return nil, true
 			}
-			if _, scalar, _ := v.scalar(); scalar && !rangesExpr.MatchString(first(v.scalar())) {
+			if scalar && !rangesExpr.MatchString(text) {
 				v.wrong("auto, or processor numbers from 0 to 8191 such as 0-3,8")
 				return nil, false
 			}
@@ -59,8 +60,6 @@ func processors() kind[[]int] {
 }
 
 var rangesExpr = regexp.MustCompile(rangesPattern)
-
-func first(s string, _, _ bool) string { return s }
 
 // numa is a policy or the number of a node.
 func numa() kind[intent.NUMAPolicy] {
@@ -135,8 +134,7 @@ func netdevs() kind[[]string] {
 	k.read = func(v value) ([]string, bool) {
 		var out []string
 		ok := true
-		items := v.items()
-		for _, item := range items {
+		for _, item := range v.items() {
 			name, good := one.read(item)
 			if good && slices.Contains(out, name) {
 				item.failf("found %s twice in one list", quote(name))
@@ -145,7 +143,7 @@ func netdevs() kind[[]string] {
 			ok = ok && good
 			out = append(out, name)
 		}
-		if len(items) == 0 {
+		if v.empty() {
 			v.wrong(k.want)
 		}
 		return out, ok && len(out) > 0

@@ -63,8 +63,9 @@ func (r *reader) top(root ast.Node) {
 		return
 	}
 	if g, ok := found["globals"]; ok {
-		g.section(globalsKeys(), globalsWant, &target{group: &r.in.Group, lane: &r.in.Default})
-		r.checkGlobals()
+		if g.section(globalsKeys(), globalsWant, &target{group: &r.in.Group, lane: &r.in.Default}) {
+			r.checkGlobals()
+		}
 	} else if !r.given("globals") {
 		v.failf("globals is missing, want at least the device: globals: {dev: eth0}")
 	}

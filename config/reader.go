@@ -103,6 +103,12 @@ func (v value) isNull() bool {
 	return v.node == nil || null
 }
 
+// empty reports whether v is a list without items.
+func (v value) empty() bool {
+	seq, ok := v.node.(*ast.SequenceNode)
+	return ok && len(seq.Values) == 0
+}
+
 // found describes what is there, for messages.
 func (v value) found() string {
 	if v.isNull() {
@@ -112,7 +118,7 @@ func (v value) found() string {
 	case *ast.MappingNode:
 		return "a mapping"
 	case *ast.SequenceNode:
-		if len(n.Values) == 0 {
+		if v.empty() {
 			return "an empty list"
 		}
 		return "a list"
@@ -208,7 +214,11 @@ type target struct {
 // section reads a mapping by its table of keys and reports whether it was a
 // mapping.
 func (v value) section(keys []key, what string, t *target) bool {
-	if _, ok := v.node.(*ast.MappingNode); !ok {
+	m, ok := v.node.(*ast.MappingNode)
+	if !ok {
+		if text, plain, _ := v.scalar(); plain && strings.Contains(text, ":") {
+			what += ", with a space after each colon"
+		}
 		v.wrong(what)
 		return false
 	}
@@ -216,7 +226,11 @@ func (v value) section(keys []key, what string, t *target) bool {
 		k := find(keys, e.name)
 		if k == nil {
 			v.r.unsure[v.path] = true
-			v.r.failAt(e.at, join(v.path, e.name), "unknown key%s", suggest(normal(e.name), names(keys)))
+			hint := suggest(normal(e.name), names(keys))
+			if val := (value{node: e.node}); m.IsFlowStyle && val.isNull() {
+				hint = "; within {}, a list such as 80,443 needs brackets or quotes"
+			}
+			v.r.failAt(e.at, join(v.path, e.name), "unknown key%s", hint)
 			continue
 		}
 		path := join(v.path, k.name)

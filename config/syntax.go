@@ -27,6 +27,17 @@ const (
 	maxKeys   = 2048 // of one mapping
 )
 
+// hints add to the parser's messages what is usually behind them.
+var hints = map[string]string{
+	"non-map value is specified":                   `, want "key: value"`,
+	"mapping value is not allowed in this context": `; check the indentation, and quote a value that has ": " in it`,
+	"value is not allowed in this context":         "; check the indentation and the quotes",
+	"could not find flow map content":              `; want "key: value" between { and }`,
+	"',' or ']' must be specified":                 ": a list is not closed",
+	"',' or '}' must be specified":                 ": a mapping is not closed",
+	"found an invalid key for this map":            ", want a word",
+}
+
 // parse turns the text into the node of its single document.
 func (r *reader) parse(data []byte) (ast.Node, bool) {
 	text, ok := r.text(data)
@@ -41,7 +52,8 @@ func (r *reader) parse(data []byte) (ast.Node, bool) {
 	if err != nil {
 		var ye yaml.Error
 		if errors.As(err, &ye) {
-			r.failAt(positionOf(ye.GetToken()), "", "not YAML: %s", ye.GetMessage())
+			msg := ye.GetMessage()
+			r.failAt(positionOf(ye.GetToken()), "", "not YAML: %s%s", msg, hints[msg])
 		} else {
 			r.failAt(position{1, 1}, "", "not YAML: %v", err)
 		}
@@ -99,6 +111,9 @@ func (r *reader) bounded(tokens token.Tokens) bool {
 		switch tk.Type {
 		case token.CommentType:
 			continue
+		case token.DirectiveType:
+			r.failAt(at, "", "found a directive (%%), want none; a value that starts with %% needs quotes")
+			return false
 		case token.DocumentHeaderType:
 			if content {
 				r.failAt(at, "", "found a second document, want one document per file")
@@ -143,11 +158,7 @@ func (r *reader) document(f *ast.File) (ast.Node, bool) {
 	var body ast.Node
 	before := len(r.errs)
 	for _, d := range f.Docs {
-		switch d.Body.(type) {
-		case nil, *ast.CommentGroupNode:
-			continue
-		case *ast.DirectiveNode:
-			r.failAt(positionOf(d.Body.GetToken()), "", "found a directive, want none")
+		if _, comment := d.Body.(*ast.CommentGroupNode); d.Body == nil || comment {
 			continue
 		}
 		if body != nil {
