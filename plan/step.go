@@ -110,8 +110,8 @@ type Plan struct {
 	Devices []string `json:"devices"`
 	Steps   []Step   `json:"steps"`
 	// Lanes as fitted to each device, the default lane first.
-	Lanes []FittedLane `json:"lanes,omitempty"`
-	Choices []Choice `json:"choices,omitempty"`
+	Lanes   []FittedLane `json:"lanes,omitempty"`
+	Choices []Choice     `json:"choices,omitempty"`
 	// Notes are what the person should know but need not act on.
 	Notes []string `json:"notes,omitempty"`
 }
