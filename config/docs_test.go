@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -108,23 +109,29 @@ func TestManualExamples(t *testing.T) {
 	}
 }
 
-// validate holds a file to the schema.
-func validate(t testing.TB, text []byte) error {
-	t.Helper()
+// compiled is the schema, ready to use.
+var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema()))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	if err := c.AddResource("lanes.schema.json", doc); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	s, err := c.Compile("lanes.schema.json")
+	return c.Compile("lanes.schema.json")
+})
+
+// validate holds a file to the schema, with its keys in the schema's spelling.
+func validate(t testing.TB, text []byte) error {
+	t.Helper()
+	s, err := compiled()
 	if err != nil {
 		t.Fatal(err)
 	}
-	asJSON, err := yaml.YAMLToJSON(text)
+	// A byte order mark is text to this YAML reader.
+	asJSON, err := yaml.YAMLToJSON(bytes.TrimPrefix(text, []byte("\ufeff")))
 	if err != nil {
 		return err
 	}
@@ -132,5 +139,38 @@ func validate(t testing.TB, text []byte) error {
 	if err != nil {
 		return err
 	}
+	v = oneSpelling(v)
+	if top, ok := v.(map[string]any); ok {
+		if lanes, ok := top["lanes"].(map[string]any); ok {
+			for name, lane := range lanes {
+				lanes[name] = oneSpelling(lane)
+			}
+		}
+		top["globals"] = oneSpelling(top["globals"])
+	}
 	return s.Validate(v)
+}
+
+// oneSpelling writes the keys of a mapping as the schema has them, and those of
+// mappings in lists: members.
+func oneSpelling(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	out := map[string]any{}
+	for k, v := range m {
+		if k = strings.ReplaceAll(strings.ToLower(k), "_", "-"); k == "members" {
+			if list, ok := v.([]any); ok {
+				for i := range list {
+					list[i] = oneSpelling(list[i])
+				}
+			}
+		}
+		if k == "force" {
+			v = oneSpelling(v)
+		}
+		out[k] = v
+	}
+	return out
 }
