@@ -21,7 +21,8 @@ type worker struct {
 	cmd    *exec.Cmd
 	stdout bytes.Buffer
 	stderr bytes.Buffer
-	done   chan error
+	done   chan struct{} // closed when it has ended
+	err    error         // how, once done
 }
 
 // start starts cmd with config on its standard input.
@@ -30,12 +31,15 @@ func start(what string, cmd *exec.Cmd, config any) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{what: what, cmd: cmd, done: make(chan error, 1)}
+	w := &worker{what: what, cmd: cmd, done: make(chan struct{})}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &w.stdout, &w.stderr
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", what, err)
 	}
-	go func() { w.done <- cmd.Wait() }()
+	go func() {
+		w.err = cmd.Wait()
+		close(w.done)
+	}()
 	return w, nil
 }
 
@@ -44,9 +48,9 @@ func (w *worker) result(limit time.Duration, into any) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case err := <-w.done:
-		if err != nil {
-			return fmt.Errorf("%s: %w: %s", w.what, err, lastLine(w.stderr.String()))
+	case <-w.done:
+		if w.err != nil {
+			return fmt.Errorf("%s: %w: %s", w.what, w.err, lastLine(w.stderr.String()))
 		}
 	case <-timer.C:
 		return errors.Join(fmt.Errorf("%s: no end after %v", w.what, limit), w.stop())
@@ -57,8 +61,11 @@ func (w *worker) result(limit time.Duration, into any) error {
 	return nil
 }
 
-// stop asks the process to end, and after two seconds makes it.
+// stop asks the process to end, if it has not, and after two seconds makes it.
 func (w *worker) stop() error {
+	if w.running() != nil {
+		return nil
+	}
 	_ = w.cmd.Process.Signal(unix.SIGTERM)
 	timer := time.NewTimer(2 * time.Second)
 	defer timer.Stop()
@@ -72,12 +79,11 @@ func (w *worker) stop() error {
 	return fmt.Errorf("%s: did not end when asked", w.what)
 }
 
-// running reports whether the process has not ended, and how it ended.
+// running returns nil while the process runs, and how it ended when it has.
 func (w *worker) running() error {
 	select {
-	case err := <-w.done:
-		w.done <- err
-		return fmt.Errorf("%s ended: %v: %s", w.what, err, lastLine(w.stderr.String()))
+	case <-w.done:
+		return fmt.Errorf("%s ended: %v: %s", w.what, w.err, lastLine(w.stderr.String()))
 	default:
 		return nil
 	}

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// serve starts a memserver on address and returns where it listens.
+func serve(t *testing.T, address string) string {
+	t.Helper()
+	s, err := memserver.Listen(memserver.Config{Address: address, Threads: 2})
+	if err != nil {
+		if strings.HasPrefix(address, "[::1]") {
+			t.Skipf("no IPv6 loopback: %v", err)
+		}
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { _, err := s.Serve(ctx); done <- err }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s.Addr().String()
+}
+
+// fake answers gets as respond says; it returns the raw reply, "" closes the
+// connection. Sets are stored in nothing.
+func fake(t *testing.T, respond func(n int, key string) string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				r := bufio.NewReader(c)
+				for n := 0; ; n++ {
+					line, err := r.ReadString('\n')
+					if err != nil {
+						return
+					}
+					reply := respond(n, strings.TrimSpace(strings.TrimPrefix(line, "get ")))
+					if reply == "" {
+						return
+					}
+					if _, err := c.Write([]byte(reply)); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// right is the reply a correct server gives.
+func right(c Config) func(key string) string {
+	c, _, _ = c.withDefaults()
+	k := newKeyset(c)
+	return func(key string) string {
+		var i int
+		fmt.Sscanf(key, "k%d", &i)
+		return fmt.Sprintf("VALUE %s 0 %d\r\n%s\r\nEND\r\n", key, c.ValueBytes, k.appendValue(nil, i))
+	}
+}
+
+func TestRun(t *testing.T) {
+	for _, tt := range []struct {
+		name, listen string
+		c            Config
+	}{
+		{"constant", "127.0.0.1:0", Config{Connections: 4}},
+		{"poisson", "127.0.0.1:0", Config{Connections: 3, Arrivals: Poisson, Seed: 7}},
+		{"IPv6", "[::1]:0", Config{Connections: 2}},
+		{"one at a time", "127.0.0.1:0", Config{Pipeline: 1}},
+		{"tiny values", "127.0.0.1:0", Config{ValueBytes: 1, Keys: 7}},
+		{"large values", "127.0.0.1:0", Config{ValueBytes: 100_000, Keys: 10, KeyBytes: 250}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := tt.c
+			c.Address, c.Rate, c.Prefill = serve(t, tt.listen), 2000, true
+			c.Warmup, c.Duration, c.Timeout = 50e6, 200e6, 20e9
+			r, err := Run(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Arrivals != Poisson && r.Intended != 400 {
+				t.Errorf("%d requests intended, want 2000/s × 0.2 s = 400", r.Intended)
+			}
+			if r.Intended == 0 || r.Sent != r.Intended || r.Completed != r.Intended || r.Hits != r.Intended {
+				t.Errorf("intended %d, sent %d, completed %d, hits %d: want all equal", r.Intended, r.Sent, r.Completed, r.Hits)
+			}
+			for name, h := range map[string]*stats.Histogram{"latency": r.Latency, "uncorrected": r.Uncorrected, "lateness": r.Lateness, "wakeup": r.Wakeup} {
+				if h.Count() != r.Intended || h.Clamped() != 0 {
+					t.Errorf("%s holds %d values, %d clamped; want %d and 0", name, h.Count(), h.Clamped(), r.Intended)
+				}
+			}
+			if r.Latency.Min() < r.Uncorrected.Min() || r.Latency.Mean() < r.Uncorrected.Mean() {
+				t.Errorf("latency %d is below uncorrected %d", r.Latency.Min(), r.Uncorrected.Min())
+			}
+			if r.Errors+r.Misses+r.Unanswered != 0 || r.FirstError != "" {
+				t.Errorf("errors %d, misses %d, unanswered %d: %s", r.Errors, r.Misses, r.Unanswered, r.FirstError)
+			}
+			if r.CPUTime <= 0 || r.RTT <= 0 || r.StartMono <= 0 {
+				t.Errorf("cpu %d, rtt %d, start %d: want all positive", r.CPUTime, r.RTT, r.StartMono)
+			}
+		})
+	}
+}
+
+// The same seed must ask for the same keys at the same times.
+func TestPoissonIsSeeded(t *testing.T) {
+	ask := func(seed uint64) (keys []string) {
+		var mu sync.Mutex
+		c := Config{Rate: 2000, Arrivals: Poisson, Seed: seed, Duration: 100e6, Timeout: 20e9}
+		reply := right(c)
+		c.Address = fake(t, func(_ int, key string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			keys = append(keys, key)
+			return reply(key)
+		})
+		r, err := Run(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(len(keys)) != r.Intended {
+			t.Fatalf("server saw %d requests, generator intended %d", len(keys), r.Intended)
+		}
+		return keys
+	}
+	a, b, other := ask(1), ask(1), ask(2)
+	if d := cmp.Diff(a, b); d != "" {
+		t.Errorf("same seed, -first +second\n%s", d)
+	}
+	if cmp.Equal(a, other) {
+		t.Error("another seed asks for the same")
+	}
+}
+
+// The point of an open loop: one stall of the server must show in the latency
+// of every request that was due meanwhile, not only in the one that met it.
+func TestStallShows(t *testing.T) {
+	const stall = 300 * time.Millisecond
+	c := Config{Rate: 1000, Pipeline: 1, Duration: 1e9, Timeout: 20e9}
+	reply := right(c)
+	c.Address = fake(t, func(n int, key string) string {
+		if n == 300 {
+			time.Sleep(stall)
+		}
+		return reply(key)
+	})
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := func(h *stats.Histogram) (n float64) { // requests slower than half the stall
+		for p := 99.95; p > 0; p -= 0.1 {
+			if h.ValueAt(p) < int64(stall)/2 {
+				return (100 - p) / 100 * float64(h.Count())
+			}
+		}
+		return float64(h.Count())
+	}
+	// 150 requests were due in the first half of the stall. The host may add to
+	// either number, but nowhere near the difference.
+	if n := over(r.Latency); n < 140 {
+		t.Errorf("corrected: %.0f requests slower than %v, want about 150", n, stall/2)
+	}
+	if n := over(r.Uncorrected); n > 30 {
+		t.Errorf("uncorrected: %.0f requests slower than %v, want about 1", n, stall/2)
+	}
+	if r.Uncorrected.Max() < int64(stall) || r.Latency.Max() < int64(stall) {
+		t.Errorf("max corrected %d, uncorrected %d: want at least %d", r.Latency.Max(), r.Uncorrected.Max(), stall)
+	}
+	if r.Intended != 1000 || r.Completed != 1000 {
+		t.Errorf("intended %d, completed %d, want 1000", r.Intended, r.Completed)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	// With every connection answered or lost nothing is left to wait for.
+	base := Config{Rate: 1000, Duration: 100e6, Timeout: 3600e9}
+	reply := right(base)
+	for _, tt := range []struct {
+		name    string
+		respond func(n int, key string) string
+		check   func(r Result) string
+	}{
+		{"misses", func(int, string) string { return "END\r\n" },
+			func(r Result) string {
+				return expect("misses", r.Misses, 100) + expect("completed", r.Completed, 100) + expect("hits", r.Hits, 0)
+			}},
+		{"server errors", func(n int, key string) string {
+			if n%2 == 0 {
+				return "SERVER_ERROR busy\r\n"
+			}
+			return reply(key)
+		}, func(r Result) string { return expect("errors", r.Errors, 50) + expect("hits", r.Hits, 50) }},
+		{"another key's value", func(_ int, key string) string { return reply("k000000000000001") },
+			func(r Result) string {
+				if r.Errors < 90 { // 1 of 1000 keys is right by chance
+					return fmt.Sprintf("errors %d, want almost 100", r.Errors)
+				}
+				return ""
+			}},
+		{"right key, another key's value", func(_ int, key string) string {
+			return strings.Replace(reply("k000000000000001"), "VALUE k000000000000001", "VALUE "+key, 1)
+		}, func(r Result) string {
+			if r.Errors < 90 {
+				return fmt.Sprintf("errors %d, want almost 100", r.Errors)
+			}
+			return ""
+		}},
+		{"another key, right value", func(_ int, key string) string {
+			return strings.Replace(reply(key), "VALUE k", "VALUE K", 1)
+		}, func(r Result) string { return expect("errors", r.Errors, 100) }},
+		{"right key, wrong value", func(_ int, key string) string {
+			return strings.Replace(reply(key), "niclane.", "niclaNe.", 1)
+		}, func(r Result) string { return expect("errors", r.Errors, 100) }},
+		{"right key, short value", func(_ int, key string) string {
+			return fmt.Sprintf("VALUE %s 0 3\r\nk00\r\nEND\r\n", key)
+		}, func(r Result) string { return expect("errors", r.Errors, 100) }},
+		{"garbage", func(int, string) string { return "HTTP/1.1 400\r\n" },
+			func(r Result) string {
+				return expect("lost", int64(r.ConnectionsLost), 1) + expect("unanswered", r.Unanswered, 100) + expect("in latency", r.Latency.Count(), 100)
+			}},
+		{"closed half way", func(n int, key string) string {
+			if n == 50 {
+				return ""
+			}
+			return reply(key)
+		}, func(r Result) string {
+			return expect("lost", int64(r.ConnectionsLost), 1) + expect("completed", r.Completed, 50) +
+				expect("unanswered", r.Unanswered, 50) + expect("in latency", r.Latency.Count(), 100)
+		}},
+		{"reply nobody asked for", func(n int, key string) string { return reply(key) + "END\r\n" },
+			func(r Result) string {
+				return expect("in latency", r.Latency.Count(), 100) + expect("lost", int64(r.ConnectionsLost), 1)
+			}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := base
+			c.Address = fake(t, tt.respond)
+			r, err := Run(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Intended != 100 {
+				t.Errorf("intended %d, want 100", r.Intended)
+			}
+			if bad := tt.check(r); bad != "" {
+				t.Error(bad)
+			}
+			if len(r.Warnings) == 0 {
+				t.Error("no warning")
+			}
+		})
+	}
+}
+
+func expect(what string, got, want int64) string {
+	if got != want {
+		return fmt.Sprintf("%s %d, want %d; ", what, got, want)
+	}
+	return ""
+}
+
+// With a pipeline of n a server never finds more than n requests waiting.
+func TestPipeline(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	most := make(chan int)
+	go func() {
+		n := 0
+		defer func() { most <- n }()
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		b := make([]byte, 1<<20)
+		for {
+			time.Sleep(10 * time.Millisecond) // let them queue, as a slow server does
+			got, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			gets := strings.Count(string(b[:got]), "get ")
+			n = max(n, gets)
+			if _, err := c.Write([]byte(strings.Repeat("END\r\n", gets))); err != nil {
+				return
+			}
+		}
+	}()
+	if _, err := Run(t.Context(), Config{Address: l.Addr().String(), Rate: 2000, Duration: 200e6, Timeout: 60e9, Pipeline: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-most; n != 3 {
+		t.Errorf("at most %d requests were outstanding, want 3", n)
+	}
+}
+
+// Requests that are never answered stay in the distribution with the time they
+// have waited.
+func TestUnanswered(t *testing.T) {
+	release := make(chan struct{})
+	c := Config{Rate: 1000, Duration: 100e6, Timeout: 200e6}
+	reply := right(c)
+	c.Address = fake(t, func(n int, key string) string {
+		if n == 20 {
+			<-release
+			return ""
+		}
+		return reply(key)
+	})
+	r, err := Run(t.Context(), c)
+	close(release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Unanswered != 80 || r.Latency.Count() != 100 {
+		t.Errorf("unanswered %d of %d in the distribution, want 80 of 100", r.Unanswered, r.Latency.Count())
+	}
+	if r.Latency.ValueAt(25) < 200e6 {
+		t.Errorf("P25 %d ns: want at least the timeout, as most waited for it", r.Latency.ValueAt(25))
+	}
+	if r.Uncorrected.Count() != 20 {
+		t.Errorf("uncorrected holds %d values, want the 20 answered", r.Uncorrected.Count())
+	}
+}
+
+func TestRunFails(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := l.Addr().String()
+	l.Close()
+	if _, err := Run(t.Context(), Config{Address: refused, Rate: 1, Duration: 1}); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("nobody listens: %v", err)
+	}
+	full := fake(t, func(int, string) string { return "SERVER_ERROR out of memory storing object\r\n" })
+	if _, err := Run(t.Context(), Config{Address: full, Rate: 1, Duration: 1, Prefill: true}); err == nil || !strings.Contains(err.Error(), "out of memory") {
+		t.Errorf("prefill refused: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	addr := fake(t, func(int, string) string { cancel(why); return "END\r\n" })
+	if _, err := Run(ctx, Config{Address: addr, Rate: 1000, Duration: 3600e9}); !errors.Is(err, why) {
+		t.Errorf("context ended: %v, want %v", err, why)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	_, _, err := Config{Address: "localhost:x", Rate: 0, Arrivals: "bursty", Connections: -1, Keys: -1, KeyBytes: 251, ValueBytes: 2 << 20}.withDefaults()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"address", "ratePerSecond", "arrivals", "connections", "keys", "keyBytes", "valueBytes", "durationNs"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nlacks %s", err, want)
+		}
+	}
+	if _, _, err := (Config{Address: "127.0.0.1:1", Rate: 1e7, Duration: 3600e9}).withDefaults(); err == nil {
+		t.Error("36 thousand million requests: no error")
+	}
+}
+
+func TestJSON(t *testing.T) {
+	c := Config{Address: "[::1]:1", Rate: 5, Duration: 7}
+	c.CPUs, c.FIFO = []int{1}, 3
+	b, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Config
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(c, got); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+}
+
+// The path of an answered request must not allocate: the collector is off.
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	c, _, err := Config{Address: "127.0.0.1:1", Rate: 1, Duration: 1}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{cfg: c, keys: newKeyset(c)}
+	r.res.Latency, r.res.Uncorrected = stats.NewHistogram(), stats.NewHistogram()
+	raw := []byte(right(c)(string(r.keys.key(3))))
+	cn := conn{ring: make([]pending, 256)}
+	if n := testing.AllocsPerRun(1000, func() {
+		cn.push(pending{key: 3, counted: true})
+		rep, err := parseReply(raw, c.ValueBytes)
+		if err != nil || rep.kind != hit {
+			t.Fatal(rep.kind, err)
+		}
+		r.complete(cn.at(cn.head), rep, 1000)
+		cn.head++
+	}); n != 0 {
+		t.Errorf("%v allocations per request", n)
+	}
+	if r.res.Hits == 0 {
+		t.Errorf("no hits: %s", r.res.FirstError)
+	}
+}
+
+// A stall lets requests pile up beyond the first ring; none may be lost or
+// change places.
+func TestRingGrows(t *testing.T) {
+	c := conn{ring: make([]pending, 4)}
+	next := int64(0)
+	for i := range int64(1000) {
+		c.push(pending{intended: i})
+		if i%3 == 0 {
+			if got := c.at(c.head).intended; got != next {
+				t.Fatalf("got %d, want %d", got, next)
+			}
+			c.head++
+			next++
+		}
+	}
+	for ; c.head < c.tail; c.head++ {
+		if got := c.at(c.head).intended; got != next {
+			t.Fatalf("got %d, want %d", got, next)
+		}
+		next++
+	}
+	if next != 1000 {
+		t.Errorf("%d came out, want 1000", next)
+	}
+}
