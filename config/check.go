@@ -83,6 +83,10 @@ func (r *reader) checkLane(l *intent.Lane) {
 	if threads == 0 {
 		threads = l.Queues
 	}
+	if perNAPI := p.Kind == intent.PollerThread || p.Kind == intent.PollerBusy; perNAPI && threads < l.Queues {
+		r.failf(path("pollers"), "found %d with poller: %s, which is a kernel thread per queue; want %d, or it left out",
+			p.Count, p.Kind, l.Queues)
+	}
 	if p.Kind == intent.PollerBusy && len(l.CPUs) > 0 && len(l.CPUs) < threads {
 		r.failf(path("cpus"), "found %s for %s, want at least as many: a busy poller leaves its processor to nobody",
 			count(len(l.CPUs), "processor"), count(threads, "busy poller"))

@@ -126,7 +126,7 @@ func tuningKeys() []key {
 				}
 			}),
 		of("pollers", integer(1, maxQueues), "one per queue",
-			"Number of polling threads, at most one per queue.",
+			"Number of polling threads, at most one per queue; with `poller: thread` or `busy` exactly that.",
 			func(t *target, x int) { t.lane.Poller.Count = x }),
 		of("poller-timeout", microseconds(1, 1_000_000), "the realisation's own",
 			"How long a busy poller goes on without packets before it sleeps.",

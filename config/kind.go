@@ -98,6 +98,10 @@ func pattern(want, expr string, why func(string) string) kind[string] {
 			v.wrong(k.want)
 			return "", false
 		}
+		if !v.isText() {
+			v.failf("found %s, which YAML takes for a number or a truth value; want quotes around it", v.found())
+			return "", false
+		}
 		if why != nil {
 			if msg := why(text); msg != "" {
 				v.failf("found %s, %s", quote(text), msg)

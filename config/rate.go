@@ -18,7 +18,7 @@ const (
 )
 
 const (
-	absoluteWant = "a rate from 1kbit to 10tbit (units: bit kbit mbit gbit tbit, kibit mibit gibit tibit)"
+	absoluteWant = "a rate from 1kbit to 10tbit in bit kbit mbit gbit tbit (1000) or kibit mibit gibit tibit (1024)"
 	rateWant     = "a share of the link (20%), or " + absoluteWant
 )
 

@@ -98,6 +98,15 @@ func (v value) scalar() (text string, plain, ok bool) {
 	return "", false, false
 }
 
+// isText reports whether YAML has v as a string.
+func (v value) isText() bool {
+	switch v.node.(type) {
+	case *ast.StringNode, *ast.LiteralNode:
+		return true
+	}
+	return false
+}
+
 func (v value) isNull() bool {
 	_, null := v.node.(*ast.NullNode)
 	return v.node == nil || null
@@ -122,7 +131,7 @@ func (v value) found() string {
 			return "an empty list"
 		}
 		return "a list"
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		return short(n.GetToken().Value)
 	}
 	if text, _, ok := v.scalar(); ok {
