@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The steering hardware of the emulated card, on the wire side of the SUT's
+ * veth port.
+ *
+ * veth hands a packet to the receive queue whose number is the transmit queue
+ * of the sending side, so that what a card decides before DMA is decided here
+ * by skb->queue_mapping at clsact egress of the wire side: a rule's queue or
+ * context, or else the default context, whose indirection table the Toeplitz
+ * hash of the packet selects from.
+ *
+ * card_tx counts what the SUT sends by transmit queue and hands it to the
+ * device that holds the card's transmit arbiter, one HTB class per queue.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define MAX_QUEUES	64
+#define MAX_CONTEXTS	16
+#define TABLE_SIZE	128
+#define MAX_PATTERNS	16
+#define MAX_RULES	1024
+#define HASH_BYTES	36	/* two IPv6 addresses and two ports */
+
+#define PROTO_TCP	6
+#define PROTO_UDP	17
+
+/* Seen from the SUT: local is the destination of what it receives. Network
+ * byte order; an IPv4 address is in the first word. */
+struct flow {
+	__u8	family;		/* 4 or 6 */
+	__u8	protocol;
+	__u16	vlan;
+	__be16	local_port;
+	__be16	remote_port;
+	__be32	local[4];
+	__be32	remote[4];
+} __attribute__((aligned(8)));
+
+#define FLOW_WORDS (sizeof(struct flow) / sizeof(__u64))
+
+struct flow_key {
+	__u64		pattern;
+	struct flow	flow;
+};
+
+struct pattern {
+	struct flow	mask;
+	__u32		used;
+	__u32		pad;
+};
+
+/* What a match leads to: a context, or the queue if context is 0. */
+struct rule {
+	__u32	location;
+	__u16	context;
+	__u16	queue;
+};
+
+struct context {
+	__u16	used;
+	__u16	configured;
+	__u16	table[TABLE_SIZE];
+};
+
+struct counter {
+	__u64	packets;	/* as on the wire: segments, not GSO units */
+	__u64	bytes;		/* with Ethernet headers, without checksum */
+};
+
+/* Read by package emucard only. */
+struct info {
+	__u32	version;
+	__u32	queues;
+	__u32	rules;
+	__u32	contexts;
+	__u64	rate;		/* of the link, bit/s */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct info);
+} card_info SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_CONTEXTS);
+	__type(key, __u32);
+	__type(value, struct context);
+} card_contexts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_PATTERNS);
+	__type(key, __u32);
+	__type(value, struct pattern);
+} card_patterns SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_RULES);
+	__type(key, struct flow_key);
+	__type(value, struct rule);
+} card_rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_QUEUES);
+	__type(key, __u32);
+	__type(value, struct counter);
+} card_rx_queues SEC(".maps"), card_tx_queues SEC(".maps");
+
+/* toeplitz[i][v] is the hash of the byte v at position i: the hash is linear,
+ * so the hash of a packet is the exclusive or over its bytes. */
+const volatile __u32 toeplitz[HASH_BYTES][256];
+const volatile __u32 arbiter;	/* ifindex of the device with the transmit arbiter */
+const volatile __u32 queues;
+
+struct ipv4_header {
+	__u8	version_ihl;
+	__u8	tos;
+	__be16	length;
+	__be16	id;
+	__be16	fragment;
+	__u8	ttl;
+	__u8	protocol;
+	__be16	check;
+	__be32	source;
+	__be32	destination;
+};
+
+struct ipv6_header {
+	__u8	head[6];
+	__u8	next;
+	__u8	hops;
+	__be32	source[4];
+	__be32	destination[4];
+};
+
+/* Like the parsers of most cards it does not look behind IPv6 extension
+ * headers: those packets have addresses and no ports. Returns the offset of
+ * the transport header, 0 if it is not there. */
+static __always_inline __u32 parse(struct __sk_buff *skb, struct flow *f)
+{
+	__be16 protocol, tci, ports[2];
+	__u32 off = ETH_HLEN;
+
+	if (bpf_skb_load_bytes(skb, 12, &protocol, 2) < 0)
+		return 0;
+	if (skb->vlan_present) {
+		f->vlan = skb->vlan_tci & 0xfff;
+	} else if (protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
+		if (bpf_skb_load_bytes(skb, off, &tci, 2) < 0 ||
+		    bpf_skb_load_bytes(skb, off + 2, &protocol, 2) < 0)
+			return 0;
+		f->vlan = bpf_ntohs(tci) & 0xfff;
+		off += 4;
+	}
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		struct ipv4_header ip;
+
+		if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)) < 0 || (ip.version_ihl & 15) < 5)
+			return 0;
+		f->family = 4;
+		f->protocol = ip.protocol;
+		f->local[0] = ip.destination;
+		f->remote[0] = ip.source;
+		if (ip.fragment & bpf_htons(0x3fff))
+			return 0;
+		off += (ip.version_ihl & 15) * 4;
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6_header ip;
+
+		if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)) < 0)
+			return 0;
+		f->family = 6;
+		f->protocol = ip.next;
+		__builtin_memcpy(f->local, ip.destination, sizeof(f->local));
+		__builtin_memcpy(f->remote, ip.source, sizeof(f->remote));
+		off += sizeof(ip);
+	} else {
+		return 0;
+	}
+	if (f->protocol != PROTO_TCP && f->protocol != PROTO_UDP)
+		return 0;
+	if (bpf_skb_load_bytes(skb, off, ports, sizeof(ports)) < 0)
+		return 0;
+	f->remote_port = ports[0];
+	f->local_port = ports[1];
+	return off;
+}
+
+static __always_inline __u32 hash_word(__u32 at, __u32 v)
+{
+	return toeplitz[at][v & 0xff] ^ toeplitz[at + 1][v >> 8 & 0xff] ^
+	       toeplitz[at + 2][v >> 16 & 0xff] ^ toeplitz[at + 3][v >> 24];
+}
+
+/* Source address, destination address, source port, destination port, as RSS
+ * has it; without ports for anything but TCP and UDP. */
+static __always_inline __u32 hash(const struct flow *f)
+{
+	__u32 h = 0, at = 0, ports;
+
+	if (f->family == 4) {
+		h = hash_word(0, f->remote[0]) ^ hash_word(4, f->local[0]);
+		at = 8;
+	} else if (f->family == 6) {
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			h ^= hash_word(4 * i, f->remote[i]) ^ hash_word(16 + 4 * i, f->local[i]);
+		at = 32;
+	} else {
+		return 0;
+	}
+	/* the low half is the first in memory on a little-endian machine */
+	ports = (__u32)f->remote_port | (__u32)f->local_port << 16;
+	if (at == 8)
+		h ^= hash_word(8, ports);
+	else
+		h ^= hash_word(32, ports);
+	return h;
+}
+
+static __always_inline void count(void *map, __u32 q, struct __sk_buff *skb, const struct flow *f, __u32 l4)
+{
+	struct counter *c = bpf_map_lookup_elem(map, &q);
+	__u32 header = 0, segments = skb->gso_segs;
+
+	if (!c)
+		return;
+	if (segments > 1 && l4) {
+		__u8 words;
+
+		header = l4 + 8;
+		if (f->protocol == PROTO_TCP && bpf_skb_load_bytes(skb, l4 + 12, &words, 1) == 0)
+			header = l4 + (words >> 4) * 4;
+	}
+	if (!segments)
+		segments = 1;
+	c->packets += segments;
+	c->bytes += skb->len + (__u64)(segments - 1) * header;
+}
+
+SEC("tc")
+int card_rx(struct __sk_buff *skb)
+{
+	__u32 i, context = 0, best = ~0u, queue = ~0u;
+	struct flow f = {};
+	struct context *c;
+	__u32 l4 = parse(skb, &f);
+
+	for (i = 0; f.family && i < MAX_PATTERNS; i++) {
+		struct flow_key key = {};
+		const __u64 *from = (const __u64 *)&f, *mask;
+		__u64 *to = (__u64 *)&key.flow;
+		struct pattern *p;
+		struct rule *r;
+		__u32 index = i, w;
+
+		p = bpf_map_lookup_elem(&card_patterns, &index);
+		if (!p || !p->used)
+			continue;
+		mask = (const __u64 *)&p->mask;
+#pragma unroll
+		for (w = 0; w < FLOW_WORDS; w++)
+			to[w] = from[w] & mask[w];
+		key.pattern = i;
+		r = bpf_map_lookup_elem(&card_rules, &key);
+		if (r && r->location < best) {
+			best = r->location;
+			context = r->context;
+			queue = context ? ~0u : r->queue;
+		}
+	}
+	if (queue == ~0u) {
+		c = bpf_map_lookup_elem(&card_contexts, &context);
+		queue = c ? c->table[hash(&f) & (TABLE_SIZE - 1)] : 0;
+	}
+	if (queue >= queues)
+		queue = 0;
+	count(&card_rx_queues, queue, skb, &f, l4);
+	/* skb_tx_hash takes the recorded receive queue, which is this less one,
+	 * unless XPS or the sending socket's cached queue decides first: the
+	 * wire side has no XPS, and the switch strips the socket. */
+	skb->queue_mapping = queue + 1;
+	return TC_ACT_OK;
+}
+
+SEC("tc")
+int card_tx(struct __sk_buff *skb)
+{
+	__u32 queue = skb->queue_mapping;
+	struct flow f = {};
+	__u32 l4 = parse(skb, &f);
+
+	if (queue)
+		queue--;
+	if (queue >= queues)
+		queue = 0;
+	count(&card_tx_queues, queue, skb, &f, l4);
+	skb->priority = 1 << 16 | (queue + 1);
+	return bpf_redirect(arbiter, 0);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

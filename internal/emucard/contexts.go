@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emucard
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// context is struct context.
+type context struct {
+	Used       uint16
+	Configured uint16
+	Table      [TableSize]uint16
+}
+
+func (c *Card) context(id int) (context, error) {
+	var x context
+	if id < 0 || id >= int(c.info.Contexts) {
+		return x, c.errorf("%w: RSS context %d: want 0 to %d", unix.EINVAL, id, c.info.Contexts-1)
+	}
+	err := c.maps["card_contexts"].Lookup(uint32(id), &x)
+	return x, err
+}
+
+func (c *Card) setContext(id int, x context) error {
+	return c.maps["card_contexts"].Put(uint32(id), x)
+}
+
+// encodeTable checks queues, which must have TableSize entries.
+func (c *Card) encodeTable(queues []int) (t [TableSize]uint16, err error) {
+	if len(queues) != TableSize {
+		return t, c.errorf("%w: indirection table of %d entries: want %d", unix.EINVAL, len(queues), TableSize)
+	}
+	for i, q := range queues {
+		if q < 0 || q >= int(c.info.Queues) {
+			return t, c.errorf("%w: indirection table entry %d: queue %d: want 0 to %d", unix.EINVAL, i, q, c.info.Queues-1)
+		}
+		t[i] = uint16(q)
+	}
+	return t, nil
+}
+
+// RSS returns the indirection table of an RSS context, and whether a user set
+// it. Context 0 is always there; ENOENT if another is not.
+func (c *Card) RSS(id int) (queues []int, configured bool, err error) {
+	x, err := c.context(id)
+	if err != nil {
+		return nil, false, err
+	}
+	if x.Used == 0 {
+		return nil, false, c.errorf("%w: RSS context %d", unix.ENOENT, id)
+	}
+	for _, q := range x.Table {
+		queues = append(queues, int(q))
+	}
+	return queues, x.Configured != 0, nil
+}
+
+// SetRSS writes the indirection table of a context that exists.
+func (c *Card) SetRSS(id int, queues []int) error {
+	return c.writeContext(id, func(x *context) (err error) {
+		if x.Used == 0 {
+			return c.errorf("%w: RSS context %d", unix.ENOENT, id)
+		}
+		x.Configured = 1
+		x.Table, err = c.encodeTable(queues)
+		return err
+	})
+}
+
+// ResetRSS gives context 0 the table the card came with: all queues in turn.
+func (c *Card) ResetRSS() error {
+	return c.writeContext(0, func(x *context) error {
+		*x = defaultContext(int(c.info.Queues))
+		return nil
+	})
+}
+
+// CreateContext makes the context id, from 1 up. EEXIST if it is there.
+func (c *Card) CreateContext(id int, queues []int) error {
+	return c.writeContext(id, func(x *context) (err error) {
+		if x.Used != 0 {
+			return c.errorf("%w: RSS context %d", unix.EEXIST, id)
+		}
+		x.Used, x.Configured = 1, 1
+		x.Table, err = c.encodeTable(queues)
+		return err
+	})
+}
+
+// DeleteContext removes a context. EBUSY while a rule leads to it, as
+// ethtool_check_rss_ctx_busy of net/ethtool/common.c has it; EINVAL for the
+// default one.
+func (c *Card) DeleteContext(id int) error {
+	return c.writeContext(id, func(x *context) error {
+		if id == 0 {
+			return c.errorf("%w: the default RSS context cannot be deleted", unix.EINVAL)
+		}
+		if x.Used == 0 {
+			return c.errorf("%w: RSS context %d", unix.ENOENT, id)
+		}
+		rules, err := c.Rules()
+		if err != nil {
+			return err
+		}
+		for _, r := range rules {
+			if r.Context == id {
+				return c.errorf("%w: RSS context %d: the rule at location %d leads to it", unix.EBUSY, id, r.Location)
+			}
+		}
+		*x = context{}
+		return nil
+	})
+}
+
+func (c *Card) writeContext(id int, change func(*context) error) error {
+	unlock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	x, err := c.context(id)
+	if err != nil {
+		return err
+	}
+	if err := change(&x); err != nil {
+		return err
+	}
+	return c.setContext(id, x)
+}
+
+// Contexts returns the contexts that exist, ascending; 0 is always the first.
+func (c *Card) Contexts() ([]int, error) {
+	var ids []int
+	for id := range int(c.info.Contexts) {
+		x, err := c.context(id)
+		if err != nil {
+			return nil, err
+		}
+		if x.Used != 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+func defaultContext(queues int) context {
+	x := context{Used: 1}
+	for i := range x.Table {
+		x.Table[i] = uint16(i % queues)
+	}
+	return x
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emucard
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// Config describes a card to make.
+type Config struct {
+	// MAC is the address of the SUT's port.
+	MAC net.HardwareAddr
+	// Queues, 1 to 64.
+	Queues int
+	// Rules is the capacity, 1 to 1024; Contexts 1 to 16.
+	Rules, Contexts int
+	// LinkRate in bit/s; it is only told to those who ask.
+	LinkRate uint64
+	// Arbiter is the index of the device with the transmit arbiter, whose HTB
+	// has handle 1: and the class 1:q+1 for transmit queue q.
+	Arbiter int
+}
+
+// Programs are a card's programs: RX for clsact egress of the wire side of the
+// port, TX for its clsact ingress. They may be closed once attached.
+type Programs struct {
+	RX, TX *ebpf.Program
+}
+
+// Close closes the programs.
+func (p *Programs) Close() error { return errors.Join(p.RX.Close(), p.TX.Close()) }
+
+// Create makes a card: it loads the programs and pins the maps below Root,
+// which must be on a BPF file system. After an error nothing is left.
+func Create(cfg Config) (*Programs, error) { return create(Root, cfg) }
+
+func create(root string, cfg Config) (_ *Programs, err error) {
+	for _, x := range []struct {
+		what     string
+		n, limit int
+	}{{"queues", cfg.Queues, maxQueues}, {"rules", cfg.Rules, maxRules}, {"contexts", cfg.Contexts, maxContexts}} {
+		if x.n < 1 || x.n > x.limit {
+			return nil, fmt.Errorf("emulated card: %s: %d, want 1 to %d", x.what, x.n, x.limit)
+		}
+	}
+	spec, err := loadCard()
+	if err != nil {
+		return nil, err
+	}
+	table := toeplitzTable()
+	for name, value := range map[string]any{"toeplitz": table, "arbiter": uint32(cfg.Arbiter), "queues": uint32(cfg.Queues)} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("emulated card: variable %s: %w", name, err)
+		}
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("emulated card: %w", err)
+	}
+	defer coll.Close()
+
+	dir := dir(root, cfg.MAC)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, Remove(dir))
+		}
+	}()
+	i := info{version, uint32(cfg.Queues), uint32(cfg.Rules), uint32(cfg.Contexts), cfg.LinkRate}
+	if err := coll.Maps["card_info"].Put(uint32(0), i); err != nil {
+		return nil, err
+	}
+	if err := coll.Maps["card_contexts"].Put(uint32(0), defaultContext(cfg.Queues)); err != nil {
+		return nil, err
+	}
+	for _, name := range mapNames() {
+		if err := coll.Maps[name].Pin(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	return &Programs{RX: coll.DetachProgram("card_rx"), TX: coll.DetachProgram("card_tx")}, nil
+}
+
+// Remove removes the state of the card in dir. It is done if there is none.
+func Remove(dir string) error { return os.RemoveAll(dir) }
