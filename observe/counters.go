@@ -3,9 +3,15 @@
 package observe
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/emucard"
 	"github.com/niclane/niclane/internal/tc"
 )
 
@@ -22,6 +28,39 @@ func Counters(dev string) (device.Counters, error) {
 		return c, err
 	}
 	defer t.Close()
-	c.Classes, err = t.ClassCounters(dev)
-	return c, err
+	if c.Classes, err = t.ClassCounters(dev); err != nil {
+		return c, err
+	}
+	return c, cardCounters(&c)
+}
+
+// cardCounters adds the counters by queue of the lab's emulated card, if
+// there is one behind the device.
+func cardCounters(c *device.Counters) error {
+	link, err := net.InterfaceByName(c.Device)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Device, err)
+	}
+	card, err := emucard.Open(link.HardwareAddr)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer card.Close()
+	rx, tx, err := card.Stats()
+	if err != nil {
+		return err
+	}
+	c.Source, c.Rx, c.Tx = "emulated card", queueCounters(rx), queueCounters(tx)
+	return nil
+}
+
+func queueCounters(cs []emucard.Counter) []device.QueueCounter {
+	out := make([]device.QueueCounter, len(cs))
+	for i, x := range cs {
+		out[i] = device.QueueCounter{Queue: i, Packets: x.Packets, Bytes: x.Bytes, Drops: x.Drops}
+	}
+	return out
 }

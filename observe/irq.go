@@ -56,47 +56,62 @@ func actionNames(f []string) []string {
 // name, PCI for its PCI address, PARENT for its parent device ("virtio2").
 type irqName struct {
 	prefix, suffix string
-	// channel is false for an IRQ that serves no queue.
-	channel bool
+	between        irqBetween
 }
+
+// An irqBetween says what stands between prefix and suffix.
+type irqBetween int
+
+const (
+	// channel: the channel's number.
+	channel irqBetween = iota
+	// channels: likewise, or the first and last of several ("0-3"), of
+	// which the first counts.
+	channels
+	// nothing: an IRQ that serves no queue.
+	nothing
+	// number: likewise, with a number.
+	number
+)
 
 // irqNames are the names by driver, from the drivers' sources (Linux 7.3; the
 // function that sets the name is given). They are the only map where the
 // driver does not give NAPI and IRQ to netdev-genl.
 var irqNames = map[string][]irqName{
-	// intel/ice/ice_main.c: ice_vsi_req_irq_msix, ice_req_irq_msix_misc.
+	// intel/ice/ice_main.c: ice_vsi_req_irq_msix, ice_req_irq_msix_misc; the
+	// out-of-tree driver has vectors of several queues.
 	"ice": {
-		{"ice-DEV-TxRx-", "", true}, {"ice-DEV-rx-", "", true}, {"ice-DEV-tx-", "", true},
-		{"ice-PCI:misc", "", false}, {"ice-PCI:ll_ts", "", false}, {"ice-PCI:ctrl-TxRx-0", "", false},
+		{"ice-DEV-TxRx-", "", channels}, {"ice-DEV-rx-", "", channel}, {"ice-DEV-tx-", "", channel},
+		{"ice-PCI:misc", "", nothing}, {"ice-PCI:ll_ts", "", nothing}, {"ice-PCI:ctrl-TxRx-0", "", nothing},
 	},
 	// intel/i40e/i40e_main.c: i40e_vsi_request_irq_msix.
 	"i40e": {
-		{"i40e-DEV-TxRx-", "", true}, {"i40e-DEV-rx-", "", true}, {"i40e-DEV-tx-", "", true},
-		{"i40e-PCI:misc", "", false},
+		{"i40e-DEV-TxRx-", "", channel}, {"i40e-DEV-rx-", "", channel}, {"i40e-DEV-tx-", "", channel},
+		{"i40e-PCI:misc", "", nothing},
 	},
 	// intel/iavf/iavf_main.c: iavf_request_traffic_irqs.
 	"iavf": {
-		{"iavf-DEV-TxRx-", "", true}, {"iavf-DEV-rx-", "", true}, {"iavf-DEV-tx-", "", true},
-		{"iavf-PCI:mbx", "", false},
+		{"iavf-DEV-TxRx-", "", channel}, {"iavf-DEV-rx-", "", channel}, {"iavf-DEV-tx-", "", channel},
+		{"iavf-PCI:mbx", "", nothing},
 	},
 	// mellanox/mlx5/core/pci_irq.c: irq_set_name.
-	"mlx5_core": {{"mlx5_comp", "@pci:PCI", true}, {"mlx5_async", "@pci:PCI", false}},
+	"mlx5_core": {{"mlx5_comp", "@pci:PCI", channel}, {"mlx5_async", "@pci:PCI", number}},
 	// broadcom/bnxt/bnxt.c: bnxt_setup_msix.
-	"bnxt_en": {{"DEV-TxRx-", "", true}, {"DEV-rx-", "", true}, {"DEV-tx-", "", true}},
+	"bnxt_en": {{"DEV-TxRx-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel}},
 	// sfc/efx_channels.c: efx_get_channel_name.
-	"sfc": {{"DEV-", "", true}, {"DEV-rx-", "", true}, {"DEV-tx-", "", true}, {"DEV-xdp-", "", false}},
+	"sfc": {{"DEV-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel}, {"DEV-xdp-", "", number}},
 	// amazon/ena/ena_netdev.c: ena_setup_io_intr, ena_setup_mgmnt_intr.
-	"ena": {{"DEV-Tx-Rx-", "", true}, {"ena-mgmnt@pci:PCI", "", false}},
+	"ena": {{"DEV-Tx-Rx-", "", channel}, {"ena-mgmnt@pci:PCI", "", nothing}},
 	// google/gve/gve_main.c: gve_alloc_notify_blocks; see gveQueues.
-	"gve": {{"gve-ntfy-blk", "@pci:PCI", true}, {"DEV-ntfy-block.", "", true}, {"gve-mgmnt@pci:PCI", "", false}, {"DEV-mgmnt", "", false}},
+	"gve": {{"gve-ntfy-blk", "@pci:PCI", channel}, {"DEV-ntfy-block.", "", channel}, {"gve-mgmnt@pci:PCI", "", nothing}, {"DEV-mgmnt", "", nothing}},
 	// drivers/virtio/virtio_pci_common.c: vp_request_msix_vectors,
 	// vp_find_vqs_msix; drivers/net/virtio_net.c: virtnet_find_vqs.
 	"virtio_net": {
-		{"PARENT-input.", "", true}, {"PARENT-output.", "", true},
-		{"PARENT-config", "", false}, {"PARENT-virtqueues", "", false},
+		{"PARENT-input.", "", channel}, {"PARENT-output.", "", channel},
+		{"PARENT-config", "", nothing}, {"PARENT-virtqueues", "", nothing},
 	},
 	// vmxnet3/vmxnet3_drv.c: vmxnet3_request_irqs.
-	"vmxnet3": {{"DEV-rxtx-", "", true}, {"DEV-rx-", "", true}, {"DEV-tx-", "", true}, {"DEV-event-", "", false}},
+	"vmxnet3": {{"DEV-rxtx-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel}, {"DEV-event-", "", number}},
 	// intel/igb/igb_main.c, igc/igc_main.c, ixgbe/ixgbe_main.c:
 	// *_request_msix, *_request_msix_irqs.
 	"igb":   intelNames,
@@ -105,7 +120,7 @@ var irqNames = map[string][]irqName{
 }
 
 var intelNames = []irqName{
-	{"DEV-TxRx-", "", true}, {"DEV-rx-", "", true}, {"DEV-tx-", "", true}, {"DEV", "", false},
+	{"DEV-TxRx-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel}, {"DEV", "", nothing},
 }
 
 // deviceIRQs picks a device's IRQs from all names, ascending by number.
@@ -139,16 +154,20 @@ func matchIRQ(expand *strings.Replacer, patterns []irqName, name string) (int, b
 		if !ok {
 			continue
 		}
-		// Out-of-tree ice names a vector of several queues "...-0-3": it
-		// counts for the first.
 		first, last, several := strings.Cut(rest, "-")
-		if !p.channel {
-			if rest == "" || isNumber(rest) {
+		switch p.between {
+		case nothing:
+			if rest == "" {
 				return -1, true
 			}
-			continue
-		}
-		if isNumber(first) && (!several || isNumber(last)) {
+		case number:
+			if isNumber(rest) {
+				return -1, true
+			}
+		case channel, channels:
+			if several && (p.between == channel || !isNumber(last)) || !isNumber(first) {
+				continue
+			}
 			n, err := strconv.Atoi(first)
 			return n, err == nil
 		}
