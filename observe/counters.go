@@ -12,6 +12,7 @@ import (
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/tc"
 )
 
@@ -54,13 +55,31 @@ func cardCounters(c *device.Counters) error {
 		return err
 	}
 	c.Source, c.Rx, c.Tx = "emulated card", queueCounters(rx), queueCounters(tx)
+	return addDrops(c)
+}
+
+// addDrops adds what the receive rings of the veth behind the card dropped
+// (drivers/net/veth.c, veth_rq_stats_desc); its transmit queues count none.
+func addDrops(c *device.Counters) error {
+	e, err := ethtool.Open()
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	stats, err := e.Stats(c.Device)
+	if err != nil {
+		return err
+	}
+	for i := range c.Rx {
+		c.Rx[i].Drops = stats[fmt.Sprintf("rx_queue_%d_drops", c.Rx[i].Queue)]
+	}
 	return nil
 }
 
 func queueCounters(cs []emucard.Counter) []device.QueueCounter {
 	out := make([]device.QueueCounter, len(cs))
 	for i, x := range cs {
-		out[i] = device.QueueCounter{Queue: i, Packets: x.Packets, Bytes: x.Bytes, Drops: x.Drops}
+		out[i] = device.QueueCounter{Queue: i, Packets: x.Packets, Bytes: x.Bytes}
 	}
 	return out
 }
