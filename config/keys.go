@@ -119,7 +119,7 @@ func tuningKeys() []key {
 			"Order among lanes, on transmit beyond the guarantees and in polling: 1 goes first, 7 last.",
 			func(t *target, x int) { t.lane.Rank = x }),
 		of("poller", named[intent.PollerKind](word("auto", "interrupt", "thread", "busy", "application")), "auto",
-			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a kernel thread that polls without sleeping (Linux 6.19), or the application itself by busy polling. `auto` is the best of these that the device allows.",
+			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a kernel thread that polls without sleeping (Linux 6.19), or the application itself by busy polling. `auto` is the best of these that the device allows; in `globals` it leaves the queues as they are.",
 			func(t *target, x intent.PollerKind) {
 				if x != "auto" {
 					t.lane.Poller.Kind = x
