@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/report"
+	"github.com/niclane/niclane/plan"
 )
 
 // Goals of the comparison, fixed beforehand.
@@ -161,10 +164,13 @@ func (m *measurement) setLane(ctx context.Context, on bool) error {
 	if on {
 		args = append(args[:4], "apply", m.laneFile())
 	}
-	cmd := m.lab.command(ctx, "sut", place{}, args...)
-	out, err := cmd.Output()
+	out, err := m.lab.command(ctx, "sut", place{}, args...).Output()
 	if err != nil {
-		return fmt.Errorf("niclane %s: %w: %s", args[4], err, lastLine(stderrOf(err)))
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, lastLine(string(exit.Stderr)))
+		}
+		return fmt.Errorf("niclane %s: %w", args[4], err)
 	}
 	m.lane = on
 	if on && m.result.Environment.Plan == "" {
@@ -213,13 +219,15 @@ func (m *measurement) noteNoise(c noise.Config) {
 	m.result.Setup.Noise = append(m.result.Setup.Noise, c)
 }
 
-// planText takes the text of the plan out of what apply --json printed.
+// planText takes the plan out of what apply --json printed, as text.
 func planText(out []byte) string {
-	var a struct {
-		Plan json.RawMessage `json:"plan"`
+	var applied struct {
+		Plan plan.Plan `json:"plan"`
 	}
-	if json.Unmarshal(out, &a) != nil {
-		return string(out)
+	if err := json.Unmarshal(out, &applied); err != nil {
+		return "not readable: " + err.Error()
 	}
-	return string(a.Plan)
+	var b strings.Builder
+	plan.WriteText(&b, applied.Plan.Steps)
+	return b.String()
 }

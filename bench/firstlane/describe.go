@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firstlane
+
+import (
+	"fmt"
+
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/report"
+)
+
+// A place is where and how a process runs: the same in every variant.
+type place struct {
+	cpus   []int
+	fifo   int  // SCHED_FIFO priority, 0: SCHED_OTHER
+	member bool // in the control group of the lane's member
+}
+
+// Two processors: one for the server's host with all that its kernel does,
+// one for everything outside it. The server and the generator are SCHED_FIFO in every variant,
+// because the noise's processes share their processors for want of others: on
+// a real host they would have their own.
+var (
+	outside        = []int{0}
+	inside         = []int{1}
+	generatorPlace = place{cpus: outside, fifo: 10}
+	serverPlace    = place{cpus: inside, fifo: 10, member: true}
+)
+
+// placeOf is where the noise of a host runs.
+func placeOf(host string) place {
+	if host == "sut" {
+		return place{cpus: inside}
+	}
+	return place{cpus: outside}
+}
+
+// describe fills in what is fixed before anything is measured.
+func (m *measurement) describe() {
+	r := m.result
+	r.Command = fmt.Sprintf("niclane bench first-lane --pairs %d --rate %.0f --connections %d --window %v --noise %v --noise-flows %d",
+		m.o.Pairs, m.o.Rate, m.o.Connections, m.o.Window, m.o.NoiseShare, m.o.NoiseFlows)
+	cfg := m.loadConfig(window{length: m.o.Window})
+	m.prefilled = false
+	cfg.Prefill, cfg.Seed = false, 0
+	r.Setup = report.Setup{
+		LinkRate: int64(m.lab.linkRate()), NoiseShare: m.o.NoiseShare, Buffer: int64(m.lab.buffer()),
+		Repeats: m.o.Pairs, Load: load.Config(cfg), Goal: latencyGoal, NoiseGoal: noiseGoal,
+	}
+	r.Environment.Placement = []report.Placement{
+		{What: "server", CPUs: inside, Class: "SCHED_FIFO 10"},
+		{What: "generator", CPUs: outside, Class: "SCHED_FIFO 10"},
+		{What: "noise on the server's host", CPUs: inside, Class: "SCHED_OTHER"},
+		{What: "noise on the noise host", CPUs: outside, Class: "SCHED_OTHER"},
+		{What: "switch, and the stacks of client and noise host", CPUs: outside, Class: "softirq"},
+	}
+	baseline := m.lab.baseline()
+	r.Variants = []report.Variant{
+		{Name: report.Idle, Title: "the server alone, no noise, no lane", Differences: baseline},
+		{Name: report.NoLane, Title: "noise in both directions, no lane", Differences: []string{
+			fmt.Sprintf("bulk TCP at %.0f %% of the link in each direction, %d flows each, paced inside TCP", m.o.NoiseShare*100, m.o.NoiseFlows),
+		}},
+		{Name: report.Lane, Title: "the same noise, and a lane for the server", Differences: []string{
+			"niclane apply has made the plan in the appendix; nothing else differs",
+			"default RSS table and transmit queues without the lane's two queues",
+			"rules steer the server's packets to its two queues; replies leave on the queue that received",
+			"HTB on the server's port: the lane first in rank with 20 % guaranteed, 98 % of the link in all",
+			"the lane's two NAPIs polled by kernel threads, SCHED_FIFO 47, on the server's processor",
+			"the default queues' NAPIs polled by kernel threads, SCHED_OTHER, on the server's processor, instead of softirq",
+		}},
+	}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package noise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// free returns a loopback address nobody listens on.
+func free(t *testing.T, host string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		if host == "::1" {
+			t.Skipf("no IPv6 loopback: %v", err)
+		}
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+type outcome struct {
+	Result
+	err error
+}
+
+func start(ctx context.Context, c Config) <-chan outcome {
+	ch := make(chan outcome, 1)
+	go func() { r, err := Run(ctx, c); ch <- outcome{r, err} }()
+	return ch
+}
+
+func TestBothRoles(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		t.Run(host, func(t *testing.T) {
+			addr := free(t, host)
+			// The sender starts first: it must wait for the receiver.
+			tx := start(t.Context(), Config{Role: Send, Address: addr, Flows: 3, Rate: 80e6, Duration: 500e6, Interval: 50e6, ConnectTimeout: 30e9, MSS: 1000, Congestion: "reno"})
+			rx := start(t.Context(), Config{Role: Receive, Address: addr, Flows: 3, Interval: 50e6})
+			s, r := <-tx, <-rx
+			if s.err != nil || r.err != nil {
+				t.Fatal(s.err, r.err)
+			}
+			// 80 Mbit/s for 0.5 s are 5 MB. TCP paces the start of a flow faster
+			// and a busy host slows it down; far more would mean it is not paced.
+			if s.Bytes == 0 || s.Bytes > 10e6 {
+				t.Errorf("%d bytes were acknowledged, want at most about 5 MB", s.Bytes)
+			}
+			// What is on its way when the sender resets is not acknowledged.
+			if r.Bytes < s.Bytes {
+				t.Errorf("%d bytes received, %d acknowledged", r.Bytes, s.Bytes)
+			}
+			for _, o := range []outcome{s, r} {
+				sum := int64(0)
+				for _, b := range o.Intervals {
+					sum += b
+				}
+				if sum != o.Bytes || o.Flows != 3 {
+					t.Errorf("%s: intervals hold %d of %d bytes; %d flows, want 3", o.Role, sum, o.Bytes, o.Flows)
+				}
+				if o.Duration < 100e6 || len(o.Intervals) == 0 {
+					t.Errorf("%s: %d ns, %d intervals", o.Role, o.Duration, len(o.Intervals))
+				}
+			}
+			if s.RTTMin <= 0 || s.RTTMin > s.RTTMean || s.RTTMean > s.RTTMax {
+				t.Errorf("rtt min %d mean %d max %d", s.RTTMin, s.RTTMean, s.RTTMax)
+			}
+		})
+	}
+}
+
+// The end of the context is how the orchestrator stops noise; it must give the
+// result, and promptly although the receiver is asleep.
+func TestContextEnds(t *testing.T) {
+	addr := free(t, "127.0.0.1")
+	ctx, cancel := context.WithCancel(t.Context())
+	rx := start(ctx, Config{Role: Receive, Address: addr, Flows: 2, Interval: 10e6})
+	conn, err := net.Dial("tcp", addr)
+	for deadline := time.Now().Add(30 * time.Second); err != nil; conn, err = net.Dial("tcp", addr) {
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	defer conn.Close()
+	if _, err := conn.Write(make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	// Less than SO_RCVLOWAT: no event announces it, the account must still have
+	// it.
+	for deadline := time.Now().Add(30 * time.Second); accepted(t, conn) != 1000; {
+		if time.Now().After(deadline) {
+			t.Fatal("1000 bytes were not acknowledged")
+		}
+	}
+	cancel()
+	r := <-rx
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if r.Bytes != 1000 || r.Flows != 1 {
+		t.Errorf("%d bytes of %d flows, want 1000 of 1", r.Bytes, r.Flows)
+	}
+	if d := cmp.Diff([]string{"1 of 2 flows came"}, r.Warnings); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+
+	for _, role := range []string{Send, Receive} { // before any flow
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("enough")
+		o := start(ctx, Config{Role: role, Address: free(t, "127.0.0.1"), ConnectTimeout: 3600e9})
+		cancel(why)
+		if r := <-o; !errors.Is(r.err, why) {
+			t.Errorf("%s: %v, want %v", role, r.err, why)
+		}
+	}
+}
+
+// accepted returns how many bytes the peer's kernel has acknowledged.
+func accepted(t *testing.T, c net.Conn) int {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	if err := raw.Control(func(fd uintptr) {
+		if i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = int(i.Bytes_acked) - 1 // the SYN
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestNobodyListens(t *testing.T) {
+	_, err := Run(t.Context(), Config{Role: Send, Address: free(t, "127.0.0.1"), ConnectTimeout: 50e6})
+	if err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("got %v, want connection refused", err)
+	}
+}
+
+func TestUnknownCongestionControl(t *testing.T) {
+	addr := free(t, "127.0.0.1")
+	_, err := Run(t.Context(), Config{Role: Send, Address: addr, Congestion: "nonesuch", ConnectTimeout: 1e6})
+	if err == nil || !strings.Contains(err.Error(), "TCP_CONGESTION nonesuch") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOver(t *testing.T) {
+	r := Result{StartMono: 1000e9, Duration: 450e6, Interval: 100e6, Intervals: []int64{1, 1_000_000, 2_000_000, 4, 5}}
+	for _, tt := range []struct {
+		name     string
+		from, to int64
+		want     int64
+		ok       bool
+	}{
+		{"two whole intervals", 1000e9 + 100e6, 1000e9 + 300e6, 120_000_000, true},
+		{"cut ones left out", 1000e9 + 50e6, 1000e9 + 250e6, 80_000_000, true},
+		{"none", 1000e9 + 110e6, 1000e9 + 190e6, 0, false},
+		{"before", 0, 1000e9, 0, false},
+		{"only whole ones at the end", 1000e9 + 300e6, 2000e9, 320, true},
+	} {
+		if got, ok := r.Over(tt.from, tt.to); got != tt.want || ok != tt.ok {
+			t.Errorf("%s: %d %v, want %d %v", tt.name, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+func TestPayloadRate(t *testing.T) {
+	// 1448 bytes of payload in 1514 bytes of frame; 1428 over IPv6.
+	if got := PayloadRate(1_514_000_000, 1500, false); got != 1_448_000_000 {
+		t.Errorf("IPv4: %d, want 1448000000", got)
+	}
+	if got := PayloadRate(1_514_000_000, 1500, true); got != 1_428_000_000 {
+		t.Errorf("IPv6: %d, want 1428000000", got)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	_, err := Run(t.Context(), Config{Role: "both", Address: "x", Flows: -1, Rate: 5, Duration: -1, MSS: 1, SendBuffer: -1})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"role", "address", "flows", "rateBitsPerSecond", "durations", "mssBytes", "sendBufferBytes"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nlacks %s", err, want)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	r := Result{Role: Send, Intervals: []int64{1, 2}, Interval: 5, Warnings: []string{"x"}}
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Result
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(r, got); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+}
