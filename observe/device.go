@@ -56,7 +56,9 @@ func (o *observer) device(l iface, all []iface) (*device.Device, reading, error)
 	if err := o.napis(d); err != nil {
 		return nil, r, err
 	}
-	r.rss, r.rules = o.steering(d)
+	if r, err = o.steering(d); err != nil {
+		return nil, r, err
+	}
 	if err := o.traffic(d); err != nil {
 		return nil, r, err
 	}
@@ -104,15 +106,18 @@ func (o *observer) settings(d *device.Device) error {
 	return nil
 }
 
-// steering reads RSS tables and rules.
-func (o *observer) steering(d *device.Device) (rss, rules error) {
-	tables, rss := o.ethtool.RSS(d.Name)
-	if rss == nil && tableSize(tables) > 0 {
-		d.RSS = tables
+// steering reads RSS tables and rules; what the lab's emulated card has
+// stands for the device's own.
+func (o *observer) steering(d *device.Device) (reading, error) {
+	s, err := o.steer.Steering(d.Name)
+	if err != nil {
+		return reading{}, err
 	}
-	r, rules := o.ethtool.Rules(d.Name)
-	d.Rules, d.OtherRules, d.RuleCapacity = r.Rules, r.Other, r.Capacity
-	return rss, rules
+	d.RSS, d.Rules, d.OtherRules, d.RuleCapacity = s.Tables, s.Rules, s.Other, s.Capacity
+	if d.Emulated = s.Emulated; s.Emulated {
+		d.Speed, d.MaxContexts = s.LinkRate, s.MaxContexts
+	}
+	return reading{s.TablesErr, s.RulesErr}, nil
 }
 
 // traffic reads qdiscs, classes, filters and the entries of niclane's own

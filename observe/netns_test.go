@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/emucard"
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/netdev"
@@ -167,6 +168,25 @@ func TestCapabilitiesWithoutNAPI(t *testing.T) {
 		}
 		if !strings.Contains(d.Capabilities[device.CapNAPIs].Why, "rx-gro") {
 			t.Errorf("%q does not say what would help", d.Capabilities[device.CapNAPIs].Why)
+		}
+	})
+}
+
+func TestEmulatedCard(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		vethtest.AddCard(t, emucard.Config{Queues: queues, Rules: 100, Contexts: 8, LinkRate: 1e9})
+		d := look(t, observe.Options{Devices: []string{vethtest.Dev}}).Device(vethtest.Dev)
+		if !d.Emulated || d.Speed != 1e9 || d.MaxContexts != 7 || d.RuleCapacity != 100 || len(d.RSS) != 1 || d.RSS[0].Dev != d.Name {
+			t.Errorf("emulated %v, speed %d, %d contexts, %d rules, %d tables", d.Emulated, d.Speed, d.MaxContexts, d.RuleCapacity, len(d.RSS))
+		}
+		for _, c := range []device.Capability{device.CapRSSTable, device.CapRSSContexts, device.CapRules, device.CapRuleToContext} {
+			if got := d.Capabilities[c]; got.Answer != device.Yes || !strings.Contains(got.Why, "emulated") {
+				t.Errorf("%s: %+v, want yes of an emulated card", c, got)
+			}
+		}
+		peer := look(t, observe.Options{Devices: []string{vethtest.Peer}}).Device(vethtest.Peer)
+		if peer.Emulated || peer.Capabilities.Has(device.CapRules) {
+			t.Errorf("the peer is taken for the card: %+v", peer.Capabilities[device.CapRules])
 		}
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/niclane/niclane/internal/extack"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
 )
 
@@ -46,6 +47,7 @@ type observer struct {
 	fs      *hostfs.FS
 	route   *netlink.Conn
 	ethtool *ethtool.Client
+	steer   *steer.Client
 	tc      *tc.Client
 	bpf     *bpf.Client
 	netdev  *netdev.Client // nil if the kernel has no such family
@@ -116,6 +118,9 @@ func (o *observer) open(opts Options) (err error) {
 	if o.ethtool, err = ethtool.Open(); err != nil {
 		return err
 	}
+	if o.steer, err = steer.Open(o.ethtool); err != nil {
+		return err
+	}
 	if o.tc, err = tc.Open(); err != nil {
 		return err
 	}
@@ -133,6 +138,9 @@ func (o *observer) close() {
 	if o.tc != nil {
 		o.bpf.Close()
 		o.tc.Close()
+	}
+	if o.steer != nil {
+		o.steer.Close()
 	}
 	if o.ethtool != nil {
 		o.ethtool.Close()

@@ -163,6 +163,13 @@ func (o *observer) probeOffloads(d *device.Device) {
 
 func (o *observer) probeSteering(d *device.Device, r reading) {
 	caps := d.Capabilities
+	if d.Emulated {
+		caps[device.CapRSSTable] = yes("emulated card: a table of %d entries", tableSize(d.RSS))
+		caps[device.CapRSSContexts] = yes("emulated card: %d beside the default", d.MaxContexts)
+		caps[device.CapRules] = yes("emulated card: a table of %d rules", d.RuleCapacity)
+		caps[device.CapRuleToContext] = yes("emulated card")
+		return
+	}
 	if r.rss == nil && len(d.RSS) == 0 {
 		caps[device.CapRSSTable] = no("the device has no indirection table")
 	} else {

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package steer reads and writes RSS indirection tables, RSS contexts and
+// steering rules: device.RSSTable and device.Rule objects. Behind the lab's
+// emulated card it uses that card; of other devices it reads what ethtool
+// shows and refuses to write. It chooses no queues; the location of a rule,
+// which is no part of a rule's identity, is the lowest that is free.
+package steer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/internal/ethtool"
+)
+
+// A Client works in the network namespace of the thread that called Open. It
+// is not safe for concurrent use.
+type Client struct {
+	fd      int
+	ethtool *ethtool.Client
+	cards   map[string]openCard // by device
+}
+
+// An openCard is kept open while its pins are the same directory.
+type openCard struct {
+	card *emucard.Card
+	dir  os.FileInfo
+	mac  string
+}
+
+// Open makes a client; et stays the caller's.
+func Open(et *ethtool.Client) (*Client, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return &Client{fd: fd, ethtool: et, cards: map[string]openCard{}}, nil
+}
+
+// Close closes the cards and the socket.
+func (c *Client) Close() error {
+	errs := []error{unix.Close(c.fd)}
+	for _, o := range c.cards {
+		errs = append(errs, o.card.Close())
+	}
+	c.cards = nil
+	return errors.Join(errs...)
+}
+
+// card returns the emulated card behind a device, nil if there is none.
+func (c *Client) card(dev string) (*emucard.Card, error) {
+	mac, err := c.mac(dev)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Stat(emucard.Dir(mac))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("emulated card of %s: %w", dev, err)
+	}
+	if o, ok := c.cards[dev]; ok {
+		if o.mac == mac.String() && os.SameFile(o.dir, dir) {
+			return o.card, nil
+		}
+		o.card.Close()
+		delete(c.cards, dev)
+	}
+	card, err := emucard.Open(mac)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("emulated card of %s: %w", dev, err)
+	}
+	c.cards[dev] = openCard{card, dir, mac.String()}
+	return card, nil
+}
+
+// mac returns a device's address (SIOCGIFHWADDR), ENODEV if there is no such
+// device.
+func (c *Client) mac(dev string) (net.HardwareAddr, error) {
+	var ifr struct {
+		name   [unix.IFNAMSIZ]byte
+		family uint16
+		addr   [14]byte
+		_      [8]byte
+	}
+	if len(dev) >= unix.IFNAMSIZ {
+		return nil, fmt.Errorf("%s: %w", dev, unix.ENODEV)
+	}
+	copy(ifr.name[:], dev)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCGIFHWADDR, uintptr(unsafe.Pointer(&ifr)))
+	if errno != 0 {
+		return nil, fmt.Errorf("%s: %w", dev, errno)
+	}
+	return net.HardwareAddr(ifr.addr[:6]), nil
+}
+
+// Read returns the present value of the RSS table or rule with o's identity,
+// nil if there is none.
+func (c *Client) Read(o device.Object) (device.Object, error) {
+	dev, err := target(o)
+	if err != nil {
+		return nil, err
+	}
+	card, err := c.card(dev)
+	if errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if card != nil {
+		return readCard(card, o)
+	}
+	switch o := o.(type) {
+	case device.RSSTable:
+		tables, err := c.ethtool.RSS(dev)
+		return find(tables, err, o.Key())
+	default:
+		rules, err := c.ethtool.Rules(dev)
+		return find(rules.Rules, err, o.Key())
+	}
+}
+
+// find returns the object with a key. A driver that has no such objects has
+// not this one either.
+func find[T device.Object](objects []T, err error, key string) (device.Object, error) {
+	for _, o := range objects {
+		if o.Key() == key {
+			return o, nil
+		}
+	}
+	if ethtool.NotSupported(err) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// Write brings the RSS table or rule from old to new; nil means absent.
+func (c *Client) Write(old, new device.Object) error {
+	o := new
+	if o == nil {
+		o = old
+	}
+	dev, err := target(o)
+	if err != nil {
+		return err
+	}
+	card, err := c.card(dev)
+	if err != nil {
+		return err
+	}
+	if card == nil {
+		return fmt.Errorf("%s: niclane steers on the lab's emulated card only: %w", o.Key(), unix.EOPNOTSUPP)
+	}
+	if _, ok := o.(device.RSSTable); ok {
+		err = writeTable(card, old, new)
+	} else {
+		err = writeRule(card, old, new)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.Key(), err)
+	}
+	return nil
+}
+
+func target(o device.Object) (dev string, err error) {
+	switch o := o.(type) {
+	case device.RSSTable:
+		return o.Dev, nil
+	case device.Rule:
+		return o.Dev, nil
+	}
+	return "", fmt.Errorf("object kind %q is not a steering object", o.Kind())
+}
