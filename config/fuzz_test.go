@@ -138,7 +138,7 @@ func write(in *intent.Intent) string {
 }
 
 func writeLane(b *strings.Builder, in string, l *intent.Lane) {
-	put(b, in, "queues", strconv.Itoa(l.Queues), true)
+	put(b, in, "queues", strconv.Itoa(l.Queues), l.Queues != 0)
 	put(b, in, "cpus", strconv.Quote(device.FormatCPUList(l.CPUs)), len(l.CPUs) > 0)
 	put(b, in, "numa", string(l.NUMA), l.NUMA != "")
 	put(b, in, "guarantee", rate(l.Bandwidth.Guarantee), !l.Bandwidth.Guarantee.IsZero())

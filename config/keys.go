@@ -186,8 +186,8 @@ func memberKeys() []key {
 const listName = "members"
 
 func globalsKeys() []key {
-	queues := of("queues", integer(1, maxQueues), "2",
-		"Queues of the default lane, which takes what no lane matches.",
+	queues := of("queues", integer(1, maxQueues), "all the lanes leave",
+		"Queues of the default lane, which takes what no lane matches. (adqsetup's default is 2; on a card with many queues that would squeeze everything else into them.)",
 		func(t *target, x int) { t.lane.Queues = x })
 	keys := append(groupKeys(), queues)
 	return append(keys, tuningKeys()...)

@@ -46,7 +46,7 @@ func topKeys() []key {
 // top reads the whole document.
 func (r *reader) top(root ast.Node) {
 	r.in.Group = intent.Group{}
-	r.in.Default = intent.Lane{Name: intent.DefaultLane, Queues: 2, Path: "globals"}
+	r.in.Default = intent.Lane{Name: intent.DefaultLane, Path: "globals"}
 	v, ok := r.value("", root, position{1, 1})
 	if !ok {
 		return

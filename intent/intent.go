@@ -72,7 +72,8 @@ type Lane struct {
 	Name    string   `json:"name"`
 	Mode    Mode     `json:"mode,omitempty"`
 	Members []Member `json:"members,omitempty"`
-	// Queues is the size of the queue set, at least 1.
+	// Queues is the size of the queue set, at least 1; 0 in the default
+	// lane: all that the lanes leave.
 	Queues int `json:"queues"`
 	// CPUs that poll the lane's queues and run its members; nil: chosen by
 	// NUMA policy ("auto"). Sorted, no duplicates.
