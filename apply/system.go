@@ -14,6 +14,7 @@ import (
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
 )
 
@@ -73,6 +74,13 @@ func (s *System) open() error {
 	}
 	s.closers = append(s.closers, e)
 	s.serve(e, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{})
+
+	st, err := steer.Open(e)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, st)
+	s.serve(st, device.RSSTable{}, device.Rule{})
 
 	n, err := netdev.Open(e)
 	if errors.Is(err, fs.ErrNotExist) {
