@@ -47,7 +47,7 @@ func (c *Client) class(dev, id string) (*device.Class, error) {
 	if err != nil {
 		return nil, err
 	}
-	reps, err := c.do(request{typ: unix.RTM_GETTCLASS, ifindex: index, handle: handle})
+	reps, err := c.do(request{typ: unix.RTM_GETTCLASS, flags: netlink.Echo, ifindex: index, handle: handle})
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
@@ -91,7 +91,7 @@ func (c *Client) classes(dev string) ([]reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	reps, err := c.do(request{typ: unix.RTM_GETTCLASS, flags: netlink.Dump, ifindex: index})
+	reps, err := c.do(request{typ: unix.RTM_GETTCLASS, dump: true, ifindex: index})
 	if err != nil {
 		return nil, fmt.Errorf("%s: get classes: %w", dev, err)
 	}
@@ -168,7 +168,7 @@ func (c *Client) classRequest(cl device.Class) (request, error) {
 	put(offQuantum, cl.Quantum)
 	put(offPrio, cl.Prio)
 	return request{
-		flags: netlink.Acknowledge, ifindex: index, parent: parent, handle: handle, kind: "htb",
+		ifindex: index, parent: parent, handle: handle, kind: "htb",
 		options: func(ae *netlink.AttributeEncoder) {
 			if rate > math.MaxUint32 {
 				ae.Uint64(attrHTBRate64, rate)
@@ -186,7 +186,17 @@ func (c *Client) addClass(cl device.Class) error {
 	if err != nil {
 		return classError("add", cl, err)
 	}
-	r.typ, r.flags = unix.RTM_NEWTCLASS, r.flags|netlink.Create|netlink.Excl
+	if r.parent&0xffff != 0 {
+		// HTB takes a parent that does not exist for the root.
+		parent, err := c.class(cl.Dev, cl.Parent)
+		if err == nil && parent == nil {
+			err = fmt.Errorf("%w: no parent class %s", unix.ENOENT, cl.Parent)
+		}
+		if err != nil {
+			return classError("add", cl, err)
+		}
+	}
+	r.typ, r.flags = unix.RTM_NEWTCLASS, netlink.Create|netlink.Excl
 	_, err = c.do(r)
 	return classError("add", cl, err)
 }
@@ -213,7 +223,7 @@ func (c *Client) deleteClass(cl device.Class) error {
 	if err != nil {
 		return classError("delete", cl, err)
 	}
-	_, err = c.do(request{typ: unix.RTM_DELTCLASS, flags: netlink.Acknowledge, ifindex: index, handle: handle})
+	_, err = c.do(request{typ: unix.RTM_DELTCLASS, ifindex: index, handle: handle})
 	return classError("delete", cl, err)
 }
 

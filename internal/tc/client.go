@@ -111,7 +111,8 @@ func write[T device.Object](old, new device.Object, add func(T) error, change fu
 // A request is one tcmsg with its attributes.
 type request struct {
 	typ     uint16
-	flags   netlink.HeaderFlags
+	flags   netlink.HeaderFlags // beside Request
+	dump    bool                // all of them; otherwise an acknowledgement is asked for
 	ifindex int
 	handle  uint32
 	parent  uint32
@@ -137,13 +138,20 @@ func (r request) message() (netlink.Message, error) {
 	if err != nil {
 		return netlink.Message{}, err
 	}
+	// A request for one object must ask for an echo to be answered
+	// (rtnetlink_send). Without an acknowledgement, one for a built-in qdisc
+	// is answered by nothing at all (tc_qdisc_dump_ignore).
+	flags := netlink.Request | netlink.Acknowledge | r.flags
+	if r.dump {
+		flags = netlink.Request | netlink.Dump
+	}
 	b := make([]byte, sizeofTcmsg, sizeofTcmsg+len(attrs))
 	binary.NativeEndian.PutUint32(b[4:], uint32(r.ifindex))
 	binary.NativeEndian.PutUint32(b[8:], r.handle)
 	binary.NativeEndian.PutUint32(b[12:], r.parent)
 	binary.NativeEndian.PutUint32(b[16:], r.info)
 	return netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(r.typ), Flags: netlink.Request | r.flags},
+		Header: netlink.Header{Type: netlink.HeaderType(r.typ), Flags: flags},
 		Data:   append(b, attrs...),
 	}, nil
 }
@@ -154,7 +162,7 @@ func (c *Client) do(r request) ([]reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	msgs, err := c.nl.Execute(m)
+	msgs, err := c.exchange(m, r.dump)
 	if err != nil {
 		return nil, extack.Error(err)
 	}
@@ -171,6 +179,34 @@ func (c *Client) do(r request) ([]reply, error) {
 	return out, nil
 }
 
+// exchange sends a message and receives until the end of the dump or the
+// acknowledgement, which comes in a datagram of its own after the reply.
+func (c *Client) exchange(m netlink.Message, dump bool) ([]netlink.Message, error) {
+	if dump {
+		return c.nl.Execute(m)
+	}
+	sent, err := c.nl.Send(m)
+	if err != nil {
+		return nil, err
+	}
+	var out []netlink.Message
+	for {
+		msgs, err := c.nl.Receive()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range msgs {
+			switch {
+			case m.Header.Sequence != sent.Header.Sequence:
+			case m.Header.Type == netlink.Error:
+				return out, nil
+			default:
+				out = append(out, m)
+			}
+		}
+	}
+}
+
 // A reply is one tcmsg that the kernel sent.
 type reply struct {
 	ifindex              int
@@ -182,7 +218,7 @@ type reply struct {
 
 func decode(b []byte) (reply, error) {
 	if len(b) < sizeofTcmsg {
-		return reply{}, nil // an acknowledgement
+		return reply{}, fmt.Errorf("decode tc message: %d bytes", len(b))
 	}
 	r := reply{
 		ifindex: int(int32(binary.NativeEndian.Uint32(b[4:]))),

@@ -37,7 +37,7 @@ func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.typ = unix.RTM_GETTFILTER
+	r.typ, r.flags = unix.RTM_GETTFILTER, netlink.Echo
 	reps, err := c.do(r)
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -92,7 +92,7 @@ func (c *Client) filters(dev string, parent uint32) ([]reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	reps, err := c.do(request{typ: unix.RTM_GETTFILTER, flags: netlink.Dump, ifindex: index, parent: parent})
+	reps, err := c.do(request{typ: unix.RTM_GETTFILTER, dump: true, ifindex: index, parent: parent})
 	if err != nil {
 		return nil, fmt.Errorf("%s: get filters of %s: %w", dev, FormatHandle(parent), err)
 	}
@@ -149,7 +149,7 @@ func (c *Client) AddBPF(f device.Filter, programFD int) error {
 	if err != nil {
 		return filterError("add", f, err)
 	}
-	r.typ, r.flags = unix.RTM_NEWTFILTER, netlink.Acknowledge|netlink.Create|netlink.Excl
+	r.typ, r.flags = unix.RTM_NEWTFILTER, netlink.Create|netlink.Excl
 	r.options = func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrBPFFD, uint32(programFD))
 		ae.String(attrBPFName, f.Program)
@@ -165,7 +165,7 @@ func (c *Client) DeleteBPF(f device.Filter) error {
 	if err != nil {
 		return filterError("delete", f, err)
 	}
-	r.typ, r.flags = unix.RTM_DELTFILTER, netlink.Acknowledge
+	r.typ = unix.RTM_DELTFILTER
 	_, err = c.do(r)
 	return filterError("delete", f, err)
 }

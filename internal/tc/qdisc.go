@@ -30,14 +30,16 @@ func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
 	if err != nil {
 		return nil, err
 	}
-	reps, err := c.do(request{typ: unix.RTM_GETQDISC, ifindex: index, parent: p})
+	reps, err := c.do(request{typ: unix.RTM_GETQDISC, flags: netlink.Echo, ifindex: index, parent: p})
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
-		// ENOENT: no qdisc or no class. EINVAL: tc_get_qdisc does not
-		// show built-in and invisible ones, which are defaults.
+		// ENOENT: no qdisc or no class. EINVAL: no such parent.
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("%s: get qdisc at %s: %w", dev, parent, err)
+	case len(reps) == 0:
+		// Built-in and invisible qdiscs are not shown: they are defaults.
+		return nil, nil
 	case len(reps) != 1:
 		return nil, fmt.Errorf("%s: get qdisc at %s: %d replies instead of one", dev, parent, len(reps))
 	}
@@ -54,7 +56,7 @@ func (c *Client) Qdiscs(dev string) ([]device.QdiscState, error) {
 	if err != nil {
 		return nil, err
 	}
-	reps, err := c.do(request{typ: unix.RTM_GETQDISC, flags: netlink.Dump, ifindex: index})
+	reps, err := c.do(request{typ: unix.RTM_GETQDISC, dump: true, ifindex: index})
 	if err != nil {
 		return nil, fmt.Errorf("%s: get qdiscs: %w", dev, err)
 	}
@@ -121,7 +123,7 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 	if err != nil {
 		return request{}, err
 	}
-	r := request{flags: netlink.Acknowledge, ifindex: index, parent: parent, handle: handle, kind: q.Type}
+	r := request{ifindex: index, parent: parent, handle: handle, kind: q.Type}
 	switch q.Type {
 	case "clsact":
 	case "htb":
@@ -141,7 +143,7 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 	if err != nil {
 		return qdiscError("add", q, err)
 	}
-	r.typ, r.flags = unix.RTM_NEWQDISC, r.flags|netlink.Create|netlink.Excl
+	r.typ, r.flags = unix.RTM_NEWQDISC, netlink.Create|netlink.Excl
 	_, err = c.do(r)
 	return qdiscError("add", q, err)
 }
@@ -176,7 +178,7 @@ func (c *Client) deleteQdisc(q device.Qdisc) error {
 	if err != nil {
 		return qdiscError("delete", q, err)
 	}
-	_, err = c.do(request{typ: unix.RTM_DELQDISC, flags: netlink.Acknowledge, ifindex: index, parent: parent, handle: handle})
+	_, err = c.do(request{typ: unix.RTM_DELQDISC, ifindex: index, parent: parent, handle: handle})
 	return qdiscError("delete", q, err)
 }
 

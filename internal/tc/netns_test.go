@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc_test
+
+import (
+	"errors"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/tc"
+)
+
+// inNetns gives the test a network namespace of its own, with a pair of veths,
+// d0 of four queues and d1. The thread dies with the test, the namespace with
+// the thread.
+func inNetns(t *testing.T) *tc.Client {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
+		t.Skip("unshare(CLONE_NEWNET): no permission")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "ip link add d0 numtxqueues 4 numrxqueues 4 type veth peer name d1 numtxqueues 4 numrxqueues 4")
+	run(t, "ip link set d0 up")
+	run(t, "ip link set d1 up")
+	c, err := tc.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// run runs a command of somebody else's, as an administrator would.
+func run(t *testing.T, line string) string {
+	t.Helper()
+	f := strings.Fields(line)
+	out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", line, err, out)
+	}
+	return string(out)
+}
+
+var htb = device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 0x20}
+
+// classes cover bursts that are no whole number of ticks, rates that are no
+// whole number of bytes, and rates beyond 32 bits of bytes/s.
+var classes = []device.Class{
+	{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 980_000_000, Ceil: 980_000_000, Burst: 12_250, CBurst: 12_250, Quantum: 60_000},
+	{Dev: "d0", ID: "1:10", Parent: "1:1", Rate: 333_333_333, Ceil: 980_000_001, Burst: 4_166, CBurst: 12_257, Quantum: 41_666, Prio: 3},
+	{Dev: "d0", ID: "1:11", Parent: "1:1", Rate: 39_999_999_999, Ceil: 400_000_000_007, Burst: 499_999, CBurst: 1 << 20, Quantum: 60_000, Prio: 7},
+	{Dev: "d0", ID: "1:ffff", Parent: "1:", Rate: 64_000, Ceil: 1_000_000, Burst: 3_028, CBurst: 3_028, Quantum: 1_514},
+}
+
+func same(a, b device.Object) bool {
+	ca, okA := a.(device.Class)
+	cb, okB := b.(device.Class)
+	return device.Equal(a, b) || okA && okB && tc.SameClass(ca, cb)
+}
+
+// write writes and holds what is read back to what was written.
+func write(t *testing.T, c *tc.Client, old, new device.Object) {
+	t.Helper()
+	if err := c.Write(old, new); err != nil {
+		t.Fatal(err)
+	}
+	o := new
+	if o == nil {
+		o = old
+	}
+	got, err := c.Read(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !same(got, new) {
+		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), new, got)
+	}
+}
+
+func TestObjectsReadBack(t *testing.T) {
+	c := inNetns(t)
+	start := run(t, "tc qdisc show")
+	for _, q := range []device.Qdisc{htb, {Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}} {
+		if got, err := c.Read(q); got != nil || err != nil {
+			t.Fatalf("%s at first: %v, %v", q.Key(), got, err)
+		}
+		write(t, c, nil, q)
+		if err := c.Write(nil, q); !errors.Is(err, unix.EEXIST) {
+			t.Errorf("making %s twice: %v, want EEXIST", q.Key(), err)
+		}
+	}
+	for _, cl := range classes {
+		if got, err := c.Read(cl); got != nil || err != nil {
+			t.Fatalf("%s at first: %v, %v", cl.Key(), got, err)
+		}
+		write(t, c, nil, cl)
+		changed := cl
+		changed.Rate, changed.Burst, changed.Prio, changed.Quantum = cl.Rate/2+3, cl.Burst+777, 5, 20_000
+		if cl.ID != "1:1" {
+			write(t, c, cl, changed)
+			write(t, c, changed, cl)
+		}
+	}
+	// What is read can be written again and stays the same to the bit.
+	for _, cl := range classes {
+		got, err := c.Read(cl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := run(t, "tc -d class show dev d0 classid "+cl.ID)
+		write(t, c, got, got)
+		if diff := cmp.Diff(before, run(t, "tc -d class show dev d0 classid "+cl.ID)); diff != "" {
+			t.Errorf("class %s written as read (-before +after):\n%s", cl.ID, diff)
+		}
+	}
+	for i := range classes {
+		write(t, c, classes[len(classes)-1-i], nil)
+	}
+	write(t, c, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}, nil)
+	write(t, c, htb, nil)
+	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+		t.Errorf("after removing all (-start +end):\n%s", diff)
+	}
+}
+
+func TestDump(t *testing.T) {
+	c := inNetns(t)
+	write(t, c, nil, htb)
+	for _, cl := range classes {
+		write(t, c, nil, cl)
+	}
+	run(t, "tc qdisc add dev d0 parent 1:10 handle 10: pfifo limit 77")
+	run(t, "tc qdisc add dev d0 clsact")
+	run(t, "tc filter add dev d0 egress pref 7 protocol ip u32 match u32 0 0 flowid 1:10")
+	got, err := c.Classes("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(classes) {
+		t.Errorf("%d classes, want %d", len(got), len(classes))
+	}
+	qs, err := c.Qdiscs("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]device.Qdisc{}
+	for _, q := range []device.Qdisc{
+		htb, {Dev: "d0", Parent: "1:10", Type: "pfifo", Handle: "10:", Limit: 77},
+		{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"},
+	} {
+		want[q.Parent] = q
+	}
+	have := map[string]device.Qdisc{}
+	for _, q := range qs {
+		have[q.Parent] = q.Qdisc
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("qdiscs (-want +got):\n%s", diff)
+	}
+	fs, err := c.Filters("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fs) == 0 || fs[0].Type != "u32" || fs[0].Pref != 7 || fs[0].Parent != "egress" {
+		t.Errorf("filters: %+v", fs)
+	}
+	for _, o := range []device.Object{htb, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}, classes[0], classes[1]} {
+		who, err := c.Occupants(o)
+		if err != nil || len(who) == 0 {
+			t.Errorf("occupants of %s: %q, %v", o.Key(), who, err)
+		}
+	}
+	if who, err := c.Occupants(classes[2]); err != nil || len(who) != 0 {
+		t.Errorf("occupants of %s: %q, %v", classes[2].Key(), who, err)
+	}
+}
+
+func TestDefaultsAreAbsent(t *testing.T) {
+	c := inNetns(t)
+	qs, err := c.Qdiscs("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(qs) == 0 {
+		t.Fatal("the default qdisc is not listed")
+	}
+	for _, q := range qs {
+		if q.Handle != "0:" {
+			t.Errorf("default %s has handle %s", q.Type, q.Handle)
+		}
+	}
+	run(t, "tc qdisc add dev d0 root handle 5: tbf rate 1mbit burst 2k limit 10k")
+	got, err := c.Read(htb)
+	want := device.Qdisc{Dev: "d0", Parent: "root", Type: "tbf", Handle: "5:"}
+	if err != nil || !device.Equal(got, want) {
+		t.Errorf("foreign root: %+v, %v", got, err)
+	}
+	if err := c.Write(nil, htb); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("replacing a foreign root: %v, want EEXIST", err)
+	}
+	if err := c.Write(htb, nil); err == nil {
+		t.Error("deleting a foreign root by another handle: no error")
+	}
+	if got, err := c.Read(htb); err != nil || !device.Equal(got, want) {
+		t.Errorf("foreign root afterwards: %+v, %v", got, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	c := inNetns(t)
+	gone := device.Qdisc{Dev: "nla-none", Parent: "root", Type: "htb", Handle: "1:"}
+	if _, err := c.Read(gone); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("missing device: %v, want ENODEV", err)
+	}
+	if err := c.Write(nil, gone); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("missing device: %v, want ENODEV", err)
+	}
+	if err := c.Write(nil, classes[0]); err == nil {
+		t.Error("class without its qdisc: no error")
+	}
+	if got, err := c.Read(classes[0]); got != nil || err != nil {
+		t.Errorf("class without its qdisc: %v, %v", got, err)
+	}
+	write(t, c, nil, htb)
+	orphan := classes[1]
+	if err := c.Write(nil, orphan); err == nil || !strings.Contains(err.Error(), "1:10") {
+		t.Errorf("class without its parent: %v", err)
+	}
+	if err := c.Write(nil, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "fq", Handle: "7:"}); !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Errorf("unknown kind: %v, want EOPNOTSUPP", err)
+	}
+}

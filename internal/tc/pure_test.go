@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc
+
+import (
+	"testing"
+
+	"github.com/niclane/niclane/device"
+)
+
+func TestHandles(t *testing.T) {
+	for s, want := range map[string]uint32{"1:": 0x10000, "1:10": 0x10010, "ffff:": 0xffff0000, ":a": 0xa, "ffff:ffff": 0xffffffff} {
+		got, err := ParseHandle(s)
+		if err != nil || got != want {
+			t.Errorf("ParseHandle(%q) = %#x, %v, want %#x", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "1", "10000:", "1:10000", "x:", "1:2:3", "-1:", "0x1:"} {
+		if got, err := ParseHandle(s); err == nil {
+			t.Errorf("ParseHandle(%q) = %#x, want an error", s, got)
+		}
+	}
+}
+
+func FuzzHandle(f *testing.F) {
+	for _, s := range []string{"1:", "1:10", ":", "ffff:ffff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		h, err := ParseHandle(s)
+		if err != nil {
+			return
+		}
+		if back, err := ParseHandle(FormatHandle(h)); err != nil || back != h {
+			t.Errorf("%q is %#x, formatted %q, parsed %#x, %v", s, h, FormatHandle(h), back, err)
+		}
+	})
+}
+
+// FuzzTicks checks the two directions of the conversion against each other.
+func FuzzTicks(f *testing.F) {
+	f.Add(uint64(125_000_000), uint32(12_500))
+	f.Add(uint64(15_625), uint32(1))
+	f.Add(uint64(50_000_000_000), uint32(1<<32-1))
+	f.Fuzz(func(t *testing.T, rate uint64, burst uint32) {
+		rate = rate%(1<<40) + 1_000
+		n := ticks(rate, burst)
+		if d := depth(rate, n); n < 1<<32-1 && d < burst {
+			t.Errorf("rate %d: %d bytes are %d ticks, which hold only %d", rate, burst, n, d)
+		}
+		if rate < 15_625 || n == 1<<32-1 || depth(rate, n) == 1<<32-1 {
+			return
+		}
+		if back := ticks(rate, depth(rate, n)); back != n {
+			t.Errorf("rate %d: %d ticks hold %d bytes, which are %d ticks", rate, n, depth(rate, n), back)
+		}
+	})
+}
+
+func TestSameClass(t *testing.T) {
+	c := device.Class{Dev: "d0", ID: "1:10", Parent: "1:", Rate: 1_000_000_000, Ceil: 1_000_000_000, Burst: 12_500, CBurst: 12_500, Quantum: 1514}
+	close := c
+	close.Burst, close.Rate = 12_497, 1_000_000_003
+	if !SameClass(c, close) {
+		t.Errorf("%+v and %+v are the same to the kernel", c, close)
+	}
+	for name, change := range map[string]func(*device.Class){
+		"rate":    func(c *device.Class) { c.Rate += 8 },
+		"ceil":    func(c *device.Class) { c.Ceil += 8 },
+		"burst":   func(c *device.Class) { c.Burst += 8 },
+		"cburst":  func(c *device.Class) { c.CBurst += 8 },
+		"quantum": func(c *device.Class) { c.Quantum++ },
+		"prio":    func(c *device.Class) { c.Prio++ },
+		"parent":  func(c *device.Class) { c.Parent = "1:1" },
+	} {
+		other := c
+		change(&other)
+		if SameClass(c, other) {
+			t.Errorf("%s differs but was taken as the same", name)
+		}
+	}
+}
