@@ -139,6 +139,15 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
+// A refused set must not leave the older value to be served.
+func TestRefusedSetRemoves(t *testing.T) {
+	addr, _ := start(t, Config{MaxMemory: 200, MaxValue: 4000})
+	got := talk(t, addr, "set a 0 0 1\r\nx\r\nset a 0 0 100\r\n"+strings.Repeat("v", 100)+"\r\nget a\r\n")
+	if want := "STORED\r\nSERVER_ERROR out of memory storing object\r\nEND\r\n"; got != want {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
 func TestConnectionLimit(t *testing.T) {
 	addr, stop := start(t, Config{MaxConnections: 2})
 	version := func(c net.Conn) error {

@@ -196,14 +196,11 @@ func (r *run) loop() error {
 			return fmt.Errorf("epoll_wait: %w", err)
 		}
 		r.res.Wakeups++
+		ended := false
 		for _, ev := range events[:max(n, 0)] {
 			switch int(ev.Fd) {
 			case r.wake:
-				if !r.started {
-					return context.Cause(r.ctx)
-				}
-				r.finish(cpu)
-				return nil
+				ended = true // after what happened before it
 			case r.listener:
 				if err := r.accept(); err != nil {
 					return err
@@ -217,6 +214,12 @@ func (r *run) loop() error {
 					}
 				}
 			}
+		}
+		if ended && !r.started {
+			return context.Cause(r.ctx)
+		}
+		if ended {
+			break
 		}
 	}
 	r.finish(cpu)

@@ -38,6 +38,7 @@ type page struct {
 	SweepTables  []sweepTable
 	SweepColumns []string
 	HostLine     string
+	Method       string // of the intervals
 }
 
 // claim is one goal with its verdict.
@@ -111,6 +112,11 @@ func WriteHTML(w io.Writer, r *Result) error {
 		HostLine: hostLine(r),
 	}
 	p.SweepTables, p.SweepColumns = sweepTables(r)
+	for _, t := range r.Summary.Ratios {
+		if t.Ratio != nil {
+			p.Method = t.Ratio.Method
+		}
+	}
 	return t.Execute(w, p)
 }
 

@@ -3,9 +3,14 @@
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("data").textContent);
-  const charts = ["curves", "ratios", "repeats"].map((id) =>
-    echarts.init(document.getElementById(id), null, { renderer: "svg" }));
-  const [curves, ratios, repeats] = charts;
+  // A result cut short has no ratios, and a chart without data no axis.
+  const has = { curves: data.curves.some((c) => c.steps), ratios: data.ratios.length > 0, repeats: data.repeats.some((r) => r.points) };
+  for (const c of data.curves) c.steps ??= [];
+  for (const r of data.repeats) r.points ??= [];
+  const chart = Object.fromEntries(Object.keys(has)
+    .map((id) => [id, document.getElementById(id)])
+    .filter(([id, at]) => at && (has[id] || at.closest("figure").remove()))
+    .map(([id, at]) => [id, echarts.init(at, null, { renderer: "svg" })]));
 
   const unit = (ns) => {
     const units = ["ns", "µs", "ms", "s"];
@@ -41,7 +46,7 @@
     };
 
     const nearest = (c, x) => c.steps.find((s) => 1 / (1 - s.p / 100) >= x * 0.999);
-    curves.setOption({
+    chart.curves?.setOption({
       ...base,
       grid: { left: 8, right: 22, top: 40, bottom: 8, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
       tooltip: {
@@ -74,7 +79,7 @@
     const rows = data.ratios;
     const all = rows.flatMap((r) => [...r.points, r.low, r.high]).concat([0.9, data.goal * 1.1 || 1]);
     const jitter = (i, n) => (n > 1 ? (i / (n - 1) - 0.5) * 0.5 : 0);
-    ratios.setOption({
+    chart.ratios?.setOption({
       ...base, legend: { show: false },
       grid: { left: 8, right: 26, top: 26, bottom: 8, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
       tooltip: { ...base.tooltip, trigger: "item", formatter: (p) => p.data && p.data.tip || "" },
@@ -109,7 +114,7 @@
       ],
     }, true);
 
-    repeats.setOption({
+    chart.repeats?.setOption({
       ...base,
       legend: { ...base.legend, data: [...new Set(data.repeats.map((r) => r.variant))] },
       grid: { left: 8, right: 22, top: 40, bottom: 8, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
@@ -128,7 +133,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   let width = window.innerWidth;
   addEventListener("resize", () => {
-    for (const c of charts) c.resize();
+    for (const c of Object.values(chart)) c.resize();
     if ((width < 560) !== (window.innerWidth < 560)) draw();
     width = window.innerWidth;
   });
