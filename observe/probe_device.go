@@ -3,6 +3,7 @@
 package observe
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -61,22 +62,45 @@ func (o *observer) probeFiles(d *device.Device) {
 		}
 	}
 	caps[device.CapTxMaxrate] = o.probeMaxrate(d)
-	f := readable("threaded")
-	if f.Answer == device.Yes && len(d.NAPIs) == 0 {
-		f = unknown("threaded is there, but the device has no NAPI now")
+	caps[device.CapThreadedDev] = readable("threaded")
+	if caps[device.CapThreadedDev].Answer == device.Yes {
+		caps[device.CapThreadedDev] = o.probeThreaded(d)
 	}
-	caps[device.CapThreadedDev] = f
 }
 
-// probeMaxrate writes the limit of transmit queue 0 back: the kernel passes it
-// to the driver, or says EOPNOTSUPP (net/core/net-sysfs.c: tx_maxrate_store).
+// probeThreaded judges a device that has the file threaded. The kernel refuses
+// to write it (EOPNOTSUPP) while there is no NAPI. Writing the present value
+// back tells, and does nothing, before NAPIs were threaded one by one (Linux
+// 6.17), which it would reset: it is done only where napi-get cannot be asked.
+func (o *observer) probeThreaded(d *device.Device) device.Finding {
+	none := unknown("threaded is there, but the device has no NAPI now")
+	if o.noGenl == nil {
+		if len(d.NAPIs) == 0 {
+			return none
+		}
+		return yes("threaded is there")
+	}
+	path := "/sys/class/net/" + d.Name + "/threaded"
+	err := o.fs.WriteFile(path, o.state.Files[path].Value)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return none
+	}
+	return answer(err, "the present value was accepted")
+}
+
+// probeMaxrate writes "no limit" to transmit queue 0 where there is none: the
+// kernel passes it to the driver, or says EOPNOTSUPP (net/core/net-sysfs.c:
+// tx_maxrate_store).
 func (o *observer) probeMaxrate(d *device.Device) device.Finding {
 	path := "/sys/class/net/" + d.Name + "/queues/tx-0/tx_maxrate"
 	f, ok := o.state.Files[path]
 	if !ok {
 		return no("no queues/tx-0/tx_maxrate")
 	}
-	return answer(o.fs.WriteFile(path, f.Value), "the present limit of tx-0 was accepted", unix.EOPNOTSUPP)
+	if f.Value != "0" {
+		return yes("tx-0 has a limit of %s Mbit/s", f.Value)
+	}
+	return answer(o.fs.WriteFile(path, f.Value), "tx-0 has no limit, and takes that", unix.EOPNOTSUPP)
 }
 
 func (o *observer) probeNAPIs(d *device.Device) {

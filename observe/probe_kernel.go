@@ -101,7 +101,7 @@ func (o *observer) probeNAPISet(caps device.Capabilities) {
 		caps[device.CapNAPIThread] = device.Finding{Answer: device.Yes, Why: "napi-set takes threaded"}
 		caps[device.CapNAPIBusy] = device.Finding{Answer: device.No, Why: fmt.Sprintf("napi-set takes threaded up to %d (busy-poll is 2, Linux 6.19)", p.MaxThreaded)}
 	}
-	if p.Threaded && p.MaxThreaded >= uint64(netdev.ThreadedBusy) {
+	if p.MaxThreaded >= uint64(netdev.ThreadedBusy) {
 		caps[device.CapNAPIBusy] = device.Finding{Answer: device.Yes, Why: fmt.Sprintf("napi-set takes threaded up to %d", p.MaxThreaded)}
 	}
 }

@@ -44,8 +44,8 @@ const (
 // probeTC tries qdiscs, classifiers and actions on the loopback device of a
 // network namespace of its own. The kernel looks a kind up, loading its module
 // if need be, before it looks at anything else, and says ENOENT if there is
-// none (net/sched/sch_api.c, cls_api.c, act_api.c): any other outcome means
-// that the kind is there.
+// none (net/sched/sch_api.c, cls_api.c, act_api.c): a complaint about what was
+// asked means that the kind is there.
 func probeTC() device.Capabilities {
 	caps := device.Capabilities{}
 	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
@@ -78,10 +78,10 @@ func kindFinding(err error) device.Finding {
 		return device.Finding{Answer: device.Yes, Why: "tried in a network namespace of its own"}
 	case errors.Is(err, unix.ENOENT):
 		return device.Finding{Answer: device.No, Why: err.Error()}
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
-		return device.Finding{Answer: device.Unknown, Why: err.Error()}
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EEXIST):
+		return device.Finding{Answer: device.Yes, Why: "the kernel knows the kind (it answers: " + err.Error() + ")"}
 	}
-	return device.Finding{Answer: device.Yes, Why: "the kernel knows the kind (it answers: " + err.Error() + ")"}
+	return device.Finding{Answer: device.Unknown, Why: err.Error()}
 }
 
 // probeClsBPF loads a program that passes every packet and attaches it.

@@ -26,7 +26,45 @@ const (
 // RSS returns the indirection tables: the default context's, then those of
 // further contexts, which the kernel lists since Linux 6.11. Before 6.2 only
 // the default is read, by ioctl. EOPNOTSUPP means that the driver has none.
+//
+// The kernel does not show whether a user set the default table
+// (netif_is_rxfh_configured). One that is not the kernel's default for the
+// receive rings there are (ethtool_rxfh_indir_default) counts as set.
 func (c *Client) RSS(dev string) ([]device.RSSTable, error) {
+	tables, err := c.rss(dev)
+	if err != nil || len(tables) == 0 {
+		return tables, err
+	}
+	rings, err := c.rxRings(dev)
+	if err != nil {
+		return nil, fmt.Errorf("get receive rings of %s: %w", dev, err)
+	}
+	tables[0].Configured = !defaultTable(tables[0].Queues, rings)
+	return tables, nil
+}
+
+// defaultTable reports whether a table is ethtool_rxfh_indir_default: the rings
+// in turn.
+func defaultTable(queues []int, rings int) bool {
+	for i, q := range queues {
+		if rings <= 0 || q != i%rings {
+			return false
+		}
+	}
+	return true
+}
+
+// rxRings returns the number of receive rings in use (ETHTOOL_GRXRINGS).
+func (c *Client) rxRings(dev string) (int, error) {
+	buf := make([]byte, rxnfcSize)
+	binary.NativeEndian.PutUint32(buf, unix.ETHTOOL_GRXRINGS)
+	if err := c.ioctl(dev, buf); err != nil {
+		return 0, err
+	}
+	return int(binary.NativeEndian.Uint64(buf[rxnfcData:])), nil
+}
+
+func (c *Client) rss(dev string) ([]device.RSSTable, error) {
 	b, err := c.get(unix.ETHTOOL_MSG_RSS_GET, dev, nil)
 	if errors.Is(err, unix.EOPNOTSUPP) { // the driver's answer, or the kernel's before 6.2
 		return c.ioctlRSS(dev)

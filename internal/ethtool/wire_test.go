@@ -289,3 +289,23 @@ func TestDecodeRSS(t *testing.T) {
 		})
 	}
 }
+
+func TestDefaultTable(t *testing.T) {
+	tests := []struct {
+		queues []int
+		rings  int
+		want   bool
+	}{
+		{[]int{0, 1, 2, 0, 1, 2, 0, 1}, 3, true},
+		{[]int{0, 1, 2, 0, 1, 2, 0, 1}, 4, false},
+		{[]int{0, 1, 0, 1}, 3, false},
+		{[]int{0, 0, 0, 0}, 1, true},
+		{nil, 4, true},
+		{[]int{0}, 0, false},
+	}
+	for _, tt := range tests {
+		if got := defaultTable(tt.queues, tt.rings); got != tt.want {
+			t.Errorf("defaultTable(%v, %d) = %v", tt.queues, tt.rings, got)
+		}
+	}
+}
