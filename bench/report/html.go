@@ -150,12 +150,15 @@ func claims(r *Result) []claim {
 	}
 	var list []claim
 	for _, t := range r.Summary.Ratios {
-		if t.Judgement != nil {
-			list = append(list, mk(fmt.Sprintf("%s, lane / idle", percentile(t.P)), times(t.Ratio.Estimate),
-				fmt.Sprintf("%s to %s, goal at most %s", times(t.Ratio.Low), times(t.Ratio.High), times(t.Judgement.Goal)), t.Judgement))
-		} else if t.Variant == Lane && t.Missing != "" {
-			list = append(list, claim{fmt.Sprintf("%s, lane / idle", percentile(t.P)), "~", "", string(stats.TooNoisy), "noisy", t.Missing})
+		if t.Judgement == nil {
+			continue
 		}
+		what, value, interval := fmt.Sprintf("%s, lane / idle", percentile(t.P)), "~", fmt.Sprintf("goal at most %s", times(t.Judgement.Goal))
+		if t.Ratio != nil {
+			value = times(t.Ratio.Estimate)
+			interval = fmt.Sprintf("%s to %s, %s", times(t.Ratio.Low), times(t.Ratio.High), interval)
+		}
+		list = append(list, mk(what, value, interval, t.Judgement))
 	}
 	for _, n := range r.Summary.Noise {
 		if n.Judgement != nil {

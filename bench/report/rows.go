@@ -62,8 +62,11 @@ func noiseRows(r *Result) []NoiseRow {
 			if ratio, err := stats.PairedRatio(pairs); err == nil {
 				row.Kept = &ratio
 				if v.Name == Lane && r.Setup.NoiseGoal > 0 {
-					j := stats.JudgeAtLeast(ratio, r.Setup.NoiseGoal)
-					row.Judgement = &j
+					row.Judgement = tooFew(r.Setup.NoiseGoal, fmt.Sprintf("%d pairs, want at least %d", ratio.N, minPairs))
+					if ratio.N >= minPairs {
+						j := stats.JudgeAtLeast(ratio, r.Setup.NoiseGoal)
+						row.Judgement = &j
+					}
 				}
 			}
 			rows = append(rows, row)

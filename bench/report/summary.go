@@ -58,6 +58,13 @@ type Value struct {
 	Missing string  `json:"missing,omitempty"`
 }
 
+func (l LatencyRow) mean() string {
+	if l.Samples == 0 {
+		return "~"
+	}
+	return duration(l.Mean)
+}
+
 // RatioRow compares one percentile of a variant with another one's by pairs of
 // neighbouring repeats.
 type RatioRow struct {
@@ -178,8 +185,34 @@ func value(h *stats.Histogram, p float64) Value {
 	return v
 }
 
-// ratioRow pairs the repeats that both variants have.
+// minPairs is how many interleaved pairs a goal needs to be judged.
+const minPairs = 10
+
+// tooFew is the judgement of a goal that the result cannot carry.
+func tooFew(goal float64, reason string) *stats.Judgement {
+	return &stats.Judgement{Verdict: stats.TooNoisy, Goal: goal, Reason: reason}
+}
+
+// ratioRow compares variant with to, and with the goal where there is one.
 func ratioRow(r *Result, variant, to string, p float64) RatioRow {
+	row := pairUp(r, variant, to, p)
+	if variant != Lane || to != Idle || r.Setup.Goal <= 0 {
+		return row
+	}
+	switch {
+	case row.Ratio == nil:
+		row.Judgement = tooFew(r.Setup.Goal, row.Missing)
+	case row.Ratio.N < minPairs:
+		row.Judgement = tooFew(r.Setup.Goal, fmt.Sprintf("%d pairs, want at least %d", row.Ratio.N, minPairs))
+	default:
+		j := stats.Judge(*row.Ratio, r.Setup.Goal, row.Floor)
+		row.Judgement = &j
+	}
+	return row
+}
+
+// pairUp pairs the repeats that both variants have.
+func pairUp(r *Result, variant, to string, p float64) RatioRow {
 	row := RatioRow{Variant: variant, To: to, P: p}
 	base := make(map[int]int64)
 	var floor []int64
@@ -213,10 +246,6 @@ func ratioRow(r *Result, variant, to string, p float64) RatioRow {
 	row.Ratio = &ratio
 	if f, err := stats.NoiseFloor(floor, len(pairs)); err == nil {
 		row.Floor = &f
-	}
-	if variant == Lane && to == Idle && r.Setup.Goal > 0 {
-		j := stats.Judge(ratio, r.Setup.Goal, row.Floor)
-		row.Judgement = &j
 	}
 	return row
 }

@@ -75,7 +75,7 @@ func (p *printer) latency(r *Result) {
 	rows[0] = append(rows[0], "samples", "unanswered")
 	var missing []string
 	for _, l := range r.Summary.Latency {
-		row := []string{l.Variant, duration(l.Mean)}
+		row := []string{l.Variant, l.mean()}
 		for _, v := range l.Values {
 			row = append(row, v.duration())
 			if v.Missing != "" {
@@ -106,11 +106,12 @@ func (p *printer) ratios(r *Result) {
 		}
 		last = t.Variant
 		if t.Ratio == nil {
-			rows = append(rows, []string{name, percentile(t.P), "~", t.Missing})
-			continue
+			rows = append(rows, []string{name, percentile(t.P), "~"})
+			after = append(after, fmt.Sprintf("~ %s of %s: %s", percentile(t.P), t.Variant, t.Missing))
+		} else {
+			rows = append(rows, []string{name, percentile(t.P), times(t.Ratio.Estimate),
+				fmt.Sprintf("(%s to %s)", times(t.Ratio.Low), times(t.Ratio.High)), fmt.Sprintf("%d pairs", t.Ratio.N)})
 		}
-		rows = append(rows, []string{name, percentile(t.P), times(t.Ratio.Estimate),
-			fmt.Sprintf("(%s to %s)", times(t.Ratio.Low), times(t.Ratio.High)), fmt.Sprintf("%d pairs", t.Ratio.N)})
 		if t.Judgement != nil {
 			after = append(after, fmt.Sprintf("goal: lane/idle %s at most %.2f: %s; %s",
 				percentile(t.P), t.Judgement.Goal, strings.ToUpper(string(t.Judgement.Verdict)), t.Judgement.Reason))

@@ -4,7 +4,7 @@
   "use strict";
   const data = JSON.parse(document.getElementById("data").textContent);
   // A result cut short has no ratios, and a chart without data no axis.
-  const has = { curves: data.curves.some((c) => c.steps), ratios: data.ratios.length > 0, repeats: data.repeats.some((r) => r.points) };
+  const has = { curves: data.curves.some((c) => c.steps && !c.floor), ratios: data.ratios.length > 0, repeats: data.repeats.some((r) => r.points) };
   for (const c of data.curves) c.steps ??= [];
   for (const r of data.repeats) r.points ??= [];
   const chart = Object.fromEntries(Object.keys(has)
@@ -69,7 +69,7 @@
         data: c.steps.map((s) => [1 / (1 - s.p / 100), s.ns]),
         lineStyle: { width: c.floor ? 1.5 : 2.5, type: c.floor ? [5, 4] : "solid", color: color(c.cls) },
         itemStyle: { color: color(c.cls) }, z: c.floor ? 1 : 3,
-        markLine: c.floor || c !== data.curves[0] ? undefined : {
+        markLine: c !== data.curves.find((d) => d.steps.length > 0) ? undefined : {
           silent: true, symbol: "none", data: [{ xAxis: 2 }], lineStyle: { color: color("line"), type: "solid" },
           label: { ...text, formatter: "P50", position: "start", distance: 6 },
         },
