@@ -43,12 +43,14 @@ func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case errors.Is(err, unix.EINVAL):
-		// Without clsact the parent does not exist (tcf_qdisc_find).
-		q, qerr := c.qdisc(f.Dev, "clsact")
-		if qerr == nil && (q == nil || q.Type != "clsact") {
+		// Without clsact the parent does not exist (tcf_qdisc_find), and
+		// before its first filter the chain does not (tc_get_tfilter). The
+		// dump tells either from a request that the kernel cannot read.
+		all, derr := c.Filters(f.Dev)
+		if derr == nil && !slices.ContainsFunc(all, func(s device.FilterState) bool { return s.Filter.Key() == f.Key() }) {
 			return nil, nil
 		}
-		return nil, filterError("get", f, errors.Join(err, qerr))
+		return nil, filterError("get", f, errors.Join(err, derr))
 	case err != nil:
 		return nil, filterError("get", f, err)
 	case len(reps) != 1:
