@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -39,10 +40,13 @@ func (o *observer) device(l iface, all []iface) (*device.Device, reading, error)
 		d.Driver, d.Version, d.Firmware, d.Bus = info.Driver, info.Version, info.Firmware, info.Bus
 	}
 	var r reading
-	var err error
+	err := o.ownSysfs(l)
+	if err != nil {
+		return nil, r, err
+	}
 	if d.RxQueues, d.TxQueues, err = o.queueCounts(d.Name); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, r, unix.ENODEV // it went away, or this sysfs is not of this namespace
+			return nil, r, unix.ENODEV // it went away meanwhile
 		}
 		return nil, r, err
 	}
@@ -65,6 +69,24 @@ func (o *observer) device(l iface, all []iface) (*device.Device, reading, error)
 	o.programs(d, l)
 	o.deviceFiles(d)
 	return d, r, nil
+}
+
+var errForeignSysfs = errors.New("the sysfs at /sys shows another network namespace, and mounting one for this needs CAP_SYS_ADMIN")
+
+// ownSysfs checks that sysfs shows this link and not another of its name.
+func (o *observer) ownSysfs(l iface) error {
+	if o.fs.Private() {
+		return nil
+	}
+	index, err := readInt(o.fs, "/sys/class/net/"+l.name+"/ifindex", -1)
+	if err != nil {
+		return err
+	}
+	mac, err := o.fs.ReadFile("/sys/class/net/" + l.name + "/address")
+	if err != nil || index != l.index || strings.TrimSpace(string(mac)) != l.mac.String() {
+		return errForeignSysfs
+	}
+	return nil
 }
 
 // settings reads what ethtool shows. EOPNOTSUPP means that the driver has no
