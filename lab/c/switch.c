@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The lab's switch: static, by destination address, without learning or
+ * flooding. Group addresses are dropped: the hosts' neighbours are permanent.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_helpers.h>
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 64);
+	__type(key, __u64);	/* six bytes of address, two of zero */
+	__type(value, __u32);	/* ifindex */
+} lab_stations SEC(".maps");
+
+const volatile __u32 card_port;	/* ifindex of the wire side of the SUT's port */
+
+/*
+ * The packet goes on as a clone, for a clone has no socket. Behind a real
+ * link a sender learns nothing of the switch's queue, but veth keeps the
+ * socket over namespaces, so that TCP small queues of the sender would count
+ * what waits in the switch, and the SUT's wire side would cache its transmit
+ * queue, that is the receive queue, in the sender's socket (netdev_pick_tx).
+ */
+SEC("tc")
+int lab_switch(struct __sk_buff *skb)
+{
+	__u64 address = 0;
+	__u32 *port;
+
+	if (bpf_skb_load_bytes(skb, 0, &address, ETH_ALEN) < 0)
+		return TC_ACT_SHOT;
+	port = bpf_map_lookup_elem(&lab_stations, &address);
+	if (!port || *port == skb->ifindex)
+		return TC_ACT_SHOT;
+	bpf_clone_redirect(skb, *port, 0);
+	return TC_ACT_STOLEN;
+}
+
+/* The end of the link toward the SUT. */
+SEC("tc")
+int lab_deliver(struct __sk_buff *skb)
+{
+	return bpf_redirect(card_port, 0);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

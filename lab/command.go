@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// HelperCommand is the argument with which niclane becomes the helper that
+// enters a host: niclane HelperCommand SPEC ARG...
+const HelperCommand = "internal-nsexec"
+
+// Options say how a process on a host runs.
+type Options struct {
+	// CPUs it may run on; default: the host's own.
+	CPUs []int `json:"cpus,omitempty"`
+	// Nice, -20 to 19.
+	Nice int `json:"nice,omitempty"`
+	// FIFO is a SCHED_FIFO priority, 1 to 99; 0 leaves the class alone.
+	FIFO int `json:"fifo,omitempty"`
+	// Cgroup puts it into the control group of the SUT's application.
+	Cgroup bool `json:"cgroup,omitempty"`
+	// Niclane is the niclane program to start; default: this process's own.
+	Niclane string `json:"-"`
+}
+
+// spec is what the helper is told.
+type spec struct {
+	Netns  string `json:"netns"`
+	Cgroup string `json:"cgroupDir,omitempty"`
+	Options
+}
+
+// Command returns the command that runs argv on a host. It starts in a session
+// of its own, so that the scheduler's autogroup does not share its processors
+// with whatever else its session runs, with a /sys that shows the host's
+// devices. If ctx ends it is killed.
+func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...string) (*exec.Cmd, error) {
+	switch {
+	case len(argv) == 0:
+		return nil, errors.New("lab: no command")
+	case host != Switch && number(host) == 0:
+		return nil, fmt.Errorf("lab %s has no host %q: want sut, client, noise or switch", l.Config.Name, host)
+	case o.Nice < -20 || o.Nice > 19:
+		return nil, fmt.Errorf("lab: nice %d: want -20 to 19", o.Nice)
+	case o.FIFO < 0 || o.FIFO > 99:
+		return nil, fmt.Errorf("lab: SCHED_FIFO priority %d: want 1 to 99, or 0", o.FIFO)
+	}
+	s := spec{Netns: netnsPath(l.Config.Netns(host)), Options: o}
+	if o.CPUs == nil {
+		s.CPUs = l.Config.OtherCPUs
+		if host == SUT {
+			s.CPUs = l.Config.SUTCPUs
+		}
+	}
+	if o.Cgroup {
+		if l.CgroupDir == "" {
+			return nil, fmt.Errorf("lab %s: no control group: no hierarchy has the cpuset controller", l.Config.Name)
+		}
+		s.Cgroup = l.CgroupDir
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	self := o.Niclane
+	if self == "" {
+		if self, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{HelperCommand, string(b)}, argv...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, nil
+}
+
+// ExecMain is the helper: args are what follows HelperCommand. It replaces the
+// process and returns only an error.
+func ExecMain(args []string) error {
+	if len(args) < 2 {
+		return fmt.Errorf("%s: want SPEC ARG...", HelperCommand)
+	}
+	var s spec
+	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
+		return fmt.Errorf("%s: %w", HelperCommand, err)
+	}
+	// Namespaces, processors and scheduling belong to the thread, and execve
+	// keeps those of the thread that calls it.
+	runtime.LockOSThread()
+	if err := s.enter(); err != nil {
+		return err
+	}
+	path, err := exec.LookPath(args[1])
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, unix.Exec(path, args[1:], os.Environ()))
+}
+
+func (s spec) enter() error {
+	if s.Cgroup != "" {
+		// 0 is the thread that writes; execve makes it the process.
+		if err := os.WriteFile(filepath.Join(s.Cgroup, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+			return err
+		}
+	}
+	ns, err := netns.GetFromPath(s.Netns)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Netns, err)
+	}
+	defer ns.Close()
+	if err := enter(int(ns)); err != nil {
+		return err
+	}
+	var set unix.CPUSet
+	for _, cpu := range s.CPUs {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("processors %v: %w", s.CPUs, err)
+	}
+	if s.Nice != 0 {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, s.Nice); err != nil {
+			return fmt.Errorf("nice %d: %w", s.Nice, err)
+		}
+		// In an autogroup nice only orders the session's own processes; the
+		// group has one of its own (sched(7)). Not every kernel has it.
+		if err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(s.Nice)), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("autogroup nice %d: %w", s.Nice, err)
+		}
+	}
+	if s.FIFO != 0 {
+		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: uint32(s.FIFO)}
+		if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+			return fmt.Errorf("SCHED_FIFO priority %d: %w (a cpu control group without real-time share refuses it)", s.FIFO, err)
+		}
+	}
+	return nil
+}

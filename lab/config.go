@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+)
+
+// Hosts of a lab. Switch has no address and runs nothing but the links.
+const (
+	SUT    = "sut"
+	Client = "client"
+	Noise  = "noise"
+	Switch = "switch"
+)
+
+// Names of devices that others need.
+const (
+	// Port is the SUT's port, the emulated card.
+	Port = "lane0"
+	// HostPort is the port of the client and of the noise source.
+	HostPort = "eth0"
+)
+
+// Config describes a lab. The zero value of a field means its default.
+type Config struct {
+	// Name tells labs apart; network namespaces are NAME-sut and so on. Lower
+	// case letters, digits and "-", at most 24. Default "niclane".
+	Name string `json:"name"`
+	// Queues of the SUT's port, receive and transmit, 1 to 64. Default 8.
+	Queues int `json:"queues"`
+	// LinkRate of the link to the SUT, in each direction, bit/s of Ethernet
+	// frames without preamble and checksum. 1 Mbit/s to 30 Gbit/s, default
+	// 500 Mbit/s.
+	LinkRate uint64 `json:"linkRateBitsPerSecond"`
+	// LinkBurst is how many bytes the link may be ahead of its rate: the
+	// granularity of its emulation. At least 2,000; default 32,768.
+	LinkBurst int `json:"linkBurstBytes"`
+	// SwitchBuffer is the buffer of the switch's port toward the SUT, bytes.
+	// Default 524,288.
+	SwitchBuffer int `json:"switchBufferBytes"`
+	// Ring is the size of each of the card's transmit rings, bytes. Default
+	// 512 frames of 1,514 bytes.
+	Ring int `json:"ringBytes"`
+	// Rules and Contexts of the card. Defaults 1024 and 16, which is the most.
+	Rules    int `json:"rules"`
+	Contexts int `json:"contexts"`
+	// MTU of all ports, 1,280 to 9,000. Default 1500.
+	MTU int `json:"mtu"`
+	// NoiseSegment is gso_max_size of the noise source's port in bytes: the
+	// longest burst a single send makes. 2,000 to 65,536, default 16,384.
+	NoiseSegment int `json:"noiseSegmentBytes"`
+	// SUTCPUs do all the work of the SUT and of the link toward it;
+	// OtherCPUs all of the others'. Default: the upper and the lower half of
+	// the processors that are online; the same one if there is only one.
+	SUTCPUs   []int `json:"sutCPUs"`
+	OtherCPUs []int `json:"otherCPUs"`
+}
+
+var nameRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
+
+// complete fills in defaults and checks. online are the processors online.
+func (c Config) complete(online []int) (Config, error) {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if c.Name == "" {
+		c.Name = "niclane"
+	}
+	def(&c.Queues, 8)
+	if c.LinkRate == 0 {
+		c.LinkRate = 500e6
+	}
+	def(&c.LinkBurst, 32<<10)
+	def(&c.SwitchBuffer, 512<<10)
+	def(&c.Ring, 512*1514)
+	def(&c.Rules, 1024)
+	def(&c.Contexts, 16)
+	def(&c.MTU, 1500)
+	def(&c.NoiseSegment, 16<<10)
+	if len(online) == 0 {
+		return c, errors.New("no processor is online")
+	}
+	if c.SUTCPUs == nil {
+		c.SUTCPUs = slices.Clone(online[len(online)/2:])
+	}
+	if c.OtherCPUs == nil {
+		c.OtherCPUs = slices.Clone(online[:max(1, len(online)/2)])
+	}
+	var errs []error
+	check := func(what string, v, lo, hi int) {
+		if v < lo || v > hi {
+			errs = append(errs, fmt.Errorf("lab: %s: %d, want %d to %d", what, v, lo, hi))
+		}
+	}
+	if !nameRE.MatchString(c.Name) {
+		errs = append(errs, fmt.Errorf("lab: name %q: want a letter, then letters, digits and \"-\", at most 24 in all", c.Name))
+	}
+	check("queues", c.Queues, 1, 64)
+	check("link rate in kbit/s", int(c.LinkRate/1000), 1000, 30_000_000)
+	check("link burst", c.LinkBurst, max(2000, c.MTU+14), 1<<20)
+	check("switch buffer", c.SwitchBuffer, c.LinkBurst, 1<<30)
+	check("ring", c.Ring, 2*(c.MTU+14), 1<<30)
+	check("rules", c.Rules, 1, 1024)
+	check("contexts", c.Contexts, 1, 16)
+	check("MTU", c.MTU, 1280, 9000)
+	check("noise segment", c.NoiseSegment, 2000, 65536)
+	for _, set := range []struct {
+		what string
+		cpus []int
+	}{{"SUT", c.SUTCPUs}, {"other", c.OtherCPUs}} {
+		if len(set.cpus) == 0 {
+			errs = append(errs, fmt.Errorf("lab: %s processors: none", set.what))
+		}
+		for _, cpu := range set.cpus {
+			if !slices.Contains(online, cpu) {
+				errs = append(errs, fmt.Errorf("lab: %s processor %d is not online (%v are)", set.what, cpu, online))
+			}
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+// HostNames are the hosts with an address, in the order of their addresses.
+func HostNames() []string { return []string{SUT, Client, Noise} }
+
+func number(host string) int { return slices.Index(HostNames(), host) + 1 }
+
+// Netns is the name of a host's network namespace.
+func (c Config) Netns(host string) string { return c.Name + "-" + host }
+
+// MAC is the address of a host's port, the same for the same name.
+func (c Config) MAC(host string) net.HardwareAddr {
+	h := fnv.New32a()
+	h.Write([]byte(c.Name))
+	s := h.Sum32()
+	// 02: locally administered.
+	return net.HardwareAddr{0x02, 0x4e, byte(s >> 16), byte(s >> 8), byte(s), byte(number(host))}
+}
+
+// IPv4 is a host's address, in a /24.
+func (c Config) IPv4(host string) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 77, 0, byte(number(host))})
+}
+
+// IPv6 is a host's address, in a /64 of fd4e:6c61:6e65::/48.
+func (c Config) IPv6(host string) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfd, 0x4e, 0x6c, 0x61, 0x6e, 0x65, 15: byte(number(host))})
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// A Hop is one place where packets wait, at one moment.
+type Hop struct {
+	// Name is "switch to sut" for the switch's buffer, "card tx ring N" for
+	// the card's transmit queues, "sut qdisc KIND HANDLE" and "sut class ID"
+	// for what is configured on the SUT's port, "card rx rings" for the
+	// receive queues, whose filling veth does not tell.
+	Name string `json:"name"`
+	// Backlog waits now, bytes; 0 for "card rx rings".
+	Backlog int64 `json:"backlogBytes"`
+	// Drops, Packets and Bytes since the hop was made. Of "card rx rings":
+	// what found its ring full, and nothing else.
+	Drops   int64 `json:"drops"`
+	Packets int64 `json:"packets"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// A HopReader reads hops; it costs three or four netlink dumps. It is not for
+// concurrent use.
+type HopReader struct {
+	sw, sut                *node
+	uplink, downlink, port int
+	queues                 int
+}
+
+// Hops opens a reader. The lab should not be taken down before it is closed.
+func (l *Lab) Hops() (*HopReader, error) {
+	sw, err := openNode(l.Config, Switch)
+	if err != nil {
+		return nil, err
+	}
+	sut, err := openNode(l.Config, SUT)
+	if err != nil {
+		sw.close()
+		return nil, err
+	}
+	r := &HopReader{sw: sw, sut: sut, queues: l.Config.Queues}
+	for _, x := range []struct {
+		n     *node
+		name  string
+		index *int
+	}{{sw, uplink, &r.uplink}, {sw, downlink, &r.downlink}, {sut, Port, &r.port}} {
+		link, err := x.n.nl.LinkByName(x.name)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", x.name, err), r.Close())
+		}
+		*x.index = link.Attrs().Index
+	}
+	return r, nil
+}
+
+// Close closes the reader.
+func (r *HopReader) Close() error {
+	r.sw.close()
+	r.sut.close()
+	return nil
+}
+
+// Read returns the hops in the order of a request's way there and back.
+func (r *HopReader) Read() ([]Hop, error) {
+	down, err := qdiscHops(r.sw, r.downlink, func(q netlink.Qdisc) string {
+		if q.Type() == "tbf" {
+			return "switch to sut"
+		}
+		return ""
+	})
+	if err != nil {
+		return nil, err
+	}
+	port, err := r.sw.nl.LinkByName(cardPort)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cardPort, err)
+	}
+	rings := Hop{Name: "card rx rings", Drops: int64(port.Attrs().Statistics.TxDropped)}
+	sut, err := qdiscHops(r.sut, r.port, func(q netlink.Qdisc) string {
+		if kind := q.Type(); kind != "clsact" && kind != "ingress" && kind != "noqueue" {
+			return "sut qdisc " + kind + " " + handle(q.Attrs().Handle)
+		}
+		return ""
+	})
+	if err != nil {
+		return nil, err
+	}
+	classes, err := classHops(r.sut, r.port, func(id uint32) string { return "sut class " + handle(id) })
+	if err != nil {
+		return nil, err
+	}
+	tx, err := classHops(r.sw, r.uplink, func(id uint32) string {
+		if q := int(id&0xffff) - 1; q < r.queues {
+			return fmt.Sprintf("card tx ring %d", q)
+		}
+		return ""
+	})
+	if err != nil {
+		return nil, err
+	}
+	hops := append(down, rings)
+	hops = append(hops, sut...)
+	hops = append(hops, classes...)
+	return append(hops, tx...), nil
+}
+
+func handle(h uint32) string {
+	return strings.TrimSuffix(fmt.Sprintf("%x:%x", h>>16, h&0xffff), ":0")
+}
+
+func qdiscHops(n *node, index int, name func(netlink.Qdisc) string) ([]Hop, error) {
+	qdiscs, err := n.nl.QdiscList(indexed(index))
+	if err != nil {
+		return nil, fmt.Errorf("qdiscs on %s: %w", n.host, err)
+	}
+	var hops []Hop
+	for _, q := range qdiscs {
+		if what := name(q); what != "" {
+			hops = append(hops, hop(what, (*netlink.ClassStatistics)(q.Attrs().Statistics)))
+		}
+	}
+	return hops, nil
+}
+
+func classHops(n *node, index int, name func(id uint32) string) ([]Hop, error) {
+	classes, err := n.nl.ClassList(indexed(index), 0)
+	if err != nil {
+		return nil, fmt.Errorf("classes on %s: %w", n.host, err)
+	}
+	var hops []Hop
+	for _, c := range classes {
+		if what := name(c.Attrs().Handle); what != "" {
+			hops = append(hops, hop(what, c.Attrs().Statistics))
+		}
+	}
+	return hops, nil
+}
+
+func hop(name string, s *netlink.ClassStatistics) Hop {
+	h := Hop{Name: name}
+	if s != nil && s.Basic != nil && s.Queue != nil {
+		h.Backlog, h.Drops = int64(s.Queue.Backlog), int64(s.Queue.Drops)
+		h.Packets, h.Bytes = int64(s.Basic.Packets), int64(s.Basic.Bytes)
+	}
+	return h
+}
+
+func indexed(index int) netlink.Link {
+	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}, LinkType: "veth"}
+}
+
+// SetSwitchBuffer changes the buffer of the switch's port toward the SUT,
+// bytes. What waits stays.
+func (l *Lab) SetSwitchBuffer(bytes int) error {
+	if bytes < l.Config.LinkBurst || bytes > 1<<30 {
+		return fmt.Errorf("lab: switch buffer: %d, want %d to %d", bytes, l.Config.LinkBurst, 1<<30)
+	}
+	n, err := openNode(l.Config, Switch)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	link, err := n.nl.LinkByName(downlink)
+	if err == nil {
+		err = n.nl.QdiscChange(switchQueue(l.Config, link.Attrs().Index, bytes))
+	}
+	if err != nil {
+		return fmt.Errorf("switch buffer: %w", err)
+	}
+	l.Config.SwitchBuffer = bytes
+	return nil
+}
+

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+)
+
+// A setting is a sysctl that exists in each network namespace.
+type setting struct{ name, value string }
+
+// baseline is what a tuned host has: of the baseline that "Application Device
+// Queues for Apache Traffic Server" (Intel, 2022) lists, what belongs to a
+// network namespace. What belongs to the whole host is not the lab's to set.
+func baseline() []setting {
+	return []setting{
+		{"net.core.somaxconn", "4096"},
+		{"net.ipv4.tcp_max_syn_backlog", "250000"},
+		{"net.ipv4.tcp_rmem", "10240 87380 125829120"},
+		{"net.ipv4.tcp_wmem", "10240 87380 125829120"},
+	}
+}
+
+// quiet keeps address configuration off the link.
+func quiet() []setting {
+	return []setting{
+		{"net.ipv6.conf.all.accept_ra", "0"},
+		{"net.ipv6.conf.default.accept_ra", "0"},
+		{"net.ipv6.conf.default.accept_dad", "0"},
+		{"net.ipv6.conf.default.dad_transmits", "0"},
+		{"net.ipv6.conf.default.router_solicitations", "0"},
+		{"net.ipv6.conf.default.autoconf", "0"},
+	}
+}
+
+// setSysctls sets what the calling thread's network namespace has, and passes
+// over what this kernel or namespace has not.
+func setSysctls(list []setting) error {
+	for _, s := range list {
+		path := filepath.Join("/proc/sys", strings.ReplaceAll(s.name, ".", "/"))
+		err := os.WriteFile(path, []byte(s.value), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("sysctl %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// addAddresses gives each host its addresses and permanent neighbours.
+func (b *builder) addAddresses() error {
+	for _, host := range HostNames() {
+		if err := b.withLink(host, devOf(host), func(h *netlink.Handle, l netlink.Link) error {
+			return b.address(h, l, host)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) address(h *netlink.Handle, l netlink.Link, host string) error {
+	for addr, bits := range map[netip.Addr]int{b.cfg.IPv4(host): 24, b.cfg.IPv6(host): 64} {
+		a := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, addr.BitLen())}}
+		if addr.Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		if err := h.AddrAdd(l, a); err != nil {
+			return fmt.Errorf("address %v: %w", addr, err)
+		}
+	}
+	for _, other := range HostNames() {
+		if other == host {
+			continue
+		}
+		for _, addr := range []netip.Addr{b.cfg.IPv4(other), b.cfg.IPv6(other)} {
+			n := &netlink.Neigh{
+				LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
+				IP: addr.AsSlice(), HardwareAddr: b.cfg.MAC(other),
+			}
+			if err := h.NeighSet(n); err != nil {
+				return fmt.Errorf("neighbour %v: %w", addr, err)
+			}
+		}
+	}
+	return nil
+}
+
+// setProcessors has every packet processed where it belongs. Toward the SUT
+// everything from the switch's port on runs on the SUT's processors, where a
+// card's interrupts would arrive; from the wire side of the SUT's port on, on
+// the others'. veth hands a packet over in software interrupt context on the
+// processor that sent it; receive packet steering (RPS) moves it.
+func (b *builder) setProcessors() error {
+	sut, others := device.FormatMask(b.cfg.SUTCPUs), device.FormatMask(b.cfg.OtherCPUs)
+	for _, p := range []struct{ host, dev, mask string }{
+		{Switch, portOf(Client), sut},
+		{Switch, portOf(Noise), sut},
+		{Switch, cardPort, others},
+		{Switch, uplinkEnd, others},
+		{Client, HostPort, others},
+		{Noise, HostPort, others},
+	} {
+		if err := b.nodes[p.host].do(func() error { return setRPS(p.dev, p.mask) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setRPS(dev, mask string) error {
+	files, err := filepath.Glob("/sys/class/net/" + dev + "/queues/rx-*/rps_cpus")
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("no receive queues of %s: %w", dev, fs.ErrNotExist)
+	}
+	for _, f := range files {
+		if err := os.WriteFile(f, []byte(mask), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+)
+
+// A Lab is one that is up.
+type Lab struct {
+	Config Config
+	// Cgroup is the control group made for the SUT's application, as a lane
+	// names it ("/niclane-lab-sut"), and CgroupDir its directory in the
+	// hierarchy that carries cpuset. Both are "" where cpuset is not there.
+	Cgroup, CgroupDir string
+}
+
+// builder is a lab under construction.
+type builder struct {
+	cfg   Config
+	nodes map[string]*node
+}
+
+// Up makes a lab. If ctx ends or a step fails, everything is taken down again.
+// The error is unix.EEXIST if one of that name is up.
+func Up(ctx context.Context, c Config) (_ *Lab, err error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("lab: %w: run as root", unix.EPERM)
+	}
+	online, err := onlineCPUs()
+	if err != nil {
+		return nil, err
+	}
+	if c, err = c.complete(online); err != nil {
+		return nil, err
+	}
+	group, err := planCgroup(c)
+	if err != nil {
+		return nil, err
+	}
+	r := record{Config: c, Cgroup: group}
+	if _, err := os.Stat(netnsDir); errors.Is(err, os.ErrNotExist) {
+		r.MadeNetnsDir = true
+	}
+	if err := r.claim(); err != nil {
+		return nil, err
+	}
+	b := &builder{cfg: c, nodes: map[string]*node{}}
+	defer func() {
+		for _, n := range b.nodes {
+			n.close()
+		}
+	}()
+	if err := b.build(ctx, r); err != nil {
+		// ctx may have ended; cleaning up may not.
+		return nil, errors.Join(err, r.down(context.WithoutCancel(ctx)))
+	}
+	return &Lab{Config: c, Cgroup: group.Path, CgroupDir: group.Dir}, nil
+}
+
+func (b *builder) build(ctx context.Context, r record) error {
+	for _, step := range []func() error{
+		b.addNetns, b.addLinks, b.addQdiscs, b.addFabric, b.addAddresses, b.setProcessors, r.Cgroup.add,
+	} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := step(); err != nil {
+			return fmt.Errorf("lab %s: %w", b.cfg.Name, err)
+		}
+	}
+	r.Ready = true
+	return r.replace()
+}
+
+func (b *builder) addNetns() error {
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return err
+	}
+	for _, host := range append(HostNames(), Switch) {
+		if err := addNetns(b.cfg.Netns(host)); err != nil {
+			return err
+		}
+		n, err := openNode(b.cfg, host)
+		if err != nil {
+			return err
+		}
+		b.nodes[host] = n
+		list := quiet()
+		if host != Switch {
+			list = append(list, baseline()...)
+		}
+		if err := n.do(func() error { return setSysctls(list) }); err != nil {
+			return fmt.Errorf("%s: %w", host, err)
+		}
+	}
+	return nil
+}
+
+// Open returns a lab that is up. The error is fs.ErrNotExist if there is none
+// of that name; "" means the default name.
+func Open(name string) (*Lab, error) {
+	r, err := openRecord(name)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Ready {
+		return nil, fmt.Errorf("lab %s: its start was cut short or is under way: take it down first", r.Config.Name)
+	}
+	return &Lab{Config: r.Config, Cgroup: r.Cgroup.Path, CgroupDir: r.Cgroup.Dir}, nil
+}
+
+// Down takes a lab down, also one whose start or end was cut short, and ends
+// the processes that still run on its hosts. It is done if there is none of
+// that name; "" means the default name.
+func Down(ctx context.Context, name string) error {
+	r, err := openRecord(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.down(ctx)
+}
+
+// Down takes the lab down.
+func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Config.Name) }
+
+func openRecord(name string) (record, error) {
+	if name == "" {
+		name = "niclane"
+	}
+	if !nameRE.MatchString(name) {
+		return record{}, fmt.Errorf("lab name %q: want a letter, then letters, digits and \"-\", at most 24 in all", name)
+	}
+	r, err := readRecord(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, fmt.Errorf("lab %s is not up: %w", name, os.ErrNotExist)
+	}
+	if err != nil {
+		return r, fmt.Errorf("lab %s: %w", name, err)
+	}
+	return r, nil
+}
+
+func onlineCPUs() ([]int, error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	return device.ParseCPUList(string(b))
+}

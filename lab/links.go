@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/ethtool"
+)
+
+// Devices of the switch's namespace.
+const (
+	cardPort    = "p-sut"        // wire side of the SUT's port
+	downlink    = "downlink"     // link toward the SUT, its qdisc is the switch's buffer
+	downlinkEnd = "downlink-end" // where it delivers to the card
+	uplink      = "uplink"       // link from the SUT, its qdisc is the card's transmit arbiter
+	uplinkEnd   = "uplink-end"   // where it delivers to the switch
+)
+
+// portOf is the switch's port of a host.
+func portOf(host string) string { return "p-" + host }
+
+// devOf is a host's own port.
+func devOf(host string) string {
+	if host == SUT {
+		return Port
+	}
+	return HostPort
+}
+
+// addVeth makes a pair of devices.
+func addVeth(mtu int, a, b *node, name, peer string, queues int, mac net.HardwareAddr) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = name, mtu, mac
+	attrs.NumTxQueues, attrs.NumRxQueues = queues, queues
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerMTU = peer, uint32(mtu)
+	veth.PeerNumTxQueues, veth.PeerNumRxQueues = uint32(queues), uint32(queues)
+	veth.PeerNamespace = netlink.NsFd(int(b.ns))
+	if err := a.nl.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add %s in %s: %w", name, a.host, err)
+	}
+	return nil
+}
+
+// addLinks makes all devices and sets them up.
+func (b *builder) addLinks() error {
+	sw := b.nodes[Switch]
+	for _, host := range HostNames() {
+		queues := 1
+		if host == SUT {
+			queues = b.cfg.Queues
+		}
+		if err := addVeth(b.cfg.MTU, b.nodes[host], sw, devOf(host), portOf(host), queues, b.cfg.MAC(host)); err != nil {
+			return err
+		}
+	}
+	for _, l := range [][2]string{{downlink, downlinkEnd}, {uplink, uplinkEnd}} {
+		if err := addVeth(b.cfg.MTU, sw, sw, l[0], l[1], 1, nil); err != nil {
+			return err
+		}
+	}
+	// A card segments what the stack leaves to it and hands up packets that
+	// GRO then merges. Of veth's sides, the sending one must not do TSO for
+	// the receiving one to have NAPIs (veth_skb_is_eligible_for_gro).
+	if err := b.feature(SUT, Port, "rx-gro", true); err != nil {
+		return err
+	}
+	for _, name := range []string{"tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation"} {
+		if err := b.feature(Switch, cardPort, name, false); err != nil {
+			return err
+		}
+	}
+	if err := b.withLink(Noise, HostPort, func(nl *netlink.Handle, l netlink.Link) error {
+		return nl.LinkSetGSOMaxSize(l, b.cfg.NoiseSegment)
+	}); err != nil {
+		return err
+	}
+	for _, host := range HostNames() {
+		if err := b.setUp(host, "lo", devOf(host)); err != nil {
+			return err
+		}
+	}
+	return b.setUp(Switch, "lo", portOf(SUT), portOf(Client), portOf(Noise), downlink, downlinkEnd, uplink, uplinkEnd)
+}
+
+func (b *builder) withLink(host, dev string, f func(*netlink.Handle, netlink.Link) error) error {
+	nl := b.nodes[host].nl
+	l, err := nl.LinkByName(dev)
+	if err == nil {
+		err = f(nl, l)
+	}
+	if err != nil {
+		return fmt.Errorf("%s in %s: %w", dev, host, err)
+	}
+	return nil
+}
+
+func (b *builder) index(dev string) (index int, err error) {
+	err = b.withLink(Switch, dev, func(_ *netlink.Handle, l netlink.Link) error {
+		index = l.Attrs().Index
+		return nil
+	})
+	return index, err
+}
+
+func (b *builder) setUp(host string, devs ...string) error {
+	for _, dev := range devs {
+		if err := b.withLink(host, dev, (*netlink.Handle).LinkSetUp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) feature(host, dev, name string, on bool) error {
+	return b.nodes[host].do(func() error {
+		c, err := ethtool.Open()
+		if err != nil {
+			return err
+		}
+		return errors.Join(c.SetFeature(device.Feature{Dev: dev, Name: name, On: on}), c.Close())
+	})
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// thread runs f on an OS thread of its own, which dies with it: whatever
+// namespaces f enters are nobody else's.
+func thread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends here
+		done <- f()
+	}()
+	return <-done
+}
+
+func netnsPath(name string) string { return filepath.Join(netnsDir, name) }
+
+// addNetns makes a named network namespace, as ip-netns(8) does.
+func addNetns(name string) error {
+	path := netnsPath(name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	return thread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("network namespace %s: %w", name, err)
+		}
+		self := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
+		if err := unix.Mount(self, path, "", unix.MS_BIND, ""); err != nil {
+			return &fs.PathError{Op: "mount", Path: path, Err: err}
+		}
+		return nil
+	})
+}
+
+// deleteNetns removes the name of a network namespace. The namespace goes
+// when nothing uses it any more.
+func deleteNetns(name string) error {
+	path := netnsPath(name)
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			break // not, or no longer, a mount point
+		}
+		if err != nil {
+			return &fs.PathError{Op: "umount", Path: path, Err: err}
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// A node is a network namespace that is open.
+type node struct {
+	host string
+	ns   netns.NsHandle
+	nl   *netlink.Handle
+}
+
+func openNode(c Config, host string) (*node, error) {
+	ns, err := netns.GetFromPath(netnsPath(c.Netns(host)))
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: netnsPath(c.Netns(host)), Err: err}
+	}
+	nl, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		ns.Close()
+		return nil, fmt.Errorf("netlink in %s: %w", c.Netns(host), err)
+	}
+	return &node{host, ns, nl}, nil
+}
+
+func (n *node) close() {
+	n.nl.Close()
+	n.ns.Close()
+}
+
+// inode identifies the namespace: the inode of its nsfs file.
+func (n *node) inode() (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(int(n.ns), &st)
+	return st.Ino, err
+}
+
+// do runs f on a thread that is in the namespace, with a /sys of its own that
+// shows the namespace's devices.
+func (n *node) do(f func() error) error {
+	return thread(func() error {
+		if err := enter(int(n.ns)); err != nil {
+			return fmt.Errorf("%s: %w", n.host, err)
+		}
+		return f()
+	})
+}
+
+// enter moves the calling thread into a network namespace and a mount
+// namespace of its own in which /sys shows it. Unlike "ip netns exec" it keeps
+// what was mounted below /sys: control groups, BPF and tracing.
+func enter(ns int) error {
+	if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("setns: %w", err)
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	// slave: what the host mounts or unmounts later is seen, not the reverse
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	below := []string{"/sys/fs/cgroup", "/sys/fs/bpf", "/sys/kernel/debug", "/sys/kernel/tracing"}
+	trees := map[string]int{}
+	defer func() {
+		for _, fd := range trees {
+			unix.Close(fd)
+		}
+	}()
+	for _, path := range below {
+		if !mountPoint(path) {
+			continue
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if err != nil {
+			return &fs.PathError{Op: "open_tree", Path: path, Err: err}
+		}
+		trees[path] = fd
+	}
+	if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /sys: %w", err)
+	}
+	for _, path := range below {
+		if fd, ok := trees[path]; ok {
+			if err := unix.MoveMount(fd, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+				return &fs.PathError{Op: "move_mount", Path: path, Err: err}
+			}
+		}
+	}
+	return nil
+}
+
+// mountPoint reports whether something is mounted on path, which then is on
+// another device than its parent.
+func mountPoint(path string) bool {
+	var here, above unix.Stat_t
+	return unix.Stat(path, &here) == nil && unix.Stat(filepath.Dir(path), &above) == nil && here.Dev != above.Dev
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// linkClass is the HTB class that is the link from the SUT.
+const linkClass = 0xffff
+
+// addQdiscs makes the link in both directions.
+func (b *builder) addQdiscs() error {
+	if err := b.withLink(Switch, downlink, func(h *netlink.Handle, l netlink.Link) error {
+		return h.QdiscAdd(switchQueue(b.cfg, l.Attrs().Index, b.cfg.SwitchBuffer))
+	}); err != nil {
+		return err
+	}
+	return b.withLink(Switch, uplink, b.addArbiter)
+}
+
+// switchQueue is the switch's queue toward the SUT: a FIFO of that many bytes
+// in front of the link.
+func switchQueue(c Config, index, buffer int) *netlink.Tbf {
+	rate := c.LinkRate / 8
+	return &netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		Rate:       rate,
+		Limit:      uint32(buffer),
+		Buffer:     netlink.Xmittime(rate, uint32(c.LinkBurst)),
+	}
+}
+
+// addArbiter makes the card's transmit side: a ring for each queue, and an
+// arbiter that serves them in turn, at the rate of the link. Almost all of a
+// class's rate is borrowed, so that deficit round robin with an equal quantum
+// decides and no queue comes first. A single FIFO instead would be a crippled
+// card: behind it no lane could help.
+func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
+	index := l.Attrs().Index
+	htb := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT})
+	htb.Defcls = 1
+	if err := h.QdiscAdd(htb); err != nil {
+		return fmt.Errorf("htb: %w", err)
+	}
+	add := func(minor uint16, parent uint32, rate uint64) error {
+		burst := uint32(b.cfg.LinkBurst)
+		c := netlink.NewHtbClass(
+			netlink.ClassAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, minor), Parent: parent},
+			netlink.HtbClassAttrs{Rate: rate, Ceil: b.cfg.LinkRate, Buffer: burst, Cbuffer: burst, Quantum: uint32(b.cfg.MTU + 14)})
+		if rate != b.cfg.LinkRate {
+			// the burst of the small rate is one frame, not LinkBurst
+			c.Buffer = netlink.Xmittime(c.Rate, 2000)
+		}
+		if err := h.ClassAdd(c); err != nil {
+			return fmt.Errorf("class %#x: %w", minor, err)
+		}
+		return nil
+	}
+	if err := add(linkClass, netlink.MakeHandle(1, 0), b.cfg.LinkRate); err != nil {
+		return err
+	}
+	for q := range b.cfg.Queues {
+		minor := uint16(q + 1)
+		if err := add(minor, netlink.MakeHandle(1, linkClass), 8000); err != nil {
+			return err
+		}
+		if err := addBFIFO(b.nodes[Switch], index, netlink.MakeHandle(1, minor), b.cfg.Ring); err != nil {
+			return fmt.Errorf("ring of queue %d: %w", q, err)
+		}
+	}
+	return nil
+}
+
+// addBFIFO adds a FIFO of limit bytes, which the netlink package has no type
+// for. Its options are struct tc_fifo_qopt, without an attribute around it.
+func addBFIFO(n *node, index int, parent uint32, limit int) error {
+	return n.do(func() error {
+		req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: parent})
+		req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bfifo")))
+		req.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, uint32(limit))))
+		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+		return err
+	})
+}

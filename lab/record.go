@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Directories of a lab's own. They are removed when empty.
+const (
+	runDir    = "/run/niclane"
+	recordDir = "/run/niclane/lab"
+	netnsDir  = "/run/netns"
+)
+
+// A record says what a lab may have made. It is on disk before anything is.
+type record struct {
+	Config Config `json:"config"`
+	// Ready is set when everything has been made.
+	Ready bool `json:"ready"`
+	// MadeNetnsDir: /run/netns did not exist before.
+	MadeNetnsDir bool  `json:"madeNetnsDir"`
+	Cgroup       group `json:"cgroup"`
+}
+
+func recordPath(name string) string { return filepath.Join(recordDir, name+".json") }
+
+// claim writes the record of a new lab. It fails if one has the name already.
+func (r record) claim() error {
+	if err := os.MkdirAll(recordDir, 0o700); err != nil {
+		return err
+	}
+	tmp, err := r.write()
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp)
+	// link(2) fails where rename would replace: only one of two gets the name.
+	err = os.Link(tmp, recordPath(r.Config.Name))
+	if errors.Is(err, fs.ErrExist) {
+		have, readErr := readRecord(r.Config.Name)
+		switch {
+		case readErr != nil:
+			return fmt.Errorf("lab %s is up already (%s: %w)", r.Config.Name, recordPath(r.Config.Name), readErr)
+		case !have.Ready:
+			return fmt.Errorf("lab %s: a start was cut short or is under way: %w: take it down first", r.Config.Name, unix.EEXIST)
+		}
+		return fmt.Errorf("lab %s is up already: %w: take it down first", r.Config.Name, unix.EEXIST)
+	}
+	return err
+}
+
+// replace writes the record of a lab that has one.
+func (r record) replace() error {
+	tmp, err := r.write()
+	if err != nil {
+		return err
+	}
+	return os.Rename(tmp, recordPath(r.Config.Name))
+}
+
+func (r record) write() (string, error) {
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(recordDir, "."+r.Config.Name+"-*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(append(b, '\n'))
+	return f.Name(), errors.Join(err, f.Close())
+}
+
+func readRecord(name string) (record, error) {
+	var r record
+	b, err := os.ReadFile(recordPath(name))
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(b, &r)
+}
+
+// remove removes the record and, where they are empty then, the directories.
+func (r record) remove() error {
+	leftover, _ := filepath.Glob(filepath.Join(recordDir, "."+r.Config.Name+"-*"))
+	for _, path := range append(leftover, recordPath(r.Config.Name)) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	dirs := []string{recordDir, runDir}
+	if r.MadeNetnsDir {
+		dirs = append(dirs, netnsDir)
+	}
+	for _, dir := range dirs {
+		// rmdir(2) refuses what is not empty.
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
+			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+		}
+	}
+	return nil
+}
+
+// Names returns the names of the labs that are up, or were when they were cut
+// short, in order.
+func Names() ([]string, error) {
+	entries, err := os.ReadDir(recordDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/internal/emucard"
+)
+
+// Status is what there is of a lab.
+type Status struct {
+	Config Config `json:"config"`
+	// Ready is false if the start was cut short or is under way.
+	Ready  bool         `json:"ready"`
+	Hosts  []HostStatus `json:"hosts"`
+	Cgroup string       `json:"cgroup,omitempty"`
+	// Card is the directory of the emulated card's state.
+	Card string `json:"card"`
+}
+
+// HostStatus is one host of a Status.
+type HostStatus struct {
+	Name   string `json:"name"`
+	Netns  string `json:"netns"`
+	Exists bool   `json:"exists"`
+	// Device, MAC and addresses of the host's port; none of the switch.
+	Device string     `json:"device,omitempty"`
+	MAC    string     `json:"mac,omitempty"`
+	IPv4   netip.Addr `json:"ipv4,omitzero"`
+	IPv6   netip.Addr `json:"ipv6,omitzero"`
+	// Processes that run on the host.
+	Processes []Process `json:"processes,omitempty"`
+}
+
+// A Process runs on a host.
+type Process struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+}
+
+// ReadStatus returns the status of a lab, fs.ErrNotExist if there is none of
+// that name. "" means the default name.
+func ReadStatus(name string) (Status, error) {
+	r, err := openRecord(name)
+	if err != nil {
+		return Status{}, err
+	}
+	s := Status{Config: r.Config, Ready: r.Ready, Cgroup: r.Cgroup.Path, Card: emucard.Dir(r.Config.MAC(SUT))}
+	for _, host := range append(HostNames(), Switch) {
+		h := HostStatus{Name: host, Netns: r.Config.Netns(host)}
+		if host != Switch {
+			h.Device, h.MAC = devOf(host), r.Config.MAC(host).String()
+			h.IPv4, h.IPv6 = r.Config.IPv4(host), r.Config.IPv6(host)
+		}
+		n, err := openNode(r.Config, host)
+		if errors.Is(err, os.ErrNotExist) || !named(netnsPath(h.Netns)) {
+			if n != nil {
+				n.close()
+			}
+			s.Hosts = append(s.Hosts, h)
+			continue
+		}
+		if err != nil {
+			return s, err
+		}
+		h.Exists = true
+		pids, err := n.processes()
+		n.close()
+		if err != nil {
+			return s, err
+		}
+		for _, pid := range pids {
+			comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
+			if err == nil { // else it has ended
+				h.Processes = append(h.Processes, Process{pid, strings.TrimSpace(string(comm))})
+			}
+		}
+		s.Hosts = append(s.Hosts, h)
+	}
+	return s, nil
+}
