@@ -42,7 +42,8 @@ type chartRatio struct {
 }
 
 func chartData(r *Result) chartFile {
-	f := chartFile{Goal: r.Setup.Goal}
+	// Empty rather than null: the script iterates over all of them.
+	f := chartFile{Goal: r.Setup.Goal, Curves: []chartCurve{}, Repeats: []chartRepeat{}, Ratios: []chartRatio{}}
 	for _, l := range r.Summary.Latency {
 		f.Curves = append(f.Curves, chartCurve{Name: l.Variant, Class: class(l.Variant), Steps: l.Curve})
 	}
