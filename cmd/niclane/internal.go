@@ -12,6 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/memserver"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/lab"
 )
 
 // runInternal runs the parts of niclane that are processes of their own: a
@@ -20,6 +21,10 @@ import (
 func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int, bool) {
 	if len(args) == 0 {
 		return 0, false
+	}
+	if args[0] == lab.HelperCommand {
+		fmt.Fprintln(stderr, prefixed(lab.ExecMain(args[1:]))) // it returns only an error
+		return exitError, true
 	}
 	run, ok := map[string]func(context.Context, io.Reader, io.Writer) error{
 		"internal-load":   worker(load.Run),

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -57,4 +58,13 @@ func codeOf(err error) string {
 		return strconv.Itoa(exit.ExitCode())
 	}
 	return err.Error()
+}
+
+// json FILE... fails unless every file is one JSON document.
+func isJSON(ts *testscript.TestScript, neg bool, args []string) {
+	for _, name := range args {
+		if !json.Valid([]byte(ts.ReadFile(name))) {
+			ts.Fatalf("%s is not JSON:\n%s", name, ts.ReadFile(name))
+		}
+	}
 }

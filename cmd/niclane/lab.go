@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lab"
+)
+
+func (a *app) labCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "lab up|exec|status|down",
+		Short: "Build hosts in network namespaces, with an emulated card",
+		Long: `Lab builds a system under test (sut), a client and a noise source in network
+namespaces, joined by a switch, with a link of finite rate to the sut in each
+direction. The sut's port, lane0, behaves as a card with steering hardware does;
+docs/lab.md says what of it is emulated and what is real.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return usagef("lab: want up, exec, status or down")
+		},
+		RunE: func(*cobra.Command, []string) error { return nil },
+	}
+	cmd.PersistentFlags().StringVar(&name, "name", "niclane", "name of the lab; its namespaces are NAME-sut and so on")
+	cmd.AddCommand(a.labUpCommand(&name), a.labExecCommand(&name), a.labStatusCommand(&name), a.labDownCommand(&name))
+	return cmd
+}
+
+func (a *app) labUpCommand(name *string) *cobra.Command {
+	var c lab.Config
+	cmd := &cobra.Command{
+		Use: "up", Short: "Build the lab", Args: exactly(0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needRoot("lab up"); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			c.Name = *name
+			l, err := lab.Up(ctx, c)
+			if err != nil {
+				return err
+			}
+			return a.printLab(l)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&c.Queues, "queues", 0, "queues of the sut's port (default 8)")
+	f.Uint64Var(&c.LinkRate, "link-rate", 0, "rate of the link in bit/s")
+	f.IntVar(&c.SwitchBuffer, "buffer", 0, "buffer of the switch's port toward the sut in bytes")
+	return cmd
+}
+
+func (a *app) labExecCommand(name *string) *cobra.Command {
+	var o lab.Options
+	cmd := &cobra.Command{
+		Use: "exec HOST -- COMMAND...", Short: "Run a command on a host of the lab",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(hostCommand(args)) == 0 {
+				return usagef("lab exec: want HOST -- COMMAND...")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needRoot("lab exec"); err != nil {
+				return err
+			}
+			l, err := lab.Open(*name)
+			if err != nil {
+				return noLab(*name, err)
+			}
+			child, err := l.Command(cmd.Context(), args[0], o, hostCommand(args)...)
+			if err != nil {
+				return err
+			}
+			child.Stdin, child.Stdout, child.Stderr = a.stdin, a.stdout, a.stderr
+			err = child.Run()
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
+				return exitCode{code: max(exit.ExitCode(), 1)} // it has said why
+			}
+			return err
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().BoolVar(&o.Cgroup, "cgroup", false, "in the control group of the sut's application")
+	return cmd
+}
+
+// hostCommand is the command in "HOST -- COMMAND..." and "HOST COMMAND...".
+func hostCommand(args []string) []string {
+	if len(args) > 1 && args[1] == "--" {
+		return args[2:]
+	}
+	return args[min(1, len(args)):]
+}
+
+func (a *app) labStatusCommand(name *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show the lab", Args: exactly(0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := lab.Open(*name)
+			if err != nil {
+				return noLab(*name, err)
+			}
+			return a.printLab(l)
+		},
+	}
+}
+
+func (a *app) labDownCommand(name *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Short: "Remove the lab and end what still runs in it", Args: exactly(0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needRoot("lab down"); err != nil {
+				return err
+			}
+			return lab.Down(context.WithoutCancel(cmd.Context()), *name)
+		},
+	}
+}
+
+func noLab(name string, err error) error {
+	return fmt.Errorf("lab %s: %w (niclane lab up builds it)", name, err)
+}
+
+func (a *app) printLab(l *lab.Lab) error {
+	c := l.Config
+	if a.json {
+		return a.printJSON(l)
+	}
+	fmt.Fprintf(a.stdout, "lab %s: %d Mbit/s to and from %s (%d queues), %d KiB of switch buffer toward it\n",
+		c.Name, c.LinkRate/1e6, lab.Port, c.Queues, c.SwitchBuffer>>10)
+	for _, h := range lab.HostNames() {
+		port, cpus := lab.HostPort, c.OtherCPUs
+		if h == lab.SUT {
+			port, cpus = lab.Port, c.SUTCPUs
+		}
+		fmt.Fprintf(a.stdout, "  %-7s %s  %s %s  CPUs %s\n", h, port, c.IPv4(h), c.IPv6(h), device.FormatCPUList(cpus))
+	}
+	if l.Cgroup != "" {
+		fmt.Fprintf(a.stdout, "  control group of the sut's application: %s\n", l.Cgroup)
+	}
+	fmt.Fprintf(a.stdout, "try: %s\n", strings.Join([]string{"niclane lab exec sut -- niclane probe", lab.Port}, " "))
+	return nil
+}
