@@ -103,7 +103,7 @@ func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
 		return fmt.Errorf("%s: read: %w", key, err)
 	}
 	made := implicit(s.Object()) && s.Old == nil && present != nil
-	if !equal(present, s.Old) && !made {
+	if !device.Equal(present, s.Old) && !made {
 		return &MismatchError{Key: key, When: "changed since the plan was made", Want: s.Old, Found: present}
 	}
 	if s.New == nil {
@@ -124,7 +124,7 @@ func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
 	if err != nil {
 		return fmt.Errorf("%s: read back: %w", key, err)
 	}
-	if !equal(got, s.New) {
+	if !device.Equal(got, s.New) {
 		return &MismatchError{Key: key, When: "read back", Want: s.New, Found: got}
 	}
 	return j.Done(i)
@@ -133,7 +133,7 @@ func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
 // write skips what needs no write: an implicit object's removal, and a value
 // that is there already.
 func (r *runner) write(present, want device.Object) error {
-	if equal(present, want) || want == nil && implicit(present) {
+	if device.Equal(present, want) || want == nil && implicit(present) {
 		return nil
 	}
 	return r.k.Write(present, want)

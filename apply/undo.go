@@ -98,7 +98,7 @@ func (r *runner) restore(t *task) *Left {
 		return r.gone(t)
 	case err != nil:
 		return &Left{Key: t.key, Why: err.Error()}
-	case equal(present, t.want):
+	case device.Equal(present, t.want):
 		return r.finish(t)
 	case t.want == nil && implicit(present):
 		// It goes together with what made it, whose turn comes later.
@@ -107,7 +107,7 @@ func (r *runner) restore(t *task) *Left {
 		return r.absent(t)
 	case t.expect == nil && implicit(present):
 		// What made it has just been restored.
-	case !t.loose && !r.opts.Force && !equal(present, t.expect):
+	case !t.loose && !r.opts.Force && !device.Equal(present, t.expect):
 		return &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote %s, found %s, before niclane %s",
 			Text(t.expect), Text(present), Text(t.want))}
 	}
@@ -138,7 +138,7 @@ func (r *runner) rewrite(t *task, present device.Object) *Left {
 		return r.gone(t)
 	case err != nil:
 		return &Left{Key: t.key, Why: fmt.Sprintf("read back: %v", err)}
-	case !equal(got, t.want):
+	case !device.Equal(got, t.want):
 		e := MismatchError{Key: t.key, When: "read back", Want: t.want, Found: got}
 		return &Left{Key: t.key, Why: e.Error()}
 	}

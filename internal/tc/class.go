@@ -135,7 +135,7 @@ func classOf(dev string, r reply) (device.Class, error) {
 		ceil = ceil64
 	}
 	cl.Rate, cl.Ceil = rate*8, ceil*8
-	cl.Burst, cl.CBurst = depth(rate, u32(offBuffer)), depth(ceil, u32(offCBuffer))
+	cl.Burst, cl.CBurst = device.BurstBytes(rate, u32(offBuffer)), device.BurstBytes(ceil, u32(offCBuffer))
 	cl.Quantum, cl.Prio = u32(offQuantum), u32(offPrio)
 	return cl, nil
 }
@@ -163,8 +163,8 @@ func (c *Client) classRequest(cl device.Class) (request, error) {
 	opt[offRate+offLinklayer], opt[offCeil+offLinklayer] = linklayerEthernet, linklayerEthernet
 	put(offRate+offRate32, uint32(min(rate, math.MaxUint32)))
 	put(offCeil+offRate32, uint32(min(ceil, math.MaxUint32)))
-	put(offBuffer, ticks(rate, cl.Burst))
-	put(offCBuffer, ticks(ceil, cl.CBurst))
+	put(offBuffer, device.BurstTicks(rate, cl.Burst))
+	put(offCBuffer, device.BurstTicks(ceil, cl.CBurst))
 	put(offQuantum, cl.Quantum)
 	put(offPrio, cl.Prio)
 	return request{

@@ -64,12 +64,6 @@ var classes = []device.Class{
 	{Dev: "d0", ID: "1:ffff", Parent: "1:", Rate: 64_000, Ceil: 1_000_000, Burst: 3_028, CBurst: 3_028, Quantum: 1_514},
 }
 
-func same(a, b device.Object) bool {
-	ca, okA := a.(device.Class)
-	cb, okB := b.(device.Class)
-	return device.Equal(a, b) || okA && okB && tc.SameClass(ca, cb)
-}
-
 // write writes and holds what is read back to what was written.
 func write(t *testing.T, c *tc.Client, old, new device.Object) {
 	t.Helper()
@@ -84,7 +78,7 @@ func write(t *testing.T, c *tc.Client, old, new device.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !same(got, new) {
+	if !device.Equal(got, new) {
 		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), new, got)
 	}
 }

@@ -44,15 +44,15 @@ func FuzzTicks(f *testing.F) {
 	f.Add(uint64(50_000_000_000), uint32(1<<32-1))
 	f.Fuzz(func(t *testing.T, rate uint64, burst uint32) {
 		rate = rate%(1<<40) + 1_000
-		n := ticks(rate, burst)
-		if d := depth(rate, n); n < 1<<32-1 && d < burst {
+		n := device.BurstTicks(rate, burst)
+		if d := device.BurstBytes(rate, n); n < 1<<32-1 && d < burst {
 			t.Errorf("rate %d: %d bytes are %d ticks, which hold only %d", rate, burst, n, d)
 		}
-		if rate < 15_625 || n == 1<<32-1 || depth(rate, n) == 1<<32-1 {
+		if rate < 15_625 || n == 1<<32-1 || device.BurstBytes(rate, n) == 1<<32-1 {
 			return
 		}
-		if back := ticks(rate, depth(rate, n)); back != n {
-			t.Errorf("rate %d: %d ticks hold %d bytes, which are %d ticks", rate, n, depth(rate, n), back)
+		if back := device.BurstTicks(rate, device.BurstBytes(rate, n)); back != n {
+			t.Errorf("rate %d: %d ticks hold %d bytes, which are %d ticks", rate, n, device.BurstBytes(rate, n), back)
 		}
 	})
 }
@@ -61,7 +61,7 @@ func TestSameClass(t *testing.T) {
 	c := device.Class{Dev: "d0", ID: "1:10", Parent: "1:", Rate: 1_000_000_000, Ceil: 1_000_000_000, Burst: 12_500, CBurst: 12_500, Quantum: 1514}
 	close := c
 	close.Burst, close.Rate = 12_497, 1_000_000_003
-	if !SameClass(c, close) {
+	if !device.Equal(c, close) {
 		t.Errorf("%+v and %+v are the same to the kernel", c, close)
 	}
 	for name, change := range map[string]func(*device.Class){
@@ -75,7 +75,7 @@ func TestSameClass(t *testing.T) {
 	} {
 		other := c
 		change(&other)
-		if SameClass(c, other) {
+		if device.Equal(c, other) {
 			t.Errorf("%s differs but was taken as the same", name)
 		}
 	}

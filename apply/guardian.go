@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/syslog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/journal"
+)
+
+// RunGuard is the guardian's whole life. arg comes from StartGuard, and file
+// descriptor 3 leads to it.
+func RunGuard(arg string) error {
+	signal.Ignore(unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	g := &guardian{link: os.NewFile(3, "applier")}
+	if err := json.Unmarshal([]byte(arg), &g.guardConfig); err != nil {
+		return fmt.Errorf("guardian: %w", err)
+	}
+	if err := g.start(); err != nil {
+		g.tell("error " + strings.ReplaceAll(err.Error(), "\n", "; "))
+		return err
+	}
+	defer os.Remove(guardSocket(g.RunDir))
+	defer g.listener.Close()
+	g.tell("ready")
+	return g.watch()
+}
+
+type guardian struct {
+	guardConfig
+	link     *os.File // to the applier
+	applier  int      // pidfd
+	listener net.Listener
+	timer    *os.File
+	here     journal.Host
+	kernel   *System
+	ended    bool
+	due      time.Time
+
+	questions chan question
+}
+
+// start makes ready everything that could fail later: after this, undoing
+// needs no more than the journal.
+func (g *guardian) start() (err error) {
+	if g.applier, err = unix.PidfdOpen(g.Applier, 0); err != nil {
+		return fmt.Errorf("process %d: %w", g.Applier, err)
+	}
+	if g.here, err = journal.Here(); err != nil {
+		return err
+	}
+	if g.kernel, err = NewKernel(); err != nil {
+		return err
+	}
+	for _, err := range leaveCgroups() {
+		g.tell("warning the guardian stays in a control group, and ends if that is killed: " + err.Error())
+	}
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("timerfd: %w", err)
+	}
+	g.timer = os.NewFile(uintptr(fd), "timer")
+	if err := g.arm(); err != nil {
+		return err
+	}
+	// The applier holds the lock, and has checked that nobody listens.
+	if err := os.Remove(guardSocket(g.RunDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Remove(lastUndo(g.RunDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	g.listener, err = net.Listen("unix", guardSocket(g.RunDir))
+	return err
+}
+
+// arm sets the timer to the full time from now. CLOCK_BOOTTIME goes on while
+// the machine is suspended.
+func (g *guardian) arm() error {
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(g.Within.Nanoseconds(), 1))}
+	fd := int(g.timer.Fd())
+	g.due = time.Now().Add(g.Within)
+	if err := unix.TimerfdSettime(fd, 0, &spec, nil); err != nil {
+		return fmt.Errorf("timerfd: %w", err)
+	}
+	return unix.SetNonblock(fd, true)
+}
+
+func (g *guardian) tell(line string) {
+	// The applier may be gone; the change is guarded all the same.
+	_, _ = fmt.Fprintln(g.link, line)
+}
+
+// A question comes over the socket and wants one line.
+type question struct {
+	word string
+	conn net.Conn
+}
+
+// answer replies. The asker may be gone by now; its word was heard.
+func (q question) answer(line string) {
+	_ = q.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = fmt.Fprintln(q.conn, line)
+}
+
+// watch waits, without polling, for the applier, for questions and for the
+// deadline, whichever comes first.
+func (g *guardian) watch() error {
+	applier, late := make(chan string), make(chan error, 1)
+	g.questions = make(chan question)
+	go g.hear(applier)
+	go g.serve(g.questions)
+	go func() {
+		var b [8]byte
+		_, err := g.timer.Read(b[:])
+		late <- err
+	}()
+	for {
+		select {
+		case word, ok := <-applier:
+			switch {
+			case word == "cancel":
+				g.tell("ok")
+				return nil
+			case word == "ended":
+				g.ended = true
+				if err := g.arm(); err != nil {
+					g.tell(err.Error())
+					return g.undo("the deadline cannot be set: " + err.Error())
+				}
+				g.tell("ok")
+			case !ok && !g.ended:
+				return g.undo("apply died before its end")
+			case !ok:
+				applier = nil
+			}
+		case q := <-g.questions:
+			answer, confirmed := g.reply(q.word)
+			q.answer(answer)
+			if confirmed {
+				return nil
+			}
+		case err := <-late:
+			if err != nil {
+				return g.undo("the deadline cannot be waited for: " + err.Error())
+			}
+			return g.undo(fmt.Sprintf("not confirmed within %v", g.Within))
+		}
+	}
+}
+
+func (g *guardian) hear(out chan<- string) {
+	s := bufio.NewScanner(g.link)
+	for s.Scan() {
+		out <- s.Text()
+	}
+	close(out)
+}
+
+func (g *guardian) serve(out chan<- question) {
+	for {
+		c, err := g.listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			s := bufio.NewScanner(c)
+			for s.Scan() {
+				out <- question{s.Text(), c}
+			}
+		}()
+	}
+}
+
+func (g *guardian) reply(word string) (answer string, confirmed bool) {
+	switch word {
+	case "status":
+		return fmt.Sprintf("the change of %s waits to be confirmed until %s", g.Config, g.due.Format(time.RFC3339)), false
+	case "confirm":
+		if !g.ended {
+			return "apply has not ended yet", false
+		}
+		j, err := g.journal()
+		if err != nil {
+			return err.Error(), false
+		}
+		if j == nil {
+			return "the change was rolled back, or replaced, before it was confirmed", false
+		}
+		return "ok", true
+	}
+	return fmt.Sprintf("%q is not understood", word), false
+}
+
+// journal finds the journal of the guarded change; nil if it is gone or tells
+// of another change.
+func (g *guardian) journal() (*journal.Journal, error) {
+	s, err := journal.OpenExisting(g.StateDir, g.here)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	js, listErr := s.Here()
+	for _, j := range js {
+		if h := j.Head(); h.Config == g.Config && h.Generation == g.Generation && h.When.Equal(g.When) {
+			return j, nil
+		}
+	}
+	return nil, listErr
+}
+
+// undo undoes the change and leaves word of it.
+func (g *guardian) undo(why string) error {
+	go func() {
+		for q := range g.questions {
+			q.answer("too late, the change is being undone: " + why)
+		}
+	}()
+	report, err := g.rollBack()
+	u := undoRecord{Config: g.Config, When: time.Now().UTC().Round(time.Second), Why: why, Report: report}
+	if err != nil {
+		u.Error = err.Error()
+	}
+	b, jerr := json.Marshal(u)
+	if jerr == nil {
+		jerr = os.WriteFile(lastUndo(g.RunDir)+".new", b, 0o600)
+	}
+	if jerr == nil {
+		jerr = os.Rename(lastUndo(g.RunDir)+".new", lastUndo(g.RunDir))
+	}
+	if log, lerr := syslog.New(syslog.LOG_DAEMON|syslog.LOG_WARNING, "niclane"); lerr == nil {
+		_ = log.Warning(fmt.Sprintf("%s undone: %s (%v)", g.Config, why, errors.Join(err, jerr)))
+		log.Close()
+	}
+	return errors.Join(err, jerr)
+}
+
+func (g *guardian) rollBack() (*Report, error) {
+	if !g.ended {
+		// It is dead, or it hangs: then it must not write any more.
+		if err := unix.PidfdSendSignal(g.applier, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+			return nil, fmt.Errorf("kill process %d: %w", g.Applier, err)
+		}
+	}
+	lock, err := WaitLock(context.Background(), g.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	j, err := g.journal()
+	if j == nil || err != nil {
+		return nil, err
+	}
+	return Undo(g.kernel, j, Options{})
+}
+
+// leaveCgroups moves the process to the root of every hierarchy by which a
+// login can be killed: version 2, and version 1's named ones (systemd's).
+func leaveCgroups() []error {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return []error{err}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return []error{err}
+	}
+	var errs []error
+	for line := range strings.Lines(string(b)) {
+		// "1:name=systemd:/user.slice", "0::/user.slice" (cgroups(7)).
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 || f[2] == "/" || f[1] != "" && !strings.HasPrefix(f[1], "name=") {
+			continue
+		}
+		root := hierarchy(string(mounts), f[1])
+		if root == "" {
+			continue // not to be seen from here, so not to be killed by either
+		}
+		procs := filepath.Join(root, "cgroup.procs")
+		if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// hierarchy finds where a hierarchy is mounted: version 2 by "", a named one
+// by its option. Lines are those of proc_pid_mountinfo(5).
+func hierarchy(mountinfo, name string) string {
+	for line := range strings.Lines(mountinfo) {
+		head, tail, ok := strings.Cut(line, " - ")
+		h, t := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(h) < 5 || len(t) < 3 {
+			continue
+		}
+		if name == "" && t[0] == "cgroup2" {
+			return h[4]
+		}
+		if name != "" && t[0] == "cgroup" && strings.Contains(","+t[2]+",", ","+name+",") {
+			return h[4]
+		}
+	}
+	return ""
+}
