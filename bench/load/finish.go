@@ -62,9 +62,9 @@ func (r *run) finish(end, counted, cpu int64) {
 	if busy := float64(res.CPUTime) / float64(res.Duration); busy > 0.9 && r.cfg.Spin == 0 {
 		warn("the generator used %.0f %% of its processor: it is saturated", 100*busy)
 	}
-	// The generator's own share of the latency: above a tenth it, not the
+	// The generator's own share of the latency: above a half it, not the
 	// server, shapes the result.
-	if w, l := res.Wakeup.ValueAt(50), res.Latency.ValueAt(50); l > 0 && w*10 > l {
-		warn("half of the requests were noticed %.1f us after they were due; P50 latency is %.1f us", float64(w)/1e3, float64(l)/1e3)
+	if w, l := res.Wakeup.ValueAt(50), res.Latency.ValueAt(50); l > 0 && 2*w > l {
+		warn("the generator noticed half of the requests more than %.1f us after they were due; P50 latency is %.1f us", float64(w)/1e3, float64(l)/1e3)
 	}
 }

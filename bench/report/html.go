@@ -34,7 +34,7 @@ type page struct {
 	Claims       []claim
 	NoiseGroups  []group
 	HopGroups    []group
-	CPUGroups    []group
+	CPU          [][]string // rows of a table, the first its head
 	SweepTables  []sweepTable
 	SweepColumns []string
 	HostLine     string
@@ -108,7 +108,7 @@ func WriteHTML(w io.Writer, r *Result) error {
 		ECharts: template.JS(read("echarts.common.min.js")), Charts: template.JS(read("charts.js")),
 		Data:     template.JS(data), // json.Marshal escapes <, > and &
 		LoadLine: loadLine(r), NoiseLine: noiseLine(r), Percentiles: percentiles[:],
-		Claims: claims(r), NoiseGroups: noiseGroups(r), HopGroups: hopGroups(r), CPUGroups: cpuGroups(r),
+		Claims: claims(r), NoiseGroups: noiseGroups(r), HopGroups: hopGroups(r), CPU: cpuTable(r),
 		HostLine: hostLine(r),
 	}
 	p.SweepTables, p.SweepColumns = sweepTables(r)
@@ -209,22 +209,6 @@ func hopGroups(r *Result) []group {
 		b.Detail = fmt.Sprintf("P99 %s, max %s; a packet waits %s, at most %s; %s drops", p99, size(float64(h.Max)),
 			duration(float64(h.MeanWait)), duration(float64(h.MaxWait)), count(int64(h.Drops)))
 		g.Bars = append(g.Bars, b)
-	}
-	return groups
-}
-
-func cpuGroups(r *Result) []group {
-	var groups []group
-	scale := 1.0
-	for _, c := range r.Summary.CPU {
-		scale = max(scale, c.Share)
-	}
-	for _, c := range r.Summary.CPU {
-		if len(groups) == 0 || groups[len(groups)-1].Name != c.What {
-			groups = append(groups, group{Name: c.What})
-		}
-		g := &groups[len(groups)-1]
-		g.Bars = append(g.Bars, bar{c.Variant, class(c.Variant), share(c.Share), "", percentOf(c.Share, scale), -1})
 	}
 	return groups
 }

@@ -249,3 +249,18 @@ func TestUnits(t *testing.T) {
 		}
 	}
 }
+
+func TestCPUShare(t *testing.T) {
+	r := &Result{Schema: Schema, Variants: []Variant{{Name: Idle}}}
+	for i, use := range []CPUUse{{What: "server", Time: 1e9}, {What: "server", Time: 3e9, Over: 6e9}} {
+		r.Runs = append(r.Runs, Run{Variant: Idle, Repeat: i, CPU: []CPUUse{use},
+			Load: load.Result{Duration: 2e9, Latency: stats.NewHistogram()}})
+	}
+	if err := Summarize(r); err != nil {
+		t.Fatal(err)
+	}
+	want := []CPURow{{"server", Idle, 0.5}} // 4 s of 2 s + 6 s
+	if d := cmp.Diff(want, r.Summary.CPU); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+}

@@ -151,10 +151,12 @@ const (
 	ReachNone Reach = "out of reach"
 )
 
-// CPUUse is CPU time of a process, thread or processor in the counted time.
+// CPUUse is CPU time of a process, thread or processor.
 type CPUUse struct {
 	What string `json:"what"` // "memcached", "generator", "cpu0 softirq"
 	Time int64  `json:"timeNs"`
+	// Over is the time in which it was used, 0 for the counted time.
+	Over int64 `json:"overNs,omitempty"`
 }
 
 // SweepPoint is one cell of the sweep over noise share and buffer.

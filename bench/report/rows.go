@@ -3,7 +3,9 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/niclane/niclane/bench/noise"
@@ -145,7 +147,7 @@ func hopRows(r *Result) []HopRow {
 	return rows
 }
 
-// CPURow is CPU time per second of counted time.
+// CPURow is CPU time as a share of one processor, over all repeats.
 type CPURow struct {
 	What    string  `json:"what"`
 	Variant string  `json:"variant"`
@@ -169,7 +171,7 @@ func cpuRows(r *Result) []CPURow {
 				for _, c := range run.CPU {
 					if c.What == name {
 						used += c.Time
-						over += run.Load.Duration
+						over += cmp.Or(c.Over, run.Load.Duration)
 					}
 				}
 			}
@@ -236,22 +238,51 @@ func sweepRows(r *Result) []SweepRow {
 	return rows
 }
 
-// warnings lists every warning of the runs once, in order of first occurrence,
-// with the runs it comes from.
+// numbers in a warning are what differs between repeats.
+var numbers = regexp.MustCompile(`[0-9][0-9.,]*`)
+
+// warnings lists the orchestrator's warnings and, for each variant, those of
+// its runs: the first of those that differ only in numbers, and how many more
+// repeats have it.
 func warnings(r *Result) []string {
 	list := slices.Clone(r.Warnings)
-	for _, run := range r.Runs {
-		where := fmt.Sprintf("%s, repeat %d: ", run.Variant, run.Repeat+1)
-		for _, w := range run.Warnings {
-			list = append(list, where+w)
+	for _, v := range r.Variants {
+		type kind struct {
+			first string
+			more  int
+			last  int // repeat
 		}
-		for _, w := range run.Load.Warnings {
-			list = append(list, where+w)
-		}
-		for _, n := range run.Noise {
-			for _, w := range slices.Concat(n.Sender.Warnings, n.Receiver.Warnings) {
-				list = append(list, where+"noise "+n.Direction+": "+w)
+		var kinds []*kind
+		byText := make(map[string]*kind)
+		for _, run := range r.runs(v.Name) {
+			all := slices.Concat(run.Warnings, run.Load.Warnings)
+			for _, n := range run.Noise {
+				for _, w := range n.Sender.Warnings {
+					all = append(all, "noise "+n.Direction+", sender: "+w)
+				}
+				for _, w := range n.Receiver.Warnings {
+					all = append(all, "noise "+n.Direction+", receiver: "+w)
+				}
 			}
+			for _, w := range all {
+				text := numbers.ReplaceAllString(w, "#")
+				k := byText[text]
+				switch {
+				case k == nil:
+					k = &kind{first: fmt.Sprintf("%s, repeat %d: %s", v.Name, run.Repeat+1, w)}
+					byText[text] = k
+					kinds = append(kinds, k)
+				case k.last != run.Repeat:
+					k.more++
+				}
+				k.last = run.Repeat
+			}
+		}
+		for _, k := range kinds {
+			if k.more > 0 {
+				k.first += fmt.Sprintf(" (and %d more repeats)", k.more)
+			}
+			list = append(list, k.first)
 		}
 	}
 	return list

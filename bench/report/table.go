@@ -190,25 +190,7 @@ func (p *printer) cpu(r *Result) {
 	}
 	p.linef("")
 	p.linef("CPU time, share of one processor")
-	head := []string{""}
-	for _, v := range r.Variants {
-		head = append(head, v.Name)
-	}
-	rows := [][]string{head}
-	for _, name := range cpuNames(r) {
-		row := []string{name}
-		for _, v := range r.Variants {
-			cell := "~"
-			for _, c := range r.Summary.CPU {
-				if c.What == name && c.Variant == v.Name {
-					cell = share(c.Share)
-				}
-			}
-			row = append(row, cell)
-		}
-		rows = append(rows, row)
-	}
-	p.grid(1, rows)
+	p.grid(1, cpuTable(r))
 }
 
 func (p *printer) floor(r *Result) {

@@ -4,7 +4,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -32,12 +31,34 @@ func noiseLine(r *Result) string {
 	return strings.Join(parts, "; ")
 }
 
-func cpuNames(r *Result) []string {
-	var names []string
-	for _, c := range r.Summary.CPU {
-		if !slices.Contains(names, c.What) {
-			names = append(names, c.What)
-		}
+// cpuTable has a row for each consumer and a column for each variant; nil when
+// nothing was measured.
+func cpuTable(r *Result) [][]string {
+	if len(r.Summary.CPU) == 0 {
+		return nil
 	}
-	return names
+	head := []string{""}
+	for _, v := range r.Variants {
+		head = append(head, v.Name)
+	}
+	rows := [][]string{head}
+	seen := make(map[string]bool)
+	for _, c := range r.Summary.CPU {
+		if seen[c.What] {
+			continue
+		}
+		seen[c.What] = true
+		row := []string{c.What}
+		for _, v := range r.Variants {
+			cell := "~"
+			for _, o := range r.Summary.CPU {
+				if o.What == c.What && o.Variant == v.Name {
+					cell = share(o.Share)
+				}
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
