@@ -38,6 +38,7 @@ type page struct {
 	SweepTables  []sweepTable
 	SweepColumns []string
 	HostLine     string
+	Headline     string
 	Method       string // of the intervals
 }
 
@@ -109,7 +110,7 @@ func WriteHTML(w io.Writer, r *Result) error {
 		Data:     template.JS(data), // json.Marshal escapes <, > and &
 		LoadLine: loadLine(r), NoiseLine: noiseLine(r), Percentiles: percentiles[:],
 		Claims: claims(r), NoiseGroups: noiseGroups(r), HopGroups: hopGroups(r), CPU: cpuTable(r),
-		HostLine: hostLine(r),
+		HostLine: hostLine(r), Headline: headline(r),
 	}
 	p.SweepTables, p.SweepColumns = sweepTables(r)
 	for _, t := range r.Summary.Ratios {

@@ -62,6 +62,9 @@ func (p *printer) grid(left int, rows [][]string) {
 
 func (p *printer) latency(r *Result) {
 	p.linef("%s", r.Title)
+	if h := headline(r); h != "" {
+		p.linef("  %s", h)
+	}
 	p.linef("  %s", loadLine(r))
 	if l := noiseLine(r); l != "" {
 		p.linef("  %s", l)

@@ -62,3 +62,24 @@ func cpuTable(r *Result) [][]string {
 	}
 	return rows
 }
+
+// headline is the result in one sentence, "" when the sample cannot carry it.
+func headline(r *Result) string {
+	var with, without *RatioRow
+	for i, t := range r.Summary.Ratios {
+		if t.P != 99 || t.Ratio == nil || t.Ratio.N < minPairs {
+			continue
+		}
+		switch t.Variant {
+		case Lane:
+			with = &r.Summary.Ratios[i]
+		case NoLane:
+			without = &r.Summary.Ratios[i]
+		}
+	}
+	if with == nil || without == nil {
+		return ""
+	}
+	return fmt.Sprintf("Noise makes P99 %s what it is on an idle link; with a lane it is %s.",
+		times(without.Ratio.Estimate), times(with.Ratio.Estimate))
+}
