@@ -4,6 +4,7 @@ package config
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
@@ -185,28 +186,32 @@ func memberKeys() []key {
 
 const listName = "members"
 
-func globalsKeys() []key {
-	queues := of("queues", integer(1, maxQueues), "all the lanes leave",
+// hostKeys are the keys of globals that lanes do not have.
+func hostKeys() []key {
+	return append(groupKeys(), of("queues", integer(1, maxQueues), "all that the lanes leave",
 		"Queues of the default lane, which takes what no lane matches. (adqsetup's default is 2; on a card with many queues that would squeeze everything else into them.)",
-		func(t *target, x int) { t.lane.Queues = x })
-	keys := append(groupKeys(), queues)
-	return append(keys, tuningKeys()...)
+		func(t *target, x int) { t.lane.Queues = x }))
 }
 
-func laneKeys() []key {
-	ringsRefused := "not taken in a lane: rings have one size for the whole device; write it in globals"
-	keys := []key{
+func globalsKeys() []key { return append(hostKeys(), tuningKeys()...) }
+
+// shapeKeys are the keys of a lane that neither globals nor members have.
+func shapeKeys() []key {
+	const ringsRefused = "not taken in a lane: rings have one size for the whole device; write it in globals"
+	return []key{
 		of("mode", named[intent.Mode](word("exclusive", "shared")), "exclusive",
 			"Whether the lane belongs to one member or is shared by several.",
 			func(t *target, x intent.Mode) { t.lane.Mode = x }),
 		of("queues", integer(1, maxQueues), "has to be given",
 			"Size of the lane's queue set.",
 			func(t *target, x int) { t.lane.Queues = x }),
+		membersKey(),
+		refuse("rxring", ringsRefused),
+		refuse("txring", ringsRefused),
 	}
-	keys = append(keys, tuningKeys()...)
-	keys = append(keys, memberKeys()...)
-	return append(keys, membersKey(), refuse("rxring", ringsRefused), refuse("txring", ringsRefused))
 }
+
+func laneKeys() []key { return slices.Concat(shapeKeys(), tuningKeys(), memberKeys()) }
 
 func listedKeys() []key {
 	name := of("name", pattern(nameWant, namePattern, nil), "none",
