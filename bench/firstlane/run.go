@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/report"
+	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/plan"
 )
 
@@ -71,6 +72,9 @@ func Run(ctx context.Context, o Options) (res *report.Result, err error) {
 	}
 	defer func() { _ = m.server.stop() }()
 	m.describe()
+	if err := m.writeLane(); err != nil {
+		return nil, err
+	}
 	if err := m.compare(ctx); err != nil {
 		return nil, err
 	}
@@ -177,6 +181,13 @@ func (m *measurement) setLane(ctx context.Context, on bool) error {
 		m.result.Environment.Plan = planText(out)
 	}
 	return nil
+}
+
+// writeLane writes the lane's file, and keeps its text for the result.
+func (m *measurement) writeLane() error {
+	text := laneFile(lab.Port, serverPort, inside[0], m.lab.Cgroup)
+	m.result.Environment.Config = text
+	return os.WriteFile(m.laneFile(), []byte(text), 0o600)
 }
 
 func (m *measurement) laneFile() string { return filepath.Join(m.dir, "lanes.yaml") }

@@ -67,11 +67,14 @@ func (m *measurement) measure(ctx context.Context, w window) (report.Run, error)
 	hops := m.lab.sample(ctx)
 	gen, err := start("generator", m.lab.command(ctx, "client", generatorPlace, m.o.Niclane, "internal-load"), cfg)
 	if err != nil {
-		hops.stop()
+		_, _ = hops.stop()
 		return run, err
 	}
 	err = gen.result(m.o.Warmup+w.length+20*time.Second, &run.Load)
-	run.Hops = hops.stop()
+	var hopErr error
+	if run.Hops, hopErr = hops.stop(); hopErr != nil {
+		m.warnf("repeat %d, %s: %v", w.repeat+1, w.variant, hopErr)
+	}
 	after, cpuErr := cpuTimes(m.pids())
 	if err != nil {
 		return run, err
@@ -96,7 +99,7 @@ func (m *measurement) loadConfig(w window) load.Config {
 		Seed: uint64(w.repeat + 1), Connections: m.o.Connections, Keys: 10_000, ValueBytes: 64,
 		Prefill: !m.prefilled, Warmup: int64(m.o.Warmup), Duration: int64(w.length),
 	}
-	c.CPUs, c.FIFO = generatorPlace.cpus, generatorPlace.fifo
+	c.CPUs, c.FIFO = generatorPlace.cpus, fifoPriority
 	m.prefilled = true
 	return c
 }

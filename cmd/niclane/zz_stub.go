@@ -11,7 +11,6 @@ import (
 )
 
 func (a *app) confirmCommand() *cobra.Command { return &cobra.Command{Use: "confirm"} }
-func (a *app) benchCommand() *cobra.Command   { return &cobra.Command{Use: "bench"} }
 
 type guardian struct{}
 
