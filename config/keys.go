@@ -105,7 +105,7 @@ func groupKeys() []key {
 func tuningKeys() []key {
 	return []key{
 		of("cpus", processors(), "auto",
-			"Processors that poll the lane's queues and run its members. `auto` chooses as many as the lane has pollers, by `numa`, and keeps lanes apart.",
+			"Processors that poll the lane's queues and, if they are named, run the members that have a `cgroup`. `auto` chooses as many as the lane has pollers, by `numa`, keeps lanes apart, and leaves the members where they are.",
 			func(t *target, x []int) { t.lane.CPUs = x }),
 		of("numa", numa(), "local; all in globals",
 			"Where `cpus: auto` looks: on the device's NUMA node, on the others, anywhere, or on the node with this number.",

@@ -90,7 +90,8 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 	for _, l := range lanes {
 		g, c := l.Bandwidth.Guarantee.Of(f.link), l.Bandwidth.Ceiling.Of(f.link)
 		if g > root {
-			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the %s that can be given on %s", rateText(g), rateText(root), f.dev.Name)
+			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the %s that can be given on %s: 2 %% of its %s stay free, so that queues build on the host",
+				rateText(g), rateText(root), f.dev.Name, rateText(f.link))
 		}
 		if c > f.link {
 			f.failf(lanePath(l.Lane, "ceiling"), "%s is more than the link of %s (%s)", rateText(c), f.dev.Name, rateText(f.link))
@@ -101,7 +102,8 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 		sum += g
 	}
 	if sum > root {
-		f.failf("lanes", "guarantees add up to %s, %s can give %s", rateText(sum), f.dev.Name, rateText(root))
+		f.failf("lanes", "guarantees add up to %s, %s can give %s: 2 %% of its %s stay free, so that queues build on the host",
+			rateText(sum), f.dev.Name, rateText(root), rateText(f.link))
 	}
 }
 

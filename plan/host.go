@@ -4,23 +4,31 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/niclane/niclane/device"
 )
 
 // wantCpusets keeps each member's processes on its lane's processors and
-// their memory on the NUMA nodes of these.
+// their memory on the NUMA nodes of these, where the file names processors.
+// An automatic choice is as many as the queues need; nobody asked for the
+// application to be squeezed into that.
 func (f *fit) wantCpusets(lanes []*placed) {
 	if !f.uses(device.PartProcessors, RealCpuset) {
 		return
 	}
 	for _, l := range lanes {
+		if len(l.CPUs) == 0 {
+			continue
+		}
+		var done []string
 		for i := range l.Members {
 			m := &l.Members[i]
-			if m.Cgroup == "" {
+			if m.Cgroup == "" || slices.Contains(done, m.Cgroup) {
 				continue
 			}
+			done = append(done, m.Cgroup)
 			dir := f.st.Cgroups.CpusetDir(m.Cgroup)
 			f.want(device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList, Value: device.FormatCPUList(l.cpus)},
 				device.PartProcessors, lanePath(l.Lane, "cpus"), fmt.Sprintf("processes of %s on lane %s's processors", m.Cgroup, l.Name))

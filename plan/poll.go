@@ -19,6 +19,10 @@ func (f *fit) wantPollers(lanes []*placed) {
 		if kind == intent.PollerAuto && !l.isDefault && (threads == RealNAPIThread || threads == RealBusyThread) {
 			kind = intent.PollerThread
 		}
+		if n := l.Poller.Count; n > 0 && n < len(l.queues) && kind == intent.PollerThread {
+			f.notef("lane %s: %d pollers asked for, but a threaded NAPI has a thread of its own: %d threads on %d processors",
+				l.Name, n, len(l.queues), min(n, len(l.cpus)))
+		}
 		for i, q := range l.queues {
 			f.wantIRQ(l, i, q)
 			if kind == intent.PollerThread || kind == intent.PollerBusy {
@@ -61,7 +65,7 @@ func (f *fit) wantThread(l *placed, kind intent.PollerKind, i, q int) {
 		t.CPUs = l.cpus
 	}
 	prio := l.Poller.Priority
-	if prio == 0 && l.Poller.Nice == 0 {
+	if l.Poller.Policy == intent.PolicyRank {
 		prio = l.fifo()
 	}
 	how := fmt.Sprintf("nice %d", t.Nice)
