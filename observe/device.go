@@ -5,6 +5,7 @@ package observe
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -182,7 +183,7 @@ func (o *observer) napis(d *device.Device) error {
 		m, err := o.netdev.Map(d.Name)
 		switch {
 		case errors.Is(err, unix.EOPNOTSUPP): // the family, but not these commands: 6.3 to 6.7
-			o.noGenl = err
+			o.noGenl = fmt.Errorf("netlink family %s has no queues and NAPIs (Linux 6.8)", netdev.Family)
 		case err != nil:
 			return err
 		default:

@@ -126,7 +126,7 @@ func (o *observer) open(opts Options) (err error) {
 	}
 	o.bpf = bpf.New(o.tc)
 	if o.netdev, err = netdev.Open(o.ethtool); errors.Is(err, os.ErrNotExist) {
-		o.noGenl, err = err, nil
+		o.noGenl, err = fmt.Errorf("no netlink family %s (Linux 6.3; queues and NAPIs 6.8)", netdev.Family), nil
 	}
 	return err
 }

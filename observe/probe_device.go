@@ -5,6 +5,7 @@ package observe
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,7 @@ func (o *observer) probeFiles(d *device.Device) {
 	readable := func(name string) device.Finding {
 		path := "/sys/class/net/" + d.Name + "/" + name
 		_, err := o.fs.ReadFile(path)
-		return answer(err, name+" is there", unix.ENOENT, unix.EOPNOTSUPP)
+		return answer(bare(err), name+" is there", unix.ENOENT, unix.EOPNOTSUPP)
 	}
 	caps[device.CapXPS] = readable("queues/tx-0/xps_cpus")
 	caps[device.CapXPSRxqs] = readable("queues/tx-0/xps_rxqs")
@@ -85,7 +86,7 @@ func (o *observer) probeThreaded(d *device.Device) device.Finding {
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return none
 	}
-	return answer(err, "the present value was accepted")
+	return answer(bare(err), "the present value was accepted")
 }
 
 // probeMaxrate writes "no limit" to transmit queue 0 where there is none: the
@@ -100,7 +101,16 @@ func (o *observer) probeMaxrate(d *device.Device) device.Finding {
 	if f.Value != "0" {
 		return yes("tx-0 has a limit of %s Mbit/s", f.Value)
 	}
-	return answer(o.fs.WriteFile(path, f.Value), "tx-0 has no limit, and takes that", unix.EOPNOTSUPP)
+	return answer(bare(o.fs.WriteFile(path, f.Value)), "tx-0 has no limit, and takes that", unix.EOPNOTSUPP)
+}
+
+// bare leaves only the errno of a file's error: the capability says which file.
+func bare(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 func (o *observer) probeNAPIs(d *device.Device) {

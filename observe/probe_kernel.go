@@ -90,6 +90,9 @@ func (o *observer) probeNAPISet(caps device.Capabilities) {
 	caps[device.CapNetdevGenl] = device.Finding{Answer: device.Yes, Why: "netlink family " + netdev.Family}
 	p, err := o.netdev.Conn.SetPolicy()
 	caps[device.CapNAPISet] = answer(err, "napi-set is in the family's policy", os.ErrNotExist)
+	if caps[device.CapNAPISet].Answer == device.No {
+		caps[device.CapNAPISet] = no("netlink family %s has no napi-set (Linux 6.13)", netdev.Family)
+	}
 	if err != nil {
 		caps[device.CapNAPIThread] = caps[device.CapNAPISet]
 		caps[device.CapNAPIBusy] = caps[device.CapNAPISet]
