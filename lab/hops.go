@@ -177,4 +177,3 @@ func (l *Lab) SetSwitchBuffer(bytes int) error {
 	l.Config.SwitchBuffer = bytes
 	return nil
 }
-

@@ -3,9 +3,11 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
@@ -68,13 +70,13 @@ func (b *builder) addLinks() error {
 	// A card segments what the stack leaves to it and hands up packets that
 	// GRO then merges. Of veth's sides, the sending one must not do TSO for
 	// the receiving one to have NAPIs (veth_skb_is_eligible_for_gro).
-	if err := b.feature(SUT, Port, "rx-gro", true); err != nil {
+	// The names of the TSO features grow: tx-tcp-accecn-segmentation came with
+	// Linux 6.18, and one that is left on is enough to have none.
+	if err := b.features(SUT, Port, true, func(name string) bool { return name == "rx-gro" }); err != nil {
 		return err
 	}
-	for _, name := range []string{"tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation"} {
-		if err := b.feature(Switch, cardPort, name, false); err != nil {
-			return err
-		}
+	if err := b.features(Switch, cardPort, false, func(name string) bool { return strings.HasPrefix(name, "tx-tcp") }); err != nil {
+		return err
 	}
 	if err := b.withLink(Noise, HostPort, func(nl *netlink.Handle, l netlink.Link) error {
 		return nl.LinkSetGSOMaxSize(l, b.cfg.NoiseSegment)
@@ -118,12 +120,27 @@ func (b *builder) setUp(host string, devs ...string) error {
 	return nil
 }
 
-func (b *builder) feature(host, dev, name string, on bool) error {
+// features turns the features of a device that want names on or off, those
+// that can be changed.
+func (b *builder) features(host, dev string, on bool, want func(name string) bool) error {
 	return b.nodes[host].do(func() error {
 		c, err := ethtool.Open()
 		if err != nil {
 			return err
 		}
-		return errors.Join(c.SetFeature(device.Feature{Dev: dev, Name: name, On: on}), c.Close())
+		defer c.Close()
+		have, err := c.Features(dev)
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(have)) {
+			if !want(name) || have[name].Fixed || have[name].On == on {
+				continue
+			}
+			if err := c.SetFeature(device.Feature{Dev: dev, Name: name, On: on}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }

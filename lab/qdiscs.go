@@ -37,10 +37,13 @@ func switchQueue(c Config, index, buffer int) *netlink.Tbf {
 }
 
 // addArbiter makes the card's transmit side: a ring for each queue, and an
-// arbiter that serves them in turn, at the rate of the link. Almost all of a
-// class's rate is borrowed, so that deficit round robin with an equal quantum
-// decides and no queue comes first. A single FIFO instead would be a crippled
-// card: behind it no lane could help.
+// arbiter that shares the link between them. Each queue has an equal share of
+// its own and borrows the rest by deficit round robin: fair queueing. What
+// comes from a queue that stays below its share does not wait for the others'
+// packets. A real card takes turns by frames, so that there it waits for at
+// most one of each other busy queue; here the unit would be what TSO left
+// whole, up to 64 KiB. A single FIFO instead would be a crippled card: behind
+// it no lane could help.
 func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	index := l.Attrs().Index
 	htb := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT})
@@ -48,26 +51,22 @@ func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	if err := h.QdiscAdd(htb); err != nil {
 		return fmt.Errorf("htb: %w", err)
 	}
-	add := func(minor uint16, parent uint32, rate uint64) error {
-		burst := uint32(b.cfg.LinkBurst)
+	frame := uint32(b.cfg.MTU + 14)
+	add := func(minor uint16, parent uint32, rate uint64, burst uint32) error {
 		c := netlink.NewHtbClass(
 			netlink.ClassAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, minor), Parent: parent},
-			netlink.HtbClassAttrs{Rate: rate, Ceil: b.cfg.LinkRate, Buffer: burst, Cbuffer: burst, Quantum: uint32(b.cfg.MTU + 14)})
-		if rate != b.cfg.LinkRate {
-			// the burst of the small rate is one frame, not LinkBurst
-			c.Buffer = netlink.Xmittime(c.Rate, 2000)
-		}
+			netlink.HtbClassAttrs{Rate: rate, Ceil: b.cfg.LinkRate, Buffer: burst, Cbuffer: uint32(b.cfg.LinkBurst), Quantum: frame})
 		if err := h.ClassAdd(c); err != nil {
 			return fmt.Errorf("class %#x: %w", minor, err)
 		}
 		return nil
 	}
-	if err := add(linkClass, netlink.MakeHandle(1, 0), b.cfg.LinkRate); err != nil {
+	if err := add(linkClass, netlink.MakeHandle(1, 0), b.cfg.LinkRate, uint32(b.cfg.LinkBurst)); err != nil {
 		return err
 	}
 	for q := range b.cfg.Queues {
 		minor := uint16(q + 1)
-		if err := add(minor, netlink.MakeHandle(1, linkClass), 8000); err != nil {
+		if err := add(minor, netlink.MakeHandle(1, linkClass), b.cfg.LinkRate/uint64(b.cfg.Queues), 2*frame); err != nil {
 			return err
 		}
 		if err := addBFIFO(b.nodes[Switch], index, netlink.MakeHandle(1, minor), b.cfg.Ring); err != nil {
