@@ -74,6 +74,9 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 		return err
 	}
 	defer store.Close()
+	if err := apply.CheckPending(a.runDir); err != nil {
+		return err
+	}
 	p, err := r.plan(ctx, store)
 	if err != nil {
 		return err
@@ -104,12 +107,13 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	}
 	k, err := apply.NewKernel()
 	if err != nil {
-		return errors.Join(err, discard(j))
+		return errors.Join(guard.failed(err), discard(j))
 	}
+	defer k.Close()
 	report, err := apply.Run(ctx, k, p, j, apply.Options{})
 	result := applied{Plan: p, Report: report, Journal: j.Path()}
 	if err != nil {
-		guard.cancel()
+		err = guard.failed(err)
 		if a.json {
 			result.Error = err.Error()
 			if perr := a.printJSON(result); perr != nil {
@@ -121,7 +125,9 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	if err := a.saveBaseline(p); err != nil {
 		report.Warnings = append(report.Warnings, "counters: "+err.Error())
 	}
-	result.ConfirmBy = guard.deadline()
+	if result.ConfirmBy, err = guard.ended(); err != nil {
+		report.Warnings = append(report.Warnings, "guardian: "+err.Error())
+	}
 	if a.json {
 		return a.printJSON(result)
 	}

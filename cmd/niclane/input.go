@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
@@ -43,7 +45,15 @@ func readConfig(path string) (*config.File, []byte, error) {
 
 // observeFor reads what planning in needs to know.
 func observeFor(ctx context.Context, in *intent.Intent) (*device.State, error) {
-	return observe.Observe(ctx, observe.Options{Devices: groupOf(in), Cgroups: cgroupsOf(in)})
+	o := observe.Options{Devices: groupOf(in), Cgroups: cgroupsOf(in)}
+	st, err := observe.Observe(ctx, o)
+	if errors.Is(err, unix.ENODEV) {
+		// Planning says which device is missing, in which line, and
+		// which ones there are.
+		o.Devices = nil
+		return observe.Observe(ctx, o)
+	}
+	return st, err
 }
 
 func groupOf(in *intent.Intent) []string {

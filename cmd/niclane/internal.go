@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/memserver"
@@ -25,6 +26,13 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	if args[0] == lab.HelperCommand {
 		fmt.Fprintln(stderr, prefixed(lab.ExecMain(args[1:]))) // it returns only an error
 		return exitError, true
+	}
+	if args[0] == apply.GuardArg && len(args) == 2 {
+		if err := apply.RunGuard(args[1]); err != nil {
+			fmt.Fprintln(stderr, prefixed(err))
+			return exitError, true
+		}
+		return exitDone, true
 	}
 	run, ok := map[string]func(context.Context, io.Reader, io.Writer) error{
 		"internal-load":   worker(load.Run),

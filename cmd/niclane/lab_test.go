@@ -5,8 +5,9 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -17,23 +18,23 @@ func TestLab(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: the lab makes network namespaces")
 	}
-	// The labs' names and namespaces are the host's: one script at a time.
-	paths, err := filepath.Glob("testdata/lab/*.txtar")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no scripts (%v)", err)
-	}
-	for _, path := range paths {
-		testscript.Run(t, testscript.Params{
-			Files:               []string{path},
-			RequireExplicitExec: true,
-			Setup:               raiseLab,
-			Cmds: map[string]func(*testscript.TestScript, bool, []string){
-				"exits": exits,
-				"sut":   sut,
-				"json":  isJSON,
-			},
-		})
-	}
+	// The lab's name and namespaces are the host's: one script at a time.
+	var one sync.Mutex // testscript runs scripts in parallel
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/lab",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			one.Lock()
+			env.Defer(one.Unlock)
+			return raiseLab(env)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits,
+			"sut":   sut,
+			"until": until,
+			"json":  isJSON,
+		},
+	})
 }
 
 // testLab is the name of the lab, apart from one that a user has up.
@@ -72,9 +73,31 @@ func sut(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: sut CODE COMMAND ARG...")
 	}
-	argv := []string{args[0], "niclane", "lab", "--name", testLab, "exec", "sut", "--", args[1]}
-	if args[1] == "niclane" {
+	exits(ts, false, append(args[:1:1], sutCommand(ts, args[1:])...))
+}
+
+// sutCommand is the command line that runs args in the system under test.
+func sutCommand(ts *testscript.TestScript, args []string) []string {
+	argv := []string{"niclane", "lab", "--name", testLab, "exec", "sut", "--", args[0]}
+	if args[0] == "niclane" {
 		argv = append(argv, "--state-dir", ts.Getenv("WORK")+"/state")
 	}
-	exits(ts, false, append(argv, args[2:]...))
+	return append(argv, args[1:]...)
+}
+
+// until CODE COMMAND ARG... is sut, repeated until the command ends with that
+// exit code.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until CODE COMMAND ARG...")
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		argv := sutCommand(ts, args[1:])
+		if err := ts.Exec(argv[0], argv[1:]...); codeOf(err) == args[0] {
+			return
+		} else if time.Now().After(deadline) {
+			ts.Fatalf("still exit code %s, want %s", codeOf(err), args[0])
+		}
+	}
 }

@@ -42,17 +42,17 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND ARG...")
 	}
-	err := ts.Exec(args[1], args[2:]...)
-	got := "0"
-	if err != nil {
-		got = codeOf(err)
-	}
+	got := codeOf(ts.Exec(args[1], args[2:]...))
 	if got != args[0] {
 		ts.Fatalf("exit code %s, want %s", got, args[0])
 	}
 }
 
+// codeOf is the exit code that a command's error means.
 func codeOf(err error) string {
+	if err == nil {
+		return "0"
+	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return strconv.Itoa(exit.ExitCode())

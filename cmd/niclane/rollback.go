@@ -69,6 +69,7 @@ func (a *app) rollback(ctx context.Context, args []string, force bool) error {
 	if err != nil {
 		return err
 	}
+	defer k.Close()
 	results := []rolledBack{}
 	var errs []error
 	for _, j := range js {
