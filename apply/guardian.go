@@ -149,9 +149,9 @@ func (g *guardian) watch() error {
 				applier = nil
 			}
 		case q := <-g.questions:
-			answer, confirmed := g.reply(q.word)
+			answer, done := g.reply(q.word)
 			q.answer(answer)
-			if confirmed {
+			if done {
 				return nil
 			}
 		case err := <-late:
@@ -187,7 +187,8 @@ func (g *guardian) serve(out chan<- question) {
 	}
 }
 
-func (g *guardian) reply(word string) (answer string, confirmed bool) {
+// reply answers a question; done says that there is nothing more to guard.
+func (g *guardian) reply(word string) (answer string, done bool) {
 	switch word {
 	case "status":
 		return fmt.Sprintf("the change of %s waits to be confirmed until %s", g.Config, g.due.Format(time.RFC3339)), false
@@ -200,7 +201,7 @@ func (g *guardian) reply(word string) (answer string, confirmed bool) {
 			return err.Error(), false
 		}
 		if j == nil {
-			return "the change was rolled back, or replaced, before it was confirmed", false
+			return "the change was rolled back, or replaced, before it was confirmed", true
 		}
 		return "ok", true
 	}

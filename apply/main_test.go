@@ -59,6 +59,8 @@ type applierConfig struct {
 	Within time.Duration
 	// Linger keeps the process after its end.
 	Linger bool
+	// Cgroups are directories of control groups to move to first.
+	Cgroups []string
 }
 
 func quietApplier(dir string, p *plan.Plan) applierConfig {
@@ -83,6 +85,11 @@ func applier(arg string) error {
 	var c applierConfig
 	if err := json.Unmarshal([]byte(arg), &c); err != nil {
 		return err
+	}
+	for _, dir := range c.Cgroups {
+		if err := os.WriteFile(dir+"/cgroup.procs", []byte("0"), 0); err != nil {
+			return err
+		}
 	}
 	lock, err := apply.TryLock(c.RunDir)
 	if err != nil {
