@@ -3,16 +3,12 @@
 package stats
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
@@ -57,100 +53,6 @@ func TestPercentileRefusesSmallSamples(t *testing.T) {
 	}
 	if _, err := Percentile(nil, 50); !errors.As(err, &few) {
 		t.Errorf("Percentile of nil: %v, want a TooFewError", err)
-	}
-}
-
-// Merging must give the percentiles of all samples together, not an average.
-func TestMerge(t *testing.T) {
-	a := filled(9000, func(int) int64 { return 100 })
-	b := filled(1000, func(int) int64 { return 1_000_000 })
-	m := Merge(a, nil, &Histogram{}, b)
-	if m.Count() != 10_000 {
-		t.Fatalf("count %d, want 10000", m.Count())
-	}
-	if got := m.ValueAt(89.9); got != 100 {
-		t.Errorf("P89.9 = %d, want 100", got)
-	}
-	if got := m.ValueAt(90.1); math.Abs(float64(got)-1e6) > 1e3 {
-		t.Errorf("P90.1 = %d, want about 1000000", got)
-	}
-	if a.Count() != 9000 || b.Count() != 1000 {
-		t.Error("merging changed its arguments")
-	}
-}
-
-func TestHistogramKeepsEverything(t *testing.T) {
-	h := NewHistogram()
-	for _, v := range []int64{-5, 0, 1, 1 << 37, 1<<62 + 1} {
-		h.Record(v)
-	}
-	if h.Count() != 5 || h.Clamped() != 2 {
-		t.Errorf("count %d, clamped %d, want 5 and 2", h.Count(), h.Clamped())
-	}
-	var zero Histogram
-	zero.Record(3)
-	if zero.Count() != 1 {
-		t.Error("the zero histogram does not record")
-	}
-}
-
-func TestHistogramJSON(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	h := filled(5000, func(int) int64 { return int64(1e5 * math.Exp(rng.NormFloat64())) })
-	h.Record(-1)
-	b, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got Histogram
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
-	if !got.h.Equals(h.h) || got.Clamped() != 1 {
-		t.Errorf("read back %d values, clamped %d; want %d and 1", got.Count(), got.Clamped(), h.Count())
-	}
-	var w map[string]any
-	if err := json.Unmarshal(b, &w); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(w["hdr"].(string), "HISTFAAA") { // V2 compressed, base64
-		t.Errorf("hdr is %.20q..., want HISTFAAA...", w["hdr"])
-	}
-
-	empty, err := json.Marshal(&Histogram{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(empty, &got); err != nil || got.Count() != 0 {
-		t.Errorf("empty histogram: %v, %d values", err, got.Count())
-	}
-	for name, bad := range map[string]string{
-		"count without buckets": `{"count": 3}`,
-		"wrong count":           strings.Replace(string(b), `"count":5001`, `"count":5000`, 1),
-		"not hdr":               `{"count": 1, "hdr": "AAAA"}`,
-		"not base64":            `{"count": 1, "hdr": "%"}`,
-	} {
-		if err := json.Unmarshal([]byte(bad), &got); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
-func TestCurve(t *testing.T) {
-	h := filled(100_000, func(i int) int64 { return int64(i) })
-	steps := Curve(h, 1)
-	// The last nine that has ten samples beyond it is the fourth.
-	want := []Step{{90, 89_999}, {99, 98_999}, {99.9, 99_899}, {99.99, 99_989}}
-	if len(steps) != len(want) {
-		t.Fatalf("got %v, want %v", steps, want)
-	}
-	for i, s := range steps { // a bucket is 0.1 % wide
-		if math.Abs(s.Percentile-want[i].Percentile) > 1e-9 || math.Abs(float64(s.NS-want[i].NS)) > 1e-3*float64(want[i].NS) {
-			t.Errorf("got %v, want %v", s, want[i])
-		}
-	}
-	if got := Curve(filled(10, func(int) int64 { return 1 }), 4); len(got) != 0 {
-		t.Errorf("curve of 10 samples: %v", got)
 	}
 }
 
@@ -216,7 +118,7 @@ func TestPairedRatio(t *testing.T) {
 				t.Fatal(err)
 			}
 			got.Method = ""
-			if d := gocmp.Diff(tt.want, got, cmpopts.EquateApprox(1e-4, 1e-6)); d != "" {
+			if d := cmp.Diff(tt.want, got, cmpopts.EquateApprox(1e-4, 1e-6)); d != "" {
 				t.Errorf("-want +got\n%s", d)
 			}
 		})
@@ -285,7 +187,7 @@ func TestNoiseFloor(t *testing.T) {
 	}
 	sd := math.Log(1.1)
 	want := Floor{N: 4, SpreadLog: sd, ForPairs: 10, Detectable: math.Exp(2.1318 * sd / math.Sqrt(10))}
-	if d := gocmp.Diff(want, f, cmpopts.EquateApprox(1e-4, 0)); d != "" {
+	if d := cmp.Diff(want, f, cmpopts.EquateApprox(1e-4, 0)); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
 	for name, in := range map[string][]int64{"three": {1, 2, 3}, "zero": {1, 0, 1, 1}} {
@@ -331,40 +233,4 @@ func TestJudge(t *testing.T) {
 			t.Errorf("at least, %s: %q (%s), want %q", tt.name, got.Verdict, got.Reason, tt.want)
 		}
 	}
-}
-
-func TestRecordDoesNotAllocate(t *testing.T) {
-	h := NewHistogram()
-	if n := testing.AllocsPerRun(1000, func() { h.Record(123456) }); n != 0 {
-		t.Errorf("Record allocates %v times", n)
-	}
-}
-
-func FuzzHistogramJSON(f *testing.F) {
-	for _, n := range []int{0, 1, 100} {
-		b, err := json.Marshal(filled(n, func(i int) int64 { return int64(i * i * 1000) }))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b)
-	}
-	f.Add([]byte(`{"count":1,"hdr":"HISTFAAAAAA="}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var h Histogram
-		if json.Unmarshal(b, &h) != nil {
-			return
-		}
-		again, err := json.Marshal(&h)
-		if err != nil {
-			t.Fatalf("read %q but cannot write it: %v", b, err)
-		}
-		var same Histogram
-		if err := json.Unmarshal(again, &same); err != nil || same.Count() != h.Count() {
-			t.Fatalf("%q became %q: %v", b, again, err)
-		}
-		Merge(&h, &same)
-		if c := Curve(&h, 4); !slices.IsSortedFunc(c, func(a, b Step) int { return cmp.Compare(a.NS, b.NS) }) {
-			t.Fatalf("curve %v falls", c)
-		}
-	})
 }

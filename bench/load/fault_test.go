@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// The point of an open loop: one stall of the server must show in the latency
+// of every request that was due meanwhile, not only in the one that met it.
+func TestStallShows(t *testing.T) {
+	const stall = 300 * time.Millisecond
+	c := Config{Rate: 1000, Pipeline: 1, Duration: 1e9, Timeout: 20e9}
+	reply := right(c)
+	c.Address = fake(t, func(n int, key string) string {
+		if n == 300 {
+			time.Sleep(stall)
+		}
+		return reply(key)
+	})
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := func(h *stats.Histogram) (n float64) { // requests slower than half the stall
+		for p := 99.95; p > 0; p -= 0.1 {
+			if h.ValueAt(p) < int64(stall)/2 {
+				return (100 - p) / 100 * float64(h.Count())
+			}
+		}
+		return float64(h.Count())
+	}
+	// 150 requests were due in the first half of the stall. The host may add to
+	// either number, but nowhere near the difference.
+	if n := over(r.Latency); n < 140 {
+		t.Errorf("corrected: %.0f requests slower than %v, want about 150", n, stall/2)
+	}
+	if n := over(r.Uncorrected); n > 30 {
+		t.Errorf("uncorrected: %.0f requests slower than %v, want about 1", n, stall/2)
+	}
+	if r.Uncorrected.Max() < int64(stall) || r.Latency.Max() < int64(stall) {
+		t.Errorf("max corrected %d, uncorrected %d: want at least %d", r.Latency.Max(), r.Uncorrected.Max(), stall)
+	}
+	if r.Intended != 1000 || r.Completed != 1000 {
+		t.Errorf("intended %d, completed %d, want 1000", r.Intended, r.Completed)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	// With every connection answered or lost nothing is left to wait for.
+	base := Config{Rate: 1000, Duration: 100e6, Timeout: 3600e9}
+	reply := right(base)
+	for _, tt := range []struct {
+		name    string
+		respond func(n int, key string) string
+		check   func(r Result) string
+	}{
+		{"misses", func(int, string) string { return "END\r\n" },
+			func(r Result) string {
+				return expect("misses", r.Misses, 100) + expect("completed", r.Completed, 100) + expect("hits", r.Hits, 0)
+			}},
+		{"server errors", func(n int, key string) string {
+			if n%2 == 0 {
+				return "SERVER_ERROR busy\r\n"
+			}
+			return reply(key)
+		}, func(r Result) string { return expect("errors", r.Errors, 50) + expect("hits", r.Hits, 50) }},
+		{"another key's value", func(_ int, key string) string { return reply("k000000000000001") },
+			func(r Result) string {
+				if r.Errors < 90 { // 1 of 1000 keys is right by chance
+					return fmt.Sprintf("errors %d, want almost 100", r.Errors)
+				}
+				return ""
+			}},
+		{"right key, another key's value", func(_ int, key string) string {
+			return strings.Replace(reply("k000000000000001"), "VALUE k000000000000001", "VALUE "+key, 1)
+		}, func(r Result) string {
+			if r.Errors < 90 {
+				return fmt.Sprintf("errors %d, want almost 100", r.Errors)
+			}
+			return ""
+		}},
+		{"another key, right value", func(_ int, key string) string {
+			return strings.Replace(reply(key), "VALUE k", "VALUE K", 1)
+		}, func(r Result) string { return expect("errors", r.Errors, 100) }},
+		{"right key, wrong value", func(_ int, key string) string {
+			return strings.Replace(reply(key), "niclane.", "niclaNe.", 1)
+		}, func(r Result) string { return expect("errors", r.Errors, 100) }},
+		{"right key, short value", func(_ int, key string) string {
+			return fmt.Sprintf("VALUE %s 0 3\r\nk00\r\nEND\r\n", key)
+		}, func(r Result) string { return expect("errors", r.Errors, 100) }},
+		{"garbage", func(int, string) string { return "HTTP/1.1 400\r\n" },
+			func(r Result) string {
+				return expect("lost", int64(r.ConnectionsLost), 1) + expect("unanswered", r.Unanswered, 100) + expect("in latency", r.Latency.Count(), 100)
+			}},
+		{"closed half way", func(n int, key string) string {
+			if n == 50 {
+				return ""
+			}
+			return reply(key)
+		}, func(r Result) string {
+			return expect("lost", int64(r.ConnectionsLost), 1) + expect("completed", r.Completed, 50) +
+				expect("unanswered", r.Unanswered, 50) + expect("in latency", r.Latency.Count(), 100)
+		}},
+		{"reply nobody asked for", func(n int, key string) string { return reply(key) + "END\r\n" },
+			func(r Result) string {
+				return expect("in latency", r.Latency.Count(), 100) + expect("lost", int64(r.ConnectionsLost), 1)
+			}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := base
+			c.Address = fake(t, tt.respond)
+			r, err := Run(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Intended != 100 {
+				t.Errorf("intended %d, want 100", r.Intended)
+			}
+			if bad := tt.check(r); bad != "" {
+				t.Error(bad)
+			}
+			if len(r.Warnings) == 0 {
+				t.Error("no warning")
+			}
+		})
+	}
+}
+
+func expect(what string, got, want int64) string {
+	if got != want {
+		return fmt.Sprintf("%s %d, want %d; ", what, got, want)
+	}
+	return ""
+}
+
+// With a pipeline of n a server never finds more than n requests waiting.
+func TestPipeline(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	most := make(chan int)
+	go func() {
+		n := 0
+		defer func() { most <- n }()
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		b := make([]byte, 1<<20)
+		for {
+			time.Sleep(10 * time.Millisecond) // let them queue, as a slow server does
+			got, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			gets := strings.Count(string(b[:got]), "get ")
+			n = max(n, gets)
+			if _, err := c.Write([]byte(strings.Repeat("END\r\n", gets))); err != nil {
+				return
+			}
+		}
+	}()
+	if _, err := Run(t.Context(), Config{Address: l.Addr().String(), Rate: 2000, Duration: 200e6, Timeout: 60e9, Pipeline: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-most; n != 3 {
+		t.Errorf("at most %d requests were outstanding, want 3", n)
+	}
+}
+
+// Requests that are never answered stay in the distribution with the time they
+// have waited.
+func TestUnanswered(t *testing.T) {
+	release := make(chan struct{})
+	c := Config{Rate: 1000, Duration: 100e6, Timeout: 200e6}
+	reply := right(c)
+	c.Address = fake(t, func(n int, key string) string {
+		if n == 20 {
+			<-release
+			return ""
+		}
+		return reply(key)
+	})
+	r, err := Run(t.Context(), c)
+	close(release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Unanswered != 80 || r.Latency.Count() != 100 {
+		t.Errorf("unanswered %d of %d in the distribution, want 80 of 100", r.Unanswered, r.Latency.Count())
+	}
+	if r.Latency.ValueAt(25) < 200e6 {
+		t.Errorf("P25 %d ns: want at least the timeout, as most waited for it", r.Latency.ValueAt(25))
+	}
+	if r.Uncorrected.Count() != 20 {
+		t.Errorf("uncorrected holds %d values, want the 20 answered", r.Uncorrected.Count())
+	}
+}
