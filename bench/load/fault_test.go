@@ -24,9 +24,20 @@ func TestStallShows(t *testing.T) {
 		}
 		return reply(key)
 	})
-	r, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
+	var r Result
+	for try := 0; ; try++ {
+		var err error
+		if r, err = Run(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		// The generator's own stalls would count as the server's.
+		own := time.Duration(r.Wakeup.Max())
+		if own < stall/6 {
+			break
+		}
+		if try == 4 {
+			t.Skipf("the host stalls this process for %v", own)
+		}
 	}
 	over := func(h *stats.Histogram) (n float64) { // requests slower than half the stall
 		for p := 99.95; p > 0; p -= 0.1 {
