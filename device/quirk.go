@@ -20,6 +20,9 @@ const (
 	// QuirkNAPINeedsGRO: NAPIs exist only while the feature rx-gro is on or
 	// native XDP is attached.
 	QuirkNAPINeedsGRO QuirkKind = "napi-needs-gro"
+	// QuirkNAPINeedsPeer: packets reach the NAPI only while the other end
+	// leaves TCP segmentation alone (tx-tcp-segmentation and its kin off).
+	QuirkNAPINeedsPeer QuirkKind = "napi-needs-peer"
 	// QuirkMqprioModeIgnored: `mqprio hw 1 mode channel` is accepted and
 	// treated as DCB; counts and rates are ignored.
 	QuirkMqprioModeIgnored QuirkKind = "mqprio-mode-ignored"
@@ -56,6 +59,7 @@ var quirks = [...]Quirk{
 	{QuirkMaxrateSticks, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_tx_maxrate (7.3)"},
 	{QuirkNAPIOrder, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: __veth_napi_enable_range; seen on 6.12 and 6.18"},
 	{QuirkNAPINeedsGRO, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_set_features"},
+	{QuirkNAPINeedsPeer, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_skb_is_eligible_for_gro; seen on 6.18"},
 	{QuirkChannelsResetAffinity, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_set_affinity (7.3)"},
 }
 

@@ -188,7 +188,7 @@ func (o *observer) napis(d *device.Device) error {
 			return err
 		default:
 			d.Queues = m.Queues
-			if err := addNAPIs(d, m); err != nil {
+			if err := o.addNAPIs(d, m); err != nil {
 				return err
 			}
 		}
@@ -204,7 +204,7 @@ func (o *observer) napis(d *device.Device) error {
 	return nil
 }
 
-func addNAPIs(d *device.Device, m netdev.Map) error {
+func (o *observer) addNAPIs(d *device.Device, m netdev.Map) error {
 	for _, n := range m.NAPIs {
 		queue := m.RxQueue(n.ID)
 		v := device.NAPI{ID: n.ID, IRQ: n.IRQ, PID: n.PID, Config: n.Config(d.Name, queue)}
@@ -218,7 +218,7 @@ func addNAPIs(d *device.Device, m netdev.Map) error {
 		}
 		d.NAPIs = append(d.NAPIs, v)
 		if n.IRQ != 0 {
-			addIRQ(d, n.IRQ, queue)
+			addIRQ(d, n.IRQ, queue, strings.Join(o.irqs[n.IRQ], ", "))
 		}
 	}
 	slices.SortFunc(d.IRQs, func(a, b device.IRQ) int { return cmp.Compare(a.Number, b.Number) })
@@ -226,7 +226,7 @@ func addNAPIs(d *device.Device, m netdev.Map) error {
 }
 
 // addIRQ adds what netdev-genl says to what the names say; netdev-genl wins.
-func addIRQ(d *device.Device, number, queue int) {
+func addIRQ(d *device.Device, number, queue int, name string) {
 	for i := range d.IRQs {
 		if d.IRQs[i].Number == number {
 			if queue >= 0 {
@@ -235,5 +235,5 @@ func addIRQ(d *device.Device, number, queue int) {
 			return
 		}
 	}
-	d.IRQs = append(d.IRQs, device.IRQ{Number: number, Queue: queue})
+	d.IRQs = append(d.IRQs, device.IRQ{Number: number, Name: name, Queue: queue})
 }

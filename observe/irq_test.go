@@ -67,6 +67,18 @@ func TestDeviceIRQs(t *testing.T) {
 
 const other = -2
 
+// What napi-get says of an IRQ goes before what its name says.
+func TestAddIRQ(t *testing.T) {
+	d := device.Device{IRQs: []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 0}, {Number: 6, Name: "eth1-TxRx-1", Queue: 1}}}
+	addIRQ(&d, 5, 3, "eth1-TxRx-0")
+	addIRQ(&d, 6, -1, "eth1-TxRx-1") // a NAPI without a receive queue
+	addIRQ(&d, 7, 2, "something")
+	want := []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 3}, {Number: 6, Name: "eth1-TxRx-1", Queue: 1}, {Number: 7, Name: "something", Queue: 2}}
+	if diff := cmp.Diff(want, d.IRQs); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestParseInterrupts(t *testing.T) {
 	b, err := os.ReadFile("testdata/interrupts")
 	if err != nil {

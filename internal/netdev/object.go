@@ -206,6 +206,9 @@ func (c *Client) Write(old, new device.Object) error {
 		v, ok := new.(device.NAPIConfig)
 		if !ok {
 			v = device.NAPIConfig{Threaded: "off"}
+			if !n.HasThreaded {
+				v.Threaded = n.Config(dev, queue).Threaded // the device's, not the NAPI's
+			}
 		}
 		if err := c.writeConfig(n, v); err != nil {
 			return fmt.Errorf("%s: %w", o.Key(), err)

@@ -77,8 +77,16 @@ func WriteThread(pid int, t *device.Thread) error {
 		if err != nil {
 			return err
 		}
-		t = &device.Thread{Policy: "other", CPUs: cpus}
+		err = schedule(pid, device.Thread{Policy: "other", CPUs: cpus})
+		if errors.Is(err, unix.ESRCH) {
+			return nil // it ended meanwhile
+		}
+		return err
 	}
+	return schedule(pid, *t)
+}
+
+func schedule(pid int, t device.Thread) error {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Priority: uint32(t.Priority), Nice: int32(t.Nice)}
 	found := false
 	for _, p := range policies {

@@ -235,7 +235,11 @@ func TestThreadedBefore617(t *testing.T) {
 	if err := c.Write(nil, plain); !errors.Is(err, unix.EOPNOTSUPP) {
 		t.Errorf("threaded: %v, want EOPNOTSUPP", err)
 	}
-	if diff := cmp.Diff([]string{"2:34010000 5:09000000"}, *sets); diff != "" {
+	if err := c.Write(threaded, nil); err != nil {
+		t.Errorf("defaults of a threaded NAPI: %v", err)
+	}
+	wants := []string{"2:34010000 5:09000000", "2:34010000 5:00000000 6:00000000 7:00000000"}
+	if diff := cmp.Diff(wants, *sets); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
