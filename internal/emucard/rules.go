@@ -33,11 +33,12 @@ func (c *Card) Rules() ([]Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Rule
-	var k flowKey
-	var t target
-	it := c.maps["card_rules"].Iterate()
-	for it.Next(&k, &t) {
+	keys, targets, err := c.entries()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Rule, len(keys))
+	for i, k := range keys {
 		if k.Pattern >= maxPatterns {
 			return nil, c.errorf("rule of pattern %d", k.Pattern)
 		}
@@ -45,28 +46,79 @@ func (c *Card) Rules() ([]Rule, error) {
 		if err != nil {
 			return nil, c.errorf("%w", err)
 		}
-		out = append(out, Rule{int(t.Location), m, int(t.Context), int(t.Queue)})
+		out[i] = rule(m, targets[i])
 	}
 	slices.SortFunc(out, func(a, b Rule) int { return a.Location - b.Location })
-	return out, it.Err()
+	return out, nil
+}
+
+func rule(m device.Match, t target) Rule {
+	return Rule{int(t.Location), m, int(t.Context), int(t.Queue)}
+}
+
+// Rule returns the rule with a match, ENOENT if there is none. It looks it up
+// as the card does and does not go through the others: applying n rules would
+// otherwise take n² of them.
+func (c *Card) Rule(m device.Match) (Rule, error) {
+	f, mask, err := encode(m)
+	if err != nil {
+		return Rule{}, c.errorf("%w: rule %s: %w", unix.EINVAL, m, err)
+	}
+	patterns, err := c.patterns()
+	if err != nil {
+		return Rule{}, err
+	}
+	for i, p := range patterns {
+		if p.Used == 0 || p.Mask != mask {
+			continue
+		}
+		var t target
+		err := c.maps["card_rules"].Lookup(flowKey{uint64(i), f}, &t)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		}
+		return rule(m, t), err
+	}
+	return Rule{}, c.errorf("%w: rule %s", unix.ENOENT, m)
+}
+
+// entries returns the rule table, in no order. The table is read in a few
+// system calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
+func (c *Card) entries() ([]flowKey, []target, error) {
+	m := c.maps["card_rules"]
+	keys, targets := make([]flowKey, maxRules), make([]target, maxRules)
+	var cursor ebpf.MapBatchCursor
+	n := 0
+	for n < maxRules {
+		got, err := m.BatchLookup(&cursor, keys[n:], targets[n:], nil)
+		n += got
+		if errors.Is(err, ebpf.ErrKeyNotExist) { // the end
+			break
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return keys[:n], targets[:n], nil
 }
 
 // FreeLocation returns the lowest location without a rule, ENOSPC if all are
 // taken.
 func (c *Card) FreeLocation() (int, error) {
-	rules, err := c.Rules()
+	_, targets, err := c.entries()
 	if err != nil {
 		return -1, err
 	}
-	for i, r := range rules {
-		if r.Location != i {
-			return i, nil
+	taken := make([]bool, c.info.Rules)
+	for _, t := range targets {
+		if int(t.Location) < len(taken) {
+			taken[t.Location] = true
 		}
 	}
-	if len(rules) == int(c.info.Rules) {
-		return -1, c.errorf("%w: all %d rules are taken", unix.ENOSPC, len(rules))
+	if i := slices.Index(taken, false); i >= 0 {
+		return i, nil
 	}
-	return len(rules), nil
+	return -1, c.errorf("%w: all %d rules are taken", unix.ENOSPC, len(taken))
 }
 
 // AddRule adds a rule. EEXIST if its location or its match is taken, EINVAL if
@@ -114,16 +166,20 @@ func (c *Card) checkRule(r Rule) error {
 	if x.Used == 0 {
 		return c.errorf("%w: rule %s: RSS context %d does not exist", unix.EINVAL, r.Match, r.Context)
 	}
-	rules, err := c.Rules()
+	have, err := c.Rule(r.Match)
+	if err == nil {
+		return c.errorf("%w: rule %s is at location %d", unix.EEXIST, r.Match, have.Location)
+	}
+	if !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	_, targets, err := c.entries()
 	if err != nil {
 		return err
 	}
-	for _, have := range rules {
-		if have.Location == r.Location {
+	for _, t := range targets {
+		if int(t.Location) == r.Location {
 			return c.errorf("%w: rule location %d", unix.EEXIST, r.Location)
-		}
-		if have.Match == r.Match {
-			return c.errorf("%w: rule %s is at location %d", unix.EEXIST, r.Match, have.Location)
 		}
 	}
 	return nil
@@ -136,22 +192,15 @@ func (c *Card) DeleteRule(location int) error {
 		return err
 	}
 	defer unlock()
-	var k flowKey
-	var t target
-	found := false
-	it := c.maps["card_rules"].Iterate()
-	for it.Next(&k, &t) {
-		if int(t.Location) == location {
-			found = true
-			break
-		}
-	}
-	if err := it.Err(); err != nil {
+	keys, targets, err := c.entries()
+	if err != nil {
 		return err
 	}
-	if !found {
+	i := slices.IndexFunc(targets, func(t target) bool { return int(t.Location) == location })
+	if i < 0 {
 		return c.errorf("%w: rule at location %d", unix.ENOENT, location)
 	}
+	k := keys[i]
 	if err := c.maps["card_rules"].Delete(k); err != nil {
 		return err
 	}
@@ -166,10 +215,10 @@ func (c *Card) DeleteRule(location int) error {
 }
 
 func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
-	for i := range ps {
-		if err := c.maps["card_patterns"].Lookup(uint32(i), &ps[i]); err != nil {
-			return ps, err
-		}
+	var cursor ebpf.MapBatchCursor
+	var keys [maxPatterns]uint32
+	if _, err := c.maps["card_patterns"].BatchLookup(&cursor, keys[:], ps[:], nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return ps, err
 	}
 	return ps, nil
 }
@@ -203,15 +252,16 @@ func (c *Card) slot(mask flow) (int, pattern, error) {
 
 func (c *Card) recount(ps [maxPatterns]pattern) error {
 	var used [maxPatterns]uint32
-	var k flowKey
-	var t target
-	it := c.maps["card_rules"].Iterate()
-	for it.Next(&k, &t) {
+	keys, _, err := c.entries()
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
 		if k.Pattern < maxPatterns {
 			used[k.Pattern]++
 		}
 	}
-	errs := []error{it.Err()}
+	var errs []error
 	for i, p := range ps {
 		if p.Used = used[i]; p.Used == 0 {
 			p = pattern{}

@@ -4,7 +4,6 @@ package steer
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +28,7 @@ func readCard(card *emucard.Card, o device.Object) (device.Object, error) {
 		return v, nil
 	}
 	r := o.(device.Rule)
-	have, err := findRule(card, r.Match)
+	have, err := card.Rule(r.Match)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
@@ -76,7 +75,7 @@ func writeRule(card *emucard.Card, old, new device.Object) error {
 		}
 		return card.AddRule(cardRule(new.(device.Rule), location))
 	}
-	was, err := findRule(card, old.(device.Rule).Match)
+	was, err := card.Rule(old.(device.Rule).Match)
 	if err != nil {
 		return err
 	}
@@ -87,19 +86,6 @@ func writeRule(card *emucard.Card, old, new device.Object) error {
 		return errors.Join(err, card.AddRule(was))
 	}
 	return nil
-}
-
-func findRule(card *emucard.Card, m device.Match) (emucard.Rule, error) {
-	rules, err := card.Rules()
-	if err != nil {
-		return emucard.Rule{}, err
-	}
-	for _, r := range rules {
-		if r.Match == m {
-			return r, nil
-		}
-	}
-	return emucard.Rule{}, fmt.Errorf("no rule with this match: %w", unix.ENOENT)
 }
 
 func cardRule(r device.Rule, location int) emucard.Rule {
