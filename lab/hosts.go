@@ -45,6 +45,12 @@ func quiet() []setting {
 	}
 }
 
+// mute keeps the switch's own ports from speaking: with IPv6 they would report
+// their multicast groups.
+func mute() []setting {
+	return []setting{{"net.ipv6.conf.all.disable_ipv6", "1"}, {"net.ipv6.conf.default.disable_ipv6", "1"}}
+}
+
 // setSysctls sets what the calling thread's network namespace has, and passes
 // over what this kernel or namespace has not.
 func setSysctls(list []setting) error {

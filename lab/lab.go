@@ -93,9 +93,9 @@ func (b *builder) addNetns() error {
 			return err
 		}
 		b.nodes[host] = n
-		list := quiet()
-		if host != Switch {
-			list = append(list, baseline()...)
+		list := append(quiet(), baseline()...)
+		if host == Switch {
+			list = mute()
 		}
 		if err := n.do(func() error { return setSysctls(list) }); err != nil {
 			return fmt.Errorf("%s: %w", host, err)

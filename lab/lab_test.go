@@ -4,19 +4,179 @@ package lab
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
-func TestUpDown(t *testing.T) {
+func TestConfig(t *testing.T) {
+	tests := []struct {
+		name string
+		c    Config
+		want string // in the error; "" for none
+	}{
+		{"defaults", Config{}, ""},
+		{"name", Config{Name: "A"}, `name "A"`},
+		{"name with a slash", Config{Name: "a/b"}, `name "a/b"`},
+		{"too many queues", Config{Queues: 65}, "queues: 65"},
+		{"link too slow", Config{LinkRate: 1000}, "link rate"},
+		{"burst below a frame", Config{LinkBurst: 100}, "link burst"},
+		{"buffer below the burst", Config{SwitchBuffer: 5000}, "switch buffer"},
+		{"MTU", Config{MTU: 100}, "MTU"},
+		{"noise segment", Config{NoiseSegment: 100}, "noise segment"},
+		{"processor offline", Config{SUTCPUs: []int{9}}, "SUT processor 9 is not online"},
+		{"no processor", Config{OtherCPUs: []int{}}, "other processors: none"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.c.complete([]int{0, 1, 2, 3})
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestConfigProcessors(t *testing.T) {
+	tests := []struct{ online, sut, others []int }{
+		{[]int{0}, []int{0}, []int{0}},
+		{[]int{0, 1}, []int{1}, []int{0}},
+		{[]int{0, 2, 3}, []int{2, 3}, []int{0}},
+	}
+	for _, tt := range tests {
+		c, err := Config{}.complete(tt.online)
+		if err != nil || !slices.Equal(c.SUTCPUs, tt.sut) || !slices.Equal(c.OtherCPUs, tt.others) {
+			t.Errorf("%v online: SUT %v, others %v, %v; want %v and %v", tt.online, c.SUTCPUs, c.OtherCPUs, err, tt.sut, tt.others)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
 	l := raise(t, Config{})
-	cmd, err := l.Command(context.Background(), SUT, Options{}, "ip", "-br", "addr")
+	names, err := Names()
+	if err != nil || !slices.Contains(names, l.Config.Name) {
+		t.Errorf("got %v, %v; want %s among them", names, err, l.Config.Name)
+	}
+	if _, err := Open("none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("open a lab that is not up: %v", err)
+	}
+	if _, err := Open("../x"); err == nil {
+		t.Error("open ../x: no error")
+	}
+	if err := Down(context.Background(), "none"); err != nil {
+		t.Errorf("take a lab down that is not up: %v", err)
+	}
+	have, err := Open(l.Config.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "10.77.0.1/24") {
-		t.Errorf("ip addr on sut: %v\n%s", err, out)
+	if diff := cmp.Diff(l, have); diff != "" {
+		t.Errorf("what Up and Open return (-up +open):\n%s", diff)
 	}
-	t.Log(string(out))
+	_, err = Up(context.Background(), Config{Name: l.Config.Name})
+	if !errors.Is(err, unix.EEXIST) || !strings.Contains(err.Error(), l.Config.Name) {
+		t.Errorf("second start: got %v, want %v and the lab's name", err, unix.EEXIST)
+	}
+	if got := run(t, l, SUT, Options{}, "cat", "/sys/class/net/lane0/operstate"); got != "up\n" {
+		t.Errorf("lane0 after the second start: %q", got)
+	}
+	if err := errors.Join(l.Down(context.Background()), l.Down(context.Background())); err != nil {
+		t.Errorf("down twice: %v", err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	l := raise(t, Config{})
+	if got := run(t, l, SUT, Options{}, "ls", "/sys/class/net"); got != "lane0\nlo\n" {
+		t.Errorf("devices in the SUT's /sys: %q", got)
+	}
+	if got := run(t, l, SUT, Options{FIFO: 7}, "chrt", "-p", "0"); !strings.Contains(got, "SCHED_FIFO") || !strings.Contains(got, ": 7") {
+		t.Errorf("scheduling: %q", got)
+	}
+	if got := run(t, l, Noise, Options{Nice: 5}, "nice"); got != "5\n" {
+		t.Errorf("nice: %q", got)
+	}
+	cpu := l.Config.SUTCPUs[0]
+	if got := run(t, l, SUT, Options{CPUs: []int{cpu}}, "grep", "Cpus_allowed_list", "/proc/self/status"); !strings.HasSuffix(got, "\t"+strconv.Itoa(cpu)+"\n") {
+		t.Errorf("processors: %q", got)
+	}
+	// a session of its own, and with it an autogroup
+	if got := strings.Fields(run(t, l, Client, Options{}, "cat", "/proc/self/stat")); got[0] != got[5] {
+		t.Errorf("process %s is in session %s", got[0], got[5])
+	}
+	if l.Cgroup != "" {
+		if got := run(t, l, SUT, Options{Cgroup: true}, "cat", "/proc/self/cgroup"); !strings.Contains(got, ":"+l.Cgroup+"\n") {
+			t.Errorf("control groups without %s:\n%s", l.Cgroup, got)
+		}
+	}
+	for name, o := range map[string]Options{"nice": {Nice: 20}, "fifo": {FIFO: 100}} {
+		if _, err := l.Command(context.Background(), SUT, o, "true"); err == nil {
+			t.Errorf("%s out of range: no error", name)
+		}
+	}
+	if _, err := l.Command(context.Background(), "nobody", Options{}, "true"); err == nil || !strings.Contains(err.Error(), `"nobody"`) {
+		t.Errorf("unknown host: %v", err)
+	}
+}
+
+// What is mounted below /sys stays, unlike with "ip netns exec".
+func TestCommandKeepsMounts(t *testing.T) {
+	l := raise(t, Config{})
+	if l.CgroupDir == "" {
+		t.Skip("no hierarchy has the cpuset controller")
+	}
+	if got := run(t, l, SUT, Options{}, "ls", l.CgroupDir); !strings.Contains(got, "cgroup.procs") {
+		t.Errorf("%s on the SUT: %q", l.CgroupDir, got)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	l := raise(t, Config{})
+	cmd, err := l.Command(context.Background(), Client, Options{}, "sleep", "1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var s Status
+	eventually(t, func() string {
+		if s, err = ReadStatus(l.Config.Name); err != nil {
+			return err.Error()
+		}
+		if got := s.Hosts[1].Processes; len(got) != 1 || got[0] != (Process{cmd.Process.Pid, "sleep"}) {
+			return "processes of the client: " + cmp.Diff([]Process{{cmd.Process.Pid, "sleep"}}, got)
+		}
+		return ""
+	})
+	if !s.Ready || len(s.Hosts) != 4 || !s.Hosts[3].Exists {
+		t.Errorf("status: %+v", s)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	if err := l.Down(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			t.Errorf("the client's process: %v, want it ended by a signal", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the client's process outlived the lab")
+		_ = cmd.Process.Kill()
+	}
+	if _, err := os.Stat(runDir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s after the end: %v", runDir, err)
+	}
 }

@@ -4,26 +4,95 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
+// Roles of the test program other than testing.
+const (
+	isolated = "NICLANE_LAB_TEST" // set in the namespaces of the test's own
+	upRole   = "test-up"          // NAME: Up
+	downRole = "test-down"        // NAME: Down
+)
+
+// TestMain runs the tests in network and mount namespaces of their own, with
+// an empty /run, so that what they compare before and after is theirs alone.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == HelperCommand {
-		fmt.Fprintln(os.Stderr, ExecMain(os.Args[2:]))
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	os.Exit(testMain(m))
 }
 
-// raise makes a lab with a name of its own, which is taken down at the end.
-func raise(t *testing.T, c Config) *Lab {
+func testMain(m *testing.M) int {
+	if len(os.Args) > 2 {
+		var err error
+		switch os.Args[1] {
+		case HelperCommand:
+			err = ExecMain(os.Args[2:])
+		case upRole:
+			_, err = Up(context.Background(), Config{Name: os.Args[2]})
+		case downRole:
+			err = Down(context.Background(), os.Args[2])
+		default:
+			return isolate(m)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+	return isolate(m)
+}
+
+func isolate(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		return m.Run()
+	}
+	if os.Getenv(isolated) != "" {
+		if err := errors.Join(
+			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("tmpfs", "/run", "tmpfs", 0, ""),
+			unix.Mount("sysfs", "/sys", "sysfs", unix.MS_REMOUNT, ""),
+		); err != nil {
+			fmt.Fprintln(os.Stderr, "set up the test's namespaces:", err)
+			return 1
+		}
+		return m.Run()
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), isolated+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		t.Skip("needs root: network namespaces, BPF")
 	}
+}
+
+// raise makes a lab, which is taken down at the end.
+func raise(t *testing.T, c Config) *Lab {
+	t.Helper()
+	needRoot(t)
 	if c.Name == "" {
 		c.Name = testName()
 	}
@@ -41,5 +110,51 @@ func raise(t *testing.T, c Config) *Lab {
 	return l
 }
 
-// testName differs between processes, so that tests may run side by side.
+// testName differs between processes: control groups are the host's.
 func testName() string { return fmt.Sprintf("labtest-%d", os.Getpid()) }
+
+// run runs a command on a host and returns what it prints.
+func run(t *testing.T, l *Lab, host string, o Options, argv ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd, err := l.Command(ctx, host, o, argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s on %s: %v\n%s", strings.Join(argv, " "), host, err, out)
+	}
+	return string(out)
+}
+
+// on runs f on a thread in a host's network namespace; sockets that f makes
+// stay there.
+func on(t *testing.T, l *Lab, host string, f func() error) {
+	t.Helper()
+	n, err := openNode(l.Config, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	if err := n.do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until f returns "", and fails with what it last returned.
+func eventually(t *testing.T, f func() string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		got := f()
+		if got == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(got)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

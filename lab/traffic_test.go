@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/emucard"
+)
+
+func openCard(t *testing.T, l *Lab) *emucard.Card {
+	t.Helper()
+	c, err := emucard.Open(l.Config.MAC(SUT))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A conversation is a TCP connection from a host to the SUT.
+type conversation struct {
+	near, far net.Conn // at the host, at the SUT
+	napi      int      // from which the SUT last received
+}
+
+func listen(t *testing.T, l *Lab, addr netip.Addr, port uint16) net.Listener {
+	t.Helper()
+	var ln net.Listener
+	on(t, l, SUT, func() (err error) {
+		ln, err = net.Listen("tcp", netip.AddrPortFrom(addr, port).String())
+		return err
+	})
+	t.Cleanup(func() { ln.Close() })
+	return ln
+}
+
+func converse(t *testing.T, l *Lab, host string, ln net.Listener) *conversation {
+	t.Helper()
+	c := &conversation{}
+	on(t, l, host, func() (err error) {
+		c.near, err = net.Dial("tcp", ln.Addr().String())
+		return err
+	})
+	t.Cleanup(func() { c.near.Close() })
+	var err error
+	if c.far, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.far.Close() })
+	c.say(t)
+	return c
+}
+
+// say sends a byte there and one back.
+func (c *conversation) say(t *testing.T) {
+	t.Helper()
+	b := []byte{1}
+	for _, way := range [][2]net.Conn{{c.near, c.far}, {c.far, c.near}} {
+		if _, err := way[0].Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(way[1], b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := c.far.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var optErr error
+	if err := raw.Control(func(fd uintptr) {
+		c.napi, optErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_NAPI_ID)
+	}); err != nil || optErr != nil {
+		t.Fatal(err, optErr)
+	}
+}
+
+func fill(queues ...int) []int {
+	var table []int
+	for len(table) < emucard.TableSize {
+		table = append(table, queues...)
+	}
+	return table[:emucard.TableSize]
+}
+
+// Without rules connections spread over the queues, and each queue has a NAPI
+// of its own on the SUT's side.
+func TestSpread(t *testing.T) {
+	l := raise(t, Config{})
+	for _, addr := range []netip.Addr{l.Config.IPv4(SUT), l.Config.IPv6(SUT)} {
+		ln := listen(t, l, addr, 8000)
+		napis := map[int]int{}
+		for range 64 {
+			napis[converse(t, l, Client, ln).napi]++
+		}
+		if napis[0] > 0 || len(napis) < 5 {
+			t.Errorf("%v: connections by NAPI: %v; want at least 5 of 8, and not 0, which is none", addr, napis)
+		}
+	}
+}
+
+// Each queue is polled by a NAPI of its own, and only that one.
+func TestQueueIsNAPI(t *testing.T) {
+	l := raise(t, Config{})
+	c := openCard(t, l)
+	ln := listen(t, l, l.Config.IPv4(SUT), 8000)
+	seen := map[int]int{}
+	for q := range l.Config.Queues {
+		if err := c.SetRSS(0, fill(q)); err != nil {
+			t.Fatal(err)
+		}
+		a, b := converse(t, l, Client, ln), converse(t, l, Noise, ln)
+		if other, ok := seen[a.napi]; ok || a.napi != b.napi || a.napi == 0 {
+			t.Errorf("queue %d: NAPIs %d and %d (queue %d has it too: %v)", q, a.napi, b.napi, other, ok)
+		}
+		seen[a.napi] = q
+	}
+}
+
+// A rule moves a connection that exists: nothing on the way has remembered its
+// queue.
+func TestRuleMovesConnection(t *testing.T) {
+	l := raise(t, Config{})
+	c := openCard(t, l)
+	if err := c.SetRSS(0, fill(0)); err != nil {
+		t.Fatal(err)
+	}
+	ln := listen(t, l, l.Config.IPv6(SUT), 8000)
+	v := converse(t, l, Client, ln)
+	before := v.napi
+	if err := c.CreateContext(1, fill(7)); err != nil {
+		t.Fatal(err)
+	}
+	r := emucard.Rule{Match: device.Match{Family: 6, Protocol: "tcp", LocalPort: 8000}, Context: 1}
+	if err := c.AddRule(r); err != nil {
+		t.Fatal(err)
+	}
+	v.say(t)
+	moved := v.napi
+	if moved == before || moved == 0 {
+		t.Errorf("NAPI %d before the rule, %d after", before, moved)
+	}
+	if err := c.DeleteRule(0); err != nil {
+		t.Fatal(err)
+	}
+	v.say(t)
+	if v.napi != before {
+		t.Errorf("NAPI %d after the rule's end, %d before the rule", v.napi, before)
+	}
+}
+
+// Counters are exact: n datagrams to a port with a rule are n packets on its
+// queue, and nowhere else.
+func TestCountersExact(t *testing.T) {
+	const n, size = 200, 100
+	l := raise(t, Config{})
+	c := openCard(t, l)
+	for i, tt := range []struct {
+		name   string
+		family int
+		addr   netip.Addr
+		frame  uint64
+	}{
+		{"ipv4", 4, l.Config.IPv4(SUT), 14 + 20 + 8 + size},
+		{"ipv6", 6, l.Config.IPv6(SUT), 14 + 40 + 8 + size},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			queue := 5 + i
+			r := emucard.Rule{Location: i, Match: device.Match{Family: tt.family, Protocol: "udp", LocalPort: 9000}, Queue: queue}
+			if err := c.AddRule(r); err != nil {
+				t.Fatal(err)
+			}
+			var server, client net.PacketConn
+			to := netip.AddrPortFrom(tt.addr, 9000)
+			on(t, l, SUT, func() (err error) {
+				server, err = net.ListenPacket("udp", to.String())
+				return err
+			})
+			defer server.Close()
+			on(t, l, Client, func() (err error) {
+				client, err = net.ListenPacket("udp", "")
+				return err
+			})
+			defer client.Close()
+			before, _, err := c.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			buf := make([]byte, size)
+			for range n {
+				if _, err := client.WriteTo(buf, net.UDPAddrFromAddrPort(to)); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := server.ReadFrom(buf); err != nil {
+					t.Fatal(err)
+				}
+			}
+			after, _, err := c.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			before[queue].Packets += n
+			before[queue].Bytes += n * tt.frame
+			if diff := cmp.Diff(before, after); diff != "" {
+				t.Errorf("receive counters (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What the SUT sends is counted on the transmit queue it chose; here it is
+// made to choose by XPS.
+func TestTransmitQueue(t *testing.T) {
+	l := raise(t, Config{})
+	c := openCard(t, l)
+	ln := listen(t, l, l.Config.IPv4(SUT), 8000)
+	online, err := onlineCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, queue := range []int{3, 6} {
+		for q := range l.Config.Queues {
+			mask := "0"
+			if q == queue {
+				mask = device.FormatMask(online)
+			}
+			run(t, l, SUT, Options{}, "sh", "-c", fmt.Sprintf("echo %s > /sys/class/net/lane0/queues/tx-%d/xps_cpus", mask, q))
+		}
+		_, before, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		converse(t, l, Client, ln)
+		_, after, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for q := range after {
+			if moved := after[q] != before[q]; moved != (q == queue) {
+				t.Errorf("XPS to queue %d: counters of queue %d moved: %v", queue, q, moved)
+			}
+		}
+	}
+}
+
+// The switch delivers to the host with the address, and to no other.
+func TestSwitch(t *testing.T) {
+	l := raise(t, Config{})
+	count := func(host string) string {
+		return run(t, l, host, Options{}, "cat", "/sys/class/net/"+devOf(host)+"/statistics/rx_packets")
+	}
+	before := count(Noise)
+	converse(t, l, Client, listen(t, l, l.Config.IPv4(SUT), 8000))
+	if after := count(Noise); after != before {
+		t.Errorf("the noise source received %s packets, and %s after the client spoke to the SUT", before, after)
+	}
+}
+
+// A link too slow for what is sent fills the switch's buffer, which then drops;
+// the hops say so.
+func TestHops(t *testing.T) {
+	l := raise(t, Config{LinkRate: 1e6, LinkBurst: 2000, SwitchBuffer: 20000})
+	r, err := l.Hops()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var client net.PacketConn
+	on(t, l, Client, func() (err error) {
+		client, err = net.ListenPacket("udp", "")
+		return err
+	})
+	defer client.Close()
+	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.Config.IPv4(SUT), 9))
+	for range 100 {
+		if _, err := client.WriteTo(make([]byte, 1000), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var hop Hop
+	eventually(t, func() string {
+		hops, err := r.Read()
+		if err != nil {
+			return err.Error()
+		}
+		if len(hops) != 2+l.Config.Queues || hops[0].Name != "switch to sut" {
+			return fmt.Sprintf("hops: %+v", hops)
+		}
+		if hop = hops[0]; hop.Drops == 0 || hop.Backlog == 0 {
+			return fmt.Sprintf("100 datagrams of 1000 bytes on a link of 1 Mbit/s with 20000 bytes of buffer: %+v", hop)
+		}
+		return ""
+	})
+	if hop.Backlog > 20000 {
+		t.Errorf("backlog %d bytes in a buffer of 20000", hop.Backlog)
+	}
+	if err := l.SetSwitchBuffer(40000); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if _, err := client.WriteTo(make([]byte, 1000), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() string {
+		hops, err := r.Read()
+		if err != nil {
+			return err.Error()
+		}
+		if hops[0].Backlog <= 20000 {
+			return fmt.Sprintf("backlog %d after the buffer grew to 40000 bytes", hops[0].Backlog)
+		}
+		return ""
+	})
+}
