@@ -295,12 +295,12 @@ int card_rx(struct __sk_buff *skb)
 SEC("tc")
 int card_tx(struct __sk_buff *skb)
 {
+	/* veth leaves the transmit queue here and records no receive queue
+	 * (47e550e0105b "veth: Do not record rx queue hint in veth_xmit") */
 	__u32 queue = skb->queue_mapping;
 	struct flow f = {};
 	__u32 l4 = parse(skb, &f);
 
-	if (queue)
-		queue--;
 	if (queue >= queues)
 		queue = 0;
 	count(&card_tx_queues, queue, skb, &f, l4);
