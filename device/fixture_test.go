@@ -13,8 +13,9 @@ import (
 )
 
 // The states in testdata are what `niclane probe --json` printed: a veth pair
-// of four queues on Debian 12's 6.1 and 6.12 kernels and on 6.18, and a
-// virtio_net device of four queues with RSS. They decode without loss, and
+// of four queues on Debian 12's 6.1 and 6.12 kernels and on 6.18, a virtio_net
+// device of four queues with RSS, and such a device in a bond with a VLAN on
+// top. They decode without loss, and
 // every object in them survives its own JSON.
 func TestFixtures(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.json")
