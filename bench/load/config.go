@@ -79,8 +79,8 @@ const (
 	maxRequests    = 1 << 30
 )
 
-// withDefaults returns c with defaults filled in, or every error in it.
-func (c Config) withDefaults() (Config, netip.AddrPort, error) {
+// WithDefaults returns c with defaults in the place of zeros.
+func (c Config) WithDefaults() Config {
 	def := func(p *int, v int) {
 		if *p == 0 {
 			*p = v
@@ -99,6 +99,12 @@ func (c Config) withDefaults() (Config, netip.AddrPort, error) {
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = 5e9
 	}
+	return c
+}
+
+// withDefaults returns c with defaults filled in, or every error in it.
+func (c Config) withDefaults() (Config, netip.AddrPort, error) {
+	c = c.WithDefaults()
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	addr, err := netip.ParseAddrPort(c.Address)

@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/niclane/niclane/bench/stats"
 )
@@ -85,8 +86,12 @@ func heat(v, top int64) float64 {
 
 func hostLine(r *Result) string {
 	e := r.Environment
-	s := fmt.Sprintf("%s, %d processors, kernel %s", e.CPUModel, e.CPUs, e.Kernel)
-	if e.Virtualisation != "" {
+	release, _, _ := strings.Cut(e.Kernel, " ")
+	s := fmt.Sprintf("%s, %d processors, kernel %s", e.CPUModel, e.CPUs, release)
+	switch {
+	case strings.HasPrefix(e.Virtualisation, "virtual machine"):
+		s += ", " + e.Virtualisation
+	case e.Virtualisation != "":
 		s += ", virtual machine (" + e.Virtualisation + ")"
 	}
 	return s

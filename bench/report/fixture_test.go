@@ -112,9 +112,9 @@ func synthetic() *Result {
 		}
 	}
 	for range 2 {
-		h := hiccup.Result{Duration: 2e9, Host: hiccup.Host{Load1: 0.4, Autogroup: "on", Busy: []hiccup.Process{}}}
+		h := hiccup.Result{Duration: 2e9, Host: hiccup.Host{Load1: 0.4, Autogroup: "on", Busy: []hiccup.Process{{PID: 811, Name: "unattended-upgr", CPUTime: 4e8}}}}
 		for cpu := range 2 {
-			c := hiccup.CPU{CPU: cpu, Late: stats.NewHistogram(), Busy: 2e7, Total: 2e9}
+			c := hiccup.CPU{CPU: cpu, Late: stats.NewHistogram(), Busy: 2e7 + int64(cpu)*4e8, Total: 2e9}
 			for range 4000 {
 				l := 14e3 * math.Exp(rng.NormFloat64()*0.3)
 				if rng.Float64() < 0.002 {

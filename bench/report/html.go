@@ -202,12 +202,11 @@ func hopGroups(r *Result) []group {
 		}
 		g := &groups[len(groups)-1]
 		b := bar{h.Variant, class(h.Variant), size(h.Mean), "", percentOf(h.Mean, scale), -1}
-		p99 := "~"
 		if h.P99.Missing == "" {
-			p99 = size(float64(h.P99.NS))
+			b.Detail = fmt.Sprintf("P99 %s, ", size(float64(h.P99.NS)))
 			b.Mark = percentOf(float64(h.P99.NS), scale)
 		}
-		b.Detail = fmt.Sprintf("P99 %s, max %s; a packet waits %s, at most %s; %s drops", p99, size(float64(h.Max)),
+		b.Detail += fmt.Sprintf("max %s; a packet waits %s, at most %s; %s drops", size(float64(h.Max)),
 			duration(float64(h.MeanWait)), duration(float64(h.MaxWait)), count(int64(h.Drops)))
 		g.Bars = append(g.Bars, b)
 	}

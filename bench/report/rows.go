@@ -185,7 +185,7 @@ func cpuRows(r *Result) []CPURow {
 
 // FloorRow is the wake-up lateness of one CPU with nothing else running.
 type FloorRow struct {
-	When   string  `json:"when"` // "before", "after", "between 1"
+	When   string  `json:"when"` // "before", "after", "amid (1)"
 	CPU    int     `json:"cpu"`
 	Values []Value `json:"percentiles"`
 	Max    int64   `json:"maxNs"`
@@ -197,15 +197,8 @@ func floorRows(r *Result) ([]FloorRow, []stats.Step) {
 	var rows []FloorRow
 	var late []*stats.Histogram
 	for i, h := range r.Hiccups {
-		when := "before"
-		if i > 0 {
-			when = "after"
-			if i < len(r.Hiccups)-1 {
-				when = fmt.Sprintf("between %d", i)
-			}
-		}
 		for _, c := range h.CPUs {
-			row := FloorRow{When: when, CPU: c.CPU, Max: c.Late.Max()}
+			row := FloorRow{When: when(r, i), CPU: c.CPU, Max: c.Late.Max()}
 			late = append(late, c.Late)
 			for _, p := range []float64{50, 99, 99.9} {
 				row.Values = append(row.Values, value(c.Late, p))

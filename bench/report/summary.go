@@ -31,6 +31,8 @@ type Summary struct {
 	Floor []FloorRow `json:"floor,omitempty"`
 	// FloorCurve is the wake-up lateness of all CPUs together.
 	FloorCurve []stats.Step `json:"floorCurve,omitempty"`
+	// Notes say what the host's noise forbids to conclude.
+	Notes []string `json:"notes,omitempty"`
 	// Warnings of all runs with how often each occurred, and of the summary itself.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -127,6 +129,7 @@ func Summarize(r *Result) error {
 	s.CPU = cpuRows(r)
 	s.Sweep = sweepRows(r)
 	s.Floor, s.FloorCurve = floorRows(r)
+	s.Notes = notes(r, s)
 	s.Warnings = warnings(r)
 	r.Summary = s
 	return nil

@@ -88,7 +88,7 @@ func (p *printer) latency(r *Result) {
 		rows = append(rows, append(row, count(l.Samples), count(l.Unanswered)))
 	}
 	p.grid(1, rows)
-	for _, m := range missing {
+	for _, m := range append(missing, r.Summary.Notes...) {
 		p.linef("  %s", m)
 	}
 }

@@ -5,17 +5,19 @@ package report
 import (
 	"fmt"
 	"strings"
+
+	"github.com/niclane/niclane/bench/load"
 )
 
 // loadLine says what was asked of the server.
 func loadLine(r *Result) string {
-	l := r.Setup.Load
+	l := r.Setup.Load.WithDefaults()
 	arrivals := "evenly spaced"
-	if l.Arrivals == "poisson" {
+	if l.Arrivals == load.Poisson {
 		arrivals = "Poisson"
 	}
 	return fmt.Sprintf("%s gets/s, %s, over %d connections; keys of %d and values of %d bytes; %d interleaved repeats of %s",
-		count(int64(l.Rate)), arrivals, max(l.Connections, 1), l.KeyBytes, l.ValueBytes, r.Setup.Repeats, duration(float64(l.Duration)))
+		count(int64(l.Rate)), arrivals, l.Connections, l.KeyBytes, l.ValueBytes, r.Setup.Repeats, duration(float64(l.Duration)))
 }
 
 // noiseLine says what was in the way.

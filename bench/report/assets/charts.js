@@ -77,7 +77,8 @@
     }, true);
 
     const rows = data.ratios;
-    const all = rows.flatMap((r) => [...r.points, r.low, r.high]).concat([0.9, data.goal * 1.1 || 1]);
+    // An interval of few pairs can be endless: it runs out of the picture.
+    const all = rows.flatMap((r) => [...r.points, r.estimate]).concat([0.9, data.goal * 1.1 || 1]);
     const jitter = (i, n) => (n > 1 ? (i / (n - 1) - 0.5) * 0.5 : 0);
     chart.ratios?.setOption({
       ...base, legend: { show: false },
