@@ -38,19 +38,20 @@ func (b *builder) addFabric() error {
 	}
 	defer fabric.Close()
 	for _, a := range []struct {
-		dev    string
-		parent uint32
-		prog   *ebpf.Program
-		name   string
+		host, dev string
+		parent    uint32
+		prog      *ebpf.Program
+		name      string
 	}{
-		{cardPort, netlink.HANDLE_MIN_EGRESS, card.RX, "card_rx"},
-		{cardPort, netlink.HANDLE_MIN_INGRESS, card.TX, "card_tx"},
-		{portOf(Client), netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
-		{portOf(Noise), netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
-		{uplinkEnd, netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
-		{downlinkEnd, netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_deliver"], "lab_deliver"},
+		{SUT, Port, netlink.HANDLE_MIN_INGRESS, card.Driver, "card_driver"},
+		{Switch, cardPort, netlink.HANDLE_MIN_EGRESS, card.RX, "card_rx"},
+		{Switch, cardPort, netlink.HANDLE_MIN_INGRESS, card.TX, "card_tx"},
+		{Switch, portOf(Client), netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
+		{Switch, portOf(Noise), netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
+		{Switch, uplinkEnd, netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
+		{Switch, downlinkEnd, netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_deliver"], "lab_deliver"},
 	} {
-		if err := b.attach(a.dev, a.parent, a.prog, a.name); err != nil {
+		if err := b.attach(a.host, a.dev, a.parent, a.prog, a.name); err != nil {
 			return err
 		}
 	}
@@ -126,8 +127,8 @@ func (b *builder) loadSwitch() (*ebpf.Collection, error) {
 	return coll, nil
 }
 
-func (b *builder) attach(dev string, parent uint32, prog *ebpf.Program, name string) error {
-	return b.withLink(Switch, dev, func(h *netlink.Handle, l netlink.Link) error {
+func (b *builder) attach(host, dev string, parent uint32, prog *ebpf.Program, name string) error {
+	return b.withLink(host, dev, func(h *netlink.Handle, l netlink.Link) error {
 		index := l.Attrs().Index
 		clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 			LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
@@ -136,7 +137,7 @@ func (b *builder) attach(dev string, parent uint32, prog *ebpf.Program, name str
 			return fmt.Errorf("clsact: %w", err)
 		}
 		err := h.FilterAdd(&netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 0xc000},
 			Fd:          prog.FD(), Name: name, DirectAction: true,
 		})
 		if err != nil {

@@ -253,6 +253,37 @@ func TestTransmitQueue(t *testing.T) {
 	}
 }
 
+// With XPS by receive queue, what a connection receives on a queue it answers
+// on the same.
+func TestSymmetric(t *testing.T) {
+	l := raise(t, Config{})
+	c := openCard(t, l)
+	for q := range l.Config.Queues {
+		run(t, l, SUT, Options{}, "sh", "-c", fmt.Sprintf("echo %x > /sys/class/net/lane0/queues/tx-%d/xps_rxqs", 1<<q, q))
+	}
+	ln := listen(t, l, l.Config.IPv4(SUT), 8000)
+	for queue := range l.Config.Queues {
+		if err := c.SetRSS(0, fill(queue)); err != nil {
+			t.Fatal(err)
+		}
+		v := converse(t, l, Client, ln)
+		_, before, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.say(t)
+		_, after, err := c.Stats()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for q := range after {
+			if moved := after[q] != before[q]; moved != (q == queue) {
+				t.Errorf("received on queue %d: transmit counters of queue %d moved: %v", queue, q, moved)
+			}
+		}
+	}
+}
+
 // The switch delivers to the host with the address, and to no other.
 func TestSwitch(t *testing.T) {
 	l := raise(t, Config{})

@@ -22,6 +22,7 @@ const (
 	cardMapCardRules    = "card_rules"
 	cardMapCardRxQueues = "card_rx_queues"
 	cardMapCardTxQueues = "card_tx_queues"
+	cardProgCardDriver  = "card_driver"
 	cardProgCardRx      = "card_rx"
 	cardProgCardTx      = "card_tx"
 	cardVarArbiter      = "arbiter"
@@ -71,8 +72,9 @@ type cardSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type cardProgramSpecs struct {
-	CardRx *ebpf.ProgramSpec `ebpf:"card_rx"`
-	CardTx *ebpf.ProgramSpec `ebpf:"card_tx"`
+	CardDriver *ebpf.ProgramSpec `ebpf:"card_driver"`
+	CardRx     *ebpf.ProgramSpec `ebpf:"card_rx"`
+	CardTx     *ebpf.ProgramSpec `ebpf:"card_tx"`
 }
 
 // cardMapSpecs contains maps before they are loaded into the kernel.
@@ -148,12 +150,14 @@ type cardVariables struct {
 //
 // It can be passed to loadCardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type cardPrograms struct {
-	CardRx *ebpf.Program `ebpf:"card_rx"`
-	CardTx *ebpf.Program `ebpf:"card_tx"`
+	CardDriver *ebpf.Program `ebpf:"card_driver"`
+	CardRx     *ebpf.Program `ebpf:"card_rx"`
+	CardTx     *ebpf.Program `ebpf:"card_tx"`
 }
 
 func (p *cardPrograms) Close() error {
 	return _CardClose(
+		p.CardDriver,
 		p.CardRx,
 		p.CardTx,
 	)

@@ -28,13 +28,14 @@ type Config struct {
 }
 
 // Programs are a card's programs: RX for clsact egress of the wire side of the
-// port, TX for its clsact ingress. They may be closed once attached.
+// port, TX for its clsact ingress, Driver for clsact ingress of the port. They
+// may be closed once attached.
 type Programs struct {
-	RX, TX *ebpf.Program
+	RX, TX, Driver *ebpf.Program
 }
 
 // Close closes the programs.
-func (p *Programs) Close() error { return errors.Join(p.RX.Close(), p.TX.Close()) }
+func (p *Programs) Close() error { return errors.Join(p.RX.Close(), p.TX.Close(), p.Driver.Close()) }
 
 // Create makes a card: it loads the programs and pins the maps below Root,
 // which must be on a BPF file system. After an error nothing is left.
@@ -86,7 +87,9 @@ func create(root string, cfg Config) (_ *Programs, err error) {
 			return nil, err
 		}
 	}
-	return &Programs{RX: coll.DetachProgram("card_rx"), TX: coll.DetachProgram("card_tx")}, nil
+	return &Programs{
+		RX: coll.DetachProgram("card_rx"), TX: coll.DetachProgram("card_tx"), Driver: coll.DetachProgram("card_driver"),
+	}, nil
 }
 
 // Remove removes the state of the card in dir. It is done if there is none.

@@ -9,6 +9,8 @@
  * context, or else the default context, whose indirection table the Toeplitz
  * hash of the packet selects from.
  *
+ * card_driver is what the card's driver would do in the SUT.
+ *
  * card_tx counts what the SUT sends by transmit queue and hands it to the
  * device that holds the card's transmit arbiter, one HTB class per queue.
  */
@@ -306,6 +308,20 @@ int card_tx(struct __sk_buff *skb)
 	count(&card_tx_queues, queue, skb, &f, l4);
 	skb->priority = 1 << 16 | (queue + 1);
 	return bpf_redirect(arbiter, 0);
+}
+
+/* The driver's part, at clsact ingress of the port itself: drivers record the
+ * receive queue (skb_record_rx_queue), from which a socket knows it and XPS by
+ * receive queue finds the transmit queue. veth leaves its number there, which
+ * reads as the queue before it, or as none. */
+SEC("tc")
+int card_driver(struct __sk_buff *skb)
+{
+	__u32 queue = skb->queue_mapping;
+
+	if (queue < queues)
+		skb->queue_mapping = queue + 1;
+	return TC_ACT_UNSPEC;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";
