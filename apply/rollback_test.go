@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/fakekernel"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
+)
+
+var (
+	knob     = device.File{Path: "/proc/sys/net/core/knob", Format: device.FileText, Value: "1"}
+	knob2    = device.File{Path: "/proc/sys/net/core/knob", Format: device.FileText, Value: "2"}
+	knob3    = device.File{Path: "/proc/sys/net/core/knob", Format: device.FileText, Value: "3"}
+	clsact   = device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}
+	rootHTB  = device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:"}
+	theClass = device.Class{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 8, Ceil: 8, Quantum: 1}
+)
+
+// small returns a kernel with one device and a plan applied to it.
+func small(t *testing.T) (*fakekernel.Kernel, *journal.Journal) {
+	t.Helper()
+	k := fakekernel.New(&device.State{
+		Files:   map[string]device.File{knob.Path: knob},
+		Devices: []device.Device{{Name: "d0"}},
+	})
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{
+		{Old: knob, New: knob2}, {New: clsact}, {New: rootHTB}, {New: theClass},
+	}}
+	j := newJournal(p, nil)
+	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return k, j
+}
+
+func TestRollbackLeavesWhatOthersChanged(t *testing.T) {
+	k, j := small(t)
+	k.Put(knob3)
+	report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{})
+	var left apply.LeftError
+	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != knob.Key() || !left[0].Foreign {
+		t.Fatalf("error %v, want the one file left as somebody else's", err)
+	}
+	for _, want := range []string{`"2"`, `"3"`, `"1"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+	if len(report.Undone) != 3 {
+		t.Errorf("undone: %v, want the three others", report.Undone)
+	}
+	if got := k.Objects(); len(got) != 1 || !device.Equal(got[knob.Key()], knob3) {
+		t.Errorf("left: %v", got)
+	}
+	// It stays in the journal, and can be forced later.
+	j = reread(t, j)
+	if got := j.Records(); len(got) != 1 {
+		t.Fatalf("records: %+v", got)
+	}
+	if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.Objects(); !device.Equal(got[knob.Key()], knob) {
+		t.Errorf("forced: %v", got)
+	}
+}
+
+func TestRollbackLeavesWhatOthersUse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hang func(k *fakekernel.Kernel)
+		left []string
+		who  string
+	}{
+		"filter on clsact": {func(k *fakekernel.Kernel) {
+			k.Put(device.Filter{Dev: "d0", Parent: "egress", Pref: 9, Handle: 1, Program: "theirs"})
+		}, []string{clsact.Key()}, "filter/d0/egress/9/1"},
+		"u32 on clsact": {func(k *fakekernel.Kernel) { k.Foreign(clsact.Key(), "u32 filter pref 4") }, []string{clsact.Key()}, "pref 4"},
+		"class on htb": {func(k *fakekernel.Kernel) {
+			c := theClass
+			c.ID = "1:99"
+			k.Put(c)
+		}, []string{rootHTB.Key()}, "class/d0/1:99"},
+		"class below a class": {func(k *fakekernel.Kernel) {
+			c := theClass
+			c.ID, c.Parent = "1:99", "1:1"
+			k.Put(c)
+		}, []string{theClass.Key(), rootHTB.Key()}, "class/d0/1:99"},
+		"qdisc on a class": {func(k *fakekernel.Kernel) {
+			k.Put(device.Qdisc{Dev: "d0", Parent: "1:1", Type: "pfifo", Handle: "30:"})
+		}, []string{theClass.Key(), rootHTB.Key()}, "qdisc/d0/1:1"},
+	} {
+		for _, force := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				k, j := small(t)
+				tt.hang(k)
+				_, err := apply.Rollback(context.Background(), k, j, here, apply.Options{Force: force})
+				var left apply.LeftError
+				if !errors.As(err, &left) || !strings.Contains(err.Error(), tt.who) {
+					t.Fatalf("error %v, want one that names %s", err, tt.who)
+				}
+				if len(left) != len(tt.left) {
+					t.Errorf("left %v, want %v", left, tt.left)
+				}
+				for i, key := range tt.left {
+					if i < len(left) && left[i].Key != key {
+						t.Errorf("left %v, want %v", left, tt.left)
+					}
+					if k.Objects()[key] == nil {
+						t.Errorf("%s was removed", key)
+					}
+				}
+				if got := k.Objects()[knob.Key()]; !device.Equal(got, knob) {
+					t.Errorf("the file was not restored: %v", got)
+				}
+			})
+		}
+	}
+}
+
+func TestRunDoesNotRemoveWhatOthersUse(t *testing.T) {
+	k, j := small(t)
+	k.Foreign(clsact.Key(), "u32 filter pref 4")
+	before := k.String()
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob2, New: knob}, {Old: clsact}}}
+	_, err := apply.Run(context.Background(), k, p, newJournal(p, j.Records()), apply.Options{})
+	var occupied *apply.OccupiedError
+	if !errors.As(err, &occupied) {
+		t.Errorf("error %v, want one that names the filter", err)
+	}
+	wantState(t, "after the failure", before, k)
+}
+
+func TestRunFindsAnotherState(t *testing.T) {
+	k := fakekernel.New(&device.State{Files: map[string]device.File{knob.Path: knob3}, Devices: []device.Device{{Name: "d0"}}})
+	before := k.String()
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {Old: knob, New: knob2}}}
+	_, err := apply.Run(context.Background(), k, p, newJournal(p, nil), apply.Options{})
+	var mismatch *apply.MismatchError
+	if !errors.As(err, &mismatch) || !device.Equal(mismatch.Want, knob) || !device.Equal(mismatch.Found, knob3) {
+		t.Errorf("error %v, want the value planned and the one found", err)
+	}
+	wantState(t, "afterwards", before, k)
+}
+
+// A deaf kernel takes writes of the knob and does something else.
+type deaf struct{ *fakekernel.Kernel }
+
+func (d deaf) Write(old, new device.Object) error {
+	if new == device.Object(knob2) {
+		new = knob3
+	}
+	return d.Kernel.Write(old, new)
+}
+
+func TestRunReadsBack(t *testing.T) {
+	k := fakekernel.New(&device.State{Files: map[string]device.File{knob.Path: knob}, Devices: []device.Device{{Name: "d0"}}})
+	before := k.String()
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {Old: knob, New: knob2}}}
+	_, err := apply.Run(context.Background(), deaf{k}, p, newJournal(p, nil), apply.Options{})
+	var mismatch *apply.MismatchError
+	if !errors.As(err, &mismatch) || !device.Equal(mismatch.Want, knob2) || !device.Equal(mismatch.Found, knob3) {
+		t.Errorf("error %v, want what was written and what is there", err)
+	}
+	wantState(t, "afterwards", before, k)
+}
+
+func TestRunStops(t *testing.T) {
+	k, j := small(t)
+	before := k.String()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob2, New: knob3}, {Old: theClass}}}
+	stop := apply.Options{Progress: func(e apply.Event) {
+		if e.Index == 0 {
+			cancel()
+		}
+	}}
+	if _, err := apply.Run(ctx, k, p, newJournal(p, j.Records()), stop); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want canceled", err)
+	}
+	wantState(t, "afterwards", before, k)
+}
+
+func TestRollbackElsewhere(t *testing.T) {
+	k, j := small(t)
+	before := k.String()
+	other := here
+	other.NetnsCookie++
+	if _, err := apply.Rollback(context.Background(), k, j, other, apply.Options{}); err == nil || !strings.Contains(err.Error(), "namespace") {
+		t.Errorf("in another namespace: %v", err)
+	}
+	wantState(t, "in another namespace", before, k)
+
+	rebooted := here
+	rebooted.BootID = "another"
+	report, err := apply.Rollback(context.Background(), k, j, rebooted, apply.Options{})
+	if err != nil || !report.Rebooted {
+		t.Errorf("after a reboot: %+v, %v", report, err)
+	}
+	wantState(t, "after a reboot", before, k)
+}
+
+func TestRebootRemovesTheJournal(t *testing.T) {
+	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob, New: knob2}}}
+	j, err := s.Begin(journal.Head{Config: "/etc/lanes.yaml", Plan: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Begin(0); err != nil {
+		t.Fatal(err)
+	}
+	rebooted := here
+	rebooted.BootID = "another"
+	if _, err := apply.Rollback(context.Background(), nil, j, rebooted, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(j.Path()); !os.IsNotExist(err) {
+		t.Errorf("the journal is still there: %v", err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	first, err := apply.TryLock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = apply.TryLock(dir)
+	var locked *apply.LockedError
+	if !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() || !strings.Contains(err.Error(), filepath.Base(os.Args[0])) {
+		t.Errorf("second: %v, want one that names process %d and its command", err, os.Getpid())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := apply.WaitLock(ctx, dir); !errors.As(err, &locked) || !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting in vain: %v", err)
+	}
+	got := make(chan error)
+	go func() {
+		l, err := apply.WaitLock(context.Background(), dir)
+		if err == nil {
+			err = l.Unlock()
+		}
+		got <- err
+	}()
+	if err := first.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Errorf("waiting: %v", err)
+	}
+	again, err := apply.TryLock(dir)
+	if err != nil {
+		t.Fatalf("after unlock: %v", err)
+	}
+	if err := again.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := apply.TryLock(dir); err == nil {
+		t.Error("a run directory that others can enter was taken")
+	}
+}
