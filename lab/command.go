@@ -90,7 +90,7 @@ func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...strin
 // process and returns only an error.
 func ExecMain(args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("%s: want SPEC ARG...", HelperCommand)
+		return fmt.Errorf("%s: want SPEC and a command", HelperCommand)
 	}
 	var s spec
 	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {

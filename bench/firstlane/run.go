@@ -164,17 +164,18 @@ func (m *measurement) setLane(ctx context.Context, on bool) error {
 	if on == m.lane {
 		return nil
 	}
-	args := []string{m.o.Niclane, "--state-dir", filepath.Join(m.dir, "state"), "--json", "rollback"}
+	verb := []string{"rollback"}
 	if on {
-		args = append(args[:4], "apply", m.laneFile())
+		verb = []string{"apply", m.laneFile()}
 	}
+	args := append([]string{m.o.Niclane, "--json", "--state-dir", filepath.Join(m.dir, "state"), "--run-dir", filepath.Join(m.dir, "run")}, verb...)
 	out, err := m.lab.command(ctx, "sut", place{}, args...).Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			err = fmt.Errorf("%w: %s", err, lastLine(string(exit.Stderr)))
 		}
-		return fmt.Errorf("niclane %s: %w", args[4], err)
+		return fmt.Errorf("niclane %s: %w", verb[0], err)
 	}
 	m.lane = on
 	if on && m.result.Environment.Plan == "" {

@@ -96,7 +96,7 @@ func (m *measurement) measure(ctx context.Context, w window) (report.Run, error)
 func (m *measurement) loadConfig(w window) load.Config {
 	c := load.Config{
 		Address: m.lab.address("sut", serverPort), Rate: m.o.Rate, Arrivals: load.Poisson,
-		Seed: uint64(w.repeat + 1), Connections: m.o.Connections, Keys: 10_000, ValueBytes: 64,
+		Seed: uint64(w.repeat + 1), Connections: m.o.Connections, Keys: 10_000, KeyBytes: 16, ValueBytes: 64,
 		Prefill: !m.prefilled, Warmup: int64(m.o.Warmup), Duration: int64(w.length),
 	}
 	c.CPUs, c.FIFO = generatorPlace.cpus, fifoPriority

@@ -44,14 +44,6 @@ func (f *flow) bytes() *[unsafe.Sizeof(flow{})]byte {
 	return (*[unsafe.Sizeof(flow{})]byte)(unsafe.Pointer(f))
 }
 
-// and returns f masked by m.
-func (f flow) and(m flow) flow {
-	for i, b := range m.bytes() {
-		f.bytes()[i] &= b
-	}
-	return f
-}
-
 // rank is what decides between patterns: the number of bits compared.
 func (f flow) rank() uint32 {
 	n := 0
