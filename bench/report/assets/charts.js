@@ -91,7 +91,7 @@
       },
       series: [
         ...rows.map((r, i) => ({
-          type: "scatter", symbolSize: narrow ? 6 : 7, itemStyle: { color: color(r.cls), opacity: 0.45 },
+          type: "scatter", symbolSize: narrow ? 6 : 7, z: 4, itemStyle: { color: color(r.cls), opacity: 0.55, borderColor: color("bg"), borderWidth: 1 },
           data: r.points.map((v, k) => ({ value: [v, i + jitter(k, r.points.length)], tip: `${r.name}, pair ${k + 1}: ${times(v)}` })),
         })),
         ...rows.map((r, i) => ({
