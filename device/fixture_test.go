@@ -13,7 +13,7 @@ import (
 )
 
 // The states in testdata are what `niclane probe --json` printed: a veth pair
-// of four queues on Debian 12's 6.1 and 6.12 kernels and on 6.18, a virtio_net
+// of four queues on Debian's 6.1, 6.12 and 7.2 and on 6.18, a virtio_net
 // device of four queues with RSS, and such a device in a bond with a VLAN on
 // top. They decode without loss, and
 // every object in them survives its own JSON.

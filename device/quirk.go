@@ -57,9 +57,9 @@ var quirks = [...]Quirk{
 	{QuirkRulesNoPorts, "igc", "", "", "drivers/net/ethernet/intel/igc/igc_ethtool.c: igc_ethtool_add_nfc_rule (7.3)"},
 	{QuirkMqprioModeIgnored, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_setup_tc_mqprio (7.3)"},
 	{QuirkMaxrateSticks, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_tx_maxrate (7.3)"},
-	{QuirkNAPIOrder, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: __veth_napi_enable_range; seen on 6.12 and 6.18"},
+	{QuirkNAPIOrder, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: __veth_napi_enable_range; seen on 6.12, 6.18 and 7.2"},
 	{QuirkNAPINeedsGRO, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_set_features"},
-	{QuirkNAPINeedsPeer, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_skb_is_eligible_for_gro; seen on 6.18"},
+	{QuirkNAPINeedsPeer, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_skb_is_eligible_for_gro; seen on 6.12, 6.18 and 7.2"},
 	{QuirkChannelsResetAffinity, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_set_affinity (7.3)"},
 }
 

@@ -86,6 +86,9 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 			return nil, err
 		}
 		d, r, err := o.device(l, all)
+		if errors.Is(err, unix.ENODEV) && !slices.Contains(opts.Devices, l.name) {
+			continue // it vanished meanwhile, as containers' do, and nobody asked for it
+		}
 		if err != nil {
 			return nil, fmt.Errorf("observe %s: %w", l.name, err)
 		}

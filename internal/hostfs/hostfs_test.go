@@ -4,6 +4,7 @@ package hostfs_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/vethtest"
 )
@@ -224,4 +226,45 @@ func TestNamespace(t *testing.T) {
 			t.Errorf("%s holds %q, %v, want 1", conf, b, err)
 		}
 	})
+}
+
+// A real control group takes a list of CPUs, and an empty one again.
+func TestControlGroup(t *testing.T) {
+	c, err := cgroup.Find(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := c.CpusetDir(fmt.Sprintf("niclane-test-%d", os.Getpid()))
+	if dir == "" {
+		t.Skip("no cpuset controller here")
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skip(err)
+	}
+	defer os.Remove(dir)
+	f := open(t, cgroup.Mounts(c)...)
+	id := device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList}
+	before, err := f.Read(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before == nil {
+		t.Skip("the root group gives no cpuset to its children")
+	}
+	set := id
+	set.Value = "0"
+	for _, step := range []struct{ old, new device.Object }{{before, set}, {set, before}} {
+		if err := f.Write(step.old, step.new); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Read(id); err != nil || !device.Equal(got, step.new) {
+			t.Errorf("holds %v, %v, want %v", got, err, step.new)
+		}
+	}
+	set.Value = "8191"
+	if err := f.Write(before, set); err == nil {
+		t.Error("a CPU that does not exist was taken")
+	} else if !strings.Contains(err.Error(), dir) {
+		t.Errorf("%q does not name the file", err)
+	}
 }
