@@ -38,6 +38,7 @@ func (t *worker) pump(c *conn) bool {
 	for {
 		for t.answer(c) {
 		}
+		held := len(c.out) >= outLimit // requests may wait for room
 		if !c.write() {
 			return false
 		}
@@ -47,7 +48,7 @@ func (t *worker) pump(c *conn) bool {
 		if c.quit {
 			return false
 		}
-		if c.keysDone > 0 { // there is room again for the rest of a get
+		if held {
 			continue
 		}
 		if len(c.in) == cap(c.in) { // parse wants more: a value is arriving

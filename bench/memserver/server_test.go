@@ -216,6 +216,18 @@ func TestLargeValues(t *testing.T) {
 	}
 }
 
+// Requests that waited for room in the output must be answered when there is
+// some, without another one having to arrive.
+func TestPipelinedLargeValues(t *testing.T) {
+	addr, _ := start(t, Config{})
+	v := strings.Repeat("v", 100_000)
+	one := "VALUE a 0 100000\r\n" + v + "\r\nEND\r\n"
+	got := talk(t, addr, "set a 0 0 100000\r\n"+v+"\r\n"+strings.Repeat("get a\r\n", 50))
+	if want := "STORED\r\n" + strings.Repeat(one, 50); got != want {
+		t.Errorf("%d bytes answered, want %d", len(got), len(want))
+	}
+}
+
 func TestRunErrors(t *testing.T) {
 	_, err := Run(t.Context(), Config{Address: "nowhere", Threads: -1, MaxConnections: -1, MaxMemory: -1, MaxValue: -1})
 	if err == nil {
