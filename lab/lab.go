@@ -49,6 +49,9 @@ func Up(ctx context.Context, c Config) (_ *Lab, err error) {
 	if _, err := os.Stat(netnsDir); errors.Is(err, os.ErrNotExist) {
 		r.MadeNetnsDir = true
 	}
+	if err := r.free(); err != nil {
+		return nil, err
+	}
 	if err := r.claim(); err != nil {
 		return nil, err
 	}

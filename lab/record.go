@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/emucard"
 )
 
 // Directories of a lab's own. They are removed when empty.
@@ -33,6 +36,27 @@ type record struct {
 }
 
 func recordPath(name string) string { return filepath.Join(recordDir, name+".json") }
+
+// free checks that nobody has what the lab is going to make, and later to
+// remove. Where there is a record, that is for claim to say.
+func (r record) free() error {
+	if _, err := os.Stat(recordPath(r.Config.Name)); err == nil {
+		return nil
+	}
+	paths := []string{emucard.Dir(r.Config.MAC(SUT))}
+	for _, host := range append(HostNames(), Switch) {
+		paths = append(paths, netnsPath(r.Config.Netns(host)))
+	}
+	if r.Cgroup.Dir != "" {
+		paths = append(paths, r.Cgroup.Dir)
+	}
+	for _, path := range paths {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("lab %s: %s: %w, and no lab has recorded it: remove it, or choose another name", r.Config.Name, path, cmp.Or(err, fs.ErrExist))
+		}
+	}
+	return nil
+}
 
 // claim writes the record of a new lab. It fails if one has the name already.
 func (r record) claim() error {

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/niclane/niclane/internal/emucard"
+)
+
+// A snapshot is everything of the host that a lab might leave something in.
+type snapshot struct {
+	Links, Netns, Mounts, Run, Cgroups, Sysctls, BPF []string
+}
+
+func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }
+
+func output(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+	return string(out)
+}
+
+func snap(t *testing.T) snapshot {
+	t.Helper()
+	s := snapshot{
+		Links: lines(output(t, "ip", "-d", "addr")),
+		Netns: lines(output(t, "ip", "netns")),
+	}
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines(string(b)) {
+		// the kernel's ids come first
+		f := strings.Fields(line)
+		s.Mounts = append(s.Mounts, strings.Join(f[2:], " "))
+	}
+	slices.Sort(s.Mounts)
+	s.Run = tree(t, "/run")
+	g, err := planCgroup(Config{Name: testName()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Dir != "" {
+		// Control groups are the whole host's: others' may come and go.
+		s.Cgroups, _ = filepath.Glob(filepath.Join(filepath.Dir(g.Dir), testName()+"*"))
+		if !g.V1 {
+			b, err := os.ReadFile(filepath.Join(filepath.Dir(g.Dir), "cgroup.subtree_control"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Cgroups = append(s.Cgroups, string(b))
+		}
+	}
+	for _, path := range tree(t, "/proc/sys/net") {
+		if v, err := os.ReadFile(path); err == nil {
+			s.Sysctls = append(s.Sysctls, path+"="+string(v))
+		}
+	}
+	s.BPF = bpfObjects(t)
+	return s
+}
+
+func tree(t *testing.T, root string) []string {
+	t.Helper()
+	var paths []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		paths = append(paths, path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+// bpfObjects are the programs and maps that exist, by id; those of names that
+// a lab does not use are left out.
+func bpfObjects(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	ours := func(name string) bool { return strings.HasPrefix(name, "card_") || strings.HasPrefix(name, "lab_") }
+	for id := ebpf.ProgramID(0); ; {
+		var err error
+		if id, err = ebpf.ProgramGetNextID(id); err != nil {
+			break
+		}
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue // gone
+		}
+		if info, err := p.Info(); err == nil && ours(info.Name) {
+			out = append(out, info.Name)
+		}
+		p.Close()
+	}
+	for id := ebpf.MapID(0); ; {
+		var err error
+		if id, err = ebpf.MapGetNextID(id); err != nil {
+			break
+		}
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			continue
+		}
+		if info, err := m.Info(); err == nil && ours(info.Name) {
+			out = append(out, info.Name)
+		}
+		m.Close()
+	}
+	slices.Sort(out)
+	return out
+}
+
+// foreign populates the test's namespace with what is not the lab's.
+func foreign(t *testing.T) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "foreign"
+	attrs.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, 9, 9}
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = "foreign-peer"
+	veth.PeerHardwareAddr = net.HardwareAddr{2, 0, 0, 0, 9, 8}
+	if err := netlink.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netlink.LinkDel(veth); err != nil {
+			t.Error(err)
+		}
+	})
+	output(t, "ip", "netns", "add", "foreign")
+	t.Cleanup(func() { output(t, "ip", "netns", "del", "foreign") })
+}
+
+// same waits until the host is as before: programs go some time after what
+// used them.
+func same(t *testing.T, what string, before snapshot) {
+	t.Helper()
+	eventually(t, func() string {
+		if diff := cmp.Diff(before, snap(t)); diff != "" {
+			return what + " (-before +after):\n" + diff
+		}
+		return ""
+	})
+}
+
+func TestLeavesHostAsFound(t *testing.T) {
+	needRoot(t)
+	for _, populated := range []bool{false, true} {
+		t.Run(map[bool]string{false: "empty", true: "populated"}[populated], func(t *testing.T) {
+			if populated {
+				foreign(t)
+			}
+			before := snap(t)
+			l, err := Up(context.Background(), Config{Name: testName()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := emucard.Open(l.Config.MAC(SUT))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			if diff := cmp.Diff(before, snap(t)); diff == "" {
+				t.Error("a lab that is up cannot be seen")
+			}
+			if err := l.Down(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			same(t, "after the lab", before)
+		})
+	}
+}
+
+// Two labs share the directory of the cards, and each takes away its own.
+func TestTwoLabs(t *testing.T) {
+	before := snapAsRoot(t)
+	a := raise(t, Config{Name: testName() + "-a"})
+	middle := snap(t)
+	b := raise(t, Config{Name: testName() + "-b"})
+	if err := b.Down(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "after the second lab", middle)
+	if err := a.Down(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "after both labs", before)
+}
+
+// A context that ends when it has been asked n times.
+type ending struct {
+	context.Context
+	n int
+}
+
+func (c *ending) Err() error {
+	if c.n--; c.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A start that fails leaves nothing, whichever step it is.
+func TestFailedUp(t *testing.T) {
+	before := snapAsRoot(t)
+	for n := 0; ; n++ {
+		l, err := Up(&ending{context.Background(), n}, Config{Name: testName()})
+		if err == nil {
+			if n < 5 {
+				t.Errorf("only %d steps look whether they should go on", n)
+			}
+			if err := l.Down(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("cancelled at step %d: %v", n, err)
+		}
+		same(t, fmt.Sprintf("cancelled at step %d", n), before)
+	}
+	same(t, "after the end", before)
+}
+
+// What has a name that the lab would use, and is not the lab's, is left alone.
+func TestForeignNames(t *testing.T) {
+	needRoot(t)
+	name := testName() + "-noise"
+	output(t, "ip", "netns", "add", name)
+	defer output(t, "ip", "netns", "del", name)
+	before := snap(t)
+	_, err := Up(context.Background(), Config{Name: testName()})
+	if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), name) {
+		t.Errorf("got %v, want %v and the name %s", err, fs.ErrExist, name)
+	}
+	same(t, "after the refusal", before)
+}
+
+func snapAsRoot(t *testing.T) snapshot {
+	t.Helper()
+	needRoot(t)
+	return snap(t)
+}
+
+// killed starts a role of the test program and kills it after some time.
+func killed(t *testing.T, role, name string, after time.Duration) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", role, name)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(after)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // by the kill, or because it was done before
+}
+
+// After a kill at any point Down restores the host.
+func TestKill(t *testing.T) {
+	needRoot(t)
+	name := testName()
+	foreign(t)
+	before := snap(t)
+	start := time.Now()
+	if _, err := Up(context.Background(), Config{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	up := time.Since(start)
+	start = time.Now()
+	if err := Down(context.Background(), name); err != nil {
+		t.Fatal(err)
+	}
+	down := time.Since(start)
+	rounds := 12
+	if testing.Short() {
+		rounds = 3
+	}
+	for i := range rounds {
+		// the program's own start comes before
+		after := time.Duration(rand.Int64N(int64(up + up/2 + 20*time.Millisecond)))
+		killed(t, upRole, name, after)
+		_, err := Open(name)
+		t.Logf("start %d killed after %v: %v", i, after, err)
+		if err := Down(context.Background(), name); err != nil {
+			t.Fatalf("start killed after %v: %v", after, err)
+		}
+		same(t, "start killed after "+after.String(), before)
+
+		if _, err := Up(context.Background(), Config{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+		after = time.Duration(rand.Int64N(int64(down + down/2 + 20*time.Millisecond)))
+		killed(t, downRole, name, after)
+		if err := Down(context.Background(), name); err != nil {
+			t.Fatalf("end killed after %v: %v", after, err)
+		}
+		same(t, "end killed after "+after.String(), before)
+	}
+}
