@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"io"
+	"net"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// incomingCPU says on which processor the stack last received for a socket.
+func incomingCPU(t *testing.T, c net.Conn) int {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cpu int
+	var optErr error
+	if err := raw.Control(func(fd uintptr) {
+		cpu, optErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
+	}); err != nil || optErr != nil {
+		t.Fatal(err, optErr)
+	}
+	return cpu
+}
+
+// TestProcessors: whoever sends, and on whatever processor, what the SUT
+// receives is processed on the SUT's, and what the others receive on theirs.
+func TestProcessors(t *testing.T) {
+	online, err := onlineCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(online) < 2 {
+		t.Skipf("one processor online: %v", online)
+	}
+	l := raise(t, Config{SUTCPUs: online[1:2], OtherCPUs: online[:1]})
+	ln := listen(t, l, l.Config.IPv4(SUT), 8000)
+	for _, host := range []string{Client, Noise} {
+		v := converse(t, l, host, ln)
+		for i := range 50 {
+			// from both processors in turn
+			from := online[i%2]
+			if err := thread(func() error {
+				var set unix.CPUSet
+				set.Set(from)
+				if err := unix.SchedSetaffinity(0, &set); err != nil {
+					return err
+				}
+				b := []byte{1}
+				for _, way := range [][2]net.Conn{{v.near, v.far}, {v.far, v.near}} {
+					if _, err := way[0].Write(b); err != nil {
+						return err
+					}
+					if _, err := io.ReadFull(way[1], b); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if cpu := incomingCPU(t, v.far); cpu != online[1] {
+				t.Fatalf("sent from processor %d, the SUT received on %d, want %d", from, cpu, online[1])
+			}
+			if cpu := incomingCPU(t, v.near); cpu != online[0] {
+				t.Fatalf("sent from processor %d, %s received on %d, want %d", from, host, cpu, online[0])
+			}
+		}
+	}
+}
