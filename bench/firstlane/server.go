@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/memserver"
@@ -37,9 +38,24 @@ func (m *measurement) startServer(ctx context.Context) error {
 	return m.answering(ctx, address)
 }
 
-// answering sends a few requests, which the generator retries until the
-// server listens, and fills the cache.
+// answering fills the cache and sends a few requests, again and again until
+// the server listens.
 func (m *measurement) answering(ctx context.Context, address string) error {
+	const patience = 10 * time.Second
+	deadline := time.Now().Add(patience)
+	for {
+		err := m.ask(ctx, address)
+		if err == nil || time.Now().After(deadline) || m.server.running() != nil || ctx.Err() != nil {
+			return errors.Join(err, m.server.running())
+		}
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *measurement) ask(ctx context.Context, address string) error {
+	m.prefilled = false
 	cfg := m.loadConfig(window{length: 200e6})
 	cfg.Warmup = 0
 	gen, err := start("generator", m.lab.command(ctx, "client", generatorPlace, m.o.Niclane, "internal-load"), cfg)
@@ -48,7 +64,7 @@ func (m *measurement) answering(ctx context.Context, address string) error {
 	}
 	var r load.Result
 	if err := gen.result(20e9, &r); err != nil {
-		return errors.Join(fmt.Errorf("%s at %s does not answer: %w", m.server.what, address, err), m.server.running())
+		return fmt.Errorf("%s at %s does not answer: %w", m.server.what, address, err)
 	}
 	if r.Hits == 0 {
 		return fmt.Errorf("%s at %s answers, but not with what was set: %d misses, %d errors %s", m.server.what, address, r.Misses, r.Errors, r.FirstError)

@@ -80,7 +80,7 @@ func sut(ts *testscript.TestScript, neg bool, args []string) {
 func sutCommand(ts *testscript.TestScript, args []string) []string {
 	argv := []string{"niclane", "lab", "--name", testLab, "exec", "sut", "--", args[0]}
 	if args[0] == "niclane" {
-		argv = append(argv, "--state-dir", ts.Getenv("WORK")+"/state")
+		argv = append(argv, "--state-dir", ts.Getenv("WORK")+"/state", "--run-dir", ts.Getenv("WORK")+"/run")
 	}
 	return append(argv, args[1:]...)
 }

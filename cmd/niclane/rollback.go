@@ -78,6 +78,8 @@ func (a *app) rollback(ctx context.Context, args []string, force bool) error {
 		if err != nil {
 			errs = append(errs, err)
 			res.Error = err.Error()
+		} else if err := a.removeBaselines(j.Head().Devices); err != nil {
+			errs = append(errs, err)
 		}
 		results = append(results, res)
 	}

@@ -140,6 +140,20 @@ func (a *app) baseline(dev string) device.Counters {
 	return c
 }
 
+// removeBaselines forgets the counters of lanes that are no more.
+func (a *app) removeBaselines(devices []string) error {
+	for _, d := range devices {
+		path, err := a.baselinePath(d)
+		if err != nil {
+			return err
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // baselinePath is one file per device and network namespace.
 func (a *app) baselinePath(dev string) (string, error) {
 	st, err := os.Stat("/proc/self/ns/net")
