@@ -90,3 +90,47 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// However TCP cuts a conversation, the answers must be the same, and what is
+// held must stay bounded.
+func FuzzConversation(f *testing.F) {
+	f.Add([]byte("set a 1 0 3\r\nabc\r\nget a b\r\ndelete a\r\nquit\r\nget a\r\n"), uint8(3))
+	f.Add([]byte("set a 0 0 2000\r\nxx\r\nget a\r\n"), uint8(1))
+	f.Add([]byte("set a 0 0 2\r\nabcd\r\nversion\r\nstats\r\n"), uint8(7))
+	f.Fuzz(func(t *testing.T, b []byte, piece uint8) {
+		const maxValue = 1000
+		talk := func(step int) (string, bool) {
+			s := &Server{cfg: Config{MaxValue: maxValue, MaxMemory: 4000}, store: newStore(4000)}
+			w, c := &worker{Server: s}, &conn{}
+			var out strings.Builder
+			for rest := b; ; {
+				n := min(step, len(rest))
+				c.in = append(c.in, rest[:n]...)
+				rest = rest[n:]
+				for w.answer(c) || len(c.out) >= outLimit {
+					if len(c.out) > outLimit+maxLine+maxValue {
+						t.Fatalf("%d bytes of output held", len(c.out))
+					}
+					out.Write(c.out)
+					c.out = c.out[:0]
+				}
+				out.Write(c.out)
+				c.out = c.out[:0]
+				if len(c.in) > maxLine+maxValue+2+step {
+					t.Fatalf("%d bytes of input held", len(c.in))
+				}
+				if s.store.used.Load() > 4000 || s.store.used.Load() < 0 {
+					t.Fatalf("%d bytes stored", s.store.used.Load())
+				}
+				if n == 0 || c.quit {
+					return out.String(), c.quit
+				}
+			}
+		}
+		whole, quit := talk(max(1, len(b)))
+		parts, quitParts := talk(1 + int(piece))
+		if len(b) < maxLine && (whole != parts || quit != quitParts) {
+			t.Errorf("in one piece %q (%v)\nin pieces of %d %q (%v)", whole, quit, 1+int(piece), parts, quitParts)
+		}
+	})
+}
