@@ -37,7 +37,8 @@ func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.typ, r.flags = unix.RTM_GETTFILTER, netlink.Echo
+	// Without the kind, another one is shown too instead of refused.
+	r.typ, r.flags, r.kind = unix.RTM_GETTFILTER, netlink.Echo, ""
 	reps, err := c.do(r)
 	switch {
 	case errors.Is(err, unix.ENOENT):
