@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestTranscripts runs the transcripts in the documents: in every block
+// fenced as console, what follows "$ " is run by a shell in an empty
+// directory, and what it prints must be what the document shows. A line "..."
+// stands for any lines. Files are made by "$ cat > NAME <<EOF", as a reader
+// would. The blocks of one document run in order, in one directory.
+func TestTranscripts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the transcripts raise a lab")
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	// testscript.Main makes the test binary the niclane command under
+	// that name. A link would not do: niclane starts itself by what the
+	// link leads to.
+	if err := os.WriteFile(filepath.Join(bin, "niclane"), self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md"} {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := transcript(string(text))
+		ran += len(steps)
+		dir := t.TempDir()
+		for _, s := range steps {
+			cmd := exec.Command("sh", "-c", s.command)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			_ = cmd.Run() // what it printed says how it went
+			if !matches(s.output, out.String()) {
+				t.Errorf("%s:%d: $ %s\nprints:\n%s\nbut the document shows:\n%s", doc, s.line, s.command, out.String(), s.output)
+			}
+		}
+	}
+	if ran == 0 {
+		t.Error("no transcript found")
+	}
+}
+
+type step struct {
+	line            int
+	command, output string
+}
+
+var fence = regexp.MustCompile("^```")
+
+// transcript takes the commands and their output out of a document.
+func transcript(text string) []step {
+	var steps []step
+	inside, here := false, ""
+	for i, line := range strings.Split(text, "\n") {
+		switch {
+		case fence.MatchString(line):
+			inside = strings.TrimPrefix(line, "```") == "console"
+		case !inside:
+		case here != "": // inside a here document
+			s := &steps[len(steps)-1]
+			s.command += "\n" + line
+			if line == here {
+				here = ""
+			}
+		case strings.HasPrefix(line, "$ "):
+			steps = append(steps, step{line: i + 1, command: line[2:]})
+			if _, word, ok := strings.Cut(line, "<<"); ok {
+				here = strings.TrimSpace(word)
+			}
+		case len(steps) > 0:
+			steps[len(steps)-1].output += line + "\n"
+		}
+	}
+	return steps
+}
+
+// matches compares output with what the document shows.
+func matches(want, got string) bool {
+	var re strings.Builder
+	for _, line := range strings.SplitAfter(want, "\n") {
+		if line == "...\n" {
+			re.WriteString(`(?:.*\n)*`)
+		} else {
+			re.WriteString(regexp.QuoteMeta(line))
+		}
+	}
+	return regexp.MustCompile(`\A` + re.String() + `\z`).MatchString(got)
+}
+
+func TestMatches(t *testing.T) {
+	for _, c := range []struct {
+		want, got string
+		ok        bool
+	}{
+		{"a\nb\n", "a\nb\n", true},
+		{"a\nb\n", "a\nc\n", false},
+		{"a\n...\nz\n", "a\nb\nc\nz\n", true},
+		{"a\n...\nz\n", "a\nb\n", false},
+		{"a.c\n", "abc\n", false},
+		{"", "x\n", false},
+	} {
+		if got := matches(c.want, c.got); got != c.ok {
+			t.Errorf("matches(%q, %q) = %v, want %v", c.want, c.got, got, c.ok)
+		}
+	}
+}
