@@ -114,14 +114,14 @@ func (f *fit) wantBandwidth(lanes []*placed) {
 
 func classID(minor uint16) string { return fmt.Sprintf("1:%x", minor) }
 
-// class sets the bursts to what the link carries in 250 µs, and at least two
-// frames. Smaller ones let a lane wait behind less, but every burst costs a
-// timer: arming one takes 11 µs in a virtual machine, and with bursts of 25 µs
-// the watchdog alone took 15 % of a processor at 1 Gbit/s. The quantum shares
-// out what is left in proportion to the guarantees.
+// class sets the bursts to what the rate carries in 500 µs, at least two
+// frames and at most 64 KiB. Smaller ones let a lane wait behind less, but
+// every burst costs a timer: arming one takes 11 µs in a virtual machine, and
+// with bursts of 25 µs the watchdog alone took 15 % of a processor at 1 Gbit/s.
+// The quantum shares out what is left in proportion to the guarantees.
 func (f *fit) class(id, parent string, rate, ceil uint64, prio uint32) device.Class {
 	frame := uint32(f.dev.MTU + 14)
-	burst := func(r uint64) uint32 { return max(uint32(min(r/8/4000, 1<<20)), 2*frame) }
+	burst := func(r uint64) uint32 { return max(uint32(min(r/8/2000, 64<<10)), 2*frame) }
 	quantum := uint32(min(max(rate/8/1000, uint64(frame)), 60_000))
 	return device.Class{
 		Dev: f.dev.Name, ID: id, Parent: parent, Rate: rate, Ceil: ceil,

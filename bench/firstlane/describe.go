@@ -43,8 +43,8 @@ func placeOf(host string) place {
 // describe fills in what is fixed before anything is measured.
 func (m *measurement) describe() {
 	r := m.result
-	r.Command = fmt.Sprintf("niclane bench first-lane --pairs %d --rate %.0f --connections %d --window %v --noise %v --noise-flows %d",
-		m.o.Pairs, m.o.Rate, m.o.Connections, m.o.Window, m.o.NoiseShare, m.o.NoiseFlows)
+	r.Command = fmt.Sprintf("niclane bench first-lane --pairs %d --rate %.0f --connections %d --window %v --noise %v --flows-in %d --flows-out %d",
+		m.o.Pairs, m.o.Rate, m.o.Connections, m.o.Window, m.o.NoiseShare, m.o.FlowsIn, m.o.FlowsOut)
 	cfg := m.loadConfig(window{length: m.o.Window})
 	m.prefilled = false
 	cfg.Prefill, cfg.Seed = false, 0
@@ -63,7 +63,7 @@ func (m *measurement) describe() {
 	r.Variants = []report.Variant{
 		{Name: report.Idle, Title: "the server alone, no noise, no lane", Differences: baseline},
 		{Name: report.NoLane, Title: "noise in both directions, no lane", Differences: []string{
-			fmt.Sprintf("bulk TCP at %.0f %% of the link in each direction, %d flows each, paced inside TCP", m.o.NoiseShare*100, m.o.NoiseFlows),
+			fmt.Sprintf("bulk TCP at %.0f %% of the link in each direction, paced inside TCP: %d flow to the host, %d from it", m.o.NoiseShare*100, m.o.FlowsIn, m.o.FlowsOut),
 		}},
 		{Name: report.Lane, Title: "the same noise, and a lane for the server", Differences: []string{
 			"niclane apply has made the plan in the appendix; nothing else differs",
@@ -71,7 +71,6 @@ func (m *measurement) describe() {
 			"rules steer the server's packets to its two queues; replies leave on the queue that received",
 			"HTB on the server's port: the lane first in rank with 20 % guaranteed, 98 % of the link in all",
 			"the lane's two NAPIs polled by kernel threads, SCHED_FIFO 47, on the server's processor",
-			"the default queues' NAPIs polled by kernel threads, SCHED_OTHER, on the server's processor, instead of softirq",
 		}},
 	}
 }

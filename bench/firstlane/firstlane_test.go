@@ -65,11 +65,11 @@ func TestOptions(t *testing.T) {
 	if d := Defaults(); d.Pairs < 10 || d.NoiseShare != 0.75 {
 		t.Errorf("the comparison was fixed beforehand at ten pairs and 75 %% of noise, not %d and %v", d.Pairs, d.NoiseShare)
 	}
-	err := Options{Pairs: 1, Rate: 1, Connections: 0, Window: time.Millisecond, NoiseShare: 1, NoiseFlows: 0}.check()
+	err := Options{Pairs: 1, Rate: 1, Connections: 0, Window: time.Millisecond, NoiseShare: 1, FlowsOut: 0}.check()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"--pairs 1", "--rate 1", "--connections 0", "--window 1ms", "--noise 1", "--noise-flows 0"} {
+	for _, want := range []string{"--pairs 1", "--rate 1", "--connections 0", "--window 1ms", "--noise 1", "--flows-out 0"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not among the errors:\n%v", want, err)
 		}

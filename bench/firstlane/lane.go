@@ -14,8 +14,6 @@ func laneFile(dev string, port int, cpu int, cgroup string) string {
 version: 1
 globals:
   dev: %s
-  cpus: %d
-  poller: thread     # default traffic is polled by threads too, behind the lane's
 lanes:
   memcached:
     rank: 1          # first on the wire
@@ -24,7 +22,7 @@ lanes:
     cpus: %d
     protocol: tcp
     ports: [%d]
-`, dev, cpu, cpu, port)
+`, dev, cpu, port)
 	if cgroup != "" {
 		fmt.Fprintf(&b, "    cgroup: %s\n", cgroup)
 	}

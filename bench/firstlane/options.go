@@ -29,8 +29,9 @@ type Options struct {
 	Window, Warmup time.Duration
 	// NoiseShare of the link in each direction, 0.01 to 0.95.
 	NoiseShare float64
-	// NoiseFlows in each direction.
-	NoiseFlows int
+	// FlowsIn is the number of noise flows to the server's host, FlowsOut
+	// of those from it.
+	FlowsIn, FlowsOut int
 	// LinkRate in bit/s, 0: the lab's.
 	LinkRate uint64
 	// Buffer of the switch port toward the server in bytes, 0: the lab's.
@@ -46,8 +47,12 @@ type Options struct {
 // Defaults of make demo.
 func Defaults() Options {
 	return Options{
-		Pairs: 10, Rate: 5000, Connections: 16, Window: 2500 * time.Millisecond, Warmup: 500 * time.Millisecond,
-		NoiseShare: 0.75, NoiseFlows: 8, Sweep: true,
+		Pairs: 10, Rate: 10_000, Connections: 32, Window: 2500 * time.Millisecond, Warmup: 500 * time.Millisecond,
+		NoiseShare: 0.75, Sweep: true,
+		// One flow to the host, because what queues at the switch is
+		// beyond any lane and one paced flow queues least; many from
+		// the host, so that every transmit queue has some.
+		FlowsIn: 1, FlowsOut: 16,
 	}
 }
 
@@ -69,8 +74,8 @@ func (o Options) check() error {
 	if o.NoiseShare < 0.01 || o.NoiseShare > 0.95 {
 		bad("--noise %v: want a share of the link from 0.01 to 0.95", o.NoiseShare)
 	}
-	if o.NoiseFlows < 1 || o.NoiseFlows > 1000 {
-		bad("--noise-flows %d: want 1 to 1000", o.NoiseFlows)
+	if o.FlowsIn < 1 || o.FlowsIn > 1000 || o.FlowsOut < 1 || o.FlowsOut > 1000 {
+		bad("--flows-in %d --flows-out %d: want 1 to 1000", o.FlowsIn, o.FlowsOut)
 	}
 	return errors.Join(errs...)
 }

@@ -116,11 +116,11 @@ func (m *measurement) startNoise(ctx context.Context, w window) ([]stream, error
 	var streams []stream
 	for _, s := range []struct {
 		direction, from, to string
-		port                int
-	}{{toSUT, "noise", "sut", noisePortIn}, {fromSUT, "sut", "noise", noisePortOut}} {
+		port, flows         int
+	}{{toSUT, "noise", "sut", noisePortIn, m.o.FlowsIn}, {fromSUT, "sut", "noise", noisePortOut, m.o.FlowsOut}} {
 		address := m.lab.address(s.to, s.port)
-		send := noise.Config{Role: noise.Send, Address: address, Flows: m.o.NoiseFlows, Rate: rate, Duration: int64(length)}
-		receive := noise.Config{Role: noise.Receive, Address: address, Flows: m.o.NoiseFlows, Duration: int64(length + 2*time.Second)}
+		send := noise.Config{Role: noise.Send, Address: address, Flows: s.flows, Rate: rate, Duration: int64(length)}
+		receive := noise.Config{Role: noise.Receive, Address: address, Flows: s.flows, Duration: int64(length + 2*time.Second)}
 		send.CPUs, receive.CPUs = placeOf(s.from).cpus, placeOf(s.to).cpus
 		m.noteNoise(send)
 		rx, err := start("noise receiver "+s.direction, m.lab.command(ctx, s.to, placeOf(s.to), m.o.Niclane, "internal-noise"), receive)
