@@ -6,6 +6,7 @@
 package golden
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -209,4 +210,34 @@ func randomNAPI(r *rand.Rand, st *device.State, n *device.NAPI) {
 	if r.IntN(2) == 0 {
 		n.Thread.Policy, n.Thread.Nice, n.Thread.Priority = "fifo", 0, 1+r.IntN(50)
 	}
+}
+
+// After returns start as it is once its objects are those given.
+func After(start *device.State, objects map[string]device.Object) *device.State {
+	st := start.Clone()
+	before := start.Objects()
+	keys := make([]string, 0, len(objects))
+	for key := range before {
+		keys = append(keys, key)
+	}
+	for key := range objects {
+		if before[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	// What lives on another object comes after it: State.Put passes over
+	// entries without their filter and threads without their NAPI.
+	rank := func(key string) int {
+		if strings.HasPrefix(key, "entry/") || strings.HasPrefix(key, "thread/") {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	for _, key := range keys {
+		if old, now := before[key], objects[key]; !device.Equal(old, now) {
+			st.Put(old, now)
+		}
+	}
+	return st
 }
