@@ -5,6 +5,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -15,12 +16,14 @@ type Hop struct {
 	// Name is "switch to sut" for the switch's buffer, "card tx ring N" for
 	// the card's transmit queues, "sut qdisc KIND HANDLE" and "sut class ID"
 	// for what is configured on the SUT's port, "card rx rings" for the
-	// receive queues, whose filling veth does not tell.
+	// receive queues, whose filling veth does not tell, "host backlog" for the
+	// queues by which the processors hand packets to each other (RPS; all of
+	// the host's traffic, at most net.core.netdev_max_backlog each).
 	Name string `json:"name"`
-	// Backlog waits now, bytes; 0 for "card rx rings".
+	// Backlog waits now, bytes; 0 for "card rx rings" and "host backlog".
 	Backlog int64 `json:"backlogBytes"`
 	// Drops, Packets and Bytes since the hop was made. Of "card rx rings":
-	// what found its ring full, and nothing else.
+	// what found its ring full, and nothing else; of "host backlog": no bytes.
 	Drops   int64 `json:"drops"`
 	Packets int64 `json:"packets"`
 	Bytes   int64 `json:"bytes"`
@@ -105,10 +108,34 @@ func (r *HopReader) Read() ([]Hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	hops := append(down, rings)
+	backlog, err := hostBacklog()
+	if err != nil {
+		return nil, err
+	}
+	hops := append(down, backlog, rings)
 	hops = append(hops, sut...)
 	hops = append(hops, classes...)
 	return append(hops, tx...), nil
+}
+
+// hostBacklog reads /proc/net/softnet_stat: a line per processor of
+// hexadecimal columns, first the packets processed and second those dropped
+// (softnet_seq_show of net/core/net-procfs.c).
+func hostBacklog() (Hop, error) {
+	h := Hop{Name: "host backlog"}
+	b, err := os.ReadFile("/proc/net/softnet_stat")
+	if err != nil {
+		return h, err
+	}
+	for line := range strings.Lines(string(b)) {
+		var processed, dropped int64
+		if _, err := fmt.Sscanf(line, "%x %x", &processed, &dropped); err != nil {
+			return h, fmt.Errorf("/proc/net/softnet_stat: %q: %w", line, err)
+		}
+		h.Packets += processed
+		h.Drops += dropped
+	}
+	return h, nil
 }
 
 func handle(h uint32) string {

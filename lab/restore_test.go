@@ -97,41 +97,43 @@ func tree(t *testing.T, root string) []string {
 	return paths
 }
 
-// bpfObjects are the programs and maps that exist, by id; those of names that
-// a lab does not use are left out.
+// bpfObjects are the switches' maps, by id, that know a station of this test's
+// labs, and the programs that use them: others may have labs up meanwhile. They
+// are there as long as any device of the switch's namespace is.
 func bpfObjects(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	ours := func(name string) bool { return strings.HasPrefix(name, "card_") || strings.HasPrefix(name, "lab_") }
-	for id := ebpf.ProgramID(0); ; {
-		var err error
-		if id, err = ebpf.ProgramGetNextID(id); err != nil {
-			break
-		}
-		p, err := ebpf.NewProgramFromID(id)
+	ours := map[ebpf.MapID]bool{}
+	for id, err := ebpf.MapGetNextID(0); err == nil; id, err = ebpf.MapGetNextID(id) {
+		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
 			continue // gone
 		}
-		if info, err := p.Info(); err == nil && ours(info.Name) {
-			out = append(out, info.Name)
-		}
-		p.Close()
-	}
-	for id := ebpf.MapID(0); ; {
-		var err error
-		if id, err = ebpf.MapGetNextID(id); err != nil {
-			break
-		}
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			continue
-		}
-		if info, err := m.Info(); err == nil && ours(info.Name) {
-			out = append(out, info.Name)
+		if info, err := m.Info(); err == nil && info.Name == "lab_stations" {
+			for _, suffix := range []string{"", "-a", "-b"} {
+				var key [8]byte
+				copy(key[:], Config{Name: testName() + suffix}.MAC(SUT))
+				var index uint32
+				if m.Lookup(key, &index) == nil {
+					ours[id] = true
+					out = append(out, fmt.Sprintf("map %d", id))
+				}
+			}
 		}
 		m.Close()
 	}
-	slices.Sort(out)
+	for id, err := ebpf.ProgramGetNextID(0); err == nil; id, err = ebpf.ProgramGetNextID(id) {
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue
+		}
+		if info, err := p.Info(); err == nil {
+			if ids, ok := info.MapIDs(); ok && slices.ContainsFunc(ids, func(id ebpf.MapID) bool { return ours[id] }) {
+				out = append(out, fmt.Sprintf("program %d", id))
+			}
+		}
+		p.Close()
+	}
 	return out
 }
 
@@ -185,8 +187,14 @@ func TestLeavesHostAsFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Close()
-			if diff := cmp.Diff(before, snap(t)); diff == "" {
-				t.Error("a lab that is up cannot be seen")
+			up := snap(t)
+			for what, differs := range map[string]bool{
+				"network namespaces": !slices.Equal(up.Netns, before.Netns), "mounts": !slices.Equal(up.Mounts, before.Mounts),
+				"/run": !slices.Equal(up.Run, before.Run), "BPF": len(up.BPF) == 2 && len(before.BPF) == 0,
+			} {
+				if !differs {
+					t.Errorf("a lab that is up cannot be seen in %s", what)
+				}
 			}
 			if err := l.Down(context.Background()); err != nil {
 				t.Fatal(err)

@@ -324,7 +324,7 @@ func TestHops(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if len(hops) != 2+l.Config.Queues || hops[0].Name != "switch to sut" {
+		if len(hops) != 3+l.Config.Queues || hops[0].Name != "switch to sut" || hops[1].Packets == 0 {
 			return fmt.Sprintf("hops: %+v", hops)
 		}
 		if hop = hops[0]; hop.Drops == 0 || hop.Backlog == 0 {
