@@ -16,8 +16,13 @@ func (f *fit) wantPollers(lanes []*placed) {
 	threads := f.choice[device.PartPoller].Realisation
 	for _, l := range lanes {
 		kind := l.Poller.Kind
-		if kind == intent.PollerAuto && !l.isDefault && (threads == RealNAPIThread || threads == RealBusyThread) {
-			kind = intent.PollerThread
+		if kind == intent.PollerAuto && !l.isDefault {
+			switch threads {
+			case RealNAPIThread:
+				kind = intent.PollerThread
+			case RealBusyThread: // forced
+				kind = intent.PollerBusy
+			}
 		}
 		if n := l.Poller.Count; n > 0 && n < len(l.queues) && kind == intent.PollerThread {
 			f.notef("lane %s: %d pollers asked for, but a threaded NAPI has a thread of its own: %d threads on %d processors",

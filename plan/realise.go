@@ -44,6 +44,9 @@ const (
 type candidate struct {
 	name string
 	test func(st *device.State, d *device.Device) (ok bool, why string)
+	// asked says how to ask for a realisation that is never chosen by
+	// itself; "" for all others.
+	asked string
 }
 
 // needs tests capabilities of the kernel (of the device where it has them)
@@ -111,50 +114,50 @@ func catalogue() []struct {
 	}
 	return []entry{
 		{device.PartQueueSet, []candidate{
-			{RealMqprioChannel, later(device.CapMqprioChannel, device.CapFlowerHwTC)},
-			{RealRSSContext, onEmulated("an indirection table of its own for each lane", device.CapRSSTable, device.CapRSSContexts, device.CapRuleToContext)},
-			{RealSingleQueue, later(device.CapRules)},
-			{RealCpumap, later(device.CapXDPNative)},
-			{RealRPS, later(device.CapRPS)},
+			{name: RealMqprioChannel, test: later(device.CapMqprioChannel, device.CapFlowerHwTC)},
+			{name: RealRSSContext, test: onEmulated("an indirection table of its own for each lane", device.CapRSSTable, device.CapRSSContexts, device.CapRuleToContext)},
+			{name: RealSingleQueue, test: later(device.CapRules)},
+			{name: RealCpumap, test: later(device.CapXDPNative)},
+			{name: RealRPS, test: later(device.CapRPS)},
 		}},
 		{device.PartSteering, []candidate{
-			{RealRules, onEmulated("rules of the card, matched before RSS", device.CapRuleToContext)},
-			{RealCpumap, later(device.CapXDPNative)},
+			{name: RealRules, test: onEmulated("rules of the card, matched before RSS", device.CapRuleToContext)},
+			{name: RealCpumap, test: later(device.CapXDPNative)},
 		}},
 		{device.PartClassifier, []candidate{
-			{RealClsactBPF, needs("by flow, one map lookup per pattern, at the device's clsact egress", device.CapClsact, device.CapClsBPF)},
+			{name: RealClsactBPF, test: needs("by flow, one map lookup per pattern, at the device's clsact egress", device.CapClsact, device.CapClsBPF)},
 		}},
 		{device.PartMapper, []candidate{
-			{RealMqprioChannel, later(device.CapMqprioChannel)},
-			{RealMqprioSoft, later(device.CapMqprio)},
-			{RealXPSRxqs, needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs)},
+			{name: RealMqprioChannel, test: later(device.CapMqprioChannel)},
+			{name: RealMqprioSoft, test: later(device.CapMqprio)},
+			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs)},
 		}},
 		{device.PartBandwidth, []candidate{
-			{RealMqprioRate, later(device.CapMqprioChannel)},
-			{RealNetShaper, later(device.CapNetShaper)},
-			{RealTxMaxrate, later(device.CapTxMaxrate)},
-			{RealHTB, needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB)},
+			{name: RealMqprioRate, test: later(device.CapMqprioChannel)},
+			{name: RealNetShaper, test: later(device.CapNetShaper)},
+			{name: RealTxMaxrate, test: later(device.CapTxMaxrate)},
+			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB)},
 		}},
 		{device.PartPoller, []candidate{
-			{RealDriverPollers, later(device.CapDevlink)},
-			{RealIoUring, later(device.CapIoUringNAPI, device.CapQueueNAPI)},
-			{RealBusyThread, needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI)},
-			{RealNAPIThread, needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread, device.CapQueueNAPI)},
-			{RealDeviceThread, later(device.CapThreadedDev)},
-			{RealSoftirq, func(*device.State, *device.Device) (bool, string) {
+			{name: RealDriverPollers, test: later(device.CapDevlink)},
+			{name: RealIoUring, test: later(device.CapIoUringNAPI, device.CapQueueNAPI)},
+			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI), asked: "poller: busy"},
+			{name: RealNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread, device.CapQueueNAPI)},
+			{name: RealDeviceThread, test: later(device.CapThreadedDev)},
+			{name: RealSoftirq, test: func(*device.State, *device.Device) (bool, string) {
 				return true, "polled where the interrupt or the sender runs"
 			}},
 		}},
 		{device.PartInterrupts, []candidate{
-			{RealIRQAffinity, needs("affinity of each queue's interrupt", device.CapSetAffinityIRQ)},
+			{name: RealIRQAffinity, test: needs("affinity of each queue's interrupt", device.CapSetAffinityIRQ)},
 		}},
 		{device.PartModeration, []candidate{
-			{RealQueueCoalesce, needs("per queue", device.CapQueueCoalesce)},
-			{RealCoalesce, needs("for the whole device: the default lane's queues too", device.CapCoalesce)},
-			{RealNAPIConfig, needs("per NAPI: gro-flush-timeout and defer-hard-irqs", device.CapNAPISet, device.CapQueueNAPI)},
+			{name: RealQueueCoalesce, test: needs("per queue", device.CapQueueCoalesce)},
+			{name: RealCoalesce, test: needs("for the whole device: the default lane's queues too", device.CapCoalesce)},
+			{name: RealNAPIConfig, test: needs("per NAPI: gro-flush-timeout and defer-hard-irqs", device.CapNAPISet, device.CapQueueNAPI)},
 		}},
 		{device.PartProcessors, []candidate{
-			{RealCpuset, needs("cpuset of the member's control group", device.CapCgroupSet)},
+			{name: RealCpuset, test: needs("cpuset of the member's control group", device.CapCgroupSet)},
 		}},
 	}
 }
@@ -179,6 +182,9 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 		}
 		known = true
 		ok, why := cand.test(st, d)
+		if ok && cand.asked != "" && force == "" {
+			ok, why = false, fmt.Sprintf("possible, but only when asked for (%s): it takes a processor", cand.asked)
+		}
 		if ok {
 			c.Realisation, c.Reason = cand.name, why
 			if force != "" {

@@ -74,15 +74,16 @@ func processTime(pid int) (int64, error) {
 	return (user + system) * tick, nil
 }
 
-// cpuUse is the difference of two readings, in a fixed order.
-func cpuUse(before, after map[string]int64, order []string) []report.CPUUse {
+// cpuUse is the difference of two readings that lie over ns apart, in a fixed
+// order.
+func cpuUse(before, after map[string]int64, order []string, over int64) []report.CPUUse {
 	var out []report.CPUUse
 	for _, what := range order {
 		a, ok := after[what]
 		if !ok {
 			continue
 		}
-		out = append(out, report.CPUUse{What: what, Time: a - before[what]})
+		out = append(out, report.CPUUse{What: what, Time: a - before[what], Over: over})
 	}
 	return out
 }

@@ -64,6 +64,7 @@ func (m *measurement) measure(ctx context.Context, w window) (report.Run, error)
 	if err != nil {
 		return run, err
 	}
+	began := time.Now()
 	hops := m.lab.sample(ctx)
 	gen, err := start("generator", m.lab.command(ctx, "client", generatorPlace, m.o.Niclane, "internal-load"), cfg)
 	if err != nil {
@@ -76,13 +77,14 @@ func (m *measurement) measure(ctx context.Context, w window) (report.Run, error)
 		m.warnf("repeat %d, %s: %v", w.repeat+1, w.variant, hopErr)
 	}
 	after, cpuErr := cpuTimes(m.pids())
+	over := time.Since(began)
 	if err != nil {
 		return run, err
 	}
 	if cpuErr != nil {
 		return run, cpuErr
 	}
-	run.CPU = cpuUse(before, after, m.cpuOrder())
+	run.CPU = cpuUse(before, after, m.cpuOrder(), int64(over))
 	for _, s := range streams {
 		n, err := s.collect()
 		if err != nil {

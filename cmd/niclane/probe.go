@@ -13,7 +13,8 @@ import (
 )
 
 func (a *app) probeCommand() *cobra.Command {
-	return &cobra.Command{
+	var groups []string
+	cmd := &cobra.Command{
 		Use:   "probe [DEV]",
 		Short: "Say which lane this machine allows, part by part, and why no better one",
 		Long: `Probe reads the network devices, probes what they and the kernel can do, and
@@ -28,7 +29,7 @@ fixtures. One such file adds a card to the tests.`,
 			if err := needRoot("probe"); err != nil {
 				return err
 			}
-			st, err := observe.Observe(cmd.Context(), observe.Options{Devices: args})
+			st, err := observe.Observe(cmd.Context(), observe.Options{Devices: args, Cgroups: groups})
 			if err != nil {
 				return err
 			}
@@ -42,6 +43,8 @@ fixtures. One such file adds a card to the tests.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringArrayVar(&groups, "cgroup", nil, "also read the cpuset of this control group, for --json (repeatable)")
+	return cmd
 }
 
 func (a *app) printProbe(st *device.State, only []string) {
