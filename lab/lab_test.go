@@ -99,8 +99,9 @@ func TestCommand(t *testing.T) {
 	if got := run(t, l, SUT, Options{}, "ls", "/sys/class/net"); got != "lane0\nlo\n" {
 		t.Errorf("devices in the SUT's /sys: %q", got)
 	}
-	if got := run(t, l, SUT, Options{FIFO: 7}, "chrt", "-p", "0"); !strings.Contains(got, "SCHED_FIFO") || !strings.Contains(got, ": 7") {
-		t.Errorf("scheduling: %q", got)
+	// proc_pid_stat(5): (40) rt_priority, (41) policy, of which 1 is SCHED_FIFO
+	if got := strings.Fields(run(t, l, SUT, Options{FIFO: 7}, "cat", "/proc/self/stat")); got[39] != "7" || got[40] != "1" {
+		t.Errorf("scheduling: priority %s, policy %s; want 7 and 1", got[39], got[40])
 	}
 	if got := run(t, l, Noise, Options{Nice: 5}, "nice"); got != "5\n" {
 		t.Errorf("nice: %q", got)

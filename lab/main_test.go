@@ -158,3 +158,17 @@ func eventually(t *testing.T, f func() string) {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
+
+// Whatever threads do, the process stays where it is.
+func TestThreadIsNotTheProcess(t *testing.T) {
+	needRoot(t)
+	before := netnsOf(os.Getpid())
+	for range 200 {
+		if err := thread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }); err != nil {
+			t.Fatal(err)
+		}
+		if after := netnsOf(os.Getpid()); after != before {
+			t.Fatalf("the process is in network namespace %d, was in %d", after, before)
+		}
+	}
+}

@@ -16,12 +16,20 @@ import (
 )
 
 // thread runs f on an OS thread of its own, which dies with it: whatever
-// namespaces f enters are nobody else's.
+// namespaces f enters are nobody else's. It is never the process's first
+// thread, whose namespaces /proc/PID shows as those of the process, and which
+// the Go runtime keeps.
 func thread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends here
-		done <- f()
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// while this goroutine holds it, others run elsewhere
+			done <- thread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		done <- f() // never unlocked: the thread ends here
 	}()
 	return <-done
 }
