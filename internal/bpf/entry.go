@@ -101,9 +101,27 @@ func (c *Client) writeEntry(old, new device.Object, e device.FilterEntry) error 
 }
 
 func (m *maps) pattern(slot int) (pattern, error) {
-	var p pattern
-	err := m.patterns.Lookup(uint32(slot), &p)
-	return p, err
+	if m.known == nil {
+		var all [maxPatterns]pattern
+		for i := range all {
+			if err := m.patterns.Lookup(uint32(i), &all[i]); err != nil {
+				return pattern{}, err
+			}
+		}
+		m.known = &all
+	}
+	return m.known[slot], nil
+}
+
+func (m *maps) setPattern(slot int, p pattern) error {
+	if err := m.patterns.Update(uint32(slot), p, ebpf.UpdateExist); err != nil {
+		m.known = nil
+		return err
+	}
+	if m.known != nil {
+		m.known[slot] = p
+	}
+	return nil
 }
 
 // find returns the slot whose pattern is mask, -1 if there is none.
@@ -130,7 +148,7 @@ func (m *maps) add(f, mask flow, class uint32) error {
 		return err
 	}
 	p.Used++
-	if err := m.patterns.Update(uint32(slot), p, ebpf.UpdateExist); err != nil {
+	if err := m.setPattern(slot, p); err != nil {
 		return err
 	}
 	return m.flows.Update(flowKey{uint64(slot), f}, class, ebpf.UpdateNoExist)
@@ -161,7 +179,7 @@ func (m *maps) remove(f, mask flow) error {
 	if p.Used--; p.Used == 0 {
 		p = pattern{}
 	}
-	return m.patterns.Update(uint32(slot), p, ebpf.UpdateExist)
+	return m.setPattern(slot, p)
 }
 
 // free returns a slot without a pattern. If none is left, those are counted
@@ -205,7 +223,7 @@ func (m *maps) recount() error {
 		if p.Used = n; n == 0 {
 			p = pattern{}
 		}
-		if err := m.patterns.Update(uint32(slot), p, ebpf.UpdateExist); err != nil {
+		if err := m.setPattern(slot, p); err != nil {
 			return err
 		}
 	}

@@ -25,16 +25,24 @@ const prefix = "niclane_"
 // concurrent use.
 type Client struct {
 	tc *tc.Client
-	// maps of the filter used last: entries come in long runs.
+	// maps of the filter used last: entries come in long runs, and looking
+	// the filter up costs more than the entry. uses counts since it was
+	// last looked up.
 	last *maps
+	uses int
 }
 
-// maps are one attached program's.
+// maxUses bounds how long a filter is taken to be attached still.
+const maxUses = 64
+
+// maps are one attached program's. While an applier holds them, nobody else
+// changes them.
 type maps struct {
 	filter   device.Filter
 	program  uint32 // ID
 	patterns *ebpf.Map
 	flows    *ebpf.Map
+	known    *[maxPatterns]pattern // what patterns holds, once read
 }
 
 func (m *maps) close() error {
@@ -59,6 +67,7 @@ func (c *Client) Close() error {
 func (c *Client) Read(o device.Object) (device.Object, error) {
 	switch o := o.(type) {
 	case device.Filter:
+		c.uses = maxUses // somebody looks at it: look at it anew
 		return c.readFilter(o)
 	case device.FilterEntry:
 		return c.readEntry(o)
@@ -132,10 +141,15 @@ var errNotOurs = errors.New("not a filter of niclane's")
 
 // open finds the maps of an attached filter; nil if there is no such filter.
 func (c *Client) open(f device.Filter) (*maps, error) {
+	if c.last != nil && c.last.filter.Key() == f.Key() && c.uses < maxUses {
+		c.uses++
+		return c.last, nil
+	}
 	s, err := c.tc.Filter(f)
 	if s == nil || err != nil {
 		return nil, err
 	}
+	c.uses = 0
 	if s.Type != "bpf" {
 		return nil, fmt.Errorf("%s: %w: %s", f.Key(), errNotOurs, s.Type)
 	}

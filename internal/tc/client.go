@@ -17,33 +17,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/extack"
 )
 
 // A Client talks to the network namespace of the thread that opened it. It is
 // not safe for concurrent use.
 type Client struct {
-	nl   *netlink.Conn
+	conn *conn
 	sock int // for SIOCGIFINDEX
 }
 
 // Open connects.
 func Open() (*Client, error) {
-	nl, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
+	conn, err := dial()
 	if err != nil {
-		return nil, fmt.Errorf("rtnetlink: %w", extack.Error(err))
+		return nil, err
 	}
 	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		nl.Close()
+		conn.Close()
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	return &Client{nl: nl, sock: sock}, nil
+	return &Client{conn: conn, sock: sock}, nil
 }
 
 // Close disconnects.
 func (c *Client) Close() error {
-	return errors.Join(c.nl.Close(), unix.Close(c.sock))
+	return errors.Join(c.conn.Close(), unix.Close(c.sock))
 }
 
 // Index returns a device's interface index, ENODEV if there is no such device.
@@ -162,9 +161,9 @@ func (c *Client) do(r request) ([]reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	msgs, err := c.exchange(m, r.dump)
+	msgs, err := c.conn.exchange(m)
 	if err != nil {
-		return nil, extack.Error(err)
+		return nil, err
 	}
 	var out []reply
 	for _, m := range msgs {
@@ -177,34 +176,6 @@ func (c *Client) do(r request) ([]reply, error) {
 		}
 	}
 	return out, nil
-}
-
-// exchange sends a message and receives until the end of the dump or the
-// acknowledgement, which comes in a datagram of its own after the reply.
-func (c *Client) exchange(m netlink.Message, dump bool) ([]netlink.Message, error) {
-	if dump {
-		return c.nl.Execute(m)
-	}
-	sent, err := c.nl.Send(m)
-	if err != nil {
-		return nil, err
-	}
-	var out []netlink.Message
-	for {
-		msgs, err := c.nl.Receive()
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range msgs {
-			switch {
-			case m.Header.Sequence != sent.Header.Sequence:
-			case m.Header.Type == netlink.Error:
-				return out, nil
-			default:
-				out = append(out, m)
-			}
-		}
-	}
 }
 
 // A reply is one tcmsg that the kernel sent.
