@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -63,6 +64,8 @@ type Config struct {
 	OtherCPUs []int `json:"otherCPUs"`
 }
 
+const defaultName = "niclane"
+
 var nameRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
 
 // complete fills in defaults and checks. online are the processors online.
@@ -72,9 +75,7 @@ func (c Config) complete(online []int) (Config, error) {
 			*v = d
 		}
 	}
-	if c.Name == "" {
-		c.Name = "niclane"
-	}
+	c.Name = cmp.Or(c.Name, defaultName)
 	def(&c.Queues, 8)
 	if c.LinkRate == 0 {
 		c.LinkRate = 500e6

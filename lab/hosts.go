@@ -33,9 +33,12 @@ func baseline() []setting {
 	}
 }
 
-// quiet keeps address configuration off the link.
+// quiet keeps address configuration off the link. Namespaces can inherit from
+// the host that there is no IPv6.
 func quiet() []setting {
 	return []setting{
+		{"net.ipv6.conf.all.disable_ipv6", "0"},
+		{"net.ipv6.conf.default.disable_ipv6", "0"},
 		{"net.ipv6.conf.all.accept_ra", "0"},
 		{"net.ipv6.conf.default.accept_ra", "0"},
 		{"net.ipv6.conf.default.accept_dad", "0"},
@@ -76,8 +79,18 @@ func (b *builder) addAddresses() error {
 	return nil
 }
 
+// hasIPv6 reports whether the kernel runs with IPv6 (ipv6.disable=1 turns it
+// off altogether).
+func hasIPv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return err == nil
+}
+
 func (b *builder) address(h *netlink.Handle, l netlink.Link, host string) error {
 	for addr, bits := range map[netip.Addr]int{b.cfg.IPv4(host): 24, b.cfg.IPv6(host): 64} {
+		if addr.Is6() && !hasIPv6() {
+			continue
+		}
 		a := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, addr.BitLen())}}
 		if addr.Is6() {
 			a.Flags = unix.IFA_F_NODAD
@@ -91,6 +104,9 @@ func (b *builder) address(h *netlink.Handle, l netlink.Link, host string) error 
 			continue
 		}
 		for _, addr := range []netip.Addr{b.cfg.IPv4(other), b.cfg.IPv6(other)} {
+			if addr.Is6() && !hasIPv6() {
+				continue
+			}
 			n := &netlink.Neigh{
 				LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
 				IP: addr.AsSlice(), HardwareAddr: b.cfg.MAC(other),

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,7 +127,8 @@ func Open(name string) (*Lab, error) {
 func Down(ctx context.Context, name string) error {
 	r, err := openRecord(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		// a start that was killed while it wrote its record
+		return record{Config: Config{Name: cmp.Or(name, defaultName)}}.remove()
 	}
 	if err != nil {
 		return err
@@ -138,9 +140,7 @@ func Down(ctx context.Context, name string) error {
 func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Config.Name) }
 
 func openRecord(name string) (record, error) {
-	if name == "" {
-		name = "niclane"
-	}
+	name = cmp.Or(name, defaultName)
 	if !nameRE.MatchString(name) {
 		return record{}, fmt.Errorf("lab name %q: want a letter, then letters, digits and \"-\", at most 24 in all", name)
 	}

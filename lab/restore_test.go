@@ -255,6 +255,22 @@ func TestFailedUp(t *testing.T) {
 	same(t, "after the end", before)
 }
 
+// A start killed while it wrote its record has left a file, which Down finds
+// without a record.
+func TestLeftoverRecord(t *testing.T) {
+	before := snapAsRoot(t)
+	if err := os.MkdirAll(recordDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (record{Config: Config{Name: testName()}}).write(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Down(context.Background(), testName()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "after the end", before)
+}
+
 // What has a name that the lab would use, and is not the lab's, is left alone.
 func TestForeignNames(t *testing.T) {
 	needRoot(t)
