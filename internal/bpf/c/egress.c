@@ -104,70 +104,93 @@ static __always_inline int is_vlan(__be16 protocol)
 	return protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD);
 }
 
-/* Returns the offset of the transport header, 0 if there are no ports. */
-static __always_inline __u32 parse_ipv4(struct __sk_buff *skb, __u32 off, struct flow *f, int *ok)
+/*
+ * The functions below that are not static have the verifier look at each of
+ * them once, instead of once for each way that leads there: loading takes a
+ * fraction of the time. Their names begin with niclane_ because the kernel
+ * shows them.
+ */
+
+#define NOT_IP		(-1)
+#define NO_PORTS	0
+
+/* Fills in the flow; returns the offset of the transport header, NO_PORTS or
+ * NOT_IP. */
+__noinline int niclane_ipv4(struct __sk_buff *skb, __u32 off, struct flow *f)
 {
 	struct ipv4_header ip;
 
-	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)) < 0)
-		return 0;
+	if (!f || bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)) < 0)
+		return NOT_IP;
 	if (ip.version_ihl >> 4 != 4 || (ip.version_ihl & 15) < 5)
-		return 0;
+		return NOT_IP;
 	f->family = 4;
 	f->protocol = ip.protocol;
 	f->local[0] = ip.source;
 	f->remote[0] = ip.destination;
-	*ok = 1;
 	/* More fragments, or an offset: all fragments of a packet go the same
 	 * way, and only the first has ports. */
 	if (ip.fragment & bpf_htons(0x3fff))
-		return 0;
+		return NO_PORTS;
 	return off + (ip.version_ihl & 15) * 4;
 }
 
-static __always_inline __u32 parse_ipv6(struct __sk_buff *skb, __u32 off, struct flow *f, int *ok)
+/* Steps over one extension header. A step is the offset of what follows and
+ * its number; the top bits say that nothing follows. */
+#define STEP(off, next)	((__u64)(off) << 8 | (next))
+#define STEP_LAST	(1ULL << 62)	/* a header that is no extension */
+#define STEP_FRAGMENT	(1ULL << 61)	/* a fragment of a packet */
+#define STEP_BAD	(1ULL << 60)	/* cut off */
+
+__noinline __u64 niclane_extension(struct __sk_buff *skb, __u64 step)
+{
+	__u32 off = step >> 8;
+	__u8 next = step;
+	struct extension ext;
+
+	if (next != NEXTHDR_HOP && next != NEXTHDR_ROUTING && next != NEXTHDR_FRAGMENT &&
+	    next != NEXTHDR_AUTH && next != NEXTHDR_DEST)
+		return step | STEP_LAST;
+	if (bpf_skb_load_bytes(skb, off, &ext, sizeof(ext)) < 0)
+		return STEP_BAD;
+	if (next == NEXTHDR_FRAGMENT) {
+		/* An atomic fragment (RFC 6946) is a whole packet. Of the
+		 * others all have the same next header here. */
+		if (ext.fragment & bpf_htons(0xfff9))
+			return STEP(0, ext.next) | STEP_FRAGMENT;
+		off += 8;
+	} else if (next == NEXTHDR_AUTH) {
+		off += (ext.length + 2) * 4;
+	} else {
+		off += (ext.length + 1) * 8;
+	}
+	return STEP(off, ext.next);
+}
+
+__noinline int niclane_ipv6(struct __sk_buff *skb, __u32 off, struct flow *f)
 {
 	struct ipv6_header ip;
-	struct extension ext;
-	__u8 next;
+	__u64 step;
 	int i;
 
-	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)) < 0)
-		return 0;
+	if (!f || bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)) < 0)
+		return NOT_IP;
 	if (ip.head[0] >> 4 != 6)
-		return 0;
+		return NOT_IP;
 	f->family = 6;
 	__builtin_memcpy(f->local, ip.source, sizeof(f->local));
 	__builtin_memcpy(f->remote, ip.destination, sizeof(f->remote));
-	off += sizeof(ip);
-	next = ip.next;
+	step = STEP(off + sizeof(ip), ip.next);
 #pragma unroll
 	for (i = 0; i < MAX_EXTENSIONS; i++) {
-		if (next != NEXTHDR_HOP && next != NEXTHDR_ROUTING && next != NEXTHDR_FRAGMENT &&
-		    next != NEXTHDR_AUTH && next != NEXTHDR_DEST)
+		step = niclane_extension(skb, step);
+		if (step & (STEP_LAST | STEP_FRAGMENT | STEP_BAD))
 			break;
-		if (bpf_skb_load_bytes(skb, off, &ext, sizeof(ext)) < 0)
-			return 0;
-		if (next == NEXTHDR_FRAGMENT) {
-			/* An atomic fragment (RFC 6946) is a whole packet. The
-			 * protocol of the others is known only if it follows
-			 * here, which is the same in all fragments. */
-			if (ext.fragment & bpf_htons(0xfff9)) {
-				f->protocol = ext.next;
-				*ok = 1;
-				return 0;
-			}
-			off += 8;
-		} else if (next == NEXTHDR_AUTH) {
-			off += (ext.length + 2) * 4;
-		} else {
-			off += (ext.length + 1) * 8;
-		}
-		next = ext.next;
 	}
-	f->protocol = next;
-	*ok = 1;
-	return off;
+	if (step & STEP_BAD)
+		return NOT_IP;
+	f->protocol = (__u8)step;
+	return step & STEP_FRAGMENT ? NO_PORTS : (int)((step & ~STEP_LAST) >> 8);
 }
 
 /* Returns whether the packet is IP and f was filled in. */
@@ -176,7 +199,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct flow *f)
 	struct vlan_tag tag;
 	__u32 off = ETH_HLEN;
 	__be16 protocol, ports[2];
-	int tags = 0, ok = 0, i;
+	int tags = 0, transport = NOT_IP, i;
 
 	if (bpf_skb_load_bytes(skb, __builtin_offsetof(struct ethhdr, h_proto), &protocol, sizeof(protocol)) < 0)
 		return 0;
@@ -197,50 +220,59 @@ static __always_inline int parse(struct __sk_buff *skb, struct flow *f)
 		off += sizeof(tag);
 	}
 	if (protocol == bpf_htons(ETH_P_IP))
-		off = parse_ipv4(skb, off, f, &ok);
+		transport = niclane_ipv4(skb, off, f);
 	else if (protocol == bpf_htons(ETH_P_IPV6))
-		off = parse_ipv6(skb, off, f, &ok);
-	if (!ok)
+		transport = niclane_ipv6(skb, off, f);
+	if (transport == NOT_IP)
 		return 0;
-	if (off && (f->protocol == PROTO_TCP || f->protocol == PROTO_UDP) &&
-	    bpf_skb_load_bytes(skb, off, ports, sizeof(ports)) == 0) {
+	if (transport != NO_PORTS && (f->protocol == PROTO_TCP || f->protocol == PROTO_UDP) &&
+	    bpf_skb_load_bytes(skb, transport, ports, sizeof(ports)) == 0) {
 		f->local_port = ports[0];
 		f->remote_port = ports[1];
 	}
 	return 1;
 }
 
+/* Returns the class that the flow has by one pattern in the lower half and, in
+ * the upper, one more than the pattern's rank; 0 for none. */
+__noinline __u64 niclane_lookup(const struct flow *f, __u32 index)
+{
+	struct flow_key key = {};
+	const __u64 *from = (const __u64 *)f, *mask;
+	__u64 *to = (__u64 *)&key.flow;
+	struct pattern *p;
+	__u32 *class, w;
+
+	if (!f)
+		return 0;
+	p = bpf_map_lookup_elem(&nl_patterns, &index);
+	if (!p || !p->used)
+		return 0;
+	mask = (const __u64 *)&p->mask;
+#pragma unroll
+	for (w = 0; w < FLOW_WORDS; w++)
+		to[w] = from[w] & mask[w];
+	key.pattern = index;
+	class = bpf_map_lookup_elem(&nl_flows, &key);
+	return class ? ((__u64)p->rank + 1) << 32 | *class : 0;
+}
+
 SEC("tc")
 int niclane_egress(struct __sk_buff *skb)
 {
 	struct flow f = {};
-	__u32 i, best = 0, class = 0;
+	__u64 best = 0, found;
+	__u32 i;
 
 	if (!parse(skb, &f))
 		return TC_ACT_UNSPEC;
 	for (i = 0; i < MAX_PATTERNS; i++) {
-		struct flow_key key = {};
-		const __u64 *from = (const __u64 *)&f, *mask;
-		__u64 *to = (__u64 *)&key.flow;
-		struct pattern *p;
-		__u32 index = i, *v, w;
-
-		p = bpf_map_lookup_elem(&nl_patterns, &index);
-		if (!p || !p->used)
-			continue;
-		mask = (const __u64 *)&p->mask;
-#pragma unroll
-		for (w = 0; w < FLOW_WORDS; w++)
-			to[w] = from[w] & mask[w];
-		key.pattern = i;
-		v = bpf_map_lookup_elem(&nl_flows, &key);
-		if (v && (!class || p->rank > best)) {
-			best = p->rank;
-			class = *v;
-		}
+		found = niclane_lookup(&f, i);
+		if (found >> 32 > best >> 32)
+			best = found;
 	}
-	if (class)
-		skb->priority = class;
+	if (best)
+		skb->priority = (__u32)best;
 	return TC_ACT_UNSPEC;
 }
 
