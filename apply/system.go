@@ -8,12 +8,16 @@ import (
 	"io"
 	"io/fs"
 
+	"github.com/mdlayher/genetlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/nlsock"
 	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
 )
@@ -82,7 +86,7 @@ func (s *System) open() error {
 	s.closers = append(s.closers, st)
 	s.serve(st, device.RSSTable{}, device.Rule{})
 
-	n, err := netdev.Open(e)
+	n, err := openNetdev(e)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.without(err, device.NAPIConfig{}, device.Thread{})
 		return nil
@@ -93,6 +97,23 @@ func (s *System) open() error {
 	s.closers = append(s.closers, n)
 	s.serve(n, device.NAPIConfig{}, device.Thread{})
 	return nil
+}
+
+// openNetdev is netdev.Open with a socket that blocks.
+func openNetdev(links netdev.Links) (*netdev.Client, error) {
+	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := netdev.New(genetlink.NewConn(nl))
+	if err != nil {
+		return nil, errors.Join(err, nl.Close())
+	}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return nil, errors.Join(fmt.Errorf("uname: %w", err), conn.Close())
+	}
+	return &netdev.Client{Conn: conn, Links: links, Release: unix.ByteSliceToString(u.Release[:])}, nil
 }
 
 func (s *System) serve(c client, objects ...device.Object) {

@@ -17,32 +17,34 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/extack"
+	"github.com/niclane/niclane/internal/nlsock"
 )
 
 // A Client talks to the network namespace of the thread that opened it. It is
 // not safe for concurrent use.
 type Client struct {
-	conn *conn
+	nl   *netlink.Conn
 	sock int // for SIOCGIFINDEX
 }
 
 // Open connects.
 func Open() (*Client, error) {
-	conn, err := dial()
+	nl, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
 	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		conn.Close()
+		nl.Close()
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	return &Client{conn: conn, sock: sock}, nil
+	return &Client{nl: nl, sock: sock}, nil
 }
 
 // Close disconnects.
 func (c *Client) Close() error {
-	return errors.Join(c.conn.Close(), unix.Close(c.sock))
+	return errors.Join(c.nl.Close(), unix.Close(c.sock))
 }
 
 // Index returns a device's interface index, ENODEV if there is no such device.
@@ -161,9 +163,9 @@ func (c *Client) do(r request) ([]reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	msgs, err := c.conn.exchange(m)
+	msgs, err := c.exchange(m, r.dump)
 	if err != nil {
-		return nil, err
+		return nil, extack.Error(err)
 	}
 	var out []reply
 	for _, m := range msgs {
@@ -176,6 +178,34 @@ func (c *Client) do(r request) ([]reply, error) {
 		}
 	}
 	return out, nil
+}
+
+// exchange sends a message and receives until the end of the dump or the
+// acknowledgement, which comes in a datagram of its own after the reply.
+func (c *Client) exchange(m netlink.Message, dump bool) ([]netlink.Message, error) {
+	if dump {
+		return c.nl.Execute(m)
+	}
+	sent, err := c.nl.Send(m)
+	if err != nil {
+		return nil, err
+	}
+	var out []netlink.Message
+	for {
+		msgs, err := c.nl.Receive()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range msgs {
+			switch {
+			case m.Header.Sequence != sent.Header.Sequence:
+			case m.Header.Type == netlink.Error:
+				return out, nil
+			default:
+				out = append(out, m)
+			}
+		}
+	}
 }
 
 // A reply is one tcmsg that the kernel sent.
