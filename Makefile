@@ -32,8 +32,9 @@ check: ## what needs no privileges
 lint:
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 
-bench: $(BIN)
+bench: ## niclane beside the scripts people write instead, by ratio
 	@tools/packages ip:iproute2 ethtool
+	$(GO) test -run '^$$' -bench . ./plan
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./test/bench/...
 
 generate: ## recompiles the eBPF programs and generated documents

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,7 +27,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("STATE", env.WorkDir+"/state")
 			env.Setenv("RUN", env.WorkDir+"/run")
-			return nil
+			return readable(env)
 		},
 		Condition: func(cond string) (bool, error) {
 			return cond == "root" && os.Geteuid() == 0, nil
@@ -35,6 +37,21 @@ func TestScripts(t *testing.T) {
 		},
 		RequireExplicitExec: true,
 	})
+}
+
+// readable lets another user run the command and read the script's files.
+func readable(env *testscript.Env) error {
+	for _, dir := range append(filepath.SplitList(env.Getenv("PATH")), env.WorkDir) {
+		for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+			if st, err := os.Stat(dir); err != nil || st.Mode().Perm()&0o005 == 0o005 {
+				continue
+			}
+			if err := os.Chmod(dir, 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // exits CODE COMMAND ARG... runs a command that must end with that exit code.
