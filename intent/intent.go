@@ -29,8 +29,8 @@ type Group struct {
 	// slaves are found when planning.
 	Devices []string `json:"devices,omitempty"`
 	Bond    string   `json:"bond,omitempty"`
-	// VLANs are the IDs (1-4094) whose tagged packets belong to the lanes
-	// too; empty means untagged packets only.
+	// VLANs keep the lanes to packets tagged with one of these IDs
+	// (1-4094); empty means whatever the tag, or none.
 	VLANs []int `json:"vlans,omitempty"`
 	// LinkRate in bit/s is used where the device cannot say its speed
 	// (0: ask the device).

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -154,8 +155,39 @@ func (f *fit) checkMembers(lanes []*placed) {
 	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) && rules > free {
 		f.failf("lanes", "%d rules needed, %d free on %s", rules, free, f.dev.Name)
 	}
-	if len(f.in.Group.VLANs) > 0 && f.dev.Emulated {
-		f.failf("globals.vlans", "the emulated card has no rules by VLAN")
+	f.checkPatterns(lanes[1:])
+}
+
+// maxPatterns is how many different sets of compared fields niclane's
+// classifier and the emulated card look up (internal/bpf/c/egress.c,
+// internal/emucard/c/card.c: MAX_PATTERNS).
+const maxPatterns = 16
+
+// checkPatterns refuses members that compare too many different sets of
+// fields: each is one lookup per packet.
+func (f *fit) checkPatterns(lanes []*placed) {
+	type pattern struct {
+		family, localBits, remoteBits int
+		protocol                      string
+		localPort, remotePort, vlan   bool
+	}
+	bits := func(prefix string) int {
+		p, err := netip.ParsePrefix(prefix)
+		if err != nil {
+			return 0 // any
+		}
+		return p.Bits()
+	}
+	seen := map[pattern]bool{}
+	for _, l := range lanes {
+		for i := range l.Members {
+			for _, m := range matches(&l.Members[i], f.in.Group.VLANs) {
+				seen[pattern{m.Family, bits(m.Local), bits(m.Remote), m.Protocol, m.LocalPort != 0, m.RemotePort != 0, m.VLAN != 0}] = true
+			}
+		}
+	}
+	if len(seen) > maxPatterns {
+		f.failf("lanes", "the members compare %d different sets of fields (prefix lengths count), at most %d can be told apart", len(seen), maxPatterns)
 	}
 }
 
@@ -178,17 +210,6 @@ func (f *fit) checkForeignRules(m *intent.Member, ms []device.Match) {
 					f.dev.Name, match, ruleTarget(now.(device.Rule)))
 			}
 		}
-		if f.dev.Emulated {
-			f.checkExact(m, match.Local)
-			f.checkExact(m, match.Remote)
-		}
-	}
-}
-
-// checkExact refuses prefixes where a card compares whole addresses or none.
-func (f *fit) checkExact(m *intent.Member, prefix string) {
-	if prefix != "" && !strings.HasSuffix(prefix, "/32") && !strings.HasSuffix(prefix, "/128") {
-		f.failf(m.Path+".addrs", "%s: the rules of %s compare whole addresses or none; list the addresses, or leave addrs out", prefix, f.dev.Name)
 	}
 }
 

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -161,17 +162,39 @@ func ruleArgs(r device.Rule) string {
 			args = append(args, name+" "+v)
 		}
 	}
-	host := func(p string) string { return strings.TrimSuffix(strings.TrimSuffix(p, "/128"), "/32") }
 	// On receive the member's side is the destination.
-	add("src-ip", host(m.Remote))
-	add("dst-ip", host(m.Local))
+	add("src-ip", ethtoolPrefix(m.Remote))
+	add("dst-ip", ethtoolPrefix(m.Local))
 	add("src-port", fmt.Sprint(m.RemotePort))
 	add("dst-port", fmt.Sprint(m.LocalPort))
-	add("vlan", fmt.Sprint(m.VLAN))
+	if m.VLAN != 0 {
+		add("vlan", fmt.Sprintf("%d m 0xf000", m.VLAN)) // any priority
+	}
 	if r.Context > 0 {
 		return strings.Join(append(args, fmt.Sprintf("context %d", r.Context)), " ")
 	}
 	return strings.Join(append(args, fmt.Sprintf("action %d", r.Queue)), " ")
+}
+
+// ethtoolPrefix gives a prefix as ethtool takes it: a set bit of the mask is
+// one that is not compared (ethtool(8), -N, m).
+func ethtoolPrefix(text string) string {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return ""
+	}
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	mask := p.Addr().AsSlice()
+	for i := range mask {
+		mask[i] = 0xff
+		if n := p.Bits() - 8*i; n > 0 {
+			mask[i] = byte(0xff >> min(n, 8))
+		}
+	}
+	m, _ := netip.AddrFromSlice(mask)
+	return p.Addr().String() + " m " + m.String()
 }
 
 func threadLines(s Step, t device.Thread) []string {
