@@ -30,7 +30,85 @@ type Head struct {
 	// Before is what earlier generations owned when this one began.
 	Before []Record `json:"before,omitempty"`
 	// Plan of this generation.
-	Plan *plan.Plan `json:"plan"`
+	Plan *plan.Plan `json:"-"`
+}
+
+// headJSON is a Head with its plan's steps beside the plan, so that they are
+// written without what readers of a plan want (the command lines): a plan of a
+// thousand steps is on disk in a few milliseconds.
+type headJSON struct {
+	*headFields
+	Plan  *plan.Plan `json:"plan"`
+	Steps []stepJSON `json:"steps"`
+}
+
+type headFields Head
+
+type stepJSON struct {
+	Old        *object     `json:"old"`
+	New        *object     `json:"new"`
+	Part       device.Part `json:"part,omitempty"`
+	Reason     string      `json:"reason,omitempty"`
+	Cause      string      `json:"cause,omitempty"`
+	Disruptive bool        `json:"disruptive,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (h *Head) MarshalJSON() ([]byte, error) {
+	j := headJSON{headFields: (*headFields)(h)}
+	if h.Plan != nil {
+		p := *h.Plan
+		p.Steps, j.Plan = nil, &p
+		for _, s := range h.Plan.Steps {
+			j.Steps = append(j.Steps, stepJSON{envelope(s.Old), envelope(s.New), s.Part, s.Reason, s.Cause, s.Disruptive})
+		}
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (h *Head) UnmarshalJSON(b []byte) error {
+	j := headJSON{headFields: (*headFields)(h)}
+	if err := json.Unmarshal(b, &j); err != nil {
+		return err
+	}
+	if h.Plan = j.Plan; h.Plan == nil {
+		return nil
+	}
+	h.Plan.Steps = nil
+	for _, s := range j.Steps {
+		h.Plan.Steps = append(h.Plan.Steps, plan.Step{
+			Old: s.Old.open(), New: s.New.open(), Part: s.Part, Reason: s.Reason, Cause: s.Cause, Disruptive: s.Disruptive,
+		})
+	}
+	return nil
+}
+
+// An object is a device.Object in the form of device.MarshalObject; nil is
+// absence.
+type object struct {
+	Kind  string        `json:"kind"`
+	Value device.Object `json:"value"`
+}
+
+func envelope(o device.Object) *object {
+	if o == nil {
+		return nil
+	}
+	return &object{o.Kind(), o}
+}
+
+func (o *object) open() device.Object {
+	if o == nil {
+		return nil
+	}
+	return o.Value
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *object) UnmarshalJSON(b []byte) (err error) {
+	o.Value, err = device.UnmarshalObject(b)
+	return err
 }
 
 // Who is the process that applied.
@@ -70,24 +148,16 @@ func (r Record) Key() string { return r.Object().Key() }
 func (r Record) settled() bool { return !r.Uncertain && device.Equal(r.Original, r.Last) }
 
 type recordJSON struct {
-	Original  json.RawMessage `json:"original"`
-	Last      json.RawMessage `json:"last"`
-	Uncertain bool            `json:"uncertain,omitempty"`
-	Part      device.Part     `json:"part,omitempty"`
-	Cause     string          `json:"cause,omitempty"`
+	Original  *object     `json:"original"`
+	Last      *object     `json:"last"`
+	Uncertain bool        `json:"uncertain,omitempty"`
+	Part      device.Part `json:"part,omitempty"`
+	Cause     string      `json:"cause,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (r Record) MarshalJSON() ([]byte, error) {
-	original, err := device.MarshalObject(r.Original)
-	if err != nil {
-		return nil, err
-	}
-	last, err := device.MarshalObject(r.Last)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(recordJSON{original, last, r.Uncertain, r.Part, r.Cause})
+	return json.Marshal(recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, r.Part, r.Cause})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -96,21 +166,6 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &j); err != nil {
 		return err
 	}
-	original, err := unmarshalOptional(j.Original)
-	if err != nil {
-		return err
-	}
-	last, err := unmarshalOptional(j.Last)
-	if err != nil {
-		return err
-	}
-	*r = Record{original, last, j.Uncertain, j.Part, j.Cause}
+	*r = Record{j.Original.open(), j.Last.open(), j.Uncertain, j.Part, j.Cause}
 	return nil
-}
-
-func unmarshalOptional(b json.RawMessage) (device.Object, error) {
-	if b == nil {
-		return nil, nil
-	}
-	return device.UnmarshalObject(b)
 }
