@@ -46,12 +46,15 @@ type info struct {
 	Rate                             uint64
 }
 
-// A Card is an open emulated card. Its methods may be used from several
-// processes at once: writers exclude each other.
+// A Card is an open emulated card. Several processes may use one at once, each
+// with a Card of its own: writers exclude each other.
 type Card struct {
 	dir  string
 	info info
 	maps map[string]*ebpf.Map
+	// keys and targets are entries' buffers.
+	keys    []flowKey
+	targets []target
 }
 
 // Dir returns the directory of the card whose port has address mac.

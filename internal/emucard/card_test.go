@@ -149,7 +149,7 @@ func TestRefusals(t *testing.T) {
 		{"location taken", add(Rule{0, tcp4(81), 0, 1}), unix.EEXIST},
 		{"match taken", add(Rule{1, tcp4(80), 0, 1}), unix.EEXIST},
 		{"location beyond the last", add(Rule{3, tcp4(81), 0, 1}), unix.EINVAL},
-		{"negative location", add(Rule{-1, tcp4(81), 0, 1}), unix.EINVAL},
+		{"negative location", add(Rule{-2, tcp4(81), 0, 1}), unix.EINVAL},
 		{"queue beyond the last", add(Rule{1, tcp4(81), 0, 4}), unix.EINVAL},
 		{"no such context", add(Rule{1, tcp4(81), 2, 0}), unix.EINVAL},
 		{"context and queue", add(Rule{1, tcp4(81), 1, 1}), unix.EINVAL},
@@ -229,9 +229,14 @@ func TestRulesRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
-	if n, err := c.FreeLocation(); n != 2 || err != nil {
-		t.Errorf("free location: %d, %v; want 2", n, err)
+	anywhere := Rule{Anywhere, tcp4(9999), 0, 1}
+	if err := c.AddRule(anywhere); err != nil {
+		t.Fatal(err)
 	}
+	if r, err := c.Rule(anywhere.Match); r.Location != 2 || err != nil {
+		t.Errorf("a rule that may go anywhere went to %d, %v; the lowest free location is 2", r.Location, err)
+	}
+	want = append(want, Rule{Location: 2})
 	for _, r := range want {
 		if err := c.DeleteRule(r.Location); err != nil {
 			t.Error(err)
@@ -250,8 +255,11 @@ func TestCapacity(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.FreeLocation(); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("free location of a full table: %v, want %v", err, unix.ENOSPC)
+	if err := c.AddRule(Rule{Anywhere, tcp4(9999), 0, 1}); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("one rule too many: %v, want %v", err, unix.ENOSPC)
+	}
+	if _, err := c.Rule(tcp4(9999)); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("a rule that was never added: %v, want %v", err, unix.ENOENT)
 	}
 }
 

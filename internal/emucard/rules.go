@@ -82,11 +82,15 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 	return Rule{}, c.errorf("%w: rule %s", unix.ENOENT, m)
 }
 
-// entries returns the rule table, in no order. The table is read in a few
-// system calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
+// entries returns the rule table, in no order, valid until the next call. The
+// table is read in a few system calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
 func (c *Card) entries() ([]flowKey, []target, error) {
 	m := c.maps["card_rules"]
-	keys, targets := make([]flowKey, maxRules), make([]target, maxRules)
+	if c.keys == nil {
+		// 64 KiB that every rule would otherwise touch anew.
+		c.keys, c.targets = make([]flowKey, maxRules), make([]target, maxRules)
+	}
+	keys, targets := c.keys, c.targets
 	var cursor ebpf.MapBatchCursor
 	n := 0
 	for n < maxRules {
@@ -102,9 +106,12 @@ func (c *Card) entries() ([]flowKey, []target, error) {
 	return keys[:n], targets[:n], nil
 }
 
-// FreeLocation returns the lowest location without a rule, ENOSPC if all are
-// taken.
-func (c *Card) FreeLocation() (int, error) {
+// Anywhere is the location of a rule that shall go to the lowest free one.
+const Anywhere = -1
+
+// place returns where a rule that asks for a location goes: EEXIST if that is
+// taken, ENOSPC if all are.
+func (c *Card) place(location int) (int, error) {
 	_, targets, err := c.entries()
 	if err != nil {
 		return -1, err
@@ -115,13 +122,19 @@ func (c *Card) FreeLocation() (int, error) {
 			taken[t.Location] = true
 		}
 	}
+	if location != Anywhere {
+		if taken[location] {
+			return -1, c.errorf("%w: rule location %d", unix.EEXIST, location)
+		}
+		return location, nil
+	}
 	if i := slices.Index(taken, false); i >= 0 {
 		return i, nil
 	}
 	return -1, c.errorf("%w: all %d rules are taken", unix.ENOSPC, len(taken))
 }
 
-// AddRule adds a rule. EEXIST if its location or its match is taken, EINVAL if
+// AddRule adds a rule, at its location or Anywhere. EEXIST if its location or its match is taken, EINVAL if
 // its context or queue does not exist, ENOSPC if the rules in use would compare
 // more than 16 different sets of fields.
 func (c *Card) AddRule(r Rule) error {
@@ -137,6 +150,9 @@ func (c *Card) AddRule(r Rule) error {
 	if err := c.checkRule(r); err != nil {
 		return err
 	}
+	if r.Location, err = c.place(r.Location); err != nil {
+		return err
+	}
 	slot, p, err := c.slot(mask)
 	if err != nil {
 		return err
@@ -150,8 +166,8 @@ func (c *Card) AddRule(r Rule) error {
 }
 
 func (c *Card) checkRule(r Rule) error {
-	if r.Location < 0 || r.Location >= int(c.info.Rules) {
-		return c.errorf("%w: rule location %d: want 0 to %d", unix.EINVAL, r.Location, c.info.Rules-1)
+	if r.Location != Anywhere && (r.Location < 0 || r.Location >= int(c.info.Rules)) {
+		return c.errorf("%w: rule location %d: want 0 to %d, or anywhere", unix.EINVAL, r.Location, c.info.Rules-1)
 	}
 	if r.Context != 0 && r.Queue != 0 {
 		return c.errorf("%w: rule %s leads to both RSS context %d and queue %d", unix.EINVAL, r.Match, r.Context, r.Queue)
@@ -172,15 +188,6 @@ func (c *Card) checkRule(r Rule) error {
 	}
 	if !errors.Is(err, unix.ENOENT) {
 		return err
-	}
-	_, targets, err := c.entries()
-	if err != nil {
-		return err
-	}
-	for _, t := range targets {
-		if int(t.Location) == r.Location {
-			return c.errorf("%w: rule location %d", unix.EEXIST, r.Location)
-		}
 	}
 	return nil
 }

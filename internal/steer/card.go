@@ -69,11 +69,7 @@ func writeTable(card *emucard.Card, old, new device.Object) error {
 // put back.
 func writeRule(card *emucard.Card, old, new device.Object) error {
 	if old == nil {
-		location, err := card.FreeLocation()
-		if err != nil {
-			return err
-		}
-		return card.AddRule(cardRule(new.(device.Rule), location))
+		return card.AddRule(cardRule(new.(device.Rule), emucard.Anywhere))
 	}
 	was, err := card.Rule(old.(device.Rule).Match)
 	if err != nil {
