@@ -111,10 +111,9 @@ func mountSysfs(t *testing.T) {
 // machine lets us, and returns the line of the config that names it.
 func makeCgroup(t *testing.T) string {
 	t.Helper()
-	name := fmt.Sprintf("nla-test-%d", os.Getpid())
 	root := "/sys/fs/cgroup/cpuset"
-	dir := filepath.Join(root, name)
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, err := os.MkdirTemp(root, "nla-test-")
+	if err != nil {
 		t.Logf("without a control group: %v", err)
 		return ""
 	}
@@ -132,7 +131,7 @@ func makeCgroup(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	return "    cpus: 1\n    cgroup: /" + name
+	return "    cpus: 1\n    cgroup: /" + filepath.Base(dir)
 }
 
 func command(t *testing.T, line string) string {

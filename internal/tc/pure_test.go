@@ -3,7 +3,11 @@
 package tc
 
 import (
+	"encoding/binary"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
 
 	"github.com/niclane/niclane/device"
 )
@@ -78,5 +82,70 @@ func TestSameClass(t *testing.T) {
 		if device.Equal(c, other) {
 			t.Errorf("%s differs but was taken as the same", name)
 		}
+	}
+}
+
+// FuzzDecode feeds the decoders what a kernel would not send.
+func FuzzDecode(f *testing.F) {
+	for _, r := range []request{
+		{kind: "htb", options: func(ae *netlink.AttributeEncoder) { ae.Bytes(attrHTBInit, make([]byte, sizeofHTBGlob)) }},
+		{kind: "htb", handle: 0x10010, parent: handleRoot, options: func(ae *netlink.AttributeEncoder) {
+			ae.Bytes(attrHTBParms, make([]byte, sizeofHTBOpt))
+			ae.Uint64(attrHTBRate64, 1<<40)
+		}},
+		{kind: "bpf", info: filterInfo(7), options: func(ae *netlink.AttributeEncoder) {
+			ae.String(attrBPFName, "x")
+			ae.Uint32(attrBPFID, 9)
+		}},
+		{kind: "pfifo"},
+	} {
+		m, err := r.message()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(m.Data)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := decode(b)
+		if err != nil {
+			return
+		}
+		if q, err := qdiscOf("d0", r); err == nil && q.Type != r.kind {
+			t.Errorf("qdisc of kind %q read as %q", r.kind, q.Type)
+		}
+		if c, err := classOf("d0", r); err == nil && c.ID != FormatHandle(r.handle) {
+			t.Errorf("class %#x read as %s", r.handle, c.ID)
+		}
+		if s, err := filterOf("d0", "egress", r); err == nil && s.Handle != r.handle {
+			t.Errorf("filter %#x read as %#x", r.handle, s.Handle)
+		}
+	})
+}
+
+// TestClassBeyond32Bits reads a class whose rates do not fit struct tc_ratespec.
+func TestClassBeyond32Bits(t *testing.T) {
+	want := device.Class{Dev: "d0", ID: "1:10", Parent: "1:", Rate: 40_000_000_000, Ceil: 80_000_000_000, Burst: 65_600, CBurst: 640, Quantum: 3000, Prio: 3}
+	opt := make([]byte, sizeofHTBOpt)
+	for off, v := range map[int]uint32{offRate + offRate32: 0xffffffff, offCeil + offRate32: 0xffffffff, offBuffer: 205, offCBuffer: 1, offQuantum: 3000, offPrio: 3} {
+		binary.NativeEndian.PutUint32(opt[off:], v)
+	}
+	m, err := request{kind: "htb", handle: 0x10010, parent: handleRoot, options: func(ae *netlink.AttributeEncoder) {
+		ae.Uint64(attrHTBRate64, 5_000_000_000)
+		ae.Uint64(attrHTBCeil64, 10_000_000_000)
+		ae.Bytes(attrHTBParms, opt)
+	}}.message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := decode(m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := classOf("d0", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("class (-want +got):\n%s", diff)
 	}
 }
