@@ -59,13 +59,13 @@ func TestLaneFile(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	if err := Defaults().check(); err != nil {
+	if err := Defaults().Check(); err != nil {
 		t.Errorf("defaults: %v", err)
 	}
 	if d := Defaults(); d.Pairs < 10 || d.NoiseShare != 0.75 {
 		t.Errorf("the comparison was fixed beforehand at ten pairs and 75 %% of noise, not %d and %v", d.Pairs, d.NoiseShare)
 	}
-	err := Options{Pairs: 1, Rate: 1, Connections: 0, Window: time.Millisecond, NoiseShare: 1, FlowsOut: 0}.check()
+	err := Options{Pairs: 1, Rate: 1, Connections: 0, Window: time.Millisecond, NoiseShare: 1, FlowsOut: 0}.Check()
 	if err == nil {
 		t.Fatal("no error")
 	}

@@ -56,7 +56,8 @@ func Defaults() Options {
 	}
 }
 
-func (o Options) check() error {
+// Check returns every mistake in o, nil if there is none.
+func (o Options) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if o.Pairs < 2 || o.Pairs > 1000 {

@@ -40,7 +40,7 @@ type measurement struct {
 // Run raises the lab, measures, and takes the lab down again, also when it
 // fails or ctx ends. Only one lab can be up at a time.
 func Run(ctx context.Context, o Options) (res *report.Result, err error) {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	began := time.Now()

@@ -42,6 +42,9 @@ same noise and a lane. It prints a table and writes result.json and report.html
 to --out. What it made in the machine it removes again.`,
 		Args: exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Check(); err != nil {
+				return usagef("bench first-lane: %w", err)
+			}
 			if err := needRoot("bench first-lane"); err != nil {
 				return err
 			}

@@ -34,6 +34,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits,
+			"json":  isJSON,
 		},
 		RequireExplicitExec: true,
 	})
