@@ -138,8 +138,12 @@ func hostBacklog() (Hop, error) {
 	return h, nil
 }
 
+// handle writes a handle as tc(8) does: "1:" for a qdisc, "1:10" for a class.
 func handle(h uint32) string {
-	return strings.TrimSuffix(fmt.Sprintf("%x:%x", h>>16, h&0xffff), ":0")
+	if h&0xffff == 0 {
+		return fmt.Sprintf("%x:", h>>16)
+	}
+	return fmt.Sprintf("%x:%x", h>>16, h&0xffff)
 }
 
 func qdiscHops(n *node, index int, name func(netlink.Qdisc) string) ([]Hop, error) {

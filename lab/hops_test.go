@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The hops are named by what is configured, in the order of a request's way.
+func TestHopNames(t *testing.T) {
+	l := raise(t, Config{Queues: 2})
+	for _, argv := range [][]string{
+		{"tc", "qdisc", "add", "dev", "lane0", "root", "handle", "1:", "htb", "default", "2"},
+		{"tc", "class", "add", "dev", "lane0", "parent", "1:", "classid", "1:10", "htb", "rate", "1mbit"},
+	} {
+		run(t, l, SUT, Options{}, argv...)
+	}
+	r, err := l.Hops()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	hops, err := r.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, h := range hops {
+		got = append(got, h.Name)
+	}
+	want := []string{"switch to sut", "host backlog", "card rx rings", "sut qdisc htb 1:", "sut class 1:10", "card tx ring 0", "card tx ring 1"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("hops (-want +got):\n%s", diff)
+	}
+}
+
+// A link too slow for what is sent fills the switch's buffer, which then drops;
+// the hops say so.
+func TestHops(t *testing.T) {
+	l := raise(t, Config{LinkRate: 1e6, LinkBurst: 2000, SwitchBuffer: 20000})
+	r, err := l.Hops()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var client net.PacketConn
+	on(t, l, Client, func() (err error) {
+		client, err = net.ListenPacket("udp", "")
+		return err
+	})
+	defer client.Close()
+	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.Config.IPv4(SUT), 9))
+	for range 100 {
+		if _, err := client.WriteTo(make([]byte, 1000), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var hop Hop
+	eventually(t, func() string {
+		hops, err := r.Read()
+		if err != nil {
+			return err.Error()
+		}
+		if len(hops) != 3+l.Config.Queues || hops[0].Name != "switch to sut" || hops[1].Packets == 0 {
+			return fmt.Sprintf("hops: %+v", hops)
+		}
+		if hop = hops[0]; hop.Drops == 0 || hop.Backlog == 0 {
+			return fmt.Sprintf("100 datagrams of 1000 bytes on a link of 1 Mbit/s with 20000 bytes of buffer: %+v", hop)
+		}
+		return ""
+	})
+	if hop.Backlog > 20000 {
+		t.Errorf("backlog %d bytes in a buffer of 20000", hop.Backlog)
+	}
+	if err := l.SetSwitchBuffer(40000); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if _, err := client.WriteTo(make([]byte, 1000), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() string {
+		hops, err := r.Read()
+		if err != nil {
+			return err.Error()
+		}
+		if hops[0].Backlog <= 20000 {
+			return fmt.Sprintf("backlog %d after the buffer grew to 40000 bytes", hops[0].Backlog)
+		}
+		return ""
+	})
+}
