@@ -223,6 +223,16 @@ func observed(t *testing.T) *device.State {
 // planHere plans lanes for the system as it is.
 func planHere(t *testing.T, lanes string) *plan.Plan {
 	t.Helper()
+	p := replanHere(t, lanes, plan.Owned{})
+	if len(p.Steps) < 20 {
+		t.Fatalf("only %d steps", len(p.Steps))
+	}
+	return p
+}
+
+// replanHere plans lanes for the system as it is, with what is owned already.
+func replanHere(t *testing.T, lanes string, owned plan.Owned) *plan.Plan {
+	t.Helper()
 	opts := observe.Options{Devices: []string{"v0"}}
 	if _, after, ok := strings.Cut(lanes, "cgroup: "); ok {
 		group, _, _ := strings.Cut(after, "\n")
@@ -232,41 +242,11 @@ func planHere(t *testing.T, lanes string) *plan.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := golden.Plan(lanes, st, plan.Owned{})
+	p, err := golden.Plan(lanes, st, owned)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if len(p.Steps) < 20 {
-		t.Fatalf("only %d steps", len(p.Steps))
 	}
 	return p
-}
-
-// rollback rolls back what is recorded in dir, as the command does.
-func rollback(t *testing.T, dir string) (*apply.Report, error) {
-	t.Helper()
-	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := journal.OpenExisting(dir+"/state", host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	js, err := s.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(js) != 1 {
-		t.Fatalf("%d journals, want 1", len(js))
-	}
-	k, err := apply.NewKernel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.Close()
-	return apply.Rollback(context.Background(), k, js[0], host, apply.Options{})
 }
 
 func wantDump(t *testing.T, when, want string) {

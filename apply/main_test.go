@@ -81,6 +81,14 @@ func (c applierConfig) command(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
+// output runs the applier to its end and returns what it printed.
+func (c applierConfig) output(t *testing.T) ([]byte, error) {
+	t.Helper()
+	cmd := c.command(t)
+	cmd.Stdout, cmd.Stderr = nil, nil
+	return cmd.CombinedOutput()
+}
+
 func applier(arg string) error {
 	var c applierConfig
 	if err := json.Unmarshal([]byte(arg), &c); err != nil {
