@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,30 +60,75 @@ lanes:
 `
 
 // onSystem runs f in namespaces of its own, on a veth with an emulated card
-// that somebody else has settings and filters on.
+// that somebody else has settings, filters and rules on.
 func onSystem(t *testing.T, f func(t *testing.T, lanes string)) {
+	t.Helper()
+	onSeededSystem(t, 1, f)
+}
+
+// onSeededSystem varies the start with the seed, the same for the same seed.
+// Odd ones have filters of somebody else's, even ones no clsact at all.
+func onSeededSystem(t *testing.T, seed uint64, f func(t *testing.T, lanes string)) {
 	t.Helper()
 	vethtest.Run(t, testQueues, func(t *testing.T) {
 		vethtest.AddCard(t, emucard.Config{Queues: testQueues, Rules: 64, Contexts: 8, LinkRate: 1e9})
 		mountSysfs(t)
 		lanes := fmt.Sprintf(testLanes, makeCgroup(t))
+		r := rand.New(rand.NewPCG(seed, 0))
 		for _, line := range []string{
 			"ethtool -K v0 gro on",
-			"ip link set v0 txqueuelen 777",
-			"tc qdisc add dev v0 clsact",
-			"tc filter add dev v0 egress pref 20 protocol ip u32 match u32 0 0 flowid 9:9",
-			"tc filter add dev v0 ingress pref 3 protocol ipv6 u32 match u32 1 1 flowid 9:8",
-			"sysctl -qw net.ipv4.tcp_notsent_lowat=131072",
+			fmt.Sprintf("ip link set v0 txqueuelen %d", 100+r.IntN(1000)),
 			"ethtool -K v0 gso off",
 		} {
 			command(t, line)
 		}
-		setQueueFile(t, "tx-0/xps_cpus", "2")
-		setQueueFile(t, "tx-3/xps_rxqs", "81")
-		setQueueFile(t, "rx-1/rps_cpus", "3")
-		setQueueFile(t, "rx-2/rps_flow_cnt", "1024")
+		if seed%2 == 1 {
+			command(t, "tc qdisc add dev v0 clsact")
+			command(t, fmt.Sprintf("tc filter add dev v0 egress pref %d protocol ip u32 match u32 0 0 flowid 9:9", 1+r.IntN(20)))
+			command(t, "tc filter add dev v0 ingress pref 3 protocol ipv6 u32 match u32 1 1 flowid 9:8")
+		}
+		for q := range testQueues {
+			setQueueFile(t, fmt.Sprintf("tx-%d/xps_cpus", q), fmt.Sprintf("%x", r.IntN(4)))
+			setQueueFile(t, fmt.Sprintf("tx-%d/xps_rxqs", q), fmt.Sprintf("%x", r.IntN(1<<testQueues)))
+			setQueueFile(t, fmt.Sprintf("rx-%d/rps_cpus", q), fmt.Sprintf("%x", r.IntN(4)))
+			setQueueFile(t, fmt.Sprintf("rx-%d/rps_flow_cnt", q), fmt.Sprint(1<<r.IntN(12)))
+		}
+		foreignObjects(t, r)
 		f(t, lanes)
 	})
+}
+
+// foreignObjects gives the card a table and a rule, and the NAPIs values, that
+// are not ours.
+func foreignObjects(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	k, err := apply.NewKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	table := device.RSSTable{Dev: "v0", Configured: true}
+	present, err := k.Read(table)
+	if err != nil || present == nil {
+		t.Fatalf("%s: %v, %v", table.Key(), present, err)
+	}
+	for range present.(device.RSSTable).Queues {
+		table.Queues = append(table.Queues, r.IntN(testQueues))
+	}
+	objects := []device.Object{table, device.Rule{Dev: "v0", Queue: r.IntN(2), Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 40000}}}
+	for q := range testQueues {
+		objects = append(objects, device.NAPIConfig{Dev: "v0", Queue: q, Threaded: "off",
+			DeferHardIRQs: uint32(r.IntN(100)), GROFlushTimeout: uint64(r.IntN(100_000)), IRQSuspendTimeout: uint64(r.IntN(100_000))})
+	}
+	for _, o := range objects {
+		present, err := k.Read(o)
+		if err == nil {
+			err = k.Write(present, o)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", o.Key(), err)
+		}
+	}
 }
 
 // setQueueFile writes a file of v0's queues.
@@ -259,7 +305,13 @@ func wantDump(t *testing.T, when, want string) {
 // TestSystemKill kills apply with SIGKILL before and after every write to the
 // kernel; rollback must restore a full dump.
 func TestSystemKill(t *testing.T) {
-	onSystem(t, func(t *testing.T, lanes string) {
+	for _, seed := range []uint64{1, 2} {
+		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) { killEverywhere(t, seed) })
+	}
+}
+
+func killEverywhere(t *testing.T, seed uint64) {
+	onSeededSystem(t, seed, func(t *testing.T, lanes string) {
 		p := planHere(t, lanes)
 		start := dump(t)
 		dir := t.TempDir()
