@@ -57,7 +57,8 @@ func (m *measurement) describe() {
 		{What: "generator", CPUs: outside, Class: "SCHED_FIFO 10"},
 		{What: "noise on the server's host", CPUs: inside, Class: "SCHED_OTHER"},
 		{What: "noise on the noise host", CPUs: outside, Class: "SCHED_OTHER"},
-		{What: "switch, and the stacks of client and noise host", CPUs: outside, Class: "softirq"},
+		{What: "a packet's way to the server's host, from the switch's port on", CPUs: inside, Class: "softirq"},
+		{What: "a packet's way from its port on, and the stacks of client and noise host", CPUs: outside, Class: "softirq"},
 	}
 	baseline := m.lab.baseline()
 	r.Variants = []report.Variant{

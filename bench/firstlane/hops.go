@@ -103,6 +103,8 @@ func (h *labHosts) group(read []lab.Hop) []grouped {
 			add("SUT: the lane's class", report.ReachOwn, 0, x)
 		case x.Name == "sut class 1:2":
 			add("SUT: the default lane's class", report.ReachHost, 0, x)
+		case x.Name == "host backlog":
+			add("SUT: packets handed to its processor", report.ReachHost, 0, x)
 		case strings.HasPrefix(x.Name, "card tx ring "):
 			add("card → link", report.ReachHost, int64(h.Config.Ring)*int64(h.Config.Queues), x)
 		}
