@@ -72,10 +72,11 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	present := st.Objects()
 	var errs Errors
 	var wants []want
+	at := map[string]int{}
 	for _, name := range groupDevices(in, st, &errs) {
 		f := &fit{in: in, st: st, dev: st.Device(name), owned: ours, present: present}
 		f.plan(p)
-		wants = append(wants, f.wants...)
+		wants = f.merge(wants, at)
 		p.Notes = append(p.Notes, f.notes...)
 		errs = append(errs, f.errs...)
 		p.Devices = append(p.Devices, name)
@@ -86,6 +87,24 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	slices.Sort(p.Devices)
 	p.Steps = diff(present, owned, wants)
 	return p, nil
+}
+
+// merge adds f's wants to those of the group's devices before it, which at
+// holds by key. What belongs to the host, not to a device, is wanted by each
+// and made once.
+func (f *fit) merge(wants []want, at map[string]int) []want {
+	for _, w := range f.wants {
+		key := w.Key()
+		i, ok := at[key]
+		switch {
+		case !ok:
+			at[key] = len(wants)
+			wants = append(wants, w)
+		case !device.Equal(wants[i].Object, w.Object):
+			f.failf(w.cause, "%s is wanted as %s and, for %s, as %s", key, Brief(wants[i].Object), f.dev.Name, Brief(w.Object))
+		}
+	}
+	return wants
 }
 
 // plan fits the intent to f.dev, leaving wants, notes and errors in f.

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/plan"
+)
+
+// twins is the recorded card twice, as lane0 and lane1, slaves of bond0.
+func twins(t *testing.T) *device.State {
+	t.Helper()
+	text, err := os.ReadFile("testdata/emulated.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := fixture(t, "emulated")
+	var other device.State
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(text), "lane0", "lane1")), &other); err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range other.Files {
+		st.Files[k] = v
+	}
+	st.Devices = append(st.Devices, other.Devices...)
+	for i := range st.Devices {
+		st.Devices[i].Master = "bond0"
+	}
+	st.Devices = append([]device.Device{{Name: "bond0", Type: "bond"}}, st.Devices...)
+	return st
+}
+
+// TestGroup: a lane on several devices, and on a bond's slaves, is the same
+// lane on each, and goes again from each.
+func TestGroup(t *testing.T) {
+	for name, globals := range map[string]string{"list": "dev: [lane0, lane1]", "bond": "bond: bond0"} {
+		t.Run(name, func(t *testing.T) {
+			lanes := "version: 1\nglobals: {" + globals + "}\nlanes: {a: {rank: 1, queues: 2, cpus: 1, ports: [80], cgroup: /memcached}}\n"
+			st := twins(t)
+			p, err := makePlan(t, "lanes.yaml", lanes, st, plan.Owned{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"lane0", "lane1"}, p.Devices); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+			// What belongs to a device is the same on both; what belongs to
+			// the host is made once.
+			count := map[string]int{}
+			for _, s := range p.Steps {
+				count[strings.ReplaceAll(string(mustJSON(t, s)), "lane1", "lane0")]++
+			}
+			for s, n := range count {
+				want := 2
+				if strings.Contains(s, "cpuset") {
+					want = 1
+				}
+				if n != want {
+					t.Errorf("%d times, want %d: %s", n, want, s)
+				}
+			}
+			after := st.Clone()
+			owned := run(after, plan.Owned{}, p.Steps)
+			again, err := makePlan(t, "lanes.yaml", lanes, after, owned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(again.Steps) > 0 {
+				t.Errorf("planning again gives %d steps, first %s", len(again.Steps), mustJSON(t, again.Steps[0]))
+			}
+			for _, s := range plan.Undo(after, owned) {
+				after.Put(s.Old, s.New)
+			}
+			if diff := cmp.Diff(st.Objects(), after.Objects()); diff != "" {
+				t.Errorf("rollback does not lead back (-start +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGroupErrors(t *testing.T) {
+	for name, c := range map[string]struct{ globals, want string }{
+		"no bond":  {"bond: bond7", `lanes.yaml:2: globals.bond: no network device "bond7" here (have: bond0, lane0, lane1)`},
+		"not one":  {"bond: lane0", "lanes.yaml:2: globals.bond: lane0 is not a bond"},
+		"one gone": {"dev: [lane0, lane9]", `lanes.yaml:2: globals.dev: no network device "lane9" here (have: bond0, lane0, lane1)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := makePlan(t, "lanes.yaml", "version: 1\nglobals: {"+c.globals+"}\nlanes: {a: {queues: 1, ports: [80]}}\n", twins(t), plan.Owned{})
+			if err == nil || err.Error() != c.want {
+				t.Errorf("got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
