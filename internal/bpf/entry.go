@@ -16,12 +16,13 @@ import (
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/internal/tuple"
 )
 
 const (
 	maxPatterns   = 16 // MAX_PATTERNS
 	sizeofPattern = uint32(unsafe.Sizeof(pattern{}))
-	sizeofFlowKey = uint32(unsafe.Sizeof(flowKey{}))
+	sizeofFlowKey = uint32(unsafe.Sizeof(tuple.Key{}))
 )
 
 // parseFilterKey is the inverse of device.Filter.Key.
@@ -42,7 +43,7 @@ func (c *Client) readEntry(e device.FilterEntry) (device.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, mask, err := encode(e.Match)
+	f, mask, err := tuple.Encode(e.Match)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Key(), err)
 	}
@@ -55,7 +56,7 @@ func (c *Client) readEntry(e device.FilterEntry) (device.Object, error) {
 		return nil, err
 	}
 	var class uint32
-	err = m.flows.Lookup(flowKey{uint64(slot), f}, &class)
+	err = m.flows.Lookup(tuple.Key{Pattern: uint64(slot), Flow: f}, &class)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil, nil
 	}
@@ -71,7 +72,7 @@ func (c *Client) writeEntry(old, new device.Object, e device.FilterEntry) error 
 	if err != nil {
 		return err
 	}
-	f, mask, err := encode(e.Match)
+	f, mask, err := tuple.Encode(e.Match)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (m *maps) setPattern(slot int, p pattern) error {
 }
 
 // find returns the slot whose pattern is mask, -1 if there is none.
-func (m *maps) find(mask flow) (slot int, p pattern, err error) {
+func (m *maps) find(mask tuple.Flow) (slot int, p pattern, err error) {
 	for slot := range maxPatterns {
 		p, err := m.pattern(slot)
 		if err != nil {
@@ -138,11 +139,11 @@ func (m *maps) find(mask flow) (slot int, p pattern, err error) {
 	return -1, pattern{}, nil
 }
 
-func (m *maps) add(f, mask flow, class uint32) error {
+func (m *maps) add(f, mask tuple.Flow, class uint32) error {
 	slot, p, err := m.find(mask)
 	if err == nil && slot < 0 {
 		slot, err = m.free()
-		p = pattern{Mask: mask, Rank: mask.rank()}
+		p = pattern{Mask: mask, Rank: rank(mask)}
 	}
 	if err != nil {
 		return err
@@ -151,10 +152,10 @@ func (m *maps) add(f, mask flow, class uint32) error {
 	if err := m.setPattern(slot, p); err != nil {
 		return err
 	}
-	return m.flows.Update(flowKey{uint64(slot), f}, class, ebpf.UpdateNoExist)
+	return m.flows.Update(tuple.Key{Pattern: uint64(slot), Flow: f}, class, ebpf.UpdateNoExist)
 }
 
-func (m *maps) change(f, mask flow, class uint32) error {
+func (m *maps) change(f, mask tuple.Flow, class uint32) error {
 	slot, _, err := m.find(mask)
 	if err != nil {
 		return err
@@ -162,10 +163,10 @@ func (m *maps) change(f, mask flow, class uint32) error {
 	if slot < 0 {
 		return unix.ENOENT
 	}
-	return m.flows.Update(flowKey{uint64(slot), f}, class, ebpf.UpdateExist)
+	return m.flows.Update(tuple.Key{Pattern: uint64(slot), Flow: f}, class, ebpf.UpdateExist)
 }
 
-func (m *maps) remove(f, mask flow) error {
+func (m *maps) remove(f, mask tuple.Flow) error {
 	slot, p, err := m.find(mask)
 	if err != nil {
 		return err
@@ -173,7 +174,7 @@ func (m *maps) remove(f, mask flow) error {
 	if slot < 0 {
 		return unix.ENOENT
 	}
-	if err := m.flows.Delete(flowKey{uint64(slot), f}); err != nil {
+	if err := m.flows.Delete(tuple.Key{Pattern: uint64(slot), Flow: f}); err != nil {
 		return err
 	}
 	if p.Used--; p.Used == 0 {
@@ -204,7 +205,7 @@ func (m *maps) free() (int, error) {
 
 func (m *maps) recount() error {
 	var used [maxPatterns]uint32
-	var k flowKey
+	var k tuple.Key
 	var class uint32
 	it := m.flows.Iterate()
 	for it.Next(&k, &class) {
@@ -269,14 +270,14 @@ func (m *maps) entries() ([]device.FilterEntry, error) {
 		patterns[slot] = p
 	}
 	var out []device.FilterEntry
-	var k flowKey
+	var k tuple.Key
 	var class uint32
 	it := m.flows.Iterate()
 	for it.Next(&k, &class) {
 		if k.Pattern >= maxPatterns {
 			return nil, fmt.Errorf("%s: map entry of pattern %d", m.filter.Key(), k.Pattern)
 		}
-		match, err := decode(k.Flow, patterns[k.Pattern].Mask)
+		match, err := tuple.Decode(k.Flow, patterns[k.Pattern].Mask)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.filter.Key(), err)
 		}

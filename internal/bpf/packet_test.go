@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/internal/tuple"
 )
 
 // skb is the part of struct __sk_buff (linux/bpf.h) that a test run takes and
@@ -127,7 +128,7 @@ var classes = map[string]device.Match{
 func fill(t testing.TB, m *maps) {
 	t.Helper()
 	for id, match := range classes {
-		f, mask, err := encode(match)
+		f, mask, err := tuple.Encode(match)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,9 +219,9 @@ func expected(b []byte, entries map[string]device.Match) (class string, ok bool)
 	}
 	best := uint32(0)
 	for id, m := range entries {
-		_, mask, err := encode(m)
-		if err == nil && matches(m, f) && mask.rank() > best {
-			class, best, ok = id, mask.rank(), true
+		_, mask, err := tuple.Encode(m)
+		if err == nil && matches(m, f) && rank(mask) > best {
+			class, best, ok = id, rank(mask), true
 		}
 	}
 	return class, ok

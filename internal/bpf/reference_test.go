@@ -7,11 +7,12 @@ import (
 	"net/netip"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/tuple"
 )
 
 // reference is the classifier in Go: what it finds in a frame, or false if the
 // frame is not IP.
-func reference(b []byte) (f flow, ok bool) {
+func reference(b []byte) (f tuple.Flow, ok bool) {
 	if len(b) < 14 {
 		return f, false
 	}
@@ -21,10 +22,10 @@ func reference(b []byte) (f flow, ok bool) {
 			break
 		}
 		if len(rest) < 4 {
-			return flow{}, false
+			return tuple.Flow{}, false
 		}
 		if tags == 0 {
-			f.VLAN = binary.BigEndian.Uint16(rest) & vlanMask
+			f.VLAN = binary.BigEndian.Uint16(rest) & tuple.VLANMask
 		}
 		proto, rest = binary.BigEndian.Uint16(rest[2:]), rest[4:]
 	}
@@ -34,12 +35,12 @@ func reference(b []byte) (f flow, ok bool) {
 	case 0x86dd:
 		return reference6(f, rest)
 	}
-	return flow{}, false
+	return tuple.Flow{}, false
 }
 
-func reference4(f flow, b []byte) (flow, bool) {
+func reference4(f tuple.Flow, b []byte) (tuple.Flow, bool) {
 	if len(b) < 20 || b[0]>>4 != 4 || b[0]&15 < 5 {
-		return flow{}, false
+		return tuple.Flow{}, false
 	}
 	f.Family, f.Protocol = 4, b[9]
 	copy(f.Local[:], b[12:16])
@@ -50,9 +51,9 @@ func reference4(f flow, b []byte) (flow, bool) {
 	return referencePorts(f, b, int(b[0]&15)*4), true
 }
 
-func reference6(f flow, b []byte) (flow, bool) {
+func reference6(f tuple.Flow, b []byte) (tuple.Flow, bool) {
 	if len(b) < 40 || b[0]>>4 != 6 {
-		return flow{}, false
+		return tuple.Flow{}, false
 	}
 	f.Family = 6
 	copy(f.Local[:], b[8:24])
@@ -63,7 +64,7 @@ func reference6(f flow, b []byte) (flow, bool) {
 			break
 		}
 		if len(b) < off+4 {
-			return flow{}, false
+			return tuple.Flow{}, false
 		}
 		kind := next
 		next = b[off]
@@ -84,8 +85,8 @@ func reference6(f flow, b []byte) (flow, bool) {
 	return referencePorts(f, b, off), true
 }
 
-func referencePorts(f flow, b []byte, off int) flow {
-	if (f.Protocol == protoTCP || f.Protocol == protoUDP) && len(b) >= off+4 {
+func referencePorts(f tuple.Flow, b []byte, off int) tuple.Flow {
+	if (f.Protocol == tuple.TCP || f.Protocol == tuple.UDP) && len(b) >= off+4 {
 		copy(f.LocalPort[:], b[off:])
 		copy(f.RemotePort[:], b[off+2:])
 	}
@@ -94,7 +95,7 @@ func referencePorts(f flow, b []byte, off int) flow {
 
 // matches says whether a match is true of a flow, by its own words rather than
 // by masks.
-func matches(m device.Match, f flow) bool {
+func matches(m device.Match, f tuple.Flow) bool {
 	addr := func(b [16]byte) netip.Addr {
 		if f.Family == 4 {
 			return netip.AddrFrom4([4]byte(b[:4]))
@@ -108,7 +109,7 @@ func matches(m device.Match, f flow) bool {
 		return want == 0 || want == binary.BigEndian.Uint16(b[:])
 	}
 	return m.Family == int(f.Family) &&
-		map[string]uint8{"tcp": protoTCP, "udp": protoUDP}[m.Protocol] == f.Protocol &&
+		map[string]uint8{"tcp": tuple.TCP, "udp": tuple.UDP}[m.Protocol] == f.Protocol &&
 		(m.VLAN == 0 || m.VLAN == int(f.VLAN)) &&
 		in(m.Local, f.Local) && in(m.Remote, f.Remote) &&
 		port(m.LocalPort, f.LocalPort) && port(m.RemotePort, f.RemotePort)

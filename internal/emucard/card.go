@@ -13,6 +13,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/tuple"
 )
 
 // Root is where the lab mounts the BPF file system of its cards.
@@ -53,7 +55,7 @@ type Card struct {
 	info info
 	maps map[string]*ebpf.Map
 	// keys and targets are entries' buffers.
-	keys    []flowKey
+	keys    []tuple.Key
 	targets []target
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/tuple"
 )
 
 // newCard makes a card on a BPF file system of its own.
@@ -199,7 +200,7 @@ func dump(t *testing.T, c *Card) contents {
 		t.Fatal(err)
 	}
 	for _, p := range patterns {
-		s.Patterns = append(s.Patterns, fmt.Sprintf("%x used %d", *p.Mask.bytes(), p.Used))
+		s.Patterns = append(s.Patterns, fmt.Sprintf("%x used %d", *p.Mask.Bytes(), p.Used))
 	}
 	return s
 }
@@ -276,11 +277,11 @@ func TestPatternsRunOut(t *testing.T) {
 		t.Errorf("one pattern too many: %v, want %v", err, unix.ENOSPC)
 	}
 	// As a kill between the two writes of DeleteRule leaves it.
-	f, _, err := encode(rule(5).Match)
+	f, _, err := tuple.Encode(rule(5).Match)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.maps["card_rules"].Delete(flowKey{5, f}); err != nil {
+	if err := c.maps["card_rules"].Delete(tuple.Key{Pattern: 5, Flow: f}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.AddRule(rule(maxPatterns)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/tuple"
 )
 
 // A Rule steers what matches to an RSS context, or to the single queue Queue
@@ -42,7 +43,7 @@ func (c *Card) Rules() ([]Rule, error) {
 		if k.Pattern >= maxPatterns {
 			return nil, c.errorf("rule of pattern %d", k.Pattern)
 		}
-		m, err := decode(k.Flow, patterns[k.Pattern].Mask)
+		m, err := tuple.Decode(k.Flow, patterns[k.Pattern].Mask)
 		if err != nil {
 			return nil, c.errorf("%w", err)
 		}
@@ -60,7 +61,7 @@ func rule(m device.Match, t target) Rule {
 // as the card does and does not go through the others: applying n rules would
 // otherwise take n² of them.
 func (c *Card) Rule(m device.Match) (Rule, error) {
-	f, mask, err := encode(m)
+	f, mask, err := tuple.Encode(m)
 	if err != nil {
 		return Rule{}, c.errorf("%w: rule %s: %w", unix.EINVAL, m, err)
 	}
@@ -73,7 +74,7 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 			continue
 		}
 		var t target
-		err := c.maps["card_rules"].Lookup(flowKey{uint64(i), f}, &t)
+		err := c.maps["card_rules"].Lookup(tuple.Key{Pattern: uint64(i), Flow: f}, &t)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		}
@@ -84,11 +85,11 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 
 // entries returns the rule table, in no order, valid until the next call. The
 // table is read in a few system calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
-func (c *Card) entries() ([]flowKey, []target, error) {
+func (c *Card) entries() ([]tuple.Key, []target, error) {
 	m := c.maps["card_rules"]
 	if c.keys == nil {
 		// 64 KiB that every rule would otherwise touch anew.
-		c.keys, c.targets = make([]flowKey, maxRules), make([]target, maxRules)
+		c.keys, c.targets = make([]tuple.Key, maxRules), make([]target, maxRules)
 	}
 	keys, targets := c.keys, c.targets
 	var cursor ebpf.MapBatchCursor
@@ -138,7 +139,7 @@ func (c *Card) place(location int) (int, error) {
 // its context or queue does not exist, ENOSPC if the rules in use would compare
 // more than 16 different sets of fields.
 func (c *Card) AddRule(r Rule) error {
-	f, mask, err := encode(r.Match)
+	f, mask, err := tuple.Encode(r.Match)
 	if err != nil {
 		return c.errorf("%w: rule %s: %w", unix.EINVAL, r.Match, err)
 	}
@@ -162,7 +163,7 @@ func (c *Card) AddRule(r Rule) error {
 		return err
 	}
 	t := target{uint32(r.Location), uint16(r.Context), uint16(r.Queue)}
-	return c.maps["card_rules"].Update(flowKey{uint64(slot), f}, t, ebpf.UpdateNoExist)
+	return c.maps["card_rules"].Update(tuple.Key{Pattern: uint64(slot), Flow: f}, t, ebpf.UpdateNoExist)
 }
 
 func (c *Card) checkRule(r Rule) error {
@@ -232,7 +233,7 @@ func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
 
 // slot returns where the pattern mask is, or a free slot for it. If none is
 // free, those are counted anew whose count a kill may have left too high.
-func (c *Card) slot(mask flow) (int, pattern, error) {
+func (c *Card) slot(mask tuple.Flow) (int, pattern, error) {
 	for range 2 {
 		ps, err := c.patterns()
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/tuple"
 )
 
 // A packet to be sent to the SUT.
@@ -32,7 +33,7 @@ func (p packet) bytes() []byte {
 		b = binary.BigEndian.AppendUint16(append(b, 0x81, 0), p.vlan)
 	}
 	l4 := make([]byte, 8)
-	if p.proto == protoTCP {
+	if p.proto == tuple.TCP {
 		l4 = make([]byte, 20)
 		l4[12] = 5 << 4
 	}
@@ -102,10 +103,10 @@ func TestToeplitz(t *testing.T) {
 		pkt  packet
 		want uint32
 	}{
-		{"tcp4", packet{src: "66.9.149.187", sport: 2794, dst: "161.142.100.80", dport: 1766, proto: protoTCP}, 0x51ccc178},
-		{"tcp4 second", packet{src: "199.92.111.2", sport: 14230, dst: "65.69.140.83", dport: 4739, proto: protoTCP}, 0xc626b0ea},
+		{"tcp4", packet{src: "66.9.149.187", sport: 2794, dst: "161.142.100.80", dport: 1766, proto: tuple.TCP}, 0x51ccc178},
+		{"tcp4 second", packet{src: "199.92.111.2", sport: 14230, dst: "65.69.140.83", dport: 4739, proto: tuple.TCP}, 0xc626b0ea},
 		{"ip4", packet{src: "66.9.149.187", dst: "161.142.100.80", proto: 1}, 0x323e8fc2},
-		{"tcp6", packet{src: "3ffe:2501:200:1fff::7", sport: 2794, dst: "3ffe:2501:200:3::1", dport: 1766, proto: protoTCP}, 0x40207d3d},
+		{"tcp6", packet{src: "3ffe:2501:200:1fff::7", sport: 2794, dst: "3ffe:2501:200:3::1", dport: 1766, proto: tuple.TCP}, 0x40207d3d},
 		{"ip6", packet{src: "3ffe:2501:200:1fff::7", dst: "3ffe:2501:200:3::1", proto: 58}, 0x2cc18cd5},
 	}
 	for _, tt := range tests {
@@ -140,7 +141,7 @@ func TestSteering(t *testing.T) {
 		t.Fatal(err)
 	}
 	tcp := func(src string, dport uint16) packet {
-		return packet{src: src, dst: "10.0.0.1", sport: 1000, dport: dport, proto: protoTCP}
+		return packet{src: src, dst: "10.0.0.1", sport: 1000, dport: dport, proto: tuple.TCP}
 	}
 	vlan := tcp("10.3.0.1", 81)
 	vlan.vlan = 7
@@ -159,12 +160,12 @@ func TestSteering(t *testing.T) {
 		{"lower location first", tcp("10.1.2.3", 80), 5},
 		{"higher location after", tcp("10.2.3.4", 80), 6},
 		{"other port", tcp("10.3.0.1", 8080), 0},
-		{"source port is not destination port", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 80, dport: 9, proto: protoTCP}, 0},
-		{"other protocol", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 1, dport: 80, proto: protoUDP}, 0},
-		{"ipv6", packet{src: "fd00::2", dst: "fd00::1", sport: 1, dport: 53, proto: protoUDP}, 3},
-		{"ipv6 other address", packet{src: "fd00::2", dst: "fd00::3", sport: 1, dport: 53, proto: protoUDP}, 0},
-		{"ipv4 is not ipv6", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 1, dport: 53, proto: protoUDP}, 0},
-		{"remote port", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 123, dport: 9, proto: protoUDP}, 2},
+		{"source port is not destination port", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 80, dport: 9, proto: tuple.TCP}, 0},
+		{"other protocol", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 1, dport: 80, proto: tuple.UDP}, 0},
+		{"ipv6", packet{src: "fd00::2", dst: "fd00::1", sport: 1, dport: 53, proto: tuple.UDP}, 3},
+		{"ipv6 other address", packet{src: "fd00::2", dst: "fd00::3", sport: 1, dport: 53, proto: tuple.UDP}, 0},
+		{"ipv4 is not ipv6", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 1, dport: 53, proto: tuple.UDP}, 0},
+		{"remote port", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 123, dport: 9, proto: tuple.UDP}, 2},
 		{"vlan", vlan, 1},
 		{"other vlan", otherVLAN, 0},
 		{"no vlan", tcp("10.3.0.1", 81), 0},
@@ -188,7 +189,7 @@ func TestSteering(t *testing.T) {
 
 func TestCounters(t *testing.T) {
 	c, p := newCard(t, small)
-	base := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 2, proto: protoTCP}
+	base := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 2, proto: tuple.TCP}
 	gso := base
 	gso.payload, gso.gsoSegs, gso.gsoSize = 3*500+10, 4, 500
 	tests := []struct {
@@ -211,7 +212,7 @@ func TestCounters(t *testing.T) {
 
 func TestTransmitCounters(t *testing.T) {
 	c, p := newCard(t, small)
-	pkt := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 2, proto: protoTCP}
+	pkt := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 2, proto: tuple.TCP}
 	const redirect = 7 // TC_ACT_REDIRECT
 	ret, err := p.TX.Run(&ebpf.RunOptions{Data: pkt.bytes(), Repeat: 1})
 	if err != nil || ret != redirect {
