@@ -153,12 +153,15 @@ func mountSysfs(t *testing.T) {
 	}
 }
 
+// cgroupPrefix begins the names of this process's control groups.
+func cgroupPrefix() string { return fmt.Sprintf("nla-test-%d-", os.Getpid()) }
+
 // makeCgroup makes a control group with values of its own for cpuset, if this
 // machine lets us, and returns the line of the config that names it.
 func makeCgroup(t *testing.T) string {
 	t.Helper()
 	root := "/sys/fs/cgroup/cpuset"
-	dir, err := os.MkdirTemp(root, "nla-test-")
+	dir, err := os.MkdirTemp(root, cgroupPrefix())
 	if err != nil {
 		t.Logf("without a control group: %v", err)
 		return ""
@@ -216,7 +219,7 @@ func dump(t *testing.T) string {
 	}
 	dumpFiles(t, &b, "/proc/sys/net/core")
 	dumpFiles(t, &b, "/proc/sys/net/ipv4")
-	groups, err := filepath.Glob("/sys/fs/cgroup/cpuset/nla-test-*/cpuset.[cm]*s")
+	groups, err := filepath.Glob("/sys/fs/cgroup/cpuset/" + cgroupPrefix() + "*/cpuset.[cm]*s")
 	if err != nil {
 		t.Fatal(err)
 	}

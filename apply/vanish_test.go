@@ -82,7 +82,7 @@ func vanish(t *testing.T, lanes string, at int, after bool) {
 func hostFiles(t *testing.T) map[string]string {
 	t.Helper()
 	m := map[string]string{}
-	for _, pattern := range []string{"/proc/sys/net/core/*", "/sys/fs/cgroup/cpuset/nla-test-*/cpuset.[cm]*s"} {
+	for _, pattern := range []string{"/proc/sys/net/core/*", "/sys/fs/cgroup/cpuset/" + cgroupPrefix() + "*/cpuset.[cm]*s"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
