@@ -140,7 +140,8 @@ func (j *Journal) Close() error {
 	return f.Close()
 }
 
-// Remove closes the journal and removes its file: nothing is owned any more.
+// Remove closes the journal and removes its file, if it is still there: nothing
+// is owned any more.
 func (j *Journal) Remove() error {
 	if j.store == nil {
 		return nil
@@ -148,7 +149,7 @@ func (j *Journal) Remove() error {
 	if err := j.Close(); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := unix.Unlinkat(j.store.fd, j.name, 0); err != nil {
+	if err := ignoreAbsent(unix.Unlinkat(j.store.fd, j.name, 0)); err != nil {
 		return fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: j.Path(), Err: err})
 	}
 	return unix.Fsync(j.store.fd)
