@@ -85,28 +85,7 @@ func prepare(c golden.Case) (run, error) {
 	}
 	var err error
 	r.plan, err = golden.Plan(c.Lanes, st, owned(r.before))
-	if err == nil {
-		r.plan.Steps = withThreads(r.plan.Steps, st.Objects())
-	}
 	return r, err
-}
-
-// withThreads adds what a plan must hold if a NAPI's thread is to come back as
-// it was: its removal, before the NAPI stops being threaded.
-func withThreads(steps []plan.Step, present map[string]device.Object) []plan.Step {
-	known := map[string]bool{}
-	var out []plan.Step
-	for _, s := range steps {
-		known[s.Key()] = true
-		was, _ := s.Old.(device.NAPIConfig)
-		is, _ := s.New.(device.NAPIConfig)
-		key := device.Thread{Dev: was.Dev, Queue: was.Queue}.Key()
-		if thread := present[key]; is.Threaded == "off" && thread != nil && !known[key] {
-			out = append(out, plan.Step{Old: thread, Part: s.Part, Reason: "stops with its NAPI", Cause: s.Cause})
-		}
-		out = append(out, s)
-	}
-	return out
 }
 
 func owned(records []journal.Record) plan.Owned {

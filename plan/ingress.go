@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/niclane/niclane/device"
@@ -18,6 +19,22 @@ func (f *fit) wantDefaultRSS(def *placed) {
 		Dev: f.dev.Name, Queues: spread(f.tableSize(), def.queues), Configured: true,
 	}, device.PartQueueSet, lanePath(def.Lane, "queues"),
 		"default traffic only in the default lane's queues "+device.FormatCPUList(def.queues))
+}
+
+// widens reports whether the default lane gets queues that its table, which
+// niclane has set, does not have now.
+func (f *fit) widens(def *placed) bool {
+	for _, t := range f.dev.RSS {
+		if _, ours := f.owned[t.Key()]; t.Context != 0 || !ours {
+			continue
+		}
+		for _, q := range def.queues {
+			if !slices.Contains(t.Queues, q) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // tableSize is the length of the device's indirection tables.
@@ -62,10 +79,15 @@ func (f *fit) wantChannels(total int) {
 	})
 }
 
-// wantContexts gives each lane an indirection table over its own queues.
-func (f *fit) wantContexts(lanes []*placed) {
+// wantContexts gives each lane an indirection table over its own queues, the
+// last lane first if so asked.
+func (f *fit) wantContexts(lanes []*placed, lastFirst bool) {
 	if !f.uses(device.PartQueueSet, RealRSSContext) {
 		return
+	}
+	lanes = slices.Clone(lanes)
+	if lastFirst {
+		slices.Reverse(lanes)
 	}
 	for _, l := range lanes {
 		f.want(device.RSSTable{

@@ -13,6 +13,8 @@ import (
 // A want is an object as it shall be.
 type want struct {
 	device.Object
+	// absent: the object shall not be; Object says only which one.
+	absent     bool
 	part       device.Part
 	reason     string
 	cause      string
@@ -43,6 +45,19 @@ func (f *fit) notef(format string, args ...any) {
 
 func (f *fit) want(o device.Object, part device.Part, cause, reason string) {
 	f.wants = append(f.wants, want{Object: o, part: part, cause: cause, reason: reason})
+}
+
+// wantAbsent wants an object away that is there now.
+func (f *fit) wantAbsent(o device.Object, part device.Part, cause, reason string) {
+	f.wants = append(f.wants, want{Object: o, absent: true, part: part, cause: cause, reason: reason})
+}
+
+// value is what the object shall be: nil for absent.
+func (w want) value() device.Object {
+	if w.absent {
+		return nil
+	}
+	return w.Object
 }
 
 // uses reports whether a part is made by the named realisation.
@@ -131,10 +146,19 @@ func (f *fit) plan(p *Plan) {
 	}
 	// Reserved queues never see foreign traffic: pin the default, grow,
 	// fence, make the queue sets, and steer last.
-	f.wantDefaultRSS(lanes[0])
-	f.wantChannels(total)
-	f.wantXPS(lanes, total)
-	f.wantContexts(lanes[1:])
+	if f.widens(lanes[0]) {
+		// Lanes gave queues back: they leave them before the default
+		// lane takes them, the last lane first, because all move up.
+		f.wantContexts(lanes[1:], true)
+		f.wantDefaultRSS(lanes[0])
+		f.wantChannels(total)
+		f.wantXPS(lanes, total)
+	} else {
+		f.wantDefaultRSS(lanes[0])
+		f.wantChannels(total)
+		f.wantXPS(lanes, total)
+		f.wantContexts(lanes[1:], false)
+	}
 	f.wantPollers(lanes)
 	f.wantModeration(lanes)
 	f.wantGlobals()
@@ -243,9 +267,9 @@ func diff(present map[string]device.Object, owned Owned, wants []want) []Step {
 		}
 	}
 	for _, w := range wants {
-		if now := present[w.Key()]; !device.Equal(now, w.Object) {
+		if now := present[w.Key()]; !device.Equal(now, w.value()) {
 			steps = append(steps, Step{
-				Old: now, New: w.Object, Part: w.part, Reason: w.reason,
+				Old: now, New: w.value(), Part: w.part, Reason: w.reason,
 				Cause: w.cause, Disruptive: w.disruptive,
 			})
 		}

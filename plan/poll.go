@@ -88,6 +88,13 @@ func (f *fit) wantUnthreaded(l *placed, q int) {
 		return
 	}
 	cfg.Threaded = "off"
+	// The thread ends with its NAPI's threaded mode. A step of its own
+	// keeps its policy and processors for the way back.
+	thread := device.Thread{Dev: f.dev.Name, Queue: q}
+	_, there := f.present[thread.Key()]
+	if _, ours := f.owned[thread.Key()]; there || ours {
+		f.wantAbsent(thread, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("the thread of queue %d ends", q))
+	}
 	f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("queue %d of lane %s is polled in softirq", q, l.Name))
 }
 
