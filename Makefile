@@ -21,7 +21,7 @@ demo: $(BIN) ## shows on real memcached what a lane gains; writes out/demo
 	@$(BIN) bench first-lane --out out/demo
 
 test: ## everything CI runs but the linters; root
-	@tools/packages ip:iproute2 ethtool memcached bpftool util-linux
+	@tools/packages ip:iproute2 ethtool memcached bpftool strace util-linux
 	$(GO) vet ./...
 	$(GO) test ./...
 
