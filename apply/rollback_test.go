@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/device"
@@ -263,7 +264,10 @@ func TestLock(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Errorf("waiting: %v", err)
 	}
-	again, err := apply.TryLock(dir)
+	// The one that waited in vain may get the lock now; it lets go at once.
+	soon, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	defer stop()
+	again, err := apply.WaitLock(soon, dir)
 	if err != nil {
 		t.Fatalf("after unlock: %v", err)
 	}

@@ -60,10 +60,7 @@ func (r record) free() error {
 
 // claim writes the record of a new lab. It fails if one has the name already.
 func (r record) claim() error {
-	if err := os.MkdirAll(recordDir, 0o700); err != nil {
-		return err
-	}
-	tmp, err := r.write()
+	tmp, err := r.place()
 	if err != nil {
 		return err
 	}
@@ -81,6 +78,21 @@ func (r record) claim() error {
 		return fmt.Errorf("lab %s is up already: %w: take it down first", r.Config.Name, unix.EEXIST)
 	}
 	return err
+}
+
+// place writes r to a new file in the directory of records. Another lab that
+// ends removes the directory if it is empty: then it is made again.
+func (r record) place() (string, error) {
+	for try := 1; ; try++ {
+		if err := os.MkdirAll(recordDir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		tmp, err := r.write()
+		if errors.Is(err, fs.ErrNotExist) && try < 10 {
+			continue
+		}
+		return tmp, err
+	}
 }
 
 // replace writes the record of a lab that has one.

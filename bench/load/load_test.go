@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -67,6 +68,11 @@ func fake(t *testing.T, respond func(n int, key string) string) string {
 					}
 					reply := respond(n, strings.TrimSpace(strings.TrimPrefix(line, "get ")))
 					if reply == "" {
+						// Closing with requests unread would reset the
+						// connection and take answers with it that the
+						// other side has not read yet.
+						_ = c.(*net.TCPConn).CloseWrite()
+						_, _ = io.Copy(io.Discard, r)
 						return
 					}
 					if _, err := c.Write([]byte(reply)); err != nil {
