@@ -4,9 +4,12 @@ package firstlane
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/report"
+	"github.com/niclane/niclane/plan"
 )
 
 // A place is where and how a process runs: the same in every variant.
@@ -66,12 +69,27 @@ func (m *measurement) describe() {
 		{Name: report.NoLane, Title: "noise in both directions, no lane", Differences: []string{
 			fmt.Sprintf("bulk TCP at %.0f %% of the link in each direction, paced inside TCP: %d flow to the host, %d from it", m.o.NoiseShare*100, m.o.FlowsIn, m.o.FlowsOut),
 		}},
-		{Name: report.Lane, Title: "the same noise, and a lane for the server", Differences: []string{
-			"niclane apply has made the plan in the appendix; nothing else differs",
-			"default RSS table and transmit queues without the lane's two queues",
-			"rules steer the server's packets to its two queues; replies leave on the queue that received",
-			"HTB on the server's port: the lane first in rank with 20 % guaranteed, 98 % of the link in all",
-			"the lane's two NAPIs polled by kernel threads, SCHED_FIFO 47, on the server's processor",
-		}},
+		// What differs with the lane is what the plan says, once it is made.
+		{Name: report.Lane, Title: "the same noise, and a lane for the server"},
 	}
+}
+
+// describeLane takes from the plan that was made what differs with the lane:
+// each reason once, in the order of the plan.
+func (m *measurement) describeLane(p *plan.Plan) {
+	var text strings.Builder
+	plan.WriteText(&text, p.Steps)
+	m.result.Environment.Plan = text.String()
+	m.lab.classes = map[string]string{}
+	for _, l := range p.Lanes {
+		m.lab.classes["sut class "+l.Class] = l.Name
+	}
+	lane := &m.result.Variants[len(m.result.Variants)-1]
+	lane.Differences = []string{fmt.Sprintf("niclane apply has made the %d steps of the plan below; nothing else differs. For each part:", len(p.Steps))}
+	for _, s := range p.Steps {
+		if line := fmt.Sprintf("%s: %s", s.Part, s.Reason); !strings.Contains(s.Reason, "transmit queue") && !slices.Contains(lane.Differences, line) {
+			lane.Differences = append(lane.Differences, line)
+		}
+	}
+	lane.Differences = append(lane.Differences, "mapper: XPS keeps default traffic off the lane's transmit queues; replies leave on the queue that received")
 }

@@ -79,7 +79,8 @@ func TestOptions(t *testing.T) {
 // TestGroup: every reading of a hop lands in the row that tells how far a lane
 // reaches.
 func TestGroup(t *testing.T) {
-	h := &labHosts{Lab: &lab.Lab{Config: lab.Config{LinkRate: 1e9, SwitchBuffer: 1000, Ring: 10, Queues: 2}}}
+	h := &labHosts{Lab: &lab.Lab{Config: lab.Config{LinkRate: 1e9, SwitchBuffer: 1000, Ring: 10, Queues: 2}},
+		classes: map[string]string{"sut class 1:10": "memcached", "sut class 1:2": "default"}}
 	got := h.group([]lab.Hop{
 		{Name: "switch to sut", Backlog: 1}, {Name: "card rx rings", Drops: 9}, {Name: "sut class 1:10", Backlog: 2},
 		{Name: "sut class 1:2", Backlog: 3}, {Name: "sut class 1:1", Backlog: 5}, {Name: "card tx ring 0", Backlog: 10}, {Name: "card tx ring 1", Backlog: 20, Drops: 4},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/niclane/niclane/bench/report"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/intent"
 	"github.com/niclane/niclane/lab"
 )
 
@@ -99,10 +100,10 @@ func (h *labHosts) group(read []lab.Hop) []grouped {
 			add("switch → SUT", report.ReachNone, int64(h.buffer()), x)
 		case x.Name == "card rx rings":
 			// Its backlog cannot be read; its drops are the SUT's.
-		case x.Name == "sut class 1:10":
-			add("SUT: the lane's class", report.ReachOwn, 0, x)
-		case x.Name == "sut class 1:2":
+		case h.classes[x.Name] == intent.DefaultLane:
 			add("SUT: the default lane's class", report.ReachHost, 0, x)
+		case h.classes[x.Name] != "":
+			add("SUT: the lane's class", report.ReachOwn, 0, x)
 		case x.Name == "host backlog":
 			add("SUT: packets handed to its processor", report.ReachHost, 0, x)
 		case strings.HasPrefix(x.Name, "card tx ring "):

@@ -18,6 +18,8 @@ const labName = "niclane-demo"
 type labHosts struct {
 	*lab.Lab
 	niclane string
+	// classes are the lanes' names by the name of their class's hop.
+	classes map[string]string
 }
 
 // raise builds the lab. A lab that an earlier comparison left after a kill is
@@ -33,7 +35,7 @@ func raise(ctx context.Context, o Options) (*labHosts, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &labHosts{l, o.Niclane}, nil
+	return &labHosts{Lab: l, niclane: o.Niclane}, nil
 }
 
 // command prepares a process on a host. What is wrong with it, its Start says.
@@ -66,7 +68,8 @@ func (h *labHosts) baseline() []string {
 		"processors kept awake (/dev/cpu_dma_latency 0), as tuned's latency-performance does",
 		"somaxconn 4096, tcp_max_syn_backlog 250000, tcp_rmem and tcp_wmem up to 120 MiB",
 		fmt.Sprintf("%d queues, RSS over all of them, GRO on, segmentation by the card", h.Config.Queues),
-		"the card's interrupts arrive on the server's processor; no transmit qdisc but the card's rings, served in turn",
+		"the card's interrupts arrive on the server's processor; the card's transmit rings are served in turn",
+		"no transmit qdisc (veth's default) and no byte queue limits: fq_codel and BQL, where a host has them, take part of what a lane gains on transmit",
 		"server and generator SCHED_FIFO 10, outside any autogroup",
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/niclane/niclane/bench/hiccup"
@@ -178,9 +177,16 @@ func (m *measurement) setLane(ctx context.Context, on bool) error {
 		return fmt.Errorf("niclane %s: %w", verb[0], err)
 	}
 	m.lane = on
-	if on && m.result.Environment.Plan == "" {
-		m.result.Environment.Plan = planText(out)
+	if !on || m.result.Environment.Plan != "" {
+		return nil
 	}
+	var applied struct {
+		Plan plan.Plan `json:"plan"`
+	}
+	if err := json.Unmarshal(out, &applied); err != nil {
+		return fmt.Errorf("niclane apply: what it printed: %w", err)
+	}
+	m.describeLane(&applied.Plan)
 	return nil
 }
 
@@ -229,17 +235,4 @@ func (m *measurement) noteNoise(c noise.Config) {
 		}
 	}
 	m.result.Setup.Noise = append(m.result.Setup.Noise, c)
-}
-
-// planText takes the plan out of what apply --json printed, as text.
-func planText(out []byte) string {
-	var applied struct {
-		Plan plan.Plan `json:"plan"`
-	}
-	if err := json.Unmarshal(out, &applied); err != nil {
-		return "not readable: " + err.Error()
-	}
-	var b strings.Builder
-	plan.WriteText(&b, applied.Plan.Steps)
-	return b.String()
 }
