@@ -70,10 +70,14 @@ func addDrops(c *device.Counters) error {
 	if err != nil {
 		return err
 	}
-	for i := range c.Rx {
-		c.Rx[i].Drops = stats[fmt.Sprintf("rx_queue_%d_drops", c.Rx[i].Queue)]
-	}
+	vethDrops(c.Rx, stats)
 	return nil
+}
+
+func vethDrops(rx []device.QueueCounter, stats map[string]uint64) {
+	for i := range rx {
+		rx[i].Drops = stats[fmt.Sprintf("rx_queue_%d_drops", rx[i].Queue)]
+	}
 }
 
 func queueCounters(cs []emucard.Counter) []device.QueueCounter {
