@@ -32,6 +32,8 @@ func TestTranscripts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "niclane"), self, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	removeIfNew(t, "/var/lib/niclane")
+	removeIfNew(t, "/run/niclane", "lock")
 	ran := 0
 	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md"} {
 		text, err := os.ReadFile(doc)
@@ -56,6 +58,20 @@ func TestTranscripts(t *testing.T) {
 	if ran == 0 {
 		t.Error("no transcript found")
 	}
+}
+
+// removeIfNew removes a directory that the test makes, with the files named,
+// unless something else is in it by then.
+func removeIfNew(t *testing.T, dir string, files ...string) {
+	if _, err := os.Stat(dir); err == nil {
+		return
+	}
+	t.Cleanup(func() {
+		for _, f := range files {
+			_ = os.Remove(filepath.Join(dir, f))
+		}
+		_ = os.Remove(dir)
+	})
 }
 
 type step struct {
