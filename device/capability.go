@@ -19,12 +19,16 @@ type Capability string
 // Capabilities of a kernel.
 const (
 	CapMqprio      Capability = "mqprio"      // sch_mqprio is there
+	CapFQCodel     Capability = "fq-codel"    // sch_fq_codel
+	CapMq          Capability = "mq"          // sch_mq
+	CapTBF         Capability = "tbf"         // sch_tbf
 	CapHTB         Capability = "htb"         // sch_htb
 	CapClsact      Capability = "clsact"      // sch_ingress with clsact
 	CapClsBPF      Capability = "cls-bpf"     // cls_bpf, and a program of niclane's loads
 	CapFlower      Capability = "flower"      // cls_flower
 	CapSkbedit     Capability = "skbedit"     // act_skbedit
 	CapTCX         Capability = "tcx"         // 6.6
+	CapCPUMap      Capability = "cpumap"      // XDP programs and cpumaps
 	CapNetShaper   Capability = "net-shaper"  // 6.13, family present
 	CapDevlink     Capability = "devlink"     // family present
 	CapNetdevGenl  Capability = "netdev-genl" // queue-get, napi-get: 6.8
@@ -32,8 +36,9 @@ const (
 	CapNAPIThread  Capability = "napi-thread" // threaded per NAPI: 6.17
 	CapNAPIBusy    Capability = "napi-busy"   // threaded busy poll: 6.19
 	CapCgroupSet   Capability = "cgroup-cpuset"
-	CapNetPrio     Capability = "net-prio"      // cgroup v1
-	CapIoUringNAPI Capability = "io-uring-napi" // static tracking: 6.13
+	CapSockops     Capability = "cgroup-sockops" // cgroup v2, and programs of these types
+	CapNetPrio     Capability = "net-prio"       // cgroup v1
+	CapIoUringNAPI Capability = "io-uring-napi"  // static tracking: 6.13
 )
 
 // Capabilities of a device.

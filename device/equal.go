@@ -18,6 +18,10 @@ func Equal(a, b Object) bool {
 		fb, ok := b.(File)
 		return ok && fa.Path == fb.Path && normalFile(fa.Format, fa.Value) == normalFile(fa.Format, fb.Value)
 	}
+	if qa, ok := a.(Qdisc); ok {
+		qb, ok := b.(Qdisc)
+		return ok && qa.asKept() == qb.asKept()
+	}
 	if ca, ok := a.(Class); ok {
 		cb, ok := b.(Class)
 		return ok && ca.asKept() == cb.asKept()

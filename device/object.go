@@ -54,6 +54,10 @@ func UnmarshalObject(b []byte) (Object, error) {
 		return decode[Filter](env.Value)
 	case FilterEntry{}.Kind():
 		return decode[FilterEntry](env.Value)
+	case FilterDefault{}.Kind():
+		return decode[FilterDefault](env.Value)
+	case CgroupClass{}.Kind():
+		return decode[CgroupClass](env.Value)
 	case RSSTable{}.Kind():
 		return decode[RSSTable](env.Value)
 	case Rule{}.Kind():
@@ -70,6 +74,16 @@ func UnmarshalObject(b []byte) (Object, error) {
 		return decode[Ring](env.Value)
 	case Feature{}.Kind():
 		return decode[Feature](env.Value)
+	case XDP{}.Kind():
+		return decode[XDP](env.Value)
+	case CPUQueue{}.Kind():
+		return decode[CPUQueue](env.Value)
+	case CPUThread{}.Kind():
+		return decode[CPUThread](env.Value)
+	case CPULane{}.Kind():
+		return decode[CPULane](env.Value)
+	case XDPEntry{}.Kind():
+		return decode[XDPEntry](env.Value)
 	}
 	return nil, fmt.Errorf("object kind %q: not known to this version of niclane", env.Kind)
 }

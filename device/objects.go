@@ -47,8 +47,11 @@ type Qdisc struct {
 	// DefaultClass is htb's minor number for what no filter or priority
 	// names.
 	DefaultClass uint16 `json:"defaultClass,omitempty"`
-	// Limit in packets, of pfifo leaves.
+	// Limit in packets, of pfifo leaves; in bytes, of tbf.
 	Limit uint32 `json:"limit,omitempty"`
+	// Rate in bit/s and Burst in bytes, of tbf.
+	Rate  uint64 `json:"rate,omitempty"`
+	Burst uint32 `json:"burst,omitempty"`
 }
 
 // Kind implements Object.
@@ -134,11 +137,15 @@ func (m Match) String() string {
 }
 
 // A FilterEntry is one entry in the map of a Filter's program: packets that
-// match get Priority, which names an HTB class ("1:10").
+// match get Priority, which names an HTB class ("1:10"), and one of Queues.
 type FilterEntry struct {
-	Filter   string `json:"filter"` // Key of the Filter
-	Match    Match  `json:"match"`
+	Filter string `json:"filter"` // Key of the Filter
+	Match  Match  `json:"match"`
+	// Priority is "" where there is no class.
 	Priority string `json:"priority"`
+	// Queues are transmit queues, ascending without a gap; none leaves the
+	// choice to the kernel, which prefers XPS where that is set.
+	Queues []int `json:"queues,omitempty"`
 }
 
 // Kind implements Object.
@@ -146,6 +153,35 @@ func (FilterEntry) Kind() string { return "filter-entry" }
 
 // Key implements Object.
 func (e FilterEntry) Key() string { return "entry/" + e.Filter + "/" + e.Match.String() }
+
+// A FilterDefault is what a Filter's program does with packets that no entry
+// matches: they get one of Queues, by a hash of the flow.
+type FilterDefault struct {
+	Filter string `json:"filter"` // Key of the Filter
+	Queues []int  `json:"queues"` // ascending without a gap
+}
+
+// Kind implements Object.
+func (FilterDefault) Kind() string { return "filter-default" }
+
+// Key implements Object.
+func (d FilterDefault) Key() string { return "default/" + d.Filter }
+
+// A CgroupClass gives the sockets of a control group's processes a priority
+// that names an HTB class: TCP when a connection is made or accepted, others
+// when they are created, and those that are there already.
+type CgroupClass struct {
+	// Cgroup is the path below the root of the unified hierarchy.
+	Cgroup string `json:"cgroup"`
+	// Priority is "1:10"; "" for a class that a kill has left half made.
+	Priority string `json:"priority"`
+}
+
+// Kind implements Object.
+func (CgroupClass) Kind() string { return "cgroup-class" }
+
+// Key implements Object.
+func (c CgroupClass) Key() string { return "cgroupclass" + c.Cgroup }
 
 // An RSSTable is the indirection table of one RSS context. Context 0 is the
 // default and always there; others are made by niclane, which numbers them.

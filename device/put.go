@@ -21,6 +21,10 @@ func (s *State) Put(old, new Object) {
 		}
 		return
 	}
+	if c, ok := o.(CgroupClass); ok {
+		s.Cgroups.Classes = replace(s.Cgroups.Classes, true, new, func(x CgroupClass) bool { return x.Key() == c.Key() }, as[CgroupClass])
+		return
+	}
 	for i := range s.Devices {
 		s.Devices[i].put(o, new)
 	}
@@ -34,6 +38,10 @@ func (d *Device) put(o, new Object) {
 	case Class:
 		d.Classes = replace(d.Classes, v.Dev == d.Name, new, func(c Class) bool { return c.Key() == v.Key() }, as[Class])
 	case Filter:
+		if v.Parent == AttachTCXEgress {
+			d.putTCX(v, new)
+			return
+		}
 		d.Filters = replace(d.Filters, v.Dev == d.Name, new, func(f FilterState) bool { return f.Filter.Key() == v.Key() },
 			func(n Object) FilterState {
 				f := n.(Filter)
@@ -41,6 +49,8 @@ func (d *Device) put(o, new Object) {
 			})
 	case FilterEntry:
 		d.Entries = replace(d.Entries, d.hasFilter(v.Filter), new, func(e FilterEntry) bool { return e.Key() == v.Key() }, as[FilterEntry])
+	case FilterDefault:
+		d.Defaults = replace(d.Defaults, d.hasFilter(v.Filter), new, func(x FilterDefault) bool { return x.Key() == v.Key() }, as[FilterDefault])
 	case RSSTable:
 		d.RSS = replace(d.RSS, v.Dev == d.Name, new, func(t RSSTable) bool { return t.Key() == v.Key() }, as[RSSTable])
 	case Rule:
@@ -66,7 +76,54 @@ func (d *Device) put(o, new Object) {
 		}
 	case NAPIConfig, Thread:
 		d.putNAPI(o, new)
+	default:
+		d.putXDP(o, new)
 	}
+}
+
+// putXDP puts the program or what is in its maps, which go with it.
+func (d *Device) putXDP(o, new Object) {
+	switch v := o.(type) {
+	case XDP:
+		if v.Dev != d.Name {
+			return
+		}
+		d.Programs = slices.DeleteFunc(slices.Clone(d.Programs), func(p Program) bool {
+			return p.Attach == AttachXDP || p.Attach == AttachXDPGeneric
+		})
+		d.CPUQueues, d.CPUThreads, d.CPULanes, d.XDPEntries = nil, nil, nil, nil
+		if x, ok := new.(XDP); ok {
+			attach := AttachXDP
+			if x.Mode == "generic" {
+				attach = AttachXDPGeneric
+			}
+			d.Programs = append(d.Programs, Program{Attach: attach, Name: x.Program})
+		}
+	case CPUQueue:
+		d.CPUQueues = replace(d.CPUQueues, v.Dev == d.Name, new, func(q CPUQueue) bool { return q.Key() == v.Key() }, as[CPUQueue])
+		d.putCPUThread(CPUThread{Dev: v.Dev, CPU: v.CPU, Policy: "other"}, new)
+	case CPUThread:
+		if new != nil {
+			d.CPUThreads = replace(d.CPUThreads, v.Dev == d.Name, new, func(t CPUThread) bool { return t.Key() == v.Key() }, as[CPUThread])
+		}
+	case CPULane:
+		d.CPULanes = replace(d.CPULanes, v.Dev == d.Name, new, func(l CPULane) bool { return l.Key() == v.Key() }, as[CPULane])
+	case XDPEntry:
+		d.XDPEntries = replace(d.XDPEntries, v.Dev == d.Name, new, func(e XDPEntry) bool { return e.Key() == v.Key() }, as[XDPEntry])
+	}
+}
+
+// putCPUThread makes or removes a queue's thread with its queue.
+func (d *Device) putCPUThread(fresh CPUThread, queue Object) {
+	there := slices.ContainsFunc(d.CPUThreads, func(t CPUThread) bool { return t.Key() == fresh.Key() })
+	if there && queue != nil {
+		return
+	}
+	var thread Object
+	if queue != nil {
+		thread = fresh
+	}
+	d.CPUThreads = replace(d.CPUThreads, fresh.Dev == d.Name, thread, func(t CPUThread) bool { return t.Key() == fresh.Key() }, as[CPUThread])
 }
 
 func (d *Device) putNAPI(o, new Object) {
@@ -97,7 +154,23 @@ func (d *Device) putNAPI(o, new Object) {
 	}
 }
 
+// putTCX puts niclane's program before the others.
+func (d *Device) putTCX(f Filter, new Object) {
+	if f.Dev != d.Name {
+		return
+	}
+	d.Programs = slices.DeleteFunc(slices.Clone(d.Programs), func(p Program) bool {
+		return p.Attach == AttachTCXEgress && p.Name == f.Program
+	})
+	if n, ok := new.(Filter); ok {
+		d.Programs = append([]Program{{Attach: AttachTCXEgress, Name: n.Program}}, d.Programs...)
+	}
+}
+
 func (d *Device) hasFilter(key string) bool {
+	if f, ok := d.TCXFilter(); ok && f.Key() == key {
+		return true
+	}
 	return slices.ContainsFunc(d.Filters, func(f FilterState) bool { return f.Filter.Key() == key })
 }
 

@@ -23,6 +23,10 @@ const (
 	// QuirkNAPINeedsPeer: packets reach the NAPI only while the other end
 	// leaves TCP segmentation alone (tx-tcp-segmentation and its kin off).
 	QuirkNAPINeedsPeer QuirkKind = "napi-needs-peer"
+	// QuirkPartialChecksums: packets can arrive whose checksum the other end
+	// has left to hardware. What native XDP redirects loses that mark and
+	// is dropped as damaged.
+	QuirkPartialChecksums QuirkKind = "partial-checksums"
 	// QuirkMqprioModeIgnored: `mqprio hw 1 mode channel` is accepted and
 	// treated as DCB; counts and rates are ignored.
 	QuirkMqprioModeIgnored QuirkKind = "mqprio-mode-ignored"
@@ -60,6 +64,7 @@ var quirks = [...]Quirk{
 	{QuirkNAPIOrder, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: __veth_napi_enable_range; seen on 6.12, 6.18 and 7.2"},
 	{QuirkNAPINeedsGRO, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_set_features"},
 	{QuirkNAPINeedsPeer, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_skb_is_eligible_for_gro; seen on 6.12, 6.18 and 7.2"},
+	{QuirkPartialChecksums, "veth", "", "", "drivers/net/veth.c: veth_xdp_rcv_skb, veth_convert_skb_to_xdp_buff; seen on 6.18"},
 	{QuirkChannelsResetAffinity, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_set_affinity (7.3)"},
 }
 

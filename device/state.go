@@ -5,6 +5,7 @@ package device
 import (
 	"path"
 	"slices"
+	"strings"
 )
 
 // Schema is the version of State's JSON form.
@@ -48,6 +49,11 @@ type Cgroup struct {
 	V2Controllers []string `json:"v2Controllers,omitempty"`
 	// V1 maps a controller ("cpuset", "net_prio") to its mount point.
 	V1 map[string]string `json:"v1,omitempty"`
+	// V2Groups are the control groups that were asked for: whether the
+	// group exists in the unified hierarchy.
+	V2Groups map[string]bool `json:"v2Groups,omitempty"`
+	// Classes are niclane's classes of the sockets of those groups.
+	Classes []CgroupClass `json:"classes,omitempty"`
 	// Groups are the control groups that were asked for: whether the group
 	// exists in the hierarchy that carries cpuset.
 	Groups map[string]bool `json:"groups,omitempty"`
@@ -119,8 +125,14 @@ type Device struct {
 	Classes []Class       `json:"classes,omitempty"` // HTB only
 	Filters []FilterState `json:"filters,omitempty"`
 	// Entries are the map entries of niclane's own classifiers.
-	Entries  []FilterEntry `json:"entries,omitempty"`
-	Programs []Program     `json:"programs,omitempty"`
+	Entries  []FilterEntry   `json:"entries,omitempty"`
+	Defaults []FilterDefault `json:"defaults,omitempty"`
+	Programs []Program       `json:"programs,omitempty"`
+	// What niclane's XDP program, if it is attached, has in its maps.
+	CPUQueues  []CPUQueue  `json:"cpuQueues,omitempty"`
+	CPUThreads []CPUThread `json:"cpuThreads,omitempty"`
+	CPULanes   []CPULane   `json:"cpuLanes,omitempty"`
+	XDPEntries []XDPEntry  `json:"xdpEntries,omitempty"`
 
 	// Emulated says that the lab's emulated card is behind this device:
 	// RSS tables, rules and Speed come from it.
@@ -189,9 +201,17 @@ type FilterState struct {
 	ProgramID uint32 `json:"programID,omitempty"`
 }
 
+// Where Programs are attached.
+const (
+	AttachXDP        = "xdp" // in the driver
+	AttachXDPGeneric = "xdp-generic"
+	AttachTCXIngress = "tcx-ingress"
+	AttachTCXEgress  = "tcx-egress"
+)
+
 // A Program is a BPF program attached to the device outside tc filters.
 type Program struct {
-	Attach string `json:"attach"` // "xdp", "xdp-generic", "tcx-ingress", "tcx-egress"
+	Attach string `json:"attach"` // AttachXDP, ...
 	ID     uint32 `json:"id"`
 	Name   string `json:"name"`
 }
@@ -225,6 +245,9 @@ func (s *State) Objects() map[string]Object {
 	put := func(o Object) { m[o.Key()] = o }
 	for _, f := range s.Files {
 		put(f)
+	}
+	for _, c := range s.Cgroups.Classes {
+		put(c)
 	}
 	for i := range s.Devices {
 		s.Devices[i].objects(put)
@@ -280,4 +303,51 @@ func (d *Device) objects(put func(Object)) {
 	for _, e := range d.Entries {
 		put(e)
 	}
+	for _, x := range d.Defaults {
+		put(x)
+	}
+	if f, ok := d.TCXFilter(); ok {
+		put(f)
+	}
+	if x, ok := d.XDP(); ok {
+		put(x)
+	}
+	for _, q := range d.CPUQueues {
+		put(q)
+	}
+	for _, t := range d.CPUThreads {
+		put(t)
+	}
+	for _, l := range d.CPULanes {
+		put(l)
+	}
+	for _, e := range d.XDPEntries {
+		put(e)
+	}
+}
+
+// TCXFilter returns niclane's program at TCX egress.
+func (d *Device) TCXFilter() (Filter, bool) {
+	for _, p := range d.Programs {
+		if p.Attach == AttachTCXEgress && strings.HasPrefix(p.Name, ownPrefix) {
+			return Filter{Dev: d.Name, Parent: AttachTCXEgress, Program: p.Name}, true
+		}
+	}
+	return Filter{}, false
+}
+
+// ownPrefix begins the names of niclane's programs.
+const ownPrefix = "niclane_"
+
+// XDP returns what is in the device's XDP slot.
+func (d *Device) XDP() (XDP, bool) {
+	for _, p := range d.Programs {
+		switch p.Attach {
+		case AttachXDP:
+			return XDP{Dev: d.Name, Mode: "native", Program: p.Name}, true
+		case AttachXDPGeneric:
+			return XDP{Dev: d.Name, Mode: "generic", Program: p.Name}, true
+		}
+	}
+	return XDP{}, false
 }

@@ -36,6 +36,13 @@ func BurstBytes(bytesPerSecond uint64, t uint32) uint32 {
 	return uint32(min(n, math.MaxUint32))
 }
 
+// asKept gives q as the kernel keeps it, as Class.asKept does.
+func (q Qdisc) asKept() Qdisc {
+	q.Rate /= 8
+	q.Burst = BurstTicks(q.Rate, q.Burst)
+	return q
+}
+
 // asKept gives c as the kernel keeps it: rates in bytes/s and bursts in ticks
 // of 64 ns.
 func (c Class) asKept() Class {
