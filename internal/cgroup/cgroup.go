@@ -19,7 +19,7 @@ import (
 
 // Find returns the hierarchies that the calling thread sees, and whether each
 // of groups ("/system.slice/memcached.service") exists in the one that carries
-// the cpuset controller.
+// the cpuset controller and in the unified one.
 func Find(groups []string) (device.Cgroup, error) {
 	b, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -35,13 +35,17 @@ func Find(groups []string) (device.Cgroup, error) {
 	}
 	for _, g := range groups {
 		if c.Groups == nil {
-			c.Groups = map[string]bool{}
+			c.Groups, c.V2Groups = map[string]bool{}, map[string]bool{}
 		}
-		exists, err := isDir(c.CpusetDir(g))
-		if err != nil {
+		if c.Groups[g], err = isDir(c.CpusetDir(g)); err != nil {
 			return c, err
 		}
-		c.Groups[g] = exists
+		if c.V2 == "" {
+			continue
+		}
+		if c.V2Groups[g], err = isDir(path.Join(c.V2, g)); err != nil {
+			return c, err
+		}
 	}
 	return c, nil
 }

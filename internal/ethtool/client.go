@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/extack"
+	"github.com/niclane/niclane/internal/nlsock"
 )
 
 // A Client talks to the kernel. It is not safe for concurrent use.
@@ -30,11 +31,11 @@ type Client struct {
 // Open connects to the kernel. The ethtool netlink family is needed (Linux
 // 5.6, CONFIG_ETHTOOL_NETLINK).
 func Open() (*Client, error) {
-	nl, err := genetlink.Dial(&netlink.Config{Strict: true})
+	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
 	if err != nil {
-		return nil, fmt.Errorf("generic netlink: %w", extack.Error(err))
+		return nil, err
 	}
-	c, err := New(nl)
+	c, err := New(genetlink.NewConn(nl))
 	if err != nil {
 		nl.Close()
 		return nil, err

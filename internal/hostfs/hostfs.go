@@ -157,6 +157,9 @@ func (f *FS) openWrite(name string) (int, error) {
 			Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV,
 		})
+		if errors.Is(err, unix.ENOENT) {
+			return -1, fmt.Errorf("%s: %w", dev, unix.ENODEV)
+		}
 		if err != nil {
 			return -1, err
 		}

@@ -208,7 +208,7 @@ func TestNamespace(t *testing.T) {
 			{"the driver has no such setting", dir + "/queues/tx-0/tx_maxrate", "100", unix.EOPNOTSUPP},
 			{"not a mask", dir + "/queues/tx-0/xps_cpus", "nonsense", unix.EINVAL},
 			{"no such queue", dir + "/queues/tx-4/xps_cpus", "1", unix.ENOENT},
-			{"no such device", "/sys/class/net/nosuch0/threaded", "1", unix.ENOENT},
+			{"no such device", "/sys/class/net/nosuch0/threaded", "1", unix.ENODEV},
 			{"through a link", dir + "/subsystem/" + vethtest.Peer + "/mtu", "1400", unix.ELOOP},
 			{"no NAPI", dir + "/threaded", "1", unix.EOPNOTSUPP},
 		} {

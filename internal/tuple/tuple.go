@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tuple is how niclane's eBPF programs see a device.Match: a masked
-// tuple and its mask, laid out as struct flow of internal/bpf/c/egress.c and
+// tuple and its mask, laid out as struct flow of internal/bpf/c/flow.h and
 // internal/emucard/c/card.c. It refuses matches that are not canonical, so that
 // one meaning has one encoding.
 package tuple
