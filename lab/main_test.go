@@ -4,23 +4,21 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/vethtest"
 )
 
 // Roles of the test program other than testing.
 const (
-	isolated = "NICLANE_LAB_TEST" // set in the namespaces of the test's own
-	upRole   = "test-up"          // NAME: Up
-	downRole = "test-down"        // NAME: Down
+	upRole   = "test-up"   // NAME: Up
+	downRole = "test-down" // NAME: Down
 )
 
 // TestMain runs the tests in network and mount namespaces of their own, with
@@ -40,7 +38,7 @@ func testMain(m *testing.M) int {
 		case downRole:
 			err = Down(context.Background(), os.Args[2])
 		default:
-			return isolate(m)
+			return vethtest.Isolate(m)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -48,38 +46,7 @@ func testMain(m *testing.M) int {
 		}
 		return 0
 	}
-	return isolate(m)
-}
-
-func isolate(m *testing.M) int {
-	if os.Geteuid() != 0 {
-		return m.Run()
-	}
-	if os.Getenv(isolated) != "" {
-		if err := errors.Join(
-			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-			unix.Mount("tmpfs", "/run", "tmpfs", 0, ""),
-			unix.Mount("sysfs", "/sys", "sysfs", unix.MS_REMOUNT, ""),
-		); err != nil {
-			fmt.Fprintln(os.Stderr, "set up the test's namespaces:", err)
-			return 1
-		}
-		return m.Run()
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), isolated+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Pdeathsig: unix.SIGKILL}
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.ExitCode()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return vethtest.Isolate(m)
 }
 
 func needRoot(t *testing.T) {

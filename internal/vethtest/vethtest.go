@@ -33,7 +33,7 @@ func Run(t *testing.T, queues int, f func(t *testing.T)) {
 	var skip string
 	go func() {
 		defer close(done)
-		onOwnThread(func() {
+		OnOwnThread(func() {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				skip = fmt.Sprintf("unshare of the network namespace: %v", err)
 				return
@@ -51,14 +51,14 @@ func Run(t *testing.T, queues int, f func(t *testing.T)) {
 	}
 }
 
-// onOwnThread runs f on a thread that ends with it, never on the main thread,
+// OnOwnThread runs f on a thread that ends with it, never on the main thread,
 // whose namespaces /proc/self shows.
-func onOwnThread(f func()) {
+func OnOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			onOwnThread(f)
+			OnOwnThread(f)
 			runtime.UnlockOSThread()
 			close(done)
 			return
@@ -105,6 +105,11 @@ func makePair(queues int) error {
 	if err := execute(c, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, append(make([]byte, unix.SizeofIfInfomsg), attrs...)); err != nil {
 		return err
 	}
+	for _, name := range []string{Dev, Peer} {
+		if err := noLinkLocal(c, name); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	for _, name := range []string{"lo", Dev, Peer} {
 		if err := setUp(c, name, true); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -118,6 +123,27 @@ func execute(c *netlink.Conn, typ netlink.HeaderType, flags netlink.HeaderFlags,
 		Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Acknowledge | flags}, Data: data,
 	})
 	return err
+}
+
+// noLinkLocal lets an interface have no IPv6 address but those it is given.
+// Otherwise the kernel probes for duplicates and solicits routers seconds after
+// the interface came up, and tests that count packets count those too.
+func noLinkLocal(c *netlink.Conn, name string) error {
+	const addrGenMode, none = 8, 1 // IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
+	ae := netlink.NewAttributeEncoder()
+	ae.String(unix.IFLA_IFNAME, name)
+	ae.Nested(unix.IFLA_AF_SPEC, func(spec *netlink.AttributeEncoder) error {
+		spec.Nested(unix.AF_INET6, func(inet6 *netlink.AttributeEncoder) error {
+			inet6.Uint8(addrGenMode, none)
+			return nil
+		})
+		return nil
+	})
+	attrs, err := ae.Encode()
+	if err != nil {
+		return err
+	}
+	return execute(c, unix.RTM_NEWLINK, 0, append(make([]byte, unix.SizeofIfInfomsg), attrs...))
 }
 
 func setUp(c *netlink.Conn, name string, up bool) error {
