@@ -9,6 +9,7 @@
 package netdev
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/mdlayher/genetlink"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/extack"
+	"github.com/niclane/niclane/internal/nlsock"
 )
 
 // Family is the family's name.
@@ -55,14 +57,13 @@ type Conn struct {
 // Dial connects. Kernels before 6.3 do not have the family (ENOENT); 6.8
 // brought queues and NAPIs.
 func Dial() (*Conn, error) {
-	nl, err := genetlink.Dial(&netlink.Config{Strict: true})
+	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
 	if err != nil {
-		return nil, fmt.Errorf("generic netlink: %w", extack.Error(err))
-	}
-	c, err := New(nl)
-	if err != nil {
-		nl.Close()
 		return nil, err
+	}
+	c, err := New(genetlink.NewConn(nl))
+	if err != nil {
+		return nil, errors.Join(err, nl.Close())
 	}
 	return c, nil
 }
@@ -190,6 +191,8 @@ type NAPI struct {
 	HasThreaded bool
 	// HasConfig is false before Linux 6.13.
 	HasConfig bool
+
+	Ifindex int // of its device
 }
 
 // NAPIs returns the device's NAPIs in the kernel's order, highest ID first. A
@@ -212,6 +215,29 @@ func (c *Conn) NAPIs(ifindex int) ([]NAPI, error) {
 	return ns, nil
 }
 
+// NAPI returns one NAPI of the device, ENOENT if it has none with that ID: IDs
+// are of the network namespace and are not given again while others are free
+// (napi_hash_add).
+func (c *Conn) NAPI(ifindex int, id uint32) (NAPI, error) {
+	msgs, err := c.execute(cmdNAPIGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(attrNAPIID, id)
+	})
+	if err != nil {
+		return NAPI{}, fmt.Errorf("get NAPI %d: %w", id, err)
+	}
+	if len(msgs) != 1 {
+		return NAPI{}, fmt.Errorf("get NAPI %d: %d replies instead of one", id, len(msgs))
+	}
+	n, err := decodeNAPI(msgs[0].Data)
+	if err != nil {
+		return NAPI{}, fmt.Errorf("get NAPI %d: %w", id, err)
+	}
+	if n.Ifindex != ifindex {
+		return NAPI{}, fmt.Errorf("get NAPI %d: it is interface %d's, not %d's: %w", id, n.Ifindex, ifindex, unix.ENOENT)
+	}
+	return n, nil
+}
+
 func decodeNAPI(b []byte) (NAPI, error) {
 	ad, err := netlink.NewAttributeDecoder(b)
 	if err != nil {
@@ -220,6 +246,8 @@ func decodeNAPI(b []byte) (NAPI, error) {
 	var n NAPI
 	for ad.Next() {
 		switch ad.Type() {
+		case attrNAPIIfindex:
+			n.Ifindex = int(ad.Uint32())
 		case attrNAPIID:
 			n.ID = ad.Uint32()
 		case attrNAPIIRQ:

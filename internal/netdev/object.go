@@ -21,13 +21,17 @@ type Links interface {
 	Driver(dev string) (string, error)
 }
 
-// A Client reads and writes device.NAPIConfig and device.Thread objects. It
-// looks up the NAPI behind a queue at each call, because NAPI IDs change
-// whenever a driver makes its NAPIs again.
+// A Client reads and writes device.NAPIConfig and device.Thread objects.
 type Client struct {
 	Conn    *Conn
 	Links   Links
 	Release string // uname -r, for quirks
+
+	// polls is the NAPI behind each receive queue of one interface. Two
+	// dumps tell which, one question whether it still is: a driver that
+	// makes its NAPIs again gives them new IDs, and the old ones are gone.
+	polls   map[int]uint32
+	ifindex int
 }
 
 // Open makes a Client for the calling thread's network namespace; it does not
@@ -145,25 +149,76 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	if _, isThread := o.(device.Thread); isThread {
-		t, err := ReadThread(n.PID)
-		if err != nil || t == nil {
+	return value(o, n, dev, queue)
+}
+
+// value returns the present value of an object of a NAPI.
+func value(o device.Object, n NAPI, dev string, queue int) (device.Object, error) {
+	if _, isThread := o.(device.Thread); !isThread {
+		return n.Config(dev, queue), nil
+	}
+	t, err := ReadThread(n.PID)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	t.Dev, t.Queue = dev, queue
+	return *t, nil
+}
+
+// ReadMany is Read for each object, with two dumps for all of a device.
+func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
+	out := make([]device.Object, len(objects))
+	maps := map[string]Map{}
+	for i, o := range objects {
+		dev, queue, err := target(o)
+		if err != nil {
 			return nil, err
 		}
-		t.Dev, t.Queue = dev, queue
-		return *t, nil
+		m, ok := maps[dev]
+		if !ok {
+			if m, err = c.Map(dev); err != nil && !errors.Is(err, unix.ENODEV) {
+				return nil, err
+			}
+			maps[dev] = m
+		}
+		n, ok := m.rx(queue)
+		if !ok {
+			continue
+		}
+		if out[i], err = value(o, n, dev, queue); err != nil {
+			return nil, err
+		}
 	}
-	return n.Config(dev, queue), nil
+	return out, nil
 }
 
 // napi finds the NAPI of a receive queue; ok is false if there is none.
 func (c *Client) napi(dev string, queue int) (n NAPI, ok bool, err error) {
+	index, err := c.Links.Index(dev)
+	if errors.Is(err, unix.ENODEV) {
+		return NAPI{}, false, nil
+	}
+	if err != nil {
+		return NAPI{}, false, err
+	}
+	if id := c.polls[queue]; id != 0 && c.ifindex == index {
+		n, err := c.Conn.NAPI(index, id)
+		if !errors.Is(err, unix.ENOENT) {
+			return n, err == nil, err
+		}
+	}
 	m, err := c.Map(dev)
 	if errors.Is(err, unix.ENODEV) {
 		return NAPI{}, false, nil
 	}
 	if err != nil {
 		return NAPI{}, false, err
+	}
+	c.ifindex, c.polls = index, map[int]uint32{}
+	for _, q := range m.Queues {
+		if q.Type == "rx" {
+			c.polls[q.ID] = q.NAPI
+		}
 	}
 	n, ok = m.rx(queue)
 	return n, ok, nil

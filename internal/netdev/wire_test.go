@@ -59,9 +59,16 @@ func fakeKernel(t *testing.T, reply map[uint8][][]byte, errno map[uint8]unix.Err
 			sets = append(sets, describe(t, m.Data))
 			return nil, genltest.Error(0)
 		}
+		dump := nm.Header.Flags&netlink.Dump != 0
 		var out []genetlink.Message
 		for _, b := range reply[cmd] {
+			if !dump && cmd == cmdNAPIGet && !slices.Equal(attr(t, b, attrNAPIID), attr(t, m.Data, attrNAPIID)) {
+				continue
+			}
 			out = append(out, genetlink.Message{Header: m.Header, Data: b})
+		}
+		if !dump && len(out) == 0 {
+			return nil, genltest.Error(int(unix.ENOENT))
 		}
 		return out, nil
 	}))
@@ -71,6 +78,20 @@ func fakeKernel(t *testing.T, reply map[uint8][][]byte, errno map[uint8]unix.Err
 	}
 	t.Cleanup(func() { c.Close() })
 	return c, &sets
+}
+
+// attr returns the content of an attribute.
+func attr(t *testing.T, b []byte, typ uint16) (found []byte) {
+	t.Helper()
+	if err := each(b, func(at uint16, data []byte) error {
+		if at == typ {
+			found = data
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	return found
 }
 
 // describe gives the attributes of a request as text.
@@ -93,13 +114,13 @@ func TestNAPIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []NAPI{
-		{ID: 309, HasThreaded: true, HasConfig: true},
+		{ID: 309, HasThreaded: true, HasConfig: true, Ifindex: 2},
 		{
 			ID: 308, PID: 11310, DeferHardIRQs: 3, GROFlushTimeout: 5_000_000_000, IRQSuspendTimeout: 20000,
-			Threaded: ThreadedOn, HasThreaded: true, HasConfig: true,
+			Threaded: ThreadedOn, HasThreaded: true, HasConfig: true, Ifindex: 2,
 		},
-		{ID: 307, HasThreaded: true, HasConfig: true},
-		{ID: 306, HasThreaded: true, HasConfig: true},
+		{ID: 307, HasThreaded: true, HasConfig: true, Ifindex: 2},
+		{ID: 306, HasThreaded: true, HasConfig: true, Ifindex: 2},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -192,6 +213,40 @@ func TestWriteNAPIConfig(t *testing.T) {
 			t.Errorf("error %v, requests %v", err, *sets)
 		}
 	})
+}
+
+// A driver that makes its NAPIs again gives them new IDs.
+func TestNAPIsMadeAgain(t *testing.T) {
+	reply := map[uint8][][]byte{cmdQueueGet: recorded(t, "veth-queues.hex"), cmdNAPIGet: recorded(t, "veth-napis.hex")}
+	conn, _ := fakeKernel(t, reply, nil)
+	c := &Client{Conn: conn, Links: links{"veth"}, Release: "6.18.44"}
+	deferred := func() uint32 {
+		t.Helper()
+		o, err := c.Read(device.NAPIConfig{Dev: "eth0", Queue: 2})
+		if err != nil || o == nil {
+			t.Fatalf("%v, %v", o, err)
+		}
+		return o.(device.NAPIConfig).DeferHardIRQs
+	}
+	if got := deferred(); got != 3 {
+		t.Fatalf("defer-hard-irqs %d, want 3", got)
+	}
+	for i, b := range reply[cmdNAPIGet] {
+		for id := byte(306 & 0xff); id <= 309&0xff; id++ {
+			b = bytes.Replace(b, []byte{8, 0, attrNAPIID, 0, id, 1}, []byte{8, 0, attrNAPIID, 0, id, 2}, 1)
+		}
+		reply[cmdNAPIGet][i] = b
+	}
+	if got := deferred(); got != 3 {
+		t.Errorf("after it was made again: defer-hard-irqs %d, want 3", got)
+	}
+	// It is another device's now.
+	for i, b := range reply[cmdNAPIGet] {
+		reply[cmdNAPIGet][i] = bytes.Replace(b, []byte{8, 0, attrNAPIIfindex, 0, 2}, []byte{8, 0, attrNAPIIfindex, 0, 7}, 1)
+	}
+	if n, err := c.Conn.NAPI(2, 308+256); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("%+v, %v; want ENOENT: it is another device's", n, err)
+	}
 }
 
 // Before Linux 6.17 napi-get gives no threaded and napi-set takes none.
