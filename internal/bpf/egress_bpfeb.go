@@ -16,7 +16,9 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	egressMapNlDefault      = "nl_default"
 	egressMapNlFlows        = "nl_flows"
+	egressMapNlInUse        = "nl_in_use"
 	egressMapNlPatterns     = "nl_patterns"
 	egressProgNiclaneEgress = "niclane_egress"
 )
@@ -70,7 +72,9 @@ type egressProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type egressMapSpecs struct {
+	NlDefault  *ebpf.MapSpec `ebpf:"nl_default"`
 	NlFlows    *ebpf.MapSpec `ebpf:"nl_flows"`
+	NlInUse    *ebpf.MapSpec `ebpf:"nl_in_use"`
 	NlPatterns *ebpf.MapSpec `ebpf:"nl_patterns"`
 }
 
@@ -100,13 +104,17 @@ func (o *egressObjects) Close() error {
 //
 // It can be passed to loadEgressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type egressMaps struct {
+	NlDefault  *ebpf.Map `ebpf:"nl_default"`
 	NlFlows    *ebpf.Map `ebpf:"nl_flows"`
+	NlInUse    *ebpf.Map `ebpf:"nl_in_use"`
 	NlPatterns *ebpf.Map `ebpf:"nl_patterns"`
 }
 
 func (m *egressMaps) Close() error {
 	return _EgressClose(
+		m.NlDefault,
 		m.NlFlows,
+		m.NlInUse,
 		m.NlPatterns,
 	)
 }

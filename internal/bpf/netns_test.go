@@ -40,7 +40,12 @@ func command(t *testing.T, line string) string {
 // withFilter runs f on a veth with clsact.
 func withFilter(t *testing.T, f func(t *testing.T, tcc *tc.Client, c *bpf.Client)) {
 	t.Helper()
-	vethtest.Run(t, 2, func(t *testing.T) {
+	withVeth(t, 2, f)
+}
+
+func withVeth(t *testing.T, queues int, f func(t *testing.T, tcc *tc.Client, c *bpf.Client)) {
+	t.Helper()
+	vethtest.Run(t, queues, func(t *testing.T) {
 		tcc, err := tc.Open()
 		if err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ func load(t testing.TB) (*egressObjects, *maps) {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { objs.Close() })
-	return &objs, &maps{patterns: objs.NlPatterns, flows: objs.NlFlows}
+	return &objs, &maps{table: table[egressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows}}
 }
 
 // classify runs the classifier on a frame whose priority is before.
@@ -136,20 +136,40 @@ func fill(t testing.TB, m *maps) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.add(f, mask, class); err != nil {
+		if err := m.add(f, mask, egressTarget{Class: class}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func TestClassify(t *testing.T) {
-	objs, m := load(t)
-	fill(t, m)
+// A named is a frame and the class that it has, "" for none.
+type named struct {
+	frame []byte
+	want  string
+}
+
+// frames are the cases that have names, as they leave or as they arrive.
+func frames(arrive bool) map[string]named {
+	ports := func(local, remote uint16) []byte {
+		if arrive {
+			local, remote = remote, local
+		}
+		return ports(local, remote)
+	}
+	ipv4 := func(proto byte, local, remote string, fragment uint16, options int, payload []byte) []byte {
+		if arrive {
+			local, remote = remote, local
+		}
+		return ipv4(proto, local, remote, fragment, options, payload)
+	}
+	ipv6 := func(next byte, local, remote string, payload ...[]byte) []byte {
+		if arrive {
+			local, remote = remote, local
+		}
+		return ipv6(next, local, remote, payload...)
+	}
 	mc, other := ports(11211, 4000), ports(1, 2)
-	for name, tt := range map[string]struct {
-		frame []byte
-		want  string // "" leaves the priority alone
-	}{
+	return map[string]named{
 		"tcp4":                    {frame(0x800, ipv4(6, four, "192.0.2.1", 0, 0, mc)), "1:10"},
 		"tcp4, don't fragment":    {frame(0x800, ipv4(6, four, "192.0.2.1", 0x4000, 0, mc)), "1:10"},
 		"tcp4 with options":       {frame(0x800, ipv4(6, four, "192.0.2.1", 0, 40, mc)), "1:10"},
@@ -191,7 +211,13 @@ func TestClassify(t *testing.T) {
 		"wrong version":      {frame(0x800, ipv6(6, six, "2001:db8::1", mc)), ""},
 		"extension cut off":  {frame(0x86dd, ipv6(60, six, six2, []byte{6, 0})), ""},
 		"extension too long": {frame(0x86dd, ipv6(60, six, "2001:db8::1", ext(6, 255, 8), mc)), ""},
-	} {
+	}
+}
+
+func TestClassify(t *testing.T) {
+	objs, m := load(t)
+	fill(t, m)
+	for name, tt := range frames(false) {
 		t.Run(name, func(t *testing.T) {
 			want := uint32(77)
 			if tt.want != "" {
@@ -210,21 +236,26 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// expected gives the class by the reference: of what matches, the one that
-// compares the most bits.
+// expected gives the class of a frame that leaves by the reference.
 func expected(b []byte, entries map[string]device.Match) (class string, ok bool) {
 	f, isIP := reference(b)
 	if !isIP {
 		return "", false
 	}
-	best := uint32(0)
+	return best(f, entries)
+}
+
+// best gives, of the entries that match a flow, the one that compares the most
+// bits.
+func best[K comparable](f tuple.Flow, entries map[K]device.Match) (k K, ok bool) {
+	most := uint32(0)
 	for id, m := range entries {
 		_, mask, err := tuple.Encode(m)
-		if err == nil && matches(m, f) && rank(mask) > best {
-			class, best, ok = id, rank(mask), true
+		if err == nil && matches(m, f) && rank(mask) > most {
+			k, most, ok = id, rank(mask), true
 		}
 	}
-	return class, ok
+	return k, ok
 }
 
 // FuzzClassify compares the classifier with the reference.

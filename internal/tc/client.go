@@ -81,6 +81,36 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return nil, fmt.Errorf("object kind %q is not traffic control's", o.Kind())
 }
 
+// ReadMany is Read for each object, with one dump for all classes of a device.
+func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
+	out := make([]device.Object, len(objects))
+	classes := map[string]map[string]device.Class{} // by device and key
+	for i, o := range objects {
+		cl, ok := o.(device.Class)
+		if !ok {
+			var err error
+			if out[i], err = c.Read(o); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if classes[cl.Dev] == nil {
+			all, err := c.Classes(cl.Dev)
+			if err != nil {
+				return nil, err
+			}
+			classes[cl.Dev] = map[string]device.Class{}
+			for _, a := range all {
+				classes[cl.Dev][a.Key()] = a
+			}
+		}
+		if a, ok := classes[cl.Dev][cl.Key()]; ok {
+			out[i] = a
+		}
+	}
+	return out, nil
+}
+
 // Write brings the qdisc or class from old to new; nil means absent.
 func (c *Client) Write(old, new device.Object) error {
 	o := new

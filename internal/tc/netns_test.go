@@ -129,6 +129,43 @@ func TestObjectsReadBack(t *testing.T) {
 	}
 }
 
+// TestQueues makes a qdisc for each queue, with a token bucket on one.
+func TestQueues(t *testing.T) {
+	c := inNetns(t)
+	run(t, "ip link add m0 numtxqueues 4 type veth peer name m1")
+	start := run(t, "tc qdisc show")
+	mq := device.Qdisc{Dev: "m0", Parent: "root", Type: "mq", Handle: "1:"}
+	for _, bucket := range []device.Qdisc{
+		{Dev: "m0", Parent: "1:2", Type: "tbf", Handle: "101:", Rate: 50e6, Burst: 3125, Limit: 128125},
+		{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 64e9, Burst: 65536, Limit: 1 << 20},
+	} {
+		write(t, c, nil, mq)
+		write(t, c, nil, bucket)
+		for _, want := range []device.Qdisc{mq, bucket} {
+			if got, err := c.Read(want); err != nil || !device.Equal(got, want) {
+				t.Errorf("read %v, %v; want %v", got, err, want)
+			}
+		}
+		if who, err := c.Occupants(mq); err != nil || len(who) != 1 {
+			t.Errorf("on the mq: %v, %v; want the bucket alone, not the queues", who, err)
+		}
+		if who, err := c.Occupants(bucket); err != nil || len(who) != 0 {
+			t.Errorf("on the bucket: %v, %v; want nothing", who, err)
+		}
+		for _, wrong := range []device.Qdisc{{}, {Rate: 7, Burst: 1, Limit: 1}, {Rate: 8, Limit: 1}, {Rate: 8, Burst: 1}} {
+			wrong.Dev, wrong.Parent, wrong.Type, wrong.Handle = "m0", "1:1", "tbf", "100:"
+			if err := c.Write(nil, wrong); !errors.Is(err, unix.EINVAL) {
+				t.Errorf("%+v: %v, want EINVAL", wrong, err)
+			}
+		}
+		write(t, c, bucket, nil)
+		write(t, c, mq, nil)
+		if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+			t.Errorf("after removing all (-start +end):\n%s", diff)
+		}
+	}
+}
+
 func TestDump(t *testing.T) {
 	c := inNetns(t)
 	write(t, c, nil, htb)
@@ -197,7 +234,7 @@ func TestDefaultsAreAbsent(t *testing.T) {
 	}
 	run(t, "tc qdisc add dev d0 root handle 5: tbf rate 1mbit burst 2k limit 10k")
 	got, err := c.Read(htb)
-	want := device.Qdisc{Dev: "d0", Parent: "root", Type: "tbf", Handle: "5:"}
+	want := device.Qdisc{Dev: "d0", Parent: "root", Type: "tbf", Handle: "5:", Rate: 1e6, Burst: 2048, Limit: 10240}
 	if err != nil || !device.Equal(got, want) {
 		t.Errorf("foreign root: %+v, %v", got, err)
 	}

@@ -4,6 +4,8 @@ package tc
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 )
@@ -20,7 +22,14 @@ func (c *Client) Occupants(o device.Object) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return c.treeOccupants(o.Dev, h, func(r reply) bool { return r.handle>>16 == h>>16 })
+		in := func(r reply) bool { return r.handle>>16 == h>>16 }
+		who, err := c.treeOccupants(o.Dev, h, in)
+		if o.Type != "htb" {
+			// Classes that nobody made: the device's queues, flows, or
+			// the one that a bucket has.
+			who = slices.DeleteFunc(who, func(w string) bool { return strings.HasPrefix(w, "class ") })
+		}
+		return who, err
 	case device.Class:
 		h, err := ParseHandle(o.ID)
 		if err != nil {

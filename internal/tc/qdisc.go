@@ -85,6 +85,10 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 			return q, fmt.Errorf("%s: options of htb %s: %d bytes: %w", dev, q.Handle, len(glob), errors.Join(unix.EBADMSG, err))
 		}
 		q.DefaultClass = uint16(binary.NativeEndian.Uint32(glob[8:]))
+	case "tbf":
+		if err := decodeTBF(&q.Qdisc, r.options); err != nil {
+			return q, fmt.Errorf("%s: options of tbf %s: %w", dev, q.Handle, err)
+		}
 	case "pfifo":
 		// struct tc_fifo_qopt, not an attribute.
 		if len(r.options) < 4 {
@@ -125,7 +129,11 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 	}
 	r := request{ifindex: index, parent: parent, handle: handle, kind: q.Type}
 	switch q.Type {
-	case "clsact":
+	case "clsact", "mq", "fq_codel":
+	case "tbf":
+		if r.options, err = encodeTBF(q); err != nil {
+			return request{}, err
+		}
 	case "htb":
 		glob := make([]byte, sizeofHTBGlob)
 		binary.NativeEndian.PutUint32(glob, htbVersion)
@@ -133,7 +141,7 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 		binary.NativeEndian.PutUint32(glob[8:], uint32(q.DefaultClass))
 		r.options = func(ae *netlink.AttributeEncoder) { ae.Bytes(attrHTBInit, glob) }
 	default:
-		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb and clsact", q.Type, unix.EOPNOTSUPP)
+		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, tbf and fq_codel", q.Type, unix.EOPNOTSUPP)
 	}
 	return r, nil
 }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/device"
+)
+
+// sortByKey sorts objects, making each key once: that is most of the cost.
+func sortByKey[T device.Object](objects []T) {
+	type keyed struct {
+		key string
+		o   T
+	}
+	list := make([]keyed, len(objects))
+	for i, o := range objects {
+		list[i] = keyed{o.Key(), o}
+	}
+	slices.SortFunc(list, func(a, b keyed) int { return strings.Compare(a.key, b.key) })
+	for i, k := range list {
+		objects[i] = k.o
+	}
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/tc"
+)
+
+// egressTarget is struct target of egress.c.
+type egressTarget struct {
+	Class  uint32 // HTB class, 0 for none
+	Queue  uint16 // the first
+	Queues uint16 // how many, 0 for none
+}
+
+// ingressTarget is struct target of ingress.c.
+type ingressTarget struct {
+	Lane uint32
+}
+
+// maxQueue is the highest transmit queue that skb->queue_mapping can name,
+// which holds it plus one; 65535 there means none (NO_QUEUE_MAPPING).
+const maxQueue = 65533
+
+func encodeTarget(e device.FilterEntry) (egressTarget, error) {
+	var t egressTarget
+	if e.Priority == "" && len(e.Queues) == 0 {
+		return t, fmt.Errorf("%w: neither priority nor queues", unix.EINVAL)
+	}
+	if e.Priority != "" {
+		class, err := tc.ParseHandle(e.Priority)
+		if err != nil {
+			return t, err
+		}
+		if class&0xffff == 0 {
+			return t, fmt.Errorf("%w: priority %q names no class", unix.EINVAL, e.Priority)
+		}
+		t.Class = class
+	}
+	for i, q := range e.Queues {
+		if q < 0 || q > maxQueue || q != e.Queues[0]+i {
+			return t, fmt.Errorf("%w: queues %v: want 0 to %d, ascending without a gap", unix.EINVAL, e.Queues, maxQueue)
+		}
+	}
+	if n := len(e.Queues); n > 0 {
+		t.Queue, t.Queues = uint16(e.Queues[0]), uint16(n)
+	}
+	return t, nil
+}
+
+// decodeTarget is the inverse of encodeTarget: it fills in e.
+func decodeTarget(t egressTarget, e device.FilterEntry) device.FilterEntry {
+	e.Priority, e.Queues = "", nil
+	if t.Class != 0 {
+		e.Priority = tc.FormatHandle(t.Class)
+	}
+	for i := range int(t.Queues) {
+		e.Queues = append(e.Queues, int(t.Queue)+i)
+	}
+	return e
+}
