@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * niclane_sock and niclane_sockops: sockets of a control group get a priority
+ * that names an HTB class, unless somebody gave them one.
+ *
+ * niclane_sock runs where a socket is created. That is enough for UDP, and for
+ * what a TCP socket sends before it is connected; but an accepted socket is
+ * born with priority 0 whatever the listener has (sk_clone), so that
+ * niclane_sockops sets it when the connection is made.
+ *
+ * Both allow everything (return 1): the other programs of the group, and of the
+ * groups above, still run. Neither writes sk_ops->reply, which they share.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#define SOL_SOCKET	1
+#define SO_PRIORITY	12
+
+enum {
+	MADE,		/* sockets that existed are being treated */
+	SETTLED,
+	REMOVED,	/* the programs do nothing any more */
+};
+
+struct class {
+	__u64	netns;		/* cookie; sockets of others are left alone */
+	__u32	priority;
+	__u32	previous;	/* while a priority is exchanged, else 0 */
+	__u32	state;
+	__u32	pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_RDONLY_PROG);
+	__type(key, __u32);
+	__type(value, struct class);
+} niclane_class SEC(".maps");
+
+static __always_inline const struct class *class_of(__u64 netns)
+{
+	__u32 zero = 0;
+	const struct class *c = bpf_map_lookup_elem(&niclane_class, &zero);
+
+	if (!c || c->state == REMOVED || c->netns != netns)
+		return 0;
+	return c;
+}
+
+static __always_inline int unset(const struct class *c, __u32 priority)
+{
+	return !priority || priority == c->previous;
+}
+
+SEC("cgroup/sock_create")
+int niclane_sock(struct bpf_sock *sk)
+{
+	const struct class *c = class_of(bpf_get_netns_cookie(sk));
+
+	/* A program of a group below, or one before this, may have set it. */
+	if (c && unset(c, sk->priority))
+		sk->priority = c->priority;
+	return 1;
+}
+
+SEC("sockops")
+int niclane_sockops(struct bpf_sock_ops *ops)
+{
+	const struct class *c;
+	struct bpf_sock *sk;
+	int priority;
+
+	switch (ops->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		break;
+	default:
+		return 1;
+	}
+	sk = ops->sk;
+	if (!sk)
+		return 1;
+	c = class_of(bpf_get_netns_cookie(ops));
+	if (!c || !unset(c, sk->priority))
+		return 1;
+	priority = c->priority;
+	bpf_setsockopt(ops, SOL_SOCKET, SO_PRIORITY, &priority, sizeof(priority));
+	return 1;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
