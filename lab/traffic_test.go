@@ -150,7 +150,7 @@ func TestRuleMovesConnection(t *testing.T) {
 	if moved == before || moved == 0 {
 		t.Errorf("NAPI %d before the rule, %d after", before, moved)
 	}
-	if err := c.DeleteRule(0); err != nil {
+	if _, err := c.DeleteRule(r.Match); err != nil {
 		t.Fatal(err)
 	}
 	v.say(t)

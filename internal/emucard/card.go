@@ -13,15 +13,13 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
-
-	"github.com/niclane/niclane/internal/tuple"
 )
 
 // Root is where the lab mounts the BPF file system of its cards.
 const Root = "/run/niclane/bpf"
 
 const (
-	version     = 1
+	version     = 2
 	maxQueues   = 64   // MAX_QUEUES
 	maxContexts = 16   // MAX_CONTEXTS
 	maxPatterns = 16   // MAX_PATTERNS
@@ -54,9 +52,7 @@ type Card struct {
 	dir  string
 	info info
 	maps map[string]*ebpf.Map
-	// keys and targets are entries' buffers.
-	keys    []tuple.Key
-	targets []target
+	fd   int // of dir, to lock
 }
 
 // Dir returns the directory of the card whose port has address mac.
@@ -68,7 +64,7 @@ func dir(root string, mac net.HardwareAddr) string {
 
 // mapNames are the names of the maps and of their pins.
 func mapNames() []string {
-	return []string{"card_contexts", "card_info", "card_patterns", "card_rules", "card_rx_queues", "card_tx_queues"}
+	return []string{"card_contexts", "card_info", "card_locations", "card_patterns", "card_rules", "card_rx_queues", "card_tx_queues"}
 }
 
 // Open opens the card whose port has the address mac. The error is
@@ -79,29 +75,52 @@ func open(dir string) (*Card, error) {
 	if _, err := os.Stat(filepath.Join(dir, "card_info")); err != nil {
 		return nil, err
 	}
-	c := &Card{dir: dir, maps: map[string]*ebpf.Map{}}
-	for _, name := range mapNames() {
-		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
-		if err != nil {
-			c.Close()
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
-		}
-		c.maps[name] = m
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	if err := c.maps["card_info"].Lookup(uint32(0), &c.info); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
-	if c.info.Version != version {
-		c.Close()
-		return nil, fmt.Errorf("%s: made by another version of niclane (%d, this is %d)", dir, c.info.Version, version)
+	c := &Card{dir: dir, maps: map[string]*ebpf.Map{}, fd: fd}
+	if err := c.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), c.Close())
 	}
 	return c, nil
 }
 
+// load opens the maps, the one with the version first: others may have other
+// maps.
+func (c *Card) load() error {
+	if err := c.loadMap("card_info"); err != nil {
+		return err
+	}
+	if err := c.maps["card_info"].Lookup(uint32(0), &c.info); err != nil {
+		return err
+	}
+	if c.info.Version != version {
+		return fmt.Errorf("made by another version of niclane (%d, this is %d)", c.info.Version, version)
+	}
+	for _, name := range mapNames() {
+		if err := c.loadMap(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Card) loadMap(name string) error {
+	if c.maps[name] != nil {
+		return nil
+	}
+	m, err := ebpf.LoadPinnedMap(filepath.Join(c.dir, name), nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	c.maps[name] = m
+	return nil
+}
+
 // Close closes the card.
 func (c *Card) Close() error {
-	var errs []error
+	errs := []error{unix.Close(c.fd)}
 	for _, m := range c.maps {
 		errs = append(errs, m.Close())
 	}
@@ -115,21 +134,16 @@ func (c *Card) Info() Info {
 
 // lock excludes other writers until unlock is called.
 func (c *Card) lock() (unlock func(), err error) {
-	d, err := os.Open(c.dir)
-	if err != nil {
-		return nil, err
-	}
 	for {
-		err = unix.Flock(int(d.Fd()), unix.LOCK_EX)
+		err = unix.Flock(c.fd, unix.LOCK_EX)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
 	if err != nil {
-		d.Close()
 		return nil, &fs.PathError{Op: "flock", Path: c.dir, Err: err}
 	}
-	return func() { d.Close() }, nil
+	return func() { _ = unix.Flock(c.fd, unix.LOCK_UN) }, nil // of a lock that is held it cannot fail
 }
 
 func (c *Card) errorf(format string, args ...any) error {

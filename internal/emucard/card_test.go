@@ -153,7 +153,7 @@ func TestRefusals(t *testing.T) {
 		{"no such context", add(Rule{1, tcp4(81), 2, 0}), unix.EINVAL},
 		{"context and queue", add(Rule{1, tcp4(81), 1, 1}), unix.EINVAL},
 		{"protocol", add(Rule{1, device.Match{Family: 4, Protocol: "sctp"}, 0, 1}), unix.EINVAL},
-		{"delete no rule", func(c *Card) error { return c.DeleteRule(1) }, unix.ENOENT},
+		{"delete no rule", func(c *Card) error { _, err := c.DeleteRule(tcp4(81)); return err }, unix.ENOENT},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -235,10 +235,11 @@ func TestRulesRoundTrip(t *testing.T) {
 	if r, err := c.Rule(anywhere.Match); r.Location != 2 || err != nil {
 		t.Errorf("a rule that may go anywhere went to %d, %v; the lowest free location is 2", r.Location, err)
 	}
-	want = append(want, Rule{Location: 2})
+	anywhere.Location = 2
+	want = append(want, anywhere)
 	for _, r := range want {
-		if err := c.DeleteRule(r.Location); err != nil {
-			t.Error(err)
+		if back, err := c.DeleteRule(r.Match); err != nil || back != r {
+			t.Errorf("deleted %+v, %v; want %+v", back, err, r)
 		}
 	}
 	ps, err := c.patterns()
@@ -256,6 +257,23 @@ func TestCapacity(t *testing.T) {
 	}
 	if err := c.AddRule(Rule{Anywhere, tcp4(9999), 0, 1}); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("one rule too many: %v, want %v", err, unix.ENOSPC)
+	}
+	// As a kill between the writes of DeleteRule leaves it.
+	l, err := c.locations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.DeleteRule(tcp4(81)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.setLocations(l); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.AddRule(Rule{Anywhere, tcp4(81), 0, 1}); err != nil {
+		t.Errorf("into a location that nothing is at: %v", err)
+	}
+	if r, err := c.Rule(tcp4(81)); r.Location != 1 || err != nil {
+		t.Errorf("it went to location %d, %v; want 1", r.Location, err)
 	}
 	if _, err := c.Rule(tcp4(9999)); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("a rule that was never added: %v, want %v", err, unix.ENOENT)
@@ -276,7 +294,7 @@ func TestPatternsRunOut(t *testing.T) {
 	if err := c.AddRule(rule(maxPatterns)); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("one pattern too many: %v, want %v", err, unix.ENOSPC)
 	}
-	// As a kill between the two writes of DeleteRule leaves it.
+	// As a kill between the writes of DeleteRule leaves it.
 	f, _, err := tuple.Encode(rule(5).Match)
 	if err != nil {
 		t.Fatal(err)

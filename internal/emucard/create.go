@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 )
@@ -23,7 +24,8 @@ type Config struct {
 	// LinkRate in bit/s; it is only told to those who ask.
 	LinkRate uint64
 	// Arbiter is the index of the device with the transmit arbiter, whose HTB
-	// has handle 1: and the class 1:q+1 for transmit queue q.
+	// has handle 1: and the class 1:q+1 for transmit queue q. 0 leaves it to
+	// others to bring packets there.
 	Arbiter int
 }
 
@@ -50,19 +52,9 @@ func create(root string, cfg Config) (_ *Programs, err error) {
 			return nil, fmt.Errorf("emulated card: %s: %d, want 1 to %d", x.what, x.n, x.limit)
 		}
 	}
-	spec, err := loadCard()
+	coll, err := load(cfg)
 	if err != nil {
 		return nil, err
-	}
-	table := toeplitzTable()
-	for name, value := range map[string]any{"toeplitz": table, "arbiter": uint32(cfg.Arbiter), "queues": uint32(cfg.Queues)} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("emulated card: variable %s: %w", name, err)
-		}
-	}
-	coll, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, fmt.Errorf("emulated card: %w", err)
 	}
 	defer coll.Close()
 
@@ -90,6 +82,39 @@ func create(root string, cfg Config) (_ *Programs, err error) {
 	return &Programs{
 		RX: coll.DetachProgram("card_rx"), TX: coll.DetachProgram("card_tx"), Driver: coll.DetachProgram("card_driver"),
 	}, nil
+}
+
+// Transmit loads the transmit side alone: rings and a link behind a port that
+// cannot steer and of which nothing is known. The program is the caller's.
+func Transmit(cfg Config) (*ebpf.Program, error) {
+	coll, err := load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer coll.Close()
+	return coll.DetachProgram("card_tx"), nil
+}
+
+func load(cfg Config) (*ebpf.Collection, error) {
+	spec, err := loadCard()
+	if err != nil {
+		return nil, err
+	}
+	// No program looks at it: rules say where they are by themselves.
+	spec.Maps["card_locations"] = &ebpf.MapSpec{
+		Name: "card_locations", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(unsafe.Sizeof(locations{})), MaxEntries: 1,
+	}
+	table := toeplitzTable()
+	for name, value := range map[string]any{"toeplitz": table, "arbiter": uint32(cfg.Arbiter), "queues": uint32(cfg.Queues)} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("emulated card: variable %s: %w", name, err)
+		}
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("emulated card: %w", err)
+	}
+	return coll, nil
 }
 
 // Remove removes the state of the card in dir. It is done if there is none.

@@ -69,70 +69,94 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 	if err != nil {
 		return Rule{}, err
 	}
+	_, t, err := c.lookup(&patterns, f, mask)
+	if err != nil {
+		return Rule{}, c.errorf("%w: rule %s", err, m)
+	}
+	return rule(m, t), nil
+}
+
+// lookup returns the rule that compares these fields with these values, ENOENT
+// if there is none.
+func (c *Card) lookup(patterns *[maxPatterns]pattern, f, mask tuple.Flow) (tuple.Key, target, error) {
 	for i, p := range patterns {
 		if p.Used == 0 || p.Mask != mask {
 			continue
 		}
-		var t target
-		err := c.maps["card_rules"].Lookup(tuple.Key{Pattern: uint64(i), Flow: f}, &t)
+		k, t := tuple.Key{Pattern: uint64(i), Flow: f}, target{}
+		err := c.maps["card_rules"].Lookup(k, &t)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		}
-		return rule(m, t), err
+		return k, t, err
 	}
-	return Rule{}, c.errorf("%w: rule %s", unix.ENOENT, m)
+	return tuple.Key{}, target{}, unix.ENOENT
 }
 
-// entries returns the rule table, in no order, valid until the next call. The
-// table is read in a few system calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
+// entries returns the rule table, in no order.
 func (c *Card) entries() ([]tuple.Key, []target, error) {
-	m := c.maps["card_rules"]
-	if c.keys == nil {
-		// 64 KiB that every rule would otherwise touch anew.
-		c.keys, c.targets = make([]tuple.Key, maxRules), make([]target, maxRules)
-	}
-	keys, targets := c.keys, c.targets
-	var cursor ebpf.MapBatchCursor
-	n := 0
-	for n < maxRules {
-		got, err := m.BatchLookup(&cursor, keys[n:], targets[n:], nil)
-		n += got
-		if errors.Is(err, ebpf.ErrKeyNotExist) { // the end
-			break
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	return keys[:n], targets[:n], nil
+	return tuple.Entries[target](c.maps["card_rules"])
 }
 
 // Anywhere is the location of a rule that shall go to the lowest free one.
 const Anywhere = -1
 
-// place returns where a rule that asks for a location goes: EEXIST if that is
-// taken, ENOSPC if all are.
+// locations are the taken ones, a bit each.
+type locations [maxRules / 64]uint64
+
+func (l *locations) taken(i int) bool { return l[i/64]&(1<<(i%64)) != 0 }
+func (l *locations) take(i int)       { l[i/64] |= 1 << (i % 64) }
+func (l *locations) free(i int)       { l[i/64] &^= 1 << (i % 64) }
+
+func (l *locations) lowestFree(n int) (int, bool) {
+	for i := range n {
+		if !l.taken(i) {
+			return i, true
+		}
+	}
+	return -1, false
+}
+
+func (c *Card) locations() (l locations, err error) {
+	return l, c.maps["card_locations"].Lookup(uint32(0), &l)
+}
+
+func (c *Card) setLocations(l locations) error {
+	return c.maps["card_locations"].Put(uint32(0), l)
+}
+
+// place takes the location that a rule asks for: EEXIST if that is taken,
+// ENOSPC if all are. A kill may have left locations taken that are not: they
+// are looked for when they are missed.
 func (c *Card) place(location int) (int, error) {
-	_, targets, err := c.entries()
+	l, err := c.locations()
 	if err != nil {
 		return -1, err
 	}
-	taken := make([]bool, c.info.Rules)
-	for _, t := range targets {
-		if int(t.Location) < len(taken) {
-			taken[t.Location] = true
+	for range 2 {
+		at, ok := location, location != Anywhere && !l.taken(location)
+		if location == Anywhere {
+			at, ok = l.lowestFree(int(c.info.Rules))
+		}
+		if ok {
+			l.take(at)
+			return at, c.setLocations(l)
+		}
+		_, targets, err := c.entries()
+		if err != nil {
+			return -1, err
+		}
+		l = locations{}
+		for _, t := range targets {
+			if t.Location < maxRules {
+				l.take(int(t.Location))
+			}
 		}
 	}
 	if location != Anywhere {
-		if taken[location] {
-			return -1, c.errorf("%w: rule location %d", unix.EEXIST, location)
-		}
-		return location, nil
+		return -1, c.errorf("%w: rule location %d", unix.EEXIST, location)
 	}
-	if i := slices.Index(taken, false); i >= 0 {
-		return i, nil
-	}
-	return -1, c.errorf("%w: all %d rules are taken", unix.ENOSPC, len(taken))
+	return -1, c.errorf("%w: all %d rules are taken", unix.ENOSPC, c.info.Rules)
 }
 
 // AddRule adds a rule, at its location or Anywhere. EEXIST if its location or its match is taken, EINVAL if
@@ -151,11 +175,21 @@ func (c *Card) AddRule(r Rule) error {
 	if err := c.checkRule(r); err != nil {
 		return err
 	}
-	if r.Location, err = c.place(r.Location); err != nil {
+	patterns, err := c.patterns()
+	if err != nil {
 		return err
 	}
-	slot, p, err := c.slot(mask)
+	switch _, have, err := c.lookup(&patterns, f, mask); {
+	case err == nil:
+		return c.errorf("%w: rule %s is at location %d", unix.EEXIST, r.Match, have.Location)
+	case !errors.Is(err, unix.ENOENT):
+		return err
+	}
+	slot, p, err := c.slot(&patterns, mask)
 	if err != nil {
+		return err
+	}
+	if r.Location, err = c.place(r.Location); err != nil {
 		return err
 	}
 	p.Used++
@@ -183,43 +217,45 @@ func (c *Card) checkRule(r Rule) error {
 	if x.Used == 0 {
 		return c.errorf("%w: rule %s: RSS context %d does not exist", unix.EINVAL, r.Match, r.Context)
 	}
-	have, err := c.Rule(r.Match)
-	if err == nil {
-		return c.errorf("%w: rule %s is at location %d", unix.EEXIST, r.Match, have.Location)
-	}
-	if !errors.Is(err, unix.ENOENT) {
-		return err
-	}
 	return nil
 }
 
-// DeleteRule removes the rule at a location, ENOENT if there is none.
-func (c *Card) DeleteRule(location int) error {
+// DeleteRule removes the rule with a match and returns it, ENOENT if there is
+// none.
+func (c *Card) DeleteRule(m device.Match) (Rule, error) {
+	f, mask, err := tuple.Encode(m)
+	if err != nil {
+		return Rule{}, c.errorf("%w: rule %s: %w", unix.EINVAL, m, err)
+	}
 	unlock, err := c.lock()
 	if err != nil {
-		return err
+		return Rule{}, err
 	}
 	defer unlock()
-	keys, targets, err := c.entries()
+	patterns, err := c.patterns()
 	if err != nil {
-		return err
+		return Rule{}, err
 	}
-	i := slices.IndexFunc(targets, func(t target) bool { return int(t.Location) == location })
-	if i < 0 {
-		return c.errorf("%w: rule at location %d", unix.ENOENT, location)
+	k, t, err := c.lookup(&patterns, f, mask)
+	if err != nil {
+		return Rule{}, c.errorf("%w: rule %s", err, m)
 	}
-	k := keys[i]
 	if err := c.maps["card_rules"].Delete(k); err != nil {
-		return err
+		return Rule{}, err
 	}
-	var p pattern
-	if err := c.maps["card_patterns"].Lookup(uint32(k.Pattern), &p); err != nil {
-		return err
-	}
+	p := patterns[k.Pattern]
 	if p.Used--; p.Used == 0 {
 		p = pattern{}
 	}
-	return c.maps["card_patterns"].Put(uint32(k.Pattern), p)
+	if err := c.maps["card_patterns"].Put(uint32(k.Pattern), p); err != nil {
+		return Rule{}, err
+	}
+	l, err := c.locations()
+	if err == nil {
+		l.free(int(t.Location))
+		err = c.setLocations(l)
+	}
+	return rule(m, t), err
 }
 
 func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
@@ -233,12 +269,8 @@ func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
 
 // slot returns where the pattern mask is, or a free slot for it. If none is
 // free, those are counted anew whose count a kill may have left too high.
-func (c *Card) slot(mask tuple.Flow) (int, pattern, error) {
+func (c *Card) slot(ps *[maxPatterns]pattern, mask tuple.Flow) (int, pattern, error) {
 	for range 2 {
-		ps, err := c.patterns()
-		if err != nil {
-			return -1, pattern{}, err
-		}
 		free := -1
 		for i, p := range ps {
 			if p.Used > 0 && p.Mask == mask {
@@ -258,7 +290,7 @@ func (c *Card) slot(mask tuple.Flow) (int, pattern, error) {
 	return -1, pattern{}, c.errorf("%w: its rules compare %d different sets of fields, which is the most", unix.ENOSPC, maxPatterns)
 }
 
-func (c *Card) recount(ps [maxPatterns]pattern) error {
+func (c *Card) recount(ps *[maxPatterns]pattern) error {
 	var used [maxPatterns]uint32
 	keys, _, err := c.entries()
 	if err != nil {
@@ -274,6 +306,7 @@ func (c *Card) recount(ps [maxPatterns]pattern) error {
 		if p.Used = used[i]; p.Used == 0 {
 			p = pattern{}
 		}
+		ps[i] = p
 		errs = append(errs, c.maps["card_patterns"].Put(uint32(i), p))
 	}
 	return errors.Join(errs...)

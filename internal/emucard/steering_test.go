@@ -179,7 +179,7 @@ func TestSteering(t *testing.T) {
 			}
 		})
 	}
-	if err := c.DeleteRule(5); err != nil {
+	if _, err := c.DeleteRule(device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}); err != nil {
 		t.Fatal(err)
 	}
 	if q, _ := receive(t, c, p, tcp("10.3.0.1", 80)); q != 0 {

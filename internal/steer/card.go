@@ -71,11 +71,8 @@ func writeRule(card *emucard.Card, old, new device.Object) error {
 	if old == nil {
 		return card.AddRule(cardRule(new.(device.Rule), emucard.Anywhere))
 	}
-	was, err := card.Rule(old.(device.Rule).Match)
-	if err != nil {
-		return err
-	}
-	if err := card.DeleteRule(was.Location); err != nil || new == nil {
+	was, err := card.DeleteRule(old.(device.Rule).Match)
+	if err != nil || new == nil {
 		return err
 	}
 	if err := card.AddRule(cardRule(new.(device.Rule), was.Location)); err != nil {

@@ -134,6 +134,45 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	}
 }
 
+// ReadMany is Read for each object, reading a device's rules once.
+func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
+	out := make([]device.Object, len(objects))
+	rules := map[string]map[string]device.Rule{} // by device and key
+	for i, o := range objects {
+		r, ok := o.(device.Rule)
+		if !ok {
+			var err error
+			if out[i], err = c.Read(o); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if rules[r.Dev] == nil {
+			all, err := c.rules(r.Dev)
+			if err != nil {
+				return nil, err
+			}
+			rules[r.Dev] = map[string]device.Rule{}
+			for _, a := range all {
+				rules[r.Dev][a.Key()] = a
+			}
+		}
+		if a, ok := rules[r.Dev][r.Key()]; ok {
+			out[i] = a
+		}
+	}
+	return out, nil
+}
+
+// rules returns a device's rules; one that does not exist has none.
+func (c *Client) rules(dev string) ([]device.Rule, error) {
+	s, err := c.Steering(dev)
+	if errors.Is(err, unix.ENODEV) || ethtool.NotSupported(s.RulesErr) {
+		return nil, nil
+	}
+	return s.Rules, errors.Join(err, s.RulesErr)
+}
+
 // find returns the object with a key. A driver that has no such objects has
 // not this one either.
 func find[T device.Object](objects []T, err error, key string) (device.Object, error) {

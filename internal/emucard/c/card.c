@@ -307,7 +307,8 @@ int card_tx(struct __sk_buff *skb)
 		queue = 0;
 	count(&card_tx_queues, queue, skb, &f, l4);
 	skb->priority = 1 << 16 | (queue + 1);
-	return bpf_redirect(arbiter, 0);
+	/* without one a bridge takes the packet there */
+	return arbiter ? bpf_redirect(arbiter, 0) : TC_ACT_OK;
 }
 
 /* The driver's part, at clsact ingress of the port itself: drivers record the
