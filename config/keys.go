@@ -5,6 +5,7 @@ package config
 import (
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
@@ -211,7 +212,8 @@ func shapeKeys() []key {
 	}
 }
 
-func laneKeys() []key { return slices.Concat(shapeKeys(), tuningKeys(), memberKeys()) }
+// laneKeys are the same for every lane, and made once.
+var laneKeys = sync.OnceValue(func() []key { return slices.Concat(shapeKeys(), tuningKeys(), memberKeys()) })
 
 func listedKeys() []key {
 	name := of("name", pattern(nameWant, namePattern, nil), "none",

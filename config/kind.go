@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // schema is a JSON Schema, or a part of one.
@@ -22,9 +23,15 @@ type kind[T any] struct {
 	read   func(v value) (T, bool)
 }
 
+// lazy compiles a regular expression when it is first needed: most runs of most
+// commands need none, and all of them would wait for it.
+func lazy(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 // decimal is an integer as files have it; YAML's other spellings (0x10, 010,
 // 1_000) are traps more than help.
-var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,17})$`)
+var decimal = lazy(`^-?(0|[1-9][0-9]{0,17})$`)
 
 func integer(least, most int) kind[int] {
 	k := kind[int]{
@@ -33,7 +40,7 @@ func integer(least, most int) kind[int] {
 	}
 	k.read = func(v value) (int, bool) {
 		text, plain, _ := v.scalar()
-		if n, err := strconv.Atoi(text); plain && decimal.MatchString(text) && err == nil && n >= least && n <= most {
+		if n, err := strconv.Atoi(text); plain && decimal().MatchString(text) && err == nil && n >= least && n <= most {
 			return n, true
 		}
 		v.wrong(k.want)
@@ -90,11 +97,11 @@ func oneOf(words []string) string {
 // pattern is text that a regular expression describes; why, if not nil, says
 // what else may be wrong with it.
 func pattern(want, expr string, why func(string) string) kind[string] {
-	re := regexp.MustCompile(expr)
+	re := lazy(expr)
 	k := kind[string]{want: want, schema: schema{"type": "string", "pattern": expr}}
 	k.read = func(v value) (string, bool) {
 		text, _, ok := v.scalar()
-		if !ok || !re.MatchString(text) {
+		if !ok || !re().MatchString(text) {
 			v.wrong(k.want)
 			return "", false
 		}
@@ -182,9 +189,9 @@ func (v value) ranges(have map[int]bool, least, top, most int, want string) bool
 		first, err1 := strconv.Atoi(lo)
 		last, err2 := strconv.Atoi(hi)
 		switch {
-		case err1 != nil || err2 != nil || !decimal.MatchString(lo) || !decimal.MatchString(hi) || first < least || last > top:
+		case err1 != nil || err2 != nil || !decimal().MatchString(lo) || !decimal().MatchString(hi) || first < least || last > top:
 			found := quote(part)
-			if !isRange && decimal.MatchString(part) {
+			if !isRange && decimal().MatchString(part) {
 				found = part
 			}
 			v.failf("found %s, want %s", found, want)

@@ -3,7 +3,6 @@
 package config
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +49,7 @@ func processors() kind[[]int] {
 			if text == "auto" {
 				return nil, true
 			}
-			if scalar && !rangesExpr.MatchString(text) {
+			if scalar && !rangesExpr().MatchString(text) {
 				v.wrong("auto, or processor numbers from 0 to 8191 such as 0-3,8")
 				return nil, false
 			}
@@ -59,7 +58,7 @@ func processors() kind[[]int] {
 	}
 }
 
-var rangesExpr = regexp.MustCompile(rangesPattern)
+var rangesExpr = lazy(rangesPattern)
 
 // numa is a policy or the number of a node.
 func numa() kind[intent.NUMAPolicy] {
@@ -75,7 +74,7 @@ func numa() kind[intent.NUMAPolicy] {
 		if text == "local" || text == "remote" || text == "all" {
 			return intent.NUMAPolicy(text), true
 		}
-		if n, err := strconv.Atoi(text); plain && decimal.MatchString(text) && err == nil && n >= 0 && n <= 1023 {
+		if n, err := strconv.Atoi(text); plain && decimal().MatchString(text) && err == nil && n >= 0 && n <= 1023 {
 			return intent.NUMAPolicy(text), true
 		}
 		v.wrong(k.want)
@@ -96,9 +95,9 @@ func microseconds(least, most int) kind[int] {
 	}
 	k.read = func(v value) (int, bool) {
 		text, plain, _ := v.scalar()
-		if plain && decimal.MatchString(text) {
+		if plain && decimal().MatchString(text) {
 			text += "us"
-		} else if !durationExpr.MatchString(text) {
+		} else if !durationExpr().MatchString(text) {
 			v.wrong(k.want)
 			return 0, false
 		}
@@ -111,7 +110,7 @@ func microseconds(least, most int) kind[int] {
 	return k
 }
 
-var durationExpr = regexp.MustCompile(`^[0-9]{1,12}(us|ms|s)$`)
+var durationExpr = lazy(`^[0-9]{1,12}(us|ms|s)$`)
 
 const interfaceWant = "the name of a network device, 1 to 15 characters"
 

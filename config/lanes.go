@@ -4,7 +4,6 @@ package config
 
 import (
 	"fmt"
-	"regexp"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -92,10 +91,10 @@ func (r *reader) version(v value, found map[string]value) bool {
 		return true
 	}
 	ver.wrong(fmt.Sprintf("%d, the only version that this niclane knows", version))
-	return !decimal.MatchString(text) // another version has other keys
+	return !decimal().MatchString(text) // another version has other keys
 }
 
-var nameExpr = regexp.MustCompile(namePattern)
+var nameExpr = lazy(namePattern)
 
 func (v value) lanes() {
 	if _, ok := v.node.(*ast.MappingNode); !ok {
@@ -117,7 +116,7 @@ func (v value) lanes() {
 		case e.name == intent.DefaultLane:
 			v.r.failAt(e.at, path, "default is the lane of all other packets; write its keys in globals, or choose another name")
 			continue
-		case !nameExpr.MatchString(e.name):
+		case !nameExpr().MatchString(e.name):
 			v.r.failAt(e.at, path, "found the name %s, want %s", quote(e.name), nameWant)
 			continue
 		}

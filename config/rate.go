@@ -4,7 +4,6 @@ package config
 
 import (
 	"math/big"
-	"regexp"
 	"strings"
 
 	"github.com/niclane/niclane/intent"
@@ -28,7 +27,7 @@ var bitUnits = map[string]int64{
 	"kibit": 1 << 10, "mibit": 1 << 20, "gibit": 1 << 30, "tibit": 1 << 40,
 }
 
-var rateExpr = regexp.MustCompile(`^([0-9]{1,15}(?:\.[0-9]{1,12})?) ?([A-Za-z/%]*)$`)
+var rateExpr = lazy(`^([0-9]{1,15}(?:\.[0-9]{1,12})?) ?([A-Za-z/%]*)$`)
 
 // The schema's pattern of an absolute rate.
 const (
@@ -63,7 +62,7 @@ func absolute() kind[uint64] {
 func (v value) rate(want string, share bool) (intent.Rate, bool) {
 	none := intent.Rate{}
 	text, _, _ := v.scalar()
-	m := rateExpr.FindStringSubmatch(text)
+	m := rateExpr().FindStringSubmatch(text)
 	if m == nil {
 		v.wrong(want)
 		return none, false

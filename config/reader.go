@@ -4,7 +4,6 @@ package config
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -263,12 +262,12 @@ func (v value) section(keys []key, what string, t *target) bool {
 	return true
 }
 
-var plainName = regexp.MustCompile(`^[0-9A-Za-z_-]{1,60}$`)
+var plainName = lazy(`^[0-9A-Za-z_-]{1,60}$`)
 
 // join adds a name to a path. A name that could not be told from the path, or
 // not be printed, is quoted.
 func join(path, name string) string {
-	if !plainName.MatchString(name) {
+	if !plainName().MatchString(name) {
 		name = quote(name)
 	}
 	if path == "" {
