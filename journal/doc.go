@@ -20,9 +20,11 @@
 // shows. So only the head has to be on disk before the first step, with one
 // fsync however many steps the plan has.
 //
-// A step is recorded before it is made and again after it was read back. A kill
-// between the two leaves one object whose value may be the old one, the new
-// one, or something between; its record says so (Uncertain).
+// A step is recorded before it is written; that it was written, by the record
+// of the next one, or of its reading back at the end of the steps that are read
+// back together. A kill between the two leaves one object whose value may be
+// the old one, the new one, or something between; its record says so
+// (Uncertain).
 //
 // The package refuses to follow symbolic links, to use a directory that others
 // can write, to read a version it does not know, and to record two configs for

@@ -129,7 +129,7 @@ type Record struct {
 	// the present value may be anything on the way.
 	Uncertain bool
 	Part      device.Part
-	// Cause is the config path that first asked for the object.
+	// Cause is the config path that last asked for the object.
 	Cause string
 }
 

@@ -4,9 +4,11 @@ package journal
 
 import (
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/plan"
 )
 
@@ -46,7 +48,8 @@ func (j *Journal) Path() string {
 	return j.store.path(j.name)
 }
 
-// Begin records that step i of the plan is about to be written.
+// Begin records that step i of the plan is about to be written, and that the
+// step begun before it was.
 func (j *Journal) Begin(i int) error { return j.record(event{verb: stepBegun, step: i}) }
 
 // Done records that step i was written and read back.
@@ -82,6 +85,26 @@ func (j *Journal) record(e event) error {
 	return nil
 }
 
+// history gives the events with those that they imply: a step that was begun
+// was written when the next one is begun.
+func (j *Journal) history() iter.Seq[event] {
+	return func(yield func(event) bool) {
+		begun := -1
+		for _, e := range j.events {
+			if e.verb == stepBegun && begun >= 0 && !yield(event{verb: stepDone, step: begun}) {
+				return
+			}
+			begun = -1
+			if e.verb == stepBegun {
+				begun = e.step
+			}
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
 // A StepState says how far a step of this generation got.
 type StepState int
 
@@ -95,7 +118,7 @@ const (
 // Steps returns how far each step of this generation's plan got.
 func (j *Journal) Steps() []StepState {
 	out := make([]StepState, len(j.head.Plan.Steps))
-	for _, e := range j.events {
+	for e := range j.history() {
 		switch e.verb {
 		case stepBegun, undoBegun:
 			out[e.step] = StepUncertain
@@ -113,7 +136,7 @@ func (j *Journal) Steps() []StepState {
 // certainly back at its original value.
 func (j *Journal) Records() []Record {
 	r := newReplay(j.head.Before)
-	for _, e := range j.events {
+	for e := range j.history() {
 		r.event(e, j.head.Plan.Steps)
 	}
 	return r.owned()
@@ -123,10 +146,20 @@ func (j *Journal) Records() []Record {
 type replay struct {
 	order []string // keys, by the first write
 	recs  map[string]*Record
+	// whose are the earlier claims on objects, for when steps are undone.
+	whose map[string][]claim
+}
+
+// A claim is who asked for an object and what niclane wrote, if it held it.
+type claim struct {
+	part  device.Part
+	cause string
+	last  device.Object
+	held  bool
 }
 
 func newReplay(before []Record) *replay {
-	r := &replay{recs: map[string]*Record{}}
+	r := &replay{recs: map[string]*Record{}, whose: map[string][]claim{}}
 	for _, rec := range before {
 		r.add(rec.Key(), rec)
 	}
@@ -159,6 +192,13 @@ func (r *replay) event(e event, steps []plan.Step) {
 
 func (r *replay) step(v verb, s plan.Step) {
 	rec := r.recs[s.Key()]
+	if v == stepBegun {
+		c := claim{}
+		if rec != nil && !rec.settled() {
+			c = claim{rec.Part, rec.Cause, rec.Last, true}
+		}
+		r.whose[s.Key()] = append(r.whose[s.Key()], c)
+	}
 	// An object that is made anew after it was removed belongs where it is
 	// made now: what it hangs on may be newer than its first record.
 	if rec == nil || v == stepBegun && rec.settled() {
@@ -172,8 +212,19 @@ func (r *replay) step(v verb, s plan.Step) {
 		}
 	case stepDone:
 		rec.Last, rec.Uncertain = s.New, false
+		if s.New != nil { // whose it is now
+			rec.Part, rec.Cause = s.Part, s.Cause
+		}
 	case undoDone:
 		rec.Last, rec.Uncertain = s.Old, false
+		if c := r.whose[s.Key()]; len(c) > 0 {
+			if last := c[len(c)-1]; last.held {
+				// What the step found may have been somebody
+				// else's: niclane's own is what it wrote before.
+				rec.Part, rec.Cause, rec.Last = last.part, last.cause, last.last
+			}
+			r.whose[s.Key()] = c[:len(c)-1]
+		}
 	}
 }
 

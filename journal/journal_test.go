@@ -112,7 +112,7 @@ func record(t *testing.T, j *journal.Journal, calls ...string) {
 
 func TestRecords(t *testing.T) {
 	a, b, c := file("/a", "1"), file("/a", "2"), file("/a", "3")
-	p := steps(step(a, b), step(nil, class("1:10", 8)), step(b, c), step(class("1:20", 8), nil))
+	p := steps(step(a, b), step(nil, class("1:10", 8)), step(b, c), step(class("1:20", 8), nil), step(file("/a", "theirs"), c))
 	rec := func(original, last device.Object, uncertain bool) journal.Record {
 		return journal.Record{Original: original, Last: last, Uncertain: uncertain, Part: device.PartBandwidth, Cause: "lanes.a"}
 	}
@@ -121,18 +121,22 @@ func TestRecords(t *testing.T) {
 		calls []string
 		want  []journal.Record
 	}{
-		"nothing":             {nil, nil},
-		"begun":               {[]string{"begin 0"}, []journal.Record{rec(a, b, true)}},
-		"done":                {[]string{"begin 0", "done 0"}, []journal.Record{rec(a, b, false)}},
-		"two":                 {[]string{"begin 0", "done 0", "begin 1"}, []journal.Record{rec(a, b, false), rec(nil, ten, true)}},
-		"same object twice":   {[]string{"begin 0", "done 0", "begin 1", "done 1", "begin 2", "done 2"}, []journal.Record{rec(a, c, false), rec(nil, ten, false)}},
-		"removed":             {[]string{"begin 3", "done 3"}, []journal.Record{rec(twenty, nil, false)}},
-		"undo begun":          {[]string{"begin 0", "done 0", "undo 0"}, []journal.Record{rec(a, b, true)}},
-		"undone":              {[]string{"begin 0", "done 0", "undo 0", "undone 0"}, nil},
-		"undone in part":      {[]string{"begin 0", "done 0", "begin 1", "undo 1", "undone 1"}, []journal.Record{rec(a, b, false)}},
-		"restore begun":       {[]string{"begin 1", "done 1", "restore class/eth1/1:10"}, []journal.Record{rec(nil, ten, true)}},
-		"restored":            {[]string{"begin 1", "done 1", "restore class/eth1/1:10", "restored class/eth1/1:10"}, nil},
-		"second write undone": {[]string{"begin 0", "done 0", "begin 2", "done 2", "undo 2", "undone 2"}, []journal.Record{rec(a, b, false)}},
+		"nothing":               {nil, nil},
+		"begun":                 {[]string{"begin 0"}, []journal.Record{rec(a, b, true)}},
+		"done":                  {[]string{"begin 0", "done 0"}, []journal.Record{rec(a, b, false)}},
+		"begun, then another":   {[]string{"begin 0", "begin 1"}, []journal.Record{rec(a, b, false), rec(nil, ten, true)}},
+		"two read back at once": {[]string{"begin 0", "begin 1", "done 1"}, []journal.Record{rec(a, b, false), rec(nil, ten, false)}},
+		"read back as another":  {[]string{"begin 0", "begin 1", "undo 0", "undo 1"}, []journal.Record{rec(a, b, true), rec(nil, ten, true)}},
+		"two":                   {[]string{"begin 0", "done 0", "begin 1"}, []journal.Record{rec(a, b, false), rec(nil, ten, true)}},
+		"same object twice":     {[]string{"begin 0", "done 0", "begin 1", "done 1", "begin 2", "done 2"}, []journal.Record{rec(a, c, false), rec(nil, ten, false)}},
+		"removed":               {[]string{"begin 3", "done 3"}, []journal.Record{rec(twenty, nil, false)}},
+		"undo begun":            {[]string{"begin 0", "done 0", "undo 0"}, []journal.Record{rec(a, b, true)}},
+		"undone":                {[]string{"begin 0", "done 0", "undo 0", "undone 0"}, nil},
+		"undone in part":        {[]string{"begin 0", "done 0", "begin 1", "undo 1", "undone 1"}, []journal.Record{rec(a, b, false)}},
+		"restore begun":         {[]string{"begin 1", "done 1", "restore class/eth1/1:10"}, []journal.Record{rec(nil, ten, true)}},
+		"restored":              {[]string{"begin 1", "done 1", "restore class/eth1/1:10", "restored class/eth1/1:10"}, nil},
+		"found as somebody else's, and given back": {[]string{"begin 0", "done 0", "begin 4", "undo 4", "undone 4"}, []journal.Record{rec(a, b, false)}},
+		"second write undone":                      {[]string{"begin 0", "done 0", "begin 2", "done 2", "undo 2", "undone 2"}, []journal.Record{rec(a, b, false)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, filepath.Join(t.TempDir(), "s"), here)

@@ -28,6 +28,8 @@ type Store struct {
 	dir  string
 	fd   int // of dir; files are opened relative to it
 	here Host
+	// read are the journals read so far, by file name.
+	read map[string]readFile
 }
 
 // Open opens the directory dir, making it (mode 0700) if it does not exist.
@@ -60,7 +62,7 @@ func OpenExisting(dir string, here Host) (*Store, error) {
 		return nil, fmt.Errorf("state directory %s: owner %d, mode %#o; it must belong to user %d with mode 0700",
 			dir, st.Uid, st.Mode&0o777, os.Geteuid())
 	}
-	return &Store{dir: dir, fd: fd, here: here}, nil
+	return &Store{dir: dir, fd: fd, here: here, read: map[string]readFile{}}, nil
 }
 
 // Close releases the directory. Journals of s cannot be used afterwards.
