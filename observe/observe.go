@@ -21,9 +21,10 @@ import (
 	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/ethtool"
-	"github.com/niclane/niclane/internal/extack"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/nlsock"
+	"github.com/niclane/niclane/internal/sockclass"
 	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
 )
@@ -53,6 +54,8 @@ type observer struct {
 	netdev  *netdev.Client // nil if the kernel has no such family
 	noGenl  error          // why
 	irqs    map[int][]string
+	// probedTC gives one value, of the probes that startTC began.
+	probedTC chan tcProbes
 }
 
 // Observe reads the state. A named device that does not exist is ENODEV. What
@@ -63,6 +66,9 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 		Schema: device.Schema, Files: map[string]device.File{}, Capabilities: device.Capabilities{},
 	}}
 	defer o.close()
+	if !opts.NoProbes {
+		o.startTC(ctx)
+	}
 	if err := o.open(opts); err != nil {
 		return nil, err
 	}
@@ -78,6 +84,9 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 		return nil, err
 	}
 	o.hostFiles(opts.Cgroups)
+	if err := o.cgroupClasses(opts.Cgroups); err != nil {
+		return nil, err
+	}
 	if b, err := os.ReadFile("/proc/interrupts"); err == nil {
 		o.irqs = parseInterrupts(string(b))
 	}
@@ -105,6 +114,33 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	return o.state, nil
 }
 
+// cgroupClasses reads the classes of the sockets of control groups.
+func (o *observer) cgroupClasses(groups []string) error {
+	if o.state.Cgroups.V2 == "" || len(groups) == 0 {
+		return nil
+	}
+	c, err := sockclass.Open(o.state.Cgroups.V2)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return nil // before Linux 5.14
+	}
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		v, err := c.Read(device.CgroupClass{Cgroup: g})
+		if errors.Is(err, os.ErrPermission) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if v != nil {
+			o.state.Cgroups.Classes = append(o.state.Cgroups.Classes, v.(device.CgroupClass))
+		}
+	}
+	return nil
+}
+
 func (o *observer) open(opts Options) (err error) {
 	if o.state.Kernel, err = kernel(); err != nil {
 		return err
@@ -115,8 +151,8 @@ func (o *observer) open(opts Options) (err error) {
 	if o.fs, err = hostfs.Open(cgroup.Mounts(o.state.Cgroups)); err != nil {
 		return err
 	}
-	if o.route, err = netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true}); err != nil {
-		return fmt.Errorf("route netlink: %w", extack.Error(err))
+	if o.route, err = nlsock.Dial(unix.NETLINK_ROUTE); err != nil {
+		return err
 	}
 	if o.ethtool, err = ethtool.Open(); err != nil {
 		return err

@@ -11,17 +11,36 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/mdlayher/genetlink"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/extack"
 	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/nlsock"
 )
 
-// probeKernel fills the capabilities that belong to no device.
+// startTC begins the probes of traffic control. They take as long as reading
+// the devices does, most of it in the verifier and in making a network
+// namespace, and share nothing with it: they run beside it.
+func (o *observer) startTC(ctx context.Context) {
+	o.probedTC = make(chan tcProbes, 1)
+	go func() {
+		caps, err := inNewNetns(ctx, probeTC)
+		o.probedTC <- tcProbes{caps, err}
+	}()
+}
+
+// tcProbes is the outcome of probeTC, or why there is none.
+type tcProbes struct {
+	caps device.Capabilities
+	err  error
+}
+
+// probeKernel fills the capabilities that belong to no device. startTC was
+// called before.
 func (o *observer) probeKernel(ctx context.Context) error {
 	caps := o.state.Capabilities
 	o.probeFamilies(caps)
@@ -29,17 +48,18 @@ func (o *observer) probeKernel(ctx context.Context) error {
 	o.probeCgroups(caps)
 	caps[device.CapIoUringNAPI] = probeIoUringNAPI()
 	caps[device.CapTCX] = probeTCX()
-	tc, err := inNewNetns(ctx, probeTC)
-	if err != nil {
-		why := fmt.Sprintf("no network namespace to try it in: %v", err)
+	caps[device.CapCPUMap] = probeCPUMap()
+	tc := <-o.probedTC
+	if tc.err != nil {
+		why := fmt.Sprintf("no network namespace to try it in: %v", tc.err)
 		for _, c := range []device.Capability{
-			device.CapMqprio, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
+			device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
 		} {
 			caps[c] = device.Finding{Answer: device.Unknown, Why: why}
 		}
 		return ctx.Err()
 	}
-	for c, f := range tc {
+	for c, f := range tc.caps {
 		caps[c] = f
 	}
 	return nil
@@ -61,20 +81,22 @@ func answer(err error, yes string, no ...error) device.Finding {
 }
 
 func (o *observer) probeFamilies(caps device.Capabilities) {
-	nl, err := genetlink.Dial(&netlink.Config{Strict: true})
+	var nl *genetlink.Conn
+	c, err := nlsock.Dial(unix.NETLINK_GENERIC)
 	if err == nil {
+		nl = genetlink.NewConn(c)
 		defer nl.Close()
 	}
-	for c, name := range map[device.Capability]string{
+	for capability, name := range map[device.Capability]string{
 		device.CapNetShaper: "net-shaper", device.CapDevlink: "devlink",
 	} {
 		e := err
 		if e == nil {
 			_, e = nl.GetFamily(name)
 		}
-		caps[c] = answer(extack.Error(e), "netlink family "+name, os.ErrNotExist)
-		if caps[c].Answer == device.No {
-			caps[c] = device.Finding{Answer: device.No, Why: "no netlink family " + name}
+		caps[capability] = answer(extack.Error(e), "netlink family "+name, os.ErrNotExist)
+		if caps[capability].Answer == device.No {
+			caps[capability] = device.Finding{Answer: device.No, Why: "no netlink family " + name}
 		}
 	}
 }
@@ -126,6 +148,14 @@ func (o *observer) probeCgroups(caps device.Capabilities) {
 	}
 	caps[device.CapCgroupSet] = controller("cpuset", true)
 	caps[device.CapNetPrio] = controller("net_prio", false)
+	caps[device.CapSockops] = device.Finding{Answer: device.Unknown, Why: "no unified hierarchy (cgroup v2) is mounted here"}
+	if g.V2 != "" {
+		err := features.HaveProgramType(ebpf.SockOps)
+		if err == nil {
+			err = features.HaveProgramType(ebpf.CGroupSock)
+		}
+		caps[device.CapSockops] = answer(err, "cgroup v2 at "+g.V2+", and its program types", ebpf.ErrNotSupported)
+	}
 }
 
 // enabledControllers reads /proc/cgroups (cgroups(7)): name, hierarchy, number
@@ -138,6 +168,15 @@ func enabledControllers(s string) []string {
 		}
 	}
 	return names
+}
+
+// probeCPUMap asks for programs of the XDP type and maps of the cpumap type.
+func probeCPUMap() device.Finding {
+	err := features.HaveProgramType(ebpf.XDP)
+	if err == nil {
+		err = features.HaveMapType(ebpf.CPUMap)
+	}
+	return answer(err, "XDP programs and cpumaps can be made", ebpf.ErrNotSupported)
 }
 
 // probeTCX asks which TCX programs are on the loopback device. Kernels without

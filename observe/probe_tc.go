@@ -15,6 +15,7 @@ import (
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/extack"
+	"github.com/niclane/niclane/internal/nlsock"
 )
 
 // Handles of linux/pkt_sched.h, in a namespace whose only device is loopback.
@@ -48,17 +49,22 @@ const (
 // asked means that the kind is there.
 func probeTC() device.Capabilities {
 	caps := device.Capabilities{}
-	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
+	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		f := device.Finding{Answer: device.Unknown, Why: err.Error()}
-		for _, x := range []device.Capability{device.CapMqprio, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit} {
+		for _, x := range []device.Capability{device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit} {
 			caps[x] = f
 		}
 		return caps
 	}
 	defer c.Close()
 	caps[device.CapMqprio] = kindFinding(addQdisc(c, "mqprio", tcRoot, probeHandle))
+	// mq is for devices of several queues and says so of loopback; tbf and
+	// the others want options.
+	caps[device.CapMq] = kindFinding(addQdisc(c, "mq", tcRoot, probeHandle))
+	caps[device.CapTBF] = kindFinding(addQdisc(c, "tbf", tcRoot, probeHandle))
 	caps[device.CapHTB] = kindFinding(addQdisc(c, "htb", tcRoot, probeHandle))
+	caps[device.CapFQCodel] = kindFinding(addQdisc(c, "fq_codel", tcRoot, probeHandle+probeHandle))
 	caps[device.CapClsact] = kindFinding(addQdisc(c, "clsact", tcClsact, clsactHandle))
 	caps[device.CapSkbedit] = kindFinding(addAction(c, "skbedit"))
 	if caps[device.CapClsact].Answer != device.Yes {

@@ -19,8 +19,8 @@ func (o *observer) programs(d *device.Device, l iface) {
 		name   string
 		attach ebpf.AttachType
 	}{
-		{"tcx-ingress", ebpf.AttachTCXIngress},
-		{"tcx-egress", ebpf.AttachTCXEgress},
+		{device.AttachTCXIngress, ebpf.AttachTCXIngress},
+		{device.AttachTCXEgress, ebpf.AttachTCXEgress},
 	} {
 		res, err := link.QueryPrograms(link.QueryOptions{Target: d.Index, Attach: a.attach})
 		if err != nil {
