@@ -135,6 +135,9 @@ func (k *Kernel) Write(old, new device.Object) error {
 	if err != nil {
 		return err
 	}
+	if dev := deviceOf(o); present == nil && old != nil && dev != "" && !k.devs[dev] {
+		return fmt.Errorf("%s: %w", o.Key(), unix.ENODEV) // its file
+	}
 	if !device.Equal(present, old) {
 		return fmt.Errorf("%s: written as if it were %v, but it is %v: %w", o.Key(), old, present, unix.EPROTO)
 	}
@@ -158,6 +161,20 @@ func deviceOf(o device.Object) string {
 		if f := strings.Split(o.Filter, "/"); len(f) > 1 {
 			return f[1]
 		}
+	case device.FilterDefault:
+		if f := strings.Split(o.Filter, "/"); len(f) > 1 {
+			return f[1]
+		}
+	case device.XDP:
+		return o.Dev
+	case device.CPUQueue:
+		return o.Dev
+	case device.CPUThread:
+		return o.Dev
+	case device.CPULane:
+		return o.Dev
+	case device.XDPEntry:
+		return o.Dev
 	case device.RSSTable:
 		return o.Dev
 	case device.Rule:

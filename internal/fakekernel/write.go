@@ -40,7 +40,8 @@ func refuse(o device.Object, err error, format string, args ...any) error {
 // makeable says whether the object can come into being.
 func (k *Kernel) makeable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.Rule:
+	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass,
+		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry:
 		return nil
 	case device.RSSTable:
 		if o.Context != 0 {
@@ -55,8 +56,10 @@ func (k *Kernel) makeable(o device.Object) error {
 // removable says whether the object can be removed.
 func (k *Kernel) removable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Filter, device.FilterEntry, device.Rule:
+	case device.Qdisc, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.XDP, device.XDPEntry:
 		return nil
+	case device.CPULane, device.CPUQueue:
+		return k.removableXDP(o)
 	case device.Class:
 		for _, c := range k.objs {
 			if c, ok := c.(device.Class); ok && c.Dev == o.Dev && c.Parent == o.ID {
@@ -105,15 +108,23 @@ func livesOn(c, o device.Object) bool {
 		switch c := c.(type) {
 		case device.Class:
 			return c.Dev == o.Dev && major(c.ID) == o.Handle
+		case device.Qdisc:
+			return c.Dev == o.Dev && o.Type == "mq" && c.Parent != "root" && major(c.Parent) == o.Handle
 		case device.Filter:
-			return c.Dev == o.Dev && o.Parent == "clsact"
+			return c.Dev == o.Dev && o.Parent == "clsact" && c.Parent != device.AttachTCXEgress
 		}
 	case device.Class:
 		q, ok := c.(device.Qdisc)
 		return ok && q.Dev == o.Dev && q.Parent == o.ID
 	case device.Filter:
-		e, ok := c.(device.FilterEntry)
-		return ok && e.Filter == o.Key()
+		switch c := c.(type) {
+		case device.FilterEntry:
+			return c.Filter == o.Key()
+		case device.FilterDefault:
+			return c.Filter == o.Key()
+		}
+	default:
+		return livesOnXDP(c, o)
 	}
 	return false
 }
@@ -128,9 +139,11 @@ func major(id string) string {
 func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 	out := slices.Clone(k.foreign[o.Key()])
 	for _, c := range k.children(o) {
-		if _, ok := c.(device.FilterEntry); !ok {
-			out = append(out, c.Key())
+		switch c.(type) {
+		case device.FilterEntry, device.FilterDefault, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
+			continue // in a program's own maps
 		}
+		out = append(out, c.Key())
 	}
 	return out, nil
 }
@@ -143,14 +156,15 @@ func (k *Kernel) valid(old, new device.Object) error {
 	case device.Class:
 		return k.validClass(old, o)
 	case device.Filter:
-		if _, ok := k.objs["qdisc/"+o.Dev+"/clsact"]; !ok {
+		if _, ok := k.objs["qdisc/"+o.Dev+"/clsact"]; !ok && o.Parent != device.AttachTCXEgress {
 			return refuse(o, unix.EINVAL, "parent qdisc doesn't exist")
 		}
 	case device.FilterEntry:
-		f, ok := k.objs[o.Filter].(device.Filter)
-		if !ok || !strings.HasPrefix(f.Program, "niclane_") {
-			return refuse(o, unix.ENOENT, "no filter of niclane's")
-		}
+		return k.validFilterOf(o, o.Filter)
+	case device.FilterDefault:
+		return k.validFilterOf(o, o.Filter)
+	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
+		return k.validXDP(old, o)
 	case device.RSSTable:
 		return k.validQueues(o, o.Dev, o.Queues)
 	case device.Rule:
@@ -170,9 +184,18 @@ func (k *Kernel) valid(old, new device.Object) error {
 	return nil
 }
 
+func (k *Kernel) validFilterOf(o device.Object, key string) error {
+	f, ok := k.objs[key].(device.Filter)
+	if !ok || !strings.HasPrefix(f.Program, "niclane_") {
+		return refuse(o, unix.ENOENT, "no filter of niclane's")
+	}
+	return nil
+}
+
 func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
 	if q.Parent != "root" && q.Parent != "clsact" {
-		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok {
+		root, _ := k.objs["qdisc/"+q.Dev+"/root"].(device.Qdisc)
+		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok && (root.Type != "mq" || major(q.Parent) != root.Handle) {
 			return refuse(q, unix.ENOENT, "no class %s", q.Parent)
 		}
 	}
@@ -267,6 +290,10 @@ func (k *Kernel) validChannels(c device.Channels) error {
 
 // follow changes what the kernel changes by itself after a write.
 func (k *Kernel) follow(old, new device.Object) {
+	if q, ok := new.(device.CPUQueue); ok && old == nil {
+		t := device.CPUThread{Dev: q.Dev, CPU: q.CPU, Policy: "other"}
+		k.objs[t.Key()] = t
+	}
 	n, ok := new.(device.NAPIConfig)
 	if !ok {
 		return

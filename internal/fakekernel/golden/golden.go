@@ -228,8 +228,11 @@ func After(start *device.State, objects map[string]device.Object) *device.State 
 	// What lives on another object comes after it: State.Put passes over
 	// entries without their filter and threads without their NAPI.
 	rank := func(key string) int {
-		if strings.HasPrefix(key, "entry/") || strings.HasPrefix(key, "thread/") {
+		switch kind, _, _ := strings.Cut(key, "/"); kind {
+		case "entry", "default", "thread", "cpuqueue", "cpulane", "xdpentry":
 			return 1
+		case "cputhread":
+			return 2
 		}
 		return 0
 	}

@@ -29,7 +29,11 @@ func All(steps []plan.Step) []Mutant {
 	for i, s := range steps {
 		// The kernel makes and removes threads with their NAPIs: the first
 		// value may be any, and the removal is none of the plan's.
-		_, thread := s.Object().(device.Thread)
+		thread := false
+		switch s.Object().(type) {
+		case device.Thread, device.CPUThread:
+			thread = true
+		}
 		if !thread || s.New != nil {
 			add("dropped", i, slices.Delete(slices.Clone(steps), i, i+1))
 			add("turned round", i, with(steps, i, s.Inverse()))
@@ -92,15 +96,27 @@ func hangsOn(o, on device.Object) bool {
 		switch o := o.(type) {
 		case device.Class:
 			return o.Dev == on.Dev && on.Parent == "root"
+		case device.Qdisc:
+			return o.Dev == on.Dev && on.Type == "mq" && o.Parent != "root" && o.Type == "tbf"
 		case device.Filter:
-			return o.Dev == on.Dev && on.Parent == "clsact"
+			return o.Dev == on.Dev && on.Parent == "clsact" && o.Parent != device.AttachTCXEgress
 		}
 	case device.Class:
-		c, ok := o.(device.Class)
-		return ok && c.Dev == on.Dev && c.Parent == on.ID
+		switch o := o.(type) {
+		case device.Class:
+			return o.Dev == on.Dev && o.Parent == on.ID
+		case device.Qdisc:
+			return o.Dev == on.Dev && o.Parent == on.ID
+		}
 	case device.Filter:
-		e, ok := o.(device.FilterEntry)
-		return ok && e.Filter == on.Key()
+		switch o := o.(type) {
+		case device.FilterEntry:
+			return o.Filter == on.Key()
+		case device.FilterDefault:
+			return o.Filter == on.Key()
+		}
+	case device.XDP, device.CPUQueue, device.CPULane:
+		return hangsOnXDP(o, on)
 	case device.RSSTable:
 		r, ok := o.(device.Rule)
 		return ok && r.Dev == on.Dev && r.Context == on.Context && on.Context != 0
@@ -133,8 +149,14 @@ func variants(o device.Object) map[string]device.Object {
 		h := o
 		h.Handle = "7:"
 		m := map[string]device.Object{"handle": h}
-		if o.Type == "htb" {
+		switch o.Type {
+		case "htb":
 			m["default class"] = d
+		case "tbf":
+			rate, limit := o, o
+			rate.Rate += 8000
+			limit.Limit *= 2
+			m["rate"], m["limit"] = rate, limit
 		}
 		return m
 	case device.Class:
@@ -145,9 +167,18 @@ func variants(o device.Object) map[string]device.Object {
 		burst.Burst += 4096
 		return map[string]device.Object{"rate": rate, "ceiling": ceil, "rank": prio, "burst": burst}
 	case device.FilterEntry:
-		class := o
+		class, queues := o, o
 		class.Priority += "0"
-		return map[string]device.Object{"class": class}
+		queues.Queues = append(slices.Clone(o.Queues), len(o.Queues)+100)
+		return map[string]device.Object{"class": class, "queues": queues}
+	case device.CgroupClass:
+		o.Priority += "0"
+		return map[string]device.Object{"class": o}
+	case device.FilterDefault:
+		o.Queues = append(slices.Clone(o.Queues), len(o.Queues))
+		return map[string]device.Object{"queues": o}
+	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
+		return xdpVariants(o)
 	case device.RSSTable:
 		return tableVariants(o)
 	case device.Rule:
