@@ -4,6 +4,7 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -24,7 +25,9 @@ func (f *fit) checkParts(lanes []*placed) {
 	}
 	if len(lanes) > 1 {
 		f.require(device.PartQueueSet, f.in.Lanes[0].Path)
-		f.require(device.PartSteering, f.in.Lanes[0].Path)
+		if f.choice[device.PartQueueSet].Realisation != "" {
+			f.require(device.PartSteering, f.in.Lanes[0].Path)
+		}
 		f.require(device.PartMapper, f.in.Lanes[0].Path)
 	}
 	for _, l := range lanes {
@@ -87,6 +90,9 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 	if !shaped(lanes) {
 		return
 	}
+	if name := f.choice[device.PartBandwidth].Realisation; tooLittle(lanes)[name] != "" {
+		f.failf("globals.force.bandwidth", "%s on %s %s", name, f.dev.Name, tooLittle(lanes)[name])
+	}
 	if f.link == 0 {
 		f.failf("globals.link-rate", "%s does not say its speed, and lanes share it out: give link-rate", f.dev.Name)
 		return
@@ -115,7 +121,7 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 
 // checkForeign refuses where somebody else's settings would have to be
 // replaced for the lane to hold.
-func (f *fit) checkForeign() {
+func (f *fit) checkForeign(lanes []*placed) {
 	for _, q := range f.dev.Qdiscs {
 		if q.Parent != "root" || q.Handle == "0:" {
 			continue
@@ -126,14 +132,13 @@ func (f *fit) checkForeign() {
 		}
 	}
 	for _, t := range f.dev.RSS {
-		if _, ours := f.owned[t.Key()]; t.Context > 0 && t.Context <= len(f.in.Lanes) && !ours {
+		number := slices.ContainsFunc(lanes, func(l *placed) bool { return l.number == t.Context })
+		if _, ours := f.owned[t.Key()]; t.Context > 0 && number && !ours && f.uses(device.PartQueueSet, RealRSSContext) {
 			f.failf("globals.dev", "%s has an RSS context %d that niclane did not make", f.dev.Name, t.Context)
 		}
 	}
-	for _, p := range f.dev.Programs {
-		if strings.HasPrefix(p.Attach, "xdp") {
-			f.notef("an XDP program is attached (%s, id %d): packets it redirects never reach a lane", p.Name, p.ID)
-		}
+	if x, ok := f.dev.XDP(); ok && x.Program != IngressProgram {
+		f.notef("an XDP program is attached (%s, %s): packets that it redirects or drops never reach a lane", nameOr(x.Program, "without a name"), x.Mode)
 	}
 }
 
@@ -159,7 +164,7 @@ func (f *fit) checkMembers(lanes []*placed) {
 }
 
 // maxPatterns is how many different sets of compared fields niclane's
-// classifier and the emulated card look up (internal/bpf/c/egress.c,
+// classifier and the emulated card look up (internal/bpf/c/flow.h,
 // internal/emucard/c/card.c: MAX_PATTERNS).
 const maxPatterns = 16
 

@@ -61,89 +61,103 @@ func (f *fit) wantXPSQueue(q int, l *placed, cpus []int, why string) {
 		device.PartMapper, cause, fmt.Sprintf("transmit queue %d of %s: symmetric with its receive queue", q, name))
 }
 
-// shaped reports whether the file asks for anything that needs shaping.
-func shaped(lanes []*placed) bool {
-	for _, l := range lanes {
-		if !l.Bandwidth.Guarantee.IsZero() || !l.Bandwidth.Ceiling.IsZero() || l.Rank != 0 {
-			return true
-		}
-	}
-	return false
-}
+// chooses reports whether the classifier picks the transmit queue.
+func (f *fit) chooses() bool { return f.uses(device.PartMapper, RealQueueMapping) && !f.sharedQueues }
 
-// rootRate is what is shared out on a link: a little less than its rate, so
-// that the queue builds in the qdisc, where rank decides, and not behind it.
-// 2 % covers preamble, frame check and gap of full-size frames (24 of 1538
-// bytes), which HTB does not count.
-func rootRate(link uint64) uint64 { return link / 100 * 98 }
-
-// wantBandwidth makes one HTB class per lane under a common root class.
-func (f *fit) wantBandwidth(lanes []*placed) {
-	if !f.uses(device.PartBandwidth, RealHTB) || !shaped(lanes) {
+// wantClassifier gives the members' packets their lane's class, and its
+// transmit queues where nothing else does.
+func (f *fit) wantClassifier(def *placed, lanes []*placed) {
+	classes := len(f.wantedClasses()) > 0
+	if f.uses(device.PartClassifier, RealSockops) {
+		f.wantCgroupClasses(lanes)
 		return
 	}
-	root := rootRate(f.link)
-	f.wants = append(f.wants, want{
-		Object: device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle, DefaultClass: defaultMinor},
-		part:   device.PartBandwidth, cause: "lanes", disruptive: true,
-		reason: "one queue for the link, in front of the card's",
-	})
-	f.want(f.class(rootClass, rootHandle, root, root, 0), device.PartBandwidth, "globals.link-rate",
-		fmt.Sprintf("98 %% of the link's %s, so that queues build here", rateText(f.link)))
-	promised := uint64(0)
-	for _, l := range lanes[1:] {
-		promised += l.Bandwidth.Guarantee.Of(f.link)
-	}
-	for _, l := range lanes {
-		guarantee := l.Bandwidth.Guarantee.Of(f.link)
-		if guarantee == 0 && l.isDefault && root > promised {
-			guarantee = root - promised // what nobody was promised
-		}
-		// HTB has no class without a rate; 1/1000 of the link promises
-		// nothing worth the name.
-		guarantee = max(guarantee, f.link/1000)
-		ceiling := l.Bandwidth.Ceiling.Of(f.link)
-		if ceiling == 0 || ceiling > root {
-			ceiling = root
-		}
-		f.want(f.class(classID(l.minor), rootClass, guarantee, ceiling, uint32(rank(l)-1)),
-			device.PartBandwidth, l.Path,
-			fmt.Sprintf("lane %s: %s guaranteed, at most %s, rank %d", l.Name, rateText(guarantee), rateText(ceiling), rank(l)))
-	}
-}
-
-func classID(minor uint16) string { return fmt.Sprintf("1:%x", minor) }
-
-// class sets the bursts to what the rate carries in 500 µs, at least two
-// frames and at most 64 KiB. Smaller ones let a lane wait behind less, but
-// every burst costs a timer: arming one takes 11 µs in a virtual machine, and
-// with bursts of 25 µs the watchdog alone took 15 % of a processor at 1 Gbit/s.
-// The quantum shares out what is left in proportion to the guarantees.
-func (f *fit) class(id, parent string, rate, ceil uint64, prio uint32) device.Class {
-	frame := uint32(f.dev.MTU + 14)
-	burst := func(r uint64) uint32 { return max(uint32(min(r/8/2000, 64<<10)), 2*frame) }
-	quantum := uint32(min(max(rate/8/1000, uint64(frame)), 60_000))
-	return device.Class{
-		Dev: f.dev.Name, ID: id, Parent: parent, Rate: rate, Ceil: ceil,
-		Burst: burst(rate), CBurst: burst(ceil), Quantum: quantum, Prio: prio,
-	}
-}
-
-// wantClassifier gives the members' packets their lane's class.
-func (f *fit) wantClassifier(lanes []*placed) {
-	if !f.uses(device.PartClassifier, RealClsactBPF) || len(f.wantedClasses()) == 0 {
+	if f.choice[device.PartClassifier].Realisation == "" || !classes && !f.chooses() {
 		return
 	}
-	f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},
-		device.PartClassifier, "lanes", "where filters can be attached before the queue is chosen")
-	filter := device.Filter{Dev: f.dev.Name, Parent: "egress", Pref: f.freePref(), Handle: filterHandle, Program: EgressProgram}
-	f.want(filter, device.PartClassifier, "lanes", "looks each packet's flow up in a map and names its lane's class; later filters still run")
+	filter := device.Filter{Dev: f.dev.Name, Parent: device.AttachTCXEgress, Program: EgressProgram}
+	if f.uses(device.PartClassifier, RealClsactBPF) {
+		f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},
+			device.PartClassifier, "lanes", "where filters can be attached before the queue is chosen")
+		filter = device.Filter{Dev: f.dev.Name, Parent: "egress", Pref: f.freePref(), Handle: filterHandle, Program: EgressProgram}
+	}
+	what := "names its lane's class"
+	switch {
+	case !classes:
+		what = "chooses one of its lane's transmit queues"
+	case f.chooses():
+		what += " and transmit queue"
+	}
+	f.want(filter, device.PartClassifier, "lanes", "looks each packet's flow up in a map and "+what+"; later filters still run")
+	if f.chooses() {
+		f.want(device.FilterDefault{Filter: filter.Key(), Queues: def.queues}, device.PartMapper, lanePath(def.Lane, "queues"),
+			"what no lane matches transmits on queues "+device.FormatCPUList(def.queues))
+		f.wantNoXPS()
+	}
 	for _, l := range lanes {
 		for i := range l.Members {
 			m := &l.Members[i]
 			for _, match := range matches(m, f.in.Group.VLANs) {
-				f.want(device.FilterEntry{Filter: filter.Key(), Match: match, Priority: classID(l.minor)},
-					device.PartClassifier, m.Path, "packets of lane "+l.Name+" to its class")
+				e := device.FilterEntry{Filter: filter.Key(), Match: match}
+				where := "its class"
+				if classes {
+					e.Priority = classID(l.minor)
+				}
+				if f.chooses() {
+					e.Queues = l.queues
+					where = "transmit queues " + device.FormatCPUList(l.queues)
+					if classes {
+						where = "its class and " + where
+					}
+				}
+				f.want(e, device.PartClassifier, m.Path, "packets of lane "+l.Name+" to "+where)
+			}
+		}
+	}
+}
+
+// wantCgroupClasses gives the sockets of the members' control groups their
+// lane's class.
+func (f *fit) wantCgroupClasses(lanes []*placed) {
+	if len(f.wantedClasses()) == 0 {
+		f.notef("nothing is shaped, so that the classifier %s has nothing to name", RealSockops)
+		return
+	}
+	owner := map[string]*placed{}
+	for _, l := range lanes {
+		for i := range l.Members {
+			m := &l.Members[i]
+			switch other := owner[m.Cgroup]; {
+			case m.Cgroup == "":
+				f.failf(m.Path, "the classifier %s tells members apart by control group: give cgroup", RealSockops)
+				continue
+			case other == l:
+				continue
+			case other != nil:
+				f.failf(m.Path+".cgroup", "%s is in lane %s too, and the classifier %s tells members apart by control group", m.Cgroup, other.Name, RealSockops)
+				continue
+			}
+			if !f.st.Cgroups.V2Groups[m.Cgroup] {
+				f.failf(m.Path+".cgroup", "no control group %q in the unified hierarchy at %s, where the classifier %s looks", m.Cgroup, f.st.Cgroups.V2, RealSockops)
+				continue
+			}
+			owner[m.Cgroup] = l
+			f.want(device.CgroupClass{Cgroup: m.Cgroup, Priority: classID(l.minor)}, device.PartClassifier, m.Path+".cgroup",
+				fmt.Sprintf("sockets of %s to lane %s's class", m.Cgroup, l.Name))
+		}
+	}
+}
+
+// wantNoXPS clears transmit packet steering: where any is set it decides
+// before the classifier's choice is looked at (net/core/dev.c:
+// netdev_pick_tx).
+func (f *fit) wantNoXPS() {
+	for q := range f.dev.TxQueues {
+		for _, name := range []string{"xps_cpus", "xps_rxqs"} {
+			path := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/%s", f.dev.Name, q, name)
+			if _, ok := f.st.Files[path]; ok {
+				f.want(device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)},
+					device.PartMapper, "lanes", fmt.Sprintf("transmit queue %d: the classifier chooses, not XPS", q))
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func (f *fit) wantContexts(lanes []*placed, lastFirst bool) {
 	}
 	for _, l := range lanes {
 		f.want(device.RSSTable{
-			Dev: f.dev.Name, Context: l.context, Queues: spread(f.tableSize(), l.queues),
+			Dev: f.dev.Name, Context: l.number, Queues: spread(f.tableSize(), l.queues),
 		}, device.PartQueueSet, lanePath(l.Lane, "queues"),
 			fmt.Sprintf("queue set of lane %s: queues %s", l.Name, device.FormatCPUList(l.queues)))
 	}
@@ -107,7 +107,7 @@ func (f *fit) wantRules(lanes []*placed) {
 		for i := range l.Members {
 			m := &l.Members[i]
 			for _, match := range matches(m, f.in.Group.VLANs) {
-				f.want(device.Rule{Dev: f.dev.Name, Match: match, Context: l.context},
+				f.want(device.Rule{Dev: f.dev.Name, Match: match, Context: l.number},
 					device.PartSteering, m.Path, "packets of lane "+l.Name+" to its queues")
 			}
 		}

@@ -14,13 +14,13 @@ import (
 // A placed lane is a lane fitted to one device: which queues and processors.
 type placed struct {
 	*intent.Lane
-	// context is niclane's number of the lane's RSS context, 0 for the
-	// default lane.
-	context int
-	queues  []int
-	cpus    []int
-	// minor of the lane's HTB class.
-	minor uint16
+	// number is niclane's of the lane, of its RSS context and of its place
+	// in the XDP program; 0 for the default lane. minor, of its HTB class,
+	// follows from it.
+	number int
+	queues []int
+	cpus   []int
+	minor  uint16
 	// default lane?
 	isDefault bool
 }
@@ -44,6 +44,18 @@ func (p *placed) fifo() int {
 		return 0
 	}
 	return 48 - rank(p)
+}
+
+// scheduling is how the lane's polling threads run, and how to say it.
+func (p *placed) scheduling() (policy string, priority, nice int, how string) {
+	priority = p.Poller.Priority
+	if p.Poller.Policy == intent.PolicyRank {
+		priority = p.fifo()
+	}
+	if priority > 0 {
+		return "fifo", priority, 0, fmt.Sprintf("SCHED_FIFO %d", priority)
+	}
+	return "other", 0, p.Poller.Nice, fmt.Sprintf("nice %d", p.Poller.Nice)
 }
 
 func rank(p *placed) int {
@@ -70,6 +82,9 @@ func (f *fit) layout() (lanes []*placed, total int) {
 	if first == 0 {
 		first = have - sum // all the rest
 	}
+	if !f.reserves() && (first < 1 || first+sum > have || !f.uses(device.PartMapper, RealQueueMapping)) {
+		return f.sharedLayout(have), have
+	}
 	if first < 1 || first+sum > most {
 		f.failf(lanePath(&f.in.Default, "queues"),
 			"%d queues asked for (%s), %s has %d; the default lane needs at least 1",
@@ -82,11 +97,25 @@ func (f *fit) layout() (lanes []*placed, total int) {
 	for i := range f.in.Lanes {
 		l := &f.in.Lanes[i]
 		lanes = append(lanes, &placed{
-			Lane: l, context: i + 1, queues: span(next, l.Queues), minor: firstLaneMinor + uint16(i),
+			Lane: l, queues: span(next, l.Queues),
 		})
 		next += l.Queues
 	}
+	f.number(lanes[1:])
 	return lanes, max(next, min(f.dev.RxQueues, f.dev.TxQueues))
+}
+
+// sharedLayout gives every lane all queues: none is reserved to receive, and
+// there are too few to transmit, or no way to choose among them.
+func (f *fit) sharedLayout(have int) []*placed {
+	f.sharedQueues = true
+	def := f.in.Default
+	lanes := []*placed{{Lane: &def, queues: span(0, have), minor: defaultMinor, isDefault: true}}
+	for i := range f.in.Lanes {
+		lanes = append(lanes, &placed{Lane: &f.in.Lanes[i], queues: span(0, have)})
+	}
+	f.number(lanes[1:])
+	return lanes
 }
 
 // queuesBefore is how many queues the device had before niclane, so that "all
@@ -96,7 +125,9 @@ func (f *fit) queuesBefore() int {
 		return min(f.dev.RxQueues, f.dev.TxQueues)
 	}
 	c := f.base(*f.dev.Channels).(device.Channels)
-	return min(c.RX, c.TX) + c.Combined
+	// A driver may count queues that its XDP program has for itself:
+	// virtio_net does (virtnet_set_queues).
+	return min(min(c.RX, c.TX)+c.Combined, f.dev.TxQueues)
 }
 
 func (f *fit) sumText(first int) string {
@@ -145,6 +176,9 @@ func (f *fit) processors(lanes []*placed) {
 			continue
 		}
 		pool := f.pool(l)
+		if !l.isDefault && !f.reserves() && len(pool) > 1 {
+			pool = pool[1:] // one is left to receive
+		}
 		free := slices.DeleteFunc(slices.Clone(pool), func(id int) bool { return slices.Contains(taken, id) })
 		if len(free) == 0 {
 			free = pool
@@ -153,7 +187,7 @@ func (f *fit) processors(lanes []*placed) {
 			l.cpus = pool // it may run anywhere: nothing is promised to it
 			continue
 		}
-		n := min(len(l.queues), len(free))
+		n := min(l.Queues, len(free))
 		if l.Poller.Count > 0 {
 			n = min(l.Poller.Count, len(free))
 		}

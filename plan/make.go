@@ -30,9 +30,11 @@ type fit struct {
 	choice  map[device.Part]Choice
 	present map[string]device.Object
 	link    uint64 // bit/s
-	wants   []want
-	notes   []string
-	errs    Errors
+	// sharedQueues says that no lane has queues of its own.
+	sharedQueues bool
+	wants        []want
+	notes        []string
+	errs         Errors
 }
 
 func (f *fit) failf(path, format string, args ...any) {
@@ -124,22 +126,17 @@ func (f *fit) merge(wants []want, at map[string]int) []want {
 
 // plan fits the intent to f.dev, leaving wants, notes and errors in f.
 func (f *fit) plan(p *Plan) {
-	f.choice = map[device.Part]Choice{}
-	choices := Choose(f.st, f.dev, f.in.Group.Force)
-	for _, c := range choices {
-		f.choice[c.Part] = c
-	}
 	f.link = f.dev.Speed
 	if f.in.Group.LinkRate > 0 {
 		f.link = f.in.Group.LinkRate
 	}
-	lanes, total := f.layout()
+	choices, lanes, total := f.place()
 	if lanes == nil {
 		return
 	}
-	f.processors(lanes)
 	f.checkParts(lanes)
-	f.checkForeign()
+	f.checkSoftware(lanes)
+	f.checkForeign(lanes)
 	f.checkMembers(lanes)
 	if len(f.errs) > 0 {
 		return
@@ -159,16 +156,19 @@ func (f *fit) plan(p *Plan) {
 		f.wantXPS(lanes, total)
 		f.wantContexts(lanes[1:], false)
 	}
+	f.wantRPS(lanes)
+	f.wantCPUs(lanes[1:])
 	f.wantPollers(lanes)
 	f.wantModeration(lanes)
 	f.wantGlobals()
 	f.wantBandwidth(lanes)
-	f.wantClassifier(lanes[1:])
+	f.wantClassifier(lanes[0], lanes[1:])
 	f.wantCpusets(lanes[1:])
 	f.wantRules(lanes[1:])
+	f.wantXDPEntries(lanes[1:])
 	p.Choices = append(p.Choices, choices...)
 	for _, l := range lanes {
-		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.context, Queues: l.queues, CPUs: l.cpus, Rank: rank(l)}
+		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus, Rank: rank(l)}
 		if slices.Contains(f.wantedClasses(), classID(l.minor)) {
 			fitted.Class = classID(l.minor)
 		}
@@ -176,6 +176,33 @@ func (f *fit) plan(p *Plan) {
 	}
 	if f.dev.Emulated {
 		f.notef("the lab's emulated card: its ethtool -X and -N lines are what a real card would need; here niclane writes the card's own tables")
+	}
+}
+
+// place chooses the realisations and gives the lanes their queues and
+// processors, which can rule out a realisation in turn.
+func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
+	for without := map[string]string{}; ; {
+		choices = choose(f.st, f.dev, f.in.Group.Force, without)
+		f.choice = map[device.Part]Choice{}
+		for _, c := range choices {
+			f.choice[c.Part] = c
+		}
+		f.sharedQueues = false
+		if lanes, total = f.layout(); lanes == nil {
+			return nil, nil, 0
+		}
+		f.processors(lanes)
+		if less := tooLittle(lanes); len(without) == 0 && len(less) > 0 {
+			without = less
+			continue
+		}
+		name := f.choice[device.PartQueueSet].Realisation
+		why := f.useless(lanes)
+		if why == "" || without[name] != "" || f.in.Group.Force[string(device.PartQueueSet)] != "" || len(f.errs) > 0 {
+			return choices, lanes, total
+		}
+		without[name] = why
 	}
 }
 

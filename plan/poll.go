@@ -28,6 +28,9 @@ func (f *fit) wantPollers(lanes []*placed) {
 			f.notef("lane %s: %d pollers asked for, but a threaded NAPI has a thread of its own: %d threads on %d processors",
 				l.Name, n, len(l.queues), min(n, len(l.cpus)))
 		}
+		if !f.reserves() && !l.isDefault {
+			continue // its receive queues are everybody's
+		}
 		for i, q := range l.queues {
 			f.wantIRQ(l, i, q)
 			if kind == intent.PollerThread || kind == intent.PollerBusy {
@@ -65,19 +68,12 @@ func (f *fit) wantThread(l *placed, kind intent.PollerKind, i, q int) {
 		cfg.Threaded, what = "busy", "a kernel thread busy-polls queue %d of lane %s"
 	}
 	f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf(what, q, l.Name))
-	t := device.Thread{Dev: f.dev.Name, Queue: q, Policy: "other", Nice: l.Poller.Nice, CPUs: []int{l.cpuOf(i)}}
+	t := device.Thread{Dev: f.dev.Name, Queue: q, CPUs: []int{l.cpuOf(i)}}
 	if l.isDefault {
 		t.CPUs = l.cpus
 	}
-	prio := l.Poller.Priority
-	if l.Poller.Policy == intent.PolicyRank {
-		prio = l.fifo()
-	}
-	how := fmt.Sprintf("nice %d", t.Nice)
-	if prio > 0 {
-		t.Policy, t.Priority, t.Nice = "fifo", prio, 0
-		how = fmt.Sprintf("SCHED_FIFO %d", prio)
-	}
+	var how string
+	t.Policy, t.Priority, t.Nice, how = l.scheduling()
 	f.want(t, device.PartPoller, lanePath(l.Lane, "cpus"),
 		fmt.Sprintf("its thread on processor %s, %s", device.FormatCPUList(t.CPUs), how))
 }

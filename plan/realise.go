@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -16,16 +17,21 @@ const (
 	RealRSSContext    = "rss-context"
 	RealSingleQueue   = "single-queue-rules"
 	RealCpumap        = "xdp-cpumap"
+	RealCpumapGeneric = "xdp-cpumap-generic"
 	RealRPS           = "rps"
+	RealShared        = "shared"
 	RealRules         = "rules"
 	RealClsactBPF     = "clsact-bpf"
-	RealSockops       = "sockops"
+	RealTCX           = "tcx"
+	RealSockops       = "cgroup-sockops"
 	RealMqprioSoft    = "mqprio-software"
 	RealXPSRxqs       = "xps-rxqs"
+	RealQueueMapping  = "queue-mapping"
 	RealMqprioRate    = "mqprio-bw-rlimit"
 	RealNetShaper     = "net-shaper"
 	RealTxMaxrate     = "tx-maxrate"
 	RealHTB           = "htb"
+	RealMqTBF         = "mq-tbf"
 	RealDriverPollers = "driver-pollers"
 	RealIoUring       = "io-uring-poller"
 	RealBusyThread    = "napi-busy-thread"
@@ -45,8 +51,75 @@ type candidate struct {
 	name string
 	test func(st *device.State, d *device.Device) (ok bool, why string)
 	// asked says how to ask for a realisation that is never chosen by
-	// itself; "" for all others.
-	asked string
+	// itself, and because why it is not; "" for all others.
+	asked, because string
+	// gives says what of a lane's bandwidth it can give; nil: not asked of
+	// this part.
+	gives []string
+	// with names, by part, the realisations that it goes with; a part that
+	// is not in it may be made in any way.
+	with map[device.Part][]string
+}
+
+// always allows a realisation that needs nothing.
+func always(good string) func(*device.State, *device.Device) (bool, string) {
+	return func(*device.State, *device.Device) (bool, string) { return true, good }
+}
+
+// clsactBPF tests whether the classifier can be the first of the filters. One
+// before it that ends classification, as Cilium's do, would keep packets from
+// it.
+func clsactBPF(st *device.State, d *device.Device) (bool, string) {
+	if ok, why := needs("", device.CapClsact, device.CapClsBPF)(st, d); !ok {
+		return false, why
+	}
+	good := "by flow, one map lookup per pattern, at the device's clsact egress"
+	if st.Capabilities.Find(device.CapTCX).Answer != device.Yes {
+		return true, good
+	}
+	for _, p := range d.Programs {
+		if p.Attach == device.AttachTCXEgress {
+			return false, fmt.Sprintf("%s is at TCX egress, which comes before clsact", nameOr(p.Name, "a program without a name"))
+		}
+	}
+	for _, x := range d.Filters {
+		if x.Parent == "egress" && x.Pref <= 1 && x.Name != EgressProgram {
+			return false, fmt.Sprintf("a %s filter (%s) has the first preference at clsact egress and can end classification", x.Type, nameOr(x.Name, "no name"))
+		}
+	}
+	return true, good
+}
+
+// What a realisation can give of a lane's bandwidth.
+const (
+	givesGuarantee = "guarantee"
+	givesCeiling   = "ceiling"
+	givesRank      = "rank"
+)
+
+// ownTransmit are the mappers with transmit queues that belong to one lane.
+func ownTransmit() map[device.Part][]string {
+	return map[device.Part][]string{device.PartMapper: {RealMqprioChannel, RealMqprioSoft, RealXPSRxqs, RealQueueMapping}}
+}
+
+// maxrate tests whether the card caps single queues, and stops doing so.
+func maxrate(st *device.State, d *device.Device) (bool, string) {
+	if ok, why := needs("", device.CapTxMaxrate)(st, d); !ok {
+		return false, why
+	}
+	if q, ok := device.FindQuirk(device.QuirkMaxrateSticks, d.Driver, st.Kernel.Release); ok {
+		return false, fmt.Sprintf("%s keeps a limit that was taken back (%s)", d.Driver, q.Source)
+	}
+	return true, "a ceiling, kept by the card, its share of it to each queue"
+}
+
+func queueSets(names ...string) map[device.Part][]string {
+	return map[device.Part][]string{device.PartQueueSet: names}
+}
+
+// ownQueues are the queue sets with receive queues that belong to one lane.
+func ownQueues() map[device.Part][]string {
+	return queueSets(RealMqprioChannel, RealRSSContext, RealSingleQueue)
 }
 
 // needs tests capabilities of the kernel (of the device where it has them)
@@ -117,36 +190,49 @@ func catalogue() []struct {
 			{name: RealMqprioChannel, test: later(device.CapMqprioChannel, device.CapFlowerHwTC)},
 			{name: RealRSSContext, test: onEmulated("an indirection table of its own for each lane", device.CapRSSTable, device.CapRSSContexts, device.CapRuleToContext)},
 			{name: RealSingleQueue, test: later(device.CapRules)},
-			{name: RealCpumap, test: later(device.CapXDPNative)},
-			{name: RealRPS, test: later(device.CapRPS)},
+			{name: RealCpumap, test: cpumap("native")},
+			{name: RealCpumapGeneric, test: cpumap("generic")},
+			{name: RealRPS, test: rps},
+			{name: RealShared, test: always("no receive queue or processor of its own: the lane is made on transmit alone"),
+				asked: "force: queue-set: shared", because: "a lane's packets wait among all others"},
 		}},
 		{device.PartSteering, []candidate{
-			{name: RealRules, test: onEmulated("rules of the card, matched before RSS", device.CapRuleToContext)},
-			{name: RealCpumap, test: later(device.CapXDPNative)},
+			{name: RealRules, test: onEmulated("rules of the card, matched before RSS", device.CapRuleToContext), with: ownQueues()},
+			{name: RealCpumap, test: cpumap("native"), with: queueSets(RealCpumap)},
+			{name: RealCpumapGeneric, test: cpumap("generic"), with: queueSets(RealCpumapGeneric)},
+			{name: RealShared, test: always("none: a lane's packets arrive among all others"), with: queueSets(RealRPS, RealShared)},
 		}},
 		{device.PartClassifier, []candidate{
-			{name: RealClsactBPF, test: needs("by flow, one map lookup per pattern, at the device's clsact egress", device.CapClsact, device.CapClsBPF)},
+			{name: RealClsactBPF, test: clsactBPF},
+			{name: RealTCX, test: needs("by flow, one map lookup per pattern, at TCX egress, before others' programs and filters", device.CapTCX, device.CapClsBPF)},
+			{name: RealSockops, test: needs("by control group, when connections are made and sockets created", device.CapSockops),
+				asked: "force: classifier: cgroup-sockops", because: "it sees whose a socket is, not what its packets are"},
 		}},
 		{device.PartMapper, []candidate{
 			{name: RealMqprioChannel, test: later(device.CapMqprioChannel)},
 			{name: RealMqprioSoft, test: later(device.CapMqprio)},
-			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs)},
+			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs), with: ownQueues()},
+			{name: RealQueueMapping, test: needs("the classifier chooses among the lane's transmit queues", device.CapClsBPF),
+				with: map[device.Part][]string{device.PartClassifier: {RealClsactBPF, RealTCX}}},
+			{name: RealShared, test: always("the lanes share the transmit queues")},
 		}},
 		{device.PartBandwidth, []candidate{
-			{name: RealMqprioRate, test: later(device.CapMqprioChannel)},
-			{name: RealNetShaper, test: later(device.CapNetShaper)},
-			{name: RealTxMaxrate, test: later(device.CapTxMaxrate)},
-			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB)},
+			{name: RealMqprioRate, test: later(device.CapMqprioChannel), gives: []string{givesGuarantee, givesCeiling}},
+			{name: RealNetShaper, test: later(device.CapNetShaper), gives: []string{givesGuarantee, givesCeiling, givesRank}},
+			{name: RealTxMaxrate, test: maxrate, gives: []string{givesCeiling}, with: ownTransmit()},
+			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB),
+				gives: []string{givesGuarantee, givesCeiling, givesRank}},
+			{name: RealMqTBF, test: needs("a ceiling, its share of it to each queue: a cap without borrowing; a lock for each queue", device.CapMq, device.CapTBF),
+				gives: []string{givesCeiling}, with: ownTransmit(),
+				asked: "force: bandwidth: mq-tbf", because: "a single flow gets no more than its queue's share"},
 		}},
 		{device.PartPoller, []candidate{
 			{name: RealDriverPollers, test: later(device.CapDevlink)},
 			{name: RealIoUring, test: later(device.CapIoUringNAPI, device.CapQueueNAPI)},
-			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI), asked: "poller: busy"},
+			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI), asked: "poller: busy", because: "it takes a processor"},
 			{name: RealNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread, device.CapQueueNAPI)},
 			{name: RealDeviceThread, test: later(device.CapThreadedDev)},
-			{name: RealSoftirq, test: func(*device.State, *device.Device) (bool, string) {
-				return true, "polled where the interrupt or the sender runs"
-			}},
+			{name: RealSoftirq, test: always("polled where the interrupt or the sender runs")},
 		}},
 		{device.PartInterrupts, []candidate{
 			{name: RealIRQAffinity, test: needs("affinity of each queue's interrupt", device.CapSetAffinityIRQ)},
@@ -166,14 +252,34 @@ func catalogue() []struct {
 // allows and why the better ones are out. force overrides by part; a forced
 // realisation that is not possible gives an empty Realisation with the reason.
 func Choose(st *device.State, d *device.Device, force map[string]string) []Choice {
+	return choose(st, d, force, nil)
+}
+
+// choose is Choose without the realisations that the lanes at hand rule out,
+// which gives the reasons.
+func choose(st *device.State, d *device.Device, force, without map[string]string) []Choice {
 	var out []Choice
+	chosen := map[device.Part]string{}
 	for _, e := range catalogue() {
-		out = append(out, choosePart(st, d, e.part, e.candidates, force[string(e.part)]))
+		c := choosePart(st, d, e.part, e.candidates, force[string(e.part)], chosen, without)
+		chosen[e.part] = c.Realisation
+		out = append(out, c)
 	}
 	return out
 }
 
-func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string) Choice {
+// conflict says which part, of those chosen before, a candidate does not go
+// with; "" if none.
+func (c candidate) conflict(chosen map[device.Part]string) string {
+	for part, names := range c.with {
+		if !slices.Contains(names, chosen[part]) {
+			return fmt.Sprintf("goes with %s %s, not with %s", part, strings.Join(names, " or "), nameOr(chosen[part], "none"))
+		}
+	}
+	return ""
+}
+
+func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string, chosen map[device.Part]string, without map[string]string) Choice {
 	c := Choice{Part: part}
 	known := false
 	for _, cand := range cs {
@@ -182,8 +288,14 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 		}
 		known = true
 		ok, why := cand.test(st, d)
+		if w := without[cand.name]; ok && w != "" && force == "" {
+			ok, why = false, w
+		}
+		if conflict := cand.conflict(chosen); ok && conflict != "" {
+			ok, why = false, conflict
+		}
 		if ok && cand.asked != "" && force == "" {
-			ok, why = false, fmt.Sprintf("possible, but only when asked for (%s): it takes a processor", cand.asked)
+			ok, why = false, fmt.Sprintf("possible, but only when asked for (%s): %s", cand.asked, cand.because)
 		}
 		if ok {
 			c.Realisation, c.Reason = cand.name, why

@@ -25,6 +25,9 @@ func (s Step) Commands() []string {
 	case device.Class:
 		return one(classLine(s.verb("add", "change", "del"), n))
 	case device.Filter:
+		if n.Parent == device.AttachTCXEgress {
+			return one(fmt.Sprintf("bpftool net %s tcx_egress pinned <%s> dev %s", s.verb("attach", "attach", "detach"), n.Program, n.Dev))
+		}
 		line := fmt.Sprintf("tc filter %s dev %s %s protocol all pref %d handle %#x bpf",
 			s.verb("add", "replace", "del"), n.Dev, n.Parent, n.Pref, n.Handle)
 		if s.New != nil {
@@ -35,7 +38,14 @@ func (s Step) Commands() []string {
 		if s.New == nil {
 			return one(fmt.Sprintf("bpftool map delete id <map of %s> key <%s>", n.Filter, n.Match))
 		}
-		return one(fmt.Sprintf("bpftool map update id <map of %s> key <%s> value <%s>", n.Filter, n.Match, n.Priority))
+		return one(fmt.Sprintf("bpftool map update id <map of %s> key <%s> value <%s>", n.Filter, n.Match, Brief(n)))
+	case device.FilterDefault:
+		return one(fmt.Sprintf("bpftool map update id <map of %s> key 0 value <queues %s>", n.Filter, device.FormatCPUList(n.Queues)))
+	case device.CgroupClass:
+		if s.New == nil {
+			return one(fmt.Sprintf("bpftool cgroup detach <cgroup v2>%s sock_ops pinned <niclane_sockops>", n.Cgroup))
+		}
+		return one(fmt.Sprintf("bpftool cgroup attach <cgroup v2>%s sock_ops pinned <niclane_sockops> multi", n.Cgroup))
 	case device.RSSTable:
 		return one(rssLine(s, n))
 	case device.Rule:
@@ -49,9 +59,44 @@ func (s Step) Commands() []string {
 			n.DeferHardIRQs, n.GROFlushTimeout, n.IRQSuspendTimeout))
 	case device.Thread:
 		return threadLines(s, n)
+	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
+		return xdpLines(s)
 	default:
 		return ethtoolLines(s.Object())
 	}
+}
+
+func xdpLines(s Step) []string {
+	switch n := s.Object().(type) {
+	case device.XDP:
+		mode := map[string]string{"native": "xdpdrv", "generic": "xdpgeneric"}[n.Mode]
+		if s.New == nil {
+			return one(fmt.Sprintf("ip link set dev %s %s off", n.Dev, mode))
+		}
+		return one(fmt.Sprintf("ip link set dev %s %s object niclane.o section xdp", n.Dev, mode))
+	case device.CPUQueue:
+		if s.New == nil {
+			return one(fmt.Sprintf("bpftool map delete id <cpumap of %s> key %d", n.Dev, n.CPU))
+		}
+		return one(fmt.Sprintf("bpftool map update id <cpumap of %s> key %d value <qsize %d>", n.Dev, n.CPU, n.Size))
+	case device.CPUThread:
+		pid := fmt.Sprintf("<PID of cpumap/%d of %s>", n.CPU, n.Dev)
+		if n.Policy == "fifo" {
+			return one(fmt.Sprintf("chrt --fifo -p %d %s", n.Priority, pid))
+		}
+		return []string{"chrt --other -p 0 " + pid, fmt.Sprintf("renice -n %d -p %s", n.Nice, pid)}
+	case device.CPULane:
+		if s.New == nil {
+			return one(fmt.Sprintf("bpftool map update id <lanes of %s> key %d value <none>", n.Dev, n.Lane))
+		}
+		return one(fmt.Sprintf("bpftool map update id <lanes of %s> key %d value <processors %s>", n.Dev, n.Lane, device.FormatCPUList(n.CPUs)))
+	case device.XDPEntry:
+		if s.New == nil {
+			return one(fmt.Sprintf("bpftool map delete id <flows of %s> key <%s>", n.Dev, n.Match))
+		}
+		return one(fmt.Sprintf("bpftool map update id <flows of %s> key <%s> value <lane %d>", n.Dev, n.Match, n.Lane))
+	}
+	return nil
 }
 
 // verb picks the word for a step that adds, changes or removes.
@@ -88,6 +133,9 @@ func qdiscLine(verb string, q device.Qdisc) string {
 	line := fmt.Sprintf("tc qdisc %s dev %s %s handle %s %s", verb, q.Dev, where, q.Handle, q.Type)
 	if q.DefaultClass != 0 {
 		line += fmt.Sprintf(" default %x", q.DefaultClass)
+	}
+	if q.Rate != 0 {
+		line += fmt.Sprintf(" rate %dbit burst %d", q.Rate, q.Burst)
 	}
 	if q.Limit != 0 {
 		line += fmt.Sprintf(" limit %d", q.Limit)

@@ -144,6 +144,6 @@ type OwnedRecord struct {
 	// Last is what niclane last wrote, or was about to write; nil: absent.
 	Last device.Object
 	Part device.Part
-	// Cause is the config path that first asked for it.
+	// Cause is the config path that last asked for it.
 	Cause string
 }

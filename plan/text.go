@@ -62,7 +62,33 @@ func Brief(o device.Object) string {
 	case device.Filter:
 		return v.Program
 	case device.FilterEntry:
+		switch {
+		case len(v.Queues) == 0:
+			return v.Priority
+		case v.Priority == "":
+			return "queues " + device.FormatCPUList(v.Queues)
+		}
+		return v.Priority + ", queues " + device.FormatCPUList(v.Queues)
+	case device.CgroupClass:
+		if v.Priority == "" {
+			return "half made"
+		}
 		return v.Priority
+	case device.FilterDefault:
+		return "queues " + device.FormatCPUList(v.Queues)
+	case device.XDP:
+		return v.Program + " (" + v.Mode + ")"
+	case device.CPUQueue:
+		return fmt.Sprintf("%d packets", v.Size)
+	case device.CPUThread:
+		if v.Policy == "fifo" {
+			return fmt.Sprintf("SCHED_FIFO %d", v.Priority)
+		}
+		return fmt.Sprintf("nice %d", v.Nice)
+	case device.CPULane:
+		return "processors " + device.FormatCPUList(v.CPUs)
+	case device.XDPEntry:
+		return fmt.Sprintf("lane %d", v.Lane)
 	case device.RSSTable:
 		return "queues " + queueSet(v.Queues)
 	case device.Rule:

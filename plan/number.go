@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/device"
+)
+
+// number gives the lanes their numbers. A lane keeps the one it has, so that a
+// lane that comes or goes before it in the file leaves its traffic alone; a new
+// one gets the lowest that no lane has, or had until now, as long as there are
+// such.
+func (f *fit) number(lanes []*placed) {
+	used, was := f.numbers()
+	given := map[int]bool{}
+	for _, l := range lanes {
+		if n := was[l.Path]; n != 0 && !given[n] {
+			l.number, given[n] = n, true
+		}
+	}
+	lowest := func(free func(int) bool) int {
+		for n := 1; ; n++ {
+			if free(n) {
+				return n
+			}
+		}
+	}
+	for _, l := range lanes {
+		if l.number == 0 {
+			l.number = lowest(func(n int) bool { return !given[n] && !used[n] })
+			if l.number > f.mostNumbers() {
+				l.number = lowest(func(n int) bool { return !given[n] })
+			}
+			given[l.number] = true
+		}
+		l.minor = firstLaneMinor + uint16(l.number) - 1
+	}
+}
+
+// mostNumbers is the highest number that the queue sets can have.
+func (f *fit) mostNumbers() int {
+	if f.uses(device.PartQueueSet, RealRSSContext) {
+		return f.dev.MaxContexts
+	}
+	return maxCPULanes
+}
+
+// numbers returns the numbers that owned objects of the device have, and which
+// lane, by path, has which.
+func (f *fit) numbers() (used map[int]bool, was map[string]int) {
+	used, was = map[int]bool{}, map[string]int{}
+	for _, r := range f.owned {
+		n := f.numberOf(r.Last)
+		if n == 0 {
+			continue
+		}
+		used[n] = true
+		// lanes.NAME, or a key below it
+		if parts := strings.SplitN(r.Cause, ".", 3); len(parts) >= 2 && parts[0] == "lanes" {
+			was[parts[0]+"."+parts[1]] = n
+		}
+	}
+	return used, was
+}
+
+// numberOf returns the number of the lane that an object of the device belongs
+// to, 0 if it has none.
+func (f *fit) numberOf(o device.Object) int {
+	switch o := o.(type) {
+	case device.RSSTable:
+		if o.Dev == f.dev.Name {
+			return o.Context
+		}
+	case device.CPULane:
+		if o.Dev == f.dev.Name {
+			return o.Lane
+		}
+	case device.Class:
+		minor, err := strconv.ParseUint(strings.TrimPrefix(o.ID, rootHandle), 16, 16)
+		if err == nil && o.Dev == f.dev.Name && minor >= firstLaneMinor {
+			return int(minor) - firstLaneMinor + 1
+		}
+	}
+	return 0
+}
