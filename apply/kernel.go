@@ -26,6 +26,12 @@ type Kernel interface {
 	Write(old, new device.Object) error
 }
 
+// A ManyReader reads objects of one kind in fewer calls than one each.
+type ManyReader interface {
+	// ReadMany returns what Read does for each object, in their order.
+	ReadMany(objects []device.Object) ([]device.Object, error)
+}
+
 // An Occupier can say what hangs on an object, in words, one string each:
 // filters on a clsact qdisc, classes of an HTB. The kernel removes those
 // together with the object, so apply does not remove an object that is
@@ -42,8 +48,11 @@ func implicit(o device.Object) bool { return maker(o) != nil }
 // maker returns the object with which an implicit one comes and goes, nil for
 // all others. Only its identity is filled in.
 func maker(o device.Object) device.Object {
-	if t, ok := o.(device.Thread); ok {
+	switch t := o.(type) {
+	case device.Thread:
 		return device.NAPIConfig{Dev: t.Dev, Queue: t.Queue}
+	case device.CPUThread:
+		return device.CPUQueue{Dev: t.Dev, CPU: t.CPU}
 	}
 	return nil
 }
@@ -52,7 +61,8 @@ func maker(o device.Object) device.Object {
 // cannot, and is absent, is gone together with its device.
 func creatable(o device.Object) bool {
 	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.Rule:
+	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass,
+		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry:
 		return true
 	case device.RSSTable:
 		return o.Context != 0

@@ -152,8 +152,15 @@ func goesWith(lost journal.Record, records []journal.Record) bool {
 			t, isThread := lost.Last.(device.Thread)
 			return ok && isThread && lost.Original == nil && napi.Dev == t.Dev && napi.Queue == t.Queue
 		}
-		f, isFilter := r.Last.(device.Filter)
-		e, isEntry := lost.Last.(device.FilterEntry)
-		return isFilter && isEntry && e.Filter == f.Key()
+		switch o := lost.Last.(type) {
+		case device.FilterEntry:
+			return r.Key() == o.Filter
+		case device.FilterDefault:
+			return r.Key() == o.Filter
+		case device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
+			_, isXDP := r.Last.(device.XDP)
+			return isXDP
+		}
+		return false
 	})
 }

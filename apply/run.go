@@ -36,7 +36,9 @@ func (o Options) tell(e Event) {
 }
 
 // Run makes the steps of p, recording into j, whose head holds p. Every object
-// must be as the step's Old says and, after the write, as its New says. On the
+// must be as the step's Old says and, after the write, as its New says; of
+// objects of one kind that follow each other, all are looked at before the
+// first is written, and read back after the last. On the
 // first failure, or when ctx ends, what was done is undone in reverse; the
 // error is then that failure, joined with a LeftError if something could not
 // be undone. The report says what was reached either way.
@@ -45,18 +47,15 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 	if len(j.Head().Plan.Steps) != len(p.Steps) {
 		return &r.report, fmt.Errorf("apply: the journal holds a plan of %d steps, not of %d", len(j.Head().Plan.Steps), len(p.Steps))
 	}
-	for i, s := range p.Steps {
-		err := ctx.Err()
-		if err == nil {
-			opts.tell(Event{Key: s.Key(), Index: i, Total: len(p.Steps)})
-			err = r.step(j, i, s)
-		}
+	for first := 0; first < len(p.Steps); {
+		n := group(p.Steps[first:])
+		at, err := r.steps(ctx, j, p.Steps, first, first+n)
 		if err != nil {
-			err = fmt.Errorf("step %d of %d: %w", i+1, len(p.Steps), err)
+			err = fmt.Errorf("step %d of %d: %w", at+1, len(p.Steps), err)
 			r.undoSteps(j, p.Steps)
 			return &r.report, errors.Join(err, r.left(), removeIfEmpty(j))
 		}
-		r.report.Done = append(r.report.Done, s.Key())
+		first += n
 	}
 	if err := j.End(); err != nil {
 		// All steps are made and recorded; only the end is not.
@@ -96,38 +95,117 @@ func (r *runner) left() error {
 	return LeftError(r.report.Left)
 }
 
-func (r *runner) step(j *journal.Journal, i int, s plan.Step) error {
-	key := s.Key()
-	present, err := r.k.Read(s.Object())
+// group returns how many of the first steps are looked at together, before the
+// first of them is written and after the last: different objects of one kind.
+// A step that removes something stays alone: what hangs on it is looked up just
+// before.
+func group(steps []plan.Step) int {
+	seen := map[string]bool{}
+	for n, s := range steps {
+		if n > 0 && (s.New == nil || s.New.Kind() != steps[0].New.Kind() || seen[s.Key()]) {
+			return n
+		}
+		if s.New == nil {
+			return 1
+		}
+		seen[s.Key()] = true
+	}
+	return len(steps)
+}
+
+// steps makes the steps from first to end, which are a group: it looks at the
+// objects of all, writes them one by one, and reads all back. At an error it
+// returns the step to blame.
+func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step, first, end int) (int, error) {
+	group := all[first:end]
+	present, at, err := r.read(group)
 	if err != nil {
-		return fmt.Errorf("%s: read: %w", key, err)
+		return first + at, fmt.Errorf("%s: read: %w", group[at].Key(), err)
 	}
-	made := implicit(s.Object()) && s.Old == nil && present != nil
-	if !device.Equal(present, s.Old) && !made {
-		return &MismatchError{Key: key, When: "changed since the plan was made", Want: s.Old, Found: present}
-	}
-	if s.New == nil {
-		if err := r.unoccupied(present); err != nil {
-			return err
+	for i, s := range group {
+		if err := r.expected(s, present[i]); err != nil {
+			return first + i, err
 		}
 	}
+	for i, s := range group {
+		if err := r.make(ctx, j, first+i, s, present[i]); err != nil {
+			return first + i, err
+		}
+	}
+	got, at, err := r.read(group)
+	if err != nil {
+		return first + at, fmt.Errorf("%s: read back: %w", group[at].Key(), err)
+	}
+	at, err = -1, nil
+	for i, s := range group {
+		if device.Equal(got[i], s.New) || s.New == nil && implicit(s.Object()) {
+			continue
+		}
+		if at < 0 {
+			at, err = i, &MismatchError{Key: s.Key(), When: "read back", Want: s.New, Found: got[i]}
+		}
+		// It is not as it was written, and not by somebody else.
+		if jerr := j.Undo(first + i); jerr != nil {
+			err = errors.Join(err, jerr)
+		}
+	}
+	if err != nil {
+		return first + at, err
+	}
+	for _, s := range group {
+		r.report.Done = append(r.report.Done, s.Key())
+	}
+	return end - 1, j.Done(end - 1)
+}
+
+// read returns the present values of the steps' objects, or which one could
+// not be read.
+func (r *runner) read(steps []plan.Step) (present []device.Object, at int, err error) {
+	objects := make([]device.Object, len(steps))
+	for i, s := range steps {
+		objects[i] = s.Object()
+	}
+	if m, ok := r.k.(ManyReader); ok && len(objects) > 1 {
+		present, err = m.ReadMany(objects)
+		if err == nil && len(present) != len(objects) {
+			err = fmt.Errorf("%d values of %d objects", len(present), len(objects))
+		}
+		return present, 0, err
+	}
+	present = make([]device.Object, len(objects))
+	for i, o := range objects {
+		if present[i], err = r.k.Read(o); err != nil {
+			return nil, i, err
+		}
+	}
+	return present, 0, nil
+}
+
+// expected returns an error if the object is not as the plan found it, or not
+// to be removed.
+func (r *runner) expected(s plan.Step, present device.Object) error {
+	made := implicit(s.Object()) && s.Old == nil && present != nil
+	if !device.Equal(present, s.Old) && !made {
+		return &MismatchError{Key: s.Key(), When: "changed since the plan was made", Want: s.Old, Found: present}
+	}
+	if s.New == nil {
+		return r.unoccupied(present)
+	}
+	return nil
+}
+
+func (r *runner) make(ctx context.Context, j *journal.Journal, i int, s plan.Step, present device.Object) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.opts.tell(Event{Key: s.Key(), Index: i, Total: len(j.Head().Plan.Steps)})
 	if err := j.Begin(i); err != nil {
 		return err
 	}
 	if err := r.write(present, s.New); err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		return fmt.Errorf("%s: %w", s.Key(), err)
 	}
-	if s.New == nil && implicit(s.Object()) {
-		return j.Done(i)
-	}
-	got, err := r.k.Read(s.Object())
-	if err != nil {
-		return fmt.Errorf("%s: read back: %w", key, err)
-	}
-	if !device.Equal(got, s.New) {
-		return &MismatchError{Key: key, When: "read back", Want: s.New, Found: got}
-	}
-	return j.Done(i)
+	return nil
 }
 
 // write skips what needs no write: an implicit object's removal, and a value

@@ -8,18 +8,16 @@ import (
 	"io"
 	"io/fs"
 
-	"github.com/mdlayher/genetlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/netdev"
-	"github.com/niclane/niclane/internal/nlsock"
+	"github.com/niclane/niclane/internal/sockclass"
 	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/plan"
 )
 
 // A System is the running kernel, in the network namespace of the thread that
@@ -28,6 +26,7 @@ type System struct {
 	clients map[string]client // by object kind
 	missing map[string]error  // why there is no client
 	tc      *tc.Client
+	bpf     *bpf.Client
 	closers []io.Closer
 }
 
@@ -52,10 +51,11 @@ func (s *System) open() error {
 		return err
 	}
 	s.tc = t
-	b := bpf.New(t)
-	s.closers = append(s.closers, t, b)
+	s.bpf = bpf.New(t)
+	s.closers = append(s.closers, s.bpf, t)
 	s.serve(t, device.Qdisc{}, device.Class{})
-	s.serve(b, device.Filter{}, device.FilterEntry{})
+	s.serve(s.bpf, device.Filter{}, device.FilterEntry{}, device.FilterDefault{},
+		device.XDP{}, device.CPUQueue{}, device.CPUThread{}, device.CPULane{}, device.XDPEntry{})
 
 	groups, err := cgroup.Find(nil)
 	if err != nil {
@@ -67,6 +67,13 @@ func (s *System) open() error {
 	}
 	s.closers = append(s.closers, f)
 	s.serve(f, device.File{})
+	if groups.V2 == "" {
+		s.without(errors.New("no unified hierarchy (cgroup v2) is mounted here"), device.CgroupClass{})
+	} else if c, err := sockclass.Open(groups.V2); err != nil {
+		s.without(err, device.CgroupClass{})
+	} else {
+		s.serve(c, device.CgroupClass{})
+	}
 
 	e, err := ethtool.Open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +93,7 @@ func (s *System) open() error {
 	s.closers = append(s.closers, st)
 	s.serve(st, device.RSSTable{}, device.Rule{})
 
-	n, err := openNetdev(e)
+	n, err := netdev.Open(e)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.without(err, device.NAPIConfig{}, device.Thread{})
 		return nil
@@ -99,21 +106,16 @@ func (s *System) open() error {
 	return nil
 }
 
-// openNetdev is netdev.Open with a socket that blocks.
-func openNetdev(links netdev.Links) (*netdev.Client, error) {
-	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
-	if err != nil {
-		return nil, err
+// Prepare begins what the steps of a plan will wait for and what changes
+// nothing: loading programs.
+func (s *System) Prepare(steps []plan.Step) {
+	var objects []device.Object
+	for _, step := range steps {
+		if step.New != nil {
+			objects = append(objects, step.New)
+		}
 	}
-	conn, err := netdev.New(genetlink.NewConn(nl))
-	if err != nil {
-		return nil, errors.Join(err, nl.Close())
-	}
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return nil, errors.Join(fmt.Errorf("uname: %w", err), conn.Close())
-	}
-	return &netdev.Client{Conn: conn, Links: links, Release: unix.ByteSliceToString(u.Release[:])}, nil
+	s.bpf.Prepare(objects...)
 }
 
 func (s *System) serve(c client, objects ...device.Object) {
@@ -154,6 +156,27 @@ func (s *System) Read(o device.Object) (device.Object, error) {
 		return nil, err
 	}
 	return c.Read(o)
+}
+
+// ReadMany implements ManyReader.
+func (s *System) ReadMany(objects []device.Object) ([]device.Object, error) {
+	if len(objects) == 0 {
+		return nil, nil
+	}
+	c, err := s.client(objects[0])
+	if err != nil {
+		return nil, err
+	}
+	if m, ok := c.(ManyReader); ok {
+		return m.ReadMany(objects)
+	}
+	out := make([]device.Object, len(objects))
+	for i, o := range objects {
+		if out[i], err = c.Read(o); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Key(), err)
+		}
+	}
+	return out, nil
 }
 
 // Write implements Kernel.
