@@ -34,6 +34,8 @@ type Config struct {
 	// Name tells labs apart; network namespaces are NAME-sut and so on. Lower
 	// case letters, digits and "-", at most 24. Default "niclane".
 	Name string `json:"name"`
+	// Card is what the SUT's port is: CardEmulated (the default) or CardNone.
+	Card string `json:"card"`
 	// Queues of the SUT's port, receive and transmit, 1 to 64. Default 8.
 	Queues int `json:"queues"`
 	// LinkRate of the link to the SUT, in each direction, bit/s of Ethernet
@@ -64,6 +66,15 @@ type Config struct {
 	OtherCPUs []int `json:"otherCPUs"`
 }
 
+// Cards.
+const (
+	// CardEmulated steers by rules and RSS contexts.
+	CardEmulated = "emulated"
+	// CardNone is a plain veth: it spreads what arrives over its queues by a
+	// hash of the flow and cannot be told otherwise.
+	CardNone = "none"
+)
+
 const defaultName = "niclane"
 
 var nameRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
@@ -76,6 +87,7 @@ func (c Config) complete(online []int) (Config, error) {
 		}
 	}
 	c.Name = cmp.Or(c.Name, defaultName)
+	c.Card = cmp.Or(c.Card, CardEmulated)
 	def(&c.Queues, 8)
 	if c.LinkRate == 0 {
 		c.LinkRate = 500e6
@@ -104,6 +116,9 @@ func (c Config) complete(online []int) (Config, error) {
 	}
 	if !nameRE.MatchString(c.Name) {
 		errs = append(errs, fmt.Errorf("lab: name %q: want a letter, then letters, digits and \"-\", at most 24 in all", c.Name))
+	}
+	if c.Card != CardEmulated && c.Card != CardNone {
+		errs = append(errs, fmt.Errorf("lab: card %q: want %s or %s", c.Card, CardEmulated, CardNone))
 	}
 	check("queues", c.Queues, 1, 64)
 	check("link rate in kbit/s", int(c.LinkRate/1000), 1000, 30_000_000)

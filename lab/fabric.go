@@ -17,6 +17,9 @@ import (
 
 // addFabric makes the card and the switch: their programs and their state.
 func (b *builder) addFabric() error {
+	if b.cfg.Card == CardNone {
+		return b.addBridges()
+	}
 	if err := mountBPF(); err != nil {
 		return err
 	}
@@ -24,14 +27,12 @@ func (b *builder) addFabric() error {
 	if err != nil {
 		return err
 	}
-	card, err := emucard.Create(emucard.Config{
+	if err := b.addCard(emucard.Config{
 		MAC: b.cfg.MAC(SUT), Queues: b.cfg.Queues, Rules: b.cfg.Rules, Contexts: b.cfg.Contexts,
 		LinkRate: b.cfg.LinkRate, Arbiter: arbiter,
-	})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
-	defer card.Close()
 	fabric, err := b.loadSwitch()
 	if err != nil {
 		return err
@@ -43,9 +44,6 @@ func (b *builder) addFabric() error {
 		prog      *ebpf.Program
 		name      string
 	}{
-		{SUT, Port, netlink.HANDLE_MIN_INGRESS, card.Driver, "card_driver"},
-		{Switch, cardPort, netlink.HANDLE_MIN_EGRESS, card.RX, "card_rx"},
-		{Switch, cardPort, netlink.HANDLE_MIN_INGRESS, card.TX, "card_tx"},
 		{Switch, portOf(Client), netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
 		{Switch, portOf(Noise), netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
 		{Switch, uplinkEnd, netlink.HANDLE_MIN_INGRESS, fabric.Programs["lab_switch"], "lab_switch"},
@@ -56,6 +54,20 @@ func (b *builder) addFabric() error {
 		}
 	}
 	return nil
+}
+
+// addCard makes the card behind the SUT's port.
+func (b *builder) addCard(cfg emucard.Config) error {
+	card, err := emucard.Create(cfg)
+	if err != nil {
+		return err
+	}
+	defer card.Close()
+	return errors.Join(
+		b.attach(SUT, Port, netlink.HANDLE_MIN_INGRESS, card.Driver, "card_driver"),
+		b.attach(Switch, cardPort, netlink.HANDLE_MIN_EGRESS, card.RX, "card_rx"),
+		b.attach(Switch, cardPort, netlink.HANDLE_MIN_INGRESS, card.TX, "card_tx"),
+	)
 }
 
 // mountBPF mounts a BPF file system of the lab's own. The usual one is hidden

@@ -20,8 +20,8 @@ type Status struct {
 	Ready  bool         `json:"ready"`
 	Hosts  []HostStatus `json:"hosts"`
 	Cgroup string       `json:"cgroup,omitempty"`
-	// Card is the directory of the emulated card's state.
-	Card string `json:"card"`
+	// Card is the directory of the emulated card's state, "" without one.
+	Card string `json:"card,omitempty"`
 }
 
 // HostStatus is one host of a Status.
@@ -51,7 +51,10 @@ func ReadStatus(name string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Config: r.Config, Ready: r.Ready, Cgroup: r.Cgroup.Path, Card: emucard.Dir(r.Config.MAC(SUT))}
+	s := Status{Config: r.Config, Ready: r.Ready, Cgroup: r.Cgroup.Path}
+	if r.Config.Card != CardNone {
+		s.Card = emucard.Dir(r.Config.MAC(SUT))
+	}
 	for _, host := range append(HostNames(), Switch) {
 		h := HostStatus{Name: host, Netns: r.Config.Netns(host)}
 		if host != Switch {

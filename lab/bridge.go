@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/emucard"
+)
+
+// Bridges of a lab without a card.
+const (
+	switchBridge = "br-switch" // the switch
+	portBridge   = "br-port"   // behind the SUT's port
+)
+
+// addBridges makes the fabric of a lab without a card: bridges that know where
+// every address is, and the transmit side of the port. The eBPF switch would
+// not do: generic XDP passes over packets that another program has redirected
+// (net/core/dev.c: netif_receive_generic_xdp, skb_is_redirected), on this host
+// or, as the mark crosses a veth, before it.
+func (b *builder) addBridges() error {
+	tx, err := emucard.Transmit(emucard.Config{Queues: b.cfg.Queues})
+	if err != nil {
+		return err
+	}
+	defer tx.Close()
+	if err := b.attach(Switch, cardPort, netlink.HANDLE_MIN_INGRESS, tx, "card_tx"); err != nil {
+		return err
+	}
+	for _, br := range []struct {
+		name  string
+		ports []string
+		to    map[string]string // port by host
+	}{
+		{switchBridge, []string{portOf(Client), portOf(Noise), uplinkEnd, downlink},
+			map[string]string{Client: portOf(Client), Noise: portOf(Noise), SUT: downlink}},
+		{portBridge, []string{downlinkEnd, cardPort, uplink},
+			map[string]string{Client: uplink, Noise: uplink, SUT: cardPort}},
+	} {
+		if err := b.addBridge(br.name, br.ports); err != nil {
+			return err
+		}
+		for host, port := range br.to {
+			if err := b.addStation(b.cfg.MAC(host), port); err != nil {
+				return fmt.Errorf("%s of %s: %w", host, br.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// addBridge joins ports by a bridge that learns and floods nothing.
+func (b *builder) addBridge(name string, ports []string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = name, b.cfg.MTU
+	nl := b.nodes[Switch].nl
+	if err := nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return fmt.Errorf("add %s: %w", name, err)
+	}
+	return b.withLink(Switch, name, func(nl *netlink.Handle, br netlink.Link) error {
+		for _, port := range ports {
+			if err := b.withLink(Switch, port, func(nl *netlink.Handle, l netlink.Link) error {
+				if err := nl.LinkSetMaster(l, br); err != nil {
+					return err
+				}
+				return b.nodes[Switch].do(func() error { return deafen(port) })
+			}); err != nil {
+				return err
+			}
+		}
+		return nl.LinkSetUp(br)
+	})
+}
+
+// deafen has a bridge's port learn nothing and flood nothing: the two bridges
+// and the links between them are a ring.
+func deafen(port string) error {
+	for _, f := range []string{"learning", "unicast_flood", "multicast_flood", "broadcast_flood"} {
+		if err := os.WriteFile("/sys/class/net/"+port+"/brport/"+f, []byte("0"), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addStation tells a bridge where an address is.
+func (b *builder) addStation(mac net.HardwareAddr, port string) error {
+	return b.withLink(Switch, port, func(nl *netlink.Handle, l netlink.Link) error {
+		return nl.NeighAdd(&netlink.Neigh{
+			LinkIndex: l.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, // a permanent one would be the bridge's own
+			Flags: netlink.NTF_MASTER, HardwareAddr: mac,
+		})
+	})
+}
