@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package labtest
+
+import (
+	"encoding/binary"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/niclane/niclane/lab"
+)
+
+// A Stream is numbered packets from the client to EchoPort of the SUT, by UDP,
+// at most Window on their way.
+type Stream struct {
+	from, to *net.UDPConn
+	stop     chan struct{}
+	sent     uint64
+	result   chan Received
+	arrived  atomic.Uint64
+	turn     chan struct{}
+}
+
+// window is how many packets are on their way at most, so that none finds a
+// queue of the kernel's full: what is lost then was lost by a lane.
+const window = 16
+
+// Received is what became of a stream.
+type Received struct {
+	// Lost never arrived; Overtaken arrived after one that was sent later.
+	Lost, Overtaken uint64
+}
+
+// StartStream starts one. It goes on until End.
+func StartStream(t *testing.T, l *lab.Lab) *Stream {
+	t.Helper()
+	s := &Stream{stop: make(chan struct{}), result: make(chan Received, 1), turn: make(chan struct{}, window)}
+	address := &net.UDPAddr{IP: l.Config.IPv4(lab.SUT).AsSlice(), Port: EchoPort}
+	var err error
+	OnHost(t, l, lab.SUT, func(*testing.T) { s.to, err = net.ListenUDP("udp4", address) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	OnHost(t, l, lab.Client, func(*testing.T) { s.from, err = net.DialUDP("udp4", nil, address) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.to.SetReadBuffer(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go s.send(done)
+	go s.receive(done)
+	return s
+}
+
+// deadline bounds the wait for a packet.
+const deadline = 2 * time.Second
+
+func (s *Stream) send(done chan<- struct{}) {
+	defer close(done)
+	b := make([]byte, 64)
+	for n := uint64(1); ; n++ {
+		select {
+		case <-s.stop:
+			return
+		case s.turn <- struct{}{}:
+		case <-time.After(deadline):
+			return // so many were lost that the window is full
+		}
+		binary.NativeEndian.PutUint64(b, n)
+		if _, err := s.from.Write(b); err != nil {
+			return
+		}
+		s.sent = n
+	}
+}
+
+func (s *Stream) receive(done <-chan struct{}) {
+	var r Received
+	var highest, arrived uint64
+	b := make([]byte, 2048)
+	for {
+		select {
+		case <-done:
+			if arrived == s.sent {
+				s.result <- r
+				return
+			}
+		default:
+		}
+		if err := s.to.SetReadDeadline(time.Now().Add(deadline)); err != nil {
+			break
+		}
+		if _, err := s.to.Read(b); err != nil {
+			break
+		}
+		n := binary.NativeEndian.Uint64(b)
+		if n < highest {
+			r.Overtaken++
+		}
+		highest = max(highest, n)
+		arrived++
+		s.arrived.Store(arrived)
+		select {
+		case <-s.turn:
+		default:
+		}
+	}
+	<-done
+	r.Lost = s.sent - arrived
+	s.result <- r
+}
+
+// Wait returns when so many more packets have arrived.
+func (s *Stream) Wait(t *testing.T, packets uint64) {
+	t.Helper()
+	want := s.arrived.Load() + packets
+	for end := time.Now().Add(10 * time.Second); s.arrived.Load() < want; {
+		if time.Now().After(end) {
+			t.Fatalf("the stream stands still: %d packets", s.arrived.Load())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// End ends the stream and says how many packets were sent, and what became of
+// them.
+func (s *Stream) End(t *testing.T) (sent uint64, r Received) {
+	t.Helper()
+	close(s.stop)
+	r = <-s.result
+	s.from.Close()
+	s.to.Close()
+	return s.sent, r
+}
