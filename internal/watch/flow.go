@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/niclane/niclane/internal/tuple"
+)
+
+// flows are the lanes' matches as the programs look them up: the masks, the
+// most specific first, and by mask and masked flow the lane.
+type flows struct {
+	masks []tuple.Flow
+	keys  map[tuple.Key]uint32
+}
+
+func encode(lanes []Lane) (*flows, error) {
+	f := &flows{keys: map[tuple.Key]uint32{}}
+	type match struct {
+		flow, mask tuple.Flow
+		lane       uint32
+	}
+	var all []match
+	for i, l := range lanes {
+		for _, m := range l.Matches {
+			flow, mask, err := tuple.Encode(m)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", m, err)
+			}
+			all = append(all, match{flow, mask, uint32(i + 1)})
+			if !slices.Contains(f.masks, mask) {
+				f.masks = append(f.masks, mask)
+			}
+		}
+	}
+	if len(f.masks) > maxPatterns {
+		return nil, fmt.Errorf("%d different sets of compared fields, at most %d can be told apart", len(f.masks), maxPatterns)
+	}
+	slices.SortStableFunc(f.masks, func(a, b tuple.Flow) int { return cmp.Compare(compared(&b), compared(&a)) })
+	for _, m := range all {
+		f.keys[tuple.Key{Pattern: uint64(slices.Index(f.masks, m.mask)), Flow: m.flow}] = m.lane
+	}
+	return f, nil
+}
+
+// compared is how many bits a mask covers.
+func compared(mask *tuple.Flow) int {
+	n := 0
+	for _, b := range mask.Bytes() {
+		n += bits.OnesCount8(b)
+	}
+	return n
+}
