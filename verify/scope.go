@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/plan"
+)
+
+const (
+	sysfsNet = "/sys/class/net/"
+	procIRQ  = "/proc/irq/"
+)
+
+// deviceOf names the device that an object belongs to, "" for the host's.
+func (c *check) deviceOf(o device.Object) string {
+	switch o := o.(type) {
+	case device.File:
+		if rest, ok := strings.CutPrefix(o.Path, sysfsNet); ok {
+			dev, _, _ := strings.Cut(rest, "/")
+			return dev
+		}
+		if rest, ok := strings.CutPrefix(o.Path, "/proc/sys/net/ipv4/conf/"); ok {
+			dev, _, _ := strings.Cut(rest, "/")
+			return dev
+		}
+		dev, _ := c.irqOf(o.Path)
+		return dev
+	case device.FilterEntry: // filter/DEV/egress/1/28268
+		return keyDevice(o.Filter)
+	case device.FilterDefault:
+		return keyDevice(o.Filter)
+	case device.CgroupClass:
+		return ""
+	}
+	return keyDevice(o.Key())
+}
+
+// keyDevice takes the device out of "kind/DEV/...".
+func keyDevice(key string) string {
+	_, rest, _ := strings.Cut(key, "/")
+	dev, _, _ := strings.Cut(rest, "/")
+	return dev
+}
+
+// irqOf finds the device and interrupt of /proc/irq/N/..., as they are or were.
+func (c *check) irqOf(path string) (dev string, irq device.IRQ) {
+	rest, ok := strings.CutPrefix(path, procIRQ)
+	if !ok {
+		return "", device.IRQ{Queue: -1}
+	}
+	number, _, _ := strings.Cut(rest, "/")
+	for _, st := range []*device.State{c.now, c.a.State} {
+		if st == nil {
+			continue
+		}
+		for _, d := range st.Devices {
+			for _, i := range d.IRQs {
+				if strconv.Itoa(i.Number) == number {
+					return d.Name, i
+				}
+			}
+		}
+	}
+	return "", device.IRQ{Queue: -1}
+}
+
+// queueOf returns the queue that an object is about, -1 if there is none.
+func (c *check) queueOf(o device.Object) int {
+	switch o := o.(type) {
+	case device.NAPIConfig:
+		return o.Queue
+	case device.Thread:
+		return o.Queue
+	case device.Coalesce:
+		return o.Queue
+	case device.File:
+		if _, rest, ok := strings.Cut(o.Path, "/queues/"); ok && strings.HasPrefix(o.Path, sysfsNet) {
+			dir, _, _ := strings.Cut(rest, "/")
+			_, number, _ := strings.Cut(dir, "-")
+			if q, err := strconv.Atoi(number); err == nil {
+				return q
+			}
+		}
+		if _, irq := c.irqOf(o.Path); irq.Number != 0 {
+			return irq.Queue
+		}
+	}
+	return -1
+}
+
+// ownerOf names the lane that has a queue of a device, "" if none.
+func (c *check) ownerOf(dev string, queue int) string {
+	for _, l := range c.a.Lanes {
+		if l.Device == dev && slices.Contains(l.Queues, queue) {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// reserved reports whether a receive queue belongs to a lane other than the
+// default: where lanes are told apart behind the queues, none does.
+func (c *check) reserved(dev string, queue int) bool {
+	l := c.ownerOf(dev, queue)
+	return l != "" && l != intent.DefaultLane && c.reserves(dev)
+}
+
+// reserves reports whether the lanes of a device have receive queues of their
+// own: whether there is an RSS context for one.
+func (c *check) reserves(dev string) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		t, ok := r.Last.(device.RSSTable)
+		return ok && t.Dev == dev && t.Context > 0
+	})
+}
+
+// lane finds a lane on a device by what holds for it.
+func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
+	for _, l := range c.a.Lanes {
+		if l.Device == dev && is(l) {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// classLane names the lane of an HTB class.
+func (c *check) classLane(dev, class string) string {
+	return c.lane(dev, func(l plan.FittedLane) bool { return class != "" && l.Class == class })
+}
+
+func (c *check) contextLane(dev string, context int) string {
+	return c.lane(dev, func(l plan.FittedLane) bool { return l.Context == context })
+}
+
+// laneOf names the lane that an object belongs to: by what it is, else by the
+// config path that asked for it; "" if it is common to all.
+func (c *check) laneOf(o device.Object, cause string) string {
+	dev := c.deviceOf(o)
+	if q := c.queueOf(o); q >= 0 {
+		return c.ownerOf(dev, q)
+	}
+	switch o := o.(type) {
+	case device.Class:
+		return c.classLane(dev, o.ID)
+	case device.FilterEntry:
+		if l := c.classLane(dev, o.Priority); l != "" {
+			return l
+		}
+	case device.RSSTable:
+		return c.contextLane(dev, o.Context)
+	case device.Rule:
+		return c.target(o)
+	}
+	for _, l := range c.a.Lanes {
+		rest, ok := strings.CutPrefix(cause, "lanes."+l.Name)
+		if ok && (rest == "" || rest[0] == '.') {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// target names the lane that a rule leads to.
+func (c *check) target(r device.Rule) string {
+	if r.Context > 0 {
+		return c.contextLane(r.Dev, r.Context)
+	}
+	return c.ownerOf(r.Dev, r.Queue)
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/plan"
+)
+
+// A Watched is what passed a device while it was watched.
+type Watched struct {
+	Device string
+	For    time.Duration
+	// Received and Sent count by lane and queue, Classed by lane and lane of
+	// the class that a packet was sent in.
+	Received, Sent, Classed []Cell
+	// Direct and Handed count by lane and processor what the stack took from
+	// the driver and from the cpumap; in generic mode of XDP, what was handed
+	// was direct before.
+	Direct, Handed []Cell
+	// Missed packets were not looked at.
+	Missed uint64
+}
+
+// A Cell counts the packets of one lane in one place.
+type Cell struct {
+	// Lane is the packets' own by its matches: "" for none, LaneUnread if
+	// that could not be read.
+	Lane string
+	// Queue, or processor.
+	Queue int
+	// Class is the lane of the HTB class, "" for none; in Classed.
+	Class   string
+	Packets uint64
+	// Bare are those of TCP without data.
+	Bare uint64
+}
+
+// LaneUnread stands for the lane of packets whose headers were out of reach.
+const LaneUnread = "?"
+
+// Matches gives, by lane, the packets that belong to each lane of a device:
+// those that the rules and classifier entries that niclane left compare.
+func Matches(a Applied, dev string) map[string][]device.Match {
+	c := &check{a: a, now: &device.State{}}
+	out := map[string][]device.Match{}
+	for _, r := range a.Owned {
+		var m device.Match
+		switch o := r.Last.(type) {
+		case device.Rule:
+			m = o.Match
+		case device.FilterEntry:
+			m = o.Match
+		case device.XDPEntry:
+			m = o.Match
+		default:
+			continue
+		}
+		lane := c.laneOf(r.Last, r.Cause)
+		if c.deviceOf(r.Last) == dev && lane != "" && !slices.Contains(out[lane], m) {
+			out[lane] = append(out[lane], m)
+		}
+	}
+	return out
+}
+
+// CPULanes names the lanes that niclane's XDP program on a device has by number;
+// 0 is the default lane.
+func CPULanes(a Applied, dev string) map[int]string {
+	c := &check{a: a, now: &device.State{}}
+	out := map[int]string{}
+	for _, r := range a.Owned {
+		if l, ok := r.Last.(device.CPULane); ok && l.Dev == dev {
+			out[l.Lane], out[0] = c.laneOf(l, r.Cause), intent.DefaultLane
+		}
+	}
+	return out
+}
+
+// Traffic says, from what passed, for each lane whether its packets were where
+// the lane is (target) and whether others' were not (empty). It says unknown
+// where nothing passed that could show it.
+func Traffic(a Applied, w Watched) []Finding {
+	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
+	for _, l := range a.Lanes {
+		if l.Device != w.Device || l.Name == intent.DefaultLane {
+			continue
+		}
+		if t.reserves(w.Device) {
+			t.place(l, place{part: device.PartSteering, cells: w.Received, verb: "arrived", in: "in", noun: "receive queues", queues: l.Queues,
+				foreign: "they wait among the lane's packets, and the lane's poller works on them",
+				strayed: "they wait among others', and the lane's poller never sees them"})
+		}
+		if cpus := t.cpus(l); cpus != nil {
+			t.processors(l, cpus)
+		}
+		if t.sends(l) {
+			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues", queues: l.Queues, tolerant: true,
+				foreign: "the lane's packets wait behind them",
+				strayed: "they wait behind others'. A connection from before apply keeps its queue until nothing of it is on its way"})
+		}
+		if l.Class != "" {
+			t.place(l, place{part: device.PartBandwidth, cells: w.Classed, verb: "left", in: "in", noun: "class " + l.Class,
+				foreign: "they take the lane's bandwidth and rank",
+				strayed: "they have neither the lane's guarantee nor its rank"})
+		}
+	}
+	return t.out
+}
+
+type traffic struct {
+	*check
+	w   Watched
+	out []Finding
+}
+
+// A place is where a lane's packets shall be, and no others.
+type place struct {
+	part             device.Part
+	cells            []Cell
+	verb, in, noun   string
+	queues           []int // nil: a class
+	foreign, strayed string
+	// tolerant: TCP without data may be elsewhere. What answers for no
+	// socket, or for one in TIME_WAIT, has no receive queue to follow.
+	tolerant bool
+	// unit is what queues are, if not queues.
+	unit string
+	// lost packets of the lane were in no place that was counted.
+	lost uint64
+}
+
+// inside reports whether a cell is in the lane's place.
+func (p place) inside(l plan.FittedLane, c Cell) bool {
+	if p.queues == nil {
+		return c.Class == l.Name
+	}
+	return slices.Contains(p.queues, c.Queue)
+}
+
+func (p place) name() string {
+	if p.queues == nil {
+		return p.noun
+	}
+	return p.noun + " " + device.FormatCPUList(p.queues)
+}
+
+// sends reports whether a lane has transmit queues of its own: packets follow
+// their receive queue, or its classifier entries name queues.
+func (t *traffic) sends(l plan.FittedLane) bool {
+	for _, r := range t.a.Owned {
+		switch o := r.Last.(type) {
+		case device.File:
+			if strings.HasSuffix(o.Path, "/xps_rxqs") && t.deviceOf(o) == l.Device && slices.Contains(l.Queues, t.queueOf(o)) {
+				return true
+			}
+		case device.FilterEntry:
+			if len(o.Queues) > 0 && t.deviceOf(o) == l.Device && t.laneOf(o, r.Cause) == l.Name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sums are a lane's packets in and out of its place, and others' in it.
+type sums struct {
+	target, strayed, bare, foreign, unread uint64
+	where, who                             []string
+}
+
+func (p place) sum(l plan.FittedLane) sums {
+	var s sums
+	for _, c := range p.cells {
+		inside, own := p.inside(l, c), c.Lane == l.Name
+		switch {
+		case inside && own:
+			s.target += c.Packets
+		case own:
+			s.strayed += c.Packets
+			s.bare += c.Bare
+			s.where = append(s.where, p.at(c))
+		case inside && c.Lane == LaneUnread:
+			s.unread += c.Packets
+		case inside:
+			s.foreign += c.Packets
+			s.who = append(s.who, fmt.Sprintf("%s of %s %s %s", packets(c.Packets), named(c.Lane), p.within(), p.at(c)))
+		}
+	}
+	return s
+}
+
+// within is the preposition of being there.
+func (p place) within() string {
+	if p.in == "by" {
+		return "in"
+	}
+	return p.in
+}
+
+func (p place) at(c Cell) string {
+	if p.queues == nil {
+		return "the class of " + named(c.Class)
+	}
+	unit := p.unit
+	if unit == "" {
+		unit = "queue"
+	}
+	return fmt.Sprintf("%s %d", unit, c.Queue)
+}
+
+func packets(n uint64) string {
+	if n == 1 {
+		return "1 packet"
+	}
+	return fmt.Sprintf("%d packets", n)
+}
+
+// place gives a lane's findings about one place.
+func (t *traffic) place(l plan.FittedLane, p place) {
+	s := p.sum(l)
+	if p.lost > 0 {
+		s.strayed += p.lost
+		s.where = append(s.where, packets(p.lost)+" handed to no processor")
+	}
+	f := Finding{Lane: l.Name, Device: l.Device, Part: p.part, Key: "traffic"}
+	if s.foreign > 0 {
+		bad := f
+		bad.Severity, bad.Want = Drift, fmt.Sprintf("no others' packets %s %s", p.within(), p.name())
+		bad.Found = strings.Join(s.who, ", ")
+		bad.Meaning = fmt.Sprintf("%s of others' %s there in %v: %s", packets(s.foreign), p.verb, t.w.For, p.foreign)
+		bad.Repair = t.trafficRepair()
+		t.out = append(t.out, bad)
+	}
+	lost := s.strayed - s.bare
+	if !p.tolerant {
+		lost = s.strayed
+	}
+	if lost > 0 {
+		bad := f
+		bad.Severity, bad.Want = Drift, fmt.Sprintf("the lane's packets %s %s only", p.within(), p.name())
+		bad.Found = fmt.Sprintf("%d of %d elsewhere: %s", s.strayed, s.strayed+s.target, strings.Join(s.where, ", "))
+		bad.Meaning = fmt.Sprintf("%s of the lane %s elsewhere in %v: %s", packets(s.strayed), p.verb, t.w.For, p.strayed)
+		bad.Repair = t.trafficRepair()
+		t.out = append(t.out, bad)
+	}
+	if s.foreign > 0 || lost > 0 {
+		return
+	}
+	f.Key = ""
+	switch {
+	case t.w.Missed > 0:
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("%s were not looked at", packets(t.w.Missed))
+	case s.unread > 0:
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("of %s %s %s the headers could not be read", packets(s.unread), p.within(), p.name())
+	case s.target == 0:
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane seen in %v; none of others' there (%s)", t.w.For, p.name())
+	default:
+		f.Severity, f.Meaning = OK, fmt.Sprintf("%s of the lane %s %s %s, none elsewhere, none of others' there (%v)",
+			packets(s.target), p.verb, p.in, p.name(), t.w.For)
+		if s.strayed > 0 {
+			f.Meaning = fmt.Sprintf("%s of the lane %s %s %s, %d without data elsewhere, none of others' there (%v)",
+				packets(s.target), p.verb, p.in, p.name(), s.strayed, t.w.For)
+		}
+	}
+	t.out = append(t.out, f)
+}
+
+func (t *traffic) trafficRepair() string {
+	return "what drifted, if anything is named here; else niclane status " + t.w.Device + " and the flows (ss -tn) say who"
+}
