@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/plan"
+)
+
+// A Moment is everything that was counted at one moment. What is not counted
+// on this machine is not in it.
+type Moment struct {
+	Counters map[string]device.Counters // by device
+	// Arrived is what niclane's XDP program counted, by device and lane.
+	Arrived map[string]map[string]device.QueueCounter
+	// Handlers are the PIDs of the threads that empty the cpumap of niclane's
+	// XDP program, by device and processor.
+	Handlers map[string]map[int]int
+	// Interrupts by IRQ, over all processors.
+	Interrupts map[int]uint64
+	// Threads by PID.
+	Threads map[int]Thread
+}
+
+// A Thread is a kernel thread that polls.
+type Thread struct {
+	// State is the kernel's letter: R running, S sleeping, D waiting.
+	State string `json:"state"`
+	// Voluntary and Involuntary are context switches since it began.
+	Voluntary, Involuntary uint64 `json:"-"`
+	// CPU is the processor time that it used, ns.
+	CPU uint64 `json:"-"`
+}
+
+// A Row is one lane, one of its queues or its class, per second.
+type Row struct {
+	Device string `json:"device"`
+	Lane   string `json:"lane"`
+	// What is "lane", "queue", "class", "xdp" (what niclane's XDP program
+	// counted as the lane's) or "processor" (that it hands the lane's to).
+	What string `json:"what"`
+	// Number of the queue or processor, -1 for others.
+	Number     int      `json:"number"`
+	Rx         *Rate    `json:"rx,omitempty"`
+	Tx         *Rate    `json:"tx,omitempty"`
+	Interrupts *float64 `json:"interruptsPerSecond,omitempty"`
+	// Poller of a queue or processor: nil where there is none, or it is not
+	// known; the queues of lanes that are processors are everybody's.
+	Poller *Poller `json:"poller,omitempty"`
+}
+
+// A Rate is per second.
+type Rate struct {
+	Packets float64 `json:"packetsPerSecond"`
+	Bytes   float64 `json:"bytesPerSecond"`
+	Drops   float64 `json:"dropsPerSecond"`
+}
+
+// A Poller is who polls a queue, and what that costs.
+type Poller struct {
+	NAPI uint32 `json:"napi,omitempty"`
+	// PID of its thread; 0: softirq, of which nothing is counted by queue.
+	PID         int     `json:"pid,omitempty"`
+	State       string  `json:"state,omitempty"`
+	CPU         float64 `json:"cpu"` // of one processor, 0 to 1
+	Voluntary   float64 `json:"voluntarySwitchesPerSecond"`
+	Involuntary float64 `json:"involuntarySwitchesPerSecond"`
+}
+
+// Rates gives what happened per second between two moments, ns apart: a row
+// for each lane, its class and its queues.
+func Rates(lanes []plan.FittedLane, st *device.State, before, now Moment, ns int64) []Row {
+	r := rates{st: st, before: before, now: now, ns: ns}
+	var out []Row
+	for _, l := range lanes {
+		row := Row{Device: l.Device, Lane: l.Name, What: "lane", Number: -1}
+		row.Rx, row.Tx = r.queues(l.Device, l.Queues, receive), r.queues(l.Device, l.Queues, transmit)
+		out = append(out, row)
+		if x := r.arrived(l); x != nil {
+			out = append(out, Row{Device: l.Device, Lane: l.Name, What: "xdp", Number: -1, Rx: x})
+		}
+		if c := r.class(l); c != nil {
+			out = append(out, Row{Device: l.Device, Lane: l.Name, What: "class", Number: -1, Tx: c})
+		}
+		for _, q := range l.Queues {
+			one := []int{q}
+			out = append(out, Row{
+				Device: l.Device, Lane: l.Name, What: "queue", Number: q,
+				Rx: r.queues(l.Device, one, receive), Tx: r.queues(l.Device, one, transmit),
+				Interrupts: r.interrupts(l, q), Poller: r.poller(l, q),
+			})
+		}
+		for _, cpu := range l.CPUs {
+			if pid, ok := r.now.Handlers[l.Device][cpu]; ok && l.Name != intent.DefaultLane {
+				out = append(out, Row{Device: l.Device, Lane: l.Name, What: "processor", Number: cpu, Poller: r.thread(&Poller{PID: pid})})
+			}
+		}
+	}
+	return out
+}
+
+type rates struct {
+	st          *device.State
+	before, now Moment
+	ns          int64
+}
+
+func receive(c device.Counters) []device.QueueCounter  { return c.Rx }
+func transmit(c device.Counters) []device.QueueCounter { return c.Tx }
+
+// queues adds the rates of queues; nil if none of them is counted.
+func (r rates) queues(dev string, queues []int, of func(device.Counters) []device.QueueCounter) *Rate {
+	t := sum(queues, Sample{Before: r.before.Counters[dev], Now: r.now.Counters[dev]}, of)
+	return r.rate(t)
+}
+
+func (r rates) class(l plan.FittedLane) *Rate {
+	t, _ := class(l.Class, Sample{Before: r.before.Counters[l.Device], Now: r.now.Counters[l.Device]})
+	return r.rate(t)
+}
+
+func (r rates) rate(t *Traffic) *Rate {
+	if t == nil {
+		return nil
+	}
+	return &Rate{Packets: t.PacketsPerSecond, Bytes: t.BytesPerSecond, Drops: t.DropsPerSecond}
+}
+
+func (r rates) arrived(l plan.FittedLane) *Rate {
+	now, ok := r.now.Arrived[l.Device][l.Name]
+	if !ok {
+		return nil
+	}
+	return r.rate(traffic(device.QueueCounter{}, r.before.Arrived[l.Device][l.Name], now, r.ns))
+}
+
+func (r rates) per(before, now uint64) float64 {
+	if now < before {
+		before = 0 // made anew
+	}
+	if r.ns <= 0 {
+		return 0
+	}
+	return float64(now-before) * 1e9 / float64(r.ns)
+}
+
+// interrupts adds those of a queue's IRQs; nil if it has none.
+func (r rates) interrupts(l plan.FittedLane, queue int) *float64 {
+	d := r.st.Device(l.Device)
+	if d == nil || r.handed(l) {
+		return nil
+	}
+	var total float64
+	any := false
+	for _, i := range d.IRQs {
+		now, counted := r.now.Interrupts[i.Number]
+		if i.Queue != queue || !counted {
+			continue
+		}
+		total, any = total+r.per(r.before.Interrupts[i.Number], now), true
+	}
+	if !any {
+		return nil
+	}
+	return &total
+}
+
+// handed reports whether a lane is processors, and not receive queues.
+func (r rates) handed(l plan.FittedLane) bool {
+	return len(r.now.Handlers[l.Device]) > 0 && l.Name != intent.DefaultLane
+}
+
+func (r rates) poller(l plan.FittedLane, queue int) *Poller {
+	d := r.st.Device(l.Device)
+	if d == nil || r.handed(l) {
+		return nil
+	}
+	i := slices.IndexFunc(d.NAPIs, func(n device.NAPI) bool { return n.Config.Queue == queue })
+	if i < 0 {
+		return nil
+	}
+	return r.thread(&Poller{NAPI: d.NAPIs[i].ID, PID: d.NAPIs[i].PID})
+}
+
+// thread adds what the poller's thread did.
+func (r rates) thread(p *Poller) *Poller {
+	now, ok := r.now.Threads[p.PID]
+	if p.PID == 0 || !ok {
+		return p
+	}
+	was, ok := r.before.Threads[p.PID]
+	if !ok {
+		was = now // it has just begun
+	}
+	p.State = now.State
+	p.Voluntary, p.Involuntary = r.per(was.Voluntary, now.Voluntary), r.per(was.Involuntary, now.Involuntary)
+	p.CPU = r.per(was.CPU, now.CPU) / 1e9
+	return p
+}
+
+// WriteRates prints rows as a table for people.
+func WriteRates(w io.Writer, rows []Row) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "DEVICE\tLANE\t\tRX/S\tMBIT/S\tDROPS/S\tTX/S\tMBIT/S\tDROPS/S\tIRQ/S\tPOLLED BY\tCPU\tSWITCHES/S\t")
+	for _, r := range rows {
+		what := r.What
+		switch {
+		case r.What == "lane":
+			what = ""
+		case r.Number >= 0:
+			what += " " + strconv.Itoa(r.Number)
+		}
+		irq := "-"
+		if r.Interrupts != nil {
+			irq = fmt.Sprintf("%.0f", *r.Interrupts)
+		}
+		who, cpu, switches := r.Poller.columns()
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Device, r.Lane, what, r.Rx.columns(), r.Tx.columns(), irq, who, cpu, switches)
+	}
+	return tw.Flush()
+}
+
+func (r *Rate) columns() string {
+	if r == nil {
+		return "-\t-\t-"
+	}
+	return fmt.Sprintf("%.0f\t%.1f\t%.0f", r.Packets, r.Bytes*8/1e6, r.Drops)
+}
+
+// columns says who polls, what of a processor that takes, and how often it is
+// switched to: of its own will, and by force.
+func (p *Poller) columns() (who, cpu, switches string) {
+	switch {
+	case p == nil:
+		return "-", "-", "-"
+	case p.PID == 0:
+		return "softirq", "-", "-"
+	case p.State == "":
+		return "thread " + strconv.Itoa(p.PID), "-", "-"
+	}
+	return fmt.Sprintf("thread %d %s", p.PID, p.State), fmt.Sprintf("%.0f%%", p.CPU*100), fmt.Sprintf("%.0f+%.0f", p.Voluntary, p.Involuntary)
+}
