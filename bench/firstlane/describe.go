@@ -4,11 +4,13 @@ package firstlane
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/report"
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/plan"
 )
 
@@ -48,6 +50,12 @@ func (m *measurement) describe() {
 	r := m.result
 	r.Command = fmt.Sprintf("niclane bench first-lane --pairs %d --rate %.0f --connections %d --window %v --noise %v --flows-in %d --flows-out %d",
 		m.o.Pairs, m.o.Rate, m.o.Connections, m.o.Window, m.o.NoiseShare, m.o.FlowsIn, m.o.FlowsOut)
+	if m.o.Card != "" {
+		r.Command += " --card " + m.o.Card
+	}
+	for _, part := range slices.Sorted(maps.Keys(m.o.Force)) {
+		r.Command += fmt.Sprintf(" --force %s=%s", part, m.o.Force[part])
+	}
 	cfg := m.loadConfig(window{length: m.o.Window})
 	m.prefilled = false
 	cfg.Prefill, cfg.Seed = false, 0
@@ -91,5 +99,9 @@ func (m *measurement) describeLane(p *plan.Plan) {
 			lane.Differences = append(lane.Differences, line)
 		}
 	}
-	lane.Differences = append(lane.Differences, "mapper: XPS keeps default traffic off the lane's transmit queues; replies leave on the queue that received")
+	for _, c := range p.Choices {
+		if c.Part == device.PartMapper && c.Realisation != "" {
+			lane.Differences = append(lane.Differences, "mapper: "+c.Reason)
+		}
+	}
 }

@@ -48,7 +48,7 @@ func TestOrder(t *testing.T) {
 // TestLaneFile: the lane of the comparison is a valid file.
 func TestLaneFile(t *testing.T) {
 	for _, group := range []string{"", "/niclane-demo-lab-sut"} {
-		in, err := config.Parse("lanes.yaml", []byte(laneFile(lab.Port, serverPort, 1, group)))
+		in, err := config.Parse("lanes.yaml", []byte(laneFile("  dev: "+lab.Port+"\n", serverPort, 1, group)))
 		if err != nil {
 			t.Fatal(err)
 		}

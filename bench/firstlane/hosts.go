@@ -29,7 +29,7 @@ func raise(ctx context.Context, o Options) (*labHosts, error) {
 		return nil, fmt.Errorf("lab of an earlier run: %w", err)
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name: labName, LinkRate: o.LinkRate, SwitchBuffer: o.Buffer,
+		Name: labName, Card: o.Card, LinkRate: o.LinkRate, SwitchBuffer: o.Buffer,
 		SUTCPUs: inside, OtherCPUs: outside,
 	})
 	if err != nil {
@@ -64,10 +64,14 @@ func (h *labHosts) down(ctx context.Context) error { return h.Down(ctx) }
 
 // baseline lists how the host under test is tuned in every variant.
 func (h *labHosts) baseline() []string {
+	spread := "RSS over all of them"
+	if h.Config.Card == lab.CardNone {
+		spread = "a hash of the flow over all of them (a plain veth, no card)"
+	}
 	return []string{
 		"processors kept awake (/dev/cpu_dma_latency 0), as tuned's latency-performance does",
 		"somaxconn 4096, tcp_max_syn_backlog 250000, tcp_rmem and tcp_wmem up to 120 MiB",
-		fmt.Sprintf("%d queues, RSS over all of them, GRO on, segmentation by the card", h.Config.Queues),
+		fmt.Sprintf("%d queues, %s, GRO on, segmentation by the card", h.Config.Queues, spread),
 		"the card's interrupts arrive on the server's processor; the card's transmit rings are served in turn",
 		"no transmit qdisc (veth's default) and no byte queue limits: fq_codel and BQL, where a host has them, take part of what a lane gains on transmit",
 		"server and generator SCHED_FIFO 10, outside any autogroup",

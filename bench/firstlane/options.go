@@ -11,7 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/plan"
 )
 
 // Options of Run. The defaults are those of make demo, fixed beforehand so
@@ -36,6 +42,12 @@ type Options struct {
 	LinkRate uint64
 	// Buffer of the switch port toward the server in bytes, 0: the lab's.
 	Buffer int
+	// Card of the server's host, lab.CardEmulated or lab.CardNone; "": the
+	// lab's default.
+	Card string
+	// Force names realisations by part of a lane, as globals.force of a
+	// lanes file does.
+	Force map[string]string
 	// Sweep repeats short windows over noise shares and buffers.
 	Sweep bool
 	// Progress is told what happens, one line each; nil: nobody.
@@ -74,6 +86,14 @@ func (o Options) Check() error {
 	}
 	if o.NoiseShare < 0.01 || o.NoiseShare > 0.95 {
 		bad("--noise %v: want a share of the link from 0.01 to 0.95", o.NoiseShare)
+	}
+	if o.Card != "" && o.Card != lab.CardEmulated && o.Card != lab.CardNone {
+		bad("--card %q: want %s or %s", o.Card, lab.CardEmulated, lab.CardNone)
+	}
+	for part, name := range o.Force {
+		if known := plan.Realisations(device.Part(part)); !slices.Contains(known, name) {
+			bad("--force %s=%s: want one of %s", part, name, strings.Join(known, ", "))
+		}
 	}
 	if o.FlowsIn < 1 || o.FlowsIn > 1000 || o.FlowsOut < 1 || o.FlowsOut > 1000 {
 		bad("--flows-in %d --flows-out %d: want 1 to 1000", o.FlowsIn, o.FlowsOut)

@@ -15,7 +15,6 @@ import (
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/report"
-	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/plan"
 )
 
@@ -192,7 +191,7 @@ func (m *measurement) setLane(ctx context.Context, on bool) error {
 
 // writeLane writes the lane's file, and keeps its text for the result.
 func (m *measurement) writeLane() error {
-	text := laneFile(lab.Port, serverPort, inside[0], m.lab.Cgroup)
+	text := laneFile(m.lab.globals(m.o), serverPort, inside[0], m.lab.Cgroup)
 	m.result.Environment.Config = text
 	return os.WriteFile(m.laneFile(), []byte(text), 0o600)
 }
