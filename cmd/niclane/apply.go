@@ -77,7 +77,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	if err := apply.CheckPending(a.runDir); err != nil {
 		return err
 	}
-	p, err := r.plan(ctx, store)
+	p, st, err := r.plan(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -93,6 +93,12 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 			fmt.Fprintf(a.stdout, "%s: packets in flight can be lost\n", s.Reason)
 		}
 	}
+	k, err := apply.NewKernel()
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	k.Prepare(p.Steps)
 	who, when := journal.Self()
 	j, err := store.Begin(journal.Head{
 		Host: here, Config: r.config, ConfigText: string(r.text), Who: who, When: when,
@@ -105,11 +111,6 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	if err != nil {
 		return errors.Join(err, discard(j))
 	}
-	k, err := apply.NewKernel()
-	if err != nil {
-		return errors.Join(guard.failed(err), discard(j))
-	}
-	defer k.Close()
 	report, err := apply.Run(ctx, k, p, j, apply.Options{})
 	result := applied{Plan: p, Report: report, Journal: j.Path()}
 	if err != nil {
@@ -122,7 +123,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 		}
 		return undone(err, report)
 	}
-	if err := a.saveBaseline(p); err != nil {
+	if err := a.saveBaseline(p, st); err != nil {
 		report.Warnings = append(report.Warnings, "counters: "+err.Error())
 	}
 	if result.ConfirmBy, err = guard.ended(); err != nil {

@@ -86,6 +86,8 @@ to --out. What it made in the machine it removes again.`,
 	f.Float64Var(&o.NoiseShare, "noise", o.NoiseShare, "noise in each direction as a share of the link")
 	f.IntVar(&o.FlowsIn, "flows-in", o.FlowsIn, "flows of noise to the server's host")
 	f.IntVar(&o.FlowsOut, "flows-out", o.FlowsOut, "flows of noise from it")
+	f.StringVar(&o.Card, "card", "", "what the server's port is: emulated or none (default: the lab's)")
+	f.StringToStringVar(&o.Force, "force", nil, "realisation of a part of the lane, as PART=REALISATION")
 	f.Uint64Var(&o.LinkRate, "link-rate", 0, "rate of the link in bit/s (default: the lab's)")
 	f.IntVar(&o.Buffer, "buffer", 0, "buffer of the switch's port in bytes (default: the lab's)")
 	f.BoolVar(&o.Sweep, "sweep", o.Sweep, "also sweep noise share and buffer")

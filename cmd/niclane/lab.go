@@ -53,6 +53,7 @@ func (a *app) labUpCommand(name *string) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&c.Card, "card", lab.CardEmulated, "what the sut's port is: emulated (a card that steers) or none (a plain veth)")
 	f.IntVar(&c.Queues, "queues", 0, "queues of the sut's port (default 8)")
 	f.Uint64Var(&c.LinkRate, "link-rate", 0, "rate of the link in bit/s")
 	f.IntVar(&c.SwitchBuffer, "buffer", 0, "buffer of the switch's port toward the sut in bytes")
@@ -137,8 +138,12 @@ func (a *app) printLab(l *lab.Lab) error {
 	if a.json {
 		return a.printJSON(l)
 	}
-	fmt.Fprintf(a.stdout, "lab %s: %d Mbit/s to and from %s (%d queues), %d KiB of switch buffer toward it\n",
-		c.Name, c.LinkRate/1e6, lab.Port, c.Queues, c.SwitchBuffer>>10)
+	card := ""
+	if c.Card == lab.CardNone {
+		card = ", no card"
+	}
+	fmt.Fprintf(a.stdout, "lab %s: %d Mbit/s to and from %s (%d queues%s), %d KiB of switch buffer toward it\n",
+		c.Name, c.LinkRate/1e6, lab.Port, c.Queues, card, c.SwitchBuffer>>10)
 	for _, h := range lab.HostNames() {
 		port, cpus := lab.HostPort, c.OtherCPUs
 		if h == lab.SUT {

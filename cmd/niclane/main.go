@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
@@ -21,7 +22,13 @@ const (
 	exitPending = 3 // changes pending, or drift found
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	// Most commands live for some milliseconds, in which collecting garbage
+	// for the first time at 4 MiB, and twice more, took a fifth of an apply.
+	// Now the first time is at 32 MiB.
+	debug.SetGCPercent(800)
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
 
 // run is the whole command: arguments in, exit code out.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -84,7 +91,7 @@ func (a *app) command() *cobra.Command {
 	f.StringVar(&a.stateDir, "state-dir", "/var/lib/niclane", "where journals are kept")
 	f.StringVar(&a.runDir, "run-dir", "/run/niclane", "where the lock and the lab live")
 	root.AddCommand(a.probeCommand(), a.planCommand(), a.applyCommand(), a.confirmCommand(),
-		a.rollbackCommand(), a.statusCommand(), a.labCommand(), a.benchCommand(), a.versionCommand())
+		a.rollbackCommand(), a.statusCommand(), a.verifyCommand(), a.labCommand(), a.benchCommand(), a.versionCommand())
 	return root
 }
 

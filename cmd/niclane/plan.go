@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
 )
@@ -34,7 +35,7 @@ pending, and prints nothing and exits 0 when there are none.`,
 			if err != nil {
 				return err
 			}
-			p, err := r.plan(cmd.Context(), store)
+			p, _, err := r.plan(cmd.Context(), store)
 			if err != nil {
 				return err
 			}
@@ -73,28 +74,29 @@ func readRequest(path string) (*request, error) {
 	return &request{file, text, name}, nil
 }
 
-// plan plans the request against the machine and what the journals own.
-func (r *request) plan(ctx context.Context, store *journal.Store) (*plan.Plan, error) {
+// plan plans the request against the machine, whose state it returns too, and
+// what the journals own.
+func (r *request) plan(ctx context.Context, store *journal.Store) (*plan.Plan, *device.State, error) {
 	st, err := observeFor(ctx, r.Intent)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	owned, err := ownedBy(store, r.config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if store != nil {
 		// Before planning: what another file did to the device would
 		// look like somebody else's settings.
 		if err := store.Conflict(r.config, groupOf(r.Intent)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	p, err := plan.Make(r.Intent, st, owned)
 	if err != nil {
-		return nil, located(err, r.File)
+		return nil, nil, located(err, r.File)
 	}
-	return p, nil
+	return p, st, nil
 }
 
 func (a *app) printPlan(p *plan.Plan) {

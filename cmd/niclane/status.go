@@ -23,34 +23,48 @@ import (
 
 func (a *app) statusCommand() *cobra.Command {
 	interval := time.Second
+	var watch bool
+	var tables int
 	cmd := &cobra.Command{
 		Use:   "status [DEV]",
 		Short: "Show the lanes that are in force: queues, NAPIs, pollers, processors, traffic",
 		Long: `Status prints, for every lane applied here, its queues, their NAPIs, who polls them
 on which processors, and the packets, bytes and drops since apply and per second
-(measured over --interval). What a device does not count is left out.`,
+(measured over --interval). What a device does not count is left out.
+
+With --watch it prints rates only, again every --interval until Ctrl-C: by lane,
+class and queue, with interrupts, and of polling threads the state, the share of
+a processor, and context switches (of their own will + by force).`,
 		Args: atMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval <= 0 || interval > time.Minute {
 				return usagef("status: --interval %v: want more than 0 and at most 1m", interval)
 			}
+			if tables < 0 || tables > 0 && !watch {
+				return usagef("status: --count %d: want 1 or more, with --watch", tables)
+			}
 			if err := needRoot("status"); err != nil {
 				return err
+			}
+			if watch {
+				return a.watchStatus(cmd.Context(), args, interval, tables)
 			}
 			return a.status(cmd.Context(), args, interval)
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time over which rates are measured")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print rates again and again")
+	cmd.Flags().IntVar(&tables, "count", 0, "with --watch: end after so many tables (0: at Ctrl-C)")
 	return cmd
 }
 
-func (a *app) status(ctx context.Context, args []string, interval time.Duration) error {
+// fittedLanes returns the lanes that are applied, to one device if args names
+// one, and their devices.
+func (a *app) fittedLanes(args []string) (fitted []plan.FittedLane, devices []string, err error) {
 	js, err := a.journals()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	var fitted []plan.FittedLane
-	var devices []string
 	for _, j := range js {
 		for _, l := range j.Head().Plan.Lanes {
 			if len(args) == 1 && l.Device != args[0] {
@@ -62,10 +76,18 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration)
 			}
 		}
 	}
+	if len(fitted) == 0 && len(args) == 1 {
+		return nil, nil, fmt.Errorf("no lane is applied to %s", args[0])
+	}
+	return fitted, devices, nil
+}
+
+func (a *app) status(ctx context.Context, args []string, interval time.Duration) error {
+	fitted, devices, err := a.fittedLanes(args)
+	if err != nil {
+		return err
+	}
 	if len(fitted) == 0 {
-		if len(args) == 1 {
-			return fmt.Errorf("no lane is applied to %s", args[0])
-		}
 		if a.json {
 			return a.printJSON([]status.Lane{})
 		}
@@ -103,9 +125,13 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration)
 	return status.WriteText(a.stdout, lanes)
 }
 
-// saveBaseline records the counters right after apply, from which status
-// counts. They live as long as the kernel state does: in the run directory.
-func (a *app) saveBaseline(p *plan.Plan) error {
+// saveBaseline records what there is right after apply: the counters, from
+// which status counts, and the state, with which verify compares. They live as
+// long as the kernel state does: in the run directory.
+func (a *app) saveBaseline(p *plan.Plan, before *device.State) error {
+	if err := a.saveApplied(p, before); err != nil {
+		return err
+	}
 	for _, d := range p.Devices {
 		c, err := observe.Counters(d)
 		if err != nil {
@@ -140,25 +166,31 @@ func (a *app) baseline(dev string) device.Counters {
 	return c
 }
 
-// removeBaselines forgets the counters of lanes that are no more.
+// removeBaselines forgets what there was after apply of lanes that are no more.
 func (a *app) removeBaselines(devices []string) error {
 	for _, d := range devices {
-		path, err := a.baselinePath(d)
-		if err != nil {
-			return err
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		for _, of := range []func(string) (string, error){a.baselinePath, a.appliedPath} {
+			path, err := of(d)
+			if err != nil {
+				return err
+			}
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// baselinePath is one file per device and network namespace.
-func (a *app) baselinePath(dev string) (string, error) {
+func (a *app) baselinePath(dev string) (string, error) { return a.runFile("counters", dev) }
+
+func (a *app) appliedPath(dev string) (string, error) { return a.runFile("applied", dev) }
+
+// runFile is one file per device and network namespace.
+func (a *app) runFile(what, dev string) (string, error) {
 	st, err := os.Stat("/proc/self/ns/net")
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(a.runDir, fmt.Sprintf("counters-%d-%s.json", inode(st), dev)), nil
+	return filepath.Join(a.runDir, fmt.Sprintf("%s-%d-%s.json", what, inode(st), dev)), nil
 }

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/sched"
+	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/status"
+	"github.com/niclane/niclane/verify"
+)
+
+// rated is what status --watch prints as JSON: one document on each line.
+type rated struct {
+	Time time.Time    `json:"time"`
+	Rows []status.Row `json:"rows"`
+}
+
+// watchStatus prints rates every interval: count times, or until it is told to
+// end, which is no error.
+func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	fitted, devices, err := a.fittedLanes(args)
+	if err != nil {
+		return err
+	}
+	if len(fitted) == 0 {
+		fmt.Fprintln(a.stderr, "niclane: no lanes are applied here")
+		return nil
+	}
+	r, err := a.newRater(fitted, devices)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	before, at, _, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for n := 0; count == 0 || n < count; n++ {
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return nil
+		}
+		now, then, st, err := r.read(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		rows := status.Rates(fitted, st, before, now, then.Sub(at).Nanoseconds())
+		if err := a.printRates(then, rows); err != nil {
+			return err
+		}
+		before, at = now, then
+	}
+	return nil
+}
+
+func (a *app) printRates(at time.Time, rows []status.Row) error {
+	if a.json {
+		return json.NewEncoder(a.stdout).Encode(rated{at, rows})
+	}
+	if isTerminal(a.stdout) {
+		fmt.Fprint(a.stdout, "\x1b[H\x1b[J") // home, clear
+	}
+	fmt.Fprintln(a.stdout, at.Format(time.TimeOnly))
+	return status.WriteRates(a.stdout, rows)
+}
+
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// A rater reads moments.
+type rater struct {
+	devices []string
+	numbers map[string]map[int]string // lanes of niclane's XDP program, by device
+	tc      *tc.Client
+	bpf     *bpf.Client
+	// handlers are the PIDs of the cpumap's threads by XDP program and
+	// processor, once found.
+	handlers map[uint32]map[int]int
+}
+
+func (a *app) newRater(lanes []plan.FittedLane, devices []string) (*rater, error) {
+	js, err := a.journals()
+	if err != nil {
+		return nil, err
+	}
+	r := &rater{devices: devices, numbers: map[string]map[int]string{}, handlers: map[uint32]map[int]int{}}
+	for _, j := range js {
+		applied := a.appliedBy(j)
+		for _, d := range devices {
+			if numbers := verify.CPULanes(applied, d); len(numbers) > 0 {
+				r.numbers[d] = numbers
+			}
+		}
+	}
+	if len(r.numbers) == 0 {
+		return r, nil
+	}
+	if r.tc, err = tc.Open(); err != nil {
+		return nil, err
+	}
+	r.bpf = bpf.New(r.tc)
+	return r, nil
+}
+
+func (r *rater) close() {
+	if r.tc != nil {
+		_ = r.bpf.Close() // nothing was written
+		_ = r.tc.Close()
+	}
+}
+
+// read reads everything that is counted, and who polls.
+func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.State, error) {
+	m := status.Moment{Counters: map[string]device.Counters{}, Arrived: map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{}, Handlers: map[string]map[int]int{}}
+	st, err := observe.Observe(ctx, observe.Options{Devices: r.devices, NoProbes: true})
+	if err != nil {
+		return m, time.Time{}, nil, err
+	}
+	at := time.Now()
+	for _, d := range r.devices {
+		if m.Counters[d], err = observe.Counters(d); err != nil {
+			return m, at, nil, err
+		}
+		if err := r.arrived(&m, d); err != nil {
+			return m, at, nil, err
+		}
+	}
+	if b, err := os.ReadFile("/proc/interrupts"); err == nil {
+		m.Interrupts = status.ParseInterrupts(string(b))
+	}
+	for i := range st.Devices {
+		d := &st.Devices[i]
+		for _, n := range d.NAPIs {
+			if n.PID != 0 {
+				addThread(&m, n.PID)
+			}
+		}
+		if err := r.addHandlers(&m, d); err != nil {
+			return m, at, nil, err
+		}
+	}
+	return m, at, st, nil
+}
+
+// arrived adds what niclane's XDP program has counted.
+func (r *rater) arrived(m *status.Moment, dev string) error {
+	if r.numbers[dev] == nil {
+		return nil
+	}
+	counted, err := r.bpf.XDPCounters(dev)
+	if err != nil {
+		return err
+	}
+	m.Arrived[dev] = map[string]device.QueueCounter{}
+	for _, name := range r.numbers[dev] {
+		m.Arrived[dev][name] = device.QueueCounter{}
+	}
+	for _, c := range counted {
+		name, ok := r.numbers[dev][c.Lane]
+		if !ok {
+			continue
+		}
+		sum := m.Arrived[dev][name]
+		sum.Packets += c.Packets
+		sum.Bytes += c.Bytes
+		m.Arrived[dev][name] = sum
+	}
+	return nil
+}
+
+// addHandlers adds the threads that empty the cpumap of niclane's XDP program.
+func (r *rater) addHandlers(m *status.Moment, d *device.Device) error {
+	if r.numbers[d.Name] == nil {
+		return nil
+	}
+	for _, p := range d.Programs {
+		if p.Name != plan.IngressProgram {
+			continue
+		}
+		if len(r.handlers[p.ID]) != len(d.CPUQueues) {
+			found, err := cpumapThreads(p.ID, d.CPUQueues)
+			if err != nil {
+				return err
+			}
+			r.handlers[p.ID] = found
+		}
+		m.Handlers[d.Name] = r.handlers[p.ID]
+		for _, pid := range r.handlers[p.ID] {
+			addThread(m, pid)
+		}
+	}
+	return nil
+}
+
+// cpumapThreads finds the threads of a program's cpumap by their names, which
+// the kernel gives them by processor and map (__cpu_map_entry_alloc).
+func cpumapThreads(program uint32, queues []device.CPUQueue) (map[int]int, error) {
+	out := map[int]int{}
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil // detached meanwhile
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return nil, err
+	}
+	ids, _ := info.MapIDs()
+	cpuOf := map[string]int{}
+	var names []string
+	for _, id := range ids {
+		for _, q := range queues {
+			name := fmt.Sprintf("cpumap/%d/map:%d", q.CPU, id)
+			names, cpuOf[name] = append(names, name), q.CPU
+		}
+	}
+	found, err := sched.Find(names...)
+	for name, pid := range found {
+		out[cpuOf[name]] = pid
+	}
+	return out, err
+}
+
+func addThread(m *status.Moment, pid int) {
+	if t, err := readThread(pid); err == nil {
+		m.Threads[pid] = t
+	}
+}
+
+func readThread(pid int) (status.Thread, error) {
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	text, err1 := os.ReadFile(dir + "status")
+	sched, err2 := os.ReadFile(dir + "schedstat")
+	if err := errors.Join(err1, err2); err != nil {
+		return status.Thread{}, err
+	}
+	return status.ParseThread(string(text), string(sched))
+}

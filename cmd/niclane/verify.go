@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/verify"
+)
+
+func (a *app) verifyCommand() *cobra.Command {
+	during := 2 * time.Second
+	cmd := &cobra.Command{
+		Use:   "verify [FILE|DEV]",
+		Short: "Prove from the kernel and from traffic that the lanes hold, or name what does not",
+		Long: `Verify reads back from the kernel everything that apply wrote, and what lanes rely
+on without niclane having had to write it, and names each difference: the lane,
+what niclane left, what is there now, what it means, and what repairs it.
+
+Then it watches the traffic for a time and says for each lane whether its packets
+were in its queues and class, and whether others' were not; unknown where no
+packet showed it. The watching changes no packet and no filter, and ends with
+the command; Ctrl-C ends it early.
+
+It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
+		Args: atMost(1, "at most one lanes file or device"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if during < 0 || during > time.Hour {
+				return usagef("verify: --for %v: want 0 (no traffic) to 1h", during)
+			}
+			if err := needRoot("verify"); err != nil {
+				return err
+			}
+			return a.verify(cmd.Context(), args, during)
+		},
+	}
+	cmd.Flags().DurationVar(&during, "for", during, "how long to watch the traffic; 0 looks at settings only")
+	return cmd
+}
+
+// verified is what verify prints as JSON, one per lanes file.
+type verified struct {
+	Config   string           `json:"config"`
+	Devices  []string         `json:"devices"`
+	Findings []verify.Finding `json:"findings"`
+}
+
+func (a *app) verify(ctx context.Context, args []string, during time.Duration) error {
+	var ws watching
+	results, err := a.compare(ctx, args, during > 0, &ws)
+	if err != nil {
+		return errors.Join(err, ws.close())
+	}
+	for i, fs := range ws.end(ctx, during) {
+		results[i].Findings = append(results[i].Findings, fs...)
+	}
+	drift := false
+	for _, r := range results {
+		drift = drift || verify.Found(r.Findings, verify.Drift) > 0
+	}
+	if a.json {
+		if err := a.printJSON(results); err != nil {
+			return err
+		}
+	} else {
+		a.printVerified(results)
+	}
+	if drift {
+		return exitCode{code: exitPending}
+	}
+	return nil
+}
+
+// compare compares the lanes with the kernel, while nobody applies, and begins
+// to watch their traffic.
+func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watching) ([]verified, error) {
+	lock, err := apply.TryLock(a.runDir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	here, err := journal.Here()
+	if err != nil {
+		return nil, err
+	}
+	js, err := a.allJournals(here)
+	if err != nil {
+		return nil, err
+	}
+	if js, err = chosen(js, args); err != nil {
+		return nil, err
+	}
+	results := []verified{}
+	for _, j := range js {
+		h := j.Head()
+		res := verified{Config: h.Config, Devices: h.Devices}
+		if !h.SameBoot(here) {
+			res.Findings = rebooted(h)
+			results = append(results, res)
+			continue
+		}
+		now, err := observeAgain(ctx, h)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", h.Config, err)
+		}
+		applied := a.appliedBy(j)
+		res.Findings = verify.State(applied, now)
+		if traffic {
+			ws.begin(len(results), applied, now)
+		}
+		results = append(results, res)
+	}
+	return results, nil
+}
+
+func rebooted(h *journal.Head) []verify.Finding {
+	return []verify.Finding{{
+		Severity: verify.Drift, Key: "journal", Want: "the boot in which the lanes were applied", Found: "a later one",
+		Meaning: "the machine was rebooted since: no lane of this file is left", Repair: "niclane apply " + h.Config,
+	}}
+}
+
+// appliedBy gives what a journal says was made.
+func (a *app) appliedBy(j *journal.Journal) verify.Applied {
+	h := j.Head()
+	v := verify.Applied{Config: h.Config, Lanes: h.Plan.Lanes, Ended: j.Ended(), State: a.applied(h.Plan)}
+	records := j.Records()
+	if undone := !slices.ContainsFunc(j.Steps(), func(s journal.StepState) bool { return s != journal.StepPending }); undone {
+		// The last apply failed and put back what it found, which may have
+		// been drift already: what the one before it left is to be there.
+		records, v.Ended = h.Before, true
+	}
+	for _, r := range records {
+		v.Owned = append(v.Owned, verify.Record{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+	}
+	return v
+}
+
+// observeAgain reads the devices of a journal that are still there, and the
+// control groups that its config names.
+func observeAgain(ctx context.Context, h *journal.Head) (*device.State, error) {
+	o := observe.Options{Devices: h.Devices, NoProbes: true}
+	if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
+		o.Cgroups = cgroupsOf(f.Intent)
+	}
+	st, err := observe.Observe(ctx, o)
+	if errors.Is(err, unix.ENODEV) {
+		o.Devices = nil
+		return observe.Observe(ctx, o)
+	}
+	return st, err
+}
+
+// saveApplied records the state right after apply: before, with the steps made,
+// all of which were read back. Looking again would take as long as planning.
+func (a *app) saveApplied(p *plan.Plan, before *device.State) error {
+	if len(p.Devices) == 0 {
+		return nil
+	}
+	changes := make([]device.Change, len(p.Steps))
+	for i, s := range p.Steps {
+		changes[i] = device.Change{Old: s.Old, New: s.New}
+	}
+	st := before.After(changes)
+	if slices.ContainsFunc(p.Steps, remakes) {
+		var err error
+		if st, err = observe.Observe(context.Background(), observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
+			return err
+		}
+	}
+	b, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	path, err := a.appliedPath(p.Devices[0])
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+// remakes reports whether a step has the driver make its queues and NAPIs again,
+// or others: virtio_net has more receive queues, and another RSS table, while
+// an XDP program is there.
+func remakes(s plan.Step) bool {
+	switch s.Object().(type) {
+	case device.Channels, device.Feature, device.Ring, device.XDP:
+		return true
+	}
+	return false
+}
+
+// applied returns the state right after apply, nil if it is not known.
+func (a *app) applied(p *plan.Plan) *device.State {
+	if len(p.Devices) == 0 {
+		return nil
+	}
+	path, err := a.appliedPath(p.Devices[0])
+	if err != nil {
+		return nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	st := new(device.State)
+	if json.Unmarshal(b, st) != nil || st.Schema != device.Schema {
+		return nil
+	}
+	return st
+}
+
+func (a *app) printVerified(results []verified) {
+	if len(results) == 0 {
+		fmt.Fprintln(a.stdout, "nothing to verify: no lanes are applied here")
+	}
+	for i, r := range results {
+		if i > 0 {
+			fmt.Fprintln(a.stdout)
+		}
+		verify.WriteText(a.stdout, r.Findings)
+		fmt.Fprintf(a.stdout, "%s: %d drift, %d unknown, %d ok\n", r.Config,
+			verify.Found(r.Findings, verify.Drift), verify.Found(r.Findings, verify.Unknown), verify.Found(r.Findings, verify.OK))
+	}
+}

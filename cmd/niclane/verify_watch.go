@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/watch"
+	"github.com/niclane/niclane/verify"
+)
+
+// watching is the traffic of all devices with lanes, watched at once.
+type watching []*watched
+
+// A watched device is that of one lanes file.
+type watched struct {
+	result  int // of which lanes file
+	applied verify.Applied
+	device  string
+	lanes   []string // by number less one
+	watcher *watch.Watcher
+	err     error
+}
+
+// begin starts to watch the devices of a lanes file that are there.
+func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
+	var done []string
+	for _, l := range a.Lanes {
+		d := now.Device(l.Device)
+		if d == nil || slices.Contains(done, l.Device) {
+			continue
+		}
+		done = append(done, l.Device)
+		w := &watched{result: result, applied: a, device: l.Device}
+		var lanes []watch.Lane
+		matches := verify.Matches(a, l.Device)
+		for _, l := range a.Lanes {
+			if l.Device == w.device {
+				w.lanes = append(w.lanes, l.Name)
+				lanes = append(lanes, watch.Lane{Class: priority(l.Class), Matches: matches[l.Name]})
+			}
+		}
+		w.watcher, w.err = watch.Open(d, lanes)
+		*ws = append(*ws, w)
+	}
+}
+
+// priority gives a class ("1:10", in hexadecimal) as skb->priority has it.
+func priority(class string) uint32 {
+	major, minor, ok := strings.Cut(class, ":")
+	if !ok {
+		return 0
+	}
+	hi, err1 := strconv.ParseUint(major, 16, 16)
+	lo, err2 := strconv.ParseUint(minor, 16, 16)
+	if err1 != nil || err2 != nil {
+		return 0
+	}
+	return uint32(hi<<16 | lo)
+}
+
+// end waits, ends watching and gives the findings by lanes file.
+func (ws watching) end(ctx context.Context, during time.Duration) map[int][]verify.Finding {
+	out := map[int][]verify.Finding{}
+	if len(ws) == 0 {
+		return out
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	began := time.Now()
+	select {
+	case <-time.After(during):
+	case <-ctx.Done():
+		during = time.Since(began).Round(time.Millisecond)
+	}
+	ws.drain()
+	for _, w := range ws {
+		out[w.result] = append(out[w.result], w.findings(during)...)
+	}
+	return out
+}
+
+// close ends watching without findings.
+func (ws watching) close() error {
+	var errs []error
+	for _, w := range ws {
+		if w.err == nil {
+			errs = append(errs, w.watcher.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drainTime is far longer than a cpumap's thread takes for a full queue.
+const drainTime = 50 * time.Millisecond
+
+// drain lets what is on its way to other processors arrive there.
+func (ws watching) drain() {
+	wait := false
+	for _, w := range ws {
+		if w.err == nil && len(verify.CPULanes(w.applied, w.device)) > 0 {
+			w.err = w.watcher.Drain()
+			wait = true
+		}
+	}
+	if wait {
+		time.Sleep(drainTime)
+	}
+}
+
+func (w *watched) findings(during time.Duration) []verify.Finding {
+	var counts watch.Counts
+	if w.err == nil {
+		counts, w.err = w.watcher.Counts()
+		w.err = errors.Join(w.err, w.watcher.Close())
+	}
+	if w.err != nil {
+		return []verify.Finding{{
+			Severity: verify.Unknown, Device: w.device, Key: "traffic", Found: w.err.Error(),
+			Meaning: "the traffic could not be watched, so nothing of it is shown", Repair: cannotWatch(w.err),
+		}}
+	}
+	return verify.Traffic(w.applied, verify.Watched{
+		Device: w.device, For: during, Missed: counts.Missed,
+		Received: w.cells(counts.Received, false), Sent: w.cells(counts.Sent, false), Classed: w.cells(counts.Classed, true),
+		Direct: w.cells(counts.Direct, false), Handed: w.cells(counts.Handed, false),
+	})
+}
+
+func cannotWatch(err error) string {
+	if errors.Is(err, unix.EPERM) {
+		return "run it with CAP_BPF and CAP_PERFMON"
+	}
+	return "it needs Linux 5.17 with BTF (/sys/kernel/btf/vmlinux)"
+}
+
+// cells names the lanes. What belongs to the default lane by no match is "".
+func (w *watched) cells(cs []watch.Cell, classes bool) []verify.Cell {
+	name := func(i int) string {
+		switch {
+		case i == watch.Unread:
+			return verify.LaneUnread
+		case i == 0 || i > len(w.lanes):
+			return ""
+		}
+		return w.lanes[i-1]
+	}
+	out := make([]verify.Cell, len(cs))
+	for i, c := range cs {
+		out[i] = verify.Cell{Lane: name(c.Lane), Queue: c.Column, Packets: c.Packets, Bare: c.Bare}
+		if classes {
+			out[i].Queue, out[i].Class = 0, name(c.Column)
+		}
+	}
+	return out
+}
