@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package coexist tests that programs of others stay in force while a lane
+// comes and goes: each packet that crosses the device is seen by each of them,
+// before, during and after.
+package coexist
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/labtest"
+	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/plan"
+)
+
+// A neighbour is somebody else's program on the device.
+type neighbour struct {
+	name string
+	// move attaches it to the device, in the host's network namespace, and
+	// returns how many packets it has seen since.
+	move func(t *testing.T) (seen func() (in, out uint64))
+	// queueSet and classifier are what the planner must choose beside it,
+	// and reason what it must say of it.
+	queueSet, classifier, reason string
+}
+
+func neighbours() []neighbour {
+	return []neighbour{
+		{"none", func(*testing.T) func() (uint64, uint64) { return nil }, plan.RealCpumapGeneric, plan.RealClsactBPF, ""},
+		{"a bare XDP program", bareXDP, plan.RealRPS, plan.RealClsactBPF, "their_xdp"},
+		{"a program behind libxdp's dispatcher", dispatcher, plan.RealRPS, plan.RealClsactBPF, "what is in the slot"},
+		{"filters at clsact that end classification", clsact, plan.RealCpumapGeneric, plan.RealTCX, "cil_to_netdev"},
+		{"a program at TCX that ends classification", tcx, plan.RealCpumapGeneric, plan.RealTCX, "their_tcx"},
+	}
+}
+
+const lanes = `
+version: 1
+globals:
+  dev: lane0
+  link-rate: 500mbit
+lanes:
+  echo:
+    rank: 1
+    guarantee: 20%
+    queues: 2
+    cpus: 1
+    protocol: udp
+    ports: [7]
+`
+
+func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
+
+func TestNeighbours(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	for _, n := range neighbours() {
+		t.Run(n.name, func(t *testing.T) {
+			cfg := lab.Config{Name: fmt.Sprintf("coexist-%d", os.Getpid()), Card: lab.CardNone}
+			l, err := lab.Up(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := l.Down(context.WithoutCancel(t.Context())); err != nil {
+					t.Error(err)
+				}
+			}()
+			traffic := labtest.StartTraffic(t, l)
+			defer traffic.End()
+			labtest.OnHost(t, l, lab.SUT, func(t *testing.T) { beside(t, n, traffic) })
+		})
+	}
+}
+
+// beside applies and rolls back a lane with the neighbour there.
+func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) {
+	var seen func() (in, out uint64)
+	if n.name != "none" {
+		seen = n.move(t)
+	}
+	all := func(when string) {
+		t.Helper()
+		traffic.Exchange(t, 50)
+		if seen == nil {
+			return
+		}
+		in, out := seen()
+		if want := traffic.Answered.Load(); in != 0 && in < want || out != 0 && out < want || in+out == 0 {
+			t.Errorf("%s: it has seen %d packets in and %d out, of %d each", when, in, out, want)
+		}
+	}
+	traffic.Reset()
+	all("before")
+	programs := attached(t)
+	p, st := planHere(t)
+	for part, want := range map[device.Part]string{device.PartQueueSet: n.queueSet, device.PartClassifier: n.classifier} {
+		i := slices.IndexFunc(p.Choices, func(c plan.Choice) bool { return c.Part == part })
+		if got := p.Choices[i].Realisation; got != want {
+			t.Errorf("%s is %s, want %s", part, got, want)
+		}
+	}
+	reason := n.reason
+	if x, ok := st.Devices[0].XDP(); ok {
+		// libxdp does without its dispatcher where the kernel refuses
+		// BPF_PROG_TYPE_EXT, and loads the program itself.
+		reason = x.Program
+		t.Logf("in the XDP slot: %s (%s)", x.Program, x.Mode)
+	}
+	if text := fmt.Sprint(p.Choices, p.Notes); !strings.Contains(text, reason) {
+		t.Errorf("the plan does not name %s: %s", reason, text)
+	}
+	k, err := apply.NewKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	j := journal.New(journal.Head{Config: "/test", Generation: 1, Devices: p.Devices, Plan: p})
+	step := func(e apply.Event) { all("at " + e.Key) }
+	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{Progress: step}); err != nil {
+		t.Fatal(err)
+	}
+	all("with the lane")
+	inLane(t, p, traffic)
+	if got := attached(t); !contains(got, programs) {
+		t.Errorf("programs with the lane %v, before %v", got, programs)
+	}
+	if _, err := apply.Undo(k, j, apply.Options{Progress: step}); err != nil {
+		t.Fatal(err)
+	}
+	all("after the lane")
+	if got := attached(t); !slices.Equal(got, programs) {
+		t.Errorf("programs after the lane %v, before %v", got, programs)
+	}
+}
+
+// inLane checks that the lane works beside the neighbour: its class carries the
+// answers, and where the XDP program is, it has moved the questions.
+func inLane(t *testing.T, p *plan.Plan, traffic *labtest.Traffic) {
+	t.Helper()
+	class := p.Lanes[1].Class
+	answers, questions := classPackets(t, class), moved(t)
+	traffic.Exchange(t, 100)
+	if got := classPackets(t, class) - answers; got < 100 {
+		t.Errorf("class %s of the lane carried %d of 100 answers", class, got)
+	}
+	cpumap := slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Object().Kind() == (device.XDP{}).Kind() })
+	if got := moved(t) - questions; cpumap && got < 100 {
+		t.Errorf("the XDP program moved %d of 100 questions", got)
+	}
+}
+
+// moved is how many packets the XDP program has given to the lane.
+func moved(t *testing.T) (packets uint64) {
+	t.Helper()
+	c, err := tc.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b := bpf.New(c)
+	defer b.Close()
+	counters, err := b.XDPCounters(lab.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range counters {
+		if x.Lane == 1 {
+			packets += x.Packets
+		}
+	}
+	return packets
+}
+
+// planHere plans the lanes for the calling thread's namespace.
+func planHere(t *testing.T) (*plan.Plan, *device.State) {
+	t.Helper()
+	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{lab.Port}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Make(f.Intent, st, plan.Owned{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, st
+}
+
+// attached lists the programs on the device, in the order in which they run.
+func attached(t *testing.T) []string {
+	t.Helper()
+	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{lab.Port}, NoProbes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, p := range st.Devices[0].Programs {
+		out = append(out, fmt.Sprintf("%s %d %s", p.Attach, p.ID, p.Name))
+	}
+	for _, f := range st.Devices[0].Filters {
+		out = append(out, fmt.Sprintf("%s %d %#x %s %d %s", f.Parent, f.Pref, f.Handle, f.Type, f.ProgramID, f.Name))
+	}
+	return out
+}
+
+// contains reports whether what is in want is in got, in that order.
+func contains(got, want []string) bool {
+	i := 0
+	for _, g := range got {
+		if i < len(want) && g == want[i] {
+			i++
+		}
+	}
+	return i == len(want)
+}
+
+func run(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(argv, " "), err, out)
+	}
+	return string(out)
+}
+
+func classPackets(t *testing.T, class string) (packets int) {
+	t.Helper()
+	lines := strings.Split(run(t, "tc", "-s", "class", "show", "dev", lab.Port), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "class htb "+class+" ") {
+			var bytes int
+			if _, err := fmt.Sscanf(strings.TrimSpace(lines[i+1]), "Sent %d bytes %d pkt", &bytes, &packets); err != nil {
+				t.Fatalf("%q: %v", lines[i+1], err)
+			}
+			return packets
+		}
+	}
+	t.Fatalf("no class %s", class)
+	return 0
+}
+
+// counter reads a map of one counter.
+func counter(t *testing.T, m *ebpf.Map) uint64 {
+	t.Helper()
+	var n uint64
+	if err := m.Lookup(uint32(0), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// mountBPF gives the thread a BPF file system of its own at /sys/fs/bpf.
+func mountBPF(t *testing.T) {
+	t.Helper()
+	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+}
