@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo test check bench generate lint fuzz clean
+.PHONY: $(BIN) all demo test matrix check bench generate lint fuzz clean
 
 all: $(BIN)
 
@@ -21,20 +21,26 @@ demo: $(BIN) ## shows on real memcached what a lane gains; writes out/demo
 	@$(BIN) bench first-lane --out out/demo
 
 test: ## everything CI runs but the linters; root
-	@tools/packages ip:iproute2 ethtool memcached bpftool strace util-linux
+	@tools/packages ip:iproute2 ethtool memcached bpftool strace util-linux xdp-filter:xdp-tools
 	$(GO) vet ./...
 	$(GO) test ./...
+
+matrix: ## the namespace tests on Debian's kernels, in QEMU; root
+	@tools/packages ip:iproute2 ethtool unshare:util-linux
+	@$(GO) run ./test/matrix
 
 check: ## what needs no privileges
 	$(GO) vet ./...
 	$(GO) test -short ./config/... ./intent/... ./device/... ./plan/... ./bench/stats/... ./bench/report/...
 
 lint:
+	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && test -z "$$unformatted" || { echo "make lint: gofmt would change $$unformatted" >&2; exit 1; }
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 
 bench: ## niclane beside the scripts people write instead, by ratio
-	@tools/packages ip:iproute2 ethtool
+	@tools/packages ip:iproute2 ethtool pgrep:procps chrt:util-linux
 	$(GO) test -run '^$$' -bench . ./plan
+	$(GO) test -run '^$$' -bench . -benchtime 200ms ./internal/bpf
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./test/bench/...
 
 generate: ## recompiles the eBPF programs and generated documents

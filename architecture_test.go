@@ -14,7 +14,7 @@ import (
 
 // pure packages decide; they touch no kernel, no file and no clock
 // (docs/architecture.md).
-var pure = []string{"config", "intent", "device", "plan", "status", "bench/stats"}
+var pure = []string{"config", "intent", "device", "plan", "verify", "status", "bench/stats"}
 
 // impure imports, by path or prefix ending in "/".
 var impure = []string{

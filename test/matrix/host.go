@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A bench is where guests are made and run.
+type bench struct {
+	ctx context.Context
+	top string // the checkout
+	out string // out/matrix in it, which guests may write
+}
+
+func newBench(ctx context.Context) (*bench, error) {
+	top, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(top, "go.mod")); err != nil {
+		return nil, fmt.Errorf("run it from the top of the checkout: %w", err)
+	}
+	b := &bench{ctx: ctx, top: top, out: filepath.Join(top, "out", "matrix")}
+	return b, os.MkdirAll(filepath.Join(b.out, "bin"), 0o755)
+}
+
+// build installs virtme-ng and compiles what runs in the guests.
+func (b *bench) build(chosen []suite) error {
+	// A guest is started where there is no network to install anything from.
+	if out, err := exec.CommandContext(b.ctx, "tools/virtme", "--help").CombinedOutput(); err != nil {
+		return fmt.Errorf("tools/virtme: %w: %s", err, out)
+	}
+	commands := [][]string{
+		{"build", "-o", "out/matrix/bin/niclane", "./cmd/niclane"},
+		{"build", "-o", "out/matrix/bin/matrix", "./test/matrix"},
+	}
+	for _, s := range chosen {
+		if !s.builtin {
+			commands = append(commands, []string{"test", "-c", "-o", "out/matrix/bin/" + s.file(), "./" + s.name})
+		}
+	}
+	for _, args := range commands {
+		cmd := exec.CommandContext(b.ctx, "tools/go", args...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+		}
+	}
+	return nil
+}
+
+// A guest is a kernel that was fetched.
+type guest struct {
+	series   string
+	release  string // as uname -r has it
+	packages string
+	image    string
+	root     string // the directory with lib/modules
+	log      string // what the guest says
+}
+
+// fetch gets the newest kernel of a series.
+func (b *bench) fetch(series string) (*guest, error) {
+	cmd := exec.CommandContext(b.ctx, "tools/kernel", series)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("tools/kernel %s: %w", series, err)
+	}
+	f := strings.Split(strings.TrimSpace(string(out)), "\t")
+	if len(f) != 4 {
+		return nil, fmt.Errorf("tools/kernel %s printed %q, want 4 fields", series, out)
+	}
+	return &guest{
+		series: series, release: f[0], packages: f[1], image: f[2], root: f[3], log: filepath.Join(b.out, series+".log"),
+	}, nil
+}
+
+// Of the guest's card. It has queues for XDP to send on, one per processor, beside
+// four for the stack.
+const (
+	cardQueues = 8
+	cardMAC    = "52:54:00:6e:6c:01"
+)
+
+// card is a virtio-net with as many queue pairs as the tap device has, and
+// receive steering by hash. It has an interrupt per queue, one for
+// configuration and one for control.
+var card = []string{
+	"-netdev", fmt.Sprintf("tap,id=card,ifname=tap0,script=no,downscript=no,vhost=off,queues=%d", cardQueues),
+	"-device", fmt.Sprintf("virtio-net-pci,netdev=card,mac=%s,mq=on,rss=on,hash=on,vectors=%d", cardMAC, 2*cardQueues+2),
+}
+
+// rootTag is the machine's root once more, for the guest to mount with a cache.
+const rootTag = "cached-root"
+
+var root = []string{
+	"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+	"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
+}
+
+// inNamespace runs its arguments in a network namespace where tap0 is: the
+// other end of the card's wire, with nothing behind it.
+const inNamespace = `
+ip link set lo up
+echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+ip tuntap add dev tap0 mode tap multi_queue vnet_hdr
+ip link set tap0 up
+exec "$@"`
+
+// boots is how often a guest is started that does not come up. A kernel on
+// processors emulated in software now and then panics at boot, before anything
+// of ours runs (seen once in some forty boots: 6.12, idle task, at 2.1 s).
+const boots = 3
+
+// bootAgain is boot, again if the guest did not come up.
+func (b *bench) bootAgain(g *guest, chosen []suite) (r *results, err error) {
+	for n := 1; n <= boots; n++ {
+		if r, err = b.boot(g, chosen); !errors.Is(err, errNoBoot) {
+			return r, err
+		}
+		fmt.Printf("   boot %d of at most %d: %v\n", n, boots, err)
+	}
+	return r, err
+}
+
+// boot runs the suites in the guest and returns what they said. An error means
+// that the guest did not come to its end.
+func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
+	var names []string
+	within := 2 * time.Minute // to boot and end
+	for _, s := range chosen {
+		names = append(names, s.name)
+		within += s.within
+	}
+	g.log = filepath.Join(b.out, g.series+".log")
+	if err := os.WriteFile(g.log, nil, 0o644); err != nil {
+		return nil, err
+	}
+	console, err := os.Create(filepath.Join(b.out, g.series+".console"))
+	if err != nil {
+		return nil, err
+	}
+	defer console.Close()
+	script := filepath.Join(b.out, g.series+".sh")
+	if err := os.WriteFile(script, []byte(b.script(g, names)), 0o755); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	// The end of unshare, however it comes, ends all that was started below.
+	args := append([]string{"--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace, "sh",
+		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "2G",
+		"-a", "nokaslr", "-a", "mitigations=off", "-a", "random.trust_cpu=on",
+		// Guests have a /tmp and a /var/tmp of their own; the checkout may be there.
+		"--rwdir", b.top, "--show-boot-console", "--script-sh", script, "--qemu-opts"}, slices.Concat(card, root)...)
+	cmd := exec.CommandContext(ctx, "unshare", args...)
+	cmd.Stdout, cmd.Stderr = console, console
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("not at its end after %s", within)
+	}
+	text, rerr := os.ReadFile(g.log)
+	if rerr != nil {
+		return nil, rerr
+	}
+	r, perr := parse(g.release, text)
+	if perr != nil {
+		tail, _ := os.ReadFile(console.Name())
+		return nil, errors.Join(perr, err, fmt.Errorf("console: %s", lastLines(tail, 15)))
+	}
+	return r, nil
+}
+
+// script is what the guest's init runs. The guest's root is the machine's,
+// read-only but for out/matrix. Modules are loaded from below the cache: a
+// machine without a kernel of its own has no /lib/modules to mount over.
+func (b *bench) script(g *guest, names []string) string {
+	return fmt.Sprintf(`#!/bin/sh
+modprobe=%[1]s/%[2]s.modprobe
+printf '#!/bin/sh\nexec /sbin/modprobe -d %[3]s "$@"\n' >$modprobe
+chmod 755 $modprobe
+echo $modprobe >/proc/sys/kernel/modprobe
+cd %[4]s
+exec %[1]s/bin/matrix %[5]s '%[6]s' >%[7]s 2>&1
+`, b.out, g.series, g.root, b.top, guestCommand, strings.Join(names, ";"), g.log)
+}
+
+func lastLines(text []byte, n int) string {
+	lines := strings.Split(strings.TrimSpace(string(bytes.ReplaceAll(text, []byte("\r"), nil))), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A skip is a test that may be skipped on some kernels, and why. What is
+// skipped and not listed is a problem, and so is what is listed and not
+// skipped: the list stays true.
+type skip struct {
+	suite string
+	test  string // the whole name
+	// since and before bound the kernels on which it is skipped; "" for none.
+	since, before string
+	// said is part of what the test gives as its reason.
+	said string
+	why  string
+}
+
+// splat begins what a kernel says when it found itself wrong.
+var splat = regexp.MustCompile(`\] (WARNING: |BUG: |Oops|general protection fault|kernel BUG at|refcount_t: |unregister_netdevice: waiting)`)
+
+// judge lists what is wrong in what a guest said: nil if nothing is.
+func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string {
+	var problems []string
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	skipped := map[skip]bool{}
+	for _, want := range chosen {
+		s := r.section(want.name)
+		if s == nil {
+			problem("%s: did not run", want.name)
+			continue
+		}
+		if d := known(defects, r.release, s.name); d != nil {
+			if s.outcome == "ok" {
+				problem("%s: passed, and is known to fail: %s", s.name, d.why)
+			}
+			continue
+		}
+		before := len(problems)
+		for _, t := range s.tests {
+			switch t.outcome {
+			case "FAIL":
+				if !s.failsBelow(t.name) {
+					problem("%s: %s failed: %s", s.name, t.name, t.said)
+				}
+			case "SKIP":
+				if k, ok := listed(skips, r.release, s.name, t); ok {
+					skipped[k] = true
+				} else {
+					problem("%s: %s was skipped, which this kernel does not need: %s", s.name, t.name, t.said)
+				}
+			}
+		}
+		if !want.builtin && len(s.tests) == 0 {
+			problem("%s: no test ran", s.name)
+		}
+		// Go's test programs exit with 1 when a test has failed.
+		if s.outcome != "ok" && (len(problems) == before || s.outcome != "exit status 1") {
+			problem("%s: %s", s.name, s.outcome)
+		}
+		if s.name == probeSuite && s.outcome == "ok" {
+			problems = append(problems, r.judgeCapabilities(s.text)...)
+		}
+	}
+	if s := r.section(kernelSection); s != nil {
+		for _, line := range s.text {
+			if splat.MatchString(line) {
+				problem("the kernel says: %s", line)
+			}
+		}
+	}
+	for _, k := range skips {
+		if s := r.section(k.suite); s != nil && within(r.release, k.since, k.before) && !skipped[k] {
+			problem("%s: %s is listed as skipped (%s), and was not", k.suite, k.test, k.why)
+		}
+	}
+	return problems
+}
+
+// failsBelow reports whether a subtest of the test failed too.
+func (s *section) failsBelow(name string) bool {
+	return slices.ContainsFunc(s.tests, func(t test) bool { return t.outcome == "FAIL" && strings.HasPrefix(t.name, name+"/") })
+}
+
+// listed finds the entry that allows a test to be skipped.
+func listed(skips []skip, release, suite string, t test) (skip, bool) {
+	for _, k := range skips {
+		if k.suite == suite && k.test == t.name && within(release, k.since, k.before) && strings.Contains(t.said, k.said) {
+			return k, true
+		}
+	}
+	return skip{}, false
+}
+
+// known finds what is known to be wrong with a suite on a release, nil if nothing.
+func known(defects []defect, release, suite string) *defect {
+	i := slices.IndexFunc(defects, func(d defect) bool { return d.suite == suite && within(release, d.since, d.before) })
+	if i < 0 {
+		return nil
+	}
+	return &defects[i]
+}
+
+// within reports whether a release as uname -r has it is not older than since
+// and older than before; "" is no bound.
+func within(release, since, before string) bool {
+	v := version(release)
+	return (since == "" || cmpVersion(v, version(since)) >= 0) && (before == "" || cmpVersion(v, version(before)) < 0)
+}
+
+// version is the first two numbers of a release.
+func version(release string) [2]int {
+	var v [2]int
+	f := regexp.MustCompile(`^(\d+)\.(\d+)`).FindStringSubmatch(release)
+	if f != nil {
+		v[0], _ = strconv.Atoi(f[1]) // digits only
+		v[1], _ = strconv.Atoi(f[2])
+	}
+	return v
+}
+
+func cmpVersion(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// lanesFile is the same for every device: what differs is what plan makes of
+// it.
+const lanesFile = `version: 1
+globals:
+  dev: %s
+  link-rate: 1gbit
+lanes:
+  memcached:
+    rank: 1
+    queues: 2
+    ports: [11211]
+  web:
+    mode: shared
+    rank: 2
+    queues: 1
+    members:
+      - name: plain
+        ports: [80]
+      - name: tls
+        ports: [443]
+`
+
+// laneLife plans, applies, looks at and rolls back a lane on the guest's card
+// with a number of queues, and compares all that a plan can write before and
+// after.
+//
+// virtio_net takes native XDP with guest offloads on (it switches them off
+// through VIRTIO_NET_F_CTRL_GUEST_OFFLOADS meanwhile) and an MTU that fits a
+// page. It takes a transmit queue per processor for XDP, on top of those in
+// use, if the device has as many; otherwise transmitting and redirecting to
+// devices, which niclane does not do, would take a lock.
+func laneLife(ctx context.Context, niclane string, queues int) error {
+	dev, err := cardName()
+	if err != nil {
+		return err
+	}
+	for _, line := range []string{
+		"ip link set " + dev + " up",
+		"ip address replace 10.99.0.1/24 dev " + dev,
+		fmt.Sprintf("ethtool -L %s combined %d", dev, queues),
+		fmt.Sprintf("ethtool -K %s rx-gro-hw on", dev),
+		// The kernel gave the queues beyond the first channels pfifo_fast and
+		// not the default qdisc (net/sched/sch_mq.c: mq_init), and gives it to
+		// nobody again: it makes all of mq anew.
+		fmt.Sprintf("tc qdisc add dev %s root pfifo", dev),
+		fmt.Sprintf("tc qdisc del dev %s root", dev),
+	} {
+		if _, err := say(ctx, strings.Fields(line)...); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp("", "lane")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	lanes := filepath.Join(dir, "lanes.yaml")
+	if err := os.WriteFile(lanes, fmt.Appendf(nil, lanesFile, dev), 0o644); err != nil {
+		return err
+	}
+	start := dumpCard(ctx, dev)
+	for _, step := range []struct {
+		code int
+		args []string
+	}{
+		{3, []string{"plan", lanes}},
+		{0, []string{"apply", lanes}},
+		{0, []string{"plan", lanes}},
+		{0, []string{"status", "--interval", "10ms"}},
+		{0, []string{"verify", "--for", "100ms"}},
+		{0, []string{"rollback"}},
+		{3, []string{"plan", lanes}},
+	} {
+		out, serr := say(ctx, append([]string{niclane, "--state-dir", filepath.Join(dir, "state")}, step.args...)...)
+		if code := exitCode(serr); code != step.code {
+			return errors.Join(fmt.Errorf("niclane %s ended with %d, want %d", step.args[0], code, step.code), serr)
+		}
+		for _, want := range []string{"xdp", "fq_codel"} {
+			if step.args[0] == "plan" && step.code == 3 && !strings.Contains(out, want) {
+				return fmt.Errorf("the plan has no %s in it", want)
+			}
+		}
+		if step.args[0] == "apply" {
+			diff := cmp.Diff(strings.Split(start, "\n"), strings.Split(dumpCard(ctx, dev), "\n"))
+			fmt.Println(diff)
+			if diff == "" {
+				return errors.New("apply left no trace")
+			}
+		}
+	}
+	if diff := cmp.Diff(strings.Split(start, "\n"), strings.Split(dumpCard(ctx, dev), "\n")); diff != "" {
+		fmt.Println(diff)
+		return errors.New("after rollback the card is not as before")
+	}
+	return nil
+}
+
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+// assigned are numbers that the kernel gives anew.
+var assigned = regexp.MustCompile(`"id":[0-9]+|prog/xdp id [0-9]+|"expires":[0-9]+|qdisc [a-z_]+ 8[0-9a-f]{3}:`)
+
+// dumpCard is all that a plan can write on the card, as other programs show it.
+func dumpCard(ctx context.Context, dev string) string {
+	var b strings.Builder
+	for _, line := range []string{
+		"ip -d link show " + dev,
+		"tc -d qdisc show dev " + dev,
+		"tc -d class show dev " + dev,
+		"tc filter show dev " + dev + " ingress",
+		"tc filter show dev " + dev + " egress",
+		"ethtool -k " + dev, "ethtool -l " + dev, "ethtool -x " + dev, "ethtool -n " + dev, "ethtool -c " + dev, "ethtool -g " + dev,
+	} {
+		f := strings.Fields(line)
+		out, err := exec.CommandContext(ctx, f[0], f[1:]...).CombinedOutput()
+		fmt.Fprintf(&b, "$ %s\n%s", line, assigned.ReplaceAllString(string(out), ""))
+		if err != nil {
+			fmt.Fprintf(&b, "(%v)\n", err)
+		}
+	}
+	globs := []string{
+		"/sys/class/net/" + dev + "/queues/*/*", "/sys/class/net/" + dev + "/threaded", "/sys/class/net/" + dev + "/gro_flush_timeout",
+		"/sys/class/net/" + dev + "/napi_defer_hard_irqs", "/sys/class/net/" + dev + "/tx_queue_len",
+		"/proc/sys/net/core/*", "/proc/sys/net/ipv4/conf/" + dev + "/*", "/proc/irq/*/smp_affinity_list",
+	}
+	for _, g := range globs {
+		files, err := filepath.Glob(g)
+		if err != nil {
+			panic(err) // the patterns are constants
+		}
+		for _, f := range files {
+			if text, err := os.ReadFile(f); err == nil {
+				fmt.Fprintf(&b, "%s: %s\n", f, strings.TrimSpace(string(text)))
+			}
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command matrix runs niclane's namespace tests on kernels other than the
+// machine's: in QEMU guests that see the machine's file system, on kernels as
+// Debian builds them. It fails when a test fails, when a test is skipped that
+// this kernel should run, and when a capability is missing that the kernel's
+// version should have.
+//
+// It installs kernels below the user's cache directory only, and refuses to go
+// on with fewer kernels than it was asked for.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// series are the kernels, as tools/kernel names them.
+var series = []string{"6.1", "6.12", "unstable"}
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == guestCommand {
+		if err := inGuest(os.Args[2]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
+	kernels := flag.String("kernels", strings.Join(series, ","), "which kernels")
+	only := flag.String("only", "", "which suites, separated by semicolons; all if empty")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	if err := run(ctx, strings.Split(*kernels, ","), *only); err != nil {
+		fmt.Fprintln(os.Stderr, "matrix:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the suites on each kernel in turn and prints what was wrong. All
+// kernels are run, whatever is wrong with the first.
+func run(ctx context.Context, kernels []string, only string) error {
+	chosen, err := choose(only, ";")
+	if err != nil {
+		return err
+	}
+	for _, k := range kernels {
+		if !slices.Contains(series, k) {
+			return fmt.Errorf("kernel %q: want one of %s", k, strings.Join(series, ", "))
+		}
+	}
+	b, err := newBench(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.build(chosen); err != nil {
+		return err
+	}
+	var failed []string
+	for _, k := range kernels {
+		start := time.Now()
+		g, err := b.fetch(k)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("== %s: %s (%s)\n", k, g.release, g.packages)
+		booted := time.Now()
+		r, err := b.bootAgain(g, chosen)
+		if err != nil {
+			return fmt.Errorf("kernel %s: %w; the guest's output is in %s", g.release, err, g.log)
+		}
+		problems := r.judge(chosen, skips, defects)
+		for _, s := range r.sections {
+			fmt.Printf("   %s\n", s)
+			if d := known(defects, r.release, s.name); d != nil {
+				fmt.Printf("   KNOWN   %s: %s\n", s.name, d.why)
+			}
+		}
+		for _, p := range problems {
+			fmt.Printf("   PROBLEM %s\n", p)
+		}
+		fmt.Printf("   %d tests, %d skipped, %d problems; fetched in %s, guest %s; %s\n", r.count("PASS"), r.count("SKIP"),
+			len(problems), booted.Sub(start).Round(time.Second), time.Since(booted).Round(time.Second), g.log)
+		if len(problems) > 0 {
+			failed = append(failed, k)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if len(failed) > 0 {
+		return errors.New("problems on " + strings.Join(failed, ", "))
+	}
+	return nil
+}

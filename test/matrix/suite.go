@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A suite is what runs in a guest under one name.
+type suite struct {
+	// name is a package's directory, or that of a part of this command.
+	name string
+	// builtin suites are not tests of a package but run by this command.
+	builtin bool
+	// run and skip are go test's -run and -skip; "" for all and none.
+	run, skip string
+	// within is how long it may take in the guest. It bounds what hangs, and is
+	// many times what the suite takes on an idle machine.
+	within time.Duration
+}
+
+// suites in the order in which they run: the thin clients first, so that the
+// first failure is the cause of the others. What is skipped or not named is
+// either pure, or the same again many times: emulation makes it too slow.
+var suites = []suite{
+	{name: "internal/nlsock", within: 5 * time.Minute},
+	{name: "internal/hostfs", within: 5 * time.Minute},
+	{name: "internal/cgroup", within: 5 * time.Minute},
+	{name: "internal/sched", within: 5 * time.Minute},
+	{name: "internal/ethtool", within: 5 * time.Minute},
+	{name: "internal/netdev", within: 5 * time.Minute},
+	{name: "internal/tc", within: 5 * time.Minute},
+	{name: "internal/bpf", skip: "^Test(LaneAndCPU|VLANBesideTheData|LostTag|RandomPackets)$", within: 5 * time.Minute},
+	{name: "internal/emucard", skip: "^Test(Refusals|Toeplitz)$", within: 5 * time.Minute},
+	{name: "internal/steer", within: 5 * time.Minute},
+	{name: "internal/sockclass", run: "^Test(ForeignPrograms|OtherNamespace|ObjectReadsBack|NoSuchGroup|Sockets|OnTheWire)$", within: 5 * time.Minute},
+	{name: "internal/watch", within: 5 * time.Minute},
+	{name: probeSuite, builtin: true, within: 5 * time.Minute},
+	{name: laneSuite, builtin: true, within: 5 * time.Minute},
+	{name: freeSuite, builtin: true, within: 5 * time.Minute},
+	{name: "observe", within: 5 * time.Minute},
+	{name: "lab", run: "^Test(HopNames|Command|Status|LeavesHostAsFound|Spread|QueueIsNAPI|RuleMovesConnection|CountersExact|TransmitQueue|Switch)$", within: 8 * time.Minute},
+	{name: "apply", run: "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$", within: 8 * time.Minute},
+}
+
+// Names of the builtin suites.
+const (
+	probeSuite = "probe"             // niclane probe, on a veth and the guest's card
+	laneSuite  = "lane"              // a lane's life on the guest's card, all of its queues in use
+	freeSuite  = "lane, free queues" // the same with queues left for XDP to send on
+)
+
+// choose returns the suites named, all for "".
+func choose(only, separator string) ([]suite, error) {
+	if only == "" {
+		return suites, nil
+	}
+	var chosen []suite
+	for name := range strings.SplitSeq(only, separator) {
+		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no suite %q", name)
+		}
+		chosen = append(chosen, suites[i])
+	}
+	return chosen, nil
+}
+
+// file is the name of the suite's test program.
+func (s suite) file() string { return strings.ReplaceAll(s.name, "/", "-") + ".test" }
