@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/tc"
+)
+
+// arriving is how many packets a round sends: enough for the kernel's ticks of
+// 10 ms to be a few in a hundred.
+const arriving = 200_000
+
+// BenchmarkArrive sends UDP packets to one member among many and counts the
+// time of all processors, whoever's it is (/proc/stat): sender, softirq and the
+// cpumap's thread. From nothing, niclane's XDP program steering into a cpumap
+// to the other processor and a chain of u32 filters at ingress. The metrics are
+// thousands of packets per second of processor time. Medians of interleaved
+// rounds; what else runs on the machine is in them.
+func BenchmarkArrive(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("not root")
+	}
+	dir := b.TempDir()
+	wire(b)
+	defer enter(b, chainNetns)()
+	for b.Loop() {
+		for _, members := range []int{1, 10, 100, 1000} {
+			cost := map[string][]float64{}
+			for range 3 {
+				for _, way := range []struct {
+					name     string
+					set, end func()
+				}{
+					{"none", func() {}, func() {}},
+					{"cpumap", func() { steer(b, members) }, func() { run(b, exec.Command("ip", "link", "set", chain0, "xdpgeneric", "off")) }},
+					{"u32", func() { chain(b, dir, "ingress", "dport", members) }, func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }},
+				} {
+					way.set()
+					cost[way.name] = append(cost[way.name], arrive(b, firstPort+members-1))
+					way.end()
+				}
+			}
+			for name, cs := range cost {
+				b.ReportMetric(middle(cs), fmt.Sprintf("kpkt/cpu-s-%s/%d", name, members))
+			}
+		}
+		b.ReportMetric(0, "ns/op")
+	}
+}
+
+func middle(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+// steer gives each member an entry of the XDP program; all go to processor 1.
+func steer(b *testing.B, members int) {
+	b.Helper()
+	c, err := tc.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	k := bpf.New(c)
+	defer k.Close()
+	objects := []device.Object{
+		device.XDP{Dev: chain0, Mode: "generic", Program: bpf.IngressProgram},
+		device.CPUQueue{Dev: chain0, CPU: 1, Size: 2048},
+		device.CPULane{Dev: chain0, Lane: 1, CPUs: []int{1}},
+	}
+	for i := range members {
+		objects = append(objects, device.XDPEntry{Dev: chain0, Lane: 1, Match: device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)}})
+	}
+	for _, o := range objects {
+		if err := k.Write(nil, o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// arrive sends packets to a port from the other end of the veth and returns
+// thousands of packets per second of processor time.
+func arrive(b *testing.B, port int) float64 {
+	b.Helper()
+	from, err := net.InterfaceByName("wire0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	to, err := net.InterfaceByName(chain0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer unix.Close(fd)
+	// A socket that is full: without one the kernel would answer.
+	full, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(full)
+		err = errors.Join(unix.SetsockoptInt(full, unix.SOL_SOCKET, unix.SO_RCVBUF, 1), unix.Bind(full, &unix.SockaddrInet4{Port: port}))
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	frame := udpFrame(from.HardwareAddr, to.HardwareAddr, port)
+	address := &unix.SockaddrLinklayer{Ifindex: from.Index, Protocol: 0x0008} // ETH_P_IP, network order
+	before := busy(b)
+	for range arriving {
+		if err := unix.Sendto(fd, frame, 0, address); err != nil && err != unix.ENOBUFS {
+			b.Fatal(err)
+		}
+	}
+	return arriving / 1000 / (busy(b) - before)
+}
+
+func udpFrame(from, to net.HardwareAddr, port int) []byte {
+	f := make([]byte, 64)
+	copy(f, to)
+	copy(f[6:], from)
+	f[12] = 0x08
+	ip := f[14:]
+	ip[0], ip[8], ip[9] = 0x45, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], 50)
+	copy(ip[12:], []byte{10, 9, 0, 2})
+	copy(ip[16:], []byte{10, 9, 0, 1})
+	var sum uint32
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
+	binary.BigEndian.PutUint16(ip[20:], 9)
+	binary.BigEndian.PutUint16(ip[22:], uint16(port))
+	binary.BigEndian.PutUint16(ip[24:], 30)
+	return f
+}
+
+// busy is the time in seconds that the processors have worked (proc_stat(5)).
+func busy(b *testing.B) float64 {
+	b.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		b.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	ticks := 0
+	for i, f := range strings.Fields(line)[1:] {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if i != 3 && i != 4 && i < 8 { // not idle, iowait, or guests' a second time
+			ticks += n
+		}
+	}
+	return float64(ticks) / 100 // USER_HZ
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// BenchmarkMember adds the thousandth member to a lane on a device that cannot
+// steer, by niclane apply: the whole process, which looks at the thousand first
+// and journals what it owns. What the kernel's part of it takes is BenchmarkAdd
+// of package internal/bpf.
+func BenchmarkMember(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("not root")
+	}
+	dir := b.TempDir()
+	niclane := filepath.Join(dir, "niclane")
+	run(b, exec.Command("go", "build", "-buildvcs=false", "-o", niclane, "../../cmd/niclane"))
+	run(b, exec.Command("ip", "netns", "add", netns))
+	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", netns)) })
+	run(b, inNetns("ip", "link", "add", card0, "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", "wire0", "numrxqueues", "4", "numtxqueues", "4"))
+	run(b, inNetns("ip", "link", "set", card0, "up"))
+	run(b, inNetns("ip", "link", "set", "wire0", "up"))
+	config := filepath.Join(dir, "lanes.yaml")
+	members := func(n int) {
+		write(b, config, fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: 1\n    addrs: [10.0.0.1]\n    ports: [%d-%d]\n",
+			card0, firstPort, firstPort+n-1))
+	}
+	apply := func(verb ...string) time.Duration {
+		began := time.Now()
+		run(b, inNetns(append([]string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run")}, verb...)...))
+		return time.Since(began)
+	}
+	members(999)
+	apply("apply", config)
+	for b.Loop() {
+		var took, idle []time.Duration
+		for range rounds {
+			members(1000)
+			took = append(took, apply("apply", config))
+			idle = append(idle, apply("apply", config)) // nothing to do
+			members(999)
+			apply("apply", config)
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(float64(median(took).Microseconds())/1000, "ms-add")
+		b.ReportMetric(float64(median(idle).Microseconds())/1000, "ms-nothing-to-do")
+	}
+	apply("rollback")
+}
