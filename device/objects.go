@@ -52,6 +52,13 @@ type Qdisc struct {
 	// Rate in bit/s and Burst in bytes, of tbf.
 	Rate  uint64 `json:"rate,omitempty"`
 	Burst uint32 `json:"burst,omitempty"`
+	// Map and Queues are of mqprio, as tc-mqprio(8) has them: the traffic
+	// class of each of the 16 priorities ("0 0 1 ..."), and the transmit
+	// queues of each class ("4@0 2@4": COUNT@FIRST). Adding and removing an
+	// mqprio takes all transmit packet steering of the device away
+	// (net/core/dev.c: netdev_set_num_tc).
+	Map    string `json:"map,omitempty"`
+	Queues string `json:"queues,omitempty"`
 }
 
 // Kind implements Object.
@@ -137,11 +144,13 @@ func (m Match) String() string {
 }
 
 // A FilterEntry is one entry in the map of a Filter's program: packets that
-// match get Priority, which names an HTB class ("1:10"), and one of Queues.
+// match get Priority and one of Queues.
 type FilterEntry struct {
 	Filter string `json:"filter"` // Key of the Filter
 	Match  Match  `json:"match"`
-	// Priority is "" where there is no class.
+	// Priority is what skb->priority becomes, as a handle: an HTB class
+	// ("1:10"), or below ":10" one of mqprio's priorities ("0:8"). "" leaves
+	// it as it is.
 	Priority string `json:"priority"`
 	// Queues are transmit queues, ascending without a gap; none leaves the
 	// choice to the kernel, which prefers XPS where that is set.
@@ -155,10 +164,16 @@ func (FilterEntry) Kind() string { return "filter-entry" }
 func (e FilterEntry) Key() string { return "entry/" + e.Filter + "/" + e.Match.String() }
 
 // A FilterDefault is what a Filter's program does with packets that no entry
-// matches: they get one of Queues, by a hash of the flow.
+// matches.
 type FilterDefault struct {
 	Filter string `json:"filter"` // Key of the Filter
-	Queues []int  `json:"queues"` // ascending without a gap
+	// Queues are those of which they get one, by a hash of the flow:
+	// ascending without a gap; none leaves the choice to the kernel.
+	Queues []int `json:"queues,omitempty"`
+	// Lanes are the priorities, of 8 to 15, by which mqprio knows lanes. A
+	// packet of another's that carries one of them loses it: its lowest four
+	// bits lose the highest of them.
+	Lanes []int `json:"lanes,omitempty"`
 }
 
 // Kind implements Object.
@@ -168,12 +183,12 @@ func (FilterDefault) Kind() string { return "filter-default" }
 func (d FilterDefault) Key() string { return "default/" + d.Filter }
 
 // A CgroupClass gives the sockets of a control group's processes a priority
-// that names an HTB class: TCP when a connection is made or accepted, others
+// that names an HTB class, or is one of mqprio's: TCP when a connection is made or accepted, others
 // when they are created, and those that are there already.
 type CgroupClass struct {
 	// Cgroup is the path below the root of the unified hierarchy.
 	Cgroup string `json:"cgroup"`
-	// Priority is "1:10"; "" for a class that a kill has left half made.
+	// Priority is that of FilterEntry; "" for a class that a kill has left half made.
 	Priority string `json:"priority"`
 }
 

@@ -11,8 +11,49 @@ import (
 	"github.com/niclane/niclane/device"
 )
 
-// readDefault returns a classifier's queues for what no entry matches, nil if
-// it has none.
+// egressRest is struct rest of egress.c.
+type egressRest struct {
+	Queue, Queues uint16
+	Lanes         uint32 // a bit for each priority
+}
+
+// Priorities by which mqprio knows lanes (egress.c: LANE_PRIORITY, PRIORITY).
+const firstLanePriority, lastLanePriority = 8, 15
+
+func encodeRest(d device.FilterDefault) (egressRest, error) {
+	var r egressRest
+	if len(d.Queues)+len(d.Lanes) == 0 {
+		return r, fmt.Errorf("%w: neither queues nor lanes", unix.EINVAL)
+	}
+	var err error
+	if r.Queue, r.Queues, err = encodeQueues(d.Queues); err != nil {
+		return r, err
+	}
+	for _, p := range d.Lanes {
+		if p < firstLanePriority || p > lastLanePriority {
+			return r, fmt.Errorf("%w: priority %d: want %d to %d", unix.EINVAL, p, firstLanePriority, lastLanePriority)
+		}
+		r.Lanes |= 1 << p
+	}
+	return r, nil
+}
+
+// decodeRest is the inverse of encodeRest: nil for what does nothing.
+func decodeRest(r egressRest, filter string) *device.FilterDefault {
+	d := device.FilterDefault{Filter: filter, Queues: decodeQueues(r.Queue, r.Queues)}
+	for p := firstLanePriority; p <= lastLanePriority; p++ {
+		if r.Lanes>>p&1 != 0 {
+			d.Lanes = append(d.Lanes, p)
+		}
+	}
+	if len(d.Queues)+len(d.Lanes) == 0 {
+		return nil
+	}
+	return &d
+}
+
+// readDefault returns what a classifier does with what no entry matches, nil if
+// nothing.
 func (c *Client) readDefault(d device.FilterDefault) (device.Object, error) {
 	m, err := c.filterOf(d.Filter)
 	if m == nil || err != nil {
@@ -26,22 +67,18 @@ func (c *Client) readDefault(d device.FilterDefault) (device.Object, error) {
 }
 
 func (m *maps) rest() (*device.FilterDefault, error) {
-	var t egressTarget
-	if err := m.defaults.Lookup(uint32(0), &t); err != nil {
+	var r egressRest
+	if err := m.defaults.Lookup(uint32(0), &r); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.filter.Key(), err)
 	}
-	if t.Queues == 0 {
-		return nil, nil
-	}
-	e := decodeTarget(t, device.FilterEntry{})
-	return &device.FilterDefault{Filter: m.filter.Key(), Queues: e.Queues}, nil
+	return decodeRest(r, m.filter.Key()), nil
 }
 
 func (c *Client) writeDefault(new device.Object, d device.FilterDefault) error {
-	var t egressTarget
+	var r egressRest
 	if new != nil {
 		var err error
-		if t, err = encodeTarget(device.FilterEntry{Queues: d.Queues}); err != nil {
+		if r, err = encodeRest(d); err != nil {
 			return err
 		}
 	}
@@ -52,7 +89,7 @@ func (c *Client) writeDefault(new device.Object, d device.FilterDefault) error {
 	if m == nil {
 		return fmt.Errorf("%w: its filter is not there", unix.ENOENT)
 	}
-	return m.defaults.Update(uint32(0), t, ebpf.UpdateExist)
+	return m.defaults.Update(uint32(0), r, ebpf.UpdateExist)
 }
 
 // filterOf finds the maps of the filter with a key, nil if it is not there.
@@ -64,8 +101,8 @@ func (c *Client) filterOf(key string) (*maps, error) {
 	return c.open(f)
 }
 
-// Defaults returns, of niclane's own classifiers on a device, the queues for
-// what no entry matches.
+// Defaults returns what niclane's own classifiers on a device do with what no
+// entry matches.
 func (c *Client) Defaults(dev string) ([]device.FilterDefault, error) {
 	var out []device.FilterDefault
 	err := c.eachFilter(dev, func(m *maps) error {

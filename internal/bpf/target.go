@@ -13,7 +13,7 @@ import (
 
 // egressTarget is struct target of egress.c.
 type egressTarget struct {
-	Class  uint32 // HTB class, 0 for none
+	Class  uint32 // HTB class or priority, 0 for none
 	Queue  uint16 // the first
 	Queues uint16 // how many, 0 for none
 }
@@ -42,25 +42,36 @@ func encodeTarget(e device.FilterEntry) (egressTarget, error) {
 		}
 		t.Class = class
 	}
-	for i, q := range e.Queues {
-		if q < 0 || q > maxQueue || q != e.Queues[0]+i {
-			return t, fmt.Errorf("%w: queues %v: want 0 to %d, ascending without a gap", unix.EINVAL, e.Queues, maxQueue)
+	var err error
+	t.Queue, t.Queues, err = encodeQueues(e.Queues)
+	return t, err
+}
+
+// encodeQueues gives the first of transmit queues, and how many they are.
+func encodeQueues(queues []int) (first, n uint16, err error) {
+	for i, q := range queues {
+		if q < 0 || q > maxQueue || q != queues[0]+i {
+			return 0, 0, fmt.Errorf("%w: queues %v: want 0 to %d, ascending without a gap", unix.EINVAL, queues, maxQueue)
 		}
 	}
-	if n := len(e.Queues); n > 0 {
-		t.Queue, t.Queues = uint16(e.Queues[0]), uint16(n)
+	if len(queues) == 0 {
+		return 0, 0, nil
 	}
-	return t, nil
+	return uint16(queues[0]), uint16(len(queues)), nil
+}
+
+func decodeQueues(first, n uint16) (queues []int) {
+	for i := range int(n) {
+		queues = append(queues, int(first)+i)
+	}
+	return queues
 }
 
 // decodeTarget is the inverse of encodeTarget: it fills in e.
 func decodeTarget(t egressTarget, e device.FilterEntry) device.FilterEntry {
-	e.Priority, e.Queues = "", nil
+	e.Priority, e.Queues = "", decodeQueues(t.Queue, t.Queues)
 	if t.Class != 0 {
 		e.Priority = tc.FormatHandle(t.Class)
-	}
-	for i := range int(t.Queues) {
-		e.Queues = append(e.Queues, int(t.Queue)+i)
 	}
 	return e
 }

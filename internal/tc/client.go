@@ -150,6 +150,7 @@ type request struct {
 	info    uint32
 	kind    string
 	options func(*netlink.AttributeEncoder)
+	raw     []byte // options that are no attributes
 }
 
 const sizeofTcmsg = 20
@@ -164,6 +165,9 @@ func (r request) message() (netlink.Message, error) {
 			r.options(ae)
 			return nil
 		})
+	}
+	if r.raw != nil {
+		ae.Bytes(unix.TCA_OPTIONS, r.raw)
 	}
 	attrs, err := ae.Encode()
 	if err != nil {

@@ -4,8 +4,10 @@ package tc_test
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -271,5 +273,63 @@ func TestErrors(t *testing.T) {
 	}
 	if err := c.Write(nil, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "fq", Handle: "7:"}); !errors.Is(err, unix.EOPNOTSUPP) {
 		t.Errorf("unknown kind: %v, want EOPNOTSUPP", err)
+	}
+}
+
+// TestMqprio makes traffic classes, puts a token bucket on a queue of one, and
+// makes other classes of them.
+func TestMqprio(t *testing.T) {
+	c := inNetns(t)
+	if out, err := exec.Command("tc", strings.Fields("qdisc add dev lo root mqprio")...).CombinedOutput(); strings.Contains(string(out), "kind is unknown") {
+		t.Skipf("no mqprio here: %v: %s", err, out)
+	}
+	run(t, "ip link add m0 numtxqueues 4 type veth peer name m1 numrxqueues 4")
+	run(t, "ip link set m0 up")
+	start := run(t, "tc qdisc show")
+	a := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0", Queues: "3@0 1@3"}
+	b := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0", Queues: "1@0 2@1 1@3"}
+	bucket := device.Qdisc{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 50e6, Burst: 3125, Limit: 128125}
+	write(t, c, nil, a)
+	if shown := run(t, "tc qdisc show dev m0 root"); !strings.Contains(shown, "tc 2 map 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0") || !strings.Contains(shown, "queues:(0:2) (3:3)") {
+		t.Errorf("tc shows it as %s", shown)
+	}
+	if err := c.Write(nil, a); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("making it twice: %v, want EEXIST", err)
+	}
+	write(t, c, nil, bucket)
+	who, err := c.Occupants(a)
+	if want := []string{"tbf 103: at 1:4"}; err != nil || !slices.Equal(who, want) {
+		t.Errorf("on it are %q, %v, want %q", who, err, want)
+	}
+	write(t, c, bucket, nil)
+	write(t, c, a, b)
+	// A change that the kernel refuses leaves what was there.
+	beyond := b
+	beyond.Queues = "1@0 2@1 2@3"
+	if err := c.Write(b, beyond); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("queues that are not there: %v, want EINVAL", err)
+	}
+	write(t, c, b, b)
+	// XPS goes with it, also what was set by others: it comes back when the
+	// plan puts it back after the qdisc.
+	xps := "/sys/class/net/m0/queues/tx-3/xps_cpus"
+	for _, err := range []error{
+		unix.Unshare(unix.CLONE_NEWNS), // of the thread alone
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("sysfs", "/sys", "sysfs", 0, ""), // this namespace's devices
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(xps, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c, b, nil)
+	if now, err := os.ReadFile(xps); err != nil || strings.Trim(string(now), "0,\n") != "" {
+		t.Errorf("xps_cpus after the removal is %q, %v: device.Qdisc says that it goes", now, err)
+	}
+	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+		t.Errorf("after removing all (-start +end):\n%s", diff)
 	}
 }

@@ -3,11 +3,15 @@
 package tc
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
 )
@@ -147,5 +151,45 @@ func TestClassBeyond32Bits(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("class (-want +got):\n%s", diff)
+	}
+}
+
+// The bytes are what tc 6.1 sends for
+//
+//	tc qdisc add dev d0 root handle 1: mqprio num_tc 3 map 0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0 queues 2@0 1@2 1@3 hw 0
+func TestMqprioOptions(t *testing.T) {
+	q := device.Qdisc{Type: "mqprio", Map: "0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0", Queues: "2@0 1@2 1@3"}
+	want := make([]byte, 84)
+	want[0] = 3
+	want[1+8], want[1+9] = 1, 2
+	for i, v := range []uint16{2, 1, 1} {
+		binary.NativeEndian.PutUint16(want[18+2*i:], v)
+	}
+	for i, v := range []uint16{0, 2, 3} {
+		binary.NativeEndian.PutUint16(want[50+2*i:], v)
+	}
+	b, err := encodeMqprio(q)
+	if err != nil || !bytes.Equal(b, want) {
+		t.Errorf("%v, %v\nwant %v", b, err, want)
+	}
+	got := device.Qdisc{Type: "mqprio"}
+	if err := decodeMqprio(&got, b); err != nil || got != q {
+		t.Errorf("%+v, %v, want %+v", got, err, q)
+	}
+	b[17] = 1
+	if err := decodeMqprio(&got, b); err != nil || got == q {
+		t.Errorf("one of the card's reads as one of software: %+v, %v", got, err)
+	}
+	if err := decodeMqprio(&got, b[:81]); !errors.Is(err, unix.EBADMSG) {
+		t.Errorf("short: %v, want EBADMSG", err)
+	}
+	for _, bad := range []device.Qdisc{
+		{Map: q.Map}, {Queues: q.Queues}, {Map: q.Map, Queues: "2@0 1@2"}, {Map: q.Map, Queues: "2@0 1@2 0@3"},
+		{Map: q.Map, Queues: "2@0 1@2 1"}, {Map: q.Map, Queues: "2@0 1@2 65536@3"}, {Map: q.Map + " 0", Queues: q.Queues},
+		{Map: q.Map, Queues: strings.Repeat("1@0 ", 17)}, {Map: "-1" + q.Map[1:], Queues: q.Queues},
+	} {
+		if _, err := encodeMqprio(bad); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("%+v: %v, want EINVAL", bad, err)
+		}
 	}
 }

@@ -89,6 +89,10 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 		if err := decodeTBF(&q.Qdisc, r.options); err != nil {
 			return q, fmt.Errorf("%s: options of tbf %s: %w", dev, q.Handle, err)
 		}
+	case "mqprio":
+		if err := decodeMqprio(&q.Qdisc, r.options); err != nil {
+			return q, fmt.Errorf("%s: options of mqprio %s: %w", dev, q.Handle, err)
+		}
 	case "pfifo":
 		// struct tc_fifo_qopt, not an attribute.
 		if len(r.options) < 4 {
@@ -134,6 +138,10 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 		if r.options, err = encodeTBF(q); err != nil {
 			return request{}, err
 		}
+	case "mqprio":
+		if r.raw, err = encodeMqprio(q); err != nil {
+			return request{}, err
+		}
 	case "htb":
 		glob := make([]byte, sizeofHTBGlob)
 		binary.NativeEndian.PutUint32(glob, htbVersion)
@@ -141,7 +149,7 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 		binary.NativeEndian.PutUint32(glob[8:], uint32(q.DefaultClass))
 		r.options = func(ae *netlink.AttributeEncoder) { ae.Bytes(attrHTBInit, glob) }
 	default:
-		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, tbf and fq_codel", q.Type, unix.EOPNOTSUPP)
+		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf and fq_codel", q.Type, unix.EOPNOTSUPP)
 	}
 	return r, nil
 }
@@ -157,10 +165,26 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 }
 
 // changeQdisc is refused by kinds without a change operation, htb among them:
-// its default class is chosen when it is made.
+// its default class is chosen when it is made. An mqprio is removed and made
+// anew, as grafting another in its place would end with the old one's removal,
+// which takes the traffic classes away (net/sched/sch_mqprio.c:
+// mqprio_destroy): what is below it goes, and for a moment there is none.
 func (c *Client) changeQdisc(old, q device.Qdisc) error {
 	if old.Type != q.Type || old.Handle != q.Handle {
 		return qdiscError("change", q, fmt.Errorf("%w: %s %s is there", unix.EEXIST, old.Type, old.Handle))
+	}
+	if q.Type == "mqprio" {
+		if _, err := encodeMqprio(q); err != nil {
+			return qdiscError("change", q, err)
+		}
+		if err := c.deleteQdisc(old); err != nil {
+			return err
+		}
+		err := c.addQdisc(q)
+		if err != nil {
+			err = errors.Join(err, c.addQdisc(old))
+		}
+		return err
 	}
 	r, err := c.qdiscRequest(q)
 	if err != nil {

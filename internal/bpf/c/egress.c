@@ -4,8 +4,8 @@
  *
  * A clsact egress classifier in direct-action mode. It looks the packet's flow
  * up, once for each pattern of compared fields that is in use, and writes the
- * HTB class of its lane to skb->priority and one of its transmit queues to
- * skb->queue_mapping. It returns TC_ACT_UNSPEC, so that filters of others after
+ * HTB class of its lane, or its priority under mqprio, to skb->priority and one
+ * of its transmit queues to skb->queue_mapping. It returns TC_ACT_UNSPEC, so that filters of others after
  * it still see the packet (cls_bpf_classify continues with the next filter),
  * and never drops, redirects or changes a packet.
  */
@@ -23,42 +23,58 @@
 	((skb)->vlan_present ? ((f)->vlan = (skb)->vlan_tci & VLAN_ID, 1) : 0)
 
 struct target {
-	__u32	class;		/* HTB class, 0 for none */
+	__u32	class;		/* HTB class or priority, 0 for none */
 	__u16	queue;		/* the first of the transmit queues */
 	__u16	queues;		/* how many, 0 for none */
 };
 
 #include "flow.h"
 
-/* The one entry: where packets go that no flow names. */
+/* Where packets go that no flow names. */
+struct rest {
+	__u16	queue;		/* as in struct target */
+	__u16	queues;
+	__u32	lanes;		/* mqprio's priorities of lanes: a bit for each */
+};
+
+/* The one entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct target);
+	__type(value, struct rest);
 } nl_default SEC(".maps");
+
+#define PRIORITY	15	/* TC_PRIO_MAX: mqprio looks at these bits only */
+#define LANE_PRIORITY	8	/* lanes' have this one */
 
 SEC("tc")
 int niclane_egress(struct __sk_buff *skb)
 {
 	__u32 patterns = in_use(), zero = 0;
-	struct target *rest = bpf_map_lookup_elem(&nl_default, &zero);
+	struct rest *rest = bpf_map_lookup_elem(&nl_default, &zero);
 	struct found best = {};
 	struct flow f = {};
+	struct target *to = &best.target;
 
-	if (!patterns && (!rest || !rest->queues))
+	if (!patterns && (!rest || !(rest->queues | rest->lanes)))
 		return TC_ACT_UNSPEC;
 	if (parse(skb, &f))
 		lookup(&f, patterns, &best);
-	if (!best.rank && rest)
-		best.target = *rest;
-	if (best.target.class)
-		skb->priority = best.target.class;
+	if (!best.rank && rest) {
+		to->queue = rest->queue;
+		to->queues = rest->queues;
+		/* A socket may have any priority (SO_PRIORITY, IP_TOS). */
+		if (rest->lanes >> (skb->priority & PRIORITY) & 1)
+			skb->priority &= ~LANE_PRIORITY;
+	}
+	if (to->class)
+		skb->priority = to->class;
 	/* Of a packet that leaves queue_mapping is read as the receive queue
 	 * it came from, plus one, and used if neither XPS nor the socket has
 	 * another opinion (netdev_pick_tx, skb_tx_hash). */
-	if (best.target.queues)
-		skb->queue_mapping = best.target.queue + choose(flow_hash(&f), best.target.queues) + 1;
+	if (to->queues)
+		skb->queue_mapping = to->queue + choose(flow_hash(&f), to->queues) + 1;
 	return TC_ACT_UNSPEC;
 }
 
