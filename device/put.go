@@ -2,7 +2,10 @@
 
 package device
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Put changes s as if the kernel now had the object with the value new instead
 // of old (nil: absent), so that "what would planning see afterwards" can be
@@ -25,9 +28,28 @@ func (s *State) Put(old, new Object) {
 		s.Cgroups.Classes = replace(s.Cgroups.Classes, true, new, func(x CgroupClass) bool { return x.Key() == c.Key() }, as[CgroupClass])
 		return
 	}
+	if q, ok := o.(Qdisc); ok && q.Type == "mqprio" {
+		s.clearXPS(q.Dev)
+	}
 	for i := range s.Devices {
 		s.Devices[i].put(o, new)
 	}
+}
+
+// clearXPS does what the kernel does when an mqprio is made or goes.
+func (s *State) clearXPS(dev string) {
+	for path, f := range s.Files {
+		if IsXPS(path, dev) && normalFile(f.Format, f.Value) != "0" {
+			f.Value = "0"
+			s.Files[path] = f
+		}
+	}
+}
+
+// IsXPS reports whether a file is one of a device's transmit packet steering.
+func IsXPS(path, dev string) bool {
+	queue, ok := strings.CutPrefix(path, "/sys/class/net/"+dev+"/queues/tx-")
+	return ok && (strings.HasSuffix(queue, "/xps_cpus") || strings.HasSuffix(queue, "/xps_rxqs"))
 }
 
 func (d *Device) put(o, new Object) {

@@ -97,11 +97,13 @@ func (f *fit) queueCeiling(l *placed) uint64 {
 // wantMqTBF gives each queue a qdisc of its own, and those of a lane with a
 // ceiling a token bucket.
 func (f *fit) wantMqTBF(lanes []*placed) {
-	f.wants = append(f.wants, want{
-		Object: device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "mq", Handle: rootHandle},
-		part:   device.PartBandwidth, cause: "lanes", disruptive: true,
-		reason: "a qdisc of its own for each transmit queue",
-	})
+	if !f.byPriority() { // which has a class for each queue too
+		f.wants = append(f.wants, want{
+			Object: device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "mq", Handle: rootHandle},
+			part:   device.PartBandwidth, cause: "lanes", disruptive: true,
+			reason: "a qdisc of its own for each transmit queue",
+		})
+	}
 	for _, l := range lanes {
 		rate := f.queueCeiling(l)
 		if rate == 0 {

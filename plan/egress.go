@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/niclane/niclane/device"
 )
@@ -67,12 +68,15 @@ func (f *fit) chooses() bool { return f.uses(device.PartMapper, RealQueueMapping
 // wantClassifier gives the members' packets their lane's class, and its
 // transmit queues where nothing else does.
 func (f *fit) wantClassifier(def *placed, lanes []*placed) {
-	classes := len(f.wantedClasses()) > 0
+	if len(lanes) == 0 {
+		return
+	}
+	named := f.priority(lanes[0]) != ""
 	if f.uses(device.PartClassifier, RealSockops) {
 		f.wantCgroupClasses(lanes)
 		return
 	}
-	if f.choice[device.PartClassifier].Realisation == "" || !classes && !f.chooses() {
+	if f.choice[device.PartClassifier].Realisation == "" || !named && !f.chooses() {
 		return
 	}
 	filter := device.Filter{Dev: f.dev.Name, Parent: device.AttachTCXEgress, Program: EgressProgram}
@@ -83,30 +87,36 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 	}
 	what := "names its lane's class"
 	switch {
-	case !classes:
+	case !named:
 		what = "chooses one of its lane's transmit queues"
 	case f.chooses():
 		what += " and transmit queue"
 	}
 	f.want(filter, device.PartClassifier, "lanes", "looks each packet's flow up in a map and "+what+"; later filters still run")
-	if f.chooses() {
+	switch {
+	case f.chooses():
 		f.want(device.FilterDefault{Filter: filter.Key(), Queues: def.queues}, device.PartMapper, lanePath(def.Lane, "queues"),
 			"what no lane matches transmits on queues "+device.FormatCPUList(def.queues))
-		f.wantNoXPS()
+		f.wantNoXPS("the classifier chooses, not XPS")
+	case f.byPriority():
+		var taken []int
+		for _, l := range lanes {
+			taken = append(taken, lanePriority(l.number))
+		}
+		slices.Sort(taken)
+		f.want(device.FilterDefault{Filter: filter.Key(), Lanes: taken}, device.PartMapper, lanePath(def.Lane, "queues"),
+			"what no lane matches has none of the lanes' priorities")
 	}
 	for _, l := range lanes {
 		for i := range l.Members {
 			m := &l.Members[i]
 			for _, match := range matches(m, f.in.Group.VLANs) {
-				e := device.FilterEntry{Filter: filter.Key(), Match: match}
+				e := device.FilterEntry{Filter: filter.Key(), Match: match, Priority: f.priority(l)}
 				where := "its class"
-				if classes {
-					e.Priority = classID(l.minor)
-				}
 				if f.chooses() {
 					e.Queues = l.queues
 					where = "transmit queues " + device.FormatCPUList(l.queues)
-					if classes {
+					if named {
 						where = "its class and " + where
 					}
 				}
@@ -119,7 +129,7 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 // wantCgroupClasses gives the sockets of the members' control groups their
 // lane's class.
 func (f *fit) wantCgroupClasses(lanes []*placed) {
-	if len(f.wantedClasses()) == 0 {
+	if f.priority(lanes[0]) == "" {
 		f.notef("nothing is shaped, so that the classifier %s has nothing to name", RealSockops)
 		return
 	}
@@ -142,7 +152,7 @@ func (f *fit) wantCgroupClasses(lanes []*placed) {
 				continue
 			}
 			owner[m.Cgroup] = l
-			f.want(device.CgroupClass{Cgroup: m.Cgroup, Priority: classID(l.minor)}, device.PartClassifier, m.Path+".cgroup",
+			f.want(device.CgroupClass{Cgroup: m.Cgroup, Priority: f.priority(l)}, device.PartClassifier, m.Path+".cgroup",
 				fmt.Sprintf("sockets of %s to lane %s's class", m.Cgroup, l.Name))
 		}
 	}
@@ -151,13 +161,13 @@ func (f *fit) wantCgroupClasses(lanes []*placed) {
 // wantNoXPS clears transmit packet steering: where any is set it decides
 // before the classifier's choice is looked at (net/core/dev.c:
 // netdev_pick_tx).
-func (f *fit) wantNoXPS() {
+func (f *fit) wantNoXPS(why string) {
 	for q := range f.dev.TxQueues {
 		for _, name := range []string{"xps_cpus", "xps_rxqs"} {
 			path := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/%s", f.dev.Name, q, name)
 			if _, ok := f.st.Files[path]; ok {
 				f.want(device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)},
-					device.PartMapper, "lanes", fmt.Sprintf("transmit queue %d: the classifier chooses, not XPS", q))
+					device.PartMapper, "lanes", fmt.Sprintf("transmit queue %d: %s", q, why))
 			}
 		}
 	}

@@ -82,7 +82,8 @@ func (f *fit) layout() (lanes []*placed, total int) {
 	if first == 0 {
 		first = have - sum // all the rest
 	}
-	if !f.reserves() && (first < 1 || first+sum > have || !f.uses(device.PartMapper, RealQueueMapping)) {
+	apart := f.uses(device.PartMapper, RealQueueMapping) || f.byPriority()
+	if !f.reserves() && (first < 1 || first+sum > have || !apart) {
 		return f.sharedLayout(have), have
 	}
 	if first < 1 || first+sum > most {

@@ -161,6 +161,7 @@ func (f *fit) plan(p *Plan) {
 	f.wantPollers(lanes)
 	f.wantModeration(lanes)
 	f.wantGlobals()
+	f.wantMqprio(lanes)
 	f.wantBandwidth(lanes)
 	f.wantClassifier(lanes[0], lanes[1:])
 	f.wantCpusets(lanes[1:])
@@ -196,6 +197,16 @@ func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
 		if less := tooLittle(lanes); len(without) == 0 && len(less) > 0 {
 			without = less
 			continue
+		}
+		if why := f.noMqprio(lanes); why != "" && without[RealMqprioSoft] == "" {
+			if f.in.Group.Force[string(device.PartMapper)] == "" {
+				without[RealMqprioSoft] = why
+				continue
+			}
+			if f.choice[device.PartBandwidth].Realisation != "" || !shaped(lanes) { // else checkParts says it
+				f.failf("globals.force.mapper", "%s on %s: %s", RealMqprioSoft, f.dev.Name, why)
+			}
+			return choices, lanes, total
 		}
 		name := f.choice[device.PartQueueSet].Realisation
 		why := f.useless(lanes)

@@ -42,10 +42,14 @@ func (f *fit) number(lanes []*placed) {
 
 // mostNumbers is the highest number that the queue sets can have.
 func (f *fit) mostNumbers() int {
+	most := maxCPULanes
 	if f.uses(device.PartQueueSet, RealRSSContext) {
-		return f.dev.MaxContexts
+		most = f.dev.MaxContexts
 	}
-	return maxCPULanes
+	if f.byPriority() {
+		return min(most, maxPriorityLanes)
+	}
+	return most
 }
 
 // numbers returns the numbers that owned objects of the device have, and which
@@ -78,6 +82,12 @@ func (f *fit) numberOf(o device.Object) int {
 		if o.Dev == f.dev.Name {
 			return o.Lane
 		}
+	case device.FilterEntry:
+		if strings.HasPrefix(o.Filter, "filter/"+f.dev.Name+"/") {
+			return priorityNumber(o.Priority)
+		}
+	case device.CgroupClass:
+		return priorityNumber(o.Priority)
 	case device.Class:
 		minor, err := strconv.ParseUint(strings.TrimPrefix(o.ID, rootHandle), 16, 16)
 		if err == nil && o.Dev == f.dev.Name && minor >= firstLaneMinor {

@@ -210,10 +210,10 @@ func catalogue() []struct {
 		}},
 		{device.PartMapper, []candidate{
 			{name: RealMqprioChannel, test: later(device.CapMqprioChannel)},
-			{name: RealMqprioSoft, test: later(device.CapMqprio)},
 			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs), with: ownQueues()},
 			{name: RealQueueMapping, test: needs("the classifier chooses among the lane's transmit queues", device.CapClsBPF),
 				with: map[device.Part][]string{device.PartClassifier: {RealClsactBPF, RealTCX}}},
+			{name: RealMqprioSoft, test: needs("by priority, to one of its lane's transmit queues", device.CapMqprio)},
 			{name: RealShared, test: always("the lanes share the transmit queues")},
 		}},
 		{device.PartBandwidth, []candidate{
@@ -221,7 +221,8 @@ func catalogue() []struct {
 			{name: RealNetShaper, test: later(device.CapNetShaper), gives: []string{givesGuarantee, givesCeiling, givesRank}},
 			{name: RealTxMaxrate, test: maxrate, gives: []string{givesCeiling}, with: ownTransmit()},
 			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB),
-				gives: []string{givesGuarantee, givesCeiling, givesRank}},
+				gives: []string{givesGuarantee, givesCeiling, givesRank},
+				with:  map[device.Part][]string{device.PartMapper: {RealMqprioChannel, RealXPSRxqs, RealQueueMapping, RealShared}}},
 			{name: RealMqTBF, test: needs("a ceiling, its share of it to each queue: a cap without borrowing; a lock for each queue", device.CapMq, device.CapTBF),
 				gives: []string{givesCeiling}, with: ownTransmit(),
 				asked: "force: bandwidth: mq-tbf", because: "a single flow gets no more than its queue's share"},
@@ -272,8 +273,8 @@ func choose(st *device.State, d *device.Device, force, without map[string]string
 // with; "" if none.
 func (c candidate) conflict(chosen map[device.Part]string) string {
 	for part, names := range c.with {
-		if !slices.Contains(names, chosen[part]) {
-			return fmt.Sprintf("goes with %s %s, not with %s", part, strings.Join(names, " or "), nameOr(chosen[part], "none"))
+		if chosen[part] != "" && !slices.Contains(names, chosen[part]) {
+			return fmt.Sprintf("goes with %s %s, not with %s", part, strings.Join(names, " or "), chosen[part])
 		}
 	}
 	return ""

@@ -40,7 +40,7 @@ func (s Step) Commands() []string {
 		}
 		return one(fmt.Sprintf("bpftool map update id <map of %s> key <%s> value <%s>", n.Filter, n.Match, Brief(n)))
 	case device.FilterDefault:
-		return one(fmt.Sprintf("bpftool map update id <map of %s> key 0 value <queues %s>", n.Filter, device.FormatCPUList(n.Queues)))
+		return one(fmt.Sprintf("bpftool map update id <map of %s> key 0 value <%s>", n.Filter, s.verb(Brief(n), Brief(n), "none")))
 	case device.CgroupClass:
 		if s.New == nil {
 			return one(fmt.Sprintf("bpftool cgroup detach <cgroup v2>%s sock_ops pinned <niclane_sockops>", n.Cgroup))
@@ -131,6 +131,9 @@ func qdiscLine(verb string, q device.Qdisc) string {
 		return fmt.Sprintf("tc qdisc del dev %s %s", q.Dev, where)
 	}
 	line := fmt.Sprintf("tc qdisc %s dev %s %s handle %s %s", verb, q.Dev, where, q.Handle, q.Type)
+	if q.Type == "mqprio" {
+		line += fmt.Sprintf(" num_tc %d map %s queues %s hw 0", len(strings.Fields(q.Queues)), q.Map, q.Queues)
+	}
 	if q.DefaultClass != 0 {
 		line += fmt.Sprintf(" default %x", q.DefaultClass)
 	}

@@ -56,6 +56,9 @@ func Brief(o device.Object) string {
 	case device.File:
 		return fmt.Sprintf("%q", v.Value)
 	case device.Qdisc:
+		if v.Type == "mqprio" {
+			return fmt.Sprintf("mqprio %s queues %s", v.Handle, v.Queues)
+		}
 		return v.Type + " " + v.Handle
 	case device.Class:
 		return fmt.Sprintf("rate %s ceil %s prio %d", rateText(v.Rate), rateText(v.Ceil), v.Prio)
@@ -75,6 +78,9 @@ func Brief(o device.Object) string {
 		}
 		return v.Priority
 	case device.FilterDefault:
+		if len(v.Queues) == 0 {
+			return "priorities " + device.FormatCPUList(v.Lanes) + " are lanes'"
+		}
 		return "queues " + device.FormatCPUList(v.Queues)
 	case device.XDP:
 		return v.Program + " (" + v.Mode + ")"

@@ -33,7 +33,11 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 	case device.FilterEntry:
 		return c.entryMeaning(o, found)
 	case device.FilterDefault:
-		if now, ok := found.(device.FilterDefault); ok {
+		now, ok := found.(device.FilterDefault)
+		if len(o.Lanes) > 0 && !slices.Equal(now.Lanes, o.Lanes) {
+			return "packets of no lane that carry a lane's priority (SO_PRIORITY) are sent by its transmit queues"
+		}
+		if ok {
 			return fmt.Sprintf("packets of no lane are sent by transmit queues %s", c.ownedQueues(c.deviceOf(o), now.Queues))
 		}
 		return "packets of no lane are sent by any transmit queue, the lanes' included"
@@ -73,6 +77,8 @@ func qdiscMeaning(o device.Qdisc, found device.Object) string {
 	case o.Parent == "clsact":
 		return "where the classifier was attached " + what + ": on transmit nothing tells the lanes' packets from others, " +
 			"and all leave in the default lane's class"
+	case o.Parent == "root" && o.Type == "mqprio":
+		return "the lanes' traffic classes are gone, or have other queues: their packets leave by queues of others, and others' by theirs"
 	case o.Parent == "root":
 		return "the lanes' qdisc " + what + ": no guarantee, ceiling or rank holds on transmit, all lanes wait in one queue"
 	}
@@ -127,6 +133,9 @@ func (c *check) entryMeaning(o device.FilterEntry, found device.Object) string {
 	case !ok:
 		return packets + " leave as the default lane's"
 	case now.Priority != o.Priority:
+		if strings.HasPrefix(now.Priority, "0:") {
+			return packets + " leave with priority " + now.Priority + ", in another traffic class"
+		}
 		return packets + " leave in class " + now.Priority + " (" + named(c.classLane(c.deviceOf(o), now.Priority)) + ")"
 	}
 	if len(now.Queues) == 0 {

@@ -156,6 +156,10 @@ func (p place) name() string {
 func (t *traffic) sends(l plan.FittedLane) bool {
 	for _, r := range t.a.Owned {
 		switch o := r.Last.(type) {
+		case device.Qdisc:
+			if o.Type == "mqprio" && o.Dev == l.Device {
+				return true
+			}
 		case device.File:
 			if strings.HasSuffix(o.Path, "/xps_rxqs") && t.deviceOf(o) == l.Device && slices.Contains(l.Queues, t.queueOf(o)) {
 				return true

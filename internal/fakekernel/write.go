@@ -18,6 +18,7 @@ func (k *Kernel) write(old, new device.Object) error {
 			return err
 		}
 		k.remove(old)
+		k.clearXPS(old)
 		return nil
 	}
 	if old == nil {
@@ -29,8 +30,23 @@ func (k *Kernel) write(old, new device.Object) error {
 		return err
 	}
 	k.objs[new.Key()] = new
+	k.clearXPS(new)
 	k.follow(old, new)
 	return nil
+}
+
+// clearXPS does what the kernel does when an mqprio is made or goes.
+func (k *Kernel) clearXPS(o device.Object) {
+	q, ok := o.(device.Qdisc)
+	if !ok || q.Type != "mqprio" {
+		return
+	}
+	for key, o := range k.objs {
+		f, ok := o.(device.File)
+		if none := (device.File{Path: f.Path, Format: f.Format, Value: "0"}); ok && device.IsXPS(f.Path, q.Dev) && !device.Equal(f, none) {
+			k.objs[key] = none
+		}
+	}
 }
 
 func refuse(o device.Object, err error, format string, args ...any) error {
@@ -109,7 +125,7 @@ func livesOn(c, o device.Object) bool {
 		case device.Class:
 			return c.Dev == o.Dev && major(c.ID) == o.Handle
 		case device.Qdisc:
-			return c.Dev == o.Dev && o.Type == "mq" && c.Parent != "root" && major(c.Parent) == o.Handle
+			return c.Dev == o.Dev && perQueue(o.Type) && c.Parent != "root" && major(c.Parent) == o.Handle
 		case device.Filter:
 			return c.Dev == o.Dev && o.Parent == "clsact" && c.Parent != device.AttachTCXEgress
 		}
@@ -128,6 +144,9 @@ func livesOn(c, o device.Object) bool {
 	}
 	return false
 }
+
+// perQueue reports whether a root qdisc of a type has a class for each queue.
+func perQueue(typ string) bool { return typ == "mq" || typ == "mqprio" }
 
 // major gives the qdisc handle "1:" of a class ID "1:10".
 func major(id string) string {
@@ -195,7 +214,7 @@ func (k *Kernel) validFilterOf(o device.Object, key string) error {
 func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
 	if q.Parent != "root" && q.Parent != "clsact" {
 		root, _ := k.objs["qdisc/"+q.Dev+"/root"].(device.Qdisc)
-		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok && (root.Type != "mq" || major(q.Parent) != root.Handle) {
+		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok && (!perQueue(root.Type) || major(q.Parent) != root.Handle) {
 			return refuse(q, unix.ENOENT, "no class %s", q.Parent)
 		}
 	}
@@ -208,6 +227,9 @@ func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
 		}
 		if q.Type == "htb" {
 			return refuse(q, unix.EINVAL, "change operation not supported by specified qdisc")
+		}
+		if who, _ := k.Occupants(q); q.Type == "mqprio" && len(who) > 0 {
+			return refuse(q, unix.EBUSY, "it would take %s with it", strings.Join(who, ", "))
 		}
 	}
 	return nil

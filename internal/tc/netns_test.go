@@ -301,6 +301,9 @@ func TestMqprio(t *testing.T) {
 	if want := []string{"tbf 103: at 1:4"}; err != nil || !slices.Equal(who, want) {
 		t.Errorf("on it are %q, %v, want %q", who, err, want)
 	}
+	if err := c.Write(a, b); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("changing it with the bucket on it: %v, want EBUSY", err)
+	}
 	write(t, c, bucket, nil)
 	write(t, c, a, b)
 	// A change that the kernel refuses leaves what was there.

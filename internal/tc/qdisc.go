@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -168,7 +169,7 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 // its default class is chosen when it is made. An mqprio is removed and made
 // anew, as grafting another in its place would end with the old one's removal,
 // which takes the traffic classes away (net/sched/sch_mqprio.c:
-// mqprio_destroy): what is below it goes, and for a moment there is none.
+// mqprio_destroy): for a moment there is none, and nothing may hang on it.
 func (c *Client) changeQdisc(old, q device.Qdisc) error {
 	if old.Type != q.Type || old.Handle != q.Handle {
 		return qdiscError("change", q, fmt.Errorf("%w: %s %s is there", unix.EEXIST, old.Type, old.Handle))
@@ -177,10 +178,17 @@ func (c *Client) changeQdisc(old, q device.Qdisc) error {
 		if _, err := encodeMqprio(q); err != nil {
 			return qdiscError("change", q, err)
 		}
+		who, err := c.Occupants(old)
+		if err == nil && len(who) > 0 {
+			err = fmt.Errorf("%w: it would take %s with it", unix.EBUSY, strings.Join(who, ", "))
+		}
+		if err != nil {
+			return qdiscError("change", q, err)
+		}
 		if err := c.deleteQdisc(old); err != nil {
 			return err
 		}
-		err := c.addQdisc(q)
+		err = c.addQdisc(q)
 		if err != nil {
 			err = errors.Join(err, c.addQdisc(old))
 		}

@@ -9,6 +9,7 @@ package mutate
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/plan"
@@ -97,7 +98,7 @@ func hangsOn(o, on device.Object) bool {
 		case device.Class:
 			return o.Dev == on.Dev && on.Parent == "root"
 		case device.Qdisc:
-			return o.Dev == on.Dev && on.Type == "mq" && o.Parent != "root" && o.Type == "tbf"
+			return o.Dev == on.Dev && (on.Type == "mq" || on.Type == "mqprio") && o.Parent != "root" && o.Type == "tbf"
 		case device.Filter:
 			return o.Dev == on.Dev && on.Parent == "clsact" && o.Parent != device.AttachTCXEgress
 		}
@@ -152,6 +153,11 @@ func variants(o device.Object) map[string]device.Object {
 		switch o.Type {
 		case "htb":
 			m["default class"] = d
+		case "mqprio":
+			classes, queues := o, o
+			classes.Map = strings.Replace(o.Map, " 1", " 0", 1)
+			queues.Queues = strings.Replace(o.Queues, "@", "1@", 1)
+			m["map"], m["queues"] = classes, queues
 		case "tbf":
 			rate, limit := o, o
 			rate.Rate += 8000
@@ -175,8 +181,10 @@ func variants(o device.Object) map[string]device.Object {
 		o.Priority += "0"
 		return map[string]device.Object{"class": o}
 	case device.FilterDefault:
-		o.Queues = append(slices.Clone(o.Queues), len(o.Queues))
-		return map[string]device.Object{"queues": o}
+		queues, lanes := o, o
+		queues.Queues = append(slices.Clone(o.Queues), len(o.Queues))
+		lanes.Lanes = append(slices.Clone(o.Lanes), 15)
+		return map[string]device.Object{"queues": queues, "lanes": lanes}
 	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
 		return xdpVariants(o)
 	case device.RSSTable:

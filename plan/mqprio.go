@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/device"
+)
+
+// A software mqprio (hw 0) gives each lane a traffic class, and each class
+// transmit queues of its own, among which a packet's flow chooses. It finds
+// the class by the lowest four bits of skb->priority.
+
+// Lanes have priorities from firstLanePriority on: what applications without
+// CAP_NET_ADMIN can set by SO_PRIORITY (up to 6), what the kernel sets by
+// IP_TOS (net/ipv4/route.c: ip_tos2prio) and TC_PRIO_CONTROL (7) are below.
+const (
+	priorities        = 16 // TC_PRIO_MAX + 1
+	firstLanePriority = 8
+	maxPriorityLanes  = priorities - firstLanePriority
+)
+
+// byPriority reports whether an mqprio maps the lanes to transmit queues.
+func (f *fit) byPriority() bool { return f.uses(device.PartMapper, RealMqprioSoft) }
+
+// lanePriority is what skb->priority is in a lane's packets under mqprio.
+func lanePriority(number int) int { return firstLanePriority + number - 1 }
+
+// priorityNumber is the number of the lane whose priority under mqprio a handle
+// is, 0 if it is none.
+func priorityNumber(handle string) int {
+	p, err := strconv.ParseUint(strings.TrimPrefix(handle, "0:"), 16, 16)
+	if err != nil || p < firstLanePriority || p >= priorities {
+		return 0
+	}
+	return int(p) - firstLanePriority + 1
+}
+
+// noMqprio says why an mqprio cannot map these lanes, "" if it can.
+func (f *fit) noMqprio(lanes []*placed) string {
+	switch {
+	case !f.byPriority():
+		return ""
+	case f.sharedQueues:
+		return fmt.Sprintf("%s asked for, %s has %d transmit queues", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
+	case len(lanes)-1 > maxPriorityLanes:
+		return fmt.Sprintf("%d lanes, and there are %d priorities that nobody else's packets have", len(lanes)-1, maxPriorityLanes)
+	case f.choice[device.PartBandwidth].Realisation == "" && shaped(lanes):
+		return fmt.Sprintf("it takes the root, where %s would give %s", RealHTB, strings.Join(asked(lanes), " and "))
+	}
+	return ""
+}
+
+// wantMqprio makes the traffic classes: the default lane's is 0, and has every
+// priority that is no lane's.
+func (f *fit) wantMqprio(lanes []*placed) {
+	if !f.byPriority() || len(lanes) < 2 {
+		return
+	}
+	// It would take XPS away by itself, and its removal too. Cleared before
+	// it is made, XPS comes back after it is gone.
+	f.wantNoXPS("a traffic class has no XPS of others")
+	classes := make([]string, priorities)
+	for i := range classes {
+		classes[i] = "0"
+	}
+	queues := make([]string, len(lanes))
+	for i, l := range lanes {
+		queues[i] = fmt.Sprintf("%d@%d", len(l.queues), l.queues[0])
+		if !l.isDefault {
+			classes[lanePriority(l.number)] = fmt.Sprint(i)
+		}
+	}
+	q := device.Qdisc{
+		Dev: f.dev.Name, Parent: "root", Type: "mqprio", Handle: rootHandle,
+		Map: strings.Join(classes, " "), Queues: strings.Join(queues, " "),
+	}
+	if now := f.present[q.Key()]; now != nil && !device.Equal(now, q) {
+		for _, leaf := range f.dev.Qdiscs {
+			if leaf.Handle != "0:" && strings.HasPrefix(leaf.Parent, rootHandle) {
+				f.failf("lanes", "the lanes' queues on %s change, and an mqprio is made anew for that, with nothing on it: %s %s hangs on it: niclane rollback first",
+					f.dev.Name, leaf.Type, leaf.Handle)
+				return
+			}
+		}
+	}
+	f.wants = append(f.wants, want{
+		Object: q,
+		part:   device.PartMapper, cause: "lanes", disruptive: true,
+		reason: "a traffic class for each lane, by priority, with transmit queues of its own",
+	})
+}
+
+// priority is what niclane writes to skb->priority of a lane's packets, as a
+// handle; "" for nothing.
+func (f *fit) priority(l *placed) string {
+	switch {
+	case f.byPriority():
+		return fmt.Sprintf("0:%x", lanePriority(l.number))
+	case len(f.wantedClasses()) > 0:
+		return classID(l.minor)
+	}
+	return ""
+}
