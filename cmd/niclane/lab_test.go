@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,9 @@ func TestLab(t *testing.T) {
 			env.Defer(one.Unlock)
 			return raiseLab(env)
 		},
+		Condition: func(cond string) (bool, error) {
+			return cond == "mqprio" && hasQdisc(cond), nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits,
 			"sut":   sut,
@@ -35,6 +39,13 @@ func TestLab(t *testing.T) {
 			"json":  isJSON,
 		},
 	})
+}
+
+// hasQdisc asks for a qdisc on the loopback device, which is refused in any
+// case: loopback has one queue.
+func hasQdisc(kind string) bool {
+	out, _ := exec.Command("tc", "qdisc", "add", "dev", "lo", "root", kind).CombinedOutput()
+	return !strings.Contains(string(out), "kind is unknown")
 }
 
 // testLab is the name of the lab, apart from one that a user has up.
