@@ -2,11 +2,7 @@
 
 package device
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-)
+import "fmt"
 
 // FileFormat says how two values of a file are compared.
 type FileFormat string
@@ -121,28 +117,6 @@ type Match struct {
 	VLAN       int    `json:"vlan,omitempty"`
 }
 
-// String gives m as one word, the same for the same meaning.
-func (m Match) String() string {
-	var b strings.Builder
-	b.WriteString(m.Protocol + strconv.Itoa(m.Family))
-	if m.VLAN != 0 {
-		fmt.Fprintf(&b, ",vlan=%d", m.VLAN)
-	}
-	if m.Local != "" {
-		b.WriteString(",local=" + m.Local)
-	}
-	if m.LocalPort != 0 {
-		fmt.Fprintf(&b, ",port=%d", m.LocalPort)
-	}
-	if m.Remote != "" {
-		b.WriteString(",remote=" + m.Remote)
-	}
-	if m.RemotePort != 0 {
-		fmt.Fprintf(&b, ",rport=%d", m.RemotePort)
-	}
-	return b.String()
-}
-
 // A FilterEntry is one entry in the map of a Filter's program: packets that
 // match get Priority and one of Queues.
 type FilterEntry struct {
@@ -161,7 +135,10 @@ type FilterEntry struct {
 func (FilterEntry) Kind() string { return "filter-entry" }
 
 // Key implements Object.
-func (e FilterEntry) Key() string { return "entry/" + e.Filter + "/" + e.Match.String() }
+func (e FilterEntry) Key() string {
+	var b [160]byte
+	return string(e.Match.append(append(append(append(b[:0], "entry/"...), e.Filter...), '/')))
+}
 
 // A FilterDefault is what a Filter's program does with packets that no entry
 // matches.
@@ -198,6 +175,24 @@ func (CgroupClass) Kind() string { return "cgroup-class" }
 // Key implements Object.
 func (c CgroupClass) Key() string { return "cgroupclass" + c.Cgroup }
 
+// A CgroupPriority gives the packets of a control group's processes a priority
+// on one device, by the net_prio controller of cgroup v1: where their sockets
+// have none of their own.
+type CgroupPriority struct {
+	// Cgroup is the path below the root of the hierarchy that carries
+	// net_prio.
+	Cgroup string `json:"cgroup"`
+	Dev    string `json:"dev"`
+	// Priority is that of FilterEntry, not 0.
+	Priority string `json:"priority"`
+}
+
+// Kind implements Object.
+func (CgroupPriority) Kind() string { return "cgroup-priority" }
+
+// Key implements Object.
+func (p CgroupPriority) Key() string { return "cgrouppriority/" + p.Dev + p.Cgroup }
+
 // An RSSTable is the indirection table of one RSS context. Context 0 is the
 // default and always there; others are made by niclane, which numbers them.
 // Where the kernel assigns numbers of its own, apply resolves them.
@@ -230,7 +225,10 @@ type Rule struct {
 func (Rule) Kind() string { return "rule" }
 
 // Key implements Object.
-func (r Rule) Key() string { return "rule/" + r.Dev + "/" + r.Match.String() }
+func (r Rule) Key() string {
+	var b [128]byte
+	return string(r.Match.append(append(append(append(b[:0], "rule/"...), r.Dev...), '/')))
+}
 
 // A NAPIConfig is the per-NAPI configuration of a receive queue's NAPI
 // (netdev-genl napi-set; Linux 6.13, threaded 6.17). NAPI IDs change, so the

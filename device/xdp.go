@@ -80,4 +80,7 @@ type XDPEntry struct {
 func (XDPEntry) Kind() string { return "xdp-entry" }
 
 // Key implements Object.
-func (e XDPEntry) Key() string { return "xdpentry/" + e.Dev + "/" + e.Match.String() }
+func (e XDPEntry) Key() string {
+	var b [128]byte
+	return string(e.Match.append(append(append(append(b[:0], "xdpentry/"...), e.Dev...), '/')))
+}

@@ -13,22 +13,28 @@ import (
 	"strings"
 )
 
-// magic begins every journal. The version follows, then the SHA-256 of the
-// head's bytes, so that a damaged head is noticed rather than acted upon.
+// magic begins every journal. The version follows, then how many bytes the head
+// has, with its records and steps, and their SHA-256, so that a damaged head is
+// noticed rather than acted upon.
 const magic = "niclane-journal"
 
-// encodeHead gives the first two lines of the file.
+// encodeHead gives the file up to the progress: the line with magic, the head,
+// its records, its steps.
 func encodeHead(h *Head) ([]byte, error) {
 	body, err := json.Marshal(h)
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(body)
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %d %s\n", magic, Version, hex.EncodeToString(sum[:]))
-	b.Write(body)
-	b.WriteByte('\n')
-	return b.Bytes(), nil
+	var w writer
+	w.Write(append(body, '\n'))
+	if h.Plan == nil {
+		return nil, errNoPlan
+	}
+	if err := w.lines(h); err != nil {
+		return nil, err
+	}
+	first := fmt.Appendf(nil, "%s %d %d %x\n", magic, Version, w.Len(), sha256.Sum256(w.Bytes()))
+	return append(first, w.Bytes()...), nil
 }
 
 // Decode reads a journal. A last line without its newline, as a kill in the
@@ -39,50 +45,70 @@ func Decode(b []byte) (*Journal, error) {
 	if !ok {
 		return nil, errors.New("first line is cut short")
 	}
-	sum, err := decodeFirst(string(first))
+	size, sum, err := decodeFirst(string(first))
 	if err != nil {
 		return nil, err
 	}
-	body, progress, ok := bytes.Cut(rest, []byte("\n"))
-	if !ok {
+	if size > len(rest) {
 		return nil, errors.New("head is cut short")
 	}
-	if got := sha256.Sum256(body); hex.EncodeToString(got[:]) != sum {
+	if got := sha256.Sum256(rest[:size]); hex.EncodeToString(got[:]) != sum {
 		return nil, errors.New("head is damaged: its SHA-256 does not match")
 	}
 	j := new(Journal)
-	if err := json.Unmarshal(body, &j.head); err != nil {
+	if err := j.head.decode(rest[:size]); err != nil {
 		return nil, fmt.Errorf("head: %w", err)
 	}
-	if err := j.head.check(); err != nil {
-		return nil, fmt.Errorf("head: %w", err)
-	}
-	j.events, err = decodeProgress(progress, len(j.head.Plan.Steps))
+	j.events, err = decodeProgress(string(rest[size:]), len(j.head.Plan.Steps))
 	if err != nil {
 		return nil, err
 	}
 	return j, nil
 }
 
-func decodeFirst(line string) (sum string, err error) {
+func decodeFirst(line string) (size int, sum string, err error) {
 	f := strings.Fields(line)
-	if len(f) != 3 || f[0] != magic {
-		return "", fmt.Errorf("not a journal of niclane: begins with %.40q", line)
+	if len(f) < 2 || f[0] != magic {
+		return 0, "", fmt.Errorf("not a journal of niclane: begins with %.40q", line)
 	}
 	v, err := strconv.Atoi(f[1])
 	if err != nil {
-		return "", fmt.Errorf("version %q is not a number", f[1])
+		return 0, "", fmt.Errorf("version %q is not a number", f[1])
 	}
 	if v != Version {
-		return "", fmt.Errorf("version %d, but this niclane reads version %d", v, Version)
+		return 0, "", fmt.Errorf("version %d, but this niclane reads version %d", v, Version)
 	}
-	return f[2], nil
+	if len(f) == 4 {
+		size, err = strconv.Atoi(f[2])
+	}
+	if len(f) != 4 || err != nil || size < 0 {
+		return 0, "", fmt.Errorf("first line is damaged: %.80q", line)
+	}
+	return size, f[3], nil
+}
+
+// errNoPlan is a head that records nothing.
+var errNoPlan = errors.New("no plan")
+
+// decode reads the head with its records and steps.
+func (h *Head) decode(b []byte) error {
+	body, lines, _ := bytes.Cut(b, []byte("\n"))
+	if err := json.Unmarshal(body, h); err != nil {
+		return err
+	}
+	if h.Plan == nil {
+		return errNoPlan
+	}
+	if err := h.readLines(string(lines)); err != nil {
+		return err
+	}
+	return h.check()
 }
 
 // check refuses what the rest of the package relies on.
 func (h *Head) check() error {
 	if h.Plan == nil {
-		return errors.New("no plan")
+		return errNoPlan
 	}
 	for i, s := range h.Plan.Steps {
 		if s.Old == nil && s.New == nil {
@@ -135,18 +161,18 @@ func (e event) append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-func decodeProgress(b []byte, steps int) ([]event, error) {
-	var out []event
+func decodeProgress(text string, steps int) ([]event, error) {
+	out := make([]event, 0, strings.Count(text, "\n"))
 	for n := 1; ; n++ {
-		line, rest, ok := bytes.Cut(b, []byte("\n"))
+		line, rest, ok := strings.Cut(text, "\n")
 		if !ok {
 			return out, nil
 		}
-		e, err := decodeEvent(string(line), steps)
+		e, err := decodeEvent(line, steps)
 		if err != nil {
 			return nil, fmt.Errorf("progress line %d: %w", n, err)
 		}
-		out, b = append(out, e), rest
+		out, text = append(out, e), rest
 	}
 }
 

@@ -4,9 +4,9 @@
 // before, so that rollback can restore it after a failure, a kill or a crash.
 //
 // There is one file per applied config and network namespace, under a
-// directory that only root can enter. Its head is one JSON document: who
-// applied which config where and when, the whole plan with the old and the new
-// value of every object, and what earlier plans of the same config still own.
+// directory that only root can enter. Its head is a JSON document, who applied
+// which config where and when, followed by lines: what earlier plans of the same
+// config still own, and the plan with the old and the new value of every object.
 // The head is written to a new file, synced and renamed into place before the
 // first step. Progress follows as lines, appended as steps begin and end.
 //

@@ -11,7 +11,7 @@ import (
 )
 
 // Version is the version of the file format.
-const Version = 1
+const Version = 2
 
 // A Head is the part of a journal that is written before the first step.
 type Head struct {
@@ -28,18 +28,16 @@ type Head struct {
 	// Devices of all generations, ascending.
 	Devices []string `json:"devices"`
 	// Before is what earlier generations owned when this one began.
-	Before []Record `json:"before,omitempty"`
+	Before []Record `json:"-"`
 	// Plan of this generation.
 	Plan *plan.Plan `json:"-"`
 }
 
-// headJSON is a Head with its plan's steps beside the plan, so that they are
-// written without what readers of a plan want (the command lines): a plan of a
-// thousand steps is on disk in a few milliseconds.
+// headJSON is a Head without its records and its plan's steps, which follow it
+// line by line, without what readers of a plan want (the command lines).
 type headJSON struct {
 	*headFields
-	Plan  *plan.Plan `json:"plan"`
-	Steps []stepJSON `json:"steps"`
+	Plan *plan.Plan `json:"plan"`
 }
 
 type headFields Head
@@ -53,33 +51,24 @@ type stepJSON struct {
 	Disruptive bool        `json:"disruptive,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON implements json.Marshaler, without records and steps.
 func (h *Head) MarshalJSON() ([]byte, error) {
 	j := headJSON{headFields: (*headFields)(h)}
 	if h.Plan != nil {
 		p := *h.Plan
 		p.Steps, j.Plan = nil, &p
-		for _, s := range h.Plan.Steps {
-			j.Steps = append(j.Steps, stepJSON{envelope(s.Old), envelope(s.New), s.Part, s.Reason, s.Cause, s.Disruptive})
-		}
 	}
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler, without records and steps.
 func (h *Head) UnmarshalJSON(b []byte) error {
 	j := headJSON{headFields: (*headFields)(h)}
 	if err := json.Unmarshal(b, &j); err != nil {
 		return err
 	}
-	if h.Plan = j.Plan; h.Plan == nil {
-		return nil
-	}
-	h.Plan.Steps = nil
-	for _, s := range j.Steps {
-		h.Plan.Steps = append(h.Plan.Steps, plan.Step{
-			Old: s.Old.open(), New: s.New.open(), Part: s.Part, Reason: s.Reason, Cause: s.Cause, Disruptive: s.Disruptive,
-		})
+	if h.Plan = j.Plan; h.Plan != nil {
+		h.Plan.Steps = nil
 	}
 	return nil
 }
@@ -153,19 +142,4 @@ type recordJSON struct {
 	Uncertain bool        `json:"uncertain,omitempty"`
 	Part      device.Part `json:"part,omitempty"`
 	Cause     string      `json:"cause,omitempty"`
-}
-
-// MarshalJSON implements json.Marshaler.
-func (r Record) MarshalJSON() ([]byte, error) {
-	return json.Marshal(recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, r.Part, r.Cause})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (r *Record) UnmarshalJSON(b []byte) error {
-	var j recordJSON
-	if err := json.Unmarshal(b, &j); err != nil {
-		return err
-	}
-	*r = Record{j.Original.open(), j.Last.open(), j.Uncertain, j.Part, j.Cause}
-	return nil
 }

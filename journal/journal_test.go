@@ -255,11 +255,14 @@ func TestDamage(t *testing.T) {
 	}{
 		"another file":       {func(s string) string { return "hello\n" + s }, "not a journal"},
 		"empty":              {func(string) string { return "" }, "cut short"},
-		"later version":      {func(s string) string { return strings.Replace(s, "niclane-journal 1", "niclane-journal 2", 1) }, "version 2"},
+		"later version":      {func(s string) string { return strings.Replace(s, "niclane-journal 2", "niclane-journal 3", 1) }, "version 3"},
 		"one bit of a value": {func(s string) string { return strings.Replace(s, `"value":"1"`, `"value":"0"`, 1) }, "SHA-256"},
 		"unknown progress":   {func(s string) string { return s + "jumped 0\n" }, "jumped"},
 		"no such step":       {func(s string) string { return s + "begin 1\n" }, "not a step"},
 		"a negative step":    {func(s string) string { return s + "begin -1\n" }, "not a step"},
+		"like nothing":       {func(s string) string { return resum(strings.Replace(s, "\nstep ", "\nlike tcp4\nstep ", 1)) }, "not known"},
+		"like a file":        {func(s string) string { return resum(strings.Replace(s, "\nbegin", "\nlike tcp4\nbegin", 1)) }, "no packets"},
+		"a line of neither":  {func(s string) string { return resum(strings.Replace(s, "\nstep ", "\nstop ", 1)) }, "line 1"},
 		"garbage key":        {func(s string) string { return s + "restore x\n" }, "key"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -388,7 +391,11 @@ func TestHere(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	j := journal.New(head(steps(step(file("/a", "1"), file("/a", "2")), step(nil, class("1:10", 8)), step(class("1:20", 8), nil))))
+	many := steps(step(file("/a", "1"), file("/a", "2")), step(nil, class("1:10", 8)), step(class("1:20", 8), nil))
+	many.Steps = append(many.Steps, members(3)...)
+	h := head(many)
+	h.Before = []journal.Record{{Last: entry(1, 1), Cause: "a"}, {Last: entry(2, 1), Cause: "b"}}
+	j := journal.New(h)
 	for _, call := range []func() error{
 		func() error { return j.Begin(0) }, func() error { return j.Done(0) }, func() error { return j.Begin(2) },
 		func() error { return j.Restore("file/a") }, j.End,
@@ -402,12 +409,12 @@ func FuzzDecode(f *testing.F) {
 		}
 		// The sum would stop the fuzzer at the first line.
 		_, rest, _ := strings.Cut(string(b), "\n")
-		headJSON, progress, _ := strings.Cut(rest, "\n")
-		f.Add(headJSON, progress)
+		at := strings.Index(rest, "\nbegin ") + 1
+		f.Add(rest[:at], rest[at:])
 	}
-	f.Fuzz(func(t *testing.T, headJSON, progress string) {
-		sum := sha256.Sum256([]byte(headJSON))
-		j, err := journal.Decode(fmt.Appendf(nil, "niclane-journal 1 %x\n%s\n%s", sum, headJSON, progress))
+	f.Fuzz(func(t *testing.T, head, progress string) {
+		sum := sha256.Sum256([]byte(head))
+		j, err := journal.Decode(fmt.Appendf(nil, "niclane-journal 2 %d %x\n%s%s", len(head), sum, head, progress))
 		if err != nil {
 			return
 		}
@@ -430,6 +437,9 @@ func FuzzDecode(f *testing.F) {
 		}
 		if diff := cmp.Diff(records, back.Records()); diff != "" {
 			t.Errorf("records differ (-first +second):\n%s", diff)
+		}
+		if diff := cmp.Diff(j.Head().Plan, back.Head().Plan); diff != "" {
+			t.Errorf("plans differ (-first +second):\n%s", diff)
 		}
 	})
 }

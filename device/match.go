@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// String gives m as one word, the same for the same meaning.
+func (m Match) String() string {
+	var b [96]byte
+	return string(m.append(b[:0]))
+}
+
+// append is String for keys, of which there are thousands.
+func (m Match) append(b []byte) []byte {
+	b = strconv.AppendInt(append(b, m.Protocol...), int64(m.Family), 10)
+	if m.VLAN != 0 {
+		b = strconv.AppendInt(append(b, ",vlan="...), int64(m.VLAN), 10)
+	}
+	if m.Local != "" {
+		b = append(append(b, ",local="...), m.Local...)
+	}
+	if m.LocalPort != 0 {
+		b = strconv.AppendUint(append(b, ",port="...), uint64(m.LocalPort), 10)
+	}
+	if m.Remote != "" {
+		b = append(append(b, ",remote="...), m.Remote...)
+	}
+	if m.RemotePort != 0 {
+		b = strconv.AppendUint(append(b, ",rport="...), uint64(m.RemotePort), 10)
+	}
+	return b
+}
+
+// ParseMatch is the inverse of String.
+func ParseMatch(s string) (Match, error) {
+	var m Match
+	word, rest, more := strings.Cut(s, ",")
+	m.Protocol = strings.TrimRight(word, "0123456789")
+	var err error
+	if m.Family, err = strconv.Atoi(word[len(m.Protocol):]); err != nil {
+		return Match{}, fmt.Errorf("match %q: want a protocol and a family first, as in tcp4", s)
+	}
+	for more {
+		word, rest, more = strings.Cut(rest, ",")
+		if err := m.set(word); err != nil {
+			return Match{}, fmt.Errorf("match %q: %q: %w", s, word, err)
+		}
+	}
+	return m, nil
+}
+
+func (m *Match) set(word string) (err error) {
+	name, value, _ := strings.Cut(word, "=")
+	switch name {
+	case "vlan":
+		m.VLAN, err = strconv.Atoi(value)
+	case "local":
+		m.Local = value
+	case "port":
+		m.LocalPort, err = parsePort(value)
+	case "remote":
+		m.Remote = value
+	case "rport":
+		m.RemotePort, err = parsePort(value)
+	default:
+		err = fmt.Errorf("want vlan=, local=, port=, remote= or rport=")
+	}
+	return err
+}
+
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err
+}
