@@ -14,6 +14,7 @@ import (
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/netprio"
 	"github.com/niclane/niclane/internal/sockclass"
 	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
@@ -73,6 +74,17 @@ func (s *System) open() error {
 		s.without(err, device.CgroupClass{})
 	} else {
 		s.serve(c, device.CgroupClass{})
+	}
+
+	if mount := groups.V1["net_prio"]; mount == "" {
+		s.without(errors.New("no net_prio hierarchy (cgroup v1) is mounted here"), device.CgroupPriority{})
+	} else {
+		c, err := netprio.Open(mount)
+		if err != nil {
+			return err
+		}
+		s.closers = append(s.closers, c)
+		s.serve(c, device.CgroupPriority{})
 	}
 
 	e, err := ethtool.Open()

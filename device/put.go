@@ -28,6 +28,10 @@ func (s *State) Put(old, new Object) {
 		s.Cgroups.Classes = replace(s.Cgroups.Classes, true, new, func(x CgroupClass) bool { return x.Key() == c.Key() }, as[CgroupClass])
 		return
 	}
+	if p, ok := o.(CgroupPriority); ok {
+		s.Cgroups.Priorities = replace(s.Cgroups.Priorities, true, new, func(x CgroupPriority) bool { return x.Key() == p.Key() }, as[CgroupPriority])
+		return
+	}
 	if q, ok := o.(Qdisc); ok && q.Type == "mqprio" {
 		s.clearXPS(q.Dev)
 	}

@@ -54,6 +54,12 @@ type Cgroup struct {
 	V2Groups map[string]bool `json:"v2Groups,omitempty"`
 	// Classes are niclane's classes of the sockets of those groups.
 	Classes []CgroupClass `json:"classes,omitempty"`
+	// PrioGroups are the control groups that were asked for: whether the
+	// group exists in the hierarchy that carries net_prio.
+	PrioGroups map[string]bool `json:"prioGroups,omitempty"`
+	// Priorities are those that net_prio gives the packets of those groups,
+	// by device.
+	Priorities []CgroupPriority `json:"priorities,omitempty"`
 	// Groups are the control groups that were asked for: whether the group
 	// exists in the hierarchy that carries cpuset.
 	Groups map[string]bool `json:"groups,omitempty"`
@@ -245,6 +251,9 @@ func (s *State) Objects() map[string]Object {
 	put := func(o Object) { m[o.Key()] = o }
 	for _, f := range s.Files {
 		put(f)
+	}
+	for _, p := range s.Cgroups.Priorities {
+		put(p)
 	}
 	for _, c := range s.Cgroups.Classes {
 		put(c)

@@ -106,6 +106,9 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 		}
 		o.state.Devices = append(o.state.Devices, *d)
 	}
+	if err := o.netPrio(opts); err != nil {
+		return nil, err
+	}
 	if !opts.NoProbes {
 		if err := o.probeKernel(ctx); err != nil {
 			return nil, err

@@ -72,7 +72,7 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 		return
 	}
 	named := f.priority(lanes[0]) != ""
-	if f.uses(device.PartClassifier, RealSockops) {
+	if f.byGroup() {
 		f.wantCgroupClasses(lanes)
 		return
 	}
@@ -126,11 +126,17 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 	}
 }
 
-// wantCgroupClasses gives the sockets of the members' control groups their
+// byGroup reports whether the classifier tells members apart by control group.
+func (f *fit) byGroup() bool {
+	return f.uses(device.PartClassifier, RealSockops) || f.uses(device.PartClassifier, RealNetPrio)
+}
+
+// wantCgroupClasses gives the packets of the members' control groups their
 // lane's class.
 func (f *fit) wantCgroupClasses(lanes []*placed) {
+	name := f.choice[device.PartClassifier].Realisation
 	if f.priority(lanes[0]) == "" {
-		f.notef("nothing is shaped, so that the classifier %s has nothing to name", RealSockops)
+		f.notef("nothing is shaped, so that the classifier %s has nothing to name", name)
 		return
 	}
 	owner := map[string]*placed{}
@@ -139,23 +145,41 @@ func (f *fit) wantCgroupClasses(lanes []*placed) {
 			m := &l.Members[i]
 			switch other := owner[m.Cgroup]; {
 			case m.Cgroup == "":
-				f.failf(m.Path, "the classifier %s tells members apart by control group: give cgroup", RealSockops)
+				f.failf(m.Path, "the classifier %s tells members apart by control group: give cgroup", name)
 				continue
 			case other == l:
 				continue
 			case other != nil:
-				f.failf(m.Path+".cgroup", "%s is in lane %s too, and the classifier %s tells members apart by control group", m.Cgroup, other.Name, RealSockops)
+				f.failf(m.Path+".cgroup", "%s is in lane %s too, and the classifier %s tells members apart by control group", m.Cgroup, other.Name, name)
 				continue
 			}
-			if !f.st.Cgroups.V2Groups[m.Cgroup] {
-				f.failf(m.Path+".cgroup", "no control group %q in the unified hierarchy at %s, where the classifier %s looks", m.Cgroup, f.st.Cgroups.V2, RealSockops)
+			if where, ok := f.hasGroup(m.Cgroup); !ok {
+				f.failf(m.Path+".cgroup", "no control group %q in %s, where the classifier %s looks", m.Cgroup, where, name)
 				continue
 			}
 			owner[m.Cgroup] = l
-			f.want(device.CgroupClass{Cgroup: m.Cgroup, Priority: f.priority(l)}, device.PartClassifier, m.Path+".cgroup",
+			f.want(f.groupObject(m.Cgroup, f.priority(l)), device.PartClassifier, m.Path+".cgroup",
 				fmt.Sprintf("sockets of %s to lane %s's class", m.Cgroup, l.Name))
 		}
 	}
+}
+
+// hasGroup reports whether the hierarchy in which the classifier looks has a
+// group, and which hierarchy that is.
+func (f *fit) hasGroup(group string) (where string, ok bool) {
+	g := f.st.Cgroups
+	if f.uses(device.PartClassifier, RealNetPrio) {
+		return "the net_prio hierarchy at " + g.V1["net_prio"], g.PrioGroups[group]
+	}
+	return "the unified hierarchy at " + g.V2, g.V2Groups[group]
+}
+
+// groupObject is what gives a group's packets a priority.
+func (f *fit) groupObject(group, priority string) device.Object {
+	if f.uses(device.PartClassifier, RealNetPrio) {
+		return device.CgroupPriority{Cgroup: group, Dev: f.dev.Name, Priority: priority}
+	}
+	return device.CgroupClass{Cgroup: group, Priority: priority}
 }
 
 // wantNoXPS clears transmit packet steering: where any is set it decides

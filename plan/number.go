@@ -88,6 +88,10 @@ func (f *fit) numberOf(o device.Object) int {
 		}
 	case device.CgroupClass:
 		return priorityNumber(o.Priority)
+	case device.CgroupPriority:
+		if o.Dev == f.dev.Name {
+			return priorityNumber(o.Priority)
+		}
 	case device.Class:
 		minor, err := strconv.ParseUint(strings.TrimPrefix(o.ID, rootHandle), 16, 16)
 		if err == nil && o.Dev == f.dev.Name && minor >= firstLaneMinor {

@@ -24,6 +24,7 @@ const (
 	RealClsactBPF     = "clsact-bpf"
 	RealTCX           = "tcx"
 	RealSockops       = "cgroup-sockops"
+	RealNetPrio       = "net-prio"
 	RealMqprioSoft    = "mqprio-software"
 	RealXPSRxqs       = "xps-rxqs"
 	RealQueueMapping  = "queue-mapping"
@@ -207,6 +208,8 @@ func catalogue() []struct {
 			{name: RealTCX, test: needs("by flow, one map lookup per pattern, at TCX egress, before others' programs and filters", device.CapTCX, device.CapClsBPF)},
 			{name: RealSockops, test: needs("by control group, when connections are made and sockets created", device.CapSockops),
 				asked: "force: classifier: cgroup-sockops", because: "it sees whose a socket is, not what its packets are"},
+			{name: RealNetPrio, test: needs("by control group, where a socket has no priority of its own", device.CapNetPrio),
+				asked: "force: classifier: net-prio", because: "it sees whose a socket is, not what its packets are"},
 		}},
 		{device.PartMapper, []candidate{
 			{name: RealMqprioChannel, test: later(device.CapMqprioChannel)},

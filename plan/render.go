@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -41,6 +42,8 @@ func (s Step) Commands() []string {
 		return one(fmt.Sprintf("bpftool map update id <map of %s> key <%s> value <%s>", n.Filter, n.Match, Brief(n)))
 	case device.FilterDefault:
 		return one(fmt.Sprintf("bpftool map update id <map of %s> key 0 value <%s>", n.Filter, s.verb(Brief(n), Brief(n), "none")))
+	case device.CgroupPriority:
+		return one(fmt.Sprintf("echo %s %d > <net_prio>%s/net_prio.ifpriomap", n.Dev, s.priority(n), n.Cgroup))
 	case device.CgroupClass:
 		if s.New == nil {
 			return one(fmt.Sprintf("bpftool cgroup detach <cgroup v2>%s sock_ops pinned <niclane_sockops>", n.Cgroup))
@@ -97,6 +100,18 @@ func xdpLines(s Step) []string {
 		return one(fmt.Sprintf("bpftool map update id <flows of %s> key <%s> value <lane %d>", n.Dev, n.Match, n.Lane))
 	}
 	return nil
+}
+
+// priority is the number that a step writes for a handle: "1:10" is 65552.
+func (s Step) priority(p device.CgroupPriority) (n uint64) {
+	if s.New == nil {
+		return 0
+	}
+	for part := range strings.SplitSeq(p.Priority, ":") {
+		v, _ := strconv.ParseUint(part, 16, 16)
+		n = n<<16 | v
+	}
+	return n
 }
 
 // verb picks the word for a step that adds, changes or removes.

@@ -72,6 +72,8 @@ func Brief(o device.Object) string {
 			return "queues " + device.FormatCPUList(v.Queues)
 		}
 		return v.Priority + ", queues " + device.FormatCPUList(v.Queues)
+	case device.CgroupPriority:
+		return v.Priority
 	case device.CgroupClass:
 		if v.Priority == "" {
 			return "half made"

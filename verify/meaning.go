@@ -41,6 +41,11 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 			return fmt.Sprintf("packets of no lane are sent by transmit queues %s", c.ownedQueues(c.deviceOf(o), now.Queues))
 		}
 		return "packets of no lane are sent by any transmit queue, the lanes' included"
+	case device.CgroupPriority:
+		if now, ok := found.(device.CgroupPriority); ok {
+			return "packets of " + o.Cgroup + " are sent with priority " + now.Priority
+		}
+		return "packets of " + o.Cgroup + " are sent as the default lane's"
 	case device.CgroupClass:
 		if now, ok := found.(device.CgroupClass); ok {
 			return "connections of " + o.Cgroup + " are sent in class " + now.Priority

@@ -165,6 +165,8 @@ func deviceOf(o device.Object) string {
 		if f := strings.Split(o.Filter, "/"); len(f) > 1 {
 			return f[1]
 		}
+	case device.CgroupPriority:
+		return o.Dev
 	case device.XDP:
 		return o.Dev
 	case device.CPUQueue:

@@ -56,7 +56,7 @@ func refuse(o device.Object, err error, format string, args ...any) error {
 // makeable says whether the object can come into being.
 func (k *Kernel) makeable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass,
+	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority,
 		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry:
 		return nil
 	case device.RSSTable:
@@ -72,7 +72,7 @@ func (k *Kernel) makeable(o device.Object) error {
 // removable says whether the object can be removed.
 func (k *Kernel) removable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.XDP, device.XDPEntry:
+	case device.Qdisc, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.XDP, device.XDPEntry:
 		return nil
 	case device.CPULane, device.CPUQueue:
 		return k.removableXDP(o)

@@ -177,6 +177,9 @@ func variants(o device.Object) map[string]device.Object {
 		class.Priority += "0"
 		queues.Queues = append(slices.Clone(o.Queues), len(o.Queues)+100)
 		return map[string]device.Object{"class": class, "queues": queues}
+	case device.CgroupPriority:
+		o.Priority += "0"
+		return map[string]device.Object{"class": o}
 	case device.CgroupClass:
 		o.Priority += "0"
 		return map[string]device.Object{"class": o}
