@@ -25,11 +25,12 @@ func encodeHead(h *Head) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var w writer
-	w.Write(append(body, '\n'))
 	if h.Plan == nil {
 		return nil, errNoPlan
 	}
+	var w writer
+	w.Grow(len(body) + 64*(len(h.Before)+len(h.Plan.Steps)) + 1024)
+	w.Write(append(body, '\n'))
 	if err := w.lines(h); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -48,10 +49,7 @@ func (s *Store) load(name string) (*Journal, error) {
 	if r, ok := s.read[name]; ok && r.ino == st.Ino && r.size == st.Size && r.mtime == st.Mtim {
 		return r.journal(), nil
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err == nil && len(b) > maxSize {
-		err = fmt.Errorf("larger than %d bytes", maxSize)
-	}
+	b, err := readAll(f, st.Size)
 	var j *Journal
 	if err == nil {
 		j, err = Decode(b)
@@ -63,10 +61,23 @@ func (s *Store) load(name string) (*Journal, error) {
 	j.store, j.name = s, name
 	j.size = int64(lastLine(b))
 	j.torn = j.size != int64(len(b))
+	j.Records() // for all who ask: what is owned takes as long as decoding
 	if int64(len(b)) == st.Size {
 		s.read[name] = readFile{ino: st.Ino, size: st.Size, mtime: st.Mtim, decoded: *j}
 	}
 	return (&readFile{decoded: *j}).journal(), nil
+}
+
+// readAll reads a file that had size bytes a moment ago.
+func readAll(f io.Reader, size int64) ([]byte, error) {
+	b := bytes.NewBuffer(make([]byte, 0, min(size, maxSize)+bytes.MinRead))
+	if _, err := b.ReadFrom(io.LimitReader(f, maxSize+1)); err != nil {
+		return nil, err
+	}
+	if b.Len() > maxSize {
+		return nil, fmt.Errorf("larger than %d bytes", maxSize)
+	}
+	return b.Bytes(), nil
 }
 
 // A readFile is a journal as it was last read. One command reads a journal

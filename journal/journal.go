@@ -23,6 +23,8 @@ type Journal struct {
 	file  *os.File // open for recording once something was recorded
 	size  int64    // of the whole lines
 	torn  bool     // there is a part of a line after them
+
+	owned *owned // as they were when last asked for
 }
 
 // New returns a journal in memory, for dry runs and tests.
@@ -133,19 +135,32 @@ func (j *Journal) Steps() []StepState {
 
 // Records returns what is owned, in the order of the first write: what earlier
 // generations owned and what this one has begun to write, less what is
-// certainly back at its original value.
+// certainly back at its original value. They must not be changed.
 func (j *Journal) Records() []Record {
-	r := newReplay(j.head.Before)
-	for e := range j.history() {
-		r.event(e, j.head.Plan.Steps)
+	if j.owned == nil || j.owned.events != len(j.events) {
+		r := newReplay(&j.head, j.events)
+		for e := range j.history() {
+			r.event(e)
+		}
+		j.owned = &owned{len(j.events), r.owned()}
 	}
-	return r.owned()
+	return slices.Clip(j.owned.records)
+}
+
+// owned are the records after so many events.
+type owned struct {
+	events  int
+	records []Record
 }
 
 // A replay turns events into records.
 type replay struct {
-	order []string // keys, by the first write
-	recs  map[string]*Record
+	steps []plan.Step
+	keys  []string // of steps, where an event names them
+	// recs are by the first write. What is written anew is at its end, and
+	// where it was there is an empty record, which is settled.
+	recs []Record
+	at   map[string]int // in recs, of what an event names
 	// whose are the earlier claims on objects, for when steps are undone.
 	whose map[string][]claim
 }
@@ -158,51 +173,84 @@ type claim struct {
 	held  bool
 }
 
-func newReplay(before []Record) *replay {
-	r := &replay{recs: map[string]*Record{}, whose: map[string][]claim{}}
-	for _, rec := range before {
-		r.add(rec.Key(), rec)
+// newReplay begins with what was owned before. Of a thousand members one step
+// changes one: only what events name is looked up by key.
+func newReplay(h *Head, events []event) *replay {
+	r := &replay{steps: h.Plan.Steps, keys: make([]string, len(h.Plan.Steps)), whose: map[string][]claim{}}
+	named := make(map[string]bool, min(len(events), len(h.Plan.Steps)))
+	for _, e := range events {
+		switch e.verb {
+		case stepBegun, stepDone, undoBegun, undoDone:
+			if r.keys[e.step] == "" {
+				r.keys[e.step] = r.steps[e.step].Key()
+				named[r.keys[e.step]] = true
+			}
+		case restoreNext, restoreDone:
+			named[e.key] = true
+		}
+	}
+	r.recs = append(make([]Record, 0, len(h.Before)+len(named)), h.Before...)
+	r.at = make(map[string]int, len(named))
+	if len(named) == 0 {
+		return r
+	}
+	for i, rec := range h.Before {
+		if key := rec.Key(); named[key] {
+			if before, ok := r.at[key]; ok {
+				r.recs[before] = Record{}
+			}
+			r.at[key] = i
+		}
 	}
 	return r
 }
 
-func (r *replay) add(key string, rec Record) *Record {
-	if _, ok := r.recs[key]; ok {
-		r.order = slices.DeleteFunc(r.order, func(k string) bool { return k == key })
+// find returns an object's record, nil if it has none. It is valid until the
+// next add.
+func (r *replay) find(key string) *Record {
+	if i, ok := r.at[key]; ok {
+		return &r.recs[i]
 	}
-	r.order = append(r.order, key)
-	r.recs[key] = &rec
-	return &rec
+	return nil
 }
 
-func (r *replay) event(e event, steps []plan.Step) {
+func (r *replay) add(key string, rec Record) *Record {
+	if i, ok := r.at[key]; ok {
+		r.recs[i] = Record{}
+	}
+	r.at[key] = len(r.recs)
+	r.recs = append(r.recs, rec)
+	return &r.recs[len(r.recs)-1]
+}
+
+func (r *replay) event(e event) {
 	switch e.verb {
 	case stepBegun, stepDone, undoBegun, undoDone:
-		r.step(e.verb, steps[e.step])
+		r.step(e.verb, r.keys[e.step], r.steps[e.step])
 	case restoreNext:
-		if rec := r.recs[e.key]; rec != nil {
+		if rec := r.find(e.key); rec != nil {
 			rec.Uncertain = true
 		}
 	case restoreDone:
-		if rec := r.recs[e.key]; rec != nil {
+		if rec := r.find(e.key); rec != nil {
 			rec.Last, rec.Uncertain = rec.Original, false
 		}
 	}
 }
 
-func (r *replay) step(v verb, s plan.Step) {
-	rec := r.recs[s.Key()]
+func (r *replay) step(v verb, key string, s plan.Step) {
+	rec := r.find(key)
 	if v == stepBegun {
-		c := claim{}
 		if rec != nil && !rec.settled() {
-			c = claim{rec.Part, rec.Cause, rec.Last, true}
+			r.whose[key] = append(r.whose[key], claim{rec.Part, rec.Cause, rec.Last, true})
+		} else if len(r.whose[key]) > 0 {
+			r.whose[key] = append(r.whose[key], claim{})
 		}
-		r.whose[s.Key()] = append(r.whose[s.Key()], c)
 	}
 	// An object that is made anew after it was removed belongs where it is
 	// made now: what it hangs on may be newer than its first record.
 	if rec == nil || v == stepBegun && rec.settled() {
-		rec = r.add(s.Key(), Record{Original: s.Old, Last: s.Object(), Part: s.Part, Cause: s.Cause})
+		rec = r.add(key, Record{Original: s.Old, Last: s.Object(), Part: s.Part, Cause: s.Cause})
 	}
 	switch v {
 	case stepBegun, undoBegun:
@@ -217,23 +265,21 @@ func (r *replay) step(v verb, s plan.Step) {
 		}
 	case undoDone:
 		rec.Last, rec.Uncertain = s.Old, false
-		if c := r.whose[s.Key()]; len(c) > 0 {
+		if c := r.whose[key]; len(c) > 0 {
 			if last := c[len(c)-1]; last.held {
 				// What the step found may have been somebody
 				// else's: niclane's own is what it wrote before.
 				rec.Part, rec.Cause, rec.Last = last.part, last.cause, last.last
 			}
-			r.whose[s.Key()] = c[:len(c)-1]
+			r.whose[key] = c[:len(c)-1]
 		}
 	}
 }
 
 func (r *replay) owned() []Record {
-	var out []Record
-	for _, key := range r.order {
-		if rec := r.recs[key]; !rec.settled() {
-			out = append(out, *rec)
-		}
+	out := slices.DeleteFunc(r.recs, func(rec Record) bool { return rec.settled() })
+	if len(out) == 0 {
+		return nil
 	}
 	return out
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"slices"
 
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
@@ -47,7 +48,9 @@ func ownedBy(s *journal.Store, config string) (plan.Owned, error) {
 		if j.Head().Config != config {
 			continue
 		}
-		for _, r := range j.Records() {
+		records := j.Records()
+		owned.Records = slices.Grow(owned.Records, len(records))
+		for _, r := range records {
 			owned.Records = append(owned.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
 		}
 	}
