@@ -61,7 +61,7 @@ func maker(o device.Object) device.Object {
 // cannot, and is absent, is gone together with its device.
 func creatable(o device.Object) bool {
 	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority,
+	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
 		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry:
 		return true
 	case device.RSSTable:

@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/internal/netdev"
 	"github.com/niclane/niclane/internal/netprio"
 	"github.com/niclane/niclane/internal/sockclass"
+	"github.com/niclane/niclane/internal/shaper"
 	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
 	"github.com/niclane/niclane/plan"
@@ -76,6 +77,9 @@ func (s *System) open() error {
 		s.serve(c, device.CgroupClass{})
 	}
 
+	sh := shaper.Open()
+	s.closers = append(s.closers, sh)
+	s.serve(sh, device.Shaper{})
 	if mount := groups.V1["net_prio"]; mount == "" {
 		s.without(errors.New("no net_prio hierarchy (cgroup v1) is mounted here"), device.CgroupPriority{})
 	} else {

@@ -51,6 +51,8 @@ const (
 	CapFlowerHwTC     Capability = "flower-hw-tc"
 	CapXPS            Capability = "xps"
 	CapXPSRxqs        Capability = "xps-rxqs"
+	CapQueueShaper    Capability = "queue-shaper"     // net-shaper: a maximum rate of each transmit queue, in bit/s
+	CapQueueShaperMin Capability = "queue-shaper-min" // and a minimum rate
 	CapRPS            Capability = "rps"
 	CapThreadedDev    Capability = "threaded-device" // sysfs threaded: 5.12
 	CapNAPIs          Capability = "napis"           // the device has NAPIs now

@@ -56,6 +56,8 @@ func UnmarshalObject(b []byte) (Object, error) {
 		return decode[FilterEntry](env.Value)
 	case FilterDefault{}.Kind():
 		return decode[FilterDefault](env.Value)
+	case Shaper{}.Kind():
+		return decode[Shaper](env.Value)
 	case CgroupPriority{}.Kind():
 		return decode[CgroupPriority](env.Value)
 	case CgroupClass{}.Kind():

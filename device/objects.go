@@ -175,6 +175,24 @@ func (CgroupClass) Kind() string { return "cgroup-class" }
 // Key implements Object.
 func (c CgroupClass) Key() string { return "cgroupclass" + c.Cgroup }
 
+// A Shaper is what a card itself gives one of its transmit queues (the
+// net-shaper family, Linux 6.13). Rates are bit/s, 0 for none.
+type Shaper struct {
+	Dev   string `json:"dev"`
+	Queue int    `json:"queue"`
+	Min   uint64 `json:"min,omitempty"`
+	Max   uint64 `json:"max,omitempty"`
+	// Other: somebody has given it more than rates in bit/s: a group, a
+	// burst, a priority, a weight, a rate in packets.
+	Other bool `json:"other,omitempty"`
+}
+
+// Kind implements Object.
+func (Shaper) Kind() string { return "shaper" }
+
+// Key implements Object.
+func (s Shaper) Key() string { return fmt.Sprintf("shaper/%s/%d", s.Dev, s.Queue) }
+
 // A CgroupPriority gives the packets of a control group's processes a priority
 // on one device, by the net_prio controller of cgroup v1: where their sockets
 // have none of their own.

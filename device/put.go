@@ -63,6 +63,8 @@ func (d *Device) put(o, new Object) {
 			func(n Object) QdiscState { return QdiscState{Qdisc: n.(Qdisc)} })
 	case Class:
 		d.Classes = replace(d.Classes, v.Dev == d.Name, new, func(c Class) bool { return c.Key() == v.Key() }, as[Class])
+	case Shaper:
+		d.Shapers = replace(d.Shapers, v.Dev == d.Name, new, func(s Shaper) bool { return s.Key() == v.Key() }, as[Shaper])
 	case Filter:
 		if v.Parent == AttachTCXEgress {
 			d.putTCX(v, new)

@@ -129,6 +129,7 @@ type Device struct {
 
 	Qdiscs  []QdiscState  `json:"qdiscs,omitempty"`
 	Classes []Class       `json:"classes,omitempty"` // HTB only
+	Shapers []Shaper      `json:"shapers,omitempty"` // of transmit queues
 	Filters []FilterState `json:"filters,omitempty"`
 	// Entries are the map entries of niclane's own classifiers.
 	Entries  []FilterEntry   `json:"entries,omitempty"`
@@ -302,6 +303,9 @@ func (d *Device) objects(put func(Object)) {
 	}
 	for _, c := range d.Classes {
 		put(c)
+	}
+	for _, s := range d.Shapers {
+		put(s)
 	}
 	for _, f := range d.Filters {
 		if f.Type == "bpf" {

@@ -123,6 +123,8 @@ func TestCapabilities(t *testing.T) {
 			{device.CapCoalesce, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapQueueCoalesce, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapTxMaxrate, device.No, unix.EOPNOTSUPP.Error()},
+			{device.CapQueueShaper, device.No, "n"}, // veth has none, or the kernel
+			{device.CapQueueShaperMin, device.No, "n"},
 			{device.CapChannelsSet, device.Yes, "without a change"},
 			{device.CapSetAffinityIRQ, device.No, "no IRQ"},
 		}

@@ -44,13 +44,19 @@ func asked(lanes []*placed) (out []string) {
 
 // tooLittle gives, by name, why a realisation of the bandwidth is not enough for
 // the lanes.
-func tooLittle(lanes []*placed) map[string]string {
+func (f *fit) tooLittle(lanes []*placed) map[string]string {
 	why := map[string]string{}
 	for _, e := range catalogue() {
 		for _, c := range e.candidates {
-			missing := slices.DeleteFunc(asked(lanes), func(what string) bool { return slices.Contains(c.gives, what) })
+			gives := slices.Clone(c.gives)
+			for capability, what := range c.more {
+				if ok, _ := needs("", capability)(f.st, f.dev); ok {
+					gives = append(gives, what)
+				}
+			}
+			missing := slices.DeleteFunc(asked(lanes), func(what string) bool { return slices.Contains(gives, what) })
 			if e.part == device.PartBandwidth && len(missing) > 0 {
-				why[c.name] = fmt.Sprintf("gives %s, and the lanes ask for %s", strings.Join(c.gives, " and "), strings.Join(missing, " and "))
+				why[c.name] = fmt.Sprintf("gives %s, and the lanes ask for %s", strings.Join(gives, " and "), strings.Join(missing, " and "))
 			}
 		}
 	}
@@ -65,6 +71,8 @@ func (f *fit) wantBandwidth(lanes []*placed) {
 	switch f.choice[device.PartBandwidth].Realisation {
 	case RealHTB:
 		f.wantHTB(lanes)
+	case RealNetShaper:
+		f.wantShapers(lanes)
 	case RealTxMaxrate:
 		f.wantMaxrate(lanes)
 	case RealMqTBF:
@@ -84,6 +92,34 @@ func (f *fit) wantMaxrate(lanes []*placed) {
 					Format: device.FileText, Value: fmt.Sprint(max(rate/1e6, 1)),
 				}, device.PartBandwidth, lanePath(l.Lane, "ceiling"), fmt.Sprintf("transmit queue %d of lane %s: at most %s", q, l.Name, rateText(rate)))
 			}
+		}
+	}
+}
+
+// wantShapers has the card give each queue of a lane its share of the lane's
+// guarantee and ceiling.
+func (f *fit) wantShapers(lanes []*placed) {
+	for _, l := range lanes {
+		least, most := l.Bandwidth.Guarantee.Of(f.link)/uint64(len(l.queues)), f.queueCeiling(l)
+		if least == 0 && most == 0 {
+			continue
+		}
+		var says []string
+		if least > 0 {
+			says = append(says, "at least "+rateText(least))
+		}
+		if most > 0 {
+			says = append(says, "at most "+rateText(most))
+		}
+		for _, q := range l.queues {
+			s := device.Shaper{Dev: f.dev.Name, Queue: q, Min: least, Max: most}
+			if now, there := f.present[s.Key()]; there {
+				if _, ours := f.owned[s.Key()]; !ours {
+					f.failf("globals.dev", "transmit queue %d of %s has a shaper that niclane did not make (%s)", q, f.dev.Name, Brief(now))
+					continue
+				}
+			}
+			f.want(s, device.PartBandwidth, l.Path, fmt.Sprintf("transmit queue %d of lane %s: %s", q, l.Name, strings.Join(says, ", ")))
 		}
 	}
 }

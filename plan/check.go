@@ -90,8 +90,8 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 	if !shaped(lanes) {
 		return
 	}
-	if name := f.choice[device.PartBandwidth].Realisation; tooLittle(lanes)[name] != "" {
-		f.failf("globals.force.bandwidth", "%s on %s %s", name, f.dev.Name, tooLittle(lanes)[name])
+	if name := f.choice[device.PartBandwidth].Realisation; f.tooLittle(lanes)[name] != "" {
+		f.failf("globals.force.bandwidth", "%s on %s %s", name, f.dev.Name, f.tooLittle(lanes)[name])
 	}
 	if f.link == 0 {
 		f.failf("globals.link-rate", "%s does not say its speed, and lanes share it out: give link-rate", f.dev.Name)

@@ -194,7 +194,7 @@ func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
 			return nil, nil, 0
 		}
 		f.processors(lanes)
-		if less := tooLittle(lanes); len(without) == 0 && len(less) > 0 {
+		if less := f.tooLittle(lanes); len(without) == 0 && len(less) > 0 {
 			without = less
 			continue
 		}

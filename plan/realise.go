@@ -57,6 +57,8 @@ type candidate struct {
 	// gives says what of a lane's bandwidth it can give; nil: not asked of
 	// this part.
 	gives []string
+	// more is what it gives where the device has a capability.
+	more map[device.Capability]string
 	// with names, by part, the realisations that it goes with; a part that
 	// is not in it may be made in any way.
 	with map[device.Part][]string
@@ -221,7 +223,8 @@ func catalogue() []struct {
 		}},
 		{device.PartBandwidth, []candidate{
 			{name: RealMqprioRate, test: later(device.CapMqprioChannel), gives: []string{givesGuarantee, givesCeiling}},
-			{name: RealNetShaper, test: later(device.CapNetShaper), gives: []string{givesGuarantee, givesCeiling, givesRank}},
+			{name: RealNetShaper, test: needs("kept by the card, its share of it to each queue", device.CapNetShaper, device.CapQueueShaper),
+				gives: []string{givesCeiling}, more: map[device.Capability]string{device.CapQueueShaperMin: givesGuarantee}, with: ownTransmit()},
 			{name: RealTxMaxrate, test: maxrate, gives: []string{givesCeiling}, with: ownTransmit()},
 			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB),
 				gives: []string{givesGuarantee, givesCeiling, givesRank},

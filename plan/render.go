@@ -42,6 +42,8 @@ func (s Step) Commands() []string {
 		return one(fmt.Sprintf("bpftool map update id <map of %s> key <%s> value <%s>", n.Filter, n.Match, Brief(n)))
 	case device.FilterDefault:
 		return one(fmt.Sprintf("bpftool map update id <map of %s> key 0 value <%s>", n.Filter, s.verb(Brief(n), Brief(n), "none")))
+	case device.Shaper:
+		return one(shaperLine(s, n))
 	case device.CgroupPriority:
 		return one(fmt.Sprintf("echo %s %d > <net_prio>%s/net_prio.ifpriomap", n.Dev, s.priority(n), n.Cgroup))
 	case device.CgroupClass:
@@ -100,6 +102,15 @@ func xdpLines(s Step) []string {
 		return one(fmt.Sprintf("bpftool map update id <flows of %s> key <%s> value <lane %d>", n.Dev, n.Match, n.Lane))
 	}
 	return nil
+}
+
+// shaperLine is a line for the kernel's own tool of generic netlink families.
+func shaperLine(s Step, n device.Shaper) string {
+	const line = `ynl --family net-shaper --do %s --json '{"ifindex": <index of %s>, "handle": {"scope": "queue", "id": %d}%s}'`
+	if s.New == nil {
+		return fmt.Sprintf(line, "delete", n.Dev, n.Queue, "")
+	}
+	return fmt.Sprintf(line, "set", n.Dev, n.Queue, fmt.Sprintf(`, "metric": "bps", "bw-min": %d, "bw-max": %d`, n.Min, n.Max))
 }
 
 // priority is the number that a step writes for a handle: "1:10" is 65552.

@@ -72,6 +72,11 @@ func Brief(o device.Object) string {
 			return "queues " + device.FormatCPUList(v.Queues)
 		}
 		return v.Priority + ", queues " + device.FormatCPUList(v.Queues)
+	case device.Shaper:
+		if v.Other {
+			return "more than rates"
+		}
+		return fmt.Sprintf("at least %s, at most %s", rateText(v.Min), orNone(v.Max))
 	case device.CgroupPriority:
 		return v.Priority
 	case device.CgroupClass:
@@ -118,6 +123,13 @@ func Brief(o device.Object) string {
 		return onOff(v.On)
 	}
 	return strings.TrimSpace(fmt.Sprint(o))
+}
+
+func orNone(rate uint64) string {
+	if rate == 0 {
+		return "any rate"
+	}
+	return rateText(rate)
 }
 
 // queueSet gives the distinct queues of an indirection table as a list.

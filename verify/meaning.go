@@ -41,6 +41,11 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 			return fmt.Sprintf("packets of no lane are sent by transmit queues %s", c.ownedQueues(c.deviceOf(o), now.Queues))
 		}
 		return "packets of no lane are sent by any transmit queue, the lanes' included"
+	case device.Shaper:
+		if found == nil {
+			return fmt.Sprintf("the card neither keeps the lane's guarantee nor its ceiling on transmit queue %d", o.Queue)
+		}
+		return fmt.Sprintf("on transmit queue %d the card keeps other rates than the lane's", o.Queue)
 	case device.CgroupPriority:
 		if now, ok := found.(device.CgroupPriority); ok {
 			return "packets of " + o.Cgroup + " are sent with priority " + now.Priority

@@ -167,6 +167,8 @@ func deviceOf(o device.Object) string {
 		}
 	case device.CgroupPriority:
 		return o.Dev
+	case device.Shaper:
+		return o.Dev
 	case device.XDP:
 		return o.Dev
 	case device.CPUQueue:

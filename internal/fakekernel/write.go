@@ -56,7 +56,7 @@ func refuse(o device.Object, err error, format string, args ...any) error {
 // makeable says whether the object can come into being.
 func (k *Kernel) makeable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority,
+	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
 		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry:
 		return nil
 	case device.RSSTable:
@@ -72,7 +72,7 @@ func (k *Kernel) makeable(o device.Object) error {
 // removable says whether the object can be removed.
 func (k *Kernel) removable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.XDP, device.XDPEntry:
+	case device.Qdisc, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper, device.XDP, device.XDPEntry:
 		return nil
 	case device.CPULane, device.CPUQueue:
 		return k.removableXDP(o)
@@ -184,6 +184,10 @@ func (k *Kernel) valid(old, new device.Object) error {
 		return k.validFilterOf(o, o.Filter)
 	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
 		return k.validXDP(old, o)
+	case device.Shaper:
+		if o.Other {
+			return refuse(o, unix.EOPNOTSUPP, "more than rates")
+		}
 	case device.RSSTable:
 		return k.validQueues(o, o.Dev, o.Queues)
 	case device.Rule:

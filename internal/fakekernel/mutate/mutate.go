@@ -177,6 +177,11 @@ func variants(o device.Object) map[string]device.Object {
 		class.Priority += "0"
 		queues.Queues = append(slices.Clone(o.Queues), len(o.Queues)+100)
 		return map[string]device.Object{"class": class, "queues": queues}
+	case device.Shaper:
+		least, most := o, o
+		least.Min += 1e6
+		most.Max += 1e6
+		return map[string]device.Object{"minimum": least, "maximum": most}
 	case device.CgroupPriority:
 		o.Priority += "0"
 		return map[string]device.Object{"class": o}
