@@ -77,9 +77,6 @@ func clsactBPF(st *device.State, d *device.Device) (bool, string) {
 		return false, why
 	}
 	good := "by flow, one map lookup per pattern, at the device's clsact egress"
-	if st.Capabilities.Find(device.CapTCX).Answer != device.Yes {
-		return true, good
-	}
 	for _, p := range d.Programs {
 		if p.Attach == device.AttachTCXEgress {
 			return false, fmt.Sprintf("%s is at TCX egress, which comes before clsact", nameOr(p.Name, "a program without a name"))

@@ -34,20 +34,33 @@ import (
 type neighbour struct {
 	name string
 	// move attaches it to the device, in the host's network namespace, and
-	// returns how many packets it has seen since.
+	// returns how many packets it has seen since; nil where no such
+	// neighbour can be.
 	move func(t *testing.T) (seen func() (in, out uint64))
 	// queueSet and classifier are what the planner must choose beside it,
 	// and reason what it must say of it.
 	queueSet, classifier, reason string
+	// without is the classifier on kernels that have no TCX (before 6.6); ""
+	// where the planner must refuse.
+	without string
+	// slot is what must be in the XDP slot where the kernel allows it: its
+	// name, and a test of whether the kernel does. "" for anything.
+	slot    string
+	allowed func() error
 }
 
 func neighbours() []neighbour {
 	return []neighbour{
-		{"none", func(*testing.T) func() (uint64, uint64) { return nil }, plan.RealCpumapGeneric, plan.RealClsactBPF, ""},
-		{"a bare XDP program", bareXDP, plan.RealRPS, plan.RealClsactBPF, "their_xdp"},
-		{"a program behind libxdp's dispatcher", dispatcher, plan.RealRPS, plan.RealClsactBPF, "what is in the slot"},
-		{"filters at clsact that end classification", clsact, plan.RealCpumapGeneric, plan.RealTCX, "cil_to_netdev"},
-		{"a program at TCX that ends classification", tcx, plan.RealCpumapGeneric, plan.RealTCX, "their_tcx"},
+		{name: "none", move: func(*testing.T) func() (uint64, uint64) { return nil },
+			queueSet: plan.RealCpumapGeneric, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
+		{name: "a bare XDP program", move: bareXDP, reason: "their_xdp", slot: "their_xdp",
+			queueSet: plan.RealRPS, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
+		{name: "a program behind libxdp's dispatcher", move: dispatcher, reason: "xdp_dispatcher", slot: "xdp_dispatcher", allowed: extensions,
+			queueSet: plan.RealRPS, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
+		{name: "filters at clsact that end classification", move: clsact, reason: "cil_to_netdev",
+			queueSet: plan.RealCpumapGeneric, classifier: plan.RealTCX},
+		{name: "a program at TCX that ends classification", move: tcx, reason: "their_tcx",
+			queueSet: plan.RealCpumapGeneric, classifier: plan.RealTCX, without: plan.RealClsactBPF},
 	}
 }
 
@@ -86,17 +99,32 @@ func TestNeighbours(t *testing.T) {
 			}()
 			traffic := labtest.StartTraffic(t, l)
 			defer traffic.End()
-			labtest.OnHost(t, l, lab.SUT, func(t *testing.T) { beside(t, n, traffic) })
+			var slot string
+			labtest.OnHost(t, l, lab.SUT, func(t *testing.T) { slot = beside(t, n, traffic) })
+			if n.slot != "" && !t.Failed() {
+				t.Run("slot", func(t *testing.T) { inSlot(t, n, slot) })
+			}
 		})
 	}
 }
 
-// beside applies and rolls back a lane with the neighbour there.
-func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) {
-	var seen func() (in, out uint64)
-	if n.name != "none" {
-		seen = n.move(t)
+// inSlot checks what the neighbour has put into the XDP slot.
+func inSlot(t *testing.T, n neighbour, slot string) {
+	if slot == n.slot {
+		return
 	}
+	if n.allowed != nil {
+		if err := n.allowed(); err != nil {
+			t.Skipf("%s is in the slot, not %s: %v", slot, n.slot, err)
+		}
+	}
+	t.Errorf("%q is in the slot, want %s", slot, n.slot)
+}
+
+// beside applies and rolls back a lane with the neighbour there, and returns
+// what is in the XDP slot meanwhile.
+func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
+	seen := n.move(t)
 	all := func(when string) {
 		t.Helper()
 		traffic.Exchange(t, 50)
@@ -111,19 +139,31 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) {
 	traffic.Reset()
 	all("before")
 	programs := attached(t)
-	p, st := planHere(t)
-	for part, want := range map[device.Part]string{device.PartQueueSet: n.queueSet, device.PartClassifier: n.classifier} {
+	p, st, err := planHere(t)
+	x, _ := st.Devices[0].XDP()
+	reason, classifier := n.reason, n.classifier
+	switch {
+	case seen == nil:
+		reason = ""
+	case n.allowed != nil:
+		reason = x.Program // which inSlot judges
+	}
+	if f := st.Capabilities.Find(device.CapTCX); f.Answer != device.Yes {
+		t.Logf("no TCX: %s", f.Why)
+		if classifier = n.without; classifier == "" {
+			refuses(t, err, reason)
+			all("after the plan was refused")
+			return x.Program
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part, want := range map[device.Part]string{device.PartQueueSet: n.queueSet, device.PartClassifier: classifier} {
 		i := slices.IndexFunc(p.Choices, func(c plan.Choice) bool { return c.Part == part })
 		if got := p.Choices[i].Realisation; got != want {
 			t.Errorf("%s is %s, want %s", part, got, want)
 		}
-	}
-	reason := n.reason
-	if x, ok := st.Devices[0].XDP(); ok {
-		// libxdp does without its dispatcher where the kernel refuses
-		// BPF_PROG_TYPE_EXT, and loads the program itself.
-		reason = x.Program
-		t.Logf("in the XDP slot: %s (%s)", x.Program, x.Mode)
 	}
 	if text := fmt.Sprint(p.Choices, p.Notes); !strings.Contains(text, reason) {
 		t.Errorf("the plan does not name %s: %s", reason, text)
@@ -149,6 +189,21 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) {
 	all("after the lane")
 	if got := attached(t); !slices.Equal(got, programs) {
 		t.Errorf("programs after the lane %v, before %v", got, programs)
+	}
+	return x.Program
+}
+
+// refuses checks that the plan was refused because of the neighbour, which it
+// names, and because there is no TCX.
+func refuses(t *testing.T, err error, neighbour string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("a plan although nothing can see a packet before %s does", neighbour)
+	}
+	for _, want := range []string{neighbour, plan.RealTCX + " (not supported"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the refusal does not name %q: %v", want, err)
+		}
 	}
 }
 
@@ -190,8 +245,9 @@ func moved(t *testing.T) (packets uint64) {
 	return packets
 }
 
-// planHere plans the lanes for the calling thread's namespace.
-func planHere(t *testing.T) (*plan.Plan, *device.State) {
+// planHere plans the lanes for the calling thread's namespace. The error is the
+// planner's.
+func planHere(t *testing.T) (*plan.Plan, *device.State, error) {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
 	if err != nil {
@@ -202,10 +258,7 @@ func planHere(t *testing.T) (*plan.Plan, *device.State) {
 		t.Fatal(err)
 	}
 	p, err := plan.Make(f.Intent, st, plan.Owned{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, st
+	return p, st, err
 }
 
 // attached lists the programs on the device, in the order in which they run.

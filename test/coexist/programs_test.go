@@ -3,11 +3,13 @@
 package coexist
 
 import (
+	"errors"
 	"net"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -96,16 +98,23 @@ func clsact(t *testing.T) func() (in, out uint64) {
 	return func() (uint64, uint64) { return counter(t, in), counter(t, out) }
 }
 
-// tcx is attached as newer Cilium does it.
+// tcx is attached as newer Cilium does it, where the kernel has TCX.
 func tcx(t *testing.T) func() (in, out uint64) {
 	p, m := counting(t, "their_tcx", ebpf.SchedCLS, tcxPass)
 	l, err := link.AttachTCX(link.TCXOptions{Interface: port(t).Attrs().Index, Program: p, Attach: ebpf.AttachTCXEgress})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
 	return func() (uint64, uint64) { return 0, counter(t, m) }
 }
+
+// extensions tells whether the kernel takes BPF_PROG_TYPE_EXT. Where it does
+// not, libxdp does without its dispatcher and loads the program itself.
+func extensions() error { return features.HaveProgramType(ebpf.Extension) }
 
 // dispatcher has a program behind libxdp's dispatcher (xdp-filter(8), which
 // allows everything and counts it).
