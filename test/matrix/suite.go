@@ -44,6 +44,8 @@ var suites = []suite{
 	{name: "observe", within: 5 * time.Minute},
 	{name: "lab", run: "^Test(HopNames|Command|Status|LeavesHostAsFound|Spread|QueueIsNAPI|RuleMovesConnection|CountersExact|TransmitQueue|Switch)$", within: 8 * time.Minute},
 	{name: "apply", run: "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$", within: 8 * time.Minute},
+	{name: "test/coexist", within: 8 * time.Minute},
+	{name: "test/members", within: 8 * time.Minute},
 }
 
 // Names of the builtin suites.
