@@ -101,7 +101,7 @@ func Traffic(a Applied, w Watched) []Finding {
 			t.processors(l, cpus)
 		}
 		if t.sends(l) {
-			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues", queues: l.Queues, tolerant: true,
+			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues", queues: l.Queues, tolerant: !t.chosen(l),
 				foreign: "the lane's packets wait behind them",
 				strayed: "they wait behind others'. A connection from before apply keeps its queue until nothing of it is on its way"})
 		}
@@ -127,8 +127,9 @@ type place struct {
 	verb, in, noun   string
 	queues           []int // nil: a class
 	foreign, strayed string
-	// tolerant: TCP without data may be elsewhere. What answers for no
-	// socket, or for one in TIME_WAIT, has no receive queue to follow.
+	// tolerant: TCP without data may be elsewhere. What opens a connection,
+	// and what answers for no socket or for one in TIME_WAIT, has no receive
+	// queue to follow.
 	tolerant bool
 	// unit is what queues are, if not queues.
 	unit string
@@ -151,26 +152,34 @@ func (p place) name() string {
 	return p.noun + " " + device.FormatCPUList(p.queues)
 }
 
-// sends reports whether a lane has transmit queues of its own: packets follow
-// their receive queue, or its classifier entries name queues.
-func (t *traffic) sends(l plan.FittedLane) bool {
-	for _, r := range t.a.Owned {
-		switch o := r.Last.(type) {
-		case device.Qdisc:
-			if o.Type == "mqprio" && o.Dev == l.Device {
-				return true
-			}
-		case device.File:
-			if strings.HasSuffix(o.Path, "/xps_rxqs") && t.deviceOf(o) == l.Device && slices.Contains(l.Queues, t.queueOf(o)) {
-				return true
-			}
-		case device.FilterEntry:
-			if len(o.Queues) > 0 && t.deviceOf(o) == l.Device && t.laneOf(o, r.Cause) == l.Name {
-				return true
-			}
-		}
-	}
-	return false
+// sends reports whether a lane has transmit queues of its own.
+func (c *check) sends(l plan.FittedLane) bool { return c.follows(l) || c.classed(l) || c.chosen(l) }
+
+// follows reports whether packets of a lane leave by the transmit queue that
+// goes with their receive queue (XPS by receive queue).
+func (c *check) follows(l plan.FittedLane) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		f, ok := r.Last.(device.File)
+		return ok && strings.HasSuffix(f.Path, "/xps_rxqs") && f.Value != device.FormatMask(nil) &&
+			c.deviceOf(f) == l.Device && slices.Contains(l.Queues, c.queueOf(f))
+	})
+}
+
+// classed reports whether traffic classes have the transmit queues.
+func (c *check) classed(l plan.FittedLane) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		q, ok := r.Last.(device.Qdisc)
+		return ok && q.Type == "mqprio" && q.Dev == l.Device
+	})
+}
+
+// chosen reports whether the classifier gives a lane's packets their transmit
+// queues by what they are, with data or without, from a socket or not.
+func (c *check) chosen(l plan.FittedLane) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		e, ok := r.Last.(device.FilterEntry)
+		return ok && (len(e.Queues) > 0 || c.classed(l)) && c.deviceOf(e) == l.Device && c.laneOf(e, r.Cause) == l.Name
+	})
 }
 
 // sums are a lane's packets in and out of its place, and others' in it.
@@ -263,6 +272,10 @@ func (t *traffic) place(l plan.FittedLane, p place) {
 		f.Severity, f.Meaning = Unknown, fmt.Sprintf("%s were not looked at", packets(t.w.Missed))
 	case s.unread > 0:
 		f.Severity, f.Meaning = Unknown, fmt.Sprintf("of %s %s %s the headers could not be read", packets(s.unread), p.within(), p.name())
+	case s.target == 0 && s.strayed > 0:
+		f.Severity = Unknown
+		f.Meaning = fmt.Sprintf("%s of the lane seen in %v, none with data: before it has received, a connection follows no receive queue; none of others' there (%s)",
+			packets(s.strayed), t.w.For, p.name())
 	case s.target == 0:
 		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane seen in %v; none of others' there (%s)", t.w.For, p.name())
 	default:

@@ -95,6 +95,13 @@ ok       lane redis on lane0, steering: 101 packets of the lane arrived in recei
 ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit queues 2-3, 5 without data elsewhere, none of others' there (2s)
 ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, none of others' there (2s)
 `},
+		{"opened only", func(w *verify.Watched) {
+			w.Sent = []verify.Cell{{Lane: "redis", Queue: 0, Packets: 16, Bare: 16}}
+		}, `
+unknown  lane redis on lane0, mapper: 16 packets of the lane seen in 2s, none with data: before it has received, a connection follows no receive queue; none of others' there (transmit queues 2-3)
+ok       lane redis on lane0, steering: 101 packets of the lane arrived in receive queues 2-3, none elsewhere, none of others' there (2s)
+ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, none of others' there (2s)
+`},
 		{"unread", func(w *verify.Watched) {
 			w.Received = append(w.Received, verify.Cell{Lane: verify.LaneUnread, Queue: 2, Packets: 4}, verify.Cell{Lane: verify.LaneUnread, Queue: 0, Packets: 4})
 			w.Sent = nil
@@ -192,5 +199,20 @@ drift    lane memcached on lane0, steering: traffic
 	a, _ := emulated(t, "plain_two_lanes")
 	if diff := cmp.Diff(map[int]string{0: "default", 1: "memcached", 2: "dns"}, verify.CPULanes(a, "lane0")); diff != "" {
 		t.Errorf("CPULanes (-want +got):\n%s", diff)
+	}
+}
+
+// TestTrafficChosen: where the classifier names the transmit queue, it does so
+// for packets without data too.
+func TestTrafficChosen(t *testing.T) {
+	a, _ := emulated(t, "plain_two_lanes")
+	var got bytes.Buffer
+	for _, f := range verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Sent: []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2, Bare: 2}}}) {
+		if f.Lane == "memcached" && f.Part == device.PartMapper {
+			verify.WriteText(&got, []verify.Finding{f})
+		}
+	}
+	if !strings.HasPrefix(got.String(), "drift ") || !strings.Contains(got.String(), "found    2 of 2 elsewhere: queue 0") {
+		t.Errorf("got:\n%s", got.String())
 	}
 }
