@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/tuple"
 )
 
@@ -45,6 +46,24 @@ func encode(lanes []Lane) (*flows, error) {
 		f.keys[tuple.Key{Pattern: uint64(slices.Index(f.masks, m.mask)), Flow: m.flow}] = m.lane
 	}
 	return f, nil
+}
+
+// laneOf is look_up of c/watch.c.
+func (f *flows) laneOf(m device.Match) (int, error) {
+	flow, _, err := tuple.Encode(m)
+	if err != nil {
+		return 0, err
+	}
+	for i := range f.masks {
+		key := tuple.Key{Pattern: uint64(i), Flow: flow}
+		for j, b := range f.masks[i].Bytes() {
+			key.Flow.Bytes()[j] &= b
+		}
+		if lane, ok := f.keys[key]; ok {
+			return int(lane), nil
+		}
+	}
+	return 0, nil
 }
 
 // compared is how many bits a mask covers.

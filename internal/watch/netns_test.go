@@ -107,6 +107,27 @@ func (p packet) frame(receive bool) []byte {
 	return append(binary.BigEndian.AppendUint16(b, 0x88b5), l4...) // for experiments
 }
 
+// TestLaneOf: the lane of a flow is that which the programs count it as.
+func TestLaneOf(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		w := open(t)
+		for _, p := range packets {
+			if p.protocol != 6 && p.protocol != 17 || p.fragment != 0 {
+				continue
+			}
+			whole := map[int]string{4: "/32", 6: "/128"}[p.family]
+			m := device.Match{Family: p.family, Protocol: map[byte]string{6: "tcp", 17: "udp"}[p.protocol], VLAN: int(p.vlan),
+				Local: p.local + whole, LocalPort: p.port, Remote: p.remote + whole, RemotePort: p.rport}
+			if got, err := w.LaneOf(m); err != nil || got != p.lane {
+				t.Errorf("%s: %d (%v), want %d", p.name, got, err, p.lane)
+			}
+		}
+		if _, err := w.LaneOf(device.Match{Family: 5}); err == nil {
+			t.Error("family 5: not refused")
+		}
+	})
+}
+
 // onQueue has everything that dev sends leave by one queue.
 func onQueue(t *testing.T, dev string, queue int) {
 	t.Helper()

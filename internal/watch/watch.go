@@ -61,6 +61,7 @@ type Counts struct {
 // A Watcher counts until it is closed.
 type Watcher struct {
 	objs    watchObjects
+	flows   *flows
 	links   []link.Link
 	lanes   int // rows
 	columns int
@@ -81,7 +82,7 @@ func Open(d *device.Device, lanes []Lane) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", d.Name, err)
 	}
-	w := &Watcher{lanes: len(lanes) + 2, columns: max(d.RxQueues, d.TxQueues, len(lanes)+1, cpus) + 1}
+	w := &Watcher{flows: flows, lanes: len(lanes) + 2, columns: max(d.RxQueues, d.TxQueues, len(lanes)+1, cpus) + 1}
 	if err := w.open(d, lanes, flows); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", d.Name, err), w.Close())
 	}
@@ -157,6 +158,10 @@ func (w *Watcher) fill(lanes []Lane, f *flows) error {
 	}
 	return nil
 }
+
+// LaneOf gives the number of the lane that packets count as which have all of
+// one flow: both addresses whole, and ports.
+func (w *Watcher) LaneOf(flow device.Match) (int, error) { return w.flows.laneOf(flow) }
 
 // Close ends counting.
 func (w *Watcher) Close() error {
