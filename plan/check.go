@@ -148,7 +148,7 @@ func (f *fit) checkMembers(lanes []*placed) {
 	for _, l := range lanes[1:] {
 		for i := range l.Members {
 			m := &l.Members[i]
-			ms := matches(m, f.in.Group.VLANs)
+			ms := f.matches(m)
 			if len(ms) == 0 {
 				f.failf(m.Path, "addrs and remote-addrs have no address family in common")
 			}
@@ -176,17 +176,21 @@ func (f *fit) checkPatterns(lanes []*placed) {
 		protocol                      string
 		localPort, remotePort, vlan   bool
 	}
+	known := map[string]int{}
 	bits := func(prefix string) int {
-		p, err := netip.ParsePrefix(prefix)
-		if err != nil {
-			return 0 // any
+		n, ok := known[prefix]
+		if !ok {
+			if p, err := netip.ParsePrefix(prefix); err == nil {
+				n = p.Bits() // otherwise any
+			}
+			known[prefix] = n
 		}
-		return p.Bits()
+		return n
 	}
 	seen := map[pattern]bool{}
 	for _, l := range lanes {
 		for i := range l.Members {
-			for _, m := range matches(&l.Members[i], f.in.Group.VLANs) {
+			for _, m := range f.matches(&l.Members[i]) {
 				seen[pattern{m.Family, bits(m.Local), bits(m.Remote), m.Protocol, m.LocalPort != 0, m.RemotePort != 0, m.VLAN != 0}] = true
 			}
 		}
@@ -207,6 +211,9 @@ func (f *fit) foreignRules() int {
 }
 
 func (f *fit) checkForeignRules(m *intent.Member, ms []device.Match) {
+	if len(f.dev.Rules) == 0 {
+		return
+	}
 	for _, match := range ms {
 		r := device.Rule{Dev: f.dev.Name, Match: match}
 		if now, ok := f.present[r.Key()]; ok {

@@ -107,20 +107,21 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 		f.want(device.FilterDefault{Filter: filter.Key(), Lanes: taken}, device.PartMapper, lanePath(def.Lane, "queues"),
 			"what no lane matches has none of the lanes' priorities")
 	}
+	key := filter.Key()
 	for _, l := range lanes {
+		e := device.FilterEntry{Filter: key, Priority: f.priority(l)}
+		where := "its class"
+		if f.chooses() {
+			e.Queues = l.queues
+			where = "transmit queues " + device.FormatCPUList(l.queues)
+			if named {
+				where = "its class and " + where
+			}
+		}
+		reason := "packets of lane " + l.Name + " to " + where
 		for i := range l.Members {
-			m := &l.Members[i]
-			for _, match := range matches(m, f.in.Group.VLANs) {
-				e := device.FilterEntry{Filter: filter.Key(), Match: match, Priority: f.priority(l)}
-				where := "its class"
-				if f.chooses() {
-					e.Queues = l.queues
-					where = "transmit queues " + device.FormatCPUList(l.queues)
-					if named {
-						where = "its class and " + where
-					}
-				}
-				f.want(e, device.PartClassifier, m.Path, "packets of lane "+l.Name+" to "+where)
+			for _, e.Match = range f.matches(&l.Members[i]) {
+				f.want(e, device.PartClassifier, l.Members[i].Path, reason)
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func (f *fit) wantRules(lanes []*placed) {
 	for _, l := range lanes {
 		for i := range l.Members {
 			m := &l.Members[i]
-			for _, match := range matches(m, f.in.Group.VLANs) {
+			for _, match := range f.matches(m) {
 				f.want(device.Rule{Dev: f.dev.Name, Match: match, Context: l.number},
 					device.PartSteering, m.Path, "packets of lane "+l.Name+" to its queues")
 			}

@@ -19,6 +19,7 @@ type want struct {
 	reason     string
 	cause      string
 	disruptive bool
+	key        string // of Object, once merged
 }
 
 // fit is the planning of one intent on one device.
@@ -35,6 +36,7 @@ type fit struct {
 	wants        []want
 	notes        []string
 	errs         Errors
+	expanded     map[*intent.Member][]device.Match
 }
 
 func (f *fit) failf(path, format string, args ...any) {
@@ -82,14 +84,15 @@ func (f *fit) base(now device.Object) device.Object {
 // they were. The error is of type Errors.
 func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	p := &Plan{}
-	ours := map[string]OwnedRecord{}
-	for _, r := range owned.Records {
-		ours[r.Key()] = r
+	keys := owned.keys()
+	ours := make(map[string]OwnedRecord, len(keys))
+	for i, r := range owned.Records {
+		ours[keys[i]] = r
 	}
 	present := st.Objects()
 	var errs Errors
 	var wants []want
-	at := map[string]int{}
+	at := make(map[string]int, len(keys))
 	for _, name := range groupDevices(in, st, &errs) {
 		f := &fit{in: in, st: st, dev: st.Device(name), owned: ours, present: present}
 		f.plan(p)
@@ -102,7 +105,7 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 		return nil, dedupe(errs)
 	}
 	slices.Sort(p.Devices)
-	p.Steps = diff(present, owned, wants)
+	p.Steps = diff(present, owned, keys, wants)
 	return p, nil
 }
 
@@ -110,12 +113,14 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 // holds by key. What belongs to the host, not to a device, is wanted by each
 // and made once.
 func (f *fit) merge(wants []want, at map[string]int) []want {
+	wants = slices.Grow(wants, len(f.wants))
 	for _, w := range f.wants {
 		key := w.Key()
 		i, ok := at[key]
 		switch {
 		case !ok:
 			at[key] = len(wants)
+			w.key = key
 			wants = append(wants, w)
 		case !device.Equal(wants[i].Object, w.Object):
 			f.failf(w.cause, "%s is wanted as %s and, for %s, as %s", key, Brief(wants[i].Object), f.dev.Name, Brief(w.Object))
@@ -284,28 +289,37 @@ func (r OwnedRecord) Key() string {
 	return r.Last.Key()
 }
 
+// keys are those of the records, in their order.
+func (o Owned) keys() []string {
+	keys := make([]string, len(o.Records))
+	for i, r := range o.Records {
+		keys[i] = r.Key()
+	}
+	return keys
+}
+
 // diff gives the steps from the present objects to the wanted ones: first put
 // back what is ours and no longer wanted, latest first, then change in the
-// order wanted.
-func diff(present map[string]device.Object, owned Owned, wants []want) []Step {
-	wanted := map[string]bool{}
+// order wanted. keys are those of owned.
+func diff(present map[string]device.Object, owned Owned, keys []string, wants []want) []Step {
+	wanted := make(map[string]bool, len(wants))
 	for _, w := range wants {
-		wanted[w.Key()] = true
+		wanted[w.key] = true
 	}
 	var steps []Step
-	for _, r := range slices.Backward(owned.Records) {
-		if wanted[r.Key()] {
+	for i, r := range slices.Backward(owned.Records) {
+		if wanted[keys[i]] {
 			continue
 		}
-		if now := present[r.Key()]; !device.Equal(now, r.Original) {
+		if now := present[keys[i]]; !device.Equal(now, r.Original) {
 			steps = append(steps, Step{
 				Old: now, New: r.Original, Part: r.Part, Cause: r.Cause,
-				Reason: r.Key() + " back to what it was",
+				Reason: keys[i] + " back to what it was",
 			})
 		}
 	}
 	for _, w := range wants {
-		if now := present[w.Key()]; !device.Equal(now, w.value()) {
+		if now := present[w.key]; !device.Equal(now, w.value()) {
 			steps = append(steps, Step{
 				Old: now, New: w.value(), Part: w.part, Reason: w.reason,
 				Cause: w.cause, Disruptive: w.disruptive,
@@ -318,5 +332,5 @@ func diff(present map[string]device.Object, owned Owned, wants []want) []Step {
 // Undo gives the steps that put back everything in owned: the plan of
 // rollback.
 func Undo(st *device.State, owned Owned) []Step {
-	return diff(st.Objects(), owned, nil)
+	return diff(st.Objects(), owned, owned.keys(), nil)
 }

@@ -4,10 +4,25 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
 )
+
+// matches are a member's, expanded once: of a thousand members, that is as much
+// work as all else that is done with them.
+func (f *fit) matches(m *intent.Member) []device.Match {
+	ms, ok := f.expanded[m]
+	if !ok {
+		ms = matches(m, f.in.Group.VLANs)
+		if f.expanded == nil {
+			f.expanded = map[*intent.Member][]device.Match{}
+		}
+		f.expanded[m] = ms
+	}
+	return ms
+}
 
 // matches expands a member into the tuples that rules and classifiers
 // compare: the product of its addresses, ports, remote addresses and remote
@@ -23,6 +38,7 @@ func matches(m *intent.Member, vlans []int) []device.Match {
 		if local == nil || remote == nil {
 			continue
 		}
+		out = slices.Grow(out, len(vlans)*len(local)*max(1, len(m.Ports))*len(remote)*max(1, len(m.RemotePorts)))
 		for _, vlan := range vlans {
 			for _, la := range local {
 				for _, lp := range orAny(m.Ports) {

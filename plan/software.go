@@ -220,11 +220,11 @@ func (f *fit) wantXDPEntries(lanes []*placed) {
 		return
 	}
 	for _, l := range lanes {
+		reason := "packets of lane " + l.Name + " to its processors"
 		for i := range l.Members {
 			m := &l.Members[i]
-			for _, match := range matches(m, f.in.Group.VLANs) {
-				f.want(device.XDPEntry{Dev: f.dev.Name, Match: match, Lane: l.number},
-					device.PartSteering, m.Path, "packets of lane "+l.Name+" to its processors")
+			for _, match := range f.matches(m) {
+				f.want(device.XDPEntry{Dev: f.dev.Name, Match: match, Lane: l.number}, device.PartSteering, m.Path, reason)
 			}
 		}
 	}
