@@ -28,6 +28,20 @@ func (t *traffic) generic(dev string) bool {
 	})
 }
 
+// Arrived reports whether every packet of a lane that the stack has given to a
+// cpumap has come out of it, so that what is missing by then is lost. In native
+// mode the stack sees packets when they come out, and there is nothing to wait
+// for.
+func Arrived(a Applied, w Watched) bool {
+	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
+	if !t.generic(w.Device) {
+		return true
+	}
+	return !slices.ContainsFunc(a.Lanes, func(l plan.FittedLane) bool {
+		return l.Device == w.Device && t.cpus(l) != nil && total(w.Handed, l.Name) < total(w.Direct, l.Name)
+	})
+}
+
 // processors says whether a lane's packets were handed to its processors, and
 // no packets of no lane. Lanes may share processors.
 func (t *traffic) processors(l plan.FittedLane, cpus []int) {

@@ -216,3 +216,32 @@ func TestTrafficChosen(t *testing.T) {
 		t.Errorf("got:\n%s", got.String())
 	}
 }
+
+// TestArrived: packets that a cpumap has are waited for, in generic mode, where
+// they are seen before it.
+func TestArrived(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		direct, handed uint64
+		native, want   bool
+	}{
+		{"all", 5, 5, false, true},
+		{"some on their way", 5, 4, false, false},
+		{"more, that came after", 5, 6, false, true},
+		{"native: seen when they come out", 5, 4, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, _ := emulated(t, "plain_two_lanes")
+			for i, r := range a.Owned {
+				if x, ok := r.Last.(device.XDP); ok && c.native {
+					x.Mode = "native"
+					a.Owned[i].Last = x
+				}
+			}
+			w := verify.Watched{Device: "lane0", Direct: []verify.Cell{{Lane: "dns", Packets: c.direct}, {Packets: 99}}, Handed: []verify.Cell{{Lane: "dns", Queue: 1, Packets: c.handed}}}
+			if got := verify.Arrived(a, w); got != c.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}

@@ -99,21 +99,33 @@ func (ws watching) close() error {
 	return errors.Join(errs...)
 }
 
-// drainTime is far longer than a cpumap's thread takes for a full queue.
-const drainTime = 50 * time.Millisecond
+// drainTime bounds the wait for packets that a cpumap has; what has not come
+// out by then was dropped on the way in. The thread that empties it takes
+// microseconds a packet, and the queue holds some thousand.
+const drainTime = time.Second
 
-// drain lets what is on its way to other processors arrive there.
+// drain lets what is on its way to other processors arrive there: until
+// as many packets have as were given to the cpumap.
 func (ws watching) drain() {
-	wait := false
 	for _, w := range ws {
 		if w.err == nil && len(verify.CPULanes(w.applied, w.device)) > 0 {
 			w.err = w.watcher.Drain()
-			wait = true
 		}
 	}
-	if wait {
-		time.Sleep(drainTime)
+	for end := time.Now().Add(drainTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if !slices.ContainsFunc(ws, (*watched).draining) {
+			return
+		}
 	}
+}
+
+// draining reports whether packets of a lane have still to come out of a cpumap.
+func (w *watched) draining() bool {
+	if w.err != nil {
+		return false
+	}
+	counts, err := w.watcher.Counts()
+	return err == nil && !verify.Arrived(w.applied, w.seen(counts))
 }
 
 func (w *watched) findings(during time.Duration) []verify.Finding {
@@ -128,11 +140,18 @@ func (w *watched) findings(during time.Duration) []verify.Finding {
 			Meaning: "the traffic could not be watched, so nothing of it is shown", Repair: cannotWatch(w.err),
 		}}
 	}
-	return verify.Traffic(w.applied, verify.Watched{
-		Device: w.device, For: during, Missed: counts.Missed,
+	seen := w.seen(counts)
+	seen.For = during
+	return verify.Traffic(w.applied, seen)
+}
+
+// seen gives what was counted so far.
+func (w *watched) seen(counts watch.Counts) verify.Watched {
+	return verify.Watched{
+		Device: w.device, Missed: counts.Missed,
 		Received: w.cells(counts.Received, false), Sent: w.cells(counts.Sent, false), Classed: w.cells(counts.Classed, true),
 		Direct: w.cells(counts.Direct, false), Handed: w.cells(counts.Handed, false),
-	})
+	}
 }
 
 func cannotWatch(err error) string {
