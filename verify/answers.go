@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+)
+
+// Answered is how many packets the other host answered.
+func (p Probe) Answered() int { return p.Accepted + p.Refused }
+
+// what names the packets of a probe.
+func (p Probe) what() string {
+	if p.Match == nil {
+		return "what no lane matches"
+	}
+	return p.Match.String()
+}
+
+// Answers says unknown of probes that were not answered: that their lane's
+// packets arrive where they should is not shown by them.
+func Answers(ps []Probe) []Finding {
+	present := map[netip.Addr]bool{}
+	for _, p := range ps {
+		present[p.Remote.Addr()] = present[p.Remote.Addr()] || p.Answered() > 0
+	}
+	type group struct {
+		at   lanePlace
+		to   netip.Addr
+		what string // with place for the matches and the packets
+	}
+	var sent tally[group]
+	names := map[group][]string{}
+	for _, p := range ps {
+		g := group{at: lanePlace{p.Lane, p.Device}, to: p.Remote.Addr()}
+		switch {
+		case p.Answered() > 0:
+			continue
+		case p.Sent == 0:
+			g.what = "nothing was sent: " + strings.Join(p.Errors, "; ")
+		case p.Awaited == 0:
+			g.what = "%s sent; an answer would be the server's and was not waited for"
+		case len(p.Errors) > 0:
+			g.what = "no answer to %s: " + strings.ReplaceAll(strings.Join(p.Errors, "; "), "%", "%%")
+		case present[g.to]:
+			g.what = "no answer to %s, though others' were answered: they or their answers are lost on the way"
+		default:
+			g.what = "no answer to %s: there is no such host, or something on the way drops them"
+		}
+		sent.add(g, p.Sent)
+		names[g] = append(names[g], p.what())
+	}
+	var out []Finding
+	for _, g := range sent.keys {
+		what := g.what
+		if sent.n[g] > 0 {
+			what = fmt.Sprintf(what, packets(uint64(sent.n[g])))
+		}
+		out = append(out, Finding{Severity: Unknown, Lane: g.at.lane, Device: g.at.dev,
+			Meaning: fmt.Sprintf("probe of %s to %s: %s", some(names[g]), g.to, what)})
+	}
+	return out
+}
+
+// WriteProbes prints for people what was sent and answered, by lane and
+// address.
+func WriteProbes(w io.Writer, ps []Probe) {
+	type group struct {
+		at lanePlace
+		to netip.Addr
+	}
+	var sent, answered, accepted tally[group]
+	names := map[group][]string{}
+	for _, p := range ps {
+		g := group{lanePlace{p.Lane, p.Device}, p.Remote.Addr()}
+		sent.add(g, p.Sent)
+		answered.add(g, p.Answered())
+		accepted.add(g, p.Accepted)
+		names[g] = append(names[g], p.what())
+	}
+	for _, g := range sent.keys {
+		fmt.Fprintf(w, "%-8s lane %s on %s: %s to %s (%s), %d answered", "probe", g.at.lane, g.at.dev,
+			packets(uint64(sent.n[g])), g.to, some(names[g]), answered.n[g])
+		if n := accepted.n[g]; n > 0 {
+			fmt.Fprintf(w, ", %d of them accepted", n)
+		}
+		fmt.Fprintln(w)
+	}
+}
