@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package knock
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Path is how this host reaches an address.
+type Path struct {
+	// Source is the address that the kernel sends from if nobody says
+	// otherwise.
+	Source netip.Addr
+	// Sources are all addresses of this host that the same path is taken
+	// from, but for loopback and link-local ones.
+	Sources []netip.Addr
+	// Device is the one that the route names.
+	Device string
+	// vlans are the VLAN IDs by the index of the devices that the packets
+	// pass, from Device down.
+	vlans map[int]int
+}
+
+// ErrAddress is of an address that is not another host's.
+var ErrAddress = errors.New("not the address of another host")
+
+// Find looks the path to an address up, in the network namespace of the
+// calling thread.
+func Find(addr netip.Addr) (Path, error) {
+	var p Path
+	route, err := get(addr, netip.Addr{})
+	if err != nil {
+		return p, fmt.Errorf("route to %s: %w", addr, err)
+	}
+	if what, bad := map[int]string{
+		unix.RTN_LOCAL: "this host's own", unix.RTN_BROADCAST: "a broadcast address",
+		unix.RTN_MULTICAST: "a multicast address", unix.RTN_ANYCAST: "an anycast address",
+	}[route.Type]; bad {
+		return p, fmt.Errorf("%s is %s: %w", addr, what, ErrAddress)
+	}
+	link, err := netlink.LinkByIndex(route.LinkIndex)
+	if err != nil {
+		return p, fmt.Errorf("route to %s: %w", addr, err)
+	}
+	p.Device = link.Attrs().Name
+	p.Source, _ = netip.AddrFromSlice(route.Src)
+	p.Source = p.Source.Unmap()
+	if p.vlans, err = below(link, netlink.LinkByIndex); err != nil {
+		return p, fmt.Errorf("devices below %s: %w", p.Device, err)
+	}
+	p.Sources, err = sources(addr, route.LinkIndex)
+	return p, err
+}
+
+func get(addr, from netip.Addr) (netlink.Route, error) {
+	opt := &netlink.RouteGetOptions{}
+	if from.IsValid() {
+		opt.SrcAddr = net.IP(from.AsSlice())
+	}
+	routes, err := netlink.RouteGetWithOptions(net.IP(addr.AsSlice()), opt)
+	if err != nil {
+		return netlink.Route{}, err
+	}
+	if len(routes) == 0 {
+		return netlink.Route{}, unix.ENETUNREACH
+	}
+	return routes[0], nil
+}
+
+// below gives the devices that packets pass from a link down to hardware: of a
+// VLAN, the device below with the VLAN's ID.
+func below(link netlink.Link, byIndex func(int) (netlink.Link, error)) (map[int]int, error) {
+	vlans, vlan := map[int]int{}, 0
+	for {
+		at := link.Attrs()
+		if _, loop := vlans[at.Index]; loop {
+			return vlans, nil
+		}
+		switch l := link.(type) {
+		case *netlink.Vlan:
+			vlans[at.Index] = vlan
+			vlan = l.VlanId
+		case *netlink.Macvlan, *netlink.IPVlan:
+			vlans[at.Index] = vlan
+		default:
+			vlans[at.Index] = vlan
+			return vlans, nil
+		}
+		if at.NetNsID >= 0 {
+			return vlans, nil // what is below is in another namespace
+		}
+		var err error
+		if link, err = byIndex(at.ParentIndex); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func sources(addr netip.Addr, link int) ([]netip.Addr, error) {
+	all, err := netlink.AddrList(nil, family(addr))
+	if err != nil {
+		return nil, fmt.Errorf("addresses of this host: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range all {
+		from, ok := netip.AddrFromSlice(a.IP)
+		from = from.Unmap()
+		if !ok || from.IsLoopback() || from.IsLinkLocalUnicast() {
+			continue
+		}
+		if r, err := get(addr, from); err == nil && r.LinkIndex == link {
+			out = append(out, from)
+		}
+	}
+	return out, nil
+}
+
+// Through reports whether packets to the address leave by a device, or by the
+// bond that it is in, and in which VLAN then, 0 for none.
+func (p Path) Through(dev string) (vlan int, ok bool) {
+	link, err := netlink.LinkByName(dev)
+	if err != nil {
+		return 0, false
+	}
+	return p.through(link.Attrs())
+}
+
+func (p Path) through(link *netlink.LinkAttrs) (vlan int, ok bool) {
+	if vlan, ok = p.vlans[link.Index]; !ok && link.MasterIndex != 0 {
+		vlan, ok = p.vlans[link.MasterIndex]
+	}
+	return vlan, ok
+}
