@@ -123,7 +123,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 		}
 		return undone(err, report)
 	}
-	if err := a.saveBaseline(p, st); err != nil {
+	if err := a.saveBaseline(p, st, j.Records()); err != nil {
 		report.Warnings = append(report.Warnings, "counters: "+err.Error())
 	}
 	if result.ConfirmBy, err = guard.ended(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/plan"
 	"github.com/niclane/niclane/status"
@@ -128,8 +129,8 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration)
 // saveBaseline records what there is right after apply: the counters, from
 // which status counts, and the state, with which verify compares. They live as
 // long as the kernel state does: in the run directory.
-func (a *app) saveBaseline(p *plan.Plan, before *device.State) error {
-	if err := a.saveApplied(p, before); err != nil {
+func (a *app) saveBaseline(p *plan.Plan, before *device.State, owned []journal.Record) error {
+	if err := a.saveApplied(p, before, owned); err != nil {
 		return err
 	}
 	for _, d := range p.Devices {
