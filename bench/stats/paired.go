@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // A Pair holds the same quantity of two neighbouring repeats: a percentile in
@@ -62,10 +64,10 @@ func PairedRatio(pairs []Pair) (Ratio, error) {
 		se := sd / math.Sqrt(float64(n))
 		r.Method = "t interval of the mean log ratio"
 		r.Estimate = math.Exp(mean)
-		r.Low = math.Exp(mean - tQuantile(0.975, n-1)*se)
-		r.High = math.Exp(mean + tQuantile(0.975, n-1)*se)
-		r.Upper = math.Exp(mean + tQuantile(0.95, n-1)*se)
-		r.Lower = math.Exp(mean - tQuantile(0.95, n-1)*se)
+		r.Low = math.Exp(mean - tQuantile(0.975, float64(n-1))*se)
+		r.High = math.Exp(mean + tQuantile(0.975, float64(n-1))*se)
+		r.Upper = math.Exp(mean + tQuantile(0.95, float64(n-1))*se)
+		r.Lower = math.Exp(mean - tQuantile(0.95, float64(n-1))*se)
 		return r, nil
 	}
 	walsh := make([]float64, 0, n*(n+1)/2)
@@ -110,6 +112,11 @@ func signedRankCritical(n int, alpha float64) int {
 		k++
 	}
 	return k
+}
+
+// tQuantile returns the quantile p of Student's t with df degrees of freedom.
+func tQuantile(p, df float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: df}.Quantile(p)
 }
 
 func meanSD(x []float64) (mean, sd float64) {

@@ -75,11 +75,11 @@ func TestSignedRankCritical(t *testing.T) {
 func TestStudent(t *testing.T) {
 	for _, tt := range []struct {
 		p    float64
-		df   int
+		df   float64
 		want float64
 	}{{0.975, 1, 12.706}, {0.975, 2, 4.303}, {0.975, 4, 2.776}, {0.95, 3, 2.353}, {0.975, 9, 2.262}, {0.95, 30, 1.697}, {0.975, 1000, 1.962}} {
 		if got := tQuantile(tt.p, tt.df); math.Abs(got-tt.want) > 5e-4 {
-			t.Errorf("t(%v, %d) = %.4f, want %.3f", tt.p, tt.df, got, tt.want)
+			t.Errorf("t(%v, %v) = %.4f, want %.3f", tt.p, tt.df, got, tt.want)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestPairedRatioCoverage(t *testing.T) {
 		if c := float64(below) / trials; c < 0.93 {
 			t.Errorf("n=%d: upper bound covers %.3f, want at least 0.93", n, c)
 		}
-		ideal := 2 * tQuantile(0.975, n-1) * sigma / math.Sqrt(float64(n))
+		ideal := 2 * tQuantile(0.975, float64(n-1)) * sigma / math.Sqrt(float64(n))
 		if w := width / trials; w > wider*ideal {
 			t.Errorf("n=%d: mean width %.3f, want at most %.2f × %.3f", n, w, wider, ideal)
 		}

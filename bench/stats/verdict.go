@@ -57,7 +57,7 @@ func NoiseFloor(repeats []int64, pairs int) (Floor, error) {
 	sd := math.Sqrt(ss / float64(n))
 	return Floor{
 		N: n, SpreadLog: sd, ForPairs: pairs,
-		Detectable: math.Exp(tQuantile(0.95, n) * sd / math.Sqrt(float64(pairs))),
+		Detectable: math.Exp(tQuantile(0.95, float64(n)) * sd / math.Sqrt(float64(pairs))),
 	}, nil
 }
 
