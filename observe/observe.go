@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package observe reads a machine, as the calling thread's network namespace
-// shows it, into package device's plain data. It keeps nothing and changes
-// nothing: where only trying tells what the kernel can do, it tries in a
-// network namespace of its own, or asks for a change to what already is.
+// shows it, into package device's plain data. It changes nothing: where only
+// trying tells what the kernel can do, it tries in a network namespace of its
+// own, or asks for a change to what already is. It keeps nothing but what slow
+// probes have found, if it is told where.
 package observe
 
 import (
@@ -40,6 +41,9 @@ type Options struct {
 	// NoProbes leaves out capabilities: for looking again at a machine
 	// that is known.
 	NoProbes bool
+	// Remember is a directory that only this user can enter, in which the
+	// outcome of slow probes is kept for as long as it holds; "": probe anew.
+	Remember string
 }
 
 // An observer holds the connections during one observation.
@@ -66,8 +70,12 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 		Schema: device.Schema, Files: map[string]device.File{}, Capabilities: device.Capabilities{},
 	}}
 	defer o.close()
+	var err error
+	if o.state.Kernel, err = kernel(); err != nil {
+		return nil, err
+	}
 	if !opts.NoProbes {
-		o.startTC(ctx)
+		o.startTC(ctx, opts.Remember)
 	}
 	if err := o.open(opts); err != nil {
 		return nil, err
@@ -148,9 +156,6 @@ func (o *observer) cgroupClasses(groups []string) error {
 }
 
 func (o *observer) open(opts Options) (err error) {
-	if o.state.Kernel, err = kernel(); err != nil {
-		return err
-	}
 	if o.state.Cgroups, err = cgroup.Find(opts.Cgroups); err != nil {
 		return fmt.Errorf("control groups: %w", err)
 	}

@@ -22,13 +22,28 @@ import (
 	"github.com/niclane/niclane/internal/nlsock"
 )
 
-// startTC begins the probes of traffic control. They take as long as reading
-// the devices does, most of it in the verifier and in making a network
-// namespace, and share nothing with it: they run beside it.
-func (o *observer) startTC(ctx context.Context) {
+// startTC begins the probes of traffic control, unless their outcome is
+// remembered in dir. They take as long as reading the devices does, most of it in
+// the verifier and in making a network namespace, and share nothing with it: they
+// run beside it.
+func (o *observer) startTC(ctx context.Context, dir string) {
 	o.probedTC = make(chan tcProbes, 1)
+	holds := ""
+	if dir != "" {
+		var err error
+		if holds, err = holdsFor(o.state.Kernel); err != nil {
+			dir = "" // then without
+		} else if caps := recall(dir, holds); caps != nil {
+			o.probedTC <- tcProbes{caps: caps}
+			return
+		}
+	}
 	go func() {
 		caps, err := inNewNetns(ctx, probeTC)
+		if err == nil && dir != "" {
+			// What cannot be written is probed again next time.
+			_ = remember(dir, holds, caps)
+		}
 		o.probedTC <- tcProbes{caps, err}
 	}()
 }

@@ -77,7 +77,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	if err := apply.CheckPending(a.runDir); err != nil {
 		return err
 	}
-	p, st, err := r.plan(ctx, store)
+	p, st, err := a.plan(ctx, r, store)
 	if err != nil {
 		return err
 	}

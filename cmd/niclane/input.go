@@ -44,8 +44,8 @@ func readConfig(path string) (*config.File, []byte, error) {
 }
 
 // observeFor reads what planning in needs to know.
-func observeFor(ctx context.Context, in *intent.Intent) (*device.State, error) {
-	o := observe.Options{Devices: groupOf(in), Cgroups: cgroupsOf(in)}
+func (a *app) observeFor(ctx context.Context, in *intent.Intent) (*device.State, error) {
+	o := observe.Options{Devices: groupOf(in), Cgroups: cgroupsOf(in), Remember: a.runDir}
 	st, err := observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) {
 		// Planning says which device is missing, in which line, and

@@ -35,7 +35,7 @@ pending, and prints nothing and exits 0 when there are none.`,
 			if err != nil {
 				return err
 			}
-			p, _, err := r.plan(cmd.Context(), store)
+			p, _, err := a.plan(cmd.Context(), r, store)
 			if err != nil {
 				return err
 			}
@@ -76,8 +76,8 @@ func readRequest(path string) (*request, error) {
 
 // plan plans the request against the machine, whose state it returns too, and
 // what the journals own.
-func (r *request) plan(ctx context.Context, store *journal.Store) (*plan.Plan, *device.State, error) {
-	st, err := observeFor(ctx, r.Intent)
+func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan.Plan, *device.State, error) {
+	st, err := a.observeFor(ctx, r.Intent)
 	if err != nil {
 		return nil, nil, err
 	}
