@@ -5,6 +5,8 @@ package config
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 const addressWant = "an IPv4 or IPv6 address (10.9.0.1) or network (fd00::/64)"
@@ -13,36 +15,36 @@ const addressWant = "an IPv4 or IPv6 address (10.9.0.1) or network (fd00::/64)"
 const maxAddresses = 1024
 
 // prefixes is a list of addresses and networks.
-func prefixes() kind[[]netip.Prefix] {
-	item := schema{"type": "string", "pattern": `^[0-9A-Fa-f:., /]+$`}
-	k := kind[[]netip.Prefix]{
-		want:   addressWant + ", or a list of these",
-		schema: schema{"anyOf": []any{item, schema{"type": "array", "minItems": 1, "items": item}}},
+func prefixes() strictyaml.Kind[[]netip.Prefix] {
+	item := strictyaml.Schema{"type": "string", "pattern": `^[0-9A-Fa-f:., /]+$`}
+	k := strictyaml.Kind[[]netip.Prefix]{
+		Want:   addressWant + ", or a list of these",
+		Schema: strictyaml.Schema{"anyOf": []any{item, strictyaml.Schema{"type": "array", "minItems": 1, "items": item}}},
 	}
-	k.read = func(v value) ([]netip.Prefix, bool) {
+	k.Read = func(v strictyaml.Value) ([]netip.Prefix, bool) {
 		var out []netip.Prefix
 		ok := true
-		for _, item := range v.items() {
-			text, _, scalar := item.scalar()
+		for _, item := range v.Items() {
+			text, _, scalar := item.Scalar()
 			if !scalar {
-				item.wrong(addressWant)
+				item.Wrong(addressWant)
 				ok = false
 				continue
 			}
 			for part := range strings.SplitSeq(text, ",") {
-				p, good := item.prefix(strings.TrimSpace(part), out)
+				p, good := prefix(item, strings.TrimSpace(part), out)
 				if !good {
 					ok = false
 					continue
 				}
 				if out = append(out, p); len(out) > maxAddresses {
-					item.failf("found more than %d in one list, want at most that many", maxAddresses)
+					item.Failf("found more than %d in one list, want at most that many", maxAddresses)
 					return nil, false
 				}
 			}
 		}
-		if v.empty() {
-			v.wrong(k.want)
+		if v.Empty() {
+			v.Wrong(k.Want)
 		}
 		return out, ok && len(out) > 0
 	}
@@ -50,19 +52,19 @@ func prefixes() kind[[]netip.Prefix] {
 }
 
 // prefix parses one address or network that is not in earlier yet.
-func (v value) prefix(text string, earlier []netip.Prefix) (p netip.Prefix, ok bool) {
+func prefix(v strictyaml.Value, text string, earlier []netip.Prefix) (p netip.Prefix, ok bool) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
 		a, aerr := netip.ParseAddr(text)
 		switch {
 		case aerr != nil:
-			v.failf("found %s, want %s", quote(text), addressWant)
+			v.Failf("found %s, want %s", strictyaml.Quote(text), addressWant)
 			return p, false
 		case a.Zone() != "":
-			v.failf("found %s, want it without the zone: the device is given by globals.dev", quote(text))
+			v.Failf("found %s, want it without the zone: the device is given by globals.dev", strictyaml.Quote(text))
 			return p, false
 		case a.IsUnspecified():
-			v.failf("found %s, which no packet has; leave the key out, or want %s/0, to match every address", text, text)
+			v.Failf("found %s, which no packet has; leave the key out, or want %s/0, to match every address", text, text)
 			return p, false
 		}
 		p = netip.PrefixFrom(a, a.BitLen())
@@ -72,16 +74,16 @@ func (v value) prefix(text string, earlier []netip.Prefix) (p netip.Prefix, ok b
 		if p.Bits() != 128 && p.Bits() >= 96 {
 			want = netip.PrefixFrom(a.Unmap(), p.Bits()-96).Masked().String()
 		}
-		v.failf("found the IPv4-mapped address %s, want %s: such packets are IPv4 on the wire", text, want)
+		v.Failf("found the IPv4-mapped address %s, want %s: such packets are IPv4 on the wire", text, want)
 		return p, false
 	}
 	if m := p.Masked(); m != p {
-		v.failf("found %s, which has bits set behind its /%d, want the network %s or the address %s", text, p.Bits(), m, p.Addr())
+		v.Failf("found %s, which has bits set behind its /%d, want the network %s or the address %s", text, p.Bits(), m, p.Addr())
 		return p, false
 	}
 	for _, e := range earlier {
 		if e.Overlaps(p) {
-			v.failf("found %s, which %s in the same list contains or repeats", text, addressText(e))
+			v.Failf("found %s, which %s in the same list contains or repeats", text, addressText(e))
 			return p, false
 		}
 	}

@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 func (r *reader) checkGlobals() {
-	dev, bond := r.given("globals.dev"), r.given("globals.bond")
+	dev, bond := r.Given("globals.dev"), r.Given("globals.bond")
 	switch {
 	case dev && bond:
-		r.failf("globals.bond", "found beside dev (line %d), want one of the two", r.at["globals.dev"].line)
+		r.Failf("globals.bond", "found beside dev (line %d), want one of the two", r.Line("globals.dev"))
 	case !dev && !bond:
-		r.failf("globals", "dev is missing, want %s; or bond", netdevs().want)
+		r.Failf("globals", "dev is missing, want %s; or bond", netdevs().Want)
 	}
 }
 
@@ -35,7 +35,7 @@ func (r *reader) check() {
 			patterns += l.Members[j].Patterns()
 		}
 		if patterns > maxPatterns {
-			r.failf(l.Path, "brings the file to %d combinations of own and remote port and address, want at most %d",
+			r.Failf(l.Path, "brings the file to %d combinations of own and remote port and address, want at most %d",
 				patterns, maxPatterns)
 			return
 		}
@@ -66,16 +66,16 @@ func (r *reader) checkLane(l *intent.Lane) {
 	path := func(name string) string { return l.Path + "." + name }
 	p := l.Poller
 	if p.Count > l.Queues && l.Queues > 0 {
-		r.failf(path("pollers"), "found %d, want at most one per queue: %d", p.Count, l.Queues)
+		r.Failf(path("pollers"), "found %d, want at most one per queue: %d", p.Count, l.Queues)
 	}
-	if r.given(path("poller-priority")) && r.given(path("poller-nice")) {
-		r.failf(path("poller-nice"), "found beside poller-priority (line %d), want one of the two: nice means nothing to SCHED_FIFO",
-			r.at[path("poller-priority")].line)
+	if r.Given(path("poller-priority")) && r.Given(path("poller-nice")) {
+		r.Failf(path("poller-nice"), "found beside poller-priority (line %d), want one of the two: nice means nothing to SCHED_FIFO",
+			r.Line(path("poller-priority")))
 	}
 	if p.Kind == intent.PollerInterrupt || p.Kind == intent.PollerApplication {
 		for _, name := range []string{"pollers", "poller-priority", "poller-nice"} {
-			if r.given(path(name)) {
-				r.failf(path(name), "found with poller: %s, which has no threads of niclane's; want it left out", p.Kind)
+			if r.Given(path(name)) {
+				r.Failf(path(name), "found with poller: %s, which has no threads of niclane's; want it left out", p.Kind)
 			}
 		}
 	}
@@ -84,11 +84,11 @@ func (r *reader) checkLane(l *intent.Lane) {
 		threads = l.Queues
 	}
 	if perNAPI := p.Kind == intent.PollerThread || p.Kind == intent.PollerBusy; perNAPI && threads < l.Queues {
-		r.failf(path("pollers"), "found %d with poller: %s, which is a kernel thread per queue; want %d, or it left out",
+		r.Failf(path("pollers"), "found %d with poller: %s, which is a kernel thread per queue; want %d, or it left out",
 			p.Count, p.Kind, l.Queues)
 	}
 	if p.Kind == intent.PollerBusy && len(l.CPUs) > 0 && len(l.CPUs) < threads {
-		r.failf(path("cpus"), "found %s for %s, want at least as many: a busy poller leaves its processor to nobody",
+		r.Failf(path("cpus"), "found %s for %s, want at least as many: a busy poller leaves its processor to nobody",
 			count(len(l.CPUs), "processor"), count(threads, "busy poller"))
 	}
 	r.checkBandwidth(l)
@@ -97,10 +97,10 @@ func (r *reader) checkLane(l *intent.Lane) {
 func (r *reader) checkBandwidth(l *intent.Lane) {
 	g, c, link := l.Bandwidth.Guarantee, l.Bandwidth.Ceiling, r.in.Group.LinkRate
 	if more(g, c, link) {
-		r.failf(l.Path+".guarantee", "found %s, want at most the ceiling of %s", rateText(g), rateText(c))
+		r.Failf(l.Path+".guarantee", "found %s, want at most the ceiling of %s", rateText(g), rateText(c))
 	}
 	if link > 0 && c.BitsPerSecond > link {
-		r.failf(l.Path+".ceiling", "found %s, want at most the link-rate of %s", rateText(c), bitsText(link))
+		r.Failf(l.Path+".ceiling", "found %s, want at most the link-rate of %s", rateText(c), strictyaml.BitsText(link))
 	}
 }
 
@@ -133,13 +133,13 @@ func (r *reader) checkSum() {
 		permille += g.Permille
 		bits += g.Of(link)
 		if permille > 1000 {
-			r.failf(l.Path+".guarantee", "found %s, which brings the guarantees to %s, want at most 100%%",
+			r.Failf(l.Path+".guarantee", "found %s, which brings the guarantees to %s, want at most 100%%",
 				rateText(g), rateText(intent.Rate{Permille: permille}))
 			return
 		}
 		if link > 0 && bits > link {
-			r.failf(l.Path+".guarantee", "found %s, which brings the guarantees to %s, want at most the link-rate of %s",
-				rateText(g), bitsText(bits), bitsText(link))
+			r.Failf(l.Path+".guarantee", "found %s, which brings the guarantees to %s, want at most the link-rate of %s",
+				rateText(g), strictyaml.BitsText(bits), strictyaml.BitsText(link))
 			return
 		}
 	}
@@ -147,7 +147,7 @@ func (r *reader) checkSum() {
 
 func (r *reader) checkMembers(l *intent.Lane) {
 	if l.Mode == intent.Exclusive && len(l.Members) > 1 {
-		r.failf(l.Path+"."+listName, "found %d members in an exclusive lane, want one, or mode: shared", len(l.Members))
+		r.Failf(l.Path+"."+listName, "found %d members in an exclusive lane, want one, or mode: shared", len(l.Members))
 	}
 	for i := range l.Members {
 		m := &l.Members[i]
@@ -157,12 +157,12 @@ func (r *reader) checkMembers(l *intent.Lane) {
 		every := len(m.Ports)+len(m.RemotePorts) == 0 && everyAddress(m.Addrs) && everyAddress(m.RemoteAddrs)
 		switch {
 		case every && m.Cgroup != "" && len(m.Addrs)+len(m.RemoteAddrs) == 0:
-			r.failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs: the device cannot tell a control group's packets", m.Protocol)
+			r.Failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs: the device cannot tell a control group's packets", m.Protocol)
 		case every:
-			r.failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs that say which are the lane's", m.Protocol)
+			r.Failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs that say which are the lane's", m.Protocol)
 		case !oneFamily(m.Addrs, m.RemoteAddrs):
-			r.failf(m.Path+".remote-addrs", "found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
-				r.at[m.Path+".addrs"].line)
+			r.Failf(m.Path+".remote-addrs", "found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
+				r.Line(m.Path+".addrs"))
 		}
 		r.unsure[m.Path] = every // or it would meet every other member
 	}
@@ -189,23 +189,4 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-func rateText(r intent.Rate) string {
-	if r.Permille == 0 {
-		return bitsText(r.BitsPerSecond)
-	}
-	s := strconv.Itoa(r.Permille / 10)
-	if tenth := r.Permille % 10; tenth != 0 {
-		s += "." + strconv.Itoa(tenth)
-	}
-	return s + "%"
-}
-
-// bitsText gives bit/s in the largest unit that divides them.
-func bitsText(n uint64) string {
-	units := []string{"bit", "kbit", "mbit", "gbit", "tbit"}
-	i := 0
-	for ; i+1 < len(units) && n > 0 && n%1000 == 0; i++ {
-		n /= 1000
-	}
-	return strconv.FormatUint(n, 10) + units[i]
-}
+func rateText(r intent.Rate) string { return strictyaml.Rate(r).String() }

@@ -3,28 +3,22 @@
 package config
 
 import (
-	"strings"
-
-	"github.com/goccy/go-yaml/token"
-
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/strictyaml"
 )
+
+// An Error is one problem in a file.
+type Error = strictyaml.Error
+
+// Errors are all problems of one file, by position.
+type Errors = strictyaml.Errors
 
 // A File is a file that was read: what it asks for, and where it says so.
 type File struct {
 	Name   string
 	Intent *intent.Intent
 
-	at map[string]position
-}
-
-type position struct{ line, column int }
-
-func positionOf(tk *token.Token) position {
-	if tk == nil || tk.Position == nil {
-		return position{1, 1}
-	}
-	return position{max(tk.Position.Line, 1), max(tk.Position.Column, 1)}
+	at strictyaml.Positions
 }
 
 // Parse reads the content of a file of lanes. name is used in messages only.
@@ -39,38 +33,27 @@ func Parse(name string, data []byte) (*intent.Intent, error) {
 
 // ParseFile is Parse that keeps the positions, for errors found later.
 func ParseFile(name string, data []byte) (*File, error) {
-	r := &reader{file: name, at: map[string]position{}, unsure: map[string]bool{}}
-	root, ok := r.parse(data)
-	if ok {
+	r := &reader{Reader: strictyaml.NewReader(name), unsure: map[string]bool{}}
+	if root, ok := r.Document(data, topWant); ok {
 		r.top(root)
 	}
-	if len(r.errs) > 0 {
-		return nil, r.errs.sorted()
+	if errs := r.Errors(); len(errs) > 0 {
+		return nil, errs
 	}
 	r.in.Source = name
-	return &File{Name: name, Intent: &r.in, at: r.at}, nil
+	return &File{Name: name, Intent: &r.in, at: r.Positions()}, nil
 }
 
 // Locate returns the file and line of a path such as
 // "lanes.redis.members[0].ports". What the file does not give is found at the
 // nearest thing around it that the file does give.
 func (f *File) Locate(path string) (file string, line int) {
-	return f.Name, f.position(path).line
+	return f.Name, f.at.Of(path).Line
 }
 
 // Problem makes an Error with position of a problem that was found later, by
 // somebody who knows its path only.
 func (f *File) Problem(path, message string) Error {
-	p := f.position(path)
-	return Error{File: f.Name, Line: p.line, Column: p.column, Path: path, Message: message}
-}
-
-func (f *File) position(path string) position {
-	for path != "" {
-		if p, ok := f.at[path]; ok {
-			return p
-		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
-	}
-	return position{1, 1}
+	p := f.at.Of(path)
+	return Error{File: f.Name, Line: p.Line, Column: p.Column, Path: path, Message: message}
 }

@@ -9,55 +9,14 @@ import (
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // A key is one line of the table that this package is made of: the reader, the
 // JSON Schema and the reference come from it.
-type key struct {
-	name    string
-	doc     string // sentences for the reference and the editor
-	preset  string // what holds when the key is not given, for the reference
-	want    string // what is allowed, for the reference
-	schema  schema
-	read    func(value, *target)
-	match   bool   // says which packets are a member's
-	refused string // a key of adqsetup's that is not taken: why, and what instead
-}
+type key = strictyaml.Key[target]
 
-// of makes a key whose value set stores.
-func of[T any](name string, k kind[T], preset, doc string, set func(*target, T)) key {
-	return key{
-		name: name, doc: doc, preset: preset, want: k.want, schema: k.schema,
-		read: func(v value, t *target) {
-			if x, ok := k.read(v); ok {
-				set(t, x)
-			}
-		},
-	}
-}
-
-func refuse(name, why string) key { return key{name: name, refused: why} }
-
-func find(keys []key, name string) *key {
-	name = normal(name)
-	for i := range keys {
-		if keys[i].name == name {
-			return &keys[i]
-		}
-	}
-	return nil
-}
-
-// names of the keys that are taken.
-func names(keys []key) []string {
-	var out []string
-	for _, k := range keys {
-		if k.refused == "" {
-			out = append(out, k.name)
-		}
-	}
-	return out
-}
+func refuse(name, why string) key { return strictyaml.Refuse[target](name, why) }
 
 // maxQueues is the most queues that a lane can ask for.
 const maxQueues = 1024
@@ -65,34 +24,34 @@ const maxQueues = 1024
 // groupKeys are what the lanes of a file share: the devices and the host.
 func groupKeys() []key {
 	return []key{
-		of("dev", netdevs(), "this or `bond` is needed",
+		strictyaml.Of("dev", netdevs(), "this or `bond` is needed",
 			"Network device, or a list of devices of equal standing, that the lanes span.",
 			func(t *target, x []string) { t.group.Devices = x }),
-		of("bond", netdev(), "none",
+		strictyaml.Of("bond", netdev(), "none",
 			"Bond whose slaves the lanes span; they are looked up when planning. Instead of `dev`.",
 			func(t *target, x string) { t.group.Bond = x }),
-		of("vlans", integers("a VLAN ID", 1, 4094, 4094), "whatever the tag, or none",
+		strictyaml.Of("vlans", strictyaml.Integers("a VLAN ID", 1, 4094, 4094), "whatever the tag, or none",
 			"VLANs on the devices to which the lanes are kept.",
 			func(t *target, x []int) { t.group.VLANs = x }),
-		of("link-rate", absolute(), "what the device says",
+		strictyaml.Of("link-rate", strictyaml.BitRate(), "what the device says",
 			"Rate of the link, for devices that cannot say it: virtual ones, and the lab's.",
 			func(t *target, x uint64) { t.group.LinkRate = x }),
-		of("busypoll", microseconds(0, 1_000_000), "left alone",
+		strictyaml.Of("busypoll", strictyaml.Microseconds(0, 1_000_000), "left alone",
 			"`net.core.busy_poll`: how long poll(2) and select(2) poll the device. For the whole host.",
 			func(t *target, x int) { t.group.BusyPoll = &x }),
-		of("busyread", microseconds(0, 1_000_000), "left alone",
+		strictyaml.Of("busyread", strictyaml.Microseconds(0, 1_000_000), "left alone",
 			"`net.core.busy_read`: how long a blocking read polls the device. For the whole host.",
 			func(t *target, x int) { t.group.BusyRead = &x }),
-		of("arpfilter", boolean(), "left alone",
+		strictyaml.Of("arpfilter", strictyaml.Boolean(), "left alone",
 			"On: `arp_ignore` 1, `arp_announce` 2 and `arp_notify` 1 on the devices, so that each answers for its own addresses only.",
 			func(t *target, x bool) { t.group.ARPFilter = &x }),
-		of("rxring", integer(1, 1<<20), "left alone",
+		strictyaml.Of("rxring", strictyaml.Integer(1, 1<<20), "left alone",
 			"Descriptors of each receive ring. For the whole device; changing it takes the link down on many cards.",
 			func(t *target, x int) { t.lane.Rings.Rx = &x }),
-		of("txring", integer(1, 1<<20), "left alone",
+		strictyaml.Of("txring", strictyaml.Integer(1, 1<<20), "left alone",
 			"Descriptors of each transmit ring, as `rxring`.",
 			func(t *target, x int) { t.lane.Rings.Tx = &x }),
-		of("force", forced(), "the best that the device allows",
+		strictyaml.Of("force", forced(), "the best that the device allows",
 			"Realisations that must be used, by part of a lane; `niclane probe` lists them. Planning fails where one is not possible.",
 			func(t *target, x map[string]string) { t.group.Force = x }),
 		refuse("optimize", "not taken: adqsetup sets private flags of the ice driver with it, which are not in Linux's own driver; leave it out, and write poller and rxusecs instead"),
@@ -105,50 +64,50 @@ func groupKeys() []key {
 // tuningKeys are what every lane has, the default lane too.
 func tuningKeys() []key {
 	return []key{
-		of("cpus", processors(), "auto",
+		strictyaml.Of("cpus", processors(), "auto",
 			"Processors that poll the lane's queues and, if they are named, run the members that have a `cgroup`. `auto` chooses as many as the lane has pollers, by `numa`, keeps lanes apart, and leaves the members where they are.",
 			func(t *target, x []int) { t.lane.CPUs = x }),
-		of("numa", numa(), "local; all in globals",
+		strictyaml.Of("numa", numa(), "local; all in globals",
 			"Where `cpus: auto` looks: on the device's NUMA node, on the others, anywhere, or on the node with this number.",
 			func(t *target, x intent.NUMAPolicy) { t.lane.NUMA = x }),
-		of("guarantee", rate(), "none",
+		strictyaml.Of("guarantee", strictyaml.RateOrShare(), "none",
 			"Transmit rate that the lane has whatever the others do. Guarantees add up to the link at most.",
-			func(t *target, x intent.Rate) { t.lane.Bandwidth.Guarantee = x }),
-		of("ceiling", rate(), "100%",
+			func(t *target, x strictyaml.Rate) { t.lane.Bandwidth.Guarantee = intent.Rate(x) }),
+		strictyaml.Of("ceiling", strictyaml.RateOrShare(), "100%",
 			"Transmit rate that the lane never exceeds.",
-			func(t *target, x intent.Rate) { t.lane.Bandwidth.Ceiling = x }),
-		of("rank", integer(1, 7), "1; 7 in globals",
+			func(t *target, x strictyaml.Rate) { t.lane.Bandwidth.Ceiling = intent.Rate(x) }),
+		strictyaml.Of("rank", strictyaml.Integer(1, 7), "1; 7 in globals",
 			"Order among lanes, on transmit beyond the guarantees and in polling: 1 goes first, 7 last.",
 			func(t *target, x int) { t.lane.Rank = x }),
-		of("poller", named[intent.PollerKind](word("auto", "interrupt", "thread", "busy", "application")), "auto",
+		strictyaml.Of("poller", strictyaml.Named[intent.PollerKind](strictyaml.Word("auto", "interrupt", "thread", "busy", "application")), "auto",
 			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a kernel thread that polls without sleeping (Linux 6.19), or the application itself by busy polling. `auto` is the best of these that the device allows; in `globals` it leaves the queues as they are.",
 			func(t *target, x intent.PollerKind) {
 				if x != "auto" {
 					t.lane.Poller.Kind = x
 				}
 			}),
-		of("pollers", integer(1, maxQueues), "one per queue",
+		strictyaml.Of("pollers", strictyaml.Integer(1, maxQueues), "one per queue",
 			"Number of polling threads, at most one per queue; with `poller: thread` or `busy` exactly that.",
 			func(t *target, x int) { t.lane.Poller.Count = x }),
-		of("poller-timeout", microseconds(1, 1_000_000), "the realisation's own",
+		strictyaml.Of("poller-timeout", strictyaml.Microseconds(1, 1_000_000), "the realisation's own",
 			"How long a busy poller goes on without packets before it sleeps.",
 			func(t *target, x int) { t.lane.Poller.TimeoutUsecs = x }),
-		of("poller-priority", integer(1, 99), "by rank",
+		strictyaml.Of("poller-priority", strictyaml.Integer(1, 99), "by rank",
 			"SCHED_FIFO priority of the polling threads.",
 			func(t *target, x int) { t.lane.Poller.Priority, t.lane.Poller.Policy = x, intent.PolicyFIFO }),
-		of("poller-nice", integer(-20, 19), "none",
+		strictyaml.Of("poller-nice", strictyaml.Integer(-20, 19), "none",
 			"Nice value of the polling threads, under SCHED_OTHER. Instead of `poller-priority`.",
 			func(t *target, x int) { t.lane.Poller.Nice, t.lane.Poller.Policy = x, intent.PolicyOther }),
-		of("rxadapt", boolean(), "the one in globals, else left alone",
+		strictyaml.Of("rxadapt", strictyaml.Boolean(), "the one in globals, else left alone",
 			"Whether the device adapts its receive interrupt rate to the load. In `globals`: for every lane that does not give its own; the same holds for the next three.",
 			func(t *target, x bool) { t.lane.Moderation.RxAdapt = &x }),
-		of("txadapt", boolean(), "the one in globals, else left alone",
+		strictyaml.Of("txadapt", strictyaml.Boolean(), "the one in globals, else left alone",
 			"The same for transmit.",
 			func(t *target, x bool) { t.lane.Moderation.TxAdapt = &x }),
-		of("rxusecs", integer(0, 1_000_000), "the one in globals, else left alone",
+		strictyaml.Of("rxusecs", strictyaml.Integer(0, 1_000_000), "the one in globals, else left alone",
 			"Microseconds from a received packet to its interrupt.",
 			func(t *target, x int) { t.lane.Moderation.RxUsecs = &x }),
-		of("txusecs", integer(0, 1_000_000), "the one in globals, else left alone",
+		strictyaml.Of("txusecs", strictyaml.Integer(0, 1_000_000), "the one in globals, else left alone",
 			"Microseconds from a sent packet to its completion interrupt.",
 			func(t *target, x int) { t.lane.Moderation.TxUsecs = &x }),
 	}
@@ -156,40 +115,39 @@ func tuningKeys() []key {
 
 // memberKeys say which packets are a member's.
 func memberKeys() []key {
-	keys := []key{
-		of("protocol", word("tcp", "udp"), "tcp",
+	return []key{
+		strictyaml.Of("protocol", strictyaml.Word("tcp", "udp"), "tcp",
 			"Transport protocol of the member's packets.",
 			func(t *target, x string) { t.member.Protocol = x }),
-		of("ports", ports(), "any",
+		strictyaml.Of("ports", ports(), "any",
 			"The member's own ports: destination on receive, source on transmit.",
 			func(t *target, x []uint16) { t.member.Ports = x }),
-		of("addrs", prefixes(), "any",
+		strictyaml.Of("addrs", prefixes(), "any",
 			"The member's own addresses or networks, IPv4 and IPv6.",
 			func(t *target, x []netip.Prefix) { t.member.Addrs = x }),
-		of("remote-ports", ports(), "any",
+		strictyaml.Of("remote-ports", ports(), "any",
 			"The other side's ports, for members that open connections.",
 			func(t *target, x []uint16) { t.member.RemotePorts = x }),
-		of("remote-addrs", prefixes(), "any",
+		strictyaml.Of("remote-addrs", prefixes(), "any",
 			"The other side's addresses or networks.",
 			func(t *target, x []netip.Prefix) { t.member.RemoteAddrs = x }),
-		of("cgroup", cgroup(), "none",
+		strictyaml.Of("cgroup", cgroup(), "none",
 			"Control group of the member's processes, which then run on the lane's processors.",
 			func(t *target, x string) { t.member.Cgroup = x }),
-		of("aligned", boolean(), "off",
+		strictyaml.Of("aligned", strictyaml.Boolean(), "off",
 			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). Realisations that lose the NAPI ID are then refused.",
 			func(t *target, x bool) { t.member.Aligned = x }),
 	}
-	for i := range keys {
-		keys[i].match = true
-	}
-	return keys
 }
+
+// matchNames are the names of memberKeys.
+var matchNames = sync.OnceValue(func() []string { return strictyaml.Names(memberKeys()) })
 
 const listName = "members"
 
 // hostKeys are the keys of globals that lanes do not have.
 func hostKeys() []key {
-	return append(groupKeys(), of("queues", integer(1, maxQueues), "all that the lanes leave",
+	return append(groupKeys(), strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "all that the lanes leave",
 		"Queues of the default lane, which takes what no lane matches. (adqsetup's default is 2; on a card with many queues that would squeeze everything else into them.)",
 		func(t *target, x int) { t.lane.Queues = x }))
 }
@@ -200,10 +158,10 @@ func globalsKeys() []key { return append(hostKeys(), tuningKeys()...) }
 func shapeKeys() []key {
 	const ringsRefused = "not taken in a lane: rings have one size for the whole device; write it in globals"
 	return []key{
-		of("mode", named[intent.Mode](word("exclusive", "shared")), "exclusive",
+		strictyaml.Of("mode", strictyaml.Named[intent.Mode](strictyaml.Word("exclusive", "shared")), "exclusive",
 			"Whether the lane belongs to one member or is shared by several.",
 			func(t *target, x intent.Mode) { t.lane.Mode = x }),
-		of("queues", integer(1, maxQueues), "has to be given",
+		strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "has to be given",
 			"Size of the lane's queue set.",
 			func(t *target, x int) { t.lane.Queues = x }),
 		membersKey(),
@@ -216,7 +174,7 @@ func shapeKeys() []key {
 var laneKeys = sync.OnceValue(func() []key { return slices.Concat(shapeKeys(), tuningKeys(), memberKeys()) })
 
 func listedKeys() []key {
-	name := of("name", pattern(nameWant, namePattern, nil), "none",
+	name := strictyaml.Of("name", strictyaml.Pattern(nameWant, namePattern, nil), "none",
 		"Name of the member, for messages and `niclane status`.",
 		func(t *target, x string) { t.member.Name = x })
 	return append([]key{name}, memberKeys()...)
@@ -236,28 +194,23 @@ var parts = []string{
 
 // forced maps a part of a lane to the name of a realisation. Which names there
 // are for a part is package plan's to know.
-func forced() kind[map[string]string] {
-	realisation := pattern("the name of a realisation, as niclane probe lists them", `^[a-z0-9]+(-[a-z0-9]+)*$`, nil)
-	properties := schema{}
-	var keys []key
+func forced() strictyaml.Kind[map[string]string] {
+	type names = map[string]string
+	realisation := strictyaml.Pattern("the name of a realisation, as niclane probe lists them", `^[a-z0-9]+(-[a-z0-9]+)*$`, nil)
+	properties := strictyaml.Schema{}
+	var keys []strictyaml.Key[names]
 	for _, part := range parts {
-		properties[part] = realisation.schema
-		keys = append(keys, key{name: part})
+		properties[part] = realisation.Schema
+		keys = append(keys, strictyaml.Of(part, realisation, "", "", func(out *names, s string) { (*out)[part] = s }))
 	}
 	const want = "a mapping from parts of a lane to realisations"
-	return kind[map[string]string]{
-		want:   want + ", the parts being " + oneOf(parts),
-		schema: schema{"type": "object", "properties": properties, "additionalProperties": false},
-		read: func(v value) (map[string]string, bool) {
-			out := map[string]string{}
-			for i := range keys {
-				keys[i].read = func(kv value, _ *target) {
-					if s, ok := realisation.read(kv); ok {
-						out[keys[i].name] = s
-					}
-				}
-			}
-			return out, v.section(keys, want, nil) && len(out) > 0
+	return strictyaml.Kind[names]{
+		Want:   want + ", the parts being " + strictyaml.OneOf(parts),
+		Schema: strictyaml.Schema{"type": "object", "properties": properties, "additionalProperties": false},
+		Read: func(v strictyaml.Value) (names, bool) {
+			out := names{}
+			_, ok := strictyaml.Section(v, keys, want, &out)
+			return out, ok && len(out) > 0
 		},
 	}
 }

@@ -4,10 +4,10 @@ package config
 
 import (
 	"fmt"
-
-	"github.com/goccy/go-yaml/ast"
+	"slices"
 
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // version of the file format.
@@ -33,114 +33,140 @@ const (
 // first, wherever it stands, because lanes take values from it.
 func topKeys() []key {
 	return []key{
-		{name: "version", want: "1", doc: "Version of the file format.", preset: "has to be given",
-			schema: schema{"const": version}},
-		{name: "globals", want: "a mapping", doc: "The devices, the host, and the default lane.", preset: "has to be given",
-			schema: schema{"$ref": "#/$defs/globals"}},
-		{name: "lanes", want: lanesWant, doc: "The lanes by name, in the order of their queues.", preset: "has to be given",
-			schema: schema{"$ref": "#/$defs/lanes"}},
+		{Name: "version", Want: "1", Doc: "Version of the file format.", Preset: "has to be given",
+			Schema: strictyaml.Schema{"const": version}},
+		{Name: "globals", Want: "a mapping", Doc: "The devices, the host, and the default lane.", Preset: "has to be given",
+			Schema: strictyaml.Schema{"$ref": "#/$defs/globals"}},
+		{Name: "lanes", Want: lanesWant, Doc: "The lanes by name, in the order of their queues.", Preset: "has to be given",
+			Schema: strictyaml.Schema{"$ref": "#/$defs/lanes"}},
 	}
 }
 
+// A reader reads one file into an intent.
+type reader struct {
+	*strictyaml.Reader
+	// unsure are the members, by path, of which a part could not be read: what
+	// they match is not known.
+	unsure  map[string]bool
+	members int // seen so far
+	in      intent.Intent
+}
+
+// A target is what the keys of a section write to.
+type target struct {
+	r      *reader
+	group  *intent.Group
+	lane   *intent.Lane
+	member *intent.Member
+}
+
+// section reads a mapping by its table of keys and reports whether it was a
+// mapping.
+func (r *reader) section(v strictyaml.Value, keys []key, want string, t *target) bool {
+	t.r = r
+	bad, ok := strictyaml.Section(v, keys, want, t)
+	for _, name := range bad {
+		if strictyaml.Find(keys, name) == nil || slices.Contains(matchNames(), name) {
+			r.unsure[v.Path()] = true
+		}
+	}
+	return ok
+}
+
 // top reads the whole document.
-func (r *reader) top(root ast.Node) {
+func (r *reader) top(v strictyaml.Value) {
 	r.in.Group = intent.Group{}
 	r.in.Default = intent.Lane{Name: intent.DefaultLane, Path: "globals"}
-	v, ok := r.value("", root, position{1, 1})
-	if !ok {
-		return
-	}
-	found := map[string]value{}
+	found := map[string]strictyaml.Value{}
 	keys := topKeys()
 	for i := range keys {
-		keys[i].read = func(kv value, _ *target) { found[keys[i].name] = kv }
+		keys[i].Read = func(kv strictyaml.Value, _ *target) { found[keys[i].Name] = kv }
 	}
-	if !v.section(keys, topWant, nil) {
+	if !r.section(v, keys, topWant, &target{}) {
 		return
 	}
 	if !r.version(v, found) {
 		return
 	}
 	if g, ok := found["globals"]; ok {
-		if g.section(globalsKeys(), globalsWant, &target{group: &r.in.Group, lane: &r.in.Default}) {
+		if r.section(g, globalsKeys(), globalsWant, &target{group: &r.in.Group, lane: &r.in.Default}) {
 			r.checkGlobals()
 		}
-	} else if !r.given("globals") {
-		v.failf("globals is missing, want at least the device: globals: {dev: eth0}")
+	} else if !r.Given("globals") {
+		v.Failf("globals is missing, want at least the device: globals: {dev: eth0}")
 	}
 	if l, ok := found["lanes"]; ok {
-		l.lanes()
-	} else if !r.given("lanes") {
-		v.failf("lanes is missing, want at least one lane")
+		r.lanes(l)
+	} else if !r.Given("lanes") {
+		v.Failf("lanes is missing, want at least one lane")
 	}
 	r.check()
 }
 
 // version reports whether the rest of the file can be understood.
-func (r *reader) version(v value, found map[string]value) bool {
-	if !r.given("version") {
-		v.failf("version is missing, want version: %d", version)
+func (r *reader) version(v strictyaml.Value, found map[string]strictyaml.Value) bool {
+	if !r.Given("version") {
+		v.Failf("version is missing, want version: %d", version)
 		return true
 	}
 	ver, ok := found["version"]
 	if !ok {
 		return true
 	}
-	text, plain, _ := ver.scalar()
+	text, plain, _ := ver.Scalar()
 	if plain && text == fmt.Sprint(version) {
 		return true
 	}
-	ver.wrong(fmt.Sprintf("%d, the only version that this niclane knows", version))
-	return !decimal().MatchString(text) // another version has other keys
+	ver.Wrong(fmt.Sprintf("%d, the only version that this niclane knows", version))
+	return !strictyaml.IsDecimal(text) // another version has other keys
 }
 
-var nameExpr = lazy(namePattern)
+var nameExpr = strictyaml.Lazy(namePattern)
 
-func (v value) lanes() {
-	if _, ok := v.node.(*ast.MappingNode); !ok {
-		v.wrong(lanesWant)
+func (r *reader) lanes(v strictyaml.Value) {
+	if !v.IsMapping() {
+		v.Wrong(lanesWant)
 		return
 	}
-	entries := v.entries()
+	entries := v.Entries()
 	if len(entries) == 0 {
-		v.failf("found no lane, want at least one; niclane rollback removes lanes")
+		v.Failf("found no lane, want at least one; niclane rollback removes lanes")
 	}
 	for _, e := range entries {
-		path := join(v.path, e.name)
-		if first, twice := v.r.at[path]; twice {
-			v.r.failAt(e.at, path, "a second lane of this name, the first in line %d", first.line)
+		path := strictyaml.Join(v.Path(), e.Name)
+		if first, twice := r.Add(path, e.At); twice {
+			r.FailAt(e.At, path, "a second lane of this name, the first in line %d", first.Line)
 			continue
 		}
-		v.r.at[path] = e.at
 		switch {
-		case e.name == intent.DefaultLane:
-			v.r.failAt(e.at, path, "default is the lane of all other packets; write its keys in globals, or choose another name")
+		case e.Name == intent.DefaultLane:
+			r.FailAt(e.At, path, "default is the lane of all other packets; write its keys in globals, or choose another name")
 			continue
-		case !nameExpr().MatchString(e.name):
-			v.r.failAt(e.at, path, "found the name %s, want %s", quote(e.name), nameWant)
+		case !nameExpr().MatchString(e.Name):
+			r.FailAt(e.At, path, "found the name %s, want %s", strictyaml.Quote(e.Name), nameWant)
 			continue
 		}
-		if lv, ok := v.r.value(path, e.node, e.at); ok {
-			v.r.lane(e.name, lv)
+		if lv, ok := e.Value(path); ok {
+			r.lane(e.Name, lv)
 		}
 	}
 }
 
 // lane reads one lane and adds it to the intent.
-func (r *reader) lane(name string, v value) {
-	lane := intent.Lane{Name: name, Mode: intent.Exclusive, NUMA: intent.NUMALocal, Path: v.path}
-	own := intent.Member{Protocol: "tcp", Path: v.path}
-	if !v.section(laneKeys(), laneWant, &target{lane: &lane, member: &own}) {
+func (r *reader) lane(name string, v strictyaml.Value) {
+	lane := intent.Lane{Name: name, Mode: intent.Exclusive, NUMA: intent.NUMALocal, Path: v.Path()}
+	own := intent.Member{Protocol: "tcp", Path: v.Path()}
+	if !r.section(v, laneKeys(), laneWant, &target{lane: &lane, member: &own}) {
 		return
 	}
-	if !r.given(v.path + ".queues") {
-		r.failf(v.path, "queues is missing, want an integer from 1 to %d", maxQueues)
+	if !r.Given(v.Path() + ".queues") {
+		r.Failf(v.Path(), "queues is missing, want an integer from 1 to %d", maxQueues)
 	}
-	if r.given(v.path + "." + listName) {
+	if r.Given(v.Path() + "." + listName) {
 		for _, k := range memberKeys() {
-			if path := v.path + "." + k.name; r.given(path) {
-				r.failf(path, "found beside %s (line %d), want it in each member instead", listName,
-					r.at[v.path+"."+listName].line)
+			if path := v.Path() + "." + k.Name; r.Given(path) {
+				r.Failf(path, "found beside %s (line %d), want it in each member instead", listName,
+					r.Line(v.Path()+"."+listName))
 			}
 		}
 	} else {
@@ -152,29 +178,29 @@ func (r *reader) lane(name string, v value) {
 // membersKey is the list of a lane's members.
 func membersKey() key {
 	return key{
-		name: listName, want: membersWant, preset: "the lane itself is its only member",
-		doc:    "Members of a shared lane, each with a `name` and the keys under MEMBERS. Instead of these keys in the lane.",
-		schema: schema{"type": "array", "minItems": 1, "items": schema{"$ref": "#/$defs/member"}},
-		read: func(v value, t *target) {
-			seq, ok := v.node.(*ast.SequenceNode)
-			if !ok || len(seq.Values) == 0 {
-				v.wrong(membersWant)
+		Name: listName, Want: membersWant, Preset: "the lane itself is its only member",
+		Doc:    "Members of a shared lane, each with a `name` and the keys under MEMBERS. Instead of these keys in the lane.",
+		Schema: strictyaml.Schema{"type": "array", "minItems": 1, "items": strictyaml.Schema{"$ref": "#/$defs/member"}},
+		Read: func(v strictyaml.Value, t *target) {
+			n, list := v.Len()
+			if !list || n == 0 {
+				v.Wrong(membersWant)
 				return
 			}
-			if v.r.members += len(seq.Values); v.r.members > maxMembers {
-				v.failf("brings the file to %d members, want at most %d", v.r.members, maxMembers)
+			if t.r.members += n; t.r.members > maxMembers {
+				v.Failf("brings the file to %d members, want at most %d", t.r.members, maxMembers)
 				return
 			}
 			named := map[string]int{}
-			for _, item := range v.items() {
-				m := intent.Member{Protocol: "tcp", Path: item.path}
-				if !item.section(listedKeys(), memberWant, &target{member: &m}) {
+			for _, item := range v.Items() {
+				m := intent.Member{Protocol: "tcp", Path: item.Path()}
+				if !t.r.section(item, listedKeys(), memberWant, &target{member: &m}) {
 					continue
 				}
 				if first := named[m.Name]; first > 0 && m.Name != "" {
-					v.r.failf(item.path+".name", "a second member of this name, the first in line %d", first)
+					t.r.Failf(item.Path()+".name", "a second member of this name, the first in line %d", first)
 				}
-				named[m.Name] = v.r.at[item.path].line
+				named[m.Name] = t.r.Line(item.Path())
 				t.lane.Members = append(t.lane.Members, m)
 			}
 		},

@@ -53,16 +53,16 @@ func (r *reader) checkOverlaps() {
 func (r *reader) meets(c claim, others []claim) bool {
 	for _, o := range others {
 		packet, ok := common(o.member, c.member)
-		line := r.at[o.member.Path].line
+		line := r.Line(o.member.Path)
 		switch {
 		case !ok:
 			continue
 		case o.lane != c.lane:
-			r.failf(c.member.Path, "overlaps %s (line %d): %s would belong to lanes %s and %s",
+			r.Failf(c.member.Path, "overlaps %s (line %d): %s would belong to lanes %s and %s",
 				o.member.Path, line, packet, o.lane.Name, c.lane.Name)
 			return true
 		case samePattern(o.member, c.member):
-			r.failf(c.member.Path, "repeats %s (line %d): %s is matched by both", o.member.Path, line, packet)
+			r.Failf(c.member.Path, "repeats %s (line %d): %s is matched by both", o.member.Path, line, packet)
 			return true
 		}
 	}
@@ -106,7 +106,7 @@ func (r *reader) checkCgroups() {
 	}
 	for _, g := range groups {
 		if o, ok := byName[g.name]; ok && o.lane != g.lane {
-			r.failf(g.path, "found %s, which is in lane %s already (line %d)", g.name, o.lane.Name, r.at[o.path].line)
+			r.Failf(g.path, "found %s, which is in lane %s already (line %d)", g.name, o.lane.Name, r.Line(o.path))
 			continue
 		}
 		byName[g.name] = g
@@ -114,7 +114,7 @@ func (r *reader) checkCgroups() {
 	for _, g := range groups {
 		for dir := path.Dir(g.name); dir != "/"; dir = path.Dir(dir) {
 			if o, ok := byName[dir]; ok && o.lane != g.lane {
-				r.failf(g.path, "found %s, which is within %s of lane %s (line %d)", g.name, dir, o.lane.Name, r.at[o.path].line)
+				r.Failf(g.path, "found %s, which is within %s of lane %s (line %d)", g.name, dir, o.lane.Name, r.Line(o.path))
 				break
 			}
 		}

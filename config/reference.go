@@ -5,22 +5,15 @@ package config
 import (
 	"fmt"
 	"strings"
+
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Reference returns the part of lanes.yaml(5) that lists every key, in
 // Markdown.
 func Reference() string {
 	var b strings.Builder
-	part := func(title, text string, keys []key) {
-		fmt.Fprintf(&b, "## %s\n\n%s\n", title, text)
-		for _, k := range keys {
-			if k.refused != "" {
-				continue
-			}
-			fmt.Fprintf(&b, "\n**%s**: %s (default: %s)\n: %s\n", k.name, k.want, k.preset, k.doc)
-		}
-		b.WriteString("\n")
-	}
+	part := func(title, text string, keys []key) { b.WriteString(strictyaml.Part(title, text, keys)) }
 	part("TOP LEVEL", "A file has three keys.", topKeys())
 	part("GLOBALS", "`globals` has what belongs to the devices and the host, and the default lane, which takes what no lane matches:\n"+
 		"these keys and those under GLOBALS AND LANES.", hostKeys())
@@ -32,8 +25,8 @@ func Reference() string {
 		"or in each item of its list `members`.", listedKeys())
 	fmt.Fprintf(&b, "## NOT TAKEN\n\nKeys of adqsetup's that niclane refuses:\n")
 	for _, k := range groupKeys() {
-		if k.refused != "" {
-			fmt.Fprintf(&b, "\n**%s**\n: %s\n", k.name, k.refused)
+		if k.Refused != "" {
+			fmt.Fprintf(&b, "\n**%s**\n: %s\n", k.Name, k.Refused)
 		}
 	}
 	return b.String()

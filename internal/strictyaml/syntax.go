@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package strictyaml
 
 import (
 	"bytes"
@@ -38,8 +38,18 @@ var hints = map[string]string{
 	"found an invalid key for this map":            ", want a word",
 }
 
+// Document parses a text and returns its single document. want names the keys
+// of one, for an empty file.
+func (r *Reader) Document(data []byte, want string) (Value, bool) {
+	node, ok := r.parse(data, want)
+	if !ok {
+		return Value{}, false
+	}
+	return r.value("", node, Position{1, 1})
+}
+
 // parse turns the text into the node of its single document.
-func (r *reader) parse(data []byte) (ast.Node, bool) {
+func (r *Reader) parse(data []byte, want string) (ast.Node, bool) {
 	text, ok := r.text(data)
 	if !ok {
 		return nil, false
@@ -53,20 +63,20 @@ func (r *reader) parse(data []byte) (ast.Node, bool) {
 		var ye yaml.Error
 		if errors.As(err, &ye) {
 			msg := ye.GetMessage()
-			r.failAt(positionOf(ye.GetToken()), "", "not YAML: %s%s", msg, hints[msg])
+			r.FailAt(positionOf(ye.GetToken()), "", "not YAML: %s%s", msg, hints[msg])
 		} else {
-			r.failAt(position{1, 1}, "", "not YAML: %v", err)
+			r.FailAt(Position{1, 1}, "", "not YAML: %v", err)
 		}
 		return nil, false
 	}
-	return r.document(f)
+	return r.document(f, want)
 }
 
 // text checks what can be checked before the text has a structure, and gives
 // it with \n line ends and without a byte order mark.
-func (r *reader) text(data []byte) (string, bool) {
+func (r *Reader) text(data []byte) (string, bool) {
 	if len(data) > maxBytes {
-		r.failAt(position{1, 1}, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
+		r.FailAt(Position{1, 1}, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
 		return "", false
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -76,7 +86,7 @@ func (r *reader) text(data []byte) (string, bool) {
 	for line := range strings.SplitSeq(text, "\n") {
 		n++
 		if msg, column := badLine(line); msg != "" {
-			r.failAt(position{n, column}, "", "%s", msg)
+			r.FailAt(Position{n, column}, "", "%s", msg)
 		}
 	}
 	return text, len(r.errs) == before
@@ -102,7 +112,7 @@ func badLine(line string) (msg string, column int) {
 
 // bounded refuses text that is nested too deep, has mappings too large or
 // several documents, before the parser recurses into it.
-func (r *reader) bounded(tokens token.Tokens) bool {
+func (r *Reader) bounded(tokens token.Tokens) bool {
 	var block [maxColumn + 1]int // keys of the open block mapping, by column
 	var flow [maxDepth + 1]int   // keys of the open {}, by depth; 0 is outside
 	depth, content := 0, false
@@ -112,16 +122,16 @@ func (r *reader) bounded(tokens token.Tokens) bool {
 		case token.CommentType:
 			continue
 		case token.DirectiveType:
-			r.failAt(at, "", "found a directive (%%), want none; a value that starts with %% needs quotes")
+			r.FailAt(at, "", "found a directive (%%), want none; a value that starts with %% needs quotes")
 			return false
 		case token.DocumentHeaderType:
 			if content {
-				r.failAt(at, "", "found a second document, want one document per file")
+				r.FailAt(at, "", "found a second document, want one document per file")
 				return false
 			}
 		case token.SequenceStartType, token.MappingStartType:
 			if depth++; depth > maxDepth {
-				r.failAt(at, "", "found more than %d brackets within each other", maxDepth)
+				r.FailAt(at, "", "found more than %d brackets within each other", maxDepth)
 				return false
 			}
 			flow[depth] = 0
@@ -129,22 +139,22 @@ func (r *reader) bounded(tokens token.Tokens) bool {
 			depth = max(depth-1, 0)
 		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
 			if tk.Type == token.MappingValueType && i > 0 {
-				at.column = positionOf(tokens[i-1]).column // the key's, not the colon's
+				at.Column = positionOf(tokens[i-1]).Column // the key's, not the colon's
 			}
 			keys := &flow[depth]
 			if depth == 0 {
-				if at.column > maxColumn {
-					r.failAt(at, "", "found column %d, want indentation of at most %d", at.column, maxColumn)
+				if at.Column > maxColumn {
+					r.FailAt(at, "", "found column %d, want indentation of at most %d", at.Column, maxColumn)
 					return false
 				}
-				clear(block[at.column+1:])
-				keys = &block[at.column]
+				clear(block[at.Column+1:])
+				keys = &block[at.Column]
 			}
 			if tk.Type == token.SequenceEntryType {
 				break
 			}
 			if *keys++; *keys > maxKeys {
-				r.failAt(at, "", "found more than %d keys in one mapping", maxKeys)
+				r.FailAt(at, "", "found more than %d keys in one mapping", maxKeys)
 				return false
 			}
 		}
@@ -154,7 +164,7 @@ func (r *reader) bounded(tokens token.Tokens) bool {
 }
 
 // document returns the body of the only document.
-func (r *reader) document(f *ast.File) (ast.Node, bool) {
+func (r *Reader) document(f *ast.File, want string) (ast.Node, bool) {
 	var body ast.Node
 	before := len(r.errs)
 	for _, d := range f.Docs {
@@ -162,13 +172,13 @@ func (r *reader) document(f *ast.File) (ast.Node, bool) {
 			continue
 		}
 		if body != nil {
-			r.failAt(positionOf(d.Body.GetToken()), "", "found a second document, want one document per file")
+			r.FailAt(positionOf(d.Body.GetToken()), "", "found a second document, want one document per file")
 			break
 		}
 		body = d.Body
 	}
 	if body == nil && len(r.errs) == before {
-		r.failAt(position{1, 1}, "", "found an empty file, want version, globals and lanes")
+		r.FailAt(Position{1, 1}, "", "found an empty file, want %s", want)
 	}
 	return body, body != nil
 }

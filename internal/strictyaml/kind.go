@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package strictyaml
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A Kind is a type of value: what it is called in messages and in the
+// reference, its JSON Schema, and how it is read. Read reports problems itself
+// and returns false after one.
+type Kind[T any] struct {
+	Want   string
+	Schema Schema
+	Read   func(v Value) (T, bool)
+}
+
+// Lazy compiles a regular expression when it is first needed: most runs of most
+// commands need none, and all of them would wait for it.
+func Lazy(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
+var decimal = Lazy(`^-?(0|[1-9][0-9]{0,17})$`)
+
+// IsDecimal reports whether a text is an integer as files have it; YAML's other
+// spellings (0x10, 010, 1_000) are traps more than help.
+func IsDecimal(text string) bool { return decimal().MatchString(text) }
+
+// Mapped changes the type of what a kind reads.
+func Mapped[A, B any](k Kind[A], f func(A) B) Kind[B] {
+	return Kind[B]{Want: k.Want, Schema: k.Schema, Read: func(v Value) (B, bool) {
+		a, ok := k.Read(v)
+		return f(a), ok
+	}}
+}
+
+// Named changes the type of a word.
+func Named[T ~string](k Kind[string]) Kind[T] {
+	return Mapped(k, func(s string) T { return T(s) })
+}
+
+// Integer is one within limits.
+func Integer(least, most int) Kind[int] {
+	k := Kind[int]{
+		Want:   fmt.Sprintf("an integer from %d to %d", least, most),
+		Schema: Schema{"type": "integer", "minimum": least, "maximum": most},
+	}
+	k.Read = func(v Value) (int, bool) {
+		text, plain, _ := v.Scalar()
+		if n, err := strconv.Atoi(text); plain && IsDecimal(text) && err == nil && n >= least && n <= most {
+			return n, true
+		}
+		v.Wrong(k.Want)
+		return 0, false
+	}
+	return k
+}
+
+// Boolean takes adqsetup's words except 1 and 0.
+func Boolean() Kind[bool] {
+	k := Kind[bool]{
+		Want: "on or off (or true, false, yes, no)",
+		Schema: Schema{"anyOf": []any{
+			Schema{"type": "boolean"},
+			Schema{"type": "string", "pattern": anyCase("on", "off", "yes", "no", "true", "false")},
+		}},
+	}
+	k.Read = func(v Value) (bool, bool) {
+		text, _, _ := v.Scalar()
+		switch strings.ToLower(text) {
+		case "on", "true", "yes":
+			return true, true
+		case "off", "false", "no":
+			return false, true
+		}
+		v.Wrong(k.Want)
+		return false, false
+	}
+	return k
+}
+
+// Word is one of some.
+func Word(words ...string) Kind[string] {
+	k := Kind[string]{
+		Want:   OneOf(words),
+		Schema: Schema{"enum": words},
+	}
+	k.Read = func(v Value) (string, bool) {
+		if text, _, ok := v.Scalar(); ok && slices.Contains(words, text) {
+			return text, true
+		}
+		v.Wrong(k.Want)
+		return "", false
+	}
+	return k
+}
+
+// OneOf lists words for a message.
+func OneOf(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// Pattern is text that a regular expression describes; why, if not nil, says
+// what else may be wrong with it.
+func Pattern(want, expr string, why func(string) string) Kind[string] {
+	re := Lazy(expr)
+	k := Kind[string]{Want: want, Schema: Schema{"type": "string", "pattern": expr}}
+	k.Read = func(v Value) (string, bool) {
+		text, _, ok := v.Scalar()
+		if !ok || !re().MatchString(text) {
+			v.Wrong(k.Want)
+			return "", false
+		}
+		if !v.IsText() {
+			v.Failf("found %s, which YAML takes for a number or a truth value; want quotes around it", v.Found())
+			return "", false
+		}
+		if why != nil {
+			if msg := why(text); msg != "" {
+				v.Failf("found %s, %s", Quote(text), msg)
+				return "", false
+			}
+		}
+		return text, true
+	}
+	return k
+}
+
+// anyCase is the regular expression of words in any case; JSON Schema's have
+// no flag for it.
+func anyCase(words ...string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		var b strings.Builder
+		for _, c := range w {
+			if up := strings.ToUpper(string(c)); up != string(c) {
+				b.WriteString("[" + up + string(c) + "]")
+			} else {
+				b.WriteRune(c)
+			}
+		}
+		out[i] = b.String()
+	}
+	return "^(" + strings.Join(out, "|") + ")$"
+}

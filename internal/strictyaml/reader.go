@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package strictyaml
+
+import (
+	"fmt"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// A Reader walks one document and collects every problem of it, and where its
+// keys and list items are.
+type Reader struct {
+	file string
+	errs Errors
+	at   Positions
+}
+
+// NewReader returns a reader of a file, whose name is used in messages only.
+func NewReader(file string) *Reader { return &Reader{file: file, at: Positions{}} }
+
+// Errors are all problems reported so far, by position, nil if there is none.
+func (r *Reader) Errors() Errors { return r.errs.sorted() }
+
+// Positions of every key and list item that was read.
+func (r *Reader) Positions() Positions { return r.at }
+
+// FailAt reports a problem at a position.
+func (r *Reader) FailAt(at Position, path, format string, args ...any) {
+	r.errs = append(r.errs, Error{
+		File: r.file, Line: at.Line, Column: at.Column, Path: path, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// Failf reports a problem of something that the file gives, by path.
+func (r *Reader) Failf(path, format string, args ...any) {
+	r.FailAt(r.at.Of(path), path, format, args...)
+}
+
+// Given reports whether the file gives the path.
+func (r *Reader) Given(path string) bool {
+	_, ok := r.at[path]
+	return ok
+}
+
+// Line is where the file gives the path, 0 if it does not.
+func (r *Reader) Line(path string) int { return r.at[path].Line }
+
+// Add records where a path is that no Section reads, and returns where it was
+// given before.
+func (r *Reader) Add(path string, at Position) (first Position, twice bool) {
+	if first, twice = r.at[path]; !twice {
+		r.at[path] = at
+	}
+	return first, twice
+}
+
+// value wraps a node. What YAML can hide a value behind is refused: niclane's
+// files are read by people in an emergency, and an alias can stand for
+// millions of nodes.
+func (r *Reader) value(path string, node ast.Node, at Position) (Value, bool) {
+	v := Value{r, path, node, at}
+	if node == nil {
+		return v, true
+	}
+	if at := positionOf(node.GetToken()); at.Line > 0 {
+		v.at = at
+	}
+	switch n := node.(type) {
+	case *ast.AnchorNode:
+		v.Failf("found an anchor (&), want the value written out")
+		return r.value(path, n.Value, v.at)
+	case *ast.TagNode:
+		v.Failf("found the tag %s, want the value without a tag", Quote(n.GetToken().Value))
+		return r.value(path, n.Value, v.at)
+	case *ast.AliasNode:
+		v.Failf("found an alias (*), want the value written out")
+		return v, false
+	case *ast.MappingNode:
+		// The token of a block mapping is its first colon.
+		if len(n.Values) > 0 && !n.IsFlowStyle {
+			v.at = positionOf(n.Values[0].Key.GetToken())
+		}
+	}
+	return v, true
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package strictyaml
+
+import (
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// A Key is one line of the table that a file format is: the reader, the JSON
+// Schema and the reference come from it. What it reads it writes to a T.
+type Key[T any] struct {
+	Name    string
+	Doc     string // sentences for the reference and the editor
+	Preset  string // what holds when the key is not given, for the reference
+	Want    string // what is allowed, for the reference
+	Schema  Schema
+	Read    func(Value, *T)
+	Refused string // a key that is known and not taken: why, and what instead
+}
+
+// Of makes a key whose value set stores.
+func Of[T, V any](name string, k Kind[V], preset, doc string, set func(*T, V)) Key[T] {
+	return Key[T]{
+		Name: name, Doc: doc, Preset: preset, Want: k.Want, Schema: k.Schema,
+		Read: func(v Value, t *T) {
+			if x, ok := k.Read(v); ok {
+				set(t, x)
+			}
+		},
+	}
+}
+
+// Refuse makes a key that is not taken, and says why and what instead.
+func Refuse[T any](name, why string) Key[T] { return Key[T]{Name: name, Refused: why} }
+
+// Find returns the key that a file means by a name, nil if there is none.
+func Find[T any](keys []Key[T], name string) *Key[T] {
+	name = normal(name)
+	for i := range keys {
+		if keys[i].Name == name {
+			return &keys[i]
+		}
+	}
+	return nil
+}
+
+// Names of the keys that are taken.
+func Names[T any](keys []Key[T]) []string {
+	var out []string
+	for _, k := range keys {
+		if k.Refused == "" {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
+// Section reads a mapping by its table of keys and reports whether it was a
+// mapping. want says what is allowed in its place. bad are the keys that could
+// not be read, and those that are unknown, as the file has them.
+func Section[T any](v Value, keys []Key[T], want string, t *T) (bad []string, ok bool) {
+	m, ok := v.node.(*ast.MappingNode)
+	if !ok {
+		if text, plain, _ := v.Scalar(); plain && strings.Contains(text, ":") {
+			want += ", with a space after each colon"
+		}
+		v.Wrong(want)
+		return nil, false
+	}
+	for _, e := range v.Entries() {
+		k := Find(keys, e.Name)
+		if k == nil {
+			bad = append(bad, e.Name)
+			hint := suggest(normal(e.Name), Names(keys))
+			if val := (Value{node: e.node}); m.IsFlowStyle && val.IsNull() {
+				hint = "; within {}, a list such as 80,443 needs brackets or quotes"
+			}
+			v.r.FailAt(e.At, Join(v.path, e.Name), "unknown key%s", hint)
+			continue
+		}
+		path := Join(v.path, k.Name)
+		if first, twice := v.r.Add(path, e.At); twice {
+			v.r.FailAt(e.At, path, "given a second time, first in line %d", first.Line)
+			continue
+		}
+		if k.Refused != "" {
+			v.r.FailAt(e.At, path, "%s", k.Refused)
+			continue
+		}
+		before := len(v.r.errs)
+		if kv, ok := e.Value(path); ok {
+			k.Read(kv, t)
+		}
+		if len(v.r.errs) > before {
+			bad = append(bad, k.Name)
+		}
+	}
+	return bad, true
+}
+
+var plainName = Lazy(`^[0-9A-Za-z_-]{1,60}$`)
+
+// Join adds a name to a path. A name that could not be told from the path, or
+// not be printed, is quoted.
+func Join(path, name string) string {
+	if !plainName().MatchString(name) {
+		name = Quote(name)
+	}
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// normal is the spelling that keys are compared in: adqsetup's keys ignore
+// case and take _ for -.
+func normal(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

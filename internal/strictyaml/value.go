@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package strictyaml
+
+import (
+	"fmt"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// A Value is a node of the document and its path.
+type Value struct {
+	r    *Reader
+	path string
+	node ast.Node
+	at   Position
+}
+
+// Path is where the value is: "lanes.redis.ports[1]".
+func (v Value) Path() string { return v.path }
+
+// Failf reports a problem of the value.
+func (v Value) Failf(format string, args ...any) { v.r.FailAt(v.at, v.path, format, args...) }
+
+// Wrong is the usual complaint.
+func (v Value) Wrong(want string) { v.Failf("found %s, want %s", v.Found(), want) }
+
+// Scalar returns the text of a scalar and whether it was written without
+// quotes. Null is not a scalar here.
+func (v Value) Scalar() (text string, plain, ok bool) {
+	switch n := v.node.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		tk := n.GetToken()
+		return tk.Value, tk.Type != token.SingleQuoteType && tk.Type != token.DoubleQuoteType, true
+	case *ast.LiteralNode:
+		return n.Value.Value, false, true
+	}
+	return "", false, false
+}
+
+// IsText reports whether YAML has v as a string.
+func (v Value) IsText() bool {
+	switch v.node.(type) {
+	case *ast.StringNode, *ast.LiteralNode:
+		return true
+	}
+	return false
+}
+
+// IsNull reports whether nothing is there.
+func (v Value) IsNull() bool {
+	_, null := v.node.(*ast.NullNode)
+	return v.node == nil || null
+}
+
+// IsMapping reports whether v has keys.
+func (v Value) IsMapping() bool {
+	_, ok := v.node.(*ast.MappingNode)
+	return ok
+}
+
+// Len is the number of items of a list, and false if v is not a list.
+func (v Value) Len() (n int, list bool) {
+	seq, list := v.node.(*ast.SequenceNode)
+	if list {
+		n = len(seq.Values)
+	}
+	return n, list
+}
+
+// Empty reports whether v is a list without items.
+func (v Value) Empty() bool {
+	n, list := v.Len()
+	return list && n == 0
+}
+
+// Found describes what is there, for messages.
+func (v Value) Found() string {
+	if v.IsNull() {
+		return "nothing"
+	}
+	switch n := v.node.(type) {
+	case *ast.MappingNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		if v.Empty() {
+			return "an empty list"
+		}
+		return "a list"
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return short(n.GetToken().Value)
+	}
+	if text, _, ok := v.Scalar(); ok {
+		return Quote(text)
+	}
+	return "something else"
+}
+
+// short bounds what is repeated from a file in a message.
+func short(s string) string {
+	const most = 60
+	if rs := []rune(s); len(rs) > most {
+		return string(rs[:most]) + "..."
+	}
+	return s
+}
+
+// Quote is a text of a file as messages have it: bounded, and on one line.
+func Quote(s string) string { return fmt.Sprintf("%q", short(s)) }
+
+// Items returns the elements of a list; a single value is a list of one.
+func (v Value) Items() []Value {
+	seq, ok := v.node.(*ast.SequenceNode)
+	if !ok {
+		return []Value{v}
+	}
+	var out []Value
+	for i, n := range seq.Values {
+		path := fmt.Sprintf("%s[%d]", v.path, i)
+		item, ok := v.r.value(path, n, v.at)
+		v.r.at[path] = item.at
+		if ok {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// An Entry is one key of a mapping as written.
+type Entry struct {
+	Name string
+	At   Position
+	r    *Reader
+	node ast.Node
+}
+
+// Value is what the key has, which the reader shall know by the path.
+func (e Entry) Value(path string) (Value, bool) { return e.r.value(path, e.node, e.At) }
+
+// Entries returns the keys of a mapping in the order of the file.
+func (v Value) Entries() []Entry {
+	m, ok := v.node.(*ast.MappingNode)
+	if !ok {
+		return nil
+	}
+	var out []Entry
+	for _, kv := range m.Values {
+		at := positionOf(kv.Key.GetToken())
+		k, ok := v.r.value(v.path, keyNode(kv.Key), at)
+		if !ok {
+			continue
+		}
+		name, _, ok := k.Scalar()
+		if _, merge := kv.Key.(*ast.MergeKeyNode); merge {
+			v.r.FailAt(at, v.path, "found a merge key (<<), want the keys written out")
+			continue
+		}
+		if k.IsNull() {
+			name, ok = kv.Key.GetToken().Value, true
+		}
+		if !ok {
+			v.r.FailAt(at, v.path, "found %s as a key, want a word", k.Found())
+			continue
+		}
+		out = append(out, Entry{name, at, v.r, kv.Value})
+	}
+	return out
+}
+
+func keyNode(k ast.MapKeyNode) ast.Node {
+	if n, ok := k.(*ast.MappingKeyNode); ok {
+		return n.Value
+	}
+	return k
+}
