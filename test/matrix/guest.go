@@ -48,6 +48,8 @@ func inGuest(names string) error {
 			err = laneLife(ctx, niclane, cardQueues)
 		case freeSuite:
 			err = laneLife(ctx, niclane, cardQueues/2)
+		case trafficSuite:
+			err = traffic(ctx, niclane)
 		default:
 			err = runTests(ctx, top, filepath.Join(bin, s.file()), s)
 		}

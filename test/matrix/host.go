@@ -121,13 +121,15 @@ var root = []string{
 // machine is free.
 var emulation = []string{"-accel", "tcg,thread=single"}
 
-// inNamespace runs its arguments in a network namespace where tap0 is: the
-// other end of the card's wire, with nothing behind it.
+// inNamespace runs its arguments in a network namespace where tap0 is, the
+// other end of the card's wire, and the guest's peer.
 const inNamespace = `
 ip link set lo up
 echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 ip tuntap add dev tap0 mode tap multi_queue vnet_hdr
+ip address add ` + peerAddress + `/24 dev tap0
 ip link set tap0 up
+out/matrix/bin/matrix ` + peerCommand + ` &
 exec "$@"`
 
 // boots is how often a guest is started that does not come up. A kernel on

@@ -47,24 +47,9 @@ lanes:
 // use, if the device has as many; otherwise transmitting and redirecting to
 // devices, which niclane does not do, would take a lock.
 func laneLife(ctx context.Context, niclane string, queues int) error {
-	dev, err := cardName()
+	dev, err := readyCard(ctx, queues)
 	if err != nil {
 		return err
-	}
-	for _, line := range []string{
-		"ip link set " + dev + " up",
-		"ip address replace 10.99.0.1/24 dev " + dev,
-		fmt.Sprintf("ethtool -L %s combined %d", dev, queues),
-		fmt.Sprintf("ethtool -K %s rx-gro-hw on", dev),
-		// The kernel gave the queues beyond the first channels pfifo_fast and
-		// not the default qdisc (net/sched/sch_mq.c: mq_init), and gives it to
-		// nobody again: it makes all of mq anew.
-		fmt.Sprintf("tc qdisc add dev %s root pfifo", dev),
-		fmt.Sprintf("tc qdisc del dev %s root", dev),
-	} {
-		if _, err := say(ctx, strings.Fields(line)...); err != nil {
-			return err
-		}
 	}
 	dir, err := os.MkdirTemp("", "lane")
 	if err != nil {
@@ -110,6 +95,29 @@ func laneLife(ctx context.Context, niclane string, queues int) error {
 		return errors.New("after rollback the card is not as before")
 	}
 	return nil
+}
+
+// readyCard gives the guest's card its address and a number of queues.
+func readyCard(ctx context.Context, queues int) (dev string, err error) {
+	if dev, err = cardName(); err != nil {
+		return "", err
+	}
+	for _, line := range []string{
+		"ip link set " + dev + " up",
+		"ip address replace " + cardAddress + "/24 dev " + dev,
+		fmt.Sprintf("ethtool -L %s combined %d", dev, queues),
+		fmt.Sprintf("ethtool -K %s rx-gro-hw on", dev),
+		// The kernel gave the queues beyond the first channels pfifo_fast and
+		// not the default qdisc (net/sched/sch_mq.c: mq_init), and gives it to
+		// nobody again: it makes all of mq anew.
+		fmt.Sprintf("tc qdisc add dev %s root pfifo", dev),
+		fmt.Sprintf("tc qdisc del dev %s root", dev),
+	} {
+		if _, err := say(ctx, strings.Fields(line)...); err != nil {
+			return "", err
+		}
+	}
+	return dev, nil
 }
 
 func exitCode(err error) int {

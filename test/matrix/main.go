@@ -35,6 +35,10 @@ func main() {
 		}
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == peerCommand {
+		fmt.Fprintln(os.Stderr, servePeer())
+		os.Exit(1)
+	}
 	kernels := flag.String("kernels", strings.Join(series, ","), "which kernels")
 	only := flag.String("only", "", "which suites, separated by semicolons; all if empty")
 	flag.Parse()
@@ -72,6 +76,7 @@ func run(ctx context.Context, kernels []string, only string) error {
 		if err != nil {
 			return err
 		}
+		chosen := slices.DeleteFunc(slices.Clone(chosen), func(s suite) bool { return !within(g.release, s.since, "") })
 		fmt.Printf("== %s: %s (%s)\n", k, g.release, g.packages)
 		booted := time.Now()
 		r, err := b.bootAgain(g, chosen)

@@ -17,6 +17,8 @@ type suite struct {
 	builtin bool
 	// run and skip are go test's -run and -skip; "" for all and none.
 	run, skip string
+	// since is the first kernel that has what most of it is about; "" for all.
+	since string
 	// within is how long it may take in the guest. It bounds what hangs, and is
 	// many times what the suite takes on an idle machine.
 	within time.Duration
@@ -41,18 +43,21 @@ var suites = []suite{
 	{name: probeSuite, builtin: true, within: 5 * time.Minute},
 	{name: laneSuite, builtin: true, within: 5 * time.Minute},
 	{name: freeSuite, builtin: true, within: 5 * time.Minute},
+	{name: trafficSuite, builtin: true, within: 5 * time.Minute},
 	{name: "observe", within: 5 * time.Minute},
 	{name: "lab", run: "^Test(HopNames|Command|Status|LeavesHostAsFound|Spread|QueueIsNAPI|RuleMovesConnection|CountersExact|TransmitQueue|Switch)$", within: 8 * time.Minute},
 	{name: "apply", run: "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$", within: 8 * time.Minute},
 	{name: "test/coexist", within: 8 * time.Minute},
 	{name: "test/members", within: 8 * time.Minute},
+	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
 }
 
 // Names of the builtin suites.
 const (
-	probeSuite = "probe"             // niclane probe, on a veth and the guest's card
-	laneSuite  = "lane"              // a lane's life on the guest's card, all of its queues in use
-	freeSuite  = "lane, free queues" // the same with queues left for XDP to send on
+	probeSuite   = "probe"             // niclane probe, on a veth and the guest's card
+	laneSuite    = "lane"              // a lane's life on the guest's card, all of its queues in use
+	freeSuite    = "lane, free queues" // the same with queues left for XDP to send on
+	trafficSuite = "lane, traffic"     // traffic from the machine through the card, and verify
 )
 
 // choose returns the suites named, all for "".

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/rpc"
+	"sync"
+	"time"
+)
+
+// The other end of the guest card's wire: this command on the machine, in the
+// network namespace of the tap device, which the guest asks for traffic.
+const (
+	peerCommand = "internal-peer"
+	peerAddress = "10.99.0.2"
+	peerPort    = "9"
+	cardAddress = "10.99.0.1"
+)
+
+// servePeer serves guests until it is killed.
+func servePeer() error {
+	s := rpc.NewServer()
+	if err := s.Register(&Peer{flows: map[int]*flow{}}); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp4", net.JoinHostPort(peerAddress, peerPort))
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go s.ServeConn(c)
+	}
+}
+
+// A Peer makes traffic to a guest. Its methods are net/rpc's.
+type Peer struct {
+	mu    sync.Mutex
+	flows map[int]*flow
+}
+
+// Where is what Start wants to know: as for net.Dial.
+type Where struct{ Network, Address string }
+
+// Exchanged is what became of a flow.
+type Exchanged struct {
+	Sent, Answered uint64
+	// Overtaken came back after one that was sent later.
+	Overtaken uint64
+}
+
+// Start starts a flow and returns its number.
+func (p *Peer) Start(w Where, id *int) error {
+	c, err := net.DialTimeout(w.Network, w.Address, patience)
+	if err != nil {
+		return err
+	}
+	f := &flow{conn: c, stop: make(chan struct{}), waiting: make(chan struct{}, window), ended: make(chan struct{})}
+	go f.send()
+	go f.receive()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*id = len(p.flows)
+	p.flows[*id] = f
+	return nil
+}
+
+// Look says how far a flow is.
+func (p *Peer) Look(id int, x *Exchanged) error {
+	f := p.flow(id)
+	if f == nil {
+		return errors.New("no such flow")
+	}
+	*x = f.look()
+	return nil
+}
+
+// End ends a flow, and returns when its last answer is there or has been
+// waited for.
+func (p *Peer) End(id int, x *Exchanged) error {
+	f := p.flow(id)
+	if f == nil {
+		return errors.New("no such flow")
+	}
+	close(f.stop)
+	<-f.ended
+	*x = f.look()
+	return f.conn.Close()
+}
+
+func (p *Peer) flow(id int) *flow {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.flows[id]
+}
+
+const (
+	// messageSize is that of a question and of its answer, in bytes.
+	messageSize = 64
+	// pace leaves a guest on emulated processors time for other things.
+	pace = 2 * time.Millisecond
+	// window is how many questions may wait for their answers, so that none
+	// finds a queue of the guest's full.
+	window = 16
+	// patience bounds the wait for an answer.
+	patience = 20 * time.Second
+)
+
+// A flow is numbered questions, and their echoes.
+type flow struct {
+	conn net.Conn
+	stop chan struct{}
+	// waiting has an element for each question whose answer nobody has
+	// looked for.
+	waiting chan struct{}
+	ended   chan struct{} // closed when the last answer is there
+
+	mu sync.Mutex
+	x  Exchanged
+}
+
+func (f *flow) look() Exchanged {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.x
+}
+
+func (f *flow) send() {
+	defer close(f.waiting)
+	b := make([]byte, messageSize)
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for n := uint64(1); ; {
+		select {
+		case <-f.stop:
+			return
+		case <-tick.C:
+		}
+		select {
+		case f.waiting <- struct{}{}:
+		default:
+			continue
+		}
+		binary.NativeEndian.PutUint64(b, n)
+		if _, err := f.conn.Write(b); err != nil {
+			return
+		}
+		f.mu.Lock()
+		f.x.Sent = n
+		f.mu.Unlock()
+		n++
+	}
+}
+
+func (f *flow) receive() {
+	defer close(f.ended)
+	b := make([]byte, messageSize)
+	var highest uint64
+	for range f.waiting {
+		if err := f.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return
+		}
+		if _, err := io.ReadFull(f.conn, b); err != nil {
+			return
+		}
+		n := binary.NativeEndian.Uint64(b)
+		f.mu.Lock()
+		f.x.Answered++
+		if n < highest {
+			f.x.Overtaken++
+		}
+		f.mu.Unlock()
+		highest = max(highest, n)
+	}
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/rpc"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/tc"
+)
+
+// trafficLanes is two lanes on the guest's card. The first has the ports that
+// are filled in beside its stream's.
+const trafficLanes = `version: 1
+globals:
+  dev: %s
+  link-rate: 1gbit
+lanes:
+  stream:
+    mode: shared
+    rank: 1
+    queues: 1
+    members:
+      - name: numbered
+        protocol: udp
+        ports: [7]
+%s  cache:
+    rank: 2
+    queues: 1
+    ports: [11211]
+`
+
+const trafficOthers = `      - name: others
+        protocol: udp
+        ports: [20000-20099]
+`
+
+// proven is what verify says of a lane that carries traffic.
+const proven = `(?m)^ok +lane %[1]s on %[2]s, steering: [1-9][0-9]* packets of the lane arrived on processors [0-9,-]+, none elsewhere, none of others' there.*
+ok +lane %[1]s on %[2]s, mapper: [1-9][0-9]* packets of the lane left by transmit queues [0-9]+, none elsewhere, none of others' there.*
+ok +lane %[1]s on %[2]s, bandwidth: [1-9][0-9]* packets of the lane left in class 1:[0-9]+, none elsewhere, none of others' there`
+
+// traffic sends two lanes' packets and others' from the machine through the
+// card, and checks that verify proves each lane from them, that the first lane's
+// lose nothing while members come and go, and that verify sees it when the
+// packets take another way.
+func traffic(ctx context.Context, niclane string) error {
+	dev, err := readyCard(ctx, cardQueues/2)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "traffic")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	run := func(code int, args ...string) (string, error) {
+		out, err := say(ctx, append([]string{niclane, "--state-dir", filepath.Join(dir, "state")}, args...)...)
+		if got := exitCode(err); got != code {
+			return "", errors.Join(fmt.Errorf("niclane %s ended with %d, want %d", args[0], got, code), err)
+		}
+		return out, nil
+	}
+	lanes := filepath.Join(dir, "lanes.yaml")
+	apply := func(members string) error {
+		if err := os.WriteFile(lanes, fmt.Appendf(nil, trafficLanes, dev, members), 0o644); err != nil {
+			return err
+		}
+		_, err := run(0, "apply", lanes)
+		return err
+	}
+	echo, err := startEcho("7", "11211", "5000")
+	if err != nil {
+		return err
+	}
+	defer echo.Close()
+	// Attaching the program makes the driver's queues anew, which can lose
+	// packets: the traffic starts after it.
+	if err := apply(""); err != nil {
+		return err
+	}
+	if link, err := say(ctx, "ip", "link", "show", "dev", dev); err != nil || !strings.Contains(link, " xdp ") {
+		return errors.Join(errors.New("the card runs no native XDP program"), err)
+	}
+	peer, flows, err := askPeer()
+	if err != nil {
+		return err
+	}
+	defer peer.Close()
+	out, err := run(0, "verify", "--for", "1s")
+	if err != nil {
+		return err
+	}
+	for _, lane := range []string{"stream", "cache"} {
+		if !regexp.MustCompile(fmt.Sprintf(proven, lane, dev)).MatchString(out) {
+			return fmt.Errorf("verify does not prove lane %s", lane)
+		}
+	}
+	for _, members := range []string{trafficOthers, ""} {
+		if err := errors.Join(apply(members), arrives(ctx, peer, flows...)); err != nil {
+			return err
+		}
+	}
+	if err := lossless(peer, flows[0], dev); err != nil {
+		return err
+	}
+	if _, err := say(ctx, "ip", "link", "set", "dev", dev, "xdp", "off"); err != nil {
+		return err
+	}
+	if err := arrives(ctx, peer, flows[1:]...); err != nil {
+		return err
+	}
+	if out, err = run(3, "verify", "--for", "1s"); err != nil {
+		return err
+	}
+	if !strings.Contains(out, "packets handed to no processor") {
+		return errors.New("verify does not see packets of a lane that are handed to no processor")
+	}
+	_, err = run(0, "rollback")
+	return err
+}
+
+// askPeer has the peer start a flow to each lane, the first lane's first, and
+// one to none, and waits for answers.
+func askPeer() (peer *rpc.Client, flows []int, err error) {
+	if peer, err = rpc.Dial("tcp4", net.JoinHostPort(peerAddress, peerPort)); err != nil {
+		return nil, nil, err
+	}
+	flows = make([]int, 3)
+	for i, w := range []Where{{"udp4", "7"}, {"tcp4", "11211"}, {"tcp4", "5000"}} {
+		w.Address = net.JoinHostPort(cardAddress, w.Address)
+		err = errors.Join(err, peer.Call("Peer.Start", w, &flows[i]))
+	}
+	if err = errors.Join(err, arrives(context.Background(), peer, flows...)); err != nil {
+		peer.Close()
+		return nil, nil, err
+	}
+	return peer, flows, nil
+}
+
+// lossless ends the flow of lane 1, which must have lost nothing.
+func lossless(peer *rpc.Client, flow int, dev string) error {
+	var x Exchanged
+	if err := peer.Call("Peer.End", flow, &x); err != nil {
+		return err
+	}
+	byLane, err := steered(dev, 1)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("of %d packets %d came back, %d overtaken, %d by the lane\n", x.Sent, x.Answered, x.Overtaken, byLane)
+	if x.Answered != x.Sent || x.Overtaken > 0 || byLane != x.Sent {
+		return errors.New("packets of the lane were lost, overtaken or took another way")
+	}
+	return nil
+}
+
+// arrives waits until each of the flows has had some more answers.
+func arrives(ctx context.Context, peer *rpc.Client, flows ...int) error {
+	const some = 50
+	for _, id := range flows {
+		var before, now Exchanged
+		if err := peer.Call("Peer.Look", id, &before); err != nil {
+			return err
+		}
+		for end := time.Now().Add(patience); now.Answered < before.Answered+some; {
+			if err := peer.Call("Peer.Look", id, &now); err != nil {
+				return err
+			}
+			if ctx.Err() != nil || time.Now().After(end) {
+				return fmt.Errorf("flow %d stands still: %+v", id, now)
+			}
+		}
+	}
+	return nil
+}
+
+// steered is how many packets the XDP program has given to a lane.
+func steered(dev string, lane int) (packets uint64, err error) {
+	c, err := tc.Open()
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	b := bpf.New(c)
+	defer b.Close()
+	counters, err := b.XDPCounters(dev)
+	for _, x := range counters {
+		if x.Lane == lane {
+			packets += x.Packets
+		}
+	}
+	return packets, err
+}
+
+// echo is servers that send back what they get.
+type echo []io.Closer
+
+// startEcho starts one on a UDP port and others on TCP ports.
+func startEcho(udp string, tcp ...string) (echo, error) {
+	p, err := net.ListenPacket("udp4", net.JoinHostPort(cardAddress, udp))
+	if err != nil {
+		return nil, err
+	}
+	e := echo{p}
+	go func() {
+		b := make([]byte, 2048)
+		for {
+			n, from, err := p.ReadFrom(b)
+			if err != nil {
+				return // closed
+			}
+			_, _ = p.WriteTo(b[:n], from) // the peer counts what is missing
+		}
+	}()
+	for _, port := range tcp {
+		l, err := net.Listen("tcp4", net.JoinHostPort(cardAddress, port))
+		if err != nil {
+			return e, errors.Join(err, e.Close())
+		}
+		e = append(e, l)
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return // closed
+				}
+				go func() {
+					defer c.Close()
+					_, _ = io.Copy(c, c) // likewise
+				}()
+			}
+		}()
+	}
+	return e, nil
+}
+
+func (e echo) Close() error {
+	var errs []error
+	for _, c := range e {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
