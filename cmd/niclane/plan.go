@@ -77,11 +77,18 @@ func readRequest(path string) (*request, error) {
 // plan plans the request against the machine, whose state it returns too, and
 // what the journals own.
 func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan.Plan, *device.State, error) {
+	// Reading the journals of a thousand members takes as long as looking at
+	// them does.
+	journals := make(chan ownedOrNot, 1)
+	go func() {
+		owned, err := ownedBy(store, r.config)
+		journals <- ownedOrNot{owned, err}
+	}()
 	st, err := a.observeFor(ctx, r.Intent)
-	if err != nil {
-		return nil, nil, err
+	read := <-journals
+	if err == nil {
+		err = read.err
 	}
-	owned, err := ownedBy(store, r.config)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,11 +99,17 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 			return nil, nil, err
 		}
 	}
-	p, err := plan.Make(r.Intent, st, owned)
+	p, err := plan.Make(r.Intent, st, read.Owned)
 	if err != nil {
 		return nil, nil, located(err, r.File)
 	}
 	return p, st, nil
+}
+
+// ownedOrNot is what ownedBy returns.
+type ownedOrNot struct {
+	plan.Owned
+	err error
 }
 
 func (a *app) printPlan(p *plan.Plan) {
