@@ -248,7 +248,11 @@ func (s *State) OnlineCPUs() []int {
 // present values that a plan is compared with and rolled back to. Objects
 // that do not exist are not in the map.
 func (s *State) Objects() map[string]Object {
-	m := make(map[string]Object, len(s.Files)+64*len(s.Devices))
+	n := len(s.Files)
+	for _, d := range s.Devices {
+		n += 64 + len(d.Rules) + len(d.Entries) + len(d.XDPEntries)
+	}
+	m := make(map[string]Object, n)
 	put := func(o Object) { m[o.Key()] = o }
 	for _, f := range s.Files {
 		put(f)

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,15 +32,6 @@ type line struct {
 	cause    string
 }
 
-// with gives the line with another match and cause; false if it has no match.
-func (l line) with(m device.Match, cause string) (line, bool) {
-	var okOld, okNew bool
-	l.old, okOld = withMatch(l.old, m)
-	l.new, okNew = withMatch(l.new, m)
-	l.cause = cause
-	return l, okOld && okNew
-}
-
 // like gives what l has of its own if it is otherwise as the line before.
 func (l line) like(before line) (own string, ok bool) {
 	o := l.new
@@ -48,11 +39,13 @@ func (l line) like(before line) (own string, ok bool) {
 		o = l.old
 	}
 	m, ok := matchOf(o)
-	if !ok {
+	if !ok || !alike(l.old, before.old) || !alike(l.new, before.new) {
 		return "", false
 	}
-	if same, ok := before.with(m, l.cause); !ok || !equal(same.old, l.old) || !equal(same.new, l.new) {
-		return "", false
+	if l.old != nil && l.new != nil {
+		if other, _ := matchOf(l.old); other != m {
+			return "", false
+		}
 	}
 	own = m.String()
 	if back, err := device.ParseMatch(own); err != nil || back != m || strings.ContainsAny(own, " \n") {
@@ -62,6 +55,15 @@ func (l line) like(before line) (own string, ok bool) {
 		own += " " + strconv.Quote(l.cause)
 	}
 	return own, true
+}
+
+// with gives the line with another match and cause; false if it has no match.
+func (l line) with(m device.Match, cause string) (line, bool) {
+	var okOld, okNew bool
+	l.old, okOld = withMatch(l.old, m)
+	l.new, okNew = withMatch(l.new, m)
+	l.cause = cause
+	return l, okOld && okNew
 }
 
 // parse is the inverse of like.
@@ -114,13 +116,25 @@ func withMatch(o device.Object, m device.Match) (device.Object, bool) {
 	return nil, false
 }
 
-// equal is to the letter, where device.Equal is by meaning.
-func equal(a, b device.Object) bool {
-	switch a.(type) {
-	case nil, device.XDPEntry, device.Rule:
-		return a == b
+// alike reports whether a and b are both absent, or differ in nothing but the
+// match.
+func alike(a, b device.Object) bool {
+	switch a := a.(type) {
+	case nil:
+		return b == nil
+	case device.FilterEntry:
+		b, ok := b.(device.FilterEntry)
+		return ok && a.Filter == b.Filter && a.Priority == b.Priority && slices.Equal(a.Queues, b.Queues)
+	case device.XDPEntry:
+		b, ok := b.(device.XDPEntry)
+		b.Match = a.Match
+		return ok && a == b
+	case device.Rule:
+		b, ok := b.(device.Rule)
+		b.Match = a.Match
+		return ok && a == b
 	}
-	return reflect.DeepEqual(a, b)
+	return false
 }
 
 // A writer writes the records and steps of a head.

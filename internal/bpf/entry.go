@@ -127,13 +127,18 @@ func (c *Client) eachFilter(dev string, f func(*maps) error) error {
 
 func (m *maps) list() ([]device.FilterEntry, error) {
 	key := m.filter.Key()
-	var out []device.FilterEntry
-	err := m.entries(func(match device.Match, t egressTarget) error {
-		out = append(out, decodeTarget(t, device.FilterEntry{Filter: key, Match: match}))
-		return nil
-	})
+	matches, targets, err := m.entries()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	out := make([]device.FilterEntry, len(matches))
+	var e device.FilterEntry
+	for i, t := range targets {
+		if i == 0 || t != targets[i-1] { // members of one lane lead to the same
+			e = decodeTarget(t, device.FilterEntry{Filter: key})
+		}
+		out[i] = e
+		out[i].Match = matches[i]
 	}
 	return out, nil
 }

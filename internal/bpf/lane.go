@@ -186,13 +186,13 @@ func (c *Client) XDPEntries(dev string) ([]device.XDPEntry, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
-	var out []device.XDPEntry
-	err = m.entries(func(match device.Match, t ingressTarget) error {
-		out = append(out, device.XDPEntry{Dev: dev, Match: match, Lane: int(t.Lane)})
-		return nil
-	})
+	matches, targets, err := m.entries()
 	if err != nil {
 		return nil, fmt.Errorf("XDP entries of %s: %w", dev, err)
+	}
+	out := make([]device.XDPEntry, len(matches))
+	for i, match := range matches {
+		out[i] = device.XDPEntry{Dev: dev, Match: match, Lane: int(targets[i].Lane)}
 	}
 	sortByKey(out)
 	return out, nil

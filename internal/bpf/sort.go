@@ -13,14 +13,15 @@ import (
 func sortByKey[T device.Object](objects []T) {
 	type keyed struct {
 		key string
-		o   T
+		at  int
 	}
 	list := make([]keyed, len(objects))
 	for i, o := range objects {
-		list[i] = keyed{o.Key(), o}
+		list[i] = keyed{o.Key(), i}
 	}
 	slices.SortFunc(list, func(a, b keyed) int { return strings.Compare(a.key, b.key) })
+	unsorted := slices.Clone(objects)
 	for i, k := range list {
-		objects[i] = k.o
+		objects[i] = unsorted[k.at]
 	}
 }

@@ -239,31 +239,28 @@ func (t *table[T]) recount() error {
 	return nil
 }
 
-// entries calls f for each flow, in no order.
-func (t *table[T]) entries(f func(device.Match, T) error) error {
+// entries returns each flow's match, and what it leads to, in no order.
+func (t *table[T]) entries() ([]device.Match, []T, error) {
 	var patterns [maxPatterns]pattern
 	for slot := range patterns {
 		p, err := t.pattern(slot)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		patterns[slot] = p
 	}
 	keys, values, err := tuple.Entries[T](t.flows)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
+	matches := make([]device.Match, len(keys))
 	for i, k := range keys {
 		if k.Pattern >= maxPatterns {
-			return fmt.Errorf("map entry of pattern %d", k.Pattern)
+			return nil, nil, fmt.Errorf("map entry of pattern %d", k.Pattern)
 		}
-		match, err := tuple.Decode(k.Flow, patterns[k.Pattern].Mask)
-		if err != nil {
-			return err
-		}
-		if err := f(match, values[i]); err != nil {
-			return err
+		if matches[i], err = tuple.Decode(k.Flow, patterns[k.Pattern].Mask); err != nil {
+			return nil, nil, err
 		}
 	}
-	return nil
+	return matches, values, nil
 }

@@ -15,7 +15,7 @@ import (
 // 5.6). What others add or remove meanwhile may be missing or there.
 func Entries[V any](m *ebpf.Map) ([]Key, []V, error) {
 	// A batch is whole buckets: it has to hold the fullest one.
-	batch := 128
+	batch := 1024
 	var keys []Key
 	var values []V
 	var cursor ebpf.MapBatchCursor
