@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -21,23 +22,72 @@ const kernelThread = 0x00200000
 // Find returns the PIDs of the kernel threads with the given names. Of several
 // with one name it is the one that began last: a thread that the kernel is
 // about to end keeps its name. In a PID namespace other than the first there
-// are no kernel threads to be found. One read of /proc serves all names.
+// are no kernel threads to be found. One look serves all names.
 func Find(names ...string) (map[string]int, error) {
+	pids, err := kernelThreads()
+	if err != nil {
+		return nil, err
+	}
+	found, err := among(pids, names)
+	if err != nil || len(found) == len(names) {
+		return found, err
+	}
+	if pids, err = processes(); err != nil {
+		return nil, err
+	}
+	return among(pids, names)
+}
+
+// kthreadd makes all kernel threads.
+const kthreadd = 2
+
+// kernelThreads lists kthreadd's children: on a busy machine a small part of
+// the processes. The list leaves some out if others end while it is read
+// (proc_pid_task_children(5)): it is nil unless two readings are the same, and
+// without CONFIG_PROC_CHILDREN.
+func kernelThreads() ([]int, error) {
+	var before []byte
+	for range 2 {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", kthreadd))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if before != nil && bytes.Equal(b, before) {
+			return numbers(strings.Fields(string(b))), nil
+		}
+		before = b
+	}
+	return nil, nil
+}
+
+func processes() ([]int, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
 	entries, err := d.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	found, began := map[string]int{}, map[string]uint64{}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e)
-		if err != nil {
-			continue
+	return numbers(entries), err
+}
+
+// numbers leaves out what is none.
+func numbers(words []string) []int {
+	var out []int
+	for _, w := range words {
+		if n, err := strconv.Atoi(w); err == nil {
+			out = append(out, n)
 		}
+	}
+	return out
+}
+
+// among returns those of the processes that Find looks for.
+func among(pids []int, names []string) (map[string]int, error) {
+	found, began := map[string]int{}, map[string]uint64{}
+	for _, pid := range pids {
 		name, err := Name(pid)
 		if errors.Is(err, unix.ESRCH) || err == nil && !slices.Contains(names, name) {
 			continue

@@ -117,6 +117,39 @@ func TestFind(t *testing.T) {
 	})
 }
 
+// TestKernelThreads finds in the short list what all processes show.
+func TestKernelThreads(t *testing.T) {
+	all, err := processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "ksoftirqd/0"
+	want, err := among(all, []string{name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want[name] == 0 {
+		t.Skip("no kernel threads here: not the first PID namespace")
+	}
+	for range 20 { // in which some process may end
+		few, err := kernelThreads()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if few == nil {
+			continue
+		}
+		if got, err := among(few, []string{name}); err != nil || got[name] != want[name] {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, want)
+		}
+		if len(few) >= len(all) {
+			t.Errorf("%d kernel threads of %d processes", len(few), len(all))
+		}
+		return
+	}
+	t.Skip("this kernel does not list children (CONFIG_PROC_CHILDREN)")
+}
+
 func TestParseStat(t *testing.T) {
 	rest := " S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 44123 0 0"
 	for _, name := range []string{"cpumap/0/map:7", "a b", "a) S 1 (", ""} {
