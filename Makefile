@@ -12,9 +12,10 @@ BIN := bin/niclane
 
 all: $(BIN)
 
-# Go knows better than make what has changed.
+# Go knows better than make what has changed. Without C, of which it needs
+# nothing, the command starts a millisecond sooner and runs on any C library.
 $(BIN):
-	@$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o $@ ./cmd/niclane
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o $@ ./cmd/niclane
 
 demo: $(BIN) ## shows on real memcached what a lane gains; writes out/demo
 	@tools/packages memcached || echo "no memcached package: niclane's own server is measured instead" >&2

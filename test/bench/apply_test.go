@@ -43,7 +43,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, "niclane")
-	run(b, exec.Command("go", "build", "-buildvcs=false", "-o", niclane, "../../cmd/niclane"))
+	build(b, niclane)
 	card(b)
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -83,6 +83,14 @@ func BenchmarkApply(b *testing.B) {
 		b.ReportMetric(ratio("batch", "apply"), "batch/apply")
 		b.ReportMetric(ratio("batch without pollers", "apply without pollers"), "batch/apply-without-pollers")
 	}
+}
+
+// build builds the command as make does.
+func build(b *testing.B, to string) {
+	b.Helper()
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", to, "../../cmd/niclane")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	run(b, cmd)
 }
 
 func median(ds []time.Duration) time.Duration {

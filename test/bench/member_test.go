@@ -21,7 +21,7 @@ func BenchmarkMember(b *testing.B) {
 	}
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, "niclane")
-	run(b, exec.Command("go", "build", "-buildvcs=false", "-o", niclane, "../../cmd/niclane"))
+	build(b, niclane)
 	run(b, exec.Command("ip", "netns", "add", netns))
 	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", netns)) })
 	run(b, inNetns("ip", "link", "add", card0, "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", "wire0", "numrxqueues", "4", "numtxqueues", "4"))
