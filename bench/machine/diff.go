@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import "github.com/niclane/niclane/device"
+
+// A Diff is what happened between two snapshots.
+type Diff struct {
+	Duration int64 `json:"durationNs"`
+	CPUs     []CPU `json:"cpus"`
+	// Of the whole host.
+	ContextSwitches uint64    `json:"contextSwitches"`
+	Interrupts      uint64    `json:"interrupts"`
+	SoftIRQs        SoftIRQs  `json:"softirqs"`
+	Softnet         []Softnet `json:"softnet"`
+	// Of the network namespace.
+	TCP       TCP       `json:"tcp"`
+	UDP       UDP       `json:"udp"`
+	Device    *Device   `json:"device,omitempty"`
+	Processes []Process `json:"processes,omitempty"`
+}
+
+// CPU is a processor's time by kind, in the kernel's ticks of 10 ms, as ns
+// (proc_stat(5)). User has nice's, Idle what waited for disks. Where the kernel
+// accounts by tick, a kind that is short and frequent is misjudged.
+type CPU struct {
+	CPU     int   `json:"cpu"`
+	User    int64 `json:"userNs"`
+	System  int64 `json:"systemNs"`
+	IRQ     int64 `json:"irqNs"`
+	SoftIRQ int64 `json:"softirqNs"`
+	Steal   int64 `json:"stealNs"`
+	Idle    int64 `json:"idleNs"`
+}
+
+// SoftIRQs are how many softirqs ran, on all processors.
+type SoftIRQs struct {
+	NetRx uint64 `json:"netRx"`
+	NetTx uint64 `json:"netTx"`
+	Timer uint64 `json:"timer"`
+	Sched uint64 `json:"sched"`
+	All   uint64 `json:"all"`
+}
+
+// Softnet is one processor's share of receiving (/proc/net/softnet_stat).
+type Softnet struct {
+	CPU       int    `json:"cpu"`
+	Processed uint32 `json:"processed"` // packets
+	Dropped   uint32 `json:"dropped"`   // its backlog was full
+	// TimeSqueezed is how often net_rx_action stopped with work left.
+	TimeSqueezed uint32 `json:"timeSqueezed"`
+	RPS          uint32 `json:"rps"` // inter-processor interrupts of RPS
+}
+
+// TCP counts segments (proc_pid_net(5): snmp, netstat).
+type TCP struct {
+	InSegments  uint64 `json:"inSegments"`
+	OutSegments uint64 `json:"outSegments"`
+	Retransmits uint64 `json:"retransmits"`
+	Timeouts    uint64 `json:"timeouts"` // retransmission timers that fired
+	ListenDrops uint64 `json:"listenDrops"`
+	// BusyPolled packets were received by a thread that polled for them.
+	BusyPolled uint64 `json:"busyPolled"`
+}
+
+// UDP counts datagrams; errors are for want of room in a socket's buffer.
+type UDP struct {
+	InDatagrams   uint64 `json:"inDatagrams"`
+	OutDatagrams  uint64 `json:"outDatagrams"`
+	ReceiveErrors uint64 `json:"receiveErrors"`
+	SendErrors    uint64 `json:"sendErrors"`
+}
+
+// Device is the growth of a device's counters by queue and class.
+type Device struct {
+	Name    string                `json:"name"`
+	Source  string                `json:"source,omitempty"`
+	Rx      []device.QueueCounter `json:"rx,omitempty"`
+	Tx      []device.QueueCounter `json:"tx,omitempty"`
+	Classes []device.ClassCounter `json:"classes,omitempty"`
+}
+
+// A Process is what a process and its threads used. Threads that ended in
+// between are in User and System, in ticks of 10 ms, but not in the others.
+type Process struct {
+	Name    string `json:"name"`
+	PID     int    `json:"pid"`
+	Threads int    `json:"threads"`
+	User    int64  `json:"userNs"`
+	System  int64  `json:"systemNs"`
+	// Running is the time on a processor and Waiting that in which a thread
+	// could have run and did not (proc_pid_schedstat(5)), exact.
+	Running     int64  `json:"runningNs"`
+	Waiting     int64  `json:"waitingNs"`
+	Voluntary   uint64 `json:"voluntarySwitches"`
+	Involuntary uint64 `json:"involuntarySwitches"`
+	MinorFaults uint64 `json:"minorFaults"`
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package machine records what a host did during a measurement: processor time
+// by kind, interrupts, softirqs, context switches, what the network stack and
+// TCP counted, a device's queues, and what each process of interest used and
+// waited for. It reads counters before and after and changes nothing; it does
+// not judge.
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/observe"
+)
+
+// Config says what to read beside the host itself.
+type Config struct {
+	// Processes by name: their PIDs. They are read with all their threads.
+	Processes map[string]int
+	// Device, "" for none, whose queues and classes are read in the calling
+	// thread's network namespace, as TCP's and UDP's counters are.
+	Device string
+}
+
+// A Snapshot is the counters at one moment.
+type Snapshot struct {
+	at        int64 // CLOCK_MONOTONIC, ns
+	stat      procfs.Stat
+	softnet   []procfs.SoftnetStat
+	snmp      procfs.ProcSnmp
+	netstat   procfs.ProcNetstat
+	device    *device.Counters
+	processes map[string]process
+	pids      map[string]int
+}
+
+// process is a process's use, of all its threads that are there now.
+type process struct {
+	user, system       float64 // s
+	threads            map[int]threadUse
+	minorFaults, start uint64
+}
+
+type threadUse struct {
+	running, waiting       uint64 // ns
+	voluntary, involuntary uint64
+}
+
+// Take reads the counters. A process that has ended is fs.ErrNotExist.
+func Take(c Config) (*Snapshot, error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{processes: map[string]process{}, pids: maps.Clone(c.Processes)}
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return nil, err
+	}
+	s.at = ts.Nano()
+	if s.stat, err = fs.Stat(); err != nil {
+		return nil, fmt.Errorf("/proc/stat: %w", err)
+	}
+	// /proc/thread-self is of the calling thread's network namespace; the
+	// process's own may be another.
+	self, err := fs.NewProc(unix.Gettid())
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	s.softnet, err = fs.NetSoftnetStat()
+	errs = append(errs, err)
+	s.snmp, err = self.Snmp()
+	errs = append(errs, err)
+	s.netstat, err = self.Netstat()
+	errs = append(errs, err)
+	if c.Device != "" {
+		counters, err := observe.Counters(c.Device)
+		errs = append(errs, err)
+		s.device = &counters
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Processes)) {
+		p, err := readProcess(fs, c.Processes[name])
+		if err != nil {
+			err = fmt.Errorf("%s (process %d): %w", name, c.Processes[name], err)
+		}
+		errs = append(errs, err)
+		s.processes[name] = p
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func readProcess(fs procfs.FS, pid int) (process, error) {
+	p := process{threads: map[int]threadUse{}}
+	whole, err := fs.Proc(pid)
+	if err != nil {
+		return p, err
+	}
+	st, err := whole.Stat()
+	if err != nil {
+		return p, err
+	}
+	p.user, p.system = seconds(st.UTime), seconds(st.STime)
+	p.minorFaults, p.start = uint64(st.MinFlt), st.Starttime
+	threads, err := fs.AllThreads(pid)
+	if err != nil {
+		return p, err
+	}
+	for _, t := range threads {
+		sched, err1 := t.Schedstat()
+		status, err2 := t.NewStatus()
+		if err1 != nil || err2 != nil {
+			continue // it has ended
+		}
+		p.threads[t.PID] = threadUse{
+			running: sched.RunningNanoseconds, waiting: sched.WaitingNanoseconds,
+			voluntary: status.VoluntaryCtxtSwitches, involuntary: status.NonVoluntaryCtxtSwitches,
+		}
+	}
+	return p, nil
+}
+
+// userHZ is what the kernel's ABI counts processor time in (getconf CLK_TCK).
+const userHZ = 100
+
+func seconds(ticks uint) float64 { return float64(ticks) / userHZ }
+
+func nanoseconds(s float64) int64 { return int64(s*1e9 + 0.5) }
+
+// Since is what happened between before and s, which were taken with the same
+// Config. It is an error if a process is another one.
+func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
+	d := Diff{
+		Duration:        s.at - before.at,
+		ContextSwitches: s.stat.ContextSwitches - before.stat.ContextSwitches,
+		Interrupts:      s.stat.IRQTotal - before.stat.IRQTotal,
+		SoftIRQs: SoftIRQs{
+			NetRx: s.stat.SoftIRQ.NetRx - before.stat.SoftIRQ.NetRx,
+			NetTx: s.stat.SoftIRQ.NetTx - before.stat.SoftIRQ.NetTx,
+			Timer: s.stat.SoftIRQ.Timer - before.stat.SoftIRQ.Timer,
+			Sched: s.stat.SoftIRQ.Sched - before.stat.SoftIRQ.Sched,
+			All:   s.stat.SoftIRQTotal - before.stat.SoftIRQTotal,
+		},
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.stat.CPU)) {
+		if was, ok := before.stat.CPU[id]; ok {
+			d.CPUs = append(d.CPUs, cpuBetween(int(id), was, s.stat.CPU[id]))
+		}
+	}
+	for _, now := range s.softnet {
+		i := slices.IndexFunc(before.softnet, func(b procfs.SoftnetStat) bool { return b.Index == now.Index })
+		if i < 0 {
+			continue
+		}
+		was := before.softnet[i] // counters of 32 bits, which wrap
+		d.Softnet = append(d.Softnet, Softnet{
+			CPU: int(now.Index), Processed: now.Processed - was.Processed, Dropped: now.Dropped - was.Dropped,
+			TimeSqueezed: now.TimeSqueezed - was.TimeSqueezed, RPS: now.ReceivedRps - was.ReceivedRps,
+		})
+	}
+	d.TCP, d.UDP = s.protocols(before)
+	if s.device != nil && before.device != nil {
+		d.Device = deviceBetween(before.device, s.device)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.processes)) {
+		p, err := processBetween(before.processes[name], s.processes[name])
+		if err != nil {
+			return Diff{}, fmt.Errorf("%s: %w", name, err)
+		}
+		p.Name, p.PID = name, s.pids[name]
+		d.Processes = append(d.Processes, p)
+	}
+	return d, nil
+}
+
+// errAnother says that a PID stands for another process than before.
+var errAnother = errors.New("the process has ended, and another one has its number")
+
+func processBetween(was, now process) (Process, error) {
+	if was.start != now.start {
+		return Process{}, errAnother
+	}
+	p := Process{
+		User: nanoseconds(now.user - was.user), System: nanoseconds(now.system - was.system),
+		MinorFaults: now.minorFaults - was.minorFaults, Threads: len(now.threads),
+	}
+	for tid, t := range now.threads {
+		b := was.threads[tid] // zero for a new one
+		p.Running += int64(t.running - b.running)
+		p.Waiting += int64(t.waiting - b.waiting)
+		p.Voluntary += t.voluntary - b.voluntary
+		p.Involuntary += t.involuntary - b.involuntary
+	}
+	return p, nil
+}
+
+func cpuBetween(id int, a, b procfs.CPUStat) CPU {
+	return CPU{
+		CPU: id, User: nanoseconds(b.User - a.User + b.Nice - a.Nice), System: nanoseconds(b.System - a.System),
+		IRQ: nanoseconds(b.IRQ - a.IRQ), SoftIRQ: nanoseconds(b.SoftIRQ - a.SoftIRQ), Steal: nanoseconds(b.Steal - a.Steal),
+		Idle: nanoseconds(b.Idle - a.Idle + b.Iowait - a.Iowait),
+	}
+}
+
+// count is a counter's growth; one that the kernel does not have is 0.
+func count(now, was *float64) uint64 {
+	if now == nil || was == nil {
+		return 0
+	}
+	return uint64(*now - *was)
+}
+
+func (s *Snapshot) protocols(b *Snapshot) (TCP, UDP) {
+	return TCP{
+			InSegments: count(s.snmp.InSegs, b.snmp.InSegs), OutSegments: count(s.snmp.OutSegs, b.snmp.OutSegs),
+			Retransmits: count(s.snmp.RetransSegs, b.snmp.RetransSegs), Timeouts: count(s.netstat.TCPTimeouts, b.netstat.TCPTimeouts),
+			ListenDrops: count(s.netstat.ListenDrops, b.netstat.ListenDrops), BusyPolled: count(s.netstat.BusyPollRxPackets, b.netstat.BusyPollRxPackets),
+		}, UDP{
+			InDatagrams: count(s.snmp.Udp.InDatagrams, b.snmp.Udp.InDatagrams), OutDatagrams: count(s.snmp.Udp.OutDatagrams, b.snmp.Udp.OutDatagrams),
+			ReceiveErrors: count(s.snmp.Udp.RcvbufErrors, b.snmp.Udp.RcvbufErrors), SendErrors: count(s.snmp.Udp.SndbufErrors, b.snmp.Udp.SndbufErrors),
+		}
+}
+
+// deviceBetween is the growth of a device's counters; queues and classes that
+// were not there before are left out.
+func deviceBetween(a, b *device.Counters) *Device {
+	d := &Device{Name: b.Device, Source: b.Source}
+	queues := func(was, now []device.QueueCounter) (out []device.QueueCounter) {
+		for _, n := range now {
+			i := slices.IndexFunc(was, func(w device.QueueCounter) bool { return w.Queue == n.Queue })
+			if i >= 0 {
+				n.Packets, n.Bytes, n.Drops = n.Packets-was[i].Packets, n.Bytes-was[i].Bytes, n.Drops-was[i].Drops
+				out = append(out, n)
+			}
+		}
+		return out
+	}
+	d.Rx, d.Tx = queues(a.Rx, b.Rx), queues(a.Tx, b.Tx)
+	for _, n := range b.Classes {
+		i := slices.IndexFunc(a.Classes, func(w device.ClassCounter) bool { return w.ID == n.ID })
+		if i >= 0 {
+			n.Packets, n.Bytes, n.Drops = n.Packets-a.Classes[i].Packets, n.Bytes-a.Classes[i].Bytes, n.Drops-a.Classes[i].Drops
+			d.Classes = append(d.Classes, n)
+		}
+	}
+	return d
+}
+
+// CPUPerRequest is the processor time of a process for each of n requests, ns.
+func (p Process) CPUPerRequest(n int64) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	return time.Duration(p.Running / n)
+}
