@@ -25,6 +25,7 @@ import (
 
 func (a *app) verifyCommand() *cobra.Command {
 	during := 2 * time.Second
+	var addrs []string
 	cmd := &cobra.Command{
 		Use:   "verify [FILE|DEV]",
 		Short: "Prove from the kernel and from traffic that the lanes hold, or name what does not",
@@ -37,19 +38,33 @@ were in its queues and class, and whether others' were not; unknown where no
 packet showed it. The watching changes no packet and no filter, and ends with
 the command; Ctrl-C ends it early.
 
+With --probe it sends packets of the lanes itself meanwhile, at most 256 and only
+to the addresses given: first packets of TCP connections, from the lanes' own
+addresses and ports, which the other host's kernel answers, whether or not a
+port is open. With a port (ADDR:PORT, [ADDR]:PORT) that accepts connections, one
+of a lane is made there and reset. It needs CAP_NET_ADMIN and CAP_NET_RAW.
+
 It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
 		Args: atMost(1, "at most one lanes file or device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if during < 0 || during > time.Hour {
 				return usagef("verify: --for %v: want 0 (no traffic) to 1h", during)
 			}
+			targets, err := parseTargets(addrs)
+			if err != nil {
+				return err
+			}
+			if len(targets) > 0 && during == 0 {
+				return usagef("verify: --probe with --for 0: answers are seen by watching the traffic")
+			}
 			if err := needRoot("verify"); err != nil {
 				return err
 			}
-			return a.verify(cmd.Context(), args, during)
+			return a.verify(cmd.Context(), args, during, targets)
 		},
 	}
 	cmd.Flags().DurationVar(&during, "for", during, "how long to watch the traffic; 0 looks at settings only")
+	cmd.Flags().StringArrayVar(&addrs, "probe", nil, "an address of another host, or ADDR:PORT, to send packets of the lanes to; can be repeated")
 	return cmd
 }
 
@@ -58,15 +73,26 @@ type verified struct {
 	Config   string           `json:"config"`
 	Devices  []string         `json:"devices"`
 	Findings []verify.Finding `json:"findings"`
+	// Probes are the packets that verify has sent, and what was answered.
+	Probes []verify.Probe `json:"probes,omitempty"`
 }
 
-func (a *app) verify(ctx context.Context, args []string, during time.Duration) error {
+func (a *app) verify(ctx context.Context, args []string, during time.Duration, targets []target) error {
+	if err := find(targets); err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	var ws watching
 	results, err := a.compare(ctx, args, during > 0, &ws)
 	if err != nil {
 		return errors.Join(err, ws.close())
 	}
-	for i, fs := range ws.end(ctx, during) {
+	began := time.Now()
+	if err := ws.probe(ctx, targets, results); err != nil {
+		return errors.Join(err, ws.close())
+	}
+	for i, fs := range ws.end(ctx, began, during) {
 		results[i].Findings = append(results[i].Findings, fs...)
 	}
 	drift := false
@@ -231,6 +257,7 @@ func (a *app) printVerified(results []verified) {
 			fmt.Fprintln(a.stdout)
 		}
 		verify.WriteText(a.stdout, r.Findings)
+		verify.WriteProbes(a.stdout, r.Probes)
 		fmt.Fprintf(a.stdout, "%s: %d drift, %d unknown, %d ok\n", r.Config,
 			verify.Found(r.Findings, verify.Drift), verify.Found(r.Findings, verify.Unknown), verify.Found(r.Findings, verify.OK))
 	}

@@ -67,18 +67,19 @@ func priority(class string) uint32 {
 	return uint32(hi<<16 | lo)
 }
 
-// end waits, ends watching and gives the findings by lanes file.
-func (ws watching) end(ctx context.Context, during time.Duration) map[int][]verify.Finding {
+// end waits, ends watching and gives the findings by lanes file. began is when
+// it had begun.
+func (ws watching) end(ctx context.Context, began time.Time, during time.Duration) map[int][]verify.Finding {
 	out := map[int][]verify.Finding{}
 	if len(ws) == 0 {
 		return out
 	}
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	began := time.Now()
+	longer := time.Since(began) > during // for probes' answers
 	select {
-	case <-time.After(during):
+	case <-time.After(during - time.Since(began)):
 	case <-ctx.Done():
+	}
+	if longer || ctx.Err() != nil {
 		during = time.Since(began).Round(time.Millisecond)
 	}
 	ws.drain()

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/knock"
+	"github.com/niclane/niclane/verify"
+)
+
+// A target is an address that --probe names.
+type target struct {
+	addr netip.Addr
+	port uint16 // 0: not given
+	path knock.Path
+}
+
+// maxTargets keeps the default lane's packets, which go to each, few.
+const maxTargets = 8
+
+func parseTargets(args []string) ([]target, error) {
+	if len(args) > maxTargets {
+		return nil, usagef("verify: --probe: %d addresses, at most %d", len(args), maxTargets)
+	}
+	var out []target
+	for _, s := range args {
+		t, err := parseTarget(s)
+		if err != nil {
+			return nil, usagef("verify: --probe %s: %w", s, err)
+		}
+		if i := slices.IndexFunc(out, func(o target) bool { return o.addr == t.addr }); i >= 0 {
+			return nil, usagef("verify: --probe %s: the address was given already", s)
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+func parseTarget(s string) (t target, err error) {
+	if t.addr, err = netip.ParseAddr(s); err != nil {
+		ap, err := netip.ParseAddrPort(s)
+		if err != nil {
+			return t, errors.New("want an IPv4 or IPv6 address, or one with a port (10.0.0.2:22, [fd00::2]:22)")
+		}
+		if t.addr, t.port = ap.Addr(), ap.Port(); t.port == 0 {
+			return t, errors.New("port 0: want 1 to 65535, or none")
+		}
+	}
+	t.addr = t.addr.Unmap()
+	a := t.addr
+	switch {
+	case a.Zone() != "" || a.IsLinkLocalUnicast():
+		return t, errors.New("a link-local address: want one that a route leads to")
+	case a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return t, errors.New("want the address of one host")
+	case a.IsLoopback():
+		return t, errors.New("this host's own address: want another's")
+	}
+	return t, nil
+}
+
+// find looks up how this host reaches the targets.
+func find(targets []target) error {
+	for i, t := range targets {
+		path, err := knock.Find(t.addr)
+		if err != nil {
+			return usagef("verify: --probe %s: %w", t.addr, err)
+		}
+		targets[i].path = path
+	}
+	return nil
+}
+
+// probe sends packets of the lanes that are watched, and adds what came of it
+// to the results.
+func (ws watching) probe(ctx context.Context, targets []target, results []verified) error {
+	if err := ws.reached(targets); err != nil {
+		return err
+	}
+	var all []verify.Probe
+	for _, w := range ws {
+		if w.err != nil {
+			continue // what was sent would not be seen
+		}
+		ps, fs := verify.Probes(w.applied, w.device, w.paths(targets))
+		all = append(all, ps...)
+		results[w.result].Findings = append(results[w.result].Findings, fs...)
+	}
+	all, fs := verify.Bound(all)
+	if err := ws.send(ctx, all); err != nil {
+		return err
+	}
+	fs = append(fs, verify.Answers(all)...)
+	for _, w := range ws {
+		for _, p := range all {
+			if p.Device == w.device {
+				results[w.result].Probes = append(results[w.result].Probes, p)
+			}
+		}
+		for _, f := range fs {
+			if f.Device == w.device {
+				results[w.result].Findings = append(results[w.result].Findings, f)
+			}
+		}
+	}
+	return nil
+}
+
+// reached returns an error if packets to a target leave by no device that has
+// lanes.
+func (ws watching) reached(targets []target) error {
+	if len(ws) == 0 {
+		return nil
+	}
+	for _, t := range targets {
+		var devs []string
+		found := false
+		for _, w := range ws {
+			_, ok := t.path.Through(w.device)
+			found = found || ok
+			devs = append(devs, w.device)
+		}
+		if !found {
+			return usagef("verify: --probe %s: the route leads over %s: want an address that is reached by %s",
+				t.addr, t.path.Device, strings.Join(devs, " or "))
+		}
+	}
+	return nil
+}
+
+// paths are the targets that are reached by a device.
+func (w *watched) paths(targets []target) []verify.Path {
+	var out []verify.Path
+	for _, t := range targets {
+		if vlan, ok := t.path.Through(w.device); ok {
+			out = append(out, verify.Path{Addr: t.addr, Port: t.port, Source: t.path.Source, Sources: t.path.Sources, VLAN: vlan})
+		}
+	}
+	return out
+}
+
+// send sends the probes' packets and counts the answers into them. Packets of
+// different probes take turns.
+func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
+	var attempts []knock.Attempt
+	var owner []int
+	for n, more := 0, true; more; n++ {
+		more = false
+		for i, p := range ps {
+			if n >= p.Count {
+				continue
+			}
+			more = true
+			at := knock.Attempt{Protocol: p.Protocol, Local: p.Local, Remote: p.Remote}
+			if n == 0 && p.Connect != 0 {
+				at.Connect, at.Remote = true, netip.AddrPortFrom(p.Remote.Addr(), p.Connect)
+			}
+			attempts, owner = append(attempts, at), append(owner, i)
+		}
+	}
+	got, err := knock.Send(ctx, attempts, func(i int, local, remote netip.AddrPort) bool {
+		return ws.belongs(ps[owner[i]], local, remote)
+	})
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("verify: --probe: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	for i, r := range got {
+		addResult(&ps[owner[i]], r)
+	}
+	return nil
+}
+
+// addResult adds the result of one packet to its probe's.
+func addResult(p *verify.Probe, r knock.Result) {
+	if r.Sent() {
+		p.Sent++
+		if r.Answer != knock.Unawaited {
+			p.Awaited++
+		}
+	}
+	switch r.Answer {
+	case knock.Accepted:
+		p.Accepted++
+	case knock.Refused:
+		p.Refused++
+	}
+	if r.Err != nil && !slices.Contains(p.Errors, r.Err.Error()) {
+		p.Errors = append(p.Errors, r.Err.Error())
+	}
+}
+
+// belongs reports whether packets between two ends are of a probe's lane, and
+// of no more specific one.
+func (ws watching) belongs(p verify.Probe, local, remote netip.AddrPort) bool {
+	flow := device.Match{Family: 4, Protocol: p.Protocol, VLAN: p.VLAN,
+		Local: whole(local.Addr()), LocalPort: local.Port(), Remote: whole(remote.Addr()), RemotePort: remote.Port()}
+	if local.Addr().Is6() {
+		flow.Family = 6
+	}
+	for _, w := range ws {
+		if w.device != p.Device || w.err != nil {
+			continue
+		}
+		n, err := w.watcher.LaneOf(flow)
+		if err != nil {
+			return false
+		}
+		return n == 0 && p.Match == nil || n > 0 && w.lanes[n-1] == p.Lane && p.Match != nil
+	}
+	return false
+}
+
+// whole is the prefix that has one address.
+func whole(a netip.Addr) string { return netip.PrefixFrom(a, a.BitLen()).String() }
