@@ -62,9 +62,7 @@ func (p *Peer) Start(w Where, id *int) error {
 	if err != nil {
 		return err
 	}
-	f := &flow{conn: c, stop: make(chan struct{}), waiting: make(chan struct{}, window), ended: make(chan struct{})}
-	go f.send()
-	go f.receive()
+	f := startFlow(c, patience)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	*id = len(p.flows)
@@ -89,9 +87,7 @@ func (p *Peer) End(id int, x *Exchanged) error {
 	if f == nil {
 		return errors.New("no such flow")
 	}
-	close(f.stop)
-	<-f.ended
-	*x = f.look()
+	*x = f.end()
 	return f.conn.Close()
 }
 
@@ -109,14 +105,16 @@ const (
 	// window is how many questions may wait for their answers, so that none
 	// finds a queue of the guest's full.
 	window = 16
-	// patience bounds the wait for an answer.
+	// patience is with guests.
 	patience = 20 * time.Second
 )
 
 // A flow is numbered questions, and their echoes.
 type flow struct {
 	conn net.Conn
-	stop chan struct{}
+	// patience bounds the wait for an answer.
+	patience time.Duration
+	stop     chan struct{}
 	// waiting has an element for each question whose answer nobody has
 	// looked for.
 	waiting chan struct{}
@@ -124,6 +122,19 @@ type flow struct {
 
 	mu sync.Mutex
 	x  Exchanged
+}
+
+func startFlow(c net.Conn, patience time.Duration) *flow {
+	f := &flow{conn: c, patience: patience, stop: make(chan struct{}), waiting: make(chan struct{}, window), ended: make(chan struct{})}
+	go f.send()
+	go f.receive()
+	return f
+}
+
+func (f *flow) end() Exchanged {
+	close(f.stop)
+	<-f.ended
+	return f.look()
 }
 
 func (f *flow) look() Exchanged {
@@ -164,7 +175,7 @@ func (f *flow) receive() {
 	b := make([]byte, messageSize)
 	var highest uint64
 	for range f.waiting {
-		if err := f.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := f.conn.SetReadDeadline(time.Now().Add(f.patience)); err != nil {
 			return
 		}
 		if _, err := io.ReadFull(f.conn, b); err != nil {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/tc"
 )
@@ -89,8 +91,12 @@ func traffic(ctx context.Context, niclane string) error {
 	if err := apply(""); err != nil {
 		return err
 	}
-	if link, err := say(ctx, "ip", "link", "show", "dev", dev); err != nil || !strings.Contains(link, " xdp ") {
-		return errors.Join(errors.New("the card runs no native XDP program"), err)
+	xdp, err := xdpMode()
+	if err != nil {
+		return err
+	}
+	if link, err := say(ctx, "ip", "link", "show", "dev", dev); err != nil || !strings.Contains(link, " "+xdp+" ") {
+		return errors.Join(fmt.Errorf("the card runs no %s program", xdp), err)
 	}
 	peer, flows, err := askPeer()
 	if err != nil {
@@ -114,7 +120,7 @@ func traffic(ctx context.Context, niclane string) error {
 	if err := lossless(peer, flows[0], dev); err != nil {
 		return err
 	}
-	if _, err := say(ctx, "ip", "link", "set", "dev", dev, "xdp", "off"); err != nil {
+	if _, err := say(ctx, "ip", "link", "set", "dev", dev, xdp, "off"); err != nil {
 		return err
 	}
 	if err := arrives(ctx, peer, flows[1:]...); err != nil {
@@ -128,6 +134,20 @@ func traffic(ctx context.Context, niclane string) error {
 	}
 	_, err = run(0, "rollback")
 	return err
+}
+
+// xdpMode is the mode that niclane must choose for the card, as ip(8) calls it:
+// native where the kernel tells what a driver can do (dev-get, 6.8 as niclane
+// asks for it), else generic.
+func xdpMode() (string, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", err
+	}
+	if within(unix.ByteSliceToString(u.Release[:]), "6.8", "") {
+		return "xdp", nil
+	}
+	return "xdpgeneric", nil
 }
 
 // askPeer has the peer start a flow to each lane, the first lane's first, and
