@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 // BenchmarkMember adds the thousandth member to a lane on a device that cannot
@@ -32,15 +31,13 @@ func BenchmarkMember(b *testing.B) {
 		write(b, config, fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: 1\n    addrs: [10.0.0.1]\n    ports: [%d-%d]\n",
 			card0, firstPort, firstPort+n-1))
 	}
-	apply := func(verb ...string) time.Duration {
-		began := time.Now()
-		run(b, inNetns(append([]string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run")}, verb...)...))
-		return time.Since(began)
+	apply := func(verb ...string) cost {
+		return timed(b, inNetns(append([]string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run")}, verb...)...))
 	}
 	members(999)
 	apply("apply", config)
 	for b.Loop() {
-		var took, idle []time.Duration
+		var took, idle costs
 		for range rounds {
 			members(1000)
 			took = append(took, apply("apply", config))
@@ -49,8 +46,8 @@ func BenchmarkMember(b *testing.B) {
 			apply("apply", config)
 		}
 		b.ReportMetric(0, "ns/op")
-		b.ReportMetric(float64(median(took).Microseconds())/1000, "ms-add")
-		b.ReportMetric(float64(median(idle).Microseconds())/1000, "ms-nothing-to-do")
+		took.report(b, "add")
+		idle.report(b, "nothing-to-do")
 	}
 	apply("rollback")
 }
