@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stats turns latency histograms of interleaved repeats into
-// percentiles, paired ratios and verdicts.
+// percentiles and ratios with their intervals, and into verdicts.
 //
 // It refuses to print a percentile that the sample cannot carry, to average
-// percentiles across repeats (histograms are merged instead), and to call a
-// goal met or missed when the interval or the host's own noise does not allow
-// it. It is pure: no clock, no files, no random numbers.
+// percentiles across repeats (histograms are merged instead), to take
+// correlated samples for independent ones, and to call a goal met or missed
+// when the interval or the host's own noise does not allow it. It is pure: no
+// clock, no files, and random numbers only from a seed that is given.
 package stats
 
 import (
@@ -24,12 +25,19 @@ const MinBeyond = 10
 type TooFewError struct {
 	Percentile float64 // 0 to 100
 	Have, Need int64   // samples
+	// Effective is how many independent samples Have are worth, as far as
+	// known; Have when nothing is.
+	Effective float64
 }
 
 // Error names the percentile and how many samples are missing.
 func (e *TooFewError) Error() string {
-	return fmt.Sprintf("P%v needs %d samples, have %d: %d missing",
-		e.Percentile, e.Need, e.Have, e.Need-e.Have)
+	worth := ""
+	if e.Effective < 0.99*float64(e.Have) {
+		worth = fmt.Sprintf(" (worth %.0f independent ones)", e.Effective)
+	}
+	return fmt.Sprintf("P%v needs %d samples, have %d%s: %d missing",
+		e.Percentile, e.Need, e.Have, worth, e.Need-e.Have)
 }
 
 // Needed returns how many samples percentile p (0 to 100, exclusive) needs so
@@ -42,13 +50,14 @@ func Needed(p float64) int64 {
 }
 
 // Percentile returns the value at percentile p (0 to 100, exclusive) in the
-// histogram's unit, or a *TooFewError when h cannot carry it.
+// histogram's unit, or a *TooFewError when h cannot carry it even if its
+// samples are independent. Sample.Interval knows what they are worth.
 func Percentile(h *Histogram, p float64) (int64, error) {
 	if !(p > 0 && p < 100) {
 		return 0, fmt.Errorf("percentile %v: want more than 0 and less than 100", p)
 	}
 	if need, have := Needed(p), h.Count(); have < need {
-		return 0, &TooFewError{Percentile: p, Have: have, Need: need}
+		return 0, &TooFewError{Percentile: p, Have: have, Need: need, Effective: float64(have)}
 	}
 	return h.ValueAt(p), nil
 }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import "math/bits"
+
+// Buckets are those of every HdrHistogram with unit 1 and three significant
+// digits: exact to 2047, then 1024 buckets for every doubling, so that a
+// bucket is at most 1/1024 of its values wide. Package hdr does not export
+// them, and a Series needs them to keep windows small.
+const (
+	subBits = 11                             // 2048 values of their own
+	half    = 1 << (subBits - 1)             // buckets per doubling above them
+	buckets = (37-subBits+1)*half + half + 1 // the last one holds highest = 2^37
+)
+
+// bucketOf returns the bucket of v, 0 <= v <= highest.
+func bucketOf(v int64) int {
+	k := max(bits.Len64(uint64(v))-subBits, 0)
+	return k*half + int(v>>k)
+}
+
+// bucketRange returns the lowest and highest value of a bucket.
+func bucketRange(b int) (low, high int64) {
+	k := max(b/half-1, 0)
+	low = int64(b-k*half) << k
+	return low, low + 1<<k - 1
+}

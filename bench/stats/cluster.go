@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// What correlated samples are worth.
+//
+// Let q be the share of all samples beyond some value. Were samples
+// independent, the number beyond would be binomial with variance N·q·(1-q).
+// The windows tell its real variance: with n samples and e beyond in a window,
+// the residuals z = e - q·n of the windows add up to zero, and B groups of
+// neighbouring windows with sums s estimate the variance of the total as
+// B/(B-1)·Σs² (batch means; in survey sampling the ultimate-cluster estimator
+// of a ratio: Cochran, Sampling Techniques, 3rd ed., 9A and 11.9). It is right
+// once a group outlasts the correlation, so groups of 1, 2, 4, ... windows and
+// whole repeats are tried, and the largest variance counts. That errs on the
+// wide side by a tenth or two when there is no correlation, and needs no test
+// that could fail to notice one.
+const (
+	// minBatches is the smallest number of groups whose variance is used.
+	minBatches = 10
+	// MinRepeats is the smallest number of repeats that can say how much
+	// repeats differ.
+	MinRepeats = 6
+	// minFreedom is the smallest number of degrees of freedom with which an
+	// interval holds: with fewer, some few stalls make up the whole tail, and
+	// what is known is their number, not the tail (TestCoverage).
+	minFreedom = 4
+)
+
+// A design is the samples' worth with respect to one value.
+type design struct {
+	effect  float64 // variance over the binomial one, at least 1
+	df      float64 // degrees of freedom of that estimate
+	batches int
+	windows int // in a batch, 0: a batch is a repeat
+}
+
+// measure returns the design effect of the share q of n samples beyond a
+// value from every repeat's residuals, window by window. ok is false when
+// there are too few windows and too few repeats.
+func measure(z [][]float64, n, q float64) (d design, ok bool) {
+	longest := 0
+	for _, r := range z {
+		longest = max(longest, len(r))
+	}
+	for windows := 1; windows <= longest; windows *= 2 {
+		sums := batchSums(z, windows)
+		if len(sums) < minBatches {
+			break
+		}
+		d, ok = d.or(sums, windows, n*q*(1-q)), true
+	}
+	if len(z) >= MinRepeats {
+		d, ok = d.or(batchSums(z, longest), 0, n*q*(1-q)), true
+	}
+	return d, ok
+}
+
+// batchSums sums residuals over groups of about so many neighbouring windows;
+// a group lies within one repeat.
+func batchSums(z [][]float64, windows int) (sums []float64) {
+	for _, r := range z {
+		groups := max(len(r)/windows, 1)
+		for i := range groups {
+			sum := 0.0
+			for _, v := range r[i*len(r)/groups : (i+1)*len(r)/groups] {
+				sum += v
+			}
+			sums = append(sums, sum)
+		}
+	}
+	return sums
+}
+
+// or returns d or the design that the given batches show, whichever makes the
+// samples worth less. variance is the binomial one.
+func (d design) or(sums []float64, windows int, variance float64) design {
+	b := float64(len(sums))
+	s2, s4 := 0.0, 0.0
+	for _, s := range sums {
+		s2 += s * s
+		s4 += s * s * s * s
+	}
+	effect := max(s2*b/(b-1)/variance, 1)
+	if effect < d.effect || effect == d.effect && b-1 <= d.df {
+		return d
+	}
+	// Satterthwaite (1946, Biometrics Bulletin 2): 2V²/Var(V), the variance of
+	// Σs² being Σs⁴ - (Σs²)²/B. For normal sums it is B; for a few stalls that
+	// make up all of Σs² about their number.
+	df := b - 1
+	if s2 > 0 {
+		df = max(min(df, 2/max(s4/(s2*s2)-1/b, 1e-9)), 1)
+	}
+	return design{effect: effect, df: df, batches: len(sums), windows: windows}
+}
+
+// worth returns what n samples are worth for an interval: fewer for
+// correlation, and fewer again because it is known from few batches (Korn and
+// Graubard 1998, Survey Methodology 24).
+func (d design) worth(n float64) float64 {
+	t := tQuantile(0.975, d.df) / distuv.UnitNormal.Quantile(0.975)
+	return n / (d.effect * max(t*t, 1))
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// A Series is the samples of one repeat, histogram by histogram in the order
+// of time: one for each window of equal length. Samples of one stall lie in
+// one window, or in neighbouring ones, and that is how the intervals of this
+// package learn what the samples are worth (see Interval).
+//
+// A window takes 6 bytes per occupied bucket: a repeat of 30 s in windows of
+// 100 ms typically 1 to 2 MB.
+type Series struct {
+	window  int64
+	ends    []int // of each window in cells and counts
+	cells   []uint16
+	counts  []uint32
+	n       int64
+	clamped int64
+}
+
+// DefaultWindow is a good length of a window, ns: short enough for many of
+// them in a repeat of seconds, long enough for a typical stall.
+const DefaultWindow = 100e6
+
+// OneWindow returns the series of a repeat of which only h is known.
+func OneWindow(h *Histogram) *Series {
+	s := &Series{}
+	if h.Count() > 0 {
+		s.clamped = h.clamped
+		for b, n := range dense(h.h) {
+			s.add(b, n)
+		}
+	}
+	s.ends = append(s.ends, len(s.cells))
+	return s
+}
+
+// dense returns the count of every bucket of h, which may have another
+// geometry when it was read from a file.
+func dense(h *hdr.Histogram) []int64 {
+	counts := make([]int64, buckets)
+	for _, bar := range h.Distribution() {
+		if bar.Count != 0 {
+			counts[bucketOf(min(bar.From, highest))] += bar.Count
+		}
+	}
+	return counts
+}
+
+func (s *Series) add(bucket int, n int64) {
+	s.n += n
+	for n > 0 {
+		c := min(n, math.MaxUint32)
+		s.cells, s.counts = append(s.cells, uint16(bucket)), append(s.counts, uint32(c))
+		n -= c
+	}
+}
+
+// Window returns the length of a window in ns, 0 when there is but one.
+func (s *Series) Window() int64 { return s.window }
+
+// Windows returns the number of windows.
+func (s *Series) Windows() int { return len(s.ends) }
+
+// Count returns the number of samples.
+func (s *Series) Count() int64 { return s.n }
+
+// bounds of window w in cells.
+func (s *Series) bounds(w int) (from, to int) {
+	if w > 0 {
+		from = s.ends[w-1]
+	}
+	return from, s.ends[w]
+}
+
+// Histogram returns all samples together.
+func (s *Series) Histogram() *Histogram {
+	h := NewHistogram()
+	for i, b := range s.cells {
+		low, _ := bucketRange(int(b))
+		_ = h.h.RecordValues(low, int64(s.counts[i])) // in range by construction
+	}
+	h.clamped = s.clamped
+	return h
+}
+
+// MergeSeries returns the sum, window by window, of what several generators
+// measured at the same time. All must have the same length of window, and
+// their first windows must have begun together, which only the caller knows.
+func MergeSeries(ss ...*Series) (*Series, error) {
+	sum := &Series{}
+	windows := 0
+	for i, s := range ss {
+		if i > 0 && s.window != ss[0].window {
+			return nil, fmt.Errorf("merge series: windows of %d and %d ns, want equal ones", ss[0].window, s.window)
+		}
+		windows = max(windows, s.Windows())
+		sum.window = s.window
+		sum.clamped += s.clamped
+	}
+	var at []int
+	for w := range windows {
+		at = at[:0]
+		count := make(map[int]int64)
+		for _, s := range ss {
+			if w >= s.Windows() {
+				continue
+			}
+			for from, to := s.bounds(w); from < to; from++ {
+				b := int(s.cells[from])
+				if count[b] == 0 {
+					at = append(at, b)
+				}
+				count[b] += int64(s.counts[from])
+			}
+		}
+		slices.Sort(at)
+		for _, b := range at {
+			sum.add(b, count[b])
+		}
+		sum.ends = append(sum.ends, len(sum.cells))
+	}
+	return sum, nil
+}
+
+// A Recorder fills a Series. It is not safe for concurrent use.
+type Recorder struct {
+	s      *Series
+	counts []uint32 // of the open window
+	lo, hi int      // its occupied buckets
+}
+
+// NewRecorder returns a recorder of windows of the given length in ns, with
+// room for so many windows of typical size before it has to allocate.
+func NewRecorder(window int64, windows int) *Recorder {
+	const typical = 1024 // occupied buckets
+	return &Recorder{
+		s: &Series{
+			window: window,
+			ends:   make([]int, 0, windows),
+			cells:  make([]uint16, 0, windows*typical),
+			counts: make([]uint32, 0, windows*typical),
+		},
+		counts: make([]uint32, buckets),
+		lo:     buckets,
+		hi:     -1,
+	}
+}
+
+// Record adds a value to the open window, as Histogram.Record does. It never
+// allocates and takes a few ns.
+func (r *Recorder) Record(v int64) {
+	if v < 0 {
+		v = 0
+		r.s.clamped++
+	} else if v > highest {
+		v = highest
+		r.s.clamped++
+	}
+	b := bucketOf(v)
+	r.lo, r.hi = min(r.lo, b), max(r.hi, b)
+	r.counts[b]++
+}
+
+// Advance closes windows until the open one has the given number, 0 for the
+// first. A stall leaves empty windows behind, which is as it should be. It
+// takes some µs for every window that is not empty; going back does nothing.
+func (r *Recorder) Advance(window int) {
+	for len(r.s.ends) < window {
+		for b := r.lo; b <= r.hi; b++ {
+			if n := r.counts[b]; n > 0 {
+				r.s.add(b, int64(n))
+				r.counts[b] = 0
+			}
+		}
+		r.lo, r.hi = buckets, -1
+		r.s.ends = append(r.s.ends, len(r.s.cells))
+	}
+}
+
+// Series closes the open window and returns all of them. The recorder must not
+// be used any more.
+func (r *Recorder) Series() *Series {
+	r.Advance(len(r.s.ends) + 1)
+	return r.s
+}
+
+// seriesWire is the JSON form: HDR V2 compressed base64 logs, as Histogram's.
+type seriesWire struct {
+	Window  int64    `json:"windowNs"`
+	Clamped int64    `json:"clamped,omitempty"`
+	Count   int64    `json:"count"`
+	HDR     []string `json:"hdr"` // "" for an empty window
+}
+
+// MarshalJSON writes every window in the form every HdrHistogram library reads.
+func (s *Series) MarshalJSON() ([]byte, error) {
+	w := seriesWire{Window: s.window, Clamped: s.clamped, Count: s.n, HDR: make([]string, s.Windows())}
+	h := hdr.New(lowest, highest, digits)
+	for i := range w.HDR {
+		from, to := s.bounds(i)
+		if from == to {
+			continue
+		}
+		h.Reset()
+		for ; from < to; from++ {
+			low, _ := bucketRange(int(s.cells[from]))
+			if err := h.RecordValues(low, int64(s.counts[from])); err != nil {
+				return nil, fmt.Errorf("encode series: %w", err)
+			}
+		}
+		b, err := h.Encode(hdr.V2CompressedEncodingCookieBase)
+		if err != nil {
+			return nil, fmt.Errorf("encode series: %w", err)
+		}
+		w.HDR[i] = string(b)
+	}
+	return json.Marshal(w)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Series) UnmarshalJSON(b []byte) error {
+	var w seriesWire
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	if w.Window < 0 {
+		return fmt.Errorf("series: windowNs %d, want at least 0", w.Window)
+	}
+	*s = Series{window: w.Window, clamped: w.Clamped}
+	for i, text := range w.HDR {
+		if text != "" {
+			h, err := hdr.Decode([]byte(text))
+			if err != nil {
+				return fmt.Errorf("series: window %d: %w", i, err)
+			}
+			for b, n := range dense(h) {
+				s.add(b, n)
+			}
+		}
+		s.ends = append(s.ends, len(s.cells))
+	}
+	if s.n != w.Count {
+		return fmt.Errorf("series: count %d, but its windows hold %d", w.Count, s.n)
+	}
+	return nil
+}

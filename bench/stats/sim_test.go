@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// A server makes latencies of which the true distribution is known.
+type server struct {
+	name string
+	// run calls record for n requests of one repeat, 10,000 a second: 1000
+	// make a window.
+	run func(rng *rand.Rand, n int, record func(v float64))
+	// beyond is P(latency > x).
+	beyond func(x float64) float64
+}
+
+// quantile of the true distribution, by bisection.
+func (s server) quantile(u float64) float64 {
+	lo, hi := 0.0, 1e11
+	for range 200 {
+		if mid := (lo + hi) / 2; s.beyond(mid) > 1-u {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+func independent(name string, draw func(rng *rand.Rand) float64, beyond func(float64) float64) server {
+	return server{name, func(rng *rand.Rand, n int, record func(float64)) {
+		for range n {
+			record(draw(rng))
+		}
+	}, beyond}
+}
+
+func normalTail(z float64) float64 { return math.Erfc(z/math.Sqrt2) / 2 }
+
+const us = 1e3
+
+// autoregressive latencies with a lognormal distribution: neighbours n
+// requests apart correlate by phi^n.
+func autoregressive(phi, sigma float64) server {
+	return server{fmt.Sprintf("AR(%v)", phi), func(rng *rand.Rand, n int, record func(float64)) {
+		z := rng.NormFloat64()
+		for range n {
+			record(100 * us * math.Exp(sigma*z))
+			z = phi*z + math.Sqrt(1-phi*phi)*rng.NormFloat64()
+		}
+	}, func(x float64) float64 { return normalTail(math.Log(x/100/us) / sigma) }}
+}
+
+// queue is M/M/1: Poisson arrivals, exponential service, one server.
+// The time in the system is exponential with mean service/(1-load).
+func queue(load float64) server {
+	const service = 50 * us
+	return server{fmt.Sprintf("M/M/1 at %v", load), func(rng *rand.Rand, n int, record func(float64)) {
+		wait := rng.ExpFloat64() * service / (1 - load)
+		if rng.Float64() > load {
+			wait = 0
+		}
+		for range n {
+			t := wait + rng.ExpFloat64()*service
+			record(t)
+			wait = max(t-rng.ExpFloat64()*service/load, 0)
+		}
+	}, func(x float64) float64 { return math.Exp(-x * (1 - load) / service) }}
+}
+
+// stalling stops now and then: after up seconds on average, for a time that is
+// exponential with mean stall seconds, in which every request waits for its end.
+func stalling(up, stall float64) server {
+	const fast = 50 * us
+	pi, d := stall/(up+stall), stall*1e9
+	return server{fmt.Sprintf("stalls of %vs", stall), func(rng *rand.Rand, n int, record func(float64)) {
+		const gap = 1e5 // ns
+		down := rng.Float64() < pi
+		left := rng.ExpFloat64() * up * 1e9
+		if down {
+			left = rng.ExpFloat64() * d
+		}
+		for range n {
+			for left < 0 {
+				down = !down
+				if down {
+					left += rng.ExpFloat64() * d
+				} else {
+					left += rng.ExpFloat64() * up * 1e9
+				}
+			}
+			v := rng.ExpFloat64() * fast
+			if down {
+				v += left
+			}
+			record(v)
+			left -= rng.ExpFloat64() * gap
+		}
+	}, func(x float64) float64 {
+		sum := (d*math.Exp(-x/d) - fast*math.Exp(-x/fast)) / (d - fast)
+		return (1-pi)*math.Exp(-x/fast) + pi*sum
+	}}
+}
+
+// pareto latencies have no variance.
+func pareto(alpha float64) server {
+	return independent("Pareto", func(rng *rand.Rand) float64 {
+		return 50 * us * math.Pow(1-rng.Float64(), -1/alpha)
+	}, func(x float64) float64 { return min(1, math.Pow(x/50/us, -alpha)) })
+}
+
+func exponential() server {
+	return independent("exponential", func(rng *rand.Rand) float64 { return rng.ExpFloat64() * 100 * us },
+		func(x float64) float64 { return math.Exp(-x / 100 / us) })
+}
+
+// bimodal: a share of slow requests just beyond the percentile, so that the
+// percentile lies beside the gap.
+func bimodal(slow float64) server {
+	return independent(fmt.Sprintf("bimodal(%v)", slow), func(rng *rand.Rand) float64 {
+		if rng.Float64() < slow {
+			return 5000*us + rng.ExpFloat64()*500*us
+		}
+		return rng.ExpFloat64() * 100 * us
+	}, func(x float64) float64 {
+		b := math.Exp(-x / 100 / us)
+		if x < 5000*us {
+			return (1-slow)*b + slow
+		}
+		return (1-slow)*b + slow*math.Exp(-(x-5000*us)/500/us)
+	})
+}
+
+// moody repeats: each has its own factor, lognormal with sigma.
+func moody(sigma float64) server {
+	return server{fmt.Sprintf("moody(%v)", sigma), func(rng *rand.Rand, n int, record func(float64)) {
+		f := 100 * us * math.Exp(sigma*rng.NormFloat64())
+		for range n {
+			record(f * rng.ExpFloat64())
+		}
+	}, func(x float64) float64 { // Gauss by the trapezoid rule over ±8 sigma
+		const m = 2000
+		sum := 0.0
+		for i := range m {
+			z := -8 + 16*(float64(i)+0.5)/m
+			sum += math.Exp(-z*z/2) / math.Sqrt(2*math.Pi) * 16 / m * math.Exp(-x/(100*us*math.Exp(sigma*z)))
+		}
+		return sum
+	}}
+}
+
+// sample measures repeats of n requests each, in windows of 1000.
+func sample(rng *rand.Rand, s server, repeats, n int) []*Series {
+	var ss []*Series
+	for range repeats {
+		const perWindow = 1000
+		r := NewRecorder(DefaultWindow, n/perWindow)
+		i := 0
+		s.run(rng, n, func(v float64) {
+			r.Advance(i / perWindow)
+			r.Record(int64(v))
+			i++
+		})
+		ss = append(ss, r.Series())
+	}
+	return ss
+}
