@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Module parameters. What a card is made of is read once, when it is made;
+ * quirks and faults can be written at any time.
+ */
+#include <linux/atomic.h>
+#include <linux/module.h>
+
+#include "simcard.h"
+
+static char *driver = "simcard";
+module_param(driver, charp, 0444);
+MODULE_PARM_DESC(driver, "name that ethtool -i and the interrupts show (default simcard)");
+
+static unsigned int queues = 8;
+module_param(queues, uint, 0444);
+MODULE_PARM_DESC(queues, "most channels a card can have (default 8)");
+
+static unsigned int channels;
+module_param(channels, uint, 0444);
+MODULE_PARM_DESC(channels, "channels at the start (default: online processors)");
+
+static unsigned int indir = 128;
+module_param(indir, uint, 0444);
+MODULE_PARM_DESC(indir, "entries of an RSS table, a power of two (default 128)");
+
+static unsigned int contexts = 16;
+module_param(contexts, uint, 0444);
+MODULE_PARM_DESC(contexts, "RSS contexts, the default one included; 1 for none but that (default 16)");
+
+static unsigned int rules = 256;
+module_param(rules, uint, 0444);
+MODULE_PARM_DESC(rules, "ntuple rules that fit; 0 for a card without (default 256)");
+
+static unsigned int speed = 25000;
+module_param(speed, uint, 0444);
+MODULE_PARM_DESC(speed, "the link's speed in Mbit/s, which transmission obeys (default 25000)");
+
+static bool any_location;
+module_param(any_location, bool, 0444);
+MODULE_PARM_DESC(any_location, "the card picks rules' locations, as bnxt and sfc do");
+
+static bool rules_v4_only;
+module_param(rules_v4_only, bool, 0444);
+MODULE_PARM_DESC(rules_v4_only, "no ntuple rules on IPv6, as ixgbe");
+
+static bool flower_or_rules;
+module_param(flower_or_rules, bool, 0444);
+MODULE_PARM_DESC(flower_or_rules, "flower filters and ntuple rules exclude each other, as on i40e");
+
+static bool rx_classes = true;
+module_param(rx_classes, bool, 0444);
+MODULE_PARM_DESC(rx_classes, "mqprio's traffic classes own receive queues too, as on ice; off: they only send, as on mlx5 (default on)");
+
+static bool pow2;
+module_param(pow2, bool, 0444);
+MODULE_PARM_DESC(pow2, "mqprio's queue counts are powers of two, but for the largest, as on ice");
+
+static bool no_min_rate;
+module_param(no_min_rate, bool, 0444);
+MODULE_PARM_DESC(no_min_rate, "mqprio's min_rate is refused, as on i40e and mlx5");
+
+static bool no_shrink;
+module_param(no_shrink, bool, 0644);
+MODULE_PARM_DESC(no_shrink, "refuse to reduce channels");
+
+static bool forgets;
+module_param(forgets, bool, 0644);
+MODULE_PARM_DESC(forgets, "when the link goes down, lose what was programmed");
+
+static bool channel_is_dcb;
+module_param(channel_is_dcb, bool, 0644);
+MODULE_PARM_DESC(channel_is_dcb, "accept mqprio's mode channel and do DCB, as bnxt and ixgbe do");
+
+static bool mqprio_takes_rules;
+module_param(mqprio_takes_rules, bool, 0644);
+MODULE_PARM_DESC(mqprio_takes_rules, "removing mqprio removes all ntuple rules, as on ice");
+
+static bool mqprio_resizes;
+module_param(mqprio_resizes, bool, 0644);
+MODULE_PARM_DESC(mqprio_resizes, "mqprio sets the channels to the sum of its queues, and to the online processors when it goes, as on ice");
+
+static unsigned int burst_us = 4000;
+module_param(burst_us, uint, 0644);
+MODULE_PARM_DESC(burst_us, "what a rate may send at once after a pause, in microseconds of that rate (default 4000)");
+
+static int fail_errno = EIO;
+module_param(fail_errno, int, 0644);
+MODULE_PARM_DESC(fail_errno, "error of the call that fails (default 5, EIO)");
+
+/* Counts down with each call that configures a card; at 1 the call fails. */
+static atomic_t fail_in = ATOMIC_INIT(0);
+static atomic_t calls = ATOMIC_INIT(0);
+
+static int set_atomic(const char *value, const struct kernel_param *kp)
+{
+	int n, err = kstrtoint(value, 0, &n);
+
+	if (!err)
+		atomic_set(kp->arg, n);
+	return err;
+}
+
+static int get_atomic(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%d\n", atomic_read((atomic_t *)kp->arg));
+}
+
+static const struct kernel_param_ops atomic_ops = { .set = set_atomic, .get = get_atomic };
+
+module_param_cb(fail_in, &atomic_ops, &fail_in, 0644);
+MODULE_PARM_DESC(fail_in, "fail the call that configures a card which comes so many calls from now; 0 for none");
+module_param_cb(calls, &atomic_ops, &calls, 0644);
+MODULE_PARM_DESC(calls, "calls that configured a card so far");
+
+static int wrong(const char *name, unsigned int value, unsigned int low, unsigned int high)
+{
+	if (value >= low && value <= high)
+		return 0;
+	pr_err("simcard: %s=%u: must be %u to %u\n", name, value, low, high);
+	return -EINVAL;
+}
+
+int simcard_params_init(struct simcard_params *p)
+{
+	unsigned int n = channels ?: min(queues, num_online_cpus());
+
+	if (wrong("queues", queues, 1, SIMCARD_MAX_QUEUES) || wrong("channels", n, 1, queues) ||
+	    wrong("indir", indir, 1, SIMCARD_MAX_INDIR) || wrong("contexts", contexts, 1, SIMCARD_MAX_CONTEXTS) ||
+	    wrong("rules", rules, 0, 65536) || wrong("speed", speed, 1, 1000000))
+		return -EINVAL;
+	if (indir & (indir - 1)) {
+		pr_err("simcard: indir=%u: must be a power of two\n", indir);
+		return -EINVAL;
+	}
+	strscpy(p->driver, driver, sizeof(p->driver));
+	p->queues = queues;
+	p->channels = n;
+	p->indir = indir;
+	p->contexts = contexts;
+	p->rules = rules;
+	p->speed = speed;
+	p->any_location = any_location;
+	p->rules_v4_only = rules_v4_only;
+	p->flower_or_rules = flower_or_rules;
+	p->rx_classes = rx_classes;
+	p->pow2 = pow2;
+	p->no_min_rate = no_min_rate;
+	return 0;
+}
+
+unsigned int simcard_contexts(void)
+{
+	return contexts;
+}
+
+bool simcard_quirk_no_shrink(void)
+{
+	return no_shrink;
+}
+
+bool simcard_quirk_forgets(void)
+{
+	return forgets;
+}
+
+bool simcard_quirk_channel_is_dcb(void)
+{
+	return channel_is_dcb;
+}
+
+bool simcard_quirk_mqprio_takes_rules(void)
+{
+	return mqprio_takes_rules;
+}
+
+bool simcard_quirk_mqprio_resizes(void)
+{
+	return mqprio_resizes;
+}
+
+u64 simcard_burst_ns(void)
+{
+	return (u64)READ_ONCE(burst_us) * NSEC_PER_USEC;
+}
+
+/*
+ * Every call that would configure a card comes here first, before it changes
+ * anything. Its answer is 0 or the error to fail with.
+ */
+int simcard_call(struct simcard *card, const char *what)
+{
+	atomic_inc(&calls);
+	if (atomic_read(&fail_in) > 0 && atomic_dec_return(&fail_in) == 0) {
+		netdev_info(card->dev, "failing %s as asked\n", what);
+		return -abs(fail_errno);
+	}
+	return 0;
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command run builds the simulated card for kernels other than the machine's
+// and runs its conformance tests on them, in QEMU guests that see the machine's
+// file system. It fails when a test fails, when one is skipped that this kernel
+// should run, and when the kernel complained.
+//
+// Nothing is loaded into the machine's own kernel. Modules and what the guests
+// say are in out/simcard.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// series are the kernels, as tools/kernel names them.
+const series = "6.1,6.12,unstable"
+
+// within is for a guest to boot and to run all tests, emulated in software.
+const within = 10 * time.Minute
+
+// boots is how often a guest is started that does not come up: a kernel on
+// emulated processors now and then panics at boot.
+const boots = 3
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == guestCommand {
+		if err := settle(); err != nil {
+			fmt.Println("settle:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	kernels := flag.String("kernels", series, "which kernels")
+	tests := flag.String("run", "", "which tests, as go test -run has it")
+	buildOnly := flag.Bool("build", false, "build the module and stop")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	if err := run(ctx, strings.Split(*kernels, ","), *tests, *buildOnly); err != nil {
+		fmt.Fprintln(os.Stderr, "simcard:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, kernels []string, tests string, buildOnly bool) error {
+	top, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(top, "test/simcard/simcard.h")); err != nil {
+		return fmt.Errorf("run it from the top of the checkout: %w", err)
+	}
+	out := filepath.Join(top, "out/simcard")
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"tools/virtme", "--help"}, // a guest is started where nothing can be installed from
+		{"tools/go", "build", "-o", filepath.Join(out, "run"), "./test/simcard/run"},
+		{"tools/go", "test", "-c", "-o", filepath.Join(out, "conformance.test"), "./test/simcard/conformance"},
+	} {
+		if text, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, text)
+		}
+	}
+	var failed []string
+	for _, k := range kernels {
+		g := &guest{series: k, top: top, out: out}
+		if err := g.build(ctx); err != nil {
+			return fmt.Errorf("kernel %s: %w", k, err)
+		}
+		fmt.Printf("== %s: %s\n", k, g.release)
+		if buildOnly {
+			continue
+		}
+		start := time.Now()
+		for n := 1; ; n++ {
+			err = g.boot(ctx, tests)
+			if !errors.Is(err, errNoBoot) || n == boots {
+				break
+			}
+			fmt.Printf("   boot %d of at most %d: %v\n", n, boots, err)
+		}
+		fmt.Printf("   %s, %s\n", time.Since(start).Round(time.Second), g.log)
+		if err != nil {
+			fmt.Printf("   PROBLEM %v\n", err)
+			failed = append(failed, k)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if len(failed) > 0 {
+		return errors.New("problems on " + strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+type guest struct {
+	series, top, out string
+
+	release string // as uname -r has it
+	image   string
+	root    string // with lib/modules
+	module  string // the built simcard.ko
+	log     string
+}
+
+// fields runs a tool that prints one line of n fields.
+func (g *guest) fields(ctx context.Context, tool string, n int) ([]string, error) {
+	cmd := exec.CommandContext(ctx, tool, g.series)
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", tool, g.series, err)
+	}
+	f := strings.Split(strings.TrimSpace(string(text)), "\t")
+	if len(f) != n {
+		return nil, fmt.Errorf("%s %s printed %q, want %d fields", tool, g.series, text, n)
+	}
+	return f, nil
+}
+
+// compile runs make where the headers' own compiler is: in a mount namespace,
+// below the headers' directory, with the module's source at /module.
+const compile = `
+mount --bind "$1" "$2/module"
+mount -t tmpfs tmpfs "$2/tmp"
+mount --rbind /dev "$2/dev"
+mount -t proc proc "$2/proc"
+exec chroot "$2" make -s -C /lib/modules/"$3"/build M=/module modules`
+
+// build fetches a kernel and builds the module for it.
+func (g *guest) build(ctx context.Context) error {
+	k, err := g.fields(ctx, "tools/kernel", 4)
+	if err != nil {
+		return err
+	}
+	h, err := g.fields(ctx, "tools/headers", 2)
+	if err != nil {
+		return err
+	}
+	if k[0] != h[0] {
+		return fmt.Errorf("kernel %s, but headers of %s: run it again", k[0], h[0])
+	}
+	g.release, g.image, g.root = k[0], k[2], k[3]
+	dir := filepath.Join(g.out, g.series)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	source := filepath.Join(g.top, "test/simcard")
+	for _, pattern := range []string{"*.c", "*.h", "Makefile"} {
+		files, err := filepath.Glob(filepath.Join(source, pattern))
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := copyIfChanged(f, filepath.Join(dir, filepath.Base(f))); err != nil {
+				return err
+			}
+		}
+	}
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-ec", compile, "sh", dir, h[1], g.release)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the module: %w\n%s", err, text)
+	}
+	g.module = filepath.Join(dir, "simcard.ko")
+	return nil
+}
+
+// copyIfChanged leaves the file alone, and make idle, where it is the same.
+func copyIfChanged(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(to); err == nil && string(old) == string(text) {
+		return nil
+	}
+	return os.WriteFile(to, text, 0o644)
+}
+
+var errNoBoot = errors.New("the guest did not come up")
+
+// rootTag is the machine's root once more, for the guest to mount with a cache.
+const rootTag = "cached-root"
+
+// boot runs the tests in a guest and judges what they said.
+func (g *guest) boot(ctx context.Context, tests string) error {
+	g.log = filepath.Join(g.out, g.series+".log")
+	if err := os.WriteFile(g.log, nil, 0o644); err != nil {
+		return err
+	}
+	console, err := os.Create(filepath.Join(g.out, g.series+".console"))
+	if err != nil {
+		return err
+	}
+	defer console.Close()
+	script := filepath.Join(g.out, g.series+".sh")
+	if err := os.WriteFile(script, []byte(g.script(tests)), 0o755); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	// The end of unshare, however it comes, ends all that was started below.
+	cmd := exec.CommandContext(ctx, "unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child",
+		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "2G",
+		"-a", "nokaslr", "-a", "mitigations=off", "-a", "random.trust_cpu=on",
+		"--rwdir", g.top, "--show-boot-console", "--script-sh", script, "--qemu-opts",
+		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
+		"-device", "virtio-9p-pci,fsdev=root,mount_tag="+rootTag)
+	cmd.Stdout, cmd.Stderr = console, console
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return fmt.Errorf("not at its end after %s", within)
+	}
+	text, rerr := os.ReadFile(g.log)
+	if rerr != nil {
+		return rerr
+	}
+	if len(text) == 0 {
+		return errors.Join(errNoBoot, err)
+	}
+	if err := judge(g.release, string(text)); err != nil {
+		return fmt.Errorf("%w\nthe console: %s", err, console.Name())
+	}
+	return nil
+}
+
+const endMark = "=== simcard: end"
+
+// script is what the guest's init runs. Modules are loaded from below the
+// cache: a machine without a kernel of its own has no /lib/modules.
+func (g *guest) script(tests string) string {
+	return fmt.Sprintf(`#!/bin/sh
+exec >%[1]s 2>&1
+modprobe=%[2]s/%[3]s.modprobe
+printf '#!/bin/sh\nexec /sbin/modprobe -d %[4]s "$@"\n' >$modprobe
+chmod 755 $modprobe
+echo $modprobe >/proc/sys/kernel/modprobe
+%[2]s/run %[5]s || exit
+cp %[2]s/conformance.test /var/tmp/
+cd %[6]s/test/simcard/conformance
+NICLANE_SIMCARD=%[7]s TMPDIR=/var/tmp /var/tmp/conformance.test -test.v -test.timeout %[8]s -test.run '%[9]s'
+echo "=== simcard: kernel"
+dmesg
+echo "%[10]s"
+`, g.log, g.out, g.series, g.root, guestCommand, g.top, g.module, within-time.Minute, tests, endMark)
+}
+
+var (
+	verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
+	// What the kernel says when something of it is broken.
+	complaint = regexp.MustCompile(`WARNING:|BUG:|Oops|Call Trace|NETDEV WATCHDOG|refcount|self-detected stall|hung_task`)
+)
+
+// maySkip are the tests that a kernel need not run, by the start of its release.
+var maySkip = map[string][]string{
+	"6.1.":  {"TestNetShaper", "TestRSSByNetlink", "TestQueueToNAPI", "TestQueueStats", "TestFlowerToQueue"},
+	"6.12.": {"TestNetShaper", "TestRSSByNetlink"},
+}
+
+func judge(release, text string) error {
+	var problems []error
+	count := map[string]int{}
+	ended := false
+	s := bufio.NewScanner(strings.NewReader(text))
+	s.Buffer(nil, 1<<20)
+	kernel := false
+	for s.Scan() {
+		line := s.Text()
+		ended = ended || line == endMark
+		kernel = kernel || line == "=== simcard: kernel"
+		if kernel && complaint.MatchString(line) {
+			problems = append(problems, errors.New(line))
+		}
+		m := verdict.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		count[m[1]]++
+		switch {
+		case m[1] == "FAIL":
+			problems = append(problems, errors.New("failed: "+m[2]))
+		case m[1] == "SKIP" && !allowed(release, m[2]):
+			problems = append(problems, errors.New("skipped, but this kernel should run it: "+m[2]))
+		}
+	}
+	if !ended {
+		problems = append(problems, errors.New("the guest did not come to its end"))
+	}
+	if count["PASS"] == 0 {
+		problems = append(problems, errors.New("no test passed"))
+	}
+	fmt.Printf("   %d passed, %d skipped, %d problems\n", count["PASS"], count["SKIP"], len(problems))
+	return errors.Join(problems...)
+}
+
+func allowed(release, test string) bool {
+	for prefix, tests := range maySkip {
+		for _, t := range tests {
+			if strings.HasPrefix(release, prefix) && test == t {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The transmit scheduler of the card: which queue sends next.
+ *
+ * A frame may go when no rate above it forbids it: the queue's, its traffic
+ * class's and its parents', the device's, the link's. Of the queues that may,
+ * those go first that have not had their guaranteed rate, then those whose
+ * parents have not; what is left is shared by weight.
+ */
+#include <linux/math64.h>
+
+#include "simcard.h"
+
+#define ETH_OVERHEAD 24	/* preamble, check sequence, gap: on the link only */
+
+void simcard_node_init(struct simcard_node *node)
+{
+	memset(node, 0, sizeof(*node));
+	node->weight = 1;
+}
+
+static void bucket_charge(struct simcard_bucket *b, u64 now, unsigned int len)
+{
+	u64 burst = simcard_burst_ns();
+
+	if (!b->rate)
+		return;
+	b->next = max(b->next, now > burst ? now - burst : 0) + div64_u64((u64)len * NSEC_PER_SEC, b->rate);
+}
+
+struct choice {
+	struct simcard_queue *q;
+	int rank;	/* 0: owed to the queue itself; 1: to a parent; 2: left over */
+	u32 prio;
+};
+
+/* Whether queue a goes before b. */
+static bool goes_before(const struct choice *a, const struct choice *b)
+{
+	if (!b->q || a->rank != b->rank)
+		return !b->q || a->rank < b->rank;
+	if (a->rank == 2 && a->prio != b->prio)
+		return a->prio < b->prio;
+	return a->q->vtime < b->q->vtime;
+}
+
+/* Looks at one queue. Returns when it may send: 0 for now. */
+static u64 consider(struct simcard_queue *q, u64 now, struct choice *c)
+{
+	struct simcard_node *n;
+	u64 wait = 0;
+	int l;
+
+	*c = (struct choice){ .q = q, .rank = 2 };
+	for (l = 0; l < SIMCARD_LAYERS; l++) {
+		for (n = q->node[l]; n; n = n->parent) {
+			if (n->max.rate && n->max.next > now)
+				wait = max(wait, n->max.next);
+			if (n->min.rate && n->min.next <= now)
+				c->rank = min(c->rank, n == q->node[l] ? 0 : 1);
+			if (n == q->node[l])
+				c->prio = max(c->prio, n->prio);
+		}
+	}
+	return wait;
+}
+
+static void charge(struct simcard_queue *q, u64 now, unsigned int len)
+{
+	struct simcard *card = q->card;
+	struct simcard_node *n;
+	u32 weight = 1;
+	int l;
+
+	bucket_charge(&card->link, now, len + ETH_OVERHEAD);
+	for (l = 0; l < SIMCARD_LAYERS; l++) {
+		for (n = q->node[l]; n; n = n->parent) {
+			bucket_charge(&n->max, now, len);
+			/* What is sent of the surplus does not lessen the guarantee. */
+			if (n->min.next <= now)
+				bucket_charge(&n->min, now, len);
+		}
+		if (q->node[l])
+			weight *= q->node[l]->weight ?: 1;
+	}
+	card->vtime = max(card->vtime, q->vtime);
+	q->vtime = card->vtime + ((u64)len << 10) / weight;
+}
+
+/* Sends what may go now, soft interrupts off. */
+void simcard_transmit(struct simcard *card)
+{
+	struct net_device *dev = card->dev;
+	DECLARE_BITMAP(sent, SIMCARD_MAX_QUEUES);
+	struct sk_buff_head out;
+	struct sk_buff *skb;
+	unsigned int i;
+
+	__skb_queue_head_init(&out);
+	bitmap_zero(sent, SIMCARD_MAX_QUEUES);
+	spin_lock(&card->tx_lock);
+	for (;;) {
+		u64 now = ktime_get_ns(), wake = U64_MAX;
+		struct choice best = {}, c;
+
+		for (i = 0; i < dev->real_num_tx_queues; i++) {
+			struct simcard_queue *q = &card->queue[i];
+			u64 wait;
+
+			if (skb_queue_empty(&q->tx))
+				continue;
+			wait = max(consider(q, now, &c), card->link.next > now ? card->link.next : 0);
+			if (wait)
+				wake = min(wake, wait);
+			else if (goes_before(&c, &best))
+				best = c;
+		}
+		if (!best.q) {
+			if (wake != U64_MAX)
+				hrtimer_start(&card->tx_timer, ns_to_ktime(wake), HRTIMER_MODE_ABS_SOFT);
+			break;
+		}
+		skb = __skb_dequeue(&best.q->tx);
+		charge(best.q, now, skb->len);
+		if (netif_carrier_ok(dev)) {
+			struct sk_buff *copy = skb->len <= card->wire->mtu + VLAN_ETH_HLEN ? simcard_dma(card->wire, skb) : NULL;
+
+			if (copy) {
+				skb_record_rx_queue(copy, best.q->index);
+				__skb_queue_tail(&out, copy);
+			} else {
+				atomic64_inc(&card->tx_dropped);
+			}
+		}
+		/* NAPI looks at this queue without the lock. */
+		skb_queue_tail(&best.q->sent, skb);
+		__set_bit(best.q->index, sent);
+	}
+	spin_unlock(&card->tx_lock);
+
+	while ((skb = __skb_dequeue(&out))) {
+		dev_sw_netstats_rx_add(card->wire, skb->len + ETH_HLEN);
+		netif_rx(skb);
+	}
+	for_each_set_bit(i, sent, SIMCARD_MAX_QUEUES)
+		simcard_tx_event(&card->queue[i]);
+}
+
+/* Rates have changed: what waited for the old ones may go. */
+void simcard_kick(struct simcard *card)
+{
+	local_bh_disable();
+	simcard_transmit(card);
+	local_bh_enable();
+}
+
+static enum hrtimer_restart simcard_tx_timer(struct hrtimer *timer)
+{
+	simcard_transmit(container_of(timer, struct simcard, tx_timer));
+	return HRTIMER_NORESTART;
+}
+
+/* Frames in the ring, in tx and sent. */
+static u32 ring_used(struct simcard_queue *q)
+{
+	return skb_queue_len_lockless(&q->tx) + skb_queue_len_lockless(&q->sent);
+}
+
+netdev_tx_t simcard_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	struct simcard *card = simcard_of(dev);
+	u16 n = skb_get_queue_mapping(skb);
+	struct simcard_queue *q = &card->queue[n];
+	struct netdev_queue *txq = netdev_get_tx_queue(dev, n);
+	bool more = netdev_xmit_more();
+	u32 ring = READ_ONCE(card->tx_ring);
+
+	if (unlikely(ring_used(q) >= ring)) {
+		netif_tx_stop_queue(txq);
+		return NETDEV_TX_BUSY;
+	}
+	if (skb_put_padto(skb, ETH_ZLEN))
+		return NETDEV_TX_OK;
+	simcard_inline_learn(card, skb);
+	skb_tx_timestamp(skb);
+	more = !__netdev_tx_sent_queue(txq, skb->len, more);
+	spin_lock(&card->tx_lock);
+	if (skb_queue_empty(&q->tx))
+		q->vtime = max(q->vtime, card->vtime);
+	__skb_queue_tail(&q->tx, skb);
+	spin_unlock(&card->tx_lock);
+	if (ring_used(q) >= ring) {
+		netif_tx_stop_queue(txq);
+		atomic64_inc(&q->tx_stops);
+		smp_mb();	/* pairs with simcard_tx_complete() */
+		if (ring_used(q) < ring)
+			netif_tx_start_queue(txq);
+		more = false;
+	}
+	if (!more)
+		simcard_transmit(card);
+	return NETDEV_TX_OK;
+}
+
+/* Frees what has been sent. Called by NAPI. */
+int simcard_tx_complete(struct simcard_queue *q, int budget)
+{
+	struct netdev_queue *txq = netdev_get_tx_queue(q->card->dev, q->index);
+	unsigned int packets = 0, bytes = 0;
+	struct sk_buff_head done;
+	struct sk_buff *skb;
+
+	__skb_queue_head_init(&done);
+	spin_lock_bh(&q->sent.lock);
+	skb_queue_splice_init(&q->sent, &done);
+	spin_unlock_bh(&q->sent.lock);
+	if (skb_queue_empty(&done))
+		return 0;
+	while ((skb = __skb_dequeue(&done))) {
+		packets++;
+		bytes += skb->len;
+		napi_consume_skb(skb, budget);
+	}
+	u64_stats_update_begin(&q->sync);
+	q->tx_packets += packets;
+	q->tx_bytes += bytes;
+	u64_stats_update_end(&q->sync);
+	netdev_tx_completed_queue(txq, packets, bytes);
+	smp_mb();	/* room before looking whether somebody waits for it; pairs with simcard_xmit() */
+	if (netif_tx_queue_stopped(txq) && ring_used(q) < READ_ONCE(q->card->tx_ring) / 2 + 1)
+		netif_tx_wake_queue(txq);
+	return packets;
+}
+
+void simcard_tx_purge(struct simcard_queue *q)
+{
+	spin_lock_bh(&q->card->tx_lock);
+	__skb_queue_purge(&q->tx);
+	spin_unlock_bh(&q->card->tx_lock);
+	skb_queue_purge(&q->sent);
+	netdev_tx_reset_queue(netdev_get_tx_queue(q->card->dev, q->index));
+}
+
+int simcard_set_tx_maxrate(struct net_device *dev, int queue, u32 maxrate)
+{
+	struct simcard *card = simcard_of(dev);
+	struct simcard_queue *q = &card->queue[queue];
+	int err = simcard_call(card, "tx_maxrate");
+
+	if (err)
+		return err;
+	if (maxrate > card->p.speed) {
+		netdev_err(dev, "invalid maximum rate %u Mbit/s for queue %d, link %u\n", maxrate, queue, card->p.speed);
+		return -EINVAL;
+	}
+	spin_lock_bh(&card->tx_lock);
+	q->maxrate.max.rate = (u64)maxrate * 125000;
+	q->maxrate.max.next = 0;
+	spin_unlock_bh(&card->tx_lock);
+	simcard_kick(card);
+	return 0;
+}
+
+void simcard_sched_init(struct simcard *card)
+{
+	unsigned int i;
+
+	spin_lock_init(&card->tx_lock);
+	simcard_hrtimer_setup(&card->tx_timer, simcard_tx_timer, HRTIMER_MODE_ABS_SOFT);
+	card->link.rate = (u64)card->p.speed * 125000;
+	simcard_node_init(&card->netdev_node);
+	simcard_node_init(&card->htb_root);
+	INIT_LIST_HEAD(&card->htb);
+	xa_init(&card->groups);
+	for (i = 0; i < SIMCARD_MAX_TC; i++)
+		simcard_node_init(&card->tc_node[i]);
+	for (i = 0; i < card->p.queues; i++) {
+		struct simcard_queue *q = &card->queue[i];
+
+		__skb_queue_head_init(&q->tx);
+		skb_queue_head_init(&q->sent);
+		simcard_node_init(&q->maxrate);
+		simcard_node_init(&q->shaper);
+		q->node[SIMCARD_MAXRATE] = &q->maxrate;
+		q->node[SIMCARD_SHAPER] = &q->shaper;
+		q->node[SIMCARD_NETDEV] = &card->netdev_node;
+	}
+}
