@@ -26,7 +26,10 @@ type Ratio struct {
 	Upper     float64 `json:"upper"`     // one-sided upper 95 % bound
 	Lower     float64 `json:"lower"`     // one-sided lower 95 % bound
 	SpreadLog float64 `json:"spreadLog"` // standard deviation of the log ratios
-	Method    string  `json:"method"`
+	// Chance is the two-sided probability of an estimate as far from 1, were
+	// there no difference (p-value).
+	Chance float64 `json:"chance"`
+	Method string  `json:"method"`
 }
 
 // MinWilcoxon is the smallest number of pairs for which the signed-rank test
@@ -68,6 +71,7 @@ func PairedRatio(pairs []Pair) (Ratio, error) {
 		r.High = math.Exp(mean + tQuantile(0.975, float64(n-1))*se)
 		r.Upper = math.Exp(mean + tQuantile(0.95, float64(n-1))*se)
 		r.Lower = math.Exp(mean - tQuantile(0.95, float64(n-1))*se)
+		r.Chance = tChance(mean/se, float64(n-1))
 		return r, nil
 	}
 	walsh := make([]float64, 0, n*(n+1)/2)
@@ -84,14 +88,14 @@ func PairedRatio(pairs []Pair) (Ratio, error) {
 	r.High = math.Exp(walsh[len(walsh)-two])
 	r.Upper = math.Exp(walsh[len(walsh)-one])
 	r.Lower = math.Exp(walsh[one-1])
+	r.Chance = signedRankChance(d)
 	return r, nil
 }
 
-// signedRankCritical returns the largest k with P(W+ <= k-1) <= alpha for n
-// untied differences: the rank of the interval's end among the sorted Walsh
-// averages. It is at least 1 only for n with 2^-n <= alpha.
-func signedRankCritical(n int, alpha float64) int {
-	// counts[w] is the number of subsets of 1..n with sum w, as probability.
+// signedRank returns the distribution of the signed-rank statistic W+ of n
+// untied differences without a preference: probability by value.
+func signedRank(n int) []float64 {
+	// p[w] is the share of the subsets of 1..n with sum w.
 	p := make([]float64, n*(n+1)/2+1)
 	p[0] = 1
 	top := 0
@@ -103,8 +107,15 @@ func signedRankCritical(n int, alpha float64) int {
 		}
 		top += rank
 	}
+	return p
+}
+
+// signedRankCritical returns the largest k with P(W+ <= k-1) <= alpha for n
+// untied differences: the rank of the interval's end among the sorted Walsh
+// averages. It is at least 1 only for n with 2^-n <= alpha.
+func signedRankCritical(n int, alpha float64) int {
 	cum, k := 0.0, 0
-	for _, q := range p {
+	for _, q := range signedRank(n) {
 		cum += q
 		if cum > alpha*(1+1e-12) {
 			break
@@ -112,6 +123,37 @@ func signedRankCritical(n int, alpha float64) int {
 		k++
 	}
 	return k
+}
+
+// signedRankChance returns the two-sided probability of a statistic as extreme
+// as that of d. Counted as Walsh averages, zeros and ties count half to either
+// side, which makes it larger, as it does the interval.
+func signedRankChance(d []float64) float64 {
+	var above, below int
+	for i := range d {
+		for j := i; j < len(d); j++ {
+			switch sum := d[i] + d[j]; {
+			case sum > 0:
+				above++
+			case sum < 0:
+				below++
+			}
+		}
+	}
+	p := signedRank(len(d))
+	cum := 0.0
+	for _, q := range p[:len(p)-max(above, below)] {
+		cum += q
+	}
+	return min(2*cum, 1)
+}
+
+// tChance returns P(|T| >= |t|) for Student's t.
+func tChance(t, df float64) float64 {
+	if math.IsNaN(t) { // 0/0: all equal, and equal to 1
+		return 1
+	}
+	return 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: df}.CDF(-math.Abs(t))
 }
 
 // tQuantile returns the quantile p of Student's t with df degrees of freedom.

@@ -117,7 +117,7 @@ func TestPairedRatio(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.Method = ""
+			got.Method, got.Chance = "", 0 // TestChance
 			if d := cmp.Diff(tt.want, got, cmpopts.EquateApprox(1e-4, 1e-6)); d != "" {
 				t.Errorf("-want +got\n%s", d)
 			}

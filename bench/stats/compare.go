@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Same stands where a difference would, and noise may be all there is to it.
+const Same = "~"
+
+// A Difference is what may be said of a ratio: Text is the change in per cent,
+// or Same.
+type Difference struct {
+	Text   string `json:"text"` // "-12.3%", "+4.0%" or "~"
+	Reason string `json:"reason"`
+}
+
+// A Comparison is one of the ratios shown together.
+type Comparison struct {
+	Ratio Ratio
+	// Floor of the base against itself, if measured.
+	Floor *Floor
+}
+
+// Compare judges ratios that are shown together. A ratio is Same when its 95 %
+// interval includes 1; when the host alone moves repeats of one variant as far
+// (Floor); and when, among so many comparisons, chance alone would make one of
+// them look like this: Holm's procedure (1979, Scandinavian Journal of
+// Statistics 6) at 5 % for all of them together, which assumes nothing about
+// how they depend on each other.
+func Compare(family []Comparison) []Difference {
+	chances := make([]float64, len(family))
+	for i, c := range family {
+		chances[i] = c.Ratio.Chance
+	}
+	adjusted := Holm(chances)
+	out := make([]Difference, len(family))
+	for i, c := range family {
+		r := c.Ratio
+		d := &out[i]
+		d.Text = Same
+		interval := fmt.Sprintf("%.3f to %.3f", r.Low, r.High)
+		switch {
+		case r.N == 0 || math.IsNaN(r.Low) || math.IsNaN(r.High):
+			d.Reason = "there is no interval"
+		case r.Low <= 1 && 1 <= r.High:
+			d.Reason = "the 95 % interval " + interval + " includes 1"
+		case c.Floor != nil && math.Abs(math.Log(r.Estimate)) < math.Log(c.Floor.Detectable):
+			d.Reason = fmt.Sprintf("repeats of one variant differ so much that %d pairs cannot tell ratios within %.3f of 1, and this is %.3f",
+				c.Floor.ForPairs, c.Floor.Detectable, r.Estimate)
+		case !(adjusted[i] <= 0.05):
+			d.Reason = fmt.Sprintf("among %d comparisons chance alone makes one like this with probability %.2g (%.2g alone)", len(family), adjusted[i], r.Chance)
+		default:
+			d.Text = fmt.Sprintf("%+.1f%%", 100*(r.Estimate-1))
+			d.Reason = fmt.Sprintf("95 %% interval %s; chance %.2g among %d comparisons", interval, adjusted[i], len(family))
+		}
+	}
+	return out
+}
+
+// Holm returns the p-values adjusted for their number: the smallest level of
+// the whole family at which each is rejected. NaN counts as 1.
+func Holm(p []float64) []float64 {
+	order := make([]int, len(p))
+	at := func(i int) float64 {
+		if math.IsNaN(p[i]) {
+			return 1
+		}
+		return p[i]
+	}
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch x, y := at(a), at(b); {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	out := make([]float64, len(p))
+	highest := 0.0
+	for rank, i := range order {
+		highest = max(highest, min(1, float64(len(p)-rank)*at(i)))
+		out[i] = highest
+	}
+	return out
+}
