@@ -23,10 +23,6 @@ const (
 
 // servePeer serves guests until it is killed.
 func servePeer() error {
-	s := rpc.NewServer()
-	if err := s.Register(&Peer{flows: map[int]*flow{}}); err != nil {
-		return err
-	}
 	l, err := net.Listen("tcp4", net.JoinHostPort(peerAddress, peerPort))
 	if err != nil {
 		return err
@@ -36,13 +32,23 @@ func servePeer() error {
 		if err != nil {
 			return err
 		}
-		go s.ServeConn(c)
+		p := &Peer{flows: map[int]*flow{}}
+		s := rpc.NewServer()
+		if err := s.Register(p); err != nil {
+			return err
+		}
+		go func() {
+			s.ServeConn(c)
+			p.endAll()
+		}()
 	}
 }
 
-// A Peer makes traffic to a guest. Its methods are net/rpc's.
+// A Peer makes traffic to a guest for as long as the guest is connected. Its
+// methods are net/rpc's.
 type Peer struct {
 	mu    sync.Mutex
+	last  int
 	flows map[int]*flow
 }
 
@@ -65,16 +71,19 @@ func (p *Peer) Start(w Where, id *int) error {
 	f := startFlow(c, patience)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	*id = len(p.flows)
+	p.last++
+	*id = p.last
 	p.flows[*id] = f
 	return nil
 }
 
 // Look says how far a flow is.
 func (p *Peer) Look(id int, x *Exchanged) error {
-	f := p.flow(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.flows[id]
 	if f == nil {
-		return errors.New("no such flow")
+		return errNoFlow
 	}
 	*x = f.look()
 	return nil
@@ -83,18 +92,28 @@ func (p *Peer) Look(id int, x *Exchanged) error {
 // End ends a flow, and returns when its last answer is there or has been
 // waited for.
 func (p *Peer) End(id int, x *Exchanged) error {
-	f := p.flow(id)
+	p.mu.Lock()
+	f := p.flows[id]
+	delete(p.flows, id)
+	p.mu.Unlock()
 	if f == nil {
-		return errors.New("no such flow")
+		return errNoFlow
 	}
 	*x = f.end()
 	return f.conn.Close()
 }
 
-func (p *Peer) flow(id int) *flow {
+var errNoFlow = errors.New("no such flow")
+
+// endAll ends what the guest has left.
+func (p *Peer) endAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.flows[id]
+	for _, f := range p.flows {
+		f.conn.Close()
+		f.end()
+	}
+	clear(p.flows)
 }
 
 const (
