@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo test matrix check bench generate lint fuzz clean
+.PHONY: $(BIN) all demo test matrix matrix-bench check bench generate lint fuzz clean
 
 all: $(BIN)
 
@@ -29,6 +29,10 @@ test: ## everything CI runs but the linters; root
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool unshare:util-linux
 	@$(GO) run ./test/matrix
+
+matrix-bench: ## niclane's classifier beside tc's on Debian's kernels, by ratio; root
+	@tools/packages ip:iproute2 unshare:util-linux
+	@$(GO) run ./test/matrix -bench
 
 check: ## what needs no privileges
 	$(GO) vet ./...

@@ -38,6 +38,7 @@ func BenchmarkArrive(b *testing.B) {
 	dir := b.TempDir()
 	wire(b)
 	defer enter(b, chainNetns)()
+	const u32 = "pref 1 u32 match ip protocol 17 0xff match ip dport %d 0xffff"
 	for b.Loop() {
 		for _, members := range []int{1, 10, 100, 1000} {
 			cost := map[string][]float64{}
@@ -48,7 +49,7 @@ func BenchmarkArrive(b *testing.B) {
 				}{
 					{"none", func() {}, func() {}},
 					{"cpumap", func() { steer(b, members) }, func() { run(b, exec.Command("ip", "link", "set", chain0, "xdpgeneric", "off")) }},
-					{"u32", func() { chain(b, dir, "ingress", "dport", members) }, func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }},
+					{"u32", func() { chain(b, dir, "ingress", u32, members) }, func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }},
 				} {
 					way.set()
 					cost[way.name] = append(cost[way.name], arrive(b, firstPort+members-1))

@@ -19,7 +19,8 @@ import (
 	"github.com/niclane/niclane/internal/tc"
 )
 
-// The members' packets leave from these ports; the stream is of the last.
+// The members' packets leave from these ports; the stream is of the one that a
+// chain looks at last.
 const (
 	chainNetns = "niclane-chain"
 	firstPort  = 10000
@@ -27,11 +28,13 @@ const (
 )
 
 // BenchmarkChain sends UDP packets of one member among many through the egress
-// hook of a veth: through nothing, through niclane's classifier, and through a
-// chain of u32 filters, which is what scripts make. The metrics are
-// nanoseconds per packet, the whole way from write(2) to the other end of the
-// veth, on one processor: what a processor does in a second follows from it.
-// Medians of interleaved rounds.
+// hook of a veth: through nothing, through niclane's classifier, and through
+// what scripts make: a list of u32 filters; flower filters that share a
+// preference, which the kernel looks up in one hash table; and flower filters
+// without a preference, of which the kernel gives each its own, the latest the
+// first, and asks one after the other. The metrics are nanoseconds per packet, the whole way from
+// write(2) to the other end of the veth, on one processor: what a processor does
+// in a second follows from it. Medians of interleaved rounds.
 func BenchmarkChain(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
@@ -39,21 +42,38 @@ func BenchmarkChain(b *testing.B) {
 	dir := b.TempDir()
 	wire(b)
 	defer enter(b, chainNetns)()
+	const (
+		u32       = "pref 1 u32 match ip protocol 17 0xff match ip sport %d 0xffff"
+		flower    = "pref 1 flower ip_proto udp src_port %d"
+		flowerOwn = "flower ip_proto udp src_port %d"
+	)
+	bare := func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }
+	type way struct {
+		name string
+		set  func(members int)
+		end  func()
+		port func(members int) int // of the stream
+	}
+	first := func(int) int { return firstPort }
+	last := func(members int) int { return firstPort + members - 1 }
+	ways := []way{
+		{"none", func(int) {}, func() {}, last},
+		{"niclane", func(members int) { own(b, members) }, bare, last},
+		{"u32", func(members int) { chain(b, dir, "egress", u32, members) }, bare, last},
+	}
+	if hasFlower(b) {
+		ways = append(ways,
+			way{"flower", func(members int) { chain(b, dir, "egress", flower, members) }, bare, last},
+			way{"flower-own-preferences", func(members int) { chain(b, dir, "egress", flowerOwn, members) }, bare, first})
+	}
 	for b.Loop() {
 		for _, members := range []int{1, 10, 100, 1000} {
 			took := map[string][]time.Duration{}
 			for range rounds {
-				for _, way := range []struct {
-					name     string
-					set, end func()
-				}{
-					{"none", func() {}, func() {}},
-					{"niclane", func() { own(b, members) }, func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }},
-					{"u32", func() { chain(b, dir, "egress", "sport", members) }, func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }},
-				} {
-					way.set()
-					took[way.name] = append(took[way.name], stream(b, firstPort+members-1))
-					way.end()
+				for _, w := range ways {
+					w.set(members)
+					took[w.name] = append(took[w.name], stream(b, w.port(members)))
+					w.end()
 				}
 			}
 			for name, ds := range took {
@@ -62,6 +82,17 @@ func BenchmarkChain(b *testing.B) {
 		}
 		b.ReportMetric(0, "ns/op")
 	}
+}
+
+// hasFlower tells whether the kernel knows flower, and says so if not.
+func hasFlower(b *testing.B) bool {
+	run(b, exec.Command("tc", "qdisc", "add", "dev", chain0, "clsact"))
+	out, err := exec.Command("tc", "filter", "add", "dev", chain0, "egress", "protocol", "ip", "flower").CombinedOutput()
+	run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact"))
+	if err != nil {
+		b.Logf("without flower: %s", out)
+	}
+	return err == nil
 }
 
 const chain0 = "chain0"
@@ -133,14 +164,14 @@ func own(b *testing.B, members int) {
 	}
 }
 
-// chain gives each member a u32 filter at a hook of clsact, which compares one
-// port.
-func chain(b *testing.B, dir, hook, port string, members int) {
+// chain gives each member a filter at a hook of clsact. how has a place for the
+// member's port.
+func chain(b *testing.B, dir, hook, how string, members int) {
 	b.Helper()
 	var s strings.Builder
 	fmt.Fprintf(&s, "qdisc add dev %s clsact\n", chain0)
 	for i := range members {
-		fmt.Fprintf(&s, "filter add dev %s %s protocol ip pref 1 u32 match ip protocol 17 0xff match ip %s %d 0xffff flowid 1:10\n", chain0, hook, port, firstPort+i)
+		fmt.Fprintf(&s, "filter add dev %s %s protocol ip "+how+" flowid 1:10\n", chain0, hook, firstPort+i)
 	}
 	path := filepath.Join(dir, "chain")
 	write(b, path, s.String())

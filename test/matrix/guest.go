@@ -120,6 +120,9 @@ func runTests(ctx context.Context, top, program string, s suite) error {
 	if s.skip != "" {
 		args = append(args, "-test.skip", s.skip)
 	}
+	if s.bench != "" {
+		args = append(args, "-test.bench", s.bench, "-test.benchtime", "1x")
+	}
 	program, err := local(program)
 	if err != nil {
 		return err

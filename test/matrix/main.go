@@ -41,10 +41,11 @@ func main() {
 	}
 	kernels := flag.String("kernels", strings.Join(series, ","), "which kernels")
 	only := flag.String("only", "", "which suites, separated by semicolons; all if empty")
+	benchmark := flag.Bool("bench", false, "measure, and print tables, instead of running the suites")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if err := run(ctx, strings.Split(*kernels, ","), *only); err != nil {
+	if err := run(ctx, strings.Split(*kernels, ","), *only, *benchmark); err != nil {
 		fmt.Fprintln(os.Stderr, "matrix:", err)
 		os.Exit(1)
 	}
@@ -52,10 +53,13 @@ func main() {
 
 // run runs the suites on each kernel in turn and prints what was wrong. All
 // kernels are run, whatever is wrong with the first.
-func run(ctx context.Context, kernels []string, only string) error {
+func run(ctx context.Context, kernels []string, only string, benchmark bool) error {
 	chosen, err := choose(only, ";")
 	if err != nil {
 		return err
+	}
+	if benchmark {
+		chosen = benchmarks
 	}
 	for _, k := range kernels {
 		if !slices.Contains(series, k) {
@@ -88,6 +92,13 @@ func run(ctx context.Context, kernels []string, only string) error {
 			fmt.Printf("   %s\n", s)
 			if d := known(defects, r.release, s.name); d != nil {
 				fmt.Printf("   KNOWN   %s: %s\n", s.name, d.why)
+			}
+		}
+		if benchmark && len(problems) == 0 {
+			for _, c := range chosen {
+				if err := r.section(c.name).table(os.Stdout); err != nil {
+					return err
+				}
 			}
 		}
 		for _, p := range problems {

@@ -17,6 +17,8 @@ type suite struct {
 	builtin bool
 	// run and skip are go test's -run and -skip; "" for all and none.
 	run, skip string
+	// bench is go test's -bench; "" for none.
+	bench string
 	// since is the first kernel that has what most of it is about; "" for all.
 	since string
 	// within is how long it may take in the guest. It bounds what hangs, and is
@@ -52,6 +54,11 @@ var suites = []suite{
 	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
 }
 
+// benchmarks are run when they are asked for, and not with the suites.
+var benchmarks = []suite{
+	{name: "test/bench", run: "^$", bench: "^BenchmarkChain$", within: 30 * time.Minute},
+}
+
 // Names of the builtin suites.
 const (
 	probeSuite   = "probe"             // niclane probe, on a veth and the guest's card
@@ -67,11 +74,12 @@ func choose(only, separator string) ([]suite, error) {
 	}
 	var chosen []suite
 	for name := range strings.SplitSeq(only, separator) {
-		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
+		all := slices.Concat(suites, benchmarks)
+		i := slices.IndexFunc(all, func(s suite) bool { return s.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("no suite %q", name)
 		}
-		chosen = append(chosen, suites[i])
+		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }
