@@ -41,6 +41,7 @@ var suites = []suite{
 	{name: "internal/emucard", skip: "^Test(Refusals|Toeplitz)$", within: 5 * time.Minute},
 	{name: "internal/steer", within: 5 * time.Minute},
 	{name: "internal/sockclass", run: "^Test(ForeignPrograms|OtherNamespace|ObjectReadsBack|NoSuchGroup|Sockets|OnTheWire)$", within: 5 * time.Minute},
+	{name: "internal/netprio", within: 5 * time.Minute},
 	{name: "internal/watch", within: 5 * time.Minute},
 	{name: probeSuite, builtin: true, within: 5 * time.Minute},
 	{name: laneSuite, builtin: true, within: 5 * time.Minute},
@@ -51,7 +52,7 @@ var suites = []suite{
 	{name: "apply", run: "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$", within: 8 * time.Minute},
 	{name: "test/coexist", within: 8 * time.Minute},
 	{name: "test/members", within: 8 * time.Minute},
-	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
+	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
 }
 
 // benchmarks are run when they are asked for, and not with the suites.
