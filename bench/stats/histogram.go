@@ -96,6 +96,19 @@ func (h *Histogram) ValueAt(p float64) int64 {
 	return h.h.ValueAtPercentile(p)
 }
 
+// Buckets calls yield for every occupied bucket in order, with its lowest and
+// highest value, until yield returns false.
+func (h *Histogram) Buckets(yield func(low, high, count int64) bool) {
+	if h.Count() == 0 {
+		return
+	}
+	for _, bar := range h.h.Distribution() {
+		if bar.Count != 0 && !yield(bar.From, bar.To, bar.Count) {
+			return
+		}
+	}
+}
+
 // Reset empties h and keeps its buckets.
 func (h *Histogram) Reset() {
 	h.clamped = 0

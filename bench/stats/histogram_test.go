@@ -46,6 +46,19 @@ func TestHistogramKeepsEverything(t *testing.T) {
 	}
 }
 
+func TestHistogramBuckets(t *testing.T) {
+	h := filled(6, func(i int) int64 { return int64(i) / 2 * 5000 })
+	var got [][3]int64
+	h.Buckets(func(low, high, count int64) bool {
+		got = append(got, [3]int64{low, high, count})
+		return len(got) < 2
+	})
+	if want := [][3]int64{{0, 0, 2}, {5000, 5003, 2}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	(*Histogram)(nil).Buckets(func(_, _, _ int64) bool { t.Error("a bucket of nothing"); return true })
+}
+
 func TestHistogramJSON(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	h := filled(5000, func(int) int64 { return int64(1e5 * math.Exp(rng.NormFloat64())) })

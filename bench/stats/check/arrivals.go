@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// Process is how requests are meant to arrive.
+type Process string
+
+// The two processes.
+const (
+	Constant Process = "constant"
+	Poisson  Process = "poisson"
+)
+
+const (
+	// gapTolerance is the largest distance between the distributions of actual
+	// and intended gaps that does not matter: with millions of gaps any real
+	// generator differs significantly.
+	gapTolerance = 0.05
+	// jitter is how far a gap of the constant process may be off, as a share.
+	jitter = 0.1
+)
+
+// Gaps holds the actual times between sends (ns) against the intended process
+// of the given rate (per second).
+//
+// Poisson: the one-sample Kolmogorov-Smirnov distance to the exponential
+// distribution. Constant: the share of gaps that are off by a tenth.
+func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
+	n := float64(gaps.Count())
+	if n < 100 {
+		return nil // P(D > 0.05) is no small number yet
+	}
+	mean := 1e9 / rate
+	seen, distance, off := 0.0, 0.0, 0.0
+	gaps.Buckets(func(low, high, count int64) bool {
+		// Both distributions are known at the ends of a bucket; between two
+		// occupied ones the largest distance is at the ends, too.
+		f := func(x int64) float64 { return 1 - math.Exp(-float64(x)/mean) }
+		distance = max(distance, math.Abs(f(low)-seen/n))
+		seen += float64(count)
+		distance = max(distance, math.Abs(f(high+1)-seen/n))
+		if float64(high) < (1-jitter)*mean || float64(low) > (1+jitter)*mean {
+			off += float64(count)
+		}
+		return true
+	})
+	if p == Constant {
+		if share := off / n; share > gapTolerance {
+			return []Warning{{
+				Check: "off-schedule",
+				Text: fmt.Sprintf("%.1f %% of %.0f gaps between sends are more than %.0f %% off %s: the generator did not keep its constant schedule",
+					100*share, n, 100*jitter, ns(mean)),
+				Values: map[string]float64{"share": share, "gaps": n, "meanNs": mean},
+			}}
+		}
+		return nil
+	}
+	// 1.63/√n: Kolmogorov's 1 % critical value.
+	if critical := 1.63 / math.Sqrt(n); distance > max(gapTolerance, critical) {
+		return []Warning{{
+			Check: "off-schedule",
+			Text: fmt.Sprintf("gaps between sends are not exponential with mean %s: Kolmogorov-Smirnov distance %.3f of %.0f gaps (%.3f would do)",
+				ns(mean), distance, n, max(gapTolerance, critical)),
+			Values: map[string]float64{"distance": distance, "gaps": n, "critical": critical},
+		}}
+	}
+	return nil
+}
+
+// dispersionTolerance is how far the index of dispersion may be from the
+// process's own before it matters.
+const dispersionTolerance = 0.1
+
+// Dispersion holds the numbers of requests sent in equal windows against the
+// intended process: their variance over their mean is 1 for Poisson, and next
+// to 0 for constant arrivals. Sends that come in bursts after pauses make it
+// larger, whatever the gaps within (Cox and Lewis, The Statistical Analysis of
+// Series of Events, 1966, 6.3).
+func Dispersion(p Process, sent []int64) []Warning {
+	if len(sent) < 10 {
+		return nil
+	}
+	x := make([]float64, len(sent))
+	for i, v := range sent {
+		x[i] = float64(v)
+	}
+	mean, variance := stat.MeanVariance(x, nil)
+	if mean == 0 {
+		return nil
+	}
+	index := variance / mean
+	// A constant process whose windows hold no whole number of gaps varies by 1.
+	low, high := 0.0, dispersionTolerance+1/mean
+	if p == Poisson {
+		df := float64(len(x) - 1)
+		chi := distuv.ChiSquared{K: df} // of (n-1)·index
+		low = min(1-dispersionTolerance, chi.Quantile(0.0005)/df)
+		high = max(1+dispersionTolerance, chi.Quantile(0.9995)/df)
+	}
+	if low <= index && index <= high {
+		return nil
+	}
+	return []Warning{{
+		Check: "off-schedule",
+		Text: fmt.Sprintf("sends of %d windows have an index of dispersion of %.2f, want %.2f to %.2f for %s arrivals",
+			len(x), index, low, high, p),
+		Values: map[string]float64{"index": index, "low": low, "high": high, "windows": float64(len(x))},
+	}}
+}

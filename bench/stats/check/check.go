@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package check holds a measurement against what must be true of any honest
+// one: Little's law, a client with time to spare, a server that counted what
+// was sent, a host quieter than the effect, requests sent when they were due.
+//
+// A check returns a warning with its numbers, to stand beside the result; it
+// neither corrects nor withholds anything, and silence proves nothing. Checks
+// are pure: no clock, no files.
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// A Warning is a reason to doubt a result.
+type Warning struct {
+	Check  string             `json:"check"` // "littles-law", "client-saturated", ...
+	Text   string             `json:"text"`
+	Values map[string]float64 `json:"values"`
+}
+
+// String returns the text.
+func (w Warning) String() string { return w.Text }
+
+// ns prints a time with three significant digits.
+func ns(v float64) string {
+	d := time.Duration(v)
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 1000).String()
+		}
+	}
+	return d.String()
+}
+
+// littleTolerance is how far rate times latency may be from the number in
+// flight: ramps at both ends of a window and HDR's 0.1 % are within it.
+const littleTolerance = 0.05
+
+// Little holds a closed loop against Little's law (1961, Operations Research
+// 9): with so many requests always in flight, they are the rate (per second)
+// times the mean latency (ns). It is not for open loops.
+func Little(inFlight, rate, meanLatency float64) []Warning {
+	product := rate * meanLatency / 1e9
+	off := product/inFlight - 1
+	if math.Abs(off) <= littleTolerance {
+		return nil
+	}
+	why := "latency leaves something out, or connections were idle"
+	if off > 0 {
+		why = "latency holds time in which nothing was in flight, or is of other requests than the rate"
+	}
+	return []Warning{{
+		Check: "littles-law",
+		Text: fmt.Sprintf("Little's law: %.0f requests/s × %s mean latency are %.1f in flight, but %.1f were (%+.0f %%): %s",
+			rate, ns(meanLatency), product, inFlight, 100*off, why),
+		Values: map[string]float64{"inFlight": inFlight, "ratePerSecond": rate, "meanLatencyNs": meanLatency, "product": product},
+	}}
+}
+
+// Client is what a generator knows of itself.
+type Client struct {
+	// Own is the part of the latency that is the generator's: how much later
+	// than due its thread noticed each request.
+	Own *stats.Histogram
+	// Latency of the same requests.
+	Latency *stats.Histogram
+	// CPUTime its thread used in Duration, ns.
+	CPUTime, Duration int64
+	// Spins is whether it polls: then CPUTime says nothing.
+	Spins bool
+}
+
+const (
+	ownShare = 0.5 // of a percentile that may be the generator's
+	cpuShare = 0.9 // of its processor that a generator may use
+)
+
+// Saturated says where the client rather than the server shapes the result.
+func Saturated(c Client) (warnings []Warning) {
+	for _, p := range []float64{50, 99, 99.9, 99.99, 99.999} {
+		own, err := stats.Percentile(c.Own, p)
+		all, err2 := stats.Percentile(c.Latency, p)
+		if cmp.Or(err, err2) != nil {
+			break
+		}
+		if all > 0 && float64(own) > ownShare*float64(all) {
+			warnings = append(warnings, Warning{
+				Check: "client-saturated",
+				Text: fmt.Sprintf("P%v is the generator's: it noticed requests %s late, and latency is %s",
+					p, ns(float64(own)), ns(float64(all))),
+				Values: map[string]float64{"p": p, "ownNs": float64(own), "latencyNs": float64(all)},
+			})
+		}
+	}
+	if c.Duration > 0 && !c.Spins {
+		if share := float64(c.CPUTime) / float64(c.Duration); share > cpuShare {
+			warnings = append(warnings, Warning{
+				Check:  "client-saturated",
+				Text:   fmt.Sprintf("the generator used %.0f %% of its processor: it is saturated", 100*share),
+				Values: map[string]float64{"cpuShare": share},
+			})
+		}
+	}
+	return warnings
+}
+
+// A Count is something both ends count: gets, sets, hits, keys, bytes.
+type Count struct {
+	Name   string
+	Sent   int64 // as the client counted
+	Served int64 // as the server did, over the same requests
+}
+
+// Counters names the counts on which server and client disagree by more than
+// a share of what the client counted; 0 wants them equal.
+func Counters(counts []Count, tolerance float64) (warnings []Warning) {
+	for _, c := range counts {
+		off := math.Abs(float64(c.Served - c.Sent))
+		if off <= tolerance*float64(c.Sent) {
+			continue
+		}
+		share := ""
+		if c.Sent > 0 {
+			share = fmt.Sprintf(" (%+.2g %%)", 100*float64(c.Served-c.Sent)/float64(c.Sent))
+		}
+		warnings = append(warnings, Warning{
+			Check:  "server-counters",
+			Text:   fmt.Sprintf("%s: the client counted %d, the server %d%s: another workload ran than the one asked for, or somebody else used the server", c.Name, c.Sent, c.Served, share),
+			Values: map[string]float64{"client": float64(c.Sent), "server": float64(c.Served)},
+		})
+	}
+	return warnings
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// CPU is what a processor did to threads that only wanted to wake up on time
+// (package hiccup).
+type CPU struct {
+	CPU                int
+	Late               *stats.Histogram
+	Steal, Busy, Total int64 // ns; Busy with nothing of ours running
+}
+
+// Host is what the machine did besides.
+type Host struct {
+	CPUs []CPU
+	// Autogroup is kernel.sched_autogroup_enabled: "on", "off" or "absent".
+	Autogroup string
+	// Others are names of the processes that used most of Busy.
+	Others []string
+}
+
+const (
+	stealShare = 0.01 // of a processor that the hypervisor may take
+	busyShare  = 0.1  // of a processor that others may use
+)
+
+// HostNoise holds the host's own noise against an effect: the difference of
+// percentile p between two variants, ns. Where a sleeping thread wakes as late
+// as that, the effect may be the host's.
+func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
+	var stolen, busy []string
+	most := map[string]float64{}
+	for _, c := range h.CPUs {
+		floor, err := stats.Percentile(c.Late, p)
+		what := fmt.Sprintf("P%v", p)
+		if err != nil { // too few wake-ups: the worst one tells
+			floor, what = c.Late.Max(), "at worst"
+		}
+		if floor > 0 && floor >= effect {
+			warnings = append(warnings, Warning{
+				Check: "host-noise",
+				Text: fmt.Sprintf("cpu %d wakes a thread that only sleeps %s late (%s); the effect at P%v is %s",
+					c.CPU, ns(float64(floor)), what, p, ns(float64(effect))),
+				Values: map[string]float64{"cpu": float64(c.CPU), "p": p, "lateNs": float64(floor), "effectNs": float64(effect)},
+			})
+		}
+		if c.Total <= 0 {
+			continue
+		}
+		if share := float64(c.Steal) / float64(c.Total); share > stealShare {
+			stolen = append(stolen, fmt.Sprintf("%.1f %% of cpu %d", 100*share, c.CPU))
+			most["steal"] = max(most["steal"], share)
+		}
+		if share := float64(c.Busy) / float64(c.Total); share > busyShare {
+			busy = append(busy, fmt.Sprintf("%.0f %% of cpu %d", 100*share, c.CPU))
+			most["busy"] = max(most["busy"], share)
+		}
+	}
+	if len(stolen) > 0 {
+		warnings = append(warnings, Warning{
+			Check:  "steal",
+			Text:   "the hypervisor took " + strings.Join(stolen, " and "),
+			Values: map[string]float64{"share": most["steal"]},
+		})
+	}
+	if len(busy) > 0 {
+		text := "others used " + strings.Join(busy, " and ")
+		if len(h.Others) > 0 {
+			text += ", most of it " + strings.Join(h.Others, ", ")
+		}
+		warnings = append(warnings, Warning{Check: "other-load", Text: text, Values: map[string]float64{"share": most["busy"]}})
+		if h.Autogroup == "on" {
+			// sched(7): with autogroup, nice values act only within a session.
+			warnings = append(warnings, Warning{
+				Check:  "autogroup",
+				Text:   "sched_autogroup is on: the scheduler divides processors between sessions, whatever their number of threads and nice values",
+				Values: map[string]float64{},
+			})
+		}
+	}
+	return warnings
+}
