@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names in a credentials file; in the environment they follow PREFIX_ in
+// capitals: PREFIX_USER, PREFIX_PASSWORD, PREFIX_COMMUNITY,
+// PREFIX_PRIVACYPASSWORD.
+const (
+	user            = "user"
+	password        = "password"        // of IPMI and Redfish; of SNMPv3's authentication
+	privacyPassword = "privacyPassword" // of SNMPv3; password if absent
+	community       = "community"       // of SNMPv2c
+)
+
+var credentialNames = []string{user, password, privacyPassword, community}
+
+var envPrefix = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,62}$`)
+
+// maxCredentials is the size in bytes of the largest credentials file.
+const maxCredentials = 4096
+
+// secrets hold credentials. They are printed as "[secret]" by everything.
+type secrets map[string]string
+
+func (secrets) String() string               { return "[secret]" }
+func (secrets) GoString() string             { return "[secret]" }
+func (secrets) Format(f fmt.State, _ rune)   { io.WriteString(f, "[secret]") }
+func (secrets) MarshalJSON() ([]byte, error) { return []byte(`"[secret]"`), nil }
+
+// readSecrets reads what where names and insists that exactly want is there
+// (and may be optional).
+func readSecrets(where string, want, optional []string) (secrets, error) {
+	var s secrets
+	if prefix, env := strings.CutPrefix(where, "env:"); env {
+		s = secrets{}
+		for _, name := range credentialNames {
+			if v, ok := os.LookupEnv(prefix + "_" + strings.ToUpper(name)); ok {
+				s[name] = v
+			}
+		}
+	} else {
+		b, err := readPrivate(where)
+		if err != nil {
+			return nil, err
+		}
+		if s, err = parseSecrets(b); err != nil {
+			return nil, fmt.Errorf("%s: %w", where, err)
+		}
+	}
+	var errs []error
+	for _, name := range want {
+		if s[name] == "" {
+			errs = append(errs, fmt.Errorf("%s: no %s", where, name))
+		}
+	}
+	for _, name := range credentialNames {
+		if _, ok := s[name]; ok && !slices.Contains(want, name) && !slices.Contains(optional, name) {
+			errs = append(errs, fmt.Errorf("%s: %s is of no use here, want %s", where, name, strings.Join(want, ", ")))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return s, nil
+}
+
+// readPrivate reads a file that nobody but its owner, who is this user or
+// root, can read or write.
+func readPrivate(path string) ([]byte, error) {
+	// O_NONBLOCK: a FIFO must not keep us waiting.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s: a symbolic link, want the file itself", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	if m := info.Mode().Perm(); m&0o077 != 0 {
+		return nil, fmt.Errorf("%s: mode %04o lets others at the credentials, want 0600 or 0400", path, m)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return nil, fmt.Errorf("%s: belongs to user %d, want this user or root", path, st.Uid)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxCredentials+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxCredentials {
+		return nil, fmt.Errorf("%s: more than %d bytes", path, maxCredentials)
+	}
+	return b, nil
+}
+
+// parseSecrets reads lines of NAME=VALUE. Values run to the end of the line,
+// blanks included; empty lines and those that begin with # are skipped. Errors
+// give the line's number and nothing of its content.
+func parseSecrets(b []byte) (secrets, error) {
+	s := secrets{}
+	var errs []error
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	for n := 1; sc.Scan(); n++ {
+		line := strings.TrimSuffix(sc.Text(), "\r")
+		if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		_, twice := s[name]
+		switch {
+		case !ok || !slices.Contains(credentialNames, name):
+			errs = append(errs, fmt.Errorf("line %d: want NAME=VALUE with NAME one of %s", n, strings.Join(credentialNames, ", ")))
+		case twice:
+			errs = append(errs, fmt.Errorf("line %d: %s a second time", n, name))
+		case value == "" || strings.ContainsRune(value, 0):
+			errs = append(errs, fmt.Errorf("line %d: %s is empty or has a zero byte", n, name))
+		default:
+			s[name] = value
+		}
+	}
+	if err := sc.Err(); err != nil {
+		errs = append(errs, err)
+	}
+	return s, errors.Join(errs...)
+}
+
+// hide returns err without any of the secrets in its text: libraries and
+// servers repeat what they were given.
+func (s secrets) hide(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	for _, v := range s {
+		if v != "" {
+			text = strings.ReplaceAll(text, v, "[secret]")
+		}
+	}
+	if text == err.Error() {
+		return err
+	}
+	return &hidden{text, err}
+}
+
+// hidden keeps errors.Is working but gives the original to nobody.
+type hidden struct {
+	text string
+	err  error
+}
+
+func (h *hidden) Error() string        { return h.text }
+func (h *hidden) Is(target error) bool { return errors.Is(h.err, target) }
+
+// GoString keeps %#v from walking into err.
+func (h *hidden) GoString() string { return h.text }

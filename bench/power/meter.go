@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// device is a source that has been found and can be read: what each kind of
+// source implements.
+type device interface {
+	// read returns one value per sensor, in counts.
+	read(ctx context.Context) ([]float64, error)
+	close(ctx context.Context) error
+}
+
+// gear is a sensor and how its counts are to be taken.
+type gear struct {
+	Sensor
+	unit float64 // of one count, in W or J
+	wrap float64 // count at which a counter starts again, 0 never
+	// guess: wrap is not documented; where it would explain a step back, the
+	// result says that it was assumed.
+	guess bool
+}
+
+// maxPoints bounds the memory of a meter: when it is reached, every other
+// point goes and the interval doubles.
+const maxPoints = 1 << 16
+
+// surge is how many times the highest power before a wrap the power across it
+// may be; a counter that was reset looks like more.
+const surge = 10
+
+// meter reads a device until it is stopped.
+type meter struct {
+	dev     device
+	prov    Provenance
+	gears   []gear
+	timeout time.Duration
+
+	from     int64
+	interval time.Duration
+	points   []point
+	raw      []float64 // last counts
+	peak     []float64 // highest power of counters between two readings, W
+	broken   []string  // why a counter's series ended
+	wraps    int
+	missed   int
+	first    string // error
+	warnings []string
+
+	halt chan struct{} // closed by Stop
+	done chan struct{} // closed when nobody reads any more
+}
+
+// start takes the first reading and goes on in the background until Stop or
+// the end of ctx. It closes dev when it fails.
+func start(ctx context.Context, c Config, dev device, prov Provenance, gears []gear, warnings []string) (*meter, error) {
+	m := &meter{
+		dev: dev, prov: prov, gears: gears, warnings: warnings,
+		timeout: time.Duration(c.Timeout), interval: time.Duration(c.Interval),
+		peak: make([]float64, len(gears)), broken: make([]string, len(gears)),
+		halt: make(chan struct{}), done: make(chan struct{}),
+	}
+	m.prov.Interval = c.Interval
+	if c.AccuracyPercent > 0 {
+		m.prov.AccuracyPercent, m.prov.AccuracyFrom = c.AccuracyPercent, FromConfig
+	}
+	for i := range m.gears {
+		if c.UpdateInterval > 0 {
+			m.gears[i].UpdateInterval, m.gears[i].UpdateIntervalFrom = c.UpdateInterval, FromConfig
+		}
+		m.gears[i].WrapJ = m.gears[i].wrap * m.gears[i].unit
+	}
+	if err := m.take(ctx); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	m.from = monotonic()
+	go m.run(ctx)
+	return m, nil
+}
+
+func (m *meter) run(ctx context.Context) {
+	defer close(m.done)
+	t := time.NewTicker(m.interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.halt:
+			return
+		case <-t.C:
+		}
+		if err := m.take(ctx); err != nil && ctx.Err() == nil {
+			m.miss(err)
+		}
+		if len(m.points) >= maxPoints {
+			m.thin()
+			t.Reset(m.interval)
+		}
+	}
+}
+
+func (m *meter) miss(err error) {
+	if m.missed++; m.first == "" {
+		m.first = err.Error()
+	}
+}
+
+// thin drops every other point.
+func (m *meter) thin() {
+	n := 0
+	for i := 0; i < len(m.points); i += 2 {
+		m.points[n] = m.points[i]
+		n++
+	}
+	m.points, m.interval = m.points[:n], 2*m.interval
+}
+
+// take appends a point.
+func (m *meter) take(ctx context.Context) error {
+	before := monotonic()
+	raw, err := m.dev.read(ctx)
+	after := monotonic()
+	if err != nil {
+		return err
+	}
+	if len(raw) != len(m.gears) {
+		return fmt.Errorf("%d values of %d sensors", len(raw), len(m.gears))
+	}
+	for i, v := range raw {
+		if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+			return fmt.Errorf("%s: reads %v", m.gears[i].Name, v)
+		}
+	}
+	p := point{at: before + (after-before)/2, spread: (after - before + 1) / 2, v: make([]float64, len(raw))}
+	var last *point
+	if len(m.points) > 0 {
+		last = &m.points[len(m.points)-1]
+		// Equal times would divide by zero; a clock this coarse does not exist.
+		if p.at <= last.at {
+			return errors.New("two readings at the same time")
+		}
+	}
+	for i, g := range m.gears {
+		if g.Quantity == Power {
+			p.v[i] = raw[i] * g.unit
+		} else if last != nil {
+			p.v[i] = last.v[i] + m.advance(i, raw[i], seconds(last.at, p.at))
+		}
+	}
+	m.raw, m.points = raw, append(m.points, p)
+	return nil
+}
+
+// advance returns by how many J counter i moved, in dt seconds.
+func (m *meter) advance(i int, now, dt float64) float64 {
+	g := m.gears[i]
+	d := now - m.raw[i]
+	if d < 0 {
+		wrapped := d + g.wrap
+		power := wrapped * g.unit / dt
+		if wrapped < 0 || wrapped > g.wrap/2 || m.peak[i] > 0 && power > surge*m.peak[i] || g.guess && m.peak[i] == 0 {
+			m.broken[i] = fmt.Sprintf("the counter went back from %.0f to %.0f, which no wrap explains: reset?", m.raw[i], now)
+			return 0
+		}
+		if m.wraps++; g.guess {
+			m.warnings = append(m.warnings, fmt.Sprintf("%s: went back from %.0f to %.0f; taken as a wrap at %.0f, which its driver does not document", g.Name, m.raw[i], now, g.wrap))
+		}
+		d = wrapped
+	}
+	j := d * g.unit
+	m.peak[i] = max(m.peak[i], j/dt)
+	return j
+}
+
+// close the device, for no longer than two exchanges take.
+func (m *meter) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*m.timeout)
+	defer cancel()
+	return m.dev.close(ctx)
+}
+
+// Stop ends the window, takes the last reading and closes the source. The
+// last reading is taken even when ctx has ended, within the timeout: what was
+// measured until an interruption is kept. Stop is called once.
+func (m *meter) Stop(ctx context.Context) Result {
+	to := monotonic()
+	close(m.halt)
+	<-m.done
+	ctx = context.WithoutCancel(ctx)
+	if err := m.take(ctx); err != nil {
+		m.miss(err)
+	}
+	if err := m.close(); err != nil {
+		m.warnings = append(m.warnings, fmt.Sprintf("closing: %v", err))
+	}
+	return m.result(to)
+}
+
+// result of the window that ends at to.
+func (m *meter) result(to int64) Result {
+	s := &series{points: m.points, from: m.from, to: to, interval: int64(m.interval)}
+	r := Result{
+		Provenance: m.prov, StartMono: m.from, Duration: to - m.from,
+		Readings: len(m.points), Missed: m.missed, Wraps: m.wraps, FirstError: m.first,
+		Warnings: m.warnings,
+	}
+	for _, g := range m.gears {
+		s.sensors = append(s.sensors, g.Sensor)
+	}
+	s.settle()
+	r.Provenance.Sensors = s.sensors
+
+	estimates := map[string]*Estimate{}
+	var reasons []error
+	for _, q := range []string{Energy, Power} {
+		if s.slowest(q) == 0 {
+			continue // no such sensors
+		}
+		e, err := m.estimate(s, q)
+		if err != nil {
+			reasons = append(reasons, err)
+			continue
+		}
+		estimates[q] = e
+	}
+	r.choose(estimates, s)
+	r.explain(reasons)
+	r.warn(s)
+	return r
+}
+
+func (m *meter) estimate(s *series, quantity string) (*Estimate, error) {
+	if n := m.missed + len(m.points); float64(m.missed) > maxMissed*float64(n) {
+		return nil, fmt.Errorf("%d of %d readings failed, the first with: %s", m.missed, n, m.first)
+	}
+	if quantity == Energy {
+		for i, reason := range m.broken {
+			if reason != "" {
+				return nil, fmt.Errorf("%s: %s", m.gears[i].Name, reason)
+			}
+		}
+	}
+	e, err := s.estimate(quantity, m.prov.AccuracyPercent)
+	if err != nil && m.first != "" {
+		err = fmt.Errorf("%w (%d readings failed, the first with: %s)", err, m.missed, m.first)
+	}
+	return e, err
+}
+
+// choose the narrower estimate and keep the other one as a check.
+func (r *Result) choose(estimates map[string]*Estimate, s *series) {
+	a, b, quantity := estimates[Energy], estimates[Power], Energy
+	if a == nil || b != nil && b.Uncertainty.sum() < a.Uncertainty.sum() {
+		a, b, quantity = b, a, Power
+	}
+	if a == nil {
+		quantity = s.sensors[0].Quantity
+	}
+	r.Estimate, r.CrossCheck = a, b
+	r.Timeline = s.timeline(quantity)
+	if u := s.slowest(quantity); u > 0 {
+		r.Updates = r.Duration / u
+	}
+}
+
+// explain why nothing was measured.
+func (r *Result) explain(reasons []error) {
+	for _, err := range reasons {
+		var short *tooShort
+		if errors.As(err, &short) && (r.Needed == 0 || short.needed < r.Needed) {
+			r.Needed = short.needed
+		}
+	}
+	if r.Estimate == nil {
+		r.NotMeasured = errors.Join(reasons...).Error()
+		return
+	}
+	r.Needed = 0
+	for _, err := range reasons {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("no cross-check: %v", err))
+	}
+}
+
+// warn of what limits the estimate.
+func (r *Result) warn(s *series) {
+	e := r.Estimate
+	if e == nil {
+		return
+	}
+	if c := r.CrossCheck; c != nil && (c.Energy.High < e.Energy.Low || c.Energy.Low > e.Energy.High) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the source contradicts itself: %.0f to %.0f J by its %s, %.0f to %.0f J by its %s",
+			e.Energy.Low, e.Energy.High, e.Method, c.Energy.Low, c.Energy.High, c.Method))
+	}
+	if r.Provenance.AccuracyPercent == 0 {
+		r.Warnings = append(r.Warnings, "nobody states the sensor's accuracy (accuracyPercent): the interval is that of resolution, timing and sampling alone")
+	}
+	if r.Missed > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d of %d readings failed, the first with: %s", r.Missed, r.Missed+r.Readings, r.FirstError))
+	}
+	r.warnWide()
+}
+
+// warnWide names the window that would make a wide interval narrow, if one
+// would.
+func (r *Result) warnWide() {
+	e, u := r.Estimate, r.Uncertainty
+	half := u.sum() / e.Energy.Value
+	if !(half > wide) {
+		return
+	}
+	// What grows with the window stays as a share of the energy.
+	stays := u.AccuracyJ
+	if e.Method == Samples {
+		stays += u.ResolutionJ
+	}
+	if share := stays / e.Energy.Value; share >= wide {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the interval is ±%.1f %% wide, and ±%.1f %% would remain in any window: the sensor is too coarse", 100*half, 100*share))
+		return
+	}
+	k := (u.sum() - stays) / (wide*e.Energy.Value - stays)
+	if u.SamplingJ > 0 { // shrinks with the square root only
+		k *= k
+	}
+	r.Needed = int64(float64(r.Duration) * k)
+	r.Warnings = append(r.Warnings, fmt.Sprintf("the interval is ±%.1f %% wide: ±%.0f %% takes a window of about %v", 100*half, 100*wide, time.Duration(r.Needed).Round(time.Second)))
+}
+
+// monotonic is CLOCK_MONOTONIC in ns, on which all of a result's times are.
+func monotonic() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic("clock_gettime(CLOCK_MONOTONIC): " + err.Error()) // it cannot fail
+	}
+	return ts.Nano()
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"context"
+	"fmt"
+)
+
+// A Source can be measured any number of times, one after another or at once.
+type Source interface {
+	// Describe says what is going to be read, as far as Config tells: nothing
+	// is asked for it. A Result's Provenance has the rest.
+	Describe() Provenance
+	// Start finds the sensors, takes a first reading and begins the window.
+	// Without an error, the Meter must be stopped.
+	Start(ctx context.Context) (Meter, error)
+}
+
+// A Meter is a window that has begun.
+type Meter interface {
+	// Stop ends the window. What goes wrong after Start is in the Result
+	// (NotMeasured, Warnings): the work that was measured is not lost for it.
+	Stop(ctx context.Context) Result
+}
+
+// Open checks c, reports everything that is wrong with it, and reads the
+// credentials that it names. It asks no sensor and opens no connection.
+func Open(c Config) (Source, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.open()
+	if err != nil {
+		return nil, fmt.Errorf("power: %s: %w", c.Source, err)
+	}
+	return &source{c, s}, nil
+}
+
+// Validate reports everything that is wrong with c. It reads no file.
+func (c Config) Validate() error {
+	_, err := c.withDefaults()
+	return err
+}
+
+// kind is what a source of one kind implements.
+type kind interface {
+	describe() Provenance
+	// find the sensors and be ready to read them.
+	find(ctx context.Context) (found, error)
+}
+
+// found is a device and what is known of it.
+type found struct {
+	dev      device
+	prov     Provenance
+	gears    []gear
+	warnings []string
+}
+
+func (c Config) open() (kind, error) {
+	switch c.Source {
+	case RAPL:
+		return rapl{c}, nil
+	case Hwmon:
+		return hwmon{c}, nil
+	case IPMI:
+		return openIPMI(c)
+	case Redfish:
+		return openRedfish(c)
+	case Raritan, SNMP:
+		return openSNMP(c)
+	}
+	return none{}, nil
+}
+
+type source struct {
+	c Config
+	k kind
+}
+
+func (s *source) Describe() Provenance { return s.k.describe() }
+
+func (s *source) Start(ctx context.Context) (Meter, error) {
+	if _, ok := s.k.(none); ok {
+		return none{from: monotonic()}, nil
+	}
+	f, err := s.k.find(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("power: %s: %w", s.c.Source, err)
+	}
+	m, err := start(ctx, s.c, f.dev, f.prov, f.gears, f.warnings)
+	if err != nil {
+		return nil, fmt.Errorf("power: %s: first reading: %w", s.c.Source, err)
+	}
+	return m, nil
+}
+
+// Measure runs during and measures it. The error is Start's, before which
+// during does not run, or during's own: the Result is then what was measured
+// until it returned. To have several sources side by side, nest Measure.
+func Measure(ctx context.Context, src Source, during func() error) (Result, error) {
+	m, err := src.Start(ctx)
+	if err != nil {
+		return Result{Provenance: src.Describe(), NotMeasured: err.Error()}, err
+	}
+	stopped := false
+	// A panic in during must not leave a session open on a BMC.
+	defer func() {
+		if !stopped {
+			m.Stop(ctx)
+		}
+	}()
+	err = during()
+	stopped = true
+	return m.Stop(ctx), err
+}
+
+// none is the source that measures nothing and says so.
+type none struct{ from int64 }
+
+func (none) describe() Provenance                { return Provenance{Source: None} }
+func (none) find(context.Context) (found, error) { panic("source none has no sensors") }
+
+func (n none) Stop(context.Context) Result {
+	return Result{
+		Provenance: n.describe(), StartMono: n.from, Duration: monotonic() - n.from,
+		NotMeasured: "the experiment names no power source",
+	}
+}

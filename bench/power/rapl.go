@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package power
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What RAPL counts, by domain. What a domain contains is in Intel's Software
+// Developer's Manual, volume 3B, 15.10: package holds core and uncore but not
+// dram, although powercap shows all three below it; psys holds everything.
+const (
+	domainPackage = "package"
+	domainDRAM    = "dram"
+	domainPsys    = "psys"
+	domainCore    = "core"
+	domainUncore  = "uncore"
+)
+
+var domains = []string{domainPackage, domainDRAM, domainPsys, domainCore, domainUncore}
+
+// contains names what is counted twice when both are added up.
+var contains = map[string][]string{
+	domainPackage: {domainCore, domainUncore},
+	domainPsys:    {domainPackage, domainDRAM, domainCore, domainUncore},
+}
+
+const (
+	// raplUpdate: the counters move about every millisecond (Software
+	// Developer's Manual 15.10.2).
+	raplUpdate = int64(time.Millisecond)
+	// raplResolution in J: 2^-14, the coarsest energy unit in use; most have
+	// 2^-14 or 2^-16. powercap shows whole uJ of it.
+	raplResolution = 1.0 / (1 << 14)
+)
+
+func (c Config) checkDomains(bad func(string, ...any)) {
+	for i, d := range c.Domains {
+		if !slices.Contains(domains, d) {
+			bad("domains[%d] %q: want %s", i, d, strings.Join(domains, ", "))
+		} else if slices.Contains(c.Domains[:i], d) {
+			bad("domains[%d] %q: named twice", i, d)
+		}
+		for _, inner := range contains[d] {
+			if slices.Contains(c.Domains, inner) {
+				bad("domains: %s contains %s, which would count twice", d, inner)
+			}
+		}
+	}
+}
+
+type rapl struct{ c Config }
+
+func (r rapl) dir() string { return filepath.Join(r.c.sysfs, "class/powercap") }
+
+func (r rapl) describe() Provenance {
+	p := Provenance{Source: RAPL, Address: r.dir(), Protocol: "powercap"}
+	switch d := r.c.Domains; {
+	case len(d) == 0:
+		p.Covers = "processor packages and, where they count it, memory"
+	default:
+		p.Covers = strings.Join(d, ", ")
+	}
+	p.Covers += "; not network cards, disks, fans, losses of power supplies"
+	if slices.Equal(r.c.Domains, []string{domainPsys}) {
+		p.Covers = "the platform as its vendor wired psys"
+	}
+	return p
+}
+
+// zone is one directory of powercap.
+type zone struct{ dir, name, domain string }
+
+// zones returns all zones of the control type intel-rapl, which AMD's
+// processors have too. Those of intel-rapl-mmio are the same packages read in
+// another way.
+func (r rapl) zones() ([]zone, error) {
+	dirs, err := entries(r.dir())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no powercap here (virtual machines have none): %w", r.dir(), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var zones []zone
+	for _, d := range dirs {
+		if !strings.HasPrefix(filepath.Base(d), "intel-rapl:") {
+			continue
+		}
+		name, err := attribute(filepath.Join(d, "name"))
+		if err != nil {
+			return nil, err
+		}
+		// "package-0", "package-0-die-1", "psys", "core", "dram"
+		domain, _, _ := strings.Cut(name, "-")
+		zones = append(zones, zone{d, name, domain})
+	}
+	return zones, nil
+}
+
+func (r rapl) find(ctx context.Context) (found, error) {
+	zones, err := r.zones()
+	if err != nil {
+		return found{}, err
+	}
+	want := r.c.Domains
+	if len(want) == 0 {
+		want = []string{domainPackage}
+		if slices.ContainsFunc(zones, func(z zone) bool { return z.domain == domainDRAM }) {
+			want = append(want, domainDRAM)
+		}
+	}
+	var errs []error
+	for _, d := range want {
+		if !slices.ContainsFunc(zones, func(z zone) bool { return z.domain == d }) {
+			errs = append(errs, fmt.Errorf("no domain %s in %s, only %s", d, r.dir(), names(zones)))
+		}
+	}
+	f := found{prov: r.describe()}
+	f.prov.Device = processor(r.c.sysfs)
+	var paths files
+	for _, z := range zones {
+		if !slices.Contains(want, z.domain) {
+			continue
+		}
+		path := filepath.Join(z.dir, "energy_uj")
+		wrap, err := count(filepath.Join(z.dir, "max_energy_range_uj"))
+		if err == nil {
+			_, err = count(path)
+		}
+		if errors.Is(err, os.ErrPermission) {
+			err = fmt.Errorf("%w: Linux 5.10 and later let only root read energy", err)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		paths = append(paths, path)
+		f.gears = append(f.gears, gear{Sensor: Sensor{
+			Name: z.name, Path: path, Quantity: Energy, Unit: "uJ",
+			ResolutionJ: raplResolution, ResolutionFrom: FromDefault,
+			UpdateInterval: raplUpdate, UpdateIntervalFrom: FromDefault,
+		}, unit: 1e-6, wrap: wrap})
+	}
+	if len(errs) > 0 {
+		return found{}, errors.Join(errs...)
+	}
+	f.prov.Covers = strings.Replace(r.describe().Covers, "processor packages and, where they count it, memory", strings.Join(want, ", "), 1)
+	f.dev = paths
+	observeUpdates(ctx, f.gears, paths)
+	return f, nil
+}
+
+func names(zones []zone) string {
+	var n []string
+	for _, z := range zones {
+		n = append(n, z.name)
+	}
+	if len(n) == 0 {
+		return "none"
+	}
+	return strings.Join(n, ", ")
+}
+
+// watchUpdates is how long local counters are watched to find their update
+// interval: fifty updates of RAPL, a twentieth of a second of one processor.
+const watchUpdates = int64(50 * time.Millisecond)
+
+// observeUpdates replaces the assumed update interval of counters by the
+// longest seen between two changes. A counter that does not change while it is
+// watched is taken to need as long as that.
+func observeUpdates(ctx context.Context, gears []gear, paths files) {
+	last, err := paths.read(ctx)
+	if err != nil {
+		return // the first reading reports it
+	}
+	begin := monotonic()
+	changed := make([]int64, len(paths))
+	longest := make([]int64, len(paths))
+	seen := make([]int, len(paths))
+	for now := begin; now-begin < watchUpdates; {
+		v, err := paths.read(ctx)
+		now = monotonic()
+		if err != nil {
+			return
+		}
+		for i := range v {
+			if v[i] == last[i] {
+				continue
+			}
+			if changed[i] != 0 { // else it was under way when we came
+				seen[i]++
+				longest[i] = max(longest[i], now-changed[i])
+			}
+			last[i], changed[i] = v[i], now
+		}
+	}
+	for i := range gears {
+		switch g := &gears[i]; {
+		case seen[i] >= minSteps:
+			g.UpdateInterval, g.UpdateIntervalFrom = longest[i], FromReadings
+		case g.UpdateIntervalFrom == FromDefault:
+			g.UpdateInterval = max(g.UpdateInterval, watchUpdates, longest[i])
+		}
+	}
+}
+
+// processor is the model of the first one, "" if the machine does not say.
+func processor(sysfs string) string {
+	if sysfs != "/sys" {
+		return ""
+	}
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
