@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fanout answers what tail latency means for a request that asks many
+// servers at once and needs all their answers: how many it can ask and still
+// be done in time (Dean and Barroso, The Tail at Scale, CACM 56, 2013).
+//
+// It supposes that every server answers as the measured one did and that they
+// are slow independently of each other; servers that share a switch or a
+// schedule of pauses are not. It refuses answers that rest on a part of the
+// tail that the sample cannot carry. It is pure: no clock, no files.
+package fanout
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// Most is the largest number of servers that is told apart from more.
+const Most = 1 << 40
+
+// An Answer is how many servers one request can ask in parallel.
+type Answer struct {
+	Time        int64   `json:"timeNs"`      // within which all must answer
+	Probability float64 `json:"probability"` // that they do, at least
+	// Servers is floor(ln p / ln F(t)), because the slowest of n is in time
+	// with probability F(t)^n. 0: not even one.
+	Servers int64 `json:"servers"`
+	// Low and High are the ends of its 95 % interval; High is Most when the
+	// sample sets no bound.
+	Low  int64 `json:"low"`
+	High int64 `json:"high"`
+	// Missing is why Servers is not stated (and 0), "" when it is. Low holds
+	// all the same: at least so many.
+	Missing string      `json:"missing,omitempty"`
+	Share   stats.Share `json:"share"` // F(t)
+}
+
+// String returns the answer for a table.
+func (a Answer) String() string {
+	switch {
+	case a.Missing != "":
+		return fmt.Sprintf("at least %d (%s)", a.Low, a.Missing)
+	case a.High == Most:
+		return fmt.Sprintf("%d (%d or more)", a.Servers, a.Low)
+	}
+	return fmt.Sprintf("%d (%d to %d)", a.Servers, a.Low, a.High)
+}
+
+// Servers answers for a response time t in ns and a probability p (0 to 1,
+// exclusive), with the interval of F(t) that stats.Sample.Within has for
+// samples that depend on each other.
+func Servers(s *stats.Sample, t int64, p float64) (Answer, error) {
+	if !(p > 0 && p < 1) {
+		return Answer{}, fmt.Errorf("fan-out: probability %v: want more than 0 and less than 1", p)
+	}
+	share, err := s.Within(t)
+	if err != nil {
+		return Answer{}, fmt.Errorf("fan-out: %w", err)
+	}
+	a := Answer{
+		Time: t, Probability: p, Share: share, Missing: share.Missing,
+		Low: servers(share.Low, p), High: servers(share.High, p),
+	}
+	if a.Missing == "" {
+		a.Servers = servers(share.Within, p)
+	}
+	return a, nil
+}
+
+// servers is the largest n with within^n >= p.
+func servers(within, p float64) int64 {
+	switch {
+	case within <= 0:
+		return 0
+	case within >= 1:
+		return Most
+	}
+	// The rounding errors of the logarithms must not turn 1 into 0.
+	n := math.Log(p) / math.Log(within)
+	return int64(min(n*(1+1e-12), Most))
+}
+
+// Time answers the other way round: the response time within which n servers
+// all answer with probability p. It is the percentile 100·p^(1/n) of one.
+func Time(s *stats.Sample, n int64, p float64) (stats.Estimate, error) {
+	if n < 1 || !(p > 0 && p < 1) {
+		return stats.Estimate{}, fmt.Errorf("fan-out: %d servers with probability %v: want at least 1, and more than 0 and less than 1", n, p)
+	}
+	e, err := s.Interval(100 * math.Pow(p, 1/float64(n)))
+	if err != nil {
+		return e, fmt.Errorf("fan-out to %d: %w", n, err)
+	}
+	return e, nil
+}
+
+// A Row compares two variants at one response time.
+type Row struct {
+	Time    int64  `json:"timeNs"`
+	Without Answer `json:"without"`
+	With    Answer `json:"with"`
+	// Text is how many times as many servers the lane allows, or stats.Same
+	// when the intervals overlap or one of the answers is missing.
+	Text string `json:"text"`
+}
+
+// Compare answers for both variants at each response time.
+func Compare(without, with *stats.Sample, times []int64, p float64) ([]Row, error) {
+	var rows []Row
+	for _, t := range times {
+		r := Row{Time: t, Text: stats.Same}
+		var err error
+		if r.Without, err = Servers(without, t, p); err != nil {
+			return nil, fmt.Errorf("without the lane: %w", err)
+		}
+		if r.With, err = Servers(with, t, p); err != nil {
+			return nil, fmt.Errorf("with the lane: %w", err)
+		}
+		a, b := r.Without, r.With
+		apart := a.Low > b.High || b.Low > a.High
+		if apart && a.Missing == "" && b.Missing == "" && a.Servers > 0 {
+			r.Text = fmt.Sprintf("×%.3g", float64(b.Servers)/float64(a.Servers))
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
