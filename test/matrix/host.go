@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,12 +139,12 @@ exec "$@"`
 const boots = 3
 
 // bootAgain is boot, again if the guest did not come up.
-func (b *bench) bootAgain(g *guest, chosen []suite) (r *results, err error) {
+func (b *bench) bootAgain(w io.Writer, g *guest, chosen []suite) (r *results, err error) {
 	for n := 1; n <= boots; n++ {
 		if r, err = b.boot(g, chosen); !errors.Is(err, errNoBoot) {
 			return r, err
 		}
-		fmt.Printf("   boot %d of at most %d: %v\n", n, boots, err)
+		fmt.Fprintf(w, "   boot %d of at most %d: %v\n", n, boots, err)
 	}
 	return r, err
 }

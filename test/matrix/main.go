@@ -15,8 +15,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -51,8 +53,9 @@ func main() {
 	}
 }
 
-// run runs the suites on each kernel in turn and prints what was wrong. All
-// kernels are run, whatever is wrong with the first.
+// run runs the suites on each kernel, as many at once as there are processors,
+// benchmarks one at a time, and prints what was wrong. All kernels are run,
+// whatever is wrong with the first.
 func run(ctx context.Context, kernels []string, only string, benchmark bool) error {
 	chosen, err := choose(only, ";")
 	if err != nil {
@@ -73,48 +76,74 @@ func run(ctx context.Context, kernels []string, only string, benchmark bool) err
 	if err := b.build(chosen); err != nil {
 		return err
 	}
-	var failed []string
-	for _, k := range kernels {
-		start := time.Now()
-		g, err := b.fetch(k)
-		if err != nil {
-			return err
-		}
-		chosen := slices.DeleteFunc(slices.Clone(chosen), func(s suite) bool { return !within(g.release, s.since, "") })
-		fmt.Printf("== %s: %s (%s)\n", k, g.release, g.packages)
-		booted := time.Now()
-		r, err := b.bootAgain(g, chosen)
-		if err != nil {
-			return fmt.Errorf("kernel %s: %w; the guest's output is in %s", g.release, err, g.log)
-		}
-		problems := r.judge(chosen, skips, defects)
-		for _, s := range r.sections {
-			fmt.Printf("   %s\n", s)
-			if d := known(defects, r.release, s.name); d != nil {
-				fmt.Printf("   KNOWN   %s: %s\n", s.name, d.why)
-			}
-		}
-		if benchmark && len(problems) == 0 {
-			for _, c := range chosen {
-				if err := r.section(c.name).table(os.Stdout); err != nil {
-					return err
-				}
-			}
-		}
-		for _, p := range problems {
-			fmt.Printf("   PROBLEM %s\n", p)
-		}
-		fmt.Printf("   %d tests, %d skipped, %d problems; fetched in %s, guest %s; %s\n", r.count("PASS"), r.count("SKIP"),
-			len(problems), booted.Sub(start).Round(time.Second), time.Since(booted).Round(time.Second), g.log)
-		if len(problems) > 0 {
-			failed = append(failed, k)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+	atOnce := runtime.NumCPU() // a guest has one thread (emulation)
+	if benchmark {
+		atOnce = 1
+	}
+	turn := make(chan struct{}, atOnce)
+	reports := make([]chan report, len(kernels))
+	for i, k := range kernels {
+		reports[i] = make(chan report, 1)
+		go func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			var text strings.Builder
+			err := b.kernel(&text, k, chosen)
+			reports[i] <- report{text.String(), err}
+		}()
+	}
+	var errs []error
+	for i, k := range kernels {
+		r := <-reports[i]
+		fmt.Print(r.text)
+		if r.err != nil {
+			errs = append(errs, fmt.Errorf("kernel %s: %w", k, r.err))
 		}
 	}
-	if len(failed) > 0 {
-		return errors.New("problems on " + strings.Join(failed, ", "))
+	return errors.Join(errs...)
+}
+
+// A report is what there is to say of one kernel.
+type report struct {
+	text string
+	err  error
+}
+
+// kernel runs the suites on the newest kernel of a series and says how they went.
+func (b *bench) kernel(w io.Writer, series string, chosen []suite) error {
+	start := time.Now()
+	g, err := b.fetch(series)
+	if err != nil {
+		return err
+	}
+	chosen = slices.DeleteFunc(slices.Clone(chosen), func(s suite) bool { return !within(g.release, s.since, "") })
+	fmt.Fprintf(w, "== %s: %s (%s)\n", series, g.release, g.packages)
+	booted := time.Now()
+	r, err := b.bootAgain(w, g, chosen)
+	if err != nil {
+		return fmt.Errorf("%s: %w; the guest's output is in %s", g.release, err, g.log)
+	}
+	problems := r.judge(chosen, skips, defects)
+	for _, s := range r.sections {
+		fmt.Fprintf(w, "   %s\n", s)
+		if d := known(defects, r.release, s.name); d != nil {
+			fmt.Fprintf(w, "   KNOWN   %s: %s\n", s.name, d.why)
+		}
+	}
+	for _, c := range chosen {
+		if s := r.section(c.name); c.bench != "" && s != nil && s.outcome == "ok" {
+			if err := s.table(w); err != nil {
+				problems = append(problems, err.Error())
+			}
+		}
+	}
+	for _, p := range problems {
+		fmt.Fprintf(w, "   PROBLEM %s\n", p)
+	}
+	fmt.Fprintf(w, "   %d tests, %d skipped, %d problems; fetched in %s, guest %s; %s\n", r.count("PASS"), r.count("SKIP"),
+		len(problems), booted.Sub(start).Round(time.Second), time.Since(booted).Round(time.Second), g.log)
+	if len(problems) > 0 {
+		return fmt.Errorf("%d problems", len(problems))
 	}
 	return nil
 }
