@@ -54,6 +54,5 @@ func (f *File) Locate(path string) (file string, line int) {
 // Problem makes an Error with position of a problem that was found later, by
 // somebody who knows its path only.
 func (f *File) Problem(path, message string) Error {
-	p := f.at.Of(path)
-	return Error{File: f.Name, Line: p.Line, Column: p.Column, Path: path, Message: message}
+	return f.at.Problem(f.Name, path, message)
 }

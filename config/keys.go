@@ -27,7 +27,7 @@ func groupKeys() []key {
 		strictyaml.Of("dev", netdevs(), "this or `bond` is needed",
 			"Network device, or a list of devices of equal standing, that the lanes span.",
 			func(t *target, x []string) { t.group.Devices = x }),
-		strictyaml.Of("bond", netdev(), "none",
+		strictyaml.Of("bond", strictyaml.NetworkDevice(), "none",
 			"Bond whose slaves the lanes span; they are looked up when planning. Instead of `dev`.",
 			func(t *target, x string) { t.group.Bond = x }),
 		strictyaml.Of("vlans", strictyaml.Integers("a VLAN ID", 1, 4094, 4094), "whatever the tag, or none",
@@ -51,7 +51,7 @@ func groupKeys() []key {
 		strictyaml.Of("txring", strictyaml.Integer(1, 1<<20), "left alone",
 			"Descriptors of each transmit ring, as `rxring`.",
 			func(t *target, x int) { t.lane.Rings.Tx = &x }),
-		strictyaml.Of("force", forced(), "the best that the device allows",
+		strictyaml.Of("force", Force(), "the best that the device allows",
 			"Realisations that must be used, by part of a lane; `niclane probe` lists them. Planning fails where one is not possible.",
 			func(t *target, x map[string]string) { t.group.Force = x }),
 		refuse("optimize", "not taken: adqsetup sets private flags of the ice driver with it, which are not in Linux's own driver; leave it out, and write poller and rxusecs instead"),
@@ -192,9 +192,9 @@ var parts = []string{
 	string(device.PartInterrupts), string(device.PartModeration), string(device.PartProcessors),
 }
 
-// forced maps a part of a lane to the name of a realisation. Which names there
-// are for a part is package plan's to know.
-func forced() strictyaml.Kind[map[string]string] {
+// Force is the kind of globals.force: it maps a part of a lane to the name of a
+// realisation. Which names there are for a part is package plan's to know.
+func Force() strictyaml.Kind[map[string]string] {
 	type names = map[string]string
 	realisation := strictyaml.Pattern("the name of a realisation, as niclane probe lists them", `^[a-z0-9]+(-[a-z0-9]+)*$`, nil)
 	properties := strictyaml.Schema{}

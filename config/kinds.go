@@ -68,22 +68,10 @@ func numa() strictyaml.Kind[intent.NUMAPolicy] {
 	return k
 }
 
-const interfaceWant = "the name of a network device, 1 to 15 characters"
-
-// netdev is the name of an interface as the kernel's dev_valid_name() has it.
-func netdev() strictyaml.Kind[string] {
-	return strictyaml.Pattern(interfaceWant, `^[^\s/:]{1,15}$`, func(s string) string {
-		if s == "." || s == ".." || len(s) > 15 {
-			return "want " + interfaceWant
-		}
-		return ""
-	})
-}
-
 func netdevs() strictyaml.Kind[[]string] {
-	one := netdev()
+	one := strictyaml.NetworkDevice()
 	k := strictyaml.Kind[[]string]{
-		Want:   interfaceWant + ", or a list of them",
+		Want:   one.Want + ", or a list of them",
 		Schema: strictyaml.Schema{"anyOf": []any{one.Schema, strictyaml.Schema{"type": "array", "minItems": 1, "uniqueItems": true, "items": one.Schema}}},
 	}
 	k.Read = func(v strictyaml.Value) ([]string, bool) {

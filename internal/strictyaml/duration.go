@@ -2,7 +2,11 @@
 
 package strictyaml
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // Microseconds is an integer, or text with a unit.
 func Microseconds(least, most int) Kind[int] {
@@ -18,11 +22,11 @@ func Microseconds(least, most int) Kind[int] {
 		text, plain, _ := v.Scalar()
 		if plain && IsDecimal(text) {
 			text += "us"
-		} else if !durationExpr().MatchString(text) {
+		} else if !shortExpr().MatchString(text) {
 			v.Wrong(k.Want)
 			return 0, false
 		}
-		if d, err := time.ParseDuration(text); err == nil && d >= time.Duration(least)*time.Microsecond && d <= time.Duration(most)*time.Microsecond {
+		if d, ok := duration(text, time.Duration(least)*time.Microsecond, time.Duration(most)*time.Microsecond); ok {
 			return int(d / time.Microsecond), true
 		}
 		v.Wrong(k.Want)
@@ -31,4 +35,51 @@ func Microseconds(least, most int) Kind[int] {
 	return k
 }
 
-var durationExpr = Lazy(`^[0-9]{1,12}(us|ms|s)$`)
+// Duration is a time in ns, written with its unit.
+func Duration(least, most time.Duration) Kind[int64] {
+	k := Kind[int64]{
+		Want:   fmt.Sprintf("a time from %s to %s with its unit: us, ms, s, m or h", DurationText(int64(least)), DurationText(int64(most))),
+		Schema: Schema{"type": "string", "pattern": durationPattern},
+	}
+	k.Read = func(v Value) (int64, bool) {
+		text, plain, _ := v.Scalar()
+		if plain && IsDecimal(text) && text != "0" {
+			v.Failf("found %s, a number without a unit, want %s", text, k.Want)
+			return 0, false
+		}
+		if durationExpr().MatchString(text) {
+			if d, ok := duration(text, least, most); ok {
+				return int64(d), true
+			}
+		}
+		v.Wrong(k.Want)
+		return 0, false
+	}
+	return k
+}
+
+const durationPattern = `^[0-9]{1,12}(\.[0-9]{1,9})?(us|ms|s|m|h)$`
+
+var (
+	durationExpr = Lazy(durationPattern)
+	shortExpr    = Lazy(`^[0-9]{1,12}(us|ms|s)$`)
+)
+
+func duration(text string, least, most time.Duration) (time.Duration, bool) {
+	d, err := time.ParseDuration(text)
+	return d, err == nil && d >= least && d <= most
+}
+
+// DurationText gives ns in the largest unit that divides them: "90s", "2h".
+func DurationText(ns int64) string {
+	for _, u := range []struct {
+		name string
+		ns   int64
+	}{{"h", 3600e9}, {"m", 60e9}, {"s", 1e9}, {"ms", 1e6}} {
+		if ns != 0 && ns%u.ns == 0 {
+			return fmt.Sprint(ns/u.ns) + u.name
+		}
+	}
+	whole := fmt.Sprintf("%d.%03d", ns/1000, ns%1000)
+	return strings.TrimSuffix(strings.TrimRight(whole, "0"), ".") + "us"
+}

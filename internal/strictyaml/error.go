@@ -43,6 +43,7 @@ func (es Errors) Error() string {
 
 // sorted orders problems by position and drops repetitions.
 func (es Errors) sorted() Errors {
+	es = slices.Clone(es) // Compact clears what it drops
 	slices.SortStableFunc(es, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
 			cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))

@@ -47,8 +47,12 @@ func Named[T ~string](k Kind[string]) Kind[T] {
 
 // Integer is one within limits.
 func Integer(least, most int) Kind[int] {
+	return integer(fmt.Sprintf("an integer from %d to %d", least, most), least, most)
+}
+
+func integer(want string, least, most int) Kind[int] {
 	k := Kind[int]{
-		Want:   fmt.Sprintf("an integer from %d to %d", least, most),
+		Want:   want,
 		Schema: Schema{"type": "integer", "minimum": least, "maximum": most},
 	}
 	k.Read = func(v Value) (int, bool) {

@@ -33,3 +33,10 @@ func (ps Positions) Of(path string) Position {
 	}
 	return Position{1, 1}
 }
+
+// Problem is an Error of a problem that was found later, by somebody who knows
+// its path only.
+func (ps Positions) Problem(file, path, message string) Error {
+	p := ps.Of(path)
+	return Error{File: file, Line: p.Line, Column: p.Column, Path: path, Message: message}
+}

@@ -67,6 +67,11 @@ menu.yaml:5: at-course: given a second time, first in line 4`
 	if diff := cmp.Diff([]string{"name", "serve"}, bad); diff != "" {
 		t.Errorf("bad (-want +got):\n%s", diff)
 	}
+	r.Failf("salt", "once more")
+	r.Failf("salt", "once more")
+	if first, again := r.Errors(), r.Errors(); len(first) != 5 || cmp.Diff(first, again) != "" {
+		t.Errorf("asked twice: %v\nand %v", first, again)
+	}
 	_, _, r = readDish("# nothing yet\n")
 	if got := r.Errors().Error(); got != "menu.yaml:1: found an empty file, want name and serves" {
 		t.Errorf("got %q", got)

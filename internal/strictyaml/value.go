@@ -4,6 +4,8 @@ package strictyaml
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
@@ -37,6 +39,19 @@ func (v Value) Scalar() (text string, plain, ok bool) {
 		return n.Value.Value, false, true
 	}
 	return "", false, false
+}
+
+// FailLine reports a problem in line n, from 1, of the value's text. It stands
+// in the file's own line if the text is under "|", else the message names n.
+func (v Value) FailLine(n int, format string, args ...any) {
+	if lit, ok := v.node.(*ast.LiteralNode); ok && lit.Start != nil && strings.HasPrefix(lit.Start.Value, "|") {
+		v.r.FailAt(Position{positionOf(lit.Start).Line + n, 1}, v.path, format, args...)
+		return
+	}
+	if n > 1 {
+		format = "line " + strconv.Itoa(n) + ": " + format
+	}
+	v.Failf(format, args...)
 }
 
 // IsText reports whether YAML has v as a string.

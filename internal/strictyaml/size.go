@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package strictyaml
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+)
+
+// byteUnits are those of IEC 80000-13; the decimal ones, and those without an
+// i, are read in two ways and refused.
+var byteUnits = map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+const sizePattern = `^[0-9]{1,15}(\.[0-9]{1,6})? ?([KMGT]i)?B$`
+
+var sizeExpr = Lazy(`^([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]*)$`)
+
+// Size is an amount of memory in bytes.
+func Size(least, most int64) Kind[int64] {
+	number := Schema{"type": "integer", "minimum": least, "maximum": most}
+	k := Kind[int64]{
+		Want:   fmt.Sprintf("bytes from %s to %s, as a number or with a unit: KiB, MiB, GiB, TiB (1024)", SizeText(least), SizeText(most)),
+		Schema: Schema{"anyOf": []any{number, Schema{"type": "string", "pattern": sizePattern}}},
+	}
+	k.Read = func(v Value) (int64, bool) {
+		text, plain, _ := v.Scalar()
+		m := sizeExpr().FindStringSubmatch(text)
+		if m == nil || m[2] == "" && !(plain && IsDecimal(text)) {
+			v.Wrong(k.Want)
+			return 0, false
+		}
+		factor := byteUnits[m[2]]
+		if factor == 0 {
+			for unit := range byteUnits {
+				if len(unit) == 3 && strings.EqualFold(m[2], unit[:1]) || strings.EqualFold(m[2], unit) ||
+					len(unit) == 3 && strings.EqualFold(m[2], unit[:1]+"B") {
+					v.Failf("found %s, want the unit as %s (%d bytes), or the bytes as a number", Quote(text), unit, byteUnits[unit])
+					return 0, false
+				}
+			}
+			v.Failf("found %s, %s is not a unit, want %s", Quote(text), Quote(m[2]), k.Want)
+			return 0, false
+		}
+		n, _ := new(big.Rat).SetString(m[1])
+		if bytes, exact := whole(n, factor); exact && bytes >= least && bytes <= most {
+			return bytes, true
+		}
+		v.Wrong(k.Want)
+		return 0, false
+	}
+	return k
+}
+
+// SizeText gives bytes in the largest unit that divides them.
+func SizeText(n int64) string {
+	units := []string{"", " KiB", " MiB", " GiB", " TiB"}
+	i := 0
+	for ; i+1 < len(units) && n > 0 && n%1024 == 0; i++ {
+		n /= 1024
+	}
+	return fmt.Sprint(n) + units[i]
+}
