@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/bench/stats"
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// require reports the keys that are missing.
+func (r *reader) require() {
+	all := map[string]section{}
+	for _, s := range sections() {
+		all[s.ref] = s
+	}
+	need := func(ref, path string) {
+		if path != "" && (!r.Given(path) || slices.Contains(r.broken, path)) {
+			return
+		}
+		for _, name := range all[ref].required {
+			if p := strings.TrimPrefix(path+"."+name, "."); !r.Given(p) {
+				r.broken = append(r.broken, p)
+				r.Failf(path, "%s is missing, want %s", name, all[ref].wants[name])
+			}
+		}
+	}
+	list := func(ref, path string, n int) {
+		for i := range n {
+			need(ref, fmt.Sprintf("%s[%d]", path, i))
+		}
+	}
+	need("experiment", "")
+	if !r.Given("lab") && !r.Given("hosts") {
+		r.Failf("", "lab is missing, want lab: {}, or hosts")
+	}
+	if h := r.e.Hosts; h != nil {
+		need("hosts", "hosts")
+		need("host", "hosts.sut")
+		need("host", "hosts.noise")
+		list("host", "hosts.clients", len(h.Clients))
+	}
+	need("server", "server")
+	list("process", "server.beside", len(r.e.Server.Beside))
+	need("workload", "workload")
+	list("object", "workload.objects", len(r.e.Workload.Objects))
+	list("noise", "noise", len(r.e.Noise))
+	list("variant", "variants", len(r.e.Variants))
+	need("sla", "sla")
+	need("search", "search")
+	need("bounds", "search.max-rate")
+	need("sweep", "sweep")
+	list("goal", "goals", len(r.e.Goals))
+}
+
+// fine reports whether what the paths say, and all in it, was read: only then
+// can it be held against other keys.
+func (r *reader) fine(paths ...string) bool {
+	in := func(outer, inner string) bool {
+		rest, ok := strings.CutPrefix(inner, outer)
+		return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	}
+	return !slices.ContainsFunc(paths, func(p string) bool {
+		return slices.ContainsFunc(r.broken, func(b string) bool { return in(p, b) || in(b, p) })
+	})
+}
+
+// refuse reports keys that are given and mean nothing beside why.
+func (r *reader) refuse(why string, paths ...string) {
+	for _, p := range paths {
+		if r.Given(p) && r.fine(p) {
+			r.Failf(p, "found with %s", why)
+		}
+	}
+}
+
+// check refuses what contradicts itself.
+func (r *reader) check() {
+	r.checkWhere()
+	r.checkServer()
+	r.checkWorkload()
+	r.checkLoad()
+	r.checkNoise()
+	r.checkVariants()
+	r.checkRepeats()
+	r.checkSearch()
+	r.checkSweep()
+	r.checkGoals()
+	for i, p := range r.e.Power {
+		path := "power"
+		if r.Given("power[0]") {
+			path = fmt.Sprintf("power[%d]", i)
+		}
+		if p["source"] == "" && r.fine(path) {
+			r.Failf(path, "source is missing, want the name of a power source")
+		}
+	}
+	if len(r.Errors()) == 0 {
+		if least, _ := Estimate(&r.e); least > r.e.TimeLimit {
+			r.Failf("time-limit", "found %s, want more than the %s that the windows take by themselves",
+				y.DurationText(r.e.TimeLimit), roundUp(least))
+		}
+	}
+}
+
+func (r *reader) checkWhere() {
+	if r.Given("lab") && r.Given("hosts") {
+		r.Failf("hosts", "found beside lab (line %d), want one of the two", r.Line("lab"))
+	}
+	h := r.e.Hosts
+	if h == nil || !r.fine("hosts") {
+		return
+	}
+	if h.SUT.Device == "" {
+		r.Failf("hosts.sut", "device is missing, want the name of the SUT's device in the measured network")
+	}
+	if h.Noise == nil && len(r.e.Noise) > 0 {
+		r.Failf("hosts", "noise is missing, want the host at the other end of the noise (line %d)", r.Line("noise"))
+	}
+	type place struct {
+		path string
+		Host
+	}
+	all := []place{{"hosts.sut", h.SUT}}
+	for i, c := range h.Clients {
+		all = append(all, place{fmt.Sprintf("hosts.clients[%d]", i), c})
+	}
+	if h.Noise != nil {
+		all = append(all, place{"hosts.noise", *h.Noise})
+	}
+	for i, a := range all {
+		if i > 0 && a.Device != "" {
+			r.Failf(a.path+".device", "found on a host that has no lanes, want it on the SUT only")
+		}
+		for _, b := range all[:i] {
+			switch {
+			case a.Name == b.Name:
+				r.Failf(a.path, "found the name %s a second time, first in line %d", y.Quote(a.Name), r.Line(b.path))
+			case a.Agent == b.Agent:
+				r.Failf(a.path+".agent", "found the agent of %s (line %d); each host has its own", b.Name, r.Line(b.path+".agent"))
+			case a.Address == b.Address:
+				r.Failf(a.path+".address", "found the address of %s (line %d); each host has its own", b.Name, r.Line(b.path+".address"))
+			}
+		}
+	}
+}
+
+// enough refuses a percentile that the windows cannot hold enough requests for.
+// Of closed loops the rate is not known beforehand.
+func (r *reader) enough(path string, p float64, rate int) {
+	l := r.e.Load
+	if !r.fine(path, "load", "repeats") || p == 0 || rate == 0 || l.Mode != Open {
+		return
+	}
+	have := int64(float64(rate) * float64(l.Window) / 1e9 * float64(r.e.Repeats.Max))
+	if need := stats.Needed(p); have < need {
+		r.Failf(path, "P%s needs %d requests; %d windows of %s at %d/s have %d", y.NumberText(p), need,
+			r.e.Repeats.Max, y.DurationText(l.Window), rate, have)
+	}
+}
+
+// lowest is the lowest rate that is measured by repeats, 0 if not known.
+func (r *reader) lowest() int {
+	if len(r.e.Load.Rates) > 0 {
+		return r.e.Load.Rates[0]
+	}
+	return 0
+}
+
+func (r *reader) checkRepeats() {
+	p := &r.e.Repeats
+	if !r.fine("repeats") {
+		return
+	}
+	if p.Max < p.Min {
+		r.Failf("repeats.max", "found %d, want at least min: %d", p.Max, p.Min)
+		return
+	}
+	if p.Until == nil {
+		if p.Max > p.Min {
+			r.Failf("repeats.max", "found %d above min: %d without until, which would end the repeats earlier; want until, or min only", p.Max, p.Min)
+		}
+		return
+	}
+	if p.Max == p.Min {
+		r.Failf("repeats.until", "found with max: %d and as many at least, want max above min", p.Max)
+		return
+	}
+	r.enough("repeats.until", p.Until.Percentile, r.lowest())
+}
+
+func (r *reader) checkSearch() {
+	if s := r.e.SLA; s != nil && r.fine("sla") {
+		r.enough("sla", s.Percentile, r.lowest())
+	}
+	s := r.e.Search
+	if s == nil || !r.fine("search", "load.mode") {
+		return
+	}
+	if r.e.Load.Mode == Closed {
+		r.Failf("search", "found with mode: closed (line %d), whose connections decide the rate; want mode: open", r.Line("load.mode"))
+	}
+	if r.e.SLA == nil && !s.FivePercentRule {
+		r.Failf("search", "found without sla and five-percent-rule, so that every rate holds; want one of them")
+	}
+	if s.To <= s.From {
+		r.Failf("search.max-rate", "found from %d to %d, want to above from", s.From, s.To)
+	}
+	for i, share := range s.LatencyAt {
+		if i > 0 && share <= s.LatencyAt[i-1] {
+			r.Failf("search.latency-at", "found %s after %s, want ascending order", y.PermilleText(share), y.PermilleText(s.LatencyAt[i-1]))
+		}
+	}
+	if sla := r.e.SLA; sla != nil && r.fine("sla") {
+		r.enough("search.max-rate.from", sla.Percentile, s.From)
+	}
+}
+
+func (r *reader) checkSweep() {
+	s := r.e.Sweep
+	if s == nil || !r.fine("sweep", "variants", "noise") {
+		return
+	}
+	if len(r.e.Noise) == 0 {
+		r.Failf("sweep", "found without noise, want noise for it to vary")
+		return
+	}
+	for i, name := range s.Variants {
+		path := item(r, "sweep.variants", i)
+		if v := r.variant(path, name); v != nil && !v.Noise {
+			r.Failf(path, "found %s, which has no noise (line %d)", name, r.Line(r.variantPath(name)))
+		}
+		if slices.Contains(s.Variants[:i], name) {
+			r.Failf(path, "found %s twice in one list", name)
+		}
+	}
+	for i, share := range s.Noise {
+		for _, d := range []string{ToSUT, FromSUT} {
+			if n := r.streams(d); n*share > 1000 {
+				r.Failf(item(r, "sweep.noise", i), "found %s for each of %d noises %s, want at most 100%% of the link in all", y.PermilleText(share), n, d)
+				break
+			}
+		}
+	}
+	if r.e.Lab == nil {
+		r.refuse("hosts: only the lab's switch can be told its buffer", "sweep.switch-buffer")
+	}
+}
+
+// item is the path of an item of what may be a list.
+func item(r *reader, path string, i int) string {
+	if p := fmt.Sprintf("%s[%d]", path, i); r.Given(p) {
+		return p
+	}
+	return path
+}
+
+func (r *reader) checkGoals() {
+	for i := range r.e.Goals {
+		g := &r.e.Goals[i]
+		path := fmt.Sprintf("goals[%d]", i)
+		if !r.fine(path, "base") {
+			continue
+		}
+		a, b := r.variant(path+".variant", g.Variant), r.variant(path+".base", g.Base)
+		switch {
+		case a != nil && a == b:
+			r.Failf(path, "found %s divided by itself, want base: another variant", g.Variant)
+		case (g.AtMost == 0) == (g.AtLeast == 0):
+			r.Failf(path, "want at-most or at-least, one of the two")
+		case g.Measure == MeasureLatency && g.Percentile == 0:
+			r.Failf(path, "percentile is missing, want %s", percentile().Want)
+		case g.Measure != MeasureLatency:
+			r.refuse("measure: "+g.Measure+", which has no percentiles", path+".percentile")
+		default:
+			r.enough(path, g.Percentile, r.lowest())
+		}
+		if g.Measure == MeasureNoise && a != nil && b != nil && (!a.Noise || !b.Noise) {
+			r.Failf(path, "found measure: noise of %s and %s, want variants that both have noise", g.Variant, g.Base)
+		}
+	}
+}

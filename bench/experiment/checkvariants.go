@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/plan"
+
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// variantPath is where the variant of a name stands.
+func (r *reader) variantPath(name string) string {
+	i := slices.IndexFunc(r.e.Variants, func(v Variant) bool { return v.Name == name })
+	return fmt.Sprintf("variants[%d]", i)
+}
+
+// variant finds one by name; path is that of the name.
+func (r *reader) variant(path, name string) *Variant {
+	for i := range r.e.Variants {
+		if r.e.Variants[i].Name == name {
+			return &r.e.Variants[i]
+		}
+	}
+	var names []string
+	for _, v := range r.e.Variants {
+		names = append(names, v.Name)
+	}
+	// A name that could not be read may be the one.
+	if r.Given(path) && r.fine(path) && len(names) > 0 && !slices.Contains(names, "") {
+		r.Failf(path, "found %s, want the name of a variant: %s", y.Quote(name), y.OneOf(names))
+	}
+	return nil
+}
+
+func (r *reader) checkVariants() {
+	if len(r.e.Variants) == 0 {
+		return
+	}
+	r.variant("base", r.e.Base)
+	for i := range r.e.Variants {
+		v := &r.e.Variants[i]
+		path := fmt.Sprintf("variants[%d]", i)
+		if !r.fine(path) {
+			continue
+		}
+		if v.Noise && !r.Given("noise") {
+			r.Failf(path+".noise", "found on, want noise for it at the top of the file")
+		}
+		switch {
+		case v.Lanes != "" && v.LanesFile != "":
+			r.Failf(path+".lanes-file", "found beside lanes (line %d), want one of the two", r.Line(path+".lanes"))
+		case r.Given(path + ".lanes"):
+			r.checkLanes(path+".lanes", v.Lanes, r.texts[i])
+		case v.noLanes():
+			r.refuse("no lanes, want lanes or lanes-file", path+".force")
+		}
+		for _, part := range slices.Sorted(maps.Keys(v.Force)) {
+			if known := plan.Realisations(device.Part(part)); !slices.Contains(known, v.Force[part]) {
+				r.Failf(path+".force."+part, "found %s, want %s", y.Quote(v.Force[part]), y.OneOf(known))
+			}
+		}
+		for j := range r.e.Variants[:i] {
+			o := &r.e.Variants[j]
+			switch line := r.Line(fmt.Sprintf("variants[%d]", j)); {
+			case o.Name == v.Name:
+				r.Failf(path+".name", "found %s a second time, first in line %d", y.Quote(v.Name), line)
+			case o.Noise == v.Noise && o.Lanes == v.Lanes && o.LanesFile == v.LanesFile && maps.Equal(o.Force, v.Force):
+				r.Failf(path, "differs from %s (line %d) in nothing, want other lanes, force or noise", o.Name, line)
+			}
+		}
+	}
+}
+
+// checkLanes holds a lanes file within the experiment's to package config, with
+// values for the names that the run will put in.
+func (r *reader) checkLanes(path, text string, v y.Value) {
+	if !expands(v, text, laneNames) {
+		return
+	}
+	values := samples(laneNames)
+	if e := &r.e; r.fine("server", "workload.protocol", "hosts", "lab") {
+		values[NamePort] = strconv.Itoa(e.Server.Port)
+		if e.Hosts != nil && e.Hosts.SUT.Device != "" {
+			values[NameDevice] = e.Hosts.SUT.Device
+		}
+		if link := r.link(); link > 0 {
+			values[NameLink] = y.BitsText(link)
+		}
+	}
+	expanded, _ := Expand(text, values)
+	_, err := config.Parse(path, []byte(expanded))
+	var errs config.Errors
+	if !errors.As(err, &errs) {
+		return
+	}
+	for _, e := range errs {
+		message := e.Message
+		if e.Path != "" {
+			message = e.Path + ": " + message
+		}
+		v.FailLine(e.Line, "%s", message)
+	}
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment_test
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/niclane/niclane/bench/experiment"
+)
+
+const (
+	schemaFile = "../../docs/experiment.schema.json"
+	manFile    = "../../docs/experiment.yaml.5.md"
+	begin      = "<!-- generated from package bench/experiment; go generate ./bench/experiment -->\n"
+	end        = "<!-- end of generated part -->\n"
+)
+
+// TestSchemaIsCurrent, with -update, writes the schema.
+func TestSchemaIsCurrent(t *testing.T) {
+	if *update {
+		if err := os.WriteFile(schemaFile, experiment.Schema(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(schemaFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(experiment.Schema()), string(got)); diff != "" {
+		t.Errorf("run go generate ./bench/experiment (-want +got):\n%s", diff)
+	}
+}
+
+// TestManualIsCurrent, with -update, writes the list of keys into
+// experiment.yaml(5).
+func TestManualIsCurrent(t *testing.T) {
+	text, err := os.ReadFile(manFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	old, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has lost its markers", manFile)
+	}
+	want := "\n" + experiment.Reference() + "\n"
+	if *update {
+		if err := os.WriteFile(manFile, []byte(head+begin+want+end+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, old); diff != "" {
+		t.Errorf("run go generate ./bench/experiment (-want +got):\n%s", diff)
+	}
+}
+
+var example = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```\n)?")
+
+// TestManualExamples parses every example of experiment.yaml(5) and, where
+// messages follow it, holds them to what Parse says. -update writes them.
+func TestManualExamples(t *testing.T) {
+	text, err := os.ReadFile(manFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, bad := 0, 0
+	for _, e := range example.FindAllStringSubmatchIndex(string(text), -1) {
+		input := text[e[2]:e[3]]
+		_, err := experiment.Parse("experiment.yaml", input)
+		if e[4] < 0 {
+			good++
+			if err != nil {
+				t.Errorf("%s\n%v", input, err)
+			}
+			if err := validate(t, input); err != nil {
+				t.Errorf("%s\n%v", input, err)
+			}
+			continue
+		}
+		bad++
+		if err == nil {
+			t.Errorf("no error:\n%s", input)
+			continue
+		}
+		got := err.Error() + "\n"
+		if *update {
+			if err := os.WriteFile(manFile, slices.Concat(text[:e[4]], []byte(got), text[e[5]:]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(string(text[e[4]:e[5]]), got); diff != "" {
+			t.Errorf("run go generate ./bench/experiment (-want +got):\n%s", diff)
+		}
+	}
+	if good < 2 || bad != 1 {
+		t.Errorf("%d good and %d bad examples", good, bad)
+	}
+}
+
+// compiled is the schema, ready to use.
+var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(experiment.Schema()))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource("experiment.schema.json", doc); err != nil {
+		return nil, err
+	}
+	return c.Compile("experiment.schema.json")
+})
+
+// validate holds a file to the schema, with its keys in the schema's spelling.
+func validate(t testing.TB, text []byte) error {
+	t.Helper()
+	s, err := compiled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A byte order mark is text to this YAML reader.
+	asJSON, err := yaml.YAMLToJSON(bytes.TrimPrefix(text, []byte("\ufeff")))
+	if err != nil {
+		return err
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
+	if err != nil {
+		return err
+	}
+	return s.Validate(oneSpelling("", v))
+}
+
+// oneSpelling writes the keys of mappings as the schema has them, but for those
+// that have names of the file's own choice.
+func oneSpelling(key string, v any) any {
+	switch x := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for k, v := range x {
+			if key != "files" && key != "environment" && key != "power" {
+				k = strings.ReplaceAll(strings.ToLower(k), "_", "-")
+			}
+			out[k] = oneSpelling(k, v)
+		}
+		return out
+	case []any:
+		for i := range x {
+			x[i] = oneSpelling(key, x[i])
+		}
+	}
+	return v
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Names that Expand knows in commands, in files and in the text of lanes, and
+// what they stand for.
+const (
+	NameAddress     = "address"     // that the server listens on
+	NamePort        = "port"        // that the server listens on
+	NameThreads     = "threads"     // server.threads
+	NameConnections = "connections" // server.connections
+	NameScratch     = "scratch"     // directory of the run on the host, with server.files
+	NameSUT         = "sut"         // address of the SUT
+	NameClient      = "client"      // address of the first client
+	NameNoise       = "noise"       // address of the noise host
+	NameDevice      = "device"      // of the SUT
+	NameCgroup      = "cgroup"      // of the server's processes
+	NameLink        = "link"        // rate of the link: 500mbit
+	NameNumber      = "n"           // of a copy of an object
+)
+
+var (
+	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameSUT, NameClient, NameNoise}
+	laneNames    = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink}
+	objectNames  = []string{NameNumber}
+)
+
+// Expand replaces $name by its value and $$ by $. A name without a value is an
+// error that lists those that have one.
+func Expand(text string, values map[string]string) (string, error) {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "$")
+		b.WriteString(before)
+		if !found {
+			return b.String(), nil
+		}
+		if strings.HasPrefix(rest, "$") {
+			b.WriteByte('$')
+			text = rest[1:]
+			continue
+		}
+		name := rest[:len(rest)-len(strings.TrimLeft(rest, "abcdefghijklmnopqrstuvwxyz"))]
+		value, ok := values[name]
+		if !ok {
+			return "", fmt.Errorf("found $%s, want %s, or $$ for a dollar sign", name, known(values))
+		}
+		b.WriteString(value)
+		text = rest[len(name):]
+	}
+}
+
+// known lists the names that have values, in the order of the constants.
+func known(values map[string]string) string {
+	var out []string
+	for _, name := range []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch,
+		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameNumber} {
+		if _, ok := values[name]; ok {
+			out = append(out, "$"+name)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// samples are values for the names, to check a text with.
+func samples(names []string) map[string]string {
+	out := map[string]string{}
+	for _, name := range names {
+		out[name] = map[string]string{
+			NameAddress: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameConnections: "1", NameScratch: "/scratch",
+			NameSUT: "192.0.2.1", NameClient: "192.0.2.2", NameNoise: "192.0.2.3",
+			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameNumber: "1",
+		}[name]
+	}
+	return out
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import y "github.com/niclane/niclane/internal/strictyaml"
+
+// An Error is one problem in a file, Errors are all of one file.
+type (
+	Error  = y.Error
+	Errors = y.Errors
+)
+
+// A File is a file that was read: what it asks for, and where it says so.
+type File struct {
+	Name       string
+	Experiment *Experiment
+
+	at y.Positions
+}
+
+// Parse reads the content of an experiment file. name is used in messages only.
+// The error, if any, is an Errors with every problem of the file.
+func Parse(name string, data []byte) (*File, error) {
+	r := &reader{Reader: y.NewReader(name), e: start()}
+	if root, ok := r.Document(data, topWant); ok {
+		r.top(root)
+	}
+	if errs := r.Errors(); len(errs) > 0 {
+		return nil, errs
+	}
+	r.e.Source = name
+	return &File{Name: name, Experiment: &r.e, at: r.Positions()}, nil
+}
+
+// Locate returns the file and line of a path such as "variants[2].lanes". What
+// the file does not give is found at the nearest thing around it that it does.
+func (f *File) Locate(path string) (file string, line int) { return f.Name, f.at.Of(path).Line }
+
+// Problem makes an Error with position of a problem that was found later, by
+// somebody who knows its path only.
+func (f *File) Problem(path, message string) Error { return f.at.Problem(f.Name, path, message) }

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"time"
+
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// version of the file format.
+const version = 1
+
+const topWant = "version, title, lab or hosts, server, workload, load and variants"
+
+// A reader reads one file into an experiment.
+type reader struct {
+	*y.Reader
+	e     Experiment
+	texts []y.Value // of the variants' lanes
+	// broken are the paths of what could not be read or is missing.
+	broken []string
+}
+
+func start() Experiment {
+	return Experiment{HostNoise: hostNoiseStart(), TimeLimit: int64(4 * time.Hour)}
+}
+
+func hostNoiseStart() HostNoise { return HostNoise{Window: int64(time.Second), Percentile: 99} }
+
+// topKeys are the sections of a file.
+func topKeys() []y.Key[reader] {
+	return []y.Key[reader]{
+		{Name: "version", Want: fmt.Sprint(version), Preset: "has to be given", Doc: "Version of the file format.",
+			Schema: y.Schema{"const": version}, Read: readVersion},
+		y.Of("title", line("a title", 200), "has to be given",
+			"What the report calls the experiment.",
+			func(r *reader, x string) { r.e.Title = x }),
+		y.Of("lab", lab(), "this or `hosts` is needed",
+			"Run it on this machine, in a lab: see LAB.",
+			func(r *reader, x Lab) { r.e.Lab = &x }),
+		y.Of("hosts", hosts(), "this or `lab` is needed",
+			"Run it on machines with agents: see HOSTS.",
+			func(r *reader, x Hosts) { r.e.Hosts = &x }),
+		y.Of("server", server(), "has to be given",
+			"The server: see SERVER.",
+			func(r *reader, x Server) { r.e.Server = x }),
+		y.Of("workload", workload(), "has to be given",
+			"What is asked for: see WORKLOAD.",
+			func(r *reader, x Workload) { r.e.Workload = x }),
+		y.Of("load", load(), "has to be given",
+			"How it is asked for: see LOAD.",
+			func(r *reader, x Load) { r.e.Load = x }),
+		y.Of("noise", noise(), "none",
+			"Bulk traffic beside the load: see NOISE.",
+			func(r *reader, x []Noise) { r.e.Noise = x }),
+		y.Of("placement", placement(), "each host's processors, SCHED_OTHER",
+			"Where processes run, the same in every variant: see PLACEMENT.",
+			func(r *reader, x Placement) { r.e.Placement = x }),
+		y.Of("variants", variants(), "has to be given",
+			"What is compared: see VARIANTS.",
+			func(r *reader, x []variantText) {
+				for _, t := range x {
+					r.e.Variants = append(r.e.Variants, t.Variant)
+					r.texts = append(r.texts, t.text)
+				}
+			}),
+		y.Of("base", name(), "the first variant",
+			"The variant that the others are compared with.",
+			func(r *reader, x string) { r.e.Base = x }),
+		y.Of("repeats", repeats(), "10",
+			"How often each variant is measured: see REPEATS.",
+			func(r *reader, x Repeats) { r.e.Repeats = x }),
+		y.Of("sla", sla(), "none",
+			"The latency that is good enough: see SLA.",
+			func(r *reader, x SLA) { r.e.SLA = &x }),
+		y.Of("search", search(), "none",
+			"The highest rate that holds: see SEARCH.",
+			func(r *reader, x Search) { r.e.Search = &x }),
+		y.Of("sweep", sweep(), "none",
+			"Short windows over noise and buffers: see SWEEP.",
+			func(r *reader, x Sweep) { r.e.Sweep = &x }),
+		y.Of("goals", goals(), "none",
+			"What was to be reached, fixed beforehand: see GOALS.",
+			func(r *reader, x []Goal) { r.e.Goals = x }),
+		y.Of("power", power(), "not measured",
+			"Power sources: see POWER.",
+			func(r *reader, x []map[string]string) { r.e.Power = x }),
+		y.Of("host-noise", hostNoise(), "looked at for 1s before and after, and reported",
+			"What the hosts themselves may delay: see HOST NOISE.",
+			func(r *reader, x HostNoise) { r.e.HostNoise = x }),
+		y.Of("time-limit", y.Duration(time.Second, 30*24*time.Hour), "4h",
+			"When the run is ended, with what was measured kept and marked as partial.",
+			func(r *reader, x int64) { r.e.TimeLimit = x }),
+	}
+}
+
+// top reads the whole document.
+func (r *reader) top(v y.Value) {
+	keys := topKeys()
+	if other, ok := otherVersion(v); ok {
+		other.Wrong(fmt.Sprintf("%d, the only version that this niclane knows", version))
+		return // another version has other keys
+	}
+	if _, ok := y.Section(v, keys, topWant, r); !ok {
+		return
+	}
+	for _, e := range r.Errors() {
+		r.broken = append(r.broken, e.Path)
+	}
+	r.require()
+	r.complete()
+	r.check()
+}
+
+// otherVersion is the version of a file, if it is a number and not ours.
+func otherVersion(v y.Value) (y.Value, bool) {
+	for _, e := range v.Entries() {
+		if e.Name != "version" {
+			continue
+		}
+		found, ok := e.Value(e.Name)
+		text, _, _ := found.Scalar()
+		return found, ok && y.IsDecimal(text) && text != fmt.Sprint(version)
+	}
+	return y.Value{}, false
+}
+
+func readVersion(v y.Value, _ *reader) {
+	if text, plain, _ := v.Scalar(); !plain || text != fmt.Sprint(version) {
+		v.Wrong(fmt.Sprint(version))
+	}
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/niclane/niclane/bench/experiment"
+)
+
+var update = flag.Bool("update", false, "rewrite goldens and generated documents")
+
+// TestGolden reads testdata/*.txtar: each experiment.yaml against
+// experiment.json or errors.txt beside it. Names say what is wrong: structure_
+// is for the schema to see too, meaning_ is beyond it, all others are good.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d goldens: %v", len(files), err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) { golden(t, name) })
+	}
+}
+
+func golden(t *testing.T, name string) {
+	ar, err := txtar.ParseFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input := ar.Files[0]
+	f, err := experiment.Parse(input.Name, input.Data)
+	class, _, _ := strings.Cut(filepath.Base(name), "_")
+	result := txtar.File{Name: "experiment.json"}
+	var errs experiment.Errors
+	if errors.As(err, &errs) {
+		result = txtar.File{Name: "errors.txt", Data: []byte(errs.Error() + "\n")}
+	} else {
+		if result.Data, err = json.MarshalIndent(f.Experiment, "", "  "); err != nil {
+			t.Fatal(err)
+		}
+		result.Data = append(result.Data, '\n')
+		sameAgain(t, f.Experiment)
+	}
+	wrong := class == "structure" || class == "meaning"
+	if wrong != (errs != nil) {
+		t.Errorf("class %s, errors %v", class, errs)
+	}
+	if err := validate(t, input.Data); (err != nil) != (class == "structure") {
+		t.Errorf("class %s, the schema says %v", class, err)
+	}
+	if *update {
+		if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: []txtar.File{input, result}}), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want := txtar.File{}
+	if len(ar.Files) > 1 {
+		want = ar.Files[1]
+	}
+	if diff := cmp.Diff(want.Name+"\n"+string(want.Data), result.Name+"\n"+string(result.Data)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// sameAgain writes an experiment as a file, parses that, and compares.
+func sameAgain(t *testing.T, e *experiment.Experiment) {
+	t.Helper()
+	text := write(t, e)
+	again, err := experiment.Parse(e.Source, text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if diff := cmp.Diff(e, again.Experiment); diff != "" {
+		t.Fatalf("(-first +again):\n%s\n%s", diff, text)
+	}
+}
+
+const experimentsDir = "../../experiments"
+
+// TestExperiments: every experiment parses, is what the schema describes, means
+// the same when it is written anew, and ends within its time limit.
+func TestExperiments(t *testing.T) {
+	files, err := filepath.Glob(experimentsDir + "/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, name := range files {
+		base := filepath.Base(name)
+		names = append(names, base)
+		t.Run(base, func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := experiment.Parse(base, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := validate(t, text); err != nil {
+				t.Error(err)
+			}
+			sameAgain(t, f.Experiment)
+			if _, most := experiment.Estimate(f.Experiment); most > f.Experiment.TimeLimit {
+				t.Errorf("takes up to %d s, the time limit is %d s", most/1e9, f.Experiment.TimeLimit/1e9)
+			}
+		})
+	}
+	for _, paper := range []string{"first-lane", "memcached-connections", "aerospike-read", "ats-10k", "ats-4m", "kubernetes-memcached", "varnish-tls-2m"} {
+		if !slices.Contains(names, paper+".yaml") {
+			t.Errorf("no experiment %s", paper)
+		}
+	}
+}
+
+// TestLocate: errors found later have a line.
+func TestLocate(t *testing.T) {
+	text, err := os.ReadFile(experimentsDir + "/first-lane.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := experiment.Parse("first-lane.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"lab.queues":        "lab:", // not given: where it would be
+		"load.rates":        "  rates: 10000",
+		"variants[1].noise": "  - name: no-lane",
+		"goals[2]":          "  - {measure: noise, variant: lane, base: no-lane, at-least: 0.95}",
+	} {
+		file, line := f.Locate(path)
+		if got := string(bytes.Split(text, []byte("\n"))[line-1]); file != "first-lane.yaml" || got != want {
+			t.Errorf("Locate(%q) is line %d, %q, want %q", path, line, got, want)
+		}
+	}
+	if got := f.Problem("server.kind", "memcached is not installed").Error(); !strings.HasPrefix(got, "first-lane.yaml:10: server.kind: ") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// FuzzParse holds Parse to: no panic, the same answer twice, errors that are in
+// the file, each on one line. What Parse takes the schema takes, and written
+// anew it means the same.
+func FuzzParse(f *testing.F) {
+	for _, pattern := range []string{"testdata/*.txtar", experimentsDir + "/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				f.Fatal(err)
+			}
+			if ar := txtar.Parse(text); len(ar.Files) > 0 {
+				text = ar.Files[0].Data
+			}
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := experiment.Parse("experiment.yaml", data)
+		_, err2 := experiment.Parse("experiment.yaml", data)
+		if (err == nil) != (err2 == nil) || err != nil && err.Error() != err2.Error() {
+			t.Fatalf("two answers: %v; %v", err, err2)
+		}
+		if err == nil {
+			if err := validate(t, data); err != nil {
+				t.Errorf("the schema refuses it: %v", err)
+			}
+			if least, most := experiment.Estimate(got.Experiment); least < 0 || most < least {
+				t.Errorf("takes %d to %d ns", least, most)
+			}
+			sameAgain(t, got.Experiment)
+			return
+		}
+		var errs experiment.Errors
+		if !errors.As(err, &errs) || len(errs) == 0 {
+			t.Fatalf("got %T %v, want Errors", err, err)
+		}
+		lines := strings.Count(string(data), "\n") + 1
+		for _, e := range errs {
+			if e.Line < 1 || e.Line > lines || e.Column < 1 || e.Message == "" || strings.ContainsAny(e.Error(), "\n\x00") {
+				t.Errorf("%d:%d of %d lines: %q", e.Line, e.Column, lines, e.Error())
+			}
+		}
+	})
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// A section is a mapping of the file, as the schema and the reference have it.
+type section struct {
+	ref      string
+	part     string // of the reference
+	object   y.Schema
+	wants    map[string]string // what is allowed, by key
+	required []string
+}
+
+func describe[T any](ref, title, text string, keys []y.Key[T], required ...string) section {
+	wants := map[string]string{}
+	for _, k := range keys {
+		wants[k.Name] = k.Want
+	}
+	return section{
+		ref: ref, part: y.Part(title, text, keys), object: y.Object(keys, text, required...),
+		wants: wants, required: required,
+	}
+}
+
+// sections of a file, in the order of the reference. The first is the file.
+func sections() []section {
+	return []section{
+		describe("experiment", "TOP LEVEL", "A file has these keys.", topKeys(), "version", "title", "server", "workload", "load", "variants"),
+		describe("lab", "LAB", "`lab` is the lab of lab.md, raised for the run and taken down after it. `{}` takes its defaults.", labKeys()),
+		describe("hosts", "HOSTS", "`hosts` are machines on which `niclane bench serve` runs. Both sides show certificates.", hostsKeys(), "sut", "clients", "authority", "certificate", "key"),
+		describe("host", "A HOST", "`sut`, each of `clients`, and `noise` have these keys.", hostKeys(), "agent", "address"),
+		describe("server", "SERVER", "`server` is the system under test's application.", serverKeys(), "kind"),
+		describe("process", "BESIDE", "Each item of `server.beside`.", processKeys(), "name", "command"),
+		describe("ready", "READY", "`server.ready`.", readyKeys()),
+		describe("workload", "WORKLOAD", "`workload` is what is asked for. Keys of key-value stores are refused with HTTP, and the other way round.", workloadKeys(), "protocol"),
+		describe("object", "OBJECTS", "Each item of `workload.objects`.", objectKeys(), "path", "bytes"),
+		describe("tls", "TLS", "`workload.tls`.", tlsKeys()),
+		describe("load", "LOAD", "`load` is how it is asked for.", loadKeys()),
+		describe("noise", "NOISE", "Each item of `noise`.", noiseKeys(), "direction", "rate"),
+		describe("placement", "PLACEMENT", "`placement` has places.", placementKeys()),
+		describe("place", "A PLACE", "Each of them has these keys.", placeKeys()),
+		describe("variant", "VARIANTS", "Each item of `variants`. Variants differ in lanes and noise and in nothing else; their repeats are interleaved, in rounds A B C, C B A and so on.", variantKeys(), "name"),
+		describe("repeats", "REPEATS", "`repeats`.", repeatsKeys()),
+		describe("until", "UNTIL", "`repeats.until`.", untilKeys()),
+		describe("sla", "SLA", "`sla`.", slaKeys(), "percentile", "at"),
+		describe("search", "SEARCH", "`search`.", searchKeys(), "max-rate"),
+		describe("bounds", "MAX-RATE", "`search.max-rate`.", boundsKeys(), "from", "to"),
+		describe("sweep", "SWEEP", "`sweep`: one window for each variant, share and buffer, after the repeats. It shows where a gain comes from; too short to claim one.", sweepKeys(), "variants", "noise"),
+		describe("goal", "GOALS", "Each item of `goals`.", goalKeys(), "variant"),
+		describe("host-noise", "HOST NOISE", "`host-noise`.", hostNoiseKeys()),
+	}
+}
+
+// Schema returns the JSON Schema (draft 2020-12) of a file, for editors. It has
+// each key in one spelling, and what follows from the shape of a file; what
+// keys mean for each other only Parse can check.
+func Schema() []byte {
+	defs := y.Schema{}
+	all := sections()
+	for _, s := range all[1:] {
+		defs[s.ref] = s.object
+	}
+	top := all[0].object
+	top["oneOf"] = []any{y.Schema{"required": []string{"lab"}}, y.Schema{"required": []string{"hosts"}}}
+	top["$defs"] = defs
+	return y.Encode(top, "niclane experiment")
+}
+
+// Reference returns the part of experiment.yaml(5) that lists every key, in
+// Markdown.
+func Reference() string {
+	text := ""
+	for _, s := range sections() {
+		text += s.part
+	}
+	return text + `## POWER
+
+` + "`power`" + ` has the keys of a source of bench/power, or a list of such mappings: values are text or lists of text.
+What they may be, package power says before anything runs.
+`
+}

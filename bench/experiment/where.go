@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"strings"
+	"time"
+
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// LabName is the lab's, unless the file gives another: a user's own lab has
+// another name.
+const LabName = "niclane-bench"
+
+// Ports of the noise, unless the file gives others.
+const noisePort = 5001
+
+func labKeys() []y.Key[Lab] {
+	return []y.Key[Lab]{
+		y.Of("name", y.Pattern("a letter, then letters, digits and -, at most 24 in all", `^[a-z][a-z0-9-]{0,23}$`, nil), LabName,
+			"Name of the lab and of its network namespaces. A lab of this name that an earlier run left is taken down.",
+			func(l *Lab, x string) { l.Name = x }),
+		y.Of("card", y.Word("emulated", "none"), "emulated",
+			"What the SUT's port is: a card that steers, or a plain veth.",
+			func(l *Lab, x string) { l.Card = x }),
+		y.Of("queues", y.Integer(1, 64), "the lab's",
+			"Queues of the SUT's port.",
+			func(l *Lab, x int) { l.Queues = x }),
+		y.Of("link-rate", y.BitRate(), "the lab's",
+			"Rate of the link to the SUT, in each direction.",
+			func(l *Lab, x uint64) { l.LinkRate = x }),
+		y.Of("link-burst", y.Size(2000, 1<<20), "the lab's",
+			"How far the link may be ahead of its rate.",
+			func(l *Lab, x int64) { l.LinkBurst = int(x) }),
+		y.Of("switch-buffer", y.Size(2000, 1<<30), "the lab's",
+			"Buffer of the switch's port toward the SUT.",
+			func(l *Lab, x int64) { l.SwitchBuffer = int(x) }),
+		y.Of("ring", y.Size(2588, 1<<30), "the lab's",
+			"Size of each of the card's transmit rings.",
+			func(l *Lab, x int64) { l.Ring = int(x) }),
+		y.Of("rules", y.Integer(1, 1024), "the lab's",
+			"Rules that the card has room for.",
+			func(l *Lab, x int) { l.Rules = x }),
+		y.Of("contexts", y.Integer(1, 16), "the lab's",
+			"RSS contexts that the card has.",
+			func(l *Lab, x int) { l.Contexts = x }),
+		y.Of("mtu", y.Integer(1280, 9000), "the lab's",
+			"MTU of all ports.",
+			func(l *Lab, x int) { l.MTU = x }),
+		y.Of("noise-segment", y.Size(2000, 65536), "the lab's",
+			"Longest burst that a single send of the noise host makes (gso_max_size).",
+			func(l *Lab, x int64) { l.NoiseSegment = int(x) }),
+		y.Of("sut-cpus", cpus(), "the upper half of those online",
+			"Processors that do all the work of the SUT.",
+			func(l *Lab, x []int) { l.SUTCPUs = x }),
+		y.Of("other-cpus", cpus(), "the lower half",
+			"Processors that do the work of all others.",
+			func(l *Lab, x []int) { l.OtherCPUs = x }),
+	}
+}
+
+func lab() y.Kind[Lab] {
+	return y.Nested("lab", "a mapping of keys: card, link-rate, ...; {} for the lab's defaults", labKeys,
+		func() Lab { return Lab{Name: LabName} })
+}
+
+func hostKeys() []y.Key[Host] {
+	return []y.Key[Host]{
+		y.Of("name", name(), "sut, noise, client1, client2, ...",
+			"Name of the host, for messages and the report.",
+			func(h *Host, x string) { h.Name = x }),
+		y.Of("agent", agent(), "has to be given",
+			"Where `niclane bench serve` listens on the host.",
+			func(h *Host, x string) { h.Agent = x }),
+		y.Of("server-name", serverName(), "the host of `agent`",
+			"Name that the agent's certificate has to have.",
+			func(h *Host, x string) { h.ServerName = x }),
+		y.Of("address", address(), "has to be given",
+			"Address of the host in the measured network.",
+			func(h *Host, x string) { h.Address = x }),
+		y.Of("device", y.NetworkDevice(), "has to be given for the SUT",
+			"Device of the SUT that the lanes are on; of no other host.",
+			func(h *Host, x string) { h.Device = x }),
+	}
+}
+
+const hostWant = "a mapping of keys: agent, address, ..."
+
+func host(name string) y.Kind[Host] {
+	return y.Nested("host", hostWant, hostKeys, func() Host { return Host{Name: name} })
+}
+
+func hostsKeys() []y.Key[Hosts] {
+	return []y.Key[Hosts]{
+		y.Of("sut", host("sut"), "has to be given",
+			"The system under test.",
+			func(h *Hosts, x Host) { h.SUT = x }),
+		y.Of("clients", y.Sections("host", "a list of hosts", 64, hostKeys, func(y.Value) Host { return Host{} }), "has to be given",
+			"The hosts that generators run on, which are dealt out to them in turn.",
+			func(h *Hosts, x []Host) { h.Clients = x }),
+		y.Of("noise", host("noise"), "has to be given with `noise`",
+			"The other end of the noise.",
+			func(h *Hosts, x Host) { h.Noise = &x }),
+		y.Of("link-rate", y.BitRate(), "what the SUT's device says",
+			"Rate of the SUT's link, which shares of the noise are of.",
+			func(h *Hosts, x uint64) { h.LinkRate = x }),
+		y.Of("authority", y.Path("a PEM file of certificates"), "has to be given",
+			"Who vouches for the agents' certificates.",
+			func(h *Hosts, x string) { h.Authority = x }),
+		y.Of("certificate", y.Path("a PEM file of a certificate"), "has to be given",
+			"Certificate that this side shows to the agents.",
+			func(h *Hosts, x string) { h.Certificate = x }),
+		y.Of("key", y.Path("a PEM file of a private key"), "has to be given",
+			"Private key of `certificate`.",
+			func(h *Hosts, x string) { h.Key = x }),
+	}
+}
+
+func hosts() y.Kind[Hosts] {
+	return y.Nested("hosts", "a mapping of keys: sut, clients, ...", hostsKeys, func() Hosts { return Hosts{} })
+}
+
+func placeKeys() []y.Key[Place] {
+	return []y.Key[Place]{
+		y.Of("cpus", cpus(), "the host's own",
+			"Processors that the process may run on.",
+			func(p *Place, x []int) { p.CPUs = x }),
+		y.Of("fifo", y.Integer(1, 99), "none, SCHED_OTHER",
+			"SCHED_FIFO priority.",
+			func(p *Place, x int) { p.FIFO = x }),
+	}
+}
+
+func place() y.Kind[Place] {
+	return y.Nested("place", "a mapping of keys: cpus, fifo", placeKeys, func() Place { return Place{} })
+}
+
+func placementKeys() []y.Key[Placement] {
+	return []y.Key[Placement]{
+		y.Of("server", place(), "the SUT's processors",
+			"Where the server runs in every variant; a lane that names processors moves it.",
+			func(p *Placement, x Place) { p.Server = x }),
+		y.Of("generator", place(), "the clients' processors",
+			"Where each generator runs.",
+			func(p *Placement, x Place) { p.Generator = x }),
+		y.Of("noise", place(), "the noise host's processors",
+			"Where the noise's processes run on the noise host.",
+			func(p *Placement, x Place) { p.Noise = x }),
+		y.Of("sut-noise", place(), "the SUT's processors",
+			"Where the noise's processes run on the SUT.",
+			func(p *Placement, x Place) { p.SUTNoise = x }),
+	}
+}
+
+func placement() y.Kind[Placement] {
+	return y.Nested("placement", "a mapping of keys: server, generator, ...", placementKeys, func() Placement { return Placement{} })
+}
+
+func noiseKeys() []y.Key[Noise] {
+	return []y.Key[Noise]{
+		y.Of("direction", y.Word(ToSUT, FromSUT), "has to be given",
+			"Where it goes.",
+			func(n *Noise, x string) { n.Direction = x }),
+		y.Of("protocol", y.Word("tcp", "udp"), "tcp",
+			"TCP paced by itself, or UDP at a constant rate.",
+			func(n *Noise, x string) { n.Protocol = x }),
+		y.Of("rate", y.RateOrShare(), "has to be given",
+			"Rate on the link, Ethernet headers included, over all flows.",
+			func(n *Noise, x y.Rate) { n.BitsPerSecond, n.Share = x.BitsPerSecond, x.Permille }),
+		y.Of("flows", y.Integer(1, 1000), "1",
+			"Connections, or pairs of ports.",
+			func(n *Noise, x int) { n.Flows = x }),
+		y.Of("port", port(), "5001, 5002, ...",
+			"Port of the receiver.",
+			func(n *Noise, x int) { n.Port = x }),
+		y.Of("segment", y.Integer(88, 65507), "the kernel's; what fits the MTU",
+			"MSS of TCP (at most 32767), payload of a datagram of UDP, bytes.",
+			func(n *Noise, x int) { n.Segment = x }),
+		y.Of("congestion", y.Pattern("the name of a congestion control", `^[a-z][a-z0-9_-]{0,15}$`, nil), "the kernel's",
+			"Congestion control of TCP.",
+			func(n *Noise, x string) { n.Congestion = x }),
+	}
+}
+
+func noise() y.Kind[[]Noise] {
+	return y.Sections("noise", "a list of bulk traffic, each with direction and rate", 16, noiseKeys,
+		func(y.Value) Noise { return Noise{Protocol: "tcp", Flows: 1} })
+}
+
+func hostNoiseKeys() []y.Key[HostNoise] {
+	return []y.Key[HostNoise]{
+		y.Of("window", y.Duration(100*time.Millisecond, time.Minute), "1s",
+			"How long the hosts are looked at before the run, and again after it.",
+			func(h *HostNoise, x int64) { h.Window = x }),
+		y.Of("percentile", percentile(), "99",
+			"Percentile of the lateness of a thread that wants to wake up.",
+			func(h *HostNoise, x float64) { h.Percentile = x }),
+		y.Of("at-most", y.Duration(time.Microsecond, time.Second), "whatever it is",
+			"What that may be on each processor that the experiment uses.",
+			func(h *HostNoise, x int64) { h.AtMost = x }),
+		y.Of("otherwise", y.Word("warn", "refuse"), "warn",
+			"What happens if it is more: a warning beside the result, or no run.",
+			func(h *HostNoise, x string) { h.Refuse = x == "refuse" }),
+	}
+}
+
+func hostNoise() y.Kind[HostNoise] {
+	return y.Nested("host-noise", "a mapping of keys: "+strings.Join(y.Names(hostNoiseKeys()), ", "), hostNoiseKeys,
+		hostNoiseStart)
+}

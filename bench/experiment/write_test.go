@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/niclane/niclane/bench/experiment"
+)
+
+// A mapping is keys and values in order, without the values that are zero:
+// those are what holds when a key is not given.
+type mapping yaml.MapSlice
+
+func (m *mapping) put(key string, value any, given bool) {
+	if given {
+		*m = append(*m, yaml.MapItem{Key: key, Value: value})
+	}
+}
+
+func (m *mapping) text(key, value string)       { m.put(key, value, value != "") }
+func (m *mapping) number(key string, value int) { m.put(key, value, value != 0) }
+func (m *mapping) size(key string, value int64) { m.put(key, value, value != 0) }
+func (m *mapping) rate(key string, bits uint64) { m.put(key, fmt.Sprintf("%dbit", bits), bits != 0) }
+func (m *mapping) nested(key string, n mapping) { m.put(key, yaml.MapSlice(n), true) }
+func (m *mapping) list(key string, n []mapping) { m.put(key, n, len(n) > 0) }
+func (m *mapping) numbers(key string, n []int)  { m.put(key, n, len(n) > 0) }
+func (m *mapping) time(key string, ns int64)    { m.put(key, times(ns), true) }
+func (m *mapping) share(key string, permille int) {
+	m.put(key, shares(permille), permille != 0)
+}
+
+func times(ns int64) string      { return fmt.Sprintf("%d.%03dus", ns/1000, ns%1000) }
+func shares(permille int) string { return fmt.Sprintf("%d.%d%%", permille/10, permille%10) }
+
+// MarshalYAML implements yaml.InterfaceMarshaler.
+func (m mapping) MarshalYAML() (any, error) { return yaml.MapSlice(m), nil }
+
+func each[T any](xs []T, f func(T) mapping) []mapping {
+	out := make([]mapping, len(xs))
+	for i, x := range xs {
+		out[i] = f(x)
+	}
+	return out
+}
+
+// write gives an experiment as a file, every value in one spelling.
+func write(t testing.TB, e *experiment.Experiment) []byte {
+	t.Helper()
+	m := mapping{}
+	m.number("version", 1)
+	m.text("title", e.Title)
+	if e.Lab != nil {
+		m.nested("lab", writeLab(e.Lab))
+	}
+	if e.Hosts != nil {
+		m.nested("hosts", writeHosts(e.Hosts))
+	}
+	m.nested("server", writeServer(&e.Server))
+	m.nested("workload", writeWorkload(&e.Workload))
+	m.nested("load", writeLoad(&e.Load))
+	m.list("noise", each(e.Noise, writeNoise))
+	places := mapping{}
+	places.nested("server", writePlace(e.Placement.Server))
+	places.nested("generator", writePlace(e.Placement.Generator))
+	places.nested("noise", writePlace(e.Placement.Noise))
+	places.nested("sut-noise", writePlace(e.Placement.SUTNoise))
+	m.nested("placement", places)
+	m.list("variants", each(e.Variants, writeVariant))
+	m.text("base", e.Base)
+	m.nested("repeats", writeRepeats(e.Repeats))
+	if s := e.SLA; s != nil {
+		n := mapping{}
+		n.put("percentile", s.Percentile, true)
+		n.time("at", s.At)
+		m.nested("sla", n)
+	}
+	if s := e.Search; s != nil {
+		m.nested("search", writeSearch(s))
+	}
+	if s := e.Sweep; s != nil {
+		n := mapping{}
+		n.put("variants", s.Variants, true)
+		n.put("noise", permilles(s.Noise), true)
+		n.put("switch-buffer", s.SwitchBuffers, len(s.SwitchBuffers) > 0)
+		n.time("window", s.Window)
+		m.nested("sweep", n)
+	}
+	m.list("goals", each(e.Goals, writeGoal))
+	m.put("power", e.Power, len(e.Power) > 0)
+	h := mapping{}
+	h.time("window", e.HostNoise.Window)
+	h.put("percentile", e.HostNoise.Percentile, true)
+	h.put("at-most", times(e.HostNoise.AtMost), e.HostNoise.AtMost > 0)
+	h.put("otherwise", "refuse", e.HostNoise.Refuse)
+	m.nested("host-noise", h)
+	m.time("time-limit", e.TimeLimit)
+	// Quoted, or a text that looks like a number would become one.
+	text, err := yaml.MarshalWithOptions(m, yaml.Indent(2), yaml.UseJSONMarshaler(), yaml.JSON())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func permilles(xs []int) []string {
+	out := make([]string, len(xs))
+	for i, x := range xs {
+		out[i] = shares(x)
+	}
+	return out
+}
+
+func writeLab(l *experiment.Lab) (m mapping) {
+	m.text("name", l.Name)
+	m.text("card", l.Card)
+	m.number("queues", l.Queues)
+	m.rate("link-rate", l.LinkRate)
+	m.number("link-burst", l.LinkBurst)
+	m.number("switch-buffer", l.SwitchBuffer)
+	m.number("ring", l.Ring)
+	m.number("rules", l.Rules)
+	m.number("contexts", l.Contexts)
+	m.number("mtu", l.MTU)
+	m.number("noise-segment", l.NoiseSegment)
+	m.numbers("sut-cpus", l.SUTCPUs)
+	m.numbers("other-cpus", l.OtherCPUs)
+	return m
+}
+
+func writeHosts(h *experiment.Hosts) (m mapping) {
+	m.nested("sut", writeHost(h.SUT))
+	m.list("clients", each(h.Clients, writeHost))
+	if h.Noise != nil {
+		m.nested("noise", writeHost(*h.Noise))
+	}
+	m.rate("link-rate", h.LinkRate)
+	m.text("authority", h.Authority)
+	m.text("certificate", h.Certificate)
+	m.text("key", h.Key)
+	return m
+}
+
+func writeHost(h experiment.Host) (m mapping) {
+	m.text("name", h.Name)
+	m.text("agent", h.Agent)
+	m.text("server-name", h.ServerName)
+	m.text("address", h.Address)
+	m.text("device", h.Device)
+	return m
+}
+
+func writeServer(s *experiment.Server) (m mapping) {
+	running := s.Kind == experiment.KindRunning
+	m.text("kind", s.Kind)
+	m.text("fallback", s.Fallback)
+	m.put("command", s.Command, len(s.Command) > 0)
+	m.put("environment", s.Environment, len(s.Environment) > 0)
+	m.put("files", s.Files, len(s.Files) > 0)
+	m.put("certificate", "on", s.Certificate)
+	m.list("beside", each(s.Beside, func(p experiment.Process) (m mapping) {
+		m.text("name", p.Name)
+		m.text("host", p.Host)
+		m.put("command", p.Command, true)
+		return m
+	}))
+	m.text("address", s.Address)
+	m.number("port", s.Port)
+	m.put("threads", s.Threads, !running)
+	m.size("memory", s.Memory)
+	m.put("connections", s.Connections, s.Connections != 0 && !running)
+	r := mapping{}
+	r.text("protocol", s.Ready.Protocol)
+	r.text("path", s.Ready.Path)
+	r.time("timeout", s.Ready.Timeout)
+	m.nested("ready", r)
+	return m
+}
+
+func writeWorkload(w *experiment.Workload) (m mapping) {
+	http := w.Protocol == experiment.ProtocolHTTP || w.Protocol == experiment.ProtocolHTTPS
+	m.text("protocol", w.Protocol)
+	m.number("keys", w.Keys)
+	m.number("key-bytes", w.KeyBytes)
+	m.number("value-bytes", w.ValueBytes)
+	m.put("get-set", fmt.Sprintf("%d:%d", w.Gets, w.Sets), !http)
+	m.text("distribution", w.Distribution)
+	m.put("prefill", fmt.Sprint(w.Prefill), !http)
+	m.text("namespace", w.Namespace)
+	m.list("objects", each(w.Objects, func(o experiment.Object) (m mapping) {
+		m.text("path", o.Path)
+		m.number("copies", o.Copies)
+		m.put("bytes", o.Bytes, true)
+		m.number("weight", o.Weight)
+		return m
+	}))
+	m.text("host-header", w.HostHeader)
+	if w.TLS != nil {
+		t := mapping{}
+		t.text("version", w.TLS.Version)
+		t.text("authority", w.TLS.Authority)
+		t.text("server-name", w.TLS.ServerName)
+		m.nested("tls", t)
+	}
+	m.put("keep-alive", fmt.Sprint(w.KeepAlive), http)
+	m.share("least-hits", w.LeastHits)
+	return m
+}
+
+func writeLoad(l *experiment.Load) (m mapping) {
+	m.text("mode", l.Mode)
+	m.numbers("rates", l.Rates)
+	m.text("arrivals", l.Arrivals)
+	m.numbers("connections", l.Connections)
+	m.number("pipeline", l.Pipeline)
+	m.number("generators", l.Generators)
+	m.put("spin", times(l.Spin), l.Spin > 0)
+	m.time("warmup", l.Warmup)
+	m.time("window", l.Window)
+	m.time("timeout", l.Timeout)
+	return m
+}
+
+func writeNoise(n experiment.Noise) (m mapping) {
+	m.text("direction", n.Direction)
+	m.text("protocol", n.Protocol)
+	m.rate("rate", n.BitsPerSecond)
+	m.share("rate", n.Share)
+	m.number("flows", n.Flows)
+	m.number("port", n.Port)
+	m.number("segment", n.Segment)
+	m.text("congestion", n.Congestion)
+	return m
+}
+
+func writePlace(p experiment.Place) (m mapping) {
+	m.numbers("cpus", p.CPUs)
+	m.number("fifo", p.FIFO)
+	return m
+}
+
+func writeVariant(v experiment.Variant) (m mapping) {
+	m.text("name", v.Name)
+	m.text("title", v.Title)
+	m.put("noise", fmt.Sprint(v.Noise), true)
+	m.text("lanes", v.Lanes)
+	m.text("lanes-file", v.LanesFile)
+	m.put("force", v.Force, len(v.Force) > 0)
+	return m
+}
+
+func writeRepeats(r experiment.Repeats) (m mapping) {
+	m.number("min", r.Min)
+	m.number("max", r.Max)
+	if r.Until != nil {
+		u := mapping{}
+		u.put("percentile", r.Until.Percentile, true)
+		u.share("width", r.Until.Width)
+		m.nested("until", u)
+	}
+	return m
+}
+
+func writeSearch(s *experiment.Search) (m mapping) {
+	b := mapping{}
+	b.number("from", s.From)
+	b.number("to", s.To)
+	b.share("resolution", s.Resolution)
+	m.nested("max-rate", b)
+	m.put("five-percent-rule", fmt.Sprint(s.FivePercentRule), true)
+	m.put("latency-at", permilles(s.LatencyAt), true)
+	return m
+}
+
+func writeGoal(g experiment.Goal) (m mapping) {
+	m.text("measure", g.Measure)
+	m.put("percentile", g.Percentile, g.Percentile > 0)
+	m.text("variant", g.Variant)
+	m.text("base", g.Base)
+	m.put("at-most", g.AtMost, g.AtMost > 0)
+	m.put("at-least", g.AtLeast, g.AtLeast > 0)
+	return m
+}
