@@ -25,10 +25,11 @@ const (
 	// MinRepeats is the smallest number of repeats that can say how much
 	// repeats differ.
 	MinRepeats = 6
-	// minFreedom is the smallest number of degrees of freedom with which an
-	// interval holds: with fewer, some few stalls make up the whole tail, and
-	// what is known is their number, not the tail (TestCoverage).
+	// minFreedom and minEvents: with fewer degrees of freedom and fewer
+	// effective samples beyond, some few stalls make up the tail. What is known
+	// then is how many there were, not how many there are (TestCoverage).
 	minFreedom = 4
+	minEvents  = 100
 )
 
 // A design is the samples' worth with respect to one value.
@@ -97,6 +98,13 @@ func (d design) or(sums []float64, windows int, variance float64) design {
 		df = max(min(df, 2/max(s4/(s2*s2)-1/b, 1e-9)), 1)
 	}
 	return design{effect: effect, df: df, batches: len(sums), windows: windows}
+}
+
+// fewEvents returns how many times as many samples are needed until those
+// beyond, of which there are so many, no longer come from few events; at most 1
+// when they do not.
+func (d design) fewEvents(beyond float64) float64 {
+	return min(minFreedom/d.df, minEvents*d.effect/beyond)
 }
 
 // worth returns what n samples are worth for an interval: fewer for

@@ -96,11 +96,11 @@ func (s *Sample) Interval(p float64) (Estimate, error) {
 	n := float64(s.n)
 	worth := d.worth(n)
 	above, below, ok := ranks(worth, p/100)
-	if !ok || d.df < minFreedom {
-		// Short of degrees of freedom, as many more events of the same kind are
-		// needed as make up for them.
-		short := max(leastBeyond/(worth*min(p, 100-p)/100), minFreedom/d.df)
-		return Estimate{}, &TooFewError{Percentile: p, Have: s.n, Need: int64(math.Ceil(n * short)), Effective: n / d.effect}
+	side := min(p, 100-p) / 100
+	few := d.fewEvents(n * side)
+	if !ok || few > 1 {
+		more := max(leastBeyond/(worth*side), few)
+		return Estimate{}, &TooFewError{Percentile: p, Have: s.n, Need: int64(math.Ceil(n * more)), Effective: n / d.effect}
 	}
 	e := Estimate{Percentile: p, Samples: s.n, Effective: n / d.effect, Notes: s.notes()}
 	_, e.Value = bucketRange(b)

@@ -122,12 +122,28 @@ func TestIntervalRefuses(t *testing.T) {
 			}
 		}
 	})
+	// Of 130 slow ones 30 come from one stall; of 10,300 it would be 300.
+	partly := func(each, stall int) *Series {
+		return windowed(100, func(w int, record func(int64)) {
+			for i := range 1000 {
+				if i < each || w == 40 && i < each+stall {
+					record(1e9 + int64(i)*1e6)
+				} else {
+					record(1e5 + int64(i))
+				}
+			}
+		})
+	}
+	if e, err := NewSample(partly(100, 300)).Interval(90); err != nil || e.High > 12e8 {
+		t.Errorf("a stall that is 3 %% of the tail: %+v, %v", e, err)
+	}
 	for _, tt := range []struct {
 		name    string
 		repeats []*Series
 		p       float64
 		want    string
 	}{
+		{"a stall that is a quarter of the tail", []*Series{partly(1, 30)}, 99.87, "P99.87 needs 151426 samples, have 100000 (worth 14317 independent ones): 51426 missing"},
 		{"too few", []*Series{even(99, 10)}, 99, "P99 needs 1000 samples, have 990: 10 missing"},
 		{"P99.999", []*Series{even(100, 1000)}, 99.999, "P99.999 needs 1000000 samples, have 100000: 900000 missing"},
 		{"two stalls", []*Series{stall}, 99, "P99 needs 413716 samples, have 100000 (worth 192 independent ones): 313716 missing"},
@@ -291,7 +307,7 @@ func TestCoverageOfIndependence(t *testing.T) {
 }
 
 // BenchmarkCoverage prints the coverage of the ways to get an interval that
-// were considered, 1000 trials each: minutes.
+// were considered: minutes.
 func BenchmarkCoverage(b *testing.B) {
 	for _, m := range []struct {
 		name     string

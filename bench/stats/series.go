@@ -94,13 +94,15 @@ func (s *Series) Histogram() *Histogram {
 }
 
 // MergeSeries returns the sum, window by window, of what several generators
-// measured at the same time. All must have the same length of window, and
-// their first windows must have begun together, which only the caller knows.
+// measured at the same time; nil adds nothing. All must have the same length
+// of window, and their first windows must have begun together, which only the
+// caller knows.
 func MergeSeries(ss ...*Series) (*Series, error) {
+	ss = slices.DeleteFunc(slices.Clone(ss), func(s *Series) bool { return s == nil })
 	sum := &Series{}
 	windows := 0
-	for i, s := range ss {
-		if i > 0 && s.window != ss[0].window {
+	for _, s := range ss {
+		if s.window != ss[0].window {
 			return nil, fmt.Errorf("merge series: windows of %d and %d ns, want equal ones", ss[0].window, s.window)
 		}
 		windows = max(windows, s.Windows())

@@ -78,7 +78,7 @@ func TestMergeSeries(t *testing.T) {
 	short := NewRecorder(DefaultWindow, 1)
 	short.Record(3e6)
 	short.Record(3e6 + 1e5)
-	merged, err := MergeSeries(threeWindows(), short.Series())
+	merged, err := MergeSeries(nil, threeWindows(), short.Series())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,6 +118,7 @@ func TestGaps(t *testing.T) {
 	want(t, "Poisson, pausing", Gaps(Poisson, rate, gapsOf(50_000, poisson, pausing)), "not exponential with mean 100µs")
 	want(t, "constant, pausing", Gaps(Constant, rate, gapsOf(50_000, constant, pausing)), "of 50000 gaps between sends are more than 10 % off 100µs")
 	want(t, "constant for Poisson", Gaps(Poisson, rate, gapsOf(50_000, constant, punctual)), "distance 0.6")
+	want(t, "exactly constant for Poisson", Gaps(Poisson, rate, gapsOf(50_000, constant, func(int) float64 { return 0 })), "distance 0.63")
 	want(t, "Poisson for constant", Gaps(Constant, rate, gapsOf(50_000, poisson, punctual)), "92.")
 	want(t, "half the rate", Gaps(Poisson, rate/2, gapsOf(50_000, poisson, punctual)), "distance 0.2")
 	want(t, "too few", Gaps(Poisson, rate, gapsOf(50, constant, punctual)))
