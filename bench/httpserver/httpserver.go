@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package httpserver is a small HTTP/1.1 server to measure against, over
+// net/http: objects of any size, plain or by TLS, that can be told to sleep, to
+// stall, to fail and to close connections by a script. What it does is known
+// exactly, so that what a generator says of it can be checked.
+//
+// It is no server for anything else: it serves no files, and everybody.
+package httpserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config is what Run serves. Durations are in ns; requests are numbered from 1
+// in the order in which they arrive.
+//
+// "/N" is an object of N bytes with a Content-Length, "/chunked/N" one in
+// chunks; "/status/N" answers with that status and no body. A query is ignored.
+type Config struct {
+	// Address to listen on. Port 0 takes a free one, see Server.Addr.
+	Address string `json:"address"`
+	// CertFile and KeyFile (PEM) make it speak TLS, 1.2 or 1.3; SelfSigned does
+	// so with a certificate for its address made at the start, see Server.CA.
+	CertFile   string `json:"certFile,omitempty"`
+	KeyFile    string `json:"keyFile,omitempty"`
+	SelfSigned bool   `json:"selfSigned,omitempty"`
+
+	// Sleeps are taken in turn: request n sleeps for the n-th before it is
+	// answered, then they begin again.
+	Sleeps []int64 `json:"sleepsNs,omitempty"`
+	// Stalls stop the whole server.
+	Stalls []Stall `json:"stalls,omitempty"`
+	// CloseEvery answers every n-th request with "Connection: close",
+	// FailEvery with status 500, AbortEvery not at all: the connection ends.
+	CloseEvery int64 `json:"closeEvery,omitempty"`
+	FailEvery  int64 `json:"failEvery,omitempty"`
+	AbortEvery int64 `json:"abortEvery,omitempty"`
+}
+
+// A Stall begins when request Request arrives: it and all later ones are
+// answered only Length later.
+type Stall struct {
+	Request int64 `json:"request"`
+	Length  int64 `json:"lengthNs"`
+}
+
+// Result is what Run counted.
+type Result struct {
+	Connections int64 `json:"connections"`
+	Requests    int64 `json:"requests"`
+	Bytes       int64 `json:"bytes"` // of bodies
+}
+
+// maxObject is larger than any object that makes sense.
+const maxObject = 1 << 40
+
+func (c Config) check() (netip.AddrPort, error) {
+	var errs []error
+	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	addr, err := netip.ParseAddrPort(c.Address)
+	if err != nil {
+		bad("address %q: want ADDRESS:PORT with a numeric address", c.Address)
+	}
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		bad("certFile %q, keyFile %q: want both or none", c.CertFile, c.KeyFile)
+	}
+	if c.CertFile != "" && c.SelfSigned {
+		bad("certFile and selfSigned: want one of them")
+	}
+	for i, s := range c.Sleeps {
+		if s < 0 {
+			bad("sleepsNs[%d] %d: want 0 or more", i, s)
+		}
+	}
+	for i, s := range c.Stalls {
+		if s.Request < 1 || s.Length < 0 {
+			bad("stalls[%d]: request %d, lengthNs %d, want at least 1 and 0", i, s.Request, s.Length)
+		}
+	}
+	if c.CloseEvery < 0 || c.FailEvery < 0 || c.AbortEvery < 0 {
+		bad("closeEvery %d, failEvery %d, abortEvery %d: want 0 (never) or more", c.CloseEvery, c.FailEvery, c.AbortEvery)
+	}
+	if len(errs) > 0 {
+		return addr, fmt.Errorf("httpserver: %w", errors.Join(errs...))
+	}
+	return addr, nil
+}
+
+// A Server listens and, once told to, serves.
+type Server struct {
+	c           Config
+	l           net.Listener
+	ca          []byte
+	tls         *tls.Config
+	connections atomic.Int64
+	bytes       atomic.Int64
+	mu          sync.Mutex // held during a stall
+	requests    int64
+}
+
+// Listen prepares a server.
+func Listen(c Config) (*Server, error) {
+	addr, err := c.check()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{c: c}
+	var cert tls.Certificate
+	switch {
+	case c.SelfSigned:
+		cert, s.ca, err = selfSigned(addr.Addr().WithZone("").AsSlice())
+	case c.CertFile != "":
+		cert, err = tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("httpserver: %w", err)
+	}
+	if s.l, err = net.Listen("tcp", addr.String()); err != nil {
+		return nil, fmt.Errorf("httpserver: %w", err)
+	}
+	if cert.Certificate != nil {
+		// "http/1.1" alone: the generator does not speak HTTP/2.
+		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	}
+	return s, nil
+}
+
+// Addr is where s listens, CA its own certificate in PEM form, if it made one.
+func (s *Server) Addr() netip.AddrPort { return s.l.Addr().(*net.TCPAddr).AddrPort() }
+func (s *Server) CA() []byte           { return s.ca }
+
+// Serve serves until ctx ends.
+func (s *Server) Serve(ctx context.Context) (Result, error) {
+	h := &http.Server{
+		Handler: s, TLSConfig: s.tls, BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				s.connections.Add(1)
+			}
+		},
+	}
+	defer context.AfterFunc(ctx, func() { h.Close() })()
+	var err error
+	if s.tls != nil {
+		err = h.ServeTLS(s.l, "", "")
+	} else {
+		err = h.Serve(s.l)
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
+		return s.result(), fmt.Errorf("httpserver: %w", err)
+	}
+	return s.result(), nil
+}
+
+func (s *Server) result() Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Result{s.connections.Load(), s.requests, s.bytes.Load()}
+}
+
+// Run is Listen and Serve.
+func Run(ctx context.Context, c Config) (Result, error) {
+	s, err := Listen(c)
+	if err != nil {
+		return Result{}, err
+	}
+	return s.Serve(ctx)
+}
+
+// block is what bodies are made of.
+var block [64 << 10]byte
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n := s.arrive(r.Context())
+	if len(s.c.Sleeps) > 0 {
+		pause(r.Context(), s.c.Sleeps[(n-1)%int64(len(s.c.Sleeps))])
+	}
+	every := func(k int64) bool { return k > 0 && n%k == 0 }
+	if every(s.c.AbortEvery) {
+		panic(http.ErrAbortHandler)
+	}
+	if every(s.c.CloseEvery) {
+		w.Header().Set("Connection", "close")
+	}
+	if every(s.c.FailEvery) {
+		http.Error(w, "as told", http.StatusInternalServerError)
+		return
+	}
+	path, chunked := strings.CutPrefix(r.URL.Path, "/chunked")
+	if status, ok := strings.CutPrefix(path, "/status/"); ok {
+		if code, err := strconv.Atoi(status); err == nil && code >= 200 && code <= 599 {
+			w.WriteHeader(code)
+			return
+		}
+	}
+	size, err := strconv.ParseInt(strings.TrimPrefix(path, "/"), 10, 64)
+	if err != nil || size < 0 || size > maxObject {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if !chunked {
+		w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	}
+	for size > 0 {
+		k, err := w.Write(block[:min(size, int64(len(block)))])
+		s.bytes.Add(int64(k))
+		if err != nil {
+			return
+		}
+		if size -= int64(k); chunked {
+			_ = http.NewResponseController(w).Flush() // a chunk of its own; an error is the next Write's too
+		}
+	}
+}
+
+// arrive numbers a request, and holds it and all later ones if it is a stall's.
+func (s *Server) arrive(ctx context.Context) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+	for _, stall := range s.c.Stalls {
+		if s.requests == stall.Request {
+			pause(ctx, stall.Length)
+		}
+	}
+	return s.requests
+}
+
+// pause sleeps for ns, or until ctx ends.
+func pause(ctx context.Context, ns int64) {
+	if ns <= 0 {
+		return
+	}
+	t := time.NewTimer(time.Duration(ns))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
