@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package http1
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/niclane/niclane/bench/load/proto"
+)
+
+// maxHead bounds the header of a response; servers keep it below 16 KiB.
+const maxHead = 64 << 10
+
+// maxBody is more than any body: 1 EiB fits a counter.
+const maxBody = 1 << 60
+
+var (
+	errStatus   = errors.New("not an HTTP/1.x status line")
+	errHead     = errors.New("header longer than 64 KiB")
+	errField    = errors.New("malformed header line")
+	errLengths  = errors.New("Content-Length is not one number")
+	errBoth     = errors.New("both Content-Length and Transfer-Encoding")
+	errCoding   = errors.New("transfer coding other than chunked")
+	errSwitched = errors.New("101 Switching Protocols, which nobody asked for")
+)
+
+// A head is what a response's header says.
+type head struct {
+	text    []byte // as received, with the empty line
+	status  int
+	length  int64 // of the body, -1 when it is not said
+	chunked bool
+	close   bool // after the body
+}
+
+var headEnd = []byte("\r\n\r\n")
+
+// parseHead fills h from b, which holds one header with its empty line.
+func (h *head) parse(b []byte) error {
+	// Room for a Date that changes: nothing is allocated after the first.
+	h.text = append(h.text[:0], b...)
+	h.length, h.chunked, h.close = -1, false, false
+	line, rest := cutLine(b)
+	// "HTTP/1.1 200 OK"; the reason, and the blank before it, may be missing.
+	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[7] < '0' || line[7] > '9' || line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
+		return errStatus
+	}
+	status, ok := proto.Number(line[9:12], 599)
+	if !ok || status < 100 {
+		return errStatus
+	}
+	h.status = int(status)
+	keepAlive := line[7] != '0'
+	coded := false
+	for line, rest = cutLine(rest); len(line) > 0; line, rest = cutLine(rest) {
+		colon := bytes.IndexByte(line, ':')
+		if colon < 1 || line[0] == ' ' || line[0] == '\t' || line[colon-1] == ' ' {
+			return errField
+		}
+		name, value := line[:colon], bytes.Trim(line[colon+1:], " \t")
+		switch {
+		case same(name, "content-length"):
+			n, ok := proto.Number(value, maxBody)
+			if !ok || h.length >= 0 && h.length != n {
+				return errLengths
+			}
+			h.length = n
+		case same(name, "transfer-encoding"):
+			if coded || !same(value, "chunked") {
+				return errCoding
+			}
+			coded, h.chunked = true, true
+		case same(name, "connection"):
+			for len(value) > 0 {
+				var option []byte
+				option, value, _ = bytes.Cut(value, []byte(","))
+				switch option = bytes.Trim(option, " \t"); {
+				case same(option, "close"):
+					h.close = true
+				case same(option, "keep-alive"):
+					keepAlive = true
+				}
+			}
+		}
+	}
+	h.close = h.close || !keepAlive
+	switch {
+	case h.status == 101:
+		return errSwitched
+	case h.chunked && h.length >= 0:
+		return errBoth
+	case h.status < 200 || h.status == 204 || h.status == 304:
+		h.length, h.chunked = 0, false // RFC 9112 6.3: these have no body
+	case !h.chunked && h.length < 0:
+		h.close = true // the body ends with the connection
+	}
+	return nil
+}
+
+// cutLine cuts a line off b that ends in CRLF.
+func cutLine(b []byte) (line, rest []byte) {
+	n := bytes.IndexByte(b, '\n')
+	if n < 0 {
+		return b, nil
+	}
+	line, rest = b[:n], b[n+1:]
+	if n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
+	}
+	return line, rest
+}
+
+// same compares with a lower case ASCII word, whatever the case of b.
+func same(b []byte, word string) bool {
+	if len(b) != len(word) {
+		return false
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != word[i] {
+			return false
+		}
+	}
+	return true
+}

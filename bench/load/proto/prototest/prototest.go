@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package prototest feeds parsers of package proto in pieces.
+package prototest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/niclane/niclane/bench/load/proto"
+)
+
+// A Transcript is what a parser made of a stream.
+type Transcript struct {
+	Replies  []proto.Reply // complete ones; Used is of the whole reply
+	Problems []string      // of those that failed
+	Left     int           // bytes behind the last complete reply
+	Err      error
+}
+
+// Feed gives stream to p as the generator does: in pieces of at most size
+// bytes, with what was left before them, and skipping what may be skipped if
+// skip is set. Request i is ask(i).
+func Feed(t testing.TB, p proto.Parser, stream []byte, size int, skip bool, ask func(i int) proto.Ticket) Transcript {
+	t.Helper()
+	var got Transcript
+	var stash []byte
+	used := 0 // of the reply that is being read
+	for len(stream) > 0 && got.Err == nil {
+		if n := min(int(min(p.Skip(), 1<<30)), len(stream)); skip && n > 0 && len(stash) == 0 {
+			p.Skipped(int64(n))
+			used += n
+			stream = stream[n:]
+			continue
+		}
+		n := min(size, len(stream))
+		b := append(stash, stream[:n]...)
+		stream = stream[n:]
+		for len(b) > 0 {
+			r, err := p.Parse(b, ask(len(got.Replies)))
+			if err != nil {
+				got.Err = err
+				break
+			}
+			if r.Used < 0 || r.Used > len(b) || r.Outcome != proto.Incomplete && r.Used+used == 0 {
+				t.Fatalf("%d of %d bytes used, outcome %d", r.Used, len(b), r.Outcome)
+			}
+			b = b[r.Used:]
+			used += r.Used
+			if r.Outcome == proto.Incomplete {
+				break
+			}
+			if r.Outcome == proto.Failed {
+				got.Problems = append(got.Problems, p.Problem())
+			}
+			r.Used, used = used, 0
+			got.Replies = append(got.Replies, r)
+		}
+		stash = append([]byte(nil), b...)
+	}
+	got.Left = used + len(stash)
+	return got
+}
+
+// Same feeds stream whole, in pieces of several sizes and with skipping, to
+// parsers of codec, and fails unless all make the same of it. It returns what
+// that is.
+func Same(t testing.TB, codec proto.Codec, stream []byte, ask func(i int) proto.Ticket) Transcript {
+	t.Helper()
+	whole := Feed(t, codec.Parser(), stream, max(len(stream), 1), false, ask)
+	for _, size := range []int{1, 2, 7, 1000} {
+		if len(stream) > 1000*size { // quadratic, and nothing new
+			continue
+		}
+		for _, skip := range []bool{false, true} {
+			got := Feed(t, codec.Parser(), stream, size, skip, ask)
+			if a, b := fmt.Sprint(whole.Replies, whole.Problems, whole.Err), fmt.Sprint(got.Replies, got.Problems, got.Err); a != b {
+				t.Fatalf("%.200q\nwhole: %s\nby %d (skip %v): %s", stream, a, size, skip, b)
+			}
+			if got.Left != whole.Left && whole.Err == nil {
+				t.Fatalf("%.200q: %d bytes left, by %d (skip %v): %d", stream, whole.Left, size, skip, got.Left)
+			}
+		}
+	}
+	return whole
+}
