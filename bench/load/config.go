@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load sends memcached gets at intended times and measures each from
-// its intended time (open loop).
+// Package load generates requests and measures them: in an open loop each from
+// the time at which it was due, in a closed loop each from its send.
 //
-// One Run is one OS thread with one epoll set; it sleeps until the next
+// A worker is one OS thread with one epoll set; it sleeps until the next
 // intended send and does not spin unless asked to. A stall of the server or of
 // the generator itself therefore shows in full: requests queue, none is left
-// out. It refuses to run with parameters that cannot be right, never reconnects
-// (a lost connection is a result, its requests count as unanswered) and does
-// not judge: see package stats.
+// out. What a codec of package proto speaks, it measures; protocols whose
+// client is a library run in goroutines, with the same account (RunCalls).
+//
+// It refuses to run with parameters that cannot be right, keeps what failed in
+// the distribution (a lost request is at least as slow as the timeout) and
+// does not judge: see package stats.
 package load
 
 import (
@@ -17,10 +20,28 @@ import (
 	"math"
 	"net/netip"
 
+	"github.com/niclane/niclane/bench/load/proto/http1"
 	"github.com/niclane/niclane/bench/thread"
 )
 
-// Arrivals of requests.
+// Protocols.
+const (
+	Memcached = "memcached" // text protocol, get and set
+	HTTP      = "http"      // HTTP/1.1, GET
+	Redis     = "redis"     // RESP2, GET and SET
+	Aerospike = "aerospike" // by its Go client: package load/aerospike
+)
+
+// Modes.
+const (
+	// Open sends at a rate, whatever the answers do.
+	Open = "open"
+	// Closed sends the next request of a connection when one is answered. A
+	// stalled server is then asked less, which hides the stall.
+	Closed = "closed"
+)
+
+// Arrivals of requests in an open loop.
 const (
 	Constant = "constant" // one every 1/rate
 	Poisson  = "poisson"  // exponential gaps with mean 1/rate, from Seed
@@ -28,37 +49,69 @@ const (
 
 // Config is what Run does. Durations are in ns.
 type Config struct {
+	// Protocol is Memcached (default), HTTP, Redis or Aerospike.
+	Protocol string `json:"protocol,omitempty"`
 	// Address of the server, "10.0.0.1:11211" or "[fd00::1]:11211".
 	Address string `json:"address"`
-	// Rate of requests per second over all connections, 1 to 10,000,000.
-	Rate float64 `json:"ratePerSecond"`
-	// Arrivals is Constant (default) or Poisson.
+	// TLS is spoken below the protocol if set.
+	TLS *TLS `json:"tls,omitempty"`
+
+	// Mode is Open (default) or Closed.
+	Mode string `json:"mode,omitempty"`
+	// Rate of requests per second over all connections, 1 to 10,000,000; open
+	// loop only.
+	Rate float64 `json:"ratePerSecond,omitempty"`
+	// Arrivals is Constant (default) or Poisson; open loop only.
 	Arrivals string `json:"arrivals,omitempty"`
 	// Seed of the arrivals and of the choice of keys.
 	Seed uint64 `json:"seed,omitempty"`
-	// Connections, 1 to 10,000 (default 1); requests take them in turn.
+	// Connections, 1 to 50,000 (default 1). In an open loop requests take
+	// those with room in turn, and wait in one queue while none has room.
 	Connections int `json:"connections,omitempty"`
-	// Pipeline is how many requests may be outstanding on one connection;
-	// further ones wait in the generator. 0 means no limit.
+	// Pipeline is how many requests may be outstanding on one connection. 0 is
+	// no limit in an open loop of Memcached and Redis, and 1 otherwise.
 	Pipeline int `json:"pipeline,omitempty"`
+	// Threads that generate, 1 to 256 (default 1). With more than one, CPUs
+	// is empty or holds one processor for each.
+	Threads int `json:"threads,omitempty"`
 
-	// Keys, 1 to 10,000,000 (default 1000), drawn uniformly.
+	// Keys of Memcached, Redis and Aerospike (default 1000), drawn uniformly.
 	Keys int `json:"keys,omitempty"`
-	// KeyBytes, 8 to 250 (default 16), and ValueBytes, 1 to 1 MiB (default 64).
+	// KeyBytes, up to 250 (default 16), and ValueBytes, 1 to 1 MiB (default 64).
 	KeyBytes   int `json:"keyBytes,omitempty"`
 	ValueBytes int `json:"valueBytes,omitempty"`
+	// SetShare of the requests are sets, 0 (default) to 1.
+	SetShare float64 `json:"setShare,omitempty"`
 	// Prefill sets all keys before the start.
 	Prefill bool `json:"prefill,omitempty"`
+	// Objects to GET by HTTP.
+	Objects *Objects `json:"objects,omitempty"`
+	// Records of Aerospike.
+	Records *Records `json:"records,omitempty"`
 
 	// Warmup is sent but not counted, Duration is.
 	Warmup   int64 `json:"warmupNs,omitempty"`
-	Duration int64 `json:"durationNs"`
+	Duration int64 `json:"durationNs,omitempty"`
+	// Steps of a ramp, run one after the other on the same connections: each
+	// begins when all requests of the one before are answered or given up.
+	// Zeros are taken from the fields of the same name above.
+	Steps []Step `json:"steps,omitempty"`
+	// Window of the series in the Result (default 100 ms, at least 1 ms).
+	Window int64 `json:"windowNs,omitempty"`
+
 	// Timeout (default 2 s): a response later than this after its intended
 	// time counts as timed out, with its true latency. It is also how long Run
 	// waits for responses after the last request.
 	Timeout int64 `json:"timeoutNs,omitempty"`
 	// ConnectTimeout (default 5 s) bounds connecting and prefilling each step.
 	ConnectTimeout int64 `json:"connectTimeoutNs,omitempty"`
+	// Reconnect opens lost connections again, after Backoff (default 10 ms),
+	// doubled for every failure up to 1 s, and gives up a connection whose
+	// oldest request is over the timeout. Without it a lost connection stays
+	// lost. Connections that the protocol ends, as HTTP's "Connection: close"
+	// does, are opened again at once in any case.
+	Reconnect bool  `json:"reconnect,omitempty"`
+	Backoff   int64 `json:"backoffNs,omitempty"`
 
 	// Thread placement of the generator.
 	thread.Setup
@@ -68,15 +121,39 @@ type Config struct {
 	Spin int64 `json:"spinNs,omitempty"`
 }
 
-// Limits that keep one request in one buffer and the run in memory.
+// A Step of a ramp.
+type Step struct {
+	Rate        float64 `json:"ratePerSecond,omitempty"`
+	Connections int     `json:"connections,omitempty"` // in use; those of the largest step are open
+	Warmup      int64   `json:"warmupNs,omitempty"`
+	Duration    int64   `json:"durationNs,omitempty"`
+}
+
+// Objects are what an HTTP server is asked for.
+type Objects struct {
+	// Host header (default: Address).
+	Host string `json:"host,omitempty"`
+	// Paths, drawn by weight.
+	Paths []http1.Path `json:"paths"`
+	// Headers are further lines, "Name: value".
+	Headers []string `json:"headers,omitempty"`
+}
+
+// Records of Aerospike: Keys records with one string bin.
+type Records struct {
+	Namespace string `json:"namespace,omitempty"` // default "test"
+	Set       string `json:"set,omitempty"`       // default "niclane"
+	Bin       string `json:"bin,omitempty"`       // default "v", at most 15 bytes
+}
+
+// Limits that keep the run in memory.
 const (
 	maxRate        = 10_000_000
-	maxConnections = 10_000
-	maxKeys        = 10_000_000
-	maxKeyBytes    = 250 // memcached's own limit
-	minKeyBytes    = 8   // maxKeys distinct decimal keys
-	maxValueBytes  = 1 << 20
-	maxRequests    = 1 << 30
+	maxConnections = 50_000
+	maxThreads     = 256
+	maxSteps       = 10_000
+	maxRequests    = 1 << 30 // of an open loop's step
+	maxDuration    = 7 * 24 * 3600e9
 )
 
 // WithDefaults returns c with defaults in the place of zeros.
@@ -86,20 +163,82 @@ func (c Config) WithDefaults() Config {
 			*p = v
 		}
 	}
+	ns := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	text := func(p *string, v string) {
+		if *p == "" {
+			*p = v
+		}
+	}
+	text(&c.Protocol, Memcached)
+	text(&c.Mode, Open)
 	def(&c.Connections, 1)
-	def(&c.Keys, 1000)
-	def(&c.KeyBytes, 16)
-	def(&c.ValueBytes, 64)
-	if c.Arrivals == "" {
-		c.Arrivals = Constant
+	def(&c.Threads, 1)
+	if c.Mode == Open {
+		text(&c.Arrivals, Constant)
 	}
-	if c.Timeout == 0 {
-		c.Timeout = 2e9
+	if c.Mode == Closed || c.Protocol == HTTP || c.Protocol == Aerospike {
+		def(&c.Pipeline, 1)
 	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = 5e9
+	if c.Protocol != HTTP {
+		def(&c.Keys, 1000)
+		def(&c.KeyBytes, 16)
+		def(&c.ValueBytes, 64)
 	}
+	if c.Protocol == Aerospike {
+		r := Records{}
+		if c.Records != nil {
+			r = *c.Records
+		}
+		text(&r.Namespace, "test")
+		text(&r.Set, "niclane")
+		text(&r.Bin, "v")
+		c.Records = &r
+	}
+	if c.Objects != nil {
+		o := *c.Objects
+		text(&o.Host, c.Address)
+		c.Objects = &o
+	}
+	ns(&c.Window, 100e6)
+	ns(&c.Timeout, 2e9)
+	ns(&c.ConnectTimeout, 5e9)
+	ns(&c.Backoff, 10e6)
 	return c
+}
+
+// steps returns the steps to run with everything filled in.
+func (c Config) steps() []Step {
+	all := Step{c.Rate, c.Connections, c.Warmup, c.Duration}
+	if len(c.Steps) == 0 {
+		return []Step{all}
+	}
+	steps := make([]Step, len(c.Steps))
+	for i, s := range c.Steps {
+		if s.Rate == 0 {
+			s.Rate = all.Rate
+		}
+		if s.Connections == 0 {
+			s.Connections = all.Connections
+		}
+		if s.Warmup == 0 {
+			s.Warmup = all.Warmup
+		}
+		if s.Duration == 0 {
+			s.Duration = all.Duration
+		}
+		steps[i] = s
+	}
+	return steps
+}
+
+// Check reports everything in c that cannot be right, defaults filled in.
+func (c Config) Check() error {
+	_, _, err := c.withDefaults()
+	return err
 }
 
 // withDefaults returns c with defaults filled in, or every error in it.
@@ -113,30 +252,63 @@ func (c Config) withDefaults() (Config, netip.AddrPort, error) {
 	} else if addr.Port() == 0 {
 		bad("address %q: port 0, want 1 to 65535", c.Address)
 	}
-	if !(c.Rate >= 1 && c.Rate <= maxRate) {
-		bad("ratePerSecond %v: want 1 to %d", c.Rate, maxRate)
-	}
-	if c.Arrivals != Constant && c.Arrivals != Poisson {
-		bad("arrivals %q: want %q or %q", c.Arrivals, Constant, Poisson)
-	}
 	within := func(name string, v, lo, hi int) {
 		if v < lo || v > hi {
 			bad("%s %d: want %d to %d", name, v, lo, hi)
 		}
 	}
-	within("connections", c.Connections, 1, maxConnections)
 	within("pipeline", c.Pipeline, 0, math.MaxInt32)
-	within("keys", c.Keys, 1, maxKeys)
-	within("keyBytes", c.KeyBytes, minKeyBytes, maxKeyBytes)
-	within("valueBytes", c.ValueBytes, 1, maxValueBytes)
-	if c.Duration <= 0 || c.Warmup < 0 || c.Timeout < 0 || c.ConnectTimeout < 0 || c.Spin < 0 {
-		bad("durations: want durationNs above 0 and the others not negative")
+	within("threads", c.Threads, 1, maxThreads)
+	if c.Threads > 1 && len(c.CPUs) > 0 && len(c.CPUs) != c.Threads {
+		bad("cpus: %d for %d threads, want one for each or none", len(c.CPUs), c.Threads)
 	}
-	if n := c.Rate * float64(c.Duration+c.Warmup) / 1e9; n > maxRequests {
-		bad("rate × duration: %.0f requests, want at most %d", n, maxRequests)
+	switch c.Mode {
+	case Open:
+		if c.Arrivals != Constant && c.Arrivals != Poisson {
+			bad("arrivals %q: want %q or %q", c.Arrivals, Constant, Poisson)
+		}
+	case Closed:
+		if c.Arrivals != "" {
+			bad("arrivals %q: a closed loop has none", c.Arrivals)
+		}
+	default:
+		bad("mode %q: want %q or %q", c.Mode, Open, Closed)
 	}
-	if k := float64(c.Keys) * float64(c.KeyBytes); k > 1<<30 {
-		bad("keys × keyBytes: %.0f bytes, want at most 1 GiB", k)
+	if len(c.Steps) > maxSteps {
+		bad("steps: %d, want at most %d", len(c.Steps), maxSteps)
+	}
+	for i, s := range c.steps() {
+		at := ""
+		if len(c.Steps) > 0 {
+			at = fmt.Sprintf("steps[%d].", i)
+		}
+		switch {
+		case c.Mode == Closed && s.Rate != 0:
+			bad("%sratePerSecond %v: a closed loop has no rate", at, s.Rate)
+		case c.Mode == Open && !(s.Rate >= 1 && s.Rate <= maxRate):
+			bad("%sratePerSecond %v: want 1 to %d", at, s.Rate, maxRate)
+		}
+		within(at+"connections", s.Connections, 1, maxConnections)
+		if s.Connections < c.Threads {
+			bad("%sconnections %d: want at least one for each of %d threads", at, s.Connections, c.Threads)
+		}
+		if s.Duration <= 0 || s.Warmup < 0 || s.Duration > maxDuration || s.Warmup > maxDuration {
+			bad("%sdurationNs %d, warmupNs %d: want durationNs above 0, warmupNs not negative, both at most a week", at, s.Duration, s.Warmup)
+		} else if n := s.Rate * float64(s.Duration+s.Warmup) / 1e9; n > maxRequests {
+			bad("%srate × duration: %.0f requests, want at most %d", at, n, maxRequests)
+		}
+	}
+	if c.Timeout < 0 || c.ConnectTimeout < 0 || c.Spin < 0 || c.Backoff < 0 || c.Window < 1e6 {
+		bad("timeoutNs %d, connectTimeoutNs %d, spinNs %d, backoffNs %d: want none negative; windowNs %d: want at least 1000000",
+			c.Timeout, c.ConnectTimeout, c.Spin, c.Backoff, c.Window)
+	}
+	if c.TLS != nil && addr.IsValid() {
+		if _, err := c.TLS.config(addr); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := c.checkWorkload(); err != nil {
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return c, addr, fmt.Errorf("load: %w", errors.Join(errs...))

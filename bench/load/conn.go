@@ -3,185 +3,252 @@
 package load
 
 import (
+	"errors"
 	"fmt"
+	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/load/proto"
 )
 
-// pending is a request that is due and not yet answered.
-type pending struct {
-	intended int64
-	actual   int64 // of the send, once sent
-	key      int32
-	counted  bool
-}
+var errClosed = errors.New("closed by the server")
 
-// conn is one connection with its requests in order: [head, sent) are on the
-// wire, [sent, tail) wait in the generator.
+type state uint8
+
+const (
+	opening state = iota
+	live
+	gone // for good
+)
+
+// conn is one connection with its outstanding requests in order.
 type conn struct {
-	fd               int
-	index            int32     // in run.conns, and epoll's data
-	ring             []pending // length is a power of two
-	head, sent, tail uint64
-	partial          int // bytes of request sent already written
-	in               []byte
-	have             int
-	polledOut        bool
-	dead             bool
+	fd       int
+	index    int32 // in worker.conns, and epoll's data
+	state    state
+	offered  bool // in worker.free
+	blocked  bool // epoll is asked to say when it can be written to
+	sent     queue
+	out      []byte // encoded
+	outAt    int    // of it, written
+	stash    []byte // received and not yet understood
+	parser   proto.Parser
+	tls      *layer
+	failures int // to open, in a row
 }
 
-func (c *conn) at(i uint64) *pending { return &c.ring[i&uint64(len(c.ring)-1)] }
-
-// push queues p. The ring grows only when a stall lets requests pile up.
-func (c *conn) push(p pending) {
-	if c.tail-c.head == uint64(len(c.ring)) {
-		bigger := make([]pending, 2*len(c.ring))
-		for i := c.head; i < c.tail; i++ {
-			bigger[i&uint64(len(bigger)-1)] = *c.at(i)
+// issue encodes a request; flush sends it. waited says that it found no
+// connection free when it was due.
+func (w *worker) issue(c *conn, p pending, now int64, waited bool) {
+	p.actual = now
+	if c.tls == nil {
+		c.out = w.codec.Append(c.out, p.ticket)
+	} else {
+		w.plain = w.codec.Append(w.plain[:0], p.ticket)
+		c.tls.out = c.out
+		if _, err := c.tls.conn.Write(w.plain); err != nil {
+			w.lose(c, fmt.Errorf("send: %w", err))
+			w.account.lost(&p, false, now)
+			return
 		}
-		c.ring = bigger
+		c.out = c.tls.out
 	}
-	*c.at(c.tail) = p
-	c.tail++
+	c.sent.push(p)
+	w.outstanding++
+	w.account.sent(&p, waited)
 }
 
 // flush writes what may be written now.
-func (r *run) flush(c *conn) {
-	for !c.dead && c.sent < c.tail {
-		if r.cfg.Pipeline > 0 && c.sent-c.head >= uint64(r.cfg.Pipeline) {
-			break
-		}
-		p := c.at(c.sent)
-		if c.partial == 0 {
-			p.actual = r.clock.Now()
-		}
-		request := r.keys.get(int(p.key))
-		n, errno := send(c.fd, request[c.partial:])
+func (w *worker) flush(c *conn) {
+	for c.state == live && c.outAt < len(c.out) {
+		n, errno := send(c.fd, c.out[c.outAt:])
 		switch errno {
 		case 0:
+			w.account.res.Work.SentBytes += int64(n)
+			c.outAt += n
 		case unix.EINTR:
-			continue
 		case unix.EAGAIN:
-			r.pollOut(c, true)
+			w.block(c, true)
 			return
 		default:
-			r.kill(c, fmt.Errorf("send: %w", errno))
+			w.lose(c, fmt.Errorf("send: %w", errno))
 			return
-		}
-		if c.partial += n; c.partial < len(request) {
-			r.pollOut(c, true)
-			return
-		}
-		c.partial = 0
-		c.sent++
-		if p.counted {
-			r.res.Sent++
-			r.res.Lateness.Record(p.actual - p.intended)
 		}
 	}
-	r.pollOut(c, false)
+	c.out, c.outAt = c.out[:0], 0
+	w.block(c, false)
 }
 
-// pollOut asks epoll to say when c can be written to, or no longer.
-func (r *run) pollOut(c *conn, on bool) {
-	if c.polledOut == on || c.dead {
+// block asks epoll to say when c can be written to, or no longer.
+func (w *worker) block(c *conn, on bool) {
+	if c.blocked == on || c.state != live {
 		return
 	}
-	c.polledOut = on
+	c.blocked = on
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.index}
 	if on {
 		ev.Events |= unix.EPOLLOUT
 	}
-	if err := unix.EpollCtl(r.epfd, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
-		r.kill(c, fmt.Errorf("epoll_ctl: %w", err))
+	if err := unix.EpollCtl(w.epfd, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
+		w.lose(c, fmt.Errorf("epoll_ctl: %w", err))
 	}
 }
 
-// receive reads once and takes every complete reply.
-func (r *run) receive(c *conn) {
-	n, errno := recv(c.fd, c.in[c.have:])
+// smallSkip is the least that is worth a system call of its own: less arrives
+// together with what must be looked at.
+const smallSkip = 16 << 10
+
+// receive reads once, takes every reply and gives the connection its next
+// requests.
+func (w *worker) receive(c *conn) {
+	if c.tls == nil && len(c.stash) == 0 {
+		if skip := c.parser.Skip(); skip >= smallSkip {
+			n, errno := drop(c.fd, min(skip, 1<<30))
+			if w.arrived(c, n, errno) {
+				c.parser.Skipped(int64(n))
+			}
+			return
+		}
+	}
+	have := copy(w.in, c.stash)
+	if c.tls != nil {
+		have = 0
+	}
+	n, errno := recv(c.fd, w.in[have:])
+	if !w.arrived(c, n, errno) {
+		return
+	}
+	now := w.clock.Now()
+	if c.tls == nil {
+		w.take(c, w.in[:have+n], now)
+	} else {
+		c.tls.in = w.in[:n]
+		w.decrypt(c, now)
+	}
+	w.next(c, now)
+}
+
+// arrived looks at what a receiving system call returned and says whether it
+// was data.
+func (w *worker) arrived(c *conn, n int, errno unix.Errno) bool {
 	switch {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
-		return
+		return false
 	case errno != 0:
-		r.kill(c, fmt.Errorf("receive: %w", errno))
-		return
+		w.lose(c, fmt.Errorf("receive: %w", errno))
+		return false
 	case n == 0:
-		r.kill(c, errClosed)
-		return
+		w.ended(c)
+		return false
 	}
-	now := r.clock.Now()
-	c.have += n
-	from := 0
-	for from < c.have {
-		rep, err := parseReply(c.in[from:c.have], r.cfg.ValueBytes+maxLine)
-		if err != nil {
-			r.kill(c, fmt.Errorf("%w: %.60q", err, c.in[from:c.have]))
+	w.account.res.Work.GotBytes += int64(n)
+	return true
+}
+
+// decrypt takes what TLS makes of c.tls.in.
+func (w *worker) decrypt(c *conn, now int64) {
+	for c.state == live {
+		have := copy(w.text, c.stash)
+		n, err := c.tls.conn.Read(w.text[have:])
+		if n > 0 {
+			w.take(c, w.text[:have+n], now)
+			continue
+		}
+		switch {
+		case err == error(errAgain):
+			return
+		case errors.Is(err, io.EOF):
+			w.ended(c)
+			return
+		case err != nil:
+			w.lose(c, fmt.Errorf("receive: %w", err))
 			return
 		}
-		if rep.kind == incomplete {
+	}
+}
+
+// take consumes replies and keeps what is left of b.
+func (w *worker) take(c *conn, b []byte, now int64) {
+	for len(b) > 0 {
+		if c.sent.len() == 0 {
+			w.lose(c, fmt.Errorf("reply without request: %.60q", b))
+			return
+		}
+		p := c.sent.front()
+		if p.first == 0 {
+			p.first = now
+		}
+		r, err := c.parser.Parse(b, p.ticket)
+		if err != nil {
+			w.lose(c, fmt.Errorf("%w: %.60q", err, b))
+			return
+		}
+		b = b[r.Used:]
+		if r.Outcome == proto.Incomplete {
 			break
 		}
-		if c.head == c.sent {
-			r.kill(c, fmt.Errorf("reply without request: %.60q", c.in[from:c.have]))
+		w.complete(c, p, r, now)
+		if c.state != live {
 			return
 		}
-		r.complete(c.at(c.head), rep, now)
-		c.head++
-		from += rep.size
 	}
-	if from > 0 {
-		c.have = copy(c.in, c.in[from:c.have])
-		r.flush(c)
+	c.stash = append(c.stash[:0], b...)
+}
+
+// complete accounts for the reply to p, the oldest request of c.
+func (w *worker) complete(c *conn, p *pending, r proto.Reply, now int64) {
+	w.outstanding--
+	w.account.done(p, r, now)
+	if r.Outcome == proto.Failed && w.account.res.FirstError == "" {
+		w.account.fault(c.parser.Problem())
+	}
+	c.sent.pop()
+	if r.Close {
+		w.hangUp(c)
+		w.reopen(c, 0)
 	}
 }
 
-// complete accounts for one reply.
-func (r *run) complete(p *pending, rep reply, now int64) {
-	r.outstanding--
-	bad := ""
-	switch {
-	case rep.kind == failure:
-		bad = string(rep.line)
-	case rep.kind == hit && string(rep.key) != string(r.keys.key(int(p.key))):
-		bad = fmt.Sprintf("asked for %s, got %s", r.keys.key(int(p.key)), rep.key)
-	case rep.kind == hit && !r.keys.matches(rep.value, int(p.key)):
-		bad = fmt.Sprintf("%s: got %d bytes that are not its value of %d bytes", rep.key, len(rep.value), r.cfg.ValueBytes)
-	}
-	if bad != "" && r.res.FirstError == "" {
-		r.res.FirstError = bad
-	}
-	if !p.counted {
+// ended deals with a connection that the server has closed.
+func (w *worker) ended(c *conn) {
+	if c.sent.len() > 0 {
+		if r := c.parser.End(); r.Outcome != proto.Incomplete {
+			r.Close = true
+			w.complete(c, c.sent.front(), r, w.clock.Now())
+			return
+		}
+	} else if w.cfg.Protocol == HTTP {
+		// RFC 9112 9.8: a server may close an idle connection at any time.
+		w.hangUp(c)
+		w.reopen(c, 0)
 		return
 	}
-	latency := now - p.intended
-	r.res.Latency.Record(latency)
-	r.res.Uncorrected.Record(now - p.actual)
-	r.res.Completed++
-	switch {
-	case bad != "":
-		r.res.Errors++
-	case rep.kind == miss:
-		r.res.Misses++
-	default:
-		r.res.Hits++
+	w.lose(c, errClosed)
+}
+
+// lose closes c because of an error; its requests are lost.
+func (w *worker) lose(c *conn, why error) {
+	if c.state != live {
+		return
 	}
-	if latency > r.cfg.Timeout {
-		r.res.TimedOut++
+	w.hangUp(c)
+	w.account.res.ConnectionsLost++
+	w.account.fault(why.Error())
+	if w.cfg.Reconnect {
+		w.reopen(c, w.cfg.Backoff)
 	}
 }
 
-// kill closes c. Its requests stay in the ring and end up unanswered.
-func (r *run) kill(c *conn, why error) {
-	if c.dead {
-		return
-	}
-	c.dead = true
+// hangUp closes c and gives up its requests.
+func (w *worker) hangUp(c *conn) {
 	unix.Close(c.fd) // also leaves the epoll set
-	r.live--
-	r.res.ConnectionsLost++
-	r.outstanding -= int64(c.tail - c.head)
-	if r.res.FirstError == "" {
-		r.res.FirstError = why.Error()
+	c.fd, c.state, c.blocked, c.tls = -1, gone, false, nil
+	c.out, c.outAt, c.stash = c.out[:0], 0, c.stash[:0]
+	w.live--
+	now := w.clock.Now()
+	for ; c.sent.len() > 0; c.sent.pop() {
+		w.outstanding--
+		w.account.lost(c.sent.front(), true, now)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func TestStallShows(t *testing.T) {
 	const stall = 300 * time.Millisecond
 	c := Config{Rate: 1000, Pipeline: 1, Duration: 1e9, Timeout: 20e9}
-	reply := right(c)
+	reply := right(t, c)
 	c.Address = fake(t, func(n int, key string) string {
 		if n == 300 {
 			time.Sleep(stall)
@@ -66,7 +66,7 @@ func TestStallShows(t *testing.T) {
 func TestFaults(t *testing.T) {
 	// With every connection answered or lost nothing is left to wait for.
 	base := Config{Rate: 1000, Duration: 100e6, Timeout: 3600e9}
-	reply := right(base)
+	reply := right(t, base)
 	for _, tt := range []struct {
 		name    string
 		respond func(n int, key string) string
@@ -194,7 +194,7 @@ func TestPipeline(t *testing.T) {
 func TestUnanswered(t *testing.T) {
 	release := make(chan struct{})
 	c := Config{Rate: 1000, Duration: 100e6, Timeout: 200e6}
-	reply := right(c)
+	reply := right(t, c)
 	c.Address = fake(t, func(n int, key string) string {
 		if n == 20 {
 			<-release

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/bench/load/proto"
 	"github.com/niclane/niclane/bench/memserver"
 	"github.com/niclane/niclane/bench/stats"
 )
@@ -85,14 +86,18 @@ func fake(t *testing.T, respond func(n int, key string) string) string {
 	return l.Addr().String()
 }
 
-// right is the reply a correct server gives.
-func right(c Config) func(key string) string {
+// right is the reply a correct server gives to a get.
+func right(t testing.TB, c Config) func(key string) string {
+	t.Helper()
 	c, _, _ = c.withDefaults()
-	k := newKeyset(c)
+	k, err := c.NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
 	return func(key string) string {
-		var i int
+		var i uint32
 		fmt.Sscanf(key, "k%d", &i)
-		return fmt.Sprintf("VALUE %s 0 %d\r\n%s\r\nEND\r\n", key, c.ValueBytes, k.appendValue(nil, i))
+		return fmt.Sprintf("VALUE %s 0 %d\r\n%s\r\nEND\r\n", key, c.ValueBytes, k.AppendValue(nil, i))
 	}
 }
 
@@ -145,7 +150,7 @@ func TestPoissonIsSeeded(t *testing.T) {
 	ask := func(seed uint64) (keys []string) {
 		var mu sync.Mutex
 		c := Config{Rate: 2000, Arrivals: Poisson, Seed: seed, Duration: 100e6, Timeout: 20e9}
-		reply := right(c)
+		reply := right(t, c)
 		c.Address = fake(t, func(_ int, key string) string {
 			mu.Lock()
 			defer mu.Unlock()
@@ -227,47 +232,61 @@ func TestJSON(t *testing.T) {
 
 // The path of an answered request must not allocate: the collector is off.
 func TestHotPathDoesNotAllocate(t *testing.T) {
-	c, _, err := Config{Address: "127.0.0.1:1", Rate: 1, Duration: 1}.withDefaults()
+	c, _, err := Config{Address: "127.0.0.1:1", Rate: 1, Duration: 1, SetShare: 0.5}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{cfg: c, keys: newKeyset(c)}
-	r.res.Latency, r.res.Uncorrected = stats.NewHistogram(), stats.NewHistogram()
-	raw := []byte(right(c)(string(r.keys.key(3))))
-	cn := conn{ring: make([]pending, 256)}
+	codec, err := c.codec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{cfg: &c, codec: codec, account: newAccount(&c, 0, c.Duration), end: 1e9, in: make([]byte, inBytes), free: make([]int32, 1), active: 1}
+	cn := &conn{state: live, parser: codec.Parser(), sent: newQueue(16)}
+	get := []byte(right(t, c)("k000000000000003"))
+	stored := []byte("STORED\r\n")
+	ticket := proto.Ticket{Index: 3}
+	now := int64(1000)
 	if n := testing.AllocsPerRun(1000, func() {
-		cn.push(pending{key: 3, counted: true})
-		rep, err := parseReply(raw, c.ValueBytes)
-		if err != nil || rep.kind != hit {
-			t.Fatal(rep.kind, err)
+		for _, op := range []proto.Op{proto.Get, proto.Set} {
+			now += 1000
+			ticket.Op = op
+			p := pending{intended: now - 500, noticed: now - 400, ticket: ticket, counted: true}
+			w.account.due(&p)
+			w.issue(cn, p, now, false)
+			cn.out = cn.out[:0]
+			reply := get
+			if op == proto.Set {
+				reply = stored
+			}
+			w.take(cn, reply[:5], now)
+			m := copy(w.in, cn.stash)
+			w.take(cn, w.in[:m+copy(w.in[m:], reply[5:])], now)
 		}
-		r.complete(cn.at(cn.head), rep, 1000)
-		cn.head++
 	}); n != 0 {
 		t.Errorf("%v allocations per request", n)
 	}
-	if r.res.Hits == 0 {
-		t.Errorf("no hits: %s", r.res.FirstError)
+	if r := w.account.res; r.Hits != 2002 || r.Completed != 2002 {
+		t.Errorf("%d hits of %d, want 2002: %s", r.Hits, r.Completed, r.FirstError)
 	}
 }
 
 // A stall lets requests pile up beyond the first ring; none may be lost or
 // change places.
-func TestRingGrows(t *testing.T) {
-	c := conn{ring: make([]pending, 4)}
+func TestQueueGrows(t *testing.T) {
+	q := newQueue(3)
 	next := int64(0)
 	for i := range int64(1000) {
-		c.push(pending{intended: i})
+		q.push(pending{intended: i})
 		if i%3 == 0 {
-			if got := c.at(c.head).intended; got != next {
+			if got := q.front().intended; got != next {
 				t.Fatalf("got %d, want %d", got, next)
 			}
-			c.head++
+			q.pop()
 			next++
 		}
 	}
-	for ; c.head < c.tail; c.head++ {
-		if got := c.at(c.head).intended; got != next {
+	for ; q.len() > 0; q.pop() {
+		if got := q.front().intended; got != next {
 			t.Fatalf("got %d, want %d", got, next)
 		}
 		next++

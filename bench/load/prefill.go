@@ -3,58 +3,82 @@
 package load
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"time"
+
+	"crypto/tls"
+
+	"github.com/niclane/niclane/bench/load/proto"
 )
 
 // prefill sets all keys over one connection, a batch at a time, and checks
 // each answer.
-func prefill(ctx context.Context, addr netip.AddrPort, c Config, keys *keyset) error {
-	timeout := time.Duration(c.ConnectTimeout)
-	d := net.Dialer{Timeout: timeout}
-	conn, err := d.DialContext(ctx, "tcp", addr.String())
+func prefill(ctx context.Context, t *target, c *Config) (Work, error) {
+	var work Work
+	fail := func(err error) (Work, error) { return work, fmt.Errorf("prefill: %w", err) }
+	codec, err := c.codec()
 	if err != nil {
-		return fmt.Errorf("prefill: %w", err)
+		return fail(err)
+	}
+	d := net.Dialer{Timeout: t.timeout}
+	conn, err := d.DialContext(ctx, "tcp", t.addr.String())
+	if err != nil {
+		return fail(err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	r := bufio.NewReader(conn)
-	var buf []byte
+	if t.tls != nil {
+		conn = tls.Client(conn, t.tls)
+	}
+	parser := codec.Parser()
+	in := make([]byte, 64<<10)
+	have := 0
+	var out []byte
 	// A batch small enough that its answers fit the server's send buffer: it
 	// never has to stop reading because we do.
 	batch := max(1, min(256, 64<<10/c.ValueBytes))
 	for from := 0; from < c.Keys; from += batch {
 		to := min(from+batch, c.Keys)
-		buf = buf[:0]
+		out = out[:0]
 		for i := from; i < to; i++ {
-			buf = append(buf, "set "...)
-			buf = append(buf, keys.key(i)...)
-			buf = fmt.Appendf(buf, " 0 0 %d\r\n", c.ValueBytes)
-			buf = keys.appendValue(buf, i)
-			buf = append(buf, "\r\n"...)
-		}
-		if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-			return fmt.Errorf("prefill: %w", err)
+			out = codec.Append(out, proto.Ticket{Index: uint32(i), Op: proto.Set})
 		}
 		if err := context.Cause(ctx); err != nil {
-			return fmt.Errorf("prefill: %w", err)
+			return fail(err)
 		}
-		if _, err := conn.Write(buf); err != nil {
-			return fmt.Errorf("prefill key %d: %w", from, err)
+		if err := conn.SetDeadline(time.Now().Add(t.timeout)); err != nil {
+			return fail(err)
 		}
-		for i := from; i < to; i++ {
-			line, err := r.ReadSlice('\n')
+		if _, err := conn.Write(out); err != nil {
+			return work, fmt.Errorf("prefill key %d: %w", from, err)
+		}
+		work.SentBytes += int64(len(out))
+		for i := from; i < to; {
+			r, err := parser.Parse(in[:have], proto.Ticket{Index: uint32(i), Op: proto.Set})
 			if err != nil {
-				return fmt.Errorf("prefill key %d: %w", i, err)
+				return work, fmt.Errorf("prefill key %d: %w: %.60q", i, err, in[:have])
 			}
-			if string(line) != "STORED\r\n" {
-				return fmt.Errorf("prefill key %d: server answered %q, want STORED", i, line)
+			have = copy(in, in[r.Used:have])
+			switch r.Outcome {
+			case proto.Good:
+				i++
+				work.Sets++
+				work.Stored++
+				work.Prefilled++
+				continue
+			case proto.Failed:
+				return work, fmt.Errorf("prefill key %d: server answered %q", i, parser.Problem())
 			}
+			n, err := conn.Read(in[have:])
+			if err != nil {
+				return work, fmt.Errorf("prefill key %d: %w", i, errors.Join(context.Cause(ctx), err))
+			}
+			have += n
+			work.GotBytes += int64(n)
 		}
 	}
-	return nil
+	return work, nil
 }

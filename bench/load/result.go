@@ -5,44 +5,100 @@ package load
 import "github.com/niclane/niclane/bench/stats"
 
 // Result of a run. Counts and histograms cover requests whose intended time
-// lies after the warm-up. Times are in ns.
+// lies after the warm-up; a closed loop's requests are intended when they are
+// sent. Times are in ns.
 type Result struct {
+	// Mode is Config's.
+	Mode string `json:"mode,omitempty"`
 	// StartMono is CLOCK_MONOTONIC at the first counted intended time.
 	StartMono int64 `json:"startMonoNs"`
-	// Duration counted.
+	// Duration counted. Results of several generators have one duration.
 	Duration int64 `json:"durationNs"`
 
 	Intended   int64 `json:"intended"`   // requests that were due
 	Sent       int64 `json:"sent"`       // handed to TCP
-	Completed  int64 `json:"completed"`  // answered, hit or miss
-	Hits       int64 `json:"hits"`       // with the right key and value
+	Completed  int64 `json:"completed"`  // answered, with whatever
+	Hits       int64 `json:"hits"`       // as asked: right key and value, stored, wanted status and size
 	Misses     int64 `json:"misses"`     //
-	Errors     int64 `json:"errors"`     // error replies, wrong keys or values
+	Errors     int64 `json:"errors"`     // error replies, wrong keys, values, statuses or sizes
 	TimedOut   int64 `json:"timedOut"`   // answered later than the timeout
-	Unanswered int64 `json:"unanswered"` // never answered; in Latency with the time waited
+	Unanswered int64 `json:"unanswered"` // never answered; in Latency with the time waited, at least the timeout
 
-	ConnectionsLost int    `json:"connectionsLost,omitempty"`
+	ConnectionsLost int    `json:"connectionsLost,omitempty"` // by an error or the timeout
+	Reconnects      int    `json:"reconnects,omitempty"`      // opened again, after a loss or "Connection: close"
+	ConnectErrors   int    `json:"connectErrors,omitempty"`   // attempts to that failed
 	FirstError      string `json:"firstError,omitempty"`
+
+	// Statuses of HTTP counts responses by status code.
+	Statuses map[int]int64 `json:"statuses,omitempty"`
+	// Payload is the bytes of values and bodies that were received.
+	Payload int64 `json:"payloadBytes,omitempty"`
 
 	// OfferedRate is Intended and AchievedRate Completed per second of Duration.
 	OfferedRate  float64 `json:"offeredRatePerSecond"`
 	AchievedRate float64 `json:"achievedRatePerSecond"`
 
-	// Latency from the intended send time to the complete response.
+	// Latency from the intended send time to the last byte of the response.
 	Latency *stats.Histogram `json:"latency"`
+	// Series is Latency by the time at which requests were completed, in
+	// windows from StartMono on; what was never answered lies in the last.
+	Series *stats.Series `json:"series,omitempty"`
+	// FirstByte is from the intended send time to the first byte of the
+	// response, HTTP only, and FirstByteSeries as Series.
+	FirstByte       *stats.Histogram `json:"firstByte,omitempty"`
+	FirstByteSeries *stats.Series    `json:"firstByteSeries,omitempty"`
 	// Uncorrected latency from the actual send; it hides stalls and is here to
-	// show by how much. Answered requests only.
+	// show by how much. Answered requests only. Of a closed loop it is all
+	// there is to see, and Latency differs only by what was never answered.
 	Uncorrected *stats.Histogram `json:"uncorrected"`
-	// Lateness is actual minus intended send time, whatever the reason.
+	// Lateness is actual minus intended send time, whatever the reason: the
+	// generator's (Wakeup) and the server's (Waiting). Open loop only.
 	Lateness *stats.Histogram `json:"lateness"`
-	// Wakeup is the time from intended send until the generator's thread
-	// noticed that it was due: the generator's own share of Lateness.
+	// Wakeup is the intended-time error: from the intended send until the
+	// generator came to it, to send it or to find no connection free. It is
+	// the generator's own share of Lateness. Open loop only.
 	Wakeup *stats.Histogram `json:"wakeup"`
+	// Waiting is from then until the send of those requests that found no
+	// connection free: what the server's slowness cost. Open loop only.
+	Waiting *stats.Histogram `json:"waiting,omitempty"`
 
-	Retransmits uint64 `json:"retransmits"` // TCP_INFO, all connections, with warm-up
+	Retransmits uint64 `json:"retransmits"` // TCP_INFO, open connections, since they were opened
 	RTT         int64  `json:"rttNs"`       // mean of the smoothed RTTs at the end
-	CPUTime     int64  `json:"cpuTimeNs"`   // of the generator's thread, counted time
+	CPUTime     int64  `json:"cpuTimeNs"`   // of the generator's threads, counted time
 
+	// Work is everything that was asked of the server, with prefill and
+	// warm-up: what the server's own counters can confirm.
+	Work Work `json:"work"`
+
+	// Steps of a ramp; the fields above are then of all steps together.
+	Steps []Result `json:"steps,omitempty"`
+	// Partial is set when the run was ended before its time.
+	Partial bool `json:"partial,omitempty"`
 	// Warnings are reasons to doubt the result.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Work is what a generator asked of a server, counted from the first byte.
+type Work struct {
+	Gets       int64 `json:"gets"`       // sent, also those of HTTP
+	Sets       int64 `json:"sets"`       // sent, with Prefilled
+	Prefilled  int64 `json:"prefilled"`  //
+	GetHits    int64 `json:"getHits"`    // answered with a value
+	GetMisses  int64 `json:"getMisses"`  //
+	Stored     int64 `json:"stored"`     // sets that the server confirmed
+	Unanswered int64 `json:"unanswered"` // of Gets and Sets: the server may have seen them or not
+	SentBytes  int64 `json:"sentBytes"`  // on the wire above TCP
+	GotBytes   int64 `json:"gotBytes"`   //
+}
+
+func (w *Work) add(o Work) {
+	w.Gets += o.Gets
+	w.Sets += o.Sets
+	w.Prefilled += o.Prefilled
+	w.GetHits += o.GetHits
+	w.GetMisses += o.GetMisses
+	w.Stored += o.Stored
+	w.Unanswered += o.Unanswered
+	w.SentBytes += o.SentBytes
+	w.GotBytes += o.GotBytes
 }

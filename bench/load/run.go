@@ -6,45 +6,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
-	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/niclane/niclane/bench/sock"
-	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/thread"
 )
 
-var errClosed = errors.New("closed by the server")
+// settle is how long before its first request a step begins, ns: by then all
+// threads are in their loops.
+const settle = 2e6
 
-// longestSleep bounds how late a cancelled context is noticed.
-const longestSleep = 50e6
-
-// burst bounds how many due requests are sent before replies are read again.
-const burst = 64
-
-// run is the state of one Run; only its own thread touches it.
-type run struct {
-	cfg   Config
-	keys  *keyset
-	clock thread.Clock
-	epfd  int
-	conns []conn
-	live  int
-	// outstanding requests on live connections, sent or not.
-	outstanding int64
-	res         Result
-	cancelled   atomic.Bool
-}
+// memoryLimit is where the garbage collector comes back: crypto/tls leaves some
+// dozen bytes behind for each record, reconnecting more.
+const memoryLimit = 2 << 30
 
 // Run generates load as c says and returns what it measured. It fails on bad
 // parameters, when the server cannot be reached or filled, and when ctx ends
-// first; anything that goes wrong after the start is counted in the Result.
+// first; then it returns what it has measured until then as well, marked
+// Partial. Anything that goes wrong after the start is counted in the Result.
 //
 // It turns the garbage collector of the whole process off while it runs, and
 // is meant to have the process for itself.
@@ -53,176 +34,144 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	keys := newKeyset(c)
+	r, err := run(ctx, &c, func() (*target, error) { return newTarget(&c, addr) })
+	if err != nil {
+		return r, fmt.Errorf("load: %w", err)
+	}
+	return r, nil
+}
+
+func run(ctx context.Context, c *Config, to func() (*target, error)) (Result, error) {
+	t, err := to()
+	if err != nil {
+		return Result{}, err
+	}
+	var filled Work
 	if c.Prefill {
-		if err := prefill(ctx, addr, c, keys); err != nil {
-			return Result{}, fmt.Errorf("load: %w", err)
+		if filled, err = prefill(ctx, t, c); err != nil {
+			return Result{}, err
 		}
 	}
-	// A second P: the generator's thread never gives its own back.
-	if runtime.GOMAXPROCS(0) < 2 {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	// A P for each generating thread, which never gives its own back, and one
+	// for the rest.
+	if n := c.Threads + 1; runtime.GOMAXPROCS(0) < n {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
 	}
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryLimit))
 
-	r := &run{cfg: c, keys: keys}
-	defer context.AfterFunc(ctx, func() { r.cancelled.Store(true) })()
-	done := make(chan error, 1)
-	go func() { done <- r.onThread(addr) }()
-	if err := <-done; err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return Result{}, fmt.Errorf("load: %w", err)
-	}
-	return r.res, nil
-}
-
-// onThread prepares the calling goroutine's thread and runs on it. The thread
-// ends with the goroutine.
-func (r *run) onThread(addr netip.AddrPort) error {
-	if err := r.cfg.Setup.Lock(); err != nil {
-		return err
-	}
-	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("epoll: %w", err)
-	}
-	r.epfd = epfd
-	defer unix.Close(epfd)
-	defer func() {
-		for i := range r.conns {
-			if !r.conns[i].dead {
-				unix.Close(r.conns[i].fd)
+	p := newPool(ctx, c, t)
+	defer p.close()
+	steps := c.steps()
+	results := make([]Result, 0, len(steps))
+	for _, s := range steps {
+		var r Result
+		r, err = p.step(ctx, s)
+		if r.Latency != nil {
+			if len(results) == 0 {
+				r.Work.add(filled)
 			}
+			r.warn(c, c.Threads)
+			results = append(results, r)
 		}
-	}()
-	// Two of the largest replies, so that one read takes what is there.
-	inSize := max(16<<10, 2*(r.cfg.ValueBytes+maxLine))
-	r.conns = make([]conn, 0, r.cfg.Connections)
-	for i := range r.cfg.Connections {
-		fd, err := sock.Dial(addr, time.Duration(r.cfg.ConnectTimeout), noDelay)
 		if err != nil {
-			return err
-		}
-		r.conns = append(r.conns, conn{fd: fd, index: int32(i), ring: make([]pending, 256), in: make([]byte, inSize)})
-		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
-		if err := unix.EpollCtl(epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-			return fmt.Errorf("epoll_ctl: %w", err)
-		}
-		if r.cancelled.Load() {
-			return context.Canceled
+			break
 		}
 	}
-	r.live = len(r.conns)
-	r.res.Latency, r.res.Uncorrected = stats.NewHistogram(), stats.NewHistogram()
-	r.res.Lateness, r.res.Wakeup = stats.NewHistogram(), stats.NewHistogram()
-	if err := thread.BlockPreemption(); err != nil {
-		return fmt.Errorf("block SIGURG: %w", err)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
 	}
-	return r.loop()
+	switch {
+	case len(results) == 0:
+		return Result{}, err
+	case len(c.Steps) == 0:
+		return results[0], err
+	}
+	r := follow(results)
+	r.Partial = err != nil
+	return r, err
 }
 
-func noDelay(fd int) error {
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-		return fmt.Errorf("set TCP_NODELAY: %w", err)
-	}
-	return nil
+// A pool is the workers of a run, each a goroutine on a thread of its own that
+// ends with it.
+type pool struct {
+	clock     thread.Clock
+	workers   []chan func(*worker)
+	cancelled atomic.Bool
+	stop      func() bool
+	wg        sync.WaitGroup
+	errs      []error // of preparing
+	target    *target
 }
 
-// loop sends and receives until everything is answered or given up.
-func (r *run) loop() error {
-	cfg := &r.cfg
-	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6e69636c616e65))
-	gap := 1e9 / cfg.Rate
-	r.clock = thread.StartClock()
-	// The first request is due a little later, when the loop is running.
-	first := r.clock.Now() + 1e6
-	counted := first + cfg.Warmup
-	end := counted + cfg.Duration
-	due := func(k int64, _ float64) float64 { return float64(k) * gap }
-	if cfg.Arrivals == Poisson {
-		due = func(_ int64, last float64) float64 { return last + rng.ExpFloat64()*gap }
+// newPool connects in all workers; what fails is an error of the first step.
+func newPool(ctx context.Context, c *Config, t *target) *pool {
+	p := &pool{clock: thread.StartClock(), target: t, errs: make([]error, c.Threads)}
+	p.stop = context.AfterFunc(ctx, func() { p.cancelled.Store(true) })
+	connections := 0
+	for _, s := range c.steps() {
+		connections = max(connections, s.Connections)
 	}
-	var (
-		k      int64
-		offset = due(0, 0)
-		next   = first + int64(offset)
-		turn   int
-		cpu    = int64(-1)
-		events [64]unix.EpollEvent
-	)
-	for {
-		now := r.clock.Now()
-		for n := 0; next <= now && next < end && n < burst; n++ {
-			c := r.pick(&turn)
-			p := pending{intended: next, key: int32(rng.IntN(cfg.Keys)), counted: next >= counted}
-			if p.counted {
-				if cpu < 0 {
-					cpu = thread.CPUTime()
-				}
-				r.res.Intended++
-				r.res.Wakeup.Record(now - next)
+	var ready sync.WaitGroup
+	for i := range c.Threads {
+		do := make(chan func(*worker))
+		p.workers = append(p.workers, do)
+		ready.Add(1)
+		p.wg.Go(func() {
+			w := &worker{cfg: c, number: i, of: c.Threads, clock: p.clock, cancelled: &p.cancelled}
+			defer w.close()
+			p.errs[i] = w.prepare(ctx, t, connections)
+			ready.Done()
+			for f := range do {
+				f(w)
 			}
-			c.push(p)
-			if !c.dead {
-				r.outstanding++
-				r.flush(c)
-			}
-			k++
-			offset = due(k, offset)
-			next = first + int64(offset)
-			now = r.clock.Now()
-		}
-		until := next
-		if next >= end {
-			if r.outstanding == 0 && now >= end || now >= end+cfg.Timeout {
-				break
-			}
-			until = end
-			if now >= end {
-				until = end + cfg.Timeout
-			}
-		}
-		if r.cancelled.Load() {
-			return context.Canceled
-		}
-		sleep := until - now
-		if sleep > cfg.Spin {
-			sleep -= cfg.Spin
-		} else {
-			sleep = 0
-		}
-		n, errno := wait(r.epfd, events[:], min(sleep, longestSleep))
-		if errno != 0 && errno != unix.EINTR {
-			return fmt.Errorf("epoll_pwait2: %w", errno)
-		}
-		for i := range max(n, 0) {
-			c := &r.conns[events[i].Fd]
-			if c.dead || events[i].Events&^unix.EPOLLOUT == 0 {
-				r.flush(c)
-				continue
-			}
-			r.receive(c)
-			if events[i].Events&unix.EPOLLOUT != 0 {
-				r.flush(c)
-			}
-		}
+		})
 	}
-	r.finish(r.clock.Now(), counted, cpu)
-	return nil
+	ready.Wait()
+	return p
 }
 
-// pick returns the next live connection in turn, or a dead one when none is
-// left: its requests then count as unanswered.
-func (r *run) pick(turn *int) *conn {
-	for range r.conns {
-		c := &r.conns[*turn]
-		*turn = (*turn + 1) % len(r.conns)
-		if !c.dead || r.live == 0 {
-			return c
+// on runs f in all workers and waits.
+func (p *pool) on(f func(i int, w *worker)) {
+	var wg sync.WaitGroup
+	for i, do := range p.workers {
+		wg.Add(1)
+		do <- func(w *worker) { defer wg.Done(); f(i, w) }
+	}
+	wg.Wait()
+}
+
+// step runs one step in all workers and merges.
+func (p *pool) step(ctx context.Context, s Step) (Result, error) {
+	if err := errors.Join(p.errs...); err != nil {
+		return Result{}, err
+	}
+	results, errs := make([]Result, len(p.workers)), make([]error, len(p.workers))
+	p.on(func(i int, w *worker) { errs[i] = w.renew(ctx, p.target) })
+	if err := errors.Join(errs...); err != nil {
+		return Result{}, err
+	}
+	first := p.clock.Now() + settle
+	p.on(func(i int, w *worker) { results[i], errs[i] = w.step(s, first) })
+	err := errors.Join(errs...)
+	whole := results[:0]
+	for _, r := range results {
+		if r.Latency != nil {
+			whole = append(whole, r)
 		}
 	}
-	panic("no connection")
+	if len(whole) == 0 {
+		return Result{}, err
+	}
+	r, merr := Merge(whole...)
+	return r, errors.Join(err, merr)
+}
+
+func (p *pool) close() {
+	p.stop()
+	for _, do := range p.workers {
+		close(do)
+	}
+	p.wg.Wait()
 }

@@ -17,6 +17,12 @@ func recv(fd int, b []byte) (int, unix.Errno) {
 	return int(n), e
 }
 
+// drop receives up to n bytes without copying them: TCP's MSG_TRUNC, tcp(7).
+func drop(fd int, n int64) (int, unix.Errno) {
+	r, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, uintptr(n), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
+	return int(r), e
+}
+
 func send(fd int, b []byte) (int, unix.Errno) {
 	n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	return int(n), e

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/sock"
+)
+
+// A target is what connections are opened to.
+type target struct {
+	addr    netip.AddrPort
+	tls     *tls.Config // nil: plain
+	timeout time.Duration
+}
+
+// newTarget expects a checked Config.
+func newTarget(c *Config, addr netip.AddrPort) (*target, error) {
+	t := &target{addr: addr, timeout: time.Duration(c.ConnectTimeout)}
+	if c.TLS != nil {
+		var err error
+		if t.tls, err = c.TLS.config(addr); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// open returns a connected non-blocking socket, with TLS on it if wanted.
+func (t *target) open(ctx context.Context) (int, *layer, error) {
+	fd, err := sock.Dial(t.addr, t.timeout, noDelay)
+	if err != nil || t.tls == nil {
+		return fd, nil, err
+	}
+	l, err := handshake(ctx, fd, t.tls, t.timeout)
+	if err != nil {
+		unix.Close(fd)
+		return -1, nil, fmt.Errorf("%s: %w", t.addr, err)
+	}
+	return fd, l, nil
+}
+
+func noDelay(fd int) error {
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return fmt.Errorf("set TCP_NODELAY: %w", err)
+	}
+	return nil
+}
+
+// An opened connection, or why there is none.
+type opened struct {
+	index int32
+	fd    int
+	tls   *layer
+	err   error
+}
+
+// A dialer opens connections beside a worker's loop, which must not block, and
+// wakes it by an eventfd.
+type dialer struct {
+	target *target
+	event  int
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	ready  []opened
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func newDialer(t *target) (*dialer, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	d := &dialer{target: t, event: fd}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// open opens connection index after a while.
+func (d *dialer) open(index int32, after time.Duration) {
+	d.wg.Go(func() {
+		if after > 0 {
+			t := time.NewTimer(after)
+			defer t.Stop()
+			select {
+			case <-t.C:
+			case <-d.ctx.Done():
+			}
+		}
+		o := opened{index: index, fd: -1, err: d.ctx.Err()}
+		if o.err == nil {
+			o.fd, o.tls, o.err = d.target.open(d.ctx)
+		}
+		d.mu.Lock()
+		d.ready = append(d.ready, o)
+		d.mu.Unlock()
+		_, _ = unix.Write(d.event, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // only a full counter fails
+	})
+}
+
+// take returns what has become of connections since the last call.
+func (d *dialer) take() []opened {
+	var b [8]byte
+	_, _ = unix.Read(d.event, b[:]) // EAGAIN: nothing new
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.ready
+	d.ready = nil
+	return r
+}
+
+// close ends all attempts.
+func (d *dialer) close() {
+	d.cancel()
+	d.wg.Wait()
+	for _, o := range d.take() {
+		if o.fd >= 0 {
+			unix.Close(o.fd)
+		}
+	}
+	unix.Close(d.event)
+}

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/load/proto"
+	"github.com/niclane/niclane/bench/thread"
+)
+
+const (
+	// longestSleep bounds how late a cancelled context is noticed.
+	longestSleep = 50e6
+	// burst bounds how many due requests are sent before replies are read again.
+	burst = 64
+	// batch bounds how many bytes of requests are encoded before they are sent.
+	batch = 64 << 10
+	// inBytes is what one read takes; larger replies stream through.
+	inBytes = 256 << 10
+	// scan bounds how many connections are looked at for requests over the
+	// timeout in one turn, every scanEvery ns.
+	scan      = 64
+	scanEvery = 5e6
+	maxWait   = time.Second // between attempts to connect
+)
+
+// worker is one generating thread; only that thread touches it.
+type worker struct {
+	cfg        *Config
+	number, of int // this worker, all of them
+	codec      proto.Codec
+	clock      thread.Clock
+	rng        *rand.Rand
+	dialer     *dialer
+	cancelled  *atomic.Bool
+
+	epfd        int
+	conns       []conn
+	active      int // connections in use in this step
+	live        int
+	outstanding int     // requests on live connections, sent or not
+	free        []int32 // ring of connections with room
+	freeAt      int
+	freeLen     int
+	waiting     queue // requests that no connection has room for
+	in          []byte
+	text, plain []byte // of TLS
+	scanned     int
+	scanAt      int64
+	end         int64 // of the step, when no request is due any more
+	counted     int64
+	account     *account
+}
+
+// share of n for worker i of t.
+func share(n, i, t int) int { return (n + t - 1 - i) / t }
+
+// prepare ties the calling goroutine to its thread and connects.
+func (w *worker) prepare(ctx context.Context, t *target, connections int) error {
+	setup := w.cfg.Setup
+	if w.of > 1 && len(setup.CPUs) > 0 {
+		setup.CPUs = setup.CPUs[w.number : w.number+1]
+	}
+	if err := setup.Lock(); err != nil {
+		return err
+	}
+	var err error
+	if w.codec, err = w.cfg.codec(); err != nil {
+		return err
+	}
+	if w.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	if w.dialer, err = newDialer(t); err != nil {
+		return err
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1}
+	if err := unix.EpollCtl(w.epfd, unix.EPOLL_CTL_ADD, w.dialer.event, &ev); err != nil {
+		return fmt.Errorf("epoll_ctl: %w", err)
+	}
+	w.rng = rand.New(rand.NewPCG(w.cfg.Seed+uint64(w.number)<<32, 0x6e69636c616e65))
+	w.in = make([]byte, inBytes)
+	if t.tls != nil {
+		w.text = make([]byte, inBytes)
+	}
+	n := share(connections, w.number, w.of)
+	w.free = make([]int32, n)
+	w.waiting = newQueue(1024)
+	w.conns = make([]conn, n)
+	room := max(w.cfg.Pipeline, 1)
+	if w.cfg.Pipeline == 0 || room > 256 {
+		room = 256
+	}
+	for i := range w.conns {
+		w.conns[i] = conn{index: int32(i), fd: -1, sent: newQueue(room)}
+	}
+	for i := range w.conns {
+		fd, l, err := t.open(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.adopt(&w.conns[i], fd, l); err != nil {
+			return err
+		}
+		if w.cancelled.Load() {
+			return context.Canceled
+		}
+	}
+	if err := thread.BlockPreemption(); err != nil {
+		return fmt.Errorf("block SIGURG: %w", err)
+	}
+	return nil
+}
+
+// close frees everything; it may follow a prepare that failed.
+func (w *worker) close() {
+	if w.dialer != nil {
+		w.dialer.close()
+	}
+	for i := range w.conns {
+		if c := &w.conns[i]; c.fd >= 0 {
+			unix.Close(c.fd)
+		}
+	}
+	if w.epfd > 0 {
+		unix.Close(w.epfd)
+	}
+}
+
+// adopt makes a connected socket c's.
+func (w *worker) adopt(c *conn, fd int, l *layer) error {
+	c.fd, c.tls, c.state, c.failures = fd, l, live, 0
+	c.parser = w.codec.Parser()
+	w.live++
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.index}
+	if err := unix.EpollCtl(w.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return fmt.Errorf("epoll_ctl: %w", err)
+	}
+	return nil
+}
+
+// reopen connects c again after a number of ns.
+func (w *worker) reopen(c *conn, after int64) {
+	c.state = opening
+	w.dialer.open(c.index, time.Duration(after))
+}
+
+// reopened takes what the dialer has for us.
+func (w *worker) reopened() {
+	for _, o := range w.dialer.take() {
+		c := &w.conns[o.index]
+		if o.err != nil {
+			w.account.res.ConnectErrors++
+			w.account.fault("reconnect: " + o.err.Error())
+			if c.failures++; !w.cfg.Reconnect {
+				c.state = gone
+				w.account.res.ConnectionsLost++
+				continue
+			}
+			w.reopen(c, min(w.cfg.Backoff<<min(c.failures, 20), int64(maxWait)))
+			continue
+		}
+		w.account.res.Reconnects++
+		if err := w.adopt(c, o.fd, o.tls); err != nil {
+			w.lose(c, err)
+			continue
+		}
+		w.next(c, w.clock.Now())
+	}
+}
+
+// room says whether c may be given a request.
+func (w *worker) room(c *conn) bool {
+	return c.state == live && !c.blocked && int(c.index) < w.active && len(c.out)-c.outAt < batch &&
+		(w.cfg.Pipeline == 0 || c.sent.len() < w.cfg.Pipeline)
+}
+
+// offer puts c among the free connections if it has room.
+func (w *worker) offer(c *conn) {
+	if c.offered || !w.room(c) {
+		return
+	}
+	c.offered = true
+	at := w.freeAt + w.freeLen
+	if at >= len(w.free) {
+		at -= len(w.free)
+	}
+	w.free[at] = c.index
+	w.freeLen++
+}
+
+// pick takes the connection that has been free for longest, nil if none is.
+func (w *worker) pick() *conn {
+	for w.freeLen > 0 {
+		c := &w.conns[w.free[w.freeAt]]
+		if w.freeAt++; w.freeAt == len(w.free) {
+			w.freeAt = 0
+		}
+		w.freeLen--
+		c.offered = false
+		if w.room(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// next gives c, which has had an answer, an end or a beginning, what it is to
+// send next.
+func (w *worker) next(c *conn, now int64) {
+	if w.account.open {
+		for w.waiting.len() > 0 && w.room(c) {
+			w.issue(c, *w.waiting.front(), now, true)
+			w.waiting.pop()
+		}
+	} else {
+		for now < w.end && w.room(c) {
+			p := pending{intended: now, noticed: now, ticket: w.codec.Pick(w.rng.Uint64()), counted: now >= w.counted}
+			w.account.due(&p)
+			w.issue(c, p, now, false)
+		}
+	}
+	if c.outAt < len(c.out) {
+		w.flush(c)
+	}
+	if w.account.open {
+		w.offer(c)
+	}
+}
+
+// arrivals gives the intended times of one worker's requests in ns after the
+// first: of constant arrivals every of-th, so that those of all workers are
+// equally far apart; of Poisson arrivals an own process, because independent
+// ones add up to one.
+func (w *worker) arrivals(rate float64) func() float64 {
+	gap := 1e9 / rate
+	if w.cfg.Arrivals == Poisson {
+		at := 0.0
+		gap *= float64(w.of)
+		return func() float64 {
+			at += w.rng.ExpFloat64() * gap
+			return at
+		}
+	}
+	k := w.number - w.of
+	return func() float64 {
+		k += w.of
+		return float64(k) * gap
+	}
+}
+
+// step sends and receives until everything is answered or given up. Its first
+// request is due at the time first. What it returns besides a result ends the
+// run.
+func (w *worker) step(s Step, first int64) (Result, error) {
+	open := w.cfg.Mode == Open
+	w.counted = first + s.Warmup
+	w.end = w.counted + s.Duration
+	w.active = share(s.Connections, w.number, w.of)
+	w.account = newAccount(w.cfg, w.counted, s.Duration)
+	next := int64(1<<63 - 1)
+	var due func() float64
+	if open {
+		due = w.arrivals(s.Rate)
+		next = first + int64(due())
+		for i := range w.conns {
+			w.offer(&w.conns[i])
+		}
+	}
+	started := false
+	cpu := [2]int64{-1, -1} // at the beginning and the end of the counted time
+	var events [64]unix.EpollEvent
+	for {
+		now := w.clock.Now()
+		if cpu[0] < 0 && now >= w.counted {
+			cpu[0] = thread.CPUTime()
+		}
+		if !open && !started && now >= first {
+			started = true
+			for i := range w.active {
+				w.next(&w.conns[i], w.clock.Now())
+			}
+		}
+		for n := 0; next <= now && next < w.end && n < burst; n++ {
+			p := pending{intended: next, noticed: now, ticket: w.codec.Pick(w.rng.Uint64()), counted: next >= w.counted}
+			w.account.due(&p)
+			if c := w.pick(); c == nil {
+				w.waiting.push(p)
+			} else {
+				w.issue(c, p, now, false)
+				w.flush(c)
+				w.offer(c)
+			}
+			next = first + int64(due())
+			now = w.clock.Now()
+		}
+		until := w.end
+		switch {
+		case !started && !open:
+			until = first
+		case next < w.end:
+			until = next
+		case now >= w.end:
+			if cpu[1] < 0 {
+				cpu[1] = thread.CPUTime()
+			}
+			until += w.cfg.Timeout
+			if w.finished() || now >= until {
+				return w.result(s, now, cpu), nil
+			}
+		}
+		if w.cancelled.Load() {
+			s.Duration = now - w.counted
+			if s.Duration <= 0 {
+				return Result{}, context.Canceled
+			}
+			w.account.res.Partial = true
+			return w.result(s, now, cpu), context.Canceled
+		}
+		if w.cfg.Reconnect && now >= w.scanAt {
+			w.scanAt = now + scanEvery
+			w.overdue(now)
+		}
+		sleep := until - now
+		if sleep > w.cfg.Spin {
+			sleep -= w.cfg.Spin
+		} else {
+			sleep = 0
+		}
+		n, errno := wait(w.epfd, events[:], min(sleep, longestSleep))
+		if errno != 0 && errno != unix.EINTR {
+			return Result{}, fmt.Errorf("epoll_pwait2: %w", errno)
+		}
+		for i := range max(n, 0) {
+			e := &events[i]
+			if e.Fd < 0 {
+				w.reopened()
+				continue
+			}
+			c := &w.conns[e.Fd]
+			if c.state != live { // closed since
+				continue
+			}
+			if e.Events&unix.EPOLLOUT != 0 {
+				w.flush(c)
+				w.next(c, w.clock.Now())
+			}
+			if e.Events&^unix.EPOLLOUT != 0 && c.state == live {
+				w.receive(c)
+			}
+		}
+	}
+}
+
+// finished says that no answer can come any more.
+func (w *worker) finished() bool {
+	if w.outstanding > 0 {
+		return false
+	}
+	if w.waiting.len() == 0 {
+		return true
+	}
+	for i := range w.conns {
+		if w.conns[i].state != gone {
+			return false
+		}
+	}
+	return true
+}
+
+// overdue gives up connections whose oldest request is over the timeout.
+func (w *worker) overdue(now int64) {
+	for range min(scan, len(w.conns)) {
+		c := &w.conns[w.scanned]
+		w.scanned = (w.scanned + 1) % len(w.conns)
+		if c.state == live && c.sent.len() > 0 && now-c.sent.front().actual > w.cfg.Timeout {
+			w.lose(c, fmt.Errorf("no answer within %v", time.Duration(w.cfg.Timeout)))
+		}
+	}
+}
+
+// result closes the account of a step: what is unanswered stays in the
+// distribution with the time it has waited, and its connection is useless.
+func (w *worker) result(s Step, now int64, cpu [2]int64) Result {
+	var retransmits uint64
+	var rtt, measured int64
+	for i := range w.conns {
+		c := &w.conns[i]
+		if c.state != live {
+			continue
+		}
+		if info, err := unix.GetsockoptTCPInfo(c.fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			retransmits += uint64(info.Total_retrans)
+			rtt += int64(info.Rtt) * 1000
+			measured++
+		}
+		if c.sent.len() > 0 {
+			w.hangUp(c)
+		}
+	}
+	for ; w.waiting.len() > 0; w.waiting.pop() {
+		w.account.lost(w.waiting.front(), false, now)
+	}
+	r := w.account.close(s.Duration)
+	r.StartMono = w.clock.Start() + w.counted
+	r.Retransmits = retransmits
+	if measured > 0 {
+		r.RTT = rtt / measured
+	}
+	if cpu[0] >= 0 {
+		if cpu[1] < 0 {
+			cpu[1] = thread.CPUTime()
+		}
+		r.CPUTime = cpu[1] - cpu[0]
+	}
+	return r
+}
+
+// renew opens the connections that the last step has left useless.
+func (w *worker) renew(ctx context.Context, t *target) error {
+	for i := range w.conns {
+		c := &w.conns[i]
+		if c.state != gone {
+			continue
+		}
+		fd, l, err := t.open(ctx)
+		if err != nil {
+			return fmt.Errorf("between steps: %w", err)
+		}
+		if err := w.adopt(c, fd, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
