@@ -5,12 +5,15 @@ package power
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -146,15 +149,25 @@ func parseSecrets(b []byte) (secrets, error) {
 }
 
 // hide returns err without any of the secrets in its text: libraries and
-// servers repeat what they were given.
+// servers repeat what they were given, as it is or encoded.
 func (s secrets) hide(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
+	var forms []string
 	for _, v := range s {
-		if v != "" {
-			text = strings.ReplaceAll(text, v, "[secret]")
+		quoted := strconv.Quote(v)
+		forms = append(forms, v, quoted[1:len(quoted)-1], url.QueryEscape(v), url.PathEscape(v))
+		if j, e := json.Marshal(v); e == nil {
+			forms = append(forms, string(j[1:len(j)-1]))
+		}
+	}
+	// Longest first: one secret may begin like another.
+	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
+	text := err.Error()
+	for _, f := range forms {
+		if f != "" {
+			text = strings.ReplaceAll(text, f, "[secret]")
 		}
 	}
 	if text == err.Error() {

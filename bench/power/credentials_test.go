@@ -99,6 +99,11 @@ func TestSecretsDoNotPrint(t *testing.T) {
 	if !errors.Is(hidden, os.ErrPermission) {
 		t.Error("the cause is lost")
 	}
+	// One secret begins like another, and what servers repeat is encoded.
+	odd := secrets{password: `a"b c`, privacyPassword: `a"b cdef`}
+	if got := odd.hide(errors.New(`a"b cdef, a\"b c, a%22b+c, a%22b%20c`)).Error(); got != "[secret], [secret], [secret], [secret]" {
+		t.Errorf("%s", got)
+	}
 	if other := errors.New("nothing to hide"); s.hide(other) != other {
 		t.Error("an error without secrets was changed")
 	}

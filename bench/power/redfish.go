@@ -84,7 +84,7 @@ func (r redfish) describe() Provenance {
 // the BMC gives, and bounds their number and what is read of each response.
 type guard struct {
 	host string
-	next http.RoundTripper
+	next *http.Transport
 	left atomic.Int64 // requests, while finding
 }
 
@@ -105,6 +105,9 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	}{&bounded{resp.Body, maxBody}, resp.Body}
 	return resp, nil
 }
+
+// CloseIdleConnections is what http.Client looks for when it is told to.
+func (g *guard) CloseIdleConnections() { g.next.CloseIdleConnections() }
 
 // bounded is io.LimitReader with an error at its end.
 type bounded struct {
@@ -164,8 +167,6 @@ func (r redfish) clean(err error) error {
 }
 
 func (r redfish) find(ctx context.Context) (found, error) {
-	// Sessions outlive the request that made them: logging out must work when
-	// ctx has ended.
 	cl, g, err := r.client(ctx)
 	if err != nil {
 		return found{}, err

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -27,6 +28,7 @@ type simRedfish struct {
 	mu       sync.Mutex
 	docs     map[string]any
 	sessions int // open
+	conns    int // open
 	gets     map[string]int
 	handle   map[string]http.HandlerFunc
 }
@@ -47,6 +49,16 @@ func startRedfish(t *testing.T, docs map[string]any) (*simRedfish, Config) {
 	}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch state {
+		case http.StateNew:
+			s.conns++
+		case http.StateClosed:
+			s.conns--
+		}
+	}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -180,6 +192,7 @@ func TestRedfish(t *testing.T) {
 			if s.sessions != 0 {
 				t.Errorf("%d sessions left open", s.sessions)
 			}
+			until(t, "the connection's end", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.conns == 0 })
 			if text, _ := json.Marshal(r); strings.Contains(string(text), simSecret) || strings.Contains(string(text), simToken) {
 				t.Error("a credential is in the result")
 			}
