@@ -66,6 +66,9 @@ type Config struct {
 	Device string `json:"device,omitempty"`
 	// CipherSuite of IPMI's RMCP+ session, 3 or 17 (default 17).
 	CipherSuite int `json:"cipherSuite,omitempty"`
+	// Privilege of IPMI's session: "user" (default), which is what DCMI asks
+	// for, "operator" or "administrator" where a BMC wants more.
+	Privilege string `json:"privilege,omitempty"`
 
 	// URL of Redfish: "https://bmc.example".
 	URL string `json:"url,omitempty"`
@@ -126,6 +129,7 @@ var usedBy = map[string][]string{
 	"chip":    {Hwmon}, "sensors": {Hwmon},
 	"address":     {IPMI, Raritan, SNMP},
 	"credentials": {IPMI, Redfish, Raritan, SNMP},
+	"privilege":   {IPMI},
 	"device":      {IPMI}, "cipherSuite": {IPMI},
 	"url": {Redfish}, "caFile": {Redfish}, "skipVerify": {Redfish}, "chassis": {Redfish},
 	"version": {Raritan, SNMP}, "auth": {Raritan, SNMP}, "privacy": {Raritan, SNMP}, "pdu": {Raritan, SNMP},
@@ -169,8 +173,11 @@ func (c Config) WithDefaults() Config {
 	port := ""
 	switch c.Source {
 	case IPMI:
-		if c.Device == "" && c.CipherSuite == 0 {
-			c.CipherSuite = 17
+		if c.Device == "" {
+			str(&c.Privilege, "user")
+			if c.CipherSuite == 0 {
+				c.CipherSuite = 17
+			}
 		}
 		port = "623"
 	case Raritan, SNMP:
@@ -317,12 +324,18 @@ func (c Config) checkIPMI(bad func(string, ...any)) {
 		if c.CipherSuite != 0 {
 			bad("cipherSuite: %s has none", c.Device)
 		}
+		if c.Privilege != "" {
+			bad("privilege: %s has none", c.Device)
+		}
 		return
 	}
 	c.checkAddress(bad)
 	c.checkCredentials(bad)
 	if c.CipherSuite != 3 && c.CipherSuite != 17 {
 		bad("cipherSuite %d: want 3 or 17", c.CipherSuite)
+	}
+	if privileges[c.Privilege] == 0 {
+		bad("privilege %q: want user, operator or administrator", c.Privilege)
 	}
 }
 

@@ -21,8 +21,8 @@ func TestConfigListsAllMistakes(t *testing.T) {
 		{Config{Source: Hwmon, Chip: "../x", Sensors: []string{"power1_input", "energy1_input", "power1_average", "temp1_input", "power1_input"}}, []string{
 			`chip "../x"`, `sensors[1] "energy1_input": power and energy cannot be added up`, `sensors[2] "power1_average": the same channel twice`, `sensors[3] "temp1_input": want powerN_input`, `sensors[4] "power1_input": named twice`}},
 		{Config{Source: IPMI}, []string{"address, device: want one of them"}},
-		{Config{Source: IPMI, Device: "/dev/sda", CipherSuite: 3, Credentials: "/x"}, []string{`device "/dev/sda": want /dev/ipmiN`, "cipherSuite: /dev/sda has none", "credentials: /dev/sda needs none"}},
-		{Config{Source: IPMI, Address: "a b:99999", CipherSuite: 1, Credentials: simSecret}, []string{`address "a b:99999"`, "credentials: want the absolute path", "cipherSuite 1: want 3 or 17"}},
+		{Config{Source: IPMI, Device: "/dev/sda", CipherSuite: 3, Privilege: "user", Credentials: "/x"}, []string{`device "/dev/sda": want /dev/ipmiN`, "cipherSuite: /dev/sda has none", "privilege: /dev/sda has none", "credentials: /dev/sda needs none"}},
+		{Config{Source: IPMI, Address: "a b:99999", CipherSuite: 1, Privilege: "root", Credentials: simSecret}, []string{`address "a b:99999"`, "credentials: want the absolute path", "cipherSuite 1: want 3 or 17", `privilege "root": want user`}},
 		{Config{Source: Redfish, URL: "https://u:" + simSecret + "@bmc", Credentials: "env:lower", Chassis: []string{"../1", "2", "2"}, CAFile: "ca.pem", SkipVerify: true}, []string{
 			"url: holds a user or password", `"env:lower": want env:PREFIX`, `chassis[0] "../1"`, `chassis[2] "2": named twice`, `caFile "ca.pem": want an absolute path`, "caFile, skipVerify"}},
 		{Config{Source: Redfish, URL: "http://bmc", Credentials: "/c"}, []string{`url "http://bmc": want https://HOST`}},

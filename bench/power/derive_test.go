@@ -47,7 +47,7 @@ func TestDeriveRefuses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	r = Result{Duration: 60e9, Estimate: &Estimate{Power: Interval{500, 0, 1000}}}
-	if _, err := r.Derive(Work{Duration: 58e9}); err == nil || !strings.Contains(err.Error(), "work was counted over 58s, energy over 1m0s") {
+	if _, err := r.Derive(Work{Duration: 59.2e9}); err == nil || !strings.Contains(err.Error(), "work was counted over 59.2s, energy over 1m0s") {
 		t.Errorf("%v", err)
 	}
 	// No lower bound of the power, no upper bound of what it bought.

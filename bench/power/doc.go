@@ -15,7 +15,7 @@
 // names the window that would do), when more than half of the readings
 // failed, when the sensor was silent at the end, when a counter was reset. It
 // changes nothing on any device, asks a BMC for no more privilege than a
-// user's, follows no link to another host, and keeps credentials out of
+// user's unless told to, follows no link to another host, and keeps credentials out of
 // results and errors. It attributes nothing: the power is the host's, or the
 // PDU's, and not that of a process.
 //
@@ -76,7 +76,8 @@
 //     chip and sensors are named, and a wrap at 2^32 is assumed only where the
 //     power stays plausible, with a warning.
 //   - ipmi: DCMI Get Power Reading, "current power", whole watts, over RMCP+ with
-//     cipher suite 17 or 3, or /dev/ipmiN. What a BMC updates every 10 s it may
+//     cipher suite 17 or 3, or /dev/ipmiN. A BMC that wants more than a user's
+//     rights says so (privilege). What a BMC updates every 10 s it may
 //     claim to sample every second. 0 W and "not active" are errors.
 //   - redfish: Chassis/…/EnvironmentMetrics, else Chassis/…/Power. PowerMetrics'
 //     averages are over minutes and not used. Several chassis that report power

@@ -165,6 +165,15 @@ func TestTooShort(t *testing.T) {
 	}
 }
 
+// A sensor that falls silent before the end does not carry the window.
+func TestSilentAtTheEnd(t *testing.T) {
+	s := sampled(loads["constant"], Sensor{Quantity: Power, ResolutionW: 1, UpdateInterval: second}, second, 60*second)
+	s.points = s.points[:50] // of 62
+	if _, err := s.estimate(Power, 0); err == nil || !strings.Contains(err.Error(), "the source was silent for the last 11.5s of 1m0s") {
+		t.Errorf("%v", err)
+	}
+}
+
 // What the config does not say is learned from the readings, on the safe side.
 func TestSettle(t *testing.T) {
 	s := Sensor{Quantity: Power, ResolutionW: 0.1, UpdateInterval: 2 * second}

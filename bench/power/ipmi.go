@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	ipmiclient "github.com/bougou/go-ipmi/pkg/client"
@@ -20,9 +21,16 @@ import (
 // take 1 s to 10 s.
 const dcmiUpdate = int64(10 * time.Second)
 
+// insufficientPrivilege is a completion code (IPMI 2.0, table 5-2).
+const insufficientPrivilege = 0xd4
+
 // connectExchanges is how many exchanges opening an RMCP+ session takes, its
 // retries included.
 const connectExchanges = 16
+
+var privileges = map[string]types.PrivilegeLevel{
+	"user": types.PrivilegeLevelUser, "operator": types.PrivilegeLevelOperator, "administrator": types.PrivilegeLevelAdministrator,
+}
 
 type ipmi struct {
 	c       Config
@@ -57,8 +65,8 @@ func (s ipmi) describe() Provenance {
 	return p
 }
 
-// client returns one that is connected. It asks for the privileges of a
-// user, which Get Power Reading needs; an operator could switch the host off.
+// client returns one that is connected. It asks for the privileges of a user
+// unless told otherwise: an operator could switch the host off.
 func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectExchanges*time.Duration(s.c.Timeout))
 	defer cancel()
@@ -98,7 +106,7 @@ func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 	}
 	cl = cl.WithTimeout(timeout).WithRetry(1).
 		WithCipherSuiteID(types.CipherSuiteID(s.c.CipherSuite)).
-		WithMaxPrivilegeLevel(types.PrivilegeLevelUser).
+		WithMaxPrivilegeLevel(privileges[s.c.Privilege]).
 		WithUDPProxy(newVerifier(s.secrets[user], s.secrets[password], s.c.CipherSuite))
 	if err := s.guard(func() error { return cl.Connect(ctx) }); err != nil {
 		s.close(cl)
@@ -115,7 +123,12 @@ func (s ipmi) guard(do func() error) (err error) {
 			err = s.secrets.hide(fmt.Errorf("the BMC's response: %v", p))
 		}
 	}()
-	return s.secrets.hide(do())
+	err = s.secrets.hide(do())
+	// The library's errors have several lines, and this one is part of a list.
+	if err != nil && strings.Contains(err.Error(), "\n") {
+		err = &hidden{strings.Join(strings.Fields(err.Error()), " "), err}
+	}
+	return err
 }
 
 // close tells the BMC, which has few sessions, but gives it little time: one
@@ -165,7 +178,9 @@ func (b *ipmiSession) read(ctx context.Context) ([]float64, error) {
 	})
 	switch {
 	case err != nil:
-		if _, code := types.IsResponseError(err); code {
+		if r, code := types.IsResponseError(err); code && uint8(r.CompletionCode()) == insufficientPrivilege {
+			err = fmt.Errorf("DCMI Get Power Reading: the privilege %q is too low for this BMC: %w", b.s.c.Privilege, err)
+		} else if code {
 			err = fmt.Errorf("DCMI Get Power Reading (not every BMC has it): %w", err)
 		}
 		return nil, err

@@ -54,6 +54,7 @@ func TestIPMIRefuses(t *testing.T) {
 		{"inactive", "does not measure power at the moment", &simBMC{watts: 400}, nil},
 		{"zero", "reports 0 W", &simBMC{active: true}, nil},
 		{"no DCMI", "not every BMC has it", &simBMC{active: true, code: types.CompletionCode(0xc1)}, nil},
+		{"privilege", `the privilege "user" is too low for this BMC`, &simBMC{active: true, code: insufficientPrivilege}, nil},
 		{"wrong password", "cipher suite", &simBMC{watts: 400, active: true}, func(t *testing.T, c *Config) {
 			c.Credentials = credentials(t, "user="+simUser, "password=not-"+simSecret)
 		}},
@@ -69,8 +70,8 @@ func TestIPMIRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
-			if s := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(s, simSecret) {
-				t.Errorf("the password is in %q", s)
+			if s := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(s, simSecret) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the password, or a second line, is in %q", s)
 			}
 			until(t, "the session's end", func() bool {
 				return tt.bmc.b.Sessions.Count() == 0 || tt.name == "wrong password" || tt.name == "other suite"

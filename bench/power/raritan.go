@@ -52,7 +52,7 @@ func (s raritan) describe() Provenance {
 	if len(s.c.Outlets) > 0 {
 		what, list = "outlets", s.c.Outlets
 	}
-	p.Covers = fmt.Sprintf("what hangs on %s %v of PDU %d, losses of its power supplies included", what, list, s.c.PDU)
+	p.Covers = fmt.Sprintf("what hangs on %s %v of PDU %d, losses of the host's power supplies included", what, list, s.c.PDU)
 	return p
 }
 

@@ -80,7 +80,7 @@ func openSNMP(c Config) (kind, error) {
 }
 
 func (s snmp) describe() Provenance {
-	p := Provenance{Source: s.c.Source, Address: s.c.Address, Covers: "what hangs on the PDU's measured lines, losses of its power supplies included"}
+	p := Provenance{Source: s.c.Source, Address: s.c.Address, Covers: "what hangs on the PDU's measured lines, losses of the host's power supplies included"}
 	switch {
 	case s.c.Version == "2c":
 		p.Protocol = "SNMPv2c, unprotected"

@@ -282,23 +282,77 @@ func TestGenericCounter(t *testing.T) {
 
 // Counters and gauges of one PDU that disagree are not believed in silence.
 func TestContradiction(t *testing.T) {
-	a := &snmpAgent{community: simSecret}
 	const watts, joules = ".1.3.6.1.4.1.99999.1.1", ".1.3.6.1.4.1.99999.1.2"
-	a.set(watts, gosnmp.Gauge32, uint32(400))
-	start := time.Now()
-	a.change = func(_ int, a *snmpAgent) {
-		a.set(joules, gosnmp.Counter64, uint64(8000*time.Since(start).Seconds()))
+	for _, tt := range []struct {
+		name         string
+		gauge, count float64 // W
+	}{{"counter says more", 400, 8000}, {"counter says less", 8000, 4000}} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &snmpAgent{community: simSecret}
+			a.set(watts, gosnmp.Gauge32, uint32(tt.gauge))
+			start := time.Now()
+			a.change = func(_ int, a *snmpAgent) {
+				a.set(joules, gosnmp.Counter64, uint64(tt.count*time.Since(start).Seconds()))
+			}
+			c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c", Credentials: credentials(t, "community="+simSecret),
+				OIDs: []OID{{OID: watts, Unit: "W"}, {OID: joules, Unit: "J"}}})
+			r, err := Measure(t.Context(), open(t, c), func() error {
+				until(t, "readings", func() bool { return a.requests() > 20 })
+				return nil
+			})
+			if err != nil || r.Estimate == nil {
+				t.Fatalf("%v, %q", err, r.NotMeasured)
+			}
+			if w := strings.Join(r.Warnings, "\n"); !strings.Contains(w, "the source contradicts itself") {
+				t.Errorf("warnings %q, %v, %v", w, r.Estimate, r.CrossCheck)
+			}
+		})
 	}
-	c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c", Credentials: credentials(t, "community="+simSecret),
-		OIDs: []OID{{OID: watts, Unit: "W"}, {OID: joules, Unit: "J"}}})
-	r, err := Measure(t.Context(), open(t, c), func() error {
-		until(t, "readings", func() bool { return a.requests() > 20 })
-		return nil
+}
+
+// What was measured until an interruption is kept.
+func TestInterrupted(t *testing.T) {
+	a := raritanAgent()
+	c := fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c", Credentials: credentials(t, "community="+simSecret)})
+	src := open(t, c)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("interrupted")
+	r, err := Measure(ctx, src, func() error {
+		begin := a.requests()
+		until(t, "readings", func() bool { return a.requests() > begin+15 })
+		cancel(stop)
+		return context.Cause(ctx)
 	})
-	if err != nil || r.Estimate == nil {
-		t.Fatalf("%v, %q", err, r.NotMeasured)
+	if !errors.Is(err, stop) || r.Estimate == nil || r.Missed != 0 || math.Abs(r.Power.Value-300.5) > 1e-6 {
+		t.Errorf("%v, %q, missed %d: %s", err, r.NotMeasured, r.Missed, r.FirstError)
 	}
-	if w := strings.Join(r.Warnings, "\n"); !strings.Contains(w, "the source contradicts itself") {
-		t.Errorf("warnings %q", w)
+}
+
+// A panic of the work leaves no reader behind.
+func TestWorkPanics(t *testing.T) {
+	s, c := startRedfish(t, newBMC())
+	src := open(t, c)
+	func() {
+		defer func() { recover() }()
+		Measure(t.Context(), src, func() error { panic("the work") })
+	}()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions != 0 {
+		t.Errorf("%d sessions left open", s.sessions)
+	}
+}
+
+// A warning says how long a window would have to be.
+func TestWideInterval(t *testing.T) {
+	r := Result{Duration: 30 * second, Estimate: &Estimate{Method: Counter, Energy: Interval{Value: 9000}, Uncertainty: Uncertainty{EdgesJ: 900}}}
+	r.warnWide()
+	if r.Needed != 60*second || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "±10.0 % wide: ±5 % takes a window of about 1m0s") {
+		t.Errorf("%v, %q", time.Duration(r.Needed), r.Warnings)
+	}
+	r = Result{Duration: 30 * second, Estimate: &Estimate{Method: Samples, Energy: Interval{Value: 3000}, Uncertainty: Uncertainty{ResolutionJ: 300}}}
+	r.warnWide()
+	if r.Needed != 0 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "±10.0 % would remain in any window") {
+		t.Errorf("%v, %q", time.Duration(r.Needed), r.Warnings)
 	}
 }
