@@ -123,6 +123,9 @@ type Process struct {
 	Name    string   `json:"name"`
 	Host    string   `json:"host"` // "sut", "client" or "noise"
 	Command []string `json:"command"`
+	// Port on which it has to listen before anything else is started; 0: it is
+	// not waited for.
+	Port int `json:"port,omitempty"`
 }
 
 // Ready says how a server is proven to answer.

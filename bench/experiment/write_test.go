@@ -164,6 +164,7 @@ func writeServer(s *experiment.Server) (m mapping) {
 	m.list("beside", each(s.Beside, func(p experiment.Process) (m mapping) {
 		m.text("name", p.Name)
 		m.text("host", p.Host)
+		m.number("port", p.Port)
 		m.put("command", p.Command, true)
 		return m
 	}))
