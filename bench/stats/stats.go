@@ -1,13 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stats turns latency histograms of interleaved repeats into
-// percentiles and ratios with their intervals, and into verdicts.
-//
-// It refuses to print a percentile that the sample cannot carry, to average
-// percentiles across repeats (histograms are merged instead), to take
-// correlated samples for independent ones, and to call a goal met or missed
-// when the interval or the host's own noise does not allow it. It is pure: no
-// clock, no files, and random numbers only from a seed that is given.
 package stats
 
 import (
