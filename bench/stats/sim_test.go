@@ -14,12 +14,16 @@ type server struct {
 	// run calls record for n requests of one repeat, 10,000 a second: 1000
 	// make a window.
 	run func(rng *rand.Rand, n int, record func(v float64))
-	// beyond is P(latency > x).
-	beyond func(x float64) float64
+	// beyond is P(latency > x); nil where only quantiles are known.
+	beyond    func(x float64) float64
+	quantiles map[float64]float64
 }
 
 // quantile of the true distribution, by bisection.
 func (s server) quantile(u float64) float64 {
+	if s.beyond == nil {
+		return s.quantiles[u]
+	}
 	lo, hi := 0.0, 1e11
 	for range 200 {
 		if mid := (lo + hi) / 2; s.beyond(mid) > 1-u {
@@ -32,11 +36,11 @@ func (s server) quantile(u float64) float64 {
 }
 
 func independent(name string, draw func(rng *rand.Rand) float64, beyond func(float64) float64) server {
-	return server{name, func(rng *rand.Rand, n int, record func(float64)) {
+	return server{name: name, run: func(rng *rand.Rand, n int, record func(float64)) {
 		for range n {
 			record(draw(rng))
 		}
-	}, beyond}
+	}, beyond: beyond}
 }
 
 func normalTail(z float64) float64 { return math.Erfc(z/math.Sqrt2) / 2 }
@@ -46,20 +50,20 @@ const us = 1e3
 // autoregressive latencies with a lognormal distribution: neighbours n
 // requests apart correlate by phi^n.
 func autoregressive(phi, sigma float64) server {
-	return server{fmt.Sprintf("AR(%v)", phi), func(rng *rand.Rand, n int, record func(float64)) {
+	return server{name: fmt.Sprintf("AR(%v)", phi), run: func(rng *rand.Rand, n int, record func(float64)) {
 		z := rng.NormFloat64()
 		for range n {
 			record(100 * us * math.Exp(sigma*z))
 			z = phi*z + math.Sqrt(1-phi*phi)*rng.NormFloat64()
 		}
-	}, func(x float64) float64 { return normalTail(math.Log(x/100/us) / sigma) }}
+	}, beyond: func(x float64) float64 { return normalTail(math.Log(x/100/us) / sigma) }}
 }
 
 // queue is M/M/1: Poisson arrivals, exponential service, one server.
 // The time in the system is exponential with mean service/(1-load).
 func queue(load float64) server {
 	const service = 50 * us
-	return server{fmt.Sprintf("M/M/1 at %v", load), func(rng *rand.Rand, n int, record func(float64)) {
+	return server{name: fmt.Sprintf("M/M/1 at %v", load), run: func(rng *rand.Rand, n int, record func(float64)) {
 		wait := rng.ExpFloat64() * service / (1 - load)
 		if rng.Float64() > load {
 			wait = 0
@@ -69,7 +73,7 @@ func queue(load float64) server {
 			record(t)
 			wait = max(t-rng.ExpFloat64()*service/load, 0)
 		}
-	}, func(x float64) float64 { return math.Exp(-x * (1 - load) / service) }}
+	}, beyond: func(x float64) float64 { return math.Exp(-x * (1 - load) / service) }}
 }
 
 // stalling stops now and then: after up seconds on average, for a time that is
@@ -77,7 +81,7 @@ func queue(load float64) server {
 func stalling(up, stall float64) server {
 	const fast = 50 * us
 	pi, d := stall/(up+stall), stall*1e9
-	return server{fmt.Sprintf("stalls of %vs", stall), func(rng *rand.Rand, n int, record func(float64)) {
+	return server{name: fmt.Sprintf("stalls of %vs", stall), run: func(rng *rand.Rand, n int, record func(float64)) {
 		const gap = 1e5 // ns
 		down := rng.Float64() < pi
 		left := rng.ExpFloat64() * up * 1e9
@@ -100,10 +104,30 @@ func stalling(up, stall float64) server {
 			record(v)
 			left -= rng.ExpFloat64() * gap
 		}
-	}, func(x float64) float64 {
+	}, beyond: func(x float64) float64 {
 		sum := (d*math.Exp(-x/d) - fast*math.Exp(-x/fast)) / (d - fast)
 		return (1-pi)*math.Exp(-x/fast) + pi*sum
 	}}
+}
+
+// stallingQueue is M/G/1: a queue at half load that stops for 5 ms (exponential)
+// twice a second, and then has to work off what came meanwhile. Its quantile
+// is from a run of 10^9 requests.
+func stallingQueue() server {
+	const gap, service, stall, every = 100 * us, 50 * us, 5000 * us, 5000 // requests
+	return server{name: "M/G/1 with stalls", run: func(rng *rand.Rand, n int, record func(float64)) {
+		wait := 0.0
+		for i := range n + 10_000 { // the first second is not recorded
+			t := wait + rng.ExpFloat64()*service
+			if rng.IntN(every) == 0 {
+				t += rng.ExpFloat64() * stall
+			}
+			if i >= 10_000 {
+				record(t)
+			}
+			wait = max(t-rng.ExpFloat64()*gap, 0)
+		}
+	}, quantiles: map[float64]float64{0.99: 3783.7 * us}}
 }
 
 // pareto latencies have no variance.
@@ -137,12 +161,12 @@ func bimodal(slow float64) server {
 
 // moody repeats: each has its own factor, lognormal with sigma.
 func moody(sigma float64) server {
-	return server{fmt.Sprintf("moody(%v)", sigma), func(rng *rand.Rand, n int, record func(float64)) {
+	return server{name: fmt.Sprintf("moody(%v)", sigma), run: func(rng *rand.Rand, n int, record func(float64)) {
 		f := 100 * us * math.Exp(sigma*rng.NormFloat64())
 		for range n {
 			record(f * rng.ExpFloat64())
 		}
-	}, func(x float64) float64 { // Gauss by the trapezoid rule over ±8 sigma
+	}, beyond: func(x float64) float64 { // Gauss by the trapezoid rule over ±8 sigma
 		const m = 2000
 		sum := 0.0
 		for i := range m {
