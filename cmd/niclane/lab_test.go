@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -48,12 +49,11 @@ func hasQdisc(kind string) bool {
 	return !strings.Contains(string(out), "kind is unknown")
 }
 
-// testLab is the name of the lab, apart from one that a user has up.
-const testLab = "nltest"
+// testLab is the name of the lab, $LAB in the scripts. Control groups are the
+// host's: another run has another name.
+var testLab = fmt.Sprintf("nltest-%d", os.Getpid())
 
 func raiseLab(env *testscript.Env) error {
-	// A run that was killed may have left one.
-	_ = labCommand(env, "down").Run()
 	if out, err := labCommand(env, "up").CombinedOutput(); err != nil {
 		env.T().Log(string(out))
 		return err
@@ -64,6 +64,7 @@ func raiseLab(env *testscript.Env) error {
 			env.T().FailNow()
 		}
 	})
+	env.Setenv("LAB", testLab)
 	env.Setenv("CGROUP", "/"+testLab+"-lab-sut")
 	return nil
 }

@@ -13,11 +13,19 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/niclane/niclane/internal/vethtest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"niclane": main})
+	testscript.Main(isolated{m}, map[string]func(){"niclane": main})
 }
+
+// isolated tests run apart from the labs and journals of the host and of other
+// packages' tests.
+type isolated struct{ m *testing.M }
+
+func (i isolated) Run() int { return vethtest.Isolate(i.m) }
 
 // TestScripts runs what needs no kernel state: one archive per behaviour,
 // named <command>_<case>.
