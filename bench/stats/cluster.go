@@ -2,9 +2,7 @@
 
 package stats
 
-import (
-	"gonum.org/v1/gonum/stat/distuv"
-)
+import "gonum.org/v1/gonum/stat/distuv"
 
 // What correlated samples are worth.
 //
@@ -14,7 +12,7 @@ import (
 // the residuals z = e - q·n of the windows add up to zero, and B groups of
 // neighbouring windows with sums s estimate the variance of the total as
 // B/(B-1)·Σs² (batch means; in survey sampling the ultimate-cluster estimator
-// of a ratio: Cochran, Sampling Techniques, 3rd ed., 9A and 11.9). It is right
+// of a ratio: Cochran, Sampling Techniques, chapter 9A). It is right
 // once a group outlasts the correlation, so groups of 1, 2, 4, ... windows and
 // whole repeats are tried, and the largest variance counts. That errs on the
 // wide side by a tenth or two when there is no correlation, and needs no test

@@ -68,7 +68,7 @@ func (e *BlindError) Error() string {
 // too few windows and repeats to tell.
 //
 // The interval lies between two order statistics (Hahn and Meeker, Statistical
-// Intervals, 5.2: distribution-free), at the ranks that the effective number
+// Intervals, chapter 5: distribution-free), at the ranks that the effective number
 // of samples has. That number is the real one over the design effect, the
 // variance of the number of samples beyond the percentile by that of
 // independent ones, from windows and repeats (cluster.go). The idea that

@@ -85,7 +85,7 @@ const dispersionTolerance = 0.1
 // intended process: their variance over their mean is 1 for Poisson, and next
 // to 0 for constant arrivals. Sends that come in bursts after pauses make it
 // larger, whatever the gaps within (Cox and Lewis, The Statistical Analysis of
-// Series of Events, 1966, 6.3).
+// Series of Events, 1966, chapter 6).
 func Dispersion(p Process, sent []int64) []Warning {
 	if len(sent) < 10 {
 		return nil
