@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/check"
+)
+
+// doubts are the cross-checks of a load point, for all windows of a variant
+// together, and what the generators themselves say.
+func (r *Result) doubts(point int) []string {
+	var out []string
+	add := func(variant string, warnings []check.Warning) {
+		for _, w := range warnings {
+			out = append(out, variant+": "+w.Text)
+		}
+	}
+	base := r.windows(point, r.Experiment.Base)
+	for _, v := range r.Variants {
+		windows := r.windows(point, v.Name)
+		if len(windows) == 0 {
+			continue
+		}
+		add(v.Name, r.client(windows))
+		if r.Points[point].Mode == load.Closed {
+			add(v.Name, r.little(r.Points[point], windows))
+		}
+		if len(r.HostNoise) > 0 && v.Name != r.Experiment.Base && len(base) > 0 {
+			add(v.Name, r.hostNoise(windows, base))
+		}
+		for _, i := range rounds(windows) {
+			for _, w := range windows[i].Load.Warnings {
+				out = append(out, v.Name+": "+w)
+			}
+			if first := windows[i].Load.FirstError; first != "" {
+				out = append(out, v.Name+": first error: "+first)
+			}
+			out = append(out, noiseDoubts(v.Name, windows[i])...)
+		}
+	}
+	return once(out)
+}
+
+func merged(windows map[int]*Window, of func(*load.Result) *stats.Histogram) *stats.Histogram {
+	var all []*stats.Histogram
+	for _, i := range rounds(windows) {
+		all = append(all, of(&windows[i].Load))
+	}
+	return stats.Merge(all...)
+}
+
+// client asks whether the generator shaped the result.
+func (r *Result) client(windows map[int]*Window) []check.Warning {
+	generators := int64(max(1, r.Experiment.Load.Generators))
+	c := check.Client{
+		Own:     merged(windows, func(l *load.Result) *stats.Histogram { return l.Wakeup }),
+		Latency: merged(windows, func(l *load.Result) *stats.Histogram { return l.Latency }),
+		Spins:   r.Experiment.Load.Spin > 0,
+	}
+	for _, w := range windows {
+		c.CPUTime += w.Load.CPUTime / generators
+		c.Duration += w.Load.Duration
+	}
+	return check.Saturated(c)
+}
+
+func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
+	latency := merged(windows, func(l *load.Result) *stats.Histogram { return l.Latency })
+	var completed, duration int64
+	for _, w := range windows {
+		completed += w.Load.Completed
+		duration += w.Load.Duration
+	}
+	inFlight := float64(p.Connections * max(1, r.Experiment.Load.Pipeline))
+	return check.Little(inFlight, float64(completed)/float64(duration)*1e9, latency.Mean())
+}
+
+// hostNoise holds the host's own noise against the difference of the highest
+// percentile that both variants carry.
+func (r *Result) hostNoise(windows, base map[int]*Window) (out []check.Warning) {
+	latency := func(l *load.Result) *stats.Histogram { return l.Latency }
+	a, b := merged(windows, latency), merged(base, latency)
+	p, effect := 0.0, int64(0)
+	for _, q := range percentiles {
+		x, err1 := stats.Percentile(a, q)
+		y, err2 := stats.Percentile(b, q)
+		if err1 == nil && err2 == nil {
+			p, effect = q, int64(math.Abs(float64(x-y)))
+		}
+	}
+	if p == 0 || effect == 0 {
+		return nil
+	}
+	for _, h := range r.HostNoise {
+		host := check.Host{Autogroup: h.Host.Autogroup}
+		for _, c := range h.CPUs {
+			host.CPUs = append(host.CPUs, check.CPU{CPU: c.CPU, Late: c.Late, Steal: c.Steal, Busy: c.Busy, Total: c.Total})
+		}
+		for _, b := range h.Host.Busy {
+			host.Others = append(host.Others, b.Name)
+		}
+		out = append(out, check.HostNoise(host, p, effect)...)
+	}
+	return out
+}
+
+// noiseShort is the share of what was asked for that noise should reach.
+const noiseShort = 0.9
+
+func noiseDoubts(variant string, w *Window) (out []string) {
+	for _, n := range w.Noise {
+		if n.Asked > 0 && float64(n.Achieved) < noiseShort*float64(n.Asked) {
+			way := "to the SUT"
+			if n.Direction == experiment.FromSUT {
+				way = "from the SUT"
+			}
+			out = append(out, fmt.Sprintf("%s: noise %s did not reach %.0f %% of the rate asked for, %s", variant, way, 100*noiseShort, bitsText(float64(n.Asked))))
+		}
+	}
+	return out
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// window of n requests with exponential latency around mean.
+func window(variant string, repeat, n int, mean float64) Window {
+	random := rand.New(rand.NewPCG(uint64(repeat+1), uint64(variant[0])))
+	rec := stats.NewRecorder(100e6, 10)
+	h := stats.NewHistogram()
+	for i := range n {
+		rec.Advance(i * 10 / n)
+		v := int64(mean * (0.5 + random.ExpFloat64()/2))
+		rec.Record(v)
+		h.Record(v)
+	}
+	wakeup := stats.NewHistogram()
+	for range n {
+		wakeup.Record(2000)
+	}
+	return Window{Purpose: Repeat, Variant: variant, Repeat: repeat, Rate: float64(n), Load: load.Result{
+		Mode: load.Open, Duration: 1e9, Intended: int64(n), Sent: int64(n), Completed: int64(n), Hits: int64(n),
+		Latency: h, Series: rec.Series(), Wakeup: wakeup, CPUTime: 1e8, Work: load.Work{Gets: int64(n)},
+	}, Machine: &machine.Diff{Duration: 1e9, Processes: []machine.Process{{Name: "server", User: int64(n) * 1000, System: int64(n) * 4000}}}}
+}
+
+// fixture is three variants at one load point: idle, no-lane three times as
+// slow, and twin, which differs from idle in nothing.
+func fixture() *Result {
+	r := &Result{
+		Schema: Schema, Title: "a fixture", Niclane: "test", Started: time.Unix(1_700_000_000, 0).UTC(),
+		Experiment: &experiment.Experiment{Base: "idle", Goals: []experiment.Goal{
+			{Measure: experiment.MeasureLatency, Percentile: 99, Variant: "twin", Base: "idle", AtMost: 1.5},
+			{Measure: experiment.MeasureLatency, Percentile: 99, Variant: "no-lane", Base: "idle", AtMost: 1.5},
+			{Measure: experiment.MeasureNoise, Variant: "no-lane", Base: "no-lane", AtLeast: 0.95},
+		}},
+		Variants: []Variant{{Name: "idle"}, {Name: "no-lane"}, {Name: "twin"}},
+		Points:   []Point{{Mode: load.Open, Rate: 2000, Connections: 8, Rounds: 10, Stopped: "10 repeats"}},
+	}
+	for i := range 10 {
+		r.Windows = append(r.Windows, window("idle", i, 2000, 50e3), window("no-lane", i, 2000, 150e3), window("twin", i, 2000, 50e3))
+		w := &r.Windows[len(r.Windows)-2]
+		w.Noise = []Noise{{Direction: experiment.ToSUT, Asked: 4e8, Achieved: 3.9e8}, {Direction: experiment.FromSUT, Asked: 4e8, Achieved: 2e8}}
+	}
+	return r
+}
+
+func TestText(t *testing.T) {
+	partial := fixture()
+	partial.Partial = &Partial{Phase: "repeats", Reason: "interrupted"}
+	partial.Windows = partial.Windows[:4]
+	partial.Points[0].Rounds, partial.Points[0].Stopped = 1, ""
+	partial.Warnings = []string{"memcached is not installed"}
+	for name, r := range map[string]*Result{"text": fixture(), "partial": partial} {
+		var b bytes.Buffer
+		if err := WriteText(&b, Summarize(r)); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".golden", b.Bytes())
+	}
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestSummaryDoesNotAverage(t *testing.T) {
+	r := fixture()
+	s := Summarize(r).Points[0]
+	idle, slow, twin := s.Variants[0], s.Variants[1], s.Variants[2]
+	var all []*stats.Histogram
+	for _, w := range r.Windows {
+		if w.Variant == "idle" {
+			all = append(all, w.Load.Latency)
+		}
+	}
+	if want, _ := stats.Percentile(stats.Merge(all...), 99); idle.Percentiles[2].Estimate.Value != want {
+		t.Errorf("P99 %d, of all repeats together %d", idle.Percentiles[2].Estimate.Value, want)
+	}
+	if p := idle.Percentiles[4]; p.Estimate != nil || !strings.HasPrefix(p.Missing, "needs ") {
+		t.Errorf("P99.99 of 20,000 samples: %+v, want a refusal", p)
+	}
+	if d := slow.Percentiles[0].Difference; d == nil || d.Text == stats.Same {
+		t.Errorf("three times as slow: %+v", d)
+	}
+	if d := twin.Percentiles[0].Difference; d == nil || d.Text != stats.Same {
+		t.Errorf("the same: %+v, want %s", d, stats.Same)
+	}
+	if idle.Percentiles[0].Ratio != nil {
+		t.Error("the base is compared with itself")
+	}
+	if idle.ServerCPU != 5000 {
+		t.Errorf("server CPU %v ns per request, want 5000", idle.ServerCPU)
+	}
+}
+
+func TestFileRoundTrip(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "result.json")
+	r := fixture()
+	if err := WriteFile(path, r); err != nil {
+		t.Fatal(err)
+	}
+	back, err := ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Summarize(r), Summarize(back)); diff != "" {
+		t.Errorf("summary after reading (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	var b bytes.Buffer
+	if err := Write(&b, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	good := b.String()
+	for name, c := range map[string]struct{ text, want string }{
+		"older":    {strings.Replace(good, "niclane.result/2", "niclane.result/1", 1), "measure again"},
+		"newer":    {strings.Replace(good, "niclane.result/2", "niclane.result/3", 1), "of a newer niclane"},
+		"foreign":  {`{"schema": "other/2"}`, "is not a result of niclane"},
+		"none":     {`{}`, "no schema"},
+		"no JSON":  {`x`, "not a result"},
+		"key":      {strings.Replace(good, `"title"`, `"titel"`, 1), `unknown field "titel"`},
+		"variant":  {strings.Replace(good, `"variant": "idle"`, `"variant": "other"`, 1), `variant "other"`},
+		"point":    {strings.Replace(good, `"point": 0`, `"point": 7`, 1), "load point 7 of 1"},
+		"purpose":  {strings.Replace(good, `"purpose": "repeat"`, `"purpose": "fun"`, 1), `purpose "fun"`},
+		"duration": {strings.Replace(good, `"durationNs": 1000000000`, `"durationNs": 0`, 1), "no duration"},
+	} {
+		if c.text == good {
+			t.Errorf("%s: nothing changed", name)
+		}
+		if _, err := Read(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestFullDiskKeepsTheEarlierResult(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "result.json")
+	if err := WriteFile(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/full", path+".partial"); err != nil {
+		t.Fatal(err)
+	}
+	err := WriteFile(path, fixture())
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), path) {
+		t.Errorf("full disk: %v, want ENOSPC with the path", err)
+	}
+	if _, err := os.Lstat(path + ".partial"); err == nil {
+		t.Error("the partial file is left")
+	}
+	if _, err := ReadFile(path); err != nil {
+		t.Errorf("the earlier result: %v", err)
+	}
+}

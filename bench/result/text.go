@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// WriteText writes a summary for a terminal: a table for each load point with
+// a column for each variant, warnings below.
+func WriteText(out io.Writer, s *Summary) error {
+	var b strings.Builder
+	fmt.Fprintln(&b, s.Title)
+	if s.Partial != nil {
+		fmt.Fprintf(&b, "PARTIAL: ended in phase %s: %s\n", s.Partial.Phase, s.Partial.Reason)
+	}
+	for _, p := range s.Points {
+		b.WriteByte('\n')
+		p.text(&b)
+	}
+	for _, x := range s.Searches {
+		b.WriteByte('\n')
+		x.text(&b)
+	}
+	if len(s.Sweep) > 0 {
+		b.WriteByte('\n')
+		sweepText(&b, s.Sweep)
+	}
+	if len(s.Warnings) > 0 {
+		b.WriteByte('\n')
+		for _, w := range s.Warnings {
+			fmt.Fprintf(&b, "warning: %s\n", w)
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (p PointSummary) text(b *strings.Builder) {
+	fmt.Fprintf(b, "%s, repeats: %d\n", p.Name, p.Rounds)
+	if len(p.Variants) == 0 {
+		fmt.Fprintln(b, "nothing measured")
+		return
+	}
+	var table strings.Builder
+	t := tabwriter.NewWriter(&table, 0, 0, 3, ' ', 0)
+	row := func(name string, cell func(VariantSummary) string) {
+		cells := []string{name}
+		for _, v := range p.Variants {
+			cells = append(cells, cell(v))
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	row("", func(v VariantSummary) string { return v.Name })
+	row("mean", func(v VariantSummary) string { return durationText(v.Mean) })
+	for i, q := range percentiles {
+		row(percentileText(q), func(v VariantSummary) string { return v.Percentiles[i].text() })
+		if len(p.Variants) > 1 {
+			row("  to "+p.Base, func(v VariantSummary) string { return v.Percentiles[i].ratioText() })
+		}
+	}
+	row("requests", func(v VariantSummary) string { return fmt.Sprint(v.Requests) })
+	if p.Rate > 0 {
+		row("offered", func(v VariantSummary) string { return fmt.Sprintf("%.0f/s", v.Offered) })
+	}
+	row("achieved", func(v VariantSummary) string { return fmt.Sprintf("%.0f/s", v.Achieved) })
+	row("errors", VariantSummary.failures)
+	if p.has(func(v VariantSummary) bool { return v.NoiseToSUT+v.NoiseFromSUT > 0 }) {
+		row("noise to SUT", func(v VariantSummary) string { return rateText(v.NoiseToSUT) })
+		row("noise from SUT", func(v VariantSummary) string { return rateText(v.NoiseFromSUT) })
+	}
+	if p.has(func(v VariantSummary) bool { return v.ServerCPU > 0 }) {
+		row("server CPU", func(v VariantSummary) string { return durationText(v.ServerCPU) + "/request" })
+	}
+	_ = t.Flush() // a strings.Builder takes everything
+	for line := range strings.Lines(table.String()) {
+		fmt.Fprintln(b, strings.TrimRight(line, " \n"))
+	}
+	if p.Stopped != "" {
+		fmt.Fprintln(b, p.Stopped)
+	}
+	for _, g := range p.Goals {
+		if g.Judgement == nil {
+			fmt.Fprintf(b, "goal: %s: not judged: %s\n", g.Text, g.Missing)
+			continue
+		}
+		fmt.Fprintf(b, "goal: %s: %s: %s\n", g.Text, g.Judgement.Verdict, g.Judgement.Reason)
+	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(b, "warning: %s\n", w)
+	}
+}
+
+func (p PointSummary) has(f func(VariantSummary) bool) bool {
+	for _, v := range p.Variants {
+		if f(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// rateText is "-" for what did not run.
+func rateText(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return bitsText(v)
+}
+
+func (c Percentile) text() string {
+	if c.Estimate == nil {
+		return c.Missing
+	}
+	return intervalText(*c.Estimate)
+}
+
+// intervalText is "84.2 µs (83.9 to 84.6)", with units within where they
+// differ.
+func intervalText(e stats.Estimate) string {
+	units := []string{"ns", "µs", "ms", "s"}
+	_, unit := scale(float64(e.Value), units)
+	low, lowUnit := scale(float64(e.Low), units)
+	high, highUnit := scale(float64(e.High), units)
+	if lowUnit != unit || highUnit != unit {
+		low, high = low+" "+lowUnit, high+" "+highUnit
+	}
+	return fmt.Sprintf("%s (%s to %s)", durationText(float64(e.Value)), low, high)
+}
+
+func (c Percentile) ratioText() string {
+	if c.Ratio == nil {
+		if strings.HasPrefix(c.RatioMissing, "needs ") || c.RatioMissing == "" {
+			return "" // the line above says it, or this is the base
+		}
+		return "no ratio"
+	}
+	same := ""
+	if c.Difference != nil && c.Difference.Text == stats.Same {
+		same = " " + stats.Same
+	}
+	return fmt.Sprintf("×%.2f (%.2f to %.2f)%s", c.Ratio.Estimate, c.Ratio.Low, c.Ratio.High, same)
+}
+
+func (v VariantSummary) failures() string {
+	if v.Errors+v.TimedOut+v.Unanswered+v.Misses == 0 {
+		return "0"
+	}
+	var parts []string
+	for _, x := range []struct {
+		n    int64
+		what string
+	}{{v.Errors, "errors"}, {v.Misses, "misses"}, {v.TimedOut, "late"}, {v.Unanswered, "unanswered"}} {
+		if x.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (s Search) text(b *strings.Builder) {
+	r := s.Result
+	goal := fmt.Sprintf("at least %.0f %% of the rate achieved", 100*s.Config.Goal.Achieved)
+	if s.Config.Goal.Achieved < 0.01 {
+		goal = "any rate achieved"
+	}
+	if s.Config.Goal.Limit > 0 {
+		goal = fmt.Sprintf("%s ≤ %s, %s", percentileText(s.Config.Goal.Percentile), durationText(float64(s.Config.Goal.Limit)), goal)
+	}
+	fmt.Fprintf(b, "%s: highest rate with %s: ", s.Variant, goal)
+	if r.Rate == 0 {
+		fmt.Fprintf(b, "none found")
+	} else {
+		fmt.Fprintf(b, "%.0f/s", r.Rate)
+		if r.Beyond > 0 {
+			fmt.Fprintf(b, ", no longer at %.0f/s", r.Beyond)
+		}
+	}
+	fmt.Fprintf(b, " (%d windows)\n", r.Windows)
+	if r.Reason != "" {
+		fmt.Fprintf(b, "  %s\n", r.Reason)
+	}
+	for _, l := range r.Levels {
+		if l.Test == nil {
+			continue
+		}
+		what := l.Test.Missing
+		if e := l.Test.Estimate; e != nil {
+			what = intervalText(*e)
+		}
+		fmt.Fprintf(b, "  at %.0f %%, %.0f/s: %s\n", 100*l.Share, l.Test.Rate, what)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(b, "  warning: %s\n", w)
+	}
+}
+
+func sweepText(b *strings.Builder, sweep []SweepSummary) {
+	fmt.Fprintln(b, "sweep, one window each")
+	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "noise\tbuffer\tvariant\tP50\tP99\tnoise achieved")
+	for _, s := range sweep {
+		fmt.Fprintf(t, "%.3g %%\t%d KiB\t%s\t%s\t%s\t%s\n", float64(s.Sweep.Noise)/10, s.SwitchBuffer>>10, s.Variant,
+			s.Percentiles[0].text(), s.Percentiles[2].text(), rateText(s.Achieved))
+	}
+	_ = t.Flush()
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"time"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/power"
+	"github.com/niclane/niclane/bench/search"
+)
+
+// Schema of result.json. The number grows with every incompatible change.
+const Schema = "niclane.result/2"
+
+// A Result is one run of an experiment. Durations are in ns, rates of traffic
+// in bit/s, sizes in bytes.
+type Result struct {
+	Schema  string    `json:"schema"`
+	Title   string    `json:"title"`
+	Niclane string    `json:"niclane"` // version that measured
+	Started time.Time `json:"started"`
+	Took    int64     `json:"tookNs"`
+	// Partial is set when the run ended before its end: what is here was
+	// measured, and something is missing.
+	Partial *Partial `json:"partial,omitempty"`
+
+	// Text of the experiment's file, and what was read from it.
+	Text       string                 `json:"text"`
+	Experiment *experiment.Experiment `json:"experiment"`
+
+	Environment Environment `json:"environment"`
+	Server      Server      `json:"server"`
+	Variants    []Variant   `json:"variants"`
+	Points      []Point     `json:"points"`
+	// Windows in the order in which they were measured.
+	Windows  []Window `json:"windows"`
+	Searches []Search `json:"searches,omitempty"`
+	// HostNoise is what the processors did to a thread that only wanted to
+	// wake up, before and after the run.
+	HostNoise []hiccup.Result `json:"hostNoise"`
+	// Warnings of the run; those that follow from the numbers are made by
+	// Summarize.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Partial says where a run ended, and why.
+type Partial struct {
+	Phase  string `json:"phase"` // "raise", "server", "repeats", ...
+	Reason string `json:"reason"`
+}
+
+// Environment is what somebody needs to judge or repeat the result.
+type Environment struct {
+	Kernel         string            `json:"kernel"`
+	Distribution   string            `json:"distribution,omitempty"`
+	CPUModel       string            `json:"cpuModel,omitempty"`
+	CPUs           int               `json:"cpus"`
+	Memory         int64             `json:"memoryBytes,omitempty"`
+	Virtualisation string            `json:"virtualisation,omitempty"`
+	Governor       string            `json:"governor,omitempty"`
+	Mitigations    map[string]string `json:"mitigations,omitempty"`
+	Sysctls        map[string]string `json:"sysctls,omitempty"`
+	Go             string            `json:"go"`
+	Network        Network           `json:"network"`
+}
+
+// Network is the link of the system under test.
+type Network struct {
+	Lab          string `json:"lab,omitempty"`
+	Card         string `json:"card,omitempty"`
+	Device       string `json:"device"`
+	Queues       int    `json:"queues,omitempty"`
+	MTU          int    `json:"mtu,omitempty"`
+	LinkRate     int64  `json:"linkRateBitsPerSecond"`
+	SwitchBuffer int    `json:"switchBufferBytes,omitempty"`
+}
+
+// Server is the server that was measured.
+type Server struct {
+	Kind    string   `json:"kind"`
+	Version string   `json:"version,omitempty"`
+	Command []string `json:"command,omitempty"`
+	Address string   `json:"address"`
+	// Proof is how the workload is proven: "memcached stats", or why it is not.
+	Proof string `json:"proof"`
+}
+
+// A Variant as it was measured.
+type Variant struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	// Lanes is the lanes file that was applied and Plan the steps that it took,
+	// "" without lanes.
+	Lanes string `json:"lanes,omitempty"`
+	Plan  string `json:"plan,omitempty"`
+}
+
+// A Point is a load point.
+type Point struct {
+	Mode        string  `json:"mode"`                    // load.Open or load.Closed
+	Rate        float64 `json:"ratePerSecond,omitempty"` // asked for, of Open
+	Connections int     `json:"connections"`
+	// Rounds are the repeats of each variant, and Stopped is why there were no
+	// more.
+	Rounds  int    `json:"rounds"`
+	Stopped string `json:"stopped,omitempty"`
+}
+
+// Purposes of a window.
+const (
+	Repeat    = "repeat"
+	Searching = "search"
+	Sweeping  = "sweep"
+)
+
+// A Window is the counted time of one repeat of one variant.
+type Window struct {
+	Purpose string `json:"purpose"`
+	Variant string `json:"variant"`
+	// Point is the index of the load point, and Repeat the number of the round
+	// from 0; of purpose Repeat only.
+	Point  int `json:"point"`
+	Repeat int `json:"repeat"`
+	// Rate per second that was asked for, of open loops.
+	Rate float64 `json:"ratePerSecond,omitempty"`
+	// Sweep says what was varied, of purpose Sweeping.
+	Sweep *Sweep `json:"sweep,omitempty"`
+
+	Load  load.Result `json:"load"`
+	Noise []Noise     `json:"noise,omitempty"`
+	// Machine is from the start of the generators to their end, warm-up
+	// included.
+	Machine *machine.Diff  `json:"machine,omitempty"`
+	Counts  []Count        `json:"counts,omitempty"`
+	Power   []power.Result `json:"power,omitempty"`
+}
+
+// A Sweep is a combination that was measured once.
+type Sweep struct {
+	Noise        int   `json:"noisePermille"` // of the link
+	SwitchBuffer int64 `json:"switchBufferBytes"`
+}
+
+// Noise is one stream beside the load.
+type Noise struct {
+	Direction string `json:"direction"` // experiment.ToSUT or FromSUT
+	// Asked is the payload rate that was asked for, and Achieved the one that
+	// arrived in the counted time, bit/s.
+	Asked    int64        `json:"askedBitsPerSecond"`
+	Achieved int64        `json:"achievedBitsPerSecond"`
+	Sender   noise.Result `json:"sender"`
+	Receiver noise.Result `json:"receiver"`
+}
+
+// Count is something that generator and server both counted, over the same
+// requests, warm-up included.
+type Count struct {
+	Name   string `json:"name"`
+	Sent   int64  `json:"sent"`
+	Served int64  `json:"served"`
+}
+
+// A Search is the search of one variant.
+type Search struct {
+	Variant string         `json:"variant"`
+	Config  search.Config  `json:"config"`
+	Result  *search.Result `json:"result"`
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"math"
+	"strconv"
+	"time"
+)
+
+func durationText(ns float64) string { return scaled(ns, "ns", "µs", "ms", "s") }
+
+func bitsText(v float64) string { return scaled(v, "bit/s", "kbit/s", "Mbit/s", "Gbit/s") }
+
+func scaled(v float64, units ...string) string {
+	number, unit := scale(v, units)
+	return number + " " + unit
+}
+
+// scale renders v with three significant digits.
+func scale(v float64, units []string) (string, string) {
+	i := 0
+	for math.Abs(v) >= 999.5 && i < len(units)-1 {
+		v /= 1000
+		i++
+	}
+	digits := 0
+	switch a := math.Abs(v); {
+	case i == 0 && v == math.Trunc(v): // whole units stay whole
+	case a < 9.995:
+		digits = 2
+	case a < 99.95:
+		digits = 1
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64), units[i]
+}
+
+// percentileText names p: "P99.9".
+func percentileText(p float64) string { return "P" + numberText(p) }
+
+func numberText(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// tookText is a duration of the run, for people.
+func tookText(ns int64) string { return time.Duration(ns).Round(time.Second).String() }
