@@ -126,7 +126,7 @@ func (w *worker) receive(c *conn) {
 		c.tls.in = w.in[:n]
 		w.decrypt(c, now)
 	}
-	w.next(c, now)
+	w.next(c)
 }
 
 // arrived looks at what a receiving system call returned and says whether it

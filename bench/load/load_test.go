@@ -94,7 +94,10 @@ func right(t testing.TB, c Config) func(key string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var mu sync.Mutex // k is for one thread
 	return func(key string) string {
+		mu.Lock()
+		defer mu.Unlock()
 		var i uint32
 		fmt.Sscanf(key, "k%d", &i)
 		return fmt.Sprintf("VALUE %s 0 %d\r\n%s\r\nEND\r\n", key, c.ValueBytes, k.AppendValue(nil, i))

@@ -34,20 +34,21 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r, err := run(ctx, &c, func() (*target, error) { return newTarget(&c, addr) })
+	t, err := newTarget(&c, addr)
+	if err != nil {
+		return Result{}, fmt.Errorf("load: %w", err)
+	}
+	r, err := run(ctx, &c, t)
 	if err != nil {
 		return r, fmt.Errorf("load: %w", err)
 	}
 	return r, nil
 }
 
-func run(ctx context.Context, c *Config, to func() (*target, error)) (Result, error) {
-	t, err := to()
-	if err != nil {
-		return Result{}, err
-	}
+func run(ctx context.Context, c *Config, t *target) (Result, error) {
 	var filled Work
 	if c.Prefill {
+		var err error
 		if filled, err = prefill(ctx, t, c); err != nil {
 			return Result{}, err
 		}
@@ -65,6 +66,7 @@ func run(ctx context.Context, c *Config, to func() (*target, error)) (Result, er
 	defer p.close()
 	steps := c.steps()
 	results := make([]Result, 0, len(steps))
+	var err error
 	for _, s := range steps {
 		var r Result
 		r, err = p.step(ctx, s)

@@ -172,7 +172,7 @@ func (w *worker) reopened() {
 			w.lose(c, err)
 			continue
 		}
-		w.next(c, w.clock.Now())
+		w.next(c)
 	}
 }
 
@@ -213,18 +213,26 @@ func (w *worker) pick() *conn {
 }
 
 // next gives c, which has had an answer, an end or a beginning, what it is to
-// send next.
-func (w *worker) next(c *conn, now int64) {
-	if w.account.open {
-		for w.waiting.len() > 0 && w.room(c) {
-			w.issue(c, *w.waiting.front(), now, true)
-			w.waiting.pop()
+// send next, and sends it at once. To read what has arrived on all connections
+// first was tried: the server then works in turn with the generator and not
+// beside it, which made a third fewer requests per second and none cheaper
+// (64 connections, nginx on the other processor).
+func (w *worker) next(c *conn) {
+	switch {
+	case c.state != live:
+		return
+	case !w.account.open:
+		if !w.room(c) {
+			break
 		}
-	} else {
-		for now < w.end && w.room(c) {
+		for now := w.clock.Now(); now < w.end && w.room(c); {
 			p := pending{intended: now, noticed: now, ticket: w.codec.Pick(w.rng.Uint64()), counted: now >= w.counted}
 			w.account.due(&p)
 			w.issue(c, p, now, false)
+		}
+	case w.waiting.len() > 0 && w.room(c):
+		for now := w.clock.Now(); w.waiting.len() > 0 && w.room(c); w.waiting.pop() {
+			w.issue(c, *w.waiting.front(), now, true)
 		}
 	}
 	if c.outAt < len(c.out) {
@@ -285,7 +293,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 		if !open && !started && now >= first {
 			started = true
 			for i := range w.active {
-				w.next(&w.conns[i], w.clock.Now())
+				w.next(&w.conns[i])
 			}
 		}
 		for n := 0; next <= now && next < w.end && n < burst; n++ {
@@ -350,7 +358,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 			}
 			if e.Events&unix.EPOLLOUT != 0 {
 				w.flush(c)
-				w.next(c, w.clock.Now())
+				w.next(c)
 			}
 			if e.Events&^unix.EPOLLOUT != 0 && c.state == live {
 				w.receive(c)
