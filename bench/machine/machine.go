@@ -71,7 +71,7 @@ func Take(c Config) (*Snapshot, error) {
 	}
 	// /proc/thread-self is of the calling thread's network namespace; the
 	// process's own may be another.
-	self, err := fs.NewProc(unix.Gettid())
+	self, err := fs.Proc(unix.Gettid())
 	if err != nil {
 		return nil, err
 	}
