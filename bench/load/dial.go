@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -128,4 +129,28 @@ func (d *dialer) close() {
 		}
 	}
 	unix.Close(d.event)
+}
+
+// Dial connects to the server of c, with TLS if c says so: for what is to be
+// asked of it beside the load.
+func Dial(ctx context.Context, c Config) (net.Conn, error) {
+	c, addr, err := c.withDefaults()
+	if err != nil && !addr.IsValid() {
+		return nil, err
+	}
+	t, err := newTarget(&c, addr)
+	if err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	return t.dial(ctx)
+}
+
+// dial is open for those who block.
+func (t *target) dial(ctx context.Context) (net.Conn, error) {
+	d := net.Dialer{Timeout: t.timeout}
+	conn, err := d.DialContext(ctx, "tcp", t.addr.String())
+	if err != nil || t.tls == nil {
+		return conn, err
+	}
+	return tls.Client(conn, t.tls), nil
 }

@@ -6,10 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
-
-	"crypto/tls"
 
 	"github.com/niclane/niclane/bench/load/proto"
 )
@@ -23,16 +20,12 @@ func prefill(ctx context.Context, t *target, c *Config) (Work, error) {
 	if err != nil {
 		return fail(err)
 	}
-	d := net.Dialer{Timeout: t.timeout}
-	conn, err := d.DialContext(ctx, "tcp", t.addr.String())
+	conn, err := t.dial(ctx)
 	if err != nil {
 		return fail(err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	if t.tls != nil {
-		conn = tls.Client(conn, t.tls)
-	}
 	parser := codec.Parser()
 	in := make([]byte, 64<<10)
 	have := 0

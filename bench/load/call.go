@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/load/proto"
+	"github.com/niclane/niclane/bench/thread"
+)
+
+// A Call does one request by a library's client and blocks until it is
+// answered. An error means that it was not: the request is lost. For a Failed
+// reply problem says why.
+type Call func(t proto.Ticket) (r proto.Reply, problem string, err error)
+
+// RunCalls is Run for protocols whose client is a library: c.Connections
+// goroutines, each with a Call of its own made by newCall, each with one
+// request at a time. The account is the same: latency from the intended time,
+// requests that find no goroutine free wait, and what the hand-over between
+// goroutines takes counts as the generator's own (Result.Wakeup). It is some µs
+// dearer than Run's, and the collector stays on, because clients need it.
+//
+// Work in the Result has no bytes: the client does not tell. filled is the
+// work that has been done before.
+func RunCalls(ctx context.Context, c Config, filled Work, newCall func(keys *proto.Keys) Call) (Result, error) {
+	c, _, err := c.withDefaults()
+	if err != nil {
+		return Result{}, err
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	if runtime.GOMAXPROCS(0) < 2 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // the pacer keeps its own
+	}
+	r, err := runCalls(ctx, &c, filled, newCall)
+	if err != nil {
+		return r, fmt.Errorf("load: %w", err)
+	}
+	return r, nil
+}
+
+func runCalls(ctx context.Context, c *Config, filled Work, newCall func(keys *proto.Keys) Call) (Result, error) {
+	keys, err := c.NewKeys()
+	if err != nil {
+		return Result{}, err
+	}
+	var cancelled atomic.Bool
+	defer context.AfterFunc(ctx, func() { cancelled.Store(true) })()
+	rng := rand.New(rand.NewPCG(c.Seed, 0x6e69636c616e65))
+	clock := thread.StartClock()
+	var results []Result
+	for _, s := range c.steps() {
+		p := &callers{cfg: c, step: s, clock: clock, keys: keys, rng: rng, cancelled: &cancelled}
+		p.changed = sync.NewCond(&p.mu)
+		var r Result
+		if err = p.prepare(newCall); err == nil {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if err = c.Setup.Lock(); err == nil { // the thread ends with the goroutine
+					r, err = p.run()
+				}
+			}()
+			<-done
+			p.close()
+		}
+		if r.Latency != nil {
+			if len(results) == 0 {
+				r.Work.add(filled)
+			}
+			r.warn(c, 1)
+			results = append(results, r)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	switch {
+	case len(results) == 0:
+		return Result{}, err
+	case len(c.Steps) == 0:
+		return results[0], err
+	}
+	r := follow(results)
+	r.Partial = err != nil
+	return r, err
+}
+
+// callers are the goroutines of one step, and the thread that paces them.
+type callers struct {
+	cfg       *Config
+	step      Step
+	clock     thread.Clock
+	keys      *proto.Keys // the pacer's, to choose
+	rng       *rand.Rand
+	cancelled *atomic.Bool
+	counted   int64
+	end       int64
+
+	mu      sync.Mutex
+	changed *sync.Cond // a slot has become idle
+	slots   []*slot
+	idle    []*slot
+	waiting queue
+	account *account
+	over    bool // what is answered from now on is not accounted
+}
+
+// A slot is one goroutine's: it calls p and is woken when there is one.
+type slot struct {
+	call Call
+	wake chan struct{}
+	p    pending
+	on   bool // p is to be answered
+	sent bool
+}
+
+func (p *callers) prepare(newCall func(keys *proto.Keys) Call) error {
+	for range p.step.Connections {
+		keys, err := p.cfg.NewKeys()
+		if err != nil {
+			return err
+		}
+		s := &slot{call: newCall(keys), wake: make(chan struct{}, 1)}
+		p.slots, p.idle = append(p.slots, s), append(p.idle, s)
+		go p.serve(s) // not waited for: a call may hang
+	}
+	return nil
+}
+
+func (p *callers) close() {
+	for _, s := range p.slots {
+		close(s.wake)
+	}
+}
+
+// serve calls what the slot is given.
+func (p *callers) serve(s *slot) {
+	for range s.wake {
+		for p.serveOne(s) {
+		}
+	}
+}
+
+// serveOne makes one call and says whether there is another.
+func (p *callers) serveOne(s *slot) bool {
+	p.mu.Lock()
+	if p.over {
+		p.mu.Unlock()
+		return false
+	}
+	q := &s.p
+	q.actual = p.clock.Now()
+	waited := q.noticed != 0
+	if !waited {
+		q.noticed = q.actual
+		p.account.due(q)
+	}
+	s.sent = true
+	p.account.sent(q, waited)
+	ticket := q.ticket
+	p.mu.Unlock()
+
+	r, problem, err := s.call(ticket)
+
+	now := p.clock.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return false
+	}
+	q.first = now
+	if err != nil {
+		p.account.lost(q, true, now)
+		p.account.fault(err.Error())
+	} else {
+		p.account.done(q, r, now)
+		if r.Outcome == proto.Failed {
+			p.account.fault(problem)
+		}
+	}
+	switch {
+	case p.waiting.len() > 0:
+		s.p, s.sent = *p.waiting.front(), false
+		p.waiting.pop()
+		return true
+	case !p.account.open && now < p.end:
+		s.p, s.sent = p.another(now), false
+		return true
+	}
+	s.on = false
+	p.idle = append(p.idle, s)
+	p.changed.Signal()
+	return false
+}
+
+// another is the next request of a closed loop.
+func (p *callers) another(now int64) pending {
+	return pending{intended: now, ticket: p.keys.Pick(p.rng.Uint64()), counted: now >= p.counted}
+}
+
+// give hands q to an idle slot, of which there is one.
+func (p *callers) give(q pending) {
+	s := p.idle[len(p.idle)-1]
+	p.idle = p.idle[:len(p.idle)-1]
+	s.p, s.on, s.sent = q, true, false
+	s.wake <- struct{}{}
+}
+
+// run paces the step.
+func (p *callers) run() (Result, error) {
+	first := p.clock.Now() + settle
+	p.counted = first + p.step.Warmup
+	p.end = p.counted + p.step.Duration
+	p.account = newAccount(p.cfg, p.counted, p.step.Duration)
+	var cpu int64
+	var err error
+	if p.account.open {
+		cpu, err = p.pace(first)
+	} else {
+		err = p.sleep(first)
+		p.mu.Lock()
+		for err == nil && len(p.idle) > 0 {
+			p.give(p.another(p.clock.Now()))
+		}
+		p.mu.Unlock()
+		if err == nil {
+			err = p.sleep(p.counted)
+		}
+		cpu = processTime()
+	}
+	if err == nil {
+		err = p.sleep(p.end)
+	}
+	used := processTime() - cpu
+	if err == nil {
+		p.drain()
+	}
+	return p.finish(used, err)
+}
+
+// pace gives requests away when they are due. It returns the processor time
+// at the first that counts.
+func (p *callers) pace(first int64) (int64, error) {
+	due := (&worker{cfg: p.cfg, rng: p.rng, of: 1}).arrivals(p.step.Rate)
+	cpu := processTime()
+	counted := false
+	for {
+		next := first + int64(due())
+		if next >= p.end {
+			return cpu, nil
+		}
+		if err := p.sleep(next); err != nil {
+			return cpu, err
+		}
+		q := pending{intended: next, ticket: p.keys.Pick(p.rng.Uint64()), counted: next >= p.counted}
+		if q.counted && !counted {
+			counted, cpu = true, processTime()
+		}
+		p.mu.Lock()
+		if len(p.idle) > 0 {
+			p.give(q)
+		} else {
+			q.noticed = p.clock.Now()
+			p.account.due(&q)
+			p.waiting.push(q)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// sleep until t, or an error if cancelled.
+func (p *callers) sleep(t int64) error {
+	for {
+		if p.cancelled.Load() {
+			return context.Canceled
+		}
+		left := t - p.clock.Now() - p.cfg.Spin
+		if left > 0 {
+			ts := unix.NsecToTimespec(min(left, longestSleep))
+			_ = unix.Nanosleep(&ts, nil) // EINTR: looks again
+			continue
+		}
+		if p.clock.Now() >= t {
+			return nil
+		}
+	}
+}
+
+// drain waits until everything is answered, at most for the timeout.
+func (p *callers) drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	late := false
+	timer := time.AfterFunc(time.Duration(p.end+p.cfg.Timeout-p.clock.Now()), func() {
+		p.mu.Lock()
+		late = true
+		p.mu.Unlock()
+		p.changed.Signal()
+	})
+	defer timer.Stop()
+	for len(p.idle) < len(p.slots) && !late {
+		p.changed.Wait()
+	}
+}
+
+// finish gives up what is not answered and closes the account.
+func (p *callers) finish(used int64, err error) (Result, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	now := p.clock.Now()
+	for _, s := range p.slots {
+		if s.on {
+			if !s.sent && s.p.noticed == 0 { // no goroutine has come to it
+				s.p.noticed = now
+				p.account.due(&s.p)
+			}
+			p.account.lost(&s.p, s.sent, now)
+		}
+	}
+	for ; p.waiting.len() > 0; p.waiting.pop() {
+		p.account.lost(p.waiting.front(), false, now)
+	}
+	duration := p.step.Duration
+	if err != nil {
+		if duration = now - p.counted; duration <= 0 {
+			return Result{}, err
+		}
+		p.account.res.Partial = true
+	}
+	r := p.account.close(duration)
+	r.StartMono = p.clock.Start() + p.counted
+	r.CPUTime = used
+	return r, err
+}
+
+// processTime is the processor time of the whole process, ns.
+func processTime() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {
+		panic(err) // cannot fail with a valid clock and pointer
+	}
+	return ts.Nano()
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package counters proves the workload that really ran: it reads a server's
+// own counters before and after and holds the generator's count against them.
+// A generator that ignores its configuration, or a server that somebody else
+// uses meanwhile, is an error that names both numbers.
+//
+// It knows memcached's "stats" and Redis' INFO. HTTP servers have no counters
+// in common: with those the generator's statuses and sizes must do.
+package counters
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/bench/load"
+)
+
+// Counters of a server since it was started, which count attempts.
+type Counters struct {
+	Gets   Counter `json:"gets"`
+	Sets   Counter `json:"sets"`
+	Hits   Counter `json:"hits"`
+	Misses Counter `json:"misses"`
+}
+
+// A Counter has the name that the server gives it, "" if there is none.
+type Counter struct {
+	Name  string `json:"name,omitempty"`
+	Value int64  `json:"value"`
+}
+
+// ErrNone says that a protocol has no counters that are known here.
+var ErrNone = errors.New("no counters")
+
+// Read asks the server of c for its counters, within c's ConnectTimeout.
+func Read(ctx context.Context, c load.Config) (Counters, error) {
+	c = c.WithDefaults()
+	var read func(*bufio.Reader, io.Writer) (Counters, error)
+	switch c.Protocol {
+	case load.Memcached:
+		read = memcached
+	case load.Redis:
+		read = redis
+	default:
+		return Counters{}, fmt.Errorf("%w of protocol %q", ErrNone, c.Protocol)
+	}
+	fail := func(err error) (Counters, error) {
+		return Counters{}, fmt.Errorf("counters of %s: %w", c.Address, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.ConnectTimeout))
+	defer cancel()
+	conn, err := load.Dial(ctx, c)
+	if err != nil {
+		return fail(err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	got, err := read(bufio.NewReader(conn), conn)
+	if err != nil {
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fail(err)
+	}
+	return got, nil
+}
+
+// maxLines is more than any server has to say.
+const maxLines = 100_000
+
+// memcached reads "STAT NAME VALUE" up to END.
+func memcached(r *bufio.Reader, w io.Writer) (Counters, error) {
+	if _, err := io.WriteString(w, "stats\r\n"); err != nil {
+		return Counters{}, err
+	}
+	c := Counters{Gets: Counter{Name: "cmd_get"}, Sets: Counter{Name: "cmd_set"}, Hits: Counter{Name: "get_hits"}, Misses: Counter{Name: "get_misses"}}
+	found := 0
+	for range maxLines {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return c, err
+		}
+		f := strings.Fields(line)
+		if len(f) == 1 && f[0] == "END" {
+			if found != 4 {
+				return c, fmt.Errorf("stats: %d of cmd_get, cmd_set, get_hits and get_misses", found)
+			}
+			return c, nil
+		}
+		if len(f) < 2 || f[0] != "STAT" {
+			return c, fmt.Errorf("stats: got %.80q, want STAT NAME VALUE", line)
+		}
+		for _, to := range []*Counter{&c.Gets, &c.Sets, &c.Hits, &c.Misses} {
+			if to.Name == f[1] {
+				if to.Value, err = strconv.ParseInt(strings.Join(f[2:], " "), 10, 64); err != nil {
+					return c, fmt.Errorf("stats: %s: %w", f[1], err)
+				}
+				found++
+			}
+		}
+	}
+	return c, errors.New("stats: no end")
+}
+
+// redis reads the sections Stats and Commandstats of INFO. A command that was
+// never used is not listed.
+func redis(r *bufio.Reader, w io.Writer) (Counters, error) {
+	c := Counters{Gets: Counter{Name: "cmdstat_get"}, Sets: Counter{Name: "cmdstat_set"}, Hits: Counter{Name: "keyspace_hits"}, Misses: Counter{Name: "keyspace_misses"}}
+	found := 0
+	for _, section := range []string{"stats", "commandstats"} {
+		if _, err := fmt.Fprintf(w, "*2\r\n$4\r\nINFO\r\n$%d\r\n%s\r\n", len(section), section); err != nil {
+			return c, err
+		}
+		head, err := r.ReadString('\n')
+		if err != nil {
+			return c, err
+		}
+		size, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(head, "$"), "\r\n"), 10, 20)
+		if err != nil || head[0] != '$' {
+			return c, fmt.Errorf("INFO %s: got %.80q, want a bulk string", section, head)
+		}
+		text := make([]byte, size+2)
+		if _, err := io.ReadFull(r, text); err != nil {
+			return c, err
+		}
+		for line := range strings.Lines(string(text)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			value, _, _ = strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+			for _, to := range []*Counter{&c.Gets, &c.Sets, &c.Hits, &c.Misses} {
+				if to.Name == name {
+					if to.Value, err = strconv.ParseInt(value, 10, 64); err != nil {
+						return c, fmt.Errorf("INFO %s: %s: %w", section, name, err)
+					}
+					if section == "stats" {
+						found++
+					}
+				}
+			}
+		}
+	}
+	if found != 2 {
+		return c, fmt.Errorf("INFO stats: %d of keyspace_hits and keyspace_misses", found)
+	}
+	return c, nil
+}
+
+// Compare holds what the server counted between before and after against what
+// the generators asked of it, w. Requests that were never answered may have
+// been counted or not; everything else must agree exactly. The error names
+// every counter that does not.
+func Compare(before, after Counters, w load.Work) error {
+	var errs []error
+	for _, x := range []struct {
+		what          string
+		before, after Counter
+		asked         int64
+		most          int64
+	}{
+		{"gets sent", before.Gets, after.Gets, w.Gets - min(w.Unanswered, w.Gets), w.Gets},
+		{"sets sent", before.Sets, after.Sets, w.Sets - min(w.Unanswered, w.Sets), w.Sets},
+		{"hits received", before.Hits, after.Hits, w.GetHits, w.GetHits + w.Unanswered},
+		{"misses received", before.Misses, after.Misses, w.GetMisses, w.GetMisses + w.Unanswered},
+	} {
+		if x.before.Name == "" || x.after.Name == "" {
+			continue
+		}
+		counted := x.after.Value - x.before.Value
+		want := strconv.FormatInt(x.asked, 10)
+		if x.most != x.asked {
+			want = fmt.Sprintf("%d to %d", x.asked, x.most)
+		}
+		switch {
+		case counted < 0:
+			errs = append(errs, fmt.Errorf("%s fell from %d to %d: the server was started again", x.after.Name, x.before.Value, x.after.Value))
+		case counted < x.asked || counted > x.most:
+			errs = append(errs, fmt.Errorf("server counted %d %s, generator has %s %s", counted, x.after.Name, want, x.what))
+		}
+	}
+	return errors.Join(errs...)
+}
