@@ -33,20 +33,31 @@
 #include <net/net_shaper.h>
 #endif
 
-/* What the core holds when it calls a device's operations. */
-static inline void simcard_lock(struct net_device *dev)
+/* For who has rtnl and not the device's own lock. */
+static inline void simcard_lock_ops(struct net_device *dev)
 {
-	rtnl_lock();
 #if SIMCARD_HAS_NET_SHAPER
 	netdev_lock_ops(dev);
 #endif
 }
 
-static inline void simcard_unlock(struct net_device *dev)
+static inline void simcard_unlock_ops(struct net_device *dev)
 {
 #if SIMCARD_HAS_NET_SHAPER
 	netdev_unlock_ops(dev);
 #endif
+}
+
+/* What the core holds when it calls a device's operations. */
+static inline void simcard_lock(struct net_device *dev)
+{
+	rtnl_lock();
+	simcard_lock_ops(dev);
+}
+
+static inline void simcard_unlock(struct net_device *dev)
+{
+	simcard_unlock_ops(dev);
 	rtnl_unlock();
 }
 

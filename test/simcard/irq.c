@@ -80,7 +80,7 @@ void simcard_irq_event(struct simcard_queue *q, u32 usecs, bool now)
 		return;
 	}
 	at = ktime_add_us(ktime_get(), usecs);
-	if (!hrtimer_active(&q->moderation) || ktime_before(at, hrtimer_get_expires(&q->moderation)))
+	if (!hrtimer_is_queued(&q->moderation) || ktime_before(at, hrtimer_get_expires(&q->moderation)))
 		hrtimer_start(&q->moderation, at, HRTIMER_MODE_ABS);
 }
 

@@ -136,8 +136,9 @@ void simcard_down(struct simcard *card)
 		simcard_napi_disable(&q->napi);
 		simcard_napi_del(&q->napi);
 		skb_queue_purge(&q->rx);
-		simcard_tx_purge(q);
 	}
+	for (i = 0; i < card->p.queues; i++)	/* HTB's too, which are behind the channels' */
+		simcard_tx_purge(&card->queue[i]);
 	synchronize_net();	/* for simcard_napi_del() */
 }
 
@@ -162,7 +163,7 @@ int simcard_up(struct simcard *card)
 		q->state = 0;
 		set_bit(SIMCARD_Q_UP, &q->state);
 	}
-	netif_tx_start_all_queues(dev);
+	netif_tx_wake_all_queues(dev);	/* there may be something in the qdiscs */
 	return 0;
 
 free:
@@ -219,7 +220,7 @@ static int simcard_stop(struct net_device *dev)
 	return 0;
 }
 
-/* The link is there while both ends are up. Under rtnl. */
+/* The link is there while both ends are up. Called with rtnl and the card's lock. */
 void simcard_link_update(struct simcard *card)
 {
 	bool up = netif_running(card->dev) && netif_running(card->wire);
@@ -236,7 +237,7 @@ void simcard_link_update(struct simcard *card)
 	if (simcard_quirk_forgets()) {
 		netdev_info(card->dev, "forgetting what was programmed\n");
 		simcard_rules_forget(card);
-		simcard_filters_forget(card);
+		simcard_filters_forget(card, false);
 		simcard_rss_forget(card);
 		simcard_shaper_forget(card);
 	}
@@ -411,7 +412,7 @@ void simcard_netdev_destroy(struct simcard *card)
 {
 	unregister_netdev(card->dev);
 	simcard_rules_forget(card);
-	simcard_filters_forget(card);
+	simcard_filters_forget(card, false);
 	simcard_rss_forget(card);
 	simcard_shaper_forget(card);
 	free_netdev(card->dev);

@@ -28,11 +28,38 @@ static void bucket_charge(struct simcard_bucket *b, u64 now, unsigned int len)
 	b->next = max(b->next, now > burst ? now - burst : 0) + div64_u64((u64)len * NSEC_PER_SEC, b->rate);
 }
 
+/*
+ * Whose turn it is: queues, and groups of queues, take turns by virtual time,
+ * which is what they have been sent by weight. What is owed and what is left
+ * over are shared apart, so there is a time for each rank: a queue that has its
+ * guarantee takes part in the rest like the others.
+ *
+ * Who comes back from a pause, or was held by a rate, may catch up with so much
+ * and no more. Less would be unfair to queues that are refilled late.
+ */
+#define CATCH_UP ((u64)32768 << 10)
+
+static void advance(u64 *mine, u64 *all, unsigned int len, u32 weight)
+{
+	u64 start = max(*mine, *all > CATCH_UP ? *all - CATCH_UP : 0);
+
+	*all = max(*all, start);
+	*mine = start + div_u64((u64)len << 10, weight ?: 1);
+}
+
 struct choice {
 	struct simcard_queue *q;
 	int rank;	/* 0: owed to the queue itself; 1: to a parent; 2: left over */
 	u32 prio;
 };
+
+/* The virtual time by which a queue competes with those outside of its group. */
+static u64 outside_time(const struct choice *c)
+{
+	struct simcard_node *group = c->q->node[SIMCARD_GROUP];
+
+	return group ? group->vtime[c->rank] : c->q->vtime[c->rank];
+}
 
 /* Whether queue a goes before b. */
 static bool goes_before(const struct choice *a, const struct choice *b)
@@ -41,7 +68,9 @@ static bool goes_before(const struct choice *a, const struct choice *b)
 		return !b->q || a->rank < b->rank;
 	if (a->rank == 2 && a->prio != b->prio)
 		return a->prio < b->prio;
-	return a->q->vtime < b->q->vtime;
+	if (a->q->node[SIMCARD_GROUP] && a->q->node[SIMCARD_GROUP] == b->q->node[SIMCARD_GROUP])
+		return a->q->vtime[a->rank] < b->q->vtime[b->rank];
+	return outside_time(a) < outside_time(b);
 }
 
 /* Looks at one queue. Returns when it may send: 0 for now. */
@@ -65,11 +94,11 @@ static u64 consider(struct simcard_queue *q, u64 now, struct choice *c)
 	return wait;
 }
 
-static void charge(struct simcard_queue *q, u64 now, unsigned int len)
+static void charge(const struct choice *c, u64 now, unsigned int len)
 {
+	struct simcard_queue *q = c->q;
 	struct simcard *card = q->card;
-	struct simcard_node *n;
-	u32 weight = 1;
+	struct simcard_node *all = &card->netdev_node, *group = q->node[SIMCARD_GROUP], *n;
 	int l;
 
 	bucket_charge(&card->link, now, len + ETH_OVERHEAD);
@@ -80,11 +109,10 @@ static void charge(struct simcard_queue *q, u64 now, unsigned int len)
 			if (n->min.next <= now)
 				bucket_charge(&n->min, now, len);
 		}
-		if (q->node[l])
-			weight *= q->node[l]->weight ?: 1;
 	}
-	card->vtime = max(card->vtime, q->vtime);
-	q->vtime = card->vtime + ((u64)len << 10) / weight;
+	advance(&q->vtime[c->rank], &(group ?: all)->time[c->rank], len, q->shaper.weight);
+	if (group)
+		advance(&group->vtime[c->rank], &all->time[c->rank], len, group->weight);
 }
 
 /* Sends what may go now, soft interrupts off. */
@@ -121,7 +149,7 @@ void simcard_transmit(struct simcard *card)
 			break;
 		}
 		skb = __skb_dequeue(&best.q->tx);
-		charge(best.q, now, skb->len);
+		charge(&best, now, skb->len);
 		if (netif_carrier_ok(dev)) {
 			struct sk_buff *copy = skb->len <= card->wire->mtu + VLAN_ETH_HLEN ? simcard_dma(card->wire, skb) : NULL;
 
@@ -185,8 +213,6 @@ netdev_tx_t simcard_xmit(struct sk_buff *skb, struct net_device *dev)
 	skb_tx_timestamp(skb);
 	more = !__netdev_tx_sent_queue(txq, skb->len, more);
 	spin_lock(&card->tx_lock);
-	if (skb_queue_empty(&q->tx))
-		q->vtime = max(q->vtime, card->vtime);
 	__skb_queue_tail(&q->tx, skb);
 	spin_unlock(&card->tx_lock);
 	if (ring_used(q) >= ring) {

@@ -12,6 +12,15 @@ static void set_node(struct simcard_node *node, const struct net_shaper *s)
 	node->weight = s && s->weight ? s->weight : 1;
 }
 
+/* A queue's turn among the others begins anew where it has not been. */
+static void join(struct simcard_queue *q, struct simcard_node *group)
+{
+	if (q->node[SIMCARD_GROUP] == group)
+		return;
+	q->node[SIMCARD_GROUP] = group;
+	memcpy(q->vtime, (group ?: &q->card->netdev_node)->time, sizeof(q->vtime));
+}
+
 static int shaper_set(struct net_shaper_binding *binding, const struct net_shaper *s, struct netlink_ext_ack *extack)
 {
 	struct simcard *card = simcard_of(binding->netdev);
@@ -84,7 +93,7 @@ static int shaper_group(struct net_shaper_binding *binding, int n, const struct 
 		struct simcard_queue *q = &card->queue[leaves[i].handle.id];
 
 		set_node(&q->shaper, &leaves[i]);
-		q->node[SIMCARD_GROUP] = node;
+		join(q, node);
 	}
 	spin_unlock_bh(&card->tx_lock);
 	simcard_kick(card);
@@ -107,11 +116,11 @@ static int shaper_delete(struct net_shaper_binding *binding, const struct net_sh
 		set_node(&card->netdev_node, NULL);
 	} else if (h->scope == NET_SHAPER_SCOPE_QUEUE && h->id < card->p.queues) {
 		set_node(&card->queue[h->id].shaper, NULL);
-		card->queue[h->id].node[SIMCARD_GROUP] = NULL;
+		join(&card->queue[h->id], NULL);
 	} else if (node) {
 		for (i = 0; i < card->p.queues; i++)
 			if (card->queue[i].node[SIMCARD_GROUP] == node)
-				card->queue[i].node[SIMCARD_GROUP] = NULL;
+				join(&card->queue[i], NULL);
 	}
 	spin_unlock_bh(&card->tx_lock);
 	kfree(node);

@@ -55,6 +55,8 @@ struct simcard_bucket {
 	u64 next;			/* ns of CLOCK_MONOTONIC */
 };
 
+#define SIMCARD_RANKS 3	/* see struct choice in sched.c */
+
 /* A place where rates are kept: a queue, a traffic class, an HTB class... */
 struct simcard_node {
 	struct simcard_node *parent;
@@ -62,6 +64,8 @@ struct simcard_node {
 	struct simcard_bucket min;
 	u32 weight;
 	u32 prio;			/* of what is left; lower goes first */
+	u64 vtime[SIMCARD_RANKS];	/* as one among others */
+	u64 time[SIMCARD_RANKS];	/* of those in it */
 };
 
 /* A queue's frames obey one node, with its parents, of each layer. */
@@ -106,7 +110,7 @@ struct simcard_queue {
 	/* under tx_lock (sched.c) */
 	struct sk_buff_head tx;		/* for the scheduler */
 	struct sk_buff_head sent;	/* for NAPI to complete */
-	u64 vtime;
+	u64 vtime[SIMCARD_RANKS];
 	struct simcard_node *node[SIMCARD_LAYERS];
 	struct simcard_node maxrate;
 	struct simcard_node shaper;
@@ -215,7 +219,6 @@ struct simcard {
 	/* under tx_lock */
 	spinlock_t tx_lock;
 	struct simcard_bucket link;
-	u64 vtime;
 	struct hrtimer tx_timer;
 	struct simcard_node tc_node[SIMCARD_MAX_TC];
 	struct simcard_node netdev_node;
@@ -304,7 +307,7 @@ void simcard_rules_forget(struct simcard *card);
 
 /* tc.c */
 int simcard_setup_tc(struct net_device *dev, enum tc_setup_type type, void *type_data);
-void simcard_filters_forget(struct simcard *card);
+void simcard_filters_forget(struct simcard *card, bool to_classes);
 
 /* htb.c */
 int simcard_setup_htb(struct simcard *card, struct tc_htb_qopt_offload *htb);

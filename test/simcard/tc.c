@@ -106,7 +106,7 @@ static int remove_mqprio(struct simcard *card)
 	set_classes(card, NULL, 0, false);
 	netdev_reset_tc(card->dev);
 	regroup_pollers(card);
-	simcard_filters_forget(card);
+	simcard_filters_forget(card, true);
 	if (simcard_quirk_mqprio_takes_rules())
 		simcard_rules_forget(card);
 	if (simcard_quirk_mqprio_resizes())
@@ -380,13 +380,16 @@ static int setup_flower(struct simcard *card, struct flow_cls_offload *cls)
 	}
 }
 
-/* The card forgets; tc still shows the filters as in_hw. */
-void simcard_filters_forget(struct simcard *card)
+/* The card forgets all filters, or those that lead to classes; tc still shows
+ * them as in_hw.
+ */
+void simcard_filters_forget(struct simcard *card, bool to_classes)
 {
 	struct simcard_filter *f, *next;
 
 	list_for_each_entry_safe(f, next, &card->filters, list)
-		unlink_filter(card, f);
+		if (!to_classes || f->action == SIMCARD_TO_TC)
+			unlink_filter(card, f);
 }
 
 static int simcard_block_cb(enum tc_setup_type type, void *type_data, void *cb_priv)

@@ -30,17 +30,24 @@ drop:
 	return NETDEV_TX_OK;
 }
 
+static void link_update(struct simcard *card)
+{
+	simcard_lock_ops(card->dev);
+	simcard_link_update(card);
+	simcard_unlock_ops(card->dev);
+}
+
 static int wire_open(struct net_device *dev)
 {
 	netif_tx_start_all_queues(dev);
-	simcard_link_update(simcard_of(dev));
+	link_update(simcard_of(dev));
 	return 0;
 }
 
 static int wire_stop(struct net_device *dev)
 {
 	netif_tx_stop_all_queues(dev);
-	simcard_link_update(simcard_of(dev));
+	link_update(simcard_of(dev));
 	return 0;
 }
 

@@ -60,19 +60,19 @@ func plug(t *testing.T, params ...string) {
 	})
 	run(t, "ip", "netns", "add", peer)
 	run(t, "ip", "link", "set", wire, "netns", peer)
-	// Nothing but what the tests send: no neighbour or router discovery in between.
+	// Nothing but what the tests send: neighbours are known, and IPv6's multicast
+	// (reports of groups, router discovery) does not get out.
+	sh(t, "ip netns exec wire tc qdisc add dev wire0 clsact")
+	sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol ipv6 flower dst_mac 33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
 	for _, end := range []struct {
-		prefix []string
-		dev    string
-		addr   netip.Addr
-		addr6  netip.Addr
-		other  string
+		prefix      []string
+		dev         string
+		addr, addr6 netip.Addr
 	}{
-		{nil, dev, cardAddr, cardAddr6, wire},
-		{[]string{"ip", "netns", "exec", peer}, wire, wireAddr, wireAddr6, dev},
+		{nil, dev, cardAddr, cardAddr6},
+		{[]string{"ip", "netns", "exec", peer}, wire, wireAddr, wireAddr6},
 	} {
-		script := fmt.Sprintf("echo 1 >/proc/sys/net/ipv6/conf/%[1]s/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/%[1]s/accept_dad; "+
-			"echo 1 >/proc/sys/net/ipv6/conf/%[1]s/addr_gen_mode; "+
+		script := fmt.Sprintf("echo 0 >/proc/sys/net/ipv6/conf/%[1]s/accept_dad; echo 1 >/proc/sys/net/ipv6/conf/%[1]s/addr_gen_mode; "+
 			"ip addr add %[2]s/24 dev %[1]s; ip -6 addr add %[3]s/64 dev %[1]s nodad; ip link set %[1]s up", end.dev, end.addr, end.addr6)
 		run(t, append(end.prefix, "sh", "-ec", script)...)
 	}
@@ -99,12 +99,13 @@ func sh(t *testing.T, line string) string {
 	return run(t, strings.Fields(line)...)
 }
 
-// refused runs a command that must fail, and returns what it prints.
+// refused runs a command that must fail, and returns what it prints. ethtool -N
+// of Debian 12 ends with 0 when it fails.
 func refused(t *testing.T, line string) string {
 	t.Helper()
 	argv := strings.Fields(line)
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if err == nil {
+	if err == nil && !strings.Contains(string(out), "rmgr: Cannot") {
 		t.Errorf("%s: not refused: %s", line, out)
 	}
 	return string(out)

@@ -31,7 +31,7 @@ import (
 const series = "6.1,6.12,unstable"
 
 // within is for a guest to boot and to run all tests, emulated in software.
-const within = 10 * time.Minute
+const within = 20 * time.Minute
 
 // boots is how often a guest is started that does not come up: a kernel on
 // emulated processors now and then panics at boot.

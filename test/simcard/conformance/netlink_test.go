@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/netlink"
+
+	"github.com/niclane/niclane/internal/netdev"
+)
+
+// A family is a generic netlink family, spoken to directly: Debian 12's tools
+// know neither net-shaper nor RSS by netlink.
+type family struct {
+	t    *testing.T
+	conn *genetlink.Conn
+	genetlink.Family
+}
+
+// dial skips the test where the kernel does not have the family.
+func dial(t *testing.T, name string) *family {
+	t.Helper()
+	conn, err := genetlink.Dial(&netlink.Config{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	f, err := conn.GetFamily(name)
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("not in this kernel: " + name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &family{t, conn, f}
+}
+
+type encode = func(*netlink.AttributeEncoder)
+
+// try sends a request and returns the answers.
+func (f *family) try(cmd uint8, flags netlink.HeaderFlags, body encode) ([]genetlink.Message, error) {
+	f.t.Helper()
+	ae := netlink.NewAttributeEncoder()
+	body(ae)
+	b, err := ae.Encode()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return f.conn.Execute(genetlink.Message{Header: genetlink.Header{Command: cmd, Version: f.Version}, Data: b}, f.ID, netlink.Request|flags)
+}
+
+func (f *family) do(cmd uint8, flags netlink.HeaderFlags, body encode) []genetlink.Message {
+	f.t.Helper()
+	m, err := f.try(cmd, flags, body)
+	if err != nil {
+		f.t.Fatalf("%s command %d: %v", f.Name, cmd, err)
+	}
+	return m
+}
+
+// attributes are those of a message at its top level.
+func (f *family) attributes(m genetlink.Message) map[uint16][]byte {
+	f.t.Helper()
+	ad, err := netlink.NewAttributeDecoder(m.Data)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	a := map[uint16][]byte{}
+	for ad.Next() {
+		a[ad.Type()] = ad.Bytes()
+	}
+	if ad.Err() != nil {
+		f.t.Fatal(ad.Err())
+	}
+	return a
+}
+
+func ifindex(t *testing.T) uint32 {
+	t.Helper()
+	i, err := net.InterfaceByName(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint32(i.Index)
+}
+
+// Of include/uapi/linux/net_shaper.h.
+const (
+	shaperSet, shaperDelete, shaperGroup, shaperCaps = 2, 3, 4, 5
+
+	shaperHandle, shaperMetric, shaperMin, shaperMax  = 1, 2, 3, 4
+	shaperWeight, shaperIfindex, shaperParent, shaped = 7, 8, 9, 10
+
+	scopeNetdev, scopeQueue, scopeNode = 1, 2, 3
+)
+
+// handle names a shaper; an id below 0 is left out.
+func handle(attr uint16, scope uint32, id int) encode {
+	return func(ae *netlink.AttributeEncoder) {
+		ae.Nested(attr, func(ae *netlink.AttributeEncoder) error {
+			ae.Uint32(1, scope)
+			if id >= 0 {
+				ae.Uint32(2, uint32(id))
+			}
+			return nil
+		})
+	}
+}
+
+const mbit = 1_000_000
+
+// TestNetShaper: rates of queues, of a group and of the device.
+func TestNetShaper(t *testing.T) {
+	plug(t, "queues=3", "channels=3", "speed=10", patience)
+	f := dial(t, "net-shaper")
+	index := ifindex(t)
+	set := func(scope uint32, id int, low, high uint32) error {
+		_, err := f.try(shaperSet, netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
+			ae.Uint32(shaperIfindex, index)
+			handle(shaperHandle, scope, id)(ae)
+			ae.Uint32(shaperMetric, 0)
+			if low > 0 {
+				ae.Uint32(shaperMin, low)
+			}
+			if high > 0 {
+				ae.Uint32(shaperMax, high)
+			}
+		})
+		return err
+	}
+	remove := func(scope uint32, id int) {
+		t.Helper()
+		f.do(shaperDelete, netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
+			ae.Uint32(shaperIfindex, index)
+			handle(shaperHandle, scope, id)(ae)
+		})
+	}
+	ports := toQueues(t, 3)
+	for q, rate := range []uint32{1 * mbit, 2 * mbit, 3 * mbit} {
+		if err := set(scopeQueue, q, 0, rate); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ratios(t, "max 1:2:3", share(t, ports, 3, enough, nil), 1, 2, 3)
+	for q := range 3 {
+		remove(scopeQueue, q)
+	}
+	if err := set(scopeQueue, 1, 6*mbit, 0); err != nil {
+		t.Fatal(err)
+	}
+	ratios(t, "min 0:6:0 of 10", share(t, ports, 3, 2*enough, nil), 1.33, 7.33, 1.33)
+	remove(scopeQueue, 1)
+	if err := set(scopeQueue, 1, 20*mbit, 0); err == nil {
+		t.Error("more than the link is guaranteed")
+	}
+
+	// Queues 0 and 1 have 2 Mbit/s together, one three times the other.
+	answers := f.do(shaperGroup, 0, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(shaperIfindex, index)
+		for q, weight := range []uint32{1, 3} {
+			ae.Nested(shaped, func(ae *netlink.AttributeEncoder) error {
+				handle(shaperHandle, scopeQueue, q)(ae)
+				ae.Uint32(shaperWeight, weight)
+				return nil
+			})
+		}
+		handle(shaperHandle, scopeNode, -1)(ae)
+		handle(shaperParent, scopeNetdev, -1)(ae)
+		ae.Uint32(shaperMetric, 0)
+		ae.Uint32(shaperMax, 2*mbit)
+	})
+	if len(answers) != 1 {
+		t.Fatalf("%d answers to the group", len(answers))
+	}
+	ratios(t, "a group of 2, 1:3, beside 8", share(t, ports, 3, 2*enough, nil), 0.5, 1.5, 8)
+	remove(scopeNode, 0)
+	ratios(t, "weights 1:3 without the group", share(t, ports[:2], 3, enough, nil)[:2], 1, 3)
+	remove(scopeQueue, 0)
+	remove(scopeQueue, 1)
+	ratios(t, "nothing any more", share(t, ports[:2], 3, enough, nil)[:2], 1, 1)
+
+	if err := set(scopeNetdev, -1, 0, 2*mbit); err != nil {
+		t.Fatal(err)
+	}
+	write(t, "/sys/class/net/sim0/queues/tx-2/tx_maxrate", "1")
+	ratios(t, "1 by tx_maxrate of 2 for the device", share(t, ports[1:], 3, enough/2, nil)[1:], 1, 1)
+	remove(scopeNetdev, -1)
+}
+
+// Of include/uapi/linux/ethtool_netlink.h.
+const (
+	rssGet, rssCreate, rssDelete = 38, 49, 50
+
+	rssHeader, rssContext, rssTable = 1, 2, 4
+)
+
+// TestRSSByNetlink: a context's life without the ioctl.
+func TestRSSByNetlink(t *testing.T) {
+	plug(t, "queues=8", "channels=8", "indir=128", "contexts=4")
+	if !slices.ContainsFunc([]string{"6.1.", "6.12."}, func(p string) bool {
+		return strings.HasPrefix(read(t, "/proc/sys/kernel/osrelease"), p)
+	}) {
+		f := dial(t, "ethtool")
+		header := func(ae *netlink.AttributeEncoder) {
+			ae.Nested(rssHeader, func(ae *netlink.AttributeEncoder) error {
+				ae.Uint32(1, ifindex(t))
+				return nil
+			})
+		}
+		var table []byte
+		for i := range uint32(128) {
+			table = binary.NativeEndian.AppendUint32(table, 4+i%3)
+		}
+		answers := f.do(rssCreate, 0, func(ae *netlink.AttributeEncoder) {
+			header(ae)
+			ae.Bytes(rssTable, table)
+		})
+		if len(answers) != 1 {
+			t.Fatalf("%d answers", len(answers))
+		}
+		id := binary.NativeEndian.Uint32(f.attributes(answers[0])[rssContext])
+		context := func(ae *netlink.AttributeEncoder) {
+			header(ae)
+			ae.Uint32(rssContext, id)
+		}
+		got := f.attributes(f.do(rssGet, 0, context)[0])[rssTable]
+		if !slices.Equal(got, table) {
+			t.Errorf("context %d has the table %v", id, got)
+		}
+		sh(t, "ethtool -X sim0 equal 2")
+		sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 context 1 loc 0")
+		for i := range uint16(8) {
+			only(t, 8, in(1000+i, 100), 4, 5, 6)
+		}
+		if _, err := f.try(rssDelete, netlink.Acknowledge, context); err == nil {
+			t.Error("a context is removed that a rule uses")
+		}
+		sh(t, "ethtool -N sim0 delete 0")
+		f.do(rssDelete, netlink.Acknowledge, context)
+		return
+	}
+	t.Skip("not in this kernel")
+}
+
+// TestQueueToNAPI: the map of queues, NAPIs and interrupts.
+func TestQueueToNAPI(t *testing.T) {
+	plug(t, "queues=4", "channels=3")
+	if strings.HasPrefix(read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
+		t.Skip("not in this kernel")
+	}
+	c, err := netdev.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	index := int(ifindex(t))
+	napis, err := c.NAPIs(index)
+	if err != nil || len(napis) != 3 {
+		t.Fatalf("%d NAPIs (%v), want 3", len(napis), err)
+	}
+	irq := map[uint32]int{}
+	for _, n := range napis {
+		irq[n.ID] = n.IRQ
+	}
+	queues, err := c.Queues(index)
+	if err != nil || len(queues) != 6 {
+		t.Fatalf("%d queues (%v), want 6", len(queues), err)
+	}
+	for _, q := range queues {
+		n, ok := irq[q.NAPI]
+		if !ok {
+			t.Errorf("queue %+v has no NAPI", q)
+			continue
+		}
+		name := "simcard-sim0-TxRx-" + strconv.Itoa(q.ID)
+		if _, err := os.Stat("/proc/irq/" + strconv.Itoa(n) + "/" + name); err != nil {
+			t.Errorf("queue %+v: %v", q, err)
+		}
+	}
+}
+
+// TestQueueStats: what netdev-genl counts is what ethtool counts.
+func TestQueueStats(t *testing.T) {
+	plug(t, "queues=4", "channels=4")
+	if strings.HasPrefix(read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
+		t.Skip("not in this kernel")
+	}
+	sh(t, "ethtool -X sim0 weight 0 1 0 0")
+	send(t, 50, in(1, 9))
+	const (
+		qstatsGet                          = 12
+		qIfindex, qType, qID, qScope, qRxP = 1, 2, 3, 4, 8
+	)
+	f := dial(t, "netdev")
+	found := false
+	for _, m := range f.do(qstatsGet, netlink.Dump, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(qIfindex, ifindex(t))
+		ae.Uint32(qScope, 1) // by queue
+	}) {
+		a := f.attributes(m)
+		if a[qRxP] == nil || binary.NativeEndian.Uint32(a[qType]) != 0 || binary.NativeEndian.Uint32(a[qID]) != 1 {
+			continue
+		}
+		found = true
+		if got, want := wide(a[qRxP]), stats(t)["rx_queue_1_packets"]; got != want || got < 50 {
+			t.Errorf("queue 1: %d packets by netdev-genl, %d by ethtool, 50 sent", got, want)
+		}
+	}
+	if !found {
+		t.Error("no receive queue 1")
+	}
+}
+
+// wide decodes an unsigned integer of 4 or 8 bytes.
+func wide(b []byte) uint64 {
+	if len(b) == 4 {
+		return uint64(binary.NativeEndian.Uint32(b))
+	}
+	return binary.NativeEndian.Uint64(b)
+}
