@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aerospike
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/counters"
+)
+
+// What is tested here is tested against server_test.go's idea of the protocol,
+// not against Aerospike.
+
+func TestRun(t *testing.T) {
+	for _, mode := range []string{load.Open, load.Closed} {
+		s := serve(t)
+		c := load.Config{Protocol: load.Aerospike, Mode: mode, Address: s.address(), Connections: 4, Keys: 200, SetShare: 0.3, Prefill: true, Warmup: 20e6, Duration: 100e6, Timeout: 20e9}
+		if mode == load.Open {
+			c.Rate = 1000
+		}
+		before, err := Counters(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Run(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := Counters(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Intended == 0 || r.Hits != r.Intended || r.Latency.Count() != r.Intended || r.Payload == 0 || len(s.records) != 200 {
+			t.Errorf("%s: intended %d, hits %d, %d records: %s", mode, r.Intended, r.Hits, len(s.records), r.FirstError)
+		}
+		if w := r.Work; w.Prefilled != 200 || w.GetHits != w.Gets || w.Stored != w.Sets {
+			t.Errorf("%s: work %+v", mode, w)
+		}
+		if err := counters.Compare(before, after, r.Work); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+		r.Work.Sets++
+		if err := counters.Compare(before, after, r.Work); err == nil {
+			t.Errorf("%s: a set that the server has not seen: no error", mode)
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	s := serve(t)
+	c := load.Config{Protocol: load.Aerospike, Address: s.address(), Rate: 1000, Connections: 2, Duration: 100e6, Timeout: 5e9}
+	r, err := Run(t.Context(), c)
+	if err != nil || r.Misses != 100 {
+		t.Errorf("not filled: misses %d, %v", r.Misses, err)
+	}
+	s.answer = func(n int64) int {
+		switch n - 100 {
+		case 10:
+			return 8 // server's memory is full
+		case 20:
+			return -1
+		}
+		return 0
+	}
+	if r, err = Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if r.Errors != 1 || r.Unanswered != 1 || r.Misses != 98 || r.Latency.Count() != 100 || r.Latency.Max() < c.Timeout*99/100 {
+		t.Errorf("errors %d, unanswered %d, misses %d, in latency %d up to %d: %s", r.Errors, r.Unanswered, r.Misses, r.Latency.Count(), r.Latency.Max(), r.FirstError)
+	}
+	// Another size of values is a wrong answer.
+	s.answer = nil
+	c.Prefill = true
+	if r, err = Run(t.Context(), c); err != nil || r.Hits != 100 {
+		t.Errorf("filled: hits %d, %v", r.Hits, err)
+	}
+	c.Prefill, c.ValueBytes = false, 65
+	if r, err = Run(t.Context(), c); err != nil || r.Errors != 100 || !strings.Contains(r.FirstError, "got 64 bytes that are not its value of 65") {
+		t.Errorf("other values: errors %d: %s, %v", r.Errors, r.FirstError, err)
+	}
+	s.answer = func(int64) int { return 8 }
+	c.Prefill = true
+	if _, err = Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "prefill: key") {
+		t.Errorf("prefill refused: %v", err)
+	}
+	if _, err = Run(t.Context(), load.Config{Address: s.address(), Rate: 1, Duration: 1}); err == nil {
+		t.Error("memcached: no error")
+	}
+	c.Address, c.ConnectTimeout = "127.0.0.1:1", 1e9
+	if _, err = Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+func TestCounterErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                          "no client_read_success",
+		"client_read_success=x":     "client_read_success",
+		"ERROR::unknown-namespace":  "unknown-namespace",
+		"client_write_success=1;a=": "no client_read_success",
+	} {
+		var sum counters.Counters
+		if err := add(&sum, text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package generator runs load by any protocol, and reads the counters of its
+// server: packages load, load/aerospike and load/counters behind one door.
+package generator
+
+import (
+	"context"
+
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/aerospike"
+	"github.com/niclane/niclane/bench/load/counters"
+)
+
+// Run is load.Run for every protocol.
+func Run(ctx context.Context, c load.Config) (load.Result, error) {
+	if c.Protocol == load.Aerospike {
+		return aerospike.Run(ctx, c)
+	}
+	return load.Run(ctx, c)
+}
+
+// Counters is counters.Read for every protocol that has some.
+func Counters(ctx context.Context, c load.Config) (counters.Counters, error) {
+	if c.Protocol == load.Aerospike {
+		return aerospike.Counters(c)
+	}
+	return counters.Read(ctx, c)
+}
