@@ -10,7 +10,9 @@ import (
 
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/httpserver"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/generator"
 	"github.com/niclane/niclane/bench/memserver"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/lab"
@@ -35,9 +37,10 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 		return exitDone, true
 	}
 	run, ok := map[string]func(context.Context, io.Reader, io.Writer) error{
-		"internal-load":   worker(load.Run),
+		"internal-load":   worker(generate),
 		"internal-noise":  worker(noise.Run),
 		"internal-server": worker(memserver.Run),
+		"internal-http":   worker(httpserver.Run),
 		"internal-hiccup": worker(hiccup.Run),
 	}[args[0]]
 	if !ok {
@@ -67,4 +70,14 @@ func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Cont
 		}
 		return json.NewEncoder(out).Encode(r)
 	}
+}
+
+// generate keeps what was measured until an interrupt: the result says that it
+// is partial.
+func generate(ctx context.Context, c load.Config) (load.Result, error) {
+	r, err := generator.Run(ctx, c)
+	if r.Partial {
+		return r, nil
+	}
+	return r, err
 }
