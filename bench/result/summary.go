@@ -279,6 +279,10 @@ func latencyRatio(variant, base map[int]*Window, p float64) (stats.Ratio, *stats
 // refusal says in a few words what is missing.
 func refusal(err error) string {
 	var few *stats.TooFewError
+	var blind *stats.BlindError
+	if errors.As(err, &blind) {
+		return "needs more windows"
+	}
 	if !errors.As(err, &few) {
 		return err.Error()
 	}

@@ -140,6 +140,9 @@ func (c Percentile) ratioText() string {
 		}
 		return "no ratio"
 	}
+	if c.Ratio.High > 100*c.Ratio.Low { // nobody learns anything from its ends
+		return stats.Same + " repeats differ too much"
+	}
 	same := ""
 	if c.Difference != nil && c.Difference.Text == stats.Same {
 		same = " " + stats.Same

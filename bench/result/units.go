@@ -5,7 +5,6 @@ package result
 import (
 	"math"
 	"strconv"
-	"time"
 )
 
 func durationText(ns float64) string { return scaled(ns, "ns", "µs", "ms", "s") }
@@ -39,6 +38,3 @@ func scale(v float64, units []string) (string, string) {
 func percentileText(p float64) string { return "P" + numberText(p) }
 
 func numberText(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-
-// tookText is a duration of the run, for people.
-func tookText(ns int64) string { return time.Duration(ns).Round(time.Second).String() }
