@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/config"
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// maxFile is far above any sensible file; it keeps a wrong path (a device, a
+// log) from being read into memory.
+const maxFile = 1 << 20
+
+// Read reads an experiment's file and checks all that can be known before
+// anything is started. The errors carry file and line.
+func Read(path string) (*experiment.File, string, error) {
+	text, err := readLimited(path)
+	if err != nil {
+		return nil, "", err
+	}
+	f, err := experiment.Parse(path, text)
+	if err != nil {
+		return nil, "", err
+	}
+	return f, string(text), Check(f)
+}
+
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s: larger than %d bytes", path, maxFile)
+	}
+	return text, err
+}
+
+// Check says what this niclane cannot carry out on this machine. The error is
+// an experiment.Errors.
+func Check(f *experiment.File) error {
+	var errs experiment.Errors
+	bad := func(path, format string, args ...any) {
+		errs = append(errs, f.Problem(path, fmt.Sprintf(format, args...)))
+	}
+	e := f.Experiment
+	if e.Hosts != nil {
+		bad("hosts", "hosts with agents are not there yet; want lab")
+	}
+	if e.Workload.Protocol == experiment.ProtocolAerospike {
+		bad("workload.protocol", "aerospike is not there yet; want memcached, http, https or resp")
+	}
+	for i, n := range e.Noise {
+		if n.Protocol != "tcp" {
+			bad(fmt.Sprintf("noise[%d].protocol", i), "%s is not there yet; want tcp", n.Protocol)
+		}
+	}
+	for _, p := range e.Power {
+		if p["source"] != "none" {
+			bad("power", "power is not there yet; leave it out")
+		}
+	}
+	if s := e.Search; s != nil && !slices.Equal(s.LatencyAt, []int{100, 500, 900}) {
+		bad("search.latency-at", "other shares than 10%%, 50%%, 90%% are not there yet; leave it out")
+	}
+	if e.Server.Certificate {
+		bad("server.certificate", "certificates are not made yet; want files, or protocol: http")
+	}
+	checkPrograms(e, bad)
+	for i, v := range e.Variants {
+		if v.LanesFile == "" {
+			continue
+		}
+		at := fmt.Sprintf("variants[%d].lanes-file", i)
+		if text, err := readLimited(beside(f, v.LanesFile)); err != nil {
+			bad(at, "%v", err)
+		} else if _, err := config.Parse(v.LanesFile, text); err != nil {
+			bad(at, "%v", err)
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	return nil
+}
+
+// checkPrograms looks for what is to be started; the lab's hosts have this
+// machine's files.
+func checkPrograms(e *experiment.Experiment, bad func(path, format string, args ...any)) {
+	look := func(path, program string) {
+		if strings.Contains(program, "$") {
+			return // known when it is started
+		}
+		if _, err := exec.LookPath(program); err != nil {
+			bad(path, "%v", err)
+		}
+	}
+	switch s := &e.Server; {
+	case s.Kind == experiment.KindMemcached && s.Fallback == "":
+		look("server.kind", "memcached")
+	case s.Kind == experiment.KindCommand && len(s.Command) > 0:
+		look("server.command", s.Command[0])
+	}
+	for i, p := range e.Server.Beside {
+		if len(p.Command) > 0 {
+			look(fmt.Sprintf("server.beside[%d].command", i), p.Command[0])
+		}
+	}
+}
+
+// beside is a path of the experiment's file, which is relative to it.
+func beside(f *experiment.File, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(f.Name), path)
+}
+
+// lanesOf is the lanes file of a variant, "" without lanes.
+func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string) (string, error) {
+	var text string
+	switch {
+	case v.LanesFile != "":
+		b, err := readLimited(beside(f, v.LanesFile))
+		if err != nil {
+			return "", err
+		}
+		text = string(b)
+	case v.Lanes == "":
+		return "", nil
+	default:
+		var err error
+		if text, err = experiment.Expand(v.Lanes, values); err != nil {
+			return "", err
+		}
+	}
+	if len(v.Force) > 0 {
+		var err error
+		if text, err = force(text, v.Force); err != nil {
+			return "", err
+		}
+	}
+	if _, err := config.Parse("lanes of "+v.Name, []byte(text)); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// force puts the realisations into globals.force of a lanes file, in the place
+// of those that it has.
+func force(text string, realisations map[string]string) (string, error) {
+	var top yaml.MapSlice
+	if err := yaml.UnmarshalWithOptions([]byte(text), &top, yaml.UseOrderedMap()); err != nil {
+		return "", err
+	}
+	for i := range top {
+		globals, ok := top[i].Value.(yaml.MapSlice)
+		if top[i].Key != "globals" || !ok {
+			continue
+		}
+		globals = slices.DeleteFunc(globals, func(m yaml.MapItem) bool { return m.Key == "force" })
+		top[i].Value = append(globals, yaml.MapItem{Key: "force", Value: realisations})
+		out, err := yaml.Marshal(top)
+		return string(out), err
+	}
+	return "", errors.New("no globals, where force belongs")
+}
+
+// Describe says what a run of f will do, and how long it takes.
+func Describe(out io.Writer, f *experiment.File) error {
+	e := f.Experiment
+	least, most := experiment.Estimate(e)
+	n, m := experiment.Windows(e)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", e.Title)
+	fmt.Fprintf(&b, "server: %s on port %d, workload: %s\n", e.Server.Kind, e.Server.Port, e.Workload.Protocol)
+	for _, p := range points(e.Load) {
+		fmt.Fprintf(&b, "load point: %s\n", p.Name())
+	}
+	for _, v := range e.Variants {
+		noise, lanes := "without noise", "no lanes"
+		if v.Noise {
+			noise = "with noise"
+		}
+		if v.Lanes != "" || v.LanesFile != "" {
+			lanes = "lanes"
+		}
+		fmt.Fprintf(&b, "variant: %s: %s, %s\n", v.Name, noise, lanes)
+	}
+	if n == m {
+		fmt.Fprintf(&b, "windows: %d of %s after %s", n, y.DurationText(e.Load.Window), y.DurationText(e.Load.Warmup))
+	} else {
+		fmt.Fprintf(&b, "windows: %d to %d of %s after %s", n, m, y.DurationText(e.Load.Window), y.DurationText(e.Load.Warmup))
+	}
+	fmt.Fprintf(&b, "\ntime: at least %v, about %v at most; limit %v\n", time.Duration(least).Round(time.Second), time.Duration(most).Round(time.Second), time.Duration(e.TimeLimit))
+	_, err := io.WriteString(out, b.String())
+	return err
+}

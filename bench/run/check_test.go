@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/config"
+)
+
+func TestReadRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ old, new, want string }{
+		"key":        {"title: a test", "titel: a test", "test.yaml:2: titel"},
+		"udp":        {"rate: 30%", "rate: 30%, protocol: udp", "test.yaml:11: noise[0].protocol: udp is not there yet"},
+		"power":      {"repeats:", "power: {source: rapl}\nrepeats:", "test.yaml:15: power: power is not there yet"},
+		"program":    {"kind: niclane", "kind: command, command: [no-such-program]", "no-such-program"},
+		"lanes file": {"{name: noisy}", "{name: noisy, lanes-file: bad-lanes.yaml}", "test.yaml:14: variants[1].lanes-file: bad-lanes.yaml:1: globals is missing"},
+		"no file":    {"{name: noisy}", "{name: noisy, lanes-file: none.yaml}", "no such file"},
+		"lanes":      {"{name: noisy}", "{name: noisy, lanes: \"version: 1\\nlane: {}\\n\"}", "test.yaml:14: variants[1].lanes: lane"},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "bad-lanes.yaml"), []byte("version: 1\nlane: {}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "test.yaml")
+		if err := os.WriteFile(path, []byte(strings.Replace(file, c.old, c.new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := Read(path)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestHostsAreNotYet(t *testing.T) {
+	f := parse(t)
+	f.Experiment.Lab, f.Experiment.Hosts = nil, &experiment.Hosts{}
+	if err := Check(f); err == nil || !strings.Contains(err.Error(), "hosts with agents are not there yet; want lab") {
+		t.Error(err)
+	}
+}
+
+func TestForce(t *testing.T) {
+	const lanes = "version: 1\nglobals:\n  dev: eth0\n  force: {mapper: other}\nlanes:\n  a:\n    queues: 2\n    protocol: tcp\n    ports: [80]\n"
+	text, err := force(lanes, map[string]string{"steering": "ntuple"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := config.Parse("x", []byte(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if strings.Contains(text, "mapper") || !strings.Contains(text, "steering: ntuple") || len(in.Lanes) == 0 {
+		t.Errorf("forced:\n%s", text)
+	}
+	if _, err := force("version: 1\n", nil); err == nil {
+		t.Error("no globals, and no error")
+	}
+}
+
+func dialTCP(ctx context.Context, address string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+}
+
+func TestAnswering(t *testing.T) {
+	s, err := memserver.Listen(memserver.Config{Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _, _ = s.Serve(ctx) }()
+	defer func() { cancel(); <-done }()
+	web := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/there" {
+			http.NotFound(w, r)
+		}
+	}
+	plain, secure := httptest.NewServer(http.HandlerFunc(web)), httptest.NewTLSServer(http.HandlerFunc(web))
+	defer plain.Close()
+	defer secure.Close()
+	addr := func(s *httptest.Server) string { return s.Listener.Addr().String() }
+	up := func() error { return nil }
+	for name, c := range map[string]struct {
+		address string
+		q       question
+		want    string
+	}{
+		"memcached":    {s.Addr().String(), question{protocol: experiment.ProtocolMemcached}, ""},
+		"http":         {addr(plain), question{experiment.ProtocolHTTP, "x", "/there"}, ""},
+		"https":        {addr(secure), question{experiment.ProtocolHTTPS, "x", "/there"}, ""},
+		"tcp":          {addr(plain), question{protocol: experiment.ProtocolTCP}, ""},
+		"not found":    {addr(plain), question{experiment.ProtocolHTTP, "x", "/no"}, `answered "404 Not Found" to GET /no, want 200`},
+		"other":        {s.Addr().String(), question{protocol: experiment.ProtocolRESP}, "resp at"},
+		"nobody there": {"127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, "connection refused"},
+	} {
+		err := answering(context.Background(), dialTCP, c.address, c.q, 200*time.Millisecond, up)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	counts, err := readCounters(context.Background(), dialTCP, s.Addr().String())
+	if err != nil || counts[cmdGet] != 0 {
+		t.Errorf("counters: %v, %v", counts, err)
+	}
+	gone := func() error { return os.ErrProcessDone }
+	if err := answering(context.Background(), dialTCP, "127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, time.Hour, gone); err != os.ErrProcessDone {
+		t.Errorf("a server that has ended: %v", err)
+	}
+}
+
+func TestGenerators(t *testing.T) {
+	f := parse(t, "connections: 4", "connections: 5\n  generators: 3", "repeats:", "placement: {generator: {cpus: 0-1, fifo: 3}}\nrepeats:")
+	configs, err := generators(f, "10.0.0.1:11211", Job{Rate: 900, Connections: 5, Window: 1e9, Seed: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	connections, rate, seeds := 0, 0.0, map[uint64]bool{}
+	for i, c := range configs {
+		connections += c.Connections
+		rate += c.Rate
+		seeds[c.Seed] = true
+		if err := c.Check(); err != nil {
+			t.Error(err)
+		}
+		if c.SetShare != 0.1 || c.Arrivals != load.Poisson || len(c.CPUs) != 1 || c.CPUs[0] != i%2 || c.FIFO != 3 {
+			t.Errorf("generator %d: %+v", i, c)
+		}
+	}
+	if connections != 5 || rate != 900 || len(seeds) != 3 {
+		t.Errorf("%d connections, %v/s, %d seeds; want 5, 900, 3", connections, rate, len(seeds))
+	}
+}
+
+func TestObjects(t *testing.T) {
+	f := parse(t)
+	w := &f.Experiment.Workload
+	*w = experiment.Workload{Protocol: experiment.ProtocolHTTPS, TLS: &experiment.TLS{Version: "1.3", Authority: "ca.pem"},
+		Objects: []experiment.Object{{Path: "/a/$n", Copies: 3, Bytes: 10, Weight: 2}}}
+	configs, err := generators(f, "10.0.0.1:443", Job{Rate: 100, Connections: 1, Window: 1e9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := configs[0]
+	if len(c.Objects.Paths) != 3 || c.Objects.Paths[2].Path != "/a/3" || c.Objects.Paths[2].Weight != 2 {
+		t.Errorf("paths %+v", c.Objects.Paths)
+	}
+	if c.TLS.Min != "1.3" || c.TLS.Max != "1.3" || c.TLS.CAFile != "ca.pem" || c.TLS.Insecure {
+		t.Errorf("TLS %+v", c.TLS)
+	}
+	if len(c.Objects.Headers) != 1 || c.Objects.Headers[0] != "Connection: close" {
+		t.Errorf("headers %q of keep-alive: off", c.Objects.Headers)
+	}
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/proto/http1"
+	"github.com/niclane/niclane/bench/thread"
+)
+
+// generators are the configurations of a window's generators: connections and
+// rate are dealt out to them, and each has a seed of its own.
+func generators(f *experiment.File, address string, j Job) ([]load.Config, error) {
+	e := f.Experiment
+	n := max(1, e.Load.Generators)
+	var out []load.Config
+	for i := range n {
+		c := load.Config{
+			Address: address, Mode: load.Closed, Seed: j.Seed*uint64(n) + uint64(i), Pipeline: e.Load.Pipeline,
+			Connections: (j.Connections + n - 1 - i) / n,
+			Warmup:      j.Warmup, Duration: j.Window, Timeout: e.Load.Timeout, Spin: e.Load.Spin,
+			Setup: place(e.Placement.Generator, i, n),
+		}
+		if e.Load.Mode == experiment.Open {
+			c.Mode, c.Rate, c.Arrivals = load.Open, j.Rate/float64(n), load.Constant
+			if e.Load.Arrivals == "poisson" {
+				c.Arrivals = load.Poisson
+			}
+		}
+		if err := workload(f, &c); err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// place of generator i of n: one alone may use all processors, several have
+// one each.
+func place(p experiment.Place, i, n int) thread.Setup {
+	s := thread.Setup{CPUs: p.CPUs, FIFO: p.FIFO}
+	if n > 1 && len(p.CPUs) > 0 {
+		s.CPUs = []int{p.CPUs[i%len(p.CPUs)]}
+	}
+	return s
+}
+
+// workload fills in what is asked for.
+func workload(f *experiment.File, c *load.Config) error {
+	w := f.Experiment.Workload
+	switch w.Protocol {
+	case experiment.ProtocolHTTP, experiment.ProtocolHTTPS:
+		c.Protocol = load.HTTP
+		paths, err := paths(w.Objects)
+		if err != nil {
+			return err
+		}
+		c.Objects = &load.Objects{Host: w.HostHeader, Paths: paths}
+		if !w.KeepAlive {
+			c.Objects.Headers = []string{"Connection: close"}
+		}
+		if t := w.TLS; w.Protocol == experiment.ProtocolHTTPS && t != nil {
+			c.TLS = &load.TLS{Name: t.ServerName, Insecure: t.Authority == "", Min: t.Version, Max: t.Version}
+			if t.Authority != "" {
+				c.TLS.CAFile = beside(f, t.Authority)
+			}
+		}
+		return nil
+	case experiment.ProtocolRESP:
+		c.Protocol = load.Redis
+	default:
+		c.Protocol = load.Memcached
+	}
+	c.Keys, c.KeyBytes, c.ValueBytes = w.Keys, w.KeyBytes, w.ValueBytes
+	c.SetShare = float64(w.Sets) / float64(w.Gets+w.Sets)
+	return nil
+}
+
+func paths(objects []experiment.Object) ([]http1.Path, error) {
+	var out []http1.Path
+	for _, o := range objects {
+		for i := range max(1, o.Copies) {
+			path, err := experiment.Expand(o.Path, map[string]string{experiment.NameNumber: strconv.Itoa(i + 1)})
+			if err != nil {
+				return nil, fmt.Errorf("object %s: %w", o.Path, err)
+			}
+			out = append(out, http1.Path{Path: path, Weight: o.Weight, Bytes: o.Bytes, Status: 200})
+		}
+	}
+	return out, nil
+}
+
+// filler sets all keys and asks for a few.
+func filler(f *experiment.File, address string) (load.Config, error) {
+	c := load.Config{
+		Address: address, Mode: load.Open, Rate: 1000, Connections: 4, Seed: 1, Duration: 100e6,
+		Timeout: f.Experiment.Load.Timeout, Prefill: true, Setup: place(f.Experiment.Placement.Generator, 0, 1),
+	}
+	err := workload(f, &c)
+	// Generous: 10,000 keys a second are few.
+	c.ConnectTimeout = 30e9 + int64(c.Keys)*100e3
+	return c, err
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/result"
+	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/plan"
+)
+
+// labSite is a Site on one machine: package lab's hosts, and every process of
+// niclane started there.
+type labSite struct {
+	f       *experiment.File
+	e       *experiment.Experiment
+	niclane string // the program
+
+	lab     *lab.Lab
+	dir     string   // for lanes, journals and the server's files
+	latency *os.File // holds the processors awake while it is open
+	server  *process
+	beside  []*process
+	// counters is how the server's are read; nil: it has none that are known.
+	counters func(context.Context) (counters, error)
+	lanes    string // that are applied
+}
+
+// InLab returns the site of an experiment in the lab. niclane is the path of
+// the program, which is also generator, noise and server.
+func InLab(f *experiment.File, niclane string) Site {
+	return &labSite{f: f, e: f.Experiment, niclane: niclane}
+}
+
+func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
+	if s.dir, err = os.MkdirTemp("", "niclane-bench-"); err != nil {
+		return err
+	}
+	// The server may run as another user and has files here.
+	if err := os.Chmod(s.dir, 0o711); err != nil {
+		return err
+	}
+	if s.latency, err = holdLatency(); err != nil {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("processors may sleep deeply: %v", err))
+	}
+	x := s.e.Lab
+	s.lab, err = lab.Up(ctx, lab.Config{
+		Name: x.Name, Card: x.Card, Queues: x.Queues, LinkRate: x.LinkRate, LinkBurst: x.LinkBurst, SwitchBuffer: x.SwitchBuffer,
+		Ring: x.Ring, Rules: x.Rules, Contexts: x.Contexts, MTU: x.MTU, NoiseSegment: x.NoiseSegment,
+		SUTCPUs: x.SUTCPUs, OtherCPUs: x.OtherCPUs,
+	})
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%w; another run uses it, or one was killed: then niclane lab down --name %s", err, x.Name)
+	}
+	if err != nil {
+		return err
+	}
+	c := s.lab.Config
+	r.Environment.Network = result.Network{
+		Lab: c.Name, Card: c.Card, Device: lab.Port, Queues: c.Queues, MTU: c.MTU, LinkRate: int64(c.LinkRate), SwitchBuffer: c.SwitchBuffer,
+	}
+	return nil
+}
+
+// holdLatency asks the processors to stay awake for as long as the file is
+// open (Documentation/power/pm_qos_interface.rst), as tuned's
+// latency-performance profile does: part of the baseline, in every variant.
+func holdLatency() (*os.File, error) {
+	f, err := os.OpenFile("/dev/cpu_dma_latency", os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(make([]byte, 4)); err != nil { // 0 µs
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (s *labSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, error) {
+	return hiccup.Run(ctx, hiccup.Config{Duration: ns})
+}
+
+func (s *labSite) SetSwitchBuffer(bytes int64) error {
+	if bytes == 0 {
+		bytes = int64(s.lab.Config.SwitchBuffer)
+	}
+	return s.lab.SetSwitchBuffer(int(bytes))
+}
+
+// command prepares a process on a host. What is wrong with it, its start says.
+func (s *labSite) command(ctx context.Context, host string, o lab.Options, argv ...string) *exec.Cmd {
+	o.Niclane = s.niclane
+	cmd, err := s.lab.Command(ctx, host, o, argv...)
+	if err != nil {
+		return &exec.Cmd{Err: err}
+	}
+	return cmd
+}
+
+// dial returns a dialer from a host.
+func (s *labSite) dial(host string) dialer {
+	return func(ctx context.Context, address string) (conn net.Conn, err error) {
+		err = s.lab.Do(host, func() error {
+			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			return err
+		})
+		return conn, err
+	}
+}
+
+// address of the server.
+func (s *labSite) address() string {
+	ip := s.e.Server.Address
+	if ip == "" {
+		ip = s.lab.Config.IPv4(lab.SUT).String()
+	}
+	return net.JoinHostPort(ip, fmt.Sprint(s.e.Server.Port))
+}
+
+// values of the names in commands, files and lanes.
+func (s *labSite) values() map[string]string {
+	host, port, _ := net.SplitHostPort(s.address())
+	c := s.lab.Config
+	return map[string]string{
+		experiment.NameAddress: host, experiment.NamePort: port,
+		experiment.NameThreads: fmt.Sprint(s.e.Server.Threads), experiment.NameConnections: fmt.Sprint(s.e.Server.Connections),
+		experiment.NameScratch: s.scratch(),
+		experiment.NameSUT:     c.IPv4(lab.SUT).String(), experiment.NameClient: c.IPv4(lab.Client).String(), experiment.NameNoise: c.IPv4(lab.Noise).String(),
+		experiment.NameDevice: lab.Port, experiment.NameCgroup: s.lab.Cgroup, experiment.NameLink: y.BitsText(c.LinkRate),
+	}
+}
+
+func (s *labSite) scratch() string { return filepath.Join(s.dir, "scratch") }
+
+// SetLanes runs the niclane command as a user would, in the SUT.
+func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (lanes, steps string, err error) {
+	text, err := lanesOf(s.f, v, s.values())
+	if err != nil {
+		return "", "", err
+	}
+	if text == s.lanes {
+		return text, "", nil
+	}
+	if s.lanes != "" {
+		if _, err := s.run(ctx, "rollback"); err != nil {
+			return "", "", err
+		}
+		s.lanes = ""
+	}
+	if text == "" {
+		return "", "", nil
+	}
+	file := filepath.Join(s.dir, "lanes.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return "", "", err
+	}
+	// Set before it is known: an apply that is cut short is rolled back too.
+	s.lanes = text
+	out, err := s.run(ctx, "apply", file)
+	if err != nil {
+		return "", "", err
+	}
+	var applied struct {
+		Plan plan.Plan `json:"plan"`
+	}
+	if err := json.Unmarshal(out, &applied); err != nil {
+		return "", "", fmt.Errorf("niclane apply: what it printed: %w", err)
+	}
+	var b strings.Builder
+	plan.WriteText(&b, applied.Plan.Steps)
+	return text, b.String(), nil
+}
+
+// run runs a niclane command on the SUT, with journals of this run's own.
+func (s *labSite) run(ctx context.Context, verb ...string) ([]byte, error) {
+	args := append([]string{s.niclane, "--json", "--state-dir", filepath.Join(s.dir, "state"), "--run-dir", filepath.Join(s.dir, "run")}, verb...)
+	out, err := s.command(ctx, lab.SUT, lab.Options{}, args...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+		}
+		return nil, fmt.Errorf("niclane %s: %w", verb[0], err)
+	}
+	return out, nil
+}
+
+// downTimeout bounds each command of the way down.
+const downTimeout = 30 * time.Second
+
+func (s *labSite) Down(ctx context.Context) error {
+	var errs []error
+	if s.server != nil {
+		errs = append(errs, s.server.stop())
+	}
+	for i := len(s.beside) - 1; i >= 0; i-- {
+		errs = append(errs, s.beside[i].stop())
+	}
+	if s.lab != nil {
+		if s.lanes != "" {
+			ctx, cancel := context.WithTimeout(ctx, downTimeout)
+			_, err := s.run(ctx, "rollback")
+			cancel()
+			errs = append(errs, err)
+		}
+		errs = append(errs, s.lab.Down(ctx))
+	}
+	if s.latency != nil {
+		errs = append(errs, s.latency.Close())
+	}
+	if s.dir != "" {
+		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// onHost is an address on a host of the lab.
+func (s *labSite) onHost(host string, port int) string {
+	return netip.AddrPortFrom(s.lab.Config.IPv4(host), uint16(port)).String()
+}

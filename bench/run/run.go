@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/search"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// Options of Run.
+type Options struct {
+	// Version of niclane, for the result.
+	Version string
+	// Progress is told what happens, one line each; nil: nobody.
+	Progress io.Writer
+	// Save keeps the result so far: after each load point, marked partial, and
+	// at the end. nil: nobody keeps it.
+	Save func(*result.Result) error
+}
+
+// An Error is why a run ended before its end.
+type Error struct {
+	Phase string
+	Err   error
+}
+
+func (e *Error) Error() string { return "phase " + e.Phase + ": " + e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Phases of a run.
+const (
+	PhaseRaise    = "raise"
+	PhaseServer   = "server"
+	PhasePrefill  = "prefill"
+	PhaseHost     = "host-noise"
+	PhaseRepeats  = "repeats"
+	PhaseSearch   = "search"
+	PhaseSweep    = "sweep"
+	PhaseSave     = "save"
+	PhaseTeardown = "teardown"
+)
+
+// errTimeLimit is the cause of a run's end by the file's time-limit.
+var errTimeLimit = errors.New("the experiment's time-limit has passed")
+
+// A runner is one run.
+type runner struct {
+	e     *experiment.Experiment
+	site  Site
+	o     Options
+	r     *result.Result
+	phase string
+	tell  progress
+	began time.Time
+	seed  uint64
+}
+
+// Run carries out what f says at site. text is the file's own. Whatever the
+// error, an Error, the result has what was measured until then.
+func Run(ctx context.Context, f *experiment.File, text string, site Site, o Options) (*result.Result, error) {
+	e := f.Experiment
+	run := &runner{e: e, site: site, o: o, began: time.Now(), tell: progress{out: o.Progress, now: time.Now}}
+	run.r = &result.Result{
+		Schema: result.Schema, Title: e.Title, Niclane: o.Version, Started: run.began.UTC().Round(time.Second),
+		Text: text, Experiment: e, Environment: environment(),
+	}
+	for _, v := range e.Variants {
+		run.r.Variants = append(run.r.Variants, result.Variant{Name: v.Name, Title: v.Title})
+	}
+	if e.TimeLimit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(e.TimeLimit), errTimeLimit)
+		defer cancel()
+	}
+	err := run.all(ctx)
+	if err != nil {
+		if ctx.Err() != nil { // whatever failed then, failed because of it
+			err = context.Cause(ctx)
+			if errors.Is(err, context.Canceled) {
+				err = errors.New("interrupted")
+			}
+		}
+		err = &Error{run.phase, err}
+		run.r.Partial = &result.Partial{Phase: run.phase, Reason: errors.Unwrap(err).Error()}
+	}
+	if len(run.r.Windows) > 0 {
+		if failed := run.save(); failed != nil {
+			err = errors.Join(err, &Error{PhaseSave, failed})
+		}
+	}
+	// The context may have ended; what was made is removed all the same.
+	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if failed := site.Down(down); failed != nil {
+		err = errors.Join(err, &Error{PhaseTeardown, failed})
+	}
+	return run.r, err
+}
+
+func (run *runner) all(ctx context.Context) error {
+	e := run.e
+	_, windows := experiment.Windows(e)
+	run.tell.total = windows
+	if s := e.Sweep; s != nil {
+		run.tell.total += len(s.Variants) * len(s.Noise) * max(1, len(s.SwitchBuffers))
+	}
+	for _, step := range []struct {
+		phase string
+		skip  bool
+		do    func(context.Context) error
+	}{
+		{PhaseRaise, false, func(ctx context.Context) error { return run.site.Up(ctx, run.r) }},
+		{PhaseHost, e.HostNoise.Window == 0, run.hostNoise},
+		{PhaseServer, false, run.server},
+		{PhasePrefill, !e.Workload.Prefill, run.site.Prefill},
+		{PhaseRepeats, false, run.repeats},
+		{PhaseSearch, e.Search == nil, run.search},
+		{PhaseSweep, e.Sweep == nil, run.sweep},
+		{PhaseHost, e.HostNoise.Window == 0, run.hostNoise},
+	} {
+		if step.skip {
+			continue
+		}
+		run.phase = step.phase
+		if step.phase != PhaseRepeats && step.phase != PhaseSweep {
+			run.tell.sayf("%s", step.phase)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := step.do(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (run *runner) save() error {
+	run.r.Took = int64(time.Since(run.began))
+	if run.o.Save == nil {
+		return nil
+	}
+	return run.o.Save(run.r)
+}
+
+// checkpoint saves what there is, marked partial: a run of hours should not be
+// lost with the machine, nor end with a full disk.
+func (run *runner) checkpoint() error {
+	run.r.Partial = &result.Partial{Phase: run.phase, Reason: "not ended yet"}
+	err := run.save()
+	run.r.Partial = nil
+	if err != nil {
+		return fmt.Errorf("%s: %w", PhaseSave, err)
+	}
+	return nil
+}
+
+func (run *runner) server(ctx context.Context) error {
+	s, err := run.site.StartServer(ctx)
+	run.r.Server = s
+	return err
+}
+
+func (run *runner) warnf(format string, args ...any) {
+	run.r.Warnings = append(run.r.Warnings, fmt.Sprintf(format, args...))
+}
+
+// hostNoise is measured before and after; before, it may refuse the run.
+func (run *runner) hostNoise(ctx context.Context) error {
+	h := run.e.HostNoise
+	x, err := run.site.HostNoise(ctx, h.Window)
+	if err != nil {
+		return err
+	}
+	run.r.HostNoise = append(run.r.HostNoise, x)
+	if h.AtMost == 0 {
+		return nil
+	}
+	for _, c := range x.CPUs {
+		late, err := stats.Percentile(c.Late, h.Percentile)
+		if err != nil {
+			return fmt.Errorf("processor %d: %w", c.CPU, err)
+		}
+		if late <= h.AtMost {
+			continue
+		}
+		text := fmt.Sprintf("processor %d wakes a thread %v late at P%v, the experiment allows %v", c.CPU, time.Duration(late), h.Percentile, time.Duration(h.AtMost))
+		if h.Refuse {
+			return errors.New(text)
+		}
+		run.warnf("host noise: %s", text)
+	}
+	return nil
+}
+
+// points are the load points of the file.
+func points(l experiment.Load) []result.Point {
+	var out []result.Point
+	if l.Mode == experiment.Closed {
+		for _, n := range l.Connections {
+			out = append(out, result.Point{Mode: load.Closed, Connections: n})
+		}
+		return out
+	}
+	for _, rate := range l.Rates {
+		out = append(out, result.Point{Mode: load.Open, Rate: float64(rate), Connections: l.Connections[0]})
+	}
+	return out
+}
+
+func (run *runner) repeats(ctx context.Context) error {
+	run.r.Points = points(run.e.Load)
+	for i := range run.r.Points {
+		if err := run.point(ctx, i); err != nil {
+			return fmt.Errorf("%s: %w", run.r.Points[i].Name(), err)
+		}
+		if err := run.checkpoint(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// point measures rounds of all variants until there are enough.
+func (run *runner) point(ctx context.Context, i int) error {
+	p := &run.r.Points[i]
+	series := map[string][]*stats.Series{}
+	planned := run.e.Repeats.Max
+	for {
+		for _, v := range order(run.e.Variants, p.Rounds) {
+			w, err := run.window(ctx, v, fmt.Sprintf("%s, repeat %d, %s", p.Name(), p.Rounds+1, v.Name), Job{
+				Rate: p.Rate, Connections: p.Connections, Warmup: run.e.Load.Warmup, Window: run.e.Load.Window, Noise: noiseOf(run.e, v),
+			})
+			if err != nil {
+				return fmt.Errorf("repeat %d, %s: %w", p.Rounds+1, v.Name, err)
+			}
+			w.Purpose, w.Point, w.Repeat = result.Repeat, i, p.Rounds
+			run.r.Windows = append(run.r.Windows, w)
+			series[v.Name] = append(series[v.Name], w.Load.Series)
+		}
+		p.Rounds++
+		d := enough(run.e, p.Rounds, series)
+		run.tell.total += (d.Rounds - planned) * len(run.e.Variants)
+		planned = d.Rounds
+		if d.Stop {
+			p.Stopped = d.Reason
+			return nil
+		}
+	}
+}
+
+// enough says whether to stop after so many rounds.
+func enough(e *experiment.Experiment, rounds int, series map[string][]*stats.Series) stats.Decision {
+	u := e.Repeats.Until
+	if u == nil {
+		return stats.Decision{Stop: rounds >= e.Repeats.Max, Rounds: e.Repeats.Max}
+	}
+	// Looked at earlier, the intervals would not hold what they say.
+	rule := stats.Rule{Min: max(e.Repeats.Min, stats.MinRounds), Max: e.Repeats.Max, Width: float64(u.Width) / 1000}
+	if rule.Max < rule.Min {
+		return stats.Decision{Stop: rounds >= rule.Max, Rounds: rule.Max,
+			Reason: fmt.Sprintf("stopped at %d rounds: until is looked at from %d rounds on", rule.Max, stats.MinRounds)}
+	}
+	if rounds < rule.Min {
+		return stats.Decision{Rounds: rule.Max}
+	}
+	var watched []stats.Watched
+	for _, v := range e.Variants {
+		w := stats.Watched{Name: fmt.Sprintf("P%v of %s", u.Percentile, v.Name)}
+		if x, err := stats.NewSample(series[v.Name]...).Interval(u.Percentile); err != nil {
+			w.Missing = err.Error()
+		} else {
+			w.Low, w.Estimate, w.High = float64(x.Low), float64(x.Value), float64(x.High)
+		}
+		watched = append(watched, w)
+	}
+	return rule.Decide(rounds, watched)
+}
+
+// window applies the lanes of a variant and measures one window of it.
+func (run *runner) window(ctx context.Context, v experiment.Variant, what string, j Job) (result.Window, error) {
+	if err := ctx.Err(); err != nil {
+		return result.Window{}, err
+	}
+	run.tell.window(what)
+	lanes, plan, err := run.site.SetLanes(ctx, v)
+	if err != nil {
+		return result.Window{}, err
+	}
+	for i := range run.r.Variants {
+		if x := &run.r.Variants[i]; x.Name == v.Name && x.Plan == "" {
+			x.Lanes, x.Plan = lanes, plan
+		}
+	}
+	run.seed++
+	j.Seed = run.seed
+	w, err := run.site.Measure(ctx, j)
+	if err != nil {
+		return w, err
+	}
+	w.Variant, w.Rate = v.Name, j.Rate
+	if len(w.Counts) > 0 {
+		err = prove(run.e.Workload, w.Counts, w.Load.Work.Unanswered)
+	}
+	return w, err
+}
+
+func noiseOf(e *experiment.Experiment, v experiment.Variant) []experiment.Noise {
+	if !v.Noise {
+		return nil
+	}
+	return e.Noise
+}
+
+// anyRate stands for no rule about the achieved rate: 0 is package search's
+// default.
+const anyRate = 1e-9
+
+func (run *runner) search(ctx context.Context) error {
+	s, sla := run.e.Search, run.e.SLA
+	c := search.Config{Low: float64(s.From), High: float64(s.To), Resolution: float64(s.Resolution) / 1000}
+	if !s.FivePercentRule {
+		c.Goal.Achieved = anyRate
+	}
+	if sla != nil {
+		c.Goal.Percentile, c.Goal.Limit = sla.Percentile, sla.At
+	}
+	for _, v := range run.e.Variants {
+		found, err := search.Run(ctx, c, func(ctx context.Context, rate float64) (search.Outcome, error) {
+			w, err := run.window(ctx, v, fmt.Sprintf("search, %s, %.0f/s", v.Name, rate), Job{
+				Rate: rate, Connections: run.e.Load.Connections[0], Warmup: run.e.Load.Warmup, Window: run.e.Load.Window, Noise: noiseOf(run.e, v),
+			})
+			if err != nil {
+				return search.Outcome{}, err
+			}
+			w.Purpose = result.Searching
+			run.r.Windows = append(run.r.Windows, w)
+			return search.Outcome{Achieved: w.Load.AchievedRate, Latency: w.Load.Series}, nil
+		})
+		if found != nil {
+			run.r.Searches = append(run.r.Searches, result.Search{Variant: v.Name, Config: c, Result: found})
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", v.Name, err)
+		}
+		if err := run.checkpoint(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep measures one window for each combination.
+func (run *runner) sweep(ctx context.Context) error {
+	s := run.e.Sweep
+	buffers := s.SwitchBuffers
+	if len(buffers) == 0 {
+		buffers = []int64{0}
+	}
+	j := Job{Connections: run.e.Load.Connections[0], Warmup: run.e.Load.Warmup, Window: s.Window}
+	if len(run.e.Load.Rates) > 0 {
+		j.Rate = float64(run.e.Load.Rates[0])
+	}
+	for _, buffer := range buffers {
+		if err := run.site.SetSwitchBuffer(buffer); err != nil {
+			return err
+		}
+		for _, share := range s.Noise {
+			j.Noise = nil
+			for _, n := range run.e.Noise {
+				n.Share, n.BitsPerSecond = share, 0
+				j.Noise = append(j.Noise, n)
+			}
+			for _, v := range run.e.Variants {
+				if !slices.Contains(s.Variants, v.Name) {
+					continue
+				}
+				what := fmt.Sprintf("sweep, noise %v %%, buffer %d KiB, %s", float64(share)/10, buffer>>10, v.Name)
+				w, err := run.window(ctx, v, what, j)
+				if err != nil {
+					return fmt.Errorf("%s: %w", what, err)
+				}
+				w.Purpose, w.Sweep = result.Sweeping, &result.Sweep{Noise: share, SwitchBuffer: buffer}
+				if buffer == 0 {
+					w.Sweep.SwitchBuffer = int64(run.r.Environment.Network.SwitchBuffer)
+				}
+				run.r.Windows = append(run.r.Windows, w)
+			}
+		}
+	}
+	return run.site.SetSwitchBuffer(0)
+}

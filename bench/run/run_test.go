@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+const file = `version: 1
+title: a test
+lab: {}
+server: {kind: niclane}
+workload: {protocol: memcached, get-set: 9:1}
+load:
+  mode: open
+  rates: [1000, 2000]
+  connections: 4
+  window: 1s
+noise: [{direction: to-sut, rate: 30%}]
+variants:
+  - {name: idle, noise: off}
+  - {name: noisy}
+repeats: {min: 2}
+`
+
+// parse reads a file with some text in the place of other.
+func parse(t *testing.T, replace ...string) *experiment.File {
+	t.Helper()
+	text := strings.NewReplacer(replace...).Replace(file)
+	if len(replace) > 0 && text == file {
+		t.Fatalf("nothing replaced by %q", replace)
+	}
+	f, err := experiment.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// fakeSite writes down what is asked of it.
+type fakeSite struct {
+	log     []string
+	windows int
+	// measure is asked before each window, from 1.
+	measure func(ctx context.Context, n int) error
+	counts  []result.Count
+	down    error
+	late    int64
+}
+
+func (s *fakeSite) say(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf(format, args...))
+}
+
+func (s *fakeSite) Up(context.Context, *result.Result) error { s.say("up"); return nil }
+func (s *fakeSite) StartServer(context.Context) (result.Server, error) {
+	s.say("server")
+	return result.Server{Kind: "fake"}, nil
+}
+func (s *fakeSite) Prefill(context.Context) error { s.say("prefill"); return nil }
+func (s *fakeSite) HostNoise(context.Context, int64) (hiccup.Result, error) {
+	h := stats.NewHistogram()
+	for range 100_000 {
+		h.Record(s.late)
+	}
+	return hiccup.Result{CPUs: []hiccup.CPU{{CPU: 3, Late: h}}}, nil
+}
+func (s *fakeSite) SetLanes(_ context.Context, v experiment.Variant) (string, string, error) {
+	s.say("%s", v.Name)
+	return "", "", nil
+}
+func (s *fakeSite) SetSwitchBuffer(bytes int64) error { s.say("buffer %d", bytes); return nil }
+func (s *fakeSite) Down(ctx context.Context) error {
+	s.say("down")
+	return errors.Join(ctx.Err(), s.down)
+}
+func (s *fakeSite) Measure(ctx context.Context, j Job) (result.Window, error) {
+	s.windows++
+	if s.measure != nil {
+		if err := s.measure(ctx, s.windows); err != nil {
+			return result.Window{}, err
+		}
+	}
+	h := stats.NewHistogram()
+	rec := stats.NewRecorder(1e8, 20)
+	for i := range 2000 {
+		rec.Advance(i / 100)
+		rec.Record(int64(1000 + i%100))
+		h.Record(int64(1000 + i%100))
+	}
+	return result.Window{Counts: s.counts, Load: load.Result{Mode: load.Open, Duration: j.Window, Intended: 2000, Completed: 2000, Latency: h, Series: rec.Series()}}, nil
+}
+
+// kept is what Save was given last.
+type kept struct {
+	saves int
+	last  result.Result
+	err   error
+}
+
+func (k *kept) save(r *result.Result) error {
+	k.saves++
+	if k.err == nil {
+		k.last = *r
+	}
+	return k.err
+}
+
+func TestRunInterleavesAndPutsBack(t *testing.T) {
+	site, k := &fakeSite{}, &kept{}
+	var out bytes.Buffer
+	r, err := Run(context.Background(), parse(t), file, site, Options{Save: k.save, Progress: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "up server prefill idle noisy noisy idle idle noisy noisy idle down"
+	if got := strings.Join(site.log, " "); got != want {
+		t.Errorf("what was done:\n%s\nwant:\n%s", got, want)
+	}
+	if len(r.Windows) != 8 || r.Partial != nil || k.last.Partial != nil || r.Check() != nil {
+		t.Errorf("%d windows, partial %v, kept partial %v, check %v", len(r.Windows), r.Partial, k.last.Partial, r.Check())
+	}
+	if k.saves != 3 {
+		t.Errorf("saved %d times, want after each of 2 load points and at the end", k.saves)
+	}
+	if !strings.Contains(out.String(), "8 of 8: 2000/s, 4 connections, repeat 2, idle") {
+		t.Errorf("progress:\n%s", out.String())
+	}
+}
+
+func TestRunKeepsWhatWasMeasured(t *testing.T) {
+	died := errors.New("the server has ended: signal: killed")
+	for name, c := range map[string]struct {
+		file    []string
+		site    *fakeSite
+		cancel  int // before this window
+		full    bool
+		windows int
+		phase   string
+		reason  string
+	}{
+		"server dies":  {site: &fakeSite{measure: func(_ context.Context, n int) error { return map[bool]error{true: died}[n == 4] }}, windows: 3, phase: PhaseRepeats, reason: "repeat 2, idle: the server has ended: signal: killed"},
+		"interrupt":    {site: &fakeSite{}, cancel: 6, windows: 5, phase: PhaseRepeats, reason: "interrupted"},
+		"before any":   {site: &fakeSite{}, cancel: 1, windows: 0, phase: PhaseRepeats, reason: "interrupted"},
+		"time limit":   {file: []string{"repeats:", "time-limit: 1m\nrepeats:"}, site: &fakeSite{}, cancel: -1, windows: 0, phase: PhaseRepeats, reason: "time-limit"},
+		"full disk":    {site: &fakeSite{}, full: true, windows: 4, phase: PhaseRepeats, reason: "save: no space left on device"},
+		"not the load": {site: &fakeSite{counts: []result.Count{{Name: "gets", Sent: 1000, Served: 1000}, {Name: "sets", Sent: 0, Served: 1000}}}, windows: 0, phase: PhaseRepeats, reason: "the workload is not proven"},
+		"noisy host":   {file: []string{"repeats:", "host-noise: {at-most: 10us, otherwise: refuse}\nrepeats:"}, site: &fakeSite{late: 20_000}, windows: 0, phase: PhaseHost, reason: "processor 3 wakes a thread"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := parse(t, c.file...)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			if c.cancel > 0 {
+				c.site.measure = func(ctx context.Context, n int) error {
+					if n == c.cancel {
+						cancel()
+					}
+					return ctx.Err()
+				}
+			}
+			if c.cancel < 0 { // the limit is too long for a test, and the file allows no less
+				f.Experiment.TimeLimit = 1e6
+				c.site.measure = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
+			}
+			k := &kept{}
+			if c.full {
+				k.err = syscall.ENOSPC
+			}
+			r, err := Run(ctx, f, file, c.site, Options{Save: k.save})
+			var at *Error
+			if !errors.As(err, &at) || at.Phase != c.phase || !strings.Contains(err.Error(), "phase "+c.phase+": ") || !strings.Contains(err.Error(), c.reason) {
+				t.Errorf("error %v, want phase %s: %s", err, c.phase, c.reason)
+			}
+			if len(r.Windows) != c.windows {
+				t.Errorf("%d windows kept, want %d", len(r.Windows), c.windows)
+			}
+			if r.Partial == nil || r.Partial.Phase != c.phase || !strings.Contains(r.Partial.Reason, c.reason) {
+				t.Errorf("partial: %+v, want phase %s: %s", r.Partial, c.phase, c.reason)
+			}
+			if c.windows > 0 && !c.full && (len(k.last.Windows) != c.windows || k.last.Partial == nil || k.last.Partial.Reason != r.Partial.Reason) {
+				t.Errorf("saved %d windows, partial %+v", len(k.last.Windows), k.last.Partial)
+			}
+			if c.windows == 0 && k.saves > 0 {
+				t.Error("saved nothing over what may be there")
+			}
+			if c.site.log[len(c.site.log)-1] != "down" {
+				t.Errorf("not taken down: %v", c.site.log)
+			}
+		})
+	}
+}
+
+func TestRunReportsATeardownThatFails(t *testing.T) {
+	r, err := Run(context.Background(), parse(t), file, &fakeSite{down: errors.New("busy")}, Options{})
+	if err == nil || err.Error() != "phase teardown: busy" || len(r.Windows) != 8 || r.Partial != nil {
+		t.Errorf("%v, %d windows, partial %v; want all windows and the error", err, len(r.Windows), r.Partial)
+	}
+}
+
+func TestSweepSetsTheBufferBack(t *testing.T) {
+	f := parse(t, "repeats:", "sweep: {variants: noisy, noise: [10%, 20%], switch-buffer: [64 KiB]}\nrepeats:")
+	site := &fakeSite{}
+	r, err := Run(context.Background(), f, file, site, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(site.log[len(site.log)-5:], " "), "buffer 65536 noisy noisy buffer 0 down"; got != want {
+		t.Errorf("at the end %q, want %q", got, want)
+	}
+	last := r.Windows[len(r.Windows)-1]
+	if last.Purpose != result.Sweeping || *last.Sweep != (result.Sweep{Noise: 200, SwitchBuffer: 65536}) {
+		t.Errorf("last window: %s %+v", last.Purpose, last.Sweep)
+	}
+}
+
+func TestUntilStopsEarly(t *testing.T) {
+	f := parse(t, "repeats: {min: 2}", "repeats: {min: 8, max: 40, until: {percentile: 90, width: 20%}}")
+	site := &fakeSite{}
+	r, err := Run(context.Background(), f, file, site, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := r.Points[0]; p.Rounds != stats.MinRounds || !strings.Contains(p.Stopped, "within 20 %") {
+		t.Errorf("%d rounds, %q; want %d of windows that are all the same", p.Rounds, p.Stopped, stats.MinRounds)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	variants := []experiment.Variant{{Name: "A"}, {Name: "B"}, {Name: "C"}}
+	var got []string
+	places := map[string][3]int{}
+	for i := range 6 {
+		text := ""
+		for k, v := range order(variants, i) {
+			text += v.Name
+			p := places[v.Name]
+			p[k]++
+			places[v.Name] = p
+		}
+		got = append(got, text)
+	}
+	if want := []string{"ABC", "CBA", "BCA", "ACB", "CAB", "BAC"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for name, p := range places {
+		if p != [3]int{2, 2, 2} {
+			t.Errorf("%s stands %v times in each place", name, p)
+		}
+	}
+}
+
+func TestProve(t *testing.T) {
+	w := experiment.Workload{Gets: 9, Sets: 1, LeastHits: 1000, Keys: 100}
+	counts := func(gets, sets, hits int64) []result.Count {
+		return []result.Count{{Name: "gets", Sent: 9000, Served: gets}, {Name: "sets", Sent: 1000, Served: sets}, {Name: "hits", Sent: 9000, Served: hits}}
+	}
+	for name, c := range map[string]struct {
+		counts     []result.Count
+		unanswered int64
+		want       string
+	}{
+		"right":       {counts: counts(9000, 1000, 9000)},
+		"unanswered":  {counts: counts(8990, 1000, 8990), unanswered: 10},
+		"others ask":  {counts: counts(9001, 1000, 9000), want: "the server counted 9001 gets, the generators 9000"},
+		"other ratio": {counts: []result.Count{{Name: "gets", Sent: 5000, Served: 5000}, {Name: "sets", Sent: 5000, Served: 5000}, {Name: "hits", Sent: 5000, Served: 5000}}, want: "get-set: 9:1"},
+		"misses":      {counts: []result.Count{{Name: "gets", Sent: 9000, Served: 9000}, {Name: "sets", Sent: 1000, Served: 1000}, {Name: "hits", Sent: 8000, Served: 8000}}, want: "least-hits: 100.0%"},
+		"restarted":   {counts: counts(-400, -2, -10), want: "the server counted -400 gets"},
+	} {
+		err := prove(w, c.counts, c.unanswered)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if err := proveFilled(w, counters{}, counters{cmdSet: 100, currItems: 90}); err == nil || !strings.Contains(err.Error(), "holds 90 items, want 100") {
+		t.Errorf("evicted: %v", err)
+	}
+	if err := proveFilled(w, counters{}, counters{cmdSet: 100, currItems: 100}); err != nil {
+		t.Error(err)
+	}
+}
