@@ -18,14 +18,14 @@ import (
 
 func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "bench first-lane",
+		Use:   "bench first-lane|run",
 		Short: "Measure what a lane gains",
 		Args: func(*cobra.Command, []string) error {
-			return usagef("bench: want first-lane")
+			return usagef("bench: want first-lane or run")
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	cmd.AddCommand(a.firstLaneCommand())
+	cmd.AddCommand(a.firstLaneCommand(), a.benchRunCommand())
 	return cmd
 }
 
