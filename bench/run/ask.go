@@ -6,11 +6,9 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -105,40 +103,4 @@ func get(conn net.Conn, q question) error {
 		return fmt.Errorf("answered %q to GET %s, want 200", response.Status, q.path)
 	}
 	return nil
-}
-
-// readCounters asks a memcached for its counters.
-func readCounters(ctx context.Context, dial dialer, address string) (counters, error) {
-	fail := func(err error) (counters, error) { return nil, fmt.Errorf("counters of %s: %w", address, err) }
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	conn, err := dial(ctx, address)
-	if err != nil {
-		return fail(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
-		return fail(err)
-	}
-	if _, err := conn.Write([]byte("stats\r\n")); err != nil {
-		return fail(err)
-	}
-	out := counters{}
-	for lines := bufio.NewScanner(conn); lines.Scan(); {
-		f := strings.Fields(lines.Text())
-		switch {
-		case len(f) == 1 && f[0] == "END":
-			for _, name := range []string{cmdGet, cmdSet, getHits, currItems} {
-				if _, ok := out[name]; !ok {
-					return fail(fmt.Errorf("no %s among them", name))
-				}
-			}
-			return out, nil
-		case len(f) == 3 && f[0] == "STAT":
-			if n, err := strconv.ParseInt(f[2], 10, 64); err == nil {
-				out[f[1]] = n
-			}
-		}
-	}
-	return fail(errors.New("the answer to stats has no end"))
 }

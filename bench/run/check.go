@@ -62,9 +62,6 @@ func Check(f *experiment.File) error {
 	if e.Hosts != nil {
 		bad("hosts", "hosts with agents are not there yet; want lab")
 	}
-	if e.Workload.Protocol == experiment.ProtocolAerospike {
-		bad("workload.protocol", "aerospike is not there yet; want memcached, http, https or resp")
-	}
 	for i, n := range e.Noise {
 		if n.Protocol != "tcp" {
 			bad(fmt.Sprintf("noise[%d].protocol", i), "%s is not there yet; want tcp", n.Protocol)

@@ -72,6 +72,9 @@ func workload(f *experiment.File, c *load.Config) error {
 		return nil
 	case experiment.ProtocolRESP:
 		c.Protocol = load.Redis
+	case experiment.ProtocolAerospike:
+		c.Protocol = load.Aerospike
+		c.Records = &load.Records{Namespace: w.Namespace}
 	default:
 		c.Protocol = load.Memcached
 	}

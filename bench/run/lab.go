@@ -37,9 +37,9 @@ type labSite struct {
 	latency *os.File // holds the processors awake while it is open
 	server  *process
 	beside  []*process
-	// counters is how the server's are read; nil: it has none that are known.
-	counters func(context.Context) (counters, error)
-	lanes    string // that are applied
+	// counts is whether the server has counters that are known.
+	counts bool
+	lanes  string // that are applied
 }
 
 // InLab returns the site of an experiment in the lab. niclane is the path of

@@ -18,11 +18,17 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/memserver"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/thread"
 	"github.com/niclane/niclane/lab"
 )
+
+// proofs are the counters of servers by the protocol that they speak.
+var proofs = map[string]string{
+	experiment.ProtocolMemcached: "memcached's stats", experiment.ProtocolRESP: "INFO", experiment.ProtocolAerospike: "statistics of the namespace",
+}
 
 // StartServer starts the server and what it needs, and waits for its answer.
 func (s *labSite) StartServer(ctx context.Context) (result.Server, error) {
@@ -44,16 +50,18 @@ func (s *labSite) StartServer(ctx context.Context) (result.Server, error) {
 	if err := s.start(ctx, &r); err != nil {
 		return r, err
 	}
-	if s.e.Workload.Protocol == experiment.ProtocolMemcached {
-		r.Proof = "memcached stats"
-		s.counters = func(ctx context.Context) (counters, error) { return readCounters(ctx, s.dial(lab.SUT), s.address()) }
-	}
 	ready := s.e.Server.Ready
 	host := s.e.Workload.HostHeader
 	if host == "" {
 		host = s.address()
 	}
-	return r, answering(ctx, s.dial(lab.Client), s.address(), question{ready.Protocol, host, ready.Path}, time.Duration(ready.Timeout), s.alive)
+	if err := answering(ctx, s.dial(lab.Client), s.address(), question{ready.Protocol, host, ready.Path}, time.Duration(ready.Timeout), s.alive); err != nil {
+		return r, err
+	}
+	if kind, ok := proofs[s.e.Workload.Protocol]; ok {
+		r.Proof, s.counts = kind, true
+	}
+	return r, nil
 }
 
 func (s *labSite) start(ctx context.Context, r *result.Server) (err error) {
@@ -208,18 +216,32 @@ func (s *labSite) Prefill(ctx context.Context) error {
 		return s.because(err)
 	}
 	after, err := s.count(ctx)
-	if err != nil || after == nil {
+	if err != nil {
 		return err
 	}
-	return proveFilled(s.e.Workload, before, after)
+	if r.Work.Stored < int64(s.e.Workload.Keys) {
+		return fmt.Errorf("%d of %d keys were stored: %s", r.Work.Stored, s.e.Workload.Keys, r.FirstError)
+	}
+	return unproven(counters.Compare(before, after, r.Work))
 }
 
-// count reads the server's counters, nil if it has none.
-func (s *labSite) count(ctx context.Context) (counters, error) {
-	if s.counters == nil {
-		return nil, nil
+// count reads the server's counters, from the SUT; none compare with anything.
+func (s *labSite) count(ctx context.Context) (c counters.Counters, err error) {
+	if !s.counts {
+		return c, nil
 	}
-	return s.counters(ctx)
+	config := load.Config{Address: s.address()}
+	if err := workload(s.f, &config); err != nil {
+		return c, err
+	}
+	p, err := start("counters", s.command(ctx, lab.SUT, lab.Options{}, s.niclane, "internal-counters"), config)
+	if err != nil {
+		return c, err
+	}
+	if err := p.result(ctx, &c); err != nil {
+		return c, s.because(err)
+	}
+	return c, nil
 }
 
 // versionOf runs the program's -V, which memcached answers with its version.

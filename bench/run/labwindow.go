@@ -10,6 +10,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/result"
@@ -55,9 +56,9 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 			return w, err
 		}
 	}
-	counted0, err := s.count(ctx)
+	counters0, err := s.count(ctx)
 	if err != nil {
-		return w, s.because(err)
+		return w, err
 	}
 	before, err := s.snapshot()
 	if err != nil {
@@ -82,12 +83,15 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 		}
 		w.Noise = append(w.Noise, x)
 	}
-	if counted0 != nil {
-		counted1, err := s.count(ctx)
+	if s.counts {
+		counters1, err := s.count(ctx)
 		if err != nil {
 			return w, err
 		}
-		w.Counts = counted(counted0, counted1, w.Load.Work)
+		w.Counts = counted(counters0, counters1, w.Load.Work)
+		if err := counters.Compare(counters0, counters1, w.Load.Work); err != nil {
+			return w, unproven(err)
+		}
 	}
 	return w, s.alive()
 }
@@ -131,6 +135,9 @@ func (s *labSite) generate(ctx context.Context, j Job) (load.Result, error) {
 		var r load.Result
 		if err := p.result(ctx, &r); err != nil {
 			return load.Result{}, s.because(err)
+		}
+		if r.Partial { // somebody has asked it to end
+			return load.Result{}, s.because(fmt.Errorf("%s was interrupted", p.what))
 		}
 		results = append(results, r)
 	}

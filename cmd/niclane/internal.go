@@ -37,11 +37,12 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 		return exitDone, true
 	}
 	run, ok := map[string]func(context.Context, io.Reader, io.Writer) error{
-		"internal-load":   worker(generate),
-		"internal-noise":  worker(noise.Run),
-		"internal-server": worker(memserver.Run),
-		"internal-http":   worker(httpserver.Run),
-		"internal-hiccup": worker(hiccup.Run),
+		"internal-load":     worker(generate),
+		"internal-noise":    worker(noise.Run),
+		"internal-server":   worker(memserver.Run),
+		"internal-http":     worker(httpserver.Run),
+		"internal-counters": worker(generator.Counters),
+		"internal-hiccup":   worker(hiccup.Run),
 	}[args[0]]
 	if !ok {
 		return 0, false
