@@ -81,6 +81,22 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestFormats(t *testing.T) {
+	r := fixture()
+	r.Title = "a | fixture"
+	r.Environment = Environment{Kernel: "6.18.0 #1", CPUModel: "a processor"}
+	for _, format := range Formats[1:] {
+		var b bytes.Buffer
+		if err := WriteFormat(&b, r, format); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, format+".golden", b.Bytes())
+	}
+	if err := WriteFormat(&bytes.Buffer{}, r, "html"); err == nil || !strings.Contains(err.Error(), "want text, csv, markdown, gobench") {
+		t.Errorf("another format: %v", err)
+	}
+}
+
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
