@@ -85,7 +85,7 @@ func exchange(conn net.Conn, send, want string) error {
 		return err
 	}
 	if !strings.HasPrefix(got, want) {
-		return fmt.Errorf("answered %q, want %q", strings.TrimSpace(got), want)
+		return fmt.Errorf("answered %.100q, want %q", strings.TrimSpace(got), want)
 	}
 	return nil
 }

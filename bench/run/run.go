@@ -322,13 +322,14 @@ func noiseOf(e *experiment.Experiment, v experiment.Variant) []experiment.Noise 
 	return e.Noise
 }
 
-// anyRate stands for no rule about the achieved rate: 0 is package search's
-// default.
+// anyRate stands for no rule about the achieved rate: 0 would be package
+// search's default.
 const anyRate = 1e-9
 
 func (run *runner) search(ctx context.Context) error {
 	s, sla := run.e.Search, run.e.SLA
 	c := search.Config{Low: float64(s.From), High: float64(s.To), Resolution: float64(s.Resolution) / 1000}
+	c.Goal.Achieved = 0.95
 	if !s.FivePercentRule {
 		c.Goal.Achieved = anyRate
 	}

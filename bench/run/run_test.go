@@ -59,13 +59,20 @@ type fakeSite struct {
 	counts  []result.Count
 	down    error
 	late    int64
+	hangs   bool // Up, until it is told to end
 }
 
 func (s *fakeSite) say(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf(format, args...))
 }
 
-func (s *fakeSite) Up(context.Context, *result.Result) error { s.say("up"); return nil }
+func (s *fakeSite) Up(ctx context.Context, _ *result.Result) error {
+	s.say("up")
+	if s.hangs {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
 func (s *fakeSite) StartServer(context.Context) (result.Server, error) {
 	s.say("server")
 	return result.Server{Kind: "fake"}, nil
@@ -101,7 +108,7 @@ func (s *fakeSite) Measure(ctx context.Context, j Job) (result.Window, error) {
 		rec.Record(int64(1000 + i%100))
 		h.Record(int64(1000 + i%100))
 	}
-	return result.Window{Counts: s.counts, Load: load.Result{Mode: load.Open, Duration: j.Window, Intended: 2000, Completed: 2000, Latency: h, Series: rec.Series()}}, nil
+	return result.Window{Counts: s.counts, Load: load.Result{Mode: load.Open, Duration: j.Window, Intended: 2000, Completed: 2000, AchievedRate: 2000, Latency: h, Series: rec.Series()}}, nil
 }
 
 // kept is what Save was given last.
@@ -155,7 +162,7 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 		"server dies":  {site: &fakeSite{measure: func(_ context.Context, n int) error { return map[bool]error{true: died}[n == 4] }}, windows: 3, phase: PhaseRepeats, reason: "repeat 2, idle: the server has ended: signal: killed"},
 		"interrupt":    {site: &fakeSite{}, cancel: 6, windows: 5, phase: PhaseRepeats, reason: "interrupted"},
 		"before any":   {site: &fakeSite{}, cancel: 1, windows: 0, phase: PhaseRepeats, reason: "interrupted"},
-		"time limit":   {file: []string{"repeats:", "time-limit: 1m\nrepeats:"}, site: &fakeSite{}, cancel: -1, windows: 0, phase: PhaseRepeats, reason: "time-limit"},
+		"time limit":   {file: []string{"repeats:", "time-limit: 1m\nrepeats:"}, site: &fakeSite{hangs: true}, windows: 0, phase: PhaseRaise, reason: "time-limit"},
 		"full disk":    {site: &fakeSite{}, full: true, windows: 4, phase: PhaseRepeats, reason: "save: no space left on device"},
 		"not the load": {site: &fakeSite{counts: []result.Count{{Name: "gets", Sent: 1000, Served: 1000}, {Name: "sets", Sent: 0, Served: 1000}}}, windows: 0, phase: PhaseRepeats, reason: "the workload is not proven"},
 		"noisy host":   {file: []string{"repeats:", "host-noise: {at-most: 10us, otherwise: refuse}\nrepeats:"}, site: &fakeSite{late: 20_000}, windows: 0, phase: PhaseHost, reason: "processor 3 wakes a thread"},
@@ -172,9 +179,8 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 					return ctx.Err()
 				}
 			}
-			if c.cancel < 0 { // the limit is too long for a test, and the file allows no less
+			if c.site.hangs { // the file allows no limit that is short enough for a test
 				f.Experiment.TimeLimit = 1e6
-				c.site.measure = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
 			}
 			k := &kept{}
 			if c.full {
@@ -224,6 +230,27 @@ func TestSweepSetsTheBufferBack(t *testing.T) {
 	last := r.Windows[len(r.Windows)-1]
 	if last.Purpose != result.Sweeping || *last.Sweep != (result.Sweep{Noise: 200, SwitchBuffer: 65536}) {
 		t.Errorf("last window: %s %+v", last.Purpose, last.Sweep)
+	}
+}
+
+func TestSearchHoldsTheGoalOfTheFile(t *testing.T) {
+	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:", "sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}}\nrepeats:")
+	site := &fakeSite{}
+	r, err := Run(context.Background(), f, file, site, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Searches) != 2 || len(r.Points) != 0 || len(r.Windows) != site.windows || r.Windows[0].Purpose != result.Searching || r.Windows[0].Rate != 1000 {
+		t.Fatalf("%d searches, %d points, %d windows, the first %s at %v/s", len(r.Searches), len(r.Points), len(r.Windows), r.Windows[0].Purpose, r.Windows[0].Rate)
+	}
+	// The fake answers 2000 requests a second, whatever is asked for.
+	for _, s := range r.Searches {
+		if g := s.Config.Goal; g.Achieved != 0.95 || g.Percentile != 90 || g.Limit != 20e6 {
+			t.Errorf("goal %+v", g)
+		}
+		if s.Result.Rate < 2000 || s.Result.Rate > 2000/0.95 {
+			t.Errorf("%s: %v/s found, want 2000 to 2105", s.Variant, s.Result.Rate)
+		}
 	}
 }
 
