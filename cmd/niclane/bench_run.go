@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +19,7 @@ import (
 func (a *app) benchRunCommand() *cobra.Command {
 	var out string
 	var dry bool
+	format := result.Text
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Measure what an experiment file says",
@@ -28,6 +31,9 @@ keeps what was measured, marked partial; what it made in the machine it removes
 again in any case.`,
 		Args: exactly(1, "the experiment's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(result.Formats, format) {
+				return usagef("bench run: --format %s: want %s", format, strings.Join(result.Formats, ", "))
+			}
 			f, text, err := experiments.Read(args[0])
 			if err != nil {
 				return err
@@ -57,10 +63,11 @@ again in any case.`,
 			if a.json {
 				return errors.Join(err, result.Write(a.stdout, r))
 			}
-			return errors.Join(err, result.WriteText(a.stdout, result.Summarize(r)))
+			return errors.Join(err, result.WriteFormat(a.stdout, r, format))
 		},
 	}
 	cmd.Flags().StringVar(&out, "out", "", "directory for result.json")
+	cmd.Flags().StringVar(&format, "format", format, "of standard output: "+strings.Join(result.Formats, ", "))
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "check the file, say what would be done and how long it takes, and end")
 	return cmd
 }
