@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -141,6 +142,20 @@ func TestSummaryDoesNotAverage(t *testing.T) {
 	}
 	if idle.ServerCPU != 5000 {
 		t.Errorf("server CPU %v ns per request, want 5000", idle.ServerCPU)
+	}
+}
+
+func TestRefusalNamesWhatIsMissing(t *testing.T) {
+	for want, err := range map[string]error{
+		"needs 90 more":                          &stats.TooFewError{Percentile: 90, Have: 10, Need: 100, Effective: 10},
+		"needs 100, have 5000 worth 12":          &stats.TooFewError{Percentile: 90, Have: 5000, Need: 100, Effective: 12},
+		"needs 100, have 5000 worth less than 1": &stats.TooFewError{Percentile: 90, Have: 5000, Need: 100, Effective: 0.2},
+		"needs more windows":                     fmt.Errorf("x: %w", &stats.BlindError{}),
+		"something else":                         errors.New("something else"),
+	} {
+		if got := refusal(err); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
 	}
 }
 

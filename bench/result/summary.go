@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/stats"
@@ -286,12 +285,16 @@ func refusal(err error) string {
 	if !errors.As(err, &few) {
 		return err.Error()
 	}
-	need := float64(few.Need)
-	if few.Effective > 0 && few.Effective < float64(few.Have) {
-		// Correlated samples are worth less: as many more of their kind.
-		need *= float64(few.Have) / few.Effective
+	if few.Have >= few.Need {
+		// More of the same is worth as little: stalls have to become fewer, or
+		// repeats more.
+		worth := fmt.Sprintf("%.0f", few.Effective)
+		if few.Effective < 1 {
+			worth = "less than 1"
+		}
+		return fmt.Sprintf("needs %d, have %d worth %s", few.Need, few.Have, worth)
 	}
-	return "needs " + strconv.FormatInt(int64(math.Ceil(max(1, need-float64(few.Have)))), 10) + " more"
+	return fmt.Sprintf("needs %d more", few.Need-few.Have)
 }
 
 // judge holds a goal against the windows of a point.
