@@ -357,11 +357,3 @@ func sink(t *testing.T, ports ...uint16) {
 		}
 	})
 }
-
-// near fails unless got is want, give or take a part.
-func near(t *testing.T, what string, got, want, part float64) {
-	t.Helper()
-	if got < want*(1-part) || got > want*(1+part) {
-		t.Errorf("%s: %.3g, want %.3g give or take %.0f %%", what, got, want, part*100)
-	}
-}

@@ -116,11 +116,12 @@ func handle(attr uint16, scope uint32, id int) encode {
 	}
 }
 
-const mbit = 1_000_000
+// tenth is one of the test's link, in bit/s.
+const tenth = 300_000
 
 // TestNetShaper: rates of queues, of a group and of the device.
 func TestNetShaper(t *testing.T) {
-	plug(t, "queues=3", "channels=3", "speed=10", patience)
+	plug(t, "queues=3", "channels=3", "speed=3", patience)
 	f := dial(t, "net-shaper")
 	index := ifindex(t)
 	set := func(scope uint32, id int, low, high uint32) error {
@@ -145,7 +146,7 @@ func TestNetShaper(t *testing.T) {
 		})
 	}
 	ports := toQueues(t, 3)
-	for q, rate := range []uint32{1 * mbit, 2 * mbit, 3 * mbit} {
+	for q, rate := range []uint32{1 * tenth, 2 * tenth, 3 * tenth} {
 		if err := set(scopeQueue, q, 0, rate); err != nil {
 			t.Fatal(err)
 		}
@@ -154,16 +155,16 @@ func TestNetShaper(t *testing.T) {
 	for q := range 3 {
 		remove(scopeQueue, q)
 	}
-	if err := set(scopeQueue, 1, 6*mbit, 0); err != nil {
+	if err := set(scopeQueue, 1, 6*tenth, 0); err != nil {
 		t.Fatal(err)
 	}
 	ratios(t, "min 0:6:0 of 10", share(t, ports, 3, 2*enough, nil), 1.33, 7.33, 1.33)
 	remove(scopeQueue, 1)
-	if err := set(scopeQueue, 1, 20*mbit, 0); err == nil {
+	if err := set(scopeQueue, 1, 20*tenth, 0); err == nil {
 		t.Error("more than the link is guaranteed")
 	}
 
-	// Queues 0 and 1 have 2 Mbit/s together, one three times the other.
+	// Queues 0 and 1 have two tenths together, one three times the other.
 	answers := f.do(shaperGroup, 0, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(shaperIfindex, index)
 		for q, weight := range []uint32{1, 3} {
@@ -176,7 +177,7 @@ func TestNetShaper(t *testing.T) {
 		handle(shaperHandle, scopeNode, -1)(ae)
 		handle(shaperParent, scopeNetdev, -1)(ae)
 		ae.Uint32(shaperMetric, 0)
-		ae.Uint32(shaperMax, 2*mbit)
+		ae.Uint32(shaperMax, 2*tenth)
 	})
 	if len(answers) != 1 {
 		t.Fatalf("%d answers to the group", len(answers))
@@ -188,11 +189,11 @@ func TestNetShaper(t *testing.T) {
 	remove(scopeQueue, 1)
 	ratios(t, "nothing any more", share(t, ports[:2], 3, enough, nil)[:2], 1, 1)
 
-	if err := set(scopeNetdev, -1, 0, 2*mbit); err != nil {
+	if err := set(scopeNetdev, -1, 0, 2_000_000); err != nil {
 		t.Fatal(err)
 	}
 	write(t, "/sys/class/net/sim0/queues/tx-2/tx_maxrate", "1")
-	ratios(t, "1 by tx_maxrate of 2 for the device", share(t, ports[1:], 3, enough/2, nil)[1:], 1, 1)
+	ratios(t, "1 Mbit/s by tx_maxrate of 2 for the device", share(t, ports[1:], 3, enough/2, nil)[1:], 1, 1)
 	remove(scopeNetdev, -1)
 }
 
