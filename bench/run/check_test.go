@@ -103,13 +103,17 @@ func TestAnswering(t *testing.T) {
 		"https":        {addr(secure), question{experiment.ProtocolHTTPS, "x", "/there"}, ""},
 		"tcp":          {addr(plain), question{protocol: experiment.ProtocolTCP}, ""},
 		"not found":    {addr(plain), question{experiment.ProtocolHTTP, "x", "/no"}, `answered "404 Not Found" to GET /no, want 200`},
-		"other":        {s.Addr().String(), question{protocol: experiment.ProtocolRESP}, "resp at"},
+		"other":        {s.Addr().String(), question{protocol: experiment.ProtocolRESP}, "want \"+PONG\""},
 		"nobody there": {"127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, "connection refused"},
 	} {
-		err := answering(context.Background(), dialTCP, c.address, c.q, 200*time.Millisecond, up)
+		err := ask(context.Background(), dialTCP, c.address, c.q)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+	err = answering(context.Background(), dialTCP, "127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, 50*time.Millisecond, up)
+	if err == nil || !strings.Contains(err.Error(), "tcp at 127.0.0.1:1 does not answer within 50ms: ") {
+		t.Errorf("nobody there: %v", err)
 	}
 	gone := func() error { return os.ErrProcessDone }
 	if err := answering(context.Background(), dialTCP, "127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, time.Hour, gone); err != os.ErrProcessDone {

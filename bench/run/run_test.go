@@ -191,6 +191,9 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 			if !errors.As(err, &at) || at.Phase != c.phase || !strings.Contains(err.Error(), "phase "+c.phase+": ") || !strings.Contains(err.Error(), c.reason) {
 				t.Errorf("error %v, want phase %s: %s", err, c.phase, c.reason)
 			}
+			if strings.Contains(err.Error(), PhaseTeardown) {
+				t.Errorf("the way down: %v", err)
+			}
 			if len(r.Windows) != c.windows {
 				t.Errorf("%d windows kept, want %d", len(r.Windows), c.windows)
 			}
