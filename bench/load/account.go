@@ -24,14 +24,14 @@ type pending struct {
 // step's clock. Nothing in it allocates between open and close, but windows of
 // unusually wide distributions.
 type account struct {
-	open             bool // loop
+	open, spins      bool
 	from             int64
 	window, timeout  int64
 	res              Result
 	latency, first   *stats.Recorder
 	uncorrected      *stats.Histogram
 	lateness, wakeup *stats.Histogram
-	waiting          *stats.Histogram
+	waiting, hiccups *stats.Histogram
 	statuses         [600]int64
 }
 
@@ -40,13 +40,14 @@ const maxPrepared = 6000
 
 // newAccount counts from the time from, for the given duration.
 func newAccount(c *Config, from, duration int64) *account {
-	a := &account{open: c.Mode == Open, from: from, window: c.Window, timeout: c.Timeout}
+	a := &account{open: c.Mode == Open, spins: c.Spin > 0, from: from, window: c.Window, timeout: c.Timeout}
 	windows := int(min(duration/c.Window+8, maxPrepared))
 	a.latency, a.uncorrected = stats.NewRecorder(c.Window, windows), stats.NewHistogram()
 	if c.Protocol == HTTP {
 		a.first = stats.NewRecorder(c.Window, windows)
 	}
-	a.lateness, a.wakeup, a.waiting = stats.NewHistogram(), stats.NewHistogram(), stats.NewHistogram()
+	a.lateness, a.wakeup = stats.NewHistogram(), stats.NewHistogram()
+	a.waiting, a.hiccups = stats.NewHistogram(), stats.NewHistogram()
 	a.res.Mode = c.Mode
 	return a
 }
@@ -171,6 +172,9 @@ func (a *account) close(duration int64) Result {
 		r.FirstByte = r.FirstByteSeries.Histogram()
 	}
 	r.Uncorrected, r.Lateness, r.Wakeup, r.Waiting = a.uncorrected, a.lateness, a.wakeup, a.waiting
+	if a.spins {
+		r.Hiccups = a.hiccups
+	}
 	for status, n := range a.statuses {
 		if n > 0 && status > 0 {
 			if r.Statuses == nil {
@@ -224,6 +228,9 @@ func (r *Result) add(o *Result) {
 	r.Lateness = stats.Merge(r.Lateness, o.Lateness)
 	r.Wakeup = stats.Merge(r.Wakeup, o.Wakeup)
 	r.Waiting = stats.Merge(r.Waiting, o.Waiting)
+	if o.Hiccups != nil {
+		r.Hiccups = stats.Merge(r.Hiccups, o.Hiccups)
+	}
 	r.CPUTime += o.CPUTime
 	r.Work.add(o.Work)
 	r.Partial = r.Partial || o.Partial

@@ -188,7 +188,7 @@ func TestPipeline(t *testing.T) {
 			}
 		}
 	}()
-	if _, err := Run(t.Context(), Config{Address: l.Addr().String(), Rate: 2000, Duration: 200e6, Timeout: 60e9, Pipeline: 3}); err != nil {
+	if _, err := Run(t.Context(), Config{Address: l.Addr().String(), Rate: 2000, Duration: 60e6, Timeout: 60e9, Pipeline: 3}); err != nil {
 		t.Fatal(err)
 	}
 	if n := <-most; n != 3 {

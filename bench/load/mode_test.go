@@ -334,3 +334,19 @@ func TestMoreConfigErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A generator that spins says how the host treated it, one that sleeps cannot.
+func TestHiccups(t *testing.T) {
+	c := Config{Address: serve(t, "127.0.0.1:0"), Prefill: true, Rate: 100, Duration: 30e6, Timeout: 20e9}
+	r, err := Run(t.Context(), c)
+	if err != nil || r.Hiccups != nil {
+		t.Errorf("sleeping: %v, %v", r.Hiccups, err)
+	}
+	c.Spin = 1e9
+	if r, err = Run(t.Context(), c); err != nil || r.Hiccups == nil || r.Hits != 3 {
+		t.Errorf("spinning: %v, %d hits, %v", r.Hiccups, r.Hits, err)
+	}
+	if r.Hiccups.Count() > 0 && r.Hiccups.Min() <= leastHiccup*999/1000 {
+		t.Errorf("a hiccup of %d ns", r.Hiccups.Min())
+	}
+}

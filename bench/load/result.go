@@ -62,6 +62,11 @@ type Result struct {
 	// connection free: what the server's slowness cost. Open loop only.
 	Waiting *stats.Histogram `json:"waiting,omitempty"`
 
+	// Hiccups are turns of a spinning generator's loop that had nothing to do
+	// and took longer than 5 µs all the same: the host had its processor. It
+	// sees those of the time in which it spins.
+	Hiccups *stats.Histogram `json:"hiccups,omitempty"`
+
 	Retransmits uint64 `json:"retransmits"` // TCP_INFO, open connections, since they were opened
 	RTT         int64  `json:"rttNs"`       // mean of the smoothed RTTs at the end
 	CPUTime     int64  `json:"cpuTimeNs"`   // of the generator's threads, counted time
