@@ -43,7 +43,7 @@ lint:
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 
 bench: ## niclane beside the scripts people write instead, by ratio
-	@tools/packages ip:iproute2 ethtool pgrep:procps chrt:util-linux
+	@tools/packages ip:iproute2 ethtool pgrep:procps chrt:util-linux wrk nginx:nginx-light memcached memcslap:libmemcached-tools redis-server redis-benchmark:redis-tools
 	$(GO) test -run '^$$' -bench . ./plan
 	$(GO) test -run '^$$' -bench . -benchtime 200ms ./internal/bpf
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./test/bench/...
