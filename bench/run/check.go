@@ -75,9 +75,6 @@ func Check(f *experiment.File) error {
 	if s := e.Search; s != nil && !slices.Equal(s.LatencyAt, []int{100, 500, 900}) {
 		bad("search.latency-at", "other shares than 10%%, 50%%, 90%% are not there yet; leave it out")
 	}
-	if e.Server.Certificate {
-		bad("server.certificate", "certificates are not made yet; want files, or protocol: http")
-	}
 	checkPrograms(e, bad)
 	for i, v := range e.Variants {
 		if v.LanesFile == "" {

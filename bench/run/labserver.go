@@ -135,6 +135,15 @@ func (s *labSite) writeFiles() error {
 	if err := os.Chmod(s.scratch(), os.ModeSticky|0o777); err != nil {
 		return err
 	}
+	if s.e.Server.Certificate {
+		host, _, err := net.SplitHostPort(s.address())
+		if err != nil {
+			return err
+		}
+		if err := makeCertificate(s.scratch(), host, time.Duration(s.e.TimeLimit)); err != nil {
+			return fmt.Errorf("server.certificate: %w", err)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.e.Server.Files)) {
 		text, err := experiment.Expand(s.e.Server.Files[name], s.values())
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
@@ -123,6 +124,9 @@ func (s *labSite) generate(ctx context.Context, j Job) (load.Result, error) {
 		}
 	}()
 	for i, c := range configs {
+		if s.e.Server.Certificate && c.TLS != nil {
+			c.TLS.CAFile, c.TLS.Insecure = filepath.Join(s.scratch(), certificateFile), false
+		}
 		// SCHED_FIFO takes the generator's thread by itself.
 		p, err := start(fmt.Sprintf("generator %d", i+1), s.command(ctx, lab.Client, lab.Options{CPUs: c.CPUs}, s.niclane, "internal-load"), c)
 		if err != nil {
