@@ -21,6 +21,7 @@ var (
 	errField    = errors.New("malformed header line")
 	errLengths  = errors.New("Content-Length is not one number")
 	errBoth     = errors.New("both Content-Length and Transfer-Encoding")
+	errOld      = errors.New("Transfer-Encoding in HTTP/1.0")
 	errCoding   = errors.New("transfer coding other than chunked")
 	errSwitched = errors.New("101 Switching Protocols, which nobody asked for")
 )
@@ -43,7 +44,7 @@ func (h *head) parse(b []byte) error {
 	h.length, h.chunked, h.close = -1, false, false
 	line, rest := cutLine(b)
 	// "HTTP/1.1 200 OK"; the reason, and the blank before it, may be missing.
-	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[7] < '0' || line[7] > '9' || line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
+	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[7] < '0' || line[7] > '9' || line[8] != ' ' || bytes.IndexByte(line, '\n') >= 0 || len(line) > 12 && line[12] != ' ' {
 		return errStatus
 	}
 	status, ok := proto.Number(line[9:12], 599)
@@ -51,11 +52,12 @@ func (h *head) parse(b []byte) error {
 		return errStatus
 	}
 	h.status = int(status)
-	keepAlive := line[7] != '0'
+	old := line[7] == '0'
+	keepAlive := !old
 	coded := false
 	for line, rest = cutLine(rest); len(line) > 0; line, rest = cutLine(rest) {
 		colon := bytes.IndexByte(line, ':')
-		if colon < 1 || line[0] == ' ' || line[0] == '\t' || line[colon-1] == ' ' {
+		if colon < 1 || bytes.IndexByte(line, '\n') >= 0 || line[0] == ' ' || line[0] == '\t' || line[colon-1] == ' ' {
 			return errField
 		}
 		name, value := line[:colon], bytes.Trim(line[colon+1:], " \t")
@@ -88,6 +90,8 @@ func (h *head) parse(b []byte) error {
 	switch {
 	case h.status == 101:
 		return errSwitched
+	case h.chunked && old:
+		return errOld
 	case h.chunked && h.length >= 0:
 		return errBoth
 	case h.status < 200 || h.status == 204 || h.status == 304:
@@ -98,16 +102,11 @@ func (h *head) parse(b []byte) error {
 	return nil
 }
 
-// cutLine cuts a line off b that ends in CRLF.
+// cutLine cuts a line off b that ends in CRLF. Lone line feeds, which RFC 9112
+// 2.2 lets one accept, are part of the line and refused with it: what follows
+// them would be read differently by others.
 func cutLine(b []byte) (line, rest []byte) {
-	n := bytes.IndexByte(b, '\n')
-	if n < 0 {
-		return b, nil
-	}
-	line, rest = b[:n], b[n+1:]
-	if n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
-	}
+	line, rest, _ = bytes.Cut(b, headEnd[:2])
 	return line, rest
 }
 
