@@ -63,7 +63,7 @@ func plug(t *testing.T, params ...string) {
 	// Nothing but what the tests send: neighbours are known, and IPv6's multicast
 	// (reports of groups, router discovery) does not get out.
 	sh(t, "ip netns exec wire tc qdisc add dev wire0 clsact")
-	sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol ipv6 flower dst_mac 33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
+	sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol all flower dst_mac 33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
 	for _, end := range []struct {
 		prefix      []string
 		dev         string
