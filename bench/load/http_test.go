@@ -80,7 +80,7 @@ func TestHTTP(t *testing.T) {
 				c.TLS.CAFile = ca
 			}
 			c.Warmup, c.Duration, c.Timeout = 20e6, 100e6, 20e9
-			r, err := Run(t.Context(), c)
+			r, err := some(t, c)
 			if err != nil {
 				t.Fatal(err)
 			}
