@@ -5,8 +5,10 @@ package load
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/niclane/niclane/bench/load/proto"
 )
@@ -129,5 +131,29 @@ func TestRunCallsCancelled(t *testing.T) {
 	})
 	if !errors.Is(err, why) || !r.Partial || r.Completed < 1 {
 		t.Errorf("%v; partial %v, completed %d", err, r.Partial, r.Completed)
+	}
+}
+
+// Requests that wait for a goroutine must come in turn, each once.
+func TestRunCallsWaiting(t *testing.T) {
+	c := calls(Open)
+	c.Connections, c.Keys = 1, 1_000_000_000 // so that no two are of one key
+	var asked []uint32
+	r, err := RunCalls(t.Context(), c, Work{}, func(*proto.Keys) Call {
+		return func(p proto.Ticket) (proto.Reply, string, error) {
+			if asked = append(asked, p.Index); len(asked) == 1 {
+				time.Sleep(100 * time.Millisecond) // a slow server, while all others become due
+			}
+			return good, "", nil
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Waiting.Count() < 90 || r.Hits != 100 {
+		t.Errorf("%d waited, %d hits", r.Waiting.Count(), r.Hits)
+	}
+	if slices.Sort(asked); len(slices.Compact(asked)) != 100 {
+		t.Errorf("%d requests were of %d keys, want 100", len(asked), len(slices.Compact(asked)))
 	}
 }
