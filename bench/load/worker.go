@@ -222,8 +222,8 @@ func (w *worker) pick() *conn {
 // next gives c, which has had an answer, an end or a beginning, what it is to
 // send next, and sends it at once. To read what has arrived on all connections
 // first was tried: the server then works in turn with the generator and not
-// beside it, which made a third fewer requests per second and none cheaper
-// (64 connections, nginx on the other processor).
+// beside it. It made fewer requests per second and none cheaper (64 connections,
+// nginx on the other processor), on a host too noisy to say by how much.
 func (w *worker) next(c *conn) {
 	switch {
 	case c.state != live:
