@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/procfs"
@@ -157,4 +158,20 @@ func TestDifferences(t *testing.T) {
 	if d.TCP.Retransmits != 7 || d.TCP.BusyPolled != 0 {
 		t.Errorf("TCP %+v", d.TCP)
 	}
+}
+
+func TestDescribe(t *testing.T) {
+	h := Describe()
+	if h.CPUs != runtime.NumCPU() || h.Memory < 1<<20 || !strings.HasPrefix(h.Kernel, kernelRelease(t)) || h.CPUModel == "" || h.Sysctls["net.core.somaxconn"] == "" {
+		t.Errorf("%+v", h)
+	}
+}
+
+func kernelRelease(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
 }

@@ -3,78 +3,18 @@
 package run
 
 import (
-	"bufio"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/result"
 )
 
 // environment is what somebody needs to judge or repeat the result.
 func environment() result.Environment {
-	e := result.Environment{
-		CPUs: runtime.NumCPU(), Go: runtime.Version(), Mitigations: map[string]string{},
-		Sysctls: map[string]string{},
+	h := machine.Describe()
+	return result.Environment{
+		Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Memory: h.Memory,
+		Virtualisation: h.Virtualisation, Governor: h.Governor, Mitigations: h.Mitigations, Sysctls: h.Sysctls,
+		Go: runtime.Version(),
 	}
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		e.Kernel = unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Version[:])
-	}
-	e.Distribution = strings.Trim(field("/etc/os-release", "PRETTY_NAME", "="), `"`)
-	e.CPUModel = field("/proc/cpuinfo", "model name", ":")
-	if kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal", ":"), " kB"), 10, 64); err == nil {
-		e.Memory = kb << 10
-	}
-	if strings.Contains(" "+field("/proc/cpuinfo", "flags", ":")+" ", " hypervisor ") {
-		e.Virtualisation = "virtual machine"
-		if vendor := line("/sys/class/dmi/id/sys_vendor"); vendor != "" {
-			e.Virtualisation += " (" + vendor + ")"
-		}
-	}
-	e.Governor = line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-	paths, _ := filepath.Glob("/sys/devices/system/cpu/vulnerabilities/*")
-	for _, p := range paths {
-		if v := line(p); strings.HasPrefix(v, "Mitigation") {
-			e.Mitigations[filepath.Base(p)] = v
-		}
-	}
-	for _, s := range []string{"kernel/sched_autogroup_enabled", "kernel/sched_rt_runtime_us", "net/core/busy_poll", "net/core/default_qdisc", "net/core/netdev_max_backlog", "net/core/somaxconn"} {
-		if v := line("/proc/sys/" + s); v != "" {
-			e.Sysctls[strings.ReplaceAll(s, "/", ".")] = v
-		}
-	}
-	return e
-}
-
-// line is the first line of a file, "" if it cannot be read.
-func line(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	first, _, _ := strings.Cut(string(b), "\n")
-	return strings.TrimSpace(first)
-}
-
-// field is the value of the first line "name SEPARATOR value" of a file.
-func field(path, name, sep string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	sc := bufio.NewScanner(f)
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		k, v, ok := strings.Cut(sc.Text(), sep)
-		if ok && strings.TrimSpace(k) == name {
-			return strings.TrimSpace(v)
-		}
-	}
-	return ""
 }
