@@ -130,7 +130,7 @@ func slot(t *testing.T) string {
 func pinned(t *testing.T, p interface{ Pin(string) error }) string {
 	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		t.Skipf("mount namespace: %v", err)
+		t.Fatal(err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func pinned(t *testing.T, p interface{ Pin(string) error }) string {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Skipf("mount bpffs: %v", err)
+		t.Fatal(err)
 	}
 	path := dir + "/p"
 	if err := p.Pin(path); err != nil {
