@@ -12,6 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/search"
+	"github.com/niclane/niclane/bench/stats"
 )
 
 // Schema of result.json. The number grows with every incompatible change.
@@ -67,6 +68,31 @@ type Environment struct {
 	Sysctls        map[string]string `json:"sysctls,omitempty"`
 	Go             string            `json:"go"`
 	Network        Network           `json:"network"`
+	// Cards of the hosts that take part; the lab's are emulated and say so.
+	Cards []Card `json:"cards,omitempty"`
+	// Versions of what was used beside the kernel, by name: "memcached", "openssl".
+	Versions map[string]string `json:"versions,omitempty"`
+	// Placement of what ran: the same in every variant, or named in the
+	// variant's Differences.
+	Placement []Placement `json:"placement,omitempty"`
+}
+
+// A Card is a network device and what drives it, as ETHTOOL_GDRVINFO has it.
+type Card struct {
+	Host     string `json:"host"`
+	Device   string `json:"device"`
+	Driver   string `json:"driver,omitempty"`
+	Version  string `json:"driverVersion,omitempty"`
+	Firmware string `json:"firmware,omitempty"`
+	Bus      string `json:"bus,omitempty"`
+	Speed    int64  `json:"speedBitsPerSecond,omitempty"`
+}
+
+// Placement says where a process or a kernel thread ran.
+type Placement struct {
+	What  string `json:"what"` // "server", "generator"
+	CPUs  []int  `json:"cpus"`
+	Class string `json:"class,omitempty"` // "SCHED_FIFO 10", "softirq"
 }
 
 // Network is the link of the system under test.
@@ -98,6 +124,9 @@ type Variant struct {
 	// "" without lanes.
 	Lanes string `json:"lanes,omitempty"`
 	Plan  string `json:"plan,omitempty"`
+	// Differences to the variant before it, each in one line; the first
+	// variant's name the baseline's tuning.
+	Differences []string `json:"differences,omitempty"`
 }
 
 // A Point is a load point.
@@ -138,7 +167,35 @@ type Window struct {
 	Machine *machine.Diff  `json:"machine,omitempty"`
 	Counts  []Count        `json:"counts,omitempty"`
 	Power   []power.Result `json:"power,omitempty"`
+	// Hops are the queues on the way, sampled from the start of the generators
+	// to their end. A site that cannot read them has none.
+	Hops []Hop `json:"hops,omitempty"`
 }
+
+// A Hop is a place where packets queue.
+type Hop struct {
+	Name string `json:"name"` // "switch → SUT"
+	// Reach is what a lane on the SUT can do about it.
+	Reach Reach `json:"reach"`
+	Rate  int64 `json:"rateBitsPerSecond"` // at which it drains, 0: unknown
+	Limit int64 `json:"limitBytes"`        // of its buffer, 0: unknown
+	// Bytes that waited, in samples evenly spaced in time.
+	Bytes *stats.Histogram `json:"bytes"`
+	Drops uint64           `json:"drops"`
+}
+
+// Reach of a lane.
+type Reach string
+
+// What a lane can do about the queue of a hop.
+const (
+	// ReachOwn: the lane's own queue, only its packets wait here.
+	ReachOwn Reach = "the lane's own"
+	// ReachHost: the host's queue for everything, or for the rest when there is a lane.
+	ReachHost Reach = "on the host"
+	// ReachNone: the queue is beyond the host, a lane cannot change it.
+	ReachNone Reach = "out of reach"
+)
 
 // A Sweep is a combination that was measured once.
 type Sweep struct {
