@@ -94,6 +94,42 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// A lab is not up before its links are: one without a carrier, and a port of a
+// bridge that is not forwarding, are waited for and named.
+func TestNotReady(t *testing.T) {
+	l := raise(t, Config{Card: CardNone})
+	b := &builder{cfg: l.Config, nodes: map[string]*node{}}
+	for _, host := range append(HostNames(), Switch) {
+		n, err := openNode(l.Config, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.close()
+		b.nodes[host] = n
+	}
+	if err := b.awaitLinks(t.Context()); err != nil {
+		t.Errorf("a lab that is up: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, broken := range []struct {
+		host, command, mend, want string
+	}{
+		{Switch, "bridge link set dev p-client state 0", "bridge link set dev p-client state 3", "p-client, port of a bridge, is in state 0"},
+		{Noise, "ip link set eth0 down", "ip link set eth0 up", "eth0 is down"},
+	} {
+		run(t, l, broken.host, Options{}, strings.Fields(broken.command)...)
+		err := b.awaitLinks(ended)
+		if err == nil || !strings.Contains(err.Error(), broken.want) {
+			t.Errorf("%s: got %v, want %q", broken.command, err, broken.want)
+		}
+		run(t, l, broken.host, Options{}, strings.Fields(broken.mend)...)
+		if err := b.awaitLinks(t.Context()); err != nil {
+			t.Errorf("%s: %v", broken.mend, err)
+		}
+	}
+}
+
 func TestCommand(t *testing.T) {
 	l := raise(t, Config{})
 	if got := run(t, l, SUT, Options{}, "ls", "/sys/class/net"); got != "lane0\nlo\n" {
