@@ -143,7 +143,7 @@ func (b *bench) kernel(w io.Writer, series string, chosen []suite) error {
 	fmt.Fprintf(w, "   %d tests, %d skipped, %d problems; fetched in %s, guest %s; %s\n", r.count("PASS"), r.count("SKIP"),
 		len(problems), booted.Sub(start).Round(time.Second), time.Since(booted).Round(time.Second), g.log)
 	if len(problems) > 0 {
-		return fmt.Errorf("%d problems", len(problems))
+		return fmt.Errorf("%d problems:\n  %s", len(problems), strings.Join(problems, "\n  "))
 	}
 	return nil
 }
