@@ -40,6 +40,8 @@ type labSite struct {
 	// counts is whether the server has counters that are known.
 	counts bool
 	lanes  string // that are applied
+	// classes of the applied lanes, the lanes' names by them.
+	classes map[string]string
 }
 
 // InLab returns the site of an experiment in the lab. niclane is the path of
@@ -56,8 +58,9 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	if err := os.Chmod(s.dir, 0o711); err != nil {
 		return err
 	}
-	if s.latency, err = holdLatency(); err != nil {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("processors may sleep deeply: %v", err))
+	var asleep error
+	if s.latency, asleep = holdLatency(); asleep != nil {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("processors may sleep deeply: %v", asleep))
 	}
 	x := s.e.Lab
 	s.lab, err = lab.Up(ctx, lab.Config{
@@ -71,10 +74,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	if err != nil {
 		return err
 	}
-	c := s.lab.Config
-	r.Environment.Network = result.Network{
-		Lab: c.Name, Card: c.Card, Device: lab.Port, Queues: c.Queues, MTU: c.MTU, LinkRate: int64(c.LinkRate), SwitchBuffer: c.SwitchBuffer,
-	}
+	s.describe(r, asleep == nil)
 	return nil
 }
 
@@ -149,42 +149,44 @@ func (s *labSite) values() map[string]string {
 func (s *labSite) scratch() string { return filepath.Join(s.dir, "scratch") }
 
 // SetLanes runs the niclane command as a user would, in the SUT.
-func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (lanes, steps string, err error) {
+func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
 	text, err := lanesOf(s.f, v, s.values())
 	if err != nil {
-		return "", "", err
+		return Lanes{}, err
 	}
 	if text == s.lanes {
-		return text, "", nil
+		return Lanes{Text: text}, nil
 	}
 	if s.lanes != "" {
 		if _, err := s.run(ctx, "rollback"); err != nil {
-			return "", "", err
+			return Lanes{}, err
 		}
-		s.lanes = ""
+		s.lanes, s.classes = "", nil
 	}
 	if text == "" {
-		return "", "", nil
+		return Lanes{}, nil
 	}
 	file := filepath.Join(s.dir, "lanes.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return "", "", err
+		return Lanes{}, err
 	}
 	// Set before it is known: an apply that is cut short is rolled back too.
 	s.lanes = text
 	out, err := s.run(ctx, "apply", file)
 	if err != nil {
-		return "", "", err
+		return Lanes{}, err
 	}
-	var applied struct {
+	var made struct {
 		Plan plan.Plan `json:"plan"`
 	}
-	if err := json.Unmarshal(out, &applied); err != nil {
-		return "", "", fmt.Errorf("niclane apply: what it printed: %w", err)
+	if err := json.Unmarshal(out, &made); err != nil {
+		return Lanes{}, fmt.Errorf("niclane apply: what it printed: %w", err)
 	}
-	var b strings.Builder
-	plan.WriteText(&b, applied.Plan.Steps)
-	return text, b.String(), nil
+	s.classes = map[string]string{}
+	for _, l := range made.Plan.Lanes {
+		s.classes[l.Class] = l.Name
+	}
+	return applied(text, &made.Plan), nil
 }
 
 // run runs a niclane command on the SUT, with journals of this run's own.

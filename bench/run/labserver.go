@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
@@ -95,6 +94,7 @@ func (s *labSite) start(ctx context.Context, r *result.Server) (err error) {
 		if r.Command, env, err = s.expanded(x.Command, x.Environment); err != nil {
 			return err
 		}
+		r.Version = versionOf(r.Command[0])
 	}
 	cmd := s.command(ctx, lab.SUT, o, r.Command...)
 	if r.Kind == experiment.KindCommand {
@@ -251,13 +251,4 @@ func (s *labSite) count(ctx context.Context) (c counters.Counters, err error) {
 		return c, s.because(err)
 	}
 	return c, nil
-}
-
-// versionOf runs the program's -V, which memcached answers with its version.
-func versionOf(path string) string {
-	out, err := exec.Command(path, "-V").Output()
-	if err != nil {
-		return path
-	}
-	return strings.TrimSpace(string(out))
 }

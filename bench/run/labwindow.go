@@ -65,8 +65,14 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 	if err != nil {
 		return w, err
 	}
-	if w.Load, err = s.generate(ctx, j); err != nil {
+	hops := s.sampleHops(ctx)
+	w.Load, err = s.generate(ctx, j)
+	var unread error
+	if w.Hops, unread = hops.stop(); err != nil {
 		return w, err
+	}
+	if unread != nil {
+		return w, unread
 	}
 	after, err := s.snapshot()
 	if err != nil {

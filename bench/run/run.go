@@ -74,8 +74,8 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 		Schema: result.Schema, Title: e.Title, Niclane: o.Version, Started: run.began.UTC().Round(time.Second),
 		Text: text, Experiment: e, Environment: environment(),
 	}
-	for _, v := range e.Variants {
-		run.r.Variants = append(run.r.Variants, result.Variant{Name: v.Name, Title: v.Title})
+	for i, v := range e.Variants {
+		run.r.Variants = append(run.r.Variants, result.Variant{Name: v.Name, Title: v.Title, Differences: differences(e, i)})
 	}
 	if e.TimeLimit > 0 {
 		var cancel context.CancelFunc
@@ -293,13 +293,14 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 		return result.Window{}, err
 	}
 	run.tell.window(what)
-	lanes, plan, err := run.site.SetLanes(ctx, v)
+	lanes, err := run.site.SetLanes(ctx, v)
 	if err != nil {
 		return result.Window{}, err
 	}
 	for i := range run.r.Variants {
 		if x := &run.r.Variants[i]; x.Name == v.Name && x.Plan == "" {
-			x.Lanes, x.Plan = lanes, plan
+			x.Lanes, x.Plan = lanes.Text, lanes.Plan
+			x.Differences = append(x.Differences, lanes.Did...)
 		}
 	}
 	run.seed++

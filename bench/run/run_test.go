@@ -56,6 +56,7 @@ type fakeSite struct {
 	windows int
 	// measure is asked before each window, from 1.
 	measure func(ctx context.Context, n int) error
+	lanes   Lanes
 	counts  []result.Count
 	down    error
 	late    int64
@@ -85,9 +86,9 @@ func (s *fakeSite) HostNoise(context.Context, int64) (hiccup.Result, error) {
 	}
 	return hiccup.Result{CPUs: []hiccup.CPU{{CPU: 3, Late: h}}}, nil
 }
-func (s *fakeSite) SetLanes(_ context.Context, v experiment.Variant) (string, string, error) {
+func (s *fakeSite) SetLanes(_ context.Context, v experiment.Variant) (Lanes, error) {
 	s.say("%s", v.Name)
-	return "", "", nil
+	return s.lanes, nil
 }
 func (s *fakeSite) SetSwitchBuffer(bytes int64) error { s.say("buffer %d", bytes); return nil }
 func (s *fakeSite) Down(ctx context.Context) error {

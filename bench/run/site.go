@@ -4,15 +4,18 @@ package run
 
 import (
 	"context"
+	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/plan"
 )
 
 // A Site is where an experiment runs: the hosts, and what is done on them.
 type Site interface {
-	// Up makes the hosts ready and says in r what they are.
+	// Up makes the hosts ready and says in r what they are: Environment, and in
+	// the first variant's Differences how they are tuned in every variant.
 	Up(ctx context.Context, r *result.Result) error
 	// StartServer returns when the server has answered in its own protocol.
 	StartServer(ctx context.Context) (result.Server, error)
@@ -22,14 +25,29 @@ type Site interface {
 	// up, for ns.
 	HostNoise(ctx context.Context, ns int64) (hiccup.Result, error)
 	// SetLanes applies the lanes of a variant, or none, in the place of those
-	// that are applied. It returns the lanes file and the plan.
-	SetLanes(ctx context.Context, v experiment.Variant) (lanes, plan string, err error)
+	// that are applied. Of lanes that are applied already only the Text is
+	// returned.
+	SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error)
 	// SetSwitchBuffer sets the buffer of the switch in bytes, 0: what it was.
 	SetSwitchBuffer(bytes int64) error
 	// Measure measures one window. It fills in what was measured.
 	Measure(ctx context.Context, j Job) (result.Window, error)
 	// Down ends and removes whatever there is, also after a failure of Up.
 	Down(ctx context.Context) error
+}
+
+// Lanes are what was applied for a variant.
+type Lanes struct {
+	Text string   // the lanes file, "" without lanes
+	Plan string   // the steps that it took, as "niclane plan" prints them
+	Did  []string // what the steps do, a line each
+}
+
+// applied is what a plan that was made says of itself.
+func applied(text string, p *plan.Plan) Lanes {
+	var b strings.Builder
+	plan.WriteText(&b, p.Steps)
+	return Lanes{Text: text, Plan: b.String(), Did: did(p)}
 }
 
 // A Job is one window.

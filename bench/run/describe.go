@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/lab"
+)
+
+// describe says in r what the lab is, and how it is tuned in every variant.
+func (s *labSite) describe(r *result.Result, awake bool) {
+	c := s.lab.Config
+	r.Environment.Network = result.Network{
+		Lab: c.Name, Card: c.Card, Device: lab.Port, Queues: c.Queues, MTU: c.MTU, LinkRate: int64(c.LinkRate), SwitchBuffer: c.SwitchBuffer,
+	}
+	r.Environment.Placement = placements(s.e, c)
+	card, err := s.card(lab.SUT, lab.Port)
+	if err != nil {
+		r.Warnings = append(r.Warnings, err.Error())
+	}
+	r.Environment.Cards = append(r.Environment.Cards, card)
+	if len(r.Variants) > 0 {
+		v := &r.Variants[0]
+		v.Differences = append(baseline(s.e, c, awake), v.Differences...)
+	}
+}
+
+// card says what drives a device of a host.
+func (s *labSite) card(host, dev string) (result.Card, error) {
+	c := result.Card{Host: host, Device: dev, Speed: int64(s.lab.Config.LinkRate)}
+	err := s.lab.Do(host, func() error {
+		client, err := ethtool.Open()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		d, err := client.DriverInfo(dev)
+		c.Driver, c.Version, c.Firmware, c.Bus = d.Driver, d.Version, d.Firmware, d.Bus
+		return err
+	})
+	return c, err
+}
+
+// placements say what ran where in every variant.
+func placements(e *experiment.Experiment, c lab.Config) []result.Placement {
+	p := e.Placement
+	of := func(what string, at experiment.Place, host []int) result.Placement {
+		x := result.Placement{What: what, CPUs: at.CPUs, Class: classText(at)}
+		if x.CPUs == nil {
+			x.CPUs = host
+		}
+		return x
+	}
+	out := []result.Placement{of("server", p.Server, c.SUTCPUs), of("generator", p.Generator, c.OtherCPUs)}
+	if len(e.Noise) > 0 {
+		out = append(out, of("noise on the SUT", p.SUTNoise, c.SUTCPUs), of("noise on the noise host", p.Noise, c.OtherCPUs))
+	}
+	return append(out,
+		result.Placement{What: "a packet's way to the SUT, from the switch's port on", CPUs: c.SUTCPUs, Class: "softirq"},
+		result.Placement{What: "a packet's way from the SUT's port on, and the stacks of the other hosts", CPUs: c.OtherCPUs, Class: "softirq"})
+}
+
+func classText(p experiment.Place) string {
+	if p.FIFO > 0 {
+		return fmt.Sprintf("SCHED_FIFO %d", p.FIFO)
+	}
+	return "SCHED_OTHER"
+}
+
+// baseline lists how the SUT is tuned in every variant: of what
+// "Application Device Queues for Apache Traffic Server" (Intel, 2022) lists as
+// its baseline, what the lab has.
+func baseline(e *experiment.Experiment, c lab.Config, awake bool) []string {
+	spread := "RSS over all of them"
+	if c.Card == lab.CardNone {
+		spread = "a hash of the flow over all of them (a plain veth, no card)"
+	}
+	var out []string
+	if awake {
+		out = append(out, "processors kept awake (/dev/cpu_dma_latency 0), as tuned's latency-performance does")
+	}
+	return append(out,
+		"somaxconn 4096, tcp_max_syn_backlog 250000, tcp_rmem and tcp_wmem up to 120 MiB",
+		fmt.Sprintf("%d queues, %s, GRO on, segmentation by the card", c.Queues, spread),
+		"the card's interrupts arrive on the server's processors; the card's transmit rings are served in turn",
+		"no transmit qdisc (veth's default) and no byte queue limits: fq_codel and BQL, where a host has them, take part of what a lane gains on transmit",
+		fmt.Sprintf("server %s, generator %s, each outside any autogroup", classText(e.Placement.Server), classText(e.Placement.Generator)),
+	)
+}
+
+// versionFlags are what servers are asked for their version with. A program
+// that is not here is not run for it: its flags are not known.
+var versionFlags = map[string]string{
+	"memcached": "-V", "redis-server": "--version", "valkey-server": "--version", "nginx": "-v", "haproxy": "-v",
+	"varnishd": "-V", "traffic_server": "-V", "lighttpd": "-v", "asd": "--version",
+}
+
+// versionOf is the first line of a server's own answer, "" if it is not asked.
+func versionOf(program string) string {
+	flag, ok := versionFlags[filepath.Base(program)]
+	if !ok {
+		return ""
+	}
+	out, err := exec.Command(program, flag).CombinedOutput() // nginx answers on standard error
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/device"
+	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/plan"
+)
+
+// differences says what the file makes different in variant i from the one
+// before it; of the first, what it has at all. What the lanes do is known when
+// they are applied.
+func differences(e *experiment.Experiment, i int) []string {
+	v := e.Variants[i]
+	var before experiment.Variant
+	if i > 0 {
+		before = e.Variants[i-1]
+	}
+	var out []string
+	switch {
+	case v.Noise && !before.Noise:
+		for _, n := range e.Noise {
+			out = append(out, noiseText(n))
+		}
+	case before.Noise && !v.Noise:
+		out = append(out, "no noise")
+	}
+	if had := before.Lanes != "" || before.LanesFile != ""; had && v.Lanes == "" && v.LanesFile == "" {
+		out = append(out, "no lanes")
+	}
+	for _, part := range slices.Sorted(maps.Keys(v.Force)) {
+		if before.Force[part] != v.Force[part] {
+			out = append(out, fmt.Sprintf("%s: %s, because the experiment forces it", part, v.Force[part]))
+		}
+	}
+	return out
+}
+
+// noiseText is one noise in words.
+func noiseText(n experiment.Noise) string {
+	way := "to the SUT"
+	if n.Direction == experiment.FromSUT {
+		way = "from the SUT"
+	}
+	rate := y.BitsText(n.BitsPerSecond)
+	if n.BitsPerSecond == 0 {
+		rate = y.PermilleText(n.Share) + " of the link"
+	}
+	flows := fmt.Sprintf("%d flows", n.Flows)
+	if n.Flows == 1 {
+		flows = "1 flow"
+	}
+	text := fmt.Sprintf("bulk %s %s at %s in %s", strings.ToUpper(n.Protocol), way, rate, flows)
+	if n.Protocol == "tcp" {
+		text += ", paced inside TCP"
+	}
+	return text
+}
+
+// did takes from a plan what differs with its lanes: each reason once, in the
+// order of the plan.
+func did(p *plan.Plan) []string {
+	out := []string{fmt.Sprintf("niclane apply has made the %d steps of the plan; nothing else differs. For each part:", len(p.Steps))}
+	for _, s := range p.Steps {
+		// One for each queue says the same of all.
+		if line := fmt.Sprintf("%s: %s", s.Part, s.Reason); !strings.Contains(s.Reason, "transmit queue") && !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	for _, c := range p.Choices {
+		if c.Part == device.PartMapper && c.Realisation != "" {
+			out = append(out, "mapper: "+c.Reason)
+		}
+	}
+	return out
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/lab"
+)
+
+// sampleEvery is how often the hops are read. A reading costs a few netlink
+// dumps, the same in every variant.
+const sampleEvery = 20 * time.Millisecond
+
+// A hopSampler reads the queues of every hop until it is stopped.
+type hopSampler struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	hops   []result.Hop
+	err    error
+}
+
+func (s *labSite) sampleHops(ctx context.Context) *hopSampler {
+	ctx, cancel := context.WithCancel(ctx)
+	h := &hopSampler{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(h.done)
+		h.hops, h.err = s.readHops(ctx)
+	}()
+	return h
+}
+
+// stop returns what was sampled. It can be called again.
+func (h *hopSampler) stop() ([]result.Hop, error) {
+	h.cancel()
+	<-h.done
+	return h.hops, h.err
+}
+
+func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
+	reader, err := s.lab.Hops()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, reader.Close()) }()
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	var t hopTable
+	for {
+		read, err := reader.Read()
+		switch {
+		case errors.Is(err, netlink.ErrDumpInterrupted): // one sample less
+		case err != nil:
+			return nil, fmt.Errorf("queues on the way: %w", err)
+		default:
+			t.record(groupHops(read, s.lab.Config, s.classes))
+		}
+		select {
+		case <-ctx.Done():
+			return t.hops, nil
+		case <-tick.C:
+		}
+	}
+}
+
+// A reading is a hop as the result names it, at one moment.
+type reading struct {
+	result.Hop
+	bytes int64
+	drops uint64 // since the hop was made
+}
+
+// groupHops sums the lab's hops into those that a reader of the result can
+// tell apart: what is out of the host's reach, what a lane has to itself, and
+// the rest. classes are the lanes' names by their classes.
+func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []reading {
+	var out []reading
+	add := func(name string, reach result.Reach, limit int, x lab.Hop) {
+		for i := range out {
+			if out[i].Name == name {
+				out[i].bytes += x.Backlog
+				out[i].drops += uint64(x.Drops)
+				return
+			}
+		}
+		out = append(out, reading{result.Hop{Name: name, Reach: reach, Rate: int64(c.LinkRate), Limit: int64(limit)}, x.Backlog, uint64(x.Drops)})
+	}
+	for _, x := range read {
+		class, isClass := strings.CutPrefix(x.Name, "sut class ")
+		switch name := classes[class]; {
+		case x.Name == "switch to sut":
+			add("switch → SUT", result.ReachNone, c.SwitchBuffer, x)
+		case isClass && name == intent.DefaultLane:
+			add("SUT: the default lane's class", result.ReachHost, 0, x)
+		case isClass && name != "":
+			add("SUT: class of lane "+name, result.ReachOwn, 0, x)
+		case x.Name == "host backlog":
+			add("SUT: packets handed to its processor", result.ReachHost, 0, x)
+		case strings.HasPrefix(x.Name, "card tx ring "):
+			add("card → link", result.ReachHost, c.Ring*c.Queues, x)
+		}
+		// What is left: the receive rings, whose filling cannot be read and
+		// whose drops the machine's counters have, and classes above others.
+	}
+	return out
+}
+
+// A hopTable collects readings.
+type hopTable struct {
+	hops  []result.Hop
+	first []uint64 // drops of each, before
+}
+
+func (t *hopTable) record(all []reading) {
+	for _, x := range all {
+		i := 0
+		for i < len(t.hops) && t.hops[i].Name != x.Name {
+			i++
+		}
+		if i == len(t.hops) {
+			x.Bytes = stats.NewHistogram()
+			t.hops, t.first = append(t.hops, x.Hop), append(t.first, x.drops)
+		}
+		t.hops[i].Bytes.Record(x.bytes)
+		t.hops[i].Drops = x.drops - t.first[i]
+	}
+}
