@@ -33,6 +33,10 @@ type account struct {
 	lateness, wakeup *stats.Histogram
 	waiting, hiccups *stats.Histogram
 	statuses         [600]int64
+	stalls           stalls
+	gaps             *stats.Histogram
+	last             int64   // request that the generator came to, 0: none
+	sends            []int64 // requests by window
 }
 
 // maxPrepared windows are allocated beforehand: 10 minutes of 100 ms, 36 MB.
@@ -48,6 +52,11 @@ func newAccount(c *Config, from, duration int64) *account {
 	}
 	a.lateness, a.wakeup = stats.NewHistogram(), stats.NewHistogram()
 	a.waiting, a.hiccups = stats.NewHistogram(), stats.NewHistogram()
+	a.stalls = newStalls()
+	if a.open {
+		a.gaps = stats.NewHistogram()
+		a.sends = make([]int64, 0, windows)
+	}
 	a.res.Mode = c.Mode
 	return a
 }
@@ -58,8 +67,22 @@ func (a *account) due(p *pending) {
 		a.res.Intended++
 		if a.open {
 			a.wakeup.Record(p.noticed - p.intended)
+			a.arrival(p.noticed)
 		}
 	}
+}
+
+// arrival accounts for the time at which the generator came to a request.
+func (a *account) arrival(now int64) {
+	if a.last > 0 {
+		a.gaps.Record(now - a.last)
+	}
+	a.last = now
+	w := int((now - a.from) / a.window)
+	for len(a.sends) <= w {
+		a.sends = append(a.sends, 0)
+	}
+	a.sends[w]++
 }
 
 // sent accounts for a request that is on its way.
@@ -175,6 +198,12 @@ func (a *account) close(duration int64) Result {
 	if a.spins {
 		r.Hiccups = a.hiccups
 	}
+	r.Stalls, r.StallsLeft = a.stalls.list(), a.stalls.left
+	if a.open {
+		r.Gaps = a.gaps
+		// One that is cut, or lies after the end, says nothing of the rate.
+		r.Sends = a.sends[:min(len(a.sends), int(duration/a.window))]
+	}
 	for status, n := range a.statuses {
 		if n > 0 && status > 0 {
 			if r.Statuses == nil {
@@ -231,6 +260,7 @@ func (r *Result) add(o *Result) {
 	if o.Hiccups != nil {
 		r.Hiccups = stats.Merge(r.Hiccups, o.Hiccups)
 	}
+	r.addStalls(o)
 	r.CPUTime += o.CPUTime
 	r.Work.add(o.Work)
 	r.Partial = r.Partial || o.Partial

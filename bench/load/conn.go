@@ -119,7 +119,7 @@ func (w *worker) receive(c *conn) {
 	if !w.arrived(c, n, errno) {
 		return
 	}
-	now := w.clock.Now()
+	now := w.now()
 	if c.tls == nil {
 		w.take(c, w.in[:have+n], now)
 	} else {
@@ -215,7 +215,7 @@ func (w *worker) ended(c *conn) {
 	if c.sent.len() > 0 {
 		if r := c.parser.End(); r.Outcome != proto.Incomplete {
 			r.Close = true
-			w.complete(c, c.sent.front(), r, w.clock.Now())
+			w.complete(c, c.sent.front(), r, w.now())
 			return
 		}
 	} else if w.cfg.Protocol == HTTP {
@@ -246,7 +246,7 @@ func (w *worker) hangUp(c *conn) {
 	c.fd, c.state, c.blocked, c.tls = -1, gone, false, nil
 	c.out, c.outAt, c.stash = c.out[:0], 0, c.stash[:0]
 	w.live--
-	now := w.clock.Now()
+	now := w.now()
 	for ; c.sent.len() > 0; c.sent.pop() {
 		w.outstanding--
 		w.account.lost(c.sent.front(), true, now)

@@ -38,6 +38,7 @@ func Merge(rs ...Result) (Result, error) {
 		sum.Duration = max(sum.Duration, r.Duration)
 		sum.StartMono = min(sum.StartMono, r.StartMono)
 		sum.add(r)
+		sum.addArrivals(r)
 		sum.Retransmits += r.Retransmits
 		if r.RTT > 0 {
 			rtt += r.RTT

@@ -67,6 +67,23 @@ type Result struct {
 	// sees those of the time in which it spins.
 	Hiccups *stats.Histogram `json:"hiccups,omitempty"`
 
+	// Stalls are stretches of the counted time, of at least 100 µs, in which a
+	// generator's thread got nothing done: it overslept, or took as long between
+	// two readings of its clock, where some µs are usual. Mostly it had lost its
+	// processor; deciphering large objects can take as long. They are in order
+	// of time, at most 256 of each thread, its longest; StallsLeft is how many
+	// more there were.
+	Stalls     []Stall `json:"stalls,omitempty"`
+	StallsLeft int64   `json:"stallsLeftOut,omitempty"`
+
+	// Gaps are the times between one request and the next at which one thread
+	// came to them, whatever kept it from sending, and Sends how many it came to
+	// in each whole window of Series: what the arrival process really was.
+	// Threads and generators are merged, so Gaps are of one thread's share of
+	// the rate, and Sends of all of it. Open loop only.
+	Gaps  *stats.Histogram `json:"gaps,omitempty"`
+	Sends []int64          `json:"sendsPerWindow,omitempty"`
+
 	Retransmits uint64 `json:"retransmits"` // TCP_INFO, open connections, since they were opened
 	RTT         int64  `json:"rttNs"`       // mean of the smoothed RTTs at the end
 	CPUTime     int64  `json:"cpuTimeNs"`   // of the generator's threads, counted time
@@ -81,6 +98,12 @@ type Result struct {
 	Partial bool `json:"partial,omitempty"`
 	// Warnings are reasons to doubt the result.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// A Stall of a generator's thread.
+type Stall struct {
+	AtMono int64 `json:"atMonoNs"` // CLOCK_MONOTONIC when it began
+	Ns     int64 `json:"ns"`
 }
 
 // Work is what a generator asked of a server, counted from the first byte.

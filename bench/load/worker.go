@@ -58,6 +58,7 @@ type worker struct {
 	text, plain []byte // of TLS
 	scanned     int
 	scanAt      int64
+	seen        int64 // the clock, or the end of a sleep; 0: not in this step
 	first       int64 // the step's first request is due
 	dueAt       int64 // the next is
 	due         func() float64
@@ -232,13 +233,13 @@ func (w *worker) next(c *conn) {
 		if !w.room(c) {
 			break
 		}
-		for now := w.clock.Now(); now < w.end && w.room(c); {
+		for now := w.now(); now < w.end && w.room(c); {
 			p := pending{intended: now, noticed: now, ticket: w.codec.Pick(w.rng.Uint64()), counted: now >= w.counted}
 			w.account.due(&p)
 			w.issue(c, p, now, false)
 		}
 	case w.waiting.len() > 0 && w.room(c):
-		for now := w.clock.Now(); w.waiting.len() > 0 && w.room(c); w.waiting.pop() {
+		for now := w.now(); w.waiting.len() > 0 && w.room(c); w.waiting.pop() {
 			w.issue(c, *w.waiting.front(), now, true)
 		}
 	}
@@ -280,7 +281,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 	w.end = w.counted + s.Duration
 	w.active = share(s.Connections, w.number, w.of)
 	w.account = newAccount(w.cfg, w.counted, s.Duration)
-	w.first, w.dueAt = first, math.MaxInt64
+	w.first, w.dueAt, w.seen = first, math.MaxInt64, 0
 	if open {
 		w.due = w.arrivals(s.Rate)
 		w.dueAt = first + int64(w.due())
@@ -293,7 +294,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 	cpu := [2]int64{-1, -1} // at the beginning and the end of the counted time
 	var events [64]unix.EpollEvent
 	for {
-		now := w.clock.Now()
+		now := w.now()
 		if idle && now-before > leastHiccup && before >= w.counted {
 			w.account.hiccups.Record(now - before)
 		}
@@ -341,7 +342,9 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 			sleep = 0
 		}
 		before = now
-		n, errno := wait(w.epfd, events[:], min(sleep, longestSleep))
+		sleep = min(sleep, longestSleep)
+		n, errno := wait(w.epfd, events[:], sleep)
+		w.seen = before + sleep
 		idle = sleep == 0 && n == 0
 		if errno != 0 && errno != unix.EINTR {
 			return Result{}, fmt.Errorf("epoll_pwait2: %w", errno)
@@ -364,7 +367,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 				w.receive(c)
 			}
 			if open {
-				w.sendDue(w.clock.Now())
+				w.sendDue(w.now())
 			}
 		}
 	}
@@ -385,7 +388,7 @@ func (w *worker) sendDue(now int64) int64 {
 			w.offer(c)
 		}
 		w.dueAt = w.first + int64(w.due())
-		now = w.clock.Now()
+		now = w.now()
 	}
 	return now
 }
