@@ -85,6 +85,22 @@ func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string
 	return problems
 }
 
+// suitesOf returns the suites that the problems are of; none if one is of no
+// suite's: the kernel's.
+func suitesOf(problems []string, chosen []suite) []suite {
+	var of []suite
+	for _, p := range problems {
+		i := slices.IndexFunc(chosen, func(s suite) bool { return strings.HasPrefix(p, s.name+": ") })
+		if i < 0 {
+			return nil
+		}
+		if !slices.ContainsFunc(of, func(s suite) bool { return s.name == chosen[i].name }) {
+			of = append(of, chosen[i])
+		}
+	}
+	return of
+}
+
 // failsBelow reports whether a subtest of the test failed too.
 func (s *section) failsBelow(name string) bool {
 	return slices.ContainsFunc(s.tests, func(t test) bool { return t.outcome == "FAIL" && strings.HasPrefix(t.name, name+"/") })

@@ -115,6 +115,22 @@ func TestJudgeKnown(t *testing.T) {
 	}
 }
 
+func TestSuitesOf(t *testing.T) {
+	chosen := []suite{{name: "lane"}, {name: "lane, traffic"}, {name: "lab"}}
+	names := func(problems ...string) (names []string) {
+		for _, s := range suitesOf(problems, chosen) {
+			names = append(names, s.name)
+		}
+		return names
+	}
+	if diff := cmp.Diff([]string{"lane, traffic", "lab"}, names("lane, traffic: exit status 1", "lab: TestUp failed: x", "lab: TestDown failed: y")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := names("lab: TestUp failed: x", "the kernel says: BUG: y"); got != nil {
+		t.Errorf("with a problem of the kernel's: %q, want none", got)
+	}
+}
+
 // A guest that died says so, and where.
 func TestParseCutOff(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
