@@ -5,6 +5,7 @@ package result
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
@@ -14,11 +15,12 @@ import (
 
 // doubts are the cross-checks of a load point, for all windows of a variant
 // together, and what the generators themselves say.
-func (r *Result) doubts(point int) []string {
-	var out []string
+func (r *Result) doubts(point int) []Doubt {
+	var out doubts
+	name := r.Points[point].Name()
 	add := func(variant string, warnings []check.Warning) {
 		for _, w := range warnings {
-			out = append(out, variant+": "+w.Text)
+			out.add(w.Text, Where{Point: name, Variant: variant}, -1)
 		}
 	}
 	base := r.windows(point, r.Experiment.Base)
@@ -30,21 +32,37 @@ func (r *Result) doubts(point int) []string {
 		add(v.Name, r.client(windows))
 		if r.Points[point].Mode == load.Closed {
 			add(v.Name, r.little(r.Points[point], windows))
+		} else {
+			add(v.Name, r.arrivals(r.Points[point], windows))
 		}
 		if len(r.HostNoise) > 0 && v.Name != r.Experiment.Base && len(base) > 0 {
 			add(v.Name, r.hostNoise(windows, base))
 		}
 		for _, i := range rounds(windows) {
-			for _, w := range windows[i].Load.Warnings {
-				out = append(out, v.Name+": "+w)
+			at := Where{Point: name, Variant: v.Name, Of: len(windows)}
+			for _, text := range windows[i].doubts() {
+				out.add(text, at, i)
 			}
-			if first := windows[i].Load.FirstError; first != "" {
-				out = append(out, v.Name+": first error: "+first)
-			}
-			out = append(out, noiseDoubts(v.Name, windows[i])...)
 		}
 	}
-	return once(out)
+	return out.list
+}
+
+// doubts of a window by itself.
+func (w *Window) doubts() (out []string) {
+	out = append(out, w.Load.Warnings...)
+	if w.Load.FirstError != "" {
+		out = append(out, "first error: "+w.Load.FirstError)
+	}
+	if n := w.Load.Latency.Clamped(); n > 0 {
+		out = append(out, fmt.Sprintf("%d latencies beyond what the histogram holds (137 s) count as that", n))
+	}
+	for _, p := range w.Power {
+		for _, text := range p.Warnings {
+			out = append(out, "power by "+p.Provenance.Source+": "+text)
+		}
+	}
+	return append(out, w.noiseDoubts()...)
 }
 
 func merged(windows map[int]*Window, of func(*load.Result) *stats.Histogram) *stats.Histogram {
@@ -81,13 +99,29 @@ func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 	return check.Little(inFlight, float64(completed)/float64(duration)*1e9, latency.Mean())
 }
 
+// arrivals holds the times at which requests were sent against those at which
+// they were to be.
+func (r *Result) arrivals(p Point, windows map[int]*Window) []check.Warning {
+	process := check.Constant
+	if r.Experiment.Load.Arrivals == load.Poisson {
+		process = check.Poisson
+	}
+	var sends []int64
+	for _, i := range rounds(windows) {
+		sends = append(sends, windows[i].Load.Sends...)
+	}
+	gaps := merged(windows, func(l *load.Result) *stats.Histogram { return l.Gaps })
+	each := p.Rate / float64(max(1, r.Experiment.Load.Generators)) // gaps are of one
+	return append(check.Gaps(process, each, gaps), check.Dispersion(process, sends)...)
+}
+
 // hostNoise holds the host's own noise against the difference of the highest
 // percentile that both variants carry.
 func (r *Result) hostNoise(windows, base map[int]*Window) (out []check.Warning) {
 	latency := func(l *load.Result) *stats.Histogram { return l.Latency }
 	a, b := merged(windows, latency), merged(base, latency)
 	p, effect := 0.0, int64(0)
-	for _, q := range percentiles {
+	for _, q := range usual {
 		x, err1 := stats.Percentile(a, q)
 		y, err2 := stats.Percentile(b, q)
 		if err1 == nil && err2 == nil {
@@ -113,15 +147,23 @@ func (r *Result) hostNoise(windows, base map[int]*Window) (out []check.Warning) 
 // noiseShort is the share of what was asked for that noise should reach.
 const noiseShort = 0.9
 
-func noiseDoubts(variant string, w *Window) (out []string) {
+func (w *Window) noiseDoubts() (out []string) {
 	for _, n := range w.Noise {
+		way := Way(n.Direction)
 		if n.Asked > 0 && float64(n.Achieved) < noiseShort*float64(n.Asked) {
-			way := "to the SUT"
-			if n.Direction == experiment.FromSUT {
-				way = "from the SUT"
-			}
-			out = append(out, fmt.Sprintf("%s: noise %s did not reach %.0f %% of the rate asked for, %s", variant, way, 100*noiseShort, bitsText(float64(n.Asked))))
+			out = append(out, fmt.Sprintf("noise %s did not reach %.0f %% of the rate asked for, %s", way, 100*noiseShort, BitsText(float64(n.Asked))))
+		}
+		for _, text := range slices.Concat(n.Sender.Warnings, n.Receiver.Warnings) {
+			out = append(out, "noise "+way+": "+text)
 		}
 	}
 	return out
+}
+
+// Way is a direction of noise in words.
+func Way(direction string) string {
+	if direction == experiment.FromSUT {
+		return "from the SUT"
+	}
+	return "to the SUT"
 }

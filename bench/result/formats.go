@@ -86,20 +86,20 @@ func WriteMarkdown(out io.Writer, s *Summary) error {
 	}
 	for _, p := range s.Points {
 		fmt.Fprintf(&b, "\n## %s, repeats: %d\n\n| | mean |", p.Name, p.Rounds)
-		for _, q := range percentiles {
-			fmt.Fprintf(&b, " %s |", percentileText(q))
+		for _, q := range s.Percentiles {
+			fmt.Fprintf(&b, " %s |", PercentileText(q))
 		}
-		fmt.Fprintf(&b, " achieved | errors |\n|---|---:|%s---:|---:|\n", strings.Repeat("---:|", len(percentiles)))
+		fmt.Fprintf(&b, " achieved | errors |\n|---|---:|%s---:|---:|\n", strings.Repeat("---:|", len(s.Percentiles)))
 		for _, v := range p.Variants {
-			fmt.Fprintf(&b, "| %s | %s |", cell(v.Name), durationText(v.Mean))
+			fmt.Fprintf(&b, "| %s | %s |", cell(v.Name), DurationText(v.Mean))
 			for _, c := range v.Percentiles {
 				text := cell(c.text())
-				if ratio := c.ratioText(); ratio != "" {
+				if ratio := c.RatioText(); ratio != "" {
 					text += "<br>" + cell(ratio)
 				}
 				fmt.Fprintf(&b, " %s |", text)
 			}
-			fmt.Fprintf(&b, " %.0f/s | %s |\n", v.Achieved, v.failures())
+			fmt.Fprintf(&b, " %.0f/s | %s |\n", v.Achieved, v.Failures())
 		}
 		lists(&b, p)
 	}
@@ -117,8 +117,8 @@ func lists(b *strings.Builder, p PointSummary) {
 		}
 		lines = append(lines, fmt.Sprintf("goal: %s: %s: %s", g.Text, g.Judgement.Verdict, g.Judgement.Reason))
 	}
-	for _, w := range p.Warnings {
-		lines = append(lines, "warning: "+w)
+	for _, d := range p.Doubts {
+		lines = append(lines, "warning: "+d.String())
 	}
 	bullets(b, lines)
 }
@@ -154,6 +154,7 @@ func WriteGoBench(out io.Writer, r *Result) error {
 		}
 	}
 	title = cmp.Or(title, "Run")
+	percentiles := r.percentiles()
 	for i := range r.Windows {
 		w := &r.Windows[i]
 		if w.Purpose != Repeat {
@@ -165,7 +166,7 @@ func WriteGoBench(out io.Writer, r *Result) error {
 			fmt.Fprintf(&b, "rate=%s/", numberText(p.Rate))
 		}
 		fmt.Fprintf(&b, "connections=%d/variant=%s %d %.0f mean-ns", p.Connections, benchName(w.Variant), max(1, w.Load.Completed), w.Load.Latency.Mean())
-		for _, c := range each(w) {
+		for _, c := range each(w, percentiles) {
 			fmt.Fprintf(&b, " %d p%s-ns", c.NS, numberText(c.Percentile))
 		}
 		fmt.Fprintf(&b, " %.1f req/s", float64(w.Load.Completed)/float64(w.Load.Duration)*1e9)
@@ -202,7 +203,7 @@ func benchName(s string) string {
 }
 
 // each is the percentiles that a window carries by itself.
-func each(w *Window) (out []stats.Step) {
+func each(w *Window, percentiles []float64) (out []stats.Step) {
 	for _, p := range percentiles {
 		if v, err := stats.Percentile(w.Load.Latency, p); err == nil {
 			out = append(out, stats.Step{Percentile: p, NS: v})

@@ -12,17 +12,22 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 )
 
-// Percentiles of a summary.
-var percentiles = [...]float64{50, 90, 99, 99.9, 99.99}
-
 // A Summary is what may be said of a result.
 type Summary struct {
-	Title    string         `json:"title"`
-	Partial  *Partial       `json:"partial,omitempty"`
-	Points   []PointSummary `json:"points"`
-	Searches []Search       `json:"searches,omitempty"`
-	Sweep    []SweepSummary `json:"sweep,omitempty"`
-	Warnings []string       `json:"warnings,omitempty"`
+	Title   string   `json:"title"`
+	Partial *Partial `json:"partial,omitempty"`
+	// Percentiles of every variant at every load point, in this order.
+	Percentiles []float64      `json:"percentiles"`
+	Points      []PointSummary `json:"points"`
+	Searches    []Search       `json:"searches,omitempty"`
+	Sweep       []SweepSummary `json:"sweep,omitempty"`
+	// Floor is what the host did to a thread that only wanted to wake up.
+	Floor []Floor `json:"floor,omitempty"`
+	// Slowest is the round with the slowest request of all repeats.
+	Slowest *TimeLine `json:"slowest,omitempty"`
+	// Doubts of all load points together, alike ones once.
+	Doubts   []Doubt  `json:"doubts,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // A PointSummary compares the variants at a load point.
@@ -32,7 +37,11 @@ type PointSummary struct {
 	Base     string           `json:"base"`
 	Variants []VariantSummary `json:"variants"`
 	Goals    []GoalSummary    `json:"goals,omitempty"`
-	Warnings []string         `json:"warnings,omitempty"`
+	// Thresholds of the variants' Exceed, ns, evenly spaced.
+	Thresholds []int64 `json:"thresholdsNs,omitempty"`
+	// Machine is what the SUT did meanwhile, a value for each of Variants.
+	Machine []Use   `json:"machine,omitempty"`
+	Doubts  []Doubt `json:"doubts,omitempty"`
 }
 
 // A VariantSummary is all repeats of a variant at a load point.
@@ -41,9 +50,21 @@ type VariantSummary struct {
 	Windows  int     `json:"windows"`
 	Requests int64   `json:"requests"` // that were due
 	Mean     float64 `json:"meanNs"`
-	// Percentiles of the latency from the intended send time, in the order of
-	// P50, P90, P99, P99.9, P99.99.
+	// Percentiles of the latency from the intended send time to the last byte,
+	// in the order of Summary.Percentiles.
 	Percentiles []Percentile `json:"percentiles"`
+	// FirstByte is the same up to the first byte, of HTTP.
+	FirstByte     []Percentile `json:"firstByte,omitempty"`
+	FirstByteMean float64      `json:"firstByteMeanNs,omitempty"`
+	// Curve is the distribution of the latency as far as the sample carries it.
+	Curve []stats.Step `json:"curve"`
+	// Exceed is the share of requests slower than each of Thresholds, and
+	// Bucketed the mean that a reader of those shares would compute.
+	Exceed   []stats.Share `json:"exceed,omitempty"`
+	Bucketed *Bucketed     `json:"bucketed,omitempty"`
+	// Pairs are the repeats' ratios to the base variant, for each of
+	// Percentiles; none where one repeat does not carry it.
+	Pairs [][]PairRatio `json:"pairs,omitempty"`
 	// Offered and Achieved rates per second, over all windows.
 	Offered  float64 `json:"offeredPerSecond"`
 	Achieved float64 `json:"achievedPerSecond"`
@@ -58,6 +79,12 @@ type VariantSummary struct {
 	// ServerCPU is the processor time of the server for each request sent, ns,
 	// warm-up included; 0: not known.
 	ServerCPU float64 `json:"serverCPUNs,omitempty"`
+
+	Generator Generator      `json:"generator"`
+	Noise     []NoiseSummary `json:"noise,omitempty"`
+	Hops      []HopSummary   `json:"hops,omitempty"`
+	Traffic   *Traffic       `json:"traffic,omitempty"`
+	Power     []PowerSummary `json:"power,omitempty"`
 }
 
 // A Percentile is an interval, or why there is none, and the ratio to the base
@@ -70,6 +97,12 @@ type Percentile struct {
 	Ratio        *stats.Ratio      `json:"ratio,omitempty"`
 	Difference   *stats.Difference `json:"difference,omitempty"`
 	RatioMissing string            `json:"ratioMissing,omitempty"`
+}
+
+// A PairRatio is one repeat's percentile over the base's neighbouring one.
+type PairRatio struct {
+	Repeat int     `json:"repeat"` // from 1
+	Ratio  float64 `json:"ratio"`
 }
 
 // A GoalSummary is the verdict on a goal of the experiment.
@@ -90,13 +123,20 @@ type SweepSummary struct {
 // Summarize says of a result what may be said. It is pure: the same result has
 // the same summary.
 func Summarize(r *Result) *Summary {
-	s := &Summary{Title: r.Title, Partial: r.Partial, Searches: r.Searches, Warnings: slices.Clone(r.Warnings)}
-	for i := range r.Points {
-		s.Points = append(s.Points, r.summarizePoint(i))
+	s := &Summary{
+		Title: r.Title, Partial: r.Partial, Percentiles: r.percentiles(), Searches: r.Searches,
+		Floor: r.floor(), Slowest: r.slowest(), Warnings: slices.Clone(r.Warnings),
 	}
-	for _, w := range r.Windows {
-		if w.Purpose == Sweeping {
-			s.Sweep = append(s.Sweep, summarizeSweep(w))
+	var all doubts
+	for i := range r.Points {
+		p := r.summarizePoint(i, s.Percentiles)
+		all.merge(p.Doubts)
+		s.Points = append(s.Points, p)
+	}
+	s.Doubts = all.list
+	for i := range r.Windows {
+		if w := &r.Windows[i]; w.Purpose == Sweeping {
+			s.Sweep = append(s.Sweep, summarizeSweep(w, s.Percentiles))
 		}
 	}
 	return s
@@ -125,58 +165,117 @@ func (r *Result) windows(point int, variant string) map[int]*Window {
 	return out
 }
 
-// series of a window; a window without one is a sample whose order is unknown.
-func (w *Window) series() *stats.Series {
-	if w.Load.Series != nil {
-		return w.Load.Series
-	}
-	return stats.OneWindow(w.Load.Latency)
-}
-
-func (r *Result) summarizePoint(point int) PointSummary {
+func (r *Result) summarizePoint(point int, percentiles []float64) PointSummary {
 	p := PointSummary{Point: r.Points[point], Name: r.Points[point].Name(), Base: r.Experiment.Base}
 	base := r.windows(point, p.Base)
-	var family []stats.Comparison
-	var judged []*Percentile
+	var all []map[int]*Window
+	var samples []*stats.Sample
 	for _, v := range r.Variants {
 		windows := r.windows(point, v.Name)
 		if len(windows) == 0 {
 			continue
 		}
-		sum := summarizeVariant(v.Name, windows)
-		if v.Name != p.Base {
-			for i := range sum.Percentiles {
-				c := &sum.Percentiles[i]
-				ratio, floor, err := latencyRatio(windows, base, c.P)
-				if err != nil {
-					c.RatioMissing = refusal(err)
-					continue
-				}
-				c.Ratio = &ratio
-				family, judged = append(family, stats.Comparison{Ratio: ratio, Floor: floor}), append(judged, c)
-			}
+		sum, sample := summarizeVariant(v.Name, windows, percentiles)
+		p.Variants, all, samples = append(p.Variants, sum), append(all, windows), append(samples, sample)
+	}
+	p.Thresholds = thresholds(p.Variants)
+	var latency, first family
+	for i := range p.Variants {
+		v := &p.Variants[i]
+		v.exceed(samples[i], p.Thresholds)
+		if v.Name == p.Base {
+			continue
 		}
-		p.Variants = append(p.Variants, sum)
+		latency.compare(v.Percentiles, all[i], base, toLastByte)
+		first.compare(v.FirstByte, all[i], base, toFirstByte)
+		v.Pairs = pairs(all[i], base, percentiles)
 	}
-	for i, d := range stats.Compare(family) {
-		judged[i].Difference = &d
-	}
+	latency.judge()
+	first.judge()
 	for _, g := range r.Experiment.Goals {
 		p.Goals = append(p.Goals, r.judge(point, g))
 	}
-	p.Warnings = r.doubts(point)
+	p.Machine = machineUse(all)
+	p.Doubts = r.doubts(point)
 	return p
 }
 
-func summarizeVariant(name string, windows map[int]*Window) VariantSummary {
+// A view is a latency of a window: to the first or to the last byte.
+type view func(*Window) (*stats.Histogram, *stats.Series)
+
+func toLastByte(w *Window) (*stats.Histogram, *stats.Series) { return w.Load.Latency, w.Load.Series }
+
+func toFirstByte(w *Window) (*stats.Histogram, *stats.Series) {
+	return w.Load.FirstByte, w.Load.FirstByteSeries
+}
+
+// series of a window; a window without one is a sample whose order is unknown.
+func (of view) series(w *Window) *stats.Series {
+	h, s := of(w)
+	if s != nil {
+		return s
+	}
+	return stats.OneWindow(h)
+}
+
+// A family is ratios that are shown together.
+type family struct {
+	members []stats.Comparison
+	judged  []*Percentile
+}
+
+// compare fills in the ratios of a variant's percentiles to the base.
+func (f *family) compare(percentiles []Percentile, variant, base map[int]*Window, of view) {
+	for i := range percentiles {
+		c := &percentiles[i]
+		ratio, floor, err := latencyRatio(variant, base, c.P, of)
+		if err != nil {
+			c.RatioMissing = refusal(err)
+			continue
+		}
+		c.Ratio = &ratio
+		f.members, f.judged = append(f.members, stats.Comparison{Ratio: ratio, Floor: floor}), append(f.judged, c)
+	}
+}
+
+func (f *family) judge() {
+	for i, d := range stats.Compare(f.members) {
+		f.judged[i].Difference = &d
+	}
+}
+
+// pairs are the ratios of neighbouring repeats, of each percentile that all of
+// them carry.
+func pairs(variant, base map[int]*Window, percentiles []float64) [][]PairRatio {
+	out := make([][]PairRatio, len(percentiles))
+	for i, p := range percentiles {
+		var each []PairRatio
+		complete := true
+		for _, round := range rounds(variant) {
+			b, ok := base[round]
+			if !ok {
+				continue
+			}
+			x, err1 := stats.Percentile(variant[round].Load.Latency, p)
+			y, err2 := stats.Percentile(b.Load.Latency, p)
+			complete = complete && err1 == nil && err2 == nil && y > 0
+			if complete {
+				each = append(each, PairRatio{round + 1, float64(x) / float64(y)})
+			}
+		}
+		if complete {
+			out[i] = each
+		}
+	}
+	return out
+}
+
+func summarizeVariant(name string, windows map[int]*Window, percentiles []float64) (VariantSummary, *stats.Sample) {
 	v := VariantSummary{Name: name, Windows: len(windows)}
-	var all []*stats.Histogram
-	var series []*stats.Series
 	var completed, duration, cpu, sent int64
 	for _, round := range rounds(windows) {
 		w := windows[round]
 		l := &w.Load
-		all, series = append(all, l.Latency), append(series, w.series())
 		v.Requests += l.Intended
 		completed += l.Completed
 		duration += l.Duration
@@ -188,24 +287,49 @@ func summarizeVariant(name string, windows map[int]*Window) VariantSummary {
 		v.NoiseToSUT += to / float64(len(windows))
 		v.NoiseFromSUT += from / float64(len(windows))
 		if w.Machine != nil {
-			sent += l.Work.Gets + l.Work.Sets
+			sent += w.sent()
 			for _, p := range w.Machine.Processes {
 				cpu += p.User + p.System
 			}
 		}
 	}
-	v.Mean = stats.Merge(all...).Mean()
 	v.Offered = float64(v.Requests) / (float64(duration) / 1e9)
 	v.Achieved = float64(completed) / (float64(duration) / 1e9)
 	if sent > 0 {
 		v.ServerCPU = float64(cpu) / float64(sent)
 	}
-	v.Percentiles = intervals(series)
-	return v
+	all, sample := pool(windows, toLastByte)
+	v.Mean, v.Curve = all.Mean(), stats.Curve(all, curvePoints)
+	v.Percentiles = intervals(sample, percentiles)
+	if first, sample := pool(windows, toFirstByte); first.Count() > 0 {
+		v.FirstByteMean, v.FirstByte = first.Mean(), intervals(sample, percentiles)
+	}
+	v.Generator = generator(windows)
+	v.Noise = noiseSummaries(windows)
+	v.Hops = hops(windows)
+	v.Traffic = traffic(windows)
+	v.Power = powers(windows)
+	return v, sample
 }
 
-func intervals(series []*stats.Series) (out []Percentile) {
-	sample := stats.NewSample(series...)
+// curvePoints of a distribution per nine.
+const curvePoints = 16
+
+// sent are the requests that were sent while the machine's counters counted.
+func (w *Window) sent() int64 { return w.Load.Work.Gets + w.Load.Work.Sets }
+
+// pool merges the repeats.
+func pool(windows map[int]*Window, of view) (*stats.Histogram, *stats.Sample) {
+	var all []*stats.Histogram
+	var series []*stats.Series
+	for _, i := range rounds(windows) {
+		h, _ := of(windows[i])
+		all, series = append(all, h), append(series, of.series(windows[i]))
+	}
+	return stats.Merge(all...), stats.NewSample(series...)
+}
+
+func intervals(sample *stats.Sample, percentiles []float64) (out []Percentile) {
 	for _, p := range percentiles {
 		c := Percentile{P: p}
 		if e, err := sample.Interval(p); err != nil {
@@ -243,25 +367,27 @@ func rounds(windows map[int]*Window) []int {
 // latencyRatio pairs the rounds that both have. A percentile that every window
 // carries is compared window by window; one that only all of them carry, over
 // all of them.
-func latencyRatio(variant, base map[int]*Window, p float64) (stats.Ratio, *stats.Floor, error) {
+func latencyRatio(variant, base map[int]*Window, p float64, of view) (stats.Ratio, *stats.Floor, error) {
 	var each []stats.Pair
 	var pooled []stats.SeriesPair
 	var same []int64
-	whole := true
+	carried := true
 	for _, i := range rounds(variant) {
 		b, ok := base[i]
 		if !ok {
 			continue
 		}
 		v := variant[i]
-		pooled = append(pooled, stats.SeriesPair{Variant: v.series(), Base: b.series()})
-		x, err1 := stats.Percentile(v.Load.Latency, p)
-		y, err2 := stats.Percentile(b.Load.Latency, p)
-		whole = whole && err1 == nil && err2 == nil
+		pooled = append(pooled, stats.SeriesPair{Variant: of.series(v), Base: of.series(b)})
+		vh, _ := of(v)
+		bh, _ := of(b)
+		x, err1 := stats.Percentile(vh, p)
+		y, err2 := stats.Percentile(bh, p)
+		carried = carried && err1 == nil && err2 == nil
 		each = append(each, stats.Pair{Variant: x, Base: y})
 		same = append(same, y)
 	}
-	if !whole {
+	if !carried {
 		ratio, err := stats.PooledRatio(pooled, p, 1)
 		return ratio, nil, err
 	}
@@ -301,7 +427,7 @@ func refusal(err error) string {
 func (r *Result) judge(point int, g experiment.Goal) GoalSummary {
 	what := map[string]string{experiment.MeasureRate: "achieved rate", experiment.MeasureNoise: "achieved noise"}[g.Measure]
 	if g.Measure == experiment.MeasureLatency {
-		what = percentileText(g.Percentile)
+		what = PercentileText(g.Percentile)
 	}
 	s := GoalSummary{Text: fmt.Sprintf("%s of %s at most %s times that of %s", what, g.Variant, numberText(g.AtMost), g.Base)}
 	if g.AtMost == 0 {
@@ -323,7 +449,7 @@ func (r *Result) judge(point int, g experiment.Goal) GoalSummary {
 
 func goalRatio(g experiment.Goal, variant, base map[int]*Window) (stats.Ratio, *stats.Floor, error) {
 	if g.Measure == experiment.MeasureLatency {
-		return latencyRatio(variant, base, g.Percentile)
+		return latencyRatio(variant, base, g.Percentile, toLastByte)
 	}
 	of := func(w *Window) int64 {
 		if g.Measure == experiment.MeasureRate {
@@ -342,18 +468,8 @@ func goalRatio(g experiment.Goal, variant, base map[int]*Window) (stats.Ratio, *
 	return ratio, nil, err
 }
 
-func summarizeSweep(w Window) SweepSummary {
+func summarizeSweep(w *Window, percentiles []float64) SweepSummary {
 	to, from := w.noise()
-	return SweepSummary{Sweep: *w.Sweep, Variant: w.Variant, Percentiles: intervals([]*stats.Series{w.series()}), Achieved: to + from}
-}
-
-// once keeps the first of equal texts.
-func once(texts []string) []string {
-	var out []string
-	for _, t := range texts {
-		if !slices.Contains(out, t) {
-			out = append(out, t)
-		}
-	}
-	return out
+	sample := stats.NewSample(view(toLastByte).series(w))
+	return SweepSummary{Sweep: *w.Sweep, Variant: w.Variant, Percentiles: intervals(sample, percentiles), Achieved: to + from}
 }

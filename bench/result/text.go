@@ -21,7 +21,7 @@ func WriteText(out io.Writer, s *Summary) error {
 	}
 	for _, p := range s.Points {
 		b.WriteByte('\n')
-		p.text(&b)
+		p.text(&b, s.Percentiles)
 	}
 	for _, x := range s.Searches {
 		b.WriteByte('\n')
@@ -41,7 +41,7 @@ func WriteText(out io.Writer, s *Summary) error {
 	return err
 }
 
-func (p PointSummary) text(b *strings.Builder) {
+func (p PointSummary) text(b *strings.Builder, percentiles []float64) {
 	fmt.Fprintf(b, "%s, repeats: %d\n", p.Name, p.Rounds)
 	if len(p.Variants) == 0 {
 		fmt.Fprintln(b, "nothing measured")
@@ -57,11 +57,11 @@ func (p PointSummary) text(b *strings.Builder) {
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	row("", func(v VariantSummary) string { return v.Name })
-	row("mean", func(v VariantSummary) string { return durationText(v.Mean) })
+	row("mean", func(v VariantSummary) string { return DurationText(v.Mean) })
 	for i, q := range percentiles {
-		row(percentileText(q), func(v VariantSummary) string { return v.Percentiles[i].text() })
+		row(PercentileText(q), func(v VariantSummary) string { return v.Percentiles[i].text() })
 		if len(p.Variants) > 1 {
-			row("  to "+p.Base, func(v VariantSummary) string { return v.Percentiles[i].ratioText() })
+			row("  to "+p.Base, func(v VariantSummary) string { return v.Percentiles[i].RatioText() })
 		}
 	}
 	row("requests", func(v VariantSummary) string { return fmt.Sprint(v.Requests) })
@@ -69,13 +69,13 @@ func (p PointSummary) text(b *strings.Builder) {
 		row("offered", func(v VariantSummary) string { return fmt.Sprintf("%.0f/s", v.Offered) })
 	}
 	row("achieved", func(v VariantSummary) string { return fmt.Sprintf("%.0f/s", v.Achieved) })
-	row("errors", VariantSummary.failures)
+	row("errors", VariantSummary.Failures)
 	if p.has(func(v VariantSummary) bool { return v.NoiseToSUT+v.NoiseFromSUT > 0 }) {
 		row("noise to SUT", func(v VariantSummary) string { return rateText(v.NoiseToSUT) })
 		row("noise from SUT", func(v VariantSummary) string { return rateText(v.NoiseFromSUT) })
 	}
 	if p.has(func(v VariantSummary) bool { return v.ServerCPU > 0 }) {
-		row("server CPU", func(v VariantSummary) string { return durationText(v.ServerCPU) + "/request" })
+		row("server CPU", func(v VariantSummary) string { return DurationText(v.ServerCPU) + "/request" })
 	}
 	_ = t.Flush() // a strings.Builder takes everything
 	for line := range strings.Lines(table.String()) {
@@ -91,8 +91,8 @@ func (p PointSummary) text(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "goal: %s: %s: %s\n", g.Text, g.Judgement.Verdict, g.Judgement.Reason)
 	}
-	for _, w := range p.Warnings {
-		fmt.Fprintf(b, "warning: %s\n", w)
+	for _, d := range p.Doubts {
+		fmt.Fprintf(b, "warning: %s\n", d)
 	}
 }
 
@@ -110,19 +110,24 @@ func rateText(v float64) string {
 	if v == 0 {
 		return "-"
 	}
-	return bitsText(v)
+	return BitsText(v)
 }
 
 func (c Percentile) text() string {
 	if c.Estimate == nil {
 		return c.Missing
 	}
-	return intervalText(*c.Estimate)
+	return IntervalText(*c.Estimate)
 }
 
-// intervalText is "84.2 µs (83.9 to 84.6)", with units within where they
+// IntervalText is "84.2 µs (83.9 to 84.6)", with units within where they
 // differ.
-func intervalText(e stats.Estimate) string {
+func IntervalText(e stats.Estimate) string {
+	return fmt.Sprintf("%s (%s)", DurationText(float64(e.Value)), EndsText(e))
+}
+
+// EndsText is the interval alone: "83.9 to 84.6".
+func EndsText(e stats.Estimate) string {
 	units := []string{"ns", "µs", "ms", "s"}
 	_, unit := scale(float64(e.Value), units)
 	low, lowUnit := scale(float64(e.Low), units)
@@ -130,10 +135,12 @@ func intervalText(e stats.Estimate) string {
 	if lowUnit != unit || highUnit != unit {
 		low, high = low+" "+lowUnit, high+" "+highUnit
 	}
-	return fmt.Sprintf("%s (%s to %s)", durationText(float64(e.Value)), low, high)
+	return low + " to " + high
 }
 
-func (c Percentile) ratioText() string {
+// RatioText is "×1.23 (1.10 to 1.37)" with stats.Same where noise explains it,
+// "" for the base and where the percentile itself is missing.
+func (c Percentile) RatioText() string {
 	if c.Ratio == nil {
 		if strings.HasPrefix(c.RatioMissing, "needs ") || c.RatioMissing == "" {
 			return "" // the line above says it, or this is the base
@@ -150,7 +157,8 @@ func (c Percentile) ratioText() string {
 	return fmt.Sprintf("×%.2f (%.2f to %.2f)%s", c.Ratio.Estimate, c.Ratio.Low, c.Ratio.High, same)
 }
 
-func (v VariantSummary) failures() string {
+// Failures names what went wrong, "0" for nothing.
+func (v VariantSummary) Failures() string {
 	if v.Errors+v.TimedOut+v.Unanswered+v.Misses == 0 {
 		return "0"
 	}
@@ -173,7 +181,7 @@ func (s Search) text(b *strings.Builder) {
 		goal = "any rate achieved"
 	}
 	if s.Config.Goal.Limit > 0 {
-		goal = fmt.Sprintf("%s ≤ %s, %s", percentileText(s.Config.Goal.Percentile), durationText(float64(s.Config.Goal.Limit)), goal)
+		goal = fmt.Sprintf("%s ≤ %s, %s", PercentileText(s.Config.Goal.Percentile), DurationText(float64(s.Config.Goal.Limit)), goal)
 	}
 	fmt.Fprintf(b, "%s: highest rate with %s: ", s.Variant, goal)
 	if r.Rate == 0 {
@@ -194,7 +202,7 @@ func (s Search) text(b *strings.Builder) {
 		}
 		what := l.Test.Missing
 		if e := l.Test.Estimate; e != nil {
-			what = intervalText(*e)
+			what = IntervalText(*e)
 		}
 		fmt.Fprintf(b, "  at %.0f %%, %.0f/s: %s\n", 100*l.Share, l.Test.Rate, what)
 	}
@@ -209,7 +217,17 @@ func sweepText(b *strings.Builder, sweep []SweepSummary) {
 	fmt.Fprintln(t, "noise\tbuffer\tvariant\tP50\tP99\tnoise achieved")
 	for _, s := range sweep {
 		fmt.Fprintf(t, "%.3g %%\t%d KiB\t%s\t%s\t%s\t%s\n", float64(s.Sweep.Noise)/10, s.SwitchBuffer>>10, s.Variant,
-			s.Percentiles[0].text(), s.Percentiles[2].text(), rateText(s.Achieved))
+			at(s.Percentiles, 50).text(), at(s.Percentiles, 99).text(), rateText(s.Achieved))
 	}
 	_ = t.Flush()
+}
+
+// at is the percentile p of those.
+func at(list []Percentile, p float64) Percentile {
+	for _, c := range list {
+		if c.P == p {
+			return c
+		}
+	}
+	return Percentile{P: p}
 }

@@ -93,6 +93,16 @@ func (s *Series) Histogram() *Histogram {
 	return h
 }
 
+// HistogramOf returns the samples of one window, 0 for the first.
+func (s *Series) HistogramOf(window int) *Histogram {
+	h := NewHistogram()
+	for from, to := s.bounds(window); from < to; from++ {
+		low, _ := bucketRange(int(s.cells[from]))
+		_ = h.h.RecordValues(low, int64(s.counts[from])) // in range by construction
+	}
+	return h
+}
+
 // MergeSeries returns the sum, window by window, of what several generators
 // measured at the same time; nil adds nothing. All must have the same length
 // of window, and their first windows must have begun together, which only the

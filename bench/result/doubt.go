@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Doubt is a reason to distrust numbers. Doubts that differ in nothing but
+// numbers are one, with the first one's text.
+type Doubt struct {
+	Text  string  `json:"text"`
+	Where []Where `json:"where,omitempty"`
+}
+
+// Where a doubt was found.
+type Where struct {
+	Point   string `json:"point"`
+	Variant string `json:"variant"`
+	// Repeats, from 1, of how many; none: all of them together.
+	Repeats []int `json:"repeats,omitempty"`
+	Of      int   `json:"of"`
+}
+
+// Windows is in how many windows a doubt was found, 0 for one about windows
+// together.
+func (d Doubt) Windows() (n int) {
+	for _, w := range d.Where {
+		n += len(w.Repeats)
+	}
+	return n
+}
+
+// String is the text with where it was found.
+func (d Doubt) String() string {
+	if len(d.Where) == 0 {
+		return d.Text
+	}
+	return d.Text + " (" + d.places(false) + ")"
+}
+
+// Places says where, load point by load point.
+func (d Doubt) Places() string { return d.places(true) }
+
+func (d Doubt) places(points bool) string {
+	var out []string
+	for i, w := range d.Where {
+		text := w.Variant
+		switch {
+		case len(w.Repeats) == 0:
+		case len(w.Repeats) == w.Of && w.Of > 1:
+			text += fmt.Sprintf(": all %d windows", w.Of)
+		default:
+			text += fmt.Sprintf(": %s of %d", runs(w.Repeats), w.Of)
+		}
+		if points && (i == 0 || d.Where[i-1].Point != w.Point) {
+			text = w.Point + ", " + text
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// runs is "repeats 1-3, 7".
+func runs(numbers []int) string {
+	var out []string
+	for i := 0; i < len(numbers); {
+		j := i
+		for j+1 < len(numbers) && numbers[j+1] == numbers[j]+1 {
+			j++
+		}
+		if j == i {
+			out = append(out, fmt.Sprint(numbers[i]))
+		} else {
+			out = append(out, fmt.Sprintf("%d-%d", numbers[i], numbers[j]))
+		}
+		i = j + 1
+	}
+	if len(numbers) == 1 {
+		return "repeat " + out[0]
+	}
+	return "repeats " + strings.Join(out, ", ")
+}
+
+// doubts collects them.
+type doubts struct {
+	list []Doubt
+	at   map[string]int // by text without numbers
+}
+
+// words of a text that have digits.
+var words = regexp.MustCompile(`[A-Za-z]*[0-9][0-9.,]*[a-zµ]*`)
+
+// withoutNumbers is what texts have in common that differ between windows. A
+// number behind a letter ("P99.9", "tcp4") says what a text is about.
+func withoutNumbers(text string) string {
+	return words.ReplaceAllStringFunc(text, func(word string) string {
+		if word[0] >= '0' && word[0] <= '9' {
+			return "#"
+		}
+		return word
+	})
+}
+
+// add notes a text about repeat (from 0) of so many, or about all of them with
+// repeat -1.
+func (d *doubts) add(text string, w Where, repeat int) {
+	if d.at == nil {
+		d.at = map[string]int{}
+	}
+	key := withoutNumbers(text)
+	i, ok := d.at[key]
+	if !ok {
+		i = len(d.list)
+		d.at[key] = i
+		d.list = append(d.list, Doubt{Text: text})
+	}
+	x := &d.list[i]
+	at := slices.IndexFunc(x.Where, func(o Where) bool { return o.Point == w.Point && o.Variant == w.Variant })
+	if at < 0 {
+		at = len(x.Where)
+		x.Where = append(x.Where, w)
+	}
+	if repeat >= 0 && !slices.Contains(x.Where[at].Repeats, repeat+1) {
+		x.Where[at].Repeats = append(x.Where[at].Repeats, repeat+1)
+	}
+}
+
+// merge adds those of another load point.
+func (d *doubts) merge(list []Doubt) {
+	for _, o := range list {
+		for _, w := range o.Where {
+			repeats := w.Repeats
+			w.Repeats = nil
+			if len(repeats) == 0 {
+				d.add(o.Text, w, -1)
+			}
+			for _, r := range repeats {
+				d.add(o.Text, w, r-1)
+			}
+		}
+	}
+}

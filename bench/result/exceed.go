@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"math"
+
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// columns of an exceed-threshold histogram: as many as the Aerospike paper's.
+const columns = 15
+
+// thresholds are columns multiples of a round number, far enough to hold the
+// P99 of the slowest variant. They are evenly spaced because those of the paper
+// are, and the same for all variants, or nobody could compare.
+func thresholds(variants []VariantSummary) []int64 {
+	slowest := 0.0
+	for _, v := range variants {
+		for _, c := range v.Percentiles {
+			if c.P <= 99 && c.Estimate != nil {
+				slowest = max(slowest, float64(c.Estimate.Value))
+			}
+		}
+	}
+	if slowest == 0 {
+		return nil
+	}
+	step := roundUp(slowest / columns)
+	out := make([]int64, columns)
+	for i := range out {
+		out[i] = int64(float64(i+1) * step)
+	}
+	return out
+}
+
+// roundUp returns the next of 1, 2, 4, 5, 8 times a power of ten, at least 1.
+func roundUp(v float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(max(v, 1))))
+	for _, m := range []float64{1, 2, 4, 5, 8} {
+		if m*power >= v {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+// Bucketed is the mean that the papers' histogram gives: each bucket's middle
+// by the share of requests in it. The truth lies within Low and High, which put
+// every request at its bucket's ends; what is beyond the last threshold counts
+// as that, so that High has no meaning unless Beyond is 0.
+type Bucketed struct {
+	Mean   float64 `json:"meanNs"`
+	Low    float64 `json:"lowNs"`
+	High   float64 `json:"highNs"`
+	Beyond float64 `json:"beyond"` // share of requests above the last threshold
+}
+
+func (v *VariantSummary) exceed(sample *stats.Sample, thresholds []int64) {
+	if len(thresholds) == 0 {
+		return
+	}
+	b := &Bucketed{}
+	step, within := float64(thresholds[0]), 0.0
+	for i, t := range thresholds {
+		share, err := sample.Within(t)
+		if err != nil {
+			v.Exceed = nil // too few windows for any
+			return
+		}
+		share.Value = t // which is rounded up by less than a thousandth
+		v.Exceed = append(v.Exceed, share)
+		here := share.Within - within
+		within = share.Within
+		b.Mean += here * (float64(i) + 0.5) * step
+		b.Low += here * float64(i) * step
+		b.High += here * float64(i+1) * step
+	}
+	b.Beyond = 1 - within
+	last := float64(thresholds[len(thresholds)-1])
+	b.Mean += b.Beyond * last
+	b.Low += b.Beyond * last
+	b.High += b.Beyond * last
+	v.Bucketed = b
+}

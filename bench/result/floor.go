@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"fmt"
+
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// A Floor is how late a processor woke a thread that only slept.
+type Floor struct {
+	When string `json:"when"` // "before", "after", "amid 1"
+	CPU  int    `json:"cpu"`
+	// Percentiles P50, P99 and P99.9, as far as the sample carries them;
+	// without intervals, because it is no series.
+	Percentiles []stats.Step `json:"percentiles"`
+	Max         int64        `json:"maxNs"`
+	// Steal and Busy are shares of the processor's time that the hypervisor
+	// and others had.
+	Steal float64 `json:"steal"`
+	Busy  float64 `json:"busy"`
+	// Others are the processes that used most of it.
+	Others []string     `json:"others,omitempty"`
+	Curve  []stats.Step `json:"curve"`
+}
+
+func (r *Result) floor() (out []Floor) {
+	for i, h := range r.HostNoise {
+		when := "before"
+		switch {
+		case i > 0 && i == len(r.HostNoise)-1:
+			when = "after"
+		case i > 0:
+			when = fmt.Sprintf("amid %d", i)
+		}
+		var others []string
+		for _, p := range h.Host.Busy[:min(3, len(h.Host.Busy))] {
+			others = append(others, p.Name)
+		}
+		for _, c := range h.CPUs {
+			f := Floor{When: when, CPU: c.CPU, Max: c.Late.Max(), Others: others, Curve: stats.Curve(c.Late, curvePoints)}
+			for _, p := range []float64{50, 99, 99.9} {
+				if v, err := stats.Percentile(c.Late, p); err == nil {
+					f.Percentiles = append(f.Percentiles, stats.Step{Percentile: p, NS: v})
+				}
+			}
+			if c.Total > 0 {
+				f.Steal, f.Busy = float64(c.Steal)/float64(c.Total), float64(c.Busy)/float64(c.Total)
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}

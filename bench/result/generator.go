@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// Generator is what the generators themselves did, over all windows of a
+// variant.
+type Generator struct {
+	// Late is how long after the intended time a generator came to a request,
+	// as far as the sample carries it: P50, P99, P99.9. Open loop only.
+	Late []stats.Step `json:"late,omitempty"`
+	// Uncorrected is the latency from the actual send, which hides stalls:
+	// P50, P99, P99.9.
+	Uncorrected []stats.Step `json:"uncorrected,omitempty"`
+	// CPU is the share of a processor that each generator took.
+	CPU         float64 `json:"cpu"`
+	Retransmits uint64  `json:"retransmits"`
+	Lost        int     `json:"connectionsLost"`
+	Payload     float64 `json:"payloadBitsPerSecond"` // received
+}
+
+func generator(windows map[int]*Window) (g Generator) {
+	var duration, cpu, payload int64
+	for _, w := range windows {
+		duration += w.Load.Duration
+		cpu += w.Load.CPUTime
+		payload += w.Load.Payload
+		g.Retransmits += w.Load.Retransmits
+		g.Lost += w.Load.ConnectionsLost
+	}
+	g.CPU = float64(cpu) / float64(duration)
+	g.Payload = float64(payload) * 8e9 / float64(duration)
+	g.Late = three(merged(windows, func(l *load.Result) *stats.Histogram { return l.Wakeup }))
+	g.Uncorrected = three(merged(windows, func(l *load.Result) *stats.Histogram { return l.Uncorrected }))
+	return g
+}
+
+func three(h *stats.Histogram) (out []stats.Step) {
+	for _, p := range []float64{50, 99, 99.9} {
+		if v, err := stats.Percentile(h, p); err == nil {
+			out = append(out, stats.Step{Percentile: p, NS: v})
+		}
+	}
+	return out
+}
+
+// A NoiseSummary is a direction of the noise, over all windows of a variant.
+type NoiseSummary struct {
+	Direction string `json:"direction"`
+	// Asked and Achieved payload, bit/s, means of windows.
+	Asked    float64 `json:"askedBitsPerSecond"`
+	Achieved float64 `json:"achievedBitsPerSecond"`
+	// Retransmits of TCP, Lost datagrams of UDP.
+	Retransmits uint64 `json:"retransmits"`
+	Lost        int64  `json:"lost,omitempty"`
+	// RTT is the smoothed round trip time of its flows, mean of windows, ns.
+	RTT float64 `json:"rttNs,omitempty"`
+}
+
+func noiseSummaries(windows map[int]*Window) (out []NoiseSummary) {
+	at := map[string]int{}
+	for _, i := range rounds(windows) {
+		for _, n := range windows[i].Noise {
+			k, ok := at[n.Direction]
+			if !ok {
+				k = len(out)
+				at[n.Direction] = k
+				out = append(out, NoiseSummary{Direction: n.Direction})
+			}
+			s := &out[k]
+			each := 1 / float64(len(windows))
+			s.Asked += float64(n.Asked) * each
+			s.Achieved += float64(n.Achieved) * each
+			s.Retransmits += n.Sender.Retransmits
+			s.RTT += float64(n.Sender.RTTMean) * each
+		}
+	}
+	return out
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"slices"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// usual are the percentiles of every summary.
+var usual = [...]float64{50, 90, 99, 99.9, 99.99}
+
+// rare is one that only long runs carry: asked for by nobody, it is shown
+// where it can be.
+const rare = 99.999
+
+// percentiles of a summary: the usual ones, those that the experiment names,
+// and the rare one where a variant at a load point has samples for it.
+func (r *Result) percentiles() []float64 {
+	out := slices.Clone(usual[:])
+	e := r.Experiment
+	if e.SLA != nil {
+		out = append(out, e.SLA.Percentile)
+	}
+	if e.Repeats.Until != nil {
+		out = append(out, e.Repeats.Until.Percentile)
+	}
+	for _, g := range e.Goals {
+		if g.Measure == experiment.MeasureLatency {
+			out = append(out, g.Percentile)
+		}
+	}
+	type place struct {
+		point   int
+		variant string
+	}
+	samples := map[place]int64{}
+	for _, w := range r.Windows {
+		if w.Purpose == Repeat {
+			p := place{w.Point, w.Variant}
+			if samples[p] += w.Load.Latency.Count(); samples[p] >= stats.Needed(rare) {
+				out = append(out, rare)
+				break
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// A TimeLine is one round at a load point: neighbours in time, one window of
+// each variant. Times are in ns from the start of each window.
+type TimeLine struct {
+	Point    string          `json:"point"`
+	Repeat   int             `json:"repeat"` // from 1
+	Interval int64           `json:"intervalNs"`
+	Variants []VariantInTime `json:"variants"`
+}
+
+// VariantInTime is what happened in a window of a variant.
+type VariantInTime struct {
+	Name     string    `json:"name"`
+	Duration int64     `json:"durationNs"`
+	Latency  []Instant `json:"latency"`
+	Noise    []Stream  `json:"noise,omitempty"`
+	// Stalls of the generator's own threads.
+	Stalls []Stall `json:"stalls,omitempty"`
+}
+
+// An Instant is the requests that were completed in one interval.
+type Instant struct {
+	At    int64 `json:"atNs"`
+	Count int64 `json:"count"`
+	// Median, -1 where there are too few requests for one.
+	Median int64 `json:"p50Ns"`
+	// Slowest of them.
+	Slowest int64 `json:"maxNs"`
+}
+
+// A Stream is noise in one direction as it arrived.
+type Stream struct {
+	Direction string  `json:"direction"`
+	Asked     float64 `json:"askedBitsPerSecond"`
+	Interval  int64   `json:"intervalNs"`
+	Start     int64   `json:"startNs"`
+	// Rates of payload, bit/s, of each interval from Start.
+	Rates []float64 `json:"bitsPerSecond"`
+}
+
+// A Stall is a time in which the generator's thread had no processor.
+type Stall struct {
+	At int64 `json:"atNs"`
+	Ns int64 `json:"ns"`
+}
+
+// slowest is the round with the slowest request of all repeats: the one that a
+// reader asks about first.
+func (r *Result) slowest() *TimeLine {
+	var worst *Window
+	for i := range r.Windows {
+		w := &r.Windows[i]
+		if w.Purpose == Repeat && w.Load.Series != nil && w.Load.Series.Window() > 0 &&
+			(worst == nil || w.Load.Latency.Max() > worst.Load.Latency.Max()) {
+			worst = w
+		}
+	}
+	if worst == nil {
+		return nil
+	}
+	t := &TimeLine{Point: r.Points[worst.Point].Name(), Repeat: worst.Repeat + 1, Interval: worst.Load.Series.Window()}
+	for _, v := range r.Variants {
+		w, ok := r.windows(worst.Point, v.Name)[worst.Repeat]
+		if ok && w.Load.Series != nil && w.Load.Series.Window() == t.Interval {
+			t.Variants = append(t.Variants, w.inTime())
+		}
+	}
+	return t
+}
+
+func (w *Window) inTime() VariantInTime {
+	l := &w.Load
+	v := VariantInTime{Name: w.Variant, Duration: l.Duration}
+	for i := range l.Series.Windows() {
+		h := l.Series.HistogramOf(i)
+		if h.Count() == 0 {
+			continue
+		}
+		x := Instant{At: int64(i) * l.Series.Window(), Count: h.Count(), Median: -1, Slowest: h.Max()}
+		if p, err := stats.Percentile(h, 50); err == nil {
+			x.Median = p
+		}
+		v.Latency = append(v.Latency, x)
+	}
+	for _, n := range w.Noise {
+		s := Stream{Direction: n.Direction, Asked: float64(n.Asked), Interval: n.Receiver.Interval}
+		for i, b := range n.Receiver.Intervals {
+			// Noise outlives the window; its last interval is cut short.
+			at := n.Receiver.StartMono + int64(i)*n.Receiver.Interval - l.StartMono
+			if n.Receiver.Interval <= 0 || at < 0 || at+n.Receiver.Interval > l.Duration || i == len(n.Receiver.Intervals)-1 {
+				continue
+			}
+			if len(s.Rates) == 0 {
+				s.Start = at
+			}
+			s.Rates = append(s.Rates, float64(b)*8e9/float64(n.Receiver.Interval))
+		}
+		if len(s.Rates) > 0 { // else its clock is another host's
+			v.Noise = append(v.Noise, s)
+		}
+	}
+	for _, x := range l.Stalls {
+		v.Stalls = append(v.Stalls, Stall{x.AtMono - l.StartMono, x.Ns})
+	}
+	return v
+}

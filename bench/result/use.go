@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/device"
+)
+
+// Units of a Use.
+const (
+	PerRequestNs = "ns/request"
+	PerRequest   = "/request"
+	PerSecond    = "/s"
+	BitsPerS     = "bit/s"
+	OfProcessor  = "of a processor"
+	OfPackets    = "of the packets"
+	Times        = "in all"
+)
+
+// A Use is one thing that the SUT did meanwhile, by variant.
+type Use struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// Values in the order of the point's variants; nil: not known.
+	Values []*float64 `json:"values"`
+}
+
+// perCPU is up to how many processors each has lines of its own.
+const perCPU = 8
+
+// machineUse compares what the machine did, variant by variant. Lines that are
+// zero everywhere are left out, but for those whose zero is good news.
+func machineUse(variants []map[int]*Window) []Use {
+	columns := make([]*column, len(variants))
+	var names []string
+	any := false
+	for i, windows := range variants {
+		columns[i] = newColumn(windows)
+		any = any || columns[i] != nil
+		if columns[i] != nil {
+			for _, n := range columns[i].order {
+				if !slices.Contains(names, n) {
+					names = append(names, n)
+				}
+			}
+		}
+	}
+	if !any {
+		return nil
+	}
+	var out []Use
+	for _, name := range names {
+		u := Use{Name: name, Values: make([]*float64, len(columns))}
+		keep := false
+		for i, c := range columns {
+			if c == nil {
+				continue
+			}
+			if v, ok := c.values[name]; ok {
+				u.Unit, u.Values[i] = v.unit, &v.value
+				keep = keep || v.value != 0 || v.always
+			}
+		}
+		if keep {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+type value struct {
+	value  float64
+	unit   string
+	always bool
+}
+
+// A column is one variant's values by name.
+type column struct {
+	order  []string
+	values map[string]value
+}
+
+func (c *column) put(name string, v float64, unit string) { c.set(name, value{v, unit, false}) }
+
+// tell puts what is worth knowing when it is zero.
+func (c *column) tell(name string, v float64, unit string) { c.set(name, value{v, unit, true}) }
+
+func (c *column) set(name string, v value) {
+	if _, ok := c.values[name]; !ok {
+		c.order = append(c.order, name)
+	}
+	c.values[name] = v
+}
+
+// newColumn adds up the windows of a variant, nil where none has counted.
+func newColumn(windows map[int]*Window) *column {
+	var all []*machine.Diff
+	var requests, ns float64
+	for _, i := range rounds(windows) {
+		if w := windows[i]; w.Machine != nil {
+			all = append(all, w.Machine)
+			requests += float64(w.sent())
+			ns += float64(w.Machine.Duration)
+		}
+	}
+	if len(all) == 0 || ns == 0 {
+		return nil
+	}
+	c := &column{values: map[string]value{}}
+	sum := func(of func(*machine.Diff) float64) (s float64) {
+		for _, d := range all {
+			s += of(d)
+		}
+		return s
+	}
+	perSecond := func(name string, of func(*machine.Diff) float64) { c.put(name, sum(of)/ns*1e9, PerSecond) }
+	c.processes(all, requests)
+	c.processors(all, ns)
+	perSecond("interrupts", func(d *machine.Diff) float64 { return float64(d.Interrupts) })
+	perSecond("context switches, all processes", func(d *machine.Diff) float64 { return float64(d.ContextSwitches) })
+	perSecond("receive softirqs", func(d *machine.Diff) float64 { return float64(d.SoftIRQs.NetRx) })
+	perSecond("transmit softirqs", func(d *machine.Diff) float64 { return float64(d.SoftIRQs.NetTx) })
+	softnet := func(of func(machine.Softnet) uint32) float64 {
+		return sum(func(d *machine.Diff) (s float64) {
+			for _, x := range d.Softnet {
+				s += float64(of(x))
+			}
+			return s
+		})
+	}
+	c.put("packets that softirqs received", softnet(func(x machine.Softnet) uint32 { return x.Processed })/ns*1e9, PerSecond)
+	if in := sum(func(d *machine.Diff) float64 { return float64(d.TCP.InSegments) }); in > 0 {
+		c.tell("received by busy polling", sum(func(d *machine.Diff) float64 { return float64(d.TCP.BusyPolled) })/in, OfPackets)
+	}
+	c.put("softirqs stopped with work left", softnet(func(x machine.Softnet) uint32 { return x.TimeSqueezed }), Times)
+	c.tell("dropped from a processor's backlog", softnet(func(x machine.Softnet) uint32 { return x.Dropped }), Times)
+	c.tell("TCP segments sent again", sum(func(d *machine.Diff) float64 { return float64(d.TCP.Retransmits) }), Times)
+	c.put("TCP timers that fired", sum(func(d *machine.Diff) float64 { return float64(d.TCP.Timeouts) }), Times)
+	c.put("connections dropped by a full backlog", sum(func(d *machine.Diff) float64 { return float64(d.TCP.ListenDrops) }), Times)
+	c.put("UDP datagrams lost for want of room", sum(func(d *machine.Diff) float64 { return float64(d.UDP.ReceiveErrors + d.UDP.SendErrors) }), Times)
+	c.device(all, ns)
+	return c
+}
+
+func (c *column) processes(all []*machine.Diff, requests float64) {
+	if requests == 0 {
+		return
+	}
+	sums := map[string]*machine.Process{}
+	var names []string
+	for _, d := range all {
+		for _, p := range d.Processes {
+			s := sums[p.Name]
+			if s == nil {
+				s = &machine.Process{}
+				sums[p.Name], names = s, append(names, p.Name)
+			}
+			s.User += p.User
+			s.System += p.System
+			s.Running += p.Running
+			s.Waiting += p.Waiting
+			s.Voluntary += p.Voluntary
+			s.Involuntary += p.Involuntary
+		}
+	}
+	for _, name := range names {
+		s := sums[name]
+		c.put(name+": processor time, user", float64(s.User)/requests, PerRequestNs)
+		c.put(name+": processor time, kernel", float64(s.System)/requests, PerRequestNs)
+		c.put(name+": running", float64(s.Running)/requests, PerRequestNs)
+		c.put(name+": waiting for a processor", float64(s.Waiting)/requests, PerRequestNs)
+		c.put(name+": context switches, by itself", float64(s.Voluntary)/requests, PerRequest)
+		c.put(name+": context switches, forced", float64(s.Involuntary)/requests, PerRequest)
+	}
+}
+
+func (c *column) processors(all []*machine.Diff, ns float64) {
+	cpus := map[int]*machine.CPU{}
+	var order []int
+	for _, d := range all {
+		for _, x := range d.CPUs {
+			s := cpus[x.CPU]
+			if s == nil {
+				s = &machine.CPU{}
+				cpus[x.CPU], order = s, append(order, x.CPU)
+			}
+			s.User += x.User
+			s.System += x.System
+			s.IRQ += x.IRQ
+			s.SoftIRQ += x.SoftIRQ
+			s.Steal += x.Steal
+			s.Idle += x.Idle
+		}
+	}
+	slices.Sort(order)
+	put := func(who string, s machine.CPU) {
+		c.put(who+": user", float64(s.User)/ns, OfProcessor)
+		c.put(who+": kernel", float64(s.System)/ns, OfProcessor)
+		c.put(who+": interrupts", float64(s.IRQ)/ns, OfProcessor)
+		c.put(who+": softirqs", float64(s.SoftIRQ)/ns, OfProcessor)
+		c.put(who+": stolen by the hypervisor", float64(s.Steal)/ns, OfProcessor)
+		c.put(who+": idle", float64(s.Idle)/ns, OfProcessor)
+	}
+	if len(order) <= perCPU {
+		for _, i := range order {
+			put(fmt.Sprintf("processor %d", i), *cpus[i])
+		}
+		return
+	}
+	var sum machine.CPU
+	for _, s := range cpus {
+		sum.User += s.User
+		sum.System += s.System
+		sum.IRQ += s.IRQ
+		sum.SoftIRQ += s.SoftIRQ
+		sum.Steal += s.Steal
+		sum.Idle += s.Idle
+	}
+	put(fmt.Sprintf("all %d processors", len(order)), sum)
+}
+
+// perQueue is up to how many queues each has a line of its own.
+const perQueue = 32
+
+func (c *column) device(all []*machine.Diff, ns float64) {
+	queues := func(what string, of func(*machine.Device) []device.QueueCounter) {
+		packets := map[int]float64{}
+		drops := 0.0
+		var order []int
+		for _, d := range all {
+			if d.Device == nil {
+				continue
+			}
+			for _, q := range of(d.Device) {
+				if _, ok := packets[q.Queue]; !ok {
+					order = append(order, q.Queue)
+				}
+				packets[q.Queue] += float64(q.Packets)
+				drops += float64(q.Drops)
+			}
+		}
+		if len(order) == 0 {
+			return
+		}
+		slices.Sort(order)
+		if len(order) <= perQueue {
+			for _, q := range order {
+				c.put(fmt.Sprintf("%s queue %d", what, q), packets[q]/ns*1e9, PerSecond)
+			}
+		}
+		c.tell(what+" queues, drops", drops, Times)
+	}
+	queues("receive", func(d *machine.Device) []device.QueueCounter { return d.Rx })
+	queues("transmit", func(d *machine.Device) []device.QueueCounter { return d.Tx })
+	type class struct{ bytes, drops float64 }
+	classes := map[string]class{}
+	var order []string
+	for _, d := range all {
+		if d.Device == nil {
+			continue
+		}
+		for _, x := range d.Device.Classes {
+			s, ok := classes[x.ID]
+			if !ok {
+				order = append(order, x.ID)
+			}
+			s.bytes += float64(x.Bytes)
+			s.drops += float64(x.Drops)
+			classes[x.ID] = s
+		}
+	}
+	slices.Sort(order)
+	for _, id := range order {
+		c.put("class "+id, classes[id].bytes*8/ns*1e9, BitsPerS)
+		c.put("class "+id+", drops", classes[id].drops, Times)
+	}
+}
