@@ -32,6 +32,7 @@ type labSite struct {
 	e       *experiment.Experiment
 	niclane string // the program
 
+	claim   *claim
 	lab     *lab.Lab
 	dir     string   // for lanes, journals and the server's files
 	latency *os.File // holds the processors awake while it is open
@@ -51,7 +52,19 @@ func InLab(f *experiment.File, niclane string) Site {
 }
 
 func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
-	if s.dir, err = os.MkdirTemp("", "niclane-bench-"); err != nil {
+	var left string
+	if s.claim, left, err = claimLab(claims, s.e.Lab.Name); err != nil {
+		return err
+	}
+	if s.dir, err = os.MkdirTemp("", dirPrefix); err != nil {
+		return err
+	}
+	if left != "" {
+		if err := errors.Join(lab.Down(ctx, s.e.Lab.Name), tidy(left)); err != nil {
+			return fmt.Errorf("what a run that was killed has left: %w", err)
+		}
+	}
+	if err := s.claim.write(s.dir); err != nil {
 		return err
 	}
 	// The server may run as another user and has files here.
@@ -69,7 +82,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 		SUTCPUs: x.SUTCPUs, OtherCPUs: x.OtherCPUs,
 	})
 	if errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("%w; another run uses it, or one was killed: then niclane lab down --name %s", err, x.Name)
+		return fmt.Errorf("%w; somebody has raised it by niclane lab up: niclane lab down --name %s", err, x.Name)
 	}
 	if err != nil {
 		return err
@@ -228,6 +241,10 @@ func (s *labSite) Down(ctx context.Context) error {
 	}
 	if s.dir != "" {
 		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	// What could not be removed the next run finds by the claim.
+	if s.claim != nil && errors.Join(errs...) == nil {
+		errs = append(errs, s.claim.release())
 	}
 	return errors.Join(errs...)
 }
