@@ -123,15 +123,16 @@ var units = map[string]struct {
 	"J": {true, 1}, "Wh": {true, 3600}, "kWh": {true, 3.6e6},
 }
 
-// usedBy says which sources read a key; keys that are not named belong to all.
+// usedBy says which sources read a key of an experiment's file; keys that are
+// not named belong to all.
 var usedBy = map[string][]string{
 	"domains": {RAPL},
 	"chip":    {Hwmon}, "sensors": {Hwmon},
 	"address":     {IPMI, Raritan, SNMP},
 	"credentials": {IPMI, Redfish, Raritan, SNMP},
 	"privilege":   {IPMI},
-	"device":      {IPMI}, "cipherSuite": {IPMI},
-	"url": {Redfish}, "caFile": {Redfish}, "skipVerify": {Redfish}, "chassis": {Redfish},
+	"device":      {IPMI}, "cipher-suite": {IPMI},
+	"url": {Redfish}, "ca-file": {Redfish}, "skip-verify": {Redfish}, "chassis": {Redfish},
 	"version": {Raritan, SNMP}, "auth": {Raritan, SNMP}, "privacy": {Raritan, SNMP}, "pdu": {Raritan, SNMP},
 	"inlets": {Raritan}, "outlets": {Raritan},
 	"model": {SNMP}, "oids": {SNMP},
@@ -202,12 +203,51 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// A Problem is something wrong in a Config. Key is the key of an experiment's
+// file, with the number of an item: "cipher-suite", "sensors[1]"; "" where
+// several contradict each other.
+type Problem struct{ Key, Message string }
+
+// Problems returns everything that is wrong with c, each in the words of the
+// experiment's file. It reads no file.
+func (c Config) Problems() []Problem {
+	_, errs := c.complete()
+	var out []Problem
+	for _, err := range errs {
+		text := err.Error()
+		key := text[:strings.IndexAny(text, " :,")]
+		value, want, found := strings.Cut(text[len(key):], ": want ")
+		switch {
+		case strings.HasPrefix(value, ","): // of several keys
+			out = append(out, Problem{"", text})
+		case found && value != "":
+			out = append(out, Problem{key, "found" + value + ", want " + want})
+		case found:
+			out = append(out, Problem{key, "want " + want})
+		default:
+			_, message, _ := strings.Cut(text[len(key):], ": ")
+			out = append(out, Problem{key, message})
+		}
+	}
+	return out
+}
+
 // withDefaults returns c with defaults filled in, or every error in it.
 func (c Config) withDefaults() (Config, error) {
+	c, errs := c.complete()
+	if len(errs) > 0 {
+		return c, fmt.Errorf("power: %w", errors.Join(errs...))
+	}
+	return c, nil
+}
+
+// complete fills in defaults. Each error begins with its key.
+func (c Config) complete() (Config, []error) {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	if !slices.Contains(sources, c.Source) {
-		return c, fmt.Errorf("power: source %q: want one of %s", c.Source, strings.Join(sources, ", "))
+		bad("source %q: want one of %s", c.Source, strings.Join(sources, ", "))
+		return c, errs
 	}
 	c.misplaced(bad)
 	c = c.WithDefaults()
@@ -218,14 +258,14 @@ func (c Config) withDefaults() (Config, error) {
 		}
 		within := func(name string, v, lo, hi int64) {
 			if v < lo || v > hi {
-				bad("%s %d: want %d to %d", name, v, lo, hi)
+				bad("%s %v: want %v to %v", name, time.Duration(v), time.Duration(lo), time.Duration(hi))
 			}
 		}
-		within("intervalNs", c.Interval, least, int64(time.Minute))
-		within("timeoutNs", c.Timeout, int64(time.Millisecond), int64(time.Minute))
-		within("updateIntervalNs", c.UpdateInterval, 0, int64(time.Hour))
+		within("interval", c.Interval, least, int64(time.Minute))
+		within("timeout", c.Timeout, int64(time.Millisecond), int64(time.Minute))
+		within("update-interval", c.UpdateInterval, 0, int64(time.Hour))
 		if !(c.AccuracyPercent >= 0 && c.AccuracyPercent < 50) {
-			bad("accuracyPercent %v: want 0 to 50", c.AccuracyPercent)
+			bad("accuracy %v%%: want 0%% to 50%%", c.AccuracyPercent)
 		}
 	}
 	switch c.Source {
@@ -240,20 +280,26 @@ func (c Config) withDefaults() (Config, error) {
 	case Raritan, SNMP:
 		c.checkSNMP(bad)
 	}
-	if len(errs) > 0 {
-		return c, fmt.Errorf("power: %w", errors.Join(errs...))
-	}
-	return c, nil
+	return c, errs
 }
+
+// fileKey is the key of an experiment's file for a field's name in JSON.
+func fileKey(name string) string {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, "Ns"), "Percent")
+	return capital.ReplaceAllStringFunc(name, func(s string) string { return "-" + strings.ToLower(s) })
+}
+
+var capital = regexp.MustCompile("[A-Z]")
 
 // misplaced reports keys that are set and that the source does not read.
 func (c Config) misplaced(bad func(string, ...any)) {
 	v := reflect.ValueOf(c)
 	for i := range v.NumField() {
-		key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if key == "" || key == "source" || v.Field(i).IsZero() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if name == "" || name == "source" || v.Field(i).IsZero() {
 			continue
 		}
+		key := fileKey(name)
 		by, some := usedBy[key]
 		switch {
 		case some && !slices.Contains(by, c.Source):
@@ -322,7 +368,7 @@ func (c Config) checkIPMI(bad func(string, ...any)) {
 			bad("credentials: %s needs none", c.Device)
 		}
 		if c.CipherSuite != 0 {
-			bad("cipherSuite: %s has none", c.Device)
+			bad("cipher-suite: %s has none", c.Device)
 		}
 		if c.Privilege != "" {
 			bad("privilege: %s has none", c.Device)
@@ -332,7 +378,7 @@ func (c Config) checkIPMI(bad func(string, ...any)) {
 	c.checkAddress(bad)
 	c.checkCredentials(bad)
 	if c.CipherSuite != 3 && c.CipherSuite != 17 {
-		bad("cipherSuite %d: want 3 or 17", c.CipherSuite)
+		bad("cipher-suite %d: want 3 or 17", c.CipherSuite)
 	}
 	if privileges[c.Privilege] == 0 {
 		bad("privilege %q: want user, operator or administrator", c.Privilege)
@@ -352,10 +398,10 @@ func (c Config) checkRedfish(bad func(string, ...any)) {
 	}
 	c.checkCredentials(bad)
 	if c.CAFile != "" && !filepath.IsAbs(c.CAFile) {
-		bad("caFile %q: want an absolute path", c.CAFile)
+		bad("ca-file %q: want an absolute path", c.CAFile)
 	}
 	if c.CAFile != "" && c.SkipVerify {
-		bad("caFile, skipVerify: want at most one of them")
+		bad("ca-file, skip-verify: want at most one of them")
 	}
 	if len(c.Chassis) > maxSensors {
 		bad("chassis: %d named, want at most %d", len(c.Chassis), maxSensors)

@@ -14,17 +14,17 @@ func TestConfigListsAllMistakes(t *testing.T) {
 		want []string
 	}{
 		{Config{Source: "solar"}, []string{`source "solar": want one of rapl, hwmon, ipmi, redfish, raritan, snmp, none`}},
-		{Config{Source: None, Interval: 1e9}, []string{"intervalNs: not a key of source none"}},
+		{Config{Source: None, Interval: 1e9}, []string{"interval: not a key of source none"}},
 		{Config{Source: RAPL, Address: "10.0.0.1", Domains: []string{"package", "psys", "gpu", "package"}, Interval: 1, AccuracyPercent: 60}, []string{
 			"address: not a key of source rapl, only of ipmi, raritan, snmp", `domains[2] "gpu": want package`, `domains[3] "package": named twice`,
-			"psys contains package, which would count twice", "intervalNs 1: want 1000000 to", "accuracyPercent 60: want 0 to 50"}},
+			"psys contains package, which would count twice", "interval 1ns: want 1ms to", "accuracy 60%: want 0% to 50%"}},
 		{Config{Source: Hwmon, Chip: "../x", Sensors: []string{"power1_input", "energy1_input", "power1_average", "temp1_input", "power1_input"}}, []string{
 			`chip "../x"`, `sensors[1] "energy1_input": power and energy cannot be added up`, `sensors[2] "power1_average": the same channel twice`, `sensors[3] "temp1_input": want powerN_input`, `sensors[4] "power1_input": named twice`}},
 		{Config{Source: IPMI}, []string{"address, device: want one of them"}},
-		{Config{Source: IPMI, Device: "/dev/sda", CipherSuite: 3, Privilege: "user", Credentials: "/x"}, []string{`device "/dev/sda": want /dev/ipmiN`, "cipherSuite: /dev/sda has none", "privilege: /dev/sda has none", "credentials: /dev/sda needs none"}},
-		{Config{Source: IPMI, Address: "a b:99999", CipherSuite: 1, Privilege: "root", Credentials: simSecret}, []string{`address "a b:99999"`, "credentials: want the absolute path", "cipherSuite 1: want 3 or 17", `privilege "root": want user`}},
+		{Config{Source: IPMI, Device: "/dev/sda", CipherSuite: 3, Privilege: "user", Credentials: "/x"}, []string{`device "/dev/sda": want /dev/ipmiN`, "cipher-suite: /dev/sda has none", "privilege: /dev/sda has none", "credentials: /dev/sda needs none"}},
+		{Config{Source: IPMI, Address: "a b:99999", CipherSuite: 1, Privilege: "root", Credentials: simSecret}, []string{`address "a b:99999"`, "credentials: want the absolute path", "cipher-suite 1: want 3 or 17", `privilege "root": want user`}},
 		{Config{Source: Redfish, URL: "https://u:" + simSecret + "@bmc", Credentials: "env:lower", Chassis: []string{"../1", "2", "2"}, CAFile: "ca.pem", SkipVerify: true}, []string{
-			"url: holds a user or password", `"env:lower": want env:PREFIX`, `chassis[0] "../1"`, `chassis[2] "2": named twice`, `caFile "ca.pem": want an absolute path`, "caFile, skipVerify"}},
+			"url: holds a user or password", `"env:lower": want env:PREFIX`, `chassis[0] "../1"`, `chassis[2] "2": named twice`, `ca-file "ca.pem": want an absolute path`, "ca-file, skip-verify"}},
 		{Config{Source: Redfish, URL: "http://bmc", Credentials: "/c"}, []string{`url "http://bmc": want https://HOST`}},
 		{Config{Source: Raritan, Address: "pdu", Credentials: "/c", Inlets: []int{0, 1, 1}, Outlets: []int{1}, Auth: "md5", Privacy: "des", Model: "apc"}, []string{
 			"model: not a key of source raritan, only of snmp", "inlets, outlets: what an outlet draws is in its inlet", "inlets[0] 0: want 1 to 65535", "inlets[2] 1: named twice", `auth "md5": want sha`, `privacy "des": want aes`}},

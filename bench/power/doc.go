@@ -51,7 +51,7 @@
 //     Sensors that say they average have none.
 //   - gaps. Readings that failed.
 //   - accuracy. No protocol says how far a sensor is from the truth. The data
-//     sheet does: accuracyPercent. Without it the result carries a warning, and
+//     sheet does: accuracy. Without it the result carries a warning, and
 //     the bounds are those of the reading and not of the power.
 //
 // Resolution and update interval come from the experiment's file, else from
@@ -95,8 +95,8 @@
 // password if absent) or community (SNMPv2c); the environment has PREFIX_USER,
 // PREFIX_PASSWORD, PREFIX_PRIVACYPASSWORD, PREFIX_COMMUNITY.
 //
-// Redfish verifies the BMC's certificate; caFile names who vouches for it, and
-// skipVerify puts a warning into the result. SNMP is version 3 with
+// Redfish verifies the BMC's certificate; ca-file names who vouches for it, and
+// skip-verify puts a warning into the result. SNMP is version 3 with
 // authentication and privacy unless the experiment asks for less, which the
 // result shows in Provenance.Protocol.
 package power

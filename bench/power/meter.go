@@ -302,7 +302,7 @@ func (r *Result) warn(s *series) {
 			e.Energy.Low, e.Energy.High, e.Method, c.Energy.Low, c.Energy.High, c.Method))
 	}
 	if r.Provenance.AccuracyPercent == 0 {
-		r.Warnings = append(r.Warnings, "nobody states the sensor's accuracy (accuracyPercent): the interval is that of resolution, timing and sampling alone")
+		r.Warnings = append(r.Warnings, "nobody states the sensor's accuracy (accuracy): the interval is that of resolution, timing and sampling alone")
 	}
 	if r.Missed > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d of %d readings failed, the first with: %s", r.Missed, r.Missed+r.Readings, r.FirstError))

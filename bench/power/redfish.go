@@ -56,15 +56,15 @@ func openRedfish(c Config) (kind, error) {
 	}
 	f, err := os.Open(c.CAFile)
 	if err != nil {
-		return nil, fmt.Errorf("caFile: %w", err)
+		return nil, fmt.Errorf("ca-file: %w", err)
 	}
 	defer f.Close()
 	pem, err := io.ReadAll(io.LimitReader(f, maxCA))
 	if err != nil {
-		return nil, fmt.Errorf("caFile: %w", err)
+		return nil, fmt.Errorf("ca-file: %w", err)
 	}
 	if r.roots = x509.NewCertPool(); !r.roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("caFile %s: no certificate in PEM", c.CAFile)
+		return nil, fmt.Errorf("ca-file %s: no certificate in PEM", c.CAFile)
 	}
 	return r, nil
 }
@@ -158,7 +158,7 @@ func (r redfish) clean(err error) error {
 	err = r.secrets.hide(err)
 	var cert *tls.CertificateVerificationError
 	if errors.As(err, &cert) {
-		return fmt.Errorf("%w: caFile names who vouches for the BMC", err)
+		return fmt.Errorf("%w: ca-file names who vouches for the BMC", err)
 	}
 	if text := printable(err.Error()); text != err.Error() {
 		return &hidden{text, err}
@@ -174,7 +174,7 @@ func (r redfish) find(ctx context.Context) (found, error) {
 	dev := &chassisReader{r: r, cl: cl}
 	f := found{dev: dev, prov: r.describe()}
 	if r.c.SkipVerify {
-		f.warnings = append(f.warnings, "the BMC's certificate was not verified (skipVerify): anybody on the way could have read the password or made up the watts")
+		f.warnings = append(f.warnings, "the BMC's certificate was not verified (skip-verify): anybody on the way could have read the password or made up the watts")
 	}
 	if err := r.sensors(cl, dev, &f); err != nil {
 		return found{}, errors.Join(r.clean(err), dev.close(ctx))

@@ -216,7 +216,7 @@ func TestRedfishRefuses(t *testing.T) {
 		name, want string
 		edit       func(t *testing.T, s *simRedfish, c *Config)
 	}{
-		{"certificate", "caFile names who vouches", func(_ *testing.T, _ *simRedfish, c *Config) { c.CAFile = "" }},
+		{"certificate", "ca-file names who vouches", func(_ *testing.T, _ *simRedfish, c *Config) { c.CAFile = "" }},
 		{"password", "[secret]", func(t *testing.T, _ *simRedfish, c *Config) {
 			c.Credentials = credentials(t, "user="+simUser, "password=not-"+simSecret)
 		}},
