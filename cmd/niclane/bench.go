@@ -3,17 +3,19 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"time"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/bench/firstlane"
-	"github.com/niclane/niclane/bench/report"
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/result"
+	experiments "github.com/niclane/niclane/bench/run"
 )
 
 func (a *app) benchCommand() *cobra.Command {
@@ -29,89 +31,75 @@ func (a *app) benchCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) firstLaneCommand() *cobra.Command {
-	o := firstlane.Defaults()
-	var out string
-	cmd := &cobra.Command{
-		Use:   "first-lane",
-		Short: "Measure memcached in the lab: idle, with noise, with noise and a lane",
-		Long: `First-lane raises a lab of its own, starts memcached (or niclane's own server
-where there is none), and measures its latency from the intended send time in
-interleaved repeats of three variants: idle; bulk noise in both directions; the
-same noise and a lane. It prints a table and writes result.json and report.html
-to --out. What it made in the machine it removes again.`,
-		Args: exactly(0, "none"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Check(); err != nil {
-				return usagef("bench first-lane: %w", err)
-			}
-			if err := needRoot("bench first-lane"); err != nil {
-				return err
-			}
-			ctx, stop := interruptible(cmd.Context())
-			defer stop()
-			var err error
-			if o.Niclane, err = os.Executable(); err != nil {
-				return err
-			}
-			o.Version, o.Progress = version, a.stderr
-			result, err := firstlane.Run(ctx, o)
-			if err != nil {
-				return err
-			}
-			if out != "" {
-				if err := writeReport(out, result); err != nil {
-					return err
-				}
-			}
-			if a.json {
-				return report.WriteJSON(a.stdout, result)
-			}
-			if err := report.WriteTable(a.stdout, result); err != nil {
-				return err
-			}
-			if out != "" {
-				fmt.Fprintf(a.stdout, "\nreport: %s\n", filepath.Join(out, "report.html"))
-			}
-			return nil
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&out, "out", "", "directory for result.json and report.html")
-	f.IntVar(&o.Pairs, "pairs", o.Pairs, "interleaved repeats of each variant")
-	f.Float64Var(&o.Rate, "rate", o.Rate, "gets per second")
-	f.IntVar(&o.Connections, "connections", o.Connections, "connections of the generator")
-	f.DurationVar(&o.Window, "window", o.Window, "counted time of one repeat")
-	f.DurationVar(&o.Warmup, "warmup", 500*time.Millisecond, "time before it")
-	f.Float64Var(&o.NoiseShare, "noise", o.NoiseShare, "noise in each direction as a share of the link")
-	f.IntVar(&o.FlowsIn, "flows-in", o.FlowsIn, "flows of noise to the server's host")
-	f.IntVar(&o.FlowsOut, "flows-out", o.FlowsOut, "flows of noise from it")
-	f.StringVar(&o.Card, "card", "", "what the server's port is: emulated or none (default: the lab's)")
-	f.StringToStringVar(&o.Force, "force", nil, "realisation of a part of the lane, as PART=REALISATION")
-	f.Uint64Var(&o.LinkRate, "link-rate", 0, "rate of the link in bit/s (default: the lab's)")
-	f.IntVar(&o.Buffer, "buffer", 0, "buffer of the switch's port in bytes (default: the lab's)")
-	f.BoolVar(&o.Sweep, "sweep", o.Sweep, "also sweep noise share and buffer")
-	return cmd
+// A bench is what the commands that measure have in common.
+type bench struct {
+	*app
+	name   string
+	out    string // directory
+	format string
+	dry    bool
 }
 
-// writeReport writes both files, each whole or not at all.
-func writeReport(dir string, r *report.Result) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func (b *bench) flags(cmd *cobra.Command) {
+	b.name = "bench " + cmd.Name()
+	f := cmd.Flags()
+	f.StringVar(&b.out, "out", "", "directory for result.json and report.html")
+	f.StringVar(&b.format, "format", result.Text, "of standard output: "+strings.Join(result.Formats, ", "))
+	f.BoolVar(&b.dry, "dry-run", false, "check, say what would be done and how long it takes, and end")
+}
+
+func (b *bench) check() error {
+	if !slices.Contains(result.Formats, b.format) {
+		return usagef("%s: --format %s: want %s", b.name, b.format, strings.Join(result.Formats, ", "))
+	}
+	return nil
+}
+
+// measure carries f out, keeps the result and prints it. Whatever the error,
+// what was measured is kept and printed.
+func (b *bench) measure(ctx context.Context, f *experiment.File, text string) error {
+	if err := experiments.Describe(b.stderr, f); err != nil || b.dry {
 		return err
 	}
-	return errors.Join(
-		writeFile(filepath.Join(dir, "result.json"), func(w io.Writer) error { return report.WriteJSON(w, r) }),
-		writeFile(filepath.Join(dir, "report.html"), func(w io.Writer) error { return report.WriteHTML(w, r) }))
-}
-
-func writeFile(path string, write func(io.Writer) error) error {
-	tmp := path + ".partial"
-	f, err := os.Create(tmp)
+	if err := needRoot(b.name); err != nil {
+		return err
+	}
+	o := experiments.Options{Version: version, Progress: b.stderr}
+	if b.out != "" {
+		var err error
+		if o.Save, err = saveTo(b.out); err != nil {
+			return err
+		}
+	}
+	niclane, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(tmp))
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	r, err := experiments.Run(ctx, f, text, experiments.InLab(f, niclane), o)
+	if len(r.Windows) == 0 {
+		return err
 	}
-	return os.Rename(tmp, path)
+	if b.json {
+		return errors.Join(err, result.Write(b.stdout, r))
+	}
+	return errors.Join(err, result.WriteFormat(b.stdout, r, b.format))
+}
+
+// saveTo makes a directory and keeps result.json there. That it can be written
+// is found out before hours are measured.
+func saveTo(dir string) (func(*result.Result) error, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	probe, err := os.CreateTemp(dir, ".niclane-")
+	if err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "result.json")
+	return func(r *result.Result) error { return result.WriteFile(path, r) }, nil
 }
