@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package noise sends or receives bulk TCP at a set rate: the traffic a lane
-// is to be shielded from.
+// Package noise sends or receives bulk TCP or UDP at a set rate: the traffic a
+// lane is to be shielded from. One run is one direction; for both ways there are
+// two.
 //
-// The sender is paced inside TCP (SO_MAX_PACING_RATE; TCP paces by itself where
+// The sender of TCP is paced inside TCP (SO_MAX_PACING_RATE; TCP paces by itself where
 // there is no fq qdisc), not by sleeping between writes, so it does not emit a
-// write's worth of packets at line rate. Neither role copies payload. It does
-// not shape anything outside its own sockets and does not claim that the rate
-// was reached: the Result says what was.
+// write's worth of packets at line rate. The sender of UDP sends what is due at
+// most every 100 µs, and forgoes what it could not send within 2 ms rather than
+// send it in one burst. Neither role copies payload. Nothing shapes anything
+// outside its own sockets, and nobody claims that the rate was reached: the
+// Result says what was.
+//
+// Datagrams are numbered, so the receiver knows which were lost, came twice or
+// were overtaken. They carry the sender's CLOCK_MONOTONIC. If the receiver is on
+// the same machine, it takes the time from there to the kernel's stamp of their
+// arrival (SO_TIMESTAMPNS), so its own waking up is not in it; else it sends one
+// in a ms back, and the sender takes the time of the round trip.
 //
 // How large the bursts are that TCP emits is decided outside the socket: about
 // 1 ms of the flow's rate, and up to the device's gso_max_size while the round
@@ -30,6 +39,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/thread"
 )
 
@@ -39,8 +49,16 @@ const (
 	Receive = "receive" // listen and receive
 )
 
+// Protocols.
+const (
+	TCP = "tcp"
+	UDP = "udp"
+)
+
 // Config is what Run does. Durations are in ns.
 type Config struct {
+	// Protocol is TCP (default) or UDP.
+	Protocol string `json:"protocol,omitempty"`
 	// Role is Send or Receive.
 	Role string `json:"role"`
 	// Address to connect to or to listen on.
@@ -49,17 +67,21 @@ type Config struct {
 	// that many and all are closed.
 	Flows int `json:"flows,omitempty"`
 	// Rate of the payload over all flows in bits/s, at least 8000; see
-	// PayloadRate. Send only; 0 means unpaced.
+	// PayloadRate and DatagramRate. Send only; 0 means unpaced, of TCP.
 	Rate int64 `json:"rateBitsPerSecond,omitempty"`
 	// Duration from the first connection; 0 means until ctx ends.
 	Duration int64 `json:"durationNs,omitempty"`
 	// Interval of the time line (default 100 ms, at least 1 ms).
 	Interval int64 `json:"intervalNs,omitempty"`
+	// Datagram is the payload of one in bytes, 40 to 65507 (default 1200, which
+	// fits every path). Of UDP; they are not fragmented.
+	Datagram int `json:"datagramBytes,omitempty"`
 	// SendBuffer is SO_SNDBUF in bytes, 0 leaves it to the kernel.
 	SendBuffer int `json:"sendBufferBytes,omitempty"`
 	// MSS is TCP_MAXSEG in bytes, 88 to 32767; 0 leaves it to the kernel.
+	// Of TCP.
 	MSS int `json:"mssBytes,omitempty"`
-	// Congestion names the congestion control, "" leaves the default.
+	// Congestion names the congestion control, "" leaves the default. Of TCP.
 	Congestion string `json:"congestion,omitempty"`
 	// ConnectTimeout (default 5 s) covers refused attempts too: the receiver
 	// may start after the sender.
@@ -70,13 +92,15 @@ type Config struct {
 
 // Result of a run.
 type Result struct {
-	Role string `json:"role"`
+	Role     string `json:"role"`
+	Protocol string `json:"protocol,omitempty"`
 	// StartMono is CLOCK_MONOTONIC when the first interval began, ns.
 	StartMono int64 `json:"startMonoNs"`
 	// Duration from there to the end, ns.
 	Duration int64 `json:"durationNs"`
 	Flows    int   `json:"flows"` // that were open at some time
-	// Bytes of payload acknowledged (Send) or received (Receive).
+	// Bytes of payload acknowledged (Send; of UDP: sent) or received (Receive),
+	// duplicates not counted.
 	Bytes int64 `json:"bytes"`
 	// Goodput is Bytes over Duration in bits/s.
 	Goodput int64 `json:"goodputBitsPerSecond"`
@@ -84,17 +108,52 @@ type Result struct {
 	Interval  int64   `json:"intervalNs"`
 	Intervals []int64 `json:"intervalBytes"`
 
-	// Of a sender, from TCP_INFO: segments sent again, and the smoothed round
-	// trip time sampled once per interval and flow.
+	// Of a sender of TCP, from TCP_INFO: segments sent again, and the smoothed
+	// round trip time sampled once per interval and flow.
 	Retransmits uint64 `json:"retransmits"`
 	RTTMin      int64  `json:"rttMinNs"`
 	RTTMean     int64  `json:"rttMeanNs"`
 	RTTMax      int64  `json:"rttMaxNs"`
+	// The same on the time axis of Intervals: the mean of the smoothed round
+	// trip times at the end of each, 0 if there is none, and the segments sent
+	// again in it. A sender of UDP whose receiver is on another machine has the
+	// mean of its round trips here.
+	IntervalRTT         []int64  `json:"intervalRTTNs,omitempty"`
+	IntervalRetransmits []uint64 `json:"intervalRetransmits,omitempty"`
+
+	// Datagrams of UDP that were sent, or received without Duplicates.
+	Datagrams int64 `json:"datagrams,omitempty"`
+	// Forgone are those that a sender had no time to send, or no room in its
+	// socket: they were due and never sent.
+	Forgone int64 `json:"forgone,omitempty"`
+	// Of a receiver of UDP: Lost were sent, by the sender's own count, and never
+	// came; Duplicates came again; Reordered came after one that was sent later.
+	// SocketDrops of the Lost found the receiver's own socket full.
+	Lost        int64 `json:"lost,omitempty"`
+	Duplicates  int64 `json:"duplicates,omitempty"`
+	Reordered   int64 `json:"reordered,omitempty"`
+	SocketDrops int64 `json:"socketDrops,omitempty"`
+	// IntervalLost is by how many Lost grew in each interval: it falls where one
+	// that was overtaken comes after all.
+	IntervalLost []int64 `json:"intervalLost,omitempty"`
+	// Latency of datagrams, or samples of the smoothed round trip time of TCP,
+	// as LatencyOf says, and IntervalLatency their mean in each interval of a
+	// receiver's, 0 if there is none.
+	Latency         *stats.Histogram `json:"latency,omitempty"`
+	LatencyOf       string           `json:"latencyOf,omitempty"`
+	IntervalLatency []int64          `json:"intervalLatencyNs,omitempty"`
 
 	CPUTime  int64    `json:"cpuTimeNs"` // of the thread
-	Wakeups  int64    `json:"wakeups"`   // returns from epoll
+	Wakeups  int64    `json:"wakeups"`   // of the thread
 	Warnings []string `json:"warnings,omitempty"`
 }
+
+// What a Latency is of.
+const (
+	OneWay    = "one way"             // of every datagram
+	RoundTrip = "round trip"          // of a datagram in a ms
+	Smoothed  = "smoothed round trip" // of TCP, once per interval and flow
+)
 
 // Over returns the goodput in bits/s between two CLOCK_MONOTONIC times (ns),
 // from the whole intervals inside them: noise outlives the window in which
@@ -125,9 +184,24 @@ func PayloadRate(linkBits int64, mtu int, ipv6 bool) int64 {
 	return int64(float64(linkBits) * float64(mtu-headers) / float64(mtu+14))
 }
 
+// DatagramRate is PayloadRate for datagrams of so many bytes of payload.
+func DatagramRate(linkBits int64, datagram int, ipv6 bool) int64 {
+	headers := 20 + 8 + 14
+	if ipv6 {
+		headers = 40 + 8 + 14
+	}
+	return int64(float64(linkBits) * float64(datagram) / float64(datagram+headers))
+}
+
 func (c Config) withDefaults() (Config, netip.AddrPort, error) {
 	if c.Flows == 0 {
 		c.Flows = 1
+	}
+	if c.Protocol == "" {
+		c.Protocol = TCP
+	}
+	if c.Datagram == 0 && c.Protocol == UDP {
+		c.Datagram = 1200
 	}
 	if c.Interval == 0 {
 		c.Interval = 100e6
@@ -158,6 +232,24 @@ func (c Config) withDefaults() (Config, netip.AddrPort, error) {
 	}
 	if c.MSS != 0 && (c.MSS < 88 || c.MSS > 32767) { // TCP_MIN_MSS, MAX_TCP_WINDOW
 		bad("mssBytes %d: want 0 or 88 to 32767", c.MSS)
+	}
+	switch c.Protocol {
+	case TCP:
+		if c.Datagram != 0 {
+			bad("datagramBytes %d: TCP has no datagrams", c.Datagram)
+		}
+	case UDP:
+		if c.Datagram < headerBytes || c.Datagram > maxDatagram {
+			bad("datagramBytes %d: want %d to %d", c.Datagram, headerBytes, maxDatagram)
+		}
+		if c.MSS != 0 || c.Congestion != "" {
+			bad("mssBytes %d, congestion %q: UDP has neither", c.MSS, c.Congestion)
+		}
+		if c.Role == Send && c.Rate == 0 {
+			bad("rateBitsPerSecond 0: datagrams are sent at a rate, want at least 8000")
+		}
+	default:
+		bad("protocol %q: want %q or %q", c.Protocol, TCP, UDP)
 	}
 	if len(errs) > 0 {
 		return c, addr, fmt.Errorf("noise: %w", errors.Join(errs...))

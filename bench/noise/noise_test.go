@@ -72,6 +72,16 @@ func TestBothRoles(t *testing.T) {
 					t.Errorf("%s: %d ns, %d intervals", o.Role, o.Duration, len(o.Intervals))
 				}
 			}
+			resent := uint64(0)
+			for _, n := range s.IntervalRetransmits {
+				resent += n
+			}
+			if len(s.IntervalRTT) != len(s.Intervals) || len(s.IntervalRetransmits) != len(s.Intervals) || resent != s.Retransmits || s.IntervalRTT[0] <= 0 {
+				t.Errorf("%d intervals: round trips %v, retransmits %v of %d", len(s.Intervals), s.IntervalRTT, s.IntervalRetransmits, s.Retransmits)
+			}
+			if s.LatencyOf != Smoothed || s.Latency.Count() < int64(len(s.Intervals)) || s.Latency.Max() < s.RTTMax*999/1000 || r.Latency != nil {
+				t.Errorf("latency of %q: %d samples to %d ns, the receiver's %v", s.LatencyOf, s.Latency.Count(), s.Latency.Max(), r.Latency)
+			}
 			if s.RTTMin <= 0 || s.RTTMin > s.RTTMean || s.RTTMean > s.RTTMax {
 				t.Errorf("rtt min %d mean %d max %d", s.RTTMin, s.RTTMean, s.RTTMax)
 			}
@@ -186,16 +196,34 @@ func TestPayloadRate(t *testing.T) {
 	if got := PayloadRate(1_514_000_000, 1500, true); got != 1_428_000_000 {
 		t.Errorf("IPv6: %d, want 1428000000", got)
 	}
+	// 1472 bytes in the same frame; 1452 over IPv6.
+	if got := DatagramRate(1_514_000_000, 1472, false); got != 1_472_000_000 {
+		t.Errorf("UDP: %d, want 1472000000", got)
+	}
+	if got := DatagramRate(1_514_000_000, 1452, true); got != 1_452_000_000 {
+		t.Errorf("UDP over IPv6: %d, want 1452000000", got)
+	}
 }
 
 func TestConfigErrors(t *testing.T) {
-	_, err := Run(t.Context(), Config{Role: "both", Address: "x", Flows: -1, Rate: 5, Duration: -1, MSS: 1, SendBuffer: -1})
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, want := range []string{"role", "address", "flows", "rateBitsPerSecond", "durations", "mssBytes", "sendBufferBytes"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v\nlacks %s", err, want)
+	for _, tt := range []struct {
+		c    Config
+		want []string
+	}{
+		{Config{Role: "both", Address: "x", Flows: -1, Rate: 5, Duration: -1, MSS: 1, SendBuffer: -1, Datagram: 9},
+			[]string{"role", "address", "flows", "rateBitsPerSecond", "durations", "mssBytes", "sendBufferBytes", "TCP has no datagrams"}},
+		{Config{Role: Send, Protocol: UDP, Address: "127.0.0.1:1", Datagram: 39, Congestion: "cubic"},
+			[]string{"datagramBytes 39: want 40 to 65507", "UDP has neither", "datagrams are sent at a rate"}},
+		{Config{Role: Send, Protocol: "sctp", Address: "127.0.0.1:1"}, []string{`protocol "sctp": want "tcp" or "udp"`}},
+	} {
+		_, err := Run(t.Context(), tt.c)
+		if err == nil {
+			t.Fatal("no error")
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v\nlacks %s", err, want)
+			}
 		}
 	}
 }

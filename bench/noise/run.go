@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/sock"
+	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/thread"
 )
 
@@ -29,12 +30,26 @@ type run struct {
 	open     int
 	res      Result
 
-	started     bool
-	start       int64 // of the first interval
-	next        int64 // end of the interval under way
-	bytes       int64 // received, or acknowledged at the last sample
-	marked      int64 // bytes at the start of the interval
-	rttSum, rtt int64
+	started bool
+	start   int64 // of the first interval
+	next    int64 // end of the interval under way
+	bytes   int64 // received, or acknowledged at the last sample
+	marked  int64 // bytes at the start of the interval
+	rtts    mean  // of the run, of TCP
+	latency mean  // of the interval, whatever it is of
+	resent  uint64
+	lost    int64 // at the start of the interval
+}
+
+type mean struct{ sum, n int64 }
+
+func (m *mean) add(v int64) { m.sum += v; m.n++ }
+
+// take returns the mean, 0 of nothing, and begins anew.
+func (m *mean) take() int64 {
+	v := m.sum / max(m.n, 1)
+	*m = mean{}
+	return v
 }
 
 type flow struct {
@@ -109,8 +124,11 @@ func (r *run) onThread() error {
 	if err := r.watch(r.wake, unix.EPOLLIN); err != nil {
 		return err
 	}
-	r.res.Role, r.res.Interval = r.cfg.Role, r.cfg.Interval
+	r.res.Role, r.res.Protocol, r.res.Interval = r.cfg.Role, r.cfg.Protocol, r.cfg.Interval
 	r.clock = thread.StartClock()
+	if r.cfg.Protocol == UDP {
+		return r.datagrams()
+	}
 	if r.cfg.Role == Receive {
 		if r.listener, _, err = sock.Listen(r.addr); err != nil {
 			return err
@@ -157,6 +175,7 @@ func (r *run) begin() {
 	r.start = r.clock.Now()
 	r.next = r.start + r.cfg.Interval
 	r.res.StartMono = r.clock.Start() + r.start
+	r.res.Latency = stats.NewHistogram()
 }
 
 func (r *run) loop() error {
@@ -173,11 +192,9 @@ func (r *run) loop() error {
 	for {
 		now := r.clock.Now()
 		if r.started {
-			for now >= r.next {
+			if now >= r.next {
 				r.sample()
-				r.mark()
-				r.next += r.cfg.Interval
-				now = r.clock.Now()
+				now = r.tick(r.clock.Now())
 			}
 			if r.cfg.Duration > 0 && now >= r.start+r.cfg.Duration || r.open == 0 && r.res.Flows >= r.cfg.Flows {
 				break
@@ -226,26 +243,66 @@ func (r *run) loop() error {
 	return nil
 }
 
-// mark closes the interval under way.
-func (r *run) mark() {
-	r.res.Intervals = append(r.res.Intervals, r.bytes-r.marked)
-	r.marked = r.bytes
-}
-
-func (r *run) finish(cpu int64) {
-	r.sample()
-	now := r.clock.Now()
-	if r.cfg.Interval-(r.next-now) > 1e6 { // no interval of less than 1 ms
+// tick closes the intervals that have ended by the time now, which it returns.
+// What is counted since the last call belongs to the first of them.
+func (r *run) tick(now int64) int64 {
+	for ; now >= r.next; r.next += r.cfg.Interval {
 		r.mark()
 	}
+	return now
+}
+
+// mark closes the interval under way.
+func (r *run) mark() {
 	res := &r.res
+	res.Intervals = append(res.Intervals, r.bytes-r.marked)
+	r.marked = r.bytes
+	latency := r.latency.take()
+	switch {
+	case r.cfg.Role == Receive && r.cfg.Protocol == UDP:
+		res.IntervalLatency = append(res.IntervalLatency, latency)
+		res.IntervalLost = append(res.IntervalLost, res.Lost-r.lost)
+		r.lost = res.Lost
+	case r.cfg.Role == Send:
+		res.IntervalRTT = append(res.IntervalRTT, latency)
+		if r.cfg.Protocol == TCP {
+			res.IntervalRetransmits = append(res.IntervalRetransmits, res.Retransmits-r.resent)
+			r.resent = res.Retransmits
+		}
+	}
+}
+
+// total closes the account as of the time now.
+func (r *run) total(cpu, now int64) {
+	res := &r.res
+	if n := len(res.Intervals); r.cfg.Interval-(r.next-now) > 1e6 || n == 0 {
+		r.mark()
+	} else { // no interval of less than 1 ms
+		res.Intervals[n-1] += r.bytes - r.marked
+	}
 	res.CPUTime = thread.CPUTime() - cpu
 	res.Duration = now - r.start
 	res.Bytes = r.bytes
 	res.Goodput = int64(float64(r.bytes) * 8e9 / float64(max(res.Duration, 1)))
-	if r.rtt > 0 {
-		res.RTTMean = r.rttSum / r.rtt
+	if res.Latency.Count() == 0 {
+		res.Latency, res.LatencyOf = nil, ""
 	}
+	if res.Flows < r.cfg.Flows {
+		r.warn("%d of %d flows came", res.Flows, r.cfg.Flows)
+	}
+	if r.cfg.Role == Send && r.cfg.Rate > 0 && res.Goodput < r.cfg.Rate*95/100 {
+		r.warn("goodput %d bit/s is %.1f %% of the %d asked for", res.Goodput, 100*float64(res.Goodput)/float64(r.cfg.Rate), r.cfg.Rate)
+	}
+}
+
+func (r *run) warn(format string, a ...any) {
+	r.res.Warnings = append(r.res.Warnings, fmt.Sprintf(format, a...))
+}
+
+func (r *run) finish(cpu int64) {
+	r.sample()
+	r.total(cpu, r.clock.Now())
+	r.res.RTTMean = r.rtts.take()
 	for _, f := range r.flows {
 		if f.closed {
 			continue
@@ -257,13 +314,6 @@ func (r *run) finish(cpu int64) {
 		}
 		f.closed = true
 		unix.Close(f.fd)
-	}
-	warn := func(format string, a ...any) { res.Warnings = append(res.Warnings, fmt.Sprintf(format, a...)) }
-	if res.Flows < r.cfg.Flows {
-		warn("%d of %d flows came", res.Flows, r.cfg.Flows)
-	}
-	if r.cfg.Role == Send && r.cfg.Rate > 0 && res.Goodput < r.cfg.Rate*95/100 {
-		warn("goodput %d bit/s is %.1f %% of the %d asked for", res.Goodput, 100*float64(res.Goodput)/float64(r.cfg.Rate), r.cfg.Rate)
 	}
 }
 

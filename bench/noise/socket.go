@@ -110,7 +110,7 @@ func (r *run) drop(f *flow, err error) {
 	unix.Close(f.fd)
 	r.open--
 	if err != nil {
-		r.res.Warnings = append(r.res.Warnings, fmt.Sprintf("a flow ended early: %v", err))
+		r.warn("a flow ended early: %v", err)
 	}
 }
 
@@ -174,8 +174,10 @@ func (r *run) info(f *flow) {
 		return
 	}
 	rtt := int64(i.Rtt) * 1000
-	r.rttSum += rtt
-	r.rtt++
+	r.rtts.add(rtt)
+	r.latency.add(rtt)
+	r.res.Latency.Record(rtt)
+	r.res.LatencyOf = Smoothed
 	r.res.RTTMax = max(r.res.RTTMax, rtt)
 	if r.res.RTTMin == 0 || rtt < r.res.RTTMin {
 		r.res.RTTMin = rtt

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sock opens TCP sockets as plain file descriptors, for threads that
-// run their own epoll loop. It resolves no names.
+// Package sock opens TCP and UDP sockets as plain file descriptors, for threads
+// that run their own epoll loop. It resolves no names.
 package sock
 
 import (
@@ -18,16 +18,9 @@ import (
 // Dial returns a connected non-blocking TCP socket. before (may be nil) sets
 // options that must be set before connecting.
 func Dial(addr netip.AddrPort, timeout time.Duration, before func(fd int) error) (int, error) {
-	family, sa := unix.AF_INET, unix.Sockaddr(nil)
-	if ip := addr.Addr().Unmap(); ip.Is4() {
-		sa = &unix.SockaddrInet4{Port: int(addr.Port()), Addr: ip.As4()}
-	} else {
-		z, err := zone(ip.Zone())
-		if err != nil {
-			return -1, err
-		}
-		family = unix.AF_INET6
-		sa = &unix.SockaddrInet6{Port: int(addr.Port()), Addr: ip.As16(), ZoneId: z}
+	family, sa, err := sockaddr(addr)
+	if err != nil {
+		return -1, err
 	}
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -53,6 +46,37 @@ func Dial(addr netip.AddrPort, timeout time.Duration, before func(fd int) error)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return fail("set O_NONBLOCK", err)
+	}
+	return fd, nil
+}
+
+// sockaddr is addr in the kernel's form.
+func sockaddr(addr netip.AddrPort) (family int, sa unix.Sockaddr, err error) {
+	ip := addr.Addr().Unmap()
+	if ip.Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Port: int(addr.Port()), Addr: ip.As4()}, nil
+	}
+	z, err := zone(ip.Zone())
+	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(addr.Port()), Addr: ip.As16(), ZoneId: z}, err
+}
+
+// DialUDP returns a non-blocking UDP socket that is connected to addr, and
+// ListenUDP one that is bound to it. Nothing is sent.
+func DialUDP(addr netip.AddrPort) (int, error)   { return udp(addr, "connect", unix.Connect) }
+func ListenUDP(addr netip.AddrPort) (int, error) { return udp(addr, "bind", unix.Bind) }
+
+func udp(addr netip.AddrPort, what string, do func(int, unix.Sockaddr) error) (int, error) {
+	family, sa, err := sockaddr(addr)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("socket: %w", err)
+	}
+	if err := do(fd, sa); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("%s %s: %w", what, addr, err)
 	}
 	return fd, nil
 }

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package noise
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+)
+
+// A kind of datagram.
+type kind uint8
+
+const (
+	hello   kind = iota + 1 // to the receiver, again until it is welcome
+	welcome                 // back
+	data                    // one of those that are counted
+	echo                    // the same, to be sent back if the clocks are two
+	reply                   // back
+	end                     // to the receiver, again until it is ended: seq is how many were sent
+	ended                   // back
+	kinds
+)
+
+const (
+	magic       = 0x6e6c6e31 // "nln1"
+	headerBytes = 40
+	maxDatagram = 65507 // of IPv4
+	maxFlows    = 1000
+	// maxSeq is more than a run can have: 2^48 datagrams at 100 million a
+	// second are a month.
+	maxSeq = 1 << 48
+)
+
+// A header is what stands at the start of each datagram, big endian.
+type header struct {
+	kind  kind
+	flow  uint16
+	run   uint64 // drawn by the sender, so that nobody else's are counted
+	clock uint64 // whose CLOCK_MONOTONIC stamp is
+	seq   uint64 // of the flow, from 0
+	stamp int64  // CLOCK_MONOTONIC of the send, ns
+}
+
+var (
+	errShort  = errors.New("shorter than a header")
+	errMagic  = errors.New("not of this package")
+	errHeader = errors.New("header out of range")
+)
+
+// put writes h into b, which has headerBytes.
+func (h *header) put(b []byte) {
+	_ = b[headerBytes-1]
+	binary.BigEndian.PutUint32(b, magic)
+	b[4], b[5] = byte(h.kind), 0
+	binary.BigEndian.PutUint16(b[6:], h.flow)
+	binary.BigEndian.PutUint64(b[8:], h.run)
+	binary.BigEndian.PutUint64(b[16:], h.clock)
+	binary.BigEndian.PutUint64(b[24:], h.seq)
+	binary.BigEndian.PutUint64(b[32:], uint64(h.stamp))
+}
+
+// parse reads the header at the start of b. Anybody may have sent b.
+func parse(b []byte) (h header, err error) {
+	if len(b) < headerBytes {
+		return h, errShort
+	}
+	if binary.BigEndian.Uint32(b) != magic {
+		return h, errMagic
+	}
+	h = header{
+		kind: kind(b[4]), flow: binary.BigEndian.Uint16(b[6:]), run: binary.BigEndian.Uint64(b[8:]),
+		clock: binary.BigEndian.Uint64(b[16:]), seq: binary.BigEndian.Uint64(b[24:]), stamp: int64(binary.BigEndian.Uint64(b[32:])),
+	}
+	if h.kind == 0 || h.kind >= kinds || b[5] != 0 || h.flow >= maxFlows || h.seq > maxSeq || h.stamp < 0 {
+		return header{}, errHeader
+	}
+	return h, nil
+}
+
+// clockIdentity tells CLOCK_MONOTONICs apart: each boot of a kernel has one
+// (proc_sys_kernel(5)), and each time namespace an offset to it
+// (time_namespaces(7)).
+func clockIdentity() (uint64, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0, fmt.Errorf("whose clock it is: %w", err)
+	}
+	space, err := os.Readlink("/proc/self/ns/time")
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // before Linux 5.6, or not built in
+		return 0, fmt.Errorf("whose clock it is: %w", err)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(boot) // never fails
+	_, _ = h.Write([]byte(space))
+	return h.Sum64(), nil
+}

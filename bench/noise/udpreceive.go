@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package noise
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/sock"
+	"github.com/niclane/niclane/bench/thread"
+)
+
+const (
+	// nap is how long a receiver lets datagrams gather, ns: it would wake for
+	// each otherwise, 85,000 times a second at 1 Gbit/s.
+	nap = 500e3
+	// receiveBuffer holds what 1 Gbit/s of 1472 bytes brings in 40 ms, as the
+	// kernel counts its memory.
+	receiveBuffer = 8 << 20
+	// grace is how long overtaken datagrams are waited for at the end, and
+	// silence after how long without any the sender is given up, ns.
+	grace   = 50e6
+	silence = 10e9
+)
+
+// datagrams is loop for UDP.
+func (r *run) datagrams() error {
+	self, err := clockIdentity()
+	if err != nil {
+		return err
+	}
+	if r.cfg.Role == Send {
+		return r.sendDatagrams(self)
+	}
+	fd, err := sock.ListenUDP(r.addr)
+	if err != nil {
+		return err
+	}
+	r.listener = fd
+	// Without CAP_NET_ADMIN it is at most net.core.rmem_max.
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+		return fmt.Errorf("set SO_TIMESTAMPNS: %w", err)
+	}
+	if err := r.watch(fd, unix.EPOLLIN); err != nil {
+		return err
+	}
+	return (&receiver{run: r, self: self, in: newBatch(), sequences: make([]*incoming, r.cfg.Flows)}).loop()
+}
+
+// A receiver of datagrams.
+type receiver struct {
+	*run
+	self      uint64 // clock
+	in        *batch
+	sender    uint64      // its run, once it has said hello
+	sequences []*incoming // by flow, nil until it has said hello
+	over      int         // flows that have ended
+	overAt    int64
+	heard     int64 // of the sender
+}
+
+// incoming is one flow.
+type incoming struct {
+	sequence
+	sent uint64 // by the sender's own count, 0: not told yet
+	over bool
+}
+
+func (r *receiver) loop() error {
+	cpu := thread.CPUTime()
+	for busy := false; ; {
+		now := r.clock.Now()
+		if r.started {
+			if now >= r.next {
+				r.settle()
+				r.tick(now)
+			}
+			switch {
+			case r.cfg.Duration > 0 && now >= r.start+r.cfg.Duration:
+				return r.ended(cpu)
+			case r.over == r.cfg.Flows && now >= r.overAt+grace:
+				return r.ended(cpu)
+			case now-r.heard > silence:
+				r.warn("nothing came for %d s, and %d of %d flows have not ended", int64(silence/1e9), r.cfg.Flows-r.over, r.cfg.Flows)
+				return r.ended(cpu)
+			}
+		}
+		woken, err := r.pause(busy)
+		if err != nil {
+			return err
+		}
+		if busy, err = r.drain(); err != nil {
+			return err
+		}
+		if woken {
+			if !r.started {
+				return context.Cause(r.ctx)
+			}
+			return r.ended(cpu)
+		}
+	}
+}
+
+// pause waits for datagrams, after some for a nap, and says whether ctx has
+// ended.
+func (r *receiver) pause(busy bool) (bool, error) {
+	fds := [2]unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}, {Fd: int32(r.listener), Events: unix.POLLIN}}
+	watched, ns := fds[:], r.cfg.Interval
+	if busy {
+		watched, ns = fds[:1], nap
+	}
+	ts := unix.NsecToTimespec(ns)
+	if _, err := unix.Ppoll(watched, &ts, nil); err != nil && err != unix.EINTR {
+		return false, fmt.Errorf("ppoll: %w", err)
+	}
+	r.res.Wakeups++
+	return fds[0].Revents != 0, nil
+}
+
+// drain takes all that has arrived and says whether there was any.
+func (r *receiver) drain() (busy bool, err error) {
+	for {
+		n, errno := r.in.receive(r.listener)
+		switch {
+		case errno == unix.EAGAIN:
+			return busy, nil
+		case errno == unix.EINTR:
+			continue
+		case errno != 0:
+			return busy, fmt.Errorf("recvmmsg: %w", errno)
+		}
+		busy = true
+		offset := realOffset()
+		for i := range n {
+			r.take(i, offset)
+		}
+		if n < batchSize {
+			return busy, nil
+		}
+	}
+}
+
+// take accounts for datagram i of the batch. offset turns the kernel's stamps
+// into CLOCK_MONOTONIC.
+func (r *receiver) take(i int, offset int64) {
+	h, err := r.in.header(i)
+	if err != nil || int(h.flow) >= len(r.sequences) || r.sender != 0 && h.run != r.sender {
+		return // not for us
+	}
+	f := r.sequences[h.flow]
+	if f == nil {
+		if h.kind != hello || h.run == 0 {
+			return
+		}
+		if !r.started {
+			r.sender = h.run
+			r.begin()
+		}
+		f = &incoming{}
+		r.sequences[h.flow] = f
+		r.res.Flows++
+	}
+	r.heard = r.clock.Now()
+	back := h
+	switch h.kind {
+	case hello:
+		back.kind, back.clock = welcome, r.self
+		r.in.answer(r.listener, i, back)
+	case data, echo:
+		if h.kind == echo && h.clock != r.self {
+			back.kind = reply
+			r.in.answer(r.listener, i, back)
+		}
+		if !f.take(h.seq) {
+			return
+		}
+		r.bytes += r.in.bytes(i)
+		r.res.Datagrams++
+		if h.clock != r.self {
+			return
+		}
+		at := r.in.arrived(i) - offset
+		if at <= 0 {
+			at = thread.Monotonic()
+		}
+		r.latency.add(at - h.stamp)
+		r.res.Latency.Record(at - h.stamp)
+		r.res.LatencyOf = OneWay
+	case end:
+		f.sent = h.seq
+		if !f.over {
+			f.over = true
+			r.over++
+			r.overAt = r.heard
+		}
+		back.kind = ended
+		r.in.answer(r.listener, i, back)
+	}
+}
+
+// settle brings what is lost up to date.
+func (r *receiver) settle() {
+	res := &r.res
+	res.Lost, res.Duplicates, res.Reordered = 0, 0, 0
+	for _, f := range r.sequences {
+		if f != nil {
+			res.Lost += f.lost(f.sent)
+			res.Duplicates += f.duplicates
+			res.Reordered += f.reordered
+		}
+	}
+}
+
+func (r *receiver) ended(cpu int64) error {
+	r.settle()
+	r.res.SocketDrops = drops(r.listener)
+	if n := r.res.SocketDrops; n > 0 {
+		r.warn("%d of %d lost datagrams found the receiver's own socket full: it is too slow", n, r.res.Lost)
+	}
+	now := r.clock.Now()
+	if r.over == r.cfg.Flows {
+		now = r.overAt
+	}
+	r.total(cpu, now)
+	return nil
+}
+
+// drops is how many packets a socket had no room for: SO_MEMINFO's
+// SK_MEMINFO_DROPS (linux/sock_diag.h), 0 before Linux 4.12.
+func drops(fd int) int64 {
+	var info [9]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if e != 0 {
+		return 0
+	}
+	return int64(info[8])
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package noise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/sock"
+	"github.com/niclane/niclane/bench/thread"
+)
+
+const (
+	// least is between two turns of a sender: what is due meanwhile goes out
+	// together, 8 datagrams of 1472 bytes at 1 Gbit/s.
+	least = 100e3
+	// late is what a sender catches up with; the rest is forgone.
+	late = 2e6
+	// echoEvery is between datagrams that are sent back, over all flows.
+	echoEvery = 1e6
+	// again is between attempts of a handshake, goodbye all that it may take.
+	again   = 20e6
+	goodbye = 1e9
+)
+
+// A sender of datagrams.
+type sender struct {
+	*run
+	self   uint64 // clock
+	id     uint64 // of this run
+	flows  []*outgoing
+	out    *volley
+	in     *batch
+	gap    float64 // between datagrams, ns
+	due    float64 // the next is
+	turn   int     // flow that comes first
+	echoed int64   // the last one to be sent back
+}
+
+// outgoing is one flow. fd is -1 when it has ended.
+type outgoing struct {
+	fd   int
+	flow uint16
+	sent uint64
+}
+
+func (r *run) sendDatagrams(self uint64) error {
+	s := &sender{
+		run: r, self: self, id: rand.Uint64() | 1, out: newVolley(r.cfg.Datagram), in: newBatch(),
+		gap: float64(r.cfg.Datagram) * 8e9 / float64(r.cfg.Rate),
+	}
+	defer func() {
+		for _, f := range s.flows {
+			f.close()
+		}
+	}()
+	for i := range r.cfg.Flows {
+		if err := s.open(uint16(i)); err != nil {
+			return err
+		}
+	}
+	r.begin()
+	s.due = float64(r.start)
+	cpu := thread.CPUTime()
+	if err := s.loop(); err != nil {
+		return err
+	}
+	if n := r.res.Forgone; n > 0 {
+		r.warn("%d datagrams were due and not sent: there was no time, or no room in the socket", n)
+	}
+	r.total(cpu, r.clock.Now())
+	return s.leave()
+}
+
+func (f *outgoing) close() {
+	if f.fd >= 0 {
+		unix.Close(f.fd)
+		f.fd = -1
+	}
+}
+
+// open connects a flow, and says hello until it is welcome: the receiver may
+// start after the sender.
+func (s *sender) open(flow uint16) error {
+	fd, err := sock.DialUDP(s.addr)
+	if err != nil {
+		return err
+	}
+	f := &outgoing{fd: fd, flow: flow}
+	s.flows = append(s.flows, f)
+	mtu, name, value := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO
+	if s.addr.Addr().Unmap().Is6() {
+		mtu, name, value = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO
+	}
+	if err := unix.SetsockoptInt(fd, mtu, name, value); err != nil {
+		return fmt.Errorf("forbid fragments: %w", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+		return fmt.Errorf("set SO_TIMESTAMPNS: %w", err)
+	}
+	if s.cfg.SendBuffer > 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, s.cfg.SendBuffer); err != nil {
+			return fmt.Errorf("set SO_SNDBUF %d: %w", s.cfg.SendBuffer, err)
+		}
+	}
+	deadline := s.clock.Now() + s.cfg.ConnectTimeout
+	for {
+		err := s.say(f, hello)
+		for until := s.clock.Now() + again; ; {
+			if ended, perr := s.poll(f.fd, until); perr != nil {
+				return perr
+			} else if ended {
+				return context.Cause(s.ctx)
+			}
+			came, rerr := s.heard(f, welcome)
+			if came {
+				s.res.Flows++
+				return s.watch(fd, unix.EPOLLIN)
+			}
+			if rerr != nil {
+				err = rerr
+			}
+			if s.clock.Now() >= until {
+				break
+			}
+		}
+		if s.clock.Now() >= deadline {
+			if err == nil {
+				err = errors.New("nobody answers")
+			}
+			return fmt.Errorf("flow %d to %s: %w", flow, s.addr, err)
+		}
+	}
+}
+
+// say sends a header without payload. That nobody listens may be an answer to
+// an earlier one (ICMP), and is an error of this.
+func (s *sender) say(f *outgoing, k kind) error {
+	var b [headerBytes]byte
+	h := header{kind: k, flow: f.flow, run: s.id, clock: s.self, seq: f.sent, stamp: thread.Monotonic()}
+	h.put(b[:])
+	_, err := unix.Write(f.fd, b[:])
+	if err == unix.EAGAIN || err == unix.EINTR {
+		return nil
+	}
+	return err
+}
+
+// poll waits until fd can be read or a time has come, and says whether ctx has
+// ended.
+func (s *sender) poll(fd int, until int64) (bool, error) {
+	fds := []unix.PollFd{{Fd: int32(s.wake), Events: unix.POLLIN}, {Fd: int32(fd), Events: unix.POLLIN}}
+	ts := unix.NsecToTimespec(max(until-s.clock.Now(), 0))
+	if _, err := unix.Ppoll(fds, &ts, nil); err != nil && err != unix.EINTR {
+		return false, fmt.Errorf("ppoll: %w", err)
+	}
+	return fds[0].Revents != 0, nil
+}
+
+// heard takes what the receiver has sent and says whether one was of a kind.
+func (s *sender) heard(f *outgoing, k kind) (came bool, err error) {
+	n, errno := s.in.receive(f.fd)
+	if errno != 0 {
+		if errno != unix.EAGAIN && errno != unix.EINTR {
+			err = errno
+		}
+		return false, err
+	}
+	offset := realOffset()
+	for i := range n {
+		h, err := s.in.header(i)
+		if err != nil || h.run != s.id || h.flow != f.flow {
+			continue
+		}
+		came = came || h.kind == k
+		if h.kind != reply || !s.started {
+			continue
+		}
+		at := s.in.arrived(i) - offset
+		if at <= 0 {
+			at = thread.Monotonic()
+		}
+		s.latency.add(at - h.stamp)
+		s.res.Latency.Record(at - h.stamp)
+		s.res.LatencyOf = RoundTrip
+	}
+	return came, nil
+}
+
+func (s *sender) loop() error {
+	var events [batchSize]unix.EpollEvent
+	for {
+		now := s.clock.Now()
+		if now >= s.next {
+			s.tick(now)
+		}
+		if s.cfg.Duration > 0 && now >= s.start+s.cfg.Duration {
+			return nil
+		}
+		if err := s.send(now); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(s.flows, func(f *outgoing) bool { return f.fd >= 0 }) {
+			return nil
+		}
+		until := min(s.next, max(int64(s.due), now+least))
+		if s.cfg.Duration > 0 {
+			until = min(until, s.start+s.cfg.Duration)
+		}
+		ended, err := s.poll(s.epfd, until)
+		if err != nil {
+			return err
+		}
+		n, err := unix.EpollWait(s.epfd, events[:], 0)
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("epoll_wait: %w", err)
+		}
+		s.res.Wakeups++
+		for _, e := range events[:max(n, 0)] {
+			for _, f := range s.flows {
+				if f.fd == int(e.Fd) {
+					if _, err := s.heard(f, reply); err != nil {
+						s.drop(f, err)
+					}
+				}
+			}
+		}
+		if ended {
+			return nil
+		}
+	}
+}
+
+// send sends what is due at the time now, over the flows in turn.
+func (s *sender) send(now int64) error {
+	if over := float64(now-late) - s.due; over > 0 {
+		n := int64(over/s.gap) + 1
+		s.res.Forgone += n
+		s.due += float64(n) * s.gap
+	}
+	k := int((float64(now)-s.due)/s.gap) + 1
+	if float64(now) < s.due {
+		return nil
+	}
+	flows, sent := len(s.flows), 0
+	for j := range min(k, flows) {
+		f := s.flows[(s.turn+j)%flows]
+		n, err := s.some(f, (k-j+flows-1)/flows)
+		if err != nil {
+			return err
+		}
+		sent += n
+	}
+	s.turn = (s.turn + k) % flows
+	s.due += float64(sent) * s.gap
+	return nil
+}
+
+// some sends up to n datagrams of f and says how many.
+func (s *sender) some(f *outgoing, n int) (sent int, err error) {
+	for sent < n && f.fd >= 0 {
+		m := min(n-sent, batchSize)
+		h := header{kind: data, flow: f.flow, run: s.id, clock: s.self, stamp: thread.Monotonic()}
+		for i := range m {
+			h.seq = f.sent + uint64(i)
+			if h.kind = data; h.stamp-s.echoed >= echoEvery {
+				h.kind, s.echoed = echo, h.stamp
+			}
+			h.put(s.out.heads[i][:])
+		}
+		took, errno := s.out.send(f.fd, m)
+		switch errno {
+		case 0:
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN, unix.ENOBUFS: // no room: they stay due
+			return sent, nil
+		case unix.EMSGSIZE:
+			return sent, fmt.Errorf("datagramBytes %d: longer than the path takes in one piece", s.cfg.Datagram)
+		default:
+			s.drop(f, errno)
+			return sent, nil
+		}
+		f.sent += uint64(took)
+		sent += took
+		s.bytes += int64(took) * int64(s.cfg.Datagram)
+		s.res.Datagrams += int64(took)
+		if took < m {
+			return sent, nil
+		}
+	}
+	return sent, nil
+}
+
+// drop gives up a flow.
+func (s *sender) drop(f *outgoing, err error) {
+	f.close()
+	s.warn("a flow ended early: %v", err)
+}
+
+// leave tells the receiver how many datagrams it should have had. It is no
+// error when nobody is there any more: then nobody counts.
+func (s *sender) leave() error {
+	deadline := s.clock.Now() + goodbye
+	for _, f := range s.flows {
+		for f.fd >= 0 && s.clock.Now() < deadline {
+			if s.say(f, end) != nil {
+				break
+			}
+			ts := unix.NsecToTimespec(again)
+			if _, err := unix.Ppoll([]unix.PollFd{{Fd: int32(f.fd), Events: unix.POLLIN}}, &ts, nil); err != nil && err != unix.EINTR {
+				return fmt.Errorf("ppoll: %w", err)
+			}
+			if came, err := s.heard(f, ended); came || err != nil {
+				break
+			}
+		}
+	}
+	return nil
+}
