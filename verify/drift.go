@@ -47,6 +47,9 @@ type found struct {
 	Finding
 	object device.Object
 	absent bool
+	// follows is the key of what it comes from, although it is not gone: ""
+	// for nothing.
+	follows string
 }
 
 func (c *check) apply() string { return "niclane apply " + c.a.Config }
@@ -105,12 +108,25 @@ func (c *check) counts() {
 		if d.RxQueues >= rx && d.TxQueues >= tx && !grown {
 			continue
 		}
-		c.found = append(c.found, found{Finding: Finding{
+		f := found{Finding: Finding{
 			Severity: Drift, Device: name, Part: device.PartQueueSet, Key: queuesKey(name),
 			Want: queueCount(rx, tx), Found: queueCount(d.RxQueues, d.TxQueues),
 			Meaning: c.countMeaning(d, rx, tx), Repair: c.countRepair(name, was),
-		}, absent: true})
+		}, absent: true}
+		if d.TxQueues == tx && c.withoutNative(name) {
+			f.follows = device.XDP{Dev: name}.Key()
+		}
+		c.found = append(c.found, f)
 	}
+}
+
+// withoutNative reports whether niclane's XDP program is no more where the driver
+// ran it. Drivers have receive queues of their own for a program, and another
+// RSS table: virtio_net gives them back with it (virtnet_xdp_set).
+func (c *check) withoutNative(dev string) bool {
+	key := device.XDP{Dev: dev}.Key()
+	mine, ok := c.owned[key].Last.(device.XDP)
+	return ok && mine.Mode == "native" && !device.Equal(c.present[key], mine)
 }
 
 // queuesNeeded is one more than the highest queue of any lane.
@@ -168,8 +184,13 @@ func (c *check) folded() []Finding {
 	}
 	var out []Finding
 	for i, f := range c.found {
-		if root := c.root(i, at); root != i {
-			c.found[root].With = append(c.found[root].With, f.Key)
+		root := c.root(i, at)
+		if root == i {
+			continue
+		}
+		c.found[root].With = append(c.found[root].With, f.Key)
+		if f.follows == c.found[root].Key && f.Key == queuesKey(f.Device) {
+			c.found[root].Meaning += fmt.Sprintf("; the queues that the driver had for it are gone: %s, not %s", f.Found, f.Want)
 		}
 	}
 	for i, f := range c.found {
@@ -184,6 +205,9 @@ func (c *check) folded() []Finding {
 // root returns the finding that explains the i-th one: itself if nothing does.
 func (c *check) root(i int, at map[string]int) int {
 	f := c.found[i]
+	if j, ok := at[f.follows]; ok && f.follows != "" {
+		return c.root(j, at)
+	}
 	if !f.absent || f.object == nil {
 		return i
 	}
@@ -220,6 +244,8 @@ func (c *check) makers(o device.Object) []string {
 		return []string{device.CPUQueue{Dev: o.Dev, CPU: o.CPU}.Key(), device.XDP{Dev: o.Dev}.Key(), gone}
 	case device.CPUQueue, device.CPULane, device.XDPEntry:
 		return []string{device.XDP{Dev: dev}.Key(), gone}
+	case device.XDP: // the queues go with it, not it with them
+		return []string{gone}
 	}
 	return []string{queuesKey(dev), gone}
 }

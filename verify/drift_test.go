@@ -380,3 +380,54 @@ drift    all lanes: journal
 		})
 	}
 }
+
+// TestDetachedNative: a driver has receive queues, and an RSS table, for its XDP
+// program. Detached, the program is what is named, and they follow it.
+func TestDetachedNative(t *testing.T) {
+	a, now := emulated(t, "maxrate")
+	dev := now.Devices[0].Name
+	apart := a.State.Device(dev)
+	apart.RxQueues += 2
+	apart.RSS = []device.RSSTable{{Dev: dev, Queues: []int{0, 1, 2, 3}}}
+	for _, c := range []struct {
+		name   string
+		change func(st *device.State, d *device.Device)
+		want   []string // keys
+		with   []string
+	}{
+		{"detached", func(st *device.State, d *device.Device) {
+			st.Put(device.XDP{Dev: dev, Mode: "native", Program: plan.IngressProgram}, nil)
+		},
+			[]string{"xdp/" + dev}, []string{"queues/" + dev, "rss/" + dev + "/0"}},
+		{"fewer queues", func(*device.State, *device.Device) {}, []string{"queues/" + dev, "rss/" + dev + "/0"}, nil},
+		{"and fewer to transmit", func(st *device.State, d *device.Device) {
+			st.Put(device.XDP{Dev: dev, Mode: "native", Program: plan.IngressProgram}, nil)
+			st.Device(dev).TxQueues--
+		}, []string{"queues/" + dev, "xdp/" + dev}, []string{"rss/" + dev + "/0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			st := now.Clone()
+			c.change(st, st.Device(dev))
+			st.Device(dev).RSS = []device.RSSTable{{Dev: dev, Queues: []int{0, 1}}}
+			var keys, with []string
+			for _, f := range drifts(verify.State(a, st)) {
+				keys, with = append(keys, f.Key), append(with, f.With...)
+				says := strings.Contains(f.Meaning, "the queues that the driver had for it are gone: ")
+				if want := f.Key == "xdp/"+dev && c.name == "detached"; says != want {
+					t.Errorf("%s means %q", f.Key, f.Meaning)
+				}
+				if strings.Contains(f.Repair, "ethtool") && c.name == "detached" {
+					t.Errorf("repair %q", f.Repair)
+				}
+			}
+			for _, key := range c.with {
+				if !slices.Contains(with, key) {
+					t.Errorf("%s does not follow: %v", key, with)
+				}
+			}
+			if diff := cmp.Diff(c.want, keys); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

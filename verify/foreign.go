@@ -54,11 +54,15 @@ func (c *check) changed(was, now device.Object) {
 	if !relevant {
 		return
 	}
-	c.found = append(c.found, found{object: was, absent: now == nil, Finding: Finding{
+	f := found{object: was, absent: now == nil, Finding: Finding{
 		Severity: Drift, Lane: lane, Device: c.deviceOf(was), Part: part, Key: was.Key(),
 		Want: text(was, now), Found: text(now, was),
 		Meaning: c.meaning(was, was, now, lane), Repair: c.undo(was),
-	}})
+	}}
+	if t, ok := was.(device.RSSTable); ok && t.Context == 0 && !t.Configured && c.withoutNative(t.Dev) {
+		f.follows = device.XDP{Dev: t.Dev}.Key() // the driver's own, for the queues that it has
+	}
+	c.found = append(c.found, f)
 }
 
 // leaned reports whether lanes rely on an object that niclane did not write,
