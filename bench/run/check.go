@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/power"
+	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/config"
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
@@ -63,13 +66,15 @@ func Check(f *experiment.File) error {
 		bad("hosts", "hosts with agents are not there yet; want lab")
 	}
 	for i, n := range e.Noise {
-		if n.Protocol != "tcp" {
-			bad(fmt.Sprintf("noise[%d].protocol", i), "%s is not there yet; want tcp", n.Protocol)
+		if n.Protocol == noise.UDP && e.Lab != nil {
+			if most := largestDatagram(cmp.Or(e.Lab.MTU, labMTU), false); n.Segment > most {
+				bad(fmt.Sprintf("noise[%d].segment", i), "found %d with protocol: udp, want at most %d, which the MTU takes in one piece", n.Segment, most)
+			}
 		}
 	}
-	for _, p := range e.Power {
-		if p["source"] != "none" {
-			bad("power", "power is not there yet; leave it out")
+	for i, c := range e.Power {
+		if _, err := power.Open(c); err != nil {
+			bad(powerPath(f, i), "%v", err)
 		}
 	}
 	if s := e.Search; s != nil && !slices.Equal(s.LatencyAt, []int{100, 500, 900}) {
@@ -91,6 +96,14 @@ func Check(f *experiment.File) error {
 		return errs
 	}
 	return nil
+}
+
+// powerPath is where the file has a source, which may stand alone.
+func powerPath(f *experiment.File, i int) string {
+	if len(f.Experiment.Power) == 1 {
+		return "power"
+	}
+	return fmt.Sprintf("power[%d]", i)
 }
 
 // checkPrograms looks for what is to be started; the lab's hosts have this

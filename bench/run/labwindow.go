@@ -13,7 +13,6 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/thread"
 	"github.com/niclane/niclane/lab"
@@ -61,6 +60,9 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 	if err != nil {
 		return w, err
 	}
+	// The same span for what was drawn and what was done with it.
+	power := s.power.start(ctx)
+	defer func() { w.Power = power(context.WithoutCancel(ctx)) }()
 	before, err := s.snapshot()
 	if err != nil {
 		return w, err
@@ -168,16 +170,11 @@ func (s *labSite) startNoise(ctx context.Context, all []experiment.Noise) ([]str
 		if n.Direction == experiment.FromSUT {
 			from, to = to, from
 		}
-		bits := int64(n.BitsPerSecond)
-		if bits == 0 {
-			bits = int64(n.Share) * int64(s.lab.Config.LinkRate) / 1000
-		}
-		address := s.onHost(to, n.Port)
-		x := stream{direction: n.Direction, asked: noise.PayloadRate(bits, s.lab.Config.MTU, false)}
+		send, receive := noiseEnds(n, s.onHost(to, n.Port), int64(s.lab.Config.LinkRate), s.lab.Config.MTU)
+		send.Setup, receive.Setup = s.noiseThread(from), s.noiseThread(to)
+		x := stream{direction: n.Direction, asked: send.Rate}
 		// Both run until they are asked to end, so that no window outlasts its
 		// noise.
-		receive := noise.Config{Role: noise.Receive, Address: address, Flows: n.Flows, Setup: s.noiseThread(to)}
-		send := noise.Config{Role: noise.Send, Address: address, Flows: n.Flows, Rate: x.asked, MSS: n.Segment, Congestion: n.Congestion, Setup: s.noiseThread(from)}
 		var err error
 		what := fmt.Sprintf("noise %d %s", i+1, n.Direction)
 		if x.receiver, err = start(what+", receiver", s.command(ctx, to, lab.Options{CPUs: receive.CPUs}, s.niclane, "internal-noise"), receive); err != nil {
