@@ -60,9 +60,6 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 	if err != nil {
 		return w, err
 	}
-	// The same span for what was drawn and what was done with it.
-	power := s.power.start(ctx)
-	defer func() { w.Power = power(context.WithoutCancel(ctx)) }()
 	before, err := s.snapshot()
 	if err != nil {
 		return w, err
