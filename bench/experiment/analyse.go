@@ -195,12 +195,3 @@ func goals() y.Kind[[]Goal] {
 	return y.Sections("goal", "a list of goals, each with variant and at-most or at-least", 64, goalKeys,
 		func(y.Value) Goal { return Goal{Measure: MeasureLatency} })
 }
-
-// power is another package's section.
-func power() y.Kind[[]map[string]string] {
-	one := y.Mapping("a mapping of the keys of a power source: source, ...", `^[a-z][a-z0-9-]{0,31}$`,
-		"1 to 32 of a-z 0-9 -, the first of them a-z", setting())
-	k := y.OneOrList(one, 8)
-	k.Want = "a power source as a mapping of keys: source, ...; or a list of these"
-	return k
-}

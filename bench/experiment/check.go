@@ -49,6 +49,11 @@ func (r *reader) require() {
 	list("object", "workload.objects", len(r.e.Workload.Objects))
 	list("noise", "noise", len(r.e.Noise))
 	list("variant", "variants", len(r.e.Variants))
+	for i, c := range r.e.Power {
+		path := item(r, "power", i)
+		need("power", path)
+		list("oid", path+".oids", len(c.OIDs))
+	}
 	need("sla", "sla")
 	need("search", "search")
 	need("bounds", "search.max-rate")
@@ -89,15 +94,7 @@ func (r *reader) check() {
 	r.checkSearch()
 	r.checkSweep()
 	r.checkGoals()
-	for i, p := range r.e.Power {
-		path := "power"
-		if r.Given("power[0]") {
-			path = fmt.Sprintf("power[%d]", i)
-		}
-		if p["source"] == "" && r.fine(path) {
-			r.Failf(path, "source is missing, want the name of a power source")
-		}
-	}
+	r.checkPower()
 	if len(r.Errors()) == 0 {
 		if least, _ := Estimate(&r.e); least > r.e.TimeLimit {
 			r.Failf("time-limit", "found %s, want more than the %s that the windows take by themselves",

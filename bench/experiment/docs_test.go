@@ -149,7 +149,7 @@ func oneSpelling(key string, v any) any {
 	case map[string]any:
 		out := map[string]any{}
 		for k, v := range x {
-			if key != "files" && key != "environment" && key != "power" {
+			if key != "files" && key != "environment" {
 				k = strings.ReplaceAll(strings.ToLower(k), "_", "-")
 			}
 			out[k] = oneSpelling(k, v)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/niclane/niclane/bench/power"
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
@@ -84,9 +85,9 @@ func topKeys() []y.Key[reader] {
 		y.Of("goals", goals(), "none",
 			"What was to be reached, fixed beforehand: see GOALS.",
 			func(r *reader, x []Goal) { r.e.Goals = x }),
-		y.Of("power", power(), "not measured",
+		y.Of("power", powerSources(), "not measured",
 			"Power sources: see POWER.",
-			func(r *reader, x []map[string]string) { r.e.Power = x }),
+			func(r *reader, x []power.Config) { r.e.Power = x }),
 		y.Of("host-noise", hostNoise(), "looked at for 1s before and after, and reported",
 			"What the hosts themselves may delay: see HOST NOISE.",
 			func(r *reader, x HostNoise) { r.e.HostNoise = x }),

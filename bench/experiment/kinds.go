@@ -182,31 +182,3 @@ func tlsVersion() y.Kind[string] {
 	k.Schema = y.Schema{"enum": []any{"1.2", "1.3", 1.2, 1.3}}
 	return k
 }
-
-// setting is a value of a section that is somebody else's: text, or a list of
-// texts, which becomes a text with commas.
-func setting() y.Kind[string] {
-	one := y.Text("a text, a number, or a list of these", 1024)
-	return y.Kind[string]{
-		Want:   one.Want,
-		Schema: y.Schema{"anyOf": []any{one.Schema, y.Schema{"type": "array", "minItems": 1, "maxItems": 64, "items": one.Schema}}},
-		Read: func(v y.Value) (string, bool) {
-			if n, list := v.Len(); list && (n == 0 || n > 64) {
-				v.Wrong("a list of 1 to 64 texts")
-				return "", false
-			}
-			var texts []string
-			ok := true
-			for _, item := range v.Items() {
-				s, good := one.Read(item)
-				if _, list := v.Len(); good && list && strings.Contains(s, ",") {
-					item.Failf("found %s, want it without a comma", y.Quote(s))
-					good = false
-				}
-				ok = ok && good
-				texts = append(texts, s)
-			}
-			return strings.Join(texts, ","), ok
-		},
-	}
-}

@@ -2,6 +2,8 @@
 
 package experiment
 
+import "github.com/niclane/niclane/bench/power"
+
 // An Experiment is the content of a file, with defaults filled in. Durations
 // are in ns, sizes in bytes, shares in permille.
 type Experiment struct {
@@ -25,10 +27,9 @@ type Experiment struct {
 	Search  *Search `json:"search,omitempty"`
 	Sweep   *Sweep  `json:"sweep,omitempty"`
 	Goals   []Goal  `json:"goals,omitempty"`
-	// Power has a mapping for each source, as package power reads it; lists
-	// are joined by commas. Empty: not measured.
-	Power     []map[string]string `json:"power,omitempty"`
-	HostNoise HostNoise           `json:"hostNoise"`
+	// Power sources of the SUT. Empty: not measured.
+	Power     []power.Config `json:"power,omitempty"`
+	HostNoise HostNoise      `json:"hostNoise"`
 	// TimeLimit of the whole run.
 	TimeLimit int64 `json:"timeLimitNs"`
 }

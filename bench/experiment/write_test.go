@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/power"
 )
 
 // A mapping is keys and values in order, without the values that are zero:
@@ -90,7 +91,7 @@ func write(t testing.TB, e *experiment.Experiment) []byte {
 		m.nested("sweep", n)
 	}
 	m.list("goals", each(e.Goals, writeGoal))
-	m.put("power", e.Power, len(e.Power) > 0)
+	m.list("power", each(e.Power, writePower))
 	h := mapping{}
 	h.time("window", e.HostNoise.Window)
 	h.put("percentile", e.HostNoise.Percentile, true)
@@ -283,5 +284,39 @@ func writeGoal(g experiment.Goal) (m mapping) {
 	m.text("base", g.Base)
 	m.put("at-most", g.AtMost, g.AtMost > 0)
 	m.put("at-least", g.AtLeast, g.AtLeast > 0)
+	return m
+}
+
+func writePower(c power.Config) (m mapping) {
+	m.text("source", c.Source)
+	m.put("interval", times(c.Interval), c.Interval > 0)
+	m.put("timeout", times(c.Timeout), c.Timeout > 0)
+	m.put("update-interval", times(c.UpdateInterval), c.UpdateInterval > 0)
+	m.put("accuracy", shares(int(c.AccuracyPercent*10+0.5)), c.AccuracyPercent > 0)
+	m.put("domains", c.Domains, len(c.Domains) > 0)
+	m.text("chip", c.Chip)
+	m.put("sensors", c.Sensors, len(c.Sensors) > 0)
+	m.text("address", c.Address)
+	m.text("device", c.Device)
+	m.text("url", c.URL)
+	m.text("credentials", c.Credentials)
+	m.number("cipher-suite", c.CipherSuite)
+	m.text("privilege", c.Privilege)
+	m.text("ca-file", c.CAFile)
+	m.put("skip-verify", c.SkipVerify, c.SkipVerify)
+	m.put("chassis", c.Chassis, len(c.Chassis) > 0)
+	m.text("version", c.Version)
+	m.text("auth", c.Auth)
+	m.text("privacy", c.Privacy)
+	m.number("pdu", c.PDU)
+	m.put("inlets", c.Inlets, len(c.Inlets) > 0)
+	m.put("outlets", c.Outlets, len(c.Outlets) > 0)
+	m.text("model", c.Model)
+	m.list("oids", each(c.OIDs, func(o power.OID) (n mapping) {
+		n.text("oid", o.OID)
+		n.text("unit", o.Unit)
+		n.put("scale", o.Scale, o.Scale != 0)
+		return n
+	}))
 	return m
 }

@@ -100,7 +100,8 @@ type Config struct {
 	// are added up, and so are those of energy.
 	OIDs []OID `json:"oids,omitempty"`
 
-	sysfs string // "/sys"; tests have their own
+	// Sysfs is where sysfs is mounted; "" is /sys. Tests have their own.
+	Sysfs string `json:"-"`
 }
 
 // OID is one reading of an SNMP agent.
@@ -138,7 +139,8 @@ var usedBy = map[string][]string{
 	"model": {SNMP}, "oids": {SNMP},
 }
 
-var sources = []string{RAPL, Hwmon, IPMI, Redfish, Raritan, SNMP, None}
+// Sources are all of them.
+var Sources = []string{RAPL, Hwmon, IPMI, Redfish, Raritan, SNMP, None}
 
 // maxSensors keeps a reading in one SNMP request of at most 60 OIDs, and a
 // misread list from becoming a scan.
@@ -159,8 +161,8 @@ func (c Config) WithDefaults() Config {
 			*p = v
 		}
 	}
-	if c.sysfs == "" {
-		c.sysfs = "/sys"
+	if c.Sysfs == "" {
+		c.Sysfs = "/sys"
 	}
 	if c.Source == None || c.Source == "" {
 		return c
@@ -220,6 +222,8 @@ func (c Config) Problems() []Problem {
 		switch {
 		case strings.HasPrefix(value, ","): // of several keys
 			out = append(out, Problem{"", text})
+		case found && value == ` ""`:
+			out = append(out, Problem{"", key + " is missing, want " + want})
 		case found && value != "":
 			out = append(out, Problem{key, "found" + value + ", want " + want})
 		case found:
@@ -245,8 +249,8 @@ func (c Config) withDefaults() (Config, error) {
 func (c Config) complete() (Config, []error) {
 	var errs []error
 	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	if !slices.Contains(sources, c.Source) {
-		bad("source %q: want one of %s", c.Source, strings.Join(sources, ", "))
+	if !slices.Contains(Sources, c.Source) {
+		bad("source %q: want one of %s", c.Source, strings.Join(Sources, ", "))
 		return c, errs
 	}
 	c.misplaced(bad)
@@ -296,7 +300,7 @@ func (c Config) misplaced(bad func(string, ...any)) {
 	v := reflect.ValueOf(c)
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if name == "" || name == "source" || v.Field(i).IsZero() {
+		if name == "-" || name == "source" || v.Field(i).IsZero() {
 			continue
 		}
 		key := fileKey(name)

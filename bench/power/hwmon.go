@@ -22,7 +22,7 @@ const hwmonWrap = 1 << 32
 
 type hwmon struct{ c Config }
 
-func (h hwmon) dir() string { return filepath.Join(h.c.sysfs, "class/hwmon") }
+func (h hwmon) dir() string { return filepath.Join(h.c.Sysfs, "class/hwmon") }
 
 func (h hwmon) describe() Provenance {
 	return Provenance{

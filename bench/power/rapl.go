@@ -58,7 +58,7 @@ func (c Config) checkDomains(bad func(string, ...any)) {
 
 type rapl struct{ c Config }
 
-func (r rapl) dir() string { return filepath.Join(r.c.sysfs, "class/powercap") }
+func (r rapl) dir() string { return filepath.Join(r.c.Sysfs, "class/powercap") }
 
 func (r rapl) describe() Provenance {
 	p := Provenance{Source: RAPL, Address: r.dir(), Protocol: "powercap"}
@@ -124,7 +124,7 @@ func (r rapl) find(ctx context.Context) (found, error) {
 		}
 	}
 	f := found{prov: r.describe()}
-	f.prov.Device = processor(r.c.sysfs)
+	f.prov.Device = processor(r.c.Sysfs)
 	var paths files
 	for _, z := range zones {
 		if !slices.Contains(want, z.domain) {

@@ -122,7 +122,7 @@ func TestRAPLSumsWhatDoesNotOverlap(t *testing.T) {
 			for zone, w := range map[string]float64{"intel-rapl:0": 100, "intel-rapl:0:0": 60, "intel-rapl:0:1": 10, "intel-rapl:1": 150, "intel-rapl:1:0": 20, "intel-rapl:2": 400, "intel-rapl-mmio:0": 100} {
 				watts[filepath.Join(root, "class/powercap", zone, "energy_uj")] = w
 			}
-			r := over(t, Config{Source: RAPL, Domains: tt.domains, sysfs: root}, 60, func() { step(t, watts, raplWrap) })
+			r := over(t, Config{Source: RAPL, Domains: tt.domains, Sysfs: root}, 60, func() { step(t, watts, raplWrap) })
 			if r.Estimate == nil {
 				t.Fatal(r.NotMeasured)
 			}
@@ -146,7 +146,7 @@ func TestRAPLWrap(t *testing.T) {
 	root := tree(t, twoPackages())
 	path := filepath.Join(root, "class/powercap/intel-rapl:2/energy_uj")
 	put(t, path, fmt.Sprint(raplWrap-9000000000))
-	r := over(t, Config{Source: RAPL, Domains: []string{"psys"}, sysfs: root}, 60, func() { step(t, map[string]float64{path: 300}, raplWrap) })
+	r := over(t, Config{Source: RAPL, Domains: []string{"psys"}, Sysfs: root}, 60, func() { step(t, map[string]float64{path: 300}, raplWrap) })
 	if r.Estimate == nil || r.Wraps != 1 || math.Abs(r.Energy.Value-18000) > 1 {
 		t.Errorf("%q, %d wraps, %v", r.NotMeasured, r.Wraps, r.Estimate)
 	}
@@ -157,7 +157,7 @@ func TestRAPLReset(t *testing.T) {
 	root := tree(t, twoPackages())
 	path := filepath.Join(root, "class/powercap/intel-rapl:2/energy_uj")
 	seconds := 0
-	r := over(t, Config{Source: RAPL, Domains: []string{"psys"}, sysfs: root}, 60, func() {
+	r := over(t, Config{Source: RAPL, Domains: []string{"psys"}, Sysfs: root}, 60, func() {
 		if seconds++; seconds == 30 {
 			put(t, path, "0")
 		}
@@ -195,7 +195,7 @@ func TestRAPLRefuses(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(t, root)
 			}
-			_, err := open(t, Config{Source: RAPL, Domains: tt.domains, sysfs: root}).Start(t.Context())
+			_, err := open(t, Config{Source: RAPL, Domains: tt.domains, Sysfs: root}).Start(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.want) || tt.is != nil && !errors.Is(err, tt.is) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
@@ -211,7 +211,7 @@ func TestRAPLPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	asNobody(t, root, func() {
-		_, err := open(t, Config{Source: RAPL, sysfs: root}).Start(t.Context())
+		_, err := open(t, Config{Source: RAPL, Sysfs: root}).Start(t.Context())
 		if !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), "only root read energy") {
 			t.Errorf("error %v", err)
 		}
@@ -220,7 +220,7 @@ func TestRAPLPermission(t *testing.T) {
 
 func TestSensorVanishes(t *testing.T) {
 	root := tree(t, twoPackages())
-	c := Config{Source: RAPL, Domains: []string{"psys"}, sysfs: root, Interval: 1e6}
+	c := Config{Source: RAPL, Domains: []string{"psys"}, Sysfs: root, Interval: 1e6}
 	m, err := open(t, c).Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -258,14 +258,14 @@ func TestHwmon(t *testing.T) {
 		until(t, "updates", func() bool { return time.Since(begin) > 300*time.Millisecond })
 		return nil
 	}
-	r, err := Measure(t.Context(), open(t, Config{Source: Hwmon, Chip: "power_meter", Sensors: []string{"power1_average"}, sysfs: root, Interval: 5e6}), window)
+	r, err := Measure(t.Context(), open(t, Config{Source: Hwmon, Chip: "power_meter", Sensors: []string{"power1_average"}, Sysfs: root, Interval: 5e6}), window)
 	if err != nil || r.Estimate == nil {
 		t.Fatalf("%v, %q", err, r.NotMeasured)
 	}
 	if s := r.Provenance.Sensors[0]; r.Power.Value < 211.9 || r.Power.Value > 212.1 || s.UpdateInterval != 20e6 || s.UpdateIntervalFrom != FromSource || !s.Averages {
 		t.Errorf("%v W, sensor %+v", r.Power, s)
 	}
-	r, err = Measure(t.Context(), open(t, Config{Source: Hwmon, Chip: "hwmon2", Sensors: []string{"power1_input"}, sysfs: root, Interval: 5e6}), window)
+	r, err = Measure(t.Context(), open(t, Config{Source: Hwmon, Chip: "hwmon2", Sensors: []string{"power1_input"}, Sysfs: root, Interval: 5e6}), window)
 	if err != nil || r.Estimate == nil {
 		t.Fatalf("%v, %q", err, r.NotMeasured)
 	}
@@ -280,7 +280,7 @@ func TestHwmonWrap(t *testing.T) {
 	root := tree(t, chips())
 	path := filepath.Join(root, "class/hwmon/hwmon2/energy1_input")
 	put(t, path, fmt.Sprint(hwmonWrap-1000000000))
-	c := Config{Source: Hwmon, Chip: "hwmon2", Sensors: []string{"energy1_input"}, sysfs: root}
+	c := Config{Source: Hwmon, Chip: "hwmon2", Sensors: []string{"energy1_input"}, Sysfs: root}
 	r := over(t, c, 60, func() { step(t, map[string]float64{path: 25}, hwmonWrap) })
 	if r.Estimate == nil || r.Wraps != 1 || math.Abs(r.Energy.Value-1500) > 1 {
 		t.Fatalf("%q, %d wraps, %v", r.NotMeasured, r.Wraps, r.Estimate)
@@ -298,7 +298,7 @@ func TestHwmonRefuses(t *testing.T) {
 		{"power_meter", "power1_input", "no such file or directory; there is power1_average"},
 		{"coretemp", "power1_input", "there is no power or energy sensor"},
 	} {
-		_, err := open(t, Config{Source: Hwmon, Chip: tt.chip, Sensors: []string{tt.sensor}, sysfs: root}).Start(t.Context())
+		_, err := open(t, Config{Source: Hwmon, Chip: tt.chip, Sensors: []string{tt.sensor}, Sysfs: root}).Start(t.Context())
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s of %s: error %v, want %q", tt.sensor, tt.chip, err, tt.want)
 		}

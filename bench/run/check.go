@@ -18,6 +18,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/config"
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
@@ -71,9 +72,9 @@ func Check(f *experiment.File) error {
 			}
 		}
 	}
-	for _, p := range e.Power {
-		if p["source"] != "none" {
-			bad("power", "power is not there yet; leave it out")
+	for i, c := range e.Power {
+		if _, err := power.Open(c); err != nil {
+			bad(powerPath(f, i), "%v", err)
 		}
 	}
 	if s := e.Search; s != nil && !slices.Equal(s.LatencyAt, []int{100, 500, 900}) {
@@ -95,6 +96,14 @@ func Check(f *experiment.File) error {
 		return errs
 	}
 	return nil
+}
+
+// powerPath is where the file has a source, which may stand alone.
+func powerPath(f *experiment.File, i int) string {
+	if len(f.Experiment.Power) == 1 {
+		return "power"
+	}
+	return fmt.Sprintf("power[%d]", i)
 }
 
 // checkPrograms looks for what is to be started; the lab's hosts have this

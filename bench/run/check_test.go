@@ -23,7 +23,7 @@ func TestReadRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"key":        {"title: a test", "titel: a test", "test.yaml:2: titel"},
 		"datagram":   {"rate: 30%", "rate: 30%, protocol: udp, segment: 1473", "test.yaml:11: noise[0].segment: found 1473 with protocol: udp, want at most 1472"},
-		"power":      {"repeats:", "power: {source: rapl}\nrepeats:", "test.yaml:15: power: power is not there yet"},
+		"power":      {"repeats:", "power: {source: redfish, url: \"https://bmc\", credentials: /no/such/file}\nrepeats:", "test.yaml:15: power: power: redfish: open /no/such/file: no such file"},
 		"program":    {"kind: niclane", "kind: command, command: [no-such-program]", "no-such-program"},
 		"lanes file": {"{name: noisy}", "{name: noisy, lanes-file: bad-lanes.yaml}", "test.yaml:14: variants[1].lanes-file: bad-lanes.yaml:1: globals is missing"},
 		"no file":    {"{name: noisy}", "{name: noisy, lanes-file: none.yaml}", "no such file"},

@@ -9,6 +9,6 @@
 // what is under way and nothing else: the windows measured until then are kept,
 // marked partial with the phase and the reason.
 //
-// It refuses experiments on hosts with agents, and power: these are in the
-// file's language and not here yet.
+// It refuses experiments on hosts with agents: these are in the file's language
+// and not here yet.
 package run

@@ -41,6 +41,7 @@ type labSite struct {
 	// counts is whether the server has counters that are known.
 	counts bool
 	lanes  string // that are applied
+	power  powers
 	// classes of the applied lanes, the lanes' names by them.
 	classes map[string]string
 }
@@ -70,6 +71,13 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	// The server may run as another user and has files here.
 	if err := os.Chmod(s.dir, 0o711); err != nil {
 		return err
+	}
+	var unread []string
+	if s.power, unread, err = openPowers(ctx, s.e.Power); err != nil {
+		return err
+	}
+	for _, text := range unread {
+		r.Warnings = append(r.Warnings, "power: "+text)
 	}
 	var asleep error
 	if s.latency, asleep = holdLatency(); asleep != nil {

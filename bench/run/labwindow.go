@@ -60,6 +60,9 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 	if err != nil {
 		return w, err
 	}
+	// The same span for what was drawn and what was done with it.
+	drawn := s.power.start(ctx)
+	defer drawn(context.WithoutCancel(ctx))
 	before, err := s.snapshot()
 	if err != nil {
 		return w, err
@@ -81,7 +84,7 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 	if err != nil {
 		return w, err
 	}
-	w.Machine = &d
+	w.Machine, w.Power = &d, drawn(ctx)
 	for _, n := range noise {
 		x, err := n.collect(ctx, w.Load)
 		if err != nil {
