@@ -170,6 +170,8 @@ type Window struct {
 	// Hops are the queues on the way, sampled from the start of the generators
 	// to their end. A site that cannot read them has none.
 	Hops []Hop `json:"hops,omitempty"`
+	// Warnings of the run about this window.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // A Hop is a place where packets queue.

@@ -26,6 +26,8 @@ type Options struct {
 	// Save keeps the result so far: after each load point, marked partial, and
 	// at the end. nil: nobody keeps it.
 	Save func(*result.Result) error
+
+	clocks func() (instants, error) // tests have their own
 }
 
 // An Error is why a run ended before its end.
@@ -69,6 +71,9 @@ type runner struct {
 // error, an Error, the result has what was measured until then.
 func Run(ctx context.Context, f *experiment.File, text string, site Site, o Options) (*result.Result, error) {
 	e := f.Experiment
+	if o.clocks == nil {
+		o.clocks = clocks
+	}
 	run := &runner{e: e, site: site, o: o, began: time.Now(), tell: progress{out: o.Progress, now: time.Now}}
 	run.r = &result.Result{
 		Schema: result.Schema, Title: e.Title, Niclane: o.Version, Started: run.began.UTC().Round(time.Second),
@@ -305,13 +310,34 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 	}
 	run.seed++
 	j.Seed = run.seed
-	w, err := run.site.Measure(ctx, j)
+	w, err := run.timed(ctx, j)
 	if err != nil {
 		return w, err
 	}
 	w.Variant, w.Rate = v.Name, j.Rate
 	if len(w.Counts) > 0 {
 		err = prove(run.e.Workload, w.Counts, w.Load.Work.Unanswered)
+	}
+	return w, err
+}
+
+// timed measures a window and looks at the clocks.
+func (run *runner) timed(ctx context.Context, j Job) (result.Window, error) {
+	before, err := run.o.clocks()
+	if err != nil {
+		return result.Window{}, err
+	}
+	w, err := run.site.Measure(ctx, j)
+	if err != nil {
+		return w, err
+	}
+	after, err := run.o.clocks()
+	if err != nil {
+		return w, err
+	}
+	warning, err := after.since(before)
+	if warning != "" {
+		w.Warnings = append(w.Warnings, warning)
 	}
 	return w, err
 }

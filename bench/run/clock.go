@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// instants are the kernel's clocks at one moment, ns (clock_gettime(2)).
+type instants struct{ mono, real, boot, raw int64 }
+
+func clocks() (t instants, err error) {
+	for _, c := range []struct {
+		id   int32
+		into *int64
+	}{{unix.CLOCK_MONOTONIC, &t.mono}, {unix.CLOCK_REALTIME, &t.real}, {unix.CLOCK_BOOTTIME, &t.boot}, {unix.CLOCK_MONOTONIC_RAW, &t.raw}} {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(c.id, &ts); err != nil {
+			return t, fmt.Errorf("clock %d: %w", c.id, err)
+		}
+		*c.into = ts.Nano()
+	}
+	return t, nil
+}
+
+const (
+	// clockSlack is what readings one after the other may differ by, with a
+	// thread that loses its processor in between.
+	clockSlack = 50 * time.Millisecond
+	// clockSlew is how much faster or slower than the hardware a clock may run:
+	// twice what NTP does (MAXFREQ of include/linux/timex.h, 500 ppm).
+	clockSlew = 0.001
+)
+
+// since says what happened to the clocks since an earlier moment. Latencies are
+// differences of CLOCK_MONOTONIC: what bends it is an error, and a clock that
+// was set is not.
+func (t instants) since(a instants) (warning string, err error) {
+	mono, wall, boot, raw := t.mono-a.mono, t.real-a.real, t.boot-a.boot, t.raw-a.raw
+	if asleep := time.Duration(boot - mono); asleep > clockSlack {
+		return "", fmt.Errorf("the machine was suspended for %v", asleep.Round(time.Millisecond))
+	}
+	if off := float64(mono - raw); math.Abs(off) > float64(clockSlack)+clockSlew*float64(raw) {
+		return "", fmt.Errorf("CLOCK_MONOTONIC ran %.2f %% off the hardware's clock: latencies are off by as much", 100*off/float64(raw))
+	}
+	if step := time.Duration(wall - mono); math.Abs(float64(step)) > float64(clockSlack)+clockSlew*float64(mono) {
+		return fmt.Sprintf("the clock was set by %v: latencies are of CLOCK_MONOTONIC and hold, times of day do not", step.Round(time.Millisecond)), nil
+	}
+	return "", nil
+}
