@@ -11,37 +11,32 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
+// needOf reports the keys of one section that are missing.
+func (r *reader) needOf(all []section, ref, path string) {
+	if path != "" && (!r.Given(path) || slices.Contains(r.broken, path)) {
+		return
+	}
+	i := slices.IndexFunc(all, func(s section) bool { return s.ref == ref })
+	for _, name := range all[i].required {
+		if p := strings.TrimPrefix(path+"."+name, "."); !r.Given(p) {
+			r.broken = append(r.broken, p)
+			r.Failf(path, "%s is missing, want %s", name, all[i].wants[name])
+		}
+	}
+}
+
 // require reports the keys that are missing.
 func (r *reader) require() {
-	all := map[string]section{}
-	for _, s := range sections() {
-		all[s.ref] = s
-	}
-	need := func(ref, path string) {
-		if path != "" && (!r.Given(path) || slices.Contains(r.broken, path)) {
-			return
-		}
-		for _, name := range all[ref].required {
-			if p := strings.TrimPrefix(path+"."+name, "."); !r.Given(p) {
-				r.broken = append(r.broken, p)
-				r.Failf(path, "%s is missing, want %s", name, all[ref].wants[name])
-			}
-		}
-	}
+	all := sections()
+	need := func(ref, path string) { r.needOf(all, ref, path) }
 	list := func(ref, path string, n int) {
 		for i := range n {
 			need(ref, fmt.Sprintf("%s[%d]", path, i))
 		}
 	}
 	need("experiment", "")
-	if !r.Given("lab") && !r.Given("hosts") {
-		r.Failf("", "lab is missing, want lab: {}, or hosts")
-	}
-	if h := r.e.Hosts; h != nil {
-		need("hosts", "hosts")
-		need("host", "hosts.sut")
-		need("host", "hosts.noise")
-		list("host", "hosts.clients", len(h.Clients))
+	if !r.Given("lab") && r.on == nil {
+		r.Failf("", "lab is missing, want lab: {}, or a run with --hosts")
 	}
 	need("server", "server")
 	list("process", "server.beside", len(r.e.Server.Beside))
@@ -104,44 +99,8 @@ func (r *reader) check() {
 }
 
 func (r *reader) checkWhere() {
-	if r.Given("lab") && r.Given("hosts") {
-		r.Failf("hosts", "found beside lab (line %d), want one of the two", r.Line("lab"))
-	}
-	h := r.e.Hosts
-	if h == nil || !r.fine("hosts") {
-		return
-	}
-	if h.SUT.Device == "" {
-		r.Failf("hosts.sut", "device is missing, want the name of the SUT's device in the measured network")
-	}
-	if h.Noise == nil && len(r.e.Noise) > 0 {
-		r.Failf("hosts", "noise is missing, want the host at the other end of the noise (line %d)", r.Line("noise"))
-	}
-	type place struct {
-		path string
-		Host
-	}
-	all := []place{{"hosts.sut", h.SUT}}
-	for i, c := range h.Clients {
-		all = append(all, place{fmt.Sprintf("hosts.clients[%d]", i), c})
-	}
-	if h.Noise != nil {
-		all = append(all, place{"hosts.noise", *h.Noise})
-	}
-	for i, a := range all {
-		if i > 0 && a.Device != "" {
-			r.Failf(a.path+".device", "found on a host that has no lanes, want it on the SUT only")
-		}
-		for _, b := range all[:i] {
-			switch {
-			case a.Name == b.Name:
-				r.Failf(a.path, "found the name %s a second time, first in line %d", y.Quote(a.Name), r.Line(b.path))
-			case a.Agent == b.Agent:
-				r.Failf(a.path+".agent", "found the agent of %s (line %d); each host has its own", b.Name, r.Line(b.path+".agent"))
-			case a.Address == b.Address:
-				r.Failf(a.path+".address", "found the address of %s (line %d); each host has its own", b.Name, r.Line(b.path+".address"))
-			}
-		}
+	if r.on != nil && r.on.Noise == nil && len(r.e.Noise) > 0 {
+		r.Failf("noise", "found with hosts of which none is for noise, want noise in the hosts file")
 	}
 }
 
@@ -241,9 +200,6 @@ func (r *reader) checkSweep() {
 				break
 			}
 		}
-	}
-	if r.e.Lab == nil {
-		r.refuse("hosts: only the lab's switch can be told its buffer", "sweep.switch-buffer")
 	}
 }
 

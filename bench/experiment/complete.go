@@ -6,17 +6,14 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // complete fills in what holds when a key is not given and depends on others.
 func (r *reader) complete() {
 	e := &r.e
-	if h := e.Hosts; h != nil {
-		for i := range h.Clients {
-			h.Clients[i].Name = cmp.Or(h.Clients[i].Name, "client"+strconv.Itoa(i+1))
-		}
+	if r.on != nil {
+		r.on.settle(e)
 	}
 	r.completeWorkload()
 	r.completeLoad()
@@ -89,11 +86,7 @@ func (r *reader) completeWorkload() {
 
 func (r *reader) completeLoad() {
 	l := &r.e.Load
-	clients := 1
-	if r.e.Hosts != nil {
-		clients = max(1, len(r.e.Hosts.Clients))
-	}
-	l.Generators = cmp.Or(l.Generators, clients)
+	l.Generators = cmp.Or(l.Generators, 1)
 	switch l.Mode {
 	case Open:
 		l.Arrivals = cmp.Or(l.Arrivals, "poisson")
@@ -105,6 +98,13 @@ func (r *reader) completeLoad() {
 	}
 	if p := r.e.Workload.Protocol; isHTTP(p) || p == ProtocolAerospike {
 		l.Pipeline = cmp.Or(l.Pipeline, 1)
+	}
+	if r.on != nil { // no more generators than there is work for
+		for _, most := range [][]int{l.Connections, l.Rates} {
+			if len(most) > 0 {
+				l.Generators = min(l.Generators, most[0])
+			}
+		}
 	}
 	s := &r.e.Server
 	if n := len(l.Connections); n > 0 && (s.Kind == KindMemcached || s.Kind == KindNiclane || s.Kind == KindCommand) {

@@ -20,8 +20,12 @@ type File struct {
 
 // Parse reads the content of an experiment file. name is used in messages only.
 // The error, if any, is an Errors with every problem of the file.
-func Parse(name string, data []byte) (*File, error) {
-	r := &reader{Reader: y.NewReader(name), e: start()}
+func Parse(name string, data []byte) (*File, error) { return ParseOn(name, data, nil) }
+
+// ParseOn is Parse for an experiment that runs on hosts: they take the place of
+// its lab and of the processors and generators that it names. nil is the lab.
+func ParseOn(name string, data []byte, on *Hosts) (*File, error) {
+	r := &reader{Reader: y.NewReader(name), e: start(), on: on}
 	if root, ok := r.Document(data, topWant); ok {
 		r.top(root)
 	}

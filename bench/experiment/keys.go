@@ -13,12 +13,13 @@ import (
 // version of the file format.
 const version = 1
 
-const topWant = "version, title, lab or hosts, server, workload, load and variants"
+const topWant = "version, title, lab, server, workload, load and variants"
 
 // A reader reads one file into an experiment.
 type reader struct {
 	*y.Reader
 	e     Experiment
+	on    *Hosts    // nil: in the lab
 	texts []y.Value // of the variants' lanes
 	// broken are the paths of what could not be read or is missing.
 	broken []string
@@ -33,17 +34,13 @@ func hostNoiseStart() HostNoise { return HostNoise{Window: int64(time.Second), P
 // topKeys are the sections of a file.
 func topKeys() []y.Key[reader] {
 	return []y.Key[reader]{
-		{Name: "version", Want: fmt.Sprint(version), Preset: "has to be given", Doc: "Version of the file format.",
-			Schema: y.Schema{"const": version}, Read: readVersion},
+		versionKey(),
 		y.Of("title", line("a title", 200), "has to be given",
 			"What the report calls the experiment.",
 			func(r *reader, x string) { r.e.Title = x }),
-		y.Of("lab", lab(), "this or `hosts` is needed",
-			"Run it on this machine, in a lab: see LAB.",
+		y.Of("lab", lab(), "none: it runs with `--hosts` only",
+			"The lab that it runs in, on this machine, unless `--hosts` says where: see LAB.",
 			func(r *reader, x Lab) { r.e.Lab = &x }),
-		y.Of("hosts", hosts(), "this or `lab` is needed",
-			"Run it on machines with agents: see HOSTS.",
-			func(r *reader, x Hosts) { r.e.Hosts = &x }),
 		y.Of("server", server(), "has to be given",
 			"The server: see SERVER.",
 			func(r *reader, x Server) { r.e.Server = x }),
@@ -126,6 +123,11 @@ func otherVersion(v y.Value) (y.Value, bool) {
 		return found, ok && y.IsDecimal(text) && text != fmt.Sprint(version)
 	}
 	return y.Value{}, false
+}
+
+func versionKey() y.Key[reader] {
+	return y.Key[reader]{Name: "version", Want: fmt.Sprint(version), Preset: "has to be given", Doc: "Version of the file format.",
+		Schema: y.Schema{"const": version}, Read: readVersion}
 }
 
 func readVersion(v y.Value, _ *reader) {

@@ -39,8 +39,16 @@ func golden(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	input := ar.Files[0]
-	f, err := experiment.Parse(input.Name, input.Data)
+	input, rest := ar.Files[0], ar.Files[1:]
+	inputs := []txtar.File{input}
+	var on *experiment.Hosts
+	if len(rest) > 0 && rest[0].Name == "hosts.yaml" {
+		if on, err = experiment.ParseHosts(rest[0].Name, rest[0].Data); err != nil {
+			t.Fatal(err)
+		}
+		inputs, rest = ar.Files[:2], rest[1:]
+	}
+	f, err := experiment.ParseOn(input.Name, input.Data, on)
 	class, _, _ := strings.Cut(filepath.Base(name), "_")
 	result := txtar.File{Name: "experiment.json"}
 	var errs experiment.Errors
@@ -61,14 +69,14 @@ func golden(t *testing.T, name string) {
 		t.Errorf("class %s, the schema says %v", class, err)
 	}
 	if *update {
-		if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: []txtar.File{input, result}}), 0o644); err != nil {
+		if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: append(inputs[:len(inputs):len(inputs)], result)}), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	want := txtar.File{}
-	if len(ar.Files) > 1 {
-		want = ar.Files[1]
+	if len(rest) > 0 {
+		want = rest[0]
 	}
 	if diff := cmp.Diff(want.Name+"\n"+string(want.Data), result.Name+"\n"+string(result.Data)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -79,7 +87,15 @@ func golden(t *testing.T, name string) {
 func sameAgain(t *testing.T, e *experiment.Experiment) {
 	t.Helper()
 	text := write(t, e)
-	again, err := experiment.Parse(e.Source, text)
+	var on *experiment.Hosts
+	if e.Hosts != nil {
+		hosts := hostsText(t, e.Hosts)
+		var err error
+		if on, err = experiment.ParseHosts("hosts.yaml", hosts); err != nil {
+			t.Fatalf("%v\n%s", err, hosts)
+		}
+	}
+	again, err := experiment.ParseOn(e.Source, text, on)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -100,6 +116,9 @@ func TestExperiments(t *testing.T) {
 	var names []string
 	for _, name := range files {
 		base := filepath.Base(name)
+		if strings.HasPrefix(base, "hosts.") { // where they run
+			continue
+		}
 		names = append(names, base)
 		t.Run(base, func(t *testing.T) {
 			text, err := os.ReadFile(name)

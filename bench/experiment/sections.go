@@ -30,9 +30,7 @@ func describe[T any](ref, title, text string, keys []y.Key[T], required ...strin
 func sections() []section {
 	return []section{
 		describe("experiment", "TOP LEVEL", "A file has these keys.", topKeys(), "version", "title", "server", "workload", "load", "variants"),
-		describe("lab", "LAB", "`lab` is the lab of lab.md, raised for the run and taken down after it. `{}` takes its defaults.", labKeys()),
-		describe("hosts", "HOSTS", "`hosts` are machines on which `niclane bench serve` runs. Both sides show certificates.", hostsKeys(), "sut", "clients", "authority", "certificate", "key"),
-		describe("host", "A HOST", "`sut`, each of `clients`, and `noise` have these keys.", hostKeys(), "agent", "address"),
+		describe("lab", "LAB", "`lab` is the lab of lab.md, raised for the run and taken down after it. `{}` takes its defaults. With `niclane bench run --hosts`, see hosts.yaml(5), it is ignored.", labKeys()),
 		describe("server", "SERVER", "`server` is the system under test's application.", serverKeys(), "kind"),
 		describe("process", "BESIDE", "Each item of `server.beside`.", processKeys(), "name", "command"),
 		describe("ready", "READY", "`server.ready`.", readyKeys()),
@@ -67,7 +65,6 @@ func Schema() []byte {
 		defs[s.ref] = s.object
 	}
 	top := all[0].object
-	top["oneOf"] = []any{y.Schema{"required": []string{"lab"}}, y.Schema{"required": []string{"hosts"}}}
 	top["$defs"] = defs
 	return y.Encode(top, "niclane experiment")
 }

@@ -52,7 +52,7 @@ type Lab struct {
 	OtherCPUs    []int  `json:"otherCPUs,omitempty"`
 }
 
-// Hosts are machines that run "niclane bench serve".
+// Hosts are machines that run "niclane bench serve", from a hosts file.
 type Hosts struct {
 	SUT     Host   `json:"sut"`
 	Clients []Host `json:"clients"`
@@ -61,7 +61,7 @@ type Hosts struct {
 	// LinkRate of the SUT's port; 0: what the device says.
 	LinkRate uint64 `json:"linkRateBitsPerSecond,omitempty"`
 	// Authority, Certificate and Key are PEM files, relative to the
-	// experiment's: who vouches for agents, and who this side is.
+	// hosts file: who vouches for agents, and who this side is.
 	Authority   string `json:"authority"`
 	Certificate string `json:"certificate"`
 	Key         string `json:"key"`
@@ -79,6 +79,12 @@ type Host struct {
 	Address string `json:"address"`
 	// Device of the SUT that the lanes are on.
 	Device string `json:"device,omitempty"`
+	// CPUs of the server, the generators or the noise, nil: all that the agent
+	// has; NoiseCPUs those of the noise's processes on the SUT.
+	CPUs      []int `json:"cpus,omitempty"`
+	NoiseCPUs []int `json:"noiseCPUs,omitempty"`
+	// Generators on a client.
+	Generators int `json:"generators,omitempty"`
 }
 
 // Kinds of server.

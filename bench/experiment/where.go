@@ -82,6 +82,15 @@ func hostKeys() []y.Key[Host] {
 		y.Of("device", y.NetworkDevice(), "has to be given for the SUT",
 			"Device of the SUT that the lanes are on; of no other host.",
 			func(h *Host, x string) { h.Device = x }),
+		y.Of("cpus", cpus(), "all that the agent may use",
+			"Processors of the server, of the client's generators (of several, one each), or of the noise. Those that the experiment names are its lab's.",
+			func(h *Host, x []int) { h.CPUs = x }),
+		y.Of("noise-cpus", cpus(), "all that the agent may use",
+			"Processors of the noise's processes on the SUT; of no other host.",
+			func(h *Host, x []int) { h.NoiseCPUs = x }),
+		y.Of("generators", y.Integer(1, maxGenerators), "1, of a client",
+			"Generators that run on the client, each a process. Their sum takes the place of `load.generators`.",
+			func(h *Host, x int) { h.Generators = x }),
 	}
 }
 
@@ -97,7 +106,7 @@ func hostsKeys() []y.Key[Hosts] {
 			"The system under test.",
 			func(h *Hosts, x Host) { h.SUT = x }),
 		y.Of("clients", y.Sections("host", "a list of hosts", 64, hostKeys, func(y.Value) Host { return Host{} }), "has to be given",
-			"The hosts that generators run on, which are dealt out to them in turn.",
+			"The hosts that generators run on.",
 			func(h *Hosts, x []Host) { h.Clients = x }),
 		y.Of("noise", host("noise"), "has to be given with `noise`",
 			"The other end of the noise.",
@@ -115,10 +124,6 @@ func hostsKeys() []y.Key[Hosts] {
 			"Private key of `certificate`.",
 			func(h *Hosts, x string) { h.Key = x }),
 	}
-}
-
-func hosts() y.Kind[Hosts] {
-	return y.Nested("hosts", "a mapping of keys: sut, clients, ...", hostsKeys, func() Hosts { return Hosts{} })
 }
 
 func placeKeys() []y.Key[Place] {

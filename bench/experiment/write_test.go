@@ -57,9 +57,6 @@ func write(t testing.TB, e *experiment.Experiment) []byte {
 	if e.Lab != nil {
 		m.nested("lab", writeLab(e.Lab))
 	}
-	if e.Hosts != nil {
-		m.nested("hosts", writeHosts(e.Hosts))
-	}
 	m.nested("server", writeServer(&e.Server))
 	m.nested("workload", writeWorkload(&e.Workload))
 	m.nested("load", writeLoad(&e.Load))
@@ -132,6 +129,18 @@ func writeLab(l *experiment.Lab) (m mapping) {
 	return m
 }
 
+// hostsText gives hosts as a file.
+func hostsText(t testing.TB, h *experiment.Hosts) []byte {
+	t.Helper()
+	m := mapping{}
+	m.number("version", 1)
+	text, err := yaml.Marshal(append(m, writeHosts(h)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 func writeHosts(h *experiment.Hosts) (m mapping) {
 	m.nested("sut", writeHost(h.SUT))
 	m.list("clients", each(h.Clients, writeHost))
@@ -151,6 +160,9 @@ func writeHost(h experiment.Host) (m mapping) {
 	m.text("server-name", h.ServerName)
 	m.text("address", h.Address)
 	m.text("device", h.Device)
+	m.numbers("cpus", h.CPUs)
+	m.numbers("noise-cpus", h.NoiseCPUs)
+	m.number("generators", h.Generators)
 	return m
 }
 

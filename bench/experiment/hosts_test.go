@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/goccy/go-yaml"
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/niclane/niclane/bench/experiment"
+)
+
+// TestHostsGolden reads testdata/hosts/*.txtar: each hosts.yaml against
+// hosts.json or errors.txt beside it, named as in TestGolden.
+func TestHostsGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/hosts/*.txtar")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d goldens: %v", len(files), err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			ar, err := txtar.ParseFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			input := ar.Files[0]
+			h, err := experiment.ParseHosts(input.Name, input.Data)
+			got := txtar.File{Name: "hosts.json"}
+			var errs experiment.Errors
+			if errors.As(err, &errs) {
+				got = txtar.File{Name: "errors.txt", Data: []byte(errs.Error() + "\n")}
+			} else {
+				if got.Data, err = json.MarshalIndent(h, "", "  "); err != nil {
+					t.Fatal(err)
+				}
+				got.Data = append(got.Data, '\n')
+				again, err := experiment.ParseHosts(input.Name, hostsText(t, h))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d := cmp.Diff(h, again); d != "" {
+					t.Errorf("(-first +again):\n%s", d)
+				}
+			}
+			class, _, _ := strings.Cut(filepath.Base(name), "_")
+			if wrong := class == "structure" || class == "meaning"; wrong != (errs != nil) {
+				t.Errorf("class %s, errors %v", class, errs)
+			}
+			if err := validateHosts(t, input.Data); (err != nil) != (class == "structure") {
+				t.Errorf("class %s, the schema says %v", class, err)
+			}
+			if *update {
+				if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: []txtar.File{input, got}}), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want := txtar.File{}
+			if len(ar.Files) > 1 {
+				want = ar.Files[1]
+			}
+			if d := cmp.Diff(want.Name+"\n"+string(want.Data), got.Name+"\n"+string(got.Data)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// validateHosts holds a hosts file to its schema.
+func validateHosts(t *testing.T, text []byte) error {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(experiment.HostsSchema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("hosts.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("hosts.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return err
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
+	if err != nil {
+		return err
+	}
+	return s.Validate(oneSpelling("", v))
+}
+
+const (
+	hostsSchemaFile = "../../docs/hosts.schema.json"
+	hostsManFile    = "../../docs/hosts.yaml.5.md"
+	hostsExample    = experimentsDir + "/hosts.example.yaml"
+)
+
+// TestHostsDocumentsAreCurrent, with -update, writes schema and list of keys.
+func TestHostsDocumentsAreCurrent(t *testing.T) {
+	text, err := os.ReadFile(hostsManFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has lost its markers", hostsManFile)
+	}
+	for path, want := range map[string]string{
+		hostsSchemaFile: string(experiment.HostsSchema()),
+		hostsManFile:    head + begin + "\n" + experiment.HostsReference() + end + tail,
+	} {
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, string(got)); d != "" {
+			t.Errorf("run go generate ./bench/experiment (-want +got):\n%s", d)
+		}
+	}
+	for _, e := range example.FindAllSubmatch(text, -1) {
+		if _, err := experiment.ParseHosts("hosts.yaml", e[1]); err != nil {
+			t.Errorf("%s\n%v", e[1], err)
+		}
+	}
+}
+
+// TestHostsExample: the example is a hosts file, and every experiment that runs
+// in a lab runs on its hosts too.
+func TestHostsExample(t *testing.T) {
+	text, err := os.ReadFile(hostsExample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(experimentsDir + "/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if name == hostsExample {
+			continue
+		}
+		h, err := experiment.ParseHosts("hosts.example.yaml", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := experiment.ParseOn(filepath.Base(name), e, h)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if x := f.Experiment; x.Lab != nil || x.Load.Generators < len(h.Clients) || x.Load.Generators > x.Load.Connections[0] {
+			t.Errorf("%s: lab %v, %d generators on %d clients", name, x.Lab, x.Load.Generators, len(h.Clients))
+		}
+	}
+}
+
+func FuzzParseHosts(f *testing.F) {
+	files, err := filepath.Glob("testdata/hosts/*.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range files {
+		ar, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(ar.Files[0].Data)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h, err := experiment.ParseHosts("hosts.yaml", text)
+		if (h == nil) == (err == nil) {
+			t.Errorf("%v and %v", h, err)
+		}
+		if err == nil && (len(h.Clients) == 0 || h.SUT.Device == "" || h.Authority == "") {
+			t.Errorf("%+v", h)
+		}
+	})
+}
