@@ -4,6 +4,7 @@ package stats
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
@@ -76,7 +77,7 @@ func (h *Histogram) Max() int64 {
 	if h.Count() == 0 {
 		return 0
 	}
-	return h.h.Max()
+	return h.h.ValueAtPercentile(100) // a third of the time of hdr.Histogram.Max
 }
 
 // Min returns the smallest value, 0 when empty.
@@ -84,7 +85,7 @@ func (h *Histogram) Min() int64 {
 	if h.Count() == 0 {
 		return 0
 	}
-	return h.h.Min()
+	return h.h.ValueAtPercentile(0)
 }
 
 // ValueAt returns the value at percentile p without asking whether the sample
@@ -150,11 +151,11 @@ type wire struct {
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	w := wire{Count: h.Count()}
 	if w.Count > 0 {
-		b, err := h.h.Encode(hdr.V2CompressedEncodingCookieBase)
+		b, mean, err := h.encode()
 		if err != nil {
 			return nil, fmt.Errorf("encode histogram: %w", err)
 		}
-		w.Min, w.Mean, w.Max = h.Min(), h.Mean(), h.Max()
+		w.Min, w.Mean, w.Max = h.Min(), mean, h.Max()
 		w.P50, w.P99 = h.ValueAt(50), h.ValueAt(99)
 		w.Clamped, w.HDR = h.clamped, string(b)
 	}
@@ -174,7 +175,7 @@ func (h *Histogram) UnmarshalJSON(b []byte) error {
 		}
 		return nil
 	}
-	d, err := hdr.Decode([]byte(w.HDR))
+	d, err := decode([]byte(w.HDR))
 	if err != nil {
 		return fmt.Errorf("decode histogram: %w", err)
 	}
@@ -183,6 +184,43 @@ func (h *Histogram) UnmarshalJSON(b []byte) error {
 	}
 	h.h = d
 	return nil
+}
+
+// encode writes the buckets and returns the mean, for which package hdr would go
+// through all of them once more. Those of another geometry, which only a file can
+// have, are its to write.
+func (h *Histogram) encode() (text []byte, mean float64, err error) {
+	all := h.h.Export()
+	if len(all.Counts) < buckets || all.LowestTrackableValue != lowest || all.HighestTrackableValue != highest || all.SignificantFigures != digits {
+		text, err = h.h.Encode(hdr.V2CompressedEncodingCookieBase)
+		return text, h.Mean(), err
+	}
+	total := float64(h.h.TotalCount())
+	text, err = new(hdrWriter).encode(nil, func(yield func(int, int64) bool) {
+		for b, n := range all.Counts {
+			if n == 0 {
+				continue
+			}
+			low, high := bucketRange(b)
+			mean += float64(n) * float64(low+(high-low+1)/2) / total
+			if !yield(b, n) {
+				return
+			}
+		}
+	})
+	return text, mean, err
+}
+
+func decode(text []byte) (*hdr.Histogram, error) {
+	all := hdr.New(lowest, highest, digits).Export()
+	err := new(hdrReader).decode(text, func(bucket int, n int64) { all.Counts[bucket] = n })
+	if errors.Is(err, errGeometry) {
+		return hdr.Decode(text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return hdr.Import(all), nil
 }
 
 // A Step is one point of the cumulative distribution.

@@ -4,8 +4,11 @@ package stats
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"math"
+	"math/bits"
 	"slices"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
@@ -147,8 +150,8 @@ func MergeSeries(ss ...*Series) (*Series, error) {
 // A Recorder fills a Series. It is not safe for concurrent use.
 type Recorder struct {
 	s      *Series
-	counts []uint32 // of the open window
-	lo, hi int      // its occupied buckets
+	counts []uint32               // of the open window
+	seen   [buckets/64 + 1]uint64 // a bit for each of its occupied buckets
 }
 
 // NewRecorder returns a recorder of windows of the given length in ns, with
@@ -163,8 +166,6 @@ func NewRecorder(window int64, windows int) *Recorder {
 			counts: make([]uint32, 0, windows*typical),
 		},
 		counts: make([]uint32, buckets),
-		lo:     buckets,
-		hi:     -1,
 	}
 }
 
@@ -179,22 +180,28 @@ func (r *Recorder) Record(v int64) {
 		r.s.clamped++
 	}
 	b := bucketOf(v)
-	r.lo, r.hi = min(r.lo, b), max(r.hi, b)
 	r.counts[b]++
+	r.seen[b/64] |= 1 << (b % 64)
 }
 
 // Advance closes windows until the open one has the given number, 0 for the
 // first. A stall leaves empty windows behind, which is as it should be. It
-// takes some µs for every window that is not empty; going back does nothing.
+// takes about 5 µs for the window of 2000 requests, however wide they are spread
+// (BenchmarkAdvance; 8 µs with a stall in it when all counts between the lowest
+// and the highest were looked at). Going back does nothing.
 func (r *Recorder) Advance(window int) {
 	for len(r.s.ends) < window {
-		for b := r.lo; b <= r.hi; b++ {
-			if n := r.counts[b]; n > 0 {
-				r.s.add(b, int64(n))
+		for i, word := range r.seen {
+			if word == 0 {
+				continue
+			}
+			for ; word != 0; word &= word - 1 {
+				b := i*64 + bits.TrailingZeros64(word)
+				r.s.add(b, int64(r.counts[b]))
 				r.counts[b] = 0
 			}
+			r.seen[i] = 0
 		}
-		r.lo, r.hi = buckets, -1
 		r.s.ends = append(r.s.ends, len(r.s.cells))
 	}
 }
@@ -217,26 +224,36 @@ type seriesWire struct {
 // MarshalJSON writes every window in the form every HdrHistogram library reads.
 func (s *Series) MarshalJSON() ([]byte, error) {
 	w := seriesWire{Window: s.window, Clamped: s.clamped, Count: s.n, HDR: make([]string, s.Windows())}
-	h := hdr.New(lowest, highest, digits)
+	var writer hdrWriter
+	var text []byte
 	for i := range w.HDR {
 		from, to := s.bounds(i)
 		if from == to {
 			continue
 		}
-		h.Reset()
-		for ; from < to; from++ {
-			low, _ := bucketRange(int(s.cells[from]))
-			if err := h.RecordValues(low, int64(s.counts[from])); err != nil {
-				return nil, fmt.Errorf("encode series: %w", err)
-			}
-		}
-		b, err := h.Encode(hdr.V2CompressedEncodingCookieBase)
-		if err != nil {
+		var err error
+		if text, err = writer.encode(text[:0], s.occupied(from, to)); err != nil {
 			return nil, fmt.Errorf("encode series: %w", err)
 		}
-		w.HDR[i] = string(b)
+		w.HDR[i] = string(text)
 	}
 	return json.Marshal(w)
+}
+
+// occupied is the buckets of a window. One with more than 2^32 samples has
+// several cells.
+func (s *Series) occupied(from, to int) iter.Seq2[int, int64] {
+	return func(yield func(int, int64) bool) {
+		for from < to {
+			bucket, n := s.cells[from], int64(0)
+			for ; from < to && s.cells[from] == bucket; from++ {
+				n += int64(s.counts[from])
+			}
+			if !yield(int(bucket), n) {
+				return
+			}
+		}
+	}
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -249,14 +266,20 @@ func (s *Series) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("series: windowNs %d, want at least 0", w.Window)
 	}
 	*s = Series{window: w.Window, clamped: w.Clamped}
+	var reader hdrReader
 	for i, text := range w.HDR {
 		if text != "" {
-			h, err := hdr.Decode([]byte(text))
+			err := reader.decode([]byte(text), s.add)
+			if errors.Is(err, errGeometry) {
+				var h *hdr.Histogram
+				if h, err = hdr.Decode([]byte(text)); err == nil {
+					for b, n := range dense(h) {
+						s.add(b, n)
+					}
+				}
+			}
 			if err != nil {
 				return fmt.Errorf("series: window %d: %w", i, err)
-			}
-			for b, n := range dense(h) {
-				s.add(b, n)
 			}
 		}
 		s.ends = append(s.ends, len(s.cells))

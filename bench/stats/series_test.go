@@ -5,8 +5,10 @@ package stats
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/google/go-cmp/cmp"
@@ -167,4 +169,104 @@ func BenchmarkRecorder(b *testing.B) {
 			r.Advance(i / 1000)
 		}
 	}
+}
+
+// oneRepeat is what a repeat of 30 s at 20,000 requests a second leaves: 300
+// windows with a tail of stalls.
+func oneRepeat() *Series {
+	rng := rand.New(rand.NewPCG(1, 2))
+	r := NewRecorder(DefaultWindow, 300)
+	for i := range 300 * 2000 {
+		r.Advance(i / 2000)
+		v := 5e4 + rng.ExpFloat64()*5e4
+		if rng.IntN(1000) == 0 {
+			v += rng.ExpFloat64() * 5e6
+		}
+		r.Record(int64(v))
+	}
+	return r.Series()
+}
+
+// BenchmarkSeriesJSON writes and reads the series of a repeat. bytes is its size.
+func BenchmarkSeriesJSON(b *testing.B) {
+	s := oneRepeat()
+	text, err := json.Marshal(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("write", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := json.Marshal(s); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(len(text)), "bytes")
+	})
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			var got Series
+			if err := json.Unmarshal(text, &got); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkAdvance closes windows of 2000 samples.
+func BenchmarkAdvance(b *testing.B) {
+	for _, tt := range []struct {
+		name string
+		tail float64 // ns
+	}{{"narrow", 5e4}, {"stalls", 5e7}} {
+		b.Run(tt.name, func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			var v [2000]int64
+			for i := range v {
+				v[i] = int64(5e4 + rng.ExpFloat64()*5e4)
+				if i%1000 == 0 {
+					v[i] += int64(tt.tail)
+				}
+			}
+			const most = 1000
+			r := NewRecorder(DefaultWindow, most)
+			var spent []int64
+			for b.Loop() {
+				if len(r.s.ends) == most {
+					r = NewRecorder(DefaultWindow, most)
+				}
+				for _, x := range v {
+					r.Record(x)
+				}
+				began := time.Now()
+				r.Advance(len(r.s.ends) + 1)
+				spent = append(spent, int64(time.Since(began)))
+			}
+			slices.Sort(spent) // the median: others use the processor too
+			b.ReportMetric(float64(spent[len(spent)/2]), "ns/window")
+		})
+	}
+}
+
+func BenchmarkHistogramJSON(b *testing.B) {
+	h := oneRepeat().Histogram()
+	text, err := json.Marshal(h)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("write", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := json.Marshal(h); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(len(text)), "bytes")
+	})
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			var got Histogram
+			if err := json.Unmarshal(text, &got); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// many returns histograms of all kinds, each by its name.
+func many() map[string]*Histogram {
+	rng := rand.New(rand.NewPCG(5, 6))
+	hs := map[string]*Histogram{
+		"zero":     filled(3, func(int) int64 { return 0 }),
+		"highest":  filled(1, func(int) int64 { return highest }),
+		"ends":     filled(2, func(i int) int64 { return int64(i) * highest }),
+		"each":     filled(5000, func(i int) int64 { return int64(i) }),
+		"wide":     filled(100_000, func(int) int64 { return int64(math.Exp(rng.Float64() * 25)) }),
+		"latency":  filled(100_000, func(int) int64 { return int64(1e5 * math.Exp(rng.NormFloat64())) }),
+		"one each": filled(30_000, func(i int) int64 { low, _ := bucketRange(i % buckets); return low }),
+	}
+	big := NewHistogram()
+	for _, n := range []int64{1 << 7, 1 << 14, 1<<34 + 1, 1 << 55, 1 << 56, 1 << 57, 1 << 62} {
+		_ = big.h.RecordValues(n>>25, n)
+	}
+	hs["many of one"] = big
+	return hs
+}
+
+// Package hdr reads what we write and the other way round, and the summary
+// beside it is what it says.
+func TestWireAgainstLibrary(t *testing.T) {
+	for name, h := range many() {
+		text, mean, err := h.encode()
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		theirs, err := hdr.Decode(text)
+		if err != nil || !theirs.Equals(h.h) {
+			t.Errorf("%s: package hdr reads another one (%v)", name, err)
+		}
+		text, err = h.h.Encode(hdr.V2CompressedEncodingCookieBase)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		ours, err := decode(text)
+		if err != nil || !ours.Equals(h.h) {
+			t.Errorf("%s: read another one than package hdr wrote (%v)", name, err)
+		}
+		if mean != h.h.Mean() || h.Min() != h.h.Min() || h.Max() != h.h.Max() {
+			t.Errorf("%s: mean %v, min %d, max %d; package hdr says %v, %d, %d", name, mean, h.Min(), h.Max(), h.h.Mean(), h.h.Min(), h.h.Max())
+		}
+	}
+	// A histogram of another range is the library's to read and write.
+	other := hdr.New(1, 1000, 2)
+	_ = other.RecordValue(500)
+	text, _ := other.Encode(hdr.V2CompressedEncodingCookieBase)
+	d, err := decode(text)
+	if err != nil || !d.Equals(other) {
+		t.Errorf("another range: %v", err)
+	}
+	again, mean, err := (&Histogram{h: d}).encode()
+	if err != nil || string(again) != string(text) || mean != other.Mean() {
+		t.Errorf("another range is written as %q (%v), want %q", again, err, text)
+	}
+}
+
+func TestWireRefuses(t *testing.T) {
+	text, _, err := filled(1000, func(i int) int64 { return int64(i) * 1000 }).encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, _ := base64.StdEncoding.DecodeString(string(text))
+	for name, spoil := range map[string]func(b []byte) []byte{
+		"cookie":   func(b []byte) []byte { b[0]++; return b },
+		"length":   func(b []byte) []byte { binary.BigEndian.PutUint32(b[4:], uint32(len(b))); return b },
+		"cut":      func(b []byte) []byte { b = b[:len(b)-4]; binary.BigEndian.PutUint32(b[4:], uint32(len(b)-8)); return b },
+		"checksum": func(b []byte) []byte { b[len(b)-1]++; return b },
+		"deflate":  func(b []byte) []byte { b[8] = 0xff; return b },
+		"short":    func(b []byte) []byte { return b[:7] },
+	} {
+		b := spoil(append([]byte(nil), raw...))
+		if _, err := decode([]byte(base64.StdEncoding.EncodeToString(b))); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, b := range map[string][]byte{
+		"beyond the last bucket": appendZigzag(appendZigzag(nil, -buckets), 1),
+		"far beyond":             appendZigzag(nil, math.MinInt64),
+		"more than an int64":     appendZigzag(appendZigzag(nil, math.MaxInt64), 1),
+		"half a number":          {0x80},
+	} {
+		if err := readCounts(b, func(int, int64) {}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	falling := func(yield func(int, int64) bool) { _ = yield(5, 1) && yield(4, 1) }
+	if _, err := new(hdrWriter).encode(nil, falling); err == nil {
+		t.Error("falling buckets: no error")
+	}
+}
+
+func FuzzCounts(f *testing.F) {
+	f.Add(appendZigzag(appendZigzag(nil, -1000), 1<<60))
+	f.Add([]byte{0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		last, total := -1, int64(0)
+		err := readCounts(b, func(bucket int, n int64) {
+			if bucket <= last || bucket >= buckets || n <= 0 {
+				t.Fatalf("%d in bucket %d after %d", n, bucket, last)
+			}
+			last = bucket
+			total += n
+		})
+		if total < 0 {
+			t.Fatal("more than an int64 holds")
+		}
+		if v, n := zigzag(b); n > 0 && err == nil {
+			if again, m := zigzag(appendZigzag(nil, v)); again != v || m > n {
+				t.Fatalf("%d is written as %d in %d bytes, was %d", v, again, m, n)
+			}
+		}
+	})
+}
+
+// What we read, package hdr reads too, and reads the same.
+func FuzzDecode(f *testing.F) {
+	for _, h := range many() {
+		text, _, err := h.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		if len(text) < 2000 {
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		ours, err := decode(text)
+		if err != nil {
+			return
+		}
+		theirs, err := hdr.Decode(text)
+		if err != nil {
+			t.Fatalf("package hdr: %v", err)
+		}
+		if !ours.Equals(theirs) {
+			t.Fatalf("%d values, package hdr reads %d", ours.TotalCount(), theirs.TotalCount())
+		}
+	})
+}
