@@ -221,7 +221,7 @@ func (p *callers) give(q pending) {
 
 // run paces the step.
 func (p *callers) run() (Result, error) {
-	first := p.clock.Now() + settle
+	first := p.cfg.first(p.clock)
 	p.counted = first + p.step.Warmup
 	p.end = p.counted + p.step.Duration
 	p.account = newAccount(p.cfg, p.counted, p.step.Duration)

@@ -89,6 +89,10 @@ type Config struct {
 	// Records of Aerospike.
 	Records *Records `json:"records,omitempty"`
 
+	// StartMono is the CLOCK_MONOTONIC time at which to begin, once connected,
+	// waited for a minute at most; one that has passed, as 0 has, is at once.
+	// Generators on several hosts begin together by it.
+	StartMono int64 `json:"startMonoNs,omitempty"`
 	// Warmup is sent but not counted, Duration is.
 	Warmup   int64 `json:"warmupNs,omitempty"`
 	Duration int64 `json:"durationNs,omitempty"`

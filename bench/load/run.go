@@ -105,11 +105,20 @@ type pool struct {
 	wg        sync.WaitGroup
 	errs      []error // of preparing
 	target    *target
+	cfg       *Config
+}
+
+// maxAhead bounds Config.StartMono, ns.
+const maxAhead = 60e9
+
+// first is when a step begins that could begin now.
+func (c *Config) first(clock thread.Clock) int64 {
+	return max(clock.Now()+settle, min(c.StartMono-clock.Start(), clock.Now()+maxAhead))
 }
 
 // newPool connects in all workers; what fails is an error of the first step.
 func newPool(ctx context.Context, c *Config, t *target) *pool {
-	p := &pool{clock: thread.StartClock(), target: t, errs: make([]error, c.Threads)}
+	p := &pool{clock: thread.StartClock(), target: t, cfg: c, errs: make([]error, c.Threads)}
 	p.stop = context.AfterFunc(ctx, func() { p.cancelled.Store(true) })
 	connections := 0
 	for _, s := range c.steps() {
@@ -154,7 +163,7 @@ func (p *pool) step(ctx context.Context, s Step) (Result, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Result{}, err
 	}
-	first := p.clock.Now() + settle
+	first := p.cfg.first(p.clock)
 	p.on(func(i int, w *worker) { results[i], errs[i] = w.step(s, first) })
 	err := errors.Join(errs...)
 	whole := results[:0]

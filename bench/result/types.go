@@ -68,6 +68,9 @@ type Environment struct {
 	Sysctls        map[string]string `json:"sysctls,omitempty"`
 	Go             string            `json:"go"`
 	Network        Network           `json:"network"`
+	// Hosts that take part, the SUT first, where there are several; what is
+	// above is the SUT's.
+	Hosts []Host `json:"hosts,omitempty"`
 	// Cards of the hosts that take part; the lab's are emulated and say so.
 	Cards []Card `json:"cards,omitempty"`
 	// Versions of what was used beside the kernel, by name: "memcached", "openssl".
@@ -75,6 +78,21 @@ type Environment struct {
 	// Placement of what ran: the same in every variant, or named in the
 	// variant's Differences.
 	Placement []Placement `json:"placement,omitempty"`
+}
+
+// A Host is a machine with an agent.
+type Host struct {
+	Name     string `json:"name"`
+	Role     string `json:"role"` // "sut", "client", "noise"
+	Hostname string `json:"hostname,omitempty"`
+	Kernel   string `json:"kernel"`
+	CPUModel string `json:"cpuModel,omitempty"`
+	CPUs     int    `json:"cpus"`
+	// ClockAhead is how far its CLOCK_MONOTONIC was ahead of the
+	// orchestrator's, which is the time axis of the windows, when the run
+	// began, and ClockUncertainty how well that is known: half of a round trip.
+	ClockAhead       int64 `json:"clockAheadNs"`
+	ClockUncertainty int64 `json:"clockUncertaintyNs"`
 }
 
 // A Card is a network device and what drives it, as ETHTOOL_GDRVINFO has it.

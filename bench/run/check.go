@@ -29,12 +29,15 @@ const maxFile = 1 << 20
 
 // Read reads an experiment's file and checks all that can be known before
 // anything is started. The errors carry file and line.
-func Read(path string) (*experiment.File, string, error) {
+func Read(path string) (*experiment.File, string, error) { return ReadOn(path, nil) }
+
+// ReadOn is Read for an experiment that runs on hosts; nil is its lab.
+func ReadOn(path string, on *experiment.Hosts) (*experiment.File, string, error) {
 	text, err := readLimited(path)
 	if err != nil {
 		return nil, "", err
 	}
-	f, err := experiment.Parse(path, text)
+	f, err := experiment.ParseOn(path, text, on)
 	if err != nil {
 		return nil, "", err
 	}
@@ -62,9 +65,6 @@ func Check(f *experiment.File) error {
 		errs = append(errs, f.Problem(path, fmt.Sprintf(format, args...)))
 	}
 	e := f.Experiment
-	if e.Hosts != nil {
-		bad("hosts", "hosts with agents are not there yet; want lab")
-	}
 	for i, n := range e.Noise {
 		if n.Protocol == noise.UDP && e.Lab != nil {
 			if most := largestDatagram(cmp.Or(e.Lab.MTU, labMTU), false); n.Segment > most {
@@ -75,12 +75,16 @@ func Check(f *experiment.File) error {
 	for i, c := range e.Power {
 		if _, err := power.Open(c); err != nil {
 			bad(powerPath(f, i), "%v", err)
+		} else if e.Hosts != nil && (c.Source == power.RAPL || c.Source == power.Hwmon || c.Device != "") {
+			bad(powerPath(f, i), "found %s, which reads this machine and not the SUT; with --hosts want a source over the network", c.Source)
 		}
 	}
 	if s := e.Search; s != nil && !slices.Equal(s.LatencyAt, []int{100, 500, 900}) {
 		bad("search.latency-at", "other shares than 10%%, 50%%, 90%% are not there yet; leave it out")
 	}
-	checkPrograms(e, bad)
+	if e.Hosts == nil { // else they are the agents' to look for
+		checkPrograms(e, bad)
+	}
 	for i, v := range e.Variants {
 		if v.LanesFile == "" {
 			continue

@@ -44,14 +44,6 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestHostsAreNotYet(t *testing.T) {
-	f := parse(t)
-	f.Experiment.Lab, f.Experiment.Hosts = nil, &experiment.Hosts{}
-	if err := Check(f); err == nil || !strings.Contains(err.Error(), "hosts with agents are not there yet; want lab") {
-		t.Error(err)
-	}
-}
-
 func TestForce(t *testing.T) {
 	const lanes = "version: 1\nglobals:\n  dev: eth0\n  force: {mapper: other}\nlanes:\n  a:\n    queues: 2\n    protocol: tcp\n    ports: [80]\n"
 	text, err := force(lanes, map[string]string{"steering": "ntuple"})

@@ -9,6 +9,7 @@
 // what is under way and nothing else: the windows measured until then are kept,
 // marked partial with the phase and the reason.
 //
-// It refuses experiments on hosts with agents: these are in the file's language
-// and not here yet.
+// Where it runs is a Site: package lab's hosts on this machine, or machines
+// with agents, package agent. It refuses a workload that the server's counters
+// do not confirm.
 package run

@@ -20,14 +20,14 @@ import (
 
 func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "bench first-lane|run",
+		Use:   "bench first-lane|run|serve|certs",
 		Short: "Measure what a lane gains",
 		Args: func(*cobra.Command, []string) error {
-			return usagef("bench: want first-lane or run")
+			return usagef("bench: want first-lane, run, serve or certs")
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	cmd.AddCommand(a.firstLaneCommand(), a.benchRunCommand())
+	cmd.AddCommand(a.firstLaneCommand(), a.benchRunCommand(), a.benchServeCommand(), a.benchCertsCommand())
 	return cmd
 }
 
@@ -61,23 +61,19 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 	if err := experiments.Describe(b.stderr, f); err != nil || b.dry {
 		return err
 	}
-	if err := needRoot(b.name); err != nil {
+	site, err := site(b.name, f)
+	if err != nil {
 		return err
 	}
 	o := experiments.Options{Version: version, Progress: b.stderr}
 	if b.out != "" {
-		var err error
 		if o.Save, err = saveTo(b.out); err != nil {
 			return err
 		}
 	}
-	niclane, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	r, err := experiments.Run(ctx, f, text, experiments.InLab(f, niclane), o)
+	r, err := experiments.Run(ctx, f, text, site, o)
 	if len(r.Windows) == 0 {
 		return err
 	}
@@ -85,6 +81,21 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 		return errors.Join(err, result.Write(b.stdout, r))
 	}
 	return errors.Join(err, result.WriteFormat(b.stdout, r, b.format))
+}
+
+// site is where f runs.
+func site(name string, f *experiment.File) (experiments.Site, error) {
+	if f.Experiment.Hosts != nil {
+		return experiments.OnHosts(f, version), nil
+	}
+	if err := needRoot(name); err != nil {
+		return nil, err
+	}
+	niclane, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return experiments.InLab(f, niclane), nil
 }
 
 // saveTo makes a directory and keeps result.json there. That it can be written

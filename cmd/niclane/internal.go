@@ -25,6 +25,9 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	if len(args) == 0 {
 		return 0, false
 	}
+	if code, ok := runAgentInternal(args, stderr); ok {
+		return code, true
+	}
 	if args[0] == lab.HelperCommand {
 		fmt.Fprintln(stderr, prefixed(lab.ExecMain(args[1:]))) // it returns only an error
 		return exitError, true

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config is what Serve does.
+type Config struct {
+	// Files are this side's; Clients the names of those who may come.
+	Files   Files
+	Clients []string
+	// Version of niclane, which the orchestrator's has to equal, and Niclane
+	// the path of the program.
+	Version, Niclane string
+	// Dir is the agent's own directory, which it makes.
+	Dir string
+	// StateDir and RunDir are those of niclane's journals and lock.
+	StateDir, RunDir string
+	// Commands that may be started, by their paths; Any: whatever.
+	Commands []string
+	Any      bool
+	// User whose rights the jobs have, if the agent is root.
+	User string
+	// Devices that lanes may be made on; needs root.
+	Devices []string
+	// Lease and Limit of a session.
+	Lease, Limit time.Duration
+	// Log has a line for whatever happens; nil: nobody.
+	Log io.Writer
+}
+
+// An Agent serves.
+type Agent struct {
+	Config
+	root, drop bool
+	uid, gid   int
+	log        *log.Logger
+	lock       *os.File
+	spawner    *spawner
+	tls        *tls.Config
+
+	mu      sync.Mutex
+	session *session
+	broken  error // why the host could not be restored
+}
+
+// New checks what an agent is to be, takes its directory, and restores what an
+// earlier one has left there.
+func New(c Config) (*Agent, error) {
+	if c.Log == nil {
+		c.Log = io.Discard
+	}
+	a := &Agent{Config: c, root: os.Geteuid() == 0, uid: os.Getuid(), gid: os.Getgid(), log: log.New(c.Log, "", log.LstdFlags|log.LUTC)}
+	if len(c.Clients) == 0 {
+		return nil, errors.New("no clients: want the names in the certificates of those who may come")
+	}
+	if c.Lease < MinLease || c.Lease > MaxLease {
+		return nil, fmt.Errorf("lease %v: want %v to %v", c.Lease, MinLease, MaxLease)
+	}
+	if len(c.Devices) > 0 && !a.root {
+		return nil, errors.New("lanes need root")
+	}
+	for _, path := range c.Commands {
+		if !filepath.IsAbs(path) {
+			return nil, fmt.Errorf("command %s: want an absolute path", path)
+		}
+	}
+	if err := a.findUser(); err != nil {
+		return nil, err
+	}
+	var err error
+	if a.tls, err = c.Files.server(); err != nil {
+		return nil, err
+	}
+	if a.lock, err = lockDir(c.Dir); err != nil {
+		return nil, err
+	}
+	if err := restore(c.Dir, c.Niclane); err != nil {
+		a.lock.Close()
+		return nil, fmt.Errorf("restore what an earlier agent has left: %w", err)
+	}
+	a.spawner = newSpawner()
+	return a, nil
+}
+
+func (a *Agent) findUser() error {
+	if !a.root {
+		return nil
+	}
+	u, err := user.Lookup(a.User)
+	if err != nil {
+		return err
+	}
+	uid, err1 := strconv.Atoi(u.Uid)
+	gid, err2 := strconv.Atoi(u.Gid)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if uid == 0 {
+		return fmt.Errorf("user %s is root: jobs run as somebody without rights", a.User)
+	}
+	a.drop, a.uid, a.gid = true, uid, gid
+	return nil
+}
+
+// allowed returns the path of a program that may be started.
+func (a *Agent) allowed(program string) (string, error) {
+	path, err := find(program)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case a.Any || slices.Contains(a.Commands, path):
+		return path, nil
+	case len(a.Commands) == 0:
+		return "", fmt.Errorf("%s is not allowed: this agent was started without --allow-commands", path)
+	}
+	return "", fmt.Errorf("%s is not allowed: this agent was started with --allow-commands %s", path, strings.Join(a.Commands, ","))
+}
+
+// find looks for a program where commands are started from.
+func find(program string) (string, error) {
+	if strings.ContainsRune(program, '/') {
+		if !filepath.IsAbs(program) || filepath.Clean(program) != program {
+			return "", fmt.Errorf("%.100q: want a name or an absolute path", program)
+		}
+		return exec.LookPath(program)
+	}
+	for dir := range strings.SplitSeq(commandPath, ":") {
+		if path, err := exec.LookPath(filepath.Join(dir, program)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%.100q: %w in %s", program, exec.ErrNotFound, commandPath)
+}
+
+// Bounds of a connection.
+const (
+	headerTime = 10 * time.Second
+	bodyTime   = time.Minute
+	maxHeader  = 16 << 10
+)
+
+// Close gives up an agent that never served.
+func (a *Agent) Close() error {
+	a.spawner.close()
+	return a.lock.Close()
+}
+
+// Serve serves on l until ctx ends, and closes the agent.
+func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
+	defer a.lock.Close()
+	defer a.spawner.close()
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	s := &http.Server{
+		Handler: a.handler(), TLSConfig: a.tls, Protocols: protocols, ErrorLog: log.New(a.Log, "", log.LstdFlags|log.LUTC),
+		// Read and write timeouts would end a session; each request has its own.
+		ReadHeaderTimeout: headerTime, MaxHeaderBytes: maxHeader, IdleTimeout: time.Minute,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: a.Lease, PingTimeout: a.Lease},
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.ServeTLS(&few{Listener: l, room: make(chan struct{}, maxConns)}, "", "") }()
+	var err error
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+	}
+	// The session's own request restores the host and ends.
+	a.mu.Lock()
+	held := a.session
+	a.mu.Unlock()
+	if held != nil {
+		held.cancel(errors.New("the agent was told to end"))
+	}
+	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*rollbackTime)
+	defer cancel()
+	if ctx.Err() == nil {
+		return err
+	}
+	return errors.Join(s.Shutdown(down), a.broken)
+}
+
+// few bounds the connections at once: more wait.
+type few struct {
+	net.Listener
+	room chan struct{}
+}
+
+func (f *few) Accept() (net.Conn, error) {
+	f.room <- struct{}{}
+	c, err := f.Listener.Accept()
+	if err != nil {
+		<-f.room
+		return nil, err
+	}
+	return &fewConn{Conn: c, free: sync.OnceFunc(func() { <-f.room })}, nil
+}
+
+type fewConn struct {
+	net.Conn
+	free func()
+}
+
+func (c *fewConn) Close() error {
+	defer c.free()
+	return c.Conn.Close()
+}

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/niclane/niclane/bench/machine"
+)
+
+// A Dial says which agent to take.
+type Dial struct {
+	// Name of the host, for errors, and where its agent listens.
+	Name, Address string
+	// ServerName in the agent's certificate, "": the host of Address.
+	ServerName string
+	TLS        *tls.Config // of Files.Client
+	Version    string      // of niclane
+	Opening
+}
+
+// A Client is a session with an agent. Its errors name the host.
+type Client struct {
+	Welcome
+	dial Dial
+	http *http.Client
+	url  url.URL
+
+	body   *io.PipeWriter
+	ctx    context.Context // ends when the agent is lost
+	cancel context.CancelCauseFunc
+	heard  chan struct{}
+	ended  chan ending // the agent's last word
+	read   chan struct{}
+	once   sync.Once
+}
+
+// connectTime bounds the beginning of a session: the agent may have to restore
+// something first.
+const connectTime = 30 * time.Second
+
+// Open begins a session.
+func Open(ctx context.Context, d Dial) (*Client, error) {
+	c := &Client{dial: d, url: url.URL{Scheme: "https", Host: d.Address}, heard: make(chan struct{}, 1), ended: make(chan ending, 1), read: make(chan struct{})}
+	config := d.TLS.Clone()
+	if config.ServerName = d.ServerName; config.ServerName == "" {
+		host, _, err := net.SplitHostPort(d.Address)
+		if err != nil {
+			return nil, c.fault(err)
+		}
+		config.ServerName = host
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	c.http = &http.Client{
+		// One connection for all: the session ends with it.
+		Transport: &http.Transport{
+			TLSClientConfig: config, Protocols: protocols, TLSHandshakeTimeout: headerTime, MaxResponseHeaderBytes: maxHeader,
+			DialContext: (&net.Dialer{Timeout: headerTime}).DialContext, DisableCompression: true,
+			HTTP2: &http.HTTP2Config{SendPingTimeout: MinLease, PingTimeout: DefaultLease, StrictMaxConcurrentRequests: true},
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	// The session outlives ctx, which is its beginning's: Close ends it.
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := c.open(ctx); err != nil {
+		c.cancel(err)
+		c.http.CloseIdleConnections()
+		return nil, err
+	}
+	go c.hear()
+	go c.beat()
+	return c, nil
+}
+
+func (c *Client) open(ctx context.Context) error {
+	slow := time.AfterFunc(connectTime, func() { c.cancel(fmt.Errorf("no answer within %v", connectTime)) })
+	defer slow.Stop()
+	defer context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })()
+	body, w := io.Pipe()
+	c.body = w
+	go func() {
+		first, err := json.Marshal(c.dial.Opening)
+		if err == nil {
+			_, err = w.Write(append(first, '\n'))
+		}
+		if err != nil {
+			w.CloseWithError(err)
+		}
+	}()
+	r, err := c.request(c.ctx, http.MethodPost, "/session", body)
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(r.Body, 1<<20)
+	first, err := in.ReadSlice('\n')
+	if err == nil {
+		err = json.Unmarshal(first, &c.Welcome)
+	}
+	if err != nil {
+		return errors.Join(c.fault(fmt.Errorf("its welcome: %w", err)), r.Body.Close())
+	}
+	if l := time.Duration(c.Lease); l < MinLease || l > MaxLease || c.Session == "" {
+		return errors.Join(c.fault(fmt.Errorf("its welcome: a lease of %v", l)), r.Body.Close())
+	}
+	go c.listen(in, r.Body)
+	return nil
+}
+
+// listen reads the agent's side of the session.
+func (c *Client) listen(in *bufio.Reader, body io.Closer) {
+	defer close(c.read)
+	defer body.Close()
+	for {
+		text, err := in.ReadSlice('\n')
+		if err != nil {
+			c.cancel(fmt.Errorf("the agent is lost: %w", err))
+			return
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			c.cancel(fmt.Errorf("the agent says what is no part of a session: %w", err))
+			return
+		}
+		if l.Ended != nil {
+			c.ended <- *l.Ended
+			c.cancel(fmt.Errorf("the agent has ended the session: %s", l.Ended.Reason))
+			return
+		}
+		select {
+		case c.heard <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// hear gives the agent up when it is silent.
+func (c *Client) hear() {
+	lease := time.Duration(c.Lease)
+	quiet := time.NewTimer(lease)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-c.heard:
+			quiet.Reset(lease)
+		case <-quiet.C:
+			c.cancel(fmt.Errorf("the agent is lost: silent for %v", lease))
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// beat says that this side is there.
+func (c *Client) beat() {
+	tick := time.NewTicker(Beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			// A failure is listen's to tell.
+			if _, err := c.body.Write([]byte{'\n'}); err != nil {
+				return
+			}
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// Lost is closed when there is no agent any more, and Err says why.
+func (c *Client) Lost() <-chan struct{} { return c.ctx.Done() }
+
+// Err is nil while the session lasts.
+func (c *Client) Err() error {
+	if c.ctx.Err() == nil {
+		return nil
+	}
+	return c.fault(context.Cause(c.ctx))
+}
+
+// Close ends the session and waits until the host is restored, or ctx ends.
+// The error is what the agent could not restore, or that it is not known.
+func (c *Client) Close(ctx context.Context) error {
+	var err error
+	c.once.Do(func() {
+		defer c.http.CloseIdleConnections()
+		_ = c.body.Close()
+		select {
+		case <-c.read:
+		case <-ctx.Done():
+			err = c.fault(fmt.Errorf("whether it is restored is not known: %w", context.Cause(ctx)))
+			c.cancel(err)
+			return
+		}
+		select {
+		case end := <-c.ended:
+			c.cancel(errClosed)
+			if len(end.Errors) > 0 {
+				err = c.fault(fmt.Errorf("not restored: %s", strings.Join(end.Errors, "; ")))
+			}
+		default:
+			err = c.Err()
+		}
+	})
+	return err
+}
+
+// fault names the host in an error.
+func (c *Client) fault(err error) error {
+	return fmt.Errorf("host %s (agent %s): %w", c.dial.Name, c.dial.Address, err)
+}
+
+// request sends one and returns its answer if it is 200.
+func (c *Client) request(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	u := c.url
+	u.Path, u.RawQuery, _ = strings.Cut(path, "?")
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, c.fault(err)
+	}
+	r.Header.Set(headerProtocol, Protocol)
+	r.Header.Set(headerVersion, c.dial.Version)
+	r.Header.Set(headerSession, c.Session)
+	a, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.fault(c.explain(ctx, err))
+	}
+	if err := sameVersion(a.Header, c.dial.Version); err != nil {
+		return nil, errors.Join(c.fault(err), a.Body.Close())
+	}
+	if a.StatusCode == http.StatusOK {
+		return a, nil
+	}
+	defer a.Body.Close()
+	var f failure
+	text, err := io.ReadAll(io.LimitReader(a.Body, maxRequest))
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil || f.Error == "" {
+		f.Error = a.Status
+	}
+	return nil, c.fault(&RefusedError{a.StatusCode, f.Error})
+}
+
+// A RefusedError is what an agent answers to what it does not do.
+type RefusedError struct {
+	Status int // of HTTP
+	Text   string
+}
+
+func (e *RefusedError) Error() string { return e.Text }
+
+// explain says in people's words why there is no connection.
+func (c *Client) explain(ctx context.Context, err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var verify *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &verify):
+		return fmt.Errorf("the agent's certificate does not verify: %w", verify.Err)
+	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls: "):
+		return fmt.Errorf("the agent refuses this side's certificate: %w", err)
+	case errors.As(err, &record):
+		return fmt.Errorf("no agent there: it does not speak TLS: %w", err)
+	}
+	return err
+}
+
+// do sends a value and reads the answer into another.
+func (c *Client) do(ctx context.Context, method, path string, send, into any) error {
+	var body io.Reader
+	switch x := send.(type) {
+	case nil:
+	case []byte:
+		body = bytes.NewReader(x)
+	default:
+		text, err := json.Marshal(x)
+		if err != nil {
+			return c.fault(err)
+		}
+		body = bytes.NewReader(text)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
+	a, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(a.Body, 2*maxResult+1))
+	switch {
+	case err != nil:
+		err = c.explain(ctx, err)
+	case len(text) > 2*maxResult:
+		err = fmt.Errorf("an answer of more than %d bytes", 2*maxResult)
+	case into != nil:
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return c.fault(err)
+	}
+	return nil
+}
+
+// A Job is a process on the agent's host.
+type Job struct {
+	What string
+	c    *Client
+	id   int
+	done chan struct{}
+	end  End
+	err  error
+}
+
+// Start starts a job, which ends with the session if not before.
+func (c *Client) Start(ctx context.Context, r Request) (*Job, error) {
+	var s Started
+	if err := c.do(ctx, http.MethodPost, "/jobs", r, &s); err != nil {
+		return nil, err
+	}
+	j := &Job{What: r.What, c: c, id: s.ID, done: make(chan struct{})}
+	go func() {
+		defer close(j.done)
+		j.err = c.do(c.ctx, http.MethodGet, j.path(), nil, &j.end)
+	}()
+	return j, nil
+}
+
+func (j *Job) path() string { return fmt.Sprintf("/jobs/%d", j.id) }
+
+// Done is closed when the job has ended, or the agent is lost.
+func (j *Job) Done() <-chan struct{} { return j.done }
+
+// End is how it ended, once Done.
+func (j *Job) End() (End, error) { return j.end, j.err }
+
+// Stop asks the job to end, and makes it, and waits until it has.
+func (j *Job) Stop(ctx context.Context) error {
+	select {
+	case <-j.done:
+		return nil
+	default:
+	}
+	err := j.c.do(ctx, http.MethodPost, j.path()+"/stop", nil, nil)
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		select {
+		case <-j.done: // it had ended meanwhile
+			return nil
+		default:
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		return j.c.fault(fmt.Errorf("%s: %w", j.What, context.Cause(ctx)))
+	}
+	return nil
+}
+
+// Log copies what the job says to out until it ends.
+func (j *Job) Log(ctx context.Context, out io.Writer) error {
+	a, err := j.c.request(ctx, http.MethodGet, j.path()+"/log", nil)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	if _, err := io.Copy(out, a.Body); err != nil {
+		return j.c.fault(j.c.explain(ctx, err))
+	}
+	return nil
+}
+
+// Put writes a file below the session's directory; a private one can be read
+// by jobs only.
+func (c *Client) Put(ctx context.Context, name string, text []byte, private bool) error {
+	if err := checkName(name); err != nil {
+		return c.fault(err)
+	}
+	if len(text) > maxFile {
+		return c.fault(fmt.Errorf("file %s: %d bytes, want at most %d", name, len(text), maxFile))
+	}
+	query := ""
+	if private {
+		query = "?private"
+	}
+	return c.do(ctx, http.MethodPut, "/files/"+name+query, text, nil)
+}
+
+// Find looks for a program that the agent may start.
+func (c *Client) Find(ctx context.Context, q Search) (p Program, err error) {
+	err = c.do(ctx, http.MethodPost, "/find", q, &p)
+	return p, err
+}
+
+// Ask asks a server once, from the agent's host.
+func (c *Client) Ask(ctx context.Context, q Asking) error {
+	return c.do(ctx, http.MethodPost, "/ask", q, nil)
+}
+
+// Apply makes lanes in the place of those that are there. They are undone
+// unless Confirm follows in time.
+func (c *Client) Apply(ctx context.Context, l Lanes) (a Applied, err error) {
+	err = c.do(ctx, http.MethodPost, "/lanes", l, &a)
+	return a, err
+}
+
+// Confirm keeps the lanes until the session's end.
+func (c *Client) Confirm(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "/lanes/confirm", nil, nil)
+}
+
+// Rollback undoes the lanes, if there are some.
+func (c *Client) Rollback(ctx context.Context) error {
+	return c.do(ctx, http.MethodDelete, "/lanes", nil, nil)
+}
+
+// Count reads the host's counters, and the function that it returns reads them
+// again and gives the difference.
+func (c *Client) Count(ctx context.Context, device string, jobs map[string]*Job) (func(context.Context) (machine.Diff, error), error) {
+	q := Counting{Device: device, Jobs: map[string]int{}}
+	for name, j := range jobs {
+		q.Jobs[name] = j.id
+	}
+	var s Started
+	if err := c.do(ctx, http.MethodPost, "/countings", q, &s); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (d machine.Diff, err error) {
+		err = c.do(ctx, http.MethodPost, fmt.Sprintf("/countings/%d", s.ID), nil, &d)
+		return d, err
+	}, nil
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// JobCommand is the argument with which niclane becomes the process that
+// prepares itself and then turns into a job: niclane JobCommand SPEC ARG...
+const JobCommand = "internal-bench-job"
+
+// spec is what that process is told.
+type spec struct {
+	Agent   int      `json:"agent"` // its process, with which the job dies
+	CPUs    []int    `json:"cpus,omitempty"`
+	FIFO    int      `json:"fifo,omitempty"`
+	MayFIFO int      `json:"mayFIFO,omitempty"`
+	Cgroups []string `json:"cgroups,omitempty"` // directories
+	Part    bool     `json:"part,omitempty"`    // of niclane
+	// User and Group to become, if Drop.
+	Drop  bool `json:"drop,omitempty"`
+	User  int  `json:"user,omitempty"`
+	Group int  `json:"group,omitempty"`
+}
+
+// JobMain is the process: args are what follows JobCommand. It replaces itself
+// and returns only an error.
+func JobMain(args []string) error {
+	if len(args) < 2 {
+		return fmt.Errorf("%s: want SPEC and a command", JobCommand)
+	}
+	var s spec
+	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
+		return fmt.Errorf("%s: %w", JobCommand, err)
+	}
+	// Scheduling and rights belong to the thread, and execve keeps those of
+	// the thread that calls it.
+	runtime.LockOSThread()
+	if err := s.become(); err != nil {
+		return err
+	}
+	path := args[1]
+	err := unix.Exec(path, args[1:], os.Environ())
+	if s.Part && errors.Is(err, unix.EACCES) {
+		// The user may not look into the directory that niclane is in.
+		err = unix.Exec("/proc/self/exe", args[1:], os.Environ())
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+func (s spec) become() error {
+	for _, dir := range s.Cgroups {
+		// The whole process, which has threads by now.
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+			return err
+		}
+	}
+	if len(s.CPUs) > 0 {
+		var set unix.CPUSet
+		for _, cpu := range s.CPUs {
+			set.Set(cpu)
+		}
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return fmt.Errorf("processors %v: %w", s.CPUs, err)
+		}
+	}
+	if p := max(s.FIFO, s.MayFIFO); p > 0 {
+		var have unix.Rlimit
+		if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, nil, &have); err != nil {
+			return fmt.Errorf("RLIMIT_RTPRIO: %w", err)
+		}
+		want := unix.Rlimit{Cur: uint64(p), Max: max(uint64(p), have.Max)}
+		if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, &want, nil); err != nil {
+			return fmt.Errorf("SCHED_FIFO priority %d is not for this agent: RLIMIT_RTPRIO is %d: %w", p, have.Max, err)
+		}
+	}
+	if s.FIFO > 0 {
+		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: uint32(s.FIFO)}
+		if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+			return fmt.Errorf("SCHED_FIFO priority %d: %w (a cpu control group without real-time share refuses it)", s.FIFO, err)
+		}
+	}
+	if s.Drop {
+		// This thread's only, which is what execve keeps.
+		if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+			return fmt.Errorf("setgroups: %w", e)
+		}
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(s.Group), uintptr(s.Group), uintptr(s.Group)); e != 0 {
+			return fmt.Errorf("setresgid %d: %w", s.Group, e)
+		}
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(s.User), uintptr(s.User), uintptr(s.User)); e != 0 {
+			return fmt.Errorf("setresuid %d: %w", s.User, e)
+		}
+	}
+	// No program gives rights that the agent did not.
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no new privileges: %w", err)
+	}
+	// After the change of users, which clears it.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("signal at the agent's death: %w", err)
+	}
+	if os.Getppid() != s.Agent {
+		return errors.New("the agent has ended")
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/cgroup"
+)
+
+// groupName is what the control groups of agents' members begin with.
+const groupName = "/niclane-bench-"
+
+// A group is the control group of a session's members, in the hierarchies that
+// lanes look at: the unified one, and those of version 1 with cpuset and
+// net_prio.
+type group struct {
+	Path string   `json:"path,omitempty"`
+	Dirs []string `json:"dirs,omitempty"`
+	// Enabled is the unified hierarchy's root if cpuset was not enabled below
+	// it before.
+	Enabled string `json:"enabled,omitempty"`
+}
+
+func (g group) dirs() []string { return g.Dirs }
+
+// planGroup says what makeGroup will make; nothing where there is no hierarchy.
+func planGroup(session string) (group, error) {
+	have, err := cgroup.Find(nil)
+	if err != nil {
+		return group{}, fmt.Errorf("control groups: %w", err)
+	}
+	g := group{Path: groupName + session}
+	for _, root := range []string{have.V2, have.V1["cpuset"], have.V1["net_prio"]} {
+		if dir := path.Join(root, g.Path); root != "" && !slices.Contains(g.Dirs, dir) {
+			g.Dirs = append(g.Dirs, dir)
+		}
+	}
+	if len(g.Dirs) == 0 {
+		return group{}, nil
+	}
+	if have.V2 != "" && slices.Contains(have.V2Controllers, "cpuset") {
+		b, err := os.ReadFile(filepath.Join(have.V2, "cgroup.subtree_control"))
+		if err != nil {
+			return group{}, err
+		}
+		if !slices.Contains(strings.Fields(string(b)), "cpuset") {
+			g.Enabled = have.V2
+		}
+	}
+	return g, nil
+}
+
+func (g group) make() error {
+	if g.Enabled != "" {
+		if err := os.WriteFile(filepath.Join(g.Enabled, "cgroup.subtree_control"), []byte("+cpuset"), 0); err != nil {
+			return fmt.Errorf("enable cpuset: %w", err)
+		}
+	}
+	for _, dir := range g.Dirs {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		// A new cpuset of version 1 is empty, and no process may enter it.
+		for _, file := range []string{"cpuset.mems", "cpuset.cpus"} {
+			above, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
+			if errors.Is(err, fs.ErrNotExist) { // not of this hierarchy, or the unified one's root
+				continue
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, file), above, 0)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove removes the group, whose processes have been ended.
+func (g group) remove() error {
+	var errs []error
+	for _, dir := range g.Dirs {
+		// A process leaves its group when its parent has collected it, which
+		// can be after it ended.
+		for deadline := time.Now().Add(5 * time.Second); ; {
+			err := unix.Rmdir(dir)
+			if err == nil || errors.Is(err, unix.ENOENT) {
+				break
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+				errs = append(errs, &fs.PathError{Op: "rmdir", Path: dir, Err: err})
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	if g.Enabled != "" {
+		err := os.WriteFile(filepath.Join(g.Enabled, "cgroup.subtree_control"), []byte("-cpuset"), 0)
+		if err != nil && !errors.Is(err, unix.EBUSY) { // somebody else has come to use it
+			errs = append(errs, fmt.Errorf("disable cpuset: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A job is a process of a session.
+type job struct {
+	what   string
+	cmd    *exec.Cmd
+	stdout limited
+	log    tail
+	done   chan struct{} // closed when it has ended
+	err    error         // how, once done
+	part   bool
+}
+
+// limited keeps what is written up to a size.
+type limited struct {
+	bytes.Buffer
+	over bool
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if l.Len()+len(b) > maxResult {
+		l.over = true
+		return 0, fmt.Errorf("more than %d bytes", maxResult)
+	}
+	return l.Buffer.Write(b)
+}
+
+// tail keeps the end of what is written and tells who follows it.
+type tail struct {
+	mu      sync.Mutex
+	b       []byte
+	written int64 // in all
+	more    chan struct{}
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, b...)
+	t.written += int64(len(b))
+	if extra := len(t.b) - maxLog; extra > 0 {
+		t.b = append(t.b[:0], t.b[extra:]...)
+	}
+	if t.more != nil {
+		close(t.more)
+		t.more = nil
+	}
+	return len(b), nil
+}
+
+// since returns what was written after the first n bytes, as far as it is kept,
+// how much was written in all, and what is closed when there is more.
+func (t *tail) since(n int64) ([]byte, int64, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.more == nil {
+		t.more = make(chan struct{})
+	}
+	keep := min(t.written-n, int64(len(t.b)))
+	return bytes.Clone(t.b[int64(len(t.b))-keep:]), t.written, t.more
+}
+
+func (t *tail) String() string {
+	b, _, _ := t.since(0)
+	return string(b)
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+// A spawner starts processes from one thread that lasts as long as the agent:
+// the signal at a parent's death is sent when the thread ends that was the
+// parent (prctl(2), PR_SET_PDEATHSIG).
+type spawner struct{ do chan func() }
+
+func newSpawner() *spawner {
+	s := &spawner{do: make(chan func())}
+	go func() {
+		runtime.LockOSThread()
+		for f := range s.do {
+			f()
+		}
+	}()
+	return s
+}
+
+func (s *spawner) start(cmd *exec.Cmd) error {
+	err := make(chan error)
+	s.do <- func() { err <- cmd.Start() }
+	return <-err
+}
+
+func (s *spawner) close() { close(s.do) }
+
+// start starts what r says; the session's lock is held.
+func (s *session) start(r Request) (*job, error) {
+	a := s.agent
+	at := spec{Agent: os.Getpid(), CPUs: r.CPUs, FIFO: r.FIFO, MayFIFO: r.MayFIFO, Drop: a.drop, User: a.uid, Group: a.gid}
+	argv := r.Command
+	j := &job{what: r.What, done: make(chan struct{}), part: r.Part != ""}
+	if at.Part = j.part; j.part {
+		argv = []string{a.Niclane, "internal-" + r.Part}
+	} else {
+		path, err := a.allowed(argv[0])
+		if err != nil {
+			return nil, err
+		}
+		argv = append([]string{path}, argv[1:]...)
+	}
+	if r.Member {
+		if at.Cgroups = s.group.dirs(); len(at.Cgroups) == 0 {
+			return nil, errors.New("this agent has no control group for members: it was started without --lanes, or there is no hierarchy")
+		}
+	}
+	text, err := json.Marshal(at)
+	if err != nil {
+		return nil, err
+	}
+	j.cmd = exec.Command(a.Niclane, append([]string{JobCommand, string(text)}, argv...)...)
+	j.cmd.Dir = s.files()
+	j.cmd.Env = append([]string{"PATH=" + commandPath, "LANG=C.UTF-8", marker + "=" + s.id}, r.Environment...)
+	// A session of its own, so that the scheduler's autogroup does not share
+	// its processors with the agent's.
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	j.cmd.Stderr = &j.log
+	if j.part {
+		j.cmd.Stdin, j.cmd.Stdout = bytes.NewReader(r.Config), &j.stdout
+	} else {
+		j.cmd.Stdout = &j.log
+	}
+	// What a process leaves behind may hold its pipes open.
+	j.cmd.WaitDelay = time.Second
+	if err := a.spawner.start(j.cmd); err != nil {
+		return nil, err
+	}
+	go func() {
+		j.err = j.cmd.Wait()
+		close(j.done)
+	}()
+	return j, nil
+}
+
+// commandPath is where programs are looked for.
+const commandPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// end is what became of a job that has ended.
+func (j *job) end() End {
+	e := End{Log: j.log.String()}
+	switch {
+	case j.stdout.over:
+		e.Error = fmt.Sprintf("its result is larger than %d bytes", maxResult)
+	case j.err != nil:
+		e.Error = j.err.Error()
+		if line := lastLine(e.Log); line != "" {
+			e.Error += ": " + line
+		}
+	case j.part:
+		if e.Result = json.RawMessage(j.stdout.Bytes()); !json.Valid(e.Result) {
+			e.Result, e.Error = nil, "its result is no JSON"
+		}
+	}
+	return e
+}
+
+// stopTime is how long a job may take to end when asked.
+const stopTime = 2 * time.Second
+
+// stop asks the job to end, and makes it.
+func (j *job) stop() error {
+	select {
+	case <-j.done:
+		return nil
+	default:
+	}
+	_ = j.cmd.Process.Signal(unix.SIGTERM)
+	timer := time.NewTimer(stopTime)
+	defer timer.Stop()
+	select {
+	case <-j.done:
+		return nil
+	case <-timer.C:
+	}
+	_ = unix.Kill(-j.cmd.Process.Pid, unix.SIGKILL)
+	<-j.done
+	return fmt.Errorf("%s: did not end when asked", j.what)
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/config"
+)
+
+// apply makes lanes in the place of those that are there, as "niclane apply"
+// does: journalled, and undone by a process of their own unless confirmed.
+func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	if len(s.agent.Devices) == 0 {
+		return nil, errors.New("this agent makes no lanes: it was started without --lanes")
+	}
+	in, err := config.Parse("lanes.yaml", []byte(l.Text))
+	if err != nil {
+		return nil, err
+	}
+	on := in.Group.Devices
+	if in.Group.Bond != "" {
+		on = append(slices.Clone(on), in.Group.Bond)
+	}
+	for _, dev := range on {
+		if !slices.Contains(s.agent.Devices, dev) {
+			return nil, fmt.Errorf("lanes on %s: this agent was started with --lanes %s", dev, strings.Join(s.agent.Devices, ","))
+		}
+	}
+	s.lanes.Lock()
+	defer s.lanes.Unlock()
+	if s.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	if err := s.record().rollback(s.agent.Niclane); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(s.lanesFile(), []byte(l.Text), 0o600); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, rollbackTime)
+	defer cancel()
+	return command(ctx, s.agent.Niclane, s.agent.StateDir, s.agent.RunDir, "apply", "--confirm-within", time.Duration(l.ConfirmWithin).String(), s.lanesFile())
+}
+
+func (s *session) record() record {
+	return record{Lanes: s.lanesFile(), StateDir: s.agent.StateDir, RunDir: s.agent.RunDir}
+}
+
+// confirm keeps the lanes until they are rolled back.
+func (s *session) confirm(ctx context.Context) error {
+	s.lanes.Lock()
+	defer s.lanes.Unlock()
+	if s.ctx.Err() != nil {
+		return errClosed
+	}
+	_, err := command(ctx, s.agent.Niclane, s.agent.StateDir, s.agent.RunDir, "confirm")
+	return err
+}
+
+// rollback undoes the lanes, if there are some.
+func (s *session) rollback() error {
+	s.lanes.Lock()
+	defer s.lanes.Unlock()
+	return s.record().rollback(s.agent.Niclane)
+}

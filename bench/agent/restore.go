@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/journal"
+)
+
+// marker is in the environment of every process of a session, and of what
+// these start: by it they are found.
+const marker = "NICLANE_BENCH_SESSION"
+
+// A record is what a session has to put back. It is on disk before anything is
+// made.
+type record struct {
+	Session string `json:"session"`
+	// Lanes is the lanes file, which niclane's journal names, with the
+	// directories of journal and lock.
+	Lanes    string `json:"lanes"`
+	StateDir string `json:"stateDir"`
+	RunDir   string `json:"runDir"`
+	Files    string `json:"files"`
+	Group    group  `json:"group"`
+}
+
+func recordPath(dir string) string { return filepath.Join(dir, "session.json") }
+
+func (r record) write(dir string) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	tmp := recordPath(dir) + ".new"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, recordPath(dir))
+}
+
+// restore puts back what the record in dir, an agent's, names; without one
+// there is nothing to do. The record goes when everything is done.
+func restore(dir, niclane string) error {
+	b, err := os.ReadFile(recordPath(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var r record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return fmt.Errorf("%s: %w", recordPath(dir), err)
+	}
+	errs := []error{endMarked(r.Session), r.rollback(niclane), r.Group.remove(), os.RemoveAll(r.Files), removeIfThere(r.Lanes)}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return removeIfThere(recordPath(dir))
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// rollbackTime bounds a rollback, which may have to wait for an apply.
+const rollbackTime = time.Minute
+
+// rollback undoes the lanes, if niclane's journal has them.
+func (r record) rollback(niclane string) error {
+	if r.Lanes == "" {
+		return nil
+	}
+	there, err := r.applied()
+	if err != nil || !there {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTime)
+	defer cancel()
+	for {
+		_, err := command(ctx, niclane, r.StateDir, r.RunDir, "rollback", r.Lanes)
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "another niclane is changing this host") {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond) // the lock says who, not when
+	}
+}
+
+// applied says whether the journal has the lanes.
+func (r record) applied() (bool, error) {
+	here, err := journal.Here()
+	if err != nil {
+		return false, err
+	}
+	store, err := journal.OpenExisting(r.StateDir, here)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer store.Close()
+	js, err := store.Here()
+	if err != nil {
+		return false, err
+	}
+	for _, j := range js {
+		if j.Head().Config == r.Lanes {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// command runs a niclane command and returns what it prints.
+func command(ctx context.Context, niclane, stateDir, runDir string, verb ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, niclane, append([]string{"--json", "--state-dir", stateDir, "--run-dir", runDir}, verb...)...)
+	cmd.Env = []string{"PATH=" + commandPath}
+	cmd.Dir = "/"
+	// An apply that is cut short undoes what it did.
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = rollbackTime
+	// Not with the agent: it has a journal, and whoever is left undoes it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	var stderr tail
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("niclane %s: %w: %s", verb[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return out, nil
+}
+
+// killTime bounds the end of processes that are killed.
+const killTime = 5 * time.Second
+
+// endMarked ends the processes of a session: asks them, and after a while
+// makes them.
+func endMarked(session string) error {
+	begin := time.Now()
+	sent := map[int]bool{}
+	for {
+		found, err := marked(session)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		since := time.Since(begin)
+		if since > stopTime+killTime {
+			return fmt.Errorf("processes %v cannot be ended", found)
+		}
+		for _, pid := range found {
+			switch {
+			case since > stopTime:
+				_ = unix.Kill(pid, unix.SIGKILL)
+			case !sent[pid]:
+				sent[pid] = true
+				_ = unix.Kill(pid, unix.SIGTERM)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// marked lists the processes of a session that have not ended.
+func marked(session string) ([]int, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	want := []byte(marker + "=" + session)
+	var out []int
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		// One that has ended, or is somebody else's, cannot be read. A zombie's
+		// is empty.
+		env, err := readSome(filepath.Join("/proc", name, "environ"))
+		if err == nil && has(env, want) {
+			out = append(out, pid)
+		}
+	}
+	return out, nil
+}
+
+// readSome reads at most what a process can start with.
+func readSome(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 8<<20))
+}
+
+func has(env, want []byte) bool {
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if bytes.Equal(v, want) {
+			return true
+		}
+	}
+	return false
+}
+
+// KeeperCommand is the argument with which niclane becomes an agent's keeper:
+// niclane KeeperCommand DIR.
+const KeeperCommand = "internal-bench-keeper"
+
+// startKeeper starts the process that restores the host if this one is killed.
+// Its end of life is the close of the file that is returned.
+func startKeeper(dir, niclane string) (*os.File, error) {
+	ours, theirs, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ours.Close()
+	cmd := exec.Command(niclane, KeeperCommand, dir)
+	cmd.Env = []string{"PATH=" + commandPath}
+	cmd.Dir = "/"
+	cmd.Stdin = ours
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		theirs.Close()
+		return nil, fmt.Errorf("keeper: %w", err)
+	}
+	go cmd.Wait()
+	return theirs, nil
+}
+
+func pipe() (r, w *os.File, err error) {
+	return os.Pipe() // close-on-exec: no job holds it open
+}
+
+// KeeperMain waits for its standard input to end, which is the agent's end, and
+// restores what the agent has left.
+func KeeperMain(dir string, niclane string) error {
+	// Who ends the agent's control group means the agent.
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(killTime); ; {
+		lock, err := lockDir(dir)
+		if err == nil {
+			defer lock.Close()
+			return restore(dir, niclane)
+		}
+		// The agent is about to end, or another one has come and restores.
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// lockDir takes an agent's directory, which it makes. The kernel lets go of it
+// with the process.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	// Jobs of another user have to get to their files.
+	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return nil, &fs.PathError{Op: "lstat", Path: dir, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return nil, fmt.Errorf("%s: must be a directory of user %d that nobody else can write", dir, os.Geteuid())
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w: another agent uses it", dir, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/machine"
+)
+
+// A session is what one orchestrator has of the agent.
+type session struct {
+	agent   *Agent
+	id      string
+	owner   string // by its certificate
+	remote  string
+	purpose string
+	began   time.Time
+	group   group
+	keeper  *os.File
+	latency *os.File // holds the processors awake while it is open
+
+	ctx    context.Context // ends with the session
+	cancel context.CancelCauseFunc
+
+	mu        sync.Mutex // of what follows
+	closed    bool
+	jobs      map[int]*job
+	countings map[int]*counting
+	last      int // number of a job or a counting
+	bytes     int64
+
+	lanes sync.Mutex // held while niclane runs
+}
+
+type counting struct {
+	config machine.Config
+	before *machine.Snapshot
+}
+
+// String says who holds the agent.
+func (s *session) String() string {
+	return fmt.Sprintf("%s at %s, since %s, for %q", s.owner, s.remote, s.began.UTC().Format(time.RFC3339), s.purpose)
+}
+
+func (s *session) files() string { return filepath.Join(s.agent.Dir, "files") }
+
+// open prepares the host for a session. What is made is in the record before.
+func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error) {
+	s := &session{
+		agent: a, id: rand.Text(), owner: owner, remote: remote, purpose: o.Purpose, began: time.Now(),
+		jobs: map[int]*job{}, countings: map[int]*counting{},
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.session != nil {
+		return nil, nil, &heldError{a.session.String()}
+	}
+	if a.broken != nil {
+		return nil, nil, fmt.Errorf("the session before could not be undone: %w", a.broken)
+	}
+	var warnings []string
+	if len(a.Devices) > 0 {
+		var err error
+		if s.group, err = planGroup(s.id); err != nil {
+			return nil, nil, err
+		}
+		if len(s.group.Dirs) == 0 {
+			warnings = append(warnings, "no control group: there is no hierarchy")
+		}
+	}
+	r := record{Session: s.id, StateDir: a.StateDir, RunDir: a.RunDir, Files: s.files(), Group: s.group}
+	if len(a.Devices) > 0 {
+		r.Lanes = s.lanesFile()
+	}
+	if err := r.write(a.Dir); err != nil {
+		return nil, nil, err
+	}
+	err := s.prepare()
+	if err != nil {
+		return nil, nil, errors.Join(err, restore(a.Dir, a.Niclane))
+	}
+	if s.latency, err = holdLatency(); err != nil {
+		warnings = append(warnings, fmt.Sprintf("processors may sleep deeply: %v", err))
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	a.session = s
+	return s, warnings, nil
+}
+
+func (s *session) lanesFile() string { return filepath.Join(s.agent.Dir, "lanes.yaml") }
+
+func (s *session) prepare() (err error) {
+	if s.keeper, err = startKeeper(s.agent.Dir, s.agent.Niclane); err != nil {
+		return err
+	}
+	err = os.Mkdir(s.files(), 0o700)
+	if err == nil {
+		// Servers that run as another user write here too. Sticky: nobody can
+		// put another file in the place of the agent's.
+		err = os.Chmod(s.files(), os.ModeSticky|0o777)
+	}
+	if err == nil {
+		err = s.group.make()
+	}
+	if err != nil {
+		s.keeper.Close()
+	}
+	return err
+}
+
+// holdLatency asks the processors to stay awake for as long as the file is
+// open (Documentation/power/pm_qos_interface.rst), as tuned's
+// latency-performance profile does.
+func holdLatency() (*os.File, error) {
+	f, err := os.OpenFile("/dev/cpu_dma_latency", os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(make([]byte, 4)); err != nil { // 0 µs
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// close ends the session and restores the host.
+func (s *session) close(why error) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel(why)
+	s.lanes.Lock() // until niclane has ended
+	defer s.lanes.Unlock()
+	err := restore(s.agent.Dir, s.agent.Niclane)
+	for _, j := range s.jobs {
+		if err == nil { // else somebody cannot be ended
+			<-j.done
+		}
+	}
+	if s.latency != nil {
+		err = errors.Join(err, s.latency.Close())
+	}
+	// Not before: if this process is killed meanwhile, the keeper goes on.
+	err = errors.Join(err, s.keeper.Close())
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	s.agent.session, s.agent.broken = nil, err
+	return err
+}
+
+// errClosed is the answer to what comes after the end.
+var errClosed = errors.New("the session has ended")
+
+// add starts a job.
+func (s *session) add(r Request) (int, error) {
+	if err := r.check(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, errClosed
+	}
+	if len(s.jobs) >= maxJobs {
+		return 0, fmt.Errorf("%d jobs at once, want at most %d", len(s.jobs)+1, maxJobs)
+	}
+	j, err := s.start(r)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", r.What, err)
+	}
+	s.last++
+	s.jobs[s.last] = j
+	return s.last, nil
+}
+
+func (s *session) job(id int) (*job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.jobs[id]
+	if j == nil {
+		return nil, fmt.Errorf("no job %d", id)
+	}
+	return j, nil
+}
+
+// forget drops a job that has ended and whose end was told.
+func (s *session) forget(id int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.jobs, id)
+}
+
+// put writes a file below the session's directory; a private one is for the
+// jobs' user only.
+func (s *session) put(name string, private bool, text []byte) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	if s.bytes += int64(len(text)); s.bytes > maxFiles {
+		return fmt.Errorf("file %s: more than %d bytes of files in one session", name, maxFiles)
+	}
+	// The directory is open to the servers' user: nothing that it puts there
+	// must lead elsewhere.
+	root, err := os.OpenRoot(s.files())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if dir := filepath.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	mode := os.FileMode(0o644)
+	if private {
+		mode = 0o600
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if private && s.agent.drop && err == nil {
+		err = f.Chown(s.agent.uid, s.agent.gid)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, root.Remove(name))
+	}
+	return nil
+}
+
+// maxCountings under way.
+const maxCountings = 16
+
+// count begins a counting, and counted ends it.
+func (s *session) count(c Counting) (int, error) {
+	config := machine.Config{Device: c.Device, Processes: map[string]int{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, id := range c.Jobs {
+		j := s.jobs[id]
+		if j == nil || len(name) > 32 {
+			return 0, fmt.Errorf("%.40q: no job %d", name, id)
+		}
+		config.Processes[name] = j.cmd.Process.Pid
+	}
+	if len(s.countings) >= maxCountings {
+		return 0, fmt.Errorf("more than %d countings under way", maxCountings)
+	}
+	before, err := machine.Take(config)
+	if err != nil {
+		return 0, err
+	}
+	s.last++
+	s.countings[s.last] = &counting{config, before}
+	return s.last, nil
+}
+
+func (s *session) counted(id int) (machine.Diff, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.countings[id]
+	if c == nil {
+		return machine.Diff{}, fmt.Errorf("no counting %d", id)
+	}
+	delete(s.countings, id)
+	after, err := machine.Take(c.config)
+	if err != nil {
+		return machine.Diff{}, err
+	}
+	return after.Since(c.before)
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/thread"
+)
+
+// hosts are those of a run, wherever they are: the SUT, the clients and the
+// noise host. They go by package lab's names for the first two and the last;
+// further clients have names of their own.
+type hosts interface {
+	// seats says where each of n generators runs.
+	seats(n int) []seat
+	// addressOf a host in the measured network.
+	addressOf(host string) string
+	// link of the SUT: its rate in bit/s and its MTU.
+	link() (rate int64, mtu int)
+	// names are what $device and the like stand for, beside what every host
+	// has.
+	names() map[string]string
+	// scratchOf is the directory of the run's files on a host, and put writes
+	// one there, by its path below it.
+	scratchOf(host string) string
+	put(ctx context.Context, host, name string, text []byte, private bool) error
+	// find looks for a program on a host, and asks it for its version.
+	find(ctx context.Context, host, program string) (path, version string, err error)
+	launch(ctx context.Context, l launch) (task, error)
+	// ask asks a server once, from a host.
+	ask(ctx context.Context, host, address string, q question) error
+	// counting reads the counters of the SUT and of the server's process there,
+	// nil for none, and returns what reads them again and gives the difference.
+	counting(ctx context.Context, server task) (func(context.Context) (machine.Diff, error), error)
+	// clocks reads the hosts' clocks. What it returns reads them again and
+	// gives how far each is ahead of the common time axis.
+	clocks(ctx context.Context) (func(context.Context) (axis, error), error)
+	// lost is closed when a host is gone, and gone says which.
+	lost() <-chan struct{}
+	gone() error
+}
+
+// A seat is where a generator runs.
+type seat struct {
+	host string
+	thread.Setup
+}
+
+// A launch is what is started on a host.
+type launch struct {
+	what string // for messages
+	host string
+	// part of niclane and its config, or a command.
+	part   string
+	config any
+	argv   []string
+	env    []string // of a command
+	experiment.Place
+	member bool // of the control group that lanes can name
+}
+
+// A task is a process that runs on a host.
+type task interface {
+	name() string
+	// result waits for the process to end by itself until ctx ends.
+	result(ctx context.Context, into any) error
+	// stop asks the process to end, if it has not, and after a while makes it.
+	stop() error
+	// ended returns nil while the process runs, and how it ended when it has.
+	ended() error
+	over() <-chan struct{}
+}
+
+// An axis brings the hosts' CLOCK_MONOTONIC onto one.
+type axis struct {
+	ahead       map[string]int64 // ns, by host
+	uncertainty map[string]int64 // of that
+}
+
+// A measurement is what is done alike wherever the hosts are.
+type measurement struct {
+	f  *experiment.File
+	e  *experiment.Experiment
+	on hosts
+
+	server task // nil where somebody else has started it
+	beside []task
+	// counts is whether the server has counters that are known.
+	counts bool
+	power  powers
+}

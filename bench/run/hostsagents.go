@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/niclane/niclane/bench/agent"
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/ready"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/thread"
+	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/plan"
+)
+
+// ReadHosts reads a hosts file. The files that it names are then relative to
+// the working directory.
+func ReadHosts(path string) (*experiment.Hosts, error) {
+	text, err := readLimited(path)
+	if err != nil {
+		return nil, err
+	}
+	h, err := experiment.ParseHosts(path, text)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range []*string{&h.Authority, &h.Certificate, &h.Key} {
+		if !filepath.IsAbs(*p) {
+			*p = filepath.Join(filepath.Dir(path), *p)
+		}
+	}
+	return h, nil
+}
+
+// agentSite is a Site on hosts with agents.
+type agentSite struct {
+	measurement
+	h       *experiment.Hosts
+	version string
+
+	agents  map[string]*agent.Client // by the name that the run has for the host
+	anyLost chan struct{}
+	once    sync.Once
+	lanes   string // that are applied
+}
+
+// OnHosts returns the site of an experiment that was read with hosts. version
+// is this niclane's.
+func OnHosts(f *experiment.File, version string) Site {
+	s := &agentSite{h: f.Experiment.Hosts, version: version, agents: map[string]*agent.Client{}, anyLost: make(chan struct{})}
+	s.measurement = measurement{f: f, e: f.Experiment, on: s}
+	return s
+}
+
+// sessionMargin is what a session may last beyond the experiment's time limit:
+// the way down.
+const sessionMargin = 5 * time.Minute
+
+// names of the clients for the run: the first is lab.Client.
+func clientName(i int, h experiment.Host) string {
+	if i == 0 {
+		return lab.Client
+	}
+	return "client " + h.Name
+}
+
+func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
+	files := agent.Files{Certificate: s.h.Certificate, Key: s.h.Key, Authority: s.h.Authority}
+	config, err := files.Client()
+	if err != nil {
+		return err
+	}
+	hosts := map[string]experiment.Host{lab.SUT: s.h.SUT}
+	for i, c := range s.h.Clients {
+		hosts[clientName(i, c)] = c
+	}
+	if s.h.Noise != nil && len(s.e.Noise) > 0 || s.beside(lab.Noise) {
+		hosts[lab.Noise] = *s.h.Noise
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	for name, h := range hosts {
+		wg.Go(func() {
+			c, err := agent.Open(ctx, agent.Dial{
+				Name: h.Name, Address: h.Agent, ServerName: h.ServerName, TLS: config, Version: s.version,
+				Opening: agent.Opening{Purpose: s.e.Title, Limit: int64(sessionMargin) + s.e.TimeLimit, Device: h.Device},
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				return
+			}
+			s.agents[name] = c
+			go func() {
+				<-c.Lost()
+				s.once.Do(func() { close(s.anyLost) })
+			}()
+		})
+	}
+	wg.Wait()
+	if len(errs) > 0 {
+		slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+		return errors.Join(errs...)
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	return s.describe(ctx, r)
+}
+
+// beside says whether something of the server runs on a host.
+func (s *agentSite) beside(host string) bool {
+	return slices.ContainsFunc(s.e.Server.Beside, func(b experiment.Process) bool { return b.Host == host })
+}
+
+// check says what the agents cannot do before anything is started.
+func (s *agentSite) check() error {
+	var errs []error
+	sut := s.agents[lab.SUT]
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("host %s (agent %s): %w", s.h.SUT.Name, s.h.SUT.Agent, fmt.Errorf(format, args...)))
+	}
+	if sut.Host.Device == nil {
+		bad("no device %s", s.h.SUT.Device)
+	}
+	if rate, _ := s.link(); rate == 0 {
+		bad("device %s does not say its speed, want link-rate in the hosts file", s.h.SUT.Device)
+	}
+	for _, v := range s.e.Variants {
+		if (v.Lanes != "" || v.LanesFile != "") && !sut.Host.Root {
+			bad("variant %s has lanes, which need root there", v.Name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// describe says in r what the hosts are.
+func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
+	sut := s.agents[lab.SUT].Host
+	rate, mtu := s.link()
+	r.Environment = result.Environment{
+		Kernel: sut.Kernel, Distribution: sut.Distribution, CPUModel: sut.CPUModel, CPUs: sut.CPUs, Memory: sut.Memory,
+		Virtualisation: sut.Virtualisation, Governor: sut.Governor, Mitigations: sut.Mitigations, Sysctls: sut.Sysctls,
+		Go: runtime.Version(), Versions: r.Environment.Versions,
+		Network: result.Network{Device: s.h.SUT.Device, Card: sut.Device.Driver, Queues: sut.Device.Queues, MTU: mtu, LinkRate: rate},
+	}
+	clocks, err := s.clocks(ctx)
+	if err != nil {
+		return err
+	}
+	x, err := clocks(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range s.hostNames() {
+		c, h := s.agents[name], s.host(name)
+		for _, w := range c.Warnings {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("host %s: %s", h.Name, w))
+		}
+		if d := c.Host.Device; d != nil {
+			r.Environment.Cards = append(r.Environment.Cards, result.Card{
+				Host: h.Name, Device: d.Name, Driver: d.Driver, Version: d.Version, Firmware: d.Firmware, Bus: d.Bus, Speed: int64(d.Speed),
+			})
+		}
+		r.Environment.Hosts = append(r.Environment.Hosts, result.Host{
+			Name: h.Name, Role: role(name), Hostname: c.Host.Hostname, Kernel: c.Host.Kernel, CPUModel: c.Host.CPUModel, CPUs: c.Host.CPUs,
+			ClockAhead: x.ahead[name], ClockUncertainty: x.uncertainty[name],
+		})
+	}
+	s.placements(r)
+	return nil
+}
+
+func role(name string) string {
+	switch name {
+	case lab.SUT, lab.Noise:
+		return name
+	}
+	return lab.Client
+}
+
+func (s *agentSite) placements(r *result.Result) {
+	add := func(what, host string, p experiment.Place) {
+		x := result.Placement{What: what + " on " + s.host(host).Name, CPUs: p.CPUs, Class: classText(p)}
+		if x.CPUs == nil {
+			x.CPUs = s.agents[host].Host.Processors
+		}
+		r.Environment.Placement = append(r.Environment.Placement, x)
+	}
+	p := s.e.Placement
+	add("server", lab.SUT, p.Server)
+	for i, at := range s.seats(s.e.Load.Generators) {
+		add(fmt.Sprintf("generator %d", i+1), at.host, experiment.Place{CPUs: at.CPUs, FIFO: at.FIFO})
+	}
+	if len(s.e.Noise) > 0 {
+		add("noise", lab.SUT, p.SUTNoise)
+		add("noise", lab.Noise, p.Noise)
+	}
+}
+
+// hostNames are those of the agents that there are, the SUT first.
+func (s *agentSite) hostNames() []string {
+	out := []string{lab.SUT}
+	for i, c := range s.h.Clients {
+		out = append(out, clientName(i, c))
+	}
+	if s.agents[lab.Noise] != nil {
+		out = append(out, lab.Noise)
+	}
+	return out
+}
+
+func (s *agentSite) host(name string) experiment.Host {
+	switch name {
+	case lab.SUT:
+		return s.h.SUT
+	case lab.Noise:
+		if s.h.Noise != nil {
+			return *s.h.Noise
+		}
+		return experiment.Host{}
+	}
+	for i, c := range s.h.Clients {
+		if clientName(i, c) == name {
+			return c
+		}
+	}
+	return experiment.Host{}
+}
+
+// HostNoise is measured on the SUT, beside its other hosts' at the same time.
+func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, error) {
+	t, err := s.launch(ctx, launch{what: "host noise", host: lab.SUT, part: "hiccup", config: hiccup.Config{Duration: ns}})
+	if err != nil {
+		return hiccup.Result{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(ns)+patience, errors.New("no end of it"))
+	defer cancel()
+	var r hiccup.Result
+	if err := t.result(ctx, &r); err != nil {
+		return r, s.because(err)
+	}
+	return r, nil
+}
+
+// confirmWithin is how long the SUT keeps lanes that cut it off.
+const confirmWithin = 30 * time.Second
+
+func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
+	text, err := lanesOf(s.f, v, s.values(lab.SUT))
+	if err != nil {
+		return Lanes{}, err
+	}
+	if text == s.lanes {
+		return Lanes{Text: text}, nil
+	}
+	c := s.agents[lab.SUT]
+	if text == "" {
+		if err := c.Rollback(ctx); err != nil {
+			return Lanes{}, err
+		}
+		s.lanes = ""
+		return Lanes{}, nil
+	}
+	out, err := c.Apply(ctx, agent.Lanes{Text: text, ConfirmWithin: int64(confirmWithin)})
+	if err != nil {
+		return Lanes{}, err
+	}
+	var made struct {
+		Plan plan.Plan `json:"plan"`
+	}
+	if err := json.Unmarshal(out, &made); err != nil {
+		return Lanes{}, fmt.Errorf("niclane apply: what it printed: %w", err)
+	}
+	// Over the network that the lanes have changed.
+	if len(made.Plan.Steps) > 0 {
+		if err := c.Confirm(ctx); err != nil {
+			return Lanes{}, err
+		}
+	}
+	s.lanes = text
+	return applied(text, &made.Plan), nil
+}
+
+func (s *agentSite) SetSwitchBuffer(bytes int64) error {
+	if bytes != 0 {
+		return errors.New("only the lab's switch can be told its buffer")
+	}
+	return nil
+}
+
+func (s *agentSite) Down(ctx context.Context) error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	for _, c := range s.agents {
+		wg.Go(func() {
+			// One that is lost was said to be so; the agent, or its keeper,
+			// restores the host by itself.
+			lost := c.Err() != nil
+			if err := c.Close(ctx); err != nil && !lost {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// What follows is hosts.
+
+func (s *agentSite) seats(n int) []seat {
+	var out []seat
+	used := make([]int, len(s.h.Clients))
+	for len(out) < n {
+		before := len(out)
+		for i, c := range s.h.Clients {
+			if len(out) == n || used[i] == max(1, c.Generators) {
+				continue
+			}
+			at := thread.Setup{CPUs: c.CPUs, FIFO: s.e.Placement.Generator.FIFO}
+			if c.Generators > 1 && n > len(s.h.Clients) && len(c.CPUs) > 0 {
+				at.CPUs = c.CPUs[used[i] : used[i]+1]
+			}
+			out = append(out, seat{clientName(i, c), at})
+			used[i]++
+		}
+		if len(out) == before {
+			panic("more generators than the hosts file has") // package experiment counts them
+		}
+	}
+	return out
+}
+
+func (s *agentSite) addressOf(host string) string { return s.host(host).Address }
+
+func (s *agentSite) link() (int64, int) {
+	d := s.agents[lab.SUT].Host.Device
+	if d == nil {
+		return int64(s.h.LinkRate), 0
+	}
+	return int64(cmp.Or(s.h.LinkRate, d.Speed)), d.MTU
+}
+
+func (s *agentSite) names() map[string]string {
+	rate, _ := s.link()
+	return map[string]string{
+		experiment.NameDevice: s.h.SUT.Device, experiment.NameCgroup: s.agents[lab.SUT].Host.Cgroup, experiment.NameLink: y.BitsText(uint64(rate)),
+	}
+}
+
+func (s *agentSite) scratchOf(host string) string { return s.agents[host].Host.Scratch }
+
+func (s *agentSite) put(ctx context.Context, host, name string, text []byte, private bool) error {
+	return s.agents[host].Put(ctx, name, text, private)
+}
+
+func (s *agentSite) find(ctx context.Context, host, program string) (path, version string, err error) {
+	p, err := s.agents[host].Find(ctx, agent.Search{Program: program, Flag: versionFlags[filepath.Base(program)]})
+	return p.Path, p.Version, err
+}
+
+func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
+	r := agent.Request{What: l.what, Part: l.part, Command: l.argv, Environment: l.env, CPUs: l.CPUs, FIFO: l.FIFO}
+	c := s.agents[l.host]
+	if l.part != "" {
+		// Its threads take SCHED_FIFO themselves: a whole Go process under it
+		// on one processor starves the thread that it waits for.
+		r.FIFO, r.MayFIFO = 0, l.FIFO
+		var err error
+		if r.Config, err = json.Marshal(l.config); err != nil {
+			return nil, err
+		}
+	}
+	r.Member = l.member && c.Host.Cgroup != ""
+	j, err := c.Start(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &agentTask{j, s.host(l.host).Name}, nil
+}
+
+func (s *agentSite) ask(ctx context.Context, host, address string, q question) error {
+	return s.agents[host].Ask(ctx, agent.Asking{Address: address, Question: ready.Question{Protocol: q.protocol, Host: q.host, Path: q.path}})
+}
+
+func (s *agentSite) counting(ctx context.Context, server task) (func(context.Context) (machine.Diff, error), error) {
+	jobs := map[string]*agent.Job{}
+	if t, ok := server.(*agentTask); ok {
+		jobs["server"] = t.Job
+	}
+	return s.agents[lab.SUT].Count(ctx, s.h.SUT.Device, jobs)
+}
+
+func (s *agentSite) clocks(ctx context.Context) (func(context.Context) (axis, error), error) {
+	read := func(ctx context.Context) (map[string]agent.Offset, error) {
+		out := map[string]agent.Offset{}
+		for name, c := range s.agents {
+			o, err := c.Offset(ctx)
+			if err != nil {
+				return nil, err
+			}
+			out[name] = o
+		}
+		return out, nil
+	}
+	before, err := read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (axis, error) {
+		after, err := read(ctx)
+		x := axis{map[string]int64{}, map[string]int64{}}
+		for name, b := range before {
+			a := after[name]
+			o := agent.Between(b, a, b.At/2+a.At/2)
+			x.ahead[name], x.uncertainty[name] = o.Ns, o.Uncertainty
+		}
+		return x, err
+	}, nil
+}
+
+func (s *agentSite) lost() <-chan struct{} { return s.anyLost }
+
+func (s *agentSite) gone() error {
+	var errs []error
+	for _, name := range s.hostNames() {
+		if c := s.agents[name]; c != nil {
+			errs = append(errs, c.Err())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// An agentTask is a job as a task.
+type agentTask struct {
+	*agent.Job
+	host string
+}
+
+func (t *agentTask) name() string          { return t.What + " on " + t.host }
+func (t *agentTask) over() <-chan struct{} { return t.Done() }
+
+func (t *agentTask) result(ctx context.Context, into any) error {
+	select {
+	case <-t.Done():
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("%s: %w", t.name(), context.Cause(ctx)), t.stop())
+	}
+	end, err := t.End()
+	switch {
+	case err != nil:
+		return err
+	case end.Error != "" && ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", t.name(), context.Cause(ctx))
+	case end.Error != "":
+		return fmt.Errorf("%s: %s", t.name(), end.Error)
+	}
+	if err := json.Unmarshal(end.Result, into); err != nil {
+		return fmt.Errorf("%s: result: %w", t.name(), err)
+	}
+	return nil
+}
+
+// stopTime bounds the end of a job that is asked to.
+const stopTime = 15 * time.Second
+
+func (t *agentTask) stop() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTime, errors.New("did not end when asked"))
+	defer cancel()
+	return t.Stop(ctx)
+}
+
+func (t *agentTask) ended() error {
+	select {
+	case <-t.Done():
+		end, err := t.End()
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%s has ended: %s", t.name(), cmp.Or(end.Error, "by itself"))
+	default:
+		return nil
+	}
+}

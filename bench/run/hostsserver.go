@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/counters"
+	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/lab"
+)
+
+// StartServer starts the server and what it needs, and waits for its answer.
+func (m *measurement) StartServer(ctx context.Context) (result.Server, error) {
+	r := result.Server{Kind: m.e.Server.Kind, Address: m.address(), Proof: "none: no counters of this server are known"}
+	if err := m.writeFiles(ctx); err != nil {
+		return r, err
+	}
+	if err := m.startBeside(ctx); err != nil {
+		return r, err
+	}
+	if err := m.start(ctx, &r); err != nil {
+		return r, err
+	}
+	ready := m.e.Server.Ready
+	host := m.e.Workload.HostHeader
+	if host == "" {
+		host = m.address()
+	}
+	ask := func(ctx context.Context) error {
+		return m.on.ask(ctx, lab.Client, m.address(), question{ready.Protocol, host, ready.Path})
+	}
+	if err := until(ctx, ready.Protocol+" at "+m.address(), ask, time.Duration(ready.Timeout), m.alive); err != nil {
+		return r, err
+	}
+	if kind, ok := proofs[m.e.Workload.Protocol]; ok {
+		r.Proof, m.counts = kind, true
+	}
+	return r, nil
+}
+
+func (m *measurement) start(ctx context.Context, r *result.Server) error {
+	x := m.e.Server
+	host, port, err := net.SplitHostPort(r.Address)
+	if err != nil {
+		return err
+	}
+	l := launch{what: "the server", host: lab.SUT, Place: m.e.Placement.Server, member: true}
+	if r.Kind == experiment.KindMemcached {
+		var path string
+		if path, r.Version, err = m.on.find(ctx, lab.SUT, "memcached"); err != nil {
+			if x.Fallback == "" {
+				return err
+			}
+			r.Kind = x.Fallback
+		}
+		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t", strconv.Itoa(x.Threads),
+			"-c", strconv.Itoa(x.Connections), "-m", strconv.FormatInt(max(1, x.Memory>>20), 10)}
+	}
+	switch r.Kind {
+	case experiment.KindRunning:
+		return nil
+	case experiment.KindNiclane:
+		r.Version = "niclane's own"
+		l.part, l.argv = "server", nil
+		l.config = memserver.Config{Address: r.Address, Threads: x.Threads, MaxConnections: x.Connections, MaxMemory: x.Memory,
+			Setup: thread.Setup{CPUs: l.CPUs, FIFO: l.FIFO}}
+	case experiment.KindCommand:
+		if l.argv, l.env, err = m.expanded(lab.SUT, x.Command, x.Environment); err != nil {
+			return err
+		}
+		if l.argv[0], r.Version, err = m.on.find(ctx, lab.SUT, l.argv[0]); err != nil {
+			return err
+		}
+	}
+	r.Command = l.argv
+	m.server, err = m.on.launch(ctx, l)
+	return err
+}
+
+// address of the server.
+func (m *measurement) address() string {
+	ip := m.e.Server.Address
+	if ip == "" {
+		ip = m.on.addressOf(lab.SUT)
+	}
+	return net.JoinHostPort(ip, strconv.Itoa(m.e.Server.Port))
+}
+
+// values of the names in commands, files and lanes.
+func (m *measurement) values(host string) map[string]string {
+	ip, port, _ := net.SplitHostPort(m.address())
+	values := map[string]string{
+		experiment.NameAddress: ip, experiment.NamePort: port,
+		experiment.NameThreads: strconv.Itoa(m.e.Server.Threads), experiment.NameConnections: strconv.Itoa(m.e.Server.Connections),
+		experiment.NameScratch: m.on.scratchOf(host),
+		experiment.NameSUT:     m.on.addressOf(lab.SUT), experiment.NameClient: m.on.addressOf(lab.Client), experiment.NameNoise: m.on.addressOf(lab.Noise),
+	}
+	maps.Copy(values, m.on.names())
+	return values
+}
+
+// expanded is a command and its environment with the names replaced.
+func (m *measurement) expanded(host string, argv []string, environment map[string]string) (out, env []string, err error) {
+	values := m.values(host)
+	for _, a := range argv {
+		x, err := experiment.Expand(a, values)
+		if err != nil {
+			return nil, nil, err
+		}
+		out = append(out, x)
+	}
+	for _, name := range slices.Sorted(maps.Keys(environment)) {
+		x, err := experiment.Expand(environment[name], values)
+		if err != nil {
+			return nil, nil, err
+		}
+		env = append(env, name+"="+x)
+	}
+	return out, env, nil
+}
+
+// hostsOfServer are those on which the server or something beside it runs.
+func (m *measurement) hostsOfServer() []string {
+	out := []string{lab.SUT}
+	for _, b := range m.e.Server.Beside {
+		if !slices.Contains(out, b.Host) {
+			out = append(out, b.Host)
+		}
+	}
+	return out
+}
+
+// writeFiles puts the server's files onto the hosts that need them.
+func (m *measurement) writeFiles(ctx context.Context) error {
+	if m.e.Server.Certificate {
+		if err := m.certify(ctx); err != nil {
+			return fmt.Errorf("server.certificate: %w", err)
+		}
+	}
+	for _, host := range m.hostsOfServer() {
+		for _, name := range slices.Sorted(maps.Keys(m.e.Server.Files)) {
+			text, err := experiment.Expand(m.e.Server.Files[name], m.values(host))
+			if err == nil {
+				err = m.on.put(ctx, host, name, []byte(text), false)
+			}
+			if err != nil {
+				return fmt.Errorf("server.files: %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// certify makes the server a certificate, which the generators know.
+func (m *measurement) certify(ctx context.Context) (err error) {
+	host, _, err := net.SplitHostPort(m.address())
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", dirPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := makeCertificate(dir, host, time.Duration(m.e.TimeLimit)); err != nil {
+		return err
+	}
+	for _, name := range []string{certificateFile, keyFile, bundleFile} {
+		text, err := fs.ReadFile(os.DirFS(dir), name)
+		if err != nil {
+			return err
+		}
+		to := []string{lab.SUT}
+		if name == certificateFile {
+			for _, s := range m.on.seats(m.e.Load.Generators) {
+				if !slices.Contains(to, s.host) {
+					to = append(to, s.host)
+				}
+			}
+		}
+		for _, host := range to {
+			if err := m.on.put(ctx, host, name, text, name != certificateFile); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// startBeside starts what the server needs, each when the one before it
+// listens.
+func (m *measurement) startBeside(ctx context.Context) error {
+	for _, b := range m.e.Server.Beside {
+		argv, env, err := m.expanded(b.Host, b.Command, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.Name, err)
+		}
+		t, err := m.on.launch(ctx, launch{what: b.Name, host: b.Host, argv: argv, env: env})
+		if err != nil {
+			return err
+		}
+		m.beside = append(m.beside, t)
+		if b.Port == 0 {
+			continue
+		}
+		address := net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port))
+		ask := func(ctx context.Context) error {
+			return m.on.ask(ctx, b.Host, address, question{protocol: experiment.ProtocolTCP})
+		}
+		if err := until(ctx, "tcp at "+address, ask, time.Duration(m.e.Server.Ready.Timeout), m.alive); err != nil {
+			return fmt.Errorf("%s: %w", b.Name, err)
+		}
+	}
+	return nil
+}
+
+// alive returns how the server, or what it needs, has ended, or which host is
+// gone.
+func (m *measurement) alive() error {
+	if err := m.on.gone(); err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range append([]task{m.server}, m.beside...) {
+		if t != nil {
+			errs = append(errs, t.ended())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// because prefers the reason for which everything else fails.
+func (m *measurement) because(err error) error {
+	if gone := m.alive(); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// stopServers ends what StartServer has started.
+func (m *measurement) stopServers() error {
+	var errs []error
+	if m.server != nil {
+		errs = append(errs, m.server.stop())
+	}
+	for _, t := range slices.Backward(m.beside) {
+		errs = append(errs, t.stop())
+	}
+	return errors.Join(errs...)
+}
+
+// Prefill sets every key and proves it from the server's counters.
+func (m *measurement) Prefill(ctx context.Context) error {
+	c, err := filler(m.f, m.address())
+	if err != nil {
+		return err
+	}
+	at := m.on.seats(1)[0]
+	c.Setup = at.Setup
+	before, err := m.count(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "load", config: c, Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}})
+	if err != nil {
+		return err
+	}
+	var r load.Result
+	if err := t.result(ctx, &r); err != nil {
+		return m.because(err)
+	}
+	after, err := m.count(ctx)
+	if err != nil {
+		return err
+	}
+	if r.Work.Stored < int64(m.e.Workload.Keys) {
+		return fmt.Errorf("%d of %d keys were stored: %s", r.Work.Stored, m.e.Workload.Keys, r.FirstError)
+	}
+	return unproven(counters.Compare(before, after, r.Work))
+}
+
+// count reads the server's counters, from the SUT; none compare with anything.
+func (m *measurement) count(ctx context.Context) (c counters.Counters, err error) {
+	if !m.counts {
+		return c, nil
+	}
+	config := load.Config{Address: m.address()}
+	if err := workload(m.f, &config); err != nil {
+		return c, err
+	}
+	t, err := m.on.launch(ctx, launch{what: "counters", host: lab.SUT, part: "counters", config: config})
+	if err != nil {
+		return c, err
+	}
+	if err := t.result(ctx, &c); err != nil {
+		return c, m.because(err)
+	}
+	return c, nil
+}
