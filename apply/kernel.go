@@ -62,7 +62,7 @@ func maker(o device.Object) device.Object {
 func creatable(o device.Object) bool {
 	switch o := o.(type) {
 	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
-		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry:
+		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry, device.Poller:
 		return true
 	case device.RSSTable:
 		return o.Context != 0

@@ -20,6 +20,7 @@ import (
 	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
 	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/poller"
 )
 
 // A System is the running kernel, in the network namespace of the thread that
@@ -90,6 +91,8 @@ func (s *System) open() error {
 		s.closers = append(s.closers, c)
 		s.serve(c, device.CgroupPriority{})
 	}
+
+	s.serve(poller.Client{}, device.Poller{})
 
 	e, err := ethtool.Open()
 	if errors.Is(err, fs.ErrNotExist) {

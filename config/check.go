@@ -83,7 +83,7 @@ func (r *reader) checkLane(l *intent.Lane) {
 	if threads == 0 {
 		threads = l.Queues
 	}
-	if perNAPI := p.Kind == intent.PollerThread || p.Kind == intent.PollerBusy; perNAPI && threads < l.Queues {
+	if p.Kind == intent.PollerThread && threads < l.Queues {
 		r.Failf(path("pollers"), "found %d with poller: %s, which is a kernel thread per queue; want %d, or it left out",
 			p.Count, p.Kind, l.Queues)
 	}

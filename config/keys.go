@@ -80,17 +80,17 @@ func tuningKeys() []key {
 			"Order among lanes, on transmit beyond the guarantees and in polling: 1 goes first, 7 last.",
 			func(t *target, x int) { t.lane.Rank = x }),
 		strictyaml.Of("poller", strictyaml.Named[intent.PollerKind](strictyaml.Word("auto", "interrupt", "thread", "busy", "application")), "auto",
-			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a kernel thread that polls without sleeping (Linux 6.19), or the application itself by busy polling. `auto` is the best of these that the device allows; in `globals` it leaves the queues as they are.",
+			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a thread that polls busily on a processor of its own (niclane's, Linux 6.13, or the kernel's, 6.19), or the application itself by busy polling. `auto` is `thread` where the device allows it, or `busy` with `pollers`; in `globals` it leaves the queues as they are.",
 			func(t *target, x intent.PollerKind) {
 				if x != "auto" {
 					t.lane.Poller.Kind = x
 				}
 			}),
 		strictyaml.Of("pollers", strictyaml.Integer(1, maxQueues), "one per queue",
-			"Number of polling threads, at most one per queue; with `poller: thread` or `busy` exactly that.",
+			"Number of polling threads, at most one per queue, over which the queues are spread; with `poller: thread` exactly that. With `poller: auto` it asks for busy pollers, as adqsetup's does, where 2 processors are left beside them.",
 			func(t *target, x int) { t.lane.Poller.Count = x }),
-		strictyaml.Of("poller-timeout", strictyaml.Microseconds(1, 1_000_000), "the realisation's own",
-			"How long a busy poller goes on without packets before it sleeps.",
+		strictyaml.Of("poller-timeout", strictyaml.Microseconds(1, 1_000_000), "10ms",
+			"How long a busy poller of niclane's goes on without packets before it sleeps; the next packet wakes it. A kernel thread that busy-polls never sleeps.",
 			func(t *target, x int) { t.lane.Poller.TimeoutUsecs = x }),
 		strictyaml.Of("poller-priority", strictyaml.Integer(1, 99), "by rank",
 			"SCHED_FIFO priority of the polling threads.",

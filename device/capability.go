@@ -39,6 +39,7 @@ const (
 	CapSockops     Capability = "cgroup-sockops" // cgroup v2, and programs of these types
 	CapNetPrio     Capability = "net-prio"       // cgroup v1
 	CapIoUringNAPI Capability = "io-uring-napi"  // static tracking: 6.13
+	CapNAPITrace   Capability = "napi-trace"     // programs at the tracepoint napi_poll
 )
 
 // Capabilities of a device.

@@ -70,6 +70,8 @@ func UnmarshalObject(b []byte) (Object, error) {
 		return decode[NAPIConfig](env.Value)
 	case Thread{}.Kind():
 		return decode[Thread](env.Value)
+	case Poller{}.Kind():
+		return decode[Poller](env.Value)
 	case Channels{}.Kind():
 		return decode[Channels](env.Value)
 	case Coalesce{}.Kind():

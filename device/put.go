@@ -104,6 +104,9 @@ func (d *Device) put(o, new Object) {
 		}
 	case NAPIConfig, Thread:
 		d.putNAPI(o, new)
+	case Poller:
+		d.Pollers = replace(d.Pollers, v.Dev == d.Name, new, func(p PollerState) bool { return p.Key() == v.Key() },
+			func(n Object) PollerState { return PollerState{Poller: n.(Poller)} })
 	default:
 		d.putXDP(o, new)
 	}

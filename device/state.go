@@ -125,7 +125,9 @@ type Device struct {
 
 	Queues []Queue `json:"queues,omitempty"`
 	NAPIs  []NAPI  `json:"napis,omitempty"`
-	IRQs   []IRQ   `json:"irqs,omitempty"`
+	// Pollers are niclane's own processes that poll the device's NAPIs.
+	Pollers []PollerState `json:"pollers,omitempty"`
+	IRQs    []IRQ         `json:"irqs,omitempty"`
 
 	Qdiscs  []QdiscState  `json:"qdiscs,omitempty"`
 	Classes []Class       `json:"classes,omitempty"` // HTB only
@@ -299,6 +301,9 @@ func (d *Device) objects(put func(Object)) {
 		if n.Thread != nil {
 			put(*n.Thread)
 		}
+	}
+	for _, p := range d.Pollers {
+		put(p.Poller)
 	}
 	for _, q := range d.Qdiscs {
 		if q.Handle != "0:" {

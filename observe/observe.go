@@ -117,6 +117,9 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	if err := o.netPrio(opts); err != nil {
 		return nil, err
 	}
+	if err := o.pollers(); err != nil {
+		return nil, err
+	}
 	if err := o.shapers(opts); err != nil {
 		return nil, err
 	}

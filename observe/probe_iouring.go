@@ -3,50 +3,53 @@
 package observe
 
 import (
+	"bytes"
 	"errors"
-	"fmt"
-	"unsafe"
+	"os"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/iouring"
 )
 
-// IORING_REGISTER_NAPI of linux/io_uring.h and its struct io_uring_napi.
-const registerNAPI = 27
-
-type ioUringNAPI struct {
-	busyPollTo uint32 // µs
-	preferBusy uint8
-	opcode     uint8
-	_          [2]uint8
-	opParam    uint32
-	_          uint32
+// probeIoUringNAPI makes a ring that tracks NAPIs statically (Linux 6.13).
+// Before, the fields of the request were reserved: EINVAL.
+func probeIoUringNAPI() device.Finding {
+	r, err := iouring.New(time.Millisecond)
+	if err == nil {
+		err = r.Close()
+	}
+	var setup *iouring.SetupError
+	switch {
+	case err == nil:
+		return yes("a ring took static tracking")
+	case errors.As(err, &setup) && setup.Errno == unix.EPERM:
+		const path = "/proc/sys/kernel/io_uring_disabled"
+		if b, rerr := os.ReadFile(path); rerr == nil && strings.TrimSpace(string(b)) != "0" {
+			return no("disabled by the sysctl kernel.io_uring_disabled (%s)", strings.TrimSpace(string(b)))
+		}
+		return device.Finding{Answer: device.Unknown, Why: err.Error()}
+	case errors.Is(err, unix.EINVAL):
+		return no("%v (Linux 6.13)", err)
+	}
+	return answer(err, "", unix.ENOSYS)
 }
 
-// ioUringParams is struct io_uring_params, 120 bytes; nothing of it is used.
-type ioUringParams [120]byte
-
-// probeIoUringNAPI makes a ring and asks it for static tracking of NAPIs
-// (Linux 6.13, 6bf90bd8c58a). Before, the fields were reserved: EINVAL.
-func probeIoUringNAPI() device.Finding {
-	var p ioUringParams
-	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&p)), 0)
-	if errno != 0 {
-		f := device.Finding{Answer: device.Unknown, Why: fmt.Sprintf("io_uring_setup: %v", errno)}
-		if errno == unix.ENOSYS {
-			f.Answer = device.No
-		}
-		return f
-	}
-	defer unix.Close(int(fd))
-	napi := ioUringNAPI{opParam: 1} // IO_URING_NAPI_REGISTER_OP, IO_URING_NAPI_TRACKING_STATIC
-	_, _, errno = unix.Syscall6(unix.SYS_IO_URING_REGISTER, fd, registerNAPI, uintptr(unsafe.Pointer(&napi)), 1, 0, 0)
+// probeNAPITrace looks for the tracepoint napi_poll in the kernel's BTF, where
+// programs of this kind find it. It reads megabytes: the answer is remembered.
+func probeNAPITrace() device.Finding {
+	const path = "/sys/kernel/btf/vmlinux"
+	b, err := os.ReadFile(path)
 	switch {
-	case errno == 0:
-		return device.Finding{Answer: device.Yes, Why: "a ring took static tracking"}
-	case errors.Is(errno, unix.EINVAL):
-		return device.Finding{Answer: device.No, Why: "IORING_REGISTER_NAPI with static tracking: " + errno.Error() + " (Linux 6.13)"}
+	case errors.Is(err, os.ErrNotExist):
+		return no("no %s (CONFIG_DEBUG_INFO_BTF)", path)
+	case err != nil:
+		return device.Finding{Answer: device.Unknown, Why: err.Error()}
+	case !bytes.Contains(b, []byte("\x00btf_trace_napi_poll\x00")):
+		return no("no tracepoint napi_poll in %s", path)
 	}
-	return device.Finding{Answer: device.Unknown, Why: "IORING_REGISTER_NAPI: " + errno.Error()}
+	return yes("the tracepoint is in %s", path)
 }

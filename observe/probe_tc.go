@@ -48,7 +48,8 @@ const (
 // none (net/sched/sch_api.c, cls_api.c, act_api.c): a complaint about what was
 // asked means that the kind is there.
 func probeTC() device.Capabilities {
-	caps := device.Capabilities{}
+	// Not of traffic control, but slow and remembered as well.
+	caps := device.Capabilities{device.CapNAPITrace: probeNAPITrace()}
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		f := device.Finding{Answer: device.Unknown, Why: err.Error()}

@@ -65,27 +65,6 @@ func (f *fit) reasons(c Choice) string {
 	return "tried " + strings.Join(rs, ", ")
 }
 
-func (f *fit) checkPollers(lanes []*placed) {
-	best := f.choice[device.PartPoller].Realisation
-	for _, l := range lanes {
-		switch l.Poller.Kind {
-		case intent.PollerAuto:
-			if l.Poller.Count > 0 && !l.isDefault && best == RealSoftirq {
-				f.failf(lanePath(l.Lane, "pollers"), "no polling threads on %s (%s); leave pollers out, or say poller: interrupt",
-					f.dev.Name, f.reasons(f.choice[device.PartPoller]))
-			}
-		case intent.PollerThread:
-			if best != RealNAPIThread && best != RealBusyThread {
-				f.failf(lanePath(l.Lane, "poller"), "thread on %s: %s", f.dev.Name, f.reasons(f.choice[device.PartPoller]))
-			}
-		case intent.PollerBusy:
-			if ok, why := needs("", device.CapNAPIBusy, device.CapQueueNAPI)(f.st, f.dev); !ok {
-				f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s", f.dev.Name, why)
-			}
-		}
-	}
-}
-
 func (f *fit) checkBandwidth(lanes []*placed) {
 	if !shaped(lanes) {
 		return

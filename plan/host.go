@@ -13,13 +13,19 @@ import (
 // wantCpusets keeps each member's processes on its lane's processors and
 // their memory on the NUMA nodes of these, where the file names processors.
 // An automatic choice is as many as the queues need; nobody asked for the
-// application to be squeezed into that.
+// application to be squeezed into that. Busy pollers have their processors for
+// themselves.
 func (f *fit) wantCpusets(lanes []*placed) {
 	if !f.uses(device.PartProcessors, RealCpuset) {
 		return
 	}
 	for _, l := range lanes {
 		if len(l.CPUs) == 0 {
+			continue
+		}
+		cpus := without(l.cpus, f.spun(l))
+		if len(cpus) == 0 {
+			f.notef("lane %s: busy pollers have all of its processors (%s): its members stay where they are", l.Name, device.FormatCPUList(l.cpus))
 			continue
 		}
 		var done []string
@@ -30,12 +36,17 @@ func (f *fit) wantCpusets(lanes []*placed) {
 			}
 			done = append(done, m.Cgroup)
 			dir := f.st.Cgroups.CpusetDir(m.Cgroup)
-			f.want(device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList, Value: device.FormatCPUList(l.cpus)},
+			f.want(device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList, Value: device.FormatCPUList(cpus)},
 				device.PartProcessors, lanePath(l.Lane, "cpus"), fmt.Sprintf("processes of %s on lane %s's processors", m.Cgroup, l.Name))
-			f.want(device.File{Path: dir + "/cpuset.mems", Format: device.FileCPUList, Value: device.FormatCPUList(nodesOf(f.st, l.cpus))},
+			f.want(device.File{Path: dir + "/cpuset.mems", Format: device.FileCPUList, Value: device.FormatCPUList(nodesOf(f.st, cpus))},
 				device.PartProcessors, lanePath(l.Lane, "numa"), fmt.Sprintf("memory of %s on their NUMA nodes", m.Cgroup))
 		}
 	}
+}
+
+// without returns those of a that are not in b.
+func without(a, b []int) []int {
+	return slices.DeleteFunc(slices.Clone(a), func(x int) bool { return slices.Contains(b, x) })
 }
 
 // wantGlobals sets what belongs to the host or the whole device.

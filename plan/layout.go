@@ -25,15 +25,17 @@ type placed struct {
 	isDefault bool
 }
 
-// poller returns the processor of the i-th queue of the lane: queues are
-// spread over the lane's pollers, pollers over its processors.
-func (p *placed) cpuOf(i int) int {
+// cpuOf returns the processor of the i-th queue of the lane: queues are spread
+// over the lane's pollers, pollers over its processors.
+func (p *placed) cpuOf(i int) int { return p.cpus[p.pollerOf(i)%len(p.cpus)] }
+
+// pollerOf returns which of the lane's pollers, from 0, has its i-th queue.
+func (p *placed) pollerOf(i int) int {
 	pollers := p.Poller.Count
 	if pollers == 0 || pollers > len(p.queues) {
 		pollers = len(p.queues)
 	}
-	poller := i * pollers / len(p.queues)
-	return p.cpus[poller%len(p.cpus)]
+	return i * pollers / len(p.queues)
 }
 
 // fifo is the SCHED_FIFO priority of a lane's polling threads where the file

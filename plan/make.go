@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/niclane/niclane/device"
@@ -188,8 +189,9 @@ func (f *fit) plan(p *Plan) {
 // place chooses the realisations and gives the lanes their queues and
 // processors, which can rule out a realisation in turn.
 func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
-	for without := map[string]string{}; ; {
-		choices = choose(f.st, f.dev, f.in.Group.Force, without)
+	asked, spare := f.askedPollers()
+	for without := maps.Clone(spare); ; {
+		choices = choose(f.st, f.dev, f.in.Group.Force, without, asked)
 		f.choice = map[device.Part]Choice{}
 		for _, c := range choices {
 			f.choice[c.Part] = c
@@ -199,8 +201,8 @@ func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
 			return nil, nil, 0
 		}
 		f.processors(lanes)
-		if less := f.tooLittle(lanes); len(without) == 0 && len(less) > 0 {
-			without = less
+		if less := f.tooLittle(lanes); len(without) == len(spare) && len(less) > 0 {
+			maps.Copy(without, less)
 			continue
 		}
 		if why := f.noMqprio(lanes); why != "" && without[RealMqprioSoft] == "" {

@@ -10,20 +10,12 @@ import (
 	"github.com/niclane/niclane/intent"
 )
 
-// wantPollers threads the NAPIs of the lanes that ask for it, places and
-// prioritises the threads, and sets the affinity of the queues' interrupts.
+// wantPollers has the NAPIs of the lanes that ask for it polled by threads,
+// places and prioritises these, and sets the affinity of the queues'
+// interrupts.
 func (f *fit) wantPollers(lanes []*placed) {
-	threads := f.choice[device.PartPoller].Realisation
 	for _, l := range lanes {
-		kind := l.Poller.Kind
-		if kind == intent.PollerAuto && !l.isDefault {
-			switch threads {
-			case RealNAPIThread:
-				kind = intent.PollerThread
-			case RealBusyThread: // forced
-				kind = intent.PollerBusy
-			}
-		}
+		kind := f.kind(l)
 		if n := l.Poller.Count; n > 0 && n < len(l.queues) && kind == intent.PollerThread {
 			f.notef("lane %s: %d pollers asked for, but a threaded NAPI has a thread of its own: %d threads on %d processors",
 				l.Name, n, len(l.queues), min(n, len(l.cpus)))
@@ -31,11 +23,17 @@ func (f *fit) wantPollers(lanes []*placed) {
 		if !f.reserves() && !l.isDefault {
 			continue // its receive queues are everybody's
 		}
+		if kind == intent.PollerBusy && f.uses(device.PartPoller, RealIoUring) {
+			f.wantOwnPollers(l)
+		}
 		for i, q := range l.queues {
 			f.wantIRQ(l, i, q)
-			if kind == intent.PollerThread || kind == intent.PollerBusy {
+			switch {
+			case kind == intent.PollerBusy && f.uses(device.PartPoller, RealIoUring):
+				f.wantDeferred(l, q)
+			case kind == intent.PollerThread || kind == intent.PollerBusy:
 				f.wantThread(l, kind, i, q)
-			} else if kind == intent.PollerInterrupt && !l.isDefault {
+			case kind == intent.PollerInterrupt && !l.isDefault:
 				f.wantUnthreaded(l, q)
 			}
 		}
@@ -74,6 +72,9 @@ func (f *fit) wantThread(l *placed, kind intent.PollerKind, i, q int) {
 	}
 	var how string
 	t.Policy, t.Priority, t.Nice, how = l.scheduling()
+	if kind == intent.PollerBusy {
+		t.Policy, t.Priority, t.Nice, how = l.spinning()
+	}
 	f.want(t, device.PartPoller, lanePath(l.Lane, "cpus"),
 		fmt.Sprintf("its thread on processor %s, %s", device.FormatCPUList(t.CPUs), how))
 }

@@ -232,8 +232,9 @@ func catalogue() []struct {
 		}},
 		{device.PartPoller, []candidate{
 			{name: RealDriverPollers, test: later(device.CapDevlink)},
-			{name: RealIoUring, test: later(device.CapIoUringNAPI, device.CapQueueNAPI)},
-			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI), asked: "poller: busy", because: "it takes a processor"},
+			{name: RealIoUring, test: needs("a thread of niclane's own polls the lane's NAPIs, and sleeps while there are no packets",
+				device.CapIoUringNAPI, device.CapNAPITrace, device.CapNAPISet, device.CapQueueNAPI), asked: asksBusy, because: "it takes a processor while packets come"},
+			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI), asked: asksBusy, because: "it takes a processor, also while there are no packets"},
 			{name: RealNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread, device.CapQueueNAPI)},
 			{name: RealDeviceThread, test: later(device.CapThreadedDev)},
 			{name: RealSoftirq, test: always("polled where the interrupt or the sender runs")},
@@ -256,16 +257,16 @@ func catalogue() []struct {
 // allows and why the better ones are out. force overrides by part; a forced
 // realisation that is not possible gives an empty Realisation with the reason.
 func Choose(st *device.State, d *device.Device, force map[string]string) []Choice {
-	return choose(st, d, force, nil)
+	return choose(st, d, force, nil, nil)
 }
 
-// choose is Choose without the realisations that the lanes at hand rule out,
-// which gives the reasons.
-func choose(st *device.State, d *device.Device, force, without map[string]string) []Choice {
+// choose is Choose for lanes that ask for some of the realisations that have to
+// be asked for, and without those that the lanes rule out, with the reasons.
+func choose(st *device.State, d *device.Device, force, without map[string]string, asked []string) []Choice {
 	var out []Choice
 	chosen := map[device.Part]string{}
 	for _, e := range catalogue() {
-		c := choosePart(st, d, e.part, e.candidates, force[string(e.part)], chosen, without)
+		c := choosePart(st, d, e.part, e.candidates, force[string(e.part)], chosen, without, asked)
 		chosen[e.part] = c.Realisation
 		out = append(out, c)
 	}
@@ -283,7 +284,7 @@ func (c candidate) conflict(chosen map[device.Part]string) string {
 	return ""
 }
 
-func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string, chosen map[device.Part]string, without map[string]string) Choice {
+func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string, chosen map[device.Part]string, without map[string]string, asked []string) Choice {
 	c := Choice{Part: part}
 	known := false
 	for _, cand := range cs {
@@ -298,7 +299,7 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 		if conflict := cand.conflict(chosen); ok && conflict != "" {
 			ok, why = false, conflict
 		}
-		if ok && cand.asked != "" && force == "" {
+		if ok && cand.asked != "" && force == "" && !slices.Contains(asked, cand.name) {
 			ok, why = false, fmt.Sprintf("possible, but only when asked for (%s): %s", cand.asked, cand.because)
 		}
 		if ok {

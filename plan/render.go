@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -64,6 +65,8 @@ func (s Step) Commands() []string {
 			n.DeferHardIRQs, n.GROFlushTimeout, n.IRQSuspendTimeout))
 	case device.Thread:
 		return threadLines(s, n)
+	case device.Poller:
+		return pollerLines(s, n)
 	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
 		return xdpLines(s)
 	default:
@@ -284,6 +287,18 @@ func threadLines(s Step, t device.Thread) []string {
 		return append(lines, fmt.Sprintf("chrt --fifo -p %d %s", t.Priority, pid))
 	}
 	return append(lines, fmt.Sprintf("chrt --other -p 0 %s; renice -n %d -p %s", pid, t.Nice, pid))
+}
+
+// pollerLines are the process's own: no other tool polls NAPIs so.
+func pollerLines(s Step, p device.Poller) []string {
+	if s.New == nil {
+		return one(fmt.Sprintf("kill <PID of %s>", p.Key()))
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return nil
+	}
+	return one(fmt.Sprintf("niclane internal-poller '%s'", b))
 }
 
 func ethtoolLines(o device.Object) []string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/niclane/niclane/device"
 )
@@ -108,6 +109,12 @@ func Brief(o device.Object) string {
 		return ruleTarget(v)
 	case device.NAPIConfig:
 		return fmt.Sprintf("threaded %s, defer-hard-irqs %d, gro-flush-timeout %d ns", v.Threaded, v.DeferHardIRQs, v.GROFlushTimeout)
+	case device.Poller:
+		how := fmt.Sprintf("nice %d", v.Nice)
+		if v.Policy == "fifo" {
+			how = fmt.Sprintf("SCHED_FIFO %d", v.Priority)
+		}
+		return fmt.Sprintf("queues %s, CPUs %s, %s, sleeps after %v", device.FormatCPUList(v.Queues), device.FormatCPUList(v.CPUs), how, time.Duration(v.Timeout))
 	case device.Thread:
 		if v.Policy == "fifo" {
 			return fmt.Sprintf("CPUs %s, SCHED_FIFO %d", device.FormatCPUList(v.CPUs), v.Priority)

@@ -226,6 +226,8 @@ func (c *check) makers(o device.Object) []string {
 	switch o := o.(type) {
 	case device.Thread:
 		return []string{device.NAPIConfig{Dev: o.Dev, Queue: o.Queue}.Key(), device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
+	case device.Poller:
+		return []string{device.NAPIConfig{Dev: o.Dev, Queue: o.Queues[0]}.Key(), device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
 	case device.NAPIConfig:
 		return []string{device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
 	case device.Class:

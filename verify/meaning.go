@@ -64,6 +64,8 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 		return napiMeaning(o, want, found, lane)
 	case device.Thread:
 		return threadMeaning(o, want, found, lane)
+	case device.Poller:
+		return pollerMeaning(o, found, lane)
 	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
 		return xdpMeaning(o, found, lane)
 	case device.Feature:
@@ -225,6 +227,19 @@ func threadMeaning(o device.Thread, want, found device.Object, lane string) stri
 		return fmt.Sprintf("the thread that polls queue %d of %s moved: it runs on CPUs %s", o.Queue, named(lane), device.FormatCPUList(now.CPUs))
 	}
 	return fmt.Sprintf("the thread that polls queue %d of %s has another priority: it gets the processor later, or takes it from others", o.Queue, named(lane))
+}
+
+func pollerMeaning(o device.Poller, found device.Object, lane string) string {
+	queues := device.FormatCPUList(o.Queues)
+	now, ok := found.(device.Poller)
+	switch {
+	case !ok:
+		return fmt.Sprintf("the process that polled queues %s of %s is gone: softirq polls them, and packets that follow one another "+
+			"closely wait for up to gro-flush-timeout", queues, named(lane))
+	case !slices.Equal(now.Queues, o.Queues):
+		return fmt.Sprintf("the process that polls queue %d of %s polls queues %s, not %s", o.Queues[0], named(lane), device.FormatCPUList(now.Queues), queues)
+	}
+	return fmt.Sprintf("the process that polls queues %s of %s runs elsewhere, with another priority, or sleeps earlier or later than asked for", queues, named(lane))
 }
 
 func xdpMeaning(o, found device.Object, lane string) string {

@@ -77,6 +77,8 @@ func (c *check) queueOf(o device.Object) int {
 		return o.Queue
 	case device.Thread:
 		return o.Queue
+	case device.Poller:
+		return o.Queues[0]
 	case device.Coalesce:
 		return o.Queue
 	case device.File:

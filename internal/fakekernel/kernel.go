@@ -187,6 +187,8 @@ func deviceOf(o device.Object) string {
 		return o.Dev
 	case device.Thread:
 		return o.Dev
+	case device.Poller:
+		return o.Dev
 	case device.Channels:
 		return o.Dev
 	case device.Coalesce:

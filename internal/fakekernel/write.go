@@ -57,7 +57,7 @@ func refuse(o device.Object, err error, format string, args ...any) error {
 func (k *Kernel) makeable(o device.Object) error {
 	switch o := o.(type) {
 	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
-		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry:
+		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry, device.Poller:
 		return nil
 	case device.RSSTable:
 		if o.Context != 0 {
@@ -72,7 +72,7 @@ func (k *Kernel) makeable(o device.Object) error {
 // removable says whether the object can be removed.
 func (k *Kernel) removable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper, device.XDP, device.XDPEntry:
+	case device.Qdisc, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper, device.XDP, device.XDPEntry, device.Poller:
 		return nil
 	case device.CPULane, device.CPUQueue:
 		return k.removableXDP(o)
@@ -194,6 +194,8 @@ func (k *Kernel) valid(old, new device.Object) error {
 		return k.validRule(old, o)
 	case device.Channels:
 		return k.validChannels(o)
+	case device.Poller:
+		return k.validPoller(o)
 	case device.Thread:
 		if o.Policy == "fifo" && (o.Priority < 1 || o.Priority > 99) || len(o.CPUs) == 0 {
 			return refuse(o, unix.EINVAL, "priority or CPUs")
@@ -202,6 +204,25 @@ func (k *Kernel) valid(old, new device.Object) error {
 			if !slices.Contains(k.cpus, c) {
 				return refuse(o, unix.EINVAL, "CPU %d is offline", c)
 			}
+		}
+	}
+	return nil
+}
+
+// validPoller refuses what package poller does.
+func (k *Kernel) validPoller(p device.Poller) error {
+	if len(p.Queues) == 0 || len(p.CPUs) == 0 || p.Timeout == 0 {
+		return refuse(p, unix.EINVAL, "queues, CPUs or timeout")
+	}
+	for _, q := range p.Queues {
+		if _, ok := k.objs[device.NAPIConfig{Dev: p.Dev, Queue: q}.Key()]; !ok {
+			return refuse(p, unix.ENOENT, "queue %d has no NAPI", q)
+		}
+	}
+	for _, o := range k.objs {
+		if o, ok := o.(device.Poller); ok && o.Dev == p.Dev && o.Key() != p.Key() &&
+			slices.ContainsFunc(p.Queues, func(q int) bool { return slices.Contains(o.Queues, q) }) {
+			return refuse(p, unix.EBUSY, "%s has one of its queues", o.Key())
 		}
 	}
 	return nil

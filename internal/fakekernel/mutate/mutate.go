@@ -222,6 +222,11 @@ func variants(o device.Object) map[string]device.Object {
 		}
 		prio.Policy, prio.Priority, prio.Nice = "fifo", o.Priority+1, 0
 		return map[string]device.Object{"CPU": cpus, "priority": prio}
+	case device.Poller:
+		cpus, timeout := o, o
+		cpus.CPUs = []int{(o.CPUs[0] + 1) % 2}
+		timeout.Timeout += 1000
+		return map[string]device.Object{"CPU": cpus, "timeout": timeout}
 	case device.Channels:
 		n := o
 		n.Combined++

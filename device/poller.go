@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import "fmt"
+
+// A Poller is a process of niclane's own, one thread of which busy-polls the
+// NAPIs of one or more receive queues (package poller). It lives no longer than
+// its process; nothing else of it is kept.
+type Poller struct {
+	Dev string `json:"dev"`
+	// Queues are those whose NAPIs it polls, ascending; the first is its name.
+	Queues []int `json:"queues"`
+	// CPUs, Policy, Priority and Nice are the polling thread's, as in Thread.
+	CPUs     []int  `json:"cpus"`
+	Policy   string `json:"policy"`
+	Priority int    `json:"priority,omitempty"`
+	Nice     int    `json:"nice,omitempty"`
+	// Timeout is how long it polls without a packet before it sleeps until
+	// the next one; ns.
+	Timeout uint64 `json:"timeout"`
+}
+
+// Kind implements Object.
+func (Poller) Kind() string { return "poller" }
+
+// Key implements Object.
+func (p Poller) Key() string {
+	first := 0
+	if len(p.Queues) > 0 {
+		first = p.Queues[0]
+	}
+	return fmt.Sprintf("poller/%s/%d", p.Dev, first)
+}
+
+// A PollerState is what a Poller says of itself.
+type PollerState struct {
+	Poller
+	PID int `json:"pid"`
+	// Thread is the polling thread's ID.
+	Thread int `json:"thread"`
+	// Doing is PollerPolling, PollerAsleep or PollerIdle.
+	Doing string `json:"doing"`
+	// NAPIs are the IDs that it polls now, in the order of Queues.
+	NAPIs []uint32 `json:"napis"`
+	// Polls and Packets are those of its thread since it began, Others of
+	// whoever else polled the same NAPIs: softirq, while it slept or was not
+	// let run.
+	Polls         uint64 `json:"polls"`
+	Packets       uint64 `json:"packets"`
+	OthersPolls   uint64 `json:"othersPolls"`
+	OthersPackets uint64 `json:"othersPackets"`
+	// Sleeps is how often it went to sleep.
+	Sleeps uint64 `json:"sleeps"`
+	// Resolved is how often it looked up the NAPIs of its queues and found
+	// others than before.
+	Resolved uint64 `json:"resolved"`
+}
+
+// What a Poller is doing.
+const (
+	PollerPolling = "polling"
+	PollerAsleep  = "asleep"   // no packet for Timeout
+	PollerIdle    = "no NAPIs" // its queues have none now: the device is down, or has fewer
+)

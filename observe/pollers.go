@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"fmt"
+
+	"github.com/niclane/niclane/poller"
+)
+
+// pollers adds niclane's own pollers to the devices that they poll.
+func (o *observer) pollers() error {
+	all, err := poller.List()
+	if err != nil {
+		return fmt.Errorf("pollers: %w", err)
+	}
+	for _, s := range all {
+		if d := o.state.Device(s.Dev); d != nil {
+			d.Pollers = append(d.Pollers, s)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poller
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+)
+
+// Bounds of how long a poller may take to be ready, to answer, and to end
+// before it is killed.
+const (
+	startWithin  = 20 * time.Second
+	answerWithin = 5 * time.Second
+	endWithin    = 2 * time.Second
+)
+
+// A Client starts, finds and ends pollers in the network namespace of the
+// calling thread. Its zero value is ready.
+type Client struct {
+	// Tied has the pollers that it starts end with this process, however it
+	// ends: for a service. Others stay until they are ended.
+	Tied bool
+}
+
+// address is the abstract socket that a poller listens on. Its names are the
+// network namespace's, and vanish with their last listener (unix(7)).
+func address(key string) *net.UnixAddr { return &net.UnixAddr{Net: "unix", Name: prefix + key} }
+
+const prefix = "@niclane/"
+
+// Read returns the poller with o's identity as it is running, nil if there is
+// none.
+func (Client) Read(o device.Object) (device.Object, error) {
+	want, ok := o.(device.Poller)
+	if !ok {
+		return nil, fmt.Errorf("object kind %q is not poller's", o.Kind())
+	}
+	s, err := ask(want.Key())
+	if err != nil || s == nil {
+		return nil, err
+	}
+	return s.Poller, nil
+}
+
+// Write starts, ends or replaces a poller. It returns when the new one polls,
+// and when the old one is no more.
+func (c Client) Write(old, new device.Object) error {
+	if p, ok := old.(device.Poller); ok {
+		if err := end(p.Key()); err != nil {
+			return err
+		}
+	}
+	p, ok := new.(device.Poller)
+	if !ok {
+		return nil
+	}
+	if err := c.alone(p); err != nil {
+		return err
+	}
+	return c.begin(p)
+}
+
+// alone refuses queues that another poller of niclane's polls.
+func (Client) alone(p device.Poller) error {
+	all, err := List()
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		for _, q := range p.Queues {
+			if s.Dev == p.Dev && s.Key() != p.Key() && slices.Contains(s.Queues, q) {
+				return fmt.Errorf("%s: queue %d is polled by %s (process %d) already", p.Key(), q, s.Key(), s.PID)
+			}
+		}
+	}
+	return nil
+}
+
+// begin starts a poller's process. Its socket is made here, and bound for as
+// long as one of the two processes lives: whoever asks from now on finds it.
+func (c Client) begin(p device.Poller) error {
+	l, err := net.ListenUnix("unix", address(p.Key()))
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Key(), err)
+	}
+	defer l.Close()
+	socket, err := l.File()
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	arg, err := json.Marshal(p)
+	if err != nil {
+		return errors.Join(err, theirs.Close())
+	}
+	// The child forks from this thread, so it is in its network namespace.
+	cmd := exec.Command("/proc/self/exe", Command, string(arg))
+	cmd.Args[0] = "niclane"
+	cmd.Dir = "/"
+	// Without asyncpreemptoff Go would interrupt the kernel's busy loop by a
+	// signal every 10 ms.
+	cmd.Env = []string{"GODEBUG=asyncpreemptoff=1"}
+	cmd.ExtraFiles = []*os.File{socket, theirs}
+	if c.Tied {
+		end, err := tie()
+		if err != nil {
+			return errors.Join(err, theirs.Close())
+		}
+		defer end.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, end)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Key(), err)
+	}
+	// Collected here if it ends before us, by init otherwise.
+	go cmd.Wait()
+	if err := ours.SetReadDeadline(time.Now().Add(startWithin)); err != nil {
+		return errors.Join(err, cmd.Process.Kill())
+	}
+	words, err := io.ReadAll(ours)
+	if said := strings.TrimSpace(string(words)); said != "ready" {
+		if said == "" {
+			said = "it ended before it was ready"
+		}
+		return errors.Join(fmt.Errorf("%s: %s", p.Key(), said), err, ignore(cmd.Process.Kill(), os.ErrProcessDone))
+	}
+	return nil
+}
+
+// tie returns the reading end of a pipe, the other end of which is open for as
+// long as this process lives. It is a bare descriptor: there is no file for the
+// garbage collector to close.
+func tie() (*os.File, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "tie"), nil
+}
+
+func ignore(err, what error) error {
+	if errors.Is(err, what) {
+		return nil
+	}
+	return err
+}
+
+// end has a poller end, and waits for it. None is no error.
+func end(key string) error {
+	c, r, err := dial(key)
+	if c == nil {
+		return err
+	}
+	defer c.Close()
+	s, err := status(c, r)
+	if err != nil || s == nil {
+		return err
+	}
+	fd, err := unix.PidfdOpen(s.PID, 0)
+	if err == unix.ESRCH {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: process %d: %w", key, s.PID, err)
+	}
+	defer unix.Close(fd)
+	if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(fd, endWithin) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+		return fmt.Errorf("%s: kill process %d: %w", key, s.PID, err)
+	}
+	if !ended(fd, answerWithin) {
+		return fmt.Errorf("%s: process %d does not end", key, s.PID)
+	}
+	return nil
+}
+
+// ended waits for the process of a pidfd to end.
+func ended(fd int, most time.Duration) bool {
+	deadline := time.Now().Add(most)
+	for {
+		left := time.Until(deadline)
+		if left < 0 {
+			return false
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if n > 0 || err != nil && err != unix.EINTR {
+			return err == nil
+		}
+	}
+}
+
+// ask returns what the poller says of itself, nil if there is none.
+func ask(key string) (*device.PollerState, error) {
+	c, r, err := dial(key)
+	if c == nil {
+		return nil, err
+	}
+	defer c.Close()
+	return status(c, r)
+}
+
+// dial connects to a poller; all is nil if there is none.
+func dial(key string) (*net.UnixConn, *bufio.Reader, error) {
+	c, err := net.DialUnix("unix", nil, address(key))
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", key, err)
+	}
+	if !mine(c) {
+		c.Close()
+		return nil, nil, fmt.Errorf("%s: the abstract socket %s%s is another user's", key, prefix, key)
+	}
+	if err := c.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	return c, bufio.NewReader(c), nil
+}
+
+// mine reports whether the other end is of root:
+// anybody in the network namespace can bind a name, and connect.
+func mine(c net.Conn) bool {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	var cred *unix.Ucred
+	if cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil || err != nil {
+		return false
+	}
+	return cred.Uid == 0
+}
+
+// status asks over a connection. One that ends without an answer is of a
+// process that has ended.
+func status(c net.Conn, r *bufio.Reader) (*device.PollerState, error) {
+	if _, err := fmt.Fprintln(c, "status"); err != nil {
+		return nil, nil
+	}
+	line, err := r.ReadBytes('\n')
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("a poller does not answer within %v", answerWithin)
+	}
+	if err != nil {
+		return nil, nil
+	}
+	var s device.PollerState
+	if err := json.Unmarshal(line, &s); err != nil {
+		return nil, fmt.Errorf("a poller's answer: %w", err)
+	}
+	return &s, nil
+}
+
+// List returns the pollers of the calling thread's network namespace, by
+// their sockets' names.
+func List() ([]device.PollerState, error) {
+	b, err := os.ReadFile("/proc/thread-self/net/unix")
+	if err != nil {
+		return nil, err
+	}
+	var out []device.PollerState
+	var keys []string
+	for line := range strings.Lines(string(b)) {
+		// "Num: RefCount Protocol Flags Type St Inode Path" (proc_net_unix(5)).
+		f := strings.Fields(line)
+		if len(f) < 8 {
+			continue
+		}
+		key, ok := strings.CutPrefix(f[7], prefix)
+		if ok && strings.HasPrefix(key, device.Poller{}.Kind()+"/") && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		s, err := ask(key)
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			out = append(out, *s)
+		}
+	}
+	return out, nil
+}

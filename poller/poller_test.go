@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poller_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/iouring"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/poller"
+)
+
+// TestMain lets the test's executable be a poller's too.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == poller.Command {
+		if err := poller.Main(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+const queues = 4
+
+// client ends its pollers with the test's process.
+var client = poller.Client{Tied: true}
+
+// run runs f in a namespace with a veth that has NAPIs, and skips where the
+// kernel polls none for us.
+func run(t *testing.T, f func(t *testing.T, et *ethtool.Client)) {
+	r, err := iouring.New(time.Millisecond)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	vethtest.Run(t, queues, func(t *testing.T) {
+		et, err := ethtool.Open()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer et.Close()
+		gro(t, et, true)
+		f(t, et)
+		all, err := poller.List()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, s := range all {
+			if err := client.Write(s.Poller, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// gro gives a veth its NAPIs, or takes them away.
+func gro(t *testing.T, et *ethtool.Client, on bool) {
+	t.Helper()
+	if err := et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: on}); err != nil {
+		t.Error(err)
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, f func() bool) bool {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if f() {
+			return true
+		}
+	}
+	t.Errorf("within 20 s not: %s", what)
+	return false
+}
+
+func object(queues ...int) device.Poller {
+	return device.Poller{Dev: vethtest.Dev, Queues: queues, CPUs: []int{0}, Policy: "other", Nice: 19, Timeout: 1e6}
+}
+
+// state returns what the poller says, the zero value if there is none.
+func state(t *testing.T, p device.Poller) device.PollerState {
+	t.Helper()
+	all, err := poller.List()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, s := range all {
+		if s.Key() == p.Key() {
+			return s
+		}
+	}
+	return device.PollerState{}
+}
+
+func TestRoundTrip(t *testing.T) {
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		p := object(1, 2)
+		if got, err := client.Read(p); got != nil || err != nil {
+			t.Errorf("before: %v, %v", got, err)
+		}
+		if err := client.Write(nil, p); err != nil {
+			t.Error(err)
+			return
+		}
+		got, err := client.Read(p)
+		if diff := cmp.Diff(device.Object(p), got); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+		first := state(t, p)
+		if len(first.NAPIs) != 2 {
+			t.Errorf("polls NAPIs %v, want two", first.NAPIs)
+		}
+		eventually(t, "it has polled", func() bool { return state(t, p).Polls > 0 })
+		eventually(t, "without packets it sleeps", func() bool { return state(t, p).Doing == device.PollerAsleep })
+		changed := p
+		changed.Timeout = 5e6
+		if err := client.Write(p, changed); err != nil {
+			t.Error(err)
+		}
+		if now := state(t, p); now.Timeout != 5e6 || now.PID == first.PID {
+			t.Errorf("after a change: %+v", now)
+		}
+		if err := client.Write(changed, nil); err != nil {
+			t.Error(err)
+		}
+		if got, err := client.Read(p); got != nil || err != nil {
+			t.Errorf("after the end: %v, %v", got, err)
+		}
+		if err := client.Write(p, nil); err != nil {
+			t.Errorf("ending one that is not there: %v", err)
+		}
+	})
+}

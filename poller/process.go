@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+)
+
+// Command is the first argument of the process that Client starts from the
+// running executable; its second is Main's.
+const Command = "internal-poller"
+
+// Descriptors that the process is started with.
+const (
+	fdListener = 3 // bound to the object's key
+	fdReady    = 4 // a pipe: one line, "ready" or what is wrong
+	fdTie      = 5 // or none: a pipe that ends when the poller shall
+)
+
+// Main is a poller's process. It returns when it was told to stop, or when it
+// cannot go on.
+func Main(arg string) error {
+	ready := os.NewFile(fdReady, "ready")
+	p, err := start(arg)
+	if err != nil {
+		fmt.Fprintln(ready, err)
+		return err
+	}
+	fmt.Fprintln(ready, "ready")
+	ready.Close()
+	return p.run()
+}
+
+// process is a running poller.
+type process struct {
+	device.Poller
+	listener net.Listener
+	queues   *queues
+	count    *counters
+	thread   *thread
+
+	ended chan error // one value, when the polling thread has ended
+	stops atomic.Bool
+}
+
+func start(arg string) (*process, error) {
+	// A collection of garbage would wait for the polling thread, which does
+	// not return to the scheduler; there is next to none.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(64 << 20)
+	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
+	signal.Ignore(unix.SIGHUP, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGINT, unix.SIGQUIT)
+	p := &process{ended: make(chan error, 1)}
+	if err := json.Unmarshal([]byte(arg), &p.Poller); err != nil {
+		return nil, fmt.Errorf("poller: %w", err)
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	f := os.NewFile(fdListener, "listener")
+	var err error
+	if p.listener, err = net.FileListener(f); err != nil {
+		return nil, fmt.Errorf("listener: %w", err)
+	}
+	f.Close()
+	if p.queues, err = openQueues(p.Dev, p.Queues); err != nil {
+		return nil, err
+	}
+	if p.count, err = openCounters(); err != nil {
+		return nil, err
+	}
+	if p.thread, err = startThread(p); err != nil {
+		return nil, err
+	}
+	if err := confine(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *process) check() error {
+	switch {
+	case len(p.Queues) == 0 || len(p.Queues) > maxNAPIs:
+		return fmt.Errorf("%s: %d queues, want 1 to %d", p.Key(), len(p.Queues), maxNAPIs)
+	case len(p.CPUs) == 0:
+		return fmt.Errorf("%s: no processor", p.Key())
+	case p.Timeout == 0:
+		return fmt.Errorf("%s: a timeout of 0", p.Key())
+	}
+	return nil
+}
+
+// run answers on the socket until it is told to stop.
+func (p *process) run() error {
+	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer cancel()
+	go func() {
+		tie := os.NewFile(fdTie, "tie")
+		if _, err := tie.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
+			cancel()
+		}
+	}()
+	asks := make(chan net.Conn)
+	go func() {
+		for {
+			c, err := p.listener.Accept()
+			if err != nil {
+				return
+			}
+			asks <- c
+		}
+	}()
+	p.thread.begin()
+	stopped := make(chan net.Conn, 1)
+	for {
+		select {
+		case c := <-asks:
+			go p.answer(c, stopped)
+		case c := <-stopped:
+			err := p.end()
+			fmt.Fprintln(c, "stopped") // whoever asked may have gone
+			return err
+		case <-ctx.Done():
+			return p.end()
+		case err := <-p.ended:
+			p.listener.Close()
+			return err
+		}
+	}
+}
+
+// end has the polling thread end first: it completes the NAPIs.
+func (p *process) end() error {
+	p.listener.Close()
+	p.thread.stop()
+	return <-p.ended
+}
+
+// answer serves one connection: "status" or "stop", a line each.
+func (p *process) answer(c net.Conn, stopped chan<- net.Conn) {
+	if !mine(c) {
+		c.Close()
+		return
+	}
+	var word [16]byte
+	for {
+		n, err := c.Read(word[:])
+		if err != nil {
+			c.Close()
+			return
+		}
+		switch string(word[:n]) {
+		case "status\n":
+			err = json.NewEncoder(c).Encode(p.state())
+		case "stop\n":
+			stopped <- c
+			return // the end of the connection is the end of the process
+		default:
+			err = errors.New("not understood")
+		}
+		if err != nil {
+			c.Close()
+			return
+		}
+	}
+}
+
+func (p *process) state() device.PollerState {
+	s := device.PollerState{Poller: p.Poller, PID: os.Getpid(), Thread: p.thread.id}
+	s.Polls, s.Packets, s.OthersPolls, s.OthersPackets = p.count.sum()
+	t := p.thread
+	s.Sleeps, s.Resolved, s.NAPIs = t.sleeps.Load(), t.resolved.Load(), *t.napis.Load()
+	s.Doing = device.PollerPolling
+	switch {
+	case len(s.NAPIs) == 0:
+		s.Doing = device.PollerIdle
+	case p.count.asleep.Load() != 0:
+		s.Doing = device.PollerAsleep
+	}
+	return s
+}

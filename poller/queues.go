@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poller
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/netdev"
+)
+
+// queues knows which NAPIs poll the receive queues of one device, which it
+// knows by its index: a device that is renamed stays the same.
+type queues struct {
+	links  *fixed
+	client *netdev.Client
+	dev    string
+	queues []int
+}
+
+// openQueues connects to the kernel.
+func openQueues(dev string, of []int) (*queues, error) {
+	e, err := ethtool.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	q := &queues{links: &fixed{}, dev: dev, queues: of}
+	if q.links.index, err = e.Index(dev); err != nil {
+		return nil, fmt.Errorf("%s: %w", dev, err)
+	}
+	if q.links.driver, err = e.Driver(dev); err != nil {
+		return nil, fmt.Errorf("%s: %w", dev, err)
+	}
+	if q.client, err = netdev.Open(q.links); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// fixed is the one device.
+type fixed struct {
+	index  int
+	driver string
+}
+
+func (f *fixed) Index(string) (int, error)     { return f.index, nil }
+func (f *fixed) Driver(string) (string, error) { return f.driver, nil }
+
+// errGone is a device that is no more, or no more in this network namespace.
+var errGone = errors.New("the device is gone")
+
+// napis returns the IDs of the NAPIs that the kernel lists for the queues, in
+// their order, each once: without those of queues that have none now.
+func (q *queues) napis() ([]uint32, error) {
+	m, err := q.client.Map(q.dev)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("%s: %w", q.dev, errGone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	listed := map[uint32]bool{}
+	for _, n := range m.NAPIs {
+		listed[n.ID] = true
+	}
+	ids := []uint32{}
+	for _, queue := range q.queues {
+		for _, have := range m.Queues {
+			if have.Type == "rx" && have.ID == queue && listed[have.NAPI] {
+				ids = append(ids, have.NAPI)
+				delete(listed, have.NAPI) // one NAPI may have several queues
+			}
+		}
+	}
+	return ids, nil
+}
