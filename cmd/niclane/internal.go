@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 
-	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/httpserver"
@@ -36,13 +35,6 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	}
 	if args[0] == apply.GuardArg && len(args) == 2 {
 		if err := apply.RunGuard(args[1]); err != nil {
-			fmt.Fprintln(stderr, prefixed(err))
-			return exitError, true
-		}
-		return exitDone, true
-	}
-	if args[0] == niclaneapp.KeeperArg {
-		if err := niclaneapp.RunKeeper(args[1:]); err != nil {
 			fmt.Fprintln(stderr, prefixed(err))
 			return exitError, true
 		}
