@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/httpserver"
@@ -42,6 +43,13 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	}
 	if args[0] == poller.Command && len(args) == 2 {
 		if err := poller.Main(args[1]); err != nil {
+			fmt.Fprintln(stderr, prefixed(err))
+			return exitError, true
+		}
+		return exitDone, true
+	}
+	if args[0] == niclaneapp.KeeperArg {
+		if err := niclaneapp.RunKeeper(args[1:]); err != nil {
 			fmt.Fprintln(stderr, prefixed(err))
 			return exitError, true
 		}

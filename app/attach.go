@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/sockclass"
+)
+
+// A Target is the application to attach; one of the fields is given.
+type Target struct {
+	PID       int
+	Unit      string // of systemd: "nginx.service"
+	Container string // its ID, or the first 12 characters and more of it
+}
+
+// Attach brings a running application into a lane: its processes, with those
+// that it will start, and its sockets. The Result says what was done and what
+// could not be. When it fails, everything is as it was.
+func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
+	s, err := Open(o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := s.sweep(); err != nil {
+		return nil, err
+	}
+	c, err := findGroups()
+	if err != nil {
+		return nil, err
+	}
+	a := &attachment{store: s, lane: l, options: o, groups: c}
+	if err := a.begin(t); err != nil {
+		return nil, err
+	}
+	if err := s.Save(a.record); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.undo(a.record))
+		}
+	}()
+	for _, step := range []func() error{a.record.addGroups, a.keepThreads, a.move, a.confine, a.classify, a.follow} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return &Result{Record: a.record, Notes: a.notes}, nil
+}
+
+// A Result is what became of an application.
+type Result struct {
+	*Record
+	// Notes are what the person should know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+type attachment struct {
+	store   *Store
+	lane    Lane
+	options Options
+	groups  device.Cgroup
+	record  *Record
+	pids    []int
+	notes   []string
+}
+
+func (a *attachment) notef(format string, args ...any) {
+	a.notes = append(a.notes, fmt.Sprintf(format, args...))
+}
+
+// begin finds the application and decides about its groups.
+func (a *attachment) begin(t Target) error {
+	pid, whole, err := a.find(t)
+	if err != nil {
+		return err
+	}
+	if pid == os.Getpid() {
+		return fmt.Errorf("process %d is niclane itself", pid)
+	}
+	if err := sameNetns(pid, t.Container != ""); err != nil {
+		return err
+	}
+	if a.record, err = a.store.begin(a.lane, pid); err != nil {
+		return err
+	}
+	r := a.record
+	r.Attached, r.Unit, r.Container = true, t.Unit, t.Container
+	r.Command = commandOf(pid)
+	if r.Home, err = membership(pid); err != nil {
+		return err
+	}
+	r.CPUs, r.Mems = a.lane.confine(a.options.State)
+	hs := hierarchies(a.groups, a.lane)
+	name, err := a.options.group(a.lane)
+	switch {
+	case err != nil:
+		return err
+	case whole != "":
+		// A unit or container stays where its manager has put it.
+		for _, h := range hs {
+			g := Group{Hierarchy: h.controller, Root: h.root, Path: whole}
+			if !g.exists() {
+				g.Path, g.Made = "/niclane-"+r.ID, true
+			}
+			r.Groups = append(r.Groups, g)
+		}
+	case name != "":
+		if r.Groups, err = given(hs, name); err != nil {
+			return err
+		}
+	default:
+		r.Groups = own(hs, "/niclane-"+r.ID)
+	}
+	if r.Listeners = a.options.Listeners; r.Listeners != nil {
+		return a.store.checkListeners(r)
+	}
+	return nil
+}
+
+// find returns the application's first process and, of a unit or container, its
+// control group.
+func (a *attachment) find(t Target) (pid int, group string, err error) {
+	switch {
+	case t.Unit != "":
+		group, err = a.unit(t.Unit)
+	case t.Container != "":
+		group, err = a.container(t.Container)
+	default:
+		a.pids, err = descendants(t.PID)
+		return t.PID, "", err
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	h := a.tracking()
+	pids, err := Group{Root: h, Path: group}.processes()
+	if err != nil {
+		return 0, "", err
+	}
+	if len(pids) == 0 {
+		return 0, "", fmt.Errorf("%s%s has no process: it does not run", t.Unit, t.Container)
+	}
+	a.pids = pids
+	return oldest(pids), group, nil
+}
+
+// tracking is the hierarchy that tells units' processes.
+func (a *attachment) tracking() string {
+	if a.groups.V2 != "" {
+		return a.groups.V2
+	}
+	return a.groups.V1["cpuset"]
+}
+
+// unit finds a systemd unit's control group by its name, as systemd names it.
+func (a *attachment) unit(name string) (string, error) {
+	if !strings.Contains(name, ".") {
+		name += ".service"
+	}
+	found, err := findDirs(a.tracking(), func(base string) bool { return base == name })
+	if err != nil {
+		return "", err
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", fmt.Errorf("no control group of unit %s below %s: it does not run", name, a.tracking())
+	}
+	return "", fmt.Errorf("unit %s has control groups %s: give --pid", name, strings.Join(found, " and "))
+}
+
+// findDirs returns the groups below a hierarchy's root whose name is wanted.
+func findDirs(root string, want func(base string) bool) ([]string, error) {
+	var found []string
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if gone(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() || name == root {
+			return nil
+		}
+		if want(path.Base(name)) {
+			found = append(found, strings.TrimPrefix(name, root))
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return found, err
+}
+
+// oldest returns the process that was started first.
+func oldest(pids []int) int {
+	best, start := pids[0], ^uint64(0)
+	for _, pid := range pids {
+		if st, err := readStat(pid); err == nil && st.start < start {
+			best, start = pid, st.start
+		}
+	}
+	return best
+}
+
+// sameNetns refuses an application of another network namespace, whose sockets
+// the lane of this one does not carry; containers may have their own.
+func sameNetns(pid int, container bool) error {
+	if container {
+		return nil
+	}
+	var here, there unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
+		return err
+	}
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &there); err != nil {
+		if gone(err) {
+			return fmt.Errorf("no process %d: %w", pid, unix.ESRCH)
+		}
+		return err
+	}
+	if here.Ino != there.Ino {
+		return fmt.Errorf("process %d is in another network namespace than the lane (net:[%d], not net:[%d]): attach it by --container, or from there", pid, there.Ino, here.Ino)
+	}
+	return nil
+}
+
+// keepThreads notes the processors of threads that have some of their own:
+// moving a process into a cpuset can widen them (before Linux 6.2 always).
+func (a *attachment) keepThreads() error {
+	if len(a.record.CPUs) == 0 {
+		return nil
+	}
+	for _, pid := range a.pids {
+		for _, tid := range threads(pid) {
+			was, err := affinity(tid)
+			p, perr := FindProcess(tid)
+			if err != nil || perr != nil {
+				continue // it ended
+			}
+			a.record.Threads = append(a.record.Threads, Thread{Process: p, Was: was})
+		}
+	}
+	return a.store.Save(a.record)
+}
+
+// move moves the processes, and those that they start meanwhile.
+func (a *attachment) move() error {
+	r := a.record
+	moved := map[int]bool{}
+	for range 100 {
+		left := slices.DeleteFunc(a.pids, func(pid int) bool { return moved[pid] })
+		if len(left) == 0 {
+			break
+		}
+		for _, pid := range left {
+			moved[pid] = true
+			for _, g := range r.Groups {
+				if !g.Made && (r.Unit != "" || r.Container != "") {
+					continue
+				}
+				if err := g.join(pid); err != nil && !gone(err) {
+					return err
+				}
+			}
+		}
+		var err error
+		if a.pids, err = descendants(r.Process.PID); err != nil {
+			return err
+		}
+	}
+	if !r.Process.Alive() {
+		return fmt.Errorf("process %d ended meanwhile: %w", r.Process.PID, unix.ESRCH)
+	}
+	return nil
+}
+
+// confine keeps the application to the lane's processors.
+func (a *attachment) confine() error {
+	r := a.record
+	if len(r.CPUs) == 0 {
+		return nil
+	}
+	way, err := cpusets(a.groups)
+	if err != nil {
+		return err
+	}
+	if way == cpusetUnified && (r.Unit != "" || r.Container != "") {
+		if err := a.confineGroup(r.Groups[0]); err != nil {
+			return err
+		}
+	}
+	// Threads that had processors of their own keep those that are the
+	// lane's. Without a cpuset this is all that confines.
+	for _, t := range r.Threads {
+		both := slices.DeleteFunc(slices.Clone(t.Was), func(cpu int) bool { return !slices.Contains(r.CPUs, cpu) })
+		if len(both) == 0 {
+			both = r.CPUs
+		}
+		if err := setAffinity(t.PID, both); err != nil && !gone(err) {
+			return fmt.Errorf("thread %d to processors %s: %w", t.PID, device.FormatCPUList(both), err)
+		}
+	}
+	if way == cpusetNone {
+		a.notef("no cpuset controller for groups below the root (cgroup.subtree_control): each thread is kept to processors %s, which the application can change; its memory stays where it is",
+			device.FormatCPUList(r.CPUs))
+	}
+	return nil
+}
+
+// confineGroup sets the cpuset of a group that is its manager's.
+func (a *attachment) confineGroup(g Group) error {
+	for _, f := range []struct {
+		name string
+		set  []int
+	}{{"cpuset.cpus", a.record.CPUs}, {"cpuset.mems", a.record.Mems}} {
+		name := filepath.Join(g.Dir(), f.name)
+		old, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			a.notef("%s has no %s: only each thread's affinity is set", g.Path, f.name)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		x := Setting{Path: name, Old: strings.TrimSpace(string(old)), New: device.FormatCPUList(f.set)}
+		if x.Old == x.New {
+			continue
+		}
+		a.record.Files = append(a.record.Files, x)
+		if err := a.store.Save(a.record); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, []byte(x.New), 0); err != nil {
+			return fmt.Errorf("%s to %q: %w", name, x.New, err)
+		}
+	}
+	return nil
+}
+
+// classify gives the application's sockets, those that exist too, the lane's
+// priority, where the lane tells packets apart by control group.
+func (a *attachment) classify() error {
+	if a.lane.Class == "" {
+		return nil
+	}
+	r := a.record
+	class := device.CgroupClass{Cgroup: r.Groups[0].Path, Priority: a.lane.Class}
+	client, err := sockclass.Open(a.groups.V2)
+	if err != nil {
+		return err
+	}
+	now, err := client.Read(class)
+	if err != nil {
+		return err
+	}
+	if now == nil {
+		r.Class = &class
+		if err := a.store.Save(r); err != nil {
+			return err
+		}
+	} else if !device.Equal(now, class) {
+		return fmt.Errorf("%s has another class already: %+v", class.Cgroup, now)
+	}
+	// Writing it again treats the sockets that the processes brought along.
+	if err := client.Write(now, class); err != nil {
+		return err
+	}
+	if r.Unit == "" && r.Container == "" {
+		a.notef("connections that a listener accepts which is older than this have no class: their group is the one in which the listener was made. Restart the application, or start it with niclane run")
+	}
+	return nil
+}
+
+// follow starts the keeper.
+func (a *attachment) follow() error { return a.store.startKeeper(a.record, a.options.Keeper) }
+
+// commandOf is a process's command line.
+func commandOf(pid int) []string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+}
+
+// A Choice is which applications to detach. Its zero value is none.
+type Choice struct {
+	Lane      string
+	PID       int
+	Unit      string
+	Container string
+	// All of the lane, or of all lanes.
+	All bool
+}
+
+func (c Choice) wants(r *Record) bool {
+	if c.Lane != "" && r.Lane.Name != c.Lane {
+		return false
+	}
+	return c.All || c.PID != 0 && r.Process.PID == c.PID ||
+		c.Unit != "" && (r.Unit == c.Unit || r.Unit == c.Unit+".service") ||
+		c.Container != "" && r.Container != "" && strings.HasPrefix(r.Container, c.Container)
+}
+
+// Detach takes applications out of their lanes, and returns them. They go on
+// running, where they were before.
+func Detach(runDir string, c Choice) ([]*Record, error) {
+	s, err := Open(runDir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	all, err := s.Here()
+	if err != nil {
+		return nil, err
+	}
+	var done []*Record
+	for _, r := range all {
+		if !c.wants(r) {
+			continue
+		}
+		if err := s.undo(r); err != nil {
+			return done, err
+		}
+		done = append(done, r)
+	}
+	return done, nil
+}
+
+// List returns the applications in lanes of this network namespace.
+func List(runDir string) ([]*Record, error) {
+	if _, err := os.Stat(filepath.Join(runDir, "apps")); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	s, err := Open(runDir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	all, err := s.Here()
+	return slices.DeleteFunc(all, func(r *Record) bool {
+		over, err := r.over()
+		return err == nil && over
+	}), err
+}

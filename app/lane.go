@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
+)
+
+// A Lane is what an applied lane has for its applications.
+type Lane struct {
+	Name string `json:"name"`
+	// Config is the lanes file that it was applied from.
+	Config string `json:"config"`
+	// Fitted is the lane on each of its devices.
+	Fitted []plan.FittedLane `json:"fitted"`
+	// Named says that the file names its processors, so that its
+	// applications are confined to them.
+	Named   bool          `json:"named,omitempty"`
+	Members []Member      `json:"members,omitempty"`
+	Poller  intent.Poller `json:"poller"`
+	// ByGroup says that its packets are told apart by control group.
+	ByGroup bool `json:"byGroup,omitempty"`
+	// Class gives a group's sockets the lane's priority (CgroupClass), "" if
+	// the classifier is not cgroup-sockops.
+	Class string `json:"class,omitempty"`
+	// NetPrio is the priority by the net_prio controller, by device.
+	NetPrio map[string]string `json:"netPrio,omitempty"`
+}
+
+// A Member is one of the lane's in its file.
+type Member struct {
+	Name     string `json:"name,omitempty"`
+	Cgroup   string `json:"cgroup,omitempty"`
+	Protocol string `json:"protocol"`
+	// Ports and Addrs are the member's own.
+	Ports []uint16 `json:"ports,omitempty"`
+	Addrs []string `json:"addrs,omitempty"`
+	// Aligned is the file's "aligned".
+	Aligned bool `json:"aligned,omitempty"`
+}
+
+// CPUs are the lane's processors on all of its devices, ascending.
+func (l Lane) CPUs() []int {
+	var cpus []int
+	for _, f := range l.Fitted {
+		cpus = append(cpus, f.CPUs...)
+	}
+	slices.Sort(cpus)
+	return slices.Compact(cpus)
+}
+
+// Devices are the lane's, in the order of the plan.
+func (l Lane) Devices() []string {
+	var names []string
+	for _, f := range l.Fitted {
+		names = append(names, f.Device)
+	}
+	return names
+}
+
+// Queues counts those of all devices.
+func (l Lane) Queues() int {
+	n := 0
+	for _, f := range l.Fitted {
+		n += len(f.Queues)
+	}
+	return n
+}
+
+// Groups are the control groups that the file gives the lane's members.
+func (l Lane) Groups() []string {
+	var gs []string
+	for _, m := range l.Members {
+		if m.Cgroup != "" && !slices.Contains(gs, m.Cgroup) {
+			gs = append(gs, m.Cgroup)
+		}
+	}
+	return gs
+}
+
+// Ports are those of the lane's members of a protocol, ascending.
+func (l Lane) Ports(protocol string) []uint16 {
+	var ps []uint16
+	for _, m := range l.Members {
+		if m.Protocol == protocol {
+			ps = append(ps, m.Ports...)
+		}
+	}
+	slices.Sort(ps)
+	return slices.Compact(ps)
+}
+
+// Find returns the applied lane of that name. journals are those of this boot
+// and network namespace; file keeps it to one lanes file (an absolute path) if
+// it is not "".
+func Find(journals []*journal.Journal, name, file string) (Lane, error) {
+	var found []Lane
+	var there []string
+	for _, j := range journals {
+		h := j.Head()
+		if len(j.Records()) == 0 || file != "" && h.Config != file {
+			continue
+		}
+		for _, l := range lanes(j) {
+			if l.Name == intent.DefaultLane {
+				continue
+			}
+			there = append(there, fmt.Sprintf("%s (%s)", l.Name, l.Config))
+			if l.Name == name {
+				found = append(found, l)
+			}
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		var files []string
+		for _, l := range found {
+			files = append(files, l.Config)
+		}
+		return Lane{}, fmt.Errorf("lane %s is applied from %s: say from which file", name, strings.Join(files, " and "))
+	case name == intent.DefaultLane:
+		return Lane{}, fmt.Errorf("lane %s is everything that no lane matches: no application needs to be brought into it", name)
+	case len(there) > 0:
+		return Lane{}, fmt.Errorf("no lane %q is applied here: there is %s", name, strings.Join(there, ", "))
+	case file != "":
+		return Lane{}, fmt.Errorf("no lane of %s is applied here: niclane apply %s first", file, file)
+	}
+	return Lane{}, fmt.Errorf("no lane %q is applied here, nor any other: niclane apply first", name)
+}
+
+// lanes are those that a journal says were made.
+func lanes(j *journal.Journal) []Lane {
+	h := j.Head()
+	var out []Lane
+	for _, f := range h.Plan.Lanes {
+		i := slices.IndexFunc(out, func(l Lane) bool { return l.Name == f.Name })
+		if i < 0 {
+			i, out = len(out), append(out, Lane{Name: f.Name, Config: h.Config})
+		}
+		out[i].Fitted = append(out[i].Fitted, f)
+	}
+	asked := map[string]*intent.Lane{}
+	if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
+		for i := range f.Intent.Lanes {
+			asked[f.Intent.Lanes[i].Name] = &f.Intent.Lanes[i]
+		}
+	}
+	for i := range out {
+		l := &out[i]
+		if in := asked[l.Name]; in != nil {
+			l.ask(in)
+		}
+		for _, r := range j.Records() {
+			l.record(r)
+		}
+	}
+	return out
+}
+
+// ask takes over what the file says.
+func (l *Lane) ask(in *intent.Lane) {
+	l.Named, l.Poller = len(in.CPUs) > 0, in.Poller
+	for _, m := range in.Members {
+		x := Member{Name: m.Name, Cgroup: m.Cgroup, Protocol: m.Protocol, Ports: m.Ports, Aligned: m.Aligned}
+		for _, a := range m.Addrs {
+			x.Addrs = append(x.Addrs, a.String())
+		}
+		l.Members = append(l.Members, x)
+	}
+}
+
+// record takes over what was written for the lane's control groups.
+func (l *Lane) record(r journal.Record) {
+	if rest, ok := strings.CutPrefix(r.Cause, "lanes."+l.Name); !ok || rest != "" && rest[0] != '.' {
+		return
+	}
+	switch o := r.Last.(type) {
+	case device.CgroupClass:
+		l.ByGroup, l.Class = true, o.Priority
+	case device.CgroupPriority:
+		if l.NetPrio == nil {
+			l.NetPrio = map[string]string{}
+		}
+		l.ByGroup, l.NetPrio[o.Dev] = true, o.Priority
+	}
+}

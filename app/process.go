@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Process is known by its start too: PIDs are given again.
+type Process struct {
+	PID int `json:"pid"`
+	// Start is in clock ticks since boot (proc_pid_stat(5), field 22).
+	Start uint64 `json:"start"`
+}
+
+// FindProcess returns the process of that PID. One that is gone, or has ended
+// and waits for its parent, is ESRCH.
+func FindProcess(pid int) (Process, error) {
+	st, err := readStat(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	if st.state == 'Z' || st.state == 'X' {
+		return Process{}, fmt.Errorf("process %d has ended: %w", pid, unix.ESRCH)
+	}
+	return Process{PID: pid, Start: st.start}, nil
+}
+
+// Alive reports whether the process is there still.
+func (p Process) Alive() bool {
+	now, err := FindProcess(p.PID)
+	return err == nil && now == p
+}
+
+type stat struct {
+	state  byte
+	parent int
+	start  uint64
+}
+
+func readStat(pid int) (stat, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return stat{}, fmt.Errorf("no process %d: %w", pid, unix.ESRCH)
+	}
+	if err != nil {
+		return stat{}, err
+	}
+	return parseStat(string(b))
+}
+
+// parseStat reads proc_pid_stat(5). The name, in parentheses, can hold any
+// character.
+func parseStat(text string) (stat, error) {
+	_, rest, ok := cutLast(text, ")")
+	f := strings.Fields(rest)
+	if !ok || len(f) < 20 || len(f[0]) != 1 {
+		return stat{}, fmt.Errorf("stat: %.60q", text)
+	}
+	parent, err1 := strconv.Atoi(f[1])
+	start, err2 := strconv.ParseUint(f[19], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return stat{}, fmt.Errorf("stat: %w", err)
+	}
+	return stat{state: f[0][0], parent: parent, start: start}, nil
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// descendants returns pid and the processes below it, parents first.
+func descendants(pid int) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]int{}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if st, err := readStat(n); err == nil {
+			children[st.parent] = append(children[st.parent], n)
+		}
+	}
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i]]...)
+	}
+	return all, nil
+}
+
+// threads are the thread IDs of a process; none if it is gone.
+func threads(pid int) []int {
+	entries, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+	if err != nil {
+		return nil
+	}
+	var tids []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, n)
+		}
+	}
+	slices.Sort(tids)
+	return tids
+}
+
+// affinity returns the processors that a thread may run on.
+func affinity(tid int) ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(tid, &set); err != nil {
+		return nil, err
+	}
+	var cpus []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+// setAffinity keeps a thread to processors; 0 is the calling one.
+func setAffinity(tid int, cpus []int) error {
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	return unix.SchedSetaffinity(tid, &set)
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrCommand is that the command could not be started: exec.ErrNotFound is in
+// its chain, or what the kernel said.
+type ErrCommand struct{ error }
+
+// Unwrap returns why.
+func (e ErrCommand) Unwrap() error { return e.error }
+
+// Run starts argv in a lane: it becomes argv, in the calling process, so that
+// nobody stands between the application and its parent. It returns only an
+// error, and then has undone what it did.
+func Run(l Lane, o Options, argv []string) error {
+	// Affinity and memory policy are the thread's, and execve keeps those of
+	// the thread that calls it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return ErrCommand{err}
+	}
+	r, err := prepare(l, o, argv)
+	if err != nil {
+		return err
+	}
+	err = ErrCommand{fmt.Errorf("%s: %w", path, unix.Exec(path, argv, os.Environ()))}
+	return errors.Join(err, abandon(o.RunDir, r))
+}
+
+// prepare brings the calling process into the lane.
+func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
+	s, err := Open(o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if err := s.sweep(); err != nil {
+		return nil, err
+	}
+	r, err := s.begin(l, os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	r.Command = argv
+	if r.Home, err = membership(os.Getpid()); err != nil {
+		return nil, err
+	}
+	c, err := findGroups()
+	if err != nil {
+		return nil, err
+	}
+	name, err := o.group(l)
+	if err != nil {
+		return nil, err
+	}
+	if name != "" {
+		if r.Groups, err = given(hierarchies(c, l), name); err != nil {
+			return nil, err
+		}
+	} else {
+		r.Groups = own(hierarchies(c, l), "/niclane-"+r.ID)
+	}
+	r.CPUs, r.Mems = l.confine(o.State)
+	if r.Listeners = o.Listeners; r.Listeners != nil {
+		if err := s.checkListeners(r); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.Save(r); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.undo(r))
+		}
+	}()
+	if err := r.addGroups(); err != nil {
+		return nil, err
+	}
+	if name == "" || r.Listeners != nil {
+		if err := s.startKeeper(r, o.Keeper); err != nil {
+			return nil, err
+		}
+	}
+	for _, g := range r.Groups {
+		if err := g.join(os.Getpid()); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.CPUs) == 0 {
+		return r, nil
+	}
+	if err := setAffinity(0, r.CPUs); err != nil {
+		return nil, fmt.Errorf("processors %v: %w", r.CPUs, err)
+	}
+	way, err := cpusets(c)
+	if err != nil || way != cpusetNone || len(r.Mems) == 0 {
+		return r, err
+	}
+	return r, bind(r.Mems)
+}
+
+// begin makes the record of a process in a lane, of which there may be none
+// yet.
+func (s *Store) begin(l Lane, pid int) (*Record, error) {
+	p, err := FindProcess(pid)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.all()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range all {
+		if r.Process == p {
+			return nil, fmt.Errorf("process %d is in lane %s already: niclane detach --pid %d first", pid, r.Lane.Name, pid)
+		}
+	}
+	return &Record{ID: fmt.Sprintf("%s-%d", l.Name, pid), Host: s.here, Lane: l, Process: p}, nil
+}
+
+// addGroups makes the groups that are to be made.
+func (r *Record) addGroups() error {
+	for _, g := range r.Groups {
+		if !g.Made {
+			continue
+		}
+		if err := g.add(r.CPUs, r.Mems); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandon undoes what prepare did, when the command could not be started.
+func abandon(runDir string, r *Record) error {
+	s, err := Open(runDir)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.undo(r)
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/sockclass"
+)
+
+// undo puts everything back as it was before the application was in the lane,
+// and forgets it. What is gone already is passed over; what cannot be undone
+// stays recorded.
+func (s *Store) undo(r *Record) error {
+	errs := []error{r.stopKeeper(), r.releaseListeners(), r.removeClass()}
+	errs = append(errs, r.goHome()...)
+	errs = append(errs, r.restoreThreads(), r.restoreFiles())
+	// From the last made to the first.
+	for _, g := range slices.Backward(r.Groups) {
+		errs = append(errs, g.remove())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%s: %w", r.ID, err)
+	}
+	return s.Remove(r)
+}
+
+// goHome moves the application's processes to the groups that it came from, or
+// to the nearest above that is still there. Processes that it starts meanwhile
+// are found by looking again.
+func (r *Record) goHome() []error {
+	var errs []error
+	for _, g := range r.Groups {
+		if !g.Made && r.Attached && (r.Unit != "" || r.Container != "") {
+			continue // it was never moved
+		}
+		home := Group{Hierarchy: g.Hierarchy, Root: g.Root, Path: hierarchy{controller: g.Hierarchy}.of(r.Home)}
+		for home.Path != "/" && home.Path != "" && !home.exists() {
+			home.Path = parent(home.Path)
+		}
+		if home.Path == "" || home.Path == g.Path {
+			continue
+		}
+		for range 100 {
+			pids, err := g.leavers(r)
+			if err != nil {
+				errs = append(errs, err)
+				break
+			}
+			if len(pids) == 0 {
+				break
+			}
+			failed := error(nil)
+			for _, pid := range pids {
+				if err := home.join(pid); err != nil && !gone(err) {
+					failed = err
+				}
+			}
+			if failed != nil {
+				errs = append(errs, failed)
+				break
+			}
+		}
+	}
+	return errs
+}
+
+// leavers are the processes that go home: all of a group that niclane made; of
+// one that is somebody's, the application's own.
+func (g Group) leavers(r *Record) ([]int, error) {
+	pids, err := g.processes()
+	if err != nil || g.Made {
+		return pids, err
+	}
+	if !r.Process.Alive() {
+		return nil, nil
+	}
+	family, err := descendants(r.Process.PID)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(pids, func(pid int) bool { return !slices.Contains(family, pid) }), nil
+}
+
+func parent(group string) string {
+	i := strings.LastIndexByte(group, '/')
+	if i <= 0 {
+		return "/"
+	}
+	return group[:i]
+}
+
+// restoreThreads gives threads the processors back that they had.
+func (r *Record) restoreThreads() error {
+	var errs []error
+	for _, t := range r.Threads {
+		if !t.Alive() {
+			continue
+		}
+		if err := setAffinity(t.PID, t.Was); err != nil && !gone(err) {
+			errs = append(errs, fmt.Errorf("thread %d back to processors %s: %w", t.PID, device.FormatCPUList(t.Was), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// restoreFiles puts settings back that are still niclane's.
+func (r *Record) restoreFiles() error {
+	var errs []error
+	for _, f := range slices.Backward(r.Files) {
+		now, err := os.ReadFile(f.Path)
+		if errors.Is(err, fs.ErrNotExist) || gone(err) {
+			continue
+		}
+		if err == nil && strings.TrimSpace(string(now)) == f.New {
+			err = os.WriteFile(f.Path, []byte(f.Old+"\n"), 0)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s back to %q: %w", f.Path, f.Old, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeClass takes away the class that a group of somebody's was given.
+func (r *Record) removeClass() error {
+	if r.Class == nil {
+		return nil
+	}
+	c, err := findGroups()
+	if err != nil {
+		return err
+	}
+	client, err := sockclass.Open(c.V2)
+	if err != nil {
+		return err
+	}
+	now, err := client.Read(*r.Class)
+	if err != nil || now == nil {
+		return err
+	}
+	err = client.Write(now, nil)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// sweep ends what is recorded of applications that are gone.
+func (s *Store) sweep() error {
+	all, err := s.all()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range all {
+		if !r.SameBoot(s.here) {
+			errs = append(errs, s.Remove(r)) // the kernel's state is gone with the boot
+			continue
+		}
+		if over, err := r.over(); err != nil || !over {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, s.undo(r))
+	}
+	return errors.Join(errs...)
+}
+
+// over reports whether the application has ended: of groups that niclane made,
+// when they are empty; else when its process has.
+func (r *Record) over() (bool, error) {
+	if r.Process.Alive() {
+		return false, nil
+	}
+	if len(r.Groups) == 0 || !r.Groups[0].Made && r.Unit == "" && r.Container == "" {
+		return true, nil
+	}
+	pids, err := r.Groups[0].processes()
+	return len(pids) == 0, err
+}
+
+// Sweep ends what is recorded of applications that are gone: what their
+// keepers, which were killed, would have.
+func Sweep(runDir string) error {
+	s, err := Open(runDir)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.sweep()
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	niclaneapp "github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/device"
+)
+
+func (a *app) attachCommand() *cobra.Command {
+	var f laneFlags
+	var t niclaneapp.Target
+	cmd := &cobra.Command{
+		Use:   "attach --lane NAME [FILE] (--pid PID | --unit UNIT | --container ID)",
+		Short: "Bring a running application into a lane",
+		Long: `Attach brings a process with those below it, a systemd unit, or a container (its
+control group, as docker, podman, containerd, CRI-O and runc name it) into a lane
+that is applied: control group, processors and memory, the lane's priority for
+its sockets, those that exist too, and with --listeners the way of its
+connections. It changes no file of theirs; niclane detach takes all of it back.`,
+		Args: atMost(1, "at most one lanes file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := 0
+			for _, is := range []bool{cmd.Flags().Changed("pid"), t.Unit != "", t.Container != ""} {
+				if is {
+					given++
+				}
+			}
+			if given != 1 {
+				return usagef("attach: give one of --pid, --unit and --container")
+			}
+			if t.Unit == "" && t.Container == "" && t.PID < 1 {
+				return usagef("attach: --pid %d: want the ID of a process", t.PID)
+			}
+			file := ""
+			if len(args) == 1 {
+				file = args[0]
+			}
+			return a.attach(cmd.Context(), &f, file, t)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().IntVar(&t.PID, "pid", 0, "the application's first process")
+	cmd.Flags().StringVar(&t.Unit, "unit", "", "the application's systemd unit (\"nginx.service\")")
+	cmd.Flags().StringVar(&t.Container, "container", "", "the ID of a container")
+	return cmd
+}
+
+func (a *app) attach(ctx context.Context, f *laneFlags, file string, t niclaneapp.Target) error {
+	l, o, err := a.options(ctx, "attach", f, file)
+	if err != nil {
+		return err
+	}
+	r, err := niclaneapp.Attach(l, o, t)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(r)
+	}
+	fmt.Fprintf(a.stdout, "%s is in lane %s%s; niclane detach takes it out\n", called(r.Record), l.Name, confined(r.Record))
+	for _, n := range r.Notes {
+		fmt.Fprintln(a.stdout, "note:", n)
+	}
+	return nil
+}
+
+// called names an application.
+func called(r *niclaneapp.Record) string {
+	name := fmt.Sprintf("process %d", r.Process.PID)
+	if len(r.Command) > 0 {
+		name += " (" + strings.Fields(r.Command[0] + " ")[0] + ")"
+	}
+	switch {
+	case r.Unit != "":
+		return r.Unit
+	case r.Container != "":
+		return "container " + r.Container
+	}
+	return name
+}
+
+func confined(r *niclaneapp.Record) string {
+	if len(r.CPUs) == 0 {
+		return ""
+	}
+	return ", on processors " + device.FormatCPUList(r.CPUs)
+}
+
+func (a *app) detachCommand() *cobra.Command {
+	var c niclaneapp.Choice
+	cmd := &cobra.Command{
+		Use:   "detach [--lane NAME] [--pid PID | --unit UNIT | --container ID]",
+		Short: "Take applications out of their lane; they go on running",
+		Long: `Detach puts back what run and attach did to applications that still run: all of a
+lane, or one. Connections stay; new ones go to listeners by the kernel's hash.`,
+		Args: exactly(0, "none"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.All = c.PID == 0 && c.Unit == "" && c.Container == ""
+			if c.All && c.Lane == "" {
+				return usagef("detach: give --lane, --pid, --unit or --container")
+			}
+			if err := needRoot("detach"); err != nil {
+				return err
+			}
+			done, err := niclaneapp.Detach(a.runDir, c)
+			if a.json {
+				if done == nil {
+					done = []*niclaneapp.Record{}
+				}
+				return errors.Join(err, a.printJSON(done))
+			}
+			for _, r := range done {
+				fmt.Fprintf(a.stdout, "%s is out of lane %s\n", called(r), r.Lane.Name)
+			}
+			if err == nil && len(done) == 0 {
+				return errors.New("no such application is in a lane here")
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&c.Lane, "lane", "", "all applications of this lane")
+	cmd.Flags().IntVar(&c.PID, "pid", 0, "the process that was started or attached")
+	cmd.Flags().StringVar(&c.Unit, "unit", "", "the systemd unit that was attached")
+	cmd.Flags().StringVar(&c.Container, "container", "", "the ID of the container that was attached")
+	return cmd
+}

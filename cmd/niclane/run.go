@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	niclaneapp "github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/observe"
+)
+
+// Exit codes of run where the command was not started, as env(1) has them:
+// those below are the command's own.
+const (
+	exitNotRun        = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// laneFlags are common to the commands for a lane's applications.
+type laneFlags struct {
+	lane, member  string
+	listeners     bool
+	pin           bool
+	listenerCPUs  []int
+	listenerPorts []uint
+}
+
+func (f *laneFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.lane, "lane", "", "the lane's name (required)")
+	cmd.Flags().StringVar(&f.member, "member", "", "the lane's member whose control group is joined, where the file gives several")
+	cmd.Flags().BoolVar(&f.listeners, "listeners", false, "lead each connection to the listener whose thread sits on its queue's processor")
+	cmd.Flags().BoolVar(&f.pin, "pin", false, "with --listeners: keep each thread that serves a listener to a processor of the lane")
+	cmd.Flags().IntSliceVar(&f.listenerCPUs, "listener-cpus", nil, "with --listeners: the processor of each listener of a port, in the order in which they were made (\"2,3\"), where it cannot be found")
+	cmd.Flags().UintSliceVar(&f.listenerPorts, "ports", nil, "with --listeners: TCP ports; default: the lane's own")
+}
+
+// options finds the lane and looks at the machine.
+func (a *app) options(ctx context.Context, what string, f *laneFlags, file string) (l niclaneapp.Lane, o niclaneapp.Options, err error) {
+	if f.lane == "" {
+		return l, o, usagef("%s: --lane: name an applied lane", what)
+	}
+	if !f.listeners && (f.pin || len(f.listenerCPUs) > 0 || len(f.listenerPorts) > 0) {
+		return l, o, usagef("%s: --pin, --listener-cpus and --ports go with --listeners", what)
+	}
+	if f.pin && len(f.listenerCPUs) > 0 {
+		return l, o, usagef("%s: --listener-cpus says where threads are, --pin puts them somewhere: give one", what)
+	}
+	if err := needRoot(what); err != nil {
+		return l, o, err
+	}
+	if l, err = a.findLane(f.lane, file); err != nil {
+		return l, o, err
+	}
+	st, err := observe.Observe(ctx, observe.Options{Devices: l.Devices(), NoProbes: true})
+	if err != nil {
+		return l, o, err
+	}
+	o = niclaneapp.Options{
+		RunDir: a.runDir, State: st, Member: f.member,
+		Keeper: []string{"/proc/self/exe", niclaneapp.KeeperArg},
+	}
+	if f.listeners {
+		if o.Listeners, err = f.choose(what, l, st); err != nil {
+			return l, o, err
+		}
+	}
+	return l, o, nil
+}
+
+// choose says which listeners are led connections.
+func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*niclaneapp.Listeners, error) {
+	c := &niclaneapp.Listeners{Pin: f.pin}
+	for _, p := range f.listenerPorts {
+		if p < 1 || p > 65535 {
+			return nil, usagef("%s: --ports: %d, want 1 to 65535", what, p)
+		}
+		c.Ports = append(c.Ports, uint16(p))
+	}
+	if len(c.Ports) == 0 {
+		c.Ports = l.Ports("tcp")
+	}
+	if len(c.Ports) == 0 {
+		return nil, usagef("%s: --listeners: lane %s has no TCP ports of its own: give --ports", what, l.Name)
+	}
+	for _, cpu := range f.listenerCPUs {
+		if !slices.Contains(st.OnlineCPUs(), cpu) {
+			return nil, usagef("%s: --listener-cpus: processor %d is not online (%s are)", what, cpu, device.FormatCPUList(st.OnlineCPUs()))
+		}
+	}
+	c.CPUs = f.listenerCPUs
+	return c, nil
+}
+
+// findLane finds an applied lane by its name and, if one is given, its file.
+func (a *app) findLane(name, file string) (niclaneapp.Lane, error) {
+	js, err := a.journals()
+	if err != nil {
+		return niclaneapp.Lane{}, err
+	}
+	if file != "" {
+		if file, err = configName(file); err != nil {
+			return niclaneapp.Lane{}, err
+		}
+	}
+	return niclaneapp.Find(js, name, file)
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f laneFlags
+	cmd := &cobra.Command{
+		Use:   "run --lane NAME [FILE] -- COMMAND [ARG]...",
+		Short: "Start an application in its lane",
+		Long: `Run becomes COMMAND, in the control group, on the processors and with the memory
+and priority of a lane that is applied (from FILE, where several have one of that
+name). There is no process in between: signals, the terminal, the process ID and
+the exit status are COMMAND's. What was made for it is removed when its last
+process has ended.
+
+It exits 125 if the lane cannot be had, 126 if COMMAND cannot be executed, and
+127 if it is not found; else with COMMAND's own status.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			if dash < 0 || len(args) == dash || dash > 1 {
+				return usagef("run: want [FILE] -- COMMAND [ARG]...")
+			}
+			file := ""
+			if dash == 1 {
+				file = args[0]
+			}
+			return notRun(a.runApplication(cmd.Context(), &f, file, args[dash:]))
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) runApplication(ctx context.Context, f *laneFlags, file string, argv []string) error {
+	l, o, err := a.options(ctx, "run", f, file)
+	if err != nil {
+		return err
+	}
+	return niclaneapp.Run(l, o, argv)
+}
+
+// notRun gives the error of a command that was not started its exit code.
+func notRun(err error) error {
+	if err == nil || isUsage(err) {
+		return err
+	}
+	code := exitNotRun
+	var command niclaneapp.ErrCommand
+	if errors.As(err, &command) {
+		code = exitNotExecutable
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = exitNotFound
+		}
+	}
+	return exitCode{code: code, err: fmt.Errorf("run: %w", err)}
+}
