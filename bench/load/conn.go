@@ -29,6 +29,8 @@ type conn struct {
 	state    state
 	offered  bool // in worker.free
 	blocked  bool // epoll is asked to say when it can be written to
+	more     bool // in worker.more
+	ending   bool // the server will send no more, or there is an error
 	sent     queue
 	out      []byte // encoded
 	outAt    int    // of it, written
@@ -86,7 +88,7 @@ func (w *worker) block(c *conn, on bool) {
 		return
 	}
 	c.blocked = on
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.index}
+	ev := unix.EpollEvent{Events: readable, Fd: c.index}
 	if on {
 		ev.Events |= unix.EPOLLOUT
 	}
@@ -100,12 +102,14 @@ func (w *worker) block(c *conn, on bool) {
 const smallSkip = 16 << 10
 
 // receive reads once, takes every reply and gives the connection its next
-// requests.
+// requests. A read that was not filled was the last one (epoll(7)); after a full
+// one the connection is in worker.more.
 func (w *worker) receive(c *conn) {
 	if c.tls == nil && len(c.stash) == 0 {
 		if skip := c.parser.Skip(); skip >= smallSkip {
-			n, errno := drop(c.fd, min(skip, 1<<30))
-			if w.arrived(c, n, errno) {
+			skip = min(skip, 1<<30)
+			n, errno := drop(c.fd, skip)
+			if w.arrived(c, n, errno, int(skip)) {
 				c.parser.Skipped(int64(n))
 			}
 			return
@@ -116,7 +120,7 @@ func (w *worker) receive(c *conn) {
 		have = 0
 	}
 	n, errno := recv(c.fd, w.in[have:])
-	if !w.arrived(c, n, errno) {
+	if !w.arrived(c, n, errno, len(w.in)-have) {
 		return
 	}
 	now := w.now()
@@ -129,11 +133,14 @@ func (w *worker) receive(c *conn) {
 	w.next(c)
 }
 
-// arrived looks at what a receiving system call returned and says whether it
-// was data.
-func (w *worker) arrived(c *conn, n int, errno unix.Errno) bool {
+// arrived looks at what a system call has received of at most so many bytes and
+// says whether it was data.
+func (w *worker) arrived(c *conn, n int, errno unix.Errno, most int) bool {
 	switch {
-	case errno == unix.EAGAIN || errno == unix.EINTR:
+	case errno == unix.EAGAIN:
+		return false
+	case errno == unix.EINTR:
+		w.again(c)
 		return false
 	case errno != 0:
 		w.lose(c, fmt.Errorf("receive: %w", errno))
@@ -143,7 +150,18 @@ func (w *worker) arrived(c *conn, n int, errno unix.Errno) bool {
 		return false
 	}
 	w.account.res.Work.GotBytes += int64(n)
+	if n == most || c.ending {
+		w.again(c)
+	}
 	return true
+}
+
+// again has c read in the next turn, of which epoll will say nothing.
+func (w *worker) again(c *conn) {
+	if !c.more {
+		c.more = true
+		w.more = append(w.more, c.index)
+	}
 }
 
 // decrypt takes what TLS makes of c.tls.in.
@@ -244,6 +262,7 @@ func (w *worker) lose(c *conn, why error) {
 func (w *worker) hangUp(c *conn) {
 	unix.Close(c.fd) // also leaves the epoll set
 	c.fd, c.state, c.blocked, c.tls = -1, gone, false, nil
+	c.more, c.ending = false, false
 	c.out, c.outAt, c.stash = c.out[:0], 0, c.stash[:0]
 	w.live--
 	now := w.now()

@@ -3,12 +3,19 @@
 package load
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"maps"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/httpserver"
 	"github.com/niclane/niclane/bench/load/proto/http1"
@@ -200,5 +207,41 @@ func TestTLSRefusals(t *testing.T) {
 	c.Address, _, _ = serveHTTP(t, httpserver.Config{})
 	if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "TLS handshake") {
 		t.Errorf("plain server: %v", err)
+	}
+}
+
+// An end that comes in one segment with the last bytes is one event of epoll:
+// nothing says it again.
+func TestEndWithTheLastBytes(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			raw, err := c.(*net.TCPConn).SyscallConn()
+			if err == nil {
+				// tcp(7): what is written waits for the end.
+				_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, 1) })
+			}
+			if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nuntil the end")
+			}
+			c.Close()
+		}
+	})
+	r, err := Run(t.Context(), Config{Protocol: HTTP, Address: l.Addr().String(), Rate: 200, Connections: 2, Duration: 100e6, Timeout: 3e9,
+		Objects: objects(http1.Path{Path: "/", Bytes: 13})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Hits != 20 || r.Reconnects < 18 {
+		t.Errorf("%d of 20 answered, %d connections opened again: %s", r.Hits, r.Reconnects, r.FirstError)
 	}
 }

@@ -53,7 +53,9 @@ type worker struct {
 	free        []int32 // ring of connections with room
 	freeAt      int
 	freeLen     int
-	waiting     queue // requests that no connection has room for
+	waiting     queue   // requests that no connection has room for
+	more        []int32 // connections that may have more to be read
+	reading     []int32 // the same, in this turn
 	in          []byte
 	text, plain []byte // of TLS
 	scanned     int
@@ -100,6 +102,7 @@ func (w *worker) prepare(ctx context.Context, t *target, connections int) error 
 	}
 	n := share(connections, w.number, w.of)
 	w.free = make([]int32, n)
+	w.more, w.reading = make([]int32, 0, n), make([]int32, 0, n)
 	w.waiting = newQueue(1024)
 	w.conns = make([]conn, n)
 	room := max(w.cfg.Pipeline, 1)
@@ -147,12 +150,18 @@ func (w *worker) adopt(c *conn, fd int, l *layer) error {
 	c.fd, c.tls, c.state, c.failures = fd, l, live, 0
 	c.parser = w.codec.Parser()
 	w.live++
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: c.index}
+	ev := unix.EpollEvent{Events: readable, Fd: c.index}
 	if err := unix.EpollCtl(w.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
 	return nil
 }
+
+// readable is what epoll is to say of a connection, once: it would poll one that
+// has been read a second time in every turn, to see that nothing is left
+// (ep_send_events(), tcp_poll()). With EPOLLRDHUP an end that comes with the last
+// bytes is seen too.
+const readable = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
 
 // reopen connects c again after a number of ns.
 func (w *worker) reopen(c *conn, after int64) {
@@ -336,7 +345,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 			w.overdue(now)
 		}
 		sleep := until - now
-		if sleep > w.cfg.Spin {
+		if sleep > w.cfg.Spin && len(w.more) == 0 {
 			sleep -= w.cfg.Spin
 		} else {
 			sleep = 0
@@ -345,7 +354,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 		sleep = min(sleep, longestSleep)
 		n, errno := wait(w.epfd, events[:], sleep)
 		w.seen = before + sleep
-		idle = sleep == 0 && n == 0
+		idle = sleep == 0 && n == 0 && len(w.more) == 0
 		if errno != 0 && errno != unix.EINTR {
 			return Result{}, fmt.Errorf("epoll_pwait2: %w", errno)
 		}
@@ -364,10 +373,22 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 				w.next(c)
 			}
 			if e.Events&^unix.EPOLLOUT != 0 && c.state == live {
+				c.ending = c.ending || e.Events&^(unix.EPOLLIN|unix.EPOLLOUT) != 0
+				c.more = false
 				w.receive(c)
 			}
 			if open {
 				w.sendDue(w.now())
+			}
+		}
+		w.reading, w.more = w.more, w.reading[:0]
+		for _, i := range w.reading {
+			if c := &w.conns[i]; c.more {
+				c.more = false
+				w.receive(c)
+				if open {
+					w.sendDue(w.now())
+				}
 			}
 		}
 	}
