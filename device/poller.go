@@ -2,7 +2,10 @@
 
 package device
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Poller is a process of niclane's own, one thread of which busy-polls the
 // NAPIs of one or more receive queues (package poller). It lives no longer than
@@ -63,3 +66,13 @@ const (
 	PollerAsleep  = "asleep"   // no packet for Timeout
 	PollerIdle    = "no NAPIs" // its queues have none now: the device is down, or has fewer
 )
+
+// PollerOf returns the one that polls a receive queue, nil if there is none.
+func (d *Device) PollerOf(queue int) *PollerState {
+	for i := range d.Pollers {
+		if slices.Contains(d.Pollers[i].Queues, queue) {
+			return &d.Pollers[i]
+		}
+	}
+	return nil
+}

@@ -67,7 +67,9 @@ type Rate struct {
 type Poller struct {
 	NAPI uint32 `json:"napi,omitempty"`
 	// PID of its thread; 0: softirq, of which nothing is counted by queue.
-	PID         int     `json:"pid,omitempty"`
+	PID int `json:"pid,omitempty"`
+	// Doing is what a process of niclane's says that its thread does.
+	Doing       string  `json:"doing,omitempty"`
 	State       string  `json:"state,omitempty"`
 	CPU         float64 `json:"cpu"` // of one processor, 0 to 1
 	Voluntary   float64 `json:"voluntarySwitchesPerSecond"`
@@ -186,7 +188,11 @@ func (r rates) poller(l plan.FittedLane, queue int) *Poller {
 	if i < 0 {
 		return nil
 	}
-	return r.thread(&Poller{NAPI: d.NAPIs[i].ID, PID: d.NAPIs[i].PID})
+	p := &Poller{NAPI: d.NAPIs[i].ID, PID: d.NAPIs[i].PID}
+	if own := d.PollerOf(queue); own != nil {
+		p.PID, p.Doing = own.Thread, own.Doing
+	}
+	return r.thread(p)
 }
 
 // thread adds what the poller's thread did.
@@ -245,5 +251,9 @@ func (p *Poller) columns() (who, cpu, switches string) {
 	case p.State == "":
 		return "thread " + strconv.Itoa(p.PID), "-", "-"
 	}
-	return fmt.Sprintf("thread %d %s", p.PID, p.State), fmt.Sprintf("%.0f%%", p.CPU*100), fmt.Sprintf("%.0f+%.0f", p.Voluntary, p.Involuntary)
+	who = fmt.Sprintf("thread %d %s", p.PID, p.State)
+	if p.Doing != "" {
+		who = fmt.Sprintf("poller %d %s", p.PID, p.Doing)
+	}
+	return who, fmt.Sprintf("%.0f%%", p.CPU*100), fmt.Sprintf("%.0f+%.0f", p.Voluntary, p.Involuntary)
 }

@@ -30,8 +30,10 @@ type Lane struct {
 type NAPI struct {
 	ID     uint32         `json:"id"`
 	Queue  int            `json:"queue"`
-	Thread *device.Thread `json:"thread,omitempty"` // nil: softirq
+	Thread *device.Thread `json:"thread,omitempty"` // nil: no kernel thread
 	PID    int            `json:"pid,omitempty"`
+	// Poller is niclane's own process that polls it, nil if there is none.
+	Poller *device.PollerState `json:"poller,omitempty"`
 }
 
 // Traffic is since apply, and per second over the sampling interval.
@@ -73,7 +75,7 @@ func napis(d *device.Device, queues []int) []NAPI {
 	var out []NAPI
 	for _, n := range d.NAPIs {
 		if slices.Contains(queues, n.Config.Queue) {
-			out = append(out, NAPI{ID: n.ID, Queue: n.Config.Queue, Thread: n.Thread, PID: n.PID})
+			out = append(out, NAPI{ID: n.ID, Queue: n.Config.Queue, Thread: n.Thread, PID: n.PID, Poller: d.PollerOf(n.Config.Queue)})
 		}
 	}
 	slices.SortFunc(out, func(a, b NAPI) int { return a.Queue - b.Queue })

@@ -53,13 +53,26 @@ func ids(ns []NAPI) string {
 	return strings.Join(s, ",")
 }
 
+// poller says what a process of niclane's does, and who has taken how many of
+// its queues' packets: it, or softirq while it slept or waited for a processor.
+func poller(p *device.PollerState) string {
+	how := fmt.Sprintf("nice %d", p.Nice)
+	if p.Policy == "fifo" {
+		how = fmt.Sprintf("SCHED_FIFO %d", p.Priority)
+	}
+	return fmt.Sprintf("process %d (%s), %s, CPUs %s: %d polls, %d packets, %d by others, asleep %d times", p.PID, p.Doing, how,
+		device.FormatCPUList(p.CPUs), p.Polls, p.Packets, p.OthersPackets, p.Sleeps)
+}
+
 // pollers names who polls, once per way.
 func pollers(ns []NAPI) string {
 	var ways []string
 	seen := map[string]int{}
 	for _, n := range ns {
 		way := "softirq"
-		if t := n.Thread; t != nil {
+		if p := n.Poller; p != nil {
+			way = poller(p)
+		} else if t := n.Thread; t != nil {
 			way = fmt.Sprintf("thread, nice %d, CPUs %s", t.Nice, device.FormatCPUList(t.CPUs))
 			if t.Policy == "fifo" {
 				way = fmt.Sprintf("thread, SCHED_FIFO %d, CPUs %s", t.Priority, device.FormatCPUList(t.CPUs))

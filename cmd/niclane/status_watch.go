@@ -164,6 +164,9 @@ func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.Sta
 				addThread(&m, n.PID)
 			}
 		}
+		for _, p := range d.Pollers {
+			addThread(&m, p.Thread)
+		}
 		if err := r.addHandlers(&m, d); err != nil {
 			return m, at, nil, err
 		}
