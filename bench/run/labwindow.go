@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,7 +202,8 @@ func (x *stream) collect(ctx context.Context, l load.Result) (result.Noise, erro
 	n := result.Noise{Direction: x.direction, Asked: x.asked}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("no end of the noise"))
 	defer cancel()
-	if err := x.sender.ended(); err != nil {
+	// Who has ended by itself is the one to name: the other ends for that.
+	if err := cmp.Or(x.receiver.ended(), x.sender.ended()); err != nil {
 		return n, err
 	}
 	if err := x.sender.stop(); err != nil {

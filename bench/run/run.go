@@ -65,6 +65,8 @@ type runner struct {
 	tell  progress
 	began time.Time
 	seed  uint64
+	// unsaved is set when a checkpoint has failed: the end says no more.
+	unsaved bool
 }
 
 // Run carries out what f says at site. text is the file's own. Whatever the
@@ -99,7 +101,7 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 		run.r.Partial = &result.Partial{Phase: run.phase, Reason: errors.Unwrap(err).Error()}
 	}
 	if len(run.r.Windows) > 0 {
-		if failed := run.save(); failed != nil {
+		if failed := run.save(); failed != nil && !run.unsaved {
 			err = errors.Join(err, &Error{PhaseSave, failed})
 		}
 	}
@@ -165,6 +167,7 @@ func (run *runner) checkpoint() error {
 	err := run.save()
 	run.r.Partial = nil
 	if err != nil {
+		run.unsaved = true
 		return fmt.Errorf("%s: %w", PhaseSave, err)
 	}
 	return nil

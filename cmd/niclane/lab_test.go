@@ -38,6 +38,9 @@ func TestLab(t *testing.T) {
 			"sut":   sut,
 			"until": until,
 			"json":  isJSON,
+
+			"killed":      killIn,
+			"certificate": certificate,
 		},
 	})
 }
