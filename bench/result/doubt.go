@@ -39,29 +39,72 @@ func (d Doubt) String() string {
 	if len(d.Where) == 0 {
 		return d.Text
 	}
-	return d.Text + " (" + d.places(false) + ")"
+	return d.Text + " [" + d.places() + "]"
 }
 
-// Places says where, load point by load point.
-func (d Doubt) Places() string { return d.places(true) }
-
-func (d Doubt) places(points bool) string {
+// Places says where, among the load points that a run has; those with the same
+// places stand together.
+func (d Doubt) Places(points []PointSummary) string {
+	common := commonEnd(points)
+	var order []string // what is said of points
+	at := map[string][]string{}
+	for i := 0; i < len(d.Where); {
+		j := i
+		for j < len(d.Where) && d.Where[j].Point == d.Where[i].Point {
+			j++
+		}
+		text := Doubt{Where: d.Where[i:j]}.places()
+		if at[text] == nil {
+			order = append(order, text)
+		}
+		at[text] = append(at[text], strings.TrimSuffix(d.Where[i].Point, common))
+		i = j
+	}
 	var out []string
-	for i, w := range d.Where {
+	for _, text := range order {
+		switch n := len(at[text]); {
+		case len(points) == 1:
+		case n == len(points):
+			text = "At every load point: " + text
+		default:
+			text = "At " + strings.Join(at[text], ", ") + ": " + text
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ". ")
+}
+
+// commonEnd is what the names of all load points end with, from a comma on.
+func commonEnd(points []PointSummary) string {
+	for i, p := range points {
+		_, rest, ok := strings.Cut(p.Name, ", ")
+		if !ok {
+			return ""
+		}
+		if i == len(points)-1 {
+			return ", " + rest
+		}
+		if !strings.HasSuffix(points[i+1].Name, ", "+rest) {
+			return ""
+		}
+	}
+	return ""
+}
+
+func (d Doubt) places() string {
+	var out []string
+	for _, w := range d.Where {
 		text := w.Variant
 		switch {
 		case len(w.Repeats) == 0:
 		case len(w.Repeats) == w.Of && w.Of > 1:
-			text += fmt.Sprintf(": all %d windows", w.Of)
+			text += fmt.Sprintf(" (all %d windows)", w.Of)
 		default:
-			text += fmt.Sprintf(": %s of %d", runs(w.Repeats), w.Of)
-		}
-		if points && (i == 0 || d.Where[i-1].Point != w.Point) {
-			text = w.Point + ", " + text
+			text += fmt.Sprintf(" (%s of %d)", runs(w.Repeats), w.Of)
 		}
 		out = append(out, text)
 	}
-	return strings.Join(out, "; ")
+	return strings.Join(out, ", ")
 }
 
 // runs is "repeats 1-3, 7".

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
@@ -51,7 +52,7 @@ func (r *Result) doubts(point int) []Doubt {
 // doubts of a window by itself.
 func (w *Window) doubts() (out []string) {
 	out = append(out, w.Warnings...)
-	out = append(out, w.Load.Warnings...)
+	out = slices.Concat(w.Warnings, w.Load.Warnings)
 	if w.Load.FirstError != "" {
 		out = append(out, "first error: "+w.Load.FirstError)
 	}
@@ -155,7 +156,11 @@ func (w *Window) noiseDoubts() (out []string) {
 			out = append(out, fmt.Sprintf("noise %s did not reach %.0f %% of the rate asked for, %s", way, 100*noiseShort, BitsText(float64(n.Asked))))
 		}
 		for _, text := range slices.Concat(n.Sender.Warnings, n.Receiver.Warnings) {
-			out = append(out, "noise "+way+": "+text)
+			// What a sender says of its rate is about all of its time, and was
+			// said above of the time that counts.
+			if !strings.HasPrefix(text, "goodput ") {
+				out = append(out, "noise "+way+": "+text)
+			}
 		}
 	}
 	return out

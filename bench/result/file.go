@@ -40,6 +40,10 @@ func Read(in io.Reader) (*Result, error) {
 		Schema *string `json:"schema"`
 	}
 	if err := json.Unmarshal(b, &version); err != nil {
+		var cut *json.SyntaxError
+		if errors.As(err, &cut) && cut.Offset >= int64(len(b)) && bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
+			return nil, fmt.Errorf("the file ends in the middle, after %d bytes: %w; want all of it, or another copy", len(b), err)
+		}
 		return nil, fmt.Errorf("not a result of niclane: %w", err)
 	}
 	if version.Schema == nil {

@@ -4,6 +4,7 @@ package result
 
 import (
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/stats"
 )
 
@@ -54,15 +55,19 @@ type NoiseSummary struct {
 	// Asked and Achieved payload, bit/s, means of windows.
 	Asked    float64 `json:"askedBitsPerSecond"`
 	Achieved float64 `json:"achievedBitsPerSecond"`
-	// Retransmits of TCP, Lost datagrams of UDP.
+	// Retransmits of TCP; of UDP the Lost datagrams of so many.
 	Retransmits uint64 `json:"retransmits"`
 	Lost        int64  `json:"lost,omitempty"`
-	// RTT is the smoothed round trip time of its flows, mean of windows, ns.
-	RTT float64 `json:"rttNs,omitempty"`
+	Datagrams   int64  `json:"datagrams,omitempty"`
+	// Latency of the noise itself, of what LatencyOf says: P50, P99, P99.9 as
+	// far as the samples carry them.
+	Latency   []stats.Step `json:"latency,omitempty"`
+	LatencyOf string       `json:"latencyOf,omitempty"`
 }
 
 func noiseSummaries(windows map[int]*Window) (out []NoiseSummary) {
 	at := map[string]int{}
+	latency := map[string][]*stats.Histogram{}
 	for _, i := range rounds(windows) {
 		for _, n := range windows[i].Noise {
 			k, ok := at[n.Direction]
@@ -76,8 +81,19 @@ func noiseSummaries(windows map[int]*Window) (out []NoiseSummary) {
 			s.Asked += float64(n.Asked) * each
 			s.Achieved += float64(n.Achieved) * each
 			s.Retransmits += n.Sender.Retransmits
-			s.RTT += float64(n.Sender.RTTMean) * each
+			s.Lost += n.Receiver.Lost
+			s.Datagrams += n.Sender.Datagrams
+			// Of TCP the sender knows it, of UDP the receiver.
+			for _, x := range []noise.Result{n.Sender, n.Receiver} {
+				if x.Latency.Count() > 0 {
+					latency[n.Direction], s.LatencyOf = append(latency[n.Direction], x.Latency), x.LatencyOf
+					break
+				}
+			}
 		}
+	}
+	for i := range out {
+		out[i].Latency = three(stats.Merge(latency[out[i].Direction]...))
 	}
 	return out
 }

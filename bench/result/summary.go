@@ -68,6 +68,8 @@ type VariantSummary struct {
 	// Offered and Achieved rates per second, over all windows.
 	Offered  float64 `json:"offeredPerSecond"`
 	Achieved float64 `json:"achievedPerSecond"`
+	// Short is by which share less was achieved than an open loop asked for.
+	Short float64 `json:"short,omitempty"`
 	// Errors, TimedOut and Unanswered requests; misses are in Misses.
 	Errors     int64 `json:"errors"`
 	TimedOut   int64 `json:"timedOut"`
@@ -176,6 +178,9 @@ func (r *Result) summarizePoint(point int, percentiles []float64) PointSummary {
 			continue
 		}
 		sum, sample := summarizeVariant(v.Name, windows, percentiles)
+		if p.Rate > 0 {
+			sum.Short = max(0, 1-sum.Achieved/p.Rate)
+		}
 		p.Variants, all, samples = append(p.Variants, sum), append(all, windows), append(samples, sample)
 	}
 	p.Thresholds = thresholds(p.Variants)

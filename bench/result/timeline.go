@@ -43,6 +43,9 @@ type Stream struct {
 	Start     int64   `json:"startNs"`
 	// Rates of payload, bit/s, of each interval from Start.
 	Rates []float64 `json:"bitsPerSecond"`
+	// Trouble is how many segments were sent again (TCP) or datagrams lost
+	// (UDP) in each interval; none where nobody counted.
+	Trouble []int64 `json:"trouble,omitempty"`
 }
 
 // A Stall is a time in which the generator's thread had no processor.
@@ -75,6 +78,14 @@ func (r *Result) slowest() *TimeLine {
 	return t
 }
 
+// at64 is 0 beyond the ends.
+func at64[T int64 | uint64](list []T, i int) (zero T) {
+	if i < 0 || i >= len(list) {
+		return zero
+	}
+	return list[i]
+}
+
 func (w *Window) inTime() VariantInTime {
 	l := &w.Load
 	v := VariantInTime{Name: w.Variant, Duration: l.Duration}
@@ -101,6 +112,13 @@ func (w *Window) inTime() VariantInTime {
 				s.Start = at
 			}
 			s.Rates = append(s.Rates, float64(b)*8e9/float64(n.Receiver.Interval))
+			if lost := n.Receiver.IntervalLost; len(lost) > 0 {
+				s.Trouble = append(s.Trouble, at64(lost, i))
+			} else if again := n.Sender.IntervalRetransmits; len(again) > 0 && n.Sender.Interval > 0 {
+				// The sender's intervals are its own: that in which this one began.
+				from := (n.Receiver.StartMono + int64(i)*n.Receiver.Interval - n.Sender.StartMono) / n.Sender.Interval
+				s.Trouble = append(s.Trouble, int64(at64(again, int(from))))
+			}
 		}
 		if len(s.Rates) > 0 { // else its clock is another host's
 			v.Noise = append(v.Noise, s)

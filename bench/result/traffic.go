@@ -16,6 +16,7 @@ type Traffic struct {
 	// Received and Sent, bit/s.
 	Received float64 `json:"receivedBitsPerSecond"`
 	Sent     float64 `json:"sentBitsPerSecond"`
+	Both     float64 `json:"bothBitsPerSecond"`
 	Drops    uint64  `json:"drops"`
 }
 
@@ -57,6 +58,7 @@ func traffic(windows map[int]*Window) *Traffic {
 	}
 	t.Received /= float64(duration)
 	t.Sent /= float64(duration)
+	t.Both = t.Received + t.Sent
 	return t
 }
 

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A Change is what two runs do not have in common.
+type Change struct {
+	Path string `json:"path"`
+	A    string `json:"a"` // "" where A has none
+	B    string `json:"b"`
+}
+
+// changes between two values of one type, by the names that they have in JSON.
+// Members of a list are matched by their name where they have one.
+func changes(a, b any, skip ...string) []Change {
+	x, y := map[string]string{}, map[string]string{}
+	flatten("", a, x)
+	flatten("", b, y)
+	var out []Change
+	paths := maps.Clone(x)
+	maps.Copy(paths, y)
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		if x[path] != y[path] && !slices.ContainsFunc(skip, func(s string) bool { return path == s || strings.HasPrefix(path, s+".") }) {
+			out = append(out, Change{path, x[path], y[path]})
+		}
+	}
+	return out
+}
+
+func flatten(path string, v any, into map[string]string) {
+	text, err := json.Marshal(v)
+	var tree any
+	if err == nil {
+		err = json.Unmarshal(text, &tree)
+	}
+	if err != nil {
+		panic(err) // types of ours, without channels
+	}
+	walk(path, tree, into)
+}
+
+func walk(path string, v any, into map[string]string) {
+	join := func(name string) string { return strings.TrimPrefix(path+"."+name, ".") }
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			walk(join(k), x, into)
+		}
+	case []any:
+		plain := make([]string, 0, len(v))
+		for i, x := range v {
+			m, ok := x.(map[string]any)
+			if !ok {
+				plain = append(plain, fmt.Sprint(x))
+				continue
+			}
+			name := fmt.Sprint(i)
+			for _, k := range []string{"name", "what", "device"} {
+				if s, ok := m[k].(string); ok {
+					name = s
+					break
+				}
+			}
+			walk(join(name), m, into)
+		}
+		if len(plain) > 0 {
+			into[path] = strings.Join(plain, " ")
+		}
+	case nil:
+	default:
+		into[path] = fmt.Sprint(v)
+	}
+}
+
+// String is "kernel: 6.1 → 6.12"; of texts of several lines, which of them one
+// alone has.
+func (c Change) String() string {
+	or := func(s string) string {
+		if s == "" {
+			return "-"
+		}
+		return s
+	}
+	if !strings.Contains(c.A+c.B, "\n") {
+		return fmt.Sprintf("%s: %s → %s", c.Path, or(c.A), or(c.B))
+	}
+	a, b := strings.Split(c.A, "\n"), strings.Split(c.B, "\n")
+	var lines []string
+	only := func(mark string, these, others []string) {
+		for _, l := range these {
+			if l = strings.TrimSpace(l); l != "" && !slices.ContainsFunc(others, func(o string) bool { return strings.TrimSpace(o) == l }) {
+				lines = append(lines, mark+l)
+			}
+		}
+	}
+	only("- ", a, b)
+	only("+ ", b, a)
+	return fmt.Sprintf("%s: %s", c.Path, strings.Join(lines, "; "))
+}

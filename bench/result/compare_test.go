@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// apart is another run of the fixture: no-lane as fast as idle, everything by
+// the factor slower, on another kernel.
+func apart(factor float64) *Result {
+	r := fixture()
+	r.Environment.Kernel, r.Niclane = "6.19.0", "other"
+	r.Experiment.Repeats.Min = 12
+	for i := range r.Windows {
+		w := &r.Windows[i]
+		noise := w.Noise
+		*w = window(w.Variant, w.Repeat+20, 2000, 50e3*factor)
+		w.Repeat -= 20
+		w.Noise = noise
+	}
+	return r
+}
+
+func TestCompare(t *testing.T) {
+	a := fixture()
+	a.Environment.Kernel = "6.18.0"
+	b := apart(1)
+	b.Points = append(b.Points, Point{Mode: "open", Rate: 9000, Connections: 8})
+	c, err := Compare(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range ComparisonFormats {
+		var out bytes.Buffer
+		if err := WriteComparison(&out, c, format); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "compare-"+format+".golden", out.Bytes())
+	}
+	if err := WriteComparison(&bytes.Buffer{}, c, GoBench); err == nil || !strings.Contains(err.Error(), "want text, csv, markdown") {
+		t.Errorf("another format: %v", err)
+	}
+	same := func(j *Judged) bool { return j != nil && j.Difference.Text == stats.Same }
+	idle, slow := c.Points[0].Variants[0], c.Points[0].Variants[1]
+	if !same(idle.Percentiles[0].Ratio) || !same(idle.Achieved.Ratio) {
+		t.Errorf("idle did not change: %+v", idle.Percentiles[0].Ratio)
+	}
+	if r := slow.Percentiles[0].Ratio; same(r) || r.Estimate > 0.4 {
+		t.Errorf("no-lane became three times as fast: %+v", r)
+	}
+	if x := idle.Percentiles[4]; x.Ratio != nil || x.MissingA == "" {
+		t.Errorf("a percentile that neither carries: %+v", x)
+	}
+}
+
+// Where the base itself changed, the host did: beside it, nothing is different.
+func TestCompareBesideTheBase(t *testing.T) {
+	slow := apart(2)
+	c, err := Compare(apart(1), slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := c.Points[0].Variants[2].Percentiles[0]
+	if twin.Ratio.Difference.Text == stats.Same {
+		t.Errorf("twice as slow: %+v", twin.Ratio)
+	}
+	if twin.BesideBase == nil || twin.BesideBase.Difference.Text != stats.Same {
+		t.Errorf("beside the base: %+v", twin.BesideBase)
+	}
+	if n := len(c.Notes); n < 2 || !strings.Contains(c.Notes[1], "the base, is +") {
+		t.Errorf("notes: %q", c.Notes)
+	}
+}
+
+func TestCompareRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Result)
+		want   string
+	}{
+		"workload": {func(r *Result) { r.Experiment.Workload.ValueBytes = 128 }, "workload.valueBytes: - → 128; want runs of one server and workload"},
+		"server":   {func(r *Result) { r.Experiment.Server.Kind = "command" }, "server.kind: - → command"},
+		"fallback": {func(r *Result) { r.Server.Kind = "niclane" }, "server measured: memcached → niclane"},
+		"mode":     {func(r *Result) { r.Experiment.Load.Mode = experiment.Closed }, "load.mode"},
+		"points":   {func(r *Result) { r.Points[0].Rate = 7 }, "no load point with a variant that both runs have; only in A: load point 2000/s, 8 connections; only in B: load point 7/s"},
+	} {
+		a, b := fixture(), fixture()
+		a.Server.Kind, b.Server.Kind = "memcached", "memcached"
+		c.change(b)
+		if _, err := Compare(a, b); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	a := Environment{Kernel: "1", Sysctls: map[string]string{"x": "1"}, Cards: []Card{{Host: "h", Device: "eth0", Driver: "ice"}}, Placement: []Placement{{What: "server", CPUs: []int{1}}}}
+	b := Environment{Kernel: "1", Cards: []Card{{Host: "h", Device: "eth1"}, {Host: "h", Device: "eth0", Driver: "mlx5"}}, Placement: []Placement{{What: "server", CPUs: []int{1, 2}}}}
+	var got []string
+	for _, c := range changes(a, b, "cards.eth1") {
+		got = append(got, c.String())
+	}
+	want := "cards.eth0.driver: ice → mlx5|placement.server.cpus: 1 → 1 2|sysctls.x: 1 → -"
+	if s := strings.Join(got, "|"); s != want {
+		t.Errorf("%s, want %s", s, want)
+	}
+	c := Change{"lanes", "a: 1\n  b: 2\n", "a: 1\n  b: 3\n"}
+	if got := c.String(); got != "lanes: - b: 2; + b: 3" {
+		t.Errorf("lines: %q", got)
+	}
+}
