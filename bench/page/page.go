@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package page
+
+import (
+	"cmp"
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// A view is what the template sees.
+type view struct {
+	*result.Result
+	Summary *result.Summary
+	CSS     template.CSS
+	Keys    []key
+
+	Headline, Lead []string
+	Doubts, More   []result.Doubt // the first, and those that need a click
+	Claims         []claim
+	Lines          []template.HTML
+	Refused        []string // percentiles that no load point carries
+	Achieved       *figure
+	Points         []pointView
+	Searching      []template.HTML
+	TimeLine       *figure
+	Sweeps         []heat
+	SweepHeads     []string
+	FloorOthers    string
+	Variants       []variantView
+	Facts          []fact
+	NotMeasured    string
+}
+
+// A figure is a picture in two sizes, or some side by side.
+type figure struct {
+	ID           string
+	Wide, Narrow template.HTML
+	Panels       []titled
+	Caption      string
+	Bars         []bars // in the place of a picture
+}
+
+type titled struct {
+	Title   string
+	Picture template.HTML
+}
+
+// A pointView is everything about one load point.
+type pointView struct {
+	result.PointSummary
+	Rows         []row
+	FirstByte    []row
+	Ratios       *figure
+	Distribution *figure
+	Exceed       *figure
+	ExceedRows   []exceedRow
+	Bytes        *figure
+	Noise        []bars
+	Hops         []bars
+	EmptyHops    []string
+	Machine      []useRow
+	Power        []powerRow
+	FanOut       *figure
+	FanOutRows   []fanOutRow
+	FanOutNames  []key
+	Traffic      bool
+	Late         bool
+}
+
+// A row of the table of percentiles.
+type row struct {
+	Key   key
+	V     result.VariantSummary
+	Mean  string
+	Cells []cell
+}
+
+// A cell is a percentile, or why there is none.
+type cell struct {
+	Name, Value, Interval, Refused string
+	Ratio, Ends                    string
+	Same                           bool // noise may be all there is to the ratio
+	Why                            string
+}
+
+// Options of a page; zeros are defaults.
+type Options struct {
+	// Probability with which all servers of a fan-out answer in time, default
+	// result.FanOutProbability.
+	Probability float64
+}
+
+// Write writes the page of r.
+func Write(w io.Writer, r *result.Result, o Options) error {
+	v := &view{Result: r, Summary: result.Summarize(r), CSS: template.CSS(asset("style.css")), Keys: keys(r)}
+	fanOuts, err := result.FanOuts(r, cmp.Or(o.Probability, result.FanOutProbability))
+	if err != nil {
+		return err
+	}
+	v.Doubts, v.More = v.Summary.Doubts, nil
+	if len(v.Doubts) > shown+1 {
+		v.Doubts, v.More = v.Doubts[:shown], v.Doubts[shown:]
+	}
+	v.Headline, v.Lead, v.Claims = v.headline(), v.lead(), v.claims()
+	v.Lines, v.Refused = v.percentileLines()
+	v.Achieved = v.achieved()
+	for i, p := range v.Summary.Points {
+		if len(p.Variants) > 0 {
+			v.Points = append(v.Points, v.pointView(p, fanOuts[i]))
+		}
+	}
+	v.Searching = v.searchLines()
+	v.TimeLine = v.timeLine()
+	v.Sweeps, v.SweepHeads = v.sweeps()
+	v.Variants, v.Facts = v.variants(), facts(r)
+	v.NotMeasured = v.powerMissing()
+	t, err := template.New("page.html").Funcs(functions).Parse(asset("page.html"))
+	if err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	return t.Execute(w, v)
+}
+
+// shown is how many doubts the page opens with.
+const shown = 6
+
+func asset(name string) string {
+	b, err := assets.ReadFile("assets/" + name)
+	if err != nil {
+		panic(err) // embedded
+	}
+	return string(b)
+}
+
+var functions = template.FuncMap{
+	"duration":   func(v any) string { return result.DurationText(float(v)) },
+	"bits":       func(v any) string { return result.BitsText(float(v)) },
+	"bytes":      func(v any) string { return result.BytesText(float(v)) },
+	"count":      func(v any) string { return count(int64(float(v))) },
+	"number":     func(v any) string { return number(float(v)) },
+	"share":      func(v any) string { return share(float(v)) },
+	"percentile": result.PercentileText,
+	"way":        result.Way,
+	"class":      func(all []key, name string) string { return keyOf(all, name).Class },
+	"last":       func(i int, n int) bool { return i == n-1 },
+	"grouped":    grouped,
+}
+
+func float(v any) float64 {
+	switch v := v.(type) {
+	case int:
+		return float64(v)
+	case int64:
+		return float64(v)
+	case uint64:
+		return float64(v)
+	case float64:
+		return v
+	}
+	panic(fmt.Sprintf("%T is not a number", v)) // the template is ours
+}
+
+func (v *view) pointView(p result.PointSummary, f result.FanOut) pointView {
+	x := pointView{PointSummary: p}
+	for _, s := range p.Variants {
+		x.Rows = append(x.Rows, row{keyOf(v.Keys, s.Name), s, result.DurationText(s.Mean), cells(s.Percentiles)})
+		if len(s.FirstByte) > 0 {
+			x.FirstByte = append(x.FirstByte, row{keyOf(v.Keys, s.Name), s, result.DurationText(s.FirstByteMean), cells(s.FirstByte)})
+		}
+		x.Traffic = x.Traffic || s.Traffic != nil || s.Generator.Payload > 0
+		x.Late = x.Late || len(s.Generator.Late) > 0
+	}
+	x.Ratios, x.Distribution = v.ratios(p), v.distribution(p)
+	x.Exceed, x.ExceedRows = v.exceed(p), v.exceedRows(p)
+	x.Bytes = v.byteBars(p)
+	x.Noise = v.noiseBars(p)
+	x.Hops, x.EmptyHops = v.hopBars(p)
+	x.Machine, x.Power = useRows(p), v.powerRows(p)
+	x.FanOut = v.fanOut(f)
+	x.FanOutRows, x.FanOutNames = fanOutRows(f), nil
+	for _, s := range f.Variants {
+		x.FanOutNames = append(x.FanOutNames, keyOf(v.Keys, s.Name))
+	}
+	return x
+}
+
+func cells(list []result.Percentile) (out []cell) {
+	for _, c := range list {
+		x := cell{Name: result.PercentileText(c.P), Refused: grouped(c.Missing), Ratio: c.RatioText()}
+		if r := c.Ratio; r != nil && r.High <= 100*r.Low {
+			x.Ratio, x.Ends = "×"+times(r.Estimate), times(r.Low)+" to "+times(r.High)
+			if c.Difference != nil && c.Difference.Text == stats.Same {
+				x.Ratio += " " + stats.Same
+			}
+		}
+		if c.Estimate != nil {
+			x.Value, x.Interval = result.DurationText(float64(c.Estimate.Value)), result.EndsText(*c.Estimate)
+		}
+		if c.Difference != nil {
+			x.Why, x.Same = c.Difference.Reason, c.Difference.Text == "~"
+		}
+		if c.Ratio == nil && x.Ratio != "" {
+			x.Why = c.RatioMissing
+		}
+		out = append(out, x)
+	}
+	return out
+}

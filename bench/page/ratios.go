@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/result"
+)
+
+// ratios are the ratios to the base with their intervals and the pairs that
+// they come from.
+func (v *view) ratios(p result.PointSummary) *figure {
+	f := &figure{ID: "ratios", Wide: v.drawRatios(p, wide), Narrow: v.drawRatios(p, narrow)}
+	if f.Wide == "" {
+		return nil
+	}
+	method := ""
+	for _, s := range p.Variants {
+		for _, c := range s.Percentiles {
+			if c.Ratio != nil && method == "" {
+				method = " (" + c.Ratio.Method + ")"
+			}
+		}
+	}
+	f.Caption = "Ratio to " + p.Base + ". Dots: one pair of neighbouring repeats each. Bar: 95 % interval" + method + ". Pale: ~, noise may be all there is to it."
+	return f
+}
+
+type ratioRow struct {
+	variant result.VariantSummary
+	c       result.Percentile
+	pairs   []result.PairRatio
+	goal    float64
+}
+
+func (v *view) drawRatios(p result.PointSummary, w float64) template.HTML {
+	var rows []ratioRow
+	values := []float64{1}
+	for _, s := range p.Variants {
+		for i, c := range s.Percentiles {
+			if c.Ratio == nil || c.Ratio.High > 100*c.Ratio.Low {
+				continue // said in the table
+			}
+			r := ratioRow{variant: s, c: c, goal: v.goalOf(s.Name, p.Base, c.P)}
+			if i < len(s.Pairs) {
+				r.pairs = s.Pairs[i]
+			}
+			rows = append(rows, r)
+			values = append(values, c.Ratio.Estimate, c.Ratio.Low, c.Ratio.High)
+			for _, q := range r.pairs {
+				values = append(values, q.Ratio)
+			}
+			if r.goal > 0 {
+				values = append(values, r.goal)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return ""
+	}
+	low, high := 1.0, 1.0
+	left := 0.0
+	for _, x := range values {
+		low, high = min(low, x), max(high, x)
+	}
+	for _, r := range rows {
+		left = max(left, widthOf(r.name()))
+	}
+	left = min(left+14, w*0.4)
+	const each, top = 26.0, 20.0
+	bottom := top + each*float64(len(rows))
+	d := newDrawing(w, bottom+26, "Ratios to "+p.Base+" with their 95 % intervals; the values stand in the table")
+	x := axis{scale: logScale(max(low, 1e-3), min(high, 1e4), left, w-10), text: func(v float64) string { return "×" + trimmed(times(v)) }}
+	x.ticks = ratioTicks(x.scale, int(w/70))
+	free := left - 20.0
+	for _, t := range x.ticks {
+		at, half := x.at(t), widthOf(x.text(t))/2
+		d.line("grid", at, top-6, at, bottom)
+		if at-half > free && at+half < w+2 {
+			d.text("tick", middle, at, bottom+17, x.text(t))
+			free = at + half + 8
+		}
+	}
+	d.line("one", x.at(1), top-6, x.at(1), bottom)
+	goalNamed := false
+	for i, r := range rows {
+		y := top + each*(float64(i)+0.5)
+		k := keyOf(v.Keys, r.variant.Name)
+		class := k.Class
+		if r.c.Difference != nil && r.c.Difference.Text == "~" {
+			class += " faint"
+		}
+		d.text("label", end, left-12, y+4, r.name())
+		d.group(class, "", func() {
+			for j, q := range r.pairs {
+				shift := 0.0
+				if n := len(r.pairs); n > 1 {
+					shift = (float64(j)/float64(n-1) - 0.5) * 12
+				}
+				d.group("pair", fmt.Sprintf("%s, repeat %d: ×%s", r.name(), q.Repeat, times(q.Ratio)), func() {
+					d.marker(0, x.at(x.inside(q.Ratio)), y+shift, 2.6)
+				})
+			}
+		})
+		ratio := r.c.Ratio
+		title := fmt.Sprintf("%s: %s", r.name(), r.c.RatioText())
+		d.group(class, title, func() {
+			d.rect("interval", x.at(x.inside(ratio.Low)), y-2.5, max(2, x.at(x.inside(ratio.High))-x.at(x.inside(ratio.Low))), 5)
+			d.marker(2, x.at(x.inside(ratio.Estimate)), y, 4.4)
+		})
+		if r.goal > 0 {
+			d.group("goal", fmt.Sprintf("goal for %s: ×%s", r.name(), times(r.goal)), func() {
+				d.line("goal-line", x.at(r.goal), y-each/2+3, x.at(r.goal), y+each/2-3)
+			})
+			if !goalNamed {
+				d.text("goal-text", middle, x.at(r.goal), top-8, "goal ×"+trimmed(times(r.goal)))
+				goalNamed = true
+			}
+		}
+	}
+	return d.html()
+}
+
+func (r ratioRow) name() string { return r.variant.Name + " " + result.PercentileText(r.c.P) }
+
+// goalOf is the ratio that a percentile may have, 0: no goal.
+func (v *view) goalOf(variant, base string, p float64) float64 {
+	for _, g := range v.Experiment.Goals {
+		if g.Measure == experiment.MeasureLatency && g.Variant == variant && g.Base == base && g.Percentile == p {
+			return max(g.AtMost, g.AtLeast)
+		}
+	}
+	return 0
+}
+
+// ratioTicks are powers of two and, where there is room, what is between them.
+func ratioTicks(s scale, most int) []float64 {
+	for _, between := range [][]float64{{1, 1.1, 1.2, 1.35, 1.5, 1.75}, {1, 1.25, 1.5, 1.75}, {1, 1.5}, {1}} {
+		var out []float64
+		for e := math.Floor(math.Log2(s.low)); e <= math.Ceil(math.Log2(s.high)); e++ {
+			for _, m := range between {
+				if v := m * math.Pow(2, e); v >= s.low && v <= s.high {
+					out = append(out, v)
+				}
+			}
+		}
+		if len(out) <= most {
+			return out
+		}
+	}
+	var out []float64
+	every := math.Ceil((math.Log2(s.high) - math.Log2(s.low)) / float64(max(1, most)))
+	for e := 0.0; math.Pow(2, e) <= s.high; e += every {
+		out = append(out, math.Pow(2, e))
+	}
+	for e := -every; math.Pow(2, e) >= s.low; e -= every {
+		out = append([]float64{math.Pow(2, e)}, out...)
+	}
+	return out
+}

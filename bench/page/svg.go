@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package page
+
+import (
+	"fmt"
+	"html"
+	"html/template"
+	"strconv"
+	"strings"
+)
+
+// A drawing is an SVG picture in the making. Colours and fonts are those of
+// the page's style sheet, by class.
+type drawing struct {
+	b    strings.Builder
+	w, h float64
+}
+
+// newDrawing begins a picture of a size in CSS pixels at its natural width.
+// label is read out in the place of the picture.
+func newDrawing(w, h float64, label string) *drawing {
+	d := &drawing{w: w, h: h}
+	fmt.Fprintf(&d.b, `<svg viewBox="0 0 %s %s" role="img" aria-label="%s">`, num(w), num(h), html.EscapeString(label))
+	return d
+}
+
+func (d *drawing) html() template.HTML {
+	return template.HTML(d.b.String() + "</svg>")
+}
+
+// num is a coordinate to a tenth of a pixel.
+func num(v float64) string {
+	s := strconv.FormatFloat(v, 'f', 1, 64)
+	return strings.TrimSuffix(s, ".0")
+}
+
+func (d *drawing) line(class string, x1, y1, x2, y2 float64) {
+	fmt.Fprintf(&d.b, `<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`, class, num(x1), num(y1), num(x2), num(y2))
+}
+
+func (d *drawing) rect(class string, x, y, w, h float64) {
+	if w < 0 {
+		x, w = x+w, -w
+	}
+	fmt.Fprintf(&d.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, num(x), num(y), num(w), num(max(0, h)))
+}
+
+// Where a text stands at its point.
+const (
+	start  = "start"
+	middle = "middle"
+	end    = "end"
+)
+
+func (d *drawing) text(class, anchor string, x, y float64, text string) {
+	fmt.Fprintf(&d.b, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`, class, anchor, num(x), num(y), html.EscapeString(text))
+}
+
+type point struct{ x, y float64 }
+
+// path through points.
+func (d *drawing) path(class string, points []point) {
+	if len(points) < 2 {
+		return
+	}
+	fmt.Fprintf(&d.b, `<path class="%s" d="%s"/>`, class, through(points))
+}
+
+// area between two lines with the same x.
+func (d *drawing) area(class string, upper, lower []point) {
+	if len(upper) < 2 {
+		return
+	}
+	around := append([]point{}, upper...)
+	for i := len(lower) - 1; i >= 0; i-- {
+		around = append(around, lower[i])
+	}
+	fmt.Fprintf(&d.b, `<path class="%s" d="%sZ"/>`, class, through(around))
+}
+
+func through(points []point) string {
+	var b strings.Builder
+	for i, p := range points {
+		b.WriteByte("ML"[min(i, 1)])
+		b.WriteString(num(p.x) + " " + num(p.y))
+	}
+	return b.String()
+}
+
+// group has a colour and a title, which a pointer resting on it brings up.
+func (d *drawing) group(class, title string, draw func()) {
+	fmt.Fprintf(&d.b, `<g class="%s">`, class)
+	if title != "" {
+		fmt.Fprintf(&d.b, `<title>%s</title>`, html.EscapeString(title))
+	}
+	draw()
+	d.b.WriteString("</g>")
+}
+
+// marker tells variants apart without colour.
+func (d *drawing) marker(shape int, x, y, r float64) {
+	switch shape % 4 {
+	case 0:
+		fmt.Fprintf(&d.b, `<circle class="dot" cx="%s" cy="%s" r="%s"/>`, num(x), num(y), num(r))
+	case 1:
+		fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through([]point{{x - r, y - r}, {x + r, y - r}, {x + r, y + r}, {x - r, y + r}}))
+	case 2:
+		k := r * 1.35
+		fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through([]point{{x, y - k}, {x + k, y}, {x, y + k}, {x - k, y}}))
+	default:
+		k := r * 1.25
+		fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through([]point{{x, y - k}, {x + k, y + k*0.8}, {x - k, y + k*0.8}}))
+	}
+}
+
+// cross marks what was refused.
+func (d *drawing) cross(x, y, r float64) {
+	d.line("cross", x-r, y-r, x+r, y+r)
+	d.line("cross", x-r, y+r, x+r, y-r)
+}
