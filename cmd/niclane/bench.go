@@ -77,6 +77,9 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 	if len(r.Windows) == 0 {
 		return err
 	}
+	if b.out != "" {
+		err = errors.Join(err, writePage(b.out, r))
+	}
 	if b.json {
 		return errors.Join(err, result.Write(b.stdout, r))
 	}
