@@ -76,7 +76,13 @@ func Open(ctx context.Context, d Dial) (*Client, error) {
 	}
 	// The session outlives ctx, which is its beginning's: Close ends it.
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := c.open(ctx); err != nil {
+	err := c.greet(ctx, config)
+	if err != nil {
+		err = c.fault(err)
+	} else {
+		err = c.open(ctx)
+	}
+	if err != nil {
 		c.cancel(err)
 		c.http.CloseIdleConnections()
 		return nil, err
@@ -266,11 +272,21 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Text }
 
-// explain says in people's words why there is no connection.
+// explain says why there is no answer.
 func (c *Client) explain(ctx context.Context, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
+	}
+	if c.Session != "" {
+		// The session has the same connection: its end says more.
+		noticed := time.NewTimer(time.Second)
+		defer noticed.Stop()
+		select {
+		case <-c.ctx.Done():
+		case <-ctx.Done():
+		case <-noticed.C:
+		}
 	}
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
@@ -278,16 +294,37 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	return err
+}
+
+// greet makes a connection of its own and hears whether the agent takes it:
+// with TLS 1.3 a certificate is refused after this side's handshake is done,
+// and what is sent meanwhile would end in a broken pipe. An agent speaks first,
+// as servers of HTTP/2 do.
+func (c *Client) greet(ctx context.Context, config *tls.Config) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, headerTime, fmt.Errorf("no answer within %v", headerTime))
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", c.dial.Address)
+	if err == nil {
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+		_, err = conn.Read(make([]byte, 1))
+	}
 	var verify *tls.CertificateVerificationError
-	var alert tls.AlertError
 	var record tls.RecordHeaderError
 	switch {
+	case err == nil:
+		return nil
 	case errors.As(err, &verify):
 		return fmt.Errorf("the agent's certificate does not verify: %w", verify.Err)
-	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls: "):
-		return fmt.Errorf("the agent refuses this side's certificate: %w", err)
 	case errors.As(err, &record):
 		return fmt.Errorf("no agent there: it does not speak TLS: %w", err)
+	case strings.Contains(err.Error(), "remote error: tls: no application protocol"):
+		return fmt.Errorf("no agent there: it does not speak HTTP/2: %w", err)
+	case strings.Contains(err.Error(), "remote error: tls: "): // crypto/tls has no type for it
+		return fmt.Errorf("the agent refuses this side's certificate: %w", err)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	return err
 }

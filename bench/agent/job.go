@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,19 +30,22 @@ type job struct {
 	part   bool
 }
 
-// limited keeps what is written up to a size.
+// limited keeps what is written up to a size, its own and that of all.
 type limited struct {
-	bytes.Buffer
+	buf  bytes.Buffer // not embedded: its ReadFrom knows no bounds
+	all  *atomic.Int64
 	over bool
 }
 
 func (l *limited) Write(b []byte) (int, error) {
-	if l.Len()+len(b) > maxResult {
+	if l.over || l.buf.Len()+len(b) > maxResult || l.all.Add(int64(len(b))) > maxResults {
 		l.over = true
-		return 0, fmt.Errorf("more than %d bytes", maxResult)
+		return 0, errOver
 	}
-	return l.Buffer.Write(b)
+	return l.buf.Write(b)
 }
+
+var errOver = errors.New("a result that is too large")
 
 // tail keeps the end of what is written and tells who follows it.
 type tail struct {
@@ -117,7 +121,7 @@ func (s *session) start(r Request) (*job, error) {
 	a := s.agent
 	at := spec{Agent: os.Getpid(), CPUs: r.CPUs, FIFO: r.FIFO, MayFIFO: r.MayFIFO, Drop: a.drop, User: a.uid, Group: a.gid}
 	argv := r.Command
-	j := &job{what: r.What, done: make(chan struct{}), part: r.Part != ""}
+	j := &job{what: r.What, done: make(chan struct{}), part: r.Part != "", stdout: limited{all: &s.results}}
 	if at.Part = j.part; j.part {
 		argv = []string{a.Niclane, "internal-" + r.Part}
 	} else {
@@ -168,14 +172,14 @@ func (j *job) end() End {
 	e := End{Log: j.log.String()}
 	switch {
 	case j.stdout.over:
-		e.Error = fmt.Sprintf("its result is larger than %d bytes", maxResult)
+		e.Error = fmt.Sprintf("its result is larger than %d bytes, or those of all jobs are than %d", maxResult, maxResults)
 	case j.err != nil:
 		e.Error = j.err.Error()
 		if line := lastLine(e.Log); line != "" {
 			e.Error += ": " + line
 		}
 	case j.part:
-		if e.Result = json.RawMessage(j.stdout.Bytes()); !json.Valid(e.Result) {
+		if e.Result = json.RawMessage(j.stdout.buf.Bytes()); !json.Valid(e.Result) {
 			e.Result, e.Error = nil, "its result is no JSON"
 		}
 	}

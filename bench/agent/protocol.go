@@ -30,15 +30,16 @@ const (
 
 // Bounds of what either side takes.
 const (
-	maxRequest  = 1 << 20  // bytes of a request's JSON
-	maxFile     = 1 << 20  // bytes of a file
-	maxFiles    = 64 << 20 // bytes of a session's files
-	maxResult   = 64 << 20 // bytes of a job's result, and of any answer
-	maxLog      = 16 << 10 // bytes that are kept of what a job says
-	maxJobs     = 256      // of a session at once
-	maxArgument = 64 << 10 // bytes of a command with its environment
-	maxText     = 200      // bytes of names for messages
-	maxConns    = 64       // connections of an agent
+	maxRequest  = 1 << 20   // bytes of a request's JSON
+	maxFile     = 1 << 20   // bytes of a file
+	maxFiles    = 64 << 20  // bytes of a session's files
+	maxResult   = 64 << 20  // bytes of a job's result, and of any answer
+	maxResults  = 256 << 20 // bytes of the results of a session that nobody has fetched
+	maxLog      = 16 << 10  // bytes that are kept of what a job says
+	maxJobs     = 256       // of a session at once
+	maxArgument = 64 << 10  // bytes of a command with its environment
+	maxText     = 200       // bytes of names for messages
+	maxConns    = 64        // connections of an agent
 	maxStreams  = maxJobs*2 + 64
 )
 

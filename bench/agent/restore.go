@@ -233,7 +233,7 @@ func has(env, want []byte) bool {
 const KeeperCommand = "internal-bench-keeper"
 
 // startKeeper starts the process that restores the host if this one is killed.
-// Its end of life is the close of the file that is returned.
+// What is returned is its standard input.
 func startKeeper(dir, niclane string) (*os.File, error) {
 	ours, theirs, err := pipe()
 	if err != nil {
@@ -257,12 +257,12 @@ func pipe() (r, w *os.File, err error) {
 	return os.Pipe() // close-on-exec: no job holds it open
 }
 
-// KeeperMain waits for its standard input to end, which is the agent's end, and
-// restores what the agent has left.
+// KeeperMain waits for its standard input to end. Without a word that is the
+// agent's end, and it restores what the agent has left.
 func KeeperMain(dir string, niclane string) error {
 	// Who ends the agent's control group means the agent.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+	if n, err := io.Copy(io.Discard, os.Stdin); err != nil || n > 0 {
 		return err
 	}
 	for deadline := time.Now().Add(killTime); ; {

@@ -7,9 +7,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,8 +39,9 @@ type session struct {
 	closed    bool
 	jobs      map[int]*job
 	countings map[int]*counting
-	last      int // number of a job or a counting
-	bytes     int64
+	last      int   // number of a job or a counting
+	bytes     int64 // of files
+	results   atomic.Int64
 
 	lanes sync.Mutex // held while niclane runs
 }
@@ -66,7 +70,9 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 		return nil, nil, &heldError{a.session.String()}
 	}
 	if a.broken != nil {
-		return nil, nil, fmt.Errorf("the session before could not be undone: %w", a.broken)
+		if a.broken = restore(a.Dir, a.Niclane); a.broken != nil {
+			return nil, nil, fmt.Errorf("the session before could not be undone: %w", a.broken)
+		}
 	}
 	var warnings []string
 	if len(a.Devices) > 0 {
@@ -141,7 +147,10 @@ func (s *session) close(why error) error {
 	s.lanes.Lock() // until niclane has ended
 	defer s.lanes.Unlock()
 	err := restore(s.agent.Dir, s.agent.Niclane)
-	for _, j := range s.jobs {
+	s.mu.Lock()
+	jobs := slices.Collect(maps.Values(s.jobs))
+	s.mu.Unlock()
+	for _, j := range jobs {
 		if err == nil { // else somebody cannot be ended
 			<-j.done
 		}
@@ -150,6 +159,7 @@ func (s *session) close(why error) error {
 		err = errors.Join(err, s.latency.Close())
 	}
 	// Not before: if this process is killed meanwhile, the keeper goes on.
+	_, _ = s.keeper.Write([]byte("done")) // if it was killed, it is not needed any more
 	err = errors.Join(err, s.keeper.Close())
 	s.agent.mu.Lock()
 	defer s.agent.mu.Unlock()
@@ -196,7 +206,10 @@ func (s *session) job(id int) (*job, error) {
 func (s *session) forget(id int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.jobs, id)
+	if j := s.jobs[id]; j != nil {
+		s.results.Add(-int64(j.stdout.buf.Len()))
+		delete(s.jobs, id)
+	}
 }
 
 // put writes a file below the session's directory; a private one is for the
