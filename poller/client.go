@@ -168,35 +168,51 @@ func ignore(err, what error) error {
 	return err
 }
 
-// end has a poller end, and waits for it. None is no error.
+// end has a poller end, and waits for it: by force if it does not answer. None
+// is no error.
 func end(key string) error {
-	c, r, err := dial(key)
+	c, err := dial(key)
 	if c == nil {
 		return err
 	}
 	defer c.Close()
-	s, err := status(c, r)
-	if err != nil || s == nil {
+	s, err := c.status()
+	if err == nil && s == nil {
+		return nil // it has just ended
+	}
+	pid := c.pid // of who listens
+	if s != nil {
+		pid = s.PID
+	} else if !isPoller(pid) {
 		return err
 	}
-	fd, err := unix.PidfdOpen(s.PID, 0)
-	if err == unix.ESRCH {
+	fd, perr := unix.PidfdOpen(pid, 0)
+	if perr == unix.ESRCH {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%s: process %d: %w", key, s.PID, err)
+	if perr != nil {
+		return fmt.Errorf("%s: process %d: %w", key, pid, perr)
 	}
 	defer unix.Close(fd)
-	if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(fd, endWithin) {
-		return nil
+	if s != nil {
+		if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(fd, endWithin) {
+			return nil
+		}
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
-		return fmt.Errorf("%s: kill process %d: %w", key, s.PID, err)
+		return fmt.Errorf("%s: kill process %d: %w", key, pid, err)
 	}
 	if !ended(fd, answerWithin) {
-		return fmt.Errorf("%s: process %d does not end", key, s.PID)
+		return fmt.Errorf("%s: process %d does not end", key, pid)
 	}
 	return nil
+}
+
+// isPoller reports whether a process was started as a poller's.
+func isPoller(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args := strings.Split(string(b), "\x00")
+	return err == nil && len(args) > 1 && args[1] == Command
 }
 
 // ended waits for the process of a pidfd to end.
@@ -216,66 +232,80 @@ func ended(fd int, most time.Duration) bool {
 
 // ask returns what the poller says of itself, nil if there is none.
 func ask(key string) (*device.PollerState, error) {
-	c, r, err := dial(key)
+	c, err := dial(key)
 	if c == nil {
 		return nil, err
 	}
 	defer c.Close()
-	return status(c, r)
+	return c.status()
 }
 
-// dial connects to a poller; all is nil if there is none.
-func dial(key string) (*net.UnixConn, *bufio.Reader, error) {
+// conn is a connection to a poller.
+type conn struct {
+	net.Conn
+	key string
+	pid int // of who listens
+	in  *bufio.Reader
+}
+
+// dial connects to a poller; nil if there is none.
+func dial(key string) (*conn, error) {
 	c, err := net.DialUnix("unix", nil, address(key))
 	if errors.Is(err, unix.ECONNREFUSED) {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", key, err)
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	if !mine(c) {
-		c.Close()
-		return nil, nil, fmt.Errorf("%s: the abstract socket %s%s is another user's", key, prefix, key)
+	pid, err := rootsPeer(c)
+	if err == nil && pid == 0 {
+		err = fmt.Errorf("the abstract socket %s%s is another user's", prefix, key)
 	}
-	if err := c.SetDeadline(time.Now().Add(answerWithin)); err != nil {
-		c.Close()
-		return nil, nil, err
+	if err == nil {
+		err = c.SetDeadline(time.Now().Add(answerWithin))
 	}
-	return c, bufio.NewReader(c), nil
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", key, err), c.Close())
+	}
+	return &conn{c, key, pid, bufio.NewReader(c)}, nil
 }
 
-// mine reports whether the other end is of root:
-// anybody in the network namespace can bind a name, and connect.
-func mine(c net.Conn) bool {
+// rootsPeer returns the process at the other end if it is, or was when it
+// listened, root's: anybody in the network namespace can bind a name, and
+// connect. Otherwise it returns 0.
+func rootsPeer(c net.Conn) (pid int, err error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return false
+		return 0, err
 	}
 	var cred *unix.Ucred
 	if cerr := raw.Control(func(fd uintptr) {
 		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); cerr != nil || err != nil {
-		return false
+		return 0, errors.Join(cerr, err)
 	}
-	return cred.Uid == 0
+	if cred.Uid != 0 {
+		return 0, nil
+	}
+	return int(cred.Pid), nil
 }
 
-// status asks over a connection. One that ends without an answer is of a
-// process that has ended.
-func status(c net.Conn, r *bufio.Reader) (*device.PollerState, error) {
+// status asks. A connection that ends without an answer is of a process that
+// has ended.
+func (c *conn) status() (*device.PollerState, error) {
 	if _, err := fmt.Fprintln(c, "status"); err != nil {
 		return nil, nil
 	}
-	line, err := r.ReadBytes('\n')
+	line, err := c.in.ReadBytes('\n')
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("a poller does not answer within %v", answerWithin)
+		return nil, fmt.Errorf("%s: process %d does not answer within %v", c.key, c.pid, answerWithin)
 	}
 	if err != nil {
 		return nil, nil
 	}
 	var s device.PollerState
 	if err := json.Unmarshal(line, &s); err != nil {
-		return nil, fmt.Errorf("a poller's answer: %w", err)
+		return nil, fmt.Errorf("%s: process %d answers %.40q: %w", c.key, c.pid, line, err)
 	}
 	return &s, nil
 }

@@ -21,8 +21,15 @@ import (
 
 // TestMain lets the test's executable be a poller's too.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == poller.Command {
-		if err := poller.Main(os.Args[2]); err != nil {
+	if len(os.Args) == 3 {
+		var err error
+		switch os.Args[1] {
+		case poller.Command:
+			err = poller.Main(os.Args[2])
+		case starterArg:
+			err = starter(os.Args[2])
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -71,6 +71,11 @@ func start(arg string) (*process, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
+	// Listening again makes the credentials that others see this process's
+	// (unix_listen), not those of who started it.
+	if err := unix.Listen(fdListener, unix.SOMAXCONN); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
 	f := os.NewFile(fdListener, "listener")
 	var err error
 	if p.listener, err = net.FileListener(f); err != nil {
@@ -95,11 +100,11 @@ func start(arg string) (*process, error) {
 func (p *process) check() error {
 	switch {
 	case len(p.Queues) == 0 || len(p.Queues) > maxNAPIs:
-		return fmt.Errorf("%s: %d queues, want 1 to %d", p.Key(), len(p.Queues), maxNAPIs)
+		return fmt.Errorf("%d queues, want 1 to %d", len(p.Queues), maxNAPIs)
 	case len(p.CPUs) == 0:
-		return fmt.Errorf("%s: no processor", p.Key())
+		return errors.New("no processor")
 	case p.Timeout == 0:
-		return fmt.Errorf("%s: a timeout of 0", p.Key())
+		return errors.New("a timeout of 0")
 	}
 	return nil
 }
@@ -152,7 +157,7 @@ func (p *process) end() error {
 
 // answer serves one connection: "status" or "stop", a line each.
 func (p *process) answer(c net.Conn, stopped chan<- net.Conn) {
-	if !mine(c) {
+	if pid, err := rootsPeer(c); err != nil || pid == 0 {
 		c.Close()
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/iouring"
 	"github.com/niclane/niclane/internal/sched"
 )
@@ -88,7 +89,7 @@ func (t *thread) setUp() (err error) {
 		return err
 	}
 	if n := len(*t.napis.Load()); n < len(t.p.Queues) {
-		return fmt.Errorf("%s: the kernel lists a NAPI for %d of the receive queues %v of %s", t.p.Key(), n, t.p.Queues, t.p.Dev)
+		return fmt.Errorf("the kernel lists a NAPI for %d of %s's receive queues %s", n, t.p.Dev, device.FormatCPUList(t.p.Queues))
 	}
 	return nil
 }

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poller_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/iouring"
+	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/poller"
+)
+
+// begin starts a poller and says whether it did.
+func begin(t *testing.T, p device.Poller) bool {
+	t.Helper()
+	if err := client.Write(nil, p); err != nil {
+		t.Error(err)
+		return false
+	}
+	return true
+}
+
+// frames sends frames from the veth's other end and counts those that arrive.
+type frames struct {
+	t        *testing.T
+	out, in  int
+	payload  []byte
+	received map[string]int
+	sent     int
+}
+
+// etherType is one for experiments (IEEE 802).
+const etherType = 0x88b5
+
+// newFrames makes them; the other end leaves segmentation alone, without which
+// a veth's NAPI sees nothing.
+func newFrames(t *testing.T, et *ethtool.Client) *frames {
+	t.Helper()
+	for _, name := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp-accecn-segmentation"} {
+		if err := et.SetFeature(device.Feature{Dev: vethtest.Peer, Name: name}); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !strings.Contains(err.Error(), "no feature") {
+			t.Log(err)
+		}
+	}
+	f := &frames{t: t, received: map[string]int{}}
+	f.out = packetSocket(t, vethtest.Peer)
+	f.listen()
+	return f
+}
+
+// listen begins to receive anew, as an application that has restarted.
+func (f *frames) listen() {
+	if f.in > 0 {
+		unix.Close(f.in)
+	}
+	f.in = packetSocket(f.t, vethtest.Dev)
+	if err := unix.SetsockoptTimeval(f.in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		f.t.Error(err)
+	}
+}
+
+func (f *frames) close() { unix.Close(f.in); unix.Close(f.out) }
+
+func packetSocket(t *testing.T, dev string) int {
+	t.Helper()
+	link, err := net.InterfaceByName(dev)
+	if err != nil {
+		t.Error(err)
+		return -1
+	}
+	big := uint16(etherType>>8 | etherType&0xff<<8)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(big))
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: big, Ifindex: link.Index})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return fd
+}
+
+// exchange sends n frames, each after the one before has arrived, and reports
+// whether each arrived once.
+func (f *frames) exchange(n int) bool {
+	f.t.Helper()
+	buf := make([]byte, 256)
+	for range n {
+		f.sent++
+		text := fmt.Sprintf("frame %d", f.sent)
+		frame := append([]byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5"), text...)
+		frame = append(frame, make([]byte, 60-len(frame))...)
+		if _, err := unix.Write(f.out, frame); err != nil {
+			f.t.Errorf("send: %v", err)
+			return false
+		}
+		got, err := unix.Read(f.in, buf)
+		for err == unix.EINTR { // a child has ended
+			got, err = unix.Read(f.in, buf)
+		}
+		if err != nil {
+			f.t.Errorf("%s does not arrive: %v", text, err)
+			return false
+		}
+		if !strings.HasPrefix(string(buf[14:got]), text+"\x00") {
+			f.t.Errorf("sent %s, got %q", text, buf[14:got])
+			return false
+		}
+	}
+	return true
+}
+
+// all is a poller of all queues: which of them a frame takes is the veth's
+// business.
+func all() device.Poller { return object(0, 1, 2, 3) }
+
+// TestPackets: the poller takes packets, sleeps, is woken by one, and does not
+// care whether the application restarts.
+func TestPackets(t *testing.T) {
+	run(t, func(t *testing.T, et *ethtool.Client) {
+		p := all()
+		if !begin(t, p) {
+			return
+		}
+		f := newFrames(t, et)
+		defer f.close()
+		eventually(t, "it sleeps", func() bool { return state(t, p).Doing == device.PollerAsleep })
+		before := state(t, p)
+		f.exchange(1)
+		eventually(t, "a packet wakes it, and it sleeps again", func() bool { return state(t, p).Sleeps > before.Sleeps })
+		if now := state(t, p); now.OthersPackets == before.OthersPackets {
+			t.Errorf("the packet that woke it was taken by nobody else: %+v", now)
+		}
+		eventually(t, "it takes packets itself", func() bool { return f.exchange(20) && state(t, p).Packets > 0 })
+		f.listen()
+		f.exchange(20)
+		now := state(t, p)
+		if got := now.Packets + now.OthersPackets; got < uint64(f.sent) {
+			t.Errorf("%d packets sent, %d counted: %+v", f.sent, got, now)
+		}
+	})
+}
+
+// TestKilled: packets arrive after SIGKILL although their interrupts are put
+// off, and nothing but that is left.
+func TestKilled(t *testing.T) {
+	run(t, func(t *testing.T, et *ethtool.Client) {
+		p := all()
+		if !begin(t, p) {
+			return
+		}
+		nd, err := netdev.Open(et)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nd.Close()
+		for _, q := range p.Queues {
+			before, err := nd.Read(device.NAPIConfig{Dev: p.Dev, Queue: q})
+			cfg, ok := before.(device.NAPIConfig)
+			if err != nil || !ok {
+				t.Errorf("queue %d: %v, %v", q, before, err)
+				return
+			}
+			cfg.DeferHardIRQs, cfg.GROFlushTimeout = 1, 200_000
+			if err := nd.Write(before, cfg); err != nil {
+				t.Error(err)
+			}
+		}
+		f := newFrames(t, et)
+		defer f.close()
+		f.exchange(20)
+		kill(t, state(t, p).PID, unix.SIGKILL)
+		eventually(t, "it is gone", func() bool { got, err := client.Read(p); return got == nil && err == nil })
+		f.exchange(200)
+		if begin(t, p) {
+			f.exchange(20)
+		}
+	})
+}
+
+func kill(t *testing.T, pid int, s unix.Signal) {
+	t.Helper()
+	if pid <= 1 {
+		t.Errorf("process %d", pid)
+		return
+	}
+	if err := unix.Kill(pid, s); err != nil {
+		t.Errorf("kill process %d: %v", pid, err)
+	}
+}
+
+// TestHung: a poller that does not answer is ended all the same.
+func TestHung(t *testing.T) {
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		p := object(0)
+		if !begin(t, p) {
+			return
+		}
+		kill(t, state(t, p).PID, unix.SIGSTOP)
+		if _, err := client.Read(p); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("read: %v, want that it does not answer", err)
+		}
+		if err := client.Write(p, nil); err != nil {
+			t.Error(err)
+		}
+		if got, err := client.Read(p); got != nil || err != nil {
+			t.Errorf("after the end: %v, %v", got, err)
+		}
+	})
+}
+
+// TestNAPIsChange: NAPIs are made anew, vanish with the device going down, and
+// the poller ends with the device.
+func TestNAPIsChange(t *testing.T) {
+	run(t, func(t *testing.T, et *ethtool.Client) {
+		p := object(0, 1)
+		if !begin(t, p) {
+			return
+		}
+		f := newFrames(t, et)
+		defer f.close()
+		first := state(t, p).NAPIs
+		gro(t, et, false)
+		eventually(t, "it has no NAPIs", func() bool { return state(t, p).Doing == device.PollerIdle })
+		gro(t, et, true)
+		eventually(t, "it polls the new ones", func() bool { n := state(t, p).NAPIs; return len(n) == 2 && n[0] != first[0] })
+		f.exchange(20)
+		ip(t, "link", "set", p.Dev, "down")
+		eventually(t, "it has none while the device is down", func() bool { return state(t, p).Doing == device.PollerIdle })
+		ip(t, "link", "set", p.Dev, "up")
+		eventually(t, "it has some again", func() bool { return len(state(t, p).NAPIs) == 2 })
+		ip(t, "link", "set", p.Dev, "name", "other0")
+		gro2 := func(on bool) {
+			if err := et.SetFeature(device.Feature{Dev: "other0", Name: "rx-gro", On: on}); err != nil {
+				t.Error(err)
+			}
+		}
+		before := state(t, p).Resolved
+		gro2(false)
+		gro2(true)
+		eventually(t, "it knows the device by its new name", func() bool { s := state(t, p); return s.Resolved > before && len(s.NAPIs) == 2 })
+		ip(t, "link", "del", "other0")
+		eventually(t, "it ends with the device", func() bool { got, err := client.Read(p); return got == nil && err == nil })
+	})
+}
+
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Errorf("ip %v: %v: %s", args, err, out)
+	}
+}
+
+// TestTwo: a second poller of niclane's for a NAPI is refused, somebody else's
+// disturbs nothing.
+func TestTwo(t *testing.T) {
+	run(t, func(t *testing.T, et *ethtool.Client) {
+		p := all()
+		if !begin(t, p) {
+			return
+		}
+		err := client.Write(nil, object(2))
+		if want := fmt.Sprintf("poller/v0/2: queue 2 is polled by poller/v0/0 (process %d) already", state(t, p).PID); err == nil || err.Error() != want {
+			t.Errorf("another poller for queue 2: %v, want %s", err, want)
+		}
+		if err := client.Write(nil, p); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("the same poller again: %v, want EADDRINUSE", err)
+		}
+		r, err := iouring.New(100 * time.Microsecond)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer r.Close()
+		for _, id := range state(t, p).NAPIs {
+			if err := r.Add(id); err != nil {
+				t.Error(err)
+			}
+		}
+		stop, done := make(chan bool), make(chan error)
+		go func() {
+			var err error
+			for err == nil {
+				select {
+				case <-stop:
+					done <- nil
+					return
+				default:
+					err = r.Poll()
+				}
+			}
+			<-stop
+			done <- err
+		}()
+		f := newFrames(t, et)
+		defer f.close()
+		f.exchange(100)
+		close(stop)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWrong: what cannot be polled is refused, and leaves nothing.
+func TestWrong(t *testing.T) {
+	run(t, func(t *testing.T, et *ethtool.Client) {
+		cpu, dev, policy := object(0), object(0), object(0)
+		cpu.CPUs = []int{8191}
+		dev.Dev = "none0"
+		policy.Policy, policy.Priority = "fifo", 100
+		for _, c := range []struct {
+			p    device.Poller
+			want string
+		}{
+			{object(3, 4), "poller/v0/3: the kernel lists a NAPI for 1 of v0's receive queues 3-4"},
+			{cpu, "set affinity of thread"},
+			{dev, "none0: "},
+			{policy, "set scheduling of thread"},
+			{device.Poller{Dev: "v0", CPUs: []int{0}, Policy: "other", Timeout: 1}, "0 queues, want 1 to 64"},
+			{device.Poller{Dev: "v0", Queues: []int{0}, Policy: "other", Timeout: 1}, "no processor"},
+		} {
+			if err := client.Write(nil, c.p); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%+v: %v, want %q", c.p, err, c.want)
+			}
+			if got, err := client.Read(c.p); got != nil || err != nil {
+				t.Errorf("%+v: left %v, %v", c.p, got, err)
+			}
+		}
+		gro(t, et, false)
+		if err := client.Write(nil, object(0)); err == nil || !strings.Contains(err.Error(), "a NAPI for 0 of v0's receive queues 0") {
+			t.Errorf("without NAPIs: %v", err)
+		}
+	})
+}
+
+// starterArg has the test's executable start a poller and wait.
+const starterArg = "test-starter"
+
+func starter(arg string) error {
+	var p device.Poller
+	if err := json.Unmarshal([]byte(arg), &p); err != nil {
+		return err
+	}
+	if err := (poller.Client{Tied: true}).Write(nil, p); err != nil {
+		return err
+	}
+	fmt.Println("started")
+	select {}
+}
+
+// TestTied: a poller ends with the service that started it, also when that is
+// killed.
+func TestTied(t *testing.T) {
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		p := object(0)
+		arg, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/proc/self/exe", starterArg, string(arg))
+		cmd.Stderr = os.Stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if n, err := out.Read(make([]byte, 16)); n == 0 {
+			t.Errorf("it did not start: %v", err)
+		}
+		if state(t, p).PID == 0 {
+			t.Error("there is no poller")
+		}
+		kill(t, cmd.Process.Pid, unix.SIGKILL)
+		_ = cmd.Wait()
+		eventually(t, "it ends", func() bool { got, err := client.Read(p); return got == nil && err == nil })
+	})
+}
+
+// TestConfined: every thread is nobody's, without capabilities, behind a
+// filter of system calls.
+func TestConfined(t *testing.T) {
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		p := object(0)
+		if !begin(t, p) {
+			return
+		}
+		dir := fmt.Sprintf("/proc/%d/task", state(t, p).PID)
+		threads, err := os.ReadDir(dir)
+		if err != nil || len(threads) < 2 {
+			t.Errorf("threads: %v, %v", threads, err)
+		}
+		for _, th := range threads {
+			b, err := os.ReadFile(dir + "/" + th.Name() + "/status")
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			for _, want := range []string{
+				"\nUid:\t65534\t65534\t65534\t65534\n", "\nGid:\t65534\t65534\t65534\t65534\n", "\nGroups:\t \n",
+				"\nCapPrm:\t0000000000000000\n", "\nCapEff:\t0000000000000000\n", "\nCapAmb:\t0000000000000000\n",
+				"\nNoNewPrivs:\t1\n", "\nSeccomp:\t2\n",
+			} {
+				if err != nil || !strings.Contains(string(b), want) {
+					t.Errorf("thread %s: %v: no %q in\n%s", th.Name(), err, want, b)
+				}
+			}
+		}
+	})
+}
