@@ -20,6 +20,9 @@ type Moment struct {
 	Counters map[string]device.Counters // by device
 	// Arrived is what niclane's XDP program counted, by device and lane.
 	Arrived map[string]map[string]device.QueueCounter
+	// Received and Sent count by device, lane and queue: what arrived as
+	// niclane's XDP program counts it, and what left while somebody watched.
+	Received, Sent map[string]map[LaneQueue]device.QueueCounter
 	// Handlers are the PIDs of the threads that empty the cpumap of niclane's
 	// XDP program, by device and processor.
 	Handlers map[string]map[int]int
@@ -27,6 +30,12 @@ type Moment struct {
 	Interrupts map[int]uint64
 	// Threads by PID.
 	Threads map[int]Thread
+}
+
+// A LaneQueue is where packets of one lane can be: its own queues, or others'.
+type LaneQueue struct {
+	Lane  string
+	Queue int
 }
 
 // A Thread is a kernel thread that polls.
@@ -44,8 +53,13 @@ type Row struct {
 	Device string `json:"device"`
 	Lane   string `json:"lane"`
 	// What is "lane", "queue", "class", "xdp" (what niclane's XDP program
-	// counted as the lane's) or "processor" (that it hands the lane's to).
+	// counted as the lane's), "processor" (that it hands the lane's to),
+	// "received" or "sent" (the lane's packets alone, in one queue,
+	// whoever's it is; where none were there is no row).
 	What string `json:"what"`
+	// Owner is the other lane that has the transmit queue by which the lane's
+	// packets left; "" if it is the lane's own, or all lanes have all queues.
+	Owner string `json:"owner,omitempty"`
 	// Number of the queue or processor, -1 for others.
 	Number     int      `json:"number"`
 	Rx         *Rate    `json:"rx,omitempty"`
@@ -99,6 +113,8 @@ func Rates(lanes []plan.FittedLane, st *device.State, before, now Moment, ns int
 				Interrupts: r.interrupts(l, q), Poller: r.poller(l, q),
 			})
 		}
+		out = append(out, r.passed(l, "received", r.before.Received[l.Device], r.now.Received[l.Device], nil)...)
+		out = append(out, r.passed(l, "sent", r.before.Sent[l.Device], r.now.Sent[l.Device], lanes)...)
 		for _, cpu := range l.CPUs {
 			if pid, ok := r.now.Handlers[l.Device][cpu]; ok && l.Name != intent.DefaultLane {
 				out = append(out, Row{Device: l.Device, Lane: l.Name, What: "processor", Number: cpu, Poller: r.thread(&Poller{PID: pid})})
@@ -141,6 +157,40 @@ func (r rates) arrived(l plan.FittedLane) *Rate {
 		return nil
 	}
 	return r.rate(traffic(device.QueueCounter{}, r.before.Arrived[l.Device][l.Name], now, r.ns))
+}
+
+// passed gives a row for each queue in which packets of a lane were. owners are
+// the lanes, if queues are theirs.
+func (r rates) passed(l plan.FittedLane, what string, before, now map[LaneQueue]device.QueueCounter, owners []plan.FittedLane) []Row {
+	var out []Row
+	for at, c := range now {
+		was := before[at]
+		if at.Lane != l.Name || c.Packets == was.Packets {
+			continue
+		}
+		row := Row{Device: l.Device, Lane: l.Name, What: what, Number: at.Queue, Owner: owner(owners, l, at.Queue)}
+		if rate := r.rate(traffic(device.QueueCounter{}, was, c, r.ns)); what == "sent" {
+			row.Tx = rate
+		} else {
+			row.Rx = rate
+		}
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(a, b Row) int { return a.Number - b.Number })
+	return out
+}
+
+// owner names the lane that has a queue, if it is another than l.
+func owner(lanes []plan.FittedLane, l plan.FittedLane, queue int) string {
+	if slices.Contains(l.Queues, queue) {
+		return ""
+	}
+	for _, o := range lanes {
+		if o.Device == l.Device && slices.Contains(o.Queues, queue) {
+			return o.Name
+		}
+	}
+	return ""
 }
 
 func (r rates) per(before, now uint64) float64 {
@@ -216,21 +266,29 @@ func WriteRates(w io.Writer, rows []Row) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "DEVICE\tLANE\t\tRX/S\tMBIT/S\tDROPS/S\tTX/S\tMBIT/S\tDROPS/S\tIRQ/S\tPOLLED BY\tCPU\tSWITCHES/S\t")
 	for _, r := range rows {
-		what := r.What
-		switch {
-		case r.What == "lane":
-			what = ""
-		case r.Number >= 0:
-			what += " " + strconv.Itoa(r.Number)
-		}
 		irq := "-"
 		if r.Interrupts != nil {
 			irq = fmt.Sprintf("%.0f", *r.Interrupts)
 		}
 		who, cpu, switches := r.Poller.columns()
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Device, r.Lane, what, r.Rx.columns(), r.Tx.columns(), irq, who, cpu, switches)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Device, r.Lane, r.what(), r.Rx.columns(), r.Tx.columns(), irq, who, cpu, switches)
 	}
 	return tw.Flush()
+}
+
+// what names the row within its lane.
+func (r Row) what() string {
+	what := r.What
+	switch {
+	case r.What == "lane":
+		return ""
+	case r.Number >= 0:
+		what += " " + strconv.Itoa(r.Number)
+	}
+	if r.Owner != "" {
+		what += " of " + r.Owner
+	}
+	return what
 }
 
 func (r *Rate) columns() string {

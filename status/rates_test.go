@@ -136,3 +136,36 @@ func TestRatesProcessors(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestRatesByLane: what of each lane was in which queue, whoever's that is.
+func TestRatesByLane(t *testing.T) {
+	at := func(lane string, queue int) status.LaneQueue { return status.LaneQueue{Lane: lane, Queue: queue} }
+	before, now := moment(0, 0), moment(1e9, 0)
+	before.Sent = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {at("web", 2): {Packets: 5, Bytes: 500}, at("web", 0): {Packets: 3, Bytes: 3}}}
+	now.Sent = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {
+		at("web", 2): {Packets: 15, Bytes: 1500}, at("web", 0): {Packets: 3, Bytes: 3}, at("web", 7): {Packets: 1, Bytes: 1}, at("default", 2): {Packets: 4, Bytes: 400},
+	}}
+	now.Received = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {at("web", 1): {Packets: 2, Bytes: 200}}}
+	var got []status.Row
+	for _, r := range status.Rates(fitted, state(), before, now, 1e9) {
+		if r.What == "sent" || r.What == "received" {
+			got = append(got, r)
+		}
+	}
+	want := []status.Row{
+		{Device: "d0", Lane: "default", What: "sent", Number: 2, Owner: "web", Tx: &status.Rate{Packets: 4, Bytes: 400}},
+		{Device: "d0", Lane: "web", What: "received", Number: 1, Rx: &status.Rate{Packets: 2, Bytes: 200}},
+		{Device: "d0", Lane: "web", What: "sent", Number: 2, Tx: &status.Rate{Packets: 10, Bytes: 1000}},
+		{Device: "d0", Lane: "web", What: "sent", Number: 7, Tx: &status.Rate{Packets: 1, Bytes: 1}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var text bytes.Buffer
+	if err := status.WriteRates(&text, got[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if want := "sent 2 of web"; !bytes.Contains(text.Bytes(), []byte(want)) {
+		t.Errorf("no %q in\n%s", want, &text)
+	}
+}

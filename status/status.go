@@ -24,6 +24,9 @@ type Lane struct {
 	ClassTx *Traffic `json:"classTx,omitempty"`
 	// Backlog of the class, bytes.
 	Backlog uint64 `json:"backlogBytes,omitempty"`
+	// Sent is what of the lane left by each transmit queue during the
+	// sampling interval, per second, as Row has it.
+	Sent []Row `json:"sent,omitempty"`
 }
 
 // A NAPI of a lane and who polls it.
@@ -52,6 +55,8 @@ type Sample struct {
 	// counting then starts with the device.
 	Applied     device.Counters
 	Before, Now device.Counters
+	// SentBefore and SentNow count what left while somebody watched.
+	SentBefore, SentNow map[LaneQueue]device.QueueCounter
 }
 
 // Lanes gives the status of lanes from the state and the samples by device.
@@ -66,6 +71,7 @@ func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample)
 		l.Rx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Rx })
 		l.Tx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Tx })
 		l.ClassTx, l.Backlog = class(f.Class, s)
+		l.Sent = rates{ns: s.Now.Mono - s.Before.Mono}.passed(f, "sent", s.SentBefore, s.SentNow, lanes)
 		out = append(out, l)
 	}
 	return out

@@ -40,6 +40,17 @@ func counters(mono int64, n uint64) device.Counters {
 func TestLanes(t *testing.T) {
 	samples := map[string]status.Sample{"d0": {Applied: counters(0, 10), Before: counters(1e9, 20), Now: counters(15e8, 30)}}
 	lanes := status.Lanes(fitted, state(), samples)
+	sent := status.Sample{SentBefore: map[status.LaneQueue]device.QueueCounter{{Lane: "web", Queue: 0}: {Packets: 1, Bytes: 100}},
+		SentNow: map[status.LaneQueue]device.QueueCounter{{Lane: "web", Queue: 0}: {Packets: 3, Bytes: 300}}}
+	sent.Before.Mono, sent.Now.Mono = 1e9, 2e9
+	of := status.Lanes(fitted, state(), map[string]status.Sample{"d0": sent})
+	if diff := cmp.Diff([]status.Row{{Device: "d0", Lane: "web", What: "sent", Number: 0, Owner: "default", Tx: &status.Rate{Packets: 2, Bytes: 200}}}, of[1].Sent); diff != "" {
+		t.Errorf("sent (-want +got):\n%s", diff)
+	}
+	var text bytes.Buffer
+	if err := status.WriteText(&text, of[1:2]); err != nil || !bytes.Contains(text.Bytes(), []byte("sent 0 of default        -      -      -          2     0.0        -")) {
+		t.Errorf("%v, and\n%s", err, &text)
+	}
 	// The default lane's queues 0 and 1 count 1 and 2 times n: since apply
 	// 3 × (30 − 10), in the last half second 3 × (30 − 20).
 	want := &status.Traffic{Packets: 60, Bytes: 6000, Drops: 40, PacketsPerSecond: 60, BytesPerSecond: 6000, DropsPerSecond: 40}

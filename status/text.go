@@ -30,6 +30,9 @@ func WriteText(w io.Writer, lanes []Lane) error {
 		row(tw, l, "rx", l.Rx)
 		row(tw, l, "tx", l.Tx)
 		row(tw, l, "class "+l.Class, l.ClassTx)
+		for _, r := range l.Sent {
+			fmt.Fprintf(tw, "%s\t%s\t%s\t-\t-\t-\t%.0f\t%.1f\t-\t\n", l.Device, l.Name, r.what(), r.Tx.Packets, r.Tx.Bytes*8/1e6)
+		}
 	}
 	return tw.Flush()
 }

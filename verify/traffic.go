@@ -70,6 +70,29 @@ func Matches(a Applied, dev string) map[string][]device.Match {
 	return out
 }
 
+// Named gives, by lane, the priority (as a FilterEntry has it) that alone tells
+// what a lane of a device sends: its control groups', where no match does.
+func Named(a Applied, dev string) map[string]string {
+	c := &check{a: a, now: &device.State{}}
+	matches := Matches(a, dev)
+	out := map[string]string{}
+	for _, r := range a.Owned {
+		var priority string
+		switch o := r.Last.(type) {
+		case device.CgroupClass:
+			priority = o.Priority
+		case device.CgroupPriority:
+			if o.Dev == dev {
+				priority = o.Priority
+			}
+		}
+		if lane := c.laneOf(r.Last, r.Cause); priority != "" && lane != "" && len(matches[lane]) == 0 {
+			out[lane] = priority
+		}
+	}
+	return out
+}
+
 // CPULanes names the lanes that niclane's XDP program on a device has by number;
 // 0 is the default lane.
 func CPULanes(a Applied, dev string) map[int]string {
@@ -88,6 +111,7 @@ func CPULanes(a Applied, dev string) map[int]string {
 // where nothing passed that could show it.
 func Traffic(a Applied, w Watched) []Finding {
 	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
+	named := Named(a, w.Device)
 	for _, l := range a.Lanes {
 		if l.Device != w.Device || l.Name == intent.DefaultLane {
 			continue
@@ -105,7 +129,11 @@ func Traffic(a Applied, w Watched) []Finding {
 				foreign: "the lane's packets wait behind them",
 				strayed: "they wait behind others'. A connection from before apply keeps its queue until nothing of it is on its way"})
 		}
-		if l.Class != "" {
+		if named[l.Name] != "" && l.Class != "" {
+			t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device, Part: device.PartBandwidth,
+				Meaning: fmt.Sprintf("%s left in class %s in %v: that class is all that tells the lane's packets, so whether all were there, and no others', is not shown",
+					packets(total(w.Classed, l.Name)), l.Class, w.For)})
+		} else if l.Class != "" {
 			t.place(l, place{part: device.PartBandwidth, cells: w.Classed, verb: "left", in: "in", noun: "class " + l.Class,
 				foreign: "they take the lane's bandwidth and rank",
 				strayed: "they have neither the lane's guarantee nor its rank"})

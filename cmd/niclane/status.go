@@ -31,11 +31,13 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show the lanes that are in force: queues, NAPIs, pollers, processors, traffic",
 		Long: `Status prints, for every lane applied here, its queues, their NAPIs, who polls them
 on which processors, and the packets, bytes and drops since apply and per second
-(measured over --interval). What a device does not count is left out.
+(measured over --interval). What a device does not count is left out. What of a lane
+left by which transmit queue is counted while status runs, by a tracepoint.
 
 With --watch it prints rates only, again every --interval until Ctrl-C: by lane,
-class and queue, with interrupts, and of polling threads the state, the share of
-a processor, and context switches (of their own will + by force).`,
+class and queue, and of the lane's own packets in each queue (received, sent), with
+interrupts, and of polling threads the state, the share of a processor, and context
+switches (of their own will + by force).`,
 		Args: atMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval <= 0 || interval > time.Minute {
@@ -99,9 +101,22 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration)
 	if err != nil {
 		return err
 	}
+	js, err := a.journals()
+	if err != nil {
+		return err
+	}
+	sent, notCounted := a.countSent(js, st, devices)
+	defer sent.close()
+	for _, why := range notCounted {
+		fmt.Fprintln(a.stderr, "niclane:", why)
+	}
+	began, err := sent.read()
+	if err != nil {
+		return err
+	}
 	samples := map[string]status.Sample{}
 	for _, d := range devices {
-		s := status.Sample{Applied: a.baseline(d)}
+		s := status.Sample{Applied: a.baseline(d), SentBefore: began[d]}
 		if s.Before, err = observe.Counters(d); err != nil {
 			return err
 		}
@@ -112,8 +127,13 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	ended, err := sent.read()
+	if err != nil {
+		return err
+	}
 	for _, d := range devices {
 		s := samples[d]
+		s.SentNow = ended[d]
 		if s.Now, err = observe.Counters(d); err != nil {
 			return err
 		}

@@ -28,6 +28,8 @@ import (
 type rated struct {
 	Time time.Time    `json:"time"`
 	Rows []status.Row `json:"rows"`
+	// NotCounted says why what leaves is not counted by lane and queue.
+	NotCounted []string `json:"notCounted,omitempty"`
 }
 
 // watchStatus prints rates every interval: count times, or until it is told to
@@ -43,11 +45,14 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 		fmt.Fprintln(a.stderr, "niclane: no lanes are applied here")
 		return nil
 	}
-	r, err := a.newRater(fitted, devices)
+	r, err := a.newRater(ctx, fitted, devices)
 	if err != nil {
 		return err
 	}
 	defer r.close()
+	for _, why := range r.notCounted {
+		fmt.Fprintln(a.stderr, "niclane:", why)
+	}
 	before, at, _, err := r.read(ctx)
 	if err != nil {
 		return err
@@ -68,7 +73,7 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 			return err
 		}
 		rows := status.Rates(fitted, st, before, now, then.Sub(at).Nanoseconds())
-		if err := a.printRates(then, rows); err != nil {
+		if err := a.printRates(rated{then, rows, r.notCounted}); err != nil {
 			return err
 		}
 		before, at = now, then
@@ -76,15 +81,15 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 	return nil
 }
 
-func (a *app) printRates(at time.Time, rows []status.Row) error {
+func (a *app) printRates(r rated) error {
 	if a.json {
-		return json.NewEncoder(a.stdout).Encode(rated{at, rows})
+		return json.NewEncoder(a.stdout).Encode(r)
 	}
 	if isTerminal(a.stdout) {
 		fmt.Fprint(a.stdout, "\x1b[H\x1b[J") // home, clear
 	}
-	fmt.Fprintln(a.stdout, at.Format(time.TimeOnly))
-	return status.WriteRates(a.stdout, rows)
+	fmt.Fprintln(a.stdout, r.Time.Format(time.TimeOnly))
+	return status.WriteRates(a.stdout, r.Rows)
 }
 
 func isTerminal(w any) bool {
@@ -105,14 +110,23 @@ type rater struct {
 	// handlers are the PIDs of the cpumap's threads by XDP program and
 	// processor, once found.
 	handlers map[uint32]map[int]int
+	// sent counts what leaves, while the rater is open.
+	sent senders
+	// notCounted says what it does not count, and why.
+	notCounted []string
 }
 
-func (a *app) newRater(lanes []plan.FittedLane, devices []string) (*rater, error) {
+func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []string) (*rater, error) {
 	js, err := a.journals()
 	if err != nil {
 		return nil, err
 	}
 	r := &rater{devices: devices, numbers: map[string]map[int]string{}, handlers: map[uint32]map[int]int{}}
+	st, err := observe.Observe(ctx, observe.Options{Devices: devices, NoProbes: true})
+	if err != nil {
+		return nil, err
+	}
+	r.sent, r.notCounted = a.countSent(js, st, devices)
 	for _, j := range js {
 		applied := a.appliedBy(j)
 		for _, d := range devices {
@@ -125,6 +139,7 @@ func (a *app) newRater(lanes []plan.FittedLane, devices []string) (*rater, error
 		return r, nil
 	}
 	if r.tc, err = tc.Open(); err != nil {
+		r.sent.close()
 		return nil, err
 	}
 	r.bpf = bpf.New(r.tc)
@@ -132,6 +147,7 @@ func (a *app) newRater(lanes []plan.FittedLane, devices []string) (*rater, error
 }
 
 func (r *rater) close() {
+	r.sent.close()
 	if r.tc != nil {
 		_ = r.bpf.Close() // nothing was written
 		_ = r.tc.Close()
@@ -140,7 +156,7 @@ func (r *rater) close() {
 
 // read reads everything that is counted, and who polls.
 func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.State, error) {
-	m := status.Moment{Counters: map[string]device.Counters{}, Arrived: map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{}, Handlers: map[string]map[int]int{}}
+	m := status.Moment{Counters: map[string]device.Counters{}, Received: map[string]map[status.LaneQueue]device.QueueCounter{}, Arrived: map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{}, Handlers: map[string]map[int]int{}}
 	st, err := observe.Observe(ctx, observe.Options{Devices: r.devices, NoProbes: true})
 	if err != nil {
 		return m, time.Time{}, nil, err
@@ -153,6 +169,9 @@ func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.Sta
 		if err := r.arrived(&m, d); err != nil {
 			return m, at, nil, err
 		}
+	}
+	if m.Sent, err = r.sent.read(); err != nil {
+		return m, at, nil, err
 	}
 	if b, err := os.ReadFile("/proc/interrupts"); err == nil {
 		m.Interrupts = status.ParseInterrupts(string(b))
@@ -183,7 +202,7 @@ func (r *rater) arrived(m *status.Moment, dev string) error {
 	if err != nil {
 		return err
 	}
-	m.Arrived[dev] = map[string]device.QueueCounter{}
+	m.Arrived[dev], m.Received[dev] = map[string]device.QueueCounter{}, map[status.LaneQueue]device.QueueCounter{}
 	for _, name := range r.numbers[dev] {
 		m.Arrived[dev][name] = device.QueueCounter{}
 	}
@@ -196,6 +215,7 @@ func (r *rater) arrived(m *status.Moment, dev string) error {
 		sum.Packets += c.Packets
 		sum.Bytes += c.Bytes
 		m.Arrived[dev][name] = sum
+		m.Received[dev][status.LaneQueue{Lane: name, Queue: c.Queue}] = device.QueueCounter{Packets: c.Packets, Bytes: c.Bytes}
 	}
 	return nil
 }

@@ -40,17 +40,27 @@ func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 		}
 		done = append(done, l.Device)
 		w := &watched{result: result, applied: a, device: l.Device}
-		var lanes []watch.Lane
-		matches := verify.Matches(a, l.Device)
-		for _, l := range a.Lanes {
-			if l.Device == w.device {
-				w.lanes = append(w.lanes, l.Name)
-				lanes = append(lanes, watch.Lane{Class: priority(l.Class), Matches: matches[l.Name]})
-			}
-		}
-		w.watcher, w.err = watch.Open(d, lanes)
+		w.open(d, watch.Open)
 		*ws = append(*ws, w)
 	}
+}
+
+// open begins to watch the device.
+func (w *watched) open(d *device.Device, open func(*device.Device, []watch.Lane) (*watch.Watcher, error)) {
+	var lanes []watch.Lane
+	matches, named := verify.Matches(w.applied, w.device), verify.Named(w.applied, w.device)
+	for _, l := range w.applied.Lanes {
+		if l.Device != w.device {
+			continue
+		}
+		lane := watch.Lane{Class: priority(l.Class), Matches: matches[l.Name]}
+		if p := named[l.Name]; p != "" {
+			lane.Class, lane.ByClass = priority(p), true
+		}
+		w.lanes = append(w.lanes, l.Name)
+		lanes = append(lanes, lane)
+	}
+	w.watcher, w.err = open(d, lanes)
 }
 
 // priority gives a class ("1:10", in hexadecimal) as skb->priority has it.
@@ -162,22 +172,24 @@ func cannotWatch(err error) string {
 	return "it needs Linux 5.17 with BTF (/sys/kernel/btf/vmlinux)"
 }
 
-// cells names the lanes. What belongs to the default lane by no match is "".
-func (w *watched) cells(cs []watch.Cell, classes bool) []verify.Cell {
-	name := func(i int) string {
-		switch {
-		case i == watch.Unread:
-			return verify.LaneUnread
-		case i == 0 || i > len(w.lanes):
-			return ""
-		}
-		return w.lanes[i-1]
+// name gives the lane with a number of the watcher's; "" for what belongs to
+// the default lane by no match.
+func (w *watched) name(i int) string {
+	switch {
+	case i == watch.Unread:
+		return verify.LaneUnread
+	case i == 0 || i > len(w.lanes):
+		return ""
 	}
+	return w.lanes[i-1]
+}
+
+func (w *watched) cells(cs []watch.Cell, classes bool) []verify.Cell {
 	out := make([]verify.Cell, len(cs))
 	for i, c := range cs {
-		out[i] = verify.Cell{Lane: name(c.Lane), Queue: c.Column, Packets: c.Packets, Bare: c.Bare}
+		out[i] = verify.Cell{Lane: w.name(c.Lane), Queue: c.Column, Packets: c.Packets, Bare: c.Bare}
 		if classes {
-			out[i].Queue, out[i].Class = 0, name(c.Column)
+			out[i].Queue, out[i].Class = 0, w.name(c.Column)
 		}
 	}
 	return out

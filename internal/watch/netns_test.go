@@ -279,6 +279,54 @@ func TestTransmit(t *testing.T) {
 	})
 }
 
+// TestByClass: where a lane's packets are told by their class alone, they are
+// its own whoever they are to, but for those that match another lane. What
+// arrives is not counted where only what leaves is watched.
+func TestByClass(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		onQueue(t, vethtest.Dev, 3)
+		link, err := net.InterfaceByName(vethtest.Dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := watch.OpenTransmit(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth", RxQueues: queues, TxQueues: queues},
+			append(slices.Clone(lanes), watch.Lane{Class: 8, ByClass: true}, watch.Lane{Class: 9}))
+		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		tcp, icmp := packets[0], packets[slices.IndexFunc(packets, func(p packet) bool { return p.name == "ICMP" })]
+		for _, priority := range []int{8, 9} {
+			send(t, vethtest.Dev, priority, tcp.frame(false))
+			send(t, vethtest.Dev, priority, icmp.frame(false))
+			send(t, vethtest.Peer, priority, tcp.frame(true))
+		}
+		sent, err := w.Sent()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := byPlace(sent)
+		if got[place{0, 3}] < 1 {
+			t.Errorf("sent %v: the packet of no lane, in a lane's class, is not there", got)
+		}
+		delete(got, place{0, 3})
+		if diff := cmp.Diff(map[place]uint64{{1, 3}: 2, {4, 3}: 1}, got, cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+		classed, _ := byPlace(counts(t, w).Classed)
+		delete(classed, place{0, 0})
+		if diff := cmp.Diff(map[place]uint64{{1, 4}: 1, {1, 5}: 1, {4, 4}: 1, {0, 5}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("class (-want +got):\n%s", diff)
+		}
+		if c := counts(t, w); len(c.Received) > 0 {
+			t.Errorf("received %v, though only what leaves is watched", c.Received)
+		}
+	})
+}
+
 // TestTagBesideData: a tag that a VLAN device gives is not in the data.
 func TestTagBesideData(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {

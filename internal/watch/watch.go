@@ -21,8 +21,12 @@ import (
 // A Lane is what to tell apart. Lanes are numbered from 1 in the order given;
 // 0 is what belongs to none.
 type Lane struct {
-	// Class is the lane's HTB class as skb->priority has it, 0 for none.
+	// Class is the lane's HTB class, or one of mqprio's priorities, as
+	// skb->priority has it, 0 for none.
 	Class uint32
+	// ByClass: what is sent with Class and matches no lane is this one's, as
+	// where a lane is a control group. What it receives is not told apart.
+	ByClass bool
 	// Matches are the lane's packets, as this host sees them.
 	Matches []device.Match
 }
@@ -67,13 +71,20 @@ type Watcher struct {
 	columns int
 }
 
-// maxPatterns is MAX_PATTERNS of c/watch.c.
-const maxPatterns = 64
+const (
+	maxPatterns = 64      // MAX_PATTERNS of c/watch.c
+	alone       = 1 << 31 // ALONE
+)
 
 // Open begins to count the packets of d, in the calling thread's network
 // namespace. A kernel without BTF is ebpf.ErrNotSupported, a missing privilege
 // EPERM.
-func Open(d *device.Device, lanes []Lane) (*Watcher, error) {
+func Open(d *device.Device, lanes []Lane) (*Watcher, error) { return open(d, lanes, false) }
+
+// OpenTransmit is Open for what leaves alone: what arrives costs nothing then.
+func OpenTransmit(d *device.Device, lanes []Lane) (*Watcher, error) { return open(d, lanes, true) }
+
+func open(d *device.Device, lanes []Lane, transmit bool) (*Watcher, error) {
 	flows, err := encode(lanes)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", d.Name, err)
@@ -83,13 +94,13 @@ func Open(d *device.Device, lanes []Lane) (*Watcher, error) {
 		return nil, fmt.Errorf("watch %s: %w", d.Name, err)
 	}
 	w := &Watcher{flows: flows, lanes: len(lanes) + 2, columns: max(d.RxQueues, d.TxQueues, len(lanes)+1, cpus) + 1}
-	if err := w.open(d, lanes, flows); err != nil {
+	if err := w.open(d, lanes, flows, transmit); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", d.Name, err), w.Close())
 	}
 	return w, nil
 }
 
-func (w *Watcher) open(d *device.Device, lanes []Lane, f *flows) error {
+func (w *Watcher) open(d *device.Device, lanes []Lane, f *flows, transmit bool) error {
 	spec, err := loadWatch()
 	if err != nil {
 		return err
@@ -127,7 +138,11 @@ func (w *Watcher) open(d *device.Device, lanes []Lane, f *flows) error {
 	if err := w.fill(lanes, f); err != nil {
 		return err
 	}
-	for _, p := range []*ebpf.Program{w.objs.WatchReceive, w.objs.WatchTransmit} {
+	programs := []*ebpf.Program{w.objs.WatchTransmit}
+	if !transmit {
+		programs = append(programs, w.objs.WatchReceive)
+	}
+	for _, p := range programs {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})
 		if err != nil {
 			return err
@@ -152,7 +167,11 @@ func (w *Watcher) fill(lanes []Lane, f *flows) error {
 		if l.Class == 0 {
 			continue
 		}
-		if err := w.objs.WatchClasses.Put(l.Class, uint32(i+1)); err != nil {
+		lane := uint32(i + 1)
+		if l.ByClass {
+			lane |= alone
+		}
+		if err := w.objs.WatchClasses.Put(l.Class, lane); err != nil {
 			return fmt.Errorf("class: %w", err)
 		}
 	}
@@ -179,25 +198,17 @@ func (w *Watcher) Drain() error { return w.objs.Draining.Set(uint32(1)) }
 // The directions of c/watch.c: RECEIVED, SENT, CLASSED, DIRECT, HANDED.
 const directions = 5
 
+// sent is SENT.
+const sent = 1
+
+// Sent returns what left since Open, by lane and transmit queue.
+func (w *Watcher) Sent() ([]Cell, error) { return w.cells(sent) }
+
 // Counts returns what was counted since Open.
-func (w *Watcher) Counts() (Counts, error) {
-	var c Counts
+func (w *Watcher) Counts() (c Counts, err error) {
 	for direction, to := range []*[]Cell{&c.Received, &c.Sent, &c.Classed, &c.Direct, &c.Handed} {
-		for lane := range w.lanes {
-			for column := range w.columns {
-				n, err := w.count((direction*w.lanes+lane)*w.columns + column)
-				if err != nil {
-					return c, err
-				}
-				if n.Packets == 0 {
-					continue
-				}
-				cell := Cell{Lane: lane, Column: column, Count: n}
-				if lane == w.lanes-1 {
-					cell.Lane = Unread
-				}
-				*to = append(*to, cell)
-			}
+		if *to, err = w.cells(direction); err != nil {
+			return c, err
 		}
 	}
 	for _, p := range []*ebpf.Program{w.objs.WatchReceive, w.objs.WatchTransmit} {
@@ -206,6 +217,27 @@ func (w *Watcher) Counts() (Counts, error) {
 		}
 	}
 	return c, nil
+}
+
+func (w *Watcher) cells(direction int) ([]Cell, error) {
+	var out []Cell
+	for lane := range w.lanes {
+		for column := range w.columns {
+			n, err := w.count((direction*w.lanes+lane)*w.columns + column)
+			if err != nil {
+				return nil, err
+			}
+			if n.Packets == 0 {
+				continue
+			}
+			cell := Cell{Lane: lane, Column: column, Count: n}
+			if lane == w.lanes-1 {
+				cell.Lane = Unread
+			}
+			out = append(out, cell)
+		}
+	}
+	return out, nil
 }
 
 func (w *Watcher) count(i int) (Count, error) {

@@ -105,7 +105,8 @@ struct {
 	__type(value, __u32);		/* lane, from 1 */
 } watch_flows SEC(".maps");
 
-/* The lane of an HTB class, by skb->priority. */
+/* The lane of an HTB class, or of one of mqprio's priorities, by skb->priority. */
+#define ALONE	(1U << 31)	/* nothing else tells the lane's packets */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);		/* set by Go */
@@ -383,7 +384,7 @@ static __always_inline void packet(const struct sk_buff *skb, int receive)
 	struct packet p = {};
 	struct search s = {};
 	struct skb_shared_info *shared;
-	__u32 queue = skb->queue_mapping, segments;
+	__u32 queue = skb->queue_mapping, segments, priority, *class;
 	unsigned short gso = 0;
 	__be16 protocol;
 	int got, tag;
@@ -423,12 +424,13 @@ static __always_inline void packet(const struct sk_buff *skb, int receive)
 		}
 		return;
 	}
+	priority = skb->priority;
+	class = bpf_map_lookup_elem(&watch_classes, &priority);
+	if (class && *class & ALONE && !s.lane)
+		s.lane = *class & ~ALONE;
 	count(SENT, s.lane, queue, segments, &p);
-	if (s.lane != lanes - 1) {
-		__u32 priority = skb->priority, *class = bpf_map_lookup_elem(&watch_classes, &priority);
-
-		count(CLASSED, s.lane, class ? *class : 0, segments, &p);
-	}
+	if (s.lane != lanes - 1)
+		count(CLASSED, s.lane, class ? *class & ~ALONE : 0, segments, &p);
 }
 
 SEC("tp_btf/netif_receive_skb")
