@@ -98,6 +98,14 @@ func steer(b *testing.B, members int) {
 // thousands of packets per second of processor time.
 func arrive(b *testing.B, port int) float64 {
 	b.Helper()
+	before := busy(b)
+	packetsTo(b, port, arriving)
+	return arriving / 1000 / (busy(b) - before)
+}
+
+// packetsTo sends packets to a port from the other end of the veth.
+func packetsTo(b *testing.B, port, n int) {
+	b.Helper()
 	from, err := net.InterfaceByName("wire0")
 	if err != nil {
 		b.Fatal(err)
@@ -122,13 +130,11 @@ func arrive(b *testing.B, port int) float64 {
 	}
 	frame := udpFrame(from.HardwareAddr, to.HardwareAddr, port)
 	address := &unix.SockaddrLinklayer{Ifindex: from.Index, Protocol: 0x0008} // ETH_P_IP, network order
-	before := busy(b)
-	for range arriving {
+	for range n {
 		if err := unix.Sendto(fd, frame, 0, address); err != nil && err != unix.ENOBUFS {
 			b.Fatal(err)
 		}
 	}
-	return arriving / 1000 / (busy(b) - before)
 }
 
 func udpFrame(from, to net.HardwareAddr, port int) []byte {

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/watch"
+)
+
+// What niclane's own counters cost a packet end to end: counted is the processor
+// time of the thread that sends and of every kernel thread that has to do with
+// it (softirq's, the cpumap's), in nanoseconds a packet. Each round has each way
+// once; the metrics are medians, of the ratios within a round too.
+
+// BenchmarkCountersReceived sends from a packet socket through the XDP program
+// and a cpumap to a socket that is full: by the program with its counters, which
+// are always on, and without.
+func BenchmarkCountersReceived(b *testing.B) { counted(b, countReceived) }
+
+// BenchmarkCountersSent sends from a UDP socket through the classifier and HTB to
+// the other end of a veth: without counters, while somebody watches, and while
+// another device is watched, which is what everybody else's packets pay.
+func BenchmarkCountersSent(b *testing.B) { counted(b, countSent) }
+
+func counted(b *testing.B, f func(*testing.B)) {
+	if os.Geteuid() != 0 {
+		b.Skip("not root")
+	}
+	wire(b)
+	defer enter(b, chainNetns)()
+	for b.Loop() {
+		f(b)
+	}
+}
+
+// A countWay is one of those that are compared.
+type countWay struct {
+	name     string
+	set, end func()
+}
+
+const countRounds = 60
+
+// compareWays reports what each way costs, and its ratio to the first.
+func compareWays(b *testing.B, ways []countWay, send func()) {
+	b.Helper()
+	cost, ratio := map[string][]float64{}, map[string][]float64{}
+	for range countRounds {
+		var first float64
+		for _, w := range ways {
+			w.set()
+			before := spent(b)
+			send()
+			ns := float64(spent(b)-before) / packets
+			w.end()
+			if first == 0 {
+				first = ns
+			}
+			cost[w.name], ratio[w.name] = append(cost[w.name], ns), append(ratio[w.name], ns/first)
+		}
+	}
+	for i, w := range ways {
+		b.ReportMetric(middle(cost[w.name]), "ns-"+w.name)
+		if i > 0 {
+			b.ReportMetric(middle(ratio[w.name]), w.name+"/"+ways[0].name)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// spent is the processor time in ns of this thread, and of the kernel threads
+// that receive.
+func spent(b *testing.B) int64 {
+	b.Helper()
+	var own unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &own); err != nil {
+		b.Fatal(err)
+	}
+	sum := own.Nano()
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, path := range names {
+		name, err := os.ReadFile(path)
+		if err != nil || !strings.HasPrefix(string(name), "ksoftirqd/") && !strings.HasPrefix(string(name), "cpumap/") {
+			continue
+		}
+		var ran int64
+		if text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "schedstat")); err == nil {
+			_, _ = fmt.Sscan(string(text), &ran) // one that has ended has nothing to say
+		}
+		sum += ran
+	}
+	return sum
+}
+
+func countReceived(b *testing.B) {
+	steer(b, 1)
+	defer func() { run(b, exec.Command("ip", "link", "set", chain0, "xdpgeneric", "off")) }()
+	link, err := netlink.LinkByName(chain0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	attach := func(p *ebpf.Program) func() {
+		return func() {
+			if err := netlink.LinkSetXdpFdWithFlags(link, p.FD(), unix.XDP_FLAGS_SKB_MODE); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	nothing := func() {}
+	compareWays(b, []countWay{
+		{"off", attach(ingress(b, link, 0)), nothing},
+		{"on", attach(ingress(b, link, 1)), nothing},
+	}, func() { packetsTo(b, firstPort, packets) })
+}
+
+// ingress loads the XDP program again, with the maps of the one that is attached.
+func ingress(b *testing.B, link netlink.Link, count uint32) *ebpf.Program {
+	b.Helper()
+	check := func(err error) {
+		b.Helper()
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	spec, err := ebpf.LoadCollectionSpec("../../internal/bpf/ingress_bpfel.o")
+	check(err)
+	check(spec.Variables["nl_count"].Set(count))
+	attached, err := ebpf.NewProgramFromID(ebpf.ProgramID(link.Attrs().Xdp.ProgId))
+	check(err)
+	defer attached.Close()
+	info, err := attached.Info()
+	check(err)
+	ids, _ := info.MapIDs()
+	maps := map[string]*ebpf.Map{}
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		check(err)
+		defer m.Close()
+		info, err := m.Info()
+		check(err)
+		if s := spec.Maps[info.Name]; s != nil {
+			s.MaxEntries = info.MaxEntries
+			maps[info.Name] = m
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
+	check(err)
+	b.Cleanup(c.Close)
+	return c.Programs[bpf.IngressProgram]
+}
+
+func countSent(b *testing.B) {
+	own(b, 1)
+	defer func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }()
+	for _, line := range []string{
+		"qdisc add dev " + chain0 + " root handle 1: htb default 2",
+		"class add dev " + chain0 + " parent 1: classid 1:1 htb rate 40gbit quantum 60000",
+		"class add dev " + chain0 + " parent 1:1 classid 1:2 htb rate 20gbit ceil 40gbit quantum 60000",
+		"class add dev " + chain0 + " parent 1:1 classid 1:10 htb rate 20gbit ceil 40gbit quantum 60000",
+	} {
+		run(b, exec.Command("tc", strings.Fields(line)...))
+	}
+	defer func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "root")) }()
+	var w *watch.Watcher
+	watching := func(dev string) func() {
+		link, err := net.InterfaceByName(dev)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return func() {
+			w, err = watch.OpenTransmit(&device.Device{Name: dev, Index: link.Index, Driver: "veth", RxQueues: 1, TxQueues: 1},
+				[]watch.Lane{{Class: 0x10010, Matches: []device.Match{{Family: 4, Protocol: "udp", LocalPort: firstPort}}}})
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	end := func() { w.Close() }
+	compareWays(b, []countWay{
+		{"off", func() {}, func() {}},
+		{"watched", watching(chain0), end},
+		{"another", watching("wire0"), end},
+	}, func() { stream(b, firstPort) })
+}
