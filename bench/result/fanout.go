@@ -42,31 +42,33 @@ func FanOuts(r *Result, probability float64) ([]FanOut, error) {
 	if !(probability > 0 && probability < 1) {
 		return nil, fmt.Errorf("fan-out: probability %v: want more than 0 and less than 1", probability)
 	}
-	var out []FanOut
-	for i := range r.Points {
-		f := FanOut{Point: r.Points[i].Name(), Probability: probability, Base: r.Experiment.Base}
-		var samples []*stats.Sample
-		var all []*stats.Histogram
-		var base *stats.Sample
-		for _, v := range r.Variants {
-			windows := r.windows(i, v.Name)
-			if len(windows) == 0 {
-				continue
-			}
-			h, sample := pool(windows, toLastByte)
-			all, samples = append(all, h), append(samples, sample)
-			f.Variants = append(f.Variants, FanOutVariant{Name: v.Name})
-			if v.Name == f.Base {
-				base = sample
-			}
-		}
-		f.Times = responseTimes(all)
-		for k := range f.Variants {
-			f.Variants[k].answer(base, samples[k], f.Times, probability, f.Variants[k].Name == f.Base)
-		}
-		out = append(out, f)
-	}
+	out := make([]FanOut, len(r.Points))
+	parallel(len(out), func(i int) { out[i] = r.fanOut(i, probability) })
 	return out, nil
+}
+
+func (r *Result) fanOut(point int, probability float64) FanOut {
+	f := FanOut{Point: r.Points[point].Name(), Probability: probability, Base: r.Experiment.Base}
+	var samples []*stats.Sample
+	var all []*stats.Histogram
+	var base *stats.Sample
+	for _, v := range r.Variants {
+		windows := r.windows(point, v.Name)
+		if len(windows) == 0 {
+			continue
+		}
+		h, sample := pool(windows, toLastByte)
+		all, samples = append(all, h), append(samples, sample)
+		f.Variants = append(f.Variants, FanOutVariant{Name: v.Name})
+		if v.Name == f.Base {
+			base = sample
+		}
+	}
+	f.Times = responseTimes(all)
+	for k := range f.Variants {
+		f.Variants[k].answer(base, samples[k], f.Times, probability, f.Variants[k].Name == f.Base)
+	}
+	return f
 }
 
 func (v *FanOutVariant) answer(base, sample *stats.Sample, times []int64, p float64, isBase bool) {

@@ -52,13 +52,34 @@ func Read(in io.Reader) (*Result, error) {
 	if err := checkSchema(*version.Schema); err != nil {
 		return nil, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
+	// Nearly all of it is windows, each with its histograms.
+	type whole Result
 	r := &Result{}
-	if err := dec.Decode(r); err != nil {
+	file := struct {
+		*whole
+		Windows []json.RawMessage `json:"windows"`
+	}{whole: (*whole)(r)}
+	if err := strict(b, &file); err != nil {
+		return nil, err
+	}
+	r.Windows = make([]Window, len(file.Windows))
+	errs := make([]error, len(r.Windows))
+	parallel(len(r.Windows), func(i int) {
+		if err := strict(file.Windows[i], &r.Windows[i]); err != nil {
+			errs[i] = fmt.Errorf("windows[%d]: %w", i, err)
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return r, r.Check()
+}
+
+// strict refuses keys that v does not have.
+func strict(b []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	return dec.Decode(v)
 }
 
 // checkSchema says of another version what would be right.

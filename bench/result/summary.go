@@ -130,10 +130,12 @@ func Summarize(r *Result) *Summary {
 		Floor: r.floor(), Slowest: r.slowest(), Warnings: slices.Clone(r.Warnings),
 	}
 	var all doubts
-	for i := range r.Points {
-		p := r.summarizePoint(i, s.Percentiles)
+	if len(r.Points) > 0 {
+		s.Points = make([]PointSummary, len(r.Points))
+	}
+	parallel(len(s.Points), func(i int) { s.Points[i] = r.summarizePoint(i, s.Percentiles) })
+	for _, p := range s.Points {
 		all.merge(p.Doubts)
-		s.Points = append(s.Points, p)
 	}
 	s.Doubts = all.list
 	for i := range r.Windows {
