@@ -2,7 +2,10 @@
 
 package machine
 
-import "github.com/niclane/niclane/device"
+import (
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/polls"
+)
 
 // A Diff is what happened between two snapshots.
 type Diff struct {
@@ -14,10 +17,14 @@ type Diff struct {
 	SoftIRQs        SoftIRQs  `json:"softirqs"`
 	Softnet         []Softnet `json:"softnet"`
 	// Of the network namespace.
-	TCP       TCP       `json:"tcp"`
-	UDP       UDP       `json:"udp"`
-	Device    *Device   `json:"device,omitempty"`
-	Processes []Process `json:"processes,omitempty"`
+	TCP    TCP     `json:"tcp"`
+	UDP    UDP     `json:"udp"`
+	Device *Device `json:"device,omitempty"`
+	// Lanes of the device that were applied, the default lane among them.
+	Lanes []Lane `json:"lanes,omitempty"`
+	// NAPIs of the device that were polled; none where polls are not counted.
+	NAPIs     []polls.Count `json:"napis,omitempty"`
+	Processes []Process     `json:"processes,omitempty"`
 }
 
 // CPU is a processor's time by kind, in the kernel's ticks of 10 ms, as ns
@@ -78,6 +85,24 @@ type Device struct {
 	Rx      []device.QueueCounter `json:"rx,omitempty"`
 	Tx      []device.QueueCounter `json:"tx,omitempty"`
 	Classes []device.ClassCounter `json:"classes,omitempty"`
+}
+
+// A Lane is the growth of the counters of a lane's queues and class.
+type Lane struct {
+	Name string `json:"name"`
+	// Rx and Tx are nil where the device does not count by queue, or what the
+	// lane receives is not told apart by queue.
+	Rx *Traffic `json:"rx,omitempty"`
+	Tx *Traffic `json:"tx,omitempty"`
+	// Class is what passed the lane's HTB class, nil without one.
+	Class *Traffic `json:"class,omitempty"`
+}
+
+// Traffic of queues or of a class.
+type Traffic struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	Drops   uint64 `json:"drops"`
 }
 
 // A Process is what a process and its threads used. Threads that ended in

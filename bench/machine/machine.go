@@ -2,7 +2,7 @@
 
 // Package machine records what a host did during a measurement: processor time
 // by kind, interrupts, softirqs, context switches, what the network stack and
-// TCP counted, a device's queues, and what each process of interest used and
+// TCP counted, a device's queues, lanes and polls, and what each process of interest used and
 // waited for. It reads counters before and after and changes nothing; it does
 // not judge.
 package machine
@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/polls"
 	"github.com/niclane/niclane/observe"
 )
 
@@ -28,6 +29,19 @@ type Config struct {
 	// Device, "" for none, whose queues and classes are read in the calling
 	// thread's network namespace, as TCP's and UDP's counters are.
 	Device string
+	// Lanes of the device, whose queues and classes are added up.
+	Lanes []LaneQueues
+	// Polls of the device, nil: not counted.
+	Polls *polls.Counter
+}
+
+// LaneQueues says what of a device is a lane's.
+type LaneQueues struct {
+	Name string
+	// Rx and Tx queues; Rx is nil where what a lane receives is not told by
+	// queue.
+	Rx, Tx []int
+	Class  string // "1:10", "" for none
 }
 
 // A Snapshot is the counters at one moment.
@@ -40,6 +54,8 @@ type Snapshot struct {
 	device    *device.Counters
 	processes map[string]process
 	pids      map[string]int
+	lanes     []LaneQueues
+	polls     []polls.Count
 }
 
 // process is a process's use, of all its threads that are there now.
@@ -60,7 +76,7 @@ func Take(c Config) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{processes: map[string]process{}, pids: maps.Clone(c.Processes)}
+	s := &Snapshot{processes: map[string]process{}, pids: maps.Clone(c.Processes), lanes: c.Lanes}
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return nil, err
@@ -86,6 +102,10 @@ func Take(c Config) (*Snapshot, error) {
 		counters, err := observe.Counters(c.Device)
 		errs = append(errs, err)
 		s.device = &counters
+	}
+	if c.Polls != nil {
+		s.polls, err = c.Polls.Read()
+		errs = append(errs, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Processes)) {
 		p, err := readProcess(fs, c.Processes[name])
@@ -172,7 +192,11 @@ func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 	d.TCP, d.UDP = s.protocols(before)
 	if s.device != nil && before.device != nil {
 		d.Device = deviceBetween(before.device, s.device)
+		for _, l := range s.lanes {
+			d.Lanes = append(d.Lanes, d.Device.lane(l))
+		}
 	}
+	d.NAPIs = pollsBetween(before.polls, s.polls)
 	for _, name := range slices.Sorted(maps.Keys(s.processes)) {
 		p, err := processBetween(before.processes[name], s.processes[name])
 		if err != nil {
@@ -255,6 +279,45 @@ func deviceBetween(a, b *device.Counters) *Device {
 		}
 	}
 	return d
+}
+
+// lane adds up what is a lane's.
+func (d *Device) lane(l LaneQueues) Lane {
+	add := func(all []device.QueueCounter, mine []int) *Traffic {
+		if mine == nil || len(all) == 0 {
+			return nil
+		}
+		t := &Traffic{}
+		for _, q := range all {
+			if slices.Contains(mine, q.Queue) {
+				t.Packets, t.Bytes, t.Drops = t.Packets+q.Packets, t.Bytes+q.Bytes, t.Drops+q.Drops
+			}
+		}
+		return t
+	}
+	out := Lane{Name: l.Name, Rx: add(d.Rx, l.Rx), Tx: add(d.Tx, l.Tx)}
+	for _, c := range d.Classes {
+		if c.ID == l.Class {
+			out.Class = &Traffic{Packets: c.Packets, Bytes: c.Bytes, Drops: c.Drops}
+		}
+	}
+	return out
+}
+
+// pollsBetween is the growth of counts; a NAPI that is new begins at 0.
+func pollsBetween(a, b []polls.Count) (out []polls.Count) {
+	for _, n := range b {
+		i := slices.IndexFunc(a, func(w polls.Count) bool { return w.NAPI == n.NAPI })
+		if i >= 0 {
+			w := a[i]
+			n.Polls, n.Packets, n.Empty, n.Full = n.Polls-w.Polls, n.Packets-w.Packets, n.Empty-w.Empty, n.Full-w.Full
+			n.Thread, n.Busy = n.Thread-w.Thread, n.Busy-w.Busy
+		}
+		if n.Polls > 0 {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // CPUPerRequest is the processor time of a process for each of n requests, ns.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/polls"
 	"github.com/niclane/niclane/internal/vethtest"
 )
 
@@ -137,6 +139,9 @@ func TestDifferences(t *testing.T) {
 			Classes: []device.ClassCounter{{ID: "1:10", Packets: 6, Bytes: 300, Backlog: 50}, {ID: "1:11", Packets: 1}}},
 		processes: map[string]process{"p": {user: 1.25, threads: map[int]threadUse{7: {running: 150, waiting: 30, voluntary: 4}, 9: {running: 1000, involuntary: 2}}}},
 	}
+	now.lanes = []LaneQueues{{Name: "a", Rx: []int{0}, Tx: []int{0}, Class: "1:10"}, {Name: "default", Tx: []int{9}}}
+	before.polls = []polls.Count{{NAPI: 7, Polls: 10, Packets: 100, Empty: 1, Full: 2, Thread: 3, Busy: 4}, {NAPI: 8, Polls: 5}}
+	now.polls = []polls.Count{{NAPI: 7, Polls: 30, Packets: 150, Empty: 2, Full: 4, Thread: 6, Busy: 8}, {NAPI: 8, Polls: 5}, {NAPI: 9, Polls: 1, Packets: 2}}
 	before.snmp.RetransSegs, now.snmp.RetransSegs = f(3), f(10)
 	now.netstat.BusyPollRxPackets = f(4) // not known before
 	d, err := now.Since(before)
@@ -151,6 +156,15 @@ func TestDifferences(t *testing.T) {
 	}
 	if want := (device.ClassCounter{ID: "1:10", Packets: 2, Bytes: 200, Backlog: 50}); len(d.Device.Classes) != 1 || d.Device.Classes[0] != want {
 		t.Errorf("classes %+v, want %+v", d.Device.Classes, want)
+	}
+	if want := []polls.Count{{NAPI: 7, Polls: 20, Packets: 50, Empty: 1, Full: 2, Thread: 3, Busy: 4}, {NAPI: 9, Polls: 1, Packets: 2}}; !slices.Equal(d.NAPIs, want) {
+		t.Errorf("polls %+v, want %+v", d.NAPIs, want)
+	}
+	if a := d.Lanes[0]; len(d.Lanes) != 2 || a.Name != "a" || a.Rx == nil || *a.Rx != (Traffic{Packets: 5}) || a.Tx != nil || a.Class == nil || *a.Class != (Traffic{2, 200, 0}) {
+		t.Errorf("lanes %+v", d.Lanes)
+	}
+	if b := d.Lanes[1]; b.Rx != nil || b.Class != nil {
+		t.Errorf("a lane without receive queues and class: %+v", b)
 	}
 	if want := (Process{Name: "p", Threads: 2, User: 250e6, Running: 1050, Waiting: 20, Voluntary: 3, Involuntary: 2}); d.Processes[0] != want {
 		t.Errorf("process %+v, want %+v", d.Processes[0], want)

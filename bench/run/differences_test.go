@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/plan"
@@ -96,5 +97,21 @@ func TestBaselineSaysWhatIs(t *testing.T) {
 func TestVersionOf(t *testing.T) {
 	if v := versionOf("/bin/true"); v != "" {
 		t.Errorf("a program of unknown flags was run: %q", v)
+	}
+}
+
+// What a lane receives is its queues' only where packets are steered to them.
+func TestLaneQueues(t *testing.T) {
+	p := plan.Plan{
+		Lanes:   []plan.FittedLane{{Name: "default", Device: "a", Queues: []int{0, 1}, Class: "1:2"}, {Name: "x", Device: "a", Queues: []int{2}}, {Name: "x", Device: "b"}},
+		Choices: []plan.Choice{{Part: device.PartQueueSet, Realisation: plan.RealRSSContext}},
+	}
+	want := []machine.LaneQueues{{Name: "default", Rx: []int{0, 1}, Tx: []int{0, 1}, Class: "1:2"}, {Name: "x", Rx: []int{2}, Tx: []int{2}}}
+	if diff := cmp.Diff(want, laneQueues(&p, "a")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	p.Choices[0].Realisation = plan.RealCpumap
+	if got := laneQueues(&p, "a"); got[1].Rx != nil || got[1].Tx == nil {
+		t.Errorf("with a cpumap: %+v", got)
 	}
 }

@@ -19,7 +19,9 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/internal/polls"
 	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/plan"
@@ -44,6 +46,9 @@ type labSite struct {
 	power  powers
 	// classes of the applied lanes, the lanes' names by them.
 	classes map[string]string
+	// queues of the applied lanes.
+	queues []machine.LaneQueues
+	polls  *polls.Counter
 }
 
 // InLab returns the site of an experiment in the lab. niclane is the path of
@@ -96,7 +101,20 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 		return err
 	}
 	s.describe(r, asleep == nil)
+	if err := s.lab.Do(lab.SUT, s.countPolls); err != nil {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("NAPI polls are not counted: %v", err))
+	}
 	return nil
+}
+
+// countPolls begins to count those of the SUT's port.
+func (s *labSite) countPolls() error {
+	port, err := net.InterfaceByName(lab.Port)
+	if err != nil {
+		return err
+	}
+	s.polls, err = polls.Open(port.Index)
+	return err
 }
 
 // holdLatency asks the processors to stay awake for as long as the file is
@@ -182,7 +200,7 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 		if _, err := s.run(ctx, "rollback"); err != nil {
 			return Lanes{}, err
 		}
-		s.lanes, s.classes = "", nil
+		s.lanes, s.classes, s.queues = "", nil, nil
 	}
 	if text == "" {
 		return Lanes{}, nil
@@ -207,6 +225,7 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 	for _, l := range made.Plan.Lanes {
 		s.classes[l.Class] = l.Name
 	}
+	s.queues = laneQueues(&made.Plan, lab.Port)
 	return applied(text, &made.Plan), nil
 }
 
@@ -234,6 +253,9 @@ func (s *labSite) Down(ctx context.Context) error {
 	}
 	for i := len(s.beside) - 1; i >= 0; i-- {
 		errs = append(errs, s.beside[i].stop())
+	}
+	if s.polls != nil {
+		errs = append(errs, s.polls.Close())
 	}
 	if s.lab != nil {
 		if s.lanes != "" {

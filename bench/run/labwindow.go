@@ -109,7 +109,9 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 // snapshot of the SUT's counters.
 func (s *labSite) snapshot() (snap *machine.Snapshot, err error) {
 	err = s.lab.Do(lab.SUT, func() error {
-		snap, err = machine.Take(machine.Config{Processes: map[string]int{"server": s.server.cmd.Process.Pid}, Device: lab.Port})
+		snap, err = machine.Take(machine.Config{
+			Processes: map[string]int{"server": s.server.cmd.Process.Pid}, Device: lab.Port, Lanes: s.queues, Polls: s.polls,
+		})
 		return err
 	})
 	if err != nil {

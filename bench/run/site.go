@@ -8,7 +8,9 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/plan"
 )
 
@@ -48,6 +50,28 @@ func applied(text string, p *plan.Plan) Lanes {
 	var b strings.Builder
 	plan.WriteText(&b, p.Steps)
 	return Lanes{Text: text, Plan: b.String(), Did: did(p)}
+}
+
+// laneQueues are what of a device is whose, by a plan that was made.
+func laneQueues(p *plan.Plan, dev string) []machine.LaneQueues {
+	told := false // what a lane receives, by its queues
+	for _, c := range p.Choices {
+		if c.Part == device.PartQueueSet {
+			told = c.Realisation == plan.RealMqprioChannel || c.Realisation == plan.RealRSSContext || c.Realisation == plan.RealSingleQueue
+		}
+	}
+	var out []machine.LaneQueues
+	for _, l := range p.Lanes {
+		if l.Device != dev {
+			continue
+		}
+		x := machine.LaneQueues{Name: l.Name, Tx: l.Queues, Class: l.Class}
+		if told {
+			x.Rx = l.Queues
+		}
+		out = append(out, x)
+	}
+	return out
 }
 
 // A Job is one window.
