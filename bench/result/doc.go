@@ -8,5 +8,8 @@
 // again to be looked at in another way, and it judges nothing when it is
 // written: Summarize does, purely, whenever it is read. It refuses files of
 // another version, keys that it does not know, and windows of variants or load
-// points that the file does not have.
+// points that the file does not have. docs/result.schema.json describes the
+// file for others.
 package result
+
+//go:generate go test . -run SchemaIsCurrent -update
