@@ -174,7 +174,7 @@ func useText(v *float64, unit string) string {
 		return number(*v) + "/s"
 	case result.BitsPerS:
 		return result.BitsText(*v)
-	case result.OfProcessor, result.OfPackets:
+	case result.OfProcessor, result.OfPackets, result.OfPolls:
 		return share(*v)
 	}
 	return number(*v)

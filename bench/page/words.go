@@ -235,6 +235,13 @@ func facts(r *result.Result) (out []fact) {
 		network += fmt.Sprintf(", MTU %d", n.MTU)
 	}
 	add("device", network)
+	for _, h := range e.Hosts {
+		text := fmt.Sprintf("%s: %s, %d × %s, kernel %s", h.Role, cmp.Or(h.Hostname, h.Name), h.CPUs, cmp.Or(h.CPUModel, "unknown"), h.Kernel)
+		if h.ClockUncertainty > 0 {
+			text += "; its clock is known to " + result.DurationText(float64(h.ClockUncertainty))
+		}
+		add("host "+h.Name, text)
+	}
 	for _, c := range e.Cards {
 		text := strings.TrimSpace(c.Driver + " " + c.Version)
 		if c.Firmware != "" {

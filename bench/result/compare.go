@@ -139,6 +139,10 @@ func environmentChanges(a, b *Result) []Change {
 	for i := range out {
 		out[i].Path = strings.TrimPrefix(out[i].Path, "environment.")
 	}
+	// Clocks run on, from boot to boot.
+	out = slices.DeleteFunc(out, func(c Change) bool {
+		return strings.HasSuffix(c.Path, ".clockAheadNs") || strings.HasSuffix(c.Path, ".clockUncertaintyNs")
+	})
 	// What people look for first stands first.
 	first := []string{"kernel", "niclane", "cpuModel", "cpus", "virtualisation", "governor", "server.version"}
 	rank := func(c Change) int {

@@ -11,9 +11,11 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/internal/polls"
 )
 
 func TestPercentilesThatTheExperimentNames(t *testing.T) {
@@ -176,6 +178,8 @@ func TestHopsAndMachine(t *testing.T) {
 		r.Windows[i].Hops = []Hop{{Name: "switch", Reach: ReachNone, Rate: 8e6, Bytes: h, Drops: 2}}
 		r.Windows[i].Machine.TCP.InSegments, r.Windows[i].Machine.TCP.BusyPolled = 100, 25
 	}
+	r.Windows[0].Machine.NAPIs = []polls.Count{{NAPI: 7, Polls: 90, Packets: 180, Busy: 9}, {NAPI: 8, Polls: 10, Packets: 20}}
+	r.Windows[0].Machine.Lanes = []machine.Lane{{Name: "web", Tx: &machine.Traffic{Packets: 50, Bytes: 1000, Drops: 3}}}
 	p := Summarize(r).Points[0]
 	h := p.Variants[0].Hops[0]
 	if h.Drops != 20 || h.Max != 999 || h.P99 != 989 || math.Abs(h.MeanWait-499.5e3) > 1e3 {
@@ -187,8 +191,12 @@ func TestHopsAndMachine(t *testing.T) {
 			t.Fatalf("%s: %d values for three variants", u.Name, len(u.Values))
 		}
 		seen[u.Name] = *u.Values[0]
+		if strings.HasPrefix(u.Name, "lane ") && u.Values[1] != nil {
+			t.Errorf("%s: %v for a variant without", u.Name, *u.Values[1])
+		}
 	}
-	for name, want := range map[string]float64{"server: processor time, kernel": 4000, "received by busy polling": 0.25, "TCP segments sent again": 0} {
+	for name, want := range map[string]float64{"server: processor time, kernel": 4000, "received by busy polling": 0.25, "packets in a NAPI poll": 2, "NAPI polls by busy polling": 0.09,
+		"lane web: sent": 800, "lane web: sent, packets": 5, "lane web: sent, drops": 3, "TCP segments sent again": 0} {
 		if got, ok := seen[name]; !ok || got != want {
 			t.Errorf("%s: %v, %v, want %v", name, got, ok, want)
 		}

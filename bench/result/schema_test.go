@@ -34,7 +34,7 @@ func makeSchema(t *testing.T) []byte {
 		}
 		return path.Base(t.PkgPath()) + "." + t.Name() // six packages have a Result
 	}}
-	for _, dir := range []string{"bench", "device"} {
+	for _, dir := range []string{"bench", "device", "internal/polls"} {
 		if err := r.AddGoComments("github.com/niclane/niclane", dir, reflecting.WithFullComment()); err != nil {
 			t.Fatal(err)
 		}

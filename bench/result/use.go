@@ -18,6 +18,8 @@ const (
 	BitsPerS     = "bit/s"
 	OfProcessor  = "of a processor"
 	OfPackets    = "of the packets"
+	OfPolls      = "of the polls"
+	PerPoll      = "/poll"
 	Times        = "in all"
 )
 
@@ -142,8 +144,65 @@ func newColumn(windows map[int]*Window) *column {
 	c.put("TCP timers that fired", sum(func(d *machine.Diff) float64 { return float64(d.TCP.Timeouts) }), Times)
 	c.put("connections dropped by a full backlog", sum(func(d *machine.Diff) float64 { return float64(d.TCP.ListenDrops) }), Times)
 	c.put("UDP datagrams lost for want of room", sum(func(d *machine.Diff) float64 { return float64(d.UDP.ReceiveErrors + d.UDP.SendErrors) }), Times)
+	c.napis(all, ns)
+	c.lanes(all, ns)
 	c.device(all, ns)
 	return c
+}
+
+// napis are how the device was polled.
+func (c *column) napis(all []*machine.Diff, ns float64) {
+	var polls, packets, empty, full, thread, busy float64
+	for _, d := range all {
+		for _, n := range d.NAPIs {
+			polls += float64(n.Polls)
+			packets += float64(n.Packets)
+			empty += float64(n.Empty)
+			full += float64(n.Full)
+			thread += float64(n.Thread)
+			busy += float64(n.Busy)
+		}
+	}
+	if polls == 0 {
+		return
+	}
+	c.put("NAPI polls", polls/ns*1e9, PerSecond)
+	c.put("packets in a NAPI poll", packets/polls, PerPoll)
+	c.tell("NAPI polls that found nothing", empty/polls, OfPolls)
+	c.put("NAPI polls that used up their budget", full/polls, OfPolls)
+	c.put("NAPI polls by its own thread", thread/polls, OfPolls)
+	c.tell("NAPI polls by busy polling", busy/polls, OfPolls)
+}
+
+// lanes are what each lane's queues and class carried.
+func (c *column) lanes(all []*machine.Diff, ns float64) {
+	sums := map[string]machine.Traffic{}
+	var order []string
+	add := func(name string, t *machine.Traffic) {
+		if t == nil {
+			return
+		}
+		s, ok := sums[name]
+		if !ok {
+			order = append(order, name)
+		}
+		sums[name] = machine.Traffic{Packets: s.Packets + t.Packets, Bytes: s.Bytes + t.Bytes, Drops: s.Drops + t.Drops}
+	}
+	for _, d := range all {
+		for _, l := range d.Lanes {
+			add("lane "+l.Name+": received", l.Rx)
+			add("lane "+l.Name+": sent", l.Tx)
+			add("lane "+l.Name+": through its class", l.Class)
+		}
+	}
+	for _, name := range order {
+		s := sums[name]
+		c.put(name+", packets", float64(s.Packets)/ns*1e9, PerSecond)
+		if s.Bytes > 0 {
+			c.put(name, float64(s.Bytes)*8/ns*1e9, BitsPerS)
+		}
+		c.tell(name+", drops", float64(s.Drops), Times)
+	}
 }
 
 func (c *column) processes(all []*machine.Diff, requests float64) {
