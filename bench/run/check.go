@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -155,8 +156,14 @@ func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string)
 	case v.Lanes == "":
 		return "", nil
 	default:
+		lanes := v.Lanes
+		if values[experiment.NameCgroup] == "" {
+			// A host without cpuset has no group for the server: its lane is
+			// told by ports alone.
+			lanes = cgroupLine.ReplaceAllString(lanes, "")
+		}
 		var err error
-		if text, err = experiment.Expand(v.Lanes, values); err != nil {
+		if text, err = experiment.Expand(lanes, values); err != nil {
 			return "", err
 		}
 	}
@@ -171,6 +178,8 @@ func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string)
 	}
 	return text, nil
 }
+
+var cgroupLine = regexp.MustCompile(`(?m)^[ \t]+cgroup:[ \t]*\$cgroup[ \t]*(#.*)?(\n|\z)`)
 
 // force puts the realisations into globals.force of a lanes file, in the place
 // of those that it has.

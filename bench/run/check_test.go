@@ -62,6 +62,21 @@ func TestForce(t *testing.T) {
 	}
 }
 
+// A host without cpuset has no group for the server.
+func TestLanesWithoutCgroup(t *testing.T) {
+	v := experiment.Variant{Name: "lane", Lanes: "version: 1\nglobals: {dev: $device}\nlanes:\n  a:\n    queues: 1\n    ports: [$port]\n    cgroup: $cgroup  # the server's\n"}
+	values := map[string]string{experiment.NameDevice: "eth0", experiment.NamePort: "80", experiment.NameCgroup: "/g"}
+	with, err := lanesOf(nil, v, values)
+	if err != nil || !strings.Contains(with, "cgroup: /g") {
+		t.Errorf("%v\n%s", err, with)
+	}
+	values[experiment.NameCgroup] = ""
+	without, err := lanesOf(nil, v, values)
+	if err != nil || strings.Contains(without, "cgroup") {
+		t.Errorf("%v\n%s", err, without)
+	}
+}
+
 func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 }
