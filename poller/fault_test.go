@@ -25,7 +25,7 @@ import (
 )
 
 // begin starts a poller and says whether it did.
-func begin(t *testing.T, p device.Poller) bool {
+func begin(t testing.TB, p device.Poller) bool {
 	t.Helper()
 	if err := client.Write(nil, p); err != nil {
 		t.Error(err)
@@ -36,7 +36,7 @@ func begin(t *testing.T, p device.Poller) bool {
 
 // frames sends frames from the veth's other end and counts those that arrive.
 type frames struct {
-	t        *testing.T
+	t        testing.TB
 	out, in  int
 	payload  []byte
 	received map[string]int
@@ -48,7 +48,7 @@ const etherType = 0x88b5
 
 // newFrames makes them; the other end leaves segmentation alone, without which
 // a veth's NAPI sees nothing.
-func newFrames(t *testing.T, et *ethtool.Client) *frames {
+func newFrames(t testing.TB, et *ethtool.Client) *frames {
 	t.Helper()
 	for _, name := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp-accecn-segmentation"} {
 		if err := et.SetFeature(device.Feature{Dev: vethtest.Peer, Name: name}); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !strings.Contains(err.Error(), "no feature") {
@@ -74,7 +74,7 @@ func (f *frames) listen() {
 
 func (f *frames) close() { unix.Close(f.in); unix.Close(f.out) }
 
-func packetSocket(t *testing.T, dev string) int {
+func packetSocket(t testing.TB, dev string) int {
 	t.Helper()
 	link, err := net.InterfaceByName(dev)
 	if err != nil {
@@ -191,7 +191,7 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-func kill(t *testing.T, pid int, s unix.Signal) {
+func kill(t testing.TB, pid int, s unix.Signal) {
 	t.Helper()
 	if pid <= 1 {
 		t.Errorf("process %d", pid)
@@ -257,7 +257,7 @@ func TestNAPIsChange(t *testing.T) {
 	})
 }
 
-func ip(t *testing.T, args ...string) {
+func ip(t testing.TB, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		t.Errorf("ip %v: %v: %s", args, err, out)
@@ -422,5 +422,37 @@ func TestConfined(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestDisabled: where a sysctl forbids io_uring, the message says which.
+func TestDisabled(t *testing.T) {
+	const path = "/proc/sys/kernel/io_uring_disabled"
+	if os.Getenv("NICLANE_GUEST") == "" {
+		t.Skip("changes a sysctl of the whole machine: only in a guest")
+	}
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		p, q := object(0), object(1)
+		if !begin(t, q) {
+			return
+		}
+		before, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, []byte("2"), 0)
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer os.WriteFile(path, before, 0)
+		want := "poller/v0/0: io_uring_setup: operation not permitted (sysctl kernel.io_uring_disabled)"
+		if err := client.Write(nil, p); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		polls := state(t, q).Polls
+		eventually(t, "one that has its ring goes on", func() bool {
+			s := state(t, q)
+			return s.PID != 0 && (s.Polls > polls || s.Doing == device.PollerAsleep)
+		})
 	})
 }

@@ -45,7 +45,7 @@ var client = poller.Client{Tied: true}
 
 // run runs f in a namespace with a veth that has NAPIs, and skips where the
 // kernel polls none for us.
-func run(t *testing.T, f func(t *testing.T, et *ethtool.Client)) {
+func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 	r, err := iouring.New(time.Millisecond)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		t.Skip(err)
@@ -54,7 +54,7 @@ func run(t *testing.T, f func(t *testing.T, et *ethtool.Client)) {
 		t.Fatal(err)
 	}
 	r.Close()
-	vethtest.Run(t, queues, func(t *testing.T) {
+	vethtest.Run(t, queues, func(t T) {
 		et, err := ethtool.Open()
 		if err != nil {
 			t.Error(err)
@@ -76,7 +76,7 @@ func run(t *testing.T, f func(t *testing.T, et *ethtool.Client)) {
 }
 
 // gro gives a veth its NAPIs, or takes them away.
-func gro(t *testing.T, et *ethtool.Client, on bool) {
+func gro(t testing.TB, et *ethtool.Client, on bool) {
 	t.Helper()
 	if err := et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: on}); err != nil {
 		t.Error(err)
@@ -84,7 +84,7 @@ func gro(t *testing.T, et *ethtool.Client, on bool) {
 }
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, f func() bool) bool {
+func eventually(t testing.TB, what string, f func() bool) bool {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if f() {
@@ -100,7 +100,7 @@ func object(queues ...int) device.Poller {
 }
 
 // state returns what the poller says, the zero value if there is none.
-func state(t *testing.T, p device.Poller) device.PollerState {
+func state(t testing.TB, p device.Poller) device.PollerState {
 	t.Helper()
 	all, err := poller.List()
 	if err != nil {

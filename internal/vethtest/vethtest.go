@@ -27,7 +27,7 @@ const (
 // given number of queues, both ends up. f must not start goroutines or subtests
 // that use the namespace, and t.FailNow in it ends only f. The test is skipped where
 // the namespace or the pair cannot be made.
-func Run(t *testing.T, queues int, f func(t *testing.T)) {
+func Run[T testing.TB](t T, queues int, f func(t T)) {
 	t.Helper()
 	done := make(chan struct{})
 	var skip string

@@ -46,6 +46,7 @@ var ofKernel = []expectation{
 	{capability: device.CapNetdevGenl, since: "6.8", source: "bc877956272f: queue-get and napi-get"},
 	{capability: device.CapNAPISet, since: "6.13", source: "1287c1ae0fc2"},
 	{capability: device.CapIoUringNAPI, since: "6.13", source: "6bf90bd8c58a"},
+	{capability: device.CapNAPITrace, source: "CONFIG_DEBUG_INFO_BTF"},
 	{capability: device.CapNetShaper, since: "6.13", source: "4b623f9f0f59; CONFIG_NET_SHAPER"},
 	{capability: device.CapNAPIThread, since: "6.17", source: "2677010e7793"},
 	{capability: device.CapNAPIBusy, since: "6.19", source: "c18d4b190a46"},

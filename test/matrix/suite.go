@@ -43,6 +43,7 @@ var suites = []suite{
 	{name: "internal/sockclass", run: "^Test(ForeignPrograms|OtherNamespace|ObjectReadsBack|NoSuchGroup|Sockets|OnTheWire)$", within: 5 * time.Minute},
 	{name: "internal/netprio", within: 5 * time.Minute},
 	{name: "internal/watch", within: 5 * time.Minute},
+	{name: "poller", since: "6.13", within: 8 * time.Minute}, // static tracking of NAPIs
 	{name: probeSuite, builtin: true, within: 5 * time.Minute},
 	{name: laneSuite, builtin: true, within: 5 * time.Minute},
 	{name: freeSuite, builtin: true, within: 5 * time.Minute},
