@@ -65,20 +65,7 @@ func BenchmarkKilled(b *testing.B) {
 			if !begin(b, p) {
 				return
 			}
-			var before []device.Object
-			for _, q := range p.Queues {
-				was, err := nd.Read(device.NAPIConfig{Dev: p.Dev, Queue: q})
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				cfg := was.(device.NAPIConfig)
-				cfg.DeferHardIRQs, cfg.GROFlushTimeout = 1, 200_000
-				if err := nd.Write(was, cfg); err != nil {
-					b.Error(err)
-				}
-				before = append(before, was)
-			}
+			before := configure(b, et, p, func(c *device.NAPIConfig) { c.DeferHardIRQs, c.GROFlushTimeout = 1, 200_000 })
 			measure("polled")
 			kill(b, state(b, p).PID, unix.SIGKILL)
 			eventually(b, "it is gone", func() bool { got, err := client.Read(p); return got == nil && err == nil })

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/iouring"
 	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/sched"
 	"github.com/niclane/niclane/internal/vethtest"
 	"github.com/niclane/niclane/poller"
 )
@@ -122,6 +124,32 @@ func (f *frames) exchange(n int) bool {
 	return true
 }
 
+// configure changes the NAPIs of a poller's queues, and returns how they were.
+func configure(t testing.TB, et *ethtool.Client, p device.Poller, change func(*device.NAPIConfig)) []device.Object {
+	t.Helper()
+	nd, err := netdev.Open(et)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer nd.Close()
+	var before []device.Object
+	for _, q := range p.Queues {
+		was, err := nd.Read(device.NAPIConfig{Dev: p.Dev, Queue: q})
+		cfg, ok := was.(device.NAPIConfig)
+		if err != nil || !ok {
+			t.Errorf("queue %d: %v, %v", q, was, err)
+			return before
+		}
+		change(&cfg)
+		if err := nd.Write(was, cfg); err != nil {
+			t.Error(err)
+		}
+		before = append(before, was)
+	}
+	return before
+}
+
 // all is a poller of all queues: which of them a frame takes is the veth's
 // business.
 func all() device.Poller { return object(0, 1, 2, 3) }
@@ -131,9 +159,12 @@ func all() device.Poller { return object(0, 1, 2, 3) }
 func TestPackets(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
+		p.Timeout = 50e6
 		if !begin(t, p) {
 			return
 		}
+		// On one processor the sender's softirq would take every packet.
+		configure(t, et, p, func(c *device.NAPIConfig) { c.DeferHardIRQs, c.GROFlushTimeout = 1, 20e6 })
 		f := newFrames(t, et)
 		defer f.close()
 		eventually(t, "it sleeps", func() bool { return state(t, p).Doing == device.PollerAsleep })
@@ -161,24 +192,7 @@ func TestKilled(t *testing.T) {
 		if !begin(t, p) {
 			return
 		}
-		nd, err := netdev.Open(et)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer nd.Close()
-		for _, q := range p.Queues {
-			before, err := nd.Read(device.NAPIConfig{Dev: p.Dev, Queue: q})
-			cfg, ok := before.(device.NAPIConfig)
-			if err != nil || !ok {
-				t.Errorf("queue %d: %v, %v", q, before, err)
-				return
-			}
-			cfg.DeferHardIRQs, cfg.GROFlushTimeout = 1, 200_000
-			if err := nd.Write(before, cfg); err != nil {
-				t.Error(err)
-			}
-		}
+		configure(t, et, p, func(c *device.NAPIConfig) { c.DeferHardIRQs, c.GROFlushTimeout = 1, 200_000 })
 		f := newFrames(t, et)
 		defer f.close()
 		f.exchange(20)
@@ -455,4 +469,69 @@ func TestDisabled(t *testing.T) {
 			return s.PID != 0 && (s.Polls > polls || s.Doing == device.PollerAsleep)
 		})
 	})
+}
+
+// TestBusyThread: the kernel's own busy poller (Linux 6.19) is a thread, which
+// takes packets, uses its processor when there are none, and ends when it is
+// switched off.
+func TestBusyThread(t *testing.T) {
+	run(t, func(t *testing.T, et *ethtool.Client) {
+		nd, err := netdev.Open(et)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer nd.Close()
+		if p, err := nd.Conn.SetPolicy(); err != nil || p.MaxThreaded < uint64(netdev.ThreadedBusy) {
+			t.Skipf("no threaded busy poll in this kernel (%v)", err)
+		}
+		// A frame takes the queue of its sender's processor (packet_pick_tx_queue).
+		if err := sched.SetAffinity(unix.Gettid(), []int{0}); err != nil {
+			t.Error(err)
+		}
+		p := object(0)
+		before := configure(t, et, p, func(c *device.NAPIConfig) { c.Threaded = "busy" })
+		f := newFrames(t, et)
+		defer f.close()
+		f.exchange(20)
+		thread := device.Thread{Dev: p.Dev, Queue: 0, Policy: "other", Nice: 19, CPUs: []int{0}}
+		now, err := nd.Read(thread)
+		if err == nil {
+			err = nd.Write(now, thread)
+		}
+		if now, rerr := nd.Read(thread); err != nil || rerr != nil || !device.Equal(now, thread) {
+			t.Errorf("its thread: %v, want %v: %v, %v", now, thread, err, rerr)
+		}
+		m, err := nd.Map(p.Dev)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		pid := 0
+		for _, n := range m.NAPIs {
+			if m.RxQueue(n.ID) == 0 {
+				pid = n.PID
+			}
+		}
+		begin := used(t, pid)
+		eventually(t, "it uses its processor without packets", func() bool { return used(t, pid) > begin+20e6 })
+		f.exchange(20)
+		configure(t, et, p, func(c *device.NAPIConfig) { *c = before[0].(device.NAPIConfig) })
+		if got, err := nd.Read(thread); got != nil || err != nil {
+			t.Errorf("its thread is left: %v, %v", got, err)
+		}
+		f.exchange(20)
+	})
+}
+
+// used is the processor time of a thread, ns.
+func used(t testing.TB, pid int) uint64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	first, _, _ := strings.Cut(string(b), " ")
+	ns, perr := strconv.ParseUint(first, 10, 64)
+	if err != nil || perr != nil {
+		t.Errorf("thread %d: %v, %v", pid, err, perr)
+	}
+	return ns
 }

@@ -4,13 +4,9 @@ package netdev_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -201,64 +197,6 @@ func TestXDPFeatures(t *testing.T) {
 		}
 		if _, err := c.Conn.XDPFeatures(1 << 20); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("XDPFeatures(no such interface): %v, want ENODEV", err)
-		}
-	})
-}
-
-// TestBusyThread: the kernel's own busy poller has a thread, which uses its
-// processor although there are no packets, until it is switched off.
-func TestBusyThread(t *testing.T) {
-	vethtest.Run(t, queues, func(t *testing.T) {
-		c, _ := open(t)
-		if p, err := c.Conn.SetPolicy(); err != nil || p.MaxThreaded < uint64(netdev.ThreadedBusy) {
-			t.Skipf("no threaded busy poll in this kernel (%v)", err)
-		}
-		before := mustRead(t, c, device.NAPIConfig{Dev: vethtest.Dev, Queue: 1})
-		want := before.(device.NAPIConfig)
-		want.Threaded = "busy"
-		mustWrite(t, c, before, want)
-		if diff := cmp.Diff(device.Object(want), mustRead(t, c, want)); diff != "" {
-			t.Errorf("after writing (-want +got):\n%s", diff)
-		}
-		thread := device.Thread{Dev: vethtest.Dev, Queue: 1, Policy: "other", Nice: 19, CPUs: []int{0}}
-		mustWrite(t, c, mustRead(t, c, thread), thread)
-		if diff := cmp.Diff(device.Object(thread), mustRead(t, c, thread)); diff != "" {
-			t.Errorf("its thread (-want +got):\n%s", diff)
-		}
-		m, err := c.Map(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pid := 0
-		for _, n := range m.NAPIs {
-			if m.RxQueue(n.ID) == 1 {
-				pid = n.PID
-			}
-		}
-		used := func() uint64 {
-			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
-			if err != nil {
-				t.Fatal(err)
-			}
-			first, _, _ := strings.Cut(string(b), " ")
-			ns, err := strconv.ParseUint(first, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return ns
-		}
-		begin := used()
-		for deadline := time.Now().Add(time.Minute); used() < begin+20e6; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("its thread has used %d ns in a minute", used()-begin)
-			}
-		}
-		mustWrite(t, c, want, before)
-		if diff := cmp.Diff(before, mustRead(t, c, want)); diff != "" {
-			t.Errorf("after writing back (-want +got):\n%s", diff)
-		}
-		if got := mustRead(t, c, thread); got != nil {
-			t.Errorf("its thread is left: %v", got)
 		}
 	})
 }
