@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/reuseport"
 	"github.com/niclane/niclane/internal/sockclass"
 )
 
@@ -53,7 +54,7 @@ func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
 			err = errors.Join(err, s.undo(a.record))
 		}
 	}()
-	for _, step := range []func() error{a.record.addGroups, a.keepThreads, a.move, a.confine, a.classify, a.follow} {
+	for _, step := range []func() error{a.record.addGroups, a.keepThreads, a.move, a.confine, a.classify, a.listen, a.follow} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -126,6 +127,7 @@ func (a *attachment) begin(t Target) error {
 		r.Groups = own(hs, "/niclane-"+r.ID)
 	}
 	if r.Listeners = a.options.Listeners; r.Listeners != nil {
+		r.Queues = queueCPUs(a.lane, a.options.State)
 		return a.store.checkListeners(r)
 	}
 	return nil
@@ -382,6 +384,29 @@ func (a *attachment) classify() error {
 	}
 	if r.Unit == "" && r.Container == "" {
 		a.notef("connections that a listener accepts which is older than this have no class: their group is the one in which the listener was made. Restart the application, or start it with niclane run")
+	}
+	return nil
+}
+
+// listen leads connections to listeners for the first time.
+func (a *attachment) listen() error {
+	r := a.record
+	if r.Listeners == nil {
+		return nil
+	}
+	ld := &leader{record: r, queues: r.Queues, set: map[uint64]reuseport.Tables{}, keep: func(t Thread) error {
+		r.add(t)
+		return a.store.Save(r)
+	}}
+	groups, err := ld.look()
+	if err != nil {
+		return err
+	}
+	if len(groups) == 0 {
+		a.notef("it has no listener at TCP port %s yet; those that come are looked for", numbers(r.Listeners.Ports))
+	}
+	for _, g := range groups {
+		a.notes = append(a.notes, g.Lines()...)
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func (k *keeper) run(ctx context.Context, r *Record) error {
 	if err == nil {
 		defer unix.Close(main)
 	}
-	follow := newFollower(r)
+	follow := newFollower(&Store{dir: k.dir}, r, r.Queues)
 	defer follow.close()
 	for {
 		over, err := r.over()
@@ -154,7 +154,7 @@ func (k *keeper) run(ctx context.Context, r *Record) error {
 			return k.end()
 		}
 		if r.Listeners != nil {
-			follow.look()
+			follow.tick(ctx)
 		}
 		if err := k.wait(ctx, r, main); err != nil {
 			return err

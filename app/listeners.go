@@ -2,13 +2,443 @@
 
 package app
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"reflect"
+	"slices"
 
-// (follows)
-type follower struct{}
+	"golang.org/x/sys/unix"
 
-func newFollower(*Record) *follower           { return &follower{} }
-func (*follower) close()                      {}
-func (*follower) look()                       {}
-func (r *Record) releaseListeners() error     { return nil }
-func (s *Store) checkListeners(*Record) error { return errors.New("--listeners: not there yet") }
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/reuseport"
+	"github.com/niclane/niclane/internal/sockiter"
+)
+
+// A Listening is what is known of one listener.
+type Listening struct {
+	Local netip.AddrPort `json:"local"`
+	Inode uint64         `json:"inode"`
+	PID   int            `json:"pid,omitempty"`
+	// Thread serves it, 0 if it is not known which.
+	Thread int `json:"thread,omitempty"`
+	// CPU is its processor, -1 if it is not known; Why says why not.
+	CPU int    `json:"cpu"`
+	Why string `json:"why,omitempty"`
+}
+
+// A ListenGroup is what became of one SO_REUSEPORT group.
+type ListenGroup struct {
+	Listeners []Listening `json:"listeners"`
+	// Led says that connections are led to listeners by queue. Why says why
+	// not, or what of it is not so.
+	Led bool   `json:"led"`
+	Why string `json:"why,omitempty"`
+}
+
+// A QueueCPU is where packets of one of a lane's queues are worked on.
+type QueueCPU struct {
+	Device string `json:"device"`
+	Index  int    `json:"index"` // of the device
+	Queue  int    `json:"queue"`
+	CPU    int    `json:"cpu"`
+}
+
+// queueCPUs finds out where a lane's queues are worked on: on the processor of
+// the NAPI's thread or interrupt, or as niclane distributes queues over the
+// lane's processors.
+func queueCPUs(l Lane, st *device.State) []QueueCPU {
+	var out []QueueCPU
+	for _, f := range l.Fitted {
+		d := st.Device(f.Device)
+		if d == nil {
+			continue
+		}
+		for i, q := range f.Queues {
+			x := QueueCPU{Device: f.Device, Index: d.Index, Queue: q, CPU: unknown}
+			if cpus := napiCPUs(st, d, q); len(cpus) == 1 {
+				x.CPU = cpus[0]
+			} else if len(f.CPUs) > 0 {
+				x.CPU = f.CPUs[i%len(f.CPUs)]
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// napiCPUs are the processors that a receive queue's NAPI is polled on, nil if
+// that is not known.
+func napiCPUs(st *device.State, d *device.Device, queue int) []int {
+	for _, n := range d.NAPIs {
+		if n.Config.Queue != queue {
+			continue
+		}
+		if n.Thread != nil {
+			return n.Thread.CPUs
+		}
+		if f, ok := st.Files[fmt.Sprintf("/proc/irq/%d/smp_affinity_list", n.IRQ)]; ok && n.IRQ > 0 {
+			if cpus, err := device.ParseCPUList(f.Value); err == nil {
+				return cpus
+			}
+		}
+	}
+	return nil
+}
+
+// checkListeners refuses what another record does already.
+func (s *Store) checkListeners(r *Record) error {
+	all, err := s.Here()
+	if err != nil {
+		return err
+	}
+	for _, x := range all {
+		if x.Listeners == nil {
+			continue
+		}
+		for _, p := range r.Listeners.Ports {
+			if slices.Contains(x.Listeners.Ports, p) {
+				return fmt.Errorf("port %d: connections are led to listeners of process %d already: niclane detach --pid %d first", p, x.Process.PID, x.Process.PID)
+			}
+		}
+	}
+	return nil
+}
+
+// A leader leads the connections of one application.
+type leader struct {
+	record *Record
+	queues []QueueCPU
+	set    map[uint64]reuseport.Tables // by SO_REUSEPORT group, as last written
+	// keep records what a thread had before it is given a processor.
+	keep func(Thread) error
+}
+
+// look finds the application's listeners and leads connections to them, as far
+// as it is known who serves them.
+func (ld *leader) look() ([]ListenGroup, error) {
+	pids, err := ld.record.Groups[0].processes()
+	if err != nil {
+		return nil, err
+	}
+	socks, err := sockiter.List(sockiter.Filter{Ports: ld.record.Listeners.Ports, Listeners: true})
+	if err != nil {
+		return nil, err
+	}
+	inodes := map[uint64]bool{}
+	groups := map[uint64][]sockiter.Socket{}
+	var order []uint64
+	var alone []sockiter.Socket
+	for _, s := range socks {
+		inodes[s.Inode] = true
+		if s.Group == 0 {
+			alone = append(alone, s)
+			continue
+		}
+		if groups[s.Group] == nil {
+			order = append(order, s.Group)
+		}
+		groups[s.Group] = append(groups[s.Group], s)
+	}
+	d := find(pids, inodes)
+	servers := d.servers()
+	var out []ListenGroup
+	for _, s := range alone {
+		if len(d.holders[s.Inode]) > 0 {
+			out = append(out, ListenGroup{Listeners: []Listening{describe(s, servers[s.Inode])},
+				Why: "it is the only listener there, without SO_REUSEPORT: there is nothing to choose"})
+		}
+	}
+	for _, g := range order {
+		if ours := d.ours(groups[g]); ours > 0 {
+			out = append(out, ld.lead(g, groups[g], ours, d, servers))
+		}
+	}
+	return out, nil
+}
+
+// ours counts the sockets that the application's processes have.
+func (d descriptors) ours(socks []sockiter.Socket) int {
+	n := 0
+	for _, s := range socks {
+		if len(d.holders[s.Inode]) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func describe(s sockiter.Socket, by server) Listening {
+	l := Listening{Local: s.Local, Inode: s.Inode, PID: by.pid, Thread: by.tid}
+	l.CPU, l.Why = by.processor()
+	return l
+}
+
+// lead leads the connections of one group.
+func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descriptors, servers map[uint64]server) ListenGroup {
+	// In the order in which they were made: inode numbers ascend.
+	slices.SortFunc(socks, func(a, b sockiter.Socket) int { return int(int64(a.Inode) - int64(b.Inode)) })
+	var g ListenGroup
+	for _, s := range socks {
+		g.Listeners = append(g.Listeners, describe(s, servers[s.Inode]))
+	}
+	switch {
+	case ours < len(socks):
+		g.Why = fmt.Sprintf("%d of %d listeners are another application's", len(socks)-ours, len(socks))
+		return g
+	case len(socks) == 1:
+		g.Why = "it is the only listener there: there is nothing to choose"
+		return g
+	case socks[0].Picked && socks[0].Program == 0:
+		g.Why = "the application has a classic BPF program of its own there, which stays"
+		return g
+	}
+	if err := ld.place(g.Listeners); err != nil {
+		g.Why = err.Error()
+		return g
+	}
+	if err := ld.apply(id, socks, d, &g); err != nil {
+		g.Led, g.Why = false, err.Error()
+	}
+	return g
+}
+
+// place puts listeners on processors that were told, or their threads on ones
+// of the lane.
+func (ld *leader) place(ls []Listening) error {
+	if told := ld.record.Listeners.CPUs; told != nil {
+		if len(told) != len(ls) {
+			return fmt.Errorf("%d processors were told for %d listeners", len(told), len(ls))
+		}
+		for i := range ls {
+			ls[i].CPU, ls[i].Why = told[i], ""
+		}
+		return nil
+	}
+	if !ld.record.Listeners.Pin {
+		return nil
+	}
+	cpus := ld.record.Lane.CPUs()
+	used := map[int]int{}
+	for _, l := range ls {
+		if l.CPU != unknown {
+			used[l.CPU]++
+		}
+	}
+	for i := range ls {
+		l := &ls[i]
+		if l.CPU != unknown || l.Thread == 0 || len(cpus) == 0 {
+			continue
+		}
+		best := slices.MinFunc(cpus, func(a, b int) int { return used[a] - used[b] })
+		p, err := FindProcess(l.Thread)
+		if err != nil {
+			continue // it ended
+		}
+		was, err := affinity(l.Thread)
+		if err == nil {
+			err = ld.keep(Thread{Process: p, Was: was})
+		}
+		if err == nil {
+			err = setAffinity(l.Thread, []int{best})
+		}
+		if err != nil {
+			l.Why = fmt.Sprintf("thread %d to processor %d: %v", l.Thread, best, err)
+			continue
+		}
+		used[best]++
+		l.CPU, l.Why = best, ""
+	}
+	return nil
+}
+
+// apply brings the group's program and tables to what is known.
+func (ld *leader) apply(id uint64, socks []sockiter.Socket, d descriptors, g *ListenGroup) error {
+	tables, placed := ld.tables(g.Listeners)
+	if placed == 0 && !socks[0].Picked {
+		g.Why = "it is not known on which processor any of its listeners is served: the kernel's hash goes on to choose"
+		return nil
+	}
+	p, err := ld.picker(socks, d)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	slots, err := p.Sockets()
+	if err != nil {
+		return err
+	}
+	slot := make([]uint32, len(socks))
+	free := freeSlots(slots)
+	for i, s := range socks {
+		if at, ok := slots[s.Cookie]; ok {
+			slot[i] = at
+			continue
+		}
+		if len(free) == 0 {
+			return fmt.Errorf("more than %d listeners", reuseport.MaxSockets)
+		}
+		slot[i], free = free[0], free[1:]
+		if err := d.use(s, func(fd int) error { return p.Put(slot[i], fd) }); err != nil {
+			return err
+		}
+	}
+	want := tables.with(slot)
+	if !reflect.DeepEqual(ld.set[id], want) {
+		if err := p.Set(want); err != nil {
+			return err
+		}
+		ld.set[id] = want
+	}
+	g.Led = placed > 0
+	if placed < len(socks) {
+		g.Why = fmt.Sprintf("of %d listeners, %d are served on a processor that is known", len(socks), placed)
+	}
+	return nil
+}
+
+// picker is the group's: what a keeper that was killed has left, or a new one.
+func (ld *leader) picker(socks []sockiter.Socket, d descriptors) (*reuseport.Picker, error) {
+	if socks[0].Picked {
+		p, err := reuseport.Open(socks[0].Program)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("somebody else's program picks among these listeners, and stays: %w", err)
+		}
+		return p, err
+	}
+	p, err := reuseport.New()
+	if err != nil {
+		return nil, err
+	}
+	// Attached before it knows anything, it leaves everything to the kernel's
+	// hash, but from then on what waits in a listener that closes is kept.
+	if err := d.use(socks[0], p.Attach); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func freeSlots(taken map[uint64]uint32) []uint32 {
+	used := map[uint32]bool{}
+	for _, slot := range taken {
+		used[slot] = true
+	}
+	var free []uint32
+	for slot := range uint32(reuseport.MaxSockets) {
+		if !used[slot] {
+			free = append(free, slot)
+		}
+	}
+	return free
+}
+
+// A spreading is tables by the listeners' places in their list.
+type spreading struct {
+	devices []uint32
+	queues  []QueueCPU
+	lists   [][]int
+}
+
+// tables spreads the lane's queues over listeners; placed counts those whose
+// processor is known.
+func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
+	var queues, listeners []int
+	for _, q := range ld.queues {
+		queues = append(queues, q.CPU)
+		if i := uint32(q.Index); !slices.Contains(s.devices, i) {
+			s.devices = append(s.devices, i)
+		}
+	}
+	for _, l := range ls {
+		listeners = append(listeners, l.CPU)
+		if l.CPU != unknown {
+			placed++
+		}
+	}
+	s.queues, s.lists = ld.queues, spread(queues, listeners)
+	return s, placed
+}
+
+// with gives the tables of slots.
+func (s spreading) with(slot []uint32) reuseport.Tables {
+	t := reuseport.Tables{Devices: s.devices, Queues: map[reuseport.Queue]reuseport.QueueTable{}, CPUs: map[uint32][]uint32{}}
+	for i, q := range s.queues {
+		if len(s.lists[i]) == 0 {
+			continue
+		}
+		var slots []uint32
+		for _, l := range s.lists[i] {
+			slots = append(slots, slot[l])
+		}
+		t.Queues[reuseport.Queue{Index: uint32(q.Index), Queue: uint32(q.Queue)}] = reuseport.QueueTable{CPU: int32(q.CPU), Slots: slots}
+		t.CPUs[uint32(q.CPU)] = append(t.CPUs[uint32(q.CPU)], slots...)
+	}
+	return t
+}
+
+// use has f use a descriptor of a listener, for as long as it takes: one that is
+// held swallows connections once the application has closed it.
+func (d descriptors) use(s sockiter.Socket, f func(fd int) error) error {
+	for _, h := range d.holders[s.Inode] {
+		pidfd, err := unix.PidfdOpen(h.pid, 0)
+		if err != nil {
+			continue
+		}
+		fd, err := unix.PidfdGetfd(pidfd, h.fd, 0)
+		unix.Close(pidfd)
+		if err != nil {
+			continue
+		}
+		cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+		if err != nil || cookie != s.Cookie { // the number is another file's by now
+			unix.Close(fd)
+			continue
+		}
+		err = f(fd)
+		unix.Close(fd)
+		return err
+	}
+	return fmt.Errorf("listener %s (inode %d) closed meanwhile", s.Local, s.Inode)
+}
+
+// releaseListeners has the kernel's hash choose again.
+func (r *Record) releaseListeners() error {
+	if r.Listeners == nil || len(r.Groups) == 0 {
+		return nil
+	}
+	pids, err := r.Groups[0].processes()
+	if err != nil || len(pids) == 0 {
+		return err // the sockets are gone, and the program with them
+	}
+	socks, err := sockiter.List(sockiter.Filter{Ports: r.Listeners.Ports, Listeners: true})
+	if err != nil {
+		return err
+	}
+	inodes := map[uint64]bool{}
+	for _, s := range socks {
+		inodes[s.Inode] = true
+	}
+	d := find(pids, inodes)
+	done := map[uint64]bool{}
+	var errs []error
+	for _, s := range socks {
+		if !s.Picked || done[s.Group] || len(d.holders[s.Inode]) == 0 {
+			continue
+		}
+		p, err := reuseport.Open(s.Program)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // somebody else's
+		}
+		if err == nil {
+			err = errors.Join(d.use(s, reuseport.Detach), p.Close())
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done[s.Group] = true
+	}
+	return errors.Join(errs...)
+}

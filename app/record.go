@@ -47,6 +47,8 @@ type Record struct {
 	// Files are settings of groups that are not niclane's.
 	Files     []Setting  `json:"files,omitempty"`
 	Listeners *Listeners `json:"listeners,omitempty"`
+	// Queues are the lane's, where Listeners are led to.
+	Queues []QueueCPU `json:"queues,omitempty"`
 	// Keeper follows the application, nil if nothing needs it.
 	Keeper *Process `json:"keeper,omitempty"`
 }
@@ -121,20 +123,25 @@ func (s *Store) Save(r *Record) error {
 	if err != nil {
 		return err
 	}
-	tmp := s.path(r.ID) + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+	return replace(s.path(r.ID), b)
+}
+
+// replace writes a file whole or not at all.
+func replace(path string, b []byte) error {
+	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, s.path(r.ID))
+	return os.Rename(path+".new", path)
 }
 
 // Remove forgets a record.
 func (s *Store) Remove(r *Record) error {
-	err := os.Remove(s.path(r.ID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	for _, path := range []string{s.reportPath(r.ID), s.path(r.ID)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // Read returns a record; fs.ErrNotExist if there is none of that ID.

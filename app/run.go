@@ -74,6 +74,7 @@ func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
 	}
 	r.CPUs, r.Mems = l.confine(o.State)
 	if r.Listeners = o.Listeners; r.Listeners != nil {
+		r.Queues = queueCPUs(l, o.State)
 		if err := s.checkListeners(r); err != nil {
 			return nil, err
 		}

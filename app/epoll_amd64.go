@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import "golang.org/x/sys/unix"
+
+// epollWaits are the system calls that wait at an epoll instance.
+var epollWaits = []int{unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_PWAIT2}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/internal/reuseport"
+	"github.com/niclane/niclane/observe"
+)
+
+// Looks that nothing asked for: for threads that were given other processors,
+// and for queues that were.
+const (
+	lookAgain    = 5 * time.Second
+	observeAgain = 30 * time.Second
+)
+
+// A follower keeps an application's connections led while its processes and
+// listeners come and go.
+type follower struct {
+	leader
+	store   *Store
+	diag    *diag
+	pids    []int
+	cookies []uint64
+	settled bool
+	// looked and observed are when it last did.
+	looked, observed time.Time
+}
+
+func newFollower(s *Store, r *Record, queues []QueueCPU) *follower {
+	f := &follower{leader: leader{record: r, queues: queues, set: map[uint64]reuseport.Tables{}}, store: s, observed: time.Now()}
+	f.leader.keep = f.keep
+	return f
+}
+
+func (f *follower) close() {
+	if f.diag != nil {
+		_ = f.diag.close()
+	}
+}
+
+// tick looks if there is something to see. What goes wrong is in the report,
+// and is tried again: until then the kernel's hash chooses.
+func (f *follower) tick(ctx context.Context) {
+	if !f.changed() && f.settled && time.Since(f.looked) < lookAgain {
+		return
+	}
+	if time.Since(f.observed) > observeAgain {
+		st, err := observe.Observe(ctx, observe.Options{Devices: f.record.Lane.Devices(), NoProbes: true})
+		if err == nil {
+			f.queues = queueCPUs(f.record.Lane, st)
+		}
+		f.observed = time.Now()
+	}
+	f.looked = time.Now()
+	groups, err := f.look()
+	f.settled = err == nil && !slices.ContainsFunc(groups, func(g ListenGroup) bool {
+		return slices.ContainsFunc(g.Listeners, func(l Listening) bool { return l.CPU == unknown })
+	})
+	report := Report{Groups: groups}
+	if err != nil {
+		report.Error = err.Error()
+	}
+	_ = f.store.report(f.record.ID, report)
+}
+
+// changed reports whether there are other processes or listeners than at the
+// last look.
+func (f *follower) changed() bool {
+	var err error
+	if f.diag == nil {
+		if f.diag, err = openDiag(); err != nil {
+			return true
+		}
+	}
+	cookies, err := f.diag.listeners(f.record.Listeners.Ports)
+	if err != nil {
+		return true
+	}
+	pids, err := f.record.Groups[0].processes()
+	if err != nil {
+		return true
+	}
+	same := slices.Equal(cookies, f.cookies) && slices.Equal(pids, f.pids)
+	f.cookies, f.pids = cookies, pids
+	return !same
+}
+
+// keep records a thread that is about to be pinned, so that it can be let go.
+func (f *follower) keep(t Thread) error {
+	s, err := Open(strings.TrimSuffix(f.store.dir, "/apps"))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	r, err := s.Read(f.record.ID)
+	if err != nil {
+		return err
+	}
+	r.Threads = slices.DeleteFunc(r.Threads, func(t Thread) bool { return !t.Alive() })
+	r.add(t)
+	return s.Save(r)
+}
+
+// add keeps the first that is known of a thread: what it had before niclane.
+func (r *Record) add(t Thread) {
+	if !slices.ContainsFunc(r.Threads, func(x Thread) bool { return x.Process == t.Process }) {
+		r.Threads = append(r.Threads, t)
+	}
+}
+
+// A Report is what the last look at an application's listeners has found.
+type Report struct {
+	Groups []ListenGroup `json:"groups,omitempty"`
+	Error  string        `json:"error,omitempty"`
+}
+
+func (s *Store) reportPath(id string) string {
+	return strings.TrimSuffix(s.path(id), ".json") + ".report"
+}
+
+func (s *Store) report(id string, r Report) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return replace(s.reportPath(id), b)
+}
+
+// Report returns what was last found of an application's listeners; nothing if
+// nobody has looked.
+func (s *Store) Report(id string) (Report, error) {
+	var r Report
+	b, err := os.ReadFile(s.reportPath(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	return r, err
+}

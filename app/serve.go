@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A holder is a process's descriptor of a listener.
+type holder struct{ pid, fd int }
+
+// An epoll is an epoll instance of a process that watches listeners.
+type epoll struct {
+	pid, fd int
+	// inodes are the listeners' that it watches.
+	inodes []uint64
+}
+
+// descriptors are what an application's processes have of some listeners.
+type descriptors struct {
+	holders map[uint64][]holder // by inode
+	epolls  []epoll
+}
+
+// find looks through the descriptors of processes for listeners by inode. What
+// ends meanwhile is passed over.
+func find(pids []int, listeners map[uint64]bool) descriptors {
+	d := descriptors{holders: map[uint64][]holder{}}
+	for _, pid := range pids {
+		dir := "/proc/" + strconv.Itoa(pid)
+		entries, err := os.ReadDir(dir + "/fd")
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			target, err := os.Readlink(path.Join(dir, "fd", e.Name()))
+			fd, nerr := strconv.Atoi(e.Name())
+			if err != nil || nerr != nil {
+				continue
+			}
+			if inode, ok := socketInode(target); ok && listeners[inode] {
+				d.holders[inode] = append(d.holders[inode], holder{pid, fd})
+			}
+			if target == "anon_inode:[eventpoll]" {
+				if watched := watchedBy(path.Join(dir, "fdinfo", e.Name()), listeners); len(watched) > 0 {
+					d.epolls = append(d.epolls, epoll{pid, fd, watched})
+				}
+			}
+		}
+	}
+	return d
+}
+
+// socketInode parses the link of a socket's descriptor, "socket:[1234]".
+func socketInode(link string) (uint64, bool) {
+	s, ok := strings.CutPrefix(link, "socket:[")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSuffix(s, "]"), 10, 64)
+	return n, err == nil
+}
+
+// watchedBy reads which of some sockets an epoll instance watches
+// (proc_pid_fdinfo(5)): lines of
+//
+//	tfd:        5 events:       19 data: 7f0012345678  pos:0 ino:9a3f sdev:8
+func watchedBy(fdinfo string, sockets map[uint64]bool) []uint64 {
+	f, err := os.Open(fdinfo)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []uint64
+	for in := bufio.NewScanner(f); in.Scan(); {
+		if inode, ok := targetInode(in.Text()); ok && sockets[inode] {
+			out = append(out, inode)
+		}
+	}
+	return out
+}
+
+func targetInode(line string) (uint64, bool) {
+	if !strings.HasPrefix(line, "tfd:") {
+		return 0, false
+	}
+	_, rest, ok := strings.Cut(line, " ino:")
+	if !ok {
+		return 0, false
+	}
+	inode, _, _ := strings.Cut(rest, " ")
+	n, err := strconv.ParseUint(inode, 16, 64)
+	return n, err == nil
+}
+
+// A server is who takes the connections of a listener.
+type server struct {
+	pid int
+	// tid is the one thread that does, 0 if any of the process can.
+	tid int
+	// why says what is not known.
+	why string
+}
+
+// samples are how often threads are looked at to see which waits at which epoll
+// instance, sampleEvery apart.
+const (
+	samples     = 20
+	sampleEvery = 2 * time.Millisecond
+)
+
+// servers finds who serves each listener: of a process with one thread that
+// watches it alone, that thread; of one with several, the thread that waits at
+// the epoll instance, if each listener of the process has an instance and a
+// thread of its own. Everything else is not known, and why.
+func (d descriptors) servers() map[uint64]server {
+	by := map[uint64][]epoll{}
+	for _, e := range d.epolls {
+		for _, inode := range e.inodes {
+			by[inode] = append(by[inode], e)
+		}
+	}
+	waits := map[int]map[int][]int{} // by process: threads by epoll descriptor
+	out := map[uint64]server{}
+	for inode, es := range by {
+		pids := pidsOf(es)
+		if len(pids) > 1 {
+			out[inode] = server{why: fmt.Sprintf("processes %s all watch it", list(pids))}
+			continue
+		}
+		pid := pids[0]
+		tids := threads(pid)
+		switch {
+		case len(tids) == 0:
+			out[inode] = server{why: "its process ended"}
+		case len(tids) == 1:
+			out[inode] = server{pid: pid, tid: tids[0]}
+		case len(es) > 1:
+			out[inode] = server{pid: pid, why: fmt.Sprintf("%d epoll instances of process %d watch it", len(es), pid)}
+		case d.instances(pid) < 2:
+			// One instance, from which any thread may take: a runtime's poller.
+			out[inode] = server{pid: pid, why: fmt.Sprintf("process %d has %d threads and one epoll instance for its listeners: any of them can take its connections", pid, len(tids))}
+		case len(es[0].inodes) > 1:
+			out[inode] = server{pid: pid, why: fmt.Sprintf("process %d watches several listeners with one epoll instance", pid)}
+		default:
+			if waits[pid] == nil {
+				waits[pid] = waiting(pid, tids)
+			}
+			out[inode] = waiter(pid, es[0].fd, waits[pid])
+		}
+	}
+	for inode, hs := range d.holders {
+		if _, ok := out[inode]; !ok {
+			out[inode] = server{why: fmt.Sprintf("no epoll instance of process %d watches it", hs[0].pid)}
+		}
+	}
+	return out
+}
+
+func pidsOf(es []epoll) []int {
+	var pids []int
+	for _, e := range es {
+		pids = append(pids, e.pid)
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+// instances counts those of a process that watch listeners.
+func (d descriptors) instances(pid int) int {
+	n := 0
+	for _, e := range d.epolls {
+		if e.pid == pid {
+			n++
+		}
+	}
+	return n
+}
+
+// waiter is the one thread that was seen at an epoll instance, and at no other.
+func waiter(pid, fd int, seen map[int][]int) server {
+	at := seen[fd]
+	switch len(at) {
+	case 0:
+		return server{pid: pid, why: fmt.Sprintf("no thread of process %d was seen waiting at epoll descriptor %d", pid, fd)}
+	case 1:
+		for other, tids := range seen {
+			if other != fd && slices.Contains(tids, at[0]) {
+				return server{pid: pid, why: fmt.Sprintf("thread %d waits at several epoll instances", at[0])}
+			}
+		}
+		return server{pid: pid, tid: at[0]}
+	}
+	return server{pid: pid, why: fmt.Sprintf("threads %s all wait at one epoll instance", list(at))}
+}
+
+// waiting looks at which epoll descriptors a process's threads wait, for as long
+// as it takes to see each thread wait, within bounds.
+func waiting(pid int, tids []int) map[int][]int {
+	seen := map[int][]int{}
+	for i := range samples {
+		if i > 0 {
+			time.Sleep(sampleEvery)
+		}
+		for _, tid := range tids {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/syscall", pid, tid))
+			if err != nil {
+				continue
+			}
+			if fd, ok := epollOf(string(b)); ok && !slices.Contains(seen[fd], tid) {
+				seen[fd] = append(seen[fd], tid)
+			}
+		}
+	}
+	for _, at := range seen {
+		slices.Sort(at)
+	}
+	return seen
+}
+
+// epollOf reads proc_pid_syscall(5): the epoll descriptor that a thread waits
+// at. A thread that runs has no number.
+func epollOf(text string) (fd int, ok bool) {
+	f := strings.Fields(text)
+	if len(f) < 2 {
+		return 0, false
+	}
+	nr, err := strconv.Atoi(f[0])
+	if err != nil || !slices.Contains(epollWaits, nr) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(f[1], 0, 64)
+	return int(n), err == nil
+}
+
+func list(ns []int) string {
+	s := make([]string, len(ns))
+	for i, n := range ns {
+		s[i] = strconv.Itoa(n)
+	}
+	return strings.Join(s, ", ")
+}
+
+// processor returns the one processor that s runs on, or why there is none: that
+// of its thread, or of all threads of its process.
+func (s server) processor() (cpu int, why string) {
+	tids := []int{s.tid}
+	if s.tid == 0 {
+		if s.pid == 0 {
+			return unknown, s.why
+		}
+		tids = threads(s.pid)
+	}
+	cpu = unknown
+	for _, tid := range tids {
+		cpus, err := affinity(tid)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return unknown, err.Error()
+		}
+		switch {
+		case len(cpus) == 1 && (cpu == unknown || cpu == cpus[0]):
+			cpu = cpus[0]
+		case s.tid == 0:
+			return unknown, s.why
+		default:
+			return unknown, fmt.Sprintf("thread %d, which serves it, may run on %d processors", tid, len(cpus))
+		}
+	}
+	if cpu == unknown {
+		return unknown, "its process ended"
+	}
+	return cpu, ""
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package listeners tests that connections go to the listener on their queue's
+// processor, and that none is lost while applications are attached, detached
+// and reloaded, and niclane is killed, under load.
+package listeners
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/labtest"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/plan"
+)
+
+// serverArg makes the test's executable a server of several listeners.
+const serverArg = "test-server"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		var err error
+		switch os.Args[1] {
+		case app.KeeperArg:
+			err = app.RunKeeper(os.Args[2:])
+		case serverArg:
+			err = serve(os.Args[2:])
+		default:
+			os.Exit(vethtest.Isolate(m))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(vethtest.Isolate(m))
+}
+
+const port = 8080
+
+// lanes has two queues, each worked on by a processor of its own.
+const lanes = `
+version: 1
+globals:
+  dev: lane0
+lanes:
+  web:
+    queues: 2
+    cpus: 0-1
+    ports: [8080]
+    addrs: [10.77.0.1]
+`
+
+// A bed is a lab with an applied lane, on a thread of the system under test.
+type bed struct {
+	*testing.T
+	lab     *lab.Lab
+	lane    app.Lane
+	options app.Options
+}
+
+// onBed runs f in a lab of two processors with the lane.
+func onBed(t *testing.T, f func(b *bed)) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	var online unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &online); err != nil || !online.IsSet(0) || !online.IsSet(1) {
+		t.Skip("needs processors 0 and 1")
+	}
+	l, err := lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("listen-%d", os.Getpid()), Queues: 4, SUTCPUs: []int{0, 1}, OtherCPUs: []int{0, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Down(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	labtest.OnHost(t, l, lab.SUT, func(t *testing.T) {
+		k, err := apply.NewKernel()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer k.Close()
+		b := &bed{T: t, lab: l}
+		j, st, err := b.apply(k)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		b.options = app.Options{RunDir: t.TempDir(), State: st, Keeper: []string{"/proc/self/exe", app.KeeperArg}}
+		if b.lane, err = app.Find([]*journal.Journal{j}, "web", ""); err != nil {
+			t.Error(err)
+			return
+		}
+		f(b)
+		if _, err := app.Detach(b.options.RunDir, app.Choice{All: true}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// apply makes the lane.
+func (b *bed) apply(k *apply.System) (*journal.Journal, *device.State, error) {
+	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
+	if err != nil {
+		return nil, nil, err
+	}
+	see := func() (*device.State, error) {
+		return observe.Observe(b.Context(), observe.Options{Devices: []string{lab.Port}})
+	}
+	st, err := see()
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := plan.Make(f.Intent, st, plan.Owned{})
+	if err != nil {
+		return nil, nil, err
+	}
+	here, err := journal.Here()
+	if err != nil {
+		return nil, nil, err
+	}
+	j := journal.New(journal.Head{Host: here, Config: "/lanes.yaml", ConfigText: lanes, Devices: p.Devices, Plan: p})
+	if _, err := apply.Run(b.Context(), k, p, j, apply.Options{}); err != nil {
+		return nil, nil, err
+	}
+	st, err = see()
+	return j, st, err
+}
+
+// listening are options for the lane's port.
+func (b *bed) listening(l app.Listeners) app.Options {
+	o := b.options
+	l.Ports = []uint16{port}
+	o.Listeners = &l
+	return o
+}
+
+// start starts a server on the system under test.
+func (b *bed) start(argv ...string) *exec.Cmd {
+	b.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // its children too
+		_ = cmd.Wait()
+	})
+	b.until("the server answers", func() bool { return b.answers() == nil })
+	return cmd
+}
+
+func (b *bed) answers() error {
+	_, err := ask(nil)
+	return err
+}
+
+// until waits for a condition.
+func (b *bed) until(what string, cond func() bool) {
+	b.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for !cond() {
+		if time.Now().After(deadline) {
+			b.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+var server = unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 77, 0, 1}}
+
+// connect connects from the calling thread, in its network namespace.
+func connect() (net.Conn, error) {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(s), "client")
+	defer f.Close()
+	if err := unix.Connect(s, &server); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return net.FileConn(f)
+}
+
+// ask makes a connection, asks, and returns who answered; keep keeps the
+// connection open.
+func ask(keep *[]net.Conn) (string, error) {
+	c, err := connect()
+	if err != nil {
+		return "", err
+	}
+	if keep == nil {
+		defer c.Close()
+	}
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		return "", err
+	}
+	version := "1.0"
+	if keep != nil {
+		version = "1.1\r\nHost: x"
+		*keep = append(*keep, c)
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/"+version+"\r\n\r\n"); err != nil {
+		return "", fmt.Errorf("ask: %w", err)
+	}
+	var text strings.Builder
+	b := make([]byte, 4096)
+	for {
+		n, err := c.Read(b)
+		text.Write(b[:n])
+		if _, body, ok := strings.Cut(text.String(), "\r\n\r\n"); ok && strings.HasSuffix(body, "\n") {
+			return strings.TrimSpace(body), nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("answer %q: %w", text.String(), err)
+		}
+	}
+}
+
+// A load asks over new connections until it ends.
+type load struct {
+	b        *bed
+	stop     chan struct{}
+	done     sync.WaitGroup
+	answered atomic.Int64
+	mu       sync.Mutex
+	failed   []error
+}
+
+// askers ask at the same time.
+const askers = 3
+
+func (b *bed) load() *load {
+	l := &load{b: b, stop: make(chan struct{})}
+	for range askers {
+		l.done.Add(1)
+		go func() {
+			defer l.done.Done()
+			labtest.OnHost(b.T, b.lab, lab.Client, func(*testing.T) { l.ask() })
+		}()
+	}
+	return l
+}
+
+func (l *load) ask() {
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		if _, err := ask(nil); err != nil {
+			l.mu.Lock()
+			l.failed = append(l.failed, err)
+			l.mu.Unlock()
+		}
+		l.answered.Add(1)
+	}
+}
+
+// more waits for so many more answers.
+func (l *load) more(n int64) {
+	l.b.Helper()
+	want := l.answered.Load() + n
+	l.b.until(fmt.Sprintf("%d more answers", n), func() bool { return l.answered.Load() >= want })
+}
+
+// end ends it; no connection may have failed.
+func (l *load) end() {
+	l.b.Helper()
+	close(l.stop)
+	l.done.Wait()
+	if len(l.failed) > 0 {
+		l.b.Errorf("%d of %d connections failed, the first: %v", len(l.failed), l.answered.Load(), l.failed[0])
+	}
+	l.b.Logf("%d connections, %d failed", l.answered.Load(), len(l.failed))
+}
+
+// report is what the keeper has found last.
+func (b *bed) report() (app.Report, *app.Record) {
+	b.Helper()
+	rs, err := app.List(b.options.RunDir)
+	if err != nil || len(rs) != 1 {
+		b.Fatalf("%d applications: %v", len(rs), err)
+	}
+	s, err := app.Open(b.options.RunDir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	r, err := s.Report(rs[0].ID)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r, rs[0]
+}
+
+// led waits until connections are led to so many listeners, all of them on
+// processors that are known.
+func (b *bed) led(n int) {
+	b.Helper()
+	var last app.Report
+	b.until(fmt.Sprintf("connections are led to %d listeners", n), func() bool {
+		last, _ = b.report()
+		if len(last.Groups) != 1 || !last.Groups[0].Led || len(last.Groups[0].Listeners) != n {
+			return false
+		}
+		for _, l := range last.Groups[0].Listeners {
+			if l.CPU < 0 {
+				return false
+			}
+		}
+		return true
+	})
+}

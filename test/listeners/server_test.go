@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listeners
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/app"
+)
+
+// serve is a server in Go of N listeners, each with goroutines of its own. At
+// SIGHUP it replaces them all, one after the other: the new one listens before
+// the old one is closed, in which connections can wait.
+func serve(args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	var ls []net.Listener
+	for i := range n {
+		l, err := listen(i)
+		if err != nil {
+			return err
+		}
+		ls = append(ls, l)
+	}
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, unix.SIGHUP)
+	for range again {
+		for i, old := range ls {
+			if ls[i], err = listen(i); err != nil {
+				return err
+			}
+			if err := old.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func listen(i int) (net.Listener, error) {
+	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), err)
+	}}
+	c.SetMultipathTCP(false)
+	l, err := c.Listen(context.Background(), "tcp4", fmt.Sprintf("10.77.0.1:%d", port))
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for in := bufio.NewScanner(conn); in.Scan() && in.Text() != ""; {
+				}
+				_, _ = io.WriteString(conn, "HTTP/1.0 200 OK\r\n\r\n"+strconv.Itoa(i)+"\n")
+			}()
+		}
+	}()
+	return l, nil
+}
+
+// TestGoServer has listeners of which any thread takes connections: it is not
+// guessed which. Told where, connections are led there, also to those that take
+// their place.
+func TestGoServer(t *testing.T) {
+	onBed(t, func(b *bed) {
+		pid := b.start("/proc/self/exe", serverArg, "2").Process.Pid
+		load := b.load()
+		r, err := app.Attach(b.lane, b.listening(app.Listeners{}), app.Target{PID: pid})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if text := strings.Join(r.Notes, "\n"); !strings.Contains(text, "any of them can take its connections") {
+			t.Errorf("not told: %s", text)
+		}
+		load.more(50)
+		for range 3 {
+			if _, err := app.Detach(b.options.RunDir, app.Choice{PID: pid}); err != nil {
+				t.Error(err)
+			}
+			if _, err := app.Attach(b.lane, b.listening(app.Listeners{CPUs: []int{1, 0}}), app.Target{PID: pid}); err != nil {
+				t.Error(err)
+				return
+			}
+			b.led(2)
+			load.more(50)
+			if err := unix.Kill(pid, unix.SIGHUP); err != nil {
+				t.Error(err)
+			}
+			load.more(50)
+			b.led(2)
+		}
+		load.end()
+	})
+}
