@@ -27,7 +27,7 @@ func (v *view) timeLine() *figure {
 		f.Caption += " Below: what arrived of the noise to the SUT and, dashed, from it; red ticks: segments or datagrams of it were lost."
 	}
 	if stalls {
-		f.Caption += " Red blocks at the bottom: the generator's own thread had no processor."
+		f.Caption += " Red blocks at the bottom: a thread of the generator itself got nothing done, mostly because it had lost its processor."
 	}
 	return f
 }
