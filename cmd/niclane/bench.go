@@ -77,13 +77,19 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 	if len(r.Windows) == 0 {
 		return err
 	}
-	if b.out != "" {
-		err = errors.Join(err, writePage(b.out, r))
-	}
 	if b.json {
-		return errors.Join(err, result.Write(b.stdout, r))
+		err = errors.Join(err, result.Write(b.stdout, r))
+	} else {
+		err = errors.Join(err, result.WriteFormat(b.stdout, r, b.format))
 	}
-	return errors.Join(err, result.WriteFormat(b.stdout, r, b.format))
+	if b.out == "" {
+		return err
+	}
+	if failed := writePage(b.out, r); failed != nil {
+		return errors.Join(err, failed)
+	}
+	fmt.Fprintf(b.stderr, "report: %s\n", filepath.Join(b.out, pageFile))
+	return err
 }
 
 // site is where f runs.
@@ -114,6 +120,6 @@ func saveTo(dir string) (func(*result.Result) error, error) {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, "result.json")
+	path := filepath.Join(dir, resultFile)
 	return func(r *result.Result) error { return result.WriteFile(path, r) }, nil
 }
