@@ -77,12 +77,8 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	if err := os.Chmod(s.dir, 0o711); err != nil {
 		return err
 	}
-	var unread []string
-	if s.power, unread, err = openPowers(ctx, s.e.Power); err != nil {
+	if err := s.power.open(ctx, s.e.Power, r); err != nil {
 		return err
-	}
-	for _, text := range unread {
-		r.Warnings = append(r.Warnings, "power: "+text)
 	}
 	var asleep error
 	if s.latency, asleep = holdLatency(); asleep != nil {

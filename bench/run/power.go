@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/niclane/niclane/bench/power"
+	"github.com/niclane/niclane/bench/result"
 )
 
 // powers are the power sources of an experiment. One that cannot be read is
@@ -14,6 +15,19 @@ import (
 type powers struct {
 	sources []power.Source
 	broken  []string // why, by source; "": it can be read
+}
+
+// open the sources of an experiment; r is told what cannot be read.
+func (p *powers) open(ctx context.Context, all []power.Config, r *result.Result) error {
+	opened, unread, err := openPowers(ctx, all)
+	if err != nil {
+		return err
+	}
+	*p = opened
+	for _, text := range unread {
+		r.Warnings = append(r.Warnings, "power: "+text)
+	}
+	return nil
 }
 
 // openPowers finds out what can be read. What cannot is a warning each.

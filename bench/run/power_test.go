@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/power"
+	"github.com/niclane/niclane/bench/result"
 )
 
 // fakeRAPL is a powercap tree with one package, whose counter step moves on.
@@ -58,6 +59,11 @@ func TestPowers(t *testing.T) {
 	}
 	if got[1].Provenance.Source != power.RAPL || got[1].StartMono == 0 || got[1].Readings < 2 {
 		t.Errorf("%+v", got[1])
+	}
+	var both powers
+	r := &result.Result{}
+	if err := both.open(ctx, []power.Config{{Source: power.RAPL, Sysfs: t.TempDir()}}, r); err != nil || len(both.sources) != 1 || len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], "power: source 1, rapl, ") {
+		t.Errorf("%v, %d sources, %q", err, len(both.sources), r.Warnings)
 	}
 	if _, _, err := openPowers(ctx, []power.Config{{Source: power.IPMI, Address: "bmc", Credentials: "/does/not/exist"}}); err == nil {
 		t.Error("no credentials, and no error")
