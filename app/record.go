@@ -78,6 +78,16 @@ type Listeners struct {
 	CPUs []int `json:"cpus,omitempty"`
 }
 
+// Left reports whether the application runs, but no longer where niclane put
+// it: somebody has moved it, or removed its control group.
+func (r *Record) Left() bool {
+	if !r.Process.Alive() || len(r.Groups) == 0 {
+		return false
+	}
+	pids, err := r.Groups[0].processes()
+	return err == nil && len(pids) == 0
+}
+
 // A Store is where records are kept: one file each, below the run directory.
 // Nobody else changes them while it is open.
 type Store struct {

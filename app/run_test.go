@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/plan"
+)
+
+// runArg makes the test's executable niclane run: DIR LANE COMMAND...
+const runArg = "test-run"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case app.KeeperArg:
+			if err := app.RunKeeper(os.Args[2:]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		case runArg:
+			var l app.Lane
+			err := json.Unmarshal([]byte(os.Args[3]), &l)
+			if err == nil {
+				err = app.Run(l, options(os.Args[2]), os.Args[4:])
+			}
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(125)
+		}
+	}
+	os.Exit(vethtest.Isolate(m))
+}
+
+func options(dir string) app.Options {
+	st := &device.State{}
+	for cpu := range 2 {
+		st.CPUs = append(st.CPUs, device.CPU{ID: cpu, Online: true})
+	}
+	return app.Options{RunDir: dir, State: st, Keeper: []string{"/proc/self/exe", app.KeeperArg}}
+}
+
+// A bed is where applications are run and looked for.
+type bed struct {
+	*testing.T
+	dir  string
+	lane app.Lane
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	return &bed{T: t, dir: t.TempDir(), lane: app.Lane{
+		Name: fmt.Sprintf("test-%d", os.Getpid()), Named: true, Fitted: []plan.FittedLane{{Name: "test", Device: "lo", CPUs: []int{0}}},
+	}}
+}
+
+// command is niclane run of a shell's script.
+func (b *bed) command(script string) *exec.Cmd {
+	b.Helper()
+	l, err := json.Marshal(b.lane)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", runArg, b.dir, string(l), "sh", "-c", script)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// groups are those that niclane has made for the lane.
+func (b *bed) groups() []string {
+	b.Helper()
+	var all []string
+	for _, depth := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		found, err := filepath.Glob(depth + "niclane-" + b.lane.Name + "-*")
+		if err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+func (b *bed) records() []*app.Record {
+	b.Helper()
+	rs, err := app.List(b.dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return rs
+}
+
+func (b *bed) until(what string, cond func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func (b *bed) nothingLeft() {
+	b.Helper()
+	b.until("nothing is left", func() bool {
+		files, err := filepath.Glob(b.dir + "/apps/*.json")
+		return err == nil && len(files) == 0 && len(b.groups()) == 0
+	})
+}
+
+// TestRunIsTheCommand has the command in the place of niclane run: its process,
+// exit status, signals and children are its own.
+func TestRunIsTheCommand(t *testing.T) {
+	b := newBed(t)
+	for _, c := range []struct {
+		name, script string
+		want         syscall.WaitStatus
+	}{
+		{"exits", "exit 7", 7 << 8},
+		{"succeeds", "true", 0},
+		{"is ended", "kill -TERM $$", syscall.WaitStatus(unix.SIGTERM)},
+		{"is killed", "kill -KILL $$", syscall.WaitStatus(unix.SIGKILL)},
+		{"has no child", `read children </proc/$$/task/$$/children; test -z "$children"`, 0},
+		{"is on the lane's processor", `test "$(sed -n 's/Cpus_allowed_list:\t//p' /proc/$$/status)" = 0`, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := b.command(c.script)
+			err := cmd.Run()
+			if cmd.ProcessState == nil {
+				t.Fatal(err)
+			}
+			if got := cmd.ProcessState.Sys().(syscall.WaitStatus); got != c.want {
+				t.Errorf("%v, want %#x", cmd.ProcessState, c.want)
+			}
+		})
+	}
+	b.nothingLeft()
+
+	cmd := b.command(`trap 'echo hangup' HUP; echo $$; while read line; do echo "$line"; done; exit 3`)
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	plain := exec.Command("sh", "-c", "read end")
+	plainIn, err := plain.StdinPipe()
+	if err := errors.Join(err, plain.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { plainIn.Close(); _ = plain.Wait() }()
+	lines := bufio.NewScanner(out)
+	next := func(want string) {
+		t.Helper()
+		if !lines.Scan() || lines.Text() != want {
+			t.Errorf("%q, want %q", lines.Text(), want)
+		}
+	}
+	pid := cmd.Process.Pid
+	next(strconv.Itoa(pid)) // the process that was started is the command
+	got, want := descriptors(t, pid), descriptors(t, plain.Process.Pid)
+	if got != want {
+		t.Errorf("it has descriptors %s, and %s without niclane", got, want)
+	}
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var ws unix.WaitStatus
+	if _, err := unix.Wait4(pid, &ws, unix.WUNTRACED, nil); err != nil || !ws.Stopped() {
+		t.Errorf("%v, stopped %v", err, ws.Stopped())
+	}
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(in, "a line")
+	next("a line")
+	if err := unix.Kill(pid, unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	next("hangup")
+	in.Close()
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
+		t.Errorf("%v", err)
+	}
+	b.nothingLeft()
+}
+
+// descriptors are a process's.
+func descriptors(t *testing.T, pid int) string {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// TestRunFails leaves nothing behind.
+func TestRunFails(t *testing.T) {
+	b := newBed(t)
+	b.lane.Members = []app.Member{{Cgroup: "/niclane-no-such-group"}}
+	cmd := b.command("true")
+	var text bytes.Buffer
+	cmd.Stderr = &text
+	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != 125 || !strings.Contains(text.String(), "control group /niclane-no-such-group, which the lanes file names, is gone") {
+		t.Errorf("%v: %s", cmd.ProcessState, text.String())
+	}
+	b.nothingLeft()
+	b.lane.Members = nil
+	l, _ := json.Marshal(b.lane)
+	damaged := b.dir + "/damaged"
+	if err := os.WriteFile(damaged, []byte("not a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text.Reset()
+	cmd = exec.Command("/proc/self/exe", runArg, b.dir, string(l), damaged)
+	cmd.Stderr = &text
+	if _ = cmd.Run(); !strings.Contains(text.String(), "exec format error") {
+		t.Errorf("%s", text.String())
+	}
+	b.nothingLeft()
+}
+
+// TestDaemon has a command that ends and leaves a process behind, which is the
+// application's too.
+func TestDaemon(t *testing.T) {
+	b := newBed(t)
+	out, err := b.command("sleep 1000 >/dev/null 2>&1 & echo $!").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.groups()) == 0 || len(b.records()) != 1 {
+		t.Errorf("groups %v, %d records: want those of process %d", b.groups(), len(b.records()), pid)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.nothingLeft()
+}
+
+// started starts a script in the lane and waits until it says that it is there.
+func (b *bed) started(script string) (*exec.Cmd, io.WriteCloser) {
+	b.Helper()
+	cmd := b.command(script + "; echo; read end")
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		b.Fatal(err)
+	}
+	return cmd, in
+}
+
+// TestDetachRunning takes what run started out of the lane.
+func TestDetachRunning(t *testing.T) {
+	b := newBed(t)
+	home, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, in := b.started("sleep 1000 & true")
+	rs := b.records()
+	if len(rs) != 1 || rs[0].Process.PID != cmd.Process.Pid {
+		t.Fatalf("%d records", len(rs))
+	}
+	done, err := app.Detach(b.dir, app.Choice{PID: cmd.Process.Pid})
+	if err != nil || len(done) != 1 {
+		t.Fatalf("%v, %d detached", err, len(done))
+	}
+	b.nothingLeft()
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid))
+	for _, pid := range append(strings.Fields(string(children)), strconv.Itoa(cmd.Process.Pid)) {
+		now, err := os.ReadFile("/proc/" + pid + "/cgroup")
+		if err != nil || string(now) != string(home) {
+			t.Errorf("process %s is in\n%swant\n%s%v", pid, now, home, err)
+		}
+		if n, _ := strconv.Atoi(pid); n != cmd.Process.Pid {
+			_ = unix.Kill(n, unix.SIGKILL)
+		}
+	}
+	if rs[0].Keeper.Alive() {
+		t.Error("its keeper is still there")
+	}
+	in.Close()
+	_ = cmd.Wait()
+}
+
+// TestGroupTakenAway has somebody move the application out and remove its group.
+func TestGroupTakenAway(t *testing.T) {
+	b := newBed(t)
+	cmd, in := b.started("true")
+	for _, g := range b.groups() {
+		if err := os.WriteFile(filepath.Dir(g)+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Rmdir(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rs := b.records(); len(rs) != 1 || !rs[0].Left() {
+		t.Errorf("%d records: want one of an application that has left its lane", len(rs))
+	}
+	in.Close()
+	_ = cmd.Wait()
+	b.nothingLeft()
+}
+
+// TestSweep cleans up after an application whose keeper was killed before it
+// ended.
+func TestSweep(t *testing.T) {
+	b := newBed(t)
+	cmd, in := b.started("true")
+	keeper := b.records()[0].Keeper
+	if err := unix.Kill(keeper.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the keeper is gone", func() bool { return !keeper.Alive() })
+	in.Close()
+	_ = cmd.Wait()
+	if len(b.groups()) == 0 {
+		t.Fatal("the group is gone without anybody to remove it")
+	}
+	if err := app.Sweep(b.dir); err != nil {
+		t.Error(err)
+	}
+	b.nothingLeft()
+}
+
+func TestAttachRefuses(t *testing.T) {
+	b := newBed(t)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		target app.Target
+		want   string
+	}{
+		"gone":      {app.Target{PID: gone.Process.Pid}, fmt.Sprintf("no process %d", gone.Process.Pid)},
+		"self":      {app.Target{PID: os.Getpid()}, "is niclane itself"},
+		"unit":      {app.Target{Unit: "niclane-no-such"}, "no control group of unit niclane-no-such.service below"},
+		"container": {app.Target{Container: "0123456789ab"}, `no control group of container "0123456789ab" below`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := app.Attach(b.lane, options(b.dir), c.target)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+	b.nothingLeft()
+}
