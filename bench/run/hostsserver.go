@@ -25,6 +25,11 @@ import (
 
 // StartServer starts the server and what it needs, and waits for its answer.
 func (m *measurement) StartServer(ctx context.Context) (result.Server, error) {
+	r, err := m.serve(ctx)
+	return r, m.because(err)
+}
+
+func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 	r := result.Server{Kind: m.e.Server.Kind, Address: m.address(), Proof: "none: no counters of this server are known"}
 	if err := m.writeFiles(ctx); err != nil {
 		return r, err
@@ -245,6 +250,9 @@ func (m *measurement) alive() error {
 
 // because prefers the reason for which everything else fails.
 func (m *measurement) because(err error) error {
+	if err == nil {
+		return nil
+	}
 	if gone := m.alive(); gone != nil {
 		return gone
 	}
@@ -264,7 +272,9 @@ func (m *measurement) stopServers() error {
 }
 
 // Prefill sets every key and proves it from the server's counters.
-func (m *measurement) Prefill(ctx context.Context) error {
+func (m *measurement) Prefill(ctx context.Context) error { return m.because(m.fill(ctx)) }
+
+func (m *measurement) fill(ctx context.Context) error {
 	c, err := filler(m.f, m.address())
 	if err != nil {
 		return err
@@ -281,7 +291,7 @@ func (m *measurement) Prefill(ctx context.Context) error {
 	}
 	var r load.Result
 	if err := t.result(ctx, &r); err != nil {
-		return m.because(err)
+		return err
 	}
 	after, err := m.count(ctx)
 	if err != nil {
@@ -307,7 +317,7 @@ func (m *measurement) count(ctx context.Context) (c counters.Counters, err error
 		return c, err
 	}
 	if err := t.result(ctx, &c); err != nil {
-		return c, m.because(err)
+		return c, err
 	}
 	return c, nil
 }

@@ -23,7 +23,12 @@ import (
 )
 
 // Measure runs the noise, and beside it the generators.
-func (m *measurement) Measure(ctx context.Context, j Job) (w result.Window, err error) {
+func (m *measurement) Measure(ctx context.Context, j Job) (result.Window, error) {
+	w, err := m.measure(ctx, j)
+	return w, m.because(err)
+}
+
+func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err error) {
 	if err := m.alive(); err != nil {
 		return w, err
 	}
@@ -56,7 +61,7 @@ func (m *measurement) Measure(ctx context.Context, j Job) (w result.Window, err 
 	defer drawn(context.WithoutCancel(ctx))
 	machine, err := m.on.counting(ctx, m.server)
 	if err != nil {
-		return w, m.because(err)
+		return w, err
 	}
 	results, err := m.generate(ctx, j)
 	if err != nil {
@@ -64,12 +69,12 @@ func (m *measurement) Measure(ctx context.Context, j Job) (w result.Window, err 
 	}
 	d, err := machine(ctx)
 	if err != nil {
-		return w, m.because(err)
+		return w, err
 	}
 	w.Machine, w.Power = &d, drawn(ctx)
 	axis, err := clocks(ctx)
 	if err != nil {
-		return w, m.because(err)
+		return w, err
 	}
 	if w.Load, err = merge(results, axis); err != nil {
 		return w, err
@@ -77,7 +82,7 @@ func (m *measurement) Measure(ctx context.Context, j Job) (w result.Window, err 
 	for _, n := range noise {
 		x, err := n.collect(ctx, w.Load, axis)
 		if err != nil {
-			return w, m.because(err)
+			return w, err
 		}
 		w.Noise = append(w.Noise, x)
 	}
@@ -156,7 +161,7 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 		t, err := m.on.launch(ctx, launch{what: fmt.Sprintf("generator %d", i+1), host: at.host, part: "load", config: c,
 			Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}})
 		if err != nil {
-			return nil, m.because(err)
+			return nil, err
 		}
 		running = append(running, t)
 	}
@@ -164,10 +169,10 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 	for i, t := range running {
 		r := measured{host: seats[i].host}
 		if err := t.result(ctx, &r.Result); err != nil {
-			return nil, m.because(err)
+			return nil, err
 		}
 		if r.Partial { // somebody has asked it to end
-			return nil, m.because(fmt.Errorf("%s was interrupted", t.name()))
+			return nil, fmt.Errorf("%s was interrupted", t.name())
 		}
 		results = append(results, r)
 	}
