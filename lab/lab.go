@@ -142,7 +142,7 @@ func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Config.Name) 
 
 func openRecord(name string) (record, error) {
 	name = cmp.Or(name, defaultName)
-	if !nameRE.MatchString(name) {
+	if !nameRE().MatchString(name) {
 		return record{}, fmt.Errorf("lab name %q: want a letter, then letters, digits and \"-\", at most 24 in all", name)
 	}
 	r, err := readRecord(name)

@@ -16,8 +16,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
+
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Certificates that MakeCertificates makes.
@@ -29,7 +30,7 @@ const (
 	MaxValidity   = 366 * 24 * time.Hour
 )
 
-var hostName = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?$`)
+var hostName = strictyaml.Lazy(`^[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?$`)
 
 // MakeCertificates writes an authority of its own, a certificate and key for
 // each host (a name or an address) and one for the orchestrator into dir, which
@@ -45,7 +46,7 @@ func MakeCertificates(dir string, hosts []string, client string, valid time.Dura
 	}
 	seen := map[string]bool{"ca": true}
 	for _, name := range append([]string{client}, hosts...) {
-		if net.ParseIP(name) == nil && !hostName.MatchString(name) {
+		if net.ParseIP(name) == nil && !hostName().MatchString(name) {
 			return nil, fmt.Errorf("%.60q: want the name or address of a host", name)
 		}
 		if seen[name] {

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/ready"
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Protocol is the number of the language that agent and orchestrator speak. It
@@ -150,7 +150,7 @@ type Request struct {
 	Member bool `json:"member,omitempty"`
 }
 
-var environment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}=[^\x00]*$`)
+var environment = strictyaml.Lazy(`^[A-Za-z_][A-Za-z0-9_]{0,63}=[^\x00]*$`)
 
 func (r Request) check() error {
 	var errs []error
@@ -177,7 +177,7 @@ func (r Request) check() error {
 	}
 	for _, e := range r.Environment {
 		size += len(e)
-		if !environment.MatchString(e) {
+		if !environment().MatchString(e) {
 			bad("environment: %.60q: want NAME=VALUE", e)
 		} else if name, _, _ := strings.Cut(e, "="); slices.Contains(reserved, name) || strings.HasPrefix(name, "LD_") {
 			bad("environment: %s is not for an experiment to set", name)

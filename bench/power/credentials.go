@@ -11,13 +11,14 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Names in a credentials file; in the environment they follow PREFIX_ in
@@ -32,7 +33,7 @@ const (
 
 var credentialNames = []string{user, password, privacyPassword, community}
 
-var envPrefix = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,62}$`)
+var envPrefix = strictyaml.Lazy(`^[A-Z][A-Z0-9_]{0,62}$`)
 
 // maxCredentials is the size in bytes of the largest credentials file.
 const maxCredentials = 4096

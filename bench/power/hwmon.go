@@ -139,7 +139,7 @@ func available(dir string) string {
 	}
 	var out []string
 	for _, e := range list {
-		if hwmonSensor.MatchString(e.Name()) {
+		if hwmonSensor().MatchString(e.Name()) {
 			out = append(out, e.Name())
 		}
 	}

@@ -78,7 +78,7 @@ func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 			return nil, fmt.Errorf("%w (the ipmi_devintf and ipmi_si modules make it)", err)
 		}
 		f.Close()
-		n, err := strconv.Atoi(ipmiDevice.FindStringSubmatch(s.c.Device)[1])
+		n, err := strconv.Atoi(ipmiDevice().FindStringSubmatch(s.c.Device)[1])
 		if err != nil {
 			return nil, err
 		}

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,8 @@ import (
 
 	"github.com/stmcginnis/gofish"
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 const (
@@ -329,12 +330,12 @@ func sensorDetails(cl *gofish.APIClient, uri string, g *gear) error {
 	return nil
 }
 
-var iso8601 = regexp.MustCompile(`^P(?:(\d{1,3})D)?(?:T(?:(\d{1,4})H)?(?:(\d{1,5})M)?(?:(\d{1,7}(?:\.\d{1,9})?)S)?)?$`)
+var iso8601 = strictyaml.Lazy(`^P(?:(\d{1,3})D)?(?:T(?:(\d{1,4})H)?(?:(\d{1,5})M)?(?:(\d{1,7}(?:\.\d{1,9})?)S)?)?$`)
 
 // duration reads what Redfish calls a duration (ISO 8601, days to seconds),
 // in ns. It returns false for anything else and for nothing.
 func duration(text string) (int64, bool) {
-	m := iso8601.FindStringSubmatch(text)
+	m := iso8601().FindStringSubmatch(text)
 	if m == nil {
 		return 0, false
 	}
