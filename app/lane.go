@@ -31,6 +31,9 @@ type Lane struct {
 	// Class gives a group's sockets the lane's priority (CgroupClass), "" if
 	// the classifier is not cgroup-sockops.
 	Class string `json:"class,omitempty"`
+	// Handed says that XDP hands its packets to processors, so that its
+	// connections have no NAPI.
+	Handed bool `json:"handed,omitempty"`
 	// NetPrio is the priority by the net_prio controller, by device.
 	NetPrio map[string]string `json:"netPrio,omitempty"`
 }
@@ -185,6 +188,8 @@ func (l *Lane) record(r journal.Record) {
 		return
 	}
 	switch o := r.Last.(type) {
+	case device.XDPEntry:
+		l.Handed = true
 	case device.CgroupClass:
 		l.ByGroup, l.Class = true, o.Priority
 	case device.CgroupPriority:
