@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/internal/polls"
 )
 
 // A session is what one orchestrator has of the agent.
@@ -149,6 +151,10 @@ func (s *session) close(why error) error {
 	err := restore(s.agent.Dir, s.agent.Niclane)
 	s.mu.Lock()
 	jobs := slices.Collect(maps.Values(s.jobs))
+	for _, c := range s.countings { // that nobody has ended
+		err = errors.Join(err, c.config.Polls.Close())
+	}
+	clear(s.countings)
 	s.mu.Unlock()
 	for _, j := range jobs {
 		if err == nil { // else somebody cannot be ended
@@ -274,9 +280,14 @@ func (s *session) count(c Counting) (int, error) {
 	if len(s.countings) >= maxCountings {
 		return 0, fmt.Errorf("more than %d countings under way", maxCountings)
 	}
+	if link, err := net.InterfaceByName(c.Device); err == nil {
+		// Without the right to count polls, or a kernel that has them, the
+		// counting has none.
+		config.Polls, _ = polls.Open(link.Index)
+	}
 	before, err := machine.Take(config)
 	if err != nil {
-		return 0, err
+		return 0, errors.Join(err, config.Polls.Close())
 	}
 	s.last++
 	s.countings[s.last] = &counting{config, before}
@@ -292,7 +303,7 @@ func (s *session) counted(id int) (machine.Diff, error) {
 	}
 	delete(s.countings, id)
 	after, err := machine.Take(c.config)
-	if err != nil {
+	if err = errors.Join(err, c.config.Polls.Close()); err != nil {
 		return machine.Diff{}, err
 	}
 	return after.Since(c.before)

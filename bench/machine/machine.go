@@ -29,8 +29,6 @@ type Config struct {
 	// Device, "" for none, whose queues and classes are read in the calling
 	// thread's network namespace, as TCP's and UDP's counters are.
 	Device string
-	// Lanes of the device, whose queues and classes are added up.
-	Lanes []LaneQueues
 	// Polls of the device, nil: not counted.
 	Polls *polls.Counter
 }
@@ -54,7 +52,6 @@ type Snapshot struct {
 	device    *device.Counters
 	processes map[string]process
 	pids      map[string]int
-	lanes     []LaneQueues
 	polls     []polls.Count
 }
 
@@ -76,7 +73,7 @@ func Take(c Config) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{processes: map[string]process{}, pids: maps.Clone(c.Processes), lanes: c.Lanes}
+	s := &Snapshot{processes: map[string]process{}, pids: maps.Clone(c.Processes)}
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return nil, err
@@ -192,9 +189,6 @@ func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 	d.TCP, d.UDP = s.protocols(before)
 	if s.device != nil && before.device != nil {
 		d.Device = deviceBetween(before.device, s.device)
-		for _, l := range s.lanes {
-			d.Lanes = append(d.Lanes, d.Device.lane(l))
-		}
 	}
 	d.NAPIs = pollsBetween(before.polls, s.polls)
 	for _, name := range slices.Sorted(maps.Keys(s.processes)) {
@@ -279,6 +273,16 @@ func deviceBetween(a, b *device.Counters) *Device {
 		}
 	}
 	return d
+}
+
+// Tell adds up the device's counters lane by lane.
+func (d *Diff) Tell(lanes []LaneQueues) {
+	d.Lanes = nil
+	for _, l := range lanes {
+		if d.Device != nil {
+			d.Lanes = append(d.Lanes, d.Device.lane(l))
+		}
+	}
 }
 
 // lane adds up what is a lane's.

@@ -139,7 +139,7 @@ func TestDifferences(t *testing.T) {
 			Classes: []device.ClassCounter{{ID: "1:10", Packets: 6, Bytes: 300, Backlog: 50}, {ID: "1:11", Packets: 1}}},
 		processes: map[string]process{"p": {user: 1.25, threads: map[int]threadUse{7: {running: 150, waiting: 30, voluntary: 4}, 9: {running: 1000, involuntary: 2}}}},
 	}
-	now.lanes = []LaneQueues{{Name: "a", Rx: []int{0}, Tx: []int{0}, Class: "1:10"}, {Name: "default", Tx: []int{9}}}
+	lanes := []LaneQueues{{Name: "a", Rx: []int{0}, Tx: []int{0}, Class: "1:10"}, {Name: "default", Tx: []int{9}}}
 	before.polls = []polls.Count{{NAPI: 7, Polls: 10, Packets: 100, Empty: 1, Full: 2, Thread: 3, Busy: 4}, {NAPI: 8, Polls: 5}}
 	now.polls = []polls.Count{{NAPI: 7, Polls: 30, Packets: 150, Empty: 2, Full: 4, Thread: 6, Busy: 8}, {NAPI: 8, Polls: 5}, {NAPI: 9, Polls: 1, Packets: 2}}
 	before.snmp.RetransSegs, now.snmp.RetransSegs = f(3), f(10)
@@ -160,6 +160,7 @@ func TestDifferences(t *testing.T) {
 	if want := []polls.Count{{NAPI: 7, Polls: 20, Packets: 50, Empty: 1, Full: 2, Thread: 3, Busy: 4}, {NAPI: 9, Polls: 1, Packets: 2}}; !slices.Equal(d.NAPIs, want) {
 		t.Errorf("polls %+v, want %+v", d.NAPIs, want)
 	}
+	d.Tell(lanes)
 	if a := d.Lanes[0]; len(d.Lanes) != 2 || a.Name != "a" || a.Rx == nil || *a.Rx != (Traffic{Packets: 5}) || a.Tx != nil || a.Class == nil || *a.Class != (Traffic{2, 200, 0}) {
 		t.Errorf("lanes %+v", d.Lanes)
 	}

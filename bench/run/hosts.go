@@ -91,4 +91,6 @@ type measurement struct {
 	// counts is whether the server has counters that are known.
 	counts bool
 	power  powers
+	// queues of the applied lanes.
+	queues []machine.LaneQueues
 }

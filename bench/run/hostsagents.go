@@ -277,7 +277,7 @@ func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, 
 		if err := c.Rollback(ctx); err != nil {
 			return Lanes{}, err
 		}
-		s.lanes = ""
+		s.lanes, s.queues = "", nil
 		return Lanes{}, nil
 	}
 	out, err := c.Apply(ctx, agent.Lanes{Text: text, ConfirmWithin: int64(confirmWithin)})
@@ -296,7 +296,7 @@ func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, 
 			return Lanes{}, err
 		}
 	}
-	s.lanes = text
+	s.lanes, s.queues = text, laneQueues(&made.Plan, s.h.SUT.Device)
 	return applied(text, &made.Plan), nil
 }
 

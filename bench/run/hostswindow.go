@@ -71,6 +71,7 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	if err != nil {
 		return w, err
 	}
+	d.Tell(m.queues)
 	w.Machine, w.Power = &d, drawn(ctx)
 	axis, err := clocks(ctx)
 	if err != nil {

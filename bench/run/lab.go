@@ -250,9 +250,7 @@ func (s *labSite) Down(ctx context.Context) error {
 	for i := len(s.beside) - 1; i >= 0; i-- {
 		errs = append(errs, s.beside[i].stop())
 	}
-	if s.polls != nil {
-		errs = append(errs, s.polls.Close())
-	}
+	errs = append(errs, s.polls.Close())
 	if s.lab != nil {
 		if s.lanes != "" {
 			ctx, cancel := context.WithTimeout(ctx, downTimeout)

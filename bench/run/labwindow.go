@@ -85,6 +85,7 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 	if err != nil {
 		return w, err
 	}
+	d.Tell(s.queues)
 	w.Machine, w.Power = &d, drawn(ctx)
 	for _, n := range noise {
 		x, err := n.collect(ctx, w.Load)
@@ -110,7 +111,7 @@ func (s *labSite) Measure(ctx context.Context, j Job) (w result.Window, err erro
 func (s *labSite) snapshot() (snap *machine.Snapshot, err error) {
 	err = s.lab.Do(lab.SUT, func() error {
 		snap, err = machine.Take(machine.Config{
-			Processes: map[string]int{"server": s.server.cmd.Process.Pid}, Device: lab.Port, Lanes: s.queues, Polls: s.polls,
+			Processes: map[string]int{"server": s.server.cmd.Process.Pid}, Device: lab.Port, Polls: s.polls,
 		})
 		return err
 	})

@@ -93,8 +93,11 @@ func (c *Counter) Read() ([]Count, error) {
 	return out, nil
 }
 
-// Close ends counting.
+// Close ends counting; of no counter it does nothing.
 func (c *Counter) Close() error {
+	if c == nil {
+		return nil
+	}
 	var err error
 	if c.link != nil {
 		err = c.link.Close()
