@@ -45,6 +45,9 @@ func TestExceed(t *testing.T) {
 			t.Fatalf("%s: %d shares", v.Name, len(v.Exceed))
 		}
 		for i := 1; i < columns; i++ {
+			if v.Exceed[i].Value != p.Thresholds[i] {
+				t.Errorf("%s: the share is of %d, want %d", v.Name, v.Exceed[i].Value, p.Thresholds[i])
+			}
 			if v.Exceed[i].Within < v.Exceed[i-1].Within {
 				t.Errorf("%s: more are slower than %d than than %d", v.Name, p.Thresholds[i], p.Thresholds[i-1])
 			}
