@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -176,6 +177,13 @@ func (run *runner) checkpoint() error {
 func (run *runner) server(ctx context.Context) error {
 	s, err := run.site.StartServer(ctx)
 	run.r.Server = s
+	if s.Version != "" {
+		name := s.Kind
+		if len(s.Command) > 0 {
+			name = filepath.Base(s.Command[0])
+		}
+		run.r.Environment.Versions = map[string]string{name: s.Version}
+	}
 	return err
 }
 

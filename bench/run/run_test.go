@@ -76,7 +76,7 @@ func (s *fakeSite) Up(ctx context.Context, _ *result.Result) error {
 }
 func (s *fakeSite) StartServer(context.Context) (result.Server, error) {
 	s.say("server")
-	return result.Server{Kind: "fake"}, nil
+	return result.Server{Kind: "fake", Command: []string{"/usr/bin/served", "-v"}, Version: "served 1.2"}, nil
 }
 func (s *fakeSite) Prefill(context.Context) error { s.say("prefill"); return nil }
 func (s *fakeSite) HostNoise(context.Context, int64) (hiccup.Result, error) {
@@ -140,6 +140,9 @@ func TestRunInterleavesAndPutsBack(t *testing.T) {
 	}
 	if len(r.Windows) != 8 || r.Partial != nil || k.last.Partial != nil || r.Check() != nil {
 		t.Errorf("%d windows, partial %v, kept partial %v, check %v", len(r.Windows), r.Partial, k.last.Partial, r.Check())
+	}
+	if v := r.Environment.Versions; len(v) != 1 || v["served"] != "served 1.2" {
+		t.Errorf("versions %q", v)
 	}
 	if k.saves != 3 {
 		t.Errorf("saved %d times, want after each of 2 load points and at the end", k.saves)
