@@ -21,6 +21,7 @@ func (s *State) Put(old, new Object) {
 			delete(s.Files, f.Path)
 		} else {
 			s.Files[f.Path] = f
+			s.threadAll(f)
 		}
 		return
 	}
@@ -38,6 +39,33 @@ func (s *State) Put(old, new Object) {
 	for i := range s.Devices {
 		s.Devices[i].put(o, new)
 	}
+}
+
+// threadAll does what the kernel does when a device's file threaded is written.
+func (s *State) threadAll(f File) {
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		on, is := d.ThreadsAll(f)
+		for j := range d.NAPIs {
+			if is {
+				n := d.NAPIs[j].Config
+				n.Threaded = on
+				d.putNAPI(n, n)
+			}
+		}
+	}
+}
+
+// ThreadsAll reports whether f is the file that threads all NAPIs of the
+// device, and as what they then are ("on" or "off").
+func (d *Device) ThreadsAll(f File) (threaded string, is bool) {
+	if f.Path != "/sys/class/net/"+d.Name+"/threaded" {
+		return "", false
+	}
+	if normalFile(f.Format, f.Value) == "0" {
+		return "off", true
+	}
+	return "on", true
 }
 
 // clearXPS does what the kernel does when an mqprio is made or goes.

@@ -65,7 +65,11 @@ func (f *fit) wantThread(l *placed, kind intent.PollerKind, i, q int) {
 	if kind == intent.PollerBusy {
 		cfg.Threaded, what = "busy", "a kernel thread busy-polls queue %d of lane %s"
 	}
-	f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf(what, q, l.Name))
+	if f.uses(device.PartPoller, RealDeviceThread) {
+		f.wantDeviceThreads(l)
+	} else {
+		f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf(what, q, l.Name))
+	}
 	t := device.Thread{Dev: f.dev.Name, Queue: q, CPUs: []int{l.cpuOf(i)}}
 	if l.isDefault {
 		t.CPUs = l.cpus

@@ -76,7 +76,7 @@ func (f *fit) kind(l *placed) intent.PollerKind {
 	case busyRealisation(name) && (l.Poller.Count > 0 || forced && !l.isDefault):
 		return intent.PollerBusy
 	case l.isDefault:
-	case name == RealNAPIThread, busyRealisation(name) && can:
+	case name == RealNAPIThread, name == RealDeviceThread, busyRealisation(name) && can:
 		return intent.PollerThread
 	}
 	return intent.PollerAuto
@@ -100,13 +100,58 @@ func (f *fit) checkPollers(lanes []*placed) {
 		case intent.PollerThread:
 			if choice.Realisation == RealSoftirq || choice.Realisation == "" {
 				f.failf(lanePath(l.Lane, "poller"), "thread on %s: %s", f.dev.Name, f.reasons(choice))
-			} else if ok, why := f.canThread(); !ok {
+			} else if ok, why := f.canThread(); !ok && choice.Realisation != RealDeviceThread {
 				f.failf(lanePath(l.Lane, "poller"), "thread on %s: %s", f.dev.Name, why)
 			}
 		case intent.PollerBusy:
 			f.checkBusy(l, choice)
 		}
 	}
+	f.checkDeviceThreads(lanes)
+}
+
+// deviceThreads tests whether all NAPIs of the device can be given threads at
+// once. Threads that single ones have would be lost when they are taken back.
+func deviceThreads(st *device.State, d *device.Device) (bool, string) {
+	if ok, why := needs("", device.CapThreadedDev, device.CapQueueNAPI)(st, d); !ok {
+		return false, why
+	}
+	path := "/sys/class/net/" + d.Name + "/threaded"
+	for _, n := range d.NAPIs {
+		if all, _ := d.ThreadsAll(st.Files[path]); all != n.Config.Threaded {
+			return false, fmt.Sprintf("NAPI %d has or lacks a thread of its own, which writing %s would change", n.ID, path)
+		}
+	}
+	return true, "a kernel thread for each NAPI of the device, the lanes' placed and prioritised"
+}
+
+// checkDeviceThreads refuses what the threads of a whole device rule out.
+func (f *fit) checkDeviceThreads(lanes []*placed) {
+	if !f.uses(device.PartPoller, RealDeviceThread) ||
+		!slices.ContainsFunc(lanes, func(l *placed) bool { return f.kind(l) == intent.PollerThread }) {
+		return
+	}
+	for _, l := range lanes {
+		if l.Poller.Kind == intent.PollerInterrupt && !l.isDefault {
+			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads are the whole device's (%s)", f.dev.Name, RealDeviceThread)
+		}
+		if l.Moderation.RxUsecs != nil && f.uses(device.PartModeration, RealNAPIConfig) {
+			f.failf(lanePath(l.Lane, "rxusecs"), "on %s: the NAPIs' own settings change with the device's threads (%s); write poller: interrupt", f.dev.Name, RealDeviceThread)
+		}
+	}
+}
+
+// wantDeviceThreads makes a thread of every NAPI of the device, before Linux
+// 6.17 the only way.
+func (f *fit) wantDeviceThreads(l *placed) {
+	path := "/sys/class/net/" + f.dev.Name + "/threaded"
+	for _, w := range f.wants {
+		if w.Key() == (device.File{Path: path}).Key() {
+			return
+		}
+	}
+	f.want(device.File{Path: path, Format: device.FileText, Value: "1"}, device.PartPoller, lanePath(l.Lane, "poller"),
+		"a kernel thread for each NAPI of the device, all lanes' alike")
 }
 
 func (f *fit) checkBusy(l *placed, choice Choice) {

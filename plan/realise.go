@@ -236,7 +236,7 @@ func catalogue() []struct {
 				device.CapIoUringNAPI, device.CapNAPITrace, device.CapNAPISet, device.CapQueueNAPI), asked: asksBusy, because: "it takes a processor while packets come"},
 			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI), asked: asksBusy, because: "it takes a processor, also while there are no packets"},
 			{name: RealNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread, device.CapQueueNAPI)},
-			{name: RealDeviceThread, test: later(device.CapThreadedDev)},
+			{name: RealDeviceThread, test: deviceThreads},
 			{name: RealSoftirq, test: always("polled where the interrupt or the sender runs")},
 		}},
 		{device.PartInterrupts, []candidate{

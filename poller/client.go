@@ -24,7 +24,7 @@ import (
 // Bounds of how long a poller may take to be ready, to answer, and to end
 // before it is killed.
 const (
-	startWithin  = 20 * time.Second
+	startWithin  = time.Minute
 	answerWithin = 5 * time.Second
 	endWithin    = 2 * time.Second
 )
@@ -141,6 +141,10 @@ func (c Client) begin(p device.Poller) error {
 		return errors.Join(err, cmd.Process.Kill())
 	}
 	words, err := io.ReadAll(ours)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("%s: not ready within %v", p.Key(), startWithin)
+		return errors.Join(err, ignore(cmd.Process.Kill(), os.ErrProcessDone))
+	}
 	if said := strings.TrimSpace(string(words)); said != "ready" {
 		if said == "" {
 			said = "it ended before it was ready"

@@ -341,6 +341,18 @@ func (k *Kernel) follow(old, new device.Object) {
 		t := device.CPUThread{Dev: q.Dev, CPU: q.CPU, Policy: "other"}
 		k.objs[t.Key()] = t
 	}
+	if f, ok := new.(device.File); ok {
+		dev := deviceOf(f)
+		threaded, is := (&device.Device{Name: dev}).ThreadsAll(f)
+		for _, o := range k.objs {
+			if n, ok := o.(device.NAPIConfig); ok && is && n.Dev == dev {
+				n.Threaded = threaded
+				k.objs[n.Key()] = n
+				k.follow(nil, n)
+			}
+		}
+		return
+	}
 	n, ok := new.(device.NAPIConfig)
 	if !ok {
 		return
