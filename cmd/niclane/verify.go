@@ -88,6 +88,10 @@ func (a *app) verify(ctx context.Context, args []string, during time.Duration, t
 	if err != nil {
 		return errors.Join(err, ws.close())
 	}
+	var socks *sockets
+	if during > 0 {
+		socks = watchSockets()
+	}
 	began := time.Now()
 	if err := ws.probe(ctx, targets, results); err != nil {
 		return errors.Join(err, ws.close())
@@ -95,6 +99,7 @@ func (a *app) verify(ctx context.Context, args []string, during time.Duration, t
 	for i, fs := range ws.end(ctx, began, during) {
 		results[i].Findings = append(results[i].Findings, fs...)
 	}
+	socks.findings(ctx, a, results)
 	drift := false
 	for _, r := range results {
 		drift = drift || verify.Found(r.Findings, verify.Drift) > 0

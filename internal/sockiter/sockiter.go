@@ -41,6 +41,8 @@ type Socket struct {
 	// Queue is the receive queue of the last packet, -1 if not recorded.
 	Queue    int
 	Priority uint32
+	// Received counts the segments that came for it.
+	Received uint32
 	Listens  bool
 	State    int // of enum in linux/tcp_states.h
 	// Local and Remote are without IPv4-mapped addresses.
@@ -66,7 +68,10 @@ type record struct {
 	Priority                     uint32
 	Queue, Family                uint16
 	LocalPort, RemotePort        uint16
-	State                        uint32
+	State                        uint8
+	_                            [3]byte
+	Received                     uint32
+	_                            uint32
 	Local, Remote                [16]byte
 }
 
@@ -160,7 +165,7 @@ func decode(in io.Reader) ([]Socket, error) {
 func (r *record) socket() Socket {
 	s := Socket{
 		Cookie: r.Cookie, Inode: r.Inode, Cgroup: r.Cgroup, Group: r.Group, Picked: r.Picked != 0, Program: ebpf.ProgramID(r.Program),
-		NAPI: r.NAPI, CPU: int(r.CPU), Queue: int(r.Queue), Priority: r.Priority, State: int(r.State), Listens: r.State == listenState,
+		NAPI: r.NAPI, Received: r.Received, CPU: int(r.CPU), Queue: int(r.Queue), Priority: r.Priority, State: int(r.State), Listens: r.State == listenState,
 		Local: netip.AddrPortFrom(address(r.Family, r.Local), r.LocalPort), Remote: netip.AddrPortFrom(address(r.Family, r.Remote), r.RemotePort),
 	}
 	if r.Queue == 0xffff {

@@ -78,6 +78,7 @@ struct inet_connection_sock {
 };
 struct tcp_sock {
 	struct inet_connection_sock	inet_conn;
+	__u32				segs_in;
 };
 struct seq_file;
 struct bpf_iter_meta {
@@ -108,7 +109,10 @@ struct record {
 	__u16	family;
 	__u16	local_port;
 	__u16	remote_port;
-	__u32	state;
+	__u8	state;
+	__u8	pad[3];
+	__u32	received;
+	__u32	pad2;
 	__u8	local[16];
 	__u8	remote[16];
 };
@@ -161,6 +165,7 @@ int niclane_sockets(struct bpf_iter__tcp *ctx)
 		r.napi = sk->sk_napi_id;
 	r.cpu = sk->__sk_common.skc_incoming_cpu;
 	r.priority = sk->sk_priority;
+	r.received = tp->segs_in;
 	r.queue = 0xffff;
 	if (bpf_core_field_exists(sk->__sk_common.skc_rx_queue_mapping))
 		r.queue = sk->__sk_common.skc_rx_queue_mapping;

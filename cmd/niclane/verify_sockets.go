@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"slices"
+
+	"github.com/niclane/niclane/internal/sockiter"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/verify"
+)
+
+// sockets are this host's TCP connections when verify began to watch.
+type sockets struct {
+	reader *sockiter.Reader
+	before map[uint64]uint32 // segments received, by cookie
+}
+
+// watchSockets notes what connections have received so far. A kernel that
+// cannot list them (no BTF, before Linux 5.9) shows nothing by sockets: the
+// packets that verify watches show where they arrive all the same.
+func watchSockets() *sockets {
+	r, err := sockiter.Open(sockiter.Filter{Connections: true})
+	if err != nil {
+		return nil
+	}
+	s := &sockets{reader: r, before: map[uint64]uint32{}}
+	list, err := r.Sockets()
+	if err != nil {
+		r.Close()
+		return nil
+	}
+	for _, x := range list {
+		s.before[x.Cookie] = x.Received
+	}
+	return s
+}
+
+// served are the connections from elsewhere that have received something since.
+func (s *sockets) served() []verify.Connection {
+	defer s.reader.Close()
+	list, err := s.reader.Sockets()
+	if err != nil {
+		return nil
+	}
+	own := map[string]bool{} // both ends are on this host
+	for _, x := range list {
+		own[x.Remote.String()+x.Local.String()] = true
+	}
+	var out []verify.Connection
+	for _, x := range list {
+		if before, ok := s.before[x.Cookie]; ok && before == x.Received || own[x.Local.String()+x.Remote.String()] {
+			continue
+		}
+		out = append(out, verify.Connection{Local: x.Local, Remote: x.Remote, NAPI: x.NAPI, CPU: x.CPU})
+	}
+	return out
+}
+
+// findings are those by sockets, of each result. Lanes that are gone by now have
+// none.
+func (s *sockets) findings(ctx context.Context, a *app, results []verified) {
+	if s == nil {
+		return
+	}
+	conns := s.served()
+	here, err := journal.Here()
+	if err != nil || len(conns) == 0 {
+		return
+	}
+	js, err := a.allJournals(here)
+	if err != nil {
+		return
+	}
+	for i := range results {
+		at := slices.IndexFunc(js, func(j *journal.Journal) bool { return j.Head().Config == results[i].Config })
+		if at < 0 || !js[at].Head().SameBoot(here) {
+			continue
+		}
+		now, err := observeAgain(ctx, js[at].Head())
+		if err != nil {
+			continue
+		}
+		for _, dev := range results[i].Devices {
+			results[i].Findings = append(results[i].Findings, verify.Sockets(a.appliedBy(js[at]), now, dev, conns)...)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/plan"
+)
+
+func TestSockets(t *testing.T) {
+	now := &device.State{Devices: []device.Device{{Name: "eth0", NAPIs: []device.NAPI{
+		{ID: 11, Config: device.NAPIConfig{Queue: 0}}, {ID: 12, Config: device.NAPIConfig{Queue: 1}}, {ID: 13, Config: device.NAPIConfig{Queue: -1}},
+	}}}}
+	match := device.Match{Family: 4, Protocol: "tcp", Local: "10.0.0.1/32", LocalPort: 80}
+	a := Applied{
+		Lanes: []plan.FittedLane{{Name: "default", Device: "eth0", Queues: []int{0}}, {Name: "web", Device: "eth0", Queues: []int{1}, CPUs: []int{3}, Context: 1}},
+		Owned: []Record{
+			{Last: device.Rule{Dev: "eth0", Match: match, Context: 1}, Part: device.PartSteering, Cause: "lanes.web"},
+		},
+	}
+	conn := func(local, remote string, napi uint32, cpu int) Connection {
+		return Connection{netip.MustParseAddrPort(local), netip.MustParseAddrPort(remote), napi, cpu}
+	}
+	ok := conn("10.0.0.1:80", "10.0.0.2:1000", 12, 3)
+	for _, c := range []struct {
+		name  string
+		conns []Connection
+		want  []Finding
+	}{
+		{"none", nil, nil},
+		{"others'", []Connection{conn("10.0.0.1:81", "10.0.0.2:1", 11, 0), conn("10.0.0.9:80", "10.0.0.2:1", 11, 0), conn("[::1]:80", "[::1]:1", 11, 0)}, nil},
+		{"where they belong", []Connection{ok, ok}, []Finding{{
+			Severity: OK, Lane: "web", Device: "eth0", Part: device.PartSteering, Key: "sockets",
+			Meaning: "2 connections of the lane served by the lane's NAPIs on processors 3, by their sockets",
+		}}},
+		{"elsewhere", []Connection{ok, conn("10.0.0.1:80", "10.0.0.3:1", 11, 0), conn("10.0.0.1:80", "10.0.0.1:1", 0, 0)}, []Finding{{
+			Severity: Drift, Lane: "web", Device: "eth0", Part: device.PartSteering, Key: "sockets",
+			Want: "the lane's connections served by the NAPIs of queues 1", Found: "2 of 3 connections served by NAPI 11, NAPI 0",
+			Meaning: "threads that busy-poll or are placed by NAPI ID look for them in the wrong place",
+			Repair:  "look at the steering findings; a connection from this host itself has no NAPI of the card",
+		}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, Sockets(a, now, "eth0", c.conns)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := Sockets(a, now, "eth1", []Connection{ok}); got != nil {
+		t.Errorf("no such device: %+v", got)
+	}
+}
