@@ -7,6 +7,9 @@ import (
 	"io"
 	"net/netip"
 	"strings"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
 )
 
 // Answered is how many packets the other host answered.
@@ -63,6 +66,45 @@ func Answers(ps []Probe) []Finding {
 			Meaning: fmt.Sprintf("probe of %s to %s: %s", some(names[g]), g.to, what)})
 	}
 	return out
+}
+
+// Unseen notes, in the probes of a device and in what was found out about where
+// the lanes' packets arrive, how many TCP answers came to this host that the
+// watching programs have not counted as their lane's. That is an ICMP
+// message of a firewall's (icmp-port-unreachable refuses a connection too), or a
+// packet for which the kernel has not called them. One does so, and counts it
+// nowhere: Linux 6.18 of the virtual machine that niclane is developed on, for
+// what arrives in an interrupt of a thread of process 1, as the tracepoint itself
+// shows (tracefs). What is said of the lane is said of the packets that were seen.
+func Unseen(ps []Probe, w Watched, fs []Finding) {
+	first := map[string]int{}
+	answered := map[string]uint64{}
+	for i, p := range ps {
+		if p.Device != w.Device || p.Protocol != "tcp" {
+			continue
+		}
+		if _, ok := first[p.Lane]; !ok {
+			first[p.Lane] = i
+		}
+		answered[p.Lane] += uint64(p.Answered())
+	}
+	for lane, n := range answered {
+		name := lane
+		if lane == intent.DefaultLane {
+			name = "" // by no match
+		}
+		// In native mode of XDP what is handed over was never received.
+		seen := max(total(w.Received, name), total(w.Handed, name))
+		if seen >= n {
+			continue
+		}
+		ps[first[lane]].Unseen = int(n - seen)
+		for i, f := range fs {
+			if f.Lane == lane && f.Device == w.Device && f.Part == device.PartSteering && (f.Key == "" || f.Key == "traffic") {
+				fs[i].Meaning += fmt.Sprintf("; of %d answers %d were not seen as the lane's", n, n-seen)
+			}
+		}
+	}
 }
 
 // WriteProbes prints for people what was sent and answered, by lane and

@@ -51,6 +51,9 @@ type Probe struct {
 	Refused  int `json:"refused"`
 	// Awaited are the sent ones of which an answer would be seen.
 	Awaited int `json:"awaited"`
+	// Unseen are answers that came and were not seen as packets of the lane.
+	// All of a lane's are in its first probe by TCP.
+	Unseen int `json:"unseen,omitempty"`
 	// Errors say why packets were not sent, or not delivered; each once.
 	Errors []string `json:"errors,omitempty"`
 }

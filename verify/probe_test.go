@@ -218,3 +218,45 @@ probe    lane default on d0: 16 packets to 10.0.0.2 (what no lane matches), 16 a
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestUnseen: answers that the sockets got and the watching programs did not see
+// are noted, for each lane once.
+func TestUnseen(t *testing.T) {
+	to := netip.MustParseAddrPort("10.0.0.2:80")
+	probes := func() []verify.Probe {
+		return []verify.Probe{
+			{Lane: "web", Device: "d0", Protocol: "udp", Remote: to, Sent: 4, Refused: 4},
+			{Lane: "web", Device: "d0", Protocol: "tcp", Remote: to, Sent: 16, Refused: 15, Accepted: 1},
+			{Lane: "web", Device: "d0", Protocol: "tcp", Remote: to, Sent: 16, Refused: 10},
+			{Lane: "default", Device: "d0", Protocol: "tcp", Remote: to, Sent: 16, Refused: 16},
+			{Lane: "web", Device: "d1", Protocol: "tcp", Remote: to, Sent: 16, Refused: 16},
+		}
+	}
+	for _, c := range []struct {
+		name string
+		w    verify.Watched
+		want []int
+	}{
+		{"all", verify.Watched{Device: "d0", Received: []verify.Cell{{Lane: "web", Packets: 20}, {Lane: "web", Queue: 1, Packets: 6}, {Packets: 17}}}, []int{0, 0, 0, 0, 0}},
+		{"not all", verify.Watched{Device: "d0", Received: []verify.Cell{{Lane: "web", Packets: 24}, {Packets: 15}}}, []int{0, 2, 0, 1, 0}},
+		{"handed over by native XDP", verify.Watched{Device: "d0", Received: []verify.Cell{{Packets: 16}}, Handed: []verify.Cell{{Lane: "web", Packets: 25}}}, []int{0, 1, 0, 0, 0}},
+	} {
+		ps := probes()
+		fs := []verify.Finding{{Lane: "web", Device: "d0", Part: device.PartSteering, Meaning: "is so"}, {Lane: "web", Device: "d0", Part: device.PartSteering, Key: "xdp/d0"}, {Lane: "web", Device: "d1", Part: device.PartSteering}}
+		verify.Unseen(ps, c.w, fs)
+		var got []int
+		for _, p := range ps {
+			got = append(got, p.Unseen)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+		want := "is so"
+		if n := c.want[1]; n > 0 {
+			want = fmt.Sprintf("is so; of 26 answers %d were not seen as the lane's", n)
+		}
+		if fs[0].Meaning != want || fs[1].Meaning != "" || fs[2].Meaning != "" {
+			t.Errorf("%s: %+v, want %q", c.name, fs, want)
+		}
+	}
+}

@@ -99,6 +99,11 @@ func (a *app) verify(ctx context.Context, args []string, during time.Duration, t
 	for i, fs := range ws.end(ctx, began, during) {
 		results[i].Findings = append(results[i].Findings, fs...)
 	}
+	for _, w := range ws {
+		if w.err == nil {
+			verify.Unseen(results[w.result].Probes, w.last, results[w.result].Findings)
+		}
+	}
 	socks.findings(ctx, a, results)
 	drift := false
 	for _, r := range results {

@@ -28,6 +28,7 @@ type watched struct {
 	lanes   []string // by number less one
 	watcher *watch.Watcher
 	err     error
+	last    verify.Watched // once it has ended
 }
 
 // begin starts to watch the devices of a lanes file that are there.
@@ -151,9 +152,9 @@ func (w *watched) findings(during time.Duration) []verify.Finding {
 			Meaning: "the traffic could not be watched, so nothing of it is shown", Repair: cannotWatch(w.err),
 		}}
 	}
-	seen := w.seen(counts)
-	seen.For = during
-	return verify.Traffic(w.applied, seen)
+	w.last = w.seen(counts)
+	w.last.For = during
+	return verify.Traffic(w.applied, w.last)
 }
 
 // seen gives what was counted so far.
