@@ -93,6 +93,10 @@ type Host struct {
 	// began, and ClockUncertainty how well that is known: half of a round trip.
 	ClockAhead       int64 `json:"clockAheadNs"`
 	ClockUncertainty int64 `json:"clockUncertaintyNs"`
+	// Late is how late the worst of its processors woke a thread that only
+	// wanted to wake up, at the experiment's percentile, before or after the
+	// run. Result.HostNoise has the SUT's in full.
+	Late int64 `json:"lateNs,omitempty"`
 }
 
 // A Card is a network device and what drives it, as ETHTOOL_GDRVINFO has it.

@@ -20,6 +20,7 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/ready"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/thread"
 	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lab"
@@ -50,6 +51,7 @@ type agentSite struct {
 	measurement
 	h       *experiment.Hosts
 	version string
+	r       *result.Result // of the run, to say in it what the hosts are
 
 	agents  map[string]*agent.Client // by the name that the run has for the host
 	anyLost chan struct{}
@@ -78,6 +80,7 @@ func clientName(i int, h experiment.Host) string {
 }
 
 func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
+	s.r = r
 	files := agent.Files{Certificate: s.h.Certificate, Key: s.h.Key, Authority: s.h.Authority}
 	config, err := files.Client()
 	if err != nil {
@@ -246,19 +249,61 @@ func (s *agentSite) host(name string) experiment.Host {
 	return experiment.Host{}
 }
 
-// HostNoise is measured on the SUT, beside its other hosts' at the same time.
+// HostNoise is measured on all hosts at the same time. Of the others than the
+// SUT the worst processor is kept.
 func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, error) {
-	t, err := s.launch(ctx, launch{what: "host noise", host: lab.SUT, part: "hiccup", config: hiccup.Config{Duration: ns}})
-	if err != nil {
-		return hiccup.Result{}, err
+	var tasks []task
+	names := s.hostNames()
+	for _, name := range names {
+		t, err := s.launch(ctx, launch{what: "host noise", host: name, part: "hiccup", config: hiccup.Config{Duration: ns}})
+		if err != nil {
+			return hiccup.Result{}, s.because(err)
+		}
+		tasks = append(tasks, t)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(ns)+patience, errors.New("no end of it"))
 	defer cancel()
-	var r hiccup.Result
-	if err := t.result(ctx, &r); err != nil {
-		return r, s.because(err)
+	var sut hiccup.Result
+	for i, t := range tasks {
+		var r hiccup.Result
+		if err := t.result(ctx, &r); err != nil {
+			return r, s.because(err)
+		}
+		if names[i] == lab.SUT {
+			sut = r // the run judges it
+			continue
+		}
+		if err := s.judge(names[i], r); err != nil {
+			return sut, err
+		}
 	}
-	return r, nil
+	return sut, nil
+}
+
+// judge holds the noise of a host to what the experiment allows.
+func (s *agentSite) judge(name string, r hiccup.Result) error {
+	h := s.e.HostNoise
+	host := s.host(name).Name
+	for _, c := range r.CPUs {
+		late, err := stats.Percentile(c.Late, h.Percentile)
+		if err != nil {
+			return fmt.Errorf("host %s: processor %d: %w", host, c.CPU, err)
+		}
+		for i := range s.r.Environment.Hosts {
+			if x := &s.r.Environment.Hosts[i]; x.Name == host {
+				x.Late = max(x.Late, late)
+			}
+		}
+		if h.AtMost == 0 || late <= h.AtMost {
+			continue
+		}
+		text := fmt.Sprintf("host %s: processor %d wakes a thread %v late at P%v, the experiment allows %v", host, c.CPU, time.Duration(late), h.Percentile, time.Duration(h.AtMost))
+		if h.Refuse {
+			return errors.New(text)
+		}
+		s.r.Warnings = append(s.r.Warnings, "host noise: "+text)
+	}
+	return nil
 }
 
 // confirmWithin is how long the SUT keeps lanes that cut it off.

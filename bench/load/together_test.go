@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"math"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func now(t *testing.T) int64 {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return ts.Nano()
+}
+
+// Generators that are told the same time begin at it, whenever they were
+// started.
+func TestTogether(t *testing.T) {
+	address := serve(t, "127.0.0.1:0")
+	c := Config{Address: address, Rate: 1000, Arrivals: Constant, Connections: 2, Duration: 20e6, Warmup: 10e6, Timeout: 20e9}
+	c.StartMono = now(t) + 2e9 // a starved host takes long to connect
+	var wg sync.WaitGroup
+	var got [2]Result
+	var errs [2]error
+	for i := range got {
+		wg.Go(func() { got[i], errs[i] = Run(t.Context(), c) })
+	}
+	wg.Wait()
+	for i, r := range got {
+		if errs[i] != nil {
+			t.Fatal(errs[i])
+		}
+		if d := r.StartMono - (c.StartMono + c.Warmup); d < -1000 || d > 2e6 {
+			t.Errorf("generator %d: its counted time begins %d ns after the time it was told", i, d)
+		}
+	}
+	// A time that has passed, or none, is now.
+	c.StartMono = 1
+	before := now(t)
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.StartMono < before || r.StartMono > now(t) {
+		t.Errorf("began at %d, it was %d", r.StartMono, before)
+	}
+	// One that is too far ahead is a minute ahead.
+	var config Config
+	config.StartMono = math.MaxInt64
+	p := newPool(t.Context(), &Config{Threads: 0}, nil)
+	defer p.close()
+	if first := config.first(p.clock) - p.clock.Now(); first > maxAhead || first < maxAhead-10e9 {
+		t.Errorf("waits for %d ns", first)
+	}
+}

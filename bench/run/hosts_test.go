@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/lab"
+)
+
+const hostsFile = `version: 1
+sut: {agent: "a:1", address: 10.0.0.1, device: eth0, cpus: 2-5, noise-cpus: 1}
+clients:
+  - {name: big, agent: "b:1", address: 10.0.0.2, generators: 3, cpus: 4-6}
+  - {name: small, agent: "c:1", address: 10.0.0.3}
+noise: {agent: "d:1", address: 10.0.0.4, cpus: 7}
+link-rate: 10gbit
+authority: a.pem
+certificate: b.pem
+key: c.pem
+`
+
+func onHosts(t *testing.T, replace ...string) *agentSite {
+	t.Helper()
+	h, err := experiment.ParseHosts("hosts.yaml", []byte(hostsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer(replace...).Replace(file)
+	f, err := experiment.ParseOn("test.yaml", []byte(text), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return OnHosts(f, "v1").(*agentSite)
+}
+
+// One generator on each client before any client has a second, each on a
+// processor of its own where there are several.
+func TestSeats(t *testing.T) {
+	s := onHosts(t)
+	for n, want := range map[int]string{
+		1: "client[4 5 6]",
+		2: "client[4 5 6] client small[]",
+		3: "client[4] client small[] client[5]",
+		4: "client[4] client small[] client[5] client[6]",
+	} {
+		var got []string
+		for _, x := range s.seats(n) {
+			got = append(got, fmt.Sprint(x.host, x.CPUs))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%d: %s, want %s", n, strings.Join(got, " "), want)
+		}
+	}
+	if n := s.e.Load.Generators; n != 4 {
+		t.Errorf("%d generators, want 4", n)
+	}
+	if p := s.e.Placement; !slices.Equal(p.Server.CPUs, []int{2, 3, 4, 5}) || !slices.Equal(p.SUTNoise.CPUs, []int{1}) || !slices.Equal(p.Noise.CPUs, []int{7}) || p.Generator.CPUs != nil {
+		t.Errorf("placement %+v", p)
+	}
+	if s := onHosts(t, "connections: 4", "connections: 3"); s.e.Load.Generators != 3 {
+		t.Errorf("%d generators for 3 connections", s.e.Load.Generators)
+	}
+}
+
+func generated(start int64, at ...int64) load.Result {
+	rec := stats.NewRecorder(1e8, 2)
+	h := stats.NewHistogram()
+	for i := range 100 {
+		rec.Record(int64(1000 + i))
+		h.Record(int64(1000 + i))
+	}
+	r := load.Result{Mode: load.Open, StartMono: start, Duration: 2e8, Intended: 100, Completed: 100, Latency: h, Series: rec.Series(),
+		Uncorrected: stats.NewHistogram(), Lateness: stats.NewHistogram(), Wakeup: stats.NewHistogram()}
+	for _, a := range at {
+		r.Stalls = append(r.Stalls, load.Stall{AtMono: a, Ns: 1})
+	}
+	return r
+}
+
+// What several hosts measured is one result on one time axis.
+func TestMergeOnOneAxis(t *testing.T) {
+	x := axis{ahead: map[string]int64{"a": 5_000_000_000, "b": -7_000_000_000}, uncertainty: map[string]int64{"a": 20_000, "b": 30_000}}
+	r, err := merge([]measured{{"a", generated(6_000_000_000, 6_100_000_000)}, {"b", generated(-6_000_000_500, -5_950_000_000)}}, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.StartMono != 999_999_500 || r.Completed != 200 || r.Latency.Count() != 200 {
+		t.Errorf("start %d, %d completed, %d latencies", r.StartMono, r.Completed, r.Latency.Count())
+	}
+	var at []int64
+	for _, s := range r.Stalls {
+		at = append(at, s.AtMono)
+	}
+	slices.Sort(at)
+	if !slices.Equal(at, []int64{1_050_000_000, 1_100_000_000}) {
+		t.Errorf("stalls at %v", at)
+	}
+	if len(r.Warnings) > 0 {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+	x.uncertainty["b"] = 2_000_000
+	r, err = merge([]measured{{"a", generated(6_000_000_000)}, {"b", generated(-5_995_000_000)}}, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(r.Warnings, "\n"); !strings.Contains(text, "the generators began 5ms apart") || !strings.Contains(text, "known to ± 2ms only") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+}
+
+func TestNoiseOfOtherHosts(t *testing.T) {
+	late := func(ns int64) hiccup.Result {
+		h := stats.NewHistogram()
+		for range 1000 {
+			h.Record(ns)
+		}
+		return hiccup.Result{CPUs: []hiccup.CPU{{CPU: 2, Late: h}}}
+	}
+	s := onHosts(t, "repeats:", "host-noise: {at-most: 10us}\nrepeats:")
+	s.r = &result.Result{Environment: result.Environment{Hosts: []result.Host{{Name: "big"}}}}
+	if err := s.judge(lab.Client, late(9_000)); err != nil || len(s.r.Warnings) > 0 {
+		t.Errorf("%v, %q", err, s.r.Warnings)
+	}
+	if err := s.judge(lab.Client, late(20_000)); err != nil || len(s.r.Warnings) != 1 || !strings.Contains(s.r.Warnings[0], "host noise: host big: processor 2 wakes a thread ") {
+		t.Errorf("%v, %q", err, s.r.Warnings)
+	}
+	if l := s.r.Environment.Hosts[0].Late; l < 20_000 || l > 20_100 {
+		t.Errorf("late %d", l)
+	}
+	s.e.HostNoise.Refuse = true
+	if err := s.judge(lab.Client, late(20_000)); err == nil || !strings.Contains(err.Error(), "host big: processor 2") {
+		t.Error(err)
+	}
+}
