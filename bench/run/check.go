@@ -227,7 +227,14 @@ func Describe(out io.Writer, f *experiment.File) error {
 	} else {
 		fmt.Fprintf(&b, "windows: %d to %d of %s after %s", n, m, y.DurationText(e.Load.Window), y.DurationText(e.Load.Warmup))
 	}
-	fmt.Fprintf(&b, "\ntime: at least %v, about %v at most; limit %v\n", time.Duration(least).Round(time.Second), time.Duration(most).Round(time.Second), time.Duration(e.TimeLimit))
+	b.WriteByte('\n')
+	if s := e.Sweep; s != nil {
+		fmt.Fprintf(&b, "sweep: %d windows of %s\n", len(s.Variants)*len(s.Noise)*max(1, len(s.SwitchBuffers)), y.DurationText(s.Window))
+	}
+	for _, c := range e.Power {
+		fmt.Fprintf(&b, "power: %s\n", c.Source)
+	}
+	fmt.Fprintf(&b, "time: at least %v, about %v at most; limit %v\n", time.Duration(least).Round(time.Second), time.Duration(most).Round(time.Second), time.Duration(e.TimeLimit))
 	_, err := io.WriteString(out, b.String())
 	return err
 }
