@@ -13,12 +13,12 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/journal"
 )
 
@@ -66,7 +66,7 @@ func (g *guardian) start() (err error) {
 	if g.kernel, err = NewKernel(); err != nil {
 		return err
 	}
-	for _, err := range leaveCgroups() {
+	for _, err := range cgroup.Leave(nil) {
 		g.tell("warning the guardian stays in a control group, and ends if that is killed: " + err.Error())
 	}
 	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
@@ -270,53 +270,4 @@ func (g *guardian) rollBack() (*Report, error) {
 		return nil, err
 	}
 	return Undo(g.kernel, j, Options{})
-}
-
-// leaveCgroups moves the process to the root of every hierarchy by which a
-// login can be killed: version 2, and version 1's named ones (systemd's).
-func leaveCgroups() []error {
-	b, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return []error{err}
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return []error{err}
-	}
-	var errs []error
-	for line := range strings.Lines(string(b)) {
-		// "1:name=systemd:/user.slice", "0::/user.slice" (cgroups(7)).
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 || f[2] == "/" || f[1] != "" && !strings.HasPrefix(f[1], "name=") {
-			continue
-		}
-		root := hierarchy(string(mounts), f[1])
-		if root == "" {
-			continue // not to be seen from here, so not to be killed by either
-		}
-		procs := filepath.Join(root, "cgroup.procs")
-		if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
-
-// hierarchy finds where a hierarchy is mounted: version 2 by "", a named one
-// by its option. Lines are those of proc_pid_mountinfo(5).
-func hierarchy(mountinfo, name string) string {
-	for line := range strings.Lines(mountinfo) {
-		head, tail, ok := strings.Cut(line, " - ")
-		h, t := strings.Fields(head), strings.Fields(tail)
-		if !ok || len(h) < 5 || len(t) < 3 {
-			continue
-		}
-		if name == "" && t[0] == "cgroup2" {
-			return h[4]
-		}
-		if name != "" && t[0] == "cgroup" && strings.Contains(","+t[2]+",", ","+name+",") {
-			return h[4]
-		}
-	}
-	return ""
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/cgroup"
 )
 
 // Command is the first argument of the process that Client starts from the
@@ -82,6 +83,9 @@ func start(arg string) (*process, error) {
 		return nil, fmt.Errorf("listener: %w", err)
 	}
 	f.Close()
+	// It ends with the service that started it, not with the login that did:
+	// what cannot be left is no reason not to poll.
+	_ = cgroup.Leave(cgroup.IsLogin)
 	if p.queues, err = openQueues(p.Dev, p.Queues); err != nil {
 		return nil, err
 	}

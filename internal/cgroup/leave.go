@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Leave moves the process to the root of every hierarchy by which systemd can
+// kill it: version 2, and version 1's named ones (systemd's own). It leaves only
+// groups of which which says so; nil leaves all.
+func Leave(which func(group string) bool) []error {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return []error{err}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return []error{err}
+	}
+	var errs []error
+	for line := range strings.Lines(string(b)) {
+		// "1:name=systemd:/user.slice", "0::/user.slice" (cgroups(7)).
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 || f[2] == "/" || f[1] != "" && !strings.HasPrefix(f[1], "name=") {
+			continue
+		}
+		if which != nil && !which(f[2]) {
+			continue
+		}
+		root := hierarchy(string(mounts), f[1])
+		if root == "" {
+			continue // not to be seen from here, so not to be killed by either
+		}
+		procs := filepath.Join(root, "cgroup.procs")
+		if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// hierarchy finds where a hierarchy is mounted: version 2 by "", a named one
+// by its option. Lines are those of proc_pid_mountinfo(5).
+func hierarchy(mountinfo, name string) string {
+	for line := range strings.Lines(mountinfo) {
+		head, tail, ok := strings.Cut(line, " - ")
+		h, t := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(h) < 5 || len(t) < 3 {
+			continue
+		}
+		if name == "" && t[0] == "cgroup2" {
+			return h[4]
+		}
+		if name != "" && t[0] == "cgroup" && strings.Contains(","+t[2]+",", ","+name+",") {
+			return h[4]
+		}
+	}
+	return ""
+}
+
+// IsLogin reports whether a group is of a login session, which ends with its
+// processes when the user logs out (logind.conf(5), KillUserProcesses), or
+// belongs to a user's own manager: not a service of the system.
+func IsLogin(group string) bool {
+	first, rest, _ := strings.Cut(strings.TrimPrefix(group, "/"), "/")
+	return first == "user.slice" && rest != ""
+}
