@@ -29,7 +29,11 @@ var Formats = []string{Text, CSV, Markdown, GoBench}
 func WriteFormat(out io.Writer, r *Result, format string) error {
 	switch format {
 	case Text:
-		return WriteText(out, Summarize(r))
+		s := Summarize(r)
+		if err := WriteText(out, s); err != nil {
+			return err
+		}
+		return writeBehind(out, r, s)
 	case CSV:
 		return WriteCSV(out, Summarize(r))
 	case Markdown:
