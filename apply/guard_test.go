@@ -22,8 +22,9 @@ import (
 	"github.com/niclane/niclane/internal/vethtest"
 )
 
-// patience bounds how long a test waits for what must happen.
-const patience = 30 * time.Second
+// patience bounds how long a test waits for what must happen, which takes an
+// emulated guest on a busy host many times what it takes elsewhere.
+const patience = 2 * time.Minute
 
 // guarded runs f in namespaces of its own with a plan and its start.
 func guarded(t *testing.T, f func(t *testing.T, c applierConfig, start string)) {
@@ -146,9 +147,11 @@ func TestGuardUndoesWhatIsNotConfirmed(t *testing.T) {
 func TestGuardOutlivesTheSession(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		c.Within, c.Linger = 3*time.Second, true
+		began := time.Now() // before apply ended, from which the time counts
 		cmd := start(t, c, "lingering")
 		killSession(t, cmd)
-		if dump(t) == before {
+		// In a slow guest reading the dump alone can take that long.
+		if dump(t) == before && time.Since(began) < c.Within {
 			t.Error("undone at once, although apply had ended")
 		}
 		undone(t, c, before)

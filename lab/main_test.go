@@ -63,7 +63,7 @@ func raise(t *testing.T, c Config) *Lab {
 	if c.Name == "" {
 		c.Name = testName()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	l, err := Up(ctx, c)
 	if err != nil {
@@ -83,7 +83,7 @@ func testName() string { return fmt.Sprintf("labtest-%d", os.Getpid()) }
 // run runs a command on a host and returns what it prints.
 func run(t *testing.T, l *Lab, host string, o Options, argv ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd, err := l.Command(ctx, host, o, argv...)
 	if err != nil {
@@ -113,7 +113,7 @@ func on(t *testing.T, l *Lab, host string, f func() error) {
 // eventually waits until f returns "", and fails with what it last returned.
 func eventually(t *testing.T, f func() string) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		got := f()
 		if got == "" {
