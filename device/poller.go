@@ -42,7 +42,8 @@ type PollerState struct {
 	PID int `json:"pid"`
 	// Thread is the polling thread's ID.
 	Thread int `json:"thread"`
-	// Doing is PollerPolling, PollerAsleep or PollerIdle.
+	// Doing is PollerPolling, PollerAsleep, PollerIdle or PollerHung; of a
+	// hung one only what it was started as is known.
 	Doing string `json:"doing"`
 	// NAPIs are the IDs that it polls now, in the order of Queues.
 	NAPIs []uint32 `json:"napis"`
@@ -65,6 +66,7 @@ const (
 	PollerPolling = "polling"
 	PollerAsleep  = "asleep"   // no packet for Timeout
 	PollerIdle    = "no NAPIs" // its queues have none now: the device is down, or has fewer
+	PollerHung    = "does not answer"
 )
 
 // PollerOf returns the one that polls a receive queue, nil if there is none.

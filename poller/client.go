@@ -181,42 +181,40 @@ func end(key string) error {
 	}
 	defer c.Close()
 	s, err := c.status()
-	if err == nil && s == nil {
-		return nil // it has just ended
-	}
-	pid := c.pid // of who listens
-	if s != nil {
-		pid = s.PID
-	} else if !isPoller(pid) {
+	if err != nil || s == nil { // or it has just ended
 		return err
 	}
-	fd, perr := unix.PidfdOpen(pid, 0)
-	if perr == unix.ESRCH {
+	fd, err := unix.PidfdOpen(s.PID, 0)
+	if err == unix.ESRCH {
 		return nil
 	}
-	if perr != nil {
-		return fmt.Errorf("%s: process %d: %w", key, pid, perr)
+	if err != nil {
+		return fmt.Errorf("%s: process %d: %w", key, s.PID, err)
 	}
 	defer unix.Close(fd)
-	if s != nil {
+	if s.Doing != device.PollerHung {
 		if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(fd, endWithin) {
 			return nil
 		}
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
-		return fmt.Errorf("%s: kill process %d: %w", key, pid, err)
+		return fmt.Errorf("%s: kill process %d: %w", key, s.PID, err)
 	}
 	if !ended(fd, answerWithin) {
-		return fmt.Errorf("%s: process %d does not end", key, pid)
+		return fmt.Errorf("%s: process %d does not end", key, s.PID)
 	}
 	return nil
 }
 
-// isPoller reports whether a process was started as a poller's.
-func isPoller(pid int) bool {
+// startedAs returns the poller that a process was started as, by its arguments;
+// ok is false if it was not started as one.
+func startedAs(pid int) (p device.Poller, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	args := strings.Split(string(b), "\x00")
-	return err == nil && len(args) > 1 && args[1] == Command
+	if err != nil || len(args) < 3 || args[1] != Command {
+		return p, false
+	}
+	return p, json.Unmarshal([]byte(args[2]), &p) == nil
 }
 
 // ended waits for the process of a pidfd to end.
@@ -302,7 +300,11 @@ func (c *conn) status() (*device.PollerState, error) {
 	}
 	line, err := c.in.ReadBytes('\n')
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, fmt.Errorf("%s: process %d does not answer within %v", c.key, c.pid, answerWithin)
+		p, ok := startedAs(c.pid)
+		if !ok {
+			return nil, fmt.Errorf("%s: process %d does not answer within %v", c.key, c.pid, answerWithin)
+		}
+		return &device.PollerState{Poller: p, PID: c.pid, Thread: c.pid, Doing: device.PollerHung}, nil
 	}
 	if err != nil {
 		return nil, nil
