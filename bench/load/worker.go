@@ -166,12 +166,17 @@ const readable = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
 // reopen connects c again after a number of ns.
 func (w *worker) reopen(c *conn, after int64) {
 	c.state = opening
+	w.release()
 	w.dialer.open(c.index, time.Duration(after))
+	w.hold()
 }
 
 // reopened takes what the dialer has for us.
 func (w *worker) reopened() {
-	for _, o := range w.dialer.take() {
+	w.release()
+	all := w.dialer.take()
+	w.hold()
+	for _, o := range all {
 		c := &w.conns[o.index]
 		if o.err != nil {
 			w.account.res.ConnectErrors++
@@ -281,6 +286,20 @@ func (w *worker) arrivals(rate float64) func() float64 {
 	}
 }
 
+// hold keeps the thread's P. crypto/tls allocates, and may block while it helps
+// the collector.
+func (w *worker) hold() {
+	if w.cfg.TLS == nil {
+		thread.Hold()
+	}
+}
+
+func (w *worker) release() {
+	if w.cfg.TLS == nil {
+		thread.Release()
+	}
+}
+
 // step sends and receives until everything is answered or given up. Its first
 // request is due at the time first. What it returns besides a result ends the
 // run.
@@ -298,6 +317,8 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 			w.offer(&w.conns[i])
 		}
 	}
+	w.hold()
+	defer w.release()
 	started, idle := false, false
 	before := int64(0)
 	cpu := [2]int64{-1, -1} // at the beginning and the end of the counted time
