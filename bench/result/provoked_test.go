@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package result
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// sent fills in when the requests of w went out, at gaps of the given ns, with
+// their numbers in windows of 100 ms.
+func sent(w *Window, gap func() float64) {
+	l := &w.Load
+	l.Gaps, l.Sends = stats.NewHistogram(), make([]int64, l.Duration/100e6)
+	for at := 0.0; ; {
+		g := gap()
+		if at += g; int64(at) >= l.Duration {
+			return
+		}
+		l.Gaps.Record(int64(g))
+		l.Sends[int64(at)/100e6]++
+	}
+}
+
+// quiet is what a host does that disturbs nothing.
+func quiet() hiccup.Result {
+	h := stats.NewHistogram()
+	for range 100_000 {
+		h.Record(1000)
+	}
+	return hiccup.Result{Duration: 1e9, CPUs: []hiccup.CPU{{CPU: 3, Late: h, Total: 1e9}}, Host: hiccup.Host{Autogroup: "on"}}
+}
+
+// Every cross-check is provoked in a result that gave no reason before.
+func TestEveryCheckIsProvoked(t *testing.T) {
+	const mean = 1e9 / 2000
+	random := rand.New(rand.NewPCG(1, 2))
+	constant := func() float64 { return mean * (0.98 + 0.04*random.Float64()) }
+	poisson := func() float64 { return mean * random.ExpFloat64() }
+	// Five requests at a time, with the pause that they are due in.
+	n := 0
+	bursts := func() float64 {
+		if n++; n%5 > 0 {
+			return 1000
+		}
+		return 5 * mean
+	}
+	at := 0.0
+	// Good gaps, but for one pause in four windows whose requests then follow at once.
+	pauses := func() float64 {
+		at++
+		switch k := int(at) % 800; {
+		case k == 0:
+			return 100 * mean
+		case k < 100:
+			return 10
+		}
+		return mean
+	}
+	for _, tt := range []struct {
+		name  string
+		spoil func(r *Result)
+		want  string // "": nothing
+	}{
+		{"nothing", func(*Result) {}, ""},
+		{"Poisson", func(r *Result) {
+			r.Experiment.Load.Arrivals = load.Poisson
+			every(r, func(w *Window) { sent(w, poisson) })
+		}, ""},
+		{"two generators", func(r *Result) {
+			r.Experiment.Load.Generators = 2
+			every(r, func(w *Window) { // each sends half
+				sent(w, func() float64 { return 2 * constant() })
+				l := w.Load
+				sent(w, func() float64 { return 2 * constant() })
+				w.Load.Gaps = stats.Merge(l.Gaps, w.Load.Gaps)
+				for i, n := range l.Sends {
+					w.Load.Sends[i] += n
+				}
+			})
+		}, ""},
+		{"off a constant schedule", func(r *Result) { every(r, func(w *Window) { sent(w, bursts) }) },
+			"gaps between sends are more than 10 % off 500µs: the generator did not keep its constant schedule"},
+		{"constant, not Poisson", func(r *Result) { r.Experiment.Load.Arrivals = load.Poisson },
+			"gaps between sends are not exponential with mean 500µs"},
+		{"pauses", func(r *Result) { every(r, func(w *Window) { sent(w, pauses) }) },
+			"sends of 100 windows have an index of dispersion of "},
+		{"client late", func(r *Result) {
+			every(r, func(w *Window) { w.Load.Wakeup = w.Load.Latency })
+		}, "P50 is the generator's: it noticed requests "},
+		{"client busy", func(r *Result) { every(r, func(w *Window) { w.Load.CPUTime = 95e7 }) },
+			"the generator used 95 % of its processor: it is saturated"},
+		{"Little's law", func(r *Result) {
+			r.Points[0].Mode, r.Points[0].Rate = load.Closed, 0
+		}, "Little's law: 2000 requests/s × "},
+		{"a floor above the effect", func(r *Result) {
+			late := stats.NewHistogram()
+			for range 100_000 {
+				late.Record(10e6)
+			}
+			r.HostNoise[0].CPUs[0].Late = late
+		}, "cpu 3 wakes a thread that only sleeps 10.002ms late (P99.9); the effect at P99.9 is "},
+		{"steal", func(r *Result) { r.HostNoise[0].CPUs[0].Steal = 5e7 }, "the hypervisor took 5.0 % of cpu 3"},
+		{"other load", func(r *Result) {
+			r.HostNoise[0].CPUs[0].Busy = 5e8
+			r.HostNoise[0].Host.Busy = []hiccup.Process{{Name: "compiler"}}
+		}, "others used 50 % of cpu 3, most of it compiler"},
+		{"autogroup", func(r *Result) { r.HostNoise[0].CPUs[0].Busy = 5e8 }, "sched_autogroup is on"},
+		{"the generator's own words", func(r *Result) { r.Windows[0].Load.Warnings = []string{"3 of 10 connections were lost"} },
+			"3 of 10 connections were lost"},
+		{"noise that is less", func(r *Result) {
+			r.Windows[1].Noise = []Noise{{Direction: experiment.FromSUT, Asked: 4e8, Achieved: 2e8}}
+		},
+			"noise from the SUT did not reach 90 % of the rate asked for, 400"},
+	} {
+		r := fixture()
+		r.HostNoise = []hiccup.Result{quiet()}
+		every(r, func(w *Window) { w.Noise = nil; sent(w, constant) })
+		tt.spoil(r)
+		got := Summarize(r).Points[0].Doubts
+		if tt.want == "" {
+			if len(got) > 0 {
+				t.Errorf("%s: %v, want no doubt", tt.name, got)
+			}
+			continue
+		}
+		found := false
+		for _, d := range got {
+			found = found || strings.Contains(d.Text, tt.want)
+		}
+		if !found {
+			t.Errorf("%s: %v, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func every(r *Result, f func(w *Window)) {
+	for i := range r.Windows {
+		f(&r.Windows[i])
+	}
+}
