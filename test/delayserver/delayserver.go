@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +40,9 @@ type Config struct {
 	Every, Length int64
 	// Spin is how long before an answer is due the thread stops sleeping.
 	Spin int64
+	// Alone says that the process has nothing else to do: its thread then keeps
+	// its P (thread.Hold), and the collector must be off.
+	Alone bool
 	// Placement of the thread.
 	thread.Setup
 }
@@ -112,6 +116,24 @@ type serving struct {
 	conns    map[int32]*conn
 	due      answers
 	in       []byte
+	answer   []byte
+}
+
+// wait is epoll_pwait2(2), for so many ns.
+func (r *serving) wait(events []unix.EpollEvent, ns int64) (int, unix.Errno) {
+	ts := unix.NsecToTimespec(ns)
+	if r.Alone {
+		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+		return int(n), e
+	}
+	n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+	return int(n), e
+}
+
+// call reads or writes without the runtime, which it does not block.
+func (r *serving) call(what uintptr, fd int, b []byte) (int, unix.Errno) {
+	n, _, e := unix.RawSyscall(what, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	return int(n), e
 }
 
 // Start starts a server on a thread of its own.
@@ -128,7 +150,7 @@ func Start(c Config) (*Server, error) {
 		unix.Close(l)
 		return nil, fmt.Errorf("delayserver: eventfd: %w", err)
 	}
-	r := &serving{Config: c, Server: s, listener: l, epfd: -1, conns: map[int32]*conn{}, rng: rand.New(rand.NewPCG(c.Seed, 1)), in: make([]byte, 64<<10)}
+	r := &serving{Config: c, Server: s, listener: l, epfd: -1, conns: map[int32]*conn{}, rng: rand.New(rand.NewPCG(c.Seed, 1)), in: make([]byte, 64<<10), answer: []byte(c.Answer)}
 	go func() {
 		err := r.run()
 		for _, c := range r.conns {
@@ -153,6 +175,13 @@ func (r *serving) run() (err error) {
 			return err
 		}
 	}
+	if r.Alone {
+		if err := thread.BlockPreemption(); err != nil {
+			return err
+		}
+		thread.Hold()
+		defer thread.Release()
+	}
 	r.clock = thread.StartClock()
 	var events [64]unix.EpollEvent
 	for {
@@ -165,13 +194,9 @@ func (r *serving) run() (err error) {
 		if len(r.due) > 0 {
 			sleep = max(0, r.due[0].due-now-r.Spin)
 		}
-		ts := unix.NsecToTimespec(sleep)
-		if _, err := unix.Ppoll([]unix.PollFd{{Fd: int32(r.epfd), Events: unix.POLLIN}}, &ts, nil); err != nil && err != unix.EINTR {
-			return fmt.Errorf("ppoll: %w", err)
-		}
-		n, err := unix.EpollWait(r.epfd, events[:], 0)
-		if err != nil && err != unix.EINTR {
-			return fmt.Errorf("epoll_wait: %w", err)
+		n, errno := r.wait(events[:], sleep)
+		if errno != 0 && errno != unix.EINTR {
+			return fmt.Errorf("epoll_pwait2: %w", errno)
 		}
 		for _, e := range events[:max(n, 0)] {
 			switch int(e.Fd) {
@@ -211,11 +236,11 @@ func (r *serving) accept() error {
 
 // receive takes what has come on c and plans the answers.
 func (r *serving) receive(c *conn) {
-	n, err := unix.Read(c.fd, r.in)
-	if err == unix.EAGAIN || err == unix.EINTR {
+	n, errno := r.call(unix.SYS_READ, c.fd, r.in)
+	if errno == unix.EAGAIN || errno == unix.EINTR {
 		return
 	}
-	if err != nil || n <= 0 {
+	if errno != 0 || n == 0 {
 		r.hangUp(c)
 		return
 	}
@@ -248,7 +273,7 @@ func (r *serving) send(a answer, now int64) {
 	}
 	r.res.Late.Record(now - a.due)
 	// What does not fit would be the client's fault, and a request without an answer.
-	if _, err := unix.Write(a.to.fd, []byte(r.Answer)); err != nil {
+	if _, errno := r.call(unix.SYS_WRITE, a.to.fd, r.answer); errno != 0 {
 		r.hangUp(a.to)
 	}
 }
