@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/reuseport"
 	"github.com/niclane/niclane/internal/sockclass"
 )
@@ -85,14 +86,19 @@ func (a *attachment) notef(format string, args ...any) {
 
 // begin finds the application and decides about its groups.
 func (a *attachment) begin(t Target) error {
-	pid, whole, err := a.find(t)
+	pid, managed, err := a.find(t)
 	if err != nil {
 		return err
 	}
 	if pid == os.Getpid() {
 		return fmt.Errorf("process %d is niclane itself", pid)
 	}
-	if err := sameNetns(pid, t.Container != ""); err != nil {
+	if t.Container != "" {
+		err = a.contained(pid)
+	} else {
+		err = sameNetns(pid)
+	}
+	if err != nil {
 		return err
 	}
 	if a.record, err = a.store.begin(a.lane, pid); err != nil {
@@ -110,15 +116,17 @@ func (a *attachment) begin(t Target) error {
 	switch {
 	case err != nil:
 		return err
-	case whole != "":
-		// A unit or container stays where its manager has put it.
+	case managed != nil:
+		// A unit or container stays where its manager has put it; where it
+		// has put it nowhere, it gets a group.
 		for _, h := range hs {
-			g := Group{Hierarchy: h.controller, Root: h.root, Path: whole}
-			if !g.exists() {
+			g := Group{Hierarchy: h.controller, Root: h.root, Path: h.of(r.Home)}
+			if !managed(g.Path) {
 				g.Path, g.Made = "/niclane-"+r.ID, true
 			}
 			r.Groups = append(r.Groups, g)
 		}
+		slices.SortStableFunc(r.Groups, func(a, b Group) int { return truth(a.Made) - truth(b.Made) })
 	case name != "":
 		if r.Groups, err = given(hs, name); err != nil {
 			return err
@@ -133,57 +141,63 @@ func (a *attachment) begin(t Target) error {
 	return nil
 }
 
-// find returns the application's first process and, of a unit or container, its
-// control group.
-func (a *attachment) find(t Target) (pid int, group string, err error) {
-	switch {
-	case t.Unit != "":
-		group, err = a.unit(t.Unit)
-	case t.Container != "":
-		group, err = a.container(t.Container)
-	default:
+func truth(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// find returns the application's first process and, of a unit or container,
+// whether a control group is its manager's.
+func (a *attachment) find(t Target) (pid int, managed func(path string) bool, err error) {
+	if t.PID != 0 {
 		a.pids, err = descendants(t.PID)
-		return t.PID, "", err
+		return t.PID, nil, err
 	}
+	what, want := "container "+t.Container, func(base string) bool { return namesContainer(base, t.Container) }
+	if t.Unit != "" {
+		name := t.Unit
+		if !strings.Contains(name, ".") {
+			name += ".service"
+		}
+		what, want = "unit "+name, func(base string) bool { return base == name }
+	}
+	g, err := a.search(what, want)
 	if err != nil {
-		return 0, "", err
+		return 0, nil, err
 	}
-	h := a.tracking()
-	pids, err := Group{Root: h, Path: group}.processes()
-	if err != nil {
-		return 0, "", err
+	if a.pids, err = g.processes(); err != nil {
+		return 0, nil, err
 	}
-	if len(pids) == 0 {
-		return 0, "", fmt.Errorf("%s%s has no process: it does not run", t.Unit, t.Container)
+	if len(a.pids) == 0 {
+		return 0, nil, fmt.Errorf("%s has no process: it does not run", what)
 	}
-	a.pids = pids
-	return oldest(pids), group, nil
+	managed = func(path string) bool {
+		return slices.ContainsFunc(strings.Split(path, "/"), want)
+	}
+	return oldest(a.pids), managed, nil
 }
 
-// tracking is the hierarchy that tells units' processes.
-func (a *attachment) tracking() string {
-	if a.groups.V2 != "" {
-		return a.groups.V2
+// search finds the one control group with a name that is wanted, in the first
+// hierarchy that has any: runtimes do not use all of them.
+func (a *attachment) search(what string, want func(base string) bool) (Group, error) {
+	roots := cgroup.Mounts(a.groups)
+	if v2 := a.groups.V2; v2 != "" {
+		roots = append([]string{v2}, slices.DeleteFunc(roots, func(r string) bool { return r == v2 })...)
 	}
-	return a.groups.V1["cpuset"]
-}
-
-// unit finds a systemd unit's control group by its name, as systemd names it.
-func (a *attachment) unit(name string) (string, error) {
-	if !strings.Contains(name, ".") {
-		name += ".service"
+	for _, root := range roots {
+		found, err := findDirs(root, want)
+		switch {
+		case err != nil:
+			return Group{}, err
+		case len(found) == 1:
+			return Group{Root: root, Path: found[0]}, nil
+		case len(found) > 1:
+			return Group{}, fmt.Errorf("%s has control groups %s: say which, by more of its name or by --pid", what, strings.Join(found, " and "))
+		}
 	}
-	found, err := findDirs(a.tracking(), func(base string) bool { return base == name })
-	if err != nil {
-		return "", err
-	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return "", fmt.Errorf("no control group of unit %s below %s: it does not run", name, a.tracking())
-	}
-	return "", fmt.Errorf("unit %s has control groups %s: give --pid", name, strings.Join(found, " and "))
+	return Group{}, fmt.Errorf("no control group of %s below %s: it does not run", what, strings.Join(roots, ", "))
 }
 
 // findDirs returns the groups below a hierarchy's root whose name is wanted.
@@ -220,11 +234,8 @@ func oldest(pids []int) int {
 }
 
 // sameNetns refuses an application of another network namespace, whose sockets
-// the lane of this one does not carry; containers may have their own.
-func sameNetns(pid int, container bool) error {
-	if container {
-		return nil
-	}
+// the lane of this one does not carry.
+func sameNetns(pid int) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
 		return err
@@ -301,9 +312,11 @@ func (a *attachment) confine() error {
 	if err != nil {
 		return err
 	}
-	if way == cpusetUnified && (r.Unit != "" || r.Container != "") {
-		if err := a.confineGroup(r.Groups[0]); err != nil {
-			return err
+	for _, g := range r.Groups {
+		if !g.Made && (r.Unit != "" || r.Container != "") && g.Hierarchy == map[cpuset]string{cpusetV1: "cpuset"}[way] {
+			if err := a.confineGroup(g); err != nil {
+				return err
+			}
 		}
 	}
 	// Threads that had processors of their own keep those that are the

@@ -4,30 +4,21 @@ package app
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // shortestID is the length of the short IDs that container tools print.
 const shortestID = 12
 
-// container finds a container's control group by its ID, as runtimes name it:
-// ID (docker and runc with cgroupfs, containerd), docker-ID.scope,
-// libpod-ID.scope, cri-containerd-ID.scope, crio-ID.scope (with systemd). The
-// groups that podman and CRI-O put beside or below it are not it.
-func (a *attachment) container(id string) (string, error) {
-	found, err := findDirs(a.tracking(), func(base string) bool { return namesContainer(base, id) })
-	if err != nil {
-		return "", err
-	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return "", fmt.Errorf("no control group of container %q below %s: its ID, or the first %d characters or more of it, are wanted", id, a.tracking(), shortestID)
-	}
-	return "", fmt.Errorf("container %q can be %s: give more of its ID", id, strings.Join(found, " or "))
-}
-
+// namesContainer reports whether a control group is a container's, by its ID, as
+// runtimes name it: ID (docker and runc with cgroupfs, containerd),
+// docker-ID.scope, libpod-ID.scope, cri-containerd-ID.scope, crio-ID.scope (with
+// systemd). The groups that podman and CRI-O put beside it are not it.
 func namesContainer(base, id string) bool {
 	name := strings.TrimSuffix(base, ".scope")
 	if name != base { // RUNTIME-ID.scope
@@ -45,4 +36,89 @@ func namesContainer(base, id string) bool {
 // of the 64 hexadecimal digits that tools shorten.
 func sameID(name, id string) bool {
 	return name == id && id != "" || len(name) == 64 && len(id) >= shortestID && strings.HasPrefix(name, id)
+}
+
+// contained looks at the network namespace of a container. In one of its own,
+// what a control group's sockets are given is lost where packets leave it
+// (net/core/dev.c: __dev_forward_skb): its packets are the lane's only if the
+// lane's file has its addresses, by which the uplink's classifier and steering
+// know them.
+func (a *attachment) contained(pid int) error {
+	if sameNetns(pid) == nil {
+		return nil // host network
+	}
+	if a.lane.ByGroup {
+		return fmt.Errorf("lane %s tells packets apart by control group, and the container has a network namespace of its own, in which that is lost: choose a classifier by flow (force: classifier) and give its addresses", a.lane.Name)
+	}
+	if a.options.Listeners != nil {
+		return fmt.Errorf("the container has a network namespace of its own: which of the lane's queues its connections come by is not known there, so that --listeners can lead none")
+	}
+	addrs, err := addressesIn(pid)
+	if err != nil {
+		return err
+	}
+	for _, addr := range addrs {
+		if !a.lane.has(addr) {
+			a.notef("%s is in no addrs of lane %s: packets from and to it are others' until %s has it. Where it is masqueraded, the host's own address and port count on the uplink instead", addr, a.lane.Name, a.lane.Config)
+		}
+	}
+	if len(addrs) == 0 {
+		a.notef("the container has no address yet")
+	}
+	return nil
+}
+
+// has reports whether an address is one of a member's own.
+func (l Lane) has(addr netip.Addr) bool {
+	for _, m := range l.Members {
+		if len(m.Addrs) == 0 {
+			return true // any
+		}
+		for _, s := range m.Addrs {
+			if p, err := netip.ParsePrefix(s); err == nil && p.Contains(addr) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// addressesIn returns the addresses of a process's network namespace, without
+// loopback and link-local ones.
+func addressesIn(pid int) ([]netip.Addr, error) {
+	type result struct {
+		addrs []net.Addr
+		err   error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: it ends in that namespace
+		var r result
+		pidfd, err := unix.PidfdOpen(pid, 0)
+		if err == nil {
+			err = unix.Setns(pidfd, unix.CLONE_NEWNET) // Linux 5.8
+			unix.Close(pidfd)
+		}
+		if err == nil {
+			r.addrs, err = net.InterfaceAddrs()
+		}
+		r.err = err
+		done <- r
+	}()
+	r := <-done
+	if r.err != nil {
+		return nil, fmt.Errorf("addresses of process %d: %w", pid, r.err)
+	}
+	var out []netip.Addr
+	for _, a := range r.addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		addr, ok := netip.AddrFromSlice(n.IP)
+		if addr = addr.Unmap(); ok && addr.IsGlobalUnicast() {
+			out = append(out, addr)
+		}
+	}
+	return out, nil
 }

@@ -368,7 +368,7 @@ func TestAttachRefuses(t *testing.T) {
 		"gone":      {app.Target{PID: gone.Process.Pid}, fmt.Sprintf("no process %d", gone.Process.Pid)},
 		"self":      {app.Target{PID: os.Getpid()}, "is niclane itself"},
 		"unit":      {app.Target{Unit: "niclane-no-such"}, "no control group of unit niclane-no-such.service below"},
-		"container": {app.Target{Container: "0123456789ab"}, `no control group of container "0123456789ab" below`},
+		"container": {app.Target{Container: "0123456789ab"}, "no control group of container 0123456789ab below"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := app.Attach(b.lane, options(b.dir), c.target)

@@ -100,9 +100,15 @@ func (n *nginx) workers() []int {
 
 const auto = "worker_cpu_affinity 01 10;"
 
-// aligned makes connections and returns how many were answered by the worker on
-// the processor that they came by, and how many by each.
+// aligned is that of workers, which answer with their process ID.
 func (n *nginx) aligned(conns int) (on int, by map[string]int) {
+	n.Helper()
+	return n.bed.aligned(conns, func(pid string) int { return processor(n.T, pid) })
+}
+
+// aligned makes connections and returns how many were answered on the processor
+// that they came by, and how many by whom. where is the processor of who answers.
+func (n *bed) aligned(conns int, where func(who string) int) (on int, by map[string]int) {
 	n.Helper()
 	by = map[string]int{}
 	who := map[uint16]string{} // by the client's port
@@ -135,7 +141,7 @@ func (n *nginx) aligned(conns int) (on int, by map[string]int) {
 		if s.NAPI == 0 {
 			n.Errorf("connection %s has no NAPI", s.Remote)
 		}
-		if s.CPU == processor(n.T, pid) {
+		if s.CPU == where(pid) {
 			on++
 		}
 		delete(who, s.Remote.Port())
