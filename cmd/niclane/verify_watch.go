@@ -111,10 +111,15 @@ func (ws watching) close() error {
 	return errors.Join(errs...)
 }
 
-// drainTime bounds the wait for packets that a cpumap has; what has not come
-// out by then was dropped on the way in. The thread that empties it takes
-// microseconds a packet, and the queue holds some thousand.
-const drainTime = time.Second
+// drainTime bounds the wait for packets that a cpumap has: what comes out no
+// more was dropped on the way in. The thread that empties it takes microseconds a
+// packet, and the queue holds some thousand; where the thread has to wait for its
+// processor, as in an emulated guest, it is waited for as long as some come out,
+// up to drainMost.
+const (
+	drainTime = time.Second
+	drainMost = 20 * time.Second
+)
 
 // drain lets what is on its way to other processors arrive there: until
 // as many packets have as were given to the cpumap.
@@ -124,20 +129,27 @@ func (ws watching) drain() {
 			w.err = w.watcher.Drain()
 		}
 	}
-	for end := time.Now().Add(drainTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if !slices.ContainsFunc(ws, (*watched).draining) {
+	began := time.Now()
+	var came uint64
+	for last := began; time.Since(last) < drainTime && time.Since(began) < drainMost; time.Sleep(time.Millisecond) {
+		waiting, now := false, uint64(0)
+		for _, w := range ws {
+			if w.err != nil {
+				continue
+			}
+			counts, err := w.watcher.Counts()
+			waiting = waiting || err == nil && !verify.Arrived(w.applied, w.seen(counts))
+			for _, c := range counts.Handed {
+				now += c.Packets
+			}
+		}
+		if !waiting {
 			return
 		}
+		if now != came {
+			came, last = now, time.Now()
+		}
 	}
-}
-
-// draining reports whether packets of a lane have still to come out of a cpumap.
-func (w *watched) draining() bool {
-	if w.err != nil {
-		return false
-	}
-	counts, err := w.watcher.Counts()
-	return err == nil && !verify.Arrived(w.applied, w.seen(counts))
 }
 
 func (w *watched) findings(during time.Duration) []verify.Finding {
