@@ -16,10 +16,10 @@ type barGroup struct {
 }
 
 type bar struct {
-	key                 key
-	value, low, high    float64 // low and high 0: no interval
-	behind              float64 // a shadow of what was asked for, 0: none
-	label, title, minus string  // minus: what is missing, above the bar
+	key              key
+	value, low, high float64 // low and high 0: no interval
+	behind           float64 // a shadow of what was asked for, 0: none
+	title, minus     string  // minus: what is missing, above the bar
 }
 
 type barChart struct {

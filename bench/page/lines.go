@@ -54,7 +54,8 @@ func (p linesPanel) draw() template.HTML {
 	if p.limit > 0 && len(values) > 0 {
 		values = append(values, p.limit)
 	}
-	const strip = 15.0 // for each variant with refused points
+	const right = panel - 16.0 // room for the last label
+	const strip = 15.0         // for each variant with refused points
 	height := 236 + strip*float64(len(refused))
 	d := newDrawing(panel, height, p.label())
 	d.text("title", start, 0, 13, p.title)
@@ -67,7 +68,7 @@ func (p linesPanel) draw() template.HTML {
 	}
 	lowX, highX := slices.Min(xs), slices.Max(xs)
 	room := max((highX-lowX)*0.05, highX*0.01)
-	x := axis{scale: scale{lowX - room, highX + room, left, panel - 4, false}, text: short, ticks: distinct(xs)}
+	x := axis{scale: scale{lowX - room, highX + room, left, right, false}, text: short, ticks: distinct(xs)}
 	if len(x.ticks) > 5 {
 		x.ticks = x.scale.ticks(5)
 	}
@@ -91,7 +92,7 @@ func (p linesPanel) draw() template.HTML {
 		}
 	}
 	for _, t := range y.ticks {
-		d.line("grid", left, y.at(t), panel-4, y.at(t))
+		d.line("grid", left, y.at(t), right, y.at(t))
 		d.text("tick", end, left-7, y.at(t)+4, y.text(t))
 	}
 	free := -20.0
@@ -104,16 +105,16 @@ func (p linesPanel) draw() template.HTML {
 		d.text("tick", middle, at, stripTop+16, x.text(t))
 		free = at + half + 5
 	}
-	d.line("axis", left, plotBottom, panel-4, plotBottom)
-	d.text("tick", middle, (left+panel-4)/2, stripTop+34, p.xName)
+	d.line("axis", left, plotBottom, right, plotBottom)
+	d.text("tick", middle, (left+right)/2, stripTop+34, p.xName)
 	if p.limit > 0 && len(values) > 0 {
 		at := y.at(p.limit)
-		d.line("limit", left, at, panel-4, at)
+		d.line("limit", left, at, right, at)
 		above := at - 5
 		if above < 36 {
 			above = at + 14
 		}
-		d.text("limit-text", end, panel-6, above, p.limitText)
+		d.text("limit-text", end, right-2, above, p.limitText)
 	}
 	for i, s := range p.series {
 		// Side by side, so that intervals do not hide each other.
@@ -250,7 +251,7 @@ func estimatePoint(x float64, c result.Percentile) linePoint {
 func (v *view) searchLines() []template.HTML {
 	var latency, achieved linesPanel
 	latency = linesPanel{xName: rateName, text: tickText}
-	achieved = linesPanel{title: "achieved, share of what was asked for", xName: rateName, text: share}
+	achieved = linesPanel{title: "achieved, share of what was asked for", xName: rateName, text: func(v float64) string { return trimmed(share(v)) }}
 	for _, s := range v.Summary.Searches {
 		g := s.Config.Goal
 		if g.Limit > 0 {
@@ -280,8 +281,14 @@ func (v *view) searchLines() []template.HTML {
 			latency.series = append(latency.series, l)
 		}
 	}
-	if !achieved.any() {
-		return nil
+	rates := map[float64]bool{}
+	for _, s := range achieved.series {
+		for _, p := range s.points {
+			rates[p.x] = true
+		}
+	}
+	if len(rates) < 2 {
+		return nil // the table says it
 	}
 	out := []template.HTML{achieved.draw()}
 	if latency.any() {

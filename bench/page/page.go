@@ -34,7 +34,6 @@ type view struct {
 	TimeLine       *figure
 	Sweeps         []heat
 	SweepHeads     []string
-	FloorOthers    string
 	Variants       []variantView
 	Facts          []fact
 	NotMeasured    string
@@ -186,7 +185,7 @@ func (v *view) pointView(p result.PointSummary, f result.FanOut) pointView {
 	x.Hops, x.EmptyHops = v.hopBars(p)
 	x.Machine, x.Power = useRows(p), v.powerRows(p)
 	x.FanOut = v.fanOut(f)
-	x.FanOutRows, x.FanOutNames = fanOutRows(f), nil
+	x.FanOutRows = fanOutRows(f)
 	for _, s := range f.Variants {
 		x.FanOutNames = append(x.FanOutNames, keyOf(v.Keys, s.Name))
 	}

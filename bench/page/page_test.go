@@ -360,7 +360,7 @@ func TestUnits(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{tickText(250e3), "250 µs"}, {tickText(1.5e6), "1.5 ms"}, {tickText(2e9), "2 s"}, {count(-1234567), "-1,234,567"}, {number(0.0625), "0.062"},
 		{number(1234.5), "1,235"}, {number(0.0000033), "0.0000033"}, {times(0.004), "0.004"}, {times(16.64), "16.6"}, {share(0.123456), "12.3 %"}, {share(1), "100 %"},
-		{share(0.00004), "0.004 %"}, {short(40000), "40 k"}, {short(4000), "4,000"}, {grouped("needs 3295737 more of P99.99"), "needs 3,295,737 more of P99.99"}, {percentileOf(1000), "P99.9"},
+		{share(0.00004), "0.004 %"}, {short(40000), "40 k"}, {short(4000), "4,000"}, {grouped("needs 3295737 more of P99.99"), "needs 3,295,737 more of P99.99"}, {percentileOf(1000), "P99.9"}, {ratioText(0.25), "×1/4"}, {ratioText(0.75), "×0.75"}, {ratioText(16), "×16"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

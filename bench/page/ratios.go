@@ -74,7 +74,7 @@ func (v *view) drawRatios(p result.PointSummary, w float64) template.HTML {
 	const each, top = 26.0, 20.0
 	bottom := top + each*float64(len(rows))
 	d := newDrawing(w, bottom+26, "Ratios to "+p.Base+" with their 95 % intervals; the values stand in the table")
-	x := axis{scale: logScale(max(low, 1e-3), min(high, 1e4), left, w-10), text: func(v float64) string { return "×" + trimmed(times(v)) }}
+	x := axis{scale: logScale(max(low, 1e-3), min(high, 1e4), left, w-10), text: ratioText}
 	x.ticks = ratioTicks(x.scale, int(w/70))
 	free := left - 20.0
 	for _, t := range x.ticks {
@@ -135,6 +135,14 @@ func (v *view) goalOf(variant, base string, p float64) float64 {
 		}
 	}
 	return 0
+}
+
+// ratioText names a ratio on an axis: "×4", "×1/4".
+func ratioText(v float64) string {
+	if part := 1 / v; v < 1 && math.Abs(part-math.Round(part)) < 1e-6 {
+		return "×1/" + trimmed(times(math.Round(part)))
+	}
+	return "×" + trimmed(times(v))
 }
 
 // ratioTicks are powers of two and, where there is room, what is between them.

@@ -47,11 +47,10 @@ type bars struct {
 }
 
 type hbar struct {
-	Key            key
-	Text, Detail   string
-	Percent, Mark  float64 // of the scale; Mark below 0: none
-	MarkTitle      string
-	PercentOfAsked string
+	Key           key
+	Text, Detail  string
+	Percent, Mark float64 // of the scale; Mark below 0: none
+	MarkTitle     string
 }
 
 func percentOf(v, scale float64) float64 {
@@ -81,8 +80,13 @@ func (v *view) noiseBars(p result.PointSummary) (out []bars) {
 			if n.Datagrams > 0 {
 				detail = fmt.Sprintf("%s of %s datagrams lost", count(n.Lost), count(n.Datagrams))
 			}
-			if len(n.Latency) > 0 {
-				detail += fmt.Sprintf("; %s P50 %s, P99 %s", n.LatencyOf, stepText(n.Latency, 50), stepText(n.Latency, 99))
+			for i, s := range n.Latency {
+				if i == 0 {
+					detail += "; " + n.LatencyOf
+				} else {
+					detail += ","
+				}
+				detail += fmt.Sprintf(" %s %s", result.PercentileText(s.Percentile), result.DurationText(float64(s.NS)))
 			}
 			out[i].Bars = append(out[i].Bars, hbar{Key: keyOf(v.Keys, s.Name), Text: result.BitsText(n.Achieved), Detail: detail,
 				Percent: percentOf(n.Achieved, top), Mark: percentOf(n.Asked, top), MarkTitle: "asked for"})

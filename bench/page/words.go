@@ -54,7 +54,11 @@ func (v *view) headline() (out []string) {
 			text = "At " + grouped(p.Name) + ", " + text
 		}
 		if len(same) > 0 {
-			text += "; of " + strings.Join(same, " and ") + ", noise may be all there is to it"
+			who := strings.Join(same, ", ")
+			if i := strings.LastIndex(who, ", "); i >= 0 {
+				who = who[:i] + " and" + who[i+1:]
+			}
+			text += "; for " + who + ", noise may be all there is to it"
 		}
 		return []string{text + "."}
 	}
@@ -239,6 +243,9 @@ func facts(r *result.Result) (out []fact) {
 		text := fmt.Sprintf("%s: %s, %d × %s, kernel %s", h.Role, cmp.Or(h.Hostname, h.Name), h.CPUs, cmp.Or(h.CPUModel, "unknown"), h.Kernel)
 		if h.ClockUncertainty > 0 {
 			text += "; its clock is known to " + result.DurationText(float64(h.ClockUncertainty))
+		}
+		if h.Late > 0 {
+			text += "; it woke a thread " + result.DurationText(float64(h.Late)) + " late"
 		}
 		add("host "+h.Name, text)
 	}

@@ -51,7 +51,6 @@ func (r *Result) doubts(point int) []Doubt {
 
 // doubts of a window by itself.
 func (w *Window) doubts() (out []string) {
-	out = append(out, w.Warnings...)
 	out = slices.Concat(w.Warnings, w.Load.Warnings)
 	if w.Load.FirstError != "" {
 		out = append(out, "first error: "+w.Load.FirstError)
