@@ -21,12 +21,13 @@ import (
 	"github.com/niclane/niclane/device"
 )
 
-// Bounds of how long a poller may take to be ready, to answer, and to end
-// before it is killed.
+// Bounds of how long a poller may take to be ready, to answer, to end before it
+// is killed, and to end then.
 const (
 	startWithin  = time.Minute
 	answerWithin = 5 * time.Second
 	endWithin    = 2 * time.Second
+	killedWithin = time.Minute // what the kernel takes to free its ring and programs
 )
 
 // A Client starts, finds and ends pollers in the network namespace of the
@@ -200,7 +201,7 @@ func end(key string) error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("%s: kill process %d: %w", key, s.PID, err)
 	}
-	if !ended(fd, answerWithin) {
+	if !ended(fd, killedWithin) {
 		return fmt.Errorf("%s: process %d does not end", key, s.PID)
 	}
 	return nil
