@@ -136,7 +136,17 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 	if l := s.r.Environment.Hosts[0].Late; l < 20_000 || l > 20_100 {
 		t.Errorf("late %d", l)
 	}
-	s.e.HostNoise.Refuse = true
+	few := late(20_000)
+	few.CPUs[0].Late = stats.NewHistogram()
+	few.CPUs[0].Late.Record(1)
+	if err := s.judge(lab.Client, few); err == nil || !strings.Contains(err.Error(), "host big: processor 2: P99 needs") {
+		t.Error(err)
+	}
+	s.e.HostNoise.AtMost = 0
+	if err := s.judge(lab.Client, few); err != nil {
+		t.Error(err)
+	}
+	s.e.HostNoise.AtMost, s.e.HostNoise.Refuse = 10_000, true
 	if err := s.judge(lab.Client, late(20_000)); err == nil || !strings.Contains(err.Error(), "host big: processor 2") {
 		t.Error(err)
 	}
