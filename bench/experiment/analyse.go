@@ -40,7 +40,7 @@ func variantKeys() []y.Key[variantText] {
 func lanesKey() y.Key[variantText] {
 	text := y.Text("the text of a lanes file, under lanes: |", 64<<10)
 	k := y.Of("lanes", text, "no lanes",
-		"The text of a lanes file, see lanes.yaml(5), in which `$device`, `$cgroup`, `$address`, `$port` and `$link` are replaced by the SUT's device, the control group of the server, what it listens on, and the link's rate; `$$` is a dollar sign.",
+		"The text of a lanes file, see lanes.yaml(5), in which `$device`, `$cgroup`, `$address`, `$port`, `$link` and `$cpus` are replaced by the SUT's device, the control group of the server, what it listens on, the link's rate, and the processors that `placement` or the hosts file gives the server; `$$` is a dollar sign.",
 		func(t *variantText, x string) { t.Lanes = x })
 	k.Schema = y.Schema{"type": "string"}
 	read := k.Read

@@ -21,12 +21,13 @@ const (
 	NameDevice      = "device"      // of the SUT
 	NameCgroup      = "cgroup"      // of the server's processes
 	NameLink        = "link"        // rate of the link: 500mbit
+	NameCPUs        = "cpus"        // processors of the server: [2-5, 8]
 	NameNumber      = "n"           // of a copy of an object
 )
 
 var (
 	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameSUT, NameClient, NameNoise}
-	laneNames    = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink}
+	laneNames    = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
 	objectNames  = []string{NameNumber}
 )
 
@@ -59,7 +60,7 @@ func Expand(text string, values map[string]string) (string, error) {
 func known(values map[string]string) string {
 	var out []string
 	for _, name := range []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch,
-		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameNumber} {
+		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs, NameNumber} {
 		if _, ok := values[name]; ok {
 			out = append(out, "$"+name)
 		}
@@ -74,7 +75,7 @@ func samples(names []string) map[string]string {
 		out[name] = map[string]string{
 			NameAddress: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameConnections: "1", NameScratch: "/scratch",
 			NameSUT: "192.0.2.1", NameClient: "192.0.2.2", NameNoise: "192.0.2.3",
-			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameNumber: "1",
+			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NameNumber: "1",
 		}[name]
 	}
 	return out

@@ -4,10 +4,12 @@ package run
 
 import (
 	"context"
+	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/device"
 )
 
 // hosts are those of a run, wherever they are: the SUT, the clients and the
@@ -41,6 +43,15 @@ type hosts interface {
 	// lost is closed when a host is gone, and gone says which.
 	lost() <-chan struct{}
 	gone() error
+}
+
+// cpusText is $cpus, a list in YAML: the server's processors, or the host's
+// where it has none of its own.
+func cpusText(server, host []int) string {
+	if len(server) == 0 {
+		server = host
+	}
+	return "[" + strings.ReplaceAll(device.FormatCPUList(server), ",", ", ") + "]"
 }
 
 // A seat is where a generator runs.

@@ -71,6 +71,15 @@ func TestSeats(t *testing.T) {
 	}
 }
 
+func TestProcessorsOfTheServer(t *testing.T) {
+	if got := cpusText([]int{2, 3, 4, 8}, []int{0}); got != "[2-4, 8]" {
+		t.Error(got)
+	}
+	if got := cpusText(nil, []int{1}); got != "[1]" {
+		t.Error(got)
+	}
+}
+
 func generated(start int64, at ...int64) load.Result {
 	rec := stats.NewRecorder(1e8, 2)
 	h := stats.NewHistogram()

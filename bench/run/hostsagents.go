@@ -414,6 +414,7 @@ func (s *agentSite) names() map[string]string {
 	rate, _ := s.link()
 	return map[string]string{
 		experiment.NameDevice: s.h.SUT.Device, experiment.NameCgroup: s.agents[lab.SUT].Host.Cgroup, experiment.NameLink: y.BitsText(uint64(rate)),
+		experiment.NameCPUs: cpusText(s.e.Placement.Server.CPUs, s.agents[lab.SUT].Host.Processors),
 	}
 }
 

@@ -178,6 +178,7 @@ func (s *labSite) values() map[string]string {
 		experiment.NameScratch: s.scratch(),
 		experiment.NameSUT:     c.IPv4(lab.SUT).String(), experiment.NameClient: c.IPv4(lab.Client).String(), experiment.NameNoise: c.IPv4(lab.Noise).String(),
 		experiment.NameDevice: lab.Port, experiment.NameCgroup: s.lab.Cgroup, experiment.NameLink: y.BitsText(c.LinkRate),
+		experiment.NameCPUs: cpusText(s.e.Placement.Server.CPUs, c.SUTCPUs),
 	}
 }
 
