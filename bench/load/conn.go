@@ -92,7 +92,7 @@ func (w *worker) block(c *conn, on bool) {
 	if on {
 		ev.Events |= unix.EPOLLOUT
 	}
-	if err := unix.EpollCtl(w.epfd, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
+	if err := epollCtl(w.epfd, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
 		w.lose(c, fmt.Errorf("epoll_ctl: %w", err))
 	}
 }
@@ -260,7 +260,7 @@ func (w *worker) lose(c *conn, why error) {
 
 // hangUp closes c and gives up its requests.
 func (w *worker) hangUp(c *conn) {
-	unix.Close(c.fd) // also leaves the epoll set
+	closeSocket(c.fd) // also leaves the epoll set
 	c.fd, c.state, c.blocked, c.tls = -1, gone, false, nil
 	c.more, c.ending = false, false
 	c.out, c.outAt, c.stash = c.out[:0], 0, c.stash[:0]

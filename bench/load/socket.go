@@ -17,6 +17,17 @@ func recv(fd int, b []byte) (int, unix.Errno) {
 	return int(n), e
 }
 
+// epollCtl and closeSocket are of the hot path because it must not meet the
+// runtime on its way back from the kernel (thread.Hold).
+func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
+	if _, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
+func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
+
 // drop receives up to n bytes without copying them: TCP's MSG_TRUNC, tcp(7).
 func drop(fd int, n int64) (int, unix.Errno) {
 	r, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, uintptr(n), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)

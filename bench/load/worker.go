@@ -151,7 +151,7 @@ func (w *worker) adopt(c *conn, fd int, l *layer) error {
 	c.parser = w.codec.Parser()
 	w.live++
 	ev := unix.EpollEvent{Events: readable, Fd: c.index}
-	if err := unix.EpollCtl(w.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+	if err := epollCtl(w.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
 	return nil
@@ -465,6 +465,8 @@ func (w *worker) overdue(now int64) {
 // result closes the account of a step: what is unanswered stays in the
 // distribution with the time it has waited, and its connection is useless.
 func (w *worker) result(s Step, now int64, cpu [2]int64) Result {
+	w.release()
+	defer w.hold()
 	var retransmits uint64
 	var rtt, measured int64
 	for i := range w.conns {

@@ -17,8 +17,9 @@ import _ "unsafe" // for go:linkname
 // the chance of it.
 //
 // In between the goroutine must not block in any way that the runtime knows:
-// no channel, contended mutex, sleep, or system call but raw ones; the runtime
-// ends the process if it does ("schedule: holding locks"). A garbage collection
+// no channel, contended mutex or sleep, and no system call but raw ones, after
+// which the runtime may have given its P away; it ends the process if one does
+// ("schedule: holding locks"). A garbage collection
 // that begins meanwhile, and with it everybody else, waits for Release: the
 // collector must be off.
 func Hold() { procPin() }

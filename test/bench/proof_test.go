@@ -23,7 +23,7 @@ const (
 	provingRepeats = 100 // that the host left alone
 	provingMost    = 300 // in all
 	provingRate    = 10_000
-	provingConns   = 256
+	provingConns   = 512
 )
 
 // BenchmarkKnownDelays measures, with real sockets and again and again, the
@@ -32,16 +32,18 @@ const (
 // requests a repeat.
 //
 // The truth is the distribution's own P99.9, calculated. What the path adds, the
-// system calls and the loopback device, is within 1 % of it, because delays are
-// ms: base-% is the P50 of what it was seen to add, from repeats at the same rate
+// system calls and the loopback device, is within 1 % of it, because that is at
+// 69 and 72 ms: base-% is the P50 of what it was seen to add, from repeats at the same rate
 // without delays, as a share of the truth.
 //
 // A repeat in which the host kept one of the two from its processor says nothing
 // about the interval. It is told by what they themselves noticed, whatever the
 // result was: the server with its answers or the generator with its requests was
-// later than 2 % of the truth more often than once in 1000. Such repeats are
-// disturbed: they are named, counted and not among the 100; %-covered-of-all has
-// them too. A refusal to state an interval covers nothing.
+// later than 2 % of the truth more often than once in 100. (Less changes the
+// number of requests beyond P99.9, about 30, by a few in a hundred, where drawing
+// them anew changes it by 18: a stall of 30 ms, 300 requests late by 15 ms in the
+// mean, adds one.) Such repeats are disturbed: they are named, counted and not among the 100;
+// %-covered-of-all has them too. A refusal to state an interval covers nothing.
 func BenchmarkKnownDelays(b *testing.B) {
 	niclane := filepath.Join(b.TempDir(), "niclane")
 	build(b, niclane)
@@ -50,9 +52,9 @@ func BenchmarkKnownDelays(b *testing.B) {
 		name   string
 		delays delayserver.Distribution
 	}{
-		{"exponential", delayserver.Exponential(2e6)},
+		{"exponential", delayserver.Exponential(10e6)},
 		// One in 200 is slow: P99.9 lies where the density is that of the slow ones.
-		{"two-modes", delayserver.Distribution{Share: 0.995, Fast: 1e6, From: 8e6, Slow: 4e6}},
+		{"two-modes", delayserver.Distribution{Share: 0.995, Fast: 5e6, From: 40e6, Slow: 20e6}},
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			for b.Loop() {
@@ -125,7 +127,7 @@ func (d *delayed) disturbed(truth float64) string {
 		who string
 		h   *stats.Histogram
 	}{{"server late", d.late}, {"generator late", d.Wakeup}} {
-		if float64(x.h.ValueAt(99.9)) > 0.02*truth {
+		if float64(x.h.ValueAt(99)) > 0.02*truth {
 			return x.who
 		}
 	}

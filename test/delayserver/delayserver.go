@@ -213,12 +213,22 @@ func (r *serving) run() (err error) {
 	}
 }
 
+// free is Release for system calls that are not raw, and returns what ends it.
+func (r *serving) free() func() {
+	if !r.Alone {
+		return func() {}
+	}
+	thread.Release()
+	return thread.Hold
+}
+
 func (r *serving) watch(fd int) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
 	return unix.EpollCtl(r.epfd, unix.EPOLL_CTL_ADD, fd, &ev)
 }
 
 func (r *serving) accept() error {
+	defer r.free()()
 	for {
 		fd, _, err := unix.Accept4(r.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
@@ -279,6 +289,7 @@ func (r *serving) send(a answer, now int64) {
 }
 
 func (r *serving) hangUp(c *conn) {
+	defer r.free()()
 	delete(r.conns, int32(c.fd))
 	unix.Close(c.fd)
 	c.fd = -1
