@@ -24,7 +24,7 @@ import (
 // Bounds of how long a poller may take to be ready, to answer, to end before it
 // is killed, and to end then.
 const (
-	startWithin  = time.Minute
+	startWithin  = 3 * time.Minute // on an emulated processor
 	answerWithin = 5 * time.Second
 	endWithin    = 2 * time.Second
 	killedWithin = time.Minute // what the kernel takes to free its ring and programs
