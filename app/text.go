@@ -4,8 +4,12 @@ package app
 
 import (
 	"fmt"
+	"io"
+	"path"
 	"strconv"
 	"strings"
+
+	"github.com/niclane/niclane/device"
 )
 
 // Lines describes a group, for people.
@@ -47,4 +51,56 @@ func numbers(ports []uint16) string {
 		s[i] = strconv.Itoa(int(p))
 	}
 	return strings.Join(s, ", ")
+}
+
+// WriteApplications prints the applications that are in lanes of this network
+// namespace, and what becomes of their connections; nothing if there are none.
+func WriteApplications(w io.Writer, runDir string) error {
+	rs, err := List(runDir)
+	if err != nil || len(rs) == 0 {
+		return err
+	}
+	s, err := Open(runDir)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	fmt.Fprintln(w)
+	for _, r := range rs {
+		line := fmt.Sprintf("lane %s: %s", r.Lane.Name, r.Called())
+		if len(r.CPUs) > 0 {
+			line += ", on processors " + device.FormatCPUList(r.CPUs)
+		}
+		if r.Left() {
+			line += "; it is in the lane's control group no more: niclane detach, then attach it again"
+		}
+		fmt.Fprintln(w, line)
+		report, err := s.Report(r.ID)
+		if err != nil {
+			return err
+		}
+		if report.Error != "" {
+			fmt.Fprintln(w, "  its listeners were not found:", report.Error)
+		}
+		for _, g := range report.Groups {
+			for _, l := range g.Lines() {
+				fmt.Fprintln(w, "  "+l)
+			}
+		}
+	}
+	return nil
+}
+
+// Called names the application.
+func (r *Record) Called() string {
+	switch {
+	case r.Unit != "":
+		return r.Unit
+	case r.Container != "":
+		return "container " + r.Container
+	case len(r.Command) > 0:
+		name, _, _ := strings.Cut(r.Command[0], " ")
+		return fmt.Sprintf("process %d (%s)", r.Process.PID, strings.TrimSuffix(path.Base(name), ":"))
+	}
+	return fmt.Sprintf("process %d", r.Process.PID)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -65,26 +64,11 @@ func (a *app) attach(ctx context.Context, f *laneFlags, file string, t niclaneap
 	if a.json {
 		return a.printJSON(r)
 	}
-	fmt.Fprintf(a.stdout, "%s is in lane %s%s; niclane detach takes it out\n", called(r.Record), l.Name, confined(r.Record))
+	fmt.Fprintf(a.stdout, "%s is in lane %s%s; niclane detach takes it out\n", r.Called(), l.Name, confined(r.Record))
 	for _, n := range r.Notes {
 		fmt.Fprintln(a.stdout, "note:", n)
 	}
 	return nil
-}
-
-// called names an application.
-func called(r *niclaneapp.Record) string {
-	name := fmt.Sprintf("process %d", r.Process.PID)
-	if len(r.Command) > 0 {
-		name += " (" + strings.Fields(r.Command[0] + " ")[0] + ")"
-	}
-	switch {
-	case r.Unit != "":
-		return r.Unit
-	case r.Container != "":
-		return "container " + r.Container
-	}
-	return name
 }
 
 func confined(r *niclaneapp.Record) string {
@@ -118,7 +102,7 @@ lane, or one. Connections stay; new ones go to listeners by the kernel's hash.`,
 				return errors.Join(err, a.printJSON(done))
 			}
 			for _, r := range done {
-				fmt.Fprintf(a.stdout, "%s is out of lane %s\n", called(r), r.Lane.Name)
+				fmt.Fprintf(a.stdout, "%s is out of lane %s\n", r.Called(), r.Lane.Name)
 			}
 			if err == nil && len(done) == 0 {
 				return errors.New("no such application is in a lane here")

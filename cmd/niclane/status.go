@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/observe"
@@ -143,7 +144,10 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration)
 	if a.json {
 		return a.printJSON(lanes)
 	}
-	return status.WriteText(a.stdout, lanes)
+	if err := status.WriteText(a.stdout, lanes); err != nil {
+		return err
+	}
+	return niclaneapp.WriteApplications(a.stdout, a.runDir)
 }
 
 // saveBaseline records what there is right after apply: the counters, from
