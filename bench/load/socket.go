@@ -17,8 +17,7 @@ func recv(fd int, b []byte) (int, unix.Errno) {
 	return int(n), e
 }
 
-// epollCtl and closeSocket are of the hot path because it must not meet the
-// runtime on its way back from the kernel (thread.Hold).
+// epollCtl and closeSocket do not block: the scheduler need not know of them.
 func epollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
 	if _, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0); e != 0 {
 		return e

@@ -166,17 +166,12 @@ const readable = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&(1<<32-1)
 // reopen connects c again after a number of ns.
 func (w *worker) reopen(c *conn, after int64) {
 	c.state = opening
-	w.release()
 	w.dialer.open(c.index, time.Duration(after))
-	w.hold()
 }
 
 // reopened takes what the dialer has for us.
 func (w *worker) reopened() {
-	w.release()
-	all := w.dialer.take()
-	w.hold()
-	for _, o := range all {
+	for _, o := range w.dialer.take() {
 		c := &w.conns[o.index]
 		if o.err != nil {
 			w.account.res.ConnectErrors++
@@ -286,20 +281,6 @@ func (w *worker) arrivals(rate float64) func() float64 {
 	}
 }
 
-// hold keeps the thread's P. crypto/tls allocates, and may block while it helps
-// the collector.
-func (w *worker) hold() {
-	if w.cfg.TLS == nil {
-		thread.Hold()
-	}
-}
-
-func (w *worker) release() {
-	if w.cfg.TLS == nil {
-		thread.Release()
-	}
-}
-
 // step sends and receives until everything is answered or given up. Its first
 // request is due at the time first. What it returns besides a result ends the
 // run.
@@ -317,8 +298,6 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 			w.offer(&w.conns[i])
 		}
 	}
-	w.hold()
-	defer w.release()
 	started, idle := false, false
 	before := int64(0)
 	cpu := [2]int64{-1, -1} // at the beginning and the end of the counted time
@@ -465,8 +444,6 @@ func (w *worker) overdue(now int64) {
 // result closes the account of a step: what is unanswered stays in the
 // distribution with the time it has waited, and its connection is useless.
 func (w *worker) result(s Step, now int64, cpu [2]int64) Result {
-	w.release()
-	defer w.hold()
 	var retransmits uint64
 	var rtt, measured int64
 	for i := range w.conns {

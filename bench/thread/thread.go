@@ -114,7 +114,7 @@ func (c Clock) Start() int64 { return c.mono }
 // CPUTime returns the CPU time of the calling thread in ns, user and system.
 func CPUTime() int64 {
 	var ts unix.Timespec
-	// Raw: it is asked for between Hold and Release too.
+	// Raw: it does not block, and is asked for beside a generator's requests.
 	if _, _, e := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)), 0); e != 0 {
 		panic(e) // cannot fail with a valid clock and pointer
 	}

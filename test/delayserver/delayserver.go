@@ -40,8 +40,8 @@ type Config struct {
 	Every, Length int64
 	// Spin is how long before an answer is due the thread stops sleeping.
 	Spin int64
-	// Alone says that the process has nothing else to do: its thread then keeps
-	// its P (thread.Hold), and the collector must be off.
+	// Alone says that the process has nothing else to do: the runtime's signals
+	// for preemption are then blocked, and the collector must be off.
 	Alone bool
 	// Placement of the thread.
 	thread.Setup
@@ -179,8 +179,6 @@ func (r *serving) run() (err error) {
 		if err := thread.BlockPreemption(); err != nil {
 			return err
 		}
-		thread.Hold()
-		defer thread.Release()
 	}
 	r.clock = thread.StartClock()
 	var events [64]unix.EpollEvent
@@ -213,22 +211,12 @@ func (r *serving) run() (err error) {
 	}
 }
 
-// free is Release for system calls that are not raw, and returns what ends it.
-func (r *serving) free() func() {
-	if !r.Alone {
-		return func() {}
-	}
-	thread.Release()
-	return thread.Hold
-}
-
 func (r *serving) watch(fd int) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
 	return unix.EpollCtl(r.epfd, unix.EPOLL_CTL_ADD, fd, &ev)
 }
 
 func (r *serving) accept() error {
-	defer r.free()()
 	for {
 		fd, _, err := unix.Accept4(r.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
@@ -289,7 +277,6 @@ func (r *serving) send(a answer, now int64) {
 }
 
 func (r *serving) hangUp(c *conn) {
-	defer r.free()()
 	delete(r.conns, int32(c.fd))
 	unix.Close(c.fd)
 	c.fd = -1
