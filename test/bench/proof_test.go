@@ -179,8 +179,8 @@ func generate(b *testing.B, niclane string, c load.Config) (r load.Result) {
 // fifth of what is due meets a stall, so P90 is about 100 ms and P99 190, and
 // niclane's corrected view must say so. redis-benchmark, a closed loop, asks
 // nothing while it waits: of some 50,000 requests in a second four meet the
-// stall, and its P99 has none. (wrk 4.1 is not the tool for this: it makes up,
-// afterwards, for requests that it did not send, by a mean interval.)
+// stall, and its P99 has none. (wrk 4.1 is not the tool for this: it shows the
+// stall.)
 func BenchmarkStall(b *testing.B) {
 	niclane := filepath.Join(b.TempDir(), "niclane")
 	build(b, niclane)
