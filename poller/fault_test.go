@@ -39,7 +39,6 @@ func begin(t testing.TB, p device.Poller) bool {
 type frames struct {
 	t        testing.TB
 	out, in  int
-	payload  []byte
 	received map[string]int
 	sent     int
 }

@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -55,7 +54,6 @@ type process struct {
 	thread   *thread
 
 	ended chan error // one value, when the polling thread has ended
-	stops atomic.Bool
 }
 
 func start(arg string) (*process, error) {

@@ -259,18 +259,6 @@ func (m *measurement) because(err error) error {
 	return err
 }
 
-// stopServers ends what StartServer has started.
-func (m *measurement) stopServers() error {
-	var errs []error
-	if m.server != nil {
-		errs = append(errs, m.server.stop())
-	}
-	for _, t := range slices.Backward(m.beside) {
-		errs = append(errs, t.stop())
-	}
-	return errors.Join(errs...)
-}
-
 // Prefill sets every key and proves it from the server's counters.
 func (m *measurement) Prefill(ctx context.Context) error { return m.because(m.fill(ctx)) }
 
