@@ -42,6 +42,11 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 		return fmt.Sprintf("interrupt %s moved: queue %d (%s) is served on processors %s", irq.Name, q, owner, listOr(after, "none"))
 	case "tx_maxrate":
 		return fmt.Sprintf("transmit queue %d (%s) may send %s Mbit/s, 0 for any: the lane's ceiling is another", q, owner, strings.TrimSpace(now.Value))
+	case "threaded":
+		if strings.TrimSpace(now.Value) == "0" {
+			return "no NAPI of " + dev + " has a kernel thread any more: the lanes' packets are polled wherever interrupts and senders run"
+		}
+		return "the kernel threads of the NAPIs of " + dev + " poll in another way than the lanes'"
 	case "cpuset.cpus":
 		return fmt.Sprintf("processes of %s run on processors %s", path.Dir(o.Path), listOr(after, "of their parent"))
 	case "cpuset.mems":
