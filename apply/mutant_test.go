@@ -148,9 +148,14 @@ func TestLostUndo(t *testing.T) {
 func goesWith(lost journal.Record, records []journal.Record) bool {
 	return slices.ContainsFunc(records, func(r journal.Record) bool {
 		if r.Original != nil || lost.Original != nil {
-			napi, ok := r.Original.(device.NAPIConfig)
 			t, isThread := lost.Last.(device.Thread)
-			return ok && isThread && lost.Original == nil && napi.Dev == t.Dev && napi.Queue == t.Queue
+			if !isThread || lost.Original != nil {
+				return false
+			}
+			napi, ok := r.Original.(device.NAPIConfig)
+			all, isFile := r.Original.(device.File)
+			return ok && napi.Dev == t.Dev && napi.Queue == t.Queue ||
+				isFile && all.Path == "/sys/class/net/"+t.Dev+"/threaded"
 		}
 		switch o := lost.Last.(type) {
 		case device.FilterEntry:
