@@ -79,8 +79,12 @@ func (r *Record) stopKeeper() error {
 		return fmt.Errorf("keeper: %w", err)
 	}
 	// It holds nothing that its end would not give back; wait for that.
-	_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
-	return err
+	for {
+		// The runtime's own signals interrupt it.
+		if _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000); err != unix.EINTR {
+			return err
+		}
+	}
 }
 
 // RunKeeper is the whole life of the launcher (args: DIR ID) and of the keeper
