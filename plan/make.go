@@ -190,6 +190,9 @@ func (f *fit) plan(p *Plan) {
 // processors, which can rule out a realisation in turn.
 func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
 	asked, spare := f.askedPollers()
+	if why := f.noDeviceThreads(); why != "" {
+		spare[RealDeviceThread] = why
+	}
 	for without := maps.Clone(spare); ; {
 		choices = choose(f.st, f.dev, f.in.Group.Force, without, asked)
 		f.choice = map[device.Part]Choice{}

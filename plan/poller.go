@@ -128,6 +128,27 @@ func deviceThreads(st *device.State, d *device.Device) (bool, string) {
 	return true, "a kernel thread for each NAPI of the device, the lanes' placed and prioritised"
 }
 
+// noDeviceThreads says why nobody gets the threads of a whole device unless
+// asked for: what a lane asks for must not be refused because of what others
+// would get by themselves.
+func (f *fit) noDeviceThreads() string {
+	if f.in.Group.Force[string(device.PartPoller)] != "" {
+		return ""
+	}
+	why := ""
+	for _, l := range f.in.Lanes {
+		switch {
+		case l.Poller.Kind == intent.PollerThread:
+			return ""
+		case l.Poller.Kind == intent.PollerInterrupt:
+			why = fmt.Sprintf("lane %s asks for poller: interrupt, and these threads are the whole device's", l.Name)
+		case l.Moderation.RxUsecs != nil:
+			why = fmt.Sprintf("lane %s asks for rxusecs, and the NAPIs' own settings change with the device's threads", l.Name)
+		}
+	}
+	return why
+}
+
 // checkDeviceThreads refuses what the threads of a whole device rule out.
 func (f *fit) checkDeviceThreads(lanes []*placed) {
 	if !f.uses(device.PartPoller, RealDeviceThread) ||
