@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/niclane/niclane/internal/vethtest"
+)
+
+// BenchmarkMember adds the thousandth member to a lane on a device that cannot
+// steer, in a process that runs on, as a service that adds members does: the
+// file is read, the machine looked at, what the journals own read, the plan
+// made, journalled, applied, read back. What it takes as a command is
+// BenchmarkMember of package test/bench.
+func BenchmarkMember(b *testing.B) {
+	vethtest.Run(b, 4, func(b *testing.B) {
+		dir := b.TempDir()
+		a := &app{stdout: io.Discard, stderr: os.Stderr, stateDir: filepath.Join(dir, "state"), runDir: filepath.Join(dir, "run")}
+		file := filepath.Join(dir, "lanes.yaml")
+		members := func(n int) time.Duration {
+			text := fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: 1\n    addrs: [10.0.0.1]\n    ports: [20001-%d]\n", vethtest.Dev, 20000+n)
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				b.Fatal(err)
+			}
+			began := time.Now()
+			r, err := readRequest(file)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := a.apply(b.Context(), r, 0); err != nil {
+				b.Fatal(err)
+			}
+			return time.Since(began)
+		}
+		members(999)
+		var add time.Duration
+		n := 0
+		for b.Loop() {
+			add += members(1000)
+			n++
+			members(999)
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(float64(add.Microseconds())/1000/float64(n), "ms-add")
+	})
+}
