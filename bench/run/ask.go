@@ -26,13 +26,8 @@ func ask(ctx context.Context, dial dialer, address string, q question) error {
 	return ready.Ask(ctx, ready.Dialer(dial), address, ready.Question{Protocol: q.protocol, Host: q.host, Path: q.path})
 }
 
-// answering asks until the server answers as its protocol demands, patience
-// has passed, or down says that it is no longer there.
-func answering(ctx context.Context, dial dialer, address string, q question, patience time.Duration, down func() error) error {
-	return until(ctx, q.protocol+" at "+address, func(ctx context.Context) error { return ask(ctx, dial, address, q) }, patience, down)
-}
-
-// until asks a server, called what in the error, again and again.
+// until asks a server, called what in the error, until it answers, patience has
+// passed, or down says that it is no longer there.
 func until(ctx context.Context, what string, ask func(context.Context) error, patience time.Duration, down func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -17,6 +17,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/memserver"
 	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/lab"
 )
 
 func TestReadRefuses(t *testing.T) {
@@ -118,12 +119,15 @@ func TestAnswering(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	err = answering(context.Background(), dialTCP, "127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, 50*time.Millisecond, up)
+	nobody := func(ctx context.Context) error {
+		return ask(ctx, dialTCP, "127.0.0.1:1", question{protocol: experiment.ProtocolTCP})
+	}
+	err = until(context.Background(), "tcp at 127.0.0.1:1", nobody, 50*time.Millisecond, up)
 	if err == nil || !strings.Contains(err.Error(), "tcp at 127.0.0.1:1 does not answer within 50ms: ") {
 		t.Errorf("nobody there: %v", err)
 	}
 	gone := func() error { return os.ErrProcessDone }
-	if err := answering(context.Background(), dialTCP, "127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, time.Hour, gone); err != os.ErrProcessDone {
+	if err := until(context.Background(), "tcp at 127.0.0.1:1", nobody, time.Hour, gone); err != os.ErrProcessDone {
 		t.Errorf("a server that has ended: %v", err)
 	}
 }
@@ -142,8 +146,13 @@ func TestGenerators(t *testing.T) {
 		if err := c.Check(); err != nil {
 			t.Error(err)
 		}
-		if c.SetShare != 0.1 || c.Arrivals != load.Poisson || len(c.CPUs) != 1 || c.CPUs[0] != i%2 || c.FIFO != 3 {
+		if c.SetShare != 0.1 || c.Arrivals != load.Poisson {
 			t.Errorf("generator %d: %+v", i, c)
+		}
+	}
+	for i, at := range InLab(f, "niclane").(*labSite).seats(3) {
+		if at.host != lab.Client || len(at.CPUs) != 1 || at.CPUs[0] != i%2 || at.FIFO != 3 {
+			t.Errorf("seat %d: %+v", i, at)
 		}
 	}
 	if connections != 5 || rate != 900 || len(seeds) != 3 {

@@ -12,8 +12,9 @@ import (
 	"github.com/niclane/niclane/bench/thread"
 )
 
-// generators are the configurations of a window's generators: connections and
-// rate are dealt out to them, and each has a seed of its own.
+// generators are the configurations of a window's generators, without where
+// they run: connections and rate are dealt out to them, and each has a seed of
+// its own.
 func generators(f *experiment.File, address string, j Job) ([]load.Config, error) {
 	e := f.Experiment
 	n := max(1, e.Load.Generators)
@@ -23,7 +24,6 @@ func generators(f *experiment.File, address string, j Job) ([]load.Config, error
 			Address: address, Mode: load.Closed, Seed: j.Seed*uint64(n) + uint64(i), Pipeline: e.Load.Pipeline,
 			Connections: (j.Connections + n - 1 - i) / n,
 			Warmup:      j.Warmup, Duration: j.Window, Timeout: e.Load.Timeout, Spin: e.Load.Spin,
-			Setup: place(e.Placement.Generator, i, n),
 		}
 		if e.Load.Mode == experiment.Open {
 			c.Mode, c.Rate, c.Arrivals = load.Open, j.Rate/float64(n), load.Constant
@@ -101,7 +101,7 @@ func paths(objects []experiment.Object) ([]http1.Path, error) {
 func filler(f *experiment.File, address string) (load.Config, error) {
 	c := load.Config{
 		Address: address, Mode: load.Open, Rate: 1000, Connections: 4, Seed: 1, Duration: 100e6,
-		Timeout: f.Experiment.Load.Timeout, Prefill: true, Setup: place(f.Experiment.Placement.Generator, 0, 1),
+		Timeout: f.Experiment.Load.Timeout, Prefill: true,
 	}
 	err := workload(f, &c)
 	// Generous: 10,000 keys a second are few.

@@ -21,29 +21,20 @@ import (
 // dumps, the same in every variant.
 const sampleEvery = 20 * time.Millisecond
 
-// A hopSampler reads the queues of every hop until it is stopped.
-type hopSampler struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	hops   []result.Hop
-	err    error
-}
-
-func (s *labSite) sampleHops(ctx context.Context) *hopSampler {
+func (s *labSite) queueing(ctx context.Context) func() ([]result.Hop, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	h := &hopSampler{cancel: cancel, done: make(chan struct{})}
+	var hops []result.Hop
+	var err error
+	done := make(chan struct{})
 	go func() {
-		defer close(h.done)
-		h.hops, h.err = s.readHops(ctx)
+		defer close(done)
+		hops, err = s.readHops(ctx)
 	}()
-	return h
-}
-
-// stop returns what was sampled. It can be called again.
-func (h *hopSampler) stop() ([]result.Hop, error) {
-	h.cancel()
-	<-h.done
-	return h.hops, h.err
+	return func() ([]result.Hop, error) {
+		cancel()
+		<-done
+		return hops, err
+	}
 }
 
 func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {

@@ -7,7 +7,10 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/thread"
 	"github.com/niclane/niclane/device"
 )
@@ -34,9 +37,15 @@ type hosts interface {
 	launch(ctx context.Context, l launch) (task, error)
 	// ask asks a server once, from a host.
 	ask(ctx context.Context, host, address string, q question) error
+	// served reads the server's counters, from the SUT.
+	served(ctx context.Context, c load.Config) (counters.Counters, error)
 	// counting reads the counters of the SUT and of the server's process there,
 	// nil for none, and returns what reads them again and gives the difference.
 	counting(ctx context.Context, server task) (func(context.Context) (machine.Diff, error), error)
+	// queueing begins to sample the queues on the way, and returns what ends
+	// that, which can be called again. Nothing is sampled where they cannot be
+	// read.
+	queueing(ctx context.Context) func() ([]result.Hop, error)
 	// clocks reads the hosts' clocks. What it returns reads them again and
 	// gives how far each is ahead of the common time axis.
 	clocks(ctx context.Context) (func(context.Context) (axis, error), error)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,10 +18,8 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
-	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/internal/polls"
-	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/plan"
 )
@@ -30,31 +27,25 @@ import (
 // labSite is a Site on one machine: package lab's hosts, and every process of
 // niclane started there.
 type labSite struct {
-	f       *experiment.File
-	e       *experiment.Experiment
+	measurement
 	niclane string // the program
 
 	claim   *claim
 	lab     *lab.Lab
 	dir     string   // for lanes, journals and the server's files
 	latency *os.File // holds the processors awake while it is open
-	server  *process
-	beside  []*process
-	// counts is whether the server has counters that are known.
-	counts bool
-	lanes  string // that are applied
-	power  powers
+	lanes   string   // that are applied
 	// classes of the applied lanes, the lanes' names by them.
 	classes map[string]string
-	// queues of the applied lanes.
-	queues []machine.LaneQueues
-	polls  *polls.Counter
+	polls   *polls.Counter
 }
 
 // InLab returns the site of an experiment in the lab. niclane is the path of
 // the program, which is also generator, noise and server.
 func InLab(f *experiment.File, niclane string) Site {
-	return &labSite{f: f, e: f.Experiment, niclane: niclane}
+	s := &labSite{niclane: niclane}
+	s.measurement = measurement{f: f, e: f.Experiment, on: s}
+	return s
 }
 
 func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
@@ -73,8 +64,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	if err := s.claim.write(s.dir); err != nil {
 		return err
 	}
-	// The server may run as another user and has files here.
-	if err := os.Chmod(s.dir, 0o711); err != nil {
+	if err := s.makeScratch(); err != nil {
 		return err
 	}
 	if err := s.power.open(ctx, s.e.Power, r); err != nil {
@@ -101,6 +91,20 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("NAPI polls are not counted: %v", err))
 	}
 	return nil
+}
+
+// makeScratch makes the directory of the server's files.
+func (s *labSite) makeScratch() error {
+	// The server may run as another user, which has to reach it.
+	if err := os.Chmod(s.dir, 0o711); err != nil {
+		return err
+	}
+	if err := os.Mkdir(s.scratchOf(lab.SUT), 0o700); err != nil {
+		return err
+	}
+	// Servers that have dropped their rights write here too. Sticky: nobody
+	// can put another file in the place of root's.
+	return os.Chmod(s.scratchOf(lab.SUT), os.ModeSticky|0o777)
 }
 
 // countPolls begins to count those of the SUT's port.
@@ -138,55 +142,9 @@ func (s *labSite) SetSwitchBuffer(bytes int64) error {
 	return s.lab.SetSwitchBuffer(int(bytes))
 }
 
-// command prepares a process on a host. What is wrong with it, its start says.
-func (s *labSite) command(ctx context.Context, host string, o lab.Options, argv ...string) *exec.Cmd {
-	o.Niclane = s.niclane
-	cmd, err := s.lab.Command(ctx, host, o, argv...)
-	if err != nil {
-		return &exec.Cmd{Err: err}
-	}
-	return cmd
-}
-
-// dial returns a dialer from a host.
-func (s *labSite) dial(host string) dialer {
-	return func(ctx context.Context, address string) (conn net.Conn, err error) {
-		err = s.lab.Do(host, func() error {
-			conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
-			return err
-		})
-		return conn, err
-	}
-}
-
-// address of the server.
-func (s *labSite) address() string {
-	ip := s.e.Server.Address
-	if ip == "" {
-		ip = s.lab.Config.IPv4(lab.SUT).String()
-	}
-	return net.JoinHostPort(ip, fmt.Sprint(s.e.Server.Port))
-}
-
-// values of the names in commands, files and lanes.
-func (s *labSite) values() map[string]string {
-	host, port, _ := net.SplitHostPort(s.address())
-	c := s.lab.Config
-	return map[string]string{
-		experiment.NameAddress: host, experiment.NamePort: port,
-		experiment.NameThreads: fmt.Sprint(s.e.Server.Threads), experiment.NameConnections: fmt.Sprint(s.e.Server.Connections),
-		experiment.NameScratch: s.scratch(),
-		experiment.NameSUT:     c.IPv4(lab.SUT).String(), experiment.NameClient: c.IPv4(lab.Client).String(), experiment.NameNoise: c.IPv4(lab.Noise).String(),
-		experiment.NameDevice: lab.Port, experiment.NameCgroup: s.lab.Cgroup, experiment.NameLink: y.BitsText(c.LinkRate),
-		experiment.NameCPUs: cpusText(s.e.Placement.Server.CPUs, c.SUTCPUs),
-	}
-}
-
-func (s *labSite) scratch() string { return filepath.Join(s.dir, "scratch") }
-
 // SetLanes runs the niclane command as a user would, in the SUT.
 func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
-	text, err := lanesOf(s.f, v, s.values())
+	text, err := lanesOf(s.f, v, s.values(lab.SUT))
 	if err != nil {
 		return Lanes{}, err
 	}
@@ -229,7 +187,11 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 // run runs a niclane command on the SUT, with journals of this run's own.
 func (s *labSite) run(ctx context.Context, verb ...string) ([]byte, error) {
 	args := append([]string{s.niclane, "--json", "--state-dir", filepath.Join(s.dir, "state"), "--run-dir", filepath.Join(s.dir, "run")}, verb...)
-	out, err := s.command(ctx, lab.SUT, lab.Options{}, args...).Output()
+	cmd, err := s.lab.Command(ctx, lab.SUT, lab.Options{Niclane: s.niclane}, args...)
+	if err != nil {
+		return nil, fmt.Errorf("niclane %s: %w", verb[0], err)
+	}
+	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
@@ -244,14 +206,7 @@ func (s *labSite) run(ctx context.Context, verb ...string) ([]byte, error) {
 const downTimeout = 30 * time.Second
 
 func (s *labSite) Down(ctx context.Context) error {
-	var errs []error
-	if s.server != nil {
-		errs = append(errs, s.server.stop())
-	}
-	for i := len(s.beside) - 1; i >= 0; i-- {
-		errs = append(errs, s.beside[i].stop())
-	}
-	errs = append(errs, s.polls.Close())
+	errs := []error{s.stopServers(), s.polls.Close()}
 	if s.lab != nil {
 		if s.lanes != "" {
 			ctx, cancel := context.WithTimeout(ctx, downTimeout)
@@ -272,9 +227,4 @@ func (s *labSite) Down(ctx context.Context) error {
 		errs = append(errs, s.claim.release())
 	}
 	return errors.Join(errs...)
-}
-
-// onHost is an address on a host of the lab.
-func (s *labSite) onHost(host string, port int) string {
-	return netip.AddrPortFrom(s.lab.Config.IPv4(host), uint16(port)).String()
 }

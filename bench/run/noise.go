@@ -4,10 +4,19 @@ package run
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
+	"strconv"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/lab"
 )
 
 // labMTU is the default of lab.Config.MTU.
@@ -41,4 +50,84 @@ func largestDatagram(mtu int, ipv6 bool) int {
 		return mtu - 40 - 8
 	}
 	return mtu - 20 - 8
+}
+
+// A flow is one noise, both ends.
+type flow struct {
+	direction        string
+	asked            int64
+	from, to         string
+	sender, receiver task
+}
+
+func (m *measurement) startNoise(ctx context.Context, all []experiment.Noise) ([]flow, error) {
+	var out []flow
+	for i, n := range all {
+		x := flow{direction: n.Direction, from: lab.Noise, to: lab.SUT}
+		if n.Direction == experiment.FromSUT {
+			x.from, x.to = x.to, x.from
+		}
+		rate, mtu := m.on.link()
+		send, receive := noiseEnds(n, net.JoinHostPort(m.on.addressOf(x.to), strconv.Itoa(n.Port)), rate, mtu)
+		send.Setup, receive.Setup = m.noiseThread(x.from), m.noiseThread(x.to)
+		x.asked = send.Rate
+		// Both run until they are asked to end, so that no window outlasts its
+		// noise.
+		var err error
+		what := fmt.Sprintf("noise %d %s", i+1, n.Direction)
+		if x.receiver, err = m.on.launch(ctx, noiseEnd(what+", receiver", x.to, receive)); err != nil {
+			return out, err
+		}
+		if x.sender, err = m.on.launch(ctx, noiseEnd(what+", sender", x.from, send)); err != nil {
+			return out, errors.Join(err, x.receiver.stop())
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}
+
+func noiseEnd(what, host string, c noise.Config) launch {
+	return launch{what: what, host: host, part: "noise", config: c, Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}}
+}
+
+func (m *measurement) noiseThread(host string) thread.Setup {
+	p := m.e.Placement.Noise
+	if host == lab.SUT {
+		p = m.e.Placement.SUTNoise
+	}
+	return thread.Setup{CPUs: p.CPUs, FIFO: p.FIFO}
+}
+
+// collect ends the noise and says what arrived while latency was counted.
+func (x *flow) collect(ctx context.Context, l load.Result, a axis) (result.Noise, error) {
+	n := result.Noise{Direction: x.direction, Asked: x.asked}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("no end of the noise"))
+	defer cancel()
+	// Who has ended by itself is the one to name: the other ends for that.
+	if err := cmp.Or(x.receiver.ended(), x.sender.ended()); err != nil {
+		return n, err
+	}
+	if err := x.sender.stop(); err != nil {
+		return n, err
+	}
+	if err := x.sender.result(ctx, &n.Sender); err != nil {
+		return n, err
+	}
+	// Without senders the receiver ends by itself.
+	if err := x.receiver.result(ctx, &n.Receiver); err != nil {
+		return n, err
+	}
+	n.Sender.StartMono -= a.ahead[x.from]
+	n.Receiver.StartMono -= a.ahead[x.to]
+	var ok bool
+	if n.Achieved, ok = n.Receiver.Over(l.StartMono, l.StartMono+l.Duration); !ok {
+		return n, fmt.Errorf("%s: nothing in the time in which latency was counted", x.receiver.name())
+	}
+	return n, nil
+}
+
+// abandon ends what has not ended.
+func (x *flow) abandon() {
+	_ = x.sender.stop()
+	_ = x.receiver.stop()
 }

@@ -68,6 +68,9 @@ func start(what string, cmd *exec.Cmd, config any) (*process, error) {
 	return p, nil
 }
 
+func (p *process) name() string          { return p.what }
+func (p *process) over() <-chan struct{} { return p.done }
+
 // result waits for the process to end by itself until ctx ends.
 func (p *process) result(ctx context.Context, into any) error {
 	select {

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -22,6 +20,11 @@ import (
 	"github.com/niclane/niclane/bench/thread"
 	"github.com/niclane/niclane/lab"
 )
+
+// proofs are the counters of servers by the protocol that they speak.
+var proofs = map[string]string{
+	experiment.ProtocolMemcached: "memcached's stats", experiment.ProtocolRESP: "INFO", experiment.ProtocolAerospike: "statistics of the namespace",
+}
 
 // StartServer starts the server and what it needs, and waits for its answer.
 func (m *measurement) StartServer(ctx context.Context) (result.Server, error) {
@@ -138,74 +141,6 @@ func (m *measurement) expanded(host string, argv []string, environment map[strin
 	return out, env, nil
 }
 
-// hostsOfServer are those on which the server or something beside it runs.
-func (m *measurement) hostsOfServer() []string {
-	out := []string{lab.SUT}
-	for _, b := range m.e.Server.Beside {
-		if !slices.Contains(out, b.Host) {
-			out = append(out, b.Host)
-		}
-	}
-	return out
-}
-
-// writeFiles puts the server's files onto the hosts that need them.
-func (m *measurement) writeFiles(ctx context.Context) error {
-	if m.e.Server.Certificate {
-		if err := m.certify(ctx); err != nil {
-			return fmt.Errorf("server.certificate: %w", err)
-		}
-	}
-	for _, host := range m.hostsOfServer() {
-		for _, name := range slices.Sorted(maps.Keys(m.e.Server.Files)) {
-			text, err := experiment.Expand(m.e.Server.Files[name], m.values(host))
-			if err == nil {
-				err = m.on.put(ctx, host, name, []byte(text), false)
-			}
-			if err != nil {
-				return fmt.Errorf("server.files: %s: %w", name, err)
-			}
-		}
-	}
-	return nil
-}
-
-// certify makes the server a certificate, which the generators know.
-func (m *measurement) certify(ctx context.Context) (err error) {
-	host, _, err := net.SplitHostPort(m.address())
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", dirPrefix)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := makeCertificate(dir, host, time.Duration(m.e.TimeLimit)); err != nil {
-		return err
-	}
-	for _, name := range []string{certificateFile, keyFile, bundleFile} {
-		text, err := fs.ReadFile(os.DirFS(dir), name)
-		if err != nil {
-			return err
-		}
-		to := []string{lab.SUT}
-		if name == certificateFile {
-			for _, s := range m.on.seats(m.e.Load.Generators) {
-				if !slices.Contains(to, s.host) {
-					to = append(to, s.host)
-				}
-			}
-		}
-		for _, host := range to {
-			if err := m.on.put(ctx, host, name, text, name != certificateFile); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // startBeside starts what the server needs, each when the one before it
 // listens.
 func (m *measurement) startBeside(ctx context.Context) error {
@@ -259,6 +194,18 @@ func (m *measurement) because(err error) error {
 	return err
 }
 
+// stopServers ends the server and then what it needs, the last one first.
+func (m *measurement) stopServers() error {
+	var errs []error
+	if m.server != nil {
+		errs = append(errs, m.server.stop())
+	}
+	for _, t := range slices.Backward(m.beside) {
+		errs = append(errs, t.stop())
+	}
+	return errors.Join(errs...)
+}
+
 // Prefill sets every key and proves it from the server's counters.
 func (m *measurement) Prefill(ctx context.Context) error { return m.because(m.fill(ctx)) }
 
@@ -300,12 +247,14 @@ func (m *measurement) count(ctx context.Context) (c counters.Counters, err error
 	if err := workload(m.f, &config); err != nil {
 		return c, err
 	}
-	t, err := m.on.launch(ctx, launch{what: "counters", host: lab.SUT, part: "counters", config: config})
+	return m.on.served(ctx, config)
+}
+
+// readServed reads the server's counters by a process on the SUT.
+func readServed(ctx context.Context, on hosts, config load.Config) (c counters.Counters, err error) {
+	t, err := on.launch(ctx, launch{what: "counters", host: lab.SUT, part: "counters", config: config})
 	if err != nil {
 		return c, err
 	}
-	if err := t.result(ctx, &c); err != nil {
-		return c, err
-	}
-	return c, nil
+	return c, t.result(ctx, &c)
 }

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+
+	"github.com/niclane/niclane/bench/agent"
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/counters"
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/ready"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/thread"
+	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lab"
+)
+
+// What follows makes the agents hosts.
+
+func (s *agentSite) seats(n int) []seat {
+	var out []seat
+	used := make([]int, len(s.h.Clients))
+	for len(out) < n {
+		before := len(out)
+		for i, c := range s.h.Clients {
+			if len(out) == n || used[i] == max(1, c.Generators) {
+				continue
+			}
+			at := thread.Setup{CPUs: c.CPUs, FIFO: s.e.Placement.Generator.FIFO}
+			if c.Generators > 1 && n > len(s.h.Clients) && len(c.CPUs) > 0 {
+				at.CPUs = c.CPUs[used[i] : used[i]+1]
+			}
+			out = append(out, seat{clientName(i, c), at})
+			used[i]++
+		}
+		if len(out) == before {
+			panic("more generators than the hosts file has") // package experiment counts them
+		}
+	}
+	return out
+}
+
+func (s *agentSite) addressOf(host string) string { return s.host(host).Address }
+
+func (s *agentSite) link() (int64, int) {
+	d := s.agents[lab.SUT].Host.Device
+	if d == nil {
+		return int64(s.h.LinkRate), 0
+	}
+	return int64(cmp.Or(s.h.LinkRate, d.Speed)), d.MTU
+}
+
+func (s *agentSite) names() map[string]string {
+	rate, _ := s.link()
+	return map[string]string{
+		experiment.NameDevice: s.h.SUT.Device, experiment.NameCgroup: s.agents[lab.SUT].Host.Cgroup, experiment.NameLink: y.BitsText(uint64(rate)),
+		experiment.NameCPUs: cpusText(s.e.Placement.Server.CPUs, s.agents[lab.SUT].Host.Processors),
+	}
+}
+
+func (s *agentSite) scratchOf(host string) string { return s.agents[host].Host.Scratch }
+
+func (s *agentSite) put(ctx context.Context, host, name string, text []byte, private bool) error {
+	return s.agents[host].Put(ctx, name, text, private)
+}
+
+func (s *agentSite) find(ctx context.Context, host, program string) (path, version string, err error) {
+	p, err := s.agents[host].Find(ctx, agent.Search{Program: program, Flag: versionFlags[filepath.Base(program)]})
+	return p.Path, p.Version, err
+}
+
+func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
+	r := agent.Request{What: l.what, Part: l.part, Command: l.argv, Environment: l.env, CPUs: l.CPUs, FIFO: l.FIFO}
+	c := s.agents[l.host]
+	if l.part != "" {
+		// Its threads take SCHED_FIFO themselves: a whole Go process under it
+		// on one processor starves the thread that it waits for.
+		r.FIFO, r.MayFIFO = 0, l.FIFO
+		var err error
+		if r.Config, err = json.Marshal(l.config); err != nil {
+			return nil, err
+		}
+	}
+	r.Member = l.member && c.Host.Cgroup != ""
+	j, err := c.Start(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &agentTask{j, s.host(l.host).Name}, nil
+}
+
+func (s *agentSite) ask(ctx context.Context, host, address string, q question) error {
+	return s.agents[host].Ask(ctx, agent.Asking{Address: address, Question: ready.Question{Protocol: q.protocol, Host: q.host, Path: q.path}})
+}
+
+func (s *agentSite) served(ctx context.Context, c load.Config) (counters.Counters, error) {
+	return readServed(ctx, s, c)
+}
+
+func (s *agentSite) counting(ctx context.Context, server task) (func(context.Context) (machine.Diff, error), error) {
+	jobs := map[string]*agent.Job{}
+	if t, ok := server.(*agentTask); ok {
+		jobs["server"] = t.Job
+	}
+	return s.agents[lab.SUT].Count(ctx, s.h.SUT.Device, jobs)
+}
+
+// queueing samples nothing: agents do not read queues on the way.
+func (s *agentSite) queueing(context.Context) func() ([]result.Hop, error) {
+	return func() ([]result.Hop, error) { return nil, nil }
+}
+
+func (s *agentSite) clocks(ctx context.Context) (func(context.Context) (axis, error), error) {
+	read := func(ctx context.Context) (map[string]agent.Offset, error) {
+		out := map[string]agent.Offset{}
+		for name, c := range s.agents {
+			o, err := c.Offset(ctx)
+			if err != nil {
+				return nil, err
+			}
+			out[name] = o
+		}
+		return out, nil
+	}
+	before, err := read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (axis, error) {
+		after, err := read(ctx)
+		x := axis{map[string]int64{}, map[string]int64{}}
+		for name, b := range before {
+			a := after[name]
+			o := agent.Between(b, a, b.At/2+a.At/2)
+			x.ahead[name], x.uncertainty[name] = o.Ns, o.Uncertainty
+		}
+		return x, err
+	}, nil
+}
+
+func (s *agentSite) lost() <-chan struct{} { return s.anyLost }
+
+func (s *agentSite) gone() error {
+	var errs []error
+	for _, name := range s.hostNames() {
+		if c := s.agents[name]; c != nil {
+			errs = append(errs, c.Err())
+		}
+	}
+	return errors.Join(errs...)
+}

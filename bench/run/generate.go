@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+)
+
+// A measured is one generator's result, and where it ran.
+type measured struct {
+	host string
+	load.Result
+}
+
+// lead is how far ahead the time is set at which generators of several hosts
+// begin together: they have to be started and connected by then.
+func lead(connections int) time.Duration {
+	return min(250*time.Millisecond+time.Duration(connections)*500*time.Microsecond, 10*time.Second)
+}
+
+// generate runs the generators of a window.
+func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
+	configs, err := generators(m.f, m.address(), j)
+	if err != nil {
+		return nil, err
+	}
+	seats := m.on.seats(len(configs))
+	start, err := m.together(ctx, seats, j)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lead(j.Connections)+time.Duration(j.Warmup+j.Window+2*m.e.Load.Timeout)+patience, errors.New("no end of the generator"))
+	defer cancel()
+	var running []task
+	defer func() {
+		for _, t := range running {
+			_ = t.stop()
+		}
+	}()
+	for i, c := range configs {
+		at := seats[i]
+		c.Setup, c.StartMono = at.Setup, start[at.host]
+		if m.e.Server.Certificate && c.TLS != nil {
+			c.TLS.CAFile, c.TLS.Insecure = filepath.Join(m.on.scratchOf(at.host), certificateFile), false
+		}
+		t, err := m.on.launch(ctx, launch{what: fmt.Sprintf("generator %d", i+1), host: at.host, part: "load", config: c,
+			Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}})
+		if err != nil {
+			return nil, err
+		}
+		running = append(running, t)
+	}
+	var results []measured
+	for i, t := range running {
+		r := measured{host: seats[i].host}
+		if err := t.result(ctx, &r.Result); err != nil {
+			return nil, err
+		}
+		if r.Partial { // somebody has asked it to end
+			return nil, fmt.Errorf("%s was interrupted", t.name())
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// together is when the generators begin, on each host's own clock; none where
+// one generator has nobody to wait for.
+func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[string]int64, error) {
+	if len(seats) < 2 {
+		return nil, nil
+	}
+	clocks, err := m.on.clocks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	axis, err := clocks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return nil, err
+	}
+	start := map[string]int64{}
+	for _, s := range seats {
+		start[s.host] = now.Nano() + int64(lead(j.Connections)) + axis.ahead[s.host]
+	}
+	return start, nil
+}
+
+// apart is how far generators may begin from each other without a word: 1 ms
+// of a window of the series, which has 100.
+const apart = 1e6
+
+// merge brings the results onto the common time axis and makes one of them.
+func merge(results []measured, x axis) (load.Result, error) {
+	var all []load.Result
+	var first, last, unsure int64
+	for i, r := range results {
+		shift(&r.Result, x.ahead[r.host])
+		all = append(all, r.Result)
+		if i == 0 {
+			first, last = r.StartMono, r.StartMono
+		}
+		first, last = min(first, r.StartMono), max(last, r.StartMono)
+		unsure = max(unsure, x.uncertainty[r.host])
+	}
+	sum, err := load.Merge(all...)
+	if err != nil {
+		return sum, err
+	}
+	if last-first > apart {
+		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the generators began %v apart: windows of the series mix what is that far apart", time.Duration(last-first).Round(time.Microsecond)))
+	}
+	if unsure > apart {
+		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the hosts' clocks are known to ± %v only: noise and stalls may stand that far off on the time axis", time.Duration(unsure).Round(time.Microsecond)))
+	}
+	return sum, nil
+}
+
+// shift takes from all times of a result what the host's clock is ahead.
+func shift(r *load.Result, ahead int64) {
+	r.StartMono -= ahead
+	for i := range r.Stalls {
+		r.Stalls[i].AtMono -= ahead
+	}
+	for i := range r.Steps {
+		shift(&r.Steps[i], ahead)
+	}
+}

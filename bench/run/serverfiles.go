@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/lab"
+)
+
+// hostsOfServer are those on which the server or something beside it runs.
+func (m *measurement) hostsOfServer() []string {
+	out := []string{lab.SUT}
+	for _, b := range m.e.Server.Beside {
+		if !slices.Contains(out, b.Host) {
+			out = append(out, b.Host)
+		}
+	}
+	return out
+}
+
+// writeFiles puts the server's files onto the hosts that need them.
+func (m *measurement) writeFiles(ctx context.Context) error {
+	if m.e.Server.Certificate {
+		if err := m.certify(ctx); err != nil {
+			return fmt.Errorf("server.certificate: %w", err)
+		}
+	}
+	for _, host := range m.hostsOfServer() {
+		for _, name := range slices.Sorted(maps.Keys(m.e.Server.Files)) {
+			text, err := experiment.Expand(m.e.Server.Files[name], m.values(host))
+			if err == nil {
+				err = m.on.put(ctx, host, name, []byte(text), false)
+			}
+			if err != nil {
+				return fmt.Errorf("server.files: %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// certify makes the server a certificate, which the generators know.
+func (m *measurement) certify(ctx context.Context) (err error) {
+	host, _, err := net.SplitHostPort(m.address())
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", dirPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := makeCertificate(dir, host, time.Duration(m.e.TimeLimit)); err != nil {
+		return err
+	}
+	for _, name := range []string{certificateFile, keyFile, bundleFile} {
+		text, err := fs.ReadFile(os.DirFS(dir), name)
+		if err != nil {
+			return err
+		}
+		to := []string{lab.SUT}
+		if name == certificateFile {
+			for _, s := range m.on.seats(m.e.Load.Generators) {
+				if !slices.Contains(to, s.host) {
+					to = append(to, s.host)
+				}
+			}
+		}
+		for _, host := range to {
+			if err := m.on.put(ctx, host, name, text, name != certificateFile); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"time"
+
+	"github.com/niclane/niclane/bench/load/counters"
+	"github.com/niclane/niclane/bench/result"
+)
+
+// settle is how long noise runs before the generators start: TCP needs a few
+// round trips to reach its rate.
+const settle = 400 * time.Millisecond
+
+// patience with a generator beyond its warm-up, window and timeouts.
+const patience = 30 * time.Second
+
+// Measure runs the noise, and beside it the generators.
+func (m *measurement) Measure(ctx context.Context, j Job) (result.Window, error) {
+	w, err := m.measure(ctx, j)
+	return w, m.because(err)
+}
+
+func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err error) {
+	if err := m.alive(); err != nil {
+		return w, err
+	}
+	ctx, done := m.watch(ctx)
+	defer done()
+	noise, err := m.startNoise(ctx, j.Noise)
+	defer func() {
+		for _, n := range noise {
+			n.abandon()
+		}
+	}()
+	if err != nil {
+		return w, err
+	}
+	if len(noise) > 0 {
+		if err := wait(ctx, settle); err != nil {
+			return w, err
+		}
+	}
+	counters0, err := m.count(ctx)
+	if err != nil {
+		return w, err
+	}
+	clocks, err := m.on.clocks(ctx)
+	if err != nil {
+		return w, err
+	}
+	// The same span for what was drawn and what was done with it.
+	drawn := m.power.start(ctx)
+	defer drawn(context.WithoutCancel(ctx))
+	machine, err := m.on.counting(ctx, m.server)
+	if err != nil {
+		return w, err
+	}
+	queues := m.on.queueing(ctx)
+	results, err := m.generate(ctx, j)
+	var unread error
+	if w.Hops, unread = queues(); err != nil {
+		return w, err
+	}
+	if unread != nil {
+		return w, unread
+	}
+	d, err := machine(ctx)
+	if err != nil {
+		return w, err
+	}
+	d.Tell(m.queues)
+	w.Machine, w.Power = &d, drawn(ctx)
+	axis, err := clocks(ctx)
+	if err != nil {
+		return w, err
+	}
+	if w.Load, err = merge(results, axis); err != nil {
+		return w, err
+	}
+	for _, n := range noise {
+		x, err := n.collect(ctx, w.Load, axis)
+		if err != nil {
+			return w, err
+		}
+		w.Noise = append(w.Noise, x)
+	}
+	if m.counts {
+		counters1, err := m.count(ctx)
+		if err != nil {
+			return w, err
+		}
+		w.Counts = counted(counters0, counters1, w.Load.Work)
+		if err := counters.Compare(counters0, counters1, w.Load.Work); err != nil {
+			return w, unproven(err)
+		}
+	}
+	return w, m.alive()
+}
+
+// watch ends a window with the server or a host: a generator would wait for
+// answers.
+func (m *measurement) watch(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	var server <-chan struct{}
+	if m.server != nil {
+		server = m.server.over()
+	}
+	go func() {
+		select {
+		case <-server:
+			cancel(m.alive())
+		case <-m.on.lost():
+			cancel(m.on.gone())
+		case <-ended:
+			cancel(nil)
+		}
+	}()
+	return ctx, func() { close(ended) }
+}
