@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A watch is inotify's, of one path.
+type watch struct {
+	wd  int
+	pin int // -1: none
+	dir bool
+}
+
+func (w watch) unpin() {
+	if w.pin >= 0 {
+		unix.Close(w.pin)
+	}
+}
+
+// What inotify tells about files and directories.
+const (
+	fileMask = unix.IN_MODIFY | unix.IN_DELETE_SELF
+	dirMask  = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_MODIFY | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
+)
+
+// watchFiles watches what is in in and was not, and forgets the rest.
+func (s *Source) watchFiles(in Interest) (grown bool, err error) {
+	want := map[string]bool{}
+	for _, f := range in.Files {
+		want[f] = false
+	}
+	for _, d := range in.Dirs {
+		want[d] = true
+	}
+	for path, w := range s.watches {
+		if _, ok := want[path]; !ok {
+			// It may be gone with its file (IN_IGNORED).
+			_, _ = unix.InotifyRmWatch(s.inotify, uint32(w.wd))
+			w.unpin()
+			delete(s.watches, path)
+		}
+	}
+	for path, dir := range want {
+		if _, ok := s.watches[path]; ok {
+			continue
+		}
+		w, err := s.watchFile(path, dir)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return true, fmt.Errorf("watch %s: %w", path, err)
+		}
+		s.watches[path] = w
+		grown = true
+	}
+	return grown, nil
+}
+
+func (s *Source) watchFile(path string, dir bool) (watch, error) {
+	w := watch{pin: -1, dir: dir}
+	mask := uint32(fileMask)
+	if dir {
+		mask = dirMask
+	}
+	if strings.HasPrefix(path, "/proc/") {
+		// A watch holds the inode. procfs makes another one when the name is
+		// looked up again after its entry was dropped from the cache
+		// (fs/proc/generic.c, proc_get_inode); a descriptor holds the entry.
+		var err error
+		if w.pin, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+			return w, err
+		}
+	}
+	var err error
+	if w.wd, err = unix.InotifyAddWatch(s.inotify, path, mask); err != nil {
+		w.unpin()
+		return w, err
+	}
+	return w, nil
+}
+
+// fileEvents reads inotify's.
+func (s *Source) fileEvents(buf []byte) []Event {
+	var out []Event
+	for {
+		n, err := unix.Read(s.inotify, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return out
+		}
+		s.mu.Lock()
+		out = append(out, s.parseFiles(buf[:n])...)
+		s.mu.Unlock()
+	}
+}
+
+// parseFiles reads struct inotify_event: wd, mask, cookie, length, name.
+func (s *Source) parseFiles(b []byte) []Event {
+	var out []Event
+	for len(b) >= unix.SizeofInotifyEvent {
+		wd, mask := int(int32(binary.NativeEndian.Uint32(b))), binary.NativeEndian.Uint32(b[4:])
+		size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
+		if size > len(b) {
+			return out
+		}
+		name := strings.TrimRight(string(b[unix.SizeofInotifyEvent:size]), "\x00")
+		b = b[size:]
+		if mask&unix.IN_Q_OVERFLOW != 0 {
+			out = append(out, Event{Source: "lost", What: "notifications"})
+			continue
+		}
+		if e, ok := s.fileEvent(wd, mask, name); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (s *Source) fileEvent(wd int, mask uint32, name string) (Event, bool) {
+	for path, w := range s.watches {
+		if w.wd != wd {
+			continue
+		}
+		if mask&unix.IN_IGNORED != 0 { // the file is gone: one of that name is another
+			w.unpin()
+			delete(s.watches, path)
+			return Event{}, false
+		}
+		e := Event{Source: "file", What: "written", Detail: path}
+		if w.dir {
+			e.Source, e.Detail = "directory", filepath.Join(path, name)
+		}
+		switch {
+		case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+			e.What = "made"
+		case mask&(unix.IN_DELETE|unix.IN_DELETE_SELF|unix.IN_MOVED_FROM) != 0:
+			e.What = "removed"
+		}
+		return e, true
+	}
+	return Event{}, false
+}

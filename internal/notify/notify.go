@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package notify tells when the kernel has changed something: links, traffic
+// control and addresses (rtnetlink), ethtool's settings and NAPIs (generic
+// netlink), devices that come and go (uevents), files that somebody writes and
+// control groups that are made or removed (inotify), processes that end
+// (pidfds). It says what may have changed, never how it is now: that is read
+// from the kernel itself. It changes nothing, asks nothing again and again, and
+// takes no processor while nothing happens.
+//
+// Processes are not followed by the proc connector: it wakes its listener for
+// every fork of the host, and is there in the first network namespace only
+// (drivers/connector/cn_proc.c, CN_IDX_PROC in connector.c: init_net).
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Event is one notification.
+type Event struct {
+	// Source is "link", "tc", "address", "ethtool", "netdev", "uevent",
+	// "file", "directory" or "process"; "lost" if the kernel had more to say
+	// than there was room for: anything may have changed.
+	Source string
+	// What happened, in a word or two: "changed", "removed", "renamed".
+	What string
+	// Device is the interface's name, Index its number; "" and 0 if it is
+	// about none or the message does not say.
+	Device string
+	Index  int
+	// Detail is a path, a process, a qdisc.
+	Detail string
+}
+
+// String gives the event in a few words.
+func (e Event) String() string {
+	s := e.Source + " " + e.What
+	if e.Device != "" {
+		s += " " + e.Device
+	}
+	if e.Detail != "" {
+		s += " " + e.Detail
+	}
+	return s
+}
+
+// An Interest is what to tell about. Everything else is passed over.
+type Interest struct {
+	// Devices by name, Indexes by number: of the same devices, or of those
+	// that had the names.
+	Devices []string
+	Indexes []int
+	// Files that somebody may write; those of /proc and /sys too, as long as
+	// they are written through the same mount.
+	Files []string
+	// Dirs in which something may be made, removed, renamed or written.
+	Dirs []string
+	// PIDs of processes and kernel threads that may end.
+	PIDs []int
+}
+
+// A Source gives the events of the network namespace of the thread that opened
+// it.
+type Source struct {
+	events chan Event
+	done   chan struct{} // closed by Close
+	ended  chan struct{} // closed by the reader
+	close  sync.Once
+
+	route, genl, uevent, inotify, wake int
+	family                             families
+
+	mu       sync.Mutex // of what follows, which the reader uses too
+	interest Interest
+	watches  map[string]watch // of inotify, by path
+	pidfds   map[int]int      // by PID
+}
+
+// Open subscribes. What the kernel does not have is left out.
+func Open() (s *Source, err error) {
+	s = &Source{events: make(chan Event, 64), done: make(chan struct{}), ended: make(chan struct{}),
+		route: -1, genl: -1, uevent: -1, inotify: -1, wake: -1, watches: map[string]watch{}, pidfds: map[int]int{}}
+	defer func() {
+		if err != nil {
+			s.closeAll()
+		}
+	}()
+	if s.route, err = subscribe(unix.NETLINK_ROUTE, routeGroups...); err != nil {
+		return nil, err
+	}
+	var groups []int
+	if s.family, groups, err = findFamilies(); err != nil {
+		return nil, err
+	}
+	if s.genl, err = subscribe(unix.NETLINK_GENERIC, groups...); err != nil {
+		return nil, err
+	}
+	if s.uevent, err = subscribe(unix.NETLINK_KOBJECT_UEVENT, ueventGroup); err != nil {
+		return nil, err
+	}
+	if s.inotify, err = unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("inotify: %w", err)
+	}
+	if s.wake, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	go s.read()
+	return s, nil
+}
+
+// receiveBuffer holds what an apply of some hundred classes says at once. What
+// does not fit is told as lost.
+const receiveBuffer = 1 << 20
+
+// subscribe joins multicast groups of a netlink family.
+func subscribe(family int, groups ...int) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, family)
+	if err != nil {
+		return -1, fmt.Errorf("netlink: %w", err)
+	}
+	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	if err == nil {
+		// Above the host's limit only for root; else that limit.
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+		}
+	}
+	for _, g := range groups {
+		if err == nil {
+			err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g)
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("netlink family %d, groups %v: %w", family, groups, err)
+	}
+	return fd, nil
+}
+
+// Events are what has happened. The channel is closed when the source ends.
+func (s *Source) Events() <-chan Event { return s.events }
+
+// Watch sets what to tell about, and reports whether something is in it that was
+// not: what happened to that until now was not told. Files and directories that
+// do not exist are passed over; a process that has ended is told.
+func (s *Source) Watch(in Interest) (grown bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.interest
+	s.interest = in
+	grown = more(was.Devices, in.Devices) || more(was.Indexes, in.Indexes)
+	files, err := s.watchFiles(in)
+	if err != nil {
+		return true, err
+	}
+	pids, err := s.watchPIDs(in.PIDs)
+	if err != nil {
+		return true, err
+	}
+	return grown || files || pids, s.kick()
+}
+
+// more reports whether now has what was has not.
+func more[T comparable](was, now []T) bool {
+	return slices.ContainsFunc(now, func(x T) bool { return !slices.Contains(was, x) })
+}
+
+// kick has the reader look at the descriptors again.
+func (s *Source) kick() error {
+	_, err := unix.Write(s.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	if errors.Is(err, unix.EAGAIN) { // it has been told already
+		return nil
+	}
+	return os.NewSyscallError("write eventfd", err)
+}
+
+// Close ends the source.
+func (s *Source) Close() error {
+	s.close.Do(func() {
+		close(s.done)
+		s.mu.Lock()
+		_ = s.kick() // an eventfd takes it
+		s.mu.Unlock()
+		<-s.ended
+		s.closeAll()
+	})
+	return nil
+}
+
+func (s *Source) closeAll() {
+	for _, fd := range []int{s.route, s.genl, s.uevent, s.inotify, s.wake} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	for _, w := range s.watches {
+		w.unpin()
+	}
+	for _, fd := range s.pidfds {
+		unix.Close(fd)
+	}
+}
+
+// read is the reader: one goroutine for all descriptors.
+func (s *Source) read() {
+	defer close(s.ended)
+	defer close(s.events)
+	buf := make([]byte, 64<<10)
+	for {
+		s.mu.Lock()
+		pids := slices.Sorted(maps.Keys(s.pidfds))
+		fds := make([]unix.PollFd, 0, 5+len(pids))
+		for _, fd := range []int{s.wake, s.route, s.genl, s.uevent, s.inotify} {
+			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		}
+		for _, pid := range pids {
+			fds = append(fds, unix.PollFd{Fd: int32(s.pidfds[pid]), Events: unix.POLLIN})
+		}
+		s.mu.Unlock()
+		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return // a descriptor of ours that is none: a bug, seen as the end of events
+		}
+		select {
+		case <-s.done:
+			return
+		default:
+		}
+		var events []Event
+		for i, fd := range fds {
+			if fd.Revents == 0 {
+				continue
+			}
+			switch i {
+			case 0:
+				_, _ = unix.Read(s.wake, buf) // until EAGAIN is no matter
+			case 1:
+				events = append(events, s.drain(s.route, buf, s.routeEvents)...)
+			case 2:
+				events = append(events, s.drain(s.genl, buf, s.genlEvents)...)
+			case 3:
+				events = append(events, s.drain(s.uevent, buf, s.uevents)...)
+			case 4:
+				events = append(events, s.fileEvents(buf)...)
+			default:
+				events = append(events, s.processEnded(pids[i-5])...)
+			}
+		}
+		for _, e := range events {
+			select {
+			case s.events <- e:
+			case <-s.done:
+				return
+			}
+		}
+	}
+}
+
+// drain reads all datagrams of a netlink socket.
+func (s *Source) drain(fd int, buf []byte, parse func([]byte) []Event) []Event {
+	var out []Event
+	for {
+		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			out = append(out, Event{Source: "lost", What: "notifications"})
+			continue
+		case err != nil:
+			return out // EAGAIN: no more
+		case n > len(buf):
+			out = append(out, Event{Source: "lost", What: "notifications"})
+			continue
+		}
+		s.mu.Lock()
+		out = append(out, parse(buf[:n])...)
+		s.mu.Unlock()
+	}
+}
+
+// of reports whether a device is of interest.
+func (in Interest) of(name string, index int) bool {
+	return index > 0 && slices.Contains(in.Indexes, index) || name != "" && slices.Contains(in.Devices, name)
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package notify_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/notify"
+	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/internal/vethtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
+
+// expect waits for an event whose text has all the words, and returns those
+// that came before it too.
+func expect(t testing.TB, s *notify.Source, words ...string) []string {
+	t.Helper()
+	var seen []string
+	timeout := time.After(30 * time.Second)
+next:
+	for {
+		select {
+		case e, ok := <-s.Events():
+			if !ok {
+				t.Fatalf("the source has ended; seen %q", seen)
+			}
+			seen = append(seen, e.String())
+			for _, w := range words {
+				if !strings.Contains(e.String(), w) {
+					continue next
+				}
+			}
+			return seen
+		case <-timeout:
+			t.Fatalf("no event with %q; seen %q", words, seen)
+		}
+	}
+}
+
+func open(t testing.TB) *notify.Source {
+	t.Helper()
+	s, err := notify.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func watch(t testing.TB, s *notify.Source, in notify.Interest) bool {
+	t.Helper()
+	grown, err := s.Watch(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grown
+}
+
+func root(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+}
+
+// TestDevice: what is done to the device is told, what is done to the other is
+// not.
+func TestDevice(t *testing.T) {
+	root(t)
+	vethtest.Run(t, 2, func(t *testing.T) {
+		s := open(t)
+		link, err := net.InterfaceByName(vethtest.Dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer, err := net.InterfaceByName(vethtest.Peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}}
+		if !watch(t, s, in) {
+			t.Error("a device that was not of interest is no news")
+		}
+		if watch(t, s, in) {
+			t.Error("the same interest is news")
+		}
+		c, err := tc.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.Write(nil, device.Qdisc{Dev: vethtest.Peer, Parent: "root", Type: "htb", Handle: "2:"}); err != nil {
+			t.Fatal(err)
+		}
+		vethtest.AddAddress(t, peer.Index, [4]byte{10, 9, 0, 2}, 24)
+		if err := c.Write(nil, device.Qdisc{Dev: vethtest.Dev, Parent: "root", Type: "htb", Handle: "1:"}); err != nil {
+			t.Fatal(err)
+		}
+		if seen := expect(t, s, "tc changed qdisc 1:"); strings.Contains(fmt.Sprint(seen), "2:") || strings.Contains(fmt.Sprint(seen), "address") {
+			t.Errorf("the other device's: %q", seen)
+		}
+		vethtest.AddAddress(t, link.Index, [4]byte{10, 9, 0, 1}, 24)
+		expect(t, s, "address added")
+		vethtest.SetUp(t, vethtest.Dev, false)
+		expect(t, s, "link down", vethtest.Dev)
+		e, err := ethtool.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		if err := e.Write(device.Channels{Dev: vethtest.Dev, RX: 2, TX: 2}, device.Channels{Dev: vethtest.Dev, RX: 1, TX: 1}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, s, "ethtool changed", vethtest.Dev)
+	})
+}
+
+// TestRenamed: the old name's device is told by its number, the new one by its
+// name.
+func TestRenamed(t *testing.T) {
+	root(t)
+	vethtest.Run(t, 1, func(t *testing.T) {
+		s := open(t)
+		link, err := net.InterfaceByName(vethtest.Dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watch(t, s, notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}})
+		ip(t, "link", "set", vethtest.Dev, "name", "other")
+		// The kernel tells by both ways, in no order that counts.
+		seen := expect(t, s, "other")
+		for strings.Count(fmt.Sprint(seen), " other") < 2 {
+			seen = append(seen, expect(t, s, "other")...)
+		}
+		if all := fmt.Sprint(seen); !strings.Contains(all, "uevent move other") || !strings.Contains(all, "link changed other") {
+			t.Errorf("seen %q", seen)
+		}
+		ip(t, "link", "del", "other")
+		expect(t, s, "link removed")
+	})
+}
+
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %v: %v\n%s", args, err, out)
+	}
+}
+
+// TestFiles: whoever writes a file of sysfs or procfs, makes or removes a
+// control group, or ends a process, is noticed.
+func TestFiles(t *testing.T) {
+	root(t)
+	groups, err := cgroup.Find(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount := groups.V2
+	if mount == "" {
+		for _, mount = range groups.V1 {
+			break
+		}
+	}
+	if mount == "" {
+		t.Skip("no control groups are mounted here")
+	}
+	s := open(t)
+	sleeper := exec.Command("sleep", "1000")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	sys, proc := "/sys/class/net/lo/tx_queue_len", "/proc/sys/net/ipv4/conf/lo/arp_announce"
+	in := notify.Interest{Files: []string{sys, proc, "/sys/class/net/lo/none"}, Dirs: []string{mount}, PIDs: []int{sleeper.Process.Pid}}
+	if !watch(t, s, in) {
+		t.Error("new files are no news")
+	}
+	if watch(t, s, in) {
+		t.Error("the same files are news")
+	}
+	for _, file := range []string{sys, proc} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dropCaches(t)
+		if err := os.WriteFile(file, b, 0); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, s, "file written", file)
+	}
+	group := filepath.Join(mount, fmt.Sprintf("niclane-notify-%d", os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, s, "directory made", group)
+	if err := os.Remove(group); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, s, "directory removed", group)
+	if err := sleeper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, s, "process ended", fmt.Sprint(sleeper.Process.Pid))
+	_ = sleeper.Wait() // killed
+	if !watch(t, s, in) {
+		t.Error("a process that has ended is no news")
+	}
+}
+
+// dropCaches has the kernel forget names that nobody holds.
+func dropCaches(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0); err != nil {
+		t.Logf("names are not dropped: %v", err)
+	}
+}
+
+// TestLost: where more is said than there is room for, that is told.
+func TestLost(t *testing.T) {
+	root(t)
+	vethtest.Run(t, 1, func(t *testing.T) {
+		s := open(t)
+		link, err := net.InterfaceByName(vethtest.Dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watch(t, s, notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}})
+		// Nobody takes events: the channel fills, then the sockets.
+		for i := range 5000 {
+			ip := [4]byte{10, byte(i >> 8), byte(i), 1}
+			vethtest.AddAddress(t, link.Index, ip, 32)
+		}
+		expect(t, s, "lost notifications")
+	})
+}
+
+// TestClose: the source ends while it waits, and its events with it.
+func TestClose(t *testing.T) {
+	s := open(t)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := <-s.Events(); ok {
+		t.Error("an event after the end")
+	}
+}
