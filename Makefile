@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo test matrix matrix-bench check bench generate lint fuzz clean
+.PHONY: $(BIN) all demo test matrix matrix-bench check bench generate lint fuzz packages test-packages clean
 
 all: $(BIN)
 
@@ -37,6 +37,13 @@ matrix-bench: ## niclane's classifier beside tc's on Debian's kernels, by ratio;
 check: ## what needs no privileges
 	$(GO) vet ./...
 	$(GO) test -short ./config/... ./intent/... ./device/... ./plan/... ./internal/strictyaml/... ./bench/experiment/... ./bench/stats/... ./bench/search/... ./bench/fanout/... ./bench/result/... ./bench/page/...
+
+packages: ## deb and rpm, in out/packages
+	@dist/build out/packages
+
+test-packages: ## builds the packages twice, installs the deb into a fresh Debian, purges it; root, minutes
+	@tools/packages debootstrap rpm lintian
+	NICLANE_TEST_PACKAGES=1 $(GO) test -count=1 -v -timeout 20m ./dist
 
 lint:
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && test -z "$$unformatted" || { echo "make lint: gofmt would change $$unformatted" >&2; exit 1; }

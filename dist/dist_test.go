@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dist_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/config"
+)
+
+// TestDefaultFile: the file that the packages bring asks for nothing as it is,
+// and is right when its comment signs are taken away.
+func TestDefaultFile(t *testing.T) {
+	text, err := os.ReadFile("lanes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.ParseFile("lanes.yaml", text); err == nil {
+		t.Error("as it is, the file asks for something")
+	}
+	var example strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "##") {
+			example.WriteString(strings.TrimPrefix(line, "#"))
+		}
+	}
+	f, err := config.ParseFile("lanes.yaml", []byte(example.String()))
+	if err != nil {
+		t.Fatalf("without its comment signs:\n%v", err)
+	}
+	if len(f.Intent.Lanes) == 0 {
+		t.Error("the example has no lane")
+	}
+}
+
+// TestEveryManualPage: a page that is written is a page that is packaged.
+func TestEveryManualPage(t *testing.T) {
+	nfpm, err := os.ReadFile("nfpm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../docs/*.[1-8].md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal("no manual pages in docs", err)
+	}
+	for _, p := range pages {
+		page := strings.TrimSuffix(filepath.Base(p), ".md")
+		want := "dst: /usr/share/man/man" + page[len(page)-1:] + "/" + page + ".gz\n"
+		if !strings.Contains(string(nfpm), want) {
+			t.Errorf("nfpm.yaml has no %q", want)
+		}
+	}
+}

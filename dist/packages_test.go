@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dist_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// built gives the directory of the packages, built twice: "make test-packages"
+// asks for that, "go test ./..." does not, as it takes minutes.
+func built(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("NICLANE_TEST_PACKAGES") == "" {
+		t.Skip("make test-packages builds and tests the packages: it takes minutes")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"first", "second"} {
+		command(t, "./build", filepath.Join(dir, name))
+	}
+	return dir
+}
+
+// command runs a program and gives what it printed.
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func TestPackages(t *testing.T) {
+	dir := built(t)
+	first, err := filepath.Glob(filepath.Join(dir, "first", "*"))
+	if err != nil || len(first) != 2 {
+		t.Fatalf("built %v, %v; want a deb and an rpm", first, err)
+	}
+	deb, rpm := first[0], first[1]
+	if strings.HasSuffix(rpm, ".deb") {
+		deb, rpm = rpm, deb
+	}
+	t.Run("the same bytes", func(t *testing.T) {
+		for _, p := range first {
+			a, err := os.ReadFile(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(filepath.Join(dir, "second", filepath.Base(p)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(a, b) {
+				t.Errorf("%s differs from one build to the next", filepath.Base(p))
+			}
+		}
+	})
+	t.Run("lintian", func(t *testing.T) { lintian(t, deb) })
+	t.Run("rpm", func(t *testing.T) { readRPM(t, rpm, deb) })
+	t.Run("install, run, purge", func(t *testing.T) { installRunPurge(t, deb) })
+}
+
+func lintian(t *testing.T, deb string) {
+	if _, err := exec.LookPath("lintian"); err != nil {
+		t.Skip("no lintian")
+	}
+	out, err := exec.Command("lintian", "--allow-root", "--fail-on", "error", "--tag-display-limit", "0", deb).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if regexp.MustCompile(`(?m)^E: `).Match(out) {
+		t.Errorf("%s", out)
+	}
+	t.Logf("%s", out)
+}
+
+// readRPM compares the two packages' files, by rpm's own reading.
+func readRPM(t *testing.T, rpm, deb string) {
+	if _, err := exec.LookPath("rpm"); err != nil {
+		t.Skip("no rpm")
+	}
+	// "-rwxr-xr-x root/root 123 2026-11-21 17:32 ./usr/bin/niclane"
+	want := map[string]string{}
+	for line := range strings.Lines(command(t, "dpkg-deb", "--contents", deb)) {
+		f := strings.Fields(line)
+		if len(f) == 6 && f[0][0] == '-' {
+			want[strings.TrimPrefix(f[5], ".")] = f[0] + " " + f[1] + " " + f[2]
+		}
+	}
+	got := map[string]string{}
+	query := "[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILESIZES} %{FILENAMES}\n]"
+	for line := range strings.Lines(command(t, "rpm", "-qp", "--nosignature", "--queryformat", query, rpm)) {
+		f := strings.Fields(line)
+		if len(f) == 4 && f[0][0] == '-' {
+			got[f[3]] = strings.Join(f[:3], " ")
+		}
+	}
+	// Where the two differ in custom.
+	for from, to := range map[string]string{
+		"/lib/systemd/system/niclane@.service":       "/usr/lib/systemd/system/niclane@.service",
+		"/usr/share/zsh/vendor-completions/_niclane": "/usr/share/zsh/site-functions/_niclane",
+	} {
+		want[to] = want[from]
+		delete(want, from)
+	}
+	delete(want, "/usr/share/lintian/overrides/niclane")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files (-deb +rpm):\n%s", diff)
+	}
+	if got := command(t, "rpm", "-qpc", "--nosignature", rpm); got != "/etc/niclane/lanes.yaml\n" {
+		t.Errorf("configuration files: %q", got)
+	}
+	command(t, "rpm", "-Kv", "--nosignature", rpm)
+}
+
+// installRunPurge does in a fresh Debian what a person would.
+func installRunPurge(t *testing.T, deb string) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: a root directory of its own needs it")
+	}
+	archive, err := exec.Command("../tools/debianroot", "man-db,bash-completion,zsh,fish,iproute2").Output()
+	if err != nil {
+		var text string
+		if e, ok := err.(*exec.ExitError); ok {
+			text = string(e.Stderr)
+		}
+		t.Skipf("no fresh Debian to install into: %v\n%s", err, text)
+	}
+	r := root(filepath.Join(t.TempDir(), "root"))
+	if err := os.Mkdir(string(r), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "tar", "-C", string(r), "--zstd", "-xf", strings.TrimSpace(string(archive)))
+	before := r.files(t)
+	command(t, "cp", deb, filepath.Join(string(r), "niclane.deb"))
+	r.do(t, "dpkg -i /niclane.deb && rm /niclane.deb")
+
+	for _, page := range []string{"8 niclane", "5 lanes.yaml", "5 experiment.yaml", "5 hosts.yaml"} {
+		section, name, _ := strings.Cut(page, " ")
+		out := r.do(t, "MANWIDTH=80 man "+page)
+		for _, want := range []string{name + "(" + section + ")", "NAME", "SEE ALSO"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("man %s has no %q:\n%.400s", page, want, out)
+			}
+		}
+		// What groff says against a page, without the page.
+		if out := r.do(t, "MANWIDTH=80 man --warnings=w "+page+" 2>&1 >/dev/null"); out != "" {
+			t.Errorf("man %s: %s", page, out)
+		}
+	}
+	r.wants(t, "plan", `bash -c '. /usr/share/bash-completion/bash_completion; _completion_loader niclane; COMP_WORDS=(niclane pl) COMP_CWORD=1 COMP_LINE="niclane pl" COMP_POINT=10; __start_niclane; echo ${COMPREPLY[@]}'`)
+	r.wants(t, "_niclane", `zsh -c 'autoload -Uz compinit; compinit -D; print $_comps[niclane]'`)
+	r.wants(t, "plan", `HOME=$(mktemp -d); fish -c 'complete -C "niclane pl"'; rm -r "$HOME"`)
+
+	r.wants(t, "queue-set", "ip link add lane0 type veth peer name lane1 && ip link set lane0 up && niclane probe lane0")
+	r.wants(t, "lanes.yaml:", "niclane plan /etc/niclane/lanes.yaml 2>&1 || test $? = 1")
+	// A lane that is applied when the package goes is undone by that.
+	r.wants(t, "undone exactly", `
+		ip link add lane0 numtxqueues 4 numrxqueues 4 type veth peer name lane1 && ip link set lane0 up
+		printf 'version: 1\nglobals: {dev: lane0, link-rate: 1gbit, force: {queue-set: shared}}\nlanes: {web: {queues: 1, ports: [80]}}\n' >/root/web.yaml
+		tc qdisc show dev lane0 >/root/before
+		niclane plan /root/web.yaml && exit 1
+		niclane apply /root/web.yaml
+		if tc qdisc show dev lane0 | cmp -s - /root/before; then echo apply has changed nothing; exit 1; fi
+		dpkg --purge niclane
+		tc qdisc show dev lane0 | cmp - /root/before
+		rm /root/web.yaml /root/before
+		echo undone exactly`)
+	if diff := cmp.Diff(before, r.files(t)); diff != "" {
+		t.Errorf("after purge (-before +after):\n%s", diff)
+	}
+}
+
+// A root is a Debian in a directory.
+type root string
+
+// do runs a script there, in namespaces of its own for mounts, processes and
+// network, and gives what it printed.
+func (r root) do(t *testing.T, script string) string {
+	t.Helper()
+	const enter = `mount -t sysfs sysfs "$0/sys" && exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C.UTF-8 sh -ec "$1"`
+	return command(t, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
+		"--mount-proc="+filepath.Join(string(r), "proc"), "sh", "-c", enter, string(r), script)
+}
+
+func (r root) wants(t *testing.T, want, script string) {
+	t.Helper()
+	if out := r.do(t, script); !strings.Contains(out, want) {
+		t.Errorf("no %q in what this prints: %s\n%s", want, script, out)
+	}
+}
+
+// files gives every file with its mode and content. What dpkg and man keep of
+// their own work is left out, but not which packages dpkg has files of.
+func (r root) files(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(string(r), func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel := strings.TrimPrefix(name, string(r))
+		if slices.Contains([]string{"/proc", "/sys", "/dev", "/var/log", "/var/cache/man"}, rel) {
+			return filepath.SkipDir
+		}
+		if strings.HasPrefix(rel, "/var/lib/dpkg/") && !strings.HasPrefix(rel, "/var/lib/dpkg/info") {
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		what := fi.Mode().String()
+		switch {
+		case fi.Mode().IsRegular():
+			b, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			sum := sha256.Sum256(b)
+			what += " " + hex.EncodeToString(sum[:4])
+		case fi.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(name)
+			if err != nil {
+				return err
+			}
+			what += fmt.Sprintf(" -> %s", to)
+		}
+		out[rel] = what
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
