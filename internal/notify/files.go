@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +21,8 @@ type watch struct {
 	wd  int
 	pin int // -1: none
 	dir bool
+	// names in the directory that are of interest; nil: all.
+	names map[string]bool
 }
 
 func (w watch) unpin() {
@@ -34,12 +39,19 @@ const (
 
 // watchFiles watches what is in in and was not, and forgets the rest.
 func (s *Source) watchFiles(in Interest) (grown bool, err error) {
-	want := map[string]bool{}
+	want := map[string]watch{}
 	for _, f := range in.Files {
-		want[f] = false
+		want[f] = watch{pin: -1}
+	}
+	for _, b := range in.Births {
+		dir, name := nearest(b)
+		if want[dir].names == nil {
+			want[dir] = watch{pin: -1, dir: true, names: map[string]bool{}}
+		}
+		want[dir].names[name] = true
 	}
 	for _, d := range in.Dirs {
-		want[d] = true
+		want[d] = watch{pin: -1, dir: true}
 	}
 	for path, w := range s.watches {
 		if _, ok := want[path]; !ok {
@@ -49,11 +61,14 @@ func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 			delete(s.watches, path)
 		}
 	}
-	for path, dir := range want {
-		if _, ok := s.watches[path]; ok {
+	for path, w := range want {
+		if have, ok := s.watches[path]; ok {
+			grown = grown || have.dir && (w.names == nil && have.names != nil || more(slices.Collect(maps.Keys(have.names)), slices.Collect(maps.Keys(w.names))))
+			have.names = w.names
+			s.watches[path] = have
 			continue
 		}
-		w, err := s.watchFile(path, dir)
+		w, err := s.watchFile(path, w)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}
@@ -66,10 +81,20 @@ func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 	return grown, nil
 }
 
-func (s *Source) watchFile(path string, dir bool) (watch, error) {
-	w := watch{pin: -1, dir: dir}
+// nearest returns the directory nearest above a path that exists, and the name
+// in it that leads to the path.
+func nearest(path string) (dir, name string) {
+	for dir, name = filepath.Dir(path), filepath.Base(path); dir != "/"; dir, name = filepath.Dir(dir), filepath.Base(dir) {
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			break
+		}
+	}
+	return dir, name
+}
+
+func (s *Source) watchFile(path string, w watch) (watch, error) {
 	mask := uint32(fileMask)
-	if dir {
+	if w.dir {
 		mask = dirMask
 	}
 	if strings.HasPrefix(path, "/proc/") {
@@ -136,6 +161,9 @@ func (s *Source) fileEvent(wd int, mask uint32, name string) (Event, bool) {
 		if mask&unix.IN_IGNORED != 0 { // the file is gone: one of that name is another
 			w.unpin()
 			delete(s.watches, path)
+			return Event{}, false
+		}
+		if w.names != nil && !w.names[name] {
 			return Event{}, false
 		}
 		e := Event{Source: "file", What: "written", Detail: path}

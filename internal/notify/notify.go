@@ -63,6 +63,9 @@ type Interest struct {
 	Files []string
 	// Dirs in which something may be made, removed, renamed or written.
 	Dirs []string
+	// Births are directories that may be made or removed, and their parents
+	// with them.
+	Births []string
 	// PIDs of processes and kernel threads that may end.
 	PIDs []int
 }

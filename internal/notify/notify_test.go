@@ -208,6 +208,19 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, s, "directory removed", group)
+	// Of control groups that may come, those on the way to them are told.
+	in.Dirs, in.Births = nil, []string{group + "/a/b"}
+	watch(t, s, in)
+	made(t, group+"-other")
+	made(t, group)
+	if seen := expect(t, s, "directory made", group); strings.Contains(fmt.Sprint(seen), "other") {
+		t.Errorf("another group is told: %q", seen)
+	}
+	if !watch(t, s, in) {
+		t.Error("a directory that came is no news")
+	}
+	made(t, group+"/a")
+	expect(t, s, "directory made", group+"/a")
 	if err := sleeper.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -216,6 +229,19 @@ func TestFiles(t *testing.T) {
 	if !watch(t, s, in) {
 		t.Error("a process that has ended is no news")
 	}
+}
+
+// made makes a control group that ends with the test.
+func made(t *testing.T, group string) {
+	t.Helper()
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(group); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // dropCaches has the kernel forget names that nobody holds.
