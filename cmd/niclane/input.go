@@ -32,7 +32,12 @@ func readConfig(path string) (*config.File, []byte, error) {
 		return nil, nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	return parseConfig(path, f)
+}
+
+// parseConfig reads and parses what path has, or would have.
+func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
 	if err != nil {
 		return nil, nil, err
 	}

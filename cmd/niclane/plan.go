@@ -4,7 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -15,16 +18,24 @@ import (
 )
 
 func (a *app) planCommand() *cobra.Command {
-	return &cobra.Command{
+	var stdin bool
+	cmd := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Show every change that apply would make, and make none",
 		Long: `Plan compares the lanes in FILE with the machine and prints the steps from one to
 the other, in order, each with its reason, the key in FILE that asked for it,
 and the command line that would do the same. It exits 3 when changes are
-pending, and prints nothing and exits 0 when there are none.`,
+pending, and prints nothing and exits 0 when there are none.
+
+With --stdin it plans as if FILE had what is on standard input: what a new
+version of FILE would change, before it is put there.`,
 		Args: exactly(1, "one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := readRequest(args[0])
+			read := readRequest
+			if stdin {
+				read = a.readProposal
+			}
+			r, err := read(args[0])
 			if err != nil {
 				return err
 			}
@@ -52,6 +63,8 @@ pending, and prints nothing and exits 0 when there are none.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&stdin, "stdin", false, "plan as if FILE had what is on standard input")
+	return cmd
 }
 
 // A request is a lanes file that was read.
@@ -68,6 +81,25 @@ func readRequest(path string) (*request, error) {
 		return nil, err
 	}
 	name, err := configName(path)
+	if err != nil {
+		return nil, err
+	}
+	return &request{file, text, name}, nil
+}
+
+// readProposal reads from standard input what a lanes file could become. The
+// file need not be there yet.
+func (a *app) readProposal(path string) (*request, error) {
+	file, text, err := parseConfig(path, a.stdin)
+	if err != nil {
+		return nil, err
+	}
+	name, err := configName(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if name, err = configName(filepath.Dir(path)); err == nil {
+			name = filepath.Join(name, filepath.Base(path))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
