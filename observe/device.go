@@ -159,20 +159,15 @@ func (o *observer) traffic(d *device.Device) (err error) {
 	if d.Filters, err = o.tc.Filters(d.Name); err != nil {
 		return err
 	}
-	for _, read := range []func(string) error{
-		func(dev string) (err error) { d.Entries, err = o.bpf.Entries(dev); return err },
-		func(dev string) (err error) { d.Defaults, err = o.bpf.Defaults(dev); return err },
-		func(dev string) (err error) { d.CPUQueues, err = o.bpf.CPUQueues(dev); return err },
-		func(dev string) (err error) { d.CPUThreads, err = o.bpf.CPUThreads(dev); return err },
-		func(dev string) (err error) { d.CPULanes, err = o.bpf.CPULanes(dev); return err },
-		func(dev string) (err error) { d.XDPEntries, err = o.bpf.XDPEntries(dev); return err },
-	} {
-		if err := read(d.Name); errors.Is(err, fs.ErrPermission) {
-			return nil // programs of others cannot be told from ours
-		} else if err != nil {
-			return err
-		}
+	own, err := o.bpf.Contents(d.Name)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // programs of others cannot be told from ours
 	}
+	if err != nil {
+		return err
+	}
+	d.Entries, d.Defaults, d.XDPEntries = own.Entries, own.Defaults, own.XDPEntries
+	d.CPUQueues, d.CPUThreads, d.CPULanes = own.CPUQueues, own.CPUThreads, own.CPULanes
 	return nil
 }
 

@@ -48,10 +48,10 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 			read = func() ([]device.Object, error) { return objectsOf(c.entriesOf(o.Filter)) }
 		case device.XDPEntry:
 			list = device.XDP{Dev: o.Dev}.Key()
-			read = func() ([]device.Object, error) { return objectsOf(c.XDPEntries(o.Dev)) }
+			read = func() ([]device.Object, error) { return objectsOf(c.xdpEntriesOf(o.Dev)) }
 		case device.CPUThread:
 			list = "threads of " + o.Dev
-			read = func() ([]device.Object, error) { return objectsOf(c.CPUThreads(o.Dev)) }
+			read = func() ([]device.Object, error) { return objectsOf(c.cpuThreadsOf(o.Dev)) }
 		default:
 			var err error
 			if out[i], err = c.Read(o); err != nil {

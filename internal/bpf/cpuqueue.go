@@ -122,12 +122,8 @@ func online(cpu int) error {
 	return nil
 }
 
-// CPUQueues returns the queues of niclane's XDP program on a device, by CPU.
-func (c *Client) CPUQueues(dev string) ([]device.CPUQueue, error) {
-	m, err := c.openXDPAnew(dev)
-	if m == nil || err != nil {
-		return nil, err
-	}
+// queues returns all that there are, by CPU.
+func (m *xdpMaps) queues() ([]device.CPUQueue, error) {
 	var out []device.CPUQueue
 	for cpu := range int(m.cpus.MaxEntries()) {
 		q, err := m.queue(cpu)

@@ -125,16 +125,24 @@ func (c *Client) writeCPUThread(new device.Object, t device.CPUThread) error {
 	return err
 }
 
-// CPUThreads returns the scheduling of the threads of niclane's XDP program on
-// a device, by CPU.
-func (c *Client) CPUThreads(dev string) ([]device.CPUThread, error) {
-	queues, err := c.CPUQueues(dev)
-	if err != nil || len(queues) == 0 {
-		return nil, err
-	}
+// cpuThreadsOf returns the scheduling of the threads of niclane's XDP program on
+// a device, none if it is not there.
+func (c *Client) cpuThreadsOf(dev string) ([]device.CPUThread, error) {
 	m, err := c.openXDP(dev)
 	if m == nil || err != nil {
 		return nil, err
+	}
+	queues, err := m.queues()
+	if err != nil {
+		return nil, err
+	}
+	return c.threadsOf(m, queues)
+}
+
+// threadsOf returns the scheduling of the threads of queues, by CPU.
+func (c *Client) threadsOf(m *xdpMaps, queues []device.CPUQueue) ([]device.CPUThread, error) {
+	if len(queues) == 0 {
+		return nil, nil
 	}
 	var cpus []int
 	for _, q := range queues {

@@ -100,17 +100,3 @@ func (c *Client) filterOf(key string) (*maps, error) {
 	}
 	return c.open(f)
 }
-
-// Defaults returns what niclane's own classifiers on a device do with what no
-// entry matches.
-func (c *Client) Defaults(dev string) ([]device.FilterDefault, error) {
-	var out []device.FilterDefault
-	err := c.eachFilter(dev, func(m *maps) error {
-		v, err := m.rest()
-		if v != nil {
-			out = append(out, *v)
-		}
-		return err
-	})
-	return out, err
-}

@@ -26,8 +26,8 @@ func TestDefaultReadsBack(t *testing.T) {
 			d.Filter = filter.Key()
 			write(t, c, last, d)
 			last = d
-			all, err := c.Defaults("v0")
-			same(t, err, []device.FilterDefault{d}, all)
+			all, err := c.Contents("v0")
+			same(t, err, &bpf.Contents{Defaults: []device.FilterDefault{d}}, all)
 		}
 		for name, d := range map[string]device.FilterDefault{
 			"neither":         {},

@@ -81,22 +81,6 @@ func (c *Client) writeEntry(old, new device.Object, e device.FilterEntry) error 
 	return m.add(f, mask, t)
 }
 
-// Entries returns the entries of niclane's own classifiers on a device, by
-// key.
-func (c *Client) Entries(dev string) ([]device.FilterEntry, error) {
-	var out []device.FilterEntry
-	err := c.eachFilter(dev, func(m *maps) error {
-		entries, err := m.list()
-		out = append(out, entries...)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	sortByKey(out)
-	return out, nil
-}
-
 // eachFilter calls f for each of niclane's own classifiers on a device.
 func (c *Client) eachFilter(dev string, f func(*maps) error) error {
 	filters, err := c.tc.Filters(dev)
@@ -126,21 +110,36 @@ func (c *Client) eachFilter(dev string, f func(*maps) error) error {
 }
 
 func (m *maps) list() ([]device.FilterEntry, error) {
+	list, err := m.lister()
+	if err != nil {
+		return nil, err
+	}
+	return list()
+}
+
+// lister is to list what reader is to entries.
+func (m *maps) lister() (func() ([]device.FilterEntry, error), error) {
 	key := m.filter.Key()
-	matches, targets, err := m.entries()
+	read, err := m.reader()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	out := make([]device.FilterEntry, len(matches))
-	var e device.FilterEntry
-	for i, t := range targets {
-		if i == 0 || t != targets[i-1] { // members of one lane lead to the same
-			e = decodeTarget(t, device.FilterEntry{Filter: key})
+	return func() ([]device.FilterEntry, error) {
+		matches, targets, err := read()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
 		}
-		out[i] = e
-		out[i].Match = matches[i]
-	}
-	return out, nil
+		out := make([]device.FilterEntry, len(matches))
+		var e device.FilterEntry
+		for i, t := range targets {
+			if i == 0 || t != targets[i-1] { // members of one lane lead to the same
+				e = decodeTarget(t, device.FilterEntry{Filter: key})
+			}
+			out[i] = e
+			out[i].Match = matches[i]
+		}
+		return out, nil
+	}, nil
 }
 
 // entriesOf returns the entries of one filter, none if it is not there.

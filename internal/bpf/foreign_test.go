@@ -81,8 +81,8 @@ func TestForeignNamesake(t *testing.T) {
 		if err := c.Write(nil, queue0); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("queue in a namesake's map: %v, want ENOENT", err)
 		}
-		if all, err := c.XDPEntries("v0"); all != nil || err != nil {
-			t.Errorf("entries of a namesake: %v, %v", all, err)
+		if all, err := c.Contents("v0"); err != nil || all.XDPEntries != nil {
+			t.Errorf("entries of a namesake: %+v, %v", all, err)
 		}
 	})
 }

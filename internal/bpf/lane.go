@@ -116,12 +116,8 @@ func (c *Client) writeCPULane(old, new device.Object, l device.CPULane) error {
 	return m.lanes.Update(uint32(l.Lane), v, ebpf.UpdateExist)
 }
 
-// CPULanes returns the lanes of niclane's XDP program on a device, by number.
-func (c *Client) CPULanes(dev string) ([]device.CPULane, error) {
-	m, err := c.openXDPAnew(dev)
-	if m == nil || err != nil {
-		return nil, err
-	}
+// used returns the lanes that there are, by number.
+func (m *xdpMaps) used() ([]device.CPULane, error) {
 	var out []device.CPULane
 	for n := 1; n < maxLanes; n++ {
 		l, err := m.lane(n)
@@ -180,20 +176,36 @@ func (c *Client) writeXDPEntry(old, new device.Object, e device.XDPEntry) error 
 	return m.add(f, mask, t)
 }
 
-// XDPEntries returns the entries of niclane's XDP program on a device, by key.
-func (c *Client) XDPEntries(dev string) ([]device.XDPEntry, error) {
-	m, err := c.openXDPAnew(dev)
+// xdpEntriesOf returns the entries of niclane's XDP program on a device, none if
+// it is not there.
+func (c *Client) xdpEntriesOf(dev string) ([]device.XDPEntry, error) {
+	m, err := c.openXDP(dev)
 	if m == nil || err != nil {
 		return nil, err
 	}
-	matches, targets, err := m.entries()
+	list, err := m.lister()
+	if err != nil {
+		return nil, err
+	}
+	return list()
+}
+
+// lister is to a list of entries what reader is to entries.
+func (m *xdpMaps) lister() (func() ([]device.XDPEntry, error), error) {
+	dev := m.dev
+	read, err := m.reader()
 	if err != nil {
 		return nil, fmt.Errorf("XDP entries of %s: %w", dev, err)
 	}
-	out := make([]device.XDPEntry, len(matches))
-	for i, match := range matches {
-		out[i] = device.XDPEntry{Dev: dev, Match: match, Lane: int(targets[i].Lane)}
-	}
-	sortByKey(out)
-	return out, nil
+	return func() ([]device.XDPEntry, error) {
+		matches, targets, err := read()
+		if err != nil {
+			return nil, fmt.Errorf("XDP entries of %s: %w", dev, err)
+		}
+		out := make([]device.XDPEntry, len(matches))
+		for i, match := range matches {
+			out[i] = device.XDPEntry{Dev: dev, Match: match, Lane: int(targets[i].Lane)}
+		}
+		return out, nil
+	}, nil
 }

@@ -104,12 +104,12 @@ func TestObjectsReadBack(t *testing.T) {
 		for _, e := range someEntries {
 			write(t, c, nil, e)
 		}
-		got, err := c.Entries("v0")
+		all, err := c.Contents("v0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		have := map[string]device.FilterEntry{}
-		for _, e := range got {
+		for _, e := range all.Entries {
 			have[e.Key()] = e
 		}
 		want := map[string]device.FilterEntry{}
@@ -128,8 +128,8 @@ func TestObjectsReadBack(t *testing.T) {
 				write(t, c, e, nil)
 			}
 		}
-		if got, err := c.Entries("v0"); err != nil || len(got) != 0 {
-			t.Errorf("entries at the end: %v, %v", got, err)
+		if all, err := c.Contents("v0"); err != nil || len(all.Entries) != 0 {
+			t.Errorf("entries at the end: %+v, %v", all, err)
 		}
 		write(t, c, nil, someEntries[0])
 		write(t, c, filter, nil)

@@ -35,8 +35,8 @@ func TestQueuesReadBack(t *testing.T) {
 			write(t, c, last, e)
 			last = e
 			same(t, nil, e.Queues, last.(device.FilterEntry).Queues)
-			all, err := c.Entries("v0")
-			same(t, err, []device.FilterEntry{e}, all)
+			all, err := c.Contents("v0")
+			same(t, err, &bpf.Contents{Entries: []device.FilterEntry{e}}, all)
 		}
 		for name, e := range map[string]device.FilterEntry{
 			"neither":        entry(m, ""),

@@ -241,26 +241,43 @@ func (t *table[T]) recount() error {
 
 // entries returns each flow's match, and what it leads to, in no order.
 func (t *table[T]) entries() ([]device.Match, []T, error) {
+	read, err := t.reader()
+	if err != nil {
+		return nil, nil, err
+	}
+	return read()
+}
+
+// reader returns entries as a function that is to be called once, on any thread,
+// whatever becomes of the table meanwhile.
+func (t *table[T]) reader() (func() ([]device.Match, []T, error), error) {
 	var patterns [maxPatterns]pattern
 	for slot := range patterns {
 		p, err := t.pattern(slot)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		patterns[slot] = p
 	}
-	keys, values, err := tuple.Entries[T](t.flows)
+	flows, err := t.flows.Clone()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	matches := make([]device.Match, len(keys))
-	for i, k := range keys {
-		if k.Pattern >= maxPatterns {
-			return nil, nil, fmt.Errorf("map entry of pattern %d", k.Pattern)
-		}
-		if matches[i], err = tuple.Decode(k.Flow, patterns[k.Pattern].Mask); err != nil {
+	return func() ([]device.Match, []T, error) {
+		defer flows.Close()
+		keys, values, err := tuple.Entries[T](flows)
+		if err != nil {
 			return nil, nil, err
 		}
-	}
-	return matches, values, nil
+		matches := make([]device.Match, len(keys))
+		for i, k := range keys {
+			if k.Pattern >= maxPatterns {
+				return nil, nil, fmt.Errorf("map entry of pattern %d", k.Pattern)
+			}
+			if matches[i], err = tuple.Decode(k.Flow, patterns[k.Pattern].Mask); err != nil {
+				return nil, nil, err
+			}
+		}
+		return matches, values, nil
+	}, nil
 }

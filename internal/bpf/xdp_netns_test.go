@@ -117,14 +117,11 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	e2.Lane = 63
 	write(t, c, e, e2)
 
-	queues, err := c.CPUQueues("v0")
-	same(t, err, []device.CPUQueue{longer}, queues)
-	threads, err := c.CPUThreads("v0")
-	same(t, err, []device.CPUThread{thread}, threads)
-	lanes, err := c.CPULanes("v0")
-	same(t, err, []device.CPULane{two}, lanes)
-	entries, err := c.XDPEntries("v0")
-	same(t, err, []device.XDPEntry{e2}, entries)
+	got, err := c.Contents("v0")
+	same(t, err, &bpf.Contents{
+		CPUQueues: []device.CPUQueue{longer}, CPUThreads: []device.CPUThread{thread},
+		CPULanes: []device.CPULane{two}, XDPEntries: []device.XDPEntry{e2},
+	}, got)
 	all := []device.Object{x, longer, thread, two, e2, lane1, device.CPULane{Dev: "v0", Lane: 2}}
 	many, err := c.ReadMany(all)
 	same(t, err, []device.Object{x, longer, thread, two, e2, two, nil}, many)
@@ -167,14 +164,8 @@ func TestReplacedBehindOurBack(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		steer(t, c, generic, 0, someEntries[0].Match)
 		command(t, "ip link set v0 xdpgeneric off")
-		entries, err := c.XDPEntries("v0")
-		same(t, err, nil, entries)
-		lanes, err := c.CPULanes("v0")
-		same(t, err, nil, lanes)
-		queues, err := c.CPUQueues("v0")
-		same(t, err, nil, queues)
-		threads, err := c.CPUThreads("v0")
-		same(t, err, nil, threads)
+		all, err := c.Contents("v0")
+		same(t, err, &bpf.Contents{}, all)
 		counters, err := c.XDPCounters("v0")
 		same(t, err, nil, counters)
 		if got, err := c.Read(generic); got != nil || err != nil {
