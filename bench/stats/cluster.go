@@ -85,7 +85,10 @@ func (d design) or(sums []float64, windows int, variance float64) design {
 		s4 += s * s * s * s
 	}
 	effect := max(s2*b/(b-1)/variance, 1)
-	if effect < d.effect || effect == d.effect && b-1 <= d.df {
+	// Of one sample beyond, all groupings have the same effect but for rounding,
+	// which must not choose.
+	const rounding = 1e-9
+	if effect < d.effect*(1-rounding) || effect <= d.effect*(1+rounding) && b-1 <= d.df {
 		return d
 	}
 	// Satterthwaite (1946, Biometrics Bulletin 2): 2V²/Var(V), the variance of

@@ -71,7 +71,7 @@ func TestHistogramJSON(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	if !got.h.Equals(h.h) || got.Clamped() != 1 {
+	if !same(&got, h) || got.Clamped() != 1 {
 		t.Errorf("read back %d values, clamped %d; want %d and 1", got.Count(), got.Clamped(), h.Count())
 	}
 	var w map[string]any
@@ -98,6 +98,30 @@ func TestHistogramJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(bad), &got); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// A histogram that was read records on.
+func TestRecordAfterReading(t *testing.T) {
+	h := filled(100, func(i int) int64 { return int64(i % 7 * 1000) })
+	b, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Histogram
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []int64{0, 2500, 1 << 40} {
+		h.Record(v)
+		got.Record(v)
+	}
+	if !same(&got, h) || got.Clamped() != 1 || got.Max() != h.Max() {
+		t.Errorf("%d values up to %d, want %d up to %d", got.Count(), got.Max(), h.Count(), h.Max())
+	}
+	got.Reset()
+	if got.Count() != 0 || got.Clamped() != 0 || got.Max() != 0 {
+		t.Errorf("%d values after Reset", got.Count())
 	}
 }
 

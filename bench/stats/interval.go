@@ -14,7 +14,8 @@ import (
 // are to be described together.
 type Sample struct {
 	repeats []*Series
-	counts  []int64 // by bucket
+	windows [][]int64 // samples of each window, by repeat
+	counts  []int64   // by bucket
 	n       int64
 	clamped int64
 }
@@ -29,9 +30,15 @@ func NewSample(repeats ...*Series) *Sample {
 		s.repeats = append(s.repeats, r)
 		s.n += r.n
 		s.clamped += r.clamped
-		for i, b := range r.cells {
-			s.counts[b] += int64(r.counts[i])
+		windows := make([]int64, r.Windows())
+		for w := range windows {
+			for from, to := r.bounds(w); from < to; from++ {
+				n := int64(r.counts[from])
+				windows[w] += n
+				s.counts[r.cells[from]] += n
+			}
 		}
+		s.windows = append(s.windows, windows)
 	}
 	return s
 }
@@ -159,14 +166,8 @@ func (s *Sample) design(b int) (design, bool) {
 	z := make([][]float64, len(s.repeats))
 	for i, r := range s.repeats {
 		z[i] = make([]float64, r.Windows())
-		for w := range z[i] {
-			for from, to := r.bounds(w); from < to; from++ {
-				n := float64(r.counts[from])
-				z[i][w] -= q * n
-				if int(r.cells[from]) > b {
-					z[i][w] += n
-				}
-			}
+		for w, n := range s.windows[i] {
+			z[i][w] = float64(r.beyond(w, b, n)) - q*float64(n)
 		}
 	}
 	if q == 0 || q == 1 {

@@ -3,6 +3,7 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -41,7 +42,7 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	}
 	variants, bases := make([]*Series, n), make([]*Series, n)
 	for i, pair := range pairs {
-		variants[i], bases[i] = pair.Variant, pair.Base
+		variants[i], bases[i] = cmp.Or(pair.Variant, &Series{}), cmp.Or(pair.Base, &Series{})
 	}
 	for _, s := range []struct {
 		name    string
@@ -49,7 +50,11 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	}{{"variant", variants}, {"base", bases}} {
 		// What repeats of a pair share cancels, so that the design effect of
 		// either side alone is not what counts.
-		if have, need := NewSample(s.repeats...).n, Needed(p); have < need {
+		have, need := int64(0), Needed(p)
+		for _, r := range s.repeats {
+			have += r.n
+		}
+		if have < need {
 			return Ratio{}, fmt.Errorf("pooled ratio, %s: %w", s.name, &TooFewError{Percentile: p, Have: have, Need: need, Effective: float64(have)})
 		}
 	}
@@ -90,16 +95,37 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 	}, nil
 }
 
-// cumulated is, for each repeat, the number of samples up to each bucket.
-type cumulated [][]int64
+// cumulated is, for each repeat, the number of samples up to each bucket that
+// any of them has samples in.
+type cumulated struct {
+	cells []int // rising
+	upTo  [][]int64
+}
 
 func cumulate(repeats []*Series) cumulated {
-	c := make(cumulated, len(repeats))
-	for i, r := range repeats {
-		c[i] = NewSample(r).counts
-		for b := 1; b < buckets; b++ {
-			c[i][b] += c[i][b-1]
+	var seen [buckets]bool
+	for _, r := range repeats {
+		for _, b := range r.cells {
+			seen[b] = true
 		}
+	}
+	var c cumulated
+	var at [buckets]int // in c.cells
+	for b, is := range seen {
+		if is {
+			at[b] = len(c.cells)
+			c.cells = append(c.cells, b)
+		}
+	}
+	for _, r := range repeats {
+		upTo := make([]int64, len(c.cells))
+		for i, b := range r.cells {
+			upTo[at[b]] += int64(r.counts[i])
+		}
+		for i := 1; i < len(upTo); i++ {
+			upTo[i] += upTo[i-1]
+		}
+		c.upTo = append(c.upTo, upTo)
 	}
 	return c
 }
@@ -107,14 +133,15 @@ func cumulate(repeats []*Series) cumulated {
 // percentile of all repeats together, each taken so many times; the middle of
 // its bucket.
 func (c cumulated) percentile(p float64, times []int64) float64 {
-	upTo := func(b int) (n int64) {
+	upTo := func(cell int) (n int64) {
 		for i, t := range times {
-			n += t * c[i][b]
+			n += t * c.upTo[i][cell]
 		}
 		return n
 	}
-	rank := int64(math.Ceil(p/100*float64(upTo(buckets-1)) - 1e-6))
-	low, high := bucketRange(sort.Search(buckets-1, func(b int) bool { return upTo(b) >= rank }))
+	last := len(c.cells) - 1
+	rank := int64(math.Ceil(p/100*float64(upTo(last)) - 1e-6))
+	low, high := bucketRange(c.cells[sort.Search(last, func(cell int) bool { return upTo(cell) >= rank })])
 	return max(float64(low+high)/2, 0.5)
 }
 

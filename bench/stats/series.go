@@ -10,8 +10,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-
-	hdr "github.com/HdrHistogram/hdrhistogram-go"
+	"sort"
 )
 
 // A Series is the samples of one repeat, histogram by histogram in the order
@@ -39,24 +38,12 @@ func OneWindow(h *Histogram) *Series {
 	s := &Series{}
 	if h.Count() > 0 {
 		s.clamped = h.clamped
-		for b, n := range dense(h.h) {
+		for b, n := range h.occupied {
 			s.add(b, n)
 		}
 	}
 	s.ends = append(s.ends, len(s.cells))
 	return s
-}
-
-// dense returns the count of every bucket of h, which may have another
-// geometry when it was read from a file.
-func dense(h *hdr.Histogram) []int64 {
-	counts := make([]int64, buckets)
-	for _, bar := range h.Distribution() {
-		if bar.Count != 0 {
-			counts[bucketOf(min(bar.From, highest))] += bar.Count
-		}
-	}
-	return counts
 }
 
 func (s *Series) add(bucket int, n int64) {
@@ -85,12 +72,30 @@ func (s *Series) bounds(w int) (from, to int) {
 	return from, s.ends[w]
 }
 
+// beyond returns how many of the n samples of a window lie in buckets above b. It
+// adds up the side that has fewer buckets.
+func (s *Series) beyond(window, b int, n int64) int64 {
+	from, to := s.bounds(window)
+	cells, counts := s.cells[from:to], s.counts[from:to]
+	at := sort.Search(len(cells), func(i int) bool { return int(cells[i]) > b })
+	if at < len(counts)/2 {
+		return n - total(counts[:at])
+	}
+	return total(counts[at:])
+}
+
+func total(counts []uint32) (n int64) {
+	for _, c := range counts {
+		n += int64(c)
+	}
+	return n
+}
+
 // Histogram returns all samples together.
 func (s *Series) Histogram() *Histogram {
 	h := NewHistogram()
 	for i, b := range s.cells {
-		low, _ := bucketRange(int(b))
-		_ = h.h.RecordValues(low, int64(s.counts[i])) // in range by construction
+		h.add(int(b), int64(s.counts[i]))
 	}
 	h.clamped = s.clamped
 	return h
@@ -98,10 +103,10 @@ func (s *Series) Histogram() *Histogram {
 
 // HistogramOf returns the samples of one window, 0 for the first.
 func (s *Series) HistogramOf(window int) *Histogram {
-	h := NewHistogram()
-	for from, to := s.bounds(window); from < to; from++ {
-		low, _ := bucketRange(int(s.cells[from]))
-		_ = h.h.RecordValues(low, int64(s.counts[from])) // in range by construction
+	h := &Histogram{}
+	for b, n := range s.occupied(s.bounds(window)) {
+		h.cells, h.counts = append(h.cells, uint16(b)), append(h.counts, n)
+		h.n += n
 	}
 	return h
 }
@@ -224,7 +229,8 @@ type seriesWire struct {
 // MarshalJSON writes every window in the form every HdrHistogram library reads.
 func (s *Series) MarshalJSON() ([]byte, error) {
 	w := seriesWire{Window: s.window, Clamped: s.clamped, Count: s.n, HDR: make([]string, s.Windows())}
-	var writer hdrWriter
+	writer := writers.Get().(*hdrWriter)
+	defer writers.Put(writer)
 	var text []byte
 	for i := range w.HDR {
 		from, to := s.bounds(i)
@@ -266,17 +272,25 @@ func (s *Series) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("series: windowNs %d, want at least 0", w.Window)
 	}
 	*s = Series{window: w.Window, clamped: w.Clamped}
-	var reader hdrReader
+	reader := readers.Get().(*hdrReader)
+	defer readers.Put(reader)
+	size := 0
+	for _, text := range w.HDR {
+		size += len(text)
+	}
+	// By what was measured a cell is 1.2 to 1.6 characters.
+	room := max(0, min(int64(size), w.Count))
+	s.ends, s.cells, s.counts = make([]int, 0, len(w.HDR)), make([]uint16, 0, room), make([]uint32, 0, room)
 	for i, text := range w.HDR {
 		if text != "" {
 			err := reader.decode([]byte(text), s.add)
 			if errors.Is(err, errGeometry) {
-				var h *hdr.Histogram
-				if h, err = hdr.Decode([]byte(text)); err == nil {
-					for b, n := range dense(h) {
-						s.add(b, n)
-					}
+				var h Histogram
+				err = h.decode([]byte(text))
+				for b, n := range h.occupied {
+					s.add(b, n)
 				}
+				s.clamped += h.clamped
 			}
 			if err != nil {
 				return fmt.Errorf("series: window %d: %w", i, err)

@@ -64,11 +64,11 @@ func TestSeries(t *testing.T) {
 	for _, v := range []int64{5e9, -1, highest + 1} {
 		want.Record(v)
 	}
-	if got := s.Histogram(); !got.h.Equals(want.h) || got.Clamped() != 2 {
+	if got := s.Histogram(); !same(got, want) || got.Clamped() != 2 {
 		t.Errorf("histogram of %d values, clamped %d; want %d and 2", got.Count(), got.Clamped(), want.Count())
 	}
 	one := OneWindow(want)
-	if one.Windows() != 1 || one.Window() != 0 || !one.Histogram().h.Equals(want.h) || one.Histogram().Clamped() != 2 {
+	if one.Windows() != 1 || one.Window() != 0 || !same(one.Histogram(), want) || one.Histogram().Clamped() != 2 {
 		t.Error("OneWindow is not the histogram it was given")
 	}
 	if e := OneWindow(nil); e.Windows() != 1 || e.Count() != 0 {

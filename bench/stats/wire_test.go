@@ -5,6 +5,7 @@ package stats
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -26,52 +27,83 @@ func many() map[string]*Histogram {
 	}
 	big := NewHistogram()
 	for _, n := range []int64{1 << 7, 1 << 14, 1<<34 + 1, 1 << 55, 1 << 56, 1 << 57, 1 << 62} {
-		_ = big.h.RecordValues(n>>25, n)
+		big.add(bucketOf(n>>25), n)
 	}
 	hs["many of one"] = big
 	return hs
+}
+
+// library is package hdr's of the same values.
+func library(h *Histogram) *hdr.Histogram {
+	l := hdr.New(lowest, highest, digits)
+	for b, n := range h.occupied {
+		low, _ := bucketRange(b)
+		_ = l.RecordValues(low, n)
+	}
+	return l
+}
+
+// same buckets, whatever form they have.
+func same(a, b *Histogram) bool {
+	return a.Count() == b.Count() && maps.Equal(maps.Collect(a.occupied), maps.Collect(b.occupied))
 }
 
 // Package hdr reads what we write and the other way round, and the summary
 // beside it is what it says.
 func TestWireAgainstLibrary(t *testing.T) {
 	for name, h := range many() {
-		text, mean, err := h.encode()
+		want := library(h)
+		text, err := h.encode()
 		if err != nil {
 			t.Fatal(name, err)
 		}
 		theirs, err := hdr.Decode(text)
-		if err != nil || !theirs.Equals(h.h) {
+		if err != nil || !theirs.Equals(want) {
 			t.Errorf("%s: package hdr reads another one (%v)", name, err)
 		}
-		text, err = h.h.Encode(hdr.V2CompressedEncodingCookieBase)
-		if err != nil {
+		if text, err = want.Encode(hdr.V2CompressedEncodingCookieBase); err != nil {
 			t.Fatal(name, err)
 		}
-		ours, err := decode(text)
-		if err != nil || !ours.Equals(h.h) {
+		var ours Histogram
+		if err := ours.decode(text); err != nil || !same(&ours, h) {
 			t.Errorf("%s: read another one than package hdr wrote (%v)", name, err)
 		}
-		if mean != h.h.Mean() || h.Min() != h.h.Min() || h.Max() != h.h.Max() {
-			t.Errorf("%s: mean %v, min %d, max %d; package hdr says %v, %d, %d", name, mean, h.Min(), h.Max(), h.h.Mean(), h.h.Min(), h.h.Max())
+		for _, h := range []*Histogram{h, &ours} {
+			if h.Mean() != want.Mean() || h.Min() != want.Min() || h.Max() != want.Max() || h.Count() != want.TotalCount() {
+				t.Errorf("%s: mean %v, min %d, max %d; package hdr says %v, %d, %d", name, h.Mean(), h.Min(), h.Max(), want.Mean(), want.Min(), want.Max())
+			}
+			for _, p := range []float64{-1, 0, 0.01, 1, 50, 90, 99, 99.9, 99.99, 99.999, 100, 101} {
+				if h.ValueAt(p) != want.ValueAtPercentile(p) {
+					t.Errorf("%s: P%v is %d, package hdr says %d", name, p, h.ValueAt(p), want.ValueAtPercentile(p))
+				}
+			}
 		}
 	}
-	// A histogram of another range is the library's to read and write.
-	other := hdr.New(1, 1000, 2)
-	_ = other.RecordValue(500)
-	text, _ := other.Encode(hdr.V2CompressedEncodingCookieBase)
-	d, err := decode(text)
-	if err != nil || !d.Equals(other) {
-		t.Errorf("another range: %v", err)
-	}
-	again, mean, err := (&Histogram{h: d}).encode()
-	if err != nil || string(again) != string(text) || mean != other.Mean() {
-		t.Errorf("another range is written as %q (%v), want %q", again, err, text)
+}
+
+// A histogram of another range is read into our buckets.
+func TestOtherRanges(t *testing.T) {
+	for name, c := range map[string]struct {
+		highest, value, want, clamped int64
+		digits                        int
+	}{
+		"narrow": {1000, 500, 500, 0, 2}, "wide": {1 << 50, 1 << 40, highest, 1, 3}, "coarse": {1 << 20, 100_000, 98_304, 0, 1},
+	} {
+		other := hdr.New(1, c.highest, c.digits)
+		_ = other.RecordValues(c.value, 3)
+		text, err := other.Encode(hdr.V2CompressedEncodingCookieBase)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h Histogram
+		if err := h.decode(text); err != nil || h.Count() != 3 || h.Min() != c.want || h.Clamped() != 3*c.clamped {
+			t.Errorf("%s: %d values of %d, %d clamped (%v); want 3 of %d", name, h.Count(), h.Min(), h.Clamped(), err, c.want)
+		}
 	}
 }
 
 func TestWireRefuses(t *testing.T) {
-	text, _, err := filled(1000, func(i int) int64 { return int64(i) * 1000 }).encode()
+	text, err := filled(1000, func(i int) int64 { return int64(i) * 1000 }).encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +117,7 @@ func TestWireRefuses(t *testing.T) {
 		"short":    func(b []byte) []byte { return b[:7] },
 	} {
 		b := spoil(append([]byte(nil), raw...))
-		if _, err := decode([]byte(base64.StdEncoding.EncodeToString(b))); err == nil {
+		if err := new(Histogram).decode([]byte(base64.StdEncoding.EncodeToString(b))); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -131,7 +163,7 @@ func FuzzCounts(f *testing.F) {
 // What we read, package hdr reads too, and reads the same.
 func FuzzDecode(f *testing.F) {
 	for _, h := range many() {
-		text, _, err := h.encode()
+		text, err := h.encode()
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -140,16 +172,20 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		ours, err := decode(text)
-		if err != nil {
+		var ours Histogram
+		if ours.decode(text) != nil {
 			return
 		}
 		theirs, err := hdr.Decode(text)
 		if err != nil {
 			t.Fatalf("package hdr: %v", err)
 		}
-		if !ours.Equals(theirs) {
-			t.Fatalf("%d values, package hdr reads %d", ours.TotalCount(), theirs.TotalCount())
+		if theirs.TotalCount() != ours.Count() {
+			t.Fatalf("%d values, package hdr reads %d", ours.Count(), theirs.TotalCount())
+		}
+		x := theirs.Export()
+		if x.LowestTrackableValue == lowest && x.HighestTrackableValue == highest && x.SignificantFigures == digits && !theirs.Equals(library(&ours)) {
+			t.Fatal("other buckets than package hdr reads")
 		}
 	})
 }
