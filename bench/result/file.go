@@ -4,6 +4,7 @@ package result
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,12 +18,11 @@ import (
 
 // ReadFile reads a result that WriteFile wrote.
 func ReadFile(path string) (*Result, error) {
-	f, err := os.Open(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	r, err := Read(f)
+	r, err := decode(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -36,50 +36,73 @@ func Read(in io.Reader) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decode(b)
+}
+
+func decode(b []byte) (*Result, error) {
+	r := &Result{}
+	if err := decodeParts(b, r); err != nil {
+		// Why, of the whole file, before why of some part of it.
+		return nil, cmp.Or(checkVersion(b), err)
+	}
+	if r.Schema != Schema {
+		return nil, checkVersion(b)
+	}
+	return r, r.Check()
+}
+
+// decodeParts decodes the windows, which are nearly all of a file, apart from
+// the rest and side by side.
+func decodeParts(b []byte, r *Result) error {
+	rest, windows, ok := split(b, "windows")
+	if !ok {
+		return strict(b, r)
+	}
+	if err := strict(rest, r); err != nil {
+		return err
+	}
+	if len(r.Windows) > 0 {
+		return errors.New("windows: there are two of them")
+	}
+	r.Windows = make([]Window, len(windows))
+	errs := make([]error, len(windows))
+	parallel(len(windows), func(i int) {
+		if err := strict(windows[i], &r.Windows[i]); err != nil {
+			errs[i] = fmt.Errorf("windows[%d]: %w", i, err)
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// strict refuses keys that v does not have, and anything after the end.
+func strict(b []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return errors.New("more after its end")
+	}
+	return nil
+}
+
+// checkVersion says why a file is not a result of this version, nil if it is.
+func checkVersion(b []byte) error {
 	var version struct {
 		Schema *string `json:"schema"`
 	}
 	if err := json.Unmarshal(b, &version); err != nil {
 		var cut *json.SyntaxError
 		if errors.As(err, &cut) && cut.Offset >= int64(len(b)) && bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
-			return nil, fmt.Errorf("the file ends in the middle, after %d bytes: %w; want all of it, or another copy", len(b), err)
+			return fmt.Errorf("the file ends in the middle, after %d bytes: %w; want all of it, or another copy", len(b), err)
 		}
-		return nil, fmt.Errorf("not a result of niclane: %w", err)
+		return fmt.Errorf("not a result of niclane: %w", err)
 	}
 	if version.Schema == nil {
-		return nil, fmt.Errorf("not a result of niclane: no schema, want %q", Schema)
+		return fmt.Errorf("not a result of niclane: no schema, want %q", Schema)
 	}
-	if err := checkSchema(*version.Schema); err != nil {
-		return nil, err
-	}
-	// Nearly all of it is windows, each with its histograms.
-	type whole Result
-	r := &Result{}
-	file := struct {
-		*whole
-		Windows []json.RawMessage `json:"windows"`
-	}{whole: (*whole)(r)}
-	if err := strict(b, &file); err != nil {
-		return nil, err
-	}
-	r.Windows = make([]Window, len(file.Windows))
-	errs := make([]error, len(r.Windows))
-	parallel(len(r.Windows), func(i int) {
-		if err := strict(file.Windows[i], &r.Windows[i]); err != nil {
-			errs[i] = fmt.Errorf("windows[%d]: %w", i, err)
-		}
-	})
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return r, r.Check()
-}
-
-// strict refuses keys that v does not have.
-func strict(b []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	return dec.Decode(v)
+	return checkSchema(*version.Schema)
 }
 
 // checkSchema says of another version what would be right.
