@@ -100,8 +100,9 @@ type Row struct {
 	Time    int64  `json:"timeNs"`
 	Without Answer `json:"without"`
 	With    Answer `json:"with"`
-	// Text is how many times as many servers the lane allows, or stats.Same
-	// when the intervals overlap or one of the answers is missing.
+	// Text is how many times as many servers the lane allows, in words where
+	// either allows none, or stats.Same when the intervals overlap or one of
+	// the answers is missing.
 	Text string `json:"text"`
 }
 
@@ -119,7 +120,13 @@ func Compare(without, with *stats.Sample, times []int64, p float64) ([]Row, erro
 		}
 		a, b := r.Without, r.With
 		apart := a.Low > b.High || b.Low > a.High
-		if apart && a.Missing == "" && b.Missing == "" && a.Servers > 0 {
+		switch {
+		case !apart || a.Missing != "" || b.Missing != "":
+		case a.Servers == 0:
+			r.Text = "where the base has none"
+		case b.Servers == 0:
+			r.Text = fmt.Sprintf("where the base has %d", a.Servers)
+		default:
 			r.Text = fmt.Sprintf("×%.3g", float64(b.Servers)/float64(a.Servers))
 		}
 		rows = append(rows, r)

@@ -122,6 +122,13 @@ func TestCompare(t *testing.T) {
 	if err != nil || rows[0].Text != stats.Same {
 		t.Errorf("a variant with itself: %+v, %v", rows, err)
 	}
+	// Of 1000 answers 990 are too late: not one server can be asked.
+	for want, c := range map[string][2]int{"where the base has 68": {10, 990}, "where the base has none": {990, 10}, stats.Same: {990, 990}} {
+		rows, err := Compare(alike(100, c[0]), alike(100, c[1]), []int64{2e6}, 0.5)
+		if err != nil || rows[0].Text != want {
+			t.Errorf("%d and %d late: %+v, %v; want %q", c[0], c[1], rows, err, want)
+		}
+	}
 	if _, err := Compare(alike(100, 10), alike(5, 10), []int64{2e6}, 0.5); err == nil || !strings.HasPrefix(err.Error(), "with the lane: fan-out: ") {
 		t.Errorf("five windows: %v", err)
 	}

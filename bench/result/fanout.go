@@ -30,7 +30,7 @@ type FanOutVariant struct {
 	Name    string          `json:"name"`
 	Answers []fanout.Answer `json:"answers"` // for each of Times
 	// More is how many times as many servers as of the base, for each of
-	// Times, or stats.Same; nil of the base.
+	// Times, in words where there are none, or stats.Same; nil of the base.
 	More []string `json:"more,omitempty"`
 	// Missing is why there are no answers.
 	Missing string `json:"missing,omitempty"`
