@@ -3,8 +3,8 @@
 // Package ethtool is a thin typed client of the kernel's ethtool interfaces:
 // generic netlink, and the ioctl for what netlink does not have (driver
 // information, per-queue coalescing, steering rules). It reads and writes
-// device.Channels, Coalesce, Ring and Feature objects; it keeps nothing and
-// decides nothing. It works in the network namespace of the thread that calls
+// device.Channels, Coalesce, Ring and Feature objects, and has the calls for RSS
+// tables and rules; it keeps nothing and decides nothing. It works in the network namespace of the thread that calls
 // Open.
 package ethtool
 

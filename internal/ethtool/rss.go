@@ -24,8 +24,9 @@ const (
 )
 
 // RSS returns the indirection tables: the default context's, then those of
-// further contexts, which the kernel lists since Linux 6.11. Before 6.2 only
-// the default is read, by ioctl. EOPNOTSUPP means that the driver has none.
+// further contexts, which the kernel lists since Linux 6.11. Before, those of
+// numbers below maxAsked are asked for. EOPNOTSUPP means that the driver has
+// none.
 //
 // The kernel does not show whether a user set the default table
 // (netif_is_rxfh_configured). One that is not the kernel's default for the
@@ -76,11 +77,15 @@ func (c *Client) rss(dev string) ([]device.RSSTable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get RSS table of %s: %w", dev, err)
 	}
-	msgs, err := c.dumpRSS(dev)
-	if err != nil {
-		msgs = nil // before 6.11 there is no dump
-	}
 	tables := []device.RSSTable{first}
+	msgs, err := c.dumpRSS(dev)
+	if err != nil { // before 6.11 there is no dump
+		more, err := c.ioctlContexts(dev, len(first.Queues))
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, more...)
+	}
 	for _, m := range msgs {
 		t, err := decodeRSS(m.Data)
 		if err != nil {
@@ -182,5 +187,34 @@ func (c *Client) ioctlRSS(dev string) ([]device.RSSTable, error) {
 	for i := range t.Queues {
 		t.Queues[i] = int(binary.NativeEndian.Uint32(buf[rxfhSize+4*i:]))
 	}
-	return []device.RSSTable{t}, nil
+	more, err := c.ioctlContexts(dev, int(n))
+	return append([]device.RSSTable{t}, more...), err
+}
+
+// maxAsked is how many contexts are looked for one by one. mlx5 has 15 beside
+// the default, and gives the lowest numbers, as sfc does.
+const maxAsked = 64
+
+// ioctlContexts reads the tables of the contexts that there are beside the
+// default. Drivers say of one that is not there ENOENT or EINVAL.
+func (c *Client) ioctlContexts(dev string, entries int) (tables []device.RSSTable, err error) {
+	for id := 1; id < maxAsked; id++ {
+		buf := rxfhRequest(uint32(entries), uint32(id))
+		err := c.ioctl(dev, buf)
+		if NotSupported(err) || errors.Is(err, errNoSocket) {
+			return nil, nil // a driver with the default alone
+		}
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get RSS context %d of %s: %w", id, dev, err)
+		}
+		t := device.RSSTable{Dev: dev, Context: id, Queues: make([]int, entries)}
+		for i := range t.Queues {
+			t.Queues[i] = int(binary.NativeEndian.Uint32(buf[rxfhSize+4*i:]))
+		}
+		tables = append(tables, t)
+	}
+	return tables, nil
 }

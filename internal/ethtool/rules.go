@@ -15,12 +15,15 @@ import (
 
 // Rules are a device's steering rules (ethtool -n).
 type Rules struct {
-	// Rules that a device.Match can say, by location.
-	Rules []device.Rule
+	// Rules that a device.Match can say, by location; Locations are theirs.
+	Rules     []device.Rule
+	Locations []int
 	// Other rules, by location.
 	Other []device.OtherRule
 	// Capacity is the size of the rule table, 0 if the driver does not say.
 	Capacity int
+	// Anywhere says that the driver chooses locations, and takes no others.
+	Anywhere bool
 }
 
 // Layout of struct ethtool_rxnfc and ethtool_rx_flow_spec (linux/ethtool.h) on
@@ -41,6 +44,10 @@ const (
 	specCookie   = 152
 	specLocation = 160
 	specSize     = 168
+
+	// In struct ethtool_flow_ext.
+	extTCI     = 10
+	vlanIDMask = 0x0fff
 )
 
 // Flow types and flags of linux/ethtool.h.
@@ -77,7 +84,10 @@ func (c *Client) Rules(dev string) (Rules, error) {
 	if err := c.ioctl(dev, all); err != nil {
 		return fail(err)
 	}
-	r := Rules{Capacity: int(binary.NativeEndian.Uint64(all[rxnfcData:]) &^ locSpecial)}
+	// Some drivers say the size with the number of rules, some with the rules
+	// (mlx5: mellanox/mlx5/core/en_fs_ethtool.c).
+	size := max(binary.NativeEndian.Uint64(ask[rxnfcData:])&^locSpecial, binary.NativeEndian.Uint64(all[rxnfcData:])&^locSpecial)
+	r := Rules{Capacity: int(size), Anywhere: binary.NativeEndian.Uint64(ask[rxnfcData:])&locSpecial != 0}
 	n = min(n, binary.NativeEndian.Uint32(all[rxnfcRuleCnt:]))
 	for i := range int(n) {
 		loc := binary.NativeEndian.Uint32(all[rxnfcRuleLocs+4*i:])
@@ -94,7 +104,7 @@ func (c *Client) Rules(dev string) (Rules, error) {
 			continue
 		}
 		rule.Dev = dev
-		r.Rules = append(r.Rules, rule)
+		r.Rules, r.Locations = append(r.Rules, rule), append(r.Locations, int(loc))
 	}
 	return r, nil
 }
@@ -149,19 +159,18 @@ func decodeRule(b []byte) (r device.Rule, ok bool) {
 // decodeExt reads struct ethtool_flow_ext: 2 bytes of padding, an Ethernet
 // address, VLAN type, VLAN tag, user data. Only a VLAN ID can be said.
 func decodeExt(value, mask []byte, m *device.Match) bool {
-	const vlanIDMask = 0x0fff
 	for _, b := range mask[2:8] {
 		if b != 0 {
 			return false
 		}
 	}
-	etype, tci := binary.BigEndian.Uint16(mask[8:]), binary.BigEndian.Uint16(mask[10:])
+	etype, tci := binary.BigEndian.Uint16(mask[8:]), binary.BigEndian.Uint16(mask[extTCI:])
 	data := binary.BigEndian.Uint64(mask[12:])
 	if etype != 0 || data != 0 || tci != 0 && tci != vlanIDMask {
 		return false
 	}
 	if tci != 0 {
-		m.VLAN = int(binary.BigEndian.Uint16(value[10:]) & vlanIDMask)
+		m.VLAN = int(binary.BigEndian.Uint16(value[extTCI:]) & vlanIDMask)
 	}
 	return true
 }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ethtool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Messages of linux/ethtool_netlink.h that write RSS tables (Linux 6.17).
+// Earlier kernels answer EOPNOTSUPP, and have the ioctl ETHTOOL_SRSSH alone.
+const (
+	msgRSSSet    = 48
+	msgRSSCreate = 49
+	msgRSSDelete = 50
+)
+
+// More of struct ethtool_rxfh. input_xfrm was reserved before Linux 6.8, and
+// had to be 0: what was read is written back.
+const (
+	rxfhInputXfrm = 17
+	// contextAlloc is ETH_RXFH_CONTEXT_ALLOC: the kernel gives the number.
+	contextAlloc = 0xffffffff
+)
+
+// SetRSS writes the indirection table of a context that is there.
+func (c *Client) SetRSS(dev string, context int, queues []int) error {
+	err := c.set(msgRSSSet, dev, func(ae *netlink.AttributeEncoder) {
+		rssNumber(ae, context)
+		ae.Bytes(rssIndir, encodeIndir(queues))
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		_, err = c.ioctlSetRSS(dev, uint32(context), queues)
+	}
+	return rssError("set", dev, context, err)
+}
+
+// ResetRSS gives the default context back to the driver: the kernel's default
+// table, which follows the number of channels. The ioctl does so on all kernels;
+// by netlink, an empty table would have to be told from none.
+func (c *Client) ResetRSS(dev string) error {
+	_, err := c.ioctlSetRSS(dev, 0, nil)
+	return rssError("reset", dev, 0, err)
+}
+
+// CreateContext makes the RSS context id with a table. Since Linux 6.17 the
+// kernel is asked for that number; before, it gives the lowest that is free
+// (net/ethtool/ioctl.c: xa_alloc; earlier each driver, and likewise), and what
+// is made on the way to a higher one is removed again.
+func (c *Client) CreateContext(dev string, id int, queues []int) error {
+	err := c.set(msgRSSCreate, dev, func(ae *netlink.AttributeEncoder) {
+		rssNumber(ae, id)
+		ae.Bytes(rssIndir, encodeIndir(queues))
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = c.ioctlCreateContext(dev, uint32(id), queues)
+	}
+	return rssError("create", dev, id, err)
+}
+
+func (c *Client) ioctlCreateContext(dev string, id uint32, queues []int) (err error) {
+	var below []uint32
+	defer func() {
+		for _, b := range below {
+			_, derr := c.ioctlSetRSS(dev, b, nil)
+			err = errors.Join(err, derr)
+		}
+	}()
+	for {
+		got, err := c.ioctlSetRSS(dev, contextAlloc, queues)
+		if err != nil {
+			return err
+		}
+		if got == id {
+			return nil
+		}
+		below = append(below, got)
+		if got > id {
+			return fmt.Errorf("%w: the driver gives numbers from %d on", unix.EEXIST, got)
+		}
+	}
+}
+
+// DeleteContext removes an RSS context. EBUSY while a rule leads to it.
+func (c *Client) DeleteContext(dev string, id int) error {
+	if id == 0 {
+		return errors.New("the default RSS context cannot be deleted")
+	}
+	err := c.set(msgRSSDelete, dev, func(ae *netlink.AttributeEncoder) { rssNumber(ae, id) })
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		_, err = c.ioctlSetRSS(dev, uint32(id), nil)
+	}
+	return rssError("delete", dev, id, err)
+}
+
+// rssNumber names a context; the default one has no number in requests.
+func rssNumber(ae *netlink.AttributeEncoder, context int) {
+	if context != 0 {
+		ae.Uint32(rssContext, uint32(context))
+	}
+}
+
+func encodeIndir(queues []int) []byte {
+	b := make([]byte, 0, 4*len(queues))
+	for _, q := range queues {
+		b = binary.NativeEndian.AppendUint32(b, uint32(q))
+	}
+	return b
+}
+
+// ioctlSetRSS writes a table by ETHTOOL_SRSSH and returns the context's number.
+// No queues reset the default context, and delete another (net/ethtool/ioctl.c:
+// ethtool_set_rxfh). Key and hash function stay.
+func (c *Client) ioctlSetRSS(dev string, context uint32, queues []int) (uint32, error) {
+	of := context
+	if of == contextAlloc {
+		of = 0
+	}
+	now := rxfhRequest(0, of)
+	if err := c.ioctl(dev, now); err != nil {
+		return 0, err
+	}
+	buf := rxfhSet(context, queues, now[rxfhInputXfrm])
+	if err := c.ioctl(dev, buf); err != nil {
+		return 0, err
+	}
+	return binary.NativeEndian.Uint32(buf[rxfhContext:]), nil
+}
+
+// rxfhSet lays out struct ethtool_rxfh with a table.
+func rxfhSet(context uint32, queues []int, inputXfrm byte) []byte {
+	buf := make([]byte, rxfhSize, rxfhSize+4*len(queues))
+	binary.NativeEndian.PutUint32(buf, unix.ETHTOOL_SRSSH)
+	binary.NativeEndian.PutUint32(buf[rxfhContext:], context)
+	binary.NativeEndian.PutUint32(buf[rxfhIndirSize:], uint32(len(queues)))
+	buf[rxfhInputXfrm] = inputXfrm
+	return append(buf, encodeIndir(queues)...)
+}
+
+func rssError(verb, dev string, context int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s RSS context %d of %s: %w", verb, context, dev, err)
+}
