@@ -10,6 +10,7 @@ package apply
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 	"golang.org/x/sys/unix"
@@ -43,10 +44,10 @@ type Occupier interface {
 // implicit reports whether the kernel makes and removes the object together
 // with another one. Its creation is then a change of what the kernel made, and
 // its removal nothing: the other object's takes care of it.
-func implicit(o device.Object) bool { return maker(o) != nil }
+func implicit(o device.Object) bool { return maker(o) != nil || queueDevice(o) != "" }
 
-// maker returns the object with which an implicit one comes and goes, nil for
-// all others. Only its identity is filled in.
+// maker returns the object with which an implicit one comes and goes at every
+// change of its, nil for all others. Only its identity is filled in.
 func maker(o device.Object) device.Object {
 	switch t := o.(type) {
 	case device.Thread:
@@ -55,6 +56,27 @@ func maker(o device.Object) device.Object {
 		return device.CPUQueue{Dev: t.Dev, CPU: t.CPU}
 	}
 	return nil
+}
+
+// queueDevice returns the device of an object that comes and goes with one of
+// its queues, when the number of channels changes; "" for all others.
+func queueDevice(o device.Object) string {
+	switch o := o.(type) {
+	case device.NAPIConfig:
+		return o.Dev
+	case device.Affinity:
+		return o.Dev
+	case device.Coalesce:
+		if o.Queue >= 0 {
+			return o.Dev
+		}
+	case device.File:
+		rest, _ := strings.CutPrefix(o.Path, "/sys/class/net/")
+		if dev, _, _ := strings.Cut(rest, "/"); device.QueueOf(o.Path, dev) >= 0 {
+			return dev
+		}
+	}
+	return ""
 }
 
 // creatable reports whether the object can be made by writing it. One that

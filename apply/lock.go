@@ -45,8 +45,14 @@ func (e *LockedError) Error() string {
 
 // TryLock takes the lock in dir, which it makes (mode 0700) if it does not
 // exist. If another process holds it, the error is a *LockedError.
-func TryLock(dir string) (*Lock, error) {
-	f, err := openLock(dir)
+func TryLock(dir string) (*Lock, error) { return TryLockNamed(dir, lockName) }
+
+// lockName is the lock of who may write.
+const lockName = "lock"
+
+// TryLockNamed is TryLock of another lock, by the name of its file.
+func TryLockNamed(dir, name string) (*Lock, error) {
+	f, err := openLock(dir, name)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +71,7 @@ func TryLock(dir string) (*Lock, error) {
 
 // WaitLock is TryLock that waits for the holder to end, or ctx.
 func WaitLock(ctx context.Context, dir string) (*Lock, error) {
-	f, err := openLock(dir)
+	f, err := openLock(dir, lockName)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +107,8 @@ func (l *Lock) Unlock() error {
 	return errors.Join(l.f.Truncate(0), unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
 }
 
-func openLock(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "lock")
+func openLock(dir, name string) (*os.File, error) {
+	path := filepath.Join(dir, name)
 	for try := 1; ; try++ {
 		if err := runDir(dir); err != nil {
 			return nil, err

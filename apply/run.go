@@ -43,7 +43,7 @@ func (o Options) tell(e Event) {
 // error is then that failure, joined with a LeftError if something could not
 // be undone. The report says what was reached either way.
 func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts Options) (*Report, error) {
-	r := &runner{k: k, opts: opts}
+	r := &runner{k: k, opts: opts, resized: resized(p.Steps)}
 	if len(j.Head().Plan.Steps) != len(p.Steps) {
 		return &r.report, fmt.Errorf("apply: the journal holds a plan of %d steps, not of %d", len(j.Head().Plan.Steps), len(p.Steps))
 	}
@@ -84,6 +84,18 @@ type runner struct {
 	k      Kernel
 	opts   Options
 	report Report
+	// resized are the devices whose number of channels changes.
+	resized map[string]bool
+}
+
+func resized(steps []plan.Step) map[string]bool {
+	devs := map[string]bool{}
+	for _, s := range steps {
+		if c, ok := s.Object().(device.Channels); ok {
+			devs[c.Dev] = true
+		}
+	}
+	return devs
 }
 
 func (r *runner) warn(err error) { r.report.Warnings = append(r.report.Warnings, err.Error()) }
@@ -184,7 +196,7 @@ func (r *runner) read(steps []plan.Step) (present []device.Object, at int, err e
 // expected returns an error if the object is not as the plan found it, or not
 // to be removed.
 func (r *runner) expected(s plan.Step, present device.Object) error {
-	made := implicit(s.Object()) && s.Old == nil && present != nil
+	made := s.Old == nil && present != nil && (maker(s.Object()) != nil || r.resized[queueDevice(s.Object())])
 	if !device.Equal(present, s.Old) && !made {
 		return &MismatchError{Key: s.Key(), When: "changed since the plan was made", Want: s.Old, Found: present}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/hostfs"
+	"github.com/niclane/niclane/internal/irq"
 	"github.com/niclane/niclane/internal/netdev"
 	"github.com/niclane/niclane/internal/netprio"
 	"github.com/niclane/niclane/internal/shaper"
@@ -96,7 +97,7 @@ func (s *System) open() error {
 
 	e, err := ethtool.Open()
 	if errors.Is(err, fs.ErrNotExist) {
-		s.without(err, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{}, device.NAPIConfig{}, device.Thread{})
+		s.without(err, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{}, device.NAPIConfig{}, device.Thread{}, device.RSSTable{}, device.Rule{}, device.Affinity{})
 		return nil
 	}
 	if err != nil {
@@ -114,6 +115,7 @@ func (s *System) open() error {
 
 	n, err := netdev.Open(e)
 	if errors.Is(err, fs.ErrNotExist) {
+		s.serve(&irq.Client{Files: f, Links: e}, device.Affinity{})
 		s.without(err, device.NAPIConfig{}, device.Thread{})
 		return nil
 	}
@@ -122,6 +124,7 @@ func (s *System) open() error {
 	}
 	s.closers = append(s.closers, n)
 	s.serve(n, device.NAPIConfig{}, device.Thread{})
+	s.serve(&irq.Client{Files: f, Links: e, Queues: n}, device.Affinity{})
 	return nil
 }
 

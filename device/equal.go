@@ -26,6 +26,12 @@ func Equal(a, b Object) bool {
 		cb, ok := b.(Class)
 		return ok && ca.asKept() == cb.asKept()
 	}
+	if ta, ok := a.(RSSTable); ok {
+		// One that nobody has set is the driver's, and follows the channels.
+		if tb, ok := b.(RSSTable); ok && ta.Key() == tb.Key() && ta.Context == 0 && !ta.Configured && !tb.Configured {
+			return true
+		}
+	}
 	return reflect.DeepEqual(a, b)
 }
 

@@ -76,6 +76,8 @@ func UnmarshalObject(b []byte) (Object, error) {
 		return decode[Channels](env.Value)
 	case Coalesce{}.Kind():
 		return decode[Coalesce](env.Value)
+	case Affinity{}.Kind():
+		return decode[Affinity](env.Value)
 	case Ring{}.Kind():
 		return decode[Ring](env.Value)
 	case Feature{}.Kind():

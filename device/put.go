@@ -33,6 +33,10 @@ func (s *State) Put(old, new Object) {
 		s.Cgroups.Priorities = replace(s.Cgroups.Priorities, true, new, func(x CgroupPriority) bool { return x.Key() == p.Key() }, as[CgroupPriority])
 		return
 	}
+	if a, ok := o.(Affinity); ok {
+		s.putAffinity(a, new)
+		return
+	}
 	if q, ok := o.(Qdisc); ok && q.Type == "mqprio" {
 		s.clearXPS(q.Dev)
 	}
@@ -186,6 +190,15 @@ func (d *Device) putCPUThread(fresh CPUThread, queue Object) {
 }
 
 func (d *Device) putNAPI(o, new Object) {
+	if c, ok := new.(NAPIConfig); ok && c.Dev == d.Name && d.napi(c.Queue) < 0 {
+		d.NAPIs = append(slices.Clone(d.NAPIs), NAPI{Config: c}) // it came with its channel
+	}
+	if c, ok := o.(NAPIConfig); ok && new == nil && c.Dev == d.Name {
+		if i := d.napi(c.Queue); i >= 0 && d.NAPIs[i].ID == 0 {
+			d.NAPIs = slices.Delete(slices.Clone(d.NAPIs), i, i+1)
+			return
+		}
+	}
 	for i := range d.NAPIs {
 		n := &d.NAPIs[i]
 		switch o.Key() {
@@ -211,6 +224,12 @@ func (d *Device) putNAPI(o, new Object) {
 			n.Thread = &t
 		}
 	}
+}
+
+// napi returns the index of the NAPI that polls a receive queue, -1 if there is
+// none.
+func (d *Device) napi(queue int) int {
+	return slices.IndexFunc(d.NAPIs, func(n NAPI) bool { return n.Config.Queue == queue })
 }
 
 // putTCX puts niclane's program before the others.

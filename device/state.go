@@ -267,6 +267,9 @@ func (s *State) Objects() map[string]Object {
 	}
 	for i := range s.Devices {
 		s.Devices[i].objects(put)
+		for _, a := range s.affinities(&s.Devices[i]) {
+			put(a)
+		}
 	}
 	return m
 }

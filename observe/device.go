@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/irq"
 	"github.com/niclane/niclane/internal/netdev"
 )
 
@@ -57,7 +58,7 @@ func (o *observer) device(l iface, all []iface) (*device.Device, reading, error)
 	if err := o.settings(d); err != nil {
 		return nil, r, err
 	}
-	d.IRQs = deviceIRQs(o.irqs, d.Driver, d.Name, d.Bus, l.parent)
+	d.IRQs = irq.Of(o.irqs, d.Driver, d.Name, d.Bus, l.parent)
 	if err := o.napis(d); err != nil {
 		return nil, r, err
 	}
@@ -223,22 +224,9 @@ func (o *observer) addNAPIs(d *device.Device, m netdev.Map) error {
 		}
 		d.NAPIs = append(d.NAPIs, v)
 		if n.IRQ != 0 {
-			addIRQ(d, n.IRQ, queue, strings.Join(o.irqs[n.IRQ], ", "))
+			d.IRQs = irq.Add(d.IRQs, n.IRQ, queue, strings.Join(o.irqs[n.IRQ], ", "))
 		}
 	}
 	slices.SortFunc(d.IRQs, func(a, b device.IRQ) int { return cmp.Compare(a.Number, b.Number) })
 	return nil
-}
-
-// addIRQ adds what netdev-genl says to what the names say; netdev-genl wins.
-func addIRQ(d *device.Device, number, queue int, name string) {
-	for i := range d.IRQs {
-		if d.IRQs[i].Number == number {
-			if queue >= 0 {
-				d.IRQs[i].Queue = queue
-			}
-			return
-		}
-	}
-	d.IRQs = append(d.IRQs, device.IRQ{Number: number, Name: name, Queue: queue})
 }

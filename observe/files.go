@@ -4,7 +4,6 @@ package observe
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -77,7 +76,7 @@ func (o *observer) deviceFiles(d *device.Device) {
 		o.file("/proc/sys/net/ipv4/conf/" + d.Name + "/" + f)
 	}
 	for _, i := range d.IRQs {
-		o.file("/proc/irq/" + strconv.Itoa(i.Number) + "/smp_affinity_list")
+		o.file(device.IRQPath(i.Number))
 	}
 }
 

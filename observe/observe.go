@@ -23,6 +23,7 @@ import (
 	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/hostfs"
+	"github.com/niclane/niclane/internal/irq"
 	"github.com/niclane/niclane/internal/netdev"
 	"github.com/niclane/niclane/internal/nlsock"
 	"github.com/niclane/niclane/internal/sockclass"
@@ -96,7 +97,7 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 		return nil, err
 	}
 	if b, err := os.ReadFile("/proc/interrupts"); err == nil {
-		o.irqs = parseInterrupts(string(b))
+		o.irqs = irq.Parse(string(b))
 	}
 	for _, l := range chosen {
 		if err := ctx.Err(); err != nil {

@@ -3,8 +3,8 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -39,10 +39,23 @@ func (f *fit) checkParts(lanes []*placed) {
 	}
 	f.checkPollers(lanes)
 	f.checkBandwidth(lanes)
-	if len(f.in.Lanes) > f.dev.MaxContexts && f.uses(device.PartQueueSet, RealRSSContext) {
-		f.failf("lanes", "%d lanes, %s has room for %d RSS contexts beside the default",
-			len(f.in.Lanes), f.dev.Name, f.dev.MaxContexts)
+	if most := f.dev.MaxContexts; most > 0 && len(f.in.Lanes) > most-f.foreignContexts() && f.uses(device.PartQueueSet, RealRSSContext) {
+		others := ""
+		if n := f.foreignContexts(); n > 0 {
+			others = fmt.Sprintf(", of which niclane did not make %d", n)
+		}
+		f.failf("lanes", "%d lanes, %s has room for %d RSS contexts beside the default%s", len(f.in.Lanes), f.dev.Name, most, others)
 	}
+}
+
+// foreignContexts is how many RSS contexts others have made.
+func (f *fit) foreignContexts() (n int) {
+	for _, t := range f.dev.RSS {
+		if _, ours := f.owned[t.Key()]; t.Context > 0 && !ours {
+			n++
+		}
+	}
+	return n
 }
 
 // require fails unless the part has a realisation; the message says what was
@@ -100,7 +113,7 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 
 // checkForeign refuses where somebody else's settings would have to be
 // replaced for the lane to hold.
-func (f *fit) checkForeign(lanes []*placed) {
+func (f *fit) checkForeign() {
 	for _, q := range f.dev.Qdiscs {
 		if q.Parent != "root" || q.Handle == "0:" {
 			continue
@@ -108,12 +121,6 @@ func (f *fit) checkForeign(lanes []*placed) {
 		if _, ours := f.owned[q.Key()]; !ours {
 			f.failf("globals.dev", "%s has a root qdisc that niclane did not make (%s %s): remove it (tc qdisc del dev %s root) or leave the device out",
 				f.dev.Name, q.Type, q.Handle, f.dev.Name)
-		}
-	}
-	for _, t := range f.dev.RSS {
-		number := slices.ContainsFunc(lanes, func(l *placed) bool { return l.number == t.Context })
-		if _, ours := f.owned[t.Key()]; t.Context > 0 && number && !ours && f.uses(device.PartQueueSet, RealRSSContext) {
-			f.failf("globals.dev", "%s has an RSS context %d that niclane did not make", f.dev.Name, t.Context)
 		}
 	}
 	if x, ok := f.dev.XDP(); ok && x.Program != IngressProgram {
@@ -136,7 +143,7 @@ func (f *fit) checkMembers(lanes []*placed) {
 			f.checkCgroup(m)
 		}
 	}
-	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) && rules > free {
+	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) && f.dev.RuleCapacity > 0 && rules > free {
 		f.failf("lanes", "%d rules needed, %d free on %s", rules, free, f.dev.Name)
 	}
 	f.checkPatterns(lanes[1:])
@@ -180,7 +187,7 @@ func (f *fit) checkPatterns(lanes []*placed) {
 }
 
 func (f *fit) foreignRules() int {
-	n := 0
+	n := len(f.dev.OtherRules)
 	for _, r := range f.dev.Rules {
 		if _, ours := f.owned[r.Key()]; !ours {
 			n++

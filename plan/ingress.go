@@ -12,13 +12,19 @@ import (
 
 // wantDefaultRSS keeps default traffic in the default lane's queues.
 func (f *fit) wantDefaultRSS(def *placed) {
-	if !f.uses(device.PartQueueSet, RealRSSContext) {
+	if !f.tables() {
 		return
 	}
 	f.want(device.RSSTable{
 		Dev: f.dev.Name, Queues: spread(f.tableSize(), def.queues), Configured: true,
 	}, device.PartQueueSet, lanePath(def.Lane, "queues"),
 		"default traffic only in the default lane's queues "+device.FormatCPUList(def.queues))
+}
+
+// tables reports whether the default RSS table keeps others out of the lanes'
+// queues.
+func (f *fit) tables() bool {
+	return f.uses(device.PartQueueSet, RealRSSContext) || f.uses(device.PartQueueSet, RealSingleQueue)
 }
 
 // widens reports whether the default lane gets queues that its table, which
@@ -57,24 +63,38 @@ func spread(size int, queues []int) []int {
 	return table
 }
 
-// wantChannels grows the device to the queues needed; it never shrinks it.
-func (f *fit) wantChannels(total int) {
+// channels are the device's as they shall be: enough for the queues needed, and
+// never fewer than before niclane.
+func (f *fit) channels(total int) (now, shall device.Channels, ok bool) {
 	c := f.dev.Channels
 	if c == nil {
-		return
+		return now, shall, false
 	}
-	original := f.base(*c).(device.Channels)
-	if total <= min(original.RX, original.TX)+original.Combined {
-		return
+	n := f.base(*c).(device.Channels)
+	if total <= min(n.RX, n.TX)+n.Combined {
+		return *c, n, true
 	}
-	n := original
 	if n.Combined > 0 {
 		n.Combined = total - min(n.RX, n.TX)
 	} else {
 		n.RX, n.TX = max(n.RX, total), max(n.TX, total)
 	}
+	return *c, n, true
+}
+
+// shrinks reports whether the device gives back channels that niclane added.
+func (f *fit) shrinks(total int) bool {
+	now, shall, ok := f.channels(total)
+	return ok && shall.RX+shall.Combined < now.RX+now.Combined
+}
+
+func (f *fit) wantChannels(total int) {
+	now, shall, ok := f.channels(total)
+	if !ok || now == f.base(now).(device.Channels) && now == shall {
+		return
+	}
 	f.wants = append(f.wants, want{
-		Object: n, part: device.PartQueueSet, cause: "lanes", disruptive: true,
+		Object: shall, part: device.PartQueueSet, cause: "lanes", disruptive: true,
 		reason: fmt.Sprintf("%d queues for all lanes", total),
 	})
 }
@@ -103,14 +123,40 @@ func (f *fit) wantRules(lanes []*placed) {
 	if !f.uses(device.PartSteering, RealRules) {
 		return
 	}
+	single := f.uses(device.PartQueueSet, RealSingleQueue)
 	for _, l := range lanes {
+		n := 0
 		for i := range l.Members {
 			m := &l.Members[i]
 			for _, match := range f.matches(m) {
-				f.want(device.Rule{Dev: f.dev.Name, Match: match, Context: l.number},
-					device.PartSteering, m.Path, "packets of lane "+l.Name+" to its queues")
+				r := device.Rule{Dev: f.dev.Name, Match: match, Context: l.number}
+				why := "packets of lane " + l.Name + " to its queues"
+				if single {
+					r.Context, r.Queue = 0, l.queues[n%len(l.queues)]
+					why = fmt.Sprintf("packets of lane %s to its queue %d", l.Name, r.Queue)
+				}
+				f.want(r, device.PartSteering, m.Path, why)
+				n++
 			}
 		}
+		if single && n < len(l.queues) {
+			f.notef("lane %s: %d rules lead to %d of its %d queues: a rule leads to a single queue here, the others receive nothing", l.Name, n, n, len(l.queues))
+		}
+	}
+}
+
+// wantNtuple switches on what most drivers take rules by.
+func (f *fit) wantNtuple() {
+	const feature = "rx-ntuple-filter"
+	if now := f.dev.Features[feature]; f.uses(device.PartSteering, RealRules) && !f.dev.Emulated && !now.Fixed {
+		f.wantOn(feature, "the card takes steering rules")
+	}
+}
+
+// wantOn turns a feature on that was off.
+func (f *fit) wantOn(feature, why string) {
+	if _, there := f.dev.Features[feature]; there && !f.wasOn(feature) {
+		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: true}, device.PartQueueSet, "lanes", why)
 	}
 }
 

@@ -142,23 +142,28 @@ func (f *fit) plan(p *Plan) {
 	}
 	f.checkParts(lanes)
 	f.checkSoftware(lanes)
-	f.checkForeign(lanes)
+	f.checkForeign()
 	f.checkMembers(lanes)
 	if len(f.errs) > 0 {
 		return
 	}
-	// Reserved queues never see foreign traffic: pin the default, grow,
-	// fence, make the queue sets, and steer last.
-	if f.widens(lanes[0]) {
+	// Reserved queues never see foreign traffic: grow, pin the default, fence,
+	// make the queue sets, and steer last. Channels come before the table: a
+	// change of them takes the interface down for a moment anyway, a table that
+	// was set keeps some drivers from it (mlx5: mlx5e_ethtool_set_channels), and
+	// no queue is a lane's yet.
+	f.wantNtuple()
+	switch {
+	case f.widens(lanes[0]) || f.shrinks(total):
 		// Lanes gave queues back: they leave them before the default
 		// lane takes them, the last lane first, because all move up.
-		f.wantContexts(lanes[1:], true)
+		f.wantContexts(lanes[1:], f.widens(lanes[0]))
 		f.wantDefaultRSS(lanes[0])
 		f.wantChannels(total)
 		f.wantXPS(lanes, total)
-	} else {
-		f.wantDefaultRSS(lanes[0])
+	default:
 		f.wantChannels(total)
+		f.wantDefaultRSS(lanes[0])
 		f.wantXPS(lanes, total)
 		f.wantContexts(lanes[1:], false)
 	}

@@ -16,6 +16,13 @@ import (
 func (f *fit) number(lanes []*placed) {
 	used, was := f.numbers()
 	given := map[int]bool{}
+	if f.uses(device.PartQueueSet, RealRSSContext) {
+		for _, t := range f.dev.RSS {
+			if _, ours := f.owned[t.Key()]; !ours {
+				given[t.Context] = true // somebody else's
+			}
+		}
+	}
 	for _, l := range lanes {
 		if n := was[l.Path]; n != 0 && !given[n] {
 			l.number, given[n] = n, true
@@ -40,11 +47,17 @@ func (f *fit) number(lanes []*placed) {
 	}
 }
 
+// maxContexts is how many RSS contexts are numbered beside the default where the
+// card does not say how many it has.
+const maxContexts = 63
+
 // mostNumbers is the highest number that the queue sets can have.
 func (f *fit) mostNumbers() int {
 	most := maxCPULanes
 	if f.uses(device.PartQueueSet, RealRSSContext) {
-		most = f.dev.MaxContexts
+		if most = f.dev.MaxContexts; most == 0 {
+			most = maxContexts
+		}
 	}
 	if f.byPriority() {
 		return min(most, maxPriorityLanes)

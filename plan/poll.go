@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -113,6 +114,9 @@ func (f *fit) napi(l *placed, q int) (device.NAPIConfig, bool) {
 	if ok {
 		return f.base(now).(device.NAPIConfig), true
 	}
+	if f.grown(q) && len(f.dev.NAPIs) > 0 {
+		return f.freshNAPI(q), true
+	}
 	if l != nil {
 		f.failf(lanePath(l.Lane, "poller"), "%s has no NAPI for queue %d (%s)", f.dev.Name, q,
 			"a veth has NAPIs only while its GRO is on: ethtool -K "+f.dev.Name+" gro on")
@@ -120,22 +124,73 @@ func (f *fit) napi(l *placed, q int) (device.NAPIConfig, bool) {
 	return now, false
 }
 
+// freshNAPI is what a NAPI is when it is made: it has the device's settings
+// (net/core/dev.c: netif_napi_add_weight_locked, napi_restore_config).
+func (f *fit) freshNAPI(q int) device.NAPIConfig {
+	cfg := device.NAPIConfig{Dev: f.dev.Name, Queue: q, Threaded: "off"}
+	number := func(name string) uint64 {
+		n, err := strconv.ParseUint(strings.TrimSpace(f.st.Files["/sys/class/net/"+f.dev.Name+"/"+name].Value), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	cfg.DeferHardIRQs, cfg.GROFlushTimeout = uint32(number("napi_defer_hard_irqs")), number("gro_flush_timeout")
+	if number("threaded") == 1 {
+		cfg.Threaded = "on"
+	}
+	return cfg
+}
+
 // wantIRQ moves a queue's interrupt to the processor that polls it.
 func (f *fit) wantIRQ(l *placed, i, q int) {
 	if !f.uses(device.PartInterrupts, RealIRQAffinity) || l.isDefault && len(l.CPUs) == 0 {
 		return
 	}
-	for _, irq := range f.dev.IRQs {
-		if irq.Queue != q {
-			continue
+	key := device.Affinity{Dev: f.dev.Name, Queue: q}.Key()
+	now, ok := f.present[key].(device.Affinity)
+	if !ok {
+		if !f.grown(q) {
+			return
 		}
-		f.want(device.File{
-			Path: fmt.Sprintf("/proc/irq/%d/smp_affinity_list", irq.Number), Format: device.FileCPUList,
-			Value: device.FormatCPUList([]int{l.cpuOf(i)}),
-		}, device.PartInterrupts, lanePath(l.Lane, "cpus"),
-			fmt.Sprintf("interrupt %s of lane %s where its queue is polled", irq.Name, l.Name))
+		// It has as many as those that are there, of which numbers and names
+		// are not known yet.
+		now.CPUs = make([]string, max(1, f.irqsPerQueue()))
 	}
+	a := device.Affinity{Dev: f.dev.Name, Queue: q}
+	for range now.CPUs {
+		a.CPUs = append(a.CPUs, device.FormatCPUList([]int{l.cpuOf(i)}))
+	}
+	f.want(a, device.PartInterrupts, lanePath(l.Lane, "cpus"),
+		fmt.Sprintf("%s of lane %s where its queue is polled", f.irqName(q), l.Name))
 }
+
+// irqsPerQueue is how many interrupts queue 0 has.
+func (f *fit) irqsPerQueue() (n int) {
+	for _, irq := range f.dev.IRQs {
+		if irq.Queue == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// irqName names a queue's interrupts as the kernel does, where they are there.
+func (f *fit) irqName(q int) string {
+	var names []string
+	for _, irq := range f.dev.IRQs {
+		if irq.Queue == q && irq.Name != "" {
+			names = append(names, irq.Name)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Sprintf("the interrupt of queue %d", q)
+	}
+	return "interrupt " + strings.Join(names, ", ")
+}
+
+// grown reports whether a queue comes with the channels that niclane adds.
+func (f *fit) grown(q int) bool { return f.dev.Channels != nil && q >= f.dev.RxQueues }
 
 // wantModeration sets when the lanes' queues interrupt.
 func (f *fit) wantModeration(lanes []*placed) {
@@ -162,6 +217,11 @@ func (f *fit) wantModeration(lanes []*placed) {
 func (f *fit) wantCoalesce(l *placed, q int) {
 	key := device.Coalesce{Dev: f.dev.Name, Queue: q}.Key()
 	c, ok := f.present[key].(device.Coalesce)
+	if !ok && q >= 0 && f.grown(q) {
+		// As the first one is: drivers give a new queue the device's.
+		c, ok = f.present[device.Coalesce{Dev: f.dev.Name}.Key()].(device.Coalesce)
+		c.Queue = q
+	}
 	if !ok {
 		f.failf(l.Path, "%s does not show its coalescing (%s)", f.dev.Name, key)
 		return

@@ -161,18 +161,27 @@ func later(caps ...device.Capability) func(*device.State, *device.Device) (bool,
 	}
 }
 
-// onEmulated allows a realisation only where the lab's emulated card is, and
-// elsewhere says what is missing.
-func onEmulated(good string, caps ...device.Capability) func(*device.State, *device.Device) (bool, string) {
-	return func(st *device.State, d *device.Device) (bool, string) {
-		if ok, why := needs("", caps...)(st, d); !ok {
-			return false, why
-		}
-		if !d.Emulated {
-			return false, "this version of niclane writes RSS contexts and rules of the lab's emulated card only"
-		}
-		return true, good
+// singleQueue tests whether rules can lead to single queues that the default
+// table leaves out.
+func singleQueue(st *device.State, d *device.Device) (bool, string) {
+	if ok, why := rules(st, d); !ok {
+		return false, why
 	}
+	if ok, why := needs("", device.CapRSSTable)(st, d); !ok {
+		return false, why + ": others' packets cannot be kept out of the lanes' queues"
+	}
+	return true, "each rule leads to one queue, which the default table leaves out"
+}
+
+// rules tests whether the card takes steering rules, or would.
+func rules(st *device.State, d *device.Device) (bool, string) {
+	if ok, why := needs("", device.CapRules)(st, d); !ok {
+		return false, why
+	}
+	if f, ok := d.Features["rx-ntuple-filter"]; ok && !d.Emulated && f.Fixed && !f.On {
+		return false, "rx-ntuple-filter is off [fixed]"
+	}
+	return true, "rules of the card, matched before RSS"
 }
 
 // catalogue returns, best first, how each part can be made (design.md, "What a
@@ -188,8 +197,8 @@ func catalogue() []struct {
 	return []entry{
 		{device.PartQueueSet, []candidate{
 			{name: RealMqprioChannel, test: later(device.CapMqprioChannel, device.CapFlowerHwTC)},
-			{name: RealRSSContext, test: onEmulated("an indirection table of its own for each lane", device.CapRSSTable, device.CapRSSContexts, device.CapRuleToContext)},
-			{name: RealSingleQueue, test: later(device.CapRules)},
+			{name: RealRSSContext, test: needs("an indirection table of its own for each lane", device.CapRSSTable, device.CapRSSContexts, device.CapRuleToContext)},
+			{name: RealSingleQueue, test: singleQueue},
 			{name: RealCpumap, test: cpumap("native")},
 			{name: RealCpumapGeneric, test: cpumap("generic")},
 			{name: RealRPS, test: rps},
@@ -197,7 +206,7 @@ func catalogue() []struct {
 				asked: "force: queue-set: shared", because: "a lane's packets wait among all others"},
 		}},
 		{device.PartSteering, []candidate{
-			{name: RealRules, test: onEmulated("rules of the card, matched before RSS", device.CapRuleToContext), with: ownQueues()},
+			{name: RealRules, test: rules, with: queueSets(RealRSSContext, RealSingleQueue)},
 			{name: RealCpumap, test: cpumap("native"), with: queueSets(RealCpumap)},
 			{name: RealCpumapGeneric, test: cpumap("generic"), with: queueSets(RealCpumapGeneric)},
 			{name: RealShared, test: always("none: a lane's packets arrive among all others"), with: queueSets(RealRPS, RealShared)},

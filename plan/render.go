@@ -63,6 +63,11 @@ func (s Step) Commands() []string {
 		return one(fmt.Sprintf(`ynl --family netdev --do napi-set --json '{"id": <NAPI of %s rx-%d>, "threaded": "%s", "defer-hard-irqs": %d, "gro-flush-timeout": %d, "irq-suspend-timeout": %d}'`,
 			n.Dev, n.Queue, map[string]string{"off": "disabled", "on": "enabled", "busy": "busy-poll"}[n.Threaded],
 			n.DeferHardIRQs, n.GROFlushTimeout, n.IRQSuspendTimeout))
+	case device.Affinity:
+		if s.New == nil {
+			return nil // it goes with its queue
+		}
+		return affinityLines(n)
 	case device.Thread:
 		return threadLines(s, n)
 	case device.Poller:
@@ -287,6 +292,17 @@ func threadLines(s Step, t device.Thread) []string {
 		return append(lines, fmt.Sprintf("chrt --fifo -p %d %s", t.Priority, pid))
 	}
 	return append(lines, fmt.Sprintf("chrt --other -p 0 %s; renice -n %d -p %s", pid, t.Nice, pid))
+}
+
+func affinityLines(a device.Affinity) (lines []string) {
+	for i, cpus := range a.CPUs {
+		which := ""
+		if len(a.CPUs) > 1 {
+			which = fmt.Sprintf(", %d of %d", i+1, len(a.CPUs))
+		}
+		lines = append(lines, fmt.Sprintf("echo %s > /proc/irq/<interrupt of %s rx-%d%s>/smp_affinity_list", cpus, a.Dev, a.Queue, which))
+	}
+	return lines
 }
 
 // pollerLines are the process's own: no other tool polls NAPIs so.

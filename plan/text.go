@@ -107,6 +107,8 @@ func Brief(o device.Object) string {
 		return "queues " + queueSet(v.Queues)
 	case device.Rule:
 		return ruleTarget(v)
+	case device.Affinity:
+		return "CPUs " + strings.Join(v.CPUs, " and ")
 	case device.NAPIConfig:
 		return fmt.Sprintf("threaded %s, defer-hard-irqs %d, gro-flush-timeout %d ns", v.Threaded, v.DeferHardIRQs, v.GROFlushTimeout)
 	case device.Poller:

@@ -59,9 +59,6 @@ func (c *check) changed(was, now device.Object) {
 		Want: text(was, now), Found: text(now, was),
 		Meaning: c.meaning(was, was, now, lane), Repair: c.undo(was),
 	}}
-	if t, ok := was.(device.RSSTable); ok && t.Context == 0 && !t.Configured && c.withoutNative(t.Dev) {
-		f.follows = device.XDP{Dev: t.Dev}.Key() // the driver's own, for the queues that it has
-	}
 	c.found = append(c.found, f)
 }
 
@@ -81,9 +78,9 @@ func (c *check) leaned(o device.Object) (device.Part, bool) {
 			return device.PartBandwidth, c.ownerOf(dev, c.queueOf(o)) != ""
 		case "rps_cpus":
 			return device.PartSteering, c.reserved(dev, c.queueOf(o))
-		case "smp_affinity_list":
-			return device.PartInterrupts, c.reserved(dev, c.queueOf(o))
 		}
+	case device.Affinity:
+		return device.PartInterrupts, c.reserved(dev, o.Queue)
 	case device.RSSTable:
 		return device.PartQueueSet, true
 	case device.NAPIConfig:

@@ -46,6 +46,12 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 			return fmt.Sprintf("the card neither keeps the lane's guarantee nor its ceiling on transmit queue %d", o.Queue)
 		}
 		return fmt.Sprintf("on transmit queue %d the card keeps other rates than the lane's", o.Queue)
+	case device.Affinity:
+		now, ok := found.(device.Affinity)
+		if !ok {
+			return fmt.Sprintf("no interrupt is known to serve queue %d (%s) any more", o.Queue, named(c.ownerOf(o.Dev, o.Queue)))
+		}
+		return fmt.Sprintf("the interrupt of queue %d (%s) moved: it is handled on processors %s", o.Queue, named(c.ownerOf(o.Dev, o.Queue)), strings.Join(now.CPUs, " and "))
 	case device.CgroupPriority:
 		if now, ok := found.(device.CgroupPriority); ok {
 			return "packets of " + o.Cgroup + " are sent with priority " + now.Priority

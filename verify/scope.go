@@ -77,6 +77,8 @@ func (c *check) queueOf(o device.Object) int {
 		return o.Queue
 	case device.Thread:
 		return o.Queue
+	case device.Affinity:
+		return o.Queue
 	case device.Poller:
 		return o.Queues[0]
 	case device.Coalesce:

@@ -193,6 +193,8 @@ func deviceOf(o device.Object) string {
 		return o.Dev
 	case device.Coalesce:
 		return o.Dev
+	case device.Affinity:
+		return o.Dev
 	case device.Ring:
 		return o.Dev
 	case device.Feature:

@@ -4,6 +4,8 @@ package fakekernel
 
 import (
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -335,8 +337,93 @@ func (k *Kernel) validChannels(c device.Channels) error {
 	return nil
 }
 
+// resize makes and removes what comes and goes with queues, and gives a table
+// that nobody has set the kernel's default.
+func (k *Kernel) resize(old, new device.Channels) {
+	was, is := old.RX+old.Combined, new.RX+new.Combined
+	for key, o := range k.objs {
+		if q, ok := queueOf(o); ok && deviceOf(o) == new.Dev && q >= is {
+			delete(k.objs, key)
+		}
+	}
+	for _, o := range maps.Clone(k.objs) {
+		if q, ok := queueOf(o); !ok || q != 0 || deviceOf(o) != new.Dev {
+			continue
+		}
+		for q := was; q < is; q++ {
+			if fresh := k.fresh(o, q); fresh != nil {
+				k.objs[fresh.Key()] = fresh
+			}
+		}
+	}
+	if t, ok := k.objs["rss/"+new.Dev+"/0"].(device.RSSTable); ok && !t.Configured {
+		k.objs[t.Key()] = defaultTable(t, is)
+	}
+}
+
+func defaultTable(t device.RSSTable, queues int) device.RSSTable {
+	t.Queues = slices.Clone(t.Queues)
+	for i := range t.Queues {
+		t.Queues[i] = i % queues
+	}
+	return t
+}
+
+// queueOf returns the queue with which an object comes and goes.
+func queueOf(o device.Object) (int, bool) {
+	switch o := o.(type) {
+	case device.NAPIConfig:
+		return o.Queue, true
+	case device.Thread:
+		return o.Queue, true
+	case device.Affinity:
+		return o.Queue, true
+	case device.Coalesce:
+		return o.Queue, o.Queue >= 0
+	case device.File:
+		q := device.QueueOf(o.Path, deviceOf(o))
+		return q, q >= 0
+	}
+	return 0, false
+}
+
+// fresh is what an object of queue 0 is of a new queue; nil for none.
+func (k *Kernel) fresh(o device.Object, q int) device.Object {
+	switch o := o.(type) {
+	case device.NAPIConfig:
+		return device.NAPIConfig{Dev: o.Dev, Queue: q, Threaded: "off"}
+	case device.Affinity:
+		a := device.Affinity{Dev: o.Dev, Queue: q}
+		for range o.CPUs {
+			a.CPUs = append(a.CPUs, device.FormatCPUList(k.cpus))
+		}
+		return a
+	case device.Coalesce:
+		o.Queue = q
+		return o
+	case device.File:
+		dir, name := path.Split(o.Path)
+		kind, _, _ := strings.Cut(path.Base(dir), "-")
+		o.Path, o.Value = fmt.Sprintf("%s/%s-%d/%s", path.Dir(path.Dir(o.Path)), kind, q, name), "0"
+		return o
+	}
+	return nil
+}
+
 // follow changes what the kernel changes by itself after a write.
 func (k *Kernel) follow(old, new device.Object) {
+	if c, ok := new.(device.Channels); ok {
+		if was, ok := old.(device.Channels); ok {
+			k.resize(was, c)
+		}
+		return
+	}
+	if t, ok := new.(device.RSSTable); ok && t.Context == 0 && !t.Configured {
+		if c, ok := k.objs["channels/"+t.Dev].(device.Channels); ok && c.RX+c.Combined > 0 {
+			k.objs[t.Key()] = defaultTable(t, c.RX+c.Combined)
+		}
+		return
+	}
 	if q, ok := new.(device.CPUQueue); ok && old == nil {
 		t := device.CPUThread{Dev: q.Dev, CPU: q.CPU, Policy: "other"}
 		k.objs[t.Key()] = t

@@ -117,7 +117,7 @@ func TestTables(t *testing.T) {
 			{"more contexts than the card has", nil, table(3, false, 0), unix.EINVAL},
 			{"a queue that does not exist", own, table(0, true, queues), unix.EINVAL},
 			{"no such device", nil, device.RSSTable{Dev: "nosuch0", Context: 1}, unix.ENODEV},
-			{"no card", nil, device.RSSTable{Dev: vethtest.Peer, Context: 1}, unix.EOPNOTSUPP},
+			{"no card", nil, device.RSSTable{Dev: vethtest.Peer, Context: 1, Queues: []int{0}}, unix.EOPNOTSUPP},
 		} {
 			if err := c.Write(tt.old, tt.new); !errors.Is(err, tt.want) {
 				t.Errorf("%s: %v, want %v", tt.name, err, tt.want)

@@ -2,9 +2,9 @@
 
 // Package steer reads and writes RSS indirection tables, RSS contexts and
 // steering rules: device.RSSTable and device.Rule objects. Behind the lab's
-// emulated card it uses that card; of other devices it reads what ethtool
-// shows and refuses to write. It chooses no queues; the location of a rule,
-// which is no part of a rule's identity, is the lowest that is free.
+// emulated card it uses that card, of other devices what ethtool shows. It
+// chooses no queues; the location of a rule, which is no part of a rule's
+// identity, is the lowest that is free, or the driver's choice.
 package steer
 
 import (
@@ -201,12 +201,15 @@ func (c *Client) Write(old, new device.Object) error {
 	if err != nil {
 		return err
 	}
-	if card == nil {
-		return fmt.Errorf("%s: niclane steers on the lab's emulated card only: %w", o.Key(), unix.EOPNOTSUPP)
-	}
-	if _, ok := o.(device.RSSTable); ok {
+	_, table := o.(device.RSSTable)
+	switch {
+	case card == nil && table:
+		err = c.writeTable(old, new)
+	case card == nil:
+		err = c.writeRule(old, new)
+	case table:
 		err = writeTable(card, old, new)
-	} else {
+	default:
 		err = writeRule(card, old, new)
 	}
 	if err != nil {

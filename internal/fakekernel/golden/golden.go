@@ -168,14 +168,17 @@ func subset(r *rand.Rand, of []int, least int) []int {
 }
 
 func randomDevice(r *rand.Rand, st *device.State, d *device.Device) {
+	d.RSS = slices.Clone(d.RSS)
 	for i := range d.RSS {
 		// A new list: State.Clone shares it.
 		table := make([]int, len(d.RSS[i].Queues))
 		for k := range table {
 			table[k] = r.IntN(d.RxQueues)
 		}
-		d.RSS[i].Queues = table
-		d.RSS[i].Configured = r.IntN(2) == 0
+		// One that nobody has set is the driver's own.
+		if d.RSS[i].Configured = r.IntN(2) == 0; d.RSS[i].Configured {
+			d.RSS[i].Queues = table
+		}
 	}
 	for i := range d.NAPIs {
 		randomNAPI(r, st, &d.NAPIs[i])

@@ -227,6 +227,10 @@ func variants(o device.Object) map[string]device.Object {
 		cpus.CPUs = []int{(o.CPUs[0] + 1) % 2}
 		timeout.Timeout += 1000
 		return map[string]device.Object{"CPU": cpus, "timeout": timeout}
+	case device.Affinity:
+		cpus := o
+		cpus.CPUs = append([]string{o.CPUs[0] + ",1023"}, o.CPUs[1:]...)
+		return map[string]device.Object{"CPUs": cpus}
 	case device.Channels:
 		n := o
 		n.Combined++
@@ -278,6 +282,9 @@ func shifted(ids []int) []int {
 // tableVariants flip the queues that a table has: those it has not, within the
 // range it knows of, and one queue more or less.
 func tableVariants(t device.RSSTable) map[string]device.Object {
+	if t.Context == 0 && !t.Configured {
+		return nil // the driver's, whatever it is written as
+	}
 	highest := slices.Max(t.Queues)
 	flip, swap := t, t
 	flip.Queues, swap.Queues = slices.Clone(t.Queues), slices.Clone(t.Queues)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package observe
+package irq
 
 import (
 	"os"
@@ -58,7 +58,7 @@ func TestDeviceIRQs(t *testing.T) {
 					want = append(want, device.IRQ{Number: n, Name: name, Queue: tt.want[n]})
 				}
 			}
-			if diff := cmp.Diff(want, deviceIRQs(all, tt.driver, "eth1", pci, parent)); diff != "" {
+			if diff := cmp.Diff(want, Of(all, tt.driver, "eth1", pci, parent)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -70,9 +70,9 @@ const other = -2
 // What napi-get says of an IRQ goes before what its name says.
 func TestAddIRQ(t *testing.T) {
 	d := device.Device{IRQs: []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 0}, {Number: 6, Name: "eth1-TxRx-1", Queue: 1}}}
-	addIRQ(&d, 5, 3, "eth1-TxRx-0")
-	addIRQ(&d, 6, -1, "eth1-TxRx-1") // a NAPI without a receive queue
-	addIRQ(&d, 7, 2, "something")
+	d.IRQs = Add(d.IRQs, 5, 3, "eth1-TxRx-0")
+	d.IRQs = Add(d.IRQs, 6, -1, "eth1-TxRx-1") // a NAPI without a receive queue
+	d.IRQs = Add(d.IRQs, 7, 2, "something")
 	want := []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 3}, {Number: 6, Name: "eth1-TxRx-1", Queue: 1}, {Number: 7, Name: "something", Queue: 2}}
 	if diff := cmp.Diff(want, d.IRQs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -84,7 +84,7 @@ func TestParseInterrupts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := parseInterrupts(string(b))
+	got := Parse(string(b))
 	want := map[int][]string{
 		4:   {"ttyS0"},
 		16:  {"i801_smbus", "ice-eth1-TxRx-0"},
@@ -108,7 +108,7 @@ func FuzzParseInterrupts(f *testing.F) {
 	f.Add(string(b))
 	f.Add("           CPU0\n 1: 5 x\n")
 	f.Fuzz(func(t *testing.T, s string) {
-		for n, names := range parseInterrupts(s) {
+		for n, names := range Parse(s) {
 			if n < 0 || len(names) == 0 {
 				t.Errorf("IRQ %d: %q", n, names)
 			}

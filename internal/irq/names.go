@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package observe
+package irq
 
 import (
 	"cmp"
@@ -11,9 +11,9 @@ import (
 	"github.com/niclane/niclane/device"
 )
 
-// parseInterrupts reads /proc/interrupts into the names of each IRQ's actions.
+// Parse reads /proc/interrupts into the names of each IRQ's actions.
 // Lines that are not of a numbered IRQ are passed over.
-func parseInterrupts(s string) map[int][]string {
+func Parse(s string) map[int][]string {
 	m := map[int][]string{}
 	cpus := 0
 	for line := range strings.Lines(s) {
@@ -123,9 +123,9 @@ var intelNames = []irqName{
 	{"DEV-TxRx-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel}, {"DEV", "", nothing},
 }
 
-// deviceIRQs picks a device's IRQs from all names, ascending by number.
+// Of picks a device's IRQs from all names, ascending by number.
 // parent is the name of the device's parent; bus is its PCI address.
-func deviceIRQs(all map[int][]string, driver, dev, bus, parent string) []device.IRQ {
+func Of(all map[int][]string, driver, dev, bus, parent string) []device.IRQ {
 	expand := strings.NewReplacer("DEV", dev, "PCI", bus, "PARENT", parent)
 	var irqs []device.IRQ
 	for n, names := range all {
