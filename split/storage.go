@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package split
+
+import "strings"
+
+// store gives each instance the paths on drives of its node; a path whose
+// drive is on none, or on a node without an instance, goes to the instance
+// that has the fewest.
+func (d *division) store() {
+	var rest []Storage
+	for _, s := range d.Storage {
+		if x := d.at(s.Node); x != nil {
+			x.Storage = append(x.Storage, s.Path)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	for _, s := range rest {
+		fewest := &d.instances[0]
+		for i := range d.instances {
+			if x := &d.instances[i]; len(x.Storage) < len(fewest.Storage) {
+				fewest = x
+			}
+		}
+		fewest.Storage = append(fewest.Storage, s.Path)
+		switch {
+		case s.Node < 0:
+			d.notef("%s: on no drive of one NUMA node that is known: it goes to node %d's instance", s.Path, fewest.Node)
+		default:
+			d.notef("%s: its drive is on node %d, which has no instance: it goes to node %d's", s.Path, s.Node, fewest.Node)
+		}
+	}
+	if len(d.Storage) == 0 {
+		return
+	}
+	var without []string
+	for _, x := range d.instances {
+		if len(x.Storage) == 0 {
+			without = append(without, itoa(x.Node))
+		}
+	}
+	if len(without) > 0 {
+		d.notef("no storage is on node %s: its instance has none", strings.Join(without, ", "))
+	}
+}
+
+// at is the instance on a node, nil if there is none.
+func (d *division) at(node int) *Instance {
+	for i := range d.instances {
+		if d.instances[i].Node == node {
+			return &d.instances[i]
+		}
+	}
+	return nil
+}
