@@ -25,6 +25,7 @@ type Target struct {
 	PID       int
 	Unit      string // of systemd: "nginx.service"
 	Container string // its ID, or the first 12 characters and more of it
+	Tap       string // a virtual machine's tap or macvtap: "vnet0"
 }
 
 // Attach brings a running application into a lane: its processes, with those
@@ -77,6 +78,7 @@ type attachment struct {
 	groups  device.Cgroup
 	record  *Record
 	pids    []int
+	machine *machine // nil if it is none
 	notes   []string
 }
 
@@ -105,12 +107,17 @@ func (a *attachment) begin(t Target) error {
 		return err
 	}
 	r := a.record
-	r.Attached, r.Unit, r.Container = true, t.Unit, t.Container
+	r.Attached, r.Unit, r.Container, r.Tap, r.Kept = true, t.Unit, t.Container, t.Tap, managed != nil
 	r.Command = commandOf(pid)
 	if r.Home, err = membership(pid); err != nil {
 		return err
 	}
 	r.CPUs, r.Mems = a.lane.confine(a.options.State)
+	if a.machine != nil {
+		if err := a.guest(a.machine); err != nil {
+			return err
+		}
+	}
 	hs := hierarchies(a.groups, a.lane)
 	name, err := a.options.group(a.lane)
 	switch {
@@ -155,6 +162,9 @@ func (a *attachment) find(t Target) (pid int, managed func(path string) bool, er
 		a.pids, err = descendants(t.PID)
 		return t.PID, nil, err
 	}
+	if t.Tap != "" {
+		return a.findMachine(t.Tap)
+	}
 	what, want := "container "+t.Container, func(base string) bool { return namesContainer(base, t.Container) }
 	if t.Unit != "" {
 		name := t.Unit
@@ -173,10 +183,31 @@ func (a *attachment) find(t Target) (pid int, managed func(path string) bool, er
 	if len(a.pids) == 0 {
 		return 0, nil, fmt.Errorf("%s has no process: it does not run", what)
 	}
-	managed = func(path string) bool {
-		return slices.ContainsFunc(strings.Split(path, "/"), want)
+	return oldest(a.pids), within(want), nil
+}
+
+// within says of a control group whether it, or one that it is in, is wanted.
+func within(want func(base string) bool) func(path string) bool {
+	return func(path string) bool { return slices.ContainsFunc(strings.Split(path, "/"), want) }
+}
+
+// findMachine is find of a virtual machine, whose control groups are its
+// manager's if it has one.
+func (a *attachment) findMachine(tap string) (pid int, managed func(path string) bool, err error) {
+	if a.machine, err = findMachine(tap); err != nil {
+		return 0, nil, err
 	}
-	return oldest(a.pids), managed, nil
+	pid, a.pids = a.machine.pid, []int{a.machine.pid}
+	groups, err := membership(pid)
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, g := range groups {
+		if managed := within(managedMachine); managed(g) {
+			return pid, managed, nil
+		}
+	}
+	return pid, nil, nil
 }
 
 // search finds the one control group with a name that is wanted, in the first
@@ -259,7 +290,15 @@ func (a *attachment) keepThreads() error {
 		return nil
 	}
 	for _, pid := range a.pids {
-		for _, tid := range threads(pid) {
+		tids := threads(pid)
+		if a.machine != nil {
+			movers, err := vhost(pid)
+			if err != nil {
+				return err
+			}
+			tids = append(tids, movers...)
+		}
+		for _, tid := range tids {
 			was, err := affinity(tid)
 			p, perr := FindProcess(tid)
 			if err != nil || perr != nil {
@@ -283,7 +322,7 @@ func (a *attachment) move() error {
 		for _, pid := range left {
 			moved[pid] = true
 			for _, g := range r.Groups {
-				if !g.Made && (r.Unit != "" || r.Container != "") {
+				if !g.Made && r.Kept {
 					continue
 				}
 				if err := g.join(pid); err != nil && !gone(err) {
@@ -313,7 +352,7 @@ func (a *attachment) confine() error {
 		return err
 	}
 	for _, g := range r.Groups {
-		if !g.Made && (r.Unit != "" || r.Container != "") && g.Hierarchy == map[cpuset]string{cpusetV1: "cpuset"}[way] {
+		if !g.Made && r.Kept && g.Hierarchy == map[cpuset]string{cpusetV1: "cpuset"}[way] {
 			if err := a.confineGroup(g); err != nil {
 				return err
 			}
@@ -395,7 +434,7 @@ func (a *attachment) classify() error {
 	if err := client.Write(now, class); err != nil {
 		return err
 	}
-	if r.Unit == "" && r.Container == "" {
+	if !r.Kept {
 		a.notef("connections that a listener accepts which is older than this have no class: their group is the one in which the listener was made. Restart the application, or start it with niclane run")
 	}
 	return nil
@@ -442,6 +481,7 @@ type Choice struct {
 	PID       int
 	Unit      string
 	Container string
+	Tap       string
 	// All of the lane, or of all lanes.
 	All bool
 }
@@ -452,7 +492,8 @@ func (c Choice) wants(r *Record) bool {
 	}
 	return c.All || c.PID != 0 && r.Process.PID == c.PID ||
 		c.Unit != "" && (r.Unit == c.Unit || r.Unit == c.Unit+".service") ||
-		c.Container != "" && r.Container != "" && strings.HasPrefix(r.Container, c.Container)
+		c.Container != "" && r.Container != "" && strings.HasPrefix(r.Container, c.Container) ||
+		c.Tap != "" && r.Tap == c.Tap
 }
 
 // Detach takes applications out of their lanes, and returns them. They go on

@@ -28,11 +28,15 @@ type Record struct {
 	// Process is the one that was started, or named when attaching.
 	Process Process  `json:"process"`
 	Command []string `json:"command,omitempty"`
-	// Attached is false for what niclane run started. Unit and Container say
-	// by what name it was found.
+	// Attached is false for what niclane run started. Unit, Container and Tap
+	// say by what name it was found.
 	Attached  bool   `json:"attached,omitempty"`
 	Unit      string `json:"unit,omitempty"`
 	Container string `json:"container,omitempty"`
+	Tap       string `json:"tap,omitempty"`
+	// Kept is what stays in the control groups that its manager has put it
+	// in: a unit, a container, a machine of libvirt's.
+	Kept bool `json:"kept,omitempty"`
 	// Groups are the application's, the first of which tells its processes.
 	Groups []Group `json:"groups"`
 	// CPUs and Mems are what the application is confined to; nil: nothing.

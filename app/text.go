@@ -98,6 +98,8 @@ func (r *Record) Called() string {
 		return r.Unit
 	case r.Container != "":
 		return "container " + r.Container
+	case r.Tap != "":
+		return "the machine at " + r.Tap
 	case len(r.Command) > 0:
 		name, _, _ := strings.Cut(r.Command[0], " ")
 		return fmt.Sprintf("process %d (%s)", r.Process.PID, strings.TrimSuffix(path.Base(name), ":"))

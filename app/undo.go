@@ -39,7 +39,7 @@ func (s *Store) undo(r *Record) error {
 func (r *Record) goHome() []error {
 	var errs []error
 	for _, g := range r.Groups {
-		if !g.Made && r.Attached && (r.Unit != "" || r.Container != "") {
+		if !g.Made && r.Kept {
 			continue // it was never moved
 		}
 		home := Group{Hierarchy: g.Hierarchy, Root: g.Root, Path: hierarchy{controller: g.Hierarchy}.of(r.Home)}
@@ -181,7 +181,7 @@ func (r *Record) over() (bool, error) {
 	if r.Process.Alive() {
 		return false, nil
 	}
-	if len(r.Groups) == 0 || !r.Groups[0].Made && r.Unit == "" && r.Container == "" {
+	if len(r.Groups) == 0 || !r.Groups[0].Made && !r.Kept {
 		return true, nil
 	}
 	pids, err := r.Groups[0].processes()

@@ -17,25 +17,25 @@ func (a *app) attachCommand() *cobra.Command {
 	var f laneFlags
 	var t niclaneapp.Target
 	cmd := &cobra.Command{
-		Use:   "attach --lane NAME [FILE] (--pid PID | --unit UNIT | --container ID)",
+		Use:   "attach --lane NAME [FILE] (--pid PID | --unit UNIT | --container ID | --tap DEVICE)",
 		Short: "Bring a running application into a lane",
-		Long: `Attach brings a process with those below it, a systemd unit, or a container (its
-control group, as docker, podman, containerd, CRI-O and runc name it) into a lane
-that is applied: control group, processors and memory, the lane's priority for
-its sockets, those that exist too, and with --listeners the way of its
-connections. It changes no file of theirs; niclane detach takes all of it back.`,
+		Long: `Attach brings a process with those below it, a systemd unit, a container (its
+control group, as docker, podman, containerd, CRI-O and runc name it) or the
+virtual machine at a tap or macvtap into a lane that is applied: control group,
+processors and memory, the lane's priority for its sockets, those that exist too,
+and with --listeners the way of its connections. It changes no file of theirs; niclane detach takes all of it back.`,
 		Args: atMost(1, "at most one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
-			for _, is := range []bool{cmd.Flags().Changed("pid"), t.Unit != "", t.Container != ""} {
+			for _, is := range []bool{cmd.Flags().Changed("pid"), t.Unit != "", t.Container != "", t.Tap != ""} {
 				if is {
 					given++
 				}
 			}
 			if given != 1 {
-				return usagef("attach: give one of --pid, --unit and --container")
+				return usagef("attach: give one of --pid, --unit, --container and --tap")
 			}
-			if t.Unit == "" && t.Container == "" && t.PID < 1 {
+			if cmd.Flags().Changed("pid") && t.PID < 1 {
 				return usagef("attach: --pid %d: want the ID of a process", t.PID)
 			}
 			file := ""
@@ -49,6 +49,7 @@ connections. It changes no file of theirs; niclane detach takes all of it back.`
 	cmd.Flags().IntVar(&t.PID, "pid", 0, "the application's first process")
 	cmd.Flags().StringVar(&t.Unit, "unit", "", "the application's systemd unit (\"nginx.service\")")
 	cmd.Flags().StringVar(&t.Container, "container", "", "the ID of a container")
+	cmd.Flags().StringVar(&t.Tap, "tap", "", "the tap or macvtap of a virtual machine (\"vnet0\")")
 	return cmd
 }
 
@@ -81,15 +82,15 @@ func confined(r *niclaneapp.Record) string {
 func (a *app) detachCommand() *cobra.Command {
 	var c niclaneapp.Choice
 	cmd := &cobra.Command{
-		Use:   "detach [--lane NAME] [--pid PID | --unit UNIT | --container ID]",
+		Use:   "detach [--lane NAME] [--pid PID | --unit UNIT | --container ID | --tap DEVICE]",
 		Short: "Take applications out of their lane; they go on running",
 		Long: `Detach puts back what run and attach did to applications that still run: all of a
 lane, or one. Connections stay; new ones go to listeners by the kernel's hash.`,
 		Args: exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c.All = c.PID == 0 && c.Unit == "" && c.Container == ""
+			c.All = c.PID == 0 && c.Unit == "" && c.Container == "" && c.Tap == ""
 			if c.All && c.Lane == "" {
-				return usagef("detach: give --lane, --pid, --unit or --container")
+				return usagef("detach: give --lane, --pid, --unit, --container or --tap")
 			}
 			if err := needRoot("detach"); err != nil {
 				return err
@@ -114,5 +115,6 @@ lane, or one. Connections stay; new ones go to listeners by the kernel's hash.`,
 	cmd.Flags().IntVar(&c.PID, "pid", 0, "the process that was started or attached")
 	cmd.Flags().StringVar(&c.Unit, "unit", "", "the systemd unit that was attached")
 	cmd.Flags().StringVar(&c.Container, "container", "", "the ID of the container that was attached")
+	cmd.Flags().StringVar(&c.Tap, "tap", "", "the device of the virtual machine that was attached")
 	return cmd
 }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/sched"
+)
+
+// A machine is a virtual one, known by a network device of the host that is its
+// card's other end: a tap or a macvtap.
+type machine struct {
+	pid  int // of who runs it: QEMU, or another user of the device
+	link netlink.Link
+}
+
+// findMachine finds the process that has a tap's or macvtap's device open.
+func findMachine(tap string) (*machine, error) {
+	link, err := netlink.LinkByName(tap)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", tap, err)
+	}
+	var has func(pid, fd string) bool
+	switch link.Type() {
+	case (&netlink.Tuntap{}).Type():
+		has = func(pid, fd string) bool { return holdsTap(pid, fd, tap) }
+	case "macvtap", "ipvtap":
+		node := "/dev/tap" + strconv.Itoa(link.Attrs().Index)
+		has = func(pid, fd string) bool { return linkOf(pid, fd) == node }
+	default:
+		return nil, fmt.Errorf("%s is a %s device: want the tap or macvtap of a virtual machine", tap, link.Type())
+	}
+	fds, err := filepath.Glob("/proc/[0-9]*/fd/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, path := range fds {
+		f := strings.Split(path, "/")
+		if pid, err := strconv.Atoi(f[2]); err == nil && !slices.Contains(pids, pid) && has(f[2], f[4]) {
+			pids = append(pids, pid)
+		}
+	}
+	switch len(pids) {
+	case 0:
+		return nil, fmt.Errorf("no process has %s open: its machine does not run", tap)
+	case 1:
+		return &machine{pid: pids[0], link: link}, nil
+	}
+	return nil, fmt.Errorf("processes %v have %s open: say which is the machine, by --pid", pids, tap)
+}
+
+func linkOf(pid, fd string) string {
+	to, _ := os.Readlink("/proc/" + pid + "/fd/" + fd)
+	return to
+}
+
+// holdsTap reports whether a descriptor is a queue of a tap, as its fdinfo says
+// (tun_chr_show_fdinfo in drivers/net/tun.c).
+func holdsTap(pid, fd, tap string) bool {
+	if linkOf(pid, fd) != "/dev/net/tun" {
+		return false
+	}
+	b, err := os.ReadFile("/proc/" + pid + "/fdinfo/" + fd)
+	if err != nil {
+		return false
+	}
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		if name, ok := strings.CutPrefix(s.Text(), "iff:"); ok {
+			return strings.TrimSpace(name) == tap
+		}
+	}
+	return false
+}
+
+// managedMachine says whether a control group belongs to who manages the
+// machine: systemd's scope of it (machine-qemu\x2d1\x2dNAME.scope), or libvirt's
+// own group (qemu-1-NAME.libvirt-qemu). libvirt puts a machine's threads into
+// groups below.
+func managedMachine(base string) bool {
+	return strings.HasPrefix(base, "machine-") && strings.HasSuffix(base, ".scope") || strings.HasSuffix(base, ".libvirt-qemu")
+}
+
+// vhost returns the kernel threads that move a machine's packets: before Linux 6.4
+// they are no threads of its process but kthreadd's, named after it
+// (vhost_dev_set_owner in drivers/vhost/vhost.c).
+func vhost(pid int) ([]int, error) {
+	name := fmt.Sprintf("vhost-%d", pid)
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []int
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		is, err := sched.IsKernelThread(tid, name)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			found = append(found, tid)
+		}
+	}
+	return found, nil
+}
+
+// guest says what the person should know of the machine: whether the lane has
+// its addresses, and whether its processors fit into the lane's.
+func (a *attachment) guest(m *machine) error {
+	if a.lane.ByGroup {
+		return fmt.Errorf("lane %s tells packets apart by control group, and a machine's packets come from no socket of it: choose a classifier by flow (force: classifier) and give the machine's addresses", a.lane.Name)
+	}
+	if a.options.Listeners != nil {
+		return fmt.Errorf("the machine's listeners are its own kernel's: run niclane in it")
+	}
+	macs, addrs, err := neighbours(m.link)
+	if err != nil {
+		return fmt.Errorf("addresses behind %s: %w", m.link.Attrs().Name, err)
+	}
+	for _, addr := range addrs {
+		if !a.lane.has(addr) {
+			a.notef("%s, the machine's, is in no addrs of lane %s: packets from and to it are others' until %s has it", addr, a.lane.Name, a.lane.Config)
+		}
+	}
+	if len(addrs) == 0 {
+		var list []string
+		for _, mac := range macs {
+			list = append(list, mac.String())
+		}
+		of := ""
+		if len(list) > 0 {
+			of = " of " + strings.Join(list, ", ")
+		}
+		a.notef("the host knows no address%s behind %s: packets are the lane's that are from or to the addrs of %s", of, m.link.Attrs().Name, a.lane.Config)
+	}
+	if cpus, own := vcpus(m.pid), a.record.CPUs; len(own) > 0 && len(cpus) > len(own) {
+		a.notef("the machine's %d processors share processors %s of the host with the threads that move its packets", len(cpus), device.FormatCPUList(own))
+	}
+	return nil
+}
+
+// vcpus are the threads of QEMU's that are a machine's processors, as it names
+// them ("CPU 0/KVM") where it names threads (-name debug-threads=on, which
+// libvirt gives).
+func vcpus(pid int) []int {
+	var found []int
+	for _, tid := range threads(pid) {
+		if name, err := sched.Name(tid); err == nil && strings.HasPrefix(name, "CPU ") {
+			found = append(found, tid)
+		}
+	}
+	return found
+}
+
+// neighbours returns whose packets a device brings: the link-layer addresses
+// that its bridge has learnt there, or a macvtap's own, and the addresses that
+// the host knows of them.
+func neighbours(link netlink.Link) (macs []net.HardwareAddr, addrs []netip.Addr, err error) {
+	index := link.Attrs().Index
+	if link.Type() != (&netlink.Tuntap{}).Type() {
+		macs = append(macs, link.Attrs().HardwareAddr)
+	} else {
+		learnt, err := netlink.NeighList(index, unix.AF_BRIDGE)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, n := range learnt {
+			if n.State&netlink.NUD_PERMANENT == 0 && n.MasterIndex != 0 && !hasMAC(macs, n.HardwareAddr) {
+				macs = append(macs, n.HardwareAddr)
+			}
+		}
+	}
+	all, err := netlink.NeighList(0, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, n := range all {
+		addr, ok := netip.AddrFromSlice(n.IP)
+		if addr = addr.Unmap(); ok && addr.IsGlobalUnicast() && hasMAC(macs, n.HardwareAddr) && !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return macs, addrs, nil
+}
+
+func hasMAC(macs []net.HardwareAddr, mac net.HardwareAddr) bool {
+	return slices.ContainsFunc(macs, func(m net.HardwareAddr) bool { return bytes.Equal(m, mac) })
+}

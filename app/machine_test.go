@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/app"
+)
+
+// must runs commands that must work.
+func (b *bed) must(lines ...string) {
+	b.Helper()
+	for _, line := range lines {
+		f := strings.Fields(line)
+		if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
+			b.Fatalf("%s: %v: %s", line, err, out)
+		}
+	}
+}
+
+// qemu starts a virtual machine at the tap vm0, in a bridge. Its three processors
+// are stopped: it is there to have threads and to hold the tap.
+func (b *bed) qemu() int {
+	b.Helper()
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		b.Skip("no qemu-system-x86_64 here")
+	}
+	b.must("ip link add br0 type bridge", "ip link set br0 up", "ip tuntap add dev vm0 mode tap", "ip link set vm0 master br0 up")
+	b.Cleanup(func() { b.must("ip link del br0", "ip link del vm0") })
+	var said strings.Builder
+	cmd := exec.Command(qemu, "-machine", "pc,accel=tcg", "-nodefaults", "-display", "none", "-S", "-smp", "3", "-m", "64",
+		"-name", "test,debug-threads=on", "-netdev", "tap,id=n,ifname=vm0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,romfile=")
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	b.until("the machine has its tap and three processors", func() bool {
+		select {
+		case err := <-ended:
+			ended <- err
+			b.Fatalf("qemu: %v: %s", err, said.String())
+		default:
+		}
+		tap, err := net.InterfaceByName("vm0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", cmd.Process.Pid))
+		processors := 0
+		for _, name := range names {
+			if comm, err := os.ReadFile(name); err == nil && strings.HasPrefix(string(comm), "CPU ") {
+				processors++
+			}
+		}
+		return tap.Flags&net.FlagRunning != 0 && processors == 3
+	})
+	return cmd.Process.Pid
+}
+
+// allowedAll are the processors of each thread of a process.
+func allowedAll(t *testing.T, pid int) map[string][]int {
+	t.Helper()
+	all := map[string][]int{}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	if err != nil || len(tasks) < 4 {
+		t.Fatalf("%d threads, %v: want QEMU's own and three processors", len(tasks), err)
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(filepath.Base(task))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(task)] = allowed(t, tid)
+	}
+	return all
+}
+
+func TestMachine(t *testing.T) {
+	for _, managed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("managed %t", managed), func(t *testing.T) {
+			b := newBed(t)
+			b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
+			pid := b.qemu()
+			if managed {
+				b.scope(pid)
+			}
+			groups := func() string {
+				text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(text)
+			}
+			before, was := groups(), allowedAll(t, pid)
+			for tid, cpus := range was {
+				if len(cpus) < 2 {
+					t.Skipf("thread %s has one processor before", tid)
+				}
+			}
+
+			r, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Process.PID != pid || r.Called() != "the machine at vm0" {
+				t.Errorf("%s, process %d, want %d", r.Called(), r.Process.PID, pid)
+			}
+			for tid, cpus := range allowedAll(t, pid) {
+				if !slices.Equal(cpus, []int{0}) {
+					t.Errorf("in the lane thread %s runs on processors %v, want the lane's, 0", tid, cpus)
+				}
+			}
+			if managed && groups() != before {
+				t.Errorf("its manager's groups became\n%sfrom\n%s", groups(), before)
+			}
+			notes := strings.Join(r.Notes, "\n")
+			for _, want := range []string{"the host knows no address behind vm0", "the machine's 3 processors share processors 0"} {
+				if !strings.Contains(notes, want) {
+					t.Errorf("no %q in the notes:\n%s", want, notes)
+				}
+			}
+			if _, err := app.Detach(b.dir, app.Choice{Tap: "vm0"}); err != nil {
+				t.Error(err)
+			}
+			if after := groups(); after != before {
+				t.Errorf("groups after\n%sbefore\n%s", after, before)
+			}
+			for tid, cpus := range allowedAll(t, pid) {
+				if !slices.Equal(cpus, was[tid]) {
+					t.Errorf("detached, thread %s runs on processors %v, before on %v", tid, cpus, was[tid])
+				}
+			}
+			b.nothingLeft()
+		})
+	}
+}
+
+// scope moves a process into a group as systemd names those of machines.
+func (b *bed) scope(pid int) {
+	b.Helper()
+	made := false
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpuset"} {
+		if _, err := os.Stat(root + "/cgroup.procs"); err != nil {
+			continue
+		}
+		dir := fmt.Sprintf("%s/machine-niclane-test-%d.scope", root, os.Getpid())
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			_ = os.WriteFile(root+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
+			b.until("the group is empty", func() bool { return os.Remove(dir) == nil })
+		})
+		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
+			if text, err := os.ReadFile(root + "/" + f); err == nil { // version 1: a group begins with none
+				if err := os.WriteFile(dir+"/"+f, text, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0); err != nil {
+			b.Fatal(err)
+		}
+		made = true
+	}
+	if !made {
+		b.Skip("no control groups here")
+	}
+}
+
+// TestMachineAddresses: what the bridge and the host have learnt of a machine is
+// compared with the lane's addresses.
+func TestMachineAddresses(t *testing.T) {
+	b := newBed(t)
+	b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
+	b.qemu()
+	b.must("ip address add 10.88.0.1/24 dev br0", "bridge fdb add 52:54:00:00:00:02 dev vm0 master dynamic",
+		"ip neigh add 10.88.0.2 lladdr 52:54:00:00:00:02 dev br0", "ip neigh add 10.88.0.3 lladdr 52:54:00:00:00:02 dev br0",
+		"ip neigh add 10.88.0.4 lladdr 52:54:00:00:00:04 dev br0")
+	r, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(r.Notes, "\n")
+	if !strings.Contains(notes, "10.88.0.3, the machine's, is in no addrs of lane") || strings.Contains(notes, "10.88.0.2,") || strings.Contains(notes, "10.88.0.4") {
+		t.Errorf("notes:\n%s", notes)
+	}
+	if _, err := app.Detach(b.dir, app.Choice{Tap: "vm0"}); err != nil {
+		t.Error(err)
+	}
+	b.nothingLeft()
+
+	b.lane.ByGroup = true
+	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"}); err == nil || !strings.Contains(err.Error(), "choose a classifier by flow") {
+		t.Errorf("by control group: %v", err)
+	}
+	b.lane.ByGroup = false
+	o := options(b.dir)
+	o.Listeners = &app.Listeners{Ports: []uint16{80}}
+	if _, err := app.Attach(b.lane, o, app.Target{Tap: "vm0"}); err == nil || !strings.Contains(err.Error(), "run niclane in it") {
+		t.Errorf("listeners: %v", err)
+	}
+	b.nothingLeft()
+}
+
+func TestNoMachine(t *testing.T) {
+	b := newBed(t)
+	b.must("ip tuntap add dev idle0 mode tap")
+	t.Cleanup(func() { b.must("ip link del idle0") })
+	for tap, want := range map[string]string{
+		"lo":    "want the tap or macvtap of a virtual machine",
+		"idle0": "no process has idle0 open",
+		"gone0": "gone0: Link not found",
+	} {
+		if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: tap}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", tap, err, want)
+		}
+	}
+	// Two that hold queues of one tap.
+	var fds []int
+	for range 2 {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer unix.Close(fd)
+		fds = append(fds, fd)
+	}
+	for _, fd := range fds {
+		req, err := unix.NewIfreq("many0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "many0"}); err == nil || !strings.Contains(err.Error(), "is niclane itself") {
+		t.Errorf("one of its own: %v", err)
+	}
+	b.nothingLeft()
+}
