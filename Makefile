@@ -53,7 +53,8 @@ bench: ## niclane beside the scripts people write instead, by ratio
 	@tools/packages ip:iproute2 ethtool pgrep:procps chrt:util-linux wrk nginx:nginx-light memcached memcslap:libmemcached-tools redis-server redis-benchmark:redis-tools
 	$(GO) test -run '^$$' -bench . ./plan
 	$(GO) test -run '^$$' -bench . -benchtime 200ms ./internal/bpf
-	$(GO) test -run '^$$' -bench . -benchtime 1x ./poller ./test/bench/...
+	$(GO) test -run '^$$' -bench . -benchtime 100x ./cmd/niclane
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./poller ./test/listeners ./test/bench/...
 
 generate: ## recompiles the eBPF programs and generated documents
 	@tools/packages clang llvm libbpf-dev linux-libc-dev

@@ -19,7 +19,7 @@ import (
 
 // OnHost runs f on a thread in a host's network namespace and a mount namespace
 // of its own. The thread ends with f.
-func OnHost(t *testing.T, l *lab.Lab, host string, f func(t *testing.T)) {
+func OnHost[T testing.TB](t T, l *lab.Lab, host string, f func(t T)) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {

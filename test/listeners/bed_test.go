@@ -73,14 +73,14 @@ lanes:
 
 // A bed is a lab with an applied lane, on a thread of the system under test.
 type bed struct {
-	*testing.T
+	testing.TB
 	lab     *lab.Lab
 	lane    app.Lane
 	options app.Options
 }
 
 // onBed runs f in a lab of two processors with the lane.
-func onBed(t *testing.T, f func(b *bed)) {
+func onBed(t testing.TB, f func(b *bed)) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
 	}
@@ -97,14 +97,14 @@ func onBed(t *testing.T, f func(b *bed)) {
 			t.Error(err)
 		}
 	}()
-	labtest.OnHost(t, l, lab.SUT, func(t *testing.T) {
+	labtest.OnHost(t, l, lab.SUT, func(t testing.TB) {
 		k, err := apply.NewKernel()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer k.Close()
-		b := &bed{T: t, lab: l}
+		b := &bed{TB: t, lab: l}
 		j, st, err := b.apply(k)
 		if err != nil {
 			t.Error(err)
@@ -263,7 +263,7 @@ func (b *bed) load() *load {
 		l.done.Add(1)
 		go func() {
 			defer l.done.Done()
-			labtest.OnHost(b.T, b.lab, lab.Client, func(*testing.T) { l.ask() })
+			labtest.OnHost(b.TB, b.lab, lab.Client, func(testing.TB) { l.ask() })
 		}()
 	}
 	return l

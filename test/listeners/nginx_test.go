@@ -103,7 +103,7 @@ const auto = "worker_cpu_affinity 01 10;"
 // aligned is that of workers, which answer with their process ID.
 func (n *nginx) aligned(conns int) (on int, by map[string]int) {
 	n.Helper()
-	return n.bed.aligned(conns, func(pid string) int { return processor(n.T, pid) })
+	return n.bed.aligned(conns, func(pid string) int { return processor(n.TB, pid) })
 }
 
 // aligned makes connections and returns how many were answered on the processor
@@ -113,7 +113,7 @@ func (n *bed) aligned(conns int, where func(who string) int) (on int, by map[str
 	by = map[string]int{}
 	who := map[uint16]string{} // by the client's port
 	var open []net.Conn
-	labtest.OnHost(n.T, n.lab, lab.Client, func(t *testing.T) {
+	labtest.OnHost(n.TB, n.lab, lab.Client, func(t testing.TB) {
 		for range conns {
 			pid, err := ask(&open)
 			if err != nil {
@@ -153,7 +153,7 @@ func (n *bed) aligned(conns int, where func(who string) int) (on int, by map[str
 }
 
 // processor is the one that a process may run on, -1 if there are several.
-func processor(t *testing.T, pid string) int {
+func processor(t testing.TB, pid string) int {
 	t.Helper()
 	id, err := strconv.Atoi(pid)
 	if err != nil {
@@ -215,7 +215,7 @@ func TestNginxAligned(t *testing.T) {
 func (b *bed) local(n int) map[string]int {
 	b.Helper()
 	by := map[string]int{}
-	labtest.OnHost(b.T, b.lab, lab.SUT, func(t *testing.T) {
+	labtest.OnHost(b.TB, b.lab, lab.SUT, func(t testing.TB) {
 		runtime.LockOSThread()
 		var one unix.CPUSet
 		one.Set(1)
@@ -262,7 +262,7 @@ func TestNginxPinned(t *testing.T) {
 		b.led(2)
 		b.until("new workers are pinned", func() bool {
 			for _, pid := range n.workers() {
-				if processor(b.T, strconv.Itoa(pid)) < 0 {
+				if processor(b.TB, strconv.Itoa(pid)) < 0 {
 					return false
 				}
 			}
@@ -272,7 +272,7 @@ func TestNginxPinned(t *testing.T) {
 			t.Error(err)
 		}
 		for _, pid := range n.workers() {
-			if cpu := processor(b.T, strconv.Itoa(pid)); cpu >= 0 {
+			if cpu := processor(b.TB, strconv.Itoa(pid)); cpu >= 0 {
 				t.Errorf("detached: worker %d is still kept to processor %d", pid, cpu)
 			}
 		}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listeners
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/niclane/niclane/app"
+)
+
+// BenchmarkListeners has nginx with two workers, each on a processor with a
+// receive queue of its lane: how evenly connections are spread over workers (the
+// most of one over the mean), and how many are on the processor that their
+// packets come by, by the kernel's hash and led by niclane. How the card spreads
+// them over its queues is chance, and the same in both.
+func BenchmarkListeners(b *testing.B) {
+	const rounds = 10
+	for _, conns := range []int{16, 128} {
+		b.Run(fmt.Sprintf("%d connections", conns), func(tb *testing.B) {
+			onBed(tb, func(b *bed) {
+				n := b.nginx(2, auto)
+				hash, led := &spread{}, &spread{}
+				for tb.Loop() {
+					for range rounds {
+						hash.add(n.aligned(conns))
+						if _, err := app.Attach(b.lane, b.listening(app.Listeners{}), app.Target{PID: n.main}); err != nil {
+							b.Error(err)
+							return
+						}
+						b.led(2)
+						led.add(n.aligned(conns))
+						if _, err := app.Detach(b.options.RunDir, app.Choice{PID: n.main}); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				}
+				tb.ReportMetric(0, "ns/op")
+				hash.report(tb, "hash")
+				led.report(tb, "led")
+			})
+		})
+	}
+}
+
+// spread sums how connections were spread.
+type spread struct {
+	rounds, uneven float64 // most of a worker over the mean
+	near, all      int     // on the processor of their worker
+}
+
+func (s *spread) add(near int, by map[string]int) {
+	most, all := 0, 0
+	for _, k := range by {
+		most, all = max(most, k), all+k
+	}
+	s.near, s.all = s.near+near, s.all+all
+	s.uneven += float64(most) / (float64(all) / 2) // two workers
+	s.rounds++
+}
+
+func (s *spread) report(b *testing.B, how string) {
+	b.ReportMetric(s.uneven/s.rounds, how+"-max/mean")
+	b.ReportMetric(100*float64(s.near)/float64(s.all), how+"-%-aligned")
+}
