@@ -7,6 +7,7 @@ require (
 	github.com/aerospike/aerospike-client-go/v8 v8.5.0
 	github.com/bougou/go-ipmi v0.9.1
 	github.com/cilium/ebpf v0.22.0
+	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/elastic/go-seccomp-bpf v1.6.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/google/go-cmp v0.7.0

@@ -385,7 +385,10 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r Repair, e
 		k.count.Repairs++
 		e := of(Repaired, config, d)
 		e.Want, e.Found = "", ""
-		e.Text, e.Objects = fmt.Sprintf("made again, %s", objects(len(done))), done
+		e.Text, e.Objects = "as niclane left it again", done
+		if len(done) > 0 {
+			e.Text = "made again, " + objects(len(done))
+		}
 		k.report(e)
 		return true
 	}

@@ -60,7 +60,7 @@ type applied struct {
 }
 
 func (a *app) apply(ctx context.Context, r *request, within time.Duration) error {
-	lock, err := apply.TryLock(a.runDir)
+	lock, err := a.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,11 +99,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	}
 	defer k.Close()
 	k.Prepare(p.Steps)
-	who, when := journal.Self()
-	j, err := store.Begin(journal.Head{
-		Host: here, Config: r.config, ConfigText: string(r.text), Who: who, When: when,
-		Devices: p.Devices, Plan: p,
-	})
+	j, err := store.Begin(headOf(here, r, p))
 	if err != nil {
 		return err
 	}

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 // TestLab runs the scripts that need a device: each in a lab of its own, on
@@ -28,6 +31,7 @@ func TestLab(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			one.Lock()
 			env.Defer(one.Unlock)
+			env.Defer(func() { endWatch(env.WorkDir) })
 			return raiseLab(env)
 		},
 		Condition: func(cond string) (bool, error) {
@@ -43,6 +47,18 @@ func TestLab(t *testing.T) {
 			"certificate": certificate,
 		},
 	})
+}
+
+// endWatch ends the watch of a script that has failed before it did.
+func endWatch(dir string) {
+	b, err := os.ReadFile(filepath.Join(dir, "watch.pid"))
+	pid, perr := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || perr != nil {
+		return
+	}
+	if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.Contains(string(args), dir) {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by now
+	}
 }
 
 // hasQdisc asks for a qdisc on the loopback device, which is refused in any

@@ -48,7 +48,7 @@ type rolledBack struct {
 }
 
 func (a *app) rollback(ctx context.Context, args []string, force bool) error {
-	lock, err := apply.TryLock(a.runDir)
+	lock, err := a.lock(ctx)
 	if err != nil {
 		return err
 	}

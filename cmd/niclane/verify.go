@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/journal"
@@ -125,7 +124,7 @@ func (a *app) verify(ctx context.Context, args []string, during time.Duration, t
 // compare compares the lanes with the kernel, while nobody applies, and begins
 // to watch their traffic.
 func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watching) ([]verified, error) {
-	lock, err := apply.TryLock(a.runDir)
+	lock, err := a.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -216,6 +215,11 @@ func (a *app) saveApplied(p *plan.Plan, before *device.State, owned []journal.Re
 		}
 		st = without(st, memberKeys(owned))
 	}
+	return a.writeApplied(p, st)
+}
+
+// writeApplied records a state as the one right after apply.
+func (a *app) writeApplied(p *plan.Plan, st *device.State) error {
 	b, err := json.Marshal(st)
 	if err != nil {
 		return err

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/internal/notify"
+	"github.com/niclane/niclane/stay"
+)
+
+func (a *app) watchCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "watch [FILE]",
+		Short: "Keep lanes as they were applied, and say what happens to them",
+		Long: `Watch waits for the kernel to say that something has changed, compares the lanes
+with it as verify does, and makes again what a link that went down, a driver that
+was reloaded, another program or somebody's tc took away. What happens it says, a
+line each. It asks nothing again and again but every 30 s, for what the kernel
+tells nobody about.
+
+With FILE it makes its lanes first, as apply does, as soon as the device is there,
+and keeps them. Without, it keeps all that are applied in this network namespace,
+now and later. It keeps what was applied, not what FILE says meanwhile: apply
+FILE changes that. Lanes that are rolled back are not made again.
+
+What comes back again and again is repaired later each time, and after nine times
+in 8.5 minutes left as it is, which it says; apply FILE has it try anew. When it
+ends, lanes stay as they are.
+
+A device has one watch. It is meant as a service (niclane persist writes one), and
+tells systemd when it is ready and alive.`,
+		Args: atMost(1, "at most one lanes file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var r *request
+			if len(args) == 1 {
+				var err error
+				if r, err = readRequest(args[0]); err != nil {
+					return err
+				}
+			}
+			if err := needRoot("watch"); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return a.watch(ctx, r)
+		},
+	}
+}
+
+func (a *app) watch(ctx context.Context, r *request) (err error) {
+	report := stay.WriteText(a.stdout)
+	if a.json {
+		report = stay.WriteJSON(a.stdout)
+	}
+	m := &machine{a: a, report: report, claims: map[string]*apply.Lock{}, index: map[string]int{}}
+	defer func() { err = errors.Join(err, m.close()) }()
+	if m.source, err = notify.Open(); err != nil {
+		return err
+	}
+	s := newSupervisor()
+	if r != nil {
+		m.config = r.config
+		if err := m.begin(ctx, r, s); err != nil || ctx.Err() != nil {
+			return err
+		}
+	} else if err := m.claimAll(); err != nil {
+		return err
+	}
+	k := stay.NewKeeper(m, stay.Options{Report: s.also(report), Alive: s.alive, Heartbeat: s.heartbeat})
+	s.ready("keeping lanes")
+	defer s.stopping()
+	return stay.Run(ctx, k, m.source.Events())
+}
+
+// begin makes the lanes of r as soon as their devices are there.
+func (m *machine) begin(ctx context.Context, r *request, s *supervisor) error {
+	for _, dev := range groupOf(r.Intent) {
+		if err := m.claim(dev); err != nil {
+			return err
+		}
+	}
+	told := map[string]string{}
+	for {
+		waits, err := m.awaited(ctx, r)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if len(waits) == 0 {
+			err := m.apply(ctx, r)
+			if !errors.Is(err, stay.ErrBusy) {
+				return err
+			}
+			waits = map[string]string{"": err.Error()}
+		}
+		for dev, why := range waits {
+			if told[dev] != why {
+				m.report(stay.Event{Time: time.Now(), Kind: stay.Waiting, Config: r.config, Device: dev, Text: why})
+			}
+		}
+		told = waits
+		// A boot does not wait for a device that may never come.
+		s.ready("waiting for a device")
+		s.alive()
+		wait := stay.Again
+		if _, busy := waits[""]; busy {
+			wait = time.Second
+		}
+		if s.heartbeat > 0 {
+			wait = min(wait, s.heartbeat)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-m.source.Events():
+			if !ok {
+				return errors.New("the kernel's notifications have ended")
+			}
+		case <-time.After(wait):
+		}
+	}
+}
+
+// awaited says which devices of r are not there, or not ready, and why.
+func (m *machine) awaited(ctx context.Context, r *request) (map[string]string, error) {
+	devices := groupOf(r.Intent)
+	for range lookAgain {
+		st, known, err := observeDevices(ctx, devices, nil)
+		if err != nil {
+			return nil, err
+		}
+		grown, err := m.source.Watch(m.interest(interests{st: st, devices: devices, known: known}))
+		if err != nil {
+			return nil, err
+		}
+		if !grown {
+			return m.waits(devices, st), nil
+		}
+	}
+	return nil, errors.New("devices change faster than they can be looked at")
+}
+
+// apply is niclane apply, but waits for nobody: stay.ErrBusy.
+func (m *machine) apply(ctx context.Context, r *request) error {
+	release, err := m.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	began := time.Now()
+	done, warnings, err := m.a.make(ctx, r, func(string) bool { return false })
+	if err != nil {
+		return err
+	}
+	e := stay.Event{Time: time.Now(), Kind: stay.Notice, Config: r.config, Objects: done, After: time.Since(began),
+		Text: fmt.Sprintf("applied, %s", count(len(done), "step"))}
+	if len(done) == 0 {
+		e.Text = "nothing to do: the machine is as the file says"
+	}
+	m.report(e)
+	for _, w := range warnings {
+		m.report(stay.Event{Time: time.Now(), Kind: stay.Notice, Config: r.config, Text: w})
+	}
+	return nil
+}
