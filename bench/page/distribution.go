@@ -18,8 +18,12 @@ func nines(p float64) float64 { return 1 / (1 - p/100) }
 // distribution is the latency at each percentile, as far as the samples carry
 // it, with the host's own floor.
 func (v *view) distribution(p result.PointSummary) *figure {
-	f := &figure{ID: "distribution", Wide: v.drawDistribution(p, wide, 360), Narrow: v.drawDistribution(p, narrow, 300)}
-	if f.Wide == "" {
+	var curves []curve
+	for _, s := range p.Variants {
+		curves = append(curves, curve{keyOf(v.Keys, s.Name).Class, "stroke bold", s.Name, s.Curve})
+	}
+	f := distributions(curves, worstFloor(v.Summary.Floor)) // that of the worst processor matters
+	if f == nil {
 		return nil
 	}
 	f.Caption = "Latency up to each percentile. A curve ends where fewer than ten samples lie beyond it."
@@ -29,12 +33,28 @@ func (v *view) distribution(p result.PointSummary) *figure {
 	return f
 }
 
-func (v *view) drawDistribution(p result.PointSummary, w, h float64) template.HTML {
+// A curve is a distribution, with its colour and how its line is drawn.
+type curve struct {
+	class, line, name string
+	steps             []stats.Step
+}
+
+// distributions draws some, and the floor dashed; nil where there is nothing to
+// draw.
+func distributions(curves []curve, floor []stats.Step) *figure {
+	f := &figure{ID: "distribution", Wide: drawDistribution(curves, floor, wide, 360), Narrow: drawDistribution(curves, floor, narrow, 300)}
+	if f.Wide == "" {
+		return nil
+	}
+	return f
+}
+
+func drawDistribution(curves []curve, floor []stats.Step, w, h float64) template.HTML {
 	d := newDrawing(w, h, "Latency by percentile for each variant; the values stand in the table")
 	var values []float64
 	last := 0.0
-	for _, s := range p.Variants {
-		for _, c := range s.Curve {
+	for _, s := range curves {
+		for _, c := range s.steps {
 			if c.Percentile >= 10 && c.NS > 0 {
 				values = append(values, float64(c.NS))
 			}
@@ -44,8 +64,6 @@ func (v *view) drawDistribution(p result.PointSummary, w, h float64) template.HT
 	if len(values) == 0 {
 		return ""
 	}
-	// The floor that matters is that of the worst processor.
-	floor := worstFloor(v.Summary.Floor)
 	low, high := minOf(values), maxOf(values)
 	for _, c := range floor {
 		if c.Percentile >= 50 && nines(c.Percentile) <= last && c.NS > 0 { // as far as it needs little room
@@ -61,7 +79,7 @@ func (v *view) drawDistribution(p result.PointSummary, w, h float64) template.HT
 		x.ticks = append(x.ticks, n)
 	}
 	d.frame(x, y)
-	curve := func(class string, steps []stats.Step) {
+	draw := func(class string, steps []stats.Step) {
 		var points []point
 		for _, c := range steps {
 			if n, ns := nines(c.Percentile), float64(c.NS); ns >= y.low && ns <= y.high && n <= last*1.15 {
@@ -71,10 +89,10 @@ func (v *view) drawDistribution(p result.PointSummary, w, h float64) template.HT
 		d.path(class, points)
 	}
 	if len(floor) > 0 {
-		d.group("floor", "the host's own noise floor", func() { curve("dashed", floor) })
+		d.group("floor", "the host's own noise floor", func() { draw("dashed", floor) })
 	}
-	for _, s := range p.Variants {
-		d.group(keyOf(v.Keys, s.Name).Class, s.Name, func() { curve("stroke bold", s.Curve) })
+	for _, s := range curves {
+		d.group(s.class, s.name, func() { draw(s.line, s.steps) })
 	}
 	return d.html()
 }

@@ -23,7 +23,16 @@ type linesPanel struct {
 
 type lineSeries struct {
 	key    key
+	hollow bool // dashed, with markers that are not filled
 	points []linePoint
+}
+
+// class of the style sheet, and that of the line.
+func (s lineSeries) class() (group, line string) {
+	if s.hollow {
+		return s.key.Class + " hollow", "dashed"
+	}
+	return s.key.Class, "stroke"
 }
 
 type linePoint struct {
@@ -119,17 +128,18 @@ func (p linesPanel) draw() template.HTML {
 	for i, s := range p.series {
 		// Side by side, so that intervals do not hide each other.
 		shift := (float64(i) - float64(len(p.series)-1)/2) * 4
-		d.group(s.key.Class, "", func() {
+		class, line := s.class()
+		d.group(class, "", func() {
 			var stretch []point
 			for _, q := range s.points {
 				if q.missing != "" { // no line through what is not known
-					d.path("stroke", stretch)
+					d.path(line, stretch)
 					stretch = nil
 					continue
 				}
 				stretch = append(stretch, point{x.at(q.x) + shift, y.at(q.value)})
 			}
-			d.path("stroke", stretch)
+			d.path(line, stretch)
 		})
 		for _, q := range s.points {
 			if q.missing != "" {
@@ -140,7 +150,7 @@ func (p linesPanel) draw() template.HTML {
 			if q.low != q.high {
 				title += fmt.Sprintf(" (%s to %s)", p.text(q.low), p.text(q.high))
 			}
-			d.group(s.key.Class, title, func() {
+			d.group(class, title, func() {
 				if q.low != q.high {
 					low, high := y.at(y.inside(q.low)), y.at(y.inside(q.high))
 					d.line("whisker", at, low, at, high)

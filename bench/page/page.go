@@ -152,6 +152,7 @@ var functions = template.FuncMap{
 	"class":      func(all []key, name string) string { return keyOf(all, name).Class },
 	"last":       func(i int, n int) bool { return i == n-1 },
 	"grouped":    grouped,
+	"named":      func(name string, r comparedRatio) namedRatio { return namedRatio{name, r} },
 }
 
 func float(v any) float64 {
@@ -195,7 +196,7 @@ func (v *view) pointView(p result.PointSummary, f result.FanOut) pointView {
 func cells(list []result.Percentile) (out []cell) {
 	for _, c := range list {
 		x := cell{Name: result.PercentileText(c.P), Refused: grouped(c.Missing), Ratio: c.RatioText()}
-		if r := c.Ratio; r != nil && r.High <= 100*r.Low {
+		if r := c.Ratio; r != nil && narrowed(*r) {
 			x.Ratio, x.Ends = "×"+times(r.Estimate), times(r.Low)+" to "+times(r.High)
 			if c.Difference != nil && c.Difference.Text == stats.Same {
 				x.Ratio += " " + stats.Same

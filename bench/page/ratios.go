@@ -9,58 +9,65 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
 )
 
 // ratios are the ratios to the base with their intervals and the pairs that
 // they come from.
 func (v *view) ratios(p result.PointSummary) *figure {
-	f := &figure{ID: "ratios", Wide: v.drawRatios(p, wide), Narrow: v.drawRatios(p, narrow)}
-	if f.Wide == "" {
+	rows := v.ratioRows(p)
+	if len(rows) == 0 {
 		return nil
 	}
-	method := ""
-	for _, s := range p.Variants {
-		for _, c := range s.Percentiles {
-			if c.Ratio != nil && method == "" {
-				method = " (" + c.Ratio.Method + ")"
-			}
-		}
-	}
-	f.Caption = "Ratio to " + p.Base + ". Dots: one pair of neighbouring repeats each. Bar: 95 % interval" + method + ". Pale: ~, noise may be all there is to it."
-	return f
+	label := "Ratios to " + p.Base + " with their 95 % intervals; the values stand in the table"
+	return &figure{ID: "ratios", Wide: drawRatios(rows, label, wide), Narrow: drawRatios(rows, label, narrow),
+		Caption: "Ratio to " + p.Base + ". Dots: one pair of neighbouring repeats each. Bar: 95 % interval (" + rows[0].ratio.Method + "). " + pale}
 }
 
+// pale is the caption's word on what is drawn so.
+const pale = "Pale: ~, noise may be all there is to it."
+
+// A ratioRow is one ratio.
 type ratioRow struct {
-	variant result.VariantSummary
-	c       result.Percentile
-	pairs   []result.PairRatio
-	goal    float64
+	name, text string
+	key        key
+	ratio      stats.Ratio
+	same       bool // noise may be all there is to it
+	pairs      []result.PairRatio
+	goal       float64 // 0: none
 }
 
-func (v *view) drawRatios(p result.PointSummary, w float64) template.HTML {
-	var rows []ratioRow
-	values := []float64{1}
+func (v *view) ratioRows(p result.PointSummary) (rows []ratioRow) {
 	for _, s := range p.Variants {
 		for i, c := range s.Percentiles {
-			if c.Ratio == nil || c.Ratio.High > 100*c.Ratio.Low {
+			if c.Ratio == nil || !narrowed(*c.Ratio) {
 				continue // said in the table
 			}
-			r := ratioRow{variant: s, c: c, goal: v.goalOf(s.Name, p.Base, c.P)}
+			r := ratioRow{name: s.Name + " " + result.PercentileText(c.P), text: c.RatioText(), key: keyOf(v.Keys, s.Name), ratio: *c.Ratio,
+				same: c.Difference != nil && c.Difference.Text == stats.Same, goal: v.goalOf(s.Name, p.Base, c.P)}
 			if i < len(s.Pairs) {
 				r.pairs = s.Pairs[i]
 			}
 			rows = append(rows, r)
-			values = append(values, c.Ratio.Estimate, c.Ratio.Low, c.Ratio.High)
-			for _, q := range r.pairs {
-				values = append(values, q.Ratio)
-			}
-			if r.goal > 0 {
-				values = append(values, r.goal)
-			}
 		}
 	}
-	if len(rows) == 0 {
-		return ""
+	return rows
+}
+
+// narrowed says whether a ratio's interval says anything.
+func narrowed(r stats.Ratio) bool { return r.High <= 100*r.Low }
+
+// drawRatios draws a line for each of some rows.
+func drawRatios(rows []ratioRow, label string, w float64) template.HTML {
+	values := []float64{1}
+	for _, r := range rows {
+		values = append(values, r.ratio.Estimate, r.ratio.Low, r.ratio.High)
+		for _, q := range r.pairs {
+			values = append(values, q.Ratio)
+		}
+		if r.goal > 0 {
+			values = append(values, r.goal)
+		}
 	}
 	low, high := 1.0, 1.0
 	left := 0.0
@@ -68,12 +75,12 @@ func (v *view) drawRatios(p result.PointSummary, w float64) template.HTML {
 		low, high = min(low, x), max(high, x)
 	}
 	for _, r := range rows {
-		left = max(left, widthOf(r.name()))
+		left = max(left, widthOf(r.name))
 	}
 	left = min(left+14, w*0.4)
 	const each, top = 26.0, 20.0
 	bottom := top + each*float64(len(rows))
-	d := newDrawing(w, bottom+26, "Ratios to "+p.Base+" with their 95 % intervals; the values stand in the table")
+	d := newDrawing(w, bottom+26, label)
 	x := axis{scale: logScale(max(low, 1e-3), min(high, 1e4), left, w-10), text: ratioText}
 	x.ticks = ratioTicks(x.scale, int(w/70))
 	free := left - 20.0
@@ -89,31 +96,30 @@ func (v *view) drawRatios(p result.PointSummary, w float64) template.HTML {
 	goalNamed := false
 	for i, r := range rows {
 		y := top + each*(float64(i)+0.5)
-		k := keyOf(v.Keys, r.variant.Name)
-		class := k.Class
-		if r.c.Difference != nil && r.c.Difference.Text == "~" {
+		class := r.key.Class
+		if r.same {
 			class += " faint"
 		}
-		d.text("label", end, left-12, y+4, r.name())
+		d.text("label", end, left-12, y+4, r.name)
 		d.group(class, "", func() {
 			for j, q := range r.pairs {
 				shift := 0.0
 				if n := len(r.pairs); n > 1 {
 					shift = (float64(j)/float64(n-1) - 0.5) * 12
 				}
-				d.group("pair", fmt.Sprintf("%s, repeat %d: ×%s", r.name(), q.Repeat, times(q.Ratio)), func() {
+				d.group("pair", fmt.Sprintf("%s, repeat %d: ×%s", r.name, q.Repeat, times(q.Ratio)), func() {
 					d.marker(0, x.at(x.inside(q.Ratio)), y+shift, 2.6)
 				})
 			}
 		})
-		ratio := r.c.Ratio
-		title := fmt.Sprintf("%s: %s", r.name(), r.c.RatioText())
+		ratio := r.ratio
+		title := fmt.Sprintf("%s: %s", r.name, r.text)
 		d.group(class, title, func() {
 			d.rect("interval", x.at(x.inside(ratio.Low)), y-2.5, max(2, x.at(x.inside(ratio.High))-x.at(x.inside(ratio.Low))), 5)
 			d.marker(2, x.at(x.inside(ratio.Estimate)), y, 4.4)
 		})
 		if r.goal > 0 {
-			d.group("goal", fmt.Sprintf("goal for %s: ×%s", r.name(), times(r.goal)), func() {
+			d.group("goal", fmt.Sprintf("goal for %s: ×%s", r.name, times(r.goal)), func() {
 				d.line("goal-line", x.at(r.goal), y-each/2+3, x.at(r.goal), y+each/2-3)
 			})
 			if !goalNamed {
@@ -124,8 +130,6 @@ func (v *view) drawRatios(p result.PointSummary, w float64) template.HTML {
 	}
 	return d.html()
 }
-
-func (r ratioRow) name() string { return r.variant.Name + " " + result.PercentileText(r.c.P) }
 
 // goalOf is the ratio that a percentile may have, 0: no goal.
 func (v *view) goalOf(variant, base string, p float64) float64 {

@@ -22,7 +22,7 @@ func (v *view) headline() (out []string) {
 		return nil
 	}
 	p := v.Summary.Points[len(v.Summary.Points)-1]
-	named := v.named()
+	named := named(v.Experiment)
 	for i := len(v.Summary.Percentiles) - 1; i >= 0; i-- {
 		if v.Summary.Percentiles[i] > named {
 			continue
@@ -36,7 +36,7 @@ func (v *view) headline() (out []string) {
 			if s.Name == p.Base || !whole {
 				continue
 			}
-			if c.Ratio == nil || c.Ratio.High > 100*c.Ratio.Low {
+			if c.Ratio == nil || !narrowed(*c.Ratio) {
 				whole = false
 				break
 			}
@@ -53,21 +53,25 @@ func (v *view) headline() (out []string) {
 		if len(v.Summary.Points) > 1 {
 			text = "At " + grouped(p.Name) + ", " + text
 		}
-		if len(same) > 0 {
-			who := strings.Join(same, ", ")
-			if i := strings.LastIndex(who, ", "); i >= 0 {
-				who = who[:i] + " and" + who[i+1:]
-			}
-			text += "; for " + who + ", noise may be all there is to it"
-		}
-		return []string{text + "."}
+		return []string{text + sameText(same) + "."}
 	}
 	return nil
 }
 
-// named is the percentile that the experiment is about.
-func (v *view) named() float64 {
-	e := v.Experiment
+// sameText says of which variants noise may be all there is.
+func sameText(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	who := strings.Join(names, ", ")
+	if i := strings.LastIndex(who, ", "); i >= 0 {
+		who = who[:i] + " and" + who[i+1:]
+	}
+	return "; for " + who + ", noise may be all there is to it"
+}
+
+// named is the percentile that an experiment is about.
+func named(e *experiment.Experiment) float64 {
 	if e.SLA != nil {
 		return e.SLA.Percentile
 	}

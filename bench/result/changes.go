@@ -3,6 +3,7 @@
 package result
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -82,17 +83,20 @@ func walk(path string, v any, into map[string]string) {
 // String is "kernel: 6.1 → 6.12"; of texts of several lines, which of them one
 // alone has.
 func (c Change) String() string {
-	or := func(s string) string {
-		if s == "" {
-			return "-"
-		}
-		return s
+	if lines := c.Lines(); lines != nil {
+		return fmt.Sprintf("%s: %s", c.Path, strings.Join(lines, "; "))
 	}
+	return fmt.Sprintf("%s: %s → %s", c.Path, cmp.Or(c.A, "-"), cmp.Or(c.B, "-"))
+}
+
+// Lines are those of texts of several lines that one alone has, each with a
+// minus for A or a plus for B; nil of other texts.
+func (c Change) Lines() (lines []string) {
 	if !strings.Contains(c.A+c.B, "\n") {
-		return fmt.Sprintf("%s: %s → %s", c.Path, or(c.A), or(c.B))
+		return nil
 	}
+	lines = []string{} // the same ones in another order
 	a, b := strings.Split(c.A, "\n"), strings.Split(c.B, "\n")
-	var lines []string
 	only := func(mark string, these, others []string) {
 		for _, l := range these {
 			if l = strings.TrimSpace(l); l != "" && !slices.ContainsFunc(others, func(o string) bool { return strings.TrimSpace(o) == l }) {
@@ -102,5 +106,5 @@ func (c Change) String() string {
 	}
 	only("- ", a, b)
 	only("+ ", b, a)
-	return fmt.Sprintf("%s: %s", c.Path, strings.Join(lines, "; "))
+	return lines
 }

@@ -25,7 +25,12 @@ type Comparison struct {
 	// Only is what one of the two has alone.
 	Only  []string `json:"only,omitempty"`
 	Notes []string `json:"notes"`
+
+	a, b *Summary
 }
+
+// Summaries are those of the two runs, from which the comparison was made.
+func (c *Comparison) Summaries() (a, b *Summary) { return c.a, c.b }
 
 // RunID names a run.
 type RunID struct {
@@ -174,7 +179,8 @@ func (c *Comparison) lanes(a, b *Result) {
 }
 
 func (c *Comparison) compare(a, b *Result) {
-	x, y := Summarize(a), Summarize(b)
+	c.a, c.b = Summarize(a), Summarize(b)
+	x, y := c.a, c.b
 	only := func(run, format string, args ...any) {
 		c.Only = append(c.Only, "only in "+run+": "+fmt.Sprintf(format, args...))
 	}

@@ -28,7 +28,7 @@ func WriteComparison(out io.Writer, c *Comparison, format string) error {
 	return fmt.Errorf("format %q: want %s", format, strings.Join(ComparisonFormats, ", "))
 }
 
-func (r RunID) text() string {
+func (r RunID) String() string {
 	s := fmt.Sprintf("%s, niclane %s, %s", r.Title, r.Niclane, r.Started.UTC().Format("2006-01-02 15:04 MST"))
 	if r.Partial != nil {
 		s += fmt.Sprintf(", PARTIAL: ended in phase %s: %s", r.Partial.Phase, r.Partial.Reason)
@@ -36,9 +36,9 @@ func (r RunID) text() string {
 	return s
 }
 
-// JudgedText is "×1.23 (1.10 to 1.37)" with stats.Same where noise may be all
-// there is to it.
-func (j *Judged) text() string {
+// String is "×1.23 (1.10 to 1.37)" with stats.Same where noise may be all there
+// is to it.
+func (j *Judged) String() string {
 	if j == nil {
 		return "no ratio"
 	}
@@ -60,22 +60,22 @@ func (v VariantComparison) rows() (out []comparisonRow) {
 		return IntervalText(*e)
 	}
 	for _, p := range v.Percentiles {
-		r := comparisonRow{what: PercentileText(p.P), a: cell(p.A, p.MissingA), b: cell(p.B, p.MissingB), ratio: p.Ratio.text()}
+		r := comparisonRow{what: PercentileText(p.P), a: cell(p.A, p.MissingA), b: cell(p.B, p.MissingB), ratio: p.Ratio.String()}
 		if p.BesideBase != nil {
-			r.beside = p.BesideBase.text()
+			r.beside = p.BesideBase.String()
 		}
 		out = append(out, r)
 	}
-	out = append(out, comparisonRow{what: "achieved", a: fmt.Sprintf("%.0f/s", v.Achieved.A), b: fmt.Sprintf("%.0f/s", v.Achieved.B), ratio: v.Achieved.Ratio.text()})
+	out = append(out, comparisonRow{what: "achieved", a: fmt.Sprintf("%.0f/s", v.Achieved.A), b: fmt.Sprintf("%.0f/s", v.Achieved.B), ratio: v.Achieved.Ratio.String()})
 	for _, n := range v.Noise {
-		out = append(out, comparisonRow{what: "noise " + Way(n.Direction), a: BitsText(n.A), b: BitsText(n.B), ratio: n.Ratio.text()})
+		out = append(out, comparisonRow{what: "noise " + Way(n.Direction), a: BitsText(n.A), b: BitsText(n.B), ratio: n.Ratio.String()})
 	}
 	return out
 }
 
 func (c *Comparison) text(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "A: %s\nB: %s\n", c.A.text(), c.B.text())
+	fmt.Fprintf(&b, "A: %s\nB: %s\n", c.A.String(), c.B.String())
 	list := func(name string, all []Change) {
 		if len(all) == 0 {
 			fmt.Fprintf(&b, "%s: the same\n", name)
@@ -119,7 +119,7 @@ func (c *Comparison) text(out io.Writer) error {
 
 func (c *Comparison) markdown(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n- A: %s\n- B: %s\n", cell(c.A.Title), cell(c.A.text()), cell(c.B.text()))
+	fmt.Fprintf(&b, "# %s\n\n- A: %s\n- B: %s\n", cell(c.A.Title), cell(c.A.String()), cell(c.B.String()))
 	for _, x := range c.Environment {
 		fmt.Fprintf(&b, "- environment: %s\n", cell(x.String()))
 	}

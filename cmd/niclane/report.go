@@ -83,7 +83,10 @@ func (r *report) place() (path, format string) {
 func (r *report) run(args []string) error {
 	path, format := r.place()
 	allowed := append([]string{html}, result.Formats...)
-	if len(args) == 2 || r.fanOut && format != html {
+	switch {
+	case len(args) == 2:
+		allowed = append([]string{html}, result.ComparisonFormats...)
+	case r.fanOut && format != html:
 		allowed = result.ComparisonFormats
 	}
 	if !slices.Contains(allowed, format) {
@@ -138,6 +141,9 @@ func (r *report) writer(read []*result.Result, format string) (func(io.Writer) e
 		}
 		if r.json {
 			return asJSON(c), nil
+		}
+		if format == html {
+			return func(out io.Writer) error { return page.WriteComparison(out, c, read[0], read[1]) }, nil
 		}
 		return func(out io.Writer) error { return result.WriteComparison(out, c, format) }, nil
 	}
