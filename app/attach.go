@@ -56,7 +56,7 @@ func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
 			err = errors.Join(err, s.undo(a.record))
 		}
 	}()
-	for _, step := range []func() error{a.record.addGroups, a.keepThreads, a.move, a.confine, a.classify, a.listen, a.follow} {
+	for _, step := range []func() error{a.record.addGroups, a.keepThreads, a.move, a.confine, a.classify, a.busyPoll, a.listen, a.follow} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -112,6 +112,7 @@ func (a *attachment) begin(t Target) error {
 	if r.Home, err = membership(pid); err != nil {
 		return err
 	}
+	r.BusyPoll = a.options.BusyPoll
 	r.CPUs, r.Mems = a.lane.confine(a.options.State)
 	if a.machine != nil {
 		if err := a.guest(a.machine); err != nil {
@@ -315,7 +316,7 @@ func (a *attachment) move() error {
 	r := a.record
 	moved := map[int]bool{}
 	for range 100 {
-		left := slices.DeleteFunc(a.pids, func(pid int) bool { return moved[pid] })
+		left := slices.DeleteFunc(slices.Clone(a.pids), func(pid int) bool { return moved[pid] })
 		if len(left) == 0 {
 			break
 		}

@@ -152,6 +152,7 @@ func (k *keeper) run(ctx context.Context, r *Record) error {
 	}
 	follow := newFollower(&Store{dir: k.dir}, r, r.Queues)
 	defer follow.close()
+	busy := &busyFollower{}
 	for {
 		over, err := r.over()
 		if err == nil && over {
@@ -160,16 +161,22 @@ func (k *keeper) run(ctx context.Context, r *Record) error {
 		if r.Listeners != nil {
 			follow.tick(ctx)
 		}
+		if r.BusyPoll != nil {
+			busy.tick(r)
+		}
 		if err := k.wait(ctx, r, main); err != nil {
 			return err
 		}
 	}
 }
 
+// followed reports whether there is more to see of the application than its end.
+func (r *Record) followed() bool { return r.Listeners != nil || r.BusyPoll != nil }
+
 // wait waits for the next look: for the process to end where that is all there
 // is to see.
 func (k *keeper) wait(ctx context.Context, r *Record, main int) error {
-	if r.Listeners == nil && r.Process.Alive() && main > 0 {
+	if !r.followed() && r.Process.Alive() && main > 0 {
 		for {
 			_, err := unix.Poll([]unix.PollFd{{Fd: int32(main), Events: unix.POLLIN}}, -1)
 			if err != unix.EINTR {

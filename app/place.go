@@ -28,6 +28,8 @@ type Options struct {
 	Member string
 	// Listeners are to be led connections by queue; nil: not.
 	Listeners *Listeners
+	// BusyPoll is how the application is to poll itself; nil: as it does.
+	BusyPoll *BusyPoll
 	// Keeper is the command line that becomes the keeper, to which the
 	// record's ID is added.
 	Keeper []string

@@ -53,6 +53,8 @@ type Record struct {
 	Listeners *Listeners `json:"listeners,omitempty"`
 	// Queues are the lane's, where Listeners are led to.
 	Queues []QueueCPU `json:"queues,omitempty"`
+	// BusyPoll is how it polls itself; nil: as it does.
+	BusyPoll *BusyPoll `json:"busyPoll,omitempty"`
 	// Keeper follows the application, nil if nothing needs it.
 	Keeper *Process `json:"keeper,omitempty"`
 }

@@ -73,6 +73,7 @@ func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
 		r.Groups = own(hierarchies(c, l), "/niclane-"+r.ID)
 	}
 	r.CPUs, r.Mems = l.confine(o.State)
+	r.BusyPoll = o.BusyPoll
 	if r.Listeners = o.Listeners; r.Listeners != nil {
 		r.Queues = queueCPUs(l, o.State)
 		if err := s.checkListeners(r); err != nil {
@@ -90,7 +91,7 @@ func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
 	if err := r.addGroups(); err != nil {
 		return nil, err
 	}
-	if name == "" || r.Listeners != nil {
+	if name == "" || r.followed() {
 		if err := s.startKeeper(r, o.Keeper); err != nil {
 			return nil, err
 		}

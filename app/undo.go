@@ -20,7 +20,7 @@ import (
 // and forgets it. What is gone already is passed over; what cannot be undone
 // stays recorded.
 func (s *Store) undo(r *Record) error {
-	errs := []error{r.stopKeeper(), r.releaseListeners(), r.removeClass()}
+	errs := []error{r.stopKeeper(), r.releaseListeners(), r.stopBusyPoll(), r.removeClass()}
 	errs = append(errs, r.goHome()...)
 	errs = append(errs, r.restoreThreads(), r.restoreFiles())
 	// From the last made to the first.

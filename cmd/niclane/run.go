@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +33,8 @@ type laneFlags struct {
 	pin           bool
 	listenerCPUs  []int
 	listenerPorts []uint
+	busyPoll      time.Duration
+	budget        int
 }
 
 func (f *laneFlags) add(cmd *cobra.Command) {
@@ -40,6 +43,8 @@ func (f *laneFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.listeners, "listeners", false, "lead each connection to the listener whose thread sits on its queue's processor")
 	cmd.Flags().BoolVar(&f.pin, "pin", false, "with --listeners: keep each thread that serves a listener to a processor of the lane")
 	cmd.Flags().IntSliceVar(&f.listenerCPUs, "listener-cpus", nil, "with --listeners: the processor of each listener of a port, in the order in which they were made (\"2,3\"), where it cannot be found")
+	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "have the application's epoll instances, listeners and UDP sockets poll the device for so long before they sleep (\"50us\")")
+	cmd.Flags().IntVar(&f.budget, "busy-poll-budget", niclaneapp.DefaultBusyPollBudget, "with --busy-poll: packets that one poll may take")
 	cmd.Flags().UintSliceVar(&f.listenerPorts, "ports", nil, "with --listeners: TCP ports; default: the lane's own")
 }
 
@@ -54,6 +59,10 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 	if f.pin && len(f.listenerCPUs) > 0 {
 		return l, o, usagef("%s: --listener-cpus says where threads are, --pin puts them somewhere: give one", what)
 	}
+	busy, err := f.busy(what)
+	if err != nil {
+		return l, o, err
+	}
 	if err := needRoot(what); err != nil {
 		return l, o, err
 	}
@@ -65,7 +74,7 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 		return l, o, err
 	}
 	o = niclaneapp.Options{
-		RunDir: a.runDir, State: st, Member: f.member,
+		RunDir: a.runDir, State: st, Member: f.member, BusyPoll: busy,
 		Keeper: []string{"/proc/self/exe", niclaneapp.KeeperArg},
 	}
 	if f.listeners {
@@ -74,6 +83,22 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 		}
 	}
 	return l, o, nil
+}
+
+// busy says how the application is to poll, nil for as it does.
+func (f *laneFlags) busy(what string) (*niclaneapp.BusyPoll, error) {
+	switch us := f.busyPoll.Microseconds(); {
+	case f.busyPoll == 0 && f.budget != niclaneapp.DefaultBusyPollBudget:
+		return nil, usagef("%s: --busy-poll-budget goes with --busy-poll", what)
+	case f.busyPoll == 0:
+		return nil, nil
+	case us < 1 || f.busyPoll > niclaneapp.MaxBusyPoll:
+		return nil, usagef("%s: --busy-poll %v: want 1us to %v", what, f.busyPoll, niclaneapp.MaxBusyPoll)
+	case f.budget < 1 || f.budget > niclaneapp.MaxBusyPollBudget:
+		return nil, usagef("%s: --busy-poll-budget %d: want 1 to %d", what, f.budget, niclaneapp.MaxBusyPollBudget)
+	default:
+		return &niclaneapp.BusyPoll{Usecs: uint32(us), Budget: uint16(f.budget), Prefer: true}, nil
+	}
 }
 
 // choose says which listeners are led connections.

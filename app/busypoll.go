@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A BusyPoll is how long an application polls the device's queues itself before
+// it sleeps, as its epoll instances are told by EPIOCSPARAMS (ioctl_eventpoll(2),
+// Linux 6.9) and its listeners and UDP sockets by SO_BUSY_POLL (socket(7)), which
+// connections get from their listener. No application has to be changed for it:
+// both are set on duplicates of its descriptors (pidfd_getfd(2)).
+type BusyPoll struct {
+	// Usecs is how long, in µs: 1 to 1,000,000.
+	Usecs uint32 `json:"usecs"`
+	// Budget is how many packets one poll may take: 1 to 64, the most that the
+	// kernel lets a driver be asked for (NAPI_POLL_WEIGHT).
+	Budget uint16 `json:"budget"`
+	// Prefer keeps interrupts away while the application polls, where its
+	// queues' NAPIs defer them (poller: application).
+	Prefer bool `json:"prefer,omitempty"`
+}
+
+// Limits of a BusyPoll.
+const (
+	MaxBusyPoll       = time.Second
+	MaxBusyPollBudget = 64
+	// DefaultBusyPollBudget is the kernel's BUSY_POLL_BUDGET.
+	DefaultBusyPollBudget = 8
+)
+
+// epollParams is struct epoll_params of linux/eventpoll.h.
+type epollParams struct {
+	usecs  uint32
+	budget uint16
+	prefer uint8
+	_      uint8
+}
+
+func (b BusyPoll) params() epollParams {
+	return epollParams{usecs: b.Usecs, budget: b.Budget, prefer: uint8(truth(b.Prefer))}
+}
+
+// A Busy is what became of an application's descriptors.
+type Busy struct {
+	// Epolls and Sockets poll, Own have parameters that the application gave
+	// them itself, which stay.
+	Epolls  int `json:"epolls"`
+	Sockets int `json:"sockets"`
+	Own     int `json:"own,omitempty"`
+	// NoEpoll is true where the kernel has no such parameters.
+	NoEpoll bool `json:"noEpoll,omitempty"`
+}
+
+// set has the descriptors of processes poll, or no longer.
+func (b BusyPoll) set(pids []int, on bool) (Busy, error) {
+	s := busySetter{BusyPoll: b, on: on}
+	var err error
+	if s.idle, err = busyRead(); err != nil {
+		return s.Busy, err
+	}
+	var errs []error
+	for _, pid := range pids {
+		if err := s.process(pid); err != nil && !gone(err) {
+			errs = append(errs, fmt.Errorf("process %d: busy polling: %w", pid, err))
+		}
+	}
+	return s.Busy, errors.Join(errs...)
+}
+
+// busyRead is net.core.busy_read, which a socket has from birth. In a network
+// namespace other than the first there is no such file; sockets have it all the
+// same, and 0 is then only the likeliest.
+func busyRead() (int, error) {
+	text, err := os.ReadFile("/proc/sys/net/core/busy_read")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+type busySetter struct {
+	BusyPoll
+	Busy
+	on   bool
+	idle int // SO_BUSY_POLL of a socket that nobody has told anything
+}
+
+func (s *busySetter) process(pid int) error {
+	dir := fmt.Sprintf("/proc/%d/fd/", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pidfd)
+	var errs []error
+	for _, e := range entries {
+		to, err := os.Readlink(dir + e.Name())
+		n, nerr := strconv.Atoi(e.Name())
+		if err != nil || nerr != nil {
+			continue // closed since
+		}
+		var f func(fd int) error
+		switch {
+		case to == "anon_inode:[eventpoll]":
+			f = s.epoll
+		case strings.HasPrefix(to, "socket:["):
+			f = s.socket
+		default:
+			continue
+		}
+		fd, err := unix.PidfdGetfd(pidfd, n, 0)
+		if err != nil {
+			if err != unix.EBADF {
+				errs = append(errs, fmt.Errorf("descriptor %d: %w", n, err))
+			}
+			continue
+		}
+		// The number may be another file's by now: each call below fails on
+		// what is not of its kind, and changes nothing.
+		errs = append(errs, f(fd))
+		unix.Close(fd)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *busySetter) epoll(fd int) error {
+	var now epollParams
+	err := ioctl(fd, unix.EPIOCGPARAMS, unsafe.Pointer(&now))
+	if err == unix.ENOTTY || err == unix.EINVAL {
+		s.NoEpoll = true // before Linux 6.9, or no epoll instance any more
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("EPIOCGPARAMS: %w", err)
+	}
+	want, none := s.params(), epollParams{}
+	if !s.on {
+		want, none = none, want
+	}
+	switch now {
+	case none:
+		if err := ioctl(fd, unix.EPIOCSPARAMS, unsafe.Pointer(&want)); err != nil {
+			return fmt.Errorf("EPIOCSPARAMS: %w", err)
+		}
+		s.Epolls++
+	case want:
+		s.Epolls++
+	default:
+		s.Own++
+	}
+	return nil
+}
+
+// socket tells listeners and UDP sockets. A connection that there is already
+// stays as it is: who waits for many has an epoll instance.
+func (s *busySetter) socket(fd int) error {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil || domain != unix.AF_INET && domain != unix.AF_INET6 {
+		return nil
+	}
+	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if err != nil {
+		return nil
+	}
+	listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil || protocol != unix.IPPROTO_UDP && (protocol != unix.IPPROTO_TCP || listens == 0) {
+		return nil
+	}
+	now, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL)
+	if err != nil {
+		return fmt.Errorf("SO_BUSY_POLL: %w", err)
+	}
+	usecs, budget, prefer, idle := int(s.Usecs), int(s.Budget), truth(s.Prefer), s.idle
+	if !s.on {
+		usecs, budget, prefer, idle = s.idle, DefaultBusyPollBudget, 0, int(s.Usecs)
+	}
+	switch now {
+	case usecs:
+		s.Sockets++
+		return nil
+	case idle:
+	default:
+		s.Own++
+		return nil
+	}
+	for _, o := range []struct {
+		name   string
+		option int
+		value  int
+	}{
+		{"SO_BUSY_POLL_BUDGET", unix.SO_BUSY_POLL_BUDGET, budget},
+		{"SO_PREFER_BUSY_POLL", unix.SO_PREFER_BUSY_POLL, prefer},
+		{"SO_BUSY_POLL", unix.SO_BUSY_POLL, usecs},
+	} {
+		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.option, o.value)
+		if err == unix.ENOPROTOOPT && o.option != unix.SO_BUSY_POLL {
+			continue // before Linux 5.11
+		}
+		if err != nil {
+			return fmt.Errorf("%s to %d: %w", o.name, o.value, err)
+		}
+	}
+	s.Sockets++
+	return nil
+}
+
+func ioctl(fd int, request uint, arg unsafe.Pointer) error {
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(arg)); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// busyPoll has the application's descriptors poll for the first time.
+func (a *attachment) busyPoll() error {
+	r := a.record
+	if r.BusyPoll == nil {
+		return nil
+	}
+	busy, err := r.BusyPoll.set(a.pids, true)
+	if err != nil {
+		return err
+	}
+	for _, n := range busy.notes() {
+		a.notef("%s", n)
+	}
+	return nil
+}
+
+func (b Busy) notes() []string {
+	notes := []string{fmt.Sprintf("busy polling: %d epoll instances, %d listeners and UDP sockets; those that come are looked for", b.Epolls, b.Sockets)}
+	if b.Own > 0 {
+		notes = append(notes, fmt.Sprintf("busy polling: %d have parameters of the application's own, which stay", b.Own))
+	}
+	if b.NoEpoll {
+		notes = append(notes, "busy polling: this kernel has no parameters of epoll instances (Linux 6.9): there net.core.busy_poll counts, for the whole host")
+	}
+	return notes
+}
+
+// stopBusyPoll has what niclane told to poll no longer do so.
+func (r *Record) stopBusyPoll() error {
+	if r.BusyPoll == nil || len(r.Groups) == 0 {
+		return nil
+	}
+	pids, err := r.Groups[0].processes()
+	if err != nil {
+		return err
+	}
+	_, err = r.BusyPoll.set(pids, false)
+	return err
+}
+
+// A busyFollower tells the epoll instances and sockets that come.
+type busyFollower struct {
+	pids   []int
+	looked time.Time
+}
+
+// tick looks when there are other processes, and every lookAgain: what an
+// application opens meanwhile polls later.
+func (f *busyFollower) tick(r *Record) {
+	pids, err := r.Groups[0].processes()
+	if err != nil || slices.Equal(pids, f.pids) && time.Since(f.looked) < lookAgain {
+		return
+	}
+	f.pids, f.looked = pids, time.Now()
+	_, _ = r.BusyPoll.set(pids, true) // tried again at the next look
+}

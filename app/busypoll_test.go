@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/app"
+)
+
+// polling are what a process's epoll instances and listeners are told: "epoll
+// USECS/BUDGET/PREFER" and "listener USECS/PREFER" of each, with their number.
+func (b *bed) polling(pid int) map[string]int {
+	b.Helper()
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer unix.Close(pidfd)
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil {
+			b.Fatal(err)
+		}
+		fd, err := unix.PidfdGetfd(pidfd, n, 0)
+		if err != nil {
+			continue
+		}
+		params := struct {
+			usecs  uint32
+			budget uint16
+			prefer uint8
+			_      uint8
+		}{}
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.EPIOCGPARAMS, uintptr(unsafe.Pointer(&params)))
+		if link, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); link == "anon_inode:[eventpoll]" {
+			if errno != 0 {
+				unix.Close(fd)
+				b.Skipf("EPIOCGPARAMS: %v", errno)
+			}
+			got[fmt.Sprintf("epoll %d/%d/%d", params.usecs, params.budget, params.prefer)]++
+		}
+		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && listens == 1 {
+			usecs, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL)
+			if err != nil {
+				b.Fatal(err)
+			}
+			prefer, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL)
+			if err != nil {
+				b.Fatal(err)
+			}
+			got[fmt.Sprintf("listener %d/%d", usecs, prefer)]++
+		}
+		unix.Close(fd)
+	}
+	return got
+}
+
+// TestBusyPoll has memcached, unmodified, poll with its own threads: their epoll
+// instances are told, its listener, and what it accepts.
+func TestBusyPoll(t *testing.T) {
+	memcached, err := exec.LookPath("memcached")
+	if err != nil {
+		t.Skip("no memcached here")
+	}
+	b := newBed(t)
+	b.must("ip link set lo up")
+	const port = "11999"
+	cmd := exec.Command(memcached, "-u", "nobody", "-l", "127.0.0.1", "-p", port, "-t", "3")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	pid := cmd.Process.Pid
+	connect := func() net.Conn {
+		var c net.Conn
+		b.until("memcached accepts", func() (ok bool) {
+			c, err = net.Dial("tcp", "127.0.0.1:"+port)
+			return err == nil
+		})
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	connect()
+	var before map[string]int
+	b.until("memcached has an epoll instance for each thread", func() bool {
+		before = b.polling(pid)
+		return before["epoll 0/0/0"] >= 4
+	})
+	if before["listener 0/0"] != 1 {
+		t.Fatalf("before: %v", before)
+	}
+
+	o := options(b.dir)
+	o.BusyPoll = &app.BusyPoll{Usecs: 70, Budget: 16, Prefer: true}
+	r, err := app.Attach(b.lane, o, app.Target{PID: pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"epoll 70/16/1": before["epoll 0/0/0"], "listener 70/1": 1}
+	if got := b.polling(pid); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("in the lane: %v, want %v", got, want)
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, fmt.Sprintf("busy polling: %d epoll instances, 1 listeners and UDP sockets", before["epoll 0/0/0"])) {
+		t.Errorf("notes:\n%s", notes)
+	}
+
+	// The keeper tells what comes: another process of the group.
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(epoll)
+	later := exec.Command("sleep", "1000")
+	later.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll")}
+	if err := later.Start(); err != nil {
+		t.Fatal(err)
+	}
+	later.ExtraFiles[0].Close()
+	t.Cleanup(func() {
+		_ = later.Process.Kill()
+		_ = later.Wait()
+	})
+	for _, g := range r.Groups {
+		if err := os.WriteFile(g.Dir()+"/cgroup.procs", []byte(strconv.Itoa(later.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.until("the epoll instance that came polls", func() bool { return b.polling(later.Process.Pid)["epoll 70/16/1"] == 1 })
+
+	if _, err := app.Detach(b.dir, app.Choice{PID: pid}); err != nil {
+		t.Error(err)
+	}
+	if got := b.polling(pid); fmt.Sprint(got) != fmt.Sprint(before) {
+		t.Errorf("detached: %v, before %v", got, before)
+	}
+	b.nothingLeft()
+}
+
+// TestBusyPollOwn: what an application has told its epoll instances and sockets
+// itself stays, in the lane and after.
+func TestBusyPollOwn(t *testing.T) {
+	b := newBed(t)
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(epoll)
+	own := [8]byte{99, 0, 0, 0, 8}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(epoll), unix.EPIOCSPARAMS, uintptr(unsafe.Pointer(&own))); errno != 0 {
+		t.Skipf("EPIOCSPARAMS: %v", errno)
+	}
+	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(udp)
+	if err := unix.SetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 33); err != nil {
+		t.Fatal(err)
+	}
+	// A child has both, and sleeps.
+	cmd := exec.Command("sleep", "1000")
+	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll"), os.NewFile(uintptr(dup(t, udp)), "udp")}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	o := options(b.dir)
+	o.BusyPoll = &app.BusyPoll{Usecs: 70, Budget: 16, Prefer: true}
+	r, err := app.Attach(b.lane, o, app.Target{PID: cmd.Process.Pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "2 have parameters of the application's own") {
+		t.Errorf("notes:\n%s", notes)
+	}
+	if _, err := app.Detach(b.dir, app.Choice{PID: cmd.Process.Pid}); err != nil {
+		t.Error(err)
+	}
+	if got := b.polling(cmd.Process.Pid); got["epoll 99/8/0"] != 1 {
+		t.Errorf("detached: %v, want epoll 99/8/0", got)
+	}
+	if usecs, err := unix.GetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL); err != nil || usecs != 33 {
+		t.Errorf("SO_BUSY_POLL %d, %v, want 33", usecs, err)
+	}
+	b.nothingLeft()
+}
+
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
