@@ -45,6 +45,8 @@ type Config struct {
 	Lease, Limit time.Duration
 	// Log has a line for whatever happens; nil: nobody.
 	Log io.Writer
+	// Sysfs is where its power sensors are; "" is /sys. Tests have their own.
+	Sysfs string
 }
 
 // An Agent serves.

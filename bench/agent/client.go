@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/power"
 )
 
 // A Dial says which agent to take.
@@ -497,5 +498,18 @@ func (c *Client) Count(ctx context.Context, device string, jobs map[string]*Job)
 	return func(ctx context.Context) (d machine.Diff, err error) {
 		err = c.do(ctx, http.MethodPost, fmt.Sprintf("/countings/%d", s.ID), nil, &d)
 		return d, err
+	}, nil
+}
+
+// Meter begins to read a power source of the agent's host, and the function that
+// it returns ends that and says what was measured, on the host's own clock.
+func (c *Client) Meter(ctx context.Context, config power.Config) (func(context.Context) (power.Result, error), error) {
+	var s Started
+	if err := c.do(ctx, http.MethodPost, "/meters", config, &s); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (r power.Result, err error) {
+		err = c.do(ctx, http.MethodPost, fmt.Sprintf("/meters/%d", s.ID), nil, &r)
+		return r, err
 	}, nil
 }

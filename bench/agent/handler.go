@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/ready"
 	"github.com/niclane/niclane/bench/thread"
 	"github.com/niclane/niclane/observe"
@@ -50,6 +51,8 @@ func (a *Agent) handler() http.Handler {
 		"DELETE /lanes":        func(s *session, _ *http.Request) (any, error) { return nil, s.rollback() },
 		"POST /countings":      serveCount,
 		"POST /countings/{id}": serveCounted,
+		"POST /meters":         serveMeter,
+		"POST /meters/{id}":    serveMetered,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			s := a.held(r.Header.Get(headerSession))
@@ -313,7 +316,7 @@ func serveStart(s *session, r *http.Request) (any, error) {
 	return Started{id}, err
 }
 
-// number of a job or a counting in a path.
+// number of a job, a counting or a meter in a path.
 func number(r *http.Request) (int, error) {
 	text := r.PathValue("id")
 	n, err := strconv.Atoi(text)
@@ -471,4 +474,21 @@ func serveCounted(s *session, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.counted(id)
+}
+
+func serveMeter(s *session, r *http.Request) (any, error) {
+	c, err := decode[power.Config](r.Body)
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.meter(c)
+	return Started{id}, err
+}
+
+func serveMetered(s *session, r *http.Request) (any, error) {
+	id, err := number(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.metered(id)
 }

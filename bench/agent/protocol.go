@@ -19,7 +19,7 @@ import (
 
 // Protocol is the number of the language that agent and orchestrator speak. It
 // grows with every change.
-const Protocol = "1"
+const Protocol = "2"
 
 // Headers of requests and answers.
 const (

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/internal/polls"
 )
 
@@ -41,7 +42,8 @@ type session struct {
 	closed    bool
 	jobs      map[int]*job
 	countings map[int]*counting
-	last      int   // number of a job or a counting
+	meters    map[int]power.Meter
+	last      int   // number of a job, a counting or a meter
 	bytes     int64 // of files
 	results   atomic.Int64
 
@@ -64,7 +66,7 @@ func (s *session) files() string { return filepath.Join(s.agent.Dir, "files") }
 func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error) {
 	s := &session{
 		agent: a, id: rand.Text(), owner: owner, remote: remote, purpose: o.Purpose, began: time.Now(),
-		jobs: map[int]*job{}, countings: map[int]*counting{},
+		jobs: map[int]*job{}, countings: map[int]*counting{}, meters: map[int]power.Meter{},
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,6 +157,10 @@ func (s *session) close(why error) error {
 		err = errors.Join(err, c.config.Polls.Close())
 	}
 	clear(s.countings)
+	for _, m := range s.meters {
+		m.Stop(s.ctx)
+	}
+	clear(s.meters)
 	s.mu.Unlock()
 	for _, j := range jobs {
 		if err == nil { // else somebody cannot be ended

@@ -105,6 +105,10 @@ type Config struct {
 	Sysfs string `json:"-"`
 }
 
+// Local says whether the source reads the machine that it is read on, and no
+// other.
+func (c Config) Local() bool { return c.Source == RAPL || c.Source == Hwmon || c.Device != "" }
+
 // OID is one reading of an SNMP agent.
 type OID struct {
 	// OID in numbers, ".1.3.6.1.4.1...", of one instance.

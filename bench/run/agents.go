@@ -119,7 +119,7 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	if err := s.power.open(ctx, s.e.Power, r); err != nil {
+	if err := s.power.open(ctx, s.e.Power, s.openPower, r); err != nil {
 		return err
 	}
 	return s.describe(ctx, r)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/internal/polls"
 	"github.com/niclane/niclane/lab"
@@ -67,7 +68,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	if err := s.makeScratch(); err != nil {
 		return err
 	}
-	if err := s.power.open(ctx, s.e.Power, r); err != nil {
+	if err := s.power.open(ctx, s.e.Power, power.Open, r); err != nil {
 		return err
 	}
 	var asleep error

@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/lab"
 )
 
 // powers are the power sources of an experiment. One that cannot be read is
@@ -17,9 +19,12 @@ type powers struct {
 	broken  []string // why, by source; "": it can be read
 }
 
+// An opener opens a source; power.Open opens those that this machine reads.
+type opener func(power.Config) (power.Source, error)
+
 // open the sources of an experiment; r is told what cannot be read.
-func (p *powers) open(ctx context.Context, all []power.Config, r *result.Result) error {
-	opened, unread, err := openPowers(ctx, all)
+func (p *powers) open(ctx context.Context, all []power.Config, open opener, r *result.Result) error {
+	opened, unread, err := openPowers(ctx, all, open)
 	if err != nil {
 		return err
 	}
@@ -31,9 +36,9 @@ func (p *powers) open(ctx context.Context, all []power.Config, r *result.Result)
 }
 
 // openPowers finds out what can be read. What cannot is a warning each.
-func openPowers(ctx context.Context, all []power.Config) (p powers, warnings []string, err error) {
+func openPowers(ctx context.Context, all []power.Config, open opener) (p powers, warnings []string, err error) {
 	for i, c := range all {
-		s, err := power.Open(c)
+		s, err := open(c)
 		if err != nil {
 			return powers{}, nil, err
 		}
@@ -74,4 +79,74 @@ func (p powers) start(ctx context.Context) func(context.Context) []power.Result 
 		}
 		return out
 	}
+}
+
+// A remoteSource is one that the agent of a host reads: what a sensor in the
+// host itself shows.
+type remoteSource struct {
+	power.Source // as it is described
+	name         string
+	host         metering
+	config       power.Config
+}
+
+// metering is what of an agent.Client a remoteSource needs.
+type metering interface {
+	Offset(context.Context) (agent.Offset, error)
+	Meter(context.Context, power.Config) (func(context.Context) (power.Result, error), error)
+}
+
+// openPower opens a source for hosts with agents: the SUT's sensors are its
+// agent's to read, and what is asked over a network is asked from here.
+func (s *agentSite) openPower(c power.Config) (power.Source, error) {
+	local, err := power.Open(c)
+	if err != nil || !c.Local() {
+		return local, err
+	}
+	return remoteSource{local, s.h.SUT.Name, s.agents[lab.SUT], c}, nil
+}
+
+func (s remoteSource) Describe() power.Provenance { return s.there(s.Source.Describe()) }
+
+// there says that a source is on the host.
+func (s remoteSource) there(p power.Provenance) power.Provenance {
+	p.Address = "host " + s.name + ": " + p.Address
+	return p
+}
+
+func (s remoteSource) Start(ctx context.Context) (power.Meter, error) {
+	before, err := s.host.Offset(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop, err := s.host.Meter(ctx, s.config)
+	if err != nil {
+		return nil, err
+	}
+	return remoteMeter{s, before, stop}, nil
+}
+
+type remoteMeter struct {
+	remoteSource
+	before agent.Offset
+	stop   func(context.Context) (power.Result, error)
+}
+
+// Stop brings the times onto the common axis, which is this machine's clock.
+func (m remoteMeter) Stop(ctx context.Context) power.Result {
+	r, err := m.stop(ctx)
+	if err != nil {
+		return power.Result{Provenance: m.Describe(), NotMeasured: err.Error()}
+	}
+	r.Provenance = m.there(r.Provenance)
+	after, err := m.host.Offset(ctx)
+	if err != nil { // the run ends for it
+		after = m.before
+	}
+	ahead := agent.Between(m.before, after, m.before.At/2+after.At/2).Ns
+	r.StartMono -= ahead
+	for i := range r.Timeline {
+		r.Timeline[i].Mono -= ahead
+	}
+	return r
 }

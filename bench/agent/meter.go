@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+
+	"github.com/niclane/niclane/bench/power"
+)
+
+// maxMeters under way.
+const maxMeters = 16
+
+// meter begins to read a power source of this host, with the agent's own
+// rights: the kernel has shown RAPL's counters to root only since 5.10. metered
+// ends it.
+func (s *session) meter(c power.Config) (int, error) {
+	if !c.Local() {
+		// Else whoever holds the agent could have it open connections and read
+		// credentials.
+		return 0, fmt.Errorf("power source %.40q: an agent reads its own host's sensors only, want %s, %s, or %s with a device", c.Source, power.RAPL, power.Hwmon, power.IPMI)
+	}
+	c.Sysfs = s.agent.Sysfs
+	source, err := power.Open(c)
+	if err != nil {
+		return 0, err
+	}
+	// Not under the lock: finding out how often a sensor changes takes a while.
+	m, err := source.Start(s.ctx)
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		err = errClosed
+	case len(s.meters) >= maxMeters:
+		err = fmt.Errorf("more than %d power sources under way", maxMeters)
+	}
+	if err != nil {
+		m.Stop(s.ctx)
+		return 0, err
+	}
+	s.last++
+	s.meters[s.last] = m
+	return s.last, nil
+}
+
+func (s *session) metered(id int) (power.Result, error) {
+	s.mu.Lock()
+	m := s.meters[id]
+	delete(s.meters, id)
+	s.mu.Unlock()
+	if m == nil {
+		return power.Result{}, fmt.Errorf("no power source %d is under way", id)
+	}
+	return m.Stop(s.ctx), nil
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/power"
+)
+
+// raplTree is a powercap tree of one package, whose counter step moves on.
+func raplTree(t *testing.T) (root string, step func(joules int)) {
+	t.Helper()
+	root = t.TempDir()
+	zone := filepath.Join(root, "class/powercap/intel-rapl:0")
+	if err := os.MkdirAll(zone, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(zone, name), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total := 1_000_000
+	write("name", "package-0")
+	write("max_energy_range_uj", "262143328850")
+	write("energy_uj", strconv.Itoa(total))
+	return root, func(joules int) {
+		total += joules * 1_000_000
+		write("energy_uj", strconv.Itoa(total))
+	}
+}
+
+// The agent reads the sensors of its own host, and nothing else for anybody.
+func TestMeter(t *testing.T) {
+	root, step := raplTree(t)
+	c, _ := started(t, func(c *Config) { c.Sysfs = root })
+	rapl := power.Config{Source: power.RAPL, UpdateInterval: 1e6}
+	end, err := c.Meter(t.Context(), rapl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step(700)
+	r, err := end(t.Context())
+	if err != nil || r.StartMono <= 0 || r.Duration <= 0 || r.Readings < 2 || !strings.HasPrefix(r.Provenance.Address, root) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	_, err = end(t.Context())
+	wantError(t, err, "host sut", "no power source")
+	for want, bad := range map[string]power.Config{
+		"an agent reads its own host's sensors only": {Source: power.Redfish, URL: "https://bmc.example", Credentials: "/etc/shadow"},
+		"sensors: 0 named":                           {Source: power.Hwmon, Chip: "x"},
+		"/dev/ipmiN":                                 {Source: power.IPMI, Device: "/dev/sda"},
+		"no such file":                               {Source: power.Hwmon, Chip: "acpi_power_meter", Sensors: []string{"power1_average"}},
+	} {
+		_, err := c.Meter(t.Context(), bad)
+		wantError(t, err, "host sut", want)
+	}
+}
+
+// A meter that nobody has ended ends with its session.
+func TestMeterEndsWithItsSession(t *testing.T) {
+	root, _ := raplTree(t)
+	c, a := started(t, func(c *Config) { c.Sysfs = root })
+	for range maxMeters {
+		if _, err := c.Meter(t.Context(), power.Config{Source: power.RAPL}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := c.Meter(t.Context(), power.Config{Source: power.RAPL})
+	wantError(t, err, "more than 16 power sources under way")
+	a.mu.Lock()
+	s := a.session
+	a.mu.Unlock()
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.meters) > 0 {
+		t.Errorf("%d are left", len(s.meters))
+	}
+}
