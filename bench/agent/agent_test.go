@@ -423,7 +423,7 @@ func TestVersions(t *testing.T) {
 	d := dial(t, dir, address)
 	d.Version = "v2"
 	_, err := Open(t.Context(), d)
-	wantError(t, err, "host sut", "niclane v1 (protocol 1) on the other side, niclane v2 (protocol 1) here: both have to be the same")
+	wantError(t, err, "host sut", "niclane v1 (protocol "+Protocol+") on the other side, niclane v2 (protocol "+Protocol+") here: both have to be the same")
 }
 
 func TestOpeningIsChecked(t *testing.T) {
