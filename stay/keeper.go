@@ -34,6 +34,7 @@ type Keeper struct {
 // file is what is known of one lanes file.
 type file struct {
 	generation string
+	ground     string
 	troubles   map[string]*trouble
 	waits      map[string]string
 }
@@ -202,7 +203,7 @@ func (k *Keeper) anything(views []View) bool {
 	now := time.Now()
 	for _, v := range views {
 		f := k.files[v.Config]
-		if f == nil || f.generation != v.Generation || !maps.Equal(f.waits, v.Waits) {
+		if f == nil || f.generation != v.Generation || f.ground != v.Ground || !maps.Equal(f.waits, v.Waits) {
 			return true
 		}
 		there := 0
@@ -240,13 +241,19 @@ func (k *Keeper) note(views []View) (due []View) {
 	for _, v := range views {
 		f := k.files[v.Config]
 		if f == nil {
-			f = &file{generation: v.Generation, troubles: map[string]*trouble{}}
+			f = &file{generation: v.Generation, ground: v.Ground, troubles: map[string]*trouble{}}
 			k.files[v.Config] = f
 			k.report(Event{Kind: Begun, Config: v.Config, Text: "its lanes are kept as they were applied"})
 		}
 		if f.generation != v.Generation {
 			f.generation, f.troubles = v.Generation, map[string]*trouble{}
 			k.report(Event{Kind: Notice, Config: v.Config, Text: "applied anew: its lanes are kept as they are from now on"})
+		}
+		if f.ground != v.Ground {
+			f.ground = v.Ground
+			for _, t := range f.troubles {
+				t.anew()
+			}
 		}
 		if k.noteFile(f, v) {
 			due = append(due, v)
@@ -263,16 +270,19 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 		}
 	}
 	f.waits = v.Waits
-	present := map[string]bool{}
+	present, folded := map[string]bool{}, map[string]bool{}
 	for _, d := range v.Drifts {
 		present[d.Key] = true
+		for _, key := range d.With {
+			folded[key] = true // told with another drift now
+		}
 		due = k.noteDrift(f, v, d, now) || due
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.troubles)) {
 		t := f.troubles[key]
 		if t.there && !present[key] {
 			t.there, t.seen = false, now
-			if t.released {
+			if t.released || folded[key] {
 				t.released = false
 				continue
 			}
@@ -290,6 +300,9 @@ func (k *Keeper) noteDrift(f *file, v View, d verify.Finding, now time.Time) (du
 	}
 	t.seen, t.device = now, d.Device
 	if !t.there || t.reported != d.Found {
+		if t.there {
+			t.anew() // what is there now may be repairable
+		}
 		t.there, t.reported, t.futile = true, d.Found, false
 		if !t.released {
 			k.count.Drifts++
@@ -381,7 +394,7 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r Repair, e
 		}
 	}
 	if i < 0 {
-		t.there, t.seen, t.released = false, time.Now(), false
+		t.there, t.seen, t.released, t.failed = false, time.Now(), false, false
 		k.count.Repairs++
 		e := of(Repaired, config, d)
 		e.Want, e.Found = "", ""
@@ -393,6 +406,7 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r Repair, e
 		return true
 	}
 	t.reported = after.Drifts[i].Found
+	t.failed = err != nil
 	switch {
 	case err != nil:
 		k.count.Failures++

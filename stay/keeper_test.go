@@ -33,6 +33,7 @@ type machine struct {
 	repairErr  error
 	// stubborn objects are not repaired by any step; futile ones have none.
 	futile map[string]bool
+	ground string
 	// onRepair is called after each repair.
 	onRepair func()
 	// napi is what Release changes, while it is set.
@@ -56,7 +57,7 @@ func (m *machine) Look(context.Context) ([]stay.View, error) {
 	if m.generation == "" {
 		return nil, nil
 	}
-	v := stay.View{Config: config, Generation: m.generation, Waits: m.waits}
+	v := stay.View{Config: config, Generation: m.generation, Ground: m.ground, Waits: m.waits}
 	for _, f := range m.drifted {
 		v.Drifts = append(v.Drifts, f)
 	}
@@ -328,6 +329,22 @@ func TestRelease(t *testing.T) {
 	same(t, got, "0s begun", "0s drift poller", "0s failed poller", "0s released", "2s repaired napi", "2s repaired poller", "5s ended")
 }
 
+// TestFolded: what goes on as part of another drift has not returned.
+func TestFolded(t *testing.T) {
+	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+		m.repairErr = errors.New("no")
+		m.drift("poller")
+		tell()
+		delete(m.drifted, "poller")
+		m.drift("napi")
+		f := m.drifted["napi"]
+		f.With = []string{"poller"}
+		m.drifted["napi"] = f
+		tell()
+	})
+	same(t, got, "0s begun", "0s drift poller", "0s failed poller", "0s drift napi", "0s failed napi", "0s ended")
+}
+
 // TestFails: a repair that fails is tried again, later each time, and then given
 // up.
 func TestFails(t *testing.T) {
@@ -339,8 +356,10 @@ func TestFails(t *testing.T) {
 		if len(m.repairs) != 9 {
 			t.Errorf("%d tries", len(m.repairs))
 		}
+		m.repairErr, m.ground = nil, "a group was born"
+		tell()
 	})
-	if n := len(got); got[n-2] != "8m30s left qdisc" {
+	if n := len(got); got[n-3] != "8m30s left qdisc" || got[n-2] != "1h0m0s repaired qdisc" {
 		t.Errorf("events %q", got)
 	}
 }

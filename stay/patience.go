@@ -41,7 +41,9 @@ type trouble struct {
 	// left: no more repairs. futile: apply has no step for it. released: the
 	// keeper itself has brought it about.
 	left, futile, released bool
-	device                 string
+	// failed: the last repair.
+	failed bool
+	device string
 }
 
 // due returns when the drift may be repaired; ok is false for never.
@@ -60,6 +62,13 @@ func (p Patience) due(t *trouble) (at time.Time, ok bool) {
 		}
 	}
 	return t.last.Add(pause), true
+}
+
+// anew has a drift that could not be repaired be tried as if it were new.
+func (t *trouble) anew() {
+	if t.failed || t.futile {
+		t.repairs, t.left, t.futile, t.failed = 0, false, false, false
+	}
 }
 
 // repaired counts one more.

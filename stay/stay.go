@@ -43,6 +43,9 @@ type View struct {
 	// Generation changes when somebody applies the file anew: what was left
 	// alone until then is forgiven.
 	Generation string
+	// Ground is what repairs need beside the devices, in any words: when it
+	// changes, what could not be repaired is tried anew.
+	Ground string
 	// Drifts are the findings of that severity, others are not reported.
 	Drifts []verify.Finding
 	// Waits says, by device, why nothing can be repaired on it now: "is

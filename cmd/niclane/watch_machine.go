@@ -156,7 +156,7 @@ func (m *machine) look(ctx context.Context) (views []stay.View, grown bool, err 
 			return nil, false, fmt.Errorf("%s: %w", h.Config, err)
 		}
 		applied := m.a.appliedBy(j)
-		v := stay.View{Config: h.Config, Generation: fmt.Sprintf("%d %s", h.Generation, h.When), Waits: m.waits(h.Devices, st)}
+		v := stay.View{Config: h.Config, Generation: fmt.Sprintf("%d %s", h.Generation, h.When), Ground: basis(st), Waits: m.waits(h.Devices, st)}
 		for _, f := range verify.State(applied, st) {
 			if f.Severity == verify.Drift {
 				v.Drifts = append(v.Drifts, f)
@@ -168,6 +168,15 @@ func (m *machine) look(ctx context.Context) (views []stay.View, grown bool, err 
 	merge(&all, notify.Interest{Dirs: []string{m.a.stateDir}, Births: []string{m.a.stateDir}})
 	grown, err = m.source.Watch(all)
 	return views, grown, err
+}
+
+// noIOUring is the sysctl that takes io_uring away, and the pollers with it.
+const noIOUring = "/proc/sys/kernel/io_uring_disabled"
+
+// basis is what repairs need beside the devices: control groups and io_uring.
+func basis(st *device.State) string {
+	b, err := os.ReadFile(noIOUring)
+	return fmt.Sprint(st.Cgroups.Groups, st.Cgroups.V2Groups, st.Cgroups.PrioGroups, string(b), err)
 }
 
 func merge(all *notify.Interest, in notify.Interest) {
@@ -204,7 +213,7 @@ type interests struct {
 // interest is what the kernel is to tell about.
 func (m *machine) interest(from interests) notify.Interest {
 	in := notify.Interest{Devices: slices.Clone(from.devices)}
-	files := map[string]bool{}
+	files := map[string]bool{noIOUring: true}
 	for i := range from.st.Devices {
 		d := &from.st.Devices[i]
 		if !from.known && !slices.Contains(from.devices, d.Name) {
