@@ -5,6 +5,7 @@ package device
 import (
 	"math/big"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -14,21 +15,25 @@ func Equal(a, b Object) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}
-	if fa, ok := a.(File); ok {
-		fb, ok := b.(File)
-		return ok && fa.Path == fb.Path && normalFile(fa.Format, fa.Value) == normalFile(fa.Format, fb.Value)
-	}
-	if qa, ok := a.(Qdisc); ok {
-		qb, ok := b.(Qdisc)
-		return ok && qa.asKept() == qb.asKept()
-	}
-	if ca, ok := a.(Class); ok {
-		cb, ok := b.(Class)
-		return ok && ca.asKept() == cb.asKept()
-	}
-	if ta, ok := a.(RSSTable); ok {
+	switch a := a.(type) {
+	case FilterEntry: // a lane of a thousand members has as many of these two
+		b, ok := b.(FilterEntry)
+		return ok && a.Filter == b.Filter && a.Match == b.Match && a.Priority == b.Priority && slices.Equal(a.Queues, b.Queues)
+	case XDPEntry:
+		b, ok := b.(XDPEntry)
+		return ok && a == b
+	case File:
+		b, ok := b.(File)
+		return ok && a.Path == b.Path && normalFile(a.Format, a.Value) == normalFile(a.Format, b.Value)
+	case Qdisc:
+		b, ok := b.(Qdisc)
+		return ok && a.asKept() == b.asKept()
+	case Class:
+		b, ok := b.(Class)
+		return ok && a.asKept() == b.asKept()
+	case RSSTable:
 		// One that nobody has set is the driver's, and follows the channels.
-		if tb, ok := b.(RSSTable); ok && ta.Key() == tb.Key() && ta.Context == 0 && !ta.Configured && !tb.Configured {
+		if b, ok := b.(RSSTable); ok && a.Key() == b.Key() && a.Context == 0 && !a.Configured && !b.Configured {
 			return true
 		}
 	}

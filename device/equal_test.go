@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"reflect"
+	"testing"
+)
+
+// TestEqualSeesEveryField: the objects that are compared field by field differ as
+// soon as one of their fields does, one that is added later too.
+func TestEqualSeesEveryField(t *testing.T) {
+	for _, o := range []Object{
+		FilterEntry{Filter: "f", Match: Match{Family: 4}, Priority: "1:10", Queues: []int{1}},
+		XDPEntry{Dev: "eth0", Match: Match{Family: 4}, Lane: 1},
+	} {
+		if !Equal(o, clone(o)) {
+			t.Errorf("%+v differs from itself", o)
+		}
+		typ := reflect.TypeOf(o)
+		for i := range typ.NumField() {
+			other := reflect.New(typ).Elem()
+			other.Set(reflect.ValueOf(clone(o)))
+			other.Field(i).SetZero()
+			if Equal(o, other.Interface().(Object)) {
+				t.Errorf("%s: another %s is not seen", typ, typ.Field(i).Name)
+			}
+		}
+	}
+}
+
+// clone shares nothing with o.
+func clone(o Object) Object {
+	if e, ok := o.(FilterEntry); ok {
+		e.Queues = append([]int(nil), e.Queues...)
+		return e
+	}
+	return o
+}
