@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo test matrix matrix-bench check bench generate lint fuzz packages test-packages clean
+.PHONY: $(BIN) all demo test matrix matrix-bench check bench generate lint fuzz packages test-packages test-ansible clean
 
 all: $(BIN)
 
@@ -44,6 +44,10 @@ packages: ## deb and rpm, in out/packages
 test-packages: ## builds the packages twice, installs the deb into a fresh Debian, purges it; root, minutes
 	@tools/packages debootstrap rpm lintian
 	NICLANE_TEST_PACKAGES=1 $(GO) test -count=1 -v -timeout 20m ./dist
+
+test-ansible: ## rolls lanes out to two hosts over ssh, by the Ansible role; root, minutes
+	@tools/packages debootstrap ansible-playbook:ansible-core ssh:openssh-client ip:iproute2 pgrep:procps nsenter:util-linux
+	NICLANE_TEST_ANSIBLE=1 $(GO) test -count=1 -v -timeout 20m -run TestAnsible ./dist
 
 lint:
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && test -z "$$unformatted" || { echo "make lint: gofmt would change $$unformatted" >&2; exit 1; }
