@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/bench/sock"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/thread"
@@ -433,4 +435,78 @@ func FuzzSequence(f *testing.F) {
 			t.Errorf("%d came, %d twice, %d overtaken; want %d, %d, %d", s.came, s.duplicates, s.reordered, len(came), duplicates, reordered)
 		}
 	})
+}
+
+// A receiver that datagrams reach faster than it takes them looks up now and
+// then: there may never be a moment with none left, and it could not be ended.
+func TestDrainLooksUp(t *testing.T) {
+	address := freeUDP(t, "127.0.0.1")
+	to := netip.MustParseAddrPort(address)
+	c, _, err := Config{Role: Receive, Protocol: UDP, Address: address}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := sock.ListenUDP(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	roomy(fd)
+	out, err := sock.DialUDP(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(out)
+	v := newVolley(headerBytes + 1)
+	const turns = 3
+	for n := range uint64(turns * turn) {
+		for k := range uint64(batchSize) {
+			h := header{kind: data, run: 7, seq: n*batchSize + k}
+			if h.seq == 0 {
+				h.kind = hello
+			}
+			h.put(v.heads[k][:])
+		}
+		if sent, err := v.send(out, batchSize); err != 0 || sent != batchSize {
+			t.Fatalf("%d sent: %v", sent, err)
+		}
+	}
+	if n := drops(fd); n > 0 {
+		t.Skipf("the socket has no room for %d datagrams of %d: net.core.rmem_max is too small, and this is not root", n, turns*turn*batchSize)
+	}
+	r := &receiver{run: &run{cfg: c, listener: fd, clock: thread.StartClock()}, in: newBatch(), sequences: make([]*incoming, 1)}
+	for i := range turns {
+		busy, err := r.drain()
+		if want := int64((i+1)*turn*batchSize - 1); !busy || err != nil || r.res.Datagrams != want { // but hello
+			t.Fatalf("after turn %d: %d datagrams, want %d; busy %v, %v", i+1, r.res.Datagrams, want, busy, err)
+		}
+	}
+	if busy, err := r.drain(); busy || err != nil {
+		t.Errorf("with nothing there: busy %v, %v", busy, err)
+	}
+}
+
+// All flows say goodbye at the same time, each until it was heard: one after the
+// other, eighty that each have to say it twice take longer than there is.
+func TestGoodbyeOfManyFlows(t *testing.T) {
+	address := freeUDP(t, "127.0.0.1")
+	lost := map[uint16]bool{}
+	through := relay(t, address, func(b []byte) [][]byte {
+		if h, err := parse(b); err == nil && h.kind == end && !lost[h.flow] {
+			lost[h.flow] = true
+			return nil
+		}
+		return [][]byte{b}
+	})
+	c := Config{Protocol: UDP, Flows: 80, Interval: 50e6, ConnectTimeout: 30e9}
+	rx, tx := c, c
+	rx.Role, rx.Address = Receive, address
+	tx.Role, tx.Address, tx.Rate, tx.Datagram, tx.Duration = Send, through, 1e6, 100, 100e6
+	r, s := start(t.Context(), rx), start(t.Context(), tx)
+	if got := <-s; got.err != nil {
+		t.Fatal(got.err)
+	}
+	if got := <-r; got.err != nil || len(got.Warnings) > 0 || got.Lost != 0 {
+		t.Errorf("%v, %q, %d lost", got.err, got.Warnings, got.Lost)
+	}
 }

@@ -40,10 +40,7 @@ func (r *run) datagrams() error {
 		return err
 	}
 	r.listener = fd
-	// Without CAP_NET_ADMIN it is at most net.core.rmem_max.
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
-	}
+	roomy(fd)
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 		return fmt.Errorf("set SO_TIMESTAMPNS: %w", err)
 	}
@@ -51,6 +48,14 @@ func (r *run) datagrams() error {
 		return err
 	}
 	return (&receiver{run: r, self: self, in: newBatch(), sequences: make([]*incoming, r.cfg.Flows)}).loop()
+}
+
+// roomy gives a socket the receive buffer, without CAP_NET_ADMIN at most
+// net.core.rmem_max.
+func roomy(fd int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	}
 }
 
 // A receiver of datagrams.
@@ -123,9 +128,14 @@ func (r *receiver) pause(busy bool) (bool, error) {
 	return fds[0].Revents != 0, nil
 }
 
-// drain takes all that has arrived and says whether there was any.
+// turn is how many batches a receiver takes before it looks at anything else,
+// such as whether it is to end. What arrives in less time than it takes to count
+// it would keep it busy for ever.
+const turn = 32
+
+// drain takes what has arrived and says whether there was any.
 func (r *receiver) drain() (busy bool, err error) {
-	for {
+	for range turn {
 		n, errno := r.in.receive(r.listener)
 		switch {
 		case errno == unix.EAGAIN:
@@ -144,6 +154,7 @@ func (r *receiver) drain() (busy bool, err error) {
 			return busy, nil
 		}
 	}
+	return busy, nil
 }
 
 // take accounts for datagram i of the batch. offset turns the kernel's stamps

@@ -303,22 +303,25 @@ func (s *sender) drop(f *outgoing, err error) {
 	s.warn("a flow ended early: %v", err)
 }
 
-// leave tells the receiver how many datagrams it should have had. It is no
-// error when nobody is there any more: then nobody counts.
+// leave tells the receiver how many datagrams of each flow it should have had.
+// It is no error when nobody is there any more: then nobody counts.
 func (s *sender) leave() error {
-	deadline := s.clock.Now() + goodbye
-	for _, f := range s.flows {
-		for f.fd >= 0 && s.clock.Now() < deadline {
-			if s.say(f, end) != nil {
-				break
+	left := slices.DeleteFunc(slices.Clone(s.flows), func(f *outgoing) bool { return f.fd < 0 })
+	for deadline := s.clock.Now() + goodbye; len(left) > 0 && s.clock.Now() < deadline; {
+		left = slices.DeleteFunc(left, func(f *outgoing) bool { return s.say(f, end) != nil })
+		for until := s.clock.Now() + again; len(left) > 0 && s.clock.Now() < until; {
+			var fds []unix.PollFd
+			for _, f := range left {
+				fds = append(fds, unix.PollFd{Fd: int32(f.fd), Events: unix.POLLIN})
 			}
-			ts := unix.NsecToTimespec(again)
-			if _, err := unix.Ppoll([]unix.PollFd{{Fd: int32(f.fd), Events: unix.POLLIN}}, &ts, nil); err != nil && err != unix.EINTR {
+			ts := unix.NsecToTimespec(max(until-s.clock.Now(), 0))
+			if _, err := unix.Ppoll(fds, &ts, nil); err != nil && err != unix.EINTR {
 				return fmt.Errorf("ppoll: %w", err)
 			}
-			if came, err := s.heard(f, ended); came || err != nil {
-				break
-			}
+			left = slices.DeleteFunc(left, func(f *outgoing) bool {
+				came, err := s.heard(f, ended)
+				return came || err != nil
+			})
 		}
 	}
 	return nil
