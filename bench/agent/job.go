@@ -186,8 +186,9 @@ func (j *job) end() End {
 	return e
 }
 
-// stopTime is how long a job may take to end when asked.
-const stopTime = 2 * time.Second
+// stopTime is how long a job may take to end when asked: one that gets a
+// hundredth of a processor takes two seconds.
+const stopTime = 10 * time.Second
 
 // stop asks the job to end, and makes it.
 func (j *job) stop() error {

@@ -90,13 +90,20 @@ func (p *process) result(ctx context.Context, into any) error {
 	return nil
 }
 
-// stop asks the process to end, if it has not, and after two seconds makes it.
-func (p *process) stop() error {
+// endTime is how long a process may take to end when asked. With a hundredth of
+// a processor, noise that does nothing but end takes two seconds: whoever is
+// killed for that costs the window.
+const endTime = 10 * time.Second
+
+// stop asks the process to end, if it has not, and after endTime makes it.
+func (p *process) stop() error { return p.endWithin(endTime) }
+
+func (p *process) endWithin(patience time.Duration) error {
 	if p.ended() != nil {
 		return nil
 	}
 	_ = p.cmd.Process.Signal(unix.SIGTERM)
-	timer := time.NewTimer(2 * time.Second)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-p.done:
