@@ -50,6 +50,7 @@ const (
 	CapRuleToContext  Capability = "rule-to-context" // steering rules to RSS contexts
 	CapMqprioChannel  Capability = "mqprio-channel"  // hw 1 mode channel
 	CapFlowerHwTC     Capability = "flower-hw-tc"
+	CapClassGuarantee Capability = "class-guarantee" // a minimum rate of mqprio's classes
 	CapXPS            Capability = "xps"
 	CapXPSRxqs        Capability = "xps-rxqs"
 	CapQueueShaper    Capability = "queue-shaper"     // net-shaper: a maximum rate of each transmit queue, in bit/s

@@ -50,6 +50,8 @@ func UnmarshalObject(b []byte) (Object, error) {
 		return decode[Qdisc](env.Value)
 	case Class{}.Kind():
 		return decode[Class](env.Value)
+	case Flower{}.Kind():
+		return decode[Flower](env.Value)
 	case Filter{}.Kind():
 		return decode[Filter](env.Value)
 	case FilterEntry{}.Kind():

@@ -55,7 +55,19 @@ type Qdisc struct {
 	// (net/core/dev.c: netdev_set_num_tc).
 	Map    string `json:"map,omitempty"`
 	Queues string `json:"queues,omitempty"`
+	// Mode is of an mqprio that the card makes (hw 1): ModeChannel, ModeDCB; ""
+	// if software does. MinRates and MaxRates are those of its classes in bit/s
+	// ("0 1000000000"), "" for none.
+	Mode     string `json:"mode,omitempty"`
+	MinRates string `json:"minRates,omitempty"`
+	MaxRates string `json:"maxRates,omitempty"`
 }
+
+// Modes of an mqprio that the card makes (tc-mqprio(8)).
+const (
+	ModeChannel = "channel"
+	ModeDCB     = "dcb"
+)
 
 // Kind implements Object.
 func (Qdisc) Kind() string { return "qdisc" }

@@ -4,6 +4,7 @@ package device
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -39,6 +40,9 @@ func (s *State) Put(old, new Object) {
 	}
 	if q, ok := o.(Qdisc); ok && q.Type == "mqprio" {
 		s.clearXPS(q.Dev)
+		if d := s.Device(q.Dev); d != nil {
+			d.classTable(q, new != nil)
+		}
 	}
 	for i := range s.Devices {
 		s.Devices[i].put(o, new)
@@ -70,6 +74,33 @@ func (d *Device) ThreadsAll(f File) (threaded string, is bool) {
 		return "off", true
 	}
 	return "on", true
+}
+
+// classTable does what a card does whose classes own receive queues: its table
+// is the default class's (ice_ethtool.c: ice_get_rxfh), and set by nobody.
+func (d *Device) classTable(q Qdisc, there bool) {
+	limits, _ := FindClassLimits(d.Driver)
+	for i, t := range d.RSS {
+		if t.Context == 0 && q.Mode == ModeChannel && limits.Receive {
+			d.RSS = slices.Clone(d.RSS)
+			d.RSS[i] = t.OfClasses(q, d.RxQueues, there)
+		}
+	}
+}
+
+// OfClasses is the default table while a card has the classes of q, or of all
+// of its queues when they have gone.
+func (t RSSTable) OfClasses(q Qdisc, queues int, there bool) RSSTable {
+	first, _, _ := strings.Cut(q.Queues, "@")
+	n, err := strconv.Atoi(first)
+	if !there || err != nil || n < 1 {
+		n = queues
+	}
+	t.Queues, t.Configured = slices.Clone(t.Queues), n < queues
+	for i := range t.Queues {
+		t.Queues[i] = i % max(n, 1)
+	}
+	return t
 }
 
 // clearXPS does what the kernel does when an mqprio is made or goes.
@@ -107,6 +138,8 @@ func (d *Device) put(o, new Object) {
 				f := n.(Filter)
 				return FilterState{Filter: f, Type: "bpf", Name: f.Program}
 			})
+	case Flower:
+		d.Flowers = replace(d.Flowers, v.Dev == d.Name, new, func(f Flower) bool { return f.Key() == v.Key() }, as[Flower])
 	case FilterEntry:
 		d.Entries = replace(d.Entries, d.hasFilter(v.Filter), new, func(e FilterEntry) bool { return e.Key() == v.Key() }, as[FilterEntry])
 	case FilterDefault:
@@ -125,6 +158,12 @@ func (d *Device) put(o, new Object) {
 		if v.Dev == d.Name && new != nil {
 			c := new.(Channels)
 			d.Channels, d.RxQueues, d.TxQueues = &c, c.RX+c.Combined, c.TX+c.Combined
+			for i, t := range d.RSS {
+				if t.Context == 0 && !t.Configured { // it follows them
+					d.RSS = slices.Clone(d.RSS)
+					d.RSS[i] = t.OfClasses(Qdisc{}, d.RxQueues, false)
+				}
+			}
 		}
 	case Ring:
 		putPointer(&d.Ring, v.Dev == d.Name, new)

@@ -133,6 +133,8 @@ type Device struct {
 	Classes []Class       `json:"classes,omitempty"` // HTB only
 	Shapers []Shaper      `json:"shapers,omitempty"` // of transmit queues
 	Filters []FilterState `json:"filters,omitempty"`
+	// Flowers are the filters on ingress that the card alone looks at.
+	Flowers []Flower `json:"flowers,omitempty"`
 	// Entries are the map entries of niclane's own classifiers.
 	Entries  []FilterEntry   `json:"entries,omitempty"`
 	Defaults []FilterDefault `json:"defaults,omitempty"`
@@ -324,6 +326,9 @@ func (d *Device) objects(put func(Object)) {
 			f.Filter.Program = f.Name
 			put(f.Filter)
 		}
+	}
+	for _, f := range d.Flowers {
+		put(f)
 	}
 	for _, e := range d.Entries {
 		put(e)

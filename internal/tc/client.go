@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tc is a thin typed client of the kernel's traffic control: qdiscs,
-// HTB classes and cls_bpf filters, by rtnetlink. It reads and writes
-// device.Qdisc and device.Class objects; package internal/bpf attaches its
+// HTB classes, cls_bpf filters and those that a card looks at, by rtnetlink. It reads and writes
+// device.Qdisc, device.Class and device.Flower objects; package internal/bpf attaches its
 // programs through it. It chooses no handle, writes no kind it cannot read
 // back exactly, and never replaces a qdisc that somebody made: only the
 // kernel's own default (handle 0) gives way.
@@ -77,38 +77,67 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 			return nil, err
 		}
 		return *cl, nil
+	case device.Flower:
+		p, ok, err := c.findFlower(o)
+		if !ok || err != nil {
+			return nil, err
+		}
+		return p.Flower, nil
 	}
 	return nil, fmt.Errorf("object kind %q is not traffic control's", o.Kind())
 }
 
-// ReadMany is Read for each object, with one dump for all classes of a device.
+// ReadMany is Read for each object, with one dump for all classes, and one for
+// all filters, of a device.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
-	classes := map[string]map[string]device.Class{} // by device and key
+	dumped := map[string]map[string]device.Object{} // by kind and device, then by key
 	for i, o := range objects {
-		cl, ok := o.(device.Class)
-		if !ok {
+		dev := ""
+		switch o := o.(type) {
+		case device.Class:
+			dev = o.Dev
+		case device.Flower:
+			dev = o.Dev
+		default:
 			var err error
 			if out[i], err = c.Read(o); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if classes[cl.Dev] == nil {
-			all, err := c.Classes(cl.Dev)
+		of := o.Kind() + "/" + dev
+		if dumped[of] == nil {
+			all, err := c.dump(o, dev)
 			if err != nil {
 				return nil, err
 			}
-			classes[cl.Dev] = map[string]device.Class{}
+			dumped[of] = map[string]device.Object{}
 			for _, a := range all {
-				classes[cl.Dev][a.Key()] = a
+				dumped[of][a.Key()] = a
 			}
 		}
-		if a, ok := classes[cl.Dev][cl.Key()]; ok {
+		if a, ok := dumped[of][o.Key()]; ok {
 			out[i] = a
 		}
 	}
 	return out, nil
+}
+
+// dump returns all objects of o's kind of a device.
+func (c *Client) dump(o device.Object, dev string) (all []device.Object, err error) {
+	if _, ok := o.(device.Flower); ok {
+		flowers, err := c.Flowers(dev)
+		for _, f := range flowers {
+			all = append(all, f)
+		}
+		return all, err
+	}
+	classes, err := c.Classes(dev)
+	for _, cl := range classes {
+		all = append(all, cl)
+	}
+	return all, err
 }
 
 // Write brings the qdisc or class from old to new; nil means absent.
@@ -120,6 +149,8 @@ func (c *Client) Write(old, new device.Object) error {
 	switch o.(type) {
 	case device.Qdisc:
 		return write(old, new, c.addQdisc, c.changeQdisc, c.deleteQdisc)
+	case device.Flower:
+		return write(old, new, c.addFlower, c.changeFlower, c.deleteFlower)
 	case device.Class:
 		return write(old, new, c.addClass, c.changeClass, c.deleteClass)
 	}

@@ -62,7 +62,8 @@ func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
 }
 
 // Filters returns the filters of anybody's on clsact, ingress first, by
-// preference and handle. Without clsact there are none.
+// preference and handle, but for those that Flowers returns. Without clsact
+// there are none.
 func (c *Client) Filters(dev string) ([]device.FilterState, error) {
 	q, err := c.qdisc(dev, "clsact")
 	if err != nil || q == nil {
@@ -79,6 +80,9 @@ func (c *Client) Filters(dev string) ([]device.FilterState, error) {
 			return nil, err
 		}
 		for _, r := range reps {
+			if _, is := flowerOf(dev, r); is && parent == clsactIngress {
+				continue
+			}
 			f, err := filterOf(dev, hook, r)
 			if err != nil {
 				return nil, err

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
@@ -23,13 +24,25 @@ const (
 	mqprioCount     = 18
 	mqprioOffset    = mqprioCount + 2*mqprioClasses
 	sizeofMqprio    = mqprioOffset + 2*mqprioClasses
+	mqprioAttrs     = sizeofMqprio + 2 // padded
 	mqprioQueueForm = "COUNT@FIRST for each traffic class"
 )
 
-// encodeMqprio gives the options of a software mqprio (hw 0). They are padded:
-// the kernel looks for attributes behind (mqprio_parse_opt).
+// Attributes behind the structure (linux/pkt_sched.h), and what they say.
+const (
+	mqprioMode        = 1
+	mqprioShaper      = 2
+	mqprioMinRate     = 3
+	mqprioMaxRate     = 4
+	mqprioModeDCB     = 0
+	mqprioModeChannel = 1
+	mqprioShaperRates = 1 // TC_MQPRIO_SHAPER_BW_RATE
+)
+
+// encodeMqprio gives the options of an mqprio. They are padded: the kernel looks
+// for attributes behind (mqprio_parse_opt).
 func encodeMqprio(q device.Qdisc) ([]byte, error) {
-	b := make([]byte, sizeofMqprio+2)
+	b := make([]byte, mqprioAttrs)
 	queues := strings.Fields(q.Queues)
 	if len(queues) == 0 || len(queues) > mqprioClasses {
 		return nil, fmt.Errorf("%w: queues %q: want %s, 1 to %d", unix.EINVAL, q.Queues, mqprioQueueForm, mqprioClasses)
@@ -56,11 +69,53 @@ func encodeMqprio(q device.Qdisc) ([]byte, error) {
 		}
 		b[mqprioMap+i] = byte(class)
 	}
-	return b, nil
+	if q.Mode == "" {
+		if q.MinRates != "" || q.MaxRates != "" {
+			return nil, fmt.Errorf("%w: only a card's mqprio keeps rates", unix.EINVAL)
+		}
+		return b, nil
+	}
+	attrs, err := encodeChannel(q, len(queues))
+	b[mqprioHW] = 1
+	return append(b, attrs...), err
 }
 
-// decodeMqprio is the inverse of encodeMqprio. An mqprio of the card's (hw 1)
-// is read too, but is none that encodeMqprio makes.
+// encodeChannel gives the attributes of an mqprio that a card makes.
+func encodeChannel(q device.Qdisc, classes int) ([]byte, error) {
+	if q.Mode != device.ModeChannel {
+		return nil, fmt.Errorf("%w: mode %q: niclane makes only %s", unix.EINVAL, q.Mode, device.ModeChannel)
+	}
+	ae := netlink.NewAttributeEncoder()
+	ae.Uint16(mqprioMode, mqprioModeChannel)
+	if q.MinRates != "" || q.MaxRates != "" {
+		ae.Uint16(mqprioShaper, mqprioShaperRates)
+	}
+	for _, r := range []struct {
+		attr uint16
+		text string
+	}{{mqprioMinRate, q.MinRates}, {mqprioMaxRate, q.MaxRates}} {
+		rates := strings.Fields(r.text)
+		if len(rates) == 0 {
+			continue
+		}
+		if len(rates) != classes {
+			return nil, fmt.Errorf("%w: rates %q of %d classes", unix.EINVAL, r.text, classes)
+		}
+		ae.Nested(r.attr, func(ae *netlink.AttributeEncoder) error {
+			for _, text := range rates {
+				bits, err := strconv.ParseUint(text, 10, 64)
+				if err != nil {
+					return fmt.Errorf("%w: rate %q", unix.EINVAL, text)
+				}
+				ae.Uint64(r.attr, bits/8)
+			}
+			return nil
+		})
+	}
+	return ae.Encode()
+}
+
+// decodeMqprio is the inverse of encodeMqprio.
 func decodeMqprio(q *device.Qdisc, b []byte) error {
 	if len(b) < sizeofMqprio || int(b[0]) > mqprioClasses {
 		return errors.Join(unix.EBADMSG, fmt.Errorf("%d bytes", len(b)))
@@ -73,8 +128,40 @@ func decodeMqprio(q *device.Qdisc, b []byte) error {
 		queues[i] = fmt.Sprintf("%d@%d", binary.NativeEndian.Uint16(b[mqprioCount+2*i:]), binary.NativeEndian.Uint16(b[mqprioOffset+2*i:]))
 	}
 	q.Map, q.Queues = strings.Join(classes, " "), strings.Join(queues, " ")
-	if b[mqprioHW] != 0 {
-		q.Queues += fmt.Sprintf(" hw %d", b[mqprioHW])
+	if b[mqprioHW] == 0 {
+		return nil
 	}
-	return nil
+	q.Mode = device.ModeDCB // the kernel's default
+	if len(b) <= mqprioAttrs {
+		return nil
+	}
+	ad, err := netlink.NewAttributeDecoder(b[mqprioAttrs:])
+	if err != nil {
+		return err
+	}
+	for ad.Next() {
+		switch ad.Type() {
+		case mqprioMode:
+			if ad.Uint16() == mqprioModeChannel {
+				q.Mode = device.ModeChannel
+			}
+		case mqprioMinRate:
+			ad.Nested(decodeRates(&q.MinRates))
+		case mqprioMaxRate:
+			ad.Nested(decodeRates(&q.MaxRates))
+		}
+	}
+	return ad.Err()
+}
+
+// decodeRates reads the rates of the classes, bytes per second on the wire.
+func decodeRates(dst *string) func(*netlink.AttributeDecoder) error {
+	return func(ad *netlink.AttributeDecoder) error {
+		var rates []string
+		for ad.Next() {
+			rates = append(rates, strconv.FormatUint(ad.Uint64()*8, 10))
+		}
+		*dst = strings.Join(rates, " ")
+		return ad.Err()
+	}
 }

@@ -162,7 +162,37 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 	}
 	r.typ, r.flags = unix.RTM_NEWQDISC, netlink.Create|netlink.Excl
 	_, err = c.do(r)
+	switch {
+	case err != nil && q.Mode != "":
+		err = channelError(err)
+	case err == nil && q.Mode != "":
+		err = c.checkChannel(q)
+	}
 	return qdiscError("add", q, err)
+}
+
+// channelError adds what drivers mean that give a number alone: their words go
+// to the kernel's log.
+func channelError(err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w: a driver of RDMA is bound to the card (rdma link), or something else has its transmit scheduler", err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w: the driver refuses these traffic classes (dmesg says why)", err)
+	}
+	return err
+}
+
+// checkChannel reads an mqprio back. Drivers that do not look at the mode accept
+// it and do DCB: each class then has a share of all queues, and no rate
+// (broadcom/bnxt/bnxt.c: bnxt_setup_tc; ixgbe).
+func (c *Client) checkChannel(q device.Qdisc) error {
+	got, err := c.qdisc(q.Dev, q.Parent)
+	if err != nil || got == nil || device.Equal(*got, q) {
+		return err
+	}
+	err = fmt.Errorf("%w: the driver takes mode %s for DCB: the classes have queues %s, not %s", unix.EOPNOTSUPP, q.Mode, got.Queues, q.Queues)
+	return errors.Join(err, c.deleteQdisc(*got))
 }
 
 // changeQdisc is refused by kinds without a change operation, htb among them:
