@@ -52,7 +52,9 @@ func (c *Client) ResetRSS(dev string) error {
 // (net/ethtool/ioctl.c: xa_alloc; earlier each driver, and likewise), and what
 // is made on the way to a higher one is removed again.
 func (c *Client) CreateContext(dev string, id int, queues []int) error {
-	err := c.set(msgRSSCreate, dev, func(ae *netlink.AttributeEncoder) {
+	// It is answered whatever the flags ask for (ethnl_rss_create_doit), so
+	// that an acknowledgement would be a second answer.
+	_, err := c.execute(msgRSSCreate, dev, netlink.Request, func(ae *netlink.AttributeEncoder) {
 		rssNumber(ae, id)
 		ae.Bytes(rssIndir, encodeIndir(queues))
 	})

@@ -69,32 +69,13 @@ const (
 // Rules reads all steering rules. EOPNOTSUPP means that the driver has none.
 func (c *Client) Rules(dev string) (Rules, error) {
 	fail := func(err error) (Rules, error) { return Rules{}, fmt.Errorf("get rules of %s: %w", dev, err) }
-	ask := make([]byte, rxnfcSize)
-	binary.NativeEndian.PutUint32(ask, unix.ETHTOOL_GRXCLSRLCNT)
-	if err := c.ioctl(dev, ask); err != nil {
+	locations, r, err := c.locations(dev)
+	if err != nil {
 		return fail(err)
 	}
-	n := binary.NativeEndian.Uint32(ask[rxnfcRuleCnt:])
-	if n > maxRules {
-		return fail(fmt.Errorf("%d rules", n))
-	}
-	all := make([]byte, rxnfcSize+4*int(n))
-	binary.NativeEndian.PutUint32(all, unix.ETHTOOL_GRXCLSRLALL)
-	binary.NativeEndian.PutUint32(all[rxnfcRuleCnt:], n)
-	if err := c.ioctl(dev, all); err != nil {
-		return fail(err)
-	}
-	// Some drivers say the size with the number of rules, some with the rules
-	// (mlx5: mellanox/mlx5/core/en_fs_ethtool.c).
-	size := max(binary.NativeEndian.Uint64(ask[rxnfcData:])&^locSpecial, binary.NativeEndian.Uint64(all[rxnfcData:])&^locSpecial)
-	r := Rules{Capacity: int(size), Anywhere: binary.NativeEndian.Uint64(ask[rxnfcData:])&locSpecial != 0}
-	n = min(n, binary.NativeEndian.Uint32(all[rxnfcRuleCnt:]))
-	for i := range int(n) {
-		loc := binary.NativeEndian.Uint32(all[rxnfcRuleLocs+4*i:])
-		buf := make([]byte, rxnfcSize)
-		binary.NativeEndian.PutUint32(buf, unix.ETHTOOL_GRXCLSRULE)
-		binary.NativeEndian.PutUint32(buf[rxnfcSpec+specLocation:], loc)
-		if err := c.ioctl(dev, buf); err != nil {
+	for _, loc := range locations {
+		buf, err := c.rule(dev, loc)
+		if err != nil {
 			return fail(fmt.Errorf("rule %d: %w", loc, err))
 		}
 		rule, ok := decodeRule(buf)
@@ -107,6 +88,42 @@ func (c *Client) Rules(dev string) (Rules, error) {
 		r.Rules, r.Locations = append(r.Rules, rule), append(r.Locations, int(loc))
 	}
 	return r, nil
+}
+
+// locations returns where rules are, and what is to know of the table.
+func (c *Client) locations(dev string) (at []uint32, r Rules, err error) {
+	ask := make([]byte, rxnfcSize)
+	binary.NativeEndian.PutUint32(ask, unix.ETHTOOL_GRXCLSRLCNT)
+	if err := c.ioctl(dev, ask); err != nil {
+		return nil, r, err
+	}
+	n := binary.NativeEndian.Uint32(ask[rxnfcRuleCnt:])
+	if n > maxRules {
+		return nil, r, fmt.Errorf("%d rules", n)
+	}
+	all := make([]byte, rxnfcSize+4*int(n))
+	binary.NativeEndian.PutUint32(all, unix.ETHTOOL_GRXCLSRLALL)
+	binary.NativeEndian.PutUint32(all[rxnfcRuleCnt:], n)
+	if err := c.ioctl(dev, all); err != nil {
+		return nil, r, err
+	}
+	// Some drivers say the size with the number of rules, some with the rules
+	// (mlx5: mellanox/mlx5/core/en_fs_ethtool.c).
+	size := max(binary.NativeEndian.Uint64(ask[rxnfcData:])&^locSpecial, binary.NativeEndian.Uint64(all[rxnfcData:])&^locSpecial)
+	r = Rules{Capacity: int(size), Anywhere: binary.NativeEndian.Uint64(ask[rxnfcData:])&locSpecial != 0}
+	n = min(n, binary.NativeEndian.Uint32(all[rxnfcRuleCnt:]))
+	for i := range int(n) {
+		at = append(at, binary.NativeEndian.Uint32(all[rxnfcRuleLocs+4*i:]))
+	}
+	return at, r, nil
+}
+
+// rule reads the rule at a location.
+func (c *Client) rule(dev string, location uint32) ([]byte, error) {
+	buf := make([]byte, rxnfcSize)
+	binary.NativeEndian.PutUint32(buf, unix.ETHTOOL_GRXCLSRULE)
+	binary.NativeEndian.PutUint32(buf[rxnfcSpec+specLocation:], location)
+	return buf, c.ioctl(dev, buf)
 }
 
 // decodeRule reads struct ethtool_rxnfc. ok is false for a rule that a
