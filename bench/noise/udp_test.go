@@ -7,8 +7,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +26,7 @@ func freeUDP(t *testing.T, host string) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {
-		if host == "::1" {
+		if host == "::1" && noIPv6(err) {
 			t.Skipf("no IPv6 loopback: %v", err)
 		}
 		t.Fatal(err)
@@ -137,6 +139,17 @@ func relay(t *testing.T, to string, change func(b []byte) [][]byte) string {
 
 // What the way does to datagrams is in the result, to the last one.
 func TestDatagramsLostTwiceAndOvertaken(t *testing.T) {
+	for range 20 {
+		if n := lostTwiceAndOvertaken(t); n == 0 || t.Failed() {
+			return
+		}
+	}
+	t.Error("the host lost datagrams of its own in each of twenty attempts")
+}
+
+// lostTwiceAndOvertaken returns how many datagrams the host lost: then the test
+// has to be made again.
+func lostTwiceAndOvertaken(t *testing.T) int64 {
 	addr := freeUDP(t, "127.0.0.1")
 	var lost, twice, overtaken int64
 	var held [][]byte
@@ -183,7 +196,7 @@ func TestDatagramsLostTwiceAndOvertaken(t *testing.T) {
 		t.Errorf("lost %d, want %d, of which %d on the way", r.Lost, got, lost)
 	}
 	if r.Lost > lost {
-		t.Skipf("the host lost %d more", r.Lost-lost)
+		return r.Lost - lost
 	}
 	if r.Duplicates != twice || r.Reordered != overtaken {
 		t.Errorf("%d came twice and %d were overtaken, want %d and %d", r.Duplicates, r.Reordered, twice, overtaken)
@@ -191,6 +204,7 @@ func TestDatagramsLostTwiceAndOvertaken(t *testing.T) {
 	if sum(r.IntervalLost) != r.Lost {
 		t.Errorf("intervals %v hold not %d lost", r.IntervalLost, r.Lost)
 	}
+	return 0
 }
 
 // A sender whose clock is another machine's times round trips.
@@ -472,7 +486,11 @@ func TestDrainLooksUp(t *testing.T) {
 		}
 	}
 	if n := drops(fd); n > 0 {
-		t.Skipf("the socket has no room for %d datagrams of %d: net.core.rmem_max is too small, and this is not root", n, turns*turn*batchSize)
+		text := fmt.Sprintf("the socket had no room for %d datagrams of %d", n, turns*turn*batchSize)
+		if os.Geteuid() != 0 {
+			t.Skip(text + ": net.core.rmem_max is too small, and this is not root")
+		}
+		t.Fatal(text)
 	}
 	r := &receiver{run: &run{cfg: c, listener: fd, clock: thread.StartClock()}, in: newBatch(), sequences: make([]*incoming, 1)}
 	for i := range turns {

@@ -16,7 +16,7 @@ func TestDialAndListen(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			l, addr, err := Listen(netip.MustParseAddrPort(at))
 			if err != nil {
-				if at != "127.0.0.1:0" {
+				if at != "127.0.0.1:0" && (errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT)) {
 					t.Skipf("no IPv6 loopback: %v", err)
 				}
 				t.Fatal(err)
