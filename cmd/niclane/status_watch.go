@@ -45,7 +45,7 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 		fmt.Fprintln(a.stderr, "niclane: no lanes are applied here")
 		return nil
 	}
-	r, err := a.newRater(ctx, fitted, devices)
+	r, err := a.newRater(ctx, fitted, devices, true)
 	if err != nil {
 		return err
 	}
@@ -116,17 +116,21 @@ type rater struct {
 	notCounted []string
 }
 
-func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []string) (*rater, error) {
+// newRater makes a rater, which counts what leaves too if sent says so: all
+// packets of the host pay for that.
+func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []string, sent bool) (*rater, error) {
 	js, err := a.journals()
 	if err != nil {
 		return nil, err
 	}
 	r := &rater{devices: devices, numbers: map[string]map[int]string{}, handlers: map[uint32]map[int]int{}}
-	st, err := observe.Observe(ctx, observe.Options{Devices: devices, NoProbes: true})
-	if err != nil {
-		return nil, err
+	if sent {
+		st, err := observe.Observe(ctx, observe.Options{Devices: devices, NoProbes: true})
+		if err != nil {
+			return nil, err
+		}
+		r.sent, r.notCounted = a.countSent(js, st, devices)
 	}
-	r.sent, r.notCounted = a.countSent(js, st, devices)
 	for _, j := range js {
 		applied := a.appliedBy(j)
 		for _, d := range devices {

@@ -13,10 +13,12 @@ import (
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/internal/notify"
 	"github.com/niclane/niclane/stay"
+	"github.com/niclane/niclane/stay/health"
 )
 
 func (a *app) watchCommand() *cobra.Command {
-	return &cobra.Command{
+	var listen string
+	cmd := &cobra.Command{
 		Use:   "watch [FILE]",
 		Short: "Keep lanes as they were applied, and say what happens to them",
 		Long: `Watch waits for the kernel to say that something has changed, compares the lanes
@@ -34,6 +36,10 @@ What comes back again and again is repaired later each time, and after nine time
 in 8.5 minutes left as it is, which it says; apply FILE has it try anew. When it
 ends, lanes stay as they are.
 
+Metrics for Prometheus (/metrics) and whether all is well (/healthz) are shown on a
+Unix socket, watch-DEV.sock in the run directory (watch.sock without FILE), or
+where --listen says: unix:PATH, or IP:PORT of a loopback address.
+
 A device has one watch. It is meant as a service (niclane persist writes one), and
 tells systemd when it is ready and alive.`,
 		Args: atMost(1, "at most one lanes file"),
@@ -45,17 +51,35 @@ tells systemd when it is ready and alive.`,
 					return err
 				}
 			}
+			at, err := parseListen(listen)
+			if err != nil {
+				return usagef("watch: --listen %w", err)
+			}
 			if err := needRoot("watch"); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			return a.watch(ctx, r)
+			return a.watch(ctx, r, at)
 		},
 	}
+	cmd.Flags().StringVar(&listen, "listen", "", "where metrics and health are shown; none: nowhere")
+	return cmd
 }
 
-func (a *app) watch(ctx context.Context, r *request) (err error) {
+// parseListen reads --listen; nil is nowhere, and a zero address the usual one.
+func parseListen(s string) (*health.Address, error) {
+	switch s {
+	case "":
+		return &health.Address{}, nil
+	case "none":
+		return nil, nil
+	}
+	at, err := health.ParseAddress(s)
+	return &at, err
+}
+
+func (a *app) watch(ctx context.Context, r *request, at *health.Address) (err error) {
 	report := stay.WriteText(a.stdout)
 	if a.json {
 		report = stay.WriteJSON(a.stdout)
@@ -66,15 +90,25 @@ func (a *app) watch(ctx context.Context, r *request) (err error) {
 		return err
 	}
 	s := newSupervisor()
+	k := stay.NewKeeper(m, stay.Options{Report: s.also(report), Alive: s.alive, Heartbeat: s.heartbeat})
 	if r != nil {
 		m.config = r.config
+		if devices := groupOf(r.Intent); len(devices) > 0 {
+			m.first = devices[0]
+		}
 		if err := m.begin(ctx, r, s); err != nil || ctx.Err() != nil {
 			return err
 		}
 	} else if err := m.claimAll(); err != nil {
 		return err
 	}
-	k := stay.NewKeeper(m, stay.Options{Report: s.also(report), Alive: s.alive, Heartbeat: s.heartbeat})
+	server, err := a.serveHealth(at, k, m)
+	if err != nil {
+		return err
+	}
+	if server != nil {
+		defer func() { err = errors.Join(err, server.Close()) }()
+	}
 	s.ready("keeping lanes")
 	defer s.stopping()
 	return stay.Run(ctx, k, m.source.Events())

@@ -37,6 +37,8 @@ type machine struct {
 	report func(stay.Event)
 	// config is the one file that is kept, "" for all.
 	config string
+	// first of its devices.
+	first string
 	// claims are the locks of the devices, nil where another watch has it.
 	claims map[string]*apply.Lock
 	// index is the interface number of each device when it was last there.

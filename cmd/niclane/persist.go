@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/stay/unit"
+)
+
+func (a *app) persistCommand() *cobra.Command {
+	var remove bool
+	var dir, listen string
+	cmd := &cobra.Command{
+		Use:   "persist FILE | persist --remove DEV",
+		Short: "Have systemd make the lanes of FILE at boot and keep them",
+		Long: `Persist writes a systemd unit, niclane-watch@DEV.service, which runs niclane watch
+FILE from boot on: it makes the lanes as soon as the device is there, and keeps
+them. It is started at the next boot, or by systemctl; persist itself starts
+nothing and changes no lane. The unit has no more rights than it needs.
+
+With --remove it takes the unit of a device away. Lanes stay until niclane
+rollback. A unit that somebody has edited is neither overwritten nor removed.`,
+		Args: exactly(1, "one lanes file, or with --remove a device"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if remove {
+				return a.unpersist(dir, args[0])
+			}
+			return a.persist(dir, args[0], listen)
+		},
+	}
+	cmd.Flags().BoolVar(&remove, "remove", false, "take the unit of a device away")
+	cmd.Flags().StringVar(&dir, "unit-dir", unit.DefaultDir, "where units are kept")
+	cmd.Flags().StringVar(&listen, "listen", "", "where the watch shows metrics and health, as niclane watch --listen")
+	return cmd
+}
+
+// persisted is what persist prints as JSON.
+type persisted struct {
+	Unit    string `json:"unit"`
+	Path    string `json:"path"`
+	Changed bool   `json:"changed"`
+}
+
+func (a *app) persist(dir, file, listen string) error {
+	r, err := readRequest(file)
+	if err != nil {
+		return err
+	}
+	if err := onlyRoots(r.config); err != nil {
+		return err
+	}
+	u := unit.Unit{Devices: groupOf(r.Intent), Config: r.config}
+	if len(u.Devices) == 0 {
+		return fmt.Errorf("%s: names no device: give globals.dev", r.config)
+	}
+	if listen != "" {
+		if _, err := parseListen(listen); err != nil {
+			return usagef("persist: --listen %w", err)
+		}
+		u.Options = []string{"--listen", listen}
+	}
+	if u.Command, err = os.Executable(); err != nil {
+		return err
+	}
+	path, changed, err := u.Write(dir)
+	if err != nil {
+		return err
+	}
+	name := unit.Name(u.Devices[0])
+	if a.json {
+		return a.printJSON(persisted{name, path, changed})
+	}
+	if !changed {
+		fmt.Fprintf(a.stdout, "nothing to do: %s is there\n", path)
+		return nil
+	}
+	fmt.Fprintf(a.stdout, "%s written; at the next boot it makes the lanes of %s and keeps them\nnow: systemctl daemon-reload && systemctl restart %s\n", path, r.config, name)
+	return nil
+}
+
+// onlyRoots refuses a file that somebody else can change: it says what root does
+// at boot.
+func onlyRoots(path string) error {
+	for p := path; ; p = filepath.Dir(p) {
+		st, err := os.Stat(p)
+		if err != nil {
+			return err
+		}
+		owner := st.Sys().(*syscall.Stat_t).Uid
+		sticky := st.IsDir() && st.Mode()&os.ModeSticky != 0
+		if owner != 0 && owner != uint32(os.Geteuid()) || st.Mode()&0o022 != 0 && !sticky {
+			return fmt.Errorf("%s: %s belongs to user %d and has mode %#o: others could change what root does at boot; put it where root alone writes, as /etc/niclane",
+				path, p, owner, st.Mode().Perm())
+		}
+		if p == "/" {
+			return nil
+		}
+	}
+}
+
+func (a *app) unpersist(dir, device string) error {
+	path, err := unit.Remove(dir, device)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: there is no such unit: nothing was persisted for %s", path, device)
+	}
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(persisted{unit.Name(device), path, true})
+	}
+	fmt.Fprintf(a.stdout, "%s removed; its lanes stay until niclane rollback\nnow: systemctl stop %s && systemctl daemon-reload\n", path, unit.Name(device))
+	return nil
+}

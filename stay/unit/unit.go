@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package unit writes the systemd unit that makes a device's lanes at boot and
+// keeps them, and takes it away again. It touches no unit that somebody else has
+// written or changed, and starts nothing.
+package unit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// DefaultDir is where an administrator's units are (systemd.unit(5)).
+const DefaultDir = "/etc/systemd/system"
+
+// target is what is started at boot that wants the unit.
+const target = "multi-user.target"
+
+// A Unit is one service.
+type Unit struct {
+	// Devices, the first of which names the unit, and Config, the lanes file by
+	// its absolute path.
+	Devices []string
+	Config  string
+	// Command is niclane's absolute path, Options go before the file.
+	Command string
+	Options []string
+}
+
+// Name of the unit of a device.
+func Name(device string) string { return "niclane-watch@" + device + ".service" }
+
+// checked is how the first line begins; the checksum of the rest follows.
+const checked = "# Written by niclane persist; do not edit, systemctl edit adds to it. sha256 "
+
+// Render gives the unit's text.
+func (u Unit) Render() []byte {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	devices := make([]string, len(u.Devices))
+	for i, d := range u.Devices {
+		devices[i] = "sys-subsystem-net-devices-" + escape(d) + ".device"
+	}
+	after := strings.Join(devices, " ")
+	line("[Unit]")
+	line("Description=Lanes of %s, made at boot and kept", strings.Join(u.Devices, ", "))
+	line("Documentation=man:niclane(8)")
+	line("# Not BindsTo: the watch outlives a device that is removed and added again.")
+	line("Wants=%s", after)
+	line("After=%s irqbalance.service", after)
+	line("")
+	line("[Service]")
+	line("Type=notify")
+	line("ExecStart=%s watch%s %s", quote(u.Command), options(u.Options), quote(u.Config))
+	line("ExecReload=%s apply %s", quote(u.Command), quote(u.Config))
+	line("Restart=on-failure")
+	line("RestartSec=1s")
+	line("WatchdogSec=60s")
+	line("# Pollers belong to the lanes, which stay when the watch ends.")
+	line("KillMode=process")
+	line("StateDirectory=niclane")
+	line("StateDirectoryMode=0700")
+	line("RuntimeDirectory=niclane")
+	line("RuntimeDirectoryMode=0700")
+	line("RuntimeDirectoryPreserve=yes")
+	line("")
+	line("# It writes to /sys, /proc/irq and control groups, and makes network namespaces")
+	line("# to try what the kernel can do: no ProtectKernelTunables, ProtectControlGroups")
+	line("# or RestrictRealtime.")
+	line("CapabilityBoundingSet=%s", strings.Join(Capabilities, " "))
+	line("NoNewPrivileges=yes")
+	line("ProtectSystem=strict")
+	line("ProtectHome=read-only")
+	line("PrivateTmp=yes")
+	line("DevicePolicy=closed")
+	line("ProtectHostname=yes")
+	line("ProtectClock=yes")
+	line("ProtectKernelLogs=yes")
+	line("RestrictNamespaces=net mnt")
+	line("RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6 AF_PACKET")
+	line("RestrictSUIDSGID=yes")
+	line("LockPersonality=yes")
+	line("MemoryDenyWriteExecute=yes")
+	line("SystemCallArchitectures=native")
+	line("")
+	line("[Install]")
+	line("WantedBy=%s", target)
+	return append([]byte(checked+sum([]byte(b.String()))+"\n"), b.String()...)
+}
+
+// Capabilities are what a watch needs (capabilities(7)): the kernel's network
+// settings, programs and their maps, control groups and namespaces, threads'
+// scheduling, files of other users, and for pollers to become nobody and be
+// ended.
+var Capabilities = []string{
+	"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_SYS_NICE", "CAP_SYS_RESOURCE",
+	"CAP_DAC_OVERRIDE", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_SYS_PTRACE",
+}
+
+func options(words []string) string {
+	var b strings.Builder
+	for _, w := range words {
+		b.WriteString(" " + quote(w))
+	}
+	return b.String()
+}
+
+// quote gives one word of a command line (systemd.service(5), systemd.unit(5)
+// on specifiers).
+func quote(word string) string {
+	word = strings.NewReplacer("%", "%%", "$", "$$").Replace(word)
+	if !strings.ContainsAny(word, " \t\"'\\;") {
+		return word
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
+}
+
+// escape gives a name as part of a unit's (systemd.unit(5), string escaping).
+func escape(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == ':', c == '_', c == '.' && i > 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		}
+	}
+	return b.String()
+}
+
+func sum(text []byte) string {
+	h := sha256.Sum256(text)
+	return hex.EncodeToString(h[:])
+}
+
+// untouched reports whether a unit is as this package wrote it.
+func untouched(text []byte) bool {
+	first, rest, ok := bytes.Cut(text, []byte("\n"))
+	return ok && string(first) == checked+sum(rest)
+}
+
+// An EditedError is a unit that is not as niclane wrote it.
+type EditedError struct{ Path string }
+
+// Error implements error.
+func (e *EditedError) Error() string {
+	name := filepath.Base(e.Path)
+	return fmt.Sprintf("%s: not as niclane wrote it: somebody has edited it, and it is left as it is; move it away, "+
+		"or put what it adds into %s.d (systemctl edit %s) and remove it", e.Path, name, name)
+}
+
+// Write writes the unit into dir and has it started at boot. changed is false
+// if it was there already.
+func (u Unit) Write(dir string) (path string, changed bool, err error) {
+	path = filepath.Join(dir, Name(u.Devices[0]))
+	text := u.Render()
+	have, err := os.ReadFile(path)
+	switch {
+	case err == nil && !untouched(have):
+		return path, false, &EditedError{path}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return path, false, err
+	}
+	changed = !bytes.Equal(have, text)
+	if changed {
+		if err := replace(path, text); err != nil {
+			return path, false, err
+		}
+	}
+	link := wants(dir, u.Devices[0])
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return path, changed, err
+	}
+	if err := os.Symlink(filepath.Join("..", Name(u.Devices[0])), link); err == nil {
+		changed = true
+	} else if !errors.Is(err, fs.ErrExist) {
+		return path, changed, err
+	}
+	return path, changed, nil
+}
+
+// replace writes a file whole or not at all.
+func replace(path string, text []byte) error {
+	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
+	err := os.WriteFile(temporary, text, 0o644)
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		_ = os.Remove(temporary) // it may not be there
+	}
+	return err
+}
+
+// wants is the link that systemctl enable makes.
+func wants(dir, device string) string {
+	return filepath.Join(dir, target+".wants", Name(device))
+}
+
+// Remove takes the unit of a device away. fs.ErrNotExist: there is none.
+func Remove(dir, device string) (path string, err error) {
+	path = filepath.Join(dir, Name(device))
+	have, err := os.ReadFile(path)
+	if err != nil {
+		return path, err
+	}
+	if !untouched(have) {
+		return path, &EditedError{path}
+	}
+	if err := os.Remove(wants(dir, device)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return path, err
+	}
+	return path, os.Remove(path)
+}
