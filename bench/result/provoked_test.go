@@ -10,6 +10,8 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/stats"
 )
 
@@ -118,6 +120,19 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 			r.Windows[1].Noise = []Noise{{Direction: experiment.FromSUT, Asked: 4e8, Achieved: 2e8}}
 		},
 			"noise from the SUT did not reach 90 % of the rate asked for, 400"},
+		{"what an end of the noise says", func(r *Result) {
+			r.Windows[1].Noise = []Noise{{Direction: experiment.ToSUT, Receiver: noise.Result{Warnings: []string{"a flow ended early: EOF"}}}}
+		}, "noise to the SUT: a flow ended early: EOF"},
+		{"what a power source says", func(r *Result) {
+			r.Windows[1].Power = []power.Result{{Provenance: power.Provenance{Source: power.RAPL}, Warnings: []string{"the sensor is too coarse"}}}
+		}, "power by rapl: the sensor is too coarse"},
+		{"a request that failed", func(r *Result) { r.Windows[1].Load.FirstError = "SERVER_ERROR out of memory" }, "first error: SERVER_ERROR out of memory"},
+		{"beyond the histogram", func(r *Result) {
+			h := stats.Merge(r.Windows[1].Load.Latency)
+			h.Record(1 << 40)
+			r.Windows[1].Load.Latency = h
+		}, "1 latencies beyond what the histogram holds (137 s) count as that"},
+		{"a clock that was set", func(r *Result) { r.Windows[1].Warnings = []string{"the clock was set by 1h0m0s"} }, "the clock was set by 1h0m0s"},
 	} {
 		r := fixture()
 		r.HostNoise = []hiccup.Result{quiet()}

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -174,12 +175,20 @@ func TestFileRoundTrip(t *testing.T) {
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+func written(t *testing.T, r *Result) string {
+	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, fixture()); err != nil {
+	if err := Write(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	good := b.String()
+	return b.String()
+}
+
+func TestReadRefuses(t *testing.T) {
+	good := written(t, fixture())
+	sweeping, searched := fixture(), fixture()
+	sweeping.Windows[0].Purpose = Sweeping
+	searched.Searches = []Search{{Variant: "idle"}}
 	for name, c := range map[string]struct{ text, want string }{
 		"older":    {strings.Replace(good, "niclane.result/2", "niclane.result/1", 1), "measure again"},
 		"newer":    {strings.Replace(good, "niclane.result/2", "niclane.result/3", 1), "of a newer niclane"},
@@ -191,6 +200,19 @@ func TestReadRefuses(t *testing.T) {
 		"point":    {strings.Replace(good, `"point": 0`, `"point": 7`, 1), "load point 7 of 1"},
 		"purpose":  {strings.Replace(good, `"purpose": "repeat"`, `"purpose": "fun"`, 1), `purpose "fun"`},
 		"duration": {strings.Replace(good, `"durationNs": 1000000000`, `"durationNs": 0`, 1), "no duration"},
+
+		"cut":                  {good[:len(good)/2], fmt.Sprintf("the file ends in the middle, after %d bytes", len(good)/2)},
+		"more":                 {good + "{}", "not a result of niclane: invalid character '{' after top-level value"},
+		"more after a window":  {strings.Replace(good, `"purpose": "repeat",`, `"purpose": "repeat"} {"purpose": "repeat",`, 1), "not a result of niclane: invalid character '{'"},
+		"a key of a window":    {strings.Replace(good, `"purpose"`, `"porpoise"`, 1), `windows[0]: json: unknown field "porpoise"`},
+		"windows twice":        {strings.Replace(good, `"windows"`, `"windows": [], "windows"`, 1), "windows: there are two of them"},
+		"damaged buckets":      {regexp.MustCompile(`"hdr": "HISTFAAA....`).ReplaceAllString(good, `"hdr": "HISTFAAAAAAA`), "windows[0]: "},
+		"no experiment":        {`{"schema": "niclane.result/2", "windows": []}`, "experiment is missing"},
+		"a sweep of nothing":   {written(t, sweeping), "windows[0]: a sweep that does not say of what"},
+		"a search of nothing":  {written(t, searched), "searches[0]: no result"},
+		"not even an object":   {`[1]`, "not a result of niclane"},
+		"schema is no text":    {`{"schema": 2}`, "not a result of niclane"},
+		"a window is a number": {`{"schema": "niclane.result/2", "windows": [1]}`, "windows[0]: "},
 	} {
 		if c.text == good {
 			t.Errorf("%s: nothing changed", name)
