@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/counters"
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/lab"
+)
+
+// fakeHosts are hosts on which nothing runs: whatever is started has its result
+// at once, by what it is, or none.
+type fakeHosts struct {
+	results  map[string]any   // by what is started
+	fails    map[string]error // in the place of a result
+	refuses  map[string]error // to start it
+	readings []counters.Counters
+	lostNow  chan struct{}
+	hops     error
+	// when something is started, this happens.
+	when map[string]func()
+
+	launched []string
+	tasks    map[string]*fakeTask
+	read     int // counters
+}
+
+func (h *fakeHosts) seats(n int) (out []seat) {
+	for range n {
+		out = append(out, seat{host: lab.Client})
+	}
+	return out
+}
+func (h *fakeHosts) addressOf(host string) string                                { return "10.0.0.1" }
+func (h *fakeHosts) link() (int64, int)                                          { return 1e9, 1500 }
+func (h *fakeHosts) names() map[string]string                                    { return nil }
+func (h *fakeHosts) scratchOf(string) string                                     { return "/scratch" }
+func (h *fakeHosts) put(context.Context, string, string, []byte, bool) error     { return nil }
+func (h *fakeHosts) ask(context.Context, string, string, question) error         { return nil }
+func (h *fakeHosts) find(_ context.Context, _, p string) (string, string, error) { return p, "", nil }
+func (h *fakeHosts) lost() <-chan struct{}                                       { return h.lostNow }
+func (h *fakeHosts) queueing(context.Context) func() ([]result.Hop, error) {
+	return func() ([]result.Hop, error) { return nil, h.hops }
+}
+func (h *fakeHosts) counting(context.Context, task) (func(context.Context) (machine.Diff, error), error) {
+	return func(context.Context) (machine.Diff, error) { return machine.Diff{Duration: 1}, nil }, nil
+}
+func (h *fakeHosts) clocks(context.Context) (func(context.Context) (axis, error), error) {
+	return func(context.Context) (axis, error) { return axis{}, nil }, nil
+}
+func (h *fakeHosts) gone() error {
+	select {
+	case <-h.lostNow:
+		return errors.New("host client: the agent is lost")
+	default:
+		return nil
+	}
+}
+func (h *fakeHosts) served(context.Context, load.Config) (counters.Counters, error) {
+	h.read++
+	return h.readings[min(h.read, len(h.readings))-1], nil
+}
+
+func (h *fakeHosts) launch(_ context.Context, l launch) (task, error) {
+	h.launched = append(h.launched, l.what)
+	if err := h.refuses[l.what]; err != nil {
+		return nil, err
+	}
+	t := &fakeTask{what: l.what, value: h.results[l.what], err: h.fails[l.what], done: make(chan struct{})}
+	h.tasks[l.what] = t
+	if happens := h.when[l.what]; happens != nil {
+		happens()
+	}
+	return t, nil
+}
+
+type fakeTask struct {
+	what    string
+	value   any // nil: it does not end by itself
+	err     error
+	done    chan struct{} // closed when it has died
+	stopped bool
+}
+
+func (t *fakeTask) name() string          { return t.what }
+func (t *fakeTask) stop() error           { t.stopped = true; return nil }
+func (t *fakeTask) over() <-chan struct{} { return t.done }
+func (t *fakeTask) ended() error {
+	select {
+	case <-t.done:
+		return fmt.Errorf("%s has ended: signal: killed", t.what)
+	default:
+		return nil
+	}
+}
+func (t *fakeTask) result(ctx context.Context, into any) error {
+	if t.err != nil {
+		return t.err
+	}
+	if t.value == nil {
+		<-ctx.Done()
+		return fmt.Errorf("%s: %w", t.what, context.Cause(ctx))
+	}
+	b, err := json.Marshal(t.value)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, into)
+}
+
+// servedCounters are those of memcached after so many gets and sets, all hits.
+func servedCounters(gets, sets int64) counters.Counters {
+	return counters.Counters{Gets: counters.Counter{Name: "cmd_get", Value: gets}, Sets: counters.Counter{Name: "cmd_set", Value: sets},
+		Hits: counters.Counter{Name: "get_hits", Value: gets}, Misses: counters.Counter{Name: "get_misses"}}
+}
+
+// faked is a measurement on fake hosts, whose server runs and whose generator
+// has sent 90 gets and 10 sets.
+func faked(t *testing.T, replace ...string) (*measurement, *fakeHosts) {
+	t.Helper()
+	g := generated(1e9)
+	g.Work = load.Work{Gets: 90, Sets: 10, GetHits: 90, Stored: 10}
+	prefill := load.Result{Work: load.Work{Sets: 10_000, Stored: 10_000, Prefilled: 10_000}}
+	h := &fakeHosts{
+		results: map[string]any{"generator 1": g, "prefill": prefill,
+			"noise 1 to-sut, sender": noise.Result{}, "noise 1 to-sut, receiver": noise.Result{StartMono: 9e8, Interval: 1e8, Intervals: []int64{1e6, 1e6, 1e6, 1e6}, Duration: 4e8}},
+		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){}, tasks: map[string]*fakeTask{}, lostNow: make(chan struct{}),
+		readings: []counters.Counters{servedCounters(1000, 0), servedCounters(1090, 10)},
+	}
+	f := parse(t, replace...)
+	m := &measurement{f: f, e: f.Experiment, on: h}
+	if _, err := m.StartServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.launched = nil
+	return m, h
+}
+
+func TestMeasure(t *testing.T) {
+	m, h := faked(t)
+	w, err := m.Measure(t.Context(), Job{Rate: 1000, Connections: 4, Window: 2e8, Noise: m.e.Noise})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(h.launched, "; "), "noise 1 to-sut, receiver; noise 1 to-sut, sender; generator 1"; got != want {
+		t.Errorf("started: %s; want %s", got, want)
+	}
+	if len(w.Counts) != 3 || w.Counts[0] != (result.Count{Name: gets, Sent: 90, Served: 90}) || w.Load.Completed != 100 || w.Machine == nil {
+		t.Errorf("%+v, %d completed", w.Counts, w.Load.Completed)
+	}
+	// Of 100 ms with 1 MB each, those of the window.
+	if len(w.Noise) != 1 || w.Noise[0].Achieved != 80_000_000 || !h.tasks["noise 1 to-sut, sender"].stopped {
+		t.Errorf("noise %+v", w.Noise)
+	}
+}
+
+// What ends a window is named, and what ran beside it is ended.
+func TestMeasureRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(m *measurement, h *fakeHosts)
+		want  string
+	}{
+		"another workload": {func(_ *measurement, h *fakeHosts) { h.readings[1] = servedCounters(1050, 50) },
+			"the workload is not proven: server counted 50 cmd_get, generator has 90 gets sent\nserver counted 50 cmd_set"},
+		"server started again": {func(_ *measurement, h *fakeHosts) { h.readings[1] = servedCounters(3, 10) }, "cmd_get fell from 1000 to 3: the server was started again"},
+		"server died before":   {func(_ *measurement, h *fakeHosts) { close(h.tasks["the server"].done) }, "the server has ended: signal: killed"},
+		// The generator waits for answers then.
+		"server dies": {func(_ *measurement, h *fakeHosts) {
+			delete(h.results, "generator 1")
+			h.when["generator 1"] = func() { close(h.tasks["the server"].done) }
+		}, "the server has ended: signal: killed"},
+		"host lost": {func(_ *measurement, h *fakeHosts) {
+			delete(h.results, "generator 1")
+			h.when["generator 1"] = func() { close(h.lostNow) }
+		}, "host client: the agent is lost"},
+		"generator killed": {func(_ *measurement, h *fakeHosts) { h.fails["generator 1"] = errors.New("generator 1: signal: killed") }, "generator 1: signal: killed"},
+		"generator interrupted": {func(_ *measurement, h *fakeHosts) {
+			g := generated(1e9)
+			g.Partial = true
+			h.results["generator 1"] = g
+		}, "generator 1 was interrupted"},
+		"no generator": {func(_ *measurement, h *fakeHosts) {
+			h.refuses["generator 1"] = errors.New("start generator 1: no such file")
+		}, "start generator 1: no such file"},
+		"no sender":     {func(_ *measurement, h *fakeHosts) { h.refuses["noise 1 to-sut, sender"] = errors.New("no sender") }, "no sender"},
+		"queues unread": {func(_ *measurement, h *fakeHosts) { h.hops = errors.New("queues on the way: gone") }, "queues on the way: gone"},
+		"noise too late": {func(_ *measurement, h *fakeHosts) {
+			h.results["noise 1 to-sut, receiver"] = noise.Result{StartMono: 9e9, Interval: 1e8, Intervals: []int64{1}}
+		}, "noise 1 to-sut, receiver: nothing in the time in which latency was counted"},
+	} {
+		m, h := faked(t)
+		c.spoil(m, h)
+		_, err := m.Measure(t.Context(), Job{Rate: 1000, Connections: 4, Window: 2e8, Noise: m.e.Noise})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		for what, x := range h.tasks {
+			if strings.HasPrefix(what, "noise") && !x.stopped {
+				t.Errorf("%s: %s goes on", name, what)
+			}
+		}
+	}
+}
+
+// The keys of the workload are there and were set once, or nothing is measured.
+func TestPrefillIsProven(t *testing.T) {
+	filled := []counters.Counters{servedCounters(0, 0), servedCounters(0, 10_000)}
+	for name, c := range map[string]struct {
+		spoil func(h *fakeHosts)
+		want  string
+	}{
+		"filled": {func(*fakeHosts) {}, ""},
+		"no room": {func(h *fakeHosts) {
+			h.results["prefill"] = load.Result{FirstError: "SERVER_ERROR out of memory", Work: load.Work{Sets: 10_000, Stored: 7}}
+		}, "7 of 10000 keys were stored: SERVER_ERROR out of memory"},
+		"somebody else": {func(h *fakeHosts) { h.readings[1].Sets.Value = 10_003 }, "the workload is not proven: server counted 10003 cmd_set, generator has 10000 sets sent"},
+		"no generator":  {func(h *fakeHosts) { h.refuses["prefill"] = errors.New("not allowed") }, "not allowed"},
+		"server dies": {func(h *fakeHosts) {
+			h.fails["prefill"] = errors.New("prefill: connection reset")
+			close(h.tasks["the server"].done)
+		}, "the server has ended"},
+	} {
+		m, h := faked(t, "workload: {protocol: memcached, get-set: 9:1}", "workload: {protocol: memcached, get-set: 9:1, keys: 10000}")
+		h.readings = append([]counters.Counters{}, filled...)
+		c.spoil(h)
+		err := m.Prefill(t.Context())
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
