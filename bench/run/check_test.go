@@ -28,6 +28,8 @@ func TestReadRefuses(t *testing.T) {
 		"program":    {"kind: niclane", "kind: command, command: [no-such-program]", "no-such-program"},
 		"lanes file": {"{name: noisy}", "{name: noisy, lanes-file: bad-lanes.yaml}", "test.yaml:14: variants[1].lanes-file: bad-lanes.yaml:1: globals is missing"},
 		"no file":    {"{name: noisy}", "{name: noisy, lanes-file: none.yaml}", "no such file"},
+		"too large":  {"title: a test", "title: a test\n#" + strings.Repeat("x", maxFile), "test.yaml: larger than 1048576 bytes"},
+		"shares":     {"repeats:", "search: {max-rate: {from: 1000, to: 4000}, latency-at: [20%]}\nrepeats:", "search.latency-at: other shares than 10%, 50%, 90% are not there yet"},
 		"lanes":      {"{name: noisy}", "{name: noisy, lanes: \"version: 1\\nlane: {}\\n\"}", "test.yaml:14: variants[1].lanes: lane"},
 	} {
 		dir := t.TempDir()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
@@ -158,5 +159,33 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 	s.e.HostNoise.AtMost, s.e.HostNoise.Refuse = 10_000, true
 	if err := s.judge(lab.Client, late(20_000)); err == nil || !strings.Contains(err.Error(), "host big: processor 2") {
 		t.Error(err)
+	}
+}
+
+// What the agents cannot do is said of the host before anything is started.
+func TestAgentsCannot(t *testing.T) {
+	const lanes = "  - {name: noisy}\n  - {name: lane, lanes: \"" + lanesText + "\"}\n"
+	for name, c := range map[string]struct {
+		host agent.Host
+		rate uint64 // of the hosts file
+		want string
+	}{
+		"everything":          {agent.Host{Root: true, Device: &agent.Device{Speed: 1e9}}, 0, ""},
+		"a rate in the file":  {agent.Host{Root: true, Device: &agent.Device{}}, 1e9, ""},
+		"no device":           {agent.Host{Root: true}, 1e9, "host sut (agent a:1): no device eth0"},
+		"a device's own rate": {agent.Host{Root: true, Device: &agent.Device{}}, 0, "host sut (agent a:1): device eth0 does not say its speed, want link-rate in the hosts file"},
+		"no root":             {agent.Host{Device: &agent.Device{Speed: 1e9}}, 0, "host sut (agent a:1): variant lane has lanes, which need root there"},
+	} {
+		s := onHosts(t, "  - {name: noisy}\n", lanes)
+		s.h.LinkRate = c.rate
+		s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: c.host}}
+		err := s.check()
+		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	s := onHosts(t)
+	if err := s.SetSwitchBuffer(1000); err == nil || s.SetSwitchBuffer(0) != nil {
+		t.Errorf("a switch of somebody else: %v", err)
 	}
 }

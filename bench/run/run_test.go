@@ -4,6 +4,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,7 @@ type fakeSite struct {
 	counts  []result.Count
 	down    error
 	late    int64
+	wakes   int  // of the host's noise; 0: enough
 	hangs   bool // Up, until it is told to end
 }
 
@@ -81,7 +83,7 @@ func (s *fakeSite) StartServer(context.Context) (result.Server, error) {
 func (s *fakeSite) Prefill(context.Context) error { s.say("prefill"); return nil }
 func (s *fakeSite) HostNoise(context.Context, int64) (hiccup.Result, error) {
 	h := stats.NewHistogram()
-	for range 100_000 {
+	for range cmp.Or(s.wakes, 100_000) {
 		h.Record(s.late)
 	}
 	return hiccup.Result{CPUs: []hiccup.CPU{{CPU: 3, Late: h}}}, nil
@@ -317,5 +319,23 @@ func TestProve(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// Noise of the host above what the file allows is a warning beside the result
+// where the file does not refuse it; so little of it that nothing can be said is
+// an error.
+func TestHostNoiseIsJudged(t *testing.T) {
+	f := parse(t, "repeats:", "host-noise: {at-most: 10us}\nrepeats:")
+	r, err := Run(context.Background(), f, file, &fakeSite{late: 20_000}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Warnings) != 2 || !strings.HasPrefix(r.Warnings[0], "host noise: processor 3 wakes a thread 20.") || !strings.HasSuffix(r.Warnings[0], "late at P99, the experiment allows 10µs") {
+		t.Errorf("%q, want a warning before and after", r.Warnings)
+	}
+	_, err = Run(context.Background(), f, file, &fakeSite{wakes: 7}, Options{})
+	if err == nil || !strings.HasPrefix(err.Error(), "phase host-noise: processor 3: P99 needs 1000 samples, have 7") {
+		t.Error(err)
 	}
 }
