@@ -64,7 +64,7 @@ func (f *follower) tick(ctx context.Context) {
 	f.looked = time.Now()
 	groups, err := f.look()
 	f.settled = err == nil && !slices.ContainsFunc(groups, func(g ListenGroup) bool {
-		return slices.ContainsFunc(g.Listeners, func(l Listening) bool { return l.CPU == unknown })
+		return slices.ContainsFunc(g.Listeners, func(l Listening) bool { return l.CPU == unknown && l.Home == "" })
 	})
 	report := Report{Groups: groups}
 	if err != nil {

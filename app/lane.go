@@ -26,6 +26,10 @@ type Lane struct {
 	Named   bool          `json:"named,omitempty"`
 	Members []Member      `json:"members,omitempty"`
 	Poller  intent.Poller `json:"poller"`
+	// Nodes are the processors of each NUMA node where the application has an
+	// instance per node: a connection is then led to a listener on the node
+	// where it arrives, and to no other. nil: one application.
+	Nodes [][]int `json:"nodes,omitempty"`
 	// ByGroup says that its packets are told apart by control group.
 	ByGroup bool `json:"byGroup,omitempty"`
 	// Class gives a group's sockets the lane's priority (CgroupClass), "" if

@@ -27,6 +27,9 @@ type Listening struct {
 	// CPU is its processor, -1 if it is not known; Why says why not.
 	CPU int    `json:"cpu"`
 	Why string `json:"why,omitempty"`
+	// Home are the processors of the NUMA node that it is served on, where
+	// connections are led by node, as a list; "" if that is not known.
+	Home string `json:"home,omitempty"`
 }
 
 // A ListenGroup is what became of one SO_REUSEPORT group.
@@ -184,6 +187,7 @@ func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descripto
 	for _, s := range socks {
 		g.Listeners = append(g.Listeners, describe(s, servers[s.Inode]))
 	}
+	ld.findHomes(g.Listeners, d)
 	switch {
 	case ours < len(socks):
 		g.Why = fmt.Sprintf("%d of %d listeners are another application's", len(socks)-ours, len(socks))
@@ -344,6 +348,9 @@ type spreading struct {
 // tables spreads the lane's queues over listeners; placed counts those whose
 // processor is known.
 func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
+	if len(ld.record.Lane.Nodes) > 0 {
+		return ld.tablesByNode(ls)
+	}
 	var queues, listeners []int
 	for _, q := range ld.queues {
 		queues = append(queues, q.CPU)

@@ -28,6 +28,10 @@ type Options struct {
 	Member string
 	// Listeners are to be led connections by queue; nil: not.
 	Listeners *Listeners
+	// CPUs and Mems, if given, are what the application is confined to instead
+	// of what the lane has: a part of it, or more, where somebody else places
+	// it.
+	CPUs, Mems []int
 	// BusyPoll is how the application is to poll itself; nil: as it does.
 	BusyPoll *BusyPoll
 	// Keeper is the command line that becomes the keeper, to which the

@@ -73,6 +73,9 @@ func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
 		r.Groups = own(hierarchies(c, l), "/niclane-"+r.ID)
 	}
 	r.CPUs, r.Mems = l.confine(o.State)
+	if o.CPUs != nil {
+		r.CPUs, r.Mems = o.CPUs, o.Mems
+	}
 	r.BusyPoll = o.BusyPoll
 	if r.Listeners = o.Listeners; r.Listeners != nil {
 		r.Queues = queueCPUs(l, o.State)

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"slices"
+
+	"github.com/niclane/niclane/device"
+)
+
+// Place keeps the calling thread, and what it executes, to processors and to
+// the memory of NUMA nodes. It is for an instance of an application that is in
+// a lane already; the caller has locked the thread.
+func Place(cpus, mems []int) error {
+	if err := setAffinity(0, cpus); err != nil {
+		return err
+	}
+	return bind(mems)
+}
+
+// findHomes finds the node of each listener: that to whose processors all
+// threads are kept that have the listener open. It needs not be known which of
+// them serves it.
+func (ld *leader) findHomes(ls []Listening, d descriptors) {
+	for i := range ls {
+		var cpus []int
+		for _, h := range d.holders[ls[i].Inode] {
+			for _, tid := range threads(h.pid) {
+				if on, err := affinity(tid); err == nil {
+					cpus = append(cpus, on...)
+				}
+			}
+		}
+		if n := home(ld.record.Lane.Nodes, cpus); n >= 0 {
+			ls[i].Home = device.FormatCPUList(ld.record.Lane.Nodes[n])
+		}
+	}
+}
+
+// home is the node that has all of some processors, -1 if none has.
+func home(nodes [][]int, cpus []int) int {
+	if len(cpus) == 0 {
+		return -1
+	}
+	return slices.IndexFunc(nodes, func(node []int) bool {
+		return !slices.ContainsFunc(cpus, func(cpu int) bool { return !slices.Contains(node, cpu) })
+	})
+}
+
+// tablesByNode spreads the queues of each node over the listeners of that node.
+// A queue of a node without listeners, or of none, has no list: the kernel's
+// hash chooses.
+func (ld *leader) tablesByNode(ls []Listening) (s spreading, placed int) {
+	s.queues, s.lists = ld.queues, make([][]int, len(ld.queues))
+	for _, q := range ld.queues {
+		if i := uint32(q.Index); !slices.Contains(s.devices, i) {
+			s.devices = append(s.devices, i)
+		}
+	}
+	for _, node := range ld.record.Lane.Nodes {
+		var queues, queueCPUs, listeners, listenerCPUs []int
+		for i, q := range ld.queues {
+			if slices.Contains(node, q.CPU) {
+				queues, queueCPUs = append(queues, i), append(queueCPUs, q.CPU)
+			}
+		}
+		for i, l := range ls {
+			if l.Home != device.FormatCPUList(node) {
+				continue
+			}
+			placed++
+			listeners = append(listeners, i)
+			// One that is anywhere on the node is near to any queue of it.
+			cpu := l.CPU
+			if cpu == unknown && len(queueCPUs) > 0 {
+				cpu = queueCPUs[0]
+			}
+			listenerCPUs = append(listenerCPUs, cpu)
+		}
+		for i, list := range spread(queueCPUs, listenerCPUs) {
+			for _, l := range list {
+				s.lists[queues[i]] = append(s.lists[queues[i]], listeners[l])
+			}
+		}
+	}
+	return s, placed
+}

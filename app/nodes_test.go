@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestHome(t *testing.T) {
+	nodes := [][]int{{0, 1, 4, 5}, {2, 3, 6, 7}}
+	for _, tt := range []struct {
+		name string
+		cpus []int
+		want int
+	}{
+		{"one processor", []int{5}, 0},
+		{"all of a node", []int{2, 3, 6, 7, 2}, 1},
+		{"of two nodes", []int{1, 2}, -1},
+		{"one of no node", []int{1, 8}, -1},
+		{"none", nil, -1},
+	} {
+		if got := home(nodes, tt.cpus); got != tt.want {
+			t.Errorf("%s: node %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestTablesByNode: connections stay on the node where they arrive, however
+// many queues and listeners each has.
+func TestTablesByNode(t *testing.T) {
+	const a, b = "0-1", "2-3"
+	tests := []struct {
+		name   string
+		queues []int // by processor
+		ls     []Listening
+		want   [][]int // listeners by queue
+		placed int
+	}{
+		{
+			"one listener each, served by any thread",
+			[]int{0, 1, 2, 3},
+			[]Listening{{CPU: unknown, Home: a}, {CPU: unknown, Home: b}},
+			[][]int{{0}, {0}, {1}, {1}}, 2,
+		},
+		{
+			"workers that are pinned, nearer ones first",
+			[]int{0, 1, 2},
+			[]Listening{{CPU: 1, Home: a}, {CPU: 0, Home: a}, {CPU: 3, Home: b}},
+			[][]int{{1}, {0}, {2}}, 3,
+		},
+		{
+			"a node without a listener, and one without a queue",
+			[]int{0, 1},
+			[]Listening{{CPU: unknown, Home: b}},
+			[][]int{nil, nil}, 1,
+		},
+		{
+			"a queue and a listener that are nowhere",
+			[]int{unknown, 2},
+			[]Listening{{CPU: unknown}, {CPU: unknown, Home: b}},
+			[][]int{nil, {1}}, 1,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ld := leader{record: &Record{Lane: Lane{Nodes: [][]int{{0, 1}, {2, 3}}}}}
+			for i, cpu := range tt.queues {
+				ld.queues = append(ld.queues, QueueCPU{Index: 7, Queue: i, CPU: cpu})
+			}
+			s, placed := ld.tables(tt.ls)
+			// How long a list is says nothing, its shares do.
+			got := make([][]int, len(s.lists))
+			for i, list := range s.lists {
+				got[i] = shares(list)
+			}
+			want := make([][]int, len(tt.want))
+			for i, list := range tt.want {
+				want[i] = shares(list)
+			}
+			if diff := cmp.Diff(want, got); diff != "" || placed != tt.placed {
+				t.Errorf("%d placed, want %d; (-want +got):\n%s", placed, tt.placed, diff)
+			}
+		})
+	}
+}
+
+// shares are the listeners of a list, each once.
+func shares(list []int) []int {
+	var out []int
+	for _, l := range list {
+		if len(out) == 0 || out[len(out)-1] != l {
+			out = append(out, l)
+		}
+	}
+	return out
+}
