@@ -30,6 +30,9 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 	if code, ok := runAgentInternal(args, stderr); ok {
 		return code, true
 	}
+	if code, ok := runSplitInternal(args, stderr); ok {
+		return code, true
+	}
 	if args[0] == lab.HelperCommand {
 		fmt.Fprintln(stderr, prefixed(lab.ExecMain(args[1:]))) // it returns only an error
 		return exitError, true

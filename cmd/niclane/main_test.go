@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(isolated{m}, map[string]func(){"niclane": main})
+	if len(os.Args) > 1 && filepath.Base(os.Args[0]) != "niclane" && strings.HasPrefix(os.Args[1], "internal-") {
+		// A command of niclane's that has started itself by another name would
+		// run the tests, which start it again.
+		fmt.Fprintf(os.Stderr, "%s is not niclane, which %s is for\n", os.Args[0], os.Args[1])
+		os.Exit(1)
+	}
+	testscript.Main(isolated{m}, map[string]func(){"niclane": main, nodeServer: serveNode})
 }
 
 // isolated tests run apart from the labs and journals of the host and of other

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/instances"
+	"github.com/niclane/niclane/internal/numa"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/split"
+)
+
+// splitFlags are those of niclane split.
+type splitFlags struct {
+	lane, content string
+	nodes         []int
+	storage       []string
+	print         bool
+}
+
+func (a *app) splitCommand() *cobra.Command {
+	var f splitFlags
+	var words []string
+	for _, w := range split.Words() {
+		words = append(words, fmt.Sprintf("  {%s}  %s", w[0], w[1]))
+	}
+	cmd := &cobra.Command{
+		Use:   "split --lane NAME [--content duplicate|shard] [--nodes LIST] [--storage PATH]... [--print] FILE -- COMMAND [ARG]...",
+		Short: "Run an instance of an application on each NUMA node, in its lane",
+		Long: `Split divides a lane of FILE over the host's NUMA nodes, applies what it becomes,
+and runs COMMAND once per node, with processors, memory, queues and storage of
+that node. It ends when the instances have ended, and rolls the lanes back. One
+that ends by itself has the others told to end.
+
+With --content duplicate every instance serves everything at one address, and a
+connection goes to the instance on the node where its packets arrive; servers
+listen with SO_REUSEPORT. With --content shard the lane's addrs are one for each
+node, and each instance serves a part of the content at its own.
+
+In COMMAND stand for what is the instance's own, and in its environment as
+NICLANE_NODE and so on:
+` + strings.Join(words, "\n") + `
+
+With --print it shows the lanes file and the instances, and does nothing.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			if dash != 1 || len(args) < 2 {
+				return usagef("split: want FILE -- COMMAND [ARG]...")
+			}
+			if f.lane == "" {
+				return usagef("split: --lane: name a lane of %s", args[0])
+			}
+			// SIGHUP is the instances': many servers reload by it.
+			hup := make(chan os.Signal, 1)
+			signal.Notify(hup, unix.SIGHUP)
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
+			defer stop()
+			s, err := a.divide(ctx, &f, args[0], args[1:])
+			if err != nil {
+				return err
+			}
+			if f.print {
+				if a.json {
+					return a.printJSON(s)
+				}
+				s.WriteText(a.stdout)
+				return nil
+			}
+			if err := needRoot("split"); err != nil {
+				return err
+			}
+			return a.runSplit(ctx, s, args[0])
+		},
+	}
+	cmd.Flags().StringVar(&f.lane, "lane", "", "the lane of FILE to divide (required)")
+	cmd.Flags().StringVar(&f.content, "content", string(split.Duplicate), "what each instance has: everything (duplicate) or a part (shard)")
+	cmd.Flags().IntSliceVar(&f.nodes, "nodes", nil, "NUMA nodes to use (\"0,1\"); default: all with processors of the lane")
+	cmd.Flags().StringArrayVar(&f.storage, "storage", nil, "a path for an instance's data, which goes to the node of its drive; can be repeated")
+	cmd.Flags().BoolVar(&f.print, "print", false, "show the lanes file and the instances, and do nothing")
+	return cmd
+}
+
+// divide reads the machine and divides the lane.
+func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []string) (*split.Split, error) {
+	file, text, err := readConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	r := split.Request{Lane: f.lane, Content: split.Content(f.content), Only: f.nodes, Command: command}
+	sys := numa.Sys("/")
+	if r.Nodes, err = sys.Nodes(); err != nil {
+		return nil, err
+	}
+	st, err := observe.Observe(ctx, observe.Options{Devices: groupOf(file.Intent), NoProbes: true})
+	if err != nil {
+		return nil, err
+	}
+	r.Devices = cardsOf(st, file.Intent.Group.Bond)
+	for _, path := range f.storage {
+		node, err := sys.Storage(path)
+		if err != nil {
+			return nil, fmt.Errorf("--storage: %w", err)
+		}
+		r.Storage = append(r.Storage, split.Storage{Path: path, Node: node})
+	}
+	s, err := split.Make(text, file, r)
+	var problem split.Error
+	if errors.As(err, &problem) && problem.Path != "" {
+		name, line := file.Locate(problem.Path)
+		return nil, fmt.Errorf("%s:%d: %w", name, line, problem)
+	}
+	return s, err
+}
+
+// cardsOf are the devices that packets arrive at: of a bond, its slaves.
+func cardsOf(st *device.State, bond string) []split.Device {
+	var out []split.Device
+	for _, d := range st.Devices {
+		if bond == "" || d.Master == bond {
+			out = append(out, split.Device{Name: d.Name, Node: d.Node})
+		}
+	}
+	return out
+}
+
+// runSplit applies the lanes, runs the instances, and rolls back.
+func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
+	for _, n := range s.Notes {
+		fmt.Fprintln(a.stderr, "niclane: note:", n)
+	}
+	path := a.splitFile(s, file)
+	own, err := takeFile(path, s.File)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	r, err := readRequest(path)
+	if err != nil {
+		return err
+	}
+	if err := a.apply(ctx, r, 0); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	commands, err := a.splitCommands(s, r.config)
+	if err == nil {
+		err = instances.Run(ctx, commands)
+	}
+	var ended instances.ErrEnded
+	if errors.As(err, &ended) && s.Content == split.Duplicate {
+		err = exitCode{code: exitError} // it has said itself which instance did
+	}
+	// The lanes go whatever ended the instances, an interrupt too.
+	if rerr := a.rollback(context.WithoutCancel(ctx), []string{path}, false); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return errors.Join(err, os.Remove(path))
+}
+
+// takeFile writes a file that is this process's for as long as it is open. What
+// a killed one has left is taken over, with its lanes: apply finds out how far
+// they are from the file.
+func takeFile(path, text string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("%s: another niclane split has divided this lane, and runs", path)
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteString(text)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// splitFile is where the divided lanes are written, and by which plan, status
+// and verify know them.
+func (a *app) splitFile(s *split.Split, file string) string {
+	base := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	return filepath.Join(a.runDir, "split", base+"-"+s.Lane+".yaml")
+}

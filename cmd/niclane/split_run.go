@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	niclaneapp "github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/instances"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/split"
+)
+
+// The processes that an application on several nodes consists of. Of shards,
+// each runs in a lane of its own:
+//
+//	niclane split
+//	├─ internal-lane ⇒ COMMAND
+//	└─ internal-lane ⇒ COMMAND
+//
+// Duplicates share a lane, and the ports at which connections are led to the one
+// on their node. So they are one application to the lane, whose first process
+// runs them:
+//
+//	niclane split
+//	└─ internal-lane ⇒ internal-instances
+//	   ├─ internal-place ⇒ COMMAND
+//	   └─ internal-place ⇒ COMMAND
+//
+// where ⇒ is execve(2).
+const (
+	laneArg      = "internal-lane"
+	instancesArg = "internal-instances"
+	placeArg     = "internal-place"
+)
+
+// A laneRun is what internal-lane is told.
+type laneRun struct {
+	RunDir, StateDir string
+	Lane, File       string
+	CPUs, Mems       []int
+	// Nodes and Ports lead connections, if there are any.
+	Nodes   [][]int
+	Ports   []uint16
+	Command []string
+}
+
+// A placed is an instance that internal-instances runs.
+type placed struct {
+	Name    string
+	Place   place
+	Command []string
+	Env     []string
+}
+
+// A place is where internal-place keeps what it becomes.
+type place struct{ CPUs, Mems []int }
+
+// splitCommands are the processes that niclane split starts.
+func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, error) {
+	if s.Content == split.Shard {
+		var out []instances.Instance
+		for _, x := range s.Instances {
+			argv, err := selfArgs(laneArg, laneRun{RunDir: a.runDir, StateDir: a.stateDir, Lane: x.Lane, File: file,
+				CPUs: x.CPUs, Mems: x.Mems, Command: x.Command})
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, instances.Instance{Name: called(x), Argv: argv, Env: x.Env})
+		}
+		return out, nil
+	}
+	l, err := a.findLane(s.Lane, file)
+	if err != nil {
+		return nil, err
+	}
+	r := laneRun{RunDir: a.runDir, StateDir: a.stateDir, Lane: s.Lane, File: file}
+	var all []placed
+	for _, x := range s.Instances {
+		r.CPUs, r.Mems = append(r.CPUs, x.CPUs...), append(r.Mems, x.Mems...)
+		all = append(all, placed{called(x), place{x.CPUs, x.Mems}, x.Command, x.Env})
+	}
+	slices.Sort(r.CPUs)
+	slices.Sort(r.Mems)
+	r.Mems = slices.Compact(r.Mems)
+	if len(s.Instances) > 1 {
+		r.Ports = l.Ports("tcp")
+		for _, x := range s.Instances {
+			// A queue is worked on by processors of its node that are not
+			// always the instance's.
+			node := append(slices.Clone(x.CPUs), x.Polling...)
+			slices.Sort(node)
+			r.Nodes = append(r.Nodes, slices.Compact(node))
+		}
+	}
+	if r.Command, err = selfArgs(instancesArg, all); err != nil {
+		return nil, err
+	}
+	argv, err := selfArgs(laneArg, r)
+	return []instances.Instance{{Name: s.Lane, Argv: argv}}, err
+}
+
+func called(x split.Instance) string { return fmt.Sprintf("instance %d on node %d", x.Index, x.Node) }
+
+// selfArgs is the command line of niclane itself with a configuration.
+func selfArgs(arg string, config any) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(config)
+	return []string{self, arg, string(b)}, err
+}
+
+// runSplitInternal runs those processes.
+func runSplitInternal(args []string, stderr io.Writer) (int, bool) {
+	run, ok := map[string]func(args []string) error{
+		laneArg: becomeInLane, instancesArg: runInstances, placeArg: becomeInPlace,
+	}[args[0]]
+	if !ok {
+		return 0, false
+	}
+	if err := run(args[1:]); err != nil {
+		fmt.Fprintln(stderr, prefixed(err))
+		return exitError, true
+	}
+	return exitDone, true
+}
+
+func becomeInLane(args []string) error {
+	var r laneRun
+	if err := json.Unmarshal([]byte(args[0]), &r); err != nil {
+		return err
+	}
+	a := &app{runDir: r.RunDir, stateDir: r.StateDir}
+	l, err := a.findLane(r.Lane, r.File)
+	if err != nil {
+		return err
+	}
+	st, err := observe.Observe(context.Background(), observe.Options{Devices: l.Devices(), NoProbes: true})
+	if err != nil {
+		return err
+	}
+	o := niclaneapp.Options{RunDir: r.RunDir, State: st, CPUs: r.CPUs, Mems: r.Mems,
+		Keeper: []string{"/proc/self/exe", niclaneapp.KeeperArg}}
+	if len(r.Ports) > 0 {
+		l.Nodes, o.Listeners = r.Nodes, &niclaneapp.Listeners{Ports: r.Ports}
+	}
+	return niclaneapp.Run(l, o, r.Command)
+}
+
+func runInstances(args []string) error {
+	var all []placed
+	if err := json.Unmarshal([]byte(args[0]), &all); err != nil {
+		return err
+	}
+	var out []instances.Instance
+	for _, x := range all {
+		argv, err := selfArgs(placeArg, x.Place)
+		if err != nil {
+			return err
+		}
+		out = append(out, instances.Instance{Name: x.Name, Argv: append(argv, x.Command...), Env: x.Env})
+	}
+	return instances.Run(context.Background(), out)
+}
+
+func becomeInPlace(args []string) error {
+	var p place
+	if err := json.Unmarshal([]byte(args[0]), &p); err != nil {
+		return err
+	}
+	argv := args[1:]
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // execve keeps what its thread has
+	if err := niclaneapp.Place(p.CPUs, p.Mems); err != nil {
+		return fmt.Errorf("processors %s, memory of node %s: %w", device.FormatCPUList(p.CPUs), device.FormatCPUList(p.Mems), err)
+	}
+	return fmt.Errorf("%s: %w", path, unix.Exec(path, argv, os.Environ()))
+}

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/labtest"
+	"github.com/niclane/niclane/internal/numa"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/split"
+)
+
+// nodeServer is the name under which the test's executable is the server of
+// which TestSplit has an instance per node: any of its threads takes
+// connections, and an answer says which instance it is and where the
+// connection's packets arrived.
+const nodeServer = "niclane-test-node-server"
+
+func serveNode() {
+	if err := listenOnNode(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func listenOnNode(addr string) error {
+	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), err)
+	}}
+	c.SetMultipathTCP(false)
+	l, err := c.Listen(context.Background(), "tcp4", addr)
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			// The request's packet has arrived where the connection's do.
+			if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+				return
+			}
+			raw, err := conn.(*net.TCPConn).SyscallConn()
+			if err != nil {
+				return
+			}
+			arrived := -1
+			_ = raw.Control(func(fd uintptr) { arrived, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_CPU) })
+			fmt.Fprintf(conn, "%s %d %d\n", os.Getenv("NICLANE_NODE"), arrived, os.Getpid())
+		}()
+	}
+}
+
+// A splitBed is a lab whose system under test has a processor on each of two
+// nodes.
+type splitBed struct {
+	*testing.T
+	lab  *lab.Lab
+	dir  string
+	bin  string
+	fake string // a sysfs of nodes, "" where the machine has two
+	// node has the nodes by processor, and mem where their memory is.
+	node map[int]int
+	mem  map[int]int
+	cpus []int
+}
+
+// TestSplit runs an instance per NUMA node for real. Where the machine has two
+// nodes they are used; else the command is shown two, of which one has no
+// memory: its processors, queues and connections are as real.
+func TestSplit(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	b := &splitBed{T: t, dir: t.TempDir(), node: map[int]int{}, mem: map[int]int{}}
+	b.nodes()
+	var err error
+	b.lab, err = lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("split-%d", os.Getpid()), Queues: 4, SUTCPUs: b.cpus, OtherCPUs: b.cpus})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.lab.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.bin = filepath.Join(b.dir, "bin")
+	for _, name := range []string{"niclane", nodeServer} {
+		if err := errors.Join(os.MkdirAll(b.bin, 0o755), os.WriteFile(filepath.Join(b.bin, name), self, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.on(lab.SUT, "ip", "addr", "add", "10.77.0.101/24", "dev", "lane0")
+	// The lab's hosts know each other without asking: "ADDR dev DEV lladdr MAC ...".
+	b.on(lab.Client, "sh", "-ec", `set -- $(ip neigh show 10.77.0.1); ip neigh replace 10.77.0.101 dev "$3" lladdr "$5" nud permanent`)
+	lanes := fmt.Sprintf("version: 1\nglobals: {dev: lane0}\nlanes:\n  web:\n    queues: 1\n    cpus: %s\n    ports: [8080]\n", device.FormatCPUList(b.cpus))
+	b.write("lanes.yaml", lanes+"    addrs: [10.77.0.1]\n")
+	b.write("shards.yaml", lanes+"    addrs: [10.77.0.1, 10.77.0.101]\n")
+	t.Run("duplicate", func(t *testing.T) { c := *b; c.T = t; c.duplicate() })
+	t.Run("shard", func(t *testing.T) { c := *b; c.T = t; c.shard() })
+}
+
+// nodes finds two nodes, or makes them up.
+func (b *splitBed) nodes() {
+	nodes, err := numa.Sys("/").Nodes()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var with []split.Node
+	var online []int
+	for _, n := range nodes {
+		online = append(online, n.CPUs...)
+		if len(n.CPUs) > 0 && n.Memory > 0 {
+			with = append(with, n)
+		}
+	}
+	if len(with) > 1 {
+		for _, n := range with[:2] {
+			b.cpus, b.node[n.CPUs[0]], b.mem[n.ID] = append(b.cpus, n.CPUs[0]), n.ID, n.ID
+		}
+		return
+	}
+	if len(online) < 2 {
+		b.Skip("one processor: it is on one node")
+	}
+	b.cpus, b.fake = online[:2], filepath.Join(b.dir, "node")
+	b.node[online[0]], b.node[online[1]] = 0, 1
+	for n, memory := range []int{1 << 20, 0} {
+		dir := fmt.Sprintf("node/node%d/", n)
+		b.write(dir+"cpulist", fmt.Sprintln(online[n]))
+		b.write(dir+"meminfo", fmt.Sprintf("Node %d MemTotal: %d kB\n", n, memory))
+		b.write(dir+"distance", []string{"10 21\n", "21 10\n"}[n])
+		b.mem[n] = 0
+	}
+	b.write("node/online", "0-1\n")
+}
+
+func (b *splitBed) write(name, text string) {
+	b.Helper()
+	name = filepath.Join(b.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// command runs something in the system under test, where the machine looks as
+// it has to.
+func (b *splitBed) command(argv ...string) *exec.Cmd {
+	b.Helper()
+	if b.fake != "" {
+		argv = append([]string{"unshare", "--mount", "sh", "-c",
+			`mount --bind "$0" /sys/devices/system/node && exec "$@"`, b.fake}, argv...)
+	}
+	return b.commandOn(lab.SUT, argv...)
+}
+
+func (b *splitBed) commandOn(host string, argv ...string) *exec.Cmd {
+	b.Helper()
+	// The helper becomes the command: its process is the command's.
+	cmd, err := b.lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.bin, "niclane")}, argv...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Dir = b.dir
+	cmd.Env = append(os.Environ(), "PATH="+b.bin+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+func (b *splitBed) niclane(args ...string) *exec.Cmd {
+	b.Helper()
+	return b.command(append([]string{filepath.Join(b.bin, "niclane"), "--state-dir", filepath.Join(b.dir, "state"), "--run-dir", filepath.Join(b.dir, "run")}, args...)...)
+}
+
+func (b *splitBed) on(host string, argv ...string) {
+	b.Helper()
+	if out, err := b.commandOn(host, argv...).CombinedOutput(); err != nil {
+		b.Fatalf("%s: %v\n%s", argv, err, out)
+	}
+}
+
+// A splitRun is niclane split while it runs.
+type splitRun struct {
+	cmd  *exec.Cmd
+	out  bytes.Buffer
+	done chan error
+}
+
+func (b *splitBed) start(args ...string) *splitRun {
+	b.Helper()
+	r := &splitRun{cmd: b.niclane(args...), done: make(chan error, 1)}
+	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
+	if err := r.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	go func() { r.done <- r.cmd.Wait() }()
+	b.Cleanup(func() { _ = r.cmd.Process.Kill() })
+	return r
+}
+
+// An answer is an instance's.
+type answer struct{ node, arrived, pid int }
+
+// ask connects from the client, where the calling thread has to be.
+func ask(addr [4]byte) (a answer, err error) {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return a, err
+	}
+	f := os.NewFile(uintptr(s), "client")
+	defer f.Close()
+	if err := unix.Connect(s, &unix.SockaddrInet4{Port: 8080, Addr: addr}); err != nil {
+		return a, err
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return a, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(conn, "?\n"); err != nil {
+		return a, err
+	}
+	text, err := io.ReadAll(conn)
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &a.node, &a.arrived, &a.pid)
+	}
+	return a, err
+}
+
+// batch asks so many times; nil if one failed.
+func (b *splitBed) batch(addr [4]byte, n int) (all []answer) {
+	b.Helper()
+	labtest.OnHost(b.T, b.lab, lab.Client, func(*testing.T) {
+		for range n {
+			a, err := ask(addr)
+			if err != nil {
+				all = nil
+				return
+			}
+			all = append(all, a)
+		}
+	})
+	return all
+}
+
+// until waits for a condition.
+func (b *splitBed) until(what string, r *splitRun, cond func() bool) {
+	b.Helper()
+	deadline := time.Now().Add(90 * time.Second)
+	for !cond() {
+		select {
+		case err := <-r.done:
+			b.Fatalf("niclane split ended (%v), before %s:\n%s", err, what, r.out.String())
+		default:
+		}
+		if time.Now().After(deadline) {
+			b.Fatalf("never: %s\n%s%s", what, r.out.String(), b.reports())
+		}
+	}
+}
+
+// reports are what the keepers have found.
+func (b *splitBed) reports() string {
+	names, _ := filepath.Glob(filepath.Join(b.dir, "run", "apps", "*.report"))
+	var all strings.Builder
+	for _, name := range names {
+		text, _ := os.ReadFile(name)
+		fmt.Fprintf(&all, "%s: %s\n", name, text)
+	}
+	return all.String()
+}
+
+// placed checks that an instance is kept to its node.
+func (b *splitBed) placed(a answer, byCpuset bool) {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var want []int
+	for _, cpu := range b.cpus {
+		if b.node[cpu] == a.node {
+			want = append(want, cpu)
+		}
+	}
+	if line := "Cpus_allowed_list:\t" + device.FormatCPUList(want) + "\n"; !strings.Contains(string(status), line) {
+		b.Errorf("instance on node %d: no %q in\n%s", a.node, line, status)
+	}
+	// A shard's memory is kept by its lane's cpuset, where there is one.
+	if mems := "Mems_allowed_list:\t" + strconv.Itoa(b.mem[a.node]) + "\n"; byCpuset && strings.Contains(string(status), mems) {
+		return
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", a.pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return // a kernel without NUMA
+	}
+	if policy := " bind:" + strconv.Itoa(b.mem[a.node]) + " "; err != nil || !strings.Contains(string(maps), policy) {
+		b.Errorf("instance on node %d: no %q in its memory's policies (%v):\n%.300s", a.node, policy, err, maps)
+	}
+}
+
+// local reports whether each connection was taken on the node where it arrived,
+// and both nodes took some.
+func (b *splitBed) local(all []answer) bool {
+	taken := map[int]int{}
+	for _, a := range all {
+		if b.node[a.arrived] != a.node {
+			return false
+		}
+		taken[a.node]++
+	}
+	return len(taken) == 2
+}
+
+// enough connections that the kernel's hash would not by chance keep all of them
+// on their nodes.
+const enough = 64
+
+func (b *splitBed) duplicate() {
+	args := []string{"split", "--lane", "web", "lanes.yaml", "--", nodeServer, "10.77.0.1:8080"}
+	r := b.start(args...)
+	var last []answer
+	b.Cleanup(func() {
+		if b.Failed() {
+			b.Logf("last answers: %v", last)
+		}
+	})
+	b.until("connections stay on the node where they arrive", r, func() bool {
+		last = b.batch([4]byte{10, 77, 0, 1}, enough)
+		return b.local(last)
+	})
+	for range 3 {
+		if all := b.batch([4]byte{10, 77, 0, 1}, enough); !b.local(all) {
+			b.Errorf("then not any more: %v", all)
+		}
+	}
+	var once sync.Map
+	for _, a := range last {
+		if _, seen := once.LoadOrStore(a.pid, true); !seen {
+			b.placed(a, false)
+		}
+	}
+	if out := b.run(0, "verify", "--for", "0"); !strings.Contains(out, "web") {
+		b.Errorf("verify: %s", out)
+	}
+	if out := b.run(1, args...); !strings.Contains(out, "another niclane split has divided this lane, and runs") {
+		b.Errorf("a second one: %s", out)
+	}
+
+	// Killed, it leaves no instance, but its lanes, which the next takes over.
+	_ = r.cmd.Process.Kill()
+	<-r.done
+	for _, a := range last[:1] {
+		pid, err := os.FindProcess(a.pid)
+		if err == nil {
+			b.until("the instances end", &splitRun{done: make(chan error)}, func() bool { return pid.Signal(syscall.Signal(0)) != nil })
+		}
+	}
+	r = b.start(args...)
+	b.until("connections stay on their node again", r, func() bool { return b.local(b.batch([4]byte{10, 77, 0, 1}, enough)) })
+
+	// One that ends takes the others with it, and the lanes.
+	all := b.batch([4]byte{10, 77, 0, 1}, 1)
+	if len(all) != 1 {
+		b.Fatal("no answer")
+	}
+	_ = unix.Kill(all[0].pid, unix.SIGKILL)
+	err := <-r.done
+	if want := fmt.Sprintf("on node %d ended (signal: killed), and the others were told to", all[0].node); codeOf(err) != "1" || !strings.Contains(r.out.String(), want) {
+		b.Errorf("an instance was killed: %v, no %q in\n%s", err, want, r.out.String())
+	}
+	b.nothingLeft()
+}
+
+func (b *splitBed) shard() {
+	r := b.start("split", "--lane", "web", "--content", "shard", "shards.yaml", "--", nodeServer, "{addr}:8080")
+	for i, addr := range [][4]byte{{10, 77, 0, 1}, {10, 77, 0, 101}} {
+		var all []answer
+		b.until("an answer of each shard", r, func() bool { all = b.batch(addr, 16); return len(all) > 0 })
+		for _, a := range all {
+			if want := b.node[b.cpus[i]]; a.node != want || a.arrived != b.cpus[i] {
+				b.Errorf("%v: taken on node %d, arrived at processor %d; want node %d, processor %d", addr, a.node, a.arrived, want, b.cpus[i])
+			}
+		}
+		b.placed(all[0], true)
+	}
+	_ = r.cmd.Process.Signal(unix.SIGTERM)
+	if err := <-r.done; err != nil {
+		b.Errorf("after SIGTERM: %v\n%s", err, r.out.String())
+	}
+	b.nothingLeft()
+}
+
+// run runs niclane to its end, with that exit code.
+func (b *splitBed) run(code int, args ...string) string {
+	b.Helper()
+	out, err := b.niclane(args...).CombinedOutput()
+	if codeOf(err) != strconv.Itoa(code) {
+		b.Errorf("niclane %s: %v, want exit code %d\n%s", strings.Join(args, " "), err, code, out)
+	}
+	return string(out)
+}
+
+func (b *splitBed) nothingLeft() {
+	b.Helper()
+	if out := b.run(0, "status"); !strings.Contains(out, "no lanes are applied here") {
+		b.Errorf("status: %s", out)
+	}
+	left, err := filepath.Glob(filepath.Join(b.dir, "run", "split", "*"))
+	if err != nil || len(left) > 0 {
+		b.Errorf("left: %v %v", left, err)
+	}
+	b.until("the records are gone", &splitRun{done: make(chan error)}, func() bool {
+		records, _ := filepath.Glob(filepath.Join(b.dir, "run", "apps", "*.json"))
+		return len(records) == 0
+	})
+}
