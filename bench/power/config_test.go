@@ -4,6 +4,9 @@ package power
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -31,6 +34,11 @@ func TestConfigListsAllMistakes(t *testing.T) {
 		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Version: "2c", Privacy: "aes"}, []string{"model, oids: want one of them", "auth, privacy: SNMP version 2c has neither"}},
 		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Version: "1", PDU: 1, OIDs: []OID{{OID: "1.3.6.1.4.1.1", Unit: "VA", Scale: -1}, {OID: ".1.3.6.1.4.1.1", Unit: "W"}, {OID: "iso.3", Unit: "W"}}}, []string{
 			`version "1": want 3 or 2c`, "pdu: oids name their instance themselves", `oids[0].unit "VA": want W or kW`, "oids[0].scale -1", `oids[1].oid ".1.3.6.1.4.1.1": named twice`, `oids[2].oid "iso.3": want numbers`}},
+		{Config{Source: Hwmon, Chip: "x"}, []string{"sensors: 0 named, want 1 to 12"}},
+		{Config{Source: Redfish, URL: "https://bmc\x7f", Credentials: "/c", Chassis: someIDs(13)}, []string{"url: not a URL", "chassis: 13 named, want at most 12"}},
+		{Config{Source: Raritan, Address: "pdu", Credentials: "/c", PDU: -1, Outlets: upTo(13)}, []string{"pdu -1: want 1 to 65535", "outlets: 13 named, want at most 12"}},
+		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Model: "acme"}, []string{`model "acme": want apc`}},
+		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", OIDs: oids(13)}, []string{"oids: 13 named, want at most 12"}},
 	} {
 		err := tt.c.Validate()
 		if err == nil {
@@ -47,6 +55,52 @@ func TestConfigListsAllMistakes(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), simSecret) {
 			t.Errorf("a secret is in %q", err)
+		}
+	}
+}
+
+func upTo(n int) (out []int) {
+	for i := range n {
+		out = append(out, i+1)
+	}
+	return out
+}
+
+func someIDs(n int) (out []string) {
+	for _, i := range upTo(n) {
+		out = append(out, fmt.Sprint("chassis", i))
+	}
+	return out
+}
+
+func oids(n int) (out []OID) {
+	for _, i := range upTo(n) {
+		out = append(out, OID{OID: fmt.Sprint(".1.3.6.1.4.1.", i), Unit: "W"})
+	}
+	return out
+}
+
+// What is wrong with the files that a source names is said when it is opened.
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := file("good", "user=u\npassword=12345678\n")
+	for want, c := range map[string]Config{
+		"IPMI users have at most 16 bytes, passwords 20": {Source: IPMI, Address: "bmc", Credentials: file("long", "user=u\npassword="+strings.Repeat("x", 21)+"\n")},
+		"password shorter than the 8 bytes of SNMPv3":    {Source: Raritan, Address: "pdu", Credentials: file("short", "user=u\npassword=1234567\n")},
+		"community longer than 127 bytes":                {Source: Raritan, Address: "pdu", Version: "2c", Credentials: file("community", "community="+strings.Repeat("x", 128)+"\n")},
+		"ca-file: open " + dir + "/none":                 {Source: Redfish, URL: "https://bmc", Credentials: good, CAFile: filepath.Join(dir, "none")},
+		"good: no certificate in PEM":                    {Source: Redfish, URL: "https://bmc", Credentials: good, CAFile: good},
+	} {
+		_, err := Open(c)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "power: "+c.Source+": ") {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
