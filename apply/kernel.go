@@ -83,7 +83,7 @@ func queueDevice(o device.Object) string {
 // cannot, and is absent, is gone together with its device.
 func creatable(o device.Object) bool {
 	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
+	case device.Qdisc, device.Class, device.Flower, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
 		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry, device.Poller:
 		return true
 	case device.RSSTable:

@@ -147,6 +147,21 @@ func TestLostUndo(t *testing.T) {
 // of the records.
 func goesWith(lost journal.Record, records []journal.Record) bool {
 	return slices.ContainsFunc(records, func(r journal.Record) bool {
+		o := lost.Last
+		if o == nil {
+			o = lost.Original
+		}
+		if q, ok := r.Last.(device.Qdisc); ok && q.Mode != "" {
+			_, is := o.(device.Flower)
+			if t, ok := o.(device.RSSTable); is || ok && t.Context == 0 {
+				return true
+			}
+		}
+		if _, ok := r.Last.(device.Channels); ok && lost.Original == nil {
+			if _, thread := o.(device.Thread); thread || ofQueue(o) {
+				return true
+			}
+		}
 		if r.Original != nil || lost.Original != nil {
 			t, isThread := lost.Last.(device.Thread)
 			if !isThread || lost.Original != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/journal"
 )
 
@@ -41,6 +42,12 @@ func Rollback(ctx context.Context, k Kernel, j *journal.Journal, here journal.Ho
 			begin: func() error { return j.Restore(key) },
 			end:   func() error { return j.Restored(key) },
 		})
+	}
+	r.resized = map[string]bool{}
+	for _, t := range tasks {
+		if c, ok := t.object().(device.Channels); ok {
+			r.resized[c.Dev] = true
+		}
 	}
 	r.restoreAll(tasks)
 	if err := r.left(); err != nil {

@@ -67,7 +67,7 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 // Undo undoes this generation's steps of j, in reverse: what the apply that
 // wrote j changed, not what earlier ones of the same config did.
 func Undo(k Kernel, j *journal.Journal, opts Options) (*Report, error) {
-	r := &runner{k: k, opts: opts}
+	r := &runner{k: k, opts: opts, resized: resized(j.Head().Plan.Steps)}
 	r.undoSteps(j, j.Head().Plan.Steps)
 	return &r.report, errors.Join(r.left(), removeIfEmpty(j))
 }
@@ -221,9 +221,12 @@ func (r *runner) make(ctx context.Context, j *journal.Journal, i int, s plan.Ste
 }
 
 // write skips what needs no write: an implicit object's removal, and a value
-// that is there already.
+// that is there already. A NAPI's configuration is the exception: it outlives
+// the queue (net/core/dev.c: napi_restore_config), so that it goes back to the
+// kernel's defaults.
 func (r *runner) write(present, want device.Object) error {
-	if device.Equal(present, want) || want == nil && implicit(present) {
+	_, outlives := present.(device.NAPIConfig)
+	if device.Equal(present, want) || want == nil && implicit(present) && !outlives {
 		return nil
 	}
 	return r.k.Write(present, want)

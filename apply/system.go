@@ -30,6 +30,7 @@ type System struct {
 	clients map[string]client // by object kind
 	missing map[string]error  // why there is no client
 	tc      *tc.Client
+	ethtool *ethtool.Client
 	bpf     *bpf.Client
 	closers []io.Closer
 }
@@ -57,7 +58,7 @@ func (s *System) open() error {
 	s.tc = t
 	s.bpf = bpf.New(t)
 	s.closers = append(s.closers, s.bpf, t)
-	s.serve(t, device.Qdisc{}, device.Class{})
+	s.serve(t, device.Qdisc{}, device.Class{}, device.Flower{})
 	s.serve(s.bpf, device.Filter{}, device.FilterEntry{}, device.FilterDefault{},
 		device.XDP{}, device.CPUQueue{}, device.CPUThread{}, device.CPULane{}, device.XDPEntry{})
 
@@ -103,6 +104,7 @@ func (s *System) open() error {
 	if err != nil {
 		return err
 	}
+	s.ethtool = e
 	s.closers = append(s.closers, e)
 	s.serve(e, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{})
 
@@ -201,8 +203,7 @@ func (s *System) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-// Write implements Kernel.
-func (s *System) Write(old, new device.Object) error {
+func (s *System) write(old, new device.Object) error {
 	o := new
 	if o == nil {
 		o = old

@@ -102,6 +102,9 @@ func (r *runner) restore(t *task) *Left {
 		return r.finish(t)
 	case t.want == nil && implicit(present):
 		// It goes together with what made it, whose turn comes later.
+		if err := r.write(present, nil); err != nil && !vanished(err) {
+			return &Left{Key: t.key, Why: err.Error()}
+		}
 		return r.finish(t)
 	case present == nil && !creatable(t.object()):
 		return r.absent(t)
@@ -163,6 +166,13 @@ func (r *runner) absent(t *task) *Left {
 		}
 		if present != nil {
 			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, because %s is %s", Text(t.want), m.Key(), Text(present))}
+		}
+	}
+	if dev := queueDevice(t.object()); r.resized[dev] {
+		// Its queue comes back with the channels, if they do.
+		present, err := r.k.Read(device.Channels{Dev: dev})
+		if err == nil && present != nil {
+			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, with channels %s", Text(t.want), Text(present))}
 		}
 	}
 	return r.gone(t)

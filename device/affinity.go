@@ -54,12 +54,14 @@ func Affinities(dev string, irqs []IRQ, read func(path string) (string, bool)) [
 	return out
 }
 
-// affinities are those of a device of s.
+// affinities are those of the queues of a device of s. Some drivers keep the
+// interrupts of queues that they had (mlx5).
 func (s *State) affinities(d *Device) []Affinity {
-	return Affinities(d.Name, d.IRQs, func(path string) (string, bool) {
+	all := Affinities(d.Name, d.IRQs, func(path string) (string, bool) {
 		f, ok := s.Files[path]
 		return f.Value, ok
 	})
+	return slices.DeleteFunc(all, func(a Affinity) bool { return a.Queue >= max(d.RxQueues, d.TxQueues) })
 }
 
 // putAffinity writes the files of a queue's interrupts. A queue that came with

@@ -259,7 +259,9 @@ func (s *State) Objects() map[string]Object {
 	m := make(map[string]Object, n)
 	put := func(o Object) { m[o.Key()] = o }
 	for _, f := range s.Files {
-		put(f)
+		if !s.gone(f) {
+			put(f)
+		}
 	}
 	for _, p := range s.Cgroups.Priorities {
 		put(p)
@@ -276,6 +278,24 @@ func (s *State) Objects() map[string]Object {
 	return m
 }
 
+// gone reports whether a file is of a queue that its device does not have.
+func (s *State) gone(f File) bool {
+	rest, ok := strings.CutPrefix(f.Path, "/sys/class/net/")
+	if !ok {
+		return false
+	}
+	dev, _, _ := strings.Cut(rest, "/")
+	q := QueueOf(f.Path, dev)
+	d := s.Device(dev)
+	if q < 0 || d == nil {
+		return false
+	}
+	if strings.Contains(f.Path, "/queues/tx-") {
+		return q >= d.TxQueues
+	}
+	return q >= d.RxQueues
+}
+
 func (d *Device) objects(put func(Object)) {
 	if d.Channels != nil {
 		put(*d.Channels)
@@ -287,7 +307,9 @@ func (d *Device) objects(put func(Object)) {
 		put(*d.Coalesce)
 	}
 	for _, c := range d.QueueCoal {
-		put(c)
+		if c.Queue < max(d.RxQueues, d.TxQueues) {
+			put(c)
+		}
 	}
 	for name, f := range d.Features {
 		put(Feature{Dev: d.Name, Name: name, On: f.On})
@@ -299,7 +321,7 @@ func (d *Device) objects(put func(Object)) {
 		put(r)
 	}
 	for _, n := range d.NAPIs {
-		if n.Config.Queue < 0 {
+		if n.Config.Queue < 0 || n.Config.Queue >= d.RxQueues {
 			continue
 		}
 		put(n.Config)

@@ -160,6 +160,9 @@ func (o *observer) traffic(d *device.Device) (err error) {
 	if d.Filters, err = o.tc.Filters(d.Name); err != nil {
 		return err
 	}
+	if d.Flowers, err = o.tc.Flowers(d.Name); err != nil {
+		return err
+	}
 	own, err := o.bpf.Contents(d.Name)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil // programs of others cannot be told from ours

@@ -116,6 +116,7 @@ func TestCapabilities(t *testing.T) {
 			{device.CapRules, device.No, unix.EOPNOTSUPP.Error()},
 			{device.CapRuleToContext, device.No, "no contexts"},
 			{device.CapMqprioChannel, device.Unknown, "root qdisc"},
+			{device.CapClassGuarantee, device.Unknown, "not known of this driver"},
 			{device.CapFlowerHwTC, device.No, "fixed"},
 			{device.CapXPS, device.Yes, "xps_cpus"},
 			{device.CapXPSRxqs, device.Yes, "xps_rxqs"},

@@ -185,11 +185,25 @@ func (o *observer) probeOffloads(d *device.Device) {
 	if q, ok := device.FindQuirk(device.QuirkMqprioModeIgnored, d.Driver, o.state.Kernel.Release); ok {
 		caps[device.CapMqprioChannel] = no("the driver treats mode channel as DCB: %s", q.Source)
 	}
+	limits, known := device.FindClassLimits(d.Driver)
+	if known {
+		caps[device.CapMqprioChannel] = yes("by the driver's source: %s", limits.Source)
+	}
+	caps[device.CapClassGuarantee] = unknown("not known of this driver")
+	if known && limits.Guarantee {
+		caps[device.CapClassGuarantee] = yes("by the driver's source: %s", limits.Source)
+	} else if known {
+		caps[device.CapClassGuarantee] = no("the driver refuses it: %s", limits.Source)
+	}
 	switch s, ok := d.Features["hw-tc-offload"]; {
 	case !ok:
 		caps[device.CapFlowerHwTC] = unknown("no feature hw-tc-offload")
 	case s.Fixed && !s.On:
 		caps[device.CapFlowerHwTC] = no("hw-tc-offload is off [fixed]")
+	case known && limits.Receive:
+		caps[device.CapFlowerHwTC] = yes("by the driver's source: %s", limits.Source)
+	case known:
+		caps[device.CapFlowerHwTC] = no("the driver's classes only send: %s", limits.Source)
 	default:
 		caps[device.CapFlowerHwTC] = unknown("hw-tc-offload is there; whether hw_tc is honoured shows only when a filter is added")
 	}

@@ -37,6 +37,10 @@ func (f *fit) checkParts(lanes []*placed) {
 			break
 		}
 	}
+	if f.classes() && !f.byCard() && f.choice[device.PartMapper].Realisation != "" {
+		f.failf("globals.force.mapper", "%s on %s: the queues are traffic classes of the card, which priorities lead to (%s)",
+			f.choice[device.PartMapper].Realisation, f.dev.Name, RealMqprioChannel)
+	}
 	f.checkPollers(lanes)
 	f.checkBandwidth(lanes)
 	if most := f.dev.MaxContexts; most > 0 && len(f.in.Lanes) > most-f.foreignContexts() && f.uses(device.PartQueueSet, RealRSSContext) {

@@ -187,7 +187,11 @@ func (f *fit) groupObject(group, priority string) device.Object {
 // before the classifier's choice is looked at (net/core/dev.c:
 // netdev_pick_tx).
 func (f *fit) wantNoXPS(why string) {
-	for q := range f.dev.TxQueues {
+	total := f.dev.TxQueues
+	if _, shall, ok := f.channels(total); ok {
+		total = min(total, shall.TX+shall.Combined)
+	}
+	for q := range total {
 		for _, name := range []string{"xps_cpus", "xps_rxqs"} {
 			path := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/%s", f.dev.Name, q, name)
 			if _, ok := f.st.Files[path]; ok {

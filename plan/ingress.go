@@ -3,9 +3,11 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 )
@@ -71,7 +73,7 @@ func (f *fit) channels(total int) (now, shall device.Channels, ok bool) {
 		return now, shall, false
 	}
 	n := f.base(*c).(device.Channels)
-	if total <= min(n.RX, n.TX)+n.Combined {
+	if have := min(n.RX, n.TX) + n.Combined; total == have || total < have && !(f.byCard() && f.limits().Resizes) {
 		return *c, n, true
 	}
 	if n.Combined > 0 {
@@ -93,10 +95,72 @@ func (f *fit) wantChannels(total int) {
 	if !ok || now == f.base(now).(device.Channels) && now == shall {
 		return
 	}
+	f.wantGone(shall.RX + shall.Combined)
 	f.wants = append(f.wants, want{
 		Object: shall, part: device.PartQueueSet, cause: "lanes", disruptive: true,
 		reason: fmt.Sprintf("%d queues for all lanes", total),
 	})
+}
+
+// wantGone keeps, for the way back, what others have set on queues that go with
+// fewer channels: from queue n on. What a new queue has by itself is left out.
+func (f *fit) wantGone(n int) {
+	var gone []device.Object
+	for _, o := range f.present {
+		if q := f.queueOf(o); q >= n && !f.isFresh(o, q) {
+			gone = append(gone, o)
+		}
+	}
+	for key, r := range f.owned {
+		if _, there := f.present[key]; !there && r.Original != nil && f.queueOf(r.Original) >= n {
+			gone = append(gone, r.Original) // since an earlier apply
+		}
+	}
+	slices.SortFunc(gone, func(a, b device.Object) int {
+		return cmp.Or(cmp.Compare(f.queueOf(a), f.queueOf(b)), strings.Compare(a.Key(), b.Key()))
+	})
+	for _, o := range gone {
+		f.wantAbsent(o, device.PartQueueSet, "lanes", fmt.Sprintf("it goes with queue %d, and comes back with it", f.queueOf(o)))
+	}
+}
+
+// queueOf returns the queue of the device that an object goes with, -1 if none.
+func (f *fit) queueOf(o device.Object) int {
+	switch o := o.(type) {
+	case device.Affinity:
+		if o.Dev == f.dev.Name {
+			return o.Queue
+		}
+	case device.Coalesce:
+		if o.Dev == f.dev.Name {
+			return o.Queue
+		}
+	case device.NAPIConfig:
+		if o.Dev == f.dev.Name {
+			return o.Queue
+		}
+	case device.File:
+		return device.QueueOf(o.Path, f.dev.Name)
+	}
+	return -1
+}
+
+// isFresh reports whether an object is as it is of a queue that has just been
+// made: without steering and limits, and moderated as the others are. Where
+// interrupts go is not known.
+func (f *fit) isFresh(o device.Object, q int) bool {
+	switch o := o.(type) {
+	case device.Coalesce:
+		first := device.Coalesce{Dev: o.Dev}
+		now, ok := f.present[first.Key()].(device.Coalesce)
+		now.Queue = q
+		return ok && now == o
+	case device.NAPIConfig:
+		return o == f.freshNAPI(q)
+	case device.File:
+		return strings.Trim(strings.TrimSpace(o.Value), "0,") == ""
+	}
+	return false
 }
 
 // wantContexts gives each lane an indirection table over its own queues, the

@@ -105,6 +105,9 @@ func (f *fit) layout() (lanes []*placed, total int) {
 		next += l.Queues
 	}
 	f.number(lanes[1:])
+	if f.byCard() && f.limits().Resizes {
+		return lanes, next // the driver gives the classes' queues, and no more
+	}
 	return lanes, max(next, min(f.dev.RxQueues, f.dev.TxQueues))
 }
 

@@ -167,6 +167,7 @@ func (f *fit) plan(p *Plan) {
 		f.wantXPS(lanes, total)
 		f.wantContexts(lanes[1:], false)
 	}
+	f.wantClasses(lanes)
 	f.wantRPS(lanes)
 	f.wantCPUs(lanes[1:])
 	f.wantPollers(lanes)
@@ -177,6 +178,7 @@ func (f *fit) plan(p *Plan) {
 	f.wantClassifier(lanes[0], lanes[1:])
 	f.wantCpusets(lanes[1:])
 	f.wantRules(lanes[1:])
+	f.wantFlowers(lanes[1:])
 	f.wantXDPEntries(lanes[1:])
 	p.Choices = append(p.Choices, choices...)
 	for _, l := range lanes {
@@ -213,13 +215,18 @@ func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
 			maps.Copy(without, less)
 			continue
 		}
-		if why := f.noMqprio(lanes); why != "" && without[RealMqprioSoft] == "" {
-			if f.in.Group.Force[string(device.PartMapper)] == "" {
-				without[RealMqprioSoft] = why
+		mqprio := f.choice[device.PartMapper].Realisation
+		if why := f.noMqprio(lanes); why != "" && without[mqprio] == "" {
+			forced := f.forced(mqprio)
+			if forced == "" {
+				without[mqprio] = why
+				if mqprio == RealMqprioChannel && f.classes() {
+					f.notef("no %s: %s", mqprio, why)
+				}
 				continue
 			}
 			if f.choice[device.PartBandwidth].Realisation != "" || !shaped(lanes) { // else checkParts says it
-				f.failf("globals.force.mapper", "%s on %s: %s", RealMqprioSoft, f.dev.Name, why)
+				f.failf("globals.force."+forced, "%s on %s: %s", mqprio, f.dev.Name, why)
 			}
 			return choices, lanes, total
 		}
@@ -230,6 +237,16 @@ func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
 		}
 		without[name] = why
 	}
+}
+
+// forced returns the part for which a realisation is forced, "" if for none.
+func (f *fit) forced(realisation string) string {
+	for _, part := range []device.Part{device.PartMapper, device.PartQueueSet} {
+		if f.in.Group.Force[string(part)] == realisation {
+			return string(part)
+		}
+	}
+	return ""
 }
 
 // groupDevices resolves the device group to names of devices.

@@ -24,7 +24,7 @@ const (
 )
 
 // byPriority reports whether an mqprio maps the lanes to transmit queues.
-func (f *fit) byPriority() bool { return f.uses(device.PartMapper, RealMqprioSoft) }
+func (f *fit) byPriority() bool { return f.uses(device.PartMapper, RealMqprioSoft) || f.byCard() }
 
 // lanePriority is what skb->priority is in a lane's packets under mqprio.
 func lanePriority(number int) int { return firstLanePriority + number - 1 }
@@ -50,6 +50,8 @@ func (f *fit) noMqprio(lanes []*placed) string {
 		return fmt.Sprintf("%d lanes, and there are %d priorities that nobody else's packets have", len(lanes)-1, maxPriorityLanes)
 	case f.choice[device.PartBandwidth].Realisation == "" && shaped(lanes):
 		return fmt.Sprintf("it takes the root, where %s would give %s", RealHTB, strings.Join(asked(lanes), " and "))
+	case f.byCard():
+		return f.noClasses(lanes)
 	}
 	return ""
 }
@@ -57,7 +59,7 @@ func (f *fit) noMqprio(lanes []*placed) string {
 // wantMqprio makes the traffic classes: the default lane's is 0, and has every
 // priority that is no lane's.
 func (f *fit) wantMqprio(lanes []*placed) {
-	if !f.byPriority() || len(lanes) < 2 {
+	if !f.byPriority() || len(lanes) < 2 || f.mqprioWanted() {
 		return
 	}
 	// It would take XPS away by itself, and its removal too. Cleared before
@@ -78,7 +80,16 @@ func (f *fit) wantMqprio(lanes []*placed) {
 		Dev: f.dev.Name, Parent: "root", Type: "mqprio", Handle: rootHandle,
 		Map: strings.Join(classes, " "), Queues: strings.Join(queues, " "),
 	}
+	reason := "a traffic class for each lane, by priority, with transmit queues of its own"
+	if f.byCard() {
+		f.ofCard(&q, lanes)
+		reason = "a traffic class of the card for each lane, with queues of its own"
+	}
 	if now := f.present[q.Key()]; now != nil && !device.Equal(now, q) {
+		if f.byCard() {
+			f.failf("lanes", "the lanes' queues or rates on %s change, and for that the card's traffic classes are made anew, without the filters that lead to them: niclane rollback first", f.dev.Name)
+			return
+		}
 		for _, leaf := range f.dev.Qdiscs {
 			if leaf.Handle != "0:" && strings.HasPrefix(leaf.Parent, rootHandle) {
 				f.failf("lanes", "the lanes' queues on %s change, and an mqprio is made anew for that, with nothing on it: %s %s hangs on it: niclane rollback first",
@@ -90,7 +101,7 @@ func (f *fit) wantMqprio(lanes []*placed) {
 	f.wants = append(f.wants, want{
 		Object: q,
 		part:   device.PartMapper, cause: "lanes", disruptive: true,
-		reason: "a traffic class for each lane, by priority, with transmit queues of its own",
+		reason: reason,
 	})
 }
 

@@ -111,6 +111,9 @@ func (f *fit) napi(l *placed, q int) (device.NAPIConfig, bool) {
 		}
 	}
 	now, ok := f.present[key].(device.NAPIConfig)
+	if r, ours := f.owned[key]; ok && ours && r.Original == nil {
+		return f.freshNAPI(q), true // its queue came with niclane's channels
+	}
 	if ok {
 		return f.base(now).(device.NAPIConfig), true
 	}

@@ -21,6 +21,7 @@ const (
 	RealRPS           = "rps"
 	RealShared        = "shared"
 	RealRules         = "rules"
+	RealFlower        = "flower-hw-tc"
 	RealClsactBPF     = "clsact-bpf"
 	RealTCX           = "tcx"
 	RealSockops       = "cgroup-sockops"
@@ -59,6 +60,9 @@ type candidate struct {
 	gives []string
 	// more is what it gives where the device has a capability.
 	more map[device.Capability]string
+	// maybe are capabilities of which it may not be known whether they are
+	// there: then it is made only where it is forced, and apply sees.
+	maybe []device.Capability
 	// with names, by part, the realisations that it goes with; a part that
 	// is not in it may be made in any way.
 	with map[device.Part][]string
@@ -117,11 +121,6 @@ func queueSets(names ...string) map[device.Part][]string {
 	return map[device.Part][]string{device.PartQueueSet: names}
 }
 
-// ownQueues are the queue sets with receive queues that belong to one lane.
-func ownQueues() map[device.Part][]string {
-	return queueSets(RealMqprioChannel, RealRSSContext, RealSingleQueue)
-}
-
 // needs tests capabilities of the kernel (of the device where it has them)
 // and gives good as the reason if all are there.
 func needs(good string, caps ...device.Capability) func(*device.State, *device.Device) (bool, string) {
@@ -161,6 +160,24 @@ func later(caps ...device.Capability) func(*device.State, *device.Device) (bool,
 	}
 }
 
+// channelCaps are those that mqprio's channel mode needs, and more.
+func channelCaps(more ...device.Capability) []device.Capability {
+	return append([]device.Capability{device.CapMqprio, device.CapMqprioChannel}, more...)
+}
+
+// mqprioChannel tests whether the card's traffic classes can be lanes, with
+// flower filters that lead to them.
+func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
+	if ok, why := needs("", channelCaps(device.CapFlower, device.CapClsact, device.CapFlowerHwTC)...)(st, d); !ok {
+		return false, why
+	}
+	limits, _ := device.FindClassLimits(d.Driver)
+	if n := len(d.Rules) + len(d.OtherRules); limits.FiltersOrRules && n > 0 {
+		return false, fmt.Sprintf("%s takes flower filters or ntuple rules, not both, and has %d rules (%s)", d.Driver, n, limits.Source)
+	}
+	return true, "a traffic class of the card for each lane, of receive and transmit queues"
+}
+
 // singleQueue tests whether rules can lead to single queues that the default
 // table leaves out.
 func singleQueue(st *device.State, d *device.Device) (bool, string) {
@@ -196,7 +213,7 @@ func catalogue() []struct {
 	}
 	return []entry{
 		{device.PartQueueSet, []candidate{
-			{name: RealMqprioChannel, test: later(device.CapMqprioChannel, device.CapFlowerHwTC)},
+			{name: RealMqprioChannel, test: mqprioChannel, maybe: channelCaps(device.CapFlowerHwTC)},
 			{name: RealRSSContext, test: needs("an indirection table of its own for each lane", device.CapRSSTable, device.CapRSSContexts, device.CapRuleToContext)},
 			{name: RealSingleQueue, test: singleQueue},
 			{name: RealCpumap, test: cpumap("native")},
@@ -206,6 +223,8 @@ func catalogue() []struct {
 				asked: "force: queue-set: shared", because: "a lane's packets wait among all others"},
 		}},
 		{device.PartSteering, []candidate{
+			{name: RealFlower, test: needs("flower filters that the card alone looks at (skip_sw hw_tc), before rules and RSS", device.CapFlower, device.CapClsact, device.CapFlowerHwTC),
+				maybe: []device.Capability{device.CapFlowerHwTC}, with: queueSets(RealMqprioChannel)},
 			{name: RealRules, test: rules, with: queueSets(RealRSSContext, RealSingleQueue)},
 			{name: RealCpumap, test: cpumap("native"), with: queueSets(RealCpumap)},
 			{name: RealCpumapGeneric, test: cpumap("generic"), with: queueSets(RealCpumapGeneric)},
@@ -220,21 +239,24 @@ func catalogue() []struct {
 				asked: "force: classifier: net-prio", because: "it sees whose a socket is, not what its packets are"},
 		}},
 		{device.PartMapper, []candidate{
-			{name: RealMqprioChannel, test: later(device.CapMqprioChannel)},
-			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs), with: ownQueues()},
+			{name: RealMqprioChannel, test: needs("by priority, to one of its lane's class's queues, by the card", channelCaps()...), maybe: channelCaps(),
+				with: queueSets(RealMqprioChannel, RealRSSContext)},
+			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs), with: queueSets(RealRSSContext, RealSingleQueue)},
 			{name: RealQueueMapping, test: needs("the classifier chooses among the lane's transmit queues", device.CapClsBPF),
 				with: map[device.Part][]string{device.PartClassifier: {RealClsactBPF, RealTCX}}},
 			{name: RealMqprioSoft, test: needs("by priority, to one of its lane's transmit queues", device.CapMqprio)},
 			{name: RealShared, test: always("the lanes share the transmit queues")},
 		}},
 		{device.PartBandwidth, []candidate{
-			{name: RealMqprioRate, test: later(device.CapMqprioChannel), gives: []string{givesGuarantee, givesCeiling}},
+			{name: RealMqprioRate, test: needs("kept by the card, for all queues of a lane together", channelCaps()...), maybe: channelCaps(),
+				gives: []string{givesCeiling}, more: map[device.Capability]string{device.CapClassGuarantee: givesGuarantee},
+				with: map[device.Part][]string{device.PartMapper: {RealMqprioChannel}}},
 			{name: RealNetShaper, test: needs("kept by the card, its share of it to each queue", device.CapNetShaper, device.CapQueueShaper),
 				gives: []string{givesCeiling}, more: map[device.Capability]string{device.CapQueueShaperMin: givesGuarantee}, with: ownTransmit()},
 			{name: RealTxMaxrate, test: maxrate, gives: []string{givesCeiling}, with: ownTransmit()},
 			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB),
 				gives: []string{givesGuarantee, givesCeiling, givesRank},
-				with:  map[device.Part][]string{device.PartMapper: {RealMqprioChannel, RealXPSRxqs, RealQueueMapping, RealShared}}},
+				with:  map[device.Part][]string{device.PartMapper: {RealXPSRxqs, RealQueueMapping, RealShared}}},
 			{name: RealMqTBF, test: needs("a ceiling, its share of it to each queue: a cap without borrowing; a lock for each queue", device.CapMq, device.CapTBF),
 				gives: []string{givesCeiling}, with: ownTransmit(),
 				asked: "force: bandwidth: mq-tbf", because: "a single flow gets no more than its queue's share"},
@@ -293,6 +315,24 @@ func (c candidate) conflict(chosen map[device.Part]string) string {
 	return ""
 }
 
+// unknown says what is not known of a candidate of which everything else is
+// there; "" if something is missing, or known to be.
+func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
+	for _, capability := range c.maybe {
+		f, ok := d.Capabilities[capability]
+		if !ok {
+			f = st.Capabilities.Find(capability)
+		}
+		switch f.Answer {
+		case device.No:
+			return ""
+		case device.Unknown:
+			what = missing(capability, f)
+		}
+	}
+	return what
+}
+
 func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string, chosen map[device.Part]string, without map[string]string, asked []string) Choice {
 	c := Choice{Part: part}
 	known := false
@@ -302,6 +342,9 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 		}
 		known = true
 		ok, why := cand.test(st, d)
+		if w := cand.unknown(st, d); !ok && w != "" && force != "" {
+			ok, why = true, "not known to be possible: "+w
+		}
 		if w := without[cand.name]; ok && w != "" && force == "" {
 			ok, why = false, w
 		}

@@ -24,6 +24,8 @@ func (s Step) Commands() []string {
 		return []string{fmt.Sprintf("echo %s > %s", orZero(n.Value), n.Path)}
 	case device.Qdisc:
 		return one(qdiscLine(s.verb("add", "replace", "del"), n))
+	case device.Flower:
+		return one(flowerLine(s, n))
 	case device.Class:
 		return one(classLine(s.verb("add", "change", "del"), n))
 	case device.Filter:
@@ -166,7 +168,7 @@ func qdiscLine(verb string, q device.Qdisc) string {
 	}
 	line := fmt.Sprintf("tc qdisc %s dev %s %s handle %s %s", verb, q.Dev, where, q.Handle, q.Type)
 	if q.Type == "mqprio" {
-		line += fmt.Sprintf(" num_tc %d map %s queues %s hw 0", len(strings.Fields(q.Queues)), q.Map, q.Queues)
+		line += fmt.Sprintf(" num_tc %d map %s queues %s hw %s", len(strings.Fields(q.Queues)), q.Map, q.Queues, hardware(q))
 	}
 	if q.DefaultClass != 0 {
 		line += fmt.Sprintf(" default %x", q.DefaultClass)
@@ -178,6 +180,45 @@ func qdiscLine(verb string, q device.Qdisc) string {
 		line += fmt.Sprintf(" limit %d", q.Limit)
 	}
 	return line
+}
+
+// hardware is what follows mqprio's "hw".
+func hardware(q device.Qdisc) string {
+	if q.Mode == "" {
+		return "0"
+	}
+	text := "1 mode " + q.Mode
+	if q.MinRates+q.MaxRates != "" {
+		text += " shaper bw_rlimit"
+	}
+	for _, r := range []struct{ name, rates string }{{"min_rate", q.MinRates}, {"max_rate", q.MaxRates}} {
+		if r.rates != "" {
+			text += " " + r.name + " " + strings.Join(strings.Fields(r.rates), "bit ") + "bit"
+		}
+	}
+	return text
+}
+
+func flowerLine(s Step, x device.Flower) string {
+	m := x.Match
+	protocol := map[int]string{4: "ip", 6: "ipv6"}[m.Family]
+	keys := ""
+	if m.VLAN != 0 {
+		keys, protocol = fmt.Sprintf(" vlan_id %d vlan_ethtype %s", m.VLAN, protocol), "802.1Q"
+	}
+	keys += " ip_proto " + m.Protocol
+	// On receive the member's side is the destination.
+	for _, k := range []struct{ name, value string }{
+		{"src_ip", m.Remote}, {"dst_ip", m.Local}, {"src_port", strconv.Itoa(int(m.RemotePort))}, {"dst_port", strconv.Itoa(int(m.LocalPort))},
+	} {
+		if k.value != "" && k.value != "0" {
+			keys += " " + k.name + " " + k.value
+		}
+	}
+	if s.New == nil {
+		return fmt.Sprintf("tc filter del dev %s ingress protocol %s pref <of %s> handle <of it> flower", x.Dev, protocol, m)
+	}
+	return fmt.Sprintf("tc filter %s dev %s ingress protocol %s flower%s skip_sw hw_tc %d", s.verb("add", "replace", "del"), x.Dev, protocol, keys, x.Class)
 }
 
 func classLine(verb string, c device.Class) string {

@@ -58,11 +58,17 @@ func Brief(o device.Object) string {
 		return fmt.Sprintf("%q", v.Value)
 	case device.Qdisc:
 		if v.Type == "mqprio" {
-			return fmt.Sprintf("mqprio %s queues %s", v.Handle, v.Queues)
+			text := fmt.Sprintf("mqprio %s queues %s", v.Handle, v.Queues)
+			if v.Mode != "" {
+				text += " hw " + hardware(v)
+			}
+			return text
 		}
 		return v.Type + " " + v.Handle
 	case device.Class:
 		return fmt.Sprintf("rate %s ceil %s prio %d", rateText(v.Rate), rateText(v.Ceil), v.Prio)
+	case device.Flower:
+		return fmt.Sprintf("traffic class %d", v.Class)
 	case device.Filter:
 		return v.Program
 	case device.FilterEntry:

@@ -62,7 +62,7 @@ func TestEveryObject(t *testing.T) {
 			}
 			for _, s := range p.Steps {
 				switch s.New.(type) {
-				case nil, device.Thread, device.CPUThread, device.Channels, device.Feature:
+				case nil, device.Thread, device.CPUThread, device.Channels, device.Feature, device.Affinity:
 					// They go with something else, or never.
 				case device.NAPIConfig: // Put leaves those
 					st := now.Clone()
@@ -169,6 +169,7 @@ drift    all lanes on lane0, queue-set: queues/lane0
          found    5 receive, 5 transmit
          means    lane web has lost queues 5-6
          repair   ethtool -L lane0 rx 8 tx 8, then niclane apply /etc/niclane/lanes.yaml
+         also     12 objects gone with it: file/sys/class/net/lane0/queues/tx-5/xps_rxqs, file/sys/class/net/lane0/queues/tx-6/xps_rxqs, file/sys/class/net/lane0/queues/rx-5/rps_cpus, ...
 `},
 		{"queues_more", func(_ *verify.Applied, _ *device.State, d *device.Device) { queues(d, 8, 12) }, `
 drift    all lanes on lane0, queue-set: queues/lane0
@@ -183,6 +184,7 @@ drift    all lanes on lane0, queue-set: queues/lane0
          found    5 receive, 5 transmit
          means    lane web has lost queues 5-6
          repair   niclane apply /etc/niclane/lanes.yaml
+         also     2 objects gone with it: file/sys/class/net/lane0/queues/tx-5/xps_rxqs, file/sys/class/net/lane0/queues/tx-6/xps_rxqs
 unknown  all lanes
          means    what else there was after apply is not recorded (by an older niclane, or its run directory is gone): a change of what niclane did not have to write is not found
          repair   niclane rollback /etc/niclane/lanes.yaml, then niclane apply /etc/niclane/lanes.yaml

@@ -28,6 +28,11 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 		return qdiscMeaning(o, found)
 	case device.Class:
 		return classMeaning(o, found, lane)
+	case device.Flower:
+		if now, ok := found.(device.Flower); ok {
+			return fmt.Sprintf("packets of %s arrive in traffic class %d of the card", o.Match, now.Class)
+		}
+		return "packets of " + o.Match.String() + " arrive as default traffic"
 	case device.Filter:
 		return filterMeaning(found)
 	case device.FilterEntry:
@@ -279,6 +284,8 @@ func featureMeaning(o device.Feature) string {
 	switch o.Name {
 	case "rx-ntuple-filter":
 		return "the card's rules are switched off or dropped: packets of the lanes arrive as default traffic"
+	case "hw-tc-offload":
+		return "the card takes no flower filters any more, and may have dropped the lanes': their packets arrive as default traffic"
 	case "rx-hashing":
 		return "the card does not hash: packets are not spread over the lanes' queues"
 	case "rx-vlan-hw-parse":

@@ -27,6 +27,8 @@ type Kernel struct {
 	cpus    []int
 	// capacity is the size of a device's rule table, 0 for no limit.
 	capacity map[string]int
+	// classes are the devices whose traffic classes own receive queues.
+	classes map[string]bool
 
 	writes int
 	fault  Fault
@@ -40,10 +42,13 @@ func New(st *device.State) *Kernel {
 		devs:     map[string]bool{},
 		cpus:     st.OnlineCPUs(),
 		capacity: map[string]int{},
+		classes:  map[string]bool{},
 	}
 	for _, d := range st.Devices {
 		k.devs[d.Name] = true
 		k.capacity[d.Name] = d.RuleCapacity
+		limits, _ := device.FindClassLimits(d.Driver)
+		k.classes[d.Name] = limits.Receive
 		for _, f := range d.Filters {
 			if f.Type != "bpf" {
 				k.Foreign("qdisc/"+d.Name+"/clsact", fmt.Sprintf("%s filter pref %d handle %#x (%s)", f.Type, f.Pref, f.Handle, f.Parent))
@@ -153,6 +158,8 @@ func deviceOf(o device.Object) string {
 	case device.Qdisc:
 		return o.Dev
 	case device.Class:
+		return o.Dev
+	case device.Flower:
 		return o.Dev
 	case device.Filter:
 		return o.Dev

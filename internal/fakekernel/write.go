@@ -15,6 +15,10 @@ import (
 
 // write has the effect of a write whose old value is right.
 func (k *Kernel) write(old, new device.Object) error {
+	if n, ok := old.(device.NAPIConfig); ok && new == nil {
+		// Its queue makes and removes it: it gets the defaults.
+		new = device.NAPIConfig{Dev: n.Dev, Queue: n.Queue, Threaded: "off"}
+	}
 	if new == nil {
 		if err := k.removable(old); err != nil {
 			return err
@@ -43,12 +47,47 @@ func (k *Kernel) clearXPS(o device.Object) {
 	if !ok || q.Type != "mqprio" {
 		return
 	}
+	k.classTable(q)
 	for key, o := range k.objs {
 		f, ok := o.(device.File)
 		if none := (device.File{Path: f.Path, Format: f.Format, Value: "0"}); ok && device.IsXPS(f.Path, q.Dev) && !device.Equal(f, none) {
 			k.objs[key] = none
 		}
 	}
+}
+
+// classTable gives the default class's queues to the default table of a card
+// whose classes receive, and takes the filters along with the classes.
+func (k *Kernel) classTable(q device.Qdisc) {
+	if q.Mode != device.ModeChannel || !k.classes[q.Dev] {
+		return
+	}
+	_, there := k.objs[q.Key()]
+	t, ok1 := k.objs["rss/"+q.Dev+"/0"].(device.RSSTable)
+	c, ok2 := k.objs["channels/"+q.Dev].(device.Channels)
+	if ok1 && ok2 {
+		k.objs[t.Key()] = t.OfClasses(q, c.RX+c.Combined, there)
+	}
+	for key, o := range k.objs {
+		if f, ok := o.(device.Flower); ok && f.Dev == q.Dev && !there {
+			delete(k.objs, key)
+		}
+	}
+}
+
+// validFlower refuses what cls_flower and a card do.
+func (k *Kernel) validFlower(f device.Flower) error {
+	q, _ := k.objs["qdisc/"+f.Dev+"/root"].(device.Qdisc)
+	if _, ok := k.objs["qdisc/"+f.Dev+"/clsact"]; !ok {
+		return refuse(f, unix.EINVAL, "parent qdisc doesn't exist")
+	}
+	if on, ok := k.objs["feature/"+f.Dev+"/hw-tc-offload"].(device.Feature); !ok || !on.On {
+		return refuse(f, unix.EINVAL, "turn ON hw-tc-offload")
+	}
+	if q.Mode != device.ModeChannel || f.Class < 1 || f.Class >= len(strings.Fields(q.Queues)) {
+		return refuse(f, unix.EINVAL, "non-existence destination")
+	}
+	return nil
 }
 
 func refuse(o device.Object, err error, format string, args ...any) error {
@@ -58,7 +97,7 @@ func refuse(o device.Object, err error, format string, args ...any) error {
 // makeable says whether the object can come into being.
 func (k *Kernel) makeable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
+	case device.Qdisc, device.Class, device.Flower, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
 		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry, device.Poller:
 		return nil
 	case device.RSSTable:
@@ -74,7 +113,7 @@ func (k *Kernel) makeable(o device.Object) error {
 // removable says whether the object can be removed.
 func (k *Kernel) removable(o device.Object) error {
 	switch o := o.(type) {
-	case device.Qdisc, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper, device.XDP, device.XDPEntry, device.Poller:
+	case device.Qdisc, device.Flower, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper, device.XDP, device.XDPEntry, device.Poller:
 		return nil
 	case device.CPULane, device.CPUQueue:
 		return k.removableXDP(o)
@@ -128,6 +167,8 @@ func livesOn(c, o device.Object) bool {
 			return c.Dev == o.Dev && major(c.ID) == o.Handle
 		case device.Qdisc:
 			return c.Dev == o.Dev && perQueue(o.Type) && c.Parent != "root" && major(c.Parent) == o.Handle
+		case device.Flower:
+			return c.Dev == o.Dev && o.Parent == "clsact"
 		case device.Filter:
 			return c.Dev == o.Dev && o.Parent == "clsact" && c.Parent != device.AttachTCXEgress
 		}
@@ -171,11 +212,18 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 
 // valid says whether the kernel would take the new value.
 func (k *Kernel) valid(old, new device.Object) error {
+	if c, ok := new.(device.Channels); ok {
+		if q, _ := k.objs["qdisc/"+c.Dev+"/root"].(device.Qdisc); q.Mode == device.ModeChannel {
+			return refuse(c, unix.EOPNOTSUPP, "cannot set channels with classes configured")
+		}
+	}
 	switch o := new.(type) {
 	case device.Qdisc:
 		return k.validQdisc(old, o)
 	case device.Class:
 		return k.validClass(old, o)
+	case device.Flower:
+		return k.validFlower(o)
 	case device.Filter:
 		if _, ok := k.objs["qdisc/"+o.Dev+"/clsact"]; !ok && o.Parent != device.AttachTCXEgress {
 			return refuse(o, unix.EINVAL, "parent qdisc doesn't exist")
@@ -404,7 +452,13 @@ func (k *Kernel) fresh(o device.Object, q int) device.Object {
 	case device.File:
 		dir, name := path.Split(o.Path)
 		kind, _, _ := strings.Cut(path.Base(dir), "-")
-		o.Path, o.Value = fmt.Sprintf("%s/%s-%d/%s", path.Dir(path.Dir(o.Path)), kind, q, name), "0"
+		o.Path = fmt.Sprintf("%s/%s-%d/%s", path.Dir(path.Dir(path.Clean(o.Path))), kind, q, name)
+		o.Value = strings.Map(func(r rune) rune { // as wide as it was
+			if r == ',' {
+				return r
+			}
+			return '0'
+		}, o.Value)
 		return o
 	}
 	return nil

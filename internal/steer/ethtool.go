@@ -50,9 +50,10 @@ func (c *Client) explainDelete(t device.RSSTable, err error) error {
 }
 
 // explainCreate says how many contexts there are where the card refuses one
-// more. By ioctl it gives no reason: mlx5 says ENOSPC, others EINVAL.
+// more. By ioctl there is no reason: EBUSY where the kernel numbers contexts
+// (xa_alloc; ERANGE by netlink), ENOSPC of mlx5, EINVAL of others.
 func (c *Client) explainCreate(t device.RSSTable, err error) error {
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EINVAL) {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ERANGE) {
 		return err
 	}
 	tables, rerr := c.ethtool.RSS(t.Dev)

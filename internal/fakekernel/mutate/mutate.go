@@ -27,6 +27,7 @@ func All(steps []plan.Step) []Mutant {
 	add := func(name string, i int, mutated []plan.Step) {
 		out = append(out, Mutant{fmt.Sprintf("%s: step %d, %s", name, i+1, steps[i].Key()), mutated})
 	}
+	resized := slices.ContainsFunc(steps, func(s plan.Step) bool { _, ok := s.Object().(device.Channels); return ok })
 	for i, s := range steps {
 		// The kernel makes and removes threads with their NAPIs: the first
 		// value may be any, and the removal is none of the plan's.
@@ -35,14 +36,18 @@ func All(steps []plan.Step) []Mutant {
 		case device.Thread, device.CPUThread:
 			thread = true
 		}
-		if !thread || s.New != nil {
+		// Likewise what comes and goes with a queue, where channels change:
+		// what it was before may be lost with it.
+		queue := resized && ofQueue(s.Object())
+		grown := queue && s.Old == nil || ofQueue(s.Object()) && s.New == nil
+		if !grown && (!thread || s.New != nil) {
 			add("dropped", i, slices.Delete(slices.Clone(steps), i, i+1))
 			add("turned round", i, with(steps, i, s.Inverse()))
 		}
-		if !thread || s.Old != nil && s.New != nil {
+		if !grown && (!thread || s.Old != nil && s.New != nil) {
 			add("doubled", i, slices.Insert(slices.Clone(steps), i, s))
 		}
-		if s.Old != nil && s.New != nil && !thread {
+		if s.Old != nil && s.New != nil && !thread && !queue {
 			lost := s
 			lost.Old = nil
 			add("undo lost", i, with(steps, i, lost))
@@ -99,6 +104,8 @@ func hangsOn(o, on device.Object) bool {
 			return o.Dev == on.Dev && on.Parent == "root"
 		case device.Qdisc:
 			return o.Dev == on.Dev && (on.Type == "mq" || on.Type == "mqprio") && o.Parent != "root" && o.Type == "tbf"
+		case device.Flower:
+			return o.Dev == on.Dev && (on.Parent == "clsact" || on.Type == "mqprio")
 		case device.Filter:
 			return o.Dev == on.Dev && on.Parent == "clsact" && o.Parent != device.AttachTCXEgress
 		}
@@ -121,6 +128,19 @@ func hangsOn(o, on device.Object) bool {
 	case device.RSSTable:
 		r, ok := o.(device.Rule)
 		return ok && r.Dev == on.Dev && r.Context == on.Context && on.Context != 0
+	}
+	return false
+}
+
+// ofQueue reports whether an object comes and goes with a queue.
+func ofQueue(o device.Object) bool {
+	switch o := o.(type) {
+	case device.NAPIConfig, device.Affinity:
+		return true
+	case device.Coalesce:
+		return o.Queue >= 0
+	case device.File:
+		return strings.Contains(o.Path, "/queues/")
 	}
 	return false
 }
@@ -155,6 +175,11 @@ func variants(o device.Object) map[string]device.Object {
 			m["default class"] = d
 		case "mqprio":
 			classes, queues := o, o
+			if o.Mode != "" {
+				rates := o
+				rates.MaxRates += "0"
+				m["rates"] = rates
+			}
 			classes.Map = strings.Replace(o.Map, " 1", " 0", 1)
 			queues.Queues = strings.Replace(o.Queues, "@", "1@", 1)
 			m["map"], m["queues"] = classes, queues
@@ -172,6 +197,9 @@ func variants(o device.Object) map[string]device.Object {
 		prio.Prio = (o.Prio + 1) % 8
 		burst.Burst += 4096
 		return map[string]device.Object{"rate": rate, "ceiling": ceil, "rank": prio, "burst": burst}
+	case device.Flower:
+		o.Class = o.Class%2 + 1
+		return map[string]device.Object{"class": o}
 	case device.FilterEntry:
 		class, queues := o, o
 		class.Priority += "0"
@@ -233,7 +261,7 @@ func variants(o device.Object) map[string]device.Object {
 		return map[string]device.Object{"CPUs": cpus}
 	case device.Channels:
 		n := o
-		n.Combined++
+		n.Combined--
 		return map[string]device.Object{"number": n}
 	case device.Coalesce:
 		n := o
