@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package conformance
+// Package bed is what tests on the simulated card have in common: it plugs a
+// card in, sends packets through it from behind the wire, and reads what it
+// counted. It is for guests: the card is a kernel module.
+package bed
 
 import (
 	"bytes"
@@ -21,23 +24,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The card, the other end of its wire, and the namespace of that.
 const (
-	dev  = "sim0"
-	wire = "wire0"
-	peer = "wire" // the namespace of the other end
+	Dev  = "sim0"
+	Wire = "wire0"
+	Peer = "wire"
 )
 
 // Addresses of the card, and of what is behind the wire.
 var (
-	cardAddr  = netip.MustParseAddr("10.9.0.1")
-	wireAddr  = netip.MustParseAddr("10.9.0.2")
-	cardAddr6 = netip.MustParseAddr("fd09::1")
-	wireAddr6 = netip.MustParseAddr("fd09::2")
+	CardAddr  = netip.MustParseAddr("10.9.0.1")
+	WireAddr  = netip.MustParseAddr("10.9.0.2")
+	CardAddr6 = netip.MustParseAddr("fd09::1")
+	WireAddr6 = netip.MustParseAddr("fd09::2")
 )
 
-// plug loads the module with parameters and brings both ends up. All is undone
+// Plug loads the module with parameters and brings both ends up. All is undone
 // at the test's end.
-func plug(t *testing.T, params ...string) {
+func Plug(t *testing.T, params ...string) {
 	t.Helper()
 	module := os.Getenv("NICLANE_SIMCARD")
 	if module == "" {
@@ -53,38 +57,38 @@ func plug(t *testing.T, params ...string) {
 	}
 	t.Cleanup(func() {
 		// The namespace's end gives the wire back to this one.
-		run(t, "ip", "netns", "del", peer)
+		Run(t, "ip", "netns", "del", Peer)
 		if err := unix.DeleteModule("simcard", 0); err != nil {
 			t.Errorf("unloading: %v", err)
 		}
 	})
-	run(t, "ip", "netns", "add", peer)
-	run(t, "ip", "link", "set", wire, "netns", peer)
+	Run(t, "ip", "netns", "add", Peer)
+	Run(t, "ip", "link", "set", Wire, "netns", Peer)
 	// Nothing but what the tests send: neighbours are known, and IPv6's multicast
 	// (reports of groups, router discovery) does not get out.
-	sh(t, "ip netns exec wire tc qdisc add dev wire0 clsact")
-	sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol all flower dst_mac 33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
+	Sh(t, "ip netns exec wire tc qdisc add dev wire0 clsact")
+	Sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol all flower dst_mac 33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
 	for _, end := range []struct {
 		prefix      []string
 		dev         string
 		addr, addr6 netip.Addr
 	}{
-		{nil, dev, cardAddr, cardAddr6},
-		{[]string{"ip", "netns", "exec", peer}, wire, wireAddr, wireAddr6},
+		{nil, Dev, CardAddr, CardAddr6},
+		{[]string{"ip", "netns", "exec", Peer}, Wire, WireAddr, WireAddr6},
 	} {
 		script := fmt.Sprintf("echo 0 >/proc/sys/net/ipv6/conf/%[1]s/accept_dad; echo 1 >/proc/sys/net/ipv6/conf/%[1]s/addr_gen_mode; "+
 			"ip addr add %[2]s/24 dev %[1]s; ip -6 addr add %[3]s/64 dev %[1]s nodad; ip link set %[1]s up", end.dev, end.addr, end.addr6)
-		run(t, append(end.prefix, "sh", "-ec", script)...)
+		Run(t, append(end.prefix, "sh", "-ec", script)...)
 	}
-	mac := map[string]string{dev: "02:6e:6c:00:00:01", wire: "02:6e:6c:00:00:02"}
-	run(t, "sh", "-ec", fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s", wireAddr, mac[wire], dev, wireAddr6))
-	run(t, "ip", "netns", "exec", peer, "sh", "-ec",
-		fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s", cardAddr, mac[dev], wire, cardAddr6))
-	until(t, "the carrier", func() bool { return read(t, "/sys/class/net/"+dev+"/carrier") == "1" })
+	mac := map[string]string{Dev: "02:6e:6c:00:00:01", Wire: "02:6e:6c:00:00:02"}
+	Run(t, "sh", "-ec", fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s", WireAddr, mac[Wire], Dev, WireAddr6))
+	Run(t, "ip", "netns", "exec", Peer, "sh", "-ec",
+		fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s", CardAddr, mac[Dev], Wire, CardAddr6))
+	Until(t, "the carrier", func() bool { return Read(t, "/sys/class/net/"+Dev+"/carrier") == "1" })
 }
 
-// run runs a command and returns what it prints.
-func run(t *testing.T, argv ...string) string {
+// Run runs a command and returns what it prints.
+func Run(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
@@ -93,15 +97,15 @@ func run(t *testing.T, argv ...string) string {
 	return string(out)
 }
 
-// sh is run of a line without quotes.
-func sh(t *testing.T, line string) string {
+// Sh is run of a line without quotes.
+func Sh(t *testing.T, line string) string {
 	t.Helper()
-	return run(t, strings.Fields(line)...)
+	return Run(t, strings.Fields(line)...)
 }
 
-// refused runs a command that must fail, and returns what it prints. ethtool -N
+// Refused runs a command that must fail, and returns what it prints. ethtool -N
 // of Debian 12 ends with 0 when it fails.
-func refused(t *testing.T, line string) string {
+func Refused(t *testing.T, line string) string {
 	t.Helper()
 	argv := strings.Fields(line)
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
@@ -111,7 +115,8 @@ func refused(t *testing.T, line string) string {
 	return string(out)
 }
 
-func read(t *testing.T, file string) string {
+// Read returns what is in a file, or why it cannot be read.
+func Read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -120,21 +125,22 @@ func read(t *testing.T, file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-func write(t *testing.T, file, text string) {
+// Write writes a file.
+func Write(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// param sets a parameter of the loaded module.
-func param(t *testing.T, name, value string) {
+// Param sets a parameter of the loaded module.
+func Param(t *testing.T, name, value string) {
 	t.Helper()
-	write(t, "/sys/module/simcard/parameters/"+name, value)
+	Write(t, "/sys/module/simcard/parameters/"+name, value)
 }
 
-// until waits for a condition.
-func until(t *testing.T, what string, done func() bool) {
+// Until waits for a condition.
+func Until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(60 * time.Second); !done(); {
 		if time.Now().After(end) {
@@ -144,9 +150,9 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// behind runs f on a thread in the namespace behind the wire. Sockets made
+// Behind runs f on a thread in the namespace behind the wire. Sockets made
 // there stay there.
-func behind(t *testing.T, f func()) {
+func Behind(t *testing.T, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -155,7 +161,7 @@ func behind(t *testing.T, f func()) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	other, err := netns.GetFromName(peer)
+	other, err := netns.GetFromName(Peer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +177,9 @@ func behind(t *testing.T, f func()) {
 	f()
 }
 
-// stats are the counters that ethtool -S shows. Tests ask for them again and
+// Stats are the counters that ethtool -S shows. Tests ask for them again and
 // again, and starting a program in an emulated guest takes long.
-func stats(t *testing.T) map[string]uint64 {
+func Stats(t *testing.T) map[string]uint64 {
 	t.Helper()
 	const (
 		getStrings = 0x1b // ETHTOOL_GSTRINGS
@@ -193,10 +199,10 @@ func stats(t *testing.T) map[string]uint64 {
 			data unsafe.Pointer
 			_    [16]byte
 		}
-		copy(req.name[:], dev)
+		copy(req.name[:], Dev)
 		req.data = unsafe.Pointer(&data[0])
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
-			t.Fatalf("SIOCETHTOOL %#x on %s: %v", binary.NativeEndian.Uint32(data), dev, errno)
+			t.Fatalf("SIOCETHTOOL %#x on %s: %v", binary.NativeEndian.Uint32(data), Dev, errno)
 		}
 	}
 	info := binary.NativeEndian.AppendUint32(nil, setInfo)
@@ -222,10 +228,10 @@ func stats(t *testing.T) map[string]uint64 {
 	return s
 }
 
-// perQueue returns a counter of n queues, what was there before taken off.
-func perQueue(t *testing.T, before map[string]uint64, format string, n int) []uint64 {
+// PerQueue returns a counter of n queues, what was there before taken off.
+func PerQueue(t *testing.T, before map[string]uint64, format string, n int) []uint64 {
 	t.Helper()
-	after := stats(t)
+	after := Stats(t)
 	var counts []uint64
 	for i := range n {
 		name := fmt.Sprintf(format, i)
@@ -237,45 +243,47 @@ func perQueue(t *testing.T, before map[string]uint64, format string, n int) []ui
 	return counts
 }
 
-func sum(counts []uint64) (total uint64) {
+// Sum adds counts up.
+func Sum(counts []uint64) (total uint64) {
 	for _, c := range counts {
 		total += c
 	}
 	return total
 }
 
-// A flow of UDP from behind the wire to the card, or back.
-type flow struct {
-	src, dst netip.AddrPort
+// A Flow is one of UDP from behind the wire to the card, or back.
+type Flow struct {
+	Src, Dst netip.AddrPort
 }
 
-// in is a flow towards the card.
-func in(sport, dport uint16) flow {
-	return flow{netip.AddrPortFrom(wireAddr, sport), netip.AddrPortFrom(cardAddr, dport)}
+// In is a flow towards the card.
+func In(sport, dport uint16) Flow {
+	return Flow{netip.AddrPortFrom(WireAddr, sport), netip.AddrPortFrom(CardAddr, dport)}
 }
 
-func in6(sport, dport uint16) flow {
-	return flow{netip.AddrPortFrom(wireAddr6, sport), netip.AddrPortFrom(cardAddr6, dport)}
+// In6 is In by IPv6.
+func In6(sport, dport uint16) Flow {
+	return Flow{netip.AddrPortFrom(WireAddr6, sport), netip.AddrPortFrom(CardAddr6, dport)}
 }
 
-// send sends n datagrams of each flow towards the card, and waits until the
+// Send sends n datagrams of each flow towards the card, and waits until the
 // card has received all.
-func send(t *testing.T, n int, flows ...flow) {
+func Send(t *testing.T, n int, flows ...Flow) {
 	t.Helper()
 	sent := len(flows) * n
-	before := stats(t)
+	before := Stats(t)
 	arrived := func() uint64 {
-		return sum(perQueue(t, before, "rx_queue_%d_packets", queueCount(t))) + stats(t)["rx_filtered"] - before["rx_filtered"]
+		return Sum(PerQueue(t, before, "rx_queue_%d_packets", QueueCount(t))) + Stats(t)["rx_filtered"] - before["rx_filtered"]
 	}
-	behind(t, func() {
+	Behind(t, func() {
 		for _, f := range flows {
-			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.src), net.UDPAddrFromAddrPort(f.dst))
+			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range n {
 				_, err := c.Write([]byte("hello"))
-				for isRefused(err) {
+				for IsRefused(err) {
 					_, err = c.Write([]byte("hello"))
 				}
 				if err != nil {
@@ -285,17 +293,17 @@ func send(t *testing.T, n int, flows ...flow) {
 			c.Close()
 		}
 	})
-	until(t, fmt.Sprintf("%d datagrams", sent), func() bool { return arrived() >= uint64(sent) })
+	Until(t, fmt.Sprintf("%d datagrams", sent), func() bool { return arrived() >= uint64(sent) })
 }
 
-// isRefused is true of the answer to an earlier datagram that nobody listened
+// IsRefused is true of the answer to an earlier datagram that nobody listened
 // for. What was to be written is not sent.
-func isRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
+func IsRefused(err error) bool { return errors.Is(err, unix.ECONNREFUSED) }
 
-// queueCount is how many queues ethtool -S shows.
-func queueCount(t *testing.T) int {
+// QueueCount is how many queues ethtool -S shows.
+func QueueCount(t *testing.T) int {
 	t.Helper()
-	s := stats(t)
+	s := Stats(t)
 	for n := 0; ; n++ {
 		if _, ok := s[fmt.Sprintf("rx_queue_%d_packets", n)]; !ok {
 			return n
@@ -303,14 +311,14 @@ func queueCount(t *testing.T) int {
 	}
 }
 
-// flood sends UDP from the card to the ports behind the wire, each by a
+// Flood sends UDP from the card to the ports behind the wire, each by a
 // connection of its own, until stop says so.
-func flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() bool) {
+func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() bool) {
 	t.Helper()
 	quit := make(chan struct{})
 	done := make(chan error)
 	for _, port := range ports {
-		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(wireAddr, port)))
+		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(WireAddr, port)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,14 +336,14 @@ func flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() b
 				default:
 				}
 				c.SetWriteDeadline(time.Now().Add(time.Second))
-				if _, err := c.Write(data); err != nil && !isRefused(err) && !os.IsTimeout(err) && !errors.Is(err, unix.ENOBUFS) {
+				if _, err := c.Write(data); err != nil && !IsRefused(err) && !os.IsTimeout(err) && !errors.Is(err, unix.ENOBUFS) {
 					done <- err
 					return
 				}
 			}
 		}()
 	}
-	until(t, "enough traffic", stop)
+	Until(t, "enough traffic", stop)
 	close(quit)
 	for range ports {
 		if err := <-done; err != nil {
@@ -344,12 +352,12 @@ func flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() b
 	}
 }
 
-// sink listens behind the wire, so that nothing answers that a port is closed.
-func sink(t *testing.T, ports ...uint16) {
+// Sink listens behind the wire, so that nothing answers that a port is closed.
+func Sink(t *testing.T, ports ...uint16) {
 	t.Helper()
-	behind(t, func() {
+	Behind(t, func() {
 		for _, p := range ports {
-			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(wireAddr, p)))
+			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(WireAddr, p)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,17 +13,19 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/test/simcard/bed"
 )
 
 // TestTransfer moves data over TCP both ways and compares it, with small rings,
 // so that they fill.
 func TestTransfer(t *testing.T) {
-	plug(t, "queues=4", "channels=4")
-	sh(t, "ethtool -G sim0 rx 64 tx 64")
-	before := stats(t)
+	bed.Plug(t, "queues=4", "channels=4")
+	bed.Sh(t, "ethtool -G sim0 rx 64 tx 64")
+	before := bed.Stats(t)
 	data := make([]byte, 4<<20)
 	rand.Read(data)
-	l, err := net.Listen("tcp", cardAddr.String()+":7000")
+	l, err := net.Listen("tcp", bed.CardAddr.String()+":7000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +40,7 @@ func TestTransfer(t *testing.T) {
 		echoed <- err
 	}()
 	var c *net.TCPConn
-	behind(t, func() { c, err = net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr)) })
+	bed.Behind(t, func() { c, err = net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +59,7 @@ func TestTransfer(t *testing.T) {
 		t.Errorf("%d bytes came back, and not those sent", len(back))
 	}
 	for _, name := range []string{"rx_queue_%d_bytes", "tx_queue_%d_bytes"} {
-		if got := sum(perQueue(t, before, name, 4)); got < uint64(len(data)) {
+		if got := bed.Sum(bed.PerQueue(t, before, name, 4)); got < uint64(len(data)) {
 			t.Errorf("%s: %d in all, sent %d", name, got, len(data))
 		}
 	}
@@ -65,114 +67,114 @@ func TestTransfer(t *testing.T) {
 
 // TestChannels changes the number of channels under traffic.
 func TestChannels(t *testing.T) {
-	plug(t, "queues=8", "channels=8")
+	bed.Plug(t, "queues=8", "channels=8")
 	for _, n := range []int{1, 8, 3, 6} {
-		sh(t, fmt.Sprintf("ethtool -L sim0 combined %d", n))
-		before := stats(t)
-		var flows []flow
+		bed.Sh(t, fmt.Sprintf("ethtool -L sim0 combined %d", n))
+		before := bed.Stats(t)
+		var flows []bed.Flow
 		for i := range 64 {
-			flows = append(flows, in(uint16(20000+i*97), uint16(9+i%5)))
+			flows = append(flows, bed.In(uint16(20000+i*97), uint16(9+i%5)))
 		}
-		send(t, 1, flows...)
-		for i, c := range perQueue(t, before, "rx_queue_%d_packets", 8) {
+		bed.Send(t, 1, flows...)
+		for i, c := range bed.PerQueue(t, before, "rx_queue_%d_packets", 8) {
 			if (c > 0) != (i < n) {
 				t.Errorf("%d channels: queue %d received %d", n, i, c)
 			}
 		}
-		if got := strings.Count(read(t, "/proc/interrupts"), "simcard-sim0-TxRx-"); got != n {
+		if got := strings.Count(bed.Read(t, "/proc/interrupts"), "simcard-sim0-TxRx-"); got != n {
 			t.Errorf("%d channels: %d interrupts", n, got)
 		}
 	}
-	if out := refused(t, "ethtool -L sim0 combined 9"); !strings.Contains(out, "exceeds maximum") {
+	if out := bed.Refused(t, "ethtool -L sim0 combined 9"); !strings.Contains(out, "exceeds maximum") {
 		t.Error(out)
 	}
-	param(t, "no_shrink", "1")
-	refused(t, "ethtool -L sim0 combined 2")
+	bed.Param(t, "no_shrink", "1")
+	bed.Refused(t, "ethtool -L sim0 combined 2")
 }
 
 // TestShrinkBelowTable: what a table or a rule uses is not taken away.
 func TestShrinkBelowTable(t *testing.T) {
-	plug(t, "queues=8", "channels=8")
-	sh(t, "ethtool -N sim0 flow-type udp4 dst-port 11 action 7 loc 3")
-	refused(t, "ethtool -L sim0 combined 7")
-	sh(t, "ethtool -N sim0 delete 3")
-	sh(t, "ethtool -L sim0 combined 7")
-	sh(t, "ethtool -X sim0 equal 5")
-	if out := refused(t, "ethtool -L sim0 combined 4"); !strings.Contains(out, "too low") {
+	bed.Plug(t, "queues=8", "channels=8")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 11 action 7 loc 3")
+	bed.Refused(t, "ethtool -L sim0 combined 7")
+	bed.Sh(t, "ethtool -N sim0 delete 3")
+	bed.Sh(t, "ethtool -L sim0 combined 7")
+	bed.Sh(t, "ethtool -X sim0 equal 5")
+	if out := bed.Refused(t, "ethtool -L sim0 combined 4"); !strings.Contains(out, "too low") {
 		t.Error(out)
 	}
-	sh(t, "ethtool -L sim0 combined 5")
-	sh(t, "ethtool -X sim0 default")
-	sh(t, "ethtool -L sim0 combined 2")
+	bed.Sh(t, "ethtool -L sim0 combined 5")
+	bed.Sh(t, "ethtool -X sim0 default")
+	bed.Sh(t, "ethtool -L sim0 combined 2")
 }
 
 func TestRings(t *testing.T) {
-	plug(t, "queues=2")
-	sh(t, "ethtool -G sim0 rx 1000 tx 100")
-	out := sh(t, "ethtool -g sim0")
+	bed.Plug(t, "queues=2")
+	bed.Sh(t, "ethtool -G sim0 rx 1000 tx 100")
+	out := bed.Sh(t, "ethtool -g sim0")
 	_, current, _ := strings.Cut(out, "Current hardware settings:")
 	for _, want := range []string{"RX:\t\t1024", "TX:\t\t128"} {
 		if !strings.Contains(strings.ReplaceAll(current, "  ", ""), want) {
 			t.Errorf("no %q in %s", want, current)
 		}
 	}
-	refused(t, "ethtool -G sim0 rx 8")
-	refused(t, "ethtool -G sim0 rx 8192")
+	bed.Refused(t, "ethtool -G sim0 rx 8")
+	bed.Refused(t, "ethtool -G sim0 rx 8192")
 }
 
 // TestDropsWhenFull: the receive ring's size is obeyed.
 func TestDropsWhenFull(t *testing.T) {
-	plug(t, "queues=1", "channels=1")
-	sh(t, "ethtool -G sim0 rx 64")
-	sh(t, "ethtool -C sim0 rx-usecs 8000")
-	before := stats(t)
-	f := in(1000, 9)
+	bed.Plug(t, "queues=1", "channels=1")
+	bed.Sh(t, "ethtool -G sim0 rx 64")
+	bed.Sh(t, "ethtool -C sim0 rx-usecs 8000")
+	before := bed.Stats(t)
+	f := bed.In(1000, 9)
 	var c *net.UDPConn
 	var err error
-	behind(t, func() { c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(f.src), net.UDPAddrFromAddrPort(f.dst)) })
+	bed.Behind(t, func() { c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst)) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	until(t, "a drop", func() bool {
+	bed.Until(t, "a drop", func() bool {
 		for range 200 {
 			c.Write([]byte("x"))
 		}
-		return perQueue(t, before, "rx_queue_%d_drops", 1)[0] > 0
+		return bed.PerQueue(t, before, "rx_queue_%d_drops", 1)[0] > 0
 	})
 }
 
 // TestModeration: a longer wait means fewer interrupts for the same frames.
 func TestModeration(t *testing.T) {
-	plug(t, "queues=2", "channels=2")
-	sh(t, "ethtool -X sim0 equal 1")
+	bed.Plug(t, "queues=2", "channels=2")
+	bed.Sh(t, "ethtool -X sim0 equal 1")
 	rate := func() float64 {
-		before := stats(t)
+		before := bed.Stats(t)
 		for range 5 {
-			send(t, 40, in(1000, 9))
+			bed.Send(t, 40, bed.In(1000, 9))
 		}
-		return float64(perQueue(t, before, "queue_%d_interrupts", 1)[0]) / float64(perQueue(t, before, "rx_queue_%d_packets", 1)[0])
+		return float64(bed.PerQueue(t, before, "queue_%d_interrupts", 1)[0]) / float64(bed.PerQueue(t, before, "rx_queue_%d_packets", 1)[0])
 	}
-	sh(t, "ethtool -C sim0 rx-usecs 0 tx-usecs 0")
+	bed.Sh(t, "ethtool -C sim0 rx-usecs 0 tx-usecs 0")
 	often := rate()
-	sh(t, "ethtool --per-queue sim0 queue_mask 0x1 --coalesce rx-usecs 8000 tx-usecs 8000")
+	bed.Sh(t, "ethtool --per-queue sim0 queue_mask 0x1 --coalesce rx-usecs 8000 tx-usecs 8000")
 	rare := rate()
 	if rare > often/2 {
 		t.Errorf("interrupts per frame: %.2f at once, %.2f with 8 ms", often, rare)
 	}
-	out := sh(t, "ethtool --per-queue sim0 queue_mask 0x3 --show-coalesce")
+	out := bed.Sh(t, "ethtool --per-queue sim0 queue_mask 0x3 --show-coalesce")
 	if !strings.Contains(out, "rx-usecs: 8000") || !strings.Contains(out, "rx-usecs: 0") {
 		t.Errorf("per queue: %s", out)
 	}
-	refused(t, "ethtool -C sim0 rx-usecs 9000")
+	bed.Refused(t, "ethtool -C sim0 rx-usecs 9000")
 }
 
 // TestAffinity: the processor that an interrupt is sent to is the one that
 // handles what came in.
 func TestAffinity(t *testing.T) {
-	plug(t, "queues=2", "channels=1")
+	bed.Plug(t, "queues=2", "channels=1")
 	irq := ""
-	for line := range strings.Lines(read(t, "/proc/interrupts")) {
+	for line := range strings.Lines(bed.Read(t, "/proc/interrupts")) {
 		if strings.Contains(line, "simcard-sim0-TxRx-0") {
 			irq, _, _ = strings.Cut(strings.TrimSpace(line), ":")
 		}
@@ -181,8 +183,8 @@ func TestAffinity(t *testing.T) {
 		t.Fatal("/proc/interrupts has no simcard-sim0-TxRx-0")
 	}
 	// The kernel notes the processor of connected sockets only.
-	f := in(1000, 77)
-	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.dst), net.UDPAddrFromAddrPort(f.src))
+	f := bed.In(1000, 77)
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Dst), net.UDPAddrFromAddrPort(f.Src))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,11 +194,11 @@ func TestAffinity(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cpu := range []string{"0", "1", "0"} {
-		write(t, "/proc/irq/"+irq+"/smp_affinity_list", cpu)
-		if got := read(t, "/proc/irq/"+irq+"/effective_affinity_list"); got != cpu {
+		bed.Write(t, "/proc/irq/"+irq+"/smp_affinity_list", cpu)
+		if got := bed.Read(t, "/proc/irq/"+irq+"/effective_affinity_list"); got != cpu {
 			t.Errorf("effective affinity %s, want %s", got, cpu)
 		}
-		send(t, 1, f)
+		bed.Send(t, 1, f)
 		if _, err := c.Read(make([]byte, 100)); err != nil {
 			t.Fatal(err)
 		}
@@ -212,10 +214,10 @@ func TestAffinity(t *testing.T) {
 func TestUnplug(t *testing.T) {
 	for i := range 2 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			plug(t, "queues=4", "channels=4", "cards=2", "speed=100")
-			sink(t, 5001, 5002)
-			flood(t, []uint16{5001, 5002}, nil, func() bool {
-				return sum(perQueue(t, map[string]uint64{}, "tx_queue_%d_packets", 4)) > 200
+			bed.Plug(t, "queues=4", "channels=4", "cards=2", "speed=100")
+			bed.Sink(t, 5001, 5002)
+			bed.Flood(t, []uint16{5001, 5002}, nil, func() bool {
+				return bed.Sum(bed.PerQueue(t, map[string]uint64{}, "tx_queue_%d_packets", 4)) > 200
 			})
 		})
 	}

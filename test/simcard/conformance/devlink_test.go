@@ -8,32 +8,34 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
 )
 
 // TestPollers: devlink's parameters of classes. One NAPI polls several queues,
 // and a connection comes in where it last went out.
 func TestPollers(t *testing.T) {
-	plug(t, "queues=8", "channels=8")
-	sh(t, "ethtool -K sim0 hw-tc-offload on")
-	sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 4@0 4@4 hw 1 mode channel")
-	sh(t, "tc qdisc add dev sim0 clsact")
-	sh(t, "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw hw_tc 1")
+	bed.Plug(t, "queues=8", "channels=8")
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
+	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 4@0 4@4 hw 1 mode channel")
+	bed.Sh(t, "tc qdisc add dev sim0 clsact")
+	bed.Sh(t, "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw hw_tc 1")
 	set := "devlink dev param set platform/simcard.0 cmode runtime "
-	sh(t, set+"name tc1_qps_per_poller value 2")
-	sh(t, set+"name tc1_poller_timeout value 500")
-	refused(t, set+"name tc1_poller_timeout value 0")
-	refused(t, set+"name tc16_inline_fd value true")
-	if out := sh(t, "devlink dev param show platform/simcard.0 name tc1_poller_timeout"); !strings.Contains(out, "500") {
+	bed.Sh(t, set+"name tc1_qps_per_poller value 2")
+	bed.Sh(t, set+"name tc1_poller_timeout value 500")
+	bed.Refused(t, set+"name tc1_poller_timeout value 0")
+	bed.Refused(t, set+"name tc16_inline_fd value true")
+	if out := bed.Sh(t, "devlink dev param show platform/simcard.0 name tc1_poller_timeout"); !strings.Contains(out, "500") {
 		t.Error(out)
 	}
-	before := stats(t)
-	var flows []flow
+	before := bed.Stats(t)
+	var flows []bed.Flow
 	for i := range uint16(64) {
-		flows = append(flows, in(1000+i, 100))
+		flows = append(flows, bed.In(1000+i, 100))
 	}
-	send(t, 1, flows...)
-	received := perQueue(t, before, "rx_queue_%d_packets", 8)
-	interrupts := perQueue(t, before, "queue_%d_interrupts", 8)
+	bed.Send(t, 1, flows...)
+	received := bed.PerQueue(t, before, "rx_queue_%d_packets", 8)
+	interrupts := bed.PerQueue(t, before, "queue_%d_interrupts", 8)
 	for q := 4; q < 8; q++ {
 		if received[q] == 0 || (interrupts[q] > 0) != (q%2 == 0) {
 			t.Errorf("queue %d: received %d, interrupts %d; want the even ones to have all", q, received[q], interrupts[q])
@@ -42,15 +44,17 @@ func TestPollers(t *testing.T) {
 
 	// What the connection sends goes out by queue 6, and what it gets has to
 	// come in there, whatever the hash says.
-	sh(t, "tc filter add dev sim0 egress protocol ip flower ip_proto udp src_port 100 action skbedit queue_mapping 6")
-	sh(t, set+"name tc1_inline_fd value true")
+	bed.Sh(t, "tc filter add dev sim0 egress protocol ip flower ip_proto udp src_port 100 action skbedit queue_mapping 6")
+	bed.Sh(t, set+"name tc1_inline_fd value true")
 	var far *net.UDPConn
 	var err error
-	behind(t, func() { far, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(wireAddr, 1000))) })
+	bed.Behind(t, func() {
+		far, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(bed.WireAddr, 1000)))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(cardAddr, 100)), far.LocalAddr().(*net.UDPAddr))
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(bed.CardAddr, 100)), far.LocalAddr().(*net.UDPAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,19 +66,19 @@ func TestPollers(t *testing.T) {
 		t.Fatal(err)
 	}
 	far.Close()
-	only(t, 8, in(1000, 100), 6)
-	sh(t, fmt.Sprintf("tc qdisc del dev %s root", dev))
+	only(t, 8, bed.In(1000, 100), 6)
+	bed.Sh(t, fmt.Sprintf("tc qdisc del dev %s root", bed.Dev))
 }
 
 // TestPrivateFlags are kept, by the names of Intel's driver.
 func TestPrivateFlags(t *testing.T) {
-	plug(t)
-	sh(t, "ethtool --set-priv-flags sim0 channel-inline-flow-director on fw-lldp-agent on")
-	out := sh(t, "ethtool --show-priv-flags sim0")
+	bed.Plug(t)
+	bed.Sh(t, "ethtool --set-priv-flags sim0 channel-inline-flow-director on fw-lldp-agent on")
+	out := bed.Sh(t, "ethtool --show-priv-flags sim0")
 	for _, want := range []string{"channel-inline-flow-director: on", "fw-lldp-agent               : on", "link-down-on-close          : off"} {
 		if !strings.Contains(strings.ReplaceAll(out, " ", ""), strings.ReplaceAll(want, " ", "")) {
 			t.Errorf("no %q in %s", want, out)
 		}
 	}
-	refused(t, "ethtool --set-priv-flags sim0 nonsense on")
+	bed.Refused(t, "ethtool --set-priv-flags sim0 nonsense on")
 }

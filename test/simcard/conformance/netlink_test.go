@@ -16,6 +16,8 @@ import (
 	"github.com/mdlayher/netlink"
 
 	"github.com/niclane/niclane/internal/netdev"
+
+	"github.com/niclane/niclane/test/simcard/bed"
 )
 
 // A family is a generic netlink family, spoken to directly: Debian 12's tools
@@ -86,7 +88,7 @@ func (f *family) attributes(m genetlink.Message) map[uint16][]byte {
 
 func ifindex(t *testing.T) uint32 {
 	t.Helper()
-	i, err := net.InterfaceByName(dev)
+	i, err := net.InterfaceByName(bed.Dev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +123,7 @@ const tenth = 300_000
 
 // TestNetShaper: rates of queues, of a group and of the device.
 func TestNetShaper(t *testing.T) {
-	plug(t, "queues=3", "channels=3", "speed=3", patience)
+	bed.Plug(t, "queues=3", "channels=3", "speed=3", patience)
 	f := dial(t, "net-shaper")
 	index := ifindex(t)
 	set := func(scope uint32, id int, low, high uint32) error {
@@ -151,14 +153,14 @@ func TestNetShaper(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ratios(t, "max 1:2:3", share(t, ports, 3, enough, nil), 1, 2, 3)
+	bed.Ratios(t, "max 1:2:3", bed.Share(t, ports, 3, enough, nil), 1, 2, 3)
 	for q := range 3 {
 		remove(scopeQueue, q)
 	}
 	if err := set(scopeQueue, 1, 6*tenth, 0); err != nil {
 		t.Fatal(err)
 	}
-	ratios(t, "min 0:6:0 of 10", share(t, ports, 3, 2*enough, nil), 1.33, 7.33, 1.33)
+	bed.Ratios(t, "min 0:6:0 of 10", bed.Share(t, ports, 3, 2*enough, nil), 1.33, 7.33, 1.33)
 	remove(scopeQueue, 1)
 	if err := set(scopeQueue, 1, 20*tenth, 0); err == nil {
 		t.Error("more than the link is guaranteed")
@@ -182,18 +184,18 @@ func TestNetShaper(t *testing.T) {
 	if len(answers) != 1 {
 		t.Fatalf("%d answers to the group", len(answers))
 	}
-	ratios(t, "a group of 2, 1:3, beside 8", share(t, ports, 3, 2*enough, nil), 0.5, 1.5, 8)
+	bed.Ratios(t, "a group of 2, 1:3, beside 8", bed.Share(t, ports, 3, 2*enough, nil), 0.5, 1.5, 8)
 	remove(scopeNode, 0)
-	ratios(t, "weights 1:3 without the group", share(t, ports[:2], 3, enough, nil)[:2], 1, 3)
+	bed.Ratios(t, "weights 1:3 without the group", bed.Share(t, ports[:2], 3, enough, nil)[:2], 1, 3)
 	remove(scopeQueue, 0)
 	remove(scopeQueue, 1)
-	ratios(t, "nothing any more", share(t, ports[:2], 3, enough, nil)[:2], 1, 1)
+	bed.Ratios(t, "nothing any more", bed.Share(t, ports[:2], 3, enough, nil)[:2], 1, 1)
 
 	if err := set(scopeNetdev, -1, 0, 2_000_000); err != nil {
 		t.Fatal(err)
 	}
-	write(t, "/sys/class/net/sim0/queues/tx-2/tx_maxrate", "1")
-	ratios(t, "1 Mbit/s by tx_maxrate of 2 for the device", share(t, ports[1:], 3, enough/2, nil)[1:], 1, 1)
+	bed.Write(t, "/sys/class/net/sim0/queues/tx-2/tx_maxrate", "1")
+	bed.Ratios(t, "1 Mbit/s by tx_maxrate of 2 for the device", bed.Share(t, ports[1:], 3, enough/2, nil)[1:], 1, 1)
 	remove(scopeNetdev, -1)
 }
 
@@ -206,9 +208,9 @@ const (
 
 // TestRSSByNetlink: a context's life without the ioctl.
 func TestRSSByNetlink(t *testing.T) {
-	plug(t, "queues=8", "channels=8", "indir=128", "contexts=4")
+	bed.Plug(t, "queues=8", "channels=8", "indir=128", "contexts=4")
 	if !slices.ContainsFunc([]string{"6.1.", "6.12."}, func(p string) bool {
-		return strings.HasPrefix(read(t, "/proc/sys/kernel/osrelease"), p)
+		return strings.HasPrefix(bed.Read(t, "/proc/sys/kernel/osrelease"), p)
 	}) {
 		f := dial(t, "ethtool")
 		header := func(ae *netlink.AttributeEncoder) {
@@ -237,15 +239,15 @@ func TestRSSByNetlink(t *testing.T) {
 		if !slices.Equal(got, table) {
 			t.Errorf("context %d has the table %v", id, got)
 		}
-		sh(t, "ethtool -X sim0 equal 2")
-		sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 context 1 loc 0")
+		bed.Sh(t, "ethtool -X sim0 equal 2")
+		bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 context 1 loc 0")
 		for i := range uint16(8) {
-			only(t, 8, in(1000+i, 100), 4, 5, 6)
+			only(t, 8, bed.In(1000+i, 100), 4, 5, 6)
 		}
 		if _, err := f.try(rssDelete, netlink.Acknowledge, context); err == nil {
 			t.Error("a context is removed that a rule uses")
 		}
-		sh(t, "ethtool -N sim0 delete 0")
+		bed.Sh(t, "ethtool -N sim0 delete 0")
 		f.do(rssDelete, netlink.Acknowledge, context)
 		return
 	}
@@ -254,8 +256,8 @@ func TestRSSByNetlink(t *testing.T) {
 
 // TestQueueToNAPI: the map of queues, NAPIs and interrupts.
 func TestQueueToNAPI(t *testing.T) {
-	plug(t, "queues=4", "channels=3")
-	if strings.HasPrefix(read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
+	bed.Plug(t, "queues=4", "channels=3")
+	if strings.HasPrefix(bed.Read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
 		t.Skip("not in this kernel")
 	}
 	c, err := netdev.Dial()
@@ -291,12 +293,12 @@ func TestQueueToNAPI(t *testing.T) {
 
 // TestQueueStats: what netdev-genl counts is what ethtool counts.
 func TestQueueStats(t *testing.T) {
-	plug(t, "queues=4", "channels=4")
-	if strings.HasPrefix(read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
+	bed.Plug(t, "queues=4", "channels=4")
+	if strings.HasPrefix(bed.Read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
 		t.Skip("not in this kernel")
 	}
-	sh(t, "ethtool -X sim0 weight 0 1 0 0")
-	send(t, 50, in(1, 9))
+	bed.Sh(t, "ethtool -X sim0 weight 0 1 0 0")
+	bed.Send(t, 50, bed.In(1, 9))
 	const (
 		qstatsGet                          = 12
 		qIfindex, qType, qID, qScope, qRxP = 1, 2, 3, 4, 8
@@ -312,7 +314,7 @@ func TestQueueStats(t *testing.T) {
 			continue
 		}
 		found = true
-		if got, want := wide(a[qRxP]), stats(t)["rx_queue_1_packets"]; got != want || got < 50 {
+		if got, want := wide(a[qRxP]), bed.Stats(t)["rx_queue_1_packets"]; got != want || got < 50 {
 			t.Errorf("queue 1: %d packets by netdev-genl, %d by ethtool, 50 sent", got, want)
 		}
 	}

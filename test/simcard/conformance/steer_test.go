@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
 )
 
 // toeplitz is the hash as Microsoft's specification of RSS has it: bit by bit
@@ -33,10 +35,10 @@ func toeplitz(key, input []byte) uint32 {
 	return hash
 }
 
-func (f flow) tuple() []byte {
-	b := append(f.src.Addr().AsSlice(), f.dst.Addr().AsSlice()...)
-	b = binary.BigEndian.AppendUint16(b, f.src.Port())
-	return binary.BigEndian.AppendUint16(b, f.dst.Port())
+func tuple(f bed.Flow) []byte {
+	b := append(f.Src.Addr().AsSlice(), f.Dst.Addr().AsSlice()...)
+	b = binary.BigEndian.AppendUint16(b, f.Src.Port())
+	return binary.BigEndian.AppendUint16(b, f.Dst.Port())
 }
 
 // msKey and the two hashes are from the specification's table of examples.
@@ -51,8 +53,8 @@ func TestToeplitz(t *testing.T) {
 		{"66.9.149.187:2794", "161.142.100.80:1766", 0x51ccc178},
 		{"[3ffe:2501:200:1fff::7]:2794", "[3ffe:2501:200:3::1]:1766", 0x40207d3d},
 	} {
-		f := flow{netip.MustParseAddrPort(c.src), netip.MustParseAddrPort(c.dst)}
-		if got := toeplitz(key, f.tuple()); got != c.want {
+		f := bed.Flow{Src: netip.MustParseAddrPort(c.src), Dst: netip.MustParseAddrPort(c.dst)}
+		if got := toeplitz(key, tuple(f)); got != c.want {
 			t.Errorf("%v: %#x, want %#x", f, got, c.want)
 		}
 	}
@@ -67,16 +69,16 @@ func colons(key []byte) string {
 	return strings.Join(parts, ":")
 }
 
-// counts sends one datagram of a flow and says what each queue got of it.
-func counts(t *testing.T, queues int, f flow) []uint64 {
+// counts sends one datagram of a bed.Flow and says what each queue got of it.
+func counts(t *testing.T, queues int, f bed.Flow) []uint64 {
 	t.Helper()
-	before := stats(t)
-	send(t, 1, f)
-	return perQueue(t, before, "rx_queue_%d_packets", queues)
+	before := bed.Stats(t)
+	bed.Send(t, 1, f)
+	return bed.PerQueue(t, before, "rx_queue_%d_packets", queues)
 }
 
-// only fails unless the flow goes to one of the queues.
-func only(t *testing.T, queues int, f flow, want ...int) {
+// only fails unless the bed.Flow goes to one of the queues.
+func only(t *testing.T, queues int, f bed.Flow, want ...int) {
 	t.Helper()
 	for i, c := range counts(t, queues, f) {
 		if c == 0 {
@@ -93,35 +95,35 @@ func only(t *testing.T, queues int, f flow, want ...int) {
 }
 
 // nowhere fails unless the card drops the flow.
-func nowhere(t *testing.T, queues int, f flow) {
+func nowhere(t *testing.T, queues int, f bed.Flow) {
 	t.Helper()
-	if n := sum(counts(t, queues, f)); n != 0 {
+	if n := bed.Sum(counts(t, queues, f)); n != 0 {
 		t.Errorf("%v: received, want it dropped", f)
 	}
 }
 
-// TestHash computes for each flow the queue that the key and the table name.
+// TestHash computes for each bed.Flow the queue that the key and the table name.
 func TestHash(t *testing.T) {
-	plug(t, "queues=8", "channels=8", "indir=64")
+	bed.Plug(t, "queues=8", "channels=8", "indir=64")
 	key := make([]byte, 52)
 	ms, _ := hex.DecodeString(msKey)
 	copy(key, ms)
 	copy(key[40:], "anything at all")
-	sh(t, "ethtool -X sim0 hkey "+colons(key)+" weight 1 0 2 0 3 0 1 1")
-	table := indirection(t, sh(t, "ethtool -x sim0"))
+	bed.Sh(t, "ethtool -X sim0 hkey "+colons(key)+" weight 1 0 2 0 3 0 1 1")
+	table := indirection(t, bed.Sh(t, "ethtool -x sim0"))
 	if len(table) != 64 {
 		t.Fatalf("%d entries, want 64", len(table))
 	}
 	for i := range uint16(24) {
-		for _, f := range []flow{in(3000+i*7, 9+i), in6(4000+i*3, 9+i)} {
-			only(t, 8, f, table[toeplitz(key, f.tuple())%64])
+		for _, f := range []bed.Flow{bed.In(3000+i*7, 9+i), bed.In6(4000+i*3, 9+i)} {
+			only(t, 8, f, table[toeplitz(key, tuple(f))%64])
 		}
 	}
 	// Without ports, all flows between two addresses are one.
-	sh(t, "ethtool -N sim0 rx-flow-hash udp4 sd")
+	bed.Sh(t, "ethtool -N sim0 rx-flow-hash udp4 sd")
 	for i := range uint16(8) {
-		f := in(3000+i, 9)
-		only(t, 8, f, table[toeplitz(key, f.tuple()[:8])%64])
+		f := bed.In(3000+i, 9)
+		only(t, 8, f, table[toeplitz(key, tuple(f)[:8])%64])
 	}
 }
 
@@ -150,17 +152,17 @@ func indirection(t *testing.T, text string) (table []int) {
 
 // TestTableFollowsChannels until somebody sets it.
 func TestTableFollowsChannels(t *testing.T) {
-	plug(t, "queues=8", "channels=2")
-	if got := max64(indirection(t, sh(t, "ethtool -x sim0"))); got != 1 {
+	bed.Plug(t, "queues=8", "channels=2")
+	if got := max64(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 1 {
 		t.Errorf("largest queue %d of 2 channels", got)
 	}
-	sh(t, "ethtool -L sim0 combined 6")
-	if got := max64(indirection(t, sh(t, "ethtool -x sim0"))); got != 5 {
+	bed.Sh(t, "ethtool -L sim0 combined 6")
+	if got := max64(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 5 {
 		t.Errorf("largest queue %d of 6 channels", got)
 	}
-	sh(t, "ethtool -X sim0 equal 3")
-	sh(t, "ethtool -L sim0 combined 8")
-	if got := max64(indirection(t, sh(t, "ethtool -x sim0"))); got != 2 {
+	bed.Sh(t, "ethtool -X sim0 equal 3")
+	bed.Sh(t, "ethtool -L sim0 combined 8")
+	if got := max64(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 2 {
 		t.Errorf("largest queue %d of a table set to 3", got)
 	}
 }
@@ -175,8 +177,8 @@ func max64(table []int) int {
 
 // TestRules: each kind of match, to a queue and to nowhere; the lower location wins.
 func TestRules(t *testing.T) {
-	plug(t, "queues=8", "channels=8", "rules=32")
-	sh(t, "ethtool -X sim0 equal 2")
+	bed.Plug(t, "queues=8", "channels=8", "rules=32")
+	bed.Sh(t, "ethtool -X sim0 equal 2")
 	for _, rule := range []string{
 		"flow-type udp4 dst-port 100 action 7 loc 10",
 		"flow-type udp4 dst-port 100 src-port 55 action 6 loc 9",
@@ -185,32 +187,32 @@ func TestRules(t *testing.T) {
 		"flow-type ip4 src-ip 10.9.0.2 l4proto 17 action 4 loc 20",
 		"flow-type udp4 dst-port 0x200 m 0xff action 3 loc 13",
 	} {
-		sh(t, "ethtool -N sim0 "+rule)
+		bed.Sh(t, "ethtool -N sim0 "+rule)
 	}
-	only(t, 8, in(1, 100), 7)
-	only(t, 8, in(55, 100), 6)
-	nowhere(t, 8, in(1, 101))
-	only(t, 8, in6(1, 102), 5)
-	only(t, 8, in6(1, 103), 0, 1)
-	only(t, 8, in(1, 0x234), 3)
-	only(t, 8, in(1, 0x334), 4)
-	sh(t, "ethtool -N sim0 delete 9")
-	only(t, 8, in(55, 100), 7)
-	sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 2 loc 10")
-	only(t, 8, in(55, 100), 2)
-	if out := sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 5 rules") {
+	only(t, 8, bed.In(1, 100), 7)
+	only(t, 8, bed.In(55, 100), 6)
+	nowhere(t, 8, bed.In(1, 101))
+	only(t, 8, bed.In6(1, 102), 5)
+	only(t, 8, bed.In6(1, 103), 0, 1)
+	only(t, 8, bed.In(1, 0x234), 3)
+	only(t, 8, bed.In(1, 0x334), 4)
+	bed.Sh(t, "ethtool -N sim0 delete 9")
+	only(t, 8, bed.In(55, 100), 7)
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 2 loc 10")
+	only(t, 8, bed.In(55, 100), 2)
+	if out := bed.Sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 5 rules") {
 		t.Error(out)
 	}
-	refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 8 loc 1")
-	refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 32")
-	refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1 loc 2") // there is one
-	refused(t, "ethtool -N sim0 delete 1")
+	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 8 loc 1")
+	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 32")
+	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1 loc 2") // there is one
+	bed.Refused(t, "ethtool -N sim0 delete 1")
 	for i := range 27 {
-		sh(t, fmt.Sprintf("ethtool -N sim0 flow-type udp4 dst-port %d action 1", 1000+i))
+		bed.Sh(t, fmt.Sprintf("ethtool -N sim0 flow-type udp4 dst-port %d action 1", 1000+i))
 	}
-	refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1")
-	sh(t, "ethtool -K sim0 ntuple off")
-	if out := sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
+	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1")
+	bed.Sh(t, "ethtool -K sim0 ntuple off")
+	if out := bed.Sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
 		t.Error(out)
 	}
 }
@@ -218,42 +220,42 @@ func TestRules(t *testing.T) {
 // TestRuleQuirks: what a card may be like.
 func TestRuleQuirks(t *testing.T) {
 	t.Run("the card picks locations", func(t *testing.T) {
-		plug(t, "queues=4", "channels=4", "any_location=1", "rules=2")
-		refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 3 loc 1")
-		sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 3")
-		sh(t, "ethtool -N sim0 flow-type udp4 dst-port 101 action 2")
-		refused(t, "ethtool -N sim0 flow-type udp4 dst-port 102 action 2")
-		only(t, 4, in(1, 100), 3)
-		only(t, 4, in(1, 101), 2)
+		bed.Plug(t, "queues=4", "channels=4", "any_location=1", "rules=2")
+		bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 3 loc 1")
+		bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 3")
+		bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 101 action 2")
+		bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 102 action 2")
+		only(t, 4, bed.In(1, 100), 3)
+		only(t, 4, bed.In(1, 101), 2)
 	})
 	t.Run("no IPv6", func(t *testing.T) {
-		plug(t, "rules_v4_only=1")
-		sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1")
-		refused(t, "ethtool -N sim0 flow-type udp6 dst-port 100 action 1")
+		bed.Plug(t, "rules_v4_only=1")
+		bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1")
+		bed.Refused(t, "ethtool -N sim0 flow-type udp6 dst-port 100 action 1")
 	})
 	t.Run("none", func(t *testing.T) {
-		plug(t, "rules=0", "contexts=1")
-		refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1")
-		refused(t, "ethtool -X sim0 context new")
+		bed.Plug(t, "rules=0", "contexts=1")
+		bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1")
+		bed.Refused(t, "ethtool -X sim0 context new")
 	})
 }
 
 // TestContexts: a rule leads to a context, which spreads by its own table.
 func TestContexts(t *testing.T) {
-	plug(t, "queues=8", "channels=8", "contexts=3")
-	sh(t, "ethtool -X sim0 equal 2")
-	if out := sh(t, "ethtool -X sim0 context new start 4 equal 3"); !strings.Contains(out, "New RSS context is 1") {
+	bed.Plug(t, "queues=8", "channels=8", "contexts=3")
+	bed.Sh(t, "ethtool -X sim0 equal 2")
+	if out := bed.Sh(t, "ethtool -X sim0 context new start 4 equal 3"); !strings.Contains(out, "New RSS context is 1") {
 		t.Error(out)
 	}
-	sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 context 1 loc 0")
-	sh(t, "ethtool -X sim0 context new start 7 equal 1")
-	refused(t, "ethtool -X sim0 context new")
-	sh(t, "ethtool -N sim0 flow-type udp4 dst-port 101 context 2 loc 1")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 context 1 loc 0")
+	bed.Sh(t, "ethtool -X sim0 context new start 7 equal 1")
+	bed.Refused(t, "ethtool -X sim0 context new")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 101 context 2 loc 1")
 	seen := map[int]bool{}
 	for i := range uint16(24) {
-		only(t, 8, in(1000+i, 100), 4, 5, 6)
-		only(t, 8, in(1000+i, 102), 0, 1)
-		for q, c := range counts(t, 8, in(1000+i, 100)) {
+		only(t, 8, bed.In(1000+i, 100), 4, 5, 6)
+		only(t, 8, bed.In(1000+i, 102), 0, 1)
+		for q, c := range counts(t, 8, bed.In(1000+i, 100)) {
 			if c > 0 {
 				seen[q] = true
 			}
@@ -262,173 +264,173 @@ func TestContexts(t *testing.T) {
 	if len(seen) != 3 {
 		t.Errorf("24 flows went to queues %v, want all of 4 to 6", seen)
 	}
-	only(t, 8, in(1, 101), 7)
-	sh(t, "ethtool -X sim0 context 1 start 2 equal 1")
-	only(t, 8, in(1, 100), 2)
-	if got := indirection(t, sh(t, "ethtool -x sim0 context 1")); max64(got) != 2 {
+	only(t, 8, bed.In(1, 101), 7)
+	bed.Sh(t, "ethtool -X sim0 context 1 start 2 equal 1")
+	only(t, 8, bed.In(1, 100), 2)
+	if got := indirection(t, bed.Sh(t, "ethtool -x sim0 context 1")); max64(got) != 2 {
 		t.Errorf("context 1: %v", got)
 	}
-	refused(t, "ethtool -X sim0 context 2 delete") // a rule uses it
-	sh(t, "ethtool -N sim0 delete 1")
-	sh(t, "ethtool -X sim0 context 2 delete")
-	refused(t, "ethtool -N sim0 flow-type udp4 dst-port 103 context 2")
-	refused(t, "ethtool -L sim0 combined 2")
+	bed.Refused(t, "ethtool -X sim0 context 2 delete") // a rule uses it
+	bed.Sh(t, "ethtool -N sim0 delete 1")
+	bed.Sh(t, "ethtool -X sim0 context 2 delete")
+	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 103 context 2")
+	bed.Refused(t, "ethtool -L sim0 combined 2")
 }
 
 // TestHwTC: the papers' commands. mqprio's classes own queues, flower leads to
 // classes, and the default table keeps to class 0.
 func TestHwTC(t *testing.T) {
-	plug(t, "queues=8", "channels=8")
-	sh(t, "tc qdisc add dev sim0 root mqprio num_tc 3 map 0 1 2 queues 2@0 4@2 2@6 hw 1 mode channel")
-	sh(t, "tc qdisc add dev sim0 clsact")
+	bed.Plug(t, "queues=8", "channels=8")
+	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 3 map 0 1 2 queues 2@0 4@2 2@6 hw 1 mode channel")
+	bed.Sh(t, "tc qdisc add dev sim0 clsact")
 	flower := "tc filter add dev sim0 protocol ip ingress prio 1 flower dst_ip 10.9.0.1/32 ip_proto udp dst_port "
-	if out := refused(t, flower+"100 skip_sw hw_tc 1"); !strings.Contains(out, "hw-tc-offload") {
+	if out := bed.Refused(t, flower+"100 skip_sw hw_tc 1"); !strings.Contains(out, "hw-tc-offload") {
 		t.Error(out)
 	}
-	sh(t, "ethtool -K sim0 hw-tc-offload on")
-	sh(t, flower+"100 skip_sw hw_tc 1")
-	sh(t, flower+"101 skip_sw hw_tc 2")
-	refused(t, flower+"102 skip_sw hw_tc 3")
-	refused(t, flower+"102 skip_sw hw_tc 0")
-	sh(t, "tc filter add dev sim0 protocol ipv6 ingress prio 2 flower src_ip fd09::/16 ip_proto udp dst_port 103 skip_sw hw_tc 2")
-	sh(t, "tc filter add dev sim0 protocol ip ingress prio 3 flower ip_proto udp dst_port 104 skip_sw action drop")
-	if out := sh(t, "tc filter show dev sim0 ingress"); strings.Count(out, "in_hw_count") != 4 {
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
+	bed.Sh(t, flower+"100 skip_sw hw_tc 1")
+	bed.Sh(t, flower+"101 skip_sw hw_tc 2")
+	bed.Refused(t, flower+"102 skip_sw hw_tc 3")
+	bed.Refused(t, flower+"102 skip_sw hw_tc 0")
+	bed.Sh(t, "tc filter add dev sim0 protocol ipv6 ingress prio 2 flower src_ip fd09::/16 ip_proto udp dst_port 103 skip_sw hw_tc 2")
+	bed.Sh(t, "tc filter add dev sim0 protocol ip ingress prio 3 flower ip_proto udp dst_port 104 skip_sw action drop")
+	if out := bed.Sh(t, "tc filter show dev sim0 ingress"); strings.Count(out, "in_hw_count") != 4 {
 		t.Error(out)
 	}
-	if out := sh(t, "tc qdisc show dev sim0"); !strings.Contains(out, "queues:(0:1) (2:5) (6:7)") {
+	if out := bed.Sh(t, "tc qdisc show dev sim0"); !strings.Contains(out, "queues:(0:1) (2:5) (6:7)") {
 		t.Error(out)
 	}
 	for i := range uint16(12) {
-		only(t, 8, in(1000+i, 100), 2, 3, 4, 5)
-		only(t, 8, in(1000+i, 101), 6, 7)
-		only(t, 8, in(1000+i, 9), 0, 1)
-		only(t, 8, in6(1000+i, 103), 6, 7)
+		only(t, 8, bed.In(1000+i, 100), 2, 3, 4, 5)
+		only(t, 8, bed.In(1000+i, 101), 6, 7)
+		only(t, 8, bed.In(1000+i, 9), 0, 1)
+		only(t, 8, bed.In6(1000+i, 103), 6, 7)
 	}
-	nowhere(t, 8, in(1, 104))
+	nowhere(t, 8, bed.In(1, 104))
 	// As on ice.
-	refused(t, "ethtool -L sim0 combined 4")
-	refused(t, "ethtool -X sim0 equal 2")
-	refused(t, "ethtool -K sim0 hw-tc-offload off")
+	bed.Refused(t, "ethtool -L sim0 combined 4")
+	bed.Refused(t, "ethtool -X sim0 equal 2")
+	bed.Refused(t, "ethtool -K sim0 hw-tc-offload off")
 	// A rule to a single queue works beside the classes.
-	sh(t, "ethtool -N sim0 flow-type udp4 dst-port 105 action 3")
-	only(t, 8, in(1, 105), 3)
-	sh(t, "tc qdisc del dev sim0 root")
-	sh(t, "tc qdisc del dev sim0 clsact")
-	sh(t, "ethtool -K sim0 hw-tc-offload on") // the kernel remembers what was refused as wanted
-	sh(t, "ethtool -K sim0 hw-tc-offload off")
-	sh(t, "ethtool -X sim0 equal 1")
-	only(t, 8, in(1, 100), 0)
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 105 action 3")
+	only(t, 8, bed.In(1, 105), 3)
+	bed.Sh(t, "tc qdisc del dev sim0 root")
+	bed.Sh(t, "tc qdisc del dev sim0 clsact")
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on") // the kernel remembers what was refused as wanted
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload off")
+	bed.Sh(t, "ethtool -X sim0 equal 1")
+	only(t, 8, bed.In(1, 100), 0)
 }
 
 // TestVLAN: a filter on the tag, which the card takes off.
 func TestVLAN(t *testing.T) {
-	plug(t, "queues=4", "channels=4")
-	sh(t, "ethtool -K sim0 hw-tc-offload on")
-	sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 2@2 hw 1 mode channel")
-	sh(t, "tc qdisc add dev sim0 clsact")
-	sh(t, "ip netns exec wire ip link add link wire0 name tagged type vlan id 7")
-	sh(t, "ip netns exec wire ip addr add 10.10.0.2/24 dev tagged")
-	sh(t, "ip netns exec wire ip link set tagged up")
-	sh(t, "ip netns exec wire ip neigh replace 10.10.0.1 lladdr 02:6e:6c:00:00:01 dev tagged")
-	sh(t, "tc filter add dev sim0 protocol 802.1q ingress prio 1 flower vlan_id 7 vlan_ethtype ip ip_proto udp dst_port 100 skip_sw hw_tc 1")
-	tagged := flow{netip.MustParseAddrPort("10.10.0.2:1"), netip.MustParseAddrPort("10.10.0.1:100")}
+	bed.Plug(t, "queues=4", "channels=4")
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
+	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 2@2 hw 1 mode channel")
+	bed.Sh(t, "tc qdisc add dev sim0 clsact")
+	bed.Sh(t, "ip netns exec wire ip link add link wire0 name tagged type vlan id 7")
+	bed.Sh(t, "ip netns exec wire ip addr add 10.10.0.2/24 dev tagged")
+	bed.Sh(t, "ip netns exec wire ip link set tagged up")
+	bed.Sh(t, "ip netns exec wire ip neigh replace 10.10.0.1 lladdr 02:6e:6c:00:00:01 dev tagged")
+	bed.Sh(t, "tc filter add dev sim0 protocol 802.1q ingress prio 1 flower vlan_id 7 vlan_ethtype ip ip_proto udp dst_port 100 skip_sw hw_tc 1")
+	tagged := bed.Flow{Src: netip.MustParseAddrPort("10.10.0.2:1"), Dst: netip.MustParseAddrPort("10.10.0.1:100")}
 	for _, offload := range []string{"on", "off"} {
-		sh(t, "ethtool -K sim0 rxvlan "+offload)
+		bed.Sh(t, "ethtool -K sim0 rxvlan "+offload)
 		only(t, 4, tagged, 2, 3)
-		only(t, 4, in(1, 100), 0, 1)
+		only(t, 4, bed.In(1, 100), 0, 1)
 	}
 }
 
 // TestFlowerToQueue: ingress skbedit, which Linux 6.1 has not.
 func TestFlowerToQueue(t *testing.T) {
-	plug(t, "queues=4", "channels=4")
-	sh(t, "ethtool -K sim0 hw-tc-offload on")
-	sh(t, "tc qdisc add dev sim0 clsact")
+	bed.Plug(t, "queues=4", "channels=4")
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
+	bed.Sh(t, "tc qdisc add dev sim0 clsact")
 	add := func(queue string) string {
 		return "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw action skbedit queue_mapping " + queue + " skip_sw"
 	}
-	if strings.HasPrefix(read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
-		refused(t, add("3"))
+	if strings.HasPrefix(bed.Read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
+		bed.Refused(t, add("3"))
 		t.Skip("not in this kernel")
 	}
-	refused(t, add("4"))
-	sh(t, add("3"))
-	only(t, 4, in(1, 100), 3)
+	bed.Refused(t, add("4"))
+	bed.Sh(t, add("3"))
+	only(t, 4, bed.In(1, 100), 3)
 }
 
 // TestModeChannelIsDCB: accepted, and something else done; the qdisc tells.
 func TestModeChannelIsDCB(t *testing.T) {
-	plug(t, "queues=8", "channels=8", "channel_is_dcb=1")
-	sh(t, "ethtool -K sim0 hw-tc-offload on")
-	sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 6@2 hw 1 mode channel")
-	if out := sh(t, "tc qdisc show dev sim0"); !strings.Contains(out, "queues:(0:3) (4:7)") {
+	bed.Plug(t, "queues=8", "channels=8", "channel_is_dcb=1")
+	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
+	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 6@2 hw 1 mode channel")
+	if out := bed.Sh(t, "tc qdisc show dev sim0"); !strings.Contains(out, "queues:(0:3) (4:7)") {
 		t.Error(out)
 	}
-	sh(t, "tc qdisc add dev sim0 clsact")
-	refused(t, "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw hw_tc 1")
+	bed.Sh(t, "tc qdisc add dev sim0 clsact")
+	bed.Refused(t, "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw hw_tc 1")
 }
 
 // TestMqprioRefusals: as on ice; nothing is changed.
 func TestMqprioRefusals(t *testing.T) {
-	plug(t, "queues=16", "channels=16", "pow2=1", "speed=1000")
+	bed.Plug(t, "queues=16", "channels=16", "pow2=1", "speed=1000")
 	mqprio := "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 "
-	refused(t, mqprio+"queues 8@0 16@8 hw 1 mode channel")
-	refused(t, mqprio+"queues 4@0 4@8 hw 1 mode channel")
-	refused(t, mqprio+"queues 3@0 5@3 hw 1 mode channel")
-	refused(t, mqprio+"queues 3@0 4@3 hw 1 mode channel")
-	refused(t, mqprio+"queues 4@0 4@4 hw 1 mode channel shaper bw_rlimit max_rate 1Gbit 2Gbit")
-	refused(t, mqprio+"queues 4@0 4@4 hw 1 mode channel shaper bw_rlimit min_rate 600Mbit 600Mbit")
-	if out := sh(t, "tc qdisc show dev sim0"); strings.Contains(out, "mqprio") {
+	bed.Refused(t, mqprio+"queues 8@0 16@8 hw 1 mode channel")
+	bed.Refused(t, mqprio+"queues 4@0 4@8 hw 1 mode channel")
+	bed.Refused(t, mqprio+"queues 3@0 5@3 hw 1 mode channel")
+	bed.Refused(t, mqprio+"queues 3@0 4@3 hw 1 mode channel")
+	bed.Refused(t, mqprio+"queues 4@0 4@4 hw 1 mode channel shaper bw_rlimit max_rate 1Gbit 2Gbit")
+	bed.Refused(t, mqprio+"queues 4@0 4@4 hw 1 mode channel shaper bw_rlimit min_rate 600Mbit 600Mbit")
+	if out := bed.Sh(t, "tc qdisc show dev sim0"); strings.Contains(out, "mqprio") {
 		t.Error(out)
 	}
-	sh(t, mqprio+"queues 2@0 6@2 hw 1 mode channel")
+	bed.Sh(t, mqprio+"queues 2@0 6@2 hw 1 mode channel")
 }
 
 // TestMqprioResizes: as ice, which does not give back the channels it had.
 func TestMqprioResizes(t *testing.T) {
-	plug(t, "queues=8", "channels=8", "mqprio_resizes=1", "mqprio_takes_rules=1")
+	bed.Plug(t, "queues=8", "channels=8", "mqprio_resizes=1", "mqprio_takes_rules=1")
 	combined := func(want string) {
 		t.Helper()
-		out := sh(t, "ethtool -l sim0")
+		out := bed.Sh(t, "ethtool -l sim0")
 		if got := strings.TrimSpace(out[strings.LastIndex(out, "Combined:")+9:]); got != want {
 			t.Errorf("%s channels, want %s", got, want)
 		}
 	}
-	sh(t, "ethtool -N sim0 flow-type udp4 dst-port 105 action 1")
-	sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 4@2 hw 1 mode channel")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 105 action 1")
+	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 4@2 hw 1 mode channel")
 	combined("6")
-	sh(t, "tc qdisc del dev sim0 root")
+	bed.Sh(t, "tc qdisc del dev sim0 root")
 	combined("2") // the guest's processors
-	if out := sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
+	if out := bed.Sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
 		t.Error(out)
 	}
-	send(t, 10, in(1, 9))
+	bed.Send(t, 10, bed.In(1, 9))
 }
 
 // TestForgets: what a card with a bad memory has after its link was down.
 func TestForgets(t *testing.T) {
-	plug(t, "queues=4", "channels=4", "forgets=1")
-	sh(t, "ethtool -X sim0 equal 1")
-	sh(t, "ethtool -X sim0 context new equal 2")
-	sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 3 loc 5")
-	sh(t, "ethtool -N sim0 flow-type udp4 dst-port 101 context 1 loc 6")
-	only(t, 4, in(1, 100), 3)
-	sh(t, "ip netns exec wire ip link set wire0 down")
-	sh(t, "ip netns exec wire ip link set wire0 up")
-	sh(t, "ip netns exec wire ip neigh replace 10.9.0.1 lladdr 02:6e:6c:00:00:01 dev wire0")
-	until(t, "the carrier", func() bool { return read(t, "/sys/class/net/"+dev+"/carrier") == "1" })
-	if out := sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
+	bed.Plug(t, "queues=4", "channels=4", "forgets=1")
+	bed.Sh(t, "ethtool -X sim0 equal 1")
+	bed.Sh(t, "ethtool -X sim0 context new equal 2")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 3 loc 5")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 101 context 1 loc 6")
+	only(t, 4, bed.In(1, 100), 3)
+	bed.Sh(t, "ip netns exec wire ip link set wire0 down")
+	bed.Sh(t, "ip netns exec wire ip link set wire0 up")
+	bed.Sh(t, "ip netns exec wire ip neigh replace 10.9.0.1 lladdr 02:6e:6c:00:00:01 dev wire0")
+	bed.Until(t, "the carrier", func() bool { return bed.Read(t, "/sys/class/net/"+bed.Dev+"/carrier") == "1" })
+	if out := bed.Sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
 		t.Error(out)
 	}
-	if got := max64(indirection(t, sh(t, "ethtool -x sim0"))); got != 3 {
+	if got := max64(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 3 {
 		t.Errorf("largest queue of the table %d, want the default's 3", got)
 	}
-	refused(t, "ethtool -x sim0 context 1")
+	bed.Refused(t, "ethtool -x sim0 context 1")
 }
 
 // TestFails: the call that is chosen fails, with the error chosen, and changes nothing.
 func TestFails(t *testing.T) {
-	plug(t, "queues=4", "channels=4")
+	bed.Plug(t, "queues=4", "channels=4")
 	steps := []string{
 		"ethtool -L sim0 combined 3",
 		"ethtool -X sim0 equal 2",
@@ -436,8 +438,8 @@ func TestFails(t *testing.T) {
 		"ethtool -C sim0 rx-usecs 20",
 	}
 	for i, step := range steps {
-		param(t, "fail_in", fmt.Sprint(i+1))
-		param(t, "fail_errno", "28")
+		bed.Param(t, "fail_in", fmt.Sprint(i+1))
+		bed.Param(t, "fail_errno", "28")
 		for n, s := range steps {
 			argv := strings.Fields(s)
 			out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
@@ -448,9 +450,9 @@ func TestFails(t *testing.T) {
 				t.Errorf("%s: %s", step, out)
 			}
 		}
-		sh(t, "ethtool -X sim0 default")
-		sh(t, "ethtool -L sim0 combined 4")
+		bed.Sh(t, "ethtool -X sim0 default")
+		bed.Sh(t, "ethtool -L sim0 combined 4")
 		exec.Command("ethtool", "-N", "sim0", "delete", "7").Run()
-		sh(t, "ethtool -C sim0 rx-usecs 0")
+		bed.Sh(t, "ethtool -C sim0 rx-usecs 0")
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command run builds the simulated card for kernels other than the machine's
-// and runs its conformance tests on them, in QEMU guests that see the machine's
+// and runs its conformance tests, and niclane's on the card, on them, in QEMU guests that see the machine's
 // file system. It fails when a test fails, when one is skipped that this kernel
 // should run, and when the kernel complained.
 //
@@ -47,17 +47,19 @@ func main() {
 	}
 	kernels := flag.String("kernels", series, "which kernels")
 	tests := flag.String("run", "", "which tests, as go test -run has it")
+	record := flag.Bool("record", false, "write what probe says of cards to out/simcard/SERIES-probes")
+	suites := flag.String("suites", "conformance lanes", "which of the card's tests and of niclane's on it")
 	buildOnly := flag.Bool("build", false, "build the module and stop")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if err := run(ctx, strings.Split(*kernels, ","), *tests, *buildOnly); err != nil {
+	if err := run(ctx, strings.Split(*kernels, ","), *tests, *suites, *record, *buildOnly); err != nil {
 		fmt.Fprintln(os.Stderr, "simcard:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kernels []string, tests string, buildOnly bool) error {
+func run(ctx context.Context, kernels []string, tests, suites string, record, buildOnly bool) error {
 	top, err := os.Getwd()
 	if err != nil {
 		return err
@@ -72,7 +74,9 @@ func run(ctx context.Context, kernels []string, tests string, buildOnly bool) er
 	for _, args := range [][]string{
 		{"tools/virtme", "--help"}, // a guest is started where nothing can be installed from
 		{"tools/go", "build", "-o", filepath.Join(out, "run"), "./test/simcard/run"},
+		{"tools/go", "build", "-o", filepath.Join(out, "niclane"), "./cmd/niclane"},
 		{"tools/go", "test", "-c", "-o", filepath.Join(out, "conformance.test"), "./test/simcard/conformance"},
+		{"tools/go", "test", "-c", "-o", filepath.Join(out, "lanes.test"), "./test/simcard/lanes"},
 	} {
 		if text, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, text)
@@ -80,13 +84,19 @@ func run(ctx context.Context, kernels []string, tests string, buildOnly bool) er
 	}
 	var failed []string
 	for _, k := range kernels {
-		g := &guest{series: k, top: top, out: out}
+		g := &guest{series: k, top: top, out: out, suites: suites}
 		if err := g.build(ctx); err != nil {
 			return fmt.Errorf("kernel %s: %w", k, err)
 		}
 		fmt.Printf("== %s: %s\n", k, g.release)
 		if buildOnly {
 			continue
+		}
+		if record {
+			g.record = filepath.Join(out, k+"-probes")
+			if err := os.MkdirAll(g.record, 0o755); err != nil {
+				return err
+			}
 		}
 		start := time.Now()
 		for n := 1; ; n++ {
@@ -113,6 +123,8 @@ func run(ctx context.Context, kernels []string, tests string, buildOnly bool) er
 
 type guest struct {
 	series, top, out string
+	suites           string // separated by spaces
+	record           string // the directory for what probe says, "" for none
 
 	release string // as uname -r has it
 	image   string
@@ -255,13 +267,18 @@ printf '#!/bin/sh\nexec /sbin/modprobe -d %[4]s "$@"\n' >$modprobe
 chmod 755 $modprobe
 echo $modprobe >/proc/sys/kernel/modprobe
 %[2]s/run %[5]s || exit
-cp %[2]s/conformance.test /var/tmp/
-cd %[6]s/test/simcard/conformance
-NICLANE_SIMCARD=%[7]s TMPDIR=/var/tmp /var/tmp/conformance.test -test.v -test.timeout %[8]s -test.run '%[9]s'
+mount -t bpf bpf /sys/fs/bpf
+cp %[2]s/niclane /var/tmp/
+export NICLANE_RECORD=%[12]s NICLANE_SIMCARD=%[7]s NICLANE_BINARY=/var/tmp/niclane TMPDIR=/var/tmp
+for suite in %[11]s; do
+	cp %[2]s/$suite.test /var/tmp/
+	cd %[6]s/test/simcard/$suite
+	/var/tmp/$suite.test -test.v -test.timeout %[8]s -test.run '%[9]s'
+done
 echo "=== simcard: kernel"
 dmesg
 echo "%[10]s"
-`, g.log, g.out, g.series, g.root, guestCommand, g.top, g.module, within-time.Minute, tests, endMark)
+`, g.log, g.out, g.series, g.root, guestCommand, g.top, g.module, within-time.Minute, tests, endMark, g.suites, g.record)
 }
 
 var (

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// A host is niclane on the guest, with a lanes file and a state of its own.
+type host struct {
+	t     *testing.T
+	dir   string
+	lanes string
+}
+
+// plug makes a card and a lanes file for it.
+func plug(t *testing.T, lanes string, params ...string) *host {
+	t.Helper()
+	bed.Plug(t, params...)
+	h := &host{t: t, dir: t.TempDir()}
+	h.write(lanes)
+	return h
+}
+
+func (h *host) write(lanes string) {
+	h.t.Helper()
+	h.lanes = filepath.Join(h.dir, "lanes.yaml")
+	bed.Write(h.t, h.lanes, "version: 1\n"+lanes)
+}
+
+// niclane runs a command, which must end with a code, and returns all that it
+// prints.
+func (h *host) niclane(code int, args ...string) string {
+	h.t.Helper()
+	got, out := h.run(args...)
+	if got != code {
+		h.t.Fatalf("niclane %s ended with %d, want %d:\n%s", strings.Join(args, " "), got, code, out)
+	}
+	return out
+}
+
+// run runs a command and returns how it ended, and all that it printed.
+func (h *host) run(args ...string) (code int, out string) {
+	h.t.Helper()
+	argv := append([]string{"--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run")}, args...)
+	text, err := exec.Command(os.Getenv("NICLANE_BINARY"), argv...).CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		h.t.Fatal(err)
+	}
+	return code, string(text)
+}
+
+// applied plans and applies, and checks that nothing is left to do; the plan
+// must say each of the words.
+func (h *host) applied(words ...string) string {
+	h.t.Helper()
+	plan := h.niclane(3, "plan", h.lanes)
+	for _, w := range words {
+		if !strings.Contains(plan, w) {
+			h.t.Errorf("the plan does not say %q:\n%s", w, plan)
+		}
+	}
+	h.niclane(0, "apply", h.lanes)
+	h.niclane(0, "plan", h.lanes)
+	return plan
+}
+
+// restored rolls back, and compares what was there before.
+func (h *host) restored(before string) {
+	h.t.Helper()
+	h.niclane(0, "rollback")
+	same(h.t, "after rollback", before)
+}
+
+func same(t *testing.T, when, before string) {
+	t.Helper()
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(dump(t), "\n")); diff != "" {
+		t.Errorf("%s (-before +after):\n%s", when, diff)
+	}
+}
+
+// assigned are numbers that the kernel gives anew, and its own choice of what
+// queues have: those beyond the first channels get pfifo_fast when mq is made
+// (net/sched/sch_mq.c: mq_init), whatever the default qdisc is.
+var assigned = regexp.MustCompile(`qdisc [a-z_]+ 8[0-9a-f]{3}:|qdisc [a-z_]+ 0: parent :.*`)
+
+// dump is all that a plan can write on the card, as other programs show it.
+func dump(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	lines := []string{
+		"tc -d qdisc show dev sim0", "tc -d class show dev sim0", "tc filter show dev sim0 ingress", "tc filter show dev sim0 egress",
+		"ethtool -k sim0", "ethtool -l sim0", "ethtool -x sim0", "ethtool -n sim0", "ethtool -c sim0", "ethtool -g sim0",
+		"ethtool --per-queue sim0 --show-coalesce", "ethtool --show-priv-flags sim0",
+	}
+	for context := 1; context < 4; context++ {
+		lines = append(lines, fmt.Sprintf("ethtool -x sim0 context %d", context))
+	}
+	for _, line := range lines {
+		f := strings.Fields(line)
+		out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
+		fmt.Fprintf(&b, "$ %s\n%s", line, assigned.ReplaceAllString(string(out), ""))
+		if err != nil {
+			fmt.Fprintf(&b, "(%v)\n", err)
+		}
+	}
+	for _, g := range []string{
+		"/sys/class/net/sim0/queues/*/?ps_*", "/sys/class/net/sim0/queues/*/tx_maxrate", "/sys/class/net/sim0/threaded",
+		"/sys/class/net/sim0/gro_flush_timeout", "/sys/class/net/sim0/napi_defer_hard_irqs",
+	} {
+		files, err := filepath.Glob(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			fmt.Fprintf(&b, "%s: %s\n", f, bed.Read(t, f))
+		}
+	}
+	// An interrupt that serves nothing any more may keep its number.
+	for line := range strings.Lines(bed.Read(t, "/proc/interrupts")) {
+		number, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if strings.Contains(rest, "sim0") {
+			names := strings.Fields(rest)
+			fmt.Fprintf(&b, "%s: %s\n", names[len(names)-1], bed.Read(t, "/proc/irq/"+number+"/smp_affinity_list"))
+		}
+	}
+	return b.String()
+}
+
+// arrive sends datagrams of flows to the card and fails unless all of each
+// arrive on one of the queues.
+func arrive(t *testing.T, queues []int, flows ...bed.Flow) {
+	t.Helper()
+	const each = 3
+	for _, f := range flows {
+		before := bed.Stats(t)
+		bed.Send(t, each, f)
+		for q, n := range bed.PerQueue(t, before, "rx_queue_%d_packets", bed.QueueCount(t)) {
+			if n > 0 && !slices.Contains(queues, q) {
+				t.Errorf("%v to %v: %d packets on queue %d, want them on %v", f.Src, f.Dst, n, q, queues)
+			}
+		}
+	}
+}
+
+// flowsTo are flows to a port of the card from a number of ports.
+func flowsTo(port uint16, n int) (flows []bed.Flow) {
+	for i := range n {
+		flows = append(flows, bed.In(uint16(2000+7*i), port))
+	}
+	return flows
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// ice is a card that does what ice does with traffic classes.
+var ice = []string{"driver=ice", "queues=8", "channels=6", "contexts=1", "pow2=1", "mqprio_takes_rules=1", "mqprio_resizes=1", "speed=1000"}
+
+// classLanes are two, of which one may send half as much as it would.
+const classLanes = `
+globals:
+  dev: sim0
+  queues: 2
+lanes:
+  redis:
+    queues: 4
+    protocol: udp
+    ports: [6379]
+    addrs: [10.9.0.1, "fd09::1"]
+  web:
+    queues: 2
+    protocol: udp
+    ports: [80]
+    ceiling: 20mbit
+    guarantee: 10mbit
+`
+
+// TestClasses: the card's traffic classes are the lanes, both ways, with rates;
+// what the driver takes along when they go comes back.
+func TestClasses(t *testing.T) {
+	h := plug(t, classLanes, ice...)
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
+	before := dump(t)
+	h.applied("hw 1 mode channel shaper bw_rlimit", "ethtool -L sim0 combined 8", "skip_sw hw_tc 2")
+	arrive(t, []int{2, 3, 4, 5}, append(flowsTo(6379, 6), bed.In6(77, 6379))...)
+	arrive(t, []int{6, 7}, flowsTo(80, 4)...)
+	arrive(t, []int{0, 1}, append(flowsTo(7, 6), bed.In6(78, 6380))...)
+	bed.Sink(t, 4000)
+	leave(t, 80, []int{6, 7})
+	leave(t, 6379, []int{2, 3, 4, 5})
+	leave(t, 7, []int{0, 1})
+	if out := h.niclane(0, "verify", "--for", "50ms"); !strings.Contains(out, "0 drift") {
+		t.Errorf("verify: %s", out)
+	}
+	h.restored(before)
+}
+
+// leave sends from a port of the card to a sink, and fails unless all leaves on one of the
+// queues.
+func leave(t *testing.T, port uint16, queues []int) {
+	t.Helper()
+	c, err := net.DialUDP("udp", &net.UDPAddr{IP: bed.CardAddr.AsSlice(), Port: int(port)}, &net.UDPAddr{IP: bed.WireAddr.AsSlice(), Port: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before := bed.Stats(t)
+	const n = 5
+	for range n {
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() []uint64 { return bed.PerQueue(t, before, "tx_queue_%d_packets", bed.QueueCount(t)) }
+	bed.Until(t, "the packets to leave", func() bool { return bed.Sum(count()) >= n })
+	ours := uint64(0)
+	for _, q := range queues {
+		ours += count()[q]
+	}
+	if ours < n {
+		t.Errorf("from port %d: packets by queue %v, want them on %v", port, count(), queues)
+	}
+}
+
+// TestDCB: a driver takes mode channel for DCB, as bnxt and ixgbe do. That shows
+// when the qdisc is read back; nothing stays.
+func TestDCB(t *testing.T) {
+	h := plug(t, classLanes, ice...)
+	bed.Param(t, "channel_is_dcb", "1")
+	before := dump(t)
+	if out := h.niclane(1, "apply", h.lanes); !strings.Contains(out, "takes mode channel for DCB") {
+		t.Errorf("it does not say why:\n%s", out)
+	}
+	same(t, "after the refusal", before)
+}
+
+// TestSingleQueues: a card without contexts, and lanes that its classes cannot
+// be: each rule leads to a queue.
+func TestSingleQueues(t *testing.T) {
+	h := plug(t, strings.Replace(twoLanes, "queues: 2\n    protocol", "queues: 2\n    rxusecs: 10\n    protocol", 1), "queues=8", "channels=8", "contexts=1")
+	before := dump(t)
+	h.applied("ethtool -N sim0 flow-type udp4 dst-port 6379 action 2", "ethtool -Q sim0 queue_mask 0x8")
+	arrive(t, []int{2}, flowsTo(6379, 3)...)
+	arrive(t, []int{4}, flowsTo(443, 3)...)
+	arrive(t, []int{0, 1}, flowsTo(7, 8)...)
+	h.restored(before)
+}

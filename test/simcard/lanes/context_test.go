@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// twoLanes leave the card's first queues to the default lane.
+const twoLanes = `
+globals:
+  dev: sim0
+  queues: 2
+lanes:
+  redis:
+    queues: 2
+    protocol: udp
+    ports: [6379]
+  web:
+    queues: 1
+    protocol: udp
+    ports: [80, 443]
+    addrs: [10.9.0.1, "fd09::1"]
+`
+
+// TestContexts: channels grow, the default table is pinned, each lane has a
+// context and rules; others' rule and context stay.
+func TestContexts(t *testing.T) {
+	h := plug(t, twoLanes, "queues=8", "channels=2", "contexts=4", "rules=16")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
+	before := dump(t)
+	h.applied("ethtool -X sim0 context new start 2 equal 2", "ethtool -L sim0 combined 5", "flow-type udp6 dst-ip fd09::1 dst-port 443")
+	arrive(t, []int{2, 3}, flowsTo(6379, 8)...)
+	arrive(t, []int{4}, flowsTo(80, 3)...)
+	arrive(t, []int{4}, bed.In6(77, 443))
+	arrive(t, []int{0, 1}, append(flowsTo(7, 8), bed.In6(78, 6380))...)
+	arrive(t, []int{1}, bed.In(5, 9))
+
+	// A lane goes, another one moves down; then a new one comes.
+	h.write(strings.Replace(twoLanes, "  redis:\n    queues: 2\n    protocol: udp\n    ports: [6379]\n", "", 1))
+	h.niclane(0, "apply", h.lanes)
+	h.niclane(0, "plan", h.lanes)
+	arrive(t, []int{2}, flowsTo(80, 3)...)
+	arrive(t, []int{0, 1}, flowsTo(6379, 8)...)
+	h.write(twoLanes)
+	h.niclane(0, "apply", h.lanes)
+	h.niclane(0, "plan", h.lanes)
+	arrive(t, []int{2, 3}, flowsTo(6379, 8)...)
+	arrive(t, []int{4}, flowsTo(443, 3)...)
+	h.restored(before)
+}
+
+// TestContextsVerified: verify proves the lanes by the card's counters of queues.
+func TestContextsVerified(t *testing.T) {
+	h := plug(t, twoLanes, "queues=8", "channels=8")
+	before := dump(t)
+	h.applied("context new")
+	h.niclane(0, "verify", "--for", "100ms")
+	bed.Sh(t, "ethtool -X sim0 equal 8")
+	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "rss/sim0/0") {
+		t.Errorf("verify does not name the table:\n%s", out)
+	}
+	h.niclane(0, "apply", h.lanes)
+	h.niclane(0, "verify", "--for", "0")
+	h.restored(before)
+}
+
+// TestSmallCards: what a card cannot hold, and does not tell before, is refused
+// with what there is to know, and nothing is changed.
+func TestSmallCards(t *testing.T) {
+	for _, c := range []struct{ name, param, want string }{
+		{"contexts", "contexts=2", "RSS contexts beside the default"},
+		{"IPv6", "rules_v4_only=1", "the card does not match these fields"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := plug(t, twoLanes, "queues=8", "channels=8", c.param)
+			before := dump(t)
+			if out := h.niclane(1, "apply", h.lanes); !strings.Contains(out, c.want) {
+				t.Errorf("it does not say %q:\n%s", c.want, out)
+			}
+			same(t, "after the refusal", before)
+		})
+	}
+}
+
+// TestAnyLocation: the card chooses where rules go, as bnxt and sfc do.
+func TestAnyLocation(t *testing.T) {
+	h := plug(t, twoLanes, "queues=8", "channels=4", "any_location=1")
+	before := dump(t)
+	h.applied("context new")
+	arrive(t, []int{2, 3}, flowsTo(6379, 4)...)
+	arrive(t, []int{4}, bed.In6(77, 443))
+	h.restored(before)
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// TestFaults has the card fail each call that configures it, one after the
+// other: apply undoes what it did, and says so.
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		name, lanes string
+		params      []string
+	}{
+		{"contexts", twoLanes, []string{"queues=8", "channels=3", "rules=16"}},
+		{"classes", classLanes, ice},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := plug(t, c.lanes, c.params...)
+			before := dump(t)
+			calls := calls(t)
+			h.niclane(0, "apply", h.lanes)
+			n := calls()
+			h.restored(before)
+			if n < 5 {
+				t.Fatalf("apply made %d calls of the card", n)
+			}
+			failed := 0
+			for i := 1; i <= n; i++ {
+				bed.Param(t, "fail_in", strconv.Itoa(i))
+				code, out := h.run("apply", h.lanes)
+				bed.Param(t, "fail_in", "0")
+				switch {
+				case code == 0: // a probe failed, which only tried
+					h.niclane(0, "rollback")
+				case code != 1 || !strings.Contains(out, "the machine is as it was before"):
+					t.Fatalf("call %d failed, and apply ended with %d: %s", i, code, out)
+				default:
+					failed++
+				}
+				same(t, fmt.Sprintf("after call %d of %d failed", i, n), before)
+				if t.Failed() {
+					return
+				}
+			}
+			if failed < n/2 {
+				t.Errorf("%d of %d failures of the card were apply's", failed, n)
+			}
+		})
+	}
+}
+
+// calls counts the calls that configure the card from now on.
+func calls(t *testing.T) func() int {
+	t.Helper()
+	read := func() int {
+		n, err := strconv.Atoi(bed.Read(t, "/sys/module/simcard/parameters/calls"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	start := read()
+	return func() int { return read() - start }
+}
+
+// TestNoShrink: a card that does not give channels back keeps them, and rollback
+// says what is left, and ends when it can.
+func TestNoShrink(t *testing.T) {
+	h := plug(t, twoLanes, "queues=8", "channels=2")
+	before := dump(t)
+	h.niclane(0, "apply", h.lanes)
+	bed.Param(t, "no_shrink", "1")
+	if out := h.niclane(1, "rollback"); !strings.Contains(out, "channels/sim0") {
+		t.Errorf("it does not name the channels:\n%s", out)
+	}
+	bed.Param(t, "no_shrink", "0")
+	h.restored(before)
+}
+
+// TestForgets: the link goes down and the card loses everything; verify says
+// what, and apply makes it again.
+func TestForgets(t *testing.T) {
+	h := plug(t, twoLanes, "queues=8", "channels=8")
+	before := dump(t)
+	h.niclane(0, "apply", h.lanes)
+	bed.Param(t, "forgets", "1")
+	bed.Sh(t, "ip link set sim0 down")
+	bed.Sh(t, "ip link set sim0 up")
+	bed.Param(t, "forgets", "0")
+	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "rule/sim0/") {
+		t.Errorf("verify does not name the rules:\n%s", out)
+	}
+	h.niclane(0, "apply", h.lanes)
+	h.niclane(0, "verify", "--for", "0")
+	h.restored(before)
+}

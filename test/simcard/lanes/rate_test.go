@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// rateLanes send to two ports behind the wire. Rates are low, as the guest is
+// slow: what is compared is the ratio of what they send.
+const rateLanes = `
+globals:
+  dev: sim0
+  queues: 1
+lanes:
+  a:
+    queues: 1
+    protocol: udp
+    remote-ports: [5001]
+    ceiling: 1mbit
+  b:
+    queues: 1
+    protocol: udp
+    remote-ports: [5002]
+    ceiling: 3mbit
+`
+
+// enough bytes for a ratio.
+const enough = 300_000
+
+// shares fails unless lanes of queues 1 and 2 send as 1 to 3.
+func shares(t *testing.T, what string) {
+	t.Helper()
+	ports := []uint16{5001, 5002}
+	bed.Sink(t, ports...)
+	got := bed.Share(t, ports, 3, enough, nil)
+	bed.Ratios(t, what, got[1:], 1, 3)
+	if got[0] > enough/20 {
+		t.Errorf("%s: the default lane's queue sent %d bytes", what, got[0])
+	}
+}
+
+// TestShaper: the card keeps the lanes' ceilings by net-shaper.
+func TestShaper(t *testing.T) {
+	if k := bed.Read(t, "/proc/sys/kernel/osrelease"); strings.HasPrefix(k, "6.1.") || strings.HasPrefix(k, "6.12.") {
+		t.Skip("not in this kernel")
+	}
+	h := plug(t, rateLanes, "queues=3", "channels=3", "burst_us=100000")
+	before := dump(t)
+	h.applied("net-shaper")
+	shares(t, "net-shaper")
+	h.restored(before)
+}
+
+// TestMaxrate: the card keeps them by queue, where it has no net-shaper, or where
+// that is asked for.
+func TestMaxrate(t *testing.T) {
+	h := plug(t, strings.Replace(rateLanes, "  queues: 1\nlanes", "  queues: 1\n  force: {bandwidth: tx-maxrate}\nlanes", 1), "queues=3", "channels=3", "burst_us=100000")
+	before := dump(t)
+	h.applied("tx_maxrate")
+	shares(t, "tx_maxrate")
+	h.restored(before)
+}
+
+// TestClassRates: the card's traffic classes have the lanes' ceilings.
+func TestClassRates(t *testing.T) {
+	h := plug(t, rateLanes, "driver=ice", "queues=3", "channels=3", "contexts=1", "pow2=1", "burst_us=100000")
+	before := dump(t)
+	h.applied("max_rate 0bit 1000000bit 3000000bit")
+	shares(t, "bw_rlimit")
+	h.restored(before)
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// cards are kinds of cards, by their parameters. Their probes are what the
+// planner's goldens are made on (plan/testdata).
+var cards = map[string][]string{
+	"simcard-contexts": {"queues=8", "channels=4", "contexts=16", "rules=256", "rx_classes=0"},
+	"simcard-ice":      {"driver=ice", "queues=8", "channels=8", "contexts=1", "rules=256", "pow2=1", "mqprio_takes_rules=1", "mqprio_resizes=1"},
+}
+
+// TestRecord writes what probe says of each kind of card to the directory that
+// NICLANE_RECORD names.
+func TestRecord(t *testing.T) {
+	dir := os.Getenv("NICLANE_RECORD")
+	if dir == "" {
+		return // nobody asks for it
+	}
+	for name, params := range cards {
+		t.Run(name, func(t *testing.T) {
+			h := plug(t, "", params...)
+			out := h.niclane(0, "--json", "probe", bed.Dev)
+			if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(out[strings.Index(out, "{"):]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
