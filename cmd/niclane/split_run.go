@@ -46,6 +46,7 @@ const (
 
 // A laneRun is what internal-lane is told.
 type laneRun struct {
+	Parent           int // whose end is this process's
 	RunDir, StateDir string
 	Lane, File       string
 	CPUs, Mems       []int
@@ -64,14 +65,17 @@ type placed struct {
 }
 
 // A place is where internal-place keeps what it becomes.
-type place struct{ CPUs, Mems []int }
+type place struct {
+	Parent     int
+	CPUs, Mems []int
+}
 
 // splitCommands are the processes that niclane split starts.
 func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, error) {
 	if s.Content == split.Shard {
 		var out []instances.Instance
 		for _, x := range s.Instances {
-			argv, err := selfArgs(laneArg, laneRun{RunDir: a.runDir, StateDir: a.stateDir, Lane: x.Lane, File: file,
+			argv, err := selfArgs(laneArg, laneRun{Parent: os.Getpid(), RunDir: a.runDir, StateDir: a.stateDir, Lane: x.Lane, File: file,
 				CPUs: x.CPUs, Mems: x.Mems, Command: x.Command})
 			if err != nil {
 				return nil, err
@@ -84,11 +88,11 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 	if err != nil {
 		return nil, err
 	}
-	r := laneRun{RunDir: a.runDir, StateDir: a.stateDir, Lane: s.Lane, File: file}
+	r := laneRun{Parent: os.Getpid(), RunDir: a.runDir, StateDir: a.stateDir, Lane: s.Lane, File: file}
 	var all []placed
 	for _, x := range s.Instances {
 		r.CPUs, r.Mems = append(r.CPUs, x.CPUs...), append(r.Mems, x.Mems...)
-		all = append(all, placed{called(x), place{x.CPUs, x.Mems}, x.Command, x.Env})
+		all = append(all, placed{called(x), place{CPUs: x.CPUs, Mems: x.Mems}, x.Command, x.Env})
 	}
 	slices.Sort(r.CPUs)
 	slices.Sort(r.Mems)
@@ -142,6 +146,10 @@ func becomeInLane(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &r); err != nil {
 		return err
 	}
+	runtime.LockOSThread() // execve keeps what its thread has
+	if err := instances.Follow(r.Parent); err != nil {
+		return err
+	}
 	a := &app{runDir: r.RunDir, stateDir: r.StateDir}
 	l, err := a.findLane(r.Lane, r.File)
 	if err != nil {
@@ -166,6 +174,7 @@ func runInstances(args []string) error {
 	}
 	var out []instances.Instance
 	for _, x := range all {
+		x.Place.Parent = os.Getpid()
 		argv, err := selfArgs(placeArg, x.Place)
 		if err != nil {
 			return err
@@ -185,7 +194,10 @@ func becomeInPlace(args []string) error {
 	if err != nil {
 		return err
 	}
-	runtime.LockOSThread() // execve keeps what its thread has
+	runtime.LockOSThread()
+	if err := instances.Follow(p.Parent); err != nil {
+		return err
+	}
 	if err := niclaneapp.Place(p.CPUs, p.Mems); err != nil {
 		return fmt.Errorf("processors %s, memory of node %s: %w", device.FormatCPUList(p.CPUs), device.FormatCPUList(p.Mems), err)
 	}

@@ -108,6 +108,20 @@ func Run(ctx context.Context, all []Instance) error {
 	return first
 }
 
+// Follow has the calling thread, and what it executes, get SIGTERM when the
+// parent ends, which has to be the process given. An instance that executes
+// another program calls it before, with the thread locked: what Run asked for is
+// the first thread's alone, and Go executes from any.
+func Follow(parent int) error {
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
+		return fmt.Errorf("PR_SET_PDEATHSIG: %w", err)
+	}
+	if os.Getppid() != parent {
+		return fmt.Errorf("process %d, which started this one, has ended", parent)
+	}
+	return nil
+}
+
 // state says how a process ended.
 func state(err error) string {
 	if err == nil {
