@@ -17,6 +17,12 @@ const (
 	prefillPer = int64(10 * time.Microsecond)  // of a key
 )
 
+// Lead is how far ahead, ns, the time is set at which several generators begin
+// together: they have to be started and connected by then.
+func Lead(connections int) int64 {
+	return min(int64(250*time.Millisecond)+int64(connections)*int64(500*time.Microsecond), int64(10*time.Second))
+}
+
 // Points is the number of load points that Load gives: rates, or numbers of
 // connections.
 func Points(l Load) int {
@@ -64,6 +70,13 @@ func Estimate(e *Experiment) (least, most int64) {
 	beside := laneTime + startTime
 	if len(e.Variants) > 0 {
 		beside += settleTime * int64(noisy) / int64(len(e.Variants))
+	}
+	if c := e.Load.Connections; e.Load.Generators > 1 && len(c) > 0 {
+		sum := int64(0)
+		for _, n := range c {
+			sum += Lead(n)
+		}
+		beside += sum / int64(len(c))
 	}
 	n, m := Windows(e)
 	least = int64(n)*window + 2*e.HostNoise.Window

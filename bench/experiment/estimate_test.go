@@ -88,6 +88,12 @@ func TestEstimate(t *testing.T) {
 	if want := (int64(2*3*5+2*steps)*4 + 2) * second; searched != want {
 		t.Errorf("a search takes at least %d ns, want %d", searched, want)
 	}
+	// Several generators wait for each other: 0.25 s, and 0.5 ms for each of 1000
+	// connections, in each of 40 windows.
+	_, _, together := estimate(t, strings.Replace(small, "warmup: 1s", "connections: 1000, generators: 2, warmup: 1s", 1))
+	if got, want := together-most, 40*750*int64(1e6); got != want {
+		t.Errorf("two generators take %d ns more, want %d", got, want)
+	}
 	if n := experiment.Points(s.Load); n != 0 {
 		t.Errorf("%d load points without rates", n)
 	}

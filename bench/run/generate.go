@@ -21,12 +21,6 @@ type measured struct {
 	load.Result
 }
 
-// lead is how far ahead the time is set at which generators of several hosts
-// begin together: they have to be started and connected by then.
-func lead(connections int) time.Duration {
-	return min(250*time.Millisecond+time.Duration(connections)*500*time.Microsecond, 10*time.Second)
-}
-
 // generate runs the generators of a window.
 func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 	configs, err := generators(m.f, m.address(), j)
@@ -38,7 +32,7 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lead(j.Connections)+time.Duration(j.Warmup+j.Window+2*m.e.Load.Timeout)+patience, errors.New("no end of the generator"))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(experiment.Lead(j.Connections)+j.Warmup+j.Window+2*m.e.Load.Timeout)+patience, errors.New("no end of the generator"))
 	defer cancel()
 	var running []task
 	defer func() {
@@ -93,7 +87,7 @@ func (m *measurement) together(ctx context.Context, seats []seat, j Job) (map[st
 	}
 	start := map[string]int64{}
 	for _, s := range seats {
-		start[s.host] = now.Nano() + int64(lead(j.Connections)) + axis.ahead[s.host]
+		start[s.host] = now.Nano() + experiment.Lead(j.Connections) + axis.ahead[s.host]
 	}
 	return start, nil
 }
