@@ -30,6 +30,8 @@ type Moment struct {
 	Interrupts map[int]uint64
 	// Threads by PID.
 	Threads map[int]Thread
+	// Polls of niclane's own pollers, by the PID of their threads.
+	Polls map[int]uint64
 }
 
 // A LaneQueue is where packets of one lane can be: its own queues, or others'.
@@ -88,6 +90,8 @@ type Poller struct {
 	CPU         float64 `json:"cpu"` // of one processor, 0 to 1
 	Voluntary   float64 `json:"voluntarySwitchesPerSecond"`
 	Involuntary float64 `json:"involuntarySwitchesPerSecond"`
+	// Polls of niclane's own poller, nil for others.
+	Polls *float64 `json:"pollsPerSecond,omitempty"`
 }
 
 // Rates gives what happened per second between two moments, ns apart: a row
@@ -241,6 +245,10 @@ func (r rates) poller(l plan.FittedLane, queue int) *Poller {
 	p := &Poller{NAPI: d.NAPIs[i].ID, PID: d.NAPIs[i].PID}
 	if own := d.PollerOf(queue); own != nil {
 		p.PID, p.Doing = own.Thread, own.Doing
+		if was, ok := r.before.Polls[own.Thread]; ok {
+			polls := r.per(was, r.now.Polls[own.Thread])
+			p.Polls = &polls
+		}
 	}
 	return r.thread(p)
 }

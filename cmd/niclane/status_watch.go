@@ -160,7 +160,7 @@ func (r *rater) close() {
 
 // read reads everything that is counted, and who polls.
 func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.State, error) {
-	m := status.Moment{Counters: map[string]device.Counters{}, Received: map[string]map[status.LaneQueue]device.QueueCounter{}, Arrived: map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{}, Handlers: map[string]map[int]int{}}
+	m := status.Moment{Counters: map[string]device.Counters{}, Received: map[string]map[status.LaneQueue]device.QueueCounter{}, Arrived: map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{}, Polls: map[int]uint64{}, Handlers: map[string]map[int]int{}}
 	st, err := observe.Observe(ctx, observe.Options{Devices: r.devices, NoProbes: true})
 	if err != nil {
 		return m, time.Time{}, nil, err
@@ -189,6 +189,7 @@ func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.Sta
 		}
 		for _, p := range d.Pollers {
 			addThread(&m, p.Thread)
+			m.Polls[p.Thread] = p.Polls
 		}
 		if err := r.addHandlers(&m, d); err != nil {
 			return m, at, nil, err

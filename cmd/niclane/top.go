@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/internal/top"
+	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/status"
+)
+
+func (a *app) topCommand() *cobra.Command {
+	interval := time.Second
+	var sent bool
+	cmd := &cobra.Command{
+		Use:   "top [DEV]",
+		Short: "Show the lanes' rates live, on a terminal",
+		Long: `Top shows what status --watch prints, in place: packets, bits and drops per second
+of each lane, class and queue, interrupts, who polls, polls, processor time and
+context switches. Keys: q quits, p pauses, l shows lanes without queues, arrows and
+pages scroll, Tab changes columns where the terminal is too narrow for all.
+
+It follows lanes that come and go. With --sent it also counts which of a lane's
+packets left by which queue, for which all packets of the host pay while it runs.`,
+		Args: atMost(1, "at most one device"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if interval < 100*time.Millisecond || interval > time.Minute {
+				return usagef("top: --interval %v: want 100ms to 1m", interval)
+			}
+			if a.json {
+				return usagef("top: --json: niclane --json status --watch is for programs")
+			}
+			if err := needRoot("top"); err != nil {
+				return err
+			}
+			if !isTerminal(a.stdout) {
+				return errors.New("top: standard output is no terminal: niclane status --watch prints the same")
+			}
+			return a.top(cmd.Context(), args, interval, sent)
+		},
+	}
+	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two pictures")
+	cmd.Flags().BoolVar(&sent, "sent", false, "count what left by lane and queue")
+	return cmd
+}
+
+func (a *app) top(ctx context.Context, args []string, interval time.Duration, sent bool) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	if _, _, err := a.fittedLanes(args); err != nil {
+		return err
+	}
+	screen, err := top.Open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	frames := make(chan top.Frame)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		(&pictures{a: a, args: args, sent: sent}).send(ctx, interval, frames)
+	}()
+	top.Run(ctx, screen, interval, frames)
+	cancel()
+	<-ended // what counts for it is detached
+	return nil
+}
+
+// pictures makes frames of what the lanes do.
+type pictures struct {
+	a    *app
+	args []string
+	sent bool
+
+	rater  *rater
+	lanes  []plan.FittedLane
+	before status.Moment
+	at     time.Time
+}
+
+func (p *pictures) send(ctx context.Context, interval time.Duration, frames chan<- top.Frame) {
+	defer p.close()
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for {
+		rows, err := p.next(ctx)
+		f := top.Frame{Time: time.Now(), Rows: rows}
+		if err != nil {
+			p.close()
+			f.Notice = err.Error()
+		}
+		select {
+		case frames <- f:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *pictures) close() {
+	if p.rater != nil {
+		p.rater.close()
+	}
+	p.rater, p.lanes, p.at = nil, nil, time.Time{}
+}
+
+// next gives the rates since the last picture; zeros where there was none.
+func (p *pictures) next(ctx context.Context) ([]status.Row, error) {
+	lanes, devices, err := p.a.fittedLanes(p.args)
+	if err != nil {
+		return nil, err
+	}
+	if len(lanes) == 0 {
+		return nil, errors.New("no lanes are applied here")
+	}
+	if !reflect.DeepEqual(lanes, p.lanes) {
+		p.close()
+		if p.rater, err = p.a.newRater(ctx, lanes, devices, p.sent); err != nil {
+			return nil, err
+		}
+		p.lanes = lanes
+	}
+	now, at, st, err := p.rater.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p.at.IsZero() {
+		p.before, p.at = now, at
+	}
+	rows := status.Rates(p.lanes, st, p.before, now, at.Sub(p.at).Nanoseconds())
+	p.before, p.at = now, at
+	return rows, nil
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package top shows the rates of lanes on a terminal, live. It draws and reads
+// keys; what it shows it is given. It leaves the terminal as it was, however it
+// ends.
+package top
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+
+	"github.com/niclane/niclane/status"
+)
+
+// A Frame is what is shown.
+type Frame struct {
+	Time time.Time
+	Rows []status.Row
+	// Notice is shown in place of rows that cannot be had, or above them.
+	Notice string
+}
+
+// Open takes over the terminal of this process.
+func Open() (tcell.Screen, error) {
+	s, err := tcell.NewScreen()
+	if err == nil {
+		err = s.Init()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("this terminal is not known, or none (TERM=%s): %w", os.Getenv("TERM"), err)
+	}
+	return s, nil
+}
+
+// Run shows frames on s until a person quits, or ctx or the frames end. Then the
+// terminal is as it was.
+func Run(ctx context.Context, s tcell.Screen, interval time.Duration, frames <-chan Frame) {
+	defer s.Fini()
+	s.HideCursor()
+	keys := make(chan tcell.Event, 8)
+	done := make(chan struct{})
+	defer close(done)
+	go s.ChannelEvents(keys, done)
+	v := &view{screen: s, interval: interval}
+	v.draw()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f, ok := <-frames:
+			if !ok {
+				return
+			}
+			if !v.paused {
+				v.frame = f
+			}
+		case e, ok := <-keys:
+			if !ok || v.handle(e) {
+				return
+			}
+		}
+		v.draw()
+	}
+}
+
+// A view is what a person has chosen to see.
+type view struct {
+	screen   tcell.Screen
+	interval time.Duration
+	frame    Frame
+	paused   bool
+	lanes    bool // without queues
+	polling  bool // the second half of the columns, where not all fit
+	first    int  // row on top
+}
+
+// handle takes a key; it reports whether to quit.
+func (v *view) handle(e tcell.Event) (quit bool) {
+	switch e := e.(type) {
+	case *tcell.EventResize:
+		v.screen.Sync()
+	case *tcell.EventKey:
+		return v.key(e)
+	}
+	return false
+}
+
+func (v *view) key(e *tcell.EventKey) (quit bool) {
+	_, height := v.screen.Size()
+	switch e.Key() {
+	case tcell.KeyCtrlC, tcell.KeyEscape:
+		return true
+	case tcell.KeyUp:
+		v.first--
+	case tcell.KeyDown:
+		v.first++
+	case tcell.KeyPgUp:
+		v.first -= max(1, height-frameLines)
+	case tcell.KeyPgDn:
+		v.first += max(1, height-frameLines)
+	case tcell.KeyHome:
+		v.first = 0
+	case tcell.KeyEnd:
+		v.first = len(v.frame.Rows)
+	case tcell.KeyTab:
+		v.polling = !v.polling
+	case tcell.KeyRune:
+		switch e.Rune() {
+		case 'q', 'Q':
+			return true
+		case 'p', ' ':
+			v.paused = !v.paused
+		case 'l':
+			v.lanes, v.first = !v.lanes, 0
+		case 'k':
+			v.first--
+		case 'j':
+			v.first++
+		}
+	}
+	return false
+}
