@@ -167,13 +167,16 @@ func installRunPurge(t *testing.T, deb string) {
 
 	r.wants(t, "queue-set", "ip link add lane0 type veth peer name lane1 && ip link set lane0 up && niclane probe lane0")
 	r.wants(t, "lanes.yaml:", "niclane plan /etc/niclane/lanes.yaml 2>&1 || test $? = 1")
-	// A lane that is applied when the package goes is undone by that.
+	// A lane that is applied when the package goes is undone by that, and not
+	// made at the next boot.
 	r.wants(t, "undone exactly", `
 		ip link add lane0 numtxqueues 4 numrxqueues 4 type veth peer name lane1 && ip link set lane0 up
 		printf 'version: 1\nglobals: {dev: lane0, link-rate: 1gbit, force: {queue-set: shared}}\nlanes: {web: {queues: 1, ports: [80]}}\n' >/root/web.yaml
 		tc qdisc show dev lane0 >/root/before
-		niclane plan /root/web.yaml && exit 1
+		if niclane plan /root/web.yaml; then echo the plan is empty; exit 1; fi
 		niclane apply /root/web.yaml
+		niclane persist /root/web.yaml
+		ls /etc/systemd/system | grep -q niclane-watch@lane0
 		if tc qdisc show dev lane0 | cmp -s - /root/before; then echo apply has changed nothing; exit 1; fi
 		dpkg --purge niclane
 		tc qdisc show dev lane0 | cmp - /root/before
