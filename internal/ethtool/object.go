@@ -3,7 +3,10 @@
 package ethtool
 
 import (
+	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
 )
@@ -32,6 +35,9 @@ func (c *Client) read(o device.Object) (device.Object, error) {
 	case device.Coalesce:
 		if o.Queue >= 0 {
 			v, err := c.QueueCoalesce(o.Dev, o.Queue)
+			if errors.Is(err, unix.EINVAL) {
+				return nil, nil // drivers say so of a queue that there is not
+			}
 			return v, err
 		}
 		v, err := c.Coalesce(o.Dev)

@@ -3,7 +3,10 @@
 package ethtool
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -43,9 +46,34 @@ func (c *Client) SetChannels(old, new device.Channels) error {
 		changed(ae, unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT, old.Combined, new.Combined)
 	})
 	if err != nil {
-		return fmt.Errorf("set channels of %s: %w", new.Dev, err)
+		return fmt.Errorf("set channels of %s: %w%s", new.Dev, err, c.holders(err, new))
 	}
 	return nil
+}
+
+// holders names the tables and rules that use queues beyond new's, where that is
+// why the kernel refuses (net/ethtool/common.c: ethtool_check_max_channel).
+func (c *Client) holders(err error, new device.Channels) string {
+	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "too low for existing") {
+		return ""
+	}
+	var who []string
+	tables, _ := c.RSS(new.Dev) // what cannot be read is not named
+	for _, t := range tables {
+		if n := len(t.Queues); n > 0 && slices.Max(t.Queues) >= new.RX+new.Combined {
+			who = append(who, fmt.Sprintf("RSS context %d (queue %d)", t.Context, slices.Max(t.Queues)))
+		}
+	}
+	rules, _ := c.Rules(new.Dev)
+	for i, r := range rules.Rules {
+		if r.Context == 0 && r.Queue >= new.RX+new.Combined {
+			who = append(who, fmt.Sprintf("rule %d (%s, queue %d)", rules.Locations[i], r.Match, r.Queue))
+		}
+	}
+	if len(who) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(who, ", ")
 }
 
 // CanSetChannels asks for no change at all. The kernel checks that the driver
