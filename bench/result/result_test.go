@@ -4,6 +4,7 @@ package result
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -175,7 +176,7 @@ func TestFileRoundTrip(t *testing.T) {
 	}
 }
 
-func written(t *testing.T, r *Result) string {
+func written(t testing.TB, r *Result) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := Write(&b, r); err != nil {
@@ -241,4 +242,25 @@ func TestFullDiskKeepsTheEarlierResult(t *testing.T) {
 	if _, err := ReadFile(path); err != nil {
 		t.Errorf("the earlier result: %v", err)
 	}
+}
+
+// Reading a result, beside finding out that it is JSON at all, which is to look at
+// each byte once.
+func BenchmarkRead(b *testing.B) {
+	text := []byte(written(b, fixture()))
+	b.SetBytes(int64(len(text)))
+	var look time.Duration
+	for b.Loop() {
+		if _, err := decode(text); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		before := time.Now()
+		if !json.Valid(text) {
+			b.Fatal("no JSON")
+		}
+		look += time.Since(before)
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(b.Elapsed())/float64(look), "times-json.Valid")
 }
