@@ -160,6 +160,27 @@ func accepted(t *testing.T, c net.Conn) int {
 	return n
 }
 
+// Who is asked to end before there is anything to tell says so.
+func TestAskedToEndEarly(t *testing.T) {
+	for _, protocol := range []string{TCP, UDP} {
+		for _, role := range []string{Send, Receive} {
+			c := Config{Role: role, Protocol: protocol, Address: free(t, "127.0.0.1"), Flows: 3, ConnectTimeout: 30e9}
+			if role == Send {
+				c.Rate = 1e6
+				if protocol == UDP {
+					c.Datagram = 100
+				}
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(errors.New("terminated"))
+			_, err := Run(ctx, c)
+			if err == nil || err.Error() != "noise: asked to end when 0 of 3 flows were open: terminated" {
+				t.Errorf("%s, %s: %v", protocol, role, err)
+			}
+		}
+	}
+}
+
 func TestNobodyListens(t *testing.T) {
 	_, err := Run(t.Context(), Config{Role: Send, Address: free(t, "127.0.0.1"), ConnectTimeout: 50e6})
 	if err == nil || !strings.Contains(err.Error(), "refused") {

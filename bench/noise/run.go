@@ -154,6 +154,12 @@ func (r *run) onThread() error {
 	return r.loop()
 }
 
+// early is why there is no result: on a host that is short of processors, flows
+// may not be open yet when whoever measures beside them is done.
+func (r *run) early() error {
+	return fmt.Errorf("asked to end when %d of %d flows were open: %w", r.res.Flows, r.cfg.Flows, context.Cause(r.ctx))
+}
+
 func (r *run) watch(fd int, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
 	if err := unix.EpollCtl(r.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
@@ -233,7 +239,7 @@ func (r *run) loop() error {
 			}
 		}
 		if ended && !r.started {
-			return context.Cause(r.ctx)
+			return r.early()
 		}
 		if ended {
 			break
@@ -330,7 +336,7 @@ func (r *run) dial() (int, error) {
 		}
 		p := []unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}}
 		if n, _ := unix.Poll(p, 20); n > 0 {
-			return -1, context.Cause(r.ctx)
+			return -1, r.early()
 		}
 	}
 }

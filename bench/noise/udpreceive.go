@@ -3,7 +3,6 @@
 package noise
 
 import (
-	"context"
 	"fmt"
 	"unsafe"
 
@@ -105,7 +104,7 @@ func (r *receiver) loop() error {
 		}
 		if woken {
 			if !r.started {
-				return context.Cause(r.ctx)
+				return r.early()
 			}
 			return r.ended(cpu)
 		}

@@ -3,7 +3,6 @@
 package noise
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -115,7 +114,7 @@ func (s *sender) open(flow uint16) error {
 			if ended, perr := s.poll(f.fd, until); perr != nil {
 				return perr
 			} else if ended {
-				return context.Cause(s.ctx)
+				return s.early()
 			}
 			came, rerr := s.heard(f, welcome)
 			if came {
