@@ -269,6 +269,11 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 			k.report(Event{Kind: Waiting, Config: v.Config, Device: dev, Text: v.Waits[dev]})
 		}
 	}
+	for _, t := range f.troubles {
+		if f.waits[t.device] != "" && v.Waits[t.device] == "" {
+			*t = trouble{there: t.there, reported: t.reported, seen: t.seen, device: t.device} // the device took it, nobody else
+		}
+	}
 	f.waits = v.Waits
 	present, folded := map[string]bool{}, map[string]bool{}
 	for _, d := range v.Drifts {

@@ -256,6 +256,23 @@ func TestWaits(t *testing.T) {
 	same(t, got, "0s begun", "0s waiting", "0s drift napi", "10m0s repaired napi", "10m0s ended")
 }
 
+// TestFlaps: a link that goes down and up is no fight.
+func TestFlaps(t *testing.T) {
+	keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+		for i := range 50 {
+			m.waits = map[string]string{"d0": "is down"}
+			tell()
+			m.waits = nil
+			m.drift("napi")
+			tell()
+			if len(m.drifted) > 0 {
+				t.Fatalf("not repaired the %dth time", i+1)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
 // TestBusy: what is seen while somebody applies is no drift.
 func TestBusy(t *testing.T) {
 	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
