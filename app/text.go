@@ -38,6 +38,10 @@ func (g ListenGroup) Lines() []string {
 			lines = append(lines, fmt.Sprintf("  processor %d: process %d", l.CPU, l.PID))
 		case l.CPU != unknown:
 			lines = append(lines, fmt.Sprintf("  processor %d, as told", l.CPU))
+		case l.Home != "" && l.PID != 0:
+			lines = append(lines, fmt.Sprintf("  any of processors %s: process %d", l.Home, l.PID))
+		case l.Home != "":
+			lines = append(lines, fmt.Sprintf("  any of processors %s", l.Home))
 		default:
 			lines = append(lines, "  processor not known: "+l.Why)
 		}
