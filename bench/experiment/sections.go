@@ -49,7 +49,7 @@ func sections() []section {
 		describe("bounds", "MAX-RATE", "`search.max-rate`.", boundsKeys(), "from", "to"),
 		describe("sweep", "SWEEP", "`sweep`: one window for each variant, share and buffer, after the repeats. It shows where a gain comes from; too short to claim one.", sweepKeys(), "variants", "noise"),
 		describe("goal", "GOALS", "Each item of `goals`.", goalKeys(), "variant"),
-		describe("power", "POWER", "`power`, or each item of it: what the SUT draws is read in every window. A BMC's or PDU's is that of the whole host, RAPL's of processors and memory only; the bounds of a reading, and which windows are too short for a sensor, are in `go doc ./bench/power`.", powerKeys(), "source"),
+		describe("power", "POWER", "`power`, or each item of it: what the SUT draws is read in every window. On hosts with agents, sensors in the SUT itself (rapl, hwmon, ipmi by its device) are read by its agent. A BMC's or PDU's is that of the whole host, RAPL's of processors and memory only; the bounds of a reading, and which windows are too short for a sensor, are in `go doc ./bench/power`.", powerKeys(), "source"),
 		describe("oid", "OIDS", "Each item of `power.oids`.", oidKeys(), "oid", "unit"),
 		describe("host-noise", "HOST NOISE", "`host-noise`.", hostNoiseKeys()),
 	}
