@@ -48,12 +48,17 @@ func (s *System) keep(dev string, classes bool) (k kept, err error) {
 	if !ok {
 		return k, nil
 	}
+	var affinities, coalesces []device.Object
 	for q := range max(channels.RX, channels.TX) + channels.Combined {
-		for _, o := range []device.Object{device.Affinity{Dev: dev, Queue: q}, device.Coalesce{Dev: dev, Queue: q}} {
-			v, err := s.Read(o)
-			if err != nil {
-				return k, err
-			}
+		affinities = append(affinities, device.Affinity{Dev: dev, Queue: q})
+		coalesces = append(coalesces, device.Coalesce{Dev: dev, Queue: q})
+	}
+	for _, objects := range [][]device.Object{affinities, coalesces} {
+		values, err := s.ReadMany(objects)
+		if err != nil {
+			return k, err
+		}
+		for _, v := range values {
 			if v != nil {
 				k.queues = append(k.queues, v)
 			}

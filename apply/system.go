@@ -11,6 +11,7 @@ import (
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/devlink"
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/hostfs"
 	"github.com/niclane/niclane/internal/irq"
@@ -80,6 +81,9 @@ func (s *System) open() error {
 		s.serve(c, device.CgroupClass{})
 	}
 
+	dl := devlink.Open()
+	s.closers = append(s.closers, dl)
+	s.serve(dl, device.DriverParam{})
 	sh := shaper.Open()
 	s.closers = append(s.closers, sh)
 	s.serve(sh, device.Shaper{})

@@ -51,6 +51,7 @@ const (
 	CapMqprioChannel  Capability = "mqprio-channel"  // hw 1 mode channel
 	CapFlowerHwTC     Capability = "flower-hw-tc"
 	CapClassGuarantee Capability = "class-guarantee" // a minimum rate of mqprio's classes
+	CapDriverPollers  Capability = "driver-pollers"  // devlink: tcN_qps_per_poller
 	CapXPS            Capability = "xps"
 	CapXPSRxqs        Capability = "xps-rxqs"
 	CapQueueShaper    Capability = "queue-shaper"     // net-shaper: a maximum rate of each transmit queue, in bit/s

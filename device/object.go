@@ -80,6 +80,8 @@ func UnmarshalObject(b []byte) (Object, error) {
 		return decode[Coalesce](env.Value)
 	case Affinity{}.Kind():
 		return decode[Affinity](env.Value)
+	case DriverParam{}.Kind():
+		return decode[DriverParam](env.Value)
 	case Ring{}.Kind():
 		return decode[Ring](env.Value)
 	case Feature{}.Kind():

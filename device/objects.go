@@ -341,6 +341,20 @@ func (Ring) Kind() string { return "ring" }
 // Key implements Object.
 func (r Ring) Key() string { return "ring/" + r.Dev }
 
+// A DriverParam is one of devlink's parameters of the card behind a device, as
+// it is while the card runs: a number, "true" or "false".
+type DriverParam struct {
+	Dev   string `json:"dev"`
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Kind implements Object.
+func (DriverParam) Kind() string { return "driver-param" }
+
+// Key implements Object.
+func (p DriverParam) Key() string { return "param/" + p.Dev + "/" + p.Name }
+
 // A Feature is one of ethtool's netdev features ("rx-gro").
 type Feature struct {
 	Dev  string `json:"dev"`

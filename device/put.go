@@ -165,6 +165,8 @@ func (d *Device) put(o, new Object) {
 				}
 			}
 		}
+	case DriverParam:
+		d.DriverParams = replace(d.DriverParams, v.Dev == d.Name, new, func(p DriverParam) bool { return p.Key() == v.Key() }, as[DriverParam])
 	case Ring:
 		putPointer(&d.Ring, v.Dev == d.Name, new)
 	case Feature:

@@ -112,6 +112,9 @@ type Device struct {
 	Features    map[string]Setting `json:"features,omitempty"`
 	PrivFlags   map[string]bool    `json:"privFlags,omitempty"`
 
+	// DriverParams are devlink's parameters of traffic classes.
+	DriverParams []DriverParam `json:"driverParams,omitempty"`
+
 	// RSS are the indirection tables, the default context first.
 	RSS []RSSTable `json:"rss,omitempty"`
 	// MaxContexts is how many contexts beside the default fit.
@@ -310,6 +313,9 @@ func (d *Device) objects(put func(Object)) {
 		if c.Queue < max(d.RxQueues, d.TxQueues) {
 			put(c)
 		}
+	}
+	for _, p := range d.DriverParams {
+		put(p)
 	}
 	for name, f := range d.Features {
 		put(Feature{Dev: d.Name, Name: name, On: f.On})

@@ -117,6 +117,7 @@ func TestCapabilities(t *testing.T) {
 			{device.CapRuleToContext, device.No, "no contexts"},
 			{device.CapMqprioChannel, device.Unknown, "root qdisc"},
 			{device.CapClassGuarantee, device.Unknown, "not known of this driver"},
+			{device.CapDriverPollers, device.No, "no tc1_qps_per_poller"},
 			{device.CapFlowerHwTC, device.No, "fixed"},
 			{device.CapXPS, device.Yes, "xps_cpus"},
 			{device.CapXPSRxqs, device.Yes, "xps_rxqs"},

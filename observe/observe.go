@@ -124,6 +124,9 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	if err := o.shapers(opts); err != nil {
 		return nil, err
 	}
+	if err := o.params(opts); err != nil {
+		return nil, err
+	}
 	if !opts.NoProbes {
 		if err := o.probeKernel(ctx); err != nil {
 			return nil, err

@@ -169,6 +169,38 @@ func (f *fit) wantOwnTable() {
 	}
 }
 
+// wantDriverPollers has the driver poll the queues of lanes that ask for it. It
+// makes its queues anew for that, so that it comes before what belongs to them.
+// adqsetup sets the same: a class's connections come in where they go out, where
+// the class is one application's.
+func (f *fit) wantDriverPollers(lanes []*placed) {
+	if !f.uses(device.PartPoller, RealDriverPollers) {
+		return
+	}
+	for i, l := range lanes {
+		if i == 0 || f.kind(l) != intent.PollerBusy {
+			continue
+		}
+		threads := l.pollerOf(len(l.queues)-1) + 1
+		timeout := l.Poller.TimeoutUsecs
+		if timeout == 0 {
+			timeout = pollerTimeout / 1000
+		}
+		param := func(name, value, why string) {
+			p := device.DriverParam{Dev: f.dev.Name, Name: fmt.Sprintf("tc%d_%s", i, name), Value: value}
+			if _, there := f.present[p.Key()]; there {
+				f.want(p, device.PartPoller, lanePath(l.Lane, "pollers"), fmt.Sprintf("traffic class %d of lane %s: %s", i, l.Name, why))
+			}
+		}
+		each := (len(l.queues) + threads - 1) / threads
+		if l.Mode != intent.Shared {
+			param("inline_fd", "true", "connections come in where they go out")
+		}
+		param("qps_per_poller", strconv.Itoa(each), fmt.Sprintf("%d pollers of the driver's, of %d queues each", threads, each))
+		param("poller_timeout", strconv.Itoa(timeout), fmt.Sprintf("they go on for %d µs without packets", timeout))
+	}
+}
+
 // wantFlowers steers the members' packets to their lane's class, last of all.
 func (f *fit) wantFlowers(lanes []*placed) {
 	if !f.uses(device.PartSteering, RealFlower) {

@@ -15,6 +15,7 @@ import (
 // places and prioritises these, and sets the affinity of the queues'
 // interrupts.
 func (f *fit) wantPollers(lanes []*placed) {
+	f.wantDriverPollers(lanes)
 	for _, l := range lanes {
 		kind := f.kind(l)
 		if n := l.Poller.Count; n > 0 && n < len(l.queues) && kind == intent.PollerThread {
@@ -32,6 +33,7 @@ func (f *fit) wantPollers(lanes []*placed) {
 			switch {
 			case kind == intent.PollerBusy && f.uses(device.PartPoller, RealIoUring):
 				f.wantDeferred(l, q)
+			case kind == intent.PollerBusy && f.uses(device.PartPoller, RealDriverPollers):
 			case kind == intent.PollerThread || kind == intent.PollerBusy:
 				f.wantThread(l, kind, i, q)
 			case kind == intent.PollerInterrupt && !l.isDefault:

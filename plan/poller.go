@@ -50,7 +50,7 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 			n += l.Poller.Count
 		}
 	}
-	busy := []string{RealIoUring, RealBusyThread}
+	busy := []string{RealDriverPollers, RealIoUring, RealBusyThread}
 	without = map[string]string{}
 	if insist {
 		return busy, without
@@ -85,7 +85,9 @@ func (f *fit) kind(l *placed) intent.PollerKind {
 	return intent.PollerAuto
 }
 
-func busyRealisation(name string) bool { return name == RealIoUring || name == RealBusyThread }
+func busyRealisation(name string) bool {
+	return name == RealIoUring || name == RealBusyThread || name == RealDriverPollers
+}
 
 func (f *fit) canThread() (bool, string) {
 	return needs("", device.CapNAPIThread, device.CapQueueNAPI)(f.st, f.dev)
@@ -184,6 +186,11 @@ func (f *fit) checkBusy(l *placed, choice Choice) {
 		threads = l.pollerOf(i) + 1
 	}
 	switch choice.Realisation {
+	case RealDriverPollers:
+		if l.isDefault {
+			f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s polls the queues of lanes, not of the default lane", f.dev.Name, RealDriverPollers)
+		}
+		return // on no processor of anybody's choice
 	case RealIoUring:
 		if most := (len(l.queues) + threads - 1) / threads; most > maxPollerQueues {
 			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, one can poll %d", threads, len(l.queues), maxPollerQueues)

@@ -149,17 +149,6 @@ func missing(c device.Capability, f device.Finding) string {
 	return fmt.Sprintf("%s: %s (%s)", c, word, f.Why)
 }
 
-// later is a realisation that the device allows but that this version of
-// niclane does not write.
-func later(caps ...device.Capability) func(*device.State, *device.Device) (bool, string) {
-	return func(st *device.State, d *device.Device) (bool, string) {
-		if ok, why := needs("", caps...)(st, d); !ok {
-			return false, why
-		}
-		return false, "this version of niclane cannot set it up"
-	}
-}
-
 // channelCaps are those that mqprio's channel mode needs, and more.
 func channelCaps(more ...device.Capability) []device.Capability {
 	return append([]device.Capability{device.CapMqprio, device.CapMqprioChannel}, more...)
@@ -262,7 +251,8 @@ func catalogue() []struct {
 				asked: "force: bandwidth: mq-tbf", because: "a single flow gets no more than its queue's share"},
 		}},
 		{device.PartPoller, []candidate{
-			{name: RealDriverPollers, test: later(device.CapDevlink)},
+			{name: RealDriverPollers, test: needs("the driver polls the queues of a traffic class, several at a time", device.CapDevlink, device.CapDriverPollers),
+				asked: asksBusy, because: "it takes a processor while packets come", with: queueSets(RealMqprioChannel)},
 			{name: RealIoUring, test: needs("a thread of niclane's own polls the lane's NAPIs, and sleeps while there are no packets",
 				device.CapIoUringNAPI, device.CapNAPITrace, device.CapNAPISet, device.CapQueueNAPI), asked: asksBusy, because: "it takes a processor while packets come"},
 			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI), asked: asksBusy, because: "it takes a processor, also while there are no packets"},

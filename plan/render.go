@@ -65,6 +65,8 @@ func (s Step) Commands() []string {
 		return one(fmt.Sprintf(`ynl --family netdev --do napi-set --json '{"id": <NAPI of %s rx-%d>, "threaded": "%s", "defer-hard-irqs": %d, "gro-flush-timeout": %d, "irq-suspend-timeout": %d}'`,
 			n.Dev, n.Queue, map[string]string{"off": "disabled", "on": "enabled", "busy": "busy-poll"}[n.Threaded],
 			n.DeferHardIRQs, n.GROFlushTimeout, n.IRQSuspendTimeout))
+	case device.DriverParam:
+		return one(fmt.Sprintf("devlink dev param set <card of %s> name %s value %s cmode runtime", n.Dev, n.Name, n.Value))
 	case device.Affinity:
 		if s.New == nil {
 			return nil // it goes with its queue

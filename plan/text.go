@@ -113,6 +113,8 @@ func Brief(o device.Object) string {
 		return "queues " + queueSet(v.Queues)
 	case device.Rule:
 		return ruleTarget(v)
+	case device.DriverParam:
+		return v.Value
 	case device.Affinity:
 		return "CPUs " + strings.Join(v.CPUs, " and ")
 	case device.NAPIConfig:

@@ -51,6 +51,8 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 			return fmt.Sprintf("the card neither keeps the lane's guarantee nor its ceiling on transmit queue %d", o.Queue)
 		}
 		return fmt.Sprintf("on transmit queue %d the card keeps other rates than the lane's", o.Queue)
+	case device.DriverParam:
+		return "the driver polls the queues of " + named(lane) + " in another way than asked for"
 	case device.Affinity:
 		now, ok := found.(device.Affinity)
 		if !ok {

@@ -204,6 +204,8 @@ func deviceOf(o device.Object) string {
 		return o.Dev
 	case device.Ring:
 		return o.Dev
+	case device.DriverParam:
+		return o.Dev
 	case device.Feature:
 		return o.Dev
 	case device.File:

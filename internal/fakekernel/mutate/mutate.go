@@ -267,6 +267,13 @@ func variants(o device.Object) map[string]device.Object {
 		n := o
 		n.RxUsecs++
 		return map[string]device.Object{"moderation": n}
+	case device.DriverParam:
+		if o.Value == "true" {
+			o.Value = "false"
+		} else {
+			o.Value += "1"
+		}
+		return map[string]device.Object{"value": o}
 	case device.Feature:
 		o.On = !o.On
 		return map[string]device.Object{"setting": o}
