@@ -105,11 +105,13 @@ static int remove_mqprio(struct simcard *card)
 	spin_unlock_bh(&card->steer_lock);
 	set_classes(card, NULL, 0, false);
 	netdev_reset_tc(card->dev);
-	regroup_pollers(card);
+	if (card->dev->reg_state == NETREG_REGISTERED)
+		regroup_pollers(card);
 	simcard_filters_forget(card, true);
 	if (simcard_quirk_mqprio_takes_rules())
 		simcard_rules_forget(card);
-	if (simcard_quirk_mqprio_resizes())
+	/* A card that goes away does not start its queues again. */
+	if (simcard_quirk_mqprio_resizes() && card->dev->reg_state == NETREG_REGISTERED)
 		simcard_set_channels(card, min(card->p.queues, num_online_cpus()));
 	simcard_kick(card);
 	return 0;

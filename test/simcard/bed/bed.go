@@ -56,10 +56,8 @@ func Plug(t *testing.T, params ...string) {
 		t.Fatalf("loading %s %v: %v", module, params, err)
 	}
 	t.Cleanup(func() {
-		// The namespace's end gives the wire back to this one.
-		Run(t, "ip", "netns", "del", Peer)
-		if err := unix.DeleteModule("simcard", 0); err != nil {
-			t.Errorf("unloading: %v", err)
+		if _, err := os.Stat("/sys/module/simcard"); err == nil {
+			Unplug(t)
 		}
 	})
 	Run(t, "ip", "netns", "add", Peer)
@@ -85,6 +83,16 @@ func Plug(t *testing.T, params ...string) {
 	Run(t, "ip", "netns", "exec", Peer, "sh", "-ec",
 		fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s", CardAddr, mac[Dev], Wire, CardAddr6))
 	Until(t, "the carrier", func() bool { return Read(t, "/sys/class/net/"+Dev+"/carrier") == "1" })
+}
+
+// Unplug takes the card and the namespace behind its wire away.
+func Unplug(t *testing.T) {
+	t.Helper()
+	// The namespace's end gives the wire back to this one.
+	Run(t, "ip", "netns", "del", Peer)
+	if err := unix.DeleteModule("simcard", 0); err != nil {
+		t.Errorf("unloading: %v", err)
+	}
 }
 
 // Run runs a command and returns what it prints.

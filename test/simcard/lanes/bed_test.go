@@ -96,8 +96,9 @@ func same(t *testing.T, when, before string) {
 
 // assigned are numbers that the kernel gives anew, and its own choice of what
 // queues have: those beyond the first channels get pfifo_fast when mq is made
-// (net/sched/sch_mq.c: mq_init), whatever the default qdisc is.
-var assigned = regexp.MustCompile(`qdisc [a-z_]+ 8[0-9a-f]{3}:|qdisc [a-z_]+ 0: parent :.*`)
+// (net/sched/sch_mq.c: mq_init), whatever the default qdisc is. A flow is a class
+// of fq_codel as long as it waits.
+var assigned = regexp.MustCompile(`qdisc [a-z_]+ 8[0-9a-f]{3}:|qdisc [a-z_]+ 0: parent :.*|class fq_codel .*\n`)
 
 // dump is all that a plan can write on the card, as other programs show it.
 func dump(t *testing.T) string {

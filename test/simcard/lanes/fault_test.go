@@ -82,6 +82,14 @@ func TestNoShrink(t *testing.T) {
 	}
 	bed.Param(t, "no_shrink", "0")
 	h.restored(before)
+	// Somebody's table holds the channels that niclane added.
+	h.niclane(0, "apply", h.lanes)
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 4 loc 3")
+	if out := h.niclane(1, "rollback"); !strings.Contains(out, "rule 3 (udp4,port=9, queue 4)") {
+		t.Errorf("it does not name what holds them:\n%s", out)
+	}
+	bed.Sh(t, "ethtool -N sim0 delete 3")
+	h.restored(before)
 }
 
 // TestForgets: the link goes down and the card loses everything; verify says

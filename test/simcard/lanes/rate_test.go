@@ -43,12 +43,19 @@ func shares(t *testing.T, what string) {
 	}
 }
 
+// force adds ways to make parts of a lane. A flow that has received nothing leaves
+// by the default lane's queues where XPS maps, so that these senders need the
+// classifier to choose.
+func force(ways string) string {
+	return strings.Replace(rateLanes, "  queues: 1\nlanes", "  queues: 1\n  force: {mapper: queue-mapping"+ways+"}\nlanes", 1)
+}
+
 // TestShaper: the card keeps the lanes' ceilings by net-shaper.
 func TestShaper(t *testing.T) {
 	if k := bed.Read(t, "/proc/sys/kernel/osrelease"); strings.HasPrefix(k, "6.1.") || strings.HasPrefix(k, "6.12.") {
 		t.Skip("not in this kernel")
 	}
-	h := plug(t, rateLanes, "queues=3", "channels=3", "burst_us=100000")
+	h := plug(t, force(""), "queues=3", "channels=3", "burst_us=100000")
 	before := dump(t)
 	h.applied("net-shaper")
 	shares(t, "net-shaper")
@@ -58,7 +65,7 @@ func TestShaper(t *testing.T) {
 // TestMaxrate: the card keeps them by queue, where it has no net-shaper, or where
 // that is asked for.
 func TestMaxrate(t *testing.T) {
-	h := plug(t, strings.Replace(rateLanes, "  queues: 1\nlanes", "  queues: 1\n  force: {bandwidth: tx-maxrate}\nlanes", 1), "queues=3", "channels=3", "burst_us=100000")
+	h := plug(t, force(", bandwidth: tx-maxrate"), "queues=3", "channels=3", "burst_us=100000")
 	before := dump(t)
 	h.applied("tx_maxrate")
 	shares(t, "tx_maxrate")

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// TestCardGone: the card is taken away with lanes on it; nothing holds it, and
+// rollback finds that what it would undo is gone.
+func TestCardGone(t *testing.T) {
+	for _, c := range []struct {
+		name, lanes string
+		params      []string
+	}{
+		{"contexts", twoLanes, []string{"queues=8", "channels=3"}},
+		{"classes", classLanes, ice},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := plug(t, c.lanes, c.params...)
+			h.niclane(0, "apply", h.lanes)
+			bed.Unplug(t)
+			h.niclane(0, "rollback")
+		})
+	}
+}
