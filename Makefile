@@ -42,7 +42,8 @@ packages: ## deb and rpm, in out/packages
 	@dist/build out/packages
 
 test-packages: ## builds the packages twice, installs the deb into a fresh Debian, purges it; root, minutes
-	@tools/packages debootstrap rpm lintian
+	@tools/packages debootstrap rpm
+	@tools/packages lintian || echo "no lintian: the deb is not checked by it" >&2
 	NICLANE_TEST_PACKAGES=1 $(GO) test -count=1 -v -timeout 20m ./dist
 
 test-ansible: ## rolls lanes out to two hosts over ssh, by the Ansible role; root, minutes

@@ -4,6 +4,7 @@ package dist_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,5 +53,31 @@ func TestEveryManualPage(t *testing.T) {
 		if !strings.Contains(string(nfpm), want) {
 			t.Errorf("nfpm.yaml has no %q", want)
 		}
+	}
+}
+
+// TestUnit has systemd read the unit, with a command that is there.
+func TestUnit(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("no systemd-analyze")
+	}
+	text, err := os.ReadFile("niclane@.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	there := strings.ReplaceAll(string(text), "/usr/bin/niclane", "/bin/true")
+	if err := os.WriteFile(filepath.Join(dir, "niclane@.service"), []byte(there), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("systemd-analyze", "verify", "--man=no", filepath.Join(dir, "niclane@lanes.service"))
+	out, err := cmd.CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "niclane@") {
+			t.Error(strings.TrimSpace(line))
+		}
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
