@@ -256,6 +256,25 @@ func TestWaits(t *testing.T) {
 	same(t, got, "0s begun", "0s waiting", "0s drift napi", "10m0s repaired napi", "10m0s ended")
 }
 
+// TestChanged: what could not be repaired is tried at once when it is otherwise.
+func TestChanged(t *testing.T) {
+	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+		m.repairErr = errors.New("a tbf is there")
+		m.drift("qdisc")
+		tell()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		m.repairErr = nil
+		f := m.drifted["qdisc"]
+		f.Found = "absent"
+		m.drifted["qdisc"] = f
+		tell()
+	})
+	if n := len(got); got[n-3] != "1h0m0s drift qdisc" || got[n-2] != "1h0m0s repaired qdisc" {
+		t.Errorf("events %q", got)
+	}
+}
+
 // TestFlaps: a link that goes down and up is no fight.
 func TestFlaps(t *testing.T) {
 	keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {

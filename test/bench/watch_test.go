@@ -41,7 +41,14 @@ type watchLine struct {
 	at                      time.Time
 }
 
-func startWatch(b *testing.B) *watchedLab {
+// The lanes: polled by a kernel thread, and by a process of niclane's.
+const (
+	threadLane = "version: 1\nglobals:\n  dev: lane0\nlanes:\n  memcached:\n    queues: 2\n    guarantee: 20%\n    ports: [11211]\n"
+	pollerLane = threadLane + "    cpus: 1\n    poller: busy\n    pollers: 1\n"
+)
+
+// startWatch has the lanes of a file watched in a lab.
+func startWatch(b *testing.B, lanes string) *watchedLab {
 	b.Helper()
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
@@ -51,7 +58,7 @@ func startWatch(b *testing.B) *watchedLab {
 	build(b, w.binary)
 	run(b, exec.Command(w.binary, "lab", "--name", w.name, "up"))
 	b.Cleanup(func() { run(b, exec.Command(w.binary, "lab", "--name", w.name, "down")) })
-	write(b, filepath.Join(w.dir, "lanes.yaml"), "version: 1\nglobals:\n  dev: lane0\nlanes:\n  memcached:\n    queues: 2\n    guarantee: 20%\n    ports: [11211]\n")
+	write(b, filepath.Join(w.dir, "lanes.yaml"), lanes)
 	pidFile := filepath.Join(w.dir, "pid")
 	cmd := w.onSUT("sh", "-c", `echo $$ >`+pidFile+`; exec "$@"`, "sh", w.binary, "--json", "--state-dir", w.dir+"/state", "--run-dir", w.dir+"/run", "watch", w.dir+"/lanes.yaml")
 	out, err := cmd.StdoutPipe()
@@ -140,7 +147,7 @@ func BenchmarkWatchRest(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	w := startWatch(b)
+	w := startWatch(b, threadLane)
 	group := filepath.Join(groups.V2, w.name)
 	if err := os.Mkdir(group, 0o755); err != nil {
 		b.Fatal(err)
@@ -201,7 +208,7 @@ func field(b *testing.B, path, word string) int64 {
 // notification, as the watch says (told-ms); and the same for the root qdisc
 // that somebody deletes (qdisc-ms). The goal is a second.
 func BenchmarkWatchRecovery(b *testing.B) {
-	w := startWatch(b)
+	w := startWatch(b, threadLane)
 	var up, told, qdisc []time.Duration
 	for b.Loop() {
 		for range 8 {
@@ -221,5 +228,23 @@ func BenchmarkWatchRecovery(b *testing.B) {
 	b.ReportMetric(ms(slices.Max(up)), "longest-ms")
 	b.ReportMetric(ms(median(told)), "told-ms")
 	b.ReportMetric(ms(median(qdisc)), "qdisc-ms")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkWatchPoller kills the poller of a lane, and reports how long after that
+// another one polls (ms). The goal is a second. It does so once: each further time
+// would be repaired later.
+func BenchmarkWatchPoller(b *testing.B) {
+	w := startWatch(b, pollerLane)
+	for b.Loop() {
+		out, err := w.onSUT("sh", "-c", w.binary+` --json probe lane0 | sed -n 's/.*"thread": \([0-9][0-9]*\),/\1/p'`).Output()
+		if err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		run(b, exec.Command("kill", "-KILL", strings.TrimSpace(string(out))))
+		took := w.until("repaired", "poller/lane0/6").at.Sub(began)
+		b.ReportMetric(float64(took.Microseconds())/1e3, "ms")
+	}
 	b.ReportMetric(0, "ns/op")
 }
