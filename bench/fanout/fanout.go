@@ -100,9 +100,9 @@ type Row struct {
 	Time    int64  `json:"timeNs"`
 	Without Answer `json:"without"`
 	With    Answer `json:"with"`
-	// Text is how many times as many servers the lane allows, in words where
-	// either allows none, or stats.Same when the intervals overlap or one of
-	// the answers is missing.
+	// Text is how many times as many servers the lane allows, at least or at
+	// most where one of the answers is but a bound, in words where either allows
+	// none, or stats.Same when the intervals overlap.
 	Text string `json:"text"`
 }
 
@@ -110,7 +110,7 @@ type Row struct {
 func Compare(without, with *stats.Sample, times []int64, p float64) ([]Row, error) {
 	var rows []Row
 	for _, t := range times {
-		r := Row{Time: t, Text: stats.Same}
+		r := Row{Time: t}
 		var err error
 		if r.Without, err = Servers(without, t, p); err != nil {
 			return nil, fmt.Errorf("without the lane: %w", err)
@@ -118,18 +118,30 @@ func Compare(without, with *stats.Sample, times []int64, p float64) ([]Row, erro
 		if r.With, err = Servers(with, t, p); err != nil {
 			return nil, fmt.Errorf("with the lane: %w", err)
 		}
-		a, b := r.Without, r.With
-		apart := a.Low > b.High || b.Low > a.High
-		switch {
-		case !apart || a.Missing != "" || b.Missing != "":
-		case a.Servers == 0:
-			r.Text = "where the base has none"
-		case b.Servers == 0:
-			r.Text = fmt.Sprintf("where the base has %d", a.Servers)
-		default:
-			r.Text = fmt.Sprintf("×%.3g", float64(b.Servers)/float64(a.Servers))
-		}
+		r.Text = beside(r.Without, r.With)
 		rows = append(rows, r)
 	}
 	return rows, nil
+}
+
+// beside says how many times as many servers b allows as a. Of an answer that is
+// missing only Low is known.
+func beside(a, b Answer) string {
+	times := func(b, a int64) string { return fmt.Sprintf("×%.3g", float64(b)/float64(a)) }
+	more, less := a.Missing == "" && b.Low > a.High, b.Missing == "" && a.Low > b.High
+	switch {
+	case !more && !less:
+		return stats.Same
+	case more && a.Servers == 0:
+		return "where the base has none"
+	case less && b.Servers == 0 && a.Missing == "":
+		return fmt.Sprintf("where the base has %d", a.Servers)
+	case less && b.Servers == 0:
+		return fmt.Sprintf("where the base has at least %d", a.Low)
+	case b.Missing != "" && a.High > 0:
+		return "at least " + times(b.Low, a.High)
+	case a.Missing != "":
+		return "at most " + times(b.High, a.Low)
+	}
+	return times(b.Servers, a.Servers)
 }

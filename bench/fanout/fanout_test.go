@@ -129,6 +129,14 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%d and %d late: %+v, %v; want %q", c[0], c[1], rows, err, want)
 		}
 	}
+	// Nothing of the other is too late: how many servers it allows is not known,
+	// but that there are so many.
+	for want, c := range map[string][2]int{"at least ×": {10, 0}, "at most ×": {0, 10}, "where the base has at least ": {0, 990}, "where the base has none": {990, 0}, stats.Same: {0, 0}} {
+		rows, err := Compare(alike(100, c[0]), alike(100, c[1]), []int64{2e6}, 0.5)
+		if err != nil || !strings.HasPrefix(rows[0].Text, want) {
+			t.Errorf("%d and %d late: %+v, %v; want %q", c[0], c[1], rows, err, want)
+		}
+	}
 	if _, err := Compare(alike(100, 10), alike(5, 10), []int64{2e6}, 0.5); err == nil || !strings.HasPrefix(err.Error(), "with the lane: fan-out: ") {
 		t.Errorf("five windows: %v", err)
 	}
