@@ -117,8 +117,7 @@ func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *stay.Keeper
 		if setUp != nil {
 			setUp(m)
 		}
-		var k *stay.Keeper
-		k = stay.NewKeeper(m, stay.Options{Report: func(e stay.Event) {
+		k := stay.NewKeeper(m, stay.Options{Report: func(e stay.Event) {
 			if e.After > time.Second {
 				t.Errorf("%v after it was told", e.After)
 			}

@@ -85,12 +85,14 @@ type Source struct {
 	interest Interest
 	watches  map[string]watch // of inotify, by path
 	pidfds   map[int]int      // by PID
+	// qdiscs are what was last told of each, by interface and parent.
+	qdiscs map[string]string
 }
 
 // Open subscribes. What the kernel does not have is left out.
 func Open() (s *Source, err error) {
 	s = &Source{events: make(chan Event, 64), done: make(chan struct{}), ended: make(chan struct{}),
-		route: -1, genl: -1, uevent: -1, inotify: -1, wake: -1, watches: map[string]watch{}, pidfds: map[int]int{}}
+		route: -1, genl: -1, uevent: -1, inotify: -1, wake: -1, watches: map[string]watch{}, pidfds: map[int]int{}, qdiscs: map[string]string{}}
 	defer func() {
 		if err != nil {
 			s.closeAll()

@@ -110,8 +110,21 @@ func TestDevice(t *testing.T) {
 		if seen := expect(t, s, "tc changed qdisc 1:"); strings.Contains(fmt.Sprint(seen), "2:") || strings.Contains(fmt.Sprint(seen), "address") {
 			t.Errorf("the other device's: %q", seen)
 		}
+		// Asking for a qdisc is no change, although the kernel tells it as one.
+		clsact := device.Qdisc{Dev: vethtest.Dev, Parent: "clsact", Type: "clsact", Handle: "ffff:"}
+		if err := c.Write(nil, clsact); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, s, "tc changed qdisc ffff:")
+		for range 3 {
+			if _, err := c.Read(clsact); err != nil {
+				t.Fatal(err)
+			}
+		}
 		vethtest.AddAddress(t, link.Index, [4]byte{10, 9, 0, 1}, 24)
-		expect(t, s, "address added")
+		if seen := expect(t, s, "address added"); len(seen) > 1 {
+			t.Errorf("asking was told: %q", seen)
+		}
 		vethtest.SetUp(t, vethtest.Dev, false)
 		expect(t, s, "link down", vethtest.Dev)
 		e, err := ethtool.Open()

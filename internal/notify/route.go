@@ -34,11 +34,43 @@ func (s *Source) routeEvents(b []byte) []Event {
 	var out []Event
 	messages(b, func(typ uint16, data []byte) {
 		e, ok := routeEvent(typ, data)
-		if ok && s.interest.of(e.Device, e.Index) {
+		if ok && s.interest.of(e.Device, e.Index) && !s.known(typ, data) {
 			out = append(out, e)
 		}
 	})
 	return out
+}
+
+// tcmsgLen is that of struct tcmsg, of which handle and parent follow the index.
+const tcmsgLen = 20
+
+// known reports whether a qdisc is as it was when it was last told. The kernel
+// tells everybody about a qdisc that somebody only asks for (tc_get_qdisc,
+// net/sched/sch_api.c): whoever looks when told would look for ever.
+func (s *Source) known(typ uint16, data []byte) bool {
+	if typ != unix.RTM_NEWQDISC && typ != unix.RTM_DELQDISC || len(data) < tcmsgLen {
+		return false
+	}
+	key := string(data[4:8]) + string(data[12:16]) // index, parent
+	if typ == unix.RTM_DELQDISC {
+		delete(s.qdiscs, key)
+		return false
+	}
+	value := string(data[8:12]) // handle
+	ad, err := netlink.NewAttributeDecoder(data[tcmsgLen:])
+	if err != nil {
+		return false
+	}
+	for ad.Next() {
+		if t := ad.Type(); t == unix.TCA_KIND || t == unix.TCA_OPTIONS { // not TCA_STATS
+			value += string(ad.Bytes())
+		}
+	}
+	if s.qdiscs[key] == value {
+		return true
+	}
+	s.qdiscs[key] = value
+	return false
 }
 
 func routeEvent(typ uint16, data []byte) (Event, bool) {
@@ -47,7 +79,7 @@ func routeEvent(typ uint16, data []byte) (Event, bool) {
 		return linkEvent(typ, data)
 	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
 		// struct tcmsg (linux/rtnetlink.h): family, padding, ifindex, handle, parent.
-		if len(data) < 20 {
+		if len(data) < tcmsgLen {
 			return Event{}, false
 		}
 		e := Event{Source: "tc", What: "changed", Index: int(int32(binary.NativeEndian.Uint32(data[4:])))}

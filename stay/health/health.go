@@ -42,7 +42,7 @@ func (a Address) String() string {
 func ParseAddress(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		if !strings.HasPrefix(path, "/") {
-			return Address{}, fmt.Errorf("%q: want an absolute path after unix:", s)
+			return Address{}, fmt.Errorf("%q: want unix: and an absolute path", s)
 		}
 		return Address{"unix", path}, nil
 	}

@@ -206,7 +206,7 @@ func TestParseAddress(t *testing.T) {
 	}
 	for s, want := range map[string]string{
 		"0.0.0.0:9417": "other hosts reach it", "[::]:1": "other hosts reach it", "192.0.2.1:1": "other hosts reach it",
-		"unix:x": "absolute", "9417": "want unix:PATH", "": "want unix:PATH",
+		"unix:x": "absolute path", "9417": "want unix:PATH", "": "want unix:PATH",
 	} {
 		if _, err := ParseAddress(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", s, err, want)
