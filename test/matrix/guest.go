@@ -36,6 +36,9 @@ func inGuest(names string) error {
 	if err != nil {
 		return err
 	}
+	if err := os.Setenv("NICLANE_BINARY", niclane); err != nil {
+		return err
+	}
 	for _, s := range chosen {
 		fmt.Printf("%s%s\n", beginMark, s.name)
 		start := time.Now()

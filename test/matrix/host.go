@@ -38,8 +38,8 @@ func newBench(ctx context.Context) (*bench, error) {
 	return b, os.MkdirAll(filepath.Join(b.out, "bin"), 0o755)
 }
 
-// build installs virtme-ng and compiles what runs in the guests.
-func (b *bench) build(chosen []suite) error {
+// build installs virtme-ng and compiles what runs in the guests, on kernels.
+func (b *bench) build(chosen []suite, kernels []string) error {
 	// A guest is started where there is no network to install anything from.
 	if out, err := exec.CommandContext(b.ctx, "tools/virtme", "--help").CombinedOutput(); err != nil {
 		return fmt.Errorf("tools/virtme: %w: %s", err, out)
@@ -52,6 +52,9 @@ func (b *bench) build(chosen []suite) error {
 		if !s.builtin {
 			commands = append(commands, []string{"test", "-c", "-o", "out/matrix/bin/" + s.file(), "./" + s.name})
 		}
+	}
+	if needsModule(chosen) {
+		commands = append(commands, []string{"run", "./test/simcard/run", "-build", "-kernels", strings.Join(kernels, ",")})
 	}
 	for _, args := range commands {
 		cmd := exec.CommandContext(b.ctx, "tools/go", args...)
@@ -70,6 +73,7 @@ type guest struct {
 	packages string
 	image    string
 	root     string // the directory with lib/modules
+	module   string // the simulated card, if it was built
 	log      string // what the guest says
 }
 
@@ -86,7 +90,8 @@ func (b *bench) fetch(series string) (*guest, error) {
 		return nil, fmt.Errorf("tools/kernel %s printed %q, want 4 fields", series, out)
 	}
 	return &guest{
-		series: series, release: f[0], packages: f[1], image: f[2], root: f[3], log: filepath.Join(b.out, series+".log"),
+		series: series, release: f[0], packages: f[1], image: f[2], root: f[3],
+		module: filepath.Join(b.top, "out", "simcard", series, "simcard.ko"), log: filepath.Join(b.out, series+".log"),
 	}, nil
 }
 
@@ -208,8 +213,9 @@ printf '#!/bin/sh\nexec /sbin/modprobe -d %[3]s "$@"\n' >$modprobe
 chmod 755 $modprobe
 echo $modprobe >/proc/sys/kernel/modprobe
 cd %[4]s
+export NICLANE_SIMCARD=%[8]s
 exec %[1]s/bin/matrix %[5]s '%[6]s' >%[7]s 2>&1
-`, b.out, g.series, g.root, b.top, guestCommand, strings.Join(names, ";"), g.log)
+`, b.out, g.series, g.root, b.top, guestCommand, strings.Join(names, ";"), g.log, g.module)
 }
 
 func lastLines(text []byte, n int) string {

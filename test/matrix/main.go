@@ -73,7 +73,7 @@ func run(ctx context.Context, kernels []string, only string, benchmark bool) err
 	if err != nil {
 		return err
 	}
-	if err := b.build(chosen); err != nil {
+	if err := b.build(chosen, kernels); err != nil {
 		return err
 	}
 	atOnce := runtime.NumCPU() // a guest has one thread (emulation)

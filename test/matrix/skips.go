@@ -12,6 +12,12 @@ var skips = []skip{
 	{suite: "internal/netdev", test: "TestMapDown", before: "6.8", said: "no netdev-genl", why: "queue-get is new in 6.8"},
 	{suite: "internal/netdev", test: "TestXDPFeatures", before: "6.8", said: "no netdev-genl", why: "netdev is opened for napi-get, new in 6.8"},
 	{suite: "poller", test: "TestBusyThread", before: "6.19", said: "no threaded busy poll", why: "it is new in 6.19"},
+	{suite: cardSuite, test: "TestNetShaper", before: "6.13", said: "not in this kernel", why: "net-shaper is new in 6.13"},
+	{suite: cardSuite, test: "TestRSSByNetlink", before: "6.17", said: "not in this kernel", why: "RSS contexts by netlink are new in 6.17"},
+	{suite: cardSuite, test: "TestQueueToNAPI", before: "6.8", said: "not in this kernel", why: "queue-get is new in 6.8"},
+	{suite: cardSuite, test: "TestQueueStats", before: "6.10", said: "not in this kernel", why: "qstats-get is new in 6.10"},
+	{suite: cardSuite, test: "TestFlowerToQueue", before: "6.2", said: "not in this kernel", why: "skbedit queue_mapping on receive is new in 6.2"},
+	{suite: lanesSuite, test: "TestShaper", before: "6.13", said: "not in this kernel", why: "net-shaper is new in 6.13"},
 	{suite: "observe", test: "TestQueueToNAPI", before: "6.8", said: "netdev-genl", why: "queue-get is new in 6.8"},
 }
 

@@ -43,6 +43,9 @@ var suites = []suite{
 	{name: "internal/sockclass", run: "^Test(ForeignPrograms|OtherNamespace|ObjectReadsBack|NoSuchGroup|Sockets|OnTheWire)$", within: 5 * time.Minute},
 	{name: "internal/netprio", within: 5 * time.Minute},
 	{name: "internal/watch", within: 5 * time.Minute},
+	{name: "internal/polls", within: 5 * time.Minute},
+	{name: "internal/reuseport", within: 5 * time.Minute},
+	{name: "internal/sockiter", within: 5 * time.Minute},
 	{name: "poller", since: "6.13", within: 8 * time.Minute}, // static tracking of NAPIs
 	{name: probeSuite, builtin: true, within: 5 * time.Minute},
 	{name: laneSuite, builtin: true, within: 5 * time.Minute},
@@ -53,6 +56,10 @@ var suites = []suite{
 	{name: "apply", run: "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$", within: 8 * time.Minute},
 	{name: "test/coexist", within: 8 * time.Minute},
 	{name: "test/members", within: 8 * time.Minute},
+	// go run ./test/simcard/run runs all of it; here, what takes long and what
+	// lanes meet anyway is left out.
+	{name: cardSuite, skip: "^Test(RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
+	{name: lanesSuite, skip: "^TestFaults$/^contexts$", within: 15 * time.Minute},
 	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
 }
 
@@ -68,6 +75,17 @@ const (
 	freeSuite    = "lane, free queues" // the same with queues left for XDP to send on
 	trafficSuite = "lane, traffic"     // traffic from the machine through the card, and verify
 )
+
+// Suites that need the simulated card's module.
+const (
+	cardSuite  = "test/simcard/conformance"
+	lanesSuite = "test/simcard/lanes"
+)
+
+// needsModule reports whether the simulated card has to be built for suites.
+func needsModule(chosen []suite) bool {
+	return slices.ContainsFunc(chosen, func(s suite) bool { return s.name == cardSuite || s.name == lanesSuite })
+}
 
 // choose returns the suites named, all for "".
 func choose(only, separator string) ([]suite, error) {
