@@ -4,9 +4,9 @@ package tc
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -37,32 +37,22 @@ const (
 	linklayerEthernet = 1
 )
 
-// class returns a class, nil if there is none.
+// class returns a class, nil if there is none. It is looked for among all of the
+// device, as qdisc says.
 func (c *Client) class(dev, id string) (*device.Class, error) {
-	index, err := c.Index(dev)
-	if err != nil {
-		return nil, err
-	}
 	handle, err := ParseHandle(id)
 	if err != nil {
 		return nil, err
 	}
-	reps, err := c.do(request{typ: unix.RTM_GETTCLASS, flags: netlink.Echo, ifindex: index, handle: handle})
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return nil, nil
-	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP):
-		// The qdisc that has the major number has no classes.
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("%s: get class %s: %w", dev, id, err)
-	case len(reps) != 1:
-		return nil, fmt.Errorf("%s: get class %s: %d replies instead of one", dev, id, len(reps))
+	reps, err := c.classes(dev)
+	if err != nil {
+		return nil, err
 	}
-	if reps[0].kind != "htb" {
+	i := slices.IndexFunc(reps, func(r reply) bool { return r.handle == handle && r.kind == "htb" })
+	if i < 0 {
 		return nil, nil
 	}
-	cl, err := classOf(dev, reps[0])
+	cl, err := classOf(dev, reps[i])
 	return &cl, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mdlayher/netlink"
@@ -22,29 +23,26 @@ const (
 )
 
 // qdisc returns the qdisc at a parent, nil for none or the kernel's default.
+//
+// It is looked for among all of the device: the kernel tells every listener of
+// RTNLGRP_TC the answer to a request for a single qdisc or class
+// (qdisc_get_notify and tclass_notify in net/sched/sch_api.c), so that who looks
+// because he was told that something changed would look for ever.
 func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
-	index, err := c.Index(dev)
-	if err != nil {
-		return nil, err
-	}
 	p, err := parseParent(parent)
 	if err != nil {
 		return nil, err
 	}
-	reps, err := c.do(request{typ: unix.RTM_GETQDISC, flags: netlink.Echo, ifindex: index, parent: p})
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
-		// ENOENT: no qdisc or no class. EINVAL: no such parent.
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("%s: get qdisc at %s: %w", dev, parent, err)
-	case len(reps) == 0:
+	reps, err := c.qdiscs(dev)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(reps, func(r reply) bool { return r.parent == p })
+	if i < 0 {
 		// Built-in and invisible qdiscs are not shown: they are defaults.
 		return nil, nil
-	case len(reps) != 1:
-		return nil, fmt.Errorf("%s: get qdisc at %s: %d replies instead of one", dev, parent, len(reps))
 	}
-	q, err := qdiscOf(dev, reps[0])
+	q, err := qdiscOf(dev, reps[i])
 	if err != nil || q.Handle == FormatHandle(0) {
 		return nil, err
 	}
@@ -53,13 +51,9 @@ func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
 
 // Qdiscs returns a device's qdiscs in the kernel's order, defaults too.
 func (c *Client) Qdiscs(dev string) ([]device.QdiscState, error) {
-	index, err := c.Index(dev)
+	reps, err := c.qdiscs(dev)
 	if err != nil {
 		return nil, err
-	}
-	reps, err := c.do(request{typ: unix.RTM_GETQDISC, dump: true, ifindex: index})
-	if err != nil {
-		return nil, fmt.Errorf("%s: get qdiscs: %w", dev, err)
 	}
 	var out []device.QdiscState
 	for _, r := range reps {
@@ -70,6 +64,18 @@ func (c *Client) Qdiscs(dev string) ([]device.QdiscState, error) {
 		out = append(out, q)
 	}
 	return out, nil
+}
+
+func (c *Client) qdiscs(dev string) ([]reply, error) {
+	index, err := c.Index(dev)
+	if err != nil {
+		return nil, err
+	}
+	reps, err := c.do(request{typ: unix.RTM_GETQDISC, dump: true, ifindex: index})
+	if err != nil {
+		return nil, fmt.Errorf("%s: get qdiscs: %w", dev, err)
+	}
+	return reps, nil
 }
 
 func qdiscOf(dev string, r reply) (device.QdiscState, error) {
