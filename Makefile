@@ -22,7 +22,7 @@ demo: $(BIN) ## shows on real memcached what a lane gains; writes out/demo
 	@$(BIN) bench first-lane --out out/demo
 
 test: ## everything CI runs but the linters; root
-	@tools/packages ip:iproute2 ethtool memcached redis-server bpftool strace util-linux xdp-filter:xdp-tools nginx:nginx-light haproxy runc curl qemu-system-x86_64:qemu-system-x86
+	@tools/packages ip:iproute2 ethtool memcached redis-server bpftool strace util-linux xdp-filter:xdp-tools nginx:nginx-light haproxy runc curl qemu-system-x86_64:qemu-system-x86 systemd-analyze:systemd script:bsdutils
 	$(GO) vet ./...
 	$(GO) test ./...
 
