@@ -46,15 +46,16 @@ func (c *Client) SetChannels(old, new device.Channels) error {
 		changed(ae, unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT, old.Combined, new.Combined)
 	})
 	if err != nil {
-		return fmt.Errorf("set channels of %s: %w%s", new.Dev, err, c.holders(err, new))
+		return fmt.Errorf("set channels of %s: %w%s", new.Dev, err, c.holders(err, old, new))
 	}
 	return nil
 }
 
-// holders names the tables and rules that use queues beyond new's, where that is
-// why the kernel refuses (net/ethtool/common.c: ethtool_check_max_channel).
-func (c *Client) holders(err error, new device.Channels) string {
-	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "too low for existing") {
+// holders names the tables and rules that use queues which shall go, where the
+// kernel refuses that (net/ethtool/common.c: ethtool_check_max_channel) or, before
+// Linux 6.11 of rules, the driver.
+func (c *Client) holders(err error, old, new device.Channels) string {
+	if !errors.Is(err, unix.EINVAL) || new.RX+new.Combined >= old.RX+old.Combined {
 		return ""
 	}
 	var who []string
