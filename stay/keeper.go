@@ -26,9 +26,10 @@ type Keeper struct {
 	// failing is why the machine cannot be looked at, "" if it can.
 	failing string
 
-	told time.Time     // when the first of the events came that are being handled
-	cost time.Duration // of the last look
-	busy time.Time     // since when another applier is at work; zero: none is
+	told      time.Time     // when the first of the events came that are being handled
+	cost      time.Duration // of the last look
+	fruitless int           // looks that found nothing, one after the other
+	busy      time.Time     // since when another applier is at work; zero: none is
 }
 
 // file is what is known of one lanes file.
@@ -79,7 +80,7 @@ func Run[E any](ctx context.Context, k *Keeper, events <-chan E) error {
 				return errNoEvents
 			}
 			k.told = time.Now()
-			n, ok := settle(ctx, events, k.o)
+			n, ok := settle(ctx, events, k.o, k.patience())
 			if !ok {
 				return errNoEvents
 			}
@@ -92,12 +93,30 @@ func Run[E any](ctx context.Context, k *Keeper, events <-chan E) error {
 	}
 }
 
-// settle waits until nothing has happened for a while, and counts what did.
-func settle[E any](ctx context.Context, events <-chan E, o Options) (n uint64, ok bool) {
+// crowded is how many looks may find nothing before they are done at most every
+// crowdedPause: on a device that somebody changes all the time, though not its
+// lanes.
+const (
+	crowded      = 20
+	crowdedPause = 500 * time.Millisecond
+)
+
+// patience is how long to wait at least before looking, although it is told that
+// something has changed.
+func (k *Keeper) patience() time.Duration {
+	if k.fruitless < crowded {
+		return 0
+	}
+	return max(0, crowdedPause-time.Since(k.count.LastLook))
+}
+
+// settle waits until nothing has happened for a while, but at least so long, and
+// counts what did.
+func settle[E any](ctx context.Context, events <-chan E, o Options, least time.Duration) (n uint64, ok bool) {
 	n = 1
-	most := time.NewTimer(o.SettleMost)
+	most := time.NewTimer(max(o.SettleMost, least))
 	defer most.Stop()
-	quiet := time.NewTimer(o.Settle)
+	quiet := time.NewTimer(max(o.Settle, least))
 	defer quiet.Stop()
 	for {
 		select {
@@ -106,7 +125,9 @@ func settle[E any](ctx context.Context, events <-chan E, o Options) (n uint64, o
 				return n, false
 			}
 			n++
-			quiet.Reset(o.Settle)
+			if least == 0 {
+				quiet.Reset(o.Settle)
+			}
 		case <-quiet.C:
 			return n, true
 		case <-most.C:
@@ -134,9 +155,17 @@ func (k *Keeper) report(e Event) {
 // round looks, and repairs what is due.
 func (k *Keeper) round(ctx context.Context) {
 	views, ok := k.look(ctx)
-	if !ok || !k.anything(views) {
+	if !ok {
 		return
 	}
+	if !k.anything(views) {
+		k.fruitless++
+		if k.told.IsZero() {
+			k.fruitless = 0 // it was quiet until now
+		}
+		return
+	}
+	k.fruitless = 0
 	release, err := k.m.Hold(ctx)
 	switch {
 	case errors.Is(err, ErrBusy):

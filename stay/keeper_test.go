@@ -423,6 +423,31 @@ func TestAgain(t *testing.T) {
 	})
 }
 
+// TestCrowded: a device that changes all the time, though not its lanes, is not
+// looked at all the time; what happens to the lanes is repaired within a second.
+func TestCrowded(t *testing.T) {
+	keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+		for range 100 {
+			tell()
+		}
+		before := m.looks
+		for began := time.Now(); time.Since(began) < 10*time.Second; {
+			tell()
+		}
+		if n := m.looks - before; n > 25 {
+			t.Errorf("%d looks in 10 s", n)
+		}
+		m.drift("qdisc")
+		began := time.Now()
+		for len(m.drifted) > 0 && time.Since(began) < time.Minute {
+			tell()
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("repaired after %v", took)
+		}
+	})
+}
+
 // TestUnseen: a machine that cannot be looked at is said once.
 func TestUnseen(t *testing.T) {
 	got := keep(t, func(m *machine) { m.lookErr = errors.New("no memory") }, func(m *machine, k *stay.Keeper, tell func()) {
