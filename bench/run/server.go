@@ -235,7 +235,7 @@ func (m *measurement) fill(ctx context.Context) error {
 	if r.Work.Stored < int64(m.e.Workload.Keys) {
 		return fmt.Errorf("%d of %d keys were stored: %s", r.Work.Stored, m.e.Workload.Keys, r.FirstError)
 	}
-	return unproven(counters.Compare(before, after, r.Work))
+	return unproven(errors.Join(counters.Compare(before, after, r.Work), counters.CheckKeys(after, int64(m.e.Workload.Keys))))
 }
 
 // count reads the server's counters, from the SUT; none compare with anything.

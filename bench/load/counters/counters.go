@@ -29,6 +29,46 @@ type Counters struct {
 	Sets   Counter `json:"sets"`
 	Hits   Counter `json:"hits"`
 	Misses Counter `json:"misses"`
+	// Keys are those that the server holds now. Received and Sent are the
+	// bytes of requests and answers of all connections. Not every server of
+	// either protocol has these three.
+	Keys     Counter `json:"keys"`
+	Received Counter `json:"received"`
+	Sent     Counter `json:"sent"`
+	// Asked and Answered are the bytes that this reading took itself: a server
+	// counts the question before it looks, and the answer after.
+	Asked    int64 `json:"asked"`
+	Answered int64 `json:"answered"`
+}
+
+// optional are the counters that a server may not have, with their names.
+func (c *Counters) optional(keys, received, sent string) map[string]*Counter {
+	return map[string]*Counter{keys: &c.Keys, received: &c.Received, sent: &c.Sent}
+}
+
+// set gives a counter its name and value.
+func (c *Counter) set(name, value string) (err error) {
+	c.Name = name
+	c.Value, err = strconv.ParseInt(value, 10, 64)
+	return err
+}
+
+// A meter counts what goes through a connection.
+type meter struct {
+	net.Conn
+	in, out int64
+}
+
+func (m *meter) Read(b []byte) (int, error) {
+	n, err := m.Conn.Read(b)
+	m.in += int64(n)
+	return n, err
+}
+
+func (m *meter) Write(b []byte) (int, error) {
+	n, err := m.Conn.Write(b)
+	m.out += int64(n)
+	return n, err
 }
 
 // A Counter has the name that the server gives it, "" if there is none.
@@ -63,7 +103,9 @@ func Read(ctx context.Context, c load.Config) (Counters, error) {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	got, err := read(bufio.NewReader(conn), conn)
+	metered := &meter{Conn: conn}
+	got, err := read(bufio.NewReader(metered), metered)
+	got.Asked, got.Answered = metered.out, metered.in
 	if err != nil {
 		var timeout net.Error
 		if errors.As(err, &timeout) && timeout.Timeout() && ctx.Err() != nil {
@@ -84,6 +126,7 @@ func memcached(r *bufio.Reader, w io.Writer) (Counters, error) {
 	}
 	c := Counters{Gets: Counter{Name: "cmd_get"}, Sets: Counter{Name: "cmd_set"}, Hits: Counter{Name: "get_hits"}, Misses: Counter{Name: "get_misses"}}
 	found := 0
+	optional := c.optional("curr_items", "bytes_read", "bytes_written")
 	for range maxLines {
 		line, err := r.ReadString('\n')
 		if err != nil {
@@ -99,6 +142,11 @@ func memcached(r *bufio.Reader, w io.Writer) (Counters, error) {
 		if len(f) < 2 || f[0] != "STAT" {
 			return c, fmt.Errorf("stats: got %.80q, want STAT NAME VALUE", line)
 		}
+		if to := optional[f[1]]; to != nil {
+			if err := to.set(f[1], strings.Join(f[2:], " ")); err != nil {
+				return c, fmt.Errorf("stats: %s: %w", f[1], err)
+			}
+		}
 		for _, to := range []*Counter{&c.Gets, &c.Sets, &c.Hits, &c.Misses} {
 			if to.Name == f[1] {
 				if to.Value, err = strconv.ParseInt(strings.Join(f[2:], " "), 10, 64); err != nil {
@@ -111,12 +159,14 @@ func memcached(r *bufio.Reader, w io.Writer) (Counters, error) {
 	return c, errors.New("stats: no end")
 }
 
-// redis reads the sections Stats and Commandstats of INFO. A command that was
-// never used is not listed.
+// redis reads the sections Stats, Commandstats and Keyspace of INFO. A command
+// that was never used is not listed, nor is an empty database.
 func redis(r *bufio.Reader, w io.Writer) (Counters, error) {
 	c := Counters{Gets: Counter{Name: "cmdstat_get"}, Sets: Counter{Name: "cmdstat_set"}, Hits: Counter{Name: "keyspace_hits"}, Misses: Counter{Name: "keyspace_misses"}}
+	c.Keys.Name = "db0"
 	found := 0
-	for _, section := range []string{"stats", "commandstats"} {
+	optional := c.optional("", "total_net_input_bytes", "total_net_output_bytes")
+	for _, section := range []string{"stats", "commandstats", "keyspace"} {
 		if _, err := fmt.Fprintf(w, "*2\r\n$4\r\nINFO\r\n$%d\r\n%s\r\n", len(section), section); err != nil {
 			return c, err
 		}
@@ -134,8 +184,13 @@ func redis(r *bufio.Reader, w io.Writer) (Counters, error) {
 		}
 		for line := range strings.Lines(string(text)) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			value, _, _ = strings.Cut(strings.TrimPrefix(value, "calls="), ",")
-			for _, to := range []*Counter{&c.Gets, &c.Sets, &c.Hits, &c.Misses} {
+			value, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(value, "calls="), "keys="), ",")
+			if to := optional[name]; to != nil && name != "" {
+				if err := to.set(name, value); err != nil {
+					return c, fmt.Errorf("INFO %s: %s: %w", section, name, err)
+				}
+			}
+			for _, to := range []*Counter{&c.Gets, &c.Sets, &c.Hits, &c.Misses, &c.Keys} {
 				if to.Name == name {
 					if to.Value, err = strconv.ParseInt(value, 10, 64); err != nil {
 						return c, fmt.Errorf("INFO %s: %s: %w", section, name, err)
@@ -153,22 +208,27 @@ func redis(r *bufio.Reader, w io.Writer) (Counters, error) {
 	return c, nil
 }
 
+// Slack of the byte counters: a server counts an answer after it has sent it, and
+// may be kept from its processor in between.
+const (
+	slackBytes = 4096
+	slackShare = 1000 // one in so many
+)
+
 // Compare holds what the server counted between before and after against what
 // the generators asked of it, w. Requests that were never answered may have
-// been counted or not; everything else must agree exactly. The error names
-// every counter that does not.
+// been counted or not; everything else must agree exactly, but bytes to one in a
+// thousand and 4 KiB, and not at all where requests were not answered. The error
+// names every counter that does not.
 func Compare(before, after Counters, w load.Work) error {
 	var errs []error
-	for _, x := range []struct {
-		what          string
-		before, after Counter
-		asked         int64
-		most          int64
-	}{
+	for _, x := range []comparison{
 		{"gets sent", before.Gets, after.Gets, w.Gets - min(w.Unanswered, w.Gets), w.Gets},
 		{"sets sent", before.Sets, after.Sets, w.Sets - min(w.Unanswered, w.Sets), w.Sets},
 		{"hits received", before.Hits, after.Hits, w.GetHits, w.GetHits + w.Unanswered},
 		{"misses received", before.Misses, after.Misses, w.GetMisses, w.GetMisses + w.Unanswered},
+		bytesOf("bytes sent", before.Received, after.Received, w.SentBytes+after.Asked, w),
+		bytesOf("bytes received", before.Sent, after.Sent, w.GotBytes+before.Answered, w),
 	} {
 		if x.before.Name == "" || x.after.Name == "" {
 			continue
@@ -186,4 +246,29 @@ func Compare(before, after Counters, w load.Work) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// A comparison is of what a server counted between two readings with the least and
+// the most that it may have.
+type comparison struct {
+	what          string
+	before, after Counter
+	asked, most   int64
+}
+
+func bytesOf(what string, before, after Counter, bytes int64, w load.Work) comparison {
+	if w.Unanswered > 0 {
+		return comparison{} // without a name: not compared
+	}
+	slack := slackBytes + bytes/slackShare
+	return comparison{what, before, after, bytes - slack, bytes + slack}
+}
+
+// CheckKeys holds the keys that the server has against those that were to be
+// stored: it has at least so many, others may be there too.
+func CheckKeys(now Counters, want int64) error {
+	if now.Keys.Name == "" || now.Keys.Value >= want {
+		return nil
+	}
+	return fmt.Errorf("server holds %d %s, %d keys were stored: it has let go of the others (its memory?)", now.Keys.Value, now.Keys.Name, want)
 }

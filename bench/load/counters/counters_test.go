@@ -52,6 +52,25 @@ func TestServers(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), after.Gets.Name) || !strings.Contains(err.Error(), after.Misses.Name) || strings.Contains(err.Error(), after.Hits.Name) {
 				t.Errorf("one get too many: %v", err)
 			}
+			if err := CheckKeys(after, 500); err != nil || after.Keys.Value != 500 {
+				t.Errorf("%d keys, want 500: %v", after.Keys.Value, err)
+			}
+			if err := CheckKeys(after, 501); err == nil || !strings.Contains(err.Error(), "holds 500 "+after.Keys.Name) {
+				t.Errorf("a key that is not there: %v", err)
+			}
+			if tt.command == "" {
+				return
+			}
+			// Bytes are counted, and somebody else's are noticed.
+			if after.Received.Value-before.Received.Value < r.Work.SentBytes || after.Sent.Value-before.Sent.Value < r.Work.GotBytes {
+				t.Errorf("before %+v, after %+v, generator %+v: bytes were not counted", before, after, r.Work)
+			}
+			after.Received.Value += 2 * slackBytes
+			after.Sent.Value += 2 * slackBytes
+			err = Compare(before, after, r.Work)
+			if err == nil || !strings.Contains(err.Error(), after.Received.Name) || !strings.Contains(err.Error(), after.Sent.Name) {
+				t.Errorf("bytes too many: %v", err)
+			}
 		})
 	}
 }
@@ -109,7 +128,7 @@ func serve(t *testing.T, command string) string {
 
 func TestCompare(t *testing.T) {
 	at := func(gets, sets, hits, misses int64) Counters {
-		return Counters{Counter{"g", gets}, Counter{"s", sets}, Counter{"h", hits}, Counter{"m", misses}}
+		return Counters{Gets: Counter{"g", gets}, Sets: Counter{"s", sets}, Hits: Counter{"h", hits}, Misses: Counter{"m", misses}}
 	}
 	w := load.Work{Gets: 10, Sets: 4, GetHits: 7, GetMisses: 1, Unanswered: 2}
 	for _, tt := range []struct {
@@ -144,6 +163,7 @@ func TestReadErrors(t *testing.T) {
 	for name, reply := range map[string]string{
 		"memcached, not stats": "ERROR\r\n", "memcached, incomplete": "STAT cmd_get 1\r\nEND\r\n", "memcached, not a number": "STAT cmd_get x\r\n", "memcached, ended": "STAT",
 		"redis, error": "-NOAUTH\r\n", "redis, huge": "$99999999999\r\n", "redis, incomplete": "$2\r\nx\r\r\n$0\r\n\r\n", "redis, not a number": "$15\r\nkeyspace_hits:x\r\n",
+		"memcached, bytes": "STAT bytes_read x\r\n", "redis, bytes": "$25\r\ntotal_net_input_bytes:x\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := memcached
