@@ -187,6 +187,10 @@ func Confirm(runDir string) error {
 	return nil
 }
 
+// nothing is the guardian's answer when the change that it was to guard was rolled
+// back: it ends then.
+const nothing = "nothing"
+
 // CheckPending returns an error that says which change waits to be confirmed,
 // nil if there is none. Another change must not be made before: the undoing of
 // the first would meet it.
@@ -197,6 +201,9 @@ func CheckPending(runDir string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("guardian: %w", err)
+	}
+	if answer == nothing {
+		return nil
 	}
 	return fmt.Errorf("%s: niclane confirm keeps it, niclane rollback undoes it", answer)
 }

@@ -34,8 +34,7 @@ func RunGuard(arg string) error {
 		g.tell("error " + strings.ReplaceAll(err.Error(), "\n", "; "))
 		return err
 	}
-	defer os.Remove(guardSocket(g.RunDir))
-	defer g.listener.Close()
+	defer g.leave()
 	g.tell("ready")
 	return g.watch()
 }
@@ -49,9 +48,20 @@ type guardian struct {
 	here     journal.Host
 	kernel   *System
 	ended    bool
+	left     bool
 	due      time.Time
 
 	questions chan question
+}
+
+// leave gives the socket up, once: a second time it may be the next guardian's.
+func (g *guardian) leave() {
+	if g.left {
+		return
+	}
+	g.left = true
+	g.listener.Close()
+	os.Remove(guardSocket(g.RunDir))
 }
 
 // start makes ready everything that could fail later: after this, undoing
@@ -150,6 +160,9 @@ func (g *guardian) watch() error {
 			}
 		case q := <-g.questions:
 			answer, done := g.reply(q.word)
+			if done {
+				g.leave() // before who asked goes on, to another change perhaps
+			}
 			q.answer(answer)
 			if done {
 				return nil
@@ -191,6 +204,11 @@ func (g *guardian) serve(out chan<- question) {
 func (g *guardian) reply(word string) (answer string, done bool) {
 	switch word {
 	case "status":
+		if g.ended {
+			if j, err := g.journal(); err == nil && j == nil {
+				return nothing, true
+			}
+		}
 		return fmt.Sprintf("the change of %s waits to be confirmed until %s", g.Config, g.due.Format(time.RFC3339)), false
 	case "confirm":
 		if !g.ended {
