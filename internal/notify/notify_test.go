@@ -3,6 +3,7 @@
 package notify_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -12,9 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/nlsock"
 	"github.com/niclane/niclane/internal/notify"
 	"github.com/niclane/niclane/internal/tc"
 	"github.com/niclane/niclane/internal/vethtest"
@@ -74,6 +79,28 @@ func root(t *testing.T) {
 	}
 }
 
+// clsactParent is TC_H_CLSACT of linux/pkt_sched.h.
+const clsactParent = 0xfffffff1
+
+// askQdisc asks for the one qdisc at a parent, as tc's users do that do not dump:
+// the kernel tells the answer to everybody.
+func askQdisc(index int, parent uint32) error {
+	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b := make([]byte, 20) // struct tcmsg
+	binary.NativeEndian.PutUint32(b[4:], uint32(index))
+	binary.NativeEndian.PutUint32(b[12:], parent)
+	_, err = c.Send(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETQDISC, Flags: netlink.Request | netlink.Echo}, Data: b})
+	if err != nil {
+		return err
+	}
+	_, err = c.Receive()
+	return err
+}
+
 // TestDevice: what is done to the device is told, what is done to the other is
 // not.
 func TestDevice(t *testing.T) {
@@ -117,7 +144,7 @@ func TestDevice(t *testing.T) {
 		}
 		expect(t, s, "tc changed qdisc ffff:")
 		for range 3 {
-			if _, err := c.Read(clsact); err != nil {
+			if err := askQdisc(link.Index, clsactParent); err != nil {
 				t.Fatal(err)
 			}
 		}
