@@ -177,7 +177,7 @@ func TestLeavesHostAsFound(t *testing.T) {
 			if populated {
 				foreign(t)
 			}
-			before := snap(t)
+			before := atFirst(t)
 			l, err := Up(context.Background(), Config{Name: testName()})
 			if err != nil {
 				t.Fatal(err)
@@ -277,7 +277,7 @@ func TestForeignNames(t *testing.T) {
 	name := testName() + "-noise"
 	output(t, "ip", "netns", "add", name)
 	defer output(t, "ip", "netns", "del", name)
-	before := snap(t)
+	before := atFirst(t)
 	_, err := Up(context.Background(), Config{Name: testName()})
 	if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), name) {
 		t.Errorf("got %v, want %v and the name %s", err, fs.ErrExist, name)
@@ -288,6 +288,19 @@ func TestForeignNames(t *testing.T) {
 func snapAsRoot(t *testing.T) snapshot {
 	t.Helper()
 	needRoot(t)
+	return atFirst(t)
+}
+
+// atFirst is the host before the first lab of a test: without what the kernel has
+// yet to free of the labs of the tests before.
+func atFirst(t *testing.T) snapshot {
+	t.Helper()
+	eventually(t, func() string {
+		if left := bpfObjects(t); len(left) > 0 {
+			return fmt.Sprintf("of an earlier test's lab there are still %q", left)
+		}
+		return ""
+	})
 	return snap(t)
 }
 
@@ -308,7 +321,7 @@ func TestKill(t *testing.T) {
 	needRoot(t)
 	name := testName()
 	foreign(t)
-	before := snap(t)
+	before := atFirst(t)
 	start := time.Now()
 	if _, err := Up(context.Background(), Config{Name: name}); err != nil {
 		t.Fatal(err)
