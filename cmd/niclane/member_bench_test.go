@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // made, journalled, applied, read back. What it takes as a command is
 // BenchmarkMember of package test/bench.
 func BenchmarkMember(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	vethtest.Run(b, 4, func(b *testing.B) {
 		dir := b.TempDir()
 		a := &app{stdout: io.Discard, stderr: os.Stderr, stateDir: filepath.Join(dir, "state"), runDir: filepath.Join(dir, "run")}
