@@ -73,7 +73,7 @@ func Section[T any](v Value, keys []Key[T], want string, t *T) (bad []string, ok
 		k := Find(keys, e.Name)
 		if k == nil {
 			bad = append(bad, e.Name)
-			hint := suggest(normal(e.Name), Names(keys))
+			hint := Suggest(normal(e.Name), Names(keys))
 			if val := (Value{node: e.node}); m.IsFlowStyle && val.IsNull() {
 				hint = "; within {}, a list such as 80,443 needs brackets or quotes"
 			}

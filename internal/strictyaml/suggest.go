@@ -4,9 +4,9 @@ package strictyaml
 
 import "strings"
 
-// suggest ends a message about an unknown word with the nearest known one, or
+// Suggest ends a message about an unknown word with the nearest known one, or
 // with all of them if none is near.
-func suggest(word string, known []string) string {
+func Suggest(word string, known []string) string {
 	best, distance := "", 1+max(1, len(word)/3)
 	if len(word) <= 40 {
 		for _, k := range known {
