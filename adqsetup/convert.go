@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/internal/strictyaml"
+)
+
+// A Note is something that niclane does otherwise than adqsetup. It stands in
+// the lanes file as a comment.
+type Note struct {
+	Line    int    `json:"line"` // of the source, from 1
+	Path    string `json:"path"` // in the source, "globals.priority"
+	Message string `json:"message"`
+}
+
+// A Result is what an adqsetup file becomes.
+type Result struct {
+	Lanes string `json:"lanes"` // a lanes file, which package config takes
+	Notes []Note `json:"notes"`
+}
+
+// Limits of adqsetup's: traffic classes of a device but the default one, and
+// queues in all.
+const (
+	maxSections = 15
+	maxQueues   = 256
+)
+
+// defaultQueues is how many adqsetup leaves to all other traffic if the file
+// does not say.
+const defaultQueues = 2
+
+// Convert turns a file of adqsetup's into a lanes file. name is used in
+// messages only; dev, if not empty, is the device in place of the one that the
+// file gives, as adqsetup's option --dev is. The error, if any, is a
+// config.Errors with every problem of the file.
+func Convert(name, dev string, data []byte) (*Result, error) {
+	c := &converter{Reader: strictyaml.NewReader(name), bad: map[string]bool{}}
+	all := read(c.Reader, data)
+	if len(c.Errors()) == 0 {
+		c.file(name, dev, all)
+	}
+	if errs := c.Errors(); len(errs) > 0 {
+		return nil, errs
+	}
+	return &Result{Lanes: c.out.text.String(), Notes: c.notes}, nil
+}
+
+type converter struct {
+	*strictyaml.Reader
+	out   writer
+	notes []Note
+	// bad are the sections, by the path that package config knows them by, of
+	// which not all could be written: what it says about them does not count.
+	bad map[string]bool
+}
+
+func (c *converter) file(name, dev string, all []section) {
+	global := section{name: globals, line: 1}
+	var apps []section
+	for _, s := range all {
+		if s.name == globals {
+			global = s
+		} else {
+			apps = append(apps, s)
+		}
+	}
+	c.out.line(1, "# From %s, a file of adqsetup's, by niclane convert.", inComment(name))
+	c.out.line(1, "version: 1")
+	c.globals(&global, dev, apps)
+	c.out.line(1, "lanes:")
+	c.limits(&global, apps)
+	names := map[string]int{}
+	for i := range apps {
+		s := &apps[i]
+		lane := laneName(s.name)
+		if first := names[lane]; first > 0 {
+			c.failf(lane, s.line, strictyaml.Join("", s.name), "becomes lane %s, which line %d has, too; want another name", lane, first)
+			continue
+		}
+		names[lane] = s.line
+		c.lane(lane, s, &global, pollers(apps))
+	}
+	c.check()
+}
+
+// check has package config read what was written, and reports what it finds
+// where the source has it.
+func (c *converter) check() {
+	_, err := config.Parse("lanes.yaml", []byte(c.out.text.String()))
+	var errs config.Errors
+	if err == nil || !errors.As(err, &errs) {
+		return
+	}
+	for _, e := range errs {
+		path, _ := strings.CutPrefix(e.Path, "lanes.")
+		if c.bad[first(path)] || e.Path == "lanes" && len(c.bad) > 0 {
+			continue
+		}
+		fail(c.Reader, c.out.source(e.Line), path, "%s", c.out.translate(e.Message))
+	}
+}
+
+// first is the first word of a path.
+func first(path string) string {
+	if at := strings.IndexAny(path, ".["); at >= 0 {
+		return path[:at]
+	}
+	return path
+}
+
+// limits holds a file to adqsetup's own, behind which no such file ever worked.
+func (c *converter) limits(global *section, apps []section) {
+	if len(apps) > maxSections {
+		s := apps[maxSections]
+		fail(c.Reader, s.line, strictyaml.Join("", s.name), "section %d of %d, want at most %d beside globals, as adqsetup does",
+			maxSections+1, len(apps), maxSections)
+	}
+	total := defaultQueues
+	if it, ok := global.get("queues"); ok {
+		total, _ = number(it.text)
+	}
+	for i := range apps {
+		it, ok := apps[i].get("queues")
+		if !ok {
+			continue
+		}
+		n, _ := number(it.text)
+		if total += min(n, maxQueues+1); total > maxQueues {
+			fail(c.Reader, it.line, strictyaml.Join(apps[i].name, "queues"),
+				"found %d, which brings the queues to %d with the default ones, want at most %d, as adqsetup does", n, total, maxQueues)
+			return
+		}
+	}
+}
+
+// failf reports a problem of a section, which package config then need not
+// look at.
+func (c *converter) failf(lane string, line int, path, format string, args ...any) {
+	c.bad[lane] = true
+	fail(c.Reader, line, path, format, args...)
+}
+
+// note writes a comment, and keeps it for programs.
+func (c *converter) note(indent int, line int, path, format string, args ...any) {
+	n := Note{line, path, fmt.Sprintf(format, args...)}
+	c.notes = append(c.notes, n)
+	c.out.line(line, "%s# %s (line %d): %s", strings.Repeat("  ", indent), inComment(path), line, inComment(n.Message))
+}
+
+// key writes a key with its value as YAML has it.
+func (c *converter) key(indent int, it item, name, value string) {
+	c.out.line(it.line, "%s%s: %s", strings.Repeat("  ", indent), name, value)
+}
+
+// inComment is text that stays within its line.
+func inComment(s string) string {
+	quoted := fmt.Sprintf("%q", s)
+	if quoted == `"`+s+`"` {
+		return s
+	}
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+var notInName = regexp.MustCompile(`[^a-z0-9_-]+`)
+
+// laneName is a section's name as lanes can have it.
+func laneName(section string) string {
+	return strings.Trim(notInName.ReplaceAllString(strings.ToLower(section), "-"), "-")
+}

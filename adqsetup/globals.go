@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"strings"
+)
+
+// globals writes the section of this name.
+func (c *converter) globals(s *section, dev string, apps []section) {
+	if !s.check(c.Reader) {
+		c.bad[globals] = true
+	}
+	c.out.line(s.line, "globals:")
+	it, ok := s.get("dev")
+	switch {
+	case dev != "":
+		c.key(1, it, "dev", text(dev))
+	case ok:
+		c.key(1, it, "dev", text(it.text))
+	default:
+		c.failf(globals, s.line, globals, "dev is missing, and adqsetup would take the last of its cards that has an address; want dev = eth0, or niclane convert --dev eth0")
+	}
+	if it, ok := s.get("queues"); ok {
+		c.key(1, it, "queues", scalar(it.text))
+	} else {
+		c.note(1, s.line, "globals.queues", "adqsetup leaves %d queues to all other traffic if none are given, niclane all that the lanes leave", defaultQueues)
+	}
+	c.processors(1, globals, s)
+	c.rates(1, s)
+	c.sysctls(s, pollers(apps))
+	for _, name := range []string{"rxring", "txring"} {
+		if it, ok := s.get(name); ok {
+			c.key(1, it, name, scalar(it.text))
+		}
+	}
+	if it, ok := s.get("arpfilter"); ok {
+		if on, ok := c.boolean(s, it); ok {
+			c.key(1, it, "arpfilter", onOff(on))
+		}
+	}
+	c.priority(s)
+	c.privateFlags(s)
+}
+
+// sysctls writes busypoll and busyread, which adqsetup sets to 0 when any
+// application has pollers.
+func (c *converter) sysctls(s *section, polled bool) {
+	for _, name := range []string{"busypoll", "busyread"} {
+		it, ok := s.get(name)
+		switch {
+		case polled && ok && it.text != "0":
+			c.note(1, it.line, "globals."+name, "found %s; 0 is what adqsetup sets where an application has pollers", it.text)
+			c.key(1, it, name, "0")
+		case polled:
+			c.key(1, it, name, "0")
+		case ok:
+			c.key(1, it, name, scalar(it.text))
+		}
+	}
+}
+
+// priority is how adqsetup chooses the transmit queues.
+func (c *converter) priority(s *section) {
+	it, ok := s.get("priority")
+	switch {
+	case !ok:
+		c.note(1, s.line, "globals.priority", "without it adqsetup leaves the transmit queue to the application; niclane sends a lane's packets by the lane's queues always")
+	case strings.EqualFold(it.text, "skbedit"):
+		c.note(1, it.line, "globals.priority", "skbedit has no key here: niclane sends a lane's packets by the lane's queues always")
+	default:
+		c.failf(globals, it.line, "globals.priority", "found %q, which adqsetup takes and does nothing with; want skbedit, or it left out", it.text)
+	}
+}
+
+// privateFlags are those of Intel's own ice driver.
+func (c *converter) privateFlags(s *section) {
+	for _, f := range [][2]string{
+		{"optimize", "a private flag of Intel's own ice driver, left out; rxusecs and poller do what Linux has for it"},
+		{"bpstop", "a private flag of Intel's own ice driver, left out; poller: busy or application keeps the card from interrupting"},
+		{"bpstop-cfg", "a private flag of Intel's own ice driver, left out; poller-timeout is the nearest there is"},
+	} {
+		it, ok := s.get(f[0])
+		if !ok {
+			continue
+		}
+		if on, ok := c.boolean(s, it); ok && on {
+			c.note(1, it.line, "globals."+f[0], "%s", f[1])
+		}
+	}
+}
+
+// boolean reads adqsetup's words.
+func (c *converter) boolean(s *section, it item) (on, ok bool) {
+	switch strings.ToLower(it.text) {
+	case "on", "true", "yes", "1":
+		return true, true
+	case "off", "false", "no", "0":
+		return false, true
+	}
+	c.failf(s.name, it.line, s.name+"."+it.name, "found %q, want on or off (or true, false, yes, no, 1, 0)", it.text)
+	return false, false
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+// pollers reports whether any application has some.
+func pollers(apps []section) bool {
+	for i := range apps {
+		if polled(&apps[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func polled(s *section) bool {
+	it, ok := s.get("pollers")
+	n, _ := number(it.text)
+	return ok && n > 0
+}

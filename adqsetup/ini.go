@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"strings"
+
+	"github.com/niclane/niclane/internal/strictyaml"
+)
+
+// readINI reads what Python's configparser makes of a file
+// (docs.python.org/3/library/configparser.html): = or : between key and value,
+// comments in lines of their own, values that go on in lines indented deeper
+// than their key. No library of Go's reads this dialect and keeps the lines.
+// Two things are refused that change a file from afar: interpolation and the
+// section DEFAULT.
+func readINI(r *strictyaml.Reader, text string) []section {
+	var all []section
+	var here *section // nil: before the first one, or in one that is refused
+	skip := false     // the section is refused, and so its keys are not looked at
+	open := false     // the last key's value can go on
+	indent, n := 0, 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimRight(line, "\r\n")
+		body := strings.TrimSpace(line)
+		if body == "" || body[0] == '#' || body[0] == ';' {
+			continue
+		}
+		depth := len(line) - len(strings.TrimLeft(line, " \t"))
+		if open && depth > indent {
+			if !skip && len(here.items) > 0 {
+				last := &here.items[len(here.items)-1]
+				last.text = value(last.text + "\n" + plain(r, strictyaml.Join(here.name, last.name), n, body))
+			}
+			continue
+		}
+		indent = depth
+		if body[0] == '[' {
+			name, ok := header(r, body, n)
+			skip, open = !ok || again(r, all, name, n), false
+			if !skip {
+				all = append(all, section{name: name, line: n})
+				here = &all[len(all)-1]
+			}
+			continue
+		}
+		if skip {
+			open = true
+			continue
+		}
+		if here == nil {
+			fail(r, n, "", "found %s before the first section, want [globals] or the name of an application in brackets", strictyaml.Quote(body))
+			return nil
+		}
+		at := strings.IndexAny(body, "=:")
+		if at <= 0 {
+			fail(r, n, strictyaml.Join("", here.name), "found %s, want key = value", strictyaml.Quote(body))
+			open = false
+			continue
+		}
+		before := len(here.items)
+		here.add(r, body[:at], plain(r, strictyaml.Join(here.name, normal(body[:at])), n, body[at+1:]), n)
+		open = len(here.items) > before
+	}
+	return all
+}
+
+// header is the name in a line such as [memcached].
+func header(r *strictyaml.Reader, body string, n int) (name string, ok bool) {
+	name, rest, closed := strings.Cut(body[1:], "]")
+	name, rest = strings.TrimSpace(name), strings.TrimSpace(rest)
+	switch {
+	case !closed:
+		fail(r, n, "", "found %s, want a ] behind the name of the section", strictyaml.Quote(body))
+	case name == "":
+		fail(r, n, "", "found a section without a name, want [globals] or the name of an application")
+	case rest != "" && rest[0] != '#' && rest[0] != ';':
+		fail(r, n, strictyaml.Join("", name), "found %s behind the section's name, want it in a line of its own", strictyaml.Quote(rest))
+	case name == "DEFAULT":
+		fail(r, n, "", "the section DEFAULT gives its keys to all others; write them in each")
+	case name != globals && strings.EqualFold(name, globals):
+		fail(r, n, strictyaml.Join("", name), "adqsetup takes this for an application, did you mean [globals]?")
+	default:
+		return name, true
+	}
+	return name, false
+}
+
+// plain is a value without a comment behind it, which Python 2 cuts off at a
+// semicolon and Python 3 takes for a part of the value.
+func plain(r *strictyaml.Reader, path string, n int, text string) string {
+	for _, mark := range []string{" ;", "\t;"} {
+		text, _, _ = strings.Cut(text, mark)
+	}
+	if strings.Contains(text, "#") {
+		fail(r, n, path, "found # behind the value, want comments in lines of their own")
+		text, _, _ = strings.Cut(text, "#")
+	}
+	if strings.Contains(text, "%") {
+		fail(r, n, path, "found %%, which adqsetup replaces by another key's; write that out")
+	}
+	return text
+}

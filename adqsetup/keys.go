@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"slices"
+
+	"github.com/niclane/niclane/internal/strictyaml"
+)
+
+// The keys of adqsetup 2.0.2 (its ConfigGlobals and ConfigSection), and two
+// that only the README of the copy beside Intel's driver has: min-rate and
+// max-rate. With - for _.
+var (
+	globalNames = []string{
+		"dev", "queues", "cpus", "numa", "optimize", "bpstop", "bpstop-cfg", "busypoll", "busyread",
+		"rxadapt", "txadapt", "rxusecs", "txusecs", "rxring", "txring", "arpfilter", "priority",
+		"min-rate", "max-rate",
+	}
+	sectionNames = []string{
+		"mode", "queues", "pollers", "poller-timeout", "protocol", "ports", "addrs", "remote-ports", "remote-addrs",
+		"cpus", "numa", "min-rate", "max-rate",
+	}
+)
+
+// refused are keys that adqsetup's READMEs have and niclane cannot follow.
+var refused = map[string]string{
+	"mac": "not taken: niclane tells packets by address and port; write addrs",
+}
+
+// check reports the keys that adqsetup would have ignored, and whether there
+// was none.
+func (s *section) check(r *strictyaml.Reader) bool {
+	known, other, where := sectionNames, globalNames, "is a key of [globals], and adqsetup ignores it here; want it there"
+	if s.name == globals {
+		known, other, where = globalNames, sectionNames, "is a key of applications, and adqsetup ignores it here; want it in theirs"
+	}
+	ok := true
+	for _, it := range s.items {
+		path := strictyaml.Join(s.name, it.name)
+		switch {
+		case slices.Contains(known, it.name):
+			continue
+		case slices.Contains(other, it.name):
+			fail(r, it.line, path, "%s", where)
+		case refused[it.name] != "":
+			fail(r, it.line, path, "%s", refused[it.name])
+		default:
+			fail(r, it.line, path, "unknown key, which adqsetup ignores%s", strictyaml.Suggest(it.name, known))
+		}
+		ok = false
+	}
+	return ok
+}

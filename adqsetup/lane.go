@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"strings"
+
+	"github.com/niclane/niclane/internal/strictyaml"
+)
+
+// lane writes an application's section. anyPollers says whether one of the
+// file's has pollers.
+func (c *converter) lane(name string, s, global *section, anyPollers bool) {
+	if !s.check(c.Reader) {
+		c.bad[name] = true
+	}
+	if name == "" {
+		c.failf(name, s.line, strictyaml.Join("", s.name), "has no letter or digit in its name, want a name for the lane")
+		return
+	}
+	c.out.line(s.line, "  %s:", text(name))
+	if name != s.name {
+		c.note(2, s.line, strictyaml.Join("", s.name), "lanes have names of a-z 0-9 - _")
+	}
+	l := &lane{converter: c, name: name, s: s}
+	l.mode()
+	l.queues()
+	l.pollers(anyPollers, global)
+	c.processors(2, name, s)
+	c.rates(2, s)
+	l.moderation(global)
+	l.members()
+}
+
+// A lane is being written.
+type lane struct {
+	*converter
+	name string
+	s    *section
+	// both says that the section gives this side's ports or addresses and the
+	// other's: two matches of which one is enough.
+	shared, both bool
+}
+
+func (l *lane) path(key string) string { return strictyaml.Join(l.s.name, key) }
+
+func (l *lane) given(names ...string) bool {
+	for _, n := range names {
+		if _, ok := l.s.get(n); ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *lane) mode() {
+	own, remote := l.given("ports", "addrs"), l.given("remote-ports", "remote-addrs")
+	if !own && !remote && !l.bad[l.name] {
+		l.failf(l.name, l.s.line, strictyaml.Join("", l.s.name), "has no ports, addrs, remote-ports or remote-addrs, so that only the application itself could choose its packets' queues; want at least one of them")
+	}
+	l.both = own && remote
+	it, ok := l.s.get("mode")
+	switch strings.ToLower(it.text) {
+	case "shared":
+		l.shared = true
+		l.note(2, it.line, l.path("mode"), "adqsetup gives each port a queue of its own, niclane spreads the lane's connections over its queues; for the former write a lane of one queue for each port")
+	case "", "exclusive":
+		if ok && !l.both {
+			l.key(2, it, "mode", "exclusive")
+		}
+	default:
+		l.failf(l.name, it.line, l.path("mode"), "found %q, which adqsetup takes for exclusive; want exclusive or shared", it.text)
+	}
+	if l.shared || l.both {
+		l.key(2, it, "mode", "shared")
+	}
+}
+
+func (l *lane) queues() {
+	it, ok := l.s.get("queues")
+	ports, _ := l.s.get("ports")
+	n := 0
+	if ports.text != "" {
+		items, _ := numbers(ports.text, maxPort)
+		n = count(items)
+	}
+	switch {
+	case !ok && l.shared && n > 0:
+		l.out.line(ports.line, "    queues: %d", n) // adqsetup's default
+		return
+	case !ok:
+		l.failf(l.name, l.s.line, strictyaml.Join("", l.s.name), "queues is missing, want an integer from 1")
+		return
+	}
+	if q, decimal := number(it.text); l.shared && decimal && q != n && l.given("ports") {
+		l.failf(l.name, it.line, l.path("queues"), "found %d with %d ports and mode = shared, which adqsetup refuses in the middle of its work; want as many queues as ports", q, n)
+	}
+	l.key(2, it, "queues", scalar(it.text))
+}
+
+// pollers writes who polls the queues. Without pollers of its own adqsetup has
+// the interrupts or, with busypoll, the application poll them; but as soon as
+// another lane has pollers, threads, which is niclane's default.
+func (l *lane) pollers(any bool, global *section) {
+	timeout, timed := l.s.get("poller-timeout")
+	if it, ok := l.s.get("pollers"); ok && it.text != "0" {
+		l.key(2, it, "pollers", scalar(it.text))
+		if timed {
+			l.key(2, timeout, "poller-timeout", scalar(timeout.text))
+		}
+		return
+	}
+	if timed {
+		l.note(2, timeout.line, l.path("poller-timeout"), "of no effect without pollers, left out")
+	}
+	switch {
+	case any:
+	case busy(global):
+		l.out.line(l.s.line, "    poller: application")
+	default:
+		l.out.line(l.s.line, "    poller: interrupt")
+	}
+}
+
+// busy reports whether sockets poll the device.
+func busy(global *section) bool {
+	for _, name := range []string{"busypoll", "busyread"} {
+		if it, ok := global.get(name); ok && it.text != "0" {
+			return true
+		}
+	}
+	return false
+}
+
+// moderation is the applications' alone in adqsetup, though globals has it.
+func (l *lane) moderation(global *section) {
+	for _, name := range []string{"rxadapt", "rxusecs", "txadapt", "txusecs"} {
+		it, ok := global.get(name)
+		if !ok {
+			continue
+		}
+		value := scalar(it.text)
+		if strings.HasSuffix(name, "adapt") {
+			on, ok := l.boolean(global, it)
+			if !ok {
+				continue
+			}
+			value = onOff(on)
+		}
+		l.key(2, it, name, value)
+	}
+}
+
+// members writes what the lane's packets are. adqsetup makes filters of this
+// side's ports and addresses, and others of the other side's.
+func (l *lane) members() {
+	if !l.both {
+		l.match("    ", "ports", "addrs", "remote-ports", "remote-addrs")
+		return
+	}
+	l.note(2, l.s.line, strictyaml.Join("", l.s.name), "adqsetup takes packets of either side's ports and addresses, and so do the two members; a lane with both in one would take those that match both")
+	l.out.line(l.s.line, "    members:")
+	l.out.line(l.s.line, "      - name: local")
+	l.match("        ", "ports", "addrs")
+	l.out.line(l.s.line, "      - name: remote")
+	l.match("        ", "remote-ports", "remote-addrs")
+}
+
+const maxPort = 65535
+
+func (l *lane) match(indent string, names ...string) {
+	if it, ok := l.s.get("protocol"); ok {
+		l.out.line(it.line, "%sprotocol: %s", indent, scalar(strings.ToLower(it.text)))
+	}
+	for _, name := range names {
+		it, ok := l.s.get(name)
+		if !ok {
+			continue
+		}
+		var items, odd []string
+		if strings.HasSuffix(name, "ports") {
+			if items, odd = numbers(it.text, maxPort); len(odd) > 0 {
+				l.note(len(indent)/2, it.line, l.path(name), "found %s twice, once is enough", strings.Join(odd, ", "))
+			}
+		} else if items, odd = addresses(it.text); len(odd) > 0 {
+			l.note(len(indent)/2, it.line, l.path(name), "found %s; the bits behind the prefix are cleared, as the kernel does", strings.Join(odd, ", "))
+		}
+		l.out.line(it.line, "%s%s: %s", indent, name, flow(items))
+	}
+}

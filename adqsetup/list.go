@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// numbers reads a list of integers and ranges as adqsetup does: each counts
+// once, and order does not matter. What it cannot read it leaves as it is, for
+// package config to say what is wrong with it.
+func numbers(text string, most int) (items []string, twice []string) {
+	have := map[int]bool{}
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		items = append(items, part)
+		lo, hi, isRange := strings.Cut(part, "-")
+		if !isRange {
+			hi = lo
+		}
+		first, ok1 := number(lo)
+		last, ok2 := number(hi)
+		if have == nil || !ok1 || !ok2 || first > last || last > most {
+			have = nil
+			continue
+		}
+		for n := first; n <= last; n++ {
+			if have[n] {
+				twice = append(twice, strconv.Itoa(n))
+			}
+			have[n] = true
+		}
+	}
+	if have == nil {
+		return items, nil
+	}
+	return compact(have), twice
+}
+
+// number reads what Python's int() and a person agree on.
+func number(text string) (n int, ok bool) {
+	text = strings.TrimSpace(text)
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n >= 0 && text[0] != '+'
+}
+
+// compact gives a set in ranges, ascending.
+func compact(have map[int]bool) []string {
+	ids := make([]int, 0, len(have))
+	for n := range have {
+		ids = append(ids, n)
+	}
+	slices.Sort(ids)
+	var out []string
+	for i := 0; i < len(ids); {
+		j := i
+		for j+1 < len(ids) && ids[j+1] == ids[j]+1 {
+			j++
+		}
+		switch j - i {
+		case 0:
+			out = append(out, strconv.Itoa(ids[i]))
+		case 1:
+			out = append(out, strconv.Itoa(ids[i]), strconv.Itoa(ids[j]))
+		default:
+			out = append(out, strconv.Itoa(ids[i])+"-"+strconv.Itoa(ids[j]))
+		}
+		i = j + 1
+	}
+	return out
+}
+
+// count of the numbers in a list from numbers.
+func count(items []string) int {
+	n := 0
+	for _, it := range items {
+		lo, hi, isRange := strings.Cut(it, "-")
+		if !isRange {
+			hi = lo
+		}
+		first, _ := number(lo)
+		last, _ := number(hi)
+		n += last - first + 1
+	}
+	return n
+}
+
+// addresses reads a list of addresses. Bits behind a network's prefix are
+// cleared, as the kernel does with adqsetup's filters; masked are the networks
+// that had some.
+func addresses(text string) (items, masked []string) {
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if p, err := netip.ParsePrefix(part); err == nil && p.Masked() != p && !p.Addr().Is4In6() {
+			masked = append(masked, part)
+			part = p.Masked().String()
+		}
+		if !slices.Contains(items, part) {
+			items = append(items, part)
+		}
+	}
+	return items, masked
+}

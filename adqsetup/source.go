@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/niclane/niclane/internal/strictyaml"
+)
+
+// maxBytes of a file: as much as a lanes file can have.
+const maxBytes = 512 << 10
+
+const globals = "globals"
+
+// A section is one of a file: globals, or an application.
+type section struct {
+	name  string
+	line  int
+	items []item
+}
+
+// An item is a key as the file gives it.
+type item struct {
+	name string // in the spelling that keys are compared in
+	text string // "" stands for the default, as auto does
+	line int
+}
+
+// get returns the value of a key and whether it says anything: adqsetup takes
+// an empty value, and auto, for any key's default.
+func (s *section) get(name string) (item, bool) {
+	for _, it := range s.items {
+		if it.name == name && it.text != "" {
+			return it, true
+		}
+	}
+	return item{line: s.line}, false
+}
+
+// read parses a file. JSON begins with a brace, which INI cannot.
+func read(r *strictyaml.Reader, data []byte) []section {
+	if len(data) > maxBytes {
+		fail(r, 1, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
+		return nil
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if !printable(r, string(data)) {
+		return nil
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		return readJSON(r, data)
+	}
+	return readINI(r, string(data))
+}
+
+// printable refuses what would make a message or a comment of the result
+// unreadable.
+func printable(r *strictyaml.Reader, text string) bool {
+	ok := true
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimRight(line, "\r\n")
+		if !utf8.ValidString(line) {
+			fail(r, n, "", "found bytes that are not UTF-8, want UTF-8 text")
+			ok = false
+			continue
+		}
+		for _, c := range line {
+			if c != '\t' && (unicode.IsControl(c) || c == '\u2028' || c == '\u2029' || c == '\ufeff') {
+				fail(r, n, "", "found the character %U, want printable text", c)
+				ok = false
+				break
+			}
+		}
+	}
+	return ok
+}
+
+// add records a key, unless the section has it already: then adqsetup's JSON
+// would let the last one win, and its INI would not start.
+func (s *section) add(r *strictyaml.Reader, name, text string, line int) {
+	it := item{normal(name), value(text), line}
+	for _, other := range s.items {
+		if other.name == it.name {
+			fail(r, line, strictyaml.Join(s.name, it.name), "given a second time, first in line %d", other.line)
+			return
+		}
+	}
+	s.items = append(s.items, it)
+}
+
+// again reports whether a section of this name is there already.
+func again(r *strictyaml.Reader, all []section, name string, line int) bool {
+	for _, s := range all {
+		if s.name == name {
+			fail(r, line, strictyaml.Join("", name), "a second section of this name, the first in line %d", s.line)
+			return true
+		}
+	}
+	return false
+}
+
+// normal is the spelling that keys are compared in: adqsetup's keys ignore
+// case and take _ for -.
+func normal(name string) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
+}
+
+func value(text string) string {
+	if text = strings.TrimSpace(text); strings.EqualFold(text, "auto") {
+		return ""
+	}
+	return text
+}
+
+func fail(r *strictyaml.Reader, line int, path, format string, args ...any) {
+	r.FailAt(strictyaml.Position{Line: line, Column: 1}, path, "%s", fmt.Sprintf(format, args...))
+}

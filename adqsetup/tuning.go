@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"strings"
+
+	"github.com/niclane/niclane/internal/strictyaml"
+)
+
+// maxProcessor is the highest number that a lanes file can have.
+const maxProcessor = 8191
+
+// processors writes cpus and numa of an application, or of globals.
+func (c *converter) processors(indent int, lane string, s *section) {
+	cpus, ok := s.get("cpus")
+	if ok {
+		items, twice := numbers(cpus.text, maxProcessor)
+		if len(twice) > 0 {
+			c.note(indent, cpus.line, strictyaml.Join(s.name, "cpus"), "found %s twice, once is enough", strings.Join(twice, ", "))
+		}
+		c.key(indent, cpus, "cpus", flow(items))
+	}
+	if it, ok := s.get("numa"); ok {
+		if _, integer := number(it.text); integer {
+			c.note(indent, it.line, strictyaml.Join(s.name, "numa"), "adqsetup documents node numbers and fails on them; here they work")
+		} else if strings.EqualFold(it.text, "all") && lane != globals {
+			c.note(indent, it.line, strictyaml.Join(s.name, "numa"), "adqsetup takes processors of the card's node first, niclane with all in the order of their numbers, and with local only those")
+		}
+		c.key(indent, it, "numa", scalar(strings.ToLower(it.text)))
+	}
+}
+
+// rates writes min-rate and max-rate, in Mbit/s.
+func (c *converter) rates(indent int, s *section) {
+	for _, k := range [][2]string{{"min-rate", "guarantee"}, {"max-rate", "ceiling"}} {
+		it, ok := s.get(k[0])
+		if !ok {
+			continue
+		}
+		c.note(indent, it.line, strictyaml.Join(s.name, k[0]), "Mbit/s; adqsetup 2.0.2 ignores it")
+		c.key(indent, it, k[1], scalar(it.text+"mbit"))
+	}
+}
