@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/adqsetup"
+)
+
+func (a *app) convertCommand() *cobra.Command {
+	var dev string
+	cmd := &cobra.Command{
+		Use:   "convert [--dev DEV] FILE|-",
+		Short: "Make a lanes file of an adqsetup file",
+		Long: `Convert reads a file of Intel's adqsetup, INI or JSON, from FILE or, with "-",
+from standard input, and prints a lanes file that means the same. A comment
+stands beside each key that niclane does otherwise or leaves out. What cannot be
+converted, or what adqsetup would have ignored, is named with its line, and
+nothing is printed.
+
+It changes nothing and looks at no device: niclane plan says what the lanes file
+would do on this host.`,
+		Args: exactly(1, "one adqsetup file, or - for standard input"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			name, text, err := a.readForeign(args[0])
+			if err != nil {
+				return err
+			}
+			res, err := adqsetup.Convert(name, dev, text)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(res)
+			}
+			_, err = io.WriteString(a.stdout, res.Lanes)
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&dev, "dev", "d", "", "the device, in place of the one that the file gives")
+	return cmd
+}
+
+// readForeign reads a file of another program's, and says by which name
+// messages shall call it.
+func (a *app) readForeign(path string) (name string, text []byte, err error) {
+	name, in := "stdin", a.stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", nil, err
+		}
+		defer f.Close()
+		name, in = path, f
+	}
+	text, err = io.ReadAll(io.LimitReader(in, maxConfig+1))
+	if err == nil && len(text) > maxConfig {
+		err = fmt.Errorf("%s: larger than %d bytes, not an adqsetup file", name, maxConfig)
+	}
+	return name, text, err
+}
