@@ -4,6 +4,7 @@ package adqsetup
 
 import (
 	"strings"
+	"unicode/utf8"
 )
 
 // globals writes the section of this name.
@@ -14,6 +15,8 @@ func (c *converter) globals(s *section, dev string, apps []section) {
 	c.out.line(s.line, "globals:")
 	it, ok := s.get("dev")
 	switch {
+	case !utf8.ValidString(dev):
+		c.failf(globals, it.line, globals, "--dev: found %q, want the name of a network device", dev)
 	case dev != "":
 		c.key(1, it, "dev", text(dev))
 	case ok:

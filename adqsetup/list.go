@@ -10,10 +10,11 @@ import (
 )
 
 // numbers reads a list of integers and ranges as adqsetup does: each counts
-// once, and order does not matter. What it cannot read it leaves as it is, for
-// package config to say what is wrong with it.
-func numbers(text string, most int) (items []string, twice []string) {
-	have := map[int]bool{}
+// once, and order does not matter; twice are those that are repeated. What it
+// cannot read, or repeats so much that it would take long, it leaves as it is,
+// for package config to say what is wrong with it.
+func numbers(text string, most int) (items, twice []string) {
+	have, repeated := map[int]bool{}, map[int]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		items = append(items, part)
@@ -23,13 +24,13 @@ func numbers(text string, most int) (items []string, twice []string) {
 		}
 		first, ok1 := number(lo)
 		last, ok2 := number(hi)
-		if have == nil || !ok1 || !ok2 || first > last || last > most {
+		if have == nil || !ok1 || !ok2 || first > last || last > most || len(repeated) > maxRepeated {
 			have = nil
 			continue
 		}
 		for n := first; n <= last; n++ {
 			if have[n] {
-				twice = append(twice, strconv.Itoa(n))
+				repeated[n] = true
 			}
 			have[n] = true
 		}
@@ -37,8 +38,11 @@ func numbers(text string, most int) (items []string, twice []string) {
 	if have == nil {
 		return items, nil
 	}
-	return compact(have), twice
+	return compact(have), compact(repeated)
 }
+
+// maxRepeated bounds the repetitions of one list.
+const maxRepeated = 64
 
 // number reads what Python's int() and a person agree on.
 func number(text string) (n int, ok bool) {
@@ -92,15 +96,17 @@ func count(items []string) int {
 // cleared, as the kernel does with adqsetup's filters; masked are the networks
 // that had some.
 func addresses(text string) (items, masked []string) {
+	have := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		if p, err := netip.ParsePrefix(part); err == nil && p.Masked() != p && !p.Addr().Is4In6() {
 			masked = append(masked, part)
 			part = p.Masked().String()
 		}
-		if !slices.Contains(items, part) {
+		if !have[part] {
 			items = append(items, part)
 		}
+		have[part] = true
 	}
 	return items, masked
 }

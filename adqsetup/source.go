@@ -12,8 +12,9 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// maxBytes of a file: as much as a lanes file can have.
-const maxBytes = 512 << 10
+// maxBytes of a file: far above what 15 applications need, and below what would
+// make a lanes file too large.
+const maxBytes = 64 << 10
 
 const globals = "globals"
 
