@@ -100,12 +100,23 @@ func (c *converter) check() {
 		return
 	}
 	for _, e := range errs {
-		path, _ := strings.CutPrefix(e.Path, "lanes.")
+		path := sourcePath(e.Path)
 		if c.bad[first(path)] || e.Path == "lanes" && len(c.bad) > 0 {
 			continue
 		}
 		fail(c.Reader, c.out.source(e.Line), path, "%s", c.out.translate(e.Message))
 	}
+}
+
+// sourcePath is where the source has what a lanes file has at a path.
+func sourcePath(path string) string {
+	path, _ = strings.CutPrefix(path, "lanes.")
+	for _, k := range rateKeys {
+		if section, ok := strings.CutSuffix(path, "."+k[1]); ok {
+			return section + "." + k[0]
+		}
+	}
+	return path
 }
 
 // first is the first word of a path.

@@ -31,9 +31,12 @@ func (c *converter) processors(indent int, lane string, s *section) {
 	}
 }
 
+// rateKeys are adqsetup's keys of rates and niclane's.
+var rateKeys = [][2]string{{"min-rate", "guarantee"}, {"max-rate", "ceiling"}}
+
 // rates writes min-rate and max-rate, in Mbit/s.
 func (c *converter) rates(indent int, s *section) {
-	for _, k := range [][2]string{{"min-rate", "guarantee"}, {"max-rate", "ceiling"}} {
+	for _, k := range rateKeys {
 		it, ok := s.get(k[0])
 		if !ok {
 			continue

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // A writer writes the lanes file, and remembers for each line which one of the
@@ -49,7 +51,7 @@ var (
 
 // scalar is a value as YAML has it, in quotes where they are needed.
 func scalar(text string) string {
-	if plainText.MatchString(text) && word.MatchString(text) {
+	if strictyaml.IsDecimal(text) || plainText.MatchString(text) && word.MatchString(text) {
 		return text
 	}
 	return strconv.Quote(text)
