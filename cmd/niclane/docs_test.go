@@ -35,7 +35,7 @@ func TestTranscripts(t *testing.T) {
 	removeIfNew(t, "/var/lib/niclane")
 	removeIfNew(t, "/run/niclane", "lock")
 	ran := 0
-	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md", "../../docs/applications.md"} {
+	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md", "../../docs/applications.md", "../../docs/migrating-from-adqsetup.md"} {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)
