@@ -15,8 +15,8 @@ import (
 // A Note is something that niclane does otherwise than adqsetup. It stands in
 // the lanes file as a comment.
 type Note struct {
-	Line    int    `json:"line"` // of the source, from 1
-	Path    string `json:"path"` // in the source, "globals.priority"
+	Line    int    `json:"line,omitempty"` // of the source, from 1; 0 if it does not give the key
+	Path    string `json:"path"`           // in the source, "globals.priority"
 	Message string `json:"message"`
 }
 
@@ -163,7 +163,11 @@ func (c *converter) failf(lane string, line int, path, format string, args ...an
 func (c *converter) note(indent int, line int, path, format string, args ...any) {
 	n := Note{line, path, fmt.Sprintf(format, args...)}
 	c.notes = append(c.notes, n)
-	c.out.line(line, "%s# %s (line %d): %s", strings.Repeat("  ", indent), inComment(path), line, inComment(n.Message))
+	where := inComment(path)
+	if line > 0 {
+		where += fmt.Sprintf(" (line %d)", line)
+	}
+	c.out.line(line, "%s# %s: %s", strings.Repeat("  ", indent), where, inComment(n.Message))
 }
 
 // key writes a key with its value as YAML has it.

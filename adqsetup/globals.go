@@ -27,7 +27,7 @@ func (c *converter) globals(s *section, dev string, apps []section) {
 	if it, ok := s.get("queues"); ok {
 		c.key(1, it, "queues", scalar(it.text))
 	} else {
-		c.note(1, s.line, "globals.queues", "adqsetup leaves %d queues to all other traffic if none are given, niclane all that the lanes leave", defaultQueues)
+		c.note(1, 0, "globals.queues", "not given: adqsetup leaves %d queues to all other traffic, niclane all that the lanes leave", defaultQueues)
 	}
 	c.processors(1, globals, s)
 	c.rates(1, s)
@@ -68,7 +68,7 @@ func (c *converter) priority(s *section) {
 	it, ok := s.get("priority")
 	switch {
 	case !ok:
-		c.note(1, s.line, "globals.priority", "without it adqsetup leaves the transmit queue to the application; niclane sends a lane's packets by the lane's queues always")
+		c.note(1, 0, "globals.priority", "not given: adqsetup leaves the transmit queue to the application; niclane sends a lane's packets by the lane's queues always")
 	case strings.EqualFold(it.text, "skbedit"):
 		c.note(1, it.line, "globals.priority", "skbedit has no key here: niclane sends a lane's packets by the lane's queues always")
 	default:
