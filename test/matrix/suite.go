@@ -56,9 +56,10 @@ var suites = []suite{
 	{name: "apply", run: "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$", within: 8 * time.Minute},
 	{name: "test/coexist", within: 8 * time.Minute},
 	{name: "test/members", within: 8 * time.Minute},
-	// go run ./test/simcard/run runs all of it; here, what takes long and what
-	// lanes meet anyway is left out.
-	{name: cardSuite, skip: "^Test(RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
+	// go run ./test/simcard/run runs all of it; here, what takes long, what lanes
+	// meet anyway, and what wants a processor that keeps up (Moderation: interrupts
+	// per frame) is left out.
+	{name: cardSuite, skip: "^Test(Moderation|RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
 	{name: lanesSuite, skip: "^TestFaults$/^contexts$", within: 15 * time.Minute},
 	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
 }
