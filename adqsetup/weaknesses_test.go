@@ -67,6 +67,16 @@ func TestW7NUMANode(t *testing.T) {
 	if got := in.Lanes[0].NUMA; got != "1" {
 		t.Errorf("numa: got %q, want node 1", got)
 	}
+	_, res := lanes(t, "[globals]\ndev = eth4\nnuma = all\n[web]\nqueues = 2\nports = 80\nnuma = all\n")
+	var noted []string
+	for _, n := range res.Notes {
+		if strings.HasSuffix(n.Path, ".numa") {
+			noted = append(noted, n.Path)
+		}
+	}
+	if want := []string{"web.numa"}; !slices.Equal(noted, want) { // in globals it is niclane's default
+		t.Errorf("notes: got %q, want %q", noted, want)
+	}
 	refused(t, web+"numa = near\n", `adq.conf:6: web.numa: found "near", want local, remote, all`)
 }
 
