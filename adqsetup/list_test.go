@@ -21,7 +21,7 @@ func TestNumbers(t *testing.T) {
 		{"1,+2", []string{"1", "+2"}, nil},
 		{"99,101", []string{"99", "101"}, nil},
 		{"-1", []string{"-1"}, nil},
-		{"5,90-101", []string{"5", "90-101"}, nil},
+		{"90-101,5", []string{"90-101", "5"}, nil},
 		{"1-100,1-100,5", []string{"1-100", "1-100", "5"}, nil}, // too much of it
 	} {
 		items, twice := numbers(c.text, 100)

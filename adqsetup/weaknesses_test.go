@@ -128,12 +128,15 @@ func TestW15Rates(t *testing.T) {
 
 // W18: txring beyond the card's changes rxring; bpstop-cfg needs bpstop.
 func TestW18RingsAndFlags(t *testing.T) {
-	in, res := lanes(t, "[globals]\nbpstop-cfg = on\nrxring = 512\ntxring = 99999\ndev = eth4\n[web]\nqueues = 2\nports = 80\n")
+	in, res := lanes(t, "[globals]\nbpstop-cfg = on\nbpstop = off\nrxring = 512\ntxring = 99999\ndev = eth4\n[web]\nqueues = 2\nports = 80\n")
 	if r := in.Default.Rings; r.Rx == nil || r.Tx == nil || *r.Rx != 512 || *r.Tx != 99999 {
 		t.Errorf("rings: got %+v, want 512 and 99999", r)
 	}
 	if !slices.ContainsFunc(res.Notes, func(n adqsetup.Note) bool { return n.Line == 2 && n.Path == "globals.bpstop-cfg" }) {
 		t.Errorf("notes: got %v, want one of line 2", res.Notes)
+	}
+	if slices.ContainsFunc(res.Notes, func(n adqsetup.Note) bool { return n.Path == "globals.bpstop" }) {
+		t.Errorf("notes: got %v, want none of what is off", res.Notes)
 	}
 }
 
