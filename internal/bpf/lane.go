@@ -190,7 +190,7 @@ func (c *Client) xdpEntriesOf(dev string) ([]device.XDPEntry, error) {
 	return list()
 }
 
-// lister is to a list of entries what reader is to entries.
+// lister is to a list of entries what reader is to a table.
 func (m *xdpMaps) lister() (func() ([]device.XDPEntry, error), error) {
 	dev := m.dev
 	read, err := m.reader()

@@ -239,17 +239,9 @@ func (t *table[T]) recount() error {
 	return nil
 }
 
-// entries returns each flow's match, and what it leads to, in no order.
-func (t *table[T]) entries() ([]device.Match, []T, error) {
-	read, err := t.reader()
-	if err != nil {
-		return nil, nil, err
-	}
-	return read()
-}
-
-// reader returns entries as a function that is to be called once, on any thread,
-// whatever becomes of the table meanwhile.
+// reader returns what reads each flow's match, and what it leads to, in no order:
+// a function that is to be called once, on any thread, whatever becomes of the
+// table meanwhile.
 func (t *table[T]) reader() (func() ([]device.Match, []T, error), error) {
 	var patterns [maxPatterns]pattern
 	for slot := range patterns {
