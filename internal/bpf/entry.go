@@ -117,7 +117,7 @@ func (m *maps) list() ([]device.FilterEntry, error) {
 	return list()
 }
 
-// lister is to list what reader is to a table.
+// lister returns list as a function for any thread, as reader does.
 func (m *maps) lister() (func() ([]device.FilterEntry, error), error) {
 	key := m.filter.Key()
 	read, err := m.reader()

@@ -190,7 +190,7 @@ func (c *Client) xdpEntriesOf(dev string) ([]device.XDPEntry, error) {
 	return list()
 }
 
-// lister is to a list of entries what reader is to a table.
+// lister returns what reads the entries, as reader does, for any thread.
 func (m *xdpMaps) lister() (func() ([]device.XDPEntry, error), error) {
 	dev := m.dev
 	read, err := m.reader()
