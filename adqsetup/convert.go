@@ -5,7 +5,6 @@ package adqsetup
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/niclane/niclane/config"
@@ -184,9 +183,9 @@ func inComment(s string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-var notInName = regexp.MustCompile(`[^a-z0-9_-]+`)
+var notInName = strictyaml.Lazy(`[^a-z0-9_-]+`)
 
 // laneName is a section's name as lanes can have it.
 func laneName(section string) string {
-	return strings.Trim(notInName.ReplaceAllString(strings.ToLower(section), "-"), "-")
+	return strings.Trim(notInName().ReplaceAllString(strings.ToLower(section), "-"), "-")
 }
