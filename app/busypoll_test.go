@@ -50,7 +50,7 @@ func (b *bed) polling(pid int) map[string]int {
 		if link, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); link == "anon_inode:[eventpoll]" {
 			if errno != 0 {
 				unix.Close(fd)
-				b.Skipf("EPIOCGPARAMS: %v", errno)
+				noParams(b, "EPIOCGPARAMS", errno)
 			}
 			got[fmt.Sprintf("epoll %d/%d/%d", params.usecs, params.budget, params.prefer)]++
 		}
@@ -68,6 +68,25 @@ func (b *bed) polling(pid int) map[string]int {
 		unix.Close(fd)
 	}
 	return got
+}
+
+// noParams skips on a kernel before the parameters of epoll instances (Linux 6.9,
+// 18e2bf0edf4d), and fails on any other.
+func noParams(t testing.TB, what string, errno error) {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		t.Fatalf("kernel release %q: %v", release, err)
+	}
+	if major > 6 || major == 6 && minor >= 9 {
+		t.Fatalf("%s on Linux %s: %v", what, release, errno)
+	}
+	t.Skipf("%s: %v: Linux %s has no parameters of epoll instances", what, errno, release)
 }
 
 // TestBusyPoll has memcached, unmodified, poll with its own threads: their epoll
@@ -166,7 +185,7 @@ func TestBusyPollOwn(t *testing.T) {
 	defer unix.Close(epoll)
 	own := [8]byte{99, 0, 0, 0, 8}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(epoll), unix.EPIOCSPARAMS, uintptr(unsafe.Pointer(&own))); errno != 0 {
-		t.Skipf("EPIOCSPARAMS: %v", errno)
+		noParams(t, "EPIOCSPARAMS", errno)
 	}
 	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
