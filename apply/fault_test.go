@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/fakekernel"
 	"github.com/niclane/niclane/internal/fakekernel/golden"
+	"github.com/niclane/niclane/internal/fakekernel/mutate"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
 )
@@ -170,7 +171,7 @@ func TestRunAndRollback(t *testing.T) {
 				t.Errorf("%d of %d steps done, ended %v", len(report.Done), len(r.plan.Steps), j.Ended())
 			}
 			for key, want := range finals(r.plan.Steps) {
-				if want == nil && ofQueue(r.kernel.Objects()[key]) {
+				if want == nil && mutate.OfQueue(r.kernel.Objects()[key]) {
 					continue // the queue has it by itself
 				}
 				if q, _ := r.kernel.Objects()["qdisc/"+r.plan.Devices[0]+"/root"].(device.Qdisc); q.Mode != "" && want != nil && want.Kind() == (device.RSSTable{}).Kind() {
@@ -186,19 +187,6 @@ func TestRunAndRollback(t *testing.T) {
 			wantState(t, "after rollback", r.original, r.kernel)
 		})
 	}
-}
-
-// ofQueue reports whether an object comes and goes with a queue.
-func ofQueue(o device.Object) bool {
-	switch o := o.(type) {
-	case device.NAPIConfig, device.Affinity:
-		return true
-	case device.Coalesce:
-		return o.Queue >= 0
-	case device.File:
-		return strings.Contains(o.Path, "/queues/")
-	}
-	return false
 }
 
 // finals gives the last value that the steps give each object.
@@ -328,7 +316,7 @@ func TestUndoFailsToo(t *testing.T) {
 			case device.Thread, device.CPUThread:
 				made = true
 			}
-			if start[s.Key()] == nil && ofQueue(s.Object()) {
+			if start[s.Key()] == nil && mutate.OfQueue(s.Object()) {
 				made = left["channels/"+r.plan.Devices[0]]
 			}
 			if key := s.Key(); !made && !device.Equal(start[key], now[key]) && !left[key] {

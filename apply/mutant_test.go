@@ -158,7 +158,7 @@ func goesWith(lost journal.Record, records []journal.Record) bool {
 			}
 		}
 		if _, ok := r.Last.(device.Channels); ok && lost.Original == nil {
-			if _, thread := o.(device.Thread); thread || ofQueue(o) {
+			if _, thread := o.(device.Thread); thread || mutate.OfQueue(o) {
 				return true
 			}
 		}

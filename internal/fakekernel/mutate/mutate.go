@@ -38,8 +38,8 @@ func All(steps []plan.Step) []Mutant {
 		}
 		// Likewise what comes and goes with a queue, where channels change:
 		// what it was before may be lost with it.
-		queue := resized && ofQueue(s.Object())
-		grown := queue && s.Old == nil || ofQueue(s.Object()) && s.New == nil
+		queue := resized && OfQueue(s.Object())
+		grown := queue && s.Old == nil || OfQueue(s.Object()) && s.New == nil
 		if !grown && (!thread || s.New != nil) {
 			add("dropped", i, slices.Delete(slices.Clone(steps), i, i+1))
 			add("turned round", i, with(steps, i, s.Inverse()))
@@ -132,8 +132,8 @@ func hangsOn(o, on device.Object) bool {
 	return false
 }
 
-// ofQueue reports whether an object comes and goes with a queue.
-func ofQueue(o device.Object) bool {
+// OfQueue reports whether an object comes and goes with a queue.
+func OfQueue(o device.Object) bool {
 	switch o := o.(type) {
 	case device.NAPIConfig, device.Affinity:
 		return true
