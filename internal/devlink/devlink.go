@@ -14,13 +14,11 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/extack"
-	"github.com/niclane/niclane/internal/nlsock"
+	"github.com/niclane/niclane/internal/genl"
 )
 
 // Family is the family's name.
@@ -52,39 +50,13 @@ const (
 
 // A Conn talks to the kernel. It is not safe for concurrent use.
 type Conn struct {
-	nl     *genetlink.Conn // nil until it is needed
-	family genetlink.Family
+	*genl.Family
 	handle func(dev string) (bus, name string, err error)
 }
 
 // Open makes a Conn, which connects when it is first used. A kernel without the
 // family is fs.ErrNotExist then.
-func Open() *Conn { return &Conn{handle: handle} }
-
-// Close closes the connection.
-func (c *Conn) Close() error {
-	if c.nl == nil {
-		return nil
-	}
-	return c.nl.Close()
-}
-
-func (c *Conn) dial() error {
-	if c.nl != nil {
-		return nil
-	}
-	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
-	if err != nil {
-		return err
-	}
-	conn := genetlink.NewConn(nl)
-	f, err := conn.GetFamily(Family)
-	if err != nil {
-		return errors.Join(fmt.Errorf("netlink family %s: %w", Family, extack.Error(err)), nl.Close())
-	}
-	c.nl, c.family = conn, f
-	return nil
-}
+func Open() *Conn { return &Conn{genl.Named(Family), handle} }
 
 // handle names a card as devlink does: by bus and address. A device without a
 // card behind it is EOPNOTSUPP.
@@ -123,7 +95,7 @@ func (c *Conn) params(dev string) (map[string]param, error) {
 	if err != nil {
 		return nil, err
 	}
-	msgs, err := c.execute(cmdParamGet, netlink.Request|netlink.Dump, nil)
+	msgs, err := c.Execute(cmdParamGet, netlink.Request|netlink.Dump, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: get devlink parameters: %w", dev, err)
 	}
@@ -134,22 +106,6 @@ func (c *Conn) params(dev string) (map[string]param, error) {
 		}
 	}
 	return all, nil
-}
-
-func (c *Conn) execute(cmd uint8, flags netlink.HeaderFlags, body func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
-	if err := c.dial(); err != nil {
-		return nil, err
-	}
-	ae := netlink.NewAttributeEncoder()
-	if body != nil {
-		body(ae)
-	}
-	data, err := ae.Encode()
-	if err != nil {
-		return nil, err
-	}
-	msgs, err := c.nl.Execute(genetlink.Message{Header: genetlink.Header{Command: cmd, Version: 1}, Data: data}, c.family.ID, flags)
-	return msgs, extack.Error(err)
 }
 
 // decode adds the parameter of a message to all, if it is of the card.
@@ -270,7 +226,7 @@ func (c *Conn) Write(old, new device.Object) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Key(), err)
 	}
-	_, err = c.execute(cmdParamSet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
+	_, err = c.Execute(cmdParamSet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
 		ae.String(attrBus, bus)
 		ae.String(attrDev, name)
 		ae.String(attrParamName, d.Name)

@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/extack"
-	"github.com/niclane/niclane/internal/nlsock"
+	"github.com/niclane/niclane/internal/genl"
 )
 
 // Family is the family's name.
@@ -57,46 +56,13 @@ const (
 
 // A Conn talks to the kernel. It is not safe for concurrent use.
 type Conn struct {
-	nl     *genetlink.Conn // nil until it is needed
-	family genetlink.Family
-	index  func(dev string) (int, error)
+	*genl.Family
+	index func(dev string) (int, error)
 }
 
 // Open makes a Conn, which connects when it is first used: few cards have
 // shapers. A kernel without the family is fs.ErrNotExist then.
-func Open() *Conn { return &Conn{index: ifindex} }
-
-// Close closes the connection.
-func (c *Conn) Close() error {
-	if c.nl == nil {
-		return nil
-	}
-	return c.nl.Close()
-}
-
-func (c *Conn) dial() error {
-	if c.nl != nil {
-		return nil
-	}
-	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
-	if err != nil {
-		return err
-	}
-	if err := c.use(genetlink.NewConn(nl)); err != nil {
-		return errors.Join(err, nl.Close())
-	}
-	return nil
-}
-
-// use takes a connection.
-func (c *Conn) use(nl *genetlink.Conn) error {
-	f, err := nl.GetFamily(Family)
-	if err != nil {
-		return fmt.Errorf("netlink family %s: %w", Family, extack.Error(err))
-	}
-	c.nl, c.family = nl, f
-	return nil
-}
+func Open() *Conn { return &Conn{genl.Named(Family), ifindex} }
 
 func ifindex(dev string) (int, error) {
 	i, err := net.InterfaceByName(dev)
@@ -116,7 +82,7 @@ func (c *Conn) Caps(dev string) (Caps, error) {
 	if err != nil {
 		return Caps{}, err
 	}
-	msgs, err := c.execute(cmdCapGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
+	msgs, err := c.Execute(cmdCapGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrCapsIfindex, uint32(index))
 		ae.Uint32(attrCapsScope, scopeQueue)
 	})
@@ -157,7 +123,7 @@ func (c *Conn) Shapers(dev string) ([]device.Shaper, error) {
 	if err != nil {
 		return nil, err
 	}
-	msgs, err := c.execute(cmdGet, netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
+	msgs, err := c.Execute(cmdGet, netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrIfindex, uint32(index))
 	})
 	if err != nil {
@@ -238,7 +204,7 @@ func (c *Conn) bound(cmd uint8, flags netlink.HeaderFlags, s device.Shaper, more
 	if err != nil {
 		return nil, err
 	}
-	msgs, err := c.execute(cmd, flags, func(ae *netlink.AttributeEncoder) {
+	msgs, err := c.Execute(cmd, flags, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrIfindex, uint32(index))
 		ae.Nested(attrHandle, func(h *netlink.AttributeEncoder) error {
 			h.Uint32(attrHandleScope, scopeQueue)
@@ -253,21 +219,6 @@ func (c *Conn) bound(cmd uint8, flags netlink.HeaderFlags, s device.Shaper, more
 		return nil, fmt.Errorf("%s: %w", s.Key(), err)
 	}
 	return msgs, nil
-}
-
-func (c *Conn) execute(cmd uint8, flags netlink.HeaderFlags, attrs func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
-	if err := c.dial(); err != nil {
-		return nil, err
-	}
-	ae := netlink.NewAttributeEncoder()
-	attrs(ae)
-	b, err := ae.Encode()
-	if err != nil {
-		return nil, err
-	}
-	m := genetlink.Message{Header: genetlink.Header{Command: cmd, Version: c.family.Version}, Data: b}
-	msgs, err := c.nl.Execute(m, c.family.ID, flags)
-	return msgs, extack.Error(err)
 }
 
 // decode reads one shaper.

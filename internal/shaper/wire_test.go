@@ -50,7 +50,7 @@ func connect(t *testing.T, serve func(m genetlink.Message, nm netlink.Message) (
 		}
 		return 7, nil
 	}
-	if err := c.use(genltest.Dial(genltest.ServeFamily(family, serve))); err != nil {
+	if err := c.Use(genltest.Dial(genltest.ServeFamily(family, serve))); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
