@@ -16,7 +16,9 @@ import (
 // A comparisonView is what the template of two runs sees.
 type comparisonView struct {
 	*result.Comparison
-	CSS      template.CSS
+	CSS template.CSS
+	// Niclane is the version that measured both runs, "" for two.
+	Niclane  string
 	Title    string
 	Keys     []key
 	Headline []string
@@ -79,6 +81,9 @@ func WriteComparison(w io.Writer, c *result.Comparison, a, b *result.Result) err
 	v := &comparisonView{Comparison: c, CSS: template.CSS(asset("style.css")), Keys: sharedKeys(a, b), Title: b.Title + ", two runs"}
 	if a.Title != b.Title {
 		v.Title = a.Title + " and " + b.Title
+	}
+	if a.Niclane == b.Niclane {
+		v.Niclane = a.Niclane
 	}
 	x, y := c.Summaries()
 	v.Runs = []runView{run("A", a, x), run("B", b, y)}
