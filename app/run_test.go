@@ -193,6 +193,12 @@ func TestRunIsTheCommand(t *testing.T) {
 	}
 	fmt.Fprintln(in, "a line")
 	next("a line")
+	// A shell that gets a signal right before it reads runs the trap after it
+	// has read.
+	b.until("the shell waits for a line", func() bool {
+		where, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid))
+		return err == nil && strings.Contains(string(where), "pipe_read")
+	})
 	if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
