@@ -43,6 +43,8 @@ type Qdisc struct {
 	// DefaultClass is htb's minor number for what no filter or priority
 	// names.
 	DefaultClass uint16 `json:"defaultClass,omitempty"`
+	// Offload: the card does what an htb is told (tc-htb(8), "offload").
+	Offload bool `json:"offload,omitempty"`
 	// Limit in packets, of pfifo leaves; in bytes, of tbf.
 	Limit uint32 `json:"limit,omitempty"`
 	// Rate in bit/s and Burst in bytes, of tbf.
@@ -87,6 +89,10 @@ type Class struct {
 	Quantum uint32 `json:"quantum"`
 	// Prio 0 (first) to 7 (last).
 	Prio uint32 `json:"prio"`
+	// Offload: the class is the card's, as its qdisc is, and leaves by one
+	// transmit queue of its own. Quantum is then 0, the kernel's choice, of
+	// which the card knows nothing.
+	Offload bool `json:"offload,omitempty"`
 }
 
 // Kind implements Object.

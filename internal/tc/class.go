@@ -16,10 +16,11 @@ import (
 
 // HTB's attributes and struct tc_htb_opt (linux/pkt_sched.h).
 const (
-	attrHTBParms  = 1
-	attrHTBRate64 = 6
-	attrHTBCeil64 = 7
-	sizeofHTBOpt  = 44
+	attrHTBParms   = 1
+	attrHTBRate64  = 6
+	attrHTBCeil64  = 7
+	attrHTBOffload = 9 // a flag
+	sizeofHTBOpt   = 44
 
 	offRate    = 0  // struct tc_ratespec
 	offCeil    = 12 // struct tc_ratespec
@@ -108,6 +109,8 @@ func classOf(dev string, r reply) (device.Class, error) {
 			rate64 = ad.Uint64()
 		case attrHTBCeil64:
 			ceil64 = ad.Uint64()
+		case attrHTBOffload:
+			cl.Offload = true
 		}
 	}
 	if err := ad.Err(); err != nil {
@@ -127,6 +130,9 @@ func classOf(dev string, r reply) (device.Class, error) {
 	cl.Rate, cl.Ceil = rate*8, ceil*8
 	cl.Burst, cl.CBurst = device.BurstBytes(rate, u32(offBuffer)), device.BurstBytes(ceil, u32(offCBuffer))
 	cl.Quantum, cl.Prio = u32(offQuantum), u32(offPrio)
+	if cl.Offload {
+		cl.Quantum = 0 // that of the first rate it had: the kernel's own, and nobody's
+	}
 	return cl, nil
 }
 
@@ -144,7 +150,10 @@ func (c *Client) classRequest(cl device.Class) (request, error) {
 		return request{}, err
 	}
 	rate, ceil := cl.Rate/8, cl.Ceil/8
-	if rate == 0 || ceil == 0 || cl.Quantum == 0 || cl.Prio > 7 {
+	if cl.Offload && (cl.Quantum != 0 || cl.Prio != 0) {
+		return request{}, fmt.Errorf("%w: quantum %d, prio %d of a class that the card has (it takes neither)", unix.EINVAL, cl.Quantum, cl.Prio)
+	}
+	if rate == 0 || ceil == 0 || cl.Quantum == 0 && !cl.Offload || cl.Prio > 7 {
 		return request{}, fmt.Errorf("%w: rate %d and ceiling %d bit/s, quantum %d (at least 8, 8, 1), prio %d (at most 7)",
 			unix.EINVAL, cl.Rate, cl.Ceil, cl.Quantum, cl.Prio)
 	}

@@ -193,3 +193,55 @@ func TestMqprioOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestOffload: what is asked of a card's HTB is read back, and what it does not
+// take is refused before the kernel is asked.
+func TestOffload(t *testing.T) {
+	c, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	back := func(r request) reply {
+		t.Helper()
+		m, err := r.message()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rep, err := decode(m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rep
+	}
+	for _, offload := range []bool{true, false} {
+		want := device.Qdisc{Dev: "lo", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 2, Offload: offload}
+		r, err := c.qdiscRequest(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := qdiscOf("lo", back(r)); err != nil || got.Qdisc != want {
+			t.Errorf("qdisc: got %+v, %v, want %+v", got.Qdisc, err, want)
+		}
+	}
+	want := device.Class{Dev: "lo", ID: "1:10", Parent: "1:1", Rate: 4e9, Ceil: 8e9, Burst: 65600, CBurst: 65600, Offload: true}
+	r, err := c.classRequest(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := r.options
+	r.options = func(ae *netlink.AttributeEncoder) { // as the kernel shows it
+		request(ae)
+		ae.Flag(attrHTBOffload, true)
+	}
+	if got, err := classOf("lo", back(r)); err != nil || !device.Equal(got, want) {
+		t.Errorf("class: got %+v, %v, want %+v", got, err, want)
+	}
+	for _, wrong := range []device.Class{{Quantum: 1500}, {Prio: 1}} {
+		x := want
+		x.Quantum, x.Prio = wrong.Quantum, wrong.Prio
+		if _, err := c.classRequest(x); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("quantum %d, prio %d: %v", x.Quantum, x.Prio, err)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	attrHTBInit   = 2  // TCA_HTB_INIT: struct tc_htb_glob
+	attrHTBInit   = 2  // TCA_HTB_INIT: struct tc_htb_glob, beside attrHTBOffload
 	htbVersion    = 3  // TC_HTB_PROTOVER
 	htbR2Q        = 10 // tc's default; every class of niclane's has a quantum
 	sizeofHTBGlob = 20
@@ -88,6 +88,9 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 	switch r.kind {
 	case "htb":
 		glob, err := attribute(r.options, attrHTBInit)
+		if err == nil {
+			q.Offload, err = hasAttribute(r.options, attrHTBOffload)
+		}
 		if err != nil || len(glob) < sizeofHTBGlob {
 			return q, fmt.Errorf("%s: options of htb %s: %d bytes: %w", dev, q.Handle, len(glob), errors.Join(unix.EBADMSG, err))
 		}
@@ -125,6 +128,18 @@ func attribute(b []byte, typ uint16) ([]byte, error) {
 	return v, ad.Err()
 }
 
+// hasAttribute reports whether a flag is among the attributes of b.
+func hasAttribute(b []byte, typ uint16) (has bool, err error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return false, err
+	}
+	for ad.Next() {
+		has = has || ad.Type() == typ
+	}
+	return has, ad.Err()
+}
+
 func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 	index, err := c.Index(q.Dev)
 	if err != nil {
@@ -154,7 +169,10 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 		binary.NativeEndian.PutUint32(glob, htbVersion)
 		binary.NativeEndian.PutUint32(glob[4:], htbR2Q)
 		binary.NativeEndian.PutUint32(glob[8:], uint32(q.DefaultClass))
-		r.options = func(ae *netlink.AttributeEncoder) { ae.Bytes(attrHTBInit, glob) }
+		r.options = func(ae *netlink.AttributeEncoder) {
+			ae.Bytes(attrHTBInit, glob)
+			ae.Flag(attrHTBOffload, q.Offload)
+		}
 	default:
 		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf and fq_codel", q.Type, unix.EOPNOTSUPP)
 	}
