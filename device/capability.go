@@ -52,6 +52,7 @@ const (
 	CapFlowerHwTC     Capability = "flower-hw-tc"
 	CapClassGuarantee Capability = "class-guarantee" // a minimum rate of mqprio's classes
 	CapDriverPollers  Capability = "driver-pollers"  // devlink: tcN_qps_per_poller
+	CapHTBOffload     Capability = "htb-offload"     // htb whose classes are the card's
 	CapXPS            Capability = "xps"
 	CapXPSRxqs        Capability = "xps-rxqs"
 	CapQueueShaper    Capability = "queue-shaper"     // net-shaper: a maximum rate of each transmit queue, in bit/s

@@ -119,6 +119,7 @@ func TestCapabilities(t *testing.T) {
 			{device.CapClassGuarantee, device.Unknown, "not known of this driver"},
 			{device.CapDriverPollers, device.No, "no tc1_qps_per_poller"},
 			{device.CapFlowerHwTC, device.No, "fixed"},
+			{device.CapHTBOffload, device.No, "fixed"},
 			{device.CapXPS, device.Yes, "xps_cpus"},
 			{device.CapXPSRxqs, device.Yes, "xps_rxqs"},
 			{device.CapRPS, device.Yes, "rps_cpus"},

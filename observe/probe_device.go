@@ -195,6 +195,7 @@ func (o *observer) probeOffloads(d *device.Device) {
 	} else if known {
 		caps[device.CapClassGuarantee] = no("the driver refuses it: %s", limits.Source)
 	}
+	caps[device.CapHTBOffload] = probeHTBOffload(d)
 	switch s, ok := d.Features["hw-tc-offload"]; {
 	case !ok:
 		caps[device.CapFlowerHwTC] = unknown("no feature hw-tc-offload")
@@ -207,6 +208,23 @@ func (o *observer) probeOffloads(d *device.Device) {
 	default:
 		caps[device.CapFlowerHwTC] = unknown("hw-tc-offload is there; whether hw_tc is honoured shows only when a filter is added")
 	}
+}
+
+// probeHTBOffload goes by what is known of drivers: an htb that the card has
+// cannot be tried without replacing the root qdisc, and no kernel says which
+// cards take it. What else the card wants of itself (mlx5: firmware that knows
+// it, no SR-IOV) it says when the qdisc is made.
+func probeHTBOffload(d *device.Device) device.Finding {
+	limits, known := device.FindOffloadLimits(d.Driver)
+	switch s, ok := d.Features["hw-tc-offload"]; {
+	case !ok:
+		return no("no feature hw-tc-offload")
+	case s.Fixed && !s.On:
+		return no("hw-tc-offload is off [fixed]")
+	case known:
+		return yes("by the driver's source: %s", limits.Source)
+	}
+	return unknown("cannot be tried without replacing the root qdisc")
 }
 
 func (o *observer) probeSteering(d *device.Device, r reading) {

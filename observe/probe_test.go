@@ -118,3 +118,28 @@ func TestEnabledControllers(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestHTBOffload: what is said of a card's HTB by its driver and its feature.
+func TestHTBOffload(t *testing.T) {
+	off, on, fixed := device.Setting{}, device.Setting{On: true}, device.Setting{Fixed: true}
+	for _, tt := range []struct {
+		driver string
+		hwTC   *device.Setting
+		want   device.Answer
+	}{
+		{"mlx5_core", &off, device.Yes},
+		{"mlx5_core", &on, device.Yes},
+		{"mlx5_core", &fixed, device.No},
+		{"mlx5_core", nil, device.No},
+		{"octeontx2", &off, device.Unknown},
+		{"veth", &fixed, device.No},
+	} {
+		d := &device.Device{Driver: tt.driver}
+		if tt.hwTC != nil {
+			d.Features = map[string]device.Setting{"hw-tc-offload": *tt.hwTC}
+		}
+		if got := probeHTBOffload(d); got.Answer != tt.want || got.Why == "" {
+			t.Errorf("%s, %+v: %+v, want %s", tt.driver, tt.hwTC, got, tt.want)
+		}
+	}
+}

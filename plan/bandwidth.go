@@ -71,6 +71,8 @@ func (f *fit) wantBandwidth(lanes []*placed) {
 	switch f.choice[device.PartBandwidth].Realisation {
 	case RealHTB:
 		f.wantHTB(lanes)
+	case RealHTBOffload:
+		f.wantOffload(lanes)
 	case RealNetShaper:
 		f.wantShapers(lanes)
 	case RealTxMaxrate:
@@ -174,11 +176,8 @@ func (f *fit) wantFair(l *placed) {
 // wantHTB makes one HTB class per lane under a common root class.
 func (f *fit) wantHTB(lanes []*placed) {
 	root := rootRate(f.link)
-	f.wants = append(f.wants, want{
-		Object: device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle, DefaultClass: defaultMinor},
-		part:   device.PartBandwidth, cause: "lanes", disruptive: true,
-		reason: "one queue for the link, in front of the card's",
-	})
+	f.wantRoot(device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle, DefaultClass: defaultMinor},
+		"one queue for the link, in front of the card's")
 	f.want(f.class(rootClass, rootHandle, root, root, 0), device.PartBandwidth, "globals.link-rate",
 		fmt.Sprintf("98 %% of the link's %s, so that queues build here", rateText(f.link)))
 	promised := uint64(0)

@@ -142,7 +142,7 @@ func (f *fit) wantClasses(lanes []*placed) {
 		return
 	}
 	if f.classes() {
-		f.wantOn("hw-tc-offload", "the card takes flower filters")
+		f.wantOn("hw-tc-offload", device.PartQueueSet, "the card takes flower filters")
 	}
 	f.wantOwnTable()
 	f.wantMqprio(lanes)

@@ -95,6 +95,11 @@ func (f *fit) wantChannels(total int) {
 	if !ok || now == f.base(now).(device.Channels) && now == shall {
 		return
 	}
+	if f.offloaded() && now != shall {
+		f.failf("lanes", "the lanes' queues need other channels on %s (%d, now %d), and they are fixed while the card has HTB classes: niclane rollback first",
+			f.dev.Name, shall.RX+shall.Combined, now.RX+now.Combined)
+		return
+	}
 	f.wantGone(shall.RX + shall.Combined)
 	f.wants = append(f.wants, want{
 		Object: shall, part: device.PartQueueSet, cause: "lanes", disruptive: true,
@@ -213,14 +218,14 @@ func (f *fit) wantRules(lanes []*placed) {
 func (f *fit) wantNtuple() {
 	const feature = "rx-ntuple-filter"
 	if now := f.dev.Features[feature]; f.uses(device.PartSteering, RealRules) && !f.dev.Emulated && !now.Fixed {
-		f.wantOn(feature, "the card takes steering rules")
+		f.wantOn(feature, device.PartQueueSet, "the card takes steering rules")
 	}
 }
 
 // wantOn turns a feature on that was off.
-func (f *fit) wantOn(feature, why string) {
+func (f *fit) wantOn(feature string, part device.Part, why string) {
 	if _, there := f.dev.Features[feature]; there && !f.wasOn(feature) {
-		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: true}, device.PartQueueSet, "lanes", why)
+		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: true}, part, "lanes", why)
 	}
 }
 

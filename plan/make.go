@@ -230,6 +230,15 @@ func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
 			}
 			return choices, lanes, total
 		}
+		if why := f.noOffload(lanes, without, asked); why != "" && without[RealHTBOffload] == "" {
+			if f.in.Group.Force[string(device.PartMapper)] != RealHTBOffload {
+				without[RealHTBOffload] = why
+				continue
+			}
+			if !shaped(lanes) {
+				f.failf("globals.force.mapper", "%s on %s: %s", RealHTBOffload, f.dev.Name, why)
+			}
+		}
 		name := f.choice[device.PartQueueSet].Realisation
 		why := f.useless(lanes)
 		if why == "" || without[name] != "" || f.in.Group.Force[string(device.PartQueueSet)] != "" || len(f.errs) > 0 {

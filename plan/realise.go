@@ -32,6 +32,7 @@ const (
 	RealMqprioRate    = "mqprio-bw-rlimit"
 	RealNetShaper     = "net-shaper"
 	RealTxMaxrate     = "tx-maxrate"
+	RealHTBOffload    = "htb-offload"
 	RealHTB           = "htb"
 	RealMqTBF         = "mq-tbf"
 	RealDriverPollers = "driver-pollers"
@@ -154,6 +155,11 @@ func channelCaps(more ...device.Capability) []device.Capability {
 	return append([]device.Capability{device.CapMqprio, device.CapMqprioChannel}, more...)
 }
 
+// offloadCaps are those that an HTB of the card's needs.
+func offloadCaps() []device.Capability {
+	return []device.Capability{device.CapHTB, device.CapHTBOffload}
+}
+
 // mqprioChannel tests whether the card's traffic classes can be lanes, with
 // flower filters that lead to them.
 func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
@@ -230,6 +236,8 @@ func catalogue() []struct {
 		{device.PartMapper, []candidate{
 			{name: RealMqprioChannel, test: needs("by priority, to one of its lane's class's queues, by the card", channelCaps()...), maybe: channelCaps(),
 				with: queueSets(RealMqprioChannel, RealRSSContext)},
+			{name: RealHTBOffload, test: needs("by class, to the transmit queue that the card has for it", offloadCaps()...), maybe: offloadCaps(),
+				with: queueSets(RealRSSContext, RealSingleQueue)},
 			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs), with: queueSets(RealRSSContext, RealSingleQueue)},
 			{name: RealQueueMapping, test: needs("the classifier chooses among the lane's transmit queues", device.CapClsBPF),
 				with: map[device.Part][]string{device.PartClassifier: {RealClsactBPF, RealTCX}}},
@@ -243,6 +251,8 @@ func catalogue() []struct {
 			{name: RealNetShaper, test: needs("kept by the card, its share of it to each queue", device.CapNetShaper, device.CapQueueShaper),
 				gives: []string{givesCeiling}, more: map[device.Capability]string{device.CapQueueShaperMin: givesGuarantee}, with: ownTransmit()},
 			{name: RealTxMaxrate, test: maxrate, gives: []string{givesCeiling}, with: ownTransmit()},
+			{name: RealHTBOffload, test: needs("guarantee and ceiling, kept by the card, for all of a lane together", offloadCaps()...), maybe: offloadCaps(),
+				gives: []string{givesGuarantee, givesCeiling}, with: map[device.Part][]string{device.PartMapper: {RealHTBOffload}}},
 			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB),
 				gives: []string{givesGuarantee, givesCeiling, givesRank},
 				with:  map[device.Part][]string{device.PartMapper: {RealXPSRxqs, RealQueueMapping, RealShared}}},

@@ -175,6 +175,9 @@ func qdiscLine(verb string, q device.Qdisc) string {
 	if q.DefaultClass != 0 {
 		line += fmt.Sprintf(" default %x", q.DefaultClass)
 	}
+	if q.Offload {
+		line += " offload"
+	}
 	if q.Rate != 0 {
 		line += fmt.Sprintf(" rate %dbit burst %d", q.Rate, q.Burst)
 	}
@@ -227,8 +230,12 @@ func classLine(verb string, c device.Class) string {
 	if verb == "del" {
 		return fmt.Sprintf("tc class del dev %s classid %s", c.Dev, c.ID)
 	}
-	return fmt.Sprintf("tc class %s dev %s parent %s classid %s htb rate %dbit ceil %dbit burst %d cburst %d quantum %d prio %d",
-		verb, c.Dev, c.Parent, c.ID, c.Rate, c.Ceil, c.Burst, c.CBurst, c.Quantum, c.Prio)
+	line := fmt.Sprintf("tc class %s dev %s parent %s classid %s htb rate %dbit ceil %dbit burst %d cburst %d",
+		verb, c.Dev, c.Parent, c.ID, c.Rate, c.Ceil, c.Burst, c.CBurst)
+	if c.Offload {
+		return line // what decides more is refused by the kernel or the card
+	}
+	return line + fmt.Sprintf(" quantum %d prio %d", c.Quantum, c.Prio)
 }
 
 func rssLine(s Step, t device.RSSTable) string {

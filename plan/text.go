@@ -64,8 +64,11 @@ func Brief(o device.Object) string {
 			}
 			return text
 		}
-		return v.Type + " " + v.Handle
+		return rootText(v) + " " + v.Handle
 	case device.Class:
+		if v.Offload {
+			return fmt.Sprintf("rate %s ceil %s", rateText(v.Rate), rateText(v.Ceil))
+		}
 		return fmt.Sprintf("rate %s ceil %s prio %d", rateText(v.Rate), rateText(v.Ceil), v.Prio)
 	case device.Flower:
 		return fmt.Sprintf("traffic class %d", v.Class)

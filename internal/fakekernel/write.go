@@ -213,8 +213,12 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 // valid says whether the kernel would take the new value.
 func (k *Kernel) valid(old, new device.Object) error {
 	if c, ok := new.(device.Channels); ok {
-		if q, _ := k.objs["qdisc/"+c.Dev+"/root"].(device.Qdisc); q.Mode == device.ModeChannel {
+		q, _ := k.objs["qdisc/"+c.Dev+"/root"].(device.Qdisc)
+		if q.Mode == device.ModeChannel {
 			return refuse(c, unix.EOPNOTSUPP, "cannot set channels with classes configured")
+		}
+		if q.Offload {
+			return refuse(c, unix.EINVAL, "HTB offload is active, cannot change the number of channels")
 		}
 	}
 	switch o := new.(type) {
@@ -287,6 +291,9 @@ func (k *Kernel) validFilterOf(o device.Object, key string) error {
 }
 
 func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
+	if hw, ok := k.objs[device.Feature{Dev: q.Dev, Name: "hw-tc-offload"}.Key()].(device.Feature); q.Offload && (!ok || !hw.On) {
+		return refuse(q, unix.EOPNOTSUPP, "hw-tc-offload ethtool feature flag must be on")
+	}
 	if q.Parent != "root" && q.Parent != "clsact" {
 		root, _ := k.objs["qdisc/"+q.Dev+"/root"].(device.Qdisc)
 		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok && (!perQueue(root.Type) || major(q.Parent) != root.Handle) {
@@ -322,6 +329,12 @@ func (k *Kernel) validClass(old device.Object, c device.Class) error {
 	}
 	if c.Rate == 0 || c.Ceil == 0 || c.Prio > 7 {
 		return refuse(c, unix.EINVAL, "rate, ceil or prio")
+	}
+	if c.Offload != q.Offload {
+		return refuse(c, unix.EINVAL, "a class is the card's where its qdisc is")
+	}
+	if c.Offload && (c.Quantum != 0 || c.Prio != 0) {
+		return refuse(c, unix.EINVAL, "HTB offload doesn't support the quantum parameter")
 	}
 	if p, ok := old.(device.Class); ok && p.Parent != c.Parent {
 		return refuse(c, unix.EINVAL, "a class cannot move to another parent")

@@ -196,6 +196,9 @@ func variants(o device.Object) map[string]device.Object {
 		ceil.Ceil += 8000
 		prio.Prio = (o.Prio + 1) % 8
 		burst.Burst += 4096
+		if o.Offload { // the kernel refuses a rank
+			return map[string]device.Object{"rate": rate, "ceiling": ceil, "burst": burst}
+		}
 		return map[string]device.Object{"rate": rate, "ceiling": ceil, "rank": prio, "burst": burst}
 	case device.Flower:
 		o.Class = o.Class%2 + 1
