@@ -104,6 +104,8 @@ func qdiscMeaning(o device.Qdisc, found device.Object) string {
 			"and all leave in the default lane's class"
 	case o.Parent == "root" && o.Type == "mqprio":
 		return "the lanes' traffic classes are gone, or have other queues: their packets leave by queues of others, and others' by theirs"
+	case o.Parent == "root" && o.Offload:
+		return "the card's classes are gone with the lanes' qdisc, which " + what + ": no guarantee or ceiling holds, and lanes leave by any transmit queue"
 	case o.Parent == "root":
 		return "the lanes' qdisc " + what + ": no guarantee, ceiling or rank holds on transmit, all lanes wait in one queue"
 	}
@@ -287,7 +289,7 @@ func featureMeaning(o device.Feature) string {
 	case "rx-ntuple-filter":
 		return "the card's rules are switched off or dropped: packets of the lanes arrive as default traffic"
 	case "hw-tc-offload":
-		return "the card takes no flower filters any more, and may have dropped the lanes': their packets arrive as default traffic"
+		return "the card takes no filters and classes any more, and may have dropped the lanes': their packets arrive as default traffic, or leave without their rates"
 	case "rx-hashing":
 		return "the card does not hash: packets are not spread over the lanes' queues"
 	case "rx-vlan-hw-parse":

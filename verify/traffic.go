@@ -124,7 +124,11 @@ func Traffic(a Applied, w Watched) []Finding {
 		if cpus := t.cpus(l); cpus != nil {
 			t.processors(l, cpus)
 		}
-		if t.sends(l) {
+		if first, ok := t.leaves(l); ok {
+			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "a transmit queue of its own, behind the channels':", queues: t.leaf(l, first),
+				foreign: "the lane's packets wait behind them, and the card gives them the lane's share",
+				strayed: "the card gives them neither the lane's guarantee nor its ceiling"})
+		} else if t.sends(l) {
 			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues", queues: l.Queues, tolerant: !t.chosen(l),
 				foreign: "the lane's packets wait behind them",
 				strayed: "they wait behind others'. A connection from before apply keeps its queue until nothing of it is on its way"})
@@ -177,11 +181,46 @@ func (p place) name() string {
 	if p.queues == nil {
 		return p.noun
 	}
+	if len(p.queues) == 0 {
+		return strings.TrimSuffix(p.noun, ":")
+	}
 	return p.noun + " " + device.FormatCPUList(p.queues)
 }
 
 // sends reports whether a lane has transmit queues of its own.
 func (c *check) sends(l plan.FittedLane) bool { return c.follows(l) || c.classed(l) || c.chosen(l) }
+
+// leaves reports whether the card has HTB classes with transmit queues of their
+// own, and which is the first queue that can be one.
+func (c *check) leaves(l plan.FittedLane) (first int, ok bool) {
+	if !slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		q, is := r.Last.(device.Qdisc)
+		return is && q.Offload && q.Dev == l.Device
+	}) {
+		return 0, false
+	}
+	if c.a.State != nil {
+		if d := c.a.State.Device(l.Device); d != nil {
+			return d.RxQueues, true
+		}
+	}
+	rx, _ := c.queuesNeeded(l.Device)
+	return rx, true
+}
+
+// leaf is the transmit queue of a lane's HTB class: that by which most of its
+// packets left. No kernel says which one the card has given a class, and it
+// moves when classes come and go; that no other's packets are there shows that
+// it is the lane's.
+func (t *traffic) leaf(l plan.FittedLane, first int) []int {
+	most, queues := uint64(0), []int{}
+	for _, c := range t.w.Sent {
+		if c.Lane == l.Name && c.Queue >= first && c.Packets > most {
+			most, queues = c.Packets, []int{c.Queue}
+		}
+	}
+	return queues
+}
 
 // follows reports whether packets of a lane leave by the transmit queue that
 // goes with their receive queue (XPS by receive queue).
