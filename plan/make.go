@@ -342,27 +342,59 @@ func diff(present map[string]device.Object, owned Owned, keys []string, wants []
 	for _, w := range wants {
 		wanted[w.key] = true
 	}
-	var steps []Step
+	var steps, last []Step
+	inUse := ledTo(present, wants)
 	for i, r := range slices.Backward(owned.Records) {
 		if wanted[keys[i]] {
 			continue
 		}
 		if now := present[keys[i]]; !device.Equal(now, r.Original) {
-			steps = append(steps, Step{
+			s := Step{
 				Old: now, New: r.Original, Part: r.Part, Cause: r.Cause,
 				Reason: keys[i] + " back to what it was",
-			})
+			}
+			if inUse[keys[i]] {
+				last = append(last, s)
+				continue
+			}
+			steps = append(steps, s)
 		}
 	}
 	for _, w := range wants {
 		if now := present[w.key]; !device.Equal(now, w.value()) {
-			steps = append(steps, Step{
+			s := Step{
 				Old: now, New: w.value(), Part: w.part, Reason: w.reason,
 				Cause: w.cause, Disruptive: w.disruptive,
-			})
+			}
+			if len(last) > 0 && fewerChannels(s) {
+				last = append(last, s)
+				continue
+			}
+			steps = append(steps, s)
 		}
 	}
-	return steps
+	return append(steps, last...)
+}
+
+// ledTo are the keys of the RSS contexts that rules lead to which stay and shall
+// lead elsewhere: packets that one lane has had are another's now. The kernel
+// refuses to remove a context as long as a rule leads to it, and channels as
+// long as a context has them; both then go last.
+func ledTo(present map[string]device.Object, wants []want) map[string]bool {
+	keys := map[string]bool{}
+	for _, w := range wants {
+		if now, ok := present[w.key].(device.Rule); ok && now.Context != 0 && !device.Equal(now, w.value()) {
+			keys[device.RSSTable{Dev: now.Dev, Context: now.Context}.Key()] = true
+		}
+	}
+	return keys
+}
+
+// fewerChannels reports whether a step takes channels away.
+func fewerChannels(s Step) bool {
+	was, ok := s.Old.(device.Channels)
+	is, both := s.New.(device.Channels)
+	return ok && both && (is.Combined < was.Combined || is.RX < was.RX || is.TX < was.TX)
 }
 
 // Undo gives the steps that put back everything in owned: the plan of
