@@ -11,16 +11,20 @@ package httpserver
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Config is what Run serves. Durations are in ns; requests are numbered from 1
@@ -47,6 +51,20 @@ type Config struct {
 	CloseEvery int64 `json:"closeEvery,omitempty"`
 	FailEvery  int64 `json:"failEvery,omitempty"`
 	AbortEvery int64 `json:"abortEvery,omitempty"`
+
+	// Origin makes it one for caches: "/N/ANYTHING" is an object of N bytes,
+	// cacheable for a year, "/N/miss..." one that must not be cached, and
+	// "/stats" answers with its Stats.
+	Origin bool `json:"origin,omitempty"`
+}
+
+// Stats are what an origin has done since it was started.
+type Stats struct {
+	Requests int64 `json:"requests"` // of objects
+	Bytes    int64 `json:"bytes"`
+	// CPU time that its process took, ns, of Processors that it may use.
+	CPU        int64 `json:"cpuNs"`
+	Processors int   `json:"processors"`
 }
 
 // A Stall begins when request Request arrives: it and all later ones are
@@ -184,6 +202,10 @@ var block [64 << 10]byte
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.c.Origin && r.URL.Path == "/stats" {
+		s.stats(w)
+		return
+	}
 	n := s.arrive(r.Context())
 	if len(s.c.Sleeps) > 0 {
 		pause(r.Context(), s.c.Sleeps[(n-1)%int64(len(s.c.Sleeps))])
@@ -206,6 +228,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if s.c.Origin {
+		path = cacheable(w, path)
+	}
 	size, err := strconv.ParseInt(strings.TrimPrefix(path, "/"), 10, 64)
 	if err != nil || size < 0 || size > maxObject {
 		http.NotFound(w, r)
@@ -225,6 +250,33 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush() // a chunk of its own; an error is the next Write's too
 		}
 	}
+}
+
+// cacheable says of an object of an origin whether it is, and returns the part
+// of its path that is its length.
+func cacheable(w http.ResponseWriter, path string) string {
+	length, name, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if strings.HasPrefix(name, "miss") {
+		w.Header().Set("Cache-Control", "no-store")
+		return length
+	}
+	w.Header().Set("Cache-Control", "public, max-age=31536000")
+	w.Header().Set("ETag", strconv.Quote(length))
+	return length
+}
+
+func (s *Server) stats(w http.ResponseWriter) {
+	r := s.result()
+	x := Stats{Requests: r.Requests, Bytes: r.Bytes, Processors: runtime.NumCPU()}
+	var use unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &use); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	x.CPU = use.Utime.Nano() + use.Stime.Nano()
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(x) // whoever has asked has gone
 }
 
 // arrive numbers a request, and holds it and all later ones if it is a stall's.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -148,5 +149,30 @@ func TestConfigErrors(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), Config{Address: "127.0.0.1:0", CertFile: "/nonexistent", KeyFile: "/nonexistent"}); err == nil {
 		t.Error("no certificate: no error")
+	}
+}
+
+// TestOrigin: what caches may keep, and what an origin says of itself.
+func TestOrigin(t *testing.T) {
+	client, base, _ := start(t, Config{Origin: true})
+	for _, tt := range []struct{ path, control string }{{"/1000/17", "public, max-age=31536000"}, {"/1000", "public, max-age=31536000"}, {"/1000/miss-1", "no-store"}} {
+		r, err := client.Get(base + tt.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+		if err != nil || n != 1000 || r.StatusCode != http.StatusOK || r.Header.Get("Cache-Control") != tt.control {
+			t.Errorf("%s: %d bytes, %v, status %d, Cache-Control %q, want %q", tt.path, n, err, r.StatusCode, r.Header.Get("Cache-Control"), tt.control)
+		}
+	}
+	r, err := client.Get(base + "/stats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	var s Stats
+	if err := json.NewDecoder(r.Body).Decode(&s); err != nil || s.Requests != 3 || s.Bytes != 3000 || s.CPU <= 0 || s.Processors < 1 {
+		t.Errorf("%+v, %v: want 3 requests and 3000 bytes", s, err)
 	}
 }
