@@ -248,6 +248,15 @@ func (r *Result) add(o *Result) {
 			r.Statuses[status] += n
 		}
 	}
+	if len(o.Ciphers) > 0 {
+		r.Ciphers = maps.Clone(r.Ciphers)
+		if r.Ciphers == nil {
+			r.Ciphers = make(map[string]int64)
+		}
+		for cipher, n := range o.Ciphers {
+			r.Ciphers[cipher] += n
+		}
+	}
 	r.Payload += o.Payload
 	r.Latency = stats.Merge(r.Latency, o.Latency)
 	if o.FirstByte != nil {

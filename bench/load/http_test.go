@@ -94,6 +94,11 @@ func TestHTTP(t *testing.T) {
 			if r.Intended == 0 || r.Hits != r.Intended || r.Unanswered != 0 || r.Statuses[200] != r.Hits || len(r.Statuses) != 1 {
 				t.Errorf("intended %d, hits %d, errors %d, unanswered %d, statuses %v: %s", r.Intended, r.Hits, r.Errors, r.Unanswered, r.Statuses, r.FirstError)
 			}
+			for cipher := range r.Ciphers {
+				if (cipher == "plain") != (tt.tls == nil) || tt.tls != nil && tt.tls.Max == "1.2" && !strings.HasPrefix(cipher, "TLS 1.2 TLS_") {
+					t.Errorf("connections %v", r.Ciphers)
+				}
+			}
 			for name, n := range map[string]int64{"latency": r.Latency.Count(), "series": r.Series.Count(), "first byte": r.FirstByte.Count(), "its series": r.FirstByteSeries.Count()} {
 				if n != r.Intended {
 					t.Errorf("%s holds %d values, want %d", name, n, r.Intended)

@@ -31,6 +31,9 @@ type Result struct {
 
 	// Statuses of HTTP counts responses by status code.
 	Statuses map[int]int64 `json:"statuses,omitempty"`
+	// Ciphers of the connections that were open at the end, by protocol and
+	// cipher suite ("TLS 1.3 TLS_AES_128_GCM_SHA256"), or "plain".
+	Ciphers map[string]int64 `json:"ciphers,omitempty"`
 	// Payload is the bytes of values and bodies that were received.
 	Payload int64 `json:"payloadBytes,omitempty"`
 

@@ -95,6 +95,15 @@ func handshake(ctx context.Context, fd int, c *tls.Config, timeout time.Duration
 	return l, nil
 }
 
+// cipher says what protects the connection; nil: nothing.
+func (l *layer) cipher() string {
+	if l == nil {
+		return "plain"
+	}
+	s := l.conn.ConnectionState()
+	return tls.VersionName(s.Version) + " " + tls.CipherSuiteName(s.CipherSuite)
+}
+
 // again says that nothing more is there at the moment.
 type again struct{}
 

@@ -446,6 +446,7 @@ func (w *worker) overdue(now int64) {
 func (w *worker) result(s Step, now int64, cpu [2]int64) Result {
 	var retransmits uint64
 	var rtt, measured int64
+	ciphers := map[string]int64{}
 	for i := range w.conns {
 		c := &w.conns[i]
 		if c.state != live {
@@ -456,6 +457,7 @@ func (w *worker) result(s Step, now int64, cpu [2]int64) Result {
 			rtt += int64(info.Rtt) * 1000
 			measured++
 		}
+		ciphers[c.tls.cipher()]++
 		if c.sent.len() > 0 {
 			w.hangUp(c)
 		}
@@ -465,7 +467,7 @@ func (w *worker) result(s Step, now int64, cpu [2]int64) Result {
 	}
 	r := w.account.close(s.Duration)
 	r.StartMono = w.clock.Start() + w.counted
-	r.Retransmits = retransmits
+	r.Retransmits, r.Ciphers = retransmits, ciphers
 	if measured > 0 {
 		r.RTT = rtt / measured
 	}
