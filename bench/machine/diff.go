@@ -20,6 +20,8 @@ type Diff struct {
 	TCP    TCP     `json:"tcp"`
 	UDP    UDP     `json:"udp"`
 	Device *Device `json:"device,omitempty"`
+	// Memory of the whole host, and its disks.
+	Memory Memory `json:"memory"`
 	// Lanes of the device that were applied, the default lane among them.
 	Lanes []Lane `json:"lanes,omitempty"`
 	// NAPIs of the device that were polled; none where polls are not counted.

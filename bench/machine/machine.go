@@ -53,6 +53,7 @@ type Snapshot struct {
 	processes map[string]process
 	pids      map[string]int
 	polls     []polls.Count
+	memory    Memory
 }
 
 // process is a process's use, of all its threads that are there now.
@@ -89,6 +90,8 @@ func Take(c Config) (*Snapshot, error) {
 		return nil, err
 	}
 	var errs []error
+	s.memory, err = readMemory()
+	errs = append(errs, err)
 	s.softnet, err = fs.NetSoftnetStat()
 	errs = append(errs, err)
 	s.snmp, err = self.Snmp()
@@ -186,6 +189,7 @@ func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 			TimeSqueezed: now.TimeSqueezed - was.TimeSqueezed, RPS: now.ReceivedRps - was.ReceivedRps,
 		})
 	}
+	d.Memory = s.memory.since(before.memory)
 	d.TCP, d.UDP = s.protocols(before)
 	if s.device != nil && before.device != nil {
 		d.Device = deviceBetween(before.device, s.device)

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Memory is what the kernel did to find free pages (/proc/vmstat), on all
+// nodes together, and what was read from disks (/proc/diskstats).
+type Memory struct {
+	// Scanned are pages that were looked at, by kswapd and by threads that
+	// wanted memory; Stalls is how often one of those had to.
+	Scanned uint64 `json:"pagesScanned"`
+	Stalls  uint64 `json:"allocationStalls"`
+	// DiskRead is what all disks delivered, bytes; partitions and stacked
+	// devices are left out.
+	DiskRead uint64 `json:"diskReadBytes"`
+}
+
+func readMemory() (m Memory, err error) {
+	f, err := os.Open("/proc/vmstat")
+	if err != nil {
+		return m, err
+	}
+	defer f.Close()
+	if err := m.vmstat(f); err != nil {
+		return m, fmt.Errorf("/proc/vmstat: %w", err)
+	}
+	d, err := os.Open("/proc/diskstats")
+	if err != nil {
+		return m, nil // a kernel without block devices
+	}
+	defer d.Close()
+	if m.DiskRead, err = diskRead(d); err != nil {
+		return m, fmt.Errorf("/proc/diskstats: %w", err)
+	}
+	return m, nil
+}
+
+// vmstat adds up pgscan_kswapd, pgscan_direct and allocstall of each zone.
+func (m *Memory) vmstat(in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		var to *uint64
+		switch {
+		case name == "pgscan_kswapd" || name == "pgscan_direct":
+			to = &m.Scanned
+		case strings.HasPrefix(name, "allocstall"):
+			to = &m.Stalls
+		default:
+			continue
+		}
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		*to += n
+	}
+	return lines.Err()
+}
+
+// sector is the unit of diskstats, whatever the disk's own
+// (Documentation/admin-guide/iostats.rst).
+const sector = 512
+
+// diskRead adds up the sectors that whole disks have read. Stacked devices
+// (dm, md, loop) would count twice what the disks below them deliver.
+func diskRead(in io.Reader) (uint64, error) {
+	sum := uint64(0)
+	disk := "" // the one above, of whose partitions the names begin with its
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) < 6 {
+			return 0, fmt.Errorf("got %.80q, want a disk with its counters", lines.Text())
+		}
+		name := f[2]
+		if strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "dm-") || strings.HasPrefix(name, "md") || strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram") {
+			continue
+		}
+		if disk != "" && strings.HasPrefix(name, disk) && len(name) > len(disk) {
+			continue
+		}
+		disk = name
+		n, err := strconv.ParseUint(f[5], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		sum += n * sector
+	}
+	return sum, lines.Err()
+}
+
+func (m Memory) since(a Memory) Memory {
+	return Memory{m.Scanned - a.Scanned, m.Stalls - a.Stalls, m.DiskRead - a.DiskRead}
+}
