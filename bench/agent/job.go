@@ -124,6 +124,12 @@ func (s *session) start(r Request) (*job, error) {
 	j := &job{what: r.What, done: make(chan struct{}), part: r.Part != "", stdout: limited{all: &s.results}}
 	if at.Part = j.part; j.part {
 		argv = []string{a.Niclane, "internal-" + r.Part}
+		if r.Part == PartTune {
+			if err := s.mayTune(r); err != nil {
+				return nil, err
+			}
+			at.Drop = false
+		}
 	} else {
 		path, err := a.allowed(argv[0])
 		if err != nil {

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,26 @@ import (
 
 	"github.com/niclane/niclane/config"
 )
+
+// PartTune is the part of niclane that sets what is the whole host's.
+const PartTune = "tune"
+
+// mayTune refuses what the agent was not started for. Lanes set as much.
+func (s *session) mayTune(r Request) error {
+	if len(s.agent.Devices) == 0 {
+		return errors.New("this agent tunes nothing: it was started without --lanes")
+	}
+	var c struct {
+		Device string `json:"device"`
+	}
+	if err := json.Unmarshal(r.Config, &c); err != nil {
+		return err
+	}
+	if !slices.Contains(s.agent.Devices, c.Device) {
+		return fmt.Errorf("tune %s: this agent was started with --lanes %s", c.Device, strings.Join(s.agent.Devices, ","))
+	}
+	return nil
+}
 
 // apply makes lanes in the place of those that are there, as "niclane apply"
 // does: journalled, and undone by a process of their own unless confirmed.

@@ -129,7 +129,7 @@ type ending struct {
 // Parts of niclane that a job can be, each a process "niclane internal-PART"
 // that reads its configuration from standard input and writes its result to
 // standard output.
-var Parts = []string{"load", "noise", "server", "http", "counters", "hiccup"}
+var Parts = []string{"load", "noise", "server", "http", "counters", "hiccup", PartTune, "cache", "fetch"}
 
 // A Request starts a job: a part of niclane, or a command.
 type Request struct {

@@ -30,6 +30,15 @@ func variantKeys() []y.Key[variantText] {
 		y.Of("lanes-file", y.Path("a lanes file"), "no lanes",
 			"A lanes file, see lanes.yaml(5), taken as it is. Instead of `lanes`.",
 			func(t *variantText, x string) { t.LanesFile = x }),
+		y.Of("client-lanes", y.Text("the text of a lanes file, under client-lanes: |", 64<<10), "no lanes",
+			"The text of a lanes file for the client, in the lab. `$device` is the client's.",
+			func(t *variantText, x string) { t.ClientLanes = x }),
+		y.Of("server", variantServer(), "as the others'",
+			"What the server has in this variant: see A VARIANT'S SERVER. It is started anew, and filled, where variants differ in it.",
+			func(t *variantText, x VariantServer) { t.Server = &x }),
+		y.Of("tune", tune(), "as it is",
+			"What is done for the server on its host without lanes: see TUNE.",
+			func(t *variantText, x Tune) { t.Tune = &x }),
 		y.Of("force", config.Force(), "what the lanes file says",
 			"Realisations that must be used, by part of a lane, in the place of `globals.force`; `niclane probe` lists them.",
 			func(t *variantText, x map[string]string) { t.Force = x }),
@@ -106,30 +115,30 @@ func sla() y.Kind[SLA] {
 	return y.Nested("sla", "a mapping of keys: percentile, at", slaKeys, func() SLA { return SLA{} })
 }
 
-// bounds are the keys of search.max-rate.
-type bounds struct{ from, to, resolution int }
-
-func boundsKeys() []y.Key[bounds] {
+func boundsKeys() []y.Key[Bounds] {
 	rate := y.Integer(1, maxRate)
-	return []y.Key[bounds]{
+	return []y.Key[Bounds]{
 		y.Of("from", rate, "has to be given",
 			"Rate per second that holds; if it does not, that is the result.",
-			func(b *bounds, x int) { b.from = x }),
+			func(b *Bounds, x int) { b.From = x }),
 		y.Of("to", rate, "has to be given",
 			"Rate per second at which the search ends, whether it holds or not.",
-			func(b *bounds, x int) { b.to = x }),
+			func(b *Bounds, x int) { b.To = x }),
 		y.Of("resolution", y.Share(1, 500), "5%",
 			"How close the result is to the rate that no longer holds.",
-			func(b *bounds, x int) { b.resolution = x }),
+			func(b *Bounds, x int) { b.Resolution = x }),
 	}
+}
+
+func boundsOf() y.Kind[Bounds] {
+	return y.Nested("bounds", "a mapping of keys: from, to, resolution", boundsKeys, func() Bounds { return Bounds{Resolution: 50} })
 }
 
 func searchKeys() []y.Key[Search] {
 	return []y.Key[Search]{
-		y.Of("max-rate", y.Nested("bounds", "a mapping of keys: from, to, resolution", boundsKeys,
-			func() bounds { return bounds{resolution: 50} }), "has to be given",
+		y.Of("max-rate", boundsOf(), "has to be given",
 			"Where the highest rate is looked for that holds `sla`, with confidence, in each variant.",
-			func(s *Search, x bounds) { s.From, s.To, s.Resolution = x.from, x.to, x.resolution }),
+			func(s *Search, x Bounds) { s.From, s.To, s.Resolution = x.From, x.To, x.Resolution }),
 		y.Of("five-percent-rule", y.Boolean(), "on",
 			"Whether a rate of which less than 95 % is achieved does not hold.",
 			func(s *Search, x bool) { s.FivePercentRule = x }),

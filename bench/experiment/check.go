@@ -40,6 +40,7 @@ func (r *reader) require() {
 	}
 	need("server", "server")
 	list("process", "server.beside", len(r.e.Server.Beside))
+	need("cache", "server.cache")
 	need("workload", "workload")
 	list("object", "workload.objects", len(r.e.Workload.Objects))
 	list("noise", "noise", len(r.e.Noise))
@@ -90,6 +91,11 @@ func (r *reader) check() {
 	r.checkSweep()
 	r.checkGoals()
 	r.checkPower()
+	r.checkGates()
+}
+
+// checkTime refuses a time limit that the windows alone exceed.
+func (r *reader) checkTime() {
 	if len(r.Errors()) == 0 {
 		if least, _ := Estimate(&r.e); least > r.e.TimeLimit {
 			r.Failf("time-limit", "found %s, want more than the %s that the windows take by themselves",

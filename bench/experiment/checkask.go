@@ -26,7 +26,7 @@ func (r *reader) checkServer() {
 			r.Failf("server", "command is missing, want %s", command().Want)
 		}
 	} else {
-		r.refuse(kind+", want kind: command", "server.command", "server.environment")
+		r.refuse(kind+", want kind: command", "server.command", "server.environment", "server.user")
 	}
 	if s.Kind == KindRunning {
 		r.refuse(kind+", which reads none of niclane's", "server.files", "server.certificate")
@@ -64,6 +64,12 @@ func (r *reader) checkServer() {
 				r.Failf(path+".name", "found %s a second time, first in line %d", y.Quote(p.Name), r.Line(fmt.Sprintf("server.beside[%d].name", j)))
 			}
 		}
+		if (len(p.Command) > 0) == p.Origin && r.fine(path) {
+			r.Failf(path, "want command, or origin: on, one of the two")
+		}
+		if p.Origin && p.Port == 0 && r.fine(path) {
+			r.Failf(path, "port is missing, want the one that the origin listens on")
+		}
 		if p.Host == "noise" && r.e.Hosts != nil && r.e.Hosts.Noise == nil {
 			r.Failf(path+".host", "found noise, want a host that the hosts file has")
 		}
@@ -97,7 +103,7 @@ func (r *reader) checkWorkload() {
 		return names
 	}
 	if isHTTP(w.Protocol) {
-		r.refuse(protocol+", want objects", in("keys", "key-bytes", "value-bytes", "get-set", "distribution", "prefill")...)
+		r.refuse(protocol+", want objects", in("keys", "key-bytes", "value-bytes", "get-set", "distribution")...)
 		if !r.Given("workload.objects") {
 			r.Failf("workload", "objects is missing, want %s", "a list of objects, each with path and bytes")
 		}

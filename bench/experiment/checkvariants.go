@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -54,6 +55,7 @@ func (r *reader) checkVariants() {
 		if v.Noise && !r.Given("noise") {
 			r.Failf(path+".noise", "found on, want noise for it at the top of the file")
 		}
+		r.checkVariantServer(path, v)
 		switch {
 		case v.Lanes != "" && v.LanesFile != "":
 			r.Failf(path+".lanes-file", "found beside lanes (line %d), want one of the two", r.Line(path+".lanes"))
@@ -72,11 +74,17 @@ func (r *reader) checkVariants() {
 			switch line := r.Line(fmt.Sprintf("variants[%d]", j)); {
 			case o.Name == v.Name:
 				r.Failf(path+".name", "found %s a second time, first in line %d", y.Quote(v.Name), line)
-			case o.Noise == v.Noise && o.Lanes == v.Lanes && o.LanesFile == v.LanesFile && maps.Equal(o.Force, v.Force):
-				r.Failf(path, "differs from %s (line %d) in nothing, want other lanes, force or noise", o.Name, line)
+			case o.same(v):
+				r.Failf(path, "differs from %s (line %d) in nothing, want other lanes, force, noise, server or tune", o.Name, line)
 			}
 		}
 	}
+}
+
+// same reports whether two variants differ in nothing but name and title.
+func (v *Variant) same(o *Variant) bool {
+	return o.Noise == v.Noise && o.Lanes == v.Lanes && o.LanesFile == v.LanesFile && o.ClientLanes == v.ClientLanes &&
+		maps.Equal(o.Force, v.Force) && reflect.DeepEqual(o.Server, v.Server) && reflect.DeepEqual(o.Tune, v.Tune)
 }
 
 // checkLanes holds a lanes file within the experiment's to package config, with

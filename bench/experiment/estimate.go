@@ -4,6 +4,7 @@ package experiment
 
 import (
 	"math"
+	"reflect"
 	"time"
 )
 
@@ -15,6 +16,8 @@ const (
 	settleTime = int64(700 * time.Millisecond) // noise before the warm-up and after the window
 	startTime  = int64(200 * time.Millisecond) // of a generator
 	prefillPer = int64(10 * time.Microsecond)  // of a key
+	fetchPer   = int64(20)                     // of a byte, at 400 Mbit/s
+	objectPer  = int64(time.Millisecond)       // of an object
 )
 
 // Lead is how far ahead, ns, the time is set at which several generators begin
@@ -82,7 +85,16 @@ func Estimate(e *Experiment) (least, most int64) {
 	least = int64(n)*window + 2*e.HostNoise.Window
 	most = int64(m)*(window+beside) + 2*e.HostNoise.Window + raiseTime + serverTime
 	if e.Workload.Prefill {
-		most += int64(e.Workload.Keys) * prefillPer
+		fill := int64(e.Workload.Keys) * prefillPer
+		for _, o := range e.Workload.Objects {
+			if bytes := int64(o.Copies) * o.Bytes; !o.Uncached {
+				fill += bytes*fetchPer + int64(o.Copies)*objectPer
+			}
+		}
+		most += fill * int64(starts(e))
+	}
+	if n := starts(e); n > 1 {
+		most += int64(n-1) * serverTime
 	}
 	if s := e.Sweep; s != nil {
 		k := int64(len(s.Variants) * len(s.Noise) * max(1, len(s.SwitchBuffers)))
@@ -90,6 +102,21 @@ func Estimate(e *Experiment) (least, most int64) {
 		most += k * (e.Load.Warmup + s.Window + laneTime + startTime + settleTime)
 	}
 	return least, most
+}
+
+// starts is how often the server is started: anew for each window where
+// variants have servers of their own, but for those of one that follow on each
+// other in the rounds A B, B A.
+func starts(e *Experiment) int {
+	other := false
+	for _, v := range e.Variants {
+		other = other || !reflect.DeepEqual(v.Server, e.Variants[0].Server)
+	}
+	if !other {
+		return 1
+	}
+	_, most := Windows(e)
+	return most
 }
 
 // roundUp is a duration for people: whole seconds, minutes above an hour.

@@ -25,7 +25,22 @@ func Parse(name string, data []byte) (*File, error) { return ParseOn(name, data,
 // ParseOn is Parse for an experiment that runs on hosts: they take the place of
 // its lab and of the processors and generators that it names. nil is the lab.
 func ParseOn(name string, data []byte, on *Hosts) (*File, error) {
-	r := &reader{Reader: y.NewReader(name), e: start(), on: on}
+	return ParseWith(name, data, Options{Hosts: on})
+}
+
+// Options of a run that change what a file says.
+type Options struct {
+	// Hosts take the place of the lab; nil: the lab.
+	Hosts *Hosts
+	// Quick takes the file's sizes.quick.
+	Quick bool
+	// Scale of all numbers of connections, permille; 0: as they are.
+	Scale int
+}
+
+// ParseWith is Parse with options.
+func ParseWith(name string, data []byte, o Options) (*File, error) {
+	r := &reader{Reader: y.NewReader(name), e: start(), on: o.Hosts, quick: o.Quick, scale: o.Scale}
 	if root, ok := r.Document(data, topWant); ok {
 		r.top(root)
 	}

@@ -19,7 +19,10 @@ const topWant = "version, title, lab, server, workload, load and variants"
 type reader struct {
 	*y.Reader
 	e     Experiment
-	on    *Hosts    // nil: in the lab
+	on    *Hosts // nil: in the lab
+	quick bool
+	scale int       // of connections, permille; 0: as they are
+	left  []string  // variants that a size has left, nil: all
 	texts []y.Value // of the variants' lanes
 	// broken are the paths of what could not be read or is missing.
 	broken []string
@@ -85,6 +88,12 @@ func topKeys() []y.Key[reader] {
 		y.Of("power", powerSources(), "not measured",
 			"Power sources: see POWER.",
 			func(r *reader, x []power.Config) { r.e.Power = x }),
+		y.Of("gates", gating(), "none",
+			"What every window has to pass, or the run ends with what is wrong: see GATES.",
+			func(r *reader, x Gating) { r.e.Gates = &x }),
+		y.Of("sizes", sizes(), "the file as it is, everywhere",
+			"Numbers for the lab and for `--quick`: see SIZES.",
+			func(r *reader, x Sizes) { r.e.Sizes = &x }),
 		y.Of("host-noise", hostNoise(), "looked at for 1s before and after, and reported",
 			"What the hosts themselves may delay: see HOST NOISE.",
 			func(r *reader, x HostNoise) { r.e.HostNoise = x }),
@@ -108,8 +117,12 @@ func (r *reader) top(v y.Value) {
 		r.broken = append(r.broken, e.Path)
 	}
 	r.require()
+	r.resize()
 	r.complete()
 	r.check()
+	r.leave()
+	r.checkTime()
+	r.checkQuick()
 }
 
 // otherVersion is the version of a file, if it is a number and not ours.

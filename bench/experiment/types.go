@@ -30,6 +30,11 @@ type Experiment struct {
 	// Power sources of the SUT. Empty: not measured.
 	Power     []power.Config `json:"power,omitempty"`
 	HostNoise HostNoise      `json:"hostNoise"`
+	// Gates that every window has to pass; nil: none.
+	Gates *Gating `json:"gates,omitempty"`
+	// Sizes of the file, and Sized which of them are in it.
+	Sizes *Sizes   `json:"sizes,omitempty"`
+	Sized []string `json:"sized,omitempty"`
 	// TimeLimit of the whole run.
 	TimeLimit int64 `json:"timeLimitNs"`
 }
@@ -123,6 +128,11 @@ type Server struct {
 	Memory      int64 `json:"memoryBytes,omitempty"`
 	Connections int   `json:"connections,omitempty"`
 	Ready       Ready `json:"ready"`
+	// User that a command, and what is beside it on the SUT, runs as,
+	// "NAME:GROUP"; "": the one that starts it.
+	User string `json:"user,omitempty"`
+	// Cache is where a cache counts what it has; nil: nobody looks.
+	Cache *Cache `json:"cache,omitempty"`
 }
 
 // A Process is started beside the server.
@@ -133,6 +143,8 @@ type Process struct {
 	// Port on which it has to listen before anything else is started; 0: it is
 	// not waited for.
 	Port int `json:"port,omitempty"`
+	// Origin is niclane's own, in the place of Command.
+	Origin bool `json:"origin,omitempty"`
 }
 
 // Ready says how a server is proven to answer.
@@ -191,6 +203,8 @@ type Object struct {
 	Copies int `json:"copies"`
 	// Bytes that a whole answer has; another length is an error.
 	Bytes int64 `json:"bytes"`
+	// Uncached objects are those that the origin lets nobody keep.
+	Uncached bool `json:"uncached,omitempty"`
 	// Weight among the objects when they are drawn.
 	Weight int `json:"weight"`
 }
@@ -271,8 +285,7 @@ type Place struct {
 	FIFO int   `json:"fifoPriority,omitempty"`
 }
 
-// A Variant differs from the others in its lanes and its noise, and in nothing
-// else.
+// A Variant differs from the others in what it says here, and in nothing else.
 type Variant struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
@@ -283,6 +296,13 @@ type Variant struct {
 	LanesFile string `json:"lanesFile,omitempty"`
 	// Force is globals.force of the lanes file, in its place.
 	Force map[string]string `json:"force,omitempty"`
+	// ClientLanes is the text of a lanes file for the client, as Lanes is for
+	// the SUT.
+	ClientLanes string `json:"clientLanes,omitempty"`
+	// Server and Tune are what is other at the server and its host; nil:
+	// nothing.
+	Server *VariantServer `json:"server,omitempty"`
+	Tune   *Tune          `json:"tune,omitempty"`
 }
 
 // Repeats of each variant at each load point, in rounds A B C, C B A, B C A, ...

@@ -5,6 +5,7 @@ package result
 import (
 	"time"
 
+	"github.com/niclane/niclane/bench/cache"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
@@ -47,6 +48,8 @@ type Result struct {
 	// Warnings of the run; those that follow from the numbers are made by
 	// Summarize.
 	Warnings []string `json:"warnings,omitempty"`
+	// Logs are what servers said at last, by name, of a run that failed.
+	Logs map[string]string `json:"logs,omitempty"`
 }
 
 // Partial says where a run ended, and why.
@@ -189,6 +192,10 @@ type Window struct {
 	Machine *machine.Diff  `json:"machine,omitempty"`
 	Counts  []Count        `json:"counts,omitempty"`
 	Power   []power.Result `json:"power,omitempty"`
+	// Cache is what a cache counted meanwhile, and Origin the origin behind it,
+	// warm-up included; nil: it was not asked.
+	Cache  *cache.Counters `json:"cache,omitempty"`
+	Origin *cache.Counters `json:"origin,omitempty"`
 	// Hops are the queues on the way, sampled from the start of the generators
 	// to their end. A site that cannot read them has none.
 	Hops []Hop `json:"hops,omitempty"`

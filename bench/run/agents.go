@@ -144,6 +144,9 @@ func (s *agentSite) check() error {
 		bad("device %s does not say its speed, want link-rate in the hosts file", s.h.SUT.Device)
 	}
 	for _, v := range s.e.Variants {
+		if v.ClientLanes != "" {
+			bad("variant %s has client-lanes, which only the lab's client takes", v.Name)
+		}
 		if (v.Lanes != "" || v.LanesFile != "") && !sut.Host.Root {
 			bad("variant %s has lanes, which need root there", v.Name)
 		}

@@ -35,6 +35,21 @@ func differences(e *experiment.Experiment, i int) []string {
 	if had := before.Lanes != "" || before.LanesFile != ""; had && v.Lanes == "" && v.LanesFile == "" {
 		out = append(out, "no lanes")
 	}
+	if v.Server != nil {
+		out = append(out, serverText(v.Server))
+	} else if before.Server != nil {
+		out = append(out, "server: as the first variant's")
+	}
+	if v.Tune != nil {
+		out = append(out, tuneText(v.Tune))
+	} else if before.Tune != nil {
+		out = append(out, "nothing tuned by hand")
+	}
+	if v.ClientLanes != "" {
+		out = append(out, "lanes on the client's host too")
+	} else if before.ClientLanes != "" {
+		out = append(out, "no lanes on the client's host")
+	}
 	for _, part := range slices.Sorted(maps.Keys(v.Force)) {
 		if before.Force[part] != v.Force[part] {
 			out = append(out, fmt.Sprintf("%s: %s, because the experiment forces it", part, v.Force[part]))

@@ -108,6 +108,10 @@ type measurement struct {
 
 	server task // nil where somebody else has started it
 	beside []task
+	// variant is what the server has that is running.
+	variant *experiment.VariantServer
+	tuner   task // holds tuned
+	tuned   *experiment.Tune
 	// counts is whether the server has counters that are known.
 	counts bool
 	power  powers

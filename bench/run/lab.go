@@ -36,6 +36,7 @@ type labSite struct {
 	dir     string   // for lanes, journals and the server's files
 	latency *os.File // holds the processors awake while it is open
 	lanes   string   // that are applied
+	client  string   // the same, on the client
 	// classes of the applied lanes, the lanes' names by them.
 	classes map[string]string
 	polls   *polls.Counter
@@ -145,6 +146,9 @@ func (s *labSite) SetSwitchBuffer(bytes int64) error {
 
 // SetLanes runs the niclane command as a user would, in the SUT.
 func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
+	if err := s.setClientLanes(ctx, v); err != nil {
+		return Lanes{}, fmt.Errorf("client: %w", err)
+	}
 	text, err := lanesOf(s.f, v, s.values(lab.SUT))
 	if err != nil {
 		return Lanes{}, err
@@ -185,10 +189,45 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 	return applied(text, &made.Plan), nil
 }
 
-// run runs a niclane command on the SUT, with journals of this run's own.
+// setClientLanes does the same on the client, whose lanes nobody looks at
+// further.
+func (s *labSite) setClientLanes(ctx context.Context, v experiment.Variant) error {
+	values := s.values(lab.SUT)
+	values[experiment.NameDevice] = clientPort
+	text, err := experiment.Expand(v.ClientLanes, values)
+	if err != nil || text == s.client {
+		return err
+	}
+	if s.client != "" {
+		if _, err := s.runOn(ctx, lab.Client, "rollback"); err != nil {
+			return err
+		}
+		s.client = ""
+	}
+	if text == "" {
+		return nil
+	}
+	file := filepath.Join(s.dir, "client-lanes.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	s.client = text
+	_, err = s.runOn(ctx, lab.Client, "apply", file)
+	return err
+}
+
+// clientPort is the device of the lab's client.
+const clientPort = "eth0"
+
+// run runs a niclane command on the SUT.
 func (s *labSite) run(ctx context.Context, verb ...string) ([]byte, error) {
-	args := append([]string{s.niclane, "--json", "--state-dir", filepath.Join(s.dir, "state"), "--run-dir", filepath.Join(s.dir, "run")}, verb...)
-	cmd, err := s.lab.Command(ctx, lab.SUT, lab.Options{Niclane: s.niclane}, args...)
+	return s.runOn(ctx, lab.SUT, verb...)
+}
+
+// runOn runs one on a host, with journals of this run's and this host's own.
+func (s *labSite) runOn(ctx context.Context, host string, verb ...string) ([]byte, error) {
+	args := append([]string{s.niclane, "--json", "--state-dir", filepath.Join(s.dir, "state", host), "--run-dir", filepath.Join(s.dir, "run", host)}, verb...)
+	cmd, err := s.lab.Command(ctx, host, lab.Options{Niclane: s.niclane}, args...)
 	if err != nil {
 		return nil, fmt.Errorf("niclane %s: %w", verb[0], err)
 	}
@@ -207,11 +246,17 @@ func (s *labSite) run(ctx context.Context, verb ...string) ([]byte, error) {
 const downTimeout = 30 * time.Second
 
 func (s *labSite) Down(ctx context.Context) error {
-	errs := []error{s.stopServers(), s.polls.Close()}
+	errs := []error{s.untune(), s.stopServers(), s.polls.Close()}
 	if s.lab != nil {
 		if s.lanes != "" {
 			ctx, cancel := context.WithTimeout(ctx, downTimeout)
 			_, err := s.run(ctx, "rollback")
+			cancel()
+			errs = append(errs, err)
+		}
+		if s.client != "" {
+			ctx, cancel := context.WithTimeout(ctx, downTimeout)
+			_, err := s.runOn(ctx, lab.Client, "rollback")
 			cancel()
 			errs = append(errs, err)
 		}

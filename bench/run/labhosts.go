@@ -8,7 +8,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
@@ -48,11 +51,43 @@ func (s *labSite) put(_ context.Context, host, name string, text []byte, private
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	if s.e.Server.User != "" {
+		if err := s.writable(filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
 	mode := os.FileMode(0o644)
 	if private {
 		mode = 0o600
 	}
-	return os.WriteFile(path, text, mode)
+	if err := os.WriteFile(path, text, mode); err != nil || !private || s.e.Server.User == "" {
+		return err
+	}
+	return s.give(path)
+}
+
+// writable makes directories below scratch as scratch itself is.
+func (s *labSite) writable(dir string) error {
+	for ; dir != s.scratchOf(lab.SUT); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, os.ModeSticky|0o777); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// give makes a private file the server's user's.
+func (s *labSite) give(path string) error {
+	name, _, _ := strings.Cut(s.e.Server.User, ":")
+	u, err := user.Lookup(name)
+	if err != nil {
+		return fmt.Errorf("server.user: %w", err)
+	}
+	id, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return err
+	}
+	return os.Chown(path, id, -1)
 }
 
 func (s *labSite) find(_ context.Context, _, program string) (path, version string, err error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
@@ -139,7 +140,7 @@ func faked(t *testing.T, replace ...string) (*measurement, *fakeHosts) {
 	}
 	f := parse(t, replace...)
 	m := &measurement{f: f, e: f.Experiment, on: h}
-	if _, err := m.StartServer(t.Context()); err != nil {
+	if _, err := m.StartServer(t.Context(), experiment.Variant{}); err != nil {
 		t.Fatal(err)
 	}
 	h.launched = nil

@@ -49,6 +49,9 @@ func (t *tail) lastLine() string {
 func start(what string, cmd *exec.Cmd, config any) (*process, error) {
 	p := &process{what: what, cmd: cmd, done: make(chan struct{})}
 	cmd.Stderr = &p.stderr
+	if config == nil && cmd.Stdout == nil {
+		cmd.Stdout = &p.stderr // some servers have their log there
+	}
 	if config != nil {
 		in, err := json.Marshal(config)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -66,6 +67,8 @@ type runner struct {
 	tell  progress
 	began time.Time
 	seed  uint64
+	// serving is what the server has that is running.
+	serving *experiment.VariantServer
 	// unsaved is set when a checkpoint has failed: the end says no more.
 	unsaved bool
 }
@@ -90,6 +93,9 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(e.TimeLimit), errTimeLimit)
 		defer cancel()
 	}
+	if text := warnsOnly(e); text != "" {
+		run.warnf("%s", text)
+	}
 	err := run.all(ctx)
 	if err != nil {
 		if ctx.Err() != nil { // whatever failed then, failed because of it
@@ -100,6 +106,9 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 		}
 		err = &Error{run.phase, err}
 		run.r.Partial = &result.Partial{Phase: run.phase, Reason: errors.Unwrap(err).Error()}
+	}
+	if err != nil {
+		run.r.Logs = site.Logs()
 	}
 	if len(run.r.Windows) > 0 {
 		if failed := run.save(); failed != nil && !run.unsaved {
@@ -175,12 +184,16 @@ func (run *runner) checkpoint() error {
 }
 
 func (run *runner) server(ctx context.Context) error {
-	s, err := run.site.StartServer(ctx)
+	run.serving = run.e.Variants[0].Server
+	s, err := run.site.StartServer(ctx, run.e.Variants[0])
 	run.r.Server = s
 	if s.Version != "" {
 		name := s.Kind
 		if len(s.Command) > 0 {
 			name = filepath.Base(s.Command[0])
+		}
+		if c := run.e.Server.Command; run.e.Server.User != "" && len(c) > 0 {
+			name = filepath.Base(c[0]) // not who starts it as another user
 		}
 		run.r.Environment.Versions = map[string]string{name: s.Version}
 	}
@@ -309,6 +322,12 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 		return result.Window{}, err
 	}
 	run.tell.window(what)
+	if err := run.serve(ctx, v); err != nil {
+		return result.Window{}, err
+	}
+	if err := run.site.SetTune(ctx, v); err != nil {
+		return result.Window{}, err
+	}
 	lanes, err := run.site.SetLanes(ctx, v)
 	if err != nil {
 		return result.Window{}, err
@@ -327,9 +346,26 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 	}
 	w.Variant, w.Rate = v.Name, j.Rate
 	if len(w.Counts) > 0 {
-		err = prove(run.e.Workload, w.Counts, w.Load.Work.Unanswered)
+		if err := prove(run.e.Workload, w.Counts, w.Load.Work.Unanswered); err != nil {
+			return w, err
+		}
 	}
-	return w, err
+	return w, gated(run.e, &w)
+}
+
+// serve starts the server anew where the variant's is another one.
+func (run *runner) serve(ctx context.Context, v experiment.Variant) error {
+	if reflect.DeepEqual(v.Server, run.serving) {
+		return nil
+	}
+	run.serving = v.Server
+	if _, err := run.site.StartServer(ctx, v); err != nil {
+		return err
+	}
+	if !run.e.Workload.Prefill {
+		return nil
+	}
+	return run.site.Prefill(ctx)
 }
 
 // timed measures a window and looks at the clocks.

@@ -60,6 +60,7 @@ type fakeSite struct {
 	lanes   Lanes
 	counts  []result.Count
 	down    error
+	logs    map[string]string
 	late    int64
 	wakes   int  // of the host's noise; 0: enough
 	hangs   bool // Up, until it is told to end
@@ -76,7 +77,14 @@ func (s *fakeSite) Up(ctx context.Context, _ *result.Result) error {
 	}
 	return ctx.Err()
 }
-func (s *fakeSite) StartServer(context.Context) (result.Server, error) {
+func (s *fakeSite) SetTune(_ context.Context, v experiment.Variant) error {
+	if v.Tune != nil {
+		s.say("tune %s", v.Name)
+	}
+	return nil
+}
+func (s *fakeSite) Logs() map[string]string { return s.logs }
+func (s *fakeSite) StartServer(context.Context, experiment.Variant) (result.Server, error) {
 	s.say("server")
 	return result.Server{Kind: "fake", Command: []string{"/usr/bin/served", "-v"}, Version: "served 1.2"}, nil
 }

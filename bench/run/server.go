@@ -10,9 +10,11 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/httpserver"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/memserver"
@@ -27,7 +29,11 @@ var proofs = map[string]string{
 }
 
 // StartServer starts the server and what it needs, and waits for its answer.
-func (m *measurement) StartServer(ctx context.Context) (result.Server, error) {
+func (m *measurement) StartServer(ctx context.Context, v experiment.Variant) (result.Server, error) {
+	if err := m.stopServers(); err != nil {
+		return result.Server{}, err
+	}
+	m.variant = v.Server
 	r, err := m.serve(ctx)
 	return r, m.because(err)
 }
@@ -75,8 +81,15 @@ func (m *measurement) start(ctx context.Context, r *result.Server) error {
 			}
 			r.Kind = x.Fallback
 		}
-		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t", strconv.Itoa(x.Threads),
+		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t", strconv.Itoa(m.threads()),
 			"-c", strconv.Itoa(x.Connections), "-m", strconv.FormatInt(max(1, x.Memory>>20), 10)}
+		if m.variant != nil {
+			more, _, err := m.expanded(lab.SUT, m.variant.Arguments, nil)
+			if err != nil {
+				return err
+			}
+			l.argv = append(l.argv, more...)
+		}
 	}
 	switch r.Kind {
 	case experiment.KindRunning:
@@ -84,19 +97,48 @@ func (m *measurement) start(ctx context.Context, r *result.Server) error {
 	case experiment.KindNiclane:
 		r.Version = "niclane's own"
 		l.part, l.argv = "server", nil
-		l.config = memserver.Config{Address: r.Address, Threads: x.Threads, MaxConnections: x.Connections, MaxMemory: x.Memory,
+		l.config = memserver.Config{Address: r.Address, Threads: m.threads(), MaxConnections: x.Connections, MaxMemory: x.Memory,
 			Setup: thread.Setup{CPUs: l.CPUs, FIFO: l.FIFO}}
 	case experiment.KindCommand:
-		if l.argv, l.env, err = m.expanded(lab.SUT, x.Command, x.Environment); err != nil {
+		command := x.Command
+		if m.variant != nil {
+			command = slices.Concat(command, m.variant.Arguments)
+		}
+		if l.argv, l.env, err = m.expanded(lab.SUT, command, x.Environment); err != nil {
 			return err
 		}
 		if l.argv[0], r.Version, err = m.on.find(ctx, lab.SUT, l.argv[0]); err != nil {
+			return err
+		}
+		if l.argv, err = m.asUser(ctx, l.argv); err != nil {
 			return err
 		}
 	}
 	r.Command = l.argv
 	m.server, err = m.on.launch(ctx, l)
 	return err
+}
+
+// threads that serve, of the variant.
+func (m *measurement) threads() int {
+	if m.variant != nil && m.variant.Threads > 0 {
+		return m.variant.Threads
+	}
+	return m.e.Server.Threads
+}
+
+// asUser is a command that gives up what root has before it starts, as the
+// server's user. On hosts the agent does so by itself.
+func (m *measurement) asUser(ctx context.Context, argv []string) ([]string, error) {
+	name, group, ok := strings.Cut(m.e.Server.User, ":")
+	if !ok || m.e.Lab == nil {
+		return argv, nil
+	}
+	setpriv, _, err := m.on.find(ctx, lab.SUT, "setpriv")
+	if err != nil {
+		return nil, fmt.Errorf("server.user: %w", err)
+	}
+	return append([]string{setpriv, "--reuid=" + name, "--regid=" + group, "--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--"}, argv...), nil
 }
 
 // address of the server.
@@ -113,7 +155,7 @@ func (m *measurement) values(host string) map[string]string {
 	ip, port, _ := net.SplitHostPort(m.address())
 	values := map[string]string{
 		experiment.NameAddress: ip, experiment.NamePort: port,
-		experiment.NameThreads: strconv.Itoa(m.e.Server.Threads), experiment.NameConnections: strconv.Itoa(m.e.Server.Connections),
+		experiment.NameThreads: strconv.Itoa(m.threads()), experiment.NameConnections: strconv.Itoa(m.e.Server.Connections),
 		experiment.NameScratch: m.on.scratchOf(host),
 		experiment.NameSUT:     m.on.addressOf(lab.SUT), experiment.NameClient: m.on.addressOf(lab.Client), experiment.NameNoise: m.on.addressOf(lab.Noise),
 	}
@@ -145,11 +187,11 @@ func (m *measurement) expanded(host string, argv []string, environment map[strin
 // listens.
 func (m *measurement) startBeside(ctx context.Context) error {
 	for _, b := range m.e.Server.Beside {
-		argv, env, err := m.expanded(b.Host, b.Command, nil)
+		l, err := m.besides(ctx, b)
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
 		}
-		t, err := m.on.launch(ctx, launch{what: b.Name, host: b.Host, argv: argv, env: env})
+		t, err := m.on.launch(ctx, l)
 		if err != nil {
 			return err
 		}
@@ -166,6 +208,26 @@ func (m *measurement) startBeside(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// besides is how one of them is started.
+func (m *measurement) besides(ctx context.Context, b experiment.Process) (l launch, err error) {
+	l = launch{what: b.Name, host: b.Host}
+	if b.Origin {
+		l.part, l.config = "http", httpserver.Config{Address: net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port)), Origin: true}
+		return l, nil
+	}
+	if l.argv, l.env, err = m.expanded(b.Host, b.Command, nil); err != nil {
+		return l, err
+	}
+	// With the server on its host, that is with its processors and its lane.
+	if b.Host == lab.SUT {
+		l.Place, l.member = m.e.Placement.Server, true
+		if l.argv[0], _, err = m.on.find(ctx, lab.SUT, l.argv[0]); err == nil {
+			l.argv, err = m.asUser(ctx, l.argv)
+		}
+	}
+	return l, err
 }
 
 // alive returns how the server, or what it needs, has ended, or which host is
@@ -203,11 +265,28 @@ func (m *measurement) stopServers() error {
 	for _, t := range slices.Backward(m.beside) {
 		errs = append(errs, t.stop())
 	}
+	m.server, m.beside = nil, nil
 	return errors.Join(errs...)
 }
 
+// Logs are those of processes on this machine.
+func (m *measurement) Logs() map[string]string {
+	out := map[string]string{}
+	for _, t := range append([]task{m.server}, m.beside...) {
+		if p, ok := t.(*process); ok && p != nil && len(p.stderr.b) > 0 {
+			out[p.what] = string(p.stderr.b)
+		}
+	}
+	return out
+}
+
 // Prefill sets every key and proves it from the server's counters.
-func (m *measurement) Prefill(ctx context.Context) error { return m.because(m.fill(ctx)) }
+func (m *measurement) Prefill(ctx context.Context) error {
+	if len(m.e.Workload.Objects) > 0 {
+		return m.because(m.fetchAll(ctx))
+	}
+	return m.because(m.fill(ctx))
+}
 
 func (m *measurement) fill(ctx context.Context) error {
 	c, err := filler(m.f, m.address())

@@ -37,7 +37,13 @@ func (m *measurement) writeFiles(ctx context.Context) error {
 	}
 	for _, host := range m.hostsOfServer() {
 		for _, name := range slices.Sorted(maps.Keys(m.e.Server.Files)) {
-			text, err := experiment.Expand(m.e.Server.Files[name], m.values(host))
+			text := m.e.Server.Files[name]
+			if m.variant != nil {
+				if other, ok := m.variant.Files[name]; ok {
+					text = other
+				}
+			}
+			text, err := experiment.Expand(text, m.values(host))
 			if err == nil {
 				err = m.on.put(ctx, host, name, []byte(text), false)
 			}

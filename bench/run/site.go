@@ -19,13 +19,16 @@ type Site interface {
 	// Up makes the hosts ready and says in r what they are: Environment, and in
 	// the first variant's Differences how they are tuned in every variant.
 	Up(ctx context.Context, r *result.Result) error
-	// StartServer returns when the server has answered in its own protocol.
-	StartServer(ctx context.Context) (result.Server, error)
-	// Prefill sets every key of the workload, once.
+	// StartServer returns when the server of a variant has answered in its own
+	// protocol. One that is running is ended before.
+	StartServer(ctx context.Context, v experiment.Variant) (result.Server, error)
+	// Prefill sets every key of the workload, or fetches every object, once.
 	Prefill(ctx context.Context) error
 	// HostNoise measures what the hosts do to a thread that only wants to wake
 	// up, for ns.
 	HostNoise(ctx context.Context, ns int64) (hiccup.Result, error)
+	// SetTune sets what a variant tunes by hand, in the place of what is set.
+	SetTune(ctx context.Context, v experiment.Variant) error
 	// SetLanes applies the lanes of a variant, or none, in the place of those
 	// that are applied. Of lanes that are applied already only the Text is
 	// returned.
@@ -34,6 +37,8 @@ type Site interface {
 	SetSwitchBuffer(bytes int64) error
 	// Measure measures one window. It fills in what was measured.
 	Measure(ctx context.Context, j Job) (result.Window, error)
+	// Logs are what the server and what is beside it said at last, by name.
+	Logs() map[string]string
 	// Down ends and removes whatever there is, also after a failure of Up.
 	Down(ctx context.Context) error
 }

@@ -47,6 +47,10 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	if err != nil {
 		return w, err
 	}
+	caches0, err := m.countCaches(ctx)
+	if err != nil {
+		return w, err
+	}
 	clocks, err := m.on.clocks(ctx)
 	if err != nil {
 		return w, err
@@ -73,6 +77,11 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	}
 	d.Tell(m.queues)
 	w.Machine, w.Power = &d, drawn(ctx)
+	caches1, err := m.countCaches(ctx)
+	if err != nil {
+		return w, err
+	}
+	caches1.since(caches0, &w)
 	axis, err := clocks(ctx)
 	if err != nil {
 		return w, err

@@ -10,12 +10,15 @@ import (
 
 	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/bench/cache"
+	"github.com/niclane/niclane/bench/fetch"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/httpserver"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/generator"
 	"github.com/niclane/niclane/bench/memserver"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/tune"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/poller"
 )
@@ -65,6 +68,9 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 		"internal-http":     worker(httpserver.Run),
 		"internal-counters": worker(generator.Counters),
 		"internal-hiccup":   worker(hiccup.Run),
+		"internal-tune":     worker(tune.Run),
+		"internal-cache":    worker(cache.Run),
+		"internal-fetch":    worker(fetch.Run),
 	}[args[0]]
 	if !ok {
 		return 0, false

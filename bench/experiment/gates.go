@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// Gates that a window has to pass, by name.
+const (
+	GateHits       = "hits"       // the cache had the share that it should have
+	GateTier       = "tier"       // from memory, or from disk, as it should be
+	GateReclaim    = "reclaim"    // the kernel took no pages from anybody
+	GateClient     = "client"     // the generators had time left
+	GateOrigin     = "origin"     // the origin had time left
+	GateTLS        = "tls"        // every connection was TLS
+	GateProcessors = "processors" // nobody else had the processors
+	GateLink       = "link"       // what was received came over the link
+)
+
+// Gates are all of them.
+var Gates = []string{GateHits, GateTier, GateReclaim, GateClient, GateOrigin, GateTLS, GateProcessors, GateLink}
+
+// Tiers of a cache.
+const (
+	TierMemory = "memory"
+	TierDisk   = "disk"
+)
+
+// Gating is what every window has to pass; what it says nothing about cannot
+// fail.
+type Gating struct {
+	// Hits is the share of requests, in permille, that the cache answers by
+	// itself; 0: not looked at.
+	Hits int `json:"hitsPermille,omitempty"`
+	// Tier that the cache answers from, one of the Tier constants; "": not
+	// looked at.
+	Tier string `json:"tier,omitempty"`
+	// Warn are gates that warn in the place of refusing.
+	Warn []string `json:"warn,omitempty"`
+}
+
+func gatesKeys() []y.Key[Gating] {
+	return []y.Key[Gating]{
+		y.Of("hits", y.Share(1, 1000), "not looked at",
+			"Share of requests that the cache answers by itself, by its own counters (`server.cache`): to 0.1 of a percent, and what the draw of objects varies by itself.",
+			func(g *Gating, x int) { g.Hits = x }),
+		y.Of("tier", y.Word(TierMemory, TierDisk), "not looked at",
+			"Where the cache has the objects: nearly all of what was delivered was read from the SUT's disks meanwhile, or next to nothing.",
+			func(g *Gating, x string) { g.Tier = x }),
+		y.Of("warn", y.OneOrList(y.Word(Gates...), len(Gates)), "none",
+			"Gates that warn in the place of ending the run: a lab of few processors cannot pass all of them.",
+			func(g *Gating, x []string) { g.Warn = x }),
+	}
+}
+
+func gating() y.Kind[Gating] {
+	return y.Nested("gates", "a mapping of keys: hits, tier, warn", gatesKeys, func() Gating { return Gating{} })
+}
+
+func (r *reader) checkGates() {
+	g := r.e.Gates
+	if g == nil || !r.fine("gates", "workload.protocol") {
+		return
+	}
+	if !isHTTP(r.e.Workload.Protocol) {
+		r.refuse("protocol: "+r.e.Workload.Protocol+", want protocol: http or https", "gates.hits", "gates.tier")
+		return
+	}
+	if g.Hits > 0 && r.e.Server.Cache == nil {
+		r.Failf("gates.hits", "found without server.cache, want it: where the cache counts what it has")
+	}
+}
+
+// Warns reports whether a gate warns only.
+func (g *Gating) Warns(gate string) bool { return slices.Contains(g.Warn, gate) }
+
+// Kinds of cache, whose counters are known.
+const (
+	CacheVarnish       = "varnish"
+	CacheTrafficServer = "trafficserver"
+	CacheNginx         = "nginx"
+)
+
+// A Cache is where a cache counts what it has.
+type Cache struct {
+	Kind string `json:"kind"`
+	// At is the directory of Varnish, the log of nginx, or the path of Traffic
+	// Server's stats_over_http, for Expand.
+	At string `json:"at"`
+	// Address of the cache, HOST:PORT, for Expand; "": the server's.
+	Address string `json:"address,omitempty"`
+}
+
+func cacheKeys() []y.Key[Cache] {
+	return []y.Key[Cache]{
+		y.Of("kind", y.Word(CacheVarnish, CacheTrafficServer, CacheNginx), "has to be given",
+			"Which cache: varnishstat's counters, those of Traffic Server's plugin stats_over_http, or nginx' log, whose lines begin with `$$upstream_cache_status`.",
+			func(c *Cache, x string) { c.Kind = x }),
+		y.Of("at", argument(), "has to be given",
+			"The directory that varnishd has as `-n`, the path of the plugin (`/_stats`), or the log; `$scratch` and the like are replaced.",
+			func(c *Cache, x string) { c.At = x }),
+		y.Of("address", argument(), "the server's",
+			"HOST:PORT of Traffic Server's plugin, where the server's port does not speak plain HTTP.",
+			func(c *Cache, x string) { c.Address = x }),
+	}
+}
+
+func cache() y.Kind[Cache] {
+	return y.Nested("cache", "a mapping of keys: kind, at", cacheKeys, func() Cache { return Cache{} })
+}
+
+// A VariantServer is what a variant's server has that the others' have not.
+type VariantServer struct {
+	Threads   int      `json:"threads,omitempty"`
+	Arguments []string `json:"arguments,omitempty"`
+	// Files in the place of those of Server, by path.
+	Files map[string]string `json:"files,omitempty"`
+}
+
+func variantServerKeys() []y.Key[VariantServer] {
+	return []y.Key[VariantServer]{
+		y.Of("threads", y.Integer(1, 1024), "`server.threads`",
+			"Threads that serve.",
+			func(s *VariantServer, x int) { s.Threads = x }),
+		y.Of("arguments", command(), "none",
+			"Arguments after those of the server: memcached's `[-N, 2]`.",
+			func(s *VariantServer, x []string) { s.Arguments = x }),
+		y.Of("files", files(), "none",
+			"Files in the place of those of `server.files`.",
+			func(s *VariantServer, x map[string]string) { s.Files = x }),
+	}
+}
+
+func variantServer() y.Kind[VariantServer] {
+	return y.Nested("variant-server", "a mapping of keys: threads, arguments, files", variantServerKeys, func() VariantServer { return VariantServer{} })
+}
+
+// A Tune is what somebody who knows the host does for the server without
+// lanes, in the SUT's network namespace.
+type Tune struct {
+	// Sysctls by name, below net.
+	Sysctls map[string]string `json:"sysctls,omitempty"`
+	// Symmetric: each transmit queue sends what its receive queue received.
+	Symmetric bool `json:"symmetricQueues,omitempty"`
+	// NAPIThreads: the device is polled by kernel threads.
+	NAPIThreads bool `json:"napiThreads,omitempty"`
+}
+
+func tuneKeys() []y.Key[Tune] {
+	return []y.Key[Tune]{
+		y.Of("sysctls", y.Mapping("a mapping from names of sysctls below net to values", `^net\.[a-z0-9_]+(\.[a-z0-9_]+){1,4}$`,
+			"the name of a sysctl below net", argument()), "as they are",
+			"Sysctls: `net.ipv4.tcp_notsent_lowat: 16384`.",
+			func(t *Tune, x map[string]string) { t.Sysctls = x }),
+		y.Of("symmetric-queues", y.Boolean(), "off",
+			"On: each transmit queue of the device sends what its receive queue has received (`xps_rxqs`).",
+			func(t *Tune, x bool) { t.Symmetric = x }),
+		y.Of("napi-threads", y.Boolean(), "off",
+			"On: kernel threads poll the device (`threaded`).",
+			func(t *Tune, x bool) { t.NAPIThreads = x }),
+	}
+}
+
+func tune() y.Kind[Tune] {
+	return y.Nested("tune", "a mapping of keys: sysctls, symmetric-queues, napi-threads", tuneKeys, func() Tune { return Tune{} })
+}
+
+// checkVariantServer refuses what a server cannot have in one variant only.
+func (r *reader) checkVariantServer(path string, v *Variant) {
+	if v.Tune != nil && !v.noLanes() {
+		r.Failf(path+".tune", "found beside lanes, want one of the two: what lanes set is theirs")
+	}
+	if v.Server == nil {
+		return
+	}
+	kind := r.e.Server.Kind
+	if kind == KindRunning {
+		r.refuse("kind: running, which somebody else has started", path+".server")
+	}
+	if kind != KindCommand && kind != KindMemcached {
+		r.refuse("kind: "+kind+", want kind: command or memcached", path+".server.arguments")
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Server.Files)) {
+		if _, ok := r.e.Server.Files[name]; !ok {
+			r.Failf(y.Join(path+".server.files", name), "found a file that server.files has not, want the path of one of those")
+		}
+	}
+	if fmt.Sprint(*v.Server) == fmt.Sprint(VariantServer{}) {
+		r.Failf(path+".server", "found nothing in it, want threads, arguments or files")
+	}
+}

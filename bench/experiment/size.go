@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// Sizes are how a file is made smaller: its own numbers are those of hosts.
+type Sizes struct {
+	// Lab is taken where the experiment runs in the lab, Quick with
+	// Options.Quick, after it.
+	Lab   *Size `json:"lab,omitempty"`
+	Quick *Size `json:"quick,omitempty"`
+}
+
+// A Size takes the place of numbers of a file. Zeros leave them as they are.
+type Size struct {
+	Connections []int  `json:"connections,omitempty"`
+	Rates       []int  `json:"ratesPerSecond,omitempty"`
+	Generators  int    `json:"generators,omitempty"`
+	Keys        int    `json:"keys,omitempty"`
+	Copies      int    `json:"copies,omitempty"` // of objects that have several
+	Threads     int    `json:"threads,omitempty"`
+	Memory      int64  `json:"memoryBytes,omitempty"`
+	Warmup      *int64 `json:"warmupNs,omitempty"`
+	Window      int64  `json:"windowNs,omitempty"`
+	// Repeats of each variant, exactly.
+	Repeats int `json:"repeats,omitempty"`
+	// Variants that are measured, all others are not.
+	Variants []string `json:"variants,omitempty"`
+	// MaxRate are the bounds of the search; NoSearch leaves it out.
+	MaxRate  *Bounds `json:"maxRate,omitempty"`
+	NoSearch bool    `json:"noSearch,omitempty"`
+	// Warn are gates that warn in the place of refusing.
+	Warn []string `json:"warn,omitempty"`
+}
+
+// Bounds of a search.
+type Bounds struct {
+	From int `json:"fromPerSecond"`
+	To   int `json:"toPerSecond"`
+	// Resolution as a share of the rate.
+	Resolution int `json:"resolutionPermille"`
+}
+
+// QuickLimit is what a quick form may take, ns, by Estimate.
+const QuickLimit = int64(3 * time.Minute)
+
+func sizesKeys() []y.Key[Sizes] {
+	return []y.Key[Sizes]{
+		y.Of("lab", size(), "the file as it is",
+			"What is other in the lab: the numbers of the file are for hosts then.",
+			func(s *Sizes, x Size) { s.Lab = &x }),
+		y.Of("quick", size(), "there is no quick form",
+			"What is other with `--quick`, after `lab`; it has to take less than 3 minutes.",
+			func(s *Sizes, x Size) { s.Quick = &x }),
+	}
+}
+
+func sizes() y.Kind[Sizes] {
+	return y.Nested("sizes", "a mapping of keys: lab, quick", sizesKeys, func() Sizes { return Sizes{} })
+}
+
+func sizeKeys() []y.Key[Size] {
+	return []y.Key[Size]{
+		y.Of("connections", y.Series("connections", 1, maxConnections, maxPoints), "as it is",
+			"`load.connections`.",
+			func(s *Size, x []int) { s.Connections = x }),
+		y.Of("rates", y.Series("requests per second", 1, maxRate, maxPoints), "as it is",
+			"`load.rates`.",
+			func(s *Size, x []int) { s.Rates = x }),
+		y.Of("generators", y.Integer(1, maxGenerators), "as it is",
+			"`load.generators`, in the lab.",
+			func(s *Size, x int) { s.Generators = x }),
+		y.Of("keys", y.Integer(1, 100_000_000), "as it is",
+			"`workload.keys`.",
+			func(s *Size, x int) { s.Keys = x }),
+		y.Of("copies", y.Integer(2, 10_000_000), "as it is",
+			"`copies` of every object that has more.",
+			func(s *Size, x int) { s.Copies = x }),
+		y.Of("threads", y.Integer(1, 1024), "as it is",
+			"`server.threads`, also of variants.",
+			func(s *Size, x int) { s.Threads = x }),
+		y.Of("memory", y.Size(1<<20, 1<<44), "as it is",
+			"`server.memory`.",
+			func(s *Size, x int64) { s.Memory = x }),
+		y.Of("warmup", y.Duration(0, time.Hour), "as it is",
+			"`load.warmup`.",
+			func(s *Size, x int64) { s.Warmup = &x }),
+		y.Of("window", y.Duration(100*time.Millisecond, 24*time.Hour), "as it is",
+			"`load.window`.",
+			func(s *Size, x int64) { s.Window = x }),
+		y.Of("repeats", y.Integer(1, maxRepeats), "as they are",
+			"`repeats`, so many.",
+			func(s *Size, x int) { s.Repeats = x }),
+		y.Of("variants", y.OneOrList(name(), 32), "all of them",
+			"Names of the variants that are measured.",
+			func(s *Size, x []string) { s.Variants = x }),
+		y.Of("max-rate", boundsOf(), "as it is",
+			"`search.max-rate`.",
+			func(s *Size, x Bounds) { s.MaxRate = &x }),
+		y.Of("search", y.Boolean(), "on where there is `search`",
+			"Off: nothing is searched for.",
+			func(s *Size, x bool) { s.NoSearch = !x }),
+		y.Of("warn", y.OneOrList(y.Word(Gates...), len(Gates)), "as they are",
+			"`gates.warn`.",
+			func(s *Size, x []string) { s.Warn = x }),
+	}
+}
+
+func size() y.Kind[Size] {
+	return y.Nested("size", "a mapping of keys: connections, rates, window, repeats, ...", sizeKeys, func() Size { return Size{} })
+}
+
+// resize puts the sizes that the run has asked for into the experiment, before
+// anything is completed.
+func (r *reader) resize() {
+	s := r.e.Sizes
+	if s != nil {
+		r.checkSizes()
+		if s.Lab != nil && r.on == nil {
+			r.take(s.Lab, "sizes.lab")
+		}
+		if s.Quick != nil && r.quick {
+			r.take(s.Quick, "sizes.quick")
+		}
+	}
+	if r.quick && (s == nil || s.Quick == nil) {
+		r.Failf("", "sizes.quick is missing, want it for a run with --quick")
+	}
+	if r.scale > 0 {
+		for i, n := range r.e.Load.Connections {
+			r.e.Load.Connections[i] = max(1, n*r.scale/1000)
+		}
+		r.e.Load.Connections = slices.Compact(r.e.Load.Connections)
+		if c := r.e.Load.Connections; len(c) > 0 {
+			r.e.Load.Generators = min(r.e.Load.Generators, c[0])
+		}
+	}
+}
+
+// checkSizes says which names of variants there are not.
+func (r *reader) checkSizes() {
+	for _, x := range []struct {
+		path string
+		*Size
+	}{{"sizes.lab", r.e.Sizes.Lab}, {"sizes.quick", r.e.Sizes.Quick}} {
+		if x.Size == nil {
+			continue
+		}
+		for _, n := range x.Variants {
+			r.variant(x.path+".variants", n)
+		}
+		if x.MaxRate != nil && r.e.Search == nil {
+			r.Failf(x.path+".max-rate", "found without search, want search at the top of the file")
+		}
+	}
+}
+
+func (r *reader) take(s *Size, path string) {
+	e := &r.e
+	e.Sized = append(e.Sized, path)
+	if s.Connections != nil {
+		e.Load.Connections = slices.Clone(s.Connections)
+	}
+	if s.Rates != nil {
+		e.Load.Rates = slices.Clone(s.Rates)
+	}
+	set(&e.Load.Generators, s.Generators)
+	set(&e.Workload.Keys, s.Keys)
+	set(&e.Server.Memory, s.Memory)
+	set(&e.Load.Window, s.Window)
+	if s.Warmup != nil {
+		e.Load.Warmup = *s.Warmup
+	}
+	if s.Copies > 0 {
+		for i := range e.Workload.Objects {
+			if o := &e.Workload.Objects[i]; o.Copies > s.Copies {
+				o.Copies = s.Copies
+			}
+		}
+	}
+	if s.Threads > 0 {
+		e.Server.Threads = s.Threads
+		for i := range e.Variants {
+			if x := e.Variants[i].Server; x != nil && x.Threads > 0 {
+				x.Threads = s.Threads
+			}
+		}
+	}
+	if s.Repeats > 0 {
+		e.Repeats = Repeats{Min: s.Repeats, Max: s.Repeats}
+	}
+	if s.MaxRate != nil && e.Search != nil {
+		e.Search.From, e.Search.To, e.Search.Resolution = s.MaxRate.From, s.MaxRate.To, s.MaxRate.Resolution
+	}
+	if s.NoSearch {
+		e.Search = nil
+	}
+	if s.Warn != nil && e.Gates != nil {
+		e.Gates.Warn = s.Warn
+	}
+	if s.Variants != nil {
+		r.only(s.Variants)
+	}
+}
+
+// only leaves these variants, and of goals those that are about them. The
+// others are checked like them, before.
+func (r *reader) only(names []string) {
+	e := &r.e
+	r.left = append(r.left, names...)
+	keep := func(n string) bool { return n == "" || slices.Contains(names, n) }
+	if !keep(e.Base) {
+		e.Base = ""
+	}
+	e.Goals = slices.DeleteFunc(e.Goals, func(g Goal) bool { return !keep(g.Variant) || !keep(g.Base) })
+	if e.Sweep != nil {
+		e.Sweep.Variants = slices.DeleteFunc(e.Sweep.Variants, func(n string) bool { return !keep(n) })
+		if len(e.Sweep.Variants) == 0 {
+			e.Sweep = nil
+		}
+	}
+}
+
+// leave takes the variants away that no size wants, once they are checked.
+func (r *reader) leave() {
+	if r.left == nil || len(r.Errors()) > 0 {
+		return
+	}
+	r.e.Variants = slices.DeleteFunc(r.e.Variants, func(v Variant) bool { return !slices.Contains(r.left, v.Name) })
+	if !slices.ContainsFunc(r.e.Variants, func(v Variant) bool { return v.Name == r.e.Base }) {
+		r.e.Base = r.e.Variants[0].Name
+	}
+}
+
+func set[T comparable](to *T, x T) {
+	var zero T
+	if x != zero {
+		*to = x
+	}
+}
+
+// checkQuick refuses a quick form that is none.
+func (r *reader) checkQuick() {
+	if !r.quick || len(r.Errors()) > 0 {
+		return
+	}
+	if _, most := Estimate(&r.e); most > QuickLimit {
+		r.Failf("sizes.quick", "takes about %s, want less than %s: fewer or shorter windows", roundUp(most), fmt.Sprint(time.Duration(QuickLimit)))
+	}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/bench/experiment"
+)
+
+const sized = `version: 1
+title: in three sizes
+lab: {}
+server: {kind: memcached, threads: 110}
+workload: {protocol: memcached, keys: 500000}
+load: {mode: closed, connections: [110, 2200, 4400], generators: 100, window: 30s}
+variants:
+  - {name: off}
+  - {name: tuned, tune: {symmetric-queues: on}}
+  - {name: threads, server: {threads: 8, arguments: [-N, "2"]}}
+goals: [{variant: threads, base: tuned, percentile: 99, at-most: 1}]
+gates: {}
+sizes:
+  lab: {connections: [44, 440], generators: 1, threads: 2, window: 2s, warn: [client]}
+  quick: {connections: 44, variants: [off, tuned], repeats: 3, keys: 1000}
+`
+
+func TestSizes(t *testing.T) {
+	read := func(o experiment.Options) *experiment.Experiment {
+		t.Helper()
+		f, err := experiment.ParseWith("experiment.yaml", []byte(sized), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Experiment
+	}
+	names := func(e *experiment.Experiment) (out []string) {
+		for _, v := range e.Variants {
+			out = append(out, v.Name)
+		}
+		return out
+	}
+
+	e := read(experiment.Options{})
+	if diff := cmp.Diff([]int{44, 440}, e.Load.Connections); diff != "" || e.Load.Generators != 1 || e.Server.Threads != 2 || e.Variants[2].Server.Threads != 2 ||
+		e.Load.Window != int64(2*time.Second) || e.Workload.Keys != 500000 || !slices.Equal(e.Gates.Warn, []string{"client"}) || len(e.Variants) != 3 {
+		t.Errorf("in the lab: %+v, connections (-want +got)\n%s", e.Load, diff)
+	}
+	e = read(experiment.Options{Quick: true})
+	if !slices.Equal(names(e), []string{"off", "tuned"}) || !slices.Equal(e.Load.Connections, []int{44}) || e.Repeats.Max != 3 || e.Workload.Keys != 1000 || len(e.Goals) != 0 {
+		t.Errorf("quick: %v, %v, %+v, goals %v", names(e), e.Load.Connections, e.Repeats, e.Goals)
+	}
+	if !slices.Equal(e.Sized, []string{"sizes.lab", "sizes.quick"}) {
+		t.Errorf("sized %v", e.Sized)
+	}
+	if e = read(experiment.Options{Scale: 100}); !slices.Equal(e.Load.Connections, []int{4, 44}) {
+		t.Errorf("a tenth: %v connections", e.Load.Connections)
+	}
+	clients := []experiment.Host{{Name: "client1", Agent: "b:1", Address: "10.0.0.2", Generators: 100}}
+	e = read(experiment.Options{Hosts: &experiment.Hosts{SUT: experiment.Host{Name: "sut", Agent: "a:1", Address: "10.0.0.1", Device: "eth2"}, Clients: clients}})
+	if !slices.Equal(e.Load.Connections, []int{110, 2200, 4400}) || e.Server.Threads != 110 || e.Load.Generators != 100 || e.Sized != nil {
+		t.Errorf("on hosts: %+v, %d threads", e.Load, e.Server.Threads)
+	}
+}
+
+func TestSizesAreChecked(t *testing.T) {
+	for _, x := range []struct{ name, old, new, want string }{
+		{"no quick form", "  quick:", "  quack:", "sizes.quack: unknown key"},
+		{"none at all", sized[strings.Index(sized, "sizes:"):], "", "sizes.quick is missing"},
+		{"unknown variant", "variants: [off, tuned]", "variants: [off, tuend]", `experiment.yaml:15: sizes.quick.variants: found "tuend", want the name of a variant: off, tuned or threads`},
+		{"too long", "repeats: 3", "repeats: 300", "sizes.quick: takes about"},
+		{"unknown gate", "warn: [client]", "warn: [cleint]", "sizes.lab.warn"},
+		{"bounds of nothing", "repeats: 3", "repeats: 3, max-rate: {from: 1, to: 2}", "sizes.quick.max-rate: found without search"},
+		{"hits of memcached", "gates: {}", "gates: {hits: 90%}", "gates.hits: found with protocol: memcached"},
+		{"tune beside lanes", "tune: {symmetric-queues: on}", "tune: {symmetric-queues: on}, lanes-file: l.yaml", "variants[1].tune: found beside lanes"},
+		{"sysctl outside net", "tune: {symmetric-queues: on}", "tune: {sysctls: {kernel.x: 1}}", "variants[1].tune.sysctls"},
+		{"files of nobody", "arguments: [-N, \"2\"]", "files: {a.conf: b}", `variants[2].server.files."a.conf": found a file that server.files has not`},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			text := strings.Replace(sized, x.old, x.new, 1)
+			if text == sized {
+				t.Fatalf("%q is not in the file", x.old)
+			}
+			_, err := experiment.ParseWith("experiment.yaml", []byte(text), experiment.Options{Quick: true})
+			if err == nil || !strings.Contains(err.Error(), x.want) {
+				t.Errorf("got %v, want %s", err, x.want)
+			}
+		})
+	}
+}
+
+// TestPapers reads every experiment of the papers in each of its forms.
+func TestPapers(t *testing.T) {
+	entries, err := os.ReadDir("../../experiments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := os.ReadFile("../../experiments/hosts.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := experiment.ParseHosts("hosts.example.yaml", hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".yaml") || entry.Name() == "hosts.example.yaml" {
+			continue
+		}
+		text, err := os.ReadFile("../../experiments/" + entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		forms := []experiment.Options{{}, {Hosts: on}}
+		if strings.Contains(string(text), "\nsizes:") {
+			forms = append(forms, experiment.Options{Quick: true})
+		}
+		for _, o := range forms {
+			if _, err := experiment.ParseWith(entry.Name(), text, o); err != nil {
+				t.Errorf("quick %v, hosts %v: %v", o.Quick, o.Hosts != nil, err)
+			}
+		}
+	}
+	if n < 4 {
+		t.Errorf("%d experiments", n)
+	}
+}

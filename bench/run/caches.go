@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/niclane/niclane/bench/cache"
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/fetch"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/lab"
+)
+
+// counts of a cache and of the origin behind it; nil where there is none.
+type cacheCounts struct{ cache, origin *cache.Counters }
+
+// countCaches asks the cache and the origin, each by a process on its host.
+func (m *measurement) countCaches(ctx context.Context) (c cacheCounts, err error) {
+	if m.e.Gates == nil {
+		return c, nil
+	}
+	read := func(host string, config cache.Config) (*cache.Counters, error) {
+		t, err := m.on.launch(ctx, launch{what: "counters of " + config.Kind, host: host, part: "cache", config: config})
+		if err != nil {
+			return nil, err
+		}
+		x := &cache.Counters{}
+		return x, t.result(ctx, x)
+	}
+	if x := m.e.Server.Cache; x != nil {
+		config := cache.Config{Kind: x.Kind, Address: m.address()}
+		values := m.values(lab.SUT)
+		if config.At, err = experiment.Expand(x.At, values); err != nil {
+			return c, err
+		}
+		if x.Address != "" {
+			if config.Address, err = experiment.Expand(x.Address, values); err != nil {
+				return c, err
+			}
+		}
+		if c.cache, err = read(lab.SUT, config); err != nil {
+			return c, err
+		}
+	}
+	if i := slices.IndexFunc(m.e.Server.Beside, func(b experiment.Process) bool { return b.Origin }); i >= 0 {
+		b := m.e.Server.Beside[i]
+		c.origin, err = read(b.Host, cache.Config{Kind: cache.Origin, Address: net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port))})
+	}
+	return c, err
+}
+
+// since is the growth, put into a window.
+func (c cacheCounts) since(before cacheCounts, w *result.Window) {
+	grown := func(a, b *cache.Counters) *cache.Counters {
+		if a == nil || b == nil {
+			return nil
+		}
+		return &cache.Counters{Requests: b.Requests - a.Requests, Hits: b.Hits - a.Hits, Bytes: b.Bytes - a.Bytes, CPU: b.CPU - a.CPU, Processors: b.Processors}
+	}
+	w.Cache, w.Origin = grown(before.cache, c.cache), grown(before.origin, c.origin)
+}
+
+// fetchAll fills a cache: every object that it may keep is asked for once.
+func (m *measurement) fetchAll(ctx context.Context) error {
+	c := fetch.Config{Address: m.address(), Host: m.e.Workload.HostHeader}
+	for _, o := range m.e.Workload.Objects {
+		if !o.Uncached {
+			c.Objects = append(c.Objects, fetch.Object{Path: o.Path, Copies: o.Copies, Bytes: o.Bytes})
+		}
+	}
+	at := m.on.seats(1)[0]
+	if t := m.e.Workload.TLS; t != nil {
+		c.TLS = true
+		if m.e.Server.Certificate {
+			c.CAFile = filepath.Join(m.on.scratchOf(at.host), certificateFile)
+		} else if t.Authority != "" {
+			c.CAFile = beside(m.f, t.Authority)
+		}
+	}
+	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "fetch", config: c, Place: experiment.Place{CPUs: at.CPUs}})
+	if err != nil {
+		return err
+	}
+	var r fetch.Result
+	began := time.Now()
+	if err := t.result(ctx, &r); err != nil {
+		return fmt.Errorf("after %v: %w", time.Since(began).Round(time.Millisecond), err)
+	}
+	return nil
+}

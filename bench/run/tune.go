@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/tune"
+	"github.com/niclane/niclane/lab"
+)
+
+// tuneTime is when what a variant tunes has to be in force.
+const tuneTime = 10 * time.Second
+
+// SetTune sets what a variant tunes, in the place of what another one did. A
+// process on the SUT holds it, so that it ends with its host's session too.
+func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) error {
+	if reflect.DeepEqual(v.Tune, m.tuned) {
+		return nil
+	}
+	if err := m.untune(); err != nil {
+		return err
+	}
+	if v.Tune == nil {
+		return nil
+	}
+	c := tune.Config{Sysctls: v.Tune.Sysctls, Device: m.on.names()[experiment.NameDevice], Symmetric: v.Tune.Symmetric, NAPIThreads: v.Tune.NAPIThreads}
+	t, err := m.on.launch(ctx, launch{what: "tune", host: lab.SUT, part: "tune", config: c})
+	if err != nil {
+		return err
+	}
+	m.tuner, m.tuned = t, v.Tune
+	c.Check = true
+	return until(ctx, "tune", func(ctx context.Context) error {
+		look, err := m.on.launch(ctx, launch{what: "tune, looked at", host: lab.SUT, part: "tune", config: c})
+		if err != nil {
+			return err
+		}
+		var r tune.Result
+		return look.result(ctx, &r)
+	}, tuneTime, m.tuner.ended)
+}
+
+// untune puts back what was there.
+func (m *measurement) untune() error {
+	if m.tuner == nil {
+		return nil
+	}
+	err := m.tuner.stop()
+	m.tuner, m.tuned = nil, nil
+	return err
+}
+
+// tuneText is what a variant tunes in words.
+func tuneText(t *experiment.Tune) string {
+	var out []string
+	if t.Symmetric {
+		out = append(out, "each transmit queue sends what its receive queue received (xps_rxqs)")
+	}
+	if t.NAPIThreads {
+		out = append(out, "kernel threads poll the device")
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Sysctls)) {
+		out = append(out, name+" "+t.Sysctls[name])
+	}
+	return "tuned by hand: " + strings.Join(out, "; ")
+}
+
+// serverText is what a variant's server has in words.
+func serverText(s *experiment.VariantServer) string {
+	var out []string
+	if s.Threads > 0 {
+		out = append(out, fmt.Sprintf("%d threads", s.Threads))
+	}
+	if len(s.Arguments) > 0 {
+		out = append(out, strings.Join(s.Arguments, " "))
+	}
+	if len(s.Files) > 0 {
+		out = append(out, "other "+strings.Join(slices.Sorted(maps.Keys(s.Files)), ", "))
+	}
+	return "server: " + strings.Join(out, "; ")
+}
