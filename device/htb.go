@@ -2,6 +2,8 @@
 
 package device
 
+import "slices"
+
 // OffloadLimits are what a driver makes of an offloaded HTB: it cannot be tried
 // without replacing the root qdisc, and what a card makes of rates is not read
 // back.
@@ -35,4 +37,17 @@ func FindOffloadLimits(driver string) (OffloadLimits, bool) {
 		}
 	}
 	return OffloadLimits{}, false
+}
+
+// Leaves is how many transmit queues the device has for HTB classes of the
+// card's, behind those of the channels: each class without classes below has
+// one.
+func (d *Device) Leaves() (n int) {
+	for _, c := range d.Classes {
+		parent := func(x Class) bool { return x.Parent == c.ID }
+		if c.Offload && !slices.ContainsFunc(d.Classes, parent) {
+			n++
+		}
+	}
+	return n
 }

@@ -125,6 +125,8 @@ func (d *Device) put(o, new Object) {
 		d.Qdiscs = replace(d.Qdiscs, v.Dev == d.Name, new, func(q QdiscState) bool { return q.Key() == v.Key() },
 			func(n Object) QdiscState { return QdiscState{Qdisc: n.(Qdisc)} })
 	case Class:
+		leaves := d.Leaves()
+		defer func() { d.TxQueues += d.Leaves() - leaves }()
 		d.Classes = replace(d.Classes, v.Dev == d.Name, new, func(c Class) bool { return c.Key() == v.Key() }, as[Class])
 	case Shaper:
 		d.Shapers = replace(d.Shapers, v.Dev == d.Name, new, func(s Shaper) bool { return s.Key() == v.Key() }, as[Shaper])

@@ -97,23 +97,24 @@ func (c *check) counts() {
 			continue
 		}
 		rx, tx := c.queuesNeeded(name)
+		have := d.TxQueues - d.Leaves() // which come and go with their classes
 		var was *device.Device
 		if c.a.State != nil {
 			was = c.a.State.Device(name)
 		}
 		if was != nil {
-			rx, tx = was.RxQueues, was.TxQueues
+			rx, tx = was.RxQueues, was.TxQueues-was.Leaves()
 		}
-		grown := was != nil && (d.RxQueues > rx || d.TxQueues > tx)
-		if d.RxQueues >= rx && d.TxQueues >= tx && !grown {
+		grown := was != nil && (d.RxQueues > rx || have > tx)
+		if d.RxQueues >= rx && have >= tx && !grown {
 			continue
 		}
 		f := found{Finding: Finding{
 			Severity: Drift, Device: name, Part: device.PartQueueSet, Key: queuesKey(name),
-			Want: queueCount(rx, tx), Found: queueCount(d.RxQueues, d.TxQueues),
+			Want: queueCount(rx, tx), Found: queueCount(d.RxQueues, have),
 			Meaning: c.countMeaning(d, rx, tx), Repair: c.countRepair(name, was),
 		}, absent: true}
-		if d.TxQueues == tx && c.withoutNative(name) {
+		if have == tx && c.withoutNative(name) {
 			f.follows = device.XDP{Dev: name}.Key()
 		}
 		c.found = append(c.found, f)

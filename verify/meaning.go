@@ -313,9 +313,9 @@ func (c *check) countMeaning(d *device.Device, rx, tx int) string {
 			parts = append(parts, fmt.Sprintf("lane %s has lost queues %s", l.Name, device.FormatCPUList(gone)))
 		}
 	}
-	if d.TxQueues > tx {
+	if have := d.TxQueues - d.Leaves(); have > tx {
 		parts = append(parts, fmt.Sprintf("transmit queues %s belong to no lane and are not fenced: the kernel hashes traffic of all lanes to them",
-			device.FormatCPUList(from(tx, d.TxQueues))))
+			device.FormatCPUList(from(tx, have))))
 	}
 	if d.RxQueues > rx {
 		parts = append(parts, fmt.Sprintf("receive queues %s belong to no lane", device.FormatCPUList(from(rx, d.RxQueues))))

@@ -4,6 +4,7 @@ package verify_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,10 @@ func TestOffloadDrift(t *testing.T) {
 				}
 			}
 		}, "the card's classes are gone with the lanes' qdisc, which was replaced, or set otherwise"},
+		{"all of it removed", func(d *device.Device) {
+			d.Qdiscs = slices.DeleteFunc(slices.Clone(d.Qdiscs), func(q device.QdiscState) bool { return q.Parent != "clsact" })
+			d.Classes, d.TxQueues = nil, 4
+		}, "the card's classes are gone with the lanes' qdisc, which is gone"},
 		{"feature turned off", func(d *device.Device) { d.Features["hw-tc-offload"] = device.Setting{} },
 			"the card takes no filters and classes any more"},
 	} {
