@@ -121,7 +121,26 @@ func decodeFeatures(b []byte) (map[string]device.Setting, error) {
 // SetFeature switches one feature. The kernel may answer success and still
 // not have changed it, when another feature needs it or the driver refuses
 // (netdev_update_features): read it back.
+//
+// What a driver has once refused stays wanted, and a wish that is there already
+// is not passed on (net/ethtool/features.c: ethnl_set_features): then the
+// present setting is wished for first.
 func (c *Client) SetFeature(f device.Feature) error {
+	if err := c.wishFeature(f); err != nil {
+		return err
+	}
+	if now, err := c.Features(f.Dev); err != nil || now[f.Name].On == f.On {
+		return err
+	}
+	was := f
+	was.On = !f.On
+	if err := c.wishFeature(was); err != nil {
+		return err
+	}
+	return c.wishFeature(f)
+}
+
+func (c *Client) wishFeature(f device.Feature) error {
 	err := c.set(unix.ETHTOOL_MSG_FEATURES_SET, f.Dev, func(ae *netlink.AttributeEncoder) {
 		ae.Nested(unix.ETHTOOL_A_FEATURES_WANTED, func(set *netlink.AttributeEncoder) error {
 			set.Nested(unix.ETHTOOL_A_BITSET_BITS, func(bits *netlink.AttributeEncoder) error {

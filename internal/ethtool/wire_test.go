@@ -177,7 +177,16 @@ func TestWrite(t *testing.T) {
 		},
 		{
 			"feature: by name", device.Feature{Dev: "v0", Name: "rx-gro", On: true},
-			[]call{{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:18000380" + "14000180" + "0b000200" + "72782d67726f0000" + "04000300"}},
+			[]call{{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:18000380" + "14000180" + "0b000200" + "72782d67726f0000" + "04000300"}, {unix.ETHTOOL_MSG_FEATURES_GET, "v0"}},
+		},
+		{
+			"feature: one that did not change is wished away first", device.Feature{Dev: "v0", Name: "rx-gro"},
+			[]call{
+				{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:14000380" + "10000180" + "0b000200" + "72782d67726f0000"},
+				{unix.ETHTOOL_MSG_FEATURES_GET, "v0"},
+				{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:18000380" + "14000180" + "0b000200" + "72782d67726f0000" + "04000300"},
+				{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:14000380" + "10000180" + "0b000200" + "72782d67726f0000"},
+			},
 		},
 	}
 	for _, tt := range tests {
@@ -186,6 +195,7 @@ func TestWrite(t *testing.T) {
 				unix.ETHTOOL_MSG_CHANNELS_GET: recorded(t, "veth-channels.bin"),
 				unix.ETHTOOL_MSG_RINGS_GET:    recorded(t, "virtio-rings.bin"),
 				unix.ETHTOOL_MSG_COALESCE_GET: recorded(t, "virtio-coalesce.bin"),
+				unix.ETHTOOL_MSG_FEATURES_GET: recorded(t, "veth-features.bin"),
 			}, nil)
 			if err := c.Write(nil, tt.new); err != nil {
 				t.Fatal(err)
