@@ -360,6 +360,7 @@ func diff(present map[string]device.Object, owned Owned, keys []string, wants []
 			steps = append(steps, s)
 		}
 	}
+	steps = rulesFirst(steps)
 	for _, w := range wants {
 		if now := present[w.key]; !device.Equal(now, w.value()) {
 			s := Step{
@@ -388,6 +389,35 @@ func ledTo(present map[string]device.Object, wants []want) map[string]bool {
 		}
 	}
 	return keys
+}
+
+// rulesFirst moves what takes a rule away before what takes the context away
+// that it leads to: the rule can be the older one, if it has led elsewhere.
+func rulesFirst(steps []Step) []Step {
+	contexts := map[string]bool{} // that a step before takes away
+	before := map[string][]Step{} // rules to move, by context
+	moved := map[int]bool{}
+	for i, s := range steps {
+		switch o := s.Old.(type) {
+		case device.RSSTable:
+			contexts[s.Key()] = s.New == nil
+		case device.Rule:
+			key := device.RSSTable{Dev: o.Dev, Context: o.Context}.Key()
+			if s.New == nil && contexts[key] {
+				before[key], moved[i] = append(before[key], s), true
+			}
+		}
+	}
+	if len(moved) == 0 {
+		return steps
+	}
+	out := make([]Step, 0, len(steps))
+	for i, s := range steps {
+		if !moved[i] {
+			out = append(append(out, before[s.Key()]...), s)
+		}
+	}
+	return out
 }
 
 // fewerChannels reports whether a step takes channels away.

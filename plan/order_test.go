@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/plan"
+)
+
+// TestRuleBeforeItsContext: a rule that has led elsewhere can be older than the
+// context that it leads to; it goes first all the same.
+func TestRuleBeforeItsContext(t *testing.T) {
+	rule := func(port uint16, context int) device.Rule {
+		return device.Rule{Dev: "eth0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: port}, Context: context}
+	}
+	table := func(context int) device.RSSTable {
+		return device.RSSTable{Dev: "eth0", Context: context, Queues: []int{context}}
+	}
+	st := &device.State{Devices: []device.Device{{
+		Name: "eth0", RSS: []device.RSSTable{table(1), table(2)}, Rules: []device.Rule{rule(80, 2), rule(81, 2), rule(90, 1)},
+	}}}
+	var owned plan.Owned
+	for _, o := range []device.Object{table(1), rule(80, 2), rule(81, 2), rule(90, 1), table(2)} {
+		owned.Records = append(owned.Records, plan.OwnedRecord{Last: o})
+	}
+	var got []string
+	for _, s := range plan.Undo(st, owned) {
+		got = append(got, s.Key())
+	}
+	want := []string{rule(81, 2).Key(), rule(80, 2).Key(), table(2).Key(), rule(90, 1).Key(), table(1).Key()}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestContextAfterMovedRule: packets of two lanes become one's, of another name.
+// The contexts, to which the rules lead until then, go after them, and channels
+// after the contexts.
+func TestContextAfterMovedRule(t *testing.T) {
+	parse := func(text string) *intent.Intent {
+		in, err := config.Parse("lanes.yaml", []byte("version: 1\nglobals:\n  dev: sim0\n  queues: 2\nlanes:\n"+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	st := fixture(t, "simcard-contexts")
+	before, err := plan.Make(parse("  a:\n    queues: 3\n    ports: 6379\n  b:\n    queues: 2\n    ports: 80\n"), st, plan.Owned{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var owned plan.Owned
+	var changes []device.Change
+	for _, s := range before.Steps {
+		owned.Records = append(owned.Records, plan.OwnedRecord{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
+		changes = append(changes, device.Change{Old: s.Old, New: s.New})
+	}
+	p, err := plan.Make(parse("  all:\n    queues: 2\n    ports: [80, 6379]\n"), st.After(changes), owned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range p.Steps {
+		switch s.Object().(type) {
+		case device.Rule, device.RSSTable, device.Channels:
+			got = append(got, s.Key())
+		}
+	}
+	want := []string{
+		"rss/sim0/3", "rule/sim0/tcp4,port=80", "rule/sim0/tcp6,port=80", "rule/sim0/tcp4,port=6379", "rule/sim0/tcp6,port=6379",
+		"rss/sim0/2", "rss/sim0/1", "channels/sim0",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
