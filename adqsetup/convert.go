@@ -23,7 +23,30 @@ type Note struct {
 type Result struct {
 	Lanes string `json:"lanes"` // a lanes file, which package config takes
 	Notes []Note `json:"notes"`
+
+	name    string
+	from    []int // the source's line of each line of Lanes
+	options []Option
 }
+
+// An Input is what adqsetup would work by: a file, or the words of its command
+// create, and the options before them.
+type Input struct {
+	Name string // of the file, for messages only
+	Text []byte
+	JSON bool // the file has to be JSON; otherwise either format is taken
+	// Words are those behind create, if there are any: then there is no file,
+	// and where messages have a line they have a word, the first one 1.
+	Words []string
+	// Options come in place of what [globals] gives.
+	Options []Option
+	// Devices are those of this host that can be meant where neither the file
+	// nor an option names one: if there is one only, it is.
+	Devices []string
+}
+
+// An Option is one of adqsetup's command line that is a key of [globals].
+type Option struct{ Key, Value string }
 
 // Limits of adqsetup's: traffic classes of a device but the default one, and
 // queues in all.
@@ -41,15 +64,50 @@ const defaultQueues = 2
 // file gives, as adqsetup's option --dev is. The error, if any, is a
 // config.Errors with every problem of the file.
 func Convert(name, dev string, data []byte) (*Result, error) {
-	c := &converter{Reader: strictyaml.NewReader(name), bad: map[string]bool{}}
-	all := read(c.Reader, data)
+	in := Input{Name: name, Text: data}
+	if dev != "" {
+		in.Options = []Option{{"dev", dev}}
+	}
+	return Make(in)
+}
+
+// Make is Convert of all that adqsetup's command line can say.
+func Make(in Input) (*Result, error) {
+	c := &converter{Reader: strictyaml.NewReader(in.Name), bad: map[string]bool{}, unit: "line"}
+	var all []section
+	if in.Words != nil {
+		c.unit = "word"
+		all = readWords(c.Reader, in.Words)
+	} else {
+		all = read(c.Reader, in.Text, in.JSON)
+	}
 	if len(c.Errors()) == 0 {
-		c.file(name, dev, all)
+		c.file(in, all)
 	}
 	if errs := c.Errors(); len(errs) > 0 {
+		for i := range errs {
+			errs[i].Path = optionPath(in.Options, errs[i].Path)
+		}
 		return nil, errs
 	}
-	return &Result{Lanes: c.out.text.String(), Notes: c.notes}, nil
+	return &Result{Lanes: c.out.text.String(), Notes: c.notes, name: in.Name, from: c.out.from, options: in.Options}, nil
+}
+
+// Locate says where the source has what a lanes file has at a path and line:
+// what was found wrong later, by somebody who knows the device.
+func (r *Result) Locate(path string, line int) (name string, sourceLine int, sourcePath string) {
+	w := writer{from: r.from}
+	return r.name, w.source(line), optionPath(r.options, pathOfSource(path))
+}
+
+// optionPath is the option by which a key of [globals] was given, or its path.
+func optionPath(options []Option, path string) string {
+	for _, o := range options {
+		if path == globals+"."+o.Key {
+			return "--" + o.Key
+		}
+	}
+	return path
 }
 
 type converter struct {
@@ -58,10 +116,11 @@ type converter struct {
 	notes []Note
 	// bad are the sections, by the path that package config knows them by, of
 	// which not all could be written: what it says about them does not count.
-	bad map[string]bool
+	bad  map[string]bool
+	unit string // what positions in the source count
 }
 
-func (c *converter) file(name, dev string, all []section) {
+func (c *converter) file(in Input, all []section) {
 	global := section{name: globals, line: 1}
 	var apps []section
 	for _, s := range all {
@@ -71,9 +130,12 @@ func (c *converter) file(name, dev string, all []section) {
 			apps = append(apps, s)
 		}
 	}
-	c.out.line(1, "# From %s, a file of adqsetup's, by niclane convert.", inComment(name))
+	for _, o := range in.Options {
+		global.set(o)
+	}
+	c.head(in)
 	c.out.line(1, "version: 1")
-	c.globals(&global, dev, apps)
+	c.globals(&global, in, apps)
 	c.out.line(1, "lanes:")
 	c.limits(&global, apps)
 	names := map[string]int{}
@@ -81,13 +143,22 @@ func (c *converter) file(name, dev string, all []section) {
 		s := &apps[i]
 		lane := laneName(s.name)
 		if first := names[lane]; first > 0 {
-			c.failf(lane, s.line, strictyaml.Join("", s.name), "becomes lane %s, which line %d has, too; want another name", lane, first)
+			c.failf(lane, s.line, strictyaml.Join("", s.name), "becomes lane %s, which %s %d has, too; want another name", lane, c.unit, first)
 			continue
 		}
 		names[lane] = s.line
 		c.lane(lane, s, &global, pollers(apps))
 	}
 	c.check()
+}
+
+// head writes where the lanes file is from.
+func (c *converter) head(in Input) {
+	if in.Words != nil {
+		c.out.line(1, "# From niclane adqsetup create %s", inComment(strings.Join(in.Words, " ")))
+		return
+	}
+	c.out.line(1, "# From %s, a file of adqsetup's, by niclane convert.", inComment(in.Name))
 }
 
 // check has package config read what was written, and reports what it finds
@@ -99,16 +170,16 @@ func (c *converter) check() {
 		return
 	}
 	for _, e := range errs {
-		path := sourcePath(e.Path)
+		path := pathOfSource(e.Path)
 		if c.bad[first(path)] || e.Path == "lanes" && len(c.bad) > 0 {
 			continue
 		}
-		fail(c.Reader, c.out.source(e.Line), path, "%s", c.out.translate(e.Message))
+		fail(c.Reader, c.out.source(e.Line), path, "%s", c.out.translate(e.Message, c.unit))
 	}
 }
 
-// sourcePath is where the source has what a lanes file has at a path.
-func sourcePath(path string) string {
+// pathOfSource is where the source has what a lanes file has at a path.
+func pathOfSource(path string) string {
 	path, _ = strings.CutPrefix(path, "lanes.")
 	for _, k := range rateKeys {
 		if section, ok := strings.CutSuffix(path, "."+k[1]); ok {
@@ -164,7 +235,7 @@ func (c *converter) note(indent int, line int, path, format string, args ...any)
 	c.notes = append(c.notes, n)
 	where := inComment(path)
 	if line > 0 {
-		where += fmt.Sprintf(" (line %d)", line)
+		where += fmt.Sprintf(" (%s %d)", c.unit, line)
 	}
 	c.out.line(line, "%s# %s: %s", strings.Repeat("  ", indent), where, inComment(n.Message))
 }

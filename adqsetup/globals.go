@@ -8,22 +8,12 @@ import (
 )
 
 // globals writes the section of this name.
-func (c *converter) globals(s *section, dev string, apps []section) {
+func (c *converter) globals(s *section, in Input, apps []section) {
 	if !s.check(c.Reader) {
 		c.bad[globals] = true
 	}
 	c.out.line(s.line, "globals:")
-	it, ok := s.get("dev")
-	switch {
-	case !utf8.ValidString(dev):
-		c.failf(globals, it.line, globals, "--dev: found %q, want the name of a network device", dev)
-	case dev != "":
-		c.key(1, it, "dev", text(dev))
-	case ok:
-		c.key(1, it, "dev", text(it.text))
-	default:
-		c.failf(globals, s.line, globals, "dev is missing, and adqsetup would take the last of its cards that has an address; want dev = eth0, or niclane convert --dev eth0")
-	}
+	c.device(s, in.Devices)
 	if it, ok := s.get("queues"); ok {
 		c.key(1, it, "queues", scalar(it.text))
 	} else {
@@ -46,16 +36,35 @@ func (c *converter) globals(s *section, dev string, apps []section) {
 	c.privateFlags(s)
 }
 
+// device writes which one it is.
+func (c *converter) device(s *section, possible []string) {
+	it, ok := s.get("dev")
+	switch {
+	case !utf8.ValidString(it.text):
+		c.failf(globals, it.line, globals+".dev", "found %q, want the name of a network device", it.text)
+	case ok:
+		c.key(1, it, "dev", text(it.text))
+	case len(possible) == 1:
+		c.note(1, 0, "globals.dev", "not given: %s is the only device here that can be meant", possible[0])
+		c.key(1, it, "dev", text(possible[0]))
+	case len(possible) > 1:
+		c.failf(globals, s.line, globals, "dev is missing, and there are %s, of which adqsetup would take the last one of its cards that has an address; want dev = %s or --dev %s",
+			strings.Join(possible, ", "), possible[0], possible[0])
+	default:
+		c.failf(globals, s.line, globals, "dev is missing, and adqsetup would take the last of its cards that has an address; want dev = eth0 or --dev eth0")
+	}
+}
+
 // sysctls writes busypoll and busyread, which adqsetup sets to 0 when any
-// application has pollers.
+// application has pollers. It does so even if the file gives neither, which is
+// the kernel's default and, written out, could not be applied in a network
+// namespace.
 func (c *converter) sysctls(s *section, polled bool) {
 	for _, name := range []string{"busypoll", "busyread"} {
 		it, ok := s.get(name)
 		switch {
 		case polled && ok && it.text != "0":
 			c.note(1, it.line, "globals."+name, "found %s; 0 is what adqsetup sets where an application has pollers", it.text)
-			c.key(1, it, name, "0")
-		case polled:
 			c.key(1, it, name, "0")
 		case ok:
 			c.key(1, it, name, scalar(it.text))
@@ -95,14 +104,27 @@ func (c *converter) privateFlags(s *section) {
 
 // boolean reads adqsetup's words.
 func (c *converter) boolean(s *section, it item) (on, ok bool) {
-	switch strings.ToLower(it.text) {
+	if on, ok := truth(it.text); ok {
+		return on, true
+	}
+	c.failf(s.name, it.line, s.name+"."+it.name, "found %q, want on or off (or true, false, yes, no, 1, 0)", it.text)
+	return false, false
+}
+
+func truth(s string) (on, ok bool) {
+	switch strings.ToLower(s) {
 	case "on", "true", "yes", "1":
 		return true, true
 	case "off", "false", "no", "0":
 		return false, true
 	}
-	c.failf(s.name, it.line, s.name+"."+it.name, "found %q, want on or off (or true, false, yes, no, 1, 0)", it.text)
 	return false, false
+}
+
+// IsBoolean reports whether adqsetup takes a word for on or off.
+func IsBoolean(s string) bool {
+	_, ok := truth(s)
+	return ok
 }
 
 func onOff(on bool) string {

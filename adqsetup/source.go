@@ -22,7 +22,16 @@ const globals = "globals"
 type section struct {
 	name  string
 	line  int
+	words bool // the lines are numbers of words
 	items []item
+}
+
+// at is where something of the section is.
+func (s *section) at(line int) string {
+	if s.words {
+		return fmt.Sprintf("word %d", line)
+	}
+	return fmt.Sprintf("line %d", line)
 }
 
 // An item is a key as the file gives it.
@@ -43,8 +52,20 @@ func (s *section) get(name string) (item, bool) {
 	return item{line: s.line}, false
 }
 
+// set puts an option of the command line in place of what the section gives.
+func (s *section) set(o Option) {
+	it := item{normal(o.Key), value(o.Value), s.line}
+	for i, other := range s.items {
+		if other.name == it.name {
+			s.items[i].text = it.text
+			return
+		}
+	}
+	s.items = append(s.items, it)
+}
+
 // read parses a file. JSON begins with a brace, which INI cannot.
-func read(r *strictyaml.Reader, data []byte) []section {
+func read(r *strictyaml.Reader, data []byte, onlyJSON bool) []section {
 	if len(data) > maxBytes {
 		fail(r, 1, "", "found a file of %d bytes, want at most %d", len(data), maxBytes)
 		return nil
@@ -55,6 +76,10 @@ func read(r *strictyaml.Reader, data []byte) []section {
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		return readJSON(r, data)
+	}
+	if onlyJSON {
+		fail(r, 1, "", "found no { at the beginning, want JSON, as --json says")
+		return nil
 	}
 	return readINI(r, string(data))
 }
@@ -89,7 +114,7 @@ func (s *section) add(r *strictyaml.Reader, name, text string, line int) {
 	it := item{normal(name), value(text), line}
 	for _, other := range s.items {
 		if other.name == it.name {
-			fail(r, line, strictyaml.Join(s.name, it.name), "given a second time, first in line %d", other.line)
+			fail(r, line, strictyaml.Join(s.name, it.name), "given a second time, first in %s", s.at(other.line))
 			return
 		}
 	}
@@ -100,7 +125,7 @@ func (s *section) add(r *strictyaml.Reader, name, text string, line int) {
 func again(r *strictyaml.Reader, all []section, name string, line int) bool {
 	for _, s := range all {
 		if s.name == name {
-			fail(r, line, strictyaml.Join("", name), "a second section of this name, the first in line %d", s.line)
+			fail(r, line, strictyaml.Join("", name), "a second section of this name, the first in %s", s.at(s.line))
 			return true
 		}
 	}

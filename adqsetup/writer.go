@@ -33,11 +33,12 @@ func (w *writer) source(line int) int {
 
 var lineNumber = strictyaml.Lazy(`\bline [0-9]+\b`)
 
-// translate puts the source's lines into a message about the lanes file.
-func (w *writer) translate(message string) string {
+// translate puts the source's positions, which unit counts, into a message about
+// the lanes file.
+func (w *writer) translate(message, unit string) string {
 	return lineNumber().ReplaceAllStringFunc(message, func(s string) string {
 		n, _ := strconv.Atoi(strings.TrimPrefix(s, "line "))
-		return "line " + strconv.Itoa(w.source(n))
+		return unit + " " + strconv.Itoa(w.source(n))
 	})
 }
 
