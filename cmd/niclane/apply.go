@@ -88,6 +88,11 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 		fmt.Fprintln(a.stdout, "nothing to do: the machine is as the file says")
 		return nil
 	}
+	if r.planned != nil {
+		if err := r.planned(p); err != nil {
+			return err
+		}
+	}
 	for _, s := range p.Steps {
 		if s.Disruptive && !a.json {
 			fmt.Fprintf(a.stdout, "%s: packets in flight can be lost\n", s.Reason)

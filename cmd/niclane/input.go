@@ -81,14 +81,15 @@ func cgroupsOf(in *intent.Intent) []string {
 }
 
 // located adds file and line to the planner's errors.
-func located(err error, file *config.File) error {
+func located(err error, locate func(path string) (name string, line int, at string)) error {
 	var es plan.Errors
 	if !errors.As(err, &es) {
 		return err
 	}
 	lines := make([]string, len(es))
 	for i, e := range es {
-		name, line := file.Locate(e.Path)
+		name, line, at := locate(e.Path)
+		e.Path = at
 		lines[i] = fmt.Sprintf("%s:%d: %s", name, line, e)
 	}
 	return errors.New(strings.Join(lines, "\n"))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/niclane/niclane/adqsetup"
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/journal"
@@ -73,6 +74,19 @@ type request struct {
 	text []byte
 	// config is the name under which it is journalled.
 	config string
+	// origin is what the file was converted from, if it was.
+	origin *adqsetup.Result
+	// planned, if there, is told of a plan before its first step is made.
+	planned func(*plan.Plan) error
+}
+
+// locate says where a person has written what the file has at a path.
+func (r *request) locate(path string) (name string, line int, at string) {
+	name, line = r.Locate(path)
+	if r.origin != nil {
+		return r.origin.Locate(path, line)
+	}
+	return name, line, path
 }
 
 func readRequest(path string) (*request, error) {
@@ -84,7 +98,7 @@ func readRequest(path string) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &request{file, text, name}, nil
+	return &request{File: file, text: text, config: name}, nil
 }
 
 // readProposal reads from standard input what a lanes file could become. The
@@ -103,7 +117,7 @@ func (a *app) readProposal(path string) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &request{file, text, name}, nil
+	return &request{File: file, text: text, config: name}, nil
 }
 
 // plan plans the request against the machine, whose state it returns too, and
@@ -133,7 +147,7 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 	}
 	p, err := plan.Make(r.Intent, st, read.Owned)
 	if err != nil {
-		return nil, nil, located(err, r.File)
+		return nil, nil, located(err, r.locate)
 	}
 	return p, st, nil
 }

@@ -48,6 +48,11 @@ type rolledBack struct {
 }
 
 func (a *app) rollback(ctx context.Context, args []string, force bool) error {
+	return a.rollbackChosen(ctx, force, func(js []*journal.Journal) ([]*journal.Journal, error) { return chosen(js, args) })
+}
+
+// rollbackChosen undoes what the chosen journals have.
+func (a *app) rollbackChosen(ctx context.Context, force bool, choose func([]*journal.Journal) ([]*journal.Journal, error)) error {
 	lock, err := a.lock(ctx)
 	if err != nil {
 		return err
@@ -61,7 +66,7 @@ func (a *app) rollback(ctx context.Context, args []string, force bool) error {
 	if err != nil {
 		return err
 	}
-	js, err = chosen(js, args)
+	js, err = choose(js)
 	if err != nil {
 		return err
 	}

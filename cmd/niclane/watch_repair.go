@@ -50,7 +50,7 @@ func (m *machine) Repair(ctx context.Context, name string, leave func(string) bo
 	if err != nil {
 		return stay.Repair{}, fmt.Errorf("%s as it was applied: %w", h.Config, err)
 	}
-	r := &request{f, []byte(h.ConfigText), h.Config}
+	r := &request{File: f, text: []byte(h.ConfigText), config: h.Config}
 	ground, err := m.a.makeGround(ctx, r, js[i], leave)
 	if err != nil {
 		return stay.Repair{Done: ground}, err

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/niclane/niclane/adqsetup"
+	"github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/stay/unit"
+)
+
+// What an option of adqsetup's takes.
+const (
+	takesText = iota
+	takesNumber
+	takesOnOff // or nothing, which is on
+	takesNothing
+)
+
+// adqOptions are the options of adqsetup 2.0.2 that are keys of [globals].
+var adqOptions = []struct {
+	name, short string
+	takes       int
+	usage       string
+}{
+	{"dev", "d", takesText, "the network device"},
+	{"queues", "q", takesNumber, "queues of the default lane"},
+	{"cpus", "", takesText, "processors of the default lane"},
+	{"optimize", "o", takesOnOff, "taken, and left out: a private flag of Intel's own driver (on or off)"},
+	{"bpstop", "s", takesOnOff, "taken, and left out: a private flag of Intel's own driver (on or off)"},
+	{"bpstop-cfg", "", takesOnOff, "taken, and left out: a private flag of Intel's own driver (on or off)"},
+	{"busypoll", "b", takesNumber, "net.core.busy_poll in microseconds"},
+	{"busyread", "", takesNumber, "net.core.busy_read in microseconds"},
+	{"rxadapt", "", takesOnOff, "adaptive moderation on receive (on or off)"},
+	{"rxusecs", "", takesNumber, "moderation on receive in microseconds"},
+	{"rxring", "", takesNumber, "descriptors of a receive ring"},
+	{"txadapt", "", takesOnOff, "adaptive moderation on transmit (on or off)"},
+	{"txusecs", "", takesNumber, "moderation on transmit in microseconds"},
+	{"txring", "", takesNumber, "descriptors of a transmit ring"},
+	{"arpfilter", "f", takesNothing, "answer ARP for the device's own addresses only"},
+	{"priority", "p", takesText, "taken; niclane sends a lane's packets by its queues always (skbedit)"},
+}
+
+// An adqRun is one run of adqsetup's command line.
+type adqRun struct {
+	*app
+	flags                  *pflag.FlagSet
+	json, verbose, debug   bool
+	reload, version        bool
+	dryRun                 bool
+	within                 time.Duration
+	driver, log, directory string
+}
+
+func (a *app) adqsetupCommand() *cobra.Command {
+	r := &adqRun{app: a}
+	cmd := &cobra.Command{
+		Use:   "adqsetup [OPTION]... COMMAND [PARAMETER]...",
+		Short: "Take the command line of adqsetup",
+		Long: `Adqsetup takes the command line of Intel's adqsetup 2.0.2 and goes niclane's way:
+what it would set up becomes a lanes file, DEV.yaml in /var/lib/niclane/adqsetup,
+which is planned and applied as by niclane apply, and can be looked at and undone
+by status, verify and rollback.
+
+  apply [FILE|-]              apply a file of adqsetup's, or standard input
+  create [NAME] KEY VALUE ... [NAME] KEY VALUE ...
+                              apply what the words say; NAME in brackets
+  reset                       undo what apply and create did here, or to --dev
+  persist [FILE|-]            have it made at boot, and kept
+  examples                    write adqsetup's examples, with the lanes files of
+                              them, into a new directory examples
+  install                     nothing: niclane is installed
+  help                        this
+
+Options of adqsetup's can stand anywhere and come in place of what the file says.
+docs/migrating-from-adqsetup.md has what niclane does otherwise.`,
+		Example: `  niclane adqsetup apply memcached.conf
+  niclane adqsetup --dev=eth4 --dry-run apply nginx.conf
+  niclane adqsetup create [app1] queues 6 ports 80,443
+  niclane adqsetup reset`,
+		// adqsetup's parser is Python's: an option's value can be left out,
+		// or follow in a word of its own.
+		DisableFlagParsing: true,
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cmd.DisableFlagParsing = false
+		if err := cmd.ParseFlags(adqWords(cmd.Flags(), args)); err != nil {
+			return cmd.FlagErrorFunc()(cmd, err)
+		}
+		r.flags = cmd.Flags()
+		if help, _ := cmd.Flags().GetBool("help"); help {
+			return cmd.Help()
+		}
+		return r.run(cmd, cmd.Flags().Args())
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	for _, o := range adqOptions {
+		f.StringP(o.name, o.short, "", o.usage)
+		switch o.takes {
+		case takesOnOff, takesNothing:
+			f.Lookup(o.name).NoOptDefVal = "on"
+		}
+	}
+	f.BoolVarP(&r.debug, "debug", "D", false, "as --verbose")
+	f.BoolVarP(&r.verbose, "verbose", "v", false, "print the lanes file and the plan first")
+	f.StringVar(&r.driver, "driver", "", "not taken: niclane loads no driver")
+	f.StringVarP(&r.log, "log", "l", "", "write command lines that would do the same to this file")
+	f.BoolVarP(&r.json, "json", "j", false, "the file is JSON (which is seen without it, too)")
+	f.BoolVarP(&r.reload, "reload", "r", false, "not taken: niclane loads no driver")
+	f.BoolVarP(&r.version, "version", "V", false, "print the version")
+	f.BoolVar(&r.dryRun, "dry-run", false, "niclane's: show what apply and create would do, and do nothing")
+	f.DurationVar(&r.within, "confirm-within", 0, `niclane's: undo after this time unless niclane confirm comes first ("60s")`)
+	f.StringVar(&r.directory, "unit-dir", unit.DefaultDir, "niclane's: where persist writes units")
+	return cmd
+}
+
+// run is one command of adqsetup's.
+func (r *adqRun) run(cmd *cobra.Command, args []string) error {
+	if r.version {
+		fmt.Fprintf(r.stdout, "niclane %s, by the command line of adqsetup 2.0.2\n", version)
+		return nil
+	}
+	if len(args) == 0 {
+		return usagef("adqsetup: no command, want apply, create, reset, persist, examples, install or help")
+	}
+	if r.driver != "" || r.reload {
+		return usagef("adqsetup: niclane loads no driver: load it, wait for the device, and leave --driver and --reload out")
+	}
+	if r.flags.Changed("confirm-within") && r.within < time.Second {
+		return usagef("adqsetup: --confirm-within %v: want at least 1s", r.within)
+	}
+	name, params := args[0], args[1:]
+	limit, known := map[string]int{"apply": 1, "persist": 1, "create": len(params), "reset": 0, "examples": 0, "install": 0, "help": 0}[name]
+	if !known {
+		return usagef("adqsetup: unknown command %q, want apply, create, reset, persist, examples, install or help", name)
+	}
+	if len(params) > limit {
+		return usagef("adqsetup %s: found %q, want no more than %s", name, params[limit], count(limit, "parameter"))
+	}
+	options, err := r.options()
+	if err != nil {
+		return err
+	}
+	switch name {
+	case "apply", "create":
+		return r.setUp(cmd.Context(), name, params, options)
+	case "persist":
+		return r.keep(name, params, options)
+	case "reset":
+		return r.reset(cmd.Context())
+	case "examples":
+		return r.examples("examples")
+	case "install":
+		fmt.Fprintln(r.stdout, "nothing to do: niclane is installed, and adqsetup is a command of it")
+		return nil
+	}
+	return cmd.Help()
+}
+
+// options are those that were given and are keys of [globals].
+func (r *adqRun) options() ([]adqsetup.Option, error) {
+	var out []adqsetup.Option
+	for _, o := range adqOptions {
+		if !r.flags.Changed(o.name) {
+			continue
+		}
+		v := r.flags.Lookup(o.name).Value.String()
+		switch {
+		case o.takes == takesNumber && !strictyaml.IsDecimal(v):
+			return nil, usagef("adqsetup: --%s: found %q, want a number", o.name, v)
+		case o.takes == takesOnOff && !adqsetup.IsBoolean(v):
+			return nil, usagef("adqsetup: --%s: found %q, want on or off", o.name, v)
+		case o.takes == takesNothing && v != "on":
+			return nil, usagef("adqsetup: --%s: found %q, want it alone", o.name, v)
+		case o.name == "priority" && v != "skbedit":
+			return nil, usagef("adqsetup: --priority: found %q, want skbedit", v)
+		case v == "":
+			return nil, usagef("adqsetup: --%s: found nothing, want a value", o.name)
+		}
+		out = append(out, adqsetup.Option{Key: o.name, Value: v})
+	}
+	return out, nil
+}
+
+// adqWords makes of words that Python's argparse takes such that pflag does: the
+// beginning of an option's name is enough if no other begins so, and on or off
+// can follow in a word of its own.
+func adqWords(f *pflag.FlagSet, args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		word := args[i]
+		if word == "--" {
+			return append(out, args[i:]...)
+		}
+		var flag *pflag.Flag
+		switch name, rest, joined := strings.Cut(strings.TrimPrefix(word, "--"), "="); {
+		case strings.HasPrefix(word, "--"):
+			if flag = byBeginning(f, name); flag == nil {
+				break
+			}
+			if word = "--" + flag.Name; joined {
+				word, flag = word+"="+rest, nil
+			}
+		case len(word) > 1 && word[0] == '-':
+			flag = f.ShorthandLookup(word[1:2])
+			if flag != nil && takesWord(flag) && len(word) > 2 && word[2] != '=' { // -oon
+				word, flag = "--"+flag.Name+"="+word[2:], nil
+			} else if len(word) > 2 {
+				flag = nil
+			}
+		}
+		out = append(out, word)
+		switch {
+		case flag == nil || i+1 == len(args):
+		case takesWord(flag) && adqsetup.IsBoolean(args[i+1]):
+			i++
+			out[len(out)-1] = "--" + flag.Name + "=" + args[i]
+		case flag.NoOptDefVal == "": // it has a value, whatever that looks like
+			i++
+			out = append(out, args[i])
+		}
+	}
+	return out
+}
+
+// takesWord reports whether on or off can follow an option.
+func takesWord(flag *pflag.Flag) bool {
+	for _, o := range adqOptions {
+		if o.name == flag.Name {
+			return o.takes == takesOnOff
+		}
+	}
+	return false
+}
+
+// byBeginning is the option of this name, or the only one that begins so.
+func byBeginning(f *pflag.FlagSet, name string) (found *pflag.Flag) {
+	if flag := f.Lookup(name); flag != nil || name == "" {
+		return flag
+	}
+	several := false
+	f.VisitAll(func(flag *pflag.Flag) {
+		if strings.HasPrefix(flag.Name, name) {
+			several = several || found != nil
+			found = flag
+		}
+	})
+	if several {
+		return nil
+	}
+	return found
+}

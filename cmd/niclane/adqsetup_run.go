@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/adqsetup"
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
+)
+
+// setUp is adqsetup's apply and create.
+func (r *adqRun) setUp(ctx context.Context, name string, params []string, options []adqsetup.Option) error {
+	req, err := r.request(name, params, options)
+	if err != nil {
+		return err
+	}
+	if err := needRoot("adqsetup " + name); err != nil {
+		return err
+	}
+	if r.verbose || r.debug {
+		if _, err := r.stdout.Write(req.text); err != nil {
+			return err
+		}
+	}
+	if r.dryRun {
+		store, err := r.openStore()
+		if err != nil {
+			return err
+		}
+		p, _, err := r.plan(ctx, req, store)
+		if err != nil || len(p.Steps) == 0 {
+			return err
+		}
+		r.printPlan(p)
+		return exitCode{code: exitPending}
+	}
+	req.planned = func(p *plan.Plan) error {
+		if r.verbose || r.debug {
+			plan.WriteText(r.stdout, p.Steps)
+		}
+		return r.writeLog(p)
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	if err := r.apply(ctx, req, r.within); err != nil {
+		return err
+	}
+	return r.save(req)
+}
+
+// request converts what adqsetup would work by. The lanes file is there, by the
+// name it will have, once it is applied.
+func (r *adqRun) request(name string, params []string, options []adqsetup.Option) (*request, error) {
+	in := adqsetup.Input{Name: name, Options: options, JSON: r.json}
+	var err error
+	switch {
+	case name == "create":
+		in.Words = append([]string{}, params...)
+	default:
+		file := "-"
+		if len(params) > 0 {
+			file = params[0]
+		} else if isTerminal(r.stdin) {
+			return nil, usagef("adqsetup %s: no file, and standard input is a terminal: want a file of adqsetup's", name)
+		}
+		if in.Name, in.Text, err = r.readForeign(file); err != nil {
+			return nil, err
+		}
+	}
+	if in.Devices, err = possibleDevices("/sys/class/net"); err != nil {
+		return nil, err
+	}
+	res, err := adqsetup.Make(in)
+	if err != nil {
+		return nil, err
+	}
+	text := []byte(res.Lanes)
+	file, err := config.ParseFile("lanes.yaml", text)
+	if err != nil {
+		return nil, err
+	}
+	path, err := r.lanesFile(file.Intent.Group.Devices[0])
+	return &request{File: file, text: text, config: path, origin: res}, err
+}
+
+// lanesFile is the name of the lanes file of a device that adqsetup's command
+// line was used for.
+func (r *adqRun) lanesFile(dev string) (string, error) {
+	dir, err := filepath.Abs(r.stateDir)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	return filepath.Join(dir, "adqsetup", dev+".yaml"), nil
+}
+
+// save writes the lanes file, by a name of its own first, so that it is never
+// there in part.
+func (r *adqRun) save(req *request) error {
+	dir := filepath.Dir(req.config)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, filepath.Base(req.config)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(req.text)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), req.config)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// keep is adqsetup's persist.
+func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) error {
+	req, err := r.request(name, params, options)
+	if err != nil {
+		return err
+	}
+	if err := needRoot("adqsetup persist"); err != nil {
+		return err
+	}
+	if err := r.save(req); err != nil {
+		return err
+	}
+	return r.persist(r.directory, req.config, "")
+}
+
+// reset undoes what apply and create did: to the device, or to all.
+func (r *adqRun) reset(ctx context.Context) error {
+	if err := needRoot("adqsetup reset"); err != nil {
+		return err
+	}
+	dev, _ := r.flags.GetString("dev")
+	file, err := r.lanesFile(dev)
+	if err != nil {
+		return err
+	}
+	return r.rollbackChosen(ctx, false, func(js []*journal.Journal) ([]*journal.Journal, error) {
+		var ours []*journal.Journal
+		for _, j := range js {
+			h := j.Head()
+			switch made := filepath.Dir(h.Config) == filepath.Dir(file); {
+			case made && (dev == "" || h.Config == file):
+				ours = append(ours, j)
+			case dev != "" && slices.Contains(h.Devices, dev):
+				return nil, fmt.Errorf("adqsetup reset: the lanes of %s are of %s, not of adqsetup's command line: niclane rollback %s undoes them", dev, h.Config, dev)
+			}
+		}
+		return ours, nil
+	})
+}
+
+// writeLog writes the plan's command lines as a script, as adqsetup's --log does.
+func (r *adqRun) writeLog(p *plan.Plan) error {
+	if r.log == "" {
+		return nil
+	}
+	var b bytes.Buffer
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "# %s\n", s.Reason)
+		for _, line := range s.Commands() {
+			fmt.Fprintln(&b, line)
+		}
+	}
+	return os.WriteFile(r.log, b.Bytes(), 0o644)
+}
+
+// examples writes adqsetup's examples into a new directory, each beside the
+// lanes file that it becomes.
+func (r *adqRun) examples(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("adqsetup examples: %s is there already; want a place without it", dir)
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range adqsetup.Examples() {
+		res, err := adqsetup.Convert(e.Name, "", e.Text)
+		if err != nil {
+			return err
+		}
+		for name, text := range map[string][]byte{e.Name: e.Text, strings.TrimSuffix(e.Name, ".conf") + ".yaml": []byte(res.Lanes)} {
+			if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Fprintf(r.stdout, "%s written: .conf for niclane adqsetup apply, .yaml for niclane apply\n", count(len(adqsetup.Examples()), "example"))
+	return nil
+}
+
+// possibleDevices are the network devices that adqsetup's command line can mean
+// where it names none: cards, by sysfs, with more than one receive queue; those
+// of the driver that adqsetup is for, if there are any. Without a card it is
+// whatever has several queues.
+func possibleDevices(sys string) ([]string, error) {
+	entries, err := os.ReadDir(sys)
+	if err != nil {
+		return nil, err
+	}
+	var ice, cards, others []string
+	for _, e := range entries {
+		dir := filepath.Join(sys, e.Name())
+		queues, err := filepath.Glob(filepath.Join(dir, "queues", "rx-*"))
+		if err != nil || len(queues) < 2 || e.Name() == "lo" {
+			continue
+		}
+		driver, err := os.Readlink(filepath.Join(dir, "device", "driver"))
+		switch {
+		case err == nil && filepath.Base(driver) == "ice":
+			ice = append(ice, e.Name())
+		case err == nil:
+			cards = append(cards, e.Name())
+		default:
+			others = append(others, e.Name())
+		}
+	}
+	for _, found := range [][]string{ice, cards} {
+		if len(found) > 0 {
+			return found, nil
+		}
+	}
+	return others, nil
+}
