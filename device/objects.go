@@ -165,9 +165,9 @@ type FilterDefault struct {
 	// Queues are those of which they get one, by a hash of the flow:
 	// ascending without a gap; none leaves the choice to the kernel.
 	Queues []int `json:"queues,omitempty"`
-	// Lanes are the priorities, of 8 to 15, by which mqprio knows lanes. A
+	// Lanes are the priorities, of 1 to 15, by which mqprio knows lanes. A
 	// packet of another's that carries one of them loses it: its lowest four
-	// bits lose the highest of them.
+	// bits lose the highest of them, and all where that leaves a lane's.
 	Lanes []int `json:"lanes,omitempty"`
 }
 

@@ -16,25 +16,43 @@ import (
 
 // Lanes have priorities from firstLanePriority on: what applications without
 // CAP_NET_ADMIN can set by SO_PRIORITY (up to 6), what the kernel sets by
-// IP_TOS (net/ipv4/route.c: ip_tos2prio) and TC_PRIO_CONTROL (7) are below.
+// IP_TOS (net/ipv4/route.c: ip_tos2prio) and TC_PRIO_CONTROL (7) are below. More
+// lanes have those, from 7 down to 1, where the classifier sees whose a packet
+// is and takes them from others'.
 const (
 	priorities        = 16 // TC_PRIO_MAX + 1
 	firstLanePriority = 8
-	maxPriorityLanes  = priorities - firstLanePriority
+	ownPriorities     = priorities - firstLanePriority
 )
+
+// maxPriorityLanes is how many lanes mqprio can tell apart.
+func (f *fit) maxPriorityLanes() int {
+	if f.byGroup() {
+		return ownPriorities
+	}
+	return priorities - 1
+}
 
 // byPriority reports whether an mqprio maps the lanes to transmit queues.
 func (f *fit) byPriority() bool { return f.uses(device.PartMapper, RealMqprioSoft) || f.byCard() }
 
 // lanePriority is what skb->priority is in a lane's packets under mqprio.
-func lanePriority(number int) int { return firstLanePriority + number - 1 }
+func lanePriority(number int) int {
+	if number > ownPriorities {
+		return priorities - number
+	}
+	return firstLanePriority + number - 1
+}
 
 // priorityNumber is the number of the lane whose priority under mqprio a handle
 // is, 0 if it is none.
 func priorityNumber(handle string) int {
 	p, err := strconv.ParseUint(strings.TrimPrefix(handle, "0:"), 16, 16)
-	if err != nil || p < firstLanePriority || p >= priorities {
+	switch {
+	case err != nil || p == 0 || p >= priorities:
 		return 0
+	case p < firstLanePriority:
+		return priorities - int(p)
 	}
 	return int(p) - firstLanePriority + 1
 }
@@ -46,8 +64,10 @@ func (f *fit) noMqprio(lanes []*placed) string {
 		return ""
 	case f.sharedQueues:
 		return fmt.Sprintf("%s asked for, %s has %d transmit queues", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
-	case len(lanes)-1 > maxPriorityLanes:
-		return fmt.Sprintf("%d lanes, and there are %d priorities that nobody else's packets have", len(lanes)-1, maxPriorityLanes)
+	case len(lanes)-1 > f.maxPriorityLanes() && f.byGroup():
+		return fmt.Sprintf("%d lanes, and there are %d priorities that nobody else's packets have", len(lanes)-1, f.maxPriorityLanes())
+	case len(lanes)-1 > f.maxPriorityLanes():
+		return fmt.Sprintf("%d lanes, and there are %d priorities beside the default lane's", len(lanes)-1, f.maxPriorityLanes())
 	case f.choice[device.PartBandwidth].Realisation == "" && shaped(lanes):
 		return fmt.Sprintf("it takes the root, where %s would give %s", RealHTB, strings.Join(asked(lanes), " and "))
 	case f.byCard():

@@ -60,7 +60,7 @@ func (f *fit) mostNumbers() int {
 		}
 	}
 	if f.byPriority() {
-		return min(most, maxPriorityLanes)
+		return min(most, f.maxPriorityLanes())
 	}
 	return most
 }

@@ -17,8 +17,9 @@ type egressRest struct {
 	Lanes         uint32 // a bit for each priority
 }
 
-// Priorities by which mqprio knows lanes (egress.c: LANE_PRIORITY, PRIORITY).
-const firstLanePriority, lastLanePriority = 8, 15
+// Priorities by which mqprio knows lanes (egress.c: PRIORITY); 0 is the default
+// lane's.
+const firstLanePriority, lastLanePriority = 1, 15
 
 func encodeRest(d device.FilterDefault) (egressRest, error) {
 	var r egressRest

@@ -32,7 +32,7 @@ func TestDefaultReadsBack(t *testing.T) {
 		for name, d := range map[string]device.FilterDefault{
 			"neither":         {},
 			"a gap":           {Queues: []int{1, 3}},
-			"nobody's":        {Lanes: []int{7}},
+			"the default's":   {Lanes: []int{0}},
 			"no priority":     {Lanes: []int{16}},
 			"negative queues": {Queues: []int{-1}},
 		} {

@@ -20,13 +20,17 @@ func TestLanePriorities(t *testing.T) {
 	if err := m.add(flow, mask, egressTarget{Class: 9}); err != nil {
 		t.Fatal(err)
 	}
-	rest, err := encodeRest(device.FilterDefault{Lanes: []int{8, 9}})
-	if err != nil {
-		t.Fatal(err)
+	taken := func(lanes ...int) {
+		t.Helper()
+		rest, err := encodeRest(device.FilterDefault{Lanes: lanes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := objs.NlDefault.Put(uint32(0), rest); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := objs.NlDefault.Put(uint32(0), rest); err != nil {
-		t.Fatal(err)
-	}
+	taken(8, 9)
 	from := func(port uint16) []byte {
 		return frame(0x0800, ipv4(17, "10.0.0.1", "10.0.0.2", 0, 0, ports(port, 4000)))
 	}
@@ -44,6 +48,13 @@ func TestLanePriorities(t *testing.T) {
 	} {
 		if got := classify(t, objs.NiclaneEgress, x.packet, x.was); got != x.now {
 			t.Errorf("%s: priority %#x became %#x, want %#x", x.what, x.was, got, x.now)
+		}
+	}
+	// More than eight lanes: what is left of a lane's priority may be one too.
+	taken(6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+	for was, now := range map[uint32]uint32{15: 0, 14: 0, 13: 5, 9: 1, 8: 0, 7: 0, 6: 0, 5: 5, 0: 0, 0x1000e: 0x10000} {
+		if got := classify(t, objs.NiclaneEgress, from(54), was); got != now {
+			t.Errorf("other, of ten lanes: priority %#x became %#x, want %#x", was, got, now)
 		}
 	}
 }

@@ -46,7 +46,7 @@ struct {
 } nl_default SEC(".maps");
 
 #define PRIORITY	15	/* TC_PRIO_MAX: mqprio looks at these bits only */
-#define LANE_PRIORITY	8	/* lanes' have this one */
+#define LANE_PRIORITY	8	/* lanes' have this one, of the first eight lanes */
 
 SEC("tc")
 int niclane_egress(struct __sk_buff *skb)
@@ -67,6 +67,8 @@ int niclane_egress(struct __sk_buff *skb)
 		/* A socket may have any priority (SO_PRIORITY, IP_TOS). */
 		if (rest->lanes >> (skb->priority & PRIORITY) & 1)
 			skb->priority &= ~LANE_PRIORITY;
+		if (rest->lanes >> (skb->priority & PRIORITY) & 1)
+			skb->priority &= ~PRIORITY;
 	}
 	if (to->class)
 		skb->priority = to->class;
