@@ -79,8 +79,8 @@ func (f *fit) wantOffload(lanes []*placed) {
 		if ceiling == 0 || ceiling > root {
 			ceiling = root
 		}
-		f.wantOffloaded(classID(l.minor), rootClass, rates[i], max(ceiling, rates[i]), l.Path,
-			fmt.Sprintf("lane %s: %s guaranteed, at most %s, by a transmit queue of its own", l.Name, rateText(rates[i]), rateText(max(ceiling, rates[i]))))
+		f.wantOffloaded(classID(l.minor), rootClass, rates[i], ceiling, l.Path,
+			fmt.Sprintf("lane %s: %s guaranteed, at most %s, by a transmit queue of its own", l.Name, rateText(rates[i]), rateText(ceiling)))
 		f.wantFair(l)
 	}
 	f.notef("%s: each lane leaves by one transmit queue of the card's behind those of the channels, however many it has to receive", RealHTBOffload)
