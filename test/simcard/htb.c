@@ -25,10 +25,52 @@ static unsigned int leaves(struct simcard *card)
 	return n;
 }
 
-static void set_rates(struct simcard_htb *c, u64 rate, u64 ceil)
+#define MBIT 125000ULL	/* bytes */
+
+/* The part of its parent's limit that a class has when all send, as mlx5e_htb_convert_rate() has it. */
+static u32 share_of(const struct simcard_htb *c)
 {
-	c->node.min = (struct simcard_bucket){ .rate = rate };
-	c->node.max = (struct simcard_bucket){ .rate = ceil };
+	const struct simcard_node *p = c->node.parent;
+
+	while (p && !p->max.rate)
+		p = p->parent;
+	return p ? clamp_t(u64, div64_u64(c->rate * 100, p->max.rate), 1, 100) : 1;
+}
+
+static void set_rates(struct simcard *card, struct simcard_htb *c, u64 rate, u64 ceil)
+{
+	struct simcard_htb *child;
+
+	c->rate = rate;
+	if (!card->p.htb_shares) {
+		c->node.min = (struct simcard_bucket){ .rate = rate };
+		c->node.max = (struct simcard_bucket){ .rate = ceil };
+		return;
+	}
+	c->node.max = (struct simcard_bucket){ .rate = max(div64_u64(ceil, MBIT), 1) * MBIT };
+	c->node.weight = share_of(c);
+	list_for_each_entry(child, &card->htb, list)
+		if (child->node.parent == &c->node)
+			child->node.weight = share_of(child);
+}
+
+/* What the kernel leaves to the card to refuse, since it does not by itself. */
+static int check_class(struct simcard *card, struct tc_htb_qopt_offload *o)
+{
+#if SIMCARD_SINCE(6, 7)
+	if (card->p.htb_shares && (o->prio || o->quantum)) {
+		NL_SET_ERR_MSG_MOD(o->extack, "prio and quantum parameters are not supported by device with HTB offload enabled.");
+		return -EOPNOTSUPP;
+	}
+#endif
+	return 0;
+}
+
+static void set_prio(struct simcard_htb *c, const struct tc_htb_qopt_offload *o)
+{
+#if SIMCARD_SINCE(6, 7)
+	c->node.prio = o->prio;
+#endif
 }
 
 /* Adds a class that sends by queue qid. Under no lock of ours. */
@@ -43,11 +85,9 @@ static struct simcard_htb *add_class(struct simcard *card, const struct tc_htb_q
 	c->node.parent = parent;
 	c->classid = o->classid;
 	c->qid = qid;
-	set_rates(c, o->rate, o->ceil);
-#if SIMCARD_SINCE(6, 7)
-	c->node.prio = o->prio;
-#endif
+	set_prio(c, o);
 	spin_lock_bh(&card->tx_lock);
+	set_rates(card, c, o->rate, o->ceil);
 	list_add_tail(&c->list, &card->htb);
 	card->queue[qid].node[SIMCARD_CLASS] = &c->node;
 	spin_unlock_bh(&card->tx_lock);
@@ -196,7 +236,7 @@ int simcard_setup_htb(struct simcard *card, struct tc_htb_qopt_offload *o)
 	default:
 		break;
 	}
-	err = simcard_call(card, "HTB");
+	err = simcard_call(card, "HTB") ?: check_class(card, o);
 	if (err)
 		return err;
 	switch (o->command) {
@@ -220,7 +260,8 @@ int simcard_setup_htb(struct simcard *card, struct tc_htb_qopt_offload *o)
 		if (!c)
 			return -ENOENT;
 		spin_lock_bh(&card->tx_lock);
-		set_rates(c, o->rate, o->ceil);
+		set_rates(card, c, o->rate, o->ceil);
+		set_prio(c, o);
 		spin_unlock_bh(&card->tx_lock);
 		simcard_kick(card);
 		return 0;

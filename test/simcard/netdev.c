@@ -329,6 +329,10 @@ static int simcard_set_features(struct net_device *dev, netdev_features_t featur
 		netdev_err(dev, "ADQ is active, can't turn hw_tc_offload off\n");	/* as ice */
 		return -EACCES;
 	}
+	if (changed & NETIF_F_HW_TC && !(features & NETIF_F_HW_TC) && card->htb_on) {
+		netdev_err(dev, "Active HTB offload, can't turn hw_tc_offload off\n");	/* as mlx5 */
+		return -EINVAL;
+	}
 	if (changed & NETIF_F_NTUPLE && !(features & NETIF_F_NTUPLE))
 		simcard_rules_forget(card);	/* as ice and i40e */
 	return 0;
@@ -350,6 +354,20 @@ static const struct net_device_ops simcard_ops = {
 #endif
 };
 
+static const struct net_device_ops *ops_of(const struct simcard *card)
+{
+#if SIMCARD_HAS_NET_SHAPER
+	static struct net_device_ops without;
+
+	if (!card->p.shaper) {
+		without = simcard_ops;
+		without.net_shaper_ops = NULL;
+		return &without;
+	}
+#endif
+	return &simcard_ops;
+}
+
 int simcard_netdev_create(struct simcard *card, int id)
 {
 	u8 mac[ETH_ALEN] = { 0x02, 0x6e, 0x6c, 0x00, id, 0x01 };
@@ -365,7 +383,7 @@ int simcard_netdev_create(struct simcard *card, int id)
 	card->dev = dev;
 	SET_NETDEV_DEV(dev, &card->pdev->dev);
 	eth_hw_addr_set(dev, mac);
-	dev->netdev_ops = &simcard_ops;
+	dev->netdev_ops = ops_of(card);
 	dev->ethtool_ops = &simcard_ethtool_ops;
 #if SIMCARD_HAS_QSTATS
 	dev->stat_ops = &simcard_stat_ops;

@@ -60,6 +60,14 @@ static bool no_min_rate;
 module_param(no_min_rate, bool, 0444);
 MODULE_PARM_DESC(no_min_rate, "mqprio's min_rate is refused, as on i40e and mlx5");
 
+static bool htb_shares;
+module_param(htb_shares, bool, 0444);
+MODULE_PARM_DESC(htb_shares, "HTB's guarantees are shares of whole hundredths, its limits whole Mbit/s, and it takes neither prio nor quantum, as on mlx5");
+
+static bool shaper = true;
+module_param(shaper, bool, 0444);
+MODULE_PARM_DESC(shaper, "the card is shaped by net-shaper, where the kernel has it (default on)");
+
 static bool no_shrink;
 module_param(no_shrink, bool, 0644);
 MODULE_PARM_DESC(no_shrink, "refuse to reduce channels");
@@ -146,6 +154,8 @@ int simcard_params_init(struct simcard_params *p)
 	p->rx_classes = rx_classes;
 	p->pow2 = pow2;
 	p->no_min_rate = no_min_rate;
+	p->htb_shares = htb_shares;
+	p->shaper = shaper;
 	return 0;
 }
 

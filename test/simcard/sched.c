@@ -94,6 +94,23 @@ static u64 consider(struct simcard_queue *q, u64 now, struct choice *c)
 	return wait;
 }
 
+/*
+ * A queue's turn: by its own weight, or by its class's share where the card has
+ * it for one. Shares are hundredths, and a turn is measured so that one of a
+ * quarter may catch up with as much as a queue without a share.
+ */
+#define EVEN_SHARE 25
+
+static void take_turn(struct simcard_queue *q, int rank, u64 *all, unsigned int len)
+{
+	const struct simcard_node *class = q->node[SIMCARD_CLASS];
+
+	if (q->card->p.htb_shares && q->card->htb_on && class)
+		advance(&q->vtime[rank], all, len * EVEN_SHARE, class->weight);
+	else
+		advance(&q->vtime[rank], all, len, q->shaper.weight);
+}
+
 static void charge(const struct choice *c, u64 now, unsigned int len)
 {
 	struct simcard_queue *q = c->q;
@@ -110,7 +127,7 @@ static void charge(const struct choice *c, u64 now, unsigned int len)
 				bucket_charge(&n->min, now, len);
 		}
 	}
-	advance(&q->vtime[c->rank], &(group ?: all)->time[c->rank], len, q->shaper.weight);
+	take_turn(q, c->rank, &(group ?: all)->time[c->rank], len);
 	if (group)
 		advance(&group->vtime[c->rank], &all->time[c->rank], len, group->weight);
 }

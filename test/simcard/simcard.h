@@ -47,6 +47,8 @@ struct simcard_params {
 	bool rx_classes;
 	bool pow2;
 	bool no_min_rate;
+	bool htb_shares;
+	bool shaper;
 };
 
 /* GCRA: a frame may go at or after next. */
@@ -173,6 +175,7 @@ struct simcard_filter {
 struct simcard_htb {
 	struct list_head list;
 	struct simcard_node node;
+	u64 rate;			/* as it was asked for */
 	u16 classid;
 	int qid;			/* -1 for inner classes */
 };

@@ -56,10 +56,7 @@ func TestClasses(t *testing.T) {
 // queues.
 func leave(t *testing.T, port uint16, queues []int) {
 	t.Helper()
-	c, err := net.DialUDP("udp", &net.UDPAddr{IP: bed.CardAddr.AsSlice(), Port: int(port)}, &net.UDPAddr{IP: bed.WireAddr.AsSlice(), Port: 4000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := dialFrom(t, port)
 	defer c.Close()
 	before := bed.Stats(t)
 	const n = 5
@@ -77,6 +74,16 @@ func leave(t *testing.T, port uint16, queues []int) {
 	if ours < n {
 		t.Errorf("from port %d: packets by queue %v, want them on %v", port, count(), queues)
 	}
+}
+
+// dialFrom connects a port of the card to the sink of leave.
+func dialFrom(t *testing.T, port uint16) *net.UDPConn {
+	t.Helper()
+	c, err := net.DialUDP("udp", &net.UDPAddr{IP: bed.CardAddr.AsSlice(), Port: int(port)}, &net.UDPAddr{IP: bed.WireAddr.AsSlice(), Port: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // TestDCB: a driver takes mode channel for DCB, as bnxt and ixgbe do. That shows

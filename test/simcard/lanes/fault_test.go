@@ -20,6 +20,7 @@ func TestFaults(t *testing.T) {
 	}{
 		{"contexts", twoLanes, []string{"queues=8", "channels=3", "rules=16"}},
 		{"classes", classLanes, ice},
+		{"htb", htbLanes, mlx5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := plug(t, c.lanes, c.params...)

@@ -15,6 +15,7 @@ import (
 // planner's goldens are made on (plan/testdata).
 var cards = map[string][]string{
 	"simcard-contexts": {"queues=8", "channels=4", "contexts=16", "rules=256", "rx_classes=0"},
+	"simcard-mlx5":     {"driver=mlx5_core", "queues=16", "channels=8", "contexts=16", "rules=256", "rx_classes=0", "shaper=0", "htb_shares=1"},
 	"simcard-ice":      {"driver=ice", "queues=8", "channels=8", "contexts=1", "rules=256", "pow2=1", "mqprio_takes_rules=1", "mqprio_resizes=1"},
 }
 

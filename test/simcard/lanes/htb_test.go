@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// mlx5 is a card that does what mlx5 does with HTB. Its link is slow, as the
+// guest is: what is compared is the ratio of what lanes send.
+var mlx5 = []string{"driver=mlx5_core", "queues=8", "channels=3", "rx_classes=0", "shaper=0", "htb_shares=1", "speed=6", "burst_us=100000"}
+
+// htbLanes ask for half of the link, and for a sixth and no more.
+const htbLanes = `
+globals:
+  dev: sim0
+  queues: 1
+lanes:
+  a:
+    queues: 1
+    protocol: udp
+    ports: [6379]
+    guarantee: 3mbit
+  b:
+    queues: 1
+    protocol: udp
+    ports: [443]
+    guarantee: 1mbit
+    ceiling: 1mbit
+`
+
+// sendingLanes are the same by what they send to, for senders without a port of their own.
+var sendingLanes = strings.NewReplacer("ports: [6379]", "remote-ports: [5001]", "ports: [443]", "remote-ports: [5002]").Replace(htbLanes)
+
+// Behind the queues of three channels are those of the default lane's class and
+// of the lanes', in this order.
+const (
+	leafDefault = 3 + iota
+	leafA
+	leafB
+)
+
+// TestHTB: the card keeps the lanes' guarantees and ceilings by classes of its
+// own; each lane leaves by its class's transmit queue, and verify sees it.
+func TestHTB(t *testing.T) {
+	h := plug(t, htbLanes, mlx5...)
+	before := dump(t)
+	h.applied("htb default 2 offload", "ethtool -K sim0 hw-tc-offload on", "lane a: 3mbit guaranteed, at most 6mbit")
+	arrive(t, []int{1}, flowsTo(6379, 3)...)
+	arrive(t, []int{0}, flowsTo(7, 3)...)
+	bed.Sink(t, 4000)
+	leave(t, 6379, []int{leafA})
+	leave(t, 7, []int{leafDefault})
+	if out := verifySending(t, h, 6379, "400ms"); !strings.Contains(out, "left by a transmit queue of its own, behind the channels': 4, none elsewhere") ||
+		!strings.Contains(out, "left in class 1:10, none elsewhere") {
+		t.Errorf("verify does not prove lane a: %s", out)
+	}
+
+	// What others do to it is found and repaired. This card does not let the
+	// feature go.
+	bed.Sh(t, "tc class change dev sim0 parent 1:1 classid 1:10 htb rate 1mbit ceil 2mbit")
+	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "class/sim0/1:10") || !strings.Contains(out, "guarantee, ceiling") {
+		t.Errorf("verify does not name the class: %s", out)
+	}
+	h.niclane(0, "apply", h.lanes)
+	bed.Refused(t, "ethtool -K sim0 hw-tc-offload off")
+	bed.Refused(t, "ethtool -L sim0 combined 2")
+	bed.Sh(t, "tc qdisc del dev sim0 root")
+	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "the card's classes are gone") {
+		t.Errorf("verify does not name the qdisc: %s", out)
+	}
+	h.niclane(0, "apply", h.lanes)
+	h.niclane(0, "verify", "--for", "0")
+	leave(t, 6379, []int{leafA})
+	h.restored(before)
+}
+
+// TestHTBRates: what the lanes send is as they were promised, and changes with
+// the file. A lane goes, and the last one has its queue.
+func TestHTBRates(t *testing.T) {
+	h := plug(t, sendingLanes, mlx5...)
+	before := dump(t)
+	h.applied("offload")
+	ports := []uint16{5000, 5001, 5002}
+	bed.Sink(t, ports...)
+	got := bed.Share(t, ports, 8, 2*enough, nil)
+	bed.Ratios(t, "guarantees 2:3:1 of 6", got[leafDefault:], 2, 3, 1)
+	if n := bed.Sum(got[:leafDefault]); n > 0 {
+		t.Errorf("the channels' queues sent %d bytes", n)
+	}
+	got = bed.Share(t, ports[1:], 8, 2*enough, nil)
+	bed.Ratios(t, "a ceiling of 1 beside the rest of 6", got[leafA:], 5, 1)
+
+	h.write(strings.Replace(sendingLanes, "guarantee: 3mbit", "guarantee: 1mbit\n    ceiling: 1mbit", 1))
+	h.niclane(0, "apply", h.lanes)
+	h.niclane(0, "plan", h.lanes)
+	got = bed.Share(t, ports, 8, 2*enough, nil)
+	bed.Ratios(t, "changed to 4:1:1 of 6", got[leafDefault:], 4, 1, 1)
+
+	h.write(sendingLanes[:strings.Index(sendingLanes, "  a:")] + sendingLanes[strings.Index(sendingLanes, "  b:"):])
+	h.niclane(0, "apply", h.lanes)
+	h.niclane(0, "plan", h.lanes)
+	got = bed.Share(t, ports[1:], 8, enough, nil)
+	bed.Ratios(t, "one lane, 5:1 of 6", got[leafDefault:], 5, 1)
+	h.restored(before)
+}
+
+// verifySending sends from a port of the card for as long as verify looks, and
+// returns what verify says.
+func verifySending(t *testing.T, h *host, port uint16, lookFor string) (out string) {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan struct{})
+	c := dialFrom(t, port)
+	go func() {
+		defer close(done)
+		defer c.Close()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				c.Write(make([]byte, 1000)) // full queues drop: nothing depends on one datagram
+			}
+		}
+	}()
+	_, out = h.run("verify", "--for", lookFor)
+	close(stop)
+	<-done
+	return out
+}
