@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package examples
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/plan"
+)
+
+var update = flag.Bool("update", false, "rewrite the goldens; read the diff")
+
+// TestPapers plans each of papers/*.yaml for a card with ADQ on a host of the
+// papers' size, and compares with the .plan beside it. The .txt is the paper's own
+// listing, to be compared by people.
+func TestPapers(t *testing.T) {
+	files, err := filepath.Glob("papers/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".yaml")
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(name + ".txt"); err != nil {
+				t.Errorf("the paper's listing: %v", err)
+			}
+			in, err := config.Parse(file, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			st := host(t, in.Group.Devices[0])
+			p, err := plan.Make(in, st, plan.Owned{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := brief(p)
+			if *update {
+				if err := os.WriteFile(name+".plan", got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(name + ".plan")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// numbered are lines that differ in numbers of queues and processors only.
+var numbered = regexp.MustCompile(`(/tx-|/rx-|rx-|queue_mask 0x|TxRx-)[0-9a-f]+`)
+
+// brief are the plan's command lines: of those that are the same for many queues
+// in turn, the first, and how many.
+func brief(p *plan.Plan) []byte {
+	var b bytes.Buffer
+	last, first, n := "", "", 0
+	flush := func() {
+		switch {
+		case n > 1:
+			fmt.Fprintf(&b, "%s\n    ... %d such lines\n", first, n)
+		case n == 1:
+			fmt.Fprintln(&b, first)
+		}
+	}
+	for _, s := range p.Steps {
+		for _, line := range s.Commands() {
+			what := string(s.Part) + " " + s.Object().Kind() + " " + fold(line)
+			if what == last {
+				n++
+				continue
+			}
+			flush()
+			last, first, n = what, line, 1
+		}
+	}
+	flush()
+	for _, note := range p.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	return b.Bytes()
+}
+
+func fold(line string) string {
+	if value, path, ok := strings.Cut(line, " > "); ok && strings.HasPrefix(value, "echo ") {
+		line = "echo > " + path
+	}
+	return numbered.ReplaceAllString(line, "$1")
+}
+
+// host is one with the simulated card that has ADQ, as probe recorded it, grown
+// to the papers' size: 128 queues, 2 nodes with 144 processors, 100 Gbit/s.
+func host(t *testing.T, dev string) *device.State {
+	t.Helper()
+	const queues, processors, firstIRQ, firstNAPI = 128, 144, 200, 9000
+	text, err := os.ReadFile("../plan/testdata/simcard-ice.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &device.State{}
+	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte("sim0"), []byte(dev)), st); err != nil {
+		t.Fatal(err)
+	}
+	st.CPUs = nil
+	for id := range processors {
+		// Threads of one core are 72 apart, as on the ATS paper's host.
+		st.CPUs = append(st.CPUs, device.CPU{ID: id, Online: true, Node: id / 36 % 2, Core: id % 36, Package: id / 36 % 2})
+	}
+	d := &st.Devices[0]
+	d.Node, d.Speed, d.RxQueues, d.TxQueues = 0, 100e9, queues, queues
+	d.Channels.Combined, d.MaxChannels.Combined = queues, queues
+	coalesce, napi, irq, qdisc := d.QueueCoal[0], d.NAPIs[0], d.IRQs[0], d.Qdiscs[0]
+	d.QueueCoal, d.NAPIs, d.IRQs, d.Queues, d.Qdiscs = nil, nil, nil, nil, d.Qdiscs[len(d.Qdiscs)-1:]
+	oldIRQ := fmt.Sprintf("/proc/irq/%d/", irq.Number)
+	files := map[string]device.File{}
+	perQueue := regexp.MustCompile(`/queues/[rt]x-[0-9]+/|/proc/irq/`)
+	for path, f := range st.Files {
+		if !perQueue.MatchString(path) {
+			files[path] = f
+		}
+	}
+	copyFile := func(f device.File, old, new string) {
+		f.Path = strings.Replace(f.Path, old, new, 1)
+		files[f.Path] = f
+	}
+	for q := range queues {
+		coalesce.Queue, napi.Config.Queue, irq.Queue = q, q, q
+		napi.ID, napi.IRQ, irq.Number = uint32(firstNAPI+q), firstIRQ+q, firstIRQ+q
+		irq.Name = fmt.Sprintf("ice-%s-TxRx-%d", dev, q)
+		qdisc.Parent = fmt.Sprintf("0:%x", q+1)
+		d.QueueCoal, d.NAPIs, d.IRQs, d.Qdiscs = append(d.QueueCoal, coalesce), append(d.NAPIs, napi), append(d.IRQs, irq), append(d.Qdiscs, qdisc)
+		for _, f := range st.Files {
+			switch {
+			case strings.HasPrefix(f.Path, oldIRQ):
+				copyFile(f, oldIRQ, fmt.Sprintf("/proc/irq/%d/", irq.Number))
+			case strings.Contains(f.Path, "x-0/"):
+				copyFile(f, "x-0/", fmt.Sprintf("x-%d/", q))
+			}
+		}
+	}
+	for _, kind := range []string{"rx", "tx"} {
+		for q := range queues {
+			d.Queues = append(d.Queues, device.Queue{ID: q, Type: kind, NAPI: uint32(firstNAPI + q)})
+		}
+	}
+	for i := range d.RSS[0].Queues {
+		d.RSS[0].Queues[i] = i % queues
+	}
+	st.Files = maps.Clone(files)
+	return st
+}
