@@ -107,7 +107,7 @@ type Traffic struct {
 	Drops   uint64 `json:"drops"`
 }
 
-// A Process is what a process and its threads used. Threads that ended in
+// A Process is what a process, its threads and those of its children used. Threads that ended in
 // between are in User and System, in ticks of 10 ms, but not in the others.
 type Process struct {
 	Name    string `json:"name"`
@@ -122,4 +122,6 @@ type Process struct {
 	Voluntary   uint64 `json:"voluntarySwitches"`
 	Involuntary uint64 `json:"involuntarySwitches"`
 	MinorFaults uint64 `json:"minorFaults"`
+	// DiskRead is what it had disks deliver (proc_pid_io(5): read_bytes).
+	DiskRead uint64 `json:"diskReadBytes"`
 }

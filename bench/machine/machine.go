@@ -56,9 +56,11 @@ type Snapshot struct {
 	memory    Memory
 }
 
-// process is a process's use, of all its threads that are there now.
+// process is a process's use, of all its threads, and those of processes that
+// it has started, that are there now.
 type process struct {
 	user, system       float64 // s
+	diskRead           uint64  // bytes
 	threads            map[int]threadUse
 	minorFaults, start uint64
 }
@@ -131,11 +133,46 @@ func readProcess(fs procfs.FS, pid int) (process, error) {
 	if err != nil {
 		return p, err
 	}
-	p.user, p.system = seconds(st.UTime), seconds(st.STime)
-	p.minorFaults, p.start = uint64(st.MinFlt), st.Starttime
-	threads, err := fs.AllThreads(pid)
+	p.start = st.Starttime
+	for _, one := range family(fs, whole) {
+		p.add(fs, one)
+	}
+	return p, nil
+}
+
+// family is a process and all that come from it: servers have workers.
+func family(fs procfs.FS, of procfs.Proc) []procfs.Proc {
+	all, err := fs.AllProcs()
 	if err != nil {
-		return p, err
+		return []procfs.Proc{of}
+	}
+	children := map[int][]procfs.Proc{}
+	for _, p := range all {
+		if st, err := p.Stat(); err == nil {
+			children[st.PPID] = append(children[st.PPID], p)
+		}
+	}
+	out := []procfs.Proc{of}
+	for i := 0; i < len(out); i++ {
+		out = append(out, children[out[i].PID]...)
+	}
+	return out
+}
+
+// add adds a process that may have ended meanwhile.
+func (p *process) add(fs procfs.FS, one procfs.Proc) {
+	st, err := one.Stat()
+	if err != nil {
+		return
+	}
+	p.user, p.system = p.user+seconds(st.UTime), p.system+seconds(st.STime)
+	p.minorFaults += uint64(st.MinFlt)
+	if io, err := one.IO(); err == nil {
+		p.diskRead += io.ReadBytes
+	}
+	threads, err := fs.AllThreads(one.PID)
+	if err != nil {
+		return
 	}
 	for _, t := range threads {
 		sched, err1 := t.Schedstat()
@@ -148,7 +185,6 @@ func readProcess(fs procfs.FS, pid int) (process, error) {
 			voluntary: status.VoluntaryCtxtSwitches, involuntary: status.NonVoluntaryCtxtSwitches,
 		}
 	}
-	return p, nil
 }
 
 // userHZ is what the kernel's ABI counts processor time in (getconf CLK_TCK).
@@ -209,13 +245,21 @@ func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 // errAnother says that a PID stands for another process than before.
 var errAnother = errors.New("the process has ended, and another one has its number")
 
+// less is the growth of a counter that loses what a process had that has ended.
+func less(now, was uint64) uint64 {
+	if now < was {
+		return 0
+	}
+	return now - was
+}
+
 func processBetween(was, now process) (Process, error) {
 	if was.start != now.start {
 		return Process{}, errAnother
 	}
 	p := Process{
-		User: nanoseconds(now.user - was.user), System: nanoseconds(now.system - was.system),
-		MinorFaults: now.minorFaults - was.minorFaults, Threads: len(now.threads),
+		User: nanoseconds(max(0, now.user-was.user)), System: nanoseconds(max(0, now.system-was.system)),
+		MinorFaults: less(now.minorFaults, was.minorFaults), DiskRead: less(now.diskRead, was.diskRead), Threads: len(now.threads),
 	}
 	for tid, t := range now.threads {
 		b := was.threads[tid] // zero for a new one
