@@ -109,7 +109,7 @@ func varnishText(text []byte) (c Counters, err error) {
 
 // missed are Traffic Server's counters of requests that it did not answer by
 // itself (admin-guide/monitoring/statistics/core/http-transaction).
-var missed = []string{"cache_miss_cold", "cache_miss_changed", "cache_miss_client_no_cache", "cache_miss_not_cacheable", "cache_miss_ims", "cache_read_error"}
+var missed = []string{"cache_miss_cold", "cache_miss_changed", "cache_miss_client_no_cache", "cache_miss_client_not_cacheable", "cache_miss_ims", "cache_read_error"}
 
 func trafficServer(ctx context.Context, c Config) (Counters, error) {
 	text, err := get(ctx, c.Address, c.At)
@@ -133,10 +133,9 @@ func trafficServerText(text []byte) (c Counters, err error) {
 		}
 		return n
 	}
-	for _, name := range []string{"cache_hit_fresh", "cache_hit_mem_fresh", "cache_hit_revalidated", "cache_hit_ims"} {
-		if name != "cache_hit_mem_fresh" { // part of cache_hit_fresh
-			c.Hits += of(name)
-		}
+	// cache_hit_mem_fresh is part of the first.
+	for _, name := range []string{"cache_hit_fresh", "cache_hit_revalidated", "cache_hit_ims", "cache_hit_stale_served"} {
+		c.Hits += of(name)
 	}
 	c.Requests = c.Hits
 	for _, name := range missed {

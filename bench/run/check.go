@@ -34,11 +34,16 @@ func Read(path string) (*experiment.File, string, error) { return ReadOn(path, n
 
 // ReadOn is Read for an experiment that runs on hosts; nil is its lab.
 func ReadOn(path string, on *experiment.Hosts) (*experiment.File, string, error) {
+	return ReadWith(path, experiment.Options{Hosts: on})
+}
+
+// ReadWith is Read with what a run asks for.
+func ReadWith(path string, o experiment.Options) (*experiment.File, string, error) {
 	text, err := readLimited(path)
 	if err != nil {
 		return nil, "", err
 	}
-	f, err := experiment.ParseOn(path, text, on)
+	f, err := experiment.ParseWith(path, text, o)
 	if err != nil {
 		return nil, "", err
 	}
@@ -109,6 +114,11 @@ func powerPath(f *experiment.File, i int) string {
 	return fmt.Sprintf("power[%d]", i)
 }
 
+// wanted is where programs come from that no Debian package has.
+var wanted = map[string]string{
+	"asd": ": Aerospike's server has no Debian package; want Aerospike Community Edition's asd on the PATH, or the file with kind: running and --hosts, for a server that is there",
+}
+
 // checkPrograms looks for what is to be started; the lab's hosts have this
 // machine's files.
 func checkPrograms(e *experiment.Experiment, bad func(path, format string, args ...any)) {
@@ -117,7 +127,7 @@ func checkPrograms(e *experiment.Experiment, bad func(path, format string, args 
 			return // known when it is started
 		}
 		if _, err := exec.LookPath(program); err != nil {
-			bad(path, "%v", err)
+			bad(path, "%v%s", err, wanted[filepath.Base(program)])
 		}
 	}
 	switch s := &e.Server; {

@@ -62,6 +62,9 @@ func TestGates(t *testing.T) {
 			w.Cache.Requests, w.Cache.Hits = 11_000, 10_868
 		}},
 		{"memory that is a disk", "tier", "wrong storage tier: 20 %", func(_ *experiment.Experiment, w *result.Window) { w.Machine.Memory.DiskRead = 20 << 20 }},
+		{"a server's disk", "tier", "wrong storage tier: 30 %", func(_ *experiment.Experiment, w *result.Window) {
+			w.Machine.Processes = []machine.Process{{Name: "server", DiskRead: 30 << 20}}
+		}},
 		{"a disk that is memory", "tier", "wrong storage tier: 0 %", func(e *experiment.Experiment, _ *result.Window) { e.Gates.Tier = experiment.TierDisk }},
 		{"kswapd", "reclaim", "page reclaim during the window: 1 pages", func(_ *experiment.Experiment, w *result.Window) { w.Machine.Memory.Scanned = 1 }},
 		{"allocations wait", "reclaim", "1 allocations had to wait", func(_ *experiment.Experiment, w *result.Window) { w.Machine.Memory.Stalls = 1 }},

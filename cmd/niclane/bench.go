@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,9 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	r, err := experiments.Run(ctx, f, text, site, o)
+	if failed := writeLogs(b.out, r.Logs); failed != nil {
+		err = errors.Join(err, failed)
+	}
 	if len(r.Windows) == 0 {
 		return err
 	}
@@ -90,6 +94,23 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 	}
 	fmt.Fprintf(b.stderr, "report: %s\n", filepath.Join(b.out, pageFile))
 	return err
+}
+
+// writeLogs keeps what servers said, below a directory, "" for nowhere.
+func writeLogs(dir string, logs map[string]string) error {
+	if dir == "" || len(logs) == 0 {
+		return nil
+	}
+	dir = filepath.Join(dir, "logs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(logs)) {
+		if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".log"), []byte(logs[name]), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // site is where f runs.

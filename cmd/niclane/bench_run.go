@@ -3,6 +3,10 @@
 package main
 
 import (
+	"math"
+	"strconv"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/bench/experiment"
@@ -11,7 +15,8 @@ import (
 
 func (a *app) benchRunCommand() *cobra.Command {
 	b := &bench{app: a}
-	var hosts string
+	var hosts, scale string
+	var quick bool
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Measure what an experiment file says",
@@ -21,6 +26,9 @@ in interleaved repeats, and proves the workload from the server's own counters.
 It prints a table and writes result.json to --out. An interrupt or a failure
 keeps what was measured, marked partial; what it made in the machine it removes
 again in any case.
+
+Its sizes.lab stands in the place of numbers for hosts; --quick takes sizes.quick
+too. What servers said at last is in logs/ of --out when a run fails.
 
 With --hosts, hosts.yaml(5), it runs on machines that each have a "niclane bench
 serve", in the place of the lab, and needs no root on this one.`,
@@ -33,7 +41,11 @@ serve", in the place of the lab, and needs no root on this one.`,
 			if err != nil {
 				return err
 			}
-			f, text, err := experiments.ReadOn(args[0], on)
+			o := experiment.Options{Hosts: on, Quick: quick}
+			if o.Scale, err = permille(scale); err != nil {
+				return err
+			}
+			f, text, err := experiments.ReadWith(args[0], o)
 			if err != nil {
 				return err
 			}
@@ -42,7 +54,21 @@ serve", in the place of the lab, and needs no root on this one.`,
 	}
 	b.flags(cmd)
 	cmd.Flags().StringVar(&hosts, "hosts", "", "hosts file: run on these hosts' agents, not in the lab")
+	cmd.Flags().BoolVar(&quick, "quick", false, "the file's quick form, of less than 3 minutes: to see that it runs, and roughly what")
+	cmd.Flags().StringVar(&scale, "connections", "", "share of the file's numbers of connections to take: 10%")
 	return cmd
+}
+
+// permille is a share in percent, "" for none.
+func permille(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if p := int(math.Round(n * 10)); err == nil && strings.HasSuffix(text, "%") && p >= 1 && n <= 1000 {
+		return p, nil
+	}
+	return 0, usagef("bench run: --connections %s: want a share from 0.1%% to 1000%%", text)
 }
 
 // readHosts reads a hosts file, "" for none.
