@@ -99,7 +99,10 @@ func sameAgain(t *testing.T, e *experiment.Experiment) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if diff := cmp.Diff(e, again.Experiment); diff != "" {
+	// The file that is written has the numbers that a size has put in.
+	resized := *e
+	resized.Sizes, resized.Sized = nil, nil
+	if diff := cmp.Diff(&resized, again.Experiment); diff != "" {
 		t.Fatalf("(-first +again):\n%s\n%s", diff, text)
 	}
 }
@@ -138,7 +141,7 @@ func TestExperiments(t *testing.T) {
 			}
 		})
 	}
-	for _, paper := range []string{"first-lane", "memcached-connections", "aerospike-read", "ats-10k", "ats-4m", "kubernetes-memcached", "varnish-tls-2m"} {
+	for _, paper := range []string{"first-lane", "memcached-connections", "memcached-shared-link", "web-cache-small", "web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod"} {
 		if !slices.Contains(names, paper+".yaml") {
 			t.Errorf("no experiment %s", paper)
 		}

@@ -95,6 +95,13 @@ func write(t testing.TB, e *experiment.Experiment) []byte {
 	h.put("at-most", times(e.HostNoise.AtMost), e.HostNoise.AtMost > 0)
 	h.put("otherwise", "refuse", e.HostNoise.Refuse)
 	m.nested("host-noise", h)
+	if g := e.Gates; g != nil {
+		n := mapping{}
+		n.share("hits", g.Hits)
+		n.text("tier", g.Tier)
+		n.put("warn", g.Warn, len(g.Warn) > 0)
+		m.nested("gates", n)
+	}
 	m.time("time-limit", e.TimeLimit)
 	// Quoted, or a text that looks like a number would become one.
 	text, err := yaml.MarshalWithOptions(m, yaml.Indent(2), yaml.UseJSONMarshaler(), yaml.JSON())
@@ -178,7 +185,8 @@ func writeServer(s *experiment.Server) (m mapping) {
 		m.text("name", p.Name)
 		m.text("host", p.Host)
 		m.number("port", p.Port)
-		m.put("command", p.Command, true)
+		m.put("command", p.Command, len(p.Command) > 0)
+		m.put("origin", "on", p.Origin)
 		return m
 	}))
 	m.text("address", s.Address)
@@ -186,6 +194,14 @@ func writeServer(s *experiment.Server) (m mapping) {
 	m.put("threads", s.Threads, !running)
 	m.size("memory", s.Memory)
 	m.put("connections", s.Connections, s.Connections != 0 && !running)
+	m.text("user", s.User)
+	if c := s.Cache; c != nil {
+		n := mapping{}
+		n.text("kind", c.Kind)
+		n.put("at", c.At, true)
+		n.text("address", c.Address)
+		m.nested("cache", n)
+	}
 	r := mapping{}
 	r.text("protocol", s.Ready.Protocol)
 	r.text("path", s.Ready.Path)
@@ -202,13 +218,14 @@ func writeWorkload(w *experiment.Workload) (m mapping) {
 	m.number("value-bytes", w.ValueBytes)
 	m.put("get-set", fmt.Sprintf("%d:%d", w.Gets, w.Sets), !http)
 	m.text("distribution", w.Distribution)
-	m.put("prefill", fmt.Sprint(w.Prefill), !http)
+	m.put("prefill", fmt.Sprint(w.Prefill), true)
 	m.text("namespace", w.Namespace)
 	m.list("objects", each(w.Objects, func(o experiment.Object) (m mapping) {
 		m.text("path", o.Path)
 		m.number("copies", o.Copies)
 		m.put("bytes", o.Bytes, true)
 		m.number("weight", o.Weight)
+		m.put("cacheable", "off", o.Uncached)
 		return m
 	}))
 	m.text("host-header", w.HostHeader)
@@ -263,6 +280,21 @@ func writeVariant(v experiment.Variant) (m mapping) {
 	m.text("lanes", v.Lanes)
 	m.text("lanes-file", v.LanesFile)
 	m.put("force", v.Force, len(v.Force) > 0)
+	m.text("client-lanes", v.ClientLanes)
+	if s := v.Server; s != nil {
+		n := mapping{}
+		n.number("threads", s.Threads)
+		n.put("arguments", s.Arguments, len(s.Arguments) > 0)
+		n.put("files", s.Files, len(s.Files) > 0)
+		m.nested("server", n)
+	}
+	if t := v.Tune; t != nil {
+		n := mapping{}
+		n.put("sysctls", t.Sysctls, len(t.Sysctls) > 0)
+		n.put("symmetric-queues", "on", t.Symmetric)
+		n.put("napi-threads", "on", t.NAPIThreads)
+		m.nested("tune", n)
+	}
 	return m
 }
 
