@@ -26,6 +26,9 @@ type Client struct {
 	nl     *genetlink.Conn
 	family genetlink.Family
 	fd     int // any socket of the namespace, for ioctl; -1 if there is none
+	card   card
+	// seen are the rules that were read, by device and location: see known.
+	seen map[string]map[uint32][]byte
 }
 
 // Open connects to the kernel. The ethtool netlink family is needed (Linux
@@ -41,6 +44,7 @@ func Open() (*Client, error) {
 		return nil, err
 	}
 	c.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	c.card = socket(c.fd)
 	if err != nil {
 		nl.Close()
 		return nil, fmt.Errorf("socket for ethtool ioctl: %w", err)
@@ -54,7 +58,7 @@ func New(nl *genetlink.Conn) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ethtool netlink family: %w", extack.Error(err))
 	}
-	return &Client{nl: nl, family: family, fd: -1}, nil
+	return &Client{nl: nl, family: family, fd: -1, card: socket(-1)}, nil
 }
 
 // Close closes the client's sockets.

@@ -17,10 +17,20 @@ import (
 // errNoSocket is for a client that was made without one.
 var errNoSocket = errors.New("no socket for ethtool ioctl")
 
-// ioctl passes buf, which begins with the command, to the kernel
-// (SIOCETHTOOL). The kernel changes it in place.
-func (c *Client) ioctl(dev string, buf []byte) error {
-	if c.fd < 0 {
+// A card takes requests by ioctl.
+type card interface {
+	// ioctl passes buf, which begins with the command, to the kernel
+	// (SIOCETHTOOL). The kernel changes it in place.
+	ioctl(dev string, buf []byte) error
+}
+
+func (c *Client) ioctl(dev string, buf []byte) error { return c.card.ioctl(dev, buf) }
+
+// A socket of the namespace, by which the kernel is asked; -1 for none.
+type socket int
+
+func (s socket) ioctl(dev string, buf []byte) error {
+	if s < 0 {
 		return errNoSocket
 	}
 	if len(dev) >= unix.IFNAMSIZ {
@@ -36,7 +46,7 @@ func (c *Client) ioctl(dev string, buf []byte) error {
 	var pin runtime.Pinner
 	pin.Pin(&buf[0])
 	defer pin.Unpin()
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr)))
 	if errno != 0 {
 		return errno
 	}

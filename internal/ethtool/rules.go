@@ -68,16 +68,28 @@ const (
 
 // Rules reads all steering rules. EOPNOTSUPP means that the driver has none.
 func (c *Client) Rules(dev string) (Rules, error) {
+	delete(c.seen, dev)
+	return c.known(dev)
+}
+
+// known is Rules, but that a rule is not read again that was at its location
+// before: a table is filled by one request for each rule, and would have to be
+// read as often. Somebody else may have put another there since.
+func (c *Client) known(dev string) (Rules, error) {
 	fail := func(err error) (Rules, error) { return Rules{}, fmt.Errorf("get rules of %s: %w", dev, err) }
 	locations, r, err := c.locations(dev)
 	if err != nil {
 		return fail(err)
 	}
+	seen := make(map[uint32][]byte, len(locations))
 	for _, loc := range locations {
-		buf, err := c.rule(dev, loc)
-		if err != nil {
-			return fail(fmt.Errorf("rule %d: %w", loc, err))
+		buf := c.seen[dev][loc]
+		if buf == nil {
+			if buf, err = c.rule(dev, loc); err != nil {
+				return fail(fmt.Errorf("rule %d: %w", loc, err))
+			}
 		}
+		seen[loc] = buf
 		rule, ok := decodeRule(buf)
 		if !ok {
 			flow := binary.NativeEndian.Uint32(buf[rxnfcSpec+specFlow:])
@@ -87,7 +99,25 @@ func (c *Client) Rules(dev string) (Rules, error) {
 		rule.Dev = dev
 		r.Rules, r.Locations = append(r.Rules, rule), append(r.Locations, int(loc))
 	}
+	if c.seen == nil {
+		c.seen = map[string]map[uint32][]byte{}
+	}
+	c.seen[dev] = seen
 	return r, nil
+}
+
+// Rule returns the rule with r's match as it is now; there is false if there is
+// none.
+func (c *Client) Rule(r device.Rule) (now device.Rule, there bool, err error) {
+	have, err := c.known(r.Dev)
+	if err != nil || have.find(r) < 0 {
+		return now, false, err
+	}
+	have, i, err := c.locate(r)
+	if err != nil || i < 0 {
+		return now, false, err
+	}
+	return have.Rules[i], true, nil
 }
 
 // locations returns where rules are, and what is to know of the table.

@@ -23,7 +23,7 @@ const locAny = 0xffffffff
 // begins at the end. EEXIST if there is a rule with that match, ENOSPC if there
 // is no place left.
 func (c *Client) AddRule(r device.Rule) error {
-	have, err := c.Rules(r.Dev)
+	have, err := c.known(r.Dev)
 	if err != nil {
 		return err
 	}
@@ -51,32 +51,51 @@ func (c *Client) insert(r device.Rule, location uint32) error {
 
 // DeleteRule removes the rule with r's match. ENOENT if there is none.
 func (c *Client) DeleteRule(r device.Rule) error {
-	have, err := c.Rules(r.Dev)
+	have, i, err := c.locate(r)
 	if err != nil {
 		return err
 	}
-	i := have.find(r)
 	if i < 0 {
 		return ruleError("delete", r, unix.ENOENT)
 	}
 	return c.remove(r, have.Locations[i])
 }
 
+// locate returns the rules and which of them has r's match now, -1 if none has.
+func (c *Client) locate(r device.Rule) (have Rules, i int, err error) {
+	if have, err = c.known(r.Dev); err != nil {
+		return have, -1, err
+	}
+	if i = have.find(r); i >= 0 {
+		buf, err := c.rule(r.Dev, uint32(have.Locations[i]))
+		if now, ok := decodeRule(buf); err == nil && ok && now.Match == r.Match {
+			now.Dev = r.Dev
+			have.Rules[i] = now
+			return have, i, nil
+		}
+	}
+	// It is not there, or not any more where it was.
+	if have, err = c.Rules(r.Dev); err != nil {
+		return have, -1, err
+	}
+	return have, have.find(r), nil
+}
+
 func (c *Client) remove(r device.Rule, location int) error {
 	buf := make([]byte, rxnfcSize)
 	binary.NativeEndian.PutUint32(buf, unix.ETHTOOL_SRXCLSRLDEL)
 	binary.NativeEndian.PutUint32(buf[rxnfcSpec+specLocation:], uint32(location))
+	delete(c.seen[r.Dev], uint32(location))
 	return ruleError("delete", r, c.ioctl(r.Dev, buf))
 }
 
 // MoveRule gives a rule another target: cards cannot change one, so that it is
 // deleted and added at its place. If that fails the old one is put back.
 func (c *Client) MoveRule(old, new device.Rule) error {
-	have, err := c.Rules(old.Dev)
+	have, i, err := c.locate(old)
 	if err != nil {
 		return err
 	}
-	i := have.find(old)
 	if i < 0 {
 		return ruleError("change", old, unix.ENOENT)
 	}

@@ -129,8 +129,11 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 		tables, err := c.ethtool.RSS(dev)
 		return find(tables, err, o.Key())
 	default:
-		rules, err := c.ethtool.Rules(dev)
-		return find(rules.Rules, err, o.Key())
+		rule, there, err := c.ethtool.Rule(o.(device.Rule))
+		if !there {
+			return find[device.Rule](nil, err, o.Key())
+		}
+		return rule, nil
 	}
 }
 
