@@ -78,7 +78,7 @@ type namedRatio struct {
 // WriteComparison writes the page of two runs, b beside a, that result.Compare
 // has compared.
 func WriteComparison(w io.Writer, c *result.Comparison, a, b *result.Result) error {
-	v := &comparisonView{Comparison: c, CSS: template.CSS(asset("style.css")), Keys: sharedKeys(a, b), Title: b.Title + ", two runs"}
+	v := &comparisonView{Comparison: c, CSS: CSS(), Keys: sharedKeys(a, b), Title: b.Title + ", two runs"}
 	if a.Title != b.Title {
 		v.Title = a.Title + " and " + b.Title
 	}
@@ -94,7 +94,7 @@ func WriteComparison(w io.Writer, c *result.Comparison, a, b *result.Result) err
 	for _, p := range c.Points {
 		v.Points = append(v.Points, comparedPoint{Name: p.Name, Ratios: v.ratios(p), Distribution: v.distribution(p, x, y), Variants: v.variants(p)})
 	}
-	t, err := template.New("page.html").Funcs(functions).Parse(asset("page.html"))
+	t, err := Head()
 	if err == nil {
 		t, err = t.New("comparison.html").Parse(asset("comparison.html"))
 	}

@@ -100,7 +100,7 @@ type Options struct {
 
 // Write writes the page of r.
 func Write(w io.Writer, r *result.Result, o Options) error {
-	v := &view{Result: r, Summary: result.Summarize(r), CSS: template.CSS(asset("style.css")), Keys: keys(r)}
+	v := &view{Result: r, Summary: result.Summarize(r), CSS: CSS(), Keys: keys(r)}
 	fanOuts, err := result.FanOuts(r, cmp.Or(o.Probability, result.FanOutProbability))
 	if err != nil {
 		return err
@@ -122,12 +122,22 @@ func Write(w io.Writer, r *result.Result, o Options) error {
 	v.Sweeps, v.SweepHeads = v.sweeps()
 	v.Variants, v.Facts = v.variants(), facts(r)
 	v.NotMeasured = v.powerMissing()
-	t, err := template.New("page.html").Funcs(functions).Parse(asset("page.html"))
+	t, err := Head()
 	if err != nil {
 		return fmt.Errorf("page: %w", err)
 	}
 	return t.Execute(w, v)
 }
+
+// Head returns the templates of this package, for other pages of niclane:
+// {{template "head" .}} begins one, and takes Title, Niclane, CSS, Headline and
+// Lead from it.
+func Head() (*template.Template, error) {
+	return template.New("page.html").Funcs(functions).Parse(asset("page.html"))
+}
+
+// CSS is the style of all pages.
+func CSS() template.CSS { return template.CSS(asset("style.css")) }
 
 // shown is how many doubts the page opens with.
 const shown = 6
