@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selftest
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/plan"
+)
+
+// differences are the objects that are not as before: all that a plan can
+// write, numbers that the kernel assigns aside.
+func differences(before, after *device.State) []Difference {
+	a, b := before.Objects(), after.Objects()
+	keys := maps.Clone(a)
+	maps.Copy(keys, b)
+	var out []Difference
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if device.Equal(a[key], b[key]) {
+			continue
+		}
+		out = append(out, Difference{Key: key, Before: text(a[key]), After: text(b[key])})
+	}
+	return out
+}
+
+func text(o device.Object) string {
+	if o == nil {
+		return ""
+	}
+	return plan.Brief(o)
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selftest
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/bench/page"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/verify"
+)
+
+//go:embed selftest.html
+var pageText string
+
+// A pageView is what the template sees.
+type pageView struct {
+	*Record
+	Title          string
+	CSS            template.CSS
+	Headline, Lead []string
+}
+
+// WritePage writes r as one HTML file that needs nothing else.
+func WritePage(w io.Writer, r *Record) error {
+	t, err := page.Head()
+	if err == nil {
+		t, err = t.New("selftest.html").Funcs(template.FuncMap{
+			"estimate": EstimateText, "ratio": RatioText, "ns": duration, "class": outcomeClass, "told": told, "queues": queues,
+			"ranges": device.FormatCPUList, "percentileName": result.PercentileText, "bitrate": func(n int64) string { return result.BitsText(float64(n)) },
+		}).Parse(pageText)
+	}
+	if err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	v := pageView{Record: r, Title: "Selftest: " + r.Card(), CSS: page.CSS(), Headline: []string{r.Summary() + "."}}
+	v.Lead = append(v.Lead, r.Restored(), fmt.Sprintf("%s, %d processors, niclane %s, %s", r.System.CPUModel, r.System.CPUs, r.Niclane, r.Started.Format("2006-01-02")))
+	return t.ExecuteTemplate(w, "selftest.html", v)
+}
+
+// outcomeClass is the colour of an outcome.
+func outcomeClass(o Outcome) string {
+	switch o {
+	case OK:
+		return "met"
+	case Failed:
+		return "missed"
+	case Unproven:
+		return "noisy"
+	}
+	return "dim"
+}
+
+// told are the findings that say something of the traffic, or are no good.
+func told(fs []verify.Finding) (out []string) {
+	for _, f := range fs {
+		if f.Severity == verify.OK && f.Part == "" {
+			continue
+		}
+		what := strings.TrimSpace(string(f.Part) + " " + f.Meaning)
+		out = append(out, fmt.Sprintf("%s: %s", f.Severity, what))
+	}
+	return out
+}
+
+// A queueRow is one queue of a case.
+type queueRow struct {
+	Queue                      int
+	Ours                       bool // the lane's
+	ReceivedLane, ReceivedElse uint64
+	SentLane, SentElse         uint64
+}
+
+// queues are those of a case that carried something or are the lane's.
+func queues(c Case) (out []queueRow) {
+	rows := map[int]*queueRow{}
+	row := func(q int) *queueRow {
+		if rows[q] == nil {
+			rows[q] = &queueRow{Queue: q}
+		}
+		return rows[q]
+	}
+	for _, q := range c.Queues {
+		row(q).Ours = true
+	}
+	for _, x := range c.Received {
+		if x.Lane == LaneName {
+			row(x.Queue).ReceivedLane += x.Packets
+		} else {
+			row(x.Queue).ReceivedElse += x.Packets
+		}
+	}
+	for _, x := range c.Sent {
+		if x.Lane == LaneName {
+			row(x.Queue).SentLane += x.Packets
+		} else {
+			row(x.Queue).SentElse += x.Packets
+		}
+	}
+	for _, r := range rows {
+		out = append(out, *r)
+	}
+	slices.SortFunc(out, func(a, b queueRow) int { return a.Queue - b.Queue })
+	return out
+}

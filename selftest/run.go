@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selftest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/verify"
+)
+
+// A Machine is this host's lanes.
+type Machine interface {
+	// State reads what plans can write.
+	State(ctx context.Context) (*device.State, error)
+	// Plan plans a lanes file. refused are the planner's reasons, if it does
+	// not.
+	Plan(ctx context.Context, lanes string) (p *plan.Plan, refused []string, err error)
+	// Apply makes it, to be undone after a time by a process of its own.
+	Apply(ctx context.Context, lanes string, within time.Duration) error
+	// Watch watches the traffic of what was applied.
+	Watch(ctx context.Context, during time.Duration) (verify.Watched, []verify.Finding, error)
+	// Rollback undoes it.
+	Rollback(ctx context.Context) error
+	// LinkDowns is how often the device has lost its carrier, and whether it
+	// has one; downs is nil if that is not counted.
+	LinkDowns() (downs *int, carrier bool)
+}
+
+// A Peer is a host that can also ask a server once.
+type Peer interface {
+	Host
+	// Asks returns nil if the server at the address answers there.
+	Asks(ctx context.Context, address netip.AddrPort) error
+}
+
+// Config of Run.
+type Config struct {
+	Target
+	Machine Machine
+	Own     Host
+	Peer    Peer
+	Niclane string // version
+	// During is how long each case's traffic is watched.
+	During time.Duration
+	// Within is when what is applied is undone unless it was before.
+	Within time.Duration
+	// Latency to measure.
+	Latency LatencyConfig
+	// Only are the names of cases to try, none: all.
+	Only []string
+	// Progress has a line for each case; nil: nobody.
+	Progress io.Writer
+}
+
+// A runner is one selftest.
+type runner struct {
+	target  Target
+	c       Config
+	m       Machine
+	own     Host
+	peer    Peer
+	r       *Record
+	servers []Task
+	began   time.Time
+}
+
+// errLeft ends a selftest that has left something.
+var errLeft = errors.New("what a case did could not be undone entirely")
+
+// Run tries everything. Whatever ends it early, the record has what was tried
+// until then, and what was made is undone.
+func Run(ctx context.Context, c Config) (*Record, error) {
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	r := &runner{target: c.Target, c: c, m: c.Machine, own: c.Own, peer: c.Peer, began: time.Now()}
+	r.r = &Record{Schema: Schema, Niclane: c.Niclane, Started: r.began.UTC().Round(time.Second), System: system()}
+	err := r.all(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+			if errors.Is(err, context.Canceled) {
+				err = errors.New("interrupted")
+			}
+		}
+		r.r.Partial = err.Error()
+	}
+	for _, t := range r.servers {
+		err = errors.Join(err, t.Stop(context.WithoutCancel(ctx)))
+	}
+	r.r.Took = int64(time.Since(r.began))
+	return r.r, err
+}
+
+func system() System {
+	h := machine.Describe()
+	return System{Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Virtualisation: h.Virtualisation}
+}
+
+// Plan says what Run would do: the cases and what each would change.
+func Plan(ctx context.Context, c Config) ([]Case, error) {
+	r := &runner{target: c.Target, c: c, m: c.Machine, r: &Record{}}
+	cases, err := r.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Case
+	for _, p := range cases {
+		if _, err := r.plan(ctx, &p.Case); err != nil {
+			return nil, err
+		}
+		out = append(out, p.Case)
+	}
+	return out, nil
+}
+
+// prepare describes the device and makes the cases.
+func (r *runner) prepare(ctx context.Context) ([]planned, error) {
+	st, err := r.m.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := st.Device(r.target.Device)
+	if d == nil {
+		return nil, fmt.Errorf("no network device %q here", r.target.Device)
+	}
+	r.r.Device = describe(d)
+	r.target.Queues = 1
+	if d.RxQueues >= 4 && d.TxQueues >= 4 {
+		r.target.Queues = 2
+	}
+	k := kinds(r.target.Ends, r.target.Port)[0]
+	p, refused, err := r.m.Plan(ctx, r.target.lanes(k, nil, ""))
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		r.r.Warnings = append(r.r.Warnings, refused...)
+	} else {
+		r.r.Choices = p.Choices
+	}
+	cases := r.target.cases(r.r.Choices)
+	if len(r.c.Only) == 0 {
+		return cases, nil
+	}
+	return only(cases, r.c.Only)
+}
+
+// only keeps the cases of these names.
+func only(cases []planned, names []string) (out []planned, err error) {
+	for _, n := range names {
+		found := false
+		for _, p := range cases {
+			if p.Name == n {
+				out, found = append(out, p), true
+			}
+		}
+		if !found {
+			text := ""
+			for _, p := range cases {
+				text += "\n  " + p.Name
+			}
+			return nil, fmt.Errorf("no case %q here; there are:%s", n, text)
+		}
+	}
+	return out, nil
+}
+
+func describe(d *device.Device) Device {
+	return Device{
+		Driver: d.Driver, Type: d.Type, Version: d.Version, Firmware: d.Firmware, Bus: d.Bus, Emulated: d.Emulated, Speed: d.Speed,
+		MTU: d.MTU, RxQueues: d.RxQueues, TxQueues: d.TxQueues, Channels: d.Channels, MaxChannels: d.MaxChannels,
+		RuleCapacity: d.RuleCapacity, MaxContexts: d.MaxContexts, Capabilities: d.Capabilities,
+	}
+}
+
+// plan fills in what a case would change. nil: it was refused.
+func (r *runner) plan(ctx context.Context, c *Case) (*plan.Plan, error) {
+	p, refused, err := r.m.Plan(ctx, c.Lanes)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		c.Outcome, c.Reasons = Refused, refused
+		return nil, nil
+	}
+	c.Steps, c.Made = len(p.Steps), map[device.Part]string{}
+	shaped := false
+	for _, s := range p.Steps {
+		shaped = shaped || s.Part == device.PartBandwidth
+		if s.Disruptive {
+			c.Disruptive = append(c.Disruptive, s.Reason)
+		}
+	}
+	for _, x := range p.Choices {
+		// What would shape a lane that asks for it shapes none that does not.
+		if x.Realisation != "" && (x.Part != device.PartBandwidth || shaped) {
+			c.Made[x.Part] = x.Realisation
+		}
+	}
+	for _, l := range p.Lanes {
+		if l.Name == LaneName {
+			c.Queues = l.Queues
+		}
+	}
+	return p, nil
+}
+
+func (r *runner) all(ctx context.Context) error {
+	first, err := r.m.State(ctx)
+	if err != nil {
+		return err
+	}
+	cases, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.serve(ctx); err != nil {
+		return err
+	}
+	for i, p := range cases {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			p.Outcome = Skipped
+			r.r.Cases = append(r.r.Cases, p.Case)
+			continue
+		}
+		err = r.try(ctx, &p)
+		r.r.Cases = append(r.r.Cases, p.Case)
+		fmt.Fprintf(r.c.Progress, "%d of %d: %s: %s%s\n", i+1, len(cases), p.Name, p.Outcome, firstReason(p.Case))
+	}
+	if err == nil && r.c.Latency.Rounds > 0 {
+		err = r.latency(ctx)
+	}
+	last, unread := r.m.State(context.WithoutCancel(ctx))
+	if unread != nil {
+		return errors.Join(err, unread)
+	}
+	if r.r.Left = differences(first, last); len(r.r.Left) > 0 {
+		err = errors.Join(err, errLeft)
+	}
+	return err
+}
+
+func firstReason(c Case) string {
+	if len(c.Reasons) == 0 {
+		return ""
+	}
+	return ": " + c.Reasons[0]
+}
+
+// serve starts the servers of both ports, and has the peer ask them.
+func (r *runner) serve(ctx context.Context) error {
+	for _, e := range r.target.Ends {
+		for port := r.target.Port; port <= r.target.Port+1; port++ {
+			at := netip.AddrPortFrom(e.Own, uint16(port))
+			t, err := r.own.Start(ctx, fmt.Sprintf("server at port %d", port), partServer, memserver.Config{Address: at.String()})
+			if err != nil {
+				return err
+			}
+			r.servers = append(r.servers, t)
+			if err := r.answers(ctx, at); err != nil {
+				select {
+				case <-t.Done():
+					return errors.Join(t.Result(ctx, new(memserver.Result)), fmt.Errorf("want ports %d and %d free, or others: --port", r.target.Port, r.target.Port+1))
+				default:
+				}
+				return fmt.Errorf("the peer does not reach %s: %w (a firewall? --port chooses the ports)", at, err)
+			}
+		}
+	}
+	return nil
+}
+
+// answers waits until a server answers the peer.
+func (r *runner) answers(ctx context.Context, at netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(ctx, patience/3)
+	defer cancel()
+	for {
+		err := r.peer.Asks(ctx, at)
+		if err == nil {
+			return nil
+		}
+		for _, t := range r.servers {
+			select {
+			case <-t.Done():
+				return err
+			default:
+			}
+		}
+		if sleep(ctx, 50*time.Millisecond) != nil {
+			return err
+		}
+	}
+}
+
+// try tries one case. The error ends the selftest.
+func (r *runner) try(ctx context.Context, p *planned) error {
+	c := &p.Case
+	made, err := r.plan(ctx, c)
+	if err != nil || made == nil {
+		return err
+	}
+	before, err := r.m.State(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := r.start(ctx, p.kind)
+	if err != nil {
+		if ctx.Err() != nil {
+			c.Outcome = Skipped
+			return ctx.Err()
+		}
+		c.Outcome, c.Reasons = Unproven, []string{"no traffic: " + err.Error()}
+		return nil
+	}
+	downs, _ := r.m.LinkDowns()
+	failed := r.lanes(ctx, c, p.kind, downs)
+	// The lane is gone; what the connections say is about all of it.
+	if now, _ := r.m.LinkDowns(); downs != nil && now != nil {
+		n := *now - *downs
+		c.LinkDowns = &n
+	}
+	var lost error
+	c.Connections, lost = t.account(ctx)
+	return r.finish(ctx, p, before, failed, lost)
+}
+
+// finish compares the state with the one before, and judges the case. The error
+// ends the selftest.
+func (r *runner) finish(ctx context.Context, p *planned, before *device.State, failed, lost error) error {
+	c := &p.Case
+	if lost != nil {
+		c.Reasons = append(c.Reasons, "connections: "+lost.Error())
+	}
+	after, err := r.m.State(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	c.Differences = differences(before, after)
+	if ctx.Err() != nil && errors.Is(failed, ctx.Err()) {
+		failed, c.Findings = nil, nil
+		c.Reasons = append(c.Reasons, "interrupted")
+	}
+	c.judge(failed, p.kind)
+	if len(c.Differences) > 0 {
+		return errLeft
+	}
+	return ctx.Err()
+}
+
+// lanes applies, watches and rolls back, whatever happens.
+func (r *runner) lanes(ctx context.Context, c *Case, k kind, downs *int) (err error) {
+	began := time.Now()
+	err = r.m.Apply(ctx, c.Lanes, r.c.Within)
+	c.ApplyTook = int64(time.Since(began))
+	if err != nil {
+		return fmt.Errorf("apply: %w", err) // it has undone itself
+	}
+	defer func() {
+		began := time.Now()
+		if failed := r.m.Rollback(context.WithoutCancel(ctx)); failed != nil {
+			err = errors.Join(err, fmt.Errorf("rollback: %w", failed))
+		}
+		c.RollbackTook = int64(time.Since(began))
+	}()
+	during, err := r.settle(ctx, k, downs, began)
+	if err != nil {
+		return err
+	}
+	w, fs, err := r.m.Watch(ctx, during)
+	if err != nil {
+		return fmt.Errorf("watching the traffic: %w", err)
+	}
+	c.Findings, c.Received, c.Sent = fs, cells(w.Received), cells(w.Sent)
+	return ctx.Err()
+}
+
+// settle waits until traffic flows again, and says how long to watch it: TCP
+// waits as long again as the link was away before it sends anew (RFC 6298).
+func (r *runner) settle(ctx context.Context, k kind, downs *int, began time.Time) (time.Duration, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.c.Within/2, errors.New("the link does not come back"))
+	defer cancel()
+	for {
+		if _, carrier := r.m.LinkDowns(); carrier {
+			break
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	if err := r.answers(ctx, netip.AddrPortFrom(k.end.Own, uint16(r.target.Port))); err != nil {
+		return 0, fmt.Errorf("the lane's port does not answer the peer: %w", err)
+	}
+	if now, _ := r.m.LinkDowns(); downs != nil && now != nil && *now > *downs {
+		return r.c.During + time.Since(began), nil
+	}
+	return r.c.During, nil
+}
+
+func cells(in []verify.Cell) (out []Cell) {
+	for _, c := range in {
+		out = append(out, Cell{c.Lane, c.Queue, c.Packets})
+	}
+	return out
+}
+
+// judge gives a case its outcome.
+func (c *Case) judge(failed error, k kind) {
+	c.Outcome = OK
+	bad := func(o Outcome, text string) {
+		if c.Outcome != Failed {
+			c.Outcome = o
+		}
+		c.Reasons = append(c.Reasons, text)
+	}
+	if len(c.Reasons) > 0 {
+		c.Outcome = Unproven
+	}
+	if failed != nil {
+		bad(Failed, failed.Error())
+	}
+	for _, f := range c.Findings {
+		if f.Lane != LaneName && f.Severity == verify.Unknown {
+			continue
+		}
+		// Datagrams are not answered one by one: what leaves shows nothing.
+		if k.udp && f.Severity == verify.Unknown && f.Part != device.PartSteering {
+			continue
+		}
+		what := cmp.Or(string(f.Part), f.Key)
+		switch f.Severity {
+		case verify.Drift:
+			bad(Failed, what+": "+f.Meaning)
+		case verify.Unknown:
+			bad(Unproven, what+": "+f.Meaning)
+		}
+	}
+	if len(c.Differences) > 0 {
+		bad(Failed, fmt.Sprintf("%d objects are not as before", len(c.Differences)))
+	}
+	if failed == nil && len(c.Findings) == 0 {
+		bad(Unproven, "nothing was seen")
+	}
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/bench/noise"
+)
+
+// Parts of niclane, as bench/agent has them.
+const (
+	partLoad   = "load"
+	partServer = "server"
+	partNoise  = "noise"
+)
+
+// The connections of a case: few requests, so that a production host does not
+// notice, and often enough to show a gap.
+const (
+	connections = 8
+	caseRate    = 400      // requests per second over all of them
+	caseLength  = 30 * 60  // seconds; they are stopped before
+	lostAfter   = 60 * 1e9 // ns without an answer; a card's reset takes less
+	datagram    = 200      // bytes of payload
+	datagrams   = 640_000  // bit/s of payload: 400 datagrams a second
+)
+
+// traffic of one case.
+type traffic struct {
+	lane, others Task // loads
+	more         []Task
+}
+
+// request is the configuration of a load.
+func request(to netip.AddrPort) load.Config {
+	return load.Config{
+		Address: to.String(), Mode: load.Open, Rate: caseRate, Connections: connections,
+		Keys: 100, Prefill: true, Duration: caseLength * 1e9, Timeout: lostAfter, ConnectTimeout: 10e9,
+	}
+}
+
+// start begins the traffic of a case and returns when its connections are there.
+func (r *runner) start(ctx context.Context, k kind) (t traffic, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.end(ctx))
+		}
+	}()
+	port := uint16(r.target.Port)
+	own := netip.AddrPortFrom(k.end.Own, port)
+	next := netip.AddrPortFrom(k.end.Own, port+1)
+	if t.others, err = r.peer.Start(ctx, "others' requests", partLoad, request(next)); err != nil {
+		return t, err
+	}
+	switch {
+	case k.udp:
+		c := noise.Config{Protocol: noise.UDP, Role: noise.Receive, Address: own.String()}
+		if err = t.add(r.own.Start(ctx, "datagrams, receiver", partNoise, c)); err != nil {
+			return t, err
+		}
+		c.Role, c.Rate, c.Datagram = noise.Send, datagrams, datagram
+		err = t.add(r.peer.Start(ctx, "datagrams, sender", partNoise, c))
+	case k.out:
+		there := netip.AddrPortFrom(k.end.Peer, port)
+		if err = t.add(r.peer.Start(ctx, "server", partServer, memserver.Config{Address: there.String()})); err != nil {
+			return t, err
+		}
+		if err = r.answers(ctx, there); err != nil {
+			return t, err
+		}
+		t.lane, err = r.own.Start(ctx, "the lane's requests", partLoad, request(there))
+	default:
+		t.lane, err = r.peer.Start(ctx, "the lane's requests", partLoad, request(own))
+	}
+	if err != nil {
+		return t, err
+	}
+	if t.lane != nil {
+		if err = t.wait(ctx, k.end.Own, port, k.out); err != nil {
+			return t, err
+		}
+	}
+	return t, t.wait(ctx, k.end.Own, port+1, false)
+}
+
+func (t *traffic) add(x Task, err error) error {
+	if err == nil {
+		t.more = append(t.more, x)
+	}
+	return err
+}
+
+// wait waits until the connections of a port are there.
+func (t *traffic) wait(ctx context.Context, own netip.Addr, port uint16, out bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no connections to port %d within %v", port, patience))
+	defer cancel()
+	for {
+		n, err := established(own, port, out)
+		if err != nil {
+			return err
+		}
+		if n >= connections {
+			return nil
+		}
+		for _, x := range []Task{t.lane, t.others} {
+			if x == nil {
+				continue
+			}
+			select {
+			case <-x.Done():
+				return x.Result(ctx, new(load.Result))
+			default:
+			}
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// established counts the connections of a port of this host's, or, out, to a
+// port of another's.
+func established(own netip.Addr, port uint16, out bool) (n int, err error) {
+	family := uint8(unix.AF_INET)
+	if own.Is6() {
+		family = unix.AF_INET6
+	}
+	all, err := netlink.SocketDiagTCP(family)
+	if err != nil {
+		return 0, fmt.Errorf("connections of this host: %w", err)
+	}
+	for _, s := range all {
+		at := s.ID.SourcePort
+		if out {
+			at = s.ID.DestinationPort
+		}
+		if s.State == netlink.TCP_ESTABLISHED && at == port {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// sleep lets time pass between two looks at something.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// end stops everything, with nothing said about it.
+func (t *traffic) end(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	var errs []error
+	for _, x := range []Task{t.lane, t.others} {
+		if x != nil {
+			errs = append(errs, x.Stop(ctx))
+		}
+	}
+	return errors.Join(append(errs, t.rest(ctx))...)
+}
+
+// account stops everything and says what became of the connections.
+func (t *traffic) account(ctx context.Context) (out []Connections, err error) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errors.New("no account of the connections"))
+	defer cancel()
+	var errs []error
+	for _, x := range []struct {
+		whose string
+		task  Task
+	}{{Lanes, t.lane}, {Others, t.others}} {
+		if x.task == nil {
+			continue
+		}
+		var l load.Result
+		if err := errors.Join(x.task.Stop(ctx), x.task.Result(ctx, &l)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c := Connections{
+			Whose: x.whose, Asked: connections, Lost: l.ConnectionsLost, Answered: l.Completed, Unanswered: l.Unanswered, Error: l.FirstError,
+		}
+		if l.Uncorrected != nil {
+			c.Longest = l.Uncorrected.Max()
+		}
+		out = append(out, c)
+	}
+	return out, errors.Join(append(errs, t.rest(ctx))...)
+}
+
+// rest stops what serves or receives after who asks or sends.
+func (t *traffic) rest(ctx context.Context) error {
+	var errs []error
+	for _, x := range slices.Backward(t.more) {
+		errs = append(errs, x.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
