@@ -98,6 +98,7 @@ func (a *app) command() *cobra.Command {
 	f.StringVar(&a.runDir, "run-dir", "/run/niclane", "where the lock and the lab live")
 	root.AddCommand(a.probeCommand(), a.planCommand(), a.applyCommand(), a.confirmCommand(),
 		a.rollbackCommand(), a.statusCommand(), a.verifyCommand(), a.watchCommand(), a.topCommand(), a.persistCommand(), a.runCommand(), a.splitCommand(), a.convertCommand(), a.adqsetupCommand(), a.attachCommand(), a.detachCommand(), a.adviseCommand(), a.labCommand(), a.benchCommand(), a.reportCommand(), a.refreshCommand(), a.versionCommand())
+	root.AddCommand(a.selftestCommand())
 	return root
 }
 
