@@ -71,6 +71,7 @@ func TestPackages(t *testing.T) {
 	t.Run("lintian", func(t *testing.T) { lintian(t, deb) })
 	t.Run("rpm", func(t *testing.T) { readRPM(t, rpm, deb) })
 	t.Run("install, run, purge", func(t *testing.T) { installRunPurge(t, deb) })
+	t.Run("rpm: install, run, erase", func(t *testing.T) { installRunErase(t, rpm) })
 }
 
 func lintian(t *testing.T, deb string) {
@@ -126,8 +127,9 @@ func readRPM(t *testing.T, rpm, deb string) {
 	command(t, "rpm", "-Kv", "--nosignature", rpm)
 }
 
-// installRunPurge does in a fresh Debian what a person would.
-func installRunPurge(t *testing.T, deb string) {
+// freshRoot unpacks a fresh Debian.
+func freshRoot(t *testing.T) root {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root: a root directory of its own needs it")
 	}
@@ -144,6 +146,12 @@ func installRunPurge(t *testing.T, deb string) {
 		t.Fatal(err)
 	}
 	command(t, "tar", "-C", string(r), "--zstd", "-xf", strings.TrimSpace(string(archive)))
+	return r
+}
+
+// installRunPurge does in a fresh Debian what a person would.
+func installRunPurge(t *testing.T, deb string) {
+	r := freshRoot(t)
 	before := r.files(t)
 	command(t, "cp", deb, filepath.Join(string(r), "niclane.deb"))
 	r.do(t, "dpkg -i /niclane.deb && rm /niclane.deb")
@@ -169,34 +177,100 @@ func installRunPurge(t *testing.T, deb string) {
 	r.wants(t, "lanes.yaml:", "niclane plan /etc/niclane/lanes.yaml 2>&1 || test $? = 1")
 	// A lane that is applied when the package goes is undone by that, and not
 	// made at the next boot.
-	r.wants(t, "undone exactly", `
+	if out := r.do(t, laneInPlace+`
+		dpkg --purge niclane
+`+laneUndone); !strings.HasSuffix(out, "undone exactly\n") {
+		t.Errorf("purging does not undo: %s", out)
+	}
+	if diff := cmp.Diff(before, r.files(t)); diff != "" {
+		t.Errorf("after purge (-before +after):\n%s", diff)
+	}
+}
+
+// What comes before and after a package's removal: a lane is applied and
+// persisted, and gone with its unit.
+const (
+	laneInPlace = `
 		ip link add lane0 numtxqueues 4 numrxqueues 4 type veth peer name lane1 && ip link set lane0 up
-		printf 'version: 1\nglobals: {dev: lane0, link-rate: 1gbit, force: {queue-set: shared}}\nlanes: {web: {queues: 1, ports: [80]}}\n' >/root/web.yaml
+		printf 'version: 1\nglobals: {dev: lane0, link-rate: 1gbit, force: {queue-set: shared}}\nlanes: {web: {queues: 1, guarantee: 20%%, ports: [80]}}\n' >/root/web.yaml
 		tc qdisc show dev lane0 >/root/before
 		if niclane plan /root/web.yaml; then echo the plan is empty; exit 1; fi
 		niclane apply /root/web.yaml
 		niclane persist /root/web.yaml
 		ls /etc/systemd/system | grep -q niclane-watch@lane0
-		if tc qdisc show dev lane0 | cmp -s - /root/before; then echo apply has changed nothing; exit 1; fi
-		dpkg --purge niclane
+		if tc qdisc show dev lane0 | cmp -s - /root/before; then echo apply has changed nothing; exit 1; fi`
+	laneUndone = `
+		if ls /etc/systemd/system | grep niclane; then exit 1; fi
 		tc qdisc show dev lane0 | cmp - /root/before
 		rm /root/web.yaml /root/before
-		echo undone exactly`)
+		echo undone exactly`
+)
+
+// installRunErase does the same with the rpm. The root is Debian's, and so is
+// rpm, which works on it from outside: its scriptlets and what it verifies are
+// the package's.
+func installRunErase(t *testing.T, rpm string) {
+	if _, err := exec.LookPath("rpm"); err != nil {
+		t.Skip("no rpm")
+	}
+	r := freshRoot(t)
+	// Where rpm is at home it belongs to zsh's package.
+	if err := os.MkdirAll(filepath.Join(string(r), "usr/share/zsh/site-functions"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	before := r.files(t)
+	command(t, "cp", rpm, filepath.Join(string(r), "niclane.rpm"))
+	do := func(script string) string {
+		t.Helper()
+		return r.around(t, `
+			rpm() { command rpm --root "$0" --dbpath /var/lib/rpm --nosignature "$@"; }
+`+script)
+	}
+	do(`rpm -i --nodeps "$0/niclane.rpm" && rm "$0/niclane.rpm"`)
+	if out := do(`rpm -V --nodeps niclane && echo as packaged`); out != "as packaged\n" {
+		t.Errorf("rpm -V: %s", out)
+	}
+	// It would say if a file were not as it was packaged.
+	if out := do(`cp -p "$0/usr/share/niclane/lanes.schema.json" "$0/kept"; echo >>"$0/usr/share/niclane/lanes.schema.json"
+		rpm -V --nodeps niclane || true; mv "$0/kept" "$0/usr/share/niclane/lanes.schema.json"`); !strings.Contains(out, "lanes.schema.json") {
+		t.Errorf("rpm -V finds nothing: %s", out)
+	}
+	// Lanes that cannot be put back keep the package; once they can be, it goes.
+	out := do(`inside '` + strings.ReplaceAll(laneInPlace, "'", `'\''`) + `'
+		inside 'tc qdisc replace dev lane0 root handle 7: pfifo'
+		if rpm -e --nodeps niclane; then echo erased all the same; exit 1; fi
+		rpm -V --nodeps niclane
+		inside 'tc qdisc del dev lane0 root'
+		rpm -e --nodeps niclane
+		inside '` + laneUndone + `'`)
+	if !strings.Contains(out, "niclane is kept: lanes are still there") || !strings.HasSuffix(out, "undone exactly\n") {
+		t.Errorf("erasing does not undo, or is not refused before: %s", out)
+	}
+	command(t, "rm", "-r", filepath.Join(string(r), "var/lib/rpm"))
 	if diff := cmp.Diff(before, r.files(t)); diff != "" {
-		t.Errorf("after purge (-before +after):\n%s", diff)
+		t.Errorf("after erase (-before +after):\n%s", diff)
 	}
 }
 
 // A root is a Debian in a directory.
 type root string
 
-// do runs a script there, in namespaces of its own for mounts, processes and
+// do runs a script inside, in namespaces of its own for mounts, processes and
 // network, and gives what it printed.
 func (r root) do(t *testing.T, script string) string {
 	t.Helper()
-	const enter = `mount -t sysfs sysfs "$0/sys" && exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C.UTF-8 sh -ec "$1"`
-	return command(t, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
-		"--mount-proc="+filepath.Join(string(r), "proc"), "sh", "-c", enter, string(r), script)
+	return r.around(t, `inside "$1"`, script)
+}
+
+// around runs a script outside of it, in namespaces of its own, where inside runs
+// one inside.
+func (r root) around(t *testing.T, script string, args ...string) string {
+	t.Helper()
+	const enter = `mount -t sysfs sysfs "$0/sys"
+		inside() { chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb LC_ALL=C.UTF-8 sh -ec "$1"; }
+	`
+	return command(t, "unshare", append([]string{"--mount", "--net", "--pid", "--fork", "--kill-child",
+		"--mount-proc=" + filepath.Join(string(r), "proc"), "sh", "-ec", enter + script, string(r)}, args...)...)
 }
 
 func (r root) wants(t *testing.T, want, script string) {
