@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/bpf"
 	"github.com/niclane/niclane/internal/irq"
 	"github.com/niclane/niclane/internal/netdev"
 )
@@ -24,7 +25,10 @@ type reading struct {
 
 // device reads everything about one link but its capabilities. Settings that
 // the driver does not have are left out.
-func (o *observer) device(l iface, all []iface) (*device.Device, reading, error) {
+func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, err error) {
+	look := o.bpf.Look(l.name)
+	// Always: the client is in use meanwhile.
+	defer func() { _, _ = look.Contents() }()
 	d := &device.Device{
 		Name: l.name, Index: l.index, Type: l.kind, MAC: l.mac.String(), MTU: l.mtu,
 		Up: l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan,
@@ -42,8 +46,7 @@ func (o *observer) device(l iface, all []iface) (*device.Device, reading, error)
 		d.Driver, d.Version, d.Firmware, d.Bus = info.Driver, info.Version, info.Firmware, info.Bus
 	}
 	var r reading
-	err := o.ownSysfs(l)
-	if err != nil {
+	if err = o.ownSysfs(l); err != nil {
 		return nil, r, err
 	}
 	if d.RxQueues, d.TxQueues, err = o.queueCounts(d.Name); err != nil {
@@ -70,7 +73,7 @@ func (o *observer) device(l iface, all []iface) (*device.Device, reading, error)
 	}
 	o.programs(d, l)
 	o.deviceFiles(d)
-	return d, r, nil
+	return d, r, own(d, look)
 }
 
 var errForeignSysfs = errors.New("the sysfs at /sys shows another network namespace, and mounting one for this needs CAP_SYS_ADMIN")
@@ -144,8 +147,7 @@ func (o *observer) steering(d *device.Device) (reading, error) {
 	return reading{s.TablesErr, s.RulesErr}, nil
 }
 
-// traffic reads qdiscs, classes, filters and the entries of niclane's own
-// classifiers, which need CAP_BPF and are left out without.
+// traffic reads qdiscs, classes and filters.
 func (o *observer) traffic(d *device.Device) (err error) {
 	if d.Qdiscs, err = o.tc.Qdiscs(d.Name); err != nil {
 		return err
@@ -160,18 +162,22 @@ func (o *observer) traffic(d *device.Device) (err error) {
 	if d.Filters, err = o.tc.Filters(d.Name); err != nil {
 		return err
 	}
-	if d.Flowers, err = o.tc.Flowers(d.Name); err != nil {
-		return err
-	}
-	own, err := o.bpf.Contents(d.Name)
+	d.Flowers, err = o.tc.Flowers(d.Name)
+	return err
+}
+
+// own adds what niclane's own programs hold, which needs CAP_BPF and is left
+// out without.
+func own(d *device.Device, look *bpf.Look) error {
+	c, err := look.Contents()
 	if errors.Is(err, fs.ErrPermission) {
 		return nil // programs of others cannot be told from ours
 	}
 	if err != nil {
 		return err
 	}
-	d.Entries, d.Defaults, d.XDPEntries = own.Entries, own.Defaults, own.XDPEntries
-	d.CPUQueues, d.CPUThreads, d.CPULanes = own.CPUQueues, own.CPUThreads, own.CPULanes
+	d.Entries, d.Defaults, d.XDPEntries = c.Entries, c.Defaults, c.XDPEntries
+	d.CPUQueues, d.CPUThreads, d.CPULanes = c.CPUQueues, c.CPUThreads, c.CPULanes
 	return nil
 }
 

@@ -18,21 +18,35 @@ type Contents struct {
 	XDPEntries []device.XDPEntry  // by key
 }
 
-// Contents looks at the device anew, also for what others have done to it
-// since. Without CAP_BPF it is an error of fs.ErrPermission. The entries of a
-// thousand members take as long as all the rest, so they are read beside it:
-// reading a map needs no network namespace, unlike finding it.
-func (c *Client) Contents(dev string) (*Contents, error) {
-	v := &Contents{}
-	var b beside
-	err := c.filterContents(dev, v, &b)
-	if err == nil {
-		err = c.xdpContents(dev, v, &b)
+// A Look is a look at a device that has begun.
+type Look struct {
+	contents Contents
+	err      error // of beginning
+	beside   beside
+}
+
+// Look looks at the device anew, also for what others have done to it since.
+// The entries of a thousand members take as long as all else that is known of a
+// device, so they are read beside the caller: reading a map needs no network
+// namespace, unlike finding it. The client is in use until Contents returns.
+func (c *Client) Look(dev string) *Look {
+	l := &Look{}
+	l.err = c.filterContents(dev, &l.contents, &l.beside)
+	if l.err == nil {
+		l.err = c.xdpContents(dev, &l.contents, &l.beside)
 	}
-	if err := errors.Join(err, b.wait()); err != nil {
-		return nil, err
+	return l
+}
+
+// Contents waits for what was found. Without CAP_BPF it is an error of
+// fs.ErrPermission.
+func (l *Look) Contents() (*Contents, error) {
+	l.err = errors.Join(l.err, l.beside.wait())
+	l.beside = nil
+	if l.err != nil {
+		return nil, l.err
 	}
-	return v, nil
+	return &l.contents, nil
 }
 
 func (c *Client) filterContents(dev string, v *Contents, b *beside) error {
@@ -80,14 +94,17 @@ func (c *Client) xdpContents(dev string, v *Contents, b *beside) error {
 		sortByKey(v.XDPEntries)
 		return err
 	})
-	if v.CPUQueues, err = m.queues(); err != nil {
+	b.run(func() (err error) {
+		if v.CPUQueues, err = m.queues(); err != nil {
+			return err
+		}
+		if v.CPUThreads, err = c.threadsOf(m, v.CPUQueues); err != nil {
+			return err
+		}
+		v.CPULanes, err = m.used()
 		return err
-	}
-	if v.CPUThreads, err = c.threadsOf(m, v.CPUQueues); err != nil {
-		return err
-	}
-	v.CPULanes, err = m.used()
-	return err
+	})
+	return nil
 }
 
 // beside is what goroutines do beside their caller.

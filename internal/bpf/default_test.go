@@ -26,7 +26,7 @@ func TestDefaultReadsBack(t *testing.T) {
 			d.Filter = filter.Key()
 			write(t, c, last, d)
 			last = d
-			all, err := c.Contents("v0")
+			all, err := c.Look("v0").Contents()
 			same(t, err, &bpf.Contents{Defaults: []device.FilterDefault{d}}, all)
 		}
 		for name, d := range map[string]device.FilterDefault{

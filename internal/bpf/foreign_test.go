@@ -81,7 +81,7 @@ func TestForeignNamesake(t *testing.T) {
 		if err := c.Write(nil, queue0); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("queue in a namesake's map: %v, want ENOENT", err)
 		}
-		if all, err := c.Contents("v0"); err != nil || all.XDPEntries != nil {
+		if all, err := c.Look("v0").Contents(); err != nil || all.XDPEntries != nil {
 			t.Errorf("entries of a namesake: %+v, %v", all, err)
 		}
 	})

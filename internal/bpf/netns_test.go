@@ -104,7 +104,7 @@ func TestObjectsReadBack(t *testing.T) {
 		for _, e := range someEntries {
 			write(t, c, nil, e)
 		}
-		all, err := c.Contents("v0")
+		all, err := c.Look("v0").Contents()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestObjectsReadBack(t *testing.T) {
 				write(t, c, e, nil)
 			}
 		}
-		if all, err := c.Contents("v0"); err != nil || len(all.Entries) != 0 {
+		if all, err := c.Look("v0").Contents(); err != nil || len(all.Entries) != 0 {
 			t.Errorf("entries at the end: %+v, %v", all, err)
 		}
 		write(t, c, nil, someEntries[0])

@@ -35,7 +35,7 @@ func TestQueuesReadBack(t *testing.T) {
 			write(t, c, last, e)
 			last = e
 			same(t, nil, e.Queues, last.(device.FilterEntry).Queues)
-			all, err := c.Contents("v0")
+			all, err := c.Look("v0").Contents()
 			same(t, err, &bpf.Contents{Entries: []device.FilterEntry{e}}, all)
 		}
 		for name, e := range map[string]device.FilterEntry{

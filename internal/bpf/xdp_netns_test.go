@@ -117,7 +117,7 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	e2.Lane = 63
 	write(t, c, e, e2)
 
-	got, err := c.Contents("v0")
+	got, err := c.Look("v0").Contents()
 	same(t, err, &bpf.Contents{
 		CPUQueues: []device.CPUQueue{longer}, CPUThreads: []device.CPUThread{thread},
 		CPULanes: []device.CPULane{two}, XDPEntries: []device.XDPEntry{e2},
@@ -164,7 +164,7 @@ func TestReplacedBehindOurBack(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		steer(t, c, generic, 0, someEntries[0].Match)
 		command(t, "ip link set v0 xdpgeneric off")
-		all, err := c.Contents("v0")
+		all, err := c.Look("v0").Contents()
 		same(t, err, &bpf.Contents{}, all)
 		counters, err := c.XDPCounters("v0")
 		same(t, err, nil, counters)
