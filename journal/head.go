@@ -120,6 +120,9 @@ type Record struct {
 	Part      device.Part
 	// Cause is the config path that last asked for the object.
 	Cause string
+	// key is Key, once known: of a thousand members, making keys is most of
+	// what journals cost.
+	key string
 }
 
 // Object returns Last, or Original if niclane removed the object.
@@ -131,7 +134,12 @@ func (r Record) Object() device.Object {
 }
 
 // Key identifies the object.
-func (r Record) Key() string { return r.Object().Key() }
+func (r Record) Key() string {
+	if r.key != "" {
+		return r.key
+	}
+	return r.Object().Key()
+}
 
 // settled reports whether the object is certainly back at its original value.
 func (r Record) settled() bool { return !r.Uncertain && device.Equal(r.Original, r.Last) }

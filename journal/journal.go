@@ -147,6 +147,17 @@ func (j *Journal) Records() []Record {
 	return slices.Clip(j.owned.records)
 }
 
+// AppendOwned adds what Records returns to what planning asks for.
+func (j *Journal) AppendOwned(o plan.Owned) plan.Owned {
+	records := j.Records()
+	o.Records, o.Keys = slices.Grow(o.Records, len(records)), slices.Grow(o.Keys, len(records))
+	for _, r := range records {
+		o.Records = append(o.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+		o.Keys = append(o.Keys, r.Key())
+	}
+	return o
+}
+
 // owned are the records after so many events.
 type owned struct {
 	events  int
@@ -191,16 +202,16 @@ func newReplay(h *Head, events []event) *replay {
 	}
 	r.recs = append(make([]Record, 0, len(h.Before)+len(named)), h.Before...)
 	r.at = make(map[string]int, len(named))
-	if len(named) == 0 {
-		return r
-	}
-	for i, rec := range h.Before {
-		if key := rec.Key(); named[key] {
-			if before, ok := r.at[key]; ok {
-				r.recs[before] = Record{}
-			}
-			r.at[key] = i
+	for i := range r.recs {
+		key := r.recs[i].Key()
+		r.recs[i].key = key
+		if !named[key] {
+			continue
 		}
+		if before, ok := r.at[key]; ok {
+			r.recs[before] = Record{}
+		}
+		r.at[key] = i
 	}
 	return r
 }
@@ -218,6 +229,7 @@ func (r *replay) add(key string, rec Record) *Record {
 	if i, ok := r.at[key]; ok {
 		r.recs[i] = Record{}
 	}
+	rec.key = key
 	r.at[key] = len(r.recs)
 	r.recs = append(r.recs, rec)
 	return &r.recs[len(r.recs)-1]

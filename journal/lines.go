@@ -33,7 +33,8 @@ type line struct {
 }
 
 // like gives what l has of its own if it is otherwise as the line before.
-func (l line) like(before line) (own string, ok bool) {
+// spelled are words that are known to be read as they are written.
+func (l line) like(before line, spelled *device.Match) (own string, ok bool) {
 	o := l.new
 	if o == nil {
 		o = l.old
@@ -48,13 +49,22 @@ func (l line) like(before line) (own string, ok bool) {
 		}
 	}
 	own = m.String()
-	if back, err := device.ParseMatch(own); err != nil || back != m || strings.ContainsAny(own, " \n") {
-		return "", false // of no match that niclane makes
+	if w := words(m); w != *spelled {
+		if back, err := device.ParseMatch(own); err != nil || back != m || strings.ContainsAny(own, " \n") {
+			return "", false // of no match that niclane makes
+		}
+		*spelled = w
 	}
 	if l.cause != before.cause {
 		own += " " + strconv.Quote(l.cause)
 	}
 	return own, true
+}
+
+// words are what of m is no number, which members of a lane have in common.
+func words(m device.Match) device.Match {
+	m.VLAN, m.LocalPort, m.RemotePort = 0, 0, 0
+	return m
 }
 
 // with gives the line with another match and cause; false if it has no match.
@@ -140,22 +150,30 @@ func alike(a, b device.Object) bool {
 // A writer writes the records and steps of a head.
 type writer struct {
 	bytes.Buffer
-	before line
-	kind   string
+	before  line
+	kind    string
+	spelled device.Match
 }
 
-// line writes l in short if it is like the one before, otherwise whole.
-func (w *writer) line(kind string, l line, alike bool, whole any) error {
-	own, like := "", false
-	if alike && w.kind == kind {
-		own, like = l.like(w.before)
+// short writes l if it is like the line before, and reports whether it did.
+func (w *writer) short(kind string, l line) bool {
+	if w.kind != kind {
+		return false
 	}
+	own, ok := l.like(w.before, &w.spelled)
+	if !ok {
+		return false
+	}
+	w.before = l
+	w.WriteString(likeLine)
+	w.WriteString(own)
+	w.WriteByte('\n')
+	return true
+}
+
+func (w *writer) whole(kind string, l line, form any) error {
 	w.before, w.kind = l, kind
-	if like {
-		w.WriteString(likeLine + own + "\n")
-		return nil
-	}
-	b, err := json.Marshal(whole)
+	b, err := json.Marshal(form)
 	w.WriteString(kind)
 	w.Write(b)
 	w.WriteByte('\n')
@@ -165,18 +183,24 @@ func (w *writer) line(kind string, l line, alike bool, whole any) error {
 func (w *writer) lines(h *Head) error {
 	for i, r := range h.Before {
 		alike := i > 0 && r.Uncertain == h.Before[i-1].Uncertain && r.Part == h.Before[i-1].Part
-		err := w.line(recordLine, line{r.Original, r.Last, r.Cause}, alike,
-			recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, r.Part, r.Cause})
-		if err != nil {
+		l := line{r.Original, r.Last, r.Cause}
+		if alike && w.short(recordLine, l) {
+			continue
+		}
+		form := recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, r.Part, r.Cause}
+		if err := w.whole(recordLine, l, form); err != nil {
 			return err
 		}
 	}
 	steps := h.Plan.Steps
 	for i, s := range steps {
 		alike := i > 0 && s.Part == steps[i-1].Part && s.Reason == steps[i-1].Reason && s.Disruptive == steps[i-1].Disruptive
-		err := w.line(stepLine, line{s.Old, s.New, s.Cause}, alike,
-			stepJSON{envelope(s.Old), envelope(s.New), s.Part, s.Reason, s.Cause, s.Disruptive})
-		if err != nil {
+		l := line{s.Old, s.New, s.Cause}
+		if alike && w.short(stepLine, l) {
+			continue
+		}
+		form := stepJSON{envelope(s.Old), envelope(s.New), s.Part, s.Reason, s.Cause, s.Disruptive}
+		if err := w.whole(stepLine, l, form); err != nil {
 			return err
 		}
 	}
@@ -227,7 +251,7 @@ func (h *Head) readLike(kind, own string) error {
 func appendRecord(to []Record, body string) ([]Record, error) {
 	var r recordJSON
 	err := json.Unmarshal([]byte(body), &r)
-	return append(to, Record{r.Original.open(), r.Last.open(), r.Uncertain, r.Part, r.Cause}), err
+	return append(to, Record{Original: r.Original.open(), Last: r.Last.open(), Uncertain: r.Uncertain, Part: r.Part, Cause: r.Cause}), err
 }
 
 func appendStep(to []plan.Step, body string) ([]plan.Step, error) {

@@ -132,9 +132,7 @@ func (s *Store) Owned(devices []string) (plan.Owned, error) {
 		if !overlap(j.head.Devices, devices) {
 			continue
 		}
-		for _, r := range j.Records() {
-			o.Records = append(o.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
-		}
+		o = j.AppendOwned(o)
 	}
 	return o, nil
 }

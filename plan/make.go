@@ -28,7 +28,7 @@ type fit struct {
 	in      *intent.Intent
 	st      *device.State
 	dev     *device.Device
-	owned   map[string]OwnedRecord
+	owned   map[string]*OwnedRecord
 	choice  map[device.Part]Choice
 	present map[string]device.Object
 	link    uint64 // bit/s
@@ -86,9 +86,9 @@ func (f *fit) base(now device.Object) device.Object {
 func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	p := &Plan{}
 	keys := owned.keys()
-	ours := make(map[string]OwnedRecord, len(keys))
-	for i, r := range owned.Records {
-		ours[keys[i]] = r
+	ours := make(map[string]*OwnedRecord, len(keys))
+	for i := range owned.Records {
+		ours[keys[i]] = &owned.Records[i]
 	}
 	present := st.Objects()
 	var errs Errors
@@ -106,7 +106,7 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 		return nil, dedupe(errs)
 	}
 	slices.Sort(p.Devices)
-	p.Steps = diff(present, owned, keys, wants)
+	p.Steps = diff(present, owned, keys, wants, at)
 	return p, nil
 }
 
@@ -327,6 +327,9 @@ func (r OwnedRecord) Key() string {
 
 // keys are those of the records, in their order.
 func (o Owned) keys() []string {
+	if len(o.Keys) == len(o.Records) {
+		return o.Keys
+	}
 	keys := make([]string, len(o.Records))
 	for i, r := range o.Records {
 		keys[i] = r.Key()
@@ -336,16 +339,12 @@ func (o Owned) keys() []string {
 
 // diff gives the steps from the present objects to the wanted ones: first put
 // back what is ours and no longer wanted, latest first, then change in the
-// order wanted. keys are those of owned.
-func diff(present map[string]device.Object, owned Owned, keys []string, wants []want) []Step {
-	wanted := make(map[string]bool, len(wants))
-	for _, w := range wants {
-		wanted[w.key] = true
-	}
+// order wanted. keys are those of owned, wanted those of wants.
+func diff(present map[string]device.Object, owned Owned, keys []string, wants []want, wanted map[string]int) []Step {
 	var steps, last []Step
 	inUse := ledTo(present, wants)
 	for i, r := range slices.Backward(owned.Records) {
-		if wanted[keys[i]] {
+		if _, still := wanted[keys[i]]; still {
 			continue
 		}
 		if now := present[keys[i]]; !device.Equal(now, r.Original) {
@@ -430,5 +429,5 @@ func fewerChannels(s Step) bool {
 // Undo gives the steps that put back everything in owned: the plan of
 // rollback.
 func Undo(st *device.State, owned Owned) []Step {
-	return diff(st.Objects(), owned, owned.keys(), nil)
+	return diff(st.Objects(), owned, owned.keys(), nil, nil)
 }

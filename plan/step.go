@@ -134,6 +134,9 @@ type FittedLane struct {
 // written, its value before the first write.
 type Owned struct {
 	Records []OwnedRecord `json:"records,omitempty"`
+	// Keys are those of Records, in their order, if somebody has them
+	// already; otherwise nil.
+	Keys []string `json:"-"`
 }
 
 // An OwnedRecord is one object of ours. At least one of Original and Last is

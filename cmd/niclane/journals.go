@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"slices"
 
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
@@ -45,13 +44,8 @@ func ownedBy(s *journal.Store, config string) (plan.Owned, error) {
 		return owned, err
 	}
 	for _, j := range js {
-		if j.Head().Config != config {
-			continue
-		}
-		records := j.Records()
-		owned.Records = slices.Grow(owned.Records, len(records))
-		for _, r := range records {
-			owned.Records = append(owned.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+		if j.Head().Config == config {
+			owned = j.AppendOwned(owned)
 		}
 	}
 	return owned, nil

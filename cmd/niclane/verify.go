@@ -213,7 +213,7 @@ func (a *app) saveApplied(p *plan.Plan, before *device.State, owned []journal.Re
 		if st, err = observe.Observe(context.Background(), observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
 			return err
 		}
-		st = without(st, memberKeys(owned))
+		st = without(st, membersOf(owned))
 	}
 	return a.writeApplied(p, st)
 }
