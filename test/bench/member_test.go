@@ -19,6 +19,11 @@ func BenchmarkMember(b *testing.B) {
 		b.Skip("not root")
 	}
 	dir := b.TempDir()
+	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // as /run is
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { os.RemoveAll(memory) })
 	niclane := filepath.Join(dir, "niclane")
 	build(b, niclane)
 	run(b, exec.Command("ip", "netns", "add", netns))
@@ -32,7 +37,7 @@ func BenchmarkMember(b *testing.B) {
 			card0, firstPort, firstPort+n-1))
 	}
 	apply := func(verb ...string) cost {
-		return timed(b, inNetns(append([]string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run")}, verb...)...))
+		return timed(b, inNetns(append([]string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(memory, "run")}, verb...)...))
 	}
 	members(999)
 	apply("apply", config)
