@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo test matrix matrix-bench check bench generate lint fuzz packages test-packages test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test matrix matrix-bench check bench generate lint fuzz packages test-packages test-ansible clean
 
 all: $(BIN)
 
@@ -21,6 +21,14 @@ demo: $(BIN) ## shows on real memcached what a lane gains; writes out/demo
 	@tools/packages memcached || echo "no memcached package: niclane's own server is measured instead" >&2
 	@$(BIN) bench first-lane --out out/demo
 
+simcard-demo: ## a lane through a simulated card, in a guest with a kernel that has one; root
+	@tools/packages ip:iproute2 ethtool unshare:util-linux qemu-system-x86_64:qemu-system-x86
+	@$(GO) run ./test/simcard/run -kernels unstable -suites demo -show
+
+papers: $(BIN) ## the papers' systems in their quick forms, their claims beside what is measured; writes out/papers; root, half an hour
+	@tools/packages memcached redis-server trafficserver varnish hitch nginx:nginx-light setpriv:util-linux
+	@$(BIN) bench papers --quick --out out/papers experiments
+
 test: ## everything CI runs but the linters; root
 	@tools/packages ip:iproute2 ethtool memcached redis-server bpftool strace util-linux xdp-filter:xdp-tools nginx:nginx-light haproxy runc curl qemu-system-x86_64:qemu-system-x86 systemd-analyze:systemd script:bsdutils
 	$(GO) vet ./...
@@ -30,9 +38,10 @@ matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool unshare:util-linux
 	@$(GO) run ./test/matrix
 
-matrix-bench: ## niclane's classifier beside tc's on Debian's kernels, by ratio; root
+matrix-bench: ## niclane's classifier beside tc's, and apply beside scripts on a simulated card, in guests, by ratio; root
 	@tools/packages ip:iproute2 unshare:util-linux
 	@$(GO) run ./test/matrix -bench
+	@$(GO) run ./test/simcard/run -kernels unstable -suites bench -show
 
 check: ## what needs no privileges
 	$(GO) vet ./...

@@ -49,17 +49,18 @@ func main() {
 	tests := flag.String("run", "", "which tests, as go test -run has it")
 	record := flag.Bool("record", false, "write what probe says of cards to out/simcard/SERIES-probes")
 	suites := flag.String("suites", "conformance lanes", "which of the card's tests and of niclane's on it")
+	show := flag.Bool("show", false, "print what the guests print, as they do: for people (make simcard-demo)")
 	buildOnly := flag.Bool("build", false, "build the module and stop")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if err := run(ctx, strings.Split(*kernels, ","), *tests, *suites, *record, *buildOnly); err != nil {
+	if err := run(ctx, strings.Split(*kernels, ","), *tests, *suites, *record, *show, *buildOnly); err != nil {
 		fmt.Fprintln(os.Stderr, "simcard:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kernels []string, tests, suites string, record, buildOnly bool) error {
+func run(ctx context.Context, kernels []string, tests, suites string, record, show, buildOnly bool) error {
 	top, err := os.Getwd()
 	if err != nil {
 		return err
@@ -71,20 +72,22 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, bu
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	for _, args := range [][]string{
+	programs := [][]string{
 		{"tools/virtme", "--help"}, // a guest is started where nothing can be installed from
 		{"tools/go", "build", "-o", filepath.Join(out, "run"), "./test/simcard/run"},
 		{"tools/go", "build", "-o", filepath.Join(out, "niclane"), "./cmd/niclane"},
-		{"tools/go", "test", "-c", "-o", filepath.Join(out, "conformance.test"), "./test/simcard/conformance"},
-		{"tools/go", "test", "-c", "-o", filepath.Join(out, "lanes.test"), "./test/simcard/lanes"},
-	} {
+	}
+	for suite := range strings.FieldsSeq(suites) {
+		programs = append(programs, []string{"tools/go", "test", "-c", "-o", filepath.Join(out, suite+".test"), "./test/simcard/" + suite})
+	}
+	for _, args := range programs {
 		if text, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, text)
 		}
 	}
 	var failed []string
 	for _, k := range kernels {
-		g := &guest{series: k, top: top, out: out, suites: suites}
+		g := &guest{series: k, top: top, out: out, suites: suites, show: show}
 		if err := g.build(ctx); err != nil {
 			return fmt.Errorf("kernel %s: %w", k, err)
 		}
@@ -124,6 +127,7 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, bu
 type guest struct {
 	series, top, out string
 	suites           string // separated by spaces
+	show             bool
 	record           string // the directory for what probe says, "" for none
 
 	release string // as uname -r has it
@@ -238,8 +242,18 @@ func (g *guest) boot(ctx context.Context, tests string) error {
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag="+rootTag)
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	seen := make(chan struct{})
+	go func() {
+		defer close(seen)
+		if g.show {
+			follow(ctx, g.log)
+		}
+	}()
 	err = cmd.Run()
-	if ctx.Err() != nil {
+	cancelled := ctx.Err() != nil
+	cancel()
+	<-seen
+	if cancelled {
 		return fmt.Errorf("not at its end after %s", within)
 	}
 	text, rerr := os.ReadFile(g.log)

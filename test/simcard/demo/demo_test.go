@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demo shows niclane on the simulated card, for people to read: make
+// simcard-demo runs it in a guest. It fails where what it shows is not what it
+// says.
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// The card does what mlx5 does, on a link that is as slow as a guest without
+// hardware to run on.
+var card = []string{"driver=mlx5_core", "queues=12", "channels=6", "rx_classes=0", "shaper=0", "htb_shares=1", "speed=6", "burst_us=100000"}
+
+const lanes = `version: 1
+globals:
+  dev: sim0
+lanes:
+  store:
+    queues: 2
+    protocol: udp
+    ports: [6379]
+    guarantee: 3mbit
+  backup:
+    queues: 1
+    protocol: udp
+    ports: [873]
+    ceiling: 1mbit
+`
+
+// Ports of the card that send. The last two are nobody's.
+const (
+	store, backup = 6379, 873
+	noise1        = 7001
+	noise2        = 7002
+)
+
+func TestDemo(t *testing.T) {
+	bed.Plug(t, card...)
+	bed.Sink(t, 4000)
+	d := &demo{t: t, dir: t.TempDir()}
+	file := filepath.Join(d.dir, "lanes.yaml")
+	bed.Write(t, file, lanes)
+
+	d.title("A card with 6 channels, as mlx5 has them, on a link of 6 Mbit/s")
+	d.shell("ethtool -i sim0", 2)
+	d.shell("niclane probe sim0", 0)
+
+	d.title("Without lanes: where packets arrive, and who sends how much")
+	d.receive()
+	before, _ := d.send("")
+
+	d.title("What is asked for")
+	fmt.Print("$ cat lanes.yaml\n" + lanes)
+	d.shell("niclane plan lanes.yaml", 0)
+
+	d.title("Made")
+	d.shell("niclane apply lanes.yaml", 0)
+	d.receive()
+	after, verdict := d.send("niclane verify --for 1s")
+	if !strings.Contains(verdict, " 0 drift") {
+		t.Errorf("verify found something")
+	}
+	d.shell("niclane status", 0)
+
+	d.title("What it gained")
+	for i, name := range []string{"store, 3 Mbit/s guaranteed", "backup, at most 1 Mbit/s", "noise"} {
+		fmt.Printf("  %-28s %3.0f %% of what the card sent before, %3.0f %% with lanes\n", name, 100*before[i], 100*after[i])
+	}
+	if after[0] < 0.45 || after[1] > 0.25 {
+		t.Errorf("the card does not keep the lanes' rates: %v", after)
+	}
+
+	d.title("Undone")
+	d.shell("niclane rollback", 0)
+	d.shell("tc qdisc show dev sim0", 1)
+	d.shell("ethtool -n sim0", 2)
+}
+
+type demo struct {
+	t   *testing.T
+	dir string
+}
+
+func (d *demo) title(s string) { fmt.Printf("\n==== %s ====\n\n", s) }
+
+// shell shows a command and the first lines of what it prints, all for 0.
+func (d *demo) shell(line string, lines int) string {
+	d.t.Helper()
+	fmt.Println("$ " + line)
+	argv := strings.Fields(line)
+	if argv[0] == "niclane" {
+		argv = append([]string{os.Getenv("NICLANE_BINARY"), "--state-dir", "state", "--run-dir", "run"}, argv[1:]...)
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = d.dir
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	// 3: a plan has something to do, or verify has found something.
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 3) {
+		d.t.Errorf("%s: %v", line, err)
+	}
+	shown := strings.SplitAfter(string(out), "\n")
+	if lines > 0 && len(shown) > lines {
+		shown = append(shown[:lines:lines], "...\n")
+	}
+	fmt.Println(strings.Join(shown, ""))
+	return string(out)
+}
+
+// receive sends to the card from behind the wire, and shows the queues.
+func (d *demo) receive() {
+	d.t.Helper()
+	fmt.Println("16 flows to each port, by receive queue:")
+	for _, to := range []struct {
+		name string
+		port uint16
+	}{{"store", store}, {"backup", backup}, {"noise", noise1}} {
+		before := bed.Stats(d.t)
+		var flows []bed.Flow
+		for i := range 16 {
+			flows = append(flows, bed.In(uint16(2000+7*i), to.port))
+		}
+		bed.Send(d.t, 2, flows...)
+		fmt.Printf("  %-8s%s\n", to.name, queues(bed.PerQueue(d.t, before, "rx_queue_%d_packets", bed.QueueCount(d.t))))
+	}
+	fmt.Println()
+}
+
+// enough bytes for a share.
+const enough = 900_000
+
+// send has everybody send as much as he can, shows the transmit queues, and
+// returns what part store, backup and noise had. Meanwhile it runs a command.
+func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
+	d.t.Helper()
+	var sent [4]uint64
+	var mu sync.Mutex
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	before := bed.Stats(d.t)
+	for i, port := range []int{store, backup, noise1, noise2} {
+		c, err := net.DialUDP("udp", &net.UDPAddr{IP: bed.CardAddr.AsSlice(), Port: port}, &net.UDPAddr{IP: bed.WireAddr.AsSlice(), Port: 4000})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer c.Close()
+			data := make([]byte, 1400)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if n, err := c.Write(data); err == nil {
+					mu.Lock()
+					sent[i] += uint64(n)
+					mu.Unlock()
+				}
+			}
+		}()
+	}
+	total := func() uint64 { return bed.Sum(bed.PerQueue(d.t, before, "tx_queue_%d_bytes", bed.QueueCount(d.t))) }
+	bed.Until(d.t, "what fills the queues", func() bool { return total() > enough/2 })
+	mu.Lock()
+	base := sent
+	mu.Unlock()
+	middle := bed.Stats(d.t)
+	if meanwhile != "" {
+		said = d.shell(meanwhile, 0)
+	}
+	bed.Until(d.t, "enough traffic", func() bool { return total() > 2*enough })
+	by := bed.PerQueue(d.t, middle, "tx_queue_%d_packets", bed.QueueCount(d.t))
+	mu.Lock()
+	now := sent
+	mu.Unlock()
+	close(stop)
+	wg.Wait()
+	all := 0.0
+	for i := range now {
+		all += float64(now[i] - base[i])
+	}
+	for i := range now {
+		parts[min(i, 2)] += float64(now[i]-base[i]) / all
+	}
+	fmt.Printf("Everybody sends as much as he can: store %.0f %%, backup %.0f %%, noise %.0f %% of it; packets by transmit queue:\n  %s\n\n",
+		100*parts[0], 100*parts[1], 100*parts[2], queues(by))
+	return parts, said
+}
+
+// queues gives the counts that are not 0.
+func queues(counts []uint64) string {
+	var out []string
+	for q, n := range counts {
+		if n > 0 {
+			out = append(out, fmt.Sprintf("%d: %d", q, n))
+		}
+	}
+	return strings.Join(out, "  ")
+}
