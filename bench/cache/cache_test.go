@@ -24,8 +24,8 @@ func TestVarnishText(t *testing.T) {
 
 func TestTrafficServer(t *testing.T) {
 	const text = `{"global": {"proxy.process.http.cache_hit_fresh": "90", "proxy.process.http.cache_hit_mem_fresh": "80", "proxy.process.http.cache_hit_revalidated": "0",
-		"proxy.process.http.cache_hit_ims": "0", "proxy.process.http.cache_hit_stale_served": "0", "proxy.process.http.cache_miss_cold": "4", "proxy.process.http.cache_miss_changed": "1", "proxy.process.http.cache_miss_client_no_cache": "2",
-		"proxy.process.http.cache_miss_client_not_cacheable": "2", "proxy.process.http.cache_miss_ims": "1", "proxy.process.http.cache_read_error": "0"}}`
+		"proxy.process.http.cache_hit_ims": "0", "proxy.process.http.cache_hit_stale_served": "0", "proxy.process.http.cache_miss_cold": "6", "proxy.process.http.cache_miss_changed": "1", "proxy.process.http.cache_miss_client_no_cache": "2",
+		"proxy.process.http.cache_miss_client_not_cacheable": "77", "proxy.process.http.cache_miss_ims": "1", "proxy.process.http.cache_read_error": "0"}}`
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/_stats" {
 			w.Write([]byte(text))

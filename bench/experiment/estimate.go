@@ -16,7 +16,7 @@ const (
 	settleTime = int64(700 * time.Millisecond) // noise before the warm-up and after the window
 	startTime  = int64(200 * time.Millisecond) // of a generator
 	prefillPer = int64(10 * time.Microsecond)  // of a key
-	fetchPer   = int64(20)                     // of a byte, at 400 Mbit/s
+	fetchPer   = int64(40)                     // of a byte, twice at 400 Mbit/s
 	objectPer  = int64(time.Millisecond)       // of an object
 )
 

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,9 @@ type Config struct {
 	CAFile string `json:"caFile,omitempty"`
 	// Connections at once, default 4.
 	Connections int `json:"connections,omitempty"`
+	// Passes over all objects, default 1. A cache that keeps in memory what it
+	// has read, and not what it has written, wants 2.
+	Passes int `json:"passes,omitempty"`
 }
 
 // An Object and how often there is one.
@@ -59,7 +63,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	paths := make(chan Object)
 	go func() {
 		defer close(paths)
-		for _, o := range c.Objects {
+		for _, o := range slices.Repeat(c.Objects, max(1, c.Passes)) {
 			for i := range max(1, o.Copies) {
 				select {
 				case paths <- Object{Path: strings.ReplaceAll(o.Path, "$n", strconv.Itoa(i+1)), Bytes: o.Bytes}:

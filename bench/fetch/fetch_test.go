@@ -26,7 +26,11 @@ func TestRun(t *testing.T) {
 	if err != nil || got != (Result{21, 20007}) {
 		t.Errorf("%+v, %v; want 21 objects, 20007 bytes", got, err)
 	}
-	c.Objects[1].Bytes = 8
+	c.Passes = 2
+	if got, err := Run(ctx, c); err != nil || got != (Result{42, 40014}) {
+		t.Errorf("twice: %+v, %v", got, err)
+	}
+	c.Passes, c.Objects[1].Bytes = 1, 8
 	if _, err := Run(ctx, c); err == nil || !strings.Contains(err.Error(), "/7: status 200 and 7 bytes, want 200 and 8") {
 		t.Errorf("an object of another length: %v", err)
 	}

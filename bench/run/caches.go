@@ -67,9 +67,10 @@ func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 	w.Cache, w.Origin = grown(before.cache, c.cache), grown(before.origin, c.origin)
 }
 
-// fetchAll fills a cache: every object that it may keep is asked for once.
+// fetchAll fills a cache: every object that it may keep is asked for, and again
+// so that it is where the cache has what was read.
 func (m *measurement) fetchAll(ctx context.Context) error {
-	c := fetch.Config{Address: m.address(), Host: m.e.Workload.HostHeader}
+	c := fetch.Config{Address: m.address(), Host: m.e.Workload.HostHeader, Passes: 2}
 	for _, o := range m.e.Workload.Objects {
 		if !o.Uncached {
 			c.Objects = append(c.Objects, fetch.Object{Path: o.Path, Copies: o.Copies, Bytes: o.Bytes})
