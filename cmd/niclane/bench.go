@@ -21,14 +21,14 @@ import (
 
 func (a *app) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "bench first-lane|run|serve|certs",
+		Use:   "bench first-lane|run|papers|serve|certs",
 		Short: "Measure what a lane gains",
 		Args: func(*cobra.Command, []string) error {
-			return usagef("bench: want first-lane, run, serve or certs")
+			return usagef("bench: want first-lane, run, papers, serve or certs")
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	cmd.AddCommand(a.firstLaneCommand(), a.benchRunCommand(), a.benchServeCommand(), a.benchCertsCommand())
+	cmd.AddCommand(a.firstLaneCommand(), a.benchRunCommand(), a.benchPapersCommand(), a.benchServeCommand(), a.benchCertsCommand())
 	return cmd
 }
 

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package papers sets what five published papers claim beside what was measured
+// here: one page from the results of the experiments that repeat them. It
+// claims nothing of its own: what a paper says stands in one table with where
+// it says it, what was measured comes from result.json alone, and where a run
+// failed or a sample does not carry a figure, that is what the page shows.
+package papers
+
+// Measures of a claim.
+const (
+	Percentile = "percentile" // of the latency
+	Mean       = "mean"
+	FirstByte  = "first-byte" // percentile of the latency to the first byte
+	Rate       = "rate"       // requests per second
+	RateInSLA  = "rate-in-sla"
+	LinkShare  = "link-share" // bodies, of the link's rate
+)
+
+// A Claim is one figure of a paper.
+type Claim struct {
+	Measure string
+	P       float64 // of percentiles
+	Text    string  // as the paper has it
+	// Paper is the ratio of with to without, or with LinkShare the share.
+	Paper float64
+}
+
+// A Study is an experiment and what its paper says.
+type Study struct {
+	Experiment string // its file
+	Paper      string
+	Claims     []Claim
+	// Lane is the variant that is the paper's "with", Bases what it is compared
+	// with: the paper's "without" first, and what a good engineer does then.
+	Lane  string
+	Bases []string
+	// Differences from the paper's set-up, beyond the machine's size.
+	Differences []string
+}
+
+// onOneMachine is true of every study in the lab.
+const onOneMachine = "All hosts are network namespaces of one machine with an emulated card (docs/lab.md): absolute figures are its own, only ratios within a run are comparable"
+
+var (
+	webCache = []string{
+		"the paper names no other traffic; here 30 % of the link is noise in both directions, and “idle” and “idle-lane” are without",
+		"arrivals are a Poisson process; vegeta's are at equal distances",
+		"times to the first byte are measured; vegeta has none, so how the paper got them is not known",
+	}
+	memcached = []string{
+		"the paper's baseline had busy polling, NAPI IDs and symmetric queues on and lacked only the traffic class and the filter: its “off” lies between our “off” and “tuned”",
+	}
+	delivery = []string{
+		"the paper has no lanes: what it claims is throughput and watts of a server, so that the share of the link is all that can be set beside it",
+		"watts are not measured in the lab: there is no sensor",
+	}
+)
+
+// Studies in the order of the page.
+var Studies = []Study{
+	{
+		Experiment: "memcached-connections", Paper: "ADQ with memcached (Intel, 2020)", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims: []Claim{
+			{Percentile, 99, "P99 more than half to 60 % lower above 550 connections", 0.40},
+			{Percentile, 50, "P50 49 to 60 % lower above 550 connections", 0.51},
+			{Rate, 0, "throughput more than 70 % higher from 440 connections on", 1.70},
+			{RateInSLA, 0, "throughput within the SLA 142 % higher", 2.42},
+		},
+		Differences: append(memcached, "no noise, as in the paper: the lane keeps nobody away here, it only steers and polls"),
+	},
+	{
+		Experiment: "memcached-shared-link", Paper: "ADQ in Kubernetes (Intel, 2022)", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims: []Claim{
+			{RateInSLA, 0, "three times the rate, 35,000 to 100,000 per second", 3.0},
+			{Percentile, 99.9, "P99.9 within 1 ms in both", 0},
+		},
+		Differences: []string{
+			"an open loop; the paper's generator was a closed one, so that its three times is the ratio of mean latencies",
+			"4:1 gets to sets over the keys of the file, proven by the server; the paper's generator ignored its file and measured misses",
+			"no Kubernetes: the lane, not how a pod gets one",
+		},
+	},
+	{
+		Experiment: "memcached-client-lane", Paper: "Aerospike with ADQ (Intel, 2020), its outlook", Lane: "both", Bases: []string{"off", "tuned", "lane"},
+		Claims:      []Claim{{Percentile, 99, "a further gain from a lane on the clients is expected, without a figure", 0}, {Rate, 0, "the same of throughput", 0}},
+		Differences: []string{"nothing but the load leaves the lab's client, so that its lane has nobody to keep away"},
+	},
+	{
+		Experiment: "redis-mixed", Paper: "none: a server of one thread, which the papers say needs no change", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims: []Claim{{Percentile, 99, "no figure", 0}, {Percentile, 99.9, "no figure", 0}, {Rate, 0, "no figure", 0}},
+	},
+	{
+		Experiment: "web-cache-small", Paper: "ADQ with Apache Traffic Server (Intel, 2022)", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims: []Claim{
+			{Mean, 0, "10 KB: mean 52 % lower", 0.48}, {Percentile, 99, "10 KB: P99 83 % lower", 0.17}, {Percentile, 99.5, "10 KB: P99.5 69 % lower", 0.31},
+			{FirstByte, 99, "time to first byte: P99 83 % lower", 0.17}, {FirstByte, 99.5, "time to first byte: P99.5 70 % lower", 0.30},
+		},
+		Differences: webCache,
+	},
+	{
+		Experiment: "web-cache-small-tls", Paper: "the same under TLS, of which it gives no figures apart", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims:      []Claim{{Mean, 0, "10 KB: mean 52 % lower", 0.48}, {Percentile, 99, "10 KB: P99 83 % lower", 0.17}, {FirstByte, 99, "time to first byte: P99 83 % lower", 0.17}},
+		Differences: webCache,
+	},
+	{
+		Experiment: "web-cache-video", Paper: "ADQ with Apache Traffic Server (Intel, 2022)", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims:      []Claim{{Mean, 0, "4 MB: mean 13 % lower", 0.87}, {Percentile, 99, "4 MB: P99 37 % lower", 0.63}, {Percentile, 99.5, "4 MB: P99.5 35 % lower", 0.65}},
+		Differences: append(webCache, "the paper gives no rate for these objects"),
+	},
+	{
+		Experiment: "web-cache-video-tls", Paper: "the same under TLS, of which it gives no figures apart", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims:      []Claim{{Mean, 0, "4 MB: mean 13 % lower", 0.87}, {Percentile, 99, "4 MB: P99 37 % lower", 0.63}},
+		Differences: webCache,
+	},
+	{
+		Experiment: "aerospike-read", Paper: "Aerospike with ADQ (Intel, 2020)", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims: []Claim{
+			{Percentile, 99, "P99 under 320 µs instead of 600 µs", 0.533}, {Mean, 0, "weighted mean of buckets 18.8 % lower", 0.812}, {Rate, 0, "15.3 instead of 8.6 million transactions per second", 1.78},
+		},
+		Differences: []string{"the mean is that of all requests; the paper's is of buckets of 40 µs, ± 20 µs"},
+	},
+	{
+		Experiment: "live-linear", Paper: "Varnish on Xeon 6 (Varnish Software, 2024)", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims:      []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}},
+		Differences: append(delivery, "TLS by hitch, a process of its own; the paper's Varnish has TLS inside"),
+	},
+	{
+		Experiment: "live-linear-nginx", Paper: "the same, TLS inside the server", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims: []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}}, Differences: delivery,
+	},
+	{
+		Experiment: "live-linear-ats", Paper: "the same, TLS inside the server", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims: []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}}, Differences: delivery,
+	},
+	{
+		Experiment: "vod", Paper: "Varnish on Xeon 6 (Varnish Software, 2024)", Lane: "lane", Bases: []string{"off", "tuned"},
+		Claims:      []Claim{{LinkShare, 0, "VoD: 838.93 Gbit/s from NVMe, 52 to 70 % of the link", 0.70}},
+		Differences: append(delivery, "nginx with direct I/O in the place of Varnish Enterprise's own store"),
+	},
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package papers
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/bench/page"
+	"github.com/niclane/niclane/bench/power"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+//go:embed assets/index.html
+var assets embed.FS
+
+// A view is what the template sees.
+type view struct {
+	CSS         template.CSS
+	Version     string
+	Environment string
+	Machine     string // true of every study
+	Studies     []studyView
+	Missing     int // studies of which nothing was measured
+}
+
+type studyView struct {
+	*Outcome
+	Title    string
+	Claims   []claimView
+	At       string // load point
+	Repeats  string
+	Warnings []string
+	Rows     []row
+	Delivery []delivered
+	HTTP     bool
+	Sized    string
+}
+
+type claimView struct {
+	Text, Paper, Value string
+	Against            []against
+	Verdict, Class     string
+}
+
+type against struct{ Base, Text, Ends, Missing string }
+
+// A row is a variant at the load point.
+type row struct {
+	Name, Title, Mean, P50, P99, P999, FirstByte, Rate, Errors string
+}
+
+// A delivered row is one of the Varnish paper's table, with what it lacks.
+type delivered struct {
+	Connections                                                            int
+	Variant, Sent, Payload, Share, PerWatt, Hits, First50, First99, Last50 string
+	Last99, Errors                                                         string
+}
+
+// Write writes the page of outcomes.
+func Write(out io.Writer, outcomes []Outcome, version string) error {
+	v := view{CSS: page.Style(), Version: version, Machine: onOneMachine}
+	for i := range outcomes {
+		o := &outcomes[i]
+		s := studyView{Outcome: o, Title: o.Experiment}
+		if r := o.Result; r != nil {
+			s.Title = r.Title
+			v.Environment = environment(r)
+			if r.Experiment.Hosts != nil {
+				v.Machine = "Measured on hosts"
+			}
+			s.Warnings = warnings(r)
+			s.Sized = sized(r)
+		}
+		for _, m := range o.Measure() {
+			s.Claims = append(s.Claims, claim(m))
+		}
+		if point, ok := o.Point(); ok {
+			p := o.Result.Points[point]
+			s.At, s.Repeats = p.Name(), fmt.Sprintf("%d repeats of %s", p.Rounds, result.DurationText(float64(o.Result.Experiment.Load.Window)))
+			s.HTTP = len(o.Result.Experiment.Workload.Objects) > 0
+			for _, x := range o.Result.Variants {
+				if w := o.windows(point, x.Name); len(w) > 0 {
+					s.Rows = append(s.Rows, o.row(x, w))
+				}
+			}
+			if slices.ContainsFunc(o.Study.Claims, func(c Claim) bool { return c.Measure == LinkShare }) {
+				s.Delivery = o.delivery()
+			}
+		} else {
+			v.Missing++
+		}
+		v.Studies = append(v.Studies, s)
+	}
+	t, err := template.ParseFS(assets, "assets/index.html")
+	if err != nil {
+		return fmt.Errorf("papers: %w", err)
+	}
+	return t.Execute(out, v)
+}
+
+func environment(r *result.Result) string {
+	e := r.Environment
+	out := []string{fmt.Sprintf("%d processors (%s)", e.CPUs, e.CPUModel), "Linux " + e.Kernel}
+	if e.Virtualisation != "" {
+		out = append(out, "in "+e.Virtualisation)
+	}
+	if e.Network.LinkRate > 0 {
+		out = append(out, "link of "+result.BitsText(float64(e.Network.LinkRate)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// sized says which form was run.
+func sized(r *result.Result) string {
+	switch n := len(r.Experiment.Sized); {
+	case n > 0 && strings.HasSuffix(r.Experiment.Sized[n-1], "quick"):
+		return "quick form: to see that it runs, and roughly what; too short for a claim"
+	case n > 0:
+		return "the lab's form"
+	}
+	return "full size"
+}
+
+// most warnings of a run that are shown.
+const most = 8
+
+// warnings of a run, and of its windows each kind once.
+func warnings(r *result.Result) []string {
+	out := slices.Clone(r.Warnings)
+	seen := map[string]int{}
+	var order []string
+	first := map[string]string{}
+	for _, w := range r.Windows {
+		for _, text := range w.Warnings {
+			kind, _, _ := strings.Cut(text, ":")
+			if gate, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(gate, "gate ") {
+				word, _, _ := strings.Cut(rest, ":")
+				kind = gate + word
+			}
+			if seen[kind]++; seen[kind] == 1 {
+				order = append(order, kind)
+				first[kind] = text
+			}
+		}
+	}
+	for _, kind := range order {
+		text := first[kind]
+		if n := seen[kind]; n > 1 {
+			text += fmt.Sprintf(" (and in %d more windows)", n-1)
+		}
+		out = append(out, text)
+	}
+	if len(out) > most {
+		out = append(out[:most], fmt.Sprintf("%d more in the report", len(out)-most))
+	}
+	return out
+}
+
+var classes = map[Verdict]string{AsGood: "met", Less: "noisy", NoneSeen: "noisy", Worse: "missed"}
+
+func claim(m Measured) claimView {
+	c := claimView{Text: m.Claim.Text, Value: m.Value, Verdict: string(m.Verdict), Class: classes[m.Verdict], Paper: "no figure"}
+	switch {
+	case m.Claim.Measure == LinkShare:
+		c.Paper = fmt.Sprintf("%.1f %% of the link", 100*m.Claim.Paper)
+	case m.Claim.Paper > 0:
+		c.Paper = change(m.Claim.Paper)
+	}
+	if c.Value == "" {
+		c.Value = "not measured"
+	}
+	for _, r := range m.Against {
+		a := against{Base: r.Base, Missing: r.Missing}
+		if r.Ratio != nil {
+			a.Text, a.Ends = change(r.Estimate), ends(*r.Ratio)
+		}
+		c.Against = append(c.Against, a)
+	}
+	return c
+}
+
+// change is a ratio in the papers' words: −60 %.
+func change(ratio float64) string {
+	if ratio >= 10 {
+		return fmt.Sprintf("×%.0f", ratio)
+	}
+	p := math.Round(100 * (ratio - 1))
+	switch {
+	case p < 0:
+		return fmt.Sprintf("−%.0f %%", -p)
+	case p > 0:
+		return fmt.Sprintf("+%.0f %%", p)
+	}
+	return "±0 %"
+}
+
+func ends(r stats.Ratio) string {
+	switch {
+	case r.N < 2:
+		return "no interval"
+	case r.Low < 0.001 || r.High > 1000:
+		return fmt.Sprintf("%d repeats say nothing", r.N)
+	}
+	return change(r.Low) + " to " + change(r.High)
+}
+
+// merged is what a variant's windows have.
+func merged(windows map[int]*result.Window) (all, first *stats.Histogram, rate float64, failed, intended int64) {
+	all, first = stats.NewHistogram(), stats.NewHistogram()
+	for _, w := range windows {
+		all = stats.Merge(all, w.Load.Latency)
+		if w.Load.FirstByte != nil {
+			first = stats.Merge(first, w.Load.FirstByte)
+		}
+		rate += w.Load.AchievedRate / float64(len(windows))
+		failed += w.Load.Errors + w.Load.TimedOut + w.Load.Unanswered
+		intended += w.Load.Intended
+	}
+	return all, first, rate, failed, intended
+}
+
+func percentileText(h *stats.Histogram, p float64) string {
+	v, err := stats.Percentile(h, p)
+	if err != nil {
+		return "too few"
+	}
+	return result.DurationText(float64(v))
+}
+
+func (o *Outcome) row(v result.Variant, windows map[int]*result.Window) row {
+	all, first, rate, failed, intended := merged(windows)
+	return row{
+		Name: v.Name, Title: v.Title, Mean: result.DurationText(all.Mean()),
+		P50: percentileText(all, 50), P99: percentileText(all, 99), P999: percentileText(all, 99.9), FirstByte: percentileText(first, 99),
+		Rate: fmt.Sprintf("%.0f/s", rate), Errors: fmt.Sprintf("%d of %d", failed, intended),
+	}
+}
+
+// perWatt is what the first source of power says, nil if there is none.
+func (o *Outcome) perWatt(point int, variant string) *power.Interval {
+	s := o.summary(o.Result.Experiment.Base)
+	for _, v := range s.Points[point].Variants {
+		if v.Name == variant && len(v.Power) > 0 && v.Power[0].Derived != nil {
+			return v.Power[0].Derived.RatePerWatt
+		}
+	}
+	return nil
+}
+
+// delivery is the Varnish paper's Table 2 of this result: a row for each number
+// of connections and variant.
+func (o *Outcome) delivery() []delivered {
+	var out []delivered
+	for i, p := range o.Result.Points {
+		for _, v := range o.Result.Variants {
+			windows := o.windows(i, v.Name)
+			if len(windows) == 0 {
+				continue
+			}
+			all, first, _, failed, intended := merged(windows)
+			d := delivered{
+				Connections: p.Connections, Variant: v.Name, Sent: "not counted", Share: "-", PerWatt: "not measured", Hits: "not counted",
+				First50: percentileText(first, 50), First99: percentileText(first, 99), Last50: percentileText(all, 50), Last99: percentileText(all, 99),
+				Errors: fmt.Sprintf("%d of %d", failed, intended),
+			}
+			var payload, ns, sent, span float64
+			var hits, requests int64
+			for _, w := range windows {
+				payload, ns = payload+8*float64(w.Load.Payload), ns+float64(w.Load.Duration)
+				if w.Machine != nil && w.Machine.Device != nil {
+					for _, q := range w.Machine.Device.Tx {
+						sent += 8 * float64(q.Bytes)
+					}
+					span += float64(w.Machine.Duration)
+				}
+				if w.Cache != nil {
+					hits, requests = hits+w.Cache.Hits, requests+w.Cache.Requests
+				}
+			}
+			d.Payload = result.BitsText(payload / ns * 1e9)
+			if share, ok := o.linkShare(i, v.Name); ok {
+				d.Share = fmt.Sprintf("%.1f %%", 100*share)
+			}
+			if span > 0 {
+				d.Sent = result.BitsText(sent / span * 1e9)
+			}
+			if x := o.perWatt(i, v.Name); x != nil {
+				d.PerWatt = fmt.Sprintf("%.2f", x.Value)
+			}
+			if requests > 0 {
+				d.Hits = fmt.Sprintf("%.2f %%", 100*float64(hits)/float64(requests))
+			}
+			out = append(out, d)
+		}
+	}
+	return out
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package papers
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
+)
+
+// An Outcome is what came of a study here.
+type Outcome struct {
+	Study
+	// Result is nil where nothing was measured, and Failure says why a run
+	// ended before its end.
+	Result  *result.Result
+	Failure string
+	// Report is the path of the run's own page, "" for none.
+	Report string
+
+	summaries map[string]*result.Summary // by base
+}
+
+// A Measured is a claim beside what was measured.
+type Measured struct {
+	Claim Claim
+	// Value is the lane's own.
+	Value string
+	// Against is the lane's ratio to each of the study's bases.
+	Against []Ratio
+	// Verdict in words.
+	Verdict Verdict
+}
+
+// A Ratio is one to a base.
+type Ratio struct {
+	Base string
+	*stats.Ratio
+	Missing string
+}
+
+// A Verdict is what the measurement says of a claim.
+type Verdict string
+
+// Verdicts.
+const (
+	AsGood     Verdict = "as the paper, or better"
+	Less       Verdict = "a gain, less than the paper's"
+	NoneSeen   Verdict = "no gain that noise does not explain"
+	Worse      Verdict = "a loss"
+	Unmeasured Verdict = "not measured"
+	NoFigure   Verdict = "no figure to compare with"
+)
+
+// Point is the load point that the claims are held to: the last, which is the
+// highest load of the form that was run; fixed before anything is measured.
+func (o *Outcome) Point() (int, bool) {
+	if o.Result == nil || len(o.Result.Points) == 0 {
+		return 0, false
+	}
+	for i := len(o.Result.Points) - 1; i >= 0; i-- {
+		if len(o.windows(i, o.Lane)) > 0 {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// windows of a variant at a point, by round.
+func (o *Outcome) windows(point int, variant string) map[int]*result.Window {
+	out := map[int]*result.Window{}
+	for i := range o.Result.Windows {
+		if w := &o.Result.Windows[i]; w.Purpose == result.Repeat && w.Point == point && w.Variant == variant {
+			out[w.Repeat] = w
+		}
+	}
+	return out
+}
+
+// has reports whether a variant was measured.
+func (o *Outcome) has(variant string) bool {
+	return o.Result != nil && slices.ContainsFunc(o.Result.Windows, func(w result.Window) bool { return w.Variant == variant })
+}
+
+// Measure holds every claim of the study to the result.
+func (o *Outcome) Measure() []Measured {
+	var out []Measured
+	for _, c := range o.Claims {
+		m := Measured{Claim: c, Verdict: Unmeasured}
+		if point, ok := o.Point(); ok {
+			m.Value = o.value(point, o.Lane, c)
+			for _, base := range o.Bases {
+				if !o.has(base) {
+					continue
+				}
+				r, err := o.ratio(point, base, c)
+				x := Ratio{Base: base, Ratio: r}
+				if err != nil {
+					x.Missing = err.Error()
+				}
+				m.Against = append(m.Against, x)
+			}
+			m.Verdict = o.verdict(m, point)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// verdict is that against the paper's own baseline, the first.
+func (o *Outcome) verdict(m Measured, point int) Verdict {
+	if m.Claim.Measure == LinkShare {
+		share, ok := o.linkShare(point, o.Lane)
+		switch {
+		case !ok:
+			return Unmeasured
+		case share >= m.Claim.Paper:
+			return AsGood
+		}
+		return Verdict(fmt.Sprintf("%.0f points less", 100*(m.Claim.Paper-share)))
+	}
+	if len(m.Against) == 0 || m.Against[0].Ratio == nil {
+		return Unmeasured
+	}
+	r := m.Against[0].Ratio
+	low, high, better := r.Low, r.High, r.Estimate
+	paper := m.Claim.Paper
+	if m.Claim.higherIsBetter() { // turned round, less is better in both
+		low, high, better, paper = 1/r.High, 1/r.Low, 1/r.Estimate, 1/paper
+	}
+	switch {
+	case low <= 1 && high >= 1:
+		return NoneSeen
+	case low > 1:
+		return Worse
+	case m.Claim.Paper == 0:
+		return NoFigure
+	case better <= paper:
+		return AsGood
+	}
+	return Less
+}
+
+func (c Claim) higherIsBetter() bool {
+	return c.Measure == Rate || c.Measure == RateInSLA || c.Measure == LinkShare
+}
+
+// of is the claim's measure of one window, in a unit that makes it a large
+// integer, 0 if the window does not carry it.
+func (c Claim) of(w *result.Window) int64 {
+	percentile := func(h *stats.Histogram) int64 {
+		if h == nil {
+			return 0
+		}
+		v, err := stats.Percentile(h, c.P)
+		if err != nil {
+			return 0
+		}
+		return v
+	}
+	switch c.Measure {
+	case Percentile:
+		return percentile(w.Load.Latency)
+	case FirstByte:
+		return percentile(w.Load.FirstByte)
+	case Mean:
+		if w.Load.Latency != nil {
+			return int64(w.Load.Latency.Mean())
+		}
+	case Rate:
+		return int64(w.Load.AchievedRate * 1000)
+	}
+	return 0
+}
+
+// errFew says that one repeat does not carry a percentile.
+var errFew = errors.New("a repeat has too few requests for it")
+
+// ratio of the lane to a base, repeat by repeat.
+func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
+	if c.Measure == RateInSLA {
+		a, b := o.rateInSLA(o.Lane), o.rateInSLA(base)
+		switch {
+		case o.Result.Experiment.SLA == nil:
+			return nil, errors.New("the experiment has no SLA")
+		case a == 0 || b == 0:
+			return nil, errors.New("no rate that was measured is within the SLA in both")
+		}
+		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "of the highest rates that were measured within the SLA; no interval"}, nil
+	}
+	if c.Measure == LinkShare {
+		a, ok1 := o.linkShare(point, o.Lane)
+		b, ok2 := o.linkShare(point, base)
+		if !ok1 || !ok2 || b == 0 {
+			return nil, errors.New("the link's rate is not known")
+		}
+		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "of the means; no interval"}, nil
+	}
+	if c.Measure == Percentile || c.Measure == FirstByte {
+		if r, missing, ok := o.summarized(point, base, c); ok {
+			return r, missing
+		}
+	}
+	lane, other := o.windows(point, o.Lane), o.windows(point, base)
+	var pairs []stats.Pair
+	for round, w := range lane {
+		if b := other[round]; b != nil {
+			pairs = append(pairs, stats.Pair{Variant: c.of(w), Base: c.of(b)})
+		}
+	}
+	slices.SortFunc(pairs, func(a, b stats.Pair) int { return int(a.Variant - b.Variant) })
+	for _, p := range pairs {
+		if p.Variant <= 0 || p.Base <= 0 {
+			return nil, errFew
+		}
+	}
+	r, err := stats.PairedRatio(pairs)
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// summarized is the ratio that the report has too, which knows percentiles that
+// only all repeats together carry; not ok, if it does not know this one.
+func (o *Outcome) summarized(point int, base string, c Claim) (*stats.Ratio, error, bool) {
+	s := o.summary(base)
+	i := slices.IndexFunc(s.Points[point].Variants, func(v result.VariantSummary) bool { return v.Name == o.Lane })
+	if i < 0 {
+		return nil, nil, false
+	}
+	list := s.Points[point].Variants[i].Percentiles
+	if c.Measure == FirstByte {
+		list = s.Points[point].Variants[i].FirstByte
+	}
+	j := slices.IndexFunc(list, func(x result.Percentile) bool { return x.P == c.P })
+	switch {
+	case j < 0:
+		return nil, nil, false
+	case list[j].Ratio != nil:
+		return list[j].Ratio, nil, true
+	case list[j].Missing != "":
+		return nil, errFew, true
+	}
+	return nil, errors.New(list[j].RatioMissing), true
+}
+
+// summary of the result as if base were the experiment's.
+func (o *Outcome) summary(base string) *result.Summary {
+	if o.summaries == nil {
+		o.summaries = map[string]*result.Summary{}
+	}
+	if o.summaries[base] == nil {
+		r, e := *o.Result, *o.Result.Experiment
+		e.Base, r.Experiment = base, &e
+		o.summaries[base] = result.Summarize(&r)
+	}
+	return o.summaries[base]
+}
+
+// rateInSLA is the highest rate that a variant achieved within the SLA, found
+// by the search, or else among the load points.
+func (o *Outcome) rateInSLA(variant string) float64 {
+	sla := o.Result.Experiment.SLA
+	if sla == nil {
+		return 0
+	}
+	for _, s := range o.Result.Searches {
+		if s.Variant == variant && s.Result != nil && s.Result.Rate > 0 {
+			return s.Result.Rate
+		}
+	}
+	best := 0.0
+	for i := range o.Result.Points {
+		h, achieved, n, asked := stats.NewHistogram(), 0.0, 0, 0.0
+		for _, w := range o.windows(i, variant) {
+			h = stats.Merge(h, w.Load.Latency)
+			achieved += w.Load.AchievedRate
+			asked += w.Load.OfferedRate
+			n++
+		}
+		if n == 0 {
+			continue
+		}
+		v, err := stats.Percentile(h, sla.Percentile)
+		if err == nil && v <= sla.At && achieved >= 0.95*asked {
+			best = math.Max(best, achieved/float64(n))
+		}
+	}
+	return best
+}
+
+// linkShare is what bodies had of the link's rate.
+func (o *Outcome) linkShare(point int, variant string) (float64, bool) {
+	link := o.Result.Environment.Network.LinkRate
+	bits, ns := 0.0, 0.0
+	for _, w := range o.windows(point, variant) {
+		bits += float64(w.Load.Payload) * 8
+		ns += float64(w.Load.Duration)
+	}
+	if link <= 0 || ns == 0 {
+		return 0, false
+	}
+	return bits / ns * 1e9 / float64(link), true
+}
+
+// value of a variant in words, over all repeats.
+func (o *Outcome) value(point int, variant string, c Claim) string {
+	all, first := stats.NewHistogram(), stats.NewHistogram()
+	rate, n := 0.0, 0
+	for _, w := range o.windows(point, variant) {
+		all = stats.Merge(all, w.Load.Latency)
+		if w.Load.FirstByte != nil {
+			first = stats.Merge(first, w.Load.FirstByte)
+		}
+		rate += w.Load.AchievedRate
+		n++
+	}
+	if n == 0 {
+		return "not measured"
+	}
+	percentile := func(h *stats.Histogram) string {
+		v, err := stats.Percentile(h, c.P)
+		if err != nil {
+			return "too few requests"
+		}
+		return result.DurationText(float64(v))
+	}
+	switch c.Measure {
+	case Percentile:
+		return percentile(all)
+	case FirstByte:
+		return percentile(first)
+	case Mean:
+		return result.DurationText(all.Mean())
+	case Rate:
+		return fmt.Sprintf("%.0f/s", rate/float64(n))
+	case RateInSLA:
+		if r := o.rateInSLA(variant); r > 0 {
+			return fmt.Sprintf("%.0f/s", r)
+		}
+		return "no rate measured is within it"
+	case LinkShare:
+		if share, ok := o.linkShare(point, variant); ok {
+			return fmt.Sprintf("%.1f %% of the link", 100*share)
+		}
+	}
+	return "not measured"
+}
