@@ -206,7 +206,7 @@ func ends(r stats.Ratio) string {
 	case r.N < 2:
 		return "no interval"
 	case r.Low < 0.001 || r.High > 1000:
-		return fmt.Sprintf("%d repeats say nothing", r.N)
+		return fmt.Sprintf("%d repeats, too far apart", r.N)
 	}
 	return change(r.Low) + " to " + change(r.High)
 }

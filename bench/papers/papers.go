@@ -50,10 +50,10 @@ type Verdict string
 const (
 	AsGood     Verdict = "as the paper, or better"
 	Less       Verdict = "a gain, less than the paper's"
-	NoneSeen   Verdict = "no gain that noise does not explain"
+	NoneSeen   Verdict = "within the noise"
 	Worse      Verdict = "a loss"
 	Unmeasured Verdict = "not measured"
-	NoFigure   Verdict = "no figure to compare with"
+	NoFigure   Verdict = "a gain; the paper has no figure"
 )
 
 // Point is the load point that the claims are held to: the last, which is the

@@ -128,7 +128,7 @@ func TestWrite(t *testing.T) {
 	text := b.String()
 	for _, want := range []string{
 		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: to see that it runs", "made-up/report.html",
-		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)", "Of 1 studies nothing was measured", "10 connections, closed loop",
+		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)", "Studies of which nothing was measured: 1", "10 connections, closed loop",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
