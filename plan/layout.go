@@ -82,7 +82,9 @@ func (f *fit) layout() (lanes []*placed, total int) {
 	most := max(have, maxQueues(f.dev))
 	first := f.in.Default.Queues
 	if first == 0 {
-		first = have - sum // all the rest
+		if first = have - sum; first < 1 && f.reserves() { // all the rest
+			first = min(have, most-sum) // of the channels that the lanes add
+		}
 	}
 	apart := f.uses(device.PartMapper, RealQueueMapping) || f.byPriority()
 	if !f.reserves() && (first < 1 || first+sum > have || !apart) {
