@@ -32,6 +32,7 @@ type fakeHosts struct {
 	when map[string]func()
 
 	launched []string
+	configs  map[string]any
 	tasks    map[string]*fakeTask
 	read     int // counters
 }
@@ -74,6 +75,10 @@ func (h *fakeHosts) served(context.Context, load.Config) (counters.Counters, err
 
 func (h *fakeHosts) launch(_ context.Context, l launch) (task, error) {
 	h.launched = append(h.launched, l.what)
+	if h.configs == nil {
+		h.configs = map[string]any{}
+	}
+	h.configs[l.what] = l.config
 	if err := h.refuses[l.what]; err != nil {
 		return nil, err
 	}

@@ -61,6 +61,7 @@ type fakeSite struct {
 	counts  []result.Count
 	down    error
 	logs    map[string]string
+	change  func(*result.Window)
 	late    int64
 	wakes   int  // of the host's noise; 0: enough
 	hangs   bool // Up, until it is told to end
@@ -119,7 +120,11 @@ func (s *fakeSite) Measure(ctx context.Context, j Job) (result.Window, error) {
 		rec.Record(int64(1000 + i%100))
 		h.Record(int64(1000 + i%100))
 	}
-	return result.Window{Counts: s.counts, Load: load.Result{Mode: load.Open, Duration: j.Window, Intended: 2000, Completed: 2000, AchievedRate: 2000, Latency: h, Series: rec.Series()}}, nil
+	w := result.Window{Counts: s.counts, Load: load.Result{Mode: load.Open, Duration: j.Window, Intended: 2000, Completed: 2000, AchievedRate: 2000, Latency: h, Series: rec.Series()}}
+	if s.change != nil {
+		s.change(&w)
+	}
+	return w, nil
 }
 
 // kept is what Save was given last.

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/cache"
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/fetch"
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/tune"
+)
+
+// TestRunStartsServersAnew: where variants differ in the server, it is started
+// and filled for each; where they do not follow on each other, not again.
+func TestRunStartsServersAnew(t *testing.T) {
+	site := &fakeSite{}
+	f := parse(t, "kind: niclane", "kind: memcached", "rates: [1000, 2000]", "rates: 1000",
+		"  - {name: noisy}\n", "  - {name: noisy, tune: {symmetric-queues: on}}\n  - {name: threads, server: {arguments: [-N, \"2\"]}}\n")
+	r, err := Run(context.Background(), f, file, site, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "up server prefill idle tune noisy noisy server prefill threads threads server prefill tune noisy noisy idle down"
+	if got := strings.Join(site.log, " "); got != want {
+		t.Errorf("what was done:\n%s\nwant:\n%s", got, want)
+	}
+	if d := strings.Join(r.Variants[2].Differences, "\n"); !strings.Contains(d, "server: -N 2") || !strings.Contains(d, "nothing tuned by hand") {
+		t.Errorf("differences of threads: %s", d)
+	}
+	if d := strings.Join(r.Variants[1].Differences, "\n"); !strings.Contains(d, "tuned by hand: each transmit queue") {
+		t.Errorf("differences of noisy: %s", d)
+	}
+}
+
+// TestRunGates: a window that does not pass ends the run, with what servers
+// said; one that only warns does not.
+func TestRunGates(t *testing.T) {
+	reclaims := func(w *result.Window) { w.Machine = &machine.Diff{Memory: machine.Memory{Scanned: 7}} }
+	site := &fakeSite{change: reclaims, logs: map[string]string{"the server": "what it said"}}
+	r, err := Run(context.Background(), parse(t, "repeats:", "gates: {}\nrepeats:"), file, site, Options{})
+	if err == nil || !strings.Contains(err.Error(), "repeat 1, idle: gate reclaim: page reclaim during the window: 7 pages") {
+		t.Errorf("got %v", err)
+	}
+	if r.Logs["the server"] != "what it said" {
+		t.Errorf("logs %v", r.Logs)
+	}
+	site = &fakeSite{change: reclaims, logs: map[string]string{"the server": "what it said"}}
+	r, err = Run(context.Background(), parse(t, "repeats:", "gates: {warn: [reclaim]}\nrepeats:"), file, site, Options{})
+	if err != nil || len(r.Windows) != 8 || len(r.Windows[7].Warnings) == 0 || r.Logs != nil {
+		t.Errorf("that only warns: %v, %d windows, logs %v", err, len(r.Windows), r.Logs)
+	}
+	if len(r.Warnings) == 0 || r.Warnings[0] != "gates that only warn here: reclaim" {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+}
+
+func TestSetTune(t *testing.T) {
+	m, h := faked(t)
+	h.results["tune, looked at"] = tune.Result{}
+	v := experiment.Variant{Tune: &experiment.Tune{Symmetric: true}}
+	for range 2 {
+		if err := m.SetTune(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(h.launched, "; "); got != "tune; tune, looked at" {
+		t.Errorf("started: %s", got)
+	}
+	if err := m.SetTune(t.Context(), experiment.Variant{}); err != nil || !h.tasks["tune"].stopped {
+		t.Errorf("not ended for a variant that tunes nothing: %v", err)
+	}
+}
+
+const caching = `version: 1
+title: a cache
+lab: {}
+server:
+  kind: command
+  command: [cached, $threads]
+  user: nobody:nogroup
+  port: 8443
+  files: {cached.conf: "workers $threads"}
+  cache: {kind: varnish, at: $scratch/x}
+  beside:
+    - {name: origin, host: noise, port: 18000, origin: on}
+workload:
+  protocol: http
+  prefill: on
+  objects:
+    - {path: /100/$n, copies: 20, bytes: 100}
+    - {path: /100/miss, bytes: 100, cacheable: off}
+load: {mode: closed, connections: 4}
+gates: {hits: 90%}
+variants:
+  - {name: off}
+  - {name: many, server: {threads: 8, arguments: [-x, $port]}}
+`
+
+func TestCache(t *testing.T) {
+	f, err := experiment.Parse("cache.yaml", []byte(caching))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &fakeHosts{results: map[string]any{"counters of varnish": cache.Counters{Requests: 10, Hits: 9}, "counters of origin": cache.Counters{Requests: 1, CPU: 5, Processors: 2}, "prefill": fetch.Result{}},
+		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){}, tasks: map[string]*fakeTask{}, lostNow: make(chan struct{})}
+	m := &measurement{f: f, e: f.Experiment, on: h}
+	r, err := m.StartServer(t.Context(), f.Experiment.Variants[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(r.Command, " "), "setpriv --reuid=nobody --regid=nogroup --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all -- cached 8 -x 8443"; got != want {
+		t.Errorf("command %s, want %s", got, want)
+	}
+	if err := m.Prefill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.countCaches(t.Context())
+	if err != nil || c.cache == nil || c.origin == nil {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	var w result.Window
+	cacheCounts{&cache.Counters{Requests: 30, Hits: 27}, &cache.Counters{Requests: 3, CPU: 15, Processors: 2}}.since(c, &w)
+	if w.Cache.Requests != 20 || w.Cache.Hits != 18 || w.Origin.Requests != 2 || w.Origin.CPU != 10 || w.Origin.Processors != 2 {
+		t.Errorf("cache %+v, origin %+v", w.Cache, w.Origin)
+	}
+	if got, want := strings.Join(h.launched, "; "), "origin; the server; prefill; counters of varnish; counters of origin"; got != want {
+		t.Errorf("started: %s; want %s", got, want)
+	}
+	if c, ok := h.configs["prefill"].(fetch.Config); !ok || len(c.Objects) != 1 || c.Objects[0].Copies != 20 || c.Passes != 2 {
+		t.Errorf("prefill: %+v", h.configs["prefill"])
+	}
+}
