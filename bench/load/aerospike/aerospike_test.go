@@ -3,6 +3,7 @@
 package aerospike
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -11,7 +12,35 @@ import (
 )
 
 // What is tested here is tested against server_test.go's idea of the protocol,
-// not against Aerospike.
+// not against Aerospike, but for TestServer.
+
+// TestServer runs against Aerospike itself, where somebody gives one with a
+// namespace "test": NICLANE_ASD=HOST:PORT.
+func TestServer(t *testing.T) {
+	address := os.Getenv("NICLANE_ASD")
+	if address == "" {
+		t.Skip("no NICLANE_ASD=HOST:PORT: the tests beside this one have a fake of the protocol")
+	}
+	c := load.Config{Protocol: load.Aerospike, Mode: load.Closed, Address: address, Connections: 4, Keys: 200, SetShare: 0.3, Prefill: true, Warmup: 20e6, Duration: 500e6, Timeout: 20e9}
+	before, err := Counters(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := Counters(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Intended == 0 || r.Hits != r.Intended {
+		t.Errorf("intended %d, hits %d: %s", r.Intended, r.Hits, r.FirstError)
+	}
+	if err := counters.Compare(before, after, r.Work); err != nil {
+		t.Error(err)
+	}
+}
 
 func TestRun(t *testing.T) {
 	for _, mode := range []string{load.Open, load.Closed} {
