@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test matrix matrix-bench check bench generate lint fuzz packages test-packages test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test matrix matrix-bench check bench record-wire generate lint fuzz packages test-packages test-ansible clean
 
 all: $(BIN)
 
@@ -69,6 +69,10 @@ bench: ## niclane beside the scripts people write instead, by ratio
 	$(GO) test -run '^$$' -bench . -benchtime 200ms ./internal/bpf
 	$(GO) test -run '^$$' -bench . -benchtime 100x ./cmd/niclane
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./poller ./test/listeners ./test/bench/...
+
+record-wire: ## what adqsetup sends, into test/wire/testdata; then go test ./test/wire -update, and read the diff
+	@tools/packages python3-venv
+	test/wire/record
 
 generate: ## recompiles the eBPF programs and generated documents
 	@tools/packages clang llvm libbpf-dev linux-libc-dev

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/adqsetup"
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/plan"
+)
+
+var update = flag.Bool("update", false, "rewrite the comparisons; read the diff")
+
+// reasons are why one asks for what the other does not, by the beginning of what
+// is asked for. What is not here fails the test.
+var reasons = []struct{ side, prefix, why string }{
+	{"-", "delete root qdisc ", "adqsetup clears the device first; niclane changes what is different"},
+	{"-", "delete all filters of ", "they may be others'"},
+	{"-", "priority ", "any program can set a low priority"},
+	{"+", "priority ", "niclane's are 8 to 15, and what no lane matches has none of them"},
+	{"-", "filter egress flower ", "niclane's classifier does it"},
+	{"+", "classifier: ", "one program for all lanes, in place of a filter with an action for each match"},
+	{"+", "filter ingress flower ipv6 ", "without addrs niclane matches IPv6, too"},
+	{"-", "private flag ", "of Intel's own driver; on is the default there, and pollers have tcN_inline_fd"},
+	{"-", "devlink tc1_poller_timeout 10000", "it is so already"},
+	{"+", "devlink tc", "connections come in where they go out, by class instead of by the device's private flag"},
+	{"-", "write /sys/class/net/sim0/threaded", "the driver's pollers need no threads of the NAPIs"},
+	{"-", "poller thread of queue ", "the driver's pollers need no threads of the NAPIs"},
+	{"-", "rule ", "a queue for each port: niclane spreads the lane's connections (docs/migrating-from-adqsetup.md)"},
+	{"-", "write /sys/class/net/sim0/queues/", "niclane makes no symmetric queues within a class of the card: there the kernel chooses by flow"},
+	{"-", "interrupt of queue ", "adqsetup gives all queues processors in turn, those of the default lane, too; niclane moves what is not where the lane is polled"},
+	{"+", "interrupt of queue ", "the lanes' queues have processors in turn from the first"},
+	{"-", "feature rx-ntuple-filter", "nothing is asked for: it is as it was"},
+}
+
+// TestAdqsetup compares what adqsetup sent with what niclane would: of traffic
+// control the messages, of all else the objects of the plan.
+func TestAdqsetup(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.conf")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".conf")
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			theirs, ours := recorded(t, name+".adqsetup"), niclanes(t, file)
+			var lines []string
+			for _, l := range slices.Sorted(maps.Keys(theirs)) {
+				if ours[l] {
+					lines = append(lines, "= "+l)
+				} else {
+					lines = append(lines, "- "+l+reason(t, "-", l))
+				}
+			}
+			for _, l := range slices.Sorted(maps.Keys(ours)) {
+				if !theirs[l] {
+					lines = append(lines, "+ "+l+reason(t, "+", l))
+				}
+			}
+			got := strings.Join(lines, "\n") + "\n"
+			if *update {
+				if err := os.WriteFile(name+".compared", []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(name + ".compared")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func reason(t *testing.T, side, line string) string {
+	for _, r := range reasons {
+		if r.side == side && strings.HasPrefix(line, r.prefix) {
+			return "\n    " + r.why
+		}
+	}
+	t.Errorf("%s %s: no reason", side, line)
+	return ""
+}
+
+// recorded is what adqsetup asked for in the end: of what it set more than once,
+// the last; and nothing that leaves a card as it was.
+func recorded(t *testing.T, file string) map[string]bool {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, settings := map[string]bool{}, map[string]string{}
+	set := func(of, value string) { settings[of] = value }
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		switch f[0] {
+		case "route":
+			lines, err := traffic(unhex(t, f[1]))
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			for _, l := range lines {
+				asked[l] = true
+			}
+		case "ioctl":
+			ioctl(unhex(t, f[1]), set)
+		case "devlink":
+			set("devlink "+f[1], f[2])
+		case "affinity":
+			set("poller thread of "+strings.Replace(f[1], "-", " ", 1)+" on processor", f[2])
+		case "write":
+			var irq int
+			if n, _ := fmt.Sscanf(f[1], "/proc/irq/%d/smp_affinity_list", &irq); n == 1 {
+				set(fmt.Sprintf("interrupt of queue %d on processor", irq-42), f[2])
+			} else {
+				set("write "+f[1], f[2])
+			}
+		default:
+			t.Fatalf("%s: %q", file, line)
+		}
+	}
+	for of, value := range settings {
+		if initial := map[string]string{"0": "", "off": ""}; !strings.Contains(of, "processor") && !strings.HasPrefix(of, "moderation") {
+			if _, as := initial[value]; as {
+				continue
+			}
+		}
+		asked[of+" "+value] = true
+	}
+	return asked
+}
+
+// niclanes is what niclane would ask for on the same card.
+func niclanes(t *testing.T, file string) map[string]bool {
+	asked := map[string]bool{}
+	var messages []device.Object
+	for _, s := range planned(t, file, "sim0").Steps {
+		switch o := s.New.(type) {
+		case device.Qdisc, device.Flower:
+			messages = append(messages, o)
+		case device.Feature:
+			asked["feature "+o.Name+" "+map[bool]string{true: "on", false: "off"}[o.On]] = true
+		case device.Coalesce:
+			asked[fmt.Sprintf("moderation of queue %d adaptive-rx %s adaptive-tx %s rx-usecs %d tx-usecs %d", o.Queue,
+				map[bool]string{true: "on", false: "off"}[o.RxAdapt], map[bool]string{true: "on", false: "off"}[o.TxAdapt], o.RxUsecs, o.TxUsecs)] = true
+		case device.Ring:
+			asked[fmt.Sprintf("rings rx %d tx %d", o.RX, o.TX)] = true
+		case device.DriverParam:
+			asked["devlink "+o.Name+" "+o.Value] = true
+		case device.File:
+			asked["write "+o.Path+" "+o.Value] = true
+		case device.Affinity:
+			asked[fmt.Sprintf("interrupt of queue %d on processor %s", o.Queue, strings.Join(o.CPUs, ","))] = true
+		case device.Filter, device.FilterEntry, device.FilterDefault:
+			asked["classifier: "+s.Commands()[0]] = true
+		default:
+			t.Errorf("%s: not compared", s.Key())
+		}
+	}
+	for l := range sent(t, "niclane", file, len(messages)) {
+		asked[l] = true
+	}
+	return asked
+}
+
+// planned plans a file of adqsetup's for a recorded card of 8 queues, under a name.
+func planned(t *testing.T, file, dev string) *plan.Plan {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := adqsetup.Convert(file, dev, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	card, err := os.ReadFile("../../plan/testdata/simcard-ice.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &device.State{}
+	if err := json.Unmarshal(bytes.ReplaceAll(card, []byte("sim0"), []byte(dev)), st); err != nil {
+		t.Fatal(err)
+	}
+	st.CPUs = nil
+	for id := range 16 { // as in record.py
+		st.CPUs = append(st.CPUs, device.CPU{ID: id, Online: true, Core: id})
+	}
+	p, err := plan.Make(in, st, plan.Owned{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }

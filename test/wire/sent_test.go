@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bufio"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/internal/vethtest"
+)
+
+// TestTC: tc(8) sends, for the lines that the plan shows, what niclane sends.
+func TestTC(t *testing.T) {
+	if _, err := exec.LookPath("tc"); err != nil {
+		t.Skip("tc is not installed")
+	}
+	files, err := filepath.Glob("testdata/*.conf")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			ours, theirs := sent(t, "niclane", file, 1), sent(t, "tc", file, 1)
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(theirs)), slices.Sorted(maps.Keys(ours))); diff != "" {
+				t.Errorf("(-tc +niclane):\n%s", diff)
+			}
+		})
+	}
+}
+
+// sent is what a sender asks traffic control for, seen by strace on its way to a
+// kernel whose device refuses it. It has to be at least so many messages.
+func sent(t *testing.T, sender, file string, atLeast int) map[string]bool {
+	t.Helper()
+	strace, err := exec.LookPath("strace")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("not root, or strace is not installed")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command(strace, "-f", "-o", trace, "-e", "trace=sendto,sendmsg", "-e", "write=all", "-e", "signal=none", self, "-test.run=^TestSender$")
+	cmd.Env = append(os.Environ(), "WIRE_SENDER="+sender, "WIRE_FILE="+file)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	asked, n := map[string]bool{}, 0
+	for _, b := range messages(t, trace) {
+		lines, err := traffic(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(lines) > 0 {
+			n++
+		}
+		for _, l := range lines {
+			asked[l] = true
+		}
+	}
+	if n < atLeast {
+		t.Fatalf("%s: %d messages seen, want at least %d", sender, n, atLeast)
+	}
+	return asked
+}
+
+// TestSender is not a test: it sends, for sent to see.
+func TestSender(t *testing.T) {
+	file := os.Getenv("WIRE_FILE")
+	if file == "" {
+		t.Skip("started by the other tests")
+	}
+	vethtest.Run(t, 8, func(t *testing.T) {
+		c, err := tc.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, s := range planned(t, file, vethtest.Dev).Steps {
+			switch s.New.(type) {
+			case device.Qdisc, device.Flower:
+			default:
+				continue
+			}
+			if os.Getenv("WIRE_SENDER") == "niclane" {
+				if err := c.Write(nil, s.New); err == nil {
+					t.Logf("%s: made", s.Key())
+				}
+				continue
+			}
+			for _, line := range s.Commands() {
+				words := strings.Fields(line)
+				out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+				t.Logf("%s: %v %s", line, err, out)
+			}
+		}
+	})
+}
+
+// messages are what was sent, from the dumps of strace's option -e write.
+func messages(t *testing.T, trace string) (out [][]byte) {
+	f, err := os.Open(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	open := false
+	for in.Scan() {
+		// " | 00000  2c 00 00 00 24 00 05 06  01 00 00 00 00 00 00 00  ,...$........... |"
+		line, dump := strings.CutPrefix(in.Text(), " | ")
+		if !dump {
+			open = false
+			continue
+		}
+		if !open {
+			out, open = append(out, nil), true
+		}
+		_, line, _ = strings.Cut(line, "  ")
+		line = line[:min(len(line), 49)] // 16 bytes, and a second blank in the middle
+		out[len(out)-1] = append(out[len(out)-1], unhex(t, strings.Join(strings.Fields(line), ""))...)
+	}
+	if err := in.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
