@@ -62,6 +62,11 @@ func (f *fit) noOffload(lanes []*placed, without map[string]string, asked []stri
 func (f *fit) wantOffload(lanes []*placed) {
 	limits := f.offloadLimits()
 	root := f.link / limits.CeilingUnit * limits.CeilingUnit
+	if root < limits.Shares || root == 0 {
+		f.failf("globals.link-rate", "%s is less than the %s that rates on %s are multiples of (%s)",
+			rateText(f.link), rateText(limits.CeilingUnit), f.dev.Name, limits.Source)
+		return
+	}
 	f.wantOn("hw-tc-offload", device.PartBandwidth, "the card takes HTB classes")
 	f.wantRoot(device.Qdisc{
 		Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle, DefaultClass: defaultMinor, Offload: true,
