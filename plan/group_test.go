@@ -4,7 +4,9 @@ package plan_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,6 +97,69 @@ func TestGroupErrors(t *testing.T) {
 			_, err := makePlan(t, "lanes.yaml", "version: 1\nglobals: {"+c.globals+"}\nlanes: {a: {queues: 1, ports: [80]}}\n", twins(t), plan.Owned{})
 			if err == nil || err.Error() != c.want {
 				t.Errorf("got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+// TestGroupShrinks: a device that the file has no more, or that has left the
+// bond, gets back what it had, and the others keep their lanes; of one that is
+// gone nothing is put back.
+func TestGroupShrinks(t *testing.T) {
+	const lanes = "version: 1\nglobals: {%s}\nlanes: {a: {rank: 1, queues: 2, cpus: 1, ports: [80], guarantee: 20%%}}\n"
+	leave := func(st *device.State) { st.Device("lane1").Master = "" }
+	gone := func(st *device.State) {
+		st.Devices = slices.DeleteFunc(st.Devices, func(d device.Device) bool { return d.Name == "lane1" })
+		for path := range st.Files {
+			if strings.Contains(path, "/lane1/") {
+				delete(st.Files, path)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		before, after string
+		change        func(st *device.State)
+		gone          bool
+	}{
+		"taken off the list":    {"dev: [lane0, lane1]", "dev: lane0", func(*device.State) {}, false},
+		"left the bond":         {"bond: bond0", "bond: bond0", leave, false},
+		"gone, off the list":    {"dev: [lane0, lane1]", "dev: lane0", gone, true},
+		"gone, and so no slave": {"bond: bond0", "bond: bond0", gone, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := twins(t)
+			p, err := makePlan(t, "lanes.yaml", fmt.Sprintf(lanes, c.before), start, plan.Owned{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			st := start.Clone()
+			owned := run(st, plan.Owned{}, p.Steps)
+			both := st.Clone()
+			c.change(st)
+			p, err = makePlan(t, "lanes.yaml", fmt.Sprintf(lanes, c.after), st, owned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"lane0"}, p.Devices); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+			if c.gone {
+				for _, s := range p.Steps {
+					t.Errorf("%s: nothing is left to do", s.Key())
+				}
+				return
+			}
+			if len(p.Steps) == 0 {
+				t.Fatal("no steps: lane1 keeps its lanes")
+			}
+			run(st, owned, p.Steps)
+			for key, want := range both.Objects() {
+				if strings.Contains(key, "lane1") {
+					want = start.Objects()[key]
+				}
+				if got := st.Objects()[key]; !device.Equal(got, want) {
+					t.Errorf("%s: got %v, want %v", key, got, want)
+				}
 			}
 		})
 	}

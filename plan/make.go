@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
@@ -106,7 +107,7 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 		return nil, dedupe(errs)
 	}
 	slices.Sort(p.Devices)
-	p.Steps = diff(present, owned, keys, wants, at)
+	p.Steps = diff(st, present, owned, keys, wants, at)
 	return p, nil
 }
 
@@ -339,15 +340,16 @@ func (o Owned) keys() []string {
 
 // diff gives the steps from the present objects to the wanted ones: first put
 // back what is ours and no longer wanted, latest first, then change in the
-// order wanted. keys are those of owned, wanted those of wants.
-func diff(present map[string]device.Object, owned Owned, keys []string, wants []want, wanted map[string]int) []Step {
+// order wanted. keys are those of owned, wanted those of wants. With st, what
+// went with its device is left out.
+func diff(st *device.State, present map[string]device.Object, owned Owned, keys []string, wants []want, wanted map[string]int) []Step {
 	var steps, last []Step
 	inUse := ledTo(present, wants)
 	for i, r := range slices.Backward(owned.Records) {
 		if _, still := wanted[keys[i]]; still {
 			continue
 		}
-		if now := present[keys[i]]; !device.Equal(now, r.Original) {
+		if now := present[keys[i]]; !device.Equal(now, r.Original) && !(now == nil && st != nil && goneWith(st, r.Original)) {
 			s := Step{
 				Old: now, New: r.Original, Part: r.Part, Cause: r.Cause,
 				Reason: keys[i] + " back to what it was",
@@ -374,6 +376,29 @@ func diff(present map[string]device.Object, owned Owned, keys []string, wants []
 		}
 	}
 	return append(steps, last...)
+}
+
+// goneWith reports whether the device of an object is gone, and the object with
+// it: there is nothing to put back.
+func goneWith(st *device.State, o device.Object) bool {
+	_, rest, _ := strings.Cut(o.Key(), "/") // kind/DEV/...
+	switch o := o.(type) {
+	case device.CgroupClass:
+		return false
+	case device.File:
+		net, of := strings.CutPrefix(o.Path, "/sys/class/net/")
+		conf, also := strings.CutPrefix(o.Path, "/proc/sys/net/ipv4/conf/")
+		switch {
+		case of:
+			rest = net
+		case also:
+			rest = conf
+		default:
+			return strings.HasPrefix(o.Path, "/proc/irq/")
+		}
+	}
+	dev, _, _ := strings.Cut(rest, "/")
+	return st.Device(dev) == nil
 }
 
 // ledTo are the keys of the RSS contexts that rules lead to which stay and shall
@@ -429,5 +454,5 @@ func fewerChannels(s Step) bool {
 // Undo gives the steps that put back everything in owned: the plan of
 // rollback.
 func Undo(st *device.State, owned Owned) []Step {
-	return diff(st.Objects(), owned, owned.keys(), nil, nil)
+	return diff(nil, st.Objects(), owned, owned.keys(), nil, nil)
 }

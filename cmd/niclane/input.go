@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -55,6 +56,22 @@ func (a *app) observeFor(ctx context.Context, in *intent.Intent) (*device.State,
 	if errors.Is(err, unix.ENODEV) {
 		// Planning says which device is missing, in which line, and
 		// which ones there are.
+		o.Devices = nil
+		return observe.Observe(ctx, o)
+	}
+	return st, err
+}
+
+// observeLeft adds to a state the devices that an earlier apply of the same file
+// had and the file has no more, or its bond: what it wrote there goes back.
+func (a *app) observeLeft(ctx context.Context, in *intent.Intent, st *device.State, devices []string) (*device.State, error) {
+	left := slices.DeleteFunc(slices.Clone(devices), func(name string) bool { return st.Device(name) != nil })
+	if len(left) == 0 {
+		return st, nil
+	}
+	o := observe.Options{Devices: append(left, groupOf(in)...), Cgroups: cgroupsOf(in), Remember: a.runDir}
+	st, err := observe.Observe(ctx, o)
+	if errors.Is(err, unix.ENODEV) { // one of them is gone, and what was on it
 		o.Devices = nil
 		return observe.Observe(ctx, o)
 	}

@@ -33,20 +33,20 @@ func (a *app) journals() ([]*journal.Journal, error) {
 	return s.Here()
 }
 
-// ownedBy returns what an earlier apply of the same config has written.
-func ownedBy(s *journal.Store, config string) (plan.Owned, error) {
-	var owned plan.Owned
+// ownedBy returns what an earlier apply of the same config has written, and on
+// which devices.
+func ownedBy(s *journal.Store, config string) (owned plan.Owned, devices []string, err error) {
 	if s == nil {
-		return owned, nil
+		return owned, nil, nil
 	}
 	js, err := s.Here()
 	if err != nil {
-		return owned, err
+		return owned, nil, err
 	}
 	for _, j := range js {
 		if j.Head().Config == config {
-			owned = j.AppendOwned(owned)
+			owned, devices = j.AppendOwned(owned), append(devices, j.Head().Devices...)
 		}
 	}
-	return owned, nil
+	return owned, devices, nil
 }

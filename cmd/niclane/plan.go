@@ -127,8 +127,8 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 	// them does.
 	journals := make(chan ownedOrNot, 1)
 	go func() {
-		owned, err := ownedBy(store, r.config)
-		journals <- ownedOrNot{owned, err}
+		owned, devices, err := ownedBy(store, r.config)
+		journals <- ownedOrNot{owned, devices, err}
 	}()
 	st, err := a.observeFor(ctx, r.Intent)
 	read := <-journals
@@ -145,6 +145,9 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 			return nil, nil, err
 		}
 	}
+	if st, err = a.observeLeft(ctx, r.Intent, st, read.devices); err != nil {
+		return nil, nil, err
+	}
 	p, err := plan.Make(r.Intent, st, read.Owned)
 	if err != nil {
 		return nil, nil, located(err, r.locate)
@@ -155,7 +158,8 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 // ownedOrNot is what ownedBy returns.
 type ownedOrNot struct {
 	plan.Owned
-	err error
+	devices []string
+	err     error
 }
 
 func (a *app) printPlan(p *plan.Plan) {
