@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Config is what Run sets, in the network namespace that it runs in.
@@ -40,9 +41,11 @@ type Result struct {
 	Before map[string]string `json:"before"` // by file
 }
 
+// Compiled when they are wanted: the command has this package in it, and mostly
+// does something else.
 var (
-	sysctl = regexp.MustCompile(`^net\.[a-z0-9_]+(\.[a-z0-9_]+)+$`)
-	device = regexp.MustCompile(`^[^/\s.][^/\s]{0,14}$`)
+	sysctl = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^net\.[a-z0-9_]+(\.[a-z0-9_]+)+$`) })
+	device = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[^/\s.][^/\s]{0,14}$`) })
 )
 
 // A setting is a file and what is to be in it.
@@ -52,7 +55,7 @@ type setting struct{ path, value string }
 func (c Config) settings() ([]setting, error) {
 	var out []setting
 	for _, name := range slices.Sorted(maps.Keys(c.Sysctls)) {
-		if !sysctl.MatchString(name) {
+		if !sysctl().MatchString(name) {
 			return nil, fmt.Errorf("sysctl %q: want one below net", name)
 		}
 		out = append(out, setting{filepath.Join(c.root, "/proc/sys", strings.ReplaceAll(name, ".", "/")), c.Sysctls[name]})
@@ -60,7 +63,7 @@ func (c Config) settings() ([]setting, error) {
 	if !c.Symmetric && !c.NAPIThreads {
 		return out, nil
 	}
-	if !device.MatchString(c.Device) {
+	if !device().MatchString(c.Device) {
 		return nil, fmt.Errorf("device %q: want the name of one", c.Device)
 	}
 	dir := filepath.Join(c.root, "/sys/class/net", c.Device)
