@@ -17,6 +17,7 @@ import (
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/stay/unit"
 )
 
 // setUp is adqsetup's apply and create.
@@ -51,12 +52,31 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 		}
 		return r.writeLog(p)
 	}
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	if err := r.apply(ctx, req, r.within); err != nil {
+	if err := r.undoable(req); err != nil {
 		return err
 	}
-	return r.save(req)
+	keep, err := stage(req)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return keep(r.apply(ctx, req, r.within))
+}
+
+// undoable refuses --confirm-within where the lanes file is also made at boot:
+// the undoing of lanes would leave the file.
+func (r *adqRun) undoable(req *request) error {
+	if r.within == 0 {
+		return nil
+	}
+	dev := req.Intent.Group.Devices[0]
+	path := filepath.Join(r.directory, unit.Name(dev))
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("adqsetup: --confirm-within: %s makes the lanes of %s at boot, and would make these then, confirmed or not; niclane persist --remove %s takes it away",
+			path, dev, dev)
+	}
+	return nil
 }
 
 // request converts what adqsetup would work by. The lanes file is there, by the
@@ -107,26 +127,30 @@ func (r *adqRun) lanesFile(dev string) (string, error) {
 	return filepath.Join(dir, "adqsetup", dev+".yaml"), nil
 }
 
-// save writes the lanes file, by a name of its own first, so that it is never
-// there in part.
-func (r *adqRun) save(req *request) error {
-	dir := filepath.Dir(req.config)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+// stage writes the lanes file by another name, and returns what gives it its own:
+// or takes it away, if what it was for has failed. So a full disk is known before
+// anything is changed, and the file is never there in part.
+func stage(req *request) (keep func(failed error) error, err error) {
+	dir := filepath.Dir(req.config) // in the state directory, which is root's alone
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
 	}
 	f, err := os.CreateTemp(dir, filepath.Base(req.config)+".*")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = f.Write(req.text)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), req.config)
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()))
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return func(failed error) error {
+		if failed == nil {
+			if failed = os.Rename(f.Name(), req.config); failed == nil {
+				return nil
+			}
+		}
+		return errors.Join(failed, os.Remove(f.Name()))
+	}, nil
 }
 
 // keep is adqsetup's persist.
@@ -138,7 +162,11 @@ func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) e
 	if err := needRoot("adqsetup persist"); err != nil {
 		return err
 	}
-	if err := r.save(req); err != nil {
+	write, err := stage(req)
+	if err != nil {
+		return err
+	}
+	if err := write(nil); err != nil {
 		return err
 	}
 	return r.persist(r.directory, req.config, "")
