@@ -24,6 +24,7 @@ func State(a Applied, now *device.State) []Finding {
 	}
 	c.unfinished()
 	c.devices()
+	c.slaves()
 	c.counts()
 	for _, r := range a.Owned {
 		c.record(r)

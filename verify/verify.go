@@ -44,7 +44,10 @@ type Finding struct {
 // Applied is what one lanes file made: the content of its journal.
 type Applied struct {
 	Config string
-	Lanes  []plan.FittedLane
+	// Bond is the bond whose slaves the lanes span, "" if the file lists the
+	// devices.
+	Bond  string
+	Lanes []plan.FittedLane
 	// Owned are the objects that niclane has written, in order.
 	Owned []Record
 	// Ended says that all steps were made.

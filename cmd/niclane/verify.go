@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -173,7 +174,7 @@ func rebooted(h *journal.Head) []verify.Finding {
 // appliedBy gives what a journal says was made.
 func (a *app) appliedBy(j *journal.Journal) verify.Applied {
 	h := j.Head()
-	v := verify.Applied{Config: h.Config, Lanes: h.Plan.Lanes, Ended: j.Ended(), State: a.applied(h.Plan)}
+	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Lanes: h.Plan.Lanes, Ended: j.Ended(), State: a.applied(h.Plan)}
 	records := j.Records()
 	if undone := !slices.ContainsFunc(j.Steps(), func(s journal.StepState) bool { return s != journal.StepPending }); undone {
 		// The last apply failed and put back what it found, which may have
@@ -184,6 +185,19 @@ func (a *app) appliedBy(j *journal.Journal) verify.Applied {
 		v.Owned = append(v.Owned, verify.Record{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
 	}
 	return v
+}
+
+// bondOf is the bond that the lanes of a journal span, "" if there is none. Most
+// files name none, and reading one with a thousand members takes a while.
+func bondOf(h *journal.Head) string {
+	if !strings.Contains(strings.ToLower(h.ConfigText), "bond") {
+		return ""
+	}
+	f, err := config.ParseFile(h.Config, []byte(h.ConfigText))
+	if err != nil {
+		return ""
+	}
+	return f.Intent.Group.Bond
 }
 
 // observeAgain reads the devices of a journal that are still there, and the
