@@ -42,23 +42,12 @@ func TestTC(t *testing.T) {
 // kernel whose device refuses it. It has to be at least so many messages.
 func sent(t *testing.T, sender, file string, atLeast int) map[string]bool {
 	t.Helper()
-	strace, err := exec.LookPath("strace")
-	if err != nil || os.Geteuid() != 0 {
-		t.Skip("not root, or strace is not installed")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	trace := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command(strace, "-f", "-o", trace, "-e", "trace=sendto,sendmsg", "-e", "write=all", "-e", "signal=none", self, "-test.run=^TestSender$")
-	cmd.Env = append(os.Environ(), "WIRE_SENDER="+sender, "WIRE_FILE="+file)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	asked, n := map[string]bool{}, 0
-	for _, b := range messages(t, trace) {
-		lines, err := traffic(b)
+	for _, m := range traced(t, "^TestSender$", "WIRE_SENDER="+sender, "WIRE_FILE="+file) {
+		if m.generic {
+			continue
+		}
+		lines, err := traffic(m.data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,6 +62,33 @@ func sent(t *testing.T, sender, file string, atLeast int) map[string]bool {
 		t.Fatalf("%s: %d messages seen, want at least %d", sender, n, atLeast)
 	}
 	return asked
+}
+
+// A message is one that was sent on a netlink socket.
+type message struct {
+	generic bool // on one of generic netlink, otherwise of rtnetlink
+	data    []byte
+}
+
+// traced runs a test of this package's under strace, and returns what it and its
+// children sent.
+func traced(t *testing.T, test string, env ...string) []message {
+	t.Helper()
+	strace, err := exec.LookPath("strace")
+	if err != nil || os.Geteuid() != 0 {
+		t.Skip("not root, or strace is not installed")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command(strace, "-f", "-o", trace, "-e", "trace=socket,sendto,sendmsg", "-e", "write=all", "-e", "signal=none", self, "-test.run="+test)
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return messages(t, trace)
 }
 
 // TestSender is not a test: it sends, for sent to see.
@@ -109,7 +125,7 @@ func TestSender(t *testing.T) {
 }
 
 // messages are what was sent, from the dumps of strace's option -e write.
-func messages(t *testing.T, trace string) (out [][]byte) {
+func messages(t *testing.T, trace string) (out []message) {
 	f, err := os.Open(trace)
 	if err != nil {
 		t.Fatal(err)
@@ -117,20 +133,30 @@ func messages(t *testing.T, trace string) (out [][]byte) {
 	defer f.Close()
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 1<<20)
-	open := false
+	open, generic := false, false
+	families := map[string]bool{} // of descriptors: whether it is generic netlink
 	for in.Scan() {
 		// " | 00000  2c 00 00 00 24 00 05 06  01 00 00 00 00 00 00 00  ,...$........... |"
 		line, dump := strings.CutPrefix(in.Text(), " | ")
 		if !dump {
+			// "12 socket(AF_NETLINK, SOCK_RAW, NETLINK_GENERIC) = 3", "12 sendto(3, ..."
+			if call, fd, ok := strings.Cut(line, ") = "); ok && strings.Contains(call, "socket(") {
+				families[fd] = strings.Contains(call, "NETLINK_GENERIC")
+			} else if _, args, ok := strings.Cut(line, " send"); ok {
+				_, fd, _ := strings.Cut(args, "(")
+				fd, _, _ = strings.Cut(fd, ",")
+				generic = families[fd]
+			}
 			open = false
 			continue
 		}
 		if !open {
-			out, open = append(out, nil), true
+			out, open = append(out, message{generic: generic}), true
 		}
+		last := &out[len(out)-1]
 		_, line, _ = strings.Cut(line, "  ")
 		line = line[:min(len(line), 49)] // 16 bytes, and a second blank in the middle
-		out[len(out)-1] = append(out[len(out)-1], unhex(t, strings.Join(strings.Fields(line), ""))...)
+		last.data = append(last.data, unhex(t, strings.Join(strings.Fields(line), ""))...)
 	}
 	if err := in.Err(); err != nil {
 		t.Fatal(err)
