@@ -216,11 +216,11 @@ func (s *selfTest) ends(ctx context.Context) ([]selftest.End, error) {
 	var out []selftest.End
 	for _, text := range list {
 		t, err := parseTarget(text)
-		if err != nil || t.port != 0 {
-			return nil, usagef("selftest: --peer-address %s: %w", text, errors.Join(err, errors.New("want an address")))
+		if err == nil && t.port != 0 {
+			err = errors.New("it has a port: want an address alone")
 		}
-		if err := find([]target{t}); err != nil {
-			return nil, err
+		if err != nil {
+			return nil, usagef("selftest: --peer-address %s: %w", text, err)
 		}
 		path, err := s.path(t.addr)
 		if err != nil {
