@@ -35,16 +35,7 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 		}
 	}
 	if r.dryRun {
-		store, err := r.openStore()
-		if err != nil {
-			return err
-		}
-		p, _, err := r.plan(ctx, req, store)
-		if err != nil || len(p.Steps) == 0 {
-			return err
-		}
-		r.printPlan(p)
-		return exitCode{code: exitPending}
+		return r.preview(ctx, req)
 	}
 	req.planned = func(p *plan.Plan) error {
 		if r.verbose || r.debug {
@@ -61,7 +52,7 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	return keep(r.apply(ctx, req, r.within))
+	return keep(r.applyOrAnew(ctx, req))
 }
 
 // undoable refuses --confirm-within where the lanes file is also made at boot:

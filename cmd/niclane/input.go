@@ -109,8 +109,18 @@ func located(err error, locate func(path string) (name string, line int, at stri
 		e.Path = at
 		lines[i] = fmt.Sprintf("%s:%d: %s", name, line, e)
 	}
-	return errors.New(strings.Join(lines, "\n"))
+	return &locatedErrors{strings.Join(lines, "\n"), es}
 }
+
+// locatedErrors are the planner's errors with files and lines.
+type locatedErrors struct {
+	text string
+	es   plan.Errors
+}
+
+func (e *locatedErrors) Error() string { return e.text }
+
+func (e *locatedErrors) Unwrap() error { return e.es }
 
 // configName is how a config is recorded: by absolute path, symbolic links
 // resolved, so that one file is one config however it was named.
