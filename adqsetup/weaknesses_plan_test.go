@@ -4,6 +4,7 @@ package adqsetup_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -123,5 +124,30 @@ func TestW9Rules(t *testing.T) {
 	}
 	if len(made) > 0 {
 		t.Errorf("rules that stay: %v", made)
+	}
+}
+
+// TestOneAfterTheOther: adqsetup goes from any set-up to any other. On a card that
+// makes its classes all at once the planner refuses that by an error that
+// niclane adqsetup knows, and without the lanes of before it plans.
+func TestOneAfterTheOther(t *testing.T) {
+	_, after, owned := onCard(t, "simcard-ice", "[globals]\nqueues = 2\n[web]\nqueues = 6\nports = 80\n", nil)
+	res, err := adqsetup.Convert("adq.conf", "sim0", []byte("[globals]\nqueues = 2\n[web]\nqueues = 2\nports = 80\n[db]\nqueues = 4\nports = 5432\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.Make(in, after, owned); !errors.As(err, new(plan.Errors)) {
+		t.Errorf("from one to the other: %v, want plan.Errors", err)
+	}
+	var changes []device.Change
+	for _, s := range plan.Undo(after, owned) {
+		changes = append(changes, device.Change{Old: s.Old, New: s.New})
+	}
+	if _, err := plan.Make(in, after.After(changes), plan.Owned{}); err != nil {
+		t.Errorf("without the ones of before: %v", err)
 	}
 }
