@@ -40,7 +40,8 @@ func WritePage(w io.Writer, r *Record) error {
 		return fmt.Errorf("page: %w", err)
 	}
 	v := pageView{Record: r, Title: "Selftest: " + r.Card(), CSS: page.CSS(), Headline: []string{r.Summary() + "."}}
-	v.Lead = append(v.Lead, r.Restored(), fmt.Sprintf("%s, %d processors, niclane %s, %s", r.System.CPUModel, r.System.CPUs, r.Niclane, r.Started.Format("2006-01-02")))
+	restored := r.Restored()
+	v.Lead = append(v.Lead, strings.ToUpper(restored[:1])+restored[1:], fmt.Sprintf("%s, %s, niclane %s, %s", r.System.CPUModel, count(r.System.CPUs, "processor"), r.Niclane, r.Started.Format("2006-01-02")))
 	return t.ExecuteTemplate(w, "selftest.html", v)
 }
 
