@@ -166,6 +166,9 @@ func (m *machine) look(ctx context.Context) (views []stay.View, grown bool, err 
 		}
 		views = append(views, v)
 		merge(&all, m.interest(interests{st, h.Devices, known, groups, applied.Owned}))
+		if applied.Bond != "" { // it says when slaves come and go
+			merge(&all, notify.Interest{Devices: []string{applied.Bond}})
+		}
 	}
 	merge(&all, notify.Interest{Dirs: []string{m.a.stateDir}, Births: []string{m.a.stateDir}})
 	grown, err = m.source.Watch(all)
