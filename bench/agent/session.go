@@ -249,6 +249,12 @@ func (s *session) put(name string, private bool, text []byte) error {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
+		// Servers write beside the files that they are given, as at the top.
+		for ; s.agent.drop && dir != "."; dir = filepath.Dir(dir) {
+			if err := root.Lchown(dir, s.agent.uid, s.agent.gid); err != nil {
+				return err
+			}
+		}
 	}
 	mode := os.FileMode(0o644)
 	if private {

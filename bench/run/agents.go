@@ -358,6 +358,11 @@ func (s *agentSite) Down(ctx context.Context) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
+	// In order, while the sessions are there: they would end whatever runs at
+	// once, and a server starts workers anew that end before it.
+	if s.gone() == nil {
+		errs = append(errs, s.untune(), s.stopServers())
+	}
 	for _, c := range s.agents {
 		wg.Go(func() {
 			// One that is lost was said to be so; the agent, or its keeper,
