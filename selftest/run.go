@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"time"
 
@@ -75,7 +76,7 @@ type runner struct {
 }
 
 // errLeft ends a selftest that has left something.
-var errLeft = errors.New("what a case did could not be undone entirely")
+var errLeft = errors.New("what a case did could not be undone entirely: niclane rollback tries again")
 
 // Run tries everything. Whatever ends it early, the record has what was tried
 // until then, and what was made is undone.
@@ -266,22 +267,37 @@ func (r *runner) serve(ctx context.Context) error {
 	for _, e := range r.target.Ends {
 		for port := r.target.Port; port <= r.target.Port+1; port++ {
 			at := netip.AddrPortFrom(e.Own, uint16(port))
+			// Before ours says that it could not listen, who has the port
+			// may have answered.
+			if err := free(at); err != nil {
+				return fmt.Errorf("%w: want ports %d and %d free, or others: --port", err, r.target.Port, r.target.Port+1)
+			}
 			t, err := r.own.Start(ctx, fmt.Sprintf("server at port %d", port), partServer, memserver.Config{Address: at.String()})
 			if err != nil {
 				return err
 			}
 			r.servers = append(r.servers, t)
-			if err := r.answers(ctx, at); err != nil {
-				select {
-				case <-t.Done():
-					return errors.Join(t.Result(ctx, new(memserver.Result)), fmt.Errorf("want ports %d and %d free, or others: --port", r.target.Port, r.target.Port+1))
-				default:
-				}
+			err = r.answers(ctx, at)
+			select {
+			case <-t.Done():
+				return t.Result(ctx, new(memserver.Result))
+			default:
+			}
+			if err != nil {
 				return fmt.Errorf("the peer does not reach %s: %w (a firewall? --port chooses the ports)", at, err)
 			}
 		}
 	}
 	return nil
+}
+
+// free returns an error if somebody listens at an address.
+func free(at netip.AddrPort) error {
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 // answers waits until a server answers the peer.
