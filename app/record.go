@@ -44,6 +44,8 @@ type Record struct {
 	Mems []int `json:"mems,omitempty"`
 	// Home are the groups, by hierarchy, that its processes go back to.
 	Home map[string]string `json:"home,omitempty"`
+	// Was are the processors that niclane run had before it took the lane's.
+	Was []int `json:"was,omitempty"`
 	// Threads are those that had processors of their own before.
 	Threads []Thread `json:"threads,omitempty"`
 	// Class is what niclane gave a group that is not its own.

@@ -76,6 +76,9 @@ func prepare(l Lane, o Options, argv []string) (_ *Record, err error) {
 	if o.CPUs != nil {
 		r.CPUs, r.Mems = o.CPUs, o.Mems
 	}
+	if r.Was, err = affinity(0); err != nil {
+		return nil, err
+	}
 	r.BusyPoll = o.BusyPoll
 	if r.Listeners = o.Listeners; r.Listeners != nil {
 		r.Queues = queueCPUs(l, o.State)

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,6 +36,12 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case app.KeeperArg:
 			if err := app.RunKeeper(os.Args[2:]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		case vhostArg:
+			if err := vhostMain(os.Args[2]); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
@@ -318,6 +326,43 @@ func TestDetachRunning(t *testing.T) {
 	}
 	in.Close()
 	_ = cmd.Wait()
+}
+
+// TestReexecutes has the application become another program, as one does that is
+// upgraded in place: it is the same process, and stays in the lane until it ends or
+// is taken out.
+func TestReexecutes(t *testing.T) {
+	for _, detached := range []bool{false, true} {
+		t.Run(fmt.Sprintf("detached %t", detached), func(t *testing.T) {
+			b := newBed(t)
+			cmd, in := b.started(`exec sh -c 'echo; exec cat'`)
+			pid := cmd.Process.Pid
+			b.until("it is another program", func() bool {
+				name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+				return err == nil && string(name) == "cat\n"
+			})
+			rs := b.records()
+			if len(rs) != 1 || rs[0].Process.PID != pid || !rs[0].Process.Alive() || !rs[0].Keeper.Alive() {
+				t.Fatalf("%d records; want that of process %d, kept", len(rs), pid)
+			}
+			if cpus := allowed(t, pid); !slices.Equal(cpus, []int{0}) {
+				t.Errorf("it runs on processors %v, want the lane's, 0", cpus)
+			}
+			if detached {
+				if _, err := app.Detach(b.dir, app.Choice{PID: pid}); err != nil {
+					t.Error(err)
+				}
+				if cpus := allowed(t, pid); runtime.NumCPU() > 1 && len(cpus) < 2 {
+					t.Errorf("detached, it still runs on processors %v", cpus)
+				}
+			}
+			in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+			b.nothingLeft()
+		})
+	}
 }
 
 // TestGroupTakenAway has somebody move the application out and remove its group.

@@ -21,8 +21,9 @@ import (
 // stays recorded.
 func (s *Store) undo(r *Record) error {
 	errs := []error{r.stopKeeper(), r.releaseListeners(), r.stopBusyPoll(), r.removeClass()}
-	errs = append(errs, r.goHome()...)
-	errs = append(errs, r.restoreThreads(), r.restoreFiles())
+	left, failed := r.goHome()
+	errs = append(errs, failed...)
+	errs = append(errs, r.widen(left), r.restoreThreads(), r.restoreFiles())
 	// From the last made to the first.
 	for _, g := range slices.Backward(r.Groups) {
 		errs = append(errs, g.remove())
@@ -35,9 +36,8 @@ func (s *Store) undo(r *Record) error {
 
 // goHome moves the application's processes to the groups that it came from, or
 // to the nearest above that is still there. Processes that it starts meanwhile
-// are found by looking again.
-func (r *Record) goHome() []error {
-	var errs []error
+// are found by looking again. left are those that were there.
+func (r *Record) goHome() (left []int, errs []error) {
 	for _, g := range r.Groups {
 		if !g.Made && r.Kept {
 			continue // it was never moved
@@ -60,6 +60,9 @@ func (r *Record) goHome() []error {
 			}
 			failed := error(nil)
 			for _, pid := range pids {
+				if !slices.Contains(left, pid) {
+					left = append(left, pid)
+				}
 				if err := home.join(pid); err != nil && !gone(err) {
 					failed = err
 				}
@@ -70,7 +73,29 @@ func (r *Record) goHome() []error {
 			}
 		}
 	}
-	return errs
+	return left, errs
+}
+
+// widen gives the threads of processes the processors that niclane run had: it
+// took the lane's itself, and what it became and has started inherited them.
+// Threads that have chosen others since keep those.
+func (r *Record) widen(pids []int) error {
+	if len(r.Was) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, pid := range pids {
+		for _, tid := range threads(pid) {
+			on, err := affinity(tid)
+			if err == nil && slices.Equal(on, slices.Sorted(slices.Values(r.CPUs))) {
+				err = setAffinity(tid, r.Was)
+			}
+			if err != nil && !gone(err) {
+				errs = append(errs, fmt.Errorf("thread %d back to processors %s: %w", tid, device.FormatCPUList(r.Was), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // leavers are the processes that go home: all of a group that niclane made; of
