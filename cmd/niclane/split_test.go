@@ -313,17 +313,41 @@ func (b *splitBed) placed(a answer, byCpuset bool) {
 	if line := "Cpus_allowed_list:\t" + device.FormatCPUList(want) + "\n"; !strings.Contains(string(status), line) {
 		b.Errorf("instance on node %d: no %q in\n%s", a.node, line, status)
 	}
-	// A shard's memory is kept by its lane's cpuset, where there is one.
-	if mems := "Mems_allowed_list:\t" + strconv.Itoa(b.mem[a.node]) + "\n"; byCpuset && strings.Contains(string(status), mems) {
-		return
-	}
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/numa_maps", a.pid))
 	if errors.Is(err, os.ErrNotExist) {
 		return // a kernel without NUMA
 	}
+	pages := anonymousPages(string(maps))
+	here := pages[b.mem[a.node]]
+	delete(pages, b.mem[a.node])
+	if here == 0 || len(pages) > 0 {
+		b.Errorf("instance on node %d: %d pages of its own there, on other nodes %v\n%s", a.node, here, pages, maps)
+	}
+	// A shard's memory is kept by its lane's cpuset, where there is one.
+	if mems := "Mems_allowed_list:\t" + strconv.Itoa(b.mem[a.node]) + "\n"; byCpuset && strings.Contains(string(status), mems) {
+		return
+	}
 	if policy := " bind:" + strconv.Itoa(b.mem[a.node]) + " "; err != nil || !strings.Contains(string(maps), policy) {
 		b.Errorf("instance on node %d: no %q in its memory's policies (%v):\n%.300s", a.node, policy, err, maps)
 	}
+}
+
+// anonymousPages counts the pages of a process's own by node, from
+// /proc/PID/numa_maps (numa(7)). Pages of files are whose who read them first.
+func anonymousPages(maps string) map[int]int {
+	pages := map[int]int{}
+	for line := range strings.Lines(maps) {
+		if strings.Contains(line, " file=") || !strings.Contains(line, " anon=") {
+			continue
+		}
+		for _, f := range strings.Fields(line) {
+			var node, n int
+			if _, err := fmt.Sscanf(f, "N%d=%d", &node, &n); err == nil {
+				pages[node] += n
+			}
+		}
+	}
+	return pages
 }
 
 // local reports whether each connection was taken on the node where it arrived,
