@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test matrix matrix-bench check bench record-wire generate lint fuzz packages test-packages test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test matrix matrix-bench check bench record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
 
 all: $(BIN)
 
@@ -54,6 +54,10 @@ test-packages: ## builds the packages twice, installs the deb into a fresh Debia
 	@tools/packages debootstrap rpm
 	@tools/packages lintian || echo "no lintian: the deb is not checked by it" >&2
 	NICLANE_TEST_PACKAGES=1 $(GO) test -count=1 -v -timeout 20m ./dist
+
+test-systemd: ## installs the deb into a Debian with systemd in QEMU, reboots it, and takes lanes away; root, minutes
+	@tools/packages debootstrap ip:iproute2 unshare:util-linux qemu-system-x86_64:qemu-system-x86 busybox-static kmod xz-utils zstd mkfs.ext4:e2fsprogs
+	NICLANE_TEST_SYSTEMD=$${NICLANE_TEST_SYSTEMD:-6.12} $(GO) test -count=1 -v -timeout 30m ./test/systemd
 
 test-ansible: ## rolls lanes out to two hosts over ssh, by the Ansible role; root, minutes
 	@tools/packages debootstrap ansible-playbook:ansible-core ssh:openssh-client ip:iproute2 pgrep:procps nsenter:util-linux
