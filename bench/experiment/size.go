@@ -29,6 +29,8 @@ type Size struct {
 	Memory      int64  `json:"memoryBytes,omitempty"`
 	Warmup      *int64 `json:"warmupNs,omitempty"`
 	Window      int64  `json:"windowNs,omitempty"`
+	// FIFO is a SCHED_FIFO priority of server and generators.
+	FIFO int `json:"fifoPriority,omitempty"`
 	// Repeats of each variant, exactly.
 	Repeats int `json:"repeats,omitempty"`
 	// Variants that are measured, all others are not.
@@ -95,6 +97,9 @@ func sizeKeys() []y.Key[Size] {
 		y.Of("window", y.Duration(100*time.Millisecond, 24*time.Hour), "as it is",
 			"`load.window`.",
 			func(s *Size, x int64) { s.Window = x }),
+		y.Of("fifo", y.Integer(1, 99), "as it is",
+			"`fifo` of server and generator in `placement`: on few processors they share theirs with the noise, which on hosts has its own.",
+			func(s *Size, x int) { s.FIFO = x }),
 		y.Of("repeats", y.Integer(1, maxRepeats), "as they are",
 			"`repeats`, so many.",
 			func(s *Size, x int) { s.Repeats = x }),
@@ -175,6 +180,8 @@ func (r *reader) take(s *Size, path string) {
 	set(&e.Workload.Keys, s.Keys)
 	set(&e.Server.Memory, s.Memory)
 	set(&e.Load.Window, s.Window)
+	set(&e.Placement.Server.FIFO, s.FIFO)
+	set(&e.Placement.Generator.FIFO, s.FIFO)
 	if s.Warmup != nil {
 		e.Load.Warmup = *s.Warmup
 	}

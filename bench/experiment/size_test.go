@@ -27,7 +27,7 @@ variants:
 goals: [{variant: threads, base: tuned, percentile: 99, at-most: 1}]
 gates: {}
 sizes:
-  lab: {connections: [44, 440], generators: 1, threads: 2, window: 2s, warn: [client]}
+  lab: {connections: [44, 440], generators: 1, threads: 2, window: 2s, fifo: 10, warn: [client]}
   quick: {connections: 44, variants: [off, tuned], repeats: 3, keys: 1000}
 `
 
@@ -49,7 +49,7 @@ func TestSizes(t *testing.T) {
 
 	e := read(experiment.Options{})
 	if diff := cmp.Diff([]int{44, 440}, e.Load.Connections); diff != "" || e.Load.Generators != 1 || e.Server.Threads != 2 || e.Variants[2].Server.Threads != 2 ||
-		e.Load.Window != int64(2*time.Second) || e.Workload.Keys != 500000 || !slices.Equal(e.Gates.Warn, []string{"client"}) || len(e.Variants) != 3 {
+		e.Load.Window != int64(2*time.Second) || e.Placement.Server.FIFO != 10 || e.Placement.Generator.FIFO != 10 || e.Workload.Keys != 500000 || !slices.Equal(e.Gates.Warn, []string{"client"}) || len(e.Variants) != 3 {
 		t.Errorf("in the lab: %+v, connections (-want +got)\n%s", e.Load, diff)
 	}
 	e = read(experiment.Options{Quick: true})
@@ -64,7 +64,7 @@ func TestSizes(t *testing.T) {
 	}
 	clients := []experiment.Host{{Name: "client1", Agent: "b:1", Address: "10.0.0.2", Generators: 100}}
 	e = read(experiment.Options{Hosts: &experiment.Hosts{SUT: experiment.Host{Name: "sut", Agent: "a:1", Address: "10.0.0.1", Device: "eth2"}, Clients: clients}})
-	if !slices.Equal(e.Load.Connections, []int{110, 2200, 4400}) || e.Server.Threads != 110 || e.Load.Generators != 100 || e.Sized != nil {
+	if !slices.Equal(e.Load.Connections, []int{110, 2200, 4400}) || e.Server.Threads != 110 || e.Placement.Server.FIFO != 0 || e.Load.Generators != 100 || e.Sized != nil {
 		t.Errorf("on hosts: %+v, %d threads", e.Load, e.Server.Threads)
 	}
 }
