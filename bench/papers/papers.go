@@ -118,6 +118,8 @@ func (o *Outcome) verdict(m Measured, point int) Verdict {
 		switch {
 		case !ok:
 			return Unmeasured
+		case share >= m.Claim.Paper && o.Result.Experiment.Lab != nil:
+			return "reached, on a far slower link"
 		case share >= m.Claim.Paper:
 			return AsGood
 		}
