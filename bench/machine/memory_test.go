@@ -4,10 +4,14 @@ package machine
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -68,5 +72,36 @@ func TestDiskRead(t *testing.T) {
 	}
 	if d := after.since(before); d.DiskRead < 8<<20 {
 		t.Errorf("%d bytes from disks, want at least the %d of the file", d.DiskRead, 8<<20)
+	}
+}
+
+// TestChildren: what a process has started counts for it.
+func TestChildren(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "while :; do :; done & wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		cmd.Wait()
+	}()
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		p, err := readProcess(fs, cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.threads) == 2 && p.user >= 0.05 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d threads, %v s: the child is not among them", len(p.threads), p.user)
+		}
 	}
 }
