@@ -240,6 +240,7 @@ func installRunErase(t *testing.T, rpm string) {
 		inside 'tc qdisc replace dev lane0 root handle 7: pfifo'
 		if rpm -e --nodeps niclane; then echo erased all the same; exit 1; fi
 		rpm -V --nodeps niclane
+		test -e "$0/etc/systemd/system/niclane-watch@lane0.service"
 		inside 'tc qdisc del dev lane0 root'
 		rpm -e --nodeps niclane
 		inside '` + laneUndone + `'`)
