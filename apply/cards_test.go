@@ -120,6 +120,7 @@ func (f *failing) Write(old, new device.Object) error {
 func TestSystemThirdCardFails(t *testing.T) {
 	const lanes = "version: 1\nglobals: {dev: [v0, w0, x0], link-rate: 1gbit, force: {queue-set: shared}}\nlanes: {a: {queues: 1, ports: [80], guarantee: 20%}}\n"
 	vethtest.Run(t, testQueues, func(t *testing.T) {
+		vethtest.OwnMounts(t)
 		mountSysfs(t)
 		for _, name := range []string{"w", "x"} {
 			command(t, fmt.Sprintf("ip link add %[1]s0 numrxqueues %[2]d numtxqueues %[2]d type veth peer name %[1]s1 numrxqueues %[2]d numtxqueues %[2]d", name, testQueues))

@@ -18,21 +18,32 @@ import (
 // attached to nothing: it steers no packets.
 func AddCard(t *testing.T, cfg emucard.Config) {
 	t.Helper()
+	OwnMounts(t)
+	mount(t, emucard.Root, "bpf")
+	MakeCard(t, cfg)
+}
+
+// OwnMounts gives the test a mount namespace that ends with it, with an empty
+// /run. It is to be called in Run's f, once.
+func OwnMounts(t *testing.T) {
+	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		t.Skipf("unshare of the mount namespace: %v", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		t.Skipf("private mounts: %v", err)
 	}
-	for _, m := range []struct{ dir, fstype string }{{"/run", "tmpfs"}, {emucard.Root, "bpf"}} {
-		if err := os.MkdirAll(m.dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mount("none", m.dir, m.fstype, 0, ""); err != nil {
-			t.Skipf("mount %s: %v", m.fstype, err)
-		}
+	mount(t, "/run", "tmpfs")
+}
+
+func mount(t *testing.T, dir, fstype string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
 	}
-	MakeCard(t, cfg)
+	if err := unix.Mount("none", dir, fstype, 0, ""); err != nil {
+		t.Skipf("mount %s: %v", fstype, err)
+	}
 }
 
 // MakeCard makes the card anew, as a lab that went down and up does.
