@@ -3,12 +3,15 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -192,11 +195,12 @@ func TestCountersExact(t *testing.T) {
 				return err
 			})
 			defer client.Close()
+			buf := make([]byte, size)
+			acquaint(t, client, server, to, buf)
 			before, _, err := c.Stats()
 			if err != nil {
 				t.Fatal(err)
 			}
-			buf := make([]byte, size)
 			for range n {
 				if _, err := client.WriteTo(buf, net.UDPAddrFromAddrPort(to)); err != nil {
 					t.Fatal(err)
@@ -216,6 +220,50 @@ func TestCountersExact(t *testing.T) {
 			}
 		})
 	}
+}
+
+// acquaint sends until something arrives, and takes all of it: the first
+// datagrams to a neighbour are lost if it is not found in time. What is sent
+// after that has a minute to arrive.
+func acquaint(t *testing.T, client, server net.PacketConn, to netip.AddrPort, buf []byte) {
+	t.Helper()
+	sent, came := 0, 0
+	for deadline := time.Now().Add(time.Minute); came < 1; {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing of %d datagrams to %v arrived", sent, to)
+		}
+		if _, err := client.WriteTo(buf, net.UDPAddrFromAddrPort(to)); err != nil {
+			t.Fatal(err)
+		}
+		sent++
+		came += take(t, server, buf, 100*time.Millisecond)
+	}
+	for came < sent {
+		more := take(t, server, buf, time.Second)
+		if more == 0 {
+			break // lost, before the neighbour was known
+		}
+		came += more
+	}
+	if err := server.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take receives one datagram, if one comes within the time: how many came.
+func take(t *testing.T, server net.PacketConn, buf []byte, within time.Duration) int {
+	t.Helper()
+	if err := server.SetReadDeadline(time.Now().Add(within)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := server.ReadFrom(buf)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 1
 }
 
 // What the SUT sends is counted on the transmit queue it chose; here it is
