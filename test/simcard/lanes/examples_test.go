@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/adqsetup"
+	"github.com/niclane/niclane/examples"
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// The guest has another device and fewer processors than the papers' hosts, and
+// queues that are as many as processors are fewer, too: each takes an emulated
+// guest a third of a second.
+var (
+	device     = regexp.MustCompile(`(?m)^  dev: .*$`)
+	processors = regexp.MustCompile(`(?m)^ +cpus: .*\n`)
+	perThread  = regexp.MustCompile(`queues: 110`)
+)
+
+// newest reports whether this is the newest of the kernels. What differs between
+// them is in the other tests: these take a minute, and are run on one.
+func newest(t *testing.T) bool {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	return !strings.HasPrefix(unix.ByteSliceToString(name.Release[:]), "6.")
+}
+
+// TestPapers: the papers' settings apply on a card with ADQ, and go. Of the four
+// cards of one paper, which differ in an address, it takes one.
+func TestPapers(t *testing.T) {
+	if !newest(t) {
+		return
+	}
+	for name, queues := range map[string]int{"aerospike": 30, "ats-ens785f0": 28, "kubernetes": 64, "memcached": 16} {
+		t.Run(name, func(t *testing.T) {
+			text, err := examples.Papers.ReadFile("papers/" + name + ".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(string(text), "version: 1\n")
+			rest = perThread.ReplaceAllString(processors.ReplaceAllString(device.ReplaceAllString(rest, "  dev: sim0"), ""), "queues: 14")
+			h := plug(t, rest, "driver=ice", fmt.Sprint("queues=", queues), "channels=2", "contexts=1", "mqprio_takes_rules=1", "speed=1000")
+			before := dump(t)
+			h.applied("hw 1 mode channel", "skip_sw hw_tc 1")
+			h.restored(before)
+		})
+	}
+}
+
+// TestAdqsetup: adqsetup's own examples, by its command line, one after the
+// other and away.
+func TestAdqsetup(t *testing.T) {
+	if !newest(t) {
+		return
+	}
+	h := plug(t, "", ice...)
+	before := dump(t)
+	busyPoll := bed.Read(t, "/proc/sys/net/core/busy_poll")
+	for _, e := range adqsetup.Examples() {
+		file := filepath.Join(h.dir, e.Name)
+		bed.Write(t, file, string(e.Text))
+		h.niclane(0, "adqsetup", "--dev", "sim0", "apply", file)
+		h.niclane(0, "adqsetup", "--dev", "sim0", "--dry-run", "apply", file)
+	}
+	if got := bed.Read(t, "/proc/sys/net/core/busy_poll"); got == busyPoll && got != "10000" {
+		t.Errorf("busy_poll: %s as before, want 10000, as the last example has it", got)
+	}
+	h.niclane(0, "adqsetup", "--dev", "sim0", "create", "[globals]", "busypoll", "15000", "[nginx]", "queues", "6", "ports", "80")
+	if got := bed.Read(t, "/proc/sys/net/core/busy_poll"); got != "15000" {
+		t.Errorf("busy_poll: %s, want 15000", got)
+	}
+	if out := h.niclane(0, "adqsetup", "reset"); !strings.Contains(out, "back as before") {
+		t.Errorf("reset: %s", out)
+	}
+	same(t, "after reset", before)
+	if got := bed.Read(t, "/proc/sys/net/core/busy_poll"); got != busyPoll {
+		t.Errorf("busy_poll: %s, want %s again", got, busyPoll)
+	}
+}
