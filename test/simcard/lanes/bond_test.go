@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// TestBond: lanes over a bond are on its slaves; one that leaves gets back what
+// it had, and has them again when it is back, by the watch.
+func TestBond(t *testing.T) {
+	h := &host{t: t, dir: t.TempDir()}
+	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], guarantee: 20%}\n")
+	bed.Sh(t, "ip link add bond9 type bond mode active-backup miimon 100")
+	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
+	for _, n := range []string{"0", "1"} {
+		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+" numrxqueues 4 numtxqueues 4")
+		t.Cleanup(func() { bed.Sh(t, "ip link del x"+n) })
+		bed.Sh(t, "ip link set y"+n+" up")
+		bed.Sh(t, "ip link set x"+n+" master bond9")
+	}
+	bed.Sh(t, "ip link set bond9 up")
+	shaped := func(dev string) bool { return strings.Contains(bed.Sh(t, "tc qdisc show dev "+dev), "htb") }
+	h.niclane(0, "apply", h.lanes)
+	if !shaped("x0") || !shaped("x1") || shaped("bond9") {
+		t.Errorf("shaped: x0 %v, x1 %v, bond9 %v; want the slaves alone", shaped("x0"), shaped("x1"), shaped("bond9"))
+	}
+	h.niclane(0, "verify", "--for", "0")
+
+	// By hand.
+	bed.Sh(t, "ip link set x1 nomaster")
+	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "bond/bond9/x1") || !strings.Contains(out, "carries nothing of bond9") {
+		t.Errorf("verify: %s", out)
+	}
+	h.niclane(0, "apply", h.lanes)
+	if !shaped("x0") || shaped("x1") {
+		t.Errorf("x1 has left; shaped: x0 %v, x1 %v", shaped("x0"), shaped("x1"))
+	}
+	h.niclane(0, "verify", "--for", "0")
+
+	// By the watch.
+	log, err := os.Create(filepath.Join(h.dir, "watch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run"), "watch", "--listen", "none", h.lanes)
+	watch.Stdout, watch.Stderr = log, log
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = watch.Process.Signal(unix.SIGTERM)
+		_ = watch.Wait()
+		if t.Failed() {
+			t.Log(bed.Read(t, log.Name()))
+		}
+	}()
+	bed.Until(t, "the watch", func() bool { return bed.Read(t, log.Name()) != "" })
+	bed.Sh(t, "ip link set x1 down")
+	bed.Sh(t, "ip link set x1 master bond9")
+	bed.Until(t, "lanes on the slave that came", func() bool { return shaped("x1") })
+	bed.Sh(t, "ip link set x1 nomaster")
+	bed.Until(t, "no lanes on the slave that left", func() bool { return !shaped("x1") })
+	if !shaped("x0") {
+		t.Error("x0 has lost its lanes")
+	}
+	h.niclane(0, "verify", "--for", "0")
+	h.niclane(0, "rollback")
+	if shaped("x0") || shaped("x1") {
+		t.Error("something is left after rollback")
+	}
+}
