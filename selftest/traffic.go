@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,9 +14,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/memserver"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/ready"
 )
 
 // Parts of niclane, as bench/agent has them.
@@ -76,7 +79,7 @@ func (r *runner) start(ctx context.Context, k kind) (t traffic, err error) {
 		if err = t.add(r.peer.Start(ctx, "server", partServer, memserver.Config{Address: there.String()})); err != nil {
 			return t, err
 		}
-		if err = r.answers(ctx, there); err != nil {
+		if err = reached(ctx, there); err != nil {
 			return t, err
 		}
 		t.lane, err = r.own.Start(ctx, "the lane's requests", partLoad, request(there))
@@ -92,6 +95,21 @@ func (r *runner) start(ctx context.Context, k kind) (t traffic, err error) {
 		}
 	}
 	return t, t.wait(ctx, k.end.Own, port+1, false)
+}
+
+// reached waits until a server of the peer's answers this host.
+func reached(ctx context.Context, at netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(ctx, patience/3)
+	defer cancel()
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	for {
+		err := ready.Ask(ctx, dial, at.String(), ready.Question{Protocol: experiment.ProtocolMemcached})
+		if err == nil || sleep(ctx, 50*time.Millisecond) != nil {
+			return err
+		}
+	}
 }
 
 func (t *traffic) add(x Task, err error) error {
