@@ -107,9 +107,11 @@ func settle() error {
 	if err != nil {
 		return err
 	}
-	// Without udev nobody loads the driver of the card.
-	if out, err := exec.Command(strings.TrimSpace(string(modprobe)), "virtio_net").CombinedOutput(); err != nil {
-		return fmt.Errorf("modprobe virtio_net: %w: %s", err, out)
+	// Without udev nobody loads the driver of the card, nor makes vhost's node.
+	for _, module := range []string{"virtio_net", "vhost_net"} {
+		if out, err := exec.Command(strings.TrimSpace(string(modprobe)), module).CombinedOutput(); err != nil {
+			return fmt.Errorf("modprobe %s: %w: %s", module, err, out)
+		}
 	}
 	// Tests may change what belongs to the whole machine.
 	if err := os.Setenv("NICLANE_GUEST", "1"); err != nil {

@@ -127,6 +127,14 @@ var root = []string{
 // machine is free.
 var emulation = []string{"-accel", "tcg,thread=single"}
 
+// twoNodes gives each of the guest's processors a node with half of the memory,
+// and a socket: the kernel warns of a package that is on two nodes.
+var twoNodes = []string{
+	"-smp", "2,sockets=2,cores=1,threads=1",
+	"-object", "memory-backend-ram,id=memory0,size=1G", "-numa", "node,nodeid=0,cpus=0,memdev=memory0",
+	"-object", "memory-backend-ram,id=memory1,size=1G", "-numa", "node,nodeid=1,cpus=1,memdev=memory1",
+}
+
 // inNamespace runs its arguments in a network namespace where tap0 is, the
 // other end of the card's wire, and the guest's peer.
 const inNamespace = `
@@ -158,10 +166,14 @@ func (b *bench) bootAgain(w io.Writer, g *guest, chosen []suite) (r *results, er
 // that the guest did not come to its end.
 func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 	var names []string
+	var nodes []string
 	within := 2 * time.Minute // to boot and end
 	for _, s := range chosen {
 		names = append(names, s.name)
 		within += s.within
+		if s.nodes {
+			nodes = twoNodes
+		}
 	}
 	g.log = filepath.Join(b.out, g.series+".log")
 	if err := os.WriteFile(g.log, nil, 0o644); err != nil {
@@ -183,7 +195,7 @@ func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "2G",
 		"-a", "nokaslr", "-a", "mitigations=off", "-a", "random.trust_cpu=on",
 		// Guests have a /tmp and a /var/tmp of their own; the checkout may be there.
-		"--rwdir", b.top, "--show-boot-console", "--script-sh", script, "--qemu-opts"}, slices.Concat(emulation, card, root)...)
+		"--rwdir", b.top, "--show-boot-console", "--script-sh", script, "--qemu-opts"}, slices.Concat(emulation, card, root, nodes)...)
 	cmd := exec.CommandContext(ctx, "unshare", args...)
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}

@@ -119,11 +119,20 @@ func (b *bench) kernel(w io.Writer, series string, chosen []suite) error {
 	chosen = slices.DeleteFunc(slices.Clone(chosen), func(s suite) bool { return !within(g.release, s.since, "") })
 	fmt.Fprintf(w, "== %s: %s (%s)\n", series, g.release, g.packages)
 	booted := time.Now()
-	r, err := b.bootAgain(w, g, chosen)
-	if err != nil {
-		return fmt.Errorf("%s: %w; the guest's output is in %s", g.release, err, g.log)
+	r := &results{release: g.release}
+	var problems []string
+	for i, together := range byNodes(chosen) {
+		machine := *g
+		if i > 0 {
+			machine.series += ".nodes"
+		}
+		one, err := b.bootAgain(w, &machine, together)
+		if g.log = machine.log; err != nil {
+			return fmt.Errorf("%s: %w; the guest's output is in %s", g.release, err, g.log)
+		}
+		problems = append(problems, one.judge(together, skips, defects)...)
+		r.sections = append(r.sections, one.sections...)
 	}
-	problems := r.judge(chosen, skips, defects)
 	for _, s := range r.sections {
 		fmt.Fprintf(w, "   %s\n", s)
 		if d := known(defects, r.release, s.name); d != nil {

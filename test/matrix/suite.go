@@ -21,6 +21,8 @@ type suite struct {
 	bench string
 	// since is the first kernel that has what most of it is about; "" for all.
 	since string
+	// nodes has it run in a guest with two NUMA nodes.
+	nodes bool
 	// within is how long it may take in the guest. It bounds what hangs, and is
 	// many times what the suite takes on an idle machine.
 	within time.Duration
@@ -46,6 +48,7 @@ var suites = []suite{
 	{name: "internal/polls", within: 5 * time.Minute},
 	{name: "internal/reuseport", within: 5 * time.Minute},
 	{name: "internal/sockiter", within: 5 * time.Minute},
+	{name: "app", run: "^TestVhost$", within: 5 * time.Minute},
 	{name: "poller", since: "6.13", within: 8 * time.Minute}, // static tracking of NAPIs
 	{name: probeSuite, builtin: true, within: 5 * time.Minute},
 	{name: laneSuite, builtin: true, within: 5 * time.Minute},
@@ -61,7 +64,7 @@ var suites = []suite{
 	// per frame) is left out.
 	{name: cardSuite, skip: "^Test(Moderation|RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
 	{name: lanesSuite, skip: "^TestFaults$/^(contexts|htb)$", within: 15 * time.Minute},
-	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
+	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$|^TestSplit$", since: "6.17", nodes: true, within: 8 * time.Minute}, // threads by NAPI
 }
 
 // benchmarks are run when they are asked for, and not with the suites.
@@ -103,6 +106,17 @@ func choose(only, separator string) ([]suite, error) {
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// byNodes divides suites by the guest that they need, those of one node first.
+func byNodes(all []suite) (guests [][]suite) {
+	for _, nodes := range []bool{false, true} {
+		some := slices.DeleteFunc(slices.Clone(all), func(s suite) bool { return s.nodes != nodes })
+		if len(some) > 0 {
+			guests = append(guests, some)
+		}
+	}
+	return guests
 }
 
 // file is the name of the suite's test program.
