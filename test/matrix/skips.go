@@ -2,7 +2,7 @@
 
 package main
 
-// skips are the tests that some of the kernels cannot run.
+// skips are the tests that some of the kernels cannot run, or need not.
 var skips = []skip{
 	{suite: "internal/netdev", test: "TestNAPIConfigRoundTrip", before: "6.8", said: "no netdev-genl", why: "napi-get is new in 6.8"},
 	{suite: "internal/netdev", test: "TestNAPIConfigRoundTrip", since: "6.8", before: "6.13", said: "no napi-set", why: "napi-set is new in 6.13"},
@@ -18,6 +18,8 @@ var skips = []skip{
 	{suite: cardSuite, test: "TestQueueStats", before: "6.10", said: "not in this kernel", why: "qstats-get is new in 6.10"},
 	{suite: cardSuite, test: "TestFlowerToQueue", before: "6.2", said: "not in this kernel", why: "skbedit queue_mapping on receive is new in 6.2"},
 	{suite: lanesSuite, test: "TestShaper", before: "6.13", said: "not in this kernel", why: "net-shaper is new in 6.13"},
+	{suite: lanesSuite, test: "TestPapers", before: "7.0", said: "run on the newest kernel", why: "it takes a minute, and needs nothing new"},
+	{suite: lanesSuite, test: "TestAdqsetup", before: "7.0", said: "run on the newest kernel", why: "it takes a minute, and needs nothing new"},
 	{suite: "observe", test: "TestQueueToNAPI", before: "6.8", said: "netdev-genl", why: "queue-get is new in 6.8"},
 }
 
