@@ -39,6 +39,11 @@ const (
 	// QuirkChannelsResetAffinity: a change of the channel count rewrites the
 	// IRQ affinity and XPS of all queues.
 	QuirkChannelsResetAffinity QuirkKind = "channels-reset-affinity"
+	// QuirkXDPHangsRemoval: native XDP has receive queues of its own, where
+	// there are spare ones. They are given back while the device is removed,
+	// when their references are no longer counted, and its removal waits for
+	// ever.
+	QuirkXDPHangsRemoval QuirkKind = "xdp-hangs-removal"
 )
 
 // A Quirk is one line of the table: what is known of a driver in a range of
@@ -66,6 +71,7 @@ var quirks = [...]Quirk{
 	{QuirkNAPINeedsPeer, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_skb_is_eligible_for_gro; seen on 6.12, 6.18 and 7.2"},
 	{QuirkPartialChecksums, "veth", "", "", "drivers/net/veth.c: veth_xdp_rcv_skb, veth_convert_skb_to_xdp_buff; seen on 6.18"},
 	{QuirkChannelsResetAffinity, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_set_affinity (7.3)"},
+	{QuirkXDPHangsRemoval, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_xdp_set; net/core/dev.c: netif_set_real_num_rx_queues (reg_state); seen on 6.12"},
 }
 
 // FindQuirk looks for a quirk of a driver on a kernel, given as uname -r

@@ -141,6 +141,9 @@ func (f *fit) wantCPUs(lanes []*placed) {
 		mode = "generic"
 	}
 	f.wantTags(mode, lanes)
+	if mode == "native" {
+		f.warnOfRemoval()
+	}
 	if mode == "generic" {
 		for _, name := range []string{"rx-gro-hw", "rx-lro"} {
 			f.wantOff(name, "generic XDP takes packets as they came from the wire: the kernel turns it off with the program, and not on again")
@@ -180,6 +183,20 @@ func (f *fit) wantCPUs(lanes []*placed) {
 		f.want(device.CPULane{Dev: f.dev.Name, Lane: l.number, CPUs: l.cpus}, device.PartQueueSet, lanePath(l.Lane, "queues"),
 			fmt.Sprintf("lane %s is processors %s", l.Name, device.FormatCPUList(l.cpus)))
 	}
+}
+
+// warnOfRemoval names what a person must do before a card with native XDP is
+// unplugged or its driver unloaded.
+func (f *fit) warnOfRemoval() {
+	d := f.dev
+	_, hangs := device.FindQuirk(device.QuirkXDPHangsRemoval, d.Driver, f.st.Kernel.Release)
+	// It takes one for each processor, or none.
+	if !hangs || d.Channels == nil || d.MaxChannels == nil || d.Channels.Combined+len(f.st.CPUs) > d.MaxChannels.Combined {
+		return
+	}
+	f.notef("%s has spare queues (%d of %d in use), and with XDP on it Linux waits for ever for its removal: "+
+		"roll back before the card is unplugged or its driver unloaded, or use all queues (ethtool -L %s combined %d)",
+		d.Driver, d.Channels.Combined, d.MaxChannels.Combined, d.Name, d.MaxChannels.Combined)
 }
 
 // wantTags has VLAN tags left in the packets where the program has to see
