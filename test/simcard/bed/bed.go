@@ -39,14 +39,21 @@ var (
 	WireAddr6 = netip.MustParseAddr("fd09::2")
 )
 
+// Guest skips a test that is not run where the module is, and returns its file.
+func Guest(t *testing.T) (module string) {
+	t.Helper()
+	module = os.Getenv("NICLANE_SIMCARD")
+	if module == "" {
+		t.Skip("NICLANE_SIMCARD does not name the module: run it by go run ./test/simcard/run")
+	}
+	return module
+}
+
 // Plug loads the module with parameters and brings both ends up. All is undone
 // at the test's end.
 func Plug(t *testing.T, params ...string) {
 	t.Helper()
-	module := os.Getenv("NICLANE_SIMCARD")
-	if module == "" {
-		t.Skip("NICLANE_SIMCARD does not name the module: run it by go run ./test/simcard/run")
-	}
+	module := Guest(t)
 	f, err := os.Open(module)
 	if err != nil {
 		t.Fatal(err)

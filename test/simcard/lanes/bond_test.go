@@ -17,6 +17,7 @@ import (
 // TestBond: lanes over a bond are on its slaves; one that leaves gets back what
 // it had, and has them again when it is back, by the watch.
 func TestBond(t *testing.T) {
+	bed.Guest(t) // a bond of Debian's kernel
 	h := &host{t: t, dir: t.TempDir()}
 	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], guarantee: 20%}\n")
 	bed.Sh(t, "ip link add bond9 type bond mode active-backup miimon 100")
