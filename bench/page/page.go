@@ -136,7 +136,7 @@ func Head() (*template.Template, error) {
 	return template.New("page.html").Funcs(functions).Parse(asset("page.html"))
 }
 
-// CSS is the style of all pages.
+// CSS is the style of all pages, also of those of other packages.
 func CSS() template.CSS { return template.CSS(asset("style.css")) }
 
 // shown is how many doubts the page opens with.

@@ -65,7 +65,7 @@ type delivered struct {
 
 // Write writes the page of outcomes.
 func Write(out io.Writer, outcomes []Outcome, version string) error {
-	v := view{CSS: page.Style(), Version: version, Machine: onOneMachine}
+	v := view{CSS: page.CSS(), Version: version, Machine: onOneMachine}
 	for i := range outcomes {
 		o := &outcomes[i]
 		s := studyView{Outcome: o, Title: o.Experiment}
