@@ -439,6 +439,9 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r Repair, e
 		k.report(e)
 		return true
 	}
+	if err == nil && len(done) == 0 && after.Drifts[i].Found != d.Found {
+		return false // changed meanwhile: the next look reports what it is now
+	}
 	t.reported = after.Drifts[i].Found
 	t.failed = err != nil
 	switch {

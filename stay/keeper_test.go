@@ -344,6 +344,34 @@ func TestFutile(t *testing.T) {
 	}
 }
 
+// TestOvertaken: what changes while it is repaired is a drift of its own, of the
+// same key, as where a slave leaves a bond while it gets its lanes.
+func TestOvertaken(t *testing.T) {
+	got := keep(t, nil, func(m *machine, k *stay.Keeper, tell func()) {
+		m.futile["slave"] = true // it is no object: no step has its key
+		m.onRepair = func() {
+			switch len(m.repairs) {
+			case 1:
+				other := m.drifted["slave"]
+				other.Found = "c"
+				m.drifted["slave"] = other
+			case 2:
+				delete(m.drifted, "slave")
+			}
+		}
+		m.drift("slave")
+		tell()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c, _, _ := k.State(); len(c[0].Left)+len(c[0].Drifts) > 0 {
+			t.Errorf("state %+v", c)
+		}
+	})
+	if diff := cmp.Diff([]string{"begun", "drift slave", "drift slave", "repaired slave", "ended"}, withoutTimes(got)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
 // TestRelease: what cannot be made does no harm meanwhile, and is made once it
 // can be.
 func TestRelease(t *testing.T) {
