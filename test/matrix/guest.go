@@ -138,7 +138,7 @@ func runTests(ctx context.Context, top, program string, s suite) error {
 	}
 	defer os.Remove(program)
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = filepath.Join(top, s.name)
+	cmd.Dir = filepath.Join(top, s.path())
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
 	return cmd.Run()
 }

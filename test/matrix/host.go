@@ -50,7 +50,7 @@ func (b *bench) build(chosen []suite, kernels []string) error {
 	}
 	for _, s := range chosen {
 		if !s.builtin {
-			commands = append(commands, []string{"test", "-c", "-o", "out/matrix/bin/" + s.file(), "./" + s.name})
+			commands = append(commands, []string{"test", "-c", "-o", "out/matrix/bin/" + s.file(), "./" + s.path()})
 		}
 	}
 	if needsModule(chosen) {

@@ -21,6 +21,8 @@ type suite struct {
 	bench string
 	// since is the first kernel that has what most of it is about; "" for all.
 	since string
+	// dir is where its package is, "" for name.
+	dir string
 	// nodes has it run in a guest with two NUMA nodes.
 	nodes bool
 	// within is how long it may take in the guest. It bounds what hangs, and is
@@ -64,7 +66,12 @@ var suites = []suite{
 	// per frame) is left out.
 	{name: cardSuite, skip: "^Test(Moderation|RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
 	{name: lanesSuite, skip: "^TestFaults$/^(contexts|htb)$", within: 15 * time.Minute},
-	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$|^TestSplit$", since: "6.17", nodes: true, within: 8 * time.Minute}, // threads by NAPI
+	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
+}
+
+// asked are run when they are named, and not with the others.
+var asked = []suite{
+	{name: "numa", dir: "cmd/niclane", run: "^TestSplit$", nodes: true, within: 20 * time.Minute}, // minutes in an emulated guest
 }
 
 // benchmarks are run when they are asked for, and not with the suites.
@@ -98,7 +105,7 @@ func choose(only, separator string) ([]suite, error) {
 	}
 	var chosen []suite
 	for name := range strings.SplitSeq(only, separator) {
-		all := slices.Concat(suites, benchmarks)
+		all := slices.Concat(suites, asked, benchmarks)
 		i := slices.IndexFunc(all, func(s suite) bool { return s.name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("no suite %q", name)
@@ -117,6 +124,14 @@ func byNodes(all []suite) (guests [][]suite) {
 		}
 	}
 	return guests
+}
+
+// path is where the suite's package is.
+func (s suite) path() string {
+	if s.dir != "" {
+		return s.dir
+	}
+	return s.name
 }
 
 // file is the name of the suite's test program.
