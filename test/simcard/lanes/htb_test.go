@@ -91,7 +91,7 @@ func TestHTBRates(t *testing.T) {
 	if n := bed.Sum(got[:leafDefault]); n > 0 {
 		t.Errorf("the channels' queues sent %d bytes", n)
 	}
-	got = bed.Share(t, ports[1:], 8, 2*enough, nil)
+	got = bed.Share(t, ports[1:], 8, 4*enough, nil) // bursts weigh less
 	bed.Ratios(t, "a ceiling of 1 beside the rest of 6", got[leafA:], 5, 1)
 
 	h.write(strings.Replace(sendingLanes, "guarantee: 3mbit", "guarantee: 1mbit\n    ceiling: 1mbit", 1))
