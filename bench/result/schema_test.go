@@ -4,74 +4,36 @@ package result
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
-	"path"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	reflecting "github.com/invopop/jsonschema"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/search"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/internal/schematest"
 )
 
-const schemaFile = "docs/result.schema.json"
-
-// makeSchema describes the Go types, with their comments, from the top of the
-// source tree.
-func makeSchema(t *testing.T) []byte {
-	t.Helper()
-	r := &reflecting.Reflector{Anonymous: true, Mapper: ownForms, Namer: func(t reflect.Type) string {
-		if t.Name() == "" {
-			return "" // a list, a map
-		}
-		return path.Base(t.PkgPath()) + "." + t.Name() // six packages have a Result
-	}}
-	for _, dir := range []string{"bench", "device", "internal/polls"} {
-		if err := r.AddGoComments("github.com/niclane/niclane", dir, reflecting.WithFullComment()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for k, text := range r.CommentMap {
-		r.CommentMap[k] = strings.Join(strings.Fields(text), " ")
-	}
-	s := r.Reflect(&Result{})
-	s.Title, s.Description = "result.json of niclane", "What one run of an experiment measured. Durations are in ns, rates of traffic in bit/s, sizes in bytes."
-	for name, d := range s.Definitions {
-		if d.Properties == nil {
-			continue
-		}
-		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
-			if name == "result.Result" && p.Key == "schema" {
-				p.Value.Const = Schema
-			}
-			// Go writes null for a list, a map or a histogram that is not there.
-			x := p.Value
-			if x.Type == "array" || x.Type == "object" || strings.HasPrefix(x.Ref, "#/$defs/stats.") || strings.HasPrefix(x.Ref, "#/$defs/search.Test") {
-				old := *x
-				old.Description = ""
-				*x = reflecting.Schema{Description: x.Description, AnyOf: []*reflecting.Schema{&old, {Type: "null"}}}
-			}
-		}
-	}
+// published is the schema of result.json.
+var published = schematest.Record{
+	File: "docs/result.schema.json", Dirs: []string{"bench", "device", "internal/polls"},
+	Value: &Result{}, Version: Schema, Mapper: ownForms,
+	Title:       "result.json of niclane",
+	Description: "What one run of an experiment measured. Durations are in ns, rates of traffic in bit/s, sizes in bytes.",
+	// Histograms and tests that are not there.
+	Nullable: func(s *reflecting.Schema) bool {
+		return strings.HasPrefix(s.Ref, "#/$defs/stats.") || strings.HasPrefix(s.Ref, "#/$defs/search.Test")
+	},
 	// A power.Result embeds a *power.Estimate, and has none of its keys without.
-	d := s.Definitions["power.Result"]
-	d.Required = slices.DeleteFunc(d.Required, func(key string) bool { return slices.Contains(s.Definitions["power.Estimate"].Required, key) })
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
-	if err := enc.Encode(s); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
+	Adjust: func(s *reflecting.Schema) {
+		d := s.Definitions["power.Result"]
+		d.Required = slices.DeleteFunc(d.Required, func(key string) bool { return slices.Contains(s.Definitions["power.Estimate"].Required, key) })
+	},
 }
 
 // ownForms are those of types that write themselves.
@@ -99,50 +61,19 @@ func ownForms(t reflect.Type) *reflecting.Schema {
 // TestSchemaIsCurrent, with -update, writes the schema.
 func TestSchemaIsCurrent(t *testing.T) {
 	t.Chdir("../..")
-	want := makeSchema(t)
-	if *update {
-		if err := os.WriteFile(schemaFile, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("run go generate ./bench/result (-want +got):\n%s", diff)
-	}
+	published.Current(t, *update)
 }
 
 // A result that niclane writes holds to the schema; what is no result does not.
 func TestSchemaHolds(t *testing.T) {
 	t.Chdir("../..")
-	text, err := os.ReadFile(schemaFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("result", tree); err != nil {
-		t.Fatal(err)
-	}
-	schema, err := c.Compile("result")
-	if err != nil {
-		t.Fatal(err)
-	}
+	holds := published.Holds(t)
 	validate := func(r *Result) error {
 		var b bytes.Buffer
 		if err := Write(&b, r); err != nil {
 			t.Fatal(err)
 		}
-		v, err := jsonschema.UnmarshalJSON(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return schema.Validate(v)
+		return holds(b.Bytes())
 	}
 	full := fixture()
 	full.Searches = []Search{{Variant: "idle", Result: &search.Result{Tests: []*search.Test{{Estimate: &stats.Estimate{}}}, Levels: []search.Level{{}}}}}
@@ -173,11 +104,7 @@ func TestSchemaHolds(t *testing.T) {
 		t.Error("another version holds")
 	}
 	for name, text := range map[string]string{"key": `{"schema": "niclane.result/2", "titel": "x"}`, "type": `{"schema": "niclane.result/2", "windows": 7}`} {
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(v); err == nil {
+		if holds([]byte(text)) == nil {
 			t.Errorf("%s: it holds", name)
 		}
 	}

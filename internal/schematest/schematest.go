@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package schematest makes the published JSON schema of a record that niclane
+// writes from its Go type, for tests that keep the two together.
+package schematest
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	reflecting "github.com/invopop/jsonschema"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// A Record is what a schema is made of.
+type Record struct {
+	// File is the schema's, and Dirs those whose comments it takes, from the top
+	// of the source tree.
+	File string
+	Dirs []string
+	// Value is a pointer to the record's type; its key "schema" holds Version.
+	Value              any
+	Version            string
+	Title, Description string
+	// Mapper gives the forms of types that write themselves; it may be nil.
+	Mapper func(reflect.Type) *reflecting.Schema
+	// Nullable names what Go writes as null beside lists and maps; it may be nil.
+	Nullable func(*reflecting.Schema) bool
+	// Adjust changes what the types alone do not tell; it may be nil.
+	Adjust func(*reflecting.Schema)
+}
+
+// generate describes the Go types, with their comments.
+func (r *Record) generate(t *testing.T) []byte {
+	t.Helper()
+	from := &reflecting.Reflector{Anonymous: true, Mapper: r.Mapper, Namer: func(t reflect.Type) string {
+		if t.Name() == "" {
+			return "" // a list, a map
+		}
+		return qualified(t) // six packages have a Result
+	}}
+	for _, dir := range r.Dirs {
+		if err := from.AddGoComments("github.com/niclane/niclane", dir, reflecting.WithFullComment()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for k, text := range from.CommentMap {
+		from.CommentMap[k] = strings.Join(strings.Fields(text), " ")
+	}
+	s := from.Reflect(r.Value)
+	s.Title, s.Description = r.Title, r.Description
+	top := qualified(reflect.TypeOf(r.Value).Elem())
+	for name, d := range s.Definitions {
+		if d.Properties == nil {
+			continue
+		}
+		for p := d.Properties.Oldest(); p != nil; p = p.Next() {
+			if name == top && p.Key == "schema" {
+				p.Value.Const = r.Version
+			}
+			if x := p.Value; x.Type == "array" || x.Type == "object" || r.Nullable != nil && r.Nullable(x) {
+				old := *x
+				old.Description = ""
+				*x = reflecting.Schema{Description: x.Description, AnyOf: []*reflecting.Schema{&old, {Type: "null"}}}
+			}
+		}
+	}
+	if r.Adjust != nil {
+		r.Adjust(s)
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	if err := enc.Encode(s); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func qualified(t reflect.Type) string { return path.Base(t.PkgPath()) + "." + t.Name() }
+
+// Current fails unless the schema in the file is that of the types; with update
+// it writes it. The test must be at the top of the source tree.
+func (r *Record) Current(t *testing.T, update bool) {
+	t.Helper()
+	want := r.generate(t)
+	if update {
+		if err := os.WriteFile(r.File, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(r.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s is not what the types say: run go generate (-want +got):\n%s", r.File, diff)
+	}
+}
+
+// Holds returns what says whether a text holds to the schema in the file.
+func (r *Record) Holds(t *testing.T) func(text []byte) error {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	schema, err := c.Compile(r.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(text []byte) error {
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return schema.Validate(v)
+	}
+}
