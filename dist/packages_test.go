@@ -91,7 +91,7 @@ func lintian(t *testing.T, deb string) {
 // readRPM compares the two packages' files, by rpm's own reading.
 func readRPM(t *testing.T, rpm, deb string) {
 	if _, err := exec.LookPath("rpm"); err != nil {
-		t.Skip("no rpm")
+		t.Fatalf("%v: make test-packages installs it", err)
 	}
 	// "-rwxr-xr-x root/root 123 2026-11-21 17:32 ./usr/bin/niclane"
 	want := map[string]string{}
@@ -211,7 +211,7 @@ const (
 // the package's.
 func installRunErase(t *testing.T, rpm string) {
 	if _, err := exec.LookPath("rpm"); err != nil {
-		t.Skip("no rpm")
+		t.Fatalf("%v: make test-packages installs it", err)
 	}
 	r := freshRoot(t)
 	// Where rpm is at home it belongs to zsh's package.

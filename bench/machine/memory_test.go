@@ -56,7 +56,10 @@ func TestDiskRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil || st.Type == unix.TMPFS_MAGIC {
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	if st.Type == unix.TMPFS_MAGIC {
 		t.Skip("the directory for temporary files is on no disk")
 	}
 	before, err := readMemory()
