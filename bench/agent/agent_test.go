@@ -504,6 +504,10 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
+	// Jobs write beside their files, nobody else, and not over them.
+	if err := unix.Stat(c.Host.Scratch, &st); err != nil || a.drop && (st.Mode&0o7777 != unix.S_ISVTX|0o770 || st.Uid != 0 || int(st.Gid) != a.gid) {
+		t.Errorf("mode %o, user %d, group %d: %v", st.Mode, st.Uid, st.Gid, err)
+	}
 	if err := unix.Stat(filepath.Join(c.Host.Scratch, "key.pem"), &st); err != nil || st.Mode&0o777 != 0o600 || int(st.Uid) != a.uid {
 		t.Errorf("mode %o, user %d: %v", st.Mode, st.Uid, err)
 	}

@@ -114,10 +114,13 @@ func (s *session) prepare() (err error) {
 		return err
 	}
 	err = os.Mkdir(s.files(), 0o700)
-	if err == nil {
-		// Servers that run as another user write here too. Sticky: nobody can
-		// put another file in the place of the agent's.
-		err = os.Chmod(s.files(), os.ModeSticky|0o777)
+	if err == nil && s.agent.drop {
+		// Servers write here too, by the group that jobs have. Sticky: they
+		// cannot put another file in the place of the agent's.
+		err = os.Chown(s.files(), -1, s.agent.gid)
+		if err == nil {
+			err = os.Chmod(s.files(), os.ModeSticky|0o770)
+		}
 	}
 	if err == nil {
 		err = s.group.make()
