@@ -39,9 +39,10 @@ func TestSystemd(t *testing.T) {
 	}
 	g := newGuest(t, series, debs[0])
 	t.Log(g.do("uname -sr; systemctl --version | head -n 1; dpkg-query -W -f '${Package} ${Version}\n' irqbalance iproute2"))
+	g.do("udevadm settle") // cards have their names
+	virtio, e1000e := g.device(cardMAC), g.device(otherMAC)
 	before := g.state()
 	g.do("dpkg -i /niclane.deb")
-	virtio, e1000e := g.device(cardMAC), g.device(otherMAC)
 	for _, dev := range []string{virtio, e1000e} {
 		force := "queue-set: xdp-cpumap"
 		if dev == e1000e {
