@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test matrix matrix-bench check bench record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast matrix matrix-bench check bench record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
 
 all: $(BIN)
 
@@ -33,6 +33,10 @@ test: ## everything CI runs but the linters; root
 	@tools/packages ip:iproute2 ethtool memcached redis-server bpftool strace util-linux xdp-filter:xdp-tools nginx:nginx-light haproxy runc curl qemu-system-x86_64:qemu-system-x86 systemd-analyze:systemd script:bsdutils
 	$(GO) vet ./...
 	$(GO) test ./...
+
+test-k8s-fast: ## the Kubernetes module, without a cluster; root
+	@tools/packages ip:iproute2
+	cd k8s && ../tools/go vet ./... && ../tools/go test ./...
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool unshare:util-linux
@@ -66,6 +70,7 @@ test-ansible: ## rolls lanes out to two hosts over ssh, by the Ansible role; roo
 lint:
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && test -z "$$unformatted" || { echo "make lint: gofmt would change $$unformatted" >&2; exit 1; }
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	cd k8s && ../tools/go tool -modfile=../tools/go.mod staticcheck ./...
 
 bench: ## niclane beside the scripts people write instead, by ratio
 	@tools/packages ip:iproute2 ethtool pgrep:procps chrt:util-linux wrk nginx:nginx-light memcached memcslap:libmemcached-tools redis-server redis-benchmark:redis-tools
