@@ -146,8 +146,8 @@ func (r *reader) checkSum() {
 }
 
 func (r *reader) checkMembers(l *intent.Lane) {
-	if l.Mode == intent.Exclusive && len(l.Members) > 1 {
-		r.Failf(l.Path+"."+listName, "found %d members in an exclusive lane, want one, or mode: shared", len(l.Members))
+	if l.Mode == intent.Exclusive && (len(l.Members) > 1 || r.empty[l.Path+"."+listName]) {
+		r.Failf(l.Path+"."+listName, "found %s in an exclusive lane, want one, or mode: shared", count(len(l.Members), "member"))
 	}
 	for i := range l.Members {
 		m := &l.Members[i]

@@ -121,6 +121,10 @@ func write(in *intent.Intent) string {
 	for _, l := range in.Lanes {
 		fmt.Fprintf(b, "  %q:\n    mode: %s\n", l.Name, l.Mode)
 		writeLane(b, "    ", &l)
+		if len(l.Members) == 0 {
+			fmt.Fprint(b, "    members: []\n")
+			continue
+		}
 		fmt.Fprint(b, "    members:\n")
 		for _, m := range l.Members {
 			fmt.Fprintf(b, "      - protocol: %s\n", m.Protocol)

@@ -47,7 +47,9 @@ type reader struct {
 	*strictyaml.Reader
 	// unsure are the members, by path, of which a part could not be read: what
 	// they match is not known.
-	unsure  map[string]bool
+	unsure map[string]bool
+	// empty are lists of members, by path, that have none.
+	empty   map[string]bool
 	members int // seen so far
 	in      intent.Intent
 }
@@ -179,11 +181,11 @@ func (r *reader) lane(name string, v strictyaml.Value) {
 func membersKey() key {
 	return key{
 		Name: listName, Want: membersWant, Preset: "the lane itself is its only member",
-		Doc:    "Members of a shared lane, each with a `name` and the keys under MEMBERS. Instead of these keys in the lane.",
-		Schema: strictyaml.Schema{"type": "array", "minItems": 1, "items": strictyaml.Schema{"$ref": "#/$defs/member"}},
+		Doc:    "Members of a shared lane, each with a `name` and the keys under MEMBERS. Instead of these keys in the lane. `[]`: none yet; the lane is made, and nothing is steered to it.",
+		Schema: strictyaml.Schema{"type": "array", "items": strictyaml.Schema{"$ref": "#/$defs/member"}},
 		Read: func(v strictyaml.Value, t *target) {
 			n, list := v.Len()
-			if !list || n == 0 {
+			if !list {
 				v.Wrong(membersWant)
 				return
 			}
@@ -191,6 +193,7 @@ func membersKey() key {
 				v.Failf("brings the file to %d members, want at most %d", t.r.members, maxMembers)
 				return
 			}
+			t.r.empty[v.Path()] = n == 0
 			named := map[string]int{}
 			for _, item := range v.Items() {
 				m := intent.Member{Protocol: "tcp", Path: item.Path()}
