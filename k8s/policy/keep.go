@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+)
+
+// Use says which units of which classes pods have, and who they are.
+type Use map[string][]UsedUnit
+
+// A UsedUnit is one that a pod has.
+type UsedUnit struct{ ID, Pod string }
+
+// Keep returns what of a wanted policy can be applied now: as wanted, but with
+// what pods stand on left as it is applied. Rates, ranks, pollers and moderation
+// of a class change under its pods; its existence, mode, way of being offered,
+// queues and the units in use do not, and the device not while any pod is in any
+// lane. held says by class why it is not as wanted; "" is the device.
+func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.LanePolicySpec, held map[string]string) {
+	held = map[string]string{}
+	out := *wanted
+	out.Classes = slices.Clone(wanted.Classes)
+	if applied == nil || len(use) == 0 {
+		return &out, held
+	}
+	if a, w := applied.Uplink, wanted.Uplink; a.Dev != w.Dev || a.Bond != w.Bond || !slices.Equal(a.VLANs, w.VLANs) {
+		held[""] = fmt.Sprintf("its device stays %s as long as pods are in its lanes: %s", deviceOf(&a), pods(use))
+		out.Uplink = a
+	}
+	for i := range applied.Classes {
+		was := &applied.Classes[i]
+		used := use[was.Name]
+		if len(used) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(out.Classes, func(c v1alpha1.Class) bool { return c.Name == was.Name })
+		if at < 0 {
+			out.Classes = append(out.Classes, *was)
+			held[was.Name] = fmt.Sprintf("the policy has it no more; it stays until %s left it", who(used))
+			continue
+		}
+		if why := keepClass(was, &out.Classes[at], used); why != "" {
+			held[was.Name] = why
+		}
+	}
+	return &out, held
+}
+
+// keepClass puts back in is what pods stand on, and says what and why.
+func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
+	var kept []string
+	keep := func(what, old, new string) { kept = append(kept, fmt.Sprintf("%s %s, not %s", what, old, new)) }
+	if IsShared(was) != IsShared(is) {
+		keep("mode", modeOf(was), modeOf(is))
+		is.Mode, is.Sets, is.Members = was.Mode, was.Sets, was.Members
+	}
+	if Offered(was) != Offered(is) {
+		keep("offeredAs", Offered(was), Offered(is))
+		is.OfferedAs = was.OfferedAs
+	}
+	if was.Queues != is.Queues {
+		keep("queues", fmt.Sprint(was.Queues), fmt.Sprint(is.Queues))
+		is.Queues = was.Queues
+	}
+	if was.Aligned != is.Aligned {
+		keep("aligned", fmt.Sprint(was.Aligned), fmt.Sprint(is.Aligned))
+		is.Aligned = was.Aligned
+	}
+	least := 0
+	for _, u := range used {
+		least = max(least, UnitNumber(was.Name, u.ID)+1)
+	}
+	if Size(is) < least {
+		if IsShared(is) {
+			keep("members", fmt.Sprint(least), fmt.Sprint(Size(is)))
+			is.Members = least
+		} else {
+			keep("sets", fmt.Sprint(least), fmt.Sprint(Size(is)))
+			is.Sets = least
+		}
+	}
+	if len(kept) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("has %s as long as %s has it", strings.Join(kept, ", "), who(used))
+}
+
+func modeOf(c *v1alpha1.Class) string {
+	if IsShared(c) {
+		return v1alpha1.Shared
+	}
+	return v1alpha1.Exclusive
+}
+
+func deviceOf(u *v1alpha1.Uplink) string {
+	switch {
+	case u.Bond != "":
+		return u.Bond
+	case u.Dev != "":
+		return u.Dev
+	}
+	return "that with the node's address"
+}
+
+func pods(use Use) string {
+	var all []UsedUnit
+	for _, u := range use {
+		all = append(all, u...)
+	}
+	return who(all)
+}
+
+// who names up to three pods.
+func who(used []UsedUnit) string {
+	var names []string
+	for _, u := range used {
+		name := u.Pod
+		if name == "" {
+			name = "who was given unit " + u.ID
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) > 3 {
+		return fmt.Sprintf("%s and %d others", strings.Join(names[:3], ", "), len(names)-3)
+	}
+	return strings.Join(names, ", ")
+}

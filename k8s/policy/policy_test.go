@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+)
+
+func named(name string, priority int32, labels map[string]string) *v1alpha1.LanePolicy {
+	p := &v1alpha1.LanePolicy{}
+	p.Name, p.Spec.Priority = name, priority
+	if labels != nil {
+		p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: labels}
+	}
+	return p
+}
+
+// TestFault12NodeWithoutPolicy: a node that nothing selects has no lanes, which is
+// no error; of several policies none wins silently.
+func TestFault12NodeWithoutPolicy(t *testing.T) {
+	edge := named("edge", 1, map[string]string{"role": "edge"})
+	all := named("all", 0, nil)
+	node := map[string]string{"role": "edge"}
+	if p, err := Choose([]*v1alpha1.LanePolicy{edge}, map[string]string{"role": "db"}); p != nil || err != nil {
+		t.Errorf("got %v, %v, want none", p, err)
+	}
+	if p, err := Choose([]*v1alpha1.LanePolicy{all, edge}, node); p != edge || err != nil {
+		t.Errorf("got %v, %v, want the one with the higher priority", p, err)
+	}
+	_, err := Choose([]*v1alpha1.LanePolicy{edge, named("other", 1, nil)}, node)
+	if err == nil || !strings.Contains(err.Error(), "edge, other") {
+		t.Errorf("got %v, want an error that names both", err)
+	}
+}
+
+func TestMake(t *testing.T) {
+	nice := 5
+	spec := &v1alpha1.LanePolicySpec{
+		Uplink: v1alpha1.Uplink{LinkRate: "10gbit", Queues: 2, Tuning: v1alpha1.Tuning{Rank: 7}},
+		Classes: []v1alpha1.Class{
+			{Name: "redis", Queues: 2, Sets: 3, Tuning: v1alpha1.Tuning{Guarantee: "10%", Poller: "busy", Pollers: 1, PollerNice: &nice}},
+			{Name: "web", Mode: "shared", Queues: 1, Tuning: v1alpha1.Tuning{Ceiling: "2gbit"}},
+		},
+	}
+	f, err := Make("kubernetes.yaml", spec, Node{
+		Device: "eth0",
+		Joined: []Joining{{"redis", 1, 2}},
+		Members: []Member{
+			{Name: "a", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}},
+			{Name: "b", Lane: "web", Protocol: "tcp", Ports: []string{"80", "8000-8010"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("fd00::2/128")}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `# Written by niclane-agent from a LanePolicy; changes here are lost.
+version: 1
+globals:
+  dev: "eth0"
+  link-rate: "10gbit"
+  queues: 2
+  rank: 7
+lanes:
+  "redis-0":
+    mode: shared
+    queues: 2
+    guarantee: "10%"
+    poller: "busy"
+    pollers: 1
+    poller-nice: 5
+    members: []
+  "redis-1":
+    mode: shared
+    queues: 4
+    guarantee: "20%"
+    poller: "busy"
+    pollers: 2
+    poller-nice: 5
+    members:
+      - name: "a"
+        protocol: tcp
+        ports: ["6379"]
+        addrs: ["10.0.0.1"]
+  "web":
+    mode: shared
+    queues: 1
+    ceiling: "2gbit"
+    members:
+      - name: "b"
+        protocol: tcp
+        ports: ["80", "8000-8010"]
+        addrs: ["10.0.0.2", "fd00::2"]
+`
+	if diff := cmp.Diff(want, string(f.Text)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if n := len(f.Parsed.Intent.Lanes); n != 3 {
+		t.Errorf("%d lanes", n)
+	}
+	if at := f.Locate("lanes.redis-1.queues"); at != "spec.classes[0].queues" {
+		t.Errorf("got %s", at)
+	}
+}
+
+// TestFault19Validated: what contradicts itself is refused before anything is
+// applied, with the policy's own paths.
+func TestFault19Validated(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec v1alpha1.LanePolicySpec
+		want string
+	}{
+		"guarantees above the link": {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1, Sets: 3, Tuning: v1alpha1.Tuning{Guarantee: "40%"}}}}, "spec.classes[0].guarantee"},
+		"a rate in bytes":           {v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "10gbps"}, Classes: []v1alpha1.Class{{Name: "a", Queues: 1}}}, "spec.uplink.linkRate"},
+		"two lanes of one name":     {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1}, {Name: "a-0", Mode: "shared", Queues: 1}}}, "spec.classes[1].name"},
+		"a newline in a name":       {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a\n  b:", Queues: 1}}}, "found the name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Make("k.yaml", &c.spec, Node{Device: "eth0"})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+	if _, err := Make("k.yaml", &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1}}}, Node{}); err == nil || !strings.Contains(err.Error(), "InternalIP") {
+		t.Errorf("without a device: %v", err)
+	}
+}
+
+// TestFault7SeveralUnits: a container that asks for two queue sets gets them as
+// one lane, or an error; never one of them silently.
+func TestFault7SeveralUnits(t *testing.T) {
+	j, err := Join("redis", []string{"redis-3", "redis-2"})
+	if want := (Joining{"redis", 2, 2}); j != want || err != nil {
+		t.Errorf("got %v, %v, want %v", j, err, want)
+	}
+	if l := Leader([]Joining{j}, "redis", "redis-3"); l != "redis-2" {
+		t.Errorf("got %s", l)
+	}
+	if _, err := Join("redis", []string{"redis-0", "redis-2"}); err == nil || !strings.Contains(err.Error(), "do not follow") {
+		t.Errorf("got %v", err)
+	}
+	for _, id := range []string{"redis-01", "redis--1", "redis-", "redis-x", "web-0", "redis-0-0"} {
+		if n := UnitNumber("redis", id); n >= 0 {
+			t.Errorf("%s: got %d", id, n)
+		}
+	}
+}
+
+// TestFault13ClassesInUse: a changed policy does not reset what pods are in.
+func TestFault13ClassesInUse(t *testing.T) {
+	applied := &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{Dev: "eth0"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 2, Sets: 4}, {Name: "web", Mode: "shared", Queues: 1}, {Name: "free", Queues: 1}},
+	}
+	wanted := &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{Dev: "eth1"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 4, Sets: 1, Tuning: v1alpha1.Tuning{Guarantee: "5%"}}},
+	}
+	use := Use{"redis": {{"redis-2", "default/r"}}, "web": {{"web-0", "default/w"}}}
+	got, held := Keep(applied, wanted, use)
+	want := &v1alpha1.LanePolicySpec{
+		Uplink: v1alpha1.Uplink{Dev: "eth0"},
+		Classes: []v1alpha1.Class{
+			{Name: "redis", Queues: 2, Sets: 3, Tuning: v1alpha1.Tuning{Guarantee: "5%"}},
+			{Name: "web", Mode: "shared", Queues: 1},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	for class, part := range map[string]string{"": "default/r", "redis": "queues 2, not 4, sets 3, not 1", "web": "default/w"} {
+		if !strings.Contains(held[class], part) {
+			t.Errorf("%q: got %q, want something with %q", class, held[class], part)
+		}
+	}
+	if wanted.Classes[0].Queues != 4 {
+		t.Error("the wanted policy was changed")
+	}
+	got, held = Keep(applied, wanted, nil)
+	if diff := cmp.Diff(wanted, got); diff != "" || len(held) > 0 {
+		t.Errorf("without pods: %s %v", diff, held)
+	}
+}

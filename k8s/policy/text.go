@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+)
+
+// A Member is some of a pod's packets.
+type Member struct {
+	// Name is unique in its lane, and valid in lanes.yaml.
+	Name string `json:"name"`
+	// Lane that the packets belong to, by its name in the lanes file.
+	Lane string `json:"lane"`
+	// Protocol is "tcp" or "udp".
+	Protocol string `json:"protocol"`
+	// Ports and RemotePorts are "80" or "8000-8010"; none: any.
+	Ports       []string       `json:"ports,omitempty"`
+	RemotePorts []string       `json:"remotePorts,omitempty"`
+	Addrs       []netip.Prefix `json:"addrs,omitempty"`
+	RemoteAddrs []netip.Prefix `json:"remoteAddrs,omitempty"`
+	// Cgroup of a pod of the host network.
+	Cgroup string `json:"cgroup,omitempty"`
+}
+
+// A Node is what of a lanes file is the node's, not the policy's.
+type Node struct {
+	// Device that has the node's address, for a policy that names none.
+	Device string
+	// Joined lanes.
+	Joined []Joining
+	// Members of all lanes.
+	Members []Member
+	// Ceilings, by lane, in bit/s, of exclusive lanes whose pod has the
+	// annotation kubernetes.io/egress-bandwidth: the lower one holds.
+	Ceilings map[string]uint64
+}
+
+// A File is a lanes file made of a policy.
+type File struct {
+	Text   []byte
+	Parsed *config.File
+	// paths gives, by path in the lanes file, that in the policy.
+	paths map[string]string
+}
+
+// Make writes the lanes file of a policy on a node and reads it as niclane does.
+// The error is of lanes.yaml's reader, or of Errors.
+func Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
+	w := &writer{f: &File{paths: map[string]string{}}}
+	w.file(spec, n)
+	w.f.Text = []byte(w.b.String())
+	if len(w.errs) > 0 {
+		return nil, w.errs
+	}
+	parsed, err := config.ParseFile(name, w.f.Text)
+	if err != nil {
+		return nil, w.f.inPolicy(err)
+	}
+	w.f.Parsed = parsed
+	return w.f, nil
+}
+
+// Errors are problems of a policy, by path in its spec.
+type Errors []string
+
+// Error implements error.
+func (e Errors) Error() string { return strings.Join(e, "; ") }
+
+type writer struct {
+	b    strings.Builder
+	f    *File
+	errs Errors
+}
+
+func (w *writer) failf(format string, args ...any) {
+	w.errs = append(w.errs, fmt.Sprintf(format, args...))
+}
+
+func (w *writer) put(indent, key string, value any, given bool) {
+	if given {
+		fmt.Fprintf(&w.b, "%s%s: %v\n", indent, key, value)
+	}
+}
+
+func (w *writer) file(spec *v1alpha1.LanePolicySpec, n Node) {
+	u := &spec.Uplink
+	fmt.Fprint(&w.b, "# Written by niclane-agent from a LanePolicy; changes here are lost.\nversion: 1\nglobals:\n")
+	w.f.paths["globals"] = "spec.uplink"
+	const in = "  "
+	switch {
+	case u.Bond != "":
+		w.put(in, "bond", strconv.Quote(u.Bond), true)
+	case u.Dev != "":
+		w.put(in, "dev", strconv.Quote(u.Dev), true)
+	case n.Device != "":
+		w.put(in, "dev", strconv.Quote(n.Device), true)
+	default:
+		w.failf("spec.uplink.dev: not given, and no device of this node has its InternalIP: give dev or bond")
+	}
+	vlans := make([]string, len(u.VLANs))
+	for i, v := range u.VLANs {
+		vlans[i] = strconv.Itoa(v)
+	}
+	w.put(in, "vlans", "["+strings.Join(vlans, ", ")+"]", len(vlans) > 0)
+	w.put(in, "link-rate", strconv.Quote(u.LinkRate), u.LinkRate != "")
+	w.put(in, "queues", u.Queues, u.Queues != 0)
+	pointer(w, in, "busypoll", u.BusyPoll)
+	pointer(w, in, "busyread", u.BusyRead)
+	pointer(w, in, "arpfilter", u.ARPFilter)
+	pointer(w, in, "rxring", u.RxRing)
+	pointer(w, in, "txring", u.TxRing)
+	if len(u.Force) > 0 {
+		fmt.Fprintf(&w.b, "  force:\n")
+		for _, part := range slices.Sorted(maps.Keys(u.Force)) {
+			w.put("    ", strconv.Quote(part), strconv.Quote(u.Force[part]), true)
+		}
+	}
+	w.tuning(in, &u.Tuning)
+	fmt.Fprint(&w.b, "lanes:\n")
+	names := map[string]string{}
+	for i := range spec.Classes {
+		w.class(&spec.Classes[i], fmt.Sprintf("spec.classes[%d]", i), n, names)
+	}
+}
+
+// class writes the lanes of one class.
+func (w *writer) class(c *v1alpha1.Class, path string, n Node, names map[string]string) {
+	if IsShared(c) {
+		w.lane(c, c.Name, path, 1, n, names)
+		return
+	}
+	for unit := 0; unit < Size(c); {
+		count := 1
+		for _, j := range n.Joined {
+			if j.Class == c.Name && j.First == unit {
+				count = j.Count
+			}
+		}
+		w.lane(c, UnitID(c.Name, unit), path, count, n, names)
+		unit += count
+	}
+}
+
+// lane writes one lane of as many units as count says.
+func (w *writer) lane(c *v1alpha1.Class, name, path string, count int, n Node, names map[string]string) {
+	if other, twice := names[name]; twice {
+		w.failf("%s.name: its lane %s would be called as one of class %s: choose another name", path, name, other)
+		return
+	}
+	names[name] = c.Name
+	w.f.paths["lanes."+name] = path
+	fmt.Fprintf(&w.b, "  %s:\n", strconv.Quote(name))
+	const in = "    "
+	w.put(in, "mode", "shared", true) // a pod is several members
+	w.put(in, "queues", c.Queues*count, true)
+	t := c.Tuning
+	if count > 1 {
+		t.Pollers *= count
+		t.Guarantee, t.Ceiling = times(t.Guarantee, count), times(t.Ceiling, count)
+	}
+	if most := n.Ceilings[name]; most > 0 && t.Ceiling == "" {
+		t.Ceiling = fmt.Sprintf("%dbit", most)
+	}
+	w.tuning(in, &t)
+	members := slices.DeleteFunc(slices.Clone(n.Members), func(m Member) bool { return m.Lane != name })
+	if len(members) == 0 {
+		w.put(in, "members", "[]", true)
+		return
+	}
+	fmt.Fprintf(&w.b, "%smembers:\n", in)
+	for _, m := range members {
+		w.member(c, &m)
+	}
+}
+
+func (w *writer) member(c *v1alpha1.Class, m *Member) {
+	const in = "        "
+	fmt.Fprintf(&w.b, "      - name: %s\n", strconv.Quote(m.Name))
+	w.put(in, "protocol", m.Protocol, true)
+	w.list(in, "ports", m.Ports)
+	w.list(in, "remote-ports", m.RemotePorts)
+	w.list(in, "addrs", texts(m.Addrs))
+	w.list(in, "remote-addrs", texts(m.RemoteAddrs))
+	w.put(in, "cgroup", strconv.Quote(m.Cgroup), m.Cgroup != "")
+	w.put(in, "aligned", "on", c.Aligned)
+}
+
+func texts(ps []netip.Prefix) []string {
+	out := make([]string, len(ps))
+	for i, p := range ps {
+		if out[i] = p.String(); p.IsSingleIP() {
+			out[i] = p.Addr().String()
+		}
+	}
+	return out
+}
+
+func (w *writer) list(in, key string, items []string) {
+	quoted := make([]string, len(items))
+	for i, s := range items {
+		quoted[i] = strconv.Quote(s)
+	}
+	w.put(in, key, "["+strings.Join(quoted, ", ")+"]", len(items) > 0)
+}
+
+func (w *writer) tuning(in string, t *v1alpha1.Tuning) {
+	w.put(in, "cpus", strconv.Quote(t.CPUs), t.CPUs != "")
+	w.put(in, "numa", strconv.Quote(t.NUMA), t.NUMA != "")
+	w.put(in, "guarantee", strconv.Quote(t.Guarantee), t.Guarantee != "")
+	w.put(in, "ceiling", strconv.Quote(t.Ceiling), t.Ceiling != "")
+	w.put(in, "rank", t.Rank, t.Rank != 0)
+	w.put(in, "poller", strconv.Quote(t.Poller), t.Poller != "")
+	w.put(in, "pollers", t.Pollers, t.Pollers != 0)
+	w.put(in, "poller-timeout", strconv.Quote(t.PollerTimeout), t.PollerTimeout != "")
+	w.put(in, "poller-priority", t.PollerPriority, t.PollerPriority != 0)
+	pointer(w, in, "poller-nice", t.PollerNice)
+	pointer(w, in, "rxadapt", t.RxAdapt)
+	pointer(w, in, "txadapt", t.TxAdapt)
+	pointer(w, in, "rxusecs", t.RxUsecs)
+	pointer(w, in, "txusecs", t.TxUsecs)
+}
+
+func pointer[T any](w *writer, in, key string, v *T) {
+	if v != nil {
+		w.put(in, key, *v, true)
+	}
+}
+
+// times multiplies a rate or a share; a share ends at the whole link.
+func times(rate string, n int) string {
+	end := len(rate)
+	for end > 0 && (rate[end-1] < '0' || rate[end-1] > '9') {
+		end--
+	}
+	v, err := strconv.ParseFloat(rate[:end], 64)
+	if rate == "" || err != nil {
+		return rate // the reader says what is wrong with it
+	}
+	v *= float64(n)
+	if rate[end:] == "%" {
+		v = min(v, 100)
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64) + rate[end:]
+}
+
+// Locate gives a path of the lanes file as one of the policy's spec.
+func (f *File) Locate(path string) string {
+	for at := path; at != ""; {
+		if p, ok := f.paths[at]; ok {
+			return p + path[len(at):]
+		}
+		i := strings.LastIndexAny(at, ".[")
+		if i < 0 {
+			break
+		}
+		at = at[:i]
+	}
+	return path
+}
+
+// inPolicy gives the reader's errors the paths of the policy, each once.
+func (f *File) inPolicy(err error) error {
+	errs, ok := err.(config.Errors)
+	if !ok {
+		return err
+	}
+	var out Errors
+	for _, e := range errs {
+		s := e.Message
+		if e.Path != "" {
+			s = camel(f.Locate(e.Path)) + ": " + e.Message
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// camel writes the last key of a path as the policy does.
+func camel(path string) string {
+	for _, k := range [][2]string{{"link-rate", "linkRate"}, {"poller-timeout", "pollerTimeout"}, {"poller-priority", "pollerPriority"}, {"poller-nice", "pollerNice"}} {
+		if s, ok := strings.CutSuffix(path, "."+k[0]); ok {
+			return s + "." + k[1]
+		}
+	}
+	return path
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+)
+
+// IsShared reports whether the class's pods share one queue set.
+func IsShared(c *v1alpha1.Class) bool { return c.Mode == v1alpha1.Shared }
+
+// Offered is how the class is offered to the scheduler.
+func Offered(c *v1alpha1.Class) string {
+	if c.OfferedAs == "" {
+		return v1alpha1.OfferedAsResource
+	}
+	return c.OfferedAs
+}
+
+// Size is the number of the class's units: queue sets, or places for pods.
+func Size(c *v1alpha1.Class) int {
+	switch {
+	case IsShared(c) && c.Members == 0:
+		return v1alpha1.DefaultMembers
+	case IsShared(c):
+		return c.Members
+	}
+	return max(c.Sets, 1)
+}
+
+// UnitID is the ID of the class's unit with that number, from 0.
+func UnitID(class string, n int) string { return fmt.Sprintf("%s-%d", class, n) }
+
+// UnitNumber is the number of a unit of the class, -1 if the ID is none of its.
+func UnitNumber(class, id string) int {
+	text, ok := strings.CutPrefix(id, class+"-")
+	n, err := strconv.Atoi(text)
+	if !ok || err != nil || n < 0 || UnitID(class, n) != id {
+		return -1
+	}
+	return n
+}
+
+// LaneOf is the lane that a unit of the class is in, or is.
+func LaneOf(c *v1alpha1.Class, id string) string {
+	if IsShared(c) {
+		return c.Name
+	}
+	return id
+}
+
+// A Joining makes one lane of several units of an exclusive class that one
+// container has: as many queues, guarantees and pollers as they have together.
+type Joining struct {
+	Class string
+	// First unit of it, and how many follow each other from there.
+	First, Count int
+}
+
+// Join returns how the units with these IDs become one lane. They have to follow
+// each other: lanes between them have pods of their own, whose queues would move.
+func Join(class string, ids []string) (Joining, error) {
+	numbers := make([]int, len(ids))
+	for i, id := range ids {
+		if numbers[i] = UnitNumber(class, id); numbers[i] < 0 {
+			return Joining{}, fmt.Errorf("%q is no unit of class %s", id, class)
+		}
+	}
+	slices.Sort(numbers)
+	for i, n := range numbers {
+		if n != numbers[0]+i {
+			return Joining{}, fmt.Errorf("units %s of class %s do not follow each other, so that they cannot become one lane: other pods are in those between; delete the pod, and it may get others",
+				strings.Join(ids, ", "), class)
+		}
+	}
+	return Joining{Class: class, First: numbers[0], Count: len(ids)}, nil
+}
+
+// Leader is the lane that a unit's pods are in when it is joined: the first
+// unit's.
+func Leader(joined []Joining, class, id string) string {
+	n := UnitNumber(class, id)
+	for _, j := range joined {
+		if j.Class == class && n >= j.First && n < j.First+j.Count {
+			return UnitID(class, j.First)
+		}
+	}
+	return id
+}
