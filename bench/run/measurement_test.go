@@ -32,6 +32,7 @@ type fakeHosts struct {
 	when map[string]func()
 
 	launched []string
+	argv     []string // of the command that was started last
 	configs  map[string]any
 	tasks    map[string]*fakeTask
 	read     int // counters
@@ -74,7 +75,7 @@ func (h *fakeHosts) served(context.Context, load.Config) (counters.Counters, err
 }
 
 func (h *fakeHosts) launch(_ context.Context, l launch) (task, error) {
-	h.launched = append(h.launched, l.what)
+	h.launched, h.argv = append(h.launched, l.what), l.argv
 	if h.configs == nil {
 		h.configs = map[string]any{}
 	}
@@ -243,5 +244,21 @@ func TestPrefillIsProven(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// memcached takes its connections as the bound of its files, of which its
+// threads have some.
+func TestMemcachedHasFilesForItsThreads(t *testing.T) {
+	f := parse(t, "kind: niclane", "kind: memcached", "connections: 4", "connections: 4400")
+	f.Experiment.Server.Threads = 110
+	h := &fakeHosts{tasks: map[string]*fakeTask{}}
+	m := &measurement{f: f, e: f.Experiment, on: h}
+	if _, err := m.StartServer(context.Background(), f.Experiment.Variants[0]); err != nil {
+		t.Fatal(err)
+	}
+	// 449 files of memcached 1.6.18 with 110 threads and no connection.
+	if got, want := strings.Join(h.argv, " "), "-t 110 -c 5344 "; !strings.Contains(got, want) {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -66,6 +66,10 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 	return r, nil
 }
 
+// filesPerThread are what memcached has open for each of its threads: it takes
+// its connections as its bound of open files (memcached.c, RLIMIT_NOFILE).
+const filesPerThread = 8
+
 func (m *measurement) start(ctx context.Context, r *result.Server) error {
 	x := m.e.Server
 	host, port, err := net.SplitHostPort(r.Address)
@@ -82,7 +86,7 @@ func (m *measurement) start(ctx context.Context, r *result.Server) error {
 			r.Kind = x.Fallback
 		}
 		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t", strconv.Itoa(m.threads()),
-			"-c", strconv.Itoa(x.Connections), "-m", strconv.FormatInt(max(1, x.Memory>>20), 10)}
+			"-c", strconv.Itoa(x.Connections + filesPerThread*m.threads()), "-m", strconv.FormatInt(max(1, x.Memory>>20), 10)}
 		if m.variant != nil {
 			more, _, err := m.expanded(lab.SUT, m.variant.Arguments, nil)
 			if err != nil {
