@@ -9,11 +9,14 @@ import (
 	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
-// A variantText is a variant as it is read, with the place of its lanes' text.
+// A variantText is a variant as it is read, with the places of its lanes' texts.
 type variantText struct {
 	Variant
-	text y.Value
+	laneTexts
 }
+
+// laneTexts are where lanes stand, for the lines of their errors.
+type laneTexts struct{ server, client y.Value }
 
 func variantKeys() []y.Key[variantText] {
 	return []y.Key[variantText]{
@@ -26,13 +29,13 @@ func variantKeys() []y.Key[variantText] {
 		y.Of("noise", y.Boolean(), "on where there is `noise`",
 			"Whether the noise runs beside the load.",
 			func(t *variantText, x bool) { t.Noise = x }),
-		lanesKey(),
+		lanesKey("lanes", "The text of a lanes file, see lanes.yaml(5), in which `$device`, `$cgroup`, `$address`, `$port`, `$link` and `$cpus` are replaced by the SUT's device, the control group of the server, what it listens on, the link's rate, and the processors that `placement` or the hosts file gives the server; `$$` is a dollar sign.",
+			func(t *variantText, x string, at y.Value) { t.Lanes, t.server = x, at }),
 		y.Of("lanes-file", y.Path("a lanes file"), "no lanes",
 			"A lanes file, see lanes.yaml(5), taken as it is. Instead of `lanes`.",
 			func(t *variantText, x string) { t.LanesFile = x }),
-		y.Of("client-lanes", y.Text("the text of a lanes file, under client-lanes: |", 64<<10), "no lanes",
-			"The text of a lanes file for the client, in the lab. `$device` is the client's.",
-			func(t *variantText, x string) { t.ClientLanes = x }),
+		lanesKey("client-lanes", "The text of a lanes file for every client. `$device` and `$link` are the client's device, which the hosts file has to give, and its rate; `$address` and `$port` are the server's.",
+			func(t *variantText, x string, at y.Value) { t.ClientLanes, t.client = x, at }),
 		y.Of("server", variantServer(), "as the others'",
 			"What the server has in this variant: see A VARIANT'S SERVER. It is started anew, and filled, where variants differ in it.",
 			func(t *variantText, x VariantServer) { t.Server = &x }),
@@ -45,17 +48,15 @@ func variantKeys() []y.Key[variantText] {
 	}
 }
 
-// lanesKey keeps the place of the text, for the lines of its errors.
-func lanesKey() y.Key[variantText] {
-	text := y.Text("the text of a lanes file, under lanes: |", 64<<10)
-	k := y.Of("lanes", text, "no lanes",
-		"The text of a lanes file, see lanes.yaml(5), in which `$device`, `$cgroup`, `$address`, `$port`, `$link` and `$cpus` are replaced by the SUT's device, the control group of the server, what it listens on, the link's rate, and the processors that `placement` or the hosts file gives the server; `$$` is a dollar sign.",
-		func(t *variantText, x string) { t.Lanes = x })
+// lanesKey keeps the place of the text.
+func lanesKey(name, doc string, set func(*variantText, string, y.Value)) y.Key[variantText] {
+	text := y.Text("the text of a lanes file, under "+name+": |", 64<<10)
+	k := y.Of(name, text, "no lanes", doc, func(*variantText, string) {})
 	k.Schema = y.Schema{"type": "string"}
-	read := k.Read
 	k.Read = func(v y.Value, t *variantText) {
-		t.text = v
-		read(v, t)
+		if x, ok := text.Read(v); ok {
+			set(t, x, v)
+		}
 	}
 	return k
 }

@@ -60,9 +60,13 @@ func (r *reader) checkVariants() {
 		case v.Lanes != "" && v.LanesFile != "":
 			r.Failf(path+".lanes-file", "found beside lanes (line %d), want one of the two", r.Line(path+".lanes"))
 		case r.Given(path + ".lanes"):
-			r.checkLanes(path+".lanes", v.Lanes, r.texts[i])
+			r.checkLanes(path+".lanes", v.Lanes, r.texts[i].server, laneNames)
 		case v.noLanes():
 			r.refuse("no lanes, want lanes or lanes-file", path+".force")
+		}
+		if v.ClientLanes != "" {
+			r.checkLanes(path+".client-lanes", v.ClientLanes, r.texts[i].client, clientLaneNames)
+			r.checkClientDevices(path + ".client-lanes")
 		}
 		for _, part := range slices.Sorted(maps.Keys(v.Force)) {
 			if known := plan.Realisations(device.Part(part)); !slices.Contains(known, v.Force[part]) {
@@ -89,11 +93,11 @@ func (v *Variant) same(o *Variant) bool {
 
 // checkLanes holds a lanes file within the experiment's to package config, with
 // values for the names that the run will put in.
-func (r *reader) checkLanes(path, text string, v y.Value) {
-	if !expands(v, text, laneNames) {
+func (r *reader) checkLanes(path, text string, v y.Value, names []string) {
+	if !expands(v, text, names) {
 		return
 	}
-	values := samples(laneNames)
+	values := samples(names)
 	if e := &r.e; r.fine("server", "workload.protocol", "hosts", "lab") {
 		values[NamePort] = strconv.Itoa(e.Server.Port)
 		if e.Hosts != nil && e.Hosts.SUT.Device != "" {
@@ -115,5 +119,17 @@ func (r *reader) checkLanes(path, text string, v y.Value) {
 			message = e.Path + ": " + message
 		}
 		v.FailLine(e.Line, "%s", message)
+	}
+}
+
+// checkClientDevices wants a device of every client that gets lanes.
+func (r *reader) checkClientDevices(path string) {
+	if r.e.Hosts == nil {
+		return
+	}
+	for _, c := range r.e.Hosts.Clients {
+		if c.Device == "" {
+			r.Failf(path, "found with client %s, of which the hosts file has no device, want one for each client", c.Name)
+		}
 	}
 }

@@ -18,7 +18,7 @@ const (
 	NameSUT         = "sut"         // address of the SUT
 	NameClient      = "client"      // address of the first client
 	NameNoise       = "noise"       // address of the noise host
-	NameDevice      = "device"      // of the SUT
+	NameDevice      = "device"      // of the SUT, or of the client
 	NameCgroup      = "cgroup"      // of the server's processes
 	NameLink        = "link"        // rate of the link: 500mbit
 	NameCPUs        = "cpus"        // processors of the server: [2-5, 8]
@@ -28,7 +28,9 @@ const (
 var (
 	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameSUT, NameClient, NameNoise}
 	laneNames    = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
-	objectNames  = []string{NameNumber}
+	// Of clients' lanes; the server's control group and processors are not theirs.
+	clientLaneNames = []string{NameDevice, NameAddress, NamePort, NameLink}
+	objectNames     = []string{NameNumber}
 )
 
 // Expand replaces $name by its value and $$ by $. A name without a value is an

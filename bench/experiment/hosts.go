@@ -88,8 +88,10 @@ func (r *reader) checkHosts() {
 			continue
 		}
 		if i > 0 {
-			r.refuse("a host that has no lanes, want it on the SUT only", a.path+".device")
 			r.refuse("a host that is not the SUT: its noise runs on cpus", a.path+".noise-cpus")
+		}
+		if i > len(h.Clients) {
+			r.refuse("a host that has no lanes, want it on the SUT and clients only", a.path+".device")
 		}
 		if i == 0 || i > len(h.Clients) {
 			r.refuse("a host that is no client", a.path+".generators")

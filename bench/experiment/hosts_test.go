@@ -171,7 +171,7 @@ func TestHostsExample(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if x := f.Experiment; x.Lab != nil || x.Load.Generators < len(h.Clients) || x.Load.Generators > x.Load.Connections[0] {
+		if x := f.Experiment; x.Lab != nil || x.Load.Generators < min(len(h.Clients), x.Load.Connections[0]) || x.Load.Generators > x.Load.Connections[0] {
 			t.Errorf("%s: lab %v, %d generators on %d clients", name, x.Lab, x.Load.Generators, len(h.Clients))
 		}
 	}

@@ -21,9 +21,9 @@ type reader struct {
 	e     Experiment
 	on    *Hosts // nil: in the lab
 	quick bool
-	scale int       // of connections, permille; 0: as they are
-	left  []string  // variants that a size has left, nil: all
-	texts []y.Value // of the variants' lanes
+	scale int         // of connections, permille; 0: as they are
+	left  []string    // variants that a size has left, nil: all
+	texts []laneTexts // of the variants
 	// broken are the paths of what could not be read or is missing.
 	broken []string
 }
@@ -64,7 +64,7 @@ func topKeys() []y.Key[reader] {
 			func(r *reader, x []variantText) {
 				for _, t := range x {
 					r.e.Variants = append(r.e.Variants, t.Variant)
-					r.texts = append(r.texts, t.text)
+					r.texts = append(r.texts, t.laneTexts)
 				}
 			}),
 		y.Of("base", name(), "the first variant",

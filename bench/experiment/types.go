@@ -82,7 +82,7 @@ type Host struct {
 	ServerName string `json:"serverName,omitempty"`
 	// Address of the host in the measured network, without a port.
 	Address string `json:"address"`
-	// Device of the SUT that the lanes are on.
+	// Device that lanes are on, of the SUT, and of clients that get some.
 	Device string `json:"device,omitempty"`
 	// CPUs of the server, the generators or the noise, nil: all that the agent
 	// has; NoiseCPUs those of the noise's processes on the SUT.
@@ -296,8 +296,8 @@ type Variant struct {
 	LanesFile string `json:"lanesFile,omitempty"`
 	// Force is globals.force of the lanes file, in its place.
 	Force map[string]string `json:"force,omitempty"`
-	// ClientLanes is the text of a lanes file for the client, as Lanes is for
-	// the SUT.
+	// ClientLanes is the text of a lanes file for every client, as Lanes is
+	// for the SUT.
 	ClientLanes string `json:"clientLanes,omitempty"`
 	// Server and Tune are what is other at the server and its host; nil:
 	// nothing.

@@ -149,6 +149,8 @@ type Variant struct {
 	// "" without lanes.
 	Lanes string `json:"lanes,omitempty"`
 	Plan  string `json:"plan,omitempty"`
+	// ClientPlan is the same for a client's lanes, of several clients the last.
+	ClientPlan string `json:"clientPlan,omitempty"`
 	// Differences to the variant before it, each in one line; the first
 	// variant's name the baseline's tuning.
 	Differences []string `json:"differences,omitempty"`

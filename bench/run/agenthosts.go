@@ -64,6 +64,19 @@ func (s *agentSite) names() map[string]string {
 	}
 }
 
+// clientValues are the names in the lanes of a client. Its link is its own
+// where its device says so: clients' links may be slower than the SUT's.
+func (s *agentSite) clientValues(host string) map[string]string {
+	values := s.values(lab.SUT)
+	if d := s.agents[host].Host.Device; d != nil {
+		values[experiment.NameDevice] = d.Name
+		if d.Speed > 0 {
+			values[experiment.NameLink] = y.BitsText(d.Speed)
+		}
+	}
+	return values
+}
+
 func (s *agentSite) scratchOf(host string) string { return s.agents[host].Host.Scratch }
 
 func (s *agentSite) put(ctx context.Context, host, name string, text []byte, private bool) error {

@@ -5,7 +5,6 @@ package run
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -52,13 +51,13 @@ type agentSite struct {
 	agents  map[string]*agent.Client // by the name that the run has for the host
 	anyLost chan struct{}
 	once    sync.Once
-	lanes   string // that are applied
+	lanes   map[string]string // that are applied, by host
 }
 
 // OnHosts returns the site of an experiment that was read with hosts. version
 // is this niclane's.
 func OnHosts(f *experiment.File, version string) Site {
-	s := &agentSite{h: f.Experiment.Hosts, version: version, agents: map[string]*agent.Client{}, anyLost: make(chan struct{})}
+	s := &agentSite{h: f.Experiment.Hosts, version: version, agents: map[string]*agent.Client{}, lanes: map[string]string{}, anyLost: make(chan struct{})}
 	s.measurement = measurement{f: f, e: f.Experiment, on: s}
 	return s
 }
@@ -144,11 +143,29 @@ func (s *agentSite) check() error {
 		bad("device %s does not say its speed, want link-rate in the hosts file", s.h.SUT.Device)
 	}
 	for _, v := range s.e.Variants {
-		if v.ClientLanes != "" {
-			bad("variant %s has client-lanes, which only the lab's client takes", v.Name)
-		}
 		if (v.Lanes != "" || v.LanesFile != "") && !sut.Host.Root {
 			bad("variant %s has lanes, which need root there", v.Name)
+		}
+		if v.ClientLanes != "" {
+			errs = append(errs, s.checkClients(v))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkClients does so for the clients' lanes of a variant.
+func (s *agentSite) checkClients(v experiment.Variant) error {
+	var errs []error
+	for i, h := range s.h.Clients {
+		c := s.agents[clientName(i, h)]
+		bad := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("host %s (agent %s): %w", h.Name, h.Agent, fmt.Errorf(format, args...)))
+		}
+		switch {
+		case c.Host.Device == nil:
+			bad("no device %s", h.Device)
+		case !c.Host.Root:
+			bad("variant %s has client-lanes, which need root there", v.Name)
 		}
 	}
 	return errors.Join(errs...)
@@ -308,43 +325,73 @@ func (s *agentSite) judge(name string, r hiccup.Result) error {
 	return nil
 }
 
-// confirmWithin is how long the SUT keeps lanes that cut it off.
+// confirmWithin is how long a host keeps lanes that cut it off.
 const confirmWithin = 30 * time.Second
 
 func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
+	var clients Lanes
+	for i, h := range s.h.Clients {
+		name := clientName(i, h)
+		text, err := experiment.Expand(v.ClientLanes, s.clientValues(name))
+		if err != nil {
+			return Lanes{}, err
+		}
+		made, err := s.setLanes(ctx, name, text)
+		if err != nil {
+			return Lanes{}, err
+		}
+		if made != nil {
+			clients = applied(text, made)
+		}
+	}
 	text, err := lanesOf(s.f, v, s.values(lab.SUT))
 	if err != nil {
 		return Lanes{}, err
 	}
-	if text == s.lanes {
-		return Lanes{Text: text}, nil
+	if text == s.lanes[lab.SUT] {
+		return Lanes{Text: text, ClientPlan: clients.Plan}, nil
 	}
-	c := s.agents[lab.SUT]
+	s.queues = nil
+	made, err := s.setLanes(ctx, lab.SUT, text)
+	if err != nil || made == nil {
+		return Lanes{ClientPlan: clients.Plan}, err
+	}
+	s.queues = laneQueues(made, s.h.SUT.Device)
+	out := applied(text, made)
+	out.ClientPlan = clients.Plan
+	return out, nil
+}
+
+// setLanes applies lanes on a host in the place of those that are there. The
+// plan is nil where nothing was applied.
+func (s *agentSite) setLanes(ctx context.Context, host, text string) (*plan.Plan, error) {
+	if text == s.lanes[host] {
+		return nil, nil
+	}
+	c := s.agents[host]
 	if text == "" {
 		if err := c.Rollback(ctx); err != nil {
-			return Lanes{}, err
+			return nil, err
 		}
-		s.lanes, s.queues = "", nil
-		return Lanes{}, nil
+		s.lanes[host] = ""
+		return nil, nil
 	}
 	out, err := c.Apply(ctx, agent.Lanes{Text: text, ConfirmWithin: int64(confirmWithin)})
 	if err != nil {
-		return Lanes{}, err
+		return nil, err
 	}
-	var made struct {
-		Plan plan.Plan `json:"plan"`
-	}
-	if err := json.Unmarshal(out, &made); err != nil {
-		return Lanes{}, fmt.Errorf("niclane apply: what it printed: %w", err)
+	made, err := planOf(out)
+	if err != nil {
+		return nil, err
 	}
 	// Over the network that the lanes have changed.
-	if len(made.Plan.Steps) > 0 {
+	if len(made.Steps) > 0 {
 		if err := c.Confirm(ctx); err != nil {
-			return Lanes{}, err
+			return nil, err
 		}
 	}
-	s.lanes, s.queues = text, laneQueues(&made.Plan, s.h.SUT.Device)
-	return applied(text, &made.Plan), nil
+	s.lanes[host] = text
+	return made, nil
 }
 
 func (s *agentSite) SetSwitchBuffer(bytes int64) error {

@@ -46,9 +46,9 @@ func differences(e *experiment.Experiment, i int) []string {
 		out = append(out, "nothing tuned by hand")
 	}
 	if v.ClientLanes != "" {
-		out = append(out, "lanes on the client's host too")
+		out = append(out, "lanes on the clients' hosts too")
 	} else if before.ClientLanes != "" {
-		out = append(out, "no lanes on the client's host")
+		out = append(out, "no lanes on the clients' hosts")
 	}
 	for _, part := range slices.Sorted(maps.Keys(v.Force)) {
 		if before.Force[part] != v.Force[part] {

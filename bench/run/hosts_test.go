@@ -20,8 +20,8 @@ import (
 const hostsFile = `version: 1
 sut: {agent: "a:1", address: 10.0.0.1, device: eth0, cpus: 2-5, noise-cpus: 1}
 clients:
-  - {name: big, agent: "b:1", address: 10.0.0.2, generators: 3, cpus: 4-6}
-  - {name: small, agent: "c:1", address: 10.0.0.3}
+  - {name: big, agent: "b:1", address: 10.0.0.2, device: eth1, generators: 3, cpus: 4-6}
+  - {name: small, agent: "c:1", address: 10.0.0.3, device: eth1}
 noise: {agent: "d:1", address: 10.0.0.4, cpus: 7}
 link-rate: 10gbit
 authority: a.pem
@@ -69,6 +69,20 @@ func TestSeats(t *testing.T) {
 	}
 	if s := onHosts(t, "connections: 4", "connections: 3"); s.e.Load.Generators != 3 {
 		t.Errorf("%d generators for 3 connections", s.e.Load.Generators)
+	}
+}
+
+// A client's lanes are on its own device and link.
+func TestClientValues(t *testing.T) {
+	s := onHosts(t)
+	s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth0", Speed: 100e9}}}}
+	s.agents[lab.Client] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth1", Speed: 25e9}}}}
+	s.agents["client small"] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth1"}}}}
+	for host, want := range map[string]string{lab.Client: "eth1 25gbit 10.0.0.1", "client small": "eth1 10gbit 10.0.0.1"} {
+		v := s.clientValues(host)
+		if got := strings.Join([]string{v["device"], v["link"], v["address"]}, " "); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
 	}
 }
 
@@ -179,6 +193,23 @@ func TestAgentsCannot(t *testing.T) {
 		s := onHosts(t, "  - {name: noisy}\n", lanes)
 		s.h.LinkRate = c.rate
 		s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: c.host}}
+		err := s.check()
+		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	for name, c := range map[string]struct {
+		big  agent.Host
+		want string
+	}{
+		"clients' lanes": {agent.Host{Root: true, Device: &agent.Device{}}, ""},
+		"no device":      {agent.Host{Root: true}, "host big (agent b:1): no device eth1"},
+		"no root":        {agent.Host{Device: &agent.Device{}}, "host big (agent b:1): variant both has client-lanes, which need root there"},
+	} {
+		s := onHosts(t, "  - {name: noisy}\n", "  - {name: noisy}\n  - {name: both, client-lanes: \""+lanesText+"\"}\n")
+		s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{}}}}
+		s.agents[lab.Client] = &agent.Client{Welcome: agent.Welcome{Host: c.big}}
+		s.agents["client small"] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Root: true, Device: &agent.Device{}}}}
 		err := s.check()
 		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

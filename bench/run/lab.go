@@ -4,7 +4,6 @@ package run
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -22,7 +21,6 @@ import (
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/internal/polls"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/plan"
 )
 
 // labSite is a Site on one machine: package lab's hosts, and every process of
@@ -146,7 +144,8 @@ func (s *labSite) SetSwitchBuffer(bytes int64) error {
 
 // SetLanes runs the niclane command as a user would, in the SUT.
 func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, error) {
-	if err := s.setClientLanes(ctx, v); err != nil {
+	clientPlan, err := s.setClientLanes(ctx, v)
+	if err != nil {
 		return Lanes{}, fmt.Errorf("client: %w", err)
 	}
 	text, err := lanesOf(s.f, v, s.values(lab.SUT))
@@ -154,7 +153,7 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 		return Lanes{}, err
 	}
 	if text == s.lanes {
-		return Lanes{Text: text}, nil
+		return Lanes{Text: text, ClientPlan: clientPlan}, nil
 	}
 	if s.lanes != "" {
 		if _, err := s.run(ctx, "rollback"); err != nil {
@@ -163,7 +162,7 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 		s.lanes, s.classes, s.queues = "", nil, nil
 	}
 	if text == "" {
-		return Lanes{}, nil
+		return Lanes{ClientPlan: clientPlan}, nil
 	}
 	file := filepath.Join(s.dir, "lanes.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -175,45 +174,52 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 	if err != nil {
 		return Lanes{}, err
 	}
-	var made struct {
-		Plan plan.Plan `json:"plan"`
-	}
-	if err := json.Unmarshal(out, &made); err != nil {
-		return Lanes{}, fmt.Errorf("niclane apply: what it printed: %w", err)
+	made, err := planOf(out)
+	if err != nil {
+		return Lanes{}, err
 	}
 	s.classes = map[string]string{}
-	for _, l := range made.Plan.Lanes {
+	for _, l := range made.Lanes {
 		s.classes[l.Class] = l.Name
 	}
-	s.queues = laneQueues(&made.Plan, lab.Port)
-	return applied(text, &made.Plan), nil
+	s.queues = laneQueues(made, lab.Port)
+	lanes := applied(text, made)
+	lanes.ClientPlan = clientPlan
+	return lanes, nil
 }
 
-// setClientLanes does the same on the client, whose lanes nobody looks at
-// further.
-func (s *labSite) setClientLanes(ctx context.Context, v experiment.Variant) error {
+// setClientLanes does the same on the client, and returns the plan where lanes
+// were applied. Nobody looks at its queues.
+func (s *labSite) setClientLanes(ctx context.Context, v experiment.Variant) (string, error) {
 	values := s.values(lab.SUT)
 	values[experiment.NameDevice] = clientPort
 	text, err := experiment.Expand(v.ClientLanes, values)
 	if err != nil || text == s.client {
-		return err
+		return "", err
 	}
 	if s.client != "" {
 		if _, err := s.runOn(ctx, lab.Client, "rollback"); err != nil {
-			return err
+			return "", err
 		}
 		s.client = ""
 	}
 	if text == "" {
-		return nil
+		return "", nil
 	}
 	file := filepath.Join(s.dir, "client-lanes.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return err
+		return "", err
 	}
 	s.client = text
-	_, err = s.runOn(ctx, lab.Client, "apply", file)
-	return err
+	out, err := s.runOn(ctx, lab.Client, "apply", file)
+	if err != nil {
+		return "", err
+	}
+	made, err := planOf(out)
+	if err != nil {
+		return "", err
+	}
+	return applied(text, made).Plan, nil
 }
 
 // clientPort is the device of the lab's client.

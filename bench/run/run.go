@@ -337,6 +337,9 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 			x.Lanes, x.Plan = lanes.Text, lanes.Plan
 			x.Differences = append(x.Differences, lanes.Did...)
 		}
+		if x := &run.r.Variants[i]; x.Name == v.Name && x.ClientPlan == "" {
+			x.ClientPlan = lanes.ClientPlan
+		}
 	}
 	run.seed++
 	j.Seed = run.seed

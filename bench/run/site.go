@@ -4,6 +4,8 @@ package run
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
@@ -48,6 +50,9 @@ type Lanes struct {
 	Text string   // the lanes file, "" without lanes
 	Plan string   // the steps that it took, as "niclane plan" prints them
 	Did  []string // what the steps do, a line each
+	// ClientPlan is the same as Plan for a client, where lanes were applied
+	// there; of several the last.
+	ClientPlan string
 }
 
 // applied is what a plan that was made says of itself.
@@ -55,6 +60,17 @@ func applied(text string, p *plan.Plan) Lanes {
 	var b strings.Builder
 	plan.WriteText(&b, p.Steps)
 	return Lanes{Text: text, Plan: b.String(), Did: did(p)}
+}
+
+// planOf is the plan in what "niclane apply --json" printed.
+func planOf(out []byte) (*plan.Plan, error) {
+	var made struct {
+		Plan plan.Plan `json:"plan"`
+	}
+	if err := json.Unmarshal(out, &made); err != nil {
+		return nil, fmt.Errorf("niclane apply: what it printed: %w", err)
+	}
+	return &made.Plan, nil
 }
 
 // laneQueues are what of a device is whose, by a plan that was made.
