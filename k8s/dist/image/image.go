@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package image makes container images from static programs, without an engine
+// and without a base image: one layer, one manifest. The same files give the
+// same image, byte by byte.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Config says what an image has.
+type Config struct {
+	// Name that the image is imported as: registry/repository:tag.
+	Name string
+	// Arch is GOARCH of its programs.
+	Arch string
+	// Programs are files of the host; each gets its base name in /.
+	Programs []string
+	// Entrypoint is the path of one of them in the image.
+	Entrypoint string
+	// Labels as of the OCI image specification's annotations.
+	Labels map[string]string
+}
+
+// Write makes an image as an archive of an OCI layout, which ctr image import,
+// skopeo and nerdctl load read.
+func Write(w io.Writer, c Config) error {
+	dir, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := writeLayout(dir, c); err != nil {
+		return fmt.Errorf("image %s: %w", c.Name, err)
+	}
+	return archive(w, dir)
+}
+
+func writeLayout(dir string, c Config) error {
+	layer, err := layerOf(c.Programs)
+	if err != nil {
+		return err
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if img, err = mutate.AppendLayers(img, layer); err != nil {
+		return err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", c.Arch
+	config.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
+	config.Config = v1.Config{Entrypoint: []string{c.Entrypoint}, Env: []string{"PATH=/"}, WorkingDir: "/", Labels: c.Labels}
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		return err
+	}
+	path, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	return path.AppendImage(img,
+		layout.WithPlatform(v1.Platform{OS: "linux", Architecture: c.Arch}),
+		layout.WithAnnotations(map[string]string{
+			"io.containerd.image.name":          c.Name, // what containerd imports it as
+			"org.opencontainers.image.ref.name": c.Name,
+		}))
+}
+
+// layerOf has the programs, and directories that programs expect.
+func layerOf(programs []string) (v1.Layer, error) {
+	var text bytes.Buffer
+	w := tar.NewWriter(&text)
+	for _, dir := range []struct {
+		name string
+		mode int64
+	}{{"etc/", 0o755}, {"tmp/", 0o1777}} {
+		if err := w.WriteHeader(&tar.Header{Name: dir.name, Typeflag: tar.TypeDir, Mode: dir.mode}); err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range programs {
+		program, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: filepath.Base(path), Mode: 0o755, Size: int64(len(program))}); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(program); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(text.Bytes())), nil
+	}, tarball.WithMediaType(types.OCILayer))
+}
+
+// archive writes the files below dir in the order of their names, without what
+// differs from machine to machine.
+func archive(to io.Writer, dir string) error {
+	w := tar.NewWriter(to)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))}); err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.Close()
+}
