@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"net"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+)
+
+// InNetNS runs f on a thread in the machine's network namespace, which ends
+// with it: sockets that f makes stay there.
+func (m *Machine) InNetNS(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends here
+		ns, err := netns.GetFromPath(m.NetNS())
+		if err != nil {
+			done <- err
+			return
+		}
+		defer ns.Close()
+		if err := netns.Set(ns); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// Dial is net.Dialer's DialContext as of a program on the machine. The address
+// is one of numbers: names are not looked up there.
+func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var conn net.Conn
+	err := m.InNetNS(func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A request to init: one of its fields besides ID is set.
+type request struct {
+	ID     int
+	Boot   *Config  `json:",omitempty"`
+	Start  *Command `json:",omitempty"` // comes with standard input, output and error
+	Signal *toSend  `json:",omitempty"`
+}
+
+type toSend struct{ Pid, Number int }
+
+// An answer of init: each request gets one, a process that was started another
+// when it has ended.
+type answer struct {
+	ID     int
+	Error  string `json:",omitempty"`
+	Pid    int    `json:",omitempty"`
+	Ended  bool   `json:",omitempty"`
+	Status uint32 `json:",omitempty"` // as of wait(2)
+}
+
+// maxPacket is the longest request or answer.
+const maxPacket = 128 << 10
+
+// A session is one run of a machine's init, and what was asked of it.
+type session struct {
+	init    *os.Process
+	control *os.File
+	gone    chan struct{} // closed when init has ended
+
+	mu      sync.Mutex
+	last    int
+	pending map[int]pending
+}
+
+type pending struct{ taken, ended chan answer } // of room for one each
+
+func newSession(c Config) (*session, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer theirs.Close()
+	s := &session{control: ours, gone: make(chan struct{}), pending: map[int]pending{}}
+	s.init, err = os.StartProcess("/proc/self/exe", []string{initName}, &os.ProcAttr{
+		Env:   []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"},
+		Files: []*os.File{nil, os.Stdout, os.Stderr, theirs},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+		},
+	})
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	go s.listen()
+	if _, err := s.ask(request{Boot: &c}); err != nil {
+		s.init.Kill()
+		<-s.gone
+		return nil, errors.Join(err, removeCgroups(c.Name))
+	}
+	return s, nil
+}
+
+// listen hands init's answers to those who wait for them, until init ends.
+func (s *session) listen() {
+	buf := make([]byte, maxPacket)
+	for {
+		n, err := unix.Read(int(s.control.Fd()), buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			break
+		}
+		var a answer
+		if json.Unmarshal(buf[:n], &a) != nil {
+			continue // not init's
+		}
+		s.mu.Lock()
+		p := s.pending[a.ID]
+		if a.Ended || a.Error != "" || a.Pid == 0 {
+			delete(s.pending, a.ID)
+		}
+		s.mu.Unlock()
+		if a.Ended {
+			p.ended <- a
+		} else {
+			p.taken <- a
+		}
+	}
+	s.init.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, p := range s.pending {
+		a := answer{ID: id, Error: "the machine was halted", Ended: true}
+		p.ended <- a
+		select {
+		case p.taken <- a:
+		default: // it was taken before
+		}
+	}
+	s.pending = nil
+	s.control.Close()
+	close(s.gone)
+}
+
+// ask sends a request, with files, and returns what it will get beside the
+// first answer, which it waits for.
+func (s *session) ask(r request, files ...*os.File) (pending, error) {
+	p := pending{taken: make(chan answer, 1), ended: make(chan answer, 1)}
+	s.mu.Lock()
+	if s.pending == nil {
+		s.mu.Unlock()
+		return p, errors.New("the machine was halted")
+	}
+	s.last++
+	r.ID = s.last
+	s.pending[r.ID] = p
+	s.mu.Unlock()
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = unix.Sendmsg(int(s.control.Fd()), text, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	}
+	if err != nil {
+		s.mu.Lock()
+		delete(s.pending, r.ID)
+		s.mu.Unlock()
+		return p, err
+	}
+	a := <-p.taken
+	if a.Error != "" {
+		return p, errors.New(a.Error)
+	}
+	p.taken <- a
+	return p, nil
+}
