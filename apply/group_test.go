@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/device"
@@ -156,4 +157,89 @@ func TestSystemReadMany(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// threeRules is a kernel with a plan of three rules applied to it, which are
+// looked at together.
+func threeRules(t *testing.T) (*fakekernel.Kernel, *journal.Journal, []device.Rule) {
+	t.Helper()
+	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0"}}})
+	p := &plan.Plan{Devices: []string{"d0"}}
+	var rules []device.Rule
+	for port := range uint16(3) {
+		rules = append(rules, device.Rule{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80 + port}, Queue: 1})
+		p.Steps = append(p.Steps, plan.Step{New: rules[port]})
+	}
+	j := newJournal(p, nil)
+	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return k, j, rules
+}
+
+// TestRollbackLooksOnce: rules that are removed one after the other are looked
+// at together, before and after, and each is judged by itself.
+func TestRollbackLooksOnce(t *testing.T) {
+	k, j, rules := threeRules(t)
+	theirs := rules[1]
+	theirs.Queue = 2
+	k.Put(theirs)
+	r := &rounding{Kernel: k}
+	report, err := apply.Rollback(context.Background(), r, j, here, apply.Options{})
+	var left apply.LeftError
+	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != theirs.Key() || !left[0].Foreign {
+		t.Errorf("error %v, want the second left as somebody else's", err)
+	}
+	keys := []string{rules[2].Key(), rules[1].Key(), rules[0].Key()}
+	if diff := cmp.Diff([][]string{keys, {keys[0], keys[2]}}, r.together); diff != "" {
+		t.Errorf("read together (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{keys[0], keys[2]}, report.Undone); diff != "" {
+		t.Errorf("undone (-want +got):\n%s", diff)
+	}
+	if got := k.Objects(); len(got) != 1 || !device.Equal(got[theirs.Key()], theirs) {
+		t.Errorf("there is %v, want theirs alone", got)
+	}
+}
+
+// TestRollbackGoesOn: one that cannot be removed keeps none of those that are
+// looked at together with it, and is tried again after them.
+func TestRollbackGoesOn(t *testing.T) {
+	k, j, rules := threeRules(t)
+	k.Inject(fakekernel.Fault{Write: 1, When: fakekernel.Before, Err: unix.EIO})
+	report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{rules[2].Key(), rules[0].Key(), rules[1].Key()}
+	if diff := cmp.Diff(want, report.Undone); diff != "" || len(k.Objects()) > 0 {
+		t.Errorf("undone (-want +got):\n%s\nthere is %v", diff, k.Objects())
+	}
+}
+
+// TestRollbackReadsBack: of several that are removed, the one that is still
+// there is said to be.
+func TestRollbackReadsBack(t *testing.T) {
+	k, j, rules := threeRules(t)
+	_, err := apply.Rollback(context.Background(), deafTo{k, rules[1].Key()}, j, here, apply.Options{})
+	var left apply.LeftError
+	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != rules[1].Key() || left[0].Foreign {
+		t.Errorf("error %v, want the second left", err)
+	}
+	if len(k.Objects()) != 1 || len(j.Records()) != 1 {
+		t.Errorf("there is %v, recorded %v", k.Objects(), j.Records())
+	}
+}
+
+// deafTo is a kernel that does nothing about one object, and says it did.
+type deafTo struct {
+	*fakekernel.Kernel
+	key string
+}
+
+func (d deafTo) Write(old, new device.Object) error {
+	if o := old; o != nil && o.Key() == d.key {
+		return nil
+	}
+	return d.Kernel.Write(old, new)
 }

@@ -177,6 +177,12 @@ func (r *runner) read(steps []plan.Step) (present []device.Object, at int, err e
 	for i, s := range steps {
 		objects[i] = s.Object()
 	}
+	return r.readAll(objects)
+}
+
+// readAll returns the present values of objects of one kind, in fewer calls
+// than one each where that can be, or which one could not be read.
+func (r *runner) readAll(objects []device.Object) (present []device.Object, at int, err error) {
 	if m, ok := r.k.(ManyReader); ok && len(objects) > 1 {
 		present, err = m.ReadMany(objects)
 		if err == nil && len(present) != len(objects) {

@@ -70,17 +70,20 @@ func (r *runner) restoreAll(tasks []*task) {
 		var failed []*task
 		var left []Left
 		blocked := map[string]bool{}
-		for _, t := range tasks {
-			if blocked[t.key] {
+		for rest := tasks; len(rest) > 0; {
+			if blocked[rest[0].key] {
 				// A later change of the same object still stands.
-				failed = append(failed, t)
+				failed, rest = append(failed, rest[0]), rest[1:]
 				continue
 			}
-			r.opts.tell(Event{Key: t.key, Undo: true, Index: len(r.report.Undone), Total: total})
-			if l := r.restore(t); l != nil {
-				blocked[t.key] = true
-				failed, left = append(failed, t), append(left, *l)
+			n := together(rest, blocked)
+			for i, l := range r.restore(rest[:n], total) {
+				if l != nil {
+					blocked[l.Key] = true
+					failed, left = append(failed, rest[i]), append(left, *l)
+				}
 			}
+			rest = rest[n:]
 		}
 		if len(failed) == len(tasks) {
 			r.report.Left = append(r.report.Left, left...)
@@ -90,38 +93,110 @@ func (r *runner) restoreAll(tasks []*task) {
 	}
 }
 
-// restore brings one object back; it returns why it was left, or nil.
-func (r *runner) restore(t *task) *Left {
-	present, err := r.k.Read(t.object())
+// together returns how many of the first tasks are looked at together, before
+// the first of them is written and after the last: different objects of one
+// kind, as in apply.
+func together(tasks []*task, blocked map[string]bool) int {
+	seen := map[string]bool{}
+	for n, t := range tasks {
+		if n > 0 && (t.object().Kind() != tasks[0].object().Kind() || seen[t.key] || blocked[t.key] || alone(t)) {
+			return n
+		}
+		if alone(t) {
+			return 1
+		}
+		seen[t.key] = true
+	}
+	return len(tasks)
+}
+
+// alone reports whether an object is looked at just before it is written: it
+// comes and goes with others of its kind, or is removed and something may hang
+// on it.
+func alone(t *task) bool {
+	switch t.object().(type) {
+	case device.Qdisc, device.Class:
+		return true
+	case device.Flower, device.Rule, device.FilterEntry, device.XDPEntry:
+		return false
+	}
+	return t.want == nil
+}
+
+// restore brings objects back that are looked at together; it returns for each
+// why it was left, or nil.
+func (r *runner) restore(tasks []*task, total int) []*Left {
+	left := make([]*Left, len(tasks))
+	var written []int
+	values, errs := r.readTasks(tasks)
+	for i, t := range tasks {
+		r.opts.tell(Event{Key: t.key, Undo: true, Index: len(r.report.Undone) + len(written), Total: total})
+		var wrote bool
+		if wrote, left[i] = r.begin(t, values[i], errs[i]); wrote {
+			written = append(written, i)
+		}
+	}
+	var again []*task
+	for _, i := range written {
+		again = append(again, tasks[i])
+	}
+	values, errs = r.readTasks(again)
+	for n, i := range written {
+		left[i] = r.end(tasks[i], values[n], errs[n])
+	}
+	return left
+}
+
+// readTasks returns the present value of each task's object, or why it could
+// not be read.
+func (r *runner) readTasks(tasks []*task) ([]device.Object, []error) {
+	objects, errs := make([]device.Object, len(tasks)), make([]error, len(tasks))
+	for i, t := range tasks {
+		objects[i] = t.object()
+	}
+	if values, _, err := r.readAll(objects); err == nil {
+		return values, errs
+	}
+	// Each has its own error: of several devices one may be gone.
+	values := make([]device.Object, len(tasks))
+	for i, o := range objects {
+		values[i], errs[i] = r.k.Read(o)
+	}
+	return values, errs
+}
+
+// begin writes what an object shall be again, if it is to be written; otherwise
+// the task is at its end, or left.
+func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, left *Left) {
 	switch {
 	case vanished(err):
-		return r.gone(t)
+		return false, r.gone(t)
 	case err != nil:
-		return &Left{Key: t.key, Why: err.Error()}
+		return false, &Left{Key: t.key, Why: err.Error()}
 	case device.Equal(present, t.want):
-		return r.finish(t)
+		return false, r.finish(t)
 	case t.want == nil && implicit(present):
 		// It goes together with what made it, whose turn comes later.
 		if err := r.write(present, nil); err != nil && !vanished(err) {
-			return &Left{Key: t.key, Why: err.Error()}
+			return false, &Left{Key: t.key, Why: err.Error()}
 		}
-		return r.finish(t)
+		return false, r.finish(t)
 	case present == nil && !creatable(t.object()):
-		return r.absent(t)
+		return false, r.absent(t)
 	case t.expect == nil && implicit(present):
 		// What made it has just been restored.
 	case !t.loose && !r.opts.Force && !device.Equal(present, t.expect):
-		return &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote %s, found %s, before niclane %s",
+		return false, &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote %s, found %s, before niclane %s",
 			Text(t.expect), Text(present), Text(t.want))}
 	}
 	return r.rewrite(t, present)
 }
 
-func (r *runner) rewrite(t *task, present device.Object) *Left {
+func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left) {
 	if t.want == nil {
 		if err := r.unoccupied(present); err != nil {
 			var occupied *OccupiedError
-			return &Left{Key: t.key, Why: err.Error(), Foreign: errors.As(err, &occupied)}
+			return false, &Left{Key: t.key, Why: err.Error(), Foreign: errors.As(err, &occupied)}
 		}
 	}
 	if err := t.begin(); err != nil {
@@ -131,11 +206,15 @@ func (r *runner) rewrite(t *task, present device.Object) *Left {
 	}
 	t.loose = true
 	if err := r.write(present, t.want); vanished(err) {
-		return r.gone(t)
+		return false, r.gone(t)
 	} else if err != nil {
-		return &Left{Key: t.key, Why: err.Error()}
+		return false, &Left{Key: t.key, Why: err.Error()}
 	}
-	got, err := r.k.Read(t.object())
+	return true, nil
+}
+
+// end looks at what was read back after a write.
+func (r *runner) end(t *task, got device.Object, err error) *Left {
 	switch {
 	case vanished(err):
 		return r.gone(t)

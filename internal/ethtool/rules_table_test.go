@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -115,7 +116,13 @@ func TestTableOfOthers(t *testing.T) {
 	if now, there, err := c.Rule(portRule(1)); err != nil || !there || now != moved {
 		t.Errorf("%+v, there: %v, %v; want %+v", now, there, err, moved)
 	}
-	if err := c.DeleteRule(portRule(1)); err != nil {
+	if err := c.DeleteRule(portRule(1)); err == nil || !strings.Contains(err.Error(), "it leads to queue 6, not queue 1") {
+		t.Errorf("a rule that somebody else has changed: %v", err)
+	}
+	if err := c.MoveRule(portRule(1), moved); err == nil {
+		t.Error("a rule that somebody else has changed was changed")
+	}
+	if err := c.DeleteRule(moved); err != nil {
 		t.Fatal(err)
 	}
 	got, err := other.Rules("d0")

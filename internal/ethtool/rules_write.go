@@ -58,7 +58,26 @@ func (c *Client) DeleteRule(r device.Rule) error {
 	if i < 0 {
 		return ruleError("delete", r, unix.ENOENT)
 	}
+	if err := unchanged(r, have.Rules[i]); err != nil {
+		return ruleError("delete", r, err)
+	}
 	return c.remove(r, have.Locations[i])
+}
+
+// unchanged returns an error if a rule leads elsewhere than the one that was
+// looked at: it is somebody else's now.
+func unchanged(r, now device.Rule) error {
+	if r.Context == now.Context && (r.Context != 0 || r.Queue == now.Queue) {
+		return nil
+	}
+	return fmt.Errorf("somebody else has changed it: it leads to %s, not %s", ruleTarget(now), ruleTarget(r))
+}
+
+func ruleTarget(r device.Rule) string {
+	if r.Context != 0 {
+		return fmt.Sprintf("context %d", r.Context)
+	}
+	return fmt.Sprintf("queue %d", r.Queue)
 }
 
 // locate returns the rules and which of them has r's match now, -1 if none has.
@@ -98,6 +117,9 @@ func (c *Client) MoveRule(old, new device.Rule) error {
 	}
 	if i < 0 {
 		return ruleError("change", old, unix.ENOENT)
+	}
+	if err := unchanged(old, have.Rules[i]); err != nil {
+		return ruleError("change", old, err)
 	}
 	location := uint32(have.Locations[i])
 	if have.Anywhere {

@@ -26,6 +26,10 @@ import (
 type Client struct {
 	nl   *netlink.Conn
 	sock int // for SIOCGIFINDEX
+	// placed are the flower filters of each device that were there when it
+	// was last looked at, by what they match: to delete one, it need not be
+	// looked for among all.
+	placed map[string]map[device.Match]placedFlower
 }
 
 // Open connects.
@@ -39,7 +43,7 @@ func Open() (*Client, error) {
 		nl.Close()
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	return &Client{nl: nl, sock: sock}, nil
+	return &Client{nl: nl, sock: sock, placed: map[string]map[device.Match]placedFlower{}}, nil
 }
 
 // Close disconnects.

@@ -73,6 +73,7 @@ func (c *Client) Flowers(dev string) ([]device.Flower, error) {
 }
 
 func (c *Client) flowers(dev string) ([]placedFlower, error) {
+	delete(c.placed, dev)
 	q, err := c.qdisc(dev, "clsact")
 	if err != nil || q == nil {
 		return nil, err
@@ -82,12 +83,37 @@ func (c *Client) flowers(dev string) ([]placedFlower, error) {
 		return nil, err
 	}
 	var out []placedFlower
+	places := map[device.Match]placedFlower{}
 	for _, r := range reps {
 		if f, ok := flowerOf(dev, r); ok {
-			out = append(out, placedFlower{f, r.info, r.handle})
+			p := placedFlower{f, r.info, r.handle}
+			if _, ok := places[f.Match]; !ok {
+				places[f.Match] = p
+			}
+			out = append(out, p)
 		}
 	}
+	c.placed[dev] = places
 	return out, nil
+}
+
+// locateFlower returns the filter with f's match as it is now. Where one was
+// when all were looked at is asked alone; if it is not there any more, among
+// all.
+func (c *Client) locateFlower(f device.Flower) (placedFlower, bool, error) {
+	if p, ok := c.placed[f.Dev][f.Match]; ok {
+		index, err := c.Index(f.Dev)
+		if err != nil {
+			return p, false, err
+		}
+		reps, err := c.do(request{typ: unix.RTM_GETTFILTER, flags: netlink.Echo, ifindex: index, parent: clsactIngress, info: p.info, handle: p.handle})
+		if err == nil && len(reps) == 1 {
+			if now, ok := flowerOf(f.Dev, reps[0]); ok && now.Match == f.Match {
+				return placedFlower{now, p.info, p.handle}, true, nil
+			}
+		}
+	}
+	return c.findFlower(f)
 }
 
 // findFlower returns the filter with f's match.
@@ -281,9 +307,13 @@ func (c *Client) addFlower(f device.Flower) error {
 }
 
 func (c *Client) deleteFlower(f device.Flower) error {
-	p, ok, err := c.findFlower(f)
-	if err == nil && !ok {
+	p, ok, err := c.locateFlower(f)
+	switch {
+	case err != nil:
+	case !ok:
 		err = unix.ENOENT
+	case p.Flower != f:
+		err = fmt.Errorf("somebody else has changed it: it leads to class %d, not %d", p.Class, f.Class)
 	}
 	if err != nil {
 		return flowerError("delete", f, err)
@@ -292,6 +322,7 @@ func (c *Client) deleteFlower(f device.Flower) error {
 	if err != nil {
 		return flowerError("delete", f, err)
 	}
+	delete(c.placed[f.Dev], f.Match)
 	_, err = c.do(request{typ: unix.RTM_DELTFILTER, ifindex: index, parent: clsactIngress, info: p.info, handle: p.handle, kind: "flower"})
 	return flowerError("delete", f, err)
 }

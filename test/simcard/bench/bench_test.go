@@ -19,59 +19,99 @@ import (
 )
 
 // As many lanes as there are classes beside the default, with so many ports
-// each: of 64 the script alone takes minutes in an emulated guest.
+// each. The script has fewer: of 64 it alone takes minutes in an emulated guest.
 const (
-	lanes = 15
-	ports = 16
+	lanes       = 15
+	ports       = 64
+	scriptPorts = 16
 )
+
+// A way is one in which lanes are made on a card.
+type way struct {
+	name   string
+	params []string
+	made   func(t *testing.T) int // rules or filters on the card
+}
+
+var ways = []way{
+	{"traffic classes and flower filters", []string{"driver=ice", "queues=16", "channels=16", "contexts=1", "pow2=1"}, func(t *testing.T) int {
+		return strings.Count(bed.Sh(t, "tc filter show dev sim0 ingress"), "hw_tc")
+	}},
+	{"RSS contexts and ntuple rules", []string{"queues=16", "channels=16", "contexts=16", "rules=1024"}, func(t *testing.T) int {
+		return strings.Count(bed.Sh(t, "ethtool -n sim0"), "Filter: ")
+	}},
+}
+
+// A bench is a card with a lanes file for it.
+type bench struct {
+	t   *testing.T
+	way way
+	dir string
+}
+
+func newBench(t *testing.T, w way, ports int) *bench {
+	bed.Plug(t, w.params...)
+	b := &bench{t, w, t.TempDir()}
+	bed.Write(t, filepath.Join(b.dir, "lanes.yaml"), file(ports))
+	return b
+}
+
+func (b *bench) took(argv ...string) time.Duration {
+	b.t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = b.dir
+	start := time.Now()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.t.Fatalf("%s: %v: %.400s", strings.Join(argv, " "), err, out)
+	}
+	return time.Since(start)
+}
+
+func (b *bench) niclane(args ...string) time.Duration {
+	b.t.Helper()
+	return b.took(append(command(), args...)...)
+}
+
+func (b *bench) check(who string, want int) {
+	b.t.Helper()
+	if got := b.way.made(b.t); got != want {
+		b.t.Errorf("%s: %d rules or filters, want %d", who, got, want)
+	}
+}
 
 // TestApplyBesideScript has niclane apply and a script in turn make the same
 // lanes on the same card. The script is what plan prints that tc, ethtool and
 // echo can do; what would stand for niclane's classifier is not in it.
 func TestApplyBesideScript(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		params []string
-		made   func(t *testing.T) int // rules or filters on the card
-	}{
-		{"traffic classes and flower filters", []string{"driver=ice", "queues=16", "channels=16", "contexts=1", "pow2=1"}, func(t *testing.T) int {
-			return strings.Count(bed.Sh(t, "tc filter show dev sim0 ingress"), "hw_tc")
-		}},
-		{"RSS contexts and ntuple rules", []string{"queues=16", "channels=16", "contexts=16", "rules=1024"}, func(t *testing.T) int {
-			return strings.Count(bed.Sh(t, "ethtool -n sim0"), "Filter: ")
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bed.Plug(t, c.params...)
-			dir := t.TempDir()
-			bed.Write(t, filepath.Join(dir, "lanes.yaml"), file())
-			script, n := script(t, dir)
-			bed.Write(t, filepath.Join(dir, "script"), script)
-			fmt.Printf("%s: %d lanes of %d ports, a script of %d lines\n", c.name, lanes, ports, n)
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			b := newBench(t, w, scriptPorts)
+			script, n := script(t, b.dir)
+			bed.Write(t, filepath.Join(b.dir, "script"), script)
+			apply := b.niclane("apply", "lanes.yaml")
+			b.check("apply", lanes*scriptPorts)
+			b.niclane("rollback")
+			b.check("rollback", 0)
+			byHand := b.took("sh", "-e", "script")
+			b.check("the script", lanes*scriptPorts)
+			fmt.Printf("%s: %d lanes of %d ports: apply %.1f s; a script of %d lines %.1f s: %.1f times apply\n",
+				w.name, lanes, scriptPorts, apply.Seconds(), n, byHand.Seconds(), byHand.Seconds()/apply.Seconds())
+		})
+	}
+}
 
-			took := func(argv ...string) time.Duration {
-				cmd := exec.Command(argv[0], argv[1:]...)
-				cmd.Dir = dir
-				start := time.Now()
-				if out, err := cmd.CombinedOutput(); err != nil {
-					t.Fatalf("%s: %v: %.400s", strings.Join(argv, " "), err, out)
-				}
-				return time.Since(start)
-			}
-			check := func(who string) {
-				if got := c.made(t); got != lanes*ports {
-					t.Errorf("%s made %d of %d", who, got, lanes*ports)
-				}
-			}
-			niclane := func(args ...string) time.Duration { return took(append(command(), args...)...) }
-			planned := niclane("probe", "sim0") // what is read and probed for any plan
-			apply := niclane("apply", "lanes.yaml")
-			check("apply")
-			undo := niclane("rollback")
-			byHand := took("sh", "-e", "script")
-			check("the script")
-			fmt.Printf("  apply %.1f s (looking alone %.1f s), rollback %.1f s; the script %.1f s: %.1f times apply\n",
-				apply.Seconds(), planned.Seconds(), undo.Seconds(), byHand.Seconds(), byHand.Seconds()/apply.Seconds())
+// TestRollbackBesideApply compares taking many rules away with making them.
+func TestRollbackBesideApply(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			b := newBench(t, w, ports)
+			looking := b.niclane("probe", "sim0") // what is read and probed for any plan
+			apply := b.niclane("apply", "lanes.yaml")
+			b.check("apply", lanes*ports)
+			undo := b.niclane("rollback")
+			b.check("rollback", 0)
+			fmt.Printf("%s: %d lanes of %d ports: looking alone %.1f s; apply %.1f s; rollback %.1f s: %.1f times apply\n",
+				w.name, lanes, ports, looking.Seconds(), apply.Seconds(), undo.Seconds(), undo.Seconds()/apply.Seconds())
 		})
 	}
 }
@@ -81,7 +121,7 @@ func command() []string {
 }
 
 // file is the lanes file.
-func file() string {
+func file(ports int) string {
 	var b strings.Builder
 	b.WriteString("version: 1\nglobals:\n  dev: sim0\n  queues: 1\n  poller: interrupt\nlanes:\n")
 	for l := range lanes {
