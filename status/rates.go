@@ -21,7 +21,8 @@ type Moment struct {
 	// Arrived is what niclane's XDP program counted, by device and lane.
 	Arrived map[string]map[string]device.QueueCounter
 	// Received and Sent count by device, lane and queue: what arrived as
-	// niclane's XDP program counts it, and what left while somebody watched.
+	// niclane's XDP program counts it, and what left as its classifier counts
+	// it, or as it was watched.
 	Received, Sent map[string]map[LaneQueue]device.QueueCounter
 	// Handlers are the PIDs of the threads that empty the cpumap of niclane's
 	// XDP program, by device and processor.
@@ -34,7 +35,11 @@ type Moment struct {
 	Polls map[int]uint64
 }
 
-// A LaneQueue is where packets of one lane can be: its own queues, or others'.
+// AnyQueue is the number of a queue that is not known.
+const AnyQueue = -1
+
+// A LaneQueue is where packets of one lane can be: its own queues, others', or
+// AnyQueue.
 type LaneQueue struct {
 	Lane  string
 	Queue int
@@ -62,7 +67,7 @@ type Row struct {
 	// Owner is the other lane that has the transmit queue by which the lane's
 	// packets left; "" if it is the lane's own, or all lanes have all queues.
 	Owner string `json:"owner,omitempty"`
-	// Number of the queue or processor, -1 for others.
+	// Number of the queue or processor, -1 for others, and AnyQueue.
 	Number     int      `json:"number"`
 	Rx         *Rate    `json:"rx,omitempty"`
 	Tx         *Rate    `json:"tx,omitempty"`
@@ -290,6 +295,8 @@ func (r Row) what() string {
 	switch {
 	case r.What == "lane":
 		return ""
+	case r.What == "sent" && r.Number == AnyQueue:
+		return "sent, any queue"
 	case r.Number >= 0:
 		what += " " + strconv.Itoa(r.Number)
 	}

@@ -144,6 +144,7 @@ func TestRatesByLane(t *testing.T) {
 	before.Sent = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {at("web", 2): {Packets: 5, Bytes: 500}, at("web", 0): {Packets: 3, Bytes: 3}}}
 	now.Sent = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {
 		at("web", 2): {Packets: 15, Bytes: 1500}, at("web", 0): {Packets: 3, Bytes: 3}, at("web", 7): {Packets: 1, Bytes: 1}, at("default", 2): {Packets: 4, Bytes: 400},
+		at("web", status.AnyQueue): {Packets: 6, Bytes: 600},
 	}}
 	now.Received = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {at("web", 1): {Packets: 2, Bytes: 200}}}
 	var got []status.Row
@@ -155,6 +156,7 @@ func TestRatesByLane(t *testing.T) {
 	want := []status.Row{
 		{Device: "d0", Lane: "default", What: "sent", Number: 2, Owner: "web", Tx: &status.Rate{Packets: 4, Bytes: 400}},
 		{Device: "d0", Lane: "web", What: "received", Number: 1, Rx: &status.Rate{Packets: 2, Bytes: 200}},
+		{Device: "d0", Lane: "web", What: "sent", Number: status.AnyQueue, Tx: &status.Rate{Packets: 6, Bytes: 600}},
 		{Device: "d0", Lane: "web", What: "sent", Number: 2, Tx: &status.Rate{Packets: 10, Bytes: 1000}},
 		{Device: "d0", Lane: "web", What: "sent", Number: 7, Tx: &status.Rate{Packets: 1, Bytes: 1}},
 	}

@@ -24,7 +24,7 @@ type Lane struct {
 	ClassTx *Traffic `json:"classTx,omitempty"`
 	// Backlog of the class, bytes.
 	Backlog uint64 `json:"backlogBytes,omitempty"`
-	// Sent is what of the lane left by each transmit queue during the
+	// Sent is what of the lane left by each transmit queue, or AnyQueue, during the
 	// sampling interval, per second, as Row has it.
 	Sent []Row `json:"sent,omitempty"`
 }
@@ -55,7 +55,7 @@ type Sample struct {
 	// counting then starts with the device.
 	Applied     device.Counters
 	Before, Now device.Counters
-	// SentBefore and SentNow count what left while somebody watched.
+	// SentBefore and SentNow count what left, as Moment.Sent does.
 	SentBefore, SentNow map[LaneQueue]device.QueueCounter
 }
 

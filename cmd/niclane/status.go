@@ -25,20 +25,23 @@ import (
 
 func (a *app) statusCommand() *cobra.Command {
 	interval := time.Second
-	var watch bool
+	var watch, sent bool
 	var tables int
 	cmd := &cobra.Command{
 		Use:   "status [DEV]",
 		Short: "Show the lanes that are in force: queues, NAPIs, pollers, processors, traffic",
 		Long: `Status prints, for every lane applied here, its queues, their NAPIs, who polls them
 on which processors, and the packets, bytes and drops since apply and per second
-(measured over --interval). What a device does not count is left out. What of a lane
-left by which transmit queue is counted while status runs, by a tracepoint.
+(measured over --interval). What a device does not count is left out. "sent" is what
+the classifier gave to a lane, by transmit queue where it knows it.
 
 With --watch it prints rates only, again every --interval until Ctrl-C: by lane,
 class and queue, and of the lane's own packets in each queue (received, sent), with
 interrupts, and of polling threads the state, the share of a processor, and context
-switches (of their own will + by force).`,
+switches (of their own will + by force).
+
+With --sent what leaves is counted as it leaves, by lane and queue, whoever's queue it
+is: by a tracepoint, for which all packets of the host pay while status runs.`,
 		Args: atMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval <= 0 || interval > time.Minute {
@@ -51,12 +54,13 @@ switches (of their own will + by force).`,
 				return err
 			}
 			if watch {
-				return a.watchStatus(cmd.Context(), args, interval, tables)
+				return a.watchStatus(cmd.Context(), args, interval, tables, sent)
 			}
-			return a.status(cmd.Context(), args, interval)
+			return a.status(cmd.Context(), args, interval, sent)
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time over which rates are measured")
+	cmd.Flags().BoolVar(&sent, "sent", false, "count what leaves by lane and queue as it leaves")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print rates again and again")
 	cmd.Flags().IntVar(&tables, "count", 0, "with --watch: end after so many tables (0: at Ctrl-C)")
 	return cmd
@@ -86,7 +90,7 @@ func (a *app) fittedLanes(args []string) (fitted []plan.FittedLane, devices []st
 	return fitted, devices, nil
 }
 
-func (a *app) status(ctx context.Context, args []string, interval time.Duration) error {
+func (a *app) status(ctx context.Context, args []string, interval time.Duration, exact bool) error {
 	fitted, devices, err := a.fittedLanes(args)
 	if err != nil {
 		return err
@@ -106,7 +110,10 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration)
 	if err != nil {
 		return err
 	}
-	sent, notCounted := a.countSent(js, st, devices)
+	sent, notCounted, err := a.countSent(js, st, devices, exact)
+	if err != nil {
+		return err
+	}
 	defer sent.close()
 	for _, why := range notCounted {
 		fmt.Fprintln(a.stderr, "niclane:", why)

@@ -8,45 +8,137 @@ import (
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/tc"
 	"github.com/niclane/niclane/internal/watch"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/status"
 	"github.com/niclane/niclane/verify"
 )
 
-// senders count what leaves devices, by lane and transmit queue, for as long as
-// somebody looks. The queue is known only to what sees every packet of the host
-// (a tracepoint: at clsact and TCX it is not chosen yet), and being seen costs
-// each of them: docs/realisations.md has the figures.
-type senders []*watched
+// What leaves is counted in two ways.
+//
+// The classifier always counts what it gives to each lane, by the transmit queue
+// that it chooses or that goes with the socket's receive queue. It costs next to
+// nothing. Where the kernel chooses otherwise the queue is unknown.
+//
+// For --sent a program at a tracepoint counts where packets do leave. It sees every
+// packet of the host, and being seen costs each of them: docs/realisations.md has the
+// figures.
 
-// countSent begins to count. What cannot be counted is left out, with the
-// reason.
-func (a *app) countSent(js []*journal.Journal, st *device.State, devices []string) (ss senders, notCounted []string) {
+// A sentCounter counts what leaves devices, by device, lane and transmit queue.
+// What no lane matches is the default lane's.
+type sentCounter interface {
+	read() (map[string]map[status.LaneQueue]device.QueueCounter, error)
+	close()
+}
+
+// countSent begins to count by the tracepoint if exact says so, for which it needs the
+// devices' state, else by the classifier. What cannot be counted is left out, with the reason. Without a classifier nothing
+// is counted, as for lanes that are told by their control groups.
+func (a *app) countSent(js []*journal.Journal, st *device.State, devices []string, exact bool) (s sentCounter, notCounted []string, err error) {
+	var senders senders
+	var classified classified
 	for _, j := range js {
 		applied := a.appliedBy(j)
 		var done []string
 		for _, l := range applied.Lanes {
-			d := st.Device(l.Device)
-			if d == nil || !slices.Contains(devices, l.Device) || slices.Contains(done, l.Device) {
+			if !slices.Contains(devices, l.Device) || slices.Contains(done, l.Device) {
 				continue
 			}
 			done = append(done, l.Device)
+			if !exact {
+				classified.add(applied, l.Device)
+				continue
+			}
+			d := st.Device(l.Device)
+			if d == nil {
+				continue
+			}
 			w := &watched{applied: applied, device: l.Device}
 			if w.open(d, watch.OpenTransmit); w.err != nil {
 				notCounted = append(notCounted, fmt.Sprintf("what leaves %s is not counted by lane and queue: %v: %s", l.Device, w.err, cannotWatch(w.err)))
 				continue
 			}
-			ss = append(ss, w)
+			senders = append(senders, w)
 		}
 	}
-	return ss, notCounted
+	if exact {
+		return senders, notCounted, nil
+	}
+	if len(classified.countings) == 0 {
+		return senders, nil, nil
+	}
+	classified.tc, err = tc.Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	classified.bpf = bpf.New(classified.tc)
+	return &classified, nil, nil
 }
+
+// classified reads the classifiers' counters.
+type classified struct {
+	countings map[string][]verify.Counting // by device
+	tc        *tc.Client
+	bpf       *bpf.Client
+}
+
+func (c *classified) add(applied verify.Applied, dev string) {
+	if cs := verify.Countings(applied, dev); len(cs) > 0 {
+		if c.countings == nil {
+			c.countings = map[string][]verify.Counting{}
+		}
+		c.countings[dev] = cs
+	}
+}
+
+func (c *classified) close() {
+	_ = c.bpf.Close() // nothing was written
+	_ = c.tc.Close()
+}
+
+func (c *classified) read() (map[string]map[status.LaneQueue]device.QueueCounter, error) {
+	out := map[string]map[status.LaneQueue]device.QueueCounter{}
+	for dev, cs := range c.countings {
+		var rows []int
+		for _, n := range cs {
+			if !slices.Contains(rows, n.Row) {
+				rows = append(rows, n.Row)
+			}
+		}
+		counted, err := c.bpf.SentCounters(dev, rows)
+		if err != nil {
+			return nil, err
+		}
+		out[dev] = map[status.LaneQueue]device.QueueCounter{}
+		for _, n := range counted {
+			at := status.LaneQueue{Lane: verify.CountedAs(cs, n.Row, n.Queue), Queue: status.AnyQueue}
+			i := slices.IndexFunc(cs, func(c verify.Counting) bool { return c.Lane == at.Lane })
+			if i < 0 {
+				continue
+			}
+			if cs[i].ByQueue && n.Queue != bpf.UnknownQueue {
+				at.Queue = n.Queue
+			}
+			add(out[dev], at, n.Packets, n.Bytes)
+		}
+	}
+	return out, nil
+}
+
+func add(to map[status.LaneQueue]device.QueueCounter, at status.LaneQueue, packets, bytes uint64) {
+	sum := to[at]
+	sum.Packets += packets
+	sum.Bytes += bytes
+	to[at] = sum
+}
+
+// senders watch.
+type senders []*watched
 
 func (ss senders) close() { _ = watching(ss).close() } // nothing was written
 
-// read returns what has left so far, by device, lane and queue. What no lane
-// matches is the default lane's.
 func (ss senders) read() (map[string]map[status.LaneQueue]device.QueueCounter, error) {
 	out := map[string]map[status.LaneQueue]device.QueueCounter{}
 	for _, w := range ss {
@@ -54,18 +146,14 @@ func (ss senders) read() (map[string]map[status.LaneQueue]device.QueueCounter, e
 		if err != nil {
 			return nil, err
 		}
-		counted := map[status.LaneQueue]device.QueueCounter{}
+		out[w.device] = map[status.LaneQueue]device.QueueCounter{}
 		for _, c := range cells {
 			at := status.LaneQueue{Lane: w.name(c.Lane), Queue: c.Column}
 			if at.Lane == "" || at.Lane == verify.LaneUnread {
 				at.Lane = intent.DefaultLane
 			}
-			sum := counted[at]
-			sum.Packets += c.Packets
-			sum.Bytes += c.Bytes
-			counted[at] = sum
+			add(out[w.device], at, c.Packets, c.Bytes)
 		}
-		out[w.device] = counted
 	}
 	return out, nil
 }

@@ -28,13 +28,13 @@ import (
 type rated struct {
 	Time time.Time    `json:"time"`
 	Rows []status.Row `json:"rows"`
-	// NotCounted says why what leaves is not counted by lane and queue.
+	// NotCounted says why what leaves is not counted as it leaves (--sent).
 	NotCounted []string `json:"notCounted,omitempty"`
 }
 
 // watchStatus prints rates every interval: count times, or until it is told to
 // end, which is no error.
-func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int) error {
+func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int, sent bool) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	fitted, devices, err := a.fittedLanes(args)
@@ -45,7 +45,7 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 		fmt.Fprintln(a.stderr, "niclane: no lanes are applied here")
 		return nil
 	}
-	r, err := a.newRater(ctx, fitted, devices, true)
+	r, err := a.newRater(ctx, fitted, devices, sent)
 	if err != nil {
 		return err
 	}
@@ -111,25 +111,27 @@ type rater struct {
 	// processor, once found.
 	handlers map[uint32]map[int]int
 	// sent counts what leaves, while the rater is open.
-	sent senders
+	sent sentCounter
 	// notCounted says what it does not count, and why.
 	notCounted []string
 }
 
-// newRater makes a rater, which counts what leaves too if sent says so: all
+// newRater makes a rater, which counts what leaves as it leaves if exact says so: all
 // packets of the host pay for that.
-func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []string, sent bool) (*rater, error) {
+func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []string, exact bool) (*rater, error) {
 	js, err := a.journals()
 	if err != nil {
 		return nil, err
 	}
 	r := &rater{devices: devices, numbers: map[string]map[int]string{}, handlers: map[uint32]map[int]int{}}
-	if sent {
-		st, err := observe.Observe(ctx, observe.Options{Devices: devices, NoProbes: true})
-		if err != nil {
+	var st *device.State
+	if exact {
+		if st, err = observe.Observe(ctx, observe.Options{Devices: devices, NoProbes: true}); err != nil {
 			return nil, err
 		}
-		r.sent, r.notCounted = a.countSent(js, st, devices)
+	}
+	if r.sent, r.notCounted, err = a.countSent(js, st, devices, exact); err != nil {
+		return nil, err
 	}
 	for _, j := range js {
 		applied := a.appliedBy(j)

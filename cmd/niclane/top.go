@@ -26,8 +26,8 @@ of each lane, class and queue, interrupts, who polls, polls, processor time and
 context switches. Keys: q quits, p pauses, l shows lanes without queues, arrows and
 pages scroll, Tab changes columns where the terminal is too narrow for all.
 
-It follows lanes that come and go. With --sent it also counts which of a lane's
-packets left by which queue, for which all packets of the host pay while it runs.`,
+It follows lanes that come and go. With --sent it counts what leaves as it leaves, by
+lane and queue, for which all packets of the host pay while it runs.`,
 		Args: atMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < 100*time.Millisecond || interval > time.Minute {
@@ -46,7 +46,7 @@ packets left by which queue, for which all packets of the host pay while it runs
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two pictures")
-	cmd.Flags().BoolVar(&sent, "sent", false, "count what left by lane and queue")
+	cmd.Flags().BoolVar(&sent, "sent", false, "count what leaves by lane and queue as it leaves")
 	return cmd
 }
 

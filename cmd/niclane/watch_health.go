@@ -32,9 +32,7 @@ func (a *app) serveHealth(at *health.Address, k *stay.Keeper, m *machine) (*heal
 	return health.Serve(*at, k, m.read)
 }
 
-// read reads the counters of the lanes that are kept. What of a lane left by
-// which queue is not among them: to count it costs all packets of the host
-// (status_sent.go).
+// read reads the counters of the lanes that are kept, those that are always on.
 func (m *machine) read(ctx context.Context) (health.Reading, error) {
 	var r health.Reading
 	js, err := m.journals()

@@ -164,18 +164,25 @@ func turns(b *testing.B, ps []*ebpf.Program, frames [][]byte) []time.Duration {
 
 // BenchmarkCounters compares counting with not counting.
 func BenchmarkCounters(b *testing.B) {
-	var ps []*ebpf.Program
+	var ingress, egress []*ebpf.Program
 	for _, count := range []bool{false, true} {
 		p, m := loadXDP(b, count)
 		addQueue(b, m)
 		fillXDP(b, m, 2, func(int) uint32 { return 0 })
 		addMember(b, &m.table, 1, ingressTarget{Lane: 10})
-		ps = append(ps, p)
+		objs, e := loadCounting(b, count)
+		addMember(b, &e.table, 1, egressTarget{Class: 0x10010})
+		ingress, egress = append(ingress, p), append(egress, objs.NiclaneEgress)
 	}
-	d := turns(b, ps, [][]byte{memberFrame(1, true), memberFrame(1, true)})
-	b.ReportMetric(float64(d[0]), "off-ns/packet")
-	b.ReportMetric(float64(d[1]), "on-ns/packet")
-	b.ReportMetric(float64(d[1])/float64(d[0]), "on/off")
+	for name, ps := range map[string][]*ebpf.Program{"ingress": ingress, "egress": egress} {
+		b.Run(name, func(b *testing.B) {
+			frame := memberFrame(1, name == "ingress")
+			d := turns(b, ps, [][]byte{frame, frame})
+			b.ReportMetric(float64(d[0]), "off-ns/packet")
+			b.ReportMetric(float64(d[1]), "on-ns/packet")
+			b.ReportMetric(float64(d[1])/float64(d[0]), "on/off")
+		})
+	}
 }
 
 // BenchmarkMembers compares a thousand members with one.

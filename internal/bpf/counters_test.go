@@ -9,6 +9,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/tuple"
 	"github.com/niclane/niclane/internal/vethtest"
 )
 
@@ -56,4 +60,44 @@ func testCounters(t *testing.T, frags bool) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})
+}
+
+func TestSentCounters(t *testing.T) {
+	objs, m := load(t)
+	for port, to := range map[uint16]egressTarget{
+		1: {Class: 0x1_0010},                      // leaves by any queue
+		2: {Class: 0x1_0011, Queue: 5, Queues: 1}, // leaves by one
+		3: {Queue: 7, Queues: 1},                  // is known by it
+		4: {Class: 9, Queue: 70, Queues: 1},       // is beyond those counted apart
+		5: {Class: 0x1_0000 + maxRows, Queues: 1}, // has no row
+	} {
+		f, mask, err := tuple.Encode(device.Match{Family: 4, Protocol: "tcp", LocalPort: port})
+		if err == nil {
+			err = m.add(f, mask, to)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var size uint64
+	for port, times := range map[uint16]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6} {
+		f := frame(0x800, ipv4(6, four, four2, 0, 0, ports(port, 4000)))
+		size = uint64(len(f))
+		for range times {
+			if _, err := objs.NiclaneEgress.Run(&ebpf.RunOptions{Data: f}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got, err := m.counted([]int{0, 9, 0x10, 0x11, maxRows, -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []SentCounter
+	for _, c := range [][3]int{{0, 7, 3}, {0, UnknownQueue, 6}, {9, UnknownQueue, 4}, {0x10, UnknownQueue, 1}, {0x11, 5, 2}} {
+		want = append(want, SentCounter{Row: c[0], Queue: c[1], Packets: uint64(c[2]), Bytes: uint64(c[2]) * size})
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
 }

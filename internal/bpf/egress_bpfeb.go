@@ -20,7 +20,9 @@ const (
 	egressMapNlFlows        = "nl_flows"
 	egressMapNlInUse        = "nl_in_use"
 	egressMapNlPatterns     = "nl_patterns"
+	egressMapNlSent         = "nl_sent"
 	egressProgNiclaneEgress = "niclane_egress"
+	egressVarNlCount        = "nl_count"
 )
 
 // loadEgress returns the embedded CollectionSpec for egress.
@@ -76,12 +78,14 @@ type egressMapSpecs struct {
 	NlFlows    *ebpf.MapSpec `ebpf:"nl_flows"`
 	NlInUse    *ebpf.MapSpec `ebpf:"nl_in_use"`
 	NlPatterns *ebpf.MapSpec `ebpf:"nl_patterns"`
+	NlSent     *ebpf.MapSpec `ebpf:"nl_sent"`
 }
 
 // egressVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type egressVariableSpecs struct {
+	NlCount *ebpf.VariableSpec `ebpf:"nl_count"`
 }
 
 // egressObjects contains all objects after they have been loaded into the kernel.
@@ -108,6 +112,7 @@ type egressMaps struct {
 	NlFlows    *ebpf.Map `ebpf:"nl_flows"`
 	NlInUse    *ebpf.Map `ebpf:"nl_in_use"`
 	NlPatterns *ebpf.Map `ebpf:"nl_patterns"`
+	NlSent     *ebpf.Map `ebpf:"nl_sent"`
 }
 
 func (m *egressMaps) Close() error {
@@ -116,6 +121,7 @@ func (m *egressMaps) Close() error {
 		m.NlFlows,
 		m.NlInUse,
 		m.NlPatterns,
+		m.NlSent,
 	)
 }
 
@@ -123,6 +129,7 @@ func (m *egressMaps) Close() error {
 //
 // It can be passed to loadEgressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type egressVariables struct {
+	NlCount *ebpf.Variable `ebpf:"nl_count"`
 }
 
 // egressPrograms contains all programs after they have been loaded into the kernel.

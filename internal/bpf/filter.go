@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/mdlayher/netlink"
@@ -44,6 +45,7 @@ const maxUses = 64
 type maps struct {
 	table[egressTarget]
 	defaults *ebpf.Map
+	sent     *ebpf.Map // nil in programs of versions that do not count
 	filter   device.Filter
 	program  uint32 // ID
 }
@@ -56,6 +58,10 @@ func (m *maps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
 		m.defaults = em
 		return true
 	}
+	if info.Name == egressMapNlSent && info.ValueSize == uint32(unsafe.Sizeof(counters{})) && m.sent == nil {
+		m.sent = em
+		return true
+	}
 	return m.table.take(em, info)
 }
 
@@ -63,7 +69,7 @@ func (m *maps) close() error {
 	if m == nil {
 		return nil
 	}
-	return errors.Join(m.table.close(), m.defaults.Close())
+	return errors.Join(m.table.close(), m.defaults.Close(), m.sent.Close())
 }
 
 // New returns a client that attaches by t, which stays the caller's.

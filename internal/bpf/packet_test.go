@@ -29,8 +29,20 @@ type skb struct {
 // load loads the classifier, attached to nothing.
 func load(t testing.TB) (*egressObjects, *maps) {
 	t.Helper()
+	return loadCounting(t, true)
+}
+
+func loadCounting(t testing.TB, count bool) (*egressObjects, *maps) {
+	t.Helper()
+	spec, err := variant{program: EgressProgram}.spec()
+	if err == nil && !count {
+		err = spec.Variables["nl_count"].Set(uint32(0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	var objs egressObjects
-	err := loadEgressObjects(&objs, nil)
+	err = spec.LoadAndAssign(&objs, nil)
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("bpf(2): no permission")
 	}
@@ -38,7 +50,7 @@ func load(t testing.TB) (*egressObjects, *maps) {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { objs.Close() })
-	return &objs, &maps{table: table[egressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows}}
+	return &objs, &maps{table: table[egressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows}, sent: objs.NlSent}
 }
 
 // classify runs the classifier on a frame whose priority is before.

@@ -31,9 +31,9 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // or the thread was made; where one is made anew, they begin at 0, which rate()
 // knows.
 type series struct {
-	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, xdpPackets, xdpBytes *prometheus.Desc
-	pollerCPU, pollerSwitch, pollerPolls, pollerTaken, pollerSleeps, pollerState, laneInfo                                     *prometheus.Desc
-	driftNow, waiting, drifts, repairs, failures, looks, events, lastLook, lookError                                           *prometheus.Desc
+	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, xdpPackets, xdpBytes, sentPackets, sentBytes *prometheus.Desc
+	pollerCPU, pollerSwitch, pollerPolls, pollerTaken, pollerSleeps, pollerState, laneInfo                                                             *prometheus.Desc
+	driftNow, waiting, drifts, repairs, failures, looks, events, lastLook, lookError                                                                   *prometheus.Desc
 }
 
 // newSeries describes them: when they are needed, not whenever niclane starts.
@@ -48,6 +48,8 @@ func newSeries() *series {
 		classDrops:   desc("class_drops_total", "Packets that the lane's HTB class dropped.", "device", "lane", "class"),
 		classBacklog: desc("class_backlog_bytes", "Bytes that wait in the lane's HTB class.", "device", "lane", "class"),
 		xdpPackets:   desc("lane_received_packets_total", "The lane's packets by receive queue, as niclane's XDP program counts them.", "device", "lane", "queue"),
+		sentPackets:  desc("lane_sent_packets_total", "The lane's packets by transmit queue, as niclane's classifier counts them; queue \"any\" where it is not known to it.", "device", "lane", "queue"),
+		sentBytes:    desc("lane_sent_bytes_total", "The lane's bytes by transmit queue, as niclane's classifier counts them.", "device", "lane", "queue"),
 		xdpBytes:     desc("lane_received_bytes_total", "The lane's bytes by receive queue, as niclane's XDP program counts them.", "device", "lane", "queue"),
 		pollerCPU:    desc("poller_cpu_seconds_total", "Processor time of the thread that polls a queue; cpumap: that handles packets on a processor.", "device", "lane", "queue", "kind"),
 		pollerSwitch: desc("poller_context_switches_total", "Context switches of the thread that polls a queue.", "device", "lane", "queue", "kind", "voluntary"),
@@ -81,6 +83,8 @@ func (s *series) all() []*prometheus.Desc {
 		s.classBacklog,
 		s.xdpPackets,
 		s.xdpBytes,
+		s.sentPackets,
+		s.sentBytes,
 		s.pollerCPU,
 		s.pollerSwitch,
 		s.pollerPolls,
@@ -130,6 +134,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		w.queues(r, l)
 		w.class(r, l)
 		w.xdp(r, l)
+		w.sent(r, l)
 		w.pollers(r, l)
 	}
 }
@@ -223,6 +228,20 @@ func (w writer) xdp(r Reading, l plan.FittedLane) {
 			w.counter(w.xdpPackets, c.Packets, l.Device, l.Name, strconv.Itoa(at.Queue))
 			w.counter(w.xdpBytes, c.Bytes, l.Device, l.Name, strconv.Itoa(at.Queue))
 		}
+	}
+}
+
+func (w writer) sent(r Reading, l plan.FittedLane) {
+	for at, c := range r.Moment.Sent[l.Device] {
+		if at.Lane != l.Name {
+			continue
+		}
+		queue := "any"
+		if at.Queue != status.AnyQueue {
+			queue = strconv.Itoa(at.Queue)
+		}
+		w.counter(w.sentPackets, c.Packets, l.Device, l.Name, queue)
+		w.counter(w.sentBytes, c.Bytes, l.Device, l.Name, queue)
 	}
 }
 

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/tc"
 	"github.com/niclane/niclane/internal/watch"
 )
 
@@ -31,7 +33,8 @@ import (
 func BenchmarkCountersReceived(b *testing.B) { counted(b, countReceived) }
 
 // BenchmarkCountersSent sends from a UDP socket through the classifier and HTB to
-// the other end of a veth: without counters, while somebody watches, and while
+// the other end of a veth: by the classifier without its counters and with them,
+// which are always on, while somebody watches besides (status --sent), and while
 // another device is watched, which is what everybody else's packets pay.
 func BenchmarkCountersSent(b *testing.B) { counted(b, countSent) }
 
@@ -124,13 +127,19 @@ func countReceived(b *testing.B) {
 	}
 	nothing := func() {}
 	compareWays(b, []countWay{
-		{"off", attach(ingress(b, link, 0)), nothing},
-		{"on", attach(ingress(b, link, 1)), nothing},
+		{"off", attach(anew(b, bpf.IngressProgram, link.Attrs().Xdp.ProgId, 0)), nothing},
+		{"on", attach(anew(b, bpf.IngressProgram, link.Attrs().Xdp.ProgId, 1)), nothing},
 	}, func() { packetsTo(b, firstPort, packets) })
 }
 
-// ingress loads the XDP program again, with the maps of the one that is attached.
-func ingress(b *testing.B, link netlink.Link, count uint32) *ebpf.Program {
+// objects are the files that programs are loaded from.
+var objects = map[string]string{
+	bpf.IngressProgram: "../../internal/bpf/ingress_bpfel.o",
+	bpf.EgressProgram:  "../../internal/bpf/egress_bpfel.o",
+}
+
+// anew loads a program again, with the maps of the one that is attached.
+func anew(b *testing.B, program string, id, count uint32) *ebpf.Program {
 	b.Helper()
 	check := func(err error) {
 		b.Helper()
@@ -138,10 +147,10 @@ func ingress(b *testing.B, link netlink.Link, count uint32) *ebpf.Program {
 			b.Fatal(err)
 		}
 	}
-	spec, err := ebpf.LoadCollectionSpec("../../internal/bpf/ingress_bpfel.o")
+	spec, err := ebpf.LoadCollectionSpec(objects[program])
 	check(err)
 	check(spec.Variables["nl_count"].Set(count))
-	attached, err := ebpf.NewProgramFromID(ebpf.ProgramID(link.Attrs().Xdp.ProgId))
+	attached, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
 	check(err)
 	defer attached.Close()
 	info, err := attached.Info()
@@ -162,7 +171,7 @@ func ingress(b *testing.B, link netlink.Link, count uint32) *ebpf.Program {
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
 	check(err)
 	b.Cleanup(c.Close)
-	return c.Programs[bpf.IngressProgram]
+	return c.Programs[program]
 }
 
 func countSent(b *testing.B) {
@@ -177,6 +186,25 @@ func countSent(b *testing.B) {
 		run(b, exec.Command("tc", strings.Fields(line)...))
 	}
 	defer func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "root")) }()
+	c, err := tc.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	filter := device.Filter{Dev: chain0, Parent: "egress", Pref: 1, Handle: 1, Program: bpf.EgressProgram}
+	attached, err := c.Filter(filter)
+	if err != nil || attached == nil {
+		b.Fatalf("%v, %v", attached, err)
+	}
+	attach := func(p *ebpf.Program) func() {
+		return func() {
+			if err := errors.Join(c.DeleteBPF(filter), c.AddBPF(filter, p.FD())); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	off := attach(anew(b, bpf.EgressProgram, attached.ProgramID, 0))
+	on := attach(anew(b, bpf.EgressProgram, attached.ProgramID, 1))
 	var w *watch.Watcher
 	watching := func(dev string) func() {
 		link, err := net.InterfaceByName(dev)
@@ -184,6 +212,7 @@ func countSent(b *testing.B) {
 			b.Fatal(err)
 		}
 		return func() {
+			on()
 			w, err = watch.OpenTransmit(&device.Device{Name: dev, Index: link.Index, Driver: "veth", RxQueues: 1, TxQueues: 1},
 				[]watch.Lane{{Class: 0x10010, Matches: []device.Match{{Family: 4, Protocol: "udp", LocalPort: firstPort}}}})
 			if err != nil {
@@ -193,7 +222,8 @@ func countSent(b *testing.B) {
 	}
 	end := func() { w.Close() }
 	compareWays(b, []countWay{
-		{"off", func() {}, func() {}},
+		{"off", off, func() {}},
+		{"on", on, func() {}},
 		{"watched", watching(chain0), end},
 		{"another", watching("wire0"), end},
 	}, func() { stream(b, firstPort) })

@@ -7,7 +7,8 @@
  * HTB class of its lane, or its priority under mqprio, to skb->priority and one
  * of its transmit queues to skb->queue_mapping. It returns TC_ACT_UNSPEC, so that filters of others after
  * it still see the packet (cls_bpf_classify continues with the next filter),
- * and never drops, redirects or changes a packet.
+ * and never drops, redirects or changes a packet. It counts what it gives to
+ * each lane.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -29,6 +30,7 @@ struct target {
 };
 
 #include "flow.h"
+#include "count.h"
 
 /* Where packets go that no flow names. */
 struct rest {
@@ -45,6 +47,36 @@ struct {
 	__type(value, struct rest);
 } nl_default SEC(".maps");
 
+/* By the lower half of a lane's class or priority, which is its own on the
+ * device; 0 is what no lane matches, or what has a queue instead of a class. */
+#define MAX_ROWS	80	/* HTB's classes are 16 to 78: see Go */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_ROWS);
+	__type(key, __u32);
+	__type(value, struct counters);
+} nl_sent SEC(".maps");
+
+/* Set before loading: whether to count. */
+const volatile __u32 nl_count = 1;
+
+/*
+ * The transmit queue is chosen later (netdev_core_pick_tx), but most of the time
+ * it is known: this program chooses it, or the socket's receive queue does, where
+ * XPS is by receive queue (get_xps_queue). Go knows whether it is.
+ */
+static __always_inline __u32 queue_of(struct __sk_buff *skb, const struct target *to, __u32 chosen)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (to->queues)
+		return chosen;
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	return sk ? (__u32)sk->rx_queue_mapping : NO_QUEUE;
+}
+
 #define PRIORITY	15	/* TC_PRIO_MAX: mqprio looks at these bits only */
 #define LANE_PRIORITY	8	/* lanes' have this one, of the first eight lanes */
 
@@ -56,6 +88,7 @@ int niclane_egress(struct __sk_buff *skb)
 	struct found best = {};
 	struct flow f = {};
 	struct target *to = &best.target;
+	__u32 queue = 0, row;
 
 	if (!patterns && (!rest || !(rest->queues | rest->lanes)))
 		return TC_ACT_UNSPEC;
@@ -75,8 +108,15 @@ int niclane_egress(struct __sk_buff *skb)
 	/* Of a packet that leaves queue_mapping is read as the receive queue
 	 * it came from, plus one, and used if neither XPS nor the socket has
 	 * another opinion (netdev_pick_tx, skb_tx_hash). */
-	if (to->queues)
-		skb->queue_mapping = to->queue + choose(flow_hash(&f), to->queues) + 1;
+	if (to->queues) {
+		queue = to->queue + choose(flow_hash(&f), to->queues);
+		skb->queue_mapping = queue + 1;
+	}
+	if (nl_count) {
+		row = to->class & 0xffff;
+		if (row < MAX_ROWS)
+			count(&nl_sent, row, queue_of(skb, to, queue), skb->gso_segs ? : 1, skb->len);
+	}
 	return TC_ACT_UNSPEC;
 }
 

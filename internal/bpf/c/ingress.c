@@ -23,13 +23,13 @@
 
 #define MAX_LANES	64	/* lane 0 is what no lane matches */
 #define MAX_CPUS	64	/* of one lane */
-#define MAX_QUEUES	64	/* that are counted apart; the last is for all beyond */
 
 struct target {
 	__u32	lane;
 };
 
 #include "flow.h"
+#include "count.h"
 
 struct lane {
 	__u32	count;		/* of CPUs; 0: the lane does not exist */
@@ -53,15 +53,6 @@ struct {
 	__uint(value_size, sizeof(struct bpf_cpumap_val));
 } nl_cpus SEC(".maps");
 
-struct counter {
-	__u64	packets;
-	__u64	bytes;
-};
-
-struct counters {
-	struct counter	queue[MAX_QUEUES];
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, MAX_LANES);
@@ -73,19 +64,6 @@ struct {
  * buffers. The verifier removes what is not needed. */
 const volatile __u32 nl_count = 1;
 const volatile __u32 nl_frags = 0;
-
-static __always_inline void count(struct xdp_md *ctx, __u32 lane)
-{
-	struct counters *c = bpf_map_lookup_elem(&nl_counters, &lane);
-	__u32 queue = ctx->rx_queue_index;
-
-	if (!c)
-		return;
-	if (queue >= MAX_QUEUES)
-		queue = MAX_QUEUES - 1;
-	c->queue[queue].packets++;
-	c->queue[queue].bytes += nl_frags ? bpf_xdp_get_buff_len(ctx) : ctx->data_end - ctx->data;
-}
 
 SEC("xdp")	/* BPF_F_XDP_HAS_FRAGS, where it helps: see Go */
 int niclane_ingress(struct xdp_md *ctx)
@@ -99,7 +77,8 @@ int niclane_ingress(struct xdp_md *ctx)
 		lookup(&f, patterns, &best);
 	lane = best.target.lane;
 	if (nl_count)
-		count(ctx, lane);
+		count(&nl_counters, lane, ctx->rx_queue_index, 1,
+		      nl_frags ? bpf_xdp_get_buff_len(ctx) : ctx->data_end - ctx->data);
 	if (!lane)
 		return XDP_PASS;
 	l = bpf_map_lookup_elem(&nl_lanes, &lane);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Counting by row and queue, in maps of one entry per row and processor.
+ */
+#ifndef NICLANE_COUNT_H
+#define NICLANE_COUNT_H
+
+#define MAX_QUEUES	64	/* that are counted apart; the last is for all beyond */
+#define NO_QUEUE	(-1U)	/* not known: counted with those beyond */
+
+struct counter {
+	__u64	packets;
+	__u64	bytes;
+};
+
+struct counters {
+	struct counter	queue[MAX_QUEUES];
+};
+
+static __always_inline void count(void *map, __u32 row, __u32 queue, __u64 packets, __u64 bytes)
+{
+	struct counters *c = bpf_map_lookup_elem(map, &row);
+
+	if (!c)
+		return;
+	if (queue >= MAX_QUEUES)
+		queue = MAX_QUEUES - 1;
+	/* What the compiler knows from the comparison the verifier does not. */
+	asm volatile("" : "+r"(queue));
+	queue &= MAX_QUEUES - 1;
+	c->queue[queue].packets += packets;
+	c->queue[queue].bytes += bytes;
+}
+
+#endif
