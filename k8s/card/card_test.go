@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package card
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/poller"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == poller.Command {
+		if err := poller.Main(os.Args[2]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(vethtest.Isolate(m))
+}
+
+// uplink makes a veth pair and gives its first end an address.
+func uplink(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	name := fmt.Sprintf("up%d", os.Getpid()%1000)
+	for _, args := range []string{
+		"link add " + name + " numtxqueues 8 numrxqueues 8 type veth peer name " + name + "p numtxqueues 8 numrxqueues 8",
+		"link set " + name + " up", "link set " + name + "p up", "link set lo up", "addr add 10.77.0.1/24 dev " + name,
+	} {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", name).Run() })
+	return name
+}
+
+func newCard(t *testing.T) *Card {
+	t.Helper()
+	dir := t.TempDir()
+	return &Card{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "kubernetes.yaml")}
+}
+
+// TestApply makes lanes, adds a pod, and takes everything away: the card is as
+// before.
+func TestApply(t *testing.T) {
+	dev := uplink(t)
+	before := qdiscs(t, dev)
+	c := newCard(t)
+	spec := &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}}, {Name: "web", Mode: "shared", Queues: 2, Tuning: v1alpha1.Tuning{Rank: 3}}},
+	}
+	make := func(members ...policy.Member) *policy.File {
+		f, err := policy.Make(c.Config, spec, policy.Node{Device: dev, Members: members})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	r, err := c.Apply(t.Context(), make())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Done == 0 || len(r.Plan.Lanes) != 4 {
+		t.Fatalf("%d steps, lanes %v", r.Done, r.Plan.Lanes)
+	}
+	if r, err = c.Apply(t.Context(), make()); err != nil || r.Done != 0 {
+		t.Errorf("again: %d steps, %v", r.Done, err)
+	}
+	pod := policy.Member{Name: "p", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.77.0.9/32")}}
+	r, err = c.Apply(t.Context(), make(pod))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Plan.Steps {
+		if !member(s.Object()) {
+			t.Errorf("adding a pod wrote %s", s.Key())
+		}
+	}
+	if r.Done == 0 {
+		t.Error("adding a pod wrote nothing")
+	}
+	views, err := c.Look(t.Context())
+	if err != nil || len(views) != 1 || len(views[0].Drifts) != 0 {
+		t.Fatalf("looked: %+v, %v", views, err)
+	}
+	// TestFault14: somebody's tc is seen, and mended.
+	if out, err := exec.Command("tc", "qdisc", "del", "dev", dev, "root").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if views, err = c.Look(t.Context()); err != nil || len(views[0].Drifts) == 0 {
+		t.Fatalf("after tc qdisc del: %+v, %v", views, err)
+	}
+	if _, err := c.Repair(t.Context(), c.Config, func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	if views, err = c.Look(t.Context()); err != nil || len(views[0].Drifts) != 0 {
+		t.Fatalf("after repair: %+v, %v", views, err)
+	}
+	if err := c.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := qdiscs(t, dev); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	dev := uplink(t)
+	c := newCard(t)
+	f, err := policy.Make(c.Config, &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1, Tuning: v1alpha1.Tuning{Guarantee: "10%"}}}}, policy.Node{Device: "absent0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Apply(t.Context(), f)
+	if err == nil || !strings.Contains(err.Error(), "spec.uplink.dev") || !strings.Contains(err.Error(), "absent0") {
+		t.Errorf("got %v", err)
+	}
+	_ = dev
+}
+
+// TestFault11ExactAddress: 10.77.0.1 is not found by being the beginning of
+// 10.77.0.10.
+func TestFault11ExactAddress(t *testing.T) {
+	dev := uplink(t)
+	if out, err := exec.Command("ip", "addr", "add", "10.78.0.10/24", "dev", dev).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for addr, want := range map[string]string{"10.77.0.1": dev, "10.78.0.10": dev, "10.78.0.1": "", "::1": "lo"} {
+		if got, err := DeviceOf(addr); got != want || err != nil {
+			t.Errorf("%s: got %q, %v, want %q", addr, got, err, want)
+		}
+	}
+}
+
+func qdiscs(t *testing.T, dev string) string {
+	t.Helper()
+	out, err := exec.Command("tc", "qdisc", "show", "dev", dev).CombinedOutput()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
