@@ -42,6 +42,8 @@ type Node struct {
 	// Ceilings, by lane, in bit/s, of exclusive lanes whose pod has the
 	// annotation kubernetes.io/egress-bandwidth: the lower one holds.
 	Ceilings map[string]uint64
+	// Link is the device's rate in bit/s, 0 if it is not known.
+	Link uint64
 }
 
 // A File is a lanes file made of a policy.
@@ -167,8 +169,8 @@ func (w *writer) lane(c *v1alpha1.Class, name, path string, count int, n Node, n
 		t.Pollers *= count
 		t.Guarantee, t.Ceiling = times(t.Guarantee, count), times(t.Ceiling, count)
 	}
-	if most := n.Ceilings[name]; most > 0 && t.Ceiling == "" {
-		t.Ceiling = fmt.Sprintf("%dbit", most)
+	if most := n.Ceilings[name]; most > 0 {
+		limit(&t, most, n.Link)
 	}
 	w.tuning(in, &t)
 	members := slices.DeleteFunc(slices.Clone(n.Members), func(m Member) bool { return m.Lane != name })
@@ -294,4 +296,37 @@ func camel(path string) string {
 		}
 	}
 	return path
+}
+
+// limit lowers a ceiling, and a guarantee above it, to most bit/s.
+func limit(t *v1alpha1.Tuning, most, link uint64) {
+	text := fmt.Sprintf("%dbit", most)
+	for _, rate := range []*string{&t.Ceiling, &t.Guarantee} {
+		if *rate == "" && rate == &t.Guarantee {
+			continue
+		}
+		if bits, known := bitsOf(*rate, link); !known || bits > most {
+			*rate = text
+		}
+	}
+}
+
+// units of a rate, tc(8).
+var units = map[string]float64{
+	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
+	"kibit": 1 << 10, "mibit": 1 << 20, "gibit": 1 << 30, "tibit": 1 << 40,
+}
+
+// bitsOf gives a rate or share in bit/s; a share only if the link is known.
+func bitsOf(rate string, link uint64) (uint64, bool) {
+	end := strings.LastIndexAny(rate, "0123456789") + 1
+	v, err := strconv.ParseFloat(rate[:end], 64)
+	if err != nil {
+		return 0, false
+	}
+	if rate[end:] == "%" {
+		return uint64(v / 100 * float64(link)), link > 0
+	}
+	unit, ok := units[rate[end:]]
+	return uint64(v * unit), ok
 }

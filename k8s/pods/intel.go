@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/niclane/niclane/k8s/claim"
+)
+
+// IntelAnnotation is that of Intel's plugin for ADQ: a list of containers with
+// their ports.
+const IntelAnnotation = "net.v1.intel.com/adq-config"
+
+// intel reads Intel's annotation. What Intel's plugin passes over in silence (a
+// port without a protocol, a number above 65535, a container that is not there,
+// an entry without ports) is an error here.
+func intel(pod *corev1.Pod, text string) (map[string]claim.Parameters, error) {
+	var entries []struct {
+		Name  string `json:"name"`
+		Ports *struct {
+			Local  []string `json:"local"`
+			Remote []string `json:"remote"`
+		} `json:"ports"`
+	}
+	if err := claim.Strict([]byte(text), &entries); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", IntelAnnotation, err)
+	}
+	out := map[string]claim.Parameters{}
+	for i, e := range entries {
+		at := fmt.Sprintf("annotation %s: [%d]", IntelAnnotation, i)
+		_, twice := out[e.Name]
+		switch {
+		case container(pod, e.Name) == nil:
+			return nil, fmt.Errorf("%s.name: the pod has no container %q (has: %s)", at, e.Name, names(pod))
+		case twice:
+			return nil, fmt.Errorf("%s.name: a second entry for container %q", at, e.Name)
+		case e.Ports == nil:
+			return nil, fmt.Errorf(`%s.ports is missing, want {"local": [...], "remote": [...]}`, at)
+		}
+		local, err := intelPorts(e.Ports.Local)
+		if err != nil {
+			return nil, fmt.Errorf("%s.ports.local%w", at, err)
+		}
+		remote, err := intelPorts(e.Ports.Remote)
+		if err != nil {
+			return nil, fmt.Errorf("%s.ports.remote%w", at, err)
+		}
+		if len(local)+len(remote) == 0 {
+			local = []string{"all"}
+		}
+		out[e.Name] = claim.Parameters{Ports: local, RemotePorts: remote}
+	}
+	return out, nil
+}
+
+// intelPorts checks PORT/PROTO, all/PROTO and all; a lone "all" is no condition.
+func intelPorts(in []string) ([]string, error) {
+	for i, s := range in {
+		if s != "all" && !strings.Contains(s, "/") {
+			return nil, fmt.Errorf("[%d]: found %q, want PORT/TCP, PORT/UDP, all/TCP, all/UDP or all", i, s)
+		}
+		if _, err := claim.ParsePorts(s); err != nil {
+			return nil, fmt.Errorf("[%d]: %w", i, err)
+		}
+	}
+	if len(in) == 1 && in[0] == "all" {
+		return nil, nil
+	}
+	return in, nil
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pods says which of a pod's packets belong to which lane: from the
+// lanes that its containers were given, the ports that they declare, and what
+// annotations or claim parameters say. It is pure, and refuses what it cannot
+// tell apart rather than guess.
+package pods
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/niclane/niclane/k8s/claim"
+	"github.com/niclane/niclane/k8s/policy"
+)
+
+// Annotation narrows the lanes of a pod's containers: a JSON object from
+// container names to claim.Parameters.
+const Annotation = "niclane.dev/lanes"
+
+// A Grant is a lane that a container of the pod was given.
+type Grant struct {
+	// Container of the pod; "" for a claim, whose packets are the whole pod's
+	// unless Parameters narrow them.
+	Container string `json:"container,omitempty"`
+	Class     string `json:"class"`
+	// Units by ID; more than one only of an exclusive class.
+	Units []string `json:"units"`
+	// Lane that they are.
+	Lane string `json:"lane"`
+	// Parameters of the claim, nil if there are none.
+	Parameters *claim.Parameters `json:"parameters,omitempty"`
+}
+
+// Members returns the members that grants make of a pod with these addresses.
+// cgroup gives the control group of a container, by its name, for pods of the
+// host network; nil for others.
+func Members(pod *corev1.Pod, addrs []netip.Addr, grants []Grant, cgroup func(container string) string) ([]policy.Member, error) {
+	narrowed, err := annotated(pod)
+	if err != nil {
+		return nil, err
+	}
+	if len(addrs) == 0 {
+		return nil, errors.New("the pod has no address that its packets could be told by")
+	}
+	var all []matched
+	var errs []error
+	for _, g := range grants {
+		ms, err := matches(pod, g, narrowed)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, ms...)
+	}
+	if err := errors.Join(append(errs, apart(all))...); err != nil {
+		return nil, err
+	}
+	return members(pod, addrs, all, cgroup), nil
+}
+
+// annotated reads the pod's annotations, niclane's and Intel's.
+func annotated(pod *corev1.Pod) (map[string]claim.Parameters, error) {
+	out := map[string]claim.Parameters{}
+	if text, ok := pod.Annotations[Annotation]; ok {
+		if err := claim.Strict([]byte(text), &out); err != nil {
+			return nil, fmt.Errorf("annotation %s: %w", Annotation, err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(out)) {
+			p := out[name]
+			if err := p.Check(); err != nil {
+				return nil, fmt.Errorf("annotation %s: %s: %w", Annotation, name, err)
+			}
+			if container(pod, name) == nil {
+				return nil, fmt.Errorf("annotation %s: the pod has no container %q (has: %s)", Annotation, name, names(pod))
+			}
+		}
+	}
+	if text, ok := pod.Annotations[IntelAnnotation]; ok {
+		if len(out) > 0 {
+			return nil, fmt.Errorf("annotations %s and %s: want one of the two", Annotation, IntelAnnotation)
+		}
+		return intel(pod, text)
+	}
+	return out, nil
+}
+
+// matched is a set of packets of one protocol that a grant's lane is to have.
+type matched struct {
+	grant       Grant
+	protocol    string
+	ports       []claim.Ports // none: any
+	remotePorts []claim.Ports
+	remotes     []netip.Prefix
+}
+
+// matches gives the packets of a grant.
+func matches(pod *corev1.Pod, g Grant, narrowed map[string]claim.Parameters) ([]matched, error) {
+	var p claim.Parameters
+	if n, ok := narrowed[g.Container]; ok && g.Container != "" {
+		p = n
+	}
+	if g.Parameters != nil {
+		p = *g.Parameters
+	}
+	own, err := parse(p.Ports)
+	if err != nil {
+		return nil, err
+	}
+	remote, err := parse(p.RemotePorts)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Ports) == 0 && len(p.RemotePorts) == 0 && len(p.RemoteAddrs) == 0 {
+		if own, err = declared(pod, g.Container); err != nil {
+			return nil, err
+		}
+	}
+	var out []matched
+	for _, protocol := range []string{"tcp", "udp"} {
+		m := matched{grant: g, protocol: protocol, remotes: p.Remotes()}
+		var some [2]bool
+		m.ports, some[0] = of(own, protocol)
+		m.remotePorts, some[1] = of(remote, protocol)
+		if !some[0] && len(own) > 0 || !some[1] && len(remote) > 0 {
+			continue // of the other protocol only
+		}
+		out = append(out, m)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("container %q: its ports and remotePorts have no protocol in common, so that no packet is the lane's", g.Container)
+	}
+	return out, nil
+}
+
+// of picks the ranges of a protocol: some says that there are any. Where one of
+// them is every port, the list is empty.
+func of(ports []claim.Ports, protocol string) (out []claim.Ports, some bool) {
+	all := false
+	for _, p := range ports {
+		if p.Protocol != protocol {
+			continue
+		}
+		some = true
+		if p.First == 0 {
+			all = true
+		}
+		out = append(out, p)
+	}
+	if all {
+		out = nil
+	}
+	return out, some
+}
+
+func parse(texts []string) (out []claim.Ports, err error) {
+	for _, s := range texts {
+		ps, perr := claim.ParsePorts(s)
+		err = errors.Join(err, perr)
+		out = append(out, ps...)
+	}
+	return out, err
+}
+
+// declared are the ports that a container declares, or all containers if it has
+// no name; none: every port of the pod.
+func declared(pod *corev1.Pod, name string) ([]claim.Ports, error) {
+	var out []claim.Ports
+	var others []string
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if name != "" && c.Name != name {
+			continue
+		}
+		for _, p := range c.Ports {
+			protocol := strings.ToLower(string(p.Protocol))
+			switch {
+			case p.ContainerPort < 1 || p.ContainerPort > 65535:
+				return nil, fmt.Errorf("container %s: containerPort %d, want 1 to 65535", c.Name, p.ContainerPort)
+			case protocol == "":
+				protocol = "tcp"
+			case protocol != "tcp" && protocol != "udp":
+				others = append(others, fmt.Sprintf("%d/%s", p.ContainerPort, p.Protocol))
+				continue
+			}
+			out = append(out, claim.Ports{Protocol: protocol, First: uint16(p.ContainerPort), Last: uint16(p.ContainerPort)})
+		}
+	}
+	if len(out) == 0 && len(others) > 0 {
+		return nil, fmt.Errorf("container %s declares %s only: lanes know TCP and UDP", name, strings.Join(others, ", "))
+	}
+	if len(out) == 0 {
+		out = []claim.Ports{{Protocol: "tcp"}, {Protocol: "udp"}}
+	}
+	return out, nil
+}
+
+func container(pod *corev1.Pod, name string) *corev1.Container {
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	i := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+func names(pod *corev1.Pod) string {
+	var out []string
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		out = append(out, c.Name)
+	}
+	return strings.Join(out, ", ")
+}
+
+// apart refuses packets of the pod that would belong to two lanes: all of its
+// containers have the same address.
+func apart(all []matched) error {
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if a.grant.Lane == b.grant.Lane || a.protocol != b.protocol {
+				continue
+			}
+			port, ok := meet(a.ports, b.ports)
+			if !ok {
+				continue
+			}
+			if _, ok := meet(a.remotePorts, b.remotePorts); !ok || !meetAddrs(a.remotes, b.remotes) {
+				continue
+			}
+			return fmt.Errorf("%s and %s are in different lanes (%s, %s) and both have %s %s: containers of a pod share its address; give each its own ports (containerPorts, the annotation %s, or the claim's parameters)",
+				who(a.grant), who(b.grant), a.grant.Lane, b.grant.Lane, a.protocol, port, Annotation)
+		}
+	}
+	return nil
+}
+
+func who(g Grant) string {
+	if g.Container == "" {
+		return "a claim for class " + g.Class
+	}
+	return "container " + g.Container
+}
+
+// meet returns a port that is in both lists, in words.
+func meet(a, b []claim.Ports) (string, bool) {
+	if len(a) == 0 && len(b) == 0 {
+		return "all ports", true
+	}
+	every := []claim.Ports{{First: 1, Last: 65535}}
+	if len(a) == 0 {
+		a = every
+	}
+	if len(b) == 0 {
+		b = every
+	}
+	for _, x := range a {
+		for _, y := range b {
+			if first := max(x.First, y.First); first <= min(x.Last, y.Last) {
+				return fmt.Sprintf("port %d", first), true
+			}
+		}
+	}
+	return "", false
+}
+
+func meetAddrs(a, b []netip.Prefix) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(a, func(x netip.Prefix) bool { return slices.ContainsFunc(b, x.Overlaps) })
+}
+
+// members writes what was matched as members, each once.
+func members(pod *corev1.Pod, addrs []netip.Addr, all []matched, cgroup func(string) string) []policy.Member {
+	prefixes := make([]netip.Prefix, len(addrs))
+	for i, a := range addrs {
+		prefixes[i] = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
+	}
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	var out []policy.Member
+	seen := map[string]bool{}
+	for _, m := range all {
+		member := policy.Member{
+			Lane: m.grant.Lane, Protocol: m.protocol, Addrs: prefixes, RemoteAddrs: m.remotes,
+			Ports: ranges(m.ports), RemotePorts: ranges(m.remotePorts),
+		}
+		if cgroup != nil {
+			member.Cgroup = cgroup(m.grant.Container)
+		}
+		key := fmt.Sprintf("%+v", member)
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		member.Name = memberName(pod, key)
+		out = append(out, member)
+	}
+	return out
+}
+
+// ranges writes ports as lanes.yaml does, joined where they meet, because a
+// port that is given twice is an error there.
+func ranges(ports []claim.Ports) []string {
+	sorted := slices.SortedFunc(slices.Values(ports), func(a, b claim.Ports) int { return int(a.First) - int(b.First) })
+	var joined []claim.Ports
+	for _, p := range sorted {
+		if n := len(joined); n > 0 && p.First <= joined[n-1].Last {
+			joined[n-1].Last = max(joined[n-1].Last, p.Last)
+			continue
+		}
+		joined = append(joined, p)
+	}
+	var out []string
+	for _, p := range joined {
+		if p.First == p.Last {
+			out = append(out, fmt.Sprint(p.First))
+			continue
+		}
+		out = append(out, fmt.Sprintf("%d-%d", p.First, p.Last))
+	}
+	return out
+}
+
+// memberName begins with the pod's name, and is as long as lanes.yaml allows.
+func memberName(pod *corev1.Pod, key string) string {
+	sum := sha256.Sum256([]byte(string(pod.UID) + key))
+	name := strings.ReplaceAll(pod.Name, ".", "-")
+	if len(name) > 21 {
+		name = name[:21]
+	}
+	return strings.ToLower(name) + "-" + hex.EncodeToString(sum[:5])
+}
