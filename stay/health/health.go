@@ -85,18 +85,21 @@ type Server struct {
 	done chan error
 }
 
+// scrapers at one time; what they ask for is read for one after the other.
+const scrapers = 8
+
 // requestTimeout bounds what a client that says nothing can hold.
 const requestTimeout = 10 * time.Second
 
 // Serve answers until Close. read reads the counters; it is called for one
-// request at a time.
-func Serve(at Address, k Keeper, read func(context.Context) (Reading, error)) (*Server, error) {
+// request at a time. more are shown beside them.
+func Serve(at Address, k Keeper, read func(context.Context) (Reading, error), more ...prometheus.Collector) (*Server, error) {
 	l, err := at.listen()
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	s := &Server{done: make(chan error, 1), http: &http.Server{
-		Handler: handler(k, read), ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
+		Handler: handler(k, read, more...), ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10,
 	}}
 	go func() { s.done <- s.http.Serve(l) }()
@@ -112,11 +115,11 @@ func (s *Server) Close() error {
 	return err
 }
 
-func handler(k Keeper, read func(context.Context) (Reading, error)) http.Handler {
+func handler(k Keeper, read func(context.Context) (Reading, error), more ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&collector{newSeries(), k, read})
+	registry.MustRegister(append(more, &collector{series: newSeries(), keeper: k, read: read})...)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 1, ErrorHandling: promhttp.ContinueOnError}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapers, ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		wrong := wrongs(k)

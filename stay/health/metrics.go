@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -109,6 +110,7 @@ type collector struct {
 	*series
 	keeper Keeper
 	read   func(context.Context) (Reading, error)
+	one    sync.Mutex // at a time
 }
 
 // Describe implements prometheus.Collector.
@@ -120,6 +122,8 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.one.Lock()
+	defer c.one.Unlock()
 	w := writer{c.series, out}
 	c.watch(w)
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/2)
