@@ -68,13 +68,14 @@ func (e *RefusedError) Error() string { return strings.Join(e.Problems, "; ") }
 // Apply makes what the file's lanes lack. If a step fails, what was done is
 // undone. It waits for another niclane that is at work, as long as ctx lasts.
 func (c *Card) Apply(ctx context.Context, f *policy.File) (*Result, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	// The file first, as a keeper that repairs has it.
 	lock, err := c.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := os.WriteFile(c.Config, f.Text, 0o600); err != nil {
 		return nil, err
 	}
@@ -251,13 +252,13 @@ func cgroups(in *intent.Intent) []string {
 // Remove undoes everything that Apply has made; what somebody else has changed
 // since is left, and an error.
 func (c *Card) Remove(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	lock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer lock.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	here, err := journal.Here()
 	if err != nil {
 		return err

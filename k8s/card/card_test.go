@@ -52,9 +52,9 @@ func newCard(t *testing.T) *Card {
 	return &Card{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "kubernetes.yaml")}
 }
 
-// TestApply makes lanes, adds a pod, and takes everything away: the card is as
-// before.
-func TestApply(t *testing.T) {
+// TestFault9AnyDevice makes lanes on a device that has no mqprio, no flower and no
+// driver of its own, adds a pod, and takes everything away: it is as before.
+func TestFault9AnyDevice(t *testing.T) {
 	dev := uplink(t)
 	before := qdiscs(t, dev)
 	c := newCard(t)
@@ -96,7 +96,7 @@ func TestApply(t *testing.T) {
 	if err != nil || len(views) != 1 || len(views[0].Drifts) != 0 {
 		t.Fatalf("looked: %+v, %v", views, err)
 	}
-	// TestFault14: somebody's tc is seen, and mended.
+	// Fault 14: somebody's tc is seen, and mended.
 	if out, err := exec.Command("tc", "qdisc", "del", "dev", dev, "root").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

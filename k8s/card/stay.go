@@ -69,7 +69,10 @@ func (c *Card) look(ctx context.Context) (views []stay.View, grown bool, err err
 	defer c.mu.Unlock()
 	j, release, err := c.current()
 	if j == nil || err != nil {
-		return nil, false, err
+		if c.watch != nil && err == nil { // what is applied later is journalled there
+			grown, err = c.watch.Watch(notify.Interest{Dirs: []string{c.StateDir}})
+		}
+		return nil, grown, err
 	}
 	defer release()
 	h := j.Head()
@@ -119,7 +122,7 @@ func (c *Card) interest(devices, groups []string, st *device.State, owned []veri
 	if c.index == nil {
 		c.index = map[string]int{}
 	}
-	in := notify.Interest{Devices: slices.Clone(devices)}
+	in := notify.Interest{Devices: slices.Clone(devices), Dirs: []string{c.StateDir}}
 	files := map[string]bool{}
 	for _, name := range devices {
 		d := st.Device(name)

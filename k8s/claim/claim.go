@@ -64,9 +64,12 @@ func Decode(raw []byte) (*Parameters, error) {
 }
 
 // Strict decodes one JSON document into v: no unknown field, nothing after it.
-func Strict(raw []byte, v any) error {
-	if len(raw) > MaxBytes {
-		return fmt.Errorf("%d bytes, want at most %d", len(raw), MaxBytes)
+func Strict(raw []byte, v any) error { return StrictUpTo(raw, v, MaxBytes) }
+
+// StrictUpTo is Strict with another bound than MaxBytes.
+func StrictUpTo(raw []byte, v any, most int) error {
+	if len(raw) > most {
+		return fmt.Errorf("%d bytes, want at most %d", len(raw), most)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()

@@ -79,6 +79,8 @@ type Class struct {
 	Mode intent.Mode
 	// OfferedAs is v1alpha1.OfferedAsResource or OfferedAsClaim.
 	OfferedAs string
+	// ResourceName of a class that is offered as a resource.
+	ResourceName string
 	// Queues of each queue set.
 	Queues int
 	// Guarantee and Ceiling of each queue set on transmit, bit/s; 0: none.
@@ -167,4 +169,12 @@ func (c *Class) Find(id string) *Unit {
 		}
 	}
 	return nil
+}
+
+// String gives NAMESPACE/POD, or what is known of it.
+func (h Holder) String() string {
+	if h.Namespace == "" {
+		return h.Pod
+	}
+	return h.Namespace + "/" + h.Pod
 }

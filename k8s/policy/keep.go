@@ -63,6 +63,10 @@ func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
 		keep("offeredAs", Offered(was), Offered(is))
 		is.OfferedAs = was.OfferedAs
 	}
+	if ResourceName(was) != ResourceName(is) {
+		keep("resourceName", ResourceName(was), ResourceName(is))
+		is.ResourceName = was.ResourceName
+	}
 	if was.Queues != is.Queues {
 		keep("queues", fmt.Sprint(was.Queues), fmt.Sprint(is.Queues))
 		is.Queues = was.Queues

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -186,5 +187,18 @@ func TestFault13ClassesInUse(t *testing.T) {
 	got, held = Keep(applied, wanted, nil)
 	if diff := cmp.Diff(wanted, got); diff != "" || len(held) > 0 {
 		t.Errorf("without pods: %s %v", diff, held)
+	}
+}
+
+// TestFault16NoPatchedModules: the module builds from what others publish.
+func TestFault16NoPatchedModules(t *testing.T) {
+	b, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(b), "\n") {
+		if strings.Contains(line, "=>") && line != "replace github.com/niclane/niclane => ../" || strings.Contains(line, "k8s.io/kubernetes ") {
+			t.Errorf("go.mod: %s", line)
+		}
 	}
 }

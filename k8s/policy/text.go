@@ -128,8 +128,14 @@ func (w *writer) file(spec *v1alpha1.LanePolicySpec, n Node) {
 	}
 	w.tuning(in, &u.Tuning)
 	fmt.Fprint(&w.b, "lanes:\n")
-	names := map[string]string{}
+	names, resources := map[string]string{}, map[string]string{}
 	for i := range spec.Classes {
+		if c := &spec.Classes[i]; Offered(c) == v1alpha1.OfferedAsResource {
+			if other, twice := resources[ResourceName(c)]; twice {
+				w.failf("spec.classes[%d].resourceName: %s is that of class %s", i, ResourceName(c), other)
+			}
+			resources[ResourceName(c)] = c.Name
+		}
 		w.class(&spec.Classes[i], fmt.Sprintf("spec.classes[%d]", i), n, names)
 	}
 }
@@ -329,4 +335,14 @@ func bitsOf(rate string, link uint64) (uint64, bool) {
 	}
 	unit, ok := units[rate[end:]]
 	return uint64(v * unit), ok
+}
+
+// Bits gives a rate or a share of the link in bit/s, 0 if there is none or it
+// cannot be told.
+func Bits(rate string, link uint64) uint64 {
+	if rate == "" {
+		return 0
+	}
+	bits, _ := bitsOf(rate, link)
+	return bits
 }

@@ -22,6 +22,14 @@ func Offered(c *v1alpha1.Class) string {
 	return c.OfferedAs
 }
 
+// ResourceName is the extended resource of a class.
+func ResourceName(c *v1alpha1.Class) string {
+	if c.ResourceName == "" {
+		return v1alpha1.Group + "/" + c.Name
+	}
+	return c.ResourceName
+}
+
 // Size is the number of the class's units: queue sets, or places for pods.
 func Size(c *v1alpha1.Class) int {
 	switch {

@@ -84,6 +84,9 @@ type Class struct {
 	Mode string `json:"mode,omitempty"`
 	// OfferedAs is OfferedAsResource or OfferedAsClaim; "": the former.
 	OfferedAs string `json:"offeredAs,omitempty"`
+	// ResourceName is the name of the extended resource; "": niclane.dev/NAME.
+	// Pods that ask for net.intel.com/adq run unchanged with it.
+	ResourceName string `json:"resourceName,omitempty"`
 	// Queues of each queue set.
 	Queues int `json:"queues"`
 	// Sets is how many queue sets an exclusive class has: how many pods;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node holds what one node's lanes are for: the policy as it is applied,
+// the pods that are in them, the claims that hold units. It turns every change
+// into one lanes file, has the card made so, and takes the change only if that
+// was possible; changes that come together are made together. What it knows is on
+// disk before anybody is told that it was done, and it is an Inventory of
+// classes.
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/pods"
+	"github.com/niclane/niclane/k8s/policy"
+)
+
+// schema is the version of the state file.
+const schema = 1
+
+// state is what is known. Its maps' values are never changed in place.
+type state struct {
+	Schema int `json:"schema"`
+	// Boot is the kernel's boot ID: addresses and interfaces of pods are not
+	// those of another boot.
+	Boot string `json:"boot"`
+	// Policy and Generation of the LanePolicy that Spec comes from.
+	Policy     string                   `json:"policy,omitempty"`
+	Generation int64                    `json:"generation,omitempty"`
+	Spec       *v1alpha1.LanePolicySpec `json:"spec,omitempty"`
+	// Attachments by Sandbox and interface.
+	Attachments map[string]Attachment   `json:"attachments,omitempty"`
+	Holds       map[string]classes.Hold `json:"holds,omitempty"`
+}
+
+// An Attachment is a pod in its lanes.
+type Attachment struct {
+	// Sandbox is the runtime's ID of the pod's sandbox, IfName its interface;
+	// those of a pod of the host network are "host:" and its UID, and "".
+	Sandbox string `json:"sandbox"`
+	IfName  string `json:"ifname,omitempty"`
+	// HostIf is the other end of the pod's interface, "" if it is not known.
+	HostIf string `json:"hostIf,omitempty"`
+
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	UID       string `json:"uid"`
+
+	Grants  []pods.Grant    `json:"grants"`
+	Members []policy.Member `json:"members"`
+	// Ceilings by lane, bit/s.
+	Ceilings map[string]uint64 `json:"ceilings,omitempty"`
+	// Holds are the keys of those that grants come from.
+	Holds []string `json:"holds,omitempty"`
+}
+
+// Name is NAMESPACE/POD.
+func (a *Attachment) Name() string { return a.Namespace + "/" + a.Pod }
+
+func (a *Attachment) key() string { return a.Sandbox + " " + a.IfName }
+
+func (s *state) clone() *state {
+	c := *s
+	c.Attachments, c.Holds = maps.Clone(s.Attachments), maps.Clone(s.Holds)
+	if c.Attachments == nil {
+		c.Attachments = map[string]Attachment{}
+	}
+	if c.Holds == nil {
+		c.Holds = map[string]classes.Hold{}
+	}
+	return &c
+}
+
+// load reads the state file; there is none on a node that had no lanes yet. After
+// a reboot the pods are not where they were: kubelet makes their sandboxes anew.
+func load(path, boot string) (*state, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return (&state{Schema: schema, Boot: boot}).clone(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &state{}
+	if err := json.Unmarshal(b, s); err != nil {
+		return nil, fmt.Errorf("%s: %w: remove it, and pods that are in lanes now are found by their resources", path, err)
+	}
+	if s.Schema != schema {
+		return nil, fmt.Errorf("%s: version %d, this niclane-agent knows %d", path, s.Schema, schema)
+	}
+	if s.Boot != boot {
+		s.Boot, s.Attachments = boot, nil
+	}
+	return s.clone(), nil
+}
+
+// save writes the state file so that a crash leaves the old one or the new one.
+func (s *state) save(path string) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".state-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// sorted are the attachments by key.
+func (s *state) sorted() []Attachment {
+	out := make([]Attachment, 0, len(s.Attachments))
+	for _, key := range slices.Sorted(maps.Keys(s.Attachments)) {
+		out = append(out, s.Attachments[key])
+	}
+	return out
+}
+
+// class returns the class as it is applied, nil if there is none.
+func (s *state) class(name string) *v1alpha1.Class {
+	if s.Spec == nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.Spec.Classes, func(c v1alpha1.Class) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Spec.Classes[i]
+}
+
+// holders are who has each unit, by ID.
+func (s *state) holders() map[string]classes.Holder {
+	out := map[string]classes.Holder{}
+	for _, key := range slices.Sorted(maps.Keys(s.Holds)) {
+		for _, u := range s.Holds[key].Units {
+			out[u.Unit] = classes.Holder{Pod: s.Holds[key].Claim}
+		}
+	}
+	for _, a := range s.sorted() {
+		for _, g := range a.Grants {
+			for _, id := range g.Units {
+				out[id] = classes.Holder{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Container: g.Container}
+			}
+		}
+	}
+	return out
+}
+
+// lanes is what the lanes file has beside the policy.
+func (s *state) lanes(device string, link uint64) policy.Node {
+	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}}
+	joined := map[policy.Joining]bool{}
+	for _, a := range s.sorted() {
+		n.Members = append(n.Members, a.Members...)
+		for lane, most := range a.Ceilings {
+			if now := n.Ceilings[lane]; now == 0 || most < now {
+				n.Ceilings[lane] = most
+			}
+		}
+		for _, g := range a.Grants {
+			c := s.class(g.Class)
+			if c == nil || policy.IsShared(c) || len(g.Units) < 2 {
+				continue
+			}
+			if j, err := policy.Join(g.Class, g.Units); err == nil && !joined[j] {
+				joined[j] = true
+				n.Joined = append(n.Joined, j)
+			}
+		}
+	}
+	return n
+}
+
+// overlapping are the addresses that both have.
+func overlapping(a, b *Attachment) bool {
+	has := map[netip.Prefix]bool{}
+	for _, m := range a.Members {
+		for _, p := range m.Addrs {
+			has[p] = true
+		}
+	}
+	for _, m := range b.Members {
+		for _, p := range m.Addrs {
+			if has[p] {
+				return true
+			}
+		}
+	}
+	return false
+}
