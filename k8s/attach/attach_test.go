@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/card"
+	"github.com/niclane/niclane/k8s/claim"
+	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/k8s/podresources"
+	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/plan"
+)
+
+// A paper is a card that takes what it is told.
+type paper struct {
+	mu   sync.Mutex
+	text string
+}
+
+func (p *paper) Apply(_ context.Context, f *policy.File) (*card.Result, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text = string(f.Text)
+	return &card.Result{Plan: &plan.Plan{Devices: []string{"eth0"}}, State: &device.State{Devices: []device.Device{{Name: "eth0", Speed: 1e10}}}}, nil
+}
+
+func (p *paper) Remove(context.Context) error { return nil }
+
+func (p *paper) now() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text
+}
+
+// A world is kubelet and the API server, as the test says.
+type world struct {
+	given  []podresources.Pod
+	pods   map[string]*corev1.Pod
+	broken error
+	events []string
+}
+
+func (w *world) Get(_ context.Context, namespace, name string) (*podresources.Pod, error) {
+	for i := range w.given {
+		if w.given[i].Namespace == namespace && w.given[i].Name == name {
+			return &w.given[i], w.broken
+		}
+	}
+	return nil, w.broken
+}
+
+func (w *world) List(context.Context) ([]podresources.Pod, error) { return w.given, w.broken }
+
+func (w *world) Pod(_ context.Context, namespace, name, uid string) (*corev1.Pod, error) {
+	p := w.pods[namespace+"/"+name]
+	if p == nil || string(p.UID) != uid {
+		return nil, errors.New("not found")
+	}
+	return p, nil
+}
+
+// pod adds a pod with a container c of a declared port, with devices.
+func (w *world) pod(name, addr string, phase corev1.PodPhase, devices ...podresources.Devices) *corev1.Pod {
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 6379}}}}}}
+	p.Namespace, p.Name, p.UID = "default", name, types.UID("u-"+name)
+	p.Status.Phase, p.Status.PodIPs = phase, []corev1.PodIP{{IP: addr}}
+	w.pods["default/"+name] = p
+	w.given = append(w.given, podresources.Pod{Namespace: "default", Name: name, Containers: []podresources.Container{{Name: "c", Devices: devices}}})
+	return p
+}
+
+func setup(t *testing.T) (*Attacher, *world, *paper) {
+	t.Helper()
+	c, w := &paper{}, &world{pods: map[string]*corev1.Pod{}}
+	n, err := node.New(node.Options{
+		Name: "n1", Path: filepath.Join(t.TempDir(), "state.json"), Config: "k.yaml", Boot: "b", Card: c,
+		Device: func() (string, error) { return "eth0", nil }, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { n.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	p := &v1alpha1.LanePolicy{}
+	p.Name = "p"
+	p.Spec.Classes = []v1alpha1.Class{
+		{Name: "redis", Queues: 1, Sets: 4}, {Name: "web", Mode: "shared", Queues: 1},
+		{Name: "adq", Queues: 1, ResourceName: "net.intel.com/adq"}, {Name: "dra", Queues: 1, OfferedAs: "claim"},
+	}
+	n.SetPolicy(t.Context(), p, nil)
+	a := &Attacher{Node: n, Kubelet: w, Pods: w, Log: slog.New(slog.DiscardHandler), Event: func(_, pod, _, reason, message string) {
+		w.events = append(w.events, pod+" "+reason+" "+message)
+	}}
+	return a, w, c
+}
+
+func request(command, pod, addr string) *cniproto.Request {
+	return &cniproto.Request{
+		Version: cniproto.Version, Command: command, Sandbox: "sb-" + pod, IfName: "eth0", HostIf: "veth1",
+		Namespace: "default", Pod: pod, UID: "u-" + pod, Addrs: []netip.Addr{netip.MustParseAddr(addr)},
+	}
+}
+
+func early(t *testing.T, want bool) func() {
+	said := false
+	t.Cleanup(func() {
+		if said != want {
+			t.Errorf("said early: %v", said)
+		}
+	})
+	return func() { said = true }
+}
+
+func TestAdd(t *testing.T) {
+	a, w, c := setup(t)
+	w.pod("plain", "10.0.0.1", "Pending")
+	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-2", "redis-1"}})
+	w.pod("intel", "10.0.0.3", "Pending", podresources.Devices{Resource: "net.intel.com/adq", IDs: []string{"adq-0"}})
+	if got := a.Handle(t.Context(), request(cniproto.Add, "plain", "10.0.0.1"), early(t, false)); got != (cniproto.Answer{}) {
+		t.Errorf("without a lane: %+v", got)
+	}
+	if got := a.Handle(t.Context(), request(cniproto.Add, "redis", "10.0.0.2"), early(t, true)); got != (cniproto.Answer{Lane: true}) {
+		t.Errorf("got %+v", got)
+	}
+	if got := a.Handle(t.Context(), request(cniproto.Add, "intel", "10.0.0.3"), early(t, true)); got != (cniproto.Answer{Lane: true}) {
+		t.Errorf("Intel's resource: %+v", got)
+	}
+	text := c.now()
+	// Fault 7: both of the queue sets, as one lane.
+	if !strings.Contains(text, "\"redis-1\":\n    mode: shared\n    queues: 2\n") || strings.Contains(text, `"redis-2":`) || !strings.Contains(text, `ports: ["6379"]`) {
+		t.Errorf("lanes:\n%s", text)
+	}
+	if got := a.Handle(t.Context(), request(cniproto.Check, "redis", "10.0.0.2"), nil); got.Error != "" {
+		t.Errorf("check: %+v", got)
+	}
+	if got := a.Handle(t.Context(), &cniproto.Request{Command: cniproto.GC, Valid: []cniproto.Attachment{{Sandbox: "sb-redis", IfName: "eth0"}}}, nil); got.Error != "" {
+		t.Errorf("gc: %+v", got)
+	}
+	if text = c.now(); strings.Contains(text, "10.0.0.3") || !strings.Contains(text, "10.0.0.2") {
+		t.Errorf("after gc:\n%s", text)
+	}
+	for range 2 {
+		if got := a.Handle(t.Context(), request(cniproto.Del, "redis", "10.0.0.2"), nil); got.Error != "" {
+			t.Errorf("del: %+v", got)
+		}
+	}
+	if got := a.Handle(t.Context(), request(cniproto.Check, "redis", "10.0.0.2"), nil); got.Error == "" {
+		t.Error("check after del is content")
+	}
+}
+
+// TestFault4LookupErrors: what cannot be found out is an error, never "no lane".
+func TestFault4LookupErrors(t *testing.T) {
+	a, w, _ := setup(t)
+	w.pod("gone", "10.0.0.1", "Pending", podresources.Devices{Resource: "niclane.dev/old", IDs: []string{"old-0"}})
+	if got := a.Handle(t.Context(), request(cniproto.Add, "gone", "10.0.0.1"), early(t, false)); !strings.Contains(got.Error, "niclane.dev/old") || !got.Lane {
+		t.Errorf("a class that is no more: %+v", got)
+	}
+	w.pod("unknown", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	delete(w.pods, "default/unknown")
+	if got := a.Handle(t.Context(), request(cniproto.Add, "unknown", "10.0.0.2"), early(t, true)); !strings.Contains(got.Error, "ports are not known") || !got.Lane {
+		t.Errorf("no API server: %+v", got)
+	}
+	w.given = append(w.given, podresources.Pod{Namespace: "default", Name: "cl", Containers: []podresources.Container{{Name: "c", Claims: []podresources.Claim{{Namespace: "default", Name: "x", Drivers: []string{"niclane.dev"}}}}}})
+	if got := a.Handle(t.Context(), request(cniproto.Add, "cl", "10.0.0.4"), early(t, false)); !strings.Contains(got.Error, "not prepared") || !got.Lane {
+		t.Errorf("a claim that is not prepared: %+v", got)
+	}
+	if len(w.events) != 3 {
+		t.Errorf("events %q", w.events)
+	}
+	w.broken = errors.New("kubelet is busy")
+	if got := a.Handle(t.Context(), request(cniproto.Add, "any", "10.0.0.3"), early(t, false)); !strings.Contains(got.Error, "busy") || got.Lane {
+		t.Errorf("kubelet does not answer: %+v", got)
+	}
+}
+
+func TestClaim(t *testing.T) {
+	a, w, c := setup(t)
+	if err := a.Node.Hold(t.Context(), classes.Hold{Key: "k", Claim: "default/x", Units: []classes.Held{{Class: "dra", Unit: "dra-0", Parameters: &claim.Parameters{Ports: []string{"53/UDP"}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("cl", "10.0.0.4", "Pending")
+	w.given[0].Containers[0].Claims = []podresources.Claim{{Namespace: "default", Name: "x", Drivers: []string{"niclane.dev"}}}
+	if got := a.Handle(t.Context(), request(cniproto.Add, "cl", "10.0.0.4"), early(t, true)); got.Error != "" {
+		t.Fatalf("%+v", got)
+	}
+	if text := c.now(); !strings.Contains(text, `ports: ["53"]`) || !strings.Contains(text, "protocol: udp") {
+		t.Errorf("lanes:\n%s", text)
+	}
+	if err := a.Node.Release(t.Context(), "k"); err != nil || len(a.Node.Attachments()) != 0 {
+		t.Errorf("released: %v, %v", err, a.Node.Attachments())
+	}
+}
+
+func TestBandwidth(t *testing.T) {
+	a, w, c := setup(t)
+	limits := map[string]uint64{}
+	a.Limit = func(link string, bits uint64) error { limits[link] = bits; return nil }
+	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	w.pod("web", "10.0.0.3", "Pending", podresources.Devices{Resource: "niclane.dev/web", IDs: []string{"web-0"}})
+	r := request(cniproto.Add, "redis", "10.0.0.2")
+	r.EgressRate, r.IngressRate = 10_000_000, 20_000_000
+	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" {
+		t.Fatalf("%+v", got)
+	}
+	if !strings.Contains(c.now(), `ceiling: "10000000bit"`) || limits["veth1"] != 20_000_000 {
+		t.Errorf("%v\n%s", limits, c.now())
+	}
+	r = request(cniproto.Add, "web", "10.0.0.3")
+	r.EgressRate = 10_000_000
+	if got := a.Handle(t.Context(), r, early(t, true)); !strings.Contains(got.Error, "class web is shared") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestSweep: pods that were there before the agent, pods of the host's network, and
+// pods whose end was missed.
+func TestSweep(t *testing.T) {
+	a, w, c := setup(t)
+	w.pod("before", "10.0.0.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	w.pod("starting", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-1"}})
+	host := w.pod("host", "192.0.2.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-2"}})
+	host.Spec.HostNetwork = true
+	bare := w.pod("bare", "192.0.2.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-3"}})
+	bare.Spec.HostNetwork, bare.Spec.Containers[0].Ports = true, nil
+	none := func(*corev1.Pod, string) string { return "" }
+	if err := a.Sweep(t.Context(), w.pods, none); err != nil {
+		t.Fatal(err)
+	}
+	text := c.now()
+	if !strings.Contains(text, "10.0.0.1") || strings.Contains(text, "10.0.0.2") || strings.Count(text, "192.0.2.1") != 1 {
+		t.Errorf("lanes:\n%s", text)
+	}
+	if len(w.events) != 1 || !strings.Contains(w.events[0], "names no port") {
+		t.Errorf("events %q", w.events)
+	}
+	w.given = slices.DeleteFunc(w.given, func(p podresources.Pod) bool { return p.Name == "before" })
+	host.Status.Phase = corev1.PodFailed
+	if err := a.Sweep(t.Context(), w.pods, none); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Node.Attachments(); len(got) != 0 {
+		t.Errorf("still %v", got)
+	}
+	// The end of a pod that was attached without niclane-cni.
+	w.pod("again", "10.0.0.9", "Running", podresources.Devices{Resource: "niclane.dev/web", IDs: []string{"web-0"}})
+	if err := a.Sweep(t.Context(), w.pods, none); err != nil || len(a.Node.Attachments()) != 1 {
+		t.Fatalf("%v, %v", err, a.Node.Attachments())
+	}
+	if got := a.Handle(t.Context(), request(cniproto.Del, "again", "10.0.0.9"), nil); got.Error != "" || len(a.Node.Attachments()) != 0 {
+		t.Errorf("%+v, %v", got, a.Node.Attachments())
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	a, w, _ := setup(t)
+	a.Reachable = func(device string, addrs []netip.Addr) error { return errors.New(device + " is under an overlay") }
+	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	if got := a.Handle(t.Context(), request(cniproto.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "eth0 is under an overlay" || !got.Lane {
+		t.Errorf("%+v", got)
+	}
+	if got := a.Node.Attachments(); len(got) != 0 {
+		t.Errorf("left: %v", got)
+	}
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command niclane-cni is a CNI plugin that is chained after those that give a pod
+// its address: it has niclane-agent steer the pod's packets to the lanes that
+// kubelet has given the pod. It decides nothing and keeps nothing. A pod without a
+// lane gets what the plugins before have made, whatever becomes of the agent; a
+// pod with one does not start without it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/podresources"
+)
+
+// build is stamped by the linker.
+var build = "unknown"
+
+func main() {
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del, Check: check, GC: gc, Status: status},
+		version.All, "niclane-cni "+build)
+}
+
+// Times. A pod without a lane waits for the first answer at most.
+const (
+	first    = time.Second
+	whole    = 30 * time.Second
+	kubelets = 2 * time.Second
+)
+
+// errorTryAgain is the specification's code for what may pass.
+const errorTryAgain = types.ErrTryAgainLater
+
+// conf is the plugin's in the list.
+type conf struct {
+	types.PluginConf
+	// Socket of niclane-agent, and kubelet's, which says what a pod was given
+	// while the agent does not.
+	Socket       string `json:"socket"`
+	PodResources string `json:"podResources"`
+	// ResourceNames of classes that are not called niclane.dev/NAME.
+	ResourceNames []string `json:"resourceNames"`
+
+	RuntimeConfig struct {
+		Bandwidth *struct {
+			IngressRate uint64 `json:"ingressRate"`
+			EgressRate  uint64 `json:"egressRate"`
+		} `json:"bandwidth"`
+	} `json:"runtimeConfig"`
+}
+
+func parse(args *skel.CmdArgs) (*conf, error) {
+	c := &conf{
+		Socket: cniproto.DefaultSocket, PodResources: podresources.DefaultSocket,
+		ResourceNames: []string{"net.intel.com/adq", "net.intel.com/adq-shared"},
+	}
+	if err := json.Unmarshal(args.StdinData, c); err != nil {
+		return nil, types.NewError(types.ErrDecodingFailure, "niclane-cni: configuration", err.Error())
+	}
+	return c, nil
+}
+
+// identity is the pod that the runtime is about; ok is false if it is none of
+// Kubernetes'.
+func identity(args *skel.CmdArgs, r *cniproto.Request) (ok bool) {
+	for _, kv := range strings.Split(args.Args, ";") {
+		switch k, v, _ := strings.Cut(kv, "="); k {
+		case "K8S_POD_NAMESPACE":
+			r.Namespace = v
+		case "K8S_POD_NAME":
+			r.Pod = v
+		case "K8S_POD_UID":
+			r.UID = v
+		}
+	}
+	r.Sandbox, r.IfName = args.ContainerID, args.IfName
+	return r.Namespace != "" && r.Pod != "" && r.UID != ""
+}
+
+func add(args *skel.CmdArgs) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if c.RawPrevResult == nil {
+		return types.NewError(types.ErrInvalidNetworkConfig, "niclane-cni has to stand after the plugin that gives pods their addresses", "no prevResult")
+	}
+	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "niclane-cni: prevResult", err.Error())
+	}
+	r := cniproto.Request{Command: cniproto.Add}
+	if identity(args, &r) {
+		if err := fill(c, &r); err != nil {
+			return err
+		}
+		if err := ask(c, r); err != nil {
+			return err
+		}
+	}
+	return types.PrintResult(c.PrevResult, c.CNIVersion)
+}
+
+// fill adds what the plugins before have made.
+func fill(c *conf, r *cniproto.Request) error {
+	res, err := current.NewResultFromResult(c.PrevResult)
+	if err != nil {
+		return types.NewError(types.ErrDecodingFailure, "niclane-cni: prevResult", err.Error())
+	}
+	for _, ip := range res.IPs {
+		if i := ip.Interface; i != nil && *i >= 0 && *i < len(res.Interfaces) && res.Interfaces[*i].Sandbox == "" {
+			continue // an address of the host
+		}
+		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+			r.Addrs = append(r.Addrs, a.Unmap())
+		}
+	}
+	var outside []string
+	for _, i := range res.Interfaces {
+		if i.Sandbox == "" && strings.HasPrefix(i.Name, "veth") || i.Sandbox == "" && strings.HasPrefix(i.Name, "lxc") || i.Sandbox == "" && strings.HasPrefix(i.Name, "cali") {
+			outside = append(outside, i.Name)
+		}
+	}
+	if len(outside) == 1 {
+		r.HostIf = outside[0]
+	}
+	if b := c.RuntimeConfig.Bandwidth; b != nil {
+		r.IngressRate, r.EgressRate = b.IngressRate, b.EgressRate
+	}
+	return nil
+}
+
+// ask has the agent put the pod into its lanes. While it does not answer, kubelet
+// says whether the pod has any.
+func ask(c *conf, r cniproto.Request) error {
+	ctx, cancel := context.WithTimeout(context.Background(), whole)
+	defer cancel()
+	lane, err := cniproto.Call(ctx, c.Socket, r, first)
+	name := r.Namespace + "/" + r.Pod
+	switch {
+	case err == nil:
+		return nil
+	case lane:
+		return types.NewError(errorTryAgain, "niclane: pod "+name+" is not in its lane: "+err.Error(), "")
+	}
+	// The agent does not answer, or cannot ask kubelet.
+	given, kerr := asked(ctx, c, r)
+	switch {
+	case kerr != nil:
+		// Nobody can say. kubelet runs, or it would not start pods; the agent
+		// puts the pod into its lane, or says so on the pod, as soon as it is
+		// back.
+		fmt.Fprintf(os.Stderr, "niclane-cni: pod %s is let through: %v; %v\n", name, err, kerr)
+		return nil
+	case given != "":
+		return types.NewError(errorTryAgain, fmt.Sprintf("niclane: pod %s has %s and cannot start without its lane: %v", name, given, err), "")
+	}
+	return nil
+}
+
+// asked returns what of lanes kubelet has given the pod, "" if nothing.
+func asked(ctx context.Context, c *conf, r cniproto.Request) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubelets)
+	defer cancel()
+	pod, err := podresources.New(c.PodResources).Get(ctx, r.Namespace, r.Pod)
+	if err != nil || pod == nil {
+		return "", err
+	}
+	for _, ct := range pod.Containers {
+		for _, d := range ct.Devices {
+			if strings.HasPrefix(d.Resource, "niclane.dev/") || slices.Contains(c.ResourceNames, d.Resource) {
+				return d.Resource, nil
+			}
+		}
+		for _, cl := range ct.Claims {
+			if slices.Contains(cl.Drivers, "niclane.dev") {
+				return "the claim " + cl.Name, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// del succeeds whatever is gone: the agent takes out later what it was not told.
+func del(args *skel.CmdArgs) error {
+	c, err := parse(args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return nil
+	}
+	r := cniproto.Request{Command: cniproto.Del}
+	identity(args, &r)
+	if err := call(c, r); err != nil {
+		fmt.Fprintln(os.Stderr, "niclane-cni: DEL:", err)
+	}
+	return nil
+}
+
+func check(args *skel.CmdArgs) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	r := cniproto.Request{Command: cniproto.Check}
+	if !identity(args, &r) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), whole)
+	defer cancel()
+	lane, err := cniproto.Call(ctx, c.Socket, r, first)
+	if err == nil {
+		return nil
+	}
+	if !lane {
+		given, kerr := asked(ctx, c, r)
+		if kerr == nil && given == "" {
+			return nil
+		}
+	}
+	return types.NewError(errorTryAgain, "niclane: pod "+r.Namespace+"/"+r.Pod+": "+err.Error(), "")
+}
+
+func gc(args *skel.CmdArgs) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	r := cniproto.Request{Command: cniproto.GC}
+	for _, v := range c.ValidAttachments {
+		r.Valid = append(r.Valid, cniproto.Attachment{Sandbox: v.ContainerID, IfName: v.IfName})
+	}
+	if err := call(c, r); err != nil && !errors.Is(err, cniproto.ErrNoAgent) {
+		return types.NewError(types.ErrInternal, "niclane: GC: "+err.Error(), "")
+	}
+	return nil
+}
+
+// status never makes a node NotReady: pods without lanes start without the agent,
+// and those with one say why they do not.
+func status(args *skel.CmdArgs) error {
+	_, err := parse(args)
+	return err
+}
+
+func call(c *conf, r cniproto.Request) error {
+	ctx, cancel := context.WithTimeout(context.Background(), whole)
+	defer cancel()
+	_, err := cniproto.Call(ctx, c.Socket, r, first)
+	return err
+}

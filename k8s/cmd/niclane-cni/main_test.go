@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/niclane/niclane/k8s/cniproto"
+)
+
+// TestMain lets the test's executable be the plugin.
+func TestMain(m *testing.M) {
+	if os.Getenv("CNI_COMMAND") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A kubelet says what pod redis has.
+type kubelet struct {
+	v1.UnimplementedPodResourcesListerServer
+}
+
+func (kubelet) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
+	p := &v1.PodResources{Name: r.PodName, Namespace: r.PodNamespace, Containers: []*v1.ContainerResources{{Name: "c"}}}
+	if r.PodName == "redis" {
+		p.Containers[0].Devices = []*v1.ContainerDevices{{ResourceName: "niclane.dev/redis", DeviceIds: []string{"redis-0"}}}
+	}
+	return &v1.GetPodResourcesResponse{PodResources: p}, nil
+}
+
+// A bed is a plugin with its surroundings.
+type bed struct{ dir string }
+
+func newBed(t *testing.T, withKubelet bool) *bed {
+	b := &bed{t.TempDir()}
+	if withKubelet {
+		l, err := net.Listen("unix", b.path("kubelet.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := grpc.NewServer()
+		v1.RegisterPodResourcesListerServer(s, kubelet{})
+		go func() { _ = s.Serve(l) }()
+		t.Cleanup(s.Stop)
+	}
+	return b
+}
+
+func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
+
+// agent answers on the socket.
+func (b *bed) agent(t *testing.T, h cniproto.Handler) {
+	t.Helper()
+	l, err := cniproto.Listen(b.path("cni.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- cniproto.Serve(ctx, l, 10*time.Second, h) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+const prevResult = `{"cniVersion":"1.1.0",
+	"interfaces":[{"name":"veth1234","mac":"02:00:00:00:00:01"},{"name":"eth0","sandbox":"/run/netns/p"},{"name":"cni0"}],
+	"ips":[{"address":"10.244.0.5/24","interface":1},{"address":"fd00::5/64","interface":1},{"address":"10.244.0.1/24","interface":2}]}`
+
+// run runs the plugin for a pod; more are further keys of the configuration.
+func (b *bed) run(t *testing.T, command, pod, more string) (out string, err error) {
+	t.Helper()
+	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","type":"niclane-cni","socket":%q,"podResources":%q,"capabilities":{"bandwidth":true}%s}`,
+		b.path("cni.sock"), b.path("kubelet.sock"), more)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Stdin = strings.NewReader(conf)
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID=sb-"+pod, "CNI_NETNS=/run/netns/absent-"+pod, "CNI_IFNAME=eth0", "CNI_PATH="+b.dir)
+	if pod != "" {
+		cmd.Env = append(cmd.Env, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME="+pod+";K8S_POD_INFRA_CONTAINER_ID=sb;K8S_POD_UID=u-"+pod)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	t.Logf("%s %s: %v %s%s", command, pod, err, stdout.String(), stderr.String())
+	return stdout.String(), err
+}
+
+const withPrev = `,"prevResult":` + prevResult
+
+// TestFault1PodWithoutLane: whatever is broken, a pod without a lane starts with
+// what the plugins before have made; and so does what is no pod of Kubernetes'.
+func TestFault1PodWithoutLane(t *testing.T) {
+	for name, b := range map[string]*bed{"agent down": newBed(t, true), "kubelet down too": newBed(t, false)} {
+		out, err := b.run(t, "ADD", "plain", withPrev)
+		if err != nil || !strings.Contains(out, "10.244.0.5/24") {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		if _, err := b.run(t, "CHECK", "plain", withPrev); err != nil && name == "agent down" {
+			t.Errorf("%s: CHECK: %v", name, err)
+		}
+		if out, err := b.run(t, "ADD", "", withPrev); err != nil || !strings.Contains(out, "fd00::5/64") {
+			t.Errorf("%s: no pod: %v: %s", name, err, out)
+		}
+		if _, err := b.run(t, "STATUS", "", ""); err != nil {
+			t.Errorf("%s: STATUS: %v", name, err)
+		}
+	}
+}
+
+// TestPodWithLaneFailsLoudly: without the agent, and when it refuses.
+func TestPodWithLaneFailsLoudly(t *testing.T) {
+	b := newBed(t, true)
+	refused := func(want string) {
+		t.Helper()
+		out, err := b.run(t, "ADD", "redis", withPrev)
+		var e struct {
+			Code int
+			Msg  string
+		}
+		if err == nil || json.Unmarshal([]byte(out), &e) != nil || e.Code != 11 || !strings.Contains(e.Msg, want) {
+			t.Errorf("%v: %s, want code 11 and %q", err, out, want)
+		}
+	}
+	refused("pod default/redis has niclane.dev/redis and cannot start without its lane")
+	b.agent(t, func(_ context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+		if r.Command != cniproto.Add {
+			return cniproto.Answer{}
+		}
+		early()
+		return cniproto.Answer{Lane: true, Error: "8 queues asked for, eth0 has 4"}
+	})
+	refused("8 queues asked for, eth0 has 4")
+}
+
+func TestAsksTheAgent(t *testing.T) {
+	b := newBed(t, true)
+	var mu sync.Mutex
+	var got []cniproto.Request
+	b.agent(t, func(_ context.Context, r *cniproto.Request, _ func()) cniproto.Answer {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, *r)
+		return cniproto.Answer{Lane: true}
+	})
+	out, err := b.run(t, "ADD", "redis", withPrev+`,"runtimeConfig":{"bandwidth":{"ingressRate":20000000,"ingressBurst":1,"egressRate":10000000,"egressBurst":1}}`)
+	if err != nil || !strings.Contains(out, "veth1234") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, c := range []struct{ command, more string }{
+		{"CHECK", withPrev}, {"DEL", withPrev}, {"GC", `,"cni.dev/valid-attachments":[{"containerID":"sb-redis","ifname":"eth0"}]`},
+	} {
+		if out, err := b.run(t, c.command, "redis", c.more); err != nil {
+			t.Errorf("%s: %v: %s", c.command, err, out)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(got) != 4 {
+		t.Fatalf("%d requests: %+v", len(got), got)
+	}
+	a := got[0]
+	if fmt.Sprint(a.Addrs) != "[10.244.0.5 fd00::5]" || a.HostIf != "veth1234" || a.Pod != "redis" || a.UID != "u-redis" || a.Sandbox != "sb-redis" || a.EgressRate != 10_000_000 {
+		t.Errorf("ADD: %+v", a)
+	}
+	if got[3].Command != cniproto.GC || len(got[3].Valid) != 1 {
+		t.Errorf("GC: %+v", got[3])
+	}
+}
+
+// TestFault10Del: the end of a pod succeeds with the agent down, its network
+// namespace gone and no prevResult, as often as it is called.
+func TestFault10Del(t *testing.T) {
+	b := newBed(t, false)
+	for range 3 {
+		if out, err := b.run(t, "DEL", "redis", ""); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	if out, err := b.run(t, "GC", "", `,"cni.dev/valid-attachments":[]`); err != nil {
+		t.Errorf("GC: %v: %s", err, out)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	out, err := newBed(t, false).run(t, "VERSION", "", "")
+	if err != nil || !strings.Contains(out, `"1.1.0"`) || !strings.Contains(out, `"0.3.1"`) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestChained: alone it is a mistake, which it says.
+func TestChained(t *testing.T) {
+	if out, err := newBed(t, false).run(t, "ADD", "plain", ""); err == nil || !strings.Contains(out, "no prevResult") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestFault2NoToken: the plugin talks to kubelet and the agent by Unix sockets. It
+// has no client of the API server in it, which a token could be for.
+func TestFault2NoToken(t *testing.T) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		t.Fatal(errors.New("no build information"))
+	}
+	for _, d := range info.Deps {
+		if d.Path == "k8s.io/client-go" || d.Path == "k8s.io/kubernetes" {
+			t.Errorf("it has %s in it", d.Path)
+		}
+	}
+}

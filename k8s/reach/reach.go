@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reach says whether a pod's packets have the pod's address where lanes
+// tell them: on the uplink. It also limits what reaches a pod. It refuses what it
+// knows to be out of reach, rather than let a pod believe that it has a lane.
+package reach
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// tunnels are the kinds of links that carry pods' packets inside others.
+var tunnels = map[string]bool{"vxlan": true, "geneve": true, "ipip": true, "sit": true, "ip6tnl": true, "gretap": true, "gre": true}
+
+// OnDevice returns why packets of a pod with these addresses do not have them on
+// the device, nil if nothing speaks against it: a tunnel of the pod network that
+// leads to other nodes hides them.
+func OnDevice(_ string, addrs []netip.Addr) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("links of the node: %w", err)
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		if !tunnels[l.Type()] && !(l.Type() == "wireguard" && ofPodNetwork(a.Name)) || a.Flags&net.FlagUp == 0 {
+			continue
+		}
+		carries := ""
+		switch t := l.(type) {
+		case *netlink.Vxlan:
+			if t.FlowBased {
+				carries = "what programs hand it"
+			}
+		case *netlink.Geneve:
+			if t.FlowBased {
+				carries = "what programs hand it"
+			}
+		}
+		if carries == "" {
+			if carries, err = routed(l, addrs); err != nil {
+				return err
+			}
+		}
+		if carries != "" {
+			return fmt.Errorf("the pod network is an overlay: %s (%s) carries %s, so that the card sees the nodes' addresses and never the pod's; have the pod network route natively, or put the pod into the host's network",
+				a.Name, l.Type(), carries)
+		}
+	}
+	return nil
+}
+
+// ofPodNetwork names the WireGuard links that pod networks make; others are the
+// node's own business.
+func ofPodNetwork(name string) bool {
+	return strings.HasPrefix(name, "cilium_") || strings.HasPrefix(name, "flannel") || strings.HasPrefix(name, "wireguard.cali") || strings.HasPrefix(name, "wg-v6.cali")
+}
+
+// routed returns a network of the pod's family that is routed through a link.
+func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		of := false
+		for _, a := range addrs {
+			of = of || a.Is4() == (family == unix.AF_INET)
+		}
+		if !of {
+			continue
+		}
+		routes, err := netlink.RouteList(l, family)
+		if err != nil {
+			return "", fmt.Errorf("routes of %s: %w", l.Attrs().Name, err)
+		}
+		for _, r := range routes {
+			if r.Dst == nil || r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast() {
+				continue
+			}
+			if ones, bits := r.Dst.Mask.Size(); ones == bits || r.Protocol == unix.RTPROT_KERNEL && r.Dst.IP.IsLinkLocalUnicast() {
+				continue // one address: the other end's
+			}
+			return r.Dst.String(), nil
+		}
+	}
+	return "", nil
+}
+
+// Limits of a token bucket towards a pod.
+const (
+	tbfHandle  = 0x6e6c0000 // "nl:"
+	burstTime  = 50         // 1/s: how much of a second may come at once
+	leastBurst = 64 << 10
+	queueBytes = 1 << 20
+)
+
+// Limit has at most bits per second sent on a link: what reaches the pod behind a
+// veth. 0 takes the limit away. A qdisc that somebody else has put there is an
+// error.
+func Limit(link string, bits uint64) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("%s: %w", link, err)
+	}
+	qdiscs, err := netlink.QdiscList(l)
+	if err != nil {
+		return fmt.Errorf("qdiscs of %s: %w", link, err)
+	}
+	tbf := &netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: tbfHandle, Parent: netlink.HANDLE_ROOT},
+		Rate:       bits / 8, Limit: queueBytes, Buffer: uint32(max(bits/8/burstTime, leastBurst)),
+	}
+	for _, q := range qdiscs {
+		if q.Attrs().Parent != netlink.HANDLE_ROOT || q.Attrs().Handle == 0 {
+			continue
+		}
+		if q.Attrs().Handle != tbfHandle {
+			return fmt.Errorf("%s has a root qdisc of somebody else's (%s %x:)", link, q.Type(), q.Attrs().Handle>>16)
+		}
+		if bits == 0 {
+			return netlink.QdiscDel(q)
+		}
+	}
+	if bits == 0 {
+		return nil
+	}
+	// tc(8) gives the bucket as the time that it takes to send it.
+	tbf.Buffer = uint32(netlink.Xmittime(tbf.Rate, tbf.Buffer))
+	if err := netlink.QdiscReplace(tbf); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("the kernel has no qdisc tbf: %w", err)
+		}
+		return fmt.Errorf("limit %s: %w", link, err)
+	}
+	return nil
+}
