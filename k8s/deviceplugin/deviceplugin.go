@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deviceplugin offers the classes of a node as extended resources
+// (niclane.dev/CLASS) to kubelet: each unit is a device, with the card's NUMA
+// node and with real health. It registers again when kubelet starts again or when
+// its socket is removed, and serves the classes as they come and go.
+package deviceplugin
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/policy"
+)
+
+// DefaultDir is where kubelet looks for plugins.
+const DefaultDir = v1beta1.DevicePluginPath
+
+// kubeletSocket is kubelet's in that directory.
+const kubeletSocket = "kubelet.sock"
+
+// A Granter is told what kubelet gives: *node.Node.
+type Granter interface {
+	classes.Inventory
+	Granted(class string, ids []string) error
+}
+
+// A Manager serves all classes that are offered as resources.
+type Manager struct {
+	Dir       string // of the sockets
+	Inventory Granter
+	Log       *slog.Logger
+
+	plugins map[string]*plugin // by resource
+}
+
+// Run serves until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	m.plugins = map[string]*plugin{}
+	defer func() {
+		for _, p := range m.plugins {
+			p.stop()
+		}
+	}()
+	restarts, err := watchDir(ctx, m.Dir)
+	if err != nil {
+		return fmt.Errorf("device plugins: %w", err)
+	}
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	wait := time.Second
+	for {
+		snap := m.Inventory.Now()
+		failed := m.follow(ctx, snap)
+		if failed {
+			retry.Reset(wait)
+			wait = min(2*wait, 30*time.Second)
+		} else {
+			retry.Stop()
+			wait = time.Second
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case name, ok := <-restarts:
+			if !ok {
+				return errors.New("device plugins: kubelet's directory cannot be watched any more")
+			}
+			m.gone(name)
+		case <-m.Inventory.Changed(snap.Version):
+		case <-retry.C:
+		}
+	}
+}
+
+// gone notes that kubelet has started anew, or that a socket of ours was removed.
+func (m *Manager) gone(name string) {
+	for _, p := range m.plugins {
+		if name == kubeletSocket {
+			// kubelet removes all sockets when it starts.
+			p.registered = false
+		}
+		if name == kubeletSocket || name == p.socket() {
+			if _, err := os.Lstat(filepath.Join(m.Dir, p.socket())); err != nil {
+				p.stop()
+			}
+		}
+	}
+}
+
+// follow has each resource served and registered; failed says that one is not.
+func (m *Manager) follow(ctx context.Context, snap *classes.Snapshot) (failed bool) {
+	want := map[string]bool{}
+	for i := range snap.Classes {
+		c := &snap.Classes[i]
+		if c.ResourceName == "" {
+			continue
+		}
+		want[c.ResourceName] = true
+		p := m.plugins[c.ResourceName]
+		if p == nil {
+			p = &plugin{m: m, class: c.Name, resource: c.ResourceName}
+			m.plugins[c.ResourceName] = p
+		}
+		p.set(snap, c)
+		if err := p.serve(ctx); err != nil {
+			failed = true
+			if p.problem != err.Error() {
+				p.problem = err.Error()
+				m.Log.Warn("resource is not offered yet", "resource", p.resource, "error", err)
+			}
+			continue
+		}
+		p.problem = ""
+	}
+	for name, p := range m.plugins {
+		if !want[name] {
+			// kubelet keeps a resource whose plugin ended, with nothing to give.
+			p.empty()
+			p.stop()
+			delete(m.plugins, name)
+		}
+	}
+	return failed
+}
+
+// A plugin serves one resource.
+type plugin struct {
+	v1beta1.UnimplementedDevicePluginServer
+	m               *Manager
+	class, resource string
+
+	server     *grpc.Server
+	registered bool
+	problem    string
+
+	mu      sync.Mutex
+	devices []*v1beta1.Device
+	changed chan struct{}
+}
+
+// socket is the name of the plugin's.
+func (p *plugin) socket() string {
+	return "niclane-" + strings.ReplaceAll(p.resource, "/", "_") + ".sock"
+}
+
+// set notes the class's units.
+func (p *plugin) set(snap *classes.Snapshot, c *classes.Class) {
+	var out []*v1beta1.Device
+	for _, u := range c.Units {
+		d := &v1beta1.Device{ID: u.ID, Health: v1beta1.Healthy}
+		if u.Unhealthy != "" {
+			d.Health = v1beta1.Unhealthy
+		}
+		if snap.Device != nil && snap.Device.NUMA >= 0 {
+			d.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(snap.Device.NUMA)}}}
+		}
+		out = append(out, d)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.class = c.Name
+	if p.changed == nil || !slices.EqualFunc(out, p.devices, same) {
+		p.tell(out)
+	}
+}
+
+func same(a, b *v1beta1.Device) bool {
+	node := func(d *v1beta1.Device) int64 {
+		if d.Topology == nil {
+			return -1
+		}
+		return d.Topology.Nodes[0].ID
+	}
+	return a.ID == b.ID && a.Health == b.Health && node(a) == node(b)
+}
+
+// tell gives kubelet a new list; p.mu is held.
+func (p *plugin) tell(devices []*v1beta1.Device) {
+	if p.changed != nil {
+		close(p.changed)
+	}
+	p.devices, p.changed = devices, make(chan struct{})
+}
+
+func (p *plugin) empty() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tell(nil)
+}
+
+// serve listens and registers, unless both are so already.
+func (p *plugin) serve(ctx context.Context) error {
+	path := filepath.Join(p.m.Dir, p.socket())
+	if p.server == nil {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			return err
+		}
+		s := grpc.NewServer()
+		v1beta1.RegisterDevicePluginServer(s, p)
+		p.server, p.registered = s, false
+		go func() { _ = s.Serve(l) }() // it ends with stop
+	}
+	if p.registered {
+		return nil
+	}
+	c, err := grpc.NewClient("unix://"+filepath.Join(p.m.Dir, kubeletSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err = v1beta1.NewRegistrationClient(c).Register(ctx, &v1beta1.RegisterRequest{
+		Version: v1beta1.Version, Endpoint: p.socket(), ResourceName: p.resource,
+		Options: &v1beta1.DevicePluginOptions{GetPreferredAllocationAvailable: true},
+	})
+	if err != nil {
+		return fmt.Errorf("register with kubelet: %w", err)
+	}
+	p.registered = true
+	p.m.Log.Info("resource is offered", "resource", p.resource)
+	return nil
+}
+
+func (p *plugin) stop() {
+	if p.server != nil {
+		p.server.Stop()
+		p.server, p.registered = nil, false
+	}
+}
+
+// GetDevicePluginOptions implements the service.
+func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
+	return &v1beta1.DevicePluginOptions{GetPreferredAllocationAvailable: true}, nil
+}
+
+// ListAndWatch implements the service.
+func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
+	for {
+		p.mu.Lock()
+		devices, changed := p.devices, p.changed
+		p.mu.Unlock()
+		if err := stream.Send(&v1beta1.ListAndWatchResponse{Devices: devices}); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// GetPreferredAllocation implements the service: units that follow each other, so
+// that several of one container become one lane, from the smallest gap that is
+// large enough.
+func (p *plugin) GetPreferredAllocation(_ context.Context, r *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
+	p.mu.Lock()
+	class := p.class
+	p.mu.Unlock()
+	out := &v1beta1.PreferredAllocationResponse{}
+	for _, c := range r.ContainerRequests {
+		out.ContainerResponses = append(out.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{
+			DeviceIDs: prefer(class, c.AvailableDeviceIDs, c.MustIncludeDeviceIDs, int(c.AllocationSize)),
+		})
+	}
+	return out, nil
+}
+
+// prefer chooses size of the available IDs, the ones that must be among them.
+func prefer(class string, available, must []string, size int) []string {
+	numbers := func(ids []string) []int {
+		out := make([]int, 0, len(ids))
+		for _, id := range ids {
+			if n := policy.UnitNumber(class, id); n >= 0 {
+				out = append(out, n)
+			}
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	free, needed := numbers(append(slices.Clone(available), must...)), numbers(must)
+	var best []int
+	gap := 0
+	for i := 0; i < len(free); {
+		end := i + 1
+		for end < len(free) && free[end] == free[end-1]+1 {
+			end++
+		}
+		run := free[i:end]
+		for at := 0; at+size <= len(run); at++ {
+			w := run[at : at+size]
+			has := !slices.ContainsFunc(needed, func(n int) bool { return !slices.Contains(w, n) })
+			if has && (best == nil || len(run) < gap) {
+				best, gap = w, len(run)
+				break
+			}
+		}
+		i = end
+	}
+	if best == nil { // none follow each other: what must be, and the first
+		best = needed
+		for _, n := range free {
+			if len(best) < size && !slices.Contains(best, n) {
+				best = append(best, n)
+			}
+		}
+	}
+	var out []string
+	for _, n := range best[:min(size, len(best))] {
+		out = append(out, policy.UnitID(class, n))
+	}
+	return out
+}
+
+// Allocate implements the service. The lane's name and queues are told to the
+// container by its environment.
+func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	p.mu.Lock()
+	class := p.class
+	p.mu.Unlock()
+	out := &v1beta1.AllocateResponse{}
+	snap := p.m.Inventory.Now()
+	for _, c := range r.ContainerRequests {
+		if err := p.m.Inventory.Granted(class, c.DevicesIds); err != nil {
+			return nil, status.Error(codes.Unavailable, err.Error())
+		}
+		answer := &v1beta1.ContainerAllocateResponse{}
+		if cl := snap.Find(class); cl != nil && snap.Device != nil {
+			ids := slices.SortedFunc(slices.Values(c.DevicesIds), func(a, b string) int {
+				return cmp.Compare(policy.UnitNumber(class, a), policy.UnitNumber(class, b))
+			})
+			answer.Envs = map[string]string{
+				"NICLANE_CLASS": class, "NICLANE_UNITS": strings.Join(ids, ","), "NICLANE_DEVICE": snap.Device.Name,
+			}
+		}
+		out.ContainerResponses = append(out.ContainerResponses, answer)
+	}
+	return out, nil
+}
+
+// watchDir tells the names of what is made or removed in a directory.
+func watchDir(ctx context.Context, dir string) (<-chan string, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_TO|unix.IN_ONLYDIR); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), unix.Close(fd))
+	}
+	f := os.NewFile(uintptr(fd), "inotify") // non-blocking: the runtime's poller waits
+	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
+	out := make(chan string, 16)
+	go func() {
+		defer stop()
+		defer close(out)
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := f.Read(buf)
+			if err != nil {
+				return
+			}
+			for at := 0; at+unix.SizeofInotifyEvent <= n; {
+				length := int(binary.NativeEndian.Uint32(buf[at+12:]))
+				name := unix.ByteSliceToString(buf[at+unix.SizeofInotifyEvent : at+unix.SizeofInotifyEvent+length])
+				at += unix.SizeofInotifyEvent + length
+				select {
+				case out <- name:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return out, nil
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/niclane/niclane/k8s/classes"
+)
+
+// A kubelet takes registrations in a directory.
+type kubelet struct {
+	v1beta1.UnimplementedRegistrationServer
+	server *grpc.Server
+	asked  chan *v1beta1.RegisterRequest
+}
+
+func (k *kubelet) Register(_ context.Context, r *v1beta1.RegisterRequest) (*v1beta1.Empty, error) {
+	k.asked <- r
+	return &v1beta1.Empty{}, nil
+}
+
+// startKubelet does what kubelet does: it removes all sockets and makes its own.
+func startKubelet(t *testing.T, dir string) *kubelet {
+	t.Helper()
+	old, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range old {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kubelet{server: grpc.NewServer(), asked: make(chan *v1beta1.RegisterRequest, 16)}
+	v1beta1.RegisterRegistrationServer(k.server, k)
+	go func() { _ = k.server.Serve(l) }()
+	t.Cleanup(k.server.Stop)
+	return k
+}
+
+// registered waits for a registration, and gives a client of the plugin.
+func (k *kubelet) registered(t *testing.T, dir string) (string, v1beta1.DevicePluginClient) {
+	t.Helper()
+	select {
+	case r := <-k.asked:
+		c, err := grpc.NewClient("unix://"+filepath.Join(dir, r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return r.ResourceName, v1beta1.NewDevicePluginClient(c)
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody has registered")
+		return "", nil
+	}
+}
+
+// An inventory is what the test says.
+type inventory struct {
+	classes.Inventory
+	mu      sync.Mutex
+	snap    *classes.Snapshot
+	changed chan struct{}
+	granted []string
+}
+
+func (i *inventory) Now() *classes.Snapshot {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.snap
+}
+
+func (i *inventory) Changed(version uint64) <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.snap.Version != version {
+		c := make(chan struct{})
+		close(c)
+		return c
+	}
+	return i.changed
+}
+
+func (i *inventory) Granted(_ string, ids []string) error {
+	if slices.Contains(ids, "redis-1") {
+		return errors.New("redis-1 is not healthy")
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.granted = append(i.granted, ids...)
+	return nil
+}
+
+func (i *inventory) set(change func(*classes.Snapshot)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	next := *i.snap
+	next.Version++
+	next.Classes = slices.Clone(next.Classes)
+	for c := range next.Classes {
+		next.Classes[c].Units = slices.Clone(next.Classes[c].Units)
+	}
+	change(&next)
+	i.snap = &next
+	close(i.changed)
+	i.changed = make(chan struct{})
+}
+
+func redis() *inventory {
+	return &inventory{changed: make(chan struct{}), snap: &classes.Snapshot{
+		Device: &classes.Device{Name: "eth0", NUMA: 1},
+		Classes: []classes.Class{
+			{Name: "redis", ResourceName: "niclane.dev/redis", Units: []classes.Unit{{ID: "redis-0"}, {ID: "redis-1", Unhealthy: "its qdisc is gone"}}},
+			{Name: "claimed", Units: []classes.Unit{{ID: "claimed-0"}}},
+		},
+	}}
+}
+
+func run(t *testing.T, dir string, i *inventory) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- (&Manager{Dir: dir, Inventory: i, Log: slog.New(slog.DiscardHandler)}).Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func listed(t *testing.T, s grpc.ServerStreamingClient[v1beta1.ListAndWatchResponse]) string {
+	t.Helper()
+	r, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, d := range r.Devices {
+		out = append(out, d.ID+" "+d.Health)
+		if d.Topology.Nodes[0].ID != 1 {
+			t.Errorf("%s: NUMA node %v", d.ID, d.Topology)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestFault14Health: what is wrong with a lane is told, and what comes and goes.
+func TestFault14Health(t *testing.T) {
+	dir := t.TempDir()
+	k, inv := startKubelet(t, dir), redis()
+	run(t, dir, inv)
+	name, plugin := k.registered(t, dir)
+	if name != "niclane.dev/redis" {
+		t.Errorf("registered %s", name)
+	}
+	s, err := plugin.ListAndWatch(t.Context(), &v1beta1.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(t, s); got != "redis-0 Healthy, redis-1 Unhealthy" {
+		t.Errorf("got %s", got)
+	}
+	inv.set(func(s *classes.Snapshot) {
+		s.Classes[0].Units[0].Unhealthy, s.Classes[0].Units[1].Unhealthy = "eth0 is down", ""
+	})
+	if got := listed(t, s); got != "redis-0 Unhealthy, redis-1 Healthy" {
+		t.Errorf("got %s", got)
+	}
+	if _, err := plugin.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{"redis-1"}}}}); err == nil || !strings.Contains(err.Error(), "not healthy") {
+		t.Errorf("allocate: %v", err)
+	}
+	r, err := plugin.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{"redis-0"}}}})
+	if err != nil || r.ContainerResponses[0].Envs["NICLANE_UNITS"] != "redis-0" || len(inv.granted) != 1 {
+		t.Errorf("allocate: %v, %v", r, err)
+	}
+	inv.set(func(s *classes.Snapshot) {
+		s.Classes = append(s.Classes, classes.Class{Name: "adq", ResourceName: "net.intel.com/adq", Units: []classes.Unit{{ID: "adq-0"}}})
+	})
+	if name, _ := k.registered(t, dir); name != "net.intel.com/adq" {
+		t.Errorf("registered %s", name)
+	}
+}
+
+// TestKubeletRestarts: a kubelet that starts anew knows the plugin again, as often
+// as it does so.
+func TestKubeletRestarts(t *testing.T) {
+	dir := t.TempDir()
+	k := startKubelet(t, dir)
+	run(t, dir, redis())
+	k.registered(t, dir)
+	for range 3 {
+		k.server.Stop()
+		k = startKubelet(t, dir)
+		_, plugin := k.registered(t, dir)
+		s, err := plugin.ListAndWatch(t.Context(), &v1beta1.Empty{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := listed(t, s); !strings.Contains(got, "redis-0 Healthy") {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
+func TestPrefer(t *testing.T) {
+	for _, c := range []struct{ available, must, want string }{
+		{"r-0 r-1 r-2 r-3", "", "r-0 r-1"},
+		{"r-5 r-0 r-3 r-2", "", "r-2 r-3"},
+		{"r-0 r-1 r-2 r-4 r-5", "", "r-4 r-5"}, // the smaller gap
+		{"r-0 r-1 r-2", "r-2", "r-1 r-2"},
+		{"r-0 r-2 r-4", "", "r-0 r-2"},
+	} {
+		got := prefer("r", strings.Fields(c.available), strings.Fields(c.must), 2)
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%+v: got %v", c, got)
+		}
+	}
+}
