@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent joins what makes niclane-agent: the card, the node's lanes, the
+// API server, kubelet, niclane-cni, and what keeps lanes as they were applied. It
+// decides nothing of its own.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+
+	"github.com/niclane/niclane/internal/notify"
+	"github.com/niclane/niclane/k8s/attach"
+	"github.com/niclane/niclane/k8s/card"
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/deviceplugin"
+	"github.com/niclane/niclane/k8s/kube"
+	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/k8s/podresources"
+	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/k8s/reach"
+	"github.com/niclane/niclane/stay"
+	"github.com/niclane/niclane/stay/health"
+)
+
+// Options of an Agent. All of them are needed.
+type Options struct {
+	// Node is the node's name in Kubernetes.
+	Node   string
+	Client dynamic.Interface
+	// StateDir and RunDir are those of niclane's commands.
+	StateDir, RunDir string
+	// Socket of niclane-cni's calls.
+	Socket string
+	// KubeletDir is kubelet's: /var/lib/kubelet.
+	KubeletDir string
+	// Listen is where metrics and health are shown.
+	Listen health.Address
+	Log    *slog.Logger
+}
+
+// An Agent runs on one node.
+type Agent struct {
+	o        Options
+	card     *card.Card
+	node     *node.Node
+	attacher *attach.Attacher
+	cluster  *kube.Cluster
+	kubelet  *podresources.Client
+	keeper   *stay.Keeper
+	source   *notify.Source
+
+	seen, changed, kept chan struct{} // wake the loops
+
+	mu    sync.Mutex
+	lanes map[string]string // of objects that drifted, by key
+}
+
+// New makes an agent. Nothing is changed before Run.
+func New(o Options) (*Agent, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(o.StateDir, "kubernetes")
+	for _, d := range []string{o.StateDir, dir, o.RunDir} {
+		if err := privateDir(d); err != nil {
+			return nil, err
+		}
+	}
+	a := &Agent{
+		o: o, seen: make(chan struct{}, 1), changed: make(chan struct{}, 1), kept: make(chan struct{}, 1), lanes: map[string]string{},
+		kubelet: podresources.New(filepath.Join(o.KubeletDir, "pod-resources/kubelet.sock")),
+	}
+	config := filepath.Join(dir, "kubernetes.yaml")
+	a.card = &card.Card{StateDir: o.StateDir, RunDir: o.RunDir, Config: config}
+	a.cluster = kube.New(o.Client, o.Node, o.Log, func() { wake(a.seen) })
+	a.node, err = node.New(node.Options{
+		Name: o.Node, Path: filepath.Join(dir, "state.json"), Config: config, Boot: strings.TrimSpace(string(boot)),
+		Card: a.card, Device: a.device, Changed: func() { wake(a.changed) }, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.attacher = &attach.Attacher{
+		Node: a.node, Kubelet: a.kubelet, Pods: a.cluster, Reachable: reach.OnDevice, Limit: reach.Limit, Log: o.Log,
+		Event: func(namespace, pod, uid, reason, message string) {
+			go a.cluster.Event(context.Background(), "Pod", namespace, pod, uid, reason, message)
+		},
+	}
+	return a, nil
+}
+
+// Inventory is what the agent's node has: for the DRA driver.
+func (a *Agent) Inventory() *node.Node { return a.node }
+
+// privateDir makes a directory that only root can enter.
+func privateDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.Chmod(dir, 0o700)
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// device is the one with the node's InternalIP, exactly.
+func (a *Agent) device() (string, error) {
+	_, addr, ok := a.cluster.Node()
+	if !ok || addr == "" {
+		return "", errors.New("the node's InternalIP is not known yet")
+	}
+	return card.DeviceOf(addr)
+}
+
+// doing bounds one call of niclane-cni, which waits a little longer.
+const doing = 25 * time.Second
+
+// Run runs until ctx ends; lanes stay as they are then.
+func (a *Agent) Run(ctx context.Context) (err error) {
+	if a.source, err = notify.Open(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.source.Close()) }()
+	a.card.Watch(a.source)
+	l, err := cniproto.Listen(a.o.Socket)
+	if err != nil {
+		return fmt.Errorf("niclane-cni's socket: %w", err)
+	}
+	a.keeper = stay.NewKeeper(a.card, stay.Options{Report: a.report, Alive: func() { wake(a.kept) }})
+	server, err := health.Serve(a.o.Listen, a.keeper, a.read, newPods(a.node))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	return together(ctx,
+		func(ctx context.Context) error { a.node.Run(ctx); return nil },
+		func(ctx context.Context) error { a.cluster.Run(ctx); return nil },
+		func(ctx context.Context) error { return cniproto.Serve(ctx, l, doing, a.attacher.Handle) },
+		func(ctx context.Context) error { return stay.Run(ctx, a.keeper, a.source.Events()) },
+		func(ctx context.Context) error {
+			return again(ctx, a.o.Log, "device plugins", (&deviceplugin.Manager{
+				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.node, Log: a.o.Log,
+			}).Run)
+		},
+		a.follow, a.tell, a.judge,
+	)
+}
+
+// together runs all until ctx ends or one of them fails.
+func together(ctx context.Context, fs ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(fs))
+	var wg sync.WaitGroup
+	for i, f := range fs {
+		wg.Go(func() {
+			if errs[i] = f(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// again runs f until ctx ends: what it needs of the node may come later.
+func again(ctx context.Context, log *slog.Logger, what string, f func(context.Context) error) error {
+	for {
+		err := f(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		log.Warn(what, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+// Times of the loops.
+const (
+	settle = 50 * time.Millisecond // after something was seen
+	sweeps = 2 * time.Minute       // between sweeps that nobody asked for
+)
+
+// follow has the node follow the policy that the API server says is its own, and
+// the pods that it has.
+func (a *Agent) follow(ctx context.Context) error {
+	tick := time.NewTicker(sweeps)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.seen:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(settle):
+			}
+		case <-tick.C:
+		}
+		if !a.cluster.Synced() {
+			continue
+		}
+		labels, _, ok := a.cluster.Node()
+		if !ok {
+			continue
+		}
+		all, err := a.cluster.Policies()
+		p, cerr := policy.Choose(all, labels)
+		a.node.SetPolicy(ctx, p, errors.Join(err, cerr))
+		if err := a.attacher.Sweep(ctx, a.cluster.Pods(), a.cgroup); err != nil && ctx.Err() == nil {
+			a.o.Log.Warn("pods could not be compared with kubelet's", "error", err)
+		}
+	}
+}
+
+// report is told by the keeper, and must not ask it anything.
+func (a *Agent) report(e stay.Event) {
+	if e.Kind == stay.Drift {
+		a.mu.Lock()
+		a.lanes[e.Key] = e.Lane
+		a.mu.Unlock()
+	}
+	switch e.Kind {
+	case stay.Drift, stay.Failed, stay.Left, stay.Waiting:
+		a.o.Log.Warn(e.String())
+	default:
+		a.o.Log.Info(e.String())
+	}
+}
+
+// judge tells the node which lanes do not hold, whenever the keeper has looked and
+// repaired what it could.
+func (a *Agent) judge(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.kept:
+		}
+		conditions, _, failing := a.keeper.State()
+		drifts := map[string][]string{}
+		if failing != "" {
+			drifts[""] = append(drifts[""], "the lanes cannot be looked at: "+failing)
+		}
+		a.mu.Lock()
+		for _, c := range conditions {
+			for _, dev := range slices.Sorted(maps.Keys(c.Waits)) {
+				drifts[""] = append(drifts[""], dev+": "+c.Waits[dev])
+			}
+			for _, key := range append(c.Drifts, c.Left...) {
+				drifts[a.lanes[key]] = append(drifts[a.lanes[key]], key+" is not as niclane left it")
+			}
+		}
+		a.mu.Unlock()
+		a.node.SetHealth(drifts)
+	}
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/stay/health"
+)
+
+var policyGVR = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}
+
+// A world is an API server with one node, and what the agent has said to it.
+type world struct {
+	dynamic.Interface
+	fake *fake.FakeDynamicClient
+
+	mu     sync.Mutex
+	status []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	n := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	n.Name = "n1"
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{}
+	w.fake = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		policyGVR:                           "LanePolicyList",
+		{Version: "v1", Resource: "nodes"}:  "NodeList",
+		{Version: "v1", Resource: "pods"}:   "PodList",
+		{Version: "v1", Resource: "events"}: "EventList",
+	}, &unstructured.Unstructured{Object: m})
+	// The fake knows no server-side apply of a status.
+	w.fake.PrependReactor("patch", v1alpha1.Resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p := a.(clienttesting.PatchAction)
+		w.status = append(w.status, p.GetSubresource()+" "+string(p.GetPatch()))
+		return true, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy"}}, nil
+	})
+	w.Interface = w.fake
+	return w
+}
+
+func (w *world) set(t *testing.T, generation int64, classes ...any) {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy", "metadata": map[string]any{"name": "p", "generation": generation},
+		"spec": map[string]any{"uplink": map[string]any{"linkRate": "1gbit"}, "classes": classes},
+	}}
+	var err error
+	if generation == 1 {
+		_, err = w.Resource(policyGVR).Create(t.Context(), u, metav1.CreateOptions{})
+	} else {
+		_, err = w.Resource(policyGVR).Update(t.Context(), u, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// said waits for a status that has all of parts.
+func (w *world) said(t *testing.T, parts ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		w.mu.Lock()
+		last := ""
+		if len(w.status) > 0 {
+			last = w.status[len(w.status)-1]
+		}
+		w.mu.Unlock()
+		missing := ""
+		for _, p := range parts {
+			if !strings.Contains(last, p) {
+				missing = p
+			}
+		}
+		if missing == "" {
+			return
+		}
+	}
+	t.Fatalf("never said %q; said %q", parts, w.status)
+}
+
+func class(name string, queues int64, more ...any) map[string]any {
+	c := map[string]any{"name": name, "queues": queues, "poller": "interrupt", "rank": int64(1)}
+	for i := 0; i < len(more); i += 2 {
+		c[more[i].(string)] = more[i+1]
+	}
+	return c
+}
+
+func get(socket, path string) (int, string, error) {
+	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer c.CloseIdleConnections()
+	r, err := c.Get("http://niclane" + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	return r.StatusCode, string(b), err
+}
+
+// TestStatus runs a whole agent: the policy comes, changes, cannot be applied, goes;
+// what is said of it follows.
+func TestStatus(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	ip(t, `link set lo up
+		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name up1 numtxqueues 8 numrxqueues 8
+		link set up0 up
+		link set up1 up
+		addr add 192.0.2.1/24 dev up0`)
+	t.Cleanup(func() { ip(t, "link del up0") })
+	dir := t.TempDir()
+	for _, d := range []string{"kubelet/device-plugins", "kubelet/pod-resources"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t)
+	socket := filepath.Join(dir, "agent.sock")
+	a, err := New(Options{
+		Node: "n1", Client: w.fake, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Socket: filepath.Join(dir, "cni.sock"),
+		KubeletDir: filepath.Join(dir, "kubelet"), Listen: health.Address{Network: "unix", Address: socket}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	w.set(t, 1, class("redis", 1, "sets", int64(2)), class("web", 2, "mode", "shared", "members", int64(5)))
+	w.said(t, "status ", `"name":"n1"`, `"devices":["up0"]`, `"observedGeneration":1`, `"type":"Applied"`, `"reason":"AsThePolicySays"`, `"total":5`)
+
+	// Fault 18: scrapers at the same time, on a device without a driver.
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			code, body, err := get(socket, "/metrics")
+			if err != nil || code != http.StatusOK || !strings.Contains(body, `niclane_class_units{class="web",mode="shared"} 5`) || !strings.Contains(body, `niclane_lane_info{`) {
+				t.Errorf("%d, %v: %.500s", code, err, body)
+			}
+		})
+	}
+	wg.Wait()
+	if code, body, err := get(socket, "/healthz"); err != nil || code != http.StatusOK {
+		t.Errorf("healthz: %d %s %v", code, body, err)
+	}
+
+	began := time.Now()
+	w.set(t, 2, class("redis", 1, "sets", int64(3)))
+	for len(a.node.Now().Classes) != 1 || len(a.node.Now().Classes[0].Units) != 3 {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("the policy does not reach the card")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Logf("a policy change reached the card in %v", time.Since(began))
+	w.said(t, `"observedGeneration":2`, `"total":3`)
+
+	w.set(t, 3, class("redis", 1, "guarantee", "60%", "sets", int64(3)))
+	w.said(t, `"observedGeneration":3`, `"reason":"Refused"`, "spec.classes[0].guarantee", `"total":3`)
+	ip(t, "link set up1 down")
+	w.said(t, `"type":"Healthy"`, "up0: it has no carrier", `"unhealthy":3`)
+	ip(t, "link set up1 up")
+	w.said(t, `"reason":"LanesHold"`)
+	if err := w.Resource(policyGVR).Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(a.node.Lanes()) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(fmt.Sprint("lanes are still there: ", a.node.Lanes()))
+		}
+	}
+}

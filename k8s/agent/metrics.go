@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/status"
+	"github.com/niclane/niclane/stay/health"
+)
+
+// read reads what the devices count of the lanes.
+func (a *Agent) read(ctx context.Context) (health.Reading, error) {
+	r := health.Reading{Moment: status.Moment{Counters: map[string]device.Counters{}}}
+	var devices []string
+	for _, d := range a.node.Status().Devices {
+		if _, err := net.InterfaceByName(d); err == nil {
+			devices = append(devices, d)
+		}
+	}
+	if len(devices) == 0 {
+		return r, nil
+	}
+	for _, l := range a.node.Lanes() {
+		for _, d := range devices {
+			if l.Device == d {
+				r.Lanes = append(r.Lanes, l)
+			}
+		}
+	}
+	var err error
+	if r.State, err = observe.Observe(ctx, observe.Options{Devices: devices, NoProbes: true}); err != nil {
+		return r, err
+	}
+	for _, d := range devices {
+		if r.Moment.Counters[d], err = observe.Counters(d); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// pods shows which pod is in which lane, and what its interface counts: lane_info
+// and the lane's own series join with it by lane. All of a pod's packets pass its
+// interface, also those that are no lane's.
+type pods struct {
+	node                       *node.Node
+	inLane, units, used, wrong *prometheus.Desc
+	packets, bytes             *prometheus.Desc
+}
+
+func newPods(n *node.Node) *pods {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("niclane_"+name, help, labels, nil)
+	}
+	return &pods{
+		node:    n,
+		inLane:  d("pod_lane", "1 for each lane that a container of a pod is in.", "namespace", "pod", "container", "class", "lane"),
+		packets: d("pod_packets_total", "Packets at the pod's interface, in lanes or not.", "namespace", "pod", "direction"),
+		bytes:   d("pod_bytes_total", "Bytes at the pod's interface, in lanes or not.", "namespace", "pod", "direction"),
+		units:   d("class_units", "Units of a class: queue sets, or places for pods.", "class", "mode"),
+		used:    d("class_units_used", "Units of a class that pods have.", "class", "mode"),
+		wrong:   d("class_units_unhealthy", "Units of a class that cannot be given now.", "class", "mode"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (p *pods) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{p.inLane, p.packets, p.bytes, p.units, p.used, p.wrong} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (p *pods) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, c := range p.node.Now().Classes {
+		used, wrong := 0, 0
+		for _, u := range c.Units {
+			if u.Holder != nil {
+				used++
+			}
+			if u.Unhealthy != "" {
+				wrong++
+			}
+		}
+		gauge(p.units, float64(len(c.Units)), c.Name, string(c.Mode))
+		gauge(p.used, float64(used), c.Name, string(c.Mode))
+		gauge(p.wrong, float64(wrong), c.Name, string(c.Mode))
+	}
+	for _, a := range p.node.Attachments() {
+		seen := map[string]bool{}
+		for _, g := range a.Grants {
+			if key := g.Container + " " + g.Lane; !seen[key] {
+				seen[key] = true
+				gauge(p.inLane, 1, a.Namespace, a.Pod, g.Container, g.Class, g.Lane)
+			}
+		}
+		// What the host's end receives is what the pod sends.
+		for _, c := range []struct {
+			file, direction string
+			desc            *prometheus.Desc
+		}{{"rx_packets", "tx", p.packets}, {"tx_packets", "rx", p.packets}, {"rx_bytes", "tx", p.bytes}, {"tx_bytes", "rx", p.bytes}} {
+			if v, ok := counter(a.HostIf, c.file); ok {
+				out <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, v, a.Namespace, a.Pod, c.direction)
+			}
+		}
+	}
+}
+
+func counter(link, file string) (float64, bool) {
+	if link == "" || strings.ContainsAny(link, "/") {
+		return 0, false
+	}
+	b, err := os.ReadFile(filepath.Join("/sys/class/net", link, "statistics", file))
+	if err != nil {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	return float64(v), err == nil
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/kube"
+	"github.com/niclane/niclane/plan"
+)
+
+// tellings are at least so far apart: a node that starts a hundred pods writes its
+// status a few times, not a hundred.
+const tellings = time.Second
+
+// tell keeps the node's entry in its policy's status, and tells events.
+func (a *Agent) tell(ctx context.Context) error {
+	var told *v1alpha1.NodeStatus
+	var in string
+	var wait <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.changed:
+		case <-wait:
+		}
+		s, of := a.status(told)
+		if in != "" && in != of {
+			if err := a.cluster.SetStatus(ctx, in, nil); err != nil && ctx.Err() == nil {
+				a.o.Log.Warn("status", "policy", in, "error", err)
+			}
+			told, in = nil, ""
+			s, of = a.status(nil)
+		}
+		wait = nil
+		if of != "" && !equal(told, s) {
+			err := a.cluster.SetStatus(ctx, of, s)
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
+				a.o.Log.Warn("status", "policy", of, "error", err)
+				wait = time.After(10 * time.Second)
+			default:
+				a.events(ctx, told, s)
+				told, in = s, of
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(tellings):
+		}
+	}
+}
+
+// events tells of conditions that are false now.
+func (a *Agent) events(ctx context.Context, was, is *v1alpha1.NodeStatus) {
+	for _, c := range is.Conditions {
+		if c.Status == metav1.ConditionTrue {
+			continue
+		}
+		if was != nil && slices.ContainsFunc(was.Conditions, func(o metav1.Condition) bool {
+			return o.Type == c.Type && o.Status == c.Status && o.Message == c.Message
+		}) {
+			continue
+		}
+		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, c.Reason, "lanes: "+c.Message)
+	}
+}
+
+func equal(a, b *v1alpha1.NodeStatus) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.ObservedGeneration == b.ObservedGeneration && slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Classes, b.Classes) &&
+		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
+			return x.Type == y.Type && x.Status == y.Status && x.Message == y.Message && x.Reason == y.Reason
+		})
+}
+
+// status is the node's entry, and the policy that it is in, "" if none.
+func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string) {
+	st, snap := a.node.Status(), a.node.Now()
+	if st.Policy == "" {
+		return nil, ""
+	}
+	out := &v1alpha1.NodeStatus{Name: a.o.Node, ObservedGeneration: st.Generation, Devices: st.Devices}
+	for _, c := range snap.Classes {
+		cs := v1alpha1.ClassStatus{Name: c.Name, Total: len(c.Units), Realisation: c.Realisations["queue-set"], Held: st.Held[c.Name]}
+		for _, u := range c.Units {
+			if u.Holder != nil {
+				cs.InUse++
+			}
+			if u.Unhealthy != "" {
+				cs.Unhealthy++
+			}
+		}
+		out.Classes = append(out.Classes, cs)
+	}
+	var old []metav1.Condition
+	if told != nil {
+		old = told.Conditions
+	}
+	reason, message := "AsThePolicySays", "the node's card is as the policy says"
+	switch {
+	case st.Problem != "":
+		reason, message = "Refused", st.Problem
+	case !st.Applied:
+		reason, message = "WaitsForPods", st.String()
+	}
+	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Applied, st.Applied, reason, message, st.Generation))
+	reason, message = "LanesHold", "the lanes are as they were applied"
+	if len(st.Unhealthy) > 0 {
+		reason, message = "LanesDoNotHold", strings.Join(st.Unhealthy, "; ")
+	}
+	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Healthy, len(st.Unhealthy) == 0, reason, message, st.Generation))
+	return out, st.Policy
+}
+
+// cgroup is the control group of a container of the host's network, where the
+// policy has packets told by control group; "" elsewhere, where its ports tell
+// them. Both of kubelet's drivers name it after the pod's UID and the container's
+// ID.
+func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
+	force := ""
+	for _, p := range a.appliedForce() {
+		force = p
+	}
+	if force != plan.RealSockops && force != plan.RealNetPrio {
+		return ""
+	}
+	id := ""
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if c.Name == container {
+			_, id, _ = strings.Cut(c.ContainerID, "://")
+		}
+	}
+	if id == "" {
+		return ""
+	}
+	mounts, err := cgroup.Find(nil)
+	if err != nil {
+		return ""
+	}
+	roots := []string{mounts.V2}
+	for _, m := range mounts.V1 {
+		roots = append(roots, m)
+	}
+	for _, group := range candidates(pod, id) {
+		for _, root := range roots {
+			if root == "" {
+				continue
+			}
+			if _, err := os.Stat(path.Join(root, group)); err == nil {
+				return group
+			}
+		}
+	}
+	return ""
+}
+
+// appliedForce is the classifier that the policy forces, none or one.
+func (a *Agent) appliedForce() []string {
+	all, err := a.cluster.Policies()
+	if err != nil {
+		return nil
+	}
+	name := a.node.Status().Policy
+	for _, p := range all {
+		if f := p.Spec.Uplink.Force["classifier"]; p.Name == name && f != "" {
+			return []string{f}
+		}
+	}
+	return nil
+}
+
+// candidates are the paths that a container's control group can have
+// (kubernetes/pkg/kubelet/cm: cgroup_manager_linux.go).
+func candidates(pod *corev1.Pod, id string) []string {
+	qos := strings.ToLower(string(pod.Status.QOSClass))
+	uid := string(pod.UID)
+	if hash := pod.Annotations["kubernetes.io/config.hash"]; hash != "" {
+		uid = hash // a static pod
+	}
+	if qos == "guaranteed" {
+		slice := "kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"
+		return []string{
+			"/kubepods/pod" + uid + "/" + id,
+			"/kubepods.slice/" + slice + "/cri-containerd-" + id + ".scope",
+			"/kubepods.slice/" + slice + "/crio-" + id + ".scope",
+		}
+	}
+	slice := "kubepods-" + qos + "-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"
+	return []string{
+		"/kubepods/" + qos + "/pod" + uid + "/" + id,
+		"/kubepods.slice/kubepods-" + qos + ".slice/" + slice + "/cri-containerd-" + id + ".scope",
+		"/kubepods.slice/kubepods-" + qos + ".slice/" + slice + "/crio-" + id + ".scope",
+	}
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/attach"
+	"github.com/niclane/niclane/k8s/card"
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/k8s/podresources"
+	"github.com/niclane/niclane/k8s/reach"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/poller"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == poller.Command {
+		if err := poller.Main(os.Args[2]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(vethtest.Isolate(m))
+}
+
+// ip runs a script of ip(8) commands.
+func ip(t *testing.T, script string) {
+	t.Helper()
+	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", strings.TrimSpace(line), err, out)
+		}
+	}
+}
+
+// within runs f in a named network namespace.
+func within(t *testing.T, name string, f func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		h, err := netns.GetFromName(name)
+		if err == nil {
+			err = netns.Set(h)
+			_ = h.Close()
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("in %s: %v", name, err)
+	}
+}
+
+// send sends datagrams from one address and port to another.
+func send(from, to string, n int) error {
+	local, err := net.ResolveUDPAddr("udp", from)
+	if err != nil {
+		return err
+	}
+	remote, err := net.ResolveUDPAddr("udp", to)
+	if err != nil {
+		return err
+	}
+	c, err := net.DialUDP("udp", local, remote)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for sent := 0; sent < n; {
+		switch _, err := c.Write(make([]byte, 100)); {
+		case err == nil:
+			sent++
+		case !errors.Is(err, unix.ECONNREFUSED): // what came back of one before
+			return err
+		}
+	}
+	return nil
+}
+
+// given is kubelet and the API server.
+type given struct {
+	pods map[string]*corev1.Pod
+	has  map[string]podresources.Devices
+}
+
+func (g *given) resources(name string) podresources.Pod {
+	return podresources.Pod{Namespace: "default", Name: name, Containers: []podresources.Container{{Name: "c", Devices: []podresources.Devices{g.has[name]}}}}
+}
+
+func (g *given) Get(_ context.Context, _, name string) (*podresources.Pod, error) {
+	p := g.resources(name)
+	return &p, nil
+}
+
+func (g *given) List(context.Context) (out []podresources.Pod, err error) {
+	for name := range g.has {
+		out = append(out, g.resources(name))
+	}
+	return out, nil
+}
+
+func (g *given) Pod(_ context.Context, _, name, _ string) (*corev1.Pod, error) {
+	return g.pods[name], nil
+}
+
+func (g *given) add(name, class, unit string, host bool, addrs ...string) {
+	p := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: host, Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 5000, Protocol: "UDP"}}}}}}
+	p.Namespace, p.Name, p.UID, p.Status.Phase = "default", name, types.UID("u-"+name), corev1.PodRunning
+	for _, a := range addrs {
+		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a})
+	}
+	g.pods[name], g.has[name] = p, podresources.Devices{Resource: "niclane.dev/" + class, IDs: []string{unit}}
+}
+
+// TestTraffic steers packets of real pods behind a real uplink and counts them in
+// their lanes: IPv4 and IPv6, the port that is declared and another one, a pod
+// without a lane, a pod of the host's network, a lane that ends.
+func TestTraffic(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	ip(t, `link set lo up
+		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name wire0 numtxqueues 8 numrxqueues 8
+		netns add wire
+		link set wire0 netns wire
+		link set up0 up
+		addr add 192.0.2.1/24 dev up0
+		addr add 2001:db8::1/64 dev up0 nodad
+		-n wire link set wire0 up
+		-n wire addr add 192.0.2.2/24 dev wire0
+		-n wire addr add 2001:db8::2/64 dev wire0 nodad
+		-n wire route add 10.244.0.0/24 via 192.0.2.1
+		-n wire route add fd00::/64 via 2001:db8::1`)
+	t.Cleanup(func() { ip(t, "link del up0\nnetns del wire") })
+	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
+		if err := os.WriteFile(file, []byte("1"), 0); err != nil {
+			t.Skipf("%v", err)
+		}
+	}
+	for i, pod := range []string{"redis", "plain"} {
+		n := i + 5
+		ip(t, fmt.Sprintf(`netns add %[1]s
+			link add veth%[1]s type veth peer name eth0 netns %[1]s
+			link set veth%[1]s up
+			addr add 10.244.0.1/32 dev veth%[1]s
+			addr add fd00::1/128 dev veth%[1]s nodad
+			-n %[1]s link set eth0 up
+			-n %[1]s addr add 10.244.0.%[2]d/32 dev eth0
+			-n %[1]s addr add fd00::%[2]d/128 dev eth0 nodad
+			-n %[1]s route add 10.244.0.1 dev eth0
+			-n %[1]s route add default via 10.244.0.1
+			-n %[1]s route add fd00::1 dev eth0
+			-n %[1]s route add default via fd00::1
+			route add 10.244.0.%[2]d dev veth%[1]s
+			route add fd00::%[2]d dev veth%[1]s`, pod, n))
+		t.Cleanup(func() { ip(t, "link del veth"+pod+"\nnetns del "+pod) })
+	}
+	dir := t.TempDir()
+	c := &card.Card{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "k.yaml")}
+	if err := os.Mkdir(c.RunDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.New(node.Options{
+		Name: "n", Path: filepath.Join(dir, "state.json"), Config: c.Config, Boot: "b", Card: c,
+		Device: func() (string, error) { return card.DeviceOf("192.0.2.1") }, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { n.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	p := &v1alpha1.LanePolicy{}
+	p.Name = "p"
+	p.Spec.Uplink.LinkRate = "1gbit"
+	p.Spec.Classes = []v1alpha1.Class{
+		{Name: "redis", Queues: 1, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}},
+		{Name: "host", Queues: 1, Tuning: v1alpha1.Tuning{Rank: 2, Poller: "interrupt"}},
+	}
+	n.SetPolicy(t.Context(), p, nil)
+	if s := n.Status(); !s.Applied || s.Devices[0] != "up0" {
+		t.Fatalf("%+v", s)
+	}
+	g := &given{pods: map[string]*corev1.Pod{}, has: map[string]podresources.Devices{}}
+	g.add("redis", "redis", "redis-0", false, "10.244.0.5", "fd00::5")
+	a := &attach.Attacher{Node: n, Kubelet: g, Pods: g, Reachable: reach.OnDevice, Event: func(_, _, _, _, message string) { t.Log(message) }, Log: slog.New(slog.DiscardHandler)}
+	request := &cniproto.Request{
+		Version: cniproto.Version, Command: cniproto.Add, Sandbox: "sb", IfName: "eth0", HostIf: "vethredis", Namespace: "default", Pod: "redis", UID: "u-redis",
+		Addrs: []netip.Addr{netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("fd00::5")},
+	}
+	began := time.Now()
+	if got := a.Handle(t.Context(), request, func() {}); got.Error != "" {
+		t.Fatalf("%+v", got)
+	}
+	t.Logf("put into its lane in %v", time.Since(began))
+	const count = 50
+	counts := func() map[string]uint64 {
+		now, err := observe.Counters("up0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]uint64{}
+		for _, l := range n.Lanes() {
+			for _, cl := range now.Classes {
+				if cl.ID == l.Class {
+					out[l.Name] = cl.Packets
+				}
+			}
+		}
+		return out
+	}
+	// expect sends from a namespace, "" for the host's, and wants the packets in
+	// one lane and in no other.
+	expect := func(what, in, from, to, lane string) {
+		t.Helper()
+		before := counts()
+		f := func() error { return send(from, to, count) }
+		if in == "" {
+			if err := f(); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			within(t, in, f)
+		}
+		var after map[string]uint64
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			if after = counts(); after[lane]-before[lane] >= count || time.Now().After(deadline) {
+				break
+			}
+		}
+		for name := range after {
+			got := after[name] - before[name]
+			if name == lane && got < count || name != lane && got >= count/2 {
+				t.Errorf("%s: %d of %d packets in lane %s, want them in %s", what, got, count, name, lane)
+			}
+		}
+	}
+	expect("the pod's port", "redis", "10.244.0.5:5000", "192.0.2.2:9", "redis-0")
+	expect("the pod's port, IPv6", "redis", "[fd00::5]:5000", "[2001:db8::2]:9", "redis-0")
+	expect("another port of the pod", "redis", "10.244.0.5:5001", "192.0.2.2:9", "default")
+	expect("a pod without a lane", "plain", "10.244.0.6:5000", "192.0.2.2:9", "default")
+	expect("the host", "", "192.0.2.1:5000", "192.0.2.2:9", "default")
+
+	g.add("hostpod", "host", "host-0", true, "192.0.2.1")
+	if err := a.Sweep(t.Context(), map[string]*corev1.Pod{"default/redis": g.pods["redis"], "default/hostpod": g.pods["hostpod"]}, func(*corev1.Pod, string) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	expect("a pod of the host's network", "", "192.0.2.1:5000", "192.0.2.2:9", "host-0")
+	expect("the first pod still", "redis", "10.244.0.5:5000", "192.0.2.2:9", "redis-0")
+
+	if got := a.Handle(t.Context(), &cniproto.Request{Version: cniproto.Version, Command: cniproto.Del, Sandbox: "sb", IfName: "eth0"}, nil); got.Error != "" {
+		t.Fatalf("%+v", got)
+	}
+	expect("after the pod's end", "redis", "10.244.0.5:5000", "192.0.2.2:9", "default")
+	n.SetPolicy(t.Context(), nil, nil)
+	if s := n.Status(); s.Applied { // the host's pod is still in its lane
+		t.Errorf("the class of a pod that runs was taken away: %+v", s)
+	}
+	if err := a.Node.Keep(t.Context(), func(node.Attachment) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	n.SetPolicy(t.Context(), nil, nil)
+	out, err := exec.Command("tc", "qdisc", "show", "dev", "up0").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "htb") || strings.Contains(string(out), "clsact") {
+		t.Errorf("left behind: %v: %s", err, out)
+	}
+}
+
+// TestFault15BothCgroupDrivers: a container of the host's network is found by both
+// drivers' names, whatever its quality of service.
+func TestFault15BothCgroupDrivers(t *testing.T) {
+	p := &corev1.Pod{}
+	p.UID = "1-2-3"
+	for qos, want := range map[corev1.PodQOSClass][]string{
+		"Guaranteed": {"/kubepods/pod1-2-3/x", "/kubepods.slice/kubepods-pod1_2_3.slice/cri-containerd-x.scope"},
+		"Burstable":  {"/kubepods/burstable/pod1-2-3/x", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2_3.slice/cri-containerd-x.scope"},
+		"BestEffort": {"/kubepods/besteffort/pod1-2-3/x", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1_2_3.slice/cri-containerd-x.scope"},
+	} {
+		p.Status.QOSClass = qos
+		got := strings.Join(candidates(p, "x"), " ")
+		for _, w := range want {
+			if !strings.Contains(got, w) {
+				t.Errorf("%s: %s is not in %s", qos, w, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command niclane-agent makes a node's lanes as a LanePolicy says, offers them to
+// Kubernetes, and puts pods into them.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/k8s/agent"
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/intel"
+	"github.com/niclane/niclane/poller"
+	"github.com/niclane/niclane/stay/health"
+)
+
+// version is stamped by the linker.
+var version = "unknown"
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == poller.Command {
+		// A poller of a lane is a process of this executable.
+		if err := poller.Main(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "niclane-agent:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "niclane-agent:", err)
+		if errors.Is(err, errUsage) {
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("see niclane-agent -help")
+
+func run(args []string) error {
+	f := flag.NewFlagSet("niclane-agent", flag.ContinueOnError)
+	name := f.String("node", os.Getenv("NODE_NAME"), "name of the node in Kubernetes (default: the environment's NODE_NAME)")
+	kubeconfig := f.String("kubeconfig", "", "kubeconfig file (default: the pod's service account, whose token is read anew as it expires)")
+	server := f.String("server", "", "address of the API server, instead of the kubeconfig's")
+	stateDir := f.String("state-dir", journal.DefaultDir, "what is applied; of niclane's commands too")
+	runDir := f.String("run-dir", apply.DefaultRunDir, "locks and sockets; of niclane's commands too")
+	socket := f.String("cni-socket", cniproto.DefaultSocket, "where niclane-cni asks")
+	kubelet := f.String("kubelet-dir", "/var/lib/kubelet", "kubelet's directory")
+	listen := f.String("listen", "unix:/run/niclane/agent.sock", "where metrics and health are shown: unix:PATH, or IP:PORT of a loopback address")
+	verbose := f.Bool("v", false, "say more")
+	show := f.Bool("version", false, "print the version")
+	convert := f.String("convert-adq", "", "print the LanePolicies that a file adq-cluster-config.json of Intel's plugins means, and end")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return errUsage
+	}
+	switch {
+	case *show:
+		fmt.Println(version)
+		return nil
+	case *convert != "":
+		return convertADQ(*convert)
+	case f.NArg() > 0:
+		return fmt.Errorf("%q: no arguments are taken; %w", f.Args(), errUsage)
+	case *name == "":
+		return fmt.Errorf("-node is missing: in the DaemonSet it comes from spec.nodeName; %w", errUsage)
+	case os.Geteuid() != 0:
+		return errors.New("not root: it reads and writes kernel state")
+	}
+	at, err := health.ParseAddress(*listen)
+	if err != nil {
+		return fmt.Errorf("-listen %w; %w", err, errUsage)
+	}
+	// A node has memory for pods: what is garbage goes at once.
+	debug.SetGCPercent(50)
+	level := slog.LevelInfo
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	config, err := clientConfig(*kubeconfig, *server)
+	if err != nil {
+		return err
+	}
+	config.UserAgent = "niclane-agent/" + version
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Options{
+		Node: *name, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, KubeletDir: *kubelet, Listen: at, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	log.Info("begun", "node", *name, "version", version)
+	return a.Run(ctx)
+}
+
+func clientConfig(kubeconfig, server string) (*rest.Config, error) {
+	if kubeconfig == "" && server == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags(server, kubeconfig)
+}
+
+// convertADQ prints policies, with what is not taken over as comments.
+func convertADQ(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	policies, notes, err := intel.Convert(raw)
+	if err != nil {
+		return err
+	}
+	for _, n := range notes {
+		fmt.Println("#", n)
+	}
+	for _, p := range policies {
+		text, err := yaml.Marshal(map[string]any{
+			"apiVersion": p.APIVersion, "kind": p.Kind, "metadata": map[string]any{"name": p.Name}, "spec": p.Spec,
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("---\n%s", text)
+	}
+	return nil
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kube is the agent's view of the API server: the policies, its own node,
+// and the pods of its node, kept by watches; and what it writes there: its entry in
+// a policy's status, and events. It reads nothing of other nodes.
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/claim"
+)
+
+var (
+	policies = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}
+	nodes    = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	podsGVR  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	eventGVR = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+)
+
+// A Cluster is watched by one node's agent.
+type Cluster struct {
+	client dynamic.Interface
+	node   string
+	log    *slog.Logger
+
+	policies, nodes, pods cache.SharedIndexInformer
+
+	mu   sync.Mutex
+	said map[string]time.Time // events that were told, by what they say
+}
+
+// New makes the watches of a node; changed is called, without blocking, whenever
+// something has changed.
+func New(client dynamic.Interface, node string, log *slog.Logger, changed func()) *Cluster {
+	c := &Cluster{client: client, node: node, log: log, said: map[string]time.Time{}}
+	c.policies = c.informer(policies, "")
+	c.nodes = c.informer(nodes, fields.OneTermEqualSelector("metadata.name", node).String())
+	c.pods = c.informer(podsGVR, fields.OneTermEqualSelector("spec.nodeName", node).String())
+	h := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
+	}
+	for _, i := range []cache.SharedIndexInformer{c.policies, c.nodes, c.pods} {
+		_, _ = i.AddEventHandler(h) // it fails on a stopped informer alone
+	}
+	return c
+}
+
+func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return c.client.Resource(gvr).List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return c.client.Resource(gvr).Watch(ctx, o)
+		},
+	}
+	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, c.client), &unstructured.Unstructured{}, 0, cache.Indexers{})
+	_ = i.SetTransform(func(o any) (any, error) { // before it starts: no error
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			u.SetManagedFields(nil)
+			if gvr != policies { // what the agent never reads
+				unstructured.RemoveNestedField(u.Object, "status", "images")
+				unstructured.RemoveNestedField(u.Object, "spec", "volumes")
+				unstructured.RemoveNestedField(u.Object, "spec", "tolerations")
+				unstructured.RemoveNestedField(u.Object, "spec", "affinity")
+			}
+		}
+		return o, nil
+	})
+	return i
+}
+
+// Run watches until ctx ends.
+func (c *Cluster) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, i := range []cache.SharedIndexInformer{c.policies, c.nodes, c.pods} {
+		wg.Go(func() { i.RunWithContext(ctx) })
+	}
+	wg.Wait()
+}
+
+// Synced reports whether everything was seen once.
+func (c *Cluster) Synced() bool {
+	return c.policies.HasSynced() && c.nodes.HasSynced() && c.pods.HasSynced()
+}
+
+// Node returns the labels of the node and its InternalIP; ok is false as long as
+// it is not known.
+func (c *Cluster) Node() (labels map[string]string, address string, ok bool) {
+	for _, o := range c.nodes.GetStore().List() {
+		var n corev1.Node
+		if convert(o, &n) != nil || n.Name != c.node {
+			continue
+		}
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				address = a.Address
+				break
+			}
+		}
+		return n.Labels, address, true
+	}
+	return nil, "", false
+}
+
+// Policies returns all of them, and an error that names those that cannot be read.
+func (c *Cluster) Policies() (out []*v1alpha1.LanePolicy, err error) {
+	var bad []string
+	for _, o := range c.policies.GetStore().List() {
+		p, perr := readPolicy(o)
+		if perr != nil {
+			bad = append(bad, perr.Error())
+			continue
+		}
+		out = append(out, p)
+	}
+	if len(bad) > 0 {
+		err = fmt.Errorf("%s", strings.Join(bad, "; "))
+	}
+	return out, err
+}
+
+// maxPolicy is what etcd takes of an object.
+const maxPolicy = 1 << 20
+
+// readPolicy reads a policy's spec strictly: an API server without the CRD's
+// schema, or with another release's, may let pass what this agent does not know.
+func readPolicy(o any) (*v1alpha1.LanePolicy, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a policy is a %T", o)
+	}
+	spec, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec")
+	raw, err := json.Marshal(spec)
+	p := &v1alpha1.LanePolicy{}
+	p.Name, p.UID, p.Generation = u.GetName(), u.GetUID(), u.GetGeneration()
+	if err == nil && spec != nil {
+		err = claim.StrictUpTo(raw, &p.Spec, maxPolicy)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: spec: %w", p.Name, err)
+	}
+	return p, nil
+}
+
+// Pods returns the node's pods by NAMESPACE/NAME.
+func (c *Cluster) Pods() map[string]*corev1.Pod {
+	out := map[string]*corev1.Pod{}
+	for _, o := range c.pods.GetStore().List() {
+		p := &corev1.Pod{}
+		if convert(o, p) == nil {
+			out[p.Namespace+"/"+p.Name] = p
+		}
+	}
+	return out
+}
+
+// Pod returns a pod of the node, from what is known or else from the API server.
+func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
+	p := &corev1.Pod{}
+	if o, ok, _ := c.pods.GetStore().GetByKey(namespace + "/" + name); ok && convert(o, p) == nil && same(p, uid) {
+		return p, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	u, err := c.client.Resource(podsGVR).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	p = &corev1.Pod{}
+	if err := convert(u, p); err != nil {
+		return nil, err
+	}
+	if !same(p, uid) {
+		return nil, fmt.Errorf("pod %s/%s has the UID %s now, not %s", namespace, name, p.UID, uid)
+	}
+	return p, nil
+}
+
+// configHash is what kubelet calls a static pod by, whose object in the API server
+// (the mirror pod) has another UID.
+const configHash = "kubernetes.io/config.hash"
+
+func same(p *corev1.Pod, uid string) bool {
+	return string(p.UID) == uid || p.Annotations[configHash] == uid
+}
+
+func convert(o, to any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("a %T", o)
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, to)
+}
+
+// SetStatus applies this node's entry in a policy's status, and no other node's
+// (server-side apply, by a manager of the node's own). nil removes it.
+func (c *Cluster) SetStatus(ctx context.Context, policy string, s *v1alpha1.NodeStatus) error {
+	entries := []any{}
+	if s != nil {
+		raw, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		var entry map[string]any
+		if err := json.Unmarshal(raw, &entry); err != nil {
+			return err
+		}
+		entries = append(entries, entry)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
+		"metadata": map[string]any{"name": policy},
+		"status":   map[string]any{"nodes": entries},
+	}}
+	_, err := c.client.Resource(policies).ApplyStatus(ctx, policy, u, metav1.ApplyOptions{FieldManager: "niclane-agent/" + c.node, Force: true})
+	if apierrors.IsNotFound(err) && s == nil {
+		return nil
+	}
+	return err
+}
+
+// Condition makes a condition that keeps the time of the old one if its status is
+// the same.
+func Condition(old []metav1.Condition, typ string, yes bool, reason, message string, generation int64) metav1.Condition {
+	n := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.Now()}
+	if yes {
+		n.Status = metav1.ConditionTrue
+	}
+	if was := meta.FindStatusCondition(old, typ); was != nil && was.Status == n.Status {
+		n.LastTransitionTime = was.LastTransitionTime
+	}
+	return n
+}
+
+// again is how soon the same event is told again.
+const again = 10 * time.Minute
+
+// Event tells people about an object: a pod, or with an empty namespace the node.
+// The same is told once in a while only.
+func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason, message string) {
+	key := strings.Join([]string{kind, namespace, name, reason, message}, "\x00")
+	c.mu.Lock()
+	recent := time.Since(c.said[key]) < again
+	if !recent {
+		c.said[key] = time.Now()
+	}
+	for k, t := range c.said {
+		if time.Since(t) > again {
+			delete(c.said, k)
+		}
+	}
+	c.mu.Unlock()
+	if recent {
+		return
+	}
+	if len(message) > 1024 { // the API server's limit
+		message = message[:1021] + "..."
+	}
+	in := namespace
+	if in == "" {
+		in = metav1.NamespaceDefault
+	}
+	now := metav1.Now()
+	e := &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: name + ".", Namespace: in},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: namespace, Name: name, UID: types.UID(uid)},
+		Reason:         reason, Message: message, Type: corev1.EventTypeWarning, Count: 1,
+		FirstTimestamp: now, LastTimestamp: now, Source: corev1.EventSource{Component: "niclane-agent", Host: c.node},
+		ReportingController: "niclane.dev/agent", ReportingInstance: c.node,
+	}
+	obj, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err = c.client.Resource(eventGVR).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: obj}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		c.log.Warn("event could not be told", "object", namespace+"/"+name, "reason", reason, "message", message, "error", err)
+	}
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+)
+
+func object(t *testing.T, o runtime.Object) runtime.Object {
+	t.Helper()
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: m}
+}
+
+func lanePolicy(name string, spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy", "metadata": map[string]any{"name": name, "generation": int64(3)}, "spec": spec,
+	}}
+}
+
+func TestWatches(t *testing.T) {
+	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	node.Name, node.Labels = "n1", map[string]string{"role": "edge"}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
+	pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName = "default", "p", "u1", "n1"
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		policies: "LanePolicyList", nodes: "NodeList", podsGVR: "PodList", eventGVR: "EventList",
+	}, object(t, node), object(t, pod),
+		lanePolicy("good", map[string]any{"classes": []any{map[string]any{"name": "redis", "queues": int64(2)}}}),
+		lanePolicy("odd", map[string]any{"clases": []any{}}))
+	changed := make(chan struct{}, 16)
+	c := New(client, "n1", slog.New(slog.DiscardHandler), func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { c.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	for deadline := time.After(10 * time.Second); !c.Synced(); {
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Millisecond):
+		case <-deadline:
+			t.Fatal("nothing was seen")
+		}
+	}
+	labels, address, ok := c.Node()
+	if !ok || labels["role"] != "edge" || address != "192.0.2.1" {
+		t.Errorf("node: %v %s %v", labels, address, ok)
+	}
+	all, err := c.Policies()
+	if len(all) != 1 || all[0].Name != "good" || all[0].Generation != 3 || all[0].Spec.Classes[0].Queues != 2 {
+		t.Errorf("policies: %+v", all)
+	}
+	if err == nil || !strings.Contains(err.Error(), `policy odd: spec: `) || !strings.Contains(err.Error(), `"clases"`) {
+		t.Errorf("an unknown key: %v", err)
+	}
+	if p, err := c.Pod(t.Context(), "default", "p", "u1"); err != nil || p.Name != "p" {
+		t.Errorf("pod: %v, %v", p, err)
+	}
+	if _, err := c.Pod(t.Context(), "default", "p", "u2"); err == nil || !strings.Contains(err.Error(), "UID") {
+		t.Errorf("another UID: %v", err)
+	}
+	for range 3 {
+		c.Event(t.Context(), "Pod", "default", "p", "u1", "LaneFailed", "no room")
+	}
+	events, err := client.Resource(eventGVR).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(events.Items) != 1 {
+		t.Errorf("%d events, %v", len(events.Items), err)
+	}
+}
+
+func TestCondition(t *testing.T) {
+	was := Condition(nil, "Applied", true, "r", "m", 1)
+	was.LastTransitionTime = metav1.NewTime(time.Unix(1, 0))
+	old := []metav1.Condition{was}
+	if c := Condition(old, "Applied", true, "r2", "m2", 2); !c.LastTransitionTime.Equal(&was.LastTransitionTime) || c.Message != "m2" {
+		t.Errorf("%+v", c)
+	}
+	if c := Condition(old, "Applied", false, "r", "m", 2); c.LastTransitionTime.Equal(&was.LastTransitionTime) {
+		t.Errorf("%+v", c)
+	}
+}
