@@ -120,6 +120,8 @@ type VariantServer struct {
 	Arguments []string `json:"arguments,omitempty"`
 	// Files in the place of those of Server, by path.
 	Files map[string]string `json:"files,omitempty"`
+	// KernelTLS is whether it leaves encryption to the kernel: a run proves it.
+	KernelTLS bool `json:"kernelTLS,omitempty"`
 }
 
 func variantServerKeys() []y.Key[VariantServer] {
@@ -133,11 +135,14 @@ func variantServerKeys() []y.Key[VariantServer] {
 		y.Of("files", files(), "none",
 			"Files in the place of those of `server.files`.",
 			func(s *VariantServer, x map[string]string) { s.Files = x }),
+		y.Of("kernel-tls", y.Boolean(), "not looked at",
+			"On: the kernel is to encrypt what the server sends (nginx: `ssl_conf_command Options KTLS`). It is the server's files that ask for it; the gate `tls` holds it to what the kernel counts, connection by connection (`/proc/net/tls_stat`).",
+			func(s *VariantServer, x bool) { s.KernelTLS = x }),
 	}
 }
 
 func variantServer() y.Kind[VariantServer] {
-	return y.Nested("variant-server", "a mapping of keys: threads, arguments, files", variantServerKeys, func() VariantServer { return VariantServer{} })
+	return y.Nested("variant-server", "a mapping of keys: threads, arguments, files, kernel-tls", variantServerKeys, func() VariantServer { return VariantServer{} })
 }
 
 // A Tune is what somebody who knows the host does for the server without
@@ -184,6 +189,12 @@ func (r *reader) checkVariantServer(path string, v *Variant) {
 	}
 	if kind != KindCommand && kind != KindMemcached {
 		r.refuse("kind: "+kind+", want kind: command or memcached", path+".server.arguments")
+	}
+	if v.Server.KernelTLS && r.e.Workload.Protocol != ProtocolHTTPS && r.fine("workload.protocol") {
+		r.Failf(path+".server.kernel-tls", "found on with protocol: %s, want protocol: https", r.e.Workload.Protocol)
+	}
+	if v.Server.KernelTLS && r.e.Gates == nil && r.fine("gates") {
+		r.Failf(path+".server.kernel-tls", "found on without gates, want gates, which hold it to what the kernel counts")
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Server.Files)) {
 		if _, ok := r.e.Server.Files[name]; !ok {

@@ -80,6 +80,8 @@ func TestSizesAreChecked(t *testing.T) {
 		{"hits of memcached", "gates: {}", "gates: {hits: 90%}", "gates.hits: found with protocol: memcached"},
 		{"tune beside lanes", "tune: {symmetric-queues: on}", "tune: {symmetric-queues: on}, lanes-file: l.yaml", "variants[1].tune: found beside lanes"},
 		{"sysctl outside net", "tune: {symmetric-queues: on}", "tune: {sysctls: {kernel.x: 1}}", "variants[1].tune.sysctls"},
+		{"kernel TLS of memcached", "arguments: [-N, \"2\"]", "kernel-tls: on", "variants[2].server.kernel-tls: found on with protocol: memcached, want protocol: https"},
+		{"kernel TLS that nobody holds", sized[strings.Index(sized, "arguments:"):strings.Index(sized, "sizes:")], "kernel-tls: on}}\n", "variants[2].server.kernel-tls: found on without gates, want gates"},
 		{"files of nobody", "arguments: [-N, \"2\"]", "files: {a.conf: b}", `variants[2].server.files."a.conf": found a file that server.files has not`},
 	} {
 		t.Run(x.name, func(t *testing.T) {

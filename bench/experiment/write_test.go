@@ -286,6 +286,7 @@ func writeVariant(v experiment.Variant) (m mapping) {
 		n.number("threads", s.Threads)
 		n.put("arguments", s.Arguments, len(s.Arguments) > 0)
 		n.put("files", s.Files, len(s.Files) > 0)
+		n.put("kernel-tls", "on", s.KernelTLS)
 		m.nested("server", n)
 	}
 	if t := v.Tune; t != nil {

@@ -20,6 +20,8 @@ type Diff struct {
 	TCP    TCP     `json:"tcp"`
 	UDP    UDP     `json:"udp"`
 	Device *Device `json:"device,omitempty"`
+	// KernelTLS is nil where the kernel has no TLS.
+	KernelTLS *KernelTLS `json:"kernelTLS,omitempty"`
 	// Memory of the whole host, and its disks.
 	Memory Memory `json:"memory"`
 	// Lanes of the device that were applied, the default lane among them.

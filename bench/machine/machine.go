@@ -54,6 +54,7 @@ type Snapshot struct {
 	pids      map[string]int
 	polls     []polls.Count
 	memory    Memory
+	tls       *KernelTLS
 }
 
 // process is a process's use, of all its threads, and those of processes that
@@ -93,6 +94,8 @@ func Take(c Config) (*Snapshot, error) {
 	}
 	var errs []error
 	s.memory, err = readMemory()
+	errs = append(errs, err)
+	s.tls, err = readTLS()
 	errs = append(errs, err)
 	s.softnet, err = fs.NetSoftnetStat()
 	errs = append(errs, err)
@@ -226,6 +229,7 @@ func (s *Snapshot) Since(before *Snapshot) (Diff, error) {
 		})
 	}
 	d.Memory = s.memory.since(before.memory)
+	d.KernelTLS = s.tls.since(before.tls)
 	d.TCP, d.UDP = s.protocols(before)
 	if s.device != nil && before.device != nil {
 		d.Device = deviceBetween(before.device, s.device)

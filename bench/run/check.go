@@ -18,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/config"
@@ -88,6 +89,7 @@ func Check(f *experiment.File) error {
 	}
 	if e.Hosts == nil { // else they are the agents' to look for
 		checkPrograms(e, bad)
+		checkKernelTLS(e, bad)
 	}
 	for i, v := range e.Variants {
 		if v.LanesFile == "" {
@@ -139,6 +141,20 @@ func checkPrograms(e *experiment.Experiment, bad func(path, format string, args 
 	for i, p := range e.Server.Beside {
 		if len(p.Command) > 0 {
 			look(fmt.Sprintf("server.beside[%d].command", i), p.Command[0])
+		}
+	}
+}
+
+// checkKernelTLS looks for the kernel's TLS where a variant wants it: a server
+// without rights cannot have the module loaded (net/ipv4/tcp_ulp.c).
+func checkKernelTLS(e *experiment.Experiment, bad func(path, format string, args ...any)) {
+	for i, v := range e.Variants {
+		if v.Server == nil || !v.Server.KernelTLS {
+			continue
+		}
+		if _, err := os.Stat(machine.TLSFile); err != nil {
+			bad(fmt.Sprintf("variants[%d].server.kernel-tls", i), "found on, but this kernel has no TLS; want the module tls: modprobe tls, as root, on a kernel with CONFIG_TLS")
+			return
 		}
 	}
 }

@@ -150,6 +150,17 @@ func tlsGate(e *experiment.Experiment, w *result.Window) string {
 	if all == 0 || protected < all {
 		return fmt.Sprintf("TLS not at 100 %%: %d of %d connections have TLS %s", protected, all, t.Version)
 	}
+	i := slices.IndexFunc(e.Variants, func(v experiment.Variant) bool { return v.Name == w.Variant })
+	if i < 0 || e.Variants[i].Server == nil || !e.Variants[i].Server.KernelTLS || w.Machine == nil {
+		return ""
+	}
+	k := w.Machine.KernelTLS
+	if k == nil {
+		return "the server's kernel has no TLS, want the module tls loaded"
+	}
+	if by := int64(k.Software + k.Device); by < all {
+		return fmt.Sprintf("TLS by the server and not by the kernel: the kernel encrypts %d of %d connections", by, all)
+	}
 	return ""
 }
 

@@ -29,10 +29,12 @@ func passing() (*experiment.Experiment, *result.Window) {
 		Gates:    &experiment.Gating{Hits: 988, Tier: experiment.TierMemory},
 		Workload: experiment.Workload{Protocol: experiment.ProtocolHTTPS, TLS: &experiment.TLS{Version: "1.3"}},
 		Load:     experiment.Load{Mode: experiment.Open, Generators: 2},
+		Variants: []experiment.Variant{{Name: "kernel", Server: &experiment.VariantServer{}}},
 	}
 	w := &result.Window{
-		Cache:  &cache.Counters{Requests: 10_000, Hits: 9880},
-		Origin: &cache.Counters{Requests: 120, CPU: 5e8, Processors: 1},
+		Variant: "kernel",
+		Cache:   &cache.Counters{Requests: 10_000, Hits: 9880},
+		Origin:  &cache.Counters{Requests: 120, CPU: 5e8, Processors: 1},
 		Load: load.Result{
 			Mode: load.Open, Duration: 1e9, CPUTime: 1e9, Latency: filled(1e6), Wakeup: filled(1e4), Ciphers: map[string]int64{"TLS 1.3 TLS_AES_128_GCM_SHA256": 48},
 			Work: load.Work{Gets: 10_000, GotBytes: 100 << 20},
@@ -80,6 +82,11 @@ func TestGates(t *testing.T) {
 			w.Load.Ciphers["TLS 1.2 TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"] = 2
 		}},
 		{"no connection", "tls", "TLS not at 100 %: 0 of 0", func(_ *experiment.Experiment, w *result.Window) { w.Load.Ciphers = nil }},
+		{"no kernel TLS", "tls", "the server's kernel has no TLS", func(e *experiment.Experiment, _ *result.Window) { e.Variants[0].Server.KernelTLS = true }},
+		{"TLS by the server", "tls", "the kernel encrypts 40 of 48 connections", func(e *experiment.Experiment, w *result.Window) {
+			e.Variants[0].Server.KernelTLS = true
+			w.Machine.KernelTLS = &machine.KernelTLS{Software: 33, Device: 7}
+		}},
 		{"stolen time", "processors", "disturbed processors: the hypervisor took 2.0 % of processor 3", func(_ *experiment.Experiment, w *result.Window) { w.Machine.CPUs[0].Steal = 2e7 }},
 		{"loopback", "link", "loopback instead of the link: device eth2 sent 44 %", func(_ *experiment.Experiment, w *result.Window) { w.Machine.Device.Tx[0].Bytes = 0 }},
 	} {

@@ -85,5 +85,8 @@ func serverText(s *experiment.VariantServer) string {
 	if len(s.Files) > 0 {
 		out = append(out, "other "+strings.Join(slices.Sorted(maps.Keys(s.Files)), ", "))
 	}
+	if s.KernelTLS {
+		out = append(out, "the kernel encrypts")
+	}
 	return "server: " + strings.Join(out, "; ")
 }

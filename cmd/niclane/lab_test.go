@@ -15,6 +15,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	counters "github.com/niclane/niclane/bench/machine"
 )
 
 // TestLab runs the scripts that need a device: each in a lab of its own, on
@@ -35,7 +37,7 @@ func TestLab(t *testing.T) {
 			return raiseLab(env)
 		},
 		Condition: func(cond string) (bool, error) {
-			return cond == "mqprio" && hasQdisc(cond), nil
+			return cond == "mqprio" && hasQdisc(cond) || cond == "kernel-tls" && hasKernelTLS(), nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits,
@@ -71,6 +73,19 @@ func hasQdisc(kind string) bool {
 // testLab is the name of the lab, $LAB in the scripts. Control groups are the
 // host's: another run has another name.
 var testLab = fmt.Sprintf("nltest-%d", os.Getpid())
+
+// hasKernelTLS reports whether the kernel can encrypt. To ask for it has root
+// get the module (net/ipv4/tcp_ulp.c), whatever becomes of this socket.
+func hasKernelTLS() bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "tls")
+	_, err = os.Stat(counters.TLSFile)
+	return err == nil
+}
 
 func raiseLab(env *testscript.Env) error {
 	if out, err := labCommand(env, "up").CombinedOutput(); err != nil {

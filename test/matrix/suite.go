@@ -71,6 +71,7 @@ var suites = []suite{
 
 // asked are run when they are named, and not with the others.
 var asked = []suite{
+	{name: "kernel-tls", dir: "cmd/niclane", run: "^TestLab$/^bench_kernel_tls$", within: 20 * time.Minute},
 	{name: "numa", dir: "cmd/niclane", run: "^TestSplit$", nodes: true, within: 20 * time.Minute}, // minutes in an emulated guest
 }
 
