@@ -34,13 +34,15 @@ type Options struct {
 	Hosts *Hosts
 	// Quick takes the file's sizes.quick.
 	Quick bool
+	// Trial leaves one short window of each variant: see Experiment.Trial.
+	Trial bool
 	// Scale of all numbers of connections, permille; 0: as they are.
 	Scale int
 }
 
 // ParseWith is Parse with options.
 func ParseWith(name string, data []byte, o Options) (*File, error) {
-	r := &reader{Reader: y.NewReader(name), e: start(), on: o.Hosts, quick: o.Quick, scale: o.Scale}
+	r := &reader{Reader: y.NewReader(name), e: start(), on: o.Hosts, quick: o.Quick, trial: o.Trial, scale: o.Scale}
 	if root, ok := r.Document(data, topWant); ok {
 		r.top(root)
 	}

@@ -21,6 +21,7 @@ type reader struct {
 	e     Experiment
 	on    *Hosts // nil: in the lab
 	quick bool
+	trial bool
 	scale int         // of connections, permille; 0: as they are
 	left  []string    // variants that a size has left, nil: all
 	texts []laneTexts // of the variants
@@ -123,6 +124,7 @@ func (r *reader) top(v y.Value) {
 	r.leave()
 	r.checkTime()
 	r.checkQuick()
+	r.try()
 }
 
 // otherVersion is the version of a file, if it is a number and not ours.

@@ -4,6 +4,7 @@ package experiment_test
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -133,5 +134,41 @@ func TestPapers(t *testing.T) {
 	}
 	if n < 4 {
 		t.Errorf("%d experiments", n)
+	}
+}
+
+// TestTrial: of every form of every experiment of the papers the variants are
+// all there, once, at the highest load.
+func TestTrial(t *testing.T) {
+	files, err := filepath.Glob("../../experiments/*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%d experiments: %v", len(files), err)
+	}
+	for _, name := range files {
+		if filepath.Base(name) == "hosts.example.yaml" {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := experiment.ParseWith(name, text, experiment.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := experiment.ParseWith(name, text, experiment.Options{Trial: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, w := f.Experiment, whole.Experiment
+		if n, most := experiment.Windows(e); n != len(w.Variants) || most != n {
+			t.Errorf("%s: %d to %d windows of %d variants", name, n, most, len(w.Variants))
+		}
+		if e.Load.Window > 1e9 || e.Load.Connections[0] != w.Load.Connections[len(w.Load.Connections)-1] || e.Load.Mode == experiment.Open && e.Load.Rates[0] != w.Load.Rates[len(w.Load.Rates)-1] {
+			t.Errorf("%s: %+v", name, e.Load)
+		}
+		if !e.Trial() || w.Trial() {
+			t.Errorf("%s: sized %v and %v", name, e.Sized, w.Sized)
+		}
 	}
 }

@@ -120,6 +120,8 @@ func environment(r *result.Result) string {
 // sized says which form was run.
 func sized(r *result.Result) string {
 	switch n := len(r.Experiment.Sized); {
+	case r.Experiment.Trial():
+		return "a trial: to see that everything starts; its figures mean nothing"
 	case n > 0 && strings.HasSuffix(r.Experiment.Sized[n-1], "quick"):
 		return "quick form: to see that it runs, and roughly what; too short for a claim"
 	case n > 0:

@@ -190,6 +190,14 @@ func linkGate(_ *experiment.Experiment, w *result.Window) string {
 	return ""
 }
 
+// tried is what a result says that is none.
+func tried(e *experiment.Experiment) string {
+	if !e.Trial() {
+		return ""
+	}
+	return "a trial: one short window of each variant, to see that everything starts; its figures mean nothing"
+}
+
 // warnsOnly are gates that the experiment lets pass with a warning, in words.
 func warnsOnly(e *experiment.Experiment) string {
 	if e.Gates == nil || len(e.Gates.Warn) == 0 {

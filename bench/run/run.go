@@ -93,8 +93,10 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(e.TimeLimit), errTimeLimit)
 		defer cancel()
 	}
-	if text := warnsOnly(e); text != "" {
-		run.warnf("%s", text)
+	for _, text := range []string{tried(e), warnsOnly(e)} {
+		if text != "" {
+			run.warnf("%s", text)
+		}
 	}
 	err := run.all(ctx)
 	if err != nil {

@@ -41,6 +41,7 @@ failure.`,
 	f := cmd.Flags()
 	f.StringVar(&p.out, "out", "", "directory for the page, and for each experiment's own below it")
 	f.BoolVar(&p.quick, "quick", false, "the quick forms, of less than 3 minutes each")
+	f.BoolVar(&p.trial, "trial", false, "one short window of each variant: to see that the forms start")
 	f.BoolVar(&p.pageOnly, "page-only", false, "run nothing: the page of what is in --out")
 	f.StringSliceVar(&p.only, "only", nil, "run these experiments, and make the page of all that is in --out")
 	f.StringVar(&p.hosts, "hosts", "", "hosts file: run on these hosts' agents, not in the lab")
@@ -50,9 +51,9 @@ failure.`,
 // A papersRun is what the command was told.
 type papersRun struct {
 	*app
-	out, hosts      string
-	quick, pageOnly bool
-	only            []string
+	out, hosts             string
+	quick, trial, pageOnly bool
+	only                   []string
 }
 
 func (p *papersRun) run(ctx context.Context, dir string) error {
@@ -104,7 +105,7 @@ func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *
 			return err
 		}
 	}
-	f, text, err := experiments.ReadWith(file, experiment.Options{Hosts: on, Quick: p.quick})
+	f, text, err := experiments.ReadWith(file, experiment.Options{Hosts: on, Quick: p.quick, Trial: p.trial})
 	var cannot experiment.Errors
 	if f != nil && errors.As(err, &cannot) {
 		fmt.Fprintf(p.stderr, "cannot be run here: %v\n", err)

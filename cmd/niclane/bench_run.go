@@ -16,7 +16,7 @@ import (
 func (a *app) benchRunCommand() *cobra.Command {
 	b := &bench{app: a}
 	var hosts, scale string
-	var quick bool
+	var quick, trial bool
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Measure what an experiment file says",
@@ -28,7 +28,7 @@ keeps what was measured, marked partial; what it made in the machine it removes
 again in any case.
 
 Its sizes.lab stands in the place of numbers for hosts; --quick takes sizes.quick
-too. What servers said at last is in logs/ of --out when a run fails.
+too; --trial takes one short window of each variant. What servers said at last is in logs/ of --out when a run fails.
 
 With --hosts, hosts.yaml(5), it runs on machines that each have a "niclane bench
 serve", in the place of the lab, and needs no root on this one.`,
@@ -41,7 +41,7 @@ serve", in the place of the lab, and needs no root on this one.`,
 			if err != nil {
 				return err
 			}
-			o := experiment.Options{Hosts: on, Quick: quick}
+			o := experiment.Options{Hosts: on, Quick: quick, Trial: trial}
 			if o.Scale, err = permille(scale); err != nil {
 				return err
 			}
@@ -55,6 +55,7 @@ serve", in the place of the lab, and needs no root on this one.`,
 	b.flags(cmd)
 	cmd.Flags().StringVar(&hosts, "hosts", "", "hosts file: run on these hosts' agents, not in the lab")
 	cmd.Flags().BoolVar(&quick, "quick", false, "the file's quick form, of less than 3 minutes: to see that it runs, and roughly what")
+	cmd.Flags().BoolVar(&trial, "trial", false, "one short window of each variant at the highest load: to see that everything starts, before hours of it")
 	cmd.Flags().StringVar(&scale, "connections", "", "share of the file's numbers of connections to take: 10%")
 	return cmd
 }

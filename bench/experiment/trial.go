@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import "time"
+
+// sizedTrial is in Sized of an experiment that is only tried.
+const sizedTrial = "trial"
+
+// What a trial makes of a window.
+const (
+	trialWindow = int64(time.Second)
+	trialWarmup = int64(200 * time.Millisecond)
+	trialHost   = int64(100 * time.Millisecond)
+)
+
+// Trial reports whether an experiment is only tried: one short window of each
+// variant, at the highest load.
+func (e *Experiment) Trial() bool {
+	n := len(e.Sized)
+	return n > 0 && e.Sized[n-1] == sizedTrial
+}
+
+// try leaves of an experiment that has passed every check what shows that all
+// of it starts: each variant with its server, lanes and tuning, the noise, and
+// the highest load. It shows nothing else.
+func (r *reader) try() {
+	if !r.trial || len(r.Errors()) > 0 {
+		return
+	}
+	e := &r.e
+	e.Sized = append(e.Sized, sizedTrial)
+	l := &e.Load
+	if n := len(l.Rates); n > 0 {
+		l.Rates = l.Rates[n-1:]
+	}
+	if n := len(l.Connections); n > 0 && l.Mode == Closed {
+		l.Connections = l.Connections[n-1:]
+	}
+	l.Warmup, l.Window = min(l.Warmup, trialWarmup), min(l.Window, trialWindow)
+	e.HostNoise.Window = min(e.HostNoise.Window, trialHost)
+	e.Repeats = Repeats{Min: 1, Max: 1}
+	e.Search, e.Sweep, e.Goals = nil, nil, nil
+}
