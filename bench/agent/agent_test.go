@@ -313,7 +313,7 @@ func TestRefusedJobs(t *testing.T) {
 		"priority":       {Request{What: "x", Command: []string{"sleep"}, FIFO: 100}, "priority 100"},
 		"terminal codes": {Request{What: "x\x1b[2J", Command: []string{"sleep"}}, "text in one line"},
 		"large":          {Request{What: "x", Command: []string{"sleep", strings.Repeat("1", maxArgument)}}, "want at most 65536"},
-		"larger":         {Request{What: "x", Part: "load", Config: []byte(`"` + strings.Repeat("1", maxRequest) + `"`)}, "a request larger than 1048576 bytes"},
+		"larger":         {Request{What: "x", Part: "load", Config: []byte(`"` + strings.Repeat("1", MaxRequest) + `"`)}, "a request larger than 1048576 bytes"},
 		"no group":       {Request{What: "x", Command: []string{"sleep"}, Member: true}, "no control group"},
 	} {
 		_, err := c.Start(t.Context(), x.r)

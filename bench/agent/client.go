@@ -255,7 +255,7 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	}
 	defer a.Body.Close()
 	var f failure
-	text, err := io.ReadAll(io.LimitReader(a.Body, maxRequest))
+	text, err := io.ReadAll(io.LimitReader(a.Body, MaxRequest))
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}

@@ -87,7 +87,7 @@ func (a *Agent) handler() http.Handler {
 			answer(w, http.StatusUpgradeRequired, failure{err.Error()})
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		r.Body = http.MaxBytesReader(w, r.Body, MaxRequest)
 		mux.ServeHTTP(w, r)
 	})
 }

@@ -30,7 +30,10 @@ const (
 
 // Bounds of what either side takes.
 const (
-	maxRequest  = 1 << 20   // bytes of a request's JSON
+	// MaxRequest is how much JSON a request may be, a job's configuration with
+	// it, bytes.
+	MaxRequest = 1 << 20
+
 	maxFile     = 1 << 20   // bytes of a file
 	maxFiles    = 64 << 20  // bytes of a session's files
 	maxResult   = 64 << 20  // bytes of a job's result, and of any answer

@@ -3,7 +3,9 @@
 package run
 
 import (
+	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -218,5 +220,47 @@ func TestAgentsCannot(t *testing.T) {
 	s := onHosts(t)
 	if err := s.SetSwitchBuffer(1000); err == nil || s.SetSwitchBuffer(0) != nil {
 		t.Errorf("a switch of somebody else: %v", err)
+	}
+}
+
+// TestFullSizes: at their full size, on hosts, the generators of every
+// experiment can do what they are told, and an agent takes it.
+func TestFullSizes(t *testing.T) {
+	const dir = "../../experiments/"
+	files, err := filepath.Glob(dir + "*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d experiments: %v", len(files), err)
+	}
+	for _, name := range files {
+		if filepath.Base(name) == "hosts.example.yaml" {
+			continue
+		}
+		h, err := ReadHosts(dir + "hosts.example.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, _, err := ReadOn(name, h)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, p := range points(f.Experiment.Load) {
+			all, err := generators(f, "10.9.0.1:11211", Job{Rate: p.Rate, Connections: p.Connections, Window: f.Experiment.Load.Window})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for _, c := range []load.Config{all[0], all[len(all)-1]} {
+				text, err := json.Marshal(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Check(); err != nil {
+					t.Errorf("%s, %s: %v", name, p.Name(), err)
+				}
+				if room := 10 << 10; len(text)+room > agent.MaxRequest {
+					t.Errorf("%s, %s: a generator's configuration is %d bytes, an agent takes %d", name, p.Name(), len(text), agent.MaxRequest)
+				}
+			}
+		}
 	}
 }
