@@ -39,6 +39,8 @@ type studyView struct {
 	Warnings []string
 	Rows     []row
 	Delivery []delivered
+	Spent    []spent
+	Why      string
 	HTTP     bool
 	Sized    string
 }
@@ -89,6 +91,9 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 				if w := o.windows(point, x.Name); len(w) > 0 {
 					s.Rows = append(s.Rows, o.row(x, w))
 				}
+			}
+			if s.Spent = o.spent(point); o.Result.Experiment.Lab != nil {
+				s.Why = o.WhyInLab
 			}
 			if slices.ContainsFunc(o.Study.Claims, func(c Claim) bool { return c.Measure == LinkShare }) {
 				s.Delivery = o.delivery()

@@ -189,8 +189,12 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 		switch {
 		case o.Result.Experiment.SLA == nil:
 			return nil, errors.New("the experiment has no SLA")
-		case a == 0 || b == 0:
-			return nil, errors.New("no rate that was measured is within the SLA in both")
+		case a == 0 && b == 0:
+			return nil, errors.New("neither is within the SLA at any rate that was measured")
+		case a == 0:
+			return nil, fmt.Errorf("%s is within the SLA at %.0f/s, %s at no rate that was measured", base, b, o.Lane)
+		case b == 0:
+			return nil, fmt.Errorf("%s is within the SLA at no rate that was measured", base)
 		}
 		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "of the highest rates that were measured within the SLA; no interval"}, nil
 	}
@@ -345,7 +349,7 @@ func (o *Outcome) value(point int, variant string, c Claim) string {
 		if r := o.rateInSLA(variant); r > 0 {
 			return fmt.Sprintf("%.0f/s", r)
 		}
-		return "no rate measured is within it"
+		return "at no rate that was measured"
 	case LinkShare:
 		if share, ok := o.linkShare(point, variant); ok {
 			return fmt.Sprintf("%.1f %% of the link", 100*share)

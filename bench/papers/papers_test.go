@@ -12,8 +12,10 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/internal/polls"
 )
 
 // study is one with a claim of each kind.
@@ -117,6 +119,14 @@ func TestRateInSLA(t *testing.T) {
 func TestWrite(t *testing.T) {
 	good := Outcome{Study: study, Result: made(map[string]int64{"off": 10e6, "tuned": 6e6, "lane": 4e6}, map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 100_000}), Report: "made-up/report.html"}
 	good.Result.Experiment.Sized = []string{"sizes.lab", "sizes.quick"}
+	good.WhyInLab = "because of the lab"
+	for i := range good.Result.Windows {
+		good.Result.Windows[i].Load.Work.Gets = 100_000
+		good.Result.Windows[i].Machine = &machine.Diff{
+			Duration: 1e9, CPUs: []machine.CPU{{Idle: 5e8}, {Idle: 5e8}}, Processes: []machine.Process{{Name: "server", Running: 4e8}},
+			NAPIs: []polls.Count{{Polls: 1000, Thread: 750, Packets: 5000}},
+		}
+	}
 	good.Result.Windows[3].Warnings = []string{"gate client: saturated client: 97 %"}
 	good.Result.Windows[4].Warnings = []string{"gate client: saturated client: 99 %"}
 	failed := Outcome{Study: study, Failure: "gate hits: wrong <hit> ratio"}
@@ -128,7 +138,7 @@ func TestWrite(t *testing.T) {
 	text := b.String()
 	for _, want := range []string{
 		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: to see that it runs", "made-up/report.html",
-		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)", "Studies of which nothing was measured: 1", "10 connections, closed loop",
+		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)", "Studies of which nothing was measured: 1", "10 connections, closed loop", "<td>10.0 µs</td>", "75 % threads, 25 % interrupts", "because of the lab",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
