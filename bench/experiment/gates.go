@@ -16,6 +16,7 @@ const (
 	GateTier       = "tier"       // from memory, or from disk, as it should be
 	GateReclaim    = "reclaim"    // the kernel took no pages from anybody
 	GateClient     = "client"     // the generators had time left
+	GateLate       = "late"       // and came to their requests when these were due
 	GateOrigin     = "origin"     // the origin had time left
 	GateTLS        = "tls"        // every connection was TLS
 	GateProcessors = "processors" // nobody else had the processors
@@ -23,7 +24,7 @@ const (
 )
 
 // Gates are all of them.
-var Gates = []string{GateHits, GateTier, GateReclaim, GateClient, GateOrigin, GateTLS, GateProcessors, GateLink}
+var Gates = []string{GateHits, GateTier, GateReclaim, GateClient, GateLate, GateOrigin, GateTLS, GateProcessors, GateLink}
 
 // Tiers of a cache.
 const (

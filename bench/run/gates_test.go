@@ -71,7 +71,7 @@ func TestGates(t *testing.T) {
 		{"kswapd", "reclaim", "page reclaim during the window: 1 pages", func(_ *experiment.Experiment, w *result.Window) { w.Machine.Memory.Scanned = 1 }},
 		{"allocations wait", "reclaim", "1 allocations had to wait", func(_ *experiment.Experiment, w *result.Window) { w.Machine.Memory.Stalls = 1 }},
 		{"generators at work", "client", "saturated client: its generators used 98 %", func(_ *experiment.Experiment, w *result.Window) { w.Load.CPUTime = 196e7 }},
-		{"generators late", "client", "saturated client: at P99 it comes", func(_ *experiment.Experiment, w *result.Window) {
+		{"generators late", "late", "generators at P99 come", func(_ *experiment.Experiment, w *result.Window) {
 			for range 1000 {
 				w.Load.Wakeup.Record(4e5)
 			}
