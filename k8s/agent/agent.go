@@ -231,7 +231,14 @@ func (a *Agent) follow(ctx context.Context) error {
 		}
 		all, err := a.cluster.Policies()
 		p, cerr := policy.Choose(all, labels)
-		a.node.SetPolicy(ctx, p, errors.Join(err, cerr))
+		if err != nil {
+			a.o.Log.Warn("not all policies can be read", "error", err)
+			a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "PolicyUnreadable", err.Error())
+			if p == nil { // one of these may be the node's
+				cerr = errors.Join(err, cerr)
+			}
+		}
+		a.node.SetPolicy(ctx, p, cerr)
 		if err := a.attacher.Sweep(ctx, a.cluster.Pods(), a.cgroup); err != nil && ctx.Err() == nil {
 			a.o.Log.Warn("pods could not be compared with kubelet's", "error", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -352,6 +353,16 @@ func (n *Node) follow(ctx context.Context) {
 	now, held := policy.Keep(st.Spec, spec, n.use(st))
 	if w.spec == nil && len(now.Classes) == 0 {
 		now = nil
+	}
+	n.mu.Lock()
+	same := n.problem == "" && !n.dirty && st.Policy == w.name && st.Generation == w.generation && reflect.DeepEqual(st.Spec, now)
+	if same {
+		n.held = held
+	}
+	n.mu.Unlock()
+	if same {
+		n.o.Changed()
+		return
 	}
 	next := st.clone()
 	next.Spec, next.Policy, next.Generation = now, w.name, w.generation
