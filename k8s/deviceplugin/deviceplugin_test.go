@@ -34,10 +34,15 @@ func (k *kubelet) Register(_ context.Context, r *v1beta1.RegisterRequest) (*v1be
 	return &v1beta1.Empty{}, nil
 }
 
-// startKubelet does what kubelet does: it removes all sockets and makes its own.
-func startKubelet(t *testing.T, dir string) *kubelet {
+// startKubelet does what kubelet does: it removes all sockets and makes its own. One
+// that dies and is started while the plugin's socket is made leaves that.
+func startKubelet(t *testing.T, dir string, removes bool) *kubelet {
 	t.Helper()
-	old, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+	pattern := "*.sock"
+	if !removes {
+		pattern = kubeletSocket
+	}
+	old, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +172,7 @@ func listed(t *testing.T, s grpc.ServerStreamingClient[v1beta1.ListAndWatchRespo
 // TestFault14Health: what is wrong with a lane is told, and what comes and goes.
 func TestFault14Health(t *testing.T) {
 	dir := t.TempDir()
-	k, inv := startKubelet(t, dir), redis()
+	k, inv := startKubelet(t, dir, true), redis()
 	run(t, dir, inv)
 	name, plugin := k.registered(t, dir)
 	if name != "niclane.dev/redis" {
@@ -205,12 +210,12 @@ func TestFault14Health(t *testing.T) {
 // as it does so.
 func TestKubeletRestarts(t *testing.T) {
 	dir := t.TempDir()
-	k := startKubelet(t, dir)
+	k := startKubelet(t, dir, true)
 	run(t, dir, redis())
 	k.registered(t, dir)
-	for range 3 {
+	for i := range 4 {
 		k.server.Stop()
-		k = startKubelet(t, dir)
+		k = startKubelet(t, dir, i%2 == 0)
 		_, plugin := k.registered(t, dir)
 		s, err := plugin.ListAndWatch(t.Context(), &v1beta1.Empty{})
 		if err != nil {
