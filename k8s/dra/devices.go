@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/utils/ptr"
+
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/classes"
+)
+
+type (
+	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
+)
+
+// Devices are what a node publishes, sorted by name.
+func Devices(s *classes.Snapshot) []resourceapi.Device {
+	var out []resourceapi.Device
+	for i := range s.Classes {
+		c := &s.Classes[i]
+		switch {
+		case c.OfferedAs != v1alpha1.OfferedAsClaim:
+		case c.Mode == intent.Shared:
+			if d := shared(s, c); d != nil {
+				out = append(out, *d)
+			}
+		default:
+			for _, u := range c.Units {
+				if u.Unhealthy == "" {
+					out = append(out, exclusive(s, c, &u))
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b resourceapi.Device) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// exclusive is a queue set, all of which one claim gets. Its capacities can be
+// asked for at least.
+func exclusive(s *classes.Snapshot, c *classes.Class, u *classes.Unit) resourceapi.Device {
+	of := capacity{"queues": whole(c.Queues)}
+	if c.Guarantee > 0 {
+		of["guarantee"] = rate(c.Guarantee)
+	}
+	if c.Ceiling > 0 {
+		of["ceiling"] = rate(c.Ceiling)
+	}
+	return resourceapi.Device{Name: u.ID, Attributes: attributesOf(s, c), Capacity: of}
+}
+
+// shared is a queue set whose places claims divide. It is nil where no place
+// can be given.
+func shared(s *classes.Snapshot, c *classes.Class) *resourceapi.Device {
+	places := 0
+	for _, u := range c.Units {
+		if u.Unhealthy == "" {
+			places++
+		}
+	}
+	if places == 0 {
+		return nil
+	}
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	members := whole(places)
+	members.RequestPolicy = &resourceapi.CapacityRequestPolicy{
+		Default:    &one,
+		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &one, Step: &one},
+	}
+	at := attributesOf(s, c)
+	at["queues"] = number(int64(c.Queues)) // no claim uses them up
+	return &resourceapi.Device{
+		Name: c.Name, Attributes: at, AllowMultipleAllocations: ptr.To(true), Capacity: capacity{"members": members},
+	}
+}
+
+// attributesOf are what a claim can select by, in CEL.
+func attributesOf(s *classes.Snapshot, c *classes.Class) attributes {
+	at := attributes{
+		"class": text(c.Name), "mode": text(string(c.Mode)), "poller": text(c.Poller), "rank": number(int64(c.Rank)),
+	}
+	if r := c.Realisations["queue-set"]; r != "" {
+		at["realisation"] = text(r)
+	}
+	d := s.Device
+	if d == nil {
+		return at
+	}
+	at["ifName"], at["driver"] = text(d.Name), text(d.Driver)
+	if d.NUMA >= 0 {
+		at["numaNode"] = number(int64(d.NUMA))
+	}
+	if d.Speed > 0 {
+		at["speed"] = number(int64(d.Speed / 1e6)) // Mbit/s, as ethtool says it
+	}
+	// The names that all drivers use, so that a claim can want a card and
+	// another driver's device at the same place.
+	if bus, err := deviceattribute.GetPCIBusIDAttribute(d.PCI); err == nil {
+		at[bus.Name] = bus.Value
+		if root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(d.PCI); err == nil {
+			at[root.Name] = root.Value
+		}
+	}
+	return at
+}
+
+// text is an attribute of at most the 64 bytes that one may have.
+func text(s string) resourceapi.DeviceAttribute {
+	return resourceapi.DeviceAttribute{StringValue: ptr.To(s[:min(len(s), resourceapi.DeviceAttributeMaxValueLength)])}
+}
+
+func number(n int64) resourceapi.DeviceAttribute {
+	return resourceapi.DeviceAttribute{IntValue: ptr.To(n)}
+}
+
+func whole(n int) resourceapi.DeviceCapacity {
+	return resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(n), resource.DecimalSI)}
+}
+
+func rate(bits uint64) resourceapi.DeviceCapacity {
+	return resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(bits), resource.DecimalSI)}
+}

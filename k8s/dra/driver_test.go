@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/dra"
+)
+
+// claimFor is a claim that is allocated the devices of node n1.
+func claimFor(name string, devices ...string) *resourceapi.ResourceClaim {
+	c := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Status: resourceapi.ResourceClaimStatus{
+			Allocation:  &resourceapi.AllocationResult{},
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "pod-" + types.UID(name)}},
+		},
+	}
+	for i, d := range devices {
+		result := resourceapi.DeviceRequestAllocationResult{Request: fmt.Sprintf("r%d", i), Driver: dra.DriverName, Pool: "n1", Device: d}
+		if d == "web" {
+			result.ShareID = ptr.To(types.UID("11111111-2222-3333-4444-555555555555"))
+		}
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, result)
+	}
+	return c
+}
+
+func withParameters(c *resourceapi.ResourceClaim, source resourceapi.AllocationConfigSource, text string, requests ...string) *resourceapi.ResourceClaim {
+	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+		Source: source, Requests: requests,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: dra.DriverName, Parameters: runtime.RawExtension{Raw: []byte(text)},
+		}},
+	})
+	return c
+}
+
+// A kubelet as a driver sees it: it finds the registration socket, and asks.
+type kubelet struct {
+	t      *testing.T
+	dir    string
+	client *fake.Clientset
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func start(t *testing.T, i classes.Inventory, claims ...*resourceapi.ResourceClaim) *kubelet {
+	t.Helper()
+	// a Unix socket's path has 107 bytes
+	dir, err := os.MkdirTemp("/tmp", "dra-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Mkdir(filepath.Join(dir, "plugins_registry"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-n1"}}}
+	for _, c := range claims {
+		objects = append(objects, c)
+	}
+	k := &kubelet{t: t, dir: dir, client: fake.NewClientset(objects...)}
+	k.run(i)
+	t.Cleanup(func() { k.stop() })
+	return k
+}
+
+func (k *kubelet) run(i classes.Inventory) {
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel, k.ended = cancel, make(chan error, 1)
+	go func() {
+		k.ended <- dra.Run(ctx, dra.Options{Node: "n1", Client: k.client, Inventory: i, KubeletDir: k.dir, Log: slog.New(slog.NewTextHandler(k.t.Output(), nil))})
+	}()
+}
+
+func (k *kubelet) stop() {
+	k.t.Helper()
+	k.cancel()
+	if err, ok := <-k.ended; ok && err != nil {
+		k.t.Error(err)
+	}
+	close(k.ended)
+}
+
+func dial(t *testing.T, path string) *grpc.ClientConn {
+	t.Helper()
+	until(t, "there is "+filepath.Base(path), func() (bool, string) {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil, fmt.Sprint(err)
+	})
+	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// plugin registers the driver as kubelet does, and returns its service.
+func (k *kubelet) plugin() draapi.DRAPluginClient {
+	k.t.Helper()
+	registration := registerapi.NewRegistrationClient(dial(k.t, filepath.Join(k.dir, "plugins_registry", dra.DriverName+"-reg.sock")))
+	info, err := registration.GetInfo(k.t.Context(), &registerapi.InfoRequest{})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if info.Name != dra.DriverName || info.Type != registerapi.DRAPlugin {
+		k.t.Errorf("registered: %v", info)
+	}
+	return draapi.NewDRAPluginClient(dial(k.t, info.Endpoint))
+}
+
+func (k *kubelet) prepare(plugin draapi.DRAPluginClient, c *resourceapi.ResourceClaim) *draapi.NodePrepareResourceResponse {
+	k.t.Helper()
+	r, err := plugin.NodePrepareResources(k.t.Context(), &draapi.NodePrepareResourcesRequest{
+		Claims: []*draapi.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}},
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return r.Claims[string(c.UID)]
+}
+
+func (k *kubelet) unprepare(plugin draapi.DRAPluginClient, c *resourceapi.ResourceClaim) {
+	k.t.Helper()
+	r, err := plugin.NodeUnprepareResources(k.t.Context(), &draapi.NodeUnprepareResourcesRequest{
+		Claims: []*draapi.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}},
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if text := r.Claims[string(c.UID)].Error; text != "" {
+		k.t.Error(text)
+	}
+}
+
+// slices are the names of the devices that are published.
+func (k *kubelet) published() string {
+	list, err := k.client.ResourceV1().ResourceSlices().List(k.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	var names []string
+	for _, s := range list.Items {
+		for _, d := range s.Spec.Devices {
+			names = append(names, s.Spec.Pool.Name+"/"+d.Name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func until(t *testing.T, what string, holds func() (bool, string)) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		ok, how := holds()
+		if ok {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("not in time: %s: %s", what, how)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// TestPrepare holds a claim's units, again and again, and lets them go.
+func TestPrepare(t *testing.T) {
+	i := newInventory(node())
+	c := withParameters(claimFor("a", "redis-1", "web"), resourceapi.AllocationConfigSourceClaim,
+		`{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters", "ports": ["6379"]}`, "r0")
+	k := start(t, i, c)
+	plugin := k.plugin()
+	for range 2 {
+		r := k.prepare(plugin, c)
+		if r.Error != "" || len(r.Devices) != 2 || r.Devices[0].DeviceName != "redis-1" || r.Devices[0].PoolName != "n1" || r.Devices[1].DeviceName != "web" {
+			t.Fatalf("prepared: %v", r)
+		}
+	}
+	holds := i.Holds()
+	if len(holds) != 1 {
+		t.Fatalf("holds: %+v", holds)
+	}
+	h := holds[0]
+	if h.Key != "uid-a" || h.Claim != "default/a" || len(h.Pods) != 1 || h.Pods[0] != "pod-a" {
+		t.Errorf("hold: %+v", h)
+	}
+	if u := h.Units[0]; u.Class != "redis" || u.Unit != "redis-1" || u.Parameters == nil || u.Parameters.Ports[0] != "6379" {
+		t.Errorf("exclusive: %+v", u)
+	}
+	if u := h.Units[1]; u.Class != "web" || u.Unit != "" || u.Share == "" || u.Parameters != nil {
+		t.Errorf("shared: %+v", u)
+	}
+	for range 2 {
+		k.unprepare(plugin, c)
+	}
+	if holds := i.Holds(); len(holds) != 0 {
+		t.Errorf("left: %+v", holds)
+	}
+}
+
+// TestRestart ends the driver with a claim prepared: the next one releases it,
+// and prepares it again without anything having changed.
+func TestRestart(t *testing.T) {
+	i, c := newInventory(node()), claimFor("a", "redis-0")
+	k := start(t, i, c)
+	if r := k.prepare(k.plugin(), c); r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	k.stop()
+	k.run(i)
+	plugin := k.plugin()
+	if r := k.prepare(plugin, c); r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	k.unprepare(plugin, c)
+	if holds := i.Holds(); len(holds) != 0 {
+		t.Errorf("left: %+v", holds)
+	}
+}
+
+// TestRefused names what is wrong, and holds nothing.
+func TestRefused(t *testing.T) {
+	const good = `{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters"}`
+	admin := claimFor("admin", "redis-0")
+	admin.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
+	elsewhere := claimFor("elsewhere", "redis-0")
+	elsewhere.Status.Allocation.Devices.Results[0].Pool = "n2"
+	for _, test := range []struct {
+		claim *resourceapi.ResourceClaim
+		want  string
+	}{
+		{claimFor("unknown", "redis-7"), "device redis-7: the class has no such unit"},
+		{claimFor("resource", "old-0"), "device old-0: the class has no such unit"},
+		{admin, "admin access"},
+		{elsewhere, `of pool "n2", not of this node's, "n1"`},
+		{withParameters(claimFor("typo", "redis-0"), "FromClaim", `{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters", "prots": []}`), `unknown field "prots"`},
+		{withParameters(claimFor("kind", "redis-0"), "FromClaim", `{"apiVersion": "v1", "kind": "LaneParameters"}`), `found apiVersion "v1"`},
+		{withParameters(withParameters(claimFor("twice", "redis-0"), "FromClaim", good), "FromClaim", good, "r0"), "config[0] and [1]"},
+		{withParameters(claimFor("class", "redis-0"), "FromClass", `{}`), `config[0]: parameters: found apiVersion ""`},
+	} {
+		t.Run(test.claim.Name, func(t *testing.T) {
+			i := newInventory(node())
+			k := start(t, i, test.claim)
+			r := k.prepare(k.plugin(), test.claim)
+			if !strings.Contains(r.Error, test.want) || !strings.Contains(r.Error, "claim default/"+test.claim.Name) {
+				t.Errorf("refused with %q, want %q", r.Error, test.want)
+			}
+			if holds := i.Holds(); len(holds) != 0 {
+				t.Errorf("held: %+v", holds)
+			}
+		})
+	}
+}
+
+// TestHeld refuses a unit that another claim has: the last line of defence.
+func TestHeld(t *testing.T) {
+	a, b := claimFor("a", "redis-0"), claimFor("b", "redis-0")
+	k := start(t, newInventory(node()), a, b)
+	plugin := k.plugin()
+	if r := k.prepare(plugin, a); r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	if r := k.prepare(plugin, b); !strings.Contains(r.Error, "held by another: default/a") {
+		t.Errorf("held twice: %q", r.Error)
+	}
+}
+
+// TestParameters prefers the claim's to the class's, and keeps to requests.
+func TestParameters(t *testing.T) {
+	parameters := func(port string) string {
+		return `{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters", "ports": ["` + port + `"]}`
+	}
+	c := claimFor("a", "redis-0", "redis-1")
+	withParameters(c, "FromClass", parameters("1"))
+	withParameters(c, "FromClaim", parameters("2"), "r1")
+	i := newInventory(node())
+	k := start(t, i, c)
+	if r := k.prepare(k.plugin(), c); r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	units := i.Holds()[0].Units
+	if units[0].Parameters.Ports[0] != "1" || units[1].Parameters.Ports[0] != "2" {
+		t.Errorf("ports %v and %v, want 1 of the class and 2 of the claim", units[0].Parameters.Ports, units[1].Parameters.Ports)
+	}
+}
+
+// TestPublish follows the inventory.
+func TestPublish(t *testing.T) {
+	i := newInventory(node())
+	k := start(t, i)
+	is := func(want string) {
+		t.Helper()
+		until(t, "published: "+want, func() (bool, string) { got := k.published(); return got == want, got })
+	}
+	is("n1/redis-0 n1/redis-1 n1/web")
+	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
+	is("n1/redis-1 n1/web")
+	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
+	is("n1/redis-0 n1/redis-1 n1/web")
+	i.change(func(s *classes.Snapshot) { s.Classes = nil })
+	is("")
+}
+
+// TestStatus says in the claim what its pod has, and what becomes of it.
+func TestStatus(t *testing.T) {
+	i, c := newInventory(node()), claimFor("a", "redis-0")
+	k := start(t, i, c)
+	if r := k.prepare(k.plugin(), c); r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	is := func(status metav1.ConditionStatus, message string) {
+		t.Helper()
+		until(t, "the claim's status", func() (bool, string) {
+			got, err := k.client.ResourceV1().ResourceClaims("default").Get(t.Context(), "a", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := json.Marshal(got.Status.Devices)
+			if len(got.Status.Devices) != 1 || got.Status.Devices[0].Data == nil || len(got.Status.Devices[0].Conditions) != 1 {
+				return false, string(text)
+			}
+			d := got.Status.Devices[0]
+			ready := d.Conditions[0]
+			want := `{"class":"redis","dev":"eth1","lane":"redis-0","queues":[8,9,10,11],"unit":"redis-0"}` // as the server sorts it
+			ok := d.Driver == dra.DriverName && d.Pool == "n1" && d.Device == "redis-0" && string(d.Data.Raw) == want &&
+				ready.Type == dra.ConditionReady && ready.Status == status && ready.Message == message && !ready.LastTransitionTime.IsZero()
+			return ok, string(text)
+		})
+	}
+	is(metav1.ConditionTrue, "the lane is the claim's")
+	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
+	is(metav1.ConditionFalse, "the link is down")
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/niclane/niclane/k8s/classes"
+)
+
+// inventory is classes.Inventory in memory, as strict as its words.
+type inventory struct {
+	mu      sync.Mutex
+	now     classes.Snapshot
+	changed chan struct{}
+	holds   map[string]classes.Hold
+}
+
+func newInventory(s classes.Snapshot) *inventory {
+	s.Version = 1
+	return &inventory{now: s, changed: make(chan struct{}), holds: map[string]classes.Hold{}}
+}
+
+func (f *inventory) Now() *classes.Snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.now
+	s.Classes = slices.Clone(s.Classes)
+	for i := range s.Classes {
+		s.Classes[i].Units = slices.Clone(s.Classes[i].Units)
+	}
+	return &s
+}
+
+func (f *inventory) Changed(version uint64) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if version != f.now.Version {
+		closed := make(chan struct{})
+		close(closed)
+		return closed
+	}
+	return f.changed
+}
+
+// change changes what is there, as a card or a policy does.
+func (f *inventory) change(how func(*classes.Snapshot)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	how(&f.now)
+	f.now.Version++
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *inventory) Hold(_ context.Context, h classes.Hold) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old, ok := f.holds[h.Key]; ok && reflect.DeepEqual(old, h) {
+		return nil
+	}
+	for _, want := range h.Units {
+		c := f.now.Find(want.Class)
+		if c == nil {
+			return fmt.Errorf("class %s: %w", want.Class, classes.ErrNoClass)
+		}
+		if want.Unit == "" {
+			continue
+		}
+		u := c.Find(want.Unit)
+		if u == nil {
+			return fmt.Errorf("unit %s: %w", want.Unit, classes.ErrNoUnit)
+		}
+		if u.Unhealthy != "" {
+			return fmt.Errorf("unit %s: %w", want.Unit, classes.ErrUnhealthy)
+		}
+		for key, other := range f.holds {
+			if key != h.Key && slices.ContainsFunc(other.Units, func(o classes.Held) bool { return o.Unit == want.Unit }) {
+				return fmt.Errorf("unit %s: %w: %s", want.Unit, classes.ErrHeld, other.Claim)
+			}
+		}
+	}
+	f.holds[h.Key] = h
+	return nil
+}
+
+func (f *inventory) Release(_ context.Context, key string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.holds, key)
+	return nil
+}
+
+func (f *inventory) Holds() []classes.Hold {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []classes.Hold
+	for _, key := range slices.Sorted(maps.Keys(f.holds)) {
+		out = append(out, f.holds[key])
+	}
+	return out
+}

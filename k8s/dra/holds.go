@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/classes"
+)
+
+// holdOf is what a claim's allocation asks this node for.
+func holdOf(s *classes.Snapshot, c *resourceapi.ResourceClaim) (classes.Hold, error) {
+	h := classes.Hold{Key: string(c.UID), Claim: c.Namespace + "/" + c.Name}
+	for _, consumer := range c.Status.ReservedFor {
+		if consumer.APIGroup == "" && consumer.Resource == "pods" {
+			h.Pods = append(h.Pods, string(consumer.UID))
+		}
+	}
+	allocated := c.Status.Allocation.Devices
+	for _, r := range allocated.Results {
+		if r.Driver != DriverName {
+			continue
+		}
+		held, err := heldOf(s, &r)
+		if err == nil {
+			held.Parameters, err = parametersOf(allocated.Config, r.Request)
+		}
+		if err != nil {
+			return h, fmt.Errorf("request %q: %w", r.Request, err)
+		}
+		h.Units = append(h.Units, held)
+	}
+	if len(h.Units) == 0 {
+		return h, fmt.Errorf("no device of %s is allocated", DriverName)
+	}
+	return h, nil
+}
+
+func heldOf(s *classes.Snapshot, r *resourceapi.DeviceRequestAllocationResult) (classes.Held, error) {
+	held := classes.Held{Request: r.Request, Share: string(ptr.Deref(r.ShareID, ""))}
+	if r.Pool != s.Node {
+		return held, fmt.Errorf("device %s is of pool %q, not of this node's, %q", r.Device, r.Pool, s.Node)
+	}
+	if ptr.Deref(r.AdminAccess, false) {
+		return held, fmt.Errorf("device %s is allocated with admin access, which a lane has not: a pod is in it or is not", r.Device)
+	}
+	for i := range s.Classes {
+		c := &s.Classes[i]
+		if c.OfferedAs != v1alpha1.OfferedAsClaim {
+			continue
+		}
+		if c.Mode == intent.Shared && c.Name == r.Device {
+			held.Class = c.Name
+			return held, nil
+		}
+		if c.Mode != intent.Shared && c.Find(r.Device) != nil {
+			held.Class, held.Unit = c.Name, r.Device
+			return held, nil
+		}
+	}
+	return held, fmt.Errorf("device %s: %w", r.Device, classes.ErrNoUnit)
+}
+
+// device is the name under which what is held was published.
+func device(h classes.Held) string {
+	if h.Unit != "" {
+		return h.Unit
+	}
+	return h.Class
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/niclane/niclane/k8s/classes"
+)
+
+// Conditions of a device in a claim's status.
+const (
+	// ConditionReady: the queue set is the claim's.
+	ConditionReady = "Ready"
+	// reasons of it
+	reasonHeld      = "Held"
+	reasonUnhealthy = "Unhealthy"
+)
+
+// fieldManager of what is applied to claims.
+const fieldManager = "niclane-dra"
+
+// retry is how long after a failure the API server is asked again.
+const retry = 5 * time.Second
+
+// A status keeps what claims' statuses say as the node is. It never keeps
+// anybody waiting.
+type status struct {
+	client    kubernetes.Interface
+	inventory classes.Inventory
+	options   Options
+	looks     chan struct{}
+	// written is what each claim's status says, by UID
+	written map[string]string
+}
+
+func newStatus(o Options) *status {
+	return &status{client: o.Client, inventory: o.Inventory, options: o, looks: make(chan struct{}, 1), written: map[string]string{}}
+}
+
+// look has run look again, soon.
+func (s *status) look() {
+	select {
+	case s.looks <- struct{}{}:
+	default: // it will anyway
+	}
+}
+
+func (s *status) run(ctx context.Context) {
+	for {
+		var again <-chan time.Time
+		if err := s.write(ctx); err != nil && ctx.Err() == nil {
+			s.options.Log.ErrorContext(ctx, "status of claims", "error", err, "again", retry)
+			again = time.After(retry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.looks:
+		case <-again:
+		}
+	}
+}
+
+// write applies the statuses that are not as they should be.
+func (s *status) write(ctx context.Context) error {
+	snapshot, holds := s.inventory.Now(), s.inventory.Holds()
+	kept := map[string]string{}
+	var errs []error
+	for _, h := range holds {
+		devices := statusOf(snapshot, h)
+		text := digest(devices)
+		if s.written[h.Key] != text {
+			if err := s.apply(ctx, h, devices); err != nil {
+				errs = append(errs, fmt.Errorf("claim %s: %w", h.Claim, err))
+				continue
+			}
+		}
+		kept[h.Key] = text
+	}
+	s.written = kept
+	return errors.Join(errs...)
+}
+
+func (s *status) apply(ctx context.Context, h classes.Hold, devices []*resourceac.AllocatedDeviceStatusApplyConfiguration) error {
+	namespace, name, _ := strings.Cut(h.Claim, "/")
+	now := metav1.NewTime(time.Now())
+	for _, d := range devices {
+		for i := range d.Conditions {
+			d.Conditions[i].LastTransitionTime = &now
+		}
+	}
+	// the UID has the server refuse another claim of the same name
+	claim := resourceac.ResourceClaim(name, namespace).WithUID(types.UID(h.Key)).
+		WithStatus(resourceac.ResourceClaimStatus().WithDevices(devices...))
+	_, err := s.client.ResourceV1().ResourceClaims(namespace).ApplyStatus(ctx, claim, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		return nil // the claim has gone, or its allocation has
+	}
+	return err
+}
+
+// laneData is what a device's status has beside its condition.
+type laneData struct {
+	Class  string `json:"class"`
+	Unit   string `json:"unit,omitempty"`
+	Lane   string `json:"lane,omitempty"`
+	Dev    string `json:"dev,omitempty"`
+	Queues []int  `json:"queues,omitempty"`
+}
+
+// statusOf is what the devices of a claim are, by the node's own account.
+func statusOf(s *classes.Snapshot, h classes.Hold) []*resourceac.AllocatedDeviceStatusApplyConfiguration {
+	var out []*resourceac.AllocatedDeviceStatusApplyConfiguration
+	for _, held := range h.Units {
+		data := laneData{Class: held.Class, Unit: held.Unit}
+		state, reason, message := metav1.ConditionTrue, reasonHeld, "the lane is the claim's"
+		c := s.Find(held.Class)
+		switch u := unitOf(c, held); {
+		case u == nil:
+			state, reason, message = metav1.ConditionFalse, reasonUnhealthy, "the node does not have it"
+		default:
+			data.Lane, data.Queues = u.Lane, u.Queues
+			if u.Unhealthy != "" {
+				state, reason, message = metav1.ConditionFalse, reasonUnhealthy, u.Unhealthy
+			}
+		}
+		if s.Device != nil {
+			data.Dev = s.Device.Name
+		}
+		raw, _ := json.Marshal(data) // of strings and numbers
+		d := resourceac.AllocatedDeviceStatus().WithDriver(DriverName).WithPool(s.Node).WithDevice(device(held)).
+			WithData(runtime.RawExtension{Raw: raw}).
+			WithConditions(metaac.Condition().WithType(ConditionReady).WithStatus(state).WithReason(reason).WithMessage(message))
+		if held.Share != "" {
+			d.WithShareID(held.Share)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// unitOf is the unit that is held, or any of the class if that is shared: they
+// are places in the same queue set.
+func unitOf(c *classes.Class, held classes.Held) *classes.Unit {
+	switch {
+	case c == nil || len(c.Units) == 0:
+		return nil
+	case held.Unit != "":
+		return c.Find(held.Unit)
+	}
+	return &c.Units[0]
+}
+
+func digest(devices []*resourceac.AllocatedDeviceStatusApplyConfiguration) string {
+	text, _ := json.Marshal(devices) // of strings and numbers
+	return string(text)
+}
