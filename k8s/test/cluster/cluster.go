@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster runs a Kubernetes cluster for one test: an unmodified control
+// plane and one node with kubelet and containerd, each on a machine of its own
+// (package machine), joined by a link of several queues. It uses no network but
+// its own.
+//
+// The control plane's machine is also the world outside: the other end of the
+// node's link, from which tests send to pods. It has the service address of
+// the API server, so that pods of the node's network reach it without kube-proxy.
+package cluster
+
+import (
+	"context"
+	encoding "encoding/base64"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/niclane/niclane/k8s/test/components"
+	"github.com/niclane/niclane/k8s/test/machine"
+)
+
+// Addresses in every cluster. Clusters do not see each other.
+const (
+	service = "10.96.0.1" // of the API server
+	server  = "https://" + service + ":443"
+	outside = "10.99.0.1" // the control plane's end of the link
+	inside  = "10.99.0.2" // the node's
+
+	// Node is the node's name, Uplink its end of the link.
+	Node   = "node1"
+	Uplink = "up0"
+	// Queues of the link, each way.
+	Queues = 8
+)
+
+// Pods are the networks of the node's pods.
+var Pods = []netip.Prefix{netip.MustParsePrefix("10.98.0.0/24"), netip.MustParsePrefix("fd98::/64")}
+
+// A Release is what a cluster is made of.
+type Release struct {
+	Name       string
+	Kubernetes components.Component
+	// Containerd 2, or nil for the host's (Debian 12: 1.6).
+	Containerd *components.Component
+	// FeatureGates for all of Kubernetes' components: "Name=true,...".
+	FeatureGates string
+}
+
+// Releases that niclane is tried with, the newest first.
+var Releases = []Release{
+	{Name: "v1.36", Kubernetes: components.Kubernetes136, Containerd: &components.Containerd},
+	{Name: "v1.34", Kubernetes: components.Kubernetes134, FeatureGates: "DRAConsumableCapacity=true"},
+}
+
+// A Cluster runs until the end of its test.
+type Cluster struct {
+	Release
+	// Control is the control plane's machine, Node the node's.
+	Control, Node *machine.Machine
+	// Client, Dynamic and Config are those of an administrator.
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	Config  *rest.Config
+
+	t     testing.TB
+	ctx   context.Context
+	dir   string
+	ca    *authority
+	build struct{ kubernetes, containerd, etcd, plugins string }
+	// daemons of the node, by name; the control plane's end with it
+	daemons map[string]*machine.Process
+	app     string // archive of the image of pods and sandboxes
+}
+
+// Start starts a cluster, whose node is ready. It skips the test where there
+// is no root.
+func Start(t testing.TB, r Release) *Cluster {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root: a cluster's machines need namespaces and control groups")
+	}
+	c := &Cluster{Release: r, t: t, ctx: t.Context(), daemons: map[string]*machine.Process{}}
+	var err error
+	// below /tmp whatever TMPDIR is: a Unix socket's path has 107 bytes
+	if c.dir, err = os.MkdirTemp("/tmp", "niclane-k8s-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.end)
+	begin := time.Now()
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"programs", c.programs}, {"machines", c.machines}, {"control plane", c.startControl}, {"node", c.StartNode},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %s: %v", r.Name, step.name, err)
+		}
+		t.Logf("%s: %s after %.1f s", r.Name, step.name, time.Since(begin).Seconds())
+	}
+	return c
+}
+
+func (c *Cluster) programs() (err error) {
+	for _, p := range []struct {
+		dir *string
+		of  *components.Component
+	}{
+		{&c.build.kubernetes, &c.Kubernetes}, {&c.build.containerd, c.Containerd},
+		{&c.build.etcd, &components.Etcd}, {&c.build.plugins, &components.Plugins},
+	} {
+		if p.of == nil {
+			if _, err := exec.LookPath("containerd"); err != nil {
+				return fmt.Errorf("%w: apt-get install containerd", err)
+			}
+			*p.dir = "/usr/bin"
+			continue
+		}
+		if *p.dir, err = p.of.Programs(c.ctx); err != nil {
+			return err
+		}
+	}
+	c.app, err = appImage(c.ctx, c.dir)
+	return err
+}
+
+func (c *Cluster) machines() (err error) {
+	// the name has to tell clusters of other processes apart
+	id := filepath.Base(c.dir)[len("niclane-k8s-"):]
+	if c.Control, err = machine.Boot(machine.Config{
+		Name: "control-" + id, Disk: filepath.Join(c.dir, "control"), Programs: []string{c.build.kubernetes, c.build.etcd},
+	}); err != nil {
+		return err
+	}
+	programs := []string{c.build.kubernetes, c.build.plugins}
+	if c.Containerd != nil {
+		programs = append(programs, c.build.containerd)
+	}
+	c.Node, err = machine.Boot(machine.Config{Name: "node-" + id, Disk: filepath.Join(c.dir, "node"), Programs: programs})
+	if err != nil {
+		return err
+	}
+	for _, m := range []*machine.Machine{c.Control, c.Node} {
+		if err := configure(m); err != nil {
+			return err
+		}
+	}
+	if err := settle(c.Control, "lo", []string{service + "/32"}, nil); err != nil {
+		return fmt.Errorf("%s: %w", c.Control.Name, err)
+	}
+	return c.connect()
+}
+
+// configure gives a machine what programs look for in /etc.
+func configure(m *machine.Machine) error {
+	for name, text := range map[string]string{
+		"etc/passwd": "root:x:0:0::/root:/bin/sh\n", "etc/group": "root:x:0:\n", "etc/hosts": "127.0.0.1 localhost\n",
+		"etc/resolv.conf": "", "etc/os-release": "NAME=test\nID=test\nPRETTY_NAME=test\n",
+		"etc/machine-id": fmt.Sprintf("%032x\n", os.Getpid()),
+	} {
+		if err := os.WriteFile(m.OnDisk(name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end ends the machines, shows why when the test has failed, and removes
+// everything.
+func (c *Cluster) end() {
+	if c.t.Failed() {
+		c.showLogs()
+	}
+	for _, m := range []*machine.Machine{c.Node, c.Control} {
+		if m == nil {
+			continue
+		}
+		if err := m.Halt(); err != nil {
+			c.t.Errorf("halt %s: %v", m.Name, err)
+		}
+	}
+	if os.Getenv("NICLANE_KEEP") != "" {
+		c.t.Logf("kept: %s", c.dir)
+		return
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func base64(b []byte) string { return encoding.StdEncoding.EncodeToString(b) }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/k8s/test/machine"
+)
+
+// connect joins the two machines by a link, and routes between the node's pods
+// and the world outside through it.
+func (c *Cluster) connect() error {
+	node, err := netns.GetFromPath(c.Node.NetNS())
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	err = c.Control.InNetNS(func() error {
+		// that of a node which has lost its power goes a moment after it
+		if old, err := netlink.LinkByName("wire"); err == nil {
+			if err := netlink.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) {
+				return err
+			}
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.NumTxQueues, attrs.NumRxQueues = "wire", Queues, Queues
+		return netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: attrs, PeerName: Uplink, PeerNamespace: netlink.NsFd(node), PeerNumTxQueues: Queues, PeerNumRxQueues: Queues,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	err = settle(c.Control, "wire", []string{outside + "/24", "fd99::1/64"}, []route{
+		{Pods[0].String(), inside}, {Pods[1].String(), "fd99::2"},
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Control.Name, err)
+	}
+	err = settle(c.Node, Uplink, []string{inside + "/24", "fd99::2/64"}, []route{{"0.0.0.0/0", outside}, {"::/0", "fd99::1"}})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Node.Name, err)
+	}
+	return c.Node.InNetNS(func() error {
+		for _, file := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			if err := os.WriteFile("/proc/sys/net/"+file, []byte("1"), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+type route struct{ to, via string }
+
+// settle sets a device up, with addresses and routes.
+func settle(m *machine.Machine, device string, addresses []string, routes []route) error {
+	return m.InNetNS(func() error {
+		link, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+		for _, text := range addresses {
+			a, err := netlink.ParseAddr(text)
+			if err != nil {
+				return err
+			}
+			a.Flags = 0x02 // IFA_F_NODAD: nobody else is there to have it
+			if err := netlink.AddrAdd(link, a); err != nil {
+				return fmt.Errorf("address %s: %w", text, err)
+			}
+		}
+		for _, r := range routes {
+			to := netip.MustParsePrefix(r.to)
+			err := netlink.RouteAdd(&netlink.Route{
+				LinkIndex: link.Attrs().Index, Gw: net.ParseIP(r.via),
+				Dst: &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())},
+			})
+			if err != nil {
+				return fmt.Errorf("route to %s: %w", to, err)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const runtimeSocket = "/run/containerd/containerd.sock"
+
+// StartNode configures the node and starts containerd and kubelet on it. It
+// returns when the node is ready.
+func (c *Cluster) StartNode() error {
+	if err := c.configureNode(); err != nil {
+		return err
+	}
+	if err := c.StartContainerd(); err != nil {
+		return err
+	}
+	// kubelet registers itself too, but takes a minute longer to be ready: the
+	// first attempts to make its CSINode fail, and it backs off.
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node, Labels: map[string]string{"kubernetes.io/hostname": Node}}}
+	if _, err := c.Client.CoreV1().Nodes().Create(c.ctx, node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if err := c.StartKubelet(); err != nil {
+		return err
+	}
+	return c.UntilReady()
+}
+
+// UntilReady waits for the node, as it is since now.
+func (c *Cluster) UntilReady() error {
+	since := time.Now().Truncate(time.Second)
+	return c.until(3*time.Minute, "node is ready", func(ctx context.Context) (bool, string) {
+		node, err := c.Client.CoreV1().Nodes().Get(ctx, Node, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				ready := condition.Status == corev1.ConditionTrue && !condition.LastHeartbeatTime.Time.Before(since)
+				return ready, condition.Message
+			}
+		}
+		return false, "it has not said so yet"
+	})
+}
+
+func (c *Cluster) configureNode() error {
+	kubelet, err := c.ca.issue("system:node:"+Node, []string{"system:nodes"}, inside, Node)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		"etc/kubernetes/ca.crt":          string(c.ca.pem),
+		"etc/kubernetes/kubelet.crt":     string(kubelet.certificate),
+		"etc/kubernetes/kubelet.key":     string(kubelet.key),
+		"etc/kubernetes/kubelet.conf":    c.ca.kubeconfig(kubelet),
+		"etc/kubernetes/kubelet.yaml":    kubeletConfig,
+		"etc/containerd/config.toml":     c.containerdConfig(),
+		"etc/cni/net.d/10-test.conflist": c.cniConfig(),
+	} {
+		path := c.Node.OnDisk(name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	plugins, err := os.ReadDir(c.build.plugins)
+	if err != nil {
+		return err
+	}
+	bin := c.Node.OnDisk("opt/cni/bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	for _, p := range plugins {
+		err := os.Symlink(filepath.Join(c.build.plugins, p.Name()), filepath.Join(bin, p.Name()))
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubeletConfig is what kubelet needs to run on a machine of namespaces, and
+// on a host without control groups of version 2.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: ` + inside + `
+tlsCertFile: /etc/kubernetes/kubelet.crt
+tlsPrivateKeyFile: /etc/kubernetes/kubelet.key
+authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: /etc/kubernetes/ca.crt}}
+authorization: {mode: Webhook}
+healthzBindAddress: 127.0.0.1
+cgroupDriver: cgroupfs
+failCgroupV1: false
+failSwapOn: false
+containerRuntimeEndpoint: unix://` + runtimeSocket + `
+# the disk is the host's, which may be full for reasons of its own
+localStorageCapacityIsolation: false
+evictionHard: {}
+makeIPTablesUtilChains: false
+enforceNodeAllocatable: []
+syncFrequency: 2s
+nodeStatusUpdateFrequency: 5s
+resolvConf: ""
+registryPullQPS: 0
+maxPods: 150
+`
+
+// containerdConfig leaves everything at its place but what a host without
+// CAP_SYS_RESOURCE, AppArmor and some controllers cannot have.
+func (c *Cluster) containerdConfig() string {
+	if c.Containerd == nil {
+		return `version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "` + Sandbox + `"
+  stream_server_address = "127.0.0.1"
+  tolerate_missing_hugetlb_controller = true
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/opt/cni/bin"
+    conf_dir = "/etc/cni/net.d"
+`
+	}
+	return `version = 3
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "` + Sandbox + `"
+[plugins."io.containerd.cri.v1.runtime"]
+  tolerate_missing_hugetlb_controller = true
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri"]
+  stream_server_address = "127.0.0.1"
+`
+}
+
+// cniConfig is a bridge, routed, both families.
+func (c *Cluster) cniConfig() string {
+	version := "1.1.0"
+	if c.Containerd == nil {
+		version = "1.0.0" // the newest that containerd 1.6 knows
+	}
+	return fmt.Sprintf(`{"cniVersion": %q, "name": "test", "plugins": [
+ {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+  "ipam": {"type": "host-local", "dataDir": "/run/cni/ipam", "ranges": [[{"subnet": %q}], [{"subnet": %q}]],
+           "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}
+]}
+`, version, Pods[0], Pods[1])
+}
+
+// StartContainerd starts the runtime, which has the test's image when this
+// returns.
+func (c *Cluster) StartContainerd() error {
+	// shims are looked up in PATH
+	err := c.start(c.Node, "containerd", "/usr/bin/env", "PATH="+c.build.containerd+":/usr/sbin:/usr/bin",
+		filepath.Join(c.build.containerd, "containerd"))
+	if err != nil {
+		return err
+	}
+	if err := c.until(time.Minute, "containerd answers", func(context.Context) (bool, string) {
+		text, err := c.ctr("version")
+		return err == nil, fmt.Sprint(text, err)
+	}); err != nil {
+		return err
+	}
+	if err := c.Import(c.app); err != nil {
+		return err
+	}
+	_, err = c.ctr("-n", "k8s.io", "images", "tag", "--force", Image, Sandbox)
+	return err
+}
+
+// Import gives the node an image from the archive of an OCI layout.
+func (c *Cluster) Import(archive string) error {
+	text, err := os.ReadFile(archive)
+	if err != nil {
+		return err
+	}
+	_, err = c.Node.Pipe(string(text), filepath.Join(c.build.containerd, "ctr"), "-n", "k8s.io", "images", "import", "-")
+	return err
+}
+
+func (c *Cluster) ctr(args ...string) (string, error) {
+	return c.Node.Output(append([]string{filepath.Join(c.build.containerd, "ctr"), "--connect-timeout", "2s"}, args...)...)
+}
+
+// StartKubelet starts kubelet, and does not wait for it.
+func (c *Cluster) StartKubelet() error {
+	return c.start(c.Node, "kubelet", c.kubernetes("kubelet",
+		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=/etc/kubernetes/kubelet.yaml",
+		"--hostname-override="+Node, "--node-ip="+inside, "--v=2")...)
+}
+
+// Stop ends one of the node's daemons and waits for its end.
+func (c *Cluster) Stop(daemon string) error {
+	p := c.daemons[daemon]
+	delete(c.daemons, daemon)
+	if err := p.Signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+		return nil
+	case <-time.After(30 * time.Second):
+		return fmt.Errorf("%s does not end", daemon)
+	}
+}
+
+// RebootNode cuts the node's power and lets it start again: its disk is what
+// is left, and the link is new.
+func (c *Cluster) RebootNode() error {
+	delete(c.daemons, "kubelet")
+	delete(c.daemons, "containerd")
+	if err := c.Node.Reboot(); err != nil {
+		return err
+	}
+	if err := c.connect(); err != nil {
+		return err
+	}
+	return c.StartNode()
+}
+
+// showLogs has the end of each daemon's log in the test's.
+func (c *Cluster) showLogs() {
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		c.t.Logf("the end of %s:\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-25):], "\n"))
+	}
+}
