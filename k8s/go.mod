@@ -6,6 +6,7 @@ replace github.com/niclane/niclane => ../
 
 require (
 	github.com/containernetworking/cni v1.3.0
+	github.com/fsnotify/fsnotify v1.10.1
 	github.com/google/go-cmp v0.7.0
 	github.com/niclane/niclane v0.0.0-00010101000000-000000000000
 	github.com/prometheus/client_golang v1.25.0

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package chain puts niclane-cni behind the plugins that a node's pod network
+// consists of, and takes it out again. It changes nothing else in their
+// configuration, which is theirs: they may write it anew at any time, and Keep puts
+// niclane-cni there again.
+package chain
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Type of the plugin: the name of its program.
+const Type = "niclane-cni"
+
+// entry is what stands in the list. What it asks the runtime for: the annotations
+// kubernetes.io/ingress-bandwidth and egress-bandwidth.
+var entry = json.RawMessage(`{"type": "` + Type + `", "capabilities": {"bandwidth": true}}`)
+
+// ErrNoNetwork says that a node has no pod network yet.
+var ErrNoNetwork = errors.New("no network configuration yet")
+
+// First is the file that runtimes take: the first by name of those that they
+// read (containerd's and CRI-O's go-cni and ocicni do the same).
+func First(dir string) (string, error) {
+	entries, err := os.ReadDir(dir) // sorted by name
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("%s: %w", dir, ErrNoNetwork)
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch filepath.Ext(e.Name()) {
+		case ".conflist":
+			return path, nil
+		case ".conf", ".json":
+			return path, fmt.Errorf("%s: one plugin's configuration, want a list (.conflist), which niclane-cni can be chained in", path)
+		}
+	}
+	return "", fmt.Errorf("%s: %w", dir, ErrNoNetwork)
+}
+
+// Add returns the list with niclane-cni at its end, or list itself if it is there.
+func Add(list []byte) ([]byte, error) {
+	return edit(list, func(plugins []json.RawMessage) []json.RawMessage {
+		if n := len(plugins); n > 0 && typeOf(plugins[n-1]) == Type {
+			return plugins
+		}
+		return append(without(plugins), entry)
+	})
+}
+
+// Remove returns the list without niclane-cni, or list itself if it is not there.
+func Remove(list []byte) ([]byte, error) { return edit(list, without) }
+
+func without(plugins []json.RawMessage) []json.RawMessage {
+	return slices.DeleteFunc(slices.Clone(plugins), func(p json.RawMessage) bool { return typeOf(p) == Type })
+}
+
+func edit(list []byte, how func([]json.RawMessage) []json.RawMessage) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(list, &all); err != nil {
+		return nil, fmt.Errorf("not a JSON object: %w", err)
+	}
+	var before []json.RawMessage
+	if err := json.Unmarshal(all["plugins"], &before); err != nil || len(before) == 0 {
+		return nil, errors.New("plugins: want a list of at least one")
+	}
+	after := how(before)
+	if len(after) == 0 {
+		return nil, errors.New("plugins: no plugin but niclane-cni, which gives pods no address")
+	}
+	if slices.EqualFunc(before, after, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
+		return list, nil
+	}
+	var err error
+	if all["plugins"], err = json.Marshal(after); err != nil {
+		return nil, err
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	return append(text, '\n'), err
+}
+
+func typeOf(plugin json.RawMessage) string {
+	var p struct {
+		Type string `json:"type"`
+	}
+	_ = json.Unmarshal(plugin, &p) // what is no object has no type
+	return p.Type
+}
+
+// Write replaces a file at once: whoever reads it reads the old or the new one.
+func Write(path string, text []byte, mode os.FileMode) error {
+	// runtimes read files with known extensions only: not this one
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

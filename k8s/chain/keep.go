@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Keep has niclane-cni in the node's list, now and whenever somebody has written
+// it anew, until ctx ends. It leaves it there then.
+func Keep(ctx context.Context, dir string, log *slog.Logger) error {
+	watch, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	if err := watch.Add(dir); err != nil {
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	said := ""
+	for {
+		changed, err := change(dir, Add)
+		switch {
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			log.Warn("pods get no lanes by niclane-cni", "error", err)
+		case changed != "":
+			said = ""
+			log.Info("chained", "list", changed)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-watch.Errors:
+			return fmt.Errorf("watch %s: %w", dir, err)
+		case <-watch.Events:
+		}
+	}
+}
+
+// Undo takes niclane-cni out of the node's list.
+func Undo(dir string) error {
+	_, err := change(dir, Remove)
+	if errors.Is(err, ErrNoNetwork) {
+		return nil
+	}
+	return err
+}
+
+// change edits the list, and returns its path if that made a difference.
+func change(dir string, how func([]byte) ([]byte, error)) (string, error) {
+	path, err := First(dir)
+	if err != nil {
+		return "", err
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	after, err := how(before)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	if bytes.Equal(before, after) {
+		return "", nil
+	}
+	return path, Write(path, after, info.Mode().Perm())
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command niclane-cni-install puts niclane-cni on a node and chains it behind the
+// plugins of the node's pod network, for as long as it runs whenever those have
+// written their configuration anew. When it ends niclane-cni stays: pods that
+// have lanes must not start without. -remove takes it out.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/niclane/niclane/k8s/chain"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "niclane-cni-install:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	program := flag.String("program", "/niclane-cni", "the plugin to install")
+	bin := flag.String("bin-dir", "/opt/cni/bin", "the node's directory of plugins")
+	dir := flag.String("conf-dir", "/etc/cni/net.d", "the node's directory of network configuration")
+	remove := flag.Bool("remove", false, "take niclane-cni out of the node's network configuration and off the node")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("%q: no arguments are taken", flag.Args())
+	}
+	installed := filepath.Join(*bin, chain.Type)
+	if *remove {
+		// first out of the list: a list with a plugin that is not there fails pods
+		if err := chain.Undo(*dir); err != nil {
+			return err
+		}
+		if err := os.Remove(installed); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	text, err := os.ReadFile(*program)
+	if err != nil {
+		return err
+	}
+	if err := chain.Write(installed, text, 0o755); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return chain.Keep(ctx, *dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
