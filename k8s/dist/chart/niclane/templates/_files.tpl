@@ -1,0 +1,12 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
+{{- /* niclane-cni-install needs two directories of root's, and nothing else of root. */ -}}
+{{- define "niclane.files" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  seccompProfile: {type: RuntimeDefault}
+  capabilities: {drop: [ALL]}
+volumeMounts:
+- {name: cni-bin, mountPath: /opt/cni/bin}
+- {name: cni-conf, mountPath: /etc/cni/net.d}
+{{- end }}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dist_test renders the chart as Helm does.
+package dist_test
+
+import (
+	"bytes"
+	"flag"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the plain manifests anew")
+
+const chartDir = "chart/niclane"
+
+// render is helm template, with values in YAML.
+func render(values string) (map[string]string, error) {
+	c, err := loader.Load(chartDir)
+	if err != nil {
+		return nil, err
+	}
+	v := map[string]any{}
+	if err := yaml.Unmarshal([]byte(values), &v); err != nil {
+		return nil, err
+	}
+	release := chartutil.ReleaseOptions{Name: "niclane", Namespace: "niclane-system", Revision: 1, IsInstall: true}
+	with, err := chartutil.ToRenderValues(c, v, release, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, with)
+}
+
+// objects of all templates, by kind.
+func objects(t *testing.T, values string) map[string]map[string]any {
+	t.Helper()
+	rendered, err := render(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(rendered)) {
+		if strings.HasSuffix(name, ".tpl") {
+			continue
+		}
+		for document := range strings.SplitSeq(rendered[name], "\n---\n") {
+			var o map[string]any
+			if err := yaml.UnmarshalStrict([]byte(document), &o); err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, document)
+			}
+			if o != nil {
+				out[o["kind"].(string)] = o
+			}
+		}
+	}
+	return out
+}
+
+// TestPlainManifests are the chart with its own values: nobody needs Helm.
+func TestPlainManifests(t *testing.T) {
+	rendered, err := render("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	text.WriteString("# SPDX-License-Identifier: Apache-2.0\n# Made from the chart: go test . -update\n")
+	text.WriteString("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: niclane-system\n  labels: {pod-security.kubernetes.io/enforce: privileged}\n")
+	crd, err := os.ReadFile(chartDir + "/crds/lanepolicies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text.WriteString("---\n" + string(crd))
+	for _, name := range slices.Sorted(maps.Keys(rendered)) {
+		if body := strings.TrimSpace(rendered[name]); body != "" && !strings.HasSuffix(name, ".tpl") {
+			text.WriteString("---\n" + body + "\n")
+		}
+	}
+	const path = "manifests/niclane.yaml"
+	if *update {
+		if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	committed, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(committed), text.String()); diff != "" {
+		t.Errorf("%s is not what the chart gives: go test . -update (-committed +chart):\n%s", path, diff)
+	}
+}
+
+// TestCRD is one, in two places.
+func TestCRD(t *testing.T) {
+	chart, err := os.ReadFile(chartDir + "/crds/lanepolicies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("../manifests/crd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(chart, source) {
+		t.Error("cp k8s/manifests/crd.yaml k8s/dist/chart/niclane/crds/lanepolicies.yaml")
+	}
+}
+
+// TestSchema refuses values that the chart does not know.
+func TestSchema(t *testing.T) {
+	for values, want := range map[string]string{
+		"agnet: {}":                              "agnet",
+		"image: {pullPolicy: Sometimes}":         "pullPolicy",
+		"kubeletDir: var/lib/kubelet":            "kubeletDir",
+		"cni: {enabled: maybe}":                  "enabled",
+		"agent: {extraArgs: [v]}":                "extraArgs",
+		"agent: {nodeSelector: {network: true}}": "nodeSelector",
+	} {
+		if _, err := render(values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error about %s", values, err, want)
+		}
+	}
+}
+
+// TestLeastPrivilege knows what nobody has to be given.
+func TestLeastPrivilege(t *testing.T) {
+	all := objects(t, "")
+	for _, r := range all["ClusterRole"]["rules"].([]any) {
+		rule := r.(map[string]any)
+		for _, key := range []string{"apiGroups", "resources", "verbs"} {
+			for _, v := range rule[key].([]any) {
+				switch v {
+				case "*", "secrets", "configmaps", "nodes/proxy", "escalate", "bind", "impersonate", "pods/exec":
+					t.Errorf("the agent may %v", rule)
+				}
+			}
+		}
+	}
+	pod := all["DaemonSet"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	for _, c := range pod["containers"].([]any) {
+		container := c.(map[string]any)
+		security := container["securityContext"].(map[string]any)
+		if security["privileged"] == true || security["allowPrivilegeEscalation"] != false || security["readOnlyRootFilesystem"] != true {
+			t.Errorf("container %v: %v", container["name"], security)
+		}
+		capabilities := security["capabilities"].(map[string]any)
+		if diff := cmp.Diff([]any{"ALL"}, capabilities["drop"]); diff != "" {
+			t.Errorf("container %v keeps capabilities", container["name"])
+		}
+		if container["name"] != "agent" && capabilities["add"] != nil {
+			t.Errorf("container %v: %v", container["name"], capabilities)
+		}
+	}
+}
+
+// TestValues does what they say.
+func TestValues(t *testing.T) {
+	all := objects(t, `
+dra: {enabled: false}
+cni: {enabled: false}
+policy: {classes: [{name: redis, queues: 4}]}
+`)
+	if _, ok := all["DeviceClass"]; ok {
+		t.Error("a DeviceClass without dra")
+	}
+	policy := all["LanePolicy"]["spec"]
+	if diff := cmp.Diff(map[string]any{"classes": []any{map[string]any{"name": "redis", "queues": 4.0}}}, policy); diff != "" {
+		t.Errorf("policy (-want +got):\n%s", diff)
+	}
+	pod := all["DaemonSet"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	if n := len(pod["containers"].([]any)); n != 1 {
+		t.Errorf("%d containers without cni, want the agent alone", n)
+	}
+	if n := len(pod["initContainers"].([]any)); n != 1 {
+		t.Errorf("%d init containers, want the one that takes niclane-cni away", n)
+	}
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command images builds niclane's container image for each architecture, as the
+// archive of an OCI layout: what ctr and nerdctl import, and skopeo and crane push.
+// It is run in this module: go run ./images DIRECTORY.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/niclane/niclane/k8s/dist/image"
+)
+
+// programs of the module k8s that the image has.
+var programs = []string{"niclane-agent", "niclane-cni", "niclane-cni-install"}
+
+func main() {
+	name := flag.String("name", "localhost/niclane-agent:0.1.0", "of the image: REPOSITORY:TAG")
+	version := flag.String("version", "unknown", "that the programs print")
+	arches := flag.String("arch", "amd64,arm64", "GOARCH of each image")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "images: want a directory to write to")
+		os.Exit(2)
+	}
+	for arch := range strings.SplitSeq(*arches, ",") {
+		if err := build(flag.Arg(0), *name, *version, arch); err != nil {
+			fmt.Fprintln(os.Stderr, "images:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+func build(dir, name, version, arch string) error {
+	bin, err := os.MkdirTemp("", "images-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(bin)
+	config := image.Config{
+		Name: name, Arch: arch, Entrypoint: "/" + programs[0],
+		Labels: map[string]string{"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.version": version},
+	}
+	for _, p := range programs {
+		out := filepath.Join(bin, p)
+		stamp := "version"
+		if p == "niclane-cni" {
+			stamp = "build"
+		}
+		command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main."+stamp+"="+version, "-o", out, "./cmd/"+p)
+		command.Dir = ".." // the module k8s
+		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+		command.Stderr = os.Stderr
+		if err := command.Run(); err != nil {
+			return fmt.Errorf("build %s: %w", p, err)
+		}
+		config.Programs = append(config.Programs, out)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%s-%s.tar", programs[0], arch))
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := image.Write(f, config); err != nil {
+		return err
+	}
+	fmt.Println(path)
+	return f.Close()
+}
