@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e_test drives pods with lanes through real clusters: the image and
+// the plain manifests that people get, on every release of Kubernetes that
+// niclane is made for.
+package e2e_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/niclane/niclane/k8s/test/cluster"
+	"github.com/niclane/niclane/k8s/test/machine"
+)
+
+func TestMain(m *testing.M) {
+	machine.Main()
+	os.Exit(m.Run())
+}
+
+// policy has a class for each way in which lanes are given out. On receive
+// the lanes share the queues: a veth has no rules, and the threads of XDP's
+// cpumap are the kernel's, which a machine of namespaces does not see.
+const policy = `
+apiVersion: niclane.dev/v1alpha1
+kind: LanePolicy
+metadata: {name: test}
+spec:
+  uplink: {dev: up0, linkRate: 1gbit, force: {queue-set: shared}}
+  classes:
+  - {name: redis, queues: 1, sets: 2, guarantee: 10%}
+  - {name: web, mode: shared, queues: 1, members: 120}
+  - {name: claimed, offeredAs: claim, queues: 1, sets: 2}
+`
+
+// TestKubernetes is one cluster of each release, from an empty one to one whose
+// node has lost its power. The parts build on each other, in this order.
+func TestKubernetes(t *testing.T) {
+	only := os.Getenv("NICLANE_TEST_K8S")
+	if only == "" {
+		t.Skip("make test-k8s runs whole clusters: it takes minutes")
+	}
+	image := buildImage(t)
+	for _, r := range cluster.Releases {
+		if only != "1" && only != r.Name {
+			continue
+		}
+		t.Run(r.Name, func(t *testing.T) {
+			s := &suite{Cluster: cluster.Start(t, r), image: image}
+			for _, part := range []struct {
+				name string
+				test func(*suite, *testing.T)
+			}{
+				{"install", (*suite).install},
+				{"pod without a lane", (*suite).plain},
+				{"pod with a lane", (*suite).lane},
+				{"more pods than lanes", (*suite).tooMany},
+				{"annotation that cannot be read", (*suite).badAnnotation},
+				{"policy that cannot be made", (*suite).badPolicy},
+				{"class changed under a pod", (*suite).changed},
+				{"claim", (*suite).claim},
+				{"cnitool", (*suite).cnitool},
+				{"agent killed", (*suite).killed},
+				{"kubelet restarted", (*suite).kubelet},
+				{"110 pods", (*suite).many},
+				{"node rebooted", (*suite).rebooted},
+				{"agent gone", (*suite).gone},
+			} {
+				if !t.Run(part.name, func(t *testing.T) { part.test(s, t) }) && part.name == "install" {
+					return // nothing else can be
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// install is what docs/kubernetes.md says, on a cluster without niclane.
+func (s *suite) install(t *testing.T) {
+	must(t, s.Import(s.image))
+	manifests, err := os.ReadFile("../../dist/manifests/niclane.yaml")
+	must(t, err)
+	must(t, s.Apply(string(manifests)))
+	s.agentPod(t)
+	must(t, s.Apply(policy))
+	s.condition(t, "Applied", "True", "")
+	s.condition(t, "Healthy", "True", "")
+	s.untilAllocatable(t, "redis", 2)
+	s.untilAllocatable(t, "web", 120)
+	until(t, time.Minute, "niclane-cni is chained", func() (bool, string) {
+		list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
+		return strings.Contains(string(list), "niclane-cni"), fmt.Sprint(string(list), err)
+	})
+}
+
+// plain is a pod that has asked for nothing.
+func (s *suite) plain(t *testing.T) {
+	text := pod("plain", "", "")
+	s.remove(t, text)
+	s.echo(t, s.running(t, text, "plain"), 1<<10)
+	if _, found := s.metric(t, "niclane_pod_lane", `pod="plain"`); found {
+		t.Error("it is in a lane")
+	}
+}
+
+// lane is a pod whose packets are its lane's by the agent's counters, and
+// nobody else's.
+func (s *suite) lane(t *testing.T) {
+	text := pod("lane", limits("redis"), "")
+	s.remove(t, text)
+	p := s.running(t, text, "lane")
+	if _, found := s.metric(t, "niclane_pod_lane", `pod="lane"`, `class="redis"`); !found {
+		t.Error("the agent does not have it in a lane")
+	}
+	const bytes = 1 << 20
+	before, _ := s.metric(t, "niclane_class_bytes_total{", `lane="redis-`)
+	others, _ := s.metric(t, "niclane_class_bytes_total{")
+	others -= before
+	s.echo(t, p, bytes)
+	sent, _ := s.metric(t, "niclane_class_bytes_total{", `lane="redis-`)
+	if want := float64(bytes * len(p.Status.PodIPs)); sent-before < want {
+		t.Errorf("the lane has sent %.0f bytes, want at least the %.0f that the pod has", sent-before, want)
+	}
+	all, _ := s.metric(t, "niclane_class_bytes_total{")
+	if foreign := all - sent - others; foreign > bytes/2 {
+		t.Errorf("%.0f bytes have left by other lanes", foreign)
+	}
+}
+
+// tooMany are three pods for two queue sets.
+func (s *suite) tooMany(t *testing.T) {
+	for i := range 3 {
+		text := pod(fmt.Sprintf("many-%d", i), limits("redis"), "")
+		s.remove(t, text)
+		must(t, s.Apply(text))
+		if i < 2 {
+			s.untilRunning(t, fmt.Sprintf("many-%d", i))
+		}
+	}
+	s.stuck(t, "many-2", "Insufficient niclane.dev/redis")
+	must(t, s.Delete(pod("many-0", limits("redis"), "")))
+	s.untilRunning(t, "many-2")
+}
+
+// badAnnotation is a pod that asks for what is not: it does not start, and says
+// why. One without a lane beside it starts.
+func (s *suite) badAnnotation(t *testing.T) {
+	text := pod("typo", limits("redis"), `niclane.dev/lanes: '{"app": {"prots": ["7"]}}'`)
+	s.remove(t, text)
+	must(t, s.Apply(text))
+	s.stuck(t, "typo", "prots")
+	beside := pod("beside", "", "")
+	s.remove(t, beside)
+	s.running(t, beside, "beside")
+}
+
+// badPolicy asks for more than the card has: the lanes that are there stay.
+func (s *suite) badPolicy(t *testing.T) {
+	text := pod("stays", limits("redis"), "")
+	s.remove(t, text)
+	p := s.running(t, text, "stays")
+	must(t, s.Apply(strings.Replace(policy, "queues: 1, sets: 2, guarantee: 10%", "queues: 100, sets: 2", 1)))
+	s.condition(t, "Applied", "False", "")
+	s.echo(t, p, 1<<10)
+	if got := s.allocatable(t, "redis"); got != 2 {
+		t.Errorf("%d of redis are allocatable, want the 2 that there are", got)
+	}
+	must(t, s.Apply(policy))
+	s.condition(t, "Applied", "True", "")
+}
+
+// changed takes a class away under a pod: it keeps its lane until it has gone.
+func (s *suite) changed(t *testing.T) {
+	text := pod("kept", limits("redis"), "")
+	p := s.running(t, text, "kept")
+	without := strings.Replace(policy, "  - {name: redis, queues: 1, sets: 2, guarantee: 10%}\n", "", 1)
+	must(t, s.Apply(without))
+	s.condition(t, "Applied", "False", "redis")
+	s.echo(t, p, 1<<10)
+	if _, found := s.metric(t, "niclane_pod_lane", `pod="kept"`); !found {
+		t.Error("it has lost its lane")
+	}
+	must(t, s.Delete(text))
+	s.condition(t, "Applied", "True", "")
+	s.untilAllocatable(t, "redis", 0)
+	must(t, s.Apply(policy))
+	s.untilAllocatable(t, "redis", 2)
+}
+
+// claim is a lane by Dynamic Resource Allocation.
+func (s *suite) claim(t *testing.T) {
+	template := `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: claimed}
+spec:
+  spec:
+    devices:
+      requests: [{name: lane, exactly: {deviceClassName: niclane.dev, selectors: [{cel: {expression: "device.attributes['niclane.dev'].class == 'claimed'"}}]}}]
+`
+	of := func(name string) string {
+		return strings.Replace(pod(name, "claims: [{name: lane}]", ""), "  containers:",
+			"  resourceClaims: [{name: lane, resourceClaimTemplateName: claimed}]\n  containers:", 1)
+	}
+	must(t, s.Apply(template))
+	s.remove(t, template)
+	for i := range 3 {
+		name := fmt.Sprintf("claim-%d", i)
+		s.remove(t, of(name))
+		must(t, s.Apply(of(name)))
+		if i < 2 {
+			s.echo(t, s.untilRunning(t, name), 1<<10)
+			if _, found := s.metric(t, "niclane_pod_lane", `pod="`+name+`"`, `class="claimed"`); !found {
+				t.Errorf("%s is in no lane", name)
+			}
+		}
+	}
+	s.stuck(t, "claim-2", "cannot allocate all claims")
+	until(t, 30*time.Second, "the claims say what they have", func() (bool, string) {
+		list, err := s.Client.ResourceV1().ResourceClaims("default").List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		ready := 0
+		for _, c := range list.Items {
+			for _, d := range c.Status.Devices {
+				if len(d.Conditions) == 1 && d.Conditions[0].Type == "Ready" && d.Conditions[0].Status == metav1.ConditionTrue && d.Data != nil {
+					ready++
+				}
+			}
+		}
+		return ready == 2, fmt.Sprintf("%d of %d", ready, len(list.Items))
+	})
+	must(t, s.Delete(of("claim-0")))
+	s.untilRunning(t, "claim-2")
+}
+
+// cnitool calls the plugins as a runtime does, for a namespace that is no pod's.
+func (s *suite) cnitool(t *testing.T) {
+	run := func(args ...string) (string, error) {
+		return s.Node.Output(append([]string{"/usr/bin/env", "CNI_PATH=/opt/cni/bin", "NETCONFPATH=/etc/cni/net.d",
+			"CNI_IFNAME=eth9", "/opt/cni/bin/cnitool"}, args...)...)
+	}
+	if _, err := s.Node.Output("ip", "netns", "add", "tool"); err != nil {
+		t.Fatal(err)
+	}
+	const ns = "/run/netns/tool"
+	for _, command := range []string{"add", "check", "del", "del"} {
+		out, err := run(command, "test", ns)
+		if err != nil {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
+	if _, err := run("add", "test", ns); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Node.Output("ip", "netns", "del", "tool"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run("del", "test", ns); err != nil {
+		t.Errorf("del of a namespace that has gone: %v\n%s", err, out)
+	}
+	if s.Containerd == nil {
+		return // its list is of CNI 1.0
+	}
+	for _, command := range []string{"gc", "status"} {
+		if out, err := run(command, "test", ns); err != nil {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
+}
+
+// killed kills the agent under a pod with a lane.
+func (s *suite) killed(t *testing.T) {
+	text := pod("survivor", limits("redis"), "")
+	s.remove(t, text)
+	p := s.running(t, text, "survivor")
+	before := restarts(s.agentPod(t))
+	if _, err := s.Node.Output("pkill", "-KILL", "-x", "niclane-agent"); err != nil {
+		t.Fatal(err)
+	}
+	s.echo(t, p, 1<<10)
+	until(t, 2*time.Minute, "the agent has started again", func() (bool, string) {
+		return restarts(s.agentPod(t)) > before, ""
+	})
+	until(t, time.Minute, "the pod is in its lane", func() (bool, string) {
+		_, found := s.metric(t, "niclane_pod_lane", `pod="survivor"`, `class="redis"`)
+		return found, s.agentLog(t)
+	})
+	s.untilAllocatable(t, "redis", 2)
+	s.echo(t, p, 1<<10)
+}
+
+func restarts(p *corev1.Pod) (n int32) {
+	for _, c := range p.Status.ContainerStatuses {
+		n += c.RestartCount
+	}
+	return n
+}
+
+// kubelet starts again: the agent registers again, by itself.
+func (s *suite) kubelet(t *testing.T) {
+	must(t, s.Stop("kubelet"))
+	must(t, s.StartKubelet())
+	must(t, s.UntilReady())
+	s.untilAllocatable(t, "redis", 2)
+	text := pod("after", limits("redis"), "")
+	s.remove(t, text)
+	s.echo(t, s.running(t, text, "after"), 1<<10)
+}
+
+// many are as many pods as a node has by default, in one shared lane.
+func (s *suite) many(t *testing.T) {
+	const n = 110
+	begin := time.Now()
+	var texts []string
+	for i := range n {
+		texts = append(texts, pod(fmt.Sprintf("crowd-%d", i), limits("web"), ""))
+	}
+	all := strings.Join(texts, "---")
+	t.Cleanup(func() {
+		ctx, grace := context.WithoutCancel(t.Context()), int64(0)
+		for i := range n {
+			err := s.Client.CoreV1().Pods("default").Delete(ctx, fmt.Sprintf("crowd-%d", i), metav1.DeleteOptions{GracePeriodSeconds: &grace})
+			if err != nil {
+				t.Log(err)
+			}
+		}
+	})
+	must(t, s.Apply(all))
+	until(t, 10*time.Minute, "all run", func() (bool, string) {
+		list, err := s.Client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		running := 0
+		for i := range list.Items {
+			if strings.HasPrefix(list.Items[i].Name, "crowd-") && ready(&list.Items[i]) {
+				running++
+			}
+		}
+		return running == n, fmt.Sprintf("%d of %d", running, n)
+	})
+	t.Logf("%d pods with lanes run after %.0f s", n, time.Since(begin).Seconds())
+	if got, _ := s.metric(t, "niclane_pod_lane", `pod="crowd-`, `class="web"`); got != n {
+		t.Errorf("%v pods are in the lane, want %d", got, n)
+	}
+	s.echo(t, s.untilRunning(t, "crowd-109"), 1<<10)
+}
+
+// rebooted loses everything but the disk: the pods come back, in their lanes.
+func (s *suite) rebooted(t *testing.T) {
+	text := pod("returns", limits("redis"), "")
+	s.remove(t, text)
+	s.running(t, text, "returns")
+	must(t, s.RebootNode())
+	s.agentPod(t)
+	s.condition(t, "Applied", "True", "")
+	p := s.untilRunning(t, "returns")
+	until(t, 2*time.Minute, "the pod is in its lane", func() (bool, string) {
+		_, found := s.metric(t, "niclane_pod_lane", `pod="returns"`, `class="redis"`)
+		return found, s.agentLog(t)
+	})
+	p = s.untilRunning(t, "returns")
+	s.echo(t, p, 1<<10)
+	s.untilAllocatable(t, "redis", 2)
+}
+
+// gone takes the agents away: pods without lanes start, pods with lanes do not.
+func (s *suite) gone(t *testing.T) {
+	must(t, s.Client.AppsV1().DaemonSets(namespace).Delete(t.Context(), "niclane-agent", metav1.DeleteOptions{}))
+	until(t, time.Minute, "the agent has gone", func() (bool, string) {
+		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		return len(list.Items) == 0, fmt.Sprint(len(list.Items))
+	})
+	text := pod("alone", "", "")
+	s.remove(t, text)
+	s.echo(t, s.running(t, text, "alone"), 1<<10)
+}

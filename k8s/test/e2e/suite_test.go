@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/niclane/niclane/k8s/test/cluster"
+)
+
+const namespace = "niclane-system"
+
+// A suite is one cluster and what is asked of it.
+type suite struct {
+	*cluster.Cluster
+	image string
+}
+
+// buildImage is make images, for this architecture.
+func buildImage(t *testing.T) string {
+	dir := t.TempDir()
+	command := exec.Command("go", "run", "./images", "-arch", runtime.GOARCH, dir)
+	command.Dir = "../../dist"
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("images: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "niclane-agent-"+runtime.GOARCH+".tar")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until fails the test unless a condition holds in time.
+func until(t *testing.T, limit time.Duration, what string, holds func() (bool, string)) {
+	t.Helper()
+	last := ""
+	for deadline := time.After(limit); ; {
+		ok, how := holds()
+		if ok {
+			return
+		}
+		last = how
+		select {
+		case <-deadline:
+			t.Fatalf("not in %v: %s: %s", limit, what, last)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// pod is a server at port 7, with resources in YAML and annotations.
+func pod(name, resources, annotations string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, annotations: {%s}}
+spec:
+  terminationGracePeriodSeconds: 1
+  automountServiceAccountToken: false
+  containers:
+  - name: app
+    image: %s
+    imagePullPolicy: Never
+    args: [serve, ":7"]
+    ports: [{containerPort: 7}]
+    resources: {%s}
+`, name, annotations, cluster.Image, resources)
+}
+
+func limits(class string) string { return `limits: {niclane.dev/` + class + `: 1}` }
+
+// remove deletes pods at the end of a part.
+func (s *suite) remove(t *testing.T, text string) {
+	t.Cleanup(func() {
+		if err := s.Delete(text); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// running applies a pod and waits for it.
+func (s *suite) running(t *testing.T, text, name string) *corev1.Pod {
+	t.Helper()
+	must(t, s.Apply(text))
+	return s.untilRunning(t, name)
+}
+
+func (s *suite) untilRunning(t *testing.T, name string) (found *corev1.Pod) {
+	t.Helper()
+	until(t, time.Minute, name+" is running", func() (bool, string) {
+		p, err := s.Client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		found = p
+		return ready(p), s.describe(t.Context(), p)
+	})
+	return found
+}
+
+func ready(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// describe is the state of a pod, and what was said about it.
+func (s *suite) describe(ctx context.Context, p *corev1.Pod) string {
+	text := []string{string(p.Status.Phase), p.Status.Reason, p.Status.Message}
+	for _, c := range p.Status.Conditions {
+		if c.Status == corev1.ConditionFalse {
+			text = append(text, c.Message)
+		}
+	}
+	events, err := s.Client.CoreV1().Events(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID)})
+	if err == nil {
+		for _, e := range events.Items {
+			text = append(text, e.Reason+": "+e.Message)
+		}
+	}
+	return strings.Join(text, "; ")
+}
+
+// stuck waits until a pod that must not run says why.
+func (s *suite) stuck(t *testing.T, name, why string) {
+	t.Helper()
+	until(t, time.Minute, name+" says "+why, func() (bool, string) {
+		p, err := s.Client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		if ready(p) {
+			t.Fatalf("%s runs", name)
+		}
+		how := s.describe(t.Context(), p)
+		return strings.Contains(how, why), how
+	})
+}
+
+// echo sends to a pod from the world outside, by each of its addresses, and
+// wants the same back.
+func (s *suite) echo(t *testing.T, p *corev1.Pod, bytes int) {
+	t.Helper()
+	for _, ip := range p.Status.PodIPs {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		conn, err := s.Control.Dial(ctx, "tcp", net.JoinHostPort(ip.IP, "7"))
+		if err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+		defer conn.Close()
+		deadline, _ := ctx.Deadline()
+		conn.SetDeadline(deadline)
+		go conn.Write(make([]byte, bytes))
+		if _, err := io.ReadFull(conn, make([]byte, bytes)); err != nil {
+			t.Errorf("%s at %s: %v", p.Name, ip.IP, err)
+		}
+	}
+}
+
+// metrics of the node's agent: samples whose name and labels contain all of
+// what is given, summed.
+func (s *suite) metric(t *testing.T, contains ...string) (sum float64, found bool) {
+	t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", s.Node.Path("/run/niclane/agent.sock"))
+		},
+	}}
+	answer, err := client.Get("http://agent/metrics")
+	if err != nil {
+		return 0, false
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		line := lines.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		all := true
+		for _, c := range contains {
+			all = all && strings.Contains(line, c)
+		}
+		if !all {
+			continue
+		}
+		value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
+		if err != nil {
+			t.Fatal(line)
+		}
+		sum, found = sum+value, true
+	}
+	return sum, found
+}
+
+// allocatable is how many of a class the node offers.
+func (s *suite) allocatable(t *testing.T, class string) int64 {
+	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
+	must(t, err)
+	q := node.Status.Allocatable[corev1.ResourceName("niclane.dev/"+class)]
+	return q.Value()
+}
+
+func (s *suite) untilAllocatable(t *testing.T, class string, want int64) {
+	t.Helper()
+	until(t, time.Minute, fmt.Sprintf("%d of %s are allocatable", want, class), func() (bool, string) {
+		got := s.allocatable(t, class)
+		return got == want, fmt.Sprint(got)
+	})
+}
+
+var policies = schema.GroupVersionResource{Group: "niclane.dev", Version: "v1alpha1", Resource: "lanepolicies"}
+
+// condition waits for one of the node's in the policy's status.
+func (s *suite) condition(t *testing.T, kind, status, message string) {
+	t.Helper()
+	until(t, time.Minute, kind+" is "+status+": "+message, func() (bool, string) {
+		p, err := s.Dynamic.Resource(policies).Get(t.Context(), "test", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		nodes, _ := p.Object["status"].(map[string]any)
+		list, _ := nodes["nodes"].([]any)
+		if len(list) != 1 {
+			return false, fmt.Sprint(p.Object["status"])
+		}
+		entry := list[0].(map[string]any)
+		if observed, _ := entry["observedGeneration"].(int64); observed != p.GetGeneration() {
+			return false, "an older generation"
+		}
+		conditions, _ := entry["conditions"].([]any)
+		for _, c := range conditions {
+			condition := c.(map[string]any)
+			if condition["type"] == kind {
+				text := fmt.Sprint(condition["status"], " ", condition["reason"], " ", condition["message"])
+				return condition["status"] == status && strings.Contains(text, message), text
+			}
+		}
+		return false, fmt.Sprint(entry)
+	})
+}
+
+// agentPod is the agent's, which is ready.
+func (s *suite) agentPod(t *testing.T) *corev1.Pod {
+	t.Helper()
+	var found *corev1.Pod
+	until(t, 2*time.Minute, "the agent is ready", func() (bool, string) {
+		list, err := s.Client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			return false, fmt.Sprint(len(list.Items), " pods ", err)
+		}
+		found = &list.Items[0]
+		return ready(found), s.describe(t.Context(), found) + "\n" + s.agentLog(t)
+	})
+	return found
+}
+
+// agentLog is the end of what the agent has said.
+func (s *suite) agentLog(t *testing.T) string {
+	files, _ := filepath.Glob(s.Node.OnDisk("var/log/pods/" + namespace + "_*/*/*.log"))
+	var out strings.Builder
+	for _, f := range files {
+		text, _ := os.ReadFile(f)
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		fmt.Fprintf(&out, "%s:\n%s\n", f, strings.Join(lines[max(0, len(lines)-15):], "\n"))
+	}
+	return out.String()
+}
