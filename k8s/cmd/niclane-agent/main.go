@@ -13,9 +13,11 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
@@ -24,6 +26,7 @@ import (
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/k8s/agent"
 	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/dra"
 	"github.com/niclane/niclane/k8s/intel"
 	"github.com/niclane/niclane/poller"
 	"github.com/niclane/niclane/stay/health"
@@ -62,6 +65,7 @@ func run(args []string) error {
 	socket := f.String("cni-socket", cniproto.DefaultSocket, "where niclane-cni asks")
 	kubelet := f.String("kubelet-dir", "/var/lib/kubelet", "kubelet's directory")
 	listen := f.String("listen", "unix:/run/niclane/agent.sock", "where metrics and health are shown: unix:PATH, or IP:PORT of a loopback address")
+	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
 	verbose := f.Bool("v", false, "say more")
 	show := f.Bool("version", false, "print the version")
 	convert := f.String("convert-adq", "", "print the LanePolicies that a file adq-cluster-config.json of Intel's plugins means, and end")
@@ -113,7 +117,21 @@ func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log.Info("begun", "node", *name, "version", version)
-	return a.Run(ctx)
+	if !*claims {
+		return a.Run(ctx)
+	}
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	var driver sync.WaitGroup
+	driver.Go(func() {
+		offerClaims(ctx, dra.Options{Node: *name, Client: clientset, Inventory: a.Inventory(), KubeletDir: *kubelet, Log: log})
+	})
+	err = a.Run(ctx)
+	stop()
+	driver.Wait()
+	return err
 }
 
 func clientConfig(kubeconfig, server string) (*rest.Config, error) {
