@@ -25,7 +25,7 @@ simcard-demo: ## a lane through a simulated card, in a guest with a kernel that 
 	@tools/packages ip:iproute2 ethtool unshare:util-linux qemu-system-x86_64:qemu-system-x86
 	@$(GO) run ./test/simcard/run -kernels unstable -suites demo -show
 
-papers: $(BIN) ## the papers' systems in their quick forms, their claims beside what is measured; writes out/papers; root, half an hour
+papers: $(BIN) ## the papers' systems in their quick forms, their claims beside what is measured; writes out/papers; root, 20 minutes
 	@tools/packages memcached redis-server trafficserver varnish hitch nginx:nginx-light setpriv:util-linux
 	@$(BIN) bench papers --quick --out out/papers experiments
 

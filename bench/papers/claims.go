@@ -71,7 +71,7 @@ var Studies = []Study{
 			{Rate, 0, "throughput more than 70 % higher from 440 connections on", 1.70},
 			{RateInSLA, 0, "throughput within the SLA 142 % higher", 2.42},
 		},
-		WhyInLab:    "Receive queues and steering cost nothing here. What costs is transmit: the lab's card can rank lanes only by HTB in front of all its queues, under one lock, and packets come in smaller batches then. Then the pollers' threads: they have no processor of their own and go before the server. Without other traffic there is nobody to be ranked before, so that all of it is loss.",
+		WhyInLab:    "Seen on a quiet machine of two processors (docs/papers.md): receive queues and steering cost nothing. What costs is transmit: the lab's card can rank lanes only by HTB in front of all its queues, under one lock, and packets come in smaller batches then. Then the pollers' threads: they have no processor of their own and go before the server. Without other traffic there is nobody to be ranked before, so that all of it is loss.",
 		Differences: append(memcached, "no noise, as in the paper: the lane keeps nobody away here, it only steers and polls"),
 	},
 	{
