@@ -97,7 +97,7 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 	case f.chooses():
 		f.want(device.FilterDefault{Filter: filter.Key(), Queues: def.queues}, device.PartMapper, lanePath(def.Lane, "queues"),
 			"what no lane matches transmits on queues "+device.FormatCPUList(def.queues))
-		f.wantNoXPS("the classifier chooses, not XPS")
+		f.wantNoXPS("the classifier chooses, not XPS", nil)
 	case f.byPriority():
 		var taken []int
 		for _, l := range lanes {
@@ -185,8 +185,12 @@ func (f *fit) groupObject(group, priority string) device.Object {
 
 // wantNoXPS clears transmit packet steering: where any is set it decides
 // before the classifier's choice is looked at (net/core/dev.c:
-// netdev_pick_tx).
-func (f *fit) wantNoXPS(why string) {
+// netdev_pick_tx). What is set anew later, as paired, is left.
+func (f *fit) wantNoXPS(why string, paired []device.File) {
+	later := map[string]bool{}
+	for _, p := range paired {
+		later[p.Path] = true
+	}
 	total := f.dev.TxQueues
 	if _, shall, ok := f.channels(total); ok {
 		total = min(total, shall.TX+shall.Combined)
@@ -194,7 +198,7 @@ func (f *fit) wantNoXPS(why string) {
 	for q := range total {
 		for _, name := range []string{"xps_cpus", "xps_rxqs"} {
 			path := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/%s", f.dev.Name, q, name)
-			if _, ok := f.st.Files[path]; ok {
+			if _, ok := f.st.Files[path]; ok && !later[path] {
 				f.want(device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)},
 					device.PartMapper, "lanes", fmt.Sprintf("transmit queue %d: %s", q, why))
 			}

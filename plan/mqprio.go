@@ -84,7 +84,8 @@ func (f *fit) wantMqprio(lanes []*placed) {
 	}
 	// It would take XPS away by itself, and its removal too. Cleared before
 	// it is made, XPS comes back after it is gone.
-	f.wantNoXPS("a traffic class has no XPS of others")
+	pairs := f.pairs(lanes)
+	f.wantNoXPS("a traffic class has no XPS of others", pairs)
 	classes := make([]string, priorities)
 	for i := range classes {
 		classes[i] = "0"
@@ -123,6 +124,46 @@ func (f *fit) wantMqprio(lanes []*placed) {
 		part:   device.PartMapper, cause: "lanes", disruptive: true,
 		reason: reason,
 	})
+	for _, p := range pairs {
+		f.want(p, device.PartMapper, "lanes", fmt.Sprintf("transmit queue %d: symmetric with its receive queue, within its traffic class", device.QueueOf(p.Path, f.dev.Name)))
+	}
+}
+
+// pairs are the files by which the queues of the card's classes become
+// symmetric, by queue: within a packet's class the kernel takes the transmit queue
+// that goes with the receive queue (net/core/dev.c: get_xps_queue), and one by hash
+// where that is another class's. It clears them when classes are made and when
+// they go, so that they are set afterwards, and nothing of somebody else's is
+// overwritten: it could not come back after the classes.
+func (f *fit) pairs(lanes []*placed) (files []device.File) {
+	if ok, _ := needs("", device.CapXPSRxqs)(f.st, f.dev); !ok || !f.byCard() {
+		return nil
+	}
+	for _, l := range lanes {
+		for _, q := range l.queues {
+			file := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_rxqs", f.dev.Name, q), Format: device.FileCPUMask}
+			if f.setByOthers(file.Path) {
+				f.notef("transmit queues are not symmetric within a traffic class: somebody has set %s", file.Path)
+				return nil
+			}
+			file.Value = device.FormatMask([]int{q})
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+// setByOthers reports whether a mask was not empty before niclane.
+func (f *fit) setByOthers(path string) bool {
+	now, ok := f.st.Files[path]
+	if !ok {
+		return false
+	}
+	was := device.Object(now)
+	if r, ours := f.owned[now.Key()]; ours {
+		was = r.Original // nil: it came with niclane's channels
+	}
+	return was != nil && !device.Equal(was, device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)})
 }
 
 // priority is what niclane writes to skb->priority of a lane's packets, as a

@@ -155,11 +155,26 @@ func (c *check) record(r Record) {
 		return
 	}
 	lane := c.laneOf(o, r.Cause)
-	c.found = append(c.found, found{object: o, absent: now == nil, Finding: Finding{
+	c.found = append(c.found, found{object: o, absent: now == nil, follows: c.clearedWith(o), Finding: Finding{
 		Severity: Drift, Lane: lane, Device: c.deviceOf(o), Part: r.Part, Key: o.Key(),
 		Want: text(r.Last, now), Found: text(now, r.Last),
 		Meaning: c.meaning(o, r.Last, now, lane), Repair: c.repair(r.Last, now),
 	}})
+}
+
+// clearedWith returns the key of the traffic classes with which the kernel cleared
+// a file of transmit packet steering, "" if they are as they were
+// (net/core/dev.c: netdev_reset_tc).
+func (c *check) clearedWith(o device.Object) string {
+	f, ok := o.(device.File)
+	if !ok || !device.IsXPS(f.Path, c.deviceOf(f)) {
+		return ""
+	}
+	root := device.Qdisc{Dev: c.deviceOf(f), Parent: "root"}.Key()
+	if q, ok := c.owned[root].Last.(device.Qdisc); ok && q.Type == "mqprio" && !device.Equal(c.present[root], q) {
+		return root
+	}
+	return ""
 }
 
 // repair says how an object of niclane's comes back. What is of another type

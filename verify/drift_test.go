@@ -433,3 +433,37 @@ func TestDetachedNative(t *testing.T) {
 		})
 	}
 }
+
+// TestClassesGone: with the card's traffic classes the kernel clears which queues
+// are symmetric; that is one finding. Where the classes are there, it is another's
+// doing.
+func TestClassesGone(t *testing.T) {
+	for _, c := range golden.Cases(t, "../plan/testdata") {
+		if c.Name != "card_channel" {
+			continue
+		}
+		a, now, _ := applied(t, c)
+		pair := device.File{Path: "/sys/class/net/sim0/queues/tx-3/xps_rxqs", Format: device.FileCPUMask, Value: "0"}
+		for _, o := range []struct {
+			old, new device.Object
+			with     int
+		}{
+			{device.Qdisc{Dev: "sim0", Parent: "root", Type: "mqprio", Handle: "1:"}, nil, 8},
+			{pair, pair, 0},
+		} {
+			st := now.Clone()
+			st.Put(o.old, o.new)
+			var drifts []verify.Finding
+			for _, f := range verify.State(a, st) {
+				if f.Severity == verify.Drift && f.Part == device.PartMapper {
+					drifts = append(drifts, f)
+				}
+			}
+			if len(drifts) != 1 || drifts[0].Key != o.old.Key() || len(drifts[0].With) != o.with {
+				t.Errorf("%s: %+v, want one, with %d others", o.old.Key(), drifts, o.with)
+			}
+		}
+		return
+	}
+	t.Fatal("no golden card_channel")
+}

@@ -223,9 +223,10 @@ func (t *traffic) leaf(l plan.FittedLane, first int) []int {
 }
 
 // follows reports whether packets of a lane leave by the transmit queue that
-// goes with their receive queue (XPS by receive queue).
+// goes with their receive queue (XPS by receive queue). Where there are traffic
+// classes it does so within the lane's alone, which others choose.
 func (c *check) follows(l plan.FittedLane) bool {
-	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+	return !c.classed(l) && slices.ContainsFunc(c.a.Owned, func(r Record) bool {
 		f, ok := r.Last.(device.File)
 		return ok && strings.HasSuffix(f.Path, "/xps_rxqs") && f.Value != device.FormatMask(nil) &&
 			c.deviceOf(f) == l.Device && slices.Contains(l.Queues, c.queueOf(f))

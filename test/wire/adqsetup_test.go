@@ -41,7 +41,6 @@ var reasons = []struct{ side, prefix, why string }{
 	{"-", "write /sys/class/net/sim0/threaded", "the driver's pollers need no threads of the NAPIs"},
 	{"-", "poller thread of queue ", "the driver's pollers need no threads of the NAPIs"},
 	{"-", "rule ", "a queue for each port: niclane spreads the lane's connections (docs/migrating-from-adqsetup.md)"},
-	{"-", "write /sys/class/net/sim0/queues/", "niclane makes no symmetric queues within a class of the card: there the kernel chooses by flow"},
 	{"-", "interrupt of queue ", "adqsetup gives all queues processors in turn, those of the default lane, too; niclane moves what is not where the lane is polled"},
 	{"+", "interrupt of queue ", "the lanes' queues have processors in turn from the first"},
 	{"-", "feature rx-ntuple-filter", "nothing is asked for: it is as it was"},

@@ -229,8 +229,12 @@ func After(start *device.State, objects map[string]device.Object) *device.State 
 		}
 	}
 	// What lives on another object comes after it: State.Put passes over
-	// entries without their filter and threads without their NAPI.
+	// entries without their filter and threads without their NAPI. Transmit
+	// packet steering goes when an mqprio is made.
 	rank := func(key string) int {
+		if strings.Contains(key, "/xps_") {
+			return 1
+		}
 		switch kind, _, _ := strings.Cut(key, "/"); kind {
 		case "entry", "default", "thread", "cpuqueue", "cpulane", "xdpentry":
 			return 1

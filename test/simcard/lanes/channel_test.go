@@ -58,6 +58,12 @@ func leave(t *testing.T, port uint16, queues []int) {
 	t.Helper()
 	c := dialFrom(t, port)
 	defer c.Close()
+	leaveBy(t, c, queues)
+}
+
+// leaveBy is leave, of a connection.
+func leaveBy(t *testing.T, c *net.UDPConn, queues []int) {
+	t.Helper()
 	before := bed.Stats(t)
 	const n = 5
 	for range n {
@@ -72,7 +78,7 @@ func leave(t *testing.T, port uint16, queues []int) {
 		ours += count()[q]
 	}
 	if ours < n {
-		t.Errorf("from port %d: packets by queue %v, want them on %v", port, count(), queues)
+		t.Errorf("from %v: packets by queue %v, want them on %v", c.LocalAddr(), count(), queues)
 	}
 }
 
@@ -108,4 +114,66 @@ func TestSingleQueues(t *testing.T) {
 	arrive(t, []int{4}, flowsTo(443, 3)...)
 	arrive(t, []int{0, 1}, flowsTo(7, 8)...)
 	h.restored(before)
+}
+
+// TestSymmetric: within a traffic class, connections leave by the transmit queue
+// that goes with the queue they arrive on.
+func TestSymmetric(t *testing.T) {
+	h := plug(t, "globals: {dev: sim0, queues: 2}\nlanes: {web: {queues: 4, ports: [80]}}\n", ice...)
+	before := dump(t)
+	h.applied("echo 10 > /sys/class/net/sim0/queues/tx-4/xps_rxqs")
+	listener, err := net.Listen("tcp4", net.JoinHostPort(bed.CardAddr.String(), "80"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	seen := map[int]bool{}
+	for port := 2000; port < 2012; port++ {
+		var client net.Conn
+		bed.Behind(t, func() {
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: bed.WireAddr.AsSlice(), Port: port}}
+			if client, err = dialer.Dial("tcp4", listener.Addr().String()); err != nil {
+				t.Fatal(err)
+			}
+		})
+		server, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Until it has received, a connection follows no queue.
+		exchange(t, client, server, 1)
+		stats := bed.Stats(t)
+		exchange(t, client, server, 5)
+		received, sent := bed.PerQueue(t, stats, "rx_queue_%d_packets", 6), bed.PerQueue(t, stats, "tx_queue_%d_packets", 6)
+		for q := range received {
+			if (received[q] > 0) != (sent[q] > 0) {
+				t.Errorf("port %d: received by queue %v, sent %v", port, received, sent)
+			}
+			if received[q] > 0 {
+				seen[q] = true
+			}
+		}
+		client.Close()
+		server.Close()
+	}
+	if len(seen) < 2 {
+		t.Errorf("connections were on queues %v alone: nothing is shown", seen)
+	}
+	h.restored(before)
+}
+
+// exchange has a byte go and come back n times.
+func exchange(t *testing.T, client, server net.Conn, n int) {
+	t.Helper()
+	b := make([]byte, 1)
+	for range n {
+		for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+			if _, err := way[0].Write(b); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := way[1].Read(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
