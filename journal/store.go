@@ -166,8 +166,9 @@ func (j *Journal) describe() string { return strings.Join(j.head.Devices, ", ") 
 
 // Begin writes the journal for h, whose Plan is about to be made, and syncs
 // it. An earlier journal of the same config is extended: its records become
-// h.Before, whatever h says, and Generation follows it. One of an earlier boot
-// is replaced, because what it describes is gone.
+// h.Before, whatever h says, without those that the plan forgets, and
+// Generation follows it. One of an earlier boot is replaced, because what it
+// describes is gone.
 func (s *Store) Begin(h Head) (*Journal, error) {
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -190,12 +191,24 @@ func (s *Store) Begin(h Head) (*Journal, error) {
 
 // extend makes h the next generation of old.
 func (h *Head) extend(old *Journal) {
-	h.Before = old.Records()
+	forget := make(map[string]bool, len(h.Plan.Forget))
+	for _, key := range h.Plan.Forget {
+		forget[key] = true
+	}
+	for _, r := range old.Records() {
+		if !forget[r.Key()] {
+			h.Before = append(h.Before, r)
+		}
+	}
 	if len(h.Before) == 0 {
 		return
 	}
 	h.Generation = old.head.Generation + 1
-	h.Devices = append(h.Devices, old.head.Devices...)
+	for _, d := range old.head.Devices {
+		if !slices.Contains(h.Plan.Gone, d) {
+			h.Devices = append(h.Devices, d)
+		}
+	}
 	slices.Sort(h.Devices)
 	h.Devices = slices.Compact(h.Devices)
 }

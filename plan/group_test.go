@@ -143,7 +143,20 @@ func TestGroupShrinks(t *testing.T) {
 			if diff := cmp.Diff([]string{"lane0"}, p.Devices); diff != "" {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}
+			if wantGone := map[bool][]string{true: {"lane1"}}[c.gone]; !slices.Equal(p.Gone, wantGone) {
+				t.Errorf("gone: %q, want %q", p.Gone, wantGone)
+			}
 			if c.gone {
+				for _, key := range p.Forget {
+					if !strings.Contains(key, "lane1") {
+						t.Errorf("%s is forgotten", key)
+					}
+				}
+				for _, r := range owned.Records {
+					if key := r.Key(); strings.Contains(key, "lane1") && !slices.Contains(p.Forget, key) {
+						t.Errorf("%s is not forgotten", key)
+					}
+				}
 				for _, s := range p.Steps {
 					t.Errorf("%s: nothing is left to do", s.Key())
 				}

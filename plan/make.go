@@ -108,6 +108,7 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	}
 	slices.Sort(p.Devices)
 	p.Steps = diff(st, present, owned, keys, wants, at)
+	p.forget(st, present, owned, keys, at)
 	return p, nil
 }
 
@@ -378,13 +379,47 @@ func diff(st *device.State, present map[string]device.Object, owned Owned, keys 
 	return append(steps, last...)
 }
 
+// forget finds what is ours and went with its device, which nobody wants there.
+func (p *Plan) forget(st *device.State, present map[string]device.Object, owned Owned, keys []string, wanted map[string]int) {
+	for i, r := range owned.Records {
+		o := r.Original
+		if o == nil {
+			o = r.Last
+		}
+		if _, still := wanted[keys[i]]; still || present[keys[i]] != nil || !goneWith(st, o) {
+			continue
+		}
+		p.Forget = append(p.Forget, keys[i])
+		if dev := deviceOf(o); dev != "" && !slices.Contains(p.Gone, dev) {
+			p.Gone = append(p.Gone, dev)
+		}
+	}
+	if len(p.Gone) == 0 {
+		p.Forget = nil // interrupts of a device that is there may come back
+	}
+	slices.Sort(p.Gone)
+}
+
 // goneWith reports whether the device of an object is gone, and the object with
 // it: there is nothing to put back.
 func goneWith(st *device.State, o device.Object) bool {
+	if f, ok := o.(device.File); ok && strings.HasPrefix(f.Path, "/proc/irq/") {
+		return true
+	}
+	dev := deviceOf(o)
+	return dev != "" && st.Device(dev) == nil
+}
+
+// deviceOf returns the device that an object goes with, "" for none.
+func deviceOf(o device.Object) string {
 	_, rest, _ := strings.Cut(o.Key(), "/") // kind/DEV/...
 	switch o := o.(type) {
 	case device.CgroupClass:
-		return false
+		return ""
+	case device.FilterEntry:
+		_, rest, _ = strings.Cut(o.Filter, "/")
+	case device.FilterDefault:
+		_, rest, _ = strings.Cut(o.Filter, "/")
 	case device.File:
 		net, of := strings.CutPrefix(o.Path, "/sys/class/net/")
 		conf, also := strings.CutPrefix(o.Path, "/proc/sys/net/ipv4/conf/")
@@ -394,11 +429,11 @@ func goneWith(st *device.State, o device.Object) bool {
 		case also:
 			rest = conf
 		default:
-			return strings.HasPrefix(o.Path, "/proc/irq/")
+			return ""
 		}
 	}
 	dev, _, _ := strings.Cut(rest, "/")
-	return st.Device(dev) == nil
+	return dev
 }
 
 // ledTo are the keys of the RSS contexts that rules lead to which stay and shall

@@ -114,6 +114,11 @@ type Plan struct {
 	Choices []Choice     `json:"choices,omitempty"`
 	// Notes are what the person should know but need not act on.
 	Notes []string `json:"notes,omitempty"`
+	// Gone are devices that the file had, has no more, and that exist no more,
+	// ascending: what was niclane's there went with them.
+	Gone []string `json:"gone,omitempty"`
+	// Forget are the keys of those objects. Nothing is left to undo of them.
+	Forget []string `json:"-"`
 }
 
 // A FittedLane is a lane on one device: what it has there when the plan has

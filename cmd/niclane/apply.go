@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
 )
@@ -82,10 +84,13 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 		return err
 	}
 	if len(p.Steps) == 0 {
+		if err := a.forget(store, headOf(here, r, p)); err != nil {
+			return err
+		}
 		if a.json {
 			return a.printJSON(applied{Plan: p})
 		}
-		fmt.Fprintln(a.stdout, "nothing to do: the machine is as the file says")
+		fmt.Fprintln(a.stdout, "nothing to do: the machine is as the file says"+goneText(p))
 		return nil
 	}
 	if r.planned != nil {
@@ -136,11 +141,53 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	for _, w := range report.Warnings {
 		fmt.Fprintln(a.stderr, "niclane: warning:", w)
 	}
-	fmt.Fprintf(a.stdout, "%s made; niclane rollback undoes them\n", count(len(report.Done), "step"))
+	fmt.Fprintf(a.stdout, "%s made; niclane rollback undoes them%s\n", count(len(report.Done), "step"), goneText(p))
 	if d := result.ConfirmBy; d != nil {
 		fmt.Fprintf(a.stdout, "undone at %s unless niclane confirm comes first\n", d.Format(time.TimeOnly))
 	}
 	return nil
+}
+
+// forget takes what went with its device off the record, by a plan without
+// steps: verify and rollback have nothing to say about it any more.
+func (a *app) forget(store *journal.Store, h journal.Head) error {
+	if len(h.Plan.Gone) == 0 {
+		return nil
+	}
+	all, err := store.Here()
+	if err != nil {
+		return err
+	}
+	var was *device.State
+	for _, old := range all {
+		if old.Head().Config == h.Config {
+			was = a.applied(old.Head().Plan)
+		}
+	}
+	j, err := store.Begin(h)
+	if err != nil {
+		return err
+	}
+	if err := discard(j); err != nil || len(j.Records()) == 0 {
+		return err
+	}
+	if was != nil {
+		if err := a.writeApplied(h.Plan, was); err != nil {
+			return err
+		}
+	}
+	return j.End()
+}
+
+// goneText says which devices are gone, if any are.
+func goneText(p *plan.Plan) string {
+	switch len(p.Gone) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("; %s is gone, and what niclane had made there", p.Gone[0])
+	}
+	return fmt.Sprintf("; %s are gone, and what niclane had made there", strings.Join(p.Gone, ", "))
 }
 
 // discard removes a journal of whose plan no step was made.

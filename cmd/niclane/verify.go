@@ -176,7 +176,8 @@ func (a *app) appliedBy(j *journal.Journal) verify.Applied {
 	h := j.Head()
 	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Lanes: h.Plan.Lanes, Ended: j.Ended(), State: a.applied(h.Plan)}
 	records := j.Records()
-	if undone := !slices.ContainsFunc(j.Steps(), func(s journal.StepState) bool { return s != journal.StepPending }); undone {
+	steps := j.Steps() // none: of a plan that has only forgotten
+	if undone := !slices.ContainsFunc(steps, func(s journal.StepState) bool { return s != journal.StepPending }); undone && len(steps) > 0 {
 		// The last apply failed and put back what it found, which may have
 		// been drift already: what the one before it left is to be there.
 		records, v.Ended = h.Before, true
