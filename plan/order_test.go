@@ -39,8 +39,8 @@ func TestRuleBeforeItsContext(t *testing.T) {
 }
 
 // TestContextAfterMovedRule: packets of two lanes become one's, of another name.
-// The contexts, to which the rules lead until then, go after them, and channels
-// after the contexts.
+// The contexts, to which the rules lead until then, go after them. Channels that the
+// lanes added stay until rollback.
 func TestContextAfterMovedRule(t *testing.T) {
 	parse := func(text string) *intent.Intent {
 		in, err := config.Parse("lanes.yaml", []byte("version: 1\nglobals:\n  dev: sim0\n  queues: 2\nlanes:\n"+text))
@@ -83,7 +83,7 @@ func TestContextAfterMovedRule(t *testing.T) {
 	if slices.Max(rules) > slices.Min(contexts) {
 		t.Errorf("rules in steps %v, want them before the contexts in %v", rules, contexts)
 	}
-	if len(channels) > 0 && slices.Min(channels) < slices.Max(contexts) {
-		t.Errorf("channels in steps %v, want them behind the contexts in %v", channels, contexts)
+	if len(channels) > 0 {
+		t.Errorf("channels change in steps %v, want them to stay", channels)
 	}
 }
