@@ -88,11 +88,25 @@ func TestFlower(t *testing.T) {
 		if diff := cmp.Diff(f, got); !ok || diff != "" {
 			t.Errorf("%s: can be said %v (-want +got):\n%s", m, ok, diff)
 		}
+		if m.VLAN == 0 {
+			continue
+		}
+		// The kernel shows the type behind the tag in both places
+		// (net/sched/cls_flower.c: fl_dump_key).
+		inner := []byte{0x08, 0x00}
+		if m.Family == 6 {
+			inner = []byte{0x86, 0xdd}
+		}
+		got, ok = flowerOf("d0", flowerReply(t, f, func(ae *netlink.AttributeEncoder) { ae.Bytes(flowerEthType, inner) }))
+		if diff := cmp.Diff(f, got); !ok || diff != "" {
+			t.Errorf("%s, as the kernel shows it: can be said %v (-want +got):\n%s", m, ok, diff)
+		}
 	}
 	f := device.Flower{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}, Class: 1}
 	for name, more := range map[string]func(*netlink.AttributeEncoder){
 		"an action":            func(ae *netlink.AttributeEncoder) { ae.Bytes(3, nil) },
 		"another key":          func(ae *netlink.AttributeEncoder) { ae.Uint8(73, 1) },
+		"a VLAN's priority":    func(ae *netlink.AttributeEncoder) { ae.Uint16(flowerVLANID, 7); ae.Uint8(24, 1) },
 		"half a port":          func(ae *netlink.AttributeEncoder) { ae.Bytes(36, []byte{0xff, 0}) },
 		"software looks too":   func(ae *netlink.AttributeEncoder) { ae.Uint32(flowerFlags, 4) },
 		"the default class":    func(ae *netlink.AttributeEncoder) { ae.Uint32(flowerClassID, clsactMajor|minPriority) },

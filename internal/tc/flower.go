@@ -30,6 +30,7 @@ const (
 	flowerUDPDst      = 21
 	flowerFlags       = 22
 	flowerVLANID      = 23
+	flowerVLANPrio    = 24
 	flowerVLANEthType = 25
 	flowerTCPSrcMask  = 35 // then TCP destination, UDP source, UDP destination
 	flowerUDPDstMask  = 38
@@ -174,14 +175,17 @@ func flowerMatch(proto byte, value map[uint16][]byte) (m device.Match, ok bool) 
 		return binary.BigEndian.Uint16(value[t])
 	}
 	ethertype := u16(flowerEthType)
+	if b := value[flowerVLANID]; len(b) >= 2 {
+		m.VLAN = int(binary.NativeEndian.Uint16(b))
+	}
 	if ethertype == protocolTagged {
-		if b := value[flowerVLANID]; len(b) >= 2 {
-			m.VLAN = int(binary.NativeEndian.Uint16(b))
-		}
 		ethertype = u16(flowerVLANEthType)
 		if m.VLAN == 0 {
 			return m, false
 		}
+	}
+	if value[flowerVLANPrio] != nil {
+		return m, false
 	}
 	var src, dst uint16
 	switch ethertype {

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// Addresses in VLAN 7 of the card, and of what is behind the wire.
+var (
+	taggedAddr = netip.MustParseAddr("10.7.0.1")
+	taggedPeer = netip.MustParseAddr("10.7.0.2")
+)
+
+// tag makes VLAN 7 on a device that ends at the card, and behind the wire.
+func tag(t *testing.T, dev string) {
+	t.Helper()
+	for _, line := range []string{
+		"ip link add link " + dev + " name tagged7 type vlan id 7",
+		"ip addr add 10.7.0.1/24 dev tagged7",
+		"ip link set tagged7 up",
+		"ip neigh replace 10.7.0.2 lladdr 02:6e:6c:00:00:02 dev tagged7",
+		"ip netns exec wire ip link add link wire0 name tagged7 type vlan id 7",
+		"ip netns exec wire ip addr add 10.7.0.2/24 dev tagged7",
+		"ip netns exec wire ip link set tagged7 up",
+		"ip netns exec wire ip neigh replace 10.7.0.1 lladdr 02:6e:6c:00:00:01 dev tagged7",
+	} {
+		bed.Sh(t, line)
+	}
+	t.Cleanup(func() { bed.Sh(t, "ip link del tagged7") })
+}
+
+// tagged are flows to a port of the card in VLAN 7.
+func tagged(port uint16, n int) (flows []bed.Flow) {
+	for i := range n {
+		flows = append(flows, bed.Flow{Src: netip.AddrPortFrom(taggedPeer, uint16(2000+7*i)), Dst: netip.AddrPortFrom(taggedAddr, port)})
+	}
+	return flows
+}
+
+// leaveTagged is leave, in VLAN 7.
+func leaveTagged(t *testing.T, port uint16, queues []int) {
+	t.Helper()
+	bed.Behind(t, func() {
+		sink, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(taggedPeer, 4000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { sink.Close() })
+	})
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(taggedAddr, port)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(taggedPeer, 4000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	leaveBy(t, c, queues)
+}
+
+// TestVLANs: lanes that are kept to a VLAN have its packets, and no others to the
+// same port; lanes without a VLAN have both.
+func TestVLANs(t *testing.T) {
+	const web = "lanes: {web: {queues: 2, protocol: udp, ports: [80]}}\n"
+	for _, c := range []struct {
+		name   string
+		params []string
+	}{
+		{"classes", ice},
+		{"contexts", []string{"queues=8", "channels=6", "rules=16", "rx_classes=0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := plug(t, "globals: {dev: sim0, queues: 4, vlans: [7]}\n"+web, c.params...)
+			tag(t, bed.Dev)
+			before := dump(t)
+			h.applied()
+			arrive(t, []int{4, 5}, tagged(80, 4)...)
+			arrive(t, []int{0, 1, 2, 3}, append(tagged(81, 4), flowsTo(80, 4)...)...)
+			if c.name == "classes" { // which need no packet received before
+				leaveTagged(t, 80, []int{4, 5})
+				bed.Sink(t, 4000)
+				leave(t, 80, []int{0, 1, 2, 3})
+			}
+			if out := h.niclane(0, "verify", "--for", "50ms"); !strings.Contains(out, "0 drift") {
+				t.Errorf("verify: %s", out)
+			}
+			h.restored(before)
+		})
+	}
+}
+
+// TestVLANOnBond: what arrives by a VLAN of a bond is in the lanes that its slaves
+// have.
+func TestVLANOnBond(t *testing.T) {
+	h := plug(t, "globals: {bond: bond9, queues: 4, vlans: [7]}\nlanes: {web: {queues: 2, protocol: udp, ports: [80]}}\n",
+		"queues=8", "channels=6", "rules=16", "rx_classes=0")
+	bed.Sh(t, "ip link add bond9 type bond mode balance-xor miimon 100")
+	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
+	bed.Sh(t, "ip link set sim0 down")
+	before := dump(t)
+	bed.Sh(t, "ip link set sim0 master bond9")
+	bed.Sh(t, "ip link set bond9 up")
+	tag(t, "bond9")
+	bed.Until(t, "the bond", func() bool { return bed.Read(t, "/sys/class/net/bond9/carrier") == "1" })
+	h.applied("dst-port 80")
+	arrive(t, []int{4, 5}, tagged(80, 4)...)
+	arrive(t, []int{0, 1, 2, 3}, tagged(81, 4)...)
+	h.niclane(0, "rollback")
+	bed.Sh(t, "ip link set sim0 nomaster")
+	bed.Sh(t, "ip link set sim0 down")
+	same(t, "after rollback", before)
+}
