@@ -32,12 +32,32 @@ func Equal(a, b Object) bool {
 		b, ok := b.(Class)
 		return ok && a.asKept() == b.asKept()
 	case RSSTable:
-		// One that nobody has set is the driver's, and follows the channels.
-		if b, ok := b.(RSSTable); ok && a.Key() == b.Key() && a.Context == 0 && !a.Configured && !b.Configured {
-			return true
+		b, ok := b.(RSSTable)
+		if !ok || a.Key() != b.Key() || a.Configured != b.Configured {
+			return false
 		}
+		// One that nobody has set is the driver's, and follows the channels.
+		return a.Context == 0 && !a.Configured || sameTable(a.Queues, b.Queues)
 	}
 	return reflect.DeepEqual(a, b)
+}
+
+// sameTable reports whether two RSS tables lead the same packets to the same
+// queues: one is the other, or repeats it. The size of tables follows the channels
+// on some cards (mlx5: en/rqt.c: mlx5e_rqt_size).
+func sameTable(a, b []int) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	if len(a) == 0 || len(b)%len(a) != 0 {
+		return len(a) == len(b)
+	}
+	for ; len(b) > 0; b = b[len(a):] {
+		if !slices.Equal(a, b[:len(a)]) {
+			return false
+		}
+	}
+	return true
 }
 
 // normalFile brings a file's value to one spelling per meaning.

@@ -37,3 +37,26 @@ func clone(o Object) Object {
 	}
 	return o
 }
+
+// TestEqualTables: a table that repeats another leads packets to the same queues.
+func TestEqualTables(t *testing.T) {
+	table := func(context int, queues ...int) RSSTable {
+		return RSSTable{Dev: "d0", Context: context, Queues: queues, Configured: context == 0}
+	}
+	for _, c := range []struct {
+		a, b RSSTable
+		want bool
+	}{
+		{table(1, 2, 3), table(1, 2, 3), true},
+		{table(1, 2, 3), table(1, 2, 3, 2, 3), true},
+		{table(0, 0, 1, 0, 1), table(0, 0, 1), true},
+		{table(1, 2, 3), table(1, 2, 3, 2, 4), false},
+		{table(1, 2, 3), table(1, 2, 3, 2), false},
+		{table(1, 2, 3), table(2, 2, 3), false},
+		{table(1), table(1, 2), false},
+	} {
+		if got := Equal(c.a, c.b); got != c.want || Equal(c.b, c.a) != c.want {
+			t.Errorf("%v and %v: equal %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+}

@@ -126,11 +126,29 @@ func (c *Client) ioctlSetRSS(dev string, context uint32, queues []int) (uint32, 
 	if err := c.ioctl(dev, now); err != nil {
 		return 0, err
 	}
-	buf := rxfhSet(context, queues, now[rxfhInputXfrm])
+	size := int(binary.NativeEndian.Uint32(now[rxfhIndirSize:]))
+	buf := rxfhSet(context, resized(queues, size), now[rxfhInputXfrm])
 	if err := c.ioctl(dev, buf); err != nil {
 		return 0, err
 	}
 	return binary.NativeEndian.Uint32(buf[rxfhContext:]), nil
+}
+
+// resized gives a table the size that the card's have now, which can follow its
+// channels: repeated, or cut, which reading back shows where it was no repetition. By
+// netlink the kernel repeats it (net/ethtool/rss.c: rss_set_prep_indir).
+func resized(queues []int, size int) []int {
+	if len(queues) == 0 || size == 0 || len(queues) == size {
+		return queues
+	}
+	if len(queues)%size == 0 {
+		return queues[:size]
+	}
+	out := make([]int, 0, size)
+	for len(out) < size {
+		out = append(out, queues[:min(len(queues), size-len(out))]...)
+	}
+	return out
 }
 
 // rxfhSet lays out struct ethtool_rxfh with a table.

@@ -55,11 +55,14 @@ func (c *Client) SetChannels(old, new device.Channels) error {
 // kernel refuses that (net/ethtool/common.c: ethtool_check_max_channel) or, before
 // Linux 6.11 of rules, the driver.
 func (c *Client) holders(err error, old, new device.Channels) string {
-	if !errors.Is(err, unix.EINVAL) || new.RX+new.Combined >= old.RX+old.Combined {
+	if !errors.Is(err, unix.EINVAL) {
 		return ""
 	}
 	var who []string
 	tables, _ := c.RSS(new.Dev) // what cannot be read is not named
+	if new.RX+new.Combined >= old.RX+old.Combined {
+		return fixed(tables)
+	}
 	for _, t := range tables {
 		if n := len(t.Queues); n > 0 && slices.Max(t.Queues) >= new.RX+new.Combined {
 			who = append(who, fmt.Sprintf("RSS context %d (queue %d)", t.Context, slices.Max(t.Queues)))
@@ -75,6 +78,25 @@ func (c *Client) holders(err error, old, new device.Channels) string {
 		return ""
 	}
 	return ": " + strings.Join(who, ", ")
+}
+
+// fixed names the tables that somebody has set: they keep cards whose tables follow
+// the channels from having more (mlx5: en_ethtool.c: mlx5e_ethtool_set_channels,
+// which says so in the kernel's log alone).
+func fixed(tables []device.RSSTable) string {
+	var who []string
+	for _, t := range tables {
+		switch {
+		case t.Context != 0:
+			who = append(who, fmt.Sprintf("RSS context %d", t.Context))
+		case t.Configured:
+			who = append(who, fmt.Sprintf("the default RSS table (ethtool -X %s default gives it back)", t.Dev))
+		}
+	}
+	if len(who) == 0 {
+		return ""
+	}
+	return ": set, and perhaps not to be resized: " + strings.Join(who, ", ")
 }
 
 // CanSetChannels asks for no change at all. The kernel checks that the driver

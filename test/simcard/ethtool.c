@@ -58,6 +58,20 @@ static int in_use(struct simcard *card, u32 n)
 	return 0;
 }
 
+/* As mlx5 says it (en_ethtool.c: mlx5e_ethtool_set_channels), which folds some. */
+static int resizes(struct simcard *card, u32 n)
+{
+	u32 size = simcard_indir_of(&card->p, n) ?: card->p.indir, c;
+	bool set = netif_is_rxfh_configured(card->dev);
+
+	for (c = 1; c < card->p.contexts; c++)
+		set = set || card->context[c];
+	if (size == card->p.indir || !set)
+		return 0;
+	netdev_err(card->dev, "cannot resize RSS table (%u -> %u); reset indirection table to allow this change\n", card->p.indir, size);
+	return -EINVAL;
+}
+
 static int set_channels(struct net_device *dev, struct ethtool_channels *c)
 {
 	struct simcard *card = simcard_of(dev);
@@ -79,7 +93,7 @@ static int set_channels(struct net_device *dev, struct ethtool_channels *c)
 		netdev_err(dev, "cannot reduce channels\n");
 		return -EBUSY;
 	}
-	err = in_use(card, c->combined_count);
+	err = in_use(card, c->combined_count) ?: resizes(card, c->combined_count);
 	if (err || c->combined_count == dev->real_num_rx_queues)
 		return err;
 	return simcard_set_channels(card, c->combined_count);

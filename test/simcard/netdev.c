@@ -192,8 +192,12 @@ int simcard_set_channels(struct simcard *card, unsigned int n)
 	if (running)
 		simcard_down(card);
 	err = netif_set_real_num_queues(dev, n, n);
-	if (!err && n != old)
+	if (!err && n != old) {
+		spin_lock_bh(&card->steer_lock);
+		card->p.indir = simcard_indir_of(&card->p, n) ?: card->p.indir;
+		spin_unlock_bh(&card->steer_lock);
 		simcard_rss_default(card);
+	}
 	if (running) {
 		again = simcard_up(card);
 		err = err ?: again;

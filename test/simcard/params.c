@@ -24,6 +24,10 @@ static unsigned int indir = 128;
 module_param(indir, uint, 0444);
 MODULE_PARM_DESC(indir, "entries of an RSS table, a power of two (default 128)");
 
+static bool indir_follows;
+module_param(indir_follows, bool, 0444);
+MODULE_PARM_DESC(indir_follows, "RSS tables have four entries for each channel, rounded up, as on mlx5, instead of indir");
+
 static unsigned int contexts = 16;
 module_param(contexts, uint, 0444);
 MODULE_PARM_DESC(contexts, "RSS contexts, the default one included; 1 for none but that (default 16)");
@@ -129,6 +133,12 @@ static int wrong(const char *name, unsigned int value, unsigned int low, unsigne
 	return -EINVAL;
 }
 
+/* The size of tables with n channels; 0 where it does not depend on them. */
+u32 simcard_indir_of(const struct simcard_params *p, unsigned int n)
+{
+	return p->indir_follows ? min_t(u32, roundup_pow_of_two(4 * n), SIMCARD_MAX_INDIR) : 0;
+}
+
 int simcard_params_init(struct simcard_params *p)
 {
 	unsigned int n = channels ?: min(queues, num_online_cpus());
@@ -144,7 +154,8 @@ int simcard_params_init(struct simcard_params *p)
 	strscpy(p->driver, driver, sizeof(p->driver));
 	p->queues = queues;
 	p->channels = n;
-	p->indir = indir;
+	p->indir_follows = indir_follows;
+	p->indir = simcard_indir_of(p, n) ?: indir;
 	p->contexts = contexts;
 	p->rules = rules;
 	p->speed = speed;

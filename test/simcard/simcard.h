@@ -37,7 +37,8 @@ struct simcard_params {
 	char driver[32];
 	unsigned int queues;
 	unsigned int channels;
-	unsigned int indir;
+	unsigned int indir;		/* follows the channels if indir_follows */
+	bool indir_follows;
 	unsigned int contexts;
 	unsigned int rules;
 	unsigned int speed;		/* Mbit/s */
@@ -235,6 +236,7 @@ struct simcard {
 };
 
 /* params.c */
+u32 simcard_indir_of(const struct simcard_params *p, unsigned int n);
 int simcard_params_init(struct simcard_params *p);
 unsigned int simcard_contexts(void);
 bool simcard_quirk_no_shrink(void);
