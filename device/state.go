@@ -97,8 +97,10 @@ type Device struct {
 	// Node is the NUMA node, -1 if there is none.
 	Node   int    `json:"node"`
 	Master string `json:"master,omitempty"` // bond or bridge it is enslaved to
-	Lower  string `json:"lower,omitempty"`  // of a VLAN: the device below
-	VLAN   int    `json:"vlan,omitempty"`   // of a VLAN: its ID
+	// BondMode is how a bond uses its slaves, as in /sys/class/net/*/bonding/mode.
+	BondMode string `json:"bondMode,omitempty"`
+	Lower    string `json:"lower,omitempty"` // of a VLAN: the device below
+	VLAN     int    `json:"vlan,omitempty"`  // of a VLAN: its ID
 	// RxQueues and TxQueues are the real (in use) numbers of queues.
 	RxQueues int `json:"rxQueues"`
 	TxQueues int `json:"txQueues"`
@@ -154,6 +156,13 @@ type Device struct {
 
 	Capabilities Capabilities `json:"capabilities"`
 }
+
+// Modes of a bond in which a slave has to carry what the bond does, and not a part
+// of it.
+const (
+	BondActiveBackup = "active-backup"
+	BondBroadcast    = "broadcast"
+)
 
 // A Setting is a netdev feature as ethtool -k shows it.
 type Setting struct {

@@ -31,7 +31,7 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 	defer func() { _, _ = look.Contents() }()
 	d := &device.Device{
 		Name: l.name, Index: l.index, Type: l.kind, MAC: l.mac.String(), MTU: l.mtu,
-		Up: l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan,
+		Up: l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan, BondMode: l.bondMode,
 		Capabilities: device.Capabilities{},
 	}
 	for _, other := range all {

@@ -11,6 +11,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/extack"
 )
 
@@ -28,6 +29,7 @@ type iface struct {
 	// lowerElsewhere: lower is an index of another network namespace.
 	lowerElsewhere bool
 	vlan           int
+	bondMode       string
 	parent         string // name of the parent device: "0000:3b:00.0", "virtio2"
 	xdp            []xdpProgram
 }
@@ -114,8 +116,14 @@ func decodeLink(b []byte) (iface, error) {
 	return l, ad.Err()
 }
 
-// vlanID is IFLA_VLAN_ID of linux/if_link.h.
-const vlanID = 1
+// IFLA_VLAN_ID and IFLA_BOND_MODE of linux/if_link.h.
+const (
+	vlanID   = 1
+	bondMode = 1
+)
+
+// bondModes are by BOND_MODE_* of linux/if_bonding.h.
+var bondModes = [...]string{"balance-rr", device.BondActiveBackup, "balance-xor", device.BondBroadcast, "802.3ad", "balance-tlb", "balance-alb"}
 
 func (l *iface) decodeInfo(ad *netlink.AttributeDecoder) error {
 	var data []byte
@@ -127,7 +135,7 @@ func (l *iface) decodeInfo(ad *netlink.AttributeDecoder) error {
 			data = ad.Bytes()
 		}
 	}
-	if err := ad.Err(); err != nil || l.kind != "vlan" {
+	if err := ad.Err(); err != nil || l.kind != "vlan" && l.kind != "bond" {
 		return err
 	}
 	nad, err := netlink.NewAttributeDecoder(data)
@@ -135,8 +143,13 @@ func (l *iface) decodeInfo(ad *netlink.AttributeDecoder) error {
 		return err
 	}
 	for nad.Next() {
-		if nad.Type() == vlanID {
+		switch {
+		case l.kind == "vlan" && nad.Type() == vlanID:
 			l.vlan = int(nad.Uint16())
+		case l.kind == "bond" && nad.Type() == bondMode:
+			if mode := int(nad.Uint8()); mode < len(bondModes) {
+				l.bondMode = bondModes[mode]
+			}
 		}
 	}
 	return nad.Err()

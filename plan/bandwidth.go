@@ -102,7 +102,7 @@ func (f *fit) wantMaxrate(lanes []*placed) {
 // guarantee and ceiling.
 func (f *fit) wantShapers(lanes []*placed) {
 	for _, l := range lanes {
-		least, most := l.Bandwidth.Guarantee.Of(f.link)/uint64(len(l.queues)), f.queueCeiling(l)
+		least, most := f.guarantee(l)/uint64(len(l.queues)), f.queueCeiling(l)
 		if least == 0 && most == 0 {
 			continue
 		}
@@ -129,7 +129,7 @@ func (f *fit) wantShapers(lanes []*placed) {
 // queueCeiling is the part of a lane's ceiling that each of its queues has, 0
 // for none.
 func (f *fit) queueCeiling(l *placed) uint64 {
-	return l.Bandwidth.Ceiling.Of(f.link) / uint64(len(l.queues))
+	return f.ceiling(l) / uint64(len(l.queues))
 }
 
 // wantMqTBF gives each queue a qdisc of its own, and those of a lane with a
@@ -182,17 +182,17 @@ func (f *fit) wantHTB(lanes []*placed) {
 		fmt.Sprintf("98 %% of the link's %s, so that queues build here", rateText(f.link)))
 	promised := uint64(0)
 	for _, l := range lanes[1:] {
-		promised += l.Bandwidth.Guarantee.Of(f.link)
+		promised += f.guarantee(l)
 	}
 	for _, l := range lanes {
-		guarantee := l.Bandwidth.Guarantee.Of(f.link)
+		guarantee := f.guarantee(l)
 		if guarantee == 0 && l.isDefault && root > promised {
 			guarantee = root - promised // what nobody was promised
 		}
 		// HTB has no class without a rate; 1/1000 of the link promises
 		// nothing worth the name.
 		guarantee = max(guarantee, f.link/1000)
-		ceiling := l.Bandwidth.Ceiling.Of(f.link)
+		ceiling := f.ceiling(l)
 		if ceiling == 0 || ceiling > root {
 			ceiling = root
 		}

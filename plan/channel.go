@@ -104,11 +104,11 @@ func (f *fit) ofCard(q *device.Qdisc, lanes []*placed) {
 		return
 	}
 	unit := f.limits().RateUnit
-	rates := func(of func(*placed) intent.Rate, key string) string {
+	rates := func(of func(*placed) uint64, key string) string {
 		var out []string
 		any := false
 		for _, l := range lanes {
-			asked := of(l).Of(f.link)
+			asked := of(l)
 			rate := asked / unit * unit
 			if asked > 0 && rate == 0 {
 				f.failf(lanePath(l.Lane, key), "%s is less than the %s that rates on %s are multiples of (%s)", rateText(asked), rateText(unit), f.dev.Name, f.limits().Source)
@@ -121,8 +121,8 @@ func (f *fit) ofCard(q *device.Qdisc, lanes []*placed) {
 		}
 		return strings.Join(out, " ")
 	}
-	q.MinRates = rates(func(l *placed) intent.Rate { return l.Bandwidth.Guarantee }, "guarantee")
-	q.MaxRates = rates(func(l *placed) intent.Rate { return l.Bandwidth.Ceiling }, "ceiling")
+	q.MinRates = rates(f.guarantee, "guarantee")
+	q.MaxRates = rates(f.ceiling, "ceiling")
 }
 
 // mqprioWanted reports whether the mqprio is asked for already.

@@ -96,7 +96,7 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 	var sum uint64
 	root := rootRate(f.link)
 	for _, l := range lanes {
-		g, c := l.Bandwidth.Guarantee.Of(f.link), l.Bandwidth.Ceiling.Of(f.link)
+		g, c := f.guarantee(l), f.ceiling(l)
 		if g > root {
 			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the %s that can be given on %s: 2 %% of its %s stay free, so that queues build on the host",
 				rateText(g), rateText(root), f.dev.Name, rateText(f.link))

@@ -177,3 +177,144 @@ func TestGroupShrinks(t *testing.T) {
 		})
 	}
 }
+
+// TestBondRates: what lanes are promised and allowed on a bond is shared by its
+// slaves, by their links, and is the others' when one leaves; shares of the link, and
+// rates where one slave carries everything or no bond is named, are each device's.
+func TestBondRates(t *testing.T) {
+	const lanes = "version: 1\nglobals: {%s}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: 300mbit, ceiling: 450mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%%}}\n"
+	class := func(dev, id string, st *device.State) (rate, ceil uint64) {
+		c, _ := st.Objects()["class/"+dev+"/"+id].(device.Class)
+		return c.Rate, c.Ceil
+	}
+	for name, c := range map[string]struct {
+		globals, mode string
+		fast          string // has twice the link
+		a0, a1, alone uint64 // guarantee of lane a on the first device and the second, and when the second has left
+	}{
+		"shared":        {"bond: bond0", "802.3ad", "", 150e6, 150e6, 300e6},
+		"by link":       {"bond: bond0", "balance-xor", "lane0", 200e6, 100e6, 300e6},
+		"active backup": {"bond: bond0", device.BondActiveBackup, "", 300e6, 300e6, 300e6},
+		"a list":        {"dev: [lane0, lane1]", "802.3ad", "", 300e6, 300e6, 300e6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := twins(t)
+			st.Device("bond0").BondMode = c.mode
+			for _, dev := range []string{"lane0", "lane1"} {
+				st.Device(dev).Speed = 1e9
+			}
+			if c.fast != "" {
+				st.Device(c.fast).Speed = 2e9
+			}
+			file := fmt.Sprintf(lanes, c.globals)
+			var owned plan.Owned
+			apply := func() {
+				t.Helper()
+				p, err := makePlan(t, "lanes.yaml", file, st, owned)
+				if err != nil {
+					t.Fatal(err)
+				}
+				owned = run(st, owned, p.Steps)
+				if p, err = makePlan(t, "lanes.yaml", file, st, owned); err != nil || len(p.Steps) > 0 {
+					t.Fatalf("planning again: %v, %d steps", err, len(p.Steps))
+				}
+			}
+			check := func(when, dev string, want uint64) {
+				t.Helper()
+				rate, ceil := class(dev, "1:10", st)
+				if rate != want || ceil != want*3/2 {
+					t.Errorf("%s, %s: lane a has %d to %d, want %d to %d", when, dev, rate, ceil, want, want*3/2)
+				}
+				if rate, _ := class(dev, "1:11", st); rate != st.Device(dev).Speed/10 {
+					t.Errorf("%s, %s: lane b has %d, want a tenth of the link", when, dev, rate)
+				}
+			}
+			apply()
+			check("both", "lane0", c.a0)
+			check("both", "lane1", c.a1)
+			if c.globals != "bond: bond0" {
+				return
+			}
+			st.Device("lane1").Master = ""
+			apply()
+			check("one has left", "lane0", c.alone)
+			if rate, _ := class("lane1", "1:10", st); rate != 0 {
+				t.Errorf("lane1 has left, and has lane a's class with %d", rate)
+			}
+			st.Device("lane1").Master = "bond0"
+			apply()
+			check("it is back", "lane0", c.a0)
+			check("it is back", "lane1", c.a1)
+		})
+	}
+}
+
+// TestBondTooSmall: a guarantee that the slaves there are cannot give is refused; a
+// ceiling above a slave's link is none.
+func TestBondTooSmall(t *testing.T) {
+	const lanes = "version: 1\nglobals: {bond: bond0}\nlanes: {a: {queues: 1, cpus: 1, ports: [80], %s}}\n"
+	st := twins(t)
+	st.Device("bond0").BondMode = "802.3ad"
+	for _, dev := range []string{"lane0", "lane1"} {
+		st.Device(dev).Speed = 1e9
+	}
+	if _, err := makePlan(t, "lanes.yaml", fmt.Sprintf(lanes, "guarantee: 1500mbit, ceiling: 1800mbit"), st, plan.Owned{}); err != nil {
+		t.Error(err)
+	}
+	st.Device("lane1").Master = ""
+	_, err := makePlan(t, "lanes.yaml", fmt.Sprintf(lanes, "guarantee: 1500mbit"), st, plan.Owned{})
+	if err == nil || !strings.Contains(err.Error(), "1.5gbit is more than the 980mbit that can be given on lane0") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := makePlan(t, "lanes.yaml", fmt.Sprintf(lanes, "ceiling: 1800mbit"), st, plan.Owned{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBondOfClasses: a card cannot change its traffic classes' rates, so that these
+// stay as they were made when a slave leaves; other rates in the file are refused.
+func TestBondOfClasses(t *testing.T) {
+	text, err := os.ReadFile("testdata/simcard-ice.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := fixture(t, "simcard-ice")
+	var other device.State
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(text), "sim0", "sim1")), &other); err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range other.Files {
+		st.Files[k] = v
+	}
+	st.Devices = append(st.Devices, other.Devices...)
+	for i := range st.Devices {
+		st.Devices[i].Master, st.Devices[i].Speed = "bond0", 1e9
+	}
+	st.Devices = append(st.Devices, device.Device{Name: "bond0", Type: "bond", BondMode: "802.3ad"})
+	const lanes = "version: 1\nglobals: {bond: bond0, queues: 2}\nlanes: {a: {queues: 2, ports: [80], ceiling: %s, poller: interrupt}}\n"
+	file := fmt.Sprintf(lanes, "400mbit")
+	p, err := makePlan(t, "lanes.yaml", file, st, plan.Owned{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := run(st, plan.Owned{}, p.Steps)
+	rates := func(dev string) string { return st.Objects()["qdisc/"+dev+"/root"].(device.Qdisc).MaxRates }
+	if rates("sim0") != "0 200000000" || rates("sim1") != "0 200000000" {
+		t.Fatalf("rates %q and %q", rates("sim0"), rates("sim1"))
+	}
+	st.Device("sim1").Master = ""
+	if p, err = makePlan(t, "lanes.yaml", file, st, owned); err != nil {
+		t.Fatal(err)
+	}
+	if note := "keep the rates of a bond of 2"; !strings.Contains(strings.Join(p.Notes, "\n"), note) {
+		t.Errorf("no note says %q: %q", note, p.Notes)
+	}
+	owned = run(st, owned, p.Steps)
+	if rates("sim0") != "0 200000000" || st.Objects()["flower/sim1/tcp4,port=80"] != nil {
+		t.Errorf("sim0 has rates %q; filters of sim1: %v", rates("sim0"), st.Objects()["flower/sim1/tcp4,port=80"])
+	}
+	_, err = makePlan(t, "lanes.yaml", fmt.Sprintf(lanes, "300mbit"), st, owned)
+	if err == nil || !strings.Contains(err.Error(), "niclane rollback first") {
+		t.Errorf("other rates in the file: %v", err)
+	}
+}

@@ -33,6 +33,9 @@ type fit struct {
 	choice  map[device.Part]Choice
 	present map[string]device.Object
 	link    uint64 // bit/s
+	// links is the sum of those of a bond's slaves, 0 where each has the
+	// lanes' rates.
+	links uint64
 	// sharedQueues says that no lane has queues of its own.
 	sharedQueues bool
 	wants        []want
@@ -95,8 +98,11 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	var errs Errors
 	var wants []want
 	at := make(map[string]int, len(keys))
-	for _, name := range groupDevices(in, st, &errs) {
+	names := groupDevices(in, st, &errs)
+	links := linksOf(in, st, names)
+	for _, name := range names {
 		f := &fit{in: in, st: st, dev: st.Device(name), owned: ours, present: present}
+		f.link, f.links = linkOf(in, f.dev), links
 		f.plan(p)
 		wants = f.merge(wants, at)
 		p.Notes = append(p.Notes, f.notes...)
@@ -134,10 +140,6 @@ func (f *fit) merge(wants []want, at map[string]int) []want {
 
 // plan fits the intent to f.dev, leaving wants, notes and errors in f.
 func (f *fit) plan(p *Plan) {
-	f.link = f.dev.Speed
-	if f.in.Group.LinkRate > 0 {
-		f.link = f.in.Group.LinkRate
-	}
 	choices, lanes, total := f.place()
 	if lanes == nil {
 		return

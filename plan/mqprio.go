@@ -104,6 +104,7 @@ func (f *fit) wantMqprio(lanes []*placed) {
 	reason := "a traffic class for each lane, by priority, with transmit queues of its own"
 	if f.byCard() {
 		f.ofCard(&q, lanes)
+		q = f.keptRates(q, lanes)
 		reason = "a traffic class of the card for each lane, with queues of its own"
 	}
 	if now := f.present[q.Key()]; now != nil && !device.Equal(now, q) {

@@ -74,7 +74,7 @@ func (f *fit) wantOffload(lanes []*placed) {
 	f.wantOffloaded(rootClass, rootHandle, root, root, "globals.link-rate", "the link's "+rateText(root))
 	rates := f.offloadRates(lanes, root)
 	for i, l := range lanes {
-		ceiling := l.Bandwidth.Ceiling.Of(f.link)
+		ceiling := f.ceiling(l)
 		if ceiling > 0 && ceiling < limits.CeilingUnit {
 			f.failf(lanePath(l.Lane, "ceiling"), "%s is less than the %s that ceilings on %s are multiples of (%s)",
 				rateText(ceiling), rateText(limits.CeilingUnit), f.dev.Name, limits.Source)
@@ -104,7 +104,7 @@ func (f *fit) offloadRates(lanes []*placed, root uint64) []uint64 {
 	rates := make([]uint64, len(lanes))
 	var sum uint64
 	for i, l := range lanes {
-		asked := l.Bandwidth.Guarantee.Of(f.link)
+		asked := f.guarantee(l)
 		rates[i] = max((asked+part-1)/part*part, least)
 		sum += rates[i]
 	}
