@@ -106,7 +106,7 @@ func Rates(lanes []plan.FittedLane, st *device.State, before, now Moment, ns int
 	var out []Row
 	for _, l := range lanes {
 		row := Row{Device: l.Device, Lane: l.Name, What: "lane", Number: -1}
-		row.Rx, row.Tx = r.queues(l.Device, l.Queues, receive), r.queues(l.Device, l.Queues, transmit)
+		row.Rx, row.Tx = r.queues(l.Device, l.Queues, receive), r.transmitted(l.Device, l.Queues)
 		out = append(out, row)
 		if x := r.arrived(l); x != nil {
 			out = append(out, Row{Device: l.Device, Lane: l.Name, What: "xdp", Number: -1, Rx: x})
@@ -118,7 +118,7 @@ func Rates(lanes []plan.FittedLane, st *device.State, before, now Moment, ns int
 			one := []int{q}
 			out = append(out, Row{
 				Device: l.Device, Lane: l.Name, What: "queue", Number: q,
-				Rx: r.queues(l.Device, one, receive), Tx: r.queues(l.Device, one, transmit),
+				Rx: r.queues(l.Device, one, receive), Tx: r.transmitted(l.Device, one),
 				Interrupts: r.interrupts(l, q), Poller: r.poller(l, q),
 			})
 		}
@@ -146,6 +146,15 @@ func transmit(c device.Counters) []device.QueueCounter { return c.Tx }
 func (r rates) queues(dev string, queues []int, of func(device.Counters) []device.QueueCounter) *Rate {
 	t := sum(queues, Sample{Before: r.before.Counters[dev], Now: r.now.Counters[dev]}, of)
 	return r.rate(t)
+}
+
+// transmitted is what lanes sent by queues of theirs; nil where they leave by
+// others'.
+func (r rates) transmitted(dev string, queues []int) *Rate {
+	if byClass(r.st, dev) {
+		return nil
+	}
+	return r.queues(dev, queues, transmit)
 }
 
 func (r rates) class(l plan.FittedLane) *Rate {

@@ -171,3 +171,30 @@ func TestRatesByLane(t *testing.T) {
 		t.Errorf("no %q in\n%s", want, &text)
 	}
 }
+
+// TestByClass: where the card has HTB classes, what leaves by the queues that a lane
+// receives on is not the lane's; its class counts that.
+func TestByClass(t *testing.T) {
+	lane := plan.FittedLane{Name: "web", Device: "d0", Queues: []int{0}, Class: "1:10"}
+	for _, offload := range []bool{false, true} {
+		st := &device.State{Devices: []device.Device{{Name: "d0",
+			Qdiscs: []device.QdiscState{{Qdisc: device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", Offload: offload}}}}}}
+		count := func(n uint64) device.Counters {
+			queue := []device.QueueCounter{{Queue: 0, Packets: n}}
+			return device.Counters{Mono: int64(n), Rx: queue, Tx: queue, Classes: []device.ClassCounter{{ID: "1:10", Packets: n}}}
+		}
+		was, is := count(1), count(2)
+		l := status.Lanes([]plan.FittedLane{lane}, st, map[string]status.Sample{"d0": {Before: was, Now: is}})[0]
+		if l.Rx == nil || (l.Tx == nil) != offload || l.ClassTx == nil {
+			t.Errorf("offload %v: rx %v, tx %v, class %v", offload, l.Rx, l.Tx, l.ClassTx)
+		}
+		at := func(c device.Counters) status.Moment {
+			return status.Moment{Counters: map[string]device.Counters{"d0": c}}
+		}
+		for _, r := range status.Rates([]plan.FittedLane{lane}, st, at(was), at(is), 1) {
+			if r.What != "class" && (r.Rx == nil || (r.Tx == nil) != offload) || r.What == "class" && r.Tx == nil {
+				t.Errorf("offload %v, %s: rx %v, tx %v", offload, r.What, r.Rx, r.Tx)
+			}
+		}
+	}
+}

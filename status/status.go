@@ -17,7 +17,8 @@ import (
 type Lane struct {
 	plan.FittedLane
 	NAPIs []NAPI `json:"napis,omitempty"`
-	// Rx and Tx are nil where the device does not count by queue.
+	// Rx and Tx are nil where the device does not count by queue; Tx also where
+	// the lane leaves by the queue of its HTB class on the card.
 	Rx *Traffic `json:"rx,omitempty"`
 	Tx *Traffic `json:"tx,omitempty"`
 	// ClassTx is what passed the lane's HTB class.
@@ -69,12 +70,22 @@ func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample)
 		}
 		s := samples[f.Device]
 		l.Rx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Rx })
-		l.Tx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Tx })
+		if !byClass(st, f.Device) {
+			l.Tx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Tx })
+		}
 		l.ClassTx, l.Backlog = class(f.Class, s)
 		l.Sent = rates{ns: s.Now.Mono - s.Before.Mono}.passed(f, "sent", s.SentBefore, s.SentNow, lanes)
 		out = append(out, l)
 	}
 	return out
+}
+
+// byClass reports whether the card has HTB classes: then what leaves by the queues
+// that lanes receive on is no lane's, and by which queue a lane leaves no kernel
+// tells. Its class counts it, and who watches sees it.
+func byClass(st *device.State, dev string) bool {
+	d := st.Device(dev)
+	return d != nil && slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool { return q.Parent == "root" && q.Offload })
 }
 
 func napis(d *device.Device, queues []int) []NAPI {
