@@ -19,8 +19,9 @@ type OffloadLimits struct {
 }
 
 // offloadLimits by driver. None of them has ranks: mlx5 refuses prio and quantum
-// (mlx5e_htb_setup_tc), and before Linux 6.4 the kernel does of every card
-// (net/sched/sch_htb.c: htb_change_class; 6.1). octeontx2 has both and airoha
+// (mlx5e_htb_setup_tc), and the kernel does of every card, prio before Linux 6.5
+// (12e7789ad5b4) and quantum before 6.6 (9fe63d5f1da9; net/sched/sch_htb.c:
+// htb_change_class). octeontx2 has both and airoha
 // neither classes below classes; what more they ask for is not written down
 // here, so that they are made only where that is forced.
 var offloadLimits = [...]OffloadLimits{
