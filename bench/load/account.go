@@ -271,6 +271,7 @@ func (r *Result) add(o *Result) {
 	}
 	r.addStalls(o)
 	r.CPUTime += o.CPUTime
+	r.Away += o.Away
 	r.Work.add(o.Work)
 	r.Partial = r.Partial || o.Partial
 }

@@ -343,12 +343,19 @@ func TestMoreConfigErrors(t *testing.T) {
 func TestHiccups(t *testing.T) {
 	c := Config{Address: serve(t, "127.0.0.1:0"), Prefill: true, Rate: 100, Duration: 30e6, Timeout: 20e9}
 	r, err := Run(t.Context(), c)
-	if err != nil || r.Hiccups != nil {
-		t.Errorf("sleeping: %v, %v", r.Hiccups, err)
+	if err != nil || r.Hiccups != nil || r.Away != 0 {
+		t.Errorf("sleeping: %v, away %d ns, %v", r.Hiccups, r.Away, err)
+	}
+	c.Spin = 1
+	if r, err = Run(t.Context(), c); err != nil || r.Away < r.Duration/2 {
+		t.Errorf("hardly spinning: away %d ns, %v", r.Away, err)
 	}
 	c.Spin = 1e9
 	if r, err = Run(t.Context(), c); err != nil || r.Hiccups == nil || r.Hits != 3 {
 		t.Errorf("spinning: %v, %d hits, %v", r.Hiccups, r.Hits, err)
+	}
+	if r.Away+r.CPUTime < r.Duration*99/100 {
+		t.Errorf("%d ns of processor time and %d ns without are less than %d", r.CPUTime, r.Away, r.Duration)
 	}
 	if r.Hiccups.Count() > 0 && r.Hiccups.Min() <= leastHiccup*999/1000 {
 		t.Errorf("a hiccup of %d ns", r.Hiccups.Min())

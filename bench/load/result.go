@@ -70,6 +70,13 @@ type Result struct {
 	// sees those of the time in which it spins.
 	Hiccups *stats.Histogram `json:"hiccups,omitempty"`
 
+	// Away is how much of the time, from the warm-up on, the threads of a
+	// spinning generator had no processor: they slept beyond Config.Spin, waited
+	// for it, or the hypervisor had it. Linux takes that from a thread's processor
+	// time where the hypervisor tells it (steal; kernel/sched/core.c:
+	// update_rq_clock_task).
+	Away int64 `json:"awayNs,omitempty"`
+
 	// Stalls are stretches of the counted time, of at least 100 µs, in which a
 	// generator's thread got nothing done: it overslept, or took as long between
 	// two readings of its clock, where some µs are usual. Mostly it had lost its

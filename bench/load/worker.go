@@ -300,15 +300,18 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 	}
 	started, idle := false, false
 	before := int64(0)
-	cpu := [2]int64{-1, -1} // at the beginning and the end of the counted time
+	var began, from, to moment // of the step, and of the counted time
 	var events [64]unix.EpollEvent
 	for {
 		now := w.now()
 		if idle && now-before > leastHiccup && before >= w.counted {
 			w.account.hiccups.Record(now - before)
 		}
-		if cpu[0] < 0 && now >= w.counted {
-			cpu[0] = thread.CPUTime()
+		if began.unset() && now >= first {
+			began = w.moment()
+		}
+		if from.unset() && now >= w.counted {
+			from = w.moment()
 		}
 		if !open && !started && now >= first {
 			started = true
@@ -324,12 +327,12 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 		case w.dueAt < w.end:
 			until = w.dueAt
 		case now >= w.end:
-			if cpu[1] < 0 {
-				cpu[1] = thread.CPUTime()
+			if to.unset() {
+				to = w.moment()
 			}
 			until += w.cfg.Timeout
 			if w.finished() || now >= until {
-				return w.result(s, now, cpu), nil
+				return w.result(s, now, began, from, to), nil
 			}
 		}
 		if w.cancelled.Load() {
@@ -338,7 +341,7 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 				return Result{}, context.Canceled
 			}
 			w.account.res.Partial = true
-			return w.result(s, now, cpu), context.Canceled
+			return w.result(s, now, began, from, to), context.Canceled
 		}
 		if w.cfg.Reconnect && now >= w.scanAt {
 			w.scanAt = now + scanEvery
@@ -443,7 +446,7 @@ func (w *worker) overdue(now int64) {
 
 // result closes the account of a step: what is unanswered stays in the
 // distribution with the time it has waited, and its connection is useless.
-func (w *worker) result(s Step, now int64, cpu [2]int64) Result {
+func (w *worker) result(s Step, now int64, began, from, to moment) Result {
 	var retransmits uint64
 	var rtt, measured int64
 	ciphers := map[string]int64{}
@@ -471,14 +474,25 @@ func (w *worker) result(s Step, now int64, cpu [2]int64) Result {
 	if measured > 0 {
 		r.RTT = rtt / measured
 	}
-	if cpu[0] >= 0 {
-		if cpu[1] < 0 {
-			cpu[1] = thread.CPUTime()
+	if !from.unset() {
+		if to.unset() {
+			to = w.moment()
 		}
-		r.CPUTime = cpu[1] - cpu[0]
+		r.CPUTime = to.cpu - from.cpu
+		if w.account.spins {
+			// Had it none when the step was to begin, that counts too.
+			r.Away = max(to.wall-w.first-(to.cpu-began.cpu), 0)
+		}
 	}
 	return r
 }
+
+// A moment is when the thread had used how much processor time, both ns.
+type moment struct{ wall, cpu int64 }
+
+func (m moment) unset() bool { return m == moment{} }
+
+func (w *worker) moment() moment { return moment{w.now(), thread.CPUTime()} }
 
 // renew opens the connections that the last step has left useless.
 func (w *worker) renew(ctx context.Context, t *target) error {
