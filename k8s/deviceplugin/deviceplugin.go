@@ -82,6 +82,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case name, ok := <-restarts:
+			if ctx.Err() != nil {
+				return nil
+			}
 			if !ok {
 				return errors.New("device plugins: kubelet's directory cannot be watched any more")
 			}
@@ -211,6 +214,9 @@ func (p *plugin) empty() {
 // serve listens and registers, unless both are so already.
 func (p *plugin) serve(ctx context.Context) error {
 	path := filepath.Join(p.m.Dir, p.socket())
+	if _, err := os.Lstat(path); err != nil && p.server != nil {
+		p.stop() // kubelet removes sockets before it makes its own; that may be told later
+	}
 	if p.server == nil {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
