@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast matrix matrix-bench check bench record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench check bench record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
 
 all: $(BIN)
 
@@ -37,6 +37,15 @@ test: ## everything CI runs but the linters; root
 test-k8s-fast: ## the Kubernetes module, without a cluster; root
 	@tools/packages ip:iproute2
 	cd k8s && ../tools/go vet ./... && ../tools/go test ./...
+	cd k8s/dist && ../../tools/go test ./...
+	cd k8s/test && ../../tools/go test ./machine
+
+test-k8s: ## pods with lanes on real clusters, of Kubernetes 1.36 and 1.34 (NICLANE_TEST_K8S=v1.36: of that); root; the first time it builds them, a quarter of an hour
+	@tools/packages ip:iproute2 runc containerd procps
+	cd k8s/test && NICLANE_TEST_K8S=$${NICLANE_TEST_K8S:-1} ../../tools/go test -count=1 -v -timeout 90m ./cluster ./e2e
+
+images: ## the agent's container image, for amd64 and arm64, in out/images
+	cd k8s/dist && ../../tools/go run ./images -version $(VERSION) ../../out/images
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool unshare:util-linux
