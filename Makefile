@@ -44,7 +44,7 @@ test-k8s: ## pods with lanes on real clusters, of Kubernetes 1.36 and 1.34 (NICL
 	@tools/packages ip:iproute2 runc containerd procps
 	cd k8s/test && NICLANE_TEST_K8S=$${NICLANE_TEST_K8S:-1} ../../tools/go test -count=1 -v -timeout 90m ./cluster ./e2e
 
-images: ## the agent's container image, for amd64 and arm64, in out/images
+images: ## the agent's container image, in out/images
 	cd k8s/dist && ../../tools/go run ./images -version $(VERSION) ../../out/images
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root

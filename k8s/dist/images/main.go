@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/niclane/niclane/k8s/dist/image"
@@ -22,7 +23,7 @@ var programs = []string{"niclane-agent", "niclane-cni", "niclane-cni-install"}
 func main() {
 	name := flag.String("name", "localhost/niclane-agent:0.1.0", "of the image: REPOSITORY:TAG")
 	version := flag.String("version", "unknown", "that the programs print")
-	arches := flag.String("arch", "amd64,arm64", "GOARCH of each image")
+	arches := flag.String("arch", runtime.GOARCH, "GOARCH of each image, divided by commas")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "images: want a directory to write to")
