@@ -99,6 +99,10 @@ func run(args []string) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if err := writable(masked); err != nil {
+		// Lanes that write nothing there can be made all the same.
+		log.Warn("lanes that need interrupts' processors or sysctls will fail", "err", err)
+	}
 	config, err := clientConfig(*kubeconfig, *server)
 	if err != nil {
 		return err
