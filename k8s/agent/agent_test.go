@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/niclane/niclane/internal/vethtest"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/stay/health"
 )
@@ -136,12 +137,12 @@ func TestStatus(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
 	}
-	ip(t, `link set lo up
+	vethtest.IP(t, `link set lo up
 		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name up1 numtxqueues 8 numrxqueues 8
 		link set up0 up
 		link set up1 up
 		addr add 192.0.2.1/24 dev up0`)
-	t.Cleanup(func() { ip(t, "link del up0") })
+	t.Cleanup(func() { vethtest.IP(t, "link del up0") })
 	dir := t.TempDir()
 	for _, d := range []string{"kubelet/device-plugins", "kubelet/pod-resources"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
@@ -197,9 +198,9 @@ func TestStatus(t *testing.T) {
 
 	w.set(t, 3, class("redis", 1, "guarantee", "60%", "sets", int64(3)))
 	w.said(t, `"observedGeneration":3`, `"reason":"Refused"`, "spec.classes[0].guarantee", `"total":3`)
-	ip(t, "link set up1 down")
+	vethtest.IP(t, "link set up1 down")
 	w.said(t, `"type":"Healthy"`, "up0: it has no carrier", `"unhealthy":3`)
-	ip(t, "link set up1 up")
+	vethtest.IP(t, "link set up1 up")
 	w.said(t, `"reason":"LanesHold"`)
 	if err := w.Resource(policyGVR).Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

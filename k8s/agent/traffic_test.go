@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -42,16 +41,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(vethtest.Isolate(m))
-}
-
-// ip runs a script of ip(8) commands.
-func ip(t *testing.T, script string) {
-	t.Helper()
-	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
-		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v: %s", strings.TrimSpace(line), err, out)
-		}
-	}
 }
 
 // within runs f in a named network namespace.
@@ -143,7 +132,7 @@ func TestTraffic(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
 	}
-	ip(t, `link set lo up
+	vethtest.IP(t, `link set lo up
 		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name wire0 numtxqueues 8 numrxqueues 8
 		netns add wire
 		link set wire0 netns wire
@@ -155,15 +144,15 @@ func TestTraffic(t *testing.T) {
 		-n wire addr add 2001:db8::2/64 dev wire0 nodad
 		-n wire route add 10.244.0.0/24 via 192.0.2.1
 		-n wire route add fd00::/64 via 2001:db8::1`)
-	t.Cleanup(func() { ip(t, "link del up0\nnetns del wire") })
+	t.Cleanup(func() { vethtest.IP(t, "link del up0\nnetns del wire") })
 	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"} {
 		if err := os.WriteFile(file, []byte("1"), 0); err != nil {
-			t.Skipf("%v", err)
+			t.Fatal(err)
 		}
 	}
 	for i, pod := range []string{"redis", "plain"} {
 		n := i + 5
-		ip(t, fmt.Sprintf(`netns add %[1]s
+		vethtest.IP(t, fmt.Sprintf(`netns add %[1]s
 			link add veth%[1]s type veth peer name eth0 netns %[1]s
 			link set veth%[1]s up
 			addr add 10.244.0.1/32 dev veth%[1]s
@@ -177,7 +166,7 @@ func TestTraffic(t *testing.T) {
 			-n %[1]s route add default via fd00::1
 			route add 10.244.0.%[2]d dev veth%[1]s
 			route add fd00::%[2]d dev veth%[1]s`, pod, n))
-		t.Cleanup(func() { ip(t, "link del veth"+pod+"\nnetns del "+pod) })
+		t.Cleanup(func() { vethtest.IP(t, "link del veth"+pod+"\nnetns del "+pod) })
 	}
 	dir := t.TempDir()
 	c := &card.Card{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "k.yaml")}
@@ -285,9 +274,8 @@ func TestTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.SetPolicy(t.Context(), nil, nil)
-	out, err := exec.Command("tc", "qdisc", "show", "dev", "up0").CombinedOutput()
-	if err != nil || strings.Contains(string(out), "htb") || strings.Contains(string(out), "clsact") {
-		t.Errorf("left behind: %v: %s", err, out)
+	if out := vethtest.Qdiscs(t, "up0"); strings.Contains(out, "htb") || strings.Contains(out, "clsact") {
+		t.Errorf("left behind: %s", out)
 	}
 }
 

@@ -100,11 +100,7 @@ func (c *Card) lock(ctx context.Context) (*apply.Lock, error) {
 
 // apply is Apply with the lock held; no step of an object that leave names.
 func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string) bool) (*Result, error) {
-	here, err := journal.Here()
-	if err != nil {
-		return nil, err
-	}
-	store, err := journal.Open(c.StateDir, here)
+	store, here, err := c.open()
 	if err != nil {
 		return nil, err
 	}
@@ -159,13 +155,19 @@ func member(o device.Object) bool {
 	return false
 }
 
-// Try plans a file and changes nothing.
-func (c *Card) Try(ctx context.Context, f *policy.File) (*plan.Plan, error) {
+// open opens the journals of this boot and network namespace.
+func (c *Card) open() (*journal.Store, journal.Host, error) {
 	here, err := journal.Here()
 	if err != nil {
-		return nil, err
+		return nil, here, err
 	}
 	store, err := journal.Open(c.StateDir, here)
+	return store, here, err
+}
+
+// Try plans a file and changes nothing.
+func (c *Card) Try(ctx context.Context, f *policy.File) (*plan.Plan, error) {
+	store, _, err := c.open()
 	if err != nil {
 		return nil, err
 	}
@@ -259,11 +261,7 @@ func (c *Card) Remove(ctx context.Context) error {
 	defer lock.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	here, err := journal.Here()
-	if err != nil {
-		return err
-	}
-	store, err := journal.Open(c.StateDir, here)
+	store, here, err := c.open()
 	if err != nil {
 		return err
 	}

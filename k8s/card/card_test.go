@@ -34,14 +34,11 @@ func uplink(t *testing.T) string {
 		t.Skip("not root")
 	}
 	name := fmt.Sprintf("up%d", os.Getpid()%1000)
-	for _, args := range []string{
-		"link add " + name + " numtxqueues 8 numrxqueues 8 type veth peer name " + name + "p numtxqueues 8 numrxqueues 8",
-		"link set " + name + " up", "link set " + name + "p up", "link set lo up", "addr add 10.77.0.1/24 dev " + name,
-	} {
-		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v: %s", args, err, out)
-		}
-	}
+	vethtest.IP(t, strings.ReplaceAll(`link add DEV numtxqueues 8 numrxqueues 8 type veth peer name DEVp numtxqueues 8 numrxqueues 8
+		link set DEV up
+		link set DEVp up
+		link set lo up
+		addr add 10.77.0.1/24 dev DEV`, "DEV", name))
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", name).Run() })
 	return name
 }
@@ -56,7 +53,7 @@ func newCard(t *testing.T) *Card {
 // driver of its own, adds a pod, and takes everything away: it is as before.
 func TestFault9AnyDevice(t *testing.T) {
 	dev := uplink(t)
-	before := qdiscs(t, dev)
+	before := vethtest.Qdiscs(t, dev)
 	c := newCard(t)
 	spec := &v1alpha1.LanePolicySpec{
 		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit"},
@@ -97,9 +94,7 @@ func TestFault9AnyDevice(t *testing.T) {
 		t.Fatalf("looked: %+v, %v", views, err)
 	}
 	// Fault 14: somebody's tc is seen, and mended.
-	if out, err := exec.Command("tc", "qdisc", "del", "dev", dev, "root").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	vethtest.TC(t, "qdisc del dev "+dev+" root")
 	if views, err = c.Look(t.Context()); err != nil || len(views[0].Drifts) == 0 {
 		t.Fatalf("after tc qdisc del: %+v, %v", views, err)
 	}
@@ -112,7 +107,7 @@ func TestFault9AnyDevice(t *testing.T) {
 	if err := c.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if after := qdiscs(t, dev); after != before {
+	if after := vethtest.Qdiscs(t, dev); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 }
@@ -135,21 +130,10 @@ func TestRefused(t *testing.T) {
 // 10.77.0.10.
 func TestFault11ExactAddress(t *testing.T) {
 	dev := uplink(t)
-	if out, err := exec.Command("ip", "addr", "add", "10.78.0.10/24", "dev", dev).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	vethtest.IP(t, "addr add 10.78.0.10/24 dev "+dev)
 	for addr, want := range map[string]string{"10.77.0.1": dev, "10.78.0.10": dev, "10.78.0.1": "", "::1": "lo"} {
 		if got, err := DeviceOf(addr); got != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", addr, got, err, want)
 		}
 	}
-}
-
-func qdiscs(t *testing.T, dev string) string {
-	t.Helper()
-	out, err := exec.Command("tc", "qdisc", "show", "dev", dev).CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
 }

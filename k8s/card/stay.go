@@ -36,11 +36,7 @@ func (c *Card) Watch(w Watcher) { c.watch = w }
 // current returns the journal of the lanes that are applied, nil if there are none.
 // close releases the store.
 func (c *Card) current() (j *journal.Journal, close func(), err error) {
-	here, err := journal.Here()
-	if err != nil {
-		return nil, nil, err
-	}
-	store, err := journal.Open(c.StateDir, here)
+	store, _, err := c.open()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vethtest
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// IP runs ip(8) for each line of a script. It skips the test where the kernel
+// lacks a kind of link.
+func IP(t *testing.T, script string) {
+	t.Helper()
+	for line := range strings.Lines(strings.TrimSpace(script)) {
+		line = strings.TrimSpace(line)
+		out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
+		if err != nil && strings.Contains(string(out), "Unknown device type") {
+			t.Skipf("ip %s: %s", line, out)
+		}
+		if err != nil {
+			t.Fatalf("ip %s: %v: %s", line, err, out)
+		}
+	}
+}
+
+// Qdiscs returns what tc(8) shows of a device's qdiscs.
+func Qdiscs(t *testing.T, dev string) string {
+	t.Helper()
+	return TC(t, "qdisc show dev "+dev)
+}
+
+// TC runs tc(8) and returns what it prints.
+func TC(t *testing.T, args string) string {
+	t.Helper()
+	out, err := exec.Command("tc", strings.Fields(args)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("tc %s: %v: %s", args, err, out)
+	}
+	return string(out)
+}
