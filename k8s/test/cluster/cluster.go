@@ -146,7 +146,9 @@ func (c *Cluster) machines() (err error) {
 	if c.Containerd != nil {
 		programs = append(programs, c.build.containerd)
 	}
-	c.Node, err = machine.Boot(machine.Config{Name: "node-" + id, Disk: filepath.Join(c.dir, "node"), Programs: programs})
+	c.Node, err = machine.Boot(machine.Config{
+		Name: "node-" + id, Disk: filepath.Join(c.dir, "node"), Programs: programs, Sysctls: kubeletSysctls,
+	})
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,13 @@ func (c *Cluster) configureNode() error {
 	return nil
 }
 
+// kubeletSysctls are what kubelet wants the kernel to do (setupKernelTunables
+// in pkg/kubelet/cm). The values are the kernel's defaults: kubelet writes its own.
+var kubeletSysctls = map[string]string{
+	"vm/overcommit_memory": "0", "vm/panic_on_oom": "0", "kernel/panic": "0", "kernel/panic_on_oops": "0",
+	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
+}
+
 // kubeletConfig is what kubelet needs to run on a machine of namespaces, and
 // on a host without control groups of version 2.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1

@@ -25,6 +25,11 @@ type Config struct {
 	// Programs are directories of the host that the machine has at the same
 	// path, read only.
 	Programs []string
+	// Sysctls are files below /proc/sys, "vm/overcommit_memory", and what is in
+	// them when the machine boots. Its programs read and write them, and the
+	// kernel, which the machine shares with the host, hears nothing of it. Of
+	// all others only those below net/ can be written.
+	Sysctls map[string]string
 }
 
 // onDisk are the directories that outlive a reboot.

@@ -71,6 +71,49 @@ func TestMachine(t *testing.T) {
 	}
 }
 
+// TestSysctls are the machine's own, or its network's, or cannot be written:
+// the host's stay as they are.
+func TestSysctls(t *testing.T) {
+	const panics, other, forward = "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_warn", "/proc/sys/net/ipv4/ip_forward"
+	if os.Geteuid() != 0 {
+		t.Skip("not root: namespaces and control groups need it")
+	}
+	host := func() (values [3]string) {
+		for i, file := range []string{panics, other, forward} {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[i] = strings.TrimSpace(string(text))
+		}
+		return values
+	}
+	before := host()
+	m, err := machine.Boot(machine.Config{Name: "sysctls", Disk: t.TempDir(), Sysctls: map[string]string{"kernel/panic": "77"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Halt(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if got := output(t, m, "sh", "-c", "cat "+panics+"; echo 78 >"+panics+"; cat "+panics); got != "77\n78" {
+		t.Errorf("kernel.panic before and after it is written: %q, want 77 and 78", got)
+	}
+	// what it has is written again: the host is not harmed if it can be
+	if got, err := m.Output("sh", "-c", "cat "+other+" >"+other); err == nil || !strings.Contains(got, "Read-only") {
+		t.Errorf("kernel.panic_on_warn can be written: %q, %v", got, err)
+	}
+	if got := output(t, m, "sh", "-c", "echo 1 >"+forward+"; cat "+forward); got != "1" {
+		t.Errorf("net.ipv4.ip_forward is %q after 1 was written", got)
+	}
+	if after := host(); after != before {
+		t.Errorf("the host has %v, had %v", after, before)
+		os.WriteFile(panics, []byte(before[0]), 0)
+	}
+}
+
 // TestReboot keeps the disk and nothing else.
 func TestReboot(t *testing.T) {
 	m := boot(t, "again")

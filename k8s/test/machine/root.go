@@ -51,6 +51,9 @@ func makeRoot(c Config, hierarchies []hierarchy) error {
 			return err
 		}
 	}
+	if err := ownSysctls(c.Sysctls, in("proc/sys"), in("run/sysctl")); err != nil {
+		return err
+	}
 	for _, h := range hierarchies {
 		if err := h.mount(in("sys/fs/cgroup")); err != nil {
 			return err
@@ -93,6 +96,31 @@ func bind(source, target string, readOnly bool) error {
 		return fmt.Errorf("make %s read only: %w", target, err)
 	}
 	return nil
+}
+
+// ownSysctls keeps what programs write below sys from the host's kernel: a
+// network namespace has sysctls of its own, the others are everyone's
+// (Documentation/admin-guide/sysctl). The values are in plain files in dir,
+// which lie over sysctls.
+func ownSysctls(values map[string]string, sys, dir string) error {
+	for name, value := range values {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(file, filepath.Join(sys, name), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount over sysctl %s: %w", name, err)
+		}
+	}
+	net := filepath.Join(sys, "net")
+	if err := bind(net, net, false); err != nil {
+		return err
+	}
+	// of what is mounted below, this makes nothing read only: mount(2)
+	return bind(sys, sys, true)
 }
 
 func loopbackUp() error {
