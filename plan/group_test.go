@@ -178,6 +178,31 @@ func TestGroupShrinks(t *testing.T) {
 	}
 }
 
+// TestInterruptAway: an interrupt that is not there now, as while a driver makes its
+// queues anew, is still to be put back, unless its device is gone for good.
+func TestInterruptAway(t *testing.T) {
+	const lanes = "version: 1\nglobals: {dev: [lane0, lane1]}\nlanes: {a: {queues: 2, cpus: 1, ports: [80]}}\n"
+	affinity := device.File{Path: "/proc/irq/77/smp_affinity_list", Format: device.FileCPUList, Value: "0"}
+	moved := affinity
+	moved.Value = "1"
+	st := twins(t)
+	owned := plan.Owned{Records: []plan.OwnedRecord{{Original: affinity, Last: moved}}}
+	p, err := makePlan(t, "lanes.yaml", lanes, st, owned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Gone) > 0 || len(p.Forget) > 0 {
+		t.Errorf("forgets %q with %q, want none: every device is there", p.Forget, p.Gone)
+	}
+	owned.Records = append(owned.Records, plan.OwnedRecord{Last: device.Flower{Dev: "lane7"}})
+	if p, err = makePlan(t, "lanes.yaml", lanes, st, owned); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{affinity.Key(), owned.Records[1].Key()}, p.Forget); diff != "" {
+		t.Errorf("forgotten (-want +got):\n%s", diff)
+	}
+}
+
 // TestBondRates: what lanes are promised and allowed on a bond is shared by its
 // slaves, by their links, and is the others' when one leaves; shares of the link, and
 // rates where one slave carries everything or no bond is named, are each device's.
@@ -195,6 +220,7 @@ func TestBondRates(t *testing.T) {
 		"shared":        {"bond: bond0", "802.3ad", "", 150e6, 150e6, 300e6},
 		"by link":       {"bond: bond0", "balance-xor", "lane0", 200e6, 100e6, 300e6},
 		"active backup": {"bond: bond0", device.BondActiveBackup, "", 300e6, 300e6, 300e6},
+		"broadcast":     {"bond: bond0", device.BondBroadcast, "", 300e6, 300e6, 300e6},
 		"a list":        {"dev: [lane0, lane1]", "802.3ad", "", 300e6, 300e6, 300e6},
 	} {
 		t.Run(name, func(t *testing.T) {
