@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/internal/sockiter"
 )
 
 // serve is a server in Go of N listeners, each with goroutines of its own. At
@@ -105,12 +107,33 @@ func TestGoServer(t *testing.T) {
 			}
 			b.led(2)
 			load.more(50)
+			old := b.cookies()
 			if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 				t.Error(err)
 			}
+			// What waits in a listener that closes while nobody leads is lost
+			// without niclane too, so that they must be closed before the next
+			// Detach.
+			b.until("the listeners are replaced", func() bool {
+				return !slices.ContainsFunc(b.cookies(), func(c uint64) bool { return slices.Contains(old, c) })
+			})
 			load.more(50)
 			b.led(2)
 		}
 		load.end()
 	})
+}
+
+// cookies are those of the sockets that listen.
+func (b *bed) cookies() []uint64 {
+	b.Helper()
+	socks, err := sockiter.List(sockiter.Filter{Ports: []uint16{port}, Listeners: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var cookies []uint64
+	for _, s := range socks {
+		cookies = append(cookies, s.Cookie)
+	}
+	return cookies
 }
