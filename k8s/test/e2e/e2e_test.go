@@ -31,6 +31,7 @@ spec:
   - {name: redis, queues: 1, sets: 2, guarantee: 10%}
   - {name: web, mode: shared, queues: 1, members: 120}
   - {name: claimed, offeredAs: claim, queues: 1, sets: 2}
+  - {name: together, offeredAs: claim, mode: shared, queues: 1, members: 2}
 `
 
 // TestKubernetes is one cluster of each release, from an empty one to one whose
@@ -59,6 +60,7 @@ func TestKubernetes(t *testing.T) {
 				{"policy that cannot be made", (*suite).badPolicy},
 				{"class changed under a pod", (*suite).changed},
 				{"claim", (*suite).claim},
+				{"claims of a shared lane", (*suite).claimTogether},
 				{"cnitool", (*suite).cnitool},
 				{"agent killed", (*suite).killed},
 				{"kubelet restarted", (*suite).kubelet},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,17 @@ import (
 
 // install is what docs/kubernetes.md says, on a cluster without niclane.
 func (s *suite) install(t *testing.T) {
+	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
+	must(t, err)
+	info := node.Status.NodeInfo
+	t.Logf("kubelet %s, %s", info.KubeletVersion, info.ContainerRuntimeVersion)
+	runtime := "containerd://1.6."
+	if s.Containerd != nil {
+		runtime = "containerd://2."
+	}
+	if !strings.HasPrefix(info.KubeletVersion, s.Name+".") || !strings.HasPrefix(info.ContainerRuntimeVersion, runtime) {
+		t.Errorf("kubelet %s, runtime %s: want %s and %s", info.KubeletVersion, info.ContainerRuntimeVersion, s.Name, runtime)
+	}
 	must(t, s.Import(s.image))
 	manifests, err := os.ReadFile("../../dist/manifests/niclane.yaml")
 	must(t, err)
@@ -128,21 +140,26 @@ func (s *suite) changed(t *testing.T) {
 	s.untilAllocatable(t, "redis", 2)
 }
 
-// claim is a lane by Dynamic Resource Allocation.
-func (s *suite) claim(t *testing.T) {
-	template := `
+// claims gives a template of claims for lanes of a class, and a pod that has one.
+func claims(class string) (template string, of func(pod string) string) {
+	template = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
-metadata: {name: claimed}
+metadata: {name: ` + class + `}
 spec:
   spec:
     devices:
-      requests: [{name: lane, exactly: {deviceClassName: niclane.dev, selectors: [{cel: {expression: "device.attributes['niclane.dev'].class == 'claimed'"}}]}}]
+      requests: [{name: lane, exactly: {deviceClassName: niclane.dev, selectors: [{cel: {expression: "device.attributes['niclane.dev'].class == '` + class + `'"}}]}}]
 `
-	of := func(name string) string {
+	return template, func(name string) string {
 		return strings.Replace(pod(name, "claims: [{name: lane}]", ""), "  containers:",
-			"  resourceClaims: [{name: lane, resourceClaimTemplateName: claimed}]\n  containers:", 1)
+			"  resourceClaims: [{name: lane, resourceClaimTemplateName: "+class+"}]\n  containers:", 1)
 	}
+}
+
+// claim is a lane by Dynamic Resource Allocation.
+func (s *suite) claim(t *testing.T) {
+	template, of := claims("claimed")
 	must(t, s.Apply(template))
 	s.remove(t, template)
 	for i := range 3 {
@@ -174,10 +191,37 @@ spec:
 	s.untilRunning(t, "claim-2")
 }
 
+// claimTogether are three claims that share a queue set of two places.
+func (s *suite) claimTogether(t *testing.T) {
+	template, of := claims("together")
+	must(t, s.Apply(template))
+	s.remove(t, template)
+	for i := range 3 {
+		name := fmt.Sprintf("together-%d", i)
+		s.remove(t, of(name))
+		must(t, s.Apply(of(name)))
+		if i < 2 {
+			s.echo(t, s.untilRunning(t, name), 1<<10)
+			if _, found := s.metric(t, "niclane_pod_lane", `pod="`+name+`"`, `lane="together"`); !found {
+				t.Errorf("%s is in no lane", name)
+			}
+		}
+	}
+	s.stuck(t, "together-2", "cannot allocate all claims")
+	must(t, s.Delete(of("together-0")))
+	s.untilRunning(t, "together-2")
+}
+
 // cnitool calls the plugins as a runtime does, for a namespace that is no pod's.
+// The list is as kubelet's runtime has it, but of CNI 1.1, whatever that knows.
 func (s *suite) cnitool(t *testing.T) {
+	list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
+	must(t, err)
+	list = regexp.MustCompile(`"cniVersion": *"[0-9.]+"`).ReplaceAll(list, []byte(`"cniVersion": "1.1.0"`))
+	_, err = s.Node.Pipe(string(list), "sh", "-c", "mkdir -p /run/cnitool && cat >/run/cnitool/10-test.conflist")
+	must(t, err)
 	run := func(args ...string) (string, error) {
-		return s.Node.Output(append([]string{"/usr/bin/env", "CNI_PATH=/opt/cni/bin", "NETCONFPATH=/etc/cni/net.d",
+		return s.Node.Output(append([]string{"/usr/bin/env", "CNI_PATH=/opt/cni/bin", "NETCONFPATH=/run/cnitool",
 			"CNI_IFNAME=eth9", "/opt/cni/bin/cnitool"}, args...)...)
 	}
 	if _, err := s.Node.Output("ip", "netns", "add", "tool"); err != nil {
@@ -198,9 +242,6 @@ func (s *suite) cnitool(t *testing.T) {
 	}
 	if out, err := run("del", "test", ns); err != nil {
 		t.Errorf("del of a namespace that has gone: %v\n%s", err, out)
-	}
-	if s.Containerd == nil {
-		return // its list is of CNI 1.0
 	}
 	for _, command := range []string{"gc", "status"} {
 		if out, err := run(command, "test", ns); err != nil {
