@@ -53,6 +53,7 @@ func TestKubernetes(t *testing.T) {
 				test func(*suite, *testing.T)
 			}{
 				{"install", (*suite).install},
+				{"policies that the API server refuses", (*suite).policies},
 				{"pod without a lane", (*suite).plain},
 				{"pod with a lane", (*suite).lane},
 				{"more pods than lanes", (*suite).tooMany},

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// refused are specs of policies, in YAML, and what the API server says of each,
+// as it does to kubectl. Every CEL rule of the definition has one at least.
+var refused = []struct{ name, spec, why string }{
+	{"unknown key", "classes: [{name: a, queus: 1}]", `unknown field "spec.classes[0].queus"`},
+	{"no queues", "classes: [{name: a}]", "spec.classes[0].queues: Required value"},
+	{"no name", "classes: [{queues: 1}]", "spec.classes[0].name: Required value"},
+	{"name", "classes: [{name: A_b, queues: 1}]", `spec.classes[0].name: Invalid value: "A_b"`},
+	{"long name", "classes: [{name: abcdefghijklmnopqrstuvwxyzabc, queues: 1}]", "spec.classes[0].name: Too long"},
+	{"two of a name", "classes: [{name: a, queues: 1}, {name: a, queues: 2}]", "spec.classes[1]: Duplicate value"},
+	{"default", "classes: [{name: default, queues: 1}]", "default is the lane of all other packets: its keys are in uplink"},
+	{"mode", "classes: [{name: a, queues: 1, mode: both}]", `spec.classes[0].mode: Unsupported value: "both": supported values: "exclusive", "shared"`},
+	{"offeredAs", "classes: [{name: a, queues: 1, offeredAs: gift}]", `spec.classes[0].offeredAs: Unsupported value: "gift": supported values: "resource", "claim"`},
+	{"resourceName", "classes: [{name: a, queues: 1, resourceName: adq}]", "spec.classes[0].resourceName: Invalid value"},
+	{"resourceName of a claim", "classes: [{name: a, queues: 1, offeredAs: claim, resourceName: a.b/c}]", "resourceName is of a class that is offered as a resource"},
+	{"no queue", "classes: [{name: a, queues: 0}]", "spec.classes[0].queues: Invalid value: 0"},
+	{"queues as text", `classes: [{name: a, queues: "2"}]`, `spec.classes[0].queues: Invalid value: "string"`},
+	{"sets of a shared class", "classes: [{name: a, queues: 1, mode: shared, sets: 2}]", "sets are an exclusive class's; a shared one has one queue set, and members"},
+	{"members of an exclusive class", "classes: [{name: a, queues: 1, members: 2}]", "members are a shared class's; an exclusive one has sets"},
+	{"rank", "classes: [{name: a, queues: 1, rank: 8}]", "spec.classes[0].rank: Invalid value: 8"},
+	{"guarantee", "classes: [{name: a, queues: 1, guarantee: 10 gbit}]", `spec.classes[0].guarantee: Invalid value: "10 gbit"`},
+	{"ceiling", "classes: [{name: a, queues: 1, ceiling: 5GB}]", `spec.classes[0].ceiling: Invalid value: "5GB"`},
+	{"poller", "classes: [{name: a, queues: 1, poller: kernel}]", `spec.classes[0].poller: Unsupported value: "kernel"`},
+	{"pollerTimeout", "classes: [{name: a, queues: 1, pollerTimeout: soon}]", "spec.classes[0].pollerTimeout: Invalid value"},
+	{"pollerPriority and pollerNice", "classes: [{name: a, queues: 1, pollerPriority: 1, pollerNice: 1}]", "pollerPriority and pollerNice exclude each other: nice means nothing to SCHED_FIFO"},
+	{"pollers without threads", "classes: [{name: a, queues: 1, poller: interrupt, pollers: 1}]", "with poller interrupt and application there are no polling threads"},
+	{"more pollers than queues", "classes: [{name: a, queues: 1, poller: busy, pollers: 2}]", "pollers are at most one per queue"},
+	{"fewer threads than queues", "classes: [{name: a, queues: 2, poller: thread, pollers: 1}]", "with poller thread there is one per queue: leave pollers out"},
+	{"cpus", "classes: [{name: a, queues: 1, cpus: some}]", "spec.classes[0].cpus: Invalid value"},
+	{"numa", "classes: [{name: a, queues: 1, numa: here}]", "spec.classes[0].numa: Invalid value"},
+	{"dev and bond", "uplink: {dev: eth0, bond: bond0}", "dev and bond exclude each other"},
+	{"dev", "uplink: {dev: eth0/1}", `spec.uplink.dev: Invalid value: "eth0/1"`},
+	{"vlan", "uplink: {vlans: [4095]}", "spec.uplink.vlans[0]: Invalid value: 4095"},
+	{"linkRate", "uplink: {linkRate: 10%}", "spec.uplink.linkRate: Invalid value"},
+	{"force", "uplink: {force: {queue-set: RSS}}", "spec.uplink.force.queue-set: Invalid value"},
+	{"uplink's pollerPriority and pollerNice", "uplink: {pollerPriority: 1, pollerNice: 1}", "spec.uplink: Invalid value"},
+	{"uplink's pollers without threads", "uplink: {poller: application, pollers: 1}", "with poller interrupt and application there are no polling threads"},
+	{"uplink's more pollers than queues", "uplink: {queues: 1, pollers: 2}", "pollers are at most one per queue"},
+	{"operator of the selector", "nodeSelector: {matchExpressions: [{key: a, operator: Is}]}", `spec.nodeSelector.matchExpressions[0].operator: Unsupported value: "Is"`},
+}
+
+// accepted are specs that come close to what is refused.
+var accepted = []struct{ name, spec string }{
+	{"nothing", "{}"},
+	{"no classes", "{uplink: {dev: eth0}, classes: []}"},
+	{"smallest", "classes: [{name: a, queues: 1}]"},
+	{"longest name", "classes: [{name: abcdefghijklmnopqrstuvwxyzab, queues: 1024, sets: 256, rank: 7}]"},
+	{"shared", "classes: [{name: a, mode: shared, queues: 1, members: 1024}]"},
+	{"by claim", "classes: [{name: a, offeredAs: claim, queues: 1}]"},
+	{"Intel's name", "classes: [{name: a, resourceName: net.intel.com/adq, queues: 1}]"},
+	{"a thread per queue", "classes: [{name: a, queues: 2, poller: thread, pollers: 2, pollerNice: -20}]"},
+	{"rates", "classes: [{name: a, queues: 1, guarantee: 12.5%, ceiling: 2.5gbit}, {name: b, queues: 1, ceiling: 100kibit}]"},
+	{"everything of uplink", `{priority: -1, nodeSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d]}]},
+  uplink: {bond: bond0, vlans: [1, 4094], linkRate: 10gbit, queues: 4, busypoll: 50, busyread: 0, arpfilter: true, rxring: 512, txring: 512,
+  force: {queue-set: rss-context}, cpus: "0-3,8", numa: local, guarantee: 1%, ceiling: 100%, rank: 7, poller: busy, pollers: 4,
+  pollerTimeout: 10ms, pollerPriority: 99, rxadapt: false, txadapt: true, rxusecs: 0, txusecs: 50}}`},
+}
+
+// policies sends policies to the API server, which tries them and keeps none.
+func (s *suite) policies(t *testing.T) {
+	try := func(text string) error {
+		o := &unstructured.Unstructured{}
+		must(t, yaml.Unmarshal([]byte(text), o))
+		_, err := s.Dynamic.Resource(policies).Create(t.Context(), o, metav1.CreateOptions{
+			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict, // as kubectl
+		})
+		return err
+	}
+	of := func(spec string) string {
+		return "apiVersion: niclane.dev/v1alpha1\nkind: LanePolicy\nmetadata: {name: tried}\nspec:\n  " +
+			strings.ReplaceAll(spec, "\n", "\n  ")
+	}
+	var said strings.Builder
+	for _, r := range refused {
+		t.Run(r.name, func(t *testing.T) {
+			err := try(of(r.spec))
+			if err == nil {
+				t.Fatalf("%s is accepted, want %q", r.spec, r.why)
+			}
+			if !strings.Contains(err.Error(), r.why) {
+				t.Errorf("%s: %v, want %q", r.spec, err, r.why)
+			}
+			said.WriteString(err.Error())
+		})
+	}
+	for _, message := range s.messages(t) {
+		if !strings.Contains(said.String(), message) {
+			t.Errorf("no policy of this test is refused with %q", message)
+		}
+	}
+	document, err := os.ReadFile("../../../docs/kubernetes.md")
+	must(t, err)
+	_, example, _ := strings.Cut(string(document), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	for _, a := range append(slices.Clone(accepted), struct{ name, spec string }{"the document's", ""}) {
+		t.Run(a.name, func(t *testing.T) {
+			text := example
+			if a.spec != "" {
+				text = of(a.spec)
+			}
+			if err := try(text); err != nil {
+				t.Errorf("%v\n%s", err, text)
+			}
+		})
+	}
+}
+
+// messages are those of the CEL rules in the definition.
+func (s *suite) messages(t *testing.T) (found []string) {
+	t.Helper()
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	crd, err := s.Dynamic.Resource(definitions).Get(t.Context(), "lanepolicies.niclane.dev", metav1.GetOptions{})
+	must(t, err)
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, v := range v {
+				walk(v)
+			}
+		case map[string]any:
+			if rules, ok := v["x-kubernetes-validations"].([]any); ok {
+				for _, r := range rules {
+					found = append(found, r.(map[string]any)["message"].(string))
+				}
+			}
+			for _, v := range v {
+				walk(v)
+			}
+		}
+	}
+	walk(crd.Object)
+	if len(found) == 0 {
+		t.Error("the definition has no CEL rule")
+	}
+	return found
+}
