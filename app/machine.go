@@ -100,16 +100,12 @@ func managedMachine(base string) bool {
 // (vhost_dev_set_owner in drivers/vhost/vhost.c).
 func vhost(pid int) ([]int, error) {
 	name := fmt.Sprintf("vhost-%d", pid)
-	entries, err := os.ReadDir("/proc")
+	tids, err := processes()
 	if err != nil {
 		return nil, err
 	}
 	var found []int
-	for _, e := range entries {
-		tid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, tid := range tids {
 		is, err := sched.IsKernelThread(tid, name)
 		if err != nil {
 			return nil, err

@@ -81,18 +81,30 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// descendants returns pid and the processes below it, parents first.
-func descendants(pid int) ([]int, error) {
+// processes are all that this process sees, by PID.
+func processes() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
-	children := map[int][]int{}
+	var pids []int
 	for _, e := range entries {
-		n, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
 		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+// descendants returns pid and the processes below it, parents first.
+func descendants(pid int) ([]int, error) {
+	pids, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]int{}
+	for _, n := range pids {
 		if st, err := readStat(n); err == nil {
 			children[st.parent] = append(children[st.parent], n)
 		}

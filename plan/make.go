@@ -187,6 +187,7 @@ func (f *fit) plan(p *Plan) {
 	p.Choices = append(p.Choices, choices...)
 	for _, l := range lanes {
 		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus, Rank: rank(l)}
+		fitted.Aligned = slices.ContainsFunc(l.Members, func(m intent.Member) bool { return m.Aligned })
 		if slices.Contains(f.wantedClasses(), classID(l.minor)) {
 			fitted.Class = classID(l.minor)
 		}

@@ -133,6 +133,8 @@ type FittedLane struct {
 	// Class is its HTB class, "" if nothing is shaped.
 	Class string `json:"class,omitempty"`
 	Rank  int    `json:"rank"`
+	// Aligned says that one of its applications places its threads by NAPI ID.
+	Aligned bool `json:"aligned,omitempty"`
 }
 
 // Owned is what the journal says is ours: for every object that niclane has

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
@@ -19,12 +20,17 @@ type Connection struct {
 	// NAPI is its SO_INCOMING_NAPI_ID, 0 for none, CPU its SO_INCOMING_CPU.
 	NAPI uint32
 	CPU  int
+	// Thread is the one that serves it, of a process with the name Process;
+	// 0 where that is not known, or was not looked for.
+	Thread  int
+	Process string
 }
 
 // Sockets says for each lane on a device, from the sockets of its connections,
 // whether they were served by the lane's NAPIs; of a lane whose packets XDP
-// hands to processors, by these. A lane none of whose connections has received
-// anything has no finding.
+// hands to processors, by these; and of a lane with an application that places
+// its threads by NAPI ID, whether each thread has connections of one NAPI. A
+// lane none of whose connections has received anything has no finding.
 func Sockets(a Applied, now *device.State, dev string, conns []Connection) []Finding {
 	d := now.Device(dev)
 	if d == nil {
@@ -40,13 +46,18 @@ func Sockets(a Applied, now *device.State, dev string, conns []Connection) []Fin
 		if !handed && len(in.napis) == 0 {
 			continue // it is not known which NAPIs are its queues'
 		}
-		for _, c := range conns {
-			if slices.ContainsFunc(matches[l.Name], func(m device.Match) bool { return c.is(m) }) {
-				in.add(c)
-			}
+		own := slices.DeleteFunc(slices.Clone(conns), func(c Connection) bool {
+			return !slices.ContainsFunc(matches[l.Name], c.is)
+		})
+		if len(own) == 0 {
+			continue
 		}
-		if in.all > 0 {
-			out = append(out, in.finding())
+		for _, c := range own {
+			in.add(c)
+		}
+		out = append(out, in.finding())
+		if l.Aligned && !handed {
+			out = append(out, threadsOf(l, own))
 		}
 	}
 	return out
@@ -123,7 +134,7 @@ func (s *served) finding() Finding {
 	if !s.handed {
 		f.Want = "the lane's connections served by the NAPIs of queues " + device.FormatCPUList(s.lane.Queues)
 	}
-	f.Found = fmt.Sprintf("%d of %s served by %s", s.elsewhere, connections(s.all), list(s.strayed))
+	f.Found = fmt.Sprintf("%d of %s served by %s", s.elsewhere, connections(s.all), strings.Join(s.strayed, ", "))
 	f.Meaning = "threads that busy-poll or are placed by NAPI ID look for them in the wrong place"
 	f.Repair = "look at the steering findings; a connection from this host itself has no NAPI of the card"
 	return f
@@ -134,15 +145,4 @@ func connections(n int) string {
 		return "1 connection"
 	}
 	return fmt.Sprintf("%d connections", n)
-}
-
-func list(s []string) string {
-	out := ""
-	for i, x := range s {
-		if i > 0 {
-			out += ", "
-		}
-		out += x
-	}
-	return out
 }

@@ -4,6 +4,7 @@ package verify
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,7 +25,7 @@ func TestSockets(t *testing.T) {
 		},
 	}
 	conn := func(local, remote string, napi uint32, cpu int) Connection {
-		return Connection{netip.MustParseAddrPort(local), netip.MustParseAddrPort(remote), napi, cpu}
+		return Connection{Local: netip.MustParseAddrPort(local), Remote: netip.MustParseAddrPort(remote), NAPI: napi, CPU: cpu}
 	}
 	ok := conn("10.0.0.1:80", "10.0.0.2:1000", 12, 3)
 	for _, c := range []struct {
@@ -51,7 +52,59 @@ func TestSockets(t *testing.T) {
 			}
 		})
 	}
+	a.Lanes[1].Aligned = true
+	if got := Sockets(a, now, "eth0", []Connection{ok}); len(got) != 2 || got[1].Key != "threads" {
+		t.Errorf("aligned: %+v", got)
+	}
 	if got := Sockets(a, now, "eth1", []Connection{ok}); got != nil {
 		t.Errorf("no such device: %+v", got)
+	}
+}
+
+// TestThreads has lanes whose application places its threads by NAPI ID.
+func TestThreads(t *testing.T) {
+	conn := func(n int, napi uint32, tid int) (cs []Connection) {
+		for range n {
+			cs = append(cs, Connection{
+				Local: netip.MustParseAddrPort("10.0.0.1:80"), Remote: netip.MustParseAddrPort("10.0.0.2:1000"),
+				NAPI: napi, Thread: tid, Process: "memcached",
+			})
+		}
+		return cs
+	}
+	finding := Finding{Lane: "cache", Device: "eth0", Part: device.PartSteering, Key: "threads"}
+	for _, c := range []struct {
+		name  string
+		conns []Connection
+		want  func(f *Finding)
+	}{
+		{"each its own", slices.Concat(conn(3, 12, 70), conn(1, 11, 71)), func(f *Finding) {
+			f.Severity = OK
+			f.Meaning = "each thread has connections of one NAPI: thread 70 of memcached: 3 connections of NAPI 12, thread 71 of memcached: 1 connection of NAPI 11"
+		}},
+		{"one NAPI's by two", slices.Concat(conn(1, 11, 70), conn(1, 11, 71)), func(f *Finding) {
+			f.Severity = OK
+			f.Meaning = "each thread has connections of one NAPI: thread 70 of memcached: 1 connection of NAPI 11, thread 71 of memcached: 1 connection of NAPI 11"
+		}},
+		{"mixed", slices.Concat(conn(1, 12, 70), conn(2, 11, 70), conn(1, 12, 71), conn(2, 12, 0)), func(f *Finding) {
+			f.Severity = Drift
+			f.Want = "each thread with connections of one NAPI (aligned)"
+			f.Found = "thread 70 of memcached: 3 connections of NAPI 11, 12; of 2 connections it is not known"
+			f.Meaning = "the application does not place them by NAPI ID: one thread answers what several queues bring, on whichever processor it runs"
+			f.Repair = "niclane advise --lane cache; connections made before NAPI IDs changed stay where they are until they are made anew"
+		}},
+		{"not known", conn(2, 12, 0), func(f *Finding) {
+			f.Severity = Unknown
+			f.Meaning = "which thread serves which of 2 connections of the lane: none of them waits at an epoll instance of one thread"
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := finding
+			c.want(&want)
+			got := threadsOf(plan.FittedLane{Name: "cache", Device: "eth0"}, c.conns)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"context"
 	"slices"
 
+	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/internal/sockiter"
 	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
 	"github.com/niclane/niclane/verify"
 )
 
@@ -37,9 +39,9 @@ func watchSockets() *sockets {
 	return s
 }
 
-// served are the connections from elsewhere that have received something since.
-func (s *sockets) served() []verify.Connection {
-	defer s.reader.Close()
+// served are the connections from elsewhere that have received something since,
+// with the threads that serve them if these are wanted.
+func (s *sockets) served(threads bool) []verify.Connection {
 	list, err := s.reader.Sockets()
 	if err != nil {
 		return nil
@@ -49,11 +51,23 @@ func (s *sockets) served() []verify.Connection {
 		own[x.Remote.String()+x.Local.String()] = true
 	}
 	var out []verify.Connection
+	var inodes []uint64
 	for _, x := range list {
 		if before, ok := s.before[x.Cookie]; ok && before == x.Received || own[x.Local.String()+x.Remote.String()] {
 			continue
 		}
 		out = append(out, verify.Connection{Local: x.Local, Remote: x.Remote, NAPI: x.NAPI, CPU: x.CPU})
+		inodes = append(inodes, x.Inode)
+	}
+	if !threads {
+		return out
+	}
+	by, err := niclaneapp.Workers(inodes)
+	if err != nil {
+		return out // it is unknown then
+	}
+	for i, inode := range inodes {
+		out[i].Thread, out[i].Process = by[inode].TID, by[inode].Comm
 	}
 	return out
 }
@@ -64,13 +78,19 @@ func (s *sockets) findings(ctx context.Context, a *app, results []verified) {
 	if s == nil {
 		return
 	}
-	conns := s.served()
+	defer s.reader.Close()
 	here, err := journal.Here()
-	if err != nil || len(conns) == 0 {
+	if err != nil {
 		return
 	}
 	js, err := a.allJournals(here)
 	if err != nil {
+		return
+	}
+	conns := s.served(slices.ContainsFunc(js, func(j *journal.Journal) bool {
+		return slices.ContainsFunc(a.appliedBy(j).Lanes, func(l plan.FittedLane) bool { return l.Aligned })
+	}))
+	if len(conns) == 0 {
 		return
 	}
 	for i := range results {

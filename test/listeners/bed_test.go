@@ -159,8 +159,15 @@ func (b *bed) listening(l app.Listeners) app.Options {
 	return o
 }
 
-// start starts a server on the system under test.
+// start starts a server of HTTP on the system under test.
 func (b *bed) start(argv ...string) *exec.Cmd {
+	b.Helper()
+	return b.startUntil(b.answers, argv...)
+}
+
+// startUntil starts a server on the system under test, and waits until it
+// answers.
+func (b *bed) startUntil(answers func() error, argv ...string) *exec.Cmd {
 	b.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stderr = os.Stderr
@@ -172,7 +179,7 @@ func (b *bed) start(argv ...string) *exec.Cmd {
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // its children too
 		_ = cmd.Wait()
 	})
-	b.until("the server answers", func() bool { return b.answers() == nil })
+	b.until("the server answers", func() bool { return answers() == nil })
 	return cmd
 }
 

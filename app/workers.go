@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// A Worker is the one thread that serves a connection.
+type Worker struct {
+	PID, TID int
+	// Comm is the process's name (proc_pid_comm(5)).
+	Comm string
+}
+
+// Workers finds who serves connections, by the inodes of their sockets: the
+// thread that waits at the one epoll instance which watches it, or a process's
+// only thread. Of any other connection it is not known, and it is left out. It
+// looks at the threads for up to 40 ms, and needs the right to read other
+// processes' descriptors (CAP_SYS_PTRACE).
+func Workers(inodes []uint64) (map[uint64]Worker, error) {
+	pids, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	connections := map[uint64]bool{}
+	for _, inode := range inodes {
+		connections[inode] = inode != 0 // 0: nobody has accepted it yet
+	}
+	by := map[uint64][]epoll{}
+	for _, e := range find(pids, connections).epolls {
+		for _, inode := range e.inodes {
+			by[inode] = append(by[inode], e)
+		}
+	}
+	waits := map[int]map[int][]int{} // by process: threads by epoll descriptor
+	out := map[uint64]Worker{}
+	for inode, es := range by {
+		if len(es) > 1 {
+			continue
+		}
+		pid := es[0].pid
+		tids := threads(pid)
+		w := Worker{PID: pid}
+		switch len(tids) {
+		case 0:
+			continue // it ended
+		case 1:
+			w.TID = tids[0]
+		default:
+			if waits[pid] == nil {
+				waits[pid] = waiting(pid, tids)
+			}
+			w.TID = waiter(pid, es[0].fd, waits[pid]).tid
+		}
+		if comm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm"); err == nil && w.TID != 0 {
+			w.Comm = strings.TrimSuffix(string(comm), "\n")
+			out[inode] = w
+		}
+	}
+	return out, nil
+}
