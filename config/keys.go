@@ -135,7 +135,7 @@ func memberKeys() []key {
 			"Control group of the member's processes, which then run on the lane's processors.",
 			func(t *target, x string) { t.member.Cgroup = x }),
 		strictyaml.Of("aligned", strictyaml.Boolean(), "off",
-			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). Realisations that lose the NAPI ID are then refused.",
+			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). Realisations that lose the NAPI ID are then refused, and verify looks at which connections each thread has.",
 			func(t *target, x bool) { t.member.Aligned = x }),
 	}
 }
