@@ -99,8 +99,12 @@ type Device struct {
 	Master string `json:"master,omitempty"` // bond or bridge it is enslaved to
 	// BondMode is how a bond uses its slaves, as in /sys/class/net/*/bonding/mode.
 	BondMode string `json:"bondMode,omitempty"`
-	Lower    string `json:"lower,omitempty"` // of a VLAN: the device below
-	VLAN     int    `json:"vlan,omitempty"`  // of a VLAN: its ID
+	// Idle is a slave by which its bond sends nothing: without a carrier, down
+	// by the bond's own watch of links, a backup, or in another aggregator than
+	// the active one (bond_slave_can_tx of include/net/bonding.h).
+	Idle  bool   `json:"idle,omitempty"`
+	Lower string `json:"lower,omitempty"` // of a VLAN: the device below
+	VLAN  int    `json:"vlan,omitempty"`  // of a VLAN: its ID
 	// RxQueues and TxQueues are the real (in use) numbers of queues.
 	RxQueues int `json:"rxQueues"`
 	TxQueues int `json:"txQueues"`

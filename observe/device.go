@@ -37,6 +37,7 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 	for _, other := range all {
 		if other.index == l.master && l.master != 0 {
 			d.Master = other.name
+			d.Idle = other.kind == "bond" && (l.idle || !l.carrier)
 		}
 		if other.index == l.lower && l.isUpper() {
 			d.Lower = other.name

@@ -30,8 +30,10 @@ type iface struct {
 	lowerElsewhere bool
 	vlan           int
 	bondMode       string
-	parent         string // name of the parent device: "0000:3b:00.0", "virtio2"
-	xdp            []xdpProgram
+	// idle: a bond's slave that the bond does not send by, whatever its carrier.
+	idle   bool
+	parent string // name of the parent device: "0000:3b:00.0", "virtio2"
+	xdp    []xdpProgram
 }
 
 type xdpProgram struct {
@@ -116,10 +118,14 @@ func decodeLink(b []byte) (iface, error) {
 	return l, ad.Err()
 }
 
-// IFLA_VLAN_ID and IFLA_BOND_MODE of linux/if_link.h.
+// vlanID is IFLA_VLAN_ID of linux/if_link.h.
+const vlanID = 1
+
+// What a bond's slave is to be for the bond to send by it: BOND_STATE_ACTIVE of
+// linux/if_bonding.h, and BOND_LINK_UP of its link.
 const (
-	vlanID   = 1
-	bondMode = 1
+	slaveActive = 0
+	slaveLinkUp = 0
 )
 
 // bondModes are by BOND_MODE_* of linux/if_bonding.h.
@@ -127,12 +133,19 @@ var bondModes = [...]string{"balance-rr", device.BondActiveBackup, "balance-xor"
 
 func (l *iface) decodeInfo(ad *netlink.AttributeDecoder) error {
 	var data []byte
+	master := ""
 	for ad.Next() {
 		switch ad.Type() {
 		case unix.IFLA_INFO_KIND:
 			l.kind = ad.String()
 		case unix.IFLA_INFO_DATA:
 			data = ad.Bytes()
+		case unix.IFLA_INFO_SLAVE_KIND: // comes before the data
+			master = ad.String()
+		case unix.IFLA_INFO_SLAVE_DATA:
+			if master == "bond" {
+				ad.Nested(l.decodeSlave)
+			}
 		}
 	}
 	if err := ad.Err(); err != nil || l.kind != "vlan" && l.kind != "bond" {
@@ -146,13 +159,25 @@ func (l *iface) decodeInfo(ad *netlink.AttributeDecoder) error {
 		switch {
 		case l.kind == "vlan" && nad.Type() == vlanID:
 			l.vlan = int(nad.Uint16())
-		case l.kind == "bond" && nad.Type() == bondMode:
+		case l.kind == "bond" && nad.Type() == unix.IFLA_BOND_MODE:
 			if mode := int(nad.Uint8()); mode < len(bondModes) {
 				l.bondMode = bondModes[mode]
 			}
 		}
 	}
 	return nad.Err()
+}
+
+func (l *iface) decodeSlave(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.IFLA_BOND_SLAVE_STATE:
+			l.idle = l.idle || ad.Uint8() != slaveActive
+		case unix.IFLA_BOND_SLAVE_MII_STATUS:
+			l.idle = l.idle || ad.Uint8() != slaveLinkUp
+		}
+	}
+	return ad.Err()
 }
 
 // xdpAttach names what IFLA_XDP_*_PROG_ID say.

@@ -156,11 +156,60 @@ func TestDecodeVLAN(t *testing.T) {
 	}
 }
 
+// This kernel has no bonds to record: the message of a card that is a bond's slave
+// is laid out as bond_fill_slave_info does (drivers/net/bonding/bond_netlink.c).
+func slaveMessage(t testing.TB, master string, state, link uint8) []byte {
+	t.Helper()
+	ae := netlink.NewAttributeEncoder()
+	ae.String(unix.IFLA_IFNAME, "eth0")
+	ae.Uint32(unix.IFLA_MASTER, 7)
+	ae.Uint8(unix.IFLA_CARRIER, 1)
+	ae.Nested(unix.IFLA_LINKINFO, func(info *netlink.AttributeEncoder) error {
+		info.String(unix.IFLA_INFO_SLAVE_KIND, master)
+		info.Nested(unix.IFLA_INFO_SLAVE_DATA, func(data *netlink.AttributeEncoder) error {
+			data.Uint8(unix.IFLA_BOND_SLAVE_STATE, state)
+			data.Uint8(unix.IFLA_BOND_SLAVE_MII_STATUS, link)
+			data.Uint32(unix.IFLA_BOND_SLAVE_LINK_FAILURE_COUNT, 1)
+			return nil
+		})
+		return nil
+	})
+	b, err := ae.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(make([]byte, ifinfomsgLen), b...)
+}
+
+func TestDecodeSlave(t *testing.T) {
+	for name, c := range map[string]struct {
+		master      string
+		state, link uint8
+		want        bool
+	}{
+		"sends":                    {"bond", 0, 0, false},
+		"backup, other aggregator": {"bond", 1, 0, true},
+		"link is failing":          {"bond", 0, 1, true},
+		"link is down":             {"bond", 0, 2, true},
+		"link comes back":          {"bond", 0, 3, true},
+		"a bridge's":               {"bridge", 3, 3, false},
+	} {
+		got, err := decodeLink(slaveMessage(t, c.master, c.state, c.link))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.idle != c.want || got.master != 7 {
+			t.Errorf("%s: idle %v, want %v; master %d", name, got.idle, c.want, got.master)
+		}
+	}
+}
+
 func FuzzDecodeLink(f *testing.F) {
 	for _, b := range recordedLinks(f) {
 		f.Add(b)
 	}
 	f.Add(vlanMessage(f, 100))
+	f.Add(slaveMessage(f, "bond", 1, 2))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := decodeLink(b)
 		if err != nil {

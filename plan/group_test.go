@@ -271,7 +271,79 @@ func TestBondRates(t *testing.T) {
 			apply()
 			check("it is back", "lane0", c.a0)
 			check("it is back", "lane1", c.a1)
+			// What has no link carries nothing: the other has its part, and it
+			// keeps its own for when it is back.
+			st.Device("lane1").Idle = true
+			apply()
+			check("one is idle", "lane0", c.alone)
+			check("one is idle", "lane1", c.a1)
+			st.Device("lane0").Idle = true
+			apply()
+			check("both are idle", "lane0", c.a0)
+			check("both are idle", "lane1", c.a1)
 		})
+	}
+}
+
+// TestBondSharing: a plan says over which slaves it shares out rates, where it does.
+func TestBondSharing(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode, rates string
+		idle        []string
+		want        []string
+	}{
+		"both":           {"802.3ad", "guarantee: 300mbit", nil, []string{"lane0", "lane1"}},
+		"one idle":       {"802.3ad", "ceiling: 300mbit", []string{"lane0"}, []string{"lane1"}},
+		"both idle":      {"802.3ad", "guarantee: 300mbit", []string{"lane0", "lane1"}, []string{"lane0", "lane1"}},
+		"shares of each": {"802.3ad", "guarantee: 20%", []string{"lane0"}, nil},
+		"one for all":    {device.BondActiveBackup, "guarantee: 300mbit", []string{"lane0"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := twins(t)
+			st.Device("bond0").BondMode = c.mode
+			for _, dev := range c.idle {
+				st.Device(dev).Idle = true
+			}
+			p, err := makePlan(t, "lanes.yaml", "version: 1\nglobals: {bond: bond0, link-rate: 1gbit}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], "+c.rates+"}}\n", st, plan.Owned{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, p.Sharing); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			for _, dev := range []string{"lane0", "lane1"} {
+				said := strings.Contains(strings.Join(p.Notes, "\n"), dev+": bond0 sends nothing by it now")
+				if want := len(c.want) > 0 && slices.Contains(c.idle, dev); said != want {
+					t.Errorf("%s is said to carry nothing: %v, want %v: %q", dev, said, want, p.Notes)
+				}
+			}
+		})
+	}
+}
+
+// TestBondSpeedUnknown: a card does not say its speed while its link is down, which
+// keeps the lanes from none of the bond's other slaves.
+func TestBondSpeedUnknown(t *testing.T) {
+	const lanes = "version: 1\nglobals: {bond: bond0}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: 300mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%}}\n"
+	st := twins(t)
+	st.Device("bond0").BondMode = "802.3ad"
+	st.Device("lane0").Speed, st.Device("lane1").Speed = 1e9, 0
+	if _, err := makePlan(t, "lanes.yaml", lanes, st, plan.Owned{}); err == nil || !strings.Contains(err.Error(), "lane1 does not say its speed") {
+		t.Errorf("a link that is up, of unknown speed: %v", err)
+	}
+	st.Device("lane1").Idle = true
+	p, err := makePlan(t, "lanes.yaml", lanes, st, plan.Owned{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(st, plan.Owned{}, p.Steps)
+	for key, want := range map[string]uint64{"class/lane0/1:10": 300e6, "class/lane1/1:10": 150e6, "class/lane1/1:11": 100e6} {
+		if c, _ := st.Objects()[key].(device.Class); c.Rate != want {
+			t.Errorf("%s: rate %d, want %d", key, c.Rate, want)
+		}
+	}
+	if note := "lane1: its link is down and says no speed: planned with 1gbit"; !strings.Contains(strings.Join(p.Notes, "\n"), note) {
+		t.Errorf("no note says %q: %q", note, p.Notes)
 	}
 }
 

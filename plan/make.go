@@ -33,8 +33,8 @@ type fit struct {
 	choice  map[device.Part]Choice
 	present map[string]device.Object
 	link    uint64 // bit/s
-	// links is the sum of those of a bond's slaves, 0 where each has the
-	// lanes' rates.
+	// links is the sum of those of a bond's slaves that share the lanes' rates,
+	// 0 where each has them whole.
 	links uint64
 	// sharedQueues says that no lane has queues of its own.
 	sharedQueues bool
@@ -99,10 +99,10 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	var wants []want
 	at := make(map[string]int, len(keys))
 	names := groupDevices(in, st, &errs)
-	links := linksOf(in, st, names)
+	links := groupOf(in, st, names)
 	for _, name := range names {
 		f := &fit{in: in, st: st, dev: st.Device(name), owned: ours, present: present}
-		f.link, f.links = linkOf(in, f.dev), links
+		f.link, f.links = links.link[name], links.share(f.dev)
 		f.plan(p)
 		wants = f.merge(wants, at)
 		p.Notes = append(p.Notes, f.notes...)
@@ -113,6 +113,9 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 		return nil, dedupe(errs)
 	}
 	slices.Sort(p.Devices)
+	if inBits(in) {
+		p.Sharing = links.sharing
+	}
 	p.Steps = diff(st, present, owned, keys, wants, at)
 	p.forget(st, present, owned, keys, at)
 	return p, nil
@@ -193,6 +196,7 @@ func (f *fit) plan(p *Plan) {
 		}
 		p.Lanes = append(p.Lanes, fitted)
 	}
+	f.noteIdle()
 	if f.dev.Emulated {
 		f.notef("the lab's emulated card: its ethtool -X and -N lines are what a real card would need; here niclane writes the card's own tables")
 	}

@@ -10,30 +10,8 @@ import (
 	"github.com/niclane/niclane/intent"
 )
 
-// linkOf is the rate of a device's link, 0 if nobody says it.
-func linkOf(in *intent.Intent, d *device.Device) uint64 {
-	if in.Group.LinkRate > 0 {
-		return in.Group.LinkRate
-	}
-	return d.Speed
-}
-
-// linksOf is the sum of the rates of a bond's slaves, which share the lanes'
-// rates. It is 0 where each has them whole: of devices that are no bond's, and
-// where one slave carries everything, or each does.
-func linksOf(in *intent.Intent, st *device.State, slaves []string) (sum uint64) {
-	bond := st.Device(in.Group.Bond)
-	if bond == nil || bond.BondMode == device.BondActiveBackup || bond.BondMode == device.BondBroadcast {
-		return 0
-	}
-	for _, name := range slaves {
-		sum += linkOf(in, st.Device(name))
-	}
-	return sum
-}
-
 // rate is a lane's on this device: of a bond's rate the part that the device's
-// link is of those of all slaves.
+// link is of those that share it.
 func (f *fit) rate(r intent.Rate) uint64 {
 	rate := r.Of(f.link)
 	if r.Permille > 0 || f.links == 0 {

@@ -114,6 +114,10 @@ type Plan struct {
 	Choices []Choice     `json:"choices,omitempty"`
 	// Notes are what the person should know but need not act on.
 	Notes []string `json:"notes,omitempty"`
+	// Sharing are the slaves of a bond over whose links the lanes' rates in
+	// bit/s are shared out, ascending: those by which it sends. None where
+	// there are no such rates, or each device has them whole.
+	Sharing []string `json:"sharing,omitempty"`
 	// Gone are devices that the file had, has no more, and that exist no more,
 	// ascending: what was niclane's there went with them.
 	Gone []string `json:"gone,omitempty"`
