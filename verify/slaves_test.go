@@ -46,3 +46,36 @@ func TestSlaves(t *testing.T) {
 		})
 	}
 }
+
+// TestSharing: the lanes' rates go with the slaves by which a bond sends.
+func TestSharing(t *testing.T) {
+	slave := func(name string, idle bool) device.Device {
+		return device.Device{Name: name, Master: "bond0", Idle: idle}
+	}
+	both := []string{"a", "b"}
+	for name, c := range map[string]struct {
+		sharing []string
+		now     []device.Device
+		want    []string
+	}{
+		"as applied":          {both, []device.Device{slave("a", false), slave("b", false)}, nil},
+		"one is idle":         {both, []device.Device{slave("a", false), slave("b", true)}, []string{"bond/bond0/rates: by a"}},
+		"it is back":          {[]string{"a"}, []device.Device{slave("a", false), slave("b", false)}, []string{"bond/bond0/rates: by a and b"}},
+		"all are idle":        {both, []device.Device{slave("a", true), slave("b", true)}, nil},
+		"each has them whole": {nil, []device.Device{slave("a", false), slave("b", true)}, nil},
+		"one left":            {both, []device.Device{slave("a", false), {Name: "b"}}, []string{"bond/bond0/b: none of its"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := Applied{Config: "l.yaml", Bond: "bond0", Sharing: c.sharing, Ended: true, Lanes: []plan.FittedLane{{Name: "web", Device: "b"}, {Name: "web", Device: "a"}}}
+			var got []string
+			for _, f := range State(a, &device.State{Devices: c.now}) {
+				if f.Severity == Drift {
+					got = append(got, f.Key+": "+f.Found)
+				}
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -46,8 +46,11 @@ type Applied struct {
 	Config string
 	// Bond is the bond whose slaves the lanes span, "" if the file lists the
 	// devices.
-	Bond  string
-	Lanes []plan.FittedLane
+	Bond string
+	// Sharing are those of its slaves over which the lanes' rates were shared
+	// out, ascending; none where each has them whole.
+	Sharing []string
+	Lanes   []plan.FittedLane
 	// Owned are the objects that niclane has written, in order.
 	Owned []Record
 	// Ended says that all steps were made.

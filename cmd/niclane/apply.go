@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,7 +85,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 		return err
 	}
 	if len(p.Steps) == 0 {
-		if err := a.forget(store, headOf(here, r, p)); err != nil {
+		if err := a.unchanged(store, headOf(here, r, p)); err != nil {
 			return err
 		}
 		if a.json {
@@ -148,10 +149,12 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	return nil
 }
 
-// forget takes what went with its device off the record, by a plan without
-// steps: verify and rollback have nothing to say about it any more.
-func (a *app) forget(store *journal.Store, h journal.Head) error {
-	if len(h.Plan.Gone) == 0 {
+// unchanged records a plan without steps where it says something new. What went
+// with its device is off the record: verify and rollback have nothing to say about
+// it any more. Rates that are what they were although a bond sends by other slaves
+// (a card's, or ceilings above the links) are right for these from now on.
+func (a *app) unchanged(store *journal.Store, h journal.Head) error {
+	if len(h.Plan.Gone) == 0 && len(h.Plan.Sharing) == 0 {
 		return nil
 	}
 	all, err := store.Here()
@@ -159,10 +162,14 @@ func (a *app) forget(store *journal.Store, h journal.Head) error {
 		return err
 	}
 	var was *device.State
+	var sharing []string
 	for _, old := range all {
-		if old.Head().Config == h.Config {
-			was = a.applied(old.Head().Plan)
+		if p := old.Head().Plan; old.Head().Config == h.Config {
+			was, sharing = a.applied(p), p.Sharing
 		}
+	}
+	if len(h.Plan.Gone) == 0 && slices.Equal(h.Plan.Sharing, sharing) {
+		return nil
 	}
 	j, err := store.Begin(h)
 	if err != nil {

@@ -174,7 +174,7 @@ func rebooted(h *journal.Head) []verify.Finding {
 // appliedBy gives what a journal says was made.
 func (a *app) appliedBy(j *journal.Journal) verify.Applied {
 	h := j.Head()
-	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Lanes: h.Plan.Lanes, Ended: j.Ended(), State: a.applied(h.Plan)}
+	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Sharing: h.Plan.Sharing, Lanes: h.Plan.Lanes, Ended: j.Ended(), State: a.applied(h.Plan)}
 	records := j.Records()
 	steps := j.Steps() // none: of a plan that has only forgotten
 	if undone := !slices.ContainsFunc(steps, func(s journal.StepState) bool { return s != journal.StepPending }); undone && len(steps) > 0 {

@@ -137,7 +137,7 @@ func (a *app) make(ctx context.Context, r *request, leave func(key string) bool)
 	}
 	p.Steps = slices.DeleteFunc(p.Steps, func(s plan.Step) bool { return leave(s.Key()) })
 	if len(p.Steps) == 0 {
-		return nil, nil, a.forget(store, headOf(here, r, p))
+		return nil, nil, a.unchanged(store, headOf(here, r, p))
 	}
 	was := a.applied(p)
 	report, j, err := a.run(ctx, store, headOf(here, r, p))

@@ -14,7 +14,8 @@ import (
 func TestBondRates(t *testing.T) {
 	bed.Guest(t) // a bond of Debian's kernel
 	h := &host{t: t, dir: t.TempDir()}
-	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], guarantee: 400mbit}\n")
+	const rates = "globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], guarantee: 400mbit}\n"
+	h.write(rates)
 	bed.Sh(t, "ip link add bond9 type bond mode balance-xor miimon 100")
 	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
 	for _, n := range []string{"0", "1"} {
@@ -46,6 +47,42 @@ func TestBondRates(t *testing.T) {
 	h.niclane(0, "apply", h.lanes)
 	promised("x0", "200Mbit")
 	promised("x1", "200Mbit")
+
+	// A link that is down carries nothing: the other slave has its part until it is
+	// back. The bond asks for links every 100 ms.
+	link := func(to string) {
+		t.Helper()
+		bed.Sh(t, "ip link set y1 "+to)
+		bed.Until(t, "x1 "+to, func() bool { return strings.TrimSpace(bed.Read(t, "/sys/class/net/x1/bonding_slave/mii_status")) == to })
+	}
+	link("down")
+	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "bond9 sends by x0 and x1") {
+		t.Errorf("verify does not say what is wrong: %s", out)
+	}
+	h.niclane(0, "apply", h.lanes)
+	promised("x0", "400Mbit")
+	promised("x1", "200Mbit")
+	h.niclane(0, "verify", "--for", "0")
+	link("up")
+	h.niclane(3, "verify", "--for", "0")
+	h.niclane(0, "apply", h.lanes)
+	promised("x0", "200Mbit")
+	promised("x1", "200Mbit")
+
+	// Ceilings above the links are the same for any number of slaves.
+	h.niclane(0, "rollback")
+	h.write("globals: {bond: bond9, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], ceiling: 30gbit}\n")
+	h.niclane(0, "apply", h.lanes)
+	link("down")
+	h.niclane(3, "verify", "--for", "0")
+	if out := h.niclane(0, "apply", h.lanes); !strings.Contains(out, "nothing to do") {
+		t.Errorf("apply has something to do: %s", out)
+	}
+	h.niclane(0, "verify", "--for", "0")
+	link("up")
+	h.niclane(0, "rollback")
+	h.write(rates)
+	h.niclane(0, "apply", h.lanes)
 
 	bed.Sh(t, "ip link del x1")
 	h.niclane(3, "verify", "--for", "0")
