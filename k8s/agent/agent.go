@@ -94,7 +94,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.attacher = &attach.Attacher{
-		Node: a.node, Kubelet: a.kubelet, Pods: a.cluster, Reachable: reach.OnDevice, Limit: reach.Limit, Log: o.Log,
+		Node: a.node, Kubelet: a.kubelet, Pods: a.cluster, Reachable: reach.OnDevice, Addrs: a.cluster.Addresses, Limit: reach.Limit, Log: o.Log,
 		Event: func(namespace, pod, uid, reason, message string) {
 			go a.cluster.Event(context.Background(), "Pod", namespace, pod, uid, reason, message)
 		},

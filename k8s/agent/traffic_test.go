@@ -197,7 +197,7 @@ func TestTraffic(t *testing.T) {
 	}
 	g := &given{pods: map[string]*corev1.Pod{}, has: map[string]podresources.Devices{}}
 	g.add("redis", "redis", "redis-0", false, "10.244.0.5", "fd00::5")
-	a := &attach.Attacher{Node: n, Kubelet: g, Pods: g, Reachable: reach.OnDevice, Event: func(_, _, _, _, message string) { t.Log(message) }, Log: slog.New(slog.DiscardHandler)}
+	a := &attach.Attacher{Node: n, Addrs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }, Kubelet: g, Pods: g, Reachable: reach.OnDevice, Event: func(_, _, _, _, message string) { t.Log(message) }, Log: slog.New(slog.DiscardHandler)}
 	request := &cniproto.Request{
 		Version: cniproto.Version, Command: cniproto.Add, Sandbox: "sb", IfName: "eth0", HostIf: "vethredis", Namespace: "default", Pod: "redis", UID: "u-redis",
 		Addrs: []netip.Addr{netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("fd00::5")},

@@ -46,6 +46,8 @@ type Attacher struct {
 	// Reachable says why packets of these addresses never have them on the
 	// device, nil if they do.
 	Reachable func(device string, addrs []netip.Addr) error
+	// Addrs are the node's addresses (InternalIP), that its node ports have.
+	Addrs func() []netip.Addr
 	// Limit sets the rate at which packets reach a pod, on the interface outside
 	// it; 0 takes the limit away.
 	Limit func(hostIf string, bits uint64) error
@@ -107,19 +109,27 @@ func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (
 	}
 	at := node.Attachment{
 		Sandbox: r.Sandbox, IfName: r.IfName, HostIf: r.HostIf, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID, Grants: grants, Holds: holds,
+		Addrs: r.Addrs,
 	}
-	if d := a.Node.Now().Device; d != nil && a.Reachable != nil {
-		if err := a.Reachable(d.Name, r.Addrs); err != nil {
-			return true, err
-		}
+	if err := a.reachable(r.Addrs); err != nil {
+		return true, err
 	}
-	if at.Members, err = pods.Members(pod, r.Addrs, grants, nil); err != nil {
+	if at.Members, err = pods.Members(pod, pods.Where{Addrs: r.Addrs, Node: a.Addrs()}, grants); err != nil {
 		return true, err
 	}
 	if err := a.bandwidth(&at, r); err != nil {
 		return true, err
 	}
 	return true, a.Node.Attach(ctx, at)
+}
+
+// reachable says why the card never sees these addresses.
+func (a *Attacher) reachable(addrs []netip.Addr) error {
+	d := a.Node.Now().Device
+	if d == nil || a.Reachable == nil {
+		return nil
+	}
+	return a.Reachable(d.Name, addrs)
 }
 
 // bandwidth honours the standard annotations: what reaches the pod is limited on
@@ -306,14 +316,19 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 			addrs = append(addrs, addr)
 		}
 	}
-	var group func(string) string
+	where := pods.Where{Addrs: addrs, Node: a.Addrs()}
 	if pod.Spec.HostNetwork {
-		group = func(container string) string { return cgroup(pod, container) }
+		where.Cgroup = func(container string) string { return cgroup(pod, container) }
 		if err := declares(pod, grants); err != nil {
 			return err
 		}
+	} else {
+		at.Addrs = addrs
+		if err := a.reachable(addrs); err != nil {
+			return err
+		}
 	}
-	if at.Members, err = pods.Members(pod, addrs, grants, group); err != nil {
+	if at.Members, err = pods.Members(pod, where, grants); err != nil {
 		return err
 	}
 	if err := a.Node.Attach(ctx, at); err != nil {

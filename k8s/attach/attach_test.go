@@ -5,6 +5,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/node"
 	"github.com/niclane/niclane/k8s/podresources"
+	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/plan"
 )
@@ -107,7 +109,7 @@ func setup(t *testing.T) (*Attacher, *world, *paper) {
 		{Name: "adq", Queues: 1, ResourceName: "net.intel.com/adq"}, {Name: "dra", Queues: 1, OfferedAs: "claim"},
 	}
 	n.SetPolicy(t.Context(), p, nil)
-	a := &Attacher{Node: n, Kubelet: w, Pods: w, Log: slog.New(slog.DiscardHandler), Event: func(_, pod, _, reason, message string) {
+	a := &Attacher{Node: n, Addrs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }, Kubelet: w, Pods: w, Log: slog.New(slog.DiscardHandler), Event: func(_, pod, _, reason, message string) {
 		w.events = append(w.events, pod+" "+reason+" "+message)
 	}}
 	return a, w, c
@@ -271,12 +273,49 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestHostPods: pods of the host's network have one address, and each keeps its
+// lane.
+func TestHostPods(t *testing.T) {
+	a, w, c := setup(t)
+	for i, name := range []string{"one", "two"} {
+		p := w.pod(name, "192.0.2.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-" + fmt.Sprint(i)}})
+		p.Spec.HostNetwork, p.Spec.Containers[0].Ports[0].ContainerPort = true, int32(7000+i)
+	}
+	if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	if text := c.now(); len(a.Node.Attachments()) != 2 || !strings.Contains(text, `["7000"]`) || !strings.Contains(text, `["7001"]`) {
+		t.Errorf("%d are in lanes, want both; lanes:\n%s", len(a.Node.Attachments()), text)
+	}
+}
+
+// TestFrontends: what comes to a node port is the pod's too.
+func TestFrontends(t *testing.T) {
+	a, w, c := setup(t)
+	p := w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	p.Annotations = map[string]string{pods.Annotation: `{"c":{"frontends":["30379"]}}`}
+	if got := a.Handle(t.Context(), request(cniproto.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "" {
+		t.Fatalf("%+v", got)
+	}
+	if text := c.now(); !strings.Contains(text, "ports: [\"30379\"]\n        addrs: [\"192.0.2.1\"]") || !strings.Contains(text, "ports: [\"6379\"]\n        addrs: [\"10.0.0.2\"]") {
+		t.Errorf("lanes:\n%s", text)
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	a, w, _ := setup(t)
 	a.Reachable = func(device string, addrs []netip.Addr) error { return errors.New(device + " is under an overlay") }
 	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
 	if got := a.Handle(t.Context(), request(cniproto.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "eth0 is under an overlay" || !got.Lane {
 		t.Errorf("%+v", got)
+	}
+	// One that the agent puts into its lane later is no better off.
+	w.pods["default/redis"].Status.Phase = corev1.PodRunning
+	if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.events) != 2 || !strings.Contains(w.events[1], "under an overlay") {
+		t.Errorf("events %q", w.events)
 	}
 	if got := a.Node.Attachments(); len(got) != 0 {
 		t.Errorf("left: %v", got)

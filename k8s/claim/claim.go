@@ -37,6 +37,12 @@ type Parameters struct {
 	RemotePorts []string `json:"remotePorts,omitempty"`
 	// RemoteAddrs are the other side's addresses or networks; none: any.
 	RemoteAddrs []string `json:"remoteAddrs,omitempty"`
+	// Frontends are what others send to when the pod is behind a NodePort, a
+	// LoadBalancer or an external address: the card sees these, because the
+	// node translates them to the pod's behind it. "30379" and "30379/TCP" are
+	// of the node's addresses, "203.0.113.7:6379/TCP" and "[2001:db8::7]:6379"
+	// of others. A hostPort needs none.
+	Frontends []string `json:"frontends,omitempty"`
 }
 
 // Ports is a range of ports of one protocol.
@@ -98,6 +104,11 @@ func (p *Parameters) Check() error {
 	for i, s := range p.RemoteAddrs {
 		if _, err := parsePrefix(s); err != nil {
 			errs = append(errs, fmt.Errorf("remoteAddrs[%d]: %w", i, err))
+		}
+	}
+	for i, s := range p.Frontends {
+		if _, err := ParseFrontend(s); err != nil {
+			errs = append(errs, fmt.Errorf("frontends[%d]: %w", i, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -124,6 +125,23 @@ func (c *Cluster) Node() (labels map[string]string, address string, ok bool) {
 		return n.Labels, address, true
 	}
 	return nil, "", false
+}
+
+// Addresses are the node's InternalIPs, of each family; none as long as they are
+// not known.
+func (c *Cluster) Addresses() (out []netip.Addr) {
+	for _, o := range c.nodes.GetStore().List() {
+		var n corev1.Node
+		if convert(o, &n) != nil || n.Name != c.node {
+			continue
+		}
+		for _, a := range n.Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+				out = append(out, addr)
+			}
+		}
+	}
+	return out
 }
 
 // Policies returns all of them, and an error that names those that cannot be read.

@@ -4,6 +4,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func lanePolicy(name string, spec map[string]any) *unstructured.Unstructured {
 func TestWatches(t *testing.T) {
 	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	node.Name, node.Labels = "n1", map[string]string{"role": "edge"}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"}}
 	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName = "default", "p", "u1", "n1"
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
@@ -65,6 +66,9 @@ func TestWatches(t *testing.T) {
 	labels, address, ok := c.Node()
 	if !ok || labels["role"] != "edge" || address != "192.0.2.1" {
 		t.Errorf("node: %v %s %v", labels, address, ok)
+	}
+	if got := fmt.Sprint(c.Addresses()); got != "[192.0.2.1 2001:db8::1]" {
+		t.Errorf("addresses %s", got)
 	}
 	all, err := c.Policies()
 	if len(all) != 1 || all[0].Name != "good" || all[0].Generation != 3 || all[0].Spec.Classes[0].Queues != 2 {

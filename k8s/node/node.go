@@ -465,6 +465,9 @@ func (n *Node) Attach(ctx context.Context, a Attachment) error {
 				delete(s.Attachments, other.key())
 			}
 		}
+		if err := s.frontendTaken(&a); err != nil {
+			return err
+		}
 		s.Attachments[a.key()] = a
 		return nil
 	})

@@ -108,6 +108,7 @@ func attachment(pod, addr, class string, units ...string) Attachment {
 		lane = class
 	}
 	return Attachment{
+		Addrs:   []netip.Addr{netip.MustParseAddr(addr)},
 		Sandbox: "sb-" + pod, IfName: "eth0", Namespace: "default", Pod: pod, UID: "uid-" + pod,
 		Grants:  []pods.Grant{{Container: "c", Class: class, Units: units, Lane: lane}},
 		Members: []policy.Member{{Name: pod, Lane: lane, Protocol: "tcp", Addrs: []netip.Prefix{netip.MustParsePrefix(addr + "/32")}}},
@@ -339,5 +340,42 @@ func TestChanged(t *testing.T) {
 	}
 	if err := n.Granted("redis", []string{"redis-0"}); !errors.Is(err, classes.ErrUnhealthy) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestFrontends: pods behind one frontend are one member together, which stays as
+// long as one of them is there; a frontend that leads to two lanes is refused.
+func TestFrontends(t *testing.T) {
+	c := &fakeCard{}
+	n := start(t, c, t.TempDir(), "b")
+	n.SetPolicy(t.Context(), redisAndWeb(1), nil)
+	behind := func(a Attachment) Attachment {
+		a.Members = append(a.Members, policy.Member{
+			Name: pods.FrontendPrefix + "1", Lane: a.Grants[0].Lane, Protocol: "tcp", Ports: []string{"30080"}, Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")},
+		})
+		return a
+	}
+	for _, a := range []Attachment{attachment("a", "10.0.0.1", "web", "web-0"), attachment("b", "10.0.0.2", "web", "web-1")} {
+		if err := n.Attach(t.Context(), behind(a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(n.Attachments()); got != 2 {
+		t.Errorf("%d pods are in lanes, want 2", got)
+	}
+	err := n.Attach(t.Context(), behind(attachment("c", "10.0.0.3", "redis", "redis-0")))
+	if err == nil || !strings.Contains(err.Error(), "tcp port 30080 of 192.0.2.1 leads to lane web, with pod default/a") {
+		t.Errorf("another lane: %v", err)
+	}
+	for _, step := range []struct {
+		sandbox string
+		want    int
+	}{{"none", 1}, {"sb-a", 1}, {"sb-b", 0}} {
+		if err := n.Detach(t.Context(), step.sandbox, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(c.now(), "30080"); got != step.want {
+			t.Errorf("without %s: port 30080 is there %d times, want %d:\n%s", step.sandbox, got, step.want, c.now())
+		}
 	}
 }

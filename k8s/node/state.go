@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/classes"
@@ -55,6 +56,9 @@ type Attachment struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	UID       string `json:"uid"`
+
+	// Addrs that the pod has to itself: none in the host's network.
+	Addrs []netip.Addr `json:"addrs,omitempty"`
 
 	Grants  []pods.Grant    `json:"grants"`
 	Members []policy.Member `json:"members"`
@@ -168,8 +172,17 @@ func (s *state) holders() map[string]classes.Holder {
 func (s *state) lanes(device string, link uint64) policy.Node {
 	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}}
 	joined := map[policy.Joining]bool{}
+	fronts := map[string]bool{}
 	for _, a := range s.sorted() {
-		n.Members = append(n.Members, a.Members...)
+		for _, m := range a.Members {
+			if front := m.Lane + " " + m.Name; strings.HasPrefix(m.Name, pods.FrontendPrefix) {
+				if fronts[front] {
+					continue // pods behind the same frontend
+				}
+				fronts[front] = true
+			}
+			n.Members = append(n.Members, m)
+		}
 		for lane, most := range a.Ceilings {
 			if now := n.Ceilings[lane]; now == 0 || most < now {
 				n.Ceilings[lane] = most
@@ -189,20 +202,28 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 	return n
 }
 
-// overlapping are the addresses that both have.
+// overlapping reports whether both have an address to themselves.
 func overlapping(a, b *Attachment) bool {
-	has := map[netip.Prefix]bool{}
+	return slices.ContainsFunc(a.Addrs, func(x netip.Addr) bool { return slices.Contains(b.Addrs, x) })
+}
+
+// frontendTaken refuses a frontend that leads to another lane: before the node
+// translates them, its packets are not to be told apart by pod.
+func (s *state) frontendTaken(a *Attachment) error {
 	for _, m := range a.Members {
-		for _, p := range m.Addrs {
-			has[p] = true
+		if !strings.HasPrefix(m.Name, pods.FrontendPrefix) {
+			continue
 		}
-	}
-	for _, m := range b.Members {
-		for _, p := range m.Addrs {
-			if has[p] {
-				return true
+		for _, other := range s.sorted() {
+			for _, o := range other.Members {
+				if other.UID == a.UID || !strings.HasPrefix(o.Name, pods.FrontendPrefix) || o.Lane == m.Lane || o.Protocol != m.Protocol ||
+					!slices.Equal(o.Addrs, m.Addrs) || !slices.Equal(o.Ports, m.Ports) {
+					continue
+				}
+				return fmt.Errorf("%s port %s of %s leads to lane %s, with pod %s: pods behind one frontend need one lane, of a class with mode: shared",
+					m.Protocol, m.Ports[0], m.Addrs[0].Addr(), o.Lane, other.Name())
 			}
 		}
 	}
-	return false
+	return nil
 }

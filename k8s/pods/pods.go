@@ -40,15 +40,24 @@ type Grant struct {
 	Parameters *claim.Parameters `json:"parameters,omitempty"`
 }
 
-// Members returns the members that grants make of a pod with these addresses.
-// cgroup gives the control group of a container, by its name, for pods of the
-// host network; nil for others.
-func Members(pod *corev1.Pod, addrs []netip.Addr, grants []Grant, cgroup func(container string) string) ([]policy.Member, error) {
+// Where is by what a pod's packets can be told.
+type Where struct {
+	// Addrs of the pod.
+	Addrs []netip.Addr
+	// Node are the node's addresses, which its frontends have.
+	Node []netip.Addr
+	// Cgroup gives the control group of a container, by its name, for pods of
+	// the host network; nil for others.
+	Cgroup func(container string) string
+}
+
+// Members returns the members that grants make of a pod.
+func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error) {
 	narrowed, err := annotated(pod)
 	if err != nil {
 		return nil, err
 	}
-	if len(addrs) == 0 {
+	if len(at.Addrs) == 0 {
 		return nil, errors.New("the pod has no address that its packets could be told by")
 	}
 	var all []matched
@@ -59,12 +68,17 @@ func Members(pod *corev1.Pod, addrs []netip.Addr, grants []Grant, cgroup func(co
 			errs = append(errs, err)
 			continue
 		}
-		all = append(all, ms...)
+		fronts, err := frontends(pod, at, g, narrowed, ms)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(append(all, ms...), fronts...)
 	}
 	if err := errors.Join(append(errs, apart(all))...); err != nil {
 		return nil, err
 	}
-	return members(pod, addrs, all, cgroup), nil
+	return members(pod, at, all), nil
 }
 
 // annotated reads the pod's annotations, niclane's and Intel's.
@@ -100,17 +114,24 @@ type matched struct {
 	ports       []claim.Ports // none: any
 	remotePorts []claim.Ports
 	remotes     []netip.Prefix
+	// front is the address of a frontend; the zero Addr: the pod's own.
+	front netip.Addr
+}
+
+// parameters are those of a grant's claim or of its container's annotation.
+func parameters(g Grant, narrowed map[string]claim.Parameters) claim.Parameters {
+	if g.Parameters != nil {
+		return *g.Parameters
+	}
+	if g.Container == "" {
+		return claim.Parameters{}
+	}
+	return narrowed[g.Container]
 }
 
 // matches gives the packets of a grant.
 func matches(pod *corev1.Pod, g Grant, narrowed map[string]claim.Parameters) ([]matched, error) {
-	var p claim.Parameters
-	if n, ok := narrowed[g.Container]; ok && g.Container != "" {
-		p = n
-	}
-	if g.Parameters != nil {
-		p = *g.Parameters
-	}
+	p := parameters(g, narrowed)
 	own, err := parse(p.Ports)
 	if err != nil {
 		return nil, err
@@ -224,7 +245,7 @@ func names(pod *corev1.Pod) string {
 func apart(all []matched) error {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
-			if a.grant.Lane == b.grant.Lane || a.protocol != b.protocol {
+			if a.grant.Lane == b.grant.Lane || a.protocol != b.protocol || a.front != b.front {
 				continue
 			}
 			port, ok := meet(a.ports, b.ports)
@@ -278,9 +299,9 @@ func meetAddrs(a, b []netip.Prefix) bool {
 }
 
 // members writes what was matched as members, each once.
-func members(pod *corev1.Pod, addrs []netip.Addr, all []matched, cgroup func(string) string) []policy.Member {
-	prefixes := make([]netip.Prefix, len(addrs))
-	for i, a := range addrs {
+func members(pod *corev1.Pod, at Where, all []matched) []policy.Member {
+	prefixes := make([]netip.Prefix, len(at.Addrs))
+	for i, a := range at.Addrs {
 		prefixes[i] = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
 	}
 	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
@@ -291,15 +312,20 @@ func members(pod *corev1.Pod, addrs []netip.Addr, all []matched, cgroup func(str
 			Lane: m.grant.Lane, Protocol: m.protocol, Addrs: prefixes, RemoteAddrs: m.remotes,
 			Ports: ranges(m.ports), RemotePorts: ranges(m.remotePorts),
 		}
-		if cgroup != nil {
-			member.Cgroup = cgroup(m.grant.Container)
+		if at.Cgroup != nil {
+			member.Cgroup = at.Cgroup(m.grant.Container)
+		}
+		if m.front.IsValid() {
+			member.Addrs = []netip.Prefix{netip.PrefixFrom(m.front, m.front.BitLen())}
 		}
 		key := fmt.Sprintf("%+v", member)
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
-		member.Name = memberName(pod, key)
+		if member.Name = memberName(pod, key); m.front.IsValid() {
+			member.Name = frontendName(key)
+		}
 		out = append(out, member)
 	}
 	return out

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/niclane/niclane/k8s/claim"
+)
+
+// frontends gives the packets of a grant that the node translates to the pod's
+// address behind the card, and back before it: those to the frontends that the
+// pod names, and to the hostPorts of the ports that are the lane's (own).
+func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]claim.Parameters, own []matched) ([]matched, error) {
+	p := parameters(g, narrowed)
+	all, err := hostPorts(pod, g.Container, own)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range p.Frontends {
+		f, err := claim.ParseFrontend(s)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, f)
+	}
+	var out []matched
+	for _, f := range all {
+		addrs := []netip.Addr{f.Addr}
+		if !f.Addr.IsValid() {
+			if addrs = at.Node; len(addrs) == 0 {
+				return nil, fmt.Errorf("container %q: port %d of the node is the pod's, and the node's addresses are not known", g.Container, f.Ports.First)
+			}
+		}
+		for _, m := range own {
+			if m.protocol != f.Ports.Protocol {
+				continue
+			}
+			for _, a := range addrs {
+				out = append(out, matched{
+					grant: g, protocol: m.protocol, ports: []claim.Ports{f.Ports}, remotePorts: m.remotePorts, remotes: m.remotes, front: a.Unmap(),
+				})
+			}
+		}
+		if !slices.ContainsFunc(own, func(m matched) bool { return m.protocol == f.Ports.Protocol }) {
+			return nil, fmt.Errorf("container %q: frontend %d/%s: the lane has no %[3]s port that it could lead to", g.Container, f.Ports.First, strings.ToUpper(f.Ports.Protocol))
+		}
+	}
+	return out, nil
+}
+
+// hostPorts are those of the container's ports that the lane has; those of a pod
+// of the host's network are its ports.
+func hostPorts(pod *corev1.Pod, name string, own []matched) (out []claim.Frontend, err error) {
+	if pod.Spec.HostNetwork {
+		return nil, nil
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if name != "" && c.Name != name {
+			continue
+		}
+		for _, p := range c.Ports {
+			protocol := strings.ToLower(string(p.Protocol))
+			if protocol == "" {
+				protocol = "tcp"
+			}
+			lanes := func(m matched) bool {
+				return m.protocol == protocol && (len(m.ports) == 0 || slices.ContainsFunc(m.ports, func(r claim.Ports) bool {
+					return int32(r.First) <= p.ContainerPort && p.ContainerPort <= int32(r.Last)
+				}))
+			}
+			if p.HostPort < 1 || p.HostPort > 65535 || !slices.ContainsFunc(own, lanes) {
+				continue
+			}
+			f := claim.Frontend{Ports: claim.Ports{Protocol: protocol, First: uint16(p.HostPort), Last: uint16(p.HostPort)}}
+			if p.HostIP != "" {
+				addr, err := netip.ParseAddr(p.HostIP)
+				if err != nil {
+					return nil, fmt.Errorf("container %s: hostIP %q is no address", c.Name, p.HostIP)
+				}
+				if !addr.IsUnspecified() {
+					f.Addr = addr
+				}
+			}
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// FrontendPrefix begins the names of members that are frontends.
+const FrontendPrefix = "frontend-"
+
+// frontendName is the same for all pods that are behind a frontend, so that they
+// are one member together.
+func frontendName(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return FrontendPrefix + hex.EncodeToString(sum[:8])
+}
