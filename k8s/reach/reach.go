@@ -17,11 +17,19 @@ import (
 )
 
 // tunnels are the kinds of links that carry pods' packets inside others.
-var tunnels = map[string]bool{"vxlan": true, "geneve": true, "ipip": true, "sit": true, "ip6tnl": true, "gretap": true, "gre": true}
+var tunnels = map[string]bool{
+	"vxlan": true, "geneve": true, "bareudp": true, "ipip": true, "sit": true, "ip6tnl": true,
+	"gre": true, "gretap": true, "ip6gre": true, "ip6gretap": true, "erspan": true, "ip6erspan": true,
+	"vti": true, "vti6": true, "xfrm": true,
+}
+
+// sometimes are kinds of links that are tunnels of the pod network if it has made
+// them, and the node's own business otherwise.
+var sometimes = map[string]bool{"wireguard": true, "tuntap": true}
 
 // OnDevice returns why packets of a pod with these addresses do not have them on
 // the device, nil if nothing speaks against it: a tunnel of the pod network that
-// leads to other nodes hides them.
+// leads to other nodes hides them, and so does IPsec.
 func OnDevice(_ string, addrs []netip.Addr) error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -29,7 +37,7 @@ func OnDevice(_ string, addrs []netip.Addr) error {
 	}
 	for _, l := range links {
 		a := l.Attrs()
-		if !tunnels[l.Type()] && !(l.Type() == "wireguard" && ofPodNetwork(a.Name)) || a.Flags&net.FlagUp == 0 {
+		if !tunnels[l.Type()] && !(sometimes[l.Type()] && ofPodNetwork(a.Name)) || a.Flags&net.FlagUp == 0 {
 			continue
 		}
 		carries := ""
@@ -53,11 +61,33 @@ func OnDevice(_ string, addrs []netip.Addr) error {
 				a.Name, l.Type(), carries)
 		}
 	}
+	return encrypted(addrs)
+}
+
+// encrypted returns an error if a policy of IPsec takes what these addresses send.
+func encrypted(addrs []netip.Addr) error {
+	policies, err := netlink.XfrmPolicyList(unix.AF_UNSPEC)
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) { // a kernel without IPsec
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("IPsec policies of the node: %w", err)
+	}
+	for _, p := range policies {
+		if p.Dir != netlink.XFRM_DIR_OUT || len(p.Tmpls) == 0 || p.Src == nil {
+			continue
+		}
+		for _, a := range addrs {
+			if p.Src.Contains(a.AsSlice()) {
+				return fmt.Errorf("IPsec of the node encrypts what %s sends to %s (ip xfrm policy), so that the card never sees the pod's packets; have the pod network leave encryption out, or put the pod into the host's network",
+					a, p.Dst)
+			}
+		}
+	}
 	return nil
 }
 
-// ofPodNetwork names the WireGuard links that pod networks make; others are the
-// node's own business.
+// ofPodNetwork names the WireGuard and TUN links that pod networks make.
 func ofPodNetwork(name string) bool {
 	return strings.HasPrefix(name, "cilium_") || strings.HasPrefix(name, "flannel") || strings.HasPrefix(name, "wireguard.cali") || strings.HasPrefix(name, "wg-v6.cali")
 }
@@ -72,12 +102,13 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 		if !of {
 			continue
 		}
-		routes, err := netlink.RouteList(l, family)
+		// Of every table: Calico's and Cilium's WireGuard have their own.
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return "", fmt.Errorf("routes of %s: %w", l.Attrs().Name, err)
 		}
 		for _, r := range routes {
-			if r.Dst == nil || r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast() {
+			if r.Dst == nil || r.Type != unix.RTN_UNICAST || r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast() {
 				continue
 			}
 			if ones, bits := r.Dst.Mask.Size(); ones == bits || r.Protocol == unix.RTPROT_KERNEL && r.Dst.IP.IsLinkLocalUnicast() {

@@ -5,6 +5,7 @@ package reach
 import (
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -50,6 +51,52 @@ func TestOverlay(t *testing.T) {
 	t.Cleanup(func() { vethtest.IP(t, "link del cilium_vxlan") })
 	if err := OnDevice("up0", pod); err == nil || !strings.Contains(err.Error(), "cilium_vxlan") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestOverlaysOfPodNetworks: those that are no VXLAN, each as its pod network makes
+// it, and what only looks like one.
+func TestOverlaysOfPodNetworks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5")}
+	for name, c := range map[string]struct{ made, end, want string }{
+		"flannel's UDP": {`tuntap add mode tun name flannel0
+			link set flannel0 up
+			route add 10.244.0.0/16 dev flannel0`, "link del flannel0", "flannel0 (tuntap) carries 10.244.0.0/16"},
+		"Calico's IP in IP": {`link add tunl7 type ipip local 192.0.2.1
+			link set tunl7 up
+			route add 10.244.2.0/24 via 192.0.2.2 dev tunl7 onlink`, "link del tunl7", "tunl7 (ipip) carries 10.244.2.0/24"},
+		"a route in another table": {`tuntap add mode tun name wireguard.cali
+			link set wireguard.cali up
+			-6 route add fd00:2::/64 dev wireguard.cali table 1`, "link del wireguard.cali", "wireguard.cali (tuntap) carries fd00:2::/64"},
+		"IPsec": {`xfrm policy add src 10.244.1.0/24 dst 10.244.2.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel`,
+			"xfrm policy flush", "encrypts what 10.244.1.5 sends to 10.244.2.0/24"},
+		"IPsec of others": {`xfrm policy add src 192.0.2.0/24 dst 198.51.100.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel`,
+			"xfrm policy flush", ""},
+		"a VPN of the node's": {`tuntap add mode tun name tun0
+			link set tun0 up
+			route add 10.8.0.0/24 dev tun0`, "link del tun0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, line := range strings.Split(c.made, "\n") {
+				out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
+				if err != nil && i == 0 && strings.Contains(string(out), "Unknown device type") {
+					t.Skipf("no such link in this kernel: ip %s", line)
+				}
+				if err != nil {
+					t.Fatalf("ip %s: %v: %s", line, err, out)
+				}
+				if i == 0 {
+					t.Cleanup(func() { vethtest.IP(t, c.end) })
+				}
+			}
+			err := OnDevice("up0", pod)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
 	}
 }
 
