@@ -26,6 +26,7 @@ import (
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/deviceplugin"
 	"github.com/niclane/niclane/k8s/kube"
+	"github.com/niclane/niclane/k8s/nat"
 	"github.com/niclane/niclane/k8s/node"
 	"github.com/niclane/niclane/k8s/podresources"
 	"github.com/niclane/niclane/k8s/policy"
@@ -63,8 +64,9 @@ type Agent struct {
 
 	seen, changed, kept chan struct{} // wake the loops
 
-	mu    sync.Mutex
-	lanes map[string]string // of objects that drifted, by key
+	mu       sync.Mutex
+	lanes    map[string]string // of objects that drifted, by key
+	bypassed nat.Memory        // packets of pods that the card sees under other addresses
 }
 
 // New makes an agent. Nothing is changed before Run.
@@ -162,7 +164,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.node, Log: a.o.Log,
 			}).Run)
 		},
-		a.follow, a.tell, a.judge,
+		a.follow, a.tell, a.judge, a.watchTranslated,
 	)
 }
 

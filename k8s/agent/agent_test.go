@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,6 +28,10 @@ import (
 
 	"github.com/niclane/niclane/internal/vethtest"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/nat"
+	"github.com/niclane/niclane/k8s/node"
+	lanepods "github.com/niclane/niclane/k8s/pods"
+	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/stay/health"
 )
 
@@ -131,6 +136,54 @@ func get(socket, path string) (int, string, error) {
 	return r.StatusCode, string(b), err
 }
 
+// testTranslated: what the node translates of a pod in a lane is said in the
+// policy's status and, once, on the pod; and no more when it has ended.
+func testTranslated(t *testing.T, a *Agent, w *world) {
+	pod := netip.MustParseAddrPort("10.244.0.5:6379")
+	err := a.node.Attach(t.Context(), node.Attachment{
+		Sandbox: "sb", IfName: "eth0", Namespace: "default", Pod: "redis", UID: "u", Addrs: []netip.Addr{pod.Addr()},
+		Grants:  []lanepods.Grant{{Container: "c", Class: "redis", Units: []string{"redis-0"}, Lane: "redis-0"}},
+		Members: []policy.Member{{Name: "m", Lane: "redis-0", Protocol: "tcp", Addrs: []netip.Prefix{netip.PrefixFrom(pod.Addr(), 32)}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, front := netip.MustParseAddrPort("192.0.2.7:4000"), netip.MustParseAddrPort("192.0.2.1:30379")
+	flows := func(f func(nat.Flow)) error {
+		f(nat.Flow{Protocol: "tcp", Src: client, Dst: front, ReplySrc: pod, ReplyDst: client})
+		return nil
+	}
+	now := time.Unix(0, 0)
+	for range 2 {
+		if err := a.translated(now, flows); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.said(t, `"type":"Steered"`, `"reason":"AddressesAreTranslated"`, "pod default/redis, lane redis-0: frontend 192.0.2.1:30379/tcp")
+	var said []string
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline) && len(said) == 0; time.Sleep(time.Millisecond) {
+		all, err := w.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all.Items {
+			if e.Object["reason"] == "LaneBypassed" {
+				said = append(said, fmt.Sprint(e.Object["message"]))
+			}
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], `{"c": {"frontends": ["30379/TCP"]}}`) {
+		t.Errorf("events %q", said)
+	}
+	if err := a.node.Detach(t.Context(), "sb", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.translated(now.Add(2*nat.Remembered), flows); err != nil {
+		t.Fatal(err)
+	}
+	w.said(t, `"reason":"AddressesAreSeen"`)
+}
+
 // TestStatus runs a whole agent: the policy comes, changes, cannot be applied, goes;
 // what is said of it follows.
 func TestStatus(t *testing.T) {
@@ -195,6 +248,8 @@ func TestStatus(t *testing.T) {
 	}
 	t.Logf("a policy change reached the card in %v", time.Since(began))
 	w.said(t, `"observedGeneration":2`, `"total":3`)
+
+	testTranslated(t, a, w)
 
 	w.set(t, 3, class("redis", 1, "guarantee", "60%", "sets", int64(3)))
 	w.said(t, `"observedGeneration":3`, `"reason":"Refused"`, "spec.classes[0].guarantee", `"total":3`)

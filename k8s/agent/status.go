@@ -126,6 +126,14 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 		reason, message = "LanesDoNotHold", strings.Join(st.Unhealthy, "; ")
 	}
 	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Healthy, len(st.Unhealthy) == 0, reason, message, st.Generation))
+	a.mu.Lock()
+	bypassed := a.bypassed.String()
+	a.mu.Unlock()
+	reason, message = "AddressesAreSeen", "no packets of pods in lanes were found that the node translates"
+	if bypassed != "" {
+		reason, message = "AddressesAreTranslated", bypassed
+	}
+	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Steered, bypassed == "", reason, message, st.Generation))
 	return out, st.Policy
 }
 

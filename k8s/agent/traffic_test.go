@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -28,6 +29,7 @@ import (
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/node"
 	"github.com/niclane/niclane/k8s/podresources"
+	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/reach"
 	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/poller"
@@ -88,6 +90,43 @@ func send(from, to string, n int) error {
 		}
 	}
 	return nil
+}
+
+// echo sends back what comes to an address of a namespace, until stop.
+func echo(t *testing.T, in, addr string) (stop func()) {
+	t.Helper()
+	var c net.PacketConn
+	within(t, in, func() (err error) { c, err = net.ListenPacket("udp", addr); return err })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b := make([]byte, 1500)
+		for {
+			n, from, err := c.ReadFrom(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, err = c.WriteTo(b[:n], from)
+			}
+			if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+				t.Error(err)
+			}
+		}
+	}()
+	return func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	}
+}
+
+func nft(t *testing.T, rules string) {
+	t.Helper()
+	if out, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
+		t.Fatalf("nft %s: %v: %s", rules, err, out)
+	}
 }
 
 // given is kubelet and the API server.
@@ -197,6 +236,7 @@ func TestTraffic(t *testing.T) {
 	}
 	g := &given{pods: map[string]*corev1.Pod{}, has: map[string]podresources.Devices{}}
 	g.add("redis", "redis", "redis-0", false, "10.244.0.5", "fd00::5")
+	g.pods["redis"].Annotations = map[string]string{lanepods.Annotation: `{"c":{"frontends":["30500/UDP"]}}`}
 	a := &attach.Attacher{Node: n, Addrs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }, Kubelet: g, Pods: g, Reachable: reach.OnDevice, Event: func(_, _, _, _, message string) { t.Log(message) }, Log: slog.New(slog.DiscardHandler)}
 	request := &cniproto.Request{
 		Version: cniproto.Version, Command: cniproto.Add, Sandbox: "sb", IfName: "eth0", HostIf: "vethredis", Namespace: "default", Pod: "redis", UID: "u-redis",
@@ -254,6 +294,25 @@ func TestTraffic(t *testing.T) {
 	expect("another port of the pod", "redis", "10.244.0.5:5001", "192.0.2.2:9", "default")
 	expect("a pod without a lane", "plain", "10.244.0.6:5000", "192.0.2.2:9", "default")
 	expect("the host", "", "192.0.2.1:5000", "192.0.2.2:9", "default")
+
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Log("no nft: what the node translates is not sent")
+	} else {
+		nft(t, `table ip t {
+			chain pre { type nat hook prerouting priority dstnat;
+				udp dport { 30500, 30501 } dnat to 10.244.0.5:5000;
+			}
+			chain post { type nat hook postrouting priority srcnat;
+				ip saddr 10.244.0.0/24 udp dport 10 masquerade;
+			}
+		}`)
+		expect("what the node masquerades", "redis", "10.244.0.5:5000", "192.0.2.2:10", "default")
+		stop := echo(t, "redis", "10.244.0.5:5000")
+		expect("a node port that the lane knows", "wire", "192.0.2.2:7000", "192.0.2.1:30500", "redis-0")
+		expect("a node port that it does not know", "wire", "192.0.2.2:7001", "192.0.2.1:30501", "default")
+		stop()
+		nft(t, "delete table ip t")
+	}
 
 	g.add("hostpod", "host", "host-0", true, "192.0.2.1")
 	if err := a.Sweep(t.Context(), map[string]*corev1.Pod{"default/redis": g.pods["redis"], "default/hostpod": g.pods["hostpod"]}, func(*corev1.Pod, string) string { return "" }); err != nil {

@@ -149,7 +149,7 @@ type NodeStatus struct {
 	Devices []string `json:"devices,omitempty"`
 	// Classes as they are on the node.
 	Classes []ClassStatus `json:"classes,omitempty"`
-	// Conditions: Applied and Healthy.
+	// Conditions: Applied, Healthy and Steered.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -159,6 +159,9 @@ const (
 	Applied = "Applied"
 	// Healthy: it is still, by the kernel's own account.
 	Healthy = "Healthy"
+	// Steered: no packets of the pods in lanes are known that the card sees
+	// under another address, because the node translates them.
+	Steered = "Steered"
 )
 
 // A ClassStatus is what a class is on one node.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Through returns a function that says whether packets to an address leave by one
+// of the devices, or by what stands on them: their bond, a VLAN, a bridge. It holds
+// for as long as links and routes do not change.
+func Through(devices []string) (func(netip.Addr) bool, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("links of the node: %w", err)
+	}
+	on := map[int]bool{}
+	for _, l := range links {
+		for _, d := range devices {
+			if l.Attrs().Name == d {
+				on[l.Attrs().Index] = true
+			}
+		}
+	}
+	for range links { // as many levels as there can be
+		for _, l := range links {
+			a := l.Attrs()
+			if on[a.Index] && a.MasterIndex != 0 {
+				on[a.MasterIndex] = true
+			}
+			if l.Type() == "vlan" && on[a.ParentIndex] {
+				on[a.Index] = true
+			}
+		}
+	}
+	known := map[netip.Addr]bool{}
+	return func(addr netip.Addr) bool {
+		if yes, ok := known[addr]; ok {
+			return yes
+		}
+		routes, err := netlink.RouteGet(addr.AsSlice())
+		known[addr] = err == nil && len(routes) > 0 && on[routes[0].LinkIndex]
+		return known[addr]
+	}, nil
+}
