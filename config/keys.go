@@ -173,12 +173,13 @@ func shapeKeys() []key {
 // laneKeys are the same for every lane, and made once.
 var laneKeys = sync.OnceValue(func() []key { return slices.Concat(shapeKeys(), tuningKeys(), memberKeys()) })
 
-func listedKeys() []key {
+// listedKeys are the same for every member, of which there are as many as pods.
+var listedKeys = sync.OnceValue(func() []key {
 	name := strictyaml.Of("name", strictyaml.Pattern(nameWant, namePattern, nil), "none",
 		"Name of the member, for messages and `niclane status`.",
 		func(t *target, x string) { t.member.Name = x })
 	return append([]key{name}, memberKeys()...)
-}
+})
 
 const (
 	namePattern = `^[a-z0-9][a-z0-9_-]{0,31}$`
