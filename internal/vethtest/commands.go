@@ -10,7 +10,7 @@ import (
 
 // IP runs ip(8) for each line of a script. It skips the test where the kernel
 // lacks a kind of link.
-func IP(t *testing.T, script string) {
+func IP(t testing.TB, script string) {
 	t.Helper()
 	for line := range strings.Lines(strings.TrimSpace(script)) {
 		line = strings.TrimSpace(line)
@@ -25,13 +25,13 @@ func IP(t *testing.T, script string) {
 }
 
 // Qdiscs returns what tc(8) shows of a device's qdiscs.
-func Qdiscs(t *testing.T, dev string) string {
+func Qdiscs(t testing.TB, dev string) string {
 	t.Helper()
 	return TC(t, "qdisc show dev "+dev)
 }
 
 // TC runs tc(8) and returns what it prints.
-func TC(t *testing.T, args string) string {
+func TC(t testing.TB, args string) string {
 	t.Helper()
 	out, err := exec.Command("tc", strings.Fields(args)...).CombinedOutput()
 	if err != nil {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // uplink makes a veth pair and gives its first end an address.
-func uplink(t *testing.T) string {
+func uplink(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -43,7 +43,7 @@ func uplink(t *testing.T) string {
 	return name
 }
 
-func newCard(t *testing.T) *Card {
+func newCard(t testing.TB) *Card {
 	t.Helper()
 	dir := t.TempDir()
 	return &Card{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "kubernetes.yaml")}

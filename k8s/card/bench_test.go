@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package card
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/policy"
+)
+
+// BenchmarkPod compares a pod's coming and going, in a lane where it is the only
+// one, with the same where 109 are.
+func BenchmarkPod(b *testing.B) {
+	dev := uplink(b)
+	spec := &v1alpha1.LanePolicySpec{
+		Uplink: v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+		Classes: []v1alpha1.Class{
+			{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%"}},
+			{Name: "web", Mode: "shared", Queues: 1, Members: 120},
+		},
+	}
+	c := newCard(b)
+	with := func(n int) *policy.File {
+		members := make([]policy.Member, n)
+		for i := range members {
+			members[i] = policy.Member{
+				Name: fmt.Sprintf("default-pod-%d", i), Lane: "web", Protocol: "tcp", Ports: []string{"80"},
+				Addrs: []netip.Prefix{
+					netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(i + 1)}), 32),
+					netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)}), 128),
+				},
+			}
+		}
+		f, err := policy.Make(c.Config, spec, policy.Node{Device: dev, Members: members})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return f
+	}
+	took := map[int]time.Duration{}
+	for _, n := range []int{1, 10, 110} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			apply := func(n int) {
+				if _, err := c.Apply(b.Context(), with(n)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			apply(n)
+			b.ResetTimer()
+			for b.Loop() {
+				apply(n - 1)
+				apply(n)
+			}
+			took[n] = b.Elapsed() / time.Duration(b.N)
+			if took[1] > 0 {
+				b.ReportMetric(float64(took[n])/float64(took[1]), "of-one")
+			}
+		})
+	}
+	if err := c.Remove(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
