@@ -13,9 +13,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -86,7 +88,7 @@ func (c *Client) Get(ctx context.Context, namespace, name string) (*Pod, error) 
 	in = protowire.AppendString(in, namespace)
 	out, err := c.call(ctx, "/v1.PodResourcesLister/Get", in)
 	var refused *AnswerError
-	if errors.As(err, &refused) {
+	if errors.As(err, &refused) && refused.Code != exhausted {
 		all, err := c.List(ctx)
 		for i := range all {
 			if all[i].Namespace == namespace && all[i].Name == name {
@@ -114,9 +116,35 @@ func (c *Client) List(ctx context.Context) ([]Pod, error) {
 	return decodePods(out)
 }
 
-// call makes a unary call: a frame of five bytes and a message, each way
-// (gRPC over HTTP2, github.com/grpc/grpc doc/PROTOCOL-HTTP2.md).
+// Kubelet answers 100 calls a second, of all who ask, and refuses the others
+// (pkg/kubelet/apis/grpc/ratelimit.go): those are made again.
+const (
+	exhausted = "8" // google.golang.org/grpc/codes: ResourceExhausted
+	againIn   = 10 * time.Millisecond
+)
+
+// call makes a unary call, as often as kubelet has no time for it.
 func (c *Client) call(ctx context.Context, method string, in []byte) ([]byte, error) {
+	for {
+		out, err := c.once(ctx, method, in)
+		var refused *AnswerError
+		if !errors.As(err, &refused) || refused.Code != exhausted {
+			return out, err
+		}
+		// those that were refused together do not come again together
+		timer := time.NewTimer(againIn + rand.N(againIn))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		}
+	}
+}
+
+// once makes a unary call: a frame of five bytes and a message, each way
+// (gRPC over HTTP2, github.com/grpc/grpc doc/PROTOCOL-HTTP2.md).
+func (c *Client) once(ctx context.Context, method string, in []byte) ([]byte, error) {
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(in)))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://kubelet"+method, bytes.NewReader(append(frame, in...)))
 	if err != nil {

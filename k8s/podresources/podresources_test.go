@@ -8,7 +8,9 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -22,6 +24,8 @@ type kubelet struct {
 	v1.UnimplementedPodResourcesListerServer
 	pods  []*v1.PodResources
 	noGet bool
+	// busy is how many calls are refused before one is answered.
+	busy atomic.Int32
 }
 
 func (k *kubelet) List(context.Context, *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
@@ -32,6 +36,9 @@ func (k *kubelet) List(context.Context, *v1.ListPodResourcesRequest) (*v1.ListPo
 }
 
 func (k *kubelet) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
+	if k.busy.Add(-1) >= 0 {
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
 	for _, p := range k.pods {
 		if p.Name == r.PodName && p.Namespace == r.PodNamespace && !k.noGet {
 			return &v1.GetPodResourcesResponse{PodResources: p}, nil
@@ -84,6 +91,23 @@ func TestGet(t *testing.T) {
 		if got, err := c.Get(t.Context(), "default", "absent"); got != nil || err != nil {
 			t.Errorf("got %v, %v, want nothing", got, err)
 		}
+	}
+}
+
+// TestRateLimit asks again where kubelet refuses because others ask too: it has not
+// said that the pod has nothing.
+func TestRateLimit(t *testing.T) {
+	k := &kubelet{pods: []*v1.PodResources{{Name: "redis", Namespace: "default"}}}
+	c := serve(t, k)
+	k.busy.Store(3)
+	if got, err := c.Get(t.Context(), "default", "redis"); got == nil || err != nil {
+		t.Errorf("got %v, %v, want the pod", got, err)
+	}
+	k.busy.Store(1 << 30)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if got, err := c.Get(ctx, "default", "redis"); got != nil || err == nil {
+		t.Errorf("got %v, %v, want an error", got, err)
 	}
 }
 
