@@ -3,8 +3,11 @@
 package podresources
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -79,7 +83,7 @@ func TestGet(t *testing.T) {
 	}}}
 	for _, noGet := range []bool{false, true} {
 		c := serve(t, &kubelet{pods: given, noGet: noGet})
-		for range 2 { // over one connection
+		for range 2 {
 			got, err := c.Get(t.Context(), "default", "redis")
 			if err != nil {
 				t.Fatal(err)
@@ -118,6 +122,74 @@ func TestErrors(t *testing.T) {
 	if _, err := New(filepath.Join(t.TempDir(), "absent")).List(t.Context()); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestLarge: an answer of many frames and more than the default windows, with
+// trailers after it.
+func TestLarge(t *testing.T) {
+	given := make([]*v1.PodResources, 2000)
+	for i := range given {
+		given[i] = &v1.PodResources{Name: fmt.Sprint("pod-", i), Namespace: strings.Repeat("n", 63), Containers: []*v1.ContainerResources{{Name: strings.Repeat("c", 63)}}}
+	}
+	c := serve(t, &kubelet{pods: given})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	got, err := c.List(ctx)
+	if err != nil || len(got) != len(given) || got[1999].Name != "pod-1999" {
+		t.Errorf("%d pods, %v", len(got), err)
+	}
+}
+
+// TestSilent: who takes the connection and says nothing is waited for as long as
+// the context lasts.
+func TestSilent(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "k.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, _ = io.ReadFull(c, make([]byte, 100)) // the call has been made
+		}
+		cancel()
+	}()
+	if _, err := New(l.Addr().String()).List(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A script is a server that says what it says.
+type script struct{ io.Reader }
+
+func (script) Write(b []byte) (int, error) { return len(b), nil }
+
+func FuzzReceive(f *testing.F) {
+	var fields bytes.Buffer
+	e := hpack.NewEncoder(&fields)
+	for _, h := range []hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "grpc-status", Value: "13"}, {Name: "grpc-message", Value: "busy"}} {
+		if err := e.WriteField(h); err != nil {
+			f.Fatal(err)
+		}
+	}
+	whole := appendFrame(appendFrame(nil, frameSettings, 0, 0, nil), framePing, 0, 0, make([]byte, 8))
+	whole = appendFrame(whole, frameHeaders, flagPadded|flagPriority|flagEndStream, stream, append([]byte{2, 0, 0, 0, 0, 0}, append(fields.Bytes()[:3:3], 0, 0)...))
+	whole = appendFrame(whole, frameContinuation, flagEndHeaders, stream, fields.Bytes()[3:])
+	a, err := receive(script{bytes.NewReader(whole)})
+	if err != nil || a.http != "200" || a.status != "13" || a.message != "busy" {
+		f.Fatalf("%+v, %v", a, err)
+	}
+	f.Add(whole)
+	f.Add(appendFrame(nil, frameData, flagPadded|flagEndStream, stream, []byte{200}))
+	f.Add(appendFrame(nil, frameGoAway, 0, 0, make([]byte, 8)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := receive(script{bytes.NewReader(b)})
+		if err == nil && len(a.body) > len(b) {
+			t.Errorf("%d bytes of %d", len(a.body), len(b))
+		}
+	})
 }
 
 func FuzzDecode(f *testing.F) {
