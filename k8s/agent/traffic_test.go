@@ -151,6 +151,8 @@ func (g *given) List(context.Context) (out []podresources.Pod, err error) {
 	return out, nil
 }
 
+func (g *given) Known(string, string, string) *corev1.Pod { return nil }
+
 func (g *given) Pod(_ context.Context, _, name, _ string) (*corev1.Pod, error) {
 	return g.pods[name], nil
 }

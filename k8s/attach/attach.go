@@ -35,6 +35,8 @@ type Kubelet interface {
 
 // Pods finds a pod in the API server, or in what is known of it.
 type Pods interface {
+	// Known returns the pod if it is known without asking anybody, or else nil.
+	Known(namespace, name, uid string) *corev1.Pod
 	Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error)
 }
 
@@ -91,6 +93,9 @@ func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()
 
 // add puts a pod that is about to start into its lanes.
 func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (lane bool, err error) {
+	if pod := a.Pods.Known(r.Namespace, r.Pod, r.UID); pod != nil && !mayHaveLane(pod) {
+		return false, nil
+	}
 	given, err := a.Kubelet.Get(ctx, r.Namespace, r.Pod)
 	if err != nil {
 		return false, fmt.Errorf("it is not known whether the pod has a lane: %w", err)
@@ -121,6 +126,26 @@ func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (
 		return true, err
 	}
 	return true, a.Node.Attach(ctx, at)
+}
+
+// mayHaveLane reports whether kubelet can have given the pod a lane: it has a
+// claim, or asks for a resource that is none of Kubernetes' own (an extended
+// resource, which DRA may serve too). Most pods do neither, and need not wait for
+// kubelet's answer. What a pod asks for of these never changes.
+func mayHaveLane(pod *corev1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return true
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, list := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+			for name := range list {
+				if strings.Contains(string(name), "/") {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // reachable says why the card never sees these addresses.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/niclane/niclane/device"
@@ -70,6 +71,11 @@ func (w *world) Get(_ context.Context, namespace, name string) (*podresources.Po
 
 func (w *world) List(context.Context) ([]podresources.Pod, error) { return w.given, w.broken }
 
+func (w *world) Known(namespace, name, uid string) *corev1.Pod {
+	p, _ := w.Pod(context.Background(), namespace, name, uid)
+	return p
+}
+
 func (w *world) Pod(_ context.Context, namespace, name, uid string) (*corev1.Pod, error) {
 	p := w.pods[namespace+"/"+name]
 	if p == nil || string(p.UID) != uid {
@@ -83,6 +89,10 @@ func (w *world) pod(name, addr string, phase corev1.PodPhase, devices ...podreso
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 6379}}}}}}
 	p.Namespace, p.Name, p.UID = "default", name, types.UID("u-"+name)
 	p.Status.Phase, p.Status.PodIPs = phase, []corev1.PodIP{{IP: addr}}
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
+	for _, d := range devices {
+		p.Spec.Containers[0].Resources.Limits[corev1.ResourceName(d.Resource)] = resource.MustParse("1")
+	}
 	w.pods["default/"+name] = p
 	w.given = append(w.given, podresources.Pod{Namespace: "default", Name: name, Containers: []podresources.Container{{Name: "c", Devices: devices}}})
 	return p
@@ -200,7 +210,7 @@ func TestClaim(t *testing.T) {
 	if err := a.Node.Hold(t.Context(), classes.Hold{Key: "k", Claim: "default/x", Units: []classes.Held{{Class: "dra", Unit: "dra-0", Parameters: &claim.Parameters{Ports: []string{"53/UDP"}}}}}); err != nil {
 		t.Fatal(err)
 	}
-	w.pod("cl", "10.0.0.4", "Pending")
+	w.pod("cl", "10.0.0.4", "Pending").Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}}
 	w.given[0].Containers[0].Claims = []podresources.Claim{{Namespace: "default", Name: "x", Drivers: []string{"niclane.dev"}}}
 	if got := a.Handle(t.Context(), request(cniproto.Add, "cl", "10.0.0.4"), early(t, true)); got.Error != "" {
 		t.Fatalf("%+v", got)
@@ -231,6 +241,23 @@ func TestBandwidth(t *testing.T) {
 	r.EgressRate = 10_000_000
 	if got := a.Handle(t.Context(), r, early(t, true)); !strings.Contains(got.Error, "class web is shared") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestKubeletIsNotAsked: a pod that cannot have a lane does not wait for kubelet,
+// whatever that does; one of which nothing is known does.
+func TestKubeletIsNotAsked(t *testing.T) {
+	a, w, _ := setup(t)
+	w.broken = errors.New("kubelet is busy")
+	w.pod("plain", "10.0.0.1", "Pending")
+	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	w.pod("other", "10.0.0.3", "Pending", podresources.Devices{Resource: "example.org/gpu", IDs: []string{"0"}})
+	w.pod("claim", "10.0.0.4", "Pending").Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}}
+	for pod, asked := range map[string]bool{"plain": false, "redis": true, "other": true, "claim": true, "unknown": true} {
+		got := a.Handle(t.Context(), request(cniproto.Add, pod, "10.0.0.9"), early(t, false))
+		if strings.Contains(got.Error, "busy") != asked || got.Lane {
+			t.Errorf("%s: %+v, want kubelet asked: %v", pod, got, asked)
+		}
 	}
 }
 

@@ -196,10 +196,18 @@ func (c *Cluster) Pods() map[string]*corev1.Pod {
 	return out
 }
 
-// Pod returns a pod of the node, from what is known or else from the API server.
-func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
+// Known returns a pod of the node from what is known, nil if it is not.
+func (c *Cluster) Known(namespace, name, uid string) *corev1.Pod {
 	p := &corev1.Pod{}
 	if o, ok, _ := c.pods.GetStore().GetByKey(namespace + "/" + name); ok && convert(o, p) == nil && same(p, uid) {
+		return p
+	}
+	return nil
+}
+
+// Pod returns a pod of the node, from what is known or else from the API server.
+func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
+	if p := c.Known(namespace, name, uid); p != nil {
 		return p, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -208,7 +216,7 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1
 	if err != nil {
 		return nil, err
 	}
-	p = &corev1.Pod{}
+	p := &corev1.Pod{}
 	if err := convert(u, p); err != nil {
 		return nil, err
 	}
