@@ -75,6 +75,8 @@ func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()
 		if r.UID != "" {
 			err = errors.Join(err, a.Node.Detach(ctx, late+r.UID, ""))
 		}
+	case cniproto.Status:
+		err = a.ready()
 	case cniproto.GC:
 		valid := map[cniproto.Attachment]bool{}
 		for _, v := range r.Valid {
@@ -146,6 +148,15 @@ func mayHaveLane(pod *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// ready says why no pod can be put into a lane on this node.
+func (a *Attacher) ready() error {
+	s := a.Node.Status()
+	if len(s.Devices) == 0 && s.Problem != "" {
+		return fmt.Errorf("the node has no lanes: %s", s.Problem)
+	}
+	return nil
 }
 
 // reachable says why the card never sees these addresses.

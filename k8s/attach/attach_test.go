@@ -35,11 +35,21 @@ import (
 type paper struct {
 	mu   sync.Mutex
 	text string
+	why  string // it takes nothing
+}
+
+func (p *paper) refuse(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.why = why
 }
 
 func (p *paper) Apply(_ context.Context, f *policy.File) (*card.Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.why != "" {
+		return nil, errors.New(p.why)
+	}
 	p.text = string(f.Text)
 	return &card.Result{Plan: &plan.Plan{Devices: []string{"eth0"}}, State: &device.State{Devices: []device.Device{{Name: "eth0", Speed: 1e10}}}}, nil
 }
@@ -258,6 +268,35 @@ func TestKubeletIsNotAsked(t *testing.T) {
 		if strings.Contains(got.Error, "busy") != asked || got.Lane {
 			t.Errorf("%s: %+v, want kubelet asked: %v", pod, got, asked)
 		}
+	}
+}
+
+// TestStatus: the agent is ready while it has lanes to give, whatever becomes of a
+// policy that comes later.
+func TestStatus(t *testing.T) {
+	a, _, c := setup(t)
+	status := func() string {
+		return a.Handle(t.Context(), &cniproto.Request{Command: cniproto.Status}, nil).Error
+	}
+	if got := status(); got != "" {
+		t.Errorf("with lanes: %s", got)
+	}
+	p := &v1alpha1.LanePolicy{}
+	p.Name, p.Spec.Classes = "p", []v1alpha1.Class{{Name: "redis", Queues: 1}}
+	c.refuse("no such device")
+	a.Node.SetPolicy(t.Context(), p, nil)
+	if got := status(); got != "" {
+		t.Errorf("with lanes, and a policy that is refused: %s", got)
+	}
+	c.refuse("")
+	a.Node.SetPolicy(t.Context(), nil, nil)
+	if got := status(); got != "" {
+		t.Errorf("without a policy: %s", got)
+	}
+	c.refuse("no such device")
+	a.Node.SetPolicy(t.Context(), p, nil)
+	if got := status(); got != "the node has no lanes: no such device" {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -54,6 +54,9 @@ type conf struct {
 	PodResources string `json:"podResources"`
 	// ResourceNames of classes that are not called niclane.dev/NAME.
 	ResourceNames []string `json:"resourceNames"`
+	// StatusOfAgent has STATUS say that the plugin is not available while the
+	// agent is not: for nodes whose pods all have lanes.
+	StatusOfAgent bool `json:"statusOfAgent"`
 
 	RuntimeConfig struct {
 		Bandwidth *struct {
@@ -248,11 +251,25 @@ func gc(args *skel.CmdArgs) error {
 	return nil
 }
 
-// status never makes a node NotReady: pods without lanes start without the agent,
-// and those with one say why they do not.
+// errorNotAvailable is the specification's code of STATUS for a plugin that cannot
+// service ADD.
+const errorNotAvailable = 50
+
+// status answers what the specification asks, whether ADD can be serviced: it can
+// without the agent too, for every pod without a lane. A runtime that is told
+// otherwise starts no pod at all on the node (containerd: NetworkReady is false, and
+// the node NotReady), so that the agent's state is the answer only where somebody
+// has asked for that. Pods with lanes do not need it: they are not scheduled to a
+// node whose units are unhealthy, and say themselves why they do not start.
 func status(args *skel.CmdArgs) error {
-	_, err := parse(args)
-	return err
+	c, err := parse(args)
+	if err != nil || !c.StatusOfAgent {
+		return err
+	}
+	if err := call(c, cniproto.Request{Command: cniproto.Status}); err != nil {
+		return types.NewError(errorNotAvailable, "niclane: pods with lanes cannot start: "+err.Error(), "")
+	}
+	return nil
 }
 
 func call(c *conf, r cniproto.Request) error {

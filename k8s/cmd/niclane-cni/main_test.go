@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,6 +182,38 @@ func TestAsksTheAgent(t *testing.T) {
 	if got[3].Command != cniproto.GC || len(got[3].Valid) != 1 {
 		t.Errorf("GC: %+v", got[3])
 	}
+}
+
+// TestStatus: STATUS is content without the agent, because pods without lanes
+// start; asked to, it says what the agent says, and that it does not answer.
+func TestStatus(t *testing.T) {
+	b := newBed(t, false)
+	const asked = `,"statusOfAgent":true`
+	code := func(want int, text, more string) {
+		t.Helper()
+		out, err := b.run(t, "STATUS", "", more)
+		var e struct {
+			Code int
+			Msg  string
+		}
+		if want == 0 && err != nil || want != 0 && (err == nil || json.Unmarshal([]byte(out), &e) != nil || e.Code != want || !strings.Contains(e.Msg, text)) {
+			t.Errorf("%s: %v: %s, want code %d and %q", more, err, out, want, text)
+		}
+	}
+	code(0, "", "")
+	code(50, "niclane-agent does not answer", asked)
+	var problem atomic.Value
+	problem.Store("")
+	b.agent(t, func(_ context.Context, r *cniproto.Request, _ func()) cniproto.Answer {
+		if r.Command != cniproto.Status {
+			return cniproto.Answer{Error: "asked for " + r.Command}
+		}
+		return cniproto.Answer{Error: problem.Load().(string)}
+	})
+	code(0, "", asked)
+	problem.Store("the node has no lanes")
+	code(50, "the node has no lanes", asked)
+	code(0, "", "")
 }
 
 // TestFault10Del: the end of a pod succeeds with the agent down, its network
