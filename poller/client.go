@@ -327,6 +327,9 @@ func List() ([]device.PollerState, error) {
 	var out []device.PollerState
 	var keys []string
 	for line := range strings.Lines(string(b)) {
+		if !strings.Contains(line, prefix) {
+			continue // a node has hundreds
+		}
 		// "Num: RefCount Protocol Flags Type St Inode Path" (proc_net_unix(5)).
 		f := strings.Fields(line)
 		if len(f) < 8 {

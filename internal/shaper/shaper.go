@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
@@ -64,12 +63,22 @@ type Conn struct {
 // shapers. A kernel without the family is fs.ErrNotExist then.
 func Open() *Conn { return &Conn{genl.Named(Family), ifindex} }
 
+// ifindex asks for one device (netdevice(7)): net.InterfaceByName lists all, of
+// which a node has one for each pod.
 func ifindex(dev string) (int, error) {
-	i, err := net.InterfaceByName(dev)
+	req, err := unix.NewIfreq(dev)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", dev, unix.ENODEV)
+		return 0, fmt.Errorf("%s: %w", dev, unix.ENODEV) // a name too long
 	}
-	return i.Index, nil
+	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("socket: %w", err)
+	}
+	defer unix.Close(sock)
+	if err := unix.IoctlIfreq(sock, unix.SIOCGIFINDEX, req); err != nil {
+		return 0, fmt.Errorf("%s: %w", dev, err)
+	}
+	return int(int32(req.Uint32())), nil
 }
 
 // Caps are what a device's queues can be given.
