@@ -25,6 +25,10 @@ const answerTimeout = 10
 // (netlink_dump).
 const receiveBuffer = 64 << 10
 
+// buffers are for datagrams while they are taken apart: one look at a device
+// makes a dozen connections.
+var buffers = sync.Pool{New: func() any { return new([receiveBuffer]byte) }}
+
 // Dial connects to a netlink family (unix.NETLINK_ROUTE) in the network
 // namespace of the calling thread, with strict checks and extended
 // acknowledgements.
@@ -38,7 +42,7 @@ func Dial(family int) (*netlink.Conn, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	return netlink.NewConn(&socket{fd: fd, buf: make([]byte, receiveBuffer)}, pid), nil
+	return netlink.NewConn(&socket{fd: fd}, pid), nil
 }
 
 func setUp(fd int) (pid uint32, err error) {
@@ -63,7 +67,6 @@ func setUp(fd int) (pid uint32, err error) {
 // A socket implements netlink.Socket.
 type socket struct {
 	fd    int
-	buf   []byte
 	close sync.Once
 }
 
@@ -91,17 +94,19 @@ func (s *socket) SendMessages(ms []netlink.Message) error {
 
 // Receive implements netlink.Socket: the messages of one datagram.
 func (s *socket) Receive() ([]netlink.Message, error) {
-	n, _, err := unix.Recvfrom(s.fd, s.buf, unix.MSG_TRUNC)
+	buf := buffers.Get().(*[receiveBuffer]byte)
+	defer buffers.Put(buf)
+	n, _, err := unix.Recvfrom(s.fd, buf[:], unix.MSG_TRUNC)
 	for err == unix.EINTR {
-		n, _, err = unix.Recvfrom(s.fd, s.buf, unix.MSG_TRUNC)
+		n, _, err = unix.Recvfrom(s.fd, buf[:], unix.MSG_TRUNC)
 	}
 	if err != nil {
 		return nil, os.NewSyscallError("recvfrom", err)
 	}
-	if n > len(s.buf) {
+	if n > len(buf) {
 		return nil, fmt.Errorf("datagram of %d bytes: %w", n, unix.EMSGSIZE)
 	}
-	return parse(s.buf[:n])
+	return parse(buf[:n])
 }
 
 // ReceiveIter implements netlink.Socket.
