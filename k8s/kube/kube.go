@@ -10,7 +10,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,10 +63,25 @@ func New(client dynamic.Interface, node string, log *slog.Logger, changed func()
 	h := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
 	}
-	for _, i := range []cache.SharedIndexInformer{c.policies, c.nodes, c.pods} {
-		_, _ = i.AddEventHandler(h) // it fails on a stopped informer alone
+	// An error would be of an informer that was stopped.
+	for _, i := range []cache.SharedIndexInformer{c.policies, c.pods} {
+		_, _ = i.AddEventHandler(h)
 	}
+	h.UpdateFunc = func(before, after any) {
+		if !sameNode(before, after) {
+			changed()
+		}
+	}
+	_, _ = c.nodes.AddEventHandler(h)
 	return c
+}
+
+// sameNode reports whether what the agent reads of its node is the same. Kubelet
+// writes the node's status again and again.
+func sameNode(before, after any) bool {
+	var b, a corev1.Node
+	return convert(before, &b) == nil && convert(after, &a) == nil &&
+		maps.Equal(b.Labels, a.Labels) && slices.Equal(b.Status.Addresses, a.Status.Addresses)
 }
 
 func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
