@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench check bench record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench check bench bench-k8s record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
 
 all: $(BIN)
 
@@ -89,6 +89,11 @@ bench: ## niclane beside the scripts people write instead, by ratio
 	$(GO) test -run '^$$' -bench . -benchtime 200ms ./internal/bpf
 	$(GO) test -run '^$$' -bench . -benchtime 100x ./cmd/niclane
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./poller ./test/listeners ./test/bench/...
+
+bench-k8s: ## what lanes cost a Kubernetes node: niclane-cni's calls, a pod among 110, the agent at rest for ten minutes; root
+	@tools/packages ip:iproute2 runc procps
+	cd k8s && ../tools/go test -run '^$$' -bench . -benchtime 100x ./card ./cmd/niclane-cni
+	cd k8s/test && NICLANE_TEST_K8S=1 ../../tools/go test -run '^$$' -bench . -benchtime 1x -timeout 60m ./e2e
 
 record-wire: ## what adqsetup sends, into test/wire/testdata; then go test ./test/wire -update, and read the diff
 	@tools/packages python3-venv

@@ -52,7 +52,7 @@ func TestKubernetes(t *testing.T) {
 				name string
 				test func(*suite, *testing.T)
 			}{
-				{"install", (*suite).install},
+				{"install", func(s *suite, t *testing.T) { s.install(t) }},
 				{"policies that the API server refuses", (*suite).policies},
 				{"pod without a lane", (*suite).plain},
 				{"pod with a lane", (*suite).lane},

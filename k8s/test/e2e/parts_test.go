@@ -17,35 +17,6 @@ import (
 	"github.com/niclane/niclane/k8s/test/cluster"
 )
 
-// install is what docs/kubernetes.md says, on a cluster without niclane.
-func (s *suite) install(t *testing.T) {
-	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
-	must(t, err)
-	info := node.Status.NodeInfo
-	t.Logf("kubelet %s, %s", info.KubeletVersion, info.ContainerRuntimeVersion)
-	runtime := "containerd://1.6."
-	if s.Containerd != nil {
-		runtime = "containerd://2."
-	}
-	if !strings.HasPrefix(info.KubeletVersion, s.Name+".") || !strings.HasPrefix(info.ContainerRuntimeVersion, runtime) {
-		t.Errorf("kubelet %s, runtime %s: want %s and %s", info.KubeletVersion, info.ContainerRuntimeVersion, s.Name, runtime)
-	}
-	must(t, s.Import(s.image))
-	manifests, err := os.ReadFile("../../dist/manifests/niclane.yaml")
-	must(t, err)
-	must(t, s.Apply(string(manifests)))
-	s.agentPod(t)
-	must(t, s.Apply(policy))
-	s.condition(t, "Applied", "True", "")
-	s.condition(t, "Healthy", "True", "")
-	s.untilAllocatable(t, "redis", 2)
-	s.untilAllocatable(t, "web", 120)
-	until(t, time.Minute, "niclane-cni is chained", func() (bool, string) {
-		list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
-		return strings.Contains(string(list), "niclane-cni"), fmt.Sprint(string(list), err)
-	})
-}
-
 // plain is a pod that has asked for nothing.
 func (s *suite) plain(t *testing.T) {
 	text := pod("plain", "", "")

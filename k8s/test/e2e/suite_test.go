@@ -34,7 +34,7 @@ type suite struct {
 }
 
 // buildImage is make images, for this architecture.
-func buildImage(t *testing.T) string {
+func buildImage(t testing.TB) string {
 	dir := t.TempDir()
 	command := exec.Command("go", "run", "./images", "-arch", runtime.GOARCH, dir)
 	command.Dir = "../../dist"
@@ -44,7 +44,7 @@ func buildImage(t *testing.T) string {
 	return filepath.Join(dir, "niclane-agent-"+runtime.GOARCH+".tar")
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func must(t *testing.T, err error) {
 }
 
 // until fails the test unless a condition holds in time.
-func until(t *testing.T, limit time.Duration, what string, holds func() (bool, string)) {
+func until(t testing.TB, limit time.Duration, what string, holds func() (bool, string)) {
 	t.Helper()
 	last := ""
 	for deadline := time.After(limit); ; {
@@ -67,6 +67,35 @@ func until(t *testing.T, limit time.Duration, what string, holds func() (bool, s
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// install is what docs/kubernetes.md says, on a cluster without niclane.
+func (s *suite) install(t testing.TB) {
+	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
+	must(t, err)
+	info := node.Status.NodeInfo
+	t.Logf("kubelet %s, %s", info.KubeletVersion, info.ContainerRuntimeVersion)
+	runtime := "containerd://1.6."
+	if s.Containerd != nil {
+		runtime = "containerd://2."
+	}
+	if !strings.HasPrefix(info.KubeletVersion, s.Name+".") || !strings.HasPrefix(info.ContainerRuntimeVersion, runtime) {
+		t.Errorf("kubelet %s, runtime %s: want %s and %s", info.KubeletVersion, info.ContainerRuntimeVersion, s.Name, runtime)
+	}
+	must(t, s.Import(s.image))
+	manifests, err := os.ReadFile("../../dist/manifests/niclane.yaml")
+	must(t, err)
+	must(t, s.Apply(string(manifests)))
+	s.agentPod(t)
+	must(t, s.Apply(policy))
+	s.condition(t, "Applied", "True", "")
+	s.condition(t, "Healthy", "True", "")
+	s.untilAllocatable(t, "redis", 2)
+	s.untilAllocatable(t, "web", 120)
+	until(t, time.Minute, "niclane-cni is chained", func() (bool, string) {
+		list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
+		return strings.Contains(string(list), "niclane-cni"), fmt.Sprint(string(list), err)
+	})
 }
 
 // pod is a server at port 7, with resources in YAML and annotations.
@@ -91,7 +120,7 @@ spec:
 func limits(class string) string { return `limits: {niclane.dev/` + class + `: 1}` }
 
 // remove deletes pods at the end of a part.
-func (s *suite) remove(t *testing.T, text string) {
+func (s *suite) remove(t testing.TB, text string) {
 	t.Cleanup(func() {
 		if err := s.Delete(text); err != nil {
 			t.Error(err)
@@ -100,13 +129,13 @@ func (s *suite) remove(t *testing.T, text string) {
 }
 
 // running applies a pod and waits for it.
-func (s *suite) running(t *testing.T, text, name string) *corev1.Pod {
+func (s *suite) running(t testing.TB, text, name string) *corev1.Pod {
 	t.Helper()
 	must(t, s.Apply(text))
 	return s.untilRunning(t, name)
 }
 
-func (s *suite) untilRunning(t *testing.T, name string) (found *corev1.Pod) {
+func (s *suite) untilRunning(t testing.TB, name string) (found *corev1.Pod) {
 	t.Helper()
 	until(t, time.Minute, name+" is running", func() (bool, string) {
 		p, err := s.Client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -146,7 +175,7 @@ func (s *suite) describe(ctx context.Context, p *corev1.Pod) string {
 }
 
 // stuck waits until a pod that must not run says why.
-func (s *suite) stuck(t *testing.T, name, why string) {
+func (s *suite) stuck(t testing.TB, name, why string) {
 	t.Helper()
 	until(t, time.Minute, name+" says "+why, func() (bool, string) {
 		p, err := s.Client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
@@ -163,7 +192,7 @@ func (s *suite) stuck(t *testing.T, name, why string) {
 
 // echo sends to a pod from the world outside, by each of its addresses, and
 // wants the same back.
-func (s *suite) echo(t *testing.T, p *corev1.Pod, bytes int) {
+func (s *suite) echo(t testing.TB, p *corev1.Pod, bytes int) {
 	t.Helper()
 	for _, ip := range p.Status.PodIPs {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -184,7 +213,7 @@ func (s *suite) echo(t *testing.T, p *corev1.Pod, bytes int) {
 
 // metrics of the node's agent: samples whose name and labels contain all of
 // what is given, summed.
-func (s *suite) metric(t *testing.T, contains ...string) (sum float64, found bool) {
+func (s *suite) metric(t testing.TB, contains ...string) (sum float64, found bool) {
 	t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -218,14 +247,14 @@ func (s *suite) metric(t *testing.T, contains ...string) (sum float64, found boo
 }
 
 // allocatable is how many of a class the node offers.
-func (s *suite) allocatable(t *testing.T, class string) int64 {
+func (s *suite) allocatable(t testing.TB, class string) int64 {
 	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
 	must(t, err)
 	q := node.Status.Allocatable[corev1.ResourceName("niclane.dev/"+class)]
 	return q.Value()
 }
 
-func (s *suite) untilAllocatable(t *testing.T, class string, want int64) {
+func (s *suite) untilAllocatable(t testing.TB, class string, want int64) {
 	t.Helper()
 	until(t, time.Minute, fmt.Sprintf("%d of %s are allocatable", want, class), func() (bool, string) {
 		got := s.allocatable(t, class)
@@ -236,7 +265,7 @@ func (s *suite) untilAllocatable(t *testing.T, class string, want int64) {
 var policies = schema.GroupVersionResource{Group: "niclane.dev", Version: "v1alpha1", Resource: "lanepolicies"}
 
 // condition waits for one of the node's in the policy's status.
-func (s *suite) condition(t *testing.T, kind, status, message string) {
+func (s *suite) condition(t testing.TB, kind, status, message string) {
 	t.Helper()
 	until(t, time.Minute, kind+" is "+status+": "+message, func() (bool, string) {
 		p, err := s.Dynamic.Resource(policies).Get(t.Context(), "test", metav1.GetOptions{})
@@ -265,7 +294,7 @@ func (s *suite) condition(t *testing.T, kind, status, message string) {
 }
 
 // agentPod is the agent's, which is ready.
-func (s *suite) agentPod(t *testing.T) *corev1.Pod {
+func (s *suite) agentPod(t testing.TB) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
 	until(t, 2*time.Minute, "the agent is ready", func() (bool, string) {
@@ -280,7 +309,7 @@ func (s *suite) agentPod(t *testing.T) *corev1.Pod {
 }
 
 // agentLog is the end of what the agent has said.
-func (s *suite) agentLog(t *testing.T) string {
+func (s *suite) agentLog(t testing.TB) string {
 	files, _ := filepath.Glob(s.Node.OnDisk("var/log/pods/" + namespace + "_*/*/*.log"))
 	var out strings.Builder
 	for _, f := range files {

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/niclane/niclane/k8s/test/cluster"
+)
+
+var (
+	window = flag.Duration("window", 10*time.Minute, "how long the agent at rest is looked at")
+	calls  = flag.Int("calls", 500, "calls of niclane-cni that a percentile is of")
+)
+
+// BenchmarkKubernetes is what lanes cost a node of the newest release, beside
+// the goals: with -benchtime 1x, on a machine that does nothing else.
+func BenchmarkKubernetes(b *testing.B) {
+	if os.Getenv("NICLANE_TEST_K8S") == "" {
+		b.Skip("make bench-k8s runs a whole cluster")
+	}
+	s := &suite{Cluster: cluster.Start(b, cluster.Releases[0]), image: buildImage(b)}
+	s.install(b)
+	must(b, s.Apply(pod("plain", "", "")+"---"+pod("alone", limits("redis"), "")))
+	s.untilRunning(b, "plain")
+	s.untilRunning(b, "alone")
+	b.Run("nothing", func(b *testing.B) { s.calls(b, "plain", "/usr/bin/true") })
+	b.Run("without", func(b *testing.B) { s.calls(b, "plain", plugin) })
+	b.Run("lane", func(b *testing.B) { s.calls(b, "alone", plugin) })
+	begun := 0
+	for _, n := range []int{1, 10, 110} {
+		var all []string
+		for ; begun < n; begun++ {
+			all = append(all, pod(fmt.Sprintf("crowd-%d", begun), limits("web"), ""))
+		}
+		must(b, s.Apply(strings.Join(all, "---")))
+		for i := range n {
+			s.untilRunning(b, fmt.Sprintf("crowd-%d", i))
+		}
+		b.Run(fmt.Sprintf("shared/%d", n), func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", n-1), plugin) })
+	}
+	b.Run("policy", s.policyChanges)
+	b.Run("rest", s.rest)
+}
+
+const plugin = "/opt/cni/bin/niclane-cni"
+
+// timing calls a program as a CNI runtime does, first DEL, then ADD, and writes
+// the microseconds of each call, of bash's fork and exec too.
+const timing = `
+cat >/run/timing.json
+for ((i = 0; i < $2; i++)); do
+	for c in DEL ADD; do
+		sleep 0.05 # pods do not come faster, and the agent looks at the card after each
+		begin=$EPOCHREALTIME
+		CNI_COMMAND=$c "$1" </run/timing.json >/dev/null || exit
+		end=$EPOCHREALTIME
+		echo $c $((${end/./} - ${begin/./}))
+	done
+done
+`
+
+// calls takes a pod that runs out of its lanes and puts it in again, as often as
+// -calls says. In between its packets go by the default lane.
+func (s *suite) calls(b *testing.B, pod, program string) {
+	args, conf := s.call(b, pod)
+	out, err := s.Node.Pipe(conf, append(append([]string{"/usr/bin/env"}, args...),
+		"bash", "-c", timing, "bash", program, strconv.Itoa(*calls))...)
+	must(b, err)
+	times := map[string][]float64{}
+	for line := range strings.Lines(out) {
+		command, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		us, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			b.Fatalf("%q: %s", line, out)
+		}
+		times[command] = append(times[command], us/1000)
+	}
+	b.ReportMetric(0, "ns/op") // says nothing
+	for command, ms := range times {
+		b.ReportMetric(percentile(ms, 50), command+"-P50-ms")
+		b.ReportMetric(percentile(ms, 99), command+"-P99-ms")
+	}
+}
+
+// percentile of at least as many values as it means.
+func percentile(values []float64, p float64) float64 {
+	if float64(len(values)) < 100/(100-p) {
+		return math.NaN()
+	}
+	slices.Sort(values)
+	return values[int(math.Ceil(p/100*float64(len(values))))-1]
+}
+
+// call is the environment and the configuration that containerd has called
+// niclane-cni with for a pod, from what libcni keeps of it for DEL.
+func (s *suite) call(b *testing.B, pod string) (env []string, conf string) {
+	files, err := filepath.Glob(s.Node.OnDisk("var/lib/cni/results/test-*-eth0"))
+	must(b, err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		must(b, err)
+		var kept struct {
+			ContainerID, IfName, NetworkName, NetNS string
+			CNIArgs                                 [][2]string
+			Config                                  []byte
+			Result                                  json.RawMessage
+		}
+		must(b, json.Unmarshal(text, &kept))
+		var args []string
+		for _, a := range kept.CNIArgs {
+			args = append(args, a[0]+"="+a[1])
+		}
+		if !slices.Contains(args, "K8S_POD_NAME="+pod) {
+			continue
+		}
+		var list struct {
+			CNIVersion string
+			Plugins    []map[string]any
+		}
+		must(b, json.Unmarshal(kept.Config, &list))
+		last := list.Plugins[len(list.Plugins)-1]
+		if last["type"] != filepath.Base(plugin) {
+			b.Fatalf("the last plugin is %v", last["type"])
+		}
+		last["name"], last["cniVersion"], last["prevResult"] = kept.NetworkName, list.CNIVersion, kept.Result
+		out, err := json.Marshal(last)
+		must(b, err)
+		return []string{
+			"CNI_CONTAINERID=" + kept.ContainerID, "CNI_IFNAME=" + kept.IfName, "CNI_NETNS=" + kept.NetNS,
+			"CNI_PATH=/opt/cni/bin", "CNI_ARGS=" + strings.Join(args, ";"),
+		}, string(out)
+	}
+	b.Fatalf("libcni keeps nothing of pod %s", pod)
+	return nil, ""
+}
+
+// policyChanges changes the guarantee of a lane with a pod in it, and waits
+// until the card has it: from the request to the API server to HTB's class.
+func (s *suite) policyChanges(b *testing.B) {
+	const changes = 20
+	var ms []float64
+	for i := range changes {
+		share := 11 + i%2
+		begin := time.Now()
+		must(b, s.Apply(strings.Replace(policy, "guarantee: 10%", fmt.Sprintf("guarantee: %d%%", share), 1)))
+		must(b, s.Node.InNetNS(func() error {
+			up, err := netlink.LinkByName(cluster.Uplink)
+			if err != nil {
+				return err
+			}
+			for time.Since(begin) < 20*time.Second {
+				classes, err := netlink.ClassList(up, netlink.HANDLE_NONE)
+				if err != nil {
+					return err
+				}
+				if slices.ContainsFunc(classes, func(c netlink.Class) bool {
+					htb, ok := c.(*netlink.HtbClass)
+					return ok && htb.Rate == uint64(share)*1e9/100/8
+				}) {
+					return nil
+				}
+				time.Sleep(time.Millisecond)
+			}
+			return errors.New("the card does not get the change")
+		}))
+		ms = append(ms, float64(time.Since(begin).Microseconds())/1000)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(percentile(ms, 50), "P50-ms")
+	b.ReportMetric(slices.Max(ms), "max-ms")
+}
+
+// rest looks at the agent with 111 pods in lanes and nothing to do.
+func (s *suite) rest(b *testing.B) {
+	s.condition(b, "Applied", "True", "")
+	pid, err := s.Node.Output("pgrep", "-x", "niclane-agent")
+	must(b, err)
+	read := func(file string) string {
+		text, err := os.ReadFile(s.Node.Path(filepath.Join("/proc", strings.TrimSpace(pid), file)))
+		must(b, err)
+		return string(text)
+	}
+	ticks := func() (sum float64) {
+		// proc_pid_stat(5): utime and stime, behind the name in brackets
+		stat := read("stat")
+		fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
+		for _, f := range fields[11:13] {
+			n, err := strconv.ParseFloat(f, 64)
+			must(b, err)
+			sum += n
+		}
+		return sum
+	}
+	before, begin := ticks(), time.Now()
+	ctx, cancel := context.WithTimeout(b.Context(), *window)
+	defer cancel()
+	<-ctx.Done()
+	const hz = 100 // USER_HZ, everywhere
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric((ticks()-before)/hz/time.Since(begin).Seconds()*100, "%CPU")
+	for _, name := range []string{"VmRSS", "RssAnon"} {
+		kb, err := strconv.ParseFloat(regexp.MustCompile(name + `:\s*(\d+) kB`).FindStringSubmatch(read("status"))[1], 64)
+		must(b, err)
+		b.ReportMetric(kb/1024, name+"-MiB")
+	}
+}
