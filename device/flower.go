@@ -10,6 +10,9 @@ type Flower struct {
 	Match Match  `json:"match"`
 	// Class is 1 to 15; 0, the default, takes no filters.
 	Class int `json:"class"`
+	// Pref is the preference of one that is at another place than niclane's,
+	// and so somebody else's; 0 for niclane's own.
+	Pref uint16 `json:"pref,omitempty"`
 }
 
 // Kind implements Object.

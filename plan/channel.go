@@ -213,9 +213,9 @@ func (f *fit) wantFlowers(lanes []*placed) {
 			m := &l.Members[k]
 			for _, match := range f.matches(m) {
 				o := device.Flower{Dev: f.dev.Name, Match: match, Class: i + 1}
-				if now, there := f.present[o.Key()]; there {
-					if _, ours := f.owned[o.Key()]; !ours {
-						f.failf(m.Path, "%s already has a flower filter for %s that niclane did not make (to traffic class %d)", f.dev.Name, match, now.(device.Flower).Class)
+				if now, there := f.present[o.Key()].(device.Flower); there {
+					if _, ours := f.owned[o.Key()]; !ours || now.Pref != 0 {
+						f.failf(m.Path, "%s already has a flower filter for %s that niclane did not make (to traffic class %d)", f.dev.Name, match, now.Class)
 						continue
 					}
 				}

@@ -357,7 +357,7 @@ func diff(st *device.State, present map[string]device.Object, owned Owned, keys 
 		if _, still := wanted[keys[i]]; still {
 			continue
 		}
-		if now := present[keys[i]]; !device.Equal(now, r.Original) && !(now == nil && st != nil && goneWith(st, r.Original)) {
+		if now := present[keys[i]]; !device.Equal(now, r.Original) && !(now == nil && st != nil && goneWith(st, r.Original)) && !elsewhere(now, r) {
 			s := Step{
 				Old: now, New: r.Original, Part: r.Part, Cause: r.Cause,
 				Reason: keys[i] + " back to what it was",
@@ -384,6 +384,13 @@ func diff(st *device.State, present map[string]device.Object, owned Owned, keys 
 		}
 	}
 	return append(steps, last...)
+}
+
+// elsewhere reports whether what is there now is a filter for the same packets at
+// another place than niclane's own, which is gone: nothing of ours is left.
+func elsewhere(now device.Object, r OwnedRecord) bool {
+	f, is := now.(device.Flower)
+	return is && f.Pref != 0 && r.Original == nil
 }
 
 // forget finds what is ours and went with its device, which nobody wants there.

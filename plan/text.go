@@ -71,6 +71,9 @@ func Brief(o device.Object) string {
 		}
 		return fmt.Sprintf("rate %s ceil %s prio %d", rateText(v.Rate), rateText(v.Ceil), v.Prio)
 	case device.Flower:
+		if v.Pref != 0 {
+			return fmt.Sprintf("traffic class %d by preference %d", v.Class, v.Pref)
+		}
 		return fmt.Sprintf("traffic class %d", v.Class)
 	case device.Filter:
 		return v.Program

@@ -146,6 +146,9 @@ func TestFlowerRequest(t *testing.T) {
 	if got := hex.EncodeToString(m.Data); !strings.HasSuffix(got, want) {
 		t.Errorf("%s\ndoes not end with %s", got, want)
 	}
+	if r, err = c.flowerRequest(device.Flower{Dev: "lo", Match: device.Match{Family: 6, Protocol: "udp"}, Class: 1, Pref: 7}); err != nil || r.info != 7<<16|0xdd86 {
+		t.Errorf("at somebody else's preference: info %#x, %v", r.info, err)
+	}
 	for _, bad := range []device.Flower{{Dev: "lo", Class: 1}, {Dev: "lo", Match: device.Match{Family: 4, Protocol: "tcp"}}, {Dev: "lo", Match: device.Match{Family: 4, Protocol: "tcp"}, Class: 16}} {
 		if _, err := c.flowerRequest(bad); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("%+v: %v, want EINVAL", bad, err)

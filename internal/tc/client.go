@@ -29,7 +29,7 @@ type Client struct {
 	// placed are the flower filters of each device that were there when it
 	// was last looked at, by what they match: to delete one, it need not be
 	// looked for among all.
-	placed map[string]map[device.Match]placedFlower
+	placed map[string]map[place]placedFlower
 }
 
 // Open connects.
@@ -43,7 +43,7 @@ func Open() (*Client, error) {
 		nl.Close()
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	return &Client{nl: nl, sock: sock, placed: map[string]map[device.Match]placedFlower{}}, nil
+	return &Client{nl: nl, sock: sock, placed: map[string]map[place]placedFlower{}}, nil
 }
 
 // Close disconnects.
@@ -118,7 +118,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 			}
 			dumped[of] = map[string]device.Object{}
 			for _, a := range all {
-				dumped[of][a.Key()] = a
+				dumped[of][a.Key()] = a // niclane's own of several, which come last
 			}
 		}
 		if a, ok := dumped[of][o.Key()]; ok {

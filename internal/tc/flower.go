@@ -63,14 +63,19 @@ type placedFlower struct {
 }
 
 // Flowers returns the filters on a device's ingress that lead to traffic
-// classes of the card, anybody's.
+// classes of the card, anybody's. Niclane's own come after all others, so that of
+// one match it is the last that counts.
 func (c *Client) Flowers(dev string) ([]device.Flower, error) {
 	placed, err := c.flowers(dev)
-	var out []device.Flower
+	var others, own []device.Flower
 	for _, p := range placed {
-		out = append(out, p.Flower)
+		if p.Pref == 0 {
+			own = append(own, p.Flower)
+		} else {
+			others = append(others, p.Flower)
+		}
 	}
-	return out, err
+	return append(others, own...), err
 }
 
 func (c *Client) flowers(dev string) ([]placedFlower, error) {
@@ -84,12 +89,12 @@ func (c *Client) flowers(dev string) ([]placedFlower, error) {
 		return nil, err
 	}
 	var out []placedFlower
-	places := map[device.Match]placedFlower{}
+	places := map[place]placedFlower{}
 	for _, r := range reps {
 		if f, ok := flowerOf(dev, r); ok {
 			p := placedFlower{f, r.info, r.handle}
-			if _, ok := places[f.Match]; !ok {
-				places[f.Match] = p
+			if _, ok := places[placeOf(f)]; !ok {
+				places[placeOf(f)] = p
 			}
 			out = append(out, p)
 		}
@@ -98,38 +103,48 @@ func (c *Client) flowers(dev string) ([]placedFlower, error) {
 	return out, nil
 }
 
-// locateFlower returns the filter with f's match as it is now. Where one was
-// when all were looked at is asked alone; if it is not there any more, among
-// all.
+// locateFlower returns the filter with f's match and preference as it is now.
+// Where one was when all were looked at is asked alone; if it is not there any
+// more, among all.
 func (c *Client) locateFlower(f device.Flower) (placedFlower, bool, error) {
-	if p, ok := c.placed[f.Dev][f.Match]; ok {
+	if p, ok := c.placed[f.Dev][placeOf(f)]; ok {
 		index, err := c.Index(f.Dev)
 		if err != nil {
 			return p, false, err
 		}
 		reps, err := c.do(request{typ: unix.RTM_GETTFILTER, flags: netlink.Echo, ifindex: index, parent: clsactIngress, info: p.info, handle: p.handle})
 		if err == nil && len(reps) == 1 {
-			if now, ok := flowerOf(f.Dev, reps[0]); ok && now.Match == f.Match {
+			if now, ok := flowerOf(f.Dev, reps[0]); ok && placeOf(now) == placeOf(f) {
 				return placedFlower{now, p.info, p.handle}, true, nil
 			}
 		}
 	}
-	return c.findFlower(f)
+	p, ok, err := c.findFlower(f)
+	return p, ok && p.Pref == f.Pref, err
 }
 
-// findFlower returns the filter with f's match.
-func (c *Client) findFlower(f device.Flower) (placedFlower, bool, error) {
+// findFlower returns the filter with f's match: of several the one of f's
+// preference, if there is one.
+func (c *Client) findFlower(f device.Flower) (found placedFlower, ok bool, err error) {
 	all, err := c.flowers(f.Dev)
 	if err != nil {
-		return placedFlower{}, false, err
+		return found, false, err
 	}
 	for _, p := range all {
-		if p.Match == f.Match {
-			return p, true, nil
+		if p.Match == f.Match && (!ok || p.Pref == f.Pref) {
+			found, ok = p, true
 		}
 	}
-	return placedFlower{}, false, nil
+	return found, ok, nil
 }
+
+// A place is what a device has one filter of, if all are niclane's.
+type place struct {
+	match device.Match
+	pref  uint16
+}
+
+func placeOf(f device.Flower) place { return place{f.Match, f.Pref} }
 
 // flowerOf reads a filter. ok is false for one that a device.Flower cannot say:
 // of another kind, that software looks at too, with actions or other keys.
@@ -164,6 +179,9 @@ func flowerOf(dev string, r reply) (f device.Flower, ok bool) {
 		return f, false
 	}
 	f.Match, ok = flowerMatch(proto, value)
+	if own, _ := flowerPref(f.Match); uint16(r.info>>16) != own {
+		f.Pref = uint16(r.info >> 16)
+	}
 	return f, ok
 }
 
@@ -251,6 +269,9 @@ func (c *Client) flowerRequest(f device.Flower) (request, error) {
 		return request{}, fmt.Errorf("%w: match %s", unix.EINVAL, f.Match)
 	}
 	pref, protocol := flowerPref(f.Match)
+	if f.Pref != 0 {
+		pref = f.Pref
+	}
 	return request{
 		ifindex: index, parent: clsactIngress, kind: "flower",
 		info: uint32(pref)<<16 | uint32(bits.ReverseBytes16(protocol)),
@@ -326,7 +347,7 @@ func (c *Client) deleteFlower(f device.Flower) error {
 	if err != nil {
 		return flowerError("delete", f, err)
 	}
-	delete(c.placed[f.Dev], f.Match)
+	delete(c.placed[f.Dev], placeOf(f))
 	_, err = c.do(request{typ: unix.RTM_DELTFILTER, ifindex: index, parent: clsactIngress, info: p.info, handle: p.handle, kind: "flower"})
 	return flowerError("delete", f, err)
 }

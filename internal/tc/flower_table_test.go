@@ -4,6 +4,7 @@ package tc
 
 import (
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 
@@ -77,6 +78,9 @@ func (f *fakeFilters) answer(req []netlink.Message) ([]netlink.Message, error) {
 func (f *fakeFilters) filter(req netlink.Message, index int, handle uint32, fl device.Flower) netlink.Message {
 	rep := flowerReply(f.t, fl, nil)
 	pref, protocol := flowerPref(fl.Match)
+	if fl.Pref != 0 {
+		pref = fl.Pref
+	}
 	return f.message(req, request{
 		typ: unix.RTM_NEWTFILTER, ifindex: index, handle: handle, parent: clsactIngress,
 		info: uint32(pref)<<16 | uint32(protocol>>8|protocol<<8), kind: "flower", raw: rep.options,
@@ -164,5 +168,59 @@ func TestFlowerOfOthers(t *testing.T) {
 	}
 	if len(f.filters) != 2 || f.filters[1] != theirs || f.filters[2] != moved {
 		t.Errorf("left: %v", f.filters)
+	}
+}
+
+// TestFlowerPlaces: a filter for the same packets at another preference than
+// niclane's is somebody else's. It stands for niclane's only where that is not, and
+// stays when that is removed.
+func TestFlowerPlaces(t *testing.T) {
+	own := portFlower(7)
+	theirs, later := own, own
+	theirs.Pref, later.Pref = 5, 49152
+	for name, c := range map[string]struct {
+		there []device.Flower
+		want  device.Flower
+	}{
+		"theirs before ours": {[]device.Flower{theirs, own}, own},
+		"theirs after ours":  {[]device.Flower{own, later}, own},
+		"theirs alone":       {[]device.Flower{theirs}, theirs},
+	} {
+		f := &fakeFilters{t: t, filters: map[uint32]device.Flower{}}
+		for _, fl := range c.there {
+			f.add(fl)
+		}
+		client := f.client()
+		for range 2 { // before and after the places are known
+			one, err := client.Read(own)
+			if err != nil || !device.Equal(one, c.want) {
+				t.Errorf("%s: read %v, %v, want %v", name, one, err, c.want)
+			}
+			many, err := client.ReadMany([]device.Object{own, portFlower(1)})
+			if err != nil || !device.Equal(many[0], c.want) || many[1] != nil {
+				t.Errorf("%s: read together %v, %v, want %v", name, many, err, c.want)
+			}
+		}
+		if all, err := client.Flowers("lo"); err != nil || len(all) != len(c.there) || all[len(all)-1] != c.want {
+			t.Errorf("%s: all: %v, %v", name, all, err)
+		}
+		err := client.Write(own, nil)
+		if had := len(c.there) == 2; had != (err == nil) || !had && !errors.Is(err, unix.ENOENT) {
+			t.Errorf("%s: remove niclane's: %v", name, err)
+		}
+		if len(f.filters) != 1 {
+			t.Errorf("%s: %v are left, want the one that is not niclane's", name, f.filters)
+		}
+		for _, left := range f.filters {
+			if left.Pref == 0 {
+				t.Errorf("%s: niclane's own is left", name)
+			}
+			if err := client.Write(left, nil); err != nil { // as a plan can ask for
+				t.Errorf("%s: remove theirs: %v", name, err)
+			}
+		}
+		if len(f.filters) != 0 {
+			t.Errorf("%s: %v are left", name, f.filters)
+		}
 	}
 }
