@@ -92,5 +92,15 @@ func creatable(o device.Object) bool {
 	return false
 }
 
+// whole reports whether the kernel makes and removes the object in one, so that what
+// is found after a kill is one that niclane made, or none of its.
+func whole(o device.Object) bool {
+	switch o.(type) {
+	case device.Flower, device.Rule, device.FilterEntry, device.XDPEntry:
+		return true
+	}
+	return false
+}
+
 // vanished reports whether err says that the device is gone.
 func vanished(err error) bool { return errors.Is(err, unix.ENODEV) }

@@ -38,7 +38,7 @@ func Rollback(ctx context.Context, k Kernel, j *journal.Journal, here journal.Ho
 	for _, rec := range slices.Backward(j.Records()) {
 		key := rec.Key()
 		tasks = append(tasks, &task{
-			key: key, want: rec.Original, expect: rec.Last, loose: rec.Uncertain,
+			key: key, want: rec.Original, expect: rec.Last, loose: rec.Uncertain, next: rec.Next,
 			begin: func() error { return j.Restore(key) },
 			end:   func() error { return j.Restored(key) },
 		})

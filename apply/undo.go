@@ -31,8 +31,11 @@ type task struct {
 	// want is the value to restore, expect the one that niclane left.
 	want, expect device.Object
 	// loose says that the present value may be anything: a write was begun
-	// and not seen to end.
+	// and not seen to end, which was to make next of it.
 	loose bool
+	next  device.Object
+	// ended says that the end is recorded, before it was read back.
+	ended bool
 	// begin and end record.
 	begin, end func() error
 }
@@ -53,7 +56,7 @@ func (r *runner) undoSteps(j *journal.Journal, steps []plan.Step) {
 		}
 		tasks = append(tasks, &task{
 			key: steps[i].Key(), want: steps[i].Old, expect: steps[i].New,
-			loose: state == journal.StepUncertain,
+			next: steps[i].New, loose: state == journal.StepUncertain,
 			begin: func() error { return j.Undo(i) },
 			end:   func() error { return j.Undone(i) },
 		})
@@ -185,6 +188,10 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 		return false, r.absent(t)
 	case t.expect == nil && implicit(present):
 		// What made it has just been restored.
+	case t.loose && t.want == nil && !r.opts.Force && whole(present) && !device.Equal(present, t.expect) && !device.Equal(present, t.next):
+		// The kernel makes and removes it in one: ours is gone.
+		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and somebody else has made one (%s)", t.key, Text(t.object()), Text(present)))
+		return false, r.finish(t)
 	case !t.loose && !r.opts.Force && !device.Equal(present, t.expect):
 		return false, &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote %s, found %s, before niclane %s",
 			Text(t.expect), Text(present), Text(t.want))}
@@ -210,6 +217,11 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 	} else if err != nil {
 		return false, &Left{Key: t.key, Why: err.Error()}
 	}
+	if t.want == nil {
+		// Of what the kernel has removed nothing is to be found again: a kill
+		// from here on leaves what others make meanwhile to them.
+		r.record(t)
+	}
 	return true, nil
 }
 
@@ -221,6 +233,11 @@ func (r *runner) end(t *task, got device.Object, err error) *Left {
 	case err != nil:
 		return &Left{Key: t.key, Why: fmt.Sprintf("read back: %v", err)}
 	case !device.Equal(got, t.want):
+		if t.ended { // it was not removed after all
+			if t.ended, err = false, t.begin(); err != nil {
+				r.warn(err)
+			}
+		}
 		e := MismatchError{Key: t.key, When: "read back", Want: t.want, Found: got}
 		return &Left{Key: t.key, Why: e.Error()}
 	}
@@ -228,9 +245,7 @@ func (r *runner) end(t *task, got device.Object, err error) *Left {
 }
 
 func (r *runner) finish(t *task) *Left {
-	if err := t.end(); err != nil {
-		r.warn(err)
-	}
+	r.record(t)
 	r.report.Undone = append(r.report.Undone, t.key)
 	return nil
 }
@@ -259,9 +274,19 @@ func (r *runner) absent(t *task) *Left {
 
 // gone ends a task whose object exists no more.
 func (r *runner) gone(t *task) *Left {
-	if err := t.end(); err != nil {
-		r.warn(err)
-	}
+	r.record(t)
 	r.report.Gone = append(r.report.Gone, t.key)
 	return nil
+}
+
+// record records that a task is at its end.
+func (r *runner) record(t *task) {
+	if t.ended {
+		return
+	}
+	if err := t.end(); err != nil {
+		r.warn(err)
+		return
+	}
+	t.ended = true
 }

@@ -26,6 +26,11 @@
 // the old one, the new one, or something between; its record says so
 // (Uncertain).
 //
+// On the way back, what the kernel says to be removed is recorded as being back
+// at once, and not when the group is read back: what is there for the same
+// packets after a kill is somebody else's. Other values stay uncertain until they
+// are read back; to write the original once more does no harm.
+//
 // The package refuses to follow symbolic links, to use a directory that others
 // can write, to read a version it does not know, and to record two configs for
 // one device.

@@ -117,12 +117,17 @@ type Record struct {
 	// Uncertain says that the write of Last was begun but not seen to end:
 	// the present value may be anything on the way.
 	Uncertain bool
-	Part      device.Part
+	// Next is what an uncertain write was to make of the object, nil if that is
+	// Last or Original.
+	Next device.Object
+	Part device.Part
 	// Cause is the config path that last asked for the object.
 	Cause string
 	// key is Key, once known: of a thousand members, making keys is most of
 	// what journals cost.
 	key string
+	// removed is what was there before it was, if nothing is or was.
+	removed device.Object
 }
 
 // Object returns Last, or Original if niclane removed the object.
@@ -148,6 +153,7 @@ type recordJSON struct {
 	Original  *object     `json:"original"`
 	Last      *object     `json:"last"`
 	Uncertain bool        `json:"uncertain,omitempty"`
+	Next      *object     `json:"next,omitempty"`
 	Part      device.Part `json:"part,omitempty"`
 	Cause     string      `json:"cause,omitempty"`
 }

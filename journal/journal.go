@@ -60,13 +60,14 @@ func (j *Journal) Done(i int) error { return j.record(event{verb: stepDone, step
 // Undo records that step i is about to be undone.
 func (j *Journal) Undo(i int) error { return j.record(event{verb: undoBegun, step: i}) }
 
-// Undone records that the old value of step i is back.
+// Undone records that the old value of step i is back: it was read back, or the
+// kernel has said that the object is removed. Undo after it takes that back.
 func (j *Journal) Undone(i int) error { return j.record(event{verb: undoDone, step: i}) }
 
 // Restore records that the object is about to get its original value.
 func (j *Journal) Restore(key string) error { return j.record(event{verb: restoreNext, key: key}) }
 
-// Restored records that the object has its original value.
+// Restored records that the object has its original value, as Undone does.
 func (j *Journal) Restored(key string) error { return j.record(event{verb: restoreDone, key: key}) }
 
 // End records that all steps of the plan were made.
@@ -174,6 +175,9 @@ type replay struct {
 	at   map[string]int // in recs, of what an event names
 	// whose are the earlier claims on objects, for when steps are undone.
 	whose map[string][]claim
+	// left is what niclane left of each step that was undone, for when its undoing
+	// turns out not to have been.
+	left map[int]device.Object
 }
 
 // A claim is who asked for an object and what niclane wrote, if it held it.
@@ -187,7 +191,7 @@ type claim struct {
 // newReplay begins with what was owned before. Of a thousand members one step
 // changes one: only what events name is looked up by key.
 func newReplay(h *Head, events []event) *replay {
-	r := &replay{steps: h.Plan.Steps, keys: make([]string, len(h.Plan.Steps)), whose: map[string][]claim{}}
+	r := &replay{steps: h.Plan.Steps, keys: make([]string, len(h.Plan.Steps)), whose: map[string][]claim{}, left: map[int]device.Object{}}
 	named := make(map[string]bool, min(len(events), len(h.Plan.Steps)))
 	for _, e := range events {
 		switch e.verb {
@@ -238,19 +242,24 @@ func (r *replay) add(key string, rec Record) *Record {
 func (r *replay) event(e event) {
 	switch e.verb {
 	case stepBegun, stepDone, undoBegun, undoDone:
-		r.step(e.verb, r.keys[e.step], r.steps[e.step])
+		r.step(e.verb, e.step)
 	case restoreNext:
 		if rec := r.find(e.key); rec != nil {
 			rec.Uncertain = true
+			if rec.Last == nil && rec.Original == nil {
+				rec.Last = rec.removed
+			}
 		}
 	case restoreDone:
 		if rec := r.find(e.key); rec != nil {
-			rec.Last, rec.Uncertain = rec.Original, false
+			rec.removed = rec.Object()
+			rec.Last, rec.Next, rec.Uncertain = rec.Original, nil, false
 		}
 	}
 }
 
-func (r *replay) step(v verb, key string, s plan.Step) {
+func (r *replay) step(v verb, i int) {
+	key, s := r.keys[i], r.steps[i]
 	rec := r.find(key)
 	if v == stepBegun {
 		if rec != nil && !rec.settled() {
@@ -270,13 +279,24 @@ func (r *replay) step(v verb, key string, s plan.Step) {
 		if rec.Last == nil && rec.Original == nil {
 			rec.Last = s.Object() // made anew, or made by an earlier generation
 		}
+		if rec.Next = s.New; v == undoBegun {
+			rec.Next = s.Old
+		}
+		if device.Equal(rec.Next, rec.Last) || device.Equal(rec.Next, rec.Original) {
+			rec.Next = nil
+		}
 	case stepDone:
-		rec.Last, rec.Uncertain = s.New, false
+		rec.Last, rec.Next, rec.Uncertain = s.New, nil, false
 		if s.New != nil { // whose it is now
 			rec.Part, rec.Cause = s.Part, s.Cause
 		}
 	case undoDone:
-		rec.Last, rec.Uncertain = s.Old, false
+		rec.Next, rec.Uncertain = nil, false
+		if last, again := r.left[i]; again {
+			rec.Last = last
+			break
+		}
+		rec.Last = s.Old
 		if c := r.whose[key]; len(c) > 0 {
 			if last := c[len(c)-1]; last.held {
 				// What the step found may have been somebody
@@ -285,6 +305,7 @@ func (r *replay) step(v verb, key string, s plan.Step) {
 			}
 			r.whose[key] = c[:len(c)-1]
 		}
+		r.left[i] = rec.Last
 	}
 }
 

@@ -120,6 +120,7 @@ func TestRecords(t *testing.T) {
 	rec := func(original, last device.Object, uncertain bool) journal.Record {
 		return journal.Record{Original: original, Last: last, Uncertain: uncertain, Part: device.PartBandwidth, Cause: "lanes.a"}
 	}
+	next := func(r journal.Record, next device.Object) journal.Record { r.Next = next; return r }
 	ten, twenty := class("1:10", 8), class("1:20", 8)
 	for name, tt := range map[string]struct {
 		calls []string
@@ -139,6 +140,11 @@ func TestRecords(t *testing.T) {
 		"undone in part":        {[]string{"begin 0", "done 0", "begin 1", "undo 1", "undone 1"}, []journal.Record{rec(a, b, false)}},
 		"restore begun":         {[]string{"begin 1", "done 1", "restore class/eth1/1:10"}, []journal.Record{rec(nil, ten, true)}},
 		"restored":              {[]string{"begin 1", "done 1", "restore class/eth1/1:10", "restored class/eth1/1:10"}, nil},
+		"restored, and not so":  {[]string{"begin 1", "done 1", "restore class/eth1/1:10", "restored class/eth1/1:10", "restore class/eth1/1:10"}, []journal.Record{rec(nil, ten, true)}},
+		"undone, and not so":    {[]string{"begin 1", "done 1", "undo 1", "undone 1", "undo 1"}, []journal.Record{rec(nil, ten, true)}},
+		"second write begun":    {[]string{"begin 0", "done 0", "begin 2"}, []journal.Record{next(rec(a, b, true), c)}},
+		"its undo begun":        {[]string{"begin 0", "done 0", "begin 2", "done 2", "undo 2"}, []journal.Record{next(rec(a, c, true), b)}},
+		"given back twice":      {[]string{"begin 0", "done 0", "begin 4", "undo 4", "undone 4", "undo 4", "undone 4"}, []journal.Record{rec(a, b, false)}},
 		"found as somebody else's, and given back": {[]string{"begin 0", "done 0", "begin 4", "undo 4", "undone 4"}, []journal.Record{rec(a, b, false)}},
 		"second write undone":                      {[]string{"begin 0", "done 0", "begin 2", "done 2", "undo 2", "undone 2"}, []journal.Record{rec(a, b, false)}},
 	} {

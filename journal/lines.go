@@ -182,12 +182,13 @@ func (w *writer) whole(kind string, l line, form any) error {
 
 func (w *writer) lines(h *Head) error {
 	for i, r := range h.Before {
-		alike := i > 0 && r.Uncertain == h.Before[i-1].Uncertain && r.Part == h.Before[i-1].Part
+		before := h.Before[max(i-1, 0)]
+		alike := i > 0 && r.Uncertain == before.Uncertain && r.Next == nil && before.Next == nil && r.Part == before.Part
 		l := line{r.Original, r.Last, r.Cause}
 		if alike && w.short(recordLine, l) {
 			continue
 		}
-		form := recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, r.Part, r.Cause}
+		form := recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, envelope(r.Next), r.Part, r.Cause}
 		if err := w.whole(recordLine, l, form); err != nil {
 			return err
 		}
@@ -251,7 +252,7 @@ func (h *Head) readLike(kind, own string) error {
 func appendRecord(to []Record, body string) ([]Record, error) {
 	var r recordJSON
 	err := json.Unmarshal([]byte(body), &r)
-	return append(to, Record{Original: r.Original.open(), Last: r.Last.open(), Uncertain: r.Uncertain, Part: r.Part, Cause: r.Cause}), err
+	return append(to, Record{Original: r.Original.open(), Last: r.Last.open(), Uncertain: r.Uncertain, Next: r.Next.open(), Part: r.Part, Cause: r.Cause}), err
 }
 
 func appendStep(to []plan.Step, body string) ([]plan.Step, error) {

@@ -96,6 +96,8 @@ func TestShortLines(t *testing.T) {
 			switch f.Name {
 			case "Original":
 				r.Original = o
+			case "Next":
+				r.Next = o
 			case "Last":
 				r.Original, r.Last = o, nil
 			default:
