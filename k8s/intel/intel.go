@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -103,6 +104,18 @@ func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error
 	u.BusyPoll, u.BusyRead, u.ARPFilter, u.RxRing, u.TxRing = g.Busypoll, g.Busyread, g.Arpfilter, g.Rxring, g.Txring
 	u.RxAdapt, u.TxAdapt, u.RxUsecs, u.TxUsecs = g.Rxadapt, g.Txadapt, g.Rxusecs, g.Txusecs
 	u.CPUs, u.NUMA = g.Cpus, g.Numa
+	if slices.ContainsFunc(n.TrafficClass, func(tc trafficClass) bool { return tc.Pollers > 0 }) {
+		// adqsetup, which Intel's DaemonSet runs, does so whatever was asked for.
+		for _, f := range []struct {
+			name string
+			to   **int
+		}{{"Busypoll", &u.BusyPoll}, {"Busyread", &u.BusyRead}} {
+			if *f.to != nil && **f.to != 0 {
+				note(".Globals.%s: found %d; 0 is what adqsetup sets where a class has pollers", f.name, **f.to)
+				*f.to = new(int)
+			}
+		}
+	}
 	for _, f := range []struct {
 		name string
 		on   *bool

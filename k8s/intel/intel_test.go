@@ -40,11 +40,11 @@ func TestConvert(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	u := out[0].Spec.Uplink
-	if u.Dev != "eth3" || u.Queues != 16 || *u.BusyPoll != 10000 || !*u.ARPFilter || *u.RxUsecs != 0 {
+	if u.Dev != "eth3" || u.Queues != 16 || *u.BusyPoll != 0 || !*u.ARPFilter || *u.RxUsecs != 0 {
 		t.Errorf("%+v", u)
 	}
 	all := strings.Join(notes, "\n")
-	for _, want := range []string{"FilterPrio", "TrafficClass[2]", "niclane.dev/adq-b"} {
+	for _, want := range []string{"FilterPrio", "Busypoll: found 10000; 0", "TrafficClass[2]", "niclane.dev/adq-b"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no note of %s:\n%s", want, all)
 		}

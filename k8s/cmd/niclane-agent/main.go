@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -80,7 +81,7 @@ func run(args []string) error {
 		fmt.Println(version)
 		return nil
 	case *convert != "":
-		return convertADQ(*convert)
+		return convertADQ(os.Stdout, *convert)
 	case f.NArg() > 0:
 		return fmt.Errorf("%q: no arguments are taken; %w", f.Args(), errUsage)
 	case *name == "":
@@ -146,7 +147,7 @@ func clientConfig(kubeconfig, server string) (*rest.Config, error) {
 }
 
 // convertADQ prints policies, with what is not taken over as comments.
-func convertADQ(path string) error {
+func convertADQ(out io.Writer, path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -156,7 +157,7 @@ func convertADQ(path string) error {
 		return err
 	}
 	for _, n := range notes {
-		fmt.Println("#", n)
+		fmt.Fprintln(out, "#", n)
 	}
 	for _, p := range policies {
 		text, err := yaml.Marshal(map[string]any{
@@ -165,7 +166,7 @@ func convertADQ(path string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("---\n%s", text)
+		fmt.Fprintf(out, "---\n%s", text)
 	}
 	return nil
 }
