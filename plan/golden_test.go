@@ -57,7 +57,8 @@ func file(ar *txtar.Archive, name string) string {
 
 // A golden is one archive: a device (the comment's first word names the
 // fixture), optionally changes to it (device.patch, JSON merged over it),
-// lanes.yaml, and what planning gives: plan and rollback, or errors.
+// what was applied before (before.yaml) and what somebody else has changed since
+// (meanwhile.patch), lanes.yaml, and what planning gives: plan and rollback, or errors.
 func TestGolden(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -73,7 +74,7 @@ func TestGolden(t *testing.T) {
 			if *update {
 				kept := ar.Files[:0]
 				for _, f := range ar.Files {
-					if f.Name == "lanes.yaml" || f.Name == "device.patch" || f.Name == "before.yaml" {
+					if slices.Contains([]string{"device.patch", "before.yaml", "meanwhile.patch", "lanes.yaml"}, f.Name) {
 						kept = append(kept, f)
 					}
 				}
@@ -112,6 +113,9 @@ func golden(t *testing.T, ar *txtar.Archive) []txtar.File {
 			t.Fatalf("before.yaml: %v", err)
 		}
 		owned = run(st, owned, p.Steps)
+	}
+	if patch := file(ar, "meanwhile.patch"); patch != "" {
+		merge(t, st, patch)
 	}
 	p, err := makePlan(t, "lanes.yaml", file(ar, "lanes.yaml"), st, owned)
 	if err != nil {

@@ -133,7 +133,12 @@ func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason 
 // wantRoot asks for an htb, which cannot be changed once it is there.
 func (f *fit) wantRoot(q device.Qdisc, reason string) {
 	if now, there := f.present[q.Key()].(device.Qdisc); there && !device.Equal(now, q) {
-		if _, ours := f.owned[q.Key()]; ours {
+		if r, ours := f.owned[q.Key()]; ours {
+			if last, ok := r.Last.(device.Qdisc); ok && !device.Equal(last, now) {
+				f.failf("lanes", "the root qdisc of %s is somebody else's by now (%s %s; niclane had made %s %s): tc qdisc del dev %[1]s root, and apply again",
+					f.dev.Name, now.Type, now.Handle, last.Type, last.Handle)
+				return
+			}
 			f.failf("lanes", "%s on %s would be another (%s, now %s), and it cannot be changed: niclane rollback first",
 				q.Type, f.dev.Name, rootText(q), rootText(now))
 			return
