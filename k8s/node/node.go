@@ -6,20 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/card"
 	"github.com/niclane/niclane/k8s/classes"
 	"github.com/niclane/niclane/k8s/policy"
-	"github.com/niclane/niclane/plan"
 )
 
 // A Card makes lanes: *card.Card.
@@ -72,14 +65,6 @@ type Node struct {
 	changed chan struct{}
 }
 
-// wanted is the policy that somebody asks for.
-type wanted struct {
-	name       string
-	generation int64
-	spec       *v1alpha1.LanePolicySpec // nil: no policy selects this node
-	err        error                    // it cannot be told which one it is
-}
-
 type request struct {
 	ctx    context.Context
 	mutate func(*state) error
@@ -87,10 +72,6 @@ type request struct {
 	anyway bool
 	done   chan error
 }
-
-// startGrace is how long a unit that kubelet gave belongs to a pod that has not
-// been seen yet: the time from admission to its sandbox's network.
-const startGrace = 2 * time.Minute
 
 // New reads what is known. Nothing is applied before Run.
 func New(o Options) (*Node, error) {
@@ -281,16 +262,6 @@ func (n *Node) note(f func()) {
 	n.o.Changed()
 }
 
-// settle tries again what had to wait for pods.
-func (n *Node) settle(ctx context.Context) {
-	n.mu.Lock()
-	waiting := len(n.held) > 0
-	n.mu.Unlock()
-	if waiting {
-		n.follow(ctx)
-	}
-}
-
 // do has a change made and waits for it.
 func (n *Node) do(ctx context.Context, anyway bool, mutate func(*state) error) error {
 	r := &request{ctx: ctx, mutate: mutate, anyway: anyway, done: make(chan error, 1)}
@@ -307,286 +278,4 @@ func (n *Node) do(ctx context.Context, anyway bool, mutate func(*state) error) e
 	case <-n.ended:
 		return errEnded
 	}
-}
-
-// SetPolicy says which policy is the node's: nil for none. err is why that cannot
-// be told; the lanes then stay as they are. It returns when the policy was
-// followed, or Status says why not.
-func (n *Node) SetPolicy(ctx context.Context, p *v1alpha1.LanePolicy, err error) {
-	w := &wanted{err: err}
-	if p != nil {
-		spec := p.Spec
-		w.name, w.generation, w.spec = p.Name, p.Generation, &spec
-	}
-	n.note(func() { n.wanted = w })
-	done := make(chan struct{})
-	select {
-	case n.policies <- done:
-	case <-n.ended:
-		return
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-done:
-	case <-n.ended:
-	}
-}
-
-// follow applies what of the wanted policy can be applied now. It runs in the
-// loop.
-func (n *Node) follow(ctx context.Context) {
-	n.mu.Lock()
-	w, st := n.wanted, n.st
-	n.mu.Unlock()
-	if w == nil {
-		return
-	}
-	if w.err != nil {
-		n.note(func() { n.problem = w.err.Error() })
-		return
-	}
-	spec := w.spec
-	if spec == nil {
-		spec = &v1alpha1.LanePolicySpec{}
-	}
-	now, held := policy.Keep(st.Spec, spec, n.use(st))
-	if w.spec == nil && len(now.Classes) == 0 {
-		now = nil
-	}
-	n.mu.Lock()
-	same := n.problem == "" && !n.dirty && st.Policy == w.name && st.Generation == w.generation && reflect.DeepEqual(st.Spec, now)
-	if same {
-		n.held = held
-	}
-	n.mu.Unlock()
-	if same {
-		n.o.Changed()
-		return
-	}
-	next := st.clone()
-	next.Spec, next.Policy, next.Generation = now, w.name, w.generation
-	err := n.make(ctx, next)
-	if err == nil {
-		err = next.save(n.o.Path)
-		n.dirty = err != nil
-	}
-	if err != nil {
-		n.o.Log.Error("policy is not applied", "policy", w.name, "error", err)
-		n.note(func() { n.problem, n.held = err.Error(), held })
-		return
-	}
-	n.mu.Lock()
-	n.problem, n.held = "", held
-	n.mu.Unlock()
-	n.commit(next)
-}
-
-// use says which units of the state's classes are in use.
-func (n *Node) use(st *state) policy.Use {
-	holders := st.holders()
-	n.mu.Lock()
-	for id, when := range n.granted {
-		if _, known := holders[id]; known || time.Since(when) > startGrace {
-			delete(n.granted, id)
-			continue
-		}
-		holders[id] = classes.Holder{}
-	}
-	n.mu.Unlock()
-	use := policy.Use{}
-	if st.Spec == nil {
-		return use
-	}
-	for i := range st.Spec.Classes {
-		c := &st.Spec.Classes[i]
-		for _, id := range slices.Sorted(maps.Keys(holders)) {
-			if policy.UnitNumber(c.Name, id) >= 0 {
-				use[c.Name] = append(use[c.Name], policy.UsedUnit{ID: id, Pod: holders[id].String()})
-			}
-		}
-	}
-	return use
-}
-
-// Granted records that kubelet has given units to a container that is about to
-// start. It refuses units that cannot be given.
-func (n *Node) Granted(class string, ids []string) error {
-	c := n.Now().Find(class)
-	if c == nil {
-		return fmt.Errorf("%s: %w", class, classes.ErrNoClass)
-	}
-	for _, id := range ids {
-		u := c.Find(id)
-		if u == nil {
-			return fmt.Errorf("%s: %w", id, classes.ErrNoUnit)
-		}
-		if u.Unhealthy != "" {
-			return fmt.Errorf("%s: %w: %s", id, classes.ErrUnhealthy, u.Unhealthy)
-		}
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, id := range ids {
-		n.granted[id] = time.Now()
-	}
-	return nil
-}
-
-// SetHealth says why lanes are not healthy, by lane; "" is all of them.
-func (n *Node) SetHealth(drifts map[string][]string) {
-	n.mu.Lock()
-	n.drifts = drifts
-	n.mu.Unlock()
-	n.publish()
-}
-
-// Attach puts a pod into its lanes. It returns when its packets are steered, or an
-// error, and then nothing has changed. A sandbox that is attached already is
-// attached anew.
-func (n *Node) Attach(ctx context.Context, a Attachment) error {
-	return n.do(ctx, false, func(s *state) error {
-		for _, g := range a.Grants {
-			c := s.class(g.Class)
-			if c == nil {
-				return fmt.Errorf("class %s: %w", g.Class, classes.ErrNoClass)
-			}
-			for _, id := range g.Units {
-				if no := policy.UnitNumber(c.Name, id); no < 0 || no >= policy.Size(c) {
-					return fmt.Errorf("class %s: unit %s: %w", g.Class, id, classes.ErrNoUnit)
-				}
-			}
-		}
-		for _, other := range s.sorted() {
-			if other.UID != a.UID && (overlapping(&other, &a) || sharesUnit(&other, &a)) || other.UID == a.UID && other.Sandbox != a.Sandbox {
-				// kubelet and the address plugin give a unit and an address
-				// to one pod at a time: the other's end was missed.
-				n.o.Log.Warn("a pod's end was missed", "pod", other.Name(), "now", a.Name())
-				delete(s.Attachments, other.key())
-			}
-		}
-		if err := s.frontendTaken(&a); err != nil {
-			return err
-		}
-		s.Attachments[a.key()] = a
-		return nil
-	})
-}
-
-func sharesUnit(a, b *Attachment) bool {
-	has := map[string]bool{}
-	for _, g := range a.Grants {
-		for _, id := range g.Units {
-			has[id] = true
-		}
-	}
-	for _, g := range b.Grants {
-		if slices.ContainsFunc(g.Units, func(id string) bool { return has[id] }) {
-			return true
-		}
-	}
-	return false
-}
-
-// Detach takes a sandbox's interface out of its lanes, all of them if ifname is
-// "". One that is unknown is nil; so is one whose steering cannot be removed now:
-// it is removed later.
-func (n *Node) Detach(ctx context.Context, sandbox, ifname string) error {
-	n.mu.Lock()
-	known := false
-	for _, a := range n.st.Attachments {
-		known = known || a.Sandbox == sandbox
-	}
-	n.mu.Unlock()
-	if !known {
-		return nil
-	}
-	return n.do(ctx, true, func(s *state) error {
-		maps.DeleteFunc(s.Attachments, func(_ string, a Attachment) bool {
-			return a.Sandbox == sandbox && (ifname == "" || a.IfName == ifname)
-		})
-		return nil
-	})
-}
-
-// Keep takes out of their lanes all attachments for which still is false.
-func (n *Node) Keep(ctx context.Context, still func(Attachment) bool) error {
-	if !slices.ContainsFunc(n.Attachments(), func(a Attachment) bool { return !still(a) }) {
-		return nil
-	}
-	return n.do(ctx, true, func(s *state) error {
-		maps.DeleteFunc(s.Attachments, func(_ string, a Attachment) bool { return !still(a) })
-		return nil
-	})
-}
-
-// Attachments returns the pods that are in lanes, by sandbox.
-func (n *Node) Attachments() []Attachment {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.st.sorted()
-}
-
-// Lanes are the lanes as they were last planned.
-func (n *Node) Lanes() []plan.FittedLane {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.applied == nil {
-		return nil
-	}
-	return n.applied.Plan.Lanes
-}
-
-// A Status is how the node follows its policy.
-type Status struct {
-	// Policy and Generation of what is wanted, "" if no policy selects the node.
-	Policy     string
-	Generation int64
-	// Applied says that the card is as the policy says; Problem why not.
-	Applied bool
-	Problem string
-	// Held says by class what waits for pods; "" is the device.
-	Held map[string]string
-	// Unhealthy are the reasons why lanes do not hold.
-	Unhealthy []string
-	Devices   []string
-}
-
-// Status returns it.
-func (n *Node) Status() Status {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s := Status{Problem: n.problem, Held: maps.Clone(n.held)}
-	if n.wanted != nil {
-		s.Policy, s.Generation = n.wanted.name, n.wanted.generation
-	}
-	s.Applied = n.problem == "" && len(n.held) == 0
-	for _, lane := range slices.Sorted(maps.Keys(n.drifts)) {
-		for _, why := range n.drifts[lane] {
-			if lane != "" {
-				why = "lane " + lane + ": " + why
-			}
-			s.Unhealthy = append(s.Unhealthy, why)
-		}
-	}
-	if n.applied != nil {
-		s.Devices = n.applied.Plan.Devices
-	}
-	return s
-}
-
-// String gives the problem and what is held, for people.
-func (s *Status) String() string {
-	if s.Problem != "" {
-		return s.Problem
-	}
-	var out []string
-	for _, class := range slices.Sorted(maps.Keys(s.Held)) {
-		name := "class " + class
-		if class == "" {
-			name = "uplink"
-		}
-		out = append(out, name+": "+s.Held[class])
-	}
-	return strings.Join(out, "; ")
 }
