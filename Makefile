@@ -92,6 +92,7 @@ bench: ## niclane beside the scripts people write instead, by ratio
 
 bench-k8s: ## what lanes cost a Kubernetes node: niclane-cni's calls, a pod among 110, the agent at rest for ten minutes; root
 	@tools/packages ip:iproute2 runc procps
+	$(GO) test -run '^$$' -bench Members -benchtime 200ms ./internal/bpf
 	cd k8s && ../tools/go test -run '^$$' -bench . -benchtime 100x ./card ./cmd/niclane-cni
 	cd k8s/test && NICLANE_TEST_K8S=1 ../../tools/go test -run '^$$' -bench . -benchtime 1x -timeout 60m ./e2e
 
