@@ -21,9 +21,9 @@ type OffloadLimits struct {
 // offloadLimits by driver. None of them has ranks: mlx5 refuses prio and quantum
 // (mlx5e_htb_setup_tc), and the kernel does of every card, prio before Linux 6.5
 // (12e7789ad5b4) and quantum before 6.6 (9fe63d5f1da9; net/sched/sch_htb.c:
-// htb_change_class). octeontx2 has both and airoha
-// neither classes below classes; what more they ask for is not written down
-// here, so that they are made only where that is forced.
+// htb_change_class). octeontx2 has both, and airoha no classes below classes; what
+// more they ask for is not written down here, so that they are made only where that
+// is forced.
 var offloadLimits = [...]OffloadLimits{
 	{Driver: "mlx5_core", Shares: 100, CeilingUnit: 1e6,
 		Source: "drivers/net/ethernet/mellanox/mlx5/core/en/htb.c: mlx5e_htb_convert_rate, mlx5e_htb_convert_ceil (6.2; qos.c before)"},
