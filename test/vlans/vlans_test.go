@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vlans tests lanes that are kept to a VLAN on a kernel that need not have
+// VLAN devices: the frames are made here, with their tags.
+package vlans
+
+import (
+	"encoding/binary"
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/plan"
+)
+
+const lanes = `
+version: 1
+globals:
+  dev: v0
+  link-rate: 500mbit
+  vlans: [7]
+  force: {queue-set: xdp-cpumap-generic}
+lanes:
+  web: {queues: 2, cpus: 1, protocol: udp, ports: [80], guarantee: 10%}
+`
+
+func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
+
+// each is how many frames of a kind are sent.
+const each = 20
+
+// A frame is an IPv4 UDP one.
+type frame struct {
+	name string
+	vlan uint16 // 0: no tag
+	port uint16 // at the side of v0
+	in   bool   // the lane
+}
+
+var frames = []frame{
+	{"of the lane", 7, 80, true},
+	{"without a tag", 0, 80, false},
+	{"of another VLAN", 8, 80, false},
+	{"of another port", 7, 81, false},
+}
+
+// TestLane: a lane that is kept to a VLAN has its packets, both ways, and none of
+// other VLANs, without a tag, or of other ports.
+func TestLane(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	vethtest.Run(t, 4, func(t *testing.T) {
+		vethtest.OwnMounts(t)
+		k, err := apply.NewKernel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		j := make7(t, k)
+		c, err := tc.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		b := bpf.New(c)
+		defer b.Close()
+		v0, v1 := hardware(t, "v0"), hardware(t, "v1")
+		for _, f := range frames {
+			want := uint64(0)
+			if f.in {
+				want = each
+			}
+			in, all := received(t, b)
+			send(t, v1.Index, f.bytes(v0, v1, 4000, f.port))
+			vethtest.Until(t, "all of them are counted", func() bool { _, now := received(t, b); return now-all >= each })
+			if now, _ := received(t, b); now-in != want {
+				t.Errorf("%s: of %d that arrive %d are the lane's, want %d", f.name, each, now-in, want)
+			}
+			out := sent(t, b)
+			send(t, v0.Index, f.bytes(v1, v0, f.port, 4000))
+			if now := sent(t, b); now-out != want {
+				t.Errorf("%s: of %d that leave %d are the lane's, want %d", f.name, each, now-out, want)
+			}
+		}
+		if _, err := apply.Rollback(t.Context(), k, j, j.Head().Host, apply.Options{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// make7 applies the lanes.
+func make7(t *testing.T, k *apply.System) *journal.Journal {
+	t.Helper()
+	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{"v0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := journal.Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Make(f.Intent, st, plan.Owned{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := journal.New(journal.Head{Host: host, Config: "/test", Generation: 1, Devices: p.Devices, Plan: p})
+	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// received is how many packets niclane's XDP program has counted for the lane, and
+// in all.
+func received(t *testing.T, b *bpf.Client) (lane, all uint64) {
+	t.Helper()
+	counters, err := b.XDPCounters("v0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range counters {
+		all += c.Packets
+		if c.Lane == 1 {
+			lane += c.Packets
+		}
+	}
+	return lane, all
+}
+
+// laneRow is the lane's in the classifier's counters: its class is 1:10.
+const laneRow = 0x10
+
+// sent is how many packets niclane's classifier has counted for the lane.
+func sent(t *testing.T, b *bpf.Client) (lane uint64) {
+	t.Helper()
+	counters, err := b.SentCounters("v0", []int{laneRow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range counters {
+		if c.Row == laneRow {
+			lane += c.Packets
+		}
+	}
+	return lane
+}
+
+func hardware(t *testing.T, dev string) *net.Interface {
+	t.Helper()
+	i, err := net.InterfaceByName(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// bytes are the frame's, with the tag in them as on a wire.
+func (f frame) bytes(to, from *net.Interface, source, dest uint16) []byte {
+	const payload = 18
+	be := binary.BigEndian
+	b := append(append([]byte{}, to.HardwareAddr...), from.HardwareAddr...)
+	if f.vlan != 0 {
+		b = be.AppendUint16(be.AppendUint16(b, unix.ETH_P_8021Q), f.vlan)
+	}
+	b = be.AppendUint16(b, unix.ETH_P_IP)
+	ip := len(b)
+	b = append(b, 0x45, 0, 0, 20+8+payload, 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1)
+	var sum uint32
+	for i := ip; i < len(b); i += 2 {
+		sum += uint32(be.Uint16(b[i:]))
+	}
+	be.PutUint16(b[ip+10:], ^uint16(sum+sum>>16))
+	b = be.AppendUint16(be.AppendUint16(b, source), dest)
+	b = be.AppendUint16(be.AppendUint16(b, 8+payload), 0) // no checksum
+	return append(b, make([]byte, payload)...)
+}
+
+// send sends a frame from a device, several times.
+func send(t *testing.T, index int, frame []byte) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for range each {
+		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
