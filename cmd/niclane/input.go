@@ -20,6 +20,7 @@ import (
 	"github.com/niclane/niclane/intent"
 	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/stay/host"
 )
 
 // maxConfig is far above any sensible file; it keeps a wrong path (a device, a
@@ -51,7 +52,7 @@ func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
 
 // observeFor reads what planning in needs to know.
 func (a *app) observeFor(ctx context.Context, in *intent.Intent) (*device.State, error) {
-	o := observe.Options{Devices: groupOf(in), Cgroups: cgroupsOf(in), Remember: a.runDir}
+	o := observe.Options{Devices: groupOf(in), Cgroups: host.Groups(in), Remember: a.runDir}
 	st, err := observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) {
 		// Planning says which device is missing, in which line, and
@@ -69,7 +70,7 @@ func (a *app) observeLeft(ctx context.Context, in *intent.Intent, st *device.Sta
 	if len(left) == 0 {
 		return st, nil
 	}
-	o := observe.Options{Devices: append(left, groupOf(in)...), Cgroups: cgroupsOf(in), Remember: a.runDir}
+	o := observe.Options{Devices: append(left, groupOf(in)...), Cgroups: host.Groups(in), Remember: a.runDir}
 	st, err := observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) { // one of them is gone, and what was on it
 		o.Devices = nil
@@ -83,18 +84,6 @@ func groupOf(in *intent.Intent) []string {
 		return []string{in.Group.Bond}
 	}
 	return in.Group.Devices
-}
-
-func cgroupsOf(in *intent.Intent) []string {
-	var groups []string
-	for _, l := range in.Lanes {
-		for _, m := range l.Members {
-			if m.Cgroup != "" {
-				groups = append(groups, m.Cgroup)
-			}
-		}
-	}
-	return groups
 }
 
 // located adds file and line to the planner's errors.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +19,7 @@ import (
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/stay/host"
 	"github.com/niclane/niclane/verify"
 )
 
@@ -173,32 +173,7 @@ func rebooted(h *journal.Head) []verify.Finding {
 
 // appliedBy gives what a journal says was made.
 func (a *app) appliedBy(j *journal.Journal) verify.Applied {
-	h := j.Head()
-	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Sharing: h.Plan.Sharing, Lanes: h.Plan.Lanes, Ended: j.Ended(), State: a.applied(h.Plan)}
-	records := j.Records()
-	steps := j.Steps() // none: of a plan that has only forgotten
-	if undone := !slices.ContainsFunc(steps, func(s journal.StepState) bool { return s != journal.StepPending }); undone && len(steps) > 0 {
-		// The last apply failed and put back what it found, which may have
-		// been drift already: what the one before it left is to be there.
-		records, v.Ended = h.Before, true
-	}
-	for _, r := range records {
-		v.Owned = append(v.Owned, verify.Record{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
-	}
-	return v
-}
-
-// bondOf is the bond that the lanes of a journal span, "" if there is none. Most
-// files name none, and reading one with a thousand members takes a while.
-func bondOf(h *journal.Head) string {
-	if !strings.Contains(strings.ToLower(h.ConfigText), "bond") {
-		return ""
-	}
-	f, err := config.ParseFile(h.Config, []byte(h.ConfigText))
-	if err != nil {
-		return ""
-	}
-	return f.Intent.Group.Bond
+	return host.Applied(j, a.applied(j.Head().Plan))
 }
 
 // observeAgain reads the devices of a journal that are still there, and the
@@ -206,7 +181,7 @@ func bondOf(h *journal.Head) string {
 func observeAgain(ctx context.Context, h *journal.Head) (*device.State, error) {
 	o := observe.Options{Devices: h.Devices, NoProbes: true}
 	if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
-		o.Cgroups = cgroupsOf(f.Intent)
+		o.Cgroups = host.Groups(f.Intent)
 	}
 	st, err := observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) {

@@ -14,6 +14,7 @@ import (
 	"github.com/niclane/niclane/internal/notify"
 	"github.com/niclane/niclane/stay"
 	"github.com/niclane/niclane/stay/health"
+	"github.com/niclane/niclane/stay/host"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -84,7 +85,7 @@ func (a *app) watch(ctx context.Context, r *request, at *health.Address) (err er
 	if a.json {
 		report = stay.WriteJSON(a.stdout)
 	}
-	m := &machine{a: a, report: report, claims: map[string]*apply.Lock{}, index: map[string]int{}}
+	m := &machine{a: a, report: report, claims: map[string]*apply.Lock{}}
 	defer func() { err = errors.Join(err, m.close()) }()
 	if m.source, err = notify.Open(); err != nil {
 		return err
@@ -166,16 +167,16 @@ func (m *machine) begin(ctx context.Context, r *request, s *supervisor) error {
 func (m *machine) awaited(ctx context.Context, r *request) (map[string]string, error) {
 	devices := groupOf(r.Intent)
 	for range lookAgain {
-		st, known, err := observeDevices(ctx, devices, nil)
+		st, known, err := host.Observe(ctx, devices, nil)
 		if err != nil {
 			return nil, err
 		}
-		grown, err := m.source.Watch(m.interest(interests{st: st, devices: devices, known: known}))
+		grown, err := m.source.Watch(m.names.Interest(host.From{State: st, Devices: devices, Known: known}))
 		if err != nil {
 			return nil, err
 		}
 		if !grown {
-			return m.waits(devices, st), nil
+			return m.names.Waits(devices, st), nil
 		}
 	}
 	return nil, errors.New("devices change faster than they can be looked at")

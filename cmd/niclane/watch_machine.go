@@ -6,23 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/notify"
 	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/stay"
+	"github.com/niclane/niclane/stay/host"
 	"github.com/niclane/niclane/verify"
 )
 
@@ -41,8 +35,7 @@ type machine struct {
 	first string
 	// claims are the locks of the devices, nil where another watch has it.
 	claims map[string]*apply.Lock
-	// index is the interface number of each device when it was last there.
-	index map[string]int
+	names  host.Names
 }
 
 func (m *machine) close() error {
@@ -151,21 +144,21 @@ func (m *machine) look(ctx context.Context) (views []stay.View, grown bool, err 
 		h := j.Head()
 		var groups []string
 		if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
-			groups = cgroupsOf(f.Intent)
+			groups = host.Groups(f.Intent)
 		}
-		st, known, err := observeDevices(ctx, h.Devices, groups)
+		st, known, err := host.Observe(ctx, h.Devices, groups)
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", h.Config, err)
 		}
 		applied := m.a.appliedBy(j)
-		v := stay.View{Config: h.Config, Generation: fmt.Sprintf("%d %s", h.Generation, h.When), Ground: basis(st), Waits: m.waits(h.Devices, st)}
+		v := stay.View{Config: h.Config, Generation: fmt.Sprintf("%d %s", h.Generation, h.When), Ground: host.Basis(st), Waits: m.names.Waits(h.Devices, st)}
 		for _, f := range verify.State(applied, st) {
 			if f.Severity == verify.Drift {
 				v.Drifts = append(v.Drifts, f)
 			}
 		}
 		views = append(views, v)
-		merge(&all, m.interest(interests{st, h.Devices, known, groups, applied.Owned}))
+		merge(&all, m.names.Interest(host.From{State: st, Devices: h.Devices, Known: known, Groups: groups, Owned: applied.Owned}))
 		if applied.Bond != "" { // it says when slaves come and go
 			merge(&all, notify.Interest{Devices: []string{applied.Bond}})
 		}
@@ -175,15 +168,6 @@ func (m *machine) look(ctx context.Context) (views []stay.View, grown bool, err 
 	return views, grown, err
 }
 
-// noIOUring is the sysctl that takes io_uring away, and the pollers with it.
-const noIOUring = "/proc/sys/kernel/io_uring_disabled"
-
-// basis is what repairs need beside the devices: control groups and io_uring.
-func basis(st *device.State) string {
-	b, err := os.ReadFile(noIOUring)
-	return fmt.Sprint(st.Cgroups.Groups, st.Cgroups.V2Groups, st.Cgroups.PrioGroups, string(b), err)
-}
-
 func merge(all *notify.Interest, in notify.Interest) {
 	all.Devices = append(all.Devices, in.Devices...)
 	all.Indexes = append(all.Indexes, in.Indexes...)
@@ -191,108 +175,4 @@ func merge(all *notify.Interest, in notify.Interest) {
 	all.Dirs = append(all.Dirs, in.Dirs...)
 	all.Births = append(all.Births, in.Births...)
 	all.PIDs = append(all.PIDs, in.PIDs...)
-}
-
-// observeDevices reads devices, with what they depend on; known is false if one
-// of them is absent, and all others of the namespace were read instead.
-func observeDevices(ctx context.Context, devices, groups []string) (st *device.State, known bool, err error) {
-	o := observe.Options{Devices: devices, Cgroups: groups, NoProbes: true}
-	st, err = observe.Observe(ctx, o)
-	if errors.Is(err, unix.ENODEV) {
-		o.Devices = nil
-		st, err = observe.Observe(ctx, o)
-		return st, false, err
-	}
-	return st, true, err
-}
-
-// interests are where the interest in one file's lanes comes from.
-type interests struct {
-	st      *device.State
-	devices []string
-	known   bool // st has these devices, and what they depend on, alone
-	groups  []string
-	owned   []verify.Record
-}
-
-// interest is what the kernel is to tell about.
-func (m *machine) interest(from interests) notify.Interest {
-	in := notify.Interest{Devices: slices.Clone(from.devices)}
-	files := map[string]bool{noIOUring: true}
-	for i := range from.st.Devices {
-		d := &from.st.Devices[i]
-		if !from.known && !slices.Contains(from.devices, d.Name) {
-			continue
-		}
-		m.index[d.Name] = d.Index
-		in.Indexes = append(in.Indexes, d.Index)
-		for _, n := range d.NAPIs {
-			if n.PID != 0 {
-				in.PIDs = append(in.PIDs, n.PID)
-			}
-		}
-		for _, p := range d.Pollers {
-			in.PIDs = append(in.PIDs, p.PID)
-		}
-		for name := range from.st.Files {
-			if strings.HasPrefix(name, "/sys/class/net/"+d.Name+"/") {
-				files[name] = true
-			}
-		}
-		for _, i := range d.IRQs {
-			files[fmt.Sprintf("/proc/irq/%d/smp_affinity_list", i.Number)] = true
-			files[fmt.Sprintf("/proc/irq/%d/smp_affinity", i.Number)] = true // the same setting by another name
-		}
-	}
-	for _, dev := range from.devices {
-		if index := m.index[dev]; index != 0 && !slices.Contains(in.Indexes, index) {
-			in.Indexes = append(in.Indexes, index) // it may have another name
-		}
-	}
-	for _, r := range from.owned {
-		if f, ok := r.Last.(device.File); ok {
-			files[f.Path] = true
-		}
-	}
-	in.Files = slices.Sorted(maps.Keys(files))
-	for _, g := range from.groups {
-		mounts := slices.Collect(maps.Values(from.st.Cgroups.V1))
-		if from.st.Cgroups.V2 != "" {
-			mounts = append(mounts, from.st.Cgroups.V2)
-		}
-		for _, mount := range mounts {
-			in.Births = append(in.Births, path.Join(mount, g))
-		}
-	}
-	return in
-}
-
-// waits says why nothing can be repaired on devices now.
-func (m *machine) waits(devices []string, st *device.State) map[string]string {
-	var out map[string]string
-	for _, dev := range devices {
-		if why := m.wait(dev, st.Device(dev)); why != "" {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[dev] = why
-		}
-	}
-	return out
-}
-
-func (m *machine) wait(dev string, d *device.Device) string {
-	switch {
-	case d == nil:
-		if link, err := net.InterfaceByIndex(m.index[dev]); m.index[dev] != 0 && err == nil {
-			return fmt.Sprintf("it is called %s now, and its lanes went with it: nobody keeps them until it has its name again (ip link set %s name %s)",
-				link.Name, link.Name, dev)
-		}
-		return "there is no device of that name in this network namespace: its lanes are made as soon as there is"
-	case !d.Up:
-		return "it is down: its lanes are made as soon as it is up"
-	case !d.Carrier:
-		return "it has no carrier: its lanes are made as soon as it has one"
-	}
-	return ""
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,26 +13,12 @@ import (
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
 	"github.com/niclane/niclane/stay"
+	"github.com/niclane/niclane/stay/host"
 	"github.com/niclane/niclane/verify"
 )
 
 // Hold implements stay.Machine.
-func (m *machine) Hold(context.Context) (func(), error) {
-	l, err := apply.TryLock(m.a.runDir)
-	var locked *apply.LockedError
-	if errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w: %w", stay.ErrBusy, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	release := func() { _ = l.Unlock() } // the kernel lets go in any case
-	if err := apply.CheckPending(m.a.runDir); err != nil {
-		release()
-		return nil, fmt.Errorf("%w: %w", stay.ErrBusy, err)
-	}
-	return release, nil
-}
+func (m *machine) Hold(context.Context) (func(), error) { return host.Hold(m.a.runDir) }
 
 // Repair implements stay.Machine.
 func (m *machine) Repair(ctx context.Context, name string, leave func(string) bool) (stay.Repair, error) {
@@ -51,72 +36,12 @@ func (m *machine) Repair(ctx context.Context, name string, leave func(string) bo
 		return stay.Repair{}, fmt.Errorf("%s as it was applied: %w", h.Config, err)
 	}
 	r := &request{File: f, text: []byte(h.ConfigText), config: h.Config}
-	ground, err := m.a.makeGround(ctx, r, js[i], leave)
+	ground, err := host.Restore(ctx, m.a.appliedBy(js[i]), h.Devices, host.Groups(r.Intent), leave)
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
 	done, warnings, err := m.a.make(ctx, r, leave)
 	return stay.Repair{Done: append(ground, done...), Warnings: warnings}, err
-}
-
-// makeGround makes again what the lanes of a journal stand on, although niclane
-// did not have to write it, and apply would not: it would lay them out anew on
-// what it finds. Nothing of it is niclane's after that, as before: it is as it
-// was when the lanes were applied, and no business of rollback's.
-func (a *app) makeGround(ctx context.Context, r *request, j *journal.Journal, leave func(key string) bool) (done []string, err error) {
-	h := j.Head()
-	now, known, err := observeDevices(ctx, h.Devices, cgroupsOf(r.Intent))
-	if err != nil || !known {
-		return nil, err
-	}
-	steps := ground(a.appliedBy(j), now, leave)
-	if len(steps) == 0 {
-		return nil, nil
-	}
-	k, err := apply.NewKernel()
-	if err != nil {
-		return nil, err
-	}
-	defer k.Close()
-	for _, s := range steps {
-		if err := k.Write(s.Old, s.New); err != nil {
-			return done, fmt.Errorf("%s: %w", s.Key(), err)
-		}
-		done = append(done, s.Key())
-	}
-	return done, nil
-}
-
-// ground returns the steps back to the channels and features that there were
-// after apply, of those whose change is a drift.
-func ground(applied verify.Applied, now *device.State, leave func(key string) bool) []plan.Step {
-	if applied.State == nil {
-		return nil
-	}
-	was, present := applied.State.Objects(), now.Objects()
-	owned := map[string]bool{}
-	for _, r := range applied.Owned {
-		if r.Last != nil {
-			owned[r.Last.Key()] = true
-		}
-	}
-	var steps []plan.Step
-	for _, f := range verify.State(applied, now) {
-		if f.Severity != verify.Drift || leave(f.Key) {
-			continue
-		}
-		key := f.Key
-		if f.Part == device.PartQueueSet && f.Lane == "" {
-			key = device.Channels{Dev: f.Device}.Key() // their number, by queues
-		}
-		switch o := was[key].(type) {
-		case device.Channels, device.Feature:
-			if now := present[key]; !owned[key] && now != nil && !device.Equal(now, o) {
-				steps = append(steps, plan.Step{Old: now, New: o})
-			}
-		}
-	}
-	return steps
 }
 
 // make makes what the lanes of r lack, but no step of an object that leave
@@ -198,9 +123,8 @@ func sameQueues(a, b *device.Device) bool {
 	return a != nil && b != nil && a.RxQueues == b.RxQueues && a.TxQueues == b.TxQueues
 }
 
-// Release implements stay.Machine: it gives NAPIs whose poller cannot be had the
-// deferral of interrupts back that they had before niclane. What verify and
-// rollback compare with stays what it is: the lane is not whole.
+// Release implements stay.Machine. What verify and rollback compare with stays what
+// it is: the lane is not whole.
 func (m *machine) Release(_ context.Context, name string, missing []verify.Finding) (released []string, err error) {
 	js, err := m.journals()
 	if err != nil {
@@ -210,48 +134,5 @@ func (m *machine) Release(_ context.Context, name string, missing []verify.Findi
 	if i < 0 {
 		return nil, nil
 	}
-	k, err := apply.NewKernel()
-	if err != nil {
-		return nil, err
-	}
-	defer k.Close()
-	records := js[i].Records()
-	for _, r := range records {
-		was, ok := r.Original.(device.NAPIConfig)
-		if !ok || !unpolled(records, was, missing) {
-			continue
-		}
-		present, rerr := k.Read(was)
-		now, ok := present.(device.NAPIConfig)
-		if rerr != nil || !ok {
-			err = errors.Join(err, rerr) // or it has no NAPI now: nothing is deferred
-			continue
-		}
-		was.Threaded = now.Threaded
-		if now == was {
-			continue
-		}
-		if werr := k.Write(now, was); werr != nil {
-			err = errors.Join(err, fmt.Errorf("%s: interrupts stay deferred: %w", was.Key(), werr))
-			continue
-		}
-		released = append(released, was.Key())
-	}
-	return released, err
-}
-
-// unpolled reports whether the poller of a NAPI's queue is among what is missing.
-func unpolled(records []journal.Record, n device.NAPIConfig, missing []verify.Finding) bool {
-	for _, r := range records {
-		p, ok := r.Last.(device.Poller)
-		if !ok || p.Dev != n.Dev || !slices.Contains(p.Queues, n.Queue) {
-			continue
-		}
-		for _, f := range missing {
-			if f.Key == p.Key() || slices.Contains(f.With, p.Key()) {
-				return true
-			}
-		}
-	}
-	return false
+	return host.Release(js[i].Records(), missing)
 }

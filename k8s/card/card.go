@@ -27,6 +27,7 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/stay/host"
 )
 
 // A Card is the devices of one lanes file.
@@ -37,9 +38,8 @@ type Card struct {
 	// which the lanes file is written for people to read.
 	Config string
 
-	mu sync.Mutex // of one apply at a time within this process, and what follows
-	// source wants to know what the kernel says of these.
-	index map[string]int
+	mu    sync.Mutex // of one apply at a time within this process, and what follows
+	names host.Names
 	watch Watcher
 	// generation changes with what is applied beside members.
 	generation string
@@ -191,7 +191,7 @@ func (c *Card) plan(ctx context.Context, f *policy.File, store *journal.Store) (
 			want = append(want, d)
 		}
 	}
-	st, err := look(ctx, observe.Options{Devices: want, Cgroups: cgroups(in), Remember: c.RunDir})
+	st, err := look(ctx, observe.Options{Devices: want, Cgroups: host.Groups(in), Remember: c.RunDir})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -237,18 +237,6 @@ func group(in *intent.Intent) []string {
 		return []string{in.Group.Bond}
 	}
 	return slices.Clone(in.Group.Devices)
-}
-
-func cgroups(in *intent.Intent) []string {
-	var out []string
-	for _, l := range in.Lanes {
-		for _, m := range l.Members {
-			if m.Cgroup != "" {
-				out = append(out, m.Cgroup)
-			}
-		}
-	}
-	return out
 }
 
 // Remove undoes everything that Apply has made; what somebody else has changed

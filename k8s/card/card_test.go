@@ -112,6 +112,55 @@ func TestFault9AnyDevice(t *testing.T) {
 	}
 }
 
+// TestChannels: lanes get back what they stand on, as with niclane watch, instead of
+// being laid out anew on what somebody's ethtool has left: pods' queues would move.
+func TestChannels(t *testing.T) {
+	if _, err := exec.LookPath("ethtool"); err != nil {
+		t.Skip(err)
+	}
+	dev := uplink(t)
+	c := newCard(t)
+	spec := &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 2, Sets: 2, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}}},
+	}
+	f, err := policy.Make(c.Config, spec, policy.Node{Device: dev})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	channels := func() string {
+		out, err := exec.Command("ethtool", "-l", dev).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, now, _ := strings.Cut(string(out), "Current")
+		return now
+	}
+	before := channels()
+	if out, err := exec.Command("ethtool", "-L", dev, "rx", "6", "tx", "6").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if views, err := c.Look(t.Context()); err != nil || len(views[0].Drifts) == 0 {
+		t.Fatalf("after ethtool -L: %+v, %v", views, err)
+	}
+	done, err := c.Repair(t.Context(), c.Config, func(string) bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := channels(); got != before {
+		t.Errorf("channels were%s and are%s; made %q", before, got, done.Done)
+	}
+	if views, err := c.Look(t.Context()); err != nil || len(views[0].Drifts) != 0 {
+		t.Errorf("after repair: %+v, %v", views, err)
+	}
+	if err := c.Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	dev := uplink(t)
 	c := newCard(t)

@@ -6,22 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"path"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/notify"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/k8s/policy"
-	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/stay"
+	"github.com/niclane/niclane/stay/host"
 	"github.com/niclane/niclane/verify"
 )
 
@@ -72,120 +67,52 @@ func (c *Card) look(ctx context.Context) (views []stay.View, grown bool, err err
 	}
 	defer release()
 	h := j.Head()
-	a := c.appliedBy(j)
-	var groups []string
-	if strings.Contains(h.ConfigText, "cgroup:") {
-		if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
-			groups = cgroups(f.Intent)
-		}
-	}
-	st, err := look(ctx, observe.Options{Devices: h.Devices, Cgroups: groups, NoProbes: true})
+	a := host.Applied(j, c.applied(h.Plan))
+	groups := groupsOf(h)
+	st, known, err := host.Observe(ctx, h.Devices, groups)
 	if err != nil {
 		return nil, false, err
 	}
-	v := stay.View{Config: h.Config, Generation: c.generation, Waits: waits(h.Devices, st)}
+	v := stay.View{Config: h.Config, Generation: c.generation, Ground: host.Basis(st), Waits: c.names.Waits(h.Devices, st)}
 	for _, f := range verify.State(a, st) {
 		if f.Severity == verify.Drift {
 			v.Drifts = append(v.Drifts, f)
 		}
 	}
 	if c.watch != nil {
-		grown, err = c.watch.Watch(c.interest(h.Devices, groups, st, a.Owned))
+		grown, err = c.watch.Watch(c.interest(host.From{State: st, Devices: h.Devices, Known: known, Groups: groups, Owned: a.Owned}, a.Bond))
 	}
 	return []stay.View{v}, grown, err
 }
 
-func (c *Card) appliedBy(j *journal.Journal) verify.Applied {
-	h := j.Head()
-	v := verify.Applied{Config: h.Config, Lanes: h.Plan.Lanes, Ended: j.Ended(), State: c.applied(h.Plan)}
-	if strings.Contains(h.ConfigText, "\n  bond: ") {
-		if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
-			v.Bond = f.Intent.Group.Bond
-		}
-	}
-	records := j.Records()
-	if undone := !slices.ContainsFunc(j.Steps(), func(s journal.StepState) bool { return s != journal.StepPending }); undone {
-		records, v.Ended = h.Before, true // of an apply that failed
-	}
-	for _, r := range records {
-		v.Owned = append(v.Owned, verify.Record{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
-	}
-	return v
-}
-
-// interest is what the kernel is to tell about.
-func (c *Card) interest(devices, groups []string, st *device.State, owned []verify.Record) notify.Interest {
-	if c.index == nil {
-		c.index = map[string]int{}
-	}
-	in := notify.Interest{Devices: slices.Clone(devices), Dirs: []string{c.StateDir}}
-	files := map[string]bool{}
-	for _, name := range devices {
-		d := st.Device(name)
-		if d == nil {
-			continue
-		}
-		c.index[name] = d.Index
-		for _, n := range d.NAPIs {
-			if n.PID != 0 {
-				in.PIDs = append(in.PIDs, n.PID)
-			}
-		}
-		for _, p := range d.Pollers {
-			in.PIDs = append(in.PIDs, p.PID)
-		}
-	}
-	in.Indexes = slices.Sorted(maps.Values(c.index))
-	for _, r := range owned {
-		if f, ok := r.Last.(device.File); ok {
-			files[f.Path] = true
-		}
-	}
-	in.Files = slices.Sorted(maps.Keys(files))
-	for _, g := range groups {
-		for _, mount := range slices.Sorted(maps.Values(st.Cgroups.V1)) {
-			in.Births = append(in.Births, path.Join(mount, g))
-		}
-		if st.Cgroups.V2 != "" {
-			in.Births = append(in.Births, path.Join(st.Cgroups.V2, g))
-		}
+// interest is what the kernel is to tell about. A bond says when slaves come and go.
+func (c *Card) interest(from host.From, bond string) notify.Interest {
+	in := c.names.Interest(from)
+	in.Dirs = append(in.Dirs, c.StateDir)
+	if bond != "" {
+		in.Devices = append(in.Devices, bond)
 	}
 	return in
 }
 
-// waits says why nothing can be repaired on devices now.
-func waits(devices []string, st *device.State) map[string]string {
-	out := map[string]string{}
-	for _, name := range devices {
-		switch d := st.Device(name); {
-		case d == nil:
-			out[name] = "there is no device of that name"
-		case !d.Up:
-			out[name] = "it is down"
-		case !d.Carrier:
-			out[name] = "it has no carrier"
-		}
+// groupsOf are the control groups that a journal's lanes name: few do, and reading
+// a file of a hundred pods takes a while.
+func groupsOf(h *journal.Head) []string {
+	if !strings.Contains(h.ConfigText, "cgroup:") {
+		return nil
 	}
-	return out
+	f, err := config.ParseFile(h.Config, []byte(h.ConfigText))
+	if err != nil {
+		return nil
+	}
+	return host.Groups(f.Intent)
 }
 
 // Hold implements stay.Machine.
-func (c *Card) Hold(context.Context) (func(), error) {
-	l, err := apply.TryLock(c.RunDir)
-	var locked *apply.LockedError
-	if errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w: %w", stay.ErrBusy, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := apply.CheckPending(c.RunDir); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", stay.ErrBusy, err), l.Unlock())
-	}
-	return func() { _ = l.Unlock() }, nil // the kernel lets go in any case
-}
+func (c *Card) Hold(context.Context) (func(), error) { return host.Hold(c.RunDir) }
 
-// Repair implements stay.Machine: the lanes as they were applied are applied anew.
+// Repair implements stay.Machine: the lanes as they were applied are applied anew, on
+// what they stood on then.
 func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (stay.Repair, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,26 +120,39 @@ func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (s
 	if j == nil || err != nil {
 		return stay.Repair{}, err
 	}
-	text := []byte(j.Head().ConfigText)
+	h := j.Head()
+	text, applied := []byte(h.ConfigText), host.Applied(j, c.applied(h.Plan))
 	release()
 	parsed, err := config.ParseFile(c.Config, text)
 	if err != nil {
 		return stay.Repair{}, err
 	}
+	ground, err := host.Restore(ctx, applied, h.Devices, host.Groups(parsed.Intent), leave)
+	if err != nil {
+		return stay.Repair{Done: ground}, err
+	}
 	r, err := c.apply(ctx, &policy.File{Text: text, Parsed: parsed}, leave)
 	if err != nil {
-		return stay.Repair{}, err
+		return stay.Repair{Done: ground}, err
 	}
-	out := stay.Repair{Warnings: r.Warnings}
+	out := stay.Repair{Done: ground, Warnings: r.Warnings}
 	for _, s := range r.Plan.Steps {
 		out.Done = append(out.Done, s.Key())
 	}
 	return out, nil
 }
 
-// Release implements stay.Machine. The kernel's own timer takes over where a
-// poller is gone (docs/realisations.md), so that there is nothing to undo.
-func (c *Card) Release(context.Context, string, []verify.Finding) ([]string, error) { return nil, nil }
+// Release implements stay.Machine.
+func (c *Card) Release(_ context.Context, _ string, missing []verify.Finding) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j, release, err := c.current()
+	if j == nil || err != nil {
+		return nil, err
+	}
+	defer release()
+	return host.Release(j.Records(), missing)
+}
 
 // DeviceOf returns the device of this network namespace that has exactly this
 // address, "" if none has. Uppers that have the same address as what is below

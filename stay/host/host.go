@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package host is what all keepers of lanes do with this host: it says what is
+// applied, how it is now, what the kernel is to tell about, and what repairs stand
+// on. niclane watch and niclane-agent are made of it. It takes no lock but Hold's,
+// keeps no journal, and decides nothing: package stay does.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/stay"
+	"github.com/niclane/niclane/verify"
+)
+
+// Hold takes the lock of who may write, or is stay.ErrBusy.
+func Hold(runDir string) (func(), error) {
+	l, err := apply.TryLock(runDir)
+	var locked *apply.LockedError
+	if errors.As(err, &locked) {
+		return nil, fmt.Errorf("%w: %w", stay.ErrBusy, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	release := func() { _ = l.Unlock() } // the kernel lets go in any case
+	if err := apply.CheckPending(runDir); err != nil {
+		release()
+		return nil, fmt.Errorf("%w: %w", stay.ErrBusy, err)
+	}
+	return release, nil
+}
+
+// Applied is what a journal says of its lanes, for verify to compare with; state is
+// what there was right after apply, nil if it is not known.
+func Applied(j *journal.Journal, state *device.State) verify.Applied {
+	h := j.Head()
+	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Sharing: h.Plan.Sharing, Lanes: h.Plan.Lanes, Ended: j.Ended(), State: state}
+	records := j.Records()
+	steps := j.Steps() // none: of a plan that has only forgotten
+	if undone := !slices.ContainsFunc(steps, func(s journal.StepState) bool { return s != journal.StepPending }); undone && len(steps) > 0 {
+		// The last apply failed and put back what it found, which may have
+		// been drift already: what the one before it left is to be there.
+		records, v.Ended = h.Before, true
+	}
+	for _, r := range records {
+		v.Owned = append(v.Owned, verify.Record{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+	}
+	return v
+}
+
+// bondOf is the bond that the lanes of a journal span, "" if there is none. Most
+// files name none, and reading one with a thousand members takes a while.
+func bondOf(h *journal.Head) string {
+	if !strings.Contains(strings.ToLower(h.ConfigText), "bond") {
+		return ""
+	}
+	f, err := config.ParseFile(h.Config, []byte(h.ConfigText))
+	if err != nil {
+		return ""
+	}
+	return f.Intent.Group.Bond
+}
+
+// noIOUring is the sysctl that takes io_uring away, and the pollers with it.
+const noIOUring = "/proc/sys/kernel/io_uring_disabled"
+
+// Basis is what repairs need beside the devices: control groups and io_uring.
+func Basis(st *device.State) string {
+	b, err := os.ReadFile(noIOUring)
+	return fmt.Sprint(st.Cgroups.Groups, st.Cgroups.V2Groups, st.Cgroups.PrioGroups, string(b), err)
+}
+
+// Observe reads devices, with what they depend on; known is false if one
+// of them is absent, and all others of the namespace were read instead.
+func Observe(ctx context.Context, devices, groups []string) (st *device.State, known bool, err error) {
+	o := observe.Options{Devices: devices, Cgroups: groups, NoProbes: true}
+	st, err = observe.Observe(ctx, o)
+	if errors.Is(err, unix.ENODEV) {
+		o.Devices = nil
+		st, err = observe.Observe(ctx, o)
+		return st, false, err
+	}
+	return st, true, err
+}
+
+// Groups are the control groups that lanes name.
+func Groups(in *intent.Intent) []string {
+	var groups []string
+	for _, l := range in.Lanes {
+		for _, m := range l.Members {
+			if m.Cgroup != "" {
+				groups = append(groups, m.Cgroup)
+			}
+		}
+	}
+	return groups
+}

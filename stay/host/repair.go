@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/verify"
+)
+
+// Restore makes again what applied lanes stand on, although niclane
+// did not have to write it, and apply would not: it would lay them out anew on
+// what it finds. Nothing of it is niclane's after that, as before: it is as it
+// was when the lanes were applied, and no business of rollback's.
+func Restore(ctx context.Context, applied verify.Applied, devices, groups []string, leave func(key string) bool) (done []string, err error) {
+	now, known, err := Observe(ctx, devices, groups)
+	if err != nil || !known {
+		return nil, err
+	}
+	steps := ground(applied, now, leave)
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	k, err := apply.NewKernel()
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	for _, s := range steps {
+		if err := k.Write(s.Old, s.New); err != nil {
+			return done, fmt.Errorf("%s: %w", s.Key(), err)
+		}
+		done = append(done, s.Key())
+	}
+	return done, nil
+}
+
+// ground returns the steps back to the channels and features that there were
+// after apply, of those whose change is a drift.
+func ground(applied verify.Applied, now *device.State, leave func(key string) bool) []plan.Step {
+	if applied.State == nil {
+		return nil
+	}
+	was, present := applied.State.Objects(), now.Objects()
+	owned := map[string]bool{}
+	for _, r := range applied.Owned {
+		if r.Last != nil {
+			owned[r.Last.Key()] = true
+		}
+	}
+	var steps []plan.Step
+	for _, f := range verify.State(applied, now) {
+		if f.Severity != verify.Drift || leave(f.Key) {
+			continue
+		}
+		key := f.Key
+		if f.Part == device.PartQueueSet && f.Lane == "" {
+			key = device.Channels{Dev: f.Device}.Key() // their number, by queues
+		}
+		switch o := was[key].(type) {
+		case device.Channels, device.Feature:
+			if now := present[key]; !owned[key] && now != nil && !device.Equal(now, o) {
+				steps = append(steps, plan.Step{Old: now, New: o})
+			}
+		}
+	}
+	return steps
+}
+
+// Release gives NAPIs whose poller cannot be had the
+// deferral of interrupts back that they had before niclane. What verify and
+// rollback compare with stays what it is: the lane is not whole.
+func Release(records []journal.Record, missing []verify.Finding) (released []string, err error) {
+	k, err := apply.NewKernel()
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	for _, r := range records {
+		was, ok := r.Original.(device.NAPIConfig)
+		if !ok || !unpolled(records, was, missing) {
+			continue
+		}
+		present, rerr := k.Read(was)
+		now, ok := present.(device.NAPIConfig)
+		if rerr != nil || !ok {
+			err = errors.Join(err, rerr) // or it has no NAPI now: nothing is deferred
+			continue
+		}
+		was.Threaded = now.Threaded
+		if now == was {
+			continue
+		}
+		if werr := k.Write(now, was); werr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: interrupts stay deferred: %w", was.Key(), werr))
+			continue
+		}
+		released = append(released, was.Key())
+	}
+	return released, err
+}
+
+// unpolled reports whether the poller of a NAPI's queue is among what is missing.
+func unpolled(records []journal.Record, n device.NAPIConfig, missing []verify.Finding) bool {
+	for _, r := range records {
+		p, ok := r.Last.(device.Poller)
+		if !ok || p.Dev != n.Dev || !slices.Contains(p.Queues, n.Queue) {
+			continue
+		}
+		for _, f := range missing {
+			if f.Key == p.Key() || slices.Contains(f.With, p.Key()) {
+				return true
+			}
+		}
+	}
+	return false
+}
