@@ -217,6 +217,7 @@ func (a *Agent) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.seen:
+			a.writeLanePods()
 			select {
 			case <-ctx.Done():
 				return nil
@@ -244,6 +245,23 @@ func (a *Agent) follow(ctx context.Context) error {
 		if err := a.attacher.Sweep(ctx, a.cluster.Pods(), a.cgroup); err != nil && ctx.Err() == nil {
 			a.o.Log.Warn("pods could not be compared with kubelet's", "error", err)
 		}
+	}
+}
+
+// writeLanePods writes down which pods ask for a lane, for niclane-cni to know while
+// nobody answers it.
+func (a *Agent) writeLanePods() {
+	if !a.cluster.Synced() {
+		return // what was written before is better than a part
+	}
+	var uids []string
+	for _, pod := range a.cluster.Pods() {
+		if a.attacher.AsksForLane(pod) {
+			uids = append(uids, kube.SandboxUID(pod))
+		}
+	}
+	if err := cniproto.WriteLanePods(a.o.Socket, uids); err != nil {
+		a.o.Log.Warn("pods that ask for lanes could not be written down", "error", err)
 	}
 }
 

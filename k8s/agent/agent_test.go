@@ -18,16 +18,19 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/niclane/niclane/internal/vethtest"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/nat"
 	"github.com/niclane/niclane/k8s/node"
 	lanepods "github.com/niclane/niclane/k8s/pods"
@@ -184,6 +187,33 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 	w.said(t, `"reason":"AddressesAreSeen"`)
 }
 
+// testLanePods: pods that ask for a lane are written down as soon as they are seen,
+// and others are not.
+func testLanePods(t *testing.T, w *world, socket string) {
+	t.Helper()
+	resources := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	for name, limit := range map[string]corev1.ResourceName{"plain": "cpu", "redis": "niclane.dev/redis"} {
+		p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
+		p.Namespace, p.Name, p.UID = "default", name, types.UID("u-"+name)
+		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{limit: resource.MustParse("1")}}}}
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Resource(resources).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: m}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); !cniproto.AsksForLane(socket, "u-redis"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a pod that asks for a lane was not written down")
+		}
+	}
+	if cniproto.AsksForLane(socket, "u-plain") {
+		t.Error("a pod that asks for none was written down")
+	}
+}
+
 // TestStatus runs a whole agent: the policy comes, changes, cannot be applied, goes;
 // what is said of it follows.
 func TestStatus(t *testing.T) {
@@ -250,6 +280,7 @@ func TestStatus(t *testing.T) {
 	w.said(t, `"observedGeneration":2`, `"total":3`)
 
 	testTranslated(t, a, w)
+	testLanePods(t, w, filepath.Join(dir, "cni.sock"))
 
 	w.set(t, 3, class("redis", 1, "guarantee", "60%", "sets", int64(3)))
 	w.said(t, `"observedGeneration":3`, `"reason":"Refused"`, "spec.classes[0].guarantee", `"total":3`)

@@ -130,6 +130,26 @@ func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (
 	return true, a.Node.Attach(ctx, at)
 }
 
+// AsksForLane reports whether a pod cannot do without a lane of this node's: it asks
+// for the resource of a class. Of claims, the holds say which pods they are for.
+func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
+	snap := a.Node.Now()
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for name := range c.Resources.Limits { // an extended resource's request is its limit
+			lane := func(cl classes.Class) bool { return cl.ResourceName == string(name) }
+			if strings.HasPrefix(string(name), v1alpha1.Group+"/") || slices.ContainsFunc(snap.Classes, lane) {
+				return true
+			}
+		}
+	}
+	for _, h := range a.Node.Holds() {
+		if slices.Contains(h.Pods, string(pod.UID)) {
+			return true
+		}
+	}
+	return false
+}
+
 // mayHaveLane reports whether kubelet can have given the pod a lane: it has a
 // claim, or asks for a resource that is none of Kubernetes' own (an extended
 // resource, which DRA may serve too). Most pods do neither, and need not wait for

@@ -300,6 +300,25 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+func TestAsksForLane(t *testing.T) {
+	a, w, _ := setup(t)
+	err := a.Node.Hold(t.Context(), classes.Hold{Key: "k", Claim: "default/x", Units: []classes.Held{{Class: "dra", Unit: "dra-0"}}, Pods: []string{"u-claim"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		resource string
+		want     bool
+	}{
+		"plain": {"cpu", false}, "other": {"example.org/gpu", false}, "ours": {"niclane.dev/redis", true},
+		"gone": {"niclane.dev/old", true}, "intel": {"net.intel.com/adq", true}, "claim": {"cpu", true},
+	} {
+		if got := a.AsksForLane(w.pod(name, "10.0.0.1", "Pending", podresources.Devices{Resource: c.resource})); got != c.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
 // TestSweep: pods that were there before the agent, pods of the host's network, and
 // pods whose end was missed.
 func TestSweep(t *testing.T) {

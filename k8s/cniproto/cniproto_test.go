@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,30 @@ func TestCall(t *testing.T) {
 
 // TestFault1NobodyAnswers: an agent that is gone, or hangs, is known as such in
 // bounded time, before and after it has said that the pod has a lane.
+func TestLanePods(t *testing.T) {
+	socket := t.TempDir() + "/cni.sock"
+	for _, uids := range [][]string{{"b", "a", "a"}, {"a"}, nil} {
+		if err := WriteLanePods(socket, uids); err != nil {
+			t.Fatal(err)
+		}
+		for _, uid := range []string{"a", "b", "c", ""} {
+			if got := AsksForLane(socket, uid); got != slices.Contains(uids, uid) {
+				t.Errorf("of %q, %q: %v", uids, uid, got)
+			}
+		}
+	}
+	before, err := os.Stat(LanePods(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteLanePods(socket, nil); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(LanePods(socket)); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the same was written again: %v", err)
+	}
+}
+
 func TestFault1NobodyAnswers(t *testing.T) {
 	if _, err := call(t, filepath.Join(t.TempDir(), "absent"), pod, time.Second); !errors.Is(err, ErrNoAgent) {
 		t.Errorf("gone: %v", err)

@@ -247,6 +247,14 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1
 // (the mirror pod) has another UID.
 const configHash = "kubernetes.io/config.hash"
 
+// SandboxUID is the UID by which kubelet and the runtime call a pod.
+func SandboxUID(p *corev1.Pod) string {
+	if hash := p.Annotations[configHash]; hash != "" {
+		return hash
+	}
+	return string(p.UID)
+}
+
 func same(p *corev1.Pod, uid string) bool {
 	return string(p.UID) == uid || p.Annotations[configHash] == uid
 }

@@ -162,6 +162,8 @@ func ask(c *conf, r cniproto.Request) error {
 	// The agent does not answer, or cannot ask kubelet.
 	given, kerr := asked(ctx, c, r)
 	switch {
+	case kerr != nil && cniproto.AsksForLane(c.Socket, r.UID):
+		return types.NewError(errorTryAgain, fmt.Sprintf("niclane: pod %s asks for a lane and cannot start without it: %v; %v", name, err, kerr), "")
 	case kerr != nil:
 		// Nobody can say. kubelet runs, or it would not start pods; the agent
 		// puts the pod into its lane, or says so on the pod, as soon as it is

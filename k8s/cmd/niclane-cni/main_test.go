@@ -149,6 +149,21 @@ func TestPodWithLaneFailsLoudly(t *testing.T) {
 	refused("8 queues asked for, eth0 has 4")
 }
 
+// TestNobodyAnswers: with the agent and kubelet's socket both silent, what the agent
+// has written down is what is known.
+func TestNobodyAnswers(t *testing.T) {
+	b := newBed(t, false)
+	if err := cniproto.WriteLanePods(b.path("cni.sock"), []string{"u-redis"}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := b.run(t, "ADD", "redis", withPrev); err == nil || !strings.Contains(out, "asks for a lane and cannot start without it") {
+		t.Errorf("a pod that asks for a lane: %v: %s", err, out)
+	}
+	if out, err := b.run(t, "ADD", "plain", withPrev); err != nil || !strings.Contains(out, "10.244.0.5/24") {
+		t.Errorf("a pod without: %v: %s", err, out)
+	}
+}
+
 func TestAsksTheAgent(t *testing.T) {
 	b := newBed(t, true)
 	var mu sync.Mutex
