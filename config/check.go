@@ -94,8 +94,17 @@ func (r *reader) checkLane(l *intent.Lane) {
 	r.checkBandwidth(l)
 }
 
+// link is what rates in bit/s are of, 0 if that is not known here: a bond's are of
+// as many links as it has slaves.
+func (r *reader) link() uint64 {
+	if r.in.Group.Bond != "" {
+		return 0
+	}
+	return r.in.Group.LinkRate
+}
+
 func (r *reader) checkBandwidth(l *intent.Lane) {
-	g, c, link := l.Bandwidth.Guarantee, l.Bandwidth.Ceiling, r.in.Group.LinkRate
+	g, c, link := l.Bandwidth.Guarantee, l.Bandwidth.Ceiling, r.link()
 	if more(g, c, link) {
 		r.Failf(l.Path+".guarantee", "found %s, want at most the ceiling of %s", rateText(g), rateText(c))
 	}
@@ -120,7 +129,7 @@ func more(a, b intent.Rate, link uint64) bool {
 
 // checkSum refuses guarantees that add up to more than the link.
 func (r *reader) checkSum() {
-	permille, bits, link := 0, uint64(0), r.in.Group.LinkRate
+	permille, bits, link := 0, uint64(0), r.link()
 	for i := -1; i < len(r.in.Lanes); i++ {
 		l := &r.in.Default
 		if i >= 0 {
