@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/fakekernel"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/plan"
+)
+
+// A rules card is a recorded card that has RSS contexts and rules, in a kernel that
+// takes what the real one does.
+type rulesCard struct {
+	t      *testing.T
+	kernel *fakekernel.Kernel
+	state  *device.State
+	owned  map[string]plan.OwnedRecord
+}
+
+func newRulesCard(t *testing.T) *rulesCard {
+	t.Helper()
+	text, err := os.ReadFile("../../plan/testdata/emulated.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &rulesCard{t: t, state: new(device.State), owned: map[string]plan.OwnedRecord{}}
+	if err := json.Unmarshal(text, c.state); err != nil {
+		t.Fatal(err)
+	}
+	c.kernel = fakekernel.New(c.state.Clone())
+	return c
+}
+
+// apply makes the lanes file of a policy with these members, and returns the steps
+// that took.
+func (c *rulesCard) apply(spec *v1alpha1.LanePolicySpec, members []policy.Member) (*plan.Plan, []plan.Step) {
+	c.t.Helper()
+	f, err := policy.Make("k.yaml", spec, policy.Node{Device: "lane0", Members: members})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	owned := plan.Owned{}
+	for _, r := range c.owned {
+		owned.Records = append(owned.Records, r)
+	}
+	p, err := plan.Make(f.Parsed.Intent, c.state, owned)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var changes []device.Change
+	for _, s := range p.Steps {
+		if err := c.kernel.Write(s.Old, s.New); err != nil {
+			c.t.Fatalf("%s: %v", s.Key(), err)
+		}
+		changes = append(changes, device.Change{Old: s.Old, New: s.New})
+		r, known := c.owned[s.Key()]
+		if !known {
+			r.Original = s.Old
+		}
+		r.Last, r.Part, r.Cause = s.New, s.Part, s.Cause
+		c.owned[s.Key()] = r
+	}
+	c.state = c.state.After(changes)
+	return p, p.Steps
+}
+
+// TestReceiveRules: on a card with rules, what comes to a pod's address and port, and
+// to its frontend, is led to the queues of its lane; a pod that comes or goes writes
+// its rules and what is told of it on transmit, and nothing else.
+func TestReceiveRules(t *testing.T) {
+	c := newRulesCard(t)
+	spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "1gbit"}, Classes: []v1alpha1.Class{
+		{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt", CPUs: "1"}},
+	}}
+	p, _ := c.apply(spec, nil)
+	contexts := map[string]int{}
+	for _, l := range p.Lanes {
+		contexts[l.Name] = l.Context
+	}
+	if contexts["redis-1"] == 0 || contexts["redis-1"] == contexts["redis-0"] {
+		t.Fatalf("lanes without RSS contexts of their own: %+v", p.Lanes)
+	}
+	redis := pod(map[string]string{Annotation: `{"a":{"frontends":["30379"]}}`}, with("a", "6379/TCP"))
+	members, err := Members(redis, Where{Addrs: both, Node: node}, []Grant{grant("a", "redis-1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, steps := c.apply(spec, members)
+	var got []string
+	for _, s := range steps {
+		switch o := s.New.(type) {
+		case device.Rule:
+			got = append(got, fmt.Sprintf("%s %s port %d to context %d", o.Match.Protocol, o.Match.Local, o.Match.LocalPort, o.Context))
+		case device.FilterEntry:
+		default:
+			t.Errorf("a pod's start wrote %s", s.Key())
+		}
+	}
+	slices.Sort(got)
+	want := strings.Split(strings.ReplaceAll(`tcp 10.0.0.5/32 port 6379 to context N
+tcp 192.0.2.1/32 port 30379 to context N
+tcp 2001:db8::1/128 port 30379 to context N
+tcp fd00::5/128 port 6379 to context N`, "N", fmt.Sprint(contexts["redis-1"])), "\n")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rules (-want +got)\n%s", diff)
+	}
+	if _, again := c.apply(spec, members); len(again) != 0 {
+		t.Errorf("applied again it makes %d steps, the first %s", len(again), again[0].Key())
+	}
+	_, gone := c.apply(spec, nil)
+	if len(gone) != len(steps) {
+		t.Errorf("the pod's start took %d steps, its end %d", len(steps), len(gone))
+	}
+	for key, o := range c.kernel.Objects() {
+		if r, ok := o.(device.Rule); ok && r.Context == contexts["redis-1"] {
+			t.Errorf("left after the pod's end: %s", key)
+		}
+	}
+}
