@@ -3,6 +3,7 @@
 package lanes
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/test/simcard/bed"
 )
@@ -63,6 +66,27 @@ func (h *host) run(args ...string) (code int, out string) {
 		h.t.Fatal(err)
 	}
 	return code, string(text)
+}
+
+// watch keeps what is applied until end is called, which returns what it said.
+func (h *host) watch() (end func() string) {
+	h.t.Helper()
+	var said bytes.Buffer
+	cmd := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run"), "watch")
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	return func() string {
+		h.t.Helper()
+		if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+			h.t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			h.t.Errorf("watch: %v\n%s", err, &said)
+		}
+		return said.String()
+	}
 }
 
 // applied plans and applies, and checks that nothing is left to do; the plan

@@ -69,6 +69,21 @@ func TestBondRates(t *testing.T) {
 	promised("x0", "200Mbit")
 	promised("x1", "200Mbit")
 
+	// A watch does so by itself.
+	end := h.watch()
+	has := func(rate string) func() bool {
+		return func() bool { return strings.Contains(bed.Sh(t, "tc class show dev x0 classid 1:10"), "rate "+rate+" ") }
+	}
+	bed.Sh(t, "ip link set y1 down")
+	bed.Until(t, "x0 to have all of it", has("400Mbit"))
+	bed.Sh(t, "ip link set y1 up")
+	bed.Until(t, "x0 to have its part", has("200Mbit"))
+	if said := end(); !strings.Contains(said, "drift bond9 bond/bond9/rates") || !strings.Contains(said, "repaired bond9") {
+		t.Errorf("the watch does not say what it did:\n%s", said)
+	} else {
+		t.Log(said)
+	}
+
 	// Ceilings above the links are the same for any number of slaves.
 	h.niclane(0, "rollback")
 	h.write("globals: {bond: bond9, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], ceiling: 30gbit}\n")
