@@ -25,7 +25,7 @@ import (
 
 var (
 	window = flag.Duration("window", 10*time.Minute, "how long the agent at rest is looked at")
-	calls  = flag.Int("calls", 500, "calls of niclane-cni that a percentile is of")
+	calls  = flag.Int("calls", 250, "calls of niclane-cni that a percentile is of")
 )
 
 // BenchmarkKubernetes is what lanes cost a node of the newest release, beside
@@ -66,7 +66,7 @@ const timing = `
 cat >/run/timing.json
 for ((i = 0; i < $2; i++)); do
 	for c in DEL ADD; do
-		sleep 0.05 # pods do not come faster, and the agent looks at the card after each
+		sleep 0.1 # pods do not come faster, and the agent looks at the card after each
 		begin=$EPOCHREALTIME
 		CNI_COMMAND=$c "$1" </run/timing.json >/dev/null || exit
 		end=$EPOCHREALTIME
