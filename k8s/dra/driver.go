@@ -43,7 +43,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d := &driver{Options: o, status: newStatus(o), fatal: cancel}
+	d := &driver{Options: o, healthServer: healthServer{inventory: o.Inventory}, status: newStatus(o), fatal: cancel}
 	helper, err := kubeletplugin.Start(ctx, d,
 		kubeletplugin.DriverName(DriverName), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.RegistrarDirectoryPath(filepath.Join(o.KubeletDir, "plugins_registry")),
@@ -105,6 +105,7 @@ func slicesOf(devices []resourceapi.Device) []resourceslice.Slice {
 // A driver answers kubelet.
 type driver struct {
 	Options
+	healthServer
 	status *status
 	fatal  context.CancelCauseFunc
 }

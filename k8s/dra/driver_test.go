@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/ptr"
@@ -126,6 +128,13 @@ func dial(t *testing.T, path string) *grpc.ClientConn {
 // plugin registers the driver as kubelet does, and returns its service.
 func (k *kubelet) plugin() draapi.DRAPluginClient {
 	k.t.Helper()
+	conn, _ := k.register()
+	return draapi.NewDRAPluginClient(conn)
+}
+
+// register returns a connection to the driver, and the services that it says it has.
+func (k *kubelet) register() (conn *grpc.ClientConn, services []string) {
+	k.t.Helper()
 	registration := registerapi.NewRegistrationClient(dial(k.t, filepath.Join(k.dir, "plugins_registry", dra.DriverName+"-reg.sock")))
 	info, err := registration.GetInfo(k.t.Context(), &registerapi.InfoRequest{})
 	if err != nil {
@@ -134,7 +143,7 @@ func (k *kubelet) plugin() draapi.DRAPluginClient {
 	if info.Name != dra.DriverName || info.Type != registerapi.DRAPlugin {
 		k.t.Errorf("registered: %v", info)
 	}
-	return draapi.NewDRAPluginClient(dial(k.t, info.Endpoint))
+	return dial(k.t, info.Endpoint), info.SupportedVersions
 }
 
 func (k *kubelet) prepare(plugin draapi.DRAPluginClient, c *resourceapi.ResourceClaim) *draapi.NodePrepareResourceResponse {
@@ -328,6 +337,44 @@ func TestPublish(t *testing.T) {
 	is("n1/redis-0 n1/redis-1 n1/web")
 	i.change(func(s *classes.Snapshot) { s.Classes = nil })
 	is("")
+}
+
+// TestHealth tells kubelet how the devices are, and at once when one changes.
+func TestHealth(t *testing.T) {
+	i := newInventory(node())
+	k := start(t, i)
+	conn, services := k.register()
+	if !slices.Contains(services, health.DRAResourceHealth_ServiceDesc.ServiceName) {
+		t.Errorf("kubelet is told of the services %q", services)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := health.NewDRAResourceHealthClient(conn).NodeWatchResources(ctx, &health.NodeWatchResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func(want string) {
+		t.Helper()
+		r, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, d := range r.Devices {
+			if time.Since(time.Unix(d.LastUpdatedTime, 0)) > time.Minute {
+				t.Errorf("%s was looked at at %d", d.Device.DeviceName, d.LastUpdatedTime)
+			}
+			got = append(got, strings.TrimSpace(fmt.Sprint(d.Device.PoolName, "/", d.Device.DeviceName, " ", d.Health, " ", d.Message)))
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	is("n1/redis-0 HEALTHY, n1/redis-1 HEALTHY, n1/web HEALTHY")
+	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
+	is("n1/redis-0 UNHEALTHY the link is down, n1/redis-1 HEALTHY, n1/web HEALTHY")
+	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
+	is("n1/redis-0 HEALTHY, n1/redis-1 HEALTHY, n1/web HEALTHY")
 }
 
 // TestStatus says in the claim what its pod has, and what becomes of it.

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/classes"
+)
+
+// healthAgain is how often kubelet is told what it knows: what it was not told for
+// 30 seconds it takes for unknown (pkg/kubelet/cm/dra/healthinfo.go).
+const healthAgain = 10 * time.Second
+
+// healthServer tells kubelet which devices hold, for the statuses of the pods that
+// have them (feature ResourceHealthStatus).
+type healthServer struct {
+	health.UnimplementedDRAResourceHealthServer
+	inventory classes.Inventory
+}
+
+// NodeWatchResources implements health.DRAResourceHealthServer.
+func (h *healthServer) NodeWatchResources(_ *health.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[health.NodeWatchResourcesResponse]) error {
+	again := time.NewTicker(healthAgain)
+	defer again.Stop()
+	for {
+		s := h.inventory.Now()
+		if err := stream.Send(healthOf(s, time.Now())); err != nil {
+			return err
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-h.inventory.Changed(s.Version):
+		case <-again.C:
+		}
+	}
+}
+
+// healthOf is how all devices are, those too that are not published because they do
+// not hold: pods may have them.
+func healthOf(s *classes.Snapshot, now time.Time) *health.NodeWatchResourcesResponse {
+	out := &health.NodeWatchResourcesResponse{}
+	for i := range s.Classes {
+		c := &s.Classes[i]
+		if c.OfferedAs != v1alpha1.OfferedAsClaim {
+			continue
+		}
+		for j := range c.Units {
+			u := &c.Units[j]
+			d := &health.DeviceHealth{
+				Device: &health.DeviceIdentifier{PoolName: s.Node, DeviceName: u.ID}, Health: health.HealthStatus_HEALTHY, LastUpdatedTime: now.Unix(),
+			}
+			if u.Unhealthy != "" {
+				d.Health, d.Message = health.HealthStatus_UNHEALTHY, u.Unhealthy
+			}
+			if c.Mode == intent.Shared { // its places are one device, and one lane
+				d.Device.DeviceName = c.Name
+			}
+			out.Devices = append(out.Devices, d)
+			if c.Mode == intent.Shared {
+				break
+			}
+		}
+	}
+	return out
+}
