@@ -3,7 +3,6 @@
 package lanes
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -68,24 +67,29 @@ func (h *host) run(args ...string) (code int, out string) {
 	return code, string(text)
 }
 
-// watch keeps what is applied until end is called, which returns what it said.
-func (h *host) watch() (end func() string) {
+// watch keeps what is applied until end is called. said is what it has said.
+func (h *host) watch() (said func() string, end func()) {
 	h.t.Helper()
-	var said bytes.Buffer
+	log := filepath.Join(h.dir, "watch.log")
+	f, err := os.Create(log)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer f.Close()
 	cmd := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run"), "watch")
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = f, f
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	return func() string {
+	said = func() string { return bed.Read(h.t, log) }
+	return said, func() {
 		h.t.Helper()
 		if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
 			h.t.Error(err)
 		}
 		if err := cmd.Wait(); err != nil {
-			h.t.Errorf("watch: %v\n%s", err, &said)
+			h.t.Errorf("watch: %v\n%s", err, said())
 		}
-		return said.String()
 	}
 }
 
