@@ -33,7 +33,7 @@ func Parse(name string, data []byte) (*intent.Intent, error) {
 
 // ParseFile is Parse that keeps the positions, for errors found later.
 func ParseFile(name string, data []byte) (*File, error) {
-	r := &reader{Reader: strictyaml.NewReader(name), unsure: map[string]bool{}, empty: map[string]bool{}}
+	r := newReader(name, strictyaml.Positions{})
 	if root, ok := r.Document(data, topWant); ok {
 		r.top(root)
 	}

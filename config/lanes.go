@@ -183,29 +183,6 @@ func membersKey() key {
 		Name: listName, Want: membersWant, Preset: "the lane itself is its only member",
 		Doc:    "Members of a shared lane, each with a `name` and the keys under MEMBERS. Instead of these keys in the lane. `[]`: none yet; the lane is made, and nothing is steered to it.",
 		Schema: strictyaml.Schema{"type": "array", "items": strictyaml.Schema{"$ref": "#/$defs/member"}},
-		Read: func(v strictyaml.Value, t *target) {
-			n, list := v.Len()
-			if !list {
-				v.Wrong(membersWant)
-				return
-			}
-			if t.r.members += n; t.r.members > maxMembers {
-				v.Failf("brings the file to %d members, want at most %d", t.r.members, maxMembers)
-				return
-			}
-			t.r.empty[v.Path()] = n == 0
-			named := map[string]int{}
-			for _, item := range v.Items() {
-				m := intent.Member{Protocol: "tcp", Path: item.Path()}
-				if !t.r.section(item, listedKeys(), memberWant, &target{member: &m}) {
-					continue
-				}
-				if first := named[m.Name]; first > 0 && m.Name != "" {
-					t.r.Failf(item.Path()+".name", "a second member of this name, the first in line %d", first)
-				}
-				named[m.Name] = t.r.Line(item.Path())
-				t.lane.Members = append(t.lane.Members, m)
-			}
-		},
+		Read:   func(v strictyaml.Value, t *target) { t.r.membersOf(v, t.lane) },
 	}
 }

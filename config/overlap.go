@@ -53,10 +53,11 @@ func (r *reader) checkOverlaps() {
 func (r *reader) meets(c claim, others []claim) bool {
 	for _, o := range others {
 		packet, ok := common(o.member, c.member)
+		if !ok {
+			continue
+		}
 		line := r.Line(o.member.Path)
 		switch {
-		case !ok:
-			continue
 		case o.lane != c.lane:
 			r.Failf(c.member.Path, "overlaps %s (line %d): %s would belong to lanes %s and %s",
 				o.member.Path, line, packet, o.lane.Name, c.lane.Name)

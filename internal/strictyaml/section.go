@@ -3,6 +3,7 @@
 package strictyaml
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -113,6 +114,9 @@ func Join(path, name string) string {
 	}
 	return path + "." + name
 }
+
+// Index is the path of a list's item, counted from 0.
+func Index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // normal is the spelling that keys are compared in: adqsetup's keys ignore
 // case and take _ for -.

@@ -132,7 +132,7 @@ func (v Value) Items() []Value {
 	}
 	var out []Value
 	for i, n := range seq.Values {
-		path := fmt.Sprintf("%s[%d]", v.path, i)
+		path := Index(v.path, i)
 		item, ok := v.r.value(path, n, v.at)
 		v.r.at[path] = item.at
 		if ok {

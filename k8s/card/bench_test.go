@@ -24,6 +24,7 @@ func BenchmarkPod(b *testing.B) {
 		},
 	}
 	c := newCard(b)
+	var maker policy.Maker
 	with := func(n int) *policy.File {
 		members := make([]policy.Member, n)
 		for i := range members {
@@ -35,7 +36,7 @@ func BenchmarkPod(b *testing.B) {
 				},
 			}
 		}
-		f, err := policy.Make(c.Config, spec, policy.Node{Device: dev, Members: members})
+		f, err := maker.Make(c.Config, spec, policy.Node{Device: dev, Members: members})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -177,7 +177,7 @@ func (c *Card) Try(ctx context.Context, f *policy.File) (*plan.Plan, error) {
 }
 
 func (c *Card) plan(ctx context.Context, f *policy.File, store *journal.Store) (*plan.Plan, *device.State, error) {
-	in := f.Parsed.Intent
+	in := f.Intent
 	owned, devices, err := c.owned(store)
 	if err != nil {
 		return nil, nil, err

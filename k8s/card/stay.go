@@ -131,7 +131,7 @@ func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (s
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
-	r, err := c.apply(ctx, &policy.File{Text: text, Parsed: parsed}, leave)
+	r, err := c.apply(ctx, &policy.File{Text: text, Intent: parsed.Intent}, leave)
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}

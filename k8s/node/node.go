@@ -48,6 +48,7 @@ type Node struct {
 	ended    chan struct{}
 
 	// Of the loop alone:
+	maker policy.Maker
 	text  []byte // of the lanes file that is applied
 	dirty bool   // the card is not as st says
 	link  uint64
@@ -231,7 +232,7 @@ func (n *Node) make(ctx context.Context, st *state) error {
 			return err
 		}
 	}
-	f, err := policy.Make(n.o.Config, st.Spec, st.lanes(device, n.link))
+	f, err := n.maker.Make(n.o.Config, st.Spec, st.lanes(device, n.link))
 	if err != nil {
 		return err
 	}

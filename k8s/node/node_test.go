@@ -49,7 +49,7 @@ func (c *fakeCard) Apply(_ context.Context, f *policy.File) (*card.Result, error
 	c.text = string(f.Text)
 	r := &card.Result{Plan: &plan.Plan{Devices: []string{"eth0"}}, State: &device.State{Devices: []device.Device{{Name: "eth0", Speed: 1e10, Node: 1, Bus: "0000:3b:00.0"}}}}
 	q := 4
-	for _, l := range f.Parsed.Intent.Lanes {
+	for _, l := range f.Intent.Lanes {
 		fit := plan.FittedLane{Name: l.Name, Device: "eth0"}
 		for range l.Queues {
 			fit.Queues = append(fit.Queues, q)

@@ -54,7 +54,7 @@ func (c *rulesCard) apply(spec *v1alpha1.LanePolicySpec, members []policy.Member
 	for _, r := range c.owned {
 		owned.Records = append(owned.Records, r)
 	}
-	p, err := plan.Make(f.Parsed.Intent, c.state, owned)
+	p, err := plan.Make(f.Intent, c.state, owned)
 	if err != nil {
 		c.t.Fatal(err)
 	}

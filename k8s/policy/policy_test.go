@@ -102,7 +102,7 @@ lanes:
 	if diff := cmp.Diff(want, string(f.Text)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if n := len(f.Parsed.Intent.Lanes); n != 3 {
+	if n := len(f.Intent.Lanes); n != 3 {
 		t.Errorf("%d lanes", n)
 	}
 	if at := f.Locate("lanes.redis-1.queues"); at != "spec.classes[0].queues" {

@@ -46,31 +46,6 @@ type Node struct {
 	Link uint64
 }
 
-// A File is a lanes file made of a policy.
-type File struct {
-	Text   []byte
-	Parsed *config.File
-	// paths gives, by path in the lanes file, that in the policy.
-	paths map[string]string
-}
-
-// Make writes the lanes file of a policy on a node and reads it as niclane does.
-// The error is of lanes.yaml's reader, or of Errors.
-func Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
-	w := &writer{f: &File{paths: map[string]string{}}}
-	w.file(spec, n)
-	w.f.Text = []byte(w.b.String())
-	if len(w.errs) > 0 {
-		return nil, w.errs
-	}
-	parsed, err := config.ParseFile(name, w.f.Text)
-	if err != nil {
-		return nil, w.f.inPolicy(err)
-	}
-	w.f.Parsed = parsed
-	return w.f, nil
-}
-
 // Errors are problems of a policy, by path in its spec.
 type Errors []string
 
@@ -81,6 +56,8 @@ type writer struct {
 	b    strings.Builder
 	f    *File
 	errs Errors
+	// members is the text of each, by lane.
+	members map[string][]string
 }
 
 func (w *writer) failf(format string, args ...any) {
@@ -179,14 +156,17 @@ func (w *writer) lane(c *v1alpha1.Class, name, path string, count int, n Node, n
 		limit(&t, most, n.Link)
 	}
 	w.tuning(in, &t)
-	members := slices.DeleteFunc(slices.Clone(n.Members), func(m Member) bool { return m.Lane != name })
-	if len(members) == 0 {
+	if !slices.ContainsFunc(n.Members, func(m Member) bool { return m.Lane == name }) {
 		w.put(in, "members", "[]", true)
 		return
 	}
 	fmt.Fprintf(&w.b, "%smembers:\n", in)
-	for _, m := range members {
-		w.member(c, &m)
+	for i := range n.Members {
+		if m := &n.Members[i]; m.Lane == name {
+			begin := w.b.Len()
+			w.member(c, m)
+			w.members[name] = append(w.members[name], w.b.String()[begin:])
+		}
 	}
 }
 

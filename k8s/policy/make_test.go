@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+)
+
+// TestMakerReadsAsTheReader has one Maker make the files of nodes on which pods
+// come and go, good ones and bad, and holds each against the reader of lanes.yaml.
+func TestMakerReadsAsTheReader(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	spec := &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{
+		{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%", RxUsecs: new(int)}},
+		{Name: "web", Mode: "shared", Queues: 2, Members: 100, Aligned: true},
+	}}
+	member := func(i int) Member {
+		m := Member{
+			Name: fmt.Sprintf("pod-%d", i), Lane: []string{"redis-0", "redis-1", "web"}[i%3], Protocol: "tcp", Ports: []string{"80", "8000-8010"},
+			Addrs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", i+1)), netip.MustParsePrefix(fmt.Sprintf("fd00::%d/128", i+1))},
+		}
+		switch i {
+		case 20: // in two lanes at once, with 3
+			m.Addrs = []netip.Prefix{netip.MustParsePrefix("10.0.0.4/32")}
+		case 21:
+			m.Ports = []string{"none"}
+		case 22: // repeats 4
+			m = Member{Name: "again", Lane: "redis-1", Protocol: "tcp", Ports: []string{"80"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}}
+		case 23: // a second member of 5's name
+			m.Name = "pod-5"
+		case 24:
+			m.Ports, m.Addrs = nil, nil
+		case 25:
+			m.Cgroup = "/kubepods/pod25"
+		case 26: // within 25's, in another lane
+			m.Cgroup = "/kubepods/pod25/container"
+		}
+		return m
+	}
+	var maker Maker
+	refused, ceilings := 0, []uint64{0, 5e8}
+	for range 500 {
+		n := Node{Device: "eth0", Ceilings: map[string]uint64{"redis-0": ceilings[rnd.IntN(2)]}}
+		for i := range 27 {
+			if i < 20 && rnd.IntN(2) == 0 || rnd.IntN(20) == 0 {
+				n.Members = append(n.Members, member(i))
+			}
+		}
+		fast, err := maker.Make("k.yaml", spec, n)
+		file, _, werr := write(spec, n)
+		if werr != nil {
+			t.Fatal(werr)
+		}
+		slow, serr := config.ParseFile("k.yaml", file.Text)
+		if serr != nil {
+			refused++
+			if err == nil || err.Error() != file.inPolicy(serr).Error() {
+				t.Fatalf("%s\ngot  %v\nwant %v", file.Text, err, serr)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s\n%v", file.Text, err)
+		}
+		if diff := cmp.Diff(string(file.Text), string(fast.Text)); diff != "" {
+			t.Fatal(diff)
+		}
+		if diff := cmp.Diff(slow.Intent, fast.Intent, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("%s\n(-reader +maker)\n%s", file.Text, diff)
+		}
+		for lane, texts := range memberTexts(t, spec, n) {
+			for _, text := range texts {
+				if _, kept := maker.members[text]; !kept {
+					t.Errorf("lane %s: %s would be read again", lane, text)
+				}
+			}
+		}
+		if len(maker.members) != len(n.Members) {
+			t.Fatalf("%d members are kept of %d", len(maker.members), len(n.Members))
+		}
+	}
+	if refused < 50 || refused > 450 {
+		t.Errorf("%d of 500 files were refused", refused)
+	}
+}
+
+func memberTexts(t *testing.T, spec *v1alpha1.LanePolicySpec, n Node) map[string][]string {
+	t.Helper()
+	_, texts, err := write(spec, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
