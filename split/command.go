@@ -79,6 +79,7 @@ func (d *division) commands() error {
 				x.Env = append(x.Env, "NICLANE_"+strings.ToUpper(w.name)+"="+v)
 			}
 		}
+		x.Values = values
 		var missing []string
 		for _, arg := range d.Command {
 			x.Command = append(x.Command, braces.ReplaceAllStringFunc(arg, func(s string) string {

@@ -87,6 +87,8 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 			r.Lane = f[1]
 		case "content":
 			r.Content = split.Content(f[1])
+		case "drop-groups":
+			r.DropGroups = true
 		case "nodes":
 			for _, x := range f[1:] {
 				n, err := strconv.Atoi(x)

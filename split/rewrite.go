@@ -57,6 +57,9 @@ func (d *division) lanes(all yaml.MapSlice) yaml.MapSlice {
 // one is the lane that all instances share. Processors are as many as queues,
 // ascending, so that queue N is worked on by the Nth.
 func (d *division) one(keys yaml.MapSlice) yaml.MapSlice {
+	if d.DropGroups {
+		keys = set(keys, "cgroup", nil)
+	}
 	if d.local {
 		return set(set(keys, "cpus", nil), "numa", string(intent.NUMALocal))
 	}

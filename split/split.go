@@ -65,6 +65,9 @@ type Request struct {
 	Nodes   []Node
 	Devices []Device
 	Storage []Storage
+	// DropGroups takes the control groups from the lane, where the caller
+	// keeps the instances to their nodes in a group that he has for them.
+	DropGroups bool
 	// Command of an instance, in which words in braces stand for what is
 	// the instance's own (Words).
 	Command []string
@@ -98,6 +101,8 @@ type Instance struct {
 	Addrs   []netip.Addr `json:"addrs,omitempty"` // its own, of a shard
 	Command []string     `json:"command"`
 	Env     []string     `json:"env"`
+	// Values are what is its own by the words that stand for it (Words).
+	Values map[string]string `json:"-"`
 }
 
 // An Error is a problem with a path into the lanes file, or "" if it is with
@@ -180,8 +185,11 @@ func (d *division) check() error {
 	}
 	tcp := false
 	for _, m := range d.lane.Members {
-		if m.Cgroup != "" {
+		if m.Cgroup != "" && !d.DropGroups {
 			return Error{m.Path + ".cgroup", "leave it out: the instances get control groups of their own"}
+		}
+		if m.Cgroup != "" {
+			d.notef("control group %s is left out of the lane: each instance is kept to its node", m.Cgroup)
 		}
 		tcp = tcp || m.Protocol == "tcp" && len(m.Ports) > 0
 	}
