@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/instances"
 	"github.com/niclane/niclane/internal/numa"
 	"github.com/niclane/niclane/observe"
@@ -106,7 +105,7 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 	if err != nil {
 		return nil, err
 	}
-	r.Devices = cardsOf(st, file.Intent.Group.Bond)
+	r.Devices = numa.Cards(st, file.Intent.Group.Bond)
 	for _, path := range f.storage {
 		node, err := sys.Storage(path)
 		if err != nil {
@@ -121,17 +120,6 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 		return nil, fmt.Errorf("%s:%d: %w", name, line, problem)
 	}
 	return s, err
-}
-
-// cardsOf are the devices that packets arrive at: of a bond, its slaves.
-func cardsOf(st *device.State, bond string) []split.Device {
-	var out []split.Device
-	for _, d := range st.Devices {
-		if bond == "" || d.Master == bond {
-			out = append(out, split.Device{Name: d.Name, Node: d.Node})
-		}
-	}
-	return out
 }
 
 // runSplit applies the lanes, runs the instances, and rolls back.

@@ -134,6 +134,18 @@ func (s Sys) list(name string) ([]int, error) {
 	return ids, nil
 }
 
+// Cards are the devices that packets arrive at: of a bond, its slaves; bond ""
+// is none.
+func Cards(st *device.State, bond string) []split.Device {
+	var out []split.Device
+	for _, d := range st.Devices {
+		if bond == "" || d.Master == bond {
+			out = append(out, split.Device{Name: d.Name, Node: d.Node})
+		}
+	}
+	return out
+}
+
 func without(all, some []int) []int {
 	return slices.DeleteFunc(slices.Clone(all), func(x int) bool { return slices.Contains(some, x) })
 }
