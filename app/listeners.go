@@ -117,12 +117,24 @@ type leader struct {
 	set    map[uint64]reuseport.Tables // by SO_REUSEPORT group, as last written
 	// keep records what a thread had before it is given a processor.
 	keep func(Thread) error
+	// pids finds the application's processes; nil: by the record's group.
+	pids func() ([]int, error)
+	// arrival decides by the processors that packets arrive on, whatever
+	// queues there are; nil: by the lane's queues.
+	arrival *arrival
+}
+
+func (ld *leader) processes() ([]int, error) {
+	if ld.pids != nil {
+		return ld.pids()
+	}
+	return ld.record.Groups[0].processes()
 }
 
 // look finds the application's listeners and leads connections to them, as far
 // as it is known who serves them.
 func (ld *leader) look() ([]ListenGroup, error) {
-	pids, err := ld.record.Groups[0].processes()
+	pids, err := ld.processes()
 	if err != nil {
 		return nil, err
 	}
@@ -343,11 +355,15 @@ type spreading struct {
 	devices []uint32
 	queues  []QueueCPU
 	lists   [][]int
+	cpus    map[int][]int // lists by processor, beside those of queues
 }
 
 // tables spreads the lane's queues over listeners; placed counts those whose
 // processor is known.
 func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
+	if ld.arrival != nil {
+		return ld.arrival.tables(ls)
+	}
 	if len(ld.record.Lane.Nodes) > 0 {
 		return ld.tablesByNode(ls)
 	}
@@ -381,6 +397,11 @@ func (s spreading) with(slot []uint32) reuseport.Tables {
 		}
 		t.Queues[reuseport.Queue{Index: uint32(q.Index), Queue: uint32(q.Queue)}] = reuseport.QueueTable{CPU: int32(q.CPU), Slots: slots}
 		t.CPUs[uint32(q.CPU)] = append(t.CPUs[uint32(q.CPU)], slots...)
+	}
+	for cpu, list := range s.cpus {
+		for _, l := range list {
+			t.CPUs[uint32(cpu)] = append(t.CPUs[uint32(cpu)], slot[l])
+		}
 	}
 	return t
 }

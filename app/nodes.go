@@ -32,10 +32,13 @@ func (ld *leader) findHomes(ls []Listening, d descriptors) {
 			}
 		}
 		if n := home(ld.record.Lane.Nodes, cpus); n >= 0 {
-			ls[i].Home = device.FormatCPUList(ld.record.Lane.Nodes[n])
+			ls[i].Home = homeName(ld.record.Lane.Nodes[n])
 		}
 	}
 }
+
+// homeName is a node as Listening.Home has it.
+func homeName(node []int) string { return device.FormatCPUList(node) }
 
 // home is the node that has all of some processors, -1 if none has.
 func home(nodes [][]int, cpus []int) int {
@@ -65,7 +68,7 @@ func (ld *leader) tablesByNode(ls []Listening) (s spreading, placed int) {
 			}
 		}
 		for i, l := range ls {
-			if l.Home != device.FormatCPUList(node) {
+			if l.Home != homeName(node) {
 				continue
 			}
 			placed++
