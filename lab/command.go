@@ -16,6 +16,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/app"
 )
 
 // HelperCommand is the argument with which niclane becomes the helper that
@@ -32,6 +34,9 @@ type Options struct {
 	FIFO int `json:"fifo,omitempty"`
 	// Cgroup puts it into the control group of the SUT's application.
 	Cgroup bool `json:"cgroup,omitempty"`
+	// Mems are the NUMA nodes that its memory is from; nil: as the kernel
+	// chooses.
+	Mems []int `json:"mems,omitempty"`
 	// Niclane is the niclane program to start; default: this process's own.
 	Niclane string `json:"-"`
 }
@@ -130,6 +135,11 @@ func (s spec) enter() error {
 	}
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("processors %v: %w", s.CPUs, err)
+	}
+	if len(s.Mems) > 0 {
+		if err := app.Place(s.CPUs, s.Mems); err != nil {
+			return fmt.Errorf("processors %v, memory of nodes %v: %w", s.CPUs, s.Mems, err)
+		}
 	}
 	if s.Nice != 0 {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, s.Nice); err != nil {

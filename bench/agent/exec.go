@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/app"
 )
 
 // JobCommand is the argument with which niclane becomes the process that
@@ -22,6 +24,7 @@ const JobCommand = "internal-bench-job"
 type spec struct {
 	Agent   int      `json:"agent"` // its process, with which the job dies
 	CPUs    []int    `json:"cpus,omitempty"`
+	Mems    []int    `json:"mems,omitempty"`
 	FIFO    int      `json:"fifo,omitempty"`
 	MayFIFO int      `json:"mayFIFO,omitempty"`
 	Cgroups []string `json:"cgroups,omitempty"` // directories
@@ -71,6 +74,11 @@ func (s spec) become() error {
 		}
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
 			return fmt.Errorf("processors %v: %w", s.CPUs, err)
+		}
+	}
+	if len(s.Mems) > 0 {
+		if err := app.Place(s.CPUs, s.Mems); err != nil {
+			return fmt.Errorf("processors %v, memory of nodes %v: %w", s.CPUs, s.Mems, err)
 		}
 	}
 	if p := max(s.FIFO, s.MayFIFO); p > 0 {

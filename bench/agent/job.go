@@ -119,13 +119,19 @@ func (s *spawner) close() { close(s.do) }
 // start starts what r says; the session's lock is held.
 func (s *session) start(r Request) (*job, error) {
 	a := s.agent
-	at := spec{Agent: os.Getpid(), CPUs: r.CPUs, FIFO: r.FIFO, MayFIFO: r.MayFIFO, Drop: a.drop, User: a.uid, Group: a.gid}
+	at := spec{Agent: os.Getpid(), CPUs: r.CPUs, Mems: r.Mems, FIFO: r.FIFO, MayFIFO: r.MayFIFO, Drop: a.drop, User: a.uid, Group: a.gid}
 	argv := r.Command
 	j := &job{what: r.What, done: make(chan struct{}), part: r.Part != "", stdout: limited{all: &s.results}}
 	if at.Part = j.part; j.part {
 		argv = []string{a.Niclane, "internal-" + r.Part}
 		if r.Part == PartTune {
 			if err := s.mayTune(r); err != nil {
+				return nil, err
+			}
+			at.Drop = false
+		}
+		if r.Part == PartLed {
+			if err := s.mayLead(); err != nil {
 				return nil, err
 			}
 			at.Drop = false
@@ -148,7 +154,7 @@ func (s *session) start(r Request) (*job, error) {
 	}
 	j.cmd = exec.Command(a.Niclane, append([]string{JobCommand, string(text)}, argv...)...)
 	j.cmd.Dir = s.files()
-	j.cmd.Env = append([]string{"PATH=" + commandPath, "LANG=C.UTF-8", marker + "=" + s.id}, r.Environment...)
+	j.cmd.Env = append([]string{"PATH=" + commandPath, "LANG=C.UTF-8", Marker + "=" + s.id}, r.Environment...)
 	// A session of its own, so that the scheduler's autogroup does not share
 	// its processors with the agent's.
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

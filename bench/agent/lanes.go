@@ -18,6 +18,19 @@ import (
 // PartTune is the part of niclane that sets what is the whole host's.
 const PartTune = "tune"
 
+// PartLed is the part of niclane that has connections go to one of the session's
+// listeners.
+const PartLed = "led"
+
+// mayLead refuses what the agent was not started for. It reaches no listeners
+// but the session's: those of processes with the session's mark.
+func (s *session) mayLead() error {
+	if len(s.agent.Devices) == 0 {
+		return errors.New("this agent leads no connections: it was started without --lanes")
+	}
+	return nil
+}
+
 // mayTune refuses what the agent was not started for. Lanes set as much.
 func (s *session) mayTune(r Request) error {
 	if len(s.agent.Devices) == 0 {

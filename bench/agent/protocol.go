@@ -19,7 +19,7 @@ import (
 
 // Protocol is the number of the language that agent and orchestrator speak. It
 // grows with every change.
-const Protocol = "2"
+const Protocol = "3"
 
 // Headers of requests and answers.
 const (
@@ -132,7 +132,7 @@ type ending struct {
 // Parts of niclane that a job can be, each a process "niclane internal-PART"
 // that reads its configuration from standard input and writes its result to
 // standard output.
-var Parts = []string{"load", "noise", "server", "http", "counters", "hiccup", PartTune, "cache", "fetch"}
+var Parts = []string{"load", "noise", "server", "http", "counters", "hiccup", PartTune, "cache", "fetch", "nodes", PartLed}
 
 // A Request starts a job: a part of niclane, or a command.
 type Request struct {
@@ -147,6 +147,9 @@ type Request struct {
 	// SCHED_FIFO priority. A part's threads take SCHED_FIFO themselves.
 	CPUs []int `json:"cpus,omitempty"`
 	FIFO int   `json:"fifoPriority,omitempty"`
+	// Mems are the NUMA nodes that its memory is from, none: as the kernel
+	// chooses. With CPUs only.
+	Mems []int `json:"mems,omitempty"`
 	// MayFIFO is the priority that its threads may take themselves.
 	MayFIFO int `json:"mayFIFOPriority,omitempty"`
 	// Member of the session's control group.
@@ -194,6 +197,14 @@ func (r Request) check() error {
 			bad("processor %d: want 0 to 8191", c)
 		}
 	}
+	for _, m := range r.Mems {
+		if m < 0 || m > 1023 {
+			bad("NUMA node %d: want 0 to 1023", m)
+		}
+	}
+	if len(r.Mems) > 0 && len(r.CPUs) == 0 {
+		bad("memory of NUMA nodes without processors: want both")
+	}
 	for _, p := range []int{r.FIFO, r.MayFIFO} {
 		if p < 0 || p > 99 {
 			bad("SCHED_FIFO priority %d: want 1 to 99, or 0", p)
@@ -203,7 +214,7 @@ func (r Request) check() error {
 }
 
 // reserved names are the agent's own.
-var reserved = []string{marker, "PATH"}
+var reserved = []string{Marker, "PATH"}
 
 // A Started job.
 type Started struct {

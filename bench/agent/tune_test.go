@@ -27,3 +27,28 @@ func TestMayTune(t *testing.T) {
 		}
 	}
 }
+
+// Connections are led by root, which only an agent that makes lanes does.
+func TestMayLead(t *testing.T) {
+	s := &session{agent: &Agent{}}
+	if err := s.mayLead(); err == nil || !strings.Contains(err.Error(), "started without --lanes") {
+		t.Errorf("without lanes: %v", err)
+	}
+	s.agent.Devices = []string{"eth2"}
+	if err := s.mayLead(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMemoryOfNodes(t *testing.T) {
+	for want, r := range map[string]Request{
+		"":                         {What: "x", Command: []string{"x"}, CPUs: []int{1}, Mems: []int{0, 1}},
+		"NUMA node 1024":           {What: "x", Command: []string{"x"}, CPUs: []int{1}, Mems: []int{1024}},
+		"without processors: want": {What: "x", Command: []string{"x"}, Mems: []int{0}},
+	} {
+		err := r.check()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", r, err, want)
+		}
+	}
+}

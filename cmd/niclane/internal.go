@@ -7,16 +7,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 
 	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/cache"
 	"github.com/niclane/niclane/bench/fetch"
 	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/httpserver"
+	"github.com/niclane/niclane/bench/led"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/generator"
 	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/bench/nodes"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/tune"
 	"github.com/niclane/niclane/lab"
@@ -71,6 +75,8 @@ func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int,
 		"internal-tune":     worker(tune.Run),
 		"internal-cache":    worker(cache.Run),
 		"internal-fetch":    worker(fetch.Run),
+		"internal-nodes":    worker(nodes.Run),
+		"internal-led":      worker(lead),
 	}[args[0]]
 	if !ok {
 		return 0, false
@@ -99,6 +105,15 @@ func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Cont
 		}
 		return json.NewEncoder(out).Encode(r)
 	}
+}
+
+// lead has connections go to listeners of an agent's session only, where there
+// is one.
+func lead(ctx context.Context, c led.Config) (led.Result, error) {
+	if session := os.Getenv(agent.Marker); session != "" {
+		c.Mark = agent.Marker + "=" + session
+	}
+	return led.Run(ctx, c)
 }
 
 // generate keeps what was measured until an interrupt: the result says that it
