@@ -58,6 +58,7 @@ func serverKeys() []y.Key[Server] {
 		y.Of("cache", cache(), "not known",
 			"Where a cache counts what it has: see CACHE.",
 			func(s *Server, x Cache) { s.Cache = &x }),
+		splitKey(),
 		y.Of("ready", ready(), "the workload's protocol answers within 10s",
 			"How the server is proven to answer before anything is measured.",
 			func(s *Server, x Ready) { s.Ready = x }),

@@ -74,6 +74,7 @@ func (r *reader) checkServer() {
 			r.Failf(path+".host", "found noise, want a host that the hosts file has")
 		}
 	}
+	r.checkSplit()
 	if !isHTTP(s.Ready.Protocol) {
 		r.refuse("protocol: "+s.Ready.Protocol+", which has no paths", "server.ready.path")
 	} else if s.Ready.Path == "" && r.fine("workload", "server.ready") {

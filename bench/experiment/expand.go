@@ -23,10 +23,13 @@ const (
 	NameLink        = "link"        // rate of the link: 500mbit
 	NameCPUs        = "cpus"        // processors of the server: [2-5, 8]
 	NameNumber      = "n"           // of a copy of an object
+	NameNode        = "node"        // of an instance of the server
+	NameIndex       = "index"       // of an instance, from 0
+	NameInstances   = "instances"   // how many there are
 )
 
 var (
-	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameSUT, NameClient, NameNoise}
+	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameSUT, NameClient, NameNoise, NameNode, NameIndex, NameInstances}
 	laneNames    = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
 	// Of clients' lanes; the server's control group and processors are not theirs.
 	clientLaneNames = []string{NameDevice, NameAddress, NamePort, NameLink}
@@ -62,7 +65,7 @@ func Expand(text string, values map[string]string) (string, error) {
 func known(values map[string]string) string {
 	var out []string
 	for _, name := range []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch,
-		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs, NameNumber} {
+		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs, NameNumber, NameNode, NameIndex, NameInstances} {
 		if _, ok := values[name]; ok {
 			out = append(out, "$"+name)
 		}
@@ -78,6 +81,7 @@ func samples(names []string) map[string]string {
 			NameAddress: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameConnections: "1", NameScratch: "/scratch",
 			NameSUT: "192.0.2.1", NameClient: "192.0.2.2", NameNoise: "192.0.2.3",
 			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NameNumber: "1",
+			NameNode: "0", NameIndex: "0", NameInstances: "1",
 		}[name]
 	}
 	return out

@@ -133,6 +133,8 @@ type Server struct {
 	User string `json:"user,omitempty"`
 	// Cache is where a cache counts what it has; nil: nobody looks.
 	Cache *Cache `json:"cache,omitempty"`
+	// Split is SplitNUMA, or "": one instance, wherever its processors are.
+	Split string `json:"split,omitempty"`
 }
 
 // A Process is started beside the server.

@@ -376,6 +376,16 @@ func pollsBetween(a, b []polls.Count) (out []polls.Count) {
 	return out
 }
 
+// Plus is what two processes used together, by the name of the first.
+func (p Process) Plus(o Process) Process {
+	p.Threads += o.Threads
+	p.User, p.System = p.User+o.User, p.System+o.System
+	p.Running, p.Waiting = p.Running+o.Running, p.Waiting+o.Waiting
+	p.Voluntary, p.Involuntary = p.Voluntary+o.Voluntary, p.Involuntary+o.Involuntary
+	p.MinorFaults, p.DiskRead = p.MinorFaults+o.MinorFaults, p.DiskRead+o.DiskRead
+	return p
+}
+
 // CPUPerRequest is the processor time of a process for each of n requests, ns.
 func (p Process) CPUPerRequest(n int64) time.Duration {
 	if n <= 0 {

@@ -137,8 +137,40 @@ type Server struct {
 	Version string   `json:"version,omitempty"`
 	Command []string `json:"command,omitempty"`
 	Address string   `json:"address"`
+	// Instances are the server's where it is split over NUMA nodes; none where
+	// it is one.
+	Instances []Instance `json:"instances,omitempty"`
+	// Notes are what somebody should know of how it is split.
+	Notes []string `json:"notes,omitempty"`
 	// Proof is how the workload is proven: "memcached stats", or why it is not.
 	Proof string `json:"proof"`
+}
+
+// An Instance is that of a NUMA node.
+type Instance struct {
+	Node int `json:"node"`
+	// CPUs that it is kept to, and Mems, the nodes that its memory is from.
+	CPUs    []int    `json:"cpus"`
+	Mems    []int    `json:"mems"`
+	Command []string `json:"command"`
+}
+
+// An InstanceWindow is an instance's share of a window.
+type InstanceWindow struct {
+	Node int `json:"node"`
+	// Process is what it used, its disk reads among it.
+	Process machine.Process `json:"process"`
+	// Cache is what its cache counted; nil: it was not asked.
+	Cache *cache.Counters `json:"cache,omitempty"`
+}
+
+// Arrival counts connections by how an instance was chosen for them, warm-up
+// included.
+type Arrival struct {
+	// Node are those that went to the instance of the node where they arrived,
+	// Hash those that the kernel's hash gave to any.
+	Node uint64 `json:"node"`
+	Hash uint64 `json:"hash"`
 }
 
 // A Variant as it was measured.
@@ -198,6 +230,11 @@ type Window struct {
 	// warm-up included; nil: it was not asked.
 	Cache  *cache.Counters `json:"cache,omitempty"`
 	Origin *cache.Counters `json:"origin,omitempty"`
+	// Instances are what each instance of a server did that is split over NUMA
+	// nodes, in the order of Server.Instances; Machine and Cache have the sums.
+	Instances []InstanceWindow `json:"instances,omitempty"`
+	// Arrival is how connections came to instances; nil where there is one.
+	Arrival *Arrival `json:"arrival,omitempty"`
 	// Hops are the queues on the way, sampled from the start of the generators
 	// to their end. A site that cannot read them has none.
 	Hops []Hop `json:"hops,omitempty"`

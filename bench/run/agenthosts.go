@@ -14,6 +14,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/nodes"
 	"github.com/niclane/niclane/bench/ready"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/thread"
@@ -89,7 +90,7 @@ func (s *agentSite) find(ctx context.Context, host, program string) (path, versi
 }
 
 func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
-	r := agent.Request{What: l.what, Part: l.part, Command: l.argv, Environment: l.env, CPUs: l.CPUs, FIFO: l.FIFO}
+	r := agent.Request{What: l.what, Part: l.part, Command: l.argv, Environment: l.env, CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems}
 	c := s.agents[l.host]
 	if l.part != "" {
 		// Its threads take SCHED_FIFO themselves: a whole Go process under it
@@ -116,10 +117,20 @@ func (s *agentSite) served(ctx context.Context, c load.Config) (counters.Counter
 	return readServed(ctx, s, c)
 }
 
-func (s *agentSite) counting(ctx context.Context, server task) (func(context.Context) (machine.Diff, error), error) {
+func (s *agentSite) nodes(ctx context.Context) (m nodes.Machine, processors []int, err error) {
+	t, err := s.launch(ctx, launch{what: "NUMA nodes", host: lab.SUT, part: "nodes", config: nodes.Config{Device: s.h.SUT.Device}})
+	if err != nil {
+		return m, nil, err
+	}
+	return m, s.agents[lab.SUT].Host.Processors, t.result(ctx, &m)
+}
+
+func (s *agentSite) counting(ctx context.Context, processes map[string]task) (func(context.Context) (machine.Diff, error), error) {
 	jobs := map[string]*agent.Job{}
-	if t, ok := server.(*agentTask); ok {
-		jobs["server"] = t.Job
+	for name, t := range processes {
+		if t, ok := t.(*agentTask); ok {
+			jobs[name] = t.Job
+		}
 	}
 	return s.agents[lab.SUT].Count(ctx, s.h.SUT.Device, jobs)
 }

@@ -344,7 +344,7 @@ func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, 
 			clients = applied(text, made)
 		}
 	}
-	text, err := lanesOf(s.f, v, s.values(lab.SUT))
+	text, notes, err := s.lanesOf(v)
 	if err != nil {
 		return Lanes{}, err
 	}
@@ -358,6 +358,7 @@ func (s *agentSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, 
 	}
 	s.queues = laneQueues(made, s.h.SUT.Device)
 	out := applied(text, made)
+	out.Did = append(out.Did, notes...)
 	out.ClientPlan = clients.Plan
 	return out, nil
 }

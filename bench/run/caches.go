@@ -18,45 +18,65 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// counts of a cache and of the origin behind it; nil where there is none.
-type cacheCounts struct{ cache, origin *cache.Counters }
+// counts of the caches of all instances and of the origin behind them; none
+// where there is none.
+type cacheCounts struct {
+	caches []*cache.Counters
+	origin *cache.Counters
+}
 
 // countCaches asks the cache and the origin, each by a process on its host.
 func (m *measurement) countCaches(ctx context.Context) (c cacheCounts, err error) {
 	if m.e.Gates == nil {
 		return c, nil
 	}
-	read := func(host string, config cache.Config) (*cache.Counters, error) {
-		t, err := m.on.launch(ctx, launch{what: "counters of " + config.Kind, host: host, part: "cache", config: config})
-		if err != nil {
-			return nil, err
-		}
-		x := &cache.Counters{}
-		return x, t.result(ctx, x)
-	}
-	if x := m.e.Server.Cache; x != nil {
-		config := cache.Config{Kind: x.Kind, Address: m.address()}
-		values := m.values(lab.SUT)
-		if config.At, err = experiment.Expand(x.At, values); err != nil {
-			return c, err
-		}
-		if x.Address != "" {
-			if config.Address, err = experiment.Expand(x.Address, values); err != nil {
-				return c, err
-			}
-		}
-		if c.cache, err = read(lab.SUT, config); err != nil {
-			return c, err
-		}
+	if c.caches, err = m.readCaches(ctx); err != nil {
+		return c, err
 	}
 	if i := slices.IndexFunc(m.e.Server.Beside, func(b experiment.Process) bool { return b.Origin }); i >= 0 {
 		b := m.e.Server.Beside[i]
-		c.origin, err = read(b.Host, cache.Config{Kind: cache.Origin, Address: net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port))})
+		c.origin, err = m.readCache(ctx, b.Host, cache.Config{Kind: cache.Origin, Address: net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port))})
 	}
 	return c, err
 }
 
-// since is the growth, put into a window.
+func (m *measurement) readCache(ctx context.Context, host string, config cache.Config) (*cache.Counters, error) {
+	t, err := m.on.launch(ctx, launch{what: "counters of " + config.Kind, host: host, part: "cache", config: config})
+	if err != nil {
+		return nil, err
+	}
+	x := &cache.Counters{}
+	return x, t.result(ctx, x)
+}
+
+// readCaches asks the cache of each instance; none without server.cache.
+func (m *measurement) readCaches(ctx context.Context) (out []*cache.Counters, err error) {
+	x := m.e.Server.Cache
+	if x == nil {
+		return nil, nil
+	}
+	for _, of := range m.instances {
+		config := cache.Config{Kind: x.Kind, Address: m.address()}
+		values := m.valuesOf(lab.SUT, of)
+		if config.At, err = experiment.Expand(x.At, values); err != nil {
+			return nil, err
+		}
+		if x.Address != "" {
+			if config.Address, err = experiment.Expand(x.Address, values); err != nil {
+				return nil, err
+			}
+		}
+		c, err := m.readCache(ctx, lab.SUT, config)
+		if err != nil {
+			return nil, of.because(err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// since is the growth, put into a window: of all instances together, and of each
+// where there are several.
 func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 	grown := func(a, b *cache.Counters) *cache.Counters {
 		if a == nil || b == nil {
@@ -64,12 +84,22 @@ func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 		}
 		return &cache.Counters{Requests: b.Requests - a.Requests, Hits: b.Hits - a.Hits, Bytes: b.Bytes - a.Bytes, CPU: b.CPU - a.CPU, Processors: b.Processors}
 	}
-	w.Cache, w.Origin = grown(before.cache, c.cache), grown(before.origin, c.origin)
+	w.Origin = grown(before.origin, c.origin)
+	for i := range c.caches {
+		one := grown(before.caches[i], c.caches[i])
+		if i < len(w.Instances) {
+			w.Instances[i].Cache = one
+		}
+		if w.Cache == nil {
+			w.Cache = &cache.Counters{}
+		}
+		w.Cache.Requests, w.Cache.Hits = w.Cache.Requests+one.Requests, w.Cache.Hits+one.Hits
+	}
 }
 
 // fetchAll fills a cache: every object that it may keep is asked for, and again
 // so that it is where the cache has what was read.
-func (m *measurement) fetchAll(ctx context.Context) error {
+func (m *measurement) fetchAll(ctx context.Context) (requests int64, err error) {
 	c := fetch.Config{Address: m.address(), Host: m.e.Workload.HostHeader, Passes: 2}
 	for _, o := range m.e.Workload.Objects {
 		if !o.Uncached {
@@ -87,12 +117,12 @@ func (m *measurement) fetchAll(ctx context.Context) error {
 	}
 	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "fetch", config: c, Place: experiment.Place{CPUs: at.CPUs}})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var r fetch.Result
 	began := time.Now()
 	if err := t.result(ctx, &r); err != nil {
-		return fmt.Errorf("after %v: %w", time.Since(began).Round(time.Millisecond), err)
+		return 0, fmt.Errorf("after %v: %w", time.Since(began).Round(time.Millisecond), err)
 	}
-	return nil
+	return r.Objects, nil
 }

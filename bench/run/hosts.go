@@ -10,6 +10,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/nodes"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/thread"
 	"github.com/niclane/niclane/device"
@@ -39,9 +40,12 @@ type hosts interface {
 	ask(ctx context.Context, host, address string, q question) error
 	// served reads the server's counters, from the SUT.
 	served(ctx context.Context, c load.Config) (counters.Counters, error)
-	// counting reads the counters of the SUT and of the server's process there,
-	// nil for none, and returns what reads them again and gives the difference.
-	counting(ctx context.Context, server task) (func(context.Context) (machine.Diff, error), error)
+	// nodes are the SUT's NUMA nodes, and the processors that a server has where
+	// the experiment names none.
+	nodes(ctx context.Context) (nodes.Machine, []int, error)
+	// counting reads the counters of the SUT and of processes there, by name,
+	// and returns what reads them again and gives the difference.
+	counting(ctx context.Context, processes map[string]task) (func(context.Context) (machine.Diff, error), error)
 	// queueing begins to sample the queues on the way, and returns what ends
 	// that, which can be called again. Nothing is sampled where they cannot be
 	// read.
@@ -79,7 +83,8 @@ type launch struct {
 	argv   []string
 	env    []string // of a command
 	experiment.Place
-	member bool // of the control group that lanes can name
+	member bool  // of the control group that lanes can name
+	mems   []int // NUMA nodes that its memory is from, nil: as the kernel chooses
 }
 
 // A task is a process that runs on a host.
@@ -106,8 +111,12 @@ type measurement struct {
 	e  *experiment.Experiment
 	on hosts
 
-	server task // nil where somebody else has started it
-	beside []task
+	// instances of the server that runs: one, or one for each NUMA node.
+	instances []*instance
+	division  *division // nil: one
+	// processors of the server, where it is divided.
+	processors []int
+	beside     []task // what the instances share
 	// variant is what the server has that is running.
 	variant *experiment.VariantServer
 	tuner   task // holds tuned

@@ -148,7 +148,7 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 	if err != nil {
 		return Lanes{}, fmt.Errorf("client: %w", err)
 	}
-	text, err := lanesOf(s.f, v, s.values(lab.SUT))
+	text, notes, err := s.lanesOf(v)
 	if err != nil {
 		return Lanes{}, err
 	}
@@ -184,6 +184,7 @@ func (s *labSite) SetLanes(ctx context.Context, v experiment.Variant) (Lanes, er
 	}
 	s.queues = laneQueues(made, lab.Port)
 	lanes := applied(text, made)
+	lanes.Did = append(lanes.Did, notes...)
 	lanes.ClientPlan = clientPlan
 	return lanes, nil
 }

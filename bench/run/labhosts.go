@@ -17,8 +17,10 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/nodes"
 	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/split"
 )
 
 // What follows makes the lab hosts: they share a file system, a clock and this
@@ -98,7 +100,7 @@ func (s *labSite) find(_ context.Context, _, program string) (path, version stri
 }
 
 func (s *labSite) launch(ctx context.Context, l launch) (task, error) {
-	o := lab.Options{CPUs: l.CPUs, FIFO: l.FIFO, Cgroup: l.member && s.lab.CgroupDir != "", Niclane: s.niclane}
+	o := lab.Options{CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems, Cgroup: l.member && s.lab.CgroupDir != "", Niclane: s.niclane}
 	argv := l.argv
 	if l.part != "" {
 		// Its threads take SCHED_FIFO themselves: a whole Go process under it
@@ -148,10 +150,19 @@ func (s *labSite) served(ctx context.Context, config load.Config) (c counters.Co
 	return c, err
 }
 
-func (s *labSite) counting(_ context.Context, server task) (func(context.Context) (machine.Diff, error), error) {
-	c := machine.Config{Device: lab.Port, Polls: s.polls}
-	if p, ok := server.(*process); ok {
-		c.Processes = map[string]int{"server": p.cmd.Process.Pid}
+// nodes are this machine's. The lab's port is on none.
+func (s *labSite) nodes(ctx context.Context) (nodes.Machine, []int, error) {
+	m, err := nodes.Run(ctx, nodes.Config{})
+	m.Devices = []split.Device{{Name: lab.Port, Node: -1}}
+	return m, s.lab.Config.SUTCPUs, err
+}
+
+func (s *labSite) counting(_ context.Context, processes map[string]task) (func(context.Context) (machine.Diff, error), error) {
+	c := machine.Config{Device: lab.Port, Polls: s.polls, Processes: map[string]int{}}
+	for name, t := range processes {
+		if p, ok := t.(*process); ok {
+			c.Processes[name] = p.cmd.Process.Pid
+		}
 	}
 	take := func() (snap *machine.Snapshot, err error) {
 		err = s.lab.Do(lab.SUT, func() error {

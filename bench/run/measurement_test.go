@@ -14,6 +14,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/nodes"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
@@ -28,10 +29,21 @@ type fakeHosts struct {
 	readings []counters.Counters
 	lostNow  chan struct{}
 	hops     error
+	// machine and processors that a server can be split over.
+	machine    nodes.Machine
+	processors []int
 	// when something is started, this happens.
 	when map[string]func()
 
+	// series are results in the place of results, one for each start.
+	series map[string][]any
+	diff   machine.Diff // that is counted
+
 	launched []string
+	all      map[string][]any  // configs, by what was started
+	places   map[string]launch // the same
+	files    map[string]string // that were put, by name
+	asked    []string
 	argv     []string // of the command that was started last
 	configs  map[string]any
 	tasks    map[string]*fakeTask
@@ -44,19 +56,35 @@ func (h *fakeHosts) seats(n int) (out []seat) {
 	}
 	return out
 }
-func (h *fakeHosts) addressOf(host string) string                                { return "10.0.0.1" }
-func (h *fakeHosts) link() (int64, int)                                          { return 1e9, 1500 }
-func (h *fakeHosts) names() map[string]string                                    { return nil }
-func (h *fakeHosts) scratchOf(string) string                                     { return "/scratch" }
-func (h *fakeHosts) put(context.Context, string, string, []byte, bool) error     { return nil }
-func (h *fakeHosts) ask(context.Context, string, string, question) error         { return nil }
+func (h *fakeHosts) addressOf(host string) string { return "10.0.0.1" }
+func (h *fakeHosts) link() (int64, int)           { return 1e9, 1500 }
+func (h *fakeHosts) names() map[string]string     { return nil }
+func (h *fakeHosts) scratchOf(string) string      { return "/scratch" }
+func (h *fakeHosts) put(_ context.Context, _, name string, text []byte, _ bool) error {
+	if h.files == nil {
+		h.files = map[string]string{}
+	}
+	h.files[name] = string(text)
+	return nil
+}
+func (h *fakeHosts) ask(_ context.Context, _, address string, _ question) error {
+	h.asked = append(h.asked, address)
+	return nil
+}
 func (h *fakeHosts) find(_ context.Context, _, p string) (string, string, error) { return p, "", nil }
 func (h *fakeHosts) lost() <-chan struct{}                                       { return h.lostNow }
 func (h *fakeHosts) queueing(context.Context) func() ([]result.Hop, error) {
 	return func() ([]result.Hop, error) { return nil, h.hops }
 }
-func (h *fakeHosts) counting(context.Context, task) (func(context.Context) (machine.Diff, error), error) {
-	return func(context.Context) (machine.Diff, error) { return machine.Diff{Duration: 1}, nil }, nil
+func (h *fakeHosts) counting(context.Context, map[string]task) (func(context.Context) (machine.Diff, error), error) {
+	return func(context.Context) (machine.Diff, error) {
+		d := h.diff
+		d.Duration = 1
+		return d, nil
+	}, nil
+}
+func (h *fakeHosts) nodes(context.Context) (nodes.Machine, []int, error) {
+	return h.machine, h.processors, nil
 }
 func (h *fakeHosts) clocks(context.Context) (func(context.Context) (axis, error), error) {
 	return func(context.Context) (axis, error) { return axis{}, nil }, nil
@@ -79,11 +107,19 @@ func (h *fakeHosts) launch(_ context.Context, l launch) (task, error) {
 	if h.configs == nil {
 		h.configs = map[string]any{}
 	}
+	if h.all == nil {
+		h.all, h.places = map[string][]any{}, map[string]launch{}
+	}
+	h.all[l.what], h.places[l.what] = append(h.all[l.what], l.config), l
+	value := h.results[l.what]
+	if s := h.series[l.what]; len(s) > 0 {
+		value, h.series[l.what] = s[0], s[1:]
+	}
 	h.configs[l.what] = l.config
 	if err := h.refuses[l.what]; err != nil {
 		return nil, err
 	}
-	t := &fakeTask{what: l.what, value: h.results[l.what], err: h.fails[l.what], done: make(chan struct{})}
+	t := &fakeTask{what: l.what, value: value, err: h.fails[l.what], done: make(chan struct{})}
 	h.tasks[l.what] = t
 	if happens := h.when[l.what]; happens != nil {
 		happens()

@@ -189,6 +189,9 @@ func (run *runner) server(ctx context.Context) error {
 	run.serving = run.e.Variants[0].Server
 	s, err := run.site.StartServer(ctx, run.e.Variants[0])
 	run.r.Server = s
+	for _, n := range s.Notes {
+		run.warnf("server.split: %s", n)
+	}
 	if s.Version != "" {
 		name := s.Kind
 		if len(s.Command) > 0 {

@@ -40,24 +40,21 @@ func (m *measurement) StartServer(ctx context.Context, v experiment.Variant) (re
 
 func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 	r := result.Server{Kind: m.e.Server.Kind, Address: m.address(), Proof: "none: no counters of this server are known"}
+	if err := m.divide(ctx, &r); err != nil {
+		return r, err
+	}
 	if err := m.writeFiles(ctx); err != nil {
 		return r, err
 	}
 	if err := m.startBeside(ctx); err != nil {
 		return r, err
 	}
-	if err := m.start(ctx, &r); err != nil {
-		return r, err
+	for _, x := range m.instances {
+		if err := m.start(ctx, &r, x); err != nil {
+			return r, err
+		}
 	}
-	ready := m.e.Server.Ready
-	host := m.e.Workload.HostHeader
-	if host == "" {
-		host = m.address()
-	}
-	ask := func(ctx context.Context) error {
-		return m.on.ask(ctx, lab.Client, m.address(), question{ready.Protocol, host, ready.Path})
-	}
-	if err := until(ctx, ready.Protocol+" at "+m.address(), ask, time.Duration(ready.Timeout), m.alive); err != nil {
+	if err := m.each(ctx, func(*instance) error { return m.answers(ctx) }); err != nil {
 		return r, err
 	}
 	if kind, ok := proofs[m.e.Workload.Protocol]; ok {
@@ -66,17 +63,30 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 	return r, nil
 }
 
+// answers waits for the server's answer.
+func (m *measurement) answers(ctx context.Context) error {
+	ready := m.e.Server.Ready
+	host := m.e.Workload.HostHeader
+	if host == "" {
+		host = m.address()
+	}
+	ask := func(ctx context.Context) error {
+		return m.on.ask(ctx, lab.Client, m.address(), question{ready.Protocol, host, ready.Path})
+	}
+	return until(ctx, ready.Protocol+" at "+m.address(), ask, time.Duration(ready.Timeout), m.alive)
+}
+
 // filesPerThread are what memcached has open for each of its threads: it takes
 // its connections as its bound of open files (memcached.c, RLIMIT_NOFILE).
 const filesPerThread = 8
 
-func (m *measurement) start(ctx context.Context, r *result.Server) error {
+func (m *measurement) start(ctx context.Context, r *result.Server, one *instance) error {
 	x := m.e.Server
 	host, port, err := net.SplitHostPort(r.Address)
 	if err != nil {
 		return err
 	}
-	l := launch{what: "the server", host: lab.SUT, Place: m.e.Placement.Server, member: true}
+	l := m.placed(launch{what: "the server", host: lab.SUT, member: true}, one)
 	if r.Kind == experiment.KindMemcached {
 		var path string
 		if path, r.Version, err = m.on.find(ctx, lab.SUT, "memcached"); err != nil {
@@ -88,7 +98,7 @@ func (m *measurement) start(ctx context.Context, r *result.Server) error {
 		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t", strconv.Itoa(m.threads()),
 			"-c", strconv.Itoa(x.Connections + filesPerThread*m.threads()), "-m", strconv.FormatInt(max(1, x.Memory>>20), 10)}
 		if m.variant != nil {
-			more, _, err := m.expanded(lab.SUT, m.variant.Arguments, nil)
+			more, _, err := m.expanded(lab.SUT, one, m.variant.Arguments, nil)
 			if err != nil {
 				return err
 			}
@@ -108,7 +118,7 @@ func (m *measurement) start(ctx context.Context, r *result.Server) error {
 		if m.variant != nil {
 			command = slices.Concat(command, m.variant.Arguments)
 		}
-		if l.argv, l.env, err = m.expanded(lab.SUT, command, x.Environment); err != nil {
+		if l.argv, l.env, err = m.expanded(lab.SUT, one, command, x.Environment); err != nil {
 			return err
 		}
 		if l.argv[0], r.Version, err = m.on.find(ctx, lab.SUT, l.argv[0]); err != nil {
@@ -118,8 +128,12 @@ func (m *measurement) start(ctx context.Context, r *result.Server) error {
 			return err
 		}
 	}
-	r.Command = l.argv
-	m.server, err = m.on.launch(ctx, l)
+	if one.Index == 0 {
+		r.Command = l.argv
+	}
+	if one.server, err = m.on.launch(ctx, l); err == nil && len(m.instances) > 1 {
+		r.Instances = append(r.Instances, result.Instance{Node: one.Node, CPUs: one.CPUs, Mems: one.Mems, Command: l.argv})
+	}
 	return err
 }
 
@@ -154,22 +168,25 @@ func (m *measurement) address() string {
 	return net.JoinHostPort(ip, strconv.Itoa(m.e.Server.Port))
 }
 
-// values of the names in commands, files and lanes.
+// values of the names in lanes, and in commands and files that are no
+// instance's.
 func (m *measurement) values(host string) map[string]string {
 	ip, port, _ := net.SplitHostPort(m.address())
 	values := map[string]string{
 		experiment.NameAddress: ip, experiment.NamePort: port,
 		experiment.NameThreads: strconv.Itoa(m.threads()), experiment.NameConnections: strconv.Itoa(m.e.Server.Connections),
 		experiment.NameScratch: m.on.scratchOf(host),
-		experiment.NameSUT:     m.on.addressOf(lab.SUT), experiment.NameClient: m.on.addressOf(lab.Client), experiment.NameNoise: m.on.addressOf(lab.Noise),
+		experiment.NameNode:    "0", experiment.NameIndex: "0", experiment.NameInstances: strconv.Itoa(max(1, len(m.instances))),
+		experiment.NameSUT: m.on.addressOf(lab.SUT), experiment.NameClient: m.on.addressOf(lab.Client), experiment.NameNoise: m.on.addressOf(lab.Noise),
 	}
 	maps.Copy(values, m.on.names())
 	return values
 }
 
-// expanded is a command and its environment with the names replaced.
-func (m *measurement) expanded(host string, argv []string, environment map[string]string) (out, env []string, err error) {
-	values := m.values(host)
+// expanded is an instance's command, or nobody's, and its environment with the
+// names replaced.
+func (m *measurement) expanded(host string, x *instance, argv []string, environment map[string]string) (out, env []string, err error) {
+	values := m.valuesOf(host, x)
 	for _, a := range argv {
 		x, err := experiment.Expand(a, values)
 		if err != nil {
@@ -191,15 +208,21 @@ func (m *measurement) expanded(host string, argv []string, environment map[strin
 // listens.
 func (m *measurement) startBeside(ctx context.Context) error {
 	for _, b := range m.e.Server.Beside {
-		l, err := m.besides(ctx, b)
-		if err != nil {
-			return fmt.Errorf("%s: %w", b.Name, err)
+		of := []*instance{nil}
+		if b.Host == lab.SUT && !b.Origin {
+			of = m.instances
 		}
-		t, err := m.on.launch(ctx, l)
-		if err != nil {
-			return err
+		for _, x := range of {
+			l, err := m.besides(ctx, b, x)
+			if err != nil {
+				return fmt.Errorf("%s: %w", b.Name, err)
+			}
+			t, err := m.on.launch(ctx, l)
+			if err != nil {
+				return err
+			}
+			m.beside = append(m.beside, t)
 		}
-		m.beside = append(m.beside, t)
 		if b.Port == 0 {
 			continue
 		}
@@ -214,19 +237,20 @@ func (m *measurement) startBeside(ctx context.Context) error {
 	return nil
 }
 
-// besides is how one of them is started.
-func (m *measurement) besides(ctx context.Context, b experiment.Process) (l launch, err error) {
+// besides is how one of them is started, of an instance or of all.
+func (m *measurement) besides(ctx context.Context, b experiment.Process, x *instance) (l launch, err error) {
 	l = launch{what: b.Name, host: b.Host}
 	if b.Origin {
 		l.part, l.config = "http", httpserver.Config{Address: net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port)), Origin: true}
 		return l, nil
 	}
-	if l.argv, l.env, err = m.expanded(b.Host, b.Command, nil); err != nil {
+	if l.argv, l.env, err = m.expanded(b.Host, x, b.Command, nil); err != nil {
 		return l, err
 	}
 	// With the server on its host, that is with its processors and its lane.
 	if b.Host == lab.SUT {
-		l.Place, l.member = m.e.Placement.Server, true
+		l.member = true
+		l = m.placed(l, x)
 		if l.argv[0], _, err = m.on.find(ctx, lab.SUT, l.argv[0]); err == nil {
 			l.argv, err = m.asUser(ctx, l.argv)
 		}
@@ -241,10 +265,8 @@ func (m *measurement) alive() error {
 		return err
 	}
 	var errs []error
-	for _, t := range append([]task{m.server}, m.beside...) {
-		if t != nil {
-			errs = append(errs, t.ended())
-		}
+	for _, t := range append(m.servers(), m.beside...) {
+		errs = append(errs, t.ended())
 	}
 	return errors.Join(errs...)
 }
@@ -263,20 +285,20 @@ func (m *measurement) because(err error) error {
 // stopServers ends the server and then what it needs, the last one first.
 func (m *measurement) stopServers() error {
 	var errs []error
-	if m.server != nil {
-		errs = append(errs, m.server.stop())
+	for _, t := range m.servers() {
+		errs = append(errs, t.stop())
 	}
 	for _, t := range slices.Backward(m.beside) {
 		errs = append(errs, t.stop())
 	}
-	m.server, m.beside = nil, nil
+	m.instances, m.beside = nil, nil
 	return errors.Join(errs...)
 }
 
 // Logs are those of processes on this machine.
 func (m *measurement) Logs() map[string]string {
 	out := map[string]string{}
-	for _, t := range append([]task{m.server}, m.beside...) {
+	for _, t := range append(m.servers(), m.beside...) {
 		if p, ok := t.(*process); ok && p != nil && len(p.stderr.b) > 0 {
 			out[p.what] = string(p.stderr.b)
 		}
@@ -287,7 +309,7 @@ func (m *measurement) Logs() map[string]string {
 // Prefill sets every key and proves it from the server's counters.
 func (m *measurement) Prefill(ctx context.Context) error {
 	if len(m.e.Workload.Objects) > 0 {
-		return m.because(m.fetchAll(ctx))
+		return m.because(m.fetchEach(ctx))
 	}
 	return m.because(m.fill(ctx))
 }

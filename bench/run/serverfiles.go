@@ -36,20 +36,34 @@ func (m *measurement) writeFiles(ctx context.Context) error {
 		}
 	}
 	for _, host := range m.hostsOfServer() {
-		for _, name := range slices.Sorted(maps.Keys(m.e.Server.Files)) {
-			text := m.e.Server.Files[name]
-			if m.variant != nil {
-				if other, ok := m.variant.Files[name]; ok {
-					text = other
-				}
+		of := []*instance{nil}
+		if host == lab.SUT {
+			of = m.instances
+		}
+		for _, x := range of {
+			if err := m.writeFilesOf(ctx, host, x); err != nil {
+				return err
 			}
-			text, err := experiment.Expand(text, m.values(host))
-			if err == nil {
-				err = m.on.put(ctx, host, name, []byte(text), false)
+		}
+	}
+	return nil
+}
+
+// writeFilesOf puts an instance's files, or those of what is no instance's.
+func (m *measurement) writeFilesOf(ctx context.Context, host string, x *instance) error {
+	for _, name := range slices.Sorted(maps.Keys(m.e.Server.Files)) {
+		text := m.e.Server.Files[name]
+		if m.variant != nil {
+			if other, ok := m.variant.Files[name]; ok {
+				text = other
 			}
-			if err != nil {
-				return fmt.Errorf("server.files: %s: %w", name, err)
-			}
+		}
+		text, err := experiment.Expand(text, m.valuesOf(host, x))
+		if err == nil {
+			err = m.on.put(ctx, host, x.file(name), []byte(text), false)
+		}
+		if err != nil {
+			return fmt.Errorf("server.files: %s: %w", name, err)
 		}
 	}
 	return nil
@@ -79,6 +93,13 @@ func (m *measurement) certify(ctx context.Context) (err error) {
 			for _, s := range m.on.seats(m.e.Load.Generators) {
 				if !slices.Contains(to, s.host) {
 					to = append(to, s.host)
+				}
+			}
+		}
+		for _, x := range m.instances {
+			if x.dir != "" {
+				if err := m.on.put(ctx, lab.SUT, x.file(name), text, name != certificateFile); err != nil {
+					return err
 				}
 			}
 		}

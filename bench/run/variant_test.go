@@ -120,11 +120,11 @@ func TestCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := m.countCaches(t.Context())
-	if err != nil || c.cache == nil || c.origin == nil {
+	if err != nil || len(c.caches) != 1 || c.origin == nil {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	var w result.Window
-	cacheCounts{&cache.Counters{Requests: 30, Hits: 27}, &cache.Counters{Requests: 3, CPU: 15, Processors: 2}}.since(c, &w)
+	cacheCounts{[]*cache.Counters{{Requests: 30, Hits: 27}}, &cache.Counters{Requests: 3, CPU: 15, Processors: 2}}.since(c, &w)
 	if w.Cache.Requests != 20 || w.Cache.Hits != 18 || w.Origin.Requests != 2 || w.Origin.CPU != 10 || w.Origin.Processors != 2 {
 		t.Errorf("cache %+v, origin %+v", w.Cache, w.Origin)
 	}

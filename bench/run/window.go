@@ -58,7 +58,11 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	// The same span for what was drawn and what was done with it.
 	drawn := m.power.start(ctx)
 	defer drawn(context.WithoutCancel(ctx))
-	machine, err := m.on.counting(ctx, m.server)
+	arrived0, err := m.arrived(ctx)
+	if err != nil {
+		return w, err
+	}
+	machine, err := m.on.counting(ctx, m.processes())
 	if err != nil {
 		return w, err
 	}
@@ -77,11 +81,17 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	}
 	d.Tell(m.queues)
 	w.Machine, w.Power = &d, drawn(ctx)
+	m.tellInstances(&w)
+	arrived1, err := m.arrived(ctx)
+	if err != nil {
+		return w, err
+	}
 	caches1, err := m.countCaches(ctx)
 	if err != nil {
 		return w, err
 	}
 	caches1.since(caches0, &w)
+	arrived1.since(arrived0, &w)
 	axis, err := clocks(ctx)
 	if err != nil {
 		return w, err
@@ -114,14 +124,17 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 func (m *measurement) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
-	var server <-chan struct{}
-	if m.server != nil {
-		server = m.server.over()
+	for _, t := range m.servers() {
+		go func() {
+			select {
+			case <-t.over():
+				cancel(m.alive())
+			case <-ended:
+			}
+		}()
 	}
 	go func() {
 		select {
-		case <-server:
-			cancel(m.alive())
 		case <-m.on.lost():
 			cancel(m.on.gone())
 		case <-ended:

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/nodes"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/split"
+)
+
+// A division is how a server is split over the NUMA nodes of the SUT, the same
+// in every variant.
+type division struct {
+	machine   nodes.Machine
+	instances []split.Instance
+	// arrival are the processors of each instance's node, where its
+	// connections arrive, and others those of no instance's.
+	arrival [][]int
+	others  []int
+	notes   []string
+}
+
+// serverLane is the lane that stands for the server where it has none: package
+// split divides lanes.
+const serverLane = "server"
+
+// divide splits a server that has these processors and this port.
+func divide(m nodes.Machine, cpus []int, port int) (*division, error) {
+	name := "none"
+	if len(m.Devices) > 0 {
+		name = m.Devices[0].Name
+	}
+	text := fmt.Appendf(nil, "version: 1\nglobals: {dev: %q}\nlanes:\n  %s: {queues: 1, cpus: %q, ports: [%d]}\n", name, serverLane, device.FormatCPUList(cpus), port)
+	file, err := config.ParseFile("server.split", text)
+	if err != nil {
+		return nil, err
+	}
+	s, err := split.Make(text, file, split.Request{Lane: serverLane, Content: split.Duplicate, Nodes: m.Nodes, Devices: m.Devices, Storage: m.Storage, Command: []string{serverLane}})
+	if err != nil {
+		return nil, err
+	}
+	d := &division{machine: m, instances: s.Instances}
+	for _, n := range s.Notes {
+		d.notes = append(d.notes, strings.ReplaceAll(n, "lanes."+serverLane+".cpus", "the server"))
+	}
+	for _, n := range m.Nodes {
+		if slices.ContainsFunc(s.Instances, func(x split.Instance) bool { return x.Node == n.ID }) {
+			d.arrival = append(d.arrival, n.CPUs)
+		} else {
+			d.others = append(d.others, n.CPUs...)
+		}
+	}
+	return d, nil
+}
+
+// lanes divides the lane of a lanes file that the server is in, for several
+// instances. What is told besides are notes.
+func (d *division) lanes(text string, cpus []int, port int) (string, []string, error) {
+	if d == nil || len(d.instances) < 2 || text == "" {
+		return text, nil, nil
+	}
+	file, err := config.ParseFile("lanes.yaml", []byte(text))
+	if err != nil {
+		return "", nil, err
+	}
+	lane := laneOf(file.Intent.Lanes, port)
+	if lane == "" {
+		return text, []string{"no lane has the server's port: none is divided over the NUMA nodes"}, nil
+	}
+	r := split.Request{Lane: lane, Content: split.Duplicate, Devices: d.machine.Devices, DropGroups: true, Command: []string{serverLane}}
+	for _, n := range d.machine.Nodes { // the queues' processors are among the server's
+		n.CPUs = slices.DeleteFunc(slices.Clone(n.CPUs), func(id int) bool { return !slices.Contains(cpus, id) })
+		if len(n.CPUs) > 0 || n.Memory > 0 {
+			r.Nodes = append(r.Nodes, n)
+		}
+	}
+	for _, x := range d.instances {
+		r.Only = append(r.Only, x.Node)
+	}
+	s, err := split.Make([]byte(text), file, r)
+	if err != nil {
+		return "", nil, fmt.Errorf("lane %s for the server's instances: %w", lane, err)
+	}
+	return s.File, s.Notes, nil
+}
+
+// laneOf is the lane with the port, or the only one, which may be kept free of
+// the server on purpose.
+func laneOf(all []intent.Lane, port int) string {
+	for _, l := range all {
+		for _, m := range l.Members {
+			if m.Protocol == "tcp" && slices.Contains(m.Ports, uint16(port)) {
+				return l.Name
+			}
+		}
+	}
+	if len(all) == 1 {
+		return all[0].Name
+	}
+	return ""
+}
+
+// divide plans the instances of the server.
+func (m *measurement) divide(ctx context.Context, r *result.Server) error {
+	if m.e.Server.Split == "" {
+		m.instances = []*instance{{}}
+		return nil
+	}
+	if m.division == nil {
+		machine, cpus, err := m.on.nodes(ctx)
+		if err != nil {
+			return fmt.Errorf("server.split: %w", err)
+		}
+		if own := m.e.Placement.Server.CPUs; len(own) > 0 {
+			cpus = own
+		}
+		if m.division, err = divide(machine, cpus, m.e.Server.Port); err != nil {
+			return fmt.Errorf("server.split: %w", err)
+		}
+		m.processors = cpus
+	}
+	d := m.division
+	r.Notes = d.notes
+	if len(d.instances) == 1 {
+		m.instances = []*instance{{}}
+		return nil
+	}
+	for _, x := range d.instances {
+		m.instances = append(m.instances, &instance{Instance: x, dir: fmt.Sprintf("instance%d", x.Index)})
+	}
+	return nil
+}
+
+// lanesOf is the lanes file of a variant, divided as the server is, and notes.
+func (m *measurement) lanesOf(v experiment.Variant) (string, []string, error) {
+	text, err := lanesOf(m.f, v, m.values(lab.SUT))
+	if err != nil {
+		return "", nil, err
+	}
+	return m.division.lanes(text, m.processors, m.e.Server.Port)
+}
