@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image makes container images from static programs, without an engine
-// and without a base image: one layer, one manifest. The same files give the
+// Package image makes container images from programs, without an engine and
+// without a base image: one layer, one manifest. The same files give the
 // same image, byte by byte.
 package image
 
@@ -11,8 +11,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -31,6 +34,9 @@ type Config struct {
 	Arch string
 	// Programs are files of the host; each gets its base name in /.
 	Programs []string
+	// Files are further files of the host, by their paths in the image: what
+	// programs need that are not static.
+	Files map[string]string
 	// Entrypoint is the path of one of them in the image.
 	Entrypoint string
 	// Labels as of the OCI image specification's annotations.
@@ -52,7 +58,7 @@ func Write(w io.Writer, c Config) error {
 }
 
 func writeLayout(dir string, c Config) error {
-	layer, err := layerOf(c.Programs)
+	layer, err := layerOf(c)
 	if err != nil {
 		return err
 	}
@@ -83,8 +89,8 @@ func writeLayout(dir string, c Config) error {
 		}))
 }
 
-// layerOf has the programs, and directories that programs expect.
-func layerOf(programs []string) (v1.Layer, error) {
+// layerOf has the programs and files, and directories that programs expect.
+func layerOf(c Config) (v1.Layer, error) {
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
 	for _, dir := range []struct {
@@ -95,15 +101,24 @@ func layerOf(programs []string) (v1.Layer, error) {
 			return nil, err
 		}
 	}
-	for _, path := range programs {
+	add := func(name, path string) error {
 		program, err := os.ReadFile(path)
 		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(program))}); err != nil {
+			return err
+		}
+		_, err = w.Write(program)
+		return err
+	}
+	for _, path := range c.Programs {
+		if err := add(filepath.Base(path), path); err != nil {
 			return nil, err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.Base(path), Mode: 0o755, Size: int64(len(program))}); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(program); err != nil {
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
+		if err := add(strings.TrimPrefix(name, "/"), c.Files[name]); err != nil {
 			return nil, err
 		}
 	}

@@ -29,7 +29,8 @@ func program(t *testing.T) string {
 // digest.
 func TestWrite(t *testing.T) {
 	var archive bytes.Buffer
-	config := image.Config{Name: "registry.example/agent:1", Arch: "arm64", Programs: []string{program(t)}, Entrypoint: "/agent"}
+	config := image.Config{Name: "registry.example/agent:1", Arch: "arm64", Programs: []string{program(t)}, Entrypoint: "/agent",
+		Files: map[string]string{"/lib/arch/libc.so.6": program(t)}}
 	if err := image.Write(&archive, config); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("the program's mode is %o", h.Mode)
 		}
 	})
-	if files["agent"] != "a program" {
+	if files["agent"] != "a program" || files["lib/arch/libc.so.6"] != "a program" {
 		t.Errorf("files %v", files)
 	}
 }
