@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kubectl is how the cluster is reached.
+type Kubectl struct {
+	// Config is a kubeconfig; "": what kubectl takes by itself (KUBECONFIG,
+	// ~/.kube/config, the service account of a pod).
+	Config string
+	// Context of it; "": the current one.
+	Context string
+}
+
+// callTime bounds a call that only asks.
+const callTime = 30 * time.Second
+
+// command is a call of kubectl. No shell reads it. It is in a process group of
+// its own: Ctrl-C is the run's, which has to delete what it has made.
+func (k Kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
+	var all []string
+	if k.Config != "" {
+		all = append(all, "--kubeconfig="+k.Config)
+	}
+	if k.Context != "" {
+		all = append(all, "--context="+k.Context)
+	}
+	cmd := exec.CommandContext(ctx, "kubectl", append(all, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = 2 * time.Second
+	return cmd
+}
+
+// call runs kubectl to its end and returns what it printed.
+func (k Kubectl) call(ctx context.Context, input []byte, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, fmt.Errorf("no answer within %v", callTime))
+	defer cancel()
+	return k.run(ctx, input, args...)
+}
+
+func (k Kubectl) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
+	cmd := k.command(ctx, args...)
+	if input != nil {
+		cmd.Stdin = bytes.NewReader(input)
+	}
+	out, err := cmd.Output()
+	return out, called(ctx, args[0], err)
+}
+
+// called says what went wrong in a call, in kubectl's own words where it has
+// some.
+func called(ctx context.Context, verb string, err error) error {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, exec.ErrNotFound):
+		return errors.New("kubectl is not on the PATH; want the cluster's, or one release from it")
+	case ctx.Err() != nil:
+		return fmt.Errorf("kubectl %s: %w", verb, context.Cause(ctx))
+	case errors.As(err, &exit) && len(exit.Stderr) > 0:
+		return fmt.Errorf("kubectl %s: %s", verb, lastLine(exit.Stderr))
+	}
+	return fmt.Errorf("kubectl %s: %w", verb, err)
+}
+
+// lastLine of what a program said: kubectl warns before.
+func lastLine(text []byte) string {
+	s := strings.TrimSpace(string(text))
+	return s[strings.LastIndexByte(s, '\n')+1:]
+}
+
+// Version asks the cluster for its version: v1.36.3. That it can be reached is
+// known then.
+func (k Kubectl) Version(ctx context.Context) (string, error) {
+	out, err := k.call(ctx, nil, "version", "--output=json")
+	if err != nil {
+		return "", err
+	}
+	var v struct {
+		ServerVersion *struct {
+			GitVersion string `json:"gitVersion"`
+		} `json:"serverVersion"`
+	}
+	if err := json.Unmarshal(out, &v); err != nil || v.ServerVersion == nil {
+		return "", errors.New("kubectl version: it names no server's version; is there a cluster in its configuration?")
+	}
+	return v.ServerVersion.GitVersion, nil
+}

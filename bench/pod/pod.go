@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Wanted is the pod of one start of a server.
+type Wanted struct {
+	// Manifest is a Pod as experiment.ParsePod returns it.
+	Manifest map[string]any
+	// Limits of the first container, beyond the manifest's: amounts by resource.
+	Limits map[string]string
+	// Run is the value of the label that the pod gets.
+	Run string
+	// Patience is how long the pod may find no node: what the one before it had
+	// may take a moment to be free. 0: 15 seconds.
+	Patience time.Duration
+	// Longest is how long the pod may live; 0: for ever.
+	Longest time.Duration
+}
+
+// A Pod is one that Start has made, until Delete.
+type Pod struct {
+	k               Kubectl
+	patience        time.Duration
+	namespace, name string // namespace "": that of kubectl's context
+	cancel          context.CancelFunc
+	watched         chan struct{} // closed when nobody watches any more
+
+	mu      sync.Mutex
+	last    object
+	trouble error         // of the watch
+	changed chan struct{} // closed at the next change
+	done    chan struct{} // closed when the pod has ended
+	end     error         // how, once done
+}
+
+// Start makes the pod and does not wait for it. A pod that is returned has to
+// be deleted, also with an error: it may be there all the same.
+func Start(ctx context.Context, k Kubectl, w Wanted) (*Pod, error) {
+	// Lower case letters and digits, as names of objects are.
+	manifest, err := grown(w.Manifest, w, strings.ToLower(rand.Text()[:6]))
+	if err != nil {
+		return nil, err
+	}
+	p := &Pod{k: k, patience: cmp.Or(w.Patience, patience), changed: make(chan struct{}), done: make(chan struct{}), watched: make(chan struct{})}
+	var made object
+	if err := json.Unmarshal(manifest, &made); err != nil {
+		return nil, err
+	}
+	p.namespace, p.name = made.Metadata.Namespace, made.Metadata.Name
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p.cancel = cancel
+	out, err := k.call(ctx, manifest, "create", "--filename=-", "--output=json")
+	if err == nil {
+		err = json.Unmarshal(out, &p.last)
+	}
+	if err != nil {
+		close(p.watched)
+		return p, fmt.Errorf("%s: %w", p.Name(), err)
+	}
+	p.namespace = p.last.Metadata.Namespace
+	go p.watch(watching)
+	return p, nil
+}
+
+// Name is the pod's, with its namespace where it is known.
+func (p *Pod) Name() string {
+	if p.namespace == "" {
+		return "pod " + p.name
+	}
+	return "pod " + p.namespace + "/" + p.name
+}
+
+// of are arguments about this pod.
+func (p *Pod) of(args ...string) []string {
+	if p.namespace != "" {
+		args = append(args, "--namespace="+p.namespace)
+	}
+	return args
+}
+
+const patience = 15 * time.Second
+
+// Ready waits until the pod is ready and has an address. An error says how the
+// pod is and the last event about it.
+func (p *Pod) Ready(ctx context.Context) error {
+	timer := time.NewTimer(p.patience)
+	defer timer.Stop()
+	late := false
+	for {
+		p.mu.Lock()
+		ready, why, changed := p.last.ready(), p.last.unschedulable(), p.changed
+		p.mu.Unlock()
+		switch {
+		case p.Ended() != nil:
+			return p.Ended()
+		case ready:
+			return nil
+		case why != "" && late:
+			return p.because(errors.New("no node takes it"))
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+		case <-timer.C:
+			late = true
+		case <-ctx.Done():
+			return p.because(fmt.Errorf("not ready: %w", context.Cause(ctx)))
+		}
+	}
+}
+
+// Address of the pod, "" before it is ready.
+func (p *Pod) Address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last.Status.PodIP
+}
+
+// Server is the image that runs, and the node that it runs on.
+func (p *Pod) Server() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last.server()
+}
+
+// Over is closed when the pod has ended.
+func (p *Pod) Over() <-chan struct{} { return p.done }
+
+// Ended returns nil while the pod runs, and how it ended when it has.
+func (p *Pod) Ended() error {
+	select {
+	case <-p.done:
+		return p.end
+	default:
+		return nil
+	}
+}
+
+// deleteTime is how long a pod may take to end.
+const deleteTime = 90 * time.Second
+
+// Delete deletes the pod and waits until it is gone. It is done if there is
+// none.
+func (p *Pod) Delete(ctx context.Context) error {
+	p.cancel()
+	<-p.watched
+	ctx, cancel := context.WithTimeoutCause(ctx, deleteTime, fmt.Errorf("it is not gone after %v", deleteTime))
+	defer cancel()
+	_, err := p.k.run(ctx, nil, p.of("delete", "pod", p.name, "--ignore-not-found", "--wait")...)
+	if err != nil {
+		return fmt.Errorf("%s: %w; to delete it: kubectl %s", p.Name(), err, strings.Join(p.of("delete", "pod", p.name), " "))
+	}
+	return nil
+}
+
+// Log is what the pod's containers have said at last.
+func (p *Pod) Log(ctx context.Context) (string, error) {
+	out, err := p.k.call(ctx, nil, p.of("logs", p.name, "--all-containers", "--tail=200")...)
+	return string(out), err
+}
