@@ -15,8 +15,8 @@ var serverPorts = map[string]int{
 
 func serverKeys() []y.Key[Server] {
 	return []y.Key[Server]{
-		y.Of("kind", y.Word(KindMemcached, KindNiclane, KindCommand, KindRunning), "has to be given",
-			"Which server: memcached as the distribution has it, niclane's own, any program by `command`, or one that is running already on hosts.",
+		y.Of("kind", y.Word(KindMemcached, KindNiclane, KindCommand, KindRunning, KindPod), "has to be given",
+			"Which server: memcached as the distribution has it, niclane's own, any program by `command`, one that is running already on hosts, or a pod of a Kubernetes cluster by `manifest`.",
 			func(s *Server, x string) { s.Kind = x }),
 		y.Of("fallback", y.Word(KindNiclane), "none",
 			"Where memcached is not installed, niclane's own server is measured, and the result says so.",
@@ -30,6 +30,9 @@ func serverKeys() []y.Key[Server] {
 		y.Of("files", files(), "none",
 			"Files that commands need, by path below `$scratch`; the same names are replaced in their texts.",
 			func(s *Server, x map[string]string) { s.Files = x }),
+		y.Of("manifest", manifest(), "has to be given with `kind: pod`",
+			"The Pod, without a lane. `$port`, `$threads`, `$connections`, `$sut`, `$client` and `$noise` are replaced. Its name is the beginning of the names of the pods that are made from it; see PODS.",
+			func(s *Server, x string) { s.Manifest = x }),
 		y.Of("certificate", y.Boolean(), "off",
 			"On: the run makes a certificate for the server's address, valid for its own duration, and puts `certificate.pem`, `key.pem` and, with both, `bundle.pem` into `$scratch`. Generators take no other.",
 			func(s *Server, x bool) { s.Certificate = x }),
@@ -37,8 +40,8 @@ func serverKeys() []y.Key[Server] {
 			func(y.Value) Process { return Process{Host: "sut"} }), "none",
 			"Processes that the server needs, an origin for instance, started before it in this order.",
 			func(s *Server, x []Process) { s.Beside = x }),
-		y.Of("address", address(), "the SUT's",
-			"Address that the server listens on.",
+		y.Of("address", address(), "the SUT's, or the pod's own",
+			"Address that the server listens on, or that clients have for a pod.",
 			func(s *Server, x string) { s.Address = x }),
 		y.Of("port", port(), "that of the protocol: 11211, 80, 443, 6379, 3000",
 			"Port that the server listens on.",
@@ -59,7 +62,7 @@ func serverKeys() []y.Key[Server] {
 			"Where a cache counts what it has: see CACHE.",
 			func(s *Server, x Cache) { s.Cache = &x }),
 		splitKey(),
-		y.Of("ready", ready(), "the workload's protocol answers within 10s",
+		y.Of("ready", ready(), "the workload's protocol answers in time",
 			"How the server is proven to answer before anything is measured.",
 			func(s *Server, x Ready) { s.Ready = x }),
 	}
@@ -99,7 +102,7 @@ func readyKeys() []y.Key[Ready] {
 		y.Of("path", httpPath(nil), "that of the first object",
 			"What is asked for with HTTP; the answer has to be 200.",
 			func(r *Ready, x string) { r.Path = x }),
-		y.Of("timeout", y.Duration(100*time.Millisecond, time.Hour), "10s",
+		y.Of("timeout", y.Duration(100*time.Millisecond, time.Hour), "10s, of a pod 2m",
 			"When the run fails for want of an answer.",
 			func(r *Ready, x int64) { r.Timeout = x }),
 	}

@@ -57,6 +57,7 @@ func (r *reader) checkServer() {
 				r.Line("workload.protocol"), y.OneOf(ownProtocols))
 		}
 	}
+	r.checkPod()
 	for i, p := range s.Beside {
 		path := fmt.Sprintf("server.beside[%d]", i)
 		for j, o := range s.Beside[:i] {

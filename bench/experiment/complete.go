@@ -26,6 +26,7 @@ func (r *reader) complete() {
 	if s.Ready.Path == "" && isHTTP(s.Ready.Protocol) && len(e.Workload.Objects) > 0 {
 		s.Ready.Path = strings.ReplaceAll(e.Workload.Objects[0].Path, "$"+NameNumber, "1")
 	}
+	r.completePod()
 	for i := range e.Noise {
 		e.Noise[i].Port = cmp.Or(e.Noise[i].Port, noisePort+i)
 	}

@@ -149,7 +149,7 @@ func oneSpelling(key string, v any) any {
 	case map[string]any:
 		out := map[string]any{}
 		for k, v := range x {
-			if key != "files" && key != "environment" && key != "sysctls" {
+			if key != "files" && key != "limits" && key != "environment" && key != "sysctls" {
 				k = strings.ReplaceAll(strings.ToLower(k), "_", "-")
 			}
 			out[k] = oneSpelling(k, v)

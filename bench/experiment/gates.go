@@ -123,6 +123,9 @@ type VariantServer struct {
 	Files map[string]string `json:"files,omitempty"`
 	// KernelTLS is whether it leaves encryption to the kernel: a run proves it.
 	KernelTLS bool `json:"kernelTLS,omitempty"`
+	// Limits of a pod's first container, beyond those of its manifest: amounts
+	// by resource.
+	Limits map[string]string `json:"limits,omitempty"`
 }
 
 func variantServerKeys() []y.Key[VariantServer] {
@@ -139,11 +142,14 @@ func variantServerKeys() []y.Key[VariantServer] {
 		y.Of("kernel-tls", y.Boolean(), "not looked at",
 			"On: the kernel is to encrypt what the server sends (nginx: `ssl_conf_command Options KTLS`). It is the server's files that ask for it; the gate `tls` holds it to what the kernel counts, connection by connection (`/proc/net/tls_stat`).",
 			func(s *VariantServer, x bool) { s.KernelTLS = x }),
+		y.Of("limits", limits(), "the manifest's",
+			"Limits of the first container of `kind: pod`, beyond those of the manifest: `{niclane.dev/redis: 1}` is a pod with a lane.",
+			func(s *VariantServer, x map[string]string) { s.Limits = x }),
 	}
 }
 
 func variantServer() y.Kind[VariantServer] {
-	return y.Nested("variant-server", "a mapping of keys: threads, arguments, files, kernel-tls", variantServerKeys, func() VariantServer { return VariantServer{} })
+	return y.Nested("variant-server", "a mapping of keys: threads, arguments, files, kernel-tls, limits", variantServerKeys, func() VariantServer { return VariantServer{} })
 }
 
 // A Tune is what somebody who knows the host does for the server without
@@ -203,6 +209,6 @@ func (r *reader) checkVariantServer(path string, v *Variant) {
 		}
 	}
 	if fmt.Sprint(*v.Server) == fmt.Sprint(VariantServer{}) {
-		r.Failf(path+".server", "found nothing in it, want threads, arguments or files")
+		r.Failf(path+".server", "found nothing in it, want threads, arguments, files or limits")
 	}
 }

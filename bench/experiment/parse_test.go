@@ -128,7 +128,7 @@ func TestExperiments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := experiment.Parse(base, text)
+			f, err := experiment.ParseOn(base, text, labOr(text, exampleHosts(t)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +141,7 @@ func TestExperiments(t *testing.T) {
 			}
 		})
 	}
-	for _, paper := range []string{"first-lane", "memcached-connections", "memcached-shared-link", "web-cache-small", "web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod"} {
+	for _, paper := range []string{"first-lane", "memcached-connections", "memcached-shared-link", "web-cache-small", "web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod", "kubernetes-memcached"} {
 		if !slices.Contains(names, paper+".yaml") {
 			t.Errorf("no experiment %s", paper)
 		}

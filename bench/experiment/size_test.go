@@ -3,6 +3,7 @@
 package experiment_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,20 +99,35 @@ func TestSizesAreChecked(t *testing.T) {
 	}
 }
 
+// exampleHosts are those of the papers.
+func exampleHosts(t *testing.T) *experiment.Hosts {
+	t.Helper()
+	text, err := os.ReadFile("../../experiments/hosts.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := experiment.ParseHosts("hosts.example.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return on
+}
+
+// labOr is the lab, or the hosts for an experiment that has none.
+func labOr(text []byte, on *experiment.Hosts) *experiment.Hosts {
+	if bytes.Contains(text, []byte("\nlab:")) {
+		return nil
+	}
+	return on
+}
+
 // TestPapers reads every experiment of the papers in each of its forms.
 func TestPapers(t *testing.T) {
 	entries, err := os.ReadDir("../../experiments")
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosts, err := os.ReadFile("../../experiments/hosts.example.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	on, err := experiment.ParseHosts("hosts.example.yaml", hosts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	on := exampleHosts(t)
 	n := 0
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), ".yaml") || entry.Name() == "hosts.example.yaml" {
@@ -122,9 +138,9 @@ func TestPapers(t *testing.T) {
 			t.Fatal(err)
 		}
 		n++
-		forms := []experiment.Options{{}, {Hosts: on}}
+		forms := []experiment.Options{{Hosts: labOr(text, on)}, {Hosts: on}}
 		if strings.Contains(string(text), "\nsizes:") {
-			forms = append(forms, experiment.Options{Quick: true})
+			forms = append(forms, experiment.Options{Hosts: labOr(text, on), Quick: true})
 		}
 		for _, o := range forms {
 			if _, err := experiment.ParseWith(entry.Name(), text, o); err != nil {
@@ -152,11 +168,12 @@ func TestTrial(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole, err := experiment.ParseWith(name, text, experiment.Options{})
+		on := labOr(text, exampleHosts(t))
+		whole, err := experiment.ParseWith(name, text, experiment.Options{Hosts: on})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := experiment.ParseWith(name, text, experiment.Options{Trial: true})
+		f, err := experiment.ParseWith(name, text, experiment.Options{Hosts: on, Trial: true})
 		if err != nil {
 			t.Fatal(err)
 		}

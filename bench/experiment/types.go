@@ -114,6 +114,8 @@ type Server struct {
 	Environment map[string]string `json:"environment,omitempty"`
 	// Files of commands, their texts by path below $scratch, for Expand.
 	Files map[string]string `json:"files,omitempty"`
+	// Manifest of KindPod, a text for Expand.
+	Manifest string `json:"manifest,omitempty"`
 	// Certificate: the run makes one for the server, see the manual page.
 	Certificate bool `json:"certificate,omitempty"`
 	// Beside are further processes, started before the server in this order

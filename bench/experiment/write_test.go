@@ -180,6 +180,7 @@ func writeServer(s *experiment.Server) (m mapping) {
 	m.put("command", s.Command, len(s.Command) > 0)
 	m.put("environment", s.Environment, len(s.Environment) > 0)
 	m.put("files", s.Files, len(s.Files) > 0)
+	m.text("manifest", s.Manifest)
 	m.put("certificate", "on", s.Certificate)
 	m.list("beside", each(s.Beside, func(p experiment.Process) (m mapping) {
 		m.text("name", p.Name)
@@ -287,6 +288,7 @@ func writeVariant(v experiment.Variant) (m mapping) {
 		n.put("arguments", s.Arguments, len(s.Arguments) > 0)
 		n.put("files", s.Files, len(s.Files) > 0)
 		n.put("kernel-tls", "on", s.KernelTLS)
+		n.put("limits", s.Limits, len(s.Limits) > 0)
 		m.nested("server", n)
 	}
 	if t := v.Tune; t != nil {

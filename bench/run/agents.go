@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/pod"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/lab"
@@ -54,11 +55,17 @@ type agentSite struct {
 	lanes   map[string]string // that are applied, by host
 }
 
+// HostsOptions are what a person says of the hosts beside the hosts file.
+type HostsOptions struct {
+	// Kubectl is how pods are made.
+	Kubectl pod.Kubectl
+}
+
 // OnHosts returns the site of an experiment that was read with hosts. version
 // is this niclane's.
-func OnHosts(f *experiment.File, version string) Site {
+func OnHosts(f *experiment.File, version string, o HostsOptions) Site {
 	s := &agentSite{h: f.Experiment.Hosts, version: version, agents: map[string]*agent.Client{}, lanes: map[string]string{}, anyLost: make(chan struct{})}
-	s.measurement = measurement{f: f, e: f.Experiment, on: s}
+	s.measurement = measurement{f: f, e: f.Experiment, on: s, pods: pods{kubectl: o.Kubectl}}
 	return s
 }
 
@@ -76,6 +83,11 @@ func clientName(i int, h experiment.Host) string {
 
 func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 	s.r = r
+	if s.e.Server.Kind == experiment.KindPod {
+		if err := s.pods.reach(ctx, r); err != nil {
+			return err
+		}
+	}
 	files := agent.Files{Certificate: s.h.Certificate, Key: s.h.Key, Authority: s.h.Authority}
 	config, err := files.Client()
 	if err != nil {
@@ -225,7 +237,9 @@ func (s *agentSite) placements(r *result.Result) {
 		r.Environment.Placement = append(r.Environment.Placement, x)
 	}
 	p := s.e.Placement
-	add("server", lab.SUT, p.Server)
+	if s.e.Server.Kind != experiment.KindPod { // else it is kubelet's to say
+		add("server", lab.SUT, p.Server)
+	}
 	for i, at := range s.seats(s.e.Load.Generators) {
 		add(fmt.Sprintf("generator %d", i+1), at.host, experiment.Place{CPUs: at.CPUs, FIFO: at.FIFO})
 	}

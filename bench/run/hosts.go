@@ -121,6 +121,7 @@ type measurement struct {
 	variant *experiment.VariantServer
 	tuner   task // holds tuned
 	tuned   *experiment.Tune
+	pods    pods // of KindPod
 	// counts is whether the server has counters that are known.
 	counts bool
 	power  powers

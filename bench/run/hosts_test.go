@@ -42,7 +42,7 @@ func onHosts(t *testing.T, replace ...string) *agentSite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return OnHosts(f, "v1").(*agentSite)
+	return OnHosts(f, "v1", HostsOptions{}).(*agentSite)
 }
 
 // One generator on each client before any client has a second, each on a

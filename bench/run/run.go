@@ -200,7 +200,10 @@ func (run *runner) server(ctx context.Context) error {
 		if c := run.e.Server.Command; run.e.Server.User != "" && len(c) > 0 {
 			name = filepath.Base(c[0]) // not who starts it as another user
 		}
-		run.r.Environment.Versions = map[string]string{name: s.Version}
+		if run.r.Environment.Versions == nil {
+			run.r.Environment.Versions = map[string]string{}
+		}
+		run.r.Environment.Versions[name] = s.Version
 	}
 	return err
 }

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,9 @@ const filesPerThread = 8
 
 func (m *measurement) start(ctx context.Context, r *result.Server, one *instance) error {
 	x := m.e.Server
+	if r.Kind == experiment.KindPod {
+		return m.startPod(ctx, r, one)
+	}
 	host, port, err := net.SplitHostPort(r.Address)
 	if err != nil {
 		return err
@@ -161,10 +165,7 @@ func (m *measurement) asUser(ctx context.Context, argv []string) ([]string, erro
 
 // address of the server.
 func (m *measurement) address() string {
-	ip := m.e.Server.Address
-	if ip == "" {
-		ip = m.on.addressOf(lab.SUT)
-	}
+	ip := cmp.Or(m.e.Server.Address, m.podAddress(), m.on.addressOf(lab.SUT))
 	return net.JoinHostPort(ip, strconv.Itoa(m.e.Server.Port))
 }
 
@@ -295,12 +296,19 @@ func (m *measurement) stopServers() error {
 	return errors.Join(errs...)
 }
 
-// Logs are those of processes on this machine.
+// Logs are those of processes on this machine, and of pods.
 func (m *measurement) Logs() map[string]string {
 	out := map[string]string{}
 	for _, t := range append(m.servers(), m.beside...) {
-		if p, ok := t.(*process); ok && p != nil && len(p.stderr.b) > 0 {
-			out[p.what] = string(p.stderr.b)
+		switch p := t.(type) {
+		case *process:
+			if p != nil && len(p.stderr.b) > 0 {
+				out[p.what] = string(p.stderr.b)
+			}
+		case *podTask:
+			if text, err := p.Log(context.Background()); err == nil && text != "" {
+				out["the server"] = text
+			}
 		}
 	}
 	return out

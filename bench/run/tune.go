@@ -88,5 +88,8 @@ func serverText(s *experiment.VariantServer) string {
 	if s.KernelTLS {
 		out = append(out, "the kernel encrypts")
 	}
+	for _, resource := range slices.Sorted(maps.Keys(s.Limits)) {
+		out = append(out, fmt.Sprintf("limits of %s: %s", resource, s.Limits[resource]))
+	}
 	return "server: " + strings.Join(out, "; ")
 }

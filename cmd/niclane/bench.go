@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/pod"
 	"github.com/niclane/niclane/bench/result"
 	experiments "github.com/niclane/niclane/bench/run"
 )
@@ -39,6 +40,8 @@ type bench struct {
 	out    string // directory
 	format string
 	dry    bool
+	// kubectl is how pods are made, of bench run.
+	kubectl pod.Kubectl
 }
 
 func (b *bench) flags(cmd *cobra.Command) {
@@ -62,7 +65,7 @@ func (b *bench) measure(ctx context.Context, f *experiment.File, text string) er
 	if err := experiments.Describe(b.stderr, f); err != nil || b.dry {
 		return err
 	}
-	site, err := site(b.name, f)
+	site, err := b.site(f)
 	if err != nil {
 		return err
 	}
@@ -114,11 +117,11 @@ func writeLogs(dir string, logs map[string]string) error {
 }
 
 // site is where f runs.
-func site(name string, f *experiment.File) (experiments.Site, error) {
+func (b *bench) site(f *experiment.File) (experiments.Site, error) {
 	if f.Experiment.Hosts != nil {
-		return experiments.OnHosts(f, version), nil
+		return experiments.OnHosts(f, version, experiments.HostsOptions{Kubectl: b.kubectl}), nil
 	}
-	if err := needRoot(name); err != nil {
+	if err := needRoot(b.name); err != nil {
 		return nil, err
 	}
 	niclane, err := os.Executable()

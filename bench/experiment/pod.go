@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+// KindPod is a pod of a Kubernetes cluster, made from Server.Manifest for each
+// start of the server.
+const KindPod = "pod"
+
+// podNames are those that a manifest can have. The pod's address is nobody's
+// before it runs.
+var podNames = []string{NamePort, NameThreads, NameConnections, NameSUT, NameClient, NameNoise}
+
+// podReady is how long a pod may take: its image may have to be fetched.
+const podReady = int64(2 * time.Minute)
+
+func manifest() y.Kind[string] {
+	k := y.Text("the manifest of a Pod, as text, under |", maxFile)
+	read := k.Read
+	k.Read = func(v y.Value) (string, bool) {
+		text, ok := read(v)
+		if !ok || !expands(v, text, podNames) {
+			return "", false
+		}
+		text, _ = Expand(text, samples(podNames))
+		if _, err := ParsePod(text); err != nil {
+			v.Failf("%v", err)
+			return "", false
+		}
+		text, _ = read(v)
+		return text, true
+	}
+	return k
+}
+
+const (
+	resourcePattern = `^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`
+	quantityPattern = `^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|[MGTPE]i?|Ki)?$`
+)
+
+// limits are amounts by resource, as Kubernetes writes them.
+func limits() y.Kind[map[string]string] {
+	amount := y.Kind[string]{
+		Want:   "an amount of Kubernetes: 1, 500m, 2Gi",
+		Schema: y.Schema{"type": []string{"string", "integer"}},
+	}
+	matches := y.Lazy(quantityPattern)
+	amount.Read = func(v y.Value) (string, bool) {
+		text, _, ok := v.Scalar()
+		if !ok || !matches().MatchString(text) {
+			v.Wrong(amount.Want)
+			return "", false
+		}
+		return text, true
+	}
+	return y.Mapping("a mapping from resources to amounts: {niclane.dev/redis: 1}", resourcePattern,
+		"the name of a resource: niclane.dev/redis", amount)
+}
+
+// ParsePod reads the manifest of a Pod, after Expand, and refuses what a run
+// cannot measure. What else is wrong the cluster has to say.
+func ParsePod(text string) (map[string]any, error) {
+	var documents []map[string]any
+	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
+		var one map[string]any
+		err := d.Decode(&one)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("found what is no mapping in YAML: %s", firstLine(err))
+		}
+		if len(one) > 0 {
+			documents = append(documents, one)
+		}
+	}
+	if len(documents) != 1 {
+		return nil, fmt.Errorf("found %d objects, want one Pod", len(documents))
+	}
+	pod := documents[0]
+	if pod["apiVersion"] != "v1" || pod["kind"] != "Pod" {
+		return nil, fmt.Errorf("found apiVersion: %v, kind: %v, want apiVersion: v1, kind: Pod; the run makes one for each start of the server", pod["apiVersion"], pod["kind"])
+	}
+	for _, name := range []string{"metadata", "spec"} {
+		if _, ok := pod[name].(map[string]any); pod[name] != nil && !ok {
+			return nil, fmt.Errorf("%s: found %T, want a mapping", name, pod[name])
+		}
+	}
+	spec, _ := pod["spec"].(map[string]any)
+	containers, _ := spec["containers"].([]any)
+	if len(containers) == 0 {
+		return nil, errors.New("spec.containers is missing, want the server's container")
+	}
+	for i, c := range containers {
+		if _, ok := c.(map[string]any); !ok {
+			return nil, fmt.Errorf("spec.containers[%d]: found %v, want a mapping", i, c)
+		}
+	}
+	if policy := spec["restartPolicy"]; policy != nil && policy != "Never" {
+		return nil, fmt.Errorf("spec.restartPolicy: found %v, want it left out: a server that is started anew has forgotten its keys", policy)
+	}
+	return pod, nil
+}
+
+// firstLine of what a YAML reader says, without the text around the place.
+func firstLine(err error) string {
+	line, _, _ := bytes.Cut([]byte(err.Error()), []byte("\n"))
+	return string(line)
+}
+
+// completePod fills in what holds for pods only: where they run is kubelet's
+// to say.
+func (r *reader) completePod() {
+	s := &r.e.Server
+	if s.Kind != KindPod {
+		return
+	}
+	if !r.Given("server.ready.timeout") {
+		s.Ready.Timeout = podReady
+	}
+	r.e.Placement.Server = Place{}
+	if n := len(r.e.Load.Connections); n > 0 && s.Connections == 0 {
+		// One more for whoever reads the counters.
+		s.Connections = slices.Max(r.e.Load.Connections) + 64
+	}
+}
+
+func (r *reader) checkPod() {
+	s := &r.e.Server
+	if s.Kind != KindPod {
+		r.refuse("kind: "+s.Kind+", want kind: pod", "server.manifest")
+		for i := range r.e.Variants {
+			r.refuse("kind: "+s.Kind+", want kind: pod", fmt.Sprintf("variants[%d].server.limits", i))
+		}
+		return
+	}
+	if !r.Given("server.manifest") {
+		r.Failf("server", "manifest is missing, want %s", manifest().Want)
+	}
+	if r.on == nil && r.Given("lab") {
+		r.Failf("server.kind", "found pod in a lab, which has no cluster; want a run with --hosts, or another kind")
+	}
+	r.refuse("kind: pod, which reads none of niclane's", "server.files", "server.certificate")
+	r.refuse("kind: pod, which runs where kubelet has it run", "placement.server.cpus", "placement.server.fifo")
+	for i := range r.e.Variants {
+		path := fmt.Sprintf("variants[%d].", i)
+		r.refuse("kind: pod, whose lane is its cluster's to make; want server.limits", path+"lanes", path+"lanes-file", path+"force")
+		r.refuse("kind: pod, whose node is the cluster's to tune", path+"tune")
+		r.checkLimits(path+"server.limits", r.e.Variants[i].Server)
+	}
+}
+
+// checkLimits refuses a resource that the manifest has too: whose amount holds
+// would be a guess.
+func (r *reader) checkLimits(path string, v *VariantServer) {
+	if v == nil || !r.fine("server.manifest", path) || r.e.Server.Manifest == "" {
+		return
+	}
+	text, err := Expand(r.e.Server.Manifest, samples(podNames))
+	if err != nil {
+		return
+	}
+	pod, err := ParsePod(text)
+	if err != nil {
+		return
+	}
+	first := pod["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+	resources, _ := first["resources"].(map[string]any)
+	has, _ := resources["limits"].(map[string]any)
+	for name := range v.Limits {
+		if _, both := has[name]; both {
+			r.Failf(y.Join(path, name), "found beside the manifest's own (line %d), want it in one of the two", r.Line("server.manifest"))
+		}
+	}
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package experiment_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/experiment"
+)
+
+// TestParsePod: what is no Pod that can be measured is said in one line.
+func TestParsePod(t *testing.T) {
+	const head = "apiVersion: v1\nkind: Pod\n"
+	for text, want := range map[string]string{
+		head + "spec: {containers: [{name: a}]}":                  "",
+		"---\n" + head + "spec: {containers: [{name: a}]}\n---\n": "",
+		"":                               "found 0 objects, want one Pod",
+		"- a":                            "found what is no mapping in YAML: ",
+		"a: [":                           "found what is no mapping in YAML: ",
+		head + "---\n" + head:            "found 2 objects, want one Pod",
+		"apiVersion: v1\nkind: Service":  "found apiVersion: v1, kind: Service, want apiVersion: v1, kind: Pod",
+		head + "spec: [1]":               "spec: found []interface {}, want a mapping",
+		head + "metadata: 1\n":           "metadata: found uint64, want a mapping",
+		head:                             "spec.containers is missing, want the server's container",
+		head + "spec: {containers: []}":  "spec.containers is missing",
+		head + "spec: {containers: [a]}": "spec.containers[0]: found a, want a mapping",
+		head + "spec: {containers: [{}], restartPolicy: Always}": "spec.restartPolicy: found Always, want it left out",
+	} {
+		_, err := experiment.ParsePod(text)
+		if (err == nil) != (want == "") || err != nil && (!strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

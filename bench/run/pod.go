@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/pod"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/lab"
+)
+
+// A podTask is a pod as a task.
+type podTask struct{ *pod.Pod }
+
+func (t *podTask) name() string          { return t.Name() }
+func (t *podTask) over() <-chan struct{} { return t.Over() }
+func (t *podTask) ended() error          { return t.Ended() }
+
+func (t *podTask) result(context.Context, any) error {
+	return errors.New(t.Name() + " has no result")
+}
+
+// stop deletes the pod, whatever became of the run.
+func (t *podTask) stop() error { return t.Delete(context.Background()) }
+
+// pods are what a measurement knows of a cluster.
+type pods struct {
+	kubectl pod.Kubectl
+	version string // the cluster's
+	run     string // value of the label of this run's pods
+}
+
+// reach asks the cluster for its version, before anything is started.
+func (p *pods) reach(ctx context.Context, r *result.Result) (err error) {
+	if p.version, err = p.kubectl.Version(ctx); err != nil {
+		return fmt.Errorf("server.kind: pod: %w", err)
+	}
+	p.run = strings.ToLower(rand.Text()[:10])
+	r.Environment.Versions = map[string]string{"Kubernetes": p.version}
+	return nil
+}
+
+// startPod makes the pod of the variant and waits until kubelet says that it is
+// ready.
+func (m *measurement) startPod(ctx context.Context, r *result.Server, one *instance) error {
+	text, err := experiment.Expand(m.e.Server.Manifest, m.values(lab.SUT))
+	if err != nil {
+		return fmt.Errorf("server.manifest: %w", err)
+	}
+	w := pod.Wanted{Run: m.pods.run, Longest: time.Duration(m.e.TimeLimit) + sessionMargin}
+	if w.Manifest, err = experiment.ParsePod(text); err != nil {
+		return fmt.Errorf("server.manifest: %w", err)
+	}
+	if m.variant != nil {
+		w.Limits = m.variant.Limits
+	}
+	p, err := pod.Start(ctx, m.pods.kubectl, w)
+	if p != nil {
+		one.server = &podTask{p} // to be deleted, also after an error
+	}
+	if err != nil {
+		return err
+	}
+	timeout := time.Duration(m.e.Server.Ready.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("server.ready.timeout of %v has passed", timeout))
+	defer cancel()
+	if err := p.Ready(ctx); err != nil {
+		return err
+	}
+	r.Version, r.Address = p.Server(), m.address()
+	return nil
+}
+
+// podAddress is that of the pod that runs, "" if none does.
+func (m *measurement) podAddress() string {
+	for _, s := range m.servers() {
+		if t, ok := s.(*podTask); ok {
+			return t.Address()
+		}
+	}
+	return ""
+}

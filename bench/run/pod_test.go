@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/lab"
+)
+
+const podFile = `version: 1
+title: a pod
+server:
+  kind: pod
+  port: 7000
+  manifest: |
+    {apiVersion: v1, kind: Pod, metadata: {name: cache}, spec: {containers: [{name: app, args: ["$port", "$connections"]}]}}
+workload: {protocol: memcached}
+load: {rates: 1000, connections: 4}
+variants: [{name: off}, {name: lane, server: {limits: {niclane.dev/redis: 1}}}]
+`
+
+// kubectl has a cluster whose pods are at once as status says. Its calls are in
+// the file that is returned.
+const kubectl = `#!/bin/sh
+echo "$*" >>"$0.calls"
+case "$*" in
+version*) echo '{"serverVersion": {"gitVersion": "v1.99.0"}}' ;;
+create*) cat | tee -a "$0.calls" ;;
+*--watch*) echo "{\"type\": \"ADDED\", \"object\": {\"metadata\": {\"name\": \"$3\"}, \"spec\": {\"nodeName\": \"n1\"}, \"status\": $(cat "$0.status")}}"
+	exec sleep 60 ;;
+esac
+`
+
+func podRun(t *testing.T, status string) (*measurement, func() string) {
+	t.Helper()
+	h, err := experiment.ParseHosts("hosts.yaml", []byte(hostsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := experiment.ParseOn("test.yaml", []byte(podFile), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kubectl")
+	if err := os.WriteFile(path, []byte(kubectl), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".status", []byte(status), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return &measurement{f: f, e: f.Experiment, on: &fakeHosts{}}, func() string {
+		text, err := os.ReadFile(path + ".calls")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+}
+
+// TestPod: the server of a variant is a pod of its own, which everybody finds at
+// its address, and which is deleted when the server is stopped.
+func TestPod(t *testing.T) {
+	m, calls := podRun(t, `{"podIP": "10.1.2.3", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"image": "cache:1"}]}`)
+	var r result.Result
+	if err := m.pods.reach(t.Context(), &r); err != nil || r.Environment.Versions["Kubernetes"] != "v1.99.0" {
+		t.Fatal(err, r.Environment.Versions)
+	}
+	if m.address() != "10.0.0.1:7000" {
+		t.Errorf("before there is a pod: %s", m.address())
+	}
+	x, err := m.StartServer(t.Context(), m.e.Variants[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Address != "10.1.2.3:7000" || m.address() != x.Address || m.values(lab.SUT)["address"] != "10.1.2.3" || x.Version != "cache:1 on n1" {
+		t.Errorf("%+v, %s", x, m.address())
+	}
+	if err := m.alive(); err != nil {
+		t.Error(err)
+	}
+	if err := m.stopServers(); err != nil || m.address() != "10.0.0.1:7000" {
+		t.Errorf("%v, %s", err, m.address())
+	}
+	for _, want := range []string{`"args":["7000","68"]`, `"limits":{"niclane.dev/redis":"1"}`, `"niclane.dev/bench":"` + m.pods.run + `"`, "delete pod cache-"} {
+		if !strings.Contains(calls(), want) {
+			t.Errorf("no %s in:\n%s", want, calls())
+		}
+	}
+}
+
+// TestPodEnds: a pod that ends is why everything else fails, and is deleted all
+// the same.
+func TestPodEnds(t *testing.T) {
+	m, calls := podRun(t, `{"phase": "Failed", "reason": "OutOfmemory"}`)
+	_, err := m.StartServer(t.Context(), m.e.Variants[0])
+	if err == nil || !strings.Contains(err.Error(), "it has ended: Failed; OutOfmemory") {
+		t.Error(err)
+	}
+	if m.because(os.ErrDeadlineExceeded) == os.ErrDeadlineExceeded {
+		t.Error("a generator's timeout hides the pod's end")
+	}
+	if strings.Contains(calls(), "limits") {
+		t.Errorf("limits without a variant's:\n%s", calls())
+	}
+	if err := m.stopServers(); err != nil || !strings.Contains(calls(), "delete pod cache-") {
+		t.Errorf("%v\n%s", err, calls())
+	}
+}
