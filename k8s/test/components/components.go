@@ -52,6 +52,10 @@ var (
 	}
 	// Etcd keeps the cluster's objects.
 	Etcd = Component{Name: "etcd", Module: "go.etcd.io/etcd/server/v3", Packages: []string{"go.etcd.io/etcd/server/v3"}, Output: "etcd"}
+	// Kubectl is what people type.
+	Kubectl = Component{
+		Name: "kubectl", Module: "k8s.io/kubectl", Stamp: "k8s.io/component-base/version.gitVersion", Packages: []string{"."}, Output: "kubectl",
+	}
 	// Plugins are CNI's, and cnitool.
 	Plugins = Component{Name: "plugins", Module: "github.com/containernetworking/plugins", Packages: []string{"tool"}}
 )
