@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench check bench bench-k8s record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
 
 all: $(BIN)
 
@@ -94,7 +94,11 @@ bench-k8s: ## what lanes cost a Kubernetes node: niclane-cni's calls, a pod amon
 	@tools/packages ip:iproute2 runc procps
 	$(GO) test -run '^$$' -bench Members -benchtime 200ms ./internal/bpf
 	cd k8s && ../tools/go test -run '^$$' -bench . -benchtime 100x ./card ./cmd/niclane-cni
-	cd k8s/test && NICLANE_TEST_K8S=1 ../../tools/go test -run '^$$' -bench . -benchtime 1x -timeout 60m ./e2e
+	cd k8s/test && NICLANE_TEST_K8S=1 ../../tools/go test -run '^$$' -bench Kubernetes -benchtime 1x -timeout 60m ./e2e
+
+bench-k8s-memcached: ## the Kubernetes paper's experiment on a cluster of namespaces, in its quick form; result in out/kubernetes-memcached; root
+	@tools/packages ip:iproute2 runc procps memcached
+	cd k8s/test && NICLANE_TEST_K8S=1 ../../tools/go test -run '^$$' -bench Memcached -benchtime 1x -timeout 30m ./e2e -out ../../../out/kubernetes-memcached
 
 record-wire: ## what adqsetup sends, into test/wire/testdata; then go test ./test/wire -update, and read the diff
 	@tools/packages python3-venv

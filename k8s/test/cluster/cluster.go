@@ -34,8 +34,9 @@ const (
 	service = "10.96.0.1" // of the API server
 	server  = "https://" + service + ":443"
 	outside = "10.99.0.1" // the control plane's end of the link
-	inside  = "10.99.0.2" // the node's
 
+	// Inside is the node's end of the link.
+	Inside = "10.99.0.2"
 	// Node is the node's name, Uplink its end of the link.
 	Node   = "node1"
 	Uplink = "up0"

@@ -41,12 +41,12 @@ func (c *Cluster) connect() error {
 		return fmt.Errorf("link: %w", err)
 	}
 	err = settle(c.Control, "wire", []string{outside + "/24", "fd99::1/64"}, []route{
-		{Pods[0].String(), inside}, {Pods[1].String(), "fd99::2"},
+		{Pods[0].String(), Inside}, {Pods[1].String(), "fd99::2"},
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Control.Name, err)
 	}
-	err = settle(c.Node, Uplink, []string{inside + "/24", "fd99::2/64"}, []route{{"0.0.0.0/0", outside}, {"::/0", "fd99::1"}})
+	err = settle(c.Node, Uplink, []string{Inside + "/24", "fd99::2/64"}, []route{{"0.0.0.0/0", outside}, {"::/0", "fd99::1"}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Node.Name, err)
 	}

@@ -59,7 +59,7 @@ func (c *Cluster) UntilReady() error {
 }
 
 func (c *Cluster) configureNode() error {
-	kubelet, err := c.ca.issue("system:node:"+Node, []string{"system:nodes"}, inside, Node)
+	kubelet, err := c.ca.issue("system:node:"+Node, []string{"system:nodes"}, Inside, Node)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ var kubeletSysctls = map[string]string{
 // on a host without control groups of version 2.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-address: ` + inside + `
+address: ` + Inside + `
 tlsCertFile: /etc/kubernetes/kubelet.crt
 tlsPrivateKeyFile: /etc/kubernetes/kubelet.key
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: /etc/kubernetes/ca.crt}}
@@ -216,7 +216,7 @@ func (c *Cluster) ctr(args ...string) (string, error) {
 func (c *Cluster) StartKubelet() error {
 	return c.start(c.Node, "kubelet", c.kubernetes("kubelet",
 		"--kubeconfig=/etc/kubernetes/kubelet.conf", "--config=/etc/kubernetes/kubelet.yaml",
-		"--hostname-override="+Node, "--node-ip="+inside, "--v=2")...)
+		"--hostname-override="+Node, "--node-ip="+Inside, "--v=2")...)
 }
 
 // Stop ends one of the node's daemons and waits for its end.
