@@ -323,7 +323,7 @@ func TestTraffic(t *testing.T) {
 	expect("a pod of the host's network", "", "192.0.2.1:5000", "192.0.2.2:9", "host-0")
 	expect("the first pod still", "redis", "10.244.0.5:5000", "192.0.2.2:9", "redis-0")
 
-	if got := a.Handle(t.Context(), &cniproto.Request{Version: cniproto.Version, Command: cniproto.Del, Sandbox: "sb", IfName: "eth0"}, nil); got.Error != "" {
+	if got := a.Handle(t.Context(), &cniproto.Request{Version: cniproto.Version, Command: cniproto.Del, Sandbox: "sb", IfName: "eth0"}, func() {}); got.Error != "" {
 		t.Fatalf("%+v", got)
 	}
 	expect("after the pod's end", "redis", "10.244.0.5:5000", "192.0.2.2:9", "default")

@@ -58,7 +58,9 @@ type Attacher struct {
 	Log   *slog.Logger
 }
 
-// Handle answers niclane-cni.
+// Handle answers niclane-cni. early is called, once at most, when it is known that
+// there is something to do and before it is done: that a pod which is added has a lane,
+// that one which ends is in one.
 func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
 	var lane bool
 	var err error
@@ -71,6 +73,9 @@ func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()
 	case cniproto.Check:
 		lane, err = a.check(ctx, r)
 	case cniproto.Del:
+		if a.attached(r) {
+			early()
+		}
 		err = a.Node.Detach(ctx, r.Sandbox, r.IfName)
 		if r.UID != "" {
 			err = errors.Join(err, a.Node.Detach(ctx, late+r.UID, ""))
@@ -82,15 +87,26 @@ func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()
 		for _, v := range r.Valid {
 			valid[v] = true
 		}
-		err = a.Node.Keep(ctx, func(at node.Attachment) bool {
+		still := func(at node.Attachment) bool {
 			return at.IfName == "" || valid[cniproto.Attachment{Sandbox: at.Sandbox, IfName: at.IfName}]
-		})
+		}
+		if slices.ContainsFunc(a.Node.Attachments(), func(at node.Attachment) bool { return !still(at) }) {
+			early()
+		}
+		err = a.Node.Keep(ctx, still)
 	}
 	if err != nil {
 		a.Log.Error("niclane-cni", "command", r.Command, "pod", r.Namespace+"/"+r.Pod, "error", err)
 		return cniproto.Answer{Lane: lane, Error: err.Error()}
 	}
 	return cniproto.Answer{Lane: lane}
+}
+
+// attached reports whether there is something of a sandbox to take out of lanes.
+func (a *Attacher) attached(r *cniproto.Request) bool {
+	return slices.ContainsFunc(a.Node.Attachments(), func(at node.Attachment) bool {
+		return at.Sandbox == r.Sandbox || r.UID != "" && at.Sandbox == late+r.UID
+	})
 }
 
 // add puts a pod that is about to start into its lanes.

@@ -71,7 +71,7 @@ type Attachment struct {
 type Answer struct {
 	// Lane says that the pod has one.
 	Lane bool `json:"lane"`
-	// Pending: another answer follows when the pod is in its lanes.
+	// Pending: another answer follows when what was asked is done.
 	Pending bool `json:"pending,omitempty"`
 	// Error is why it is not, "" if it is.
 	Error string `json:"error,omitempty"`
@@ -156,7 +156,8 @@ func answer(in *bufio.Reader) (*Answer, error) {
 }
 
 // A Handler does what a request asks. early, which it may call once before it
-// returns, tells the plugin that the pod has a lane.
+// returns, tells the plugin that there is something to do, which may take longer than
+// the time to the first answer: the pod has a lane.
 type Handler func(ctx context.Context, r *Request, early func()) Answer
 
 // most bounds the requests at one time: more than a node starts pods at once.

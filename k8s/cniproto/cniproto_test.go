@@ -74,8 +74,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestFault1NobodyAnswers: an agent that is gone, or hangs, is known as such in
-// bounded time, before and after it has said that the pod has a lane.
+// TestLanePods: the file names exactly the pods that were written.
 func TestLanePods(t *testing.T) {
 	socket := t.TempDir() + "/cni.sock"
 	for _, uids := range [][]string{{"b", "a", "a"}, {"a"}, nil} {
@@ -100,6 +99,8 @@ func TestLanePods(t *testing.T) {
 	}
 }
 
+// TestFault1NobodyAnswers: an agent that is gone, or hangs, is known as such in
+// bounded time, before and after it has said that the pod has a lane.
 func TestFault1NobodyAnswers(t *testing.T) {
 	if _, err := call(t, filepath.Join(t.TempDir(), "absent"), pod, time.Second); !errors.Is(err, ErrNoAgent) {
 		t.Errorf("gone: %v", err)
