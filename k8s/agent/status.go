@@ -142,11 +142,7 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 // them. Both of kubelet's drivers name it after the pod's UID and the container's
 // ID.
 func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
-	force := ""
-	for _, p := range a.appliedForce() {
-		force = p
-	}
-	if force != plan.RealSockops && force != plan.RealNetPrio {
+	if !a.byCgroup() {
 		return ""
 	}
 	id := ""
@@ -177,6 +173,15 @@ func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
 		}
 	}
 	return ""
+}
+
+// byCgroup reports whether the policy has packets told by control group.
+func (a *Agent) byCgroup() bool {
+	force := ""
+	for _, p := range a.appliedForce() {
+		force = p
+	}
+	return force == plan.RealSockops || force == plan.RealNetPrio
 }
 
 // appliedForce is the classifier that the policy forces, none or one.

@@ -2,7 +2,8 @@
 
 // Package attach puts pods into the lanes that kubelet has given them: it asks
 // kubelet what a pod has, reads what the pod says about its packets, and has the
-// node steer them. It is the agent's side of niclane-cni.
+// node steer them. It is the agent's side of niclane-cni and of NRI: a pod gets the
+// same by either.
 package attach
 
 import (
@@ -50,6 +51,9 @@ type Attacher struct {
 	Reachable func(device string, addrs []netip.Addr) error
 	// Addrs are the node's addresses (InternalIP), that its node ports have.
 	Addrs func() []netip.Addr
+	// ByCgroup reports whether pods of the host's network are told by control
+	// groups, which they have when they run, and not by their ports; nil: no.
+	ByCgroup func() bool
 	// Limit sets the rate at which packets reach a pod, on the interface outside
 	// it; 0 takes the limit away.
 	Limit func(hostIf string, bits uint64) error
@@ -58,9 +62,10 @@ type Attacher struct {
 	Log   *slog.Logger
 }
 
-// Handle answers niclane-cni. early is called, once at most, when it is known that
-// there is something to do and before it is done: that a pod which is added has a lane,
-// that one which ends is in one.
+// Handle does what the runtime asks, by niclane-cni or by NRI. early is called, once
+// at most, when it is known that there is something to do and before it is done: that
+// a pod which is added has a lane, that one which ends is in one. It may fill in of r
+// what only pods with lanes need.
 func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
 	var lane bool
 	var err error
@@ -78,7 +83,7 @@ func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()
 		}
 		err = a.Node.Detach(ctx, r.Sandbox, r.IfName)
 		if r.UID != "" {
-			err = errors.Join(err, a.Node.Detach(ctx, late+r.UID, ""))
+			err = errors.Join(err, a.Node.Detach(ctx, node.LatePrefix+r.UID, ""))
 		}
 	case cniproto.Status:
 		err = a.ready()
@@ -96,7 +101,7 @@ func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()
 		err = a.Node.Keep(ctx, still)
 	}
 	if err != nil {
-		a.Log.Error("niclane-cni", "command", r.Command, "pod", r.Namespace+"/"+r.Pod, "error", err)
+		a.Log.Error("the runtime's request", "command", r.Command, "pod", r.Namespace+"/"+r.Pod, "error", err)
 		return cniproto.Answer{Lane: lane, Error: err.Error()}
 	}
 	return cniproto.Answer{Lane: lane}
@@ -105,7 +110,7 @@ func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()
 // attached reports whether there is something of a sandbox to take out of lanes.
 func (a *Attacher) attached(r *cniproto.Request) bool {
 	return slices.ContainsFunc(a.Node.Attachments(), func(at node.Attachment) bool {
-		return at.Sandbox == r.Sandbox || r.UID != "" && at.Sandbox == late+r.UID
+		return at.Sandbox == r.Sandbox || r.UID != "" && at.Sandbox == node.LatePrefix+r.UID
 	})
 }
 
@@ -132,16 +137,21 @@ func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (
 	}
 	at := node.Attachment{
 		Sandbox: r.Sandbox, IfName: r.IfName, HostIf: r.HostIf, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID, Grants: grants, Holds: holds,
-		Addrs: r.Addrs,
 	}
-	if err := a.reachable(r.Addrs); err != nil {
+	addrs := r.Addrs
+	if pod.Spec.HostNetwork { // no CNI plugin is called for these: it is NRI that asks
+		if a.ByCgroup != nil && a.ByCgroup() {
+			return true, nil // Sweep attaches it when it runs
+		}
+		addrs, at.IfName = a.Addrs(), ""
+	}
+	if err := a.tell(&at, pod, addrs, nil); err != nil {
 		return true, err
 	}
-	if at.Members, err = pods.Members(pod, pods.Where{Addrs: r.Addrs, Node: a.Addrs()}, grants); err != nil {
-		return true, err
-	}
-	if err := a.bandwidth(&at, r); err != nil {
-		return true, err
+	if !pod.Spec.HostNetwork { // the node's interface is not the pod's to limit
+		if err := a.bandwidth(&at, r); err != nil {
+			return true, err
+		}
 	}
 	return true, a.Node.Attach(ctx, at)
 }
@@ -164,6 +174,12 @@ func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// Asks is AsksForLane of a pod that is known; others do not.
+func (a *Attacher) Asks(namespace, name, uid string) bool {
+	pod := a.Pods.Known(namespace, name, uid)
+	return pod != nil && a.AsksForLane(pod)
 }
 
 // mayHaveLane reports whether kubelet can have given the pod a lane: it has a
@@ -211,14 +227,14 @@ func (a *Attacher) bandwidth(at *node.Attachment, r *cniproto.Request) error {
 		at.Ceilings = map[string]uint64{}
 		for _, g := range at.Grants {
 			if c := a.Node.Now().Find(g.Class); c != nil && c.Mode == intent.Shared {
-				return fmt.Errorf("kubernetes.io/egress-bandwidth: class %s is shared, and its pods have one ceiling together: leave the annotation out, or chain the CNI plugin bandwidth before niclane-cni and leave capabilities.bandwidth out of niclane-cni's", g.Class)
+				return fmt.Errorf("kubernetes.io/egress-bandwidth: class %s is shared, and its pods have one ceiling together: leave the annotation out, or have the CNI plugin bandwidth honour it, and niclane-cni's entry without capabilities.bandwidth (by NRI: nri.bandwidth=false)", g.Class)
 			}
 			at.Ceilings[g.Lane] = r.EgressRate
 		}
 	}
 	if r.IngressRate > 0 {
 		if r.HostIf == "" || a.Limit == nil {
-			return errors.New("kubernetes.io/ingress-bandwidth: the plugins before niclane-cni do not say which interface of the host is the pod's: leave the annotation out")
+			return errors.New("kubernetes.io/ingress-bandwidth: it is not known which interface of the host is the pod's (its end of a veth pair): leave the annotation out")
 		}
 		if err := a.Limit(r.HostIf, r.IngressRate); err != nil {
 			return fmt.Errorf("kubernetes.io/ingress-bandwidth: %w", err)
@@ -348,7 +364,7 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod, cgrou
 	err = a.Node.Keep(ctx, func(at node.Attachment) bool {
 		pod, known := here[at.Name()]
 		still := has[at.Name()] && (!known || string(pod.UID) == at.UID)
-		if known && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) {
+		if known && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || moved(&at, pod)) {
 			still = false
 		}
 		return still
@@ -369,9 +385,22 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod, cgrou
 	return err
 }
 
-// late is the beginning of what stands for the sandbox of a pod that was attached
-// without niclane-cni.
-const late = "pod:"
+// moved reports whether a pod that was attached by what the API server had of it has
+// other addresses now: its sandbox was made anew.
+func moved(at *node.Attachment, pod *corev1.Pod) bool {
+	now := addresses(pod)
+	return at.Late() && len(at.Addrs) > 0 && len(now) > 0 && !slices.Equal(now, at.Addrs)
+}
+
+// addresses of a pod, as the API server has them.
+func addresses(pod *corev1.Pod) (out []netip.Addr) {
+	for _, ip := range pod.Status.PodIPs {
+		if addr, err := netip.ParseAddr(ip.IP); err == nil {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
 
 // lately attaches a pod that runs already.
 func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *corev1.Pod, cgroup func(*corev1.Pod, string) string) error {
@@ -380,27 +409,9 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 		return err
 	}
 	at := node.Attachment{
-		Sandbox: late + string(pod.UID), Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Grants: grants, Holds: holds,
+		Sandbox: node.LatePrefix + string(pod.UID), Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Grants: grants, Holds: holds,
 	}
-	var addrs []netip.Addr
-	for _, ip := range pod.Status.PodIPs {
-		if addr, err := netip.ParseAddr(ip.IP); err == nil {
-			addrs = append(addrs, addr)
-		}
-	}
-	where := pods.Where{Addrs: addrs, Node: a.Addrs()}
-	if pod.Spec.HostNetwork {
-		where.Cgroup = func(container string) string { return cgroup(pod, container) }
-		if err := declares(pod, grants); err != nil {
-			return err
-		}
-	} else {
-		at.Addrs = addrs
-		if err := a.reachable(addrs); err != nil {
-			return err
-		}
-	}
-	if at.Members, err = pods.Members(pod, where, grants); err != nil {
+	if err := a.tell(&at, pod, addresses(pod), cgroup); err != nil {
 		return err
 	}
 	if err := a.Node.Attach(ctx, at); err != nil {
@@ -408,6 +419,28 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 	}
 	a.Log.Info("pod put into its lane after it had started", "pod", at.Name(), "hostNetwork", pod.Spec.HostNetwork)
 	return nil
+}
+
+// tell fills in by what the packets of a pod with these addresses are told. cgroup
+// gives a container's control group, for pods of the host's network; nil: ports alone
+// tell those.
+func (a *Attacher) tell(at *node.Attachment, pod *corev1.Pod, addrs []netip.Addr, cgroup func(*corev1.Pod, string) string) (err error) {
+	where := pods.Where{Addrs: addrs, Node: a.Addrs()}
+	switch {
+	case !pod.Spec.HostNetwork:
+		at.Addrs = addrs
+		err = a.reachable(addrs)
+	default:
+		if cgroup != nil {
+			where.Cgroup = func(container string) string { return cgroup(pod, container) }
+		}
+		err = declares(pod, at.Grants)
+	}
+	if err != nil {
+		return err
+	}
+	at.Members, err = pods.Members(pod, where, at.Grants)
+	return err
 }
 
 // declares refuses containers of the host network that name no port: the node's

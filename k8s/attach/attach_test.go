@@ -375,6 +375,60 @@ func TestHostPods(t *testing.T) {
 	}
 }
 
+// TestHostPodByNRI: the runtime tells of a pod of the host's network too, which has the
+// node's addresses and no interface of its own.
+func TestHostPodByNRI(t *testing.T) {
+	a, w, c := setup(t)
+	p := w.pod("host", "192.0.2.1", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	p.Spec.HostNetwork = true
+	r := request(cniproto.Add, "host", "192.0.2.1")
+	r.Addrs, r.HostIf, r.IngressRate = nil, "", 10e6
+	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" {
+		t.Fatalf("%+v", got)
+	}
+	if at := a.Node.Attachments(); len(at) != 1 || at[0].IfName != "" || len(at[0].Addrs) != 0 || at[0].Sandbox != "sb-host" {
+		t.Errorf("attached %+v", at)
+	}
+	if text := c.now(); !strings.Contains(text, "192.0.2.1") || !strings.Contains(text, "6379") {
+		t.Errorf("lanes:\n%s", text)
+	}
+	// It is the whole node's address: without a port the pod does not start.
+	p.Spec.Containers[0].Ports = nil
+	if got := a.Handle(t.Context(), r, early(t, true)); !got.Lane || !strings.Contains(got.Error, "names no port") {
+		t.Errorf("without a port: %+v", got)
+	}
+	if got := a.Handle(t.Context(), &cniproto.Request{Command: cniproto.Del, Sandbox: "sb-host", UID: "u-host"}, early(t, true)); got.Error != "" || len(a.Node.Attachments()) != 0 {
+		t.Errorf("%+v, %+v", got, a.Node.Attachments())
+	}
+	// Control groups are there when it runs.
+	a.ByCgroup = func() bool { return true }
+	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" || len(a.Node.Attachments()) != 0 {
+		t.Errorf("by control group: %+v, %+v", got, a.Node.Attachments())
+	}
+}
+
+// TestSandboxMadeAnew: a pod that was found when it ran, and whose sandbox was made
+// anew, has its lane at its new address.
+func TestSandboxMadeAnew(t *testing.T) {
+	a, w, c := setup(t)
+	p := w.pod("moves", "10.0.0.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	sweep := func() {
+		t.Helper()
+		if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep()
+	p.Status.PodIPs = nil // kubelet has not said it yet
+	if sweep(); !strings.Contains(c.now(), "10.0.0.1") {
+		t.Errorf("lanes:\n%s", c.now())
+	}
+	p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.7"}}
+	if sweep(); strings.Contains(c.now(), "10.0.0.1") || !strings.Contains(c.now(), "10.0.0.7") {
+		t.Errorf("lanes:\n%s", c.now())
+	}
+}
+
 // TestFrontends: what comes to a node port is the pod's too.
 func TestFrontends(t *testing.T) {
 	a, w, c := setup(t)

@@ -46,8 +46,8 @@ type state struct {
 
 // An Attachment is a pod in its lanes.
 type Attachment struct {
-	// Sandbox is the runtime's ID of the pod's sandbox, IfName its interface;
-	// those of a pod of the host network are "host:" and its UID, and "".
+	// Sandbox is the runtime's ID of the pod's sandbox, IfName its interface; of a
+	// pod that ran before it was attached they are LatePrefix and its UID, and "".
 	Sandbox string `json:"sandbox"`
 	IfName  string `json:"ifname,omitempty"`
 	// HostIf is the other end of the pod's interface, "" if it is not known.
@@ -67,6 +67,13 @@ type Attachment struct {
 	// Holds are the keys of those that grants come from.
 	Holds []string `json:"holds,omitempty"`
 }
+
+// LatePrefix begins what stands for the sandbox of a pod that the runtime has not
+// told of: it was found when it ran.
+const LatePrefix = "pod:"
+
+// Late reports whether a is of a pod that the runtime has not told of.
+func (a *Attachment) Late() bool { return strings.HasPrefix(a.Sandbox, LatePrefix) }
 
 // Name is NAMESPACE/POD.
 func (a *Attachment) Name() string { return a.Namespace + "/" + a.Pod }
