@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
+
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/node"
+)
+
+// requestTime is what the runtimes of these tests give a plugin.
+const requestTime = 800 * time.Millisecond
+
+func TestMain(m *testing.M) {
+	nrilog.Set(logger{slog.New(slog.DiscardHandler)})
+	adaptation.SetPluginRequestTimeout(requestTime)
+	m.Run()
+}
+
+// lanes are an agent's, as the test says.
+type lanes struct {
+	mu       sync.Mutex
+	requests []cniproto.Request
+	attached []node.Attachment
+	asks     bool
+	answer   func(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer
+}
+
+func (l *lanes) Handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+	l.mu.Lock()
+	l.requests = append(l.requests, *r)
+	answer := l.answer
+	l.mu.Unlock()
+	if answer == nil || r.Command != cniproto.Add {
+		return cniproto.Answer{}
+	}
+	return answer(ctx, r, early)
+}
+
+func (l *lanes) Asks(string, string, string) bool { return l.asks }
+
+func (l *lanes) Attachments() []node.Attachment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.attached)
+}
+
+func (l *lanes) Keep(_ context.Context, still func(node.Attachment) bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.attached = slices.DeleteFunc(l.attached, func(a node.Attachment) bool { return !still(a) })
+	return nil
+}
+
+// asked are the commands so far, with their sandboxes.
+func (l *lanes) asked() (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.requests {
+		out = append(out, r.Command+" "+r.Sandbox)
+	}
+	return out
+}
+
+// A runtime is NRI's own side of one, with pods as the test says.
+type runtime struct {
+	*adaptation.Adaptation
+	socket string
+}
+
+func newRuntime(t *testing.T, socket string, pods ...*api.PodSandbox) *runtime {
+	t.Helper()
+	sync := func(ctx context.Context, f adaptation.SyncCB) error {
+		_, err := f(ctx, pods, nil)
+		return err
+	}
+	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
+	none := t.TempDir()
+	r, err := adaptation.New("test", "v2.3.7", sync, update,
+		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return &runtime{r, socket}
+}
+
+// behind has a runtime reached by another socket until end is called, by which its
+// connections end as with its process: Stop leaves them.
+func (r *runtime) behind(t *testing.T, socket string) (end func()) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var open []net.Conn
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("unix", r.socket)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, from, to)
+			mu.Unlock()
+			go func() { _, _ = io.Copy(to, from) }()
+			go func() { _, _ = io.Copy(from, to) }()
+		}
+	}()
+	return sync.OnceFunc(func() {
+		l.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range open {
+			c.Close()
+		}
+	})
+}
+
+// told is what a plugin tells the agent.
+type told struct {
+	connected chan struct{}
+	failing   chan error
+}
+
+// connect runs a plugin until the test ends.
+func connect(t *testing.T, socket string, l *lanes, running string) *told {
+	t.Helper()
+	s := &told{make(chan struct{}, 100), make(chan error, 100)}
+	p := New(Options{
+		Socket: socket, Lanes: l, Bandwidth: true, Runtime: func() string { return running }, Log: slog.New(slog.DiscardHandler),
+		Connected: func() { s.connected <- struct{}{} },
+		Failing:   func(_ time.Time, err error) { s.failing <- err },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func socket(t *testing.T) string { return filepath.Join(t.TempDir(), "nri.sock") }
+
+// receive fails the test unless something comes.
+func receive[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s: nothing in 20 s", what)
+		panic("unreachable")
+	}
+}
+
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in 20 s: %s", what)
+		}
+	}
+}
+
+// pod is a sandbox as containerd tells of it.
+func pod(id string) *api.PodSandbox {
+	return &api.PodSandbox{
+		Id: id, Name: "p-" + id, Uid: "u-" + id, Namespace: "default", Ips: []string{"10.0.0.5", "fd00::5"},
+		Annotations: map[string]string{"kubernetes.io/egress-bandwidth": "10M"},
+		Linux:       &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}, {Type: "network", Path: "/run/netns/" + id}}},
+	}
+}

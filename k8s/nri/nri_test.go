@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nri
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/ttrpc"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/node"
+)
+
+// connected is a runtime with the plugin of an agent.
+func connected(t *testing.T, l *lanes) *runtime {
+	t.Helper()
+	r := newRuntime(t, socket(t))
+	t.Cleanup(r.Stop)
+	receive(t, "a connection", connect(t, r.socket, l, "containerd://2.3.7").connected)
+	// The runtime has a plugin a moment after it was synchronized.
+	r.BlockPluginSync().Unblock()
+	return r
+}
+
+func (r *runtime) run(t *testing.T, id string) error {
+	return r.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Pod: pod(id)})
+}
+
+func (r *runtime) create(t *testing.T, id string) (*api.CreateContainerResponse, error) {
+	return r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: pod(id), Container: &api.Container{Id: "c", PodSandboxId: id, Name: "c"}})
+}
+
+// TestPod: what the agent is asked when a pod begins and ends.
+func TestPod(t *testing.T) {
+	l := &lanes{answer: lane("")}
+	r := connected(t, l)
+	if err := r.run(t, "s1"); err != nil {
+		t.Fatal(err)
+	}
+	want := cniproto.Request{
+		Version: cniproto.Version, Command: cniproto.Add, Sandbox: "s1", IfName: "eth0", Namespace: "default", Pod: "p-s1", UID: "u-s1",
+		Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")}, EgressRate: 10e6,
+	}
+	if diff := cmp.Diff(want, l.requests[0], cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("ADD (-want +got):\n%s", diff)
+	}
+	if err := r.StopPodSandbox(t.Context(), &api.StopPodSandboxRequest{Pod: pod("s1")}); err != nil {
+		t.Error(err)
+	}
+	if err := r.RemovePodSandbox(t.Context(), &api.RemovePodSandboxRequest{Pod: pod("s1")}); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"ADD s1", "DEL s1", "DEL s1"}, l.asked()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if del := l.requests[1]; del.IfName != "" || del.UID != "u-s1" {
+		t.Errorf("DEL %+v, want every interface, and the UID", del)
+	}
+}
+
+func lane(why string) func(context.Context, *cniproto.Request, func()) cniproto.Answer {
+	return func(_ context.Context, _ *cniproto.Request, early func()) cniproto.Answer {
+		early()
+		return cniproto.Answer{Lane: true, Error: why}
+	}
+}
+
+func none(why string) func(context.Context, *cniproto.Request, func()) cniproto.Answer {
+	return func(context.Context, *cniproto.Request, func()) cniproto.Answer { return cniproto.Answer{Error: why} }
+}
+
+// hangs answers when release is closed, after it has said that there is a lane if so.
+func hangs(lane bool, release <-chan struct{}) func(context.Context, *cniproto.Request, func()) cniproto.Answer {
+	return func(_ context.Context, _ *cniproto.Request, early func()) cniproto.Answer {
+		if lane {
+			early()
+		}
+		<-release
+		return cniproto.Answer{Lane: lane}
+	}
+}
+
+// TestVerdict: a pod without a lane starts whatever happens, one with a lane not
+// without it; and the runtime keeps the plugin in every case.
+func TestVerdict(t *testing.T) {
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	alone := newRuntime(t, socket(t))
+	t.Cleanup(alone.Stop)
+	unchanged, err := alone.create(t, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		answer func(context.Context, *cniproto.Request, func()) cniproto.Answer
+		asks   bool
+		want   string
+	}{
+		"lane":                             {lane(""), false, ""},
+		"no lane":                          {none(""), false, ""},
+		"lane that cannot be made":         {lane("no room"), false, "pod default/p-s is not in its lane: no room"},
+		"kubelet refuses":                  {none("kubelet is away"), false, ""},
+		"kubelet refuses, and it asks":     {none("kubelet is away"), true, "asks for a lane and cannot start without it: kubelet is away"},
+		"kubelet is silent":                {hangs(false, release), false, ""},
+		"kubelet is silent, and it asks":   {hangs(false, release), true, "asks for a lane and cannot start without it: kubelet has not said"},
+		"lane that is not made in time":    {hangs(true, release), false, "pod default/p-s is not in its lane after 600ms"},
+		"lane not made in time, asked for": {hangs(true, release), true, "is not in its lane after"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &lanes{answer: c.answer, asks: c.asks}
+			r := connected(t, l)
+			for _, hook := range []func() error{
+				func() error { return r.run(t, "s") },
+				func() error {
+					a, err := r.create(t, "s")
+					// Two agents of one node would both change what one changes.
+					if err == nil && a.String() != unchanged.String() {
+						t.Errorf("a container is changed: %v", a)
+					}
+					return err
+				},
+			} {
+				err := hook()
+				if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+			}
+			if got := l.asked(); len(got) < 2 {
+				t.Errorf("asked %q: the runtime has dropped the plugin", got)
+			}
+		})
+	}
+}
+
+// TestUndo: a pod that gets into its lane after the runtime was told that it does not
+// is taken out again.
+func TestUndo(t *testing.T) {
+	release := make(chan struct{})
+	l := &lanes{answer: hangs(true, release)}
+	r := connected(t, l)
+	if err := r.run(t, "s"); err == nil {
+		t.Fatal("it starts")
+	}
+	if got := l.asked(); len(got) != 1 {
+		t.Fatalf("asked %q before the agent has answered", got)
+	}
+	close(release)
+	until(t, "it is taken out", func() bool { return slices.Contains(l.asked(), "DEL s") })
+}
+
+// TestTwice: a pod that is in its lanes, by niclane-cni for one, is not put there
+// again; one that nobody was told of is when its container is made.
+func TestTwice(t *testing.T) {
+	l := &lanes{answer: lane(""), attached: []node.Attachment{{Sandbox: "in", IfName: "eth0"}}}
+	r := connected(t, l)
+	l.mu.Lock()
+	l.attached = []node.Attachment{{Sandbox: "in", IfName: "eth0"}}
+	l.mu.Unlock()
+	if err := r.run(t, "in"); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []string{"in", "out"} {
+		if _, err := r.create(t, id); err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"ADD out"}, l.asked()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestStopHangs: the end of a pod is not held up.
+func TestStopHangs(t *testing.T) {
+	l := &stuck{release: make(chan struct{})}
+	defer close(l.release)
+	p := New(Options{Lanes: l, Runtime: func() string { return "" }})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { p.stop(ctx, pod("s")); close(done) }()
+	receive(t, "the end of stop", done)
+	if ctx.Err() != nil {
+		t.Error("the runtime has waited in vain")
+	}
+}
+
+type stuck struct {
+	lanes
+	release chan struct{}
+}
+
+func (s *stuck) Handle(context.Context, *cniproto.Request, func()) cniproto.Answer {
+	<-s.release
+	return cniproto.Answer{}
+}
+
+// TestSynchronize takes out what the runtime has no more, and nothing else.
+func TestSynchronize(t *testing.T) {
+	addrs := []netip.Addr{netip.MustParseAddr("10.0.0.5")}
+	dead := pod("dead")
+	dead.Linux.Namespaces = dead.Linux.Namespaces[:1] // its network has been taken down
+	host := pod("host")
+	host.Linux.Namespaces = host.Linux.Namespaces[:1]
+	at := socket(t)
+	r := newRuntime(t, at, pod("lives"), dead, host)
+	t.Cleanup(r.Stop)
+	l := &lanes{attached: []node.Attachment{
+		{Sandbox: "dead", Addrs: addrs}, {Sandbox: "gone", Addrs: addrs}, {Sandbox: "gone-host"}, {Sandbox: "host"}, {Sandbox: "lives", Addrs: addrs}, {Sandbox: "pod:uid", Addrs: addrs},
+	}}
+	receive(t, "a connection", connect(t, at, l, "").connected)
+	var got []string
+	for _, a := range l.Attachments() {
+		got = append(got, a.Sandbox)
+	}
+	if diff := cmp.Diff([]string{"host", "lives", "pod:uid"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestRuntimeRestarts: the plugin is connected again, and asked again.
+func TestRuntimeRestarts(t *testing.T) {
+	l := &lanes{answer: lane("no room")}
+	at := socket(t)
+	first, second := newRuntime(t, socket(t)), newRuntime(t, socket(t))
+	t.Cleanup(first.Stop)
+	t.Cleanup(second.Stop)
+	end := first.behind(t, at)
+	s := connect(t, at, l, "containerd://2.3.7")
+	receive(t, "a connection", s.connected)
+	end()
+	if err := receive(t, "a failing attempt", s.failing); err == nil {
+		t.Error("failing without an error")
+	}
+	defer second.behind(t, at)()
+	receive(t, "the second connection", s.connected)
+	second.BlockPluginSync().Unblock()
+	if err := second.run(t, "s"); err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// TestNoNRI says by name what the node's runtime lacks.
+func TestNoNRI(t *testing.T) {
+	for runtime, want := range map[string]string{
+		"containerd://1.6.20~ds1": "this node's containerd://1.6.20~ds1 has no NRI, which comes with containerd 2: leave nri.enabled out there, and cni.enabled in",
+		"containerd://1.7.28":     "does not say the addresses of pods by NRI",
+		"containerd://2.3.7":      "is NRI on in the configuration of this node's containerd://2.3.7?",
+		"cri-o://1.36.0":          "is NRI on in the configuration of this node's cri-o://1.36.0?",
+		"":                        "NRI comes with containerd 2",
+	} {
+		at := socket(t)
+		err := receive(t, "a failing attempt", connect(t, at, &lanes{}, runtime).failing)
+		if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), at) {
+			t.Errorf("%s: %v, want %s", runtime, err, want)
+		}
+	}
+}
+
+// TestHalfWay: a runtime that ends after it has taken the plugin and before it says
+// another word does not hold the agent; the stub alone would wait for ever.
+func TestHalfWay(t *testing.T) {
+	at := socket(t)
+	l, err := net.Listen("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	half := &halfWay{ends: make(chan func()), registered: make(chan struct{})}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mux := multiplex.Multiplex(c)
+			rl, err := mux.Listen(multiplex.RuntimeServiceConn)
+			if err != nil {
+				return
+			}
+			server, err := ttrpc.NewServer()
+			if err != nil {
+				return
+			}
+			api.RegisterRuntimeService(server, half)
+			go func() { _ = server.Serve(context.Background(), rl) }()
+			half.ends <- func() { mux.Close() }
+		}
+	}()
+	s := connect(t, at, &lanes{}, "")
+	for range 2 {
+		end := receive(t, "a connection", half.ends)
+		receive(t, "a registration", half.registered)
+		ended := time.Now()
+		end()
+		receive(t, "a failing attempt", s.failing)
+		if took := time.Since(ended); took >= register {
+			t.Errorf("the end is seen after %v, as if the runtime had hung", took)
+		}
+	}
+	l.Close()
+	until(t, "no stub waits", func() bool {
+		all := make([]byte, 1<<20)
+		return !strings.Contains(string(all[:goruntime.Stack(all, true)]), "stub.(*stub).Start")
+	})
+}
+
+// halfWay takes plugins, and never configures them.
+type halfWay struct {
+	ends       chan func()
+	registered chan struct{}
+}
+
+func (h *halfWay) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
+	go func() { h.registered <- struct{}{} }()
+	return &api.Empty{}, nil
+}
+
+func (h *halfWay) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+	return &api.UpdateContainersResponse{}, nil
+}
