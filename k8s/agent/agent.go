@@ -35,7 +35,7 @@ import (
 	"github.com/niclane/niclane/stay/health"
 )
 
-// Options of an Agent. All of them are needed.
+// Options of an Agent. All of them are needed but those of NRI.
 type Options struct {
 	// Node is the node's name in Kubernetes.
 	Node   string
@@ -44,6 +44,10 @@ type Options struct {
 	StateDir, RunDir string
 	// Socket of niclane-cni's calls.
 	Socket string
+	// NRI is the runtime's socket for plugins; "": pods come by niclane-cni alone.
+	NRI string
+	// NRIBandwidth: pods that come by NRI have their bandwidth annotations honoured.
+	NRIBandwidth bool
 	// KubeletDir is kubelet's: /var/lib/kubelet.
 	KubeletDir string
 	// Listen is where metrics and health are shown.
@@ -96,7 +100,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.attacher = &attach.Attacher{
-		Node: a.node, Kubelet: a.kubelet, Pods: a.cluster, Reachable: reach.OnDevice, Addrs: a.cluster.Addresses, Limit: reach.Limit, Log: o.Log,
+		Node: a.node, Kubelet: a.kubelet, Pods: a.cluster, Reachable: reach.OnDevice, Addrs: a.cluster.Addresses, ByCgroup: a.byCgroup, Limit: reach.Limit, Log: o.Log,
 		Event: func(namespace, pod, uid, reason, message string) {
 			go a.cluster.Event(context.Background(), "Pod", namespace, pod, uid, reason, message)
 		},
@@ -154,7 +158,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	return together(ctx,
+	parts := []func(context.Context) error{
 		func(ctx context.Context) error { a.node.Run(ctx); return nil },
 		func(ctx context.Context) error { a.cluster.Run(ctx); return nil },
 		func(ctx context.Context) error { return cniproto.Serve(ctx, l, doing, a.attacher.Handle) },
@@ -165,7 +169,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			}).Run)
 		},
 		a.follow, a.tell, a.judge, a.watchTranslated,
-	)
+	}
+	if a.o.NRI != "" {
+		parts = append(parts, a.newNRI().Run)
+	}
+	return together(ctx, parts...)
 }
 
 // together runs all until ctx ends or one of them fails.

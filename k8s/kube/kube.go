@@ -144,6 +144,18 @@ func (c *Cluster) Node() (labels map[string]string, address string, ok bool) {
 	return nil, "", false
 }
 
+// Runtime is the node's container runtime and its version, "containerd://2.3.7"; "" as
+// long as it is not known.
+func (c *Cluster) Runtime() string {
+	for _, o := range c.nodes.GetStore().List() {
+		var n corev1.Node
+		if convert(o, &n) == nil && n.Name == c.node {
+			return n.Status.NodeInfo.ContainerRuntimeVersion
+		}
+	}
+	return ""
+}
+
 // Addresses are the node's InternalIPs, of each family; none as long as they are
 // not known.
 func (c *Cluster) Addresses() (out []netip.Addr) {

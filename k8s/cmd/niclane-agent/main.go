@@ -29,6 +29,7 @@ import (
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/dra"
 	"github.com/niclane/niclane/k8s/intel"
+	"github.com/niclane/niclane/k8s/nri"
 	"github.com/niclane/niclane/poller"
 	"github.com/niclane/niclane/stay/health"
 )
@@ -64,6 +65,8 @@ func run(args []string) error {
 	stateDir := f.String("state-dir", journal.DefaultDir, "what is applied; of niclane's commands too")
 	runDir := f.String("run-dir", apply.DefaultRunDir, "locks and sockets; of niclane's commands too")
 	socket := f.String("cni-socket", cniproto.DefaultSocket, "where niclane-cni asks")
+	nriSocket := f.String("nri", "", "the runtime's NRI socket (containerd's and CRI-O's: "+nri.DefaultSocket+"), by which pods come without niclane-cni (default: none)")
+	nriBandwidth := f.Bool("nri-bandwidth", true, "honour kubernetes.io/ingress-bandwidth and egress-bandwidth of pods that come by NRI; false where the CNI plugin bandwidth does")
 	kubelet := f.String("kubelet-dir", "/var/lib/kubelet", "kubelet's directory")
 	listen := f.String("listen", "unix:/run/niclane/agent.sock", "where metrics and health are shown: unix:PATH, or IP:PORT of a loopback address")
 	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
@@ -114,7 +117,7 @@ func run(args []string) error {
 		return err
 	}
 	a, err := agent.New(agent.Options{
-		Node: *name, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, KubeletDir: *kubelet, Listen: at, Log: log,
+		Node: *name, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket, NRIBandwidth: *nriBandwidth, KubeletDir: *kubelet, Listen: at, Log: log,
 	})
 	if err != nil {
 		return err
