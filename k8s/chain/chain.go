@@ -23,6 +23,9 @@ const Type = "niclane-cni"
 // kubernetes.io/ingress-bandwidth and egress-bandwidth.
 var entry = json.RawMessage(`{"type": "` + Type + `", "capabilities": {"bandwidth": true}}`)
 
+// statusKey of the entry has the plugin's STATUS fail while the agent does not answer.
+const statusKey = "statusOfAgent"
+
 // ErrNoNetwork says that a node has no pod network yet.
 var ErrNoNetwork = errors.New("no network configuration yet")
 
@@ -49,13 +52,31 @@ func First(dir string) (string, error) {
 }
 
 // Add returns the list with niclane-cni at its end, or list itself if it is there.
-func Add(list []byte) ([]byte, error) {
+// statusOfAgent says whether its STATUS is the agent's.
+func Add(list []byte, statusOfAgent bool) ([]byte, error) {
 	return edit(list, func(plugins []json.RawMessage) []json.RawMessage {
 		if n := len(plugins); n > 0 && typeOf(plugins[n-1]) == Type {
-			return plugins
+			return append(slices.Clone(plugins[:n-1]), withStatus(plugins[n-1], statusOfAgent))
 		}
-		return append(without(plugins), entry)
+		return append(without(plugins), withStatus(entry, statusOfAgent))
 	})
+}
+
+// withStatus returns an entry whose STATUS is the agent's, or is not: itself if it is so.
+func withStatus(entry json.RawMessage, ofAgent bool) json.RawMessage {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(entry, &keys); err != nil || ofAgent == (string(keys[statusKey]) == "true") {
+		return entry
+	}
+	delete(keys, statusKey)
+	if ofAgent {
+		keys[statusKey] = json.RawMessage("true")
+	}
+	text, err := json.Marshal(keys)
+	if err != nil { // what was read before can be written
+		return entry
+	}
+	return text
 }
 
 // Remove returns the list without niclane-cni, or list itself if it is not there.

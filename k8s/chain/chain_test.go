@@ -36,7 +36,7 @@ func read(t *testing.T, path string) string {
 
 // TestAdd appends, once, and keeps what is theirs.
 func TestAdd(t *testing.T) {
-	once, err := chain.Add([]byte(theirs))
+	once, err := chain.Add([]byte(theirs), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestAdd(t *testing.T) {
 	if i, j := strings.Index(string(once), "portmap"), strings.Index(string(once), chain.Type); i < 0 || j < i {
 		t.Errorf("not behind the others:\n%s", once)
 	}
-	twice, err := chain.Add(once)
+	twice, err := chain.Add(once, false)
 	if err != nil || string(twice) != string(once) {
 		t.Errorf("added twice: %v\n%s", err, twice)
 	}
@@ -58,9 +58,31 @@ func TestAdd(t *testing.T) {
 	}
 	// somebody has put another behind
 	behind := `{"plugins": [{"type": "bridge"}, {"type": "niclane-cni", "socket": "/old"}, {"type": "late"}]}`
-	again, err := chain.Add([]byte(behind))
+	again, err := chain.Add([]byte(behind), false)
 	if err != nil || strings.Count(string(again), chain.Type) != 1 || strings.Index(string(again), "late") > strings.Index(string(again), chain.Type) {
 		t.Errorf("not last again: %v\n%s", err, again)
+	}
+}
+
+// TestStatusOfAgent changes that key of the entry, and no other.
+func TestStatusOfAgent(t *testing.T) {
+	const own = `{"plugins": [{"type": "bridge"}, {"type": "niclane-cni", "socket": "/own", "statusOfAgent": true}]}`
+	on, err := chain.Add([]byte(own), true)
+	if err != nil || string(on) != own {
+		t.Errorf("on, and on: %v\n%s", err, on)
+	}
+	off, err := chain.Add(on, false)
+	if err != nil || strings.Contains(string(off), "statusOfAgent") || !strings.Contains(string(off), `"socket": "/own"`) {
+		t.Errorf("off: %v\n%s", err, off)
+	}
+	if again, err := chain.Add(off, false); err != nil || string(again) != string(off) {
+		t.Errorf("off, and off: %v\n%s", err, again)
+	}
+	if on, err = chain.Add(off, true); err != nil || !strings.Contains(string(on), `"statusOfAgent": true`) || !strings.Contains(string(on), `"socket": "/own"`) {
+		t.Errorf("on again: %v\n%s", err, on)
+	}
+	if fresh, err := chain.Add([]byte(theirs), true); err != nil || !strings.Contains(string(fresh), `"statusOfAgent": true`) || !strings.Contains(string(fresh), `"bandwidth": true`) {
+		t.Errorf("added: %v\n%s", err, fresh)
 	}
 }
 
@@ -69,7 +91,7 @@ func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`: "not a JSON object", `{"name": "x"}`: "plugins: want a list", `{"plugins": []}`: "at least one", `[]`: "not a JSON object",
 	} {
-		if _, err := chain.Add([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := chain.Add([]byte(text), false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
@@ -101,7 +123,7 @@ func TestKeep(t *testing.T) {
 	list := filepath.Join(dir, "05-cilium.conflist")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- chain.Keep(ctx, dir, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	go func() { ended <- chain.Keep(ctx, dir, true, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
 	for range 2 {
 		write(t, list, theirs)
 		for deadline := time.After(10 * time.Second); !strings.Contains(read(t, list), chain.Type); {
@@ -111,6 +133,9 @@ func TestKeep(t *testing.T) {
 			case <-time.After(5 * time.Millisecond):
 			}
 		}
+	}
+	if !strings.Contains(read(t, list), `"statusOfAgent": true`) {
+		t.Errorf("its STATUS is not the agent's:\n%s", read(t, list))
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 // Keep has niclane-cni in the node's list, now and whenever somebody has written
-// it anew, until ctx ends. It leaves it there then.
-func Keep(ctx context.Context, dir string, log *slog.Logger) error {
+// it anew, until ctx ends. It leaves it there then. statusOfAgent is that of Add.
+func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger) error {
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
@@ -25,8 +25,9 @@ func Keep(ctx context.Context, dir string, log *slog.Logger) error {
 		return fmt.Errorf("watch %s: %w", dir, err)
 	}
 	said := ""
+	add := func(list []byte) ([]byte, error) { return Add(list, statusOfAgent) }
 	for {
-		changed, err := change(dir, Add)
+		changed, err := change(dir, add)
 		switch {
 		case err != nil && err.Error() != said:
 			said = err.Error()

@@ -31,6 +31,7 @@ func run() error {
 	program := flag.String("program", "/niclane-cni", "the plugin to install")
 	bin := flag.String("bin-dir", "/opt/cni/bin", "the node's directory of plugins")
 	dir := flag.String("conf-dir", "/etc/cni/net.d", "the node's directory of network configuration")
+	status := flag.Bool("status-of-agent", false, "niclane-cni's STATUS fails while the agent does not answer or has no lanes, by which the runtime takes the node for NotReady")
 	remove := flag.Bool("remove", false, "take niclane-cni out of the node's network configuration and off the node")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -56,5 +57,5 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return chain.Keep(ctx, *dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	return chain.Keep(ctx, *dir, *status, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
