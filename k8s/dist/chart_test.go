@@ -6,6 +6,7 @@ package dist_test
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -66,37 +67,42 @@ func objects(t *testing.T, values string) map[string]map[string]any {
 	return out
 }
 
-// TestPlainManifests are the chart with its own values: nobody needs Helm.
+// TestPlainManifests are the chart with its own values, and with NRI in niclane-cni's
+// place: nobody needs Helm.
 func TestPlainManifests(t *testing.T) {
-	rendered, err := render("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text bytes.Buffer
-	text.WriteString("# SPDX-License-Identifier: Apache-2.0\n# Made from the chart: go test . -update\n")
-	text.WriteString("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: niclane-system\n  labels: {pod-security.kubernetes.io/enforce: privileged}\n")
-	crd, err := os.ReadFile(chartDir + "/crds/lanepolicies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text.WriteString("---\n" + string(crd))
-	for _, name := range slices.Sorted(maps.Keys(rendered)) {
-		if body := strings.TrimSpace(rendered[name]); body != "" && !strings.HasSuffix(name, ".tpl") {
-			text.WriteString("---\n" + body + "\n")
-		}
-	}
-	const path = "manifests/niclane.yaml"
-	if *update {
-		if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+	for path, c := range map[string]struct{ values, made string }{
+		"manifests/niclane.yaml":     {"", "with its own values"},
+		"manifests/niclane-nri.yaml": {"{nri: {enabled: true}, cni: {enabled: false}}", "with nri.enabled=true and cni.enabled=false"},
+	} {
+		rendered, err := render(c.values)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	committed, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(committed), text.String()); diff != "" {
-		t.Errorf("%s is not what the chart gives: go test . -update (-committed +chart):\n%s", path, diff)
+		var text bytes.Buffer
+		fmt.Fprintf(&text, "# SPDX-License-Identifier: Apache-2.0\n# Made from the chart, %s: go test . -update\n", c.made)
+		text.WriteString("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: niclane-system\n  labels: {pod-security.kubernetes.io/enforce: privileged}\n")
+		crd, err := os.ReadFile(chartDir + "/crds/lanepolicies.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.WriteString("---\n" + string(crd))
+		for _, name := range slices.Sorted(maps.Keys(rendered)) {
+			if body := strings.TrimSpace(rendered[name]); body != "" && !strings.HasSuffix(name, ".tpl") {
+				text.WriteString("---\n" + body + "\n")
+			}
+		}
+		if *update {
+			if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		committed, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(committed), text.String()); diff != "" {
+			t.Errorf("%s is not what the chart gives: go test . -update (-committed +chart):\n%s", path, diff)
+		}
 	}
 }
 
@@ -124,6 +130,10 @@ func TestSchema(t *testing.T) {
 		"cni: {enabled: maybe}":                  "enabled",
 		"agent: {extraArgs: [v]}":                "extraArgs",
 		"agent: {nodeSelector: {network: true}}": "nodeSelector",
+		"cni: {statusOfAgent: sometimes}":        "statusOfAgent",
+		"nri: {enabled: maybe}":                  "enabled",
+		"nri: {socket: nri.sock}":                "socket",
+		"nri: {path: /x}":                        "path",
 	} {
 		if _, err := render(values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %s", values, err, want)
@@ -182,5 +192,37 @@ policy: {classes: [{name: redis, queues: 4}]}
 	}
 	if n := len(pod["initContainers"].([]any)); n != 1 {
 		t.Errorf("%d init containers, want the one that takes niclane-cni away", n)
+	}
+}
+
+// TestNRI gives the agent the runtime's socket where that is asked for, and nowhere
+// else.
+func TestNRI(t *testing.T) {
+	for values, want := range map[string]bool{"": false, "nri: {enabled: true, socket: /run/other/nri.sock, bandwidth: false}": true} {
+		text, err := yaml.Marshal(objects(t, values)["DaemonSet"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"- -nri=/run/other/nri.sock\n", "- -nri-bandwidth=false\n", "mountPath: /run/other\n", "path: /run/other\n"} {
+			if got := strings.Contains(string(text), part); got != want {
+				t.Errorf("%q: %v has %q", values, got, part)
+			}
+		}
+		if !want && strings.Contains(string(text), "nri") {
+			t.Errorf("without it:\n%s", text)
+		}
+	}
+}
+
+// TestStatusOfAgent is the installer's to write down.
+func TestStatusOfAgent(t *testing.T) {
+	for values, want := range map[string]string{"": "-status-of-agent=false", "cni: {statusOfAgent: true}": "-status-of-agent=true"} {
+		text, err := yaml.Marshal(objects(t, values)["DaemonSet"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "- "+want+"\n") {
+			t.Errorf("%q: no %s", values, want)
+		}
 	}
 }
