@@ -68,6 +68,7 @@ func TestKubernetes(t *testing.T) {
 				{"110 pods", (*suite).many},
 				{"node rebooted", (*suite).rebooted},
 				{"agent gone", (*suite).gone},
+				{"agent by NRI", (*suite).nri},
 			} {
 				if !t.Run(part.name, func(t *testing.T) { part.test(s, t) }) && part.name == "install" {
 					return // nothing else can be

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// nri has agents that the runtime tells of pods, in niclane-cni's place: what they do
+// for pods is the same. A runtime that has no NRI is named.
+func (s *suite) nri(t *testing.T) {
+	manifests, err := os.ReadFile("../../dist/manifests/niclane-nri.yaml")
+	must(t, err)
+	s.removeAgents(t)
+	must(t, s.Apply(string(manifests)))
+	s.agentPod(t)
+	if s.Containerd == nil {
+		s.nodeSays(t, "NRINotConnected", "this node's containerd://1.6.")
+		s.plain(t)
+		return
+	}
+	list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
+	must(t, err)
+	if strings.Contains(string(list), "niclane-cni") {
+		t.Errorf("niclane-cni is chained:\n%s", list)
+	}
+	s.condition(t, "Applied", "True", "")
+	s.untilAllocatable(t, "redis", 2)
+	for _, part := range []struct {
+		name string
+		test func(*testing.T)
+	}{
+		{"pod without a lane", s.plain},
+		{"pod with a lane", s.lane},
+		{"before it starts", s.beforeItStarts},
+		{"annotation that cannot be read", s.refusedByNRI},
+		{"pod of the host's network", s.hostNetwork},
+		{"containerd restarted", s.containerd},
+		{"agent killed", s.killed},
+		{"pod without a lane while the agent is killed", s.plainWithoutAgent},
+	} {
+		t.Run(part.name, part.test)
+	}
+}
+
+// nodeSays waits for an event of the node's.
+func (s *suite) nodeSays(t *testing.T, reason, text string) {
+	t.Helper()
+	until(t, time.Minute, reason+" says "+text, func() (bool, string) {
+		events, err := s.Client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+		must(t, err)
+		all := ""
+		for _, e := range events.Items {
+			all += e.Message + "; "
+		}
+		return strings.Contains(all, text), all + s.agentLog(t)
+	})
+}
+
+// hostNetwork is a pod for which no CNI plugin is called: NRI tells of it too.
+func (s *suite) hostNetwork(t *testing.T) {
+	text := strings.Replace(pod("hosts", limits("redis"), ""), "spec:\n", "spec:\n  hostNetwork: true\n", 1)
+	s.remove(t, text)
+	p := s.running(t, text, "hosts")
+	s.told(t, "hosts")
+	before, _ := s.metric(t, "niclane_class_bytes_total{", `lane="redis-`)
+	s.echo(t, p, 1<<20)
+	if sent, _ := s.metric(t, "niclane_class_bytes_total{", `lane="redis-`); sent-before < 1<<20 {
+		t.Errorf("the lane has sent %.0f bytes, want at least the %d that the pod has", sent-before, 1<<20)
+	}
+}
+
+// told fails the test unless the runtime has told of a pod, before it ran, and none
+// was found as it ran.
+func (s *suite) told(t *testing.T, pod string) {
+	t.Helper()
+	state, err := os.ReadFile(s.Node.OnDisk("var/lib/niclane/kubernetes/state.json"))
+	must(t, err)
+	if !strings.Contains(string(state), `"pod":"`+pod+`"`) || strings.Contains(string(state), `"sandbox":"pod:`) {
+		t.Errorf("what the agent knows: %s", state)
+	}
+}
+
+// beforeItStarts: it is the runtime that told of the pod, with its interface, and not
+// the agent's look at what runs already; and its end is told too.
+func (s *suite) beforeItStarts(t *testing.T) {
+	text := pod("told", limits("redis"), "")
+	s.running(t, text, "told")
+	s.told(t, "told")
+	if _, found := s.metric(t, "niclane_pod_packets_total", `pod="told"`); !found {
+		t.Error("the agent does not know its interface")
+	}
+	must(t, s.Delete(text))
+	until(t, 20*time.Second, "it is out of its lane", func() (bool, string) {
+		_, found := s.metric(t, "niclane_pod_lane", `pod="told"`)
+		return !found, s.agentLog(t)
+	})
+}
+
+// refusedByNRI: a pod whose lane cannot be made does not start, by the runtime's word.
+func (s *suite) refusedByNRI(t *testing.T) {
+	text := pod("typo-nri", limits("redis"), `niclane.dev/lanes: '{"app": {"prots": ["7"]}}'`)
+	s.remove(t, text)
+	must(t, s.Apply(text))
+	s.stuck(t, "typo-nri", "NRI RunPodSandbox failed")
+	s.stuck(t, "typo-nri", "prots")
+	beside := pod("beside-nri", "", "")
+	s.remove(t, beside)
+	s.running(t, beside, "beside-nri")
+}
+
+// plainWithoutAgent starts a pod while the agent is killed again and again.
+func (s *suite) plainWithoutAgent(t *testing.T) {
+	text := pod("alone-nri", "", "")
+	s.remove(t, text)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			_, _ = s.Node.Output("pkill", "-KILL", "-x", "niclane-agent") // it may not run just now
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	p := s.running(t, text, "alone-nri")
+	close(stop)
+	<-stopped
+	s.echo(t, p, 1<<10)
+}
+
+// containerd starts again: a pod that was in its lane is there still, and the next one
+// gets its own.
+func (s *suite) containerd(t *testing.T) {
+	text := pod("outlives", limits("redis"), "")
+	s.remove(t, text)
+	p := s.running(t, text, "outlives")
+	must(t, s.Stop("containerd"))
+	s.echo(t, p, 1<<10)
+	must(t, s.StartContainerd())
+	must(t, s.UntilReady())
+	s.untilAllocatable(t, "redis", 2)
+	t.Run("the next pod", s.lane)
+	s.beforeItStarts(t)
+	s.echo(t, p, 1<<10)
+	if _, found := s.metric(t, "niclane_pod_lane", `pod="outlives"`, `class="redis"`); !found {
+		t.Error("the pod that was there has lost its lane")
+	}
+}
