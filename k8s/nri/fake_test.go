@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
+	validator "github.com/containerd/nri/plugins/default-validator/builtin"
 
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/node"
@@ -90,7 +91,8 @@ func newRuntime(t *testing.T, socket string, pods ...*api.PodSandbox) *runtime {
 	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
 	none := t.TempDir()
 	r, err := adaptation.New("test", "v2.3.7", sync, update,
-		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
+		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none),
+		adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -247,6 +248,33 @@ func TestRuntimeRestarts(t *testing.T) {
 	second.BlockPluginSync().Unblock()
 	if err := second.run(t, "s"); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// TestRequired: a pod that is annotated as docs/kubernetes.md says does not start
+// without the plugin, where the runtime's validator is on.
+func TestRequired(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key, value = "required-plugins.noderesource.dev", "[niclane]"
+	if !strings.Contains(string(doc), "`"+key+": '"+value+"'`") {
+		t.Error("the document says something else")
+	}
+	p := pod("s")
+	p.Annotations = map[string]string{key: value}
+	start := func(r *runtime) error {
+		_, err := r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: p, Container: &api.Container{Id: "c", PodSandboxId: "s", Name: "c"}})
+		return err
+	}
+	alone := newRuntime(t, socket(t))
+	t.Cleanup(alone.Stop)
+	if err := start(alone); err == nil || !strings.Contains(err.Error(), `required plugin "niclane" not present`) {
+		t.Errorf("without the plugin: %v", err)
+	}
+	if err := start(connected(t, &lanes{answer: lane("")})); err != nil {
+		t.Errorf("with it: %v", err)
 	}
 }
 
