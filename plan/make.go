@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -393,35 +394,51 @@ func elsewhere(now device.Object, r OwnedRecord) bool {
 	return is && f.Pref != 0 && r.Original == nil
 }
 
-// forget finds what is ours and went with its device, which nobody wants there.
+// forget finds what is ours, is there no more, and has nothing to be put back to:
+// it went with its device or control group, or somebody has removed what niclane
+// would remove. Nobody wants it there.
 func (p *Plan) forget(st *device.State, present map[string]device.Object, owned Owned, keys []string, wanted map[string]int) {
+	var irqs []string
 	for i, r := range owned.Records {
 		o := r.Original
 		if o == nil {
 			o = r.Last
 		}
-		if _, still := wanted[keys[i]]; still || present[keys[i]] != nil || !goneWith(st, o) {
+		if _, still := wanted[keys[i]]; still || present[keys[i]] != nil || r.Original != nil && !goneWith(st, o) {
+			continue
+		}
+		if irqFile(o) {
+			irqs = append(irqs, keys[i])
 			continue
 		}
 		p.Forget = append(p.Forget, keys[i])
+		if !goneWith(st, o) {
+			continue
+		}
 		if dev := deviceOf(o); dev != "" && !slices.Contains(p.Gone, dev) {
 			p.Gone = append(p.Gone, dev)
 		}
 	}
-	if len(p.Gone) == 0 {
-		p.Forget = nil // interrupts of a device that is there may come back
+	if len(p.Gone) > 0 { // interrupts of a device that is there may come back
+		p.Forget = append(p.Forget, irqs...)
 	}
 	slices.Sort(p.Gone)
+	slices.Sort(p.Forget)
 }
 
-// goneWith reports whether the device of an object is gone, and the object with
-// it: there is nothing to put back.
+// goneWith reports whether the device of an object is gone, or its control group,
+// and the absent object with it: there is nothing to put back.
 func goneWith(st *device.State, o device.Object) bool {
-	if f, ok := o.(device.File); ok && strings.HasPrefix(f.Path, "/proc/irq/") {
+	if f, ok := o.(device.File); ok && strings.HasPrefix(path.Base(f.Path), "cpuset.") || irqFile(o) {
 		return true
 	}
 	dev := deviceOf(o)
 	return dev != "" && st.Device(dev) == nil
+}
+
+func irqFile(o device.Object) bool {
+	f, ok := o.(device.File)
+	return ok && strings.HasPrefix(f.Path, "/proc/irq/")
 }
 
 // deviceOf returns the device that an object goes with, "" for none.

@@ -21,7 +21,7 @@ func (s Step) Commands() []string {
 		if s.New == nil {
 			return nil
 		}
-		return []string{fmt.Sprintf("echo %s > %s", orZero(n.Value), n.Path)}
+		return one("echo " + written(n) + "> " + n.Path)
 	case device.Qdisc:
 		return one(qdiscLine(s.verb("add", "replace", "del"), n))
 	case device.Flower:
@@ -150,11 +150,16 @@ func (s Step) verb(add, change, del string) string {
 
 func one(line string) []string { return []string{line} }
 
-func orZero(v string) string {
-	if v == "" {
-		return "0"
+// written is what is written to a file, with a space behind it: an empty mask has a
+// digit, and an empty list nothing, because 0 in it is a processor.
+func written(f device.File) string {
+	switch {
+	case f.Value != "":
+		return f.Value + " "
+	case f.Format == device.FileCPUList:
+		return ""
 	}
-	return v
+	return "0 "
 }
 
 func qdiscLine(verb string, q device.Qdisc) string {

@@ -121,7 +121,8 @@ type Plan struct {
 	// Gone are devices that the file had, has no more, and that exist no more,
 	// ascending: what was niclane's there went with them.
 	Gone []string `json:"gone,omitempty"`
-	// Forget are the keys of those objects. Nothing is left to undo of them.
+	// Forget are the keys of those objects, and of what else is there no more
+	// and is not wanted. Nothing is left to undo of them.
 	Forget []string `json:"-"`
 }
 

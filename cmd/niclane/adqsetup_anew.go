@@ -70,15 +70,18 @@ func (r *adqRun) anew(ctx context.Context, req *request) (undo []plan.Step, p *p
 	if err != nil {
 		return nil, nil, err
 	}
-	owned, _, err := ownedBy(store, req.config)
+	owned, err := ownedBy(store, req.config)
 	if err != nil || len(owned.Records) == 0 {
 		return nil, nil, err
 	}
 	st, err := r.observeFor(ctx, req.Intent)
+	if err == nil {
+		st, err = r.observeLeft(ctx, req.Intent, st, owned)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	undo = plan.Undo(st, owned)
+	undo = plan.Undo(st, owned.Owned)
 	var changes []device.Change
 	for _, s := range undo {
 		changes = append(changes, device.Change{Old: s.Old, New: s.New})

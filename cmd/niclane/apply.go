@@ -149,12 +149,12 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	return nil
 }
 
-// unchanged records a plan without steps where it says something new. What went
-// with its device is off the record: verify and rollback have nothing to say about
+// unchanged records a plan without steps where it says something new. What is gone,
+// with its device or by somebody's hand, and not wanted is off the record: verify and rollback have nothing to say about
 // it any more. Rates that are what they were although a bond sends by other slaves
 // (a card's, or ceilings above the links) are right for these from now on.
 func (a *app) unchanged(store *journal.Store, h journal.Head) error {
-	if len(h.Plan.Gone) == 0 && len(h.Plan.Sharing) == 0 {
+	if len(h.Plan.Forget) == 0 && len(h.Plan.Sharing) == 0 {
 		return nil
 	}
 	all, err := store.Here()
@@ -168,7 +168,7 @@ func (a *app) unchanged(store *journal.Store, h journal.Head) error {
 			was, sharing = a.applied(p), p.Sharing
 		}
 	}
-	if len(h.Plan.Gone) == 0 && slices.Equal(h.Plan.Sharing, sharing) {
+	if len(h.Plan.Forget) == 0 && slices.Equal(h.Plan.Sharing, sharing) {
 		return nil
 	}
 	j, err := store.Begin(h)

@@ -63,14 +63,17 @@ func (a *app) observeFor(ctx context.Context, in *intent.Intent) (*device.State,
 	return st, err
 }
 
-// observeLeft adds to a state the devices that an earlier apply of the same file
-// had and the file has no more, or its bond: what it wrote there goes back.
-func (a *app) observeLeft(ctx context.Context, in *intent.Intent, st *device.State, devices []string) (*device.State, error) {
-	left := slices.DeleteFunc(slices.Clone(devices), func(name string) bool { return st.Device(name) != nil })
-	if len(left) == 0 {
+// observeLeft adds to a state the devices and control groups that an earlier apply
+// of the same file had and the file has no more, or its bond: what it wrote there
+// goes back.
+func (a *app) observeLeft(ctx context.Context, in *intent.Intent, st *device.State, of ofConfig) (*device.State, error) {
+	left := slices.DeleteFunc(slices.Clone(of.devices), func(name string) bool { return st.Device(name) != nil })
+	groups := host.Groups(in)
+	more := slices.DeleteFunc(of.groups, func(g string) bool { return slices.Contains(groups, g) })
+	if len(left) == 0 && len(more) == 0 {
 		return st, nil
 	}
-	o := observe.Options{Devices: append(left, groupOf(in)...), Cgroups: host.Groups(in), Remember: a.runDir}
+	o := observe.Options{Devices: append(left, groupOf(in)...), Cgroups: append(groups, more...), Remember: a.runDir}
 	st, err := observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) { // one of them is gone, and what was on it
 		o.Devices = nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/stay/host"
 )
 
 // openStore opens the journals for reading; nil means that nothing was ever
@@ -33,20 +34,23 @@ func (a *app) journals() ([]*journal.Journal, error) {
 	return s.Here()
 }
 
-// ownedBy returns what an earlier apply of the same config has written, and on
-// which devices.
-func ownedBy(s *journal.Store, config string) (owned plan.Owned, devices []string, err error) {
+// ofConfig is what earlier applies of a config have written, and where.
+type ofConfig struct {
+	plan.Owned
+	devices, groups []string
+}
+
+// ownedBy reads the journals of a config; store is nil where there can be none.
+func ownedBy(s *journal.Store, config string) (of ofConfig, err error) {
 	if s == nil {
-		return owned, nil, nil
+		return of, nil
 	}
 	js, err := s.Here()
-	if err != nil {
-		return owned, nil, err
-	}
 	for _, j := range js {
-		if j.Head().Config == config {
-			owned, devices = j.AppendOwned(owned), append(devices, j.Head().Devices...)
+		if err == nil && j.Head().Config == config {
+			of.Owned, of.devices = j.AppendOwned(of.Owned), append(of.devices, j.Head().Devices...)
+			of.groups = host.GroupsOf(of.groups, j)
 		}
 	}
-	return owned, devices, nil
+	return of, err
 }

@@ -127,8 +127,8 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 	// them does.
 	journals := make(chan ownedOrNot, 1)
 	go func() {
-		owned, devices, err := ownedBy(store, r.config)
-		journals <- ownedOrNot{owned, devices, err}
+		owned, err := ownedBy(store, r.config)
+		journals <- ownedOrNot{owned, err}
 	}()
 	st, err := a.observeFor(ctx, r.Intent)
 	read := <-journals
@@ -145,7 +145,7 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 			return nil, nil, err
 		}
 	}
-	if st, err = a.observeLeft(ctx, r.Intent, st, read.devices); err != nil {
+	if st, err = a.observeLeft(ctx, r.Intent, st, read.ofConfig); err != nil {
 		return nil, nil, err
 	}
 	p, err := plan.Make(r.Intent, st, read.Owned)
@@ -157,9 +157,8 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 
 // ownedOrNot is what ownedBy returns.
 type ownedOrNot struct {
-	plan.Owned
-	devices []string
-	err     error
+	ofConfig
+	err error
 }
 
 func (a *app) printPlan(p *plan.Plan) {

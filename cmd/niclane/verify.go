@@ -150,7 +150,7 @@ func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watc
 			results = append(results, res)
 			continue
 		}
-		now, err := observeAgain(ctx, h)
+		now, err := observeAgain(ctx, j)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h.Config, err)
 		}
@@ -177,18 +177,25 @@ func (a *app) appliedBy(j *journal.Journal) verify.Applied {
 }
 
 // observeAgain reads the devices of a journal that are still there, and the
-// control groups that its config names.
-func observeAgain(ctx context.Context, h *journal.Head) (*device.State, error) {
-	o := observe.Options{Devices: h.Devices, NoProbes: true}
-	if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
-		o.Cgroups = host.Groups(f.Intent)
-	}
+// control groups that it is about.
+func observeAgain(ctx context.Context, j *journal.Journal) (*device.State, error) {
+	o := observe.Options{Devices: j.Head().Devices, Cgroups: groupsOf(j), NoProbes: true}
 	st, err := observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) {
 		o.Devices = nil
 		return observe.Observe(ctx, o)
 	}
 	return st, err
+}
+
+// groupsOf are the control groups that a journal's config names, and those that it
+// records objects of.
+func groupsOf(j *journal.Journal) []string {
+	var named []string
+	if f, err := config.ParseFile(j.Head().Config, []byte(j.Head().ConfigText)); err == nil {
+		named = host.Groups(f.Intent)
+	}
+	return host.GroupsOf(named, j)
 }
 
 // saveApplied records the state right after apply: before, with the steps made,

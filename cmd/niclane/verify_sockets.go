@@ -98,7 +98,7 @@ func (s *sockets) findings(ctx context.Context, a *app, results []verified) {
 		if at < 0 || !js[at].Head().SameBoot(here) {
 			continue
 		}
-		now, err := observeAgain(ctx, js[at].Head())
+		now, err := observeAgain(ctx, js[at])
 		if err != nil {
 			continue
 		}

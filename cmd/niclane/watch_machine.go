@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/internal/notify"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/stay"
@@ -142,10 +141,7 @@ func (m *machine) look(ctx context.Context) (views []stay.View, grown bool, err 
 	var all notify.Interest
 	for _, j := range js {
 		h := j.Head()
-		var groups []string
-		if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
-			groups = host.Groups(f.Intent)
-		}
+		groups := groupsOf(j)
 		st, known, err := host.Observe(ctx, h.Devices, groups)
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", h.Config, err)

@@ -36,7 +36,7 @@ func (m *machine) Repair(ctx context.Context, name string, leave func(string) bo
 		return stay.Repair{}, fmt.Errorf("%s as it was applied: %w", h.Config, err)
 	}
 	r := &request{File: f, text: []byte(h.ConfigText), config: h.Config}
-	ground, err := host.Restore(ctx, m.a.appliedBy(js[i]), h.Devices, host.Groups(r.Intent), leave)
+	ground, err := host.Restore(ctx, m.a.appliedBy(js[i]), h.Devices, groupsOf(js[i]), leave)
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}

@@ -11,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/cgroup"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/stay"
@@ -95,6 +98,44 @@ func Observe(ctx context.Context, devices, groups []string) (st *device.State, k
 		return st, false, err
 	}
 	return st, true, err
+}
+
+// GroupsOf are control groups that lanes name, and those that journals record
+// objects of: lanes that have them no more leave them as they were.
+func GroupsOf(named []string, js ...*journal.Journal) []string {
+	out := slices.Clone(named)
+	root := sync.OnceValue(func() string {
+		c, err := cgroup.Find(nil)
+		if err != nil {
+			return "" // who looks at the machine says so
+		}
+		return c.CpusetDir("/")
+	})
+	for _, j := range js {
+		for _, r := range j.Records() {
+			o := r.Last
+			if o == nil {
+				o = r.Original
+			}
+			group := ""
+			switch o := o.(type) {
+			case device.CgroupClass:
+				group = o.Cgroup
+			case device.CgroupPriority:
+				group = o.Cgroup
+			case device.File:
+				if dir, file := path.Split(o.Path); strings.HasPrefix(file, "cpuset.") && root() != "" {
+					if below, is := strings.CutPrefix(path.Clean(dir), strings.TrimSuffix(root(), "/")); is {
+						group = below
+					}
+				}
+			}
+			if group != "" && !slices.Contains(out, group) {
+				out = append(out, group)
+			}
+		}
+	}
+	return out
 }
 
 // Groups are the control groups that lanes name.
