@@ -43,6 +43,7 @@ type Card struct {
 	watch Watcher
 	// generation changes with what is applied beside members.
 	generation string
+	known      *known // nil: it has to be looked at
 }
 
 // A Result is what an apply left.
@@ -105,15 +106,50 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 		return nil, err
 	}
 	defer store.Close()
-	p, st, err := c.plan(ctx, f, store)
+	a, err := c.ask(f, store)
+	if err != nil {
+		return nil, err
+	}
+	a.host, a.leave = here, leave
+	was := c.known
+	c.known = nil // until the card is as f says
+	if leave == nil && was.knows(a) {
+		r, err := c.make(ctx, a, was.state, members)
+		if !errors.Is(err, errLook) {
+			return r, err
+		}
+		if a, err = c.ask(f, store); err != nil { // what was undone was journalled
+			return nil, err
+		}
+		a.host = here
+	}
+	st, err := a.look(ctx, c.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	return c.make(ctx, a, st, nil)
+}
+
+// errLook says that the card has to be looked at.
+var errLook = errors.New("it is not known how the card is")
+
+// make makes what a lacks on a card that is as st says. If only is given and does
+// not take the steps, or the card is not so, nothing was changed and the error is
+// errLook.
+func (c *Card) make(ctx context.Context, a *asked, st *device.State, only func([]plan.Step) bool) (*Result, error) {
+	p, err := a.plan(st)
+	if only != nil && (err != nil || !only(p.Steps)) {
+		return nil, errLook
+	}
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{Plan: p, State: st}
-	if leave != nil {
-		p.Steps = slices.DeleteFunc(p.Steps, func(s plan.Step) bool { return leave(s.Key()) })
+	if a.leave != nil {
+		p.Steps = slices.DeleteFunc(p.Steps, func(s plan.Step) bool { return a.leave(s.Key()) })
 	}
-	if len(p.Steps) == 0 {
+	if len(p.Steps) == 0 && len(p.Forget) == 0 {
+		c.known = a.known(st, a.mine)
 		return r, nil
 	}
 	k, err := apply.NewKernel()
@@ -123,25 +159,35 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 	defer k.Close()
 	k.Prepare(p.Steps)
 	who, when := journal.Self()
-	j, err := store.Begin(journal.Head{
-		Host: here, Config: c.Config, ConfigText: string(f.Text), Who: who, When: when, Devices: p.Devices, Plan: p,
+	j, err := a.store.Begin(journal.Head{
+		Host: a.host, Config: c.Config, ConfigText: string(a.file.Text), Who: who, When: when, Devices: p.Devices, Plan: p,
 	})
 	if err != nil {
 		return nil, err
 	}
+	if len(j.Records()) == 0 && len(p.Steps) == 0 { // all that there was is gone
+		return r, j.Remove()
+	}
 	report, err := apply.Run(ctx, k, p, j, apply.Options{})
-	if err != nil {
-		if len(report.Left) > 0 {
-			return nil, fmt.Errorf("%w; %d objects could not be undone", err, len(report.Left))
-		}
+	switch {
+	case err == nil:
+	case len(report.Left) > 0:
+		return nil, fmt.Errorf("%w; %d objects could not be undone", err, len(report.Left))
+	case only != nil && ctx.Err() == nil:
+		return nil, errLook
+	default:
 		return nil, fmt.Errorf("%w; the node's card is as it was before", err)
 	}
-	if slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return !member(s.Object()) }) || c.generation == "" {
+	if !members(p.Steps) || c.generation == "" {
 		c.generation = fmt.Sprint(j.Head().Generation, j.Head().When)
 	}
 	r.Done, r.Warnings = len(report.Done), report.Warnings
-	if err := c.save(ctx, p, st); err != nil {
+	after, err := c.save(ctx, p, st)
+	if err != nil {
 		r.Warnings = append(r.Warnings, "what verify compares with could not be kept: "+err.Error())
+	}
+	if after != nil {
+		c.known = a.known(after, []*journal.Journal{j})
 	}
 	return r, nil
 }
@@ -172,42 +218,68 @@ func (c *Card) Try(ctx context.Context, f *policy.File) (*plan.Plan, error) {
 		return nil, err
 	}
 	defer store.Close()
-	p, _, err := c.plan(ctx, f, store)
-	return p, err
+	a, err := c.ask(f, store)
+	if err != nil {
+		return nil, err
+	}
+	st, err := a.look(ctx, c.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	return a.plan(st)
 }
 
-func (c *Card) plan(ctx context.Context, f *policy.File, store *journal.Store) (*plan.Plan, *device.State, error) {
-	in := f.Intent
-	owned, devices, err := c.owned(store)
-	if err != nil {
-		return nil, nil, err
+// asked is what a file asks for, and what there is of it by the journals.
+type asked struct {
+	file  *policy.File
+	store *journal.Store
+	host  journal.Host
+	leave func(key string) bool
+	// devices and groups to look at.
+	devices, groups []string
+	mine            []*journal.Journal // of earlier applies of the file
+	owned           plan.Owned         // what these have written
+}
+
+func (c *Card) ask(f *policy.File, store *journal.Store) (*asked, error) {
+	a := &asked{file: f, store: store, devices: group(f.Intent), groups: host.Groups(f.Intent)}
+	if err := store.Conflict(c.Config, a.devices); err != nil {
+		return nil, err
 	}
-	want := group(in)
-	if err := store.Conflict(c.Config, want); err != nil {
-		return nil, nil, err
-	}
-	for _, d := range devices { // one that the file has no more gets back what it had
-		if !slices.Contains(want, d) {
-			want = append(want, d)
+	js, err := store.Here()
+	for _, j := range js {
+		if j.Head().Config != c.Config {
+			continue
 		}
-	}
-	st, err := look(ctx, observe.Options{Devices: want, Cgroups: host.Groups(in), Remember: c.RunDir})
-	if err != nil {
-		return nil, nil, err
-	}
-	p, err := plan.Make(in, st, owned)
-	var errs plan.Errors
-	if errors.As(err, &errs) {
-		refused := &RefusedError{}
-		for _, e := range errs {
-			s := f.Locate(e.Path) + ": " + e.Message
-			if !slices.Contains(refused.Problems, s) {
-				refused.Problems = append(refused.Problems, s)
+		a.mine, a.owned = append(a.mine, j), j.AppendOwned(a.owned)
+		a.groups = host.GroupsOf(a.groups, j)
+		for _, d := range j.Head().Devices { // one that the file has no more gets back what it had
+			if !slices.Contains(a.devices, d) {
+				a.devices = append(a.devices, d)
 			}
 		}
-		return nil, nil, refused
 	}
-	return p, st, err
+	return a, err
+}
+
+func (a *asked) look(ctx context.Context, remember string) (*device.State, error) {
+	return look(ctx, observe.Options{Devices: a.devices, Cgroups: a.groups, Remember: remember})
+}
+
+func (a *asked) plan(st *device.State) (*plan.Plan, error) {
+	p, err := plan.Make(a.file.Intent, st, a.owned)
+	var errs plan.Errors
+	if !errors.As(err, &errs) {
+		return p, err
+	}
+	refused := &RefusedError{}
+	for _, e := range errs {
+		s := a.file.Locate(e.Path) + ": " + e.Message
+		if !slices.Contains(refused.Problems, s) {
+			refused.Problems = append(refused.Problems, s)
+		}
+	}
+	return nil, refused
 }
 
 // look observes; where a device is absent, all others, so that whoever plans
@@ -219,17 +291,6 @@ func look(ctx context.Context, o observe.Options) (*device.State, error) {
 		return observe.Observe(ctx, o)
 	}
 	return st, err
-}
-
-// owned returns what earlier applies of the file have written, and where.
-func (c *Card) owned(s *journal.Store) (owned plan.Owned, devices []string, err error) {
-	js, err := s.Here()
-	for _, j := range js {
-		if j.Head().Config == c.Config {
-			owned, devices = j.AppendOwned(owned), append(devices, j.Head().Devices...)
-		}
-	}
-	return owned, devices, err
 }
 
 func group(in *intent.Intent) []string {
@@ -249,6 +310,7 @@ func (c *Card) Remove(ctx context.Context) error {
 	defer lock.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.known = nil
 	store, here, err := c.open()
 	if err != nil {
 		return err
@@ -270,33 +332,34 @@ func (c *Card) Remove(ctx context.Context) error {
 	return err
 }
 
-// save keeps the state right after an apply where niclane verify looks for it.
-func (c *Card) save(ctx context.Context, p *plan.Plan, before *device.State) error {
+// save keeps the state right after an apply where niclane verify looks for it, and
+// returns it where it is all that is known of the devices.
+func (c *Card) save(ctx context.Context, p *plan.Plan, before *device.State) (after *device.State, err error) {
 	if len(p.Devices) == 0 {
-		return nil
+		return nil, nil
 	}
-	st := before
+	var st *device.State
 	if slices.ContainsFunc(p.Steps, remakes) {
-		var err error
 		if st, err = observe.Observe(ctx, observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
-			return err
+			return nil, err
 		}
 	} else {
 		changes := make([]device.Change, len(p.Steps))
 		for i, s := range p.Steps {
 			changes[i] = device.Change{Old: s.Old, New: s.New}
 		}
-		st = before.After(changes)
+		after = before.After(changes)
+		st = after
 	}
 	b, err := json.Marshal(st)
 	if err != nil {
-		return err
+		return after, err
 	}
 	path, err := c.appliedPath(p)
 	if err != nil {
-		return err
+		return after, err
 	}
-	return os.WriteFile(path, b, 0o600)
+	return after, os.WriteFile(path, b, 0o600)
 }
 
 // remakes reports whether a step has the driver make its queues anew.

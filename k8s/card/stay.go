@@ -58,6 +58,8 @@ func (c *Card) Look(ctx context.Context) ([]stay.View, error) {
 func (c *Card) look(ctx context.Context) (views []stay.View, grown bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	was := c.known
+	c.known = nil
 	j, release, err := c.current()
 	if j == nil || err != nil {
 		if c.watch != nil && err == nil { // what is applied later is journalled there
@@ -68,7 +70,7 @@ func (c *Card) look(ctx context.Context) (views []stay.View, grown bool, err err
 	defer release()
 	h := j.Head()
 	a := host.Applied(j, c.applied(h.Plan))
-	groups := groupsOf(h)
+	groups := groupsOf(j)
 	st, known, err := host.Observe(ctx, h.Devices, groups)
 	if err != nil {
 		return nil, false, err
@@ -78,6 +80,9 @@ func (c *Card) look(ctx context.Context) (views []stay.View, grown bool, err err
 		if f.Severity == verify.Drift {
 			v.Drifts = append(v.Drifts, f)
 		}
+	}
+	if known && len(v.Drifts) == 0 && len(v.Waits) == 0 {
+		c.known = was.renewed(st, groups, j)
 	}
 	if c.watch != nil {
 		grown, err = c.watch.Watch(c.interest(host.From{State: st, Devices: h.Devices, Known: known, Groups: groups, Owned: a.Owned}, a.Bond))
@@ -95,17 +100,18 @@ func (c *Card) interest(from host.From, bond string) notify.Interest {
 	return in
 }
 
-// groupsOf are the control groups that a journal's lanes name: few do, and reading
-// a file of a hundred pods takes a while.
-func groupsOf(h *journal.Head) []string {
-	if !strings.Contains(h.ConfigText, "cgroup:") {
-		return nil
+// groupsOf are the control groups that a journal's lanes name, and those that it
+// records objects of. Few lanes name any, and reading a file of a hundred pods takes
+// a while.
+func groupsOf(j *journal.Journal) []string {
+	h := j.Head()
+	var named []string
+	if strings.Contains(h.ConfigText, "cgroup:") {
+		if f, err := config.ParseFile(h.Config, []byte(h.ConfigText)); err == nil {
+			named = host.Groups(f.Intent)
+		}
 	}
-	f, err := config.ParseFile(h.Config, []byte(h.ConfigText))
-	if err != nil {
-		return nil
-	}
-	return host.Groups(f.Intent)
+	return host.GroupsOf(named, j)
 }
 
 // Hold implements stay.Machine.
@@ -120,14 +126,14 @@ func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (s
 	if j == nil || err != nil {
 		return stay.Repair{}, err
 	}
-	h := j.Head()
+	h, groups := j.Head(), groupsOf(j)
 	text, applied := []byte(h.ConfigText), host.Applied(j, c.applied(h.Plan))
 	release()
 	parsed, err := config.ParseFile(c.Config, text)
 	if err != nil {
 		return stay.Repair{}, err
 	}
-	ground, err := host.Restore(ctx, applied, h.Devices, host.Groups(parsed.Intent), leave)
+	ground, err := host.Restore(ctx, applied, h.Devices, groups, leave)
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
@@ -146,6 +152,7 @@ func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (s
 func (c *Card) Release(_ context.Context, _ string, missing []verify.Finding) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.known = nil
 	j, release, err := c.current()
 	if j == nil || err != nil {
 		return nil, err

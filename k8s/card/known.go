@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package card
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
+)
+
+// A known is the card as the last look at it or the last apply left it. Pods come
+// one after the other, and each changes some rules and nothing else: to look at
+// the whole card for each took half of what it costs (BenchmarkPod). Nothing is
+// taken on trust for that: apply.Run reads every object of a step before it writes
+// it, and refuses what is not as the plan says; and Look, which the kernel's
+// notifications ask for, throws away what has changed. What is neither written nor
+// told about is what Look alone finds in any case.
+type known struct {
+	state *device.State
+	// what it is of
+	devices, groups []string
+	journal         stamp
+}
+
+// A stamp tells journals apart, and the generations of one.
+type stamp struct {
+	generation int
+	when       string
+}
+
+func stampOf(j *journal.Journal) stamp {
+	h := j.Head()
+	return stamp{h.Generation, h.When.String()}
+}
+
+// members reports whether the steps are of objects of which there are as many as
+// pods.
+func members(steps []plan.Step) bool {
+	return !slices.ContainsFunc(steps, func(s plan.Step) bool { return !member(s.Object()) })
+}
+
+// known is what is known when the file is applied, with the state that the card has
+// then.
+func (a *asked) known(st *device.State, mine []*journal.Journal) *known {
+	if len(mine) != 1 {
+		return nil
+	}
+	return &known{state: st, devices: a.devices, groups: a.groups, journal: stampOf(mine[0])}
+}
+
+// knows reports whether k is of the devices and control groups that are asked for,
+// and whether nobody has applied since.
+func (k *known) knows(a *asked) bool {
+	return k != nil && len(a.mine) == 1 && stampOf(a.mine[0]) == k.journal &&
+		slices.Equal(k.devices, a.devices) && slices.Equal(k.groups, a.groups)
+}
+
+// renewed returns k with a later state, which was read without probing what the
+// devices can do; nil if they may be able to do something else now, or if it is of
+// another journal or other control groups.
+func (k *known) renewed(st *device.State, groups []string, j *journal.Journal) *known {
+	if k == nil || stampOf(j) != k.journal || !slices.Equal(groups, k.groups) || st.Kernel != k.state.Kernel || len(st.Devices) != len(k.state.Devices) {
+		return nil
+	}
+	out := *k
+	out.state = st
+	st.Capabilities = k.state.Capabilities
+	for i := range st.Devices {
+		now, was := &st.Devices[i], &k.state.Devices[i]
+		if now.Name != was.Name || now.Index != was.Index || now.Driver != was.Driver || now.Version != was.Version || now.Firmware != was.Firmware ||
+			!reflect.DeepEqual(now.Channels, was.Channels) || !maps.Equal(now.Features, was.Features) || !maps.Equal(now.PrivFlags, was.PrivFlags) {
+			return nil
+		}
+		now.Capabilities = was.Capabilities
+	}
+	return &out
+}

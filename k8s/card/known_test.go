@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package card
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/observe"
+)
+
+// TestKnown: a pod's packets are steered without looking at the whole card, unless
+// the card is not as it was left; and always to what the file says.
+func TestKnown(t *testing.T) {
+	dev := uplink(t)
+	c := newCard(t)
+	spec := &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+		Classes: []v1alpha1.Class{{Name: "web", Mode: "shared", Queues: 1, Members: 20, Tuning: v1alpha1.Tuning{Ceiling: "50%"}}},
+	}
+	addr := func(pod int) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(pod)}), 32)
+	}
+	// put has these pods in the lane, by whoever, and reports whether he looked.
+	put := func(who *Card, pods ...int) (r *Result, looked bool) {
+		t.Helper()
+		n := policy.Node{Device: dev}
+		for _, i := range pods {
+			n.Members = append(n.Members, policy.Member{Name: fmt.Sprint("pod-", i), Lane: "web", Protocol: "tcp", Ports: []string{"80"}, Addrs: []netip.Prefix{addr(i)}})
+		}
+		f, err := policy.Make(c.Config, spec, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := who.known
+		r, err = who.Apply(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{dev}, NoProbes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []int
+		for _, e := range st.Device(dev).Entries {
+			found = append(found, int(netip.MustParsePrefix(e.Match.Local).Addr().As4()[3]))
+		}
+		slices.Sort(found)
+		if diff := cmp.Diff(pods, slices.Compact(found)); diff != "" {
+			t.Fatalf("pods in the lane (-asked +found)\n%s", diff)
+		}
+		return r, was == nil || r.State != was.state
+	}
+	quick := func(pods ...int) (r *Result) {
+		t.Helper()
+		r, looked := put(c, pods...)
+		if looked {
+			t.Error("the whole card was looked at")
+		}
+		return r
+	}
+	slow := func(pods ...int) *Result {
+		t.Helper()
+		r, looked := put(c, pods...)
+		if !looked {
+			t.Error("the card was not looked at")
+		}
+		return r
+	}
+	look := func(drifts bool) {
+		t.Helper()
+		views, err := c.Look(t.Context())
+		if err != nil || len(views) != 1 || (len(views[0].Drifts) > 0) != drifts || (c.known == nil) != drifts {
+			t.Fatalf("looked: %+v, %v; known: %v", views, err, c.known != nil)
+		}
+	}
+
+	slow(1)
+	r := quick(1, 2)
+	quick(2)
+	look(false)
+	quick(2, 3)
+
+	// Somebody has taken an entry that is to be removed.
+	k, err := apply.NewKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	for _, s := range r.Plan.Steps { // of pod 2
+		if err := k.Write(s.New, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow(3)
+	quick(3, 4)
+
+	// Somebody has made one that is to be made.
+	r = quick(3, 4, 5)
+	quick(3, 4)
+	for _, s := range r.Plan.Steps {
+		if err := k.Write(nil, s.New); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow(3, 4, 5)
+	for _, s := range r.Plan.Steps { // which is not the agent's to remove
+		if err := k.Write(s.New, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// What is more than a member's is planned on what there is.
+	spec.Classes[0].Ceiling = "60%"
+	slow(3, 4)
+	quick(3, 4, 6)
+
+	// What is told about is looked at, and then made anew with the next pod.
+	vethtest.TC(t, "qdisc del dev "+dev+" root")
+	look(true)
+	if r := slow(3, 4, 6, 7); members(r.Plan.Steps) {
+		t.Error("the qdisc was not made anew")
+	}
+	look(false)
+	quick(3, 4)
+
+	// Another niclane has applied meanwhile.
+	put(&Card{StateDir: c.StateDir, RunDir: c.RunDir, Config: c.Config}, 3, 4, 8)
+	slow(3, 4)
+	if err := c.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slow(1)
+	if err := c.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRenewed: what the devices can do is asked anew where it may have changed.
+func TestRenewed(t *testing.T) {
+	dev := uplink(t)
+	c := newCard(t)
+	f, err := policy.Make(c.Config, &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "1gbit"}, Classes: []v1alpha1.Class{{Name: "web", Queues: 1}}}, policy.Node{Device: dev})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first has queues made anew, after which nothing is known
+		if _, err := c.Apply(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j, release, err := c.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	look := func() *device.State {
+		st, err := observe.Observe(t.Context(), observe.Options{Devices: c.known.devices, NoProbes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	got := c.known.renewed(look(), nil, j)
+	if got == nil || len(got.state.Capabilities) == 0 || len(got.state.Device(dev).Capabilities) == 0 {
+		t.Fatalf("nothing has changed, and it is not known what the device can do: %v", got)
+	}
+	for name, change := range map[string]func(*device.State){
+		"kernel":   func(st *device.State) { st.Kernel.Release += "+" },
+		"devices":  func(st *device.State) { st.Devices = nil },
+		"index":    func(st *device.State) { st.Device(dev).Index++ },
+		"driver":   func(st *device.State) { st.Device(dev).Driver += "x" },
+		"firmware": func(st *device.State) { st.Device(dev).Firmware += "x" },
+		"channels": func(st *device.State) { st.Device(dev).Channels = nil },
+		"features": func(st *device.State) {
+			st.Device(dev).Features["hw-tc-offload"] = device.Setting{On: true, Fixed: true}
+		},
+	} {
+		st := look()
+		if change(st); c.known.renewed(st, nil, j) != nil {
+			t.Errorf("%s has changed, and the device is taken for what it was", name)
+		}
+	}
+	if c.known.renewed(look(), []string{"/a"}, j) != nil {
+		t.Error("other control groups are taken for the same")
+	}
+	if err := c.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
