@@ -244,6 +244,9 @@ func Describe(out io.Writer, f *experiment.File) error {
 		if v.Lanes != "" || v.LanesFile != "" {
 			lanes = "lanes"
 		}
+		if e.Server.Kind == experiment.KindPod {
+			lanes = podText(v)
+		}
 		fmt.Fprintf(&b, "variant: %s: %s, %s\n", v.Name, noise, lanes)
 	}
 	if n == m {

@@ -7,6 +7,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,6 +78,18 @@ func (m *measurement) startPod(ctx context.Context, r *result.Server, one *insta
 	}
 	r.Version, r.Address = p.Server(), m.address()
 	return nil
+}
+
+// podText is a variant's pod in words.
+func podText(v experiment.Variant) string {
+	if v.Server == nil || len(v.Server.Limits) == 0 {
+		return "the pod of the manifest"
+	}
+	var limits []string
+	for _, resource := range slices.Sorted(maps.Keys(v.Server.Limits)) {
+		limits = append(limits, resource+": "+v.Server.Limits[resource])
+	}
+	return "a pod with " + strings.Join(limits, ", ")
 }
 
 // podAddress is that of the pod that runs, "" if none does.

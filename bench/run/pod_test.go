@@ -96,6 +96,20 @@ func TestPod(t *testing.T) {
 	}
 }
 
+// TestPodDescribed: before a run it is said which pods it makes.
+func TestPodDescribed(t *testing.T) {
+	m, _ := podRun(t, "{}")
+	var b strings.Builder
+	if err := Describe(&b, m.f); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"server: pod on port 7000", "off: without noise, the pod of the manifest\n", "lane: without noise, a pod with niclane.dev/redis: 1\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+}
+
 // TestPodEnds: a pod that ends is why everything else fails, and is deleted all
 // the same.
 func TestPodEnds(t *testing.T) {

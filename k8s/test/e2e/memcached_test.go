@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,14 +48,15 @@ func BenchmarkMemcached(b *testing.B) {
 	must(b, s.Import(archive))
 	s.installWith(b, examplePolicy(b))
 	s.untilAllocatable(b, "memcached", 1)
-	text := runExperiment(b, s, h)
+	text, r := runExperiment(b, s, h)
 	b.ReportMetric(0, "ns/op") // says nothing
-	fmt.Println(text) // a benchmark's log is cut off
+	fmt.Println(text)          // a benchmark's log is cut off
+	inLane(b, r)
 }
 
 // runExperiment types the command on the control plane's machine, and copies
 // what comes of it to -out.
-func runExperiment(b *testing.B, s *suite, h *hosts.Hosts) string {
+func runExperiment(b *testing.B, s *suite, h *hosts.Hosts) (string, measured) {
 	kubectl, err := components.Kubectl.Programs(b.Context())
 	must(b, err)
 	must(b, h.Put("kubectl", filepath.Join(kubectl, "kubectl")))
@@ -75,7 +78,49 @@ func runExperiment(b *testing.B, s *suite, h *hosts.Hosts) string {
 	if err != nil {
 		b.Fatalf("%v\n%s\n%s", err, text, s.agentLog(b))
 	}
-	return string(text)
+	file, err := os.ReadFile(s.Control.OnDisk(hosts.Dir + "/out/result.json"))
+	must(b, err)
+	var r measured
+	must(b, json.Unmarshal(file, &r))
+	return string(text), r
+}
+
+// measured is what of a result is looked at.
+type measured struct {
+	Windows []struct {
+		Variant string
+		Load    struct{ Completed int64 }
+		Machine struct {
+			Device struct {
+				Classes []struct {
+					ID      string
+					Packets int64
+				}
+			}
+		}
+	}
+}
+
+// inLane proves by the counters of the link's classes that the pod's answers
+// left by the lane in each window of a pod with one, and that nothing did in
+// the others'.
+func inLane(b *testing.B, r measured) {
+	sent := map[string]map[string][]float64{} // packets for each answer, by class and variant
+	for _, w := range r.Windows {
+		for _, c := range w.Machine.Device.Classes {
+			if sent[c.ID] == nil {
+				sent[c.ID] = map[string][]float64{}
+			}
+			sent[c.ID][w.Variant] = append(sent[c.ID][w.Variant], float64(c.Packets)/float64(w.Load.Completed))
+		}
+	}
+	for _, by := range sent {
+		// several answers may share a packet; acknowledgements have their own
+		if n := len(by["lane"]); n > 0 && slices.Min(by["lane"]) > 0.3 && slices.Max(by["off"]) == 0 {
+			return
+		}
+	}
+	b.Errorf("no class of the link has the answers of the pod with a lane, and nothing else: packets for each answer by class and variant: %v", sent)
 }
 
 // examplePolicy is examples/kubernetes/memcached.yaml, on the node's link of
