@@ -102,6 +102,7 @@ func TestKnown(t *testing.T) {
 		}
 	}
 	slow(3)
+	look(false) // and what is gone is off the record
 	quick(3, 4)
 
 	// Somebody has made one that is to be made.
