@@ -178,9 +178,10 @@ func (n *Node) handle(ctx context.Context, batch []*request) {
 	if len(taken) == 0 {
 		return
 	}
+	saving := next.begin(n.o.Path) // syncing takes as long as a part of making
 	err := n.make(ctx, next)
-	if err == nil {
-		err = next.save(n.o.Path)
+	if serr := saving.end(err == nil); err == nil {
+		err = serr
 		n.dirty = err != nil
 	}
 	switch {

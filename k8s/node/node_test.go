@@ -169,15 +169,26 @@ func TestPodsComeAndGo(t *testing.T) {
 // the end of a pod is, although the card refuses.
 func TestFault10FailedAddLeavesNothing(t *testing.T) {
 	c := &fakeCard{refuse: "10.0.0.66"}
-	n := start(t, c, t.TempDir(), "b")
+	dir := t.TempDir()
+	n := start(t, c, dir, "b")
 	n.SetPolicy(t.Context(), redisAndWeb(1), nil)
 	before := c.now()
-	err := n.Attach(t.Context(), attachment("bad", "10.0.0.66", "web", "web-0"))
+	kept, err := os.ReadFile(filepath.Join(dir, "state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = n.Attach(t.Context(), attachment("bad", "10.0.0.66", "web", "web-0"))
 	if err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("got %v", err)
 	}
 	if c.now() != before || len(n.Attachments()) != 0 {
 		t.Errorf("left: %v", n.Attachments())
+	}
+	if now, err := os.ReadFile(filepath.Join(dir, "state.json")); err != nil || string(now) != string(kept) {
+		t.Errorf("state, %v:\n%s\nbefore:\n%s", err, now, kept)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("files: %v, %v", files, err)
 	}
 	if err := n.Attach(t.Context(), attachment("good", "10.0.0.7", "web", "web-0")); err != nil {
 		t.Fatal(err)

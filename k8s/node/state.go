@@ -116,24 +116,50 @@ func load(path, boot string) (*state, error) {
 }
 
 // save writes the state file so that a crash leaves the old one or the new one.
-func (s *state) save(path string) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return err
+func (s *state) save(path string) error { return s.begin(path).end(true) }
+
+// saving is a state file that is being written beside the old one.
+type saving struct {
+	path, name string
+	done       chan error
+}
+
+// begin writes and syncs the state beside what it is to replace, while the caller
+// does something else. end has to be called.
+func (s *state) begin(path string) *saving {
+	w := &saving{path: path, done: make(chan error, 1)}
+	go func() {
+		b, err := json.Marshal(s)
+		if err != nil {
+			w.done <- err
+			return
+		}
+		f, err := os.CreateTemp(filepath.Dir(path), ".state-")
+		if err != nil {
+			w.done <- err
+			return
+		}
+		w.name = f.Name()
+		_, err = f.Write(b)
+		if err == nil {
+			err = f.Sync()
+		}
+		w.done <- errors.Join(err, f.Close())
+	}()
+	return w
+}
+
+// end waits, and puts what was written into its place; or if it is not to be kept,
+// takes it away.
+func (w *saving) end(keep bool) error {
+	err := <-w.done
+	if err == nil && keep {
+		return os.Rename(w.name, w.path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".state-")
-	if err != nil {
-		return err
+	if w.name != "" {
+		err = errors.Join(err, os.Remove(w.name))
 	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return err
 }
 
 // sorted are the attachments by key.
