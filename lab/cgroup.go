@@ -5,12 +5,10 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,18 +82,8 @@ func (g group) remove() error {
 	if g.Dir == "" {
 		return nil
 	}
-	// A process leaves its group when its parent has collected it, which can
-	// be after it ended.
-	deadline := time.Now().Add(5 * time.Second)
-	for {
-		err := unix.Rmdir(g.Dir)
-		if err == nil || errors.Is(err, unix.ENOENT) {
-			break
-		}
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
-			return &fs.PathError{Op: "rmdir", Path: g.Dir, Err: err}
-		}
-		time.Sleep(10 * time.Millisecond)
+	if err := cgroup.Remove(g.Dir); err != nil {
+		return err
 	}
 	if g.Enable != "" {
 		err := os.WriteFile(filepath.Join(g.Enable, "cgroup.subtree_control"), []byte("-cpuset"), 0)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/internal/cgroup"
 )
 
 // HelperCommand is the argument with which niclane becomes the helper that
@@ -34,6 +35,9 @@ type Options struct {
 	FIFO int `json:"fifo,omitempty"`
 	// Cgroup puts it into the control group of the SUT's application.
 	Cgroup bool `json:"cgroup,omitempty"`
+	// Group is one below that, which keeps to CPUs and Mems those that place
+	// their threads themselves; "": none. With Cgroup only.
+	Group string `json:"-"`
 	// Mems are the NUMA nodes that its memory is from; nil: as the kernel
 	// chooses.
 	Mems []int `json:"mems,omitempty"`
@@ -75,6 +79,12 @@ func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...strin
 			return nil, fmt.Errorf("lab %s: no control group: no hierarchy has the cpuset controller", l.Config.Name)
 		}
 		s.Cgroup = l.CgroupDir
+		if o.Group != "" {
+			var err error
+			if s.Cgroup, err = cgroup.Below(l.CgroupDir, o.Group, s.CPUs, o.Mems); err != nil {
+				return nil, fmt.Errorf("lab %s: control group %s: %w", l.Config.Name, o.Group, err)
+			}
+		}
 	}
 	b, err := json.Marshal(s)
 	if err != nil {

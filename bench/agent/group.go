@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,7 +31,22 @@ type group struct {
 	Enabled string `json:"enabled,omitempty"`
 }
 
-func (g group) dirs() []string { return g.Dirs }
+// of are the directories that a job joins: with a name, a group of its own below,
+// with its processors and memory.
+func (g group) of(r Request) ([]string, error) {
+	if r.Group == "" {
+		return g.Dirs, nil
+	}
+	var out []string
+	for _, dir := range g.Dirs {
+		below, err := cgroup.Below(dir, r.Group, r.CPUs, r.Mems)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, below)
+	}
+	return out, nil
+}
 
 // planGroup says what makeGroup will make; nothing where there is no hierarchy.
 func planGroup(session string) (group, error) {
@@ -92,19 +106,7 @@ func (g group) make() error {
 func (g group) remove() error {
 	var errs []error
 	for _, dir := range g.Dirs {
-		// A process leaves its group when its parent has collected it, which
-		// can be after it ended.
-		for deadline := time.Now().Add(5 * time.Second); ; {
-			err := unix.Rmdir(dir)
-			if err == nil || errors.Is(err, unix.ENOENT) {
-				break
-			}
-			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
-				errs = append(errs, &fs.PathError{Op: "rmdir", Path: dir, Err: err})
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		errs = append(errs, cgroup.Remove(dir))
 	}
 	if g.Enabled != "" {
 		err := os.WriteFile(filepath.Join(g.Enabled, "cgroup.subtree_control"), []byte("-cpuset"), 0)

@@ -144,7 +144,11 @@ func (s *session) start(r Request) (*job, error) {
 		argv = append([]string{path}, argv[1:]...)
 	}
 	if r.Member {
-		if at.Cgroups = s.group.dirs(); len(at.Cgroups) == 0 {
+		var err error
+		if at.Cgroups, err = s.group.of(r); err != nil {
+			return nil, err
+		}
+		if len(at.Cgroups) == 0 {
 			return nil, errors.New("this agent has no control group for members: it was started without --lanes, or there is no hierarchy")
 		}
 	}

@@ -154,7 +154,12 @@ type Request struct {
 	MayFIFO int `json:"mayFIFOPriority,omitempty"`
 	// Member of the session's control group.
 	Member bool `json:"member,omitempty"`
+	// Group is the name of a group below it, which keeps the job to CPUs and
+	// Mems even where it places its threads itself; "": none.
+	Group string `json:"group,omitempty"`
 }
+
+var groupBelow = strictyaml.Lazy(`^[a-z][a-z0-9]{0,31}$`)
 
 var environment = strictyaml.Lazy(`^[A-Za-z_][A-Za-z0-9_]{0,63}=[^\x00]*$`)
 
@@ -204,6 +209,9 @@ func (r Request) check() error {
 	}
 	if len(r.Mems) > 0 && len(r.CPUs) == 0 {
 		bad("memory of NUMA nodes without processors: want both")
+	}
+	if r.Group != "" && (!groupBelow().MatchString(r.Group) || !r.Member || len(r.Mems) == 0) {
+		bad("group %.40q: want a name of letters and digits, of a member with processors and memory", r.Group)
 	}
 	for _, p := range []int{r.FIFO, r.MayFIFO} {
 		if p < 0 || p > 99 {

@@ -40,6 +40,18 @@ func TestMayLead(t *testing.T) {
 	}
 }
 
+func TestGroupBelow(t *testing.T) {
+	for group, ok := range map[string]bool{"instance1": true, "": true, "../x": false, "Instance": false} {
+		r := Request{What: "x", Command: []string{"x"}, CPUs: []int{1}, Mems: []int{0}, Member: true, Group: group}
+		if err := r.check(); (err == nil) != ok {
+			t.Errorf("%q: %v", group, err)
+		}
+	}
+	if err := (Request{What: "x", Command: []string{"x"}, Group: "one"}).check(); err == nil {
+		t.Error("a group of nobody's")
+	}
+}
+
 func TestMemoryOfNodes(t *testing.T) {
 	for want, r := range map[string]Request{
 		"":                         {What: "x", Command: []string{"x"}, CPUs: []int{1}, Mems: []int{0, 1}},

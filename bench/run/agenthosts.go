@@ -90,7 +90,7 @@ func (s *agentSite) find(ctx context.Context, host, program string) (path, versi
 }
 
 func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
-	r := agent.Request{What: l.what, Part: l.part, Command: l.argv, Environment: l.env, CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems}
+	r := agent.Request{What: l.what, Part: l.part, Command: l.argv, Environment: l.env, CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems, Group: l.group}
 	c := s.agents[l.host]
 	if l.part != "" {
 		// Its threads take SCHED_FIFO themselves: a whole Go process under it
@@ -102,6 +102,9 @@ func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
 		}
 	}
 	r.Member = l.member && c.Host.Cgroup != ""
+	if !r.Member {
+		r.Group = ""
+	}
 	j, err := c.Start(ctx, r)
 	if err != nil {
 		return nil, err

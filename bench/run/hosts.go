@@ -85,6 +85,8 @@ type launch struct {
 	experiment.Place
 	member bool  // of the control group that lanes can name
 	mems   []int // NUMA nodes that its memory is from, nil: as the kernel chooses
+	// group of its own below that of members, with these processors and nodes.
+	group string
 }
 
 // A task is a process that runs on a host.

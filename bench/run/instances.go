@@ -103,7 +103,7 @@ func (m *measurement) tellInstances(w *result.Window) {
 func (m *measurement) placed(l launch, x *instance) launch {
 	l.Place = m.e.Placement.Server
 	if x != nil && x.dir != "" {
-		l.what, l.CPUs, l.mems = x.of(l.what), x.CPUs, x.Mems
+		l.what, l.CPUs, l.mems, l.group = x.of(l.what), x.CPUs, x.Mems, x.dir
 	}
 	return l
 }

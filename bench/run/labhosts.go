@@ -100,7 +100,7 @@ func (s *labSite) find(_ context.Context, _, program string) (path, version stri
 }
 
 func (s *labSite) launch(ctx context.Context, l launch) (task, error) {
-	o := lab.Options{CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems, Cgroup: l.member && s.lab.CgroupDir != "", Niclane: s.niclane}
+	o := lab.Options{CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems, Group: l.group, Cgroup: l.member && s.lab.CgroupDir != "", Niclane: s.niclane}
 	argv := l.argv
 	if l.part != "" {
 		// Its threads take SCHED_FIFO themselves: a whole Go process under it
