@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/internal/reuseport"
 	"github.com/niclane/niclane/internal/sockiter"
@@ -51,11 +52,8 @@ func Lead(c Leading) ([]ListenGroup, error) {
 		return nil, fmt.Errorf("nobody of the application listens at port %d", c.Ports)
 	}
 	for _, g := range groups {
-		if !g.Led {
-			return groups, fmt.Errorf("%s: connections are not led: %s", g.Listeners[0].Local, g.Why)
-		}
-		if lacking := ld.arrival.lacking(g.Listeners); len(lacking) > 0 {
-			return groups, fmt.Errorf("%s: no listener of instance %v, whose threads are all kept to its node", g.Listeners[0].Local, lacking)
+		if err := ld.arrival.check(g); err != nil {
+			return groups, err
 		}
 	}
 	return groups, nil
@@ -113,6 +111,28 @@ func (a *arrival) byInstance(ls []Listening) [][]int {
 		}
 	}
 	return out
+}
+
+// check wants a listener of each instance in a group.
+func (a *arrival) check(g ListenGroup) error {
+	lacking := a.lacking(g.Listeners)
+	if len(lacking) == 0 && g.Led {
+		return nil
+	}
+	at := g.Listeners[0].Local
+	if len(lacking) == 0 {
+		return fmt.Errorf("%s: connections are not led: %s", at, g.Why)
+	}
+	var have []string
+	for _, l := range g.Listeners {
+		on := "no node"
+		if l.Home != "" {
+			on = "processors " + l.Home
+		}
+		have = append(have, fmt.Sprintf("of process %d, which is kept to %s", l.PID, on))
+	}
+	return fmt.Errorf("%s: no listener with SO_REUSEPORT of instance %s, all of whose threads are kept to its node; there is one %s",
+		at, strings.Trim(fmt.Sprint(lacking), "[]"), strings.Join(have, ", one "))
 }
 
 // lacking are the instances without a listener.
