@@ -196,6 +196,7 @@ func writeServer(s *experiment.Server) (m mapping) {
 	m.size("memory", s.Memory)
 	m.put("connections", s.Connections, s.Connections != 0 && !running)
 	m.text("user", s.User)
+	m.text("split", s.Split)
 	if c := s.Cache; c != nil {
 		n := mapping{}
 		n.text("kind", c.Kind)

@@ -164,8 +164,8 @@ type InstanceWindow struct {
 	Cache *cache.Counters `json:"cache,omitempty"`
 }
 
-// Arrival counts connections by how an instance was chosen for them, warm-up
-// included.
+// Arrival counts how an instance was chosen for connections, warm-up included:
+// once for each first packet, of which a connection can have sent several.
 type Arrival struct {
 	// Node are those that went to the instance of the node where they arrived,
 	// Hash those that the kernel's hash gave to any.
