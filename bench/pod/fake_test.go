@@ -124,5 +124,5 @@ func (f fake) read(name string) string {
 
 // seen is an event of a watch, of a status in JSON.
 func seen(kind, status string) string {
-	return fmt.Sprintf(`{"type": %q, "object": {"metadata": {"name": "NAME", "namespace": "bench", "uid": "u1"}, "spec": {"nodeName": "node1"}, "status": %s}}`+"\n", kind, status)
+	return fmt.Sprintf(`{"type": %q, "object": {"metadata": {"name": "NAME", "namespace": "bench", "uid": "u1"}, "spec": {"nodeName": "node1", "containers": [{"name": "app"}, {"name": "aside"}]}, "status": %s}}`+"\n", kind, status)
 }

@@ -18,9 +18,14 @@ type object struct {
 		Name      string `json:"name"`
 		Namespace string `json:"namespace"`
 		UID       string `json:"uid"`
+		// DeletionTimestamp is there once somebody deletes it.
+		DeletionTimestamp string `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
-		NodeName string `json:"nodeName"`
+		NodeName   string `json:"nodeName"`
+		Containers []struct {
+			Name string `json:"name"`
+		} `json:"containers"`
 	} `json:"spec"`
 	Status struct {
 		Phase             string      `json:"phase"`
@@ -60,7 +65,7 @@ func (o *object) is(kind string) (condition, bool) {
 
 func (o *object) ready() bool {
 	_, yes := o.is("Ready")
-	return yes && o.Status.PodIP != ""
+	return yes && o.Status.PodIP != "" && o.Metadata.DeletionTimestamp == ""
 }
 
 // over reports whether the pod has ended, by whomever.
@@ -105,6 +110,9 @@ func (o *object) how() string {
 // server is what runs in it: the first container's image, and where.
 func (o *object) server() string {
 	for _, c := range o.Status.ContainerStatuses {
+		if len(o.Spec.Containers) == 0 || c.Name != o.Spec.Containers[0].Name {
+			continue // the statuses are in the order of their names
+		}
 		text := c.Image
 		if c.ImageID != "" && c.ImageID != c.Image {
 			text += " (" + c.ImageID + ")"

@@ -23,7 +23,7 @@ const (
 	pending = `{"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}],
  "containerStatuses": [{"name": "app", "state": {"waiting": {"reason": "ContainerCreating"}}}]}`
 	running = `{"phase": "Running", "podIP": "10.1.2.3", "conditions": [{"type": "Ready", "status": "True"}],
- "containerStatuses": [{"name": "app", "image": "memcached:1.6", "imageID": "sha256:abc", "state": {"running": {}}}]}`
+ "containerStatuses": [{"name": "aside", "image": "x"}, {"name": "app", "image": "memcached:1.6", "imageID": "sha256:abc", "state": {"running": {}}}]}`
 	nowhere = `{"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
  "message": "0/1 nodes are available: 1 Insufficient niclane.dev/redis."}]}`
 	failed = `{"phase": "Failed", "containerStatuses": [{"name": "app", "state": {"terminated": {"reason": "Error", "exitCode": 71}}}]}`
@@ -155,6 +155,9 @@ func TestFailures(t *testing.T) {
 		"ended": {map[string]string{"watch-1": seen("ADDED", pending) + seen("MODIFIED", failed), "hold-1": ""}, []string{
 			"it has ended: Failed; container app: Error (exit code 71)",
 		}},
+		"being deleted": {map[string]string{"hold-1": "",
+			"watch-1": strings.Replace(seen("MODIFIED", running), `"uid": "u1"`, `"uid": "u1", "deletionTimestamp": "2026-11-22T08:00:03Z"`, 1),
+		}, []string{"somebody deletes it: Running"}},
 		"deleted": {map[string]string{"watch-1": seen("ADDED", pending) + seen("DELETED", pending), "hold-1": ""}, []string{
 			"it was deleted: Pending",
 		}},

@@ -96,6 +96,8 @@ func (p *Pod) saw(kind string, o object) bool {
 	switch {
 	case deleted:
 		p.finish(errors.New("it was deleted"))
+	case o.Metadata.DeletionTimestamp != "":
+		p.finish(errors.New("somebody deletes it"))
 	case o.over():
 		p.finish(errors.New("it has ended"))
 	default:

@@ -32,7 +32,7 @@ echo "$*" >>"$0.calls"
 case "$*" in
 version*) echo '{"serverVersion": {"gitVersion": "v1.99.0"}}' ;;
 create*) cat | tee -a "$0.calls" ;;
-*--watch*) echo "{\"type\": \"ADDED\", \"object\": {\"metadata\": {\"name\": \"$3\"}, \"spec\": {\"nodeName\": \"n1\"}, \"status\": $(cat "$0.status")}}"
+*--watch*) echo "{\"type\": \"ADDED\", \"object\": {\"metadata\": {\"name\": \"$3\"}, \"spec\": {\"nodeName\": \"n1\", \"containers\": [{\"name\": \"app\"}]}, \"status\": $(cat "$0.status")}}"
 	exec sleep 60 ;;
 esac
 `
@@ -68,7 +68,7 @@ func podRun(t *testing.T, status string) (*measurement, func() string) {
 // TestPod: the server of a variant is a pod of its own, which everybody finds at
 // its address, and which is deleted when the server is stopped.
 func TestPod(t *testing.T) {
-	m, calls := podRun(t, `{"podIP": "10.1.2.3", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"image": "cache:1"}]}`)
+	m, calls := podRun(t, `{"podIP": "10.1.2.3", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"name": "app", "image": "cache:1"}]}`)
 	var r result.Result
 	if err := m.pods.reach(t.Context(), &r); err != nil || r.Environment.Versions["Kubernetes"] != "v1.99.0" {
 		t.Fatal(err, r.Environment.Versions)
