@@ -41,7 +41,7 @@ test-k8s-fast: ## the Kubernetes module, without a cluster; root
 	cd k8s/test && ../../tools/go test ./machine
 
 test-k8s: ## pods with lanes on real clusters, of Kubernetes 1.36 and 1.34 (NICLANE_TEST_K8S=v1.36: of that); root; the first time it builds them, a quarter of an hour
-	@tools/packages ip:iproute2 runc containerd procps
+	@tools/packages ip:iproute2 runc containerd procps memcached
 	cd k8s/test && NICLANE_TEST_K8S=$${NICLANE_TEST_K8S:-1} ../../tools/go test -count=1 -v -timeout 90m ./cluster ./e2e
 
 images: ## the agent's container image, in out/images

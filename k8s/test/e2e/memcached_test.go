@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/niclane/niclane/k8s/dist/image"
 	"github.com/niclane/niclane/k8s/test/cluster"
@@ -34,6 +35,79 @@ var (
 // Debian's memcached in it.
 const memcachedImage = "docker.io/library/memcached:1.6"
 
+// An experiment is experiments/kubernetes-memcached.yaml on a cluster with
+// niclane, the policy of the examples, and the lab's hosts around its node.
+type experiment struct {
+	*suite
+	t testing.TB
+}
+
+func startExperiment(t testing.TB) *experiment {
+	s := &suite{Cluster: cluster.Start(t, cluster.Releases[0]), image: buildImage(t)}
+	h := hosts.Start(t, s.Cluster, buildNiclane(t))
+	archive := filepath.Join(t.TempDir(), "memcached.tar")
+	must(t, writeMemcached(archive))
+	must(t, s.Import(archive))
+	s.installWith(t, examplePolicy(t))
+	s.untilAllocatable(t, "memcached", 1)
+	kubectl, err := components.Kubectl.Programs(t.Context())
+	must(t, err)
+	must(t, h.Put("kubectl", filepath.Join(kubectl, "kubectl")))
+	must(t, h.Put("kubernetes-memcached.yaml", "../../../experiments/kubernetes-memcached.yaml"))
+	return &experiment{s, t}
+}
+
+// A run is one of niclane bench run.
+type run struct {
+	*machine.Process
+	said *os.File
+}
+
+// begin types the command on the control plane's machine.
+func (e *experiment) begin(t testing.TB, options string) *run {
+	t.Helper()
+	must(t, os.RemoveAll(e.Control.OnDisk(hosts.Dir+"/out")))
+	said, err := os.Create(filepath.Join(t.TempDir(), "run"))
+	must(t, err)
+	args := []string{"/usr/bin/env", "PATH=" + hosts.Dir + ":/usr/bin", "KUBECONFIG=/etc/kubernetes/admin.conf",
+		"niclane", "bench", "run", hosts.Dir + "/kubernetes-memcached.yaml", "--hosts", hosts.Dir + "/hosts.yaml", "--out", hosts.Dir + "/out"}
+	p, err := e.Control.Start(machine.Command{Args: append(args, strings.Fields(options)...)}, nil, said)
+	must(t, err)
+	t.Cleanup(func() {
+		_ = p.Signal(unix.SIGTERM)
+		_ = p.Wait()
+		said.Close()
+	})
+	return &run{p, said}
+}
+
+// end waits for the end of a run, and returns what it said and what came of it.
+func (e *experiment) end(t testing.TB, p *run) (string, measured, error) {
+	t.Helper()
+	ended := p.Wait()
+	text, err := os.ReadFile(p.said.Name())
+	must(t, err)
+	if left := e.pods(t); len(left) > 0 {
+		t.Errorf("the run has left pods: %v", left)
+	}
+	var r measured
+	if file, err := os.ReadFile(e.Control.OnDisk(hosts.Dir + "/out/result.json")); err == nil {
+		must(t, json.Unmarshal(file, &r))
+	}
+	return string(text), r, ended
+}
+
+// pods of runs that there are.
+func (e *experiment) pods(t testing.TB) (names []string) {
+	t.Helper()
+	list, err := e.Client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: "niclane.dev/bench"})
+	must(t, err)
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
 // BenchmarkMemcached is the paper's experiment on a cluster of the newest
 // release, by the command and the file that anybody runs it with. What it says
 // of the lane is the result's to say: nothing is claimed here.
@@ -41,48 +115,84 @@ func BenchmarkMemcached(b *testing.B) {
 	if os.Getenv("NICLANE_TEST_K8S") == "" {
 		b.Skip("make bench-k8s-memcached runs a whole cluster")
 	}
-	s := &suite{Cluster: cluster.Start(b, cluster.Releases[0]), image: buildImage(b)}
-	h := hosts.Start(b, s.Cluster, buildNiclane(b))
-	archive := filepath.Join(b.TempDir(), "memcached.tar")
-	must(b, writeMemcached(archive))
-	must(b, s.Import(archive))
-	s.installWith(b, examplePolicy(b))
-	s.untilAllocatable(b, "memcached", 1)
-	text, r := runExperiment(b, s, h)
+	e := startExperiment(b)
+	text, r, err := e.end(b, e.begin(b, *form))
+	if *out != "" {
+		must(b, os.CopyFS(filepath.Join(*out, time.Now().UTC().Format("20060102-150405")), os.DirFS(e.Control.OnDisk(hosts.Dir+"/out"))))
+	}
 	b.ReportMetric(0, "ns/op") // says nothing
 	fmt.Println(text)          // a benchmark's log is cut off
+	if err != nil {
+		b.Fatalf("%v\n%s", err, e.agentLog(b))
+	}
 	inLane(b, r)
 }
 
-// runExperiment types the command on the control plane's machine, and copies
-// what comes of it to -out.
-func runExperiment(b *testing.B, s *suite, h *hosts.Hosts) (string, measured) {
-	kubectl, err := components.Kubectl.Programs(b.Context())
-	must(b, err)
-	must(b, h.Put("kubectl", filepath.Join(kubectl, "kubectl")))
-	must(b, h.Put("kubernetes-memcached.yaml", "../../../experiments/kubernetes-memcached.yaml"))
-	log, err := os.Create(filepath.Join(b.TempDir(), "run"))
-	must(b, err)
-	defer log.Close()
-	args := []string{"/usr/bin/env", "PATH=" + hosts.Dir + ":/usr/bin", "KUBECONFIG=/etc/kubernetes/admin.conf",
-		"niclane", "bench", "run", hosts.Dir + "/kubernetes-memcached.yaml", "--hosts", hosts.Dir + "/hosts.yaml", "--out", hosts.Dir + "/out"}
-	p, err := s.Control.Start(machine.Command{Args: append(args, strings.Fields(*form)...)}, nil, log)
-	must(b, err)
-	b.Cleanup(func() { _ = p.Signal(unix.SIGTERM); _ = p.Wait() })
-	err = p.Wait()
-	text, _ := os.ReadFile(log.Name())
-	if *out != "" {
-		must(b, os.MkdirAll(*out, 0o755))
-		must(b, os.CopyFS(filepath.Join(*out, time.Now().UTC().Format("20060102-150405")), os.DirFS(s.Control.OnDisk(hosts.Dir+"/out"))))
+// TestMemcached: the experiment gives the lane to the pod that asks for it, says
+// why it cannot go on, and leaves no pod, however it ends.
+func TestMemcached(t *testing.T) {
+	if only := os.Getenv("NICLANE_TEST_K8S"); only != "1" && only != cluster.Releases[0].Name {
+		t.Skip("make test-k8s runs whole clusters: it takes minutes")
 	}
-	if err != nil {
-		b.Fatalf("%v\n%s\n%s", err, text, s.agentLog(b))
+	e := startExperiment(t)
+	const short = "--quick --trial"
+	t.Run("to its end", func(t *testing.T) {
+		text, r, err := e.end(t, e.begin(t, short))
+		if err != nil {
+			t.Fatalf("%v\n%s\n%s", err, text, e.agentLog(t))
+		}
+		inLane(t, r)
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		p := e.begin(t, short)
+		e.untilPod(t)
+		must(t, p.Signal(unix.SIGINT))
+		e.fails(t, p, "interrupted")
+	})
+	t.Run("somebody deletes the pod", func(t *testing.T) {
+		p := e.begin(t, short)
+		name := e.untilPod(t)
+		must(t, e.Client.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+		e.fails(t, p, "pod default/"+name+": somebody deletes it: Running")
+	})
+	t.Run("no lane left", func(t *testing.T) {
+		other := pod("other", limits("memcached"), "")
+		e.remove(t, other)
+		e.running(t, other, "other")
+		e.fails(t, e.begin(t, short), "lane: pod default/memcached-", "no node takes it", "1 Insufficient niclane.dev/memcached", "its last event: FailedScheduling")
+	})
+}
+
+// untilPod waits for the pod of a run, which runs.
+func (e *experiment) untilPod(t *testing.T) (name string) {
+	t.Helper()
+	until(t, time.Minute, "the run's pod is ready", func() (bool, string) {
+		names := e.pods(t)
+		if len(names) != 1 {
+			return false, fmt.Sprint(names)
+		}
+		p, err := e.Client.CoreV1().Pods("default").Get(t.Context(), names[0], metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		name = p.Name
+		return ready(p), e.describe(t.Context(), p)
+	})
+	return name
+}
+
+// fails wants a run to end with an error that says why.
+func (e *experiment) fails(t *testing.T, p *run, why ...string) {
+	t.Helper()
+	text, _, err := e.end(t, p)
+	if err == nil {
+		t.Error("no error")
 	}
-	file, err := os.ReadFile(s.Control.OnDisk(hosts.Dir + "/out/result.json"))
-	must(b, err)
-	var r measured
-	must(b, json.Unmarshal(file, &r))
-	return string(text), r
+	for _, want := range why {
+		if !strings.Contains(text, want) {
+			t.Errorf("it lacks %q:\n%s", want, text)
+		}
+	}
 }
 
 // measured is what of a result is looked at.
@@ -104,7 +214,7 @@ type measured struct {
 // inLane proves by the counters of the link's classes that the pod's answers
 // left by the lane in each window of a pod with one, and that nothing did in
 // the others'.
-func inLane(b *testing.B, r measured) {
+func inLane(b testing.TB, r measured) {
 	sent := map[string]map[string][]float64{} // packets for each answer, by class and variant
 	for _, w := range r.Windows {
 		for _, c := range w.Machine.Device.Classes {
@@ -125,7 +235,7 @@ func inLane(b *testing.B, r measured) {
 
 // examplePolicy is examples/kubernetes/memcached.yaml, on the node's link of
 // the experiment. On receive the lane shares the queues, as in policy.
-func examplePolicy(b *testing.B) string {
+func examplePolicy(b testing.TB) string {
 	text, err := os.ReadFile("../../../examples/kubernetes/memcached.yaml")
 	must(b, err)
 	uplink := regexp.MustCompile(`(?m)^  uplink: .*$`)
@@ -138,7 +248,7 @@ func examplePolicy(b *testing.B) string {
 }
 
 // buildNiclane builds the command, where everybody can start it.
-func buildNiclane(b *testing.B) string {
+func buildNiclane(b testing.TB) string {
 	dir, err := os.MkdirTemp("", "niclane-")
 	must(b, err)
 	b.Cleanup(func() { os.RemoveAll(dir) })
