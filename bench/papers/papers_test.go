@@ -151,6 +151,10 @@ func TestWrite(t *testing.T) {
 
 // TestStudies: each has an experiment with its variants, in every form.
 func TestStudies(t *testing.T) {
+	hosts, err := os.ReadFile("../../experiments/hosts.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var names []string
 	for _, s := range Studies {
 		names = append(names, s.Experiment)
@@ -159,8 +163,14 @@ func TestStudies(t *testing.T) {
 			t.Error(err)
 			continue
 		}
+		var on *experiment.Hosts
+		if s.Hosts {
+			if on, err = experiment.ParseHosts("hosts.yaml", hosts); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for _, quick := range []bool{false, true} {
-			f, err := experiment.ParseWith(s.Experiment, text, experiment.Options{Quick: quick})
+			f, err := experiment.ParseWith(s.Experiment, text, experiment.Options{Hosts: on, Quick: quick})
 			if err != nil {
 				t.Error(err)
 				continue
@@ -178,7 +188,7 @@ func TestStudies(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"memcached-connections", "memcached-shared-link", "web-cache-small", "web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod"} {
+	for _, name := range []string{"memcached-connections", "memcached-shared-link", "web-cache-small", "web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod", "kubernetes-memcached"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("no study %s", name)
 		}

@@ -105,6 +105,11 @@ func (p *papersRun) study(ctx context.Context, s papers.Study, file string, on *
 			return err
 		}
 	}
+	if s.Hosts && on == nil {
+		err := errors.New("it has no lab: it is measured in a Kubernetes cluster, with --hosts")
+		fmt.Fprintf(p.stderr, "cannot be run here: %v\n", err)
+		return p.failed(b.out, err)
+	}
 	f, text, err := experiments.ReadWith(file, experiment.Options{Hosts: on, Quick: p.quick, Trial: p.trial})
 	var cannot experiment.Errors
 	if f != nil && errors.As(err, &cannot) {
