@@ -650,7 +650,7 @@ func TestNewRestores(t *testing.T) {
 	}
 	sleep := sleeper()
 	cmd := exec.Command("sh", "-c", "trap '' TERM; sleep "+sleep+"; true")
-	cmd.Env = append(os.Environ(), Marker+"=left")
+	cmd.Env = append(os.Environ(), marker+"=left")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

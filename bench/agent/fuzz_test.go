@@ -36,7 +36,7 @@ func FuzzRequests(f *testing.F) {
 				t.Errorf("taken: %+v", r)
 			}
 			for _, e := range r.Environment {
-				if strings.HasPrefix(e, Marker+"=") || strings.HasPrefix(e, "LD_") || !strings.Contains(e, "=") {
+				if strings.HasPrefix(e, marker+"=") || strings.HasPrefix(e, "LD_") || !strings.Contains(e, "=") {
 					t.Errorf("taken: %q", e)
 				}
 			}

@@ -158,7 +158,10 @@ func (s *session) start(r Request) (*job, error) {
 	}
 	j.cmd = exec.Command(a.Niclane, append([]string{JobCommand, string(text)}, argv...)...)
 	j.cmd.Dir = s.files()
-	j.cmd.Env = append([]string{"PATH=" + commandPath, "LANG=C.UTF-8", Marker + "=" + s.id}, r.Environment...)
+	j.cmd.Env = append([]string{"PATH=" + commandPath, "LANG=C.UTF-8", marker + "=" + s.id}, r.Environment...)
+	if r.Part == PartLed {
+		j.cmd.Env = append(j.cmd.Env, GroupVariable+"="+s.group.Path)
+	}
 	// A session of its own, so that the scheduler's autogroup does not share
 	// its processors with the agent's.
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

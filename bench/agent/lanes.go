@@ -22,11 +22,17 @@ const PartTune = "tune"
 // listeners.
 const PartLed = "led"
 
-// mayLead refuses what the agent was not started for. It reaches no listeners
-// but the session's: those of processes with the session's mark.
+// GroupVariable is in the environment of that part: the session's control group,
+// whose listeners are the only ones that it reaches.
+const GroupVariable = "NICLANE_BENCH_GROUP"
+
+// mayLead refuses what the agent was not started for.
 func (s *session) mayLead() error {
-	if len(s.agent.Devices) == 0 {
+	switch {
+	case len(s.agent.Devices) == 0:
 		return errors.New("this agent leads no connections: it was started without --lanes")
+	case s.group.Path == "":
+		return errors.New("this agent leads no connections: it has no control group, as there is no hierarchy")
 	}
 	return nil
 }

@@ -222,7 +222,7 @@ func (r Request) check() error {
 }
 
 // reserved names are the agent's own.
-var reserved = []string{Marker, "PATH"}
+var reserved = []string{marker, GroupVariable, "PATH"}
 
 // A Started job.
 type Started struct {

@@ -24,9 +24,9 @@ import (
 	"github.com/niclane/niclane/journal"
 )
 
-// Marker is in the environment of every process of a session, and of what
+// marker is in the environment of every process of a session, and of what
 // these start: by it they are found.
-const Marker = "NICLANE_BENCH_SESSION"
+const marker = "NICLANE_BENCH_SESSION"
 
 // A record is what a session has to put back. It is on disk before anything is
 // made.
@@ -192,7 +192,7 @@ func marked(session string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := []byte(Marker + "=" + session)
+	want := []byte(marker + "=" + session)
 	var out []int
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)

@@ -35,6 +35,10 @@ func TestMayLead(t *testing.T) {
 		t.Errorf("without lanes: %v", err)
 	}
 	s.agent.Devices = []string{"eth2"}
+	if err := s.mayLead(); err == nil || !strings.Contains(err.Error(), "no control group") {
+		t.Errorf("without a group: %v", err)
+	}
+	s.group.Path = "/one"
 	if err := s.mayLead(); err != nil {
 		t.Error(err)
 	}

@@ -7,14 +7,13 @@
 package led
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/niclane/niclane/app"
@@ -33,9 +32,9 @@ type Config struct {
 	Patience int64 `json:"patienceNs,omitempty"`
 	// Count says how connections went, and sets nothing.
 	Count bool `json:"count,omitempty"`
-	// Mark is in the environment of the instances' processes, "NAME=VALUE"; "":
+	// Group is the control group of the instances' processes, or above them; "":
 	// they are those of this process's network namespace.
-	Mark string `json:"-"`
+	Group string `json:"-"`
 }
 
 // Result says how connections go, or went since they are led.
@@ -111,18 +110,30 @@ func (c Config) processes() ([]int, error) {
 		if there, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns/net")); err != nil || there != here {
 			continue // or it has ended
 		}
-		if c.marked(pid) {
+		if c.grouped(pid) {
 			out = append(out, pid)
 		}
 	}
 	return out, nil
 }
 
-func (c Config) marked(pid int) bool {
-	if c.Mark == "" {
+// grouped reports whether a process is in the group in any hierarchy (cgroups(7)).
+// Its environment would not do: servers write their titles over it.
+func (c Config) grouped(pid int) bool {
+	if c.Group == "" {
 		return true
 	}
 	// One that has ended cannot be read.
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && slices.ContainsFunc(bytes.Split(text, []byte{0}), func(e []byte) bool { return string(e) == c.Mark })
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return err == nil && below(string(text), c.Group)
+}
+
+func below(membership, group string) bool {
+	for line := range strings.Lines(membership) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) == 3 && (f[2] == group || strings.HasPrefix(f[2], group+"/")) {
+			return true
+		}
+	}
+	return false
 }

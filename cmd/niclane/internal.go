@@ -110,9 +110,7 @@ func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Cont
 // lead has connections go to listeners of an agent's session only, where there
 // is one.
 func lead(ctx context.Context, c led.Config) (led.Result, error) {
-	if session := os.Getenv(agent.Marker); session != "" {
-		c.Mark = agent.Marker + "=" + session
-	}
+	c.Group = os.Getenv(agent.GroupVariable)
 	return led.Run(ctx, c)
 }
 

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lab"
+)
+
+// splitExperiment has nginx on each node, on processors %s of a lab %s.
+const splitExperiment = `version: 1
+title: an instance on each node
+lab: {name: %[1]s, sut-cpus: %[2]s, other-cpus: %[2]s}
+server:
+  kind: command
+  command: [nginx, -e, stderr, -c, $scratch/nginx.conf, -p, $scratch]
+  user: nobody:nogroup
+  split: numa
+  port: 8443
+  threads: 2
+  certificate: on
+  cache: {kind: nginx, at: $scratch/var/cache.log}
+  files:
+    var/README: |
+      What nginx writes.
+    nginx.conf: |
+      daemon off;
+      worker_processes $threads;
+      error_log stderr warn;
+      pid $scratch/var/nginx.pid;
+      events { worker_connections 1024; }
+      http {
+        log_format cache '$$upstream_cache_status $$status $$bytes_sent';
+        access_log $scratch/var/cache.log cache;
+        keepalive_requests 1000000;
+        client_body_temp_path $scratch/var/body;
+        proxy_temp_path $scratch/var/proxy;
+        fastcgi_temp_path $scratch/var/fastcgi;
+        uwsgi_temp_path $scratch/var/uwsgi;
+        scgi_temp_path $scratch/var/scgi;
+        proxy_cache_path $scratch/var/objects levels=2 keys_zone=objects:1m max_size=100m inactive=1d use_temp_path=off;
+        server {
+          listen $address:$port ssl reuseport;
+          ssl_certificate $scratch/certificate.pem;
+          ssl_certificate_key $scratch/key.pem;
+          ssl_protocols TLSv1.3;
+          location / {
+            proxy_pass http://$noise:18000;
+            proxy_cache objects;
+            proxy_cache_key $$request_uri;
+          }
+        }
+      }
+  beside:
+    - {name: origin, host: noise, port: 18000, origin: on}
+  ready: {timeout: 120s}
+workload:
+  protocol: https
+  tls: {version: 1.3}
+  prefill: on
+  objects: [{path: /20000/$n, copies: 10, bytes: 20000}]
+load: {mode: closed, connections: 64, warmup: 200ms, window: 1s, timeout: 60s}
+variants:
+  - {name: off}
+  - name: lane
+    lanes: |
+      version: 1
+      globals: {dev: $device}
+      lanes:
+        web: {queues: 1, ports: [$port], cgroup: $cgroup}
+repeats: {min: 1}
+gates: {hits: 100%%, warn: [client, late, processors, tier, reclaim]}
+host-noise: {window: 100ms}
+`
+
+// TestBenchSplit runs an experiment whose server is split, in the lab and on
+// hosts, with nginx: each instance is filled, connections are taken on the node
+// where they arrive, with a lane and without, and nothing is left. The nodes are
+// those of TestSplit.
+func TestBenchSplit(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	if _, err := exec.LookPath("nginx"); err != nil {
+		t.Skip(err)
+	}
+	b := &splitBed{T: t, dir: t.TempDir(), node: map[int]int{}, mem: map[int]int{}}
+	b.nodes()
+	// nginx runs as nobody, who has to get to its files.
+	for dir := b.dir; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.bin = filepath.Join(b.dir, "bin")
+	if err := errors.Join(os.MkdirAll(b.bin, 0o755), os.WriteFile(filepath.Join(b.bin, "niclane"), self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	list := "[" + strings.ReplaceAll(device.FormatCPUList(b.cpus), ",", ", ") + "]"
+	own := fmt.Sprintf("bsplit-%d", os.Getpid())
+	b.write("split.yaml", fmt.Sprintf(splitExperiment, own, list))
+	t.Run("lab", func(t *testing.T) {
+		c := *b
+		c.T = t
+		c.benched(c.shown(filepath.Join(c.bin, "niclane"), "bench", "run", "split.yaml", "--out", "out-lab"), "out-lab")
+		if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + own + "*"); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+	t.Run("hosts", func(t *testing.T) { c := *b; c.T = t; c.benchedOnHosts() })
+}
+
+// shown is a command on this machine as it has to look.
+func (b *splitBed) shown(argv ...string) *exec.Cmd {
+	if b.fake != "" {
+		argv = append(bound(b.fake), argv...)
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = b.dir
+	return cmd
+}
+
+// bound begins a command that sees other nodes.
+func bound(fake string) []string {
+	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /sys/devices/system/node && exec "$@"`, fake}
+}
+
+// benched runs the experiment and looks at what is in its result.
+func (b *splitBed) benched(cmd *exec.Cmd, out string) {
+	b.Helper()
+	if text, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, text)
+	}
+	text, err := os.ReadFile(filepath.Join(b.dir, out, "result.json"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var r result.Result
+	if err := json.Unmarshal(text, &r); err != nil {
+		b.Fatal(err)
+	}
+	if len(r.Server.Instances) != 2 || len(r.Windows) != 2 {
+		b.Fatalf("%d instances, %d windows", len(r.Server.Instances), len(r.Windows))
+	}
+	for i, x := range r.Server.Instances {
+		if want := b.node[b.cpus[i]]; x.Node != want || !slices.Equal(x.CPUs, b.cpus[i:i+1]) || !slices.Equal(x.Mems, []int{b.mem[want]}) {
+			b.Errorf("instance %d: %+v", i, x)
+		}
+	}
+	for _, w := range r.Windows {
+		if w.Arrival == nil || w.Arrival.Hash != 0 || w.Arrival.Node < 64 {
+			b.Errorf("%s: arrival %+v, want all 64 connections by the node", w.Variant, w.Arrival)
+		}
+		var requests, running int64
+		for _, x := range w.Instances {
+			// A cache that was not filled would have missed each object once.
+			if x.Cache == nil || x.Cache.Requests == 0 || x.Cache.Hits != x.Cache.Requests || x.Process.Running == 0 {
+				b.Errorf("%s, node %d: cache %+v, running %d ns", w.Variant, x.Node, x.Cache, x.Process.Running)
+				continue
+			}
+			requests, running = requests+x.Cache.Requests, running+x.Process.Running
+		}
+		if w.Cache == nil || w.Cache.Requests != requests || requests < w.Load.Completed {
+			b.Errorf("%s: %+v, %d of the instances, %d completed", w.Variant, w.Cache, requests, w.Load.Completed)
+		}
+		if p := w.Machine.Processes; len(p) != 1 || p[0].Name != "server" || p[0].Running != running {
+			b.Errorf("%s: processes %+v, want their sum %d", w.Variant, p, running)
+		}
+	}
+	lane := r.Variants[1]
+	if !strings.Contains(lane.Lanes, "queues: 2") || !strings.Contains(lane.Lanes, "cpus: "+device.FormatCPUList(b.cpus)) || strings.Contains(lane.Lanes, "cgroup") {
+		b.Errorf("the lane was not divided:\n%s", lane.Lanes)
+	}
+	if out, _ := exec.Command("pgrep", "-f", "nginx.*"+filepath.Join(os.TempDir(), "niclane-bench-")).Output(); len(out) > 0 {
+		b.Errorf("still running: %s", out)
+	}
+}
+
+// benchedOnHosts does so with agents, in a lab whose hosts they are on.
+func (b *splitBed) benchedOnHosts() {
+	var err error
+	b.lab, err = lab.Up(b.Context(), lab.Config{Name: fmt.Sprintf("bhosts-%d", os.Getpid()), Queues: 4, SUTCPUs: b.cpus, OtherCPUs: b.cpus})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := b.lab.Down(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+	nginx, _ := exec.LookPath("nginx")
+	niclane := filepath.Join(b.bin, "niclane")
+	b.on(lab.Client, niclane, "bench", "certs", "pki", "--hosts", "10.77.0.1,10.77.0.2,10.77.0.3", "--client", "me")
+	hosts := "version: 1\nsut: {agent: \"10.77.0.1:7411\", address: 10.77.0.1, device: lane0}\nclients: [{agent: \"10.77.0.2:7411\", address: 10.77.0.2}]\n" +
+		"noise: {agent: \"10.77.0.3:7411\", address: 10.77.0.3}\nlink-rate: 500mbit\nauthority: pki/ca.pem\ncertificate: pki/me.pem\nkey: pki/me.key\n"
+	b.write("hosts.yaml", hosts)
+	for i, host := range []string{lab.SUT, lab.Client, lab.Noise} {
+		ip := "10.77.0." + strconv.Itoa(i+1)
+		argv := []string{niclane, "--state-dir", filepath.Join(b.dir, host+".state"), "--run-dir", filepath.Join(b.dir, host+".run"), "bench", "serve", "--lease", "60s", "--listen", ip + ":7411",
+			"--cert", "pki/" + ip + ".pem", "--key", "pki/" + ip + ".key", "--ca", "pki/ca.pem", "--client", "me", "--dir", filepath.Join(b.dir, host+".dir")}
+		if host == lab.SUT {
+			argv = append(argv, "--lanes", "lane0", "--allow-commands", nginx)
+		}
+		b.agent(host, argv)
+	}
+	b.benched(b.commandOn(lab.Client, niclane, "bench", "run", "split.yaml", "--hosts", "hosts.yaml", "--out", "out-hosts"), "out-hosts")
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*/niclane-bench-*/instance*"); len(left) > 0 {
+		b.Errorf("left: %v", left)
+	}
+}
+
+// agent starts one, and returns when it listens.
+func (b *splitBed) agent(host string, argv []string) {
+	b.Helper()
+	if host == lab.SUT && b.fake != "" {
+		argv = append(bound(b.fake), argv...)
+	}
+	cmd := b.commandOn(host, argv...)
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+		defer late.Stop()
+		if err := cmd.Wait(); err != nil && b.Failed() {
+			b.Logf("agent of %s: %v\n%s", host, err, log.String())
+		}
+	})
+	line := make([]byte, 200)
+	if n, err := out.Read(line); err != nil || !strings.Contains(string(line[:n]), "listening") {
+		b.Fatalf("agent of %s says %q, %v", host, line[:n], err)
+	}
+}
