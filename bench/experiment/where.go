@@ -51,10 +51,10 @@ func labKeys() []y.Key[Lab] {
 		y.Of("noise-segment", y.Size(2000, 65536), "the lab's",
 			"Longest burst that a single send of the noise host makes (gso_max_size).",
 			func(l *Lab, x int64) { l.NoiseSegment = int(x) }),
-		y.Of("sut-cpus", cpus(), "the upper half of those online",
+		y.Of("sut-cpus", cpus(), "the upper half of those online; with `server.split`, of each NUMA node's",
 			"Processors that do all the work of the SUT.",
 			func(l *Lab, x []int) { l.SUTCPUs = x }),
-		y.Of("other-cpus", cpus(), "the lower half",
+		y.Of("other-cpus", cpus(), "the lower half; likewise",
 			"Processors that do the work of all others.",
 			func(l *Lab, x []int) { l.OtherCPUs = x }),
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/numa"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/split"
 )
@@ -108,6 +109,41 @@ func laneOf(all []intent.Lane, port int) string {
 		return all[0].Name
 	}
 	return ""
+}
+
+// labProcessors are those of the lab's SUT and of its other hosts: as the file
+// has them, or, for a server that is split, half of each node's.
+func (s *labSite) labProcessors() (sut, others []int, err error) {
+	x := s.e.Lab
+	if s.e.Server.Split == "" || x.SUTCPUs != nil || x.OtherCPUs != nil {
+		return x.SUTCPUs, x.OtherCPUs, nil
+	}
+	all, err := numa.Sys("/").Nodes()
+	sut, others = halves(all)
+	return sut, others, err
+}
+
+// halves are the upper and the lower half of each node's processors; none, which
+// is the lab's own choice, where a node has one, or there is one node.
+func halves(all []split.Node) (upper, lower []int) {
+	with := 0
+	for _, n := range all {
+		switch k := len(n.CPUs); k {
+		case 0: // memory alone
+			continue
+		case 1:
+			return nil, nil
+		default:
+			with++
+			upper, lower = append(upper, n.CPUs[k/2:]...), append(lower, n.CPUs[:k/2]...)
+		}
+	}
+	if with < 2 {
+		return nil, nil
+	}
+	slices.Sort(upper)
+	slices.Sort(lower)
+	return upper, lower
 }
 
 // divide plans the instances of the server.

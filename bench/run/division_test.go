@@ -119,3 +119,26 @@ func TestLanesAreDivided(t *testing.T) {
 		t.Errorf("one instance: %v, %q\n%s", err, notes, text)
 	}
 }
+
+// The lab's hosts have processors of each node where that can be.
+func TestHalves(t *testing.T) {
+	smt := twoSockets().Nodes
+	smt[0].CPUs, smt[1].CPUs = []int{0, 1, 4, 5}, []int{2, 3, 6}
+	single := twoSockets().Nodes
+	single[1].CPUs = []int{4}
+	for name, tt := range map[string]struct {
+		nodes        []split.Node
+		upper, lower []int
+	}{
+		"two sockets":               {twoSockets().Nodes, []int{2, 3, 6, 7}, []int{0, 1, 4, 5}},
+		"numbered in turn":          {smt, []int{3, 4, 5, 6}, []int{0, 1, 2}},
+		"and memory alone":          {append(twoSockets().Nodes, split.Node{ID: 2, Memory: gib}), []int{2, 3, 6, 7}, []int{0, 1, 4, 5}},
+		"one processor on a node":   {single, nil, nil},
+		"one node: the lab chooses": {twoSockets().Nodes[:1], nil, nil},
+	} {
+		upper, lower := halves(tt.nodes)
+		if !slices.Equal(upper, tt.upper) || !slices.Equal(lower, tt.lower) {
+			t.Errorf("%s: %v and %v, want %v and %v", name, upper, lower, tt.upper, tt.lower)
+		}
+	}
+}

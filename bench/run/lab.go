@@ -75,10 +75,14 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("processors may sleep deeply: %v", asleep))
 	}
 	x := s.e.Lab
+	sut, others, err := s.labProcessors()
+	if err != nil {
+		return err
+	}
 	s.lab, err = lab.Up(ctx, lab.Config{
 		Name: x.Name, Card: x.Card, Queues: x.Queues, LinkRate: x.LinkRate, LinkBurst: x.LinkBurst, SwitchBuffer: x.SwitchBuffer,
 		Ring: x.Ring, Rules: x.Rules, Contexts: x.Contexts, MTU: x.MTU, NoiseSegment: x.NoiseSegment,
-		SUTCPUs: x.SUTCPUs, OtherCPUs: x.OtherCPUs,
+		SUTCPUs: sut, OtherCPUs: others,
 	})
 	if errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("%w; somebody has raised it by niclane lab up: niclane lab down --name %s", err, x.Name)

@@ -208,7 +208,11 @@ func (b *splitBed) benchedOnHosts() {
 			b.Error(err)
 		}
 	})
-	nginx, _ := exec.LookPath("nginx")
+	// Where agents look for programs, /usr/sbin is before /sbin.
+	nginx, err := exec.LookPath("/usr/sbin/nginx")
+	if err != nil {
+		b.Skip(err)
+	}
 	niclane := filepath.Join(b.bin, "niclane")
 	b.on(lab.Client, niclane, "bench", "certs", "pki", "--hosts", "10.77.0.1,10.77.0.2,10.77.0.3", "--client", "me")
 	hosts := "version: 1\nsut: {agent: \"10.77.0.1:7411\", address: 10.77.0.1, device: lane0}\nclients: [{agent: \"10.77.0.2:7411\", address: 10.77.0.2}]\n" +
