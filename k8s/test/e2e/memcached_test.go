@@ -27,7 +27,8 @@ import (
 )
 
 var (
-	form = flag.String("form", "--quick", "of experiments/kubernetes-memcached.yaml that is run: options of niclane bench run")
+	file = flag.String("file", "../../../experiments/kubernetes-memcached.yaml", "experiment that is run")
+	form = flag.String("form", "--quick", "options of niclane bench run: the form of the file")
 	out  = flag.String("out", "", "directory for the result")
 )
 
@@ -53,7 +54,7 @@ func startExperiment(t testing.TB) *experiment {
 	kubectl, err := components.Kubectl.Programs(t.Context())
 	must(t, err)
 	must(t, h.Put("kubectl", filepath.Join(kubectl, "kubectl")))
-	must(t, h.Put("kubernetes-memcached.yaml", "../../../experiments/kubernetes-memcached.yaml"))
+	must(t, h.Put("kubernetes-memcached.yaml", *file))
 	return &experiment{s, t}
 }
 

@@ -286,9 +286,9 @@ func (h *Hosts) agents() error {
 		}
 		log.Close()
 	})
-	// The noise takes processors last: hosts have some for it. SCHED_FIFO for the
-	// generator would be better, which an agent's jobs need a limit for that this
-	// host may not raise.
+	// The noise takes processors last and the generator first: hosts have some
+	// for each. SCHED_FIFO would be better, which an agent's jobs need a limit
+	// for that this host may not raise.
 	node, err := h.c.Node.Start(machine.Command{
 		Args: append([]string{"/usr/bin/nice", "-n", "19"}, serve(Dir+"/niclane", Dir+"/pki", lab.SUT, "/run/niclane-bench")...),
 	}, nil, log)
@@ -301,7 +301,7 @@ func (h *Hosts) agents() error {
 		dir := filepath.Join("/run", h.lab.Config.Netns(host)+"-bench")
 		argv := serve(h.niclane, pki, host, dir)
 		o := lab.Options{Niclane: h.niclane}
-		if host == lab.Noise {
+		if o.Nice = -20; host == lab.Noise {
 			o.Nice = 19
 		}
 		cmd, err := h.lab.Command(context.Background(), host, o, argv...)
