@@ -79,7 +79,7 @@ func (r *reader) checkVariants() {
 			case o.Name == v.Name:
 				r.Failf(path+".name", "found %s a second time, first in line %d", y.Quote(v.Name), line)
 			case o.same(v):
-				r.Failf(path, "differs from %s (line %d) in nothing, want other lanes, force, noise, server or tune", o.Name, line)
+				r.Failf(path, "differs from %s (line %d) in nothing, want other lanes, lane-policy, force, noise, server or tune", o.Name, line)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (r *reader) checkVariants() {
 
 // same reports whether two variants differ in nothing but name and title.
 func (v *Variant) same(o *Variant) bool {
-	return o.Noise == v.Noise && o.Lanes == v.Lanes && o.LanesFile == v.LanesFile && o.ClientLanes == v.ClientLanes &&
+	return o.Noise == v.Noise && o.Lanes == v.Lanes && o.LanesFile == v.LanesFile && o.ClientLanes == v.ClientLanes && o.LanePolicy == v.LanePolicy &&
 		maps.Equal(o.Force, v.Force) && reflect.DeepEqual(o.Server, v.Server) && reflect.DeepEqual(o.Tune, v.Tune)
 }
 

@@ -4,7 +4,6 @@ package experiment
 
 import (
 	"math"
-	"reflect"
 	"time"
 )
 
@@ -110,7 +109,7 @@ func Estimate(e *Experiment) (least, most int64) {
 func starts(e *Experiment) int {
 	other := false
 	for _, v := range e.Variants {
-		other = other || !reflect.DeepEqual(v.Server, e.Variants[0].Server)
+		other = other || !v.SameServer(&e.Variants[0])
 	}
 	if !other {
 		return 1

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -35,12 +36,11 @@ func manifest() y.Kind[string] {
 		if !ok || !expands(v, text, podNames) {
 			return "", false
 		}
-		text, _ = Expand(text, samples(podNames))
-		if _, err := ParsePod(text); err != nil {
+		expanded, _ := Expand(text, samples(podNames))
+		if _, err := ParsePod(expanded); err != nil {
 			v.Failf("%v", err)
 			return "", false
 		}
-		text, _ = read(v)
 		return text, true
 	}
 	return k
@@ -70,9 +70,46 @@ func limits() y.Kind[map[string]string] {
 		"the name of a resource: niclane.dev/redis", amount)
 }
 
-// ParsePod reads the manifest of a Pod, after Expand, and refuses what a run
-// cannot measure. What else is wrong the cluster has to say.
-func ParsePod(text string) (map[string]any, error) {
+// policyNames are those that a LanePolicy can have.
+var policyNames = []string{NameDevice, NameLink}
+
+func lanePolicy() y.Kind[string] {
+	k := y.Text("the manifest of a LanePolicy, as text, under |", maxFile)
+	read := k.Read
+	k.Read = func(v y.Value) (string, bool) {
+		text, ok := read(v)
+		if !ok || !expands(v, text, policyNames) {
+			return "", false
+		}
+		expanded, _ := Expand(text, samples(policyNames))
+		if _, err := ParseLanePolicy(expanded); err != nil {
+			v.Failf("%v", err)
+			return "", false
+		}
+		return text, true
+	}
+	return k
+}
+
+// ParseLanePolicy reads the manifest of a LanePolicy, after Expand.
+func ParseLanePolicy(text string) (map[string]any, error) {
+	policy, err := object(text, "LanePolicy")
+	if err != nil {
+		return nil, err
+	}
+	if version, _ := policy["apiVersion"].(string); !strings.HasPrefix(version, "niclane.dev/") || policy["kind"] != "LanePolicy" {
+		return nil, fmt.Errorf("found apiVersion: %v, kind: %v, want apiVersion: niclane.dev/v1alpha1, kind: LanePolicy", policy["apiVersion"], policy["kind"])
+	}
+	return policy, nil
+}
+
+// SameServer reports whether two variants can have one start of the server.
+func (v *Variant) SameServer(o *Variant) bool {
+	return v.LanePolicy == o.LanePolicy && reflect.DeepEqual(v.Server, o.Server)
+}
+
+// object is the only one of a manifest, whose metadata and spec are mappings.
+func object(text, want string) (map[string]any, error) {
 	var documents []map[string]any
 	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
 		var one map[string]any
@@ -88,16 +125,25 @@ func ParsePod(text string) (map[string]any, error) {
 		}
 	}
 	if len(documents) != 1 {
-		return nil, fmt.Errorf("found %d objects, want one Pod", len(documents))
-	}
-	pod := documents[0]
-	if pod["apiVersion"] != "v1" || pod["kind"] != "Pod" {
-		return nil, fmt.Errorf("found apiVersion: %v, kind: %v, want apiVersion: v1, kind: Pod; the run makes one for each start of the server", pod["apiVersion"], pod["kind"])
+		return nil, fmt.Errorf("found %d objects, want one %s", len(documents), want)
 	}
 	for _, name := range []string{"metadata", "spec"} {
-		if _, ok := pod[name].(map[string]any); pod[name] != nil && !ok {
-			return nil, fmt.Errorf("%s: found %T, want a mapping", name, pod[name])
+		if _, ok := documents[0][name].(map[string]any); documents[0][name] != nil && !ok {
+			return nil, fmt.Errorf("%s: found %T, want a mapping", name, documents[0][name])
 		}
+	}
+	return documents[0], nil
+}
+
+// ParsePod reads the manifest of a Pod, after Expand, and refuses what a run
+// cannot measure. What else is wrong the cluster has to say.
+func ParsePod(text string) (map[string]any, error) {
+	pod, err := object(text, "Pod")
+	if err != nil {
+		return nil, err
+	}
+	if pod["apiVersion"] != "v1" || pod["kind"] != "Pod" {
+		return nil, fmt.Errorf("found apiVersion: %v, kind: %v, want apiVersion: v1, kind: Pod; the run makes one for each start of the server", pod["apiVersion"], pod["kind"])
 	}
 	spec, _ := pod["spec"].(map[string]any)
 	containers, _ := spec["containers"].([]any)
@@ -143,7 +189,8 @@ func (r *reader) checkPod() {
 	if s.Kind != KindPod {
 		r.refuse("kind: "+s.Kind+", want kind: pod", "server.manifest")
 		for i := range r.e.Variants {
-			r.refuse("kind: "+s.Kind+", want kind: pod", fmt.Sprintf("variants[%d].server.limits", i))
+			path := fmt.Sprintf("variants[%d].", i)
+			r.refuse("kind: "+s.Kind+", want kind: pod", path+"server.limits", path+"lane-policy")
 		}
 		return
 	}
@@ -157,7 +204,7 @@ func (r *reader) checkPod() {
 	r.refuse("kind: pod, which runs where kubelet has it run", "placement.server.cpus", "placement.server.fifo")
 	for i := range r.e.Variants {
 		path := fmt.Sprintf("variants[%d].", i)
-		r.refuse("kind: pod, whose lane is its cluster's to make; want server.limits", path+"lanes", path+"lanes-file", path+"force")
+		r.refuse("kind: pod, whose lane is its cluster's to make; want lane-policy and server.limits", path+"lanes", path+"lanes-file", path+"force")
 		r.refuse("kind: pod, whose node is the cluster's to tune", path+"tune")
 		r.checkLimits(path+"server.limits", r.e.Variants[i].Server)
 	}

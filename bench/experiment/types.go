@@ -303,6 +303,9 @@ type Variant struct {
 	// ClientLanes is the text of a lanes file for every client, as Lanes is
 	// for the SUT.
 	ClientLanes string `json:"clientLanes,omitempty"`
+	// LanePolicy is the manifest of one, for Expand, that the cluster of KindPod
+	// has in this variant.
+	LanePolicy string `json:"lanePolicy,omitempty"`
 	// Server and Tune are what is other at the server and its host; nil:
 	// nothing.
 	Server *VariantServer `json:"server,omitempty"`

@@ -283,6 +283,7 @@ func writeVariant(v experiment.Variant) (m mapping) {
 	m.text("lanes-file", v.LanesFile)
 	m.put("force", v.Force, len(v.Force) > 0)
 	m.text("client-lanes", v.ClientLanes)
+	m.text("lane-policy", v.LanePolicy)
 	if s := v.Server; s != nil {
 		n := mapping{}
 		n.number("threads", s.Threads)

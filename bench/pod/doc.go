@@ -7,5 +7,6 @@
 // configured with, so that niclane needs none of Kubernetes' modules, and a
 // person sees what it does by typing the same. Every pod has the label
 // niclane.dev/bench with the run's own value, and a deadline at which kubelet
-// ends it should nobody be there to delete it. It touches no other object.
+// ends it should nobody be there to delete it. A LanePolicy that variants want
+// it makes and deletes in the same way. It touches no other object.
 package pod

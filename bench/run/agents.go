@@ -425,6 +425,8 @@ func (s *agentSite) Down(ctx context.Context) error {
 	if s.gone() == nil {
 		errs = append(errs, s.untune(), s.stopServers())
 	}
+	// A pod is no agent's.
+	errs = append(errs, s.stopPods(), s.dropLanePolicy(ctx))
 	for _, c := range s.agents {
 		wg.Go(func() {
 			// One that is lost was said to be so; the agent, or its keeper,

@@ -35,6 +35,15 @@ func differences(e *experiment.Experiment, i int) []string {
 	if had := before.Lanes != "" || before.LanesFile != ""; had && v.Lanes == "" && v.LanesFile == "" {
 		out = append(out, "no lanes")
 	}
+	switch {
+	case v.LanePolicy == before.LanePolicy:
+	case v.LanePolicy == "":
+		out = append(out, "no LanePolicy")
+	case before.LanePolicy == "":
+		out = append(out, "a LanePolicy: the node has lanes")
+	default:
+		out = append(out, "another LanePolicy")
+	}
 	if v.Server != nil {
 		out = append(out, serverText(v.Server))
 	} else if before.Server != nil {

@@ -36,7 +36,10 @@ func (t *podTask) stop() error { return t.Delete(context.Background()) }
 type pods struct {
 	kubectl pod.Kubectl
 	version string // the cluster's
-	run     string // value of the label of this run's pods
+	run     string // value of the label of what this run makes
+	// policy is the LanePolicy that the cluster has, made of text.
+	policy *pod.Policy
+	text   string
 }
 
 // reach asks the cluster for its version, before anything is started.
@@ -47,6 +50,53 @@ func (p *pods) reach(ctx context.Context, r *result.Result) (err error) {
 	p.run = strings.ToLower(rand.Text()[:10])
 	r.Environment.Versions = map[string]string{"Kubernetes": p.version}
 	return nil
+}
+
+// setLanePolicy has the cluster follow the variant's, in the place of the one
+// that is there. No pod of the run is there meanwhile.
+func (m *measurement) setLanePolicy(ctx context.Context, v experiment.Variant) error {
+	text, err := experiment.Expand(v.LanePolicy, m.values(lab.SUT))
+	if err != nil {
+		return fmt.Errorf("lane-policy: %w", err)
+	}
+	if text == m.pods.text {
+		return nil
+	}
+	if err := m.dropLanePolicy(ctx); err != nil || text == "" {
+		return err
+	}
+	manifest, err := experiment.ParseLanePolicy(text)
+	if err != nil {
+		return fmt.Errorf("lane-policy: %w", err)
+	}
+	m.pods.policy, err = pod.Follow(ctx, m.pods.kubectl, manifest, m.pods.run)
+	if err == nil {
+		m.pods.text = text
+	}
+	return err
+}
+
+// dropLanePolicy takes away the one that is there.
+func (m *measurement) dropLanePolicy(ctx context.Context) error {
+	if m.pods.policy == nil {
+		return nil
+	}
+	err := m.pods.policy.Remove(ctx)
+	if err == nil {
+		m.pods.policy, m.pods.text = nil, ""
+	}
+	return err
+}
+
+// stopPods deletes the pods that there are.
+func (m *measurement) stopPods() error {
+	var errs []error
+	for _, x := range m.instances {
+		if t, ok := x.server.(*podTask); ok {
+			errs = append(errs, t.stop())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // startPod makes the pod of the variant and waits until kubelet says that it is
@@ -82,14 +132,18 @@ func (m *measurement) startPod(ctx context.Context, r *result.Server, one *insta
 
 // podText is a variant's pod in words.
 func podText(v experiment.Variant) string {
+	node := ", no LanePolicy"
+	if v.LanePolicy != "" {
+		node = ", a LanePolicy"
+	}
 	if v.Server == nil || len(v.Server.Limits) == 0 {
-		return "the pod of the manifest"
+		return "the pod of the manifest" + node
 	}
 	var limits []string
 	for _, resource := range slices.Sorted(maps.Keys(v.Server.Limits)) {
 		limits = append(limits, resource+": "+v.Server.Limits[resource])
 	}
-	return "a pod with " + strings.Join(limits, ", ")
+	return "a pod with " + strings.Join(limits, ", ") + node
 }
 
 // podAddress is that of the pod that runs, "" if none does.

@@ -22,7 +22,9 @@ server:
     {apiVersion: v1, kind: Pod, metadata: {name: cache}, spec: {containers: [{name: app, args: ["$port", "$connections"]}]}}
 workload: {protocol: memcached}
 load: {rates: 1000, connections: 4}
-variants: [{name: off}, {name: lane, server: {limits: {niclane.dev/redis: 1}}}]
+variants:
+  - {name: off}
+  - {name: lane, server: {limits: {niclane.dev/redis: 1}}, lane-policy: "{apiVersion: niclane.dev/v1, kind: LanePolicy, metadata: {name: p}}"}
 `
 
 // kubectl has a cluster whose pods are at once as status says. Its calls are in
@@ -31,6 +33,7 @@ const kubectl = `#!/bin/sh
 echo "$*" >>"$0.calls"
 case "$*" in
 version*) echo '{"serverVersion": {"gitVersion": "v1.99.0"}}' ;;
+*"get lanepolicy"*) echo '{"status": {"nodes": [{"name": "n1", "conditions": [{"type": "Applied", "status": "True"}]}]}}' ;;
 create*) cat | tee -a "$0.calls" ;;
 *--watch*) echo "{\"type\": \"ADDED\", \"object\": {\"metadata\": {\"name\": \"$3\"}, \"spec\": {\"nodeName\": \"n1\", \"containers\": [{\"name\": \"app\"}]}, \"status\": $(cat "$0.status")}}"
 	exec sleep 60 ;;
@@ -86,6 +89,16 @@ func TestPod(t *testing.T) {
 	if err := m.alive(); err != nil {
 		t.Error(err)
 	}
+	if _, err := m.StartServer(t.Context(), m.e.Variants[0]); err != nil {
+		t.Fatal(err)
+	}
+	made := strings.Index(calls(), `"kind":"LanePolicy"`)
+	first := strings.Index(calls(), `"kind":"Pod"`)
+	gone := strings.Index(calls(), "delete pod")
+	without := strings.Index(calls(), "delete lanepolicy p-")
+	if second := strings.LastIndex(calls(), `"kind":"Pod"`); made < 0 || first < made || gone < first || without < gone || second < without {
+		t.Errorf("want a policy and a pod made, the pod and the policy deleted, and a pod made:\n%s", calls())
+	}
 	if err := m.stopServers(); err != nil || m.address() != "10.0.0.1:7000" {
 		t.Errorf("%v, %s", err, m.address())
 	}
@@ -103,7 +116,7 @@ func TestPodDescribed(t *testing.T) {
 	if err := Describe(&b, m.f); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"server: pod on port 7000", "off: without noise, the pod of the manifest\n", "lane: without noise, a pod with niclane.dev/redis: 1\n"} {
+	for _, want := range []string{"server: pod on port 7000", "off: without noise, the pod of the manifest, no LanePolicy\n", "lane: without noise, a pod with niclane.dev/redis: 1, a LanePolicy\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"time"
 
@@ -67,8 +66,8 @@ type runner struct {
 	tell  progress
 	began time.Time
 	seed  uint64
-	// serving is what the server has that is running.
-	serving *experiment.VariantServer
+	// serving is the variant that the server was started for.
+	serving experiment.Variant
 	// unsaved is set when a checkpoint has failed: the end says no more.
 	unsaved bool
 }
@@ -186,7 +185,7 @@ func (run *runner) checkpoint() error {
 }
 
 func (run *runner) server(ctx context.Context) error {
-	run.serving = run.e.Variants[0].Server
+	run.serving = run.e.Variants[0]
 	s, err := run.site.StartServer(ctx, run.e.Variants[0])
 	run.r.Server = s
 	for _, n := range s.Notes {
@@ -366,10 +365,10 @@ func (run *runner) window(ctx context.Context, v experiment.Variant, what string
 
 // serve starts the server anew where the variant's is another one.
 func (run *runner) serve(ctx context.Context, v experiment.Variant) error {
-	if reflect.DeepEqual(v.Server, run.serving) {
+	if v.SameServer(&run.serving) {
 		return nil
 	}
-	run.serving = v.Server
+	run.serving = v
 	if _, err := run.site.StartServer(ctx, v); err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func (m *measurement) StartServer(ctx context.Context, v experiment.Variant) (re
 	if err := m.stopServers(); err != nil {
 		return result.Server{}, err
 	}
+	if err := m.setLanePolicy(ctx, v); err != nil {
+		return result.Server{}, m.because(err)
+	}
 	m.variant = v.Server
 	r, err := m.serve(ctx)
 	return r, m.because(err)

@@ -36,11 +36,29 @@ var (
 // Debian's memcached in it.
 const memcachedImage = "docker.io/library/memcached:1.6"
 
-// An experiment is experiments/kubernetes-memcached.yaml on a cluster with
-// niclane, the policy of the examples, and the lab's hosts around its node.
+// An experiment is a cluster with niclane, without a policy, and the lab's hosts
+// around its node.
 type experiment struct {
 	*suite
-	t testing.TB
+	hosts *hosts.Hosts
+}
+
+// take takes the file, with other limits. On receive its lanes share the queues,
+// as in policy.
+func (e *experiment) take(t testing.TB, limits string) {
+	t.Helper()
+	text, err := os.ReadFile(*file)
+	must(t, err)
+	for from, to := range map[string]string{
+		"uplink: {dev: $device, linkRate: $link}": "uplink: {dev: $device, linkRate: $link, force: {queue-set: shared}}",
+		"limits: {niclane.dev/memcached: 1}":      limits,
+	} {
+		if !strings.Contains(string(text), from) {
+			t.Fatalf("%s has no %q", *file, from)
+		}
+		text = []byte(strings.ReplaceAll(string(text), from, to))
+	}
+	must(t, e.hosts.Write("kubernetes-memcached.yaml", text))
 }
 
 func startExperiment(t testing.TB) *experiment {
@@ -49,13 +67,13 @@ func startExperiment(t testing.TB) *experiment {
 	archive := filepath.Join(t.TempDir(), "memcached.tar")
 	must(t, writeMemcached(archive))
 	must(t, s.Import(archive))
-	s.installWith(t, examplePolicy(t))
-	s.untilAllocatable(t, "memcached", 1)
+	s.installAgent(t)
 	kubectl, err := components.Kubectl.Programs(t.Context())
 	must(t, err)
 	must(t, h.Put("kubectl", filepath.Join(kubectl, "kubectl")))
-	must(t, h.Put("kubernetes-memcached.yaml", *file))
-	return &experiment{s, t}
+	e := &experiment{s, h}
+	e.take(t, "limits: {niclane.dev/memcached: 1}")
+	return e
 }
 
 // A run is one of niclane bench run.
@@ -88,8 +106,14 @@ func (e *experiment) end(t testing.TB, p *run) (string, measured, error) {
 	ended := p.Wait()
 	text, err := os.ReadFile(p.said.Name())
 	must(t, err)
-	if left := e.pods(t); len(left) > 0 {
-		t.Errorf("the run has left pods: %v", left)
+	left := e.pods(t)
+	list, err := e.Dynamic.Resource(policies).List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, p := range list.Items {
+		left = append(left, "lanepolicy "+p.GetName())
+	}
+	if len(left) > 0 {
+		t.Errorf("the run has left %v", left)
 	}
 	var r measured
 	if file, err := os.ReadFile(e.Control.OnDisk(hosts.Dir + "/out/result.json")); err == nil {
@@ -157,9 +181,7 @@ func TestMemcached(t *testing.T) {
 		e.fails(t, p, "pod default/"+name+": somebody deletes it: Running")
 	})
 	t.Run("no lane left", func(t *testing.T) {
-		other := pod("other", limits("memcached"), "")
-		e.remove(t, other)
-		e.running(t, other, "other")
+		e.take(t, "limits: {niclane.dev/memcached: 2}")
 		e.fails(t, e.begin(t, short), "lane: pod default/memcached-", "no node takes it", "1 Insufficient niclane.dev/memcached", "its last event: FailedScheduling")
 	})
 }
@@ -213,8 +235,8 @@ type measured struct {
 }
 
 // inLane proves by the counters of the link's classes that the pod's answers
-// left by the lane in each window of a pod with one, and that nothing did in
-// the others'.
+// left by the lane in each window of a pod with one, that nothing did beside a
+// pod without one, and that there was no class without a policy.
 func inLane(b testing.TB, r measured) {
 	sent := map[string]map[string][]float64{} // packets for each answer, by class and variant
 	for _, w := range r.Windows {
@@ -227,25 +249,11 @@ func inLane(b testing.TB, r measured) {
 	}
 	for _, by := range sent {
 		// several answers may share a packet; acknowledgements have their own
-		if n := len(by["lane"]); n > 0 && slices.Min(by["lane"]) > 0.3 && slices.Max(by["off"]) == 0 {
+		if len(by["lane"]) > 0 && len(by["beside"]) > 0 && slices.Min(by["lane"]) > 0.3 && slices.Max(by["beside"]) == 0 && len(by["off"]) == 0 {
 			return
 		}
 	}
 	b.Errorf("no class of the link has the answers of the pod with a lane, and nothing else: packets for each answer by class and variant: %v", sent)
-}
-
-// examplePolicy is examples/kubernetes/memcached.yaml, on the node's link of
-// the experiment. On receive the lane shares the queues, as in policy.
-func examplePolicy(b testing.TB) string {
-	text, err := os.ReadFile("../../../examples/kubernetes/memcached.yaml")
-	must(b, err)
-	uplink := regexp.MustCompile(`(?m)^  uplink: .*$`)
-	if !uplink.Match(text) {
-		b.Fatalf("no uplink on a line of its own:\n%s", text)
-	}
-	name := regexp.MustCompile(`(?m)^metadata: .*$`)
-	text = name.ReplaceAll(text, []byte("metadata: {name: test}"))
-	return string(uplink.ReplaceAll(text, []byte("  uplink: {dev: lane0, linkRate: "+hosts.LinkRate+", force: {queue-set: shared}}")))
 }
 
 // buildNiclane builds the command, where everybody can start it.

@@ -71,13 +71,16 @@ func until(t testing.TB, limit time.Duration, what string, holds func() (bool, s
 
 // install is what docs/kubernetes.md says, on a cluster without niclane.
 func (s *suite) install(t testing.TB) {
-	s.installWith(t, policy)
+	s.installAgent(t)
+	must(t, s.Apply(policy))
+	s.condition(t, "Applied", "True", "")
+	s.condition(t, "Healthy", "True", "")
 	s.untilAllocatable(t, "redis", 2)
 	s.untilAllocatable(t, "web", 120)
 }
 
-// installWith is install with another policy of the name "test".
-func (s *suite) installWith(t testing.TB, policy string) {
+// installAgent is install without a policy.
+func (s *suite) installAgent(t testing.TB) {
 	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), cluster.Node, metav1.GetOptions{})
 	must(t, err)
 	info := node.Status.NodeInfo
@@ -94,9 +97,6 @@ func (s *suite) installWith(t testing.TB, policy string) {
 	must(t, err)
 	must(t, s.Apply(string(manifests)))
 	s.agentPod(t)
-	must(t, s.Apply(policy))
-	s.condition(t, "Applied", "True", "")
-	s.condition(t, "Healthy", "True", "")
 	until(t, time.Minute, "niclane-cni is chained", func() (bool, string) {
 		list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
 		return strings.Contains(string(list), "niclane-cni"), fmt.Sprint(string(list), err)

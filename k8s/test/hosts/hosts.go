@@ -344,3 +344,8 @@ func (h *Hosts) listens(address string) error {
 func (h *Hosts) Put(name, from string) error {
 	return copyFile(filepath.Join(h.c.Control.OnDisk(Dir), name), from)
 }
+
+// Write writes a file into Dir of the control plane's machine.
+func (h *Hosts) Write(name string, text []byte) error {
+	return os.WriteFile(filepath.Join(h.c.Control.OnDisk(Dir), name), text, 0o644)
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Policy is a LanePolicy that Follow has made, until Remove.
+type Policy struct {
+	k    Kubectl
+	name string
+}
+
+// followTime is how long nodes may take to follow a policy. What pods stand on
+// stays until they are gone.
+const followTime = time.Minute
+
+// removeTime is how long they may take to give the lanes back.
+const removeTime = 30 * time.Second
+
+// askAgain is how long nobody asks for a policy's status.
+const askAgain = 200 * time.Millisecond
+
+// Follow makes a LanePolicy of the manifest, with a name and a label of its own,
+// and waits until the nodes that it selects have applied it. One that is
+// returned has to be removed, also with an error.
+func Follow(ctx context.Context, k Kubectl, manifest map[string]any, run string) (*Policy, error) {
+	text, err := json.Marshal(manifest) // a copy
+	if err != nil {
+		return nil, err
+	}
+	var policy map[string]any
+	if err := json.Unmarshal(text, &policy); err != nil {
+		return nil, err
+	}
+	metadata := under(policy, "metadata")
+	name, _ := metadata["name"].(string)
+	p := &Policy{k: k, name: cmp.Or(name, "bench") + "-" + strings.ToLower(rand.Text()[:6])}
+	metadata["name"] = p.name
+	under(metadata, "labels")[label] = run
+	if text, err = json.Marshal(policy); err != nil {
+		return nil, err
+	}
+	if _, err := k.call(ctx, text, "create", "--filename=-", "--output=json"); err != nil {
+		return p, fmt.Errorf("%s: %w", p.Name(), err)
+	}
+	return p, p.applied(ctx)
+}
+
+// Name of the policy, for messages.
+func (p *Policy) Name() string { return "lanepolicy " + p.name }
+
+// Remove has the nodes take the lanes away, and deletes the policy. It is done
+// if there is none.
+func (p *Policy) Remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, removeTime, fmt.Errorf("its lanes are not gone after %v", removeTime))
+	defer cancel()
+	_, err := p.k.call(ctx, nil, "patch", "lanepolicy", p.name, "--type=merge", `--patch={"spec":{"classes":[]}}`)
+	gone := err != nil && strings.Contains(err.Error(), "NotFound")
+	if err == nil {
+		// What nodes make of a policy that is gone nobody says.
+		var s policyStatus
+		if s, err = p.status(ctx); err == nil && len(s.Status.Nodes) > 0 {
+			err = p.applied(ctx)
+		}
+	}
+	if gone {
+		err = nil
+	}
+	// Whoever has waited for too long deletes it all the same.
+	if _, failed := p.k.call(context.WithoutCancel(ctx), nil, "delete", "lanepolicy", p.name, "--ignore-not-found", "--wait"); failed != nil {
+		err = errors.Join(err, fmt.Errorf("%w; to delete it: kubectl delete lanepolicy %s", failed, p.name))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// policyStatus is what of a LanePolicy is read.
+type policyStatus struct {
+	Metadata struct {
+		Generation int64 `json:"generation"`
+	} `json:"metadata"`
+	Status struct {
+		Nodes []struct {
+			Name               string      `json:"name"`
+			ObservedGeneration int64       `json:"observedGeneration"`
+			Conditions         []condition `json:"conditions"`
+		} `json:"nodes"`
+	} `json:"status"`
+}
+
+// missing says which node has not applied the policy, and why; "" if all have.
+func (s *policyStatus) missing() string {
+	if len(s.Status.Nodes) == 0 {
+		return "no node follows it: no agent, no node that it selects, or another policy comes before it there"
+	}
+	for _, n := range s.Status.Nodes {
+		applied := condition{Status: "Unknown"}
+		for _, c := range n.Conditions {
+			if c.Type == "Applied" {
+				applied = c
+			}
+		}
+		switch {
+		case n.ObservedGeneration != s.Metadata.Generation:
+			return fmt.Sprintf("node %s has not looked at it yet", n.Name)
+		case applied.Status != "True":
+			return fmt.Sprintf("node %s: Applied is %s: %s: %s", n.Name, applied.Status, applied.Reason, applied.Message)
+		}
+	}
+	return ""
+}
+
+func (p *Policy) status(ctx context.Context) (s policyStatus, err error) {
+	out, err := p.k.call(ctx, nil, "get", "lanepolicy", p.name, "--output=json")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(out, &s)
+}
+
+// applied waits until every node that follows the policy has applied it.
+func (p *Policy) applied(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, followTime, fmt.Errorf("not applied within %v", followTime))
+	defer cancel()
+	for why := ""; ; {
+		s, err := p.status(ctx)
+		switch {
+		case err == nil:
+			if why = s.missing(); why == "" {
+				return nil
+			}
+		case ctx.Err() == nil:
+			why = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %s", p.Name(), context.Cause(ctx), why)
+		case <-time.After(askAgain):
+		}
+	}
+}
