@@ -62,6 +62,8 @@ type Attachment struct {
 
 	Grants  []pods.Grant    `json:"grants"`
 	Members []policy.Member `json:"members"`
+	// Services that lead to the pod, and that Members have.
+	Services []pods.Service `json:"services,omitempty"`
 	// Ceilings by lane, bit/s.
 	Ceilings map[string]uint64 `json:"ceilings,omitempty"`
 	// Holds are the keys of those that grants come from.

@@ -17,7 +17,8 @@ import (
 
 // frontends gives the packets of a grant that the node translates to the pod's
 // address behind the card, and back before it: those to the frontends that the
-// pod names, and to the hostPorts of the ports that are the lane's (own).
+// pod names, and those for the ports that are the lane's (own) by hostPorts and by
+// Services.
 func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]claim.Parameters, own []matched) ([]matched, error) {
 	p := parameters(g, narrowed)
 	all, err := hostPorts(pod, g.Container, own)
@@ -30,6 +31,11 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]claim.Par
 			return nil, err
 		}
 		all = append(all, f)
+	}
+	for _, s := range at.Services {
+		if has(own, s.Frontend.Ports.Protocol, int32(s.Target)) {
+			all = append(all, s.Frontend)
+		}
 	}
 	var out []matched
 	for _, f := range all {
@@ -71,12 +77,7 @@ func hostPorts(pod *corev1.Pod, name string, own []matched) (out []claim.Fronten
 			if protocol == "" {
 				protocol = "tcp"
 			}
-			lanes := func(m matched) bool {
-				return m.protocol == protocol && (len(m.ports) == 0 || slices.ContainsFunc(m.ports, func(r claim.Ports) bool {
-					return int32(r.First) <= p.ContainerPort && p.ContainerPort <= int32(r.Last)
-				}))
-			}
-			if p.HostPort < 1 || p.HostPort > 65535 || !slices.ContainsFunc(own, lanes) {
+			if p.HostPort < 1 || p.HostPort > 65535 || !has(own, protocol, p.ContainerPort) {
 				continue
 			}
 			f := claim.Frontend{Ports: claim.Ports{Protocol: protocol, First: uint16(p.HostPort), Last: uint16(p.HostPort)}}
@@ -93,6 +94,15 @@ func hostPorts(pod *corev1.Pod, name string, own []matched) (out []claim.Fronten
 		}
 	}
 	return out, nil
+}
+
+// has reports whether a port is among those that were matched.
+func has(own []matched, protocol string, port int32) bool {
+	return slices.ContainsFunc(own, func(m matched) bool {
+		return m.protocol == protocol && (len(m.ports) == 0 || slices.ContainsFunc(m.ports, func(r claim.Ports) bool {
+			return int32(r.First) <= port && port <= int32(r.Last)
+		}))
+	})
 }
 
 // FrontendPrefix begins the names of members that are frontends.

@@ -46,6 +46,8 @@ type Where struct {
 	Addrs []netip.Addr
 	// Node are the node's addresses, which its frontends have.
 	Node []netip.Addr
+	// Services lead to the pod.
+	Services []Service
 	// Cgroup gives the control group of a container, by its name, for pods of
 	// the host network; nil for others.
 	Cgroup func(container string) string

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/niclane/niclane/k8s/claim"
+)
+
+// A Service is what of a Service of Kubernetes' leads to a pod: packets to a frontend
+// are for a port of the pod's.
+type Service struct {
+	Frontend claim.Frontend `json:"frontend"`
+	// Target is the pod's port, of the frontend's protocol.
+	Target uint16 `json:"target"`
+}
+
+// Services are what of all Services leads to a pod from outside the cluster: their
+// node ports, the addresses of load balancers that the node sees, and external
+// addresses. Those of the host's network have their ports themselves.
+func Services(pod *corev1.Pod, all []*corev1.Service) (out []Service) {
+	if pod.Spec.HostNetwork {
+		return nil
+	}
+	for _, s := range all {
+		if !selects(s, pod) {
+			continue
+		}
+		addrs := outside(s)
+		for _, p := range s.Spec.Ports {
+			protocol := strings.ToLower(string(cmp.Or(p.Protocol, corev1.ProtocolTCP)))
+			target := target(pod, p)
+			if protocol != "tcp" && protocol != "udp" || target == 0 {
+				continue
+			}
+			add := func(addr netip.Addr, port int32) {
+				if port > 0 && port <= 65535 {
+					f := claim.Frontend{Addr: addr, Ports: claim.Ports{Protocol: protocol, First: uint16(port), Last: uint16(port)}}
+					out = append(out, Service{f, target})
+				}
+			}
+			add(netip.Addr{}, p.NodePort)
+			for _, a := range addrs {
+				add(a, p.Port)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Service) int {
+		return cmp.Or(a.Frontend.Addr.Compare(b.Frontend.Addr), cmp.Compare(a.Frontend.Ports.Protocol, b.Frontend.Ports.Protocol),
+			cmp.Compare(a.Frontend.Ports.First, b.Frontend.Ports.First), cmp.Compare(a.Target, b.Target))
+	})
+	return slices.Compact(out)
+}
+
+func selects(s *corev1.Service, pod *corev1.Pod) bool {
+	if s.Namespace != pod.Namespace || len(s.Spec.Selector) == 0 || s.Spec.Type == corev1.ServiceTypeExternalName {
+		return false
+	}
+	for k, v := range s.Spec.Selector {
+		if has, ok := pod.Labels[k]; !ok || has != v {
+			return false
+		}
+	}
+	return true
+}
+
+// outside are the addresses that packets for a Service have at the node's card.
+func outside(s *corev1.Service) (out []netip.Addr) {
+	texts := slices.Clone(s.Spec.ExternalIPs)
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		// A proxy sends to the node port.
+		if i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP {
+			texts = append(texts, i.IP)
+		}
+	}
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil && !a.IsUnspecified() && a.Zone() == "" {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
+// target is the pod's port that a Service's leads to, 0 if the pod has none of its name.
+func target(pod *corev1.Pod, p corev1.ServicePort) uint16 {
+	port := p.TargetPort.IntVal
+	switch {
+	case p.TargetPort.Type == intstr.String && p.TargetPort.StrVal != "":
+		port = 0
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			for _, own := range c.Ports {
+				if own.Name == p.TargetPort.StrVal && cmp.Or(own.Protocol, corev1.ProtocolTCP) == cmp.Or(p.Protocol, corev1.ProtocolTCP) {
+					port = own.ContainerPort
+				}
+			}
+		}
+	case port == 0:
+		port = p.Port
+	}
+	if port < 1 || port > 65535 {
+		return 0
+	}
+	return uint16(port)
+}
