@@ -54,6 +54,8 @@ type Attacher struct {
 	// ByCgroup reports whether pods of the host's network are told by control
 	// groups, which they have when they run, and not by their ports; nil: no.
 	ByCgroup func() bool
+	// Services says which lead to a pod; nil: they are not read.
+	Services func(*corev1.Pod) []pods.Service
 	// Limit sets the rate at which packets reach a pod, on the interface outside
 	// it; 0 takes the limit away.
 	Limit func(hostIf string, bits uint64) error
@@ -145,7 +147,8 @@ func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (
 		}
 		addrs, at.IfName = a.Addrs(), ""
 	}
-	if err := a.tell(&at, pod, addrs, nil); err != nil {
+	where, err := a.where(&at, pod, addrs, nil)
+	if err != nil {
 		return true, err
 	}
 	if !pod.Spec.HostNetwork { // the node's interface is not the pod's to limit
@@ -153,7 +156,7 @@ func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (
 			return true, err
 		}
 	}
-	return true, a.Node.Attach(ctx, at)
+	return true, a.put(ctx, at, pod, where)
 }
 
 // AsksForLane reports whether a pod cannot do without a lane of this node's: it asks
@@ -411,36 +414,30 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 	at := node.Attachment{
 		Sandbox: node.LatePrefix + string(pod.UID), Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Grants: grants, Holds: holds,
 	}
-	if err := a.tell(&at, pod, addresses(pod), cgroup); err != nil {
+	where, err := a.where(&at, pod, addresses(pod), cgroup)
+	if err != nil {
 		return err
 	}
-	if err := a.Node.Attach(ctx, at); err != nil {
+	if err := a.put(ctx, at, pod, where); err != nil {
 		return err
 	}
 	a.Log.Info("pod put into its lane after it had started", "pod", at.Name(), "hostNetwork", pod.Spec.HostNetwork)
 	return nil
 }
 
-// tell fills in by what the packets of a pod with these addresses are told. cgroup
-// gives a container's control group, for pods of the host's network; nil: ports alone
-// tell those.
-func (a *Attacher) tell(at *node.Attachment, pod *corev1.Pod, addrs []netip.Addr, cgroup func(*corev1.Pod, string) string) (err error) {
-	where := pods.Where{Addrs: addrs, Node: a.Addrs()}
-	switch {
-	case !pod.Spec.HostNetwork:
+// where says by what the packets of a pod with these addresses are told. cgroup gives
+// a container's control group, for pods of the host's network; nil: ports alone tell
+// those.
+func (a *Attacher) where(at *node.Attachment, pod *corev1.Pod, addrs []netip.Addr, cgroup func(*corev1.Pod, string) string) (pods.Where, error) {
+	where := pods.Where{Addrs: addrs, Node: a.Addrs(), Services: a.services(pod)}
+	if !pod.Spec.HostNetwork {
 		at.Addrs = addrs
-		err = a.reachable(addrs)
-	default:
-		if cgroup != nil {
-			where.Cgroup = func(container string) string { return cgroup(pod, container) }
-		}
-		err = declares(pod, at.Grants)
+		return where, a.reachable(addrs)
 	}
-	if err != nil {
-		return err
+	if cgroup != nil {
+		where.Cgroup = func(container string) string { return cgroup(pod, container) }
 	}
-	at.Members, err = pods.Members(pod, where, at.Grants)
-	return err
+	return where, declares(pod, at.Grants)
 }
 
 // declares refuses containers of the host network that name no port: the node's
