@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/niclane/niclane/internal/notify"
@@ -29,13 +30,14 @@ import (
 	"github.com/niclane/niclane/k8s/nat"
 	"github.com/niclane/niclane/k8s/node"
 	"github.com/niclane/niclane/k8s/podresources"
+	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/k8s/reach"
 	"github.com/niclane/niclane/stay"
 	"github.com/niclane/niclane/stay/health"
 )
 
-// Options of an Agent. All of them are needed but those of NRI.
+// Options of an Agent. All of them are needed but those of NRI and Services.
 type Options struct {
 	// Node is the node's name in Kubernetes.
 	Node   string
@@ -48,6 +50,8 @@ type Options struct {
 	NRI string
 	// NRIBandwidth: pods that come by NRI have their bandwidth annotations honoured.
 	NRIBandwidth bool
+	// Services has lanes take what comes by the Services that lead to their pods.
+	Services bool
 	// KubeletDir is kubelet's: /var/lib/kubelet.
 	KubeletDir string
 	// Listen is where metrics and health are shown.
@@ -91,7 +95,7 @@ func New(o Options) (*Agent, error) {
 	}
 	config := filepath.Join(dir, "kubernetes.yaml")
 	a.card = &card.Card{StateDir: o.StateDir, RunDir: o.RunDir, Config: config}
-	a.cluster = kube.New(o.Client, o.Node, o.Log, func() { wake(a.seen) })
+	a.cluster = kube.New(o.Client, o.Node, o.Services, o.Log, func() { wake(a.seen) })
 	a.node, err = node.New(node.Options{
 		Name: o.Node, Path: filepath.Join(dir, "state.json"), Config: config, Boot: strings.TrimSpace(string(boot)),
 		Card: a.card, Device: a.device, Changed: func() { wake(a.changed) }, Log: o.Log,
@@ -104,6 +108,9 @@ func New(o Options) (*Agent, error) {
 		Event: func(namespace, pod, uid, reason, message string) {
 			go a.cluster.Event(context.Background(), "Pod", namespace, pod, uid, reason, message)
 		},
+	}
+	if o.Services {
+		a.attacher.Services = func(pod *corev1.Pod) []lanepods.Service { return lanepods.Services(pod, a.cluster.Services()) }
 	}
 	return a, nil
 }
@@ -253,6 +260,7 @@ func (a *Agent) follow(ctx context.Context) error {
 		if err := a.attacher.Sweep(ctx, a.cluster.Pods(), a.cgroup); err != nil && ctx.Err() == nil {
 			a.o.Log.Warn("pods could not be compared with kubelet's", "error", err)
 		}
+		a.attacher.FollowServices(ctx, a.cluster.Pods())
 	}
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kube is the agent's view of the API server: the policies, its own node,
-// and the pods of its node, kept by watches; and what it writes there: its entry in
-// a policy's status, and events. It reads nothing of other nodes.
+// the pods of its node and, if they are asked for, the Services, kept by watches; and
+// what it writes there: its entry in a policy's status, and events. It reads nothing of
+// other nodes.
 package kube
 
 import (
@@ -38,6 +39,7 @@ var (
 	policies = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}
 	nodes    = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	podsGVR  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	eventGVR = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
@@ -48,20 +50,25 @@ type Cluster struct {
 	log    *slog.Logger
 
 	policies, nodes, pods cache.SharedIndexInformer
+	services              cache.SharedIndexInformer // nil: not read
 
 	mu   sync.Mutex
 	said map[string]time.Time // events that were told, by what they say
 }
 
-// New makes the watches of a node; changed is called, without blocking, whenever
-// something has changed.
-func New(client dynamic.Interface, node string, log *slog.Logger, changed func()) *Cluster {
+// New makes the watches of a node, and of Services if withServices; changed is called,
+// without blocking, whenever something has changed.
+func New(client dynamic.Interface, node string, withServices bool, log *slog.Logger, changed func()) *Cluster {
 	c := &Cluster{client: client, node: node, log: log, said: map[string]time.Time{}}
 	c.policies = c.informer(policies, "")
 	c.nodes = c.informer(nodes, fields.OneTermEqualSelector("metadata.name", node).String())
 	c.pods = c.informer(podsGVR, fields.OneTermEqualSelector("spec.nodeName", node).String())
 	h := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
+	}
+	if withServices {
+		c.services = c.informer(services, "")
+		_, _ = c.services.AddEventHandler(h)
 	}
 	// An error would be of an informer that was stopped.
 	for _, i := range []cache.SharedIndexInformer{c.policies, c.pods} {
@@ -114,7 +121,7 @@ func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cac
 // Run watches until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, i := range []cache.SharedIndexInformer{c.policies, c.nodes, c.pods} {
+	for _, i := range c.informers() {
 		wg.Go(func() { i.RunWithContext(ctx) })
 	}
 	wg.Wait()
@@ -122,7 +129,15 @@ func (c *Cluster) Run(ctx context.Context) {
 
 // Synced reports whether everything was seen once.
 func (c *Cluster) Synced() bool {
-	return c.policies.HasSynced() && c.nodes.HasSynced() && c.pods.HasSynced()
+	return !slices.ContainsFunc(c.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
+}
+
+func (c *Cluster) informers() []cache.SharedIndexInformer {
+	all := []cache.SharedIndexInformer{c.policies, c.nodes, c.pods}
+	if c.services != nil {
+		all = append(all, c.services)
+	}
+	return all
 }
 
 // Node returns the labels of the node and its InternalIP; ok is false as long as
@@ -220,6 +235,20 @@ func (c *Cluster) Pods() map[string]*corev1.Pod {
 		p := &corev1.Pod{}
 		if convert(o, p) == nil {
 			out[p.Namespace+"/"+p.Name] = p
+		}
+	}
+	return out
+}
+
+// Services returns all of them that are read; none if they are not.
+func (c *Cluster) Services() (out []*corev1.Service) {
+	if c.services == nil {
+		return nil
+	}
+	for _, o := range c.services.GetStore().List() {
+		s := &corev1.Service{}
+		if convert(o, s) == nil {
+			out = append(out, s)
 		}
 	}
 	return out

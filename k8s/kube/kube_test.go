@@ -39,13 +39,17 @@ func TestWatches(t *testing.T) {
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"}}
 	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName = "default", "p", "u1", "n1"
+	node.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.3.7"
+	service := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}
+	service.Namespace, service.Name = "default", "s"
+	service.Spec.Ports = []corev1.ServicePort{{Port: 6379, NodePort: 30379}}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		policies: "LanePolicyList", nodes: "NodeList", podsGVR: "PodList", eventGVR: "EventList",
-	}, object(t, node), object(t, pod),
+		policies: "LanePolicyList", nodes: "NodeList", podsGVR: "PodList", services: "ServiceList", eventGVR: "EventList",
+	}, object(t, node), object(t, pod), object(t, service),
 		lanePolicy("good", map[string]any{"classes": []any{map[string]any{"name": "redis", "queues": int64(2)}}}),
 		lanePolicy("odd", map[string]any{"clases": []any{}}))
 	changed := make(chan struct{}, 16)
-	c := New(client, "n1", slog.New(slog.DiscardHandler), func() {
+	c := New(client, "n1", true, slog.New(slog.DiscardHandler), func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -70,6 +74,12 @@ func TestWatches(t *testing.T) {
 	if got := fmt.Sprint(c.Addresses()); got != "[192.0.2.1 2001:db8::1]" {
 		t.Errorf("addresses %s", got)
 	}
+	if got := c.Runtime(); got != "containerd://2.3.7" {
+		t.Errorf("runtime %s", got)
+	}
+	if got := c.Services(); len(got) != 1 || got[0].Spec.Ports[0].NodePort != 30379 {
+		t.Errorf("services %+v", got)
+	}
 	all, err := c.Policies()
 	if len(all) != 1 || all[0].Name != "good" || all[0].Generation != 3 || all[0].Spec.Classes[0].Queues != 2 {
 		t.Errorf("policies: %+v", all)
@@ -85,6 +95,11 @@ func TestWatches(t *testing.T) {
 	}
 	for range 3 {
 		c.Event(t.Context(), "Pod", "default", "p", "u1", "LaneFailed", "no room")
+	}
+	// Who did not ask for Services has no right to read them.
+	without := New(client, "n1", false, slog.New(slog.DiscardHandler), func() {})
+	if got := without.Services(); got != nil || len(without.informers()) != 3 {
+		t.Errorf("services that nobody asked for: %v, %d watches", got, len(without.informers()))
 	}
 	created := 0
 	for _, a := range client.Actions() {

@@ -70,6 +70,7 @@ func run(args []string) error {
 	kubelet := f.String("kubelet-dir", "/var/lib/kubelet", "kubelet's directory")
 	listen := f.String("listen", "unix:/run/niclane/agent.sock", "where metrics and health are shown: unix:PATH, or IP:PORT of a loopback address")
 	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
+	services := f.Bool("services", false, "put into lanes what comes by node ports, load balancers and external addresses of the Services that lead to their pods; takes the right to read all Services")
 	verbose := f.Bool("v", false, "say more")
 	show := f.Bool("version", false, "print the version")
 	convert := f.String("convert-adq", "", "print the LanePolicies that a file adq-cluster-config.json of Intel's plugins means, and end")
@@ -117,7 +118,7 @@ func run(args []string) error {
 		return err
 	}
 	a, err := agent.New(agent.Options{
-		Node: *name, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket, NRIBandwidth: *nriBandwidth, KubeletDir: *kubelet, Listen: at, Log: log,
+		Node: *name, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket, NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Listen: at, Log: log,
 	})
 	if err != nil {
 		return err
