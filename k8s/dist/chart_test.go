@@ -134,6 +134,7 @@ func TestSchema(t *testing.T) {
 		"nri: {enabled: maybe}":                  "enabled",
 		"nri: {socket: nri.sock}":                "socket",
 		"nri: {path: /x}":                        "path",
+		"services: {enabled: all}":               "enabled",
 	} {
 		if _, err := render(values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %s", values, err, want)
@@ -223,6 +224,22 @@ func TestStatusOfAgent(t *testing.T) {
 		}
 		if !strings.Contains(string(text), "- "+want+"\n") {
 			t.Errorf("%q: no %s", values, want)
+		}
+	}
+}
+
+// TestServices are read where that is asked for, and the right is not given elsewhere.
+func TestServices(t *testing.T) {
+	for values, want := range map[string]bool{"": false, "services: {enabled: true}": true} {
+		all := objects(t, values)
+		for kind, part := range map[string]string{"DaemonSet": "- -services\n", "ClusterRole": "- services\n"} {
+			text, err := yaml.Marshal(all[kind])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(string(text), part); got != want {
+				t.Errorf("%q: %s has %q: %v", values, kind, part, got)
+			}
 		}
 	}
 }
