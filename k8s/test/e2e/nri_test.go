@@ -16,8 +16,19 @@ import (
 func (s *suite) nri(t *testing.T) {
 	manifests, err := os.ReadFile("../../dist/manifests/niclane-nri.yaml")
 	must(t, err)
+	// with services.enabled too
+	text := string(manifests)
+	for before, after := range map[string]string{
+		"        - -nri-bandwidth=true\n": "        - -nri-bandwidth=true\n        - -services\n",
+		"resources: [nodes, pods]":        "resources: [nodes, pods, services]",
+	} {
+		if strings.Count(text, before) != 1 {
+			t.Fatalf("not once in the manifests: %q", before)
+		}
+		text = strings.Replace(text, before, after, 1)
+	}
 	s.removeAgents(t)
-	must(t, s.Apply(string(manifests)))
+	must(t, s.Apply(text))
 	s.agentPod(t)
 	if s.Containerd == nil {
 		s.nodeSays(t, "NRINotConnected", "this node's containerd://1.6.")
@@ -40,6 +51,7 @@ func (s *suite) nri(t *testing.T) {
 		{"before it starts", s.beforeItStarts},
 		{"annotation that cannot be read", s.refusedByNRI},
 		{"pod of the host's network", s.hostNetwork},
+		{"Service of a pod with a lane", s.service},
 		{"containerd restarted", s.containerd},
 		{"agent killed", s.killed},
 		{"pod without a lane while the agent is killed", s.plainWithoutAgent},
@@ -75,13 +87,48 @@ func (s *suite) hostNetwork(t *testing.T) {
 	}
 }
 
+// service is a Service that comes after its pod, and goes before it. Nobody translates
+// here: what is looked at is what the agent knows of the pod's packets.
+func (s *suite) service(t *testing.T) {
+	text := strings.Replace(pod("served", limits("redis"), ""), "metadata: {", "metadata: {labels: {app: served}, ", 1)
+	s.remove(t, text)
+	s.running(t, text, "served")
+	const service = `
+apiVersion: v1
+kind: Service
+metadata: {name: served}
+spec:
+  type: NodePort
+  selector: {app: served}
+  ports: [{port: 70, targetPort: 7, nodePort: 30007}]
+`
+	member := func(want bool) {
+		t.Helper()
+		until(t, 20*time.Second, "the node port is the lane's", func() (bool, string) {
+			state := s.state(t)
+			return strings.Contains(state, `"ports":["30007"]`) == want && strings.Contains(state, `"ports":["7"]`), state + s.agentLog(t)
+		})
+	}
+	must(t, s.Apply(service))
+	member(true)
+	must(t, s.Delete(service))
+	member(false)
+}
+
+// state is what the agent knows, as it is on disk.
+func (s *suite) state(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(s.Node.OnDisk("var/lib/niclane/kubernetes/state.json"))
+	must(t, err)
+	return string(text)
+}
+
 // told fails the test unless the runtime has told of a pod, before it ran, and none
 // was found as it ran.
 func (s *suite) told(t *testing.T, pod string) {
 	t.Helper()
-	state, err := os.ReadFile(s.Node.OnDisk("var/lib/niclane/kubernetes/state.json"))
-	must(t, err)
-	if !strings.Contains(string(state), `"pod":"`+pod+`"`) || strings.Contains(string(state), `"sandbox":"pod:`) {
+	state := s.state(t)
+	if !strings.Contains(state, `"pod":"`+pod+`"`) || strings.Contains(state, `"sandbox":"pod:`) {
 		t.Errorf("what the agent knows: %s", state)
 	}
 }
