@@ -31,7 +31,7 @@ var sometimes = map[string]bool{"wireguard": true, "tuntap": true}
 // the device, nil if nothing speaks against it: a tunnel of the pod network that
 // leads to other nodes hides them, and so does IPsec.
 func OnDevice(_ string, addrs []netip.Addr) error {
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("links of the node: %w", err)
 	}
@@ -66,7 +66,7 @@ func OnDevice(_ string, addrs []netip.Addr) error {
 
 // encrypted returns an error if a policy of IPsec takes what these addresses send.
 func encrypted(addrs []netip.Addr) error {
-	policies, err := netlink.XfrmPolicyList(unix.AF_UNSPEC)
+	policies, err := dump(func() ([]netlink.XfrmPolicy, error) { return netlink.XfrmPolicyList(unix.AF_UNSPEC) })
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) { // a kernel without IPsec
 		return nil
 	}
@@ -95,15 +95,18 @@ func ofPodNetwork(name string) bool {
 // routed returns a network of the pod's family that is routed through a link.
 func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		of := false
+		has := false
 		for _, a := range addrs {
-			of = of || a.Is4() == (family == unix.AF_INET)
+			has = has || a.Is4() == (family == unix.AF_INET)
 		}
-		if !of {
+		if !has {
 			continue
 		}
 		// Of every table: Calico's and Cilium's WireGuard have their own.
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+		of := netlink.Route{LinkIndex: l.Attrs().Index, Table: unix.RT_TABLE_UNSPEC}
+		routes, err := dump(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &of, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return "", fmt.Errorf("routes of %s: %w", l.Attrs().Name, err)
 		}
@@ -136,7 +139,7 @@ func Limit(link string, bits uint64) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", link, err)
 	}
-	qdiscs, err := netlink.QdiscList(l)
+	qdiscs, err := dump(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
 	if err != nil {
 		return fmt.Errorf("qdiscs of %s: %w", link, err)
 	}

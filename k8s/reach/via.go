@@ -13,7 +13,7 @@ import (
 // of the devices, or by what stands on them: their bond, a VLAN, a bridge. It holds
 // for as long as links and routes do not change.
 func Through(devices []string) (func(netip.Addr) bool, error) {
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("links of the node: %w", err)
 	}
