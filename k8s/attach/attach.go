@@ -355,6 +355,11 @@ func grant(c *classes.Class, container string, ids []string) (pods.Grant, error)
 // network, for which no CNI plugin is called, and those that started while the
 // agent was down. here are the pods of this node by NAMESPACE/NAME.
 func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod, cgroup func(pod *corev1.Pod, container string) string) error {
+	// What is attached while kubelet is asked is newer than its answer.
+	before := map[string]bool{} // by sandbox
+	for _, at := range a.Node.Attachments() {
+		before[at.Sandbox] = true
+	}
 	given, err := a.Kubelet.List(ctx)
 	if err != nil {
 		return err
@@ -365,6 +370,9 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod, cgrou
 	}
 	attached := map[string]bool{} // by UID
 	err = a.Node.Keep(ctx, func(at node.Attachment) bool {
+		if !before[at.Sandbox] {
+			return true
+		}
 		pod, known := here[at.Name()]
 		still := has[at.Name()] && (!known || string(pod.UID) == at.UID)
 		if known && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || moved(&at, pod)) {

@@ -68,6 +68,7 @@ type world struct {
 	pods   map[string]*corev1.Pod
 	broken error
 	events []string
+	listed func() // after the answer of List was made, and before it is given
 }
 
 func (w *world) Get(_ context.Context, namespace, name string) (*podresources.Pod, error) {
@@ -79,7 +80,13 @@ func (w *world) Get(_ context.Context, namespace, name string) (*podresources.Po
 	return nil, w.broken
 }
 
-func (w *world) List(context.Context) ([]podresources.Pod, error) { return w.given, w.broken }
+func (w *world) List(context.Context) ([]podresources.Pod, error) {
+	given := slices.Clone(w.given)
+	if w.listed != nil {
+		w.listed()
+	}
+	return given, w.broken
+}
 
 func (w *world) Known(namespace, name, uid string) *corev1.Pod {
 	p, _ := w.Pod(context.Background(), namespace, name, uid)
@@ -356,6 +363,25 @@ func TestSweep(t *testing.T) {
 	}
 	if got := a.Handle(t.Context(), request(cniproto.Del, "again", "10.0.0.9"), early(t, true)); got.Error != "" || len(a.Node.Attachments()) != 0 {
 		t.Errorf("%+v, %v", got, a.Node.Attachments())
+	}
+}
+
+// TestSweepWhileAPodStarts: a pod that gets into its lane while kubelet is asked is
+// none that has ended, although kubelet's answer does not have it.
+func TestSweepWhileAPodStarts(t *testing.T) {
+	a, w, c := setup(t)
+	w.listed = func() {
+		w.listed = nil
+		w.pod("new", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+		if got := a.Handle(t.Context(), request(cniproto.Add, "new", "10.0.0.2"), early(t, true)); got.Error != "" {
+			t.Errorf("%+v", got)
+		}
+	}
+	if err := a.Sweep(t.Context(), map[string]*corev1.Pod{}, func(*corev1.Pod, string) string { return "" }); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(c.now(), "10.0.0.2") {
+		t.Errorf("it is taken out again:\n%s", c.now())
 	}
 }
 
