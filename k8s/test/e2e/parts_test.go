@@ -292,6 +292,14 @@ func (s *suite) many(t *testing.T) {
 		return running == n, fmt.Sprintf("%d of %d", running, n)
 	})
 	t.Logf("%d pods with lanes run after %.0f s", n, time.Since(begin).Seconds())
+	// kubelet tries again, so that all run in the end whatever was wrong in between
+	events, err := s.Client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=LaneFailed"})
+	must(t, err)
+	for _, e := range events.Items {
+		if strings.HasPrefix(e.InvolvedObject.Name, "crowd-") {
+			t.Errorf("%s: %s", e.InvolvedObject.Name, e.Message)
+		}
+	}
 	if got, _ := s.metric(t, "niclane_pod_lane", `pod="crowd-`, `class="web"`); got != n {
 		t.Errorf("%v pods are in the lane, want %d", got, n)
 	}
