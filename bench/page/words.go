@@ -230,6 +230,7 @@ func facts(r *result.Result) (out []fact) {
 	}
 	add("server", strings.Join(slices.DeleteFunc([]string{r.Server.Kind, r.Server.Version}, func(s string) bool { return s == "" }), ", "))
 	add("server's command", strings.Join(r.Server.Command, " "))
+	add("server's instances", instancesText(r))
 	add("workload proven by", r.Server.Proof)
 	n := e.Network
 	network := n.Device

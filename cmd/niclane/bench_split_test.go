@@ -23,7 +23,7 @@ import (
 	"github.com/niclane/niclane/lab"
 )
 
-// splitExperiment has nginx on each node, on processors %s of a lab %s.
+// splitExperiment has nginx on each node, in a lab of a name and processors.
 const splitExperiment = `version: 1
 title: an instance on each node
 lab: {name: %[1]s, sut-cpus: %[2]s, other-cpus: %[2]s}
@@ -148,8 +148,15 @@ func bound(fake string) []string {
 // benched runs the experiment and looks at what is in its result.
 func (b *splitBed) benched(cmd *exec.Cmd, out string) {
 	b.Helper()
-	if text, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, text)
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	if err := b.watched(ended); err != nil {
+		b.Fatalf("%v\n%s", err, said.String())
 	}
 	text, err := os.ReadFile(filepath.Join(b.dir, out, "result.json"))
 	if err != nil {
@@ -193,6 +200,57 @@ func (b *splitBed) benched(cmd *exec.Cmd, out string) {
 	}
 	if out, _ := exec.Command("pgrep", "-f", "nginx.*"+filepath.Join(os.TempDir(), "niclane-bench-")).Output(); len(out) > 0 {
 		b.Errorf("still running: %s", out)
+	}
+}
+
+// watched looks where the instances are while the experiment runs, and returns
+// how it ended.
+func (b *splitBed) watched(ended <-chan error) error {
+	b.Helper()
+	held := map[int]bool{}
+	for {
+		select {
+		case err := <-ended:
+			if err == nil && len(held) != 2 {
+				b.Errorf("of the instances %v was seen in a control group", held)
+			}
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+		for _, pattern := range []string{"/sys/fs/cgroup/*/*/instance?/cgroup.procs", "/sys/fs/cgroup/*/instance?/cgroup.procs"} {
+			groups, _ := filepath.Glob(pattern)
+			for _, g := range groups {
+				i := int(filepath.Dir(g)[len(filepath.Dir(g))-1] - '0')
+				pids, _ := os.ReadFile(g)
+				for pid := range strings.FieldsSeq(string(pids)) {
+					comm, _ := os.ReadFile("/proc/" + pid + "/comm")
+					if i < 2 && !held[i] && string(comm) == "nginx\n" {
+						held[i] = true
+						b.holds(i, pid)
+					}
+				}
+			}
+		}
+	}
+}
+
+// holds looks at the processors and the memory policy of an instance's process.
+func (b *splitBed) holds(i int, pid string) {
+	b.Helper()
+	node := b.node[b.cpus[i]]
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return // it has ended
+	}
+	if line := fmt.Sprintf("Cpus_allowed_list:\t%d\n", b.cpus[i]); !strings.Contains(string(status), line) {
+		b.Errorf("instance %d: no %q in\n%s", i, line, status)
+	}
+	if line := fmt.Sprintf("Mems_allowed_list:\t%d\n", b.mem[node]); !strings.Contains(string(status), line) {
+		b.Errorf("instance %d: no %q in\n%s", i, line, status)
+	}
+	maps, err := os.ReadFile("/proc/" + pid + "/numa_maps")
+	if policy := fmt.Sprintf(" bind:%d ", b.mem[node]); err == nil && len(maps) > 0 && !strings.Contains(string(maps), policy) {
+		b.Errorf("instance %d: no %q in its memory's policies:\n%.300s", i, policy, maps)
 	}
 }
 
