@@ -22,8 +22,8 @@ import (
 	"github.com/niclane/niclane/k8s/node"
 )
 
-// requestTime is what the runtimes of these tests give a plugin.
-const requestTime = 800 * time.Millisecond
+// requestTime is what the runtimes of these tests give a plugin: containerd's.
+const requestTime = 2 * time.Second
 
 func TestMain(m *testing.M) {
 	nrilog.Set(logger{slog.New(slog.DiscardHandler)})

@@ -114,7 +114,7 @@ func TestVerdict(t *testing.T) {
 		"kubelet refuses, and it asks":     {none("kubelet is away"), true, "asks for a lane and cannot start without it: kubelet is away"},
 		"kubelet is silent":                {hangs(false, release), false, ""},
 		"kubelet is silent, and it asks":   {hangs(false, release), true, "asks for a lane and cannot start without it: kubelet has not said"},
-		"lane that is not made in time":    {hangs(true, release), false, "pod default/p-s is not in its lane after 600ms"},
+		"lane that is not made in time":    {hangs(true, release), false, "pod default/p-s is not in its lane after 1.5s"},
 		"lane not made in time, asked for": {hangs(true, release), true, "is not in its lane after"},
 	} {
 		t.Run(name, func(t *testing.T) {
