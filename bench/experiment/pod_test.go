@@ -33,3 +33,27 @@ func TestParsePod(t *testing.T) {
 		}
 	}
 }
+
+// TestSameServer: what a pod is made of, and what its cluster has, decides
+// whether it is made anew.
+func TestSameServer(t *testing.T) {
+	limits := func(n string) *experiment.VariantServer {
+		return &experiment.VariantServer{Limits: map[string]string{"niclane.dev/redis": n}}
+	}
+	off := experiment.Variant{Name: "off"}
+	for name, v := range map[string]experiment.Variant{
+		"a policy": {LanePolicy: "p"}, "limits": {Server: limits("1")},
+	} {
+		if v.SameServer(&off) || off.SameServer(&v) {
+			t.Errorf("%s: the server of off", name)
+		}
+		again := v
+		if v.Server != nil {
+			again.Server = limits("1")
+		}
+		again.Noise, again.Tune = true, &experiment.Tune{}
+		if !v.SameServer(&again) {
+			t.Errorf("%s: another server with noise", name)
+		}
+	}
+}
