@@ -114,6 +114,11 @@ func TestInstances(t *testing.T) {
 	if err := m.Prefill(t.Context()); err == nil || !strings.Contains(err.Error(), "instance on node 1: the workload is not proven: while it was filled by 40 requests, the cache of the instance on node 0 counted 4, want 0") {
 		t.Errorf("another instance had some: %v", err)
 	}
+	few := cache.Counters{Requests: 38}
+	h.series["counters of varnish"] = []any{zero, zero, few, zero, few, zero, few, full}
+	if err := m.Prefill(t.Context()); err == nil || !strings.Contains(err.Error(), "the cache of the instance on node 0 counted 37, want 40") {
+		t.Errorf("some went elsewhere: %v", err)
+	}
 
 	if err := m.stopServers(); err != nil {
 		t.Fatal(err)

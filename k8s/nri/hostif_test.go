@@ -53,7 +53,7 @@ func process(t *testing.T) (pid int) {
 	p := exec.Command("sleep", "600")
 	p.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if err := p.Start(); err != nil {
-		t.Skipf("no network namespace: %v", err)
+		t.Fatalf("no network namespace: %v", err)
 	}
 	t.Cleanup(func() { _ = p.Process.Kill(); _ = p.Wait() })
 	return p.Process.Pid
