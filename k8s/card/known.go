@@ -14,7 +14,7 @@ import (
 
 // A known is the card as the last look at it or the last apply left it. Pods come
 // one after the other, and each changes some rules and nothing else: to look at
-// the whole card for each took half of what it costs (BenchmarkPod). Nothing is
+// the whole card for each took two fifths of what it costs (BenchmarkPod). Nothing is
 // taken on trust for that: apply.Run reads every object of a step before it writes
 // it, and refuses what is not as the plan says; and Look, which the kernel's
 // notifications ask for, throws away what has changed. What is neither written nor

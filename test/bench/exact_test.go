@@ -30,7 +30,7 @@ import (
 // BenchmarkIntended sends 50,000 gets a second to a server that never sleeps and
 // reports the intended-time error (load.Result.Wakeup) of those of many short steps in which
 // the host left the generator alone: no interrupt came to its processor or to the
-// server's (which would keep the lock of a socket meanwhile), no turn of its loop
+// server's (which may hold the lock of a socket meanwhile), no turn of its loop
 // that had nothing to do took longer than 10 µs (load.Result.Hiccups), and its
 // thread, which spins and is SCHED_FIFO, was without its processor for less than
 // 20 µs (load.Result.Away): it waited for it, or the hypervisor had taken it.
