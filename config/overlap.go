@@ -15,59 +15,117 @@ import (
 type claim struct {
 	lane   *intent.Lane
 	member *intent.Member
+	order  int // in the file
 }
 
 // checkOverlaps refuses members of different lanes that a packet could belong
 // to at once: which lane it took would depend on the device. Within a lane it
 // refuses the same pattern twice. Each member is reported once, with the first
-// member before it that it meets.
+// member before it that it meets. A member of single addresses, as a pod is, is
+// compared with those that have one of them or a range, not with all.
 func (r *reader) checkOverlaps() {
-	byPort := map[uint16][]claim{} // members with ports of their own
-	var anyPort, all []claim
+	var all, ranges roster
+	single := map[netip.Addr]*roster{}
+	var lists [][]claim // of those that one member may meet
 	for i := range r.in.Lanes {
 		l := &r.in.Lanes[i]
 		for j := range l.Members {
-			c := claim{l, &l.Members[j]}
-			if r.unsure[c.member.Path] {
+			c := claim{l, &l.Members[j], len(all.claims)}
+			switch {
+			case r.unsure[c.member.Path]:
 				continue
-			}
-			if len(c.member.Ports) == 0 {
-				r.meets(c, all)
-				anyPort = append(anyPort, c)
-			} else if !r.meets(c, anyPort) {
-				for _, p := range c.member.Ports {
-					if r.meets(c, byPort[p]) {
-						break
+			case hasRange(c.member.Addrs):
+				lists = all.near(lists[:0], c.member)
+				ranges.add(c)
+			default:
+				lists = ranges.near(lists[:0], c.member)
+				for _, p := range c.member.Addrs {
+					known := single[p.Addr()]
+					if known == nil {
+						known = &roster{}
+						single[p.Addr()] = known
 					}
+					lists = known.near(lists, c.member)
+					known.add(c)
 				}
 			}
-			for _, p := range c.member.Ports {
-				byPort[p] = append(byPort[p], c)
-			}
-			all = append(all, c)
+			r.meets(lists, c)
+			all.add(c)
 		}
 	}
 }
 
-// meets reports the first of others whose packets could be c's too.
-func (r *reader) meets(c claim, others []claim) bool {
-	for _, o := range others {
-		packet, ok := common(o.member, c.member)
-		if !ok {
-			continue
+// hasRange reports whether addresses are more than some single ones.
+func hasRange(ps []netip.Prefix) bool {
+	return len(ps) == 0 || slices.ContainsFunc(ps, func(p netip.Prefix) bool { return !p.IsSingleIP() })
+}
+
+// A roster is members in the order of the file.
+type roster struct {
+	claims  []claim
+	anyPort []claim
+	byPort  map[uint16][]claim // nil while they are few: the same, by port
+}
+
+// few claims are sooner compared than sorted by port.
+const few = 8
+
+func (r *roster) add(c claim) {
+	r.claims = append(r.claims, c)
+	late := r.claims[len(r.claims)-1:]
+	if r.byPort == nil {
+		if len(r.claims) <= few {
+			return
 		}
-		line := r.Line(o.member.Path)
-		switch {
-		case o.lane != c.lane:
-			r.Failf(c.member.Path, "overlaps %s (line %d): %s would belong to lanes %s and %s",
-				o.member.Path, line, packet, o.lane.Name, c.lane.Name)
-			return true
-		case samePattern(o.member, c.member):
-			r.Failf(c.member.Path, "repeats %s (line %d): %s is matched by both", o.member.Path, line, packet)
-			return true
+		r.byPort, late = map[uint16][]claim{}, r.claims
+	}
+	for _, c := range late {
+		if len(c.member.Ports) == 0 {
+			r.anyPort = append(r.anyPort, c)
+		}
+		for _, p := range c.member.Ports {
+			r.byPort[p] = append(r.byPort[p], c)
 		}
 	}
-	return false
+}
+
+// near appends lists to which all belong that have a port in common with m.
+func (r *roster) near(lists [][]claim, m *intent.Member) [][]claim {
+	if r.byPort == nil || len(m.Ports) == 0 {
+		return append(lists, r.claims)
+	}
+	lists = append(lists, r.anyPort)
+	for _, p := range m.Ports {
+		lists = append(lists, r.byPort[p])
+	}
+	return lists
+}
+
+// meets reports the first claim of the lists whose packets could be c's too.
+func (r *reader) meets(lists [][]claim, c claim) {
+	first := c
+	for _, list := range lists {
+		for _, o := range list {
+			if o.order >= first.order {
+				break
+			}
+			if _, ok := common(o.member, c.member); ok && (o.lane != c.lane || samePattern(o.member, c.member)) {
+				first = o
+				break
+			}
+		}
+	}
+	if first.member == c.member {
+		return
+	}
+	packet, _ := common(first.member, c.member)
+	line := r.Line(first.member.Path)
+	if first.lane != c.lane {
+		r.Failf(c.member.Path, "overlaps %s (line %d): %s would belong to lanes %s and %s",
+			first.member.Path, line, packet, first.lane.Name, c.lane.Name)
+		return
+	}
+	r.Failf(c.member.Path, "repeats %s (line %d): %s is matched by both", first.member.Path, line, packet)
 }
 
 // samePattern reports whether two members that have packets in common would

@@ -21,7 +21,7 @@ const magic = "niclane-journal"
 // encodeHead gives the file up to the progress: the line with magic, the head,
 // its records, its steps.
 func encodeHead(h *Head) ([]byte, error) {
-	body, err := json.Marshal(h)
+	body, err := h.MarshalJSON() // json.Marshal would go through it once more
 	if err != nil {
 		return nil, err
 	}

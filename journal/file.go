@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,13 +40,13 @@ func (s *Store) load(name string) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		f.Close()
 		return nil, &fs.PathError{Op: "stat", Path: s.path(name), Err: err}
 	}
-	if r, ok := s.read[name]; ok && r.ino == st.Ino && r.size == st.Size && r.mtime == st.Mtim {
-		return r.journal(), nil
+	if j := s.memory.find(s, name, &st); j != nil {
+		return j, f.Close()
 	}
 	b, err := readAll(f, st.Size)
 	var j *Journal
@@ -55,17 +54,18 @@ func (s *Store) load(name string) (*Journal, error) {
 		j, err = Decode(b)
 	}
 	if err != nil {
+		f.Close()
 		return nil, fmt.Errorf("journal %s: %w; what it recorded cannot be rolled back by niclane: "+
 			"restore the file from a backup, or undo by hand and remove it", s.path(name), err)
 	}
 	j.store, j.name = s, name
 	j.size = int64(lastLine(b))
 	j.torn = j.size != int64(len(b))
-	j.Records() // for all who ask: what is owned takes as long as decoding
-	if int64(len(b)) == st.Size {
-		s.read[name] = readFile{ino: st.Ino, size: st.Size, mtime: st.Mtim, decoded: *j}
+	if int64(len(b)) != st.Size {
+		return j, f.Close()
 	}
-	return (&readFile{decoded: *j}).journal(), nil
+	s.memory.put(f, &st, j)
+	return j, nil
 }
 
 // readAll reads a file that had size bytes a moment ago.
@@ -78,24 +78,6 @@ func readAll(f io.Reader, size int64) ([]byte, error) {
 		return nil, fmt.Errorf("larger than %d bytes", maxSize)
 	}
 	return b.Bytes(), nil
-}
-
-// A readFile is a journal as it was last read. One command reads a journal
-// several times, and decoding one of a thousand members takes tens of
-// milliseconds. A journal is renamed into place and then only grows, so that
-// the same inode of the same size is the same journal.
-type readFile struct {
-	ino     uint64
-	size    int64
-	mtime   unix.Timespec
-	decoded Journal
-}
-
-// journal gives a copy that can record; the head is shared and not changed.
-func (r *readFile) journal() *Journal {
-	j := r.decoded
-	j.events = slices.Clone(j.events)
-	return &j
 }
 
 // append writes one line after the last whole one.

@@ -28,8 +28,9 @@ type Store struct {
 	dir  string
 	fd   int // of dir; files are opened relative to it
 	here Host
-	// read are the journals read so far, by file name.
-	read map[string]readFile
+	// memory has the journals read so far: its own, or a longer one.
+	memory *Memory
+	own    Memory
 }
 
 // Open opens the directory dir, making it (mode 0700) if it does not exist.
@@ -62,11 +63,18 @@ func OpenExisting(dir string, here Host) (*Store, error) {
 		return nil, fmt.Errorf("state directory %s: owner %d, mode %#o; it must belong to user %d with mode 0700",
 			dir, st.Uid, st.Mode&0o777, os.Geteuid())
 	}
-	return &Store{dir: dir, fd: fd, here: here, read: map[string]readFile{}}, nil
+	s := &Store{dir: dir, fd: fd, here: here}
+	s.memory = &s.own
+	return s, nil
 }
 
 // Close releases the directory. Journals of s cannot be used afterwards.
-func (s *Store) Close() error { return unix.Close(s.fd) }
+func (s *Store) Close() error {
+	for name := range s.own.files {
+		s.own.drop(name)
+	}
+	return unix.Close(s.fd)
+}
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
@@ -98,6 +106,7 @@ func (s *Store) List() ([]*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
+	s.memory.forget(entries)
 	var out []*Journal
 	var errs []error
 	for _, e := range entries {
@@ -195,7 +204,9 @@ func (h *Head) extend(old *Journal) {
 	for _, key := range h.Plan.Forget {
 		forget[key] = true
 	}
-	for _, r := range old.Records() {
+	records := old.Records()
+	h.Before = make([]Record, 0, len(records))
+	for _, r := range records {
 		if !forget[r.Key()] {
 			h.Before = append(h.Before, r)
 		}

@@ -34,6 +34,10 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 	return nil, fmt.Errorf("object kind %q is not BPF's", o.Kind())
 }
 
+// few entries are looked up one by one, not in a list of all that there are: a pod
+// has two, and a hundred pods may be beside it.
+const few = 8
+
 // ReadMany is Read for each object, reading all entries of a program, and the
 // list of all processes, at once.
 func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
@@ -42,6 +46,15 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	for i, o := range objects {
 		var list string
 		var read func() ([]device.Object, error)
+		_, entry := o.(device.FilterEntry)
+		_, steered := o.(device.XDPEntry)
+		if (entry || steered) && len(objects) <= few {
+			var err error
+			if out[i], err = c.Read(o); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		switch o := o.(type) {
 		case device.FilterEntry:
 			list = o.Filter
