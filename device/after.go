@@ -10,9 +10,9 @@ type Change struct{ Old, New Object }
 // through once, not once for each member.
 func (s *State) After(changes []Change) *State {
 	after := s.Clone()
-	entries := many[FilterEntry]{of: func(e FilterEntry) any { return [2]any{e.Filter, e.Match} }}
-	rules := many[Rule]{of: func(r Rule) any { return [2]any{r.Dev, r.Match} }}
-	steered := many[XDPEntry]{of: func(e XDPEntry) any { return [2]any{e.Dev, e.Match} }}
+	entries := many[FilterEntry]{of: func(e FilterEntry) identity { return identity{e.Filter, e.Match} }}
+	rules := many[Rule]{of: func(r Rule) identity { return identity{r.Dev, r.Match} }}
+	steered := many[XDPEntry]{of: func(e XDPEntry) identity { return identity{e.Dev, e.Match} }}
 	for _, c := range changes {
 		if !entries.add(c) && !rules.add(c) && !steered.add(c) {
 			after.Put(c.Old, c.New)
@@ -27,10 +27,16 @@ func (s *State) After(changes []Change) *State {
 	return after
 }
 
+// An identity tells objects of one kind apart, and is cheaper than their keys.
+type identity struct {
+	in    string // filter or device
+	match Match
+}
+
 // many are the last changes of objects of one kind.
 type many[T Object] struct {
-	of    func(T) any // an object's identity, cheaper than its key
-	last  map[any]Object
+	of    func(T) identity
+	last  map[identity]Object
 	order []T
 }
 
@@ -43,7 +49,7 @@ func (m *many[T]) add(c Change) bool {
 		}
 	}
 	if m.last == nil {
-		m.last = map[any]Object{}
+		m.last = map[identity]Object{}
 	}
 	id := m.of(o)
 	if _, seen := m.last[id]; !seen {
@@ -58,7 +64,7 @@ func (m *many[T]) apply(list []T, mine func(T) bool) []T {
 	if len(m.order) == 0 {
 		return list
 	}
-	var out []T
+	out := make([]T, 0, len(list)+len(m.order))
 	for _, o := range list {
 		if _, changed := m.last[m.of(o)]; !changed {
 			out = append(out, o)
@@ -68,6 +74,9 @@ func (m *many[T]) apply(list []T, mine func(T) bool) []T {
 		if new, ok := m.last[m.of(o)].(T); ok && mine(o) {
 			out = append(out, new)
 		}
+	}
+	if len(out) == 0 {
+		return nil
 	}
 	return out
 }

@@ -12,6 +12,8 @@ import (
 // After must say what Put after Put says, of every list.
 func TestAfter(t *testing.T) {
 	filter := Filter{Dev: "d0", Parent: "egress", Pref: 1, Handle: 1, Program: "niclane_egress"}
+	other := filter
+	other.Dev = "d1"
 	match := func(port int) Match { return Match{Family: 4, Protocol: "tcp", LocalPort: uint16(port)} }
 	start := &State{Files: map[string]File{}, Devices: []Device{
 		{Name: "d0", Rules: []Rule{{Dev: "d0", Match: match(1), Queue: 1}, {Dev: "d0", Match: match(2), Queue: 2}}},
@@ -22,7 +24,8 @@ func TestAfter(t *testing.T) {
 	}
 	xdp := XDP{Dev: "d0", Mode: "generic", Program: "niclane_ingress"}
 	changes := []Change{
-		{New: filter}, {New: xdp},
+		{New: filter}, {New: xdp}, {New: other},
+		{New: FilterEntry{Filter: other.Key(), Match: match(1), Priority: "1:12"}},
 		{New: entry(1, "1:10")}, {New: entry(2, "1:10")},
 		{Old: entry(1, "1:10"), New: entry(1, "1:11")},
 		{Old: entry(2, "1:10")},

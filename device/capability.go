@@ -20,6 +20,7 @@ type Capability string
 const (
 	CapMqprio      Capability = "mqprio"      // sch_mqprio is there
 	CapFQCodel     Capability = "fq-codel"    // sch_fq_codel
+	CapCake        Capability = "cake"        // sch_cake
 	CapMq          Capability = "mq"          // sch_mq
 	CapTBF         Capability = "tbf"         // sch_tbf
 	CapHTB         Capability = "htb"         // sch_htb

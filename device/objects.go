@@ -47,9 +47,12 @@ type Qdisc struct {
 	Offload bool `json:"offload,omitempty"`
 	// Limit in packets, of pfifo leaves; in bytes, of tbf.
 	Limit uint32 `json:"limit,omitempty"`
-	// Rate in bit/s and Burst in bytes, of tbf.
+	// Rate in bit/s and Burst in bytes, of tbf; Rate also of a cake that limits.
 	Rate  uint64 `json:"rate,omitempty"`
 	Burst uint32 `json:"burst,omitempty"`
+	// Cake is how a cake divides what it sends, in the words of tc-cake(8): its
+	// diffserv mode, its flow mode, and whether it takes large packets apart.
+	Cake string `json:"cake,omitempty"`
 	// Map and Queues are of mqprio, as tc-mqprio(8) has them: the traffic
 	// class of each of the 16 priorities ("0 0 1 ..."), and the transmit
 	// queues of each class ("4@0 2@4": COUNT@FIRST). Adding and removing an
@@ -64,6 +67,11 @@ type Qdisc struct {
 	MinRates string `json:"minRates,omitempty"`
 	MaxRates string `json:"maxRates,omitempty"`
 }
+
+// CakeByHost divides fairly among source addresses, and what each of these has
+// among its flows; whatever packets say of their class does not count, and large
+// ones stay whole, as the card gets them otherwise.
+const CakeByHost = "besteffort dual-srchost no-split-gso"
 
 // Modes of an mqprio that the card makes (tc-mqprio(8)).
 const (

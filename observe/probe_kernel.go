@@ -68,7 +68,7 @@ func (o *observer) probeKernel(ctx context.Context) error {
 	if tc.err != nil {
 		why := fmt.Sprintf("no network namespace to try it in: %v", tc.err)
 		for _, c := range []device.Capability{
-			device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
+			device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
 		} {
 			caps[c] = device.Finding{Answer: device.Unknown, Why: why}
 		}

@@ -53,7 +53,7 @@ func probeTC() device.Capabilities {
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		f := device.Finding{Answer: device.Unknown, Why: err.Error()}
-		for _, x := range []device.Capability{device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit} {
+		for _, x := range []device.Capability{device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit} {
 			caps[x] = f
 		}
 		return caps
@@ -66,6 +66,7 @@ func probeTC() device.Capabilities {
 	caps[device.CapTBF] = kindFinding(addQdisc(c, "tbf", tcRoot, probeHandle))
 	caps[device.CapHTB] = kindFinding(addQdisc(c, "htb", tcRoot, probeHandle))
 	caps[device.CapFQCodel] = kindFinding(addQdisc(c, "fq_codel", tcRoot, probeHandle+probeHandle))
+	caps[device.CapCake] = kindFinding(addQdisc(c, "cake", tcRoot, probeHandle+2*probeHandle))
 	caps[device.CapClsact] = kindFinding(addQdisc(c, "clsact", tcClsact, clsactHandle))
 	caps[device.CapSkbedit] = kindFinding(addAction(c, "skbedit"))
 	if caps[device.CapClsact].Answer != device.Yes {

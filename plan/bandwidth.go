@@ -47,6 +47,9 @@ func asked(lanes []*placed) (out []string) {
 func (f *fit) tooLittle(lanes []*placed) map[string]string {
 	why := map[string]string{}
 	for _, e := range catalogue() {
+		if e.part != device.PartBandwidth {
+			continue
+		}
 		for _, c := range e.candidates {
 			gives := slices.Clone(c.gives)
 			for capability, what := range c.more {
@@ -55,7 +58,7 @@ func (f *fit) tooLittle(lanes []*placed) map[string]string {
 				}
 			}
 			missing := slices.DeleteFunc(asked(lanes), func(what string) bool { return slices.Contains(gives, what) })
-			if e.part == device.PartBandwidth && len(missing) > 0 {
+			if len(missing) > 0 {
 				why[c.name] = fmt.Sprintf("gives %s, and the lanes ask for %s", strings.Join(gives, " and "), strings.Join(missing, " and "))
 			}
 		}
@@ -157,20 +160,37 @@ func (f *fit) wantMqTBF(lanes []*placed) {
 	}
 }
 
-// firstLeaf is the major number of the first qdisc below the root.
-const firstLeaf = 0x100
+// Major numbers of the first qdiscs below the root. A cake has others, because the
+// kernel lets one kind give way to another only under another handle.
+const (
+	firstLeaf = 0x100
+	firstCake = 0x1100
+)
 
-// wantFair divides a shared lane's share among its flows.
+// wantFair divides the share of a lane with many members among its flows: of a
+// shared lane, and of the default one. Its packets had the card's queues and
+// their qdiscs before; a class has one FIFO (htb_change_class, sch_htb.c), in
+// which whoever has no lane would wait behind the bulk of all others. A shared
+// lane's members have addresses of their own where they are pods, and one that
+// opens many connections should have no more than the others: that cake knows.
 func (f *fit) wantFair(l *placed) {
-	if l.Mode != intent.Shared || l.isDefault {
+	cause, flows := lanePath(l.Lane, "mode"), "the flows of shared lane "+l.Name
+	if l.isDefault {
+		cause, flows = l.Path, "the flows of lane "+l.Name
+	} else if l.Mode != intent.Shared {
+		return
+	}
+	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "fq_codel", Handle: fmt.Sprintf("%x:", firstLeaf+int(l.minor))}
+	if ok, _ := needs("", device.CapCake)(f.st, f.dev); ok && !l.isDefault {
+		q.Type, q.Handle, q.Cake = "cake", fmt.Sprintf("%x:", firstCake+int(l.minor)), device.CakeByHost
+		f.want(q, device.PartBandwidth, cause, "fairly among the addresses of shared lane "+l.Name+", and the flows of each")
 		return
 	}
 	if ok, why := needs("", device.CapFQCodel)(f.st, f.dev); !ok {
-		f.notef("lane %s is shared, and its members share one FIFO: %s", l.Name, why)
+		f.notef("%s share one FIFO: %s", flows, why)
 		return
 	}
-	f.want(device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "fq_codel", Handle: fmt.Sprintf("%x:", firstLeaf+int(l.minor))},
-		device.PartBandwidth, lanePath(l.Lane, "mode"), fmt.Sprintf("lane %s is shared: fairly among its flows", l.Name))
+	f.want(q, device.PartBandwidth, cause, "fairly among "+flows)
 }
 
 // wantHTB makes one HTB class per lane under a common root class.

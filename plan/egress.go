@@ -108,6 +108,13 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 			"what no lane matches has none of the lanes' priorities")
 	}
 	key := filter.Key()
+	n := 0
+	for _, l := range lanes {
+		for i := range l.Members {
+			n += len(f.matches(&l.Members[i]))
+		}
+	}
+	f.wants = slices.Grow(f.wants, n)
 	for _, l := range lanes {
 		e := device.FilterEntry{Filter: key, Priority: f.priority(l)}
 		where := "its class"

@@ -47,6 +47,9 @@ func lanePriority(number int) int {
 // priorityNumber is the number of the lane whose priority under mqprio a handle
 // is, 0 if it is none.
 func priorityNumber(handle string) int {
+	if strings.HasPrefix(handle, rootHandle) { // a class, as most are
+		return 0
+	}
 	p, err := strconv.ParseUint(strings.TrimPrefix(handle, "0:"), 16, 16)
 	switch {
 	case err != nil || p == 0 || p >= priorities:

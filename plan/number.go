@@ -76,8 +76,9 @@ func (f *fit) numbers() (used map[int]bool, was map[string]int) {
 		}
 		used[n] = true
 		// lanes.NAME, or a key below it
-		if parts := strings.SplitN(r.Cause, ".", 3); len(parts) >= 2 && parts[0] == "lanes" {
-			was[parts[0]+"."+parts[1]] = n
+		if key, ok := strings.CutPrefix(r.Cause, "lanes."); ok {
+			name, _, _ := strings.Cut(key, ".")
+			was[r.Cause[:len("lanes.")+len(name)]] = n
 		}
 	}
 	return used, was
@@ -96,8 +97,8 @@ func (f *fit) numberOf(o device.Object) int {
 			return o.Lane
 		}
 	case device.FilterEntry:
-		if strings.HasPrefix(o.Filter, "filter/"+f.dev.Name+"/") {
-			return priorityNumber(o.Priority)
+		if n := priorityNumber(o.Priority); n != 0 && strings.HasPrefix(o.Filter, "filter/"+f.dev.Name+"/") {
+			return n
 		}
 	case device.CgroupClass:
 		return priorityNumber(o.Priority)

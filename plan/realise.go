@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/niclane/niclane/device"
 )
@@ -196,16 +197,15 @@ func rules(st *device.State, d *device.Device) (bool, string) {
 	return true, "rules of the card, matched before RSS"
 }
 
-// catalogue returns, best first, how each part can be made (design.md, "What a
-// lane becomes").
-func catalogue() []struct {
+// An entry is how a part can be made, best first.
+type entry struct {
 	part       device.Part
 	candidates []candidate
-} {
-	type entry = struct {
-		part       device.Part
-		candidates []candidate
-	}
+}
+
+// catalogue returns how each part can be made (design.md, "What a lane becomes").
+// It is not to be changed.
+var catalogue = sync.OnceValue(func() []entry {
 	return []entry{
 		{device.PartQueueSet, []candidate{
 			{name: RealMqprioChannel, test: mqprioChannel, maybe: channelCaps(device.CapFlowerHwTC)},
@@ -282,7 +282,7 @@ func catalogue() []struct {
 			{name: RealCpuset, test: needs("cpuset of the member's control group", device.CapCgroupSet)},
 		}},
 	}
-}
+})
 
 // Choose returns, for every part of a lane, which realisation the device
 // allows and why the better ones are out. force overrides by part; a forced

@@ -183,6 +183,9 @@ func qdiscLine(verb string, q device.Qdisc) string {
 	if q.Offload {
 		line += " offload"
 	}
+	if q.Cake != "" {
+		line += " " + q.Cake
+	}
 	if q.Rate != 0 {
 		line += fmt.Sprintf(" rate %dbit burst %d", q.Rate, q.Burst)
 	}

@@ -110,6 +110,8 @@ func qdiscMeaning(o device.Qdisc, found device.Object) string {
 		return "the lanes' qdisc " + what + ": no guarantee, ceiling or rank holds on transmit, all lanes wait in one queue"
 	}
 	switch o.Type {
+	case "cake":
+		return "what shares a lane among its members " + what + ": one of them can take all of it"
 	case "fq_codel", "fq", "sfq":
 		return "what shares a lane among its flows " + what + ": one flow can take all of it"
 	case "tbf":

@@ -168,6 +168,57 @@ func TestQueues(t *testing.T) {
 	}
 }
 
+// TestLeaves puts one kind of leaf in the place of another.
+func TestLeaves(t *testing.T) {
+	c := inNetns(t)
+	start := run(t, "tc qdisc show")
+	write(t, c, nil, htb)
+	for _, cl := range classes {
+		write(t, c, nil, cl)
+	}
+	leaf := classes[len(classes)-1].ID
+	fair := device.Qdisc{Dev: "d0", Parent: leaf, Type: "fq_codel", Handle: "110:"}
+	cake := device.Qdisc{Dev: "d0", Parent: leaf, Type: "cake", Handle: "1110:", Cake: device.CakeByHost}
+	for _, q := range []device.Qdisc{fair, cake} {
+		if err := c.Write(nil, q); errors.Is(err, unix.ENOENT) {
+			t.Skipf("this kernel has no %s", q.Type)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		write(t, c, q, nil)
+	}
+	write(t, c, nil, fair)
+	for _, change := range [][2]device.Qdisc{{fair, cake}, {cake, fair}, {fair, cake}} {
+		write(t, c, change[0], change[1])
+		if got, err := c.Read(change[1]); err != nil || !device.Equal(got, change[1]) {
+			t.Errorf("read %v, %v; want %v", got, err, change[1])
+		}
+	}
+	// What others set is seen.
+	run(t, "tc qdisc change dev d0 parent "+leaf+" handle 1110: cake diffserv4 flows bandwidth 8mbit split-gso")
+	other := cake
+	other.Cake, other.Rate = "diffserv4 flows split-gso", 8e6
+	if got, err := c.Read(cake); err != nil || !device.Equal(got, other) {
+		t.Errorf("read %v, %v; want %v", got, err, other)
+	}
+	write(t, c, other, cake)
+	for _, wrong := range []string{"", "besteffort flows", "besteffort flows split-gso", "none flows no-split-gso", "besteffort none no-split-gso"} {
+		q := cake
+		q.Cake = wrong
+		if err := c.Write(cake, q); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("cake %q: %v, want EINVAL", wrong, err)
+		}
+	}
+	write(t, c, cake, nil)
+	for i := range classes {
+		write(t, c, classes[len(classes)-1-i], nil)
+	}
+	write(t, c, htb, nil)
+	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+		t.Errorf("after removing all (-start +end):\n%s", diff)
+	}
+}
+
 func TestDump(t *testing.T) {
 	c := inNetns(t)
 	write(t, c, nil, htb)

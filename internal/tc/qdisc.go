@@ -99,6 +99,10 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 		if err := decodeTBF(&q.Qdisc, r.options); err != nil {
 			return q, fmt.Errorf("%s: options of tbf %s: %w", dev, q.Handle, err)
 		}
+	case "cake":
+		if err := decodeCake(&q.Qdisc, r.options); err != nil {
+			return q, fmt.Errorf("%s: options of cake %s: %w", dev, q.Handle, err)
+		}
 	case "mqprio":
 		if err := decodeMqprio(&q.Qdisc, r.options); err != nil {
 			return q, fmt.Errorf("%s: options of mqprio %s: %w", dev, q.Handle, err)
@@ -160,6 +164,10 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 		if r.options, err = encodeTBF(q); err != nil {
 			return request{}, err
 		}
+	case "cake":
+		if r.options, err = encodeCake(q); err != nil {
+			return request{}, err
+		}
 	case "mqprio":
 		if r.raw, err = encodeMqprio(q); err != nil {
 			return request{}, err
@@ -174,7 +182,7 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 			ae.Flag(attrHTBOffload, q.Offload)
 		}
 	default:
-		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf and fq_codel", q.Type, unix.EOPNOTSUPP)
+		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf, fq_codel and cake", q.Type, unix.EOPNOTSUPP)
 	}
 	return r, nil
 }
@@ -219,12 +227,28 @@ func (c *Client) checkChannel(q device.Qdisc) error {
 	return errors.Join(err, c.deleteQdisc(*got))
 }
 
+// replaceLeaf puts another kind in the place of a class's: the kernel takes the
+// old one away as it grafts the new one, which needs a handle of its own
+// (net/sched/sch_api.c: tc_modify_qdisc).
+func (c *Client) replaceLeaf(q device.Qdisc) error {
+	r, err := c.qdiscRequest(q)
+	if err != nil {
+		return qdiscError("replace", q, err)
+	}
+	r.typ, r.flags = unix.RTM_NEWQDISC, netlink.Create|netlink.Replace
+	_, err = c.do(r)
+	return qdiscError("replace", q, err)
+}
+
 // changeQdisc is refused by kinds without a change operation, htb among them:
 // its default class is chosen when it is made. An mqprio is removed and made
 // anew, as grafting another in its place would end with the old one's removal,
 // which takes the traffic classes away (net/sched/sch_mqprio.c:
 // mqprio_destroy): for a moment there is none, and nothing may hang on it.
 func (c *Client) changeQdisc(old, q device.Qdisc) error {
+	if q.Parent != "root" && q.Parent != "clsact" && old.Type != q.Type && old.Handle != q.Handle {
+		return c.replaceLeaf(q)
+	}
 	if old.Type != q.Type || old.Handle != q.Handle {
 		return qdiscError("change", q, fmt.Errorf("%w: %s %s is there", unix.EEXIST, old.Type, old.Handle))
 	}

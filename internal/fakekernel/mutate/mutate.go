@@ -183,6 +183,10 @@ func variants(o device.Object) map[string]device.Object {
 			classes.Map = strings.Replace(o.Map, " 1", " 0", 1)
 			queues.Queues = strings.Replace(o.Queues, "@", "1@", 1)
 			m["map"], m["queues"] = classes, queues
+		case "cake":
+			flows := o
+			flows.Cake = strings.Replace(o.Cake, "dual-srchost", "flows", 1)
+			m["flow mode"] = flows
 		case "tbf":
 			rate, limit := o, o
 			rate.Rate += 8000
