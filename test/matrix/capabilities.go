@@ -34,6 +34,7 @@ var ofKernel = []expectation{
 	{capability: device.CapMq, source: "net/sched/sch_mq.c, always built in"},
 	{capability: device.CapTBF, source: "CONFIG_NET_SCH_TBF"},
 	{capability: device.CapFQCodel, source: "CONFIG_NET_SCH_FQ_CODEL"},
+	{capability: device.CapCake, source: "CONFIG_NET_SCH_CAKE"},
 	{capability: device.CapClsact, source: "CONFIG_NET_SCH_INGRESS"},
 	{capability: device.CapClsBPF, source: "CONFIG_NET_CLS_BPF"},
 	{capability: device.CapFlower, source: "CONFIG_NET_CLS_FLOWER"},
