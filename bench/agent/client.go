@@ -66,12 +66,14 @@ func Open(ctx context.Context, d Dial) (*Client, error) {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
+	// How long the agent may be silent is the lease's to say, which hear holds it
+	// to; the connection's own patience only has to be no shorter.
 	c.http = &http.Client{
 		// One connection for all: the session ends with it.
 		Transport: &http.Transport{
 			TLSClientConfig: config, Protocols: protocols, TLSHandshakeTimeout: headerTime, MaxResponseHeaderBytes: maxHeader,
 			DialContext: (&net.Dialer{Timeout: headerTime}).DialContext, DisableCompression: true,
-			HTTP2: &http.HTTP2Config{SendPingTimeout: MinLease, PingTimeout: DefaultLease, StrictMaxConcurrentRequests: true},
+			HTTP2: &http.HTTP2Config{SendPingTimeout: MinLease, PingTimeout: MaxLease, StrictMaxConcurrentRequests: true},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

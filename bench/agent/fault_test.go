@@ -196,15 +196,18 @@ func (w *way) cut() {
 func TestLost(t *testing.T) {
 	for name, x := range map[string]struct {
 		lose         func(*way)
+		lease        time.Duration
 		client, said string
 	}{
-		"cut":    {(*way).cut, "the agent is lost: ", "its orchestrator is lost: "},
-		"silent": {(*way).stop, "the agent is lost: ", "its orchestrator "},
+		"cut":    {(*way).cut, MinLease, "the agent is lost: ", "its orchestrator is lost: "},
+		"silent": {(*way).stop, MinLease, "the agent is lost: silent for 2s", "its orchestrator "},
+		// Longer than by default, which the connection has to leave it.
+		"a longer lease": {(*way).stop, 9 * time.Second, "the agent is lost: silent for 9s", "its orchestrator "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := pki(t)
 			c := configured(t, dir)
-			c.Any = true
+			c.Any, c.Lease = true, x.lease
 			r, w := io.Pipe()
 			c.Log = w
 			log := make(chan string, 100)
@@ -283,7 +286,9 @@ func TestAgentKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, dial(t, dir, strings.TrimSpace(address)))
+	d := dial(t, dir, strings.TrimSpace(address))
+	d.Storage = drives(t, 1)
+	s := open(t, d)
 	sleep := sleeper()
 	start(t, s, shell("wait", sleep))
 	if err := s.Put(t.Context(), "file", []byte("text"), false); err != nil {
@@ -303,6 +308,7 @@ func TestAgentKilled(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(c.Dir, "files")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("files are left: %v", err)
 	}
+	empty(t, d.Storage)
 	waitFor(t, "the keeper has ended", func() bool { return len(processes(KeeperCommand+"\x00"+c.Dir)) == 0 })
 }
 

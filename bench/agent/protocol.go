@@ -19,7 +19,7 @@ import (
 
 // Protocol is the number of the language that agent and orchestrator speak. It
 // grows with every change.
-const Protocol = "3"
+const Protocol = "4"
 
 // Headers of requests and answers.
 const (
@@ -65,6 +65,9 @@ type Opening struct {
 	Limit int64 `json:"limitNs"`
 	// Device to describe, "" for none.
 	Device string `json:"device,omitempty"`
+	// Storage are directories of the host in each of which the session gets one
+	// of its own, which ends with it.
+	Storage []string `json:"storage,omitempty"`
 }
 
 func (o Opening) check(most time.Duration) error {
@@ -75,7 +78,7 @@ func (o Opening) check(most time.Duration) error {
 	if o.Limit <= 0 || o.Limit > int64(most) {
 		errs = append(errs, fmt.Errorf("a session of %v: want at most %v, what this agent was started with", time.Duration(o.Limit), most))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, checkStorage(o.Storage))...)
 }
 
 // A Welcome is the first line of a session's answer.
@@ -99,6 +102,8 @@ type Host struct {
 	Processors []int `json:"processors"`
 	// Scratch is the directory of the session's files.
 	Scratch string `json:"scratch"`
+	// Storage are its directories in those of the opening, in their order.
+	Storage []string `json:"storage,omitempty"`
 	// Cgroup is the control group that members run in, "" if there is none.
 	Cgroup string `json:"cgroup,omitempty"`
 	// Device that was asked for.

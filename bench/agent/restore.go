@@ -38,7 +38,9 @@ type record struct {
 	StateDir string `json:"stateDir"`
 	RunDir   string `json:"runDir"`
 	Files    string `json:"files"`
-	Group    group  `json:"group"`
+	// Storage are its directories in others.
+	Storage []string `json:"storage,omitempty"`
+	Group   group    `json:"group"`
 }
 
 func recordPath(dir string) string { return filepath.Join(dir, "session.json") }
@@ -69,7 +71,7 @@ func restore(dir, niclane string) error {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return fmt.Errorf("%s: %w", recordPath(dir), err)
 	}
-	errs := []error{endMarked(r.Session), r.rollback(niclane), r.Group.remove(), os.RemoveAll(r.Files), removeIfThere(r.Lanes)}
+	errs := []error{endMarked(r.Session), r.rollback(niclane), r.Group.remove(), os.RemoveAll(r.Files), removeStorage(r.Session, r.Storage), removeIfThere(r.Lanes)}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ type session struct {
 	purpose string
 	began   time.Time
 	group   group
+	storage []string // its own directories
 	keeper  *os.File
 	latency *os.File // holds the processors awake while it is open
 
@@ -79,8 +80,11 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 		}
 	}
 	var warnings []string
+	var err error
+	if s.storage, err = a.planStorage(s.id, o.Storage); err != nil {
+		return nil, nil, err
+	}
 	if len(a.Devices) > 0 {
-		var err error
 		if s.group, err = planGroup(s.id); err != nil {
 			return nil, nil, err
 		}
@@ -88,15 +92,14 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 			warnings = append(warnings, "no control group: there is no hierarchy")
 		}
 	}
-	r := record{Session: s.id, StateDir: a.StateDir, RunDir: a.RunDir, Files: s.files(), Group: s.group}
+	r := record{Session: s.id, StateDir: a.StateDir, RunDir: a.RunDir, Files: s.files(), Storage: s.storage, Group: s.group}
 	if len(a.Devices) > 0 {
 		r.Lanes = s.lanesFile()
 	}
 	if err := r.write(a.Dir); err != nil {
 		return nil, nil, err
 	}
-	err := s.prepare()
-	if err != nil {
+	if err := s.prepare(); err != nil {
 		return nil, nil, errors.Join(err, restore(a.Dir, a.Niclane))
 	}
 	if s.latency, err = holdLatency(); err != nil {
@@ -113,13 +116,9 @@ func (s *session) prepare() (err error) {
 	if s.keeper, err = startKeeper(s.agent.Dir, s.agent.Niclane); err != nil {
 		return err
 	}
-	err = os.Mkdir(s.files(), 0o700)
-	if err == nil && s.agent.drop {
-		// Servers write here too, by the group that jobs have. Sticky: they
-		// cannot put another file in the place of the agent's.
-		err = os.Chown(s.files(), -1, s.agent.gid)
+	for _, dir := range append([]string{s.files()}, s.storage...) {
 		if err == nil {
-			err = os.Chmod(s.files(), os.ModeSticky|0o770)
+			err = s.agent.makeDir(dir)
 		}
 	}
 	if err == nil {

@@ -141,7 +141,7 @@ func boundsOf() y.Kind[Bounds] {
 func searchKeys() []y.Key[Search] {
 	return []y.Key[Search]{
 		y.Of("max-rate", boundsOf(), "has to be given",
-			"Where the highest rate is looked for that holds `sla`, with confidence, in each variant.",
+			"Where the highest rate is looked for that holds `sla`, with confidence, in windows that are longer than `load.window` where its percentile needs more requests.",
 			func(s *Search, x Bounds) { s.From, s.To, s.Resolution = x.From, x.To, x.Resolution }),
 		y.Of("five-percent-rule", y.Boolean(), "on",
 			"Whether a rate of which less than 95 % is achieved does not hold.",
@@ -149,11 +149,14 @@ func searchKeys() []y.Key[Search] {
 		y.Of("latency-at", y.Mapped(y.OneOrList(y.Share(1, 1000), 16), func(x []int) []int { return x }), "10%, 50%, 90%",
 			"Shares of the rate found at which latency is then measured, with `repeats`.",
 			func(s *Search, x []int) { s.LatencyAt = x }),
+		y.Of("variants", y.OneOrList(name(), 32), "all of them",
+			"Names of the variants whose highest rate is looked for: it takes as many windows as all else.",
+			func(s *Search, x []string) { s.Variants = x }),
 	}
 }
 
 func search() y.Kind[Search] {
-	return y.Nested("search", "a mapping of keys: max-rate, five-percent-rule, latency-at", searchKeys, func() Search {
+	return y.Nested("search", "a mapping of keys: max-rate, five-percent-rule, latency-at, variants", searchKeys, func() Search {
 		return Search{FivePercentRule: true, LatencyAt: []int{100, 500, 900}}
 	})
 }

@@ -22,7 +22,7 @@ func serverKeys() []y.Key[Server] {
 			"Where memcached is not installed, niclane's own server is measured, and the result says so.",
 			func(s *Server, x string) { s.Fallback = x }),
 		y.Of("command", command(), "none",
-			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads` and `$connections` are replaced by the keys of `server`, `$sut`, `$client` and `$noise` by the addresses of the hosts, `$scratch` by a directory that the run makes on the host and removes again; `$$` is a dollar sign.",
+			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads` and `$connections` are replaced by the keys of `server`, `$sut`, `$client` and `$noise` by the addresses of the hosts, `$scratch` by a directory that the run makes on the host and removes again, `$storage` by that of an instance's NUMA node (`storage` of hosts.yaml(5)), or `$scratch` where there is none; `$$` is a dollar sign.",
 			func(s *Server, x []string) { s.Command = x }),
 		y.Of("environment", environment(), "PATH only",
 			"Environment of the command; the same names are replaced.",

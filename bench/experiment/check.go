@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/niclane/niclane/bench/stats"
 	y "github.com/niclane/niclane/internal/strictyaml"
@@ -154,6 +155,9 @@ func (r *reader) checkRepeats() {
 	r.enough("repeats.until", p.Until.Percentile, r.lowest())
 }
 
+// longestSearch is how long a window of a search may have to be, ns.
+const longestSearch = int64(10 * time.Minute)
+
 func (r *reader) checkSearch() {
 	if s := r.e.SLA; s != nil && r.fine("sla") {
 		r.enough("sla", s.Percentile, r.lowest())
@@ -171,13 +175,23 @@ func (r *reader) checkSearch() {
 	if s.To <= s.From {
 		r.Failf("search.max-rate", "found from %d to %d, want to above from", s.From, s.To)
 	}
+	for i, name := range s.Variants {
+		path := item(r, "search.variants", i)
+		r.variant(path, name)
+		if slices.Contains(s.Variants[:i], name) {
+			r.Failf(path, "found %s twice in one list", name)
+		}
+	}
 	for i, share := range s.LatencyAt {
 		if i > 0 && share <= s.LatencyAt[i-1] {
 			r.Failf("search.latency-at", "found %s after %s, want ascending order", y.PermilleText(share), y.PermilleText(s.LatencyAt[i-1]))
 		}
 	}
-	if sla := r.e.SLA; sla != nil && r.fine("sla") {
-		r.enough("search.max-rate.from", sla.Percentile, s.From)
+	if r.e.SLA != nil && r.fine("sla", "load.window", "search.max-rate") {
+		if w := SearchWindow(&r.e, float64(s.From)); w > max(longestSearch, r.e.Load.Window) {
+			r.Failf("search.max-rate.from", "P%s needs windows of %s at %d/s, want at most %s: a higher rate",
+				y.NumberText(r.e.SLA.Percentile), roundUp(w), s.From, time.Duration(longestSearch))
+		}
 	}
 }
 

@@ -88,6 +88,23 @@ func TestEstimate(t *testing.T) {
 	if want := (int64(2*3*5+2*steps)*4 + 2) * second; searched != want {
 		t.Errorf("a search takes at least %d ns, want %d", searched, want)
 	}
+	_, searched, _ = estimate(t, strings.Replace(small, "rates: [1000, 2000], ", "", 1)+"search: {max-rate: {from: 1000, to: 16000, resolution: 10%}, variants: b}\n")
+	if want := (int64(3*5+steps)*4 + 2) * second; searched != want {
+		t.Errorf("a search of one variant takes at least %d ns, want %d", searched, want)
+	}
+	// At 1000 per second P99.9 needs windows of 10.5 s, at 10 % of that ten times as long.
+	long := strings.Replace(small, "rates: [1000, 2000], ", "", 1) + "sla: {percentile: 99.9, at: 1ms}\nsearch: {max-rate: {from: 1000, to: 16000, resolution: 10%}, variants: b}\n"
+	e, _, slow := estimate(t, long)
+	if got := experiment.SearchWindow(e, 1000); got != 10_500*int64(1e6) {
+		t.Errorf("a window of %d ns at 1000/s, want 10.5 s", got)
+	}
+	if got := experiment.SearchWindow(e, 10_000); got != e.Load.Window {
+		t.Errorf("a window of %d ns at 10000/s, want that of the load, %d", got, e.Load.Window)
+	}
+	_, _, short := estimate(t, strings.Replace(long, "99.9", "99", 1))
+	if e.Load.Window != 3*second || slow-short <= int64(e.Repeats.Max)*100*second {
+		t.Errorf("windows of %d ns; longer ones of the search take %d ns in all", e.Load.Window, slow-short)
+	}
 	// Several generators wait for each other: 0.25 s, and 0.5 ms for each of 1000
 	// connections, in each of 40 windows.
 	_, _, together := estimate(t, strings.Replace(small, "warmup: 1s", "connections: 1000, generators: 2, warmup: 1s", 1))
@@ -96,5 +113,70 @@ func TestEstimate(t *testing.T) {
 	}
 	if n := experiment.Points(s.Load); n != 0 {
 		t.Errorf("%d load points without rates", n)
+	}
+}
+
+// caching fills a cache: 10 objects of 1 MB twice are 400 ms at 400 Mbit/s, and
+// 10 ms of them; the 5 that are never kept are not asked for. 8 windows of 4 s.
+const caching = `version: 1
+title: caching
+lab: {}
+server: {kind: command, command: [cached], port: 80}
+workload:
+  protocol: http
+  prefill: on
+  objects:
+    - {path: /1000000/$n, copies: 10, bytes: 1000000}
+    - {path: /x/$n, copies: 5, bytes: 1000000, cacheable: off}
+load: {mode: closed, connections: [1, 2], warmup: 1s, window: 3s}
+noise:
+  - {direction: from-sut, rate: 10%}
+variants:
+  - {name: a, noise: off}
+  - {name: b}
+repeats: {min: 2}
+host-noise: {window: 1s}
+`
+
+// TestEstimateOfStarts: whenever the server is started it is waited for and
+// filled, and of a split one each instance.
+func TestEstimateOfStarts(t *testing.T) {
+	const (
+		ms   = int64(1e6)
+		once = 1410 * ms // until it answers, and is filled
+	)
+	_, _, empty := estimate(t, strings.Replace(caching, "prefill: on", "prefill: off", 1))
+	for _, tt := range []struct {
+		name              string
+		old, new          string
+		most, perInstance int64 // of starts and fills beyond empty's one start
+	}{
+		{"one server", "", "", once - 1000*ms, 0},
+		{"a server for each variant", "{name: b}", "{name: b, server: {arguments: [-x]}}", 8*once - 1000*ms, 0},
+		{"not filled", "prefill: on", "prefill: off", 0, 0},
+		{"split", "port: 80", "port: 80, split: numa", once - 1000*ms, once},
+		{"split, not filled", "port: 80}\nworkload:\n  protocol: http\n  prefill: on", "port: 80, split: numa}\nworkload:\n  protocol: http\n  prefill: off", 0, 1000 * ms},
+	} {
+		e, least, most := estimate(t, strings.Replace(caching, tt.old, tt.new, 1))
+		if want := (8*4 + 2) * second; least != want {
+			t.Errorf("%s: at least %d ns, want the windows: %d", tt.name, least, want)
+		}
+		if got := most - empty; got != tt.most {
+			t.Errorf("%s: %d ns more than a server that is started once and not filled, want %d", tt.name, got, tt.most)
+		}
+		if got := experiment.PerInstance(e); got != tt.perInstance {
+			t.Errorf("%s: %d ns for each further instance, want %d", tt.name, got, tt.perInstance)
+		}
+	}
+	// Both, and a sweep, which starts it too.
+	both := strings.NewReplacer("port: 80", "port: 80, split: numa", "{name: b}", "{name: b, server: {arguments: [-x]}}").Replace(caching)
+	e, _, most := estimate(t, both)
+	if got := experiment.PerInstance(e); got != 8*once {
+		t.Errorf("each instance is started with each window: %d ns, want %d", got, 8*once)
+	}
+	_, _, swept := estimate(t, both+"sweep: {variants: b, noise: [10%, 20%], window: 2s}\n")
+	_, _, kept := estimate(t, strings.Replace(both, ", server: {arguments: [-x]}}", "}", 1)+"sweep: {variants: b, noise: [10%, 20%], window: 2s}\n")
+	if got := swept - kept - (most - empty - once + 1000*ms); got != 2*once {
+		t.Errorf("the sweep's two windows start it for %d ns, want %d", got, 2*once)
 	}
 }

@@ -15,6 +15,7 @@ const (
 	NameThreads     = "threads"     // server.threads
 	NameConnections = "connections" // server.connections
 	NameScratch     = "scratch"     // directory of the run on the host, with server.files
+	NameStorage     = "storage"     // directory for what is large: of an instance's node, or $scratch
 	NameSUT         = "sut"         // address of the SUT
 	NameClient      = "client"      // address of the first client
 	NameNoise       = "noise"       // address of the noise host
@@ -29,7 +30,7 @@ const (
 )
 
 var (
-	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameSUT, NameClient, NameNoise, NameNode, NameIndex, NameInstances}
+	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage, NameSUT, NameClient, NameNoise, NameNode, NameIndex, NameInstances}
 	laneNames    = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
 	// Of clients' lanes; the server's control group and processors are not theirs.
 	clientLaneNames = []string{NameDevice, NameAddress, NamePort, NameLink}
@@ -64,7 +65,7 @@ func Expand(text string, values map[string]string) (string, error) {
 // known lists the names that have values, in the order of the constants.
 func known(values map[string]string) string {
 	var out []string
-	for _, name := range []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch,
+	for _, name := range []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage,
 		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs, NameNumber, NameNode, NameIndex, NameInstances} {
 		if _, ok := values[name]; ok {
 			out = append(out, "$"+name)
@@ -78,7 +79,7 @@ func samples(names []string) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {
 		out[name] = map[string]string{
-			NameAddress: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameConnections: "1", NameScratch: "/scratch",
+			NameAddress: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameConnections: "1", NameScratch: "/scratch", NameStorage: "/storage",
 			NameSUT: "192.0.2.1", NameClient: "192.0.2.2", NameNoise: "192.0.2.3",
 			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NameNumber: "1",
 			NameNode: "0", NameIndex: "0", NameInstances: "1",

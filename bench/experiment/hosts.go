@@ -5,7 +5,9 @@ package experiment
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	y "github.com/niclane/niclane/internal/strictyaml"
@@ -76,6 +78,7 @@ func (r *reader) checkHosts() {
 	if h.SUT.Device == "" && r.Given("sut") && r.fine("sut") {
 		r.Failf("sut", "device is missing, want the name of the SUT's device in the measured network")
 	}
+	r.checkStorage()
 	all := []hostAt{{"sut", h.SUT}}
 	for i, c := range h.Clients {
 		all = append(all, hostAt{fmt.Sprintf("clients[%d]", i), c})
@@ -89,6 +92,7 @@ func (r *reader) checkHosts() {
 		}
 		if i > 0 {
 			r.refuse("a host that is not the SUT: its noise runs on cpus", a.path+".noise-cpus")
+			r.refuse("a host that is not the SUT, which has the server", a.path+".storage")
 		}
 		if i > len(h.Clients) {
 			r.refuse("a host that has no lanes, want it on the SUT and clients only", a.path+".device")
@@ -109,6 +113,26 @@ func (r *reader) checkHosts() {
 				r.Failf(a.path+".address", "found the address of %s (line %d); each host has its own", b.Name, r.Line(b.path+".address"))
 			}
 		}
+	}
+}
+
+// checkStorage refuses directories that are several nodes'.
+func (r *reader) checkStorage() {
+	if !r.fine("sut.storage") {
+		return
+	}
+	dirs := r.e.Hosts.SUT.Storage
+	if len(dirs) > maxStorage {
+		r.Failf("sut.storage", "found %d nodes, want at most %d", len(dirs), maxStorage)
+	}
+	of := map[string]int{}
+	for _, node := range slices.Sorted(maps.Keys(dirs)) {
+		dir := dirs[node]
+		if other, twice := of[dir]; twice {
+			r.Failf(fmt.Sprintf("sut.storage.%d", node), "found the directory of node %d (line %d); each node has its own", other, r.Line(fmt.Sprintf("sut.storage.%d", other)))
+			continue
+		}
+		of[dir] = node
 	}
 }
 

@@ -221,12 +221,18 @@ func (r *reader) take(s *Size, path string) {
 // others are checked like them, before.
 func (r *reader) only(names []string) {
 	e := &r.e
-	r.left = append(r.left, names...)
+	r.left = slices.Clone(names) // what quick names is instead of what lab does
 	keep := func(n string) bool { return n == "" || slices.Contains(names, n) }
 	if !keep(e.Base) {
 		e.Base = ""
 	}
 	e.Goals = slices.DeleteFunc(e.Goals, func(g Goal) bool { return !keep(g.Variant) || !keep(g.Base) })
+	if s := e.Search; s != nil && len(s.Variants) > 0 {
+		s.Variants = slices.DeleteFunc(s.Variants, func(n string) bool { return !keep(n) })
+		if len(s.Variants) == 0 {
+			e.Search = nil
+		}
+	}
 	if e.Sweep != nil {
 		e.Sweep.Variants = slices.DeleteFunc(e.Sweep.Variants, func(n string) bool { return !keep(n) })
 		if len(e.Sweep.Variants) == 0 {

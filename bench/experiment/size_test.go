@@ -71,6 +71,38 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestVariantsOfQuick: the variants of quick stand in the place of those of lab.
+func TestVariantsOfQuick(t *testing.T) {
+	text := strings.Replace(sized, "lab: {connections", "lab: {variants: [off, tuned, threads], connections", 1)
+	f, err := experiment.ParseWith("experiment.yaml", []byte(text), experiment.Options{Quick: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.Experiment.Variants); n != 2 {
+		t.Errorf("%d variants, want the 2 of quick", n)
+	}
+}
+
+// TestSearchOfASize: a size that leaves variants out leaves their searches out.
+func TestSearchOfASize(t *testing.T) {
+	open := strings.NewReplacer("mode: closed, connections: [110, 2200, 4400], generators: 100", "mode: open, rates: 1000, connections: 8",
+		"gates: {}\n", "gates: {}\nsla: {percentile: 99, at: 1ms}\nsearch: {max-rate: {from: 1000, to: 4000}, variants: [tuned, threads]}\n",
+		"connections: [44, 440], generators: 1,", "", "connections: 44, variants: [off, tuned],", "variants: LEFT,").Replace(sized)
+	for left, want := range map[string][]string{"[off, tuned]": {"tuned"}, "off": nil} {
+		f, err := experiment.ParseWith("experiment.yaml", []byte(strings.Replace(open, "LEFT", left, 1)), experiment.Options{Quick: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if f.Experiment.Search != nil {
+			got = f.Experiment.Search.Variants
+		}
+		if !slices.Equal(got, want) || f.Experiment.Search.Searches("off") {
+			t.Errorf("variants %s: searches %v, want %v", left, got, want)
+		}
+	}
+}
+
 func TestSizesAreChecked(t *testing.T) {
 	for _, x := range []struct{ name, old, new, want string }{
 		{"no quick form", "  quick:", "  quack:", "sizes.quack: unknown key"},

@@ -2,7 +2,11 @@
 
 package experiment
 
-import "github.com/niclane/niclane/bench/power"
+import (
+	"slices"
+
+	"github.com/niclane/niclane/bench/power"
+)
 
 // An Experiment is the content of a file, with defaults filled in. Durations
 // are in ns, sizes in bytes, shares in permille.
@@ -90,6 +94,9 @@ type Host struct {
 	NoiseCPUs []int `json:"noiseCPUs,omitempty"`
 	// Generators on a client.
 	Generators int `json:"generators,omitempty"`
+	// Storage are directories of the SUT, by the NUMA node that their drives
+	// are on: an instance of a split server has its node's.
+	Storage map[int]string `json:"storage,omitempty"`
 }
 
 // Kinds of server.
@@ -341,8 +348,15 @@ type Search struct {
 	Resolution int `json:"resolutionPermille"`
 	// FivePercentRule: a rate of which less than 95 % is achieved is too high.
 	FivePercentRule bool `json:"fivePercentRule"`
+	// Variants are the names of those that are searched, none for all.
+	Variants []string `json:"variants,omitempty"`
 	// LatencyAt are shares of the rate found at which latency is measured.
 	LatencyAt []int `json:"latencyAtPermille"`
+}
+
+// Searches reports whether the highest rate of a variant is looked for.
+func (s *Search) Searches(variant string) bool {
+	return s != nil && (len(s.Variants) == 0 || slices.Contains(s.Variants, variant))
 }
 
 // Sweep measures one window at each combination of noise and buffer, after

@@ -3,6 +3,8 @@
 package experiment
 
 import (
+	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -91,7 +93,39 @@ func hostKeys() []y.Key[Host] {
 		y.Of("generators", y.Integer(1, maxGenerators), "1, of a client",
 			"Generators that run on the client, each a process. Their sum takes the place of `load.generators`.",
 			func(h *Host, x int) { h.Generators = x }),
+		y.Of("storage", storage(), "`$storage` is `$scratch`",
+			"Directories of the SUT by the NUMA node that their drives are on; of no other host. Each instance of a server with `server.split: numa` has its node's: the agent makes a directory in it, which `$storage` stands for, and removes that again.",
+			func(h *Host, x map[int]string) { h.Storage = x }),
 	}
+}
+
+// maxStorage is how many nodes can have storage, and storageText how long a
+// path may be, bytes: agents take no more.
+const (
+	maxStorage  = 16
+	storageText = 200
+)
+
+func storage() y.Kind[map[int]string] {
+	const want = "an absolute path of a directory, of at most 200 bytes"
+	dir := y.Pattern(want, `^/[^\x00-\x1f\x7f\\]{0,199}$`, func(s string) string {
+		switch clean := path.Clean(s); {
+		case len(s) > storageText:
+			return "want " + want
+		case clean != s:
+			return "want it as " + clean
+		}
+		return ""
+	})
+	k := y.Mapping("a mapping from NUMA nodes to directories: {0: /srv/nvme0, 1: /srv/nvme1}", `^(0|[1-9][0-9]{0,3})$`, "the number of a NUMA node", dir)
+	return y.Mapped(k, func(m map[string]string) map[int]string {
+		out := map[int]string{}
+		for name, dir := range m {
+			node, _ := strconv.Atoi(name) // as Mapping's pattern has it
+			out[node] = dir
+		}
+		return out
+	})
 }
 
 const hostWant = "a mapping of keys: agent, address, ..."

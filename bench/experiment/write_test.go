@@ -170,6 +170,7 @@ func writeHost(h experiment.Host) (m mapping) {
 	m.numbers("cpus", h.CPUs)
 	m.numbers("noise-cpus", h.NoiseCPUs)
 	m.number("generators", h.Generators)
+	m.put("storage", h.Storage, len(h.Storage) > 0)
 	return m
 }
 
@@ -323,6 +324,7 @@ func writeSearch(s *experiment.Search) (m mapping) {
 	m.nested("max-rate", b)
 	m.put("five-percent-rule", fmt.Sprint(s.FivePercentRule), true)
 	m.put("latency-at", permilles(s.LatencyAt), true)
+	m.put("variants", s.Variants, len(s.Variants) > 0)
 	return m
 }
 

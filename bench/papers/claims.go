@@ -40,12 +40,10 @@ type Study struct {
 	// WhyInLab says why it is as it is in the lab, by the counters; "" where
 	// they do not tell.
 	WhyInLab string
-	// Differences from the paper's set-up, beyond the machine's size.
-	Differences []string
+	// Differences from the paper's set-up, beyond the machine's size, and those
+	// that the lab has besides.
+	Differences, DifferencesInLab []string
 }
-
-// onOneMachine is true of every study in the lab.
-const onOneMachine = "All hosts are network namespaces of one machine with an emulated card (docs/lab.md): absolute figures are its own, only ratios within a run are comparable"
 
 var (
 	webCache = []string{
@@ -57,8 +55,10 @@ var (
 		"the paper's baseline had busy polling, NAPI IDs and symmetric queues on and lacked only the traffic class and the filter: its “off” lies between our “off” and “tuned”",
 	}
 	delivery = []string{
-		"the lab's link is thousands of times slower than the paper's, its disk and processors are not: a share of it says that nothing broke, and nothing about a large server",
 		"the paper has no lanes: what it claims is throughput and watts of a server, so that the share of the link is all that can be set beside it",
+	}
+	deliveryInLab = []string{
+		"the lab's link is thousands of times slower than the paper's, its disk and processors are not: a share of it says that nothing broke, and nothing about a large server",
 		"watts are not measured in the lab: there is no sensor",
 	}
 )
@@ -102,8 +102,8 @@ var Studies = []Study{
 	},
 	{
 		Experiment: "memcached-client-lane", Paper: "Aerospike with ADQ (Intel, 2020), its outlook", Lane: "both", Bases: []string{"off", "tuned", "lane"},
-		Claims:      []Claim{{Percentile, 99, "a further gain from a lane on the clients is expected, without a figure", 0}, {Rate, 0, "the same of throughput", 0}},
-		Differences: []string{"nothing but the load leaves the lab's client, so that its lane has nobody to keep away"},
+		Claims:           []Claim{{Percentile, 99, "a further gain from a lane on the clients is expected, without a figure", 0}, {Rate, 0, "the same of throughput", 0}},
+		DifferencesInLab: []string{"nothing but the load leaves the lab's client, so that its lane has nobody to keep away"},
 	},
 	{
 		Experiment: "redis-mixed", Paper: "none: a server of one thread, which the papers say needs no change", Lane: "lane", Bases: []string{"off", "tuned"},
@@ -142,23 +142,23 @@ var Studies = []Study{
 	{
 		Experiment: "live-linear", Paper: "Varnish on Xeon 6 (Varnish Software, 2024)", Lane: "lane", Bases: []string{"off", "tuned"},
 		Claims:      []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}},
-		Differences: append(delivery, "TLS by hitch, a process of its own; the paper's Varnish has TLS inside"),
+		Differences: append(delivery, "TLS by hitch, a process of its own; the paper's Varnish has TLS inside"), DifferencesInLab: deliveryInLab,
 	},
 	{
 		Experiment: "live-linear-nginx", Paper: "the same, TLS inside the server", Lane: "lane", Bases: []string{"off", "tuned"},
-		Claims: []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}}, Differences: delivery,
+		Claims: []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}}, Differences: delivery, DifferencesInLab: deliveryInLab,
 	},
 	{
 		Experiment: "live-linear-ats", Paper: "the same, TLS inside the server", Lane: "lane", Bases: []string{"off", "tuned"},
-		Claims: []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}}, Differences: delivery,
+		Claims: []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}}, Differences: delivery, DifferencesInLab: deliveryInLab,
 	},
 	{
 		Experiment: "live-linear-ktls", Paper: "the same, TLS by the kernel", Lane: "kernel", Bases: []string{"off"},
-		Claims: []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}}, Differences: delivery,
+		Claims: []Claim{{LinkShare, 0, "live: 1,556.67 Gbit/s, 97.3 % of the link", 0.973}}, Differences: delivery, DifferencesInLab: deliveryInLab,
 	},
 	{
 		Experiment: "vod", Paper: "Varnish on Xeon 6 (Varnish Software, 2024)", Lane: "lane", Bases: []string{"off", "tuned"},
 		Claims:      []Claim{{LinkShare, 0, "VoD: 838.93 Gbit/s from NVMe, 52 to 70 % of the link", 0.70}},
-		Differences: append(delivery, "Traffic Server without a cache in memory in the place of Varnish Enterprise and its own store"),
+		Differences: append(delivery, "Traffic Server without a cache in memory in the place of Varnish Enterprise and its own store"), DifferencesInLab: deliveryInLab,
 	},
 }

@@ -3,6 +3,7 @@
 package papers
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -22,12 +23,14 @@ var assets embed.FS
 
 // A view is what the template sees.
 type view struct {
-	CSS         template.CSS
-	Version     string
-	Environment string
-	Machine     string // true of every study
-	Studies     []studyView
-	Missing     int // studies of which nothing was measured
+	CSS     template.CSS
+	Version string
+	// Environment and Where are true of every study, or "" where each says its
+	// own, as Differ says.
+	Environment, Where string
+	Differ             bool
+	Studies            []studyView
+	Missing            int // studies of which nothing was measured
 }
 
 type studyView struct {
@@ -43,6 +46,9 @@ type studyView struct {
 	Why      string
 	HTTP     bool
 	Sized    string
+	Other    []string // differences from the paper
+	// Environment and Where it was measured; "" if the page says it of all.
+	Environment, Where string
 }
 
 type claimView struct {
@@ -67,16 +73,13 @@ type delivered struct {
 
 // Write writes the page of outcomes.
 func Write(out io.Writer, outcomes []Outcome, version string) error {
-	v := view{CSS: page.CSS(), Version: version, Machine: onOneMachine}
+	v := view{CSS: page.CSS(), Version: version}
 	for i := range outcomes {
 		o := &outcomes[i]
-		s := studyView{Outcome: o, Title: o.Experiment}
+		s := studyView{Outcome: o, Title: o.Experiment, Other: o.Differences}
 		if r := o.Result; r != nil {
 			s.Title = r.Title
-			v.Environment = environment(r)
-			if r.Experiment.Hosts != nil {
-				v.Machine = "Measured on hosts"
-			}
+			s.Environment, s.Where = environment(r), where(r)
 			s.Warnings = warnings(r)
 			s.Sized = sized(r)
 		}
@@ -94,6 +97,7 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 			}
 			if s.Spent = o.spent(point); o.Result.Experiment.Lab != nil {
 				s.Why = o.WhyInLab
+				s.Other = slices.Concat(o.Differences, o.DifferencesInLab)
 			}
 			if slices.ContainsFunc(o.Study.Claims, func(c Claim) bool { return c.Measure == LinkShare }) {
 				s.Delivery = o.delivery()
@@ -103,11 +107,66 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 		}
 		v.Studies = append(v.Studies, s)
 	}
+	v.gather()
 	t, err := template.ParseFS(assets, "assets/index.html")
 	if err != nil {
 		return fmt.Errorf("papers: %w", err)
 	}
 	return t.Execute(out, v)
+}
+
+// gather says of the page what is true of all studies that were measured.
+func (v *view) gather() {
+	for _, x := range []struct {
+		all *string
+		of  func(*studyView) *string
+	}{
+		{&v.Environment, func(s *studyView) *string { return &s.Environment }},
+		{&v.Where, func(s *studyView) *string { return &s.Where }},
+	} {
+		values := map[string]bool{}
+		for i := range v.Studies {
+			if text := *x.of(&v.Studies[i]); text != "" {
+				values[text] = true
+			}
+		}
+		if len(values) > 1 {
+			v.Differ = true
+			continue
+		}
+		for i := range v.Studies {
+			own := x.of(&v.Studies[i])
+			*x.all, *own = cmp.Or(*x.all, *own), ""
+		}
+	}
+}
+
+// where says what the hosts were.
+func where(r *result.Result) string {
+	if r.Experiment.Lab != nil {
+		return "All hosts are network namespaces of one machine with an emulated card (docs/lab.md): absolute figures are its own, only ratios within a run are comparable"
+	}
+	hosts := r.Environment.Hosts
+	var names, shared []string
+	for _, h := range hosts {
+		names = append(names, fmt.Sprintf("%s (%s)", h.Name, h.Role))
+		if slices.ContainsFunc(hosts, func(o result.Host) bool { return o.Name != h.Name && oneMachine(h, o) }) {
+			shared = append(shared, h.Name)
+		}
+	}
+	text := fmt.Sprintf("Measured with agents on %d hosts: %s", len(hosts), strings.Join(names, ", "))
+	if len(shared) > 0 {
+		text += fmt.Sprintf(". Of these %s are one machine, by its name and its clock: absolute figures are its own", strings.Join(shared, ", "))
+	}
+	return text
+}
+
+// oneMachine reports whether two hosts have one name and one clock, which
+// namespaces of one machine share: CLOCK_MONOTONIC of two machines, even of one
+// name, is as far apart as their boots.
+func oneMachine(a, b result.Host) bool {
+	apart := a.ClockAhead - b.ClockAhead
+	return a.Hostname != "" && a.Hostname == b.Hostname && max(apart, -apart) <= a.ClockUncertainty+b.ClockUncertainty
 }
 
 func environment(r *result.Result) string {

@@ -149,6 +149,61 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// TestWhere: the page says of the lab what is true of a lab, of hosts what is
+// true of hosts, and of both each where it belongs.
+func TestWhere(t *testing.T) {
+	const (
+		inLab    = "network namespaces of one machine with an emulated card"
+		onHosts  = "Measured with agents on 3 hosts: dut (sut), left (client), far (noise)"
+		together = "Of these dut, left are one machine"
+		labOnly  = "other in the lab"
+		differ   = "What differs between the studies each of them says."
+		link     = "link of 1.00 Mbit/s"
+	)
+	latency, rate := map[string]int64{"off": 10e6, "lane": 4e6}, map[string]float64{"off": 40_000, "lane": 100_000}
+	lab := func() Outcome {
+		o := Outcome{Study: study, Result: made(latency, rate)}
+		o.Differences, o.DifferencesInLab = []string{"other everywhere"}, []string{labOnly}
+		return o
+	}
+	hosts := func(aheadNs int64) Outcome {
+		o := lab()
+		o.Result.Experiment.Lab, o.Result.Experiment.Hosts = nil, &experiment.Hosts{}
+		o.Result.Environment.Hosts = []result.Host{
+			{Name: "dut", Role: "sut", Hostname: "rack1", ClockAhead: 5000, ClockUncertainty: 300},
+			{Name: "left", Role: "client", Hostname: "rack1", ClockAhead: 5000 + aheadNs, ClockUncertainty: 300},
+			{Name: "far", Role: "noise", Hostname: "rack2", ClockAhead: 5000, ClockUncertainty: 300},
+		}
+		return o
+	}
+	faster := lab()
+	faster.Result.Environment.Network.LinkRate = 1e9
+	unmeasured := Outcome{Study: study, Failure: "no asd"}
+	for _, tt := range []struct {
+		name string
+		all  []Outcome
+		want map[string]int // how often
+	}{
+		{"in the lab", []Outcome{lab(), lab(), unmeasured}, map[string]int{inLab: 1, onHosts: 0, labOnly: 2, differ: 0, link: 1}},
+		{"on hosts", []Outcome{hosts(1e9), hosts(1e9)}, map[string]int{inLab: 0, onHosts: 1, together: 0, labOnly: 0, differ: 0, link: 1}},
+		{"agents of one machine", []Outcome{hosts(600)}, map[string]int{inLab: 0, onHosts: 1, together: 1}},
+		{"one name, two clocks", []Outcome{hosts(-601)}, map[string]int{onHosts: 1, "one machine": 0}},
+		{"both", []Outcome{lab(), hosts(1e9), lab()}, map[string]int{inLab: 2, onHosts: 1, labOnly: 2, differ: 1, link: 1}},
+		{"two links", []Outcome{lab(), faster}, map[string]int{inLab: 1, differ: 1, link: 1, "link of 1.00 Gbit/s": 1}},
+		{"nothing", []Outcome{unmeasured}, map[string]int{inLab: 0, onHosts: 0, differ: 0, "other everywhere": 0}},
+	} {
+		var b strings.Builder
+		if err := Write(&b, tt.all, "v1"); err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range tt.want {
+			if n := strings.Count(b.String(), text); n != want {
+				t.Errorf("%s: the page has %q %d times, want %d", tt.name, text, n, want)
+			}
+		}
+	}
+}
+
 // TestStudies: each has an experiment with its variants, in every form.
 func TestStudies(t *testing.T) {
 	hosts, err := os.ReadFile("../../experiments/hosts.example.yaml")

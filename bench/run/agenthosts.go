@@ -121,7 +121,7 @@ func (s *agentSite) served(ctx context.Context, c load.Config) (counters.Counter
 }
 
 func (s *agentSite) nodes(ctx context.Context) (m nodes.Machine, processors []int, err error) {
-	t, err := s.launch(ctx, launch{what: "NUMA nodes", host: lab.SUT, part: "nodes", config: nodes.Config{Device: s.h.SUT.Device}})
+	t, err := s.launch(ctx, launch{what: "NUMA nodes", host: lab.SUT, part: "nodes", config: nodes.Config{Device: s.h.SUT.Device, Storage: s.agents[lab.SUT].Host.Storage}})
 	if err != nil {
 		return m, nil, err
 	}

@@ -107,7 +107,7 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 		wg.Go(func() {
 			c, err := agent.Open(ctx, agent.Dial{
 				Name: h.Name, Address: h.Agent, ServerName: h.ServerName, TLS: config, Version: s.version,
-				Opening: agent.Opening{Purpose: s.e.Title, Limit: int64(sessionMargin) + s.e.TimeLimit, Device: h.Device},
+				Opening: agent.Opening{Purpose: s.e.Title, Limit: int64(sessionMargin) + s.e.TimeLimit, Device: h.Device, Storage: s.storageOn(name)},
 			})
 			mu.Lock()
 			defer mu.Unlock()

@@ -261,7 +261,11 @@ func Describe(out io.Writer, f *experiment.File) error {
 	for _, c := range e.Power {
 		fmt.Fprintf(&b, "power: %s\n", c.Source)
 	}
-	fmt.Fprintf(&b, "time: at least %v, about %v at most; limit %v\n", time.Duration(least).Round(time.Second), time.Duration(most).Round(time.Second), time.Duration(e.TimeLimit))
+	fmt.Fprintf(&b, "time: at least %v, about %v at most", time.Duration(least).Round(time.Second), time.Duration(most).Round(time.Second))
+	if more := experiment.PerInstance(e); more > 0 {
+		fmt.Fprintf(&b, ", and %v more for each NUMA node beyond one that the server is on", time.Duration(more).Round(time.Second))
+	}
+	fmt.Fprintf(&b, "; limit %v\n", time.Duration(e.TimeLimit))
 	_, err := io.WriteString(out, b.String())
 	return err
 }

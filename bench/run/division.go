@@ -46,7 +46,7 @@ func divide(m nodes.Machine, cpus []int, port int) (*division, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := split.Make(text, file, split.Request{Lane: serverLane, Content: split.Duplicate, Nodes: m.Nodes, Devices: m.Devices, Storage: m.Storage, Command: []string{serverLane}})
+	s, err := split.Make(text, file, split.Request{Lane: serverLane, Content: split.Duplicate, Nodes: m.Nodes, Devices: m.Devices, Command: []string{serverLane}})
 	if err != nil {
 		return nil, err
 	}
@@ -163,12 +163,15 @@ func (m *measurement) divide(ctx context.Context, r *result.Server) error {
 		if m.division, err = divide(machine, cpus, m.e.Server.Port); err != nil {
 			return fmt.Errorf("server.split: %w", err)
 		}
+		if err := m.division.store(m.on.storage(), machine.Storage); err != nil {
+			return fmt.Errorf("server.split: %w", err)
+		}
 		m.processors = cpus
 	}
 	d := m.division
 	r.Notes = d.notes
 	if len(d.instances) == 1 {
-		m.instances = []*instance{{}}
+		m.instances = []*instance{{Instance: d.instances[0]}}
 		return nil
 	}
 	for _, x := range d.instances {

@@ -43,6 +43,9 @@ type hosts interface {
 	// nodes are the SUT's NUMA nodes, and the processors that a server has where
 	// the experiment names none.
 	nodes(ctx context.Context) (nodes.Machine, []int, error)
+	// storage are the run's own directories on the SUT's drives, by NUMA node;
+	// none where it has only scratchOf.
+	storage() map[int]string
 	// counting reads the counters of the SUT and of processes there, by name,
 	// and returns what reads them again and gives the difference.
 	counting(ctx context.Context, processes map[string]task) (func(context.Context) (machine.Diff, error), error)

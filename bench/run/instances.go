@@ -111,14 +111,20 @@ func (m *measurement) placed(l launch, x *instance) launch {
 // valuesOf are the names' in an instance's command and files.
 func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 	values := m.values(host)
-	if x == nil || x.dir == "" || host != lab.SUT {
+	if x == nil || host != lab.SUT {
 		return values
 	}
-	values[experiment.NameScratch] = filepath.Join(m.on.scratchOf(host), x.dir)
-	n := len(m.instances)
-	values[experiment.NameThreads] = strconv.Itoa((m.threads() + n - 1) / n)
-	for name, word := range map[string]string{experiment.NameNode: "node", experiment.NameIndex: "index", experiment.NameInstances: "instances"} {
-		values[name] = x.Values[word]
+	if x.dir != "" {
+		values[experiment.NameScratch] = filepath.Join(m.on.scratchOf(host), x.dir)
+		n := len(m.instances)
+		values[experiment.NameThreads] = strconv.Itoa((m.threads() + n - 1) / n)
+		for name, word := range map[string]string{experiment.NameNode: "node", experiment.NameIndex: "index", experiment.NameInstances: "instances"} {
+			values[name] = x.Values[word]
+		}
+	}
+	values[experiment.NameStorage] = values[experiment.NameScratch]
+	if len(x.Storage) > 0 {
+		values[experiment.NameStorage] = x.Storage[0]
 	}
 	return values
 }

@@ -5,6 +5,8 @@ package run
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,7 +25,7 @@ const splitCaching = `version: 1
 title: a cache on each node
 server:
   kind: command
-  command: [cached, "-a", "127.0.0.1:608$index", $threads, $scratch/cached.conf]
+  command: [cached, "-a", "127.0.0.1:608$index", -s, $storage/cache, $threads, $scratch/cached.conf]
   split: numa
   port: 8443
   threads: 5
@@ -45,6 +47,17 @@ variants: [{name: off}]
 // divided is a measurement on fake hosts of two nodes.
 func divided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHosts, result.Server) {
 	t.Helper()
+	x, h := undivided(t, m, cpus)
+	r, err := x.StartServer(t.Context(), x.e.Variants[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x, h, r
+}
+
+// undivided is the same before the server is started.
+func undivided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHosts) {
+	t.Helper()
 	f, err := experiment.Parse("split.yaml", []byte(splitCaching))
 	if err != nil {
 		t.Fatal(err)
@@ -54,12 +67,7 @@ func divided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHost
 		fails:   map[string]error{}, refuses: map[string]error{}, when: map[string]func(){}, tasks: map[string]*fakeTask{}, lostNow: make(chan struct{}),
 		machine: m, processors: cpus, series: map[string][]any{},
 	}
-	x := &measurement{f: f, e: f.Experiment, on: h}
-	r, err := x.StartServer(t.Context(), f.Experiment.Variants[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return x, h, r
+	return &measurement{f: f, e: f.Experiment, on: h}, h
 }
 
 // leads are the instances that connections were led to, in order.
@@ -76,7 +84,7 @@ func TestInstances(t *testing.T) {
 		"connections to instances; connections to instances; connections to instances"; got != want {
 		t.Errorf("started %s, want %s", got, want)
 	}
-	for i, want := range []string{"cached -a 127.0.0.1:6080 3 /scratch/instance0/cached.conf", "cached -a 127.0.0.1:6081 3 /scratch/instance1/cached.conf"} {
+	for i, want := range []string{"cached -a 127.0.0.1:6080 -s /scratch/instance0/cache 3 /scratch/instance0/cached.conf", "cached -a 127.0.0.1:6081 -s /scratch/instance1/cache 3 /scratch/instance1/cached.conf"} {
 		if got := strings.Join(r.Instances[i].Command, " "); got != want {
 			t.Errorf("command %s, want %s", got, want)
 		}
@@ -168,13 +176,48 @@ func TestInstancesOfAWindow(t *testing.T) {
 	}
 }
 
+// A window ends with an instance, with what it needs, or with a host: at once,
+// by their own last words, and not when the generator's time is over. In a
+// bubble time stands still unless everybody waits for it.
+func TestMeasureEndsAtOnce(t *testing.T) {
+	for who, want := range map[string]string{
+		"the server on node 0": "the server on node 0 has ended: signal: killed",
+		"the server on node 1": "the server on node 1 has ended: signal: killed",
+		"front on node 1":      "front on node 1 has ended: signal: killed",
+		"origin":               "origin has ended: signal: killed",
+		"":                     "host client: the agent is lost",
+	} {
+		t.Run(who, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, h, _ := divided(t, twoSockets(), []int{1, 5})
+				h.results["counters of varnish"] = cache.Counters{}
+				h.when["generator 1"] = func() {
+					if who == "" {
+						close(h.lostNow)
+					} else {
+						close(h.tasks[who].done)
+					}
+				}
+				began := time.Now()
+				_, err := m.Measure(t.Context(), Job{Connections: 4, Window: 2e8})
+				if err == nil || err.Error() != want {
+					t.Errorf("%v, want %q", err, want)
+				}
+				if took := time.Since(began); took != 0 || !h.tasks["generator 1"].stopped {
+					t.Errorf("it went on for %v; generator ended: %v", took, h.tasks["generator 1"].stopped)
+				}
+			})
+		})
+	}
+}
+
 // On one node it is one instance, as without split, and the result says so.
 func TestOneNodeIsOneInstance(t *testing.T) {
 	m, h, r := divided(t, nodes.Machine{Nodes: twoSockets().Nodes[:1], Devices: []split.Device{{Name: lab.Port, Node: -1}}}, []int{1, 2})
 	if got, want := strings.Join(h.launched, "; "), "origin; front; the server"; got != want {
 		t.Errorf("started %s, want %s", got, want)
 	}
-	if got, want := strings.Join(h.argv, " "), "cached -a 127.0.0.1:6080 5 /scratch/cached.conf"; got != want {
+	if got, want := strings.Join(h.argv, " "), "cached -a 127.0.0.1:6080 -s /scratch/cache 5 /scratch/cached.conf"; got != want {
 		t.Errorf("command %s, want %s", got, want)
 	}
 	if len(r.Instances) != 0 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "one instance, nothing is divided") {
@@ -183,5 +226,22 @@ func TestOneNodeIsOneInstance(t *testing.T) {
 	h.results["counters of varnish"] = cache.Counters{Requests: 3}
 	if err := m.Prefill(t.Context()); err != nil || len(h.leads()) != 0 {
 		t.Errorf("filled: %v, led %v", err, h.leads())
+	}
+}
+
+// What a run takes on more nodes than one is said before it begins.
+func TestDescribeSplit(t *testing.T) {
+	for text, want := range map[string]string{
+		splitCaching: " at most, and 1s more for each NUMA node beyond one that the server is on; limit ",
+		strings.Replace(splitCaching, "  split: numa\n", "", 1): " at most; limit ",
+	} {
+		f, err := experiment.Parse("split.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := Describe(&b, f); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%v, want %q in\n%s", err, want, b.String())
+		}
 	}
 }

@@ -32,6 +32,7 @@ type fakeHosts struct {
 	// machine and processors that a server can be split over.
 	machine    nodes.Machine
 	processors []int
+	stored     map[int]string
 	// when something is started, this happens.
 	when map[string]func()
 
@@ -86,6 +87,7 @@ func (h *fakeHosts) counting(context.Context, map[string]task) (func(context.Con
 func (h *fakeHosts) nodes(context.Context) (nodes.Machine, []int, error) {
 	return h.machine, h.processors, nil
 }
+func (h *fakeHosts) storage() map[int]string { return h.stored }
 func (h *fakeHosts) clocks(context.Context) (func(context.Context) (axis, error), error) {
 	return func(context.Context) (axis, error) { return axis{}, nil }, nil
 }
@@ -296,5 +298,14 @@ func TestMemcachedHasFilesForItsThreads(t *testing.T) {
 	// 449 files of memcached 1.6.18 with 110 threads and no connection.
 	if got, want := strings.Join(h.argv, " "), "-t 110 -c 5344 "; !strings.Contains(got, want) {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestHashPower: a table for as many keys as memcached puts into it before it grows.
+func TestHashPower(t *testing.T) {
+	for keys, want := range map[int]int{1: 16, 98304: 16, 98305: 17, 500_000: 19, 786_432: 19, 786_433: 20} {
+		if got := hashPower(keys); got != want {
+			t.Errorf("%d keys: %d, want %d", keys, got, want)
+		}
 	}
 }

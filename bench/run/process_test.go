@@ -44,6 +44,18 @@ func TestProcessEnds(t *testing.T) {
 	}
 }
 
+// How one has ended is told with what it said at last.
+func TestLastWords(t *testing.T) {
+	p, err := start("the server", exec.Command("sh", "-c", "echo starting >&2; echo out of memory >&2; exit 3"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.over()
+	if err := p.ended(); err == nil || err.Error() != "the server has ended: exit status 3: out of memory" {
+		t.Error(err)
+	}
+}
+
 // What does not end when asked is killed, and named.
 func TestProcessIsKilled(t *testing.T) {
 	p := shell(t, `trap '' TERM; echo; while :; do :; done`)

@@ -421,9 +421,12 @@ func (run *runner) search(ctx context.Context) error {
 		c.Goal.Percentile, c.Goal.Limit = sla.Percentile, sla.At
 	}
 	for _, v := range run.e.Variants {
+		if !s.Searches(v.Name) {
+			continue
+		}
 		found, err := search.Run(ctx, c, func(ctx context.Context, rate float64) (search.Outcome, error) {
 			w, err := run.window(ctx, v, fmt.Sprintf("search, %s, %.0f/s", v.Name, rate), Job{
-				Rate: rate, Connections: run.e.Load.Connections[0], Warmup: run.e.Load.Warmup, Window: run.e.Load.Window, Noise: noiseOf(run.e, v),
+				Rate: rate, Connections: run.e.Load.Connections[0], Warmup: run.e.Load.Warmup, Window: experiment.SearchWindow(run.e, rate), Noise: noiseOf(run.e, v),
 			})
 			if err != nil {
 				return search.Outcome{}, err

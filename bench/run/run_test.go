@@ -255,6 +255,45 @@ func TestSweepSetsTheBufferBack(t *testing.T) {
 	}
 }
 
+// TestSearchWindows: at a low rate a window of the search is so long that it has
+// the requests that its percentile needs.
+func TestSearchWindows(t *testing.T) {
+	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:", "sla: {percentile: 99, at: 20ms}\nsearch: {max-rate: {from: 100, to: 4000}}\nrepeats:")
+	r, err := Run(context.Background(), f, file, &fakeSite{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer := 0
+	for _, w := range r.Windows {
+		needs := int64(1050 / w.Rate * 1e9)
+		if needs > f.Experiment.Load.Window {
+			longer++
+		}
+		if want := max(needs, f.Experiment.Load.Window); w.Load.Duration != want {
+			t.Errorf("at %v/s a window of %d ns, want %d", w.Rate, w.Load.Duration, want)
+		}
+	}
+	if longer == 0 {
+		t.Error("no window needs to be longer: the test tests nothing")
+	}
+}
+
+func TestSearchOfSomeVariants(t *testing.T) {
+	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:", "sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}, variants: noisy}\nrepeats:")
+	r, err := Run(context.Background(), f, file, &fakeSite{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Searches) != 1 || r.Searches[0].Variant != "noisy" {
+		t.Fatalf("searches %+v, want one, of noisy", r.Searches)
+	}
+	for _, w := range r.Windows {
+		if w.Variant != "noisy" {
+			t.Errorf("a window of %s", w.Variant)
+		}
+	}
+}
+
 func TestSearchHoldsTheGoalOfTheFile(t *testing.T) {
 	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:", "sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}}\nrepeats:")
 	site := &fakeSite{}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"net"
 	"slices"
 	"strconv"
@@ -84,6 +85,15 @@ func (m *measurement) answers(ctx context.Context) error {
 // its connections as its bound of open files (memcached.c, RLIMIT_NOFILE).
 const filesPerThread = 8
 
+// hashPower is of how many bits memcached's hash table has to be, so that it need not
+// grow once the keys are there: 1.5 for each of its buckets, and 16 by default
+// (assoc.c: assoc_start_expand). It grows by a thread that is woken each second,
+// doubles it and runs for 90 ms at 500,000 keys. Where a server is filled anew for each
+// window, that was in the window; and with SCHED_FIFO nobody serves meanwhile.
+func hashPower(keys int) int {
+	return max(16, bits.Len(uint((keys-1)*2/3)))
+}
+
 func (m *measurement) start(ctx context.Context, r *result.Server, one *instance) error {
 	x := m.e.Server
 	if r.Kind == experiment.KindPod {
@@ -104,6 +114,9 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 		}
 		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t", strconv.Itoa(m.threads()),
 			"-c", strconv.Itoa(x.Connections + filesPerThread*m.threads()), "-m", strconv.FormatInt(max(1, x.Memory>>20), 10)}
+		if m.e.Workload.Prefill {
+			l.argv = append(l.argv, "-o", fmt.Sprintf("hashpower=%d", hashPower(m.e.Workload.Keys)))
+		}
 		if m.variant != nil {
 			more, _, err := m.expanded(lab.SUT, one, m.variant.Arguments, nil)
 			if err != nil {
@@ -179,8 +192,8 @@ func (m *measurement) values(host string) map[string]string {
 	values := map[string]string{
 		experiment.NameAddress: ip, experiment.NamePort: port,
 		experiment.NameThreads: strconv.Itoa(m.threads()), experiment.NameConnections: strconv.Itoa(m.e.Server.Connections),
-		experiment.NameScratch: m.on.scratchOf(host),
-		experiment.NameNode:    "0", experiment.NameIndex: "0", experiment.NameInstances: strconv.Itoa(max(1, len(m.instances))),
+		experiment.NameScratch: m.on.scratchOf(host), experiment.NameStorage: m.on.scratchOf(host),
+		experiment.NameNode: "0", experiment.NameIndex: "0", experiment.NameInstances: strconv.Itoa(max(1, len(m.instances))),
 		experiment.NameSUT: m.on.addressOf(lab.SUT), experiment.NameClient: m.on.addressOf(lab.Client), experiment.NameNoise: m.on.addressOf(lab.Noise),
 	}
 	maps.Copy(values, m.on.names())

@@ -119,12 +119,12 @@ func (m *measurement) measure(ctx context.Context, j Job) (w result.Window, err 
 	return w, m.alive()
 }
 
-// watch ends a window with the server or a host: a generator would wait for
-// answers.
+// watch ends a window with the server, what it needs, or a host: a generator
+// would wait for answers.
 func (m *measurement) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
-	for _, t := range m.servers() {
+	for _, t := range append(m.servers(), m.beside...) {
 		go func() {
 			select {
 			case <-t.over():

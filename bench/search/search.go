@@ -345,19 +345,20 @@ func (s *searcher) test(rate float64, purpose string) (*Test, error) {
 
 // add judges one window.
 func (t *Test) add(o Outcome, g Goal) error {
-	slow := false
+	slow, short := false, o.Achieved < g.Achieved*t.Rate
 	if g.Limit > 0 {
 		if o.Latency == nil {
 			return errors.New("the window has no latency")
 		}
 		v, err := stats.Percentile(o.Latency.Histogram(), g.Percentile)
-		if err != nil {
+		// A window that falls short of the rate is beyond the goal whatever its
+		// latency was, which so few requests may not tell.
+		if err != nil && !short {
 			return fmt.Errorf("the window is too short: %w", err)
 		}
-		slow = v > g.Limit
+		slow = err == nil && v > g.Limit
 		t.series = append(t.series, o.Latency)
 	}
-	short := o.Achieved < g.Achieved*t.Rate
 	t.Windows++
 	t.Achieved += (o.Achieved - t.Achieved) / float64(t.Windows)
 	if slow {

@@ -114,6 +114,21 @@ func TestLuckyWindows(t *testing.T) {
 	}
 }
 
+// A window that falls short of its rate needs no percentile to be beyond the goal.
+func TestShortOfRateAndOfRequests(t *testing.T) {
+	s := &server{mean: func(float64) float64 { return 1 }, rng: rand.New(rand.NewPCG(3, 3))}
+	c := config
+	c.Goal.Percentile = 99.9 // needs five times the requests that a window has
+	r, err := Run(t.Context(), c, func(ctx context.Context, rate float64) (Outcome, error) {
+		o, err := s.measure(ctx, rate)
+		o.Achieved = rate / 2
+		return o, err
+	})
+	if err != nil || r.Rate != 0 || r.Windows != lead || r.Tests[0].Verdict != Beyond || r.Tests[0].Short != lead {
+		t.Errorf("%v, %+v", err, r)
+	}
+}
+
 // The papers' rule alone: no limit, 5 % short of the requested rate.
 func TestFivePercent(t *testing.T) {
 	s := &server{mean: func(float64) float64 { return 1 }, capacity: 10_000, rng: rand.New(rand.NewPCG(3, 3))}

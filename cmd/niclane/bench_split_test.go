@@ -54,7 +54,7 @@ server:
         fastcgi_temp_path $scratch/var/fastcgi;
         uwsgi_temp_path $scratch/var/uwsgi;
         scgi_temp_path $scratch/var/scgi;
-        proxy_cache_path $scratch/var/objects levels=2 keys_zone=objects:1m max_size=100m inactive=1d use_temp_path=off;
+        proxy_cache_path $storage/objects levels=2 keys_zone=objects:1m max_size=100m inactive=1d use_temp_path=off;
         server {
           listen $address:$port ssl reuseport;
           ssl_certificate $scratch/certificate.pem;
@@ -145,8 +145,9 @@ func bound(fake string) []string {
 	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /sys/devices/system/node && exec "$@"`, fake}
 }
 
-// benched runs the experiment and looks at what is in its result.
-func (b *splitBed) benched(cmd *exec.Cmd, out string) {
+// benched runs the experiment and looks at what is in its result, and in the
+// instances' storage where these have some.
+func (b *splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	b.Helper()
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -155,7 +156,7 @@ func (b *splitBed) benched(cmd *exec.Cmd, out string) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	if err := b.watched(ended); err != nil {
+	if err := b.watched(ended, storage); err != nil {
 		b.Fatalf("%v\n%s", err, said.String())
 	}
 	text, err := os.ReadFile(filepath.Join(b.dir, out, "result.json"))
@@ -203,19 +204,42 @@ func (b *splitBed) benched(cmd *exec.Cmd, out string) {
 	}
 }
 
-// watched looks where the instances are while the experiment runs, and returns
-// how it ended.
-func (b *splitBed) watched(ended <-chan error) error {
+// watched looks where the instances are, and their objects, while the experiment
+// runs, and returns how it ended.
+func (b *splitBed) watched(ended <-chan error, storage []string) error {
 	b.Helper()
-	held := map[int]bool{}
+	held, stored := map[int]bool{}, map[string]int{}
 	for {
 		select {
 		case err := <-ended:
-			if err == nil && len(held) != 2 {
+			if err != nil {
+				return err
+			}
+			if len(held) != 2 {
 				b.Errorf("of the instances %v was seen in a control group", held)
 			}
-			return err
+			for _, dir := range storage {
+				if stored[dir] != 10 {
+					b.Errorf("in %s were %d objects, want all 10", dir, stored[dir])
+				}
+				if left, _ := os.ReadDir(dir); len(left) > 0 {
+					b.Errorf("in %s is left: %v", dir, left)
+				}
+			}
+			return nil
 		case <-time.After(20 * time.Millisecond):
+		}
+		// What has been seen is not looked at again, which takes time from the
+		// instances.
+		for _, dir := range storage {
+			if stored[dir] == 10 {
+				continue
+			}
+			objects, _ := filepath.Glob(dir + "/niclane-bench-*/objects/??/" + strings.Repeat("?", 32))
+			stored[dir] = max(stored[dir], len(objects))
+		}
+		if len(held) == 2 {
+			continue
 		}
 		for _, pattern := range []string{"/sys/fs/cgroup/*/*/instance?/cgroup.procs", "/sys/fs/cgroup/*/instance?/cgroup.procs"} {
 			groups, _ := filepath.Glob(pattern)
@@ -273,8 +297,16 @@ func (b *splitBed) benchedOnHosts() {
 	}
 	niclane := filepath.Join(b.bin, "niclane")
 	b.on(lab.Client, niclane, "bench", "certs", "pki", "--hosts", "10.77.0.1,10.77.0.2,10.77.0.3", "--client", "me")
-	hosts := "version: 1\nsut: {agent: \"10.77.0.1:7411\", address: 10.77.0.1, device: lane0}\nclients: [{agent: \"10.77.0.2:7411\", address: 10.77.0.2}]\n" +
-		"noise: {agent: \"10.77.0.3:7411\", address: 10.77.0.3}\nlink-rate: 500mbit\nauthority: pki/ca.pem\ncertificate: pki/me.pem\nkey: pki/me.key\n"
+	var storage []string
+	for i := range 2 {
+		storage = append(storage, filepath.Join(b.dir, fmt.Sprintf("nvme%d", i)))
+		if err := os.Mkdir(storage[i], 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	hosts := fmt.Sprintf("version: 1\nsut: {agent: \"10.77.0.1:7411\", address: 10.77.0.1, device: lane0, storage: {%d: %q, %d: %q}}\nclients: [{agent: \"10.77.0.2:7411\", address: 10.77.0.2}]\n"+
+		"noise: {agent: \"10.77.0.3:7411\", address: 10.77.0.3}\nlink-rate: 500mbit\nauthority: pki/ca.pem\ncertificate: pki/me.pem\nkey: pki/me.key\n",
+		b.node[b.cpus[0]], storage[0], b.node[b.cpus[1]], storage[1])
 	b.write("hosts.yaml", hosts)
 	for i, host := range []string{lab.SUT, lab.Client, lab.Noise} {
 		ip := "10.77.0." + strconv.Itoa(i+1)
@@ -285,7 +317,7 @@ func (b *splitBed) benchedOnHosts() {
 		}
 		b.agent(host, argv)
 	}
-	b.benched(b.commandOn(lab.Client, niclane, "bench", "run", "split.yaml", "--hosts", "hosts.yaml", "--out", "out-hosts"), "out-hosts")
+	b.benched(b.commandOn(lab.Client, niclane, "bench", "run", "split.yaml", "--hosts", "hosts.yaml", "--out", "out-hosts"), "out-hosts", storage...)
 	if left, _ := filepath.Glob("/sys/fs/cgroup/*/niclane-bench-*/instance*"); len(left) > 0 {
 		b.Errorf("left: %v", left)
 	}

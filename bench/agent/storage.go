@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxStorage is how many directories a session can have storage in: with
+// maxText bytes each they fit the first line of its request.
+const maxStorage = 16
+
+// storageName is what a session's own directories in those begin with.
+const storageName = "niclane-bench-"
+
+// checkStorage takes the directories that an orchestrator names.
+func checkStorage(dirs []string) error {
+	if len(dirs) > maxStorage {
+		return fmt.Errorf("storage in %d directories, want at most %d", len(dirs), maxStorage)
+	}
+	var errs []error
+	for i, dir := range dirs {
+		switch err := checkText("storage", dir); {
+		case err != nil:
+			errs = append(errs, err)
+		case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir:
+			errs = append(errs, fmt.Errorf("storage %s: want an absolute path in its shortest form", dir))
+		case slices.Contains(dirs[:i], dir):
+			errs = append(errs, fmt.Errorf("storage %s: given twice", dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// planStorage looks at directories and says which ones a session will make, one
+// in each.
+func (a *Agent) planStorage(session string, dirs []string) (out []string, err error) {
+	var errs []error
+	for _, dir := range dirs {
+		if err := a.mayStore(dir); err != nil {
+			errs = append(errs, fmt.Errorf("storage %s: %w", dir, err))
+		}
+		out = append(out, filepath.Join(dir, storageName+session))
+	}
+	return out, errors.Join(errs...)
+}
+
+// mayStore refuses a directory in whose place somebody else could put another
+// one, so that root would make and remove things elsewhere, and one that jobs do
+// not get to.
+func (a *Agent) mayStore(dir string) error {
+	to, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	if to != dir {
+		return fmt.Errorf("a symbolic link leads to %s, want that", to)
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		var st unix.Stat_t
+		if err := unix.Lstat(at, &st); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		open := st.Mode&0o022 != 0 && (at == dir || st.Mode&unix.S_ISVTX == 0)
+		switch {
+		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+			return fmt.Errorf("%s is no directory", at)
+		case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+			return fmt.Errorf("%s is user %d's, who could put another in its place; want root's or user %d's", at, st.Uid, os.Geteuid())
+		case open:
+			return fmt.Errorf("others than its owner can write %s (mode %04o), want mode 0755", at, st.Mode&0o7777)
+		case a.drop && st.Mode&0o001 == 0:
+			return fmt.Errorf("user %s, whom servers run as, does not get through %s (mode %04o), want mode 0755", a.User, at, st.Mode&0o7777)
+		}
+		if at == "/" {
+			return nil
+		}
+	}
+}
+
+// makeDir makes a directory that jobs write in too, by the group that they have.
+// Sticky: they cannot put another file in the place of the agent's.
+func (a *Agent) makeDir(path string) error {
+	if err := os.Mkdir(path, 0o700); err != nil || !a.drop {
+		return err
+	}
+	if err := os.Chown(path, -1, a.gid); err != nil {
+		return err
+	}
+	return os.Chmod(path, os.ModeSticky|0o770)
+}
+
+// removeStorage removes what a session has made of it. The record may be
+// somebody's mistake: nothing of another name is removed.
+func removeStorage(session string, dirs []string) error {
+	var errs []error
+	for _, dir := range dirs {
+		if session == "" || !strings.HasSuffix(dir, "/"+storageName+session) {
+			errs = append(errs, fmt.Errorf("storage %s: not this session's", dir))
+			continue
+		}
+		// What was never made need not be removed, which a file system that is
+		// read only would refuse.
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, os.RemoveAll(dir))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// drives are directories that sessions can have storage in.
+func drives(t *testing.T, n int) (out []string) {
+	t.Helper()
+	dir := t.TempDir()
+	// Of its own only: the one above is the system's.
+	for at := dir; at != filepath.Clean(os.TempDir()); at = filepath.Dir(at) {
+		if err := os.Chmod(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		out = append(out, filepath.Join(dir, fmt.Sprintf("nvme%d", i)))
+		if err := os.Mkdir(out[i], 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// empty says whether there is nothing in directories.
+func empty(t *testing.T, dirs []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) > 0 {
+			t.Errorf("in %s is left: %v, %v", dir, left, err)
+		}
+	}
+}
+
+// TestStorage: a session has a directory in each that it asks for, which jobs
+// write in, and which ends with it, whatever is in there.
+func TestStorage(t *testing.T) {
+	dir := pki(t)
+	config := configured(t, dir)
+	config.Any = true
+	address, a := serve(t, config)
+	dirs := drives(t, 2)
+	d := dial(t, dir, address)
+	d.Storage = []string{dirs[1], dirs[0]}
+	c := open(t, d)
+	made := c.Host.Storage
+	if len(made) != 2 || filepath.Dir(made[0]) != dirs[1] || filepath.Dir(made[1]) != dirs[0] {
+		t.Fatalf("storage %q in %q", made, d.Storage)
+	}
+	for _, path := range made {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil || a.drop && (st.Mode&0o7777 != unix.S_ISVTX|0o770 || st.Uid != 0 || int(st.Gid) != a.gid) {
+			t.Errorf("%s: mode %o, user %d, group %d: %v", path, st.Mode, st.Uid, st.Gid, err)
+		}
+	}
+	j := start(t, c, Request{What: "a server", Command: []string{"sh", "-c", "mkdir -p $0/cache/a && echo x > $0/cache/a/b && ln -s $1 $0/link", made[0], dirs[0]}})
+	if e := ends(t, j); e.Error != "" {
+		t.Errorf("a server writes there: %s", e.Error)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	empty(t, dirs)
+}
+
+// TestStorageIsRefused: what is not a directory that only root writes, and that
+// servers get to, and nothing is made.
+func TestStorageIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: directories of other users are needed")
+	}
+	dir := pki(t)
+	address, _ := serve(t, configured(t, dir))
+	dirs := drives(t, 2)
+	good, bad := dirs[0], dirs[1]
+	below := filepath.Join(bad, "below")
+	restored := func() error {
+		return errors.Join(os.RemoveAll(bad), os.Mkdir(bad, 0o755), os.Mkdir(below, 0o755))
+	}
+	for name, tt := range map[string]struct {
+		spoil   func() error
+		storage string
+		want    string
+	}{
+		"relative":              {nil, "srv/nvme0", "storage srv/nvme0: want an absolute path in its shortest form"},
+		"not clean":             {nil, bad + "/../nvme1", "want an absolute path in its shortest form"},
+		"twice":                 {nil, good, "storage " + good + ": given twice"},
+		"control":               {nil, bad + "\n", "want 1 to 200 bytes of text in one line"},
+		"none":                  {func() error { return os.RemoveAll(bad) }, bad, "storage " + bad + ": lstat " + bad + ": no such file or directory"},
+		"a file":                {func() error { return errors.Join(os.RemoveAll(bad), os.WriteFile(bad, nil, 0o755)) }, bad, "storage " + bad + ": " + bad + " is no directory"},
+		"a link":                {func() error { return errors.Join(os.RemoveAll(bad), os.Symlink(good, bad)) }, bad, "storage " + bad + ": a symbolic link leads to " + good + ", want that"},
+		"everybody writes":      {func() error { return os.Chmod(bad, 0o777) }, bad, "storage " + bad + ": others than its owner can write " + bad + " (mode 0777), want mode 0755"},
+		"and sticky":            {func() error { return os.Chmod(bad, os.ModeSticky|0o777) }, bad, "others than its owner can write " + bad + " (mode 1777), want mode 0755"},
+		"a group writes":        {func() error { return os.Chmod(bad, 0o775) }, bad, "(mode 0775), want mode 0755"},
+		"above it":              {func() error { return os.Chmod(bad, 0o777) }, below, "storage " + below + ": others than its owner can write " + bad + " (mode 0777)"},
+		"somebody's":            {func() error { return os.Chown(bad, 1000, 0) }, bad, "storage " + bad + ": " + bad + " is user 1000's, who could put another in its place; want root's or user 0's"},
+		"somebody's above":      {func() error { return os.Chown(bad, 1000, 0) }, below, "storage " + below + ": " + bad + " is user 1000's"},
+		"closed":                {func() error { return os.Chmod(bad, 0o700) }, below, "storage " + below + ": user nobody, whom servers run as, does not get through " + bad + " (mode 0700), want mode 0755"},
+		"the 17th":              {nil, "", "storage in 17 directories, want at most 16"},
+		"fine, above is sticky": {func() error { return os.Chmod(bad, os.ModeSticky|0o777) }, below, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := restored(); err != nil {
+				t.Fatal(err)
+			}
+			if tt.spoil != nil {
+				if err := tt.spoil(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := dial(t, dir, address)
+			d.Storage = []string{good, tt.storage}
+			if tt.storage == "" {
+				for i := range 15 {
+					d.Storage = append(d.Storage, fmt.Sprintf("/srv/%d", i))
+				}
+			}
+			c, err := Open(t.Context(), d)
+			if tt.want == "" {
+				if err == nil {
+					err = c.Close(t.Context())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				empty(t, []string{good, below})
+			} else {
+				wantError(t, err, "host sut", tt.want)
+			}
+			empty(t, []string{good})
+		})
+	}
+}
+
+// A disk that is full, or read only, costs the session, and what was made
+// before goes again.
+func TestStorageCannotBeMade(t *testing.T) {
+	dir := pki(t)
+	config := configured(t, dir)
+	address, _ := serve(t, config)
+	dirs := drives(t, 2)
+	if err := unix.Mount("none", dirs[1], "tmpfs", unix.MS_RDONLY, "mode=0755"); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dirs[1], 0); err != nil {
+			t.Error(err)
+		}
+	})
+	d := dial(t, dir, address)
+	d.Storage = dirs
+	_, err := Open(t.Context(), d)
+	wantError(t, err, "host sut", "mkdir "+dirs[1]+"/"+storageName, "read-only file system")
+	empty(t, dirs)
+	if _, err := os.Stat(recordPath(config.Dir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the record: %v", err)
+	}
+}
+
+// What a record names is removed only if it is its session's.
+func TestForeignStorageStays(t *testing.T) {
+	dirs := drives(t, 1)
+	mine := filepath.Join(dirs[0], storageName+"A")
+	if err := os.Mkdir(mine, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for session, path := range map[string]string{"B": mine, "": dirs[0] + "/" + storageName, "A": dirs[0]} {
+		if err := removeStorage(session, []string{path}); err == nil || !strings.Contains(err.Error(), "not this session's") {
+			t.Errorf("%s of session %q: %v", path, session, err)
+		}
+	}
+	if err := removeStorage("A", []string{mine}); err != nil {
+		t.Error(err)
+	}
+	empty(t, dirs)
+}
