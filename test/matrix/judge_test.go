@@ -20,6 +20,7 @@ const guestSaid = `=#= begin internal/tc
 === RUN   TestParts/one
     netns_test.go:10: no such thing
     netns_test.go:11: want 1, got 2
+    time=12:00 level=INFO msg="went on"
 === RUN   TestParts/two
 --- FAIL: TestParts (0.01s)
     --- FAIL: TestParts/one (0.00s)

@@ -52,7 +52,7 @@ func (s section) String() string {
 type test struct {
 	name    string
 	outcome string // PASS, SKIP, FAIL
-	said    string // what it printed last
+	said    string // what the testing package printed for it last, else what it printed last
 }
 
 // results are what a guest said.
@@ -87,6 +87,7 @@ func (r *results) section(name string) *section {
 var (
 	endLine    = regexp.MustCompile(`^` + regexp.QuoteMeta(endMark) + `(.*) in ([0-9.]+)s: (.*)$`)
 	runLine    = regexp.MustCompile(`^=== (?:RUN|NAME|CONT) +(\S+)$`)
+	saidLine   = regexp.MustCompile(`^[^ :]+\.go:[0-9]+: `)
 	resultLine = regexp.MustCompile(`^ *--- (PASS|SKIP|FAIL): (\S+) \([0-9.]+s\)$`)
 )
 
@@ -127,7 +128,10 @@ func parse(release string, text []byte) (*results, error) {
 		case runLine.MatchString(line):
 			running = runLine.FindStringSubmatch(line)[1]
 		case running != "":
-			said[running] = strings.TrimSpace(line)
+			// A log of the tested goes on after what was wrong.
+			if line = strings.TrimSpace(line); saidLine.MatchString(line) || !saidLine.MatchString(said[running]) {
+				said[running] = line
+			}
 		}
 	}
 	if err := in.Err(); err != nil {
