@@ -169,6 +169,12 @@ func Until(t *testing.T, what string, done func() bool) {
 // there stay there.
 func Behind(t *testing.T, f func()) {
 	t.Helper()
+	Within(t, Peer, f)
+}
+
+// Within is Behind, in a network namespace of any name.
+func Within(t *testing.T, namespace string, f func()) {
+	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	own, err := netns.Get()
@@ -176,7 +182,7 @@ func Behind(t *testing.T, f func()) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	other, err := netns.GetFromName(Peer)
+	other, err := netns.GetFromName(namespace)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ lanes:
 func TestClasses(t *testing.T) {
 	h := plug(t, classLanes, ice...)
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("hw 1 mode channel shaper bw_rlimit", "ethtool -L sim0 combined 8", "skip_sw hw_tc 2")
 	arrive(t, []int{2, 3, 4, 5}, append(flowsTo(6379, 6), bed.In6(77, 6379))...)
 	arrive(t, []int{6, 7}, flowsTo(80, 4)...)
@@ -97,7 +97,7 @@ func dialFrom(t *testing.T, port uint16) *net.UDPConn {
 func TestDCB(t *testing.T) {
 	h := plug(t, classLanes, ice...)
 	bed.Param(t, "channel_is_dcb", "1")
-	before := dump(t)
+	before := bed.Dump(t)
 	if out := h.niclane(1, "apply", h.lanes); !strings.Contains(out, "takes mode channel for DCB") {
 		t.Errorf("it does not say why:\n%s", out)
 	}
@@ -108,7 +108,7 @@ func TestDCB(t *testing.T) {
 // be: each rule leads to a queue.
 func TestSingleQueues(t *testing.T) {
 	h := plug(t, strings.Replace(twoLanes, "queues: 2\n    protocol", "queues: 2\n    rxusecs: 10\n    protocol", 1), "queues=8", "channels=8", "contexts=1")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("ethtool -N sim0 flow-type udp4 dst-port 6379 action 2", "ethtool -Q sim0 queue_mask 0x8")
 	arrive(t, []int{2}, flowsTo(6379, 3)...)
 	arrive(t, []int{4}, flowsTo(443, 3)...)
@@ -120,7 +120,7 @@ func TestSingleQueues(t *testing.T) {
 // that goes with the queue they arrive on.
 func TestSymmetric(t *testing.T) {
 	h := plug(t, "globals: {dev: sim0, queues: 2}\nlanes: {web: {queues: 4, ports: [80]}}\n", ice...)
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("echo 10 > /sys/class/net/sim0/queues/tx-4/xps_rxqs")
 	listener, err := net.Listen("tcp4", net.JoinHostPort(bed.CardAddr.String(), "80"))
 	if err != nil {

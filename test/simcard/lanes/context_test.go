@@ -31,7 +31,7 @@ lanes:
 func TestContexts(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=2", "contexts=4", "rules=16")
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("ethtool -X sim0 context new start 2 equal 2", "ethtool -L sim0 combined 5", "flow-type udp6 dst-ip fd09::1 dst-port 443")
 	arrive(t, []int{2, 3}, flowsTo(6379, 8)...)
 	arrive(t, []int{4}, flowsTo(80, 3)...)
@@ -56,7 +56,7 @@ func TestContexts(t *testing.T) {
 // TestContextsVerified: verify proves the lanes by the card's counters of queues.
 func TestContextsVerified(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=8")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("context new")
 	h.niclane(0, "verify", "--for", "100ms")
 	bed.Sh(t, "ethtool -X sim0 equal 8")
@@ -77,7 +77,7 @@ func TestSmallCards(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := plug(t, twoLanes, "queues=8", "channels=8", c.param)
-			before := dump(t)
+			before := bed.Dump(t)
 			if out := h.niclane(1, "apply", h.lanes); !strings.Contains(out, c.want) {
 				t.Errorf("it does not say %q:\n%s", c.want, out)
 			}
@@ -89,7 +89,7 @@ func TestSmallCards(t *testing.T) {
 // TestAnyLocation: the card chooses where rules go, as bnxt and sfc do.
 func TestAnyLocation(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=4", "any_location=1")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("context new")
 	arrive(t, []int{2, 3}, flowsTo(6379, 4)...)
 	arrive(t, []int{4}, bed.In6(77, 443))

@@ -51,7 +51,7 @@ func TestPapers(t *testing.T) {
 			_, rest, _ := strings.Cut(string(text), "version: 1\n")
 			rest = perThread.ReplaceAllString(processors.ReplaceAllString(device.ReplaceAllString(rest, "  dev: sim0"), ""), "queues: 14")
 			h := plug(t, rest, "driver=ice", fmt.Sprint("queues=", queues), "channels=2", "contexts=1", "mqprio_takes_rules=1", "speed=1000")
-			before := dump(t)
+			before := bed.Dump(t)
 			h.applied("hw 1 mode channel", "skip_sw hw_tc 1")
 			h.restored(before)
 		})
@@ -63,7 +63,7 @@ func TestPapers(t *testing.T) {
 func TestAdqsetup(t *testing.T) {
 	onNewest(t)
 	h := plug(t, "", ice...)
-	before := dump(t)
+	before := bed.Dump(t)
 	busyPoll := bed.Read(t, "/proc/sys/net/core/busy_poll")
 	for _, e := range adqsetup.Examples() {
 		file := filepath.Join(h.dir, e.Name)

@@ -24,7 +24,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := plug(t, c.lanes, c.params...)
-			before := dump(t)
+			before := bed.Dump(t)
 			calls := calls(t)
 			h.niclane(0, "apply", h.lanes)
 			n := calls()
@@ -75,7 +75,7 @@ func calls(t *testing.T) func() int {
 // says what is left, and ends when it can.
 func TestNoShrink(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=2")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.niclane(0, "apply", h.lanes)
 	bed.Param(t, "no_shrink", "1")
 	if out := h.niclane(1, "rollback"); !strings.Contains(out, "channels/sim0") {
@@ -97,7 +97,7 @@ func TestNoShrink(t *testing.T) {
 // what, and apply makes it again.
 func TestForgets(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=8")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.niclane(0, "apply", h.lanes)
 	bed.Param(t, "forgets", "1")
 	bed.Sh(t, "ip link set sim0 down")

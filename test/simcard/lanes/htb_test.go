@@ -47,7 +47,7 @@ const (
 // own; each lane leaves by its class's transmit queue, and verify sees it.
 func TestHTB(t *testing.T) {
 	h := plug(t, htbLanes, mlx5...)
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("htb default 2 offload", "ethtool -K sim0 hw-tc-offload on", "lane a: 3mbit guaranteed, at most 6mbit")
 	arrive(t, []int{1}, flowsTo(6379, 3)...)
 	arrive(t, []int{0}, flowsTo(7, 3)...)
@@ -82,7 +82,7 @@ func TestHTB(t *testing.T) {
 // the file. A lane goes, and the last one has its queue.
 func TestHTBRates(t *testing.T) {
 	h := plug(t, sendingLanes, mlx5...)
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("offload")
 	ports := []uint16{5000, 5001, 5002}
 	bed.Sink(t, ports...)

@@ -13,7 +13,7 @@ import (
 // parameters that Intel's own ice has.
 func TestDriverPollers(t *testing.T) {
 	h := plug(t, strings.Replace(classLanes, "queues: 4\n", "queues: 4\n    poller: busy\n    pollers: 2\n    poller-timeout: 500\n", 1), ice...)
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("name tc1_qps_per_poller value 2", "name tc1_poller_timeout value 500", "name tc1_inline_fd value true")
 	stats := bed.Stats(t)
 	var flows []bed.Flow

@@ -56,7 +56,7 @@ func TestShaper(t *testing.T) {
 		t.Skip("not in this kernel")
 	}
 	h := plug(t, force(""), "queues=3", "channels=3", "burst_us=100000")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("net-shaper")
 	shares(t, "net-shaper")
 	h.restored(before)
@@ -66,7 +66,7 @@ func TestShaper(t *testing.T) {
 // that is asked for.
 func TestMaxrate(t *testing.T) {
 	h := plug(t, force(", bandwidth: tx-maxrate"), "queues=3", "channels=3", "burst_us=100000")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("tx_maxrate")
 	shares(t, "tx_maxrate")
 	h.restored(before)
@@ -75,7 +75,7 @@ func TestMaxrate(t *testing.T) {
 // TestClassRates: the card's traffic classes have the lanes' ceilings.
 func TestClassRates(t *testing.T) {
 	h := plug(t, rateLanes, "driver=ice", "queues=3", "channels=3", "contexts=1", "pow2=1", "burst_us=100000")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("max_rate 0bit 1000000bit 3000000bit")
 	shares(t, "bw_rlimit")
 	h.restored(before)

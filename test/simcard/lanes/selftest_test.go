@@ -19,7 +19,7 @@ import (
 func TestSelftest(t *testing.T) {
 	h := plug(t, "", ice...)
 	h.agent()
-	before := dump(t)
+	before := bed.Dump(t)
 	cases := []string{"tcp4 port", "tcp4 remote port", "udp4 port", "tcp4 port, ceiling 50%", "mapper xps-rxqs"}
 	args := []string{
 		"selftest", bed.Dev, "--yes", "--peer", bed.WireAddr.String(), "--for", "1s", "--rounds", "0", "--out", filepath.Join(h.dir, "out"),

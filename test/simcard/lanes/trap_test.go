@@ -16,7 +16,7 @@ func TestDCBDrivers(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			h := plug(t, twoLanes, "driver="+driver, "queues=8", "channels=8")
 			bed.Param(t, "channel_is_dcb", "1")
-			before := dump(t)
+			before := bed.Dump(t)
 			h.applied("ethtool -N sim0 flow-type udp4 dst-port 6379")
 			arrive(t, []int{2, 3}, flowsTo(6379, 4)...)
 			h.restored(before)
@@ -36,7 +36,7 @@ func TestFlowerOrRules(t *testing.T) {
 	const lanes = "globals: {dev: sim0, queues: 2}\nlanes: {web: {queues: 2, protocol: udp, ports: [80]}}\n"
 	h := plug(t, lanes, "driver=i40e", "queues=8", "channels=4", "contexts=1", "pow2=1", "no_min_rate=1", "flower_or_rules=1")
 	rule := "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3"
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("skip_sw hw_tc 1")
 	arrive(t, []int{2, 3}, flowsTo(80, 4)...)
 	bed.Refused(t, rule)
@@ -44,7 +44,7 @@ func TestFlowerOrRules(t *testing.T) {
 	h.restored(before)
 
 	bed.Sh(t, rule)
-	before = dump(t)
+	before = bed.Dump(t)
 	if plan := h.applied("ethtool -N sim0 flow-type udp4 dst-port 80"); strings.Contains(plan, "hw_tc") {
 		t.Errorf("filters beside somebody's rule:\n%s", plan)
 	}
@@ -57,7 +57,7 @@ func TestFlowerOrRules(t *testing.T) {
 // mlx5, which does not resize one that somebody has set.
 func TestTableFollowsChannels(t *testing.T) {
 	h := plug(t, twoLanes, "driver=mlx5_core", "queues=8", "channels=2", "rx_classes=0", "shaper=0", "indir_follows=1")
-	before := dump(t)
+	before := bed.Dump(t)
 	h.applied("ethtool -L sim0 combined 5", "context new")
 	arrive(t, []int{2, 3}, flowsTo(6379, 8)...)
 	arrive(t, []int{4}, bed.In6(77, 443))
@@ -66,7 +66,7 @@ func TestTableFollowsChannels(t *testing.T) {
 	h.restored(before)
 
 	bed.Sh(t, "ethtool -X sim0 weight 1 3")
-	before = dump(t)
+	before = bed.Dump(t)
 	if out := h.niclane(1, "apply", h.lanes); !strings.Contains(out, "ethtool -X sim0 default gives it back") {
 		t.Errorf("it does not name the table:\n%s", out)
 	}

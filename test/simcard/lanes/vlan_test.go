@@ -75,7 +75,7 @@ func TestVLANs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := plug(t, "globals: {dev: sim0, queues: 4, vlans: [7]}\n"+web, c.params...)
 			tag(t, bed.Dev)
-			before := dump(t)
+			before := bed.Dump(t)
 			h.applied()
 			arrive(t, []int{4, 5}, tagged(80, 4)...)
 			arrive(t, []int{0, 1, 2, 3}, append(tagged(81, 4), flowsTo(80, 4)...)...)
@@ -100,7 +100,7 @@ func TestVLANOnBond(t *testing.T) {
 	bed.Sh(t, "ip link add bond9 type bond mode balance-xor miimon 100")
 	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
 	bed.Sh(t, "ip link set sim0 down")
-	before := dump(t)
+	before := bed.Dump(t)
 	bed.Sh(t, "ip link set sim0 master bond9")
 	bed.Sh(t, "ip link set bond9 up")
 	tag(t, "bond9")
