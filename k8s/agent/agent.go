@@ -14,10 +14,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
 
@@ -70,7 +72,8 @@ type Agent struct {
 	keeper   *stay.Keeper
 	source   *notify.Source
 
-	seen, changed, kept chan struct{} // wake the loops
+	seen, pods, changed, kept chan struct{} // wake the loops
+	took                      *prometheus.HistogramVec
 
 	mu       sync.Mutex
 	lanes    map[string]string // of objects that drifted, by key
@@ -90,12 +93,15 @@ func New(o Options) (*Agent, error) {
 		}
 	}
 	a := &Agent{
-		o: o, seen: make(chan struct{}, 1), changed: make(chan struct{}, 1), kept: make(chan struct{}, 1), lanes: map[string]string{},
-		kubelet: podresources.New(filepath.Join(o.KubeletDir, "pod-resources/kubelet.sock")),
+		o: o, seen: make(chan struct{}, 1), pods: make(chan struct{}, 1), changed: make(chan struct{}, 1), kept: make(chan struct{}, 1), lanes: map[string]string{},
+		kubelet: podresources.New(filepath.Join(o.KubeletDir, "pod-resources/kubelet.sock")), took: newTook(),
 	}
 	config := filepath.Join(dir, "kubernetes.yaml")
 	a.card = &card.Card{StateDir: o.StateDir, RunDir: o.RunDir, Config: config}
-	a.cluster = kube.New(o.Client, o.Node, o.Services, o.Log, func() { wake(a.seen) })
+	a.cluster = kube.New(o.Client, o.Node, o.Services, o.Log, func() {
+		wake(a.pods)
+		wake(a.seen)
+	})
 	a.node, err = node.New(node.Options{
 		Name: o.Node, Path: filepath.Join(dir, "state.json"), Config: config, Boot: strings.TrimSpace(string(boot)),
 		Card: a.card, Device: a.device, Changed: func() { wake(a.changed) }, Log: o.Log,
@@ -104,9 +110,12 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.attacher = &attach.Attacher{
-		Node: a.node, Kubelet: a.kubelet, Pods: a.cluster, Reachable: reach.OnDevice, Addrs: a.cluster.Addresses, ByCgroup: a.byCgroup, Limit: reach.Limit, Log: o.Log,
+		Node: a.node, Kubelet: a.kubelet, Pods: a.cluster, Reachable: new(reach.Links).OnDevice, Addrs: a.cluster.Addresses, ByCgroup: a.byCgroup, Limit: reach.Limit, Log: o.Log,
 		Event: func(namespace, pod, uid, reason, message string) {
 			go a.cluster.Event(context.Background(), "Pod", namespace, pod, uid, reason, message)
+		},
+		Took: func(command string, did bool, took time.Duration) {
+			a.took.WithLabelValues(command, strconv.FormatBool(did)).Observe(took.Seconds())
 		},
 	}
 	if o.Services {
@@ -160,7 +169,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("niclane-cni's socket: %w", err)
 	}
 	a.keeper = stay.NewKeeper(a.card, stay.Options{Report: a.report, Alive: func() { wake(a.kept) }})
-	server, err := health.Serve(a.o.Listen, a.keeper, a.read, newPods(a.node))
+	server, err := health.Serve(a.o.Listen, a.keeper, a.read, newPods(a.node), a.took)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -175,7 +184,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.node, Log: a.o.Log,
 			}).Run)
 		},
-		a.follow, a.tell, a.judge, a.watchTranslated,
+		a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
 	}
 	if a.o.NRI != "" {
 		parts = append(parts, a.newNRI().Run)
@@ -232,7 +241,6 @@ func (a *Agent) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.seen:
-			a.writeLanePods()
 			select {
 			case <-ctx.Done():
 				return nil
@@ -261,23 +269,6 @@ func (a *Agent) follow(ctx context.Context) error {
 			a.o.Log.Warn("pods could not be compared with kubelet's", "error", err)
 		}
 		a.attacher.FollowServices(ctx, a.cluster.Pods())
-	}
-}
-
-// writeLanePods writes down which pods ask for a lane, for niclane-cni to know while
-// nobody answers it.
-func (a *Agent) writeLanePods() {
-	if !a.cluster.Synced() {
-		return // what was written before is better than a part
-	}
-	var uids []string
-	for _, pod := range a.cluster.Pods() {
-		if a.attacher.AsksForLane(pod) {
-			uids = append(uids, kube.SandboxUID(pod))
-		}
-	}
-	if err := cniproto.WriteLanePods(a.o.Socket, uids); err != nil {
-		a.o.Log.Warn("pods that ask for lanes could not be written down", "error", err)
 	}
 }
 

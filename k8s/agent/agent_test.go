@@ -192,9 +192,20 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 func testLanePods(t *testing.T, w *world, socket string) {
 	t.Helper()
 	resources := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	for name, limit := range map[string]corev1.ResourceName{"plain": "cpu", "redis": "niclane.dev/redis"} {
+	// a pod with a claim may have a lane, which is not known yet
+	for _, pod := range []struct {
+		name  string
+		limit corev1.ResourceName
+	}{{"claimed", "cpu"}, {"redis", "niclane.dev/redis"}, {"plain", "cpu"}} {
+		name, limit := pod.name, pod.limit
 		p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 		p.Namespace, p.Name, p.UID = "default", name, types.UID("u-"+name)
+		if name == "claimed" {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "lane"}}
+		}
+		if name == "plain" { // nobody can say of another's pod that it has no lane
+			p.Annotations = map[string]string{"kubernetes.io/config.hash": "u-redis"}
+		}
 		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{limit: resource.MustParse("1")}}}}
 		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
 		if err != nil {
@@ -211,6 +222,14 @@ func testLanePods(t *testing.T, w *world, socket string) {
 	}
 	if cniproto.AsksForLane(socket, "u-plain") {
 		t.Error("a pod that asks for none was written down")
+	}
+	for deadline := time.Now().Add(10 * time.Second); !cniproto.HasNoLane(socket, "u-plain"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a pod that can have no lane was not written down")
+		}
+	}
+	if cniproto.HasNoLane(socket, "u-redis") || cniproto.HasNoLane(socket, "u-claimed") {
+		t.Error("a pod that may have a lane was written down as one that has none")
 	}
 }
 
@@ -253,12 +272,16 @@ func TestStatus(t *testing.T) {
 	w.set(t, 1, class("redis", 1, "sets", int64(2)), class("web", 2, "mode", "shared", "members", int64(5)))
 	w.said(t, "status ", `"name":"n1"`, `"devices":["up0"]`, `"observedGeneration":1`, `"type":"Applied"`, `"reason":"AsThePolicySays"`, `"total":5`)
 
+	if _, err := cniproto.Call(ctx, filepath.Join(dir, "cni.sock"), cniproto.Request{Command: cniproto.Status}, 10*time.Second); err != nil {
+		t.Error(err)
+	}
 	// Fault 18: scrapers at the same time, on a device without a driver.
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			code, body, err := get(socket, "/metrics")
-			if err != nil || code != http.StatusOK || !strings.Contains(body, `niclane_class_units{class="web",mode="shared"} 5`) || !strings.Contains(body, `niclane_lane_info{`) {
+			if err != nil || code != http.StatusOK || !strings.Contains(body, `niclane_class_units{class="web",mode="shared"} 5`) || !strings.Contains(body, `niclane_lane_info{`) ||
+				!strings.Contains(body, `niclane_request_seconds_count{command="STATUS",lane="false"} 1`) {
 				t.Errorf("%d, %v: %.500s", code, err, body)
 			}
 		})

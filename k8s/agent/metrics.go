@@ -74,6 +74,15 @@ func newPods(n *node.Node) *pods {
 	}
 }
 
+// newTook counts how long the runtime's requests took in the agent: what a pod that
+// starts waits for, without the plugin's process.
+func newTook() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "niclane_request_seconds", Help: "Time that the runtime's requests took in the agent, by niclane-cni or NRI.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+	}, []string{"command", "lane"})
+}
+
 // Describe implements prometheus.Collector.
 func (p *pods) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{p.inLane, p.packets, p.bytes, p.units, p.used, p.wrong} {

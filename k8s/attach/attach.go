@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -61,7 +62,10 @@ type Attacher struct {
 	Limit func(hostIf string, bits uint64) error
 	// Event tells people, on the pod. It must not block.
 	Event func(namespace, pod, uid, reason, message string)
-	Log   *slog.Logger
+	// Took is told how long each request took, and whether there was something to
+	// do; nil: nobody is.
+	Took func(command string, did bool, took time.Duration)
+	Log  *slog.Logger
 }
 
 // Handle does what the runtime asks, by niclane-cni or by NRI. early is called, once
@@ -69,6 +73,11 @@ type Attacher struct {
 // a pod which is added has a lane, that one which ends is in one. It may fill in of r
 // what only pods with lanes need.
 func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+	if a.Took != nil {
+		begin, did, say := time.Now(), false, early
+		early = func() { did = true; say() }
+		defer func() { a.Took(r.Command, did, time.Since(begin)) }()
+	}
 	var lane bool
 	var err error
 	switch r.Command {
@@ -118,7 +127,7 @@ func (a *Attacher) attached(r *cniproto.Request) bool {
 
 // add puts a pod that is about to start into its lanes.
 func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (lane bool, err error) {
-	if pod := a.Pods.Known(r.Namespace, r.Pod, r.UID); pod != nil && !mayHaveLane(pod) {
+	if pod := a.Pods.Known(r.Namespace, r.Pod, r.UID); pod != nil && !MayHaveLane(pod) {
 		return false, nil
 	}
 	given, err := a.Kubelet.Get(ctx, r.Namespace, r.Pod)
@@ -185,11 +194,11 @@ func (a *Attacher) Asks(namespace, name, uid string) bool {
 	return pod != nil && a.AsksForLane(pod)
 }
 
-// mayHaveLane reports whether kubelet can have given the pod a lane: it has a
+// MayHaveLane reports whether kubelet can have given the pod a lane: it has a
 // claim, or asks for a resource that is none of Kubernetes' own (an extended
 // resource, which DRA may serve too). Most pods do neither, and need not wait for
 // kubelet's answer. What a pod asks for of these never changes.
-func mayHaveLane(pod *corev1.Pod) bool {
+func MayHaveLane(pod *corev1.Pod) bool {
 	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
 	}

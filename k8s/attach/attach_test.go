@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -161,6 +162,8 @@ func early(t *testing.T, want bool) func() {
 
 func TestAdd(t *testing.T) {
 	a, w, c := setup(t)
+	var took []string
+	a.Took = func(command string, did bool, _ time.Duration) { took = append(took, fmt.Sprint(command, " ", did)) }
 	w.pod("plain", "10.0.0.1", "Pending")
 	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-2", "redis-1"}})
 	w.pod("intel", "10.0.0.3", "Pending", podresources.Devices{Resource: "net.intel.com/adq", IDs: []string{"adq-0"}})
@@ -195,6 +198,9 @@ func TestAdd(t *testing.T) {
 	}
 	if got := a.Handle(t.Context(), request(cniproto.Check, "redis", "10.0.0.2"), early(t, false)); got.Error == "" {
 		t.Error("check after del is content")
+	}
+	if got, want := strings.Join(took, ", "), "ADD false, ADD true, ADD true, CHECK false, GC true, DEL true, DEL false, CHECK false"; got != want {
+		t.Errorf("told of %s, want %s", got, want)
 	}
 }
 

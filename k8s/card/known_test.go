@@ -5,10 +5,13 @@ package card
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/device"
@@ -196,5 +199,43 @@ func TestRenewed(t *testing.T) {
 	}
 	if err := c.Remove(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSaved: what is known of a file holds until somebody writes it.
+func TestSaved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "applied.json")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := saved{path: path, state: &device.State{}}
+	if err := unix.Stat(path, &s.as); err != nil {
+		t.Fatal(err)
+	}
+	if s.now(path) != s.state {
+		t.Error("the file is as it was, and read")
+	}
+	if s.now(path+"x") != nil {
+		t.Error("another file is taken for it")
+	}
+	was, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As big, and as old as it says.
+	if err := os.WriteFile(path, []byte("[]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, was.ModTime(), was.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if s.now(path) != nil {
+		t.Error("the file was written, and is taken for what it was")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if s.now(path) != nil || (&saved{}).now("") != nil {
+		t.Error("no file is taken for one")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"net"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/internal/notify"
@@ -35,6 +35,7 @@ func (c *Card) current() (j *journal.Journal, close func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	store.Use(&c.journals)
 	js, err := store.Here()
 	for _, j := range js {
 		if j.Head().Config == c.Config {
@@ -163,29 +164,36 @@ func (c *Card) Release(_ context.Context, _ string, missing []verify.Finding) ([
 
 // DeviceOf returns the device of this network namespace that has exactly this
 // address, "" if none has. Uppers that have the same address as what is below
-// them are not known: an address belongs to one device.
+// them are not known: an address belongs to one device. It is asked for each pod
+// that comes or goes: of the links of a hundred pods none is read.
 func DeviceOf(addr string) (string, error) {
 	want := net.ParseIP(addr)
 	if want == nil {
 		return "", fmt.Errorf("%q is no IP address", addr)
 	}
-	links, err := net.Interfaces()
-	if err != nil {
-		return "", err
+	family := netlink.FAMILY_V6
+	if want.To4() != nil {
+		family = netlink.FAMILY_V4
 	}
-	for _, l := range links {
-		addrs, err := l.Addrs()
-		if errors.Is(err, unix.ENODEV) {
+	addrs, err := netlink.AddrList(nil, family)
+	for tries := 0; errors.Is(err, netlink.ErrDumpInterrupted) && tries < 100; tries++ { // what has changed meanwhile may be missing
+		addrs, err = netlink.AddrList(nil, family)
+	}
+	if err != nil {
+		return "", fmt.Errorf("addresses of the node: %w", err)
+	}
+	for _, a := range addrs {
+		if a.IPNet == nil || !a.IP.Equal(want) {
+			continue
+		}
+		link, err := netlink.LinkByIndex(a.LinkIndex)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("the device with %s: %w", addr, err)
 		}
-		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(want) {
-				return l.Name, nil
-			}
-		}
+		return link.Attrs().Name, nil
 	}
 	return "", nil
 }

@@ -17,14 +17,30 @@ import (
 // have a lane all the same, because the agent may have ended before it saw the pod.
 func LanePods(socket string) string { return filepath.Join(filepath.Dir(socket), "lane-pods") }
 
-// WriteLanePods replaces the file, if it says something else.
-func WriteLanePods(socket string, uids []string) error {
+// OtherPods is where the agent writes those of the pods that can have no lane, which a
+// pod can or not as long as there is it. niclane-cni asks nobody about them: these are
+// most pods, and none of them waits for the agent. One that is not named there may have
+// none all the same, as above.
+func OtherPods(socket string) string { return filepath.Join(filepath.Dir(socket), "other-pods") }
+
+// WriteLanePods replaces the file LanePods, if it says something else.
+func WriteLanePods(socket string, uids []string) error { return write(LanePods(socket), uids) }
+
+// WriteOtherPods replaces the file OtherPods, if it says something else.
+func WriteOtherPods(socket string, uids []string) error { return write(OtherPods(socket), uids) }
+
+// AsksForLane reports whether LanePods names a pod.
+func AsksForLane(socket, uid string) bool { return named(LanePods(socket), uid) }
+
+// HasNoLane reports whether OtherPods names a pod.
+func HasNoLane(socket, uid string) bool { return named(OtherPods(socket), uid) }
+
+func write(path string, uids []string) error {
 	text := []byte(strings.Join(slices.Compact(slices.Sorted(slices.Values(uids))), "\n") + "\n")
-	path := LanePods(socket)
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, text) {
 		return nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".lane-pods-")
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return err
 	}
@@ -36,8 +52,7 @@ func WriteLanePods(socket string, uids []string) error {
 	return os.Rename(f.Name(), path)
 }
 
-// AsksForLane reports whether the file names a pod.
-func AsksForLane(socket, uid string) bool {
-	b, err := os.ReadFile(LanePods(socket))
+func named(path, uid string) bool {
+	b, err := os.ReadFile(path)
 	return err == nil && uid != "" && slices.Contains(strings.Split(string(b), "\n"), uid)
 }

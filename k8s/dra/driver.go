@@ -7,18 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"reflect"
+	"strings"
+	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
-	"k8s.io/utils/ptr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/niclane/niclane/k8s/classes"
+)
+
+var (
+	nodesGVR  = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	claimsGVR = resourceapi.SchemeGroupVersion.WithResource("resourceclaims")
+	slicesGVR = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 )
 
 // Options of a driver.
@@ -27,7 +32,7 @@ type Options struct {
 	Node string
 	// Client may read Nodes and ResourceClaims, write ResourceSlices, and the
 	// status of ResourceClaims.
-	Client    kubernetes.Interface
+	Client    dynamic.Interface
 	Inventory classes.Inventory
 	// KubeletDir is kubelet's directory, /var/lib/kubelet on most nodes.
 	KubeletDir string
@@ -37,139 +42,122 @@ type Options struct {
 // Run offers the node's lanes until ctx ends. What it has published stays: the
 // lanes do too, and pods in them.
 func Run(ctx context.Context, o Options) error {
-	data := filepath.Join(o.KubeletDir, "plugins", DriverName)
-	if err := os.MkdirAll(data, 0o750); err != nil {
-		return fmt.Errorf("dra: %w", err)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d := &driver{Options: o, healthServer: healthServer{inventory: o.Inventory}, status: newStatus(o), fatal: cancel}
-	helper, err := kubeletplugin.Start(ctx, d,
-		kubeletplugin.DriverName(DriverName), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
-		kubeletplugin.RegistrarDirectoryPath(filepath.Join(o.KubeletDir, "plugins_registry")),
-		kubeletplugin.PluginDataDirectoryPath(data))
+	d := &driver{Options: o, healthServer: healthServer{inventory: o.Inventory}, status: newStatus(o)}
+	end, err := d.serve(cancel)
 	if err != nil {
 		return fmt.Errorf("dra: %w", err)
 	}
-	defer helper.Stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		d.status.run(ctx)
-	}()
-	d.publish(ctx, helper)
-	<-done
+	defer end()
+	var parts sync.WaitGroup
+	parts.Go(func() { d.status.run(ctx) })
+	parts.Go(func() { newPublisher(o).run(ctx) })
+	parts.Go(func() { d.follow(ctx) })
+	parts.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return fmt.Errorf("dra: %w", cause)
 	}
 	return nil
 }
 
-// publish keeps the ResourceSlices as the inventory is.
-func (d *driver) publish(ctx context.Context, helper *kubeletplugin.Helper) {
-	var last []resourceapi.Device
-	for first := true; ctx.Err() == nil; first = false {
-		s := d.Inventory.Now()
-		devices := Devices(s)
-		if first || !reflect.DeepEqual(devices, last) {
-			err := helper.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
-				d.Node: {Slices: slicesOf(devices)},
-			}})
-			if err != nil {
-				d.HandleError(ctx, err, "publish devices")
-			}
-			last = devices
-		}
-		select {
-		case <-ctx.Done():
-		case <-d.Inventory.Changed(s.Version):
-			d.status.look()
-		}
-	}
-}
-
-// slicesOf divides devices into slices of as many as one may have.
-func slicesOf(devices []resourceapi.Device) []resourceslice.Slice {
-	if len(devices) == 0 {
-		return []resourceslice.Slice{{}} // a pool without devices: what was there goes
-	}
-	var out []resourceslice.Slice
-	for len(devices) > 0 {
-		n := min(len(devices), resourceapi.ResourceSliceMaxDevices)
-		out = append(out, resourceslice.Slice{Devices: devices[:n]})
-		devices = devices[n:]
-	}
-	return out
-}
-
 // A driver answers kubelet.
 type driver struct {
+	draapi.UnimplementedDRAPluginServer
 	Options
 	healthServer
 	status *status
-	fatal  context.CancelCauseFunc
+	mu     sync.Mutex // of what changes holds: one call at a time
 }
 
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin: it holds what is
-// allocated. The pod's packets are steered when it has its address.
-func (d *driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
-	out := map[types.UID]kubeletplugin.PrepareResult{}
-	for _, c := range claims {
-		devices, err := d.prepare(ctx, c)
-		if err != nil {
-			d.Log.ErrorContext(ctx, "claim refused", "claim", c.Namespace+"/"+c.Name, "error", err)
-			err = fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
+// follow has the claims' statuses follow the inventory.
+func (d *driver) follow(ctx context.Context) {
+	for {
+		version := d.Inventory.Now().Version
+		d.status.look()
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.Inventory.Changed(version):
 		}
-		out[c.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
+	}
+}
+
+// NodePrepareResources implements draapi.DRAPluginServer: it holds what is allocated.
+// The pod's packets are steered when it has its address.
+func (d *driver) NodePrepareResources(ctx context.Context, r *draapi.NodePrepareResourcesRequest) (*draapi.NodePrepareResourcesResponse, error) {
+	out := &draapi.NodePrepareResourcesResponse{Claims: map[string]*draapi.NodePrepareResourceResponse{}}
+	for _, asked := range r.Claims {
+		devices, err := d.prepare(ctx, asked)
+		answer := &draapi.NodePrepareResourceResponse{Devices: devices}
+		if err != nil {
+			d.Log.ErrorContext(ctx, "claim refused", "claim", asked.Namespace+"/"+asked.Name, "error", err)
+			answer.Error = fmt.Sprintf("claim %s/%s: %v", asked.Namespace, asked.Name, err)
+		}
+		out.Claims[asked.Uid] = answer
 	}
 	d.status.look()
 	return out, nil
 }
 
-func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+func (d *driver) prepare(ctx context.Context, asked *draapi.Claim) ([]*draapi.Device, error) {
+	c, err := d.claim(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
 	h, err := holdOf(d.Inventory.Now(), c)
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if err := d.Inventory.Hold(ctx, h); err != nil {
 		return nil, err
 	}
-	var out []kubeletplugin.Device
+	var out []*draapi.Device
 	for _, held := range h.Units {
-		of := kubeletplugin.Device{Requests: []string{held.Request}, PoolName: d.Node, DeviceName: device(held)}
+		request, _, _ := strings.Cut(held.Request, "/") // kubelet knows no subrequests
+		of := &draapi.Device{RequestNames: []string{request}, PoolName: d.Node, DeviceName: device(held)}
 		if held.Share != "" {
-			of.ShareID = ptr.To(types.UID(held.Share))
+			of.ShareId = &held.Share
 		}
 		out = append(out, of)
 	}
 	return out, nil
 }
 
-// UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (d *driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	out := map[types.UID]error{}
-	for _, c := range claims {
-		out[c.UID] = d.Inventory.Release(ctx, string(c.UID))
-		if out[c.UID] != nil {
-			d.Log.ErrorContext(ctx, "claim not released", "claim", c.Namespace+"/"+c.Name, "error", out[c.UID])
+// claim is the claim that kubelet asks for, and not another one of its name.
+func (d *driver) claim(ctx context.Context, asked *draapi.Claim) (*resourceapi.ResourceClaim, error) {
+	u, err := d.Client.Resource(claimsGVR).Namespace(asked.Namespace).Get(ctx, asked.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	c := &resourceapi.ResourceClaim{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, c); err != nil {
+		return nil, err
+	}
+	switch {
+	case string(c.UID) != asked.Uid:
+		return nil, fmt.Errorf("it has the UID %s now, not %s", c.UID, asked.Uid)
+	case c.Status.Allocation == nil:
+		return nil, errors.New("nothing is allocated for it")
+	}
+	return c, nil
+}
+
+// NodeUnprepareResources implements draapi.DRAPluginServer.
+func (d *driver) NodeUnprepareResources(ctx context.Context, r *draapi.NodeUnprepareResourcesRequest) (*draapi.NodeUnprepareResourcesResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := &draapi.NodeUnprepareResourcesResponse{Claims: map[string]*draapi.NodeUnprepareResourceResponse{}}
+	for _, asked := range r.Claims {
+		answer := &draapi.NodeUnprepareResourceResponse{}
+		if err := d.Inventory.Release(ctx, asked.Uid); err != nil {
+			d.Log.ErrorContext(ctx, "claim not released", "claim", asked.Namespace+"/"+asked.Name, "error", err)
+			answer.Error = err.Error()
 		}
+		out.Claims[asked.Uid] = answer
 	}
 	d.status.look()
 	return out, nil
-}
-
-// HandleError implements kubeletplugin.DRAPlugin: what trying again does not
-// help ends Run.
-func (d *driver) HandleError(ctx context.Context, err error, msg string) {
-	d.Log.ErrorContext(ctx, msg, "error", err)
-	var dropped *resourceslice.DroppedFieldsError
-	if errors.As(err, &dropped) {
-		// The cluster takes the devices without what its features lack. It is
-		// kept: exclusive classes need none of it.
-		d.Log.ErrorContext(ctx, "shared classes cannot be offered as claims on this cluster: it lacks the feature DRAConsumableCapacity (on by default from 1.36)")
-		return
-	}
-	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
-		d.fatal(fmt.Errorf("%s: %w", msg, err))
-	}
 }

@@ -20,9 +20,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -65,12 +68,69 @@ func withParameters(c *resourceapi.ResourceClaim, source resourceapi.AllocationC
 type kubelet struct {
 	t      *testing.T
 	dir    string
-	client *fake.Clientset
+	client *fake.FakeDynamicClient
 	cancel context.CancelFunc
 	ended  chan error
 }
 
-func start(t *testing.T, i classes.Inventory, claims ...*resourceapi.ResourceClaim) *kubelet {
+var (
+	claims   = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"}
+	slicesOf = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceslices"}
+)
+
+// api is an API server with a node.
+func api(t *testing.T, all ...*resourceapi.ResourceClaim) *fake.FakeDynamicClient {
+	t.Helper()
+	objects := []runtime.Object{object(t, "v1", "Node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-n1"}})}
+	for _, c := range all {
+		objects = append(objects, object(t, "resource.k8s.io/v1", "ResourceClaim", c))
+	}
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		claims: "ResourceClaimList", slicesOf: "ResourceSliceList", {Version: "v1", Resource: "nodes"}: "NodeList",
+	}, objects...)
+	// The fake knows no server-side apply of a status.
+	client.PrependReactor("patch", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		p := a.(clienttesting.PatchAction)
+		var said struct {
+			Metadata struct{ UID string }
+			Status   map[string]any
+		}
+		if err := json.Unmarshal(p.GetPatch(), &said); err != nil {
+			return true, nil, err
+		}
+		o, err := client.Tracker().Get(claims, p.GetNamespace(), p.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		u := o.(*unstructured.Unstructured).DeepCopy()
+		if p.GetSubresource() != "status" || said.Metadata.UID != string(u.GetUID()) {
+			return true, nil, fmt.Errorf("not the status of %s: %s", u.GetUID(), p.GetPatch())
+		}
+		u.Object["status"].(map[string]any)["devices"] = said.Status["devices"]
+		return true, u, client.Tracker().Update(claims, u, p.GetNamespace())
+	})
+	return client
+}
+
+func object(t *testing.T, apiVersion, kind string, o any) *unstructured.Unstructured {
+	t.Helper()
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m["apiVersion"], m["kind"] = apiVersion, kind
+	return &unstructured.Unstructured{Object: m}
+}
+
+// read converts an object to its type.
+func read(t *testing.T, u *unstructured.Unstructured, to any) {
+	t.Helper()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func start(t *testing.T, i classes.Inventory, all ...*resourceapi.ResourceClaim) *kubelet {
 	t.Helper()
 	// a Unix socket's path has 107 bytes
 	dir, err := os.MkdirTemp("/tmp", "dra-")
@@ -81,11 +141,7 @@ func start(t *testing.T, i classes.Inventory, claims ...*resourceapi.ResourceCla
 	if err := os.Mkdir(filepath.Join(dir, "plugins_registry"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-n1"}}}
-	for _, c := range claims {
-		objects = append(objects, c)
-	}
-	k := &kubelet{t: t, dir: dir, client: fake.NewClientset(objects...)}
+	k := &kubelet{t: t, dir: dir, client: api(t, all...)}
 	k.run(i)
 	t.Cleanup(func() { k.stop() })
 	return k
@@ -170,14 +226,27 @@ func (k *kubelet) unprepare(plugin draapi.DRAPluginClient, c *resourceapi.Resour
 	}
 }
 
-// slices are the names of the devices that are published.
-func (k *kubelet) published() string {
-	list, err := k.client.ResourceV1().ResourceSlices().List(k.t.Context(), metav1.ListOptions{})
+// slices are what is published, by name.
+func (k *kubelet) slices() (out []*resourceapi.ResourceSlice) {
+	k.t.Helper()
+	list, err := k.client.Resource(slicesOf).List(k.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		k.t.Fatal(err)
 	}
+	for i := range list.Items {
+		s := &resourceapi.ResourceSlice{}
+		read(k.t, &list.Items[i], s)
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// published are the names of the devices that are published.
+func (k *kubelet) published() string {
+	k.t.Helper()
 	var names []string
-	for _, s := range list.Items {
+	for _, s := range k.slices() {
 		for _, d := range s.Spec.Devices {
 			names = append(names, s.Spec.Pool.Name+"/"+d.Name)
 		}
@@ -290,6 +359,30 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNotTheClaim refuses what the API server has another claim for, or nothing.
+func TestNotTheClaim(t *testing.T) {
+	a, empty := claimFor("a", "redis-0"), claimFor("empty")
+	empty.Status.Allocation = nil
+	i := newInventory(node())
+	k := start(t, i, a, empty)
+	plugin := k.plugin()
+	before := a.DeepCopy()
+	before.UID = "uid-before"
+	for _, test := range []struct {
+		claim *resourceapi.ResourceClaim
+		want  string
+	}{
+		{before, "has the UID uid-a now, not uid-before"}, {empty, "nothing is allocated"}, {claimFor("gone", "redis-0"), "not found"},
+	} {
+		if r := k.prepare(plugin, test.claim); !strings.Contains(r.Error, test.want) || !strings.Contains(r.Error, "claim default/"+test.claim.Name) {
+			t.Errorf("%s: refused with %q, want %q", test.claim.Name, r.Error, test.want)
+		}
+	}
+	if holds := i.Holds(); len(holds) != 0 {
+		t.Errorf("held: %+v", holds)
+	}
+}
+
 // TestHeld refuses a unit that another claim has: the last line of defence.
 func TestHeld(t *testing.T) {
 	a, b := claimFor("a", "redis-0"), claimFor("b", "redis-0")
@@ -337,6 +430,100 @@ func TestPublish(t *testing.T) {
 	is("n1/redis-0 n1/redis-1 n1/web")
 	i.change(func(s *classes.Snapshot) { s.Classes = nil })
 	is("")
+	s := k.slices()
+	if len(s) != 1 || s[0].Spec.Driver != dra.DriverName || ptr.Deref(s[0].Spec.NodeName, "") != "n1" || s[0].Spec.Pool.ResourceSliceCount != 1 {
+		t.Errorf("an empty pool: %+v", s)
+	}
+	if o := s[0].OwnerReferences; len(o) != 1 || o[0].Kind != "Node" || o[0].Name != "n1" || o[0].UID != "node-n1" {
+		t.Errorf("owners %+v", o)
+	}
+}
+
+// TestPublishMany: more devices than a slice may have are in several, of one
+// generation; what others make or take away of them is as it was again.
+func TestPublishMany(t *testing.T) {
+	s := node()
+	for n := len(s.Classes[0].Units); n < resourceapi.ResourceSliceMaxDevices+2; n++ {
+		u := s.Classes[0].Units[0]
+		u.ID = fmt.Sprintf("redis-%d", n)
+		s.Classes[0].Units = append(s.Classes[0].Units, u)
+	}
+	i := newInventory(s)
+	k := start(t, i)
+	generation := int64(0)
+	is := func(what string, counts ...int) {
+		t.Helper()
+		until(t, what, func() (bool, string) {
+			all := k.slices()
+			var got []int
+			ok := true
+			for _, s := range all {
+				got = append(got, len(s.Spec.Devices))
+				ok = ok && s.Spec.Pool.Generation == all[0].Spec.Pool.Generation && s.Spec.Pool.Generation > generation && s.Spec.Pool.ResourceSliceCount == int64(len(all))
+			}
+			ok = ok && slices.Equal(got, counts)
+			if ok {
+				generation = all[0].Spec.Pool.Generation
+			}
+			return ok, fmt.Sprint(got, all)
+		})
+	}
+	most := resourceapi.ResourceSliceMaxDevices
+	is("published", most, 3)
+	before := k.slices()
+	if err := k.client.Resource(slicesOf).Delete(t.Context(), before[1].Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	is("made again", most, 3)
+	other := before[1].DeepCopy() // as another release's, or another program's
+	other.Name, other.UID = "other", "u-other"
+	if _, err := k.client.Resource(slicesOf).Create(t.Context(), object(t, "resource.k8s.io/v1", "ResourceSlice", other), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	is("the other taken away", most, 3)
+	i.change(func(s *classes.Snapshot) { s.Classes[0].Units = s.Classes[0].Units[:2] })
+	is("fewer", 3)
+}
+
+// TestDropped: a cluster that drops what shared classes need is told of it once, and
+// not written to again and again.
+func TestDropped(t *testing.T) {
+	i := newInventory(node())
+	client := api(t)
+	writes := make(chan string, 1000)
+	drop := func(a clienttesting.Action) (bool, runtime.Object, error) {
+		writes <- a.GetVerb()
+		u := a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured)
+		for _, d := range u.Object["spec"].(map[string]any)["devices"].([]any) {
+			delete(d.(map[string]any), "allowMultipleAllocations")
+		}
+		return false, nil, nil // the tracker goes on with it
+	}
+	client.PrependReactor("create", "resourceslices", drop)
+	client.PrependReactor("update", "resourceslices", drop)
+	k := &kubelet{t: t, dir: t.TempDir(), client: client}
+	if err := os.Mkdir(filepath.Join(k.dir, "plugins_registry"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	k.run(i)
+	defer k.stop()
+	const rounds = 5
+	for range rounds { // each has it look again, by what somebody else has changed
+		until(t, "published", func() (bool, string) { got := k.published(); return got == "n1/redis-0 n1/redis-1 n1/web", got })
+		s := k.slices()[0]
+		s.Labels = map[string]string{"somebody": "else"}
+		if err := client.Tracker().Update(slicesOf, object(t, "resource.k8s.io/v1", "ResourceSlice", s), ""); err != nil {
+			t.Fatal(err)
+		}
+		i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
+		until(t, "published anew", func() (bool, string) { got := k.published(); return got == "n1/redis-1 n1/web", got })
+		i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
+	}
+	// One for each change, and one more where it has not seen its own yet: the fake
+	// refuses nothing for that.
+	if n := len(writes); n > 4*rounds+1 {
+		t.Errorf("%d writes", n)
+	}
 }
 
 // TestHealth tells kubelet how the devices are, and at once when one changes.
@@ -387,10 +574,12 @@ func TestStatus(t *testing.T) {
 	is := func(status metav1.ConditionStatus, message string) {
 		t.Helper()
 		until(t, "the claim's status", func() (bool, string) {
-			got, err := k.client.ResourceV1().ResourceClaims("default").Get(t.Context(), "a", metav1.GetOptions{})
+			u, err := k.client.Resource(claims).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
+			got := &resourceapi.ResourceClaim{}
+			read(t, u, got)
 			text, _ := json.Marshal(got.Status.Devices)
 			if len(got.Status.Devices) != 1 || got.Status.Devices[0].Data == nil || len(got.Status.Devices[0].Conditions) != 1 {
 				return false, string(text)

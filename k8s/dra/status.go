@@ -10,13 +10,12 @@ import (
 	"strings"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
-	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/niclane/niclane/k8s/classes"
 )
@@ -39,7 +38,7 @@ const retry = 5 * time.Second
 // A status keeps what claims' statuses say as the node is. It never keeps
 // anybody waiting.
 type status struct {
-	client    kubernetes.Interface
+	client    dynamic.Interface
 	inventory classes.Inventory
 	options   Options
 	looks     chan struct{}
@@ -95,18 +94,24 @@ func (s *status) write(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (s *status) apply(ctx context.Context, h classes.Hold, devices []*resourceac.AllocatedDeviceStatusApplyConfiguration) error {
+func (s *status) apply(ctx context.Context, h classes.Hold, devices []resourceapi.AllocatedDeviceStatus) error {
 	namespace, name, _ := strings.Cut(h.Claim, "/")
-	now := metav1.NewTime(time.Now())
+	now := metav1.Now()
 	for _, d := range devices {
 		for i := range d.Conditions {
-			d.Conditions[i].LastTransitionTime = &now
+			d.Conditions[i].LastTransitionTime = now
 		}
 	}
-	// the UID has the server refuse another claim of the same name
-	claim := resourceac.ResourceClaim(name, namespace).WithUID(types.UID(h.Key)).
-		WithStatus(resourceac.ResourceClaimStatus().WithDevices(devices...))
-	_, err := s.client.ResourceV1().ResourceClaims(namespace).ApplyStatus(ctx, claim, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	says, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&resourceapi.ResourceClaimStatus{Devices: devices})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.Resource(claimsGVR).Namespace(namespace).ApplyStatus(ctx, name, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": resourceapi.SchemeGroupVersion.String(), "kind": "ResourceClaim",
+		// the UID has the server refuse another claim of the same name
+		"metadata": map[string]any{"namespace": namespace, "name": name, "uid": h.Key},
+		"status":   says,
+	}}, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		return nil // the claim has gone, or its allocation has
 	}
@@ -123,8 +128,8 @@ type laneData struct {
 }
 
 // statusOf is what the devices of a claim are, by the node's own account.
-func statusOf(s *classes.Snapshot, h classes.Hold) []*resourceac.AllocatedDeviceStatusApplyConfiguration {
-	var out []*resourceac.AllocatedDeviceStatusApplyConfiguration
+func statusOf(s *classes.Snapshot, h classes.Hold) []resourceapi.AllocatedDeviceStatus {
+	var out []resourceapi.AllocatedDeviceStatus
 	for _, held := range h.Units {
 		data := laneData{Class: held.Class, Unit: held.Unit}
 		state, reason, message := metav1.ConditionTrue, reasonHeld, "the lane is the claim's"
@@ -142,11 +147,12 @@ func statusOf(s *classes.Snapshot, h classes.Hold) []*resourceac.AllocatedDevice
 			data.Dev = s.Device.Name
 		}
 		raw, _ := json.Marshal(data) // of strings and numbers
-		d := resourceac.AllocatedDeviceStatus().WithDriver(DriverName).WithPool(s.Node).WithDevice(device(held)).
-			WithData(runtime.RawExtension{Raw: raw}).
-			WithConditions(metaac.Condition().WithType(ConditionReady).WithStatus(state).WithReason(reason).WithMessage(message))
+		d := resourceapi.AllocatedDeviceStatus{
+			Driver: DriverName, Pool: s.Node, Device: device(held), Data: &runtime.RawExtension{Raw: raw},
+			Conditions: []metav1.Condition{{Type: ConditionReady, Status: state, Reason: reason, Message: message}},
+		}
 		if held.Share != "" {
-			d.WithShareID(held.Share)
+			d.ShareID = &held.Share
 		}
 		out = append(out, d)
 	}
@@ -165,7 +171,7 @@ func unitOf(c *classes.Class, held classes.Held) *classes.Unit {
 	return &c.Units[0]
 }
 
-func digest(devices []*resourceac.AllocatedDeviceStatusApplyConfiguration) string {
+func digest(devices []resourceapi.AllocatedDeviceStatus) string {
 	text, _ := json.Marshal(devices) // of strings and numbers
 	return string(text)
 }

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,55 +62,48 @@ func New(client dynamic.Interface, node string, withServices bool, log *slog.Log
 	c.policies = c.informer(policies, "")
 	c.nodes = c.informer(nodes, fields.OneTermEqualSelector("metadata.name", node).String())
 	c.pods = c.informer(podsGVR, fields.OneTermEqualSelector("spec.nodeName", node).String())
-	h := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
-	}
 	if withServices {
 		c.services = c.informer(services, "")
-		_, _ = c.services.AddEventHandler(h)
 	}
-	// An error would be of an informer that was stopped.
-	for _, i := range []cache.SharedIndexInformer{c.policies, c.pods} {
-		_, _ = i.AddEventHandler(h)
+	h := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() }, DeleteFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			if !same(before, after) {
+				changed()
+			}
+		},
 	}
-	h.UpdateFunc = func(before, after any) {
-		if !sameNode(before, after) {
-			changed()
-		}
+	for _, i := range c.informers() {
+		_, _ = i.AddEventHandler(h) // an error would be of an informer that was stopped
 	}
-	_, _ = c.nodes.AddEventHandler(h)
 	return c
 }
 
-// sameNode reports whether what the agent reads of its node is the same. Kubelet
-// writes the node's status again and again.
-func sameNode(before, after any) bool {
-	var b, a corev1.Node
-	return convert(before, &b) == nil && convert(after, &a) == nil &&
-		maps.Equal(b.Labels, a.Labels) && slices.Equal(b.Status.Addresses, a.Status.Addresses)
+func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
+	return Informer(c.client, gvr, selector, func(u *unstructured.Unstructured) (any, error) { return part(gvr, u) })
 }
 
-func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
+// Informer keeps the parts that are taken of the objects which a field selector
+// selects, "" for all. What cannot be taken a part of is kept as it is.
+func Informer(client dynamic.Interface, gvr schema.GroupVersionResource, selector string, part func(*unstructured.Unstructured) (any, error)) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
-			return c.client.Resource(gvr).List(ctx, o)
+			return client.Resource(gvr).List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
-			return c.client.Resource(gvr).Watch(ctx, o)
+			return client.Resource(gvr).Watch(ctx, o)
 		},
 	}
-	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, c.client), &unstructured.Unstructured{}, 0, cache.Indexers{})
+	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &unstructured.Unstructured{}, 0, cache.Indexers{})
 	_ = i.SetTransform(func(o any) (any, error) { // before it starts: no error
-		if u, ok := o.(*unstructured.Unstructured); ok {
-			u.SetManagedFields(nil)
-			if gvr != policies { // what the agent never reads
-				unstructured.RemoveNestedField(u.Object, "status", "images")
-				unstructured.RemoveNestedField(u.Object, "spec", "volumes")
-				unstructured.RemoveNestedField(u.Object, "spec", "tolerations")
-				unstructured.RemoveNestedField(u.Object, "spec", "affinity")
-			}
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return o, nil // a part already
+		}
+		if p, err := part(u); err == nil {
+			return p, nil
 		}
 		return o, nil
 	})
@@ -143,30 +135,30 @@ func (c *Cluster) informers() []cache.SharedIndexInformer {
 // Node returns the labels of the node and its InternalIP; ok is false as long as
 // it is not known.
 func (c *Cluster) Node() (labels map[string]string, address string, ok bool) {
-	for _, o := range c.nodes.GetStore().List() {
-		var n corev1.Node
-		if convert(o, &n) != nil || n.Name != c.node {
-			continue
-		}
-		for _, a := range n.Status.Addresses {
-			if a.Type == corev1.NodeInternalIP {
-				address = a.Address
-				break
-			}
-		}
-		return n.Labels, address, true
+	n := c.self()
+	if n == nil {
+		return nil, "", false
 	}
-	return nil, "", false
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return n.Labels, a.Address, true
+		}
+	}
+	return n.Labels, "", true
+}
+
+// self is the node as it is known, nil as long as it is not.
+func (c *Cluster) self() *corev1.Node {
+	o, _, _ := c.nodes.GetStore().GetByKey(c.node)
+	n, _ := o.(*corev1.Node)
+	return n
 }
 
 // Runtime is the node's container runtime and its version, "containerd://2.3.7"; "" as
 // long as it is not known.
 func (c *Cluster) Runtime() string {
-	for _, o := range c.nodes.GetStore().List() {
-		var n corev1.Node
-		if convert(o, &n) == nil && n.Name == c.node {
-			return n.Status.NodeInfo.ContainerRuntimeVersion
-		}
+	if n := c.self(); n != nil {
+		return n.Status.NodeInfo.ContainerRuntimeVersion
 	}
 	return ""
 }
@@ -174,15 +166,13 @@ func (c *Cluster) Runtime() string {
 // Addresses are the node's InternalIPs, of each family; none as long as they are
 // not known.
 func (c *Cluster) Addresses() (out []netip.Addr) {
-	for _, o := range c.nodes.GetStore().List() {
-		var n corev1.Node
-		if convert(o, &n) != nil || n.Name != c.node {
-			continue
-		}
-		for _, a := range n.Status.Addresses {
-			if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
-				out = append(out, addr)
-			}
+	n := c.self()
+	if n == nil {
+		return nil
+	}
+	for _, a := range n.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			out = append(out, addr)
 		}
 	}
 	return out
@@ -228,26 +218,25 @@ func readPolicy(o any) (*v1alpha1.LanePolicy, error) {
 	return p, nil
 }
 
-// Pods returns the node's pods by NAMESPACE/NAME.
+// Pods returns the node's pods by NAMESPACE/NAME, what lanes need of them, to be read
+// only.
 func (c *Cluster) Pods() map[string]*corev1.Pod {
 	out := map[string]*corev1.Pod{}
 	for _, o := range c.pods.GetStore().List() {
-		p := &corev1.Pod{}
-		if convert(o, p) == nil {
+		if p, ok := o.(*corev1.Pod); ok {
 			out[p.Namespace+"/"+p.Name] = p
 		}
 	}
 	return out
 }
 
-// Services returns all of them that are read; none if they are not.
+// Services returns all of them that are read, to be read only; none if they are not.
 func (c *Cluster) Services() (out []*corev1.Service) {
 	if c.services == nil {
 		return nil
 	}
 	for _, o := range c.services.GetStore().List() {
-		s := &corev1.Service{}
-		if convert(o, s) == nil {
+		if s, ok := o.(*corev1.Service); ok {
 			out = append(out, s)
 		}
 	}
@@ -256,8 +245,8 @@ func (c *Cluster) Services() (out []*corev1.Service) {
 
 // Known returns a pod of the node from what is known, nil if it is not.
 func (c *Cluster) Known(namespace, name, uid string) *corev1.Pod {
-	p := &corev1.Pod{}
-	if o, ok, _ := c.pods.GetStore().GetByKey(namespace + "/" + name); ok && convert(o, p) == nil && same(p, uid) {
+	o, _, _ := c.pods.GetStore().GetByKey(namespace + "/" + name)
+	if p, ok := o.(*corev1.Pod); ok && called(p, uid) {
 		return p
 	}
 	return nil
@@ -274,11 +263,12 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1
 	if err != nil {
 		return nil, err
 	}
-	p := &corev1.Pod{}
-	if err := convert(u, p); err != nil {
+	o, err := part(podsGVR, u)
+	if err != nil {
 		return nil, err
 	}
-	if !same(p, uid) {
+	p := o.(*corev1.Pod)
+	if !called(p, uid) {
 		return nil, fmt.Errorf("pod %s/%s has the UID %s now, not %s", namespace, name, p.UID, uid)
 	}
 	return p, nil
@@ -296,16 +286,9 @@ func SandboxUID(p *corev1.Pod) string {
 	return string(p.UID)
 }
 
-func same(p *corev1.Pod, uid string) bool {
+// called reports whether kubelet and the runtime call a pod by this UID.
+func called(p *corev1.Pod, uid string) bool {
 	return string(p.UID) == uid || p.Annotations[configHash] == uid
-}
-
-func convert(o, to any) error {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return fmt.Errorf("a %T", o)
-	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, to)
 }
 
 // SetStatus applies this node's entry in a policy's status, and no other node's

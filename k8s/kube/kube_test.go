@@ -112,35 +112,6 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// TestSameNode: what kubelet writes into the node's status every few minutes has
-// nobody look at all pods.
-func TestSameNode(t *testing.T) {
-	node := func(change func(*corev1.Node)) any {
-		n := &corev1.Node{}
-		n.Labels = map[string]string{"role": "edge"}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
-		change(n)
-		return object(t, n)
-	}
-	was := node(func(*corev1.Node) {})
-	for _, test := range []struct {
-		name   string
-		change func(*corev1.Node)
-		same   bool
-	}{
-		{"heartbeat", func(n *corev1.Node) {
-			n.ResourceVersion = "2"
-			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, LastHeartbeatTime: metav1.Now()}}
-		}, true},
-		{"label", func(n *corev1.Node) { n.Labels["role"] = "core" }, false},
-		{"address", func(n *corev1.Node) { n.Status.Addresses[0].Address = "192.0.2.2" }, false},
-	} {
-		if got := sameNode(was, node(test.change)); got != test.same {
-			t.Errorf("%s: %v, want %v", test.name, got, test.same)
-		}
-	}
-}
-
 func TestCondition(t *testing.T) {
 	was := Condition(nil, "Applied", true, "r", "m", 1)
 	was.LastTransitionTime = metav1.NewTime(time.Unix(1, 0))

@@ -18,9 +18,22 @@ import (
 
 var _ classes.Inventory = (*Node)(nil)
 
-// publish makes a new snapshot, if anything has changed.
+// publish tells of a new snapshot, if anything has changed.
 func (n *Node) publish() {
 	n.mu.Lock()
+	n.stale = true
+	n.renew()
+	n.mu.Unlock()
+	n.o.Changed()
+}
+
+// renew makes a new snapshot, if anything may have changed and has; n.mu is held. It
+// goes through all units of all pods, for which a pod that starts does not wait.
+func (n *Node) renew() {
+	if !n.stale {
+		return
+	}
+	n.stale = false
 	next := n.snapshot()
 	next.Version = n.version
 	if n.snap == nil || !reflect.DeepEqual(next, n.snap) {
@@ -30,8 +43,6 @@ func (n *Node) publish() {
 		close(n.changed)
 		n.changed = make(chan struct{})
 	}
-	n.mu.Unlock()
-	n.o.Changed()
 }
 
 // snapshot is made of the state; n.mu is held.
@@ -54,10 +65,10 @@ func (n *Node) snapshot() *classes.Snapshot {
 		}
 	}
 	holders := n.st.holders()
-	lanes := n.st.lanes("", 0)
+	joined := n.st.joined()
 	for i := range n.st.Spec.Classes {
 		c := &n.st.Spec.Classes[i]
-		out.Classes = append(out.Classes, n.class(c, link, real, holders, lanes.Joined))
+		out.Classes = append(out.Classes, n.class(c, link, real, holders, joined))
 	}
 	return out
 }
@@ -128,6 +139,7 @@ func (n *Node) unhealthy(lane string) string {
 func (n *Node) Now() *classes.Snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.renew()
 	return n.snap
 }
 
@@ -135,6 +147,7 @@ func (n *Node) Now() *classes.Snapshot {
 func (n *Node) Changed(version uint64) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.renew()
 	if n.version != version {
 		c := make(chan struct{})
 		close(c)

@@ -63,6 +63,7 @@ type Node struct {
 	held    map[string]string
 	version uint64
 	snap    *classes.Snapshot
+	stale   bool // snap is older than what is above
 	changed chan struct{}
 }
 
@@ -186,7 +187,6 @@ func (n *Node) handle(ctx context.Context, batch []*request) {
 	}
 	switch {
 	case err == nil:
-		n.commit(next)
 	case len(taken) > 1:
 		for _, r := range taken {
 			n.handle(ctx, []*request{r})
@@ -198,22 +198,32 @@ func (n *Node) handle(ctx context.Context, batch []*request) {
 		if serr := next.save(n.o.Path); serr != nil {
 			n.o.Log.Error("state", "error", serr)
 		}
-		n.commit(next)
 		err = nil
+	}
+	if err == nil {
+		n.set(next)
 	}
 	for _, r := range taken {
 		r.done <- err
 	}
+	if err == nil {
+		n.publish()
+	}
+}
+
+// set has next be the state, also of what Now returns.
+func (n *Node) set(next *state) {
+	n.mu.Lock()
+	n.st, n.stale = next, true
+	n.mu.Unlock()
 }
 
 func (n *Node) commit(next *state) {
-	n.mu.Lock()
-	n.st = next
-	n.mu.Unlock()
+	n.set(next)
 	n.publish()
 }
 
-// make has the card be as st says.
+// make has the card be as st says. The caller publishes it.
 func (n *Node) make(ctx context.Context, st *state) error {
 	if st.Spec == nil || len(st.Spec.Classes) == 0 {
 		if n.text == nil && !n.dirty {
@@ -223,7 +233,7 @@ func (n *Node) make(ctx context.Context, st *state) error {
 			return err
 		}
 		n.text, n.dirty = nil, false
-		n.note(func() { n.applied = nil })
+		n.made(nil)
 		return nil
 	}
 	device := ""
@@ -253,8 +263,16 @@ func (n *Node) make(ctx context.Context, st *state) error {
 			n.link = d.Speed
 		}
 	}
-	n.note(func() { n.applied = r })
+	n.made(r)
 	return nil
+}
+
+// made takes note of what was applied. Whoever had it made publishes it, when those
+// who wait have their answer.
+func (n *Node) made(r *card.Result) {
+	n.mu.Lock()
+	n.applied = r
+	n.mu.Unlock()
 }
 
 func (n *Node) note(f func()) {

@@ -68,7 +68,7 @@ func (n *Node) Attach(ctx context.Context, a Attachment) error {
 		if err := s.frontendTaken(&a); err != nil {
 			return err
 		}
-		s.Attachments[a.key()] = a
+		s.put(a)
 		return nil
 	})
 }

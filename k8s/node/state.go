@@ -42,6 +42,10 @@ type state struct {
 	// Attachments by Sandbox and interface.
 	Attachments map[string]Attachment   `json:"attachments,omitempty"`
 	Holds       map[string]classes.Hold `json:"holds,omitempty"`
+
+	// texts are attachments as they are in the file, by the same key: each is
+	// encoded once, not with every pod that comes or goes.
+	texts map[string][]byte
 }
 
 // An Attachment is a pod in its lanes.
@@ -91,7 +95,62 @@ func (s *state) clone() *state {
 	if c.Holds == nil {
 		c.Holds = map[string]classes.Hold{}
 	}
+	c.texts = make(map[string][]byte, len(s.texts)+1)
+	for key := range c.Attachments {
+		if text, ok := s.texts[key]; ok {
+			c.texts[key] = text
+		}
+	}
 	return &c
+}
+
+// put adds an attachment, or replaces the one of its sandbox and interface.
+func (s *state) put(a Attachment) {
+	key := a.key()
+	s.Attachments[key] = a
+	if text, err := member(key, a); err == nil {
+		s.texts[key] = text
+	} else {
+		delete(s.texts, key) // encode says why
+	}
+}
+
+// member is a member of a JSON object.
+func member(key string, value any) ([]byte, error) {
+	k, err := json.Marshal(key)
+	if err != nil {
+		return nil, err
+	}
+	v, err := json.Marshal(value)
+	return slices.Concat(k, []byte(":"), v), err
+}
+
+// encode gives the bytes of the state file, which are json.Marshal's but for the
+// order of keys.
+func (s *state) encode() ([]byte, error) {
+	rest := *s
+	rest.Attachments = nil
+	b, err := json.Marshal(&rest)
+	if err != nil || len(s.Attachments) == 0 {
+		return b, err
+	}
+	size := len(b) + len(s.Attachments) + 32
+	for _, text := range s.texts {
+		size += len(text)
+	}
+	b = append(append(make([]byte, 0, size), b[:len(b)-1]...), `,"attachments":`...)
+	next := byte('{')
+	for _, key := range slices.Sorted(maps.Keys(s.Attachments)) {
+		text, known := s.texts[key]
+		if !known {
+			if text, err = member(key, s.Attachments[key]); err != nil {
+				return nil, err
+			}
+		}
+		b = append(append(b, next), text...)
+		next = ','
+	}
+	return append(b, '}', '}'), nil
 }
 
 // load reads the state file; there is none on a node that had no lanes yet. After
@@ -114,7 +173,11 @@ func load(path, boot string) (*state, error) {
 	if s.Boot != boot {
 		s.Boot, s.Attachments = boot, nil
 	}
-	return s.clone(), nil
+	s = s.clone()
+	for _, a := range s.Attachments {
+		s.put(a)
+	}
+	return s, nil
 }
 
 // save writes the state file so that a crash leaves the old one or the new one.
@@ -131,7 +194,7 @@ type saving struct {
 func (s *state) begin(path string) *saving {
 	w := &saving{path: path, done: make(chan error, 1)}
 	go func() {
-		b, err := json.Marshal(s)
+		b, err := s.encode()
 		if err != nil {
 			w.done <- err
 			return
@@ -205,12 +268,18 @@ func (s *state) holders() map[string]classes.Holder {
 
 // lanes is what the lanes file has beside the policy.
 func (s *state) lanes(device string, link uint64) policy.Node {
-	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}}
-	joined := map[policy.Joining]bool{}
+	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}, Joined: s.joined()}
 	fronts := map[string]bool{}
-	for _, a := range s.sorted() {
-		for _, m := range a.Members {
-			if front := m.Lane + " " + m.Name; strings.HasPrefix(m.Name, pods.FrontendPrefix) {
+	all := s.sorted()
+	members := 0
+	for i := range all {
+		members += len(all[i].Members)
+	}
+	n.Members = make([]policy.Member, 0, members)
+	for i := range all {
+		for _, m := range all[i].Members {
+			if strings.HasPrefix(m.Name, pods.FrontendPrefix) {
+				front := m.Lane + " " + m.Name
 				if fronts[front] {
 					continue // pods behind the same frontend
 				}
@@ -218,23 +287,31 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 			}
 			n.Members = append(n.Members, m)
 		}
-		for lane, most := range a.Ceilings {
+		for lane, most := range all[i].Ceilings {
 			if now := n.Ceilings[lane]; now == 0 || most < now {
 				n.Ceilings[lane] = most
 			}
 		}
-		for _, g := range a.Grants {
+	}
+	return n
+}
+
+// joined are the lanes that are several units of exclusive classes.
+func (s *state) joined() (out []policy.Joining) {
+	known := map[policy.Joining]bool{}
+	for _, key := range slices.Sorted(maps.Keys(s.Attachments)) {
+		for _, g := range s.Attachments[key].Grants {
 			c := s.class(g.Class)
 			if c == nil || policy.IsShared(c) || len(g.Units) < 2 {
 				continue
 			}
-			if j, err := policy.Join(g.Class, g.Units); err == nil && !joined[j] {
-				joined[j] = true
-				n.Joined = append(n.Joined, j)
+			if j, err := policy.Join(g.Class, g.Units); err == nil && !known[j] {
+				known[j] = true
+				out = append(out, j)
 			}
 		}
 	}
-	return n
+	return out
 }
 
 // overlapping reports whether both have an address to themselves.

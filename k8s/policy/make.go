@@ -64,9 +64,10 @@ func (k *Maker) read(name, text string, members map[string][]string) *intent.Int
 		}
 		k.name, k.text, k.file = name, text, file
 	}
-	read, lists := map[string]intent.Member{}, map[string][]intent.Member{}
+	read, lists := make(map[string]intent.Member, len(k.members)+1), make(map[string][]intent.Member, len(members))
 	for lane, texts := range members {
-		for _, text := range texts {
+		list := make([]intent.Member, len(texts))
+		for i, text := range texts {
 			m, known := k.members[text]
 			if !known {
 				ms, err := config.ParseMembers(name, []byte(text))
@@ -75,9 +76,9 @@ func (k *Maker) read(name, text string, members map[string][]string) *intent.Int
 				}
 				m = ms[0]
 			}
-			read[text] = m
-			lists[lane] = append(lists[lane], m)
+			read[text], list[i] = m, m
 		}
+		lists[lane] = list
 	}
 	in, err := k.file.WithMembers(lists)
 	if err != nil {
@@ -90,6 +91,7 @@ func (k *Maker) read(name, text string, members map[string][]string) *intent.Int
 // write writes the text of a lanes file, and that of each member by lane.
 func write(spec *v1alpha1.LanePolicySpec, n Node) (*File, map[string][]string, error) {
 	w := &writer{f: &File{paths: map[string]string{}}, members: map[string][]string{}}
+	w.b.Grow(1<<10 + len(n.Members)<<8) // which most take
 	w.file(spec, n)
 	w.f.Text = []byte(w.b.String())
 	if len(w.errs) > 0 {

@@ -66,7 +66,13 @@ func (w *writer) failf(format string, args ...any) {
 
 func (w *writer) put(indent, key string, value any, given bool) {
 	if given {
-		fmt.Fprintf(&w.b, "%s%s: %v\n", indent, key, value)
+		w.line(indent, key, fmt.Sprint(value))
+	}
+}
+
+func (w *writer) line(indent, key, value string) {
+	for _, s := range [...]string{indent, key, ": ", value, "\n"} {
+		w.b.WriteString(s)
 	}
 }
 
@@ -161,25 +167,35 @@ func (w *writer) lane(c *v1alpha1.Class, name, path string, count int, n Node, n
 		return
 	}
 	fmt.Fprintf(&w.b, "%smembers:\n", in)
+	begins := []int{w.b.Len()}
 	for i := range n.Members {
 		if m := &n.Members[i]; m.Lane == name {
-			begin := w.b.Len()
 			w.member(c, m)
-			w.members[name] = append(w.members[name], w.b.String()[begin:])
+			begins = append(begins, w.b.Len())
 		}
 	}
+	all := make([]string, len(begins)-1)
+	for i := range all {
+		all[i] = w.b.String()[begins[i]:begins[i+1]]
+	}
+	w.members[name] = all
 }
 
+// member writes one of what may be hundreds, with each pod that comes or goes.
 func (w *writer) member(c *v1alpha1.Class, m *Member) {
+	w.line("      - ", "name", strconv.Quote(m.Name))
 	const in = "        "
-	fmt.Fprintf(&w.b, "      - name: %s\n", strconv.Quote(m.Name))
-	w.put(in, "protocol", m.Protocol, true)
+	w.line(in, "protocol", m.Protocol)
 	w.list(in, "ports", m.Ports)
 	w.list(in, "remote-ports", m.RemotePorts)
 	w.list(in, "addrs", texts(m.Addrs))
 	w.list(in, "remote-addrs", texts(m.RemoteAddrs))
-	w.put(in, "cgroup", strconv.Quote(m.Cgroup), m.Cgroup != "")
-	w.put(in, "aligned", "on", c.Aligned)
+	if m.Cgroup != "" {
+		w.line(in, "cgroup", strconv.Quote(m.Cgroup))
+	}
+	if c.Aligned {
+		w.line(in, "aligned", "on")
+	}
 }
 
 func texts(ps []netip.Prefix) []string {
@@ -193,11 +209,14 @@ func texts(ps []netip.Prefix) []string {
 }
 
 func (w *writer) list(in, key string, items []string) {
+	if len(items) == 0 {
+		return
+	}
 	quoted := make([]string, len(items))
 	for i, s := range items {
 		quoted[i] = strconv.Quote(s)
 	}
-	w.put(in, key, "["+strings.Join(quoted, ", ")+"]", len(items) > 0)
+	w.line(in, key, "["+strings.Join(quoted, ", ")+"]")
 }
 
 func (w *writer) tuning(in string, t *v1alpha1.Tuning) {

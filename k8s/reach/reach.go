@@ -24,20 +24,29 @@ var tunnels = map[string]bool{
 }
 
 // sometimes are kinds of links that are tunnels of the pod network if it has made
-// them, and the node's own business otherwise.
-var sometimes = map[string]bool{"wireguard": true, "tuntap": true}
+// them, and the node's own business otherwise. The kernel's "tun" is netlink.Link's
+// "tuntap".
+var sometimes = map[string]bool{"wireguard": true, "tun": true, "tuntap": true}
 
 // OnDevice returns why packets of a pod with these addresses do not have them on
 // the device, nil if nothing speaks against it: a tunnel of the pod network that
 // leads to other nodes hides them, and so does IPsec.
 func OnDevice(_ string, addrs []netip.Addr) error {
+	if err := tunnelled(addrs); err != nil {
+		return err
+	}
+	return encrypted(addrs)
+}
+
+// tunnelled returns an error if a tunnel carries packets of these addresses.
+func tunnelled(addrs []netip.Addr) error {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("links of the node: %w", err)
 	}
 	for _, l := range links {
 		a := l.Attrs()
-		if !tunnels[l.Type()] && !(sometimes[l.Type()] && ofPodNetwork(a.Name)) || a.Flags&net.FlagUp == 0 {
+		if !suspect(l.Type(), a.Name) || a.Flags&net.FlagUp == 0 {
 			continue
 		}
 		carries := ""
@@ -61,7 +70,7 @@ func OnDevice(_ string, addrs []netip.Addr) error {
 				a.Name, l.Type(), carries)
 		}
 	}
-	return encrypted(addrs)
+	return nil
 }
 
 // encrypted returns an error if a policy of IPsec takes what these addresses send.

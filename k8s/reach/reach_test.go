@@ -9,10 +9,22 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/internal/vethtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
+
+// both asks with and without knowing the links, which must say the same.
+func both(t *testing.T, l *Links, addrs []netip.Addr) error {
+	t.Helper()
+	err, known := OnDevice("up0", addrs), l.OnDevice("up0", addrs)
+	if (err == nil) != (known == nil) || err != nil && err.Error() != known.Error() {
+		t.Errorf("who lists all links: %v; who knows them: %v", err, known)
+	}
+	return err
+}
 
 // TestOverlay: a tunnel that carries pods to other nodes hides their addresses.
 func TestOverlay(t *testing.T) {
@@ -20,7 +32,9 @@ func TestOverlay(t *testing.T) {
 		t.Skip("not root")
 	}
 	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5")}
-	if err := OnDevice("up0", pod); err != nil {
+	l := new(Links)
+	t.Cleanup(l.forget)
+	if err := both(t, l, pod); err != nil {
 		t.Fatalf("nothing there: %v", err)
 	}
 	vethtest.IP(t, `link add up0 type veth peer name up1
@@ -29,29 +43,55 @@ func TestOverlay(t *testing.T) {
 		addr add 192.0.2.1/24 dev up0
 		link add flannel.1 type vxlan id 1 dev up0 dstport 8472 nolearning`)
 	t.Cleanup(func() { vethtest.IP(t, "link del up0") })
-	if err := OnDevice("up0", pod); err != nil {
+	if err := both(t, l, pod); err != nil {
 		t.Errorf("down: %v", err)
 	}
 	vethtest.IP(t, "link set flannel.1 up")
-	if err := OnDevice("up0", pod); err != nil {
+	if err := both(t, l, pod); err != nil {
 		t.Errorf("without a route: %v", err)
 	}
 	vethtest.IP(t, `addr add 10.244.1.0/32 dev flannel.1
 		route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink`)
-	err := OnDevice("up0", pod)
+	err := both(t, l, pod)
 	if err == nil || !strings.Contains(err.Error(), "flannel.1 (vxlan) carries 10.244.2.0/24") {
 		t.Errorf("got %v", err)
 	}
-	if err := OnDevice("up0", []netip.Addr{netip.MustParseAddr("fd00::5")}); err != nil {
+	if err := both(t, l, []netip.Addr{netip.MustParseAddr("fd00::5")}); err != nil {
 		t.Errorf("of the other family: %v", err)
 	}
 	vethtest.IP(t, `link del flannel.1
 		link add cilium_vxlan type vxlan external dstport 8472
 		link set cilium_vxlan up`)
 	t.Cleanup(func() { vethtest.IP(t, "link del cilium_vxlan") })
-	if err := OnDevice("up0", pod); err == nil || !strings.Contains(err.Error(), "cilium_vxlan") {
-		t.Errorf("got %v", err)
+	hidden := func(when string) {
+		t.Helper()
+		if err := both(t, l, pod); err == nil || !strings.Contains(err.Error(), "cilium_vxlan") {
+			t.Errorf("%s: got %v", when, err)
+		}
 	}
+	hidden("up")
+	// A link that leaves a bridge is not one that is gone.
+	vethtest.IP(t, `link add br7 type bridge
+		link set cilium_vxlan master br7`)
+	hidden("in a bridge")
+	vethtest.IP(t, "link del br7")
+	hidden("in no bridge")
+	// What was not told, because there was no room for it, is asked for.
+	vethtest.IP(t, "link del cilium_vxlan")
+	if err := both(t, l, pod); err != nil {
+		t.Errorf("gone: %v", err)
+	}
+	if err := unix.SetsockoptInt(l.told, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+	vethtest.IP(t, `link add dummy7 type veth peer name dummy8
+		link set dummy7 up
+		link set dummy7 down
+		link set dummy7 up
+		link del dummy7
+		link add cilium_vxlan type vxlan external dstport 8472
+		link set cilium_vxlan up`)
+	hidden("after a loss")
 }
 
 // TestOverlaysOfPodNetworks: those that are no VXLAN, each as its pod network makes
@@ -61,6 +101,8 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 		t.Skip("not root")
 	}
 	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5")}
+	l := new(Links)
+	t.Cleanup(l.forget)
 	for name, c := range map[string]struct{ made, end, want string }{
 		"flannel's UDP": {`tuntap add mode tun name flannel0
 			link set flannel0 up
@@ -92,7 +134,7 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 					t.Cleanup(func() { vethtest.IP(t, c.end) })
 				}
 			}
-			err := OnDevice("up0", pod)
+			err := both(t, l, pod)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

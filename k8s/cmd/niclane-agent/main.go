@@ -18,7 +18,6 @@ import (
 	"syscall"
 
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
@@ -129,13 +128,9 @@ func run(args []string) error {
 	if !*claims {
 		return a.Run(ctx)
 	}
-	clientset, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
 	var driver sync.WaitGroup
 	driver.Go(func() {
-		offerClaims(ctx, dra.Options{Node: *name, Client: clientset, Inventory: a.Inventory(), KubeletDir: *kubelet, Log: log})
+		offerClaims(ctx, dra.Options{Node: *name, Client: client, Inventory: a.Inventory(), KubeletDir: *kubelet, Log: log})
 	})
 	err = a.Run(ctx)
 	stop()

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -161,6 +162,49 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	if out, err := b.run(t, "ADD", "plain", withPrev); err != nil || !strings.Contains(out, "10.244.0.5/24") {
 		t.Errorf("a pod without: %v: %s", err, out)
+	}
+}
+
+// TestPassOn: of a pod that the agent has written down as one without a lane nobody is
+// asked, and its result is the one before. Of others, and where something is to be said
+// or translated, everything is as it was.
+func TestPassOn(t *testing.T) {
+	b := newBed(t, false)
+	if err := cniproto.WriteOtherPods(b.path("cni.sock"), []string{"u-plain", "u-other"}); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	b.agent(t, func(_ context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+		asked.Add(1)
+		return cniproto.Answer{Lane: true, Error: "asked"}
+	})
+	large := `,"more":"` + strings.Repeat("x", 1<<20) + `"` // more than a pipe takes at once
+	for _, test := range []struct {
+		command, pod, more, want string
+		fails                    bool
+		asked                    int64
+	}{
+		{"ADD", "plain", withPrev, "10.244.0.5/24", false, 0},
+		{"ADD", "plain", withPrev + large, "10.244.0.5/24", false, 0},
+		{"DEL", "plain", "", "", false, 0},
+		{"ADD", "redis", withPrev, "asked", true, 1},
+		{"ADD", "redis", withPrev + large, "asked", true, 1},
+		{"DEL", "redis", "", "", false, 1}, // never fails
+		{"CHECK", "plain", withPrev, "asked", true, 1},
+		{"ADD", "plain", "", "no prevResult", true, 0},
+		{"ADD", "plain", strings.Replace(withPrev, "1.1.0", "1.0.0", 1), "asked", true, 1},
+	} {
+		asked.Store(0)
+		out, err := b.run(t, test.command, test.pod, test.more)
+		if (err != nil) != test.fails || !strings.Contains(out, test.want) || asked.Load() != test.asked {
+			t.Errorf("%s %s %.40s: %v, asked %d times: %s; want %q, failing: %v, asked %d times", test.command, test.pod, test.more, err, asked.Load(), out, test.want, test.fails, test.asked)
+		}
+		if test.command == "ADD" && err == nil {
+			var got, want any
+			if json.Unmarshal([]byte(out), &got) != nil || json.Unmarshal([]byte(prevResult), &want) != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: the result is %s", test.pod, out)
+			}
+		}
 	}
 }
 

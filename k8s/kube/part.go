@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// part gives what the agent reads of an object of a kind of resource: a tenth of what
+// the API server has of a pod, and of a policy not the status, which has an entry for
+// each node of the cluster. Everything else is not kept.
+func part(of schema.GroupVersionResource, u *unstructured.Unstructured) (any, error) {
+	switch of {
+	case nodes:
+		return typed(u, nodePart)
+	case podsGVR:
+		return typed(u, podPart)
+	case services:
+		return typed(u, servicePart)
+	}
+	return policyPart(u), nil
+}
+
+// typed converts an object to its type, and takes a part of it.
+func typed[T any](u *unstructured.Unstructured, part func(*T) *T) (any, error) {
+	whole := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, whole); err != nil {
+		return nil, err
+	}
+	return part(whole), nil
+}
+
+// metaPart is what an informer needs to keep an object, and its labels.
+func metaPart(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Labels: m.Labels}
+}
+
+func policyPart(u *unstructured.Unstructured) *unstructured.Unstructured {
+	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
+	out.SetName(u.GetName())
+	out.SetUID(u.GetUID())
+	out.SetGeneration(u.GetGeneration())
+	out.SetResourceVersion(u.GetResourceVersion())
+	if spec, ok := u.Object["spec"]; ok {
+		out.Object["spec"] = spec
+	}
+	return out
+}
+
+func nodePart(n *corev1.Node) *corev1.Node {
+	out := &corev1.Node{ObjectMeta: metaPart(&n.ObjectMeta)}
+	out.Status.Addresses = n.Status.Addresses
+	out.Status.NodeInfo.ContainerRuntimeVersion = n.Status.NodeInfo.ContainerRuntimeVersion
+	return out
+}
+
+func podPart(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{ObjectMeta: metaPart(&p.ObjectMeta)}
+	for k, v := range p.Annotations {
+		if k != lastApplied { // the whole pod once more
+			metav1.SetMetaDataAnnotation(&out.ObjectMeta, k, v)
+		}
+	}
+	out.Spec.HostNetwork, out.Spec.ResourceClaims = p.Spec.HostNetwork, p.Spec.ResourceClaims
+	out.Spec.InitContainers, out.Spec.Containers = containerParts(p.Spec.InitContainers), containerParts(p.Spec.Containers)
+	out.Status.Phase, out.Status.PodIPs, out.Status.QOSClass = p.Status.Phase, p.Status.PodIPs, p.Status.QOSClass
+	out.Status.InitContainerStatuses, out.Status.ContainerStatuses = statusParts(p.Status.InitContainerStatuses), statusParts(p.Status.ContainerStatuses)
+	return out
+}
+
+// lastApplied is where kubectl apply keeps what was applied.
+const lastApplied = corev1.LastAppliedConfigAnnotation
+
+// containerParts are containers with their ports and with the resources that may be
+// lanes.
+func containerParts(all []corev1.Container) []corev1.Container {
+	out := make([]corev1.Container, 0, len(all))
+	for _, c := range all {
+		out = append(out, corev1.Container{Name: c.Name, Ports: c.Ports, Resources: corev1.ResourceRequirements{
+			Limits: extended(c.Resources.Limits), Requests: extended(c.Resources.Requests), Claims: c.Resources.Claims,
+		}})
+	}
+	return out
+}
+
+// extended are the resources of a list that are none of Kubernetes' own, which have a
+// domain.
+func extended(list corev1.ResourceList) (out corev1.ResourceList) {
+	for name, quantity := range list {
+		if strings.Contains(string(name), "/") {
+			if out == nil {
+				out = corev1.ResourceList{}
+			}
+			out[name] = quantity
+		}
+	}
+	return out
+}
+
+// statusParts are the containers' IDs.
+func statusParts(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	out := make([]corev1.ContainerStatus, 0, len(all))
+	for _, s := range all {
+		out = append(out, corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID})
+	}
+	return out
+}
+
+func servicePart(s *corev1.Service) *corev1.Service {
+	out := &corev1.Service{ObjectMeta: metaPart(&s.ObjectMeta)}
+	out.Spec.Selector, out.Spec.Type, out.Spec.Ports, out.Spec.ExternalIPs = s.Spec.Selector, s.Spec.Type, s.Spec.Ports, s.Spec.ExternalIPs
+	out.Status.LoadBalancer = s.Status.LoadBalancer
+	return out
+}
+
+// same reports whether what the agent reads of an object is the same in two versions
+// of it. Kubelet writes the statuses of its node and its pods again and again, and
+// every node of the cluster that of a policy.
+func same(before, after any) bool {
+	b, ok1 := version(before)
+	a, ok2 := version(after)
+	return ok1 && ok2 && equality.Semantic.DeepEqual(b, a)
+}
+
+// version is an object without the number of its version.
+func version(o any) (any, bool) {
+	r, ok := o.(runtime.Object)
+	if !ok {
+		return nil, false
+	}
+	r = r.DeepCopyObject()
+	m, err := meta.Accessor(r)
+	if err != nil {
+		return nil, false
+	}
+	m.SetResourceVersion("")
+	return r, true
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Links know which links of the network namespace can be tunnels, without asking for
+// all of them each time: a node with a hundred pods has as many links, and reading
+// them took a pod that starts a millisecond (BenchmarkOnDevice). The kernel tells of
+// each change before it is done (rtnetlink(7)), so that what has been told by now is
+// how it is. The zero value is ready for use; it keeps a socket.
+type Links struct {
+	mu       sync.Mutex
+	told     int          // the socket, once open
+	suspects map[int]bool // by index; nil: they have to be listed
+}
+
+// OnDevice is the function OnDevice.
+func (l *Links) OnDevice(_ string, addrs []netip.Addr) error {
+	l.mu.Lock()
+	some, err := l.some()
+	l.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("links of the node: %w", err)
+	}
+	if some {
+		if err := tunnelled(addrs); err != nil {
+			return err
+		}
+	}
+	return encrypted(addrs)
+}
+
+// some reports whether some link can be a tunnel of the pod network.
+func (l *Links) some() (bool, error) {
+	if l.suspects != nil {
+		err := l.follow()
+		if err == nil {
+			return len(l.suspects) > 0, nil
+		}
+		if !errors.Is(err, unix.ENOBUFS) { // something was not told
+			l.forget()
+		}
+	}
+	if err := l.begin(); err != nil {
+		l.forget()
+		return false, err
+	}
+	return len(l.suspects) > 0, nil
+}
+
+// forget has the next question begin anew.
+func (l *Links) forget() {
+	if l.told != 0 {
+		_ = unix.Close(l.told)
+	}
+	l.told, l.suspects = 0, nil
+}
+
+// begin listens, and lists what there is. What is told meanwhile is taken in its
+// order when the next one asks.
+func (l *Links) begin() error {
+	if l.told == 0 {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		l.told = fd
+		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.RTNLGRP_LINK - 1)}); err != nil {
+			return err
+		}
+	}
+	messages, err := dump(func() ([][]byte, error) {
+		req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+		req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
+	if err != nil {
+		return err
+	}
+	l.suspects = map[int]bool{}
+	for _, m := range messages {
+		if err := l.take(unix.RTM_NEWLINK, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow takes what has been told since.
+func (l *Links) follow() error {
+	b := make([]byte, 64<<10)
+	for {
+		n, _, err := unix.Recvfrom(l.told, b, 0)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		}
+		messages, err := syscall.ParseNetlinkMessage(b[:n])
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			if err := l.take(m.Header.Type, m.Data); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take takes note of one link: a struct ifinfomsg and its attributes.
+func (l *Links) take(kind uint16, m []byte) error {
+	if kind != unix.RTM_NEWLINK && kind != unix.RTM_DELLINK {
+		return nil
+	}
+	if len(m) < unix.SizeofIfInfomsg {
+		return fmt.Errorf("a link's message has %d bytes", len(m))
+	}
+	if m[0] != unix.AF_UNSPEC {
+		return nil // of a bridge's port, not of the link
+	}
+	index := int(int32(binary.NativeEndian.Uint32(m[4:])))
+	if kind == unix.RTM_DELLINK {
+		delete(l.suspects, index)
+		return nil
+	}
+	name, of, err := describe(m[unix.SizeofIfInfomsg:])
+	switch {
+	case err != nil:
+		return err
+	case name == "": // what a wireless driver tells
+	case suspect(of, name):
+		l.suspects[index] = true
+	default:
+		delete(l.suspects, index)
+	}
+	return nil
+}
+
+// describe gives the name and the kind of a link, "" for none, by its attributes.
+func describe(attributes []byte) (name, kind string, err error) {
+	attrs, err := nl.ParseRouteAttr(attributes)
+	if err != nil {
+		return "", "", err
+	}
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case unix.IFLA_IFNAME:
+			name = text(a.Value)
+		case unix.IFLA_LINKINFO:
+			infos, err := nl.ParseRouteAttr(a.Value)
+			if err != nil {
+				return "", "", err
+			}
+			i := slices.IndexFunc(infos, func(i syscall.NetlinkRouteAttr) bool { return i.Attr.Type == nl.IFLA_INFO_KIND })
+			if i >= 0 {
+				kind = text(infos[i].Value)
+			}
+		}
+	}
+	return name, kind, nil
+}
+
+// text is an attribute's, which ends with a zero.
+func text(b []byte) string { return strings.TrimRight(string(b), "\x00") }
+
+// suspect reports whether a link of this kind and name can be a tunnel of the pod
+// network.
+func suspect(kind, name string) bool {
+	return tunnels[kind] || sometimes[kind] && ofPodNetwork(name)
+}
