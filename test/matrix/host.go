@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func (b *bench) build(chosen []suite, kernels []string) error {
 	}
 	for _, s := range chosen {
 		if !s.builtin {
-			commands = append(commands, []string{"test", "-c", "-o", "out/matrix/bin/" + s.file(), "./" + s.path()})
+			commands = append(commands, []string{"test", "-C", cmp.Or(s.module, "."), "-c", "-o", filepath.Join(b.out, "bin", s.file()), "./" + s.pkg()})
 		}
 	}
 	if needsModule(chosen) {

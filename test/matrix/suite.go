@@ -23,6 +23,8 @@ type suite struct {
 	since string
 	// dir is where its package is, "" for name.
 	dir string
+	// module is the directory of its Go module, "" for niclane's own.
+	module string
 	// nodes has it run in a guest with two NUMA nodes.
 	nodes bool
 	// within is how long it may take in the guest. It bounds what hangs, and is
@@ -61,11 +63,13 @@ var suites = []suite{
 	{name: "apply", run: "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$", within: 8 * time.Minute},
 	{name: "test/coexist", within: 8 * time.Minute},
 	{name: "test/members", within: 8 * time.Minute},
+	{name: "test/fair", within: 5 * time.Minute}, // fq_codel is a module of these kernels
 	// go run ./test/simcard/run runs all of it; here, what takes long, what lanes
 	// meet anyway, and what wants a processor that keeps up (Moderation: interrupts
 	// per frame) is left out.
 	{name: cardSuite, skip: "^Test(Moderation|RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
 	{name: lanesSuite, skip: "^TestFaults$/^(contexts|htb)$", within: 15 * time.Minute},
+	{name: podsSuite, module: "k8s", within: 10 * time.Minute},
 	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
 }
 
@@ -92,11 +96,12 @@ const (
 const (
 	cardSuite  = "test/simcard/conformance"
 	lanesSuite = "test/simcard/lanes"
+	podsSuite  = "k8s/simcard"
 )
 
 // needsModule reports whether the simulated card has to be built for suites.
 func needsModule(chosen []suite) bool {
-	return slices.ContainsFunc(chosen, func(s suite) bool { return s.name == cardSuite || s.name == lanesSuite })
+	return slices.ContainsFunc(chosen, func(s suite) bool { return s.name == cardSuite || s.name == lanesSuite || s.name == podsSuite })
 }
 
 // choose returns the suites named, all for "".
@@ -134,6 +139,9 @@ func (s suite) path() string {
 	}
 	return s.name
 }
+
+// pkg is where it is in its Go module.
+func (s suite) pkg() string { return strings.TrimPrefix(s.path(), s.module+"/") }
 
 // file is the name of the suite's test program.
 func (s suite) file() string { return strings.ReplaceAll(s.name, "/", "-") + ".test" }

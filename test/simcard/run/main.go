@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command run builds the simulated card for kernels other than the machine's
-// and runs its conformance tests, and niclane's on the card, on them, in QEMU guests that see the machine's
-// file system. It fails when a test fails, when one is skipped that this kernel
-// should run, and when the kernel complained.
+// Command run builds the simulated card for kernels other than the machine's and
+// runs its conformance tests, niclane's on the card, and those of pods' lanes on
+// it, in QEMU guests that see the machine's file system. It fails when a test
+// fails, when one is skipped that this kernel should run, and when the kernel
+// complained.
 //
 // Nothing is loaded into the machine's own kernel. Modules and what the guests
 // say are in out/simcard.
@@ -48,7 +49,7 @@ func main() {
 	kernels := flag.String("kernels", series, "which kernels")
 	tests := flag.String("run", "", "which tests, as go test -run has it")
 	record := flag.Bool("record", false, "write what probe says of cards to out/simcard/SERIES-probes")
-	suites := flag.String("suites", "conformance lanes", "which of the card's tests and of niclane's on it")
+	suites := flag.String("suites", "conformance lanes pods", "which of the card's tests, of niclane's on it, and of pods' lanes on it")
 	show := flag.Bool("show", false, "print what the guests print, as they do: for people (make simcard-demo)")
 	buildOnly := flag.Bool("build", false, "build the module and stop")
 	flag.Parse()
@@ -78,7 +79,8 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, sh
 		{"tools/go", "build", "-o", filepath.Join(out, "niclane"), "./cmd/niclane"},
 	}
 	for suite := range strings.FieldsSeq(suites) {
-		programs = append(programs, []string{"tools/go", "test", "-c", "-o", filepath.Join(out, suite+".test"), "./test/simcard/" + suite})
+		module, pkg := where(suite)
+		programs = append(programs, []string{"tools/go", "test", "-C", module, "-c", "-o", filepath.Join(out, suite+".test"), "./" + pkg})
 	}
 	for _, args := range programs {
 		if text, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -122,6 +124,15 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, sh
 		return errors.New("problems on " + strings.Join(failed, ", "))
 	}
 	return nil
+}
+
+// where is a suite's Go module, by its directory, and its package's directory in
+// that. What needs Kubernetes' types is no part of niclane's own module.
+func where(suite string) (module, pkg string) {
+	if suite == "pods" {
+		return "k8s", "simcard"
+	}
+	return ".", "test/simcard/" + suite
 }
 
 type guest struct {
@@ -274,6 +285,15 @@ const endMark = "=== simcard: end"
 // script is what the guest's init runs. Modules are loaded from below the
 // cache: a machine without a kernel of its own has no /lib/modules.
 func (g *guest) script(tests string) string {
+	var programs strings.Builder
+	for suite := range strings.FieldsSeq(g.suites) {
+		module, pkg := where(suite)
+		fmt.Fprintf(&programs, `cp %[1]s/%[2]s.test /var/tmp/
+cd %[3]s
+/var/tmp/%[2]s.test -test.v -test.timeout %[4]s -test.run '%[5]s'
+rm /var/tmp/%[2]s.test
+`, g.out, suite, filepath.Join(g.top, module, pkg), within-time.Minute, tests)
+	}
 	return fmt.Sprintf(`#!/bin/sh
 exec >%[1]s 2>&1
 modprobe=%[2]s/%[3]s.modprobe
@@ -283,16 +303,11 @@ echo $modprobe >/proc/sys/kernel/modprobe
 %[2]s/run %[5]s || exit
 mount -t bpf bpf /sys/fs/bpf
 cp %[2]s/niclane /var/tmp/
-export NICLANE_RECORD=%[12]s NICLANE_SIMCARD=%[7]s NICLANE_BINARY=/var/tmp/niclane TMPDIR=/var/tmp
-for suite in %[11]s; do
-	cp %[2]s/$suite.test /var/tmp/
-	cd %[6]s/test/simcard/$suite
-	/var/tmp/$suite.test -test.v -test.timeout %[8]s -test.run '%[9]s'
-done
-echo "=== simcard: kernel"
+export NICLANE_RECORD=%[6]s NICLANE_SIMCARD=%[7]s NICLANE_BINARY=/var/tmp/niclane TMPDIR=/var/tmp
+%[8]secho "=== simcard: kernel"
 dmesg
-echo "%[10]s"
-`, g.log, g.out, g.series, g.root, guestCommand, g.top, g.module, within-time.Minute, tests, endMark, g.suites, g.record)
+echo "%[9]s"
+`, g.log, g.out, g.series, g.root, guestCommand, g.record, g.module, programs.String(), endMark)
 }
 
 var (

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simcard
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/attach"
+	"github.com/niclane/niclane/k8s/card"
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/k8s/podresources"
+	lanepods "github.com/niclane/niclane/k8s/pods"
+	"github.com/niclane/niclane/k8s/reach"
+	"github.com/niclane/niclane/test/simcard/bed"
+)
+
+// An agent is niclane-agent below the API server and kubelet, for which given
+// stands: what it knows after its end is what it has written down.
+type agent struct {
+	t     *testing.T
+	dir   string
+	given *given
+
+	card     *card.Card
+	node     *node.Node
+	attacher *attach.Attacher
+	end      func()
+}
+
+func newAgent(t *testing.T) *agent {
+	t.Helper()
+	a := &agent{t: t, dir: t.TempDir(), given: &given{pods: map[string]*corev1.Pod{}, has: map[string]podresources.Devices{}}, end: func() {}}
+	if err := os.Mkdir(filepath.Join(a.dir, "run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.end() })
+	return a
+}
+
+// start begins a new agent, which follows a policy; nil for none.
+func (a *agent) start(p *v1alpha1.LanePolicy) {
+	a.t.Helper()
+	a.card = &card.Card{StateDir: filepath.Join(a.dir, "state"), RunDir: filepath.Join(a.dir, "run"), Config: filepath.Join(a.dir, "k.yaml")}
+	log := slog.New(slog.NewTextHandler(a.t.Output(), nil))
+	var err error
+	a.node, err = node.New(node.Options{
+		Name: "n", Path: filepath.Join(a.dir, "state.json"), Config: a.card.Config, Boot: "b", Card: a.card, Log: log,
+		Device: func() (string, error) { return card.DeviceOf(bed.CardAddr.String()) },
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.attacher = &attach.Attacher{
+		Node: a.node, Kubelet: a.given, Pods: a.given, Reachable: new(reach.Links).OnDevice, Log: log,
+		Addrs: func() []netip.Addr { return []netip.Addr{bed.CardAddr} },
+		Event: func(_, _, _, _, message string) { a.t.Log(message) },
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { a.node.Run(ctx); close(done) }()
+	a.end = func() { cancel(); <-done }
+	a.follow(p)
+}
+
+// follow has the agent follow a policy, which must be applied.
+func (a *agent) follow(p *v1alpha1.LanePolicy) {
+	a.t.Helper()
+	a.node.SetPolicy(a.t.Context(), p, nil)
+	if s := a.node.Status(); !s.Applied {
+		a.t.Fatalf("the policy is not applied: %s", s.String())
+	}
+}
+
+// queues are a lane's.
+func (a *agent) queues(lane string) []int {
+	a.t.Helper()
+	for _, l := range a.node.Lanes() {
+		if l.Name == lane {
+			return l.Queues
+		}
+	}
+	a.t.Fatalf("no lane %s in %+v", lane, a.node.Lanes())
+	return nil
+}
+
+// add starts a pod with a unit of a class, as the runtime tells of it.
+func (a *agent) add(p *place, class, unit, annotation string) {
+	a.t.Helper()
+	a.given.run(p, class, unit, annotation)
+	a.ask(cniproto.Add, p, true)
+}
+
+// del ends a pod.
+func (a *agent) del(p *place) {
+	a.t.Helper()
+	a.given.forget(p)
+	a.ask(cniproto.Del, p, false)
+}
+
+func (a *agent) ask(command string, p *place, lane bool) {
+	a.t.Helper()
+	got := a.attacher.Handle(a.t.Context(), &cniproto.Request{
+		Version: cniproto.Version, Command: command, Sandbox: "sb-" + p.name, IfName: "eth0", HostIf: "ve" + p.name,
+		Namespace: "default", Pod: p.name, UID: "u-" + p.name, Addrs: p.addrs(),
+	}, func() {})
+	if got.Error != "" || got.Lane != lane {
+		a.t.Fatalf("%s %s: %+v", command, p.name, got)
+	}
+}
+
+// sweep compares with what kubelet and the API server have.
+func (a *agent) sweep() {
+	a.t.Helper()
+	here := map[string]*corev1.Pod{}
+	for name, pod := range a.given.pods {
+		here["default/"+name] = pod
+	}
+	if err := a.attacher.Sweep(a.t.Context(), here, func(*corev1.Pod, string) string { return "" }); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// attached are the pods that are in lanes.
+func (a *agent) attached() (names []string) {
+	for _, at := range a.node.Attachments() {
+		names = append(names, at.Pod)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// holds fails unless the card is as the agent's journal says.
+func (a *agent) holds(when string) {
+	a.t.Helper()
+	views, err := a.card.Look(a.t.Context())
+	if err != nil || len(views) != 1 || len(views[0].Drifts) != 0 {
+		a.t.Errorf("%s: %+v, %v", when, views, err)
+	}
+}
+
+// given is kubelet and the API server.
+type given struct {
+	pods map[string]*corev1.Pod
+	has  map[string]podresources.Devices
+}
+
+// run has a pod run with a unit of a class, of which the agent is not told.
+func (g *given) run(p *place, class, unit, annotation string) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: port, Protocol: corev1.ProtocolUDP}},
+	}}}}
+	pod.Namespace, pod.Name, pod.UID, pod.Status.Phase = "default", p.name, types.UID("u-"+p.name), corev1.PodRunning
+	for _, addr := range p.addrs() {
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: addr.String()})
+	}
+	if annotation != "" {
+		pod.Annotations = map[string]string{lanepods.Annotation: annotation}
+	}
+	g.pods[p.name], g.has[p.name] = pod, podresources.Devices{Resource: v1alpha1.Group + "/" + class, IDs: []string{unit}}
+}
+
+func (g *given) forget(p *place) {
+	delete(g.pods, p.name)
+	delete(g.has, p.name)
+}
+
+func (g *given) resources(name string) podresources.Pod {
+	return podresources.Pod{Namespace: "default", Name: name, Containers: []podresources.Container{{Name: "c", Devices: []podresources.Devices{g.has[name]}}}}
+}
+
+func (g *given) Get(_ context.Context, _, name string) (*podresources.Pod, error) {
+	p := g.resources(name)
+	return &p, nil
+}
+
+func (g *given) List(context.Context) (out []podresources.Pod, err error) {
+	for name := range g.has {
+		out = append(out, g.resources(name))
+	}
+	return out, nil
+}
+
+func (g *given) Known(string, string, string) *corev1.Pod { return nil }
+
+func (g *given) Pod(_ context.Context, _, name, _ string) (*corev1.Pod, error) {
+	return g.pods[name], nil
+}
