@@ -42,6 +42,11 @@ func render(values string) (map[string]string, error) {
 	return engine.Render(c, with)
 }
 
+// isManifest reports whether a template is of objects, and not of words.
+func isManifest(name string) bool {
+	return !strings.HasSuffix(name, ".tpl") && !strings.HasSuffix(name, "/NOTES.txt")
+}
+
 // objects of all templates, by kind.
 func objects(t *testing.T, values string) map[string]map[string]any {
 	t.Helper()
@@ -51,7 +56,7 @@ func objects(t *testing.T, values string) map[string]map[string]any {
 	}
 	out := map[string]map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(rendered)) {
-		if strings.HasSuffix(name, ".tpl") {
+		if !isManifest(name) {
 			continue
 		}
 		for document := range strings.SplitSeq(rendered[name], "\n---\n") {
@@ -87,7 +92,7 @@ func TestPlainManifests(t *testing.T) {
 		}
 		text.WriteString("---\n" + string(crd))
 		for _, name := range slices.Sorted(maps.Keys(rendered)) {
-			if body := strings.TrimSpace(rendered[name]); body != "" && !strings.HasSuffix(name, ".tpl") {
+			if body := strings.TrimSpace(rendered[name]); body != "" && isManifest(name) {
 				text.WriteString("---\n" + body + "\n")
 			}
 		}
@@ -102,6 +107,20 @@ func TestPlainManifests(t *testing.T) {
 		}
 		if diff := cmp.Diff(string(committed), text.String()); diff != "" {
 			t.Errorf("%s is not what the chart gives: go test . -update (-committed +chart):\n%s", path, diff)
+		}
+	}
+}
+
+// TestNotes: who installs is told what is missing, and nothing of what is not.
+func TestNotes(t *testing.T) {
+	for values, want := range map[string]string{"": "no lanes before there is a LanePolicy", "{policy: {classes: [{name: redis}]}}": "kubectl get lanepolicy niclane "} {
+		rendered, err := render(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := rendered["niclane/templates/NOTES.txt"]
+		if !strings.Contains(notes, want) || strings.Contains(notes, "LanePolicy that") == (values != "") || strings.Contains(notes, "SPDX") {
+			t.Errorf("with %q:\n%s", values, notes)
 		}
 	}
 }
@@ -193,6 +212,14 @@ policy: {classes: [{name: redis, queues: 4}]}
 	}
 	if n := len(pod["initContainers"].([]any)); n != 1 {
 		t.Errorf("%d init containers, want the one that takes niclane-cni away", n)
+	}
+}
+
+// TestNoPolicy: a null takes away the one that the release had, and what the chart has
+// otherwise.
+func TestNoPolicy(t *testing.T) {
+	if policy, ok := objects(t, "policy: null")["LanePolicy"]; ok {
+		t.Errorf("a policy: %v", policy)
 	}
 }
 

@@ -56,6 +56,11 @@ var (
 	Kubectl = Component{
 		Name: "kubectl", Module: "k8s.io/kubectl", Stamp: "k8s.io/component-base/version.gitVersion", Packages: []string{"."}, Output: "kubectl",
 	}
+	// Helm installs charts.
+	Helm = Component{
+		Name: "helm", Module: "helm.sh/helm/v4", Stamp: "helm.sh/helm/v4/internal/version.version",
+		Packages: []string{"helm.sh/helm/v4/cmd/helm"}, Output: "helm",
+	}
 	// Plugins are CNI's, and cnitool.
 	Plugins = Component{Name: "plugins", Module: "github.com/containernetworking/plugins", Packages: []string{"tool"}}
 )

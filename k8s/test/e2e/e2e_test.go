@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e_test drives pods with lanes through real clusters: the image and
-// the plain manifests that people get, on every release of Kubernetes that
-// niclane is made for.
+// Package e2e_test drives pods with lanes through real clusters: the image, the
+// chart and the plain manifests that people get, by the commands of
+// docs/kubernetes.md, on every release of Kubernetes that niclane is made for.
 package e2e_test
 
 import (
@@ -48,10 +48,12 @@ func TestKubernetes(t *testing.T) {
 		}
 		t.Run(r.Name, func(t *testing.T) {
 			s := &suite{Cluster: cluster.Start(t, r), image: image}
+			s.before.objects, s.before.files = s.objects(t), s.files(t)
 			for _, part := range []struct {
 				name string
 				test func(*suite, *testing.T)
 			}{
+				{"in and out by Helm", (*suite).helm},
 				{"install", func(s *suite, t *testing.T) { s.install(t) }},
 				{"policies that the API server refuses", (*suite).policies},
 				{"pod without a lane", (*suite).plain},
@@ -69,6 +71,7 @@ func TestKubernetes(t *testing.T) {
 				{"node rebooted", (*suite).rebooted},
 				{"agent gone", (*suite).gone},
 				{"agent by NRI", (*suite).nri},
+				{"out by kubectl", (*suite).outByKubectl},
 			} {
 				if !t.Run(part.name, func(t *testing.T) { part.test(s, t) }) && part.name == "install" {
 					return // nothing else can be

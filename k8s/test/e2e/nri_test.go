@@ -28,16 +28,18 @@ func (s *suite) nri(t *testing.T) {
 		text = strings.Replace(text, before, after, 1)
 	}
 	s.removeAgents(t)
-	must(t, s.Apply(text))
+	// by kubectl, as people do: outByKubectl applies them again, as they were
+	path := s.Control.OnDisk("niclane-nri.yaml")
+	must(t, os.WriteFile(path, []byte(text), 0o644))
+	_, err = s.Shell(checkout, "kubectl apply --server-side -f "+path)
+	must(t, err)
 	s.agentPod(t)
 	if s.Containerd == nil {
 		s.nodeSays(t, "NRINotConnected", "this node's containerd://1.6.")
 		s.plain(t)
 		return
 	}
-	list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
-	must(t, err)
-	if strings.Contains(string(list), "niclane-cni") {
+	if list := s.list(t); strings.Contains(list, "niclane-cni") {
 		t.Errorf("niclane-cni is chained:\n%s", list)
 	}
 	s.condition(t, "Applied", "True", "")

@@ -54,6 +54,7 @@ func BenchmarkKubernetes(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("shared/%d", n), func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", n-1), plugin) })
 	}
+	b.Run("nothing/110", func(b *testing.B) { s.calls(b, "plain", "/usr/bin/true") }) // what pods alone do to a process that starts
 	b.Run("policy", s.policyChanges)
 	b.Run("rest", s.rest)
 }
@@ -79,6 +80,7 @@ done
 // -calls says. In between its packets go by the default lane.
 func (s *suite) calls(b *testing.B, pod, program string) {
 	args, conf := s.call(b, pod)
+	before := s.inAgent(b)
 	out, err := s.Node.Pipe(conf, append(append([]string{"/usr/bin/env"}, args...),
 		"bash", "-c", timing, "bash", program, strconv.Itoa(*calls))...)
 	must(b, err)
@@ -96,6 +98,25 @@ func (s *suite) calls(b *testing.B, pod, program string) {
 		b.ReportMetric(percentile(ms, 50), command+"-P50-ms")
 		b.ReportMetric(percentile(ms, 99), command+"-P99-ms")
 	}
+	for command, now := range s.inAgent(b) {
+		if calls := now.count - before[command].count; calls > 0 {
+			b.ReportMetric((now.seconds-before[command].seconds)/calls*1000, command+"-in-agent-ms")
+		}
+	}
+}
+
+// took is how long the agent had with some calls together.
+type took struct{ seconds, count float64 }
+
+// inAgent is what the agent counts of calls that had to do with a lane, by command.
+func (s *suite) inAgent(b *testing.B) map[string]took {
+	out := map[string]took{}
+	for _, command := range []string{"ADD", "DEL"} {
+		seconds, _ := s.metric(b, "niclane_request_seconds_sum", `command="`+command+`"`, `lane="true"`)
+		count, _ := s.metric(b, "niclane_request_seconds_count", `command="`+command+`"`, `lane="true"`)
+		out[command] = took{seconds, count}
+	}
+	return out
 }
 
 // percentile of at least as many values as it means.
@@ -196,24 +217,31 @@ func (s *suite) rest(b *testing.B) {
 		must(b, err)
 		return string(text)
 	}
-	ticks := func() (sum float64) {
-		// proc_pid_stat(5): utime and stime, behind the name in brackets
-		stat := read("stat")
-		fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
-		for _, f := range fields[11:13] {
-			n, err := strconv.ParseFloat(f, 64)
+	spent := func() (sum float64) { // by all threads, s
+		files, err := filepath.Glob(s.Node.Path(filepath.Join("/proc", strings.TrimSpace(pid), "task/*/schedstat")))
+		must(b, err)
+		if len(files) == 0 {
+			b.Fatal("the agent has no threads")
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // a thread that has ended
+			}
 			must(b, err)
-			sum += n
+			// Documentation/scheduler/sched-stats.rst: ns on a processor come first
+			ns, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
+			must(b, err)
+			sum += ns / 1e9
 		}
 		return sum
 	}
-	before, begin := ticks(), time.Now()
+	before, begin := spent(), time.Now()
 	ctx, cancel := context.WithTimeout(b.Context(), *window)
 	defer cancel()
 	<-ctx.Done()
-	const hz = 100 // USER_HZ, everywhere
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric((ticks()-before)/hz/time.Since(begin).Seconds()*100, "%CPU")
+	b.ReportMetric((spent()-before)/time.Since(begin).Seconds()*100, "%CPU")
 	for _, name := range []string{"VmRSS", "RssAnon"} {
 		kb, err := strconv.ParseFloat(regexp.MustCompile(name + `:\s*(\d+) kB`).FindStringSubmatch(read("status"))[1], 64)
 		must(b, err)

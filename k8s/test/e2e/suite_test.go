@@ -31,6 +31,11 @@ const namespace = "niclane-system"
 type suite struct {
 	*cluster.Cluster
 	image string
+	// before niclane: objects of the cluster, and what there is on the node.
+	before struct {
+		objects map[string]bool
+		files   map[string]any
+	}
 }
 
 // buildImage is make images, for this architecture.
@@ -93,14 +98,9 @@ func (s *suite) installAgent(t testing.TB) {
 		t.Errorf("kubelet %s, runtime %s: want %s and %s", info.KubeletVersion, info.ContainerRuntimeVersion, s.Name, runtime)
 	}
 	must(t, s.Import(s.image))
-	manifests, err := os.ReadFile("../../dist/manifests/niclane.yaml")
-	must(t, err)
-	must(t, s.Apply(string(manifests)))
+	s.typed(t, "kubectl apply --server-side -f k8s/dist/manifests/niclane.yaml")
 	s.agentPod(t)
-	until(t, time.Minute, "niclane-cni is chained", func() (bool, string) {
-		list, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
-		return strings.Contains(string(list), "niclane-cni"), fmt.Sprint(string(list), err)
-	})
+	s.untilChained(t)
 }
 
 // pod is a server at port 7, with resources in YAML and annotations.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/niclane/niclane/k8s/test/components"
+)
+
+// administrators have these, beside what this host has.
+var administrators = []*components.Component{&components.Kubectl, &components.Helm}
+
+// Shell has bash run a line as an administrator of the cluster types it on this
+// host, in dir: kubectl and helm reach the API server. It returns what was
+// written; an error holds that too.
+func (c *Cluster) Shell(dir, line string) (string, error) {
+	var path []string
+	for _, a := range administrators {
+		programs, err := a.Programs(c.ctx)
+		if err != nil {
+			return "", err
+		}
+		path = append(path, programs)
+	}
+	command := exec.CommandContext(c.ctx, "bash", "-c", line)
+	command.Dir = dir
+	command.Env = append(os.Environ(),
+		"PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"),
+		"KUBECONFIG="+c.Control.OnDisk(pki+"/admin.conf"),
+		// caches and settings of its own
+		"KUBERC=off", "KUBECACHEDIR="+filepath.Join(c.dir, "kube"))
+	for _, name := range []string{"CACHE", "CONFIG", "DATA"} {
+		command.Env = append(command.Env, "HELM_"+name+"_HOME="+filepath.Join(c.dir, "helm", strings.ToLower(name)))
+	}
+	var out []byte
+	// what a thread starts is in the thread's network namespace
+	err := c.Control.InNetNS(func() (err error) {
+		out, err = command.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		return string(out), fmt.Errorf("%s: %w\n%s", line, err, out)
+	}
+	return string(out), nil
+}

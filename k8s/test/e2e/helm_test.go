@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/niclane/niclane/k8s/test/cluster"
+)
+
+// checkout is the repository's, from here.
+const checkout = "../../.."
+
+// documented types the command that docs/kubernetes.md has once and that begins
+// so, with options behind it, and returns what it said.
+func (s *suite) documented(t testing.TB, begins string, options ...string) (string, error) {
+	t.Helper()
+	text, err := os.ReadFile(checkout + "/docs/kubernetes.md")
+	must(t, err)
+	found := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if command, ok := strings.CutPrefix(line, "    "); ok && strings.HasPrefix(command, begins) {
+			command, _, _ = strings.Cut(command, "  #")
+			found[strings.TrimSpace(command)] = true
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("docs/kubernetes.md: %q begins %d commands, want one", begins, len(found))
+	}
+	line := strings.Join(append(slices.Collect(maps.Keys(found)), options...), " ")
+	out, err := s.Shell(checkout, line)
+	t.Logf("$ %s\n%s", line, out)
+	return out, err
+}
+
+// typed is documented of a command that does what it is for.
+func (s *suite) typed(t testing.TB, begins string, options ...string) {
+	t.Helper()
+	_, err := s.documented(t, begins, options...)
+	must(t, err)
+}
+
+// helm installs the chart, with a policy, on a cluster that knows nothing of
+// niclane, and takes it out again: what is left is what the document says.
+func (s *suite) helm(t *testing.T) {
+	must(t, s.Import(s.image))
+	t.Cleanup(func() {
+		if t.Failed() { // what comes next wants a cluster without it
+			out, err := s.Shell(checkout, "helm uninstall niclane -n niclane-system; kubectl delete namespace/niclane-system crd/lanepolicies.niclane.dev")
+			t.Log(out, err)
+		}
+	})
+	install := "helm install niclane "
+	if _, err := s.documented(t, install, "--set", "cni.enabled=maybe"); err == nil || !strings.Contains(err.Error(), "cni/enabled") {
+		t.Errorf("cni.enabled=maybe: %v, want an error about cni/enabled", err)
+	}
+	// Helm has applied the definitions of a chart before it looks at values
+	definition := []string{"apiservices v1alpha1.niclane.dev", "customresourcedefinitions lanepolicies.niclane.dev"}
+	s.untilLeft(t, definition...)
+	_, spec, _ := strings.Cut(policy, "\nspec:\n")
+	must(t, os.WriteFile(s.Control.OnDisk("values.yaml"), []byte("policy:\n"+spec), 0o644))
+	s.typed(t, install, "--values", s.Control.OnDisk("values.yaml"))
+	s.typed(t, "kubectl --namespace niclane-system rollout status ")
+	s.untilAllocatable(t, "redis", 2)
+	s.untilChained(t)
+	t.Run("pod with a lane", s.lane)
+	s.typed(t, "kubectl delete lanepolicies --all")
+	s.untilAllocatable(t, "redis", 0)
+	s.typed(t, "helm upgrade niclane ")
+	s.typed(t, "kubectl --namespace niclane-system rollout status ")
+	s.nodeIsAsBefore(t)
+	t.Run("pod without a lane", s.plain)
+	s.typed(t, "helm uninstall niclane ")
+	s.untilLeft(t, append(definition, "namespaces niclane-system")...)
+	s.typed(t, "kubectl delete namespace/niclane-system ")
+	s.untilLeft(t)
+	s.nodeIsAsBefore(t)
+}
+
+// outByKubectl takes out what was installed without Helm.
+func (s *suite) outByKubectl(t *testing.T) {
+	const manifests = "k8s/dist/manifests/niclane-nri.yaml"
+	// one that has not been killed again and again: kubelet lets those wait
+	_, err := s.Shell(checkout, "kubectl --namespace niclane-system delete pods --all")
+	must(t, err)
+	s.agentPod(t)
+	s.untilAllocatable(t, "redis", 2)
+	s.typed(t, "kubectl delete lanepolicies --all")
+	// not by what is allocatable: that was 0 without an agent too
+	until(t, time.Minute, "the lanes have gone", func() (bool, string) {
+		diff := cmp.Diff(s.before.files["card"], s.files(t)["card"])
+		return diff == "", diff + s.agentLog(t)
+	})
+	for _, line := range []string{"kubectl apply --server-side -f " + manifests, "kubectl delete -f " + manifests} {
+		out, err := s.Shell(checkout, line)
+		must(t, err)
+		t.Logf("$ %s\n%s", line, out)
+		if strings.HasPrefix(line, "kubectl apply") {
+			s.typed(t, "kubectl --namespace niclane-system rollout status ")
+		}
+	}
+	s.untilLeft(t)
+	s.nodeIsAsBefore(t)
+}
+
+// nodeIsAsBefore fails the test unless the node has nothing of niclane.
+func (s *suite) nodeIsAsBefore(t testing.TB) {
+	t.Helper()
+	if diff := cmp.Diff(s.before.files, s.files(t)); diff != "" {
+		t.Errorf("node (-before +now):\n%s", diff)
+	}
+}
+
+// untilChained waits until niclane-cni is in the node's network configuration.
+func (s *suite) untilChained(t testing.TB) {
+	t.Helper()
+	until(t, time.Minute, "niclane-cni is chained", func() (bool, string) {
+		list := s.list(t)
+		return strings.Contains(list, "niclane-cni"), list
+	})
+}
+
+// list is the node's network configuration.
+func (s *suite) list(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(s.Node.OnDisk("etc/cni/net.d/10-test.conflist"))
+	must(t, err)
+	return string(text)
+}
+
+// files is what pods' networks are made by on the node, and what its card does
+// with their packets.
+func (s *suite) files(t testing.TB) map[string]any {
+	t.Helper()
+	var list any
+	must(t, json.Unmarshal([]byte(s.list(t)), &list))
+	out := map[string]any{"network configuration": list}
+	for name, command := range map[string]string{
+		"plugins": "ls /opt/cni/bin",
+		"card":    strings.ReplaceAll("for o in qdisc class filter; do tc $o show dev DEV; done; ip -details link show dev DEV | grep xdp; true", "DEV", cluster.Uplink),
+	} {
+		text, err := s.Node.Output("/bin/sh", "-c", command)
+		must(t, err)
+		out[name] = strings.Split(text, "\n")
+	}
+	return out
+}
+
+// passing are kinds of objects that come and go by themselves. kubelet deletes the
+// ResourceSlices of a driver that has gone half a minute later
+// (pkg/kubelet/cm/dra/plugin, defaultWipingDelay).
+var passing = []string{"events", "leases", "endpoints", "endpointslices", "resourceslices", "pods", "controllerrevisions", "componentstatuses"}
+
+// objects are those of the cluster: kind, namespace and name.
+func (s *suite) objects(t testing.TB) map[string]bool {
+	t.Helper()
+	lists, err := s.Client.Discovery().ServerPreferredResources()
+	// a group may just be going
+	if gone := (*discovery.ErrGroupDiscoveryFailed)(nil); err != nil && !errors.As(err, &gone) {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for _, l := range lists {
+		group, err := schema.ParseGroupVersion(l.GroupVersion)
+		must(t, err)
+		for _, r := range l.APIResources {
+			if !slices.Contains(r.Verbs, "list") || slices.Contains(passing, r.Name) {
+				continue
+			}
+			all, err := s.Dynamic.Resource(group.WithResource(r.Name)).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Logf("%s: %v", r.Name, err) // the same
+				continue
+			}
+			for _, o := range all.Items {
+				out[strings.TrimSpace(r.Name+" "+strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"))] = true
+			}
+		}
+	}
+	return out
+}
+
+// untilLeft waits until the cluster has what it had before niclane, and beside that
+// only what is named here, and what every namespace has.
+func (s *suite) untilLeft(t testing.TB, left ...string) {
+	t.Helper()
+	want := maps.Clone(s.before.objects)
+	for _, name := range left {
+		want[name] = true
+		if namespace, ok := strings.CutPrefix(name, "namespaces "); ok {
+			want["serviceaccounts "+namespace+"/default"] = true
+			want["configmaps "+namespace+"/kube-root-ca.crt"] = true
+		}
+	}
+	until(t, 30*time.Second, "nothing else is in the cluster", func() (bool, string) {
+		diff := cmp.Diff(want, s.objects(t))
+		return diff == "", diff
+	})
+}
