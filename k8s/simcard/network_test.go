@@ -59,18 +59,23 @@ func routed(t *testing.T) {
 	ip(t, bed.Peer, fmt.Sprintf("route add 10.244.0.0/24 via %s\nroute add fd00::/64 via %s\n", bed.CardAddr, bed.CardAddr6))
 }
 
-// newPod makes the network of the nth pod, behind a veth, and has it listen.
+// newPod makes the network of the nth pod, behind a veth, and has it listen. The
+// neighbours are known, as the wire's are: on a guest that gets no processor for
+// seconds one may not answer, and what waits for the answer is lost.
 func newPod(t *testing.T, name string, n int) *place {
 	t.Helper()
 	p := &place{name: name, addr4: netip.AddrFrom4([4]byte{10, 244, 0, byte(n)}), addr6: netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(n)})}
-	vars := strings.NewReplacer("POD", name, "ADDR4", p.addr4.String(), "ADDR6", p.addr6.String())
-	ip(t, "", vars.Replace("netns add POD\nlink add vePOD type veth peer name eth0 netns POD\n"))
+	vars := strings.NewReplacer("POD", name, "ADDR4", p.addr4.String(), "ADDR6", p.addr6.String(),
+		"MAC0", fmt.Sprintf("02:6e:6c:01:00:%02x", n), "MAC1", fmt.Sprintf("02:6e:6c:01:01:%02x", n))
+	ip(t, "", vars.Replace("netns add POD\nlink add vePOD address MAC0 type veth peer name eth0 address MAC1 netns POD\n"))
 	t.Cleanup(func() { ip(t, "", vars.Replace("link del vePOD\nnetns del POD\n")) })
 	ip(t, "", vars.Replace(`link set vePOD up
 addr add 10.244.0.1/32 dev vePOD
 addr add fd00::1/128 dev vePOD nodad
 route add ADDR4 dev vePOD
 route add ADDR6 dev vePOD
+neigh add ADDR4 lladdr MAC1 dev vePOD
+neigh add ADDR6 lladdr MAC1 dev vePOD
 `))
 	ip(t, name, vars.Replace(`link set lo up
 link set eth0 up
@@ -80,6 +85,8 @@ route add 10.244.0.1 dev eth0
 route add default via 10.244.0.1
 route add fd00::1 dev eth0
 route add default via fd00::1
+neigh add 10.244.0.1 lladdr MAC0 dev eth0
+neigh add fd00::1 lladdr MAC0 dev eth0
 `))
 	p.listen(t, port, other)
 	return p
