@@ -15,8 +15,9 @@ import (
 )
 
 // doubts are the cross-checks of a load point, for all windows of a variant
-// together, and what the generators themselves say.
-func (r *Result) doubts(point int) []Doubt {
+// together, and what the generators themselves say. few is what is said against the
+// comparisons, "" for nothing.
+func (r *Result) doubts(point int, few ...string) []Doubt {
 	var out doubts
 	name := r.Points[point].Name()
 	add := func(variant string, warnings []check.Warning) {
@@ -29,6 +30,11 @@ func (r *Result) doubts(point int) []Doubt {
 		windows := r.windows(point, v.Name)
 		if len(windows) == 0 {
 			continue
+		}
+		for _, text := range few {
+			if text != "" && v.Name != r.Experiment.Base {
+				out.add(text, Where{Point: name, Variant: v.Name}, -1)
+			}
 		}
 		add(v.Name, r.client(windows))
 		if r.Points[point].Mode == load.Closed {

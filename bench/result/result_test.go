@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -97,6 +98,33 @@ func TestFormats(t *testing.T) {
 	}
 	if err := WriteFormat(&bytes.Buffer{}, r, "html"); err == nil || !strings.Contains(err.Error(), "want text, csv, markdown, gobench") {
 		t.Errorf("another format: %v", err)
+	}
+}
+
+// Six repeats cannot tell that no-lane is three times as slow among eight
+// comparisons, and the result says how many could.
+func TestFewRepeats(t *testing.T) {
+	for _, tt := range []struct {
+		repeats int
+		same    bool
+		doubt   string
+	}{
+		{6, true, "6 repeats tell none of 8 comparisons from chance, however plain it is; 9 do [no-lane, twin]"},
+		{9, false, ""},
+		{5, false, ""}, // by t intervals
+	} {
+		r := fixture()
+		r.Windows = slices.DeleteFunc(r.Windows, func(w Window) bool { return w.Repeat >= tt.repeats })
+		s := Summarize(r).Points[0]
+		doubt := ""
+		for _, d := range s.Doubts {
+			if strings.Contains(d.Text, "comparisons") {
+				doubt = d.String()
+			}
+		}
+		if got := s.Variants[1].Percentiles[0].Difference; doubt != tt.doubt || (got.Text == stats.Same) != tt.same {
+			t.Errorf("%d repeats: %+v, doubt %q, want %q", tt.repeats, got, doubt, tt.doubt)
+		}
 	}
 }
 

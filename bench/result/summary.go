@@ -203,7 +203,7 @@ func (r *Result) summarizePoint(point int, percentiles []float64) PointSummary {
 		p.Goals = append(p.Goals, r.judge(point, g))
 	}
 	p.Machine = machineUse(all)
-	p.Doubts = r.doubts(point)
+	p.Doubts = r.doubts(point, latency.few(), first.few())
 	return p
 }
 
@@ -249,6 +249,23 @@ func (f *family) judge() {
 	for i, d := range stats.Compare(f.members) {
 		f.judged[i].Difference = &d
 	}
+}
+
+// few says that there are too few repeats to tell any of the ratios, "" if that is
+// not so. Fewer than stats.MinWilcoxon are judged otherwise, and may tell some.
+func (f *family) few() string {
+	repeats := 0
+	for _, m := range f.members {
+		if m.Ratio.N < stats.MinWilcoxon {
+			return ""
+		}
+		repeats = max(repeats, m.Ratio.N)
+	}
+	need := stats.PairsFor(len(f.members))
+	if repeats == 0 || repeats >= need {
+		return ""
+	}
+	return fmt.Sprintf("%d repeats tell none of %d comparisons from chance, however plain it is; %d do", repeats, len(f.members), need)
 }
 
 // pairs are the ratios of neighbouring repeats, of each percentile that all of

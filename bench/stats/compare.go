@@ -61,6 +61,17 @@ func Compare(family []Comparison) []Difference {
 	return out
 }
 
+// PairsFor is how many pairs it takes to tell anything among so many comparisons:
+// with fewer, and no fewer than MinWilcoxon, even a difference of which all pairs are
+// sure (2/2^n) is Same in Compare.
+func PairsFor(comparisons int) int {
+	n := MinWilcoxon
+	for float64(comparisons)*math.Ldexp(2, -n) > 0.05 {
+		n++
+	}
+	return n
+}
+
 // Holm returns the p-values adjusted for their number: the smallest level of
 // the whole family at which each is rejected. NaN counts as 1.
 func Holm(p []float64) []float64 {

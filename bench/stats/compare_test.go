@@ -105,3 +105,33 @@ func TestChance(t *testing.T) {
 		t.Errorf("t of 0/0: %v", got)
 	}
 }
+
+// TestPairsFor: Compare tells plain differences with so many pairs, and with one
+// fewer none.
+func TestPairsFor(t *testing.T) {
+	for _, comparisons := range []int{1, 2, 4, 24, 25, 26, 40, 52} {
+		n := PairsFor(comparisons)
+		for _, pairs := range []int{n - 1, n} {
+			if pairs < MinWilcoxon {
+				continue
+			}
+			var plain []Pair
+			for i := range pairs {
+				plain = append(plain, Pair{Variant: 100 + int64(i), Base: 1000})
+			}
+			ratio, err := PairedRatio(plain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			family := make([]Comparison, comparisons)
+			for i := range family {
+				family[i].Ratio = ratio
+			}
+			for _, d := range Compare(family) {
+				if (d.Text == Same) != (pairs < n) {
+					t.Fatalf("%d pairs, %d comparisons: %s: %s", pairs, comparisons, d.Text, d.Reason)
+				}
+			}
+		}
+	}
+}
