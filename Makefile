@@ -94,6 +94,7 @@ bench-k8s: ## what lanes cost a Kubernetes node: niclane-cni's calls, a pod amon
 	@tools/packages ip:iproute2 runc procps
 	$(GO) test -run '^$$' -bench Members -benchtime 200ms ./internal/bpf
 	cd k8s && ../tools/go test -run '^$$' -bench . -benchtime 100x ./card ./cmd/niclane-cni
+	cd k8s && ../tools/go test -run '^$$' -bench Pod -benchtime 100x ./cmd/niclane-agent
 	cd k8s && ../tools/go test -run '^$$' -bench Rest -benchtime 1x ./cmd/niclane-agent
 	cd k8s/test && NICLANE_TEST_K8S=1 ../../tools/go test -run '^$$' -bench Kubernetes -benchtime 1x -timeout 60m ./e2e
 

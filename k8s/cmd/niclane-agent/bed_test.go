@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/niclane/niclane/internal/vethtest"
+)
+
+// TestMain runs the benchmark in a network namespace of its own.
+func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
+
+// inLanes is how many pods a node has at most, by kubelet's default.
+const inLanes = 110
+
+// An agentProcess is niclane-agent, built as for the image.
+type agentProcess struct {
+	Pid int
+	// CNI is the socket on which niclane-cni asks.
+	CNI string
+}
+
+// startAgent begins an agent on a node with an uplink and pods, all in a shared lane.
+// The API server and kubelet are as much of these as it needs.
+func startAgent(b *testing.B, pods int) agentProcess {
+	b.Helper()
+	if os.Geteuid() != 0 {
+		b.Skip("not root")
+	}
+	for line := range strings.Lines(`link set lo up
+		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name up1 numtxqueues 8 numrxqueues 8
+		link add cni0 type veth peer name cni1
+		link set cni0 up
+		link set cni1 up
+		link set up0 up
+		link set up1 up
+		addr add 192.0.2.1/24 dev up0
+		addr add 10.244.0.1/24 dev cni0`) {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			b.Skipf("ip %s: %v: %s", line, err, out)
+		}
+	}
+	b.Cleanup(func() {
+		for _, link := range []string{"up0", "cni0"} {
+			if out, err := exec.Command("ip", "link", "del", link).CombinedOutput(); err != nil {
+				b.Errorf("ip link del %s: %v: %s", link, err, out)
+			}
+		}
+	})
+	dir := b.TempDir()
+	agent := filepath.Join(dir, "niclane-agent")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", agent, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	serveKubelet(b, filepath.Join(dir, "kubelet"), pods)
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer log.Close()
+	socket, cni := filepath.Join(dir, "agent.sock"), filepath.Join(dir, "cni.sock")
+	cmd := exec.Command(agent, "-node", "n1", "-kubeconfig", serveAPI(b, dir, pods), "-state-dir", filepath.Join(dir, "state"), "-run-dir", filepath.Join(dir, "run"),
+		"-cni-socket", cni, "-kubelet-dir", filepath.Join(dir, "kubelet"), "-listen", "unix:"+socket)
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		if text, err := os.ReadFile(log.Name()); b.Failed() {
+			b.Logf("%v %s", err, text)
+		}
+	})
+	want := fmt.Sprintf(`niclane_class_units_used{class="web",mode="shared"} %d`, pods) + "\n"
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(metrics(socket), want); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("not all pods are in their lane: %s", metrics(socket))
+		}
+	}
+	return agentProcess{cmd.Process.Pid, cni}
+}
+
+// metrics are what the agent shows, "" as long as it shows nothing.
+func metrics(socket string) string {
+	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	r, err := c.Get("http://niclane/metrics")
+	if err != nil {
+		return ""
+	}
+	defer r.Body.Close()
+	text, _ := io.ReadAll(r.Body) // what is missing is asked for again
+	return string(text)
+}
+
+// kubelet says what the pods have.
+type kubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+	pods int
+}
+
+func (k kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	out := &podresources.ListPodResourcesResponse{}
+	for i := range k.pods {
+		out.PodResources = append(out.PodResources, given(i))
+	}
+	return out, nil
+}
+
+func (k kubelet) Get(_ context.Context, r *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+	for i := range k.pods {
+		if r.PodName == podName(i) {
+			return &podresources.GetPodResourcesResponse{PodResources: given(i)}, nil
+		}
+	}
+	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", r.PodName, r.PodNamespace)
+}
+
+// given is what a pod has been given.
+func given(i int) *podresources.PodResources {
+	return &podresources.PodResources{Namespace: "default", Name: podName(i), Containers: []*podresources.ContainerResources{{
+		Name: "server", Devices: []*podresources.ContainerDevices{{ResourceName: "niclane.dev/web", DeviceIds: []string{fmt.Sprintf("web-%d", i)}}},
+	}}}
+}
+
+func serveKubelet(b *testing.B, dir string, pods int) {
+	for _, d := range []string{"device-plugins", "pod-resources", "plugins_registry"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "pod-resources/kubelet.sock"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(s, kubelet{pods: pods})
+	go func() { _ = s.Serve(l) }()
+	b.Cleanup(s.Stop)
+}
+
+func podName(i int) string { return fmt.Sprintf("web-7d4b9c6f5d-%05d", i) }
+
+// aPod is one as a Deployment makes it.
+func aPod(i int) *corev1.Pod {
+	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
+	p.Namespace, p.Name, p.UID = "default", podName(i), types.UID(fmt.Sprintf("1e0e2a68-1d5e-4f6c-8d3e-%012d", i))
+	p.ResourceVersion, p.Labels = "1", map[string]string{"app.kubernetes.io/name": "web", "pod-template-hash": "7d4b9c6f5d"}
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{` + strings.Repeat(`"f:conditions":{},`, 100) + `"f:phase":{}}}`)}}}
+	p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "default"
+	p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}
+	c := corev1.Container{Name: "server", Image: "registry.example/web:1", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}
+	for j := range 10 {
+		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("SETTING_", j), Value: strings.Repeat("value ", 10)})
+	}
+	c.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi"), "niclane.dev/web": resource.MustParse("1")}
+	c.Resources.Requests = c.Resources.Limits
+	p.Spec.Containers = []corev1.Container{c}
+	p.Status.Phase, p.Status.QOSClass = corev1.PodRunning, corev1.PodQOSGuaranteed
+	p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprint("10.244.0.", i+5)}}
+	p.Status.PodIP = p.Status.PodIPs[0].IP
+	for _, t := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: t, Status: "True"})
+	}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "server", Image: c.Image, ContainerID: "containerd://" + strings.Repeat("0", 64)}}
+	return p
+}
+
+// An api is an API server in which nothing happens but that ResourceSlices are made.
+type api struct {
+	mu       sync.Mutex
+	lists    map[string]*list // by path
+	watchers []chan struct{}
+}
+
+type list struct {
+	apiVersion, kind string
+	items            []any
+}
+
+// serveAPI returns a kubeconfig.
+func serveAPI(b *testing.B, dir string, pods int) string {
+	node := map[string]any{
+		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n1", "uid": "u-n1", "resourceVersion": "1"},
+		"status": map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "192.0.2.1"}}},
+	}
+	policy := map[string]any{
+		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy", "metadata": map[string]any{"name": "p", "uid": "u-p", "resourceVersion": "1", "generation": 1},
+		"spec": map[string]any{
+			"uplink": map[string]any{"dev": "up0", "linkRate": "1gbit", "force": map[string]any{"queue-set": "shared"}},
+			"classes": []any{
+				map[string]any{"name": "redis", "queues": 1, "sets": 2, "guarantee": "10%"},
+				map[string]any{"name": "web", "mode": "shared", "queues": 1, "members": inLanes},
+				map[string]any{"name": "claimed", "offeredAs": "claim", "queues": 1, "sets": 2},
+			},
+		},
+	}
+	a := &api{lists: map[string]*list{
+		"/apis/niclane.dev/v1alpha1/lanepolicies": {"niclane.dev/v1alpha1", "LanePolicy", []any{policy}},
+		"/api/v1/nodes": {"v1", "Node", []any{node}},
+		"/api/v1/pods":  {"v1", "Pod", nil},
+		"/apis/resource.k8s.io/v1/resourceslices": {"resource.k8s.io/v1", "ResourceSlice", nil},
+	}}
+	for i := range pods {
+		a.lists["/api/v1/pods"].items = append(a.lists["/api/v1/pods"].items, aPod(i))
+	}
+	s := httptest.NewUnstartedServer(a)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	b.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	path := filepath.Join(dir, "kubeconfig")
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": [{"name": "c", "cluster": {"server": %q, "insecure-skip-tls-verify": true}}], "users": [{"name": "c", "user": {"token": "t"}}],
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]}`, s.URL)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	a.mu.Lock()
+	l := a.lists[r.URL.Path]
+	a.mu.Unlock()
+	switch {
+	case r.Method == http.MethodGet && l != nil && r.URL.Query().Get("watch") != "":
+		a.watch(w, r, l)
+	case r.Method == http.MethodGet && l != nil:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": l.apiVersion, "kind": l.kind + "List", "metadata": map[string]any{"resourceVersion": "1"}, "items": l.items})
+	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/nodes/n1":
+		_ = json.NewEncoder(w).Encode(a.lists["/api/v1/nodes"].items[0])
+	case r.Method == http.MethodPost && l != nil:
+		var o map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		o["metadata"].(map[string]any)["resourceVersion"] = "2"
+		l.items = append(l.items, o)
+		for _, c := range a.watchers {
+			select {
+			case c <- struct{}{}:
+			default:
+			}
+		}
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(o)
+	default: // statuses and events
+		text, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(bytes.TrimSpace(text))
+	}
+}
+
+// watch tells of all objects, and of those that are made later.
+func (a *api) watch(w http.ResponseWriter, r *http.Request, l *list) {
+	made := make(chan struct{}, 1)
+	a.mu.Lock()
+	a.watchers = append(a.watchers, made)
+	a.mu.Unlock()
+	told := 0
+	if r.URL.Query().Get("sendInitialEvents") != "true" {
+		told = len(l.items)
+	}
+	event := func(typ string, o any) { _ = json.NewEncoder(w).Encode(map[string]any{"type": typ, "object": o}) }
+	for first := true; ; first = false {
+		a.mu.Lock()
+		for ; told < len(l.items); told++ {
+			event("ADDED", l.items[told])
+		}
+		a.mu.Unlock()
+		if first {
+			event("BOOKMARK", map[string]any{"apiVersion": l.apiVersion, "kind": l.kind, "metadata": map[string]any{"resourceVersion": "1", "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}})
+		}
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-made:
+		}
+	}
+}

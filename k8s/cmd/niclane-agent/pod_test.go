@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/niclane/niclane/k8s/cniproto"
+)
+
+// BenchmarkPod is the last pod of a node that ends and starts again, without the
+// plugin's process and without a cluster: what the agent takes for it where it has
+// one pod in its lanes, and where it has as many as a node has at most. The agent
+// sleeps between calls, as it does between the pods of a node.
+func BenchmarkPod(b *testing.B) {
+	for _, pods := range []int{1, inLanes} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
+			agent := startAgent(b, pods)
+			settle(b, agent.Pid)
+			pod := aPod(pods - 1)
+			r := cniproto.Request{
+				Version: cniproto.Version, Sandbox: "sb", IfName: "eth0", HostIf: "cni0",
+				Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Addrs: []netip.Addr{netip.MustParseAddr(pod.Status.PodIP)},
+			}
+			took := map[string][]time.Duration{}
+			for b.Loop() {
+				for _, command := range []string{cniproto.Del, cniproto.Add} {
+					r.Command = command
+					time.Sleep(100 * time.Millisecond)
+					begin := time.Now()
+					lane, err := cniproto.Call(b.Context(), agent.CNI, r, time.Minute)
+					took[command] = append(took[command], time.Since(begin))
+					if err != nil || lane != (command == cniproto.Add) {
+						b.Fatalf("%s: lane %t, %v", command, lane, err)
+					}
+				}
+			}
+			b.ReportMetric(0, "ns/op") // has the sleeps in it
+			for command, all := range took {
+				slices.Sort(all)
+				at := func(p float64) float64 { return all[int(p*float64(len(all)-1))].Seconds() * 1e3 }
+				b.ReportMetric(at(0.5), command+"-p50-ms")
+				b.ReportMetric(at(0.99), command+"-p99-ms")
+			}
+		})
+	}
+}
