@@ -72,7 +72,7 @@ func variants() y.Kind[[]variantText] {
 func repeatsKeys() []y.Key[Repeats] {
 	return []y.Key[Repeats]{
 		y.Of("min", y.Integer(1, maxRepeats), "10, or `max` if that is less",
-			"Repeats of each variant at each load point, at least.",
+			"Repeats of each variant at each load point, at least. To tell any of m ratios that are shown together from chance takes log2(40 m) of them, 10 for 24 ratios (7 variants, 4 percentiles); fewer than 6 are judged by t intervals.",
 			func(r *Repeats, x int) { r.Min = x }),
 		y.Of("max", y.Integer(1, maxRepeats), "`min`",
 			"At most this many, if `until` is not met.",
