@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
@@ -95,6 +96,7 @@ func (r *Result) client(windows map[int]*Window) []check.Warning {
 	return check.Saturated(c)
 }
 
+// little holds what was in flight against rate and latency, in a closed loop.
 func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 	latency := merged(windows, func(l *load.Result) *stats.Histogram { return l.Latency })
 	var completed, duration int64
@@ -103,6 +105,11 @@ func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 		duration += w.Load.Duration
 	}
 	inFlight := float64(p.Connections * max(1, r.Experiment.Load.Pipeline))
+	if n := float64(len(windows)); float64(completed) < inFlight*n {
+		return []check.Warning{{Check: "short-windows", Text: fmt.Sprintf(
+			"windows of %s are too short: %.0f requests were in flight and %.1f were answered in each, so that rate and latency are of the quickest alone",
+			time.Duration(duration/int64(len(windows))).Round(time.Millisecond), inFlight, float64(completed)/n)}}
+	}
 	return check.Little(inFlight, float64(completed)/float64(duration)*1e9, latency.Mean())
 }
 

@@ -128,6 +128,27 @@ func TestFewRepeats(t *testing.T) {
 	}
 }
 
+// A window in which most connections wait for their first answer all the time has
+// the latency of the others.
+func TestShortWindows(t *testing.T) {
+	for connections, want := range map[int]string{
+		2000: "",
+		2001: "windows of 1s are too short: 2001 requests were in flight and 2000.0 were answered in each, so that rate and latency are of the quickest alone [idle, no-lane, twin]",
+	} {
+		r := fixture()
+		r.Points[0] = Point{Mode: load.Closed, Connections: connections, Rounds: 10}
+		got := ""
+		for _, d := range Summarize(r).Points[0].Doubts {
+			if strings.Contains(d.Text, "too short") {
+				got = d.String()
+			}
+		}
+		if got != want {
+			t.Errorf("%d connections: %q, want %q", connections, got, want)
+		}
+	}
+}
+
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
