@@ -104,8 +104,11 @@ func TestPageHasNothingElse(t *testing.T) {
 		"no hops":    {windows(func(w *result.Window) { w.Hops = nil }), []string{"hops", "empty hops"}},
 		"no power":   {windows(func(w *result.Window) { w.Power = nil }), []string{"watts"}},
 		"no machine": {windows(func(w *result.Window) { w.Machine, w.Load.Payload = nil, 0 }), []string{"machine", "traffic", "watts"}},
-		"no warning": {windows(func(w *result.Window) { w.Load.Warnings = nil }), []string{"doubts"}},
-		"no goals":   {func(r *result.Result) { r.Experiment.Goals = nil }, []string{"claims", "goal"}},
+		"no warning": {func(r *result.Result) {
+			windows(func(w *result.Window) { w.Load.Warnings = nil })(r)
+			r.Windows = slices.DeleteFunc(r.Windows, func(w result.Window) bool { return w.Repeat > 4 }) // six are too few
+		}, []string{"doubts"}},
+		"no goals": {func(r *result.Result) { r.Experiment.Goals = nil }, []string{"claims", "goal"}},
 		"no sweep": {func(r *result.Result) {
 			r.Windows = slices.DeleteFunc(r.Windows, func(w result.Window) bool { return w.Purpose == result.Sweeping })
 		}, []string{"sweep"}},
