@@ -3,6 +3,9 @@
 package page
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/result"
 )
@@ -21,9 +24,12 @@ var (
 	noisy = []string{"orange", "pink", "red"}
 	laned = []string{"blue", "purple", "green"}
 	alone = []string{"teal", "grey"} // lanes, and no noise although others have it
+	// spare are for those of which there are more, as of a lane's parts.
+	spare = []string{"teal", "olive", "brown", "pink", "red", "grey", "orange", "green", "purple", "blue"}
 )
 
-// keys of all variants, in their order.
+// keys of all variants, in their order. No two have one colour as long as there are
+// colours.
 func keys(r *result.Result) []key {
 	meant := map[string]experiment.Variant{}
 	anyNoise := false
@@ -31,20 +37,32 @@ func keys(r *result.Result) []key {
 		meant[v.Name] = v
 		anyNoise = anyNoise || v.Noise && len(r.Experiment.Noise) > 0
 	}
-	used := map[string]int{}
+	used := map[string]bool{}
+	take := func(classes []string) string {
+		i := slices.IndexFunc(classes, func(c string) bool { return !used[c] })
+		if i < 0 {
+			return ""
+		}
+		used[classes[i]] = true
+		return classes[i]
+	}
 	var out []key
 	for i, v := range r.Variants {
-		kind, classes := "noisy", noisy
+		classes := noisy
 		switch m := meant[v.Name]; {
 		case (v.Lanes != "" || m.Lanes != "" || m.LanesFile != "") && anyNoise && !m.Noise:
-			kind, classes = "alone", alone
+			classes = alone
 		case v.Lanes != "" || m.Lanes != "" || m.LanesFile != "":
-			kind, classes = "laned", laned
+			classes = laned
 		case anyNoise && !m.Noise:
-			kind, classes = "quiet", quiet
+			classes = quiet
 		}
-		out = append(out, key{v.Name, v.Title, classes[used[kind]%len(classes)], i})
-		used[kind]++
+		out = append(out, key{v.Name, v.Title, take(classes), i})
+	}
+	for i := range out {
+		if out[i].Class == "" {
+			out[i].Class = cmp.Or(take(spare), spare[i%len(spare)])
+		}
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
@@ -333,6 +334,17 @@ func TestColours(t *testing.T) {
 	want := "idle grey, no-lane orange, lane blue, idle-lane teal, ntuple purple"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("%s, want %s", s, want)
+	}
+	for i := range 5 {
+		r.Variants = append(r.Variants, result.Variant{Name: fmt.Sprint("part-", i), Lanes: "z"})
+		r.Experiment.Variants = append(r.Experiment.Variants, experiment.Variant{Name: fmt.Sprint("part-", i), Noise: true})
+	}
+	seen := map[string]bool{}
+	for _, k := range keys(r) {
+		if seen[k.Class] {
+			t.Errorf("two variants are %s", k.Class)
+		}
+		seen[k.Class] = true
 	}
 	r.Experiment.Noise = nil // then nobody is quiet
 	if k := keys(r)[0]; k.Class != "orange" {
