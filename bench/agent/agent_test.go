@@ -663,6 +663,23 @@ func TestNewRestores(t *testing.T) {
 	}
 }
 
+// TestKeeperMakesNothing: it comes after the agent, whose directory may be gone.
+func TestKeeperMakesNothing(t *testing.T) {
+	there := t.TempDir()
+	gone := filepath.Join(t.TempDir(), "gone")
+	for _, dir := range []string{there, gone} {
+		if out, err := exec.Command(self(), KeeperCommand, dir).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", dir, err, out)
+		}
+	}
+	if made, err := os.ReadDir(there); err != nil || len(made) > 0 {
+		t.Errorf("made %v, %v", made, err)
+	}
+	if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is there: %v", gone, err)
+	}
+}
+
 func TestCertificates(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	made, err := MakeCertificates(dir, []string{"a.example", "192.0.2.1", "fd00::1"}, "me", time.Hour, time.Now())

@@ -268,10 +268,13 @@ func KeeperMain(dir string, niclane string) error {
 		return err
 	}
 	for deadline := time.Now().Add(killTime); ; {
-		lock, err := lockDir(dir)
+		lock, err := lockMade(dir, 0)
 		if err == nil {
 			defer lock.Close()
 			return restore(dir, niclane)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a directory that somebody has removed is not made again
 		}
 		// The agent is about to end, or another one has come and restores.
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
@@ -291,6 +294,12 @@ func lockDir(dir string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
+	return lockMade(dir, os.O_CREATE)
+}
+
+// lockMade takes an agent's directory that is there, and its lock too without
+// os.O_CREATE in flags.
+func lockMade(dir string, flags int) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
 		return nil, &fs.PathError{Op: "lstat", Path: dir, Err: err}
@@ -298,7 +307,7 @@ func lockDir(dir string) (*os.File, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
 		return nil, fmt.Errorf("%s: must be a directory of user %d that nobody else can write", dir, os.Geteuid())
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|unix.O_NOFOLLOW|flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
