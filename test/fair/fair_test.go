@@ -6,7 +6,6 @@
 package fair
 
 import (
-	"encoding/binary"
 	"net"
 	"os"
 	"testing"
@@ -15,12 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/lanetest"
 	"github.com/niclane/niclane/internal/vethtest"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/plan"
 )
 
 const lanes = `
@@ -55,10 +51,10 @@ func TestSparseFlow(t *testing.T) {
 				apply10(t, device.CapFQCodel)
 				w := openWire(t)
 				for range bulk {
-					w.transmit(t, datagram{source: 2, from: lane.bulk, to: 4000})
+					w.transmit(t, datagram(2, lane.bulk, 4000))
 				}
-				w.transmit(t, datagram{source: 2, from: lane.sparse, to: 4000})
-				ahead := w.before(t, 1, func(d datagram) bool { return d.from == lane.sparse })
+				w.transmit(t, datagram(2, lane.sparse, 4000))
+				ahead := w.before(t, 1, func(d vethtest.Datagram) bool { return d.From == lane.sparse })
 				// The sender is faster than the link even where it is emulated: it
 				// fills what takes 0.2 s to send.
 				if ahead > bulk*3/4 {
@@ -80,14 +76,14 @@ func TestAddresses(t *testing.T) {
 		apply10(t, device.CapCake)
 		w := openWire(t)
 		for i := range uint16(bulk) {
-			w.transmit(t, datagram{source: 2, from: 80, to: 5000 + i%20})
+			w.transmit(t, datagram(2, 80, 5000+i%20))
 		}
 		for range 20 {
-			w.transmit(t, datagram{source: 3, from: 80, to: 4000})
+			w.transmit(t, datagram(3, 80, 4000))
 		}
 		// Ten of each, and what had left before the second began; by flows it
 		// would be ten of each of the twenty, which is all of them.
-		if ahead := w.before(t, 10, func(d datagram) bool { return d.source == 3 }); ahead > bulk*3/4 {
+		if ahead := w.before(t, 10, func(d vethtest.Datagram) bool { return d.Source == 3 }); ahead > bulk*3/4 {
 			t.Errorf("%d of the %d frames of one member left before the tenth of the other", ahead, bulk)
 		}
 	})
@@ -97,34 +93,16 @@ func TestAddresses(t *testing.T) {
 // fair.
 func apply10(t *testing.T, fair device.Capability) {
 	t.Helper()
-	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{"v0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := lanetest.Observe(t, vethtest.Dev)
 	if can := st.Capabilities.Find(fair); can.Answer != device.Yes {
 		t.Skipf("no %s: %s", fair, can.Why)
-	}
-	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Make(f.Intent, st, plan.Owned{})
-	if err != nil {
-		t.Fatal(err)
 	}
 	k, err := apply.NewKernel()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { k.Close() })
-	j := journal.New(journal.Head{Host: host, Config: "/test", Generation: 1, Devices: p.Devices, Plan: p})
-	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	lanetest.Apply(t, k, lanes, st)
 }
 
 // A wire is the pair's two ends.
@@ -135,18 +113,9 @@ type wire struct {
 
 func openWire(t *testing.T) wire {
 	t.Helper()
-	w := wire{from: hardware(t, "v0"), to: hardware(t, "v1")}
+	w := wire{from: vethtest.Interface(t, vethtest.Dev), to: vethtest.Interface(t, vethtest.Peer)}
 	w.sender, w.receiver = packetSocket(t, w.from.Index), packetSocket(t, w.to.Index)
 	return w
-}
-
-func hardware(t *testing.T, dev string) *net.Interface {
-	t.Helper()
-	i, err := net.InterfaceByName(dev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
 }
 
 // packetSocket sends and receives whole frames of a device, as packet(7) says. What it
@@ -175,28 +144,20 @@ func packetSocket(t *testing.T, index int) int {
 	return fd
 }
 
-// A datagram is a frame of UDP over IPv4 with 1400 bytes from the card.
-type datagram struct {
-	source   byte   // the last of the address
-	from, to uint16 // ports
+// datagram is one of 1400 bytes from the card.
+func datagram(source byte, from, to uint16) vethtest.Datagram {
+	return vethtest.Datagram{Source: source, From: from, To: to, Payload: 1400 - 20 - 8}
 }
 
-func (w wire) transmit(t *testing.T, d datagram) {
+func (w wire) transmit(t *testing.T, d vethtest.Datagram) {
 	t.Helper()
-	if _, err := unix.Write(w.sender, d.frame(w)); err != nil {
+	if _, err := unix.Write(w.sender, d.Frame(w.from, w.to)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Where a frame has the source address, and the source port: after the headers of
-// Ethernet and of IPv4 without options.
-const (
-	sourceAddress = 14 + 12
-	sourcePort    = 14 + 20
-)
-
 // before is how many other datagrams arrive before the nth of these.
-func (w wire) before(t *testing.T, n int, these func(datagram) bool) (others int) {
+func (w wire) before(t *testing.T, n int, these func(vethtest.Datagram) bool) (others int) {
 	t.Helper()
 	b := make([]byte, 2048)
 	for seen := 0; ; {
@@ -204,33 +165,14 @@ func (w wire) before(t *testing.T, n int, these func(datagram) bool) (others int
 		if err != nil {
 			t.Fatalf("after %d datagrams, and %d of those looked for: %v", others, seen, err)
 		}
-		if size < sourcePort+4 || binary.BigEndian.Uint16(b[12:]) != unix.ETH_P_IP {
-			continue
-		}
-		d := datagram{source: b[sourceAddress+3], from: binary.BigEndian.Uint16(b[sourcePort:]), to: binary.BigEndian.Uint16(b[sourcePort+2:])}
-		if !these(d) {
+		switch d, ok := vethtest.ParseDatagram(b[:size]); {
+		case !ok: // the kernel's own
+		case !these(d):
 			others++
-		} else if seen++; seen == n {
-			return others
+		default:
+			if seen++; seen == n {
+				return others
+			}
 		}
 	}
-}
-
-func (d datagram) frame(w wire) []byte {
-	const payload = 1400 - 28
-	be := binary.BigEndian
-	b := append(append([]byte{}, w.to.HardwareAddr...), w.from.HardwareAddr...)
-	b = be.AppendUint16(b, unix.ETH_P_IP)
-	ip := len(b)
-	b = append(b, 0x45, 0)
-	b = be.AppendUint16(b, 20+8+payload)
-	b = append(b, 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 10, 9, 0, d.source, 10, 9, 0, 1)
-	var sum uint32
-	for i := ip; i < len(b); i += 2 {
-		sum += uint32(be.Uint16(b[i:]))
-	}
-	be.PutUint16(b[ip+10:], ^uint16(sum+sum>>16))
-	b = be.AppendUint16(be.AppendUint16(b, d.from), d.to)
-	b = be.AppendUint16(be.AppendUint16(b, 8+payload), 0) // no checksum
-	return append(b, make([]byte, payload)...)
 }

@@ -5,21 +5,16 @@
 package vlans
 
 import (
-	"encoding/binary"
-	"net"
 	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/internal/bpf"
+	"github.com/niclane/niclane/internal/lanetest"
 	"github.com/niclane/niclane/internal/tc"
 	"github.com/niclane/niclane/internal/vethtest"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/plan"
 )
 
 const lanes = `
@@ -66,7 +61,7 @@ func TestLane(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer k.Close()
-		j := make7(t, k)
+		j := lanetest.Apply(t, k, lanes, lanetest.Observe(t, vethtest.Dev))
 		c, err := tc.Open()
 		if err != nil {
 			t.Fatal(err)
@@ -74,20 +69,20 @@ func TestLane(t *testing.T) {
 		defer c.Close()
 		b := bpf.New(c)
 		defer b.Close()
-		v0, v1 := hardware(t, "v0"), hardware(t, "v1")
+		v0, v1 := vethtest.Interface(t, vethtest.Dev), vethtest.Interface(t, vethtest.Peer)
 		for _, f := range frames {
 			want := uint64(0)
 			if f.in {
 				want = each
 			}
 			in, all := received(t, b)
-			send(t, v1.Index, f.bytes(v0, v1, 4000, f.port))
+			send(t, v1.Index, f.datagram(4000, f.port).Frame(v1, v0))
 			vethtest.Until(t, "all of them are counted", func() bool { _, now := received(t, b); return now-all >= each })
 			if now, _ := received(t, b); now-in != want {
 				t.Errorf("%s: of %d that arrive %d are the lane's, want %d", f.name, each, now-in, want)
 			}
 			out := sent(t, b)
-			send(t, v0.Index, f.bytes(v1, v0, f.port, 4000))
+			send(t, v0.Index, f.datagram(f.port, 4000).Frame(v0, v1))
 			if now := sent(t, b); now-out != want {
 				t.Errorf("%s: of %d that leave %d are the lane's, want %d", f.name, each, now-out, want)
 			}
@@ -98,30 +93,8 @@ func TestLane(t *testing.T) {
 	})
 }
 
-// make7 applies the lanes.
-func make7(t *testing.T, k *apply.System) *journal.Journal {
-	t.Helper()
-	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{"v0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Make(f.Intent, st, plan.Owned{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := journal.New(journal.Head{Host: host, Config: "/test", Generation: 1, Devices: p.Devices, Plan: p})
-	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	return j
+func (f frame) datagram(from, to uint16) vethtest.Datagram {
+	return vethtest.Datagram{VLAN: f.vlan, Source: 2, From: from, To: to, Payload: 18}
 }
 
 // received is how many packets niclane's XDP program has counted for the lane, and
@@ -157,36 +130,6 @@ func sent(t *testing.T, b *bpf.Client) (lane uint64) {
 		}
 	}
 	return lane
-}
-
-func hardware(t *testing.T, dev string) *net.Interface {
-	t.Helper()
-	i, err := net.InterfaceByName(dev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return i
-}
-
-// bytes are the frame's, with the tag in them as on a wire.
-func (f frame) bytes(to, from *net.Interface, source, dest uint16) []byte {
-	const payload = 18
-	be := binary.BigEndian
-	b := append(append([]byte{}, to.HardwareAddr...), from.HardwareAddr...)
-	if f.vlan != 0 {
-		b = be.AppendUint16(be.AppendUint16(b, unix.ETH_P_8021Q), f.vlan)
-	}
-	b = be.AppendUint16(b, unix.ETH_P_IP)
-	ip := len(b)
-	b = append(b, 0x45, 0, 0, 20+8+payload, 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1)
-	var sum uint32
-	for i := ip; i < len(b); i += 2 {
-		sum += uint32(be.Uint16(b[i:]))
-	}
-	be.PutUint16(b[ip+10:], ^uint16(sum+sum>>16))
-	b = be.AppendUint16(be.AppendUint16(b, source), dest)
-	b = be.AppendUint16(be.AppendUint16(b, 8+payload), 0) // no checksum
-	return append(b, make([]byte, payload)...)
 }
 
 // send sends a frame from a device, several times.

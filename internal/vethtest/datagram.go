@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vethtest
+
+import (
+	"encoding/binary"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Datagram is UDP over IPv4, from 10.9.0.Source to 10.9.0.1, without a checksum of
+// its own.
+type Datagram struct {
+	VLAN     uint16 // 0: no tag
+	Source   byte
+	From, To uint16 // ports
+	Payload  int    // bytes, at most 1472
+}
+
+// Frame gives the bytes of it as they are on a wire, from one interface to another.
+func (d Datagram) Frame(from, to *net.Interface) []byte {
+	be := binary.BigEndian
+	b := append(append([]byte{}, to.HardwareAddr...), from.HardwareAddr...)
+	if d.VLAN != 0 {
+		b = be.AppendUint16(be.AppendUint16(b, unix.ETH_P_8021Q), d.VLAN)
+	}
+	b = be.AppendUint16(b, unix.ETH_P_IP)
+	ip := len(b)
+	b = append(b, 0x45, 0)
+	b = be.AppendUint16(b, uint16(20+8+d.Payload))
+	b = append(b, 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 10, 9, 0, d.Source, 10, 9, 0, 1)
+	var sum uint32
+	for i := ip; i < len(b); i += 2 {
+		sum += uint32(be.Uint16(b[i:]))
+	}
+	be.PutUint16(b[ip+10:], ^uint16(sum+sum>>16))
+	b = be.AppendUint16(be.AppendUint16(b, d.From), d.To)
+	b = be.AppendUint16(be.AppendUint16(b, uint16(8+d.Payload)), 0)
+	return append(b, make([]byte, d.Payload)...)
+}
+
+// ParseDatagram reads a frame without a tag, whose IPv4 header has no options. Other
+// frames are none.
+func ParseDatagram(b []byte) (d Datagram, ok bool) {
+	const ip, udp, payload = 14, 14 + 20, 14 + 20 + 8
+	be := binary.BigEndian
+	if len(b) < payload || be.Uint16(b[12:]) != unix.ETH_P_IP || b[ip] != 0x45 || b[ip+9] != unix.IPPROTO_UDP {
+		return d, false
+	}
+	return Datagram{Source: b[ip+15], From: be.Uint16(b[udp:]), To: be.Uint16(b[udp+2:]), Payload: len(b) - payload}, true
+}
+
+// Interface is a device of the thread's network namespace.
+func Interface(t testing.TB, name string) *net.Interface {
+	t.Helper()
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
