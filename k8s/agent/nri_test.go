@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
-	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,44 +25,9 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/k8s/podresources/kubelettest"
 	"github.com/niclane/niclane/stay/health"
 )
-
-// admitted is kubelet's account of pods: by name, the unit of class redis that each has.
-type admitted struct {
-	podresourcesv1.UnimplementedPodResourcesListerServer
-	units map[string]string
-}
-
-func (a admitted) pod(name string) *podresourcesv1.PodResources {
-	return &podresourcesv1.PodResources{Namespace: "default", Name: name, Containers: []*podresourcesv1.ContainerResources{{
-		Name: "c", Devices: []*podresourcesv1.ContainerDevices{{ResourceName: "niclane.dev/redis", DeviceIds: []string{a.units[name]}}},
-	}}}
-}
-
-func (a admitted) List(context.Context, *podresourcesv1.ListPodResourcesRequest) (*podresourcesv1.ListPodResourcesResponse, error) {
-	r := &podresourcesv1.ListPodResourcesResponse{}
-	for name := range a.units {
-		r.PodResources = append(r.PodResources, a.pod(name))
-	}
-	return r, nil
-}
-
-func (a admitted) Get(_ context.Context, r *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse, error) {
-	return &podresourcesv1.GetPodResourcesResponse{PodResources: a.pod(r.PodName)}, nil
-}
-
-func (a admitted) serve(t *testing.T, dir string) {
-	t.Helper()
-	l, err := net.Listen("unix", filepath.Join(dir, "kubelet.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer()
-	podresourcesv1.RegisterPodResourcesListerServer(s, a)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
-}
 
 // sandbox is a pod as the runtime has it.
 func sandbox(name, addr string) *api.PodSandbox {
@@ -127,7 +90,10 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	admitted{units: map[string]string{"runs": "redis-0", "starts": "redis-1", "portless": "redis-2"}}.serve(t, filepath.Join(dir, "kubelet/pod-resources"))
+	kubelet := &kubelettest.Kubelet{Pods: []*podresourcesv1.PodResources{
+		kubelettest.Pod("runs", "niclane.dev/redis", "redis-0"), kubelettest.Pod("starts", "niclane.dev/redis", "redis-1"), kubelettest.Pod("portless", "niclane.dev/redis", "redis-2"),
+	}}
+	kubelet.Serve(t, filepath.Join(dir, "kubelet/pod-resources/kubelet.sock"))
 	w := newWorld(t)
 	w.set(t, 1, class("redis", 1, "sets", int64(3)))
 	w.exists(t, "runs", "10.244.0.5", corev1.PodRunning, false)

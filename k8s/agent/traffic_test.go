@@ -20,15 +20,14 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/niclane/niclane/internal/vethtest"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/attach"
+	"github.com/niclane/niclane/k8s/attach/attachtest"
 	"github.com/niclane/niclane/k8s/card"
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/node"
-	"github.com/niclane/niclane/k8s/podresources"
 	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/reach"
 	"github.com/niclane/niclane/observe"
@@ -129,43 +128,6 @@ func nft(t *testing.T, rules string) {
 	}
 }
 
-// given is kubelet and the API server.
-type given struct {
-	pods map[string]*corev1.Pod
-	has  map[string]podresources.Devices
-}
-
-func (g *given) resources(name string) podresources.Pod {
-	return podresources.Pod{Namespace: "default", Name: name, Containers: []podresources.Container{{Name: "c", Devices: []podresources.Devices{g.has[name]}}}}
-}
-
-func (g *given) Get(_ context.Context, _, name string) (*podresources.Pod, error) {
-	p := g.resources(name)
-	return &p, nil
-}
-
-func (g *given) List(context.Context) (out []podresources.Pod, err error) {
-	for name := range g.has {
-		out = append(out, g.resources(name))
-	}
-	return out, nil
-}
-
-func (g *given) Known(string, string, string) *corev1.Pod { return nil }
-
-func (g *given) Pod(_ context.Context, _, name, _ string) (*corev1.Pod, error) {
-	return g.pods[name], nil
-}
-
-func (g *given) add(name, class, unit string, host bool, addrs ...string) {
-	p := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: host, Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 5000, Protocol: "UDP"}}}}}}
-	p.Namespace, p.Name, p.UID, p.Status.Phase = "default", name, types.UID("u-"+name), corev1.PodRunning
-	for _, a := range addrs {
-		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a})
-	}
-	g.pods[name], g.has[name] = p, podresources.Devices{Resource: "niclane.dev/" + class, IDs: []string{unit}}
-}
-
 // TestTraffic steers packets of real pods behind a real uplink and counts them in
 // their lanes: IPv4 and IPv6, the port that is declared and another one, a pod
 // without a lane, a pod of the host's network, a lane that ends.
@@ -236,13 +198,12 @@ func TestTraffic(t *testing.T) {
 	if s := n.Status(); !s.Applied || s.Devices[0] != "up0" {
 		t.Fatalf("%+v", s)
 	}
-	g := &given{pods: map[string]*corev1.Pod{}, has: map[string]podresources.Devices{}}
-	g.add("redis", "redis", "redis-0", false, "10.244.0.5", "fd00::5")
-	g.pods["redis"].Annotations = map[string]string{lanepods.Annotation: `{"c":{"frontends":["30500/UDP"]}}`}
+	addrs := []netip.Addr{netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("fd00::5")}
+	g := attachtest.NewGiven()
+	g.Run("redis", "redis", "redis-0", 5000, addrs...).Annotations = map[string]string{lanepods.Annotation: `{"c":{"frontends":["30500/UDP"]}}`}
 	a := &attach.Attacher{Node: n, Addrs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }, Kubelet: g, Pods: g, Reachable: reach.OnDevice, Event: func(_, _, _, _, message string) { t.Log(message) }, Log: slog.New(slog.DiscardHandler)}
 	request := &cniproto.Request{
-		Version: cniproto.Version, Command: cniproto.Add, Sandbox: "sb", IfName: "eth0", HostIf: "vethredis", Namespace: "default", Pod: "redis", UID: "u-redis",
-		Addrs: []netip.Addr{netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("fd00::5")},
+		Version: cniproto.Version, Command: cniproto.Add, Sandbox: "sb", IfName: "eth0", HostIf: "vethredis", Namespace: "default", Pod: "redis", UID: "u-redis", Addrs: addrs,
 	}
 	began := time.Now()
 	if got := a.Handle(t.Context(), request, func() {}); got.Error != "" {
@@ -316,8 +277,8 @@ func TestTraffic(t *testing.T) {
 		nft(t, "delete table ip t")
 	}
 
-	g.add("hostpod", "host", "host-0", true, "192.0.2.1")
-	if err := a.Sweep(t.Context(), map[string]*corev1.Pod{"default/redis": g.pods["redis"], "default/hostpod": g.pods["hostpod"]}, func(*corev1.Pod, string) string { return "" }); err != nil {
+	g.Run("hostpod", "host", "host-0", 5000, netip.MustParseAddr("192.0.2.1")).Spec.HostNetwork = true
+	if err := a.Sweep(t.Context(), g.Here(), func(*corev1.Pod, string) string { return "" }); err != nil {
 		t.Fatal(err)
 	}
 	expect("a pod of the host's network", "", "192.0.2.1:5000", "192.0.2.2:9", "host-0")

@@ -11,57 +11,20 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/niclane/niclane/k8s/podresources/kubelettest"
 )
 
-// A kubelet answers by the real gRPC server with kubelet's own types.
-type kubelet struct {
-	v1.UnimplementedPodResourcesListerServer
-	pods  []*v1.PodResources
-	noGet bool
-	// busy is how many calls are refused before one is answered.
-	busy atomic.Int32
-}
-
-func (k *kubelet) List(context.Context, *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
-	if k.pods == nil {
-		return nil, status.Error(codes.Internal, "no checkpoint")
-	}
-	return &v1.ListPodResourcesResponse{PodResources: k.pods}, nil
-}
-
-func (k *kubelet) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
-	if k.busy.Add(-1) >= 0 {
-		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-	}
-	for _, p := range k.pods {
-		if p.Name == r.PodName && p.Namespace == r.PodNamespace && !k.noGet {
-			return &v1.GetPodResourcesResponse{PodResources: p}, nil
-		}
-	}
-	return nil, errors.New("pod not found, or the method is disabled")
-}
-
-func serve(t *testing.T, k *kubelet) *Client {
+func serve(t *testing.T, k *kubelettest.Kubelet) *Client {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "k.sock")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer()
-	v1.RegisterPodResourcesListerServer(s, k)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
+	k.Serve(t, path)
 	return New(path)
 }
 
@@ -82,7 +45,7 @@ func TestGet(t *testing.T) {
 		Name: "c", Devices: []Devices{{"niclane.dev/redis", []string{"redis-0", "redis-1"}}}, Claims: []Claim{{"default", "cl", []string{"niclane.dev"}}},
 	}}}
 	for _, noGet := range []bool{false, true} {
-		c := serve(t, &kubelet{pods: given, noGet: noGet})
+		c := serve(t, &kubelettest.Kubelet{Pods: given, NoGet: noGet})
 		for range 2 {
 			got, err := c.Get(t.Context(), "default", "redis")
 			if err != nil {
@@ -101,13 +64,13 @@ func TestGet(t *testing.T) {
 // TestRateLimit asks again where kubelet refuses because others ask too: it has not
 // said that the pod has nothing.
 func TestRateLimit(t *testing.T) {
-	k := &kubelet{pods: []*v1.PodResources{{Name: "redis", Namespace: "default"}}}
+	k := &kubelettest.Kubelet{Pods: []*v1.PodResources{{Name: "redis", Namespace: "default"}}}
 	c := serve(t, k)
-	k.busy.Store(3)
+	k.Busy.Store(3)
 	if got, err := c.Get(t.Context(), "default", "redis"); got == nil || err != nil {
 		t.Errorf("got %v, %v, want the pod", got, err)
 	}
-	k.busy.Store(1 << 30)
+	k.Busy.Store(1 << 30)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if got, err := c.Get(ctx, "default", "redis"); got != nil || err == nil {
@@ -116,7 +79,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	if _, err := serve(t, &kubelet{}).List(t.Context()); err == nil || !strings.Contains(err.Error(), "no checkpoint") {
+	if _, err := serve(t, &kubelettest.Kubelet{}).List(t.Context()); err == nil || !strings.Contains(err.Error(), "no checkpoint") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := New(filepath.Join(t.TempDir(), "absent")).List(t.Context()); err == nil || !strings.Contains(err.Error(), "no such file") {
@@ -131,7 +94,7 @@ func TestLarge(t *testing.T) {
 	for i := range given {
 		given[i] = &v1.PodResources{Name: fmt.Sprint("pod-", i), Namespace: strings.Repeat("n", 63), Containers: []*v1.ContainerResources{{Name: strings.Repeat("c", 63)}}}
 	}
-	c := serve(t, &kubelet{pods: given})
+	c := serve(t, &kubelettest.Kubelet{Pods: given})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	got, err := c.List(ctx)

@@ -12,14 +12,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/attach"
+	"github.com/niclane/niclane/k8s/attach/attachtest"
 	"github.com/niclane/niclane/k8s/card"
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/node"
-	"github.com/niclane/niclane/k8s/podresources"
 	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/reach"
 	"github.com/niclane/niclane/test/simcard/bed"
@@ -30,7 +29,7 @@ import (
 type agent struct {
 	t     *testing.T
 	dir   string
-	given *given
+	given *attachtest.Given
 
 	card     *card.Card
 	node     *node.Node
@@ -40,7 +39,7 @@ type agent struct {
 
 func newAgent(t *testing.T) *agent {
 	t.Helper()
-	a := &agent{t: t, dir: t.TempDir(), given: &given{pods: map[string]*corev1.Pod{}, has: map[string]podresources.Devices{}}, end: func() {}}
+	a := &agent{t: t, dir: t.TempDir(), given: attachtest.NewGiven(), end: func() {}}
 	if err := os.Mkdir(filepath.Join(a.dir, "run"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +96,22 @@ func (a *agent) queues(lane string) []int {
 // add starts a pod with a unit of a class, as the runtime tells of it.
 func (a *agent) add(p *place, class, unit, annotation string) {
 	a.t.Helper()
-	a.given.run(p, class, unit, annotation)
+	pod := a.run(p, class, unit)
+	if annotation != "" {
+		pod.Annotations = map[string]string{lanepods.Annotation: annotation}
+	}
 	a.ask(cniproto.Add, p, true)
+}
+
+// run has a pod run with a unit of a class, of which the agent is not told.
+func (a *agent) run(p *place, class, unit string) *corev1.Pod {
+	return a.given.Run(p.name, class, unit, port, p.addrs()...)
 }
 
 // del ends a pod.
 func (a *agent) del(p *place) {
 	a.t.Helper()
-	a.given.forget(p)
+	a.given.Forget(p.name)
 	a.ask(cniproto.Del, p, false)
 }
 
@@ -122,11 +129,7 @@ func (a *agent) ask(command string, p *place, lane bool) {
 // sweep compares with what kubelet and the API server have.
 func (a *agent) sweep() {
 	a.t.Helper()
-	here := map[string]*corev1.Pod{}
-	for name, pod := range a.given.pods {
-		here["default/"+name] = pod
-	}
-	if err := a.attacher.Sweep(a.t.Context(), here, func(*corev1.Pod, string) string { return "" }); err != nil {
+	if err := a.attacher.Sweep(a.t.Context(), a.given.Here(), func(*corev1.Pod, string) string { return "" }); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -147,52 +150,4 @@ func (a *agent) holds(when string) {
 	if err != nil || len(views) != 1 || len(views[0].Drifts) != 0 {
 		a.t.Errorf("%s: %+v, %v", when, views, err)
 	}
-}
-
-// given is kubelet and the API server.
-type given struct {
-	pods map[string]*corev1.Pod
-	has  map[string]podresources.Devices
-}
-
-// run has a pod run with a unit of a class, of which the agent is not told.
-func (g *given) run(p *place, class, unit, annotation string) {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
-		Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: port, Protocol: corev1.ProtocolUDP}},
-	}}}}
-	pod.Namespace, pod.Name, pod.UID, pod.Status.Phase = "default", p.name, types.UID("u-"+p.name), corev1.PodRunning
-	for _, addr := range p.addrs() {
-		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: addr.String()})
-	}
-	if annotation != "" {
-		pod.Annotations = map[string]string{lanepods.Annotation: annotation}
-	}
-	g.pods[p.name], g.has[p.name] = pod, podresources.Devices{Resource: v1alpha1.Group + "/" + class, IDs: []string{unit}}
-}
-
-func (g *given) forget(p *place) {
-	delete(g.pods, p.name)
-	delete(g.has, p.name)
-}
-
-func (g *given) resources(name string) podresources.Pod {
-	return podresources.Pod{Namespace: "default", Name: name, Containers: []podresources.Container{{Name: "c", Devices: []podresources.Devices{g.has[name]}}}}
-}
-
-func (g *given) Get(_ context.Context, _, name string) (*podresources.Pod, error) {
-	p := g.resources(name)
-	return &p, nil
-}
-
-func (g *given) List(context.Context) (out []podresources.Pod, err error) {
-	for name := range g.has {
-		out = append(out, g.resources(name))
-	}
-	return out, nil
-}
-
-func (g *given) Known(string, string, string) *corev1.Pod { return nil }
-
-func (g *given) Pod(_ context.Context, _, name, _ string) (*corev1.Pod, error) {
-	return g.pods[name], nil
 }

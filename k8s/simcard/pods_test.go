@@ -300,8 +300,8 @@ func testPods(t *testing.T, k *kind) {
 	// Of an end and a start while there is no agent nobody tells it: without
 	// niclane-cni pods start then, outside of their lanes.
 	w.end()
-	w.given.forget(w.third)
-	w.given.run(w.second, "own", "own-0", "")
+	w.given.Forget(w.third.name)
+	w.run(w.second, "own", "own-0")
 	w.start(k.policy())
 	w.sweep()
 	changed(t, "what nobody told of", three, k.rules)

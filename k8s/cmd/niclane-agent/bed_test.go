@@ -19,16 +19,13 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/k8s/podresources/kubelettest"
 )
 
 // TestMain runs the benchmark in a network namespace of its own.
@@ -121,50 +118,17 @@ func metrics(socket string) string {
 	return string(text)
 }
 
-// kubelet says what the pods have.
-type kubelet struct {
-	podresources.UnimplementedPodResourcesListerServer
-	pods int
-}
-
-func (k kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
-	out := &podresources.ListPodResourcesResponse{}
-	for i := range k.pods {
-		out.PodResources = append(out.PodResources, given(i))
-	}
-	return out, nil
-}
-
-func (k kubelet) Get(_ context.Context, r *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
-	for i := range k.pods {
-		if r.PodName == podName(i) {
-			return &podresources.GetPodResourcesResponse{PodResources: given(i)}, nil
-		}
-	}
-	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", r.PodName, r.PodNamespace)
-}
-
-// given is what a pod has been given.
-func given(i int) *podresources.PodResources {
-	return &podresources.PodResources{Namespace: "default", Name: podName(i), Containers: []*podresources.ContainerResources{{
-		Name: "server", Devices: []*podresources.ContainerDevices{{ResourceName: "niclane.dev/web", DeviceIds: []string{fmt.Sprintf("web-%d", i)}}},
-	}}}
-}
-
 func serveKubelet(b *testing.B, dir string, pods int) {
 	for _, d := range []string{"device-plugins", "pod-resources", "plugins_registry"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			b.Fatal(err)
 		}
 	}
-	l, err := net.Listen("unix", filepath.Join(dir, "pod-resources/kubelet.sock"))
-	if err != nil {
-		b.Fatal(err)
+	k := &kubelettest.Kubelet{}
+	for i := range pods {
+		k.Pods = append(k.Pods, kubelettest.Pod(podName(i), "niclane.dev/web", fmt.Sprintf("web-%d", i)))
 	}
-	s := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(s, kubelet{pods: pods})
-	go func() { _ = s.Serve(l) }()
-	b.Cleanup(s.Stop)
+	k.Serve(b, filepath.Join(dir, "pod-resources/kubelet.sock"))
 }
 
 func podName(i int) string { return fmt.Sprintf("web-7d4b9c6f5d-%05d", i) }
@@ -177,7 +141,7 @@ func aPod(i int) *corev1.Pod {
 	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{` + strings.Repeat(`"f:conditions":{},`, 100) + `"f:phase":{}}}`)}}}
 	p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "default"
 	p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}
-	c := corev1.Container{Name: "server", Image: "registry.example/web:1", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}
+	c := corev1.Container{Name: "c", Image: "registry.example/web:1", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}
 	for j := range 10 {
 		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("SETTING_", j), Value: strings.Repeat("value ", 10)})
 	}
@@ -190,7 +154,7 @@ func aPod(i int) *corev1.Pod {
 	for _, t := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: t, Status: "True"})
 	}
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "server", Image: c.Image, ContainerID: "containerd://" + strings.Repeat("0", 64)}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: c.Name, Image: c.Image, ContainerID: "containerd://" + strings.Repeat("0", 64)}}
 	return p
 }
 

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,9 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc"
-	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/niclane/niclane/k8s/cniproto"
 )
@@ -63,14 +59,7 @@ func BenchmarkPodWithoutLane(b *testing.B) {
 	}
 	measure("true", "/bin/true")
 	measure("nothing", dir+"/nothing")
-	l, err := net.Listen("unix", sockets.path("kubelet.sock"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := grpc.NewServer()
-	v1.RegisterPodResourcesListerServer(s, kubelet{})
-	go func() { _ = s.Serve(l) }()
-	b.Cleanup(s.Stop)
+	sockets.kubelet(b)
 	measure("agent-down", plugin)
 	agent, err := cniproto.Listen(sockets.path("cni.sock"))
 	if err != nil {

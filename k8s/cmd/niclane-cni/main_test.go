@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/podresources/kubelettest"
 )
 
 // TestMain lets the test's executable be the plugin.
@@ -35,35 +34,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A kubelet says what pod redis has.
-type kubelet struct {
-	v1.UnimplementedPodResourcesListerServer
-}
-
-func (kubelet) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
-	p := &v1.PodResources{Name: r.PodName, Namespace: r.PodNamespace, Containers: []*v1.ContainerResources{{Name: "c"}}}
-	if r.PodName == "redis" {
-		p.Containers[0].Devices = []*v1.ContainerDevices{{ResourceName: "niclane.dev/redis", DeviceIds: []string{"redis-0"}}}
-	}
-	return &v1.GetPodResourcesResponse{PodResources: p}, nil
-}
-
 // A bed is a plugin with its surroundings.
 type bed struct{ dir string }
 
 func newBed(t *testing.T, withKubelet bool) *bed {
 	b := &bed{t.TempDir()}
 	if withKubelet {
-		l, err := net.Listen("unix", b.path("kubelet.sock"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := grpc.NewServer()
-		v1.RegisterPodResourcesListerServer(s, kubelet{})
-		go func() { _ = s.Serve(l) }()
-		t.Cleanup(s.Stop)
+		b.kubelet(t)
 	}
 	return b
+}
+
+// kubelet says what pod redis has, and that pod plain has nothing.
+func (b *bed) kubelet(t testing.TB) {
+	k := &kubelettest.Kubelet{Pods: []*v1.PodResources{kubelettest.Pod("redis", "niclane.dev/redis", "redis-0"), kubelettest.Plain("plain")}}
+	k.Serve(t, b.path("kubelet.sock"))
 }
 
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
