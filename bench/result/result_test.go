@@ -110,6 +110,7 @@ func TestFewRepeats(t *testing.T) {
 		doubt   string
 	}{
 		{6, true, "6 repeats tell none of 8 comparisons from chance, however plain it is; 9 do [no-lane, twin]"},
+		{8, true, "8 repeats tell none of 8 comparisons from chance, however plain it is; 9 do [no-lane, twin]"},
 		{9, false, ""},
 		{5, false, ""}, // by t intervals
 	} {
@@ -131,12 +132,19 @@ func TestFewRepeats(t *testing.T) {
 // A window in which most connections wait for their first answer all the time has
 // the latency of the others.
 func TestShortWindows(t *testing.T) {
-	for connections, want := range map[int]string{
-		2000: "",
-		2001: "windows of 1s are too short: 2001 requests were in flight and 2000.0 were answered in each, so that rate and latency are of the quickest alone [idle, no-lane, twin]",
+	for _, tt := range []struct{ connections, pipeline, inFlight int }{
+		{2000, 0, 0},
+		{2001, 0, 2001},
+		{1000, 2, 0},
+		{1000, 3, 3000},
 	} {
+		want := ""
+		if tt.inFlight > 0 {
+			want = fmt.Sprintf("windows of 1s are too short: %d requests were in flight and 2000.0 were answered in each, so that rate and latency are of the quickest alone [idle, no-lane, twin]", tt.inFlight)
+		}
 		r := fixture()
-		r.Points[0] = Point{Mode: load.Closed, Connections: connections, Rounds: 10}
+		r.Experiment.Load.Pipeline = tt.pipeline
+		r.Points[0] = Point{Mode: load.Closed, Connections: tt.connections, Rounds: 10}
 		got := ""
 		for _, d := range Summarize(r).Points[0].Doubts {
 			if strings.Contains(d.Text, "too short") {
@@ -144,7 +152,7 @@ func TestShortWindows(t *testing.T) {
 			}
 		}
 		if got != want {
-			t.Errorf("%d connections: %q, want %q", connections, got, want)
+			t.Errorf("%+v: %q, want %q", tt, got, want)
 		}
 	}
 }
