@@ -57,6 +57,12 @@ func TestJudge(t *testing.T) {
 		{name: "a listed skip that passed", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string { return strings.Replace(s, "--- SKIP: TestOld", "--- PASS: TestOld", 1) },
 			want: []string{failed, "internal/tc: TestOld is listed as skipped (napi-set is new in 6.13), and was not"}},
+		{name: "a test whose last words are not its own", release: "6.1.0", skips: []skip{old},
+			edit: func(s string) string {
+				a, b := strings.Index(s, "    netns_test.go:10"), strings.Index(s, "    time=")
+				return s[:a] + s[b:]
+			},
+			want: []string{`internal/tc: TestParts/one failed: time=12:00 level=INFO msg="went on"`}},
 		{name: "a suite that ends badly without a failed test", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string { return strings.ReplaceAll(s, "--- FAIL", "--- PASS") },
 			want: []string{"internal/tc: exit status 1"}},
