@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync"
 	"syscall"
 
@@ -96,8 +95,6 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("-listen %w; %w", err, errUsage)
 	}
-	// A node has memory for pods: what is garbage goes at once.
-	debug.SetGCPercent(50)
 	level := slog.LevelInfo
 	if *verbose {
 		level = slog.LevelDebug
