@@ -58,6 +58,7 @@ func TestKubernetes(t *testing.T) {
 				{"policies that the API server refuses", (*suite).policies},
 				{"pod without a lane", (*suite).plain},
 				{"pod with a lane", (*suite).lane},
+				{"pods of the host's network by control group", (*suite).hostByCgroup},
 				{"more pods than lanes", (*suite).tooMany},
 				{"annotation that cannot be read", (*suite).badAnnotation},
 				{"policy that cannot be made", (*suite).badPolicy},

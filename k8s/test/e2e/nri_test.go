@@ -76,19 +76,6 @@ func (s *suite) nodeSays(t *testing.T, reason, text string) {
 	})
 }
 
-// hostNetwork is a pod for which no CNI plugin is called: NRI tells of it too.
-func (s *suite) hostNetwork(t *testing.T) {
-	text := strings.Replace(pod("hosts", limits("redis"), ""), "spec:\n", "spec:\n  hostNetwork: true\n", 1)
-	s.remove(t, text)
-	p := s.running(t, text, "hosts")
-	s.told(t, "hosts")
-	before, _ := s.metric(t, "niclane_class_bytes_total{", `lane="redis-`)
-	s.echo(t, p, 1<<20)
-	if sent, _ := s.metric(t, "niclane_class_bytes_total{", `lane="redis-`); sent-before < 1<<20 {
-		t.Errorf("the lane has sent %.0f bytes, want at least the %d that the pod has", sent-before, 1<<20)
-	}
-}
-
 // service is a Service that comes after its pod, and goes before it. Nobody translates
 // here: what is looked at is what the agent knows of the pod's packets.
 func (s *suite) service(t *testing.T) {

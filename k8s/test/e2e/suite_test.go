@@ -195,14 +195,19 @@ func (s *suite) stuck(t testing.TB, name, why string) {
 	})
 }
 
-// echo sends to a pod from the world outside, by each of its addresses, and
+// echo sends to a pod's port 7 from the world outside, by each of its addresses, and
 // wants the same back.
 func (s *suite) echo(t testing.TB, p *corev1.Pod, bytes int) {
+	t.Helper()
+	s.echoAt(t, p, "7", bytes)
+}
+
+func (s *suite) echoAt(t testing.TB, p *corev1.Pod, port string, bytes int) {
 	t.Helper()
 	for _, ip := range p.Status.PodIPs {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		conn, err := s.Control.Dial(ctx, "tcp", net.JoinHostPort(ip.IP, "7"))
+		conn, err := s.Control.Dial(ctx, "tcp", net.JoinHostPort(ip.IP, port))
 		if err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
 		}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// hostPod is a server in the host's network, at a port of the node.
+func hostPod(name, port, resources string) string {
+	text := strings.Replace(pod(name, resources, ""), "spec:\n", "spec:\n  hostNetwork: true\n", 1)
+	text = strings.Replace(text, `[serve, ":7"]`, `[serve, ":`+port+`"]`, 1)
+	return strings.Replace(text, "containerPort: 7", "containerPort: "+port, 1)
+}
+
+// redisBytes is what the lanes of class redis have sent.
+func (s *suite) redisBytes(t *testing.T) float64 {
+	t.Helper()
+	sent, found := s.metric(t, "niclane_class_bytes_total{", `lane="redis-`)
+	if !found {
+		t.Fatal("no lane of class redis is counted")
+	}
+	return sent
+}
+
+// hostNetwork is a pod for which no CNI plugin is called: NRI tells of it too.
+func (s *suite) hostNetwork(t *testing.T) {
+	text := hostPod("hosts", "7", limits("redis"))
+	s.remove(t, text)
+	p := s.running(t, text, "hosts")
+	s.told(t, "hosts")
+	before := s.redisBytes(t)
+	s.echo(t, p, 1<<20)
+	if sent := s.redisBytes(t) - before; sent < 1<<20 {
+		t.Errorf("the lane has sent %.0f bytes, want at least the %d that the pod has", sent, 1<<20)
+	}
+}
+
+// hostByCgroup has pods of the host's network told by their control groups, which they
+// have when they run.
+func (s *suite) hostByCgroup(t *testing.T) {
+	must(t, s.Apply(strings.Replace(policy, "force: {queue-set: shared}", "force: {queue-set: shared, classifier: cgroup-sockops}", 1)))
+	s.condition(t, "Applied", "True", "")
+	t.Run("one with a lane, one without", s.toldByCgroup)
+	must(t, s.Apply(policy))
+	s.condition(t, "Applied", "True", "")
+}
+
+// toldByCgroup: what one with a lane sends is its lane's, and what another one sends is
+// not. A pod with an address of its own cannot be told so, and says it.
+func (s *suite) toldByCgroup(t *testing.T) {
+	mine, other := hostPod("mine", "7", limits("redis")), hostPod("other", "8", "")
+	s.remove(t, mine)
+	s.remove(t, other)
+	p, o := s.running(t, mine, "mine"), s.running(t, other, "other")
+	until(t, time.Minute, "the pod is in its lane by its control group", func() (bool, string) {
+		state := s.state(t)
+		return strings.Contains(state, `"cgroup":"/kubepods/`), state + s.agentLog(t)
+	})
+	const bytes = 1 << 20
+	before := s.redisBytes(t)
+	s.echo(t, p, bytes)
+	between := s.redisBytes(t)
+	if sent := between - before; sent < bytes {
+		t.Errorf("the lane has sent %.0f bytes, want at least the %d that the pod has", sent, bytes)
+	}
+	s.echoAt(t, o, "8", bytes)
+	if sent := s.redisBytes(t) - between; sent > bytes/2 {
+		t.Errorf("the lane has sent %.0f bytes of another pod of the host's network", sent)
+	}
+	own := pod("own", limits("redis"), "")
+	s.remove(t, own)
+	must(t, s.Apply(own))
+	s.stuck(t, "own", "tells members apart by control group")
+	s.echo(t, p, 1<<10)
+}
