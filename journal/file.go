@@ -114,7 +114,9 @@ func lastLine(b []byte) int {
 	return 0
 }
 
-// write makes the file: written beside, synced, renamed, directory synced.
+// write makes the file: written beside, synced, renamed. The directory is not synced:
+// the sync before has a crash leave the old file or the new one, whole, and either is
+// of a boot that has ended.
 func (s *Store) write(name string, h Head) (*Journal, error) {
 	b, err := encodeHead(&h)
 	if err != nil {
@@ -134,9 +136,6 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 	}
 	if err == nil {
 		err = unix.Renameat(s.fd, temporary, s.fd, name)
-	}
-	if err == nil {
-		err = unix.Fsync(s.fd)
 	}
 	if err != nil {
 		f.Close()
@@ -174,5 +173,5 @@ func (j *Journal) Remove() error {
 	if err := ignoreAbsent(unix.Unlinkat(j.store.fd, j.name, 0)); err != nil {
 		return fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: j.Path(), Err: err})
 	}
-	return unix.Fsync(j.store.fd)
+	return nil
 }
