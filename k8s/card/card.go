@@ -103,6 +103,8 @@ func (c *Card) lock(ctx context.Context) (*apply.Lock, error) {
 
 // apply is Apply with the lock held; no step of an object that leave names.
 func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string) bool) (*Result, error) {
+	k := connect()
+	defer k.close()
 	store, here, err := c.open()
 	if err != nil {
 		return nil, err
@@ -117,7 +119,7 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 	was := c.known
 	c.known = nil // until the card is as f says
 	if leave == nil && was.knows(a) {
-		r, err := c.make(ctx, a, was.state, members)
+		r, err := c.make(ctx, a, k, was.state, members)
 		if !errors.Is(err, errLook) {
 			return r, err
 		}
@@ -130,7 +132,7 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 	if err != nil {
 		return nil, err
 	}
-	return c.make(ctx, a, st, nil)
+	return c.make(ctx, a, k, st, nil)
 }
 
 // errLook says that the card has to be looked at.
@@ -139,7 +141,7 @@ var errLook = errors.New("it is not known how the card is")
 // make makes what a lacks on a card that is as st says. If only is given and does
 // not take the steps, or the card is not so, nothing was changed and the error is
 // errLook.
-func (c *Card) make(ctx context.Context, a *asked, st *device.State, only func([]plan.Step) bool) (*Result, error) {
+func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.State, only func([]plan.Step) bool) (*Result, error) {
 	p, err := a.plan(st)
 	if only != nil && (err != nil || !only(p.Steps)) {
 		return nil, errLook
@@ -155,7 +157,7 @@ func (c *Card) make(ctx context.Context, a *asked, st *device.State, only func([
 		c.known = a.known(st, a.mine)
 		return r, nil
 	}
-	k, err := apply.NewKernel()
+	k, err := to.take()
 	if err != nil {
 		return nil, err
 	}

@@ -175,6 +175,50 @@ func TestRefused(t *testing.T) {
 	_ = dev
 }
 
+// TestNothingStaysOpen: a connection to the kernel is closed by whoever takes it, and
+// where nobody does.
+func TestNothingStaysOpen(t *testing.T) {
+	dev := uplink(t)
+	c := newCard(t)
+	apply := func(dev, guarantee string) error {
+		spec := &v1alpha1.LanePolicySpec{
+			Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+			Classes: []v1alpha1.Class{{Name: "a", Queues: 1, Tuning: v1alpha1.Tuning{Guarantee: guarantee}}},
+		}
+		f, err := policy.Make(c.Config, spec, policy.Node{Device: dev})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Apply(t.Context(), f)
+		return err
+	}
+	open := func() int {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(fds)
+	}
+	if err := apply(dev, "10%"); err != nil {
+		t.Fatal(err)
+	}
+	before := open()
+	for _, guarantee := range []string{"10%", "20%", "20%", "10%"} {
+		if err := apply(dev, guarantee); err != nil {
+			t.Fatal(err)
+		}
+		if err := apply("absent0", guarantee); err == nil {
+			t.Fatal("lanes on a device that there is not")
+		}
+	}
+	if after := open(); after > before {
+		t.Errorf("%d files and sockets are open, %d after eight applies more", before, after)
+	}
+	if err := c.Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFault11ExactAddress: 10.77.0.1 is not found by being the beginning of
 // 10.77.0.10.
 func TestFault11ExactAddress(t *testing.T) {
