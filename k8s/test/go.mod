@@ -3,6 +3,7 @@ module github.com/niclane/niclane/k8s/test
 go 1.26.0
 
 require (
+	github.com/containernetworking/cni v1.3.0
 	github.com/google/go-cmp v0.7.0
 	github.com/vishvananda/netlink v1.3.1
 	github.com/vishvananda/netns v0.0.5

@@ -15,6 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	machine.Main()
+	callerMain()
 	os.Exit(m.Run())
 }
 

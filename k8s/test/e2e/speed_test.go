@@ -61,38 +61,15 @@ func BenchmarkKubernetes(b *testing.B) {
 
 const plugin = "/opt/cni/bin/niclane-cni"
 
-// timing calls a program as a CNI runtime does, first DEL, then ADD, and writes
-// the microseconds of each call, of bash's fork and exec too.
-const timing = `
-cat >/run/timing.json
-for ((i = 0; i < $2; i++)); do
-	for c in DEL ADD; do
-		sleep 0.1 # pods do not come faster, and the agent looks at the card after each
-		begin=$EPOCHREALTIME
-		CNI_COMMAND=$c "$1" </run/timing.json >/dev/null || exit
-		end=$EPOCHREALTIME
-		echo $c $((${end/./} - ${begin/./}))
-	done
-done
-`
-
 // calls takes a pod that runs out of its lanes and puts it in again, as often as
 // -calls says. In between its packets go by the default lane.
 func (s *suite) calls(b *testing.B, pod, program string) {
-	args, conf := s.call(b, pod)
+	c := s.call(b, pod)
+	c.Program, c.Count = program, *calls
+	c.Pause = 100 * time.Millisecond // pods do not come faster, and the agent looks at the card after each
 	before := s.inAgent(b)
-	out, err := s.Node.Pipe(conf, append(append([]string{"/usr/bin/env"}, args...),
-		"bash", "-c", timing, "bash", program, strconv.Itoa(*calls))...)
+	times, err := c.run(s.Node)
 	must(b, err)
-	times := map[string][]float64{}
-	for line := range strings.Lines(out) {
-		command, text, _ := strings.Cut(strings.TrimSpace(line), " ")
-		us, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			b.Fatalf("%q: %s", line, out)
-		}
-		times[command] = append(times[command], us/1000)
-	}
 	b.ReportMetric(0, "ns/op") // says nothing
 	for command, ms := range times {
 		b.ReportMetric(percentile(ms, 50), command+"-P50-ms")
@@ -130,7 +107,7 @@ func percentile(values []float64, p float64) float64 {
 
 // call is the environment and the configuration that containerd has called
 // niclane-cni with for a pod, from what libcni keeps of it for DEL.
-func (s *suite) call(b *testing.B, pod string) (env []string, conf string) {
+func (s *suite) call(b *testing.B, pod string) (c calling) {
 	files, err := filepath.Glob(s.Node.OnDisk("var/lib/cni/results/test-*-eth0"))
 	must(b, err)
 	for _, f := range files {
@@ -160,15 +137,16 @@ func (s *suite) call(b *testing.B, pod string) (env []string, conf string) {
 			b.Fatalf("the last plugin is %v", last["type"])
 		}
 		last["name"], last["cniVersion"], last["prevResult"] = kept.NetworkName, list.CNIVersion, kept.Result
-		out, err := json.Marshal(last)
+		c.Conf, err = json.Marshal(last)
 		must(b, err)
-		return []string{
+		c.Env = []string{
 			"CNI_CONTAINERID=" + kept.ContainerID, "CNI_IFNAME=" + kept.IfName, "CNI_NETNS=" + kept.NetNS,
 			"CNI_PATH=/opt/cni/bin", "CNI_ARGS=" + strings.Join(args, ";"),
-		}, string(out)
+		}
+		return c
 	}
 	b.Fatalf("libcni keeps nothing of pod %s", pod)
-	return nil, ""
+	return c
 }
 
 // policyChanges changes the guarantee of a lane with a pod in it, and waits
