@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -47,9 +48,24 @@ const (
 	sizeofNfgen   = 4
 )
 
+// countFile has how many connections of this network namespace are tracked
+// (Documentation/networking/nf_conntrack-sysctl.rst).
+const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
+
+// none reports whether a count says that nothing is tracked: nodes whose network is
+// all eBPF's. The kernel's table is of all namespaces, and walking its 262144 empty
+// buckets twice took 16 ms, a quarter of what the agent at rest takes.
+func none(file string) bool {
+	b, err := os.ReadFile(file)
+	return err == nil && string(b) == "0\n"
+}
+
 // Flows calls f for every connection of this network namespace that the kernel
 // translates. A kernel that cannot list connections translates none.
 func Flows(f func(Flow)) (err error) {
+	if none(countFile) {
+		return nil
+	}
 	c, err := nlsock.Dial(unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -184,6 +185,22 @@ func TestTranslated(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestNone: the table is not walked for nothing, and is whenever that is not known.
+func TestNone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "count")
+	if none(file) {
+		t.Error("a kernel that says nothing is taken for one that tracks nothing")
+	}
+	for text, want := range map[string]bool{"0\n": true, "1\n": false, "10\n": false, "": false} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := none(file); got != want {
+			t.Errorf("count %q: none %t", text, got)
+		}
 	}
 }
 
