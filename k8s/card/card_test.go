@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/internal/vethtest"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/policy"
@@ -180,7 +181,7 @@ func TestRefused(t *testing.T) {
 func TestNothingStaysOpen(t *testing.T) {
 	dev := uplink(t)
 	c := newCard(t)
-	apply := func(dev, guarantee string) error {
+	make := func(dev, guarantee string) error {
 		spec := &v1alpha1.LanePolicySpec{
 			Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
 			Classes: []v1alpha1.Class{{Name: "a", Queues: 1, Tuning: v1alpha1.Tuning{Guarantee: guarantee}}},
@@ -192,30 +193,61 @@ func TestNothingStaysOpen(t *testing.T) {
 		_, err = c.Apply(t.Context(), f)
 		return err
 	}
-	open := func() int {
-		fds, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(fds)
-	}
-	if err := apply(dev, "10%"); err != nil {
+	if err := make(dev, "10%"); err != nil {
 		t.Fatal(err)
 	}
-	before := open()
+	before := openFiles(t)
 	for _, guarantee := range []string{"10%", "20%", "20%", "10%"} {
-		if err := apply(dev, guarantee); err != nil {
+		if err := make(dev, guarantee); err != nil {
 			t.Fatal(err)
 		}
-		if err := apply("absent0", guarantee); err == nil {
+		if err := make("absent0", guarantee); err == nil {
 			t.Fatal("lanes on a device that there is not")
 		}
 	}
-	if after := open(); after > before {
+	if after := openFiles(t); after > before {
 		t.Errorf("%d files and sockets are open, %d after eight applies more", before, after)
 	}
 	if err := c.Remove(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// openFiles is how many files and sockets this process has open.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
+
+// TestTaken: a connection that was taken is nobody else's, and is not closed for its
+// owner: its descriptors may be others' by then.
+func TestTaken(t *testing.T) {
+	uplink(t)
+	c := connect()
+	first, err := c.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first == second {
+		t.Fatal("one connection was given twice")
+	}
+	before := openFiles(t)
+	c.close()
+	if after := openFiles(t); after != before {
+		t.Errorf("%d files and sockets are open, %d after the end of a connection that was taken", before, after)
+	}
+	for _, k := range []*apply.System{first, second} {
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -5,7 +5,8 @@ package card
 import "github.com/niclane/niclane/apply"
 
 // A connection is to the kernel. It is made while the plan is: a tenth of what a pod
-// costs, and it depends on neither the pods nor the plan.
+// costs, and it depends on neither the pods nor the plan. It is in the network namespace of
+// the process: no goroutine of the agent's enters another one.
 type connection struct {
 	made chan struct{}
 	k    *apply.System // nil: taken, or err
@@ -22,8 +23,8 @@ func connect() *connection {
 	return c
 }
 
-// take waits for the connection, which is the caller's then. Whoever takes another
-// one gets a new one.
+// take waits for the connection, which is the caller's then. Whoever takes twice, to
+// make what the first could not, gets a new one.
 func (c *connection) take() (*apply.System, error) {
 	<-c.made
 	if c.k == nil && c.err == nil {

@@ -52,8 +52,8 @@ const (
 // (Documentation/networking/nf_conntrack-sysctl.rst).
 const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 
-// none reports whether a count says that nothing is tracked: nodes whose network is
-// all eBPF's. The kernel's table is of all namespaces, and walking its 262144 empty
+// none reports whether a count says that nothing is tracked, as on nodes without
+// netfilter's rules and with all of the network in eBPF. The kernel's table is of all namespaces, and walking its 262144 empty
 // buckets twice took 16 ms, a quarter of what the agent at rest takes.
 func none(file string) bool {
 	b, err := os.ReadFile(file)

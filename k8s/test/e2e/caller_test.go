@@ -28,7 +28,7 @@ type calling struct {
 	Env     []string
 	Conf    []byte
 	Count   int
-	// Pause is before each call.
+	// Pause is before each call: the pace of the load, and no wait for anything.
 	Pause time.Duration
 }
 
@@ -97,7 +97,11 @@ func TestCaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Halt()
+	t.Cleanup(func() {
+		if err := m.Halt(); err != nil {
+			t.Error(err)
+		}
+	})
 	plugin := func(script string) calling {
 		if err := os.WriteFile(m.OnDisk("opt/plugin"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
