@@ -23,7 +23,7 @@ func TestCounters(t *testing.T) {
 }
 
 func testCounters(t *testing.T, frags bool) {
-	p, m := loadVariant(t, variant{IngressProgram, frags}, true)
+	p, m := loadVariant(t, variant{program: IngressProgram, frags: frags}, true)
 	addLanes(t, m)
 	fillXDP(t, m, 1, func(int) uint32 { return 0 })
 	m.dev = vethtest.Dev

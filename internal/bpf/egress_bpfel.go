@@ -21,8 +21,10 @@ const (
 	egressMapNlInUse        = "nl_in_use"
 	egressMapNlPatterns     = "nl_patterns"
 	egressMapNlSent         = "nl_sent"
+	egressMapNlTranslation  = "nl_translation"
 	egressProgNiclaneEgress = "niclane_egress"
 	egressVarNlCount        = "nl_count"
+	egressVarNlReadsKernel  = "nl_reads_kernel"
 )
 
 // loadEgress returns the embedded CollectionSpec for egress.
@@ -74,18 +76,20 @@ type egressProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type egressMapSpecs struct {
-	NlDefault  *ebpf.MapSpec `ebpf:"nl_default"`
-	NlFlows    *ebpf.MapSpec `ebpf:"nl_flows"`
-	NlInUse    *ebpf.MapSpec `ebpf:"nl_in_use"`
-	NlPatterns *ebpf.MapSpec `ebpf:"nl_patterns"`
-	NlSent     *ebpf.MapSpec `ebpf:"nl_sent"`
+	NlDefault     *ebpf.MapSpec `ebpf:"nl_default"`
+	NlFlows       *ebpf.MapSpec `ebpf:"nl_flows"`
+	NlInUse       *ebpf.MapSpec `ebpf:"nl_in_use"`
+	NlPatterns    *ebpf.MapSpec `ebpf:"nl_patterns"`
+	NlSent        *ebpf.MapSpec `ebpf:"nl_sent"`
+	NlTranslation *ebpf.MapSpec `ebpf:"nl_translation"`
 }
 
 // egressVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type egressVariableSpecs struct {
-	NlCount *ebpf.VariableSpec `ebpf:"nl_count"`
+	NlCount       *ebpf.VariableSpec `ebpf:"nl_count"`
+	NlReadsKernel *ebpf.VariableSpec `ebpf:"nl_reads_kernel"`
 }
 
 // egressObjects contains all objects after they have been loaded into the kernel.
@@ -108,11 +112,12 @@ func (o *egressObjects) Close() error {
 //
 // It can be passed to loadEgressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type egressMaps struct {
-	NlDefault  *ebpf.Map `ebpf:"nl_default"`
-	NlFlows    *ebpf.Map `ebpf:"nl_flows"`
-	NlInUse    *ebpf.Map `ebpf:"nl_in_use"`
-	NlPatterns *ebpf.Map `ebpf:"nl_patterns"`
-	NlSent     *ebpf.Map `ebpf:"nl_sent"`
+	NlDefault     *ebpf.Map `ebpf:"nl_default"`
+	NlFlows       *ebpf.Map `ebpf:"nl_flows"`
+	NlInUse       *ebpf.Map `ebpf:"nl_in_use"`
+	NlPatterns    *ebpf.Map `ebpf:"nl_patterns"`
+	NlSent        *ebpf.Map `ebpf:"nl_sent"`
+	NlTranslation *ebpf.Map `ebpf:"nl_translation"`
 }
 
 func (m *egressMaps) Close() error {
@@ -122,6 +127,7 @@ func (m *egressMaps) Close() error {
 		m.NlInUse,
 		m.NlPatterns,
 		m.NlSent,
+		m.NlTranslation,
 	)
 }
 
@@ -129,7 +135,8 @@ func (m *egressMaps) Close() error {
 //
 // It can be passed to loadEgressObjects or ebpf.CollectionSpec.LoadAndAssign.
 type egressVariables struct {
-	NlCount *ebpf.Variable `ebpf:"nl_count"`
+	NlCount       *ebpf.Variable `ebpf:"nl_count"`
+	NlReadsKernel *ebpf.Variable `ebpf:"nl_reads_kernel"`
 }
 
 // egressPrograms contains all programs after they have been loaded into the kernel.

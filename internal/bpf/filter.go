@@ -46,8 +46,10 @@ type maps struct {
 	table[egressTarget]
 	defaults *ebpf.Map
 	sent     *ebpf.Map // nil in programs of versions that do not count
-	filter   device.Filter
-	program  uint32 // ID
+	// translation is nil in programs of versions that do not look behind it.
+	translation *ebpf.Map
+	filter      device.Filter
+	program     uint32 // ID
 }
 
 func (m *maps) complete() bool { return m.table.complete() && m.defaults != nil }
@@ -62,6 +64,10 @@ func (m *maps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
 		m.sent = em
 		return true
 	}
+	if info.Name == egressMapNlTranslation && info.ValueSize == uint32(unsafe.Sizeof(translation{})) && m.translation == nil {
+		m.translation = em
+		return true
+	}
 	return m.table.take(em, info)
 }
 
@@ -69,7 +75,7 @@ func (m *maps) close() error {
 	if m == nil {
 		return nil
 	}
-	return errors.Join(m.table.close(), m.defaults.Close(), m.sent.Close())
+	return errors.Join(m.table.close(), m.defaults.Close(), m.sent.Close(), m.translation.Close())
 }
 
 // New returns a client that attaches by t, which stays the caller's.
@@ -125,7 +131,7 @@ func (c *Client) writeFilter(old, new device.Object, f device.Filter) error {
 	if f.Program != EgressProgram || f.Parent != "egress" {
 		return fmt.Errorf("%s: program %q at %s: niclane has only %s, at egress", f.Key(), f.Program, f.Parent, EgressProgram)
 	}
-	l := c.load(variant{program: f.Program})
+	l := c.load(variantOfFilter(f))
 	defer l.close()
 	if l.err != nil {
 		return l.err

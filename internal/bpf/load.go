@@ -45,14 +45,25 @@ type variant struct {
 	// cpu_map_generic_redirect finds the network header; all redirected packets
 	// are then dropped as bad (seen on 6.18). Without it they are made linear.
 	frags bool
+	// translated says that the classifier looks behind what netfilter translates,
+	// where the kernel lets it.
+	translated bool
 }
 
-func variantOf(x device.XDP) variant { return variant{x.Program, x.Mode == "native"} }
+func variantOf(x device.XDP) variant { return variant{program: x.Program, frags: x.Mode == "native"} }
+
+func variantOfFilter(f device.Filter) variant {
+	return variant{program: f.Program, translated: f.Program == EgressProgram}
+}
 
 func loadProgram(v variant) (l loaded) {
 	spec, err := v.spec()
 	if err == nil {
 		l.Collection, err = ebpf.NewCollection(spec)
+	}
+	if err != nil && v.translated { // there are lanes without that
+		v.translated = false
+		return loadProgram(v)
 	}
 	if err != nil {
 		l.err = fmt.Errorf("load %s: %w", v.program, err)
@@ -63,7 +74,11 @@ func loadProgram(v variant) (l loaded) {
 func (v variant) spec() (*ebpf.CollectionSpec, error) {
 	switch v.program {
 	case EgressProgram:
-		return loadEgress()
+		spec, err := loadEgress()
+		if err == nil && v.translated {
+			err = seeThrough(spec)
+		}
+		return spec, err
 	case IngressProgram:
 		spec, err := loadIngress()
 		if err == nil && v.frags {
@@ -82,7 +97,7 @@ func (c *Client) Prepare(objects ...device.Object) {
 	for _, o := range objects {
 		switch o := o.(type) {
 		case device.Filter:
-			c.prepare(variant{program: o.Program})
+			c.prepare(variantOfFilter(o))
 		case device.XDP:
 			c.prepare(variantOf(o))
 		}
@@ -123,8 +138,8 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// Load checks that the kernel takes the classifier: it loads it and attaches it
-// nowhere. A missing bpf(2) is ENOSYS, a missing privilege EPERM.
+// Load checks that the kernel takes the classifier, without what some kernels do not
+// take and lanes can do without: it loads it and attaches it nowhere. A missing bpf(2) is ENOSYS, a missing privilege EPERM.
 func Load() error { return check(variant{program: EgressProgram}) }
 
 // LoadXDP is Load for the XDP program.

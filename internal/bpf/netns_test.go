@@ -27,7 +27,7 @@ func entry(m device.Match, priority string) device.FilterEntry {
 	return device.FilterEntry{Filter: filter.Key(), Match: m, Priority: priority}
 }
 
-func command(t *testing.T, line string) string {
+func command(t testing.TB, line string) string {
 	t.Helper()
 	f := strings.Fields(line)
 	out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
@@ -60,7 +60,7 @@ func withVeth(t *testing.T, queues int, f func(t *testing.T, tcc *tc.Client, c *
 	})
 }
 
-func write(t *testing.T, c *bpf.Client, old, new device.Object) {
+func write(t testing.TB, c *bpf.Client, old, new device.Object) {
 	t.Helper()
 	if err := c.Write(old, new); err != nil {
 		t.Fatal(err)

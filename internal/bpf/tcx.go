@@ -67,7 +67,7 @@ func (c *Client) writeTCX(new device.Object, f device.Filter) error {
 		}
 		return nil
 	}
-	l := c.load(variant{program: f.Program})
+	l := c.load(variantOfFilter(f))
 	defer l.close()
 	if l.err != nil {
 		return l.err

@@ -29,9 +29,9 @@ func (f far) do(g func()) {
 }
 
 // withFar moves v1 to another namespace and gives both ends addresses.
-func withFar(t *testing.T, queues int, f func(t *testing.T, c *bpf.Client, peer far)) {
+func withFar[T testing.TB](t T, queues int, f func(t T, c *bpf.Client, peer far)) {
 	t.Helper()
-	withXDP(t, queues, func(t *testing.T, c *bpf.Client) {
+	withXDP(t, queues, func(t T, c *bpf.Client) {
 		peer, ready := make(far), make(chan error)
 		tid := 0
 		go func() {
@@ -66,7 +66,7 @@ func (c conn) close() {
 	unix.Close(c.to)
 }
 
-func socket(t *testing.T, sa unix.Sockaddr, typ int) int {
+func socket(t testing.TB, sa unix.Sockaddr, typ int) int {
 	t.Helper()
 	family := unix.AF_INET
 	if _, ok := sa.(*unix.SockaddrInet6); ok {

@@ -32,9 +32,9 @@ func xdpEntry(lane int, m device.Match) device.XDPEntry {
 }
 
 // withXDP runs f on a veth.
-func withXDP(t *testing.T, queues int, f func(t *testing.T, c *bpf.Client)) {
+func withXDP[T testing.TB](t T, queues int, f func(t T, c *bpf.Client)) {
 	t.Helper()
-	vethtest.Run(t, queues, func(t *testing.T) {
+	vethtest.Run(t, queues, func(t T) {
 		tcc, err := tc.Open()
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,9 @@
  * A clsact egress classifier in direct-action mode. It looks the packet's flow
  * up, once for each pattern of compared fields that is in use, and writes the
  * HTB class of its lane, or its priority under mqprio, to skb->priority and one
- * of its transmit queues to skb->queue_mapping. It returns TC_ACT_UNSPEC, so that filters of others after
+ * of its transmit queues to skb->queue_mapping. What the kernel's connection
+ * tracking has given another address on its way here is looked up by the one
+ * that it had before, too. It returns TC_ACT_UNSPEC, so that filters of others after
  * it still see the packet (cls_bpf_classify continues with the next filter),
  * and never drops, redirects or changes a packet. It counts what it gives to
  * each lane.
@@ -31,6 +33,7 @@ struct target {
 
 #include "flow.h"
 #include "count.h"
+#include "translated.h"
 
 /* Where packets go that no flow names. */
 struct rest {
@@ -92,8 +95,11 @@ int niclane_egress(struct __sk_buff *skb)
 
 	if (!patterns && (!rest || !(rest->queues | rest->lanes)))
 		return TC_ACT_UNSPEC;
-	if (parse(skb, &f))
+	if (parse(skb, &f)) {
 		lookup(&f, patterns, &best);
+		if (!best.rank && patterns && untranslate(skb, &f))
+			lookup(&f, patterns, &best);
+	}
 	if (!best.rank && rest) {
 		to->queue = rest->queue;
 		to->queues = rest->queues;
