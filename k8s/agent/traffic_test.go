@@ -269,10 +269,18 @@ func TestTraffic(t *testing.T) {
 				ip saddr 10.244.0.0/24 udp dport 10 masquerade;
 			}
 		}`)
-		expect("what the node masquerades", "redis", "10.244.0.5:5000", "192.0.2.2:10", "default")
+		translated := "redis-0"
+		if sees, err := card.SeesTranslated([]string{"up0"}); err != nil {
+			t.Fatal(err)
+		} else if !sees {
+			t.Log("this kernel's classifier does not see what addresses were before")
+			translated = "default"
+		}
+		expect("what the node masquerades", "redis", "10.244.0.5:5000", "192.0.2.2:10", translated)
+		expect("another port, masqueraded", "redis", "10.244.0.5:5001", "192.0.2.2:10", "default")
 		stop := echo(t, "redis", "10.244.0.5:5000")
 		expect("a node port that the lane knows", "wire", "192.0.2.2:7000", "192.0.2.1:30500", "redis-0")
-		expect("a node port that it does not know", "wire", "192.0.2.2:7001", "192.0.2.1:30501", "default")
+		expect("a node port that it does not know", "wire", "192.0.2.2:7001", "192.0.2.1:30501", translated)
 		stop()
 		nft(t, "delete table ip t")
 	}

@@ -4,10 +4,15 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/k8s/card"
+	"github.com/niclane/niclane/k8s/classes"
 	"github.com/niclane/niclane/k8s/nat"
 	"github.com/niclane/niclane/k8s/reach"
+	"github.com/niclane/niclane/plan"
 )
 
 // translations are looked for so often: each look walks the kernel's table of
@@ -38,13 +43,21 @@ func (a *Agent) watchTranslated(ctx context.Context) error {
 
 // translated looks once, and says what is new on the pods that it concerns.
 func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) error {
-	uplink, err := reach.Through(a.node.Status().Devices)
+	devices := a.node.Status().Devices
+	uplink, err := reach.Through(devices)
 	if err != nil {
 		return err
 	}
 	found, err := nat.Find(flows, a.node.Attachments(), uplink)
 	if err != nil {
 		return err
+	}
+	if len(found) > 0 {
+		sees, err := card.SeesTranslated(devices)
+		if err != nil {
+			return err
+		}
+		found = nat.Outside(found, sees, a.steered())
 	}
 	a.mu.Lock()
 	fresh, changed := a.bypassed.Add(now, found)
@@ -57,4 +70,12 @@ func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) erro
 		wake(a.changed)
 	}
 	return nil
+}
+
+// steered reports whether what arrives is told apart by lane.
+func (a *Agent) steered() bool {
+	return slices.ContainsFunc(a.node.Now().Classes, func(c classes.Class) bool {
+		how := c.Realisations[string(device.PartSteering)]
+		return how != "" && how != plan.RealShared
+	})
 }

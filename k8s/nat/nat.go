@@ -33,6 +33,9 @@ type Finding struct {
 	Protocol string
 	// Remote is who is at the other end of one of the connections.
 	Remote netip.Addr
+	// Sent: what the pod sends is in the lane all the same, what it receives is
+	// not.
+	Sent bool
 }
 
 // key is what makes it the same finding when it is seen again.
@@ -61,6 +64,23 @@ func Find(flows func(func(Flow)) error, in []node.Attachment, uplink func(netip.
 	})
 	slices.SortFunc(out, func(a, b Finding) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return out, err
+}
+
+// Outside returns what of findings is outside of lanes where the classifier of what
+// leaves the card sees the addresses from before translation, or does not; and
+// where what arrives is told apart by lane (steered), or for no lane is.
+func Outside(found []Finding, sees, steered bool) []Finding {
+	if !sees {
+		return found
+	}
+	if !steered {
+		return nil
+	}
+	out := slices.Clone(found)
+	for i := range out {
+		out[i].Sent = true
+	}
+	return out
 }
 
 // left says what of a flow is left out of a lane.
@@ -99,9 +119,13 @@ func finding(at *node.Attachment, lane, protocol string, frontend netip.AddrPort
 
 // Message says what is the matter and what helps; own are the node's addresses.
 func (f *Finding) Message(own []netip.Addr) string {
-	if !f.Frontend.IsValid() {
-		return fmt.Sprintf("what the pod sends to %s leaves with the node's address, because the node masquerades it: neither lane %s nor the card can tell it from other packets of the node. "+
-			"Connections to the pod are not concerned. Except the destination from masquerading in the pod network's configuration, or put the pod into the host's network", f.Remote, f.Lane)
+	const masquerade = "Connections to the pod are not concerned. Except the destination from masquerading in the pod network's configuration, or put the pod into the host's network"
+	switch {
+	case !f.Frontend.IsValid() && f.Sent:
+		return fmt.Sprintf("what the pod sends to %s is in its lane %s, and what %[1]s answers is not: it comes to the node's address, because the node masquerades the pod's, "+
+			"and the card cannot tell it from other packets of the node. %s", f.Remote, f.Lane, masquerade)
+	case !f.Frontend.IsValid():
+		return fmt.Sprintf("what the pod sends to %s leaves with the node's address, because the node masquerades it: neither lane %s nor the card can tell it from other packets of the node. %s", f.Remote, f.Lane, masquerade)
 	}
 	name := f.Frontend.String()
 	if slices.Contains(own, f.Frontend.Addr()) {
@@ -112,7 +136,11 @@ func (f *Finding) Message(own []netip.Addr) string {
 	if f.Container != "" {
 		where = fmt.Sprintf("the annotation %s: {%q: {%q: [%q]}}", pods.Annotation, f.Container, "frontends", name)
 	}
-	return fmt.Sprintf("connections to %s come to the pod and are not in its lane %s, because the node translates them behind the card: add the frontend %s to %s", f.Frontend, f.Lane, name, where)
+	what := "are not in its lane"
+	if f.Sent {
+		what = "are answered in its lane and not received there, lane"
+	}
+	return fmt.Sprintf("connections to %s come to the pod and %s %s, because the node translates them behind the card: add the frontend %s to %s", f.Frontend, what, f.Lane, name, where)
 }
 
 // Remembered is how long a finding is taken to hold after it was last seen:
@@ -156,6 +184,9 @@ func (m *Memory) String() string {
 	var out []string
 	for _, f := range m.seen {
 		what := "what it sends is masqueraded"
+		if f.Sent {
+			what = "what answers to it when it is masqueraded"
+		}
 		if f.Frontend.IsValid() {
 			what = fmt.Sprintf("frontend %s/%s", f.Frontend, f.Protocol)
 		}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -210,11 +211,33 @@ func TestMessage(t *testing.T) {
 		`to 198.51.100.7 leaves with the node's address`:                             {Lane: "l", Remote: netip.MustParseAddr("198.51.100.7")},
 		`annotation niclane.dev/lanes: {"c": {"frontends": ["30379/TCP"]}}`:          {Container: "c", Protocol: "tcp", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")},
 		`the frontend [2001:db8::7]:53/UDP to the parameters of its claim`:           {Protocol: "udp", Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
+		`what 198.51.100.8 answers is not`:                                           {Lane: "l", Remote: netip.MustParseAddr("198.51.100.8"), Sent: true},
+		`come to the pod and are not in its lane l, because`:                         {Lane: "l", Protocol: "udp", Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
+		`are answered in its lane and not received there, lane l, because`:           {Lane: "l", Protocol: "udp", Frontend: netip.MustParseAddrPort("[2001:db8::7]:53"), Sent: true},
 		`the frontend 203.0.113.7:6379/TCP to the annotation niclane.dev/lanes: {"c`: {Container: "c", Protocol: "tcp", Frontend: netip.MustParseAddrPort("203.0.113.7:6379")},
 	} {
 		if got := f.Message(own); !strings.Contains(got, want) {
 			t.Errorf("got %s, want something with %s", got, want)
 		}
+	}
+}
+
+// TestOutside: what the classifier sees through is outside of the lane where it
+// arrives, if anything is told apart there.
+func TestOutside(t *testing.T) {
+	found := []Finding{{Lane: "a"}, {Lane: "b", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")}}
+	half := slices.Clone(found)
+	half[0].Sent, half[1].Sent = true, true
+	for _, c := range []struct {
+		sees, steered bool
+		want          []Finding
+	}{{false, false, found}, {false, true, found}, {true, true, half}, {true, false, nil}} {
+		if got := Outside(found, c.sees, c.steered); !slices.Equal(got, c.want) {
+			t.Errorf("sees %v, steered %v: %+v, want %+v", c.sees, c.steered, got, c.want)
+		}
+	}
+	if found[0].Sent {
+		t.Error("what was given is changed")
 	}
 }
 
