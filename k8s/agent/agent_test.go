@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -137,6 +138,19 @@ func get(socket, path string) (int, string, error) {
 	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
 	return r.StatusCode, string(b), err
+}
+
+// TestPause: looks through many connections are rarer, and never so rare that what
+// was found is forgotten before it can be found again.
+func TestPause(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{
+		0: time.Minute, time.Millisecond: time.Minute, 16 * time.Millisecond: 160 * time.Second,
+		time.Second: 5 * time.Minute, math.MaxInt64 / pauses: 5 * time.Minute,
+	} {
+		if got := pause(took); got != want || got > nat.Remembered/2 {
+			t.Errorf("after %v: %v, want %v", took, got, want)
+		}
+	}
 }
 
 // testTranslated: what the node translates of a pod in a lane is said in the
