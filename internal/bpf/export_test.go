@@ -92,3 +92,13 @@ func (c *Client) Attached(t testing.TB, f device.Filter) []ebpf.ProgramID {
 	slices.Sort(ids)
 	return ids
 }
+
+// ForgetTranslation leaves a filter's program as one that was attached before its
+// kernel could say where connections are.
+func (c *Client) ForgetTranslation(f device.Filter) error {
+	m, err := c.open(f)
+	if err != nil {
+		return err
+	}
+	return m.translation.Update(uint32(0), translation{}, ebpf.UpdateExist)
+}

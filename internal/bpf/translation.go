@@ -23,15 +23,23 @@ type translation struct {
 // translates.
 var errNoTranslation = errors.New("the classifier does not see addresses from before netfilter translated them")
 
-// findTranslation finds where the kernel keeps what connection tracking knows of a
-// packet. Nothing is looked for in the kernel's memory that its BTF does not
-// name: the module nf_conntrack has its own, and has to be loaded.
-func findTranslation() (translation, error) {
+// readsKernel is nil if the kernel lets classifiers read its memory: not with
+// lockdown=confidentiality.
+func readsKernel() error {
 	if err := features.HaveProgramHelper(ebpf.SchedCLS, asm.FnProbeReadKernel); err != nil {
-		return translation{}, fmt.Errorf("%w: reading the kernel's memory (lockdown?): %w", errNoTranslation, err)
+		return fmt.Errorf("%w: reading the kernel's memory: %w", errNoTranslation, err)
 	}
-	// Both are read anew, and forgotten: parsing is for the rare program that is
-	// attached, and keeping it would be megabytes in an agent.
+	return nil
+}
+
+// findTranslation finds where the kernel keeps what connection tracking knows of a
+// packet, by its BTF: the module nf_conntrack has its own, and has to be loaded.
+func findTranslation() (translation, error) {
+	if err := readsKernel(); err != nil {
+		return translation{}, err
+	}
+	// Both are read anew, and forgotten: that takes 17 ms, for the rare program that
+	// is attached, and keeping them would be megabytes in an agent.
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
 		return translation{}, fmt.Errorf("%w: %w", errNoTranslation, err)
@@ -140,41 +148,57 @@ func field(t btf.Type, path ...string) (offset uint32, found btf.Type, err error
 }
 
 // seeThrough has a classifier that is about to be loaded look behind what
-// netfilter translates.
+// netfilter translates: from now on if it is known where, else from the moment on
+// in which SeeTranslated finds out.
 func seeThrough(spec *ebpf.CollectionSpec) error {
-	t, err := findTranslation()
-	if err != nil {
+	if err := readsKernel(); err != nil {
 		return err
 	}
-	spec.Maps[egressMapNlTranslation].Contents = []ebpf.MapKV{{Key: uint32(0), Value: t}}
+	if t, err := findTranslation(); err == nil {
+		spec.Maps[egressMapNlTranslation].Contents = []ebpf.MapKV{{Key: uint32(0), Value: t}}
+	}
 	return spec.Variables["nl_reads_kernel"].Set(uint32(1))
 }
 
-// SeesTranslated reports whether niclane's classifiers on some devices all know
-// packets by the addresses that they had before netfilter's connection tracking
-// translated them on this host; false if there are none. One does if the kernel's
-// BTF said where these are kept when it was attached: not, if nf_conntrack is a
-// module and was loaded later. It needs CAP_BPF.
-func (c *Client) SeesTranslated(devs ...string) (bool, error) {
+// SeeTranslated has niclane's classifiers on some devices know packets by the
+// addresses that they had before netfilter's connection tracking translated them on
+// this host, if they do not yet: nf_conntrack may have been loaded after they
+// were attached. It reports whether all do now; false if there are none, or where
+// the kernel has no BTF or does not let programs read its memory. It needs CAP_BPF.
+func (c *Client) SeeTranslated(devs ...string) (bool, error) {
 	all, see := 0, 0
 	for _, dev := range devs {
 		err := c.eachFilter(dev, func(m *maps) error {
 			all++
-			var t translation
-			if m.translation == nil {
-				return nil
-			}
-			if err := m.translation.Lookup(uint32(0), &t); err != nil {
-				return fmt.Errorf("%s: %w", m.filter.Key(), err)
-			}
-			if t != (translation{}) {
+			sees, err := m.seeTranslated()
+			if sees {
 				see++
 			}
-			return nil
+			return err
 		})
 		if err != nil {
 			return false, err
 		}
 	}
 	return all > 0 && see == all, nil
+}
+
+func (m *maps) seeTranslated() (bool, error) {
+	if m.translation == nil {
+		return false, nil
+	}
+	var t translation
+	err := m.translation.Lookup(uint32(0), &t)
+	if err == nil && t == (translation{}) {
+		if t, err = findTranslation(); errors.Is(err, errNoTranslation) {
+			return false, nil
+		}
+		if err == nil {
+			err = m.translation.Update(uint32(0), t, ebpf.UpdateExist)
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", m.filter.Key(), err)
+	}
+	return true, nil
 }

@@ -85,11 +85,11 @@ func withTranslation[T testing.TB](t T, f func(t T, tcc *tc.Client, c *bpf.Clien
 // address that it had.
 func TestTranslated(t *testing.T) {
 	withTranslation(t, func(t *testing.T, _ *tc.Client, c *bpf.Client, peer far) {
-		if sees, err := c.SeesTranslated("v0"); sees || err != nil {
+		if sees, err := c.SeeTranslated("v0"); sees || err != nil {
 			t.Errorf("without a classifier: %v, %v", sees, err)
 		}
 		write(t, c, nil, filter)
-		if sees, err := c.SeesTranslated("v0"); !sees || err != nil {
+		if sees, err := c.SeeTranslated("v0"); !sees || err != nil {
 			t.Skipf("this kernel's classifier does not see through: %v", err)
 		}
 		const lane, address, wire = 0x10, 0x11, 0x12
@@ -127,6 +127,14 @@ func TestTranslated(t *testing.T) {
 		}
 		expect("as it is", lane, send("10.9.0.9:5000", "10.9.0.2:8", 1))
 		expect("masqueraded", lane, send("10.9.0.9:5000", "10.9.0.2:9", 1))
+		if err := c.ForgetTranslation(filter); err != nil {
+			t.Fatal(err)
+		}
+		expect("attached before there was connection tracking", 0, send("10.9.0.9:5000", "10.9.0.2:9", 1))
+		if sees, err := c.SeeTranslated("v0"); !sees || err != nil {
+			t.Errorf("connection tracking is found: %v, %v", sees, err)
+		}
+		expect("masqueraded again", lane, send("10.9.0.9:5000", "10.9.0.2:9", 1))
 		expect("IPv6", lane, send("[fd00:9::9]:5000", "[fd00:9::2]:9", 1))
 		expect("another port alone", lane, send("10.9.0.8:5000", "10.9.0.2:9", 1))
 		expect("the address alone is a member's", address, send("10.9.0.9:5001", "10.9.0.2:9", 1))

@@ -270,7 +270,7 @@ func TestTraffic(t *testing.T) {
 			}
 		}`)
 		translated := "redis-0"
-		if sees, err := card.SeesTranslated([]string{"up0"}); err != nil {
+		if sees, err := card.SeeTranslated([]string{"up0"}); err != nil {
 			t.Fatal(err)
 		} else if !sees {
 			t.Log("this kernel's classifier does not see what addresses were before")

@@ -65,7 +65,7 @@ func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) erro
 		return err
 	}
 	if len(found) > 0 {
-		sees, err := card.SeesTranslated(devices)
+		sees, err := card.SeeTranslated(devices)
 		if err != nil {
 			return err
 		}

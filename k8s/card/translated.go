@@ -9,14 +9,14 @@ import (
 	"github.com/niclane/niclane/internal/tc"
 )
 
-// SeesTranslated reports whether what leaves some devices is known by the addresses
-// that it had before this host translated them: bpf.Client.SeesTranslated.
-func SeesTranslated(devices []string) (sees bool, err error) {
+// SeeTranslated has what leaves some devices known by the addresses that it had before
+// this host translated them, and reports whether it is: bpf.Client.SeeTranslated.
+func SeeTranslated(devices []string) (sees bool, err error) {
 	t, err := tc.Open()
 	if err != nil {
 		return false, err
 	}
 	c := bpf.New(t)
 	defer func() { err = errors.Join(err, c.Close(), t.Close()) }()
-	return c.SeesTranslated(devices...)
+	return c.SeeTranslated(devices...)
 }
