@@ -163,6 +163,7 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	}
 	defer k.Close()
 	k.Prepare(p.Steps)
+	leaves := foresee(p, st)
 	who, when := journal.Self()
 	j, err := a.store.Begin(journal.Head{
 		Host: a.host, Config: c.Config, ConfigText: string(a.file.Text), Who: who, When: when, Devices: p.Devices, Plan: p,
@@ -188,7 +189,7 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	}
 	a.store.Keep(j)
 	r.Done, r.Warnings = len(report.Done), report.Warnings
-	after, err := c.save(ctx, p, st)
+	after, err := c.save(ctx, p, leaves)
 	if err != nil {
 		r.Warnings = append(r.Warnings, "what verify compares with could not be kept: "+err.Error())
 	}
@@ -338,26 +339,54 @@ func (c *Card) Remove(ctx context.Context) error {
 	return err
 }
 
-// save keeps the state right after an apply where niclane verify looks for it, and
-// returns it where it is all that is known of the devices.
-func (c *Card) save(ctx context.Context, p *plan.Plan, before *device.State) (after *device.State, err error) {
-	if len(p.Devices) == 0 {
-		return nil, nil
-	}
-	var st *device.State
+// A foreseen is the state that a plan's steps leave when they succeed. It is made and
+// encoded while they are journalled and made: that takes longer with each pod, and
+// nothing that is done meanwhile depends on it.
+type foreseen struct {
+	made  chan struct{}
+	state *device.State
+	text  []byte
+	err   error
+}
+
+// foresee begins with the state in which the plan was made; nil for a plan of which
+// the steps do not say all that they leave. Who does not wait for it may leave it.
+func foresee(p *plan.Plan, before *device.State) *foreseen {
 	if slices.ContainsFunc(p.Steps, remakes) {
-		if st, err = observe.Observe(ctx, observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
-			return nil, err
-		}
-	} else {
+		return nil
+	}
+	f := &foreseen{made: make(chan struct{})}
+	go func() {
+		defer close(f.made)
 		changes := make([]device.Change, len(p.Steps))
 		for i, s := range p.Steps {
 			changes[i] = device.Change{Old: s.Old, New: s.New}
 		}
-		after = before.After(changes)
-		st = after
+		f.state = before.After(changes)
+		f.text, f.err = json.Marshal(f.state)
+	}()
+	return f
+}
+
+// save keeps the state right after an apply where niclane verify looks for it, and
+// returns it where it is all that is known of the devices. If it was not foreseen, it
+// is observed.
+func (c *Card) save(ctx context.Context, p *plan.Plan, leaves *foreseen) (after *device.State, err error) {
+	if len(p.Devices) == 0 {
+		return nil, nil
 	}
-	b, err := json.Marshal(st)
+	var st *device.State
+	var b []byte
+	if leaves == nil {
+		if st, err = observe.Observe(ctx, observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
+			return nil, err
+		}
+		b, err = json.Marshal(st)
+	} else {
+		<-leaves.made
+		after, st = leaves.state, leaves.state
+		b, err = leaves.text, leaves.err
+	}
 	if err != nil {
 		return after, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,6 +20,7 @@ import (
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/plan"
 )
 
 // TestKnown: a pod's packets are steered without looking at the whole card, unless
@@ -237,5 +239,55 @@ func TestSaved(t *testing.T) {
 	}
 	if s.now(path) != nil || (&saved{}).now("") != nil {
 		t.Error("no file is taken for one")
+	}
+}
+
+// TestForesee: niclane verify compares with what there is after an apply, also where
+// nobody has looked since; and what steps do not say is looked at.
+func TestForesee(t *testing.T) {
+	dev := uplink(t)
+	c := newCard(t)
+	spec := &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+		Classes: []v1alpha1.Class{{Name: "web", Mode: "shared", Queues: 1, Members: 20, Tuning: v1alpha1.Tuning{Ceiling: "50%"}}},
+	}
+	var n policy.Node
+	for pod := range 3 {
+		n.Device = dev
+		n.Members = append(n.Members, policy.Member{
+			Name: fmt.Sprint("pod-", pod), Lane: "web", Protocol: "tcp", Ports: []string{"80"},
+			Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(pod + 1)}), 32)},
+		})
+		f, err := policy.Make(c.Config, spec, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Apply(t.Context(), f)
+		if err != nil || len(r.Warnings) > 0 {
+			t.Fatal(err, r)
+		}
+		c.saved = saved{} // as a niclane that reads the file
+		st := c.applied(r.Plan)
+		if st == nil {
+			t.Fatal("no state was kept")
+		}
+		is, err := observe.Observe(t.Context(), observe.Options{Devices: []string{dev}, NoProbes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		byMatch := func(a, b device.FilterEntry) int { return strings.Compare(a.Match.String(), b.Match.String()) }
+		kept, found := st.Device(dev).Entries, is.Device(dev).Entries
+		slices.SortFunc(kept, byMatch)
+		slices.SortFunc(found, byMatch)
+		if diff := cmp.Diff(kept, found); diff != "" || len(kept) != pod+1 {
+			t.Errorf("pod %d: entries (-kept +found)\n%s", pod, diff)
+		}
+	}
+	if err := c.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	remaking := &plan.Plan{Devices: []string{dev}, Steps: []plan.Step{{New: device.Channels{Dev: dev}}}}
+	if foresee(remaking, &device.State{}) != nil {
+		t.Error("what a driver makes of its queues is taken for known")
 	}
 }
