@@ -101,3 +101,39 @@ func memberTexts(t *testing.T, spec *v1alpha1.LanePolicySpec, n Node) map[string
 	}
 	return texts
 }
+
+// TestMemberText is everything that a member can have, as people and git diff see it.
+func TestMemberText(t *testing.T) {
+	prefixes := func(texts ...string) (out []netip.Prefix) {
+		for _, s := range texts {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	spec := &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "web", Mode: "shared", Queues: 1, Members: 4, Aligned: true}}}
+	_, members, err := write(spec, Node{Device: "eth0", Members: []Member{
+		{
+			Name: "every\"thing", Lane: "web", Protocol: "udp", Ports: []string{"80", "8000-8010"}, RemotePorts: []string{"1024-2047", "53"},
+			Addrs: prefixes("10.0.0.1/32", "10.1.0.0/16", "fd00::1/128"), RemoteAddrs: prefixes("fd01::/64", "::ffff:10.0.0.2/128"), Cgroup: "/a b",
+		},
+		{Name: "nothing", Lane: "web", Protocol: "tcp"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{"web": {`      - name: "every\"thing"
+        protocol: udp
+        ports: ["80", "8000-8010"]
+        remote-ports: ["1024-2047", "53"]
+        addrs: ["10.0.0.1", "10.1.0.0/16", "fd00::1"]
+        remote-addrs: ["fd01::/64", "::ffff:10.0.0.2"]
+        cgroup: "/a b"
+        aligned: on
+`, `      - name: "nothing"
+        protocol: tcp
+        aligned: on
+`}}
+	if diff := cmp.Diff(want, members); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

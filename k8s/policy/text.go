@@ -58,6 +58,7 @@ type writer struct {
 	errs Errors
 	// members is the text of each, by lane.
 	members map[string][]string
+	one     []byte // room for a member's text
 }
 
 func (w *writer) failf(format string, args ...any) {
@@ -183,40 +184,47 @@ func (w *writer) lane(c *v1alpha1.Class, name, path string, count int, n Node, n
 
 // member writes one of what may be hundreds, with each pod that comes or goes.
 func (w *writer) member(c *v1alpha1.Class, m *Member) {
-	w.line("      - ", "name", strconv.Quote(m.Name))
-	const in = "        "
-	w.line(in, "protocol", m.Protocol)
-	w.list(in, "ports", m.Ports)
-	w.list(in, "remote-ports", m.RemotePorts)
-	w.list(in, "addrs", texts(m.Addrs))
-	w.list(in, "remote-addrs", texts(m.RemoteAddrs))
+	b := append(w.one[:0], "      - name: "...)
+	b = strconv.AppendQuote(b, m.Name)
+	const in = "\n        "
+	b = append(append(b, in+"protocol: "...), m.Protocol...)
+	b = appendList(b, in+"ports: [", m.Ports, strconv.AppendQuote)
+	b = appendList(b, in+"remote-ports: [", m.RemotePorts, strconv.AppendQuote)
+	b = appendList(b, in+"addrs: [", m.Addrs, appendAddrs)
+	b = appendList(b, in+"remote-addrs: [", m.RemoteAddrs, appendAddrs)
 	if m.Cgroup != "" {
-		w.line(in, "cgroup", strconv.Quote(m.Cgroup))
+		b = strconv.AppendQuote(append(b, in+"cgroup: "...), m.Cgroup)
 	}
 	if c.Aligned {
-		w.line(in, "aligned", "on")
+		b = append(b, in+"aligned: on"...)
 	}
+	w.one = append(b, '\n')
+	w.b.Write(w.one)
 }
 
-func texts(ps []netip.Prefix) []string {
-	out := make([]string, len(ps))
-	for i, p := range ps {
-		if out[i] = p.String(); p.IsSingleIP() {
-			out[i] = p.Addr().String()
+// appendList appends what opens a list, its items and its end; nothing if there are none.
+func appendList[T any](b []byte, open string, items []T, one func([]byte, T) []byte) []byte {
+	for i, item := range items {
+		if i > 0 {
+			open = ", "
 		}
+		b = one(append(b, open...), item)
 	}
-	return out
+	if len(items) > 0 {
+		b = append(b, ']')
+	}
+	return b
 }
 
-func (w *writer) list(in, key string, items []string) {
-	if len(items) == 0 {
-		return
+// appendAddrs appends an address or a range of them, in which nothing is to be escaped.
+func appendAddrs(b []byte, p netip.Prefix) []byte {
+	b = append(b, '"')
+	if p.IsSingleIP() {
+		b = p.Addr().AppendTo(b)
+	} else {
+		b = p.AppendTo(b)
 	}
-	quoted := make([]string, len(items))
-	for i, s := range items {
-		quoted[i] = strconv.Quote(s)
-	}
-	w.line(in, key, "["+strings.Join(quoted, ", ")+"]")
+	return append(b, '"')
 }
 
 func (w *writer) tuning(in string, t *v1alpha1.Tuning) {
