@@ -25,7 +25,7 @@ type claim struct {
 // compared with those that have one of them or a range, not with all.
 func (r *reader) checkOverlaps() {
 	var all, ranges roster
-	single := map[netip.Addr]*roster{}
+	single := make(map[netip.Addr]roster, r.members)
 	var lists [][]claim // of those that one member may meet
 	for i := range r.in.Lanes {
 		l := &r.in.Lanes[i]
@@ -41,12 +41,9 @@ func (r *reader) checkOverlaps() {
 				lists = ranges.near(lists[:0], c.member)
 				for _, p := range c.member.Addrs {
 					known := single[p.Addr()]
-					if known == nil {
-						known = &roster{}
-						single[p.Addr()] = known
-					}
 					lists = known.near(lists, c.member)
 					known.add(c)
+					single[p.Addr()] = known
 				}
 			}
 			r.meets(lists, c)
@@ -62,24 +59,24 @@ func hasRange(ps []netip.Prefix) bool {
 
 // A roster is members in the order of the file.
 type roster struct {
-	claims  []claim
+	claims []claim
+	// The first sorted of them by port, when somebody looks for one and they are
+	// more than few: most files have no member that all others are compared with.
+	sorted  int
 	anyPort []claim
-	byPort  map[uint16][]claim // nil while they are few: the same, by port
+	byPort  map[uint16][]claim
 }
 
 // few claims are sooner compared than sorted by port.
 const few = 8
 
-func (r *roster) add(c claim) {
-	r.claims = append(r.claims, c)
-	late := r.claims[len(r.claims)-1:]
+func (r *roster) add(c claim) { r.claims = append(r.claims, c) }
+
+func (r *roster) sort() {
 	if r.byPort == nil {
-		if len(r.claims) <= few {
-			return
-		}
-		r.byPort, late = map[uint16][]claim{}, r.claims
+		r.byPort = map[uint16][]claim{}
 	}
-	for _, c := range late {
+	for _, c := range r.claims[r.sorted:] {
 		if len(c.member.Ports) == 0 {
 			r.anyPort = append(r.anyPort, c)
 		}
@@ -87,13 +84,15 @@ func (r *roster) add(c claim) {
 			r.byPort[p] = append(r.byPort[p], c)
 		}
 	}
+	r.sorted = len(r.claims)
 }
 
 // near appends lists to which all belong that have a port in common with m.
 func (r *roster) near(lists [][]claim, m *intent.Member) [][]claim {
-	if r.byPort == nil || len(m.Ports) == 0 {
+	if len(r.claims) <= few || len(m.Ports) == 0 {
 		return append(lists, r.claims)
 	}
+	r.sort()
 	lists = append(lists, r.anyPort)
 	for _, p := range m.Ports {
 		lists = append(lists, r.byPort[p])
