@@ -4,7 +4,7 @@ package plan
 
 import (
 	"fmt"
-	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -166,28 +166,31 @@ func (f *fit) checkPatterns(lanes []*placed) {
 		protocol                      string
 		localPort, remotePort, vlan   bool
 	}
-	known := map[string]int{}
-	bits := func(prefix string) int {
-		n, ok := known[prefix]
-		if !ok {
-			if p, err := netip.ParsePrefix(prefix); err == nil {
-				n = p.Bits() // otherwise any
-			}
-			known[prefix] = n
-		}
-		return n
-	}
 	seen := map[pattern]bool{}
+	var last pattern // which most members have in common
 	for _, l := range lanes {
 		for i := range l.Members {
 			for _, m := range f.matches(&l.Members[i]) {
-				seen[pattern{m.Family, bits(m.Local), bits(m.Remote), m.Protocol, m.LocalPort != 0, m.RemotePort != 0, m.VLAN != 0}] = true
+				p := pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol, m.LocalPort != 0, m.RemotePort != 0, m.VLAN != 0}
+				if p != last {
+					seen[p], last = true, p
+				}
 			}
 		}
 	}
 	if len(seen) > maxPatterns {
 		f.failf("lanes", "the members compare %d different sets of fields (prefix lengths count), at most %d can be told apart", len(seen), maxPatterns)
 	}
+}
+
+// prefixBits is the length of a prefix of a match, 0 for any address.
+func prefixBits(prefix string) int {
+	_, length, given := strings.Cut(prefix, "/")
+	if !given {
+		return 0
+	}
+	n, _ := strconv.Atoi(length) // of ofFamily's own text
+	return n
 }
 
 func (f *fit) foreignRules() int {

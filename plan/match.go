@@ -17,7 +17,11 @@ func (f *fit) matches(m *intent.Member) []device.Match {
 	if !ok {
 		ms = matches(m, f.in.Group.VLANs)
 		if f.expanded == nil {
-			f.expanded = map[*intent.Member][]device.Match{}
+			all := 0
+			for i := range f.in.Lanes {
+				all += len(f.in.Lanes[i].Members)
+			}
+			f.expanded = make(map[*intent.Member][]device.Match, all)
 		}
 		f.expanded[m] = ms
 	}
@@ -61,7 +65,7 @@ func matches(m *intent.Member, vlans []int) []device.Match {
 // was given at all, and nil if all that were given are of the other family.
 func ofFamily(ps []netip.Prefix, family int) []string {
 	if len(ps) == 0 {
-		return []string{""}
+		return anyAddress
 	}
 	var out []string
 	for _, p := range ps {
@@ -69,16 +73,23 @@ func ofFamily(ps []netip.Prefix, family int) []string {
 			continue
 		}
 		if p.Bits() == 0 { // 0.0.0.0/0 and ::/0 match the whole family
-			return []string{""}
+			return anyAddress
 		}
-		out = append(out, p.Masked().String())
+		var b [64]byte
+		out = append(out, string(p.Masked().AppendTo(b[:0])))
 	}
 	return out
 }
 
 func orAny(ports []uint16) []uint16 {
 	if len(ports) == 0 {
-		return []uint16{0}
+		return anyPort
 	}
 	return ports
 }
+
+// What a member compares that compares none. They are not to be changed.
+var (
+	anyAddress = []string{""}
+	anyPort    = []uint16{0}
+)
