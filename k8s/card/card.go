@@ -171,7 +171,7 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	if err != nil {
 		return nil, err
 	}
-	if len(j.Records()) == 0 && len(p.Steps) == 0 { // all that there was is gone
+	if len(p.Steps) == 0 && len(j.Records()) == 0 { // all that there was is gone
 		return r, j.Remove()
 	}
 	report, err := apply.Run(ctx, k, p, j, apply.Options{})
