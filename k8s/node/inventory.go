@@ -64,8 +64,8 @@ func (n *Node) snapshot() *classes.Snapshot {
 			}
 		}
 	}
-	holders := n.st.holders()
-	joined := n.st.joined()
+	all := n.st.sorted()
+	holders, joined := n.st.holders(all), n.st.joined(all)
 	for i := range n.st.Spec.Classes {
 		c := &n.st.Spec.Classes[i]
 		out.Classes = append(out.Classes, n.class(c, link, real, holders, joined))
@@ -166,7 +166,7 @@ func (n *Node) Hold(ctx context.Context, h classes.Hold) error {
 		given.Units = slices.Clone(h.Units)
 		was, again := s.Holds[h.Key]
 		delete(s.Holds, h.Key)
-		holders := s.holders()
+		holders := s.holders(s.sorted())
 		for i := range given.Units {
 			u := &given.Units[i]
 			c := s.class(u.Class)
@@ -221,7 +221,7 @@ func (n *Node) Release(ctx context.Context, key string) error {
 	}
 	return n.do(ctx, true, func(s *state) error {
 		delete(s.Holds, key)
-		maps.DeleteFunc(s.Attachments, func(_ string, a Attachment) bool { return slices.Contains(a.Holds, key) })
+		maps.DeleteFunc(s.Attachments, func(_ string, a *attached) bool { return slices.Contains(a.Holds, key) })
 		return nil
 	})
 }

@@ -57,12 +57,12 @@ func (n *Node) Attach(ctx context.Context, a Attachment) error {
 				}
 			}
 		}
-		for _, other := range s.sorted() {
-			if other.UID != a.UID && (overlapping(&other, &a) || sharesUnit(&other, &a)) || other.UID == a.UID && other.Sandbox != a.Sandbox {
+		for key, other := range s.Attachments {
+			if other.UID != a.UID && (overlapping(&other.Attachment, &a) || sharesUnit(&other.Attachment, &a)) || other.UID == a.UID && other.Sandbox != a.Sandbox {
 				// kubelet and the address plugin give a unit and an address
 				// to one pod at a time: the other's end was missed.
 				n.o.Log.Warn("a pod's end was missed", "pod", other.Name(), "now", a.Name())
-				delete(s.Attachments, other.key())
+				delete(s.Attachments, key)
 			}
 		}
 		if err := s.frontendTaken(&a); err != nil {
@@ -74,15 +74,11 @@ func (n *Node) Attach(ctx context.Context, a Attachment) error {
 }
 
 func sharesUnit(a, b *Attachment) bool {
-	has := map[string]bool{}
 	for _, g := range a.Grants {
-		for _, id := range g.Units {
-			has[id] = true
-		}
-	}
-	for _, g := range b.Grants {
-		if slices.ContainsFunc(g.Units, func(id string) bool { return has[id] }) {
-			return true
+		for _, h := range b.Grants {
+			if slices.ContainsFunc(g.Units, func(id string) bool { return slices.Contains(h.Units, id) }) {
+				return true
+			}
 		}
 	}
 	return false
@@ -102,7 +98,7 @@ func (n *Node) Detach(ctx context.Context, sandbox, ifname string) error {
 		return nil
 	}
 	return n.do(ctx, true, func(s *state) error {
-		maps.DeleteFunc(s.Attachments, func(_ string, a Attachment) bool {
+		maps.DeleteFunc(s.Attachments, func(_ string, a *attached) bool {
 			return a.Sandbox == sandbox && (ifname == "" || a.IfName == ifname)
 		})
 		return nil
@@ -115,7 +111,7 @@ func (n *Node) Keep(ctx context.Context, still func(Attachment) bool) error {
 		return nil
 	}
 	return n.do(ctx, true, func(s *state) error {
-		maps.DeleteFunc(s.Attachments, func(_ string, a Attachment) bool { return !still(a) })
+		maps.DeleteFunc(s.Attachments, func(_ string, a *attached) bool { return !still(a.Attachment) })
 		return nil
 	})
 }
@@ -124,5 +120,10 @@ func (n *Node) Keep(ctx context.Context, still func(Attachment) bool) error {
 func (n *Node) Attachments() []Attachment {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.st.sorted()
+	all := n.st.sorted()
+	out := make([]Attachment, len(all))
+	for i, a := range all {
+		out[i] = a.Attachment
+	}
+	return out
 }

@@ -29,7 +29,8 @@ import (
 // schema is the version of the state file.
 const schema = 1
 
-// state is what is known. Its maps' values are never changed in place.
+// state is what is known. Its maps' values are never changed in place, nor is what they
+// point to: states have it in common.
 type state struct {
 	Schema int `json:"schema"`
 	// Boot is the kernel's boot ID: addresses and interfaces of pods are not
@@ -40,12 +41,15 @@ type state struct {
 	Generation int64                    `json:"generation,omitempty"`
 	Spec       *v1alpha1.LanePolicySpec `json:"spec,omitempty"`
 	// Attachments by Sandbox and interface.
-	Attachments map[string]Attachment   `json:"attachments,omitempty"`
+	Attachments map[string]*attached    `json:"attachments,omitempty"`
 	Holds       map[string]classes.Hold `json:"holds,omitempty"`
+}
 
-	// texts are attachments as they are in the file, by the same key: each is
-	// encoded once, not with every pod that comes or goes.
-	texts map[string][]byte
+// An attached is an attachment with its text in the file: it is encoded once, not with
+// every pod that comes or goes.
+type attached struct {
+	Attachment
+	text []byte // nil: it cannot be encoded
 }
 
 // An Attachment is a pod in its lanes.
@@ -90,16 +94,10 @@ func (s *state) clone() *state {
 	c := *s
 	c.Attachments, c.Holds = maps.Clone(s.Attachments), maps.Clone(s.Holds)
 	if c.Attachments == nil {
-		c.Attachments = map[string]Attachment{}
+		c.Attachments = map[string]*attached{}
 	}
 	if c.Holds == nil {
 		c.Holds = map[string]classes.Hold{}
-	}
-	c.texts = make(map[string][]byte, len(s.texts)+1)
-	for key := range c.Attachments {
-		if text, ok := s.texts[key]; ok {
-			c.texts[key] = text
-		}
 	}
 	return &c
 }
@@ -107,12 +105,11 @@ func (s *state) clone() *state {
 // put adds an attachment, or replaces the one of its sandbox and interface.
 func (s *state) put(a Attachment) {
 	key := a.key()
-	s.Attachments[key] = a
-	if text, err := member(key, a); err == nil {
-		s.texts[key] = text
-	} else {
-		delete(s.texts, key) // encode says why
+	text, err := member(key, a)
+	if err != nil {
+		text = nil // encode says why
 	}
+	s.Attachments[key] = &attached{a, text}
 }
 
 // member is a member of a JSON object.
@@ -135,15 +132,15 @@ func (s *state) encode() ([]byte, error) {
 		return b, err
 	}
 	size := len(b) + len(s.Attachments) + 32
-	for _, text := range s.texts {
-		size += len(text)
+	for _, a := range s.Attachments {
+		size += len(a.text)
 	}
 	b = append(append(make([]byte, 0, size), b[:len(b)-1]...), `,"attachments":`...)
 	next := byte('{')
-	for _, key := range slices.Sorted(maps.Keys(s.Attachments)) {
-		text, known := s.texts[key]
-		if !known {
-			if text, err = member(key, s.Attachments[key]); err != nil {
+	for _, a := range s.sorted() {
+		text := a.text
+		if text == nil {
+			if text, err = member(a.key(), a.Attachment); err != nil {
 				return nil, err
 			}
 		}
@@ -173,9 +170,13 @@ func load(path, boot string) (*state, error) {
 	if s.Boot != boot {
 		s.Boot, s.Attachments = boot, nil
 	}
+	read := s.Attachments
+	s.Attachments = nil
 	s = s.clone()
-	for _, a := range s.Attachments {
-		s.put(a)
+	for _, a := range read {
+		if a != nil {
+			s.put(a.Attachment)
+		}
 	}
 	return s, nil
 }
@@ -228,8 +229,8 @@ func (w *saving) end(keep bool) error {
 }
 
 // sorted are the attachments by key.
-func (s *state) sorted() []Attachment {
-	out := make([]Attachment, 0, len(s.Attachments))
+func (s *state) sorted() []*attached {
+	out := make([]*attached, 0, len(s.Attachments))
 	for _, key := range slices.Sorted(maps.Keys(s.Attachments)) {
 		out = append(out, s.Attachments[key])
 	}
@@ -248,15 +249,15 @@ func (s *state) class(name string) *v1alpha1.Class {
 	return &s.Spec.Classes[i]
 }
 
-// holders are who has each unit, by ID.
-func (s *state) holders() map[string]classes.Holder {
+// holders are who of all attachments, and which claim, has each unit, by ID.
+func (s *state) holders(all []*attached) map[string]classes.Holder {
 	out := map[string]classes.Holder{}
 	for _, key := range slices.Sorted(maps.Keys(s.Holds)) {
 		for _, u := range s.Holds[key].Units {
 			out[u.Unit] = classes.Holder{Pod: s.Holds[key].Claim}
 		}
 	}
-	for _, a := range s.sorted() {
+	for _, a := range all {
 		for _, g := range a.Grants {
 			for _, id := range g.Units {
 				out[id] = classes.Holder{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Container: g.Container}
@@ -268,9 +269,9 @@ func (s *state) holders() map[string]classes.Holder {
 
 // lanes is what the lanes file has beside the policy.
 func (s *state) lanes(device string, link uint64) policy.Node {
-	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}, Joined: s.joined()}
-	fronts := map[string]bool{}
 	all := s.sorted()
+	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}, Joined: s.joined(all)}
+	fronts := map[string]bool{}
 	members := 0
 	for i := range all {
 		members += len(all[i].Members)
@@ -296,11 +297,11 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 	return n
 }
 
-// joined are the lanes that are several units of exclusive classes.
-func (s *state) joined() (out []policy.Joining) {
+// joined are the lanes that are several units of exclusive classes, by all attachments.
+func (s *state) joined(all []*attached) (out []policy.Joining) {
 	known := map[policy.Joining]bool{}
-	for _, key := range slices.Sorted(maps.Keys(s.Attachments)) {
-		for _, g := range s.Attachments[key].Grants {
+	for _, a := range all {
+		for _, g := range a.Grants {
 			c := s.class(g.Class)
 			if c == nil || policy.IsShared(c) || len(g.Units) < 2 {
 				continue

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -62,10 +63,27 @@ func TestStateFile(t *testing.T) {
 		}
 	}
 	check()
-	if s = s.clone(); len(s.texts) != 1 || len(was.texts) != 2 {
-		t.Errorf("%d texts of 1 attachment, %d of 2", len(s.texts), len(was.texts))
+	if len(s.Attachments) != 1 || len(was.Attachments) != 2 {
+		t.Errorf("%d attachments, want 1; %d before, want 2", len(s.Attachments), len(was.Attachments))
 	}
-	if s, err = load(path, "b"); err != nil || len(s.Attachments) != 1 || len(s.texts) != 1 {
+	kept := func() (text []byte) {
+		for _, a := range s.Attachments {
+			text = a.text
+		}
+		return text
+	}
+	text := kept()
+	if s = s.clone(); text == nil || &kept()[0] != &text[0] {
+		t.Error("an attachment's text is made again with a state that has it")
+	}
+	if s, err = load(path, "b"); err != nil || len(s.Attachments) != 1 || !bytes.Equal(kept(), text) {
+		t.Fatalf("read: %+v, %v", s, err)
+	}
+	check()
+	if err := os.WriteFile(path, []byte(`{"schema": 1, "boot": "b", "attachments": {"x": null}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = load(path, "b"); err != nil || len(s.Attachments) != 0 {
 		t.Fatalf("read: %+v, %v", s, err)
 	}
 	check()
