@@ -126,7 +126,9 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 // holds by key. What belongs to the host, not to a device, is wanted by each
 // and made once.
 func (f *fit) merge(wants []want, at map[string]int) []want {
-	wants = slices.Grow(wants, len(f.wants))
+	if len(wants) == 0 {
+		wants = f.wants[:0] // in place: no want comes after where it was
+	}
 	for _, w := range f.wants {
 		key := w.Key()
 		i, ok := at[key]
