@@ -79,10 +79,17 @@ func (c *Card) Apply(ctx context.Context, f *policy.File) (*Result, error) {
 	defer lock.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := os.WriteFile(c.Config, f.Text, 0o600); err != nil {
-		return nil, err
-	}
-	return c.apply(ctx, f, nil)
+	written := c.write(f.Text)
+	defer written() // also if nothing is made of it
+	return c.apply(ctx, f, nil, written)
+}
+
+// write writes the lanes file while the plan is made, and returns what waits for it,
+// as often as it is called.
+func (c *Card) write(text []byte) (written func() error) {
+	done := make(chan error, 1)
+	go func() { done <- os.WriteFile(c.Config, text, 0o600) }()
+	return sync.OnceValue(func() error { return <-done })
 }
 
 // lock waits for the lock of who may write.
@@ -101,8 +108,9 @@ func (c *Card) lock(ctx context.Context) (*apply.Lock, error) {
 	return l, nil
 }
 
-// apply is Apply with the lock held; no step of an object that leave names.
-func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string) bool) (*Result, error) {
+// apply is Apply with the lock held; no step of an object that leave names. Nothing is
+// changed before written has returned, nor if it is an error.
+func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string) bool, written func() error) (*Result, error) {
 	k := connect()
 	defer k.close()
 	store, here, err := c.open()
@@ -115,7 +123,7 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 	if err != nil {
 		return nil, err
 	}
-	a.host, a.leave = here, leave
+	a.host, a.leave, a.written = here, leave, written
 	was := c.known
 	c.known = nil // until the card is as f says
 	if leave == nil && was.knows(a) {
@@ -126,7 +134,7 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 		if a, err = c.ask(f, store); err != nil { // what was undone was journalled
 			return nil, err
 		}
-		a.host = here
+		a.host, a.written = here, written
 	}
 	st, err := a.look(ctx, c.RunDir)
 	if err != nil {
@@ -145,6 +153,9 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	p, err := a.plan(st)
 	if only != nil && (err != nil || !only(p.Steps)) {
 		return nil, errLook
+	}
+	if err == nil {
+		err = a.written()
 	}
 	if err != nil {
 		return nil, err
@@ -242,6 +253,8 @@ type asked struct {
 	store *journal.Store
 	host  journal.Host
 	leave func(key string) bool
+	// written waits for the lanes file.
+	written func() error
 	// devices and groups to look at.
 	devices, groups []string
 	mine            []*journal.Journal // of earlier applies of the file

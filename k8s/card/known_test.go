@@ -3,6 +3,7 @@
 package card
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -289,5 +290,47 @@ func TestForesee(t *testing.T) {
 	remaking := &plan.Plan{Devices: []string{dev}, Steps: []plan.Step{{New: device.Channels{Dev: dev}}}}
 	if foresee(remaking, &device.State{}) != nil {
 		t.Error("what a driver makes of its queues is taken for known")
+	}
+}
+
+// TestUnwritten: where people could not read what the lanes are, none are made.
+func TestUnwritten(t *testing.T) {
+	dev := uplink(t)
+	c := newCard(t)
+	c.Config = filepath.Join(t.TempDir(), "none", "lanes.yaml")
+	f, err := policy.Make(c.Config, &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+		Classes: []v1alpha1.Class{{Name: "web", Queues: 1, Tuning: v1alpha1.Tuning{Ceiling: "50%"}}},
+	}, policy.Node{Device: dev})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), f); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{dev}, NoProbes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := st.Device(dev); len(d.Classes) > 0 || len(d.Filters) > 0 {
+		t.Errorf("made: %+v %+v", d.Classes, d.Filters)
+	}
+	if j, release, err := c.current(); j != nil || err != nil {
+		t.Errorf("journalled: %v, %v", j, err)
+		if release != nil {
+			release()
+		}
+	}
+	if err := os.Mkdir(filepath.Dir(c.Config), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(c.Config); err != nil || string(text) != string(f.Text) {
+		t.Errorf("%s, %v", text, err)
+	}
+	if err := c.Remove(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -138,7 +138,7 @@ func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (s
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
-	r, err := c.apply(ctx, &policy.File{Text: text, Intent: parsed.Intent}, leave)
+	r, err := c.apply(ctx, &policy.File{Text: text, Intent: parsed.Intent}, leave, func() error { return nil })
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
