@@ -91,7 +91,7 @@ bench: ## niclane beside the scripts people write instead, by ratio
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./poller ./test/listeners ./test/bench/...
 
 bench-k8s: ## what lanes cost a Kubernetes node: niclane-cni's calls, a pod among 110, the agent at rest for ten minutes; root
-	@tools/packages ip:iproute2 runc procps
+	@tools/packages ip:iproute2 nft:nftables runc procps
 	$(GO) test -run '^$$' -bench Members -benchtime 200ms ./internal/bpf
 	cd k8s && ../tools/go test -run '^$$' -bench . -benchtime 100x ./card ./cmd/niclane-cni
 	cd k8s && ../tools/go test -run '^$$' -bench Pod -benchtime 100x ./cmd/niclane-agent

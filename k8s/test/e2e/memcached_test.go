@@ -142,13 +142,13 @@ func BenchmarkMemcached(b *testing.B) {
 	}
 	e := startExperiment(b)
 	text, r, err := e.end(b, e.begin(b, *form))
-	if *out != "" {
-		must(b, os.CopyFS(filepath.Join(*out, time.Now().UTC().Format("20060102-150405")), os.DirFS(e.Control.OnDisk(hosts.Dir+"/out"))))
-	}
 	b.ReportMetric(0, "ns/op") // says nothing
 	fmt.Println(text)          // a benchmark's log is cut off
 	if err != nil {
 		b.Fatalf("%v\n%s", err, e.agentLog(b))
+	}
+	if *out != "" {
+		must(b, os.CopyFS(filepath.Join(*out, time.Now().UTC().Format("20060102-150405")), os.DirFS(e.Control.OnDisk(hosts.Dir+"/out"))))
 	}
 	inLane(b, r)
 }

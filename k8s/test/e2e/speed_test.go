@@ -185,9 +185,28 @@ func (s *suite) policyChanges(b *testing.B) {
 	b.ReportMetric(slices.Max(ms), "max-ms")
 }
 
+// track has the node's kernel track its connections, as kube-proxy's rules have it:
+// the agent looks through them.
+func (s *suite) track(b *testing.B) {
+	_, err := s.Node.Pipe("table inet tracked { chain in { type filter hook prerouting priority filter; ct state established accept; }; }", "nft", "-f", "-")
+	must(b, err)
+	// kubelet's connection to the API server is one; it says something every few seconds.
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		count, err := s.Node.Output("cat", "/proc/sys/net/netfilter/nf_conntrack_count")
+		must(b, err)
+		if strings.TrimSpace(count) != "0" {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.Fatal("the node's kernel tracks no connection")
+		}
+	}
+}
+
 // rest looks at the agent with 111 pods in lanes and nothing to do.
 func (s *suite) rest(b *testing.B) {
 	s.condition(b, "Applied", "True", "")
+	s.track(b)
 	pid, err := s.Node.Output("pgrep", "-x", "niclane-agent")
 	must(b, err)
 	read := func(file string) string {
