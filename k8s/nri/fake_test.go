@@ -16,10 +16,10 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
-	validator "github.com/containerd/nri/plugins/default-validator/builtin"
 
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/k8s/nri/nritest"
 )
 
 // requestTime is what the runtimes of these tests give a plugin: containerd's.
@@ -78,28 +78,13 @@ func (l *lanes) asked() (out []string) {
 
 // A runtime is NRI's own side of one, with pods as the test says.
 type runtime struct {
-	*adaptation.Adaptation
+	*nritest.Runtime
 	socket string
 }
 
 func newRuntime(t *testing.T, socket string, pods ...*api.PodSandbox) *runtime {
 	t.Helper()
-	sync := func(ctx context.Context, f adaptation.SyncCB) error {
-		_, err := f(ctx, pods, nil)
-		return err
-	}
-	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
-	none := t.TempDir()
-	r, err := adaptation.New("test", "v2.3.7", sync, update,
-		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none),
-		adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return &runtime{r, socket}
+	return &runtime{nritest.Start(t, socket, pods...), socket}
 }
 
 // behind has a runtime reached by another socket until end is called, by which its

@@ -39,11 +39,14 @@ type agentProcess struct {
 	Pid int
 	// CNI is the socket on which niclane-cni asks.
 	CNI string
+	// Socket shows metrics.
+	Socket string
 }
 
-// startAgent begins an agent on a node with an uplink and pods, all in a shared lane.
-// The API server and kubelet are as much of these as it needs.
-func startAgent(b *testing.B, pods int) agentProcess {
+// startAgent begins an agent on a node with an uplink and pods, all in a shared lane,
+// and one pod without a lane. The API server and kubelet are as much of these as it
+// needs.
+func startAgent(b *testing.B, pods int, args ...string) agentProcess {
 	b.Helper()
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
@@ -82,8 +85,9 @@ func startAgent(b *testing.B, pods int) agentProcess {
 	}
 	defer log.Close()
 	socket, cni := filepath.Join(dir, "agent.sock"), filepath.Join(dir, "cni.sock")
-	cmd := exec.Command(agent, "-node", "n1", "-kubeconfig", serveAPI(b, dir, pods), "-state-dir", filepath.Join(dir, "state"), "-run-dir", filepath.Join(dir, "run"),
+	args = append(args, "-node", "n1", "-kubeconfig", serveAPI(b, dir, pods), "-state-dir", filepath.Join(dir, "state"), "-run-dir", filepath.Join(dir, "run"),
 		"-cni-socket", cni, "-kubelet-dir", filepath.Join(dir, "kubelet"), "-listen", "unix:"+socket)
+	cmd := exec.Command(agent, args...)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -101,7 +105,7 @@ func startAgent(b *testing.B, pods int) agentProcess {
 			b.Fatalf("not all pods are in their lane: %s", metrics(socket))
 		}
 	}
-	return agentProcess{cmd.Process.Pid, cni}
+	return agentProcess{cmd.Process.Pid, cni, socket}
 }
 
 // metrics are what the agent shows, "" as long as it shows nothing.
@@ -158,6 +162,13 @@ func aPod(i int) *corev1.Pod {
 	return p
 }
 
+// plainPod is one without a lane.
+func plainPod() *corev1.Pod {
+	p := aPod(inLanes)
+	delete(p.Spec.Containers[0].Resources.Limits, "niclane.dev/web")
+	return p
+}
+
 // An api is an API server in which nothing happens but that ResourceSlices are made.
 type api struct {
 	mu       sync.Mutex
@@ -196,6 +207,7 @@ func serveAPI(b *testing.B, dir string, pods int) string {
 	for i := range pods {
 		a.lists["/api/v1/pods"].items = append(a.lists["/api/v1/pods"].items, aPod(i))
 	}
+	a.lists["/api/v1/pods"].items = append(a.lists["/api/v1/pods"].items, plainPod())
 	s := httptest.NewUnstartedServer(a)
 	s.EnableHTTP2 = true
 	s.StartTLS()
