@@ -48,7 +48,7 @@ images: ## the agent's container image, in out/images
 	cd k8s/dist && ../../tools/go run ./images -version $(VERSION) ../../out/images
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
-	@tools/packages ip:iproute2 ethtool unshare:util-linux
+	@tools/packages ip:iproute2 ethtool nft:nftables unshare:util-linux
 	@$(GO) run ./test/matrix
 
 matrix-bench: ## niclane's classifier beside tc's, and apply beside scripts on a simulated card, in guests, by ratio; root

@@ -37,15 +37,10 @@ func command(t testing.TB, line string) string {
 	return string(out)
 }
 
-// withFilter runs f on a veth with clsact.
-func withFilter(t *testing.T, f func(t *testing.T, tcc *tc.Client, c *bpf.Client)) {
+// withClients runs f on a veth.
+func withClients[T testing.TB](t T, queues int, f func(t T, tcc *tc.Client, c *bpf.Client)) {
 	t.Helper()
-	withVeth(t, 2, f)
-}
-
-func withVeth(t *testing.T, queues int, f func(t *testing.T, tcc *tc.Client, c *bpf.Client)) {
-	t.Helper()
-	vethtest.Run(t, queues, func(t *testing.T) {
+	vethtest.Run(t, queues, func(t T) {
 		tcc, err := tc.Open()
 		if err != nil {
 			t.Fatal(err)
@@ -53,6 +48,19 @@ func withVeth(t *testing.T, queues int, f func(t *testing.T, tcc *tc.Client, c *
 		defer tcc.Close()
 		c := bpf.New(tcc)
 		defer c.Close()
+		f(t, tcc, c)
+	})
+}
+
+// withFilter runs f on a veth with clsact.
+func withFilter(t *testing.T, f func(t *testing.T, tcc *tc.Client, c *bpf.Client)) {
+	t.Helper()
+	withVeth(t, 2, f)
+}
+
+func withVeth[T testing.TB](t T, queues int, f func(t T, tcc *tc.Client, c *bpf.Client)) {
+	t.Helper()
+	withClients(t, queues, func(t T, tcc *tc.Client, c *bpf.Client) {
 		if err := tcc.Write(nil, clsact); err != nil {
 			t.Fatal(err)
 		}

@@ -29,33 +29,39 @@ func (f far) do(g func()) {
 }
 
 // withFar moves v1 to another namespace and gives both ends addresses.
-func withFar[T testing.TB](t T, queues int, f func(t T, c *bpf.Client, peer far)) {
+func withFar(t *testing.T, queues int, f func(t *testing.T, c *bpf.Client, peer far)) {
 	t.Helper()
-	withXDP(t, queues, func(t T, c *bpf.Client) {
-		peer, ready := make(far), make(chan error)
-		tid := 0
-		go func() {
-			runtime.LockOSThread() // and ends with the goroutine
-			tid = unix.Gettid()
-			ready <- unix.Unshare(unix.CLONE_NEWNET)
-			for g := range peer {
-				g()
-			}
-		}()
-		defer close(peer)
-		if err := <-ready; err != nil {
-			t.Fatal(err)
-		}
-		command(t, fmt.Sprintf("ip link set v1 netns %d", tid))
-		command(t, "ip addr add 10.9.0.1/24 dev v0")
-		command(t, "ip addr add fd00:9::1/64 dev v0 nodad")
-		peer.do(func() {
-			for _, line := range []string{"ip link set lo up", "ip link set v1 up", "ip addr add 10.9.0.2/24 dev v1", "ip addr add fd00:9::2/64 dev v1 nodad"} {
-				command(t, line)
-			}
-		})
-		f(t, c, peer)
+	withXDP(t, queues, func(t *testing.T, c *bpf.Client) {
+		toFar(t, func(peer far) { f(t, c, peer) })
 	})
+}
+
+// toFar is withFar on a veth that is there.
+func toFar(t testing.TB, f func(peer far)) {
+	t.Helper()
+	peer, ready := make(far), make(chan error)
+	tid := 0
+	go func() {
+		runtime.LockOSThread() // and ends with the goroutine
+		tid = unix.Gettid()
+		ready <- unix.Unshare(unix.CLONE_NEWNET)
+		for g := range peer {
+			g()
+		}
+	}()
+	defer close(peer)
+	if err := <-ready; err != nil {
+		t.Fatal(err)
+	}
+	command(t, fmt.Sprintf("ip link set v1 netns %d", tid))
+	command(t, "ip addr add 10.9.0.1/24 dev v0")
+	command(t, "ip addr add fd00:9::1/64 dev v0 nodad")
+	peer.do(func() {
+		for _, line := range []string{"ip link set lo up", "ip link set v1 up", "ip addr add 10.9.0.2/24 dev v1", "ip addr add fd00:9::2/64 dev v1 nodad"} {
+			command(t, line)
+		}
+	})
+	f(peer)
 }
 
 // A conn is a TCP connection: from is the peer's socket, to the application's.

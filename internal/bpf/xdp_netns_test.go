@@ -34,16 +34,7 @@ func xdpEntry(lane int, m device.Match) device.XDPEntry {
 // withXDP runs f on a veth.
 func withXDP[T testing.TB](t T, queues int, f func(t T, c *bpf.Client)) {
 	t.Helper()
-	vethtest.Run(t, queues, func(t T) {
-		tcc, err := tc.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tcc.Close()
-		c := bpf.New(tcc)
-		defer c.Close()
-		f(t, c)
-	})
+	withClients(t, queues, func(t T, _ *tc.Client, c *bpf.Client) { f(t, c) })
 }
 
 func TestXDPObjectsReadBack(t *testing.T) {

@@ -7,7 +7,7 @@
  * HTB class of its lane, or its priority under mqprio, to skb->priority and one
  * of its transmit queues to skb->queue_mapping. What the kernel's connection
  * tracking has given another address on its way here is looked up by the one
- * that it had before, too. It returns TC_ACT_UNSPEC, so that filters of others after
+ * that it had before, too, among lanes that name addresses. It returns TC_ACT_UNSPEC, so that filters of others after
  * it still see the packet (cls_bpf_classify continues with the next filter),
  * and never drops, redirects or changes a packet. It counts what it gives to
  * each lane.
@@ -97,8 +97,11 @@ int niclane_egress(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (parse(skb, &f)) {
 		lookup(&f, patterns, &best);
-		if (!best.rank && patterns && untranslate(skb, &f))
+		if (!best.rank && patterns && untranslate(skb, &f)) {
+			/* A lane that names a port alone means this host's. */
+			best.addressed = 1;
 			lookup(&f, patterns, &best);
+		}
 	}
 	if (!best.rank && rest) {
 		to->queue = rest->queue;

@@ -57,6 +57,7 @@ struct pattern {
 /* What the lookups found so far. */
 struct found {
 	__u32		rank;	/* the pattern's, plus one; 0 for nothing */
+	__u32		addressed; /* only patterns that compare local addresses */
 	struct target	target;
 };
 
@@ -297,6 +298,8 @@ __noinline int niclane_lookup(const struct flow *f, __u32 index, struct found *b
 		return 0;
 	p = bpf_map_lookup_elem(&nl_patterns, &index);
 	if (!p || !p->used || p->rank < best->rank)
+		return 0;
+	if (best->addressed && !p->mask.local[0])
 		return 0;
 	mask = (const __u64 *)&p->mask;
 #pragma unroll
