@@ -24,24 +24,31 @@ import (
 	"github.com/niclane/niclane/plan"
 )
 
+// shared is a policy with one lane for up to 20 pods, and the member that a pod is there.
+func shared() *v1alpha1.LanePolicySpec {
+	return &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
+		Classes: []v1alpha1.Class{{Name: "web", Mode: "shared", Queues: 1, Members: 20, Tuning: v1alpha1.Tuning{Ceiling: "50%"}}},
+	}
+}
+
+func memberOf(pod int) policy.Member {
+	addr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(pod)}), 32)
+	return policy.Member{Name: fmt.Sprint("pod-", pod), Lane: "web", Protocol: "tcp", Ports: []string{"80"}, Addrs: []netip.Prefix{addr}}
+}
+
 // TestKnown: a pod's packets are steered without looking at the whole card, unless
 // the card is not as it was left; and always to what the file says.
 func TestKnown(t *testing.T) {
 	dev := uplink(t)
 	c := newCard(t)
-	spec := &v1alpha1.LanePolicySpec{
-		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
-		Classes: []v1alpha1.Class{{Name: "web", Mode: "shared", Queues: 1, Members: 20, Tuning: v1alpha1.Tuning{Ceiling: "50%"}}},
-	}
-	addr := func(pod int) netip.Prefix {
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(pod)}), 32)
-	}
+	spec := shared()
 	// put has these pods in the lane, by whoever, and reports whether he looked.
 	put := func(who *Card, pods ...int) (r *Result, looked bool) {
 		t.Helper()
 		n := policy.Node{Device: dev}
 		for _, i := range pods {
-			n.Members = append(n.Members, policy.Member{Name: fmt.Sprint("pod-", i), Lane: "web", Protocol: "tcp", Ports: []string{"80"}, Addrs: []netip.Prefix{addr(i)}})
+			n.Members = append(n.Members, memberOf(i))
 		}
 		f, err := policy.Make(c.Config, spec, n)
 		if err != nil {
@@ -248,18 +255,10 @@ func TestSaved(t *testing.T) {
 func TestForesee(t *testing.T) {
 	dev := uplink(t)
 	c := newCard(t)
-	spec := &v1alpha1.LanePolicySpec{
-		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
-		Classes: []v1alpha1.Class{{Name: "web", Mode: "shared", Queues: 1, Members: 20, Tuning: v1alpha1.Tuning{Ceiling: "50%"}}},
-	}
-	var n policy.Node
+	n := policy.Node{Device: dev}
 	for pod := range 3 {
-		n.Device = dev
-		n.Members = append(n.Members, policy.Member{
-			Name: fmt.Sprint("pod-", pod), Lane: "web", Protocol: "tcp", Ports: []string{"80"},
-			Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(pod + 1)}), 32)},
-		})
-		f, err := policy.Make(c.Config, spec, n)
+		n.Members = append(n.Members, memberOf(pod+1))
+		f, err := policy.Make(c.Config, shared(), n)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -191,16 +191,11 @@ func (s *suite) track(b *testing.B) {
 	_, err := s.Node.Pipe("table inet tracked { chain in { type filter hook prerouting priority filter; ct state established accept; }; }", "nft", "-f", "-")
 	must(b, err)
 	// kubelet's connection to the API server is one; it says something every few seconds.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	until(b, time.Minute, "the node's kernel tracks a connection", func() (bool, string) {
 		count, err := s.Node.Output("cat", "/proc/sys/net/netfilter/nf_conntrack_count")
 		must(b, err)
-		if strings.TrimSpace(count) != "0" {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.Fatal("the node's kernel tracks no connection")
-		}
-	}
+		return strings.TrimSpace(count) != "0", count
+	})
 }
 
 // rest looks at the agent with 111 pods in lanes and nothing to do.
