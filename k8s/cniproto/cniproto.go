@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/niclane/niclane/k8s/claim"
@@ -224,4 +225,19 @@ func Listen(socket string) (net.Listener, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// PodOf reads what the runtime says of the pod in CNI_ARGS, "" what it does not say.
+func PodOf(args string) (namespace, name, uid string) {
+	for kv := range strings.SplitSeq(args, ";") {
+		switch k, v, _ := strings.Cut(kv, "="); k {
+		case "K8S_POD_NAMESPACE":
+			namespace = v
+		case "K8S_POD_NAME":
+			name = v
+		case "K8S_POD_UID":
+			uid = v
+		}
+	}
+	return namespace, name, uid
 }

@@ -21,7 +21,10 @@ func LanePods(socket string) string { return filepath.Join(filepath.Dir(socket),
 // pod can or not as long as there is it. niclane-cni asks nobody about them: these are
 // most pods, and none of them waits for the agent. One that is not named there may have
 // none all the same, as above.
-func OtherPods(socket string) string { return filepath.Join(filepath.Dir(socket), "other-pods") }
+func OtherPods(socket string) string { return filepath.Join(filepath.Dir(socket), OtherPodsName) }
+
+// OtherPodsName is the last part of OtherPods.
+const OtherPodsName = "other-pods"
 
 // WriteLanePods replaces the file LanePods, if it says something else.
 func WriteLanePods(socket string, uids []string) error { return write(LanePods(socket), uids) }

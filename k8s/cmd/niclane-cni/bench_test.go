@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -24,12 +25,13 @@ import (
 // kubelet itself, unless the agent has written down that the pod can have no lane.
 func BenchmarkPodWithoutLane(b *testing.B) {
 	dir := b.TempDir()
-	plugin, sockets := dir+"/niclane-cni", &bed{dir}
-	buildAs(b, plugin, ".")
+	plugin, sockets := shipped, &bed{dir: dir}
 	if err := os.WriteFile(dir+"/nothing.go", []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	buildAs(b, dir+"/nothing", dir+"/nothing.go")
+	if err := buildAs(dir+"/nothing", dir+"/nothing.go", runtime.GOARCH); err != nil {
+		b.Fatal(err)
+	}
 	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","type":"niclane-cni","socket":%q,"podResources":%q,"capabilities":{"bandwidth":true}%s}`,
 		sockets.path("cni.sock"), sockets.path("kubelet.sock"), withPrev)
 	measure := func(name string, argv ...string) {
@@ -76,14 +78,4 @@ func BenchmarkPodWithoutLane(b *testing.B) {
 		b.Fatal(err)
 	}
 	measure("written-down", plugin)
-}
-
-// buildAs builds a program as those of the image are.
-func buildAs(b *testing.B, out, what string) {
-	b.Helper()
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, what)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, text)
-	}
 }

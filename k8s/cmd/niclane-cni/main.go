@@ -29,6 +29,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/niclane/niclane/k8s/cmd/niclane-cni/pass"
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/podresources"
 )
@@ -37,7 +38,7 @@ import (
 var build = "unknown"
 
 func main() {
-	if passOn() {
+	if pass.On() {
 		return
 	}
 	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del, Check: check, GC: gc, Status: status},
@@ -89,24 +90,9 @@ func parse(args *skel.CmdArgs) (*conf, error) {
 // identity is the pod that the runtime is about; ok is false if it is none of
 // Kubernetes'.
 func identity(args *skel.CmdArgs, r *cniproto.Request) (ok bool) {
-	r.Namespace, r.Pod, r.UID = podOf(args.Args)
+	r.Namespace, r.Pod, r.UID = cniproto.PodOf(args.Args)
 	r.Sandbox, r.IfName = args.ContainerID, args.IfName
 	return r.Namespace != "" && r.Pod != "" && r.UID != ""
-}
-
-// podOf reads CNI_ARGS.
-func podOf(args string) (namespace, name, uid string) {
-	for kv := range strings.SplitSeq(args, ";") {
-		switch k, v, _ := strings.Cut(kv, "="); k {
-		case "K8S_POD_NAMESPACE":
-			namespace = v
-		case "K8S_POD_NAME":
-			name = v
-		case "K8S_POD_UID":
-			uid = v
-		}
-	}
-	return namespace, name, uid
 }
 
 func add(args *skel.CmdArgs) error {

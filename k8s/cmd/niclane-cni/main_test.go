@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -25,20 +27,53 @@ import (
 	"github.com/niclane/niclane/k8s/podresources/kubelettest"
 )
 
-// TestMain lets the test's executable be the plugin.
+// TestMain lets the test's executable be the plugin, and builds the one of the images.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "niclane-cni-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	shipped = filepath.Join(dir, "niclane-cni")
+	if err := buildAs(shipped, ".", runtime.GOARCH); err != nil {
+		log.Fatal(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// shipped is the plugin as it is built for the images. itself is the test's executable,
+// which Go's runtime starts as it does any program.
+var shipped string
+
+const itself = "/proc/self/exe"
+
+// buildAs builds a program as those of the images are.
+func buildAs(out, what, arch string) error {
+	flags := "-s -w"
+	if what == "." && (arch == "amd64" || arch == "arm64") {
+		flags += " -E github.com/niclane/niclane/k8s/cmd/niclane-cni/pass.start"
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", flags, "-o", out, what)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+	if text, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return nil
 }
 
 // A bed is a plugin with its surroundings.
-type bed struct{ dir string }
+type bed struct {
+	dir     string
+	program []string // shipped, if none
+}
 
 func newBed(t *testing.T, withKubelet bool) *bed {
-	b := &bed{t.TempDir()}
+	b := &bed{dir: t.TempDir()}
 	if withKubelet {
 		b.kubelet(t)
 	}
@@ -73,9 +108,20 @@ const prevResult = `{"cniVersion":"1.1.0",
 // run runs the plugin for a pod; more are further keys of the configuration.
 func (b *bed) run(t *testing.T, command, pod, more string) (out string, err error) {
 	t.Helper()
+	out, _, err = b.say(t, command, pod, more)
+	return out, err
+}
+
+// say is run with what is said on standard error.
+func (b *bed) say(t *testing.T, command, pod, more string) (out, said string, err error) {
+	t.Helper()
 	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","type":"niclane-cni","socket":%q,"podResources":%q,"capabilities":{"bandwidth":true}%s}`,
 		b.path("cni.sock"), b.path("kubelet.sock"), more)
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	program := b.program
+	if program == nil {
+		program = []string{shipped}
+	}
+	cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
 	cmd.Stdin = strings.NewReader(conf)
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID=sb-"+pod, "CNI_NETNS=/run/netns/absent-"+pod, "CNI_IFNAME=eth0", "CNI_PATH="+b.dir)
 	if pod != "" {
@@ -85,7 +131,7 @@ func (b *bed) run(t *testing.T, command, pod, more string) (out string, err erro
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()
 	t.Logf("%s %s: %v %s%s", command, pod, err, stdout.String(), stderr.String())
-	return stdout.String(), err
+	return stdout.String(), stderr.String(), err
 }
 
 const withPrev = `,"prevResult":` + prevResult
@@ -154,7 +200,13 @@ func TestNobodyAnswers(t *testing.T) {
 // asked, and its result is the one before. Of others, and where something is to be said
 // or translated, everything is as it was.
 func TestPassOn(t *testing.T) {
+	t.Run("shipped", func(t *testing.T) { testPassOn(t, shipped) })
+	t.Run("itself", func(t *testing.T) { testPassOn(t, itself) })
+}
+
+func testPassOn(t *testing.T, program string) {
 	b := newBed(t, false)
+	b.program = []string{program}
 	if err := cniproto.WriteOtherPods(b.path("cni.sock"), []string{"u-plain", "u-other"}); err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +242,52 @@ func TestPassOn(t *testing.T) {
 				t.Errorf("%s: the result is %s", test.pod, out)
 			}
 		}
+	}
+}
+
+// TestEarly: of such a pod Go's runtime is not started, and of others it is, on each
+// processor that the images are for. Where it is, it says so.
+func TestEarly(t *testing.T) {
+	// go test takes a result from before unless it has seen what that was of.
+	sources, err := filepath.Glob("pass/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sources {
+		if _, err := os.Stat(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for arch, emulator := range map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"} {
+		t.Run(arch, func(t *testing.T) {
+			b := newBed(t, false)
+			program := filepath.Join(b.dir, "niclane-cni")
+			if b.program = []string{program}; arch != runtime.GOARCH {
+				if _, err := exec.LookPath(emulator); err != nil {
+					t.Skipf("no %s (Debian's qemu-user-static)", emulator)
+				}
+				b.program = []string{emulator, program}
+			}
+			if err := buildAs(program, ".", arch); err != nil {
+				t.Fatal(err)
+			}
+			if err := cniproto.WriteOtherPods(b.path("cni.sock"), []string{"u-plain"}); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("GODEBUG", "inittrace=1")
+			for _, c := range []struct {
+				command, pod string
+				early        bool
+			}{{"ADD", "plain", true}, {"DEL", "plain", true}, {"ADD", "redis", false}, {"VERSION", "plain", false}} {
+				out, said, err := b.say(t, c.command, c.pod, withPrev)
+				if early := !strings.Contains(said, "init "); err != nil || early != c.early {
+					t.Errorf("%s %s: early %v, want %v; %v: %s%s", c.command, c.pod, early, c.early, err, out, said)
+				}
+				if c.command == "ADD" && !strings.Contains(out, "10.244.0.5/24") {
+					t.Errorf("%s: %s", c.pod, out)
+				}
+			}
+		})
 	}
 }
 
