@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,6 +74,7 @@ type Agent struct {
 	source   *notify.Source
 
 	seen, pods, changed, kept chan struct{} // wake the loops
+	asked                     chan struct{} // by the runtime for something that took doing
 	took                      *prometheus.HistogramVec
 
 	mu       sync.Mutex
@@ -93,7 +95,7 @@ func New(o Options) (*Agent, error) {
 		}
 	}
 	a := &Agent{
-		o: o, seen: make(chan struct{}, 1), pods: make(chan struct{}, 1), changed: make(chan struct{}, 1), kept: make(chan struct{}, 1), lanes: map[string]string{},
+		o: o, seen: make(chan struct{}, 1), pods: make(chan struct{}, 1), changed: make(chan struct{}, 1), kept: make(chan struct{}, 1), asked: make(chan struct{}, 1), lanes: map[string]string{},
 		kubelet: podresources.New(filepath.Join(o.KubeletDir, "pod-resources/kubelet.sock")), took: newTook(),
 	}
 	config := filepath.Join(dir, "kubernetes.yaml")
@@ -116,6 +118,9 @@ func New(o Options) (*Agent, error) {
 		},
 		Took: func(command string, did bool, took time.Duration) {
 			a.took.WithLabelValues(command, strconv.FormatBool(did)).Observe(took.Seconds())
+			if did {
+				wake(a.asked)
+			}
 		},
 	}
 	if o.Services {
@@ -184,6 +189,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.node, Log: a.o.Log,
 			}).Run)
 		},
+		func(ctx context.Context) error { return collectBetween(ctx, a.asked, collectionDue, runtime.GC) },
 		a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
 	}
 	if a.o.NRI != "" {

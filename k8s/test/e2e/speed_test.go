@@ -55,6 +55,7 @@ func BenchmarkKubernetes(b *testing.B) {
 		b.Run(fmt.Sprintf("shared/%d", n), func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", n-1), plugin) })
 	}
 	b.Run("nothing/110", func(b *testing.B) { s.calls(b, "plain", "/usr/bin/true") }) // what pods alone do to a process that starts
+	b.Run("without/110", func(b *testing.B) { s.calls(b, "plain", plugin) })
 	b.Run("policy", s.policyChanges)
 	b.Run("rest", s.rest)
 }
