@@ -30,6 +30,8 @@ type calling struct {
 	Count   int
 	// Pause is before each call: the pace of the load, and no wait for anything.
 	Pause time.Duration
+	// InARow is how often the program runs in each call, 0 for once.
+	InARow int
 }
 
 // callerMain ends the process if it is the caller. It belongs at the start of
@@ -57,8 +59,10 @@ func call(in io.Reader, out io.Writer) error {
 			time.Sleep(c.Pause)
 			env := append([]string{"CNI_COMMAND=" + command}, c.Env...)
 			begin := time.Now()
-			if _, err := new(invoke.RawExec).ExecPlugin(context.Background(), c.Program, c.Conf, env); err != nil {
-				return fmt.Errorf("%s: %w", command, err)
+			for range max(c.InARow, 1) {
+				if _, err := new(invoke.RawExec).ExecPlugin(context.Background(), c.Program, c.Conf, env); err != nil {
+					return fmt.Errorf("%s: %w", command, err)
+				}
 			}
 			took[command] = append(took[command], time.Since(begin).Seconds()*1e3)
 		}

@@ -39,9 +39,10 @@ func BenchmarkKubernetes(b *testing.B) {
 	must(b, s.Apply(pod("plain", "", "")+"---"+pod("alone", limits("redis"), "")))
 	s.untilRunning(b, "plain")
 	s.untilRunning(b, "alone")
-	b.Run("nothing", func(b *testing.B) { s.calls(b, "plain", "/usr/bin/true") })
-	b.Run("without", func(b *testing.B) { s.calls(b, "plain", plugin) })
-	b.Run("lane", func(b *testing.B) { s.calls(b, "alone", plugin) })
+	b.Run("nothing", func(b *testing.B) { s.calls(b, "plain", nothing, 1) })
+	b.Run("nothing/in-a-row", func(b *testing.B) { s.calls(b, "plain", nothing, inARow) })
+	b.Run("without", func(b *testing.B) { s.calls(b, "plain", plugin, 1) })
+	b.Run("lane", func(b *testing.B) { s.calls(b, "alone", plugin, 1) })
 	begun := 0
 	for _, n := range []int{1, 10, 110} {
 		var all []string
@@ -52,21 +53,28 @@ func BenchmarkKubernetes(b *testing.B) {
 		for i := range n {
 			s.untilRunning(b, fmt.Sprintf("crowd-%d", i))
 		}
-		b.Run(fmt.Sprintf("shared/%d", n), func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", n-1), plugin) })
+		b.Run(fmt.Sprintf("shared/%d", n), func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", n-1), plugin, 1) })
 	}
-	b.Run("nothing/110", func(b *testing.B) { s.calls(b, "plain", "/usr/bin/true") }) // what pods alone do to a process that starts
-	b.Run("without/110", func(b *testing.B) { s.calls(b, "plain", plugin) })
+	// What pods alone, their runtime and kubelet do to a process, and to what takes as
+	// long as a pod with a lane.
+	b.Run("nothing/110", func(b *testing.B) { s.calls(b, "plain", nothing, 1) })
+	b.Run("nothing/110/in-a-row", func(b *testing.B) { s.calls(b, "plain", nothing, inARow) })
+	b.Run("without/110", func(b *testing.B) { s.calls(b, "plain", plugin, 1) })
 	b.Run("policy", s.policyChanges)
 	b.Run("rest", s.rest)
 }
 
-const plugin = "/opt/cni/bin/niclane-cni"
+const (
+	plugin  = "/opt/cni/bin/niclane-cni"
+	nothing = "/usr/bin/true"
+	inARow  = 7
+)
 
 // calls takes a pod that runs out of its lanes and puts it in again, as often as
 // -calls says. In between its packets go by the default lane.
-func (s *suite) calls(b *testing.B, pod, program string) {
+func (s *suite) calls(b *testing.B, pod, program string, inARow int) {
 	c := s.call(b, pod)
-	c.Program, c.Count = program, *calls
+	c.Program, c.Count, c.InARow = program, *calls, inARow
 	c.Pause = 100 * time.Millisecond // pods do not come faster, and the agent looks at the card after each
 	before := s.inAgent(b)
 	times, err := c.run(s.Node)
