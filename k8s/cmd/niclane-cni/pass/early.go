@@ -77,7 +77,9 @@ var (
 	pods   buffer // cniproto.OtherPods
 	path   [256]byte
 	opened uintptr
-	left   span // of input, to be written
+
+	left    span // of input, to be written
+	written bool // some of it
 )
 
 // taken is what was read of standard input before Go's runtime was there.
@@ -130,12 +132,16 @@ func advance() {
 		}
 		write()
 	case writeResult:
-		if got < 0 { // nobody reads it
+		switch {
+		case got > 0:
+			left.from += got
+			written = true
+			write()
+		case written: // of half a result nobody makes a whole one
 			ask(exit, syscall.SYS_EXIT_GROUP, 1, 0, 0)
-			return
+		default: // On says why
+			leave()
 		}
-		left.from += got
-		write()
 	}
 }
 

@@ -144,8 +144,8 @@ func FuzzPodOf(f *testing.F) {
 // A kernel answers system calls from files, a few bytes at a time.
 type kernel struct {
 	stdin, pods string  // pods: "" if there is no such file
-	fails       uintptr // a system call that does, from its second time on
-	called      map[uintptr]int
+	fails       uintptr // a system call that does, after so many that do not
+	after       int
 
 	opened, out string
 	closed      bool
@@ -154,9 +154,10 @@ type kernel struct {
 const some = 7 // bytes of a read or write
 
 func (k *kernel) call(t *testing.T, r request) (result int) {
-	k.called[r.number]++
-	if r.number == k.fails && k.called[r.number] > 1 {
-		return -int(syscall.EIO)
+	if r.number == k.fails {
+		if k.after--; k.after < 0 {
+			return -int(syscall.EIO)
+		}
 	}
 	memory := unsafe.Slice(*(**byte)(unsafe.Pointer(&r.second)), min(r.third, some))
 	switch r.number {
@@ -195,25 +196,28 @@ func TestAdvance(t *testing.T) {
 		command     string
 		stdin, pods string
 		fails       uintptr
+		after       int
 		exit        int // left: not by advance
 		out         string
 	}{
-		"ADD":                          {"ADD", plainConf, "t\nu\nv\n", none, 0, result},
-		"DEL":                          {"DEL", plainConf, "u\n", none, 0, ""},
-		"no file":                      {"ADD", plainConf, "", none, left, ""},
-		"another pod":                  {"ADD", plainConf, "uu\n", none, left, ""},
-		"the agent's own":              {"CHECK", plainConf, "u\n", none, left, ""},
-		"not JSON":                     {"ADD", plainConf[1:], "u\n", none, left, ""},
-		"too large":                    {"ADD", strings.Repeat(" ", len(input.bytes)) + plainConf, "u\n", none, left, ""},
-		"just too large":               {"ADD", strings.Repeat(" ", len(input.bytes)-len(plainConf)) + plainConf, "u\n", none, left, ""},
-		"many pods":                    {"ADD", plainConf, "u\n" + strings.Repeat("x", len(pods.bytes)), none, left, ""},
-		"input cannot be read":         {"ADD", plainConf, "u\n", syscall.SYS_READ, left, ""},
-		"nobody reads":                 {"ADD", plainConf, "u\n", syscall.SYS_WRITE, 1, result[:some]},
-		"a socket that is not cleaned": {"ADD", strings.Replace(plainConf, "/run/x", "/run//x", 1), "u\n", none, left, ""},
+		"ADD":                          {"ADD", plainConf, "t\nu\nv\n", none, 0, 0, result},
+		"DEL":                          {"DEL", plainConf, "u\n", none, 0, 0, ""},
+		"no file":                      {"ADD", plainConf, "", none, 0, left, ""},
+		"another pod":                  {"ADD", plainConf, "uu\n", none, 0, left, ""},
+		"the agent's own":              {"CHECK", plainConf, "u\n", none, 0, left, ""},
+		"not JSON":                     {"ADD", plainConf[1:], "u\n", none, 0, left, ""},
+		"too large":                    {"ADD", strings.Repeat(" ", len(input.bytes)) + plainConf, "u\n", none, 0, left, ""},
+		"just too large":               {"ADD", strings.Repeat(" ", len(input.bytes)-len(plainConf)) + plainConf, "u\n", none, 0, left, ""},
+		"many pods":                    {"ADD", plainConf, "u\n" + strings.Repeat("x", len(pods.bytes)), none, 0, left, ""},
+		"input cannot be read":         {"ADD", plainConf, "u\n", syscall.SYS_READ, 1, left, ""},
+		"nobody reads":                 {"ADD", plainConf, "u\n", syscall.SYS_WRITE, 1, 1, result[:some]},
+		"nobody takes anything":        {"ADD", plainConf, "u\n", syscall.SYS_WRITE, 0, left, ""},
+		"pods cannot be read":          {"ADD", plainConf, "u\n", syscall.SYS_READ, len(plainConf)/some + 2, left, ""},
+		"a socket that is not cleaned": {"ADD", strings.Replace(plainConf, "/run/x", "/run//x", 1), "u\n", none, 0, left, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &kernel{stdin: c.stdin, pods: c.pods, fails: c.fails, called: map[uintptr]int{}}
-			at, input.n, pods.n, next = nothingYet, 0, 0, request{}
+			k := &kernel{stdin: c.stdin, pods: c.pods, fails: c.fails, after: c.after}
+			at, input.n, pods.n, written, next = nothingYet, 0, 0, false, request{}
 			next.stack = stack(t, []string{"niclane-cni"}, []string{"CNI_COMMAND=" + c.command, "CNI_ARGS=K8S_POD_UID=u"})
 			exit := left
 			for {
