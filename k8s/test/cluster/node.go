@@ -124,9 +124,7 @@ evictionHard: {}
 makeIPTablesUtilChains: false
 enforceNodeAllocatable: []
 syncFrequency: 2s
-# what changes is written soon; the rest by default, which the first would change too
 nodeStatusUpdateFrequency: 5s
-nodeStatusReportFrequency: 5m
 resolvConf: ""
 registryPullQPS: 0
 maxPods: 150
