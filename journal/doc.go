@@ -3,22 +3,28 @@
 // Package journal keeps on disk what niclane has changed and what was there
 // before, so that rollback can restore it after a failure, a kill or a crash.
 //
-// There is one file per applied config and network namespace, under a
+// There is one file per applied config, network namespace and boot, under a
 // directory that only root can enter. Its head is a JSON document, who applied
 // which config where and when, followed by lines: what earlier plans of the same
 // config still own, and the plan with the old and the new value of every object.
-// The head is written to a new file, synced and renamed into place before the
-// first step. Progress follows as lines, appended as steps begin and end.
+// The head is written to a new file and renamed into place before the first step.
+// Progress follows as lines, appended as steps begin and end.
 //
-// # Why progress is not synced
+// # Why nothing is synced
 //
 // Everything that a plan writes lives in kernel memory, and so does the page
-// cache that holds the progress lines. A process that is killed loses neither:
-// write(2) has returned, so the next reader sees the line. A crash of the
-// machine or a loss of power loses both: the lines may be missing or cut short,
-// but the state that they describe is gone too, which the boot ID in the head
-// shows. So only the head has to be on disk before the first step, with one
-// fsync however many steps the plan has.
+// cache that holds the file. A process that is killed loses neither: write(2) and
+// rename(2) have returned, so the next reader sees what they did. A crash of the
+// machine or a loss of power loses both: the file may be missing, empty or cut
+// short, but the state that it describes is gone too. That it is of an earlier boot
+// its name says, which rename(2) and the file system's own journal keep whole
+// whatever becomes of the content; so a reader knows that nothing is to be done
+// about a head that it cannot read. One fsync(2) takes half a millisecond on a
+// quiet disk, and tens of them beside somebody who writes a lot: that would be
+// most of what changing one lane takes, and nothing would be gained by it. What is
+// given up is that a disk that fails is noticed before the first step: of a journal
+// that cannot be written out only the copy in memory is left, until that is needed
+// for something else.
 //
 // A step is recorded before it is written; that it was written, by the record
 // of the next one, or of its reading back at the end of the steps that are read

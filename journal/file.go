@@ -114,9 +114,8 @@ func lastLine(b []byte) int {
 	return 0
 }
 
-// write makes the file: written beside, synced, renamed. The directory is not synced:
-// the sync before has a crash leave the old file or the new one, whole, and either is
-// of a boot that has ended.
+// write makes the file: written beside and renamed, so that whoever reads it, also
+// after a kill, has the old one or the new one, whole.
 func (s *Store) write(name string, h Head) (*Journal, error) {
 	b, err := encodeHead(&h)
 	if err != nil {
@@ -130,11 +129,7 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
+	if _, err = f.Write(b); err == nil {
 		err = unix.Renameat(s.fd, temporary, s.fd, name)
 	}
 	if err != nil {

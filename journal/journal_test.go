@@ -308,8 +308,15 @@ func TestHosts(t *testing.T) {
 
 	rebooted := here
 	rebooted.BootID = "f00d"
-	if j := begin(t, open(t, dir, rebooted), head(p)); j.Head().Generation != 1 || len(j.Records()) != 0 {
+	s = open(t, dir, rebooted)
+	if got := only(t, s).Head(); got.SameBoot(rebooted) || got.Config != j.Head().Config {
+		t.Errorf("after a reboot: %s of boot %s", got.Config, got.BootID)
+	}
+	if j := begin(t, s, head(p)); j.Head().Generation != 1 || len(j.Records()) != 0 {
 		t.Errorf("after a reboot: generation %d, %d records", j.Head().Generation, len(j.Records()))
+	}
+	if got := only(t, s).Head(); !got.SameBoot(rebooted) {
+		t.Errorf("after a reboot and an apply: boot %s", got.BootID)
 	}
 
 	old := here
@@ -320,6 +327,46 @@ func TestHosts(t *testing.T) {
 	old.NetnsInode++
 	if old.SameNetns(here) {
 		t.Error("another inode is another namespace")
+	}
+}
+
+// TestCrash: what a crash of the machine leaves of a file that was not synced is no
+// matter in the next boot; in the same boot no crash can have done it.
+func TestCrash(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	p := steps(step(file("/a", "1"), file("/a", "2")))
+	j := begin(t, open(t, dir, here), head(p))
+	record(t, j, "begin 0", "done 0", "end")
+	whole, err := os.ReadFile(j.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := here
+	next.BootID = "11111111-2222-4333-8444-555555555555"
+	for name, left := range map[string][]byte{
+		"nothing": {}, "zeros": make([]byte, len(whole)), "a part": whole[:len(whole)/2],
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(j.Path(), left, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := open(t, dir, here).List(); err == nil || !strings.Contains(err.Error(), j.Path()) {
+				t.Errorf("in the same boot: %v, want an error that names the file", err)
+			}
+			s := open(t, dir, next)
+			if js, err := s.List(); len(js) != 0 || err != nil {
+				t.Errorf("after a reboot: %d journals, %v", len(js), err)
+			}
+			again := begin(t, s, head(p))
+			defer again.Remove()
+			if again.Head().Generation != 1 || again.Path() == j.Path() {
+				t.Errorf("generation %d in %s", again.Head().Generation, again.Path())
+			}
+			if _, err := os.Stat(j.Path()); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the file of the earlier boot: %v", err)
+			}
+			only(t, s)
+		})
 	}
 }
 

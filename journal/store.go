@@ -78,8 +78,8 @@ func (s *Store) Close() error {
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
-// name gives the file name for a config in the namespace of s: readable,
-// different for each, and without a separator.
+// name gives the file name for a config in the namespace and the boot of s:
+// readable, different for each, and without a separator.
 func (s *Store) name(config string) string {
 	base := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
@@ -95,12 +95,29 @@ func (s *Store) name(config string) string {
 		netns = s.here.NetnsInode
 	}
 	sum := sha256.Sum256([]byte(config + "\x00" + strconv.FormatUint(netns, 10)))
-	return base + "-" + hex.EncodeToString(sum[:8]) + suffix
+	return base + "-" + hex.EncodeToString(sum[:8]) + "." + bootName(s.here) + suffix
+}
+
+// bootName is a boot ID, which is a UUID, as a part of a file name.
+func bootName(h Host) string { return strings.ReplaceAll(h.BootID, "-", "") }
+
+// ofConfig is what a file name begins with whatever the boot.
+func ofConfig(name string) string {
+	name, _, _ = strings.Cut(name, ".")
+	return name
+}
+
+// gone reports whether a file's name says that it is of an earlier boot: no matter
+// what is in it, nothing of that is left.
+func (s *Store) gone(name string) bool {
+	_, boot, ok := strings.Cut(strings.TrimSuffix(name, suffix), ".")
+	return ok && boot != bootName(s.here)
 }
 
 // List returns the journals of every boot and namespace, by file name.
 // A journal that cannot be read is an error that names it; the others are
-// returned all the same.
+// returned all the same. One of an earlier boot may have been cut short when that
+// ended: it is passed over.
 func (s *Store) List() ([]*Journal, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -115,7 +132,9 @@ func (s *Store) List() ([]*Journal, error) {
 		}
 		j, err := s.load(e.Name())
 		if err != nil {
-			errs = append(errs, err)
+			if !s.gone(e.Name()) {
+				errs = append(errs, err)
+			}
 			continue
 		}
 		out = append(out, j)
@@ -173,11 +192,10 @@ func (s *Store) Conflict(config string, devices []string) error {
 
 func (j *Journal) describe() string { return strings.Join(j.head.Devices, ", ") }
 
-// Begin writes the journal for h, whose Plan is about to be made, and syncs
-// it. An earlier journal of the same config is extended: its records become
-// h.Before, whatever h says, without those that the plan forgets, and
-// Generation follows it. One of an earlier boot is replaced, because what it
-// describes is gone.
+// Begin writes the journal for h, whose Plan is about to be made. An earlier
+// journal of the same config is extended: its records become h.Before, whatever h
+// says, without those that the plan forgets, and Generation follows it. One of an
+// earlier boot is replaced, because what it describes is gone.
 func (s *Store) Begin(h Head) (*Journal, error) {
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -195,7 +213,25 @@ func (s *Store) Begin(h Head) (*Journal, error) {
 	case old.head.SameNetns(s.here):
 		h.extend(old)
 	}
-	return s.write(name, h)
+	j, err := s.write(name, h)
+	if err == nil {
+		s.replaced(name)
+	}
+	return j, err
+}
+
+// replaced removes the config's journals of earlier boots. One that cannot be
+// removed does no harm.
+func (s *Store) replaced(by string) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if n := e.Name(); strings.HasSuffix(n, suffix) && ofConfig(n) == ofConfig(by) && s.gone(n) {
+			_ = unix.Unlinkat(s.fd, n, 0)
+		}
+	}
 }
 
 // extend makes h the next generation of old.
