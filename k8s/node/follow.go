@@ -91,7 +91,7 @@ func (n *Node) follow(ctx context.Context) {
 	next.Spec, next.Policy, next.Generation = now, w.name, w.generation
 	err := n.make(ctx, next)
 	if err == nil {
-		err = next.save(n.o.Path)
+		err = n.disk.save(next)
 		n.dirty = err != nil
 	}
 	if err != nil {

@@ -25,7 +25,8 @@ type Card interface {
 type Options struct {
 	// Name of the node in Kubernetes.
 	Name string
-	// Path of the state file, in a directory that only root can enter.
+	// Path of the state file, in a directory that only root can enter; that of the
+	// pods of this boot is beside it.
 	Path string
 	// Config is the path under which the lanes file is known.
 	Config string
@@ -48,6 +49,7 @@ type Node struct {
 	ended    chan struct{}
 
 	// Of the loop alone:
+	disk  *disk
 	maker policy.Maker
 	text  []byte // of the lanes file that is applied
 	dirty bool   // the card is not as st says
@@ -77,7 +79,8 @@ type request struct {
 
 // New reads what is known. Nothing is applied before Run.
 func New(o Options) (*Node, error) {
-	st, err := load(o.Path, o.Boot)
+	disk := newDisk(o.Path, o.Boot)
+	st, err := disk.load()
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +88,7 @@ func New(o Options) (*Node, error) {
 		o.Changed = func() {}
 	}
 	n := &Node{
-		o: o, st: st, requests: make(chan *request, 256), policies: make(chan chan struct{}), ended: make(chan struct{}),
+		o: o, disk: disk, st: st, requests: make(chan *request, 256), policies: make(chan chan struct{}), ended: make(chan struct{}),
 		granted: map[string]time.Time{}, drifts: map[string][]string{}, changed: make(chan struct{}), dirty: true,
 	}
 	n.publish()
@@ -179,7 +182,7 @@ func (n *Node) handle(ctx context.Context, batch []*request) {
 	if len(taken) == 0 {
 		return
 	}
-	saving := next.begin(n.o.Path) // syncing takes as long as a part of making
+	saving := n.disk.begin(next) // it takes as long as a part of making
 	err := n.make(ctx, next)
 	if serr := saving.end(err == nil); err == nil {
 		err = serr
@@ -195,7 +198,7 @@ func (n *Node) handle(ctx context.Context, batch []*request) {
 	case taken[0].anyway:
 		n.o.Log.Error("the card does not follow yet", "error", err)
 		n.dirty = true
-		if serr := next.save(n.o.Path); serr != nil {
+		if serr := n.disk.save(next); serr != nil {
 			n.o.Log.Error("state", "error", serr)
 		}
 		err = nil

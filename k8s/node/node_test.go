@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -144,12 +145,8 @@ func TestPodsComeAndGo(t *testing.T) {
 	if got := again.Attachments(); len(got) != 1 || got[0].Pod != "a" {
 		t.Errorf("after a restart: %+v", got)
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "state.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	other := t.TempDir()
-	if err := os.WriteFile(filepath.Join(other, "state.json"), b, 0o600); err != nil {
+	if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
 	if got := start(t, &fakeCard{}, other, "boot2").Attachments(); len(got) != 0 {
@@ -173,22 +170,35 @@ func TestFault10FailedAddLeavesNothing(t *testing.T) {
 	n := start(t, c, dir, "b")
 	n.SetPolicy(t.Context(), redisAndWeb(1), nil)
 	before := c.now()
-	kept, err := os.ReadFile(filepath.Join(dir, "state.json"))
-	if err != nil {
-		t.Fatal(err)
+	files := func() map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[e.Name()] = string(text)
+		}
+		return out
 	}
-	err = n.Attach(t.Context(), attachment("bad", "10.0.0.66", "web", "web-0"))
+	kept := files()
+	if len(kept) != 2 {
+		t.Fatalf("files: %v", kept)
+	}
+	err := n.Attach(t.Context(), attachment("bad", "10.0.0.66", "web", "web-0"))
 	if err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("got %v", err)
 	}
 	if c.now() != before || len(n.Attachments()) != 0 {
 		t.Errorf("left: %v", n.Attachments())
 	}
-	if now, err := os.ReadFile(filepath.Join(dir, "state.json")); err != nil || string(now) != string(kept) {
-		t.Errorf("state, %v:\n%s\nbefore:\n%s", err, now, kept)
-	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
-		t.Errorf("files: %v, %v", files, err)
+	if now := files(); !maps.Equal(now, kept) {
+		t.Errorf("state:\n%s\nbefore:\n%s", now, kept)
 	}
 	if err := n.Attach(t.Context(), attachment("good", "10.0.0.7", "web", "web-0")); err != nil {
 		t.Fatal(err)

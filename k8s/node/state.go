@@ -3,20 +3,16 @@
 // Package node holds what one node's lanes are for: the policy as it is applied,
 // the pods that are in them, the claims that hold units. It turns every change
 // into one lanes file, has the card made so, and takes the change only if that
-// was possible; changes that come together are made together. What it knows is on
-// disk before anybody is told that it was done, and it is an Inventory of
+// was possible; changes that come together are made together. What it knows is in
+// its files before anybody is told that it was done, and it is an Inventory of
 // classes.
 package node
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,23 +22,16 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// schema is the version of the state file.
-const schema = 1
-
 // state is what is known. Its maps' values are never changed in place, nor is what they
 // point to: states have it in common.
 type state struct {
-	Schema int `json:"schema"`
-	// Boot is the kernel's boot ID: addresses and interfaces of pods are not
-	// those of another boot.
-	Boot string `json:"boot"`
 	// Policy and Generation of the LanePolicy that Spec comes from.
-	Policy     string                   `json:"policy,omitempty"`
-	Generation int64                    `json:"generation,omitempty"`
-	Spec       *v1alpha1.LanePolicySpec `json:"spec,omitempty"`
+	Policy     string
+	Generation int64
+	Spec       *v1alpha1.LanePolicySpec
 	// Attachments by Sandbox and interface.
-	Attachments map[string]*attached    `json:"attachments,omitempty"`
-	Holds       map[string]classes.Hold `json:"holds,omitempty"`
+	Attachments map[string]*attached
+	Holds       map[string]classes.Hold
 }
 
 // An attached is an attachment with its text in the file: it is encoded once, not with
@@ -120,112 +109,6 @@ func member(key string, value any) ([]byte, error) {
 	}
 	v, err := json.Marshal(value)
 	return slices.Concat(k, []byte(":"), v), err
-}
-
-// encode gives the bytes of the state file, which are json.Marshal's but for the
-// order of keys.
-func (s *state) encode() ([]byte, error) {
-	rest := *s
-	rest.Attachments = nil
-	b, err := json.Marshal(&rest)
-	if err != nil || len(s.Attachments) == 0 {
-		return b, err
-	}
-	size := len(b) + len(s.Attachments) + 32
-	for _, a := range s.Attachments {
-		size += len(a.text)
-	}
-	b = append(append(make([]byte, 0, size), b[:len(b)-1]...), `,"attachments":`...)
-	next := byte('{')
-	for _, a := range s.sorted() {
-		text := a.text
-		if text == nil {
-			if text, err = member(a.key(), a.Attachment); err != nil {
-				return nil, err
-			}
-		}
-		b = append(append(b, next), text...)
-		next = ','
-	}
-	return append(b, '}', '}'), nil
-}
-
-// load reads the state file; there is none on a node that had no lanes yet. After
-// a reboot the pods are not where they were: kubelet makes their sandboxes anew.
-func load(path, boot string) (*state, error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return (&state{Schema: schema, Boot: boot}).clone(), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	s := &state{}
-	if err := json.Unmarshal(b, s); err != nil {
-		return nil, fmt.Errorf("%s: %w: remove it, and pods that are in lanes now are found by their resources", path, err)
-	}
-	if s.Schema != schema {
-		return nil, fmt.Errorf("%s: version %d, this niclane-agent knows %d", path, s.Schema, schema)
-	}
-	if s.Boot != boot {
-		s.Boot, s.Attachments = boot, nil
-	}
-	read := s.Attachments
-	s.Attachments = nil
-	s = s.clone()
-	for _, a := range read {
-		if a != nil {
-			s.put(a.Attachment)
-		}
-	}
-	return s, nil
-}
-
-// save writes the state file so that a crash leaves the old one or the new one.
-func (s *state) save(path string) error { return s.begin(path).end(true) }
-
-// saving is a state file that is being written beside the old one.
-type saving struct {
-	path, name string
-	done       chan error
-}
-
-// begin writes and syncs the state beside what it is to replace, while the caller
-// does something else. end has to be called.
-func (s *state) begin(path string) *saving {
-	w := &saving{path: path, done: make(chan error, 1)}
-	go func() {
-		b, err := s.encode()
-		if err != nil {
-			w.done <- err
-			return
-		}
-		f, err := os.CreateTemp(filepath.Dir(path), ".state-")
-		if err != nil {
-			w.done <- err
-			return
-		}
-		w.name = f.Name()
-		_, err = f.Write(b)
-		if err == nil {
-			err = f.Sync()
-		}
-		w.done <- errors.Join(err, f.Close())
-	}()
-	return w
-}
-
-// end waits, and puts what was written into its place; or if it is not to be kept,
-// takes it away.
-func (w *saving) end(keep bool) error {
-	err := <-w.done
-	if err == nil && keep {
-		return os.Rename(w.name, w.path)
-	}
-	if w.name != "" {
-		err = errors.Join(err, os.Remove(w.name))
-	}
-	return err
 }
 
 // sorted are the attachments by key.

@@ -5,56 +5,82 @@ package node
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/niclane/niclane/k8s/classes"
 )
 
-// TestStateFile: an attachment's text, which is kept, is in the file what the
-// attachment is.
-func TestStateFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.json")
-	s, err := load(path, "b")
+// TestFiles: an attachment's text, which is kept, is in the file what the attachment
+// is, and each file is written when it would say something else.
+func TestFiles(t *testing.T) {
+	d := newDisk(filepath.Join(t.TempDir(), "state.json"), "b")
+	s, err := d.load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func() {
+	inode := func(path string) (ino uint64) {
+		if info, err := os.Stat(path); err == nil {
+			ino = info.Sys().(*syscall.Stat_t).Ino
+		}
+		return ino
+	}
+	check := func(lasting, boot bool) {
 		t.Helper()
-		if err := s.save(path); err != nil {
+		was := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}
+		if err := d.save(s); err != nil {
 			t.Fatal(err)
 		}
-		b, err := os.ReadFile(path)
+		if now := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}; (now[0] != was[0]) != lasting || (now[1] != was[1]) != boot {
+			t.Errorf("inodes %d, before %d: want the first written %v, the second %v", now, was, lasting, boot)
+		}
+		b, err := os.ReadFile(d.boot.path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got, plain any
+		var got struct{ Attachments map[string]Attachment }
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatalf("%v: %s", err, b)
 		}
-		if err := json.Unmarshal(want, &plain); err != nil {
-			t.Fatal(err)
+		want := map[string]Attachment{}
+		for key, a := range s.Attachments {
+			want[key] = a.Attachment
 		}
-		if !reflect.DeepEqual(got, plain) {
-			t.Errorf("written\n%s\nwant\n%s", b, want)
+		if !reflect.DeepEqual(got.Attachments, want) {
+			t.Errorf("written\n%s\nwant\n%+v", b, want)
+		}
+		now := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}
+		other := newDisk(d.lasting.path, "b")
+		again, err := other.load()
+		if err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("read, %v:\n%+v\nwant\n%+v", err, again, s)
+		}
+		if err := other.save(again); err != nil || now != [2]uint64{inode(d.lasting.path), inode(d.boot.path)} {
+			t.Errorf("what was read is written anew; %v", err)
+		}
+		if files, err := os.ReadDir(filepath.Dir(d.boot.path)); err != nil || len(files) != 2 {
+			t.Errorf("files: %v, %v", files, err)
 		}
 	}
-	check()
+	check(true, true)
+	check(false, false)
 	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
-	check()
+	check(false, true)
 	s = s.clone()
 	s.put(attachment(`b"<`, "10.0.0.2", "web", "web-1"))
 	s.Holds["k"] = classes.Hold{Key: "k"}
-	check()
+	check(true, true)
+	s = s.clone()
+	s.Policy, s.Generation, s.Spec = "p", 2, &redisAndWeb(1).Spec
+	check(true, false)
 	s.put(attachment("a", "10.0.0.3", "web", "web-2")) // anew
-	check()
+	check(false, true)
 	was := s
 	s = s.clone()
 	for key := range s.Attachments {
@@ -62,7 +88,7 @@ func TestStateFile(t *testing.T) {
 			delete(s.Attachments, key)
 		}
 	}
-	check()
+	check(false, true)
 	if len(s.Attachments) != 1 || len(was.Attachments) != 2 {
 		t.Errorf("%d attachments, want 1; %d before, want 2", len(s.Attachments), len(was.Attachments))
 	}
@@ -76,17 +102,65 @@ func TestStateFile(t *testing.T) {
 	if s = s.clone(); text == nil || &kept()[0] != &text[0] {
 		t.Error("an attachment's text is made again with a state that has it")
 	}
-	if s, err = load(path, "b"); err != nil || len(s.Attachments) != 1 || !bytes.Equal(kept(), text) {
-		t.Fatalf("read: %+v, %v", s, err)
-	}
-	check()
-	if err := os.WriteFile(path, []byte(`{"schema": 1, "boot": "b", "attachments": {"x": null}}`), 0o600); err != nil {
+	if err := os.WriteFile(d.boot.path, []byte(`{"schema": 2, "attachments": {"x": null}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = load(path, "b"); err != nil || len(s.Attachments) != 0 {
+	if s, err = d.load(); err != nil || len(s.Attachments) != 0 {
 		t.Fatalf("read: %+v, %v", s, err)
 	}
-	check()
+	check(false, true)
+
+	// What was not to be kept leaves nothing, and is written when it is to be.
+	s.put(attachment("c", "10.0.0.4", "web", "web-3"))
+	before, err := os.ReadFile(d.boot.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.begin(s).end(false); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(d.boot.path); err != nil || !bytes.Equal(now, before) {
+		t.Errorf("written although it was not to be: %s, %v", now, err)
+	}
+	check(false, true)
+}
+
+// TestRebootFiles: of the boot before there is the policy and what claims hold, and
+// no matter what a crash has left of its pods.
+func TestRebootFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.json")
+	d := newDisk(path, "b")
+	s, err := d.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Policy, s.Spec = "p", &redisAndWeb(1).Spec
+	s.Holds["k"] = classes.Hold{Key: "k"}
+	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
+	if err := d.save(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(d.boot.path, 20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newDisk(path, "b").load(); err == nil || !strings.Contains(err.Error(), d.boot.path) {
+		t.Errorf("in the same boot: %v, want an error that names %s", err, d.boot.path)
+	}
+	again, err := newDisk(path, "c").load()
+	if err != nil || again.Policy != "p" || again.Spec == nil || len(again.Holds) != 1 || len(again.Attachments) != 0 {
+		t.Errorf("after a reboot: %+v, %v", again, err)
+	}
+	if _, err := os.Stat(d.boot.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pods of the boot before: %v", err)
+	}
+	for text, want := range map[string]string{`{"schema": 1}`: "version 1", `{`: "unexpected end"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newDisk(path, "c").load(); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q of %s", text, err, want, path)
+		}
+	}
 }
 
 // TestSet: what is known is shown at once, also before it is told of.

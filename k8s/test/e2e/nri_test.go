@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -104,10 +105,15 @@ spec:
 	member(false)
 }
 
-// state is what the agent knows, as it is on disk.
+// state is what the agent knows of pods in lanes, as it is on disk.
 func (s *suite) state(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(s.Node.OnDisk("var/lib/niclane/kubernetes/state.json"))
+	files, err := filepath.Glob(s.Node.OnDisk("var/lib/niclane/kubernetes/pods.*.json"))
+	must(t, err)
+	if len(files) != 1 {
+		t.Fatalf("files of pods in lanes: %q, want one", files)
+	}
+	text, err := os.ReadFile(files[0])
 	must(t, err)
 	return string(text)
 }
