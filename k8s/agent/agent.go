@@ -88,8 +88,9 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(o.StateDir, "kubernetes")
-	for _, d := range []string{o.StateDir, dir, o.RunDir} {
+	// What is of this boot, and changes with each pod, is where nobody waits for a disk.
+	dir, run := filepath.Join(o.StateDir, "kubernetes"), filepath.Join(o.RunDir, "kubernetes")
+	for _, d := range []string{o.StateDir, dir, o.RunDir, run} {
 		if err := privateDir(d); err != nil {
 			return nil, err
 		}
@@ -98,14 +99,14 @@ func New(o Options) (*Agent, error) {
 		o: o, seen: make(chan struct{}, 1), pods: make(chan struct{}, 1), changed: make(chan struct{}, 1), kept: make(chan struct{}, 1), asked: make(chan struct{}, 1), lanes: map[string]string{},
 		kubelet: podresources.New(filepath.Join(o.KubeletDir, "pod-resources/kubelet.sock")), took: newTook(),
 	}
-	config := filepath.Join(dir, "kubernetes.yaml")
+	config := filepath.Join(run, "kubernetes.yaml")
 	a.card = &card.Card{StateDir: o.StateDir, RunDir: o.RunDir, Config: config}
 	a.cluster = kube.New(o.Client, o.Node, o.Services, o.Log, func() {
 		wake(a.pods)
 		wake(a.seen)
 	})
 	a.node, err = node.New(node.Options{
-		Name: o.Node, Path: filepath.Join(dir, "state.json"), Config: config, Boot: strings.TrimSpace(string(boot)),
+		Name: o.Node, Path: filepath.Join(dir, "state.json"), RunDir: run, Config: config, Boot: strings.TrimSpace(string(boot)),
 		Card: a.card, Device: a.device, Changed: func() { wake(a.changed) }, Log: o.Log,
 	})
 	if err != nil {

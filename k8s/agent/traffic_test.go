@@ -177,7 +177,7 @@ func TestTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := node.New(node.Options{
-		Name: "n", Path: filepath.Join(dir, "state.json"), Config: c.Config, Boot: "b", Card: c,
+		Name: "n", Path: filepath.Join(dir, "state.json"), RunDir: dir, Config: c.Config, Boot: "b", Card: c,
 		Device: func() (string, error) { return card.DeviceOf("192.0.2.1") }, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {

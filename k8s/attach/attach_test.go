@@ -119,8 +119,9 @@ func (w *world) pod(name, addr string, phase corev1.PodPhase, devices ...podreso
 func setup(t *testing.T) (*Attacher, *world, *paper) {
 	t.Helper()
 	c, w := &paper{}, &world{pods: map[string]*corev1.Pod{}}
+	dir := t.TempDir()
 	n, err := node.New(node.Options{
-		Name: "n1", Path: filepath.Join(t.TempDir(), "state.json"), Config: "k.yaml", Boot: "b", Card: c,
+		Name: "n1", Path: filepath.Join(dir, "state.json"), RunDir: dir, Config: "k.yaml", Boot: "b", Card: c,
 		Device: func() (string, error) { return "eth0", nil }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

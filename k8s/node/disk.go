@@ -21,9 +21,10 @@ const schema = 2
 // A disk keeps a state in two files, because its parts end at different times. The
 // policy and what claims hold outlast the boot: kubelet prepares a claim once. That
 // file is synced, and written when one of them changes. The pods that are in lanes
-// are those of one boot. Their file changes with each pod and is not synced: a kill
-// of this process does not take it, and a crash of the machine takes the pods as
-// well. Its name has the boot, so that nobody reads what a crash has left of it.
+// are those of one boot. Their file changes with each pod, is in /run and is not
+// synced: a kill of this process does not take it, and a crash of the machine takes the
+// pods as well. Its name has the boot, so that nobody reads what a crash has left of it
+// where /run is on a disk.
 //
 // That a kill comes between the two is no matter: a pod may be in its lane while
 // its claim is being prepared or given back, in either order.
@@ -31,11 +32,11 @@ type disk struct {
 	lasting, boot kept
 }
 
-// newDisk is the disk of a boot; path is that of what outlasts it.
-func newDisk(path, boot string) *disk {
+// newDisk is the disk of a boot; path is that of what outlasts it, runDir has the rest.
+func newDisk(path, runDir, boot string) *disk {
 	return &disk{
 		lasting: kept{path: path, sync: true},
-		boot:    kept{path: filepath.Join(filepath.Dir(path), podsFile(boot))},
+		boot:    kept{path: filepath.Join(runDir, podsFile(boot))},
 	}
 }
 

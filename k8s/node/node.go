@@ -25,9 +25,9 @@ type Card interface {
 type Options struct {
 	// Name of the node in Kubernetes.
 	Name string
-	// Path of the state file, in a directory that only root can enter; that of the
-	// pods of this boot is beside it.
-	Path string
+	// Path of the state file, and RunDir, where that of this boot's pods is: in
+	// directories that only root can enter.
+	Path, RunDir string
 	// Config is the path under which the lanes file is known.
 	Config string
 	// Boot is the kernel's boot ID.
@@ -79,7 +79,7 @@ type request struct {
 
 // New reads what is known. Nothing is applied before Run.
 func New(o Options) (*Node, error) {
-	disk := newDisk(o.Path, o.Boot)
+	disk := newDisk(o.Path, o.RunDir, o.Boot)
 	st, err := disk.load()
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (c *fakeCard) now() string {
 func start(t *testing.T, c Card, dir, boot string) *Node {
 	t.Helper()
 	n, err := New(Options{
-		Name: "n1", Path: filepath.Join(dir, "state.json"), Config: "k.yaml", Boot: boot, Card: c,
+		Name: "n1", Path: filepath.Join(dir, "state.json"), RunDir: dir, Config: "k.yaml", Boot: boot, Card: c,
 		Device: func() (string, error) { return "eth0", nil }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 // TestFiles: an attachment's text, which is kept, is in the file what the attachment
 // is, and each file is written when it would say something else.
 func TestFiles(t *testing.T) {
-	d := newDisk(filepath.Join(t.TempDir(), "state.json"), "b")
+	dir := t.TempDir()
+	d := newDisk(filepath.Join(dir, "state.json"), dir, "b")
 	s, err := d.load()
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +57,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("written\n%s\nwant\n%+v", b, want)
 		}
 		now := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}
-		other := newDisk(d.lasting.path, "b")
+		other := newDisk(d.lasting.path, dir, "b")
 		again, err := other.load()
 		if err != nil || !reflect.DeepEqual(again, s) {
 			t.Errorf("read, %v:\n%+v\nwant\n%+v", err, again, s)
@@ -128,8 +129,9 @@ func TestFiles(t *testing.T) {
 // TestRebootFiles: of the boot before there is the policy and what claims hold, and
 // no matter what a crash has left of its pods.
 func TestRebootFiles(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.json")
-	d := newDisk(path, "b")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state.json")
+	d := newDisk(path, dir, "b")
 	s, err := d.load()
 	if err != nil {
 		t.Fatal(err)
@@ -143,10 +145,10 @@ func TestRebootFiles(t *testing.T) {
 	if err := os.Truncate(d.boot.path, 20); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newDisk(path, "b").load(); err == nil || !strings.Contains(err.Error(), d.boot.path) {
+	if _, err := newDisk(path, dir, "b").load(); err == nil || !strings.Contains(err.Error(), d.boot.path) {
 		t.Errorf("in the same boot: %v, want an error that names %s", err, d.boot.path)
 	}
-	again, err := newDisk(path, "c").load()
+	again, err := newDisk(path, dir, "c").load()
 	if err != nil || again.Policy != "p" || again.Spec == nil || len(again.Holds) != 1 || len(again.Attachments) != 0 {
 		t.Errorf("after a reboot: %+v, %v", again, err)
 	}
@@ -157,7 +159,7 @@ func TestRebootFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newDisk(path, "c").load(); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
+		if _, err := newDisk(path, dir, "c").load(); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q of %s", text, err, want, path)
 		}
 	}
@@ -165,7 +167,8 @@ func TestRebootFiles(t *testing.T) {
 
 // TestSet: what is known is shown at once, also before it is told of.
 func TestSet(t *testing.T) {
-	n, err := New(Options{Name: "n1", Path: filepath.Join(t.TempDir(), "state.json"), Boot: "b"})
+	dir := t.TempDir()
+	n, err := New(Options{Name: "n1", Path: filepath.Join(dir, "state.json"), RunDir: dir, Boot: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (a *agent) start(p *v1alpha1.LanePolicy) {
 	log := slog.New(slog.NewTextHandler(a.t.Output(), nil))
 	var err error
 	a.node, err = node.New(node.Options{
-		Name: "n", Path: filepath.Join(a.dir, "state.json"), Config: a.card.Config, Boot: "b", Card: a.card, Log: log,
+		Name: "n", Path: filepath.Join(a.dir, "state.json"), RunDir: a.dir, Config: a.card.Config, Boot: "b", Card: a.card, Log: log,
 		Device: func() (string, error) { return card.DeviceOf(bed.CardAddr.String()) },
 	})
 	if err != nil {

@@ -72,6 +72,11 @@ func startAgent(b *testing.B, pods int, args ...string) agentProcess {
 		}
 	})
 	dir := b.TempDir()
+	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // as /run is
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { os.RemoveAll(memory) })
 	agent := filepath.Join(dir, "niclane-agent")
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", agent, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -85,7 +90,7 @@ func startAgent(b *testing.B, pods int, args ...string) agentProcess {
 	}
 	defer log.Close()
 	socket, cni := filepath.Join(dir, "agent.sock"), filepath.Join(dir, "cni.sock")
-	args = append(args, "-node", "n1", "-kubeconfig", serveAPI(b, dir, pods), "-state-dir", filepath.Join(dir, "state"), "-run-dir", filepath.Join(dir, "run"),
+	args = append(args, "-node", "n1", "-kubeconfig", serveAPI(b, dir, pods), "-state-dir", filepath.Join(dir, "state"), "-run-dir", filepath.Join(memory, "run"),
 		"-cni-socket", cni, "-kubelet-dir", filepath.Join(dir, "kubelet"), "-listen", "unix:"+socket)
 	cmd := exec.Command(agent, args...)
 	cmd.Stderr = log

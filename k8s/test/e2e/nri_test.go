@@ -108,7 +108,7 @@ spec:
 // state is what the agent knows of pods in lanes, as it is on disk.
 func (s *suite) state(t *testing.T) string {
 	t.Helper()
-	files, err := filepath.Glob(s.Node.OnDisk("var/lib/niclane/kubernetes/pods.*.json"))
+	files, err := filepath.Glob(s.Node.Path("/run/niclane/kubernetes/pods.*.json"))
 	must(t, err)
 	if len(files) != 1 {
 		t.Fatalf("files of pods in lanes: %q, want one", files)
