@@ -41,7 +41,7 @@ func (f *File) WithMembers(members map[string][]intent.Member) (*intent.Intent, 
 		}
 		l.Members = slices.Clone(members[l.Name])
 		r.count(list, len(l.Members))
-		named := map[string]bool{}
+		named := make(map[string]bool, len(l.Members))
 		for j := range l.Members {
 			m := &l.Members[j]
 			m.Path = strictyaml.Index(list, j)

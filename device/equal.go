@@ -22,6 +22,9 @@ func Equal(a, b Object) bool {
 	case XDPEntry:
 		b, ok := b.(XDPEntry)
 		return ok && a == b
+	case Rule:
+		b, ok := b.(Rule)
+		return ok && a == b
 	case File:
 		b, ok := b.(File)
 		return ok && a.Path == b.Path && normalFile(a.Format, a.Value) == normalFile(a.Format, b.Value)

@@ -13,6 +13,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	for _, o := range []Object{
 		FilterEntry{Filter: "f", Match: Match{Family: 4}, Priority: "1:10", Queues: []int{1}},
 		XDPEntry{Dev: "eth0", Match: Match{Family: 4}, Lane: 1},
+		Rule{Dev: "eth0", Match: Match{Family: 4}, Context: 1, Queue: 2},
 	} {
 		if !Equal(o, clone(o)) {
 			t.Errorf("%+v differs from itself", o)

@@ -21,5 +21,5 @@ func (Flower) Kind() string { return "flower" }
 // Key implements Object.
 func (f Flower) Key() string {
 	var b [128]byte
-	return string(f.Match.append(append(append(append(b[:0], "flower/"...), f.Dev...), '/')))
+	return string(f.Match.AppendTo(append(append(append(b[:0], "flower/"...), f.Dev...), '/')))
 }

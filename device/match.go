@@ -11,11 +11,11 @@ import (
 // String gives m as one word, the same for the same meaning.
 func (m Match) String() string {
 	var b [96]byte
-	return string(m.append(b[:0]))
+	return string(m.AppendTo(b[:0]))
 }
 
-// append is String for keys, of which there are thousands.
-func (m Match) append(b []byte) []byte {
+// AppendTo appends what String gives: of keys, there are thousands.
+func (m Match) AppendTo(b []byte) []byte {
 	b = strconv.AppendInt(append(b, m.Protocol...), int64(m.Family), 10)
 	if m.VLAN != 0 {
 		b = strconv.AppendInt(append(b, ",vlan="...), int64(m.VLAN), 10)

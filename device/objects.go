@@ -163,7 +163,7 @@ func (FilterEntry) Kind() string { return "filter-entry" }
 // Key implements Object.
 func (e FilterEntry) Key() string {
 	var b [160]byte
-	return string(e.Match.append(append(append(append(b[:0], "entry/"...), e.Filter...), '/')))
+	return string(e.Match.AppendTo(append(append(append(b[:0], "entry/"...), e.Filter...), '/')))
 }
 
 // A FilterDefault is what a Filter's program does with packets that no entry
@@ -271,7 +271,7 @@ func (Rule) Kind() string { return "rule" }
 // Key implements Object.
 func (r Rule) Key() string {
 	var b [128]byte
-	return string(r.Match.append(append(append(append(b[:0], "rule/"...), r.Dev...), '/')))
+	return string(r.Match.AppendTo(append(append(append(b[:0], "rule/"...), r.Dev...), '/')))
 }
 
 // A NAPIConfig is the per-NAPI configuration of a receive queue's NAPI

@@ -82,5 +82,5 @@ func (XDPEntry) Kind() string { return "xdp-entry" }
 // Key implements Object.
 func (e XDPEntry) Key() string {
 	var b [128]byte
-	return string(e.Match.append(append(append(append(b[:0], "xdpentry/"...), e.Dev...), '/')))
+	return string(e.Match.AppendTo(append(append(append(b[:0], "xdpentry/"...), e.Dev...), '/')))
 }

@@ -29,7 +29,7 @@ func encodeHead(h *Head) ([]byte, error) {
 		return nil, errNoPlan
 	}
 	var w writer
-	w.Grow(len(body) + 64*(len(h.Before)+len(h.Plan.Steps)) + 1024)
+	w.Grow(len(body) + 96*(len(h.Before)+len(h.Plan.Steps)) + 1024)
 	w.Write(append(body, '\n'))
 	if err := w.lines(h); err != nil {
 		return nil, err

@@ -32,38 +32,45 @@ type line struct {
 	cause    string
 }
 
-// like gives what l has of its own if it is otherwise as the line before.
+// like appends what l has of its own if it is otherwise as the line before.
 // spelled are words that are known to be read as they are written.
-func (l line) like(before line, spelled *device.Match) (own string, ok bool) {
+func (l line) like(b []byte, before line, spelled *device.Match) (own []byte, ok bool) {
 	o := l.new
 	if o == nil {
 		o = l.old
 	}
 	m, ok := matchOf(o)
 	if !ok || !alike(l.old, before.old) || !alike(l.new, before.new) {
-		return "", false
+		return nil, false
 	}
 	if l.old != nil && l.new != nil {
 		if other, _ := matchOf(l.old); other != m {
-			return "", false
+			return nil, false
 		}
 	}
-	own = m.String()
 	if w := words(m); w != *spelled {
+		own := m.String()
 		if back, err := device.ParseMatch(own); err != nil || back != m || strings.ContainsAny(own, " \n") {
-			return "", false // of no match that niclane makes
+			return nil, false // of no match that niclane makes
 		}
 		*spelled = w
 	}
+	own = m.AppendTo(b)
 	if l.cause != before.cause {
-		own += " " + strconv.Quote(l.cause)
+		own = strconv.AppendQuote(append(own, ' '), l.cause)
 	}
 	return own, true
 }
 
-// words are what of m is no number, which members of a lane have in common.
+// words are what of m is neither a number nor an address: members of a lane have
+// them in common.
 func words(m device.Match) device.Match {
 	m.VLAN, m.LocalPort, m.RemotePort = 0, 0, 0
+	for _, addr := range []*string{&m.Local, &m.Remote} {
+		if strings.Trim(*addr, "0123456789abcdef.:/") == "" {
+			*addr = ""
+		}
+	}
 	return m
 }
 
@@ -160,14 +167,12 @@ func (w *writer) short(kind string, l line) bool {
 	if w.kind != kind {
 		return false
 	}
-	own, ok := l.like(w.before, &w.spelled)
+	own, ok := l.like(append(w.AvailableBuffer(), likeLine...), w.before, &w.spelled)
 	if !ok {
 		return false
 	}
 	w.before = l
-	w.WriteString(likeLine)
-	w.WriteString(own)
-	w.WriteByte('\n')
+	w.Write(append(own, '\n'))
 	return true
 }
 
