@@ -25,18 +25,21 @@ func BenchmarkPod(b *testing.B) {
 	}
 	c := newCard(b)
 	var maker policy.Maker
-	with := func(n int) *policy.File {
-		members := make([]policy.Member, n)
-		for i := range members {
-			members[i] = policy.Member{
-				Name: fmt.Sprintf("default-pod-%d", i), Lane: "web", Protocol: "tcp", Ports: []string{"80"},
-				Addrs: []netip.Prefix{
-					netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(i + 1)}), 32),
-					netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)}), 128),
-				},
-			}
+	member := func(i int) *policy.Member {
+		return &policy.Member{
+			Name: fmt.Sprintf("default-pod-%d", i), Lane: "web", Protocol: "tcp", Ports: []string{"80"},
+			Addrs: []netip.Prefix{
+				netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(i + 1)}), 32),
+				netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 15: byte(i + 1)}), 128),
+			},
 		}
-		f, err := maker.Make(c.Config, spec, policy.Node{Device: dev, Members: members})
+	}
+	all := make([]*policy.Member, 110)
+	for i := range all {
+		all[i] = member(i)
+	}
+	with := func(n int) *policy.File {
+		f, err := maker.Make(c.Config, spec, policy.Node{Device: dev, Members: all[:n]})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -54,6 +57,7 @@ func BenchmarkPod(b *testing.B) {
 			b.ResetTimer()
 			for b.Loop() {
 				apply(n - 1)
+				all[n-1] = member(n - 1) // another pod by the same name
 				apply(n)
 			}
 			took[n] = b.Elapsed() / time.Duration(b.N)

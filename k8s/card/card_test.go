@@ -60,7 +60,7 @@ func TestFault9AnyDevice(t *testing.T) {
 		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit"},
 		Classes: []v1alpha1.Class{{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}}, {Name: "web", Mode: "shared", Queues: 2, Tuning: v1alpha1.Tuning{Rank: 3}}},
 	}
-	make := func(members ...policy.Member) *policy.File {
+	make := func(members ...*policy.Member) *policy.File {
 		f, err := policy.Make(c.Config, spec, policy.Node{Device: dev, Members: members})
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func TestFault9AnyDevice(t *testing.T) {
 	if r, err = c.Apply(t.Context(), make()); err != nil || r.Done != 0 {
 		t.Errorf("again: %d steps, %v", r.Done, err)
 	}
-	pod := policy.Member{Name: "p", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.77.0.9/32")}}
+	pod := &policy.Member{Name: "p", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.77.0.9/32")}}
 	r, err = c.Apply(t.Context(), make(pod))
 	if err != nil {
 		t.Fatal(err)

@@ -32,9 +32,9 @@ func shared() *v1alpha1.LanePolicySpec {
 	}
 }
 
-func memberOf(pod int) policy.Member {
+func memberOf(pod int) *policy.Member {
 	addr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 98, 0, byte(pod)}), 32)
-	return policy.Member{Name: fmt.Sprint("pod-", pod), Lane: "web", Protocol: "tcp", Ports: []string{"80"}, Addrs: []netip.Prefix{addr}}
+	return &policy.Member{Name: fmt.Sprint("pod-", pod), Lane: "web", Protocol: "tcp", Ports: []string{"80"}, Addrs: []netip.Prefix{addr}}
 }
 
 // TestKnown: a pod's packets are steered without looking at the whole card, unless

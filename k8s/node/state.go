@@ -32,6 +32,10 @@ type state struct {
 	// Attachments by Sandbox and interface.
 	Attachments map[string]*attached
 	Holds       map[string]classes.Hold
+
+	// inOrder are the attachments by key, once nobody changes them any more: nil
+	// before.
+	inOrder []*attached
 }
 
 // An attached is an attachment with its text in the file: it is encoded once, not with
@@ -81,6 +85,7 @@ func (a *Attachment) key() string { return a.Sandbox + " " + a.IfName }
 
 func (s *state) clone() *state {
 	c := *s
+	c.inOrder = nil
 	c.Attachments, c.Holds = maps.Clone(s.Attachments), maps.Clone(s.Holds)
 	if c.Attachments == nil {
 		c.Attachments = map[string]*attached{}
@@ -111,8 +116,14 @@ func member(key string, value any) ([]byte, error) {
 	return slices.Concat(k, []byte(":"), v), err
 }
 
+// order has sorted be quick. The state is not changed after it.
+func (s *state) order() { s.inOrder = s.sorted() }
+
 // sorted are the attachments by key.
 func (s *state) sorted() []*attached {
+	if s.inOrder != nil {
+		return s.inOrder
+	}
 	out := make([]*attached, 0, len(s.Attachments))
 	for _, key := range slices.Sorted(maps.Keys(s.Attachments)) {
 		out = append(out, s.Attachments[key])
@@ -159,9 +170,10 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 	for i := range all {
 		members += len(all[i].Members)
 	}
-	n.Members = make([]policy.Member, 0, members)
+	n.Members = make([]*policy.Member, 0, members)
 	for i := range all {
-		for _, m := range all[i].Members {
+		for j := range all[i].Members {
+			m := &all[i].Members[j]
 			if strings.HasPrefix(m.Name, pods.FrontendPrefix) {
 				front := m.Lane + " " + m.Name
 				if fronts[front] {

@@ -182,3 +182,22 @@ func TestSet(t *testing.T) {
 		t.Errorf("%+v", now)
 	}
 }
+
+// TestSameMembers: a pod's members are the same ones as long as it is in its lane, for
+// who has read them once.
+func TestSameMembers(t *testing.T) {
+	s := (&state{}).clone()
+	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
+	before := s.lanes("eth0", 0).Members
+	s.order()
+	s = s.clone()
+	s.put(attachment("b", "10.0.0.2", "web", "web-1"))
+	if now := s.lanes("eth0", 0).Members; len(before) != 1 || len(now) != 2 || now[0] != before[0] {
+		t.Errorf("members %v, then %v", before, now)
+	}
+	s = s.clone()
+	s.put(attachment("a", "10.0.0.3", "web", "web-0"))
+	if now := s.lanes("eth0", 0).Members; len(now) != 2 || now[0] == before[0] {
+		t.Errorf("attached anew: members %v, as before", now)
+	}
+}

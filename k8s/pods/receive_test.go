@@ -46,7 +46,11 @@ func newRulesCard(t *testing.T) *rulesCard {
 // that took.
 func (c *rulesCard) apply(spec *v1alpha1.LanePolicySpec, members []policy.Member) (*plan.Plan, []plan.Step) {
 	c.t.Helper()
-	f, err := policy.Make("k.yaml", spec, policy.Node{Device: "lane0", Members: members})
+	n := policy.Node{Device: "lane0"}
+	for i := range members {
+		n.Members = append(n.Members, &members[i])
+	}
+	f, err := policy.Make("k.yaml", spec, n)
 	if err != nil {
 		c.t.Fatal(err)
 	}

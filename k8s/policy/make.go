@@ -25,22 +25,32 @@ func Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
 
 // A Maker makes a node's lanes file again and again, as pods come and go. Reading
 // the whole text each time took two fifths of what a pod costs beside 109 others;
-// a Maker reads what was not in the file before. It is for one goroutine.
+// a Maker writes and reads what was not in the file before. It is for one goroutine.
 type Maker struct {
-	name, text string                   // of the file without members
-	file       *config.File             // nil: not read
-	members    map[string]intent.Member // by their text
+	name, text string       // of the file without members
+	file       *config.File // nil: not read
+	members    map[*Member]*written
 }
 
-// Make is the function Make.
+// A written is a member with its text in the file, for a class that was aligned then or
+// not.
+type written struct {
+	of      *Member
+	aligned bool
+	text    string
+	read    *intent.Member // nil: the text is to be read
+}
+
+// Make is the function Make. Members that n has in common with an earlier one, by
+// their address, are taken to be as they were.
 func (k *Maker) Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
-	f, members, err := write(spec, n)
+	f, members, err := write(spec, n, k.members)
 	if err != nil {
 		return nil, err
 	}
 	empty := n
 	empty.Members = nil
-	if base, _, err := write(spec, empty); err == nil {
+	if base, _, err := write(spec, empty, nil); err == nil {
 		f.Intent = k.read(name, string(base.Text), members)
 	}
 	if f.Intent != nil {
@@ -56,7 +66,7 @@ func (k *Maker) Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File,
 }
 
 // read reads a file without members, and members by lane; nil if it cannot.
-func (k *Maker) read(name, text string, members map[string][]string) *intent.Intent {
+func (k *Maker) read(name, text string, members map[string][]*written) *intent.Intent {
 	if k.file == nil || k.name != name || k.text != text {
 		file, err := config.ParseFile(name, []byte(text))
 		if err != nil {
@@ -64,19 +74,18 @@ func (k *Maker) read(name, text string, members map[string][]string) *intent.Int
 		}
 		k.name, k.text, k.file = name, text, file
 	}
-	read, lists := make(map[string]intent.Member, len(k.members)+1), make(map[string][]intent.Member, len(members))
-	for lane, texts := range members {
-		list := make([]intent.Member, len(texts))
-		for i, text := range texts {
-			m, known := k.members[text]
-			if !known {
-				ms, err := config.ParseMembers(name, []byte(text))
+	read, lists := make(map[*Member]*written, len(k.members)+1), make(map[string][]intent.Member, len(members))
+	for lane, all := range members {
+		list := make([]intent.Member, len(all))
+		for i, w := range all {
+			if w.read == nil {
+				ms, err := config.ParseMembers(name, []byte(w.text))
 				if err != nil || len(ms) != 1 {
 					return nil
 				}
-				m = ms[0]
+				w.read = &ms[0]
 			}
-			read[text], list[i] = m, m
+			read[w.of], list[i] = w, *w.read
 		}
 		lists[lane] = list
 	}
@@ -89,11 +98,15 @@ func (k *Maker) read(name, text string, members map[string][]string) *intent.Int
 }
 
 // write writes the text of a lanes file, and that of each member by lane.
-func write(spec *v1alpha1.LanePolicySpec, n Node) (*File, map[string][]string, error) {
-	w := &writer{f: &File{paths: map[string]string{}}, members: map[string][]string{}}
+// Those that are known and are to be written as they were are not written again.
+func write(spec *v1alpha1.LanePolicySpec, n Node, known map[*Member]*written) (*File, map[string][]*written, error) {
+	w := &writer{f: &File{paths: map[string]string{}}, members: map[string][]*written{}, known: known, byLane: map[string][]*Member{}}
+	for _, m := range n.Members {
+		w.byLane[m.Lane] = append(w.byLane[m.Lane], m)
+	}
 	w.b.Grow(1<<10 + len(n.Members)<<8) // which most take
 	w.file(spec, n)
-	w.f.Text = []byte(w.b.String())
+	w.f.Text = w.b.Bytes()
 	if len(w.errs) > 0 {
 		return nil, nil, w.errs
 	}

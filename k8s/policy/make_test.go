@@ -23,8 +23,8 @@ func TestMakerReadsAsTheReader(t *testing.T) {
 		{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%", RxUsecs: new(int)}},
 		{Name: "web", Mode: "shared", Queues: 2, Members: 100, Aligned: true},
 	}}
-	member := func(i int) Member {
-		m := Member{
+	member := func(i int) *Member {
+		m := &Member{
 			Name: fmt.Sprintf("pod-%d", i), Lane: []string{"redis-0", "redis-1", "web"}[i%3], Protocol: "tcp", Ports: []string{"80", "8000-8010"},
 			Addrs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", i+1)), netip.MustParsePrefix(fmt.Sprintf("fd00::%d/128", i+1))},
 		}
@@ -34,7 +34,7 @@ func TestMakerReadsAsTheReader(t *testing.T) {
 		case 21:
 			m.Ports = []string{"none"}
 		case 22: // repeats 4
-			m = Member{Name: "again", Lane: "redis-1", Protocol: "tcp", Ports: []string{"80"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}}
+			m = &Member{Name: "again", Lane: "redis-1", Protocol: "tcp", Ports: []string{"80"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}}
 		case 23: // a second member of 5's name
 			m.Name = "pod-5"
 		case 24:
@@ -46,17 +46,25 @@ func TestMakerReadsAsTheReader(t *testing.T) {
 		}
 		return m
 	}
+	var members []*Member
+	for i := range 27 {
+		members = append(members, member(i))
+	}
 	var maker Maker
 	refused, ceilings := 0, []uint64{0, 5e8}
 	for range 500 {
+		if i := rnd.IntN(27); rnd.IntN(3) == 0 {
+			members[i] = member(i) // a pod of the same name and address, again
+		}
+		spec.Classes[1].Aligned = rnd.IntN(10) > 0
 		n := Node{Device: "eth0", Ceilings: map[string]uint64{"redis-0": ceilings[rnd.IntN(2)]}}
 		for i := range 27 {
 			if i < 20 && rnd.IntN(2) == 0 || rnd.IntN(20) == 0 {
-				n.Members = append(n.Members, member(i))
+				n.Members = append(n.Members, members[i])
 			}
 		}
 		fast, err := maker.Make("k.yaml", spec, n)
-		file, _, werr := write(spec, n)
+		file, _, werr := write(spec, n, nil)
 		if werr != nil {
 			t.Fatal(werr)
 		}
@@ -77,10 +85,14 @@ func TestMakerReadsAsTheReader(t *testing.T) {
 		if diff := cmp.Diff(slow.Intent, fast.Intent, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s\n(-reader +maker)\n%s", file.Text, diff)
 		}
-		for lane, texts := range memberTexts(t, spec, n) {
-			for _, text := range texts {
-				if _, kept := maker.members[text]; !kept {
-					t.Errorf("lane %s: %s would be read again", lane, text)
+		_, all, err := write(spec, n, maker.members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lane, of := range all {
+			for _, m := range of {
+				if m.read == nil {
+					t.Errorf("lane %s: %s would be read again", lane, m.text)
 				}
 			}
 		}
@@ -93,15 +105,6 @@ func TestMakerReadsAsTheReader(t *testing.T) {
 	}
 }
 
-func memberTexts(t *testing.T, spec *v1alpha1.LanePolicySpec, n Node) map[string][]string {
-	t.Helper()
-	_, texts, err := write(spec, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return texts
-}
-
 // TestMemberText is everything that a member can have, as people and git diff see it.
 func TestMemberText(t *testing.T) {
 	prefixes := func(texts ...string) (out []netip.Prefix) {
@@ -110,18 +113,15 @@ func TestMemberText(t *testing.T) {
 		}
 		return out
 	}
-	spec := &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "web", Mode: "shared", Queues: 1, Members: 4, Aligned: true}}}
-	_, members, err := write(spec, Node{Device: "eth0", Members: []Member{
-		{
+	for _, c := range []struct {
+		member  Member
+		aligned bool
+		want    string
+	}{
+		{Member{
 			Name: "every\"thing", Lane: "web", Protocol: "udp", Ports: []string{"80", "8000-8010"}, RemotePorts: []string{"1024-2047", "53"},
 			Addrs: prefixes("10.0.0.1/32", "10.1.0.0/16", "fd00::1/128"), RemoteAddrs: prefixes("fd01::/64", "::ffff:10.0.0.2/128"), Cgroup: "/a b",
-		},
-		{Name: "nothing", Lane: "web", Protocol: "tcp"},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string][]string{"web": {`      - name: "every\"thing"
+		}, true, `      - name: "every\"thing"
         protocol: udp
         ports: ["80", "8000-8010"]
         remote-ports: ["1024-2047", "53"]
@@ -129,11 +129,13 @@ func TestMemberText(t *testing.T) {
         remote-addrs: ["fd01::/64", "::ffff:10.0.0.2"]
         cgroup: "/a b"
         aligned: on
-`, `      - name: "nothing"
+`},
+		{Member{Name: "nothing", Protocol: "tcp"}, false, `      - name: "nothing"
         protocol: tcp
-        aligned: on
-`}}
-	if diff := cmp.Diff(want, members); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+`},
+	} {
+		if diff := cmp.Diff(c.want, c.member.text(c.aligned)); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
 	}
 }

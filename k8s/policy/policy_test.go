@@ -53,7 +53,7 @@ func TestMake(t *testing.T) {
 	f, err := Make("kubernetes.yaml", spec, Node{
 		Device: "eth0",
 		Joined: []Joining{{"redis", 1, 2}},
-		Members: []Member{
+		Members: []*Member{
 			{Name: "a", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}},
 			{Name: "b", Lane: "web", Protocol: "tcp", Ports: []string{"80", "8000-8010"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("fd00::2/128")}},
 		},

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -37,8 +38,8 @@ type Node struct {
 	Device string
 	// Joined lanes.
 	Joined []Joining
-	// Members of all lanes.
-	Members []Member
+	// Members of all lanes. A Maker takes one that it has met before to be as it was.
+	Members []*Member
 	// Ceilings, by lane, in bit/s, of exclusive lanes whose pod has the
 	// annotation kubernetes.io/egress-bandwidth: the lower one holds.
 	Ceilings map[string]uint64
@@ -53,12 +54,13 @@ type Errors []string
 func (e Errors) Error() string { return strings.Join(e, "; ") }
 
 type writer struct {
-	b    strings.Builder
-	f    *File
-	errs Errors
-	// members is the text of each, by lane.
-	members map[string][]string
-	one     []byte // room for a member's text
+	b      bytes.Buffer
+	f      *File
+	errs   Errors
+	byLane map[string][]*Member
+	// members are those that are written, by lane.
+	members map[string][]*written
+	known   map[*Member]*written // of an earlier file
 }
 
 func (w *writer) failf(format string, args ...any) {
@@ -163,28 +165,25 @@ func (w *writer) lane(c *v1alpha1.Class, name, path string, count int, n Node, n
 		limit(&t, most, n.Link)
 	}
 	w.tuning(in, &t)
-	if !slices.ContainsFunc(n.Members, func(m Member) bool { return m.Lane == name }) {
+	members := w.byLane[name]
+	if len(members) == 0 {
 		w.put(in, "members", "[]", true)
 		return
 	}
 	fmt.Fprintf(&w.b, "%smembers:\n", in)
-	begins := []int{w.b.Len()}
-	for i := range n.Members {
-		if m := &n.Members[i]; m.Lane == name {
-			w.member(c, m)
-			begins = append(begins, w.b.Len())
+	all := make([]*written, len(members))
+	for i, m := range members {
+		if all[i] = w.known[m]; all[i] == nil || all[i].aligned != c.Aligned {
+			all[i] = &written{of: m, aligned: c.Aligned, text: m.text(c.Aligned)}
 		}
-	}
-	all := make([]string, len(begins)-1)
-	for i := range all {
-		all[i] = w.b.String()[begins[i]:begins[i+1]]
+		w.b.WriteString(all[i].text)
 	}
 	w.members[name] = all
 }
 
-// member writes one of what may be hundreds, with each pod that comes or goes.
-func (w *writer) member(c *v1alpha1.Class, m *Member) {
-	b := append(w.one[:0], "      - name: "...)
+// text is the member in the list of a lane.
+func (m *Member) text(aligned bool) string {
+	b := append(make([]byte, 0, 256), "      - name: "...)
 	b = strconv.AppendQuote(b, m.Name)
 	const in = "\n        "
 	b = append(append(b, in+"protocol: "...), m.Protocol...)
@@ -195,11 +194,10 @@ func (w *writer) member(c *v1alpha1.Class, m *Member) {
 	if m.Cgroup != "" {
 		b = strconv.AppendQuote(append(b, in+"cgroup: "...), m.Cgroup)
 	}
-	if c.Aligned {
+	if aligned {
 		b = append(b, in+"aligned: on"...)
 	}
-	w.one = append(b, '\n')
-	w.b.Write(w.one)
+	return string(append(b, '\n'))
 }
 
 // appendList appends what opens a list, its items and its end; nothing if there are none.

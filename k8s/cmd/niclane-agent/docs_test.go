@@ -74,7 +74,11 @@ func TestMigratingFromADQ(t *testing.T) {
 		t.Errorf("members %+v, %v", members, err)
 	}
 	// With the pod in it, it is a lanes file.
-	if _, err := policy.Make("k.yaml", &policies[0].Spec, policy.Node{Members: members}); err != nil {
+	var n policy.Node
+	for i := range members {
+		n.Members = append(n.Members, &members[i])
+	}
+	if _, err := policy.Make("k.yaml", &policies[0].Spec, n); err != nil {
 		t.Error(err)
 	}
 }
