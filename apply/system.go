@@ -146,6 +146,16 @@ func (s *System) Prepare(steps []plan.Step) {
 	s.bpf.Prepare(objects...)
 }
 
+// Anew has s ask the kernel for everything again. Within one apply it takes some of
+// it to be as it was a moment ago: who keeps s for another apply says that others may
+// have changed it since.
+func (s *System) Anew() {
+	s.bpf.Anew()
+	if s.ethtool != nil {
+		s.ethtool.Anew()
+	}
+}
+
 func (s *System) serve(c client, objects ...device.Object) {
 	for _, o := range objects {
 		s.clients[o.Kind()] = c

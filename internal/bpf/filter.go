@@ -81,6 +81,10 @@ func (m *maps) close() error {
 // New returns a client that attaches by t, which stays the caller's.
 func New(t *tc.Client) *Client { return &Client{tc: t} }
 
+// Anew has the filter and the program used last be looked up before they are used
+// again: others may have replaced them.
+func (c *Client) Anew() { c.uses, c.usesXDP = maxUses, maxUses }
+
 // forget closes the maps of the filter used last.
 func (c *Client) forget() error {
 	m := c.last

@@ -170,6 +170,20 @@ func TestReplacedBehindOurBack(t *testing.T) {
 	})
 }
 
+// TestAnew: who says that others may have changed things since does not write where no
+// packet comes any more.
+func TestAnew(t *testing.T) {
+	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
+		steer(t, c, generic, 0, someEntries[0].Match)
+		command(t, "ip link set v0 xdpgeneric off")
+		c.Anew()
+		next := xdpEntry(1, device.Match{Family: 4, Protocol: "udp", LocalPort: 4000})
+		if err := c.Write(nil, next); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("an entry of a program that is gone: %v, want ENOENT", err)
+		}
+	})
+}
+
 func TestRefused(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		lo := native

@@ -72,6 +72,9 @@ func (c *Client) Rules(dev string) (Rules, error) {
 	return c.known(dev)
 }
 
+// Anew has all rules be read again: others may have changed them.
+func (c *Client) Anew() { clear(c.seen) }
+
 // known is Rules, but that a rule is not read again that was at its location
 // before: a table is filled by one request for each rule, and would have to be
 // read as often. Somebody else may have put another there since.

@@ -129,4 +129,16 @@ func TestTableOfOthers(t *testing.T) {
 	if err != nil || got.find(portRule(1)) >= 0 || got.find(portRule(9)) < 0 || len(got.Rules) != 3 {
 		t.Errorf("%+v, %v", got.Rules, err)
 	}
+	// Another is at the place of one that c has seen: it is found by who asks for all
+	// again.
+	if err := other.DeleteRule(portRule(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.AddRule(portRule(8)); err != nil {
+		t.Fatal(err)
+	}
+	c.Anew()
+	if _, there, err := c.Rule(portRule(8)); err != nil || !there {
+		t.Errorf("a rule in the place of another: there: %v, %v", there, err)
+	}
 }

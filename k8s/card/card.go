@@ -43,7 +43,8 @@ type Card struct {
 	watch Watcher
 	// generation changes with what is applied beside members.
 	generation string
-	known      *known // nil: it has to be looked at
+	known      *known        // nil: it has to be looked at
+	kernel     *apply.System // kept for the next pod, or nil
 	journals   journal.Memory
 	saved      saved
 }
@@ -111,8 +112,8 @@ func (c *Card) lock(ctx context.Context) (*apply.Lock, error) {
 // apply is Apply with the lock held; no step of an object that leave names. Nothing is
 // changed before written has returned, nor if it is an error.
 func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string) bool, written func() error) (*Result, error) {
-	k := connect()
-	defer k.close()
+	to := c.connect()
+	defer func() { c.release(to) }()
 	store, here, err := c.open()
 	if err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 	was := c.known
 	c.known = nil // until the card is as f says
 	if leave == nil && was.knows(a) {
-		r, err := c.make(ctx, a, k, was.state, members)
+		r, err := c.make(ctx, a, to, was.state, members)
 		if !errors.Is(err, errLook) {
 			return r, err
 		}
@@ -136,11 +137,12 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 		}
 		a.host, a.written = here, written
 	}
+	to = to.fresh()
 	st, err := a.look(ctx, c.RunDir)
 	if err != nil {
 		return nil, err
 	}
-	return c.make(ctx, a, k, st, nil)
+	return c.make(ctx, a, to, st, nil)
 }
 
 // errLook says that the card has to be looked at.
@@ -172,7 +174,14 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	if err != nil {
 		return nil, err
 	}
-	defer k.Close()
+	keep := false
+	defer func() {
+		if keep {
+			c.kernel = k
+		} else {
+			_ = k.Close() // what it wrote was read back, or is undone
+		}
+	}()
 	k.Prepare(p.Steps)
 	leaves := foresee(p, st)
 	who, when := journal.Self()
@@ -199,6 +208,7 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 		c.generation = fmt.Sprint(j.Head().Generation, j.Head().When)
 	}
 	a.store.Keep(j)
+	keep = members(p.Steps) // no others need what Prepare loads
 	r.Done, r.Warnings = len(report.Done), report.Warnings
 	after, err := c.save(ctx, p, leaves)
 	if err != nil {
@@ -331,6 +341,7 @@ func (c *Card) Remove(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = nil
+	c.disconnect()
 	store, here, err := c.open()
 	if err != nil {
 		return err

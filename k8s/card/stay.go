@@ -63,6 +63,7 @@ func (c *Card) look(ctx context.Context) (views []stay.View, grown bool, err err
 	c.known = nil
 	j, release, err := c.current()
 	if j == nil || err != nil {
+		c.disconnect()
 		if c.watch != nil && err == nil { // what is applied later is journalled there
 			grown, err = c.watch.Watch(notify.Interest{Dirs: []string{c.StateDir}})
 		}
