@@ -28,11 +28,16 @@ type calling struct {
 	Env     []string
 	Conf    []byte
 	Count   int
-	// Pause is before each call: the pace of the load, and no wait for anything.
-	Pause time.Duration
-	// InARow is how often the program runs in each call, 0 for once.
-	InARow int
+	// Every is how far apart calls begin, at least: the pace of the load.
+	Every time.Duration
+	// Beside each pair of calls, Control runs InARow times: what the host does to
+	// processes in the same moments. "" for none.
+	Control string
+	InARow  int
 }
+
+// control is what the caller says the control's times under, beside the commands.
+const control = "control"
 
 // callerMain ends the process if it is the caller. It belongs at the start of
 // TestMain.
@@ -54,17 +59,30 @@ func call(in io.Reader, out io.Writer) error {
 		return err
 	}
 	took := map[string][]float64{}
+	pace := time.NewTicker(max(c.Every, 1))
+	defer pace.Stop()
+	run := func(what, program string, times int, env []string) error {
+		<-pace.C
+		begin := time.Now()
+		for range times {
+			if _, err := new(invoke.RawExec).ExecPlugin(context.Background(), program, c.Conf, env); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+		}
+		took[what] = append(took[what], time.Since(begin).Seconds()*1e3)
+		return nil
+	}
 	for range c.Count {
 		for _, command := range []string{"DEL", "ADD"} {
-			time.Sleep(c.Pause)
-			env := append([]string{"CNI_COMMAND=" + command}, c.Env...)
-			begin := time.Now()
-			for range max(c.InARow, 1) {
-				if _, err := new(invoke.RawExec).ExecPlugin(context.Background(), c.Program, c.Conf, env); err != nil {
-					return fmt.Errorf("%s: %w", command, err)
-				}
+			if err := run(command, c.Program, 1, append([]string{"CNI_COMMAND=" + command}, c.Env...)); err != nil {
+				return err
 			}
-			took[command] = append(took[command], time.Since(begin).Seconds()*1e3)
+		}
+		if c.Control == "" {
+			continue
+		}
+		if err := run(control, c.Control, c.InARow, nil); err != nil {
+			return err
 		}
 	}
 	return json.NewEncoder(out).Encode(took)
@@ -112,9 +130,20 @@ func TestCaller(t *testing.T) {
 		}
 		return calling{Program: "/opt/plugin", Env: []string{"CNI_IFNAME=eth7", "PATH=/bin"}, Conf: []byte(`{"name":"n"}`), Count: 2}
 	}
-	took, err := plugin(`echo "$CNI_COMMAND $CNI_IFNAME $(cat)" >>/var/told; sleep 0.02`).run(m)
+	c := plugin(`echo "$CNI_COMMAND $CNI_IFNAME $(cat)" >>/var/told; sleep 0.02`)
+	if err := os.WriteFile(m.OnDisk("opt/control"), []byte("#!/bin/sh\n/bin/echo x >>/var/controlled; /bin/sleep 0.02\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.Control, c.InARow = "/opt/control", 3
+	took, err := c.run(m)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(m.OnDisk("var/controlled")); err != nil || len(text) != 2*6 {
+		t.Errorf("the control has run for %q, %v, want twice three times", text, err)
+	}
+	if ms := took[control]; len(ms) != 2 || ms[0] < 60 || ms[1] < 60 {
+		t.Errorf("the control took %v ms, want two of 60 and more", ms)
 	}
 	told, err := os.ReadFile(m.OnDisk("var/told"))
 	const once = `DEL eth7 {"name":"n"}` + "\n" + `ADD eth7 {"name":"n"}` + "\n"

@@ -39,10 +39,9 @@ func BenchmarkKubernetes(b *testing.B) {
 	must(b, s.Apply(pod("plain", "", "")+"---"+pod("alone", limits("redis"), "")))
 	s.untilRunning(b, "plain")
 	s.untilRunning(b, "alone")
-	b.Run("nothing", func(b *testing.B) { s.calls(b, "plain", nothing, 1) })
-	b.Run("nothing/in-a-row", func(b *testing.B) { s.calls(b, "plain", nothing, inARow) })
-	b.Run("without", func(b *testing.B) { s.calls(b, "plain", plugin, 1) })
-	b.Run("lane", func(b *testing.B) { s.calls(b, "alone", plugin, 1) })
+	b.Run("nothing", func(b *testing.B) { s.calls(b, "plain", nothing) })
+	b.Run("without", func(b *testing.B) { s.calls(b, "plain", plugin) })
+	b.Run("lane", func(b *testing.B) { s.calls(b, "alone", plugin) })
 	begun := 0
 	for _, n := range []int{1, 10, 110} {
 		var all []string
@@ -53,13 +52,10 @@ func BenchmarkKubernetes(b *testing.B) {
 		for i := range n {
 			s.untilRunning(b, fmt.Sprintf("crowd-%d", i))
 		}
-		b.Run(fmt.Sprintf("shared/%d", n), func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", n-1), plugin, 1) })
+		b.Run(fmt.Sprintf("shared/%d", n), func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", n-1), plugin) })
 	}
-	// What pods alone, their runtime and kubelet do to a process, and to what takes as
-	// long as a pod with a lane.
-	b.Run("nothing/110", func(b *testing.B) { s.calls(b, "plain", nothing, 1) })
-	b.Run("nothing/110/in-a-row", func(b *testing.B) { s.calls(b, "plain", nothing, inARow) })
-	b.Run("without/110", func(b *testing.B) { s.calls(b, "plain", plugin, 1) })
+	b.Run("nothing/110", func(b *testing.B) { s.calls(b, "plain", nothing) })
+	b.Run("without/110", func(b *testing.B) { s.calls(b, "plain", plugin) })
 	b.Run("policy", s.policyChanges)
 	b.Run("rest", s.rest)
 }
@@ -67,15 +63,22 @@ func BenchmarkKubernetes(b *testing.B) {
 const (
 	plugin  = "/opt/cni/bin/niclane-cni"
 	nothing = "/usr/bin/true"
-	inARow  = 7
 )
+
+// What pods alone, their runtime and kubelet do to processes is told by a control, in
+// turn with the calls: as many processes that do nothing as take as long as a pod with a
+// lane. What grows with it is the host's.
+const inARow = 7
 
 // calls takes a pod that runs out of its lanes and puts it in again, as often as
 // -calls says. In between its packets go by the default lane.
-func (s *suite) calls(b *testing.B, pod, program string, inARow int) {
+func (s *suite) calls(b *testing.B, pod, program string) {
 	c := s.call(b, pod)
-	c.Program, c.Count, c.InARow = program, *calls, inARow
-	c.Pause = 100 * time.Millisecond // pods do not come faster, and the agent looks at the card after each
+	c.Program, c.Count = program, *calls
+	if program != nothing {
+		c.Control, c.InARow = nothing, inARow
+	}
+	c.Every = 100 * time.Millisecond // pods do not come faster, and the agent looks at the card after each
 	before := s.inAgent(b)
 	times, err := c.run(s.Node)
 	must(b, err)
@@ -83,6 +86,9 @@ func (s *suite) calls(b *testing.B, pod, program string, inARow int) {
 	for command, ms := range times {
 		b.ReportMetric(percentile(ms, 50), command+"-P50-ms")
 		b.ReportMetric(percentile(ms, 99), command+"-P99-ms")
+		if beside := times[control]; command != control && len(beside) > 0 {
+			b.ReportMetric(percentile(ms, 50)/percentile(beside, 50), command+"-of-control")
+		}
 	}
 	for command, now := range s.inAgent(b) {
 		if calls := now.count - before[command].count; calls > 0 {
