@@ -20,12 +20,20 @@ import (
 
 // A far runs functions on a thread in a network namespace of its own, which
 // has the other end of the pair.
-type far chan func()
+type far struct {
+	testing.TB
+	work chan func()
+}
 
+// do has g run there. If it ends the test there, it ends it here too.
 func (f far) do(g func()) {
-	done := make(chan struct{})
-	f <- func() { defer close(done); g() }
+	f.Helper()
+	done, through := make(chan struct{}), false
+	f.work <- func() { defer close(done); g(); through = true }
 	<-done
+	if !through {
+		f.FailNow()
+	}
 }
 
 // withFar moves v1 to another namespace and gives both ends addresses.
@@ -39,17 +47,17 @@ func withFar(t *testing.T, queues int, f func(t *testing.T, c *bpf.Client, peer 
 // toFar is withFar on a veth that is there.
 func toFar(t testing.TB, f func(peer far)) {
 	t.Helper()
-	peer, ready := make(far), make(chan error)
+	peer, ready := far{t, make(chan func())}, make(chan error)
 	tid := 0
 	go func() {
 		runtime.LockOSThread() // and ends with the goroutine
 		tid = unix.Gettid()
 		ready <- unix.Unshare(unix.CLONE_NEWNET)
-		for g := range peer {
+		for g := range peer.work {
 			g()
 		}
 	}()
-	defer close(peer)
+	defer close(peer.work)
 	if err := <-ready; err != nil {
 		t.Fatal(err)
 	}
