@@ -13,8 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -249,65 +247,6 @@ func ask(keep *[]net.Conn) (string, error) {
 			return "", fmt.Errorf("answer %q: %w", text.String(), err)
 		}
 	}
-}
-
-// A load asks over new connections until it ends.
-type load struct {
-	b        *bed
-	stop     chan struct{}
-	done     sync.WaitGroup
-	answered atomic.Int64
-	mu       sync.Mutex
-	failed   []error
-}
-
-// askers ask at the same time.
-const askers = 3
-
-func (b *bed) load() *load {
-	l := &load{b: b, stop: make(chan struct{})}
-	for range askers {
-		l.done.Add(1)
-		go func() {
-			defer l.done.Done()
-			labtest.OnHost(b.TB, b.lab, lab.Client, func(testing.TB) { l.ask() })
-		}()
-	}
-	return l
-}
-
-func (l *load) ask() {
-	for {
-		select {
-		case <-l.stop:
-			return
-		default:
-		}
-		if _, err := ask(nil); err != nil {
-			l.mu.Lock()
-			l.failed = append(l.failed, err)
-			l.mu.Unlock()
-		}
-		l.answered.Add(1)
-	}
-}
-
-// more waits for so many more answers.
-func (l *load) more(n int64) {
-	l.b.Helper()
-	want := l.answered.Load() + n
-	l.b.until(fmt.Sprintf("%d more answers", n), func() bool { return l.answered.Load() >= want })
-}
-
-// end ends it; no connection may have failed.
-func (l *load) end() {
-	l.b.Helper()
-	close(l.stop)
-	l.done.Wait()
-	if len(l.failed) > 0 {
-		l.b.Errorf("%d of %d connections failed, the first: %v", len(l.failed), l.answered.Load(), l.failed[0])
-	}
-	l.b.Logf("%d connections, %d failed", l.answered.Load(), len(l.failed))
 }
 
 // report is what the keeper has found last.

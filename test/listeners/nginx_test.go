@@ -297,7 +297,7 @@ func TestNginxLosesNothing(t *testing.T) {
 			n.reload(3, "worker_cpu_affinity 01 10 01;") // a listener more
 			b.led(3)
 			load.more(50)
-			n.reload(2, auto) // one less, with what waits in it
+			load.closing(1, func() { n.reload(2, auto) }) // one less, with what waits in it
 			b.led(2)
 			load.more(50)
 			// niclane is killed; what it left goes on, also through a reload.
@@ -307,7 +307,7 @@ func TestNginxLosesNothing(t *testing.T) {
 			}
 			n.reload(3, "worker_cpu_affinity 01 10 01;")
 			load.more(50)
-			n.reload(2, auto)
+			load.closing(1, func() { n.reload(2, auto) })
 			load.more(50)
 			if _, err := app.Detach(b.options.RunDir, app.Choice{PID: n.main}); err != nil {
 				t.Error(err)
