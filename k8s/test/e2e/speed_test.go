@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/niclane/niclane/k8s/test/cluster"
 )
@@ -42,18 +43,34 @@ func BenchmarkKubernetes(b *testing.B) {
 	b.Run("nothing", func(b *testing.B) { s.calls(b, "plain", nothing) })
 	b.Run("without", func(b *testing.B) { s.calls(b, "plain", plugin) })
 	b.Run("lane", func(b *testing.B) { s.calls(b, "alone", plugin) })
-	begun := 0
-	for _, n := range []int{1, 10, 110} {
+	crowd := func(name, of string, from, to int) string {
 		var all []string
-		for ; begun < n; begun++ {
-			all = append(all, pod(fmt.Sprintf("crowd-%d", begun), limits("web"), ""))
+		for i := from; i < to; i++ {
+			all = append(all, pod(fmt.Sprintf("%s-%d", name, i), of, ""))
 		}
-		must(b, s.Apply(strings.Join(all, "---")))
-		for i := range n {
-			s.untilRunning(b, fmt.Sprintf("crowd-%d", i))
+		text := strings.Join(all, "---")
+		must(b, s.Apply(text))
+		for i := from; i < to; i++ {
+			s.untilRunning(b, fmt.Sprintf("%s-%d", name, i))
 		}
-		b.Run(fmt.Sprintf("shared/%d", n), func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", n-1), plugin) })
+		return text
 	}
+	shared := func(name string, pod int) {
+		b.Run("shared/"+name, func(b *testing.B) { s.calls(b, fmt.Sprintf("crowd-%d", pod), plugin) })
+	}
+	crowd("crowd", limits("web"), 0, 1)
+	shared("1", 0)
+	crowd("crowd", limits("web"), 1, 10)
+	shared("10", 9)
+	// What 100 pods more do to their node, they do without lanes too.
+	others := crowd("other", "", 0, 100)
+	shared("10-of-110", 9)
+	for i := range 100 { // at once: to delete the next one is only asked for when one has gone
+		must(b, s.Client.CoreV1().Pods("default").Delete(b.Context(), fmt.Sprintf("other-%d", i), metav1.DeleteOptions{}))
+	}
+	must(b, s.Delete(others))
+	crowd("crowd", limits("web"), 10, 110)
+	shared("110", 109)
 	b.Run("nothing/110", func(b *testing.B) { s.calls(b, "plain", nothing) })
 	b.Run("without/110", func(b *testing.B) { s.calls(b, "plain", plugin) })
 	b.Run("policy", s.policyChanges)
