@@ -53,6 +53,9 @@ type Manager struct {
 	plugins map[string]*plugin // by resource
 }
 
+// firstRetry is how long after a failure it is tried again, at first.
+const firstRetry = 100 * time.Millisecond
+
 // Run serves until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	m.plugins = map[string]*plugin{}
@@ -67,7 +70,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	retry := time.NewTimer(0)
 	defer retry.Stop()
-	wait := time.Second
+	wait := firstRetry
 	for {
 		snap := m.Inventory.Now()
 		failed := m.follow(ctx, snap)
@@ -76,7 +79,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			wait = min(2*wait, 30*time.Second)
 		} else {
 			retry.Stop()
-			wait = time.Second
+			wait = firstRetry
 		}
 		select {
 		case <-ctx.Done():
@@ -89,6 +92,9 @@ func (m *Manager) Run(ctx context.Context) error {
 				return errors.New("device plugins: kubelet's directory cannot be watched any more")
 			}
 			m.gone(name)
+			// A kubelet that starts makes several events, the last of them before it
+			// accepts (bind, then listen): each is a reason to try soon, not to wait longer.
+			wait = firstRetry
 		case <-m.Inventory.Changed(snap.Version):
 		case <-retry.C:
 		}

@@ -5,6 +5,7 @@ package deviceplugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -15,10 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/niclane/niclane/internal/vethtest"
 	"github.com/niclane/niclane/k8s/classes"
 )
 
@@ -55,6 +58,11 @@ func startKubelet(t *testing.T, dir string, removes bool) *kubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveKubelet(t, l)
+}
+
+func serveKubelet(t *testing.T, l net.Listener) *kubelet {
+	t.Helper()
 	k := &kubelet{server: grpc.NewServer(), asked: make(chan *v1beta1.RegisterRequest, 16)}
 	v1beta1.RegisterRegistrationServer(k.server, k)
 	go func() { _ = k.server.Serve(l) }()
@@ -86,11 +94,13 @@ type inventory struct {
 	snap    *classes.Snapshot
 	changed chan struct{}
 	granted []string
+	looks   int // how often Now was called
 }
 
 func (i *inventory) Now() *classes.Snapshot {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.looks++
 	return i.snap
 }
 
@@ -229,6 +239,49 @@ func TestKubeletRestarts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestKubeletBindsFirst: kubelet's socket is there before it accepts, and what has come
+// and gone before does not make the plugin wait.
+func TestKubeletBindsFirst(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, kubeletSocket)
+	inv := redis()
+	run(t, dir, inv)
+	looked := func(n int) {
+		vethtest.Until(t, fmt.Sprintf("the plugin has looked %d times", n), func() bool {
+			inv.mu.Lock()
+			defer inv.mu.Unlock()
+			return inv.looks >= n
+		})
+	}
+	looked(2) // at first, and for its own socket
+	for range 8 {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "kubelet")
+	defer f.Close()
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	looked(2 + 2*8 + 1 + 1) // and by itself
+	if err := unix.Listen(fd, 16); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveKubelet(t, l).registered(t, dir)
 }
 
 func TestPrefer(t *testing.T) {
