@@ -57,6 +57,7 @@ the place of keys of that file; --print-file prints what it becomes.`,
 	f.Float64("noise", 0.75, "noise in each direction as a share of the link")
 	f.Int("flows-in", 1, "flows of noise to the server's host")
 	f.Int("flows-out", 16, "flows of noise from it")
+	f.String("lab", "niclane-demo", "name of the lab; two that run at once need two")
 	f.String("card", "", "what the server's port is: emulated or none (default: the lab's)")
 	f.StringToString("force", nil, "realisation of a part of the lane, as PART=REALISATION")
 	f.Uint64("link-rate", 0, "rate of the link in bit/s (default: the lab's)")
@@ -106,7 +107,7 @@ func firstLane(flags *pflag.FlagSet) (*experiment.File, string, error) {
 var firstLanePaths = map[string][]string{
 	"pairs": {"repeats.min"}, "rate": {"load.rates"}, "connections": {"load.connections"}, "window": {"load.window"}, "warmup": {"load.warmup"},
 	"noise": {"noise[0].rate", "noise[1].rate"}, "flows-in": {"noise[0].flows"}, "flows-out": {"noise[1].flows"},
-	"card": {"lab.card"}, "link-rate": {"lab.link-rate"}, "buffer": {"lab.switch-buffer"}, "force": {"variants[2].force"}, "sweep": {"sweep"},
+	"lab": {"lab.name"}, "card": {"lab.card"}, "link-rate": {"lab.link-rate"}, "buffer": {"lab.switch-buffer"}, "force": {"variants[2].force"}, "sweep": {"sweep"},
 }
 
 func firstLaneChanges(flags *pflag.FlagSet, name string) []experiment.Change {
@@ -121,7 +122,7 @@ func firstLaneChanges(flags *pflag.FlagSet, name string) []experiment.Change {
 		value = fmt.Sprintf("%.4g%%", 100*share)
 	case "link-rate":
 		value += "bit"
-	case "card":
+	case "card", "lab":
 		value = y.Quote(value)
 	case "force":
 		m, _ := flags.GetStringToString(name)

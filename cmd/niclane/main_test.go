@@ -42,6 +42,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("STATE", env.WorkDir+"/state")
 			env.Setenv("RUN", env.WorkDir+"/run")
+			env.Setenv("LAB", testLab) // not the one of a demo that runs meanwhile
 			return readable(env)
 		},
 		Condition: func(cond string) (bool, error) {
