@@ -84,7 +84,8 @@ func (l *load) closing(n int, f func()) {
 // if the listener has closed meanwhile on another processor (inet_csk_reqsk_queue_add,
 // net/ipv4/inet_connection_sock.c), whoever asks for migration: of 1000 closed
 // listeners 1 to 4 lost a connection under this load by the kernel's own
-// net.ipv4.tcp_migrate_req, 2 led by niclane, 171 without any migration.
+// net.ipv4.tcp_migrate_req, of 2400 led by niclane 2, of 1000 without any migration 171
+// (docs/applications.md).
 func (l *load) end() {
 	l.b.Helper()
 	close(l.stop)
@@ -98,7 +99,7 @@ func (l *load) end() {
 		}
 	}
 	// The moment is longer where a virtual machine's processor stops in it.
-	if most := max(l.closed/12, min(l.closed, 2)); lost > most {
+	if most := max(l.closed/12, min(l.closed, 1)); lost > most {
 		l.b.Errorf("%d connections failed while %d listeners closed, want at most %d; the first: %v", lost, l.closed, most, l.failed[0].err)
 	}
 	l.b.Logf("%d connections, %d failed while %d listeners closed", l.answered.Load(), lost, l.closed)
