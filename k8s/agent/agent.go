@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -190,7 +191,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.node, Log: a.o.Log,
 			}).Run)
 		},
-		func(ctx context.Context) error { return collectBetween(ctx, a.asked, collectionDue, runtime.GC) },
+		func(ctx context.Context) error {
+			return collector{collectionDue, runtime.GC, debug.SetGCPercent, debug.FreeOSMemory}.between(ctx, a.asked)
+		},
 		a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
 	}
 	if a.o.NRI != "" {
