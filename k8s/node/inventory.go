@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -36,7 +35,7 @@ func (n *Node) renew() {
 	n.stale = false
 	next := n.snapshot()
 	next.Version = n.version
-	if n.snap == nil || !reflect.DeepEqual(next, n.snap) {
+	if n.snap == nil || !next.Equal(n.snap) {
 		n.version++
 		next.Version = n.version
 		n.snap = next
@@ -88,6 +87,7 @@ func (n *Node) class(c *v1alpha1.Class, link uint64, real map[string]string, hol
 	}
 	out.Guarantee, out.Ceiling = policy.Bits(c.Guarantee, link), policy.Bits(c.Ceiling, link)
 	going := n.going(c.Name)
+	out.Units = make([]classes.Unit, 0, policy.Size(c))
 	for i := range policy.Size(c) {
 		id := policy.UnitID(c.Name, i)
 		u := classes.Unit{ID: id, Lane: policy.LaneOf(c, id)}

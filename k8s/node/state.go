@@ -145,7 +145,7 @@ func (s *state) class(name string) *v1alpha1.Class {
 
 // holders are who of all attachments, and which claim, has each unit, by ID.
 func (s *state) holders(all []*attached) map[string]classes.Holder {
-	out := map[string]classes.Holder{}
+	out := make(map[string]classes.Holder, len(all)+len(s.Holds)) // most have one unit
 	for _, key := range slices.Sorted(maps.Keys(s.Holds)) {
 		for _, u := range s.Holds[key].Units {
 			out[u.Unit] = classes.Holder{Pod: s.Holds[key].Claim}
