@@ -173,7 +173,9 @@ func (r *reader) checkMembers(l *intent.Lane) {
 			r.Failf(m.Path+".remote-addrs", "found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
 				r.Line(m.Path+".addrs"))
 		}
-		r.unsure[m.Path] = every // or it would meet every other member
+		if every { // or it would meet every other member
+			r.unsure[m.Path] = true
+		}
 	}
 }
 

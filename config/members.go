@@ -41,11 +41,14 @@ func (f *File) WithMembers(members map[string][]intent.Member) (*intent.Intent, 
 		}
 		l.Members = slices.Clone(members[l.Name])
 		r.count(list, len(l.Members))
-		named := make(map[string]bool, len(l.Members))
+		named := map[string]bool{}
 		for j := range l.Members {
 			m := &l.Members[j]
 			m.Path = strictyaml.Index(list, j)
-			if m.Name != "" && named[m.Name] {
+			if m.Name == "" {
+				continue
+			}
+			if named[m.Name] {
 				r.Failf(m.Path+".name", "a second member of the name %s", m.Name)
 			}
 			named[m.Name] = true
