@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,9 +190,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.node, Log: a.o.Log,
 			}).Run)
 		},
-		func(ctx context.Context) error {
-			return collector{collectionDue, runtime.GC, debug.SetGCPercent, debug.FreeOSMemory}.between(ctx, a.asked)
-		},
+		func(ctx context.Context) error { return collectBetween(ctx, a.asked, collectionDue, runtime.GC) },
 		a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
 	}
 	if a.o.NRI != "" {

@@ -12,44 +12,34 @@ import (
 )
 
 // TestCollectBetween: garbage is collected once after requests, if there is enough, and
-// not while one follows the other. As long as they come more of it may be left, and when
-// they have ended what is free goes back.
+// not while one follows the other.
 func TestCollectBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		asked, due, collected, released, percent := make(chan struct{}, 1), true, 0, 0, 70
+		asked, due, collected := make(chan struct{}, 1), true, 0
 		done := make(chan error, 1)
 		go func() {
-			done <- collector{
-				due: func() bool { return due }, collect: func() { collected++ }, release: func() { released++ },
-				percent: func(to int) int { was := percent; percent = to; return was },
-			}.between(ctx, asked)
+			done <- collectBetween(ctx, asked, func() bool { return due }, func() { collected++ })
 		}()
-		type seen struct{ collected, released, percent int }
-		after := func(pause time.Duration, want seen) {
+		after := func(pause time.Duration, want int) {
 			t.Helper()
 			time.Sleep(pause) // of synctest's clock
 			synctest.Wait()
-			if got := (seen{collected, released, percent}); got != want {
-				t.Errorf("%+v, want %+v", got, want)
+			if collected != want {
+				t.Errorf("collected %d times, want %d", collected, want)
 			}
 		}
-		after(quiet, seen{1, 0, 70}) // what its start has left
-		after(time.Hour, seen{1, 0, 70})
+		after(quiet, 1) // what its start has left
+		after(time.Hour, 1)
 		for range 5 {
 			wake(asked)
-			after(quiet-time.Millisecond, seen{1, 0, busyPercent})
+			after(quiet-time.Millisecond, 1)
 		}
-		after(time.Millisecond, seen{2, 0, busyPercent})
-		after(rest-time.Millisecond, seen{2, 0, busyPercent})
-		wake(asked) // the next pod, before it was taken that none comes
-		after(quiet, seen{3, 0, busyPercent})
-		after(rest, seen{3, 1, 70})
-		after(time.Hour, seen{3, 1, 70})
+		after(time.Millisecond, 2)
+		after(time.Hour, 2)
 		due = false
 		wake(asked)
-		after(quiet, seen{3, 1, busyPercent})
-		after(time.Hour, seen{3, 2, 70})
+		after(time.Hour, 2)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
