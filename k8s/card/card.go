@@ -210,7 +210,7 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	a.store.Keep(j)
 	keep = members(p.Steps) // no others need what Prepare loads
 	r.Done, r.Warnings = len(report.Done), report.Warnings
-	after, err := c.save(ctx, p, leaves)
+	after, err := c.save(ctx, p, j, leaves)
 	if err != nil {
 		r.Warnings = append(r.Warnings, "what verify compares with could not be kept: "+err.Error())
 	}
@@ -363,14 +363,12 @@ func (c *Card) Remove(ctx context.Context) error {
 	return err
 }
 
-// A foreseen is the state that a plan's steps leave when they succeed. It is made and
-// encoded while they are journalled and made: that takes longer with each pod, and
-// nothing that is done meanwhile depends on it.
+// A foreseen is the state that a plan's steps leave when they succeed. It is made while
+// they are journalled and made: that takes longer with each pod, and nothing that is
+// done meanwhile depends on it.
 type foreseen struct {
 	made  chan struct{}
 	state *device.State
-	text  []byte
-	err   error
 }
 
 // foresee begins with the state in which the plan was made; nil for a plan of which
@@ -387,38 +385,37 @@ func foresee(p *plan.Plan, before *device.State) *foreseen {
 			changes[i] = device.Change{Old: s.Old, New: s.New}
 		}
 		f.state = before.After(changes)
-		f.text, f.err = json.Marshal(f.state)
 	}()
 	return f
 }
 
-// save keeps the state right after an apply where niclane verify looks for it, and
-// returns it where it is all that is known of the devices. If it was not foreseen, it
-// is observed.
-func (c *Card) save(ctx context.Context, p *plan.Plan, leaves *foreseen) (after *device.State, err error) {
+// save keeps what there is beside the members right after an apply where niclane
+// verify looks for it, and returns the whole state where it is all that is known of
+// the devices. If it was not foreseen, it is observed. Members that come and go
+// leave the file as it is: what verify compares of them is what the journal says.
+func (c *Card) save(ctx context.Context, p *plan.Plan, j *journal.Journal, leaves *foreseen) (after *device.State, err error) {
 	if len(p.Devices) == 0 {
 		return nil, nil
 	}
 	var st *device.State
-	var b []byte
 	if leaves == nil {
 		if st, err = observe.Observe(ctx, observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
 			return nil, err
 		}
-		b, err = json.Marshal(st)
 	} else {
 		<-leaves.made
 		after, st = leaves.state, leaves.state
-		b, err = leaves.text, leaves.err
-	}
-	if err != nil {
-		return after, err
 	}
 	path, err := c.appliedPath(p)
-	if err != nil {
+	if err != nil || members(p.Steps) && c.saved.now(path) != nil {
 		return after, err
 	}
 	c.saved = saved{}
+	st = without(st, j.Records())
+	b, err := json.Marshal(st)
+	if err != nil {
+		return after, err
+	}
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return after, err
 	}
@@ -426,8 +423,19 @@ func (c *Card) save(ctx context.Context, p *plan.Plan, leaves *foreseen) (after 
 	return after, unix.Stat(path, &c.saved.as)
 }
 
-// saved is the state of a file that is as it was written: reading the entries of a
-// hundred pods from it takes as long as reading them from the kernel.
+// without is a state as it would be without the members that niclane has put there: what
+// is found of one that has gone is somebody else's.
+func without(st *device.State, records []journal.Record) *device.State {
+	var back []device.Change
+	for _, r := range records {
+		if r.Last != nil && member(r.Last) {
+			back = append(back, device.Change{Old: r.Last, New: r.Original})
+		}
+	}
+	return st.After(back)
+}
+
+// saved is the state of a file that is as it was written.
 type saved struct {
 	path  string
 	as    unix.Stat_t
@@ -474,10 +482,15 @@ func (c *Card) applied(p *plan.Plan) *device.State {
 	if st := c.saved.now(path); st != nil {
 		return st
 	}
-	b, err := os.ReadFile(path)
+	var as unix.Stat_t
 	st := new(device.State)
+	if unix.Stat(path, &as) != nil { // before it is read: one written meanwhile is another
+		return nil
+	}
+	b, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(b, st) != nil || st.Schema != device.Schema {
 		return nil
 	}
+	c.saved = saved{path: path, as: as, state: st}
 	return st
 }
