@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -103,18 +102,22 @@ func (s *suite) policies(t *testing.T) {
 			t.Errorf("no policy of this test is refused with %q", message)
 		}
 	}
-	document, err := os.ReadFile("../../../docs/kubernetes.md")
-	must(t, err)
-	_, example, _ := strings.Cut(string(document), "```yaml\n")
-	example, _, _ = strings.Cut(example, "```")
-	for _, a := range append(slices.Clone(accepted), struct{ name, spec string }{"the document's", ""}) {
+	for _, a := range accepted {
 		t.Run(a.name, func(t *testing.T) {
-			text := example
-			if a.spec != "" {
-				text = of(a.spec)
-			}
+			text := of(a.spec)
 			if err := try(text); err != nil {
 				t.Errorf("%v\n%s", err, text)
+			}
+		})
+	}
+	for _, document := range []string{"docs/kubernetes.md", "README.md"} {
+		t.Run(document, func(t *testing.T) {
+			text, err := os.ReadFile("../../../" + document)
+			must(t, err)
+			_, example, found := strings.Cut(string(text), "```yaml\napiVersion: niclane.dev/")
+			example, _, _ = strings.Cut("apiVersion: niclane.dev/"+example, "```")
+			if err := try(example); err != nil || !found {
+				t.Errorf("%v\n%s", err, example)
 			}
 		})
 	}
