@@ -210,7 +210,7 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	a.store.Keep(j)
 	keep = members(p.Steps) // no others need what Prepare loads
 	r.Done, r.Warnings = len(report.Done), report.Warnings
-	after, err := c.save(ctx, p, j, leaves)
+	after, err := c.save(ctx, a, p, j, leaves)
 	if err != nil {
 		r.Warnings = append(r.Warnings, "what verify compares with could not be kept: "+err.Error())
 	}
@@ -391,9 +391,8 @@ func foresee(p *plan.Plan, before *device.State) *foreseen {
 
 // save keeps what there is beside the members right after an apply where niclane
 // verify looks for it, and returns the whole state where it is all that is known of
-// the devices. If it was not foreseen, it is observed. Members that come and go
-// leave the file as it is: what verify compares of them is what the journal says.
-func (c *Card) save(ctx context.Context, p *plan.Plan, j *journal.Journal, leaves *foreseen) (after *device.State, err error) {
+// the devices. If it was not foreseen, it is observed.
+func (c *Card) save(ctx context.Context, a *asked, p *plan.Plan, j *journal.Journal, leaves *foreseen) (after *device.State, err error) {
 	if len(p.Devices) == 0 {
 		return nil, nil
 	}
@@ -407,7 +406,7 @@ func (c *Card) save(ctx context.Context, p *plan.Plan, j *journal.Journal, leave
 		after, st = leaves.state, leaves.state
 	}
 	path, err := c.appliedPath(p)
-	if err != nil || members(p.Steps) && c.saved.now(path) != nil {
+	if err != nil || c.compares(a, p, path) {
 		return after, err
 	}
 	c.saved = saved{}
@@ -421,6 +420,13 @@ func (c *Card) save(ctx context.Context, p *plan.Plan, j *journal.Journal, leave
 	}
 	c.saved = saved{path: path, state: st}
 	return after, unix.Stat(path, &c.saved.as)
+}
+
+// compares reports whether the file at path has what verify compares with after p too.
+// Members that come and go leave it as it is: what there is to compare of them the
+// journal says. Without lanes before, it is of some that have gone.
+func (c *Card) compares(a *asked, p *plan.Plan, path string) bool {
+	return len(a.mine) == 1 && members(p.Steps) && c.saved.now(path) != nil
 }
 
 // without is a state as it would be without the members that niclane has put there: what

@@ -400,6 +400,18 @@ func TestCompared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	j, release, err := c.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	coming := &plan.Plan{Steps: []plan.Step{{New: both[0]}}}
+	if !c.compares(&asked{mine: []*journal.Journal{j}}, coming, c.saved.path) {
+		t.Error("what there is beside the members is taken for changed by one")
+	}
+	if c.compares(&asked{}, coming, c.saved.path) {
+		t.Error("what there was with other lanes is compared with")
+	}
 	if err := c.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
