@@ -409,6 +409,11 @@ func TestCompared(t *testing.T) {
 	if !c.compares(&asked{mine: []*journal.Journal{j}}, coming, c.saved.path) {
 		t.Error("what there is beside the members is taken for changed by one")
 	}
+	coming.Steps = append(coming.Steps, plan.Step{New: device.Class{Dev: dev, ID: "1:10"}})
+	if c.compares(&asked{mine: []*journal.Journal{j}}, coming, c.saved.path) {
+		t.Error("what there was before a class came is compared with")
+	}
+	coming.Steps = coming.Steps[:1]
 	if c.compares(&asked{}, coming, c.saved.path) {
 		t.Error("what there was with other lanes is compared with")
 	}
