@@ -158,20 +158,27 @@ func (f *fit) checkMembers(lanes []*placed) {
 // internal/emucard/c/card.c: MAX_PATTERNS).
 const maxPatterns = 16
 
+// A Pattern is a set of fields that a member compares.
+type Pattern struct {
+	family, localBits, remoteBits int
+	protocol                      string
+	localPort, remotePort, vlan   bool
+}
+
+// PatternOf returns which fields a match of a plan's compares.
+func PatternOf(m device.Match) Pattern {
+	return Pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol, m.LocalPort != 0, m.RemotePort != 0, m.VLAN != 0}
+}
+
 // checkPatterns refuses members that compare too many different sets of
 // fields: each is one lookup per packet.
 func (f *fit) checkPatterns(lanes []*placed) {
-	type pattern struct {
-		family, localBits, remoteBits int
-		protocol                      string
-		localPort, remotePort, vlan   bool
-	}
-	seen := map[pattern]bool{}
-	var last pattern // which most members have in common
+	seen := map[Pattern]bool{}
+	var last Pattern // which most members have in common
 	for _, l := range lanes {
 		for i := range l.Members {
 			for _, m := range f.matches(&l.Members[i]) {
-				p := pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol, m.LocalPort != 0, m.RemotePort != 0, m.VLAN != 0}
+				p := PatternOf(m)
 				if p != last {
 					seen[p], last = true, p
 				}
