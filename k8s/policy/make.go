@@ -15,6 +15,9 @@ type File struct {
 	Intent *intent.Intent
 	// paths gives, by path in the lanes file, that in the policy.
 	paths map[string]string
+
+	base    *config.File          // without members; nil: Intent was read with them
+	written map[string][]*written // members by lane, in the order of Intent's
 }
 
 // Make writes the lanes file of a policy on a node and reads it as niclane does.
@@ -54,6 +57,7 @@ func (k *Maker) Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File,
 		f.Intent = k.read(name, string(base.Text), members)
 	}
 	if f.Intent != nil {
+		f.base, f.written = k.file, members
 		return f, nil
 	}
 	// Something is wrong, and is said with its line.
