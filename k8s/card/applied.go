@@ -18,63 +18,56 @@ import (
 	"github.com/niclane/niclane/plan"
 )
 
-// A foreseen is the state that a plan's steps leave when they succeed. It is made while
-// they are journalled and made: that takes longer with each pod, and nothing that is
-// done meanwhile depends on it.
-type foreseen struct {
-	made  chan struct{}
-	state *device.State
-}
-
-// foresee begins with the state in which the plan was made; nil for a plan of which
-// the steps do not say all that they leave. Who does not wait for it may leave it.
-func foresee(p *plan.Plan, before *device.State) *foreseen {
-	if slices.ContainsFunc(p.Steps, remakes) {
+// foresee works out the state that a plan's steps leave when they succeed, while they are
+// journalled and made: that takes longer with each pod, and nothing that is done
+// meanwhile depends on it. leaves waits for it; who does not need it may leave it. It is nil
+// for a plan of which the steps do not say all that they leave.
+func foresee(p planned) (leaves func() *device.State) {
+	if len(p.Devices) == 0 || slices.ContainsFunc(p.Steps, remakes) {
 		return nil
 	}
-	f := &foreseen{made: make(chan struct{})}
-	go func() {
-		defer close(f.made)
-		changes := make([]device.Change, len(p.Steps))
-		for i, s := range p.Steps {
-			changes[i] = device.Change{Old: s.Old, New: s.New}
-		}
-		f.state = before.After(changes)
-	}()
-	return f
+	if p.some != nil { // the state without members stays
+		return func() *device.State { return nil }
+	}
+	made := make(chan *device.State, 1)
+	changes := make([]device.Change, len(p.Steps))
+	for i, s := range p.Steps {
+		changes[i] = device.Change{Old: s.Old, New: s.New}
+	}
+	go func() { made <- p.state.After(changes) }()
+	return func() *device.State { return <-made }
 }
 
 // save keeps what there is beside the members right after an apply where niclane
-// verify looks for it, and returns the whole state where it is all that is known of
-// the devices. If it was not foreseen, it is observed.
-func (c *Card) save(ctx context.Context, a *asked, p *plan.Plan, j *journal.Journal, leaves *foreseen) (after *device.State, err error) {
+// verify looks for it. If the devices are not known, they are observed.
+func (c *Card) save(ctx context.Context, a *asked, p *plan.Plan, j *journal.Journal) (err error) {
 	if len(p.Devices) == 0 {
-		return nil, nil
+		return nil
 	}
 	var st *device.State
-	if leaves == nil {
+	if c.known == nil {
 		if st, err = observe.Observe(ctx, observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
-			return nil, err
+			return err
 		}
-	} else {
-		<-leaves.made
-		after, st = leaves.state, leaves.state
 	}
 	path, err := c.appliedPath(p)
 	if err != nil || c.upToDate(a, p, path) {
-		return after, err
+		return err
 	}
 	c.saved = saved{}
+	if st == nil {
+		st = c.known.whole()
+	}
 	st = without(st, j.Records())
 	b, err := json.Marshal(st)
 	if err != nil {
-		return after, err
+		return err
 	}
 	if err := os.WriteFile(path, b, 0o600); err != nil {
-		return after, err
+		return err
 	}
 	c.saved = saved{path: path, state: st}
-	return after, unix.Stat(path, &c.saved.as)
+	return unix.Stat(path, &c.saved.as)
 }
 
 // upToDate reports whether the file at path has what verify compares with after p too.

@@ -83,7 +83,7 @@ func TestForesee(t *testing.T) {
 		t.Fatal(err)
 	}
 	remaking := &plan.Plan{Devices: []string{dev}, Steps: []plan.Step{{New: device.Channels{Dev: dev}}}}
-	if foresee(remaking, &device.State{}) != nil {
+	if foresee(planned{Plan: remaking, state: &device.State{}}) != nil {
 		t.Error("what a driver makes of its queues is taken for known")
 	}
 }

@@ -126,7 +126,11 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 	was := c.known
 	c.known = nil // until the card is as f says
 	if leave == nil && was.knows(a) {
-		r, err := c.make(ctx, a, to, was.state, members)
+		p, err := was.plan(a)
+		var r *Result
+		if err == nil {
+			r, err = c.make(ctx, a, to, p)
+		}
 		if !errors.Is(err, errLook) {
 			return r, err
 		}
@@ -140,32 +144,36 @@ func (c *Card) apply(ctx context.Context, f *policy.File, leave func(key string)
 	if err != nil {
 		return nil, err
 	}
-	return c.make(ctx, a, to, st, nil)
+	p, err := a.plan(st)
+	if err != nil {
+		return nil, err
+	}
+	return c.make(ctx, a, to, planned{Plan: p, state: st})
 }
 
 // errLook says that the card has to be looked at.
 var errLook = errors.New("it is not known how the card is")
 
-// make makes what a lacks on a card that is as st says. If only is given and does
-// not take the steps, or the card is not so, nothing was changed and the error is
-// errLook.
-func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.State, only func([]plan.Step) bool) (*Result, error) {
-	p, err := a.plan(st)
-	if only != nil && (err != nil || !only(p.Steps)) {
-		return nil, errLook
-	}
-	if err == nil {
-		err = a.written()
-	}
-	if err != nil {
+// A planned is a plan and the state in which it was made.
+type planned struct {
+	*plan.Plan
+	state *device.State
+	known *known // nil: the card was looked at
+	some  *some  // of which members the plan is, nil: of all
+}
+
+// make makes what a lacks by its plan. If the card was known and is not so, nothing was
+// changed and the error is errLook.
+func (c *Card) make(ctx context.Context, a *asked, to *connection, p planned) (*Result, error) {
+	if err := a.written(); err != nil {
 		return nil, err
 	}
-	r := &Result{Plan: p, State: st}
+	r := &Result{Plan: p.Plan, State: p.state}
 	if a.leave != nil {
 		p.Steps = slices.DeleteFunc(p.Steps, func(s plan.Step) bool { return a.leave(s.Key()) })
 	}
 	if len(p.Steps) == 0 && len(p.Forget) == 0 {
-		c.known = a.known(st, a.mine)
+		c.known = p.made(a, a.mine, p.state)
 		return r, nil
 	}
 	k, err := to.take()
@@ -181,10 +189,10 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 		}
 	}()
 	k.Prepare(p.Steps)
-	leaves := foresee(p, st)
+	leaves := foresee(p)
 	who, when := journal.Self()
 	j, err := a.store.Begin(journal.Head{
-		Host: a.host, Config: c.Config, ConfigText: string(a.file.Text), Who: who, When: when, Devices: p.Devices, Plan: p,
+		Host: a.host, Config: c.Config, ConfigText: string(a.file.Text), Who: who, When: when, Devices: p.Devices, Plan: p.Plan,
 	})
 	if err != nil {
 		return nil, err
@@ -192,12 +200,12 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	if len(p.Steps) == 0 && len(j.Records()) == 0 { // all that there was is gone
 		return r, j.Remove()
 	}
-	report, err := apply.Run(ctx, k, p, j, apply.Options{})
+	report, err := apply.Run(ctx, k, p.Plan, j, apply.Options{})
 	switch {
 	case err == nil:
 	case len(report.Left) > 0:
 		return nil, fmt.Errorf("%w; %d objects could not be undone", err, len(report.Left))
-	case only != nil && ctx.Err() == nil:
+	case p.known != nil && ctx.Err() == nil:
 		return nil, errLook
 	default:
 		return nil, fmt.Errorf("%w; the node's card is as it was before", err)
@@ -208,12 +216,11 @@ func (c *Card) make(ctx context.Context, a *asked, to *connection, st *device.St
 	a.store.Keep(j)
 	keep = members(p.Steps) // no others need what Prepare loads
 	r.Done, r.Warnings = len(report.Done), report.Warnings
-	after, err := c.save(ctx, a, p, j, leaves)
-	if err != nil {
-		r.Warnings = append(r.Warnings, "what verify compares with could not be kept: "+err.Error())
+	if leaves != nil {
+		c.known = p.made(a, []*journal.Journal{j}, leaves())
 	}
-	if after != nil {
-		c.known = a.known(after, []*journal.Journal{j})
+	if err := c.save(ctx, a, p.Plan, j); err != nil {
+		r.Warnings = append(r.Warnings, "what verify compares with could not be kept: "+err.Error())
 	}
 	return r, nil
 }
@@ -266,7 +273,6 @@ type asked struct {
 	// devices and groups to look at.
 	devices, groups []string
 	mine            []*journal.Journal // of earlier applies of the file
-	owned           plan.Owned         // what these have written
 }
 
 func (c *Card) ask(f *policy.File, store *journal.Store) (*asked, error) {
@@ -279,7 +285,7 @@ func (c *Card) ask(f *policy.File, store *journal.Store) (*asked, error) {
 		if j.Head().Config != c.Config {
 			continue
 		}
-		a.mine, a.owned = append(a.mine, j), j.AppendOwned(a.owned)
+		a.mine = append(a.mine, j)
 		a.groups = host.GroupsOf(a.groups, j)
 		for _, d := range j.Head().Devices { // one that the file has no more gets back what it had
 			if !slices.Contains(a.devices, d) {
@@ -295,7 +301,11 @@ func (a *asked) look(ctx context.Context, remember string) (*device.State, error
 }
 
 func (a *asked) plan(st *device.State) (*plan.Plan, error) {
-	p, err := plan.Make(a.file.Intent, st, a.owned)
+	var owned plan.Owned // what these have written
+	for _, j := range a.mine {
+		owned = j.AppendOwned(owned)
+	}
+	p, err := plan.Make(a.file.Intent, st, owned)
 	var errs plan.Errors
 	if !errors.As(err, &errs) {
 		return p, err

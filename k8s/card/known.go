@@ -9,6 +9,7 @@ import (
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/plan"
 )
 
@@ -20,8 +21,10 @@ import (
 // notifications ask for, throws away what has changed. What is neither written nor
 // told about is what Look alone finds in any case.
 type known struct {
-	state *device.State
+	state   *device.State // nil where settled has it
+	settled *settled      // nil: members have to be planned together
 	// what it is of
+	file            *policy.File
 	devices, groups []string
 	journal         stamp
 }
@@ -49,7 +52,50 @@ func (a *asked) known(st *device.State, mine []*journal.Journal) *known {
 	if len(mine) != 1 {
 		return nil
 	}
-	return &known{state: st, devices: a.devices, groups: a.groups, journal: stampOf(mine[0])}
+	return &known{state: st, file: a.file, devices: a.devices, groups: a.groups, journal: stampOf(mine[0])}
+}
+
+// plan plans a on the card that k knows, if it lacks nothing but members; no others than
+// those if that can be. The error is errLook.
+func (k *known) plan(a *asked) (planned, error) {
+	if k.settled != nil {
+		if some := k.settled.plan(a.file); some != nil {
+			return planned{some.Plan, k.settled.base, k, some}, nil
+		}
+	}
+	k.state, k.settled = k.whole(), nil
+	p, err := a.plan(k.state)
+	if err != nil || !members(p.Steps) {
+		return planned{}, errLook
+	}
+	return planned{p, k.state, k, nil}, nil
+}
+
+// made is what is known when p was made for a, which left the state after, and is
+// journalled in mine.
+func (p *planned) made(a *asked, mine []*journal.Journal, after *device.State) *known {
+	if p.some == nil || len(mine) != 1 {
+		return a.known(after, mine)
+	}
+	p.known.settled.take(p.some)
+	p.known.file, p.known.journal = a.file, stampOf(mine[0])
+	return p.known
+}
+
+// whole is the state with the members.
+func (k *known) whole() *device.State {
+	if k.settled != nil {
+		return k.settled.state()
+	}
+	return k.state
+}
+
+// beside is a state with what is probed.
+func (k *known) beside() *device.State {
+	if k.settled != nil {
+		return k.settled.base
+	}
+	return k.state
 }
 
 // knows reports whether k is of the devices and control groups that are asked for,
@@ -63,19 +109,38 @@ func (k *known) knows(a *asked) bool {
 // devices can do; nil if they may be able to do something else now, or if it is of
 // another journal or other control groups.
 func (k *known) renewed(st *device.State, groups []string, j *journal.Journal) *known {
-	if k == nil || stampOf(j) != k.journal || !slices.Equal(groups, k.groups) || st.Kernel != k.state.Kernel || len(st.Devices) != len(k.state.Devices) {
+	if k == nil || stampOf(j) != k.journal || !slices.Equal(groups, k.groups) {
+		return nil
+	}
+	before := k.beside()
+	if st.Kernel != before.Kernel || len(st.Devices) != len(before.Devices) {
 		return nil
 	}
 	out := *k
 	out.state = st
-	st.Capabilities = k.state.Capabilities
+	st.Capabilities = before.Capabilities
 	for i := range st.Devices {
-		now, was := &st.Devices[i], &k.state.Devices[i]
+		now, was := &st.Devices[i], &before.Devices[i]
 		if now.Name != was.Name || now.Index != was.Index || now.Driver != was.Driver || now.Version != was.Version || now.Firmware != was.Firmware ||
 			!reflect.DeepEqual(now.Channels, was.Channels) || !maps.Equal(now.Features, was.Features) || !maps.Equal(now.PrivFlags, was.PrivFlags) {
 			return nil
 		}
 		now.Capabilities = was.Capabilities
 	}
+	out.settle(j.Records())
 	return &out
+}
+
+// settle has members be planned by themselves from now on, where that can be.
+func (k *known) settle(records []journal.Record) {
+	if k.settled != nil {
+		now := *k.settled
+		now.base = without(k.state, records)
+		k.settled = &now
+	} else {
+		k.settled = settle(k.file, k.state, records)
+	}
+	if k.settled != nil {
+		k.state = nil
+	}
 }

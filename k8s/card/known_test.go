@@ -42,14 +42,19 @@ func TestKnown(t *testing.T) {
 	dev := uplink(t)
 	c := newCard(t)
 	spec := shared()
+	var maker policy.Maker
+	known := map[int]*policy.Member{}
 	// put has these pods in the lane, by whoever, and reports whether he looked.
 	put := func(who *Card, pods ...int) (r *Result, looked bool) {
 		t.Helper()
 		n := policy.Node{Device: dev}
 		for _, i := range pods {
-			n.Members = append(n.Members, memberOf(i))
+			if known[i] == nil {
+				known[i] = memberOf(i)
+			}
+			n.Members = append(n.Members, known[i])
 		}
-		f, err := policy.Make(c.Config, spec, n)
+		f, err := maker.Make(c.Config, spec, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +75,7 @@ func TestKnown(t *testing.T) {
 		if diff := cmp.Diff(pods, slices.Compact(found)); diff != "" {
 			t.Fatalf("pods in the lane (-asked +found)\n%s", diff)
 		}
-		return r, was == nil || r.State != was.state
+		return r, was == nil || r.State != was.beside()
 	}
 	quick := func(pods ...int) (r *Result) {
 		t.Helper()
@@ -221,7 +226,7 @@ func TestRenewed(t *testing.T) {
 		return st
 	}
 	got := c.known.renewed(look(), nil, j)
-	if got == nil || len(got.state.Capabilities) == 0 || len(got.state.Device(dev).Capabilities) == 0 {
+	if got == nil || len(got.beside().Capabilities) == 0 || len(got.beside().Device(dev).Capabilities) == 0 {
 		t.Fatalf("nothing has changed, and it is not known what the device can do: %v", got)
 	}
 	for name, change := range map[string]func(*device.State){
