@@ -128,6 +128,9 @@ type Record struct {
 	key string
 	// removed is what was there before it was, if nothing is or was.
 	removed device.Object
+	// text is the record's line in the file, once written: of a hundred members one
+	// comes or goes, and the others are written as they were. nil when it changes.
+	text *text
 }
 
 // Object returns Last, or Original if niclane removed the object.

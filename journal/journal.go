@@ -220,10 +220,11 @@ func newReplay(h *Head, events []event) *replay {
 	return r
 }
 
-// find returns an object's record, nil if it has none. It is valid until the
-// next add.
+// find returns an object's record to be changed, nil if it has none. It is valid
+// until the next add.
 func (r *replay) find(key string) *Record {
 	if i, ok := r.at[key]; ok {
+		r.recs[i].text = nil
 		return &r.recs[i]
 	}
 	return nil

@@ -185,18 +185,54 @@ func (w *writer) whole(kind string, l line, form any) error {
 	return err
 }
 
-func (w *writer) lines(h *Head) error {
-	for i, r := range h.Before {
-		before := h.Before[max(i-1, 0)]
-		alike := i > 0 && r.Uncertain == before.Uncertain && r.Next == nil && before.Next == nil && r.Part == before.Part
-		l := line{r.Original, r.Last, r.Cause}
-		if alike && w.short(recordLine, l) {
-			continue
+// A text is a record's line, with its newline.
+type text struct {
+	line string
+	// like says that it is short: it is this line after any record of the same family
+	// that has the same cause, or if not same, that has another.
+	like, same bool
+	*family
+}
+
+// A family is records that are like each other. One record can be of another family
+// than a second that it is like, but not of the same as one that it is not.
+type family struct{ _ byte } // so that each has its own address
+
+// record writes the record after the one before it, nil if it is the first.
+func (w *writer) record(r, before *Record) error {
+	t := r.text
+	if before != nil && t != nil && t.like && t.family == before.text.family && t.same == (r.Cause == before.Cause) {
+		w.WriteString(t.line)
+		return nil
+	}
+	l, at := line{r.Original, r.Last, r.Cause}, w.Len()
+	if before != nil && r.Uncertain == before.Uncertain && r.Next == nil && before.Next == nil && r.Part == before.Part {
+		w.before, w.kind = line{before.Original, before.Last, before.Cause}, recordLine
+		if w.short(recordLine, l) {
+			r.text = &text{string(w.Bytes()[at:]), true, r.Cause == before.Cause, before.text.family}
+			return nil
 		}
-		form := recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, envelope(r.Next), r.Part, r.Cause}
-		if err := w.whole(recordLine, l, form); err != nil {
+	}
+	if t != nil && !t.like {
+		w.WriteString(t.line)
+		return nil
+	}
+	form := recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, envelope(r.Next), r.Part, r.Cause}
+	err := w.whole(recordLine, l, form)
+	r.text = &text{line: string(w.Bytes()[at:]), family: new(family)}
+	if t != nil {
+		r.text.family = t.family
+	}
+	return err
+}
+
+func (w *writer) lines(h *Head) error {
+	var before *Record
+	for i := range h.Before {
+		if err := w.record(&h.Before[i], before); err != nil {
 			return err
 		}
+		before = &h.Before[i]
 	}
 	steps := h.Plan.Steps
 	for i, s := range steps {

@@ -6,8 +6,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,6 +155,73 @@ func another(t *testing.T, v reflect.Value) any {
 		t.Fatalf("no other %v is known here", v.Type())
 	}
 	return out.Interface()
+}
+
+// TestLinesKept: what is written again of records that were written before is what would be
+// written of them for the first time.
+func TestLinesKept(t *testing.T) {
+	short := 0
+	for seed := range uint64(20) {
+		s := open(t, filepath.Join(t.TempDir(), "s"), here)
+		r := rand.New(rand.NewPCG(seed, 0))
+		is := map[string]device.Object{}
+		for range 40 {
+			p := steps()
+			for range 1 + r.IntN(4) {
+				now := entry(uint16(1+r.IntN(12)), []int{3, 4}[:r.IntN(3)]...)
+				if r.IntN(8) == 0 {
+					now = class("1:10", uint64(1+r.IntN(3)))
+				}
+				old := is[now.Key()]
+				next := step(old, now)
+				if old != nil && r.IntN(2) == 0 {
+					next.New = nil
+				}
+				if slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Key() == next.Key() }) || device.Equal(next.Old, next.New) {
+					continue
+				}
+				next.Cause = []string{"lanes.a", "lanes.b"}[r.IntN(2)]
+				next.Part = []device.Part{device.PartSteering, device.PartClassifier}[r.IntN(8)/7]
+				p.Steps = append(p.Steps, next)
+			}
+			j := begin(t, s, head(p))
+			written, err := os.ReadFile(j.Path())
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := journal.Decode(written)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := back.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(again), string(written)); diff != "" {
+				t.Fatalf("seed %d: -anew +written\n%s", seed, diff)
+			}
+			short += strings.Count(string(written), "\nlike ")
+			for i, s := range p.Steps {
+				if r.IntN(20) == 0 {
+					record(t, j, fmt.Sprint("begin ", i)) // and was killed
+					is[s.Key()] = s.New
+					break
+				}
+				record(t, j, fmt.Sprint("begin ", i), fmt.Sprint("done ", i))
+				if is[s.Key()] = s.New; r.IntN(20) == 0 {
+					record(t, j, fmt.Sprint("undo ", i), fmt.Sprint("undone ", i))
+					is[s.Key()] = s.Old
+				}
+			}
+			s.Keep(j)
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if short < 1000 {
+		t.Errorf("%d lines were short", short)
+	}
 }
 
 // BenchmarkMembers reads and writes the journal of a thousand members, of which
