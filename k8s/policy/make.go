@@ -32,6 +32,7 @@ func Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
 type Maker struct {
 	name, text string       // of the file without members
 	file       *config.File // nil: not read
+	lanes      *config.Membership
 	members    map[*Member]*written
 }
 
@@ -76,11 +77,11 @@ func (k *Maker) read(name, text string, members map[string][]*written) *intent.I
 		if err != nil {
 			return nil
 		}
-		k.name, k.text, k.file = name, text, file
+		k.name, k.text, k.file, k.lanes = name, text, file, file.Membership()
 	}
-	read, lists := make(map[*Member]*written, len(k.members)+1), make(map[string][]intent.Member, len(members))
+	read, lists := make(map[*Member]*written, len(k.members)+1), make(map[string][]*intent.Member, len(members))
 	for lane, all := range members {
-		list := make([]intent.Member, len(all))
+		list := make([]*intent.Member, len(all))
 		for i, w := range all {
 			if w.read == nil {
 				ms, err := config.ParseMembers(name, []byte(w.text))
@@ -89,11 +90,11 @@ func (k *Maker) read(name, text string, members map[string][]*written) *intent.I
 				}
 				w.read = &ms[0]
 			}
-			read[w.of], list[i] = w, *w.read
+			read[w.of], list[i] = w, w.read
 		}
 		lists[lane] = list
 	}
-	in, err := k.file.WithMembers(lists)
+	in, err := k.lanes.With(lists)
 	if err != nil {
 		return nil
 	}
