@@ -14,7 +14,7 @@ import (
 
 // pure packages decide; they touch no kernel, no file and no clock
 // (docs/architecture.md).
-var pure = []string{"config", "intent", "device", "plan", "verify", "status", "split", "adqsetup", "bench/stats", "bench/stats/check", "bench/search", "bench/fanout", "bench/experiment", "internal/strictyaml"}
+var pure = []string{"config", "intent", "device", "plan", "verify", "status", "split", "adqsetup", "bench/stats", "bench/stats/check", "bench/search", "bench/fanout", "bench/experiment", "internal/strictyaml", "internal/lists"}
 
 // impure imports, by path or prefix ending in "/".
 var impure = []string{

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/lists"
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
@@ -16,10 +17,8 @@ import (
 // hundred others. It is for one goroutine.
 type Membership struct {
 	file *File
-	// Members that have been checked with each other, by their address, and what they
-	// have. They are all that With last had, or some of them.
-	in       map[*intent.Member]*present
-	call     uint64
+	// Members that have been checked with each other, by lane, and what they have.
+	in       map[string][]*intent.Member
 	named    map[named]bool
 	single   map[netip.Addr][]claim
 	patterns int
@@ -27,21 +26,21 @@ type Membership struct {
 	paths map[string][]string
 }
 
-// present says which lane a member is in, and in which call of With it was last.
-type present struct {
-	lane *intent.Lane // of the file
-	call uint64
-}
-
 type named struct{ lane, member string }
 
 // Membership returns one of no members yet.
 func (f *File) Membership() *Membership {
-	return &Membership{file: f, in: map[*intent.Member]*present{}, named: map[named]bool{}, single: map[netip.Addr][]claim{}, paths: map[string][]string{}}
+	s := &Membership{file: f, paths: map[string][]string{}}
+	s.clear()
+	return s
+}
+
+func (s *Membership) clear() {
+	s.in, s.named, s.single, s.patterns = map[string][]*intent.Member{}, map[named]bool{}, map[netip.Addr][]claim{}, 0
 }
 
 // With is WithMembers. Members that it was called with the last time, by their address,
-// are taken to be as they were.
+// are taken to be as they were. The lists are not to be changed.
 func (s *Membership) With(members map[string][]*intent.Member) (*intent.Intent, error) {
 	if !s.change(members) {
 		all := make(map[string][]intent.Member, len(members))
@@ -80,10 +79,17 @@ func (s *Membership) pathsOf(list string, n int) []string {
 	return paths
 }
 
-// change has these members be there, and reports whether they are known to be right
-// beside each other. If not, some that come may not be there.
+// change has these members be there if they are known to be right beside each other,
+// otherwise none, and reports which.
 func (s *Membership) change(members map[string][]*intent.Member) bool {
-	s.call++
+	if s.add(members) {
+		return true
+	}
+	s.clear()
+	return false
+}
+
+func (s *Membership) add(members map[string][]*intent.Member) bool {
 	var came []claim
 	total := 0
 	for i := range s.file.Intent.Lanes {
@@ -91,30 +97,19 @@ func (s *Membership) change(members map[string][]*intent.Member) bool {
 		if _, given := s.file.at[l.Path+"."+listName]; !given || l.Mode != intent.Shared {
 			return false // its members are the file's; or it has to have one
 		}
-		total += len(members[l.Name])
-		for _, m := range members[l.Name] {
-			switch is := s.in[m]; {
-			case is == nil:
-				came = append(came, claim{lane: l, member: m})
-			case is.call == s.call:
-				return false // twice
-			case is.lane != l:
-				s.remove(claim{lane: is.lane, member: m})
-				came = append(came, claim{lane: l, member: m})
-			default:
-				is.call = s.call
-			}
+		now := members[l.Name]
+		total += len(now)
+		_, gone, new := lists.Middle(s.in[l.Name], now)
+		for _, m := range gone {
+			s.remove(claim{lane: l, member: m})
 		}
-	}
-	if total-len(came) < len(s.in) {
-		for m, is := range s.in {
-			if is.call != s.call {
-				s.remove(claim{lane: is.lane, member: m})
-			}
+		for _, m := range new {
+			came = append(came, claim{lane: l, member: m})
 		}
+		s.in[l.Name] = now
 	}
 	for _, c := range came {
-		if !s.add(c) {
+		if !s.addOne(c) {
 			return false
 		}
 	}
@@ -122,7 +117,6 @@ func (s *Membership) change(members map[string][]*intent.Member) bool {
 }
 
 func (s *Membership) remove(c claim) {
-	delete(s.in, c.member)
 	delete(s.named, named{c.lane.Name, c.member.Name})
 	s.patterns -= c.member.Patterns()
 	for _, p := range c.member.Addrs {
@@ -133,9 +127,9 @@ func (s *Membership) remove(c claim) {
 	}
 }
 
-// add adds a member, unless it is more than what is compared here, or not known to be
+// addOne adds a member, unless it is more than what is compared here, or not known to be
 // right.
-func (s *Membership) add(c claim) bool {
+func (s *Membership) addOne(c claim) bool {
 	m := c.member
 	if m.Cgroup != "" || hasRange(m.Addrs) || !oneFamily(m.Addrs, m.RemoteAddrs) || s.named[named{c.lane.Name, m.Name}] {
 		return false
@@ -150,7 +144,6 @@ func (s *Membership) add(c claim) bool {
 	for _, p := range m.Addrs {
 		s.single[p.Addr()] = append(s.single[p.Addr()], c)
 	}
-	s.in[m] = &present{c.lane, s.call}
 	if m.Name != "" {
 		s.named[named{c.lane.Name, m.Name}] = true
 	}

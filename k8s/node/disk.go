@@ -129,10 +129,10 @@ func (s *state) encode() (lasting, pods []byte, err error) {
 		size += len(a.text) + 1
 	}
 	pods = fmt.Appendf(make([]byte, 0, size), `{"schema":%d,"attachments":{`, schema)
-	for i, a := range s.sorted() {
+	for i, a := range s.Attachments {
 		text := a.text
 		if text == nil {
-			if text, err = member(a.key(), a.Attachment); err != nil {
+			if text, err = member(a.key, a.Attachment); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -107,7 +107,7 @@ func (n *Node) follow(ctx context.Context) {
 
 // use says which units of the state's classes are in use.
 func (n *Node) use(st *state) policy.Use {
-	holders := st.holders(st.sorted())
+	holders := st.holders()
 	n.mu.Lock()
 	for id, when := range n.granted {
 		if _, known := holders[id]; known || time.Since(when) > startGrace {

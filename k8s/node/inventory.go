@@ -63,8 +63,7 @@ func (n *Node) snapshot() *classes.Snapshot {
 			}
 		}
 	}
-	all := n.st.sorted()
-	holders, joined := n.st.holders(all), n.st.joined(all)
+	holders, joined := n.st.holders(), n.st.joined()
 	for i := range n.st.Spec.Classes {
 		c := &n.st.Spec.Classes[i]
 		out.Classes = append(out.Classes, n.class(c, link, real, holders, joined))
@@ -166,7 +165,7 @@ func (n *Node) Hold(ctx context.Context, h classes.Hold) error {
 		given.Units = slices.Clone(h.Units)
 		was, again := s.Holds[h.Key]
 		delete(s.Holds, h.Key)
-		holders := s.holders(s.sorted())
+		holders := s.holders()
 		for i := range given.Units {
 			u := &given.Units[i]
 			c := s.class(u.Class)
@@ -221,7 +220,7 @@ func (n *Node) Release(ctx context.Context, key string) error {
 	}
 	return n.do(ctx, true, func(s *state) error {
 		delete(s.Holds, key)
-		maps.DeleteFunc(s.Attachments, func(_ string, a *attached) bool { return slices.Contains(a.Holds, key) })
+		s.remove(func(a *Attachment) bool { return slices.Contains(a.Holds, key) })
 		return nil
 	})
 }

@@ -182,7 +182,6 @@ func (n *Node) handle(ctx context.Context, batch []*request) {
 	if len(taken) == 0 {
 		return
 	}
-	next.order()
 	saving := n.disk.begin(next) // it takes as long as a part of making
 	err := n.make(ctx, next)
 	if serr := saving.end(err == nil); err == nil {

@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -57,14 +56,15 @@ func (n *Node) Attach(ctx context.Context, a Attachment) error {
 				}
 			}
 		}
-		for key, other := range s.Attachments {
-			if other.UID != a.UID && (overlapping(&other.Attachment, &a) || sharesUnit(&other.Attachment, &a)) || other.UID == a.UID && other.Sandbox != a.Sandbox {
-				// kubelet and the address plugin give a unit and an address
-				// to one pod at a time: the other's end was missed.
-				n.o.Log.Warn("a pod's end was missed", "pod", other.Name(), "now", a.Name())
-				delete(s.Attachments, key)
+		s.remove(func(other *Attachment) bool {
+			if other.UID != a.UID && !overlapping(other, &a) && !sharesUnit(other, &a) || other.UID == a.UID && other.Sandbox == a.Sandbox {
+				return false
 			}
-		}
+			// kubelet and the address plugin give a unit and an address to one pod at a
+			// time: the other's end was missed.
+			n.o.Log.Warn("a pod's end was missed", "pod", other.Name(), "now", a.Name())
+			return true
+		})
 		if err := s.frontendTaken(&a); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (n *Node) Detach(ctx context.Context, sandbox, ifname string) error {
 		return nil
 	}
 	return n.do(ctx, true, func(s *state) error {
-		maps.DeleteFunc(s.Attachments, func(_ string, a *attached) bool {
+		s.remove(func(a *Attachment) bool {
 			return a.Sandbox == sandbox && (ifname == "" || a.IfName == ifname)
 		})
 		return nil
@@ -111,7 +111,7 @@ func (n *Node) Keep(ctx context.Context, still func(Attachment) bool) error {
 		return nil
 	}
 	return n.do(ctx, true, func(s *state) error {
-		maps.DeleteFunc(s.Attachments, func(_ string, a *attached) bool { return !still(a.Attachment) })
+		s.remove(func(a *Attachment) bool { return !still(*a) })
 		return nil
 	})
 }
@@ -120,7 +120,7 @@ func (n *Node) Keep(ctx context.Context, still func(Attachment) bool) error {
 func (n *Node) Attachments() []Attachment {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := n.st.sorted()
+	all := n.st.Attachments
 	out := make([]Attachment, len(all))
 	for i, a := range all {
 		out[i] = a.Attachment

@@ -22,26 +22,23 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// state is what is known. Its maps' values are never changed in place, nor is what they
-// point to: states have it in common.
+// state is what is known. What its list and its map point to is never changed in place:
+// states have it in common.
 type state struct {
 	// Policy and Generation of the LanePolicy that Spec comes from.
 	Policy     string
 	Generation int64
 	Spec       *v1alpha1.LanePolicySpec
-	// Attachments by Sandbox and interface.
-	Attachments map[string]*attached
+	// Attachments, ascending by key.
+	Attachments []*attached
 	Holds       map[string]classes.Hold
-
-	// inOrder are the attachments by key, once nobody changes them any more: nil
-	// before.
-	inOrder []*attached
 }
 
 // An attached is an attachment with its text in the file: it is encoded once, not with
 // every pod that comes or goes.
 type attached struct {
 	Attachment
+	key  string // sandbox and interface
 	text []byte // nil: it cannot be encoded
 }
 
@@ -81,15 +78,9 @@ func (a *Attachment) Late() bool { return strings.HasPrefix(a.Sandbox, LatePrefi
 // Name is NAMESPACE/POD.
 func (a *Attachment) Name() string { return a.Namespace + "/" + a.Pod }
 
-func (a *Attachment) key() string { return a.Sandbox + " " + a.IfName }
-
 func (s *state) clone() *state {
 	c := *s
-	c.inOrder = nil
-	c.Attachments, c.Holds = maps.Clone(s.Attachments), maps.Clone(s.Holds)
-	if c.Attachments == nil {
-		c.Attachments = map[string]*attached{}
-	}
+	c.Attachments, c.Holds = slices.Clone(s.Attachments), maps.Clone(s.Holds)
 	if c.Holds == nil {
 		c.Holds = map[string]classes.Hold{}
 	}
@@ -98,12 +89,21 @@ func (s *state) clone() *state {
 
 // put adds an attachment, or replaces the one of its sandbox and interface.
 func (s *state) put(a Attachment) {
-	key := a.key()
+	key := a.Sandbox + " " + a.IfName
 	text, err := member(key, a)
 	if err != nil {
 		text = nil // encode says why
 	}
-	s.Attachments[key] = &attached{a, text}
+	i, again := slices.BinarySearchFunc(s.Attachments, key, func(a *attached, key string) int { return strings.Compare(a.key, key) })
+	if !again {
+		s.Attachments = slices.Insert(s.Attachments, i, nil)
+	}
+	s.Attachments[i] = &attached{a, key, text}
+}
+
+// remove removes attachments.
+func (s *state) remove(which func(*Attachment) bool) {
+	s.Attachments = slices.DeleteFunc(s.Attachments, func(a *attached) bool { return which(&a.Attachment) })
 }
 
 // member is a member of a JSON object.
@@ -114,21 +114,6 @@ func member(key string, value any) ([]byte, error) {
 	}
 	v, err := json.Marshal(value)
 	return slices.Concat(k, []byte(":"), v), err
-}
-
-// order has sorted be quick. The state is not changed after it.
-func (s *state) order() { s.inOrder = s.sorted() }
-
-// sorted are the attachments by key.
-func (s *state) sorted() []*attached {
-	if s.inOrder != nil {
-		return s.inOrder
-	}
-	out := make([]*attached, 0, len(s.Attachments))
-	for _, key := range slices.Sorted(maps.Keys(s.Attachments)) {
-		out = append(out, s.Attachments[key])
-	}
-	return out
 }
 
 // class returns the class as it is applied, nil if there is none.
@@ -143,15 +128,15 @@ func (s *state) class(name string) *v1alpha1.Class {
 	return &s.Spec.Classes[i]
 }
 
-// holders are who of all attachments, and which claim, has each unit, by ID.
-func (s *state) holders(all []*attached) map[string]classes.Holder {
-	out := make(map[string]classes.Holder, len(all)+len(s.Holds)) // most have one unit
+// holders are which pod, or which claim, has each unit, by ID.
+func (s *state) holders() map[string]classes.Holder {
+	out := make(map[string]classes.Holder, len(s.Attachments)+len(s.Holds)) // most have one unit
 	for _, key := range slices.Sorted(maps.Keys(s.Holds)) {
 		for _, u := range s.Holds[key].Units {
 			out[u.Unit] = classes.Holder{Pod: s.Holds[key].Claim}
 		}
 	}
-	for _, a := range all {
+	for _, a := range s.Attachments {
 		for _, g := range a.Grants {
 			for _, id := range g.Units {
 				out[id] = classes.Holder{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Container: g.Container}
@@ -163,8 +148,8 @@ func (s *state) holders(all []*attached) map[string]classes.Holder {
 
 // lanes is what the lanes file has beside the policy.
 func (s *state) lanes(device string, link uint64) policy.Node {
-	all := s.sorted()
-	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}, Joined: s.joined(all)}
+	all := s.Attachments
+	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}, Joined: s.joined()}
 	fronts := map[string]bool{}
 	members := 0
 	for i := range all {
@@ -192,10 +177,10 @@ func (s *state) lanes(device string, link uint64) policy.Node {
 	return n
 }
 
-// joined are the lanes that are several units of exclusive classes, by all attachments.
-func (s *state) joined(all []*attached) (out []policy.Joining) {
+// joined are the lanes that are several units of exclusive classes.
+func (s *state) joined() (out []policy.Joining) {
 	known := map[policy.Joining]bool{}
-	for _, a := range all {
+	for _, a := range s.Attachments {
 		for _, g := range a.Grants {
 			c := s.class(g.Class)
 			if c == nil || policy.IsShared(c) || len(g.Units) < 2 {
@@ -222,7 +207,7 @@ func (s *state) frontendTaken(a *Attachment) error {
 		if !strings.HasPrefix(m.Name, pods.FrontendPrefix) {
 			continue
 		}
-		for _, other := range s.sorted() {
+		for _, other := range s.Attachments {
 			for _, o := range other.Members {
 				if other.UID == a.UID || !strings.HasPrefix(o.Name, pods.FrontendPrefix) || o.Lane == m.Lane || o.Protocol != m.Protocol ||
 					!slices.Equal(o.Addrs, m.Addrs) || !slices.Equal(o.Ports, m.Ports) {

@@ -50,8 +50,8 @@ func TestFiles(t *testing.T) {
 			t.Fatalf("%v: %s", err, b)
 		}
 		want := map[string]Attachment{}
-		for key, a := range s.Attachments {
-			want[key] = a.Attachment
+		for _, a := range s.Attachments {
+			want[a.Sandbox+" "+a.IfName] = a.Attachment
 		}
 		if !reflect.DeepEqual(got.Attachments, want) {
 			t.Errorf("written\n%s\nwant\n%+v", b, want)
@@ -84,11 +84,7 @@ func TestFiles(t *testing.T) {
 	check(false, true)
 	was := s
 	s = s.clone()
-	for key := range s.Attachments {
-		if strings.HasPrefix(key, "sb-a ") {
-			delete(s.Attachments, key)
-		}
-	}
+	s.remove(func(a *Attachment) bool { return a.Sandbox == "sb-a" })
 	check(false, true)
 	if len(s.Attachments) != 1 || len(was.Attachments) != 2 {
 		t.Errorf("%d attachments, want 1; %d before, want 2", len(s.Attachments), len(was.Attachments))
@@ -189,7 +185,6 @@ func TestSameMembers(t *testing.T) {
 	s := (&state{}).clone()
 	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
 	before := s.lanes("eth0", 0).Members
-	s.order()
 	s = s.clone()
 	s.put(attachment("b", "10.0.0.2", "web", "web-1"))
 	if now := s.lanes("eth0", 0).Members; len(before) != 1 || len(now) != 2 || now[0] != before[0] {

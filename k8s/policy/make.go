@@ -5,6 +5,7 @@ package policy
 import (
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/lists"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 )
 
@@ -34,6 +35,7 @@ type Maker struct {
 	file       *config.File // nil: not read
 	lanes      *config.Membership
 	members    map[*Member]*written
+	lists      map[string][]*written // the same, by lane
 }
 
 // A written is a member with its text in the file, for a class that was aligned then or
@@ -79,10 +81,10 @@ func (k *Maker) read(name, text string, members map[string][]*written) *intent.I
 		}
 		k.name, k.text, k.file, k.lanes = name, text, file, file.Membership()
 	}
-	read, lists := make(map[*Member]*written, len(k.members)+1), make(map[string][]*intent.Member, len(members))
-	for lane, all := range members {
-		list := make([]*intent.Member, len(all))
-		for i, w := range all {
+	all := make(map[string][]*intent.Member, len(members))
+	for lane, ws := range members {
+		list := make([]*intent.Member, len(ws))
+		for i, w := range ws {
 			if w.read == nil {
 				ms, err := config.ParseMembers(name, []byte(w.text))
 				if err != nil || len(ms) != 1 {
@@ -90,16 +92,36 @@ func (k *Maker) read(name, text string, members map[string][]*written) *intent.I
 				}
 				w.read = &ms[0]
 			}
-			read[w.of], list[i] = w, w.read
+			list[i] = w.read
 		}
-		lists[lane] = list
+		all[lane] = list
 	}
-	in, err := k.lanes.With(lists)
+	in, err := k.lanes.With(all)
 	if err != nil {
 		return nil
 	}
-	k.members = read
+	k.keep(members)
 	return in
+}
+
+// keep takes note of members by lane, and of no others.
+func (k *Maker) keep(members map[string][]*written) {
+	if k.members == nil {
+		k.members = map[*Member]*written{}
+	}
+	for lane := range k.lists {
+		_, gone, _ := lists.Middle(k.lists[lane], members[lane])
+		for _, w := range gone {
+			delete(k.members, w.of)
+		}
+	}
+	for lane := range members {
+		_, _, came := lists.Middle(k.lists[lane], members[lane])
+		for _, w := range came {
+			k.members[w.of] = w
+		}
+	}
+	k.lists = members
 }
 
 // write writes the text of a lanes file, and that of each member by lane.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/internal/lists"
 )
 
 // A Difference is by which members a file differs from an earlier one.
@@ -25,41 +26,38 @@ func (f *File) Since(was *File) (d *Difference, ok bool) {
 	if f.base == nil || was != nil && was.base != f.base {
 		return nil, false
 	}
-	stay := map[*Member]*written{}
-	if was != nil {
-		for _, all := range was.written {
-			for _, w := range all {
-				stay[w.of] = w
-			}
-		}
-	}
 	in := *f.Intent
 	in.Lanes = slices.Clone(in.Lanes)
 	d = &Difference{Came: &in, Members: map[string]*Member{}}
 	for i := range in.Lanes {
 		l := &in.Lanes[i]
+		var before []*written
+		if was != nil {
+			before = was.written[l.Name]
+		}
+		from, gone, new := lists.Middle(before, f.written[l.Name])
+		left := make(map[*Member]*written, len(gone))
+		for _, w := range gone {
+			left[w.of] = w
+		}
 		var came []intent.Member
-		for j, w := range f.written[l.Name] {
-			before, known := stay[w.of]
-			if known && before != w {
+		for j, w := range new {
+			switch left[w.of] {
+			case nil:
+				came = append(came, l.Members[from+j])
+				d.Members[l.Members[from+j].Path] = w.of
+			case w:
+				delete(left, w.of)
+			default:
 				return nil, false // the same member, written otherwise
 			}
-			if delete(stay, w.of); !known {
-				came = append(came, l.Members[j])
-				d.Members[l.Members[j].Path] = w.of
-			}
 		}
-		l.Members = came
-	}
-	for i := range in.Lanes {
-		if was == nil || len(stay) == 0 {
-			break
-		}
-		for _, w := range was.written[in.Lanes[i].Name] {
-			if stay[w.of] != nil {
+		for _, w := range gone {
+			if left[w.of] != nil {
 				d.Gone = append(d.Gone, w.of)
 			}
 		}
+		l.Members = came
 	}
 	return d, true
 }
