@@ -51,15 +51,18 @@ type stepJSON struct {
 	Disruptive bool        `json:"disruptive,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler, without records and steps.
-func (h *Head) MarshalJSON() ([]byte, error) {
+// form is the head without records and steps.
+func (h *Head) form() headJSON {
 	j := headJSON{headFields: (*headFields)(h)}
 	if h.Plan != nil {
 		p := *h.Plan
 		p.Steps, j.Plan = nil, &p
 	}
-	return json.Marshal(j)
+	return j
 }
+
+// MarshalJSON implements json.Marshaler, without records and steps.
+func (h *Head) MarshalJSON() ([]byte, error) { return json.Marshal(h.form()) }
 
 // UnmarshalJSON implements json.Unmarshaler, without records and steps.
 func (h *Head) UnmarshalJSON(b []byte) error {
