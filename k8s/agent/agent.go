@@ -13,7 +13,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -190,7 +189,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.node, Log: a.o.Log,
 			}).Run)
 		},
-		func(ctx context.Context) error { return collectBetween(ctx, a.asked, collectionDue, runtime.GC) },
+		func(ctx context.Context) error { return ofRuntime().between(ctx, a.asked) },
 		a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
 	}
 	if a.o.NRI != "" {

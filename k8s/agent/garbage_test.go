@@ -11,35 +11,44 @@ import (
 	"time"
 )
 
-// TestCollectBetween: garbage is collected once after requests, if there is enough, and
-// not while one follows the other.
-func TestCollectBetween(t *testing.T) {
+// TestCollector: garbage is collected once after requests, if there is enough, and
+// not while one follows the other; memory is given back when none has come for longer.
+func TestCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		asked, due, collected := make(chan struct{}, 1), true, 0
+		asked, due, collected, rests, rested := make(chan struct{}, 1), true, 0, false, 0
+		c := collector{due: func() bool { return due }, collect: func() { collected++ }, rest: func(now bool) {
+			if now == rests {
+				t.Errorf("rests: %t, and is told so", rests)
+			}
+			if rests = now; rests {
+				rested++
+			}
+		}}
 		done := make(chan error, 1)
-		go func() {
-			done <- collectBetween(ctx, asked, func() bool { return due }, func() { collected++ })
-		}()
-		after := func(pause time.Duration, want int) {
+		go func() { done <- c.between(ctx, asked) }()
+		after := func(pause time.Duration, wantCollected, wantRested int, wantRests bool) {
 			t.Helper()
 			time.Sleep(pause) // of synctest's clock
 			synctest.Wait()
-			if collected != want {
-				t.Errorf("collected %d times, want %d", collected, want)
+			if collected != wantCollected || rested != wantRested || rests != wantRests {
+				t.Errorf("collected %d times, rested %d, rests %t; want %d, %d, %t", collected, rested, rests, wantCollected, wantRested, wantRests)
 			}
 		}
-		after(quiet, 1) // what its start has left
-		after(time.Hour, 1)
+		after(quiet, 1, 0, false) // what its start has left
+		after(atRest, 1, 1, true)
+		after(time.Hour, 1, 1, true)
 		for range 5 {
 			wake(asked)
-			after(quiet-time.Millisecond, 1)
+			after(quiet-time.Millisecond, 1, 1, false)
 		}
-		after(time.Millisecond, 2)
-		after(time.Hour, 2)
+		after(time.Millisecond, 2, 1, false)
+		after(atRest-time.Millisecond, 2, 1, false)
+		wake(asked)
+		after(quiet, 3, 1, false)
 		due = false
 		wake(asked)
-		after(time.Hour, 2)
+		after(quiet+atRest, 3, 2, true)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
