@@ -102,6 +102,9 @@ func TestKnown(t *testing.T) {
 		if err != nil || len(views) != 1 || (len(views[0].Drifts) > 0) != drifts || (c.known == nil) != drifts {
 			t.Fatalf("looked: %+v, %v; known: %v", views, err, c.known != nil)
 		}
+		if !drifts && c.known.settled == nil {
+			t.Error("the next pod is planned with all others")
+		}
 	}
 
 	slow(1)
