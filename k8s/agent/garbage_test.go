@@ -6,6 +6,7 @@ import (
 	"context"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,23 @@ func TestCollector(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestOfRuntime: at rest less garbage may lie, and after it as much as before.
+func TestOfRuntime(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(70))
+	percent := func() int {
+		m := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(m)
+		return int(m[0].Value.Uint64())
+	}
+	c := ofRuntime()
+	if c.rest(true); percent() != percentAtRest {
+		t.Errorf("at rest %d %%, want %d", percent(), percentAtRest)
+	}
+	if c.rest(false); percent() != 70 {
+		t.Errorf("after it %d %%, want what was before, 70", percent())
+	}
 }
 
 // TestCollectionDue: it is for what was allocated since the last one.

@@ -71,8 +71,8 @@ func TestChannels(t *testing.T) {
 	for _, n := range []int{1, 8, 3, 6} {
 		bed.Sh(t, fmt.Sprintf("ethtool -L sim0 combined %d", n))
 		before := bed.Stats(t)
-		// Of each boot's key the hash is linear in the ports' bits: with few of them in
-		// use one boot in hundreds has flows for half of the queues.
+		// The hash is linear in the ports' bits: of 64 flows whose ports share most of
+		// them one of 260 random keys, and each boot has one, leaves a queue without any.
 		var flows []bed.Flow
 		for i := range 256 {
 			flows = append(flows, bed.In(uint16(1024+i*251), uint16(9+i%5)))
