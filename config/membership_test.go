@@ -91,6 +91,9 @@ lanes:
 				put("a", pool[rnd.IntN(20)]) // twice, maybe
 			}
 			quick := s.change(lists)
+			if quick && !s.change(lists) {
+				t.Fatal("members that stay were checked with themselves")
+			}
 			got, err := s.With(lists)
 			if quick {
 				alone++

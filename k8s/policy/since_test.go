@@ -69,6 +69,10 @@ func TestSince(t *testing.T) {
 	is(second, second, nil, nil)
 	is(file(), second, []*Member{b, c, d}, nil)
 
+	// One stays between such as go and come.
+	e, g := member("e", "web", "5"), member("g", "web", "6")
+	is(file(e, b, g), file(a, b), []*Member{a}, map[string]*Member{"lanes.web.members[0]": e, "lanes.web.members[2]": g})
+
 	second = file(b, c, d)
 	spec.Classes[0].Aligned = true
 	if _, ok := file(b, c, d).Since(second); ok {
