@@ -217,6 +217,12 @@ type QdiscState struct {
 	// Options is the raw TCA_OPTIONS, so that a change by somebody else is
 	// noticed even for kinds niclane does not understand.
 	Options []byte `json:"options,omitempty"`
+	// IngressBlock and EgressBlock are the indexes of the filter blocks that a
+	// clsact or ingress qdisc shares with others, 0 for none. The kernel takes
+	// no filter for such a hook of one device alone (net/sched/cls_api.c:
+	// tcf_block_find).
+	IngressBlock uint32 `json:"ingressBlock,omitempty"`
+	EgressBlock  uint32 `json:"egressBlock,omitempty"`
 }
 
 // A FilterState is a tc filter of anybody's on clsact.

@@ -75,11 +75,35 @@ func always(good string) func(*device.State, *device.Device) (bool, string) {
 	return func(*device.State, *device.Device) (bool, string) { return true, good }
 }
 
+// clsactTaken says why niclane's filters cannot be at a clsact hook, "ingress"
+// or "egress"; "" if they can.
+func clsactTaken(d *device.Device, hook string) string {
+	for _, q := range d.Qdiscs {
+		if q.Parent != "clsact" {
+			continue
+		}
+		block := q.IngressBlock
+		if hook == "egress" {
+			block = q.EgressBlock
+		}
+		switch {
+		case q.Type != "clsact":
+			return fmt.Sprintf("the device has a qdisc %s (%s), beside which there can be no clsact", q.Type, q.Handle)
+		case block != 0:
+			return fmt.Sprintf("filters at clsact %s are in block %d, which other devices can share", hook, block)
+		}
+	}
+	return ""
+}
+
 // clsactBPF tests whether the classifier can be the first of the filters. One
 // before it that ends classification, as Cilium's do, would keep packets from
 // it.
 func clsactBPF(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", device.CapClsact, device.CapClsBPF)(st, d); !ok {
+		return false, why
+	}
+	if why := clsactTaken(d, "egress"); why != "" {
 		return false, why
 	}
 	good := "by flow, one map lookup per pattern, at the device's clsact egress"
@@ -165,6 +189,9 @@ func offloadCaps() []device.Capability {
 // flower filters that lead to them.
 func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
 	if ok, why := needs("", channelCaps(device.CapFlower, device.CapClsact, device.CapFlowerHwTC)...)(st, d); !ok {
+		return false, why
+	}
+	if why := clsactTaken(d, "ingress"); why != "" {
 		return false, why
 	}
 	limits, _ := device.FindClassLimits(d.Driver)

@@ -284,6 +284,8 @@ type reply struct {
 	kind                 string
 	options              []byte
 	stats                []byte // TCA_STATS2
+	// Of an ingress or clsact qdisc: shared filter blocks, 0 for none.
+	ingressBlock, egressBlock uint32
 }
 
 func decode(b []byte) (reply, error) {
@@ -308,6 +310,10 @@ func decode(b []byte) (reply, error) {
 			r.options = ad.Bytes()
 		case unix.TCA_STATS2:
 			r.stats = ad.Bytes()
+		case unix.TCA_INGRESS_BLOCK:
+			r.ingressBlock = ad.Uint32()
+		case unix.TCA_EGRESS_BLOCK:
+			r.egressBlock = ad.Uint32()
 		}
 	}
 	if err := ad.Err(); err != nil {

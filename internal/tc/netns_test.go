@@ -387,3 +387,29 @@ func TestMqprio(t *testing.T) {
 		t.Errorf("after removing all (-start +end):\n%s", diff)
 	}
 }
+
+// TestOccupiedClsact: what keeps filters of one device from clsact is read.
+func TestOccupiedClsact(t *testing.T) {
+	c := inNetns(t)
+	at := func() device.QdiscState {
+		t.Helper()
+		qs, err := c.Qdiscs("d0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(qs, func(q device.QdiscState) bool { return q.Parent == "clsact" })
+		if i < 0 {
+			t.Fatalf("no qdisc at clsact: %+v", qs)
+		}
+		return qs[i]
+	}
+	run(t, "tc qdisc add dev d0 ingress")
+	if q := at(); q.Type != "ingress" {
+		t.Errorf("type %q, want ingress", q.Type)
+	}
+	run(t, "tc qdisc del dev d0 ingress")
+	run(t, "tc qdisc add dev d0 ingress_block 22 egress_block 23 clsact")
+	if q := at(); q.Type != "clsact" || q.IngressBlock != 22 || q.EgressBlock != 23 {
+		t.Errorf("%s with blocks %d and %d, want clsact with 22 and 23", q.Type, q.IngressBlock, q.EgressBlock)
+	}
+}

@@ -83,7 +83,8 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 		Qdisc: device.Qdisc{
 			Dev: dev, Parent: formatParent(r.parent), Type: r.kind, Handle: FormatHandle(r.handle),
 		},
-		Options: r.options,
+		Options:      r.options,
+		IngressBlock: r.ingressBlock, EgressBlock: r.egressBlock,
 	}
 	switch r.kind {
 	case "htb":
