@@ -79,7 +79,7 @@ func (f *fit) layout() (lanes []*placed, total int) {
 		sum += f.in.Lanes[i].Queues
 	}
 	have := f.queuesBefore()
-	most := max(have, maxQueues(f.dev))
+	most := max(have, f.maxQueues())
 	first := f.in.Default.Queues
 	if first == 0 {
 		if first = have - sum; first < 1 && f.reserves() { // all the rest
@@ -146,12 +146,20 @@ func (f *fit) sumText(first int) string {
 	return s
 }
 
-func maxQueues(d *device.Device) int {
-	m := d.MaxChannels
-	if m == nil {
-		return min(d.RxQueues, d.TxQueues)
+// maxQueues is how many queues the device can have of the kind that it had
+// before niclane, combined or separate channels. Drivers give the maxima of the
+// two as alternatives (bnxt, ionic, nfp, fbnic: max_rx, max_tx and max_combined
+// are all of their queues), and niclane changes the kind of none.
+func (f *fit) maxQueues() int {
+	m := f.dev.MaxChannels
+	if m == nil || f.dev.Channels == nil {
+		return min(f.dev.RxQueues, f.dev.TxQueues)
 	}
-	return min(m.RX, m.TX) + m.Combined
+	now := f.base(*f.dev.Channels).(device.Channels)
+	if now.Combined > 0 {
+		return min(now.RX, now.TX) + m.Combined
+	}
+	return min(m.RX, m.TX)
 }
 
 func span(first, n int) []int {
