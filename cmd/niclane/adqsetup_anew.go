@@ -59,6 +59,9 @@ func (r *adqRun) preview(ctx context.Context, req *request) error {
 	if err != nil || len(p.Steps) == 0 {
 		return err
 	}
+	if err := r.warnLifeline(p); err != nil {
+		return err
+	}
 	r.printPlan(p)
 	return exitCode{code: exitPending}
 }

@@ -41,7 +41,7 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 		if r.verbose || r.debug {
 			plan.WriteText(r.stdout, p.Steps)
 		}
-		return r.writeLog(p)
+		return errors.Join(r.warnLifeline(p), r.writeLog(p))
 	}
 	if err := r.undoable(req); err != nil {
 		return err

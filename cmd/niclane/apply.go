@@ -29,15 +29,21 @@ machine is as it was.
 
 With --confirm-within, a process of its own undoes everything after that time
 unless niclane confirm comes first: also when this command, the login it runs
-in, or the connection that the login came through are gone by then.`,
+in, or the connection that the login came through are gone by then. Where a
+device carries the default route or this login, apply makes no step without
+--confirm-within; 0 makes them for good.`,
 		Args: exactly(1, "one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("confirm-within") && within < time.Second {
-				return usagef("apply: --confirm-within %v: want at least 1s", within)
+			if within != 0 && within < time.Second {
+				return usagef("apply: --confirm-within %v: want at least 1s, or 0 for no undoing", within)
 			}
 			r, err := readRequest(args[0])
 			if err != nil {
 				return err
+			}
+			r.planned = a.warnLifeline
+			if !cmd.Flags().Changed("confirm-within") {
+				r.planned = keepLifeline
 			}
 			if err := needRoot("apply"); err != nil {
 				return err
@@ -47,7 +53,7 @@ in, or the connection that the login came through are gone by then.`,
 			return a.apply(ctx, r, within)
 		},
 	}
-	cmd.Flags().DurationVar(&within, "confirm-within", 0, "undo after this time unless confirmed (\"60s\")")
+	cmd.Flags().DurationVar(&within, "confirm-within", 0, "undo after this time unless confirmed (\"60s\"); 0: never")
 	return cmd
 }
 

@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/internal/lifeline"
 	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/plan"
 )
 
 func (a *app) confirmCommand() *cobra.Command {
@@ -68,4 +70,30 @@ func (g guardian) ended() (*time.Time, error) {
 	}
 	t, err := g.Ended()
 	return &t, err
+}
+
+// carried says what the devices that a plan changes carry, "" if nothing.
+func carried(p *plan.Plan) string {
+	if len(p.Steps) == 0 {
+		return ""
+	}
+	return lifeline.Sentence(p.Devices)
+}
+
+// keepLifeline refuses a plan that could cut off the person who makes it.
+func keepLifeline(p *plan.Plan) error {
+	s := carried(p)
+	if s == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: lanes that go wrong would cut it, and nothing has been changed; with --confirm-within 60s they are undone unless niclane confirm comes first, "+
+		"with --confirm-within 0 they stay", s)
+}
+
+// warnLifeline tells a person who has decided.
+func (a *app) warnLifeline(p *plan.Plan) error {
+	if s := carried(p); s != "" {
+		fmt.Fprintf(a.stderr, "niclane: warning: %s\n", s)
+	}
+	return nil
 }

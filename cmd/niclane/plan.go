@@ -51,6 +51,9 @@ version of FILE would change, before it is put there.`,
 			if err != nil {
 				return err
 			}
+			if s := carried(p); s != "" {
+				p.Notes = append(p.Notes, s+": apply wants --confirm-within")
+			}
 			if a.json {
 				if err := a.printJSON(p); err != nil {
 					return err

@@ -137,6 +137,7 @@ func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
 	if err != nil {
 		return err
 	}
+	r.planned = a.warnLifeline
 	if err := a.apply(ctx, r, 0); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}

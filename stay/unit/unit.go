@@ -59,7 +59,7 @@ func (u Unit) Render() []byte {
 	line("[Service]")
 	line("Type=notify")
 	line("ExecStart=%s watch%s %s", quote(u.Command), options(u.Options), quote(u.Config))
-	line("ExecReload=%s apply %s", quote(u.Command), quote(u.Config))
+	line("ExecReload=%s apply --confirm-within 0 %s", quote(u.Command), quote(u.Config))
 	line("Restart=on-failure")
 	line("RestartSec=1s")
 	line("WatchdogSec=60s")

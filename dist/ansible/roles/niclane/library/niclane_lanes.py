@@ -65,7 +65,7 @@ def undo(module, path, before):
     niclane(module, "confirm", ok=(0, 1))
     write(module, path, before)
     if before:
-        niclane(module, "apply", path)
+        niclane(module, "apply", "--confirm-within", "0", path)
     module.exit_json(changed=True)
 
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifeline
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A session is a connection that a command was started over.
+type session struct {
+	peer netip.Addr
+	// process has the connection, by its name and PID; "" for a login by
+	// ssh, which says so in the environment.
+	process string
+}
+
+func (s session) String() string {
+	if s.process == "" {
+		return fmt.Sprintf("this login, from %s", s.peer)
+	}
+	return fmt.Sprintf("the connection to %s of %s, which started this", s.peer, s.process)
+}
+
+// sessions are the connections that a process was started over: what sshd says
+// in the environment of what it starts, and the TCP connections in this network
+// namespace of all ancestors, for other ways in. sudo and tmux drop the
+// environment, so all ancestors are asked for it.
+func sessions(pid int) (out []session) {
+	add := func(s session) {
+		if s.peer.IsValid() && !slices.ContainsFunc(out, func(o session) bool { return o.peer == s.peer }) {
+			out = append(out, s)
+		}
+	}
+	for self := pid; pid > 1; {
+		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		for _, v := range bytes.Split(env, []byte{0}) {
+			text, ok := strings.CutPrefix(string(v), "SSH_CONNECTION=")
+			if !ok {
+				continue
+			}
+			from, _, _ := strings.Cut(text, " ")
+			if a, err := netip.ParseAddr(from); err == nil {
+				add(session{peer: a.Unmap()})
+			}
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return out
+		}
+		// The name, in parentheses, can have anything in it (proc(5)).
+		begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+		if pid != self {
+			for _, peer := range peers(pid) {
+				add(session{peer, fmt.Sprintf("%s (process %d)", stat[begin+1:end], pid)})
+			}
+		}
+		fields := strings.Fields(string(stat[end+1:]))
+		if len(fields) < 2 {
+			return out
+		}
+		if pid, err = strconv.Atoi(fields[1]); err != nil {
+			return out
+		}
+	}
+	return out
+}
+
+// peers are the other ends of the TCP connections that a process has in the
+// network namespace of the calling thread.
+func peers(pid int) (out []netip.Addr) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(process)
+	for _, fd := range fds {
+		n, err := strconv.Atoi(fd.Name())
+		if to, lerr := os.Readlink(dir + "/" + fd.Name()); err != nil || lerr != nil || !strings.HasPrefix(to, "socket:") {
+			continue
+		}
+		if peer, ok := peerOf(process, n); ok {
+			out = append(out, peer)
+		}
+	}
+	return out
+}
+
+// peerOf is the other end of a process's TCP connection in this network
+// namespace.
+func peerOf(process, fd int) (netip.Addr, bool) {
+	s, err := unix.PidfdGetfd(process, fd, 0)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	defer unix.Close(s)
+	if kind, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || kind != unix.IPPROTO_TCP || !ours(s) {
+		return netip.Addr{}, false
+	}
+	at, err := unix.Getpeername(s)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(at.Addr), true
+	case *unix.SockaddrInet6:
+		a := netip.AddrFrom16(at.Addr).Unmap()
+		if at.ZoneId != 0 {
+			if link, err := net.InterfaceByIndex(int(at.ZoneId)); err == nil {
+				a = a.WithZone(link.Name)
+			}
+		}
+		return a, true
+	}
+	return netip.Addr{}, false
+}
+
+// ours reports whether a socket is of the calling thread's network namespace.
+// Before Linux 5.14 a socket does not say, and is taken for one.
+func ours(s int) bool {
+	its, err := unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return true
+	}
+	own, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(own)
+	mine, err := unix.GetsockoptUint64(own, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	return err != nil || mine == its
+}
