@@ -90,8 +90,11 @@ type Device struct {
 	Bus      string `json:"bus,omitempty"`      // PCI address
 	MAC      string `json:"mac"`
 	MTU      int    `json:"mtu"`
-	Up       bool   `json:"up"`
-	Carrier  bool   `json:"carrier"`
+	// TxQueueLen is how many packets the kernel's own FIFOs on the device hold
+	// (txqueuelen of ip-link(8)), nil if that is not known.
+	TxQueueLen *int `json:"txQueueLen,omitempty"`
+	Up         bool `json:"up"`
+	Carrier    bool `json:"carrier"`
 	// Speed in bit/s; 0 if the device cannot say.
 	Speed uint64 `json:"speed"`
 	// Node is the NUMA node, -1 if there is none.

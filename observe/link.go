@@ -23,6 +23,7 @@ type iface struct {
 	flags   uint32 // IFF_*
 	mac     net.HardwareAddr
 	mtu     int
+	qlen    *int // txqueuelen, nil if the kernel does not say
 	carrier bool
 	master  int // index, 0 if none
 	lower   int // IFLA_LINK, 0 if none
@@ -99,6 +100,9 @@ func decodeLink(b []byte) (iface, error) {
 			l.mac = ad.Bytes()
 		case unix.IFLA_MTU:
 			l.mtu = int(ad.Uint32())
+		case unix.IFLA_TXQLEN:
+			n := int(ad.Uint32())
+			l.qlen = &n
 		case unix.IFLA_LINK:
 			l.lower = int(ad.Uint32())
 		case unix.IFLA_LINK_NETNSID:

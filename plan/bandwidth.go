@@ -160,11 +160,12 @@ func (f *fit) wantMqTBF(lanes []*placed) {
 	}
 }
 
-// Major numbers of the first qdiscs below the root. A cake has others, because the
-// kernel lets one kind give way to another only under another handle.
+// Major numbers of the first qdiscs below the root. Each kind has
+// others, because the kernel lets one give way to another only under another handle.
 const (
 	firstLeaf = 0x100
 	firstCake = 0x1100
+	firstFIFO = 0x2100
 )
 
 // wantFair divides the share of a lane with many members among its flows: of a
@@ -178,6 +179,7 @@ func (f *fit) wantFair(l *placed) {
 	if l.isDefault {
 		cause, flows = l.Path, "the flows of lane "+l.Name
 	} else if l.Mode != intent.Shared {
+		f.wantFIFO(l)
 		return
 	}
 	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "fq_codel", Handle: fmt.Sprintf("%x:", firstLeaf+int(l.minor))}
@@ -187,10 +189,31 @@ func (f *fit) wantFair(l *placed) {
 		return
 	}
 	if ok, why := needs("", device.CapFQCodel)(f.st, f.dev); !ok {
+		f.wantFIFO(l)
 		f.notef("%s share one FIFO: %s", flows, why)
 		return
 	}
 	f.want(q, device.PartBandwidth, cause, "fairly among "+flows)
+}
+
+// fifoLimit is how many packets wait in a lane's class at least: the kernel's own
+// DEFAULT_TX_QUEUE_LEN.
+const fifoLimit = 1000
+
+// wantFIFO gives a lane's class a FIFO of its own where the kernel's would be
+// short: that holds as many packets as the device's txqueuelen says when the
+// class is made, and drops every packet where that is 0 (net/sched/sch_fifo.c:
+// __fifo_init). One that is there stays: attaching a qdisc can change txqueuelen
+// (net/sched/sch_api.c: qdisc_create).
+func (f *fit) wantFIFO(l *placed) {
+	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "pfifo", Handle: fmt.Sprintf("%x:", firstFIFO+int(l.minor)), Limit: fifoLimit}
+	why := "as long as it has been"
+	if n := f.dev.TxQueueLen; n != nil && *n < fifoLimit {
+		why = fmt.Sprintf("%s's txqueuelen of %d would be all that waits", f.dev.Name, *n)
+	} else if r, ours := f.owned[q.Key()]; !ours || !device.Equal(r.Last, q) {
+		return
+	}
+	f.want(q, device.PartBandwidth, l.Path, fmt.Sprintf("lane %s: a FIFO of %d packets: %s", l.Name, fifoLimit, why))
 }
 
 // wantHTB makes one HTB class per lane under a common root class.

@@ -109,6 +109,15 @@ func TestObjectsReadBack(t *testing.T) {
 			write(t, c, changed, cl)
 		}
 	}
+	// The kernel's own FIFO of a class holds txqueuelen packets; one of niclane's does not go by it.
+	fifo := device.Qdisc{Dev: "d0", Parent: "1:10", Type: "pfifo", Handle: "2110:", Limit: 1000}
+	longer := fifo
+	longer.Limit = 2000
+	run(t, "ip link set d0 txqueuelen 0")
+	write(t, c, nil, fifo)
+	write(t, c, fifo, longer)
+	write(t, c, longer, nil)
+	run(t, "ip link set d0 txqueuelen 1000")
 	// What is read can be written again and stays the same to the bit.
 	for _, cl := range classes {
 		got, err := c.Read(cl)

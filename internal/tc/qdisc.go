@@ -161,6 +161,8 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 	r := request{ifindex: index, parent: parent, handle: handle, kind: q.Type}
 	switch q.Type {
 	case "clsact", "mq", "fq_codel":
+	case "pfifo":
+		r.raw = binary.NativeEndian.AppendUint32(nil, q.Limit)
 	case "tbf":
 		if r.options, err = encodeTBF(q); err != nil {
 			return request{}, err
@@ -183,7 +185,7 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 			ae.Flag(attrHTBOffload, q.Offload)
 		}
 	default:
-		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf, fq_codel and cake", q.Type, unix.EOPNOTSUPP)
+		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf, pfifo, fq_codel and cake", q.Type, unix.EOPNOTSUPP)
 	}
 	return r, nil
 }

@@ -187,6 +187,10 @@ func variants(o device.Object) map[string]device.Object {
 			flows := o
 			flows.Cake = strings.Replace(o.Cake, "dual-srchost", "flows", 1)
 			m["flow mode"] = flows
+		case "pfifo":
+			limit := o
+			limit.Limit++
+			m["limit"] = limit
 		case "tbf":
 			rate, limit := o, o
 			rate.Rate += 8000
