@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -110,7 +111,7 @@ func (c Client) begin(p device.Poller) error {
 		return err
 	}
 	defer ours.Close()
-	arg, err := json.Marshal(p)
+	arg, err := json.Marshal(argument{p, c.Tied})
 	if err != nil {
 		return errors.Join(err, theirs.Close())
 	}
@@ -127,7 +128,6 @@ func (c Client) begin(p device.Poller) error {
 		if err != nil {
 			return errors.Join(err, theirs.Close())
 		}
-		defer end.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, end)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -155,16 +155,16 @@ func (c Client) begin(p device.Poller) error {
 	return nil
 }
 
-// tie returns the reading end of a pipe, the other end of which is open for as
-// long as this process lives. It is a bare descriptor: there is no file for the
-// garbage collector to close.
-func tie() (*os.File, error) {
+// tie returns the reading end of this process's one pipe, whose other end is open
+// until the process ends. That end is a bare descriptor: no os.File of it is there
+// for the garbage collector to close.
+var tie = sync.OnceValues(func() (*os.File, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fds[0]), "tie"), nil
-}
+})
 
 func ignore(err, what error) error {
 	if errors.Is(err, what) {

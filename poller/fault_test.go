@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
@@ -402,6 +403,48 @@ func TestTied(t *testing.T) {
 		_ = cmd.Wait()
 		eventually(t, "it ends", func() bool { got, err := client.Read(p); return got == nil && err == nil })
 	})
+}
+
+// TestCollected: a poller that is not tied keeps its descriptors, and answers,
+// through collections of garbage. It had taken whatever descriptor had the tie's
+// number for its own, and the first collection closed that: mostly its listener.
+func TestCollected(t *testing.T) {
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		p := object(0)
+		if err := (poller.Client{}).Write(nil, p); err != nil {
+			t.Error(err)
+			return
+		}
+		pid := state(t, p).PID
+		before := descriptors(t, pid)
+		for n := range 500 {
+			if now := state(t, p).PID; now != pid {
+				t.Errorf("answer %d is of process %d, want %d", n, now, pid)
+				break
+			}
+		}
+		if diff := cmp.Diff(before, descriptors(t, pid)); diff != "" {
+			t.Errorf("descriptors of process %d (-want +got):\n%s", pid, diff)
+		}
+		kill(t, pid, unix.SIGKILL) // also if it cannot be addressed any more
+	})
+}
+
+// descriptors are a process's by number, without sockets: connections come and go.
+func descriptors(t testing.TB, pid int) map[string]string {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		t.Error(err)
+	}
+	out := map[string]string{}
+	for _, fd := range fds {
+		if what, err := os.Readlink(dir + "/" + fd.Name()); err == nil && !strings.HasPrefix(what, "socket:") {
+			out[fd.Name()] = what
+		}
+	}
+	return out
 }
 
 // TestConfined: every thread is nobody's, without capabilities, behind a

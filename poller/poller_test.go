@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 		var err error
 		switch os.Args[1] {
 		case poller.Command:
+			go collect()
 			err = poller.Main(os.Args[2])
 		case starterArg:
 			err = starter(os.Args[2])
@@ -36,6 +38,15 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// collect has a poller of a test live through more collections of garbage than
+// one in use does in years.
+func collect() {
+	for {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
 }
 
 const queues = 4

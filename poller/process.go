@@ -28,8 +28,16 @@ const Command = "internal-poller"
 const (
 	fdListener = 3 // bound to the object's key
 	fdReady    = 4 // a pipe: one line, "ready" or what is wrong
-	fdTie      = 5 // or none: a pipe that ends when the poller shall
+	fdTie      = 5 // if tied: a pipe that ends when the poller shall
 )
+
+// argument is Main's: the object, as JSON, and how it is started.
+type argument struct {
+	device.Poller
+	// Tied says that fdTie is one. Without it that number is any descriptor of
+	// the process's own.
+	Tied bool `json:"tied,omitempty"`
+}
 
 // Main is a poller's process. It returns when it was told to stop, or when it
 // cannot go on.
@@ -47,7 +55,7 @@ func Main(arg string) error {
 
 // process is a running poller.
 type process struct {
-	device.Poller
+	argument
 	listener net.Listener
 	queues   *queues
 	count    *counters
@@ -64,7 +72,7 @@ func start(arg string) (*process, error) {
 	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
 	signal.Ignore(unix.SIGHUP, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGINT, unix.SIGQUIT)
 	p := &process{ended: make(chan error, 1)}
-	if err := json.Unmarshal([]byte(arg), &p.Poller); err != nil {
+	if err := json.Unmarshal([]byte(arg), &p.argument); err != nil {
 		return nil, fmt.Errorf("poller: %w", err)
 	}
 	if err := p.check(); err != nil {
@@ -115,12 +123,14 @@ func (p *process) check() error {
 func (p *process) run() error {
 	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer cancel()
-	go func() {
-		tie := os.NewFile(fdTie, "tie")
-		if _, err := tie.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
-			cancel()
-		}
-	}()
+	if p.Tied {
+		go func() {
+			tie := os.NewFile(fdTie, "tie")
+			if _, err := tie.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
+				cancel()
+			}
+		}()
+	}
 	asks := make(chan net.Conn)
 	go func() {
 		for {
