@@ -4,6 +4,7 @@ package apply
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -167,6 +168,10 @@ func (g *Guard) ask(word string) error {
 
 func guardSocket(runDir string) string { return filepath.Join(runDir, "guard.sock") }
 
+// pendingFile is there while a guardian is on watch: one that is left by a guardian
+// that was killed says that its change was never confirmed.
+func pendingFile(runDir string) string { return filepath.Join(runDir, "guard.json") }
+
 func lastUndo(runDir string) string { return filepath.Join(runDir, "undone.json") }
 
 // ErrNothingPending is Confirm's error when no change waits for it.
@@ -178,6 +183,9 @@ func Confirm(runDir string) error {
 	answer, err := askGuard(runDir, "confirm")
 	switch {
 	case errors.Is(err, ErrNothingPending):
+		if orphan(runDir) != nil {
+			return os.Remove(pendingFile(runDir))
+		}
 		return fmt.Errorf("%w%s", err, describeLast(runDir))
 	case err != nil:
 		return fmt.Errorf("confirm: %w", err)
@@ -206,6 +214,57 @@ func CheckPending(runDir string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: niclane confirm keeps it, niclane rollback undoes it", answer)
+}
+
+// Unconfirmed says which change was never confirmed although its guardian was
+// killed, and so will not be undone by itself; "" if there is none.
+func Unconfirmed(runDir string) string {
+	if _, err := askGuard(runDir, "status"); !errors.Is(err, ErrNothingPending) {
+		return ""
+	}
+	c := orphan(runDir)
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("the change of %s at %s was never confirmed, and the process that was to undo it is gone: niclane confirm keeps it, niclane rollback undoes it",
+		c.Config, c.When.Format(time.RFC3339))
+}
+
+// orphan returns what a guardian that is gone was told, nil if there is none whose
+// change is still in force in this network namespace.
+func orphan(runDir string) *guardConfig {
+	var c guardConfig
+	b, err := os.ReadFile(pendingFile(runDir))
+	if err != nil || json.Unmarshal(b, &c) != nil {
+		return nil
+	}
+	here, err := journal.Here()
+	if err != nil {
+		return nil
+	}
+	if j, err := c.journal(here); j == nil || err != nil {
+		return nil
+	}
+	return &c
+}
+
+// journal finds the journal of the guarded change; nil if it is gone or tells
+// of another change.
+func (c *guardConfig) journal(here journal.Host) (*journal.Journal, error) {
+	s, err := journal.OpenExisting(c.StateDir, here)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	js, listErr := s.Here()
+	for _, j := range js {
+		if h := j.Head(); h.Config == c.Config && h.Generation == c.Generation && h.When.Equal(c.When) {
+			return j, nil
+		}
+	}
+	return nil, listErr
 }
 
 // askGuard asks the guardian that is on watch. A socket that nobody listens on
@@ -238,8 +297,17 @@ type undoRecord struct {
 	Config string    `json:"config"`
 	When   time.Time `json:"when"`
 	Why    string    `json:"why"`
-	Report *Report   `json:"report,omitempty"`
-	Error  string    `json:"error,omitempty"`
+	Error  string    `json:"error,omitempty"` // its beginning
+}
+
+// recordRoom is the size in bytes of the pending file, which the guardian writes over
+// and renames when it has undone a change: there need be no room by then.
+const recordRoom = 8 << 10
+
+// padded gives v as JSON of recordRoom bytes at least.
+func padded(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	return append(b, bytes.Repeat([]byte(" "), max(recordRoom-len(b), 0))...), err
 }
 
 func describeLast(runDir string) string {

@@ -285,3 +285,96 @@ func TestRollbackBeforeConfirm(t *testing.T) {
 		wantDump(t, "after rollback", before)
 	})
 }
+
+// TestGuardOnAFullDisk fills what holds the run and the state directory while the
+// guardian is on watch.
+func TestGuardOnAFullDisk(t *testing.T) {
+	guarded(t, func(t *testing.T, c applierConfig, before string) {
+		dir := filepath.Dir(c.RunDir)
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=700"); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(dir, unix.MNT_DETACH)
+		c.Within, c.Linger = 3*time.Second, true
+		start(t, c, "lingering")
+		f, err := os.Create(dir + "/filler")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for err == nil {
+			_, err = f.Write(make([]byte, 4096))
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+		undone(t, c, before)
+		lock, err := apply.TryLock(c.RunDir)
+		if err != nil {
+			t.Fatalf("lock on a full disk: %v", err)
+		}
+		defer lock.Unlock()
+		var locked *apply.LockedError
+		if _, err := apply.TryLock(c.RunDir); !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() {
+			t.Errorf("lock on a full disk: %v, want held by %d", err, os.Getpid())
+		}
+	})
+}
+
+// TestGuardKilled kills the guardian: what it was to undo is said to be unconfirmed
+// until somebody confirms it or rolls it back.
+func TestGuardKilled(t *testing.T) {
+	guarded(t, func(t *testing.T, c applierConfig, _ string) {
+		c.Within, c.Linger = time.Hour, true
+		for _, confirmed := range []bool{true, false} {
+			cmd := start(t, c, "lingering")
+			if got := apply.Unconfirmed(c.RunDir); got != "" {
+				t.Errorf("with a guardian: %s", got)
+			}
+			killGuardian(t, c)
+			if got := apply.Unconfirmed(c.RunDir); !strings.Contains(got, testConfig) || !strings.Contains(got, "never confirmed") {
+				t.Errorf("without a guardian: %q", got)
+			}
+			killSession(t, cmd)
+			end := apply.Confirm
+			if !confirmed {
+				end = func(string) error { _, err := rollback(t, filepath.Dir(c.StateDir)); return err }
+			}
+			if err := end(c.RunDir); err != nil {
+				t.Error(err)
+			}
+			if got := apply.Unconfirmed(c.RunDir); got != "" {
+				t.Errorf("afterwards (confirmed %v): %s", confirmed, got)
+			}
+			if err := apply.Confirm(c.RunDir); !errors.Is(err, apply.ErrNothingPending) {
+				t.Errorf("confirm afterwards: %v", err)
+			}
+			if confirmed {
+				if _, err := rollback(t, filepath.Dir(c.StateDir)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func killGuardian(t *testing.T, c applierConfig) {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lines {
+		b, err := os.ReadFile(l)
+		if err != nil || !strings.Contains(string(b), apply.GuardArg) || !strings.Contains(string(b), c.RunDir) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(l)))
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the guardian's end", func() bool { return apply.CheckPending(c.RunDir) == nil })
+		return
+	}
+	t.Fatal("no guardian")
+}

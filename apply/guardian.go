@@ -60,6 +60,7 @@ func (g *guardian) leave() {
 		return
 	}
 	g.left = true
+	os.Remove(pendingFile(g.RunDir))
 	g.listener.Close()
 	os.Remove(guardSocket(g.RunDir))
 }
@@ -94,7 +95,16 @@ func (g *guardian) start() (err error) {
 	if err := os.Remove(lastUndo(g.RunDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	g.listener, err = net.Listen("unix", guardSocket(g.RunDir))
+	if g.listener, err = net.Listen("unix", guardSocket(g.RunDir)); err != nil {
+		return err
+	}
+	b, err := padded(g.guardConfig)
+	if err == nil {
+		err = os.WriteFile(pendingFile(g.RunDir), b, 0o600)
+	}
+	if err != nil {
+		g.leave()
+	}
 	return err
 }
 
@@ -205,7 +215,7 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 	switch word {
 	case "status":
 		if g.ended {
-			if j, err := g.journal(); err == nil && j == nil {
+			if j, err := g.journal(g.here); err == nil && j == nil {
 				return nothing, true
 			}
 		}
@@ -214,7 +224,7 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 		if !g.ended {
 			return "apply has not ended yet", false
 		}
-		j, err := g.journal()
+		j, err := g.journal(g.here)
 		if err != nil {
 			return err.Error(), false
 		}
@@ -226,25 +236,6 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 	return fmt.Sprintf("%q is not understood", word), false
 }
 
-// journal finds the journal of the guarded change; nil if it is gone or tells
-// of another change.
-func (g *guardian) journal() (*journal.Journal, error) {
-	s, err := journal.OpenExisting(g.StateDir, g.here)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	js, listErr := s.Here()
-	for _, j := range js {
-		if h := j.Head(); h.Config == g.Config && h.Generation == g.Generation && h.When.Equal(g.When) {
-			return j, nil
-		}
-	}
-	return nil, listErr
-}
-
 // undo undoes the change and leaves word of it.
 func (g *guardian) undo(why string) error {
 	go func() {
@@ -252,18 +243,12 @@ func (g *guardian) undo(why string) error {
 			q.answer("too late, the change is being undone: " + why)
 		}
 	}()
-	report, err := g.rollBack()
-	u := undoRecord{Config: g.Config, When: time.Now().UTC().Round(time.Second), Why: why, Report: report}
+	err := g.rollBack()
+	u := undoRecord{Config: g.Config, When: time.Now().UTC().Round(time.Second), Why: why}
 	if err != nil {
-		u.Error = err.Error()
+		u.Error = fmt.Sprintf("%.2000s", err)
 	}
-	b, jerr := json.Marshal(u)
-	if jerr == nil {
-		jerr = os.WriteFile(lastUndo(g.RunDir)+".new", b, 0o600)
-	}
-	if jerr == nil {
-		jerr = os.Rename(lastUndo(g.RunDir)+".new", lastUndo(g.RunDir))
-	}
+	jerr := g.record(u)
 	if log, lerr := syslog.New(syslog.LOG_DAEMON|syslog.LOG_WARNING, "niclane"); lerr == nil {
 		_ = log.Warning(fmt.Sprintf("%s undone: %s (%v)", g.Config, why, errors.Join(err, jerr)))
 		log.Close()
@@ -271,21 +256,39 @@ func (g *guardian) undo(why string) error {
 	return errors.Join(err, jerr)
 }
 
-func (g *guardian) rollBack() (*Report, error) {
+func (g *guardian) rollBack() error {
 	if !g.ended {
 		// It is dead, or it hangs: then it must not write any more.
 		if err := unix.PidfdSendSignal(g.applier, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
-			return nil, fmt.Errorf("kill process %d: %w", g.Applier, err)
+			return fmt.Errorf("kill process %d: %w", g.Applier, err)
 		}
 	}
 	lock, err := WaitLock(context.Background(), g.RunDir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer lock.Unlock()
-	j, err := g.journal()
+	j, err := g.journal(g.here)
 	if j == nil || err != nil {
-		return nil, err
+		return err
 	}
-	return Undo(g.kernel, j, Options{})
+	_, err = Undo(g.kernel, j, Options{})
+	return err
+}
+
+// record turns the pending file into word of what was done, in the same room.
+func (g *guardian) record(u undoRecord) error {
+	b, err := padded(u)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(pendingFile(g.RunDir), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Truncate(int64(len(b))), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(pendingFile(g.RunDir), lastUndo(g.RunDir))
 }

@@ -58,7 +58,8 @@ func TryLockNamed(dir, name string) (*Lock, error) {
 	}
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case err == nil:
-		return &Lock{f}, identify(f)
+		identify(f)
+		return &Lock{f}, nil
 	case errors.Is(err, unix.EWOULDBLOCK):
 		h := readHolder(f)
 		f.Close()
@@ -93,7 +94,8 @@ func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
-		return &Lock{f}, identify(f)
+		identify(f)
+		return &Lock{f}, nil
 	case <-ctx.Done():
 		go func() { <-got; f.Close() }()
 		return nil, errors.Join(ctx.Err(), &LockedError{readHolder(f)})
@@ -103,8 +105,9 @@ func WaitLock(ctx context.Context, dir string) (*Lock, error) {
 // Unlock releases the lock.
 func (l *Lock) Unlock() error {
 	// Closing would do only once a child that was just forked has closed
-	// its copy (flock(2)).
-	return errors.Join(l.f.Truncate(0), unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
+	// its copy (flock(2)). A byte is left, and with it the file's page: who is next
+	// may say so although the file system is full by then.
+	return errors.Join(l.f.Truncate(1), unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
 }
 
 func openLock(dir, name string) (*os.File, error) {
@@ -142,20 +145,13 @@ func runDir(dir string) error {
 	return nil
 }
 
-// identify writes who holds the lock, for the others to read.
-func identify(f *os.File) error {
+// identify writes who holds the lock, for the others to read. It has the lock all
+// the same where there is no room for that, as on a full /run.
+func identify(f *os.File) {
 	b, err := json.Marshal(Holder{PID: os.Getpid(), Command: os.Args, Since: time.Now().UTC().Round(time.Second)})
-	if err == nil {
-		err = f.Truncate(0)
+	if err == nil && f.Truncate(1) == nil {
+		_, _ = f.WriteAt(append(b, '\n'), 0)
 	}
-	if err == nil {
-		_, err = f.WriteAt(append(b, '\n'), 0)
-	}
-	if err != nil {
-		f.Close()
-		return fmt.Errorf("lock %s: %w", f.Name(), err)
-	}
-	return nil
 }
 
 // readHolder returns a zero Holder if there is nothing to read yet.

@@ -130,6 +130,9 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	if _, err = f.Write(b); err == nil {
+		err = reserve(f, len(b), progressRoom(&h))
+	}
+	if err == nil {
 		err = unix.Renameat(s.fd, temporary, s.fd, name)
 	}
 	if err != nil {
@@ -137,6 +140,21 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 		return nil, fmt.Errorf("journal %s: %w", s.path(name), errors.Join(err, ignoreAbsent(unix.Unlinkat(s.fd, temporary, 0))))
 	}
 	return &Journal{head: h, store: s, name: name, file: f, size: int64(len(b))}, nil
+}
+
+// progressRoom is how many bytes of progress lines the plan of h and its undoing
+// come to, at most but for very long keys.
+func progressRoom(h *Head) int { return 256 * (len(h.Before) + len(h.Plan.Steps) + 1) }
+
+// reserve sets room bytes of the disk aside for what is appended after size bytes, so
+// that undoing can be recorded when there is no more room. File systems that cannot
+// do that do without.
+func reserve(f *os.File, size, room int) error {
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, int64(size), int64(room))
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	return err
 }
 
 func ignoreAbsent(err error) error {

@@ -78,14 +78,19 @@ func (j *Journal) Ended() bool {
 	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == ended })
 }
 
-func (j *Journal) record(e event) error {
+// record appends e to the file. What could not be written, on a full disk, holds
+// for this process all the same, but for a step: that is not begun then.
+func (j *Journal) record(e event) (err error) {
 	if j.store != nil {
-		if err := j.append(e.append(nil)); err != nil {
-			return fmt.Errorf("journal: %w", err)
-		}
+		err = j.append(e.append(nil))
 	}
-	j.events = append(j.events, e)
-	return nil
+	if err != nil {
+		err = fmt.Errorf("journal: %w", err)
+	}
+	if err == nil || e.verb != stepBegun {
+		j.events = append(j.events, e)
+	}
+	return err
 }
 
 // history gives the events with those that they imply: a step that was begun

@@ -48,6 +48,7 @@ device carries the default route or this login, apply makes no step without
 			if err := needRoot("apply"); err != nil {
 				return err
 			}
+			a.noteUnconfirmed()
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
 			return a.apply(ctx, r, within)

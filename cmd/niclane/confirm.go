@@ -97,3 +97,11 @@ func (a *app) warnLifeline(p *plan.Plan) error {
 	}
 	return nil
 }
+
+// noteUnconfirmed tells of a change that was to be confirmed and whose guardian was
+// killed.
+func (a *app) noteUnconfirmed() {
+	if u := apply.Unconfirmed(a.runDir); u != "" {
+		fmt.Fprintln(a.stderr, "niclane: warning:", u)
+	}
+}

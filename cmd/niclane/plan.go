@@ -43,6 +43,7 @@ version of FILE would change, before it is put there.`,
 			if err := needRoot("plan"); err != nil {
 				return err
 			}
+			a.noteUnconfirmed()
 			store, err := a.openStore()
 			if err != nil {
 				return err

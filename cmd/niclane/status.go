@@ -53,6 +53,7 @@ is: by a tracepoint, for which all packets of the host pay while status runs.`,
 			if err := needRoot("status"); err != nil {
 				return err
 			}
+			a.noteUnconfirmed()
 			if watch {
 				return a.watchStatus(cmd.Context(), args, interval, tables, sent)
 			}

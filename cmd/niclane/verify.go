@@ -60,6 +60,7 @@ It repairs nothing. It exits 0 when no drift is found, 3 when some is.`,
 			if err := needRoot("verify"); err != nil {
 				return err
 			}
+			a.noteUnconfirmed()
 			return a.verify(cmd.Context(), args, during, targets)
 		},
 	}
