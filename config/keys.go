@@ -27,7 +27,7 @@ func groupKeys() []key {
 		strictyaml.Of("dev", netdevs(), "this or `bond` is needed",
 			"Network device, or a list of devices of equal standing, that the lanes span.",
 			func(t *target, x []string) { t.group.Devices = x }),
-		strictyaml.Of("bond", strictyaml.NetworkDevice(), "none",
+		strictyaml.Of("bond", strictyaml.AnyNetworkDevice(), "none",
 			"Bond whose slaves the lanes span; they are looked up when planning. Instead of `dev`.",
 			func(t *target, x string) { t.group.Bond = x }),
 		strictyaml.Of("vlans", strictyaml.Integers("a VLAN ID", 1, 4094, 4094), "whatever the tag, or none",

@@ -69,7 +69,7 @@ func numa() strictyaml.Kind[intent.NUMAPolicy] {
 }
 
 func netdevs() strictyaml.Kind[[]string] {
-	one := strictyaml.NetworkDevice()
+	one := strictyaml.AnyNetworkDevice()
 	k := strictyaml.Kind[[]string]{
 		Want:   one.Want + ", or a list of them",
 		Schema: strictyaml.Schema{"anyOf": []any{one.Schema, strictyaml.Schema{"type": "array", "minItems": 1, "uniqueItems": true, "items": one.Schema}}},

@@ -63,6 +63,28 @@ type Cgroup struct {
 	// Groups are the control groups that were asked for: whether the group
 	// exists in the hierarchy that carries cpuset.
 	Groups map[string]bool `json:"groups,omitempty"`
+	// IDs are the inode numbers of those groups' directories, by path: another group of
+	// the same name has another (fs/kernfs: kernfs_gen, kernfs_ino).
+	IDs map[string]uint64 `json:"ids,omitempty"`
+}
+
+// GroupDir returns the directory of the control group that o is in or of, "" for none.
+func (c Cgroup) GroupDir(o Object) string {
+	switch o := o.(type) {
+	case CgroupClass:
+		if c.V2 != "" {
+			return path.Join(c.V2, o.Cgroup)
+		}
+	case CgroupPriority:
+		if root := c.V1["net_prio"]; root != "" {
+			return path.Join(root, o.Cgroup)
+		}
+	case File:
+		if root := c.CpusetDir("/"); root != "" && strings.HasPrefix(o.Path, root+"/") {
+			return path.Dir(o.Path)
+		}
+	}
+	return ""
 }
 
 // CpusetDir returns the directory of a group in the hierarchy that carries the
@@ -81,15 +103,21 @@ func (c Cgroup) CpusetDir(group string) string {
 
 // A Device is one network interface.
 type Device struct {
-	Name     string `json:"name"`
-	Index    int    `json:"index"`
-	Type     string `json:"type,omitempty"` // rtnl link kind: "veth", "bond", "vlan"; "" for hardware
-	Driver   string `json:"driver,omitempty"`
-	Version  string `json:"version,omitempty"`  // of the driver
-	Firmware string `json:"firmware,omitempty"` // version
-	Bus      string `json:"bus,omitempty"`      // PCI address
-	MAC      string `json:"mac"`
-	MTU      int    `json:"mtu"`
+	Name  string `json:"name"`
+	Index int    `json:"index"`
+	// AltNames are the names that it has beside Name (ip link property, Linux 5.5).
+	AltNames []string `json:"altNames,omitempty"`
+	Type     string   `json:"type,omitempty"` // rtnl link kind: "veth", "bond", "vlan"; "" for hardware
+	Driver   string   `json:"driver,omitempty"`
+	Version  string   `json:"version,omitempty"`  // of the driver
+	Firmware string   `json:"firmware,omitempty"` // version
+	Bus      string   `json:"bus,omitempty"`      // PCI address
+	MAC      string   `json:"mac"`
+	// PermMAC is the address that the hardware came with (IFLA_PERM_ADDRESS), Parent
+	// the device that it belongs to (IFLA_PARENT_DEV_NAME: "0000:3b:00.0"), "" for none.
+	PermMAC string `json:"permMAC,omitempty"`
+	Parent  string `json:"parent,omitempty"`
+	MTU     int    `json:"mtu"`
 	// TxQueueLen is how many packets the kernel's own FIFOs on the device hold
 	// (txqueuelen of ip-link(8)), nil if that is not known.
 	TxQueueLen *int `json:"txQueueLen,omitempty"`

@@ -17,16 +17,18 @@ import (
 
 // An iface is what RTM_GETLINK says of a network interface.
 type iface struct {
-	index   int
-	name    string
-	kind    string // "veth"; "" for hardware
-	flags   uint32 // IFF_*
-	mac     net.HardwareAddr
-	mtu     int
-	qlen    *int // txqueuelen, nil if the kernel does not say
-	carrier bool
-	master  int // index, 0 if none
-	lower   int // IFLA_LINK, 0 if none
+	index    int
+	name     string
+	kind     string // "veth"; "" for hardware
+	flags    uint32 // IFF_*
+	altNames []string
+	mac      net.HardwareAddr
+	permMAC  net.HardwareAddr
+	mtu      int
+	qlen     *int // txqueuelen, nil if the kernel does not say
+	carrier  bool
+	master   int // index, 0 if none
+	lower    int // IFLA_LINK, 0 if none
 	// lowerElsewhere: lower is an index of another network namespace.
 	lowerElsewhere bool
 	vlan           int
@@ -46,20 +48,25 @@ type xdpProgram struct {
 // bytes of counters.
 const skipStats = 1 << 3
 
+// noStats is the attribute that says so.
+var noStats = func() []byte {
+	ae := netlink.NewAttributeEncoder()
+	ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
+	b, err := ae.Encode()
+	if err != nil {
+		panic(err) // four bytes always fit
+	}
+	return b
+}()
+
 // ifinfomsgLen is the size of struct ifinfomsg (rtnetlink(7)).
 const ifinfomsgLen = 16
 
 // links lists the interfaces of the namespace, by index.
 func links(c *netlink.Conn) ([]iface, error) {
-	ae := netlink.NewAttributeEncoder()
-	ae.Uint32(unix.IFLA_EXT_MASK, skipStats)
-	attrs, err := ae.Encode()
-	if err != nil {
-		return nil, err
-	}
 	msgs, err := c.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump},
-		Data:   append(make([]byte, ifinfomsgLen), attrs...),
+		Data:   append(make([]byte, ifinfomsgLen), noStats...),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", extack.Error(err))
@@ -98,6 +105,10 @@ func decodeLink(b []byte) (iface, error) {
 			l.name = ad.String()
 		case unix.IFLA_ADDRESS:
 			l.mac = ad.Bytes()
+		case unix.IFLA_PERM_ADDRESS:
+			l.permMAC = ad.Bytes()
+		case unix.IFLA_PROP_LIST:
+			ad.Nested(l.decodeProps)
 		case unix.IFLA_MTU:
 			l.mtu = int(ad.Uint32())
 		case unix.IFLA_TXQLEN:
@@ -120,6 +131,15 @@ func decodeLink(b []byte) (iface, error) {
 		}
 	}
 	return l, ad.Err()
+}
+
+func (l *iface) decodeProps(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		if ad.Type() == unix.IFLA_ALT_IFNAME {
+			l.altNames = append(l.altNames, ad.String())
+		}
+	}
+	return ad.Err()
 }
 
 // vlanID is IFLA_VLAN_ID of linux/if_link.h.

@@ -101,7 +101,7 @@ func TestDecodeLink(t *testing.T) {
 			master: 3, lower: 3, lowerElsewhere: true,
 		},
 		{index: 5, name: "mv0", kind: "macvlan", flags: idle, mac: mac(t, "9a:95:38:ec:c4:c4"), mtu: 1500, qlen: &queue, lower: 3},
-		{index: 4, name: "eth0", flags: up, mac: mac(t, "02:fc:00:00:00:01"), mtu: 1400, qlen: &queue, carrier: true, parent: "virtio2"},
+		{index: 4, name: "eth0", flags: up, mac: mac(t, "02:fc:00:00:00:01"), permMAC: mac(t, "02:fc:00:00:00:01"), mtu: 1400, qlen: &queue, carrier: true, parent: "virtio2"},
 	}
 	var got []iface
 	for _, b := range recordedLinks(t) {

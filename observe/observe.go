@@ -250,7 +250,7 @@ func choose(all []iface, names []string) ([]iface, error) {
 		}
 	}
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(l iface) bool { return l.name == name })
+		i := slices.IndexFunc(all, func(l iface) bool { return l.name == name || slices.Contains(l.altNames, name) })
 		if i < 0 {
 			return nil, fmt.Errorf("%s: no such network device in this network namespace: %w", name, unix.ENODEV)
 		}

@@ -90,6 +90,7 @@ func (f *fit) base(now device.Object) device.Object {
 // they were. The error is of type Errors.
 func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	p := &Plan{}
+	in = resolved(in, st)
 	keys := owned.keys()
 	ours := make(map[string]*OwnedRecord, len(keys))
 	for i := range owned.Records {
@@ -114,12 +115,21 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 		return nil, dedupe(errs)
 	}
 	slices.Sort(p.Devices)
+	p.Ground = groundOf(st, p.Devices)
 	if inBits(in) {
 		p.Sharing = links.sharing
 	}
 	p.Steps = diff(st, present, owned, keys, wants, at)
 	p.forget(st, present, owned, keys, at)
 	return p, nil
+}
+
+func groundOf(st *device.State, devices []string) Ground {
+	g := Ground{Groups: st.Cgroups.IDs}
+	for _, name := range devices {
+		g.Links = append(g.Links, st.Device(name).Link())
+	}
+	return g
 }
 
 // merge adds f's wants to those of the group's devices before it, which at
@@ -304,6 +314,18 @@ func groupDevices(in *intent.Intent, st *device.State, errs *Errors) []string {
 	return names
 }
 
+// resolved is in with the names of devices in place of alternative ones.
+func resolved(in *intent.Intent, st *device.State) *intent.Intent {
+	out := *in
+	out.Group.Bond, out.Group.Devices = st.Resolve(in.Group.Bond), nil
+	for _, name := range in.Group.Devices {
+		if name = st.Resolve(name); !slices.Contains(out.Group.Devices, name) {
+			out.Group.Devices = append(out.Group.Devices, name)
+		}
+	}
+	return &out
+}
+
 func deviceNames(st *device.State) string {
 	s := ""
 	for i, d := range st.Devices {
@@ -417,7 +439,7 @@ func (p *Plan) forget(st *device.State, present map[string]device.Object, owned 
 		if !goneWith(st, o) {
 			continue
 		}
-		if dev := deviceOf(o); dev != "" && !slices.Contains(p.Gone, dev) {
+		if dev := device.DeviceOf(o); dev != "" && !slices.Contains(p.Gone, dev) {
 			p.Gone = append(p.Gone, dev)
 		}
 	}
@@ -434,39 +456,13 @@ func goneWith(st *device.State, o device.Object) bool {
 	if f, ok := o.(device.File); ok && strings.HasPrefix(path.Base(f.Path), "cpuset.") || irqFile(o) {
 		return true
 	}
-	dev := deviceOf(o)
+	dev := device.DeviceOf(o)
 	return dev != "" && st.Device(dev) == nil
 }
 
 func irqFile(o device.Object) bool {
 	f, ok := o.(device.File)
 	return ok && strings.HasPrefix(f.Path, "/proc/irq/")
-}
-
-// deviceOf returns the device that an object goes with, "" for none.
-func deviceOf(o device.Object) string {
-	_, rest, _ := strings.Cut(o.Key(), "/") // kind/DEV/...
-	switch o := o.(type) {
-	case device.CgroupClass:
-		return ""
-	case device.FilterEntry:
-		_, rest, _ = strings.Cut(o.Filter, "/")
-	case device.FilterDefault:
-		_, rest, _ = strings.Cut(o.Filter, "/")
-	case device.File:
-		net, of := strings.CutPrefix(o.Path, "/sys/class/net/")
-		conf, also := strings.CutPrefix(o.Path, "/proc/sys/net/ipv4/conf/")
-		switch {
-		case of:
-			rest = net
-		case also:
-			rest = conf
-		default:
-			return ""
-		}
-	}
-	dev, _, _ := strings.Cut(rest, "/")
-	return dev
 }
 
 // ledTo are the keys of the RSS contexts that rules lead to which stay and shall

@@ -121,9 +121,20 @@ type Plan struct {
 	// Gone are devices that the file had, has no more, and that exist no more,
 	// ascending: what was niclane's there went with them.
 	Gone []string `json:"gone,omitempty"`
+	// Ground is what the plan stands on, for whoever undoes it.
+	Ground Ground `json:"-"`
 	// Forget are the keys of those objects, and of what else is there no more
 	// and is not wanted. Nothing is left to undo of them.
 	Forget []string `json:"-"`
+}
+
+// A Ground is the devices and control groups of a plan by what identifies them, which
+// names do not: both can get another name, and give theirs to others.
+type Ground struct {
+	// Links are the devices, in the order of Plan.Devices.
+	Links []device.Link `json:"links,omitempty"`
+	// Groups are the inode numbers of control groups, by directory.
+	Groups map[string]uint64 `json:"groups,omitempty"`
 }
 
 // A FittedLane is a lane on one device: what it has there when the plan has

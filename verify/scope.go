@@ -19,33 +19,12 @@ const (
 
 // deviceOf names the device that an object belongs to, "" for the host's.
 func (c *check) deviceOf(o device.Object) string {
-	switch o := o.(type) {
-	case device.File:
-		if rest, ok := strings.CutPrefix(o.Path, sysfsNet); ok {
-			dev, _, _ := strings.Cut(rest, "/")
+	if f, ok := o.(device.File); ok {
+		if dev, _ := c.irqOf(f.Path); dev != "" {
 			return dev
 		}
-		if rest, ok := strings.CutPrefix(o.Path, "/proc/sys/net/ipv4/conf/"); ok {
-			dev, _, _ := strings.Cut(rest, "/")
-			return dev
-		}
-		dev, _ := c.irqOf(o.Path)
-		return dev
-	case device.FilterEntry: // filter/DEV/egress/1/28268
-		return keyDevice(o.Filter)
-	case device.FilterDefault:
-		return keyDevice(o.Filter)
-	case device.CgroupClass:
-		return ""
 	}
-	return keyDevice(o.Key())
-}
-
-// keyDevice takes the device out of "kind/DEV/...".
-func keyDevice(key string) string {
-	_, rest, _ := strings.Cut(key, "/")
-	dev, _, _ := strings.Cut(rest, "/")
-	return dev
+	return device.DeviceOf(o)
 }
 
 // irqOf finds the device and interrupt of /proc/irq/N/..., as they are or were.

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/device"
 )
 
@@ -35,19 +37,34 @@ func Find(groups []string) (device.Cgroup, error) {
 	}
 	for _, g := range groups {
 		if c.Groups == nil {
-			c.Groups, c.V2Groups = map[string]bool{}, map[string]bool{}
+			c.Groups, c.V2Groups, c.IDs = map[string]bool{}, map[string]bool{}, map[string]uint64{}
 		}
 		if c.Groups[g], err = isDir(c.CpusetDir(g)); err != nil {
 			return c, err
 		}
-		if c.V2 == "" {
-			continue
+		if c.V2 != "" {
+			if c.V2Groups[g], err = isDir(path.Join(c.V2, g)); err != nil {
+				return c, err
+			}
 		}
-		if c.V2Groups[g], err = isDir(path.Join(c.V2, g)); err != nil {
-			return c, err
+		for _, root := range []string{c.CpusetDir("/"), c.V2, c.V1["net_prio"]} {
+			if dir := path.Join(root, g); root != "" {
+				if id, err := ID(dir); err == nil {
+					c.IDs[dir] = id
+				}
+			}
 		}
 	}
 	return c, nil
+}
+
+// ID returns what identifies a group for as long as it exists, by its directory.
+func ID(dir string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	return st.Ino, nil
 }
 
 func isDir(name string) (bool, error) {

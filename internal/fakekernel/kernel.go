@@ -71,7 +71,7 @@ func (k *Kernel) Foreign(key, words string) { k.foreign[key] = append(k.foreign[
 func (k *Kernel) Vanish(dev string) {
 	delete(k.devs, dev)
 	for key, o := range k.objs {
-		if deviceOf(o) == dev {
+		if device.DeviceOf(o) == dev {
 			delete(k.objs, key)
 			delete(k.foreign, key)
 		}
@@ -115,7 +115,7 @@ func (k *Kernel) String() string {
 
 // Read implements apply.Kernel.
 func (k *Kernel) Read(o device.Object) (device.Object, error) {
-	if dev := deviceOf(o); dev != "" && !k.devs[dev] && o.Kind() != (device.File{}).Kind() {
+	if dev := device.DeviceOf(o); dev != "" && !k.devs[dev] && o.Kind() != (device.File{}).Kind() {
 		return nil, fmt.Errorf("%s: %w", dev, unix.ENODEV)
 	}
 	return k.objs[o.Key()], nil
@@ -140,7 +140,7 @@ func (k *Kernel) Write(old, new device.Object) error {
 	if err != nil {
 		return err
 	}
-	if dev := deviceOf(o); present == nil && old != nil && dev != "" && !k.devs[dev] {
+	if dev := device.DeviceOf(o); present == nil && old != nil && dev != "" && !k.devs[dev] {
 		return fmt.Errorf("%s: %w", o.Key(), unix.ENODEV) // its file
 	}
 	if !device.Equal(present, old) {
@@ -150,69 +150,4 @@ func (k *Kernel) Write(old, new device.Object) error {
 		return err
 	}
 	return k.after(n)
-}
-
-// deviceOf returns the device that an object belongs to, "" for none.
-func deviceOf(o device.Object) string {
-	switch o := o.(type) {
-	case device.Qdisc:
-		return o.Dev
-	case device.Class:
-		return o.Dev
-	case device.Flower:
-		return o.Dev
-	case device.Filter:
-		return o.Dev
-	case device.FilterEntry:
-		// The key of a filter is "filter/DEV/PARENT/PREF/HANDLE".
-		if f := strings.Split(o.Filter, "/"); len(f) > 1 {
-			return f[1]
-		}
-	case device.FilterDefault:
-		if f := strings.Split(o.Filter, "/"); len(f) > 1 {
-			return f[1]
-		}
-	case device.CgroupPriority:
-		return o.Dev
-	case device.Shaper:
-		return o.Dev
-	case device.XDP:
-		return o.Dev
-	case device.CPUQueue:
-		return o.Dev
-	case device.CPUThread:
-		return o.Dev
-	case device.CPULane:
-		return o.Dev
-	case device.XDPEntry:
-		return o.Dev
-	case device.RSSTable:
-		return o.Dev
-	case device.Rule:
-		return o.Dev
-	case device.NAPIConfig:
-		return o.Dev
-	case device.Thread:
-		return o.Dev
-	case device.Poller:
-		return o.Dev
-	case device.Channels:
-		return o.Dev
-	case device.Coalesce:
-		return o.Dev
-	case device.Affinity:
-		return o.Dev
-	case device.Ring:
-		return o.Dev
-	case device.DriverParam:
-		return o.Dev
-	case device.Feature:
-		return o.Dev
-	case device.File:
-		if rest, ok := strings.CutPrefix(o.Path, "/sys/class/net/"); ok {
-			dev, _, _ := strings.Cut(rest, "/")
-			return dev
-		}
-	}
-	return ""
 }

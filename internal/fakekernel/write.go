@@ -403,12 +403,12 @@ func (k *Kernel) validChannels(c device.Channels) error {
 func (k *Kernel) resize(old, new device.Channels) {
 	was, is := old.RX+old.Combined, new.RX+new.Combined
 	for key, o := range k.objs {
-		if q, ok := queueOf(o); ok && deviceOf(o) == new.Dev && q >= is {
+		if q, ok := queueOf(o); ok && device.DeviceOf(o) == new.Dev && q >= is {
 			delete(k.objs, key)
 		}
 	}
 	for _, o := range maps.Clone(k.objs) {
-		if q, ok := queueOf(o); !ok || q != 0 || deviceOf(o) != new.Dev {
+		if q, ok := queueOf(o); !ok || q != 0 || device.DeviceOf(o) != new.Dev {
 			continue
 		}
 		for q := was; q < is; q++ {
@@ -442,7 +442,7 @@ func queueOf(o device.Object) (int, bool) {
 	case device.Coalesce:
 		return o.Queue, o.Queue >= 0
 	case device.File:
-		q := device.QueueOf(o.Path, deviceOf(o))
+		q := device.QueueOf(o.Path, device.DeviceOf(o))
 		return q, q >= 0
 	}
 	return 0, false
@@ -496,7 +496,7 @@ func (k *Kernel) follow(old, new device.Object) {
 		k.objs[t.Key()] = t
 	}
 	if f, ok := new.(device.File); ok {
-		dev := deviceOf(f)
+		dev := device.DeviceOf(f)
 		threaded, is := (&device.Device{Name: dev}).ThreadsAll(f)
 		for _, o := range k.objs {
 			if n, ok := o.(device.NAPIConfig); ok && is && n.Dev == dev {

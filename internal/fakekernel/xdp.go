@@ -59,7 +59,7 @@ func (k *Kernel) validXDP(old, new device.Object) error {
 		}
 		return nil
 	}
-	program, ok := k.objs["xdp/"+deviceOf(new)].(device.XDP)
+	program, ok := k.objs["xdp/"+device.DeviceOf(new)].(device.XDP)
 	if !ok || !strings.HasPrefix(program.Program, "niclane_") {
 		return refuse(new, unix.ENOENT, "no XDP program of niclane's")
 	}

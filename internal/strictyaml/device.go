@@ -2,12 +2,23 @@
 
 package strictyaml
 
+import "fmt"
+
 // NetworkDevice is the name of an interface as the kernel's dev_valid_name()
 // has it.
 func NetworkDevice() Kind[string] {
-	const want = "the name of a network device, 1 to 15 characters"
-	return Pattern(want, `^[^\s/:]{1,15}$`, func(s string) string {
-		if s == "." || s == ".." || len(s) > 15 {
+	return deviceName("the name of a network device, 1 to 15 characters", 15)
+}
+
+// AnyNetworkDevice is that, or an alternative name (ip link property; ALTIFNAMSIZ of
+// linux/if.h).
+func AnyNetworkDevice() Kind[string] {
+	return deviceName("a name of a network device, 1 to 15 characters, alternative ones up to 127", 127)
+}
+
+func deviceName(want string, length int) Kind[string] {
+	return Pattern(want, fmt.Sprintf(`^[^\s/:]{1,%d}$`, length), func(s string) string {
+		if s == "." || s == ".." || len(s) > length {
 			return "want " + want
 		}
 		return ""

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// A Link identifies a network device for as long as it exists, whatever it is called.
+type Link struct {
+	Name string `json:"name"`
+	// Index is the interface number in its network namespace. A rename keeps it.
+	// A move to another namespace keeps it if it is free there
+	// (net/core/dev.c: __dev_change_net_namespace).
+	Index int `json:"index"`
+	// Type is the rtnl link kind ("veth"), "" for hardware.
+	Type string `json:"type,omitempty"`
+	// MAC is the present address, PermMAC the one that the hardware came with
+	// (IFLA_PERM_ADDRESS, Linux 5.6), "" if there is none.
+	MAC     string `json:"mac,omitempty"`
+	PermMAC string `json:"permMAC,omitempty"`
+	// Parent is the device that it belongs to ("0000:3b:00.0"), "" for none
+	// (IFLA_PARENT_DEV_NAME, Linux 5.14).
+	Parent string `json:"parent,omitempty"`
+}
+
+// Link returns what identifies d.
+func (d *Device) Link() Link {
+	return Link{Name: d.Name, Index: d.Index, Type: d.Type, MAC: d.MAC, PermMAC: d.PermMAC, Parent: d.Parent}
+}
+
+// Same reports whether l, seen later in the same network namespace, is the device that
+// was. An index can be given again, by request (ip link add ... index N).
+func (l Link) Same(was Link) bool {
+	return l.Index == was.Index && l.Type == was.Type && l.Parent == was.Parent && l.PermMAC == was.PermMAC
+}
+
+// SameElsewhere reports whether l, seen in another network namespace, is the device
+// that was: its index may be another one there.
+func (l Link) SameElsewhere(was Link) bool {
+	if l.Type != was.Type || l.PermMAC != was.PermMAC {
+		return false
+	}
+	if was.Parent != "" {
+		return l.Parent == was.Parent
+	}
+	return was.PermMAC != "" || was.MAC != "" && l.MAC == was.MAC
+}
+
+// perDevice are the directories that have one of each device's name.
+var perDevice = []string{"/sys/class/net/", "/proc/sys/net/ipv4/conf/", "/proc/sys/net/ipv6/conf/"}
+
+// cut divides a file's path at the name of its device; ok is false if it has none.
+func cut(path string) (dir, dev, rest string, ok bool) {
+	for _, dir := range perDevice {
+		if after, found := strings.CutPrefix(path, dir); found {
+			dev, _, _ := strings.Cut(after, "/")
+			return dir, dev, after[len(dev):], true
+		}
+	}
+	return "", "", "", false
+}
+
+// DeviceOf returns the name of the network device that o is on, "" if it is on none.
+func DeviceOf(o Object) string {
+	switch o := o.(type) {
+	case nil:
+		return ""
+	case File:
+		_, dev, _, _ := cut(o.Path)
+		return dev
+	}
+	v := reflect.ValueOf(o)
+	if f := v.FieldByName("Dev"); f.IsValid() {
+		return f.String()
+	}
+	if f := v.FieldByName("Filter"); f.IsValid() { // filter/DEV/PARENT/PREF/HANDLE
+		if part := strings.Split(f.String(), "/"); len(part) > 1 {
+			return part[1]
+		}
+	}
+	return ""
+}
+
+// Renamed returns o as it is called when its device has another name.
+func Renamed(o Object, to string) Object {
+	from := DeviceOf(o)
+	if from == "" || from == to {
+		return o
+	}
+	if f, ok := o.(File); ok {
+		dir, _, rest, _ := cut(f.Path)
+		f.Path = dir + to + rest
+		return f
+	}
+	v := reflect.New(reflect.TypeOf(o)).Elem()
+	v.Set(reflect.ValueOf(o))
+	if f := v.FieldByName("Dev"); f.IsValid() {
+		f.SetString(to)
+	} else {
+		f := v.FieldByName("Filter")
+		part := strings.Split(f.String(), "/")
+		part[1] = to
+		f.SetString(strings.Join(part, "/"))
+	}
+	return v.Interface().(Object)
+}
+
+// Resolve returns the name of the device that has the name or alternative name given;
+// the name itself if none has.
+func (s *State) Resolve(name string) string {
+	if s.Device(name) != nil {
+		return name
+	}
+	for i := range s.Devices {
+		if slices.Contains(s.Devices[i].AltNames, name) {
+			return s.Devices[i].Name
+		}
+	}
+	return name
+}
