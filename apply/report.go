@@ -5,6 +5,7 @@ package apply
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -42,14 +43,34 @@ type Left struct {
 // A LeftError says what undoing has left.
 type LeftError []Left
 
-// Error implements error: one line per object.
+// Error implements error: one line per object, or for all that are left for one reason.
 func (e LeftError) Error() string {
-	lines := make([]string, len(e))
+	var lines []string
 	for i, l := range e {
-		lines[i] = fmt.Sprintf("%s: left as it is: %s", l.Key, l.Why)
+		same := func(o Left) bool { return o.Why == l.Why }
+		if slices.IndexFunc(e, same) != i {
+			continue
+		}
+		var keys []string
+		for _, o := range e {
+			if same(o) {
+				keys = append(keys, o.Key)
+			}
+		}
+		switch n := len(keys); {
+		case n == 1:
+			lines = append(lines, fmt.Sprintf("%s: left as it is: %s", l.Key, l.Why))
+		case n > leftNamed:
+			lines = append(lines, fmt.Sprintf("%d objects left as they are: %s (%s, ...)", n, l.Why, strings.Join(keys[:leftNamed], ", ")))
+		default:
+			lines = append(lines, fmt.Sprintf("%d objects left as they are: %s (%s)", n, l.Why, strings.Join(keys, ", ")))
+		}
 	}
 	return strings.Join(lines, "\n")
 }
+
+// leftNamed is how many objects are named that are left for one reason.
+const leftNamed = 3
 
 // A MismatchError is an object that is not as it should be.
 type MismatchError struct {

@@ -21,18 +21,23 @@ import (
 // because the kernel state it describes is gone; one of another network
 // namespace is an error.
 func Rollback(ctx context.Context, k Kernel, j *journal.Journal, here journal.Host, opts Options) (*Report, error) {
-	r := &runner{k: k, opts: opts}
 	if err := ctx.Err(); err != nil {
-		return &r.report, err
+		return &Report{}, err
 	}
 	h := j.Head()
 	if !h.SameBoot(here) {
-		r.report.Rebooted = true
-		return &r.report, j.Remove()
+		return &Report{Rebooted: true}, j.Remove()
 	}
 	if !h.SameNetns(here) {
-		return &r.report, fmt.Errorf("%s was applied in network namespace %d, this is %d: run rollback there (lsns -t net)",
+		return &Report{}, fmt.Errorf("%s was applied in network namespace %d, this is %d: run rollback there (lsns -t net)",
 			h.Config, h.NetnsInode, here.NetnsInode)
+	}
+	r, err := newRunner(k, h.Ground, opts)
+	if err != nil {
+		return &r.report, err
+	}
+	if r.follow != nil {
+		r.report.Warnings = append(r.report.Warnings, r.follow.renamed()...)
 	}
 	var tasks []*task
 	for _, rec := range slices.Backward(j.Records()) {

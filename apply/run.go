@@ -43,7 +43,11 @@ func (o Options) tell(e Event) {
 // error is then that failure, joined with a LeftError if something could not
 // be undone. The report says what was reached either way.
 func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts Options) (*Report, error) {
-	r := &runner{k: k, opts: opts, resized: resized(p.Steps)}
+	r, err := newRunner(k, j.Head().Ground, opts)
+	if err != nil {
+		return &r.report, err
+	}
+	r.resized = resized(p.Steps)
 	if len(j.Head().Plan.Steps) != len(p.Steps) {
 		return &r.report, fmt.Errorf("apply: the journal holds a plan of %d steps, not of %d", len(j.Head().Plan.Steps), len(p.Steps))
 	}
@@ -51,7 +55,7 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 		n := group(p.Steps[first:])
 		at, err := r.steps(ctx, j, p.Steps, first, first+n)
 		if err != nil {
-			err = fmt.Errorf("step %d of %d: %w", at+1, len(p.Steps), err)
+			err = r.blame(fmt.Errorf("step %d of %d: %w", at+1, len(p.Steps), err))
 			r.undoSteps(j, p.Steps)
 			return &r.report, errors.Join(err, r.left(), removeIfEmpty(j))
 		}
@@ -67,7 +71,11 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 // Undo undoes this generation's steps of j, in reverse: what the apply that
 // wrote j changed, not what earlier ones of the same config did.
 func Undo(k Kernel, j *journal.Journal, opts Options) (*Report, error) {
-	r := &runner{k: k, opts: opts, resized: resized(j.Head().Plan.Steps)}
+	r, err := newRunner(k, j.Head().Ground, opts)
+	if err != nil {
+		return &r.report, err
+	}
+	r.resized = resized(j.Head().Plan.Steps)
 	r.undoSteps(j, j.Head().Plan.Steps)
 	return &r.report, errors.Join(r.left(), removeIfEmpty(j))
 }
@@ -82,6 +90,7 @@ func removeIfEmpty(j *journal.Journal) error {
 
 type runner struct {
 	k      Kernel
+	follow *follower // k, if it can be followed; or nil
 	opts   Options
 	report Report
 	// resized are the devices whose number of channels changes.
@@ -130,6 +139,9 @@ func group(steps []plan.Step) int {
 // returns the step to blame.
 func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step, first, end int) (int, error) {
 	group := all[first:end]
+	if err := r.steady(); err != nil {
+		return first, err
+	}
 	present, at, err := r.read(group)
 	if err != nil {
 		return first + at, fmt.Errorf("%s: read: %w", group[at].Key(), err)
@@ -164,10 +176,21 @@ func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step,
 	if err != nil {
 		return first + at, err
 	}
+	if err := r.steady(); err != nil {
+		return end - 1, err
+	}
 	for _, s := range group {
 		r.report.Done = append(r.report.Done, s.Key())
 	}
 	return end - 1, j.Done(end - 1)
+}
+
+// steady returns an error if a device has got another name, or is another.
+func (r *runner) steady() error {
+	if r.follow == nil {
+		return nil
+	}
+	return r.follow.steady()
 }
 
 // read returns the present values of the steps' objects, or which one could

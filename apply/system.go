@@ -21,6 +21,7 @@ import (
 	"github.com/niclane/niclane/internal/sockclass"
 	"github.com/niclane/niclane/internal/steer"
 	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/plan"
 	"github.com/niclane/niclane/poller"
 )
@@ -33,6 +34,8 @@ type System struct {
 	tc      *tc.Client
 	ethtool *ethtool.Client
 	bpf     *bpf.Client
+	finder  *observe.Finder
+	groups  device.Cgroup // where their hierarchies are mounted
 	closers []io.Closer
 }
 
@@ -52,6 +55,12 @@ func NewKernel() (*System, error) {
 }
 
 func (s *System) open() error {
+	find, err := observe.OpenFinder()
+	if err != nil {
+		return err
+	}
+	s.finder = find
+	s.closers = append(s.closers, find)
 	t, err := tc.Open()
 	if err != nil {
 		return err
@@ -67,6 +76,7 @@ func (s *System) open() error {
 	if err != nil {
 		return fmt.Errorf("control groups: %w", err)
 	}
+	s.groups = groups
 	f, err := hostfs.Open(cgroup.Mounts(groups))
 	if err != nil {
 		return err

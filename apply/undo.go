@@ -153,6 +153,28 @@ func (r *runner) restore(tasks []*task, total int) []*Left {
 // readTasks returns the present value of each task's object, or why it could
 // not be read.
 func (r *runner) readTasks(tasks []*task) ([]device.Object, []error) {
+	failed := func(err error) ([]device.Object, []error) {
+		return make([]device.Object, len(tasks)), slices.Repeat([]error{err}, len(tasks))
+	}
+	for range lookAgain {
+		if _, err := r.look(); err != nil {
+			return failed(err)
+		}
+		values, errs := r.readOnce(tasks)
+		if changed, err := r.look(); err != nil {
+			return failed(err)
+		} else if !changed {
+			return values, errs
+		}
+	}
+	return failed(errors.New("its device gets other names faster than it can be looked at"))
+}
+
+// lookAgain bounds how often objects are read again because their device has got
+// another name meanwhile.
+const lookAgain = 5
+
+func (r *runner) readOnce(tasks []*task) ([]device.Object, []error) {
 	objects, errs := make([]device.Object, len(tasks)), make([]error, len(tasks))
 	for i, t := range tasks {
 		objects[i] = t.object()

@@ -27,6 +27,9 @@ type Head struct {
 	Generation int `json:"generation"`
 	// Devices of all generations, ascending.
 	Devices []string `json:"devices"`
+	// Ground is what identifies the devices and control groups of all generations; of
+	// a journal of an older niclane it is empty.
+	Ground plan.Ground `json:"ground"`
 	// Before is what earlier generations owned when this one began.
 	Before []Record `json:"-"`
 	// Plan of this generation.

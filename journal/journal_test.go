@@ -302,7 +302,7 @@ func TestHosts(t *testing.T) {
 	// The same device name is another device there.
 	elsewhere := head(p)
 	elsewhere.Config = "/etc/niclane/other.yaml"
-	if err := s.Conflict(elsewhere.Config, p.Devices); err != nil {
+	if err := s.Conflict(elsewhere.Config, p.Devices, nil); err != nil {
 		t.Errorf("conflict across namespaces: %v", err)
 	}
 
@@ -499,4 +499,34 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("plans differ (-first +second):\n%s", diff)
 		}
 	})
+}
+
+// What identifies devices and control groups stays recorded over generations, of a device
+// that the file has no more too, and finds a device under another name.
+func TestGround(t *testing.T) {
+	link := func(name string, index int) device.Link { return device.Link{Name: name, Index: index, Type: "veth"} }
+	s := open(t, filepath.Join(t.TempDir(), "s"), here)
+	p := steps(step(nil, class("1:10", 8)))
+	p.Devices = []string{"eth1", "eth2"}
+	p.Ground = plan.Ground{Links: []device.Link{link("eth1", 5), link("eth2", 6)}, Groups: map[string]uint64{"/g/a": 1, "/g/b": 2}}
+	record(t, begin(t, s, head(p)), "begin 0", "done 0", "end")
+	if diff := cmp.Diff(p.Ground, only(t, s).Head().Ground); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	next := steps(step(nil, class("1:11", 8)))
+	next.Ground = plan.Ground{Links: []device.Link{link("eth1", 7)}, Groups: map[string]uint64{"/g/b": 3}}
+	begin(t, s, head(next))
+	want := plan.Ground{Links: []device.Link{link("eth1", 7), link("eth2", 6)}, Groups: map[string]uint64{"/g/a": 1, "/g/b": 3}}
+	if diff := cmp.Diff(want, only(t, s).Head().Ground); diff != "" {
+		t.Errorf("next generation (-want +got):\n%s", diff)
+	}
+	for name, want := range map[string]string{"eth9": "eth9: this is the device that /etc/niclane/lanes.yaml was applied to as eth2", "eth2": "applied from"} {
+		err := s.Conflict("/etc/niclane/other.yaml", []string{name}, []device.Link{link(name, 6)})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	if err := s.Conflict("/etc/niclane/other.yaml", []string{"eth9"}, []device.Link{link("eth9", 9)}); err != nil {
+		t.Errorf("another device: %v", err)
+	}
 }

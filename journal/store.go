@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/plan"
 	"golang.org/x/sys/unix"
 )
@@ -170,8 +172,9 @@ func overlap(a, b []string) bool {
 }
 
 // Conflict returns an error if a device was given to another config than
-// config in this boot and network namespace.
-func (s *Store) Conflict(config string, devices []string) error {
+// config in this boot and network namespace: by the name that it had then, or, of those
+// in links, by what identifies it.
+func (s *Store) Conflict(config string, devices []string, links []device.Link) error {
 	here, err := s.Here()
 	if err != nil {
 		return err
@@ -179,6 +182,14 @@ func (s *Store) Conflict(config string, devices []string) error {
 	for _, j := range here {
 		if j.head.Config == config {
 			continue
+		}
+		for _, was := range j.head.Ground.Links {
+			for _, l := range links {
+				if l.Name != was.Name && l.Same(was) && len(j.Records()) > 0 {
+					return fmt.Errorf("%s: this is the device that %s was applied to as %s; one file describes a device: roll that one back first",
+						l.Name, j.head.Config, was.Name)
+				}
+			}
 		}
 		for _, d := range devices {
 			if slices.Contains(j.head.Devices, d) && len(j.Records()) > 0 {
@@ -192,6 +203,11 @@ func (s *Store) Conflict(config string, devices []string) error {
 
 func (j *Journal) describe() string { return strings.Join(j.head.Devices, ", ") }
 
+// links are those that have the name given.
+func (h *Head) links(name string) []device.Link {
+	return slices.DeleteFunc(slices.Clone(h.Ground.Links), func(l device.Link) bool { return l.Name != name })
+}
+
 // Begin writes the journal for h, whose Plan is about to be made. An earlier
 // journal of the same config is extended: its records become h.Before, whatever h
 // says, without those that the plan forgets, and Generation follows it. One of an
@@ -200,11 +216,11 @@ func (s *Store) Begin(h Head) (*Journal, error) {
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if err := s.Conflict(h.Config, h.Plan.Devices); err != nil {
+	if err := s.Conflict(h.Config, h.Plan.Devices, h.Plan.Ground.Links); err != nil {
 		return nil, err
 	}
 	h.Host, h.Before, h.Generation = s.here, nil, 1
-	h.Devices = slices.Clone(h.Plan.Devices)
+	h.Devices, h.Ground = slices.Clone(h.Plan.Devices), h.Plan.Ground
 	name := s.name(h.Config)
 	switch old, err := s.load(name); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -252,10 +268,17 @@ func (h *Head) extend(old *Journal) {
 	}
 	h.Generation = old.head.Generation + 1
 	for _, d := range old.head.Devices {
-		if !slices.Contains(h.Plan.Gone, d) {
+		if !slices.Contains(h.Plan.Gone, d) && !slices.Contains(h.Devices, d) {
 			h.Devices = append(h.Devices, d)
+			h.Ground.Links = append(slices.Clip(h.Ground.Links), old.head.links(d)...)
 		}
 	}
+	groups := maps.Clone(old.head.Ground.Groups)
+	if groups == nil {
+		groups = h.Ground.Groups
+	}
+	maps.Copy(groups, h.Ground.Groups)
+	h.Ground.Groups = groups
 	slices.Sort(h.Devices)
 	h.Devices = slices.Compact(h.Devices)
 }

@@ -82,10 +82,18 @@ func (c *check) devices() {
 		if c.now.Device(name) != nil {
 			continue
 		}
+		if where := c.a.Displaced[name]; where != "" {
+			c.found = append(c.found, found{Finding: Finding{
+				Severity: Drift, Device: name, Key: "device/" + name, Want: "present", Found: "absent",
+				Meaning: where + ", and its lanes went with it",
+				Repair:  "give it its name back here, or niclane rollback " + c.a.Config + ", which finds it, then " + c.apply(),
+			}, absent: true})
+			continue
+		}
 		c.found = append(c.found, found{Finding: Finding{
 			Severity: Drift, Device: name, Key: "device/" + name, Want: "present", Found: "absent",
-			Meaning: "the device is gone, or has another name, and its lanes with it",
-			Repair:  "niclane rollback " + c.a.Config + " clears the journal; " + c.apply() + " once the device is back",
+			Meaning: "the device is gone, and its lanes with it",
+			Repair:  "niclane rollback " + c.a.Config + " clears the journal; " + c.apply() + " once there is a device of that name",
 		}, absent: true})
 	}
 }

@@ -51,6 +51,9 @@ type Applied struct {
 	// out, ascending; none where each has them whole.
 	Sharing []string
 	Lanes   []plan.FittedLane
+	// Displaced says, in words, where devices of the lanes are now that are not here by
+	// the names that they had. What has these names is not looked at.
+	Displaced map[string]string
 	// Owned are the objects that niclane has written, in order.
 	Owned []Record
 	// Ended says that all steps were made.

@@ -89,6 +89,17 @@ func groupOf(in *intent.Intent) []string {
 	return in.Group.Devices
 }
 
+// linksOf are the lanes' devices that are here, by what identifies them.
+func linksOf(in *intent.Intent, st *device.State) []device.Link {
+	var out []device.Link
+	for _, name := range groupOf(in) {
+		if d := st.Device(st.Resolve(name)); d != nil {
+			out = append(out, d.Link())
+		}
+	}
+	return out
+}
+
 // located adds file and line to the planner's errors.
 func located(err error, locate func(path string) (name string, line int, at string)) error {
 	var es plan.Errors

@@ -103,6 +103,9 @@ func (a *app) printRollback(results []rolledBack) {
 		fmt.Fprintln(a.stdout, "nothing to undo: niclane has changed nothing here")
 	}
 	for _, r := range results {
+		for _, w := range r.Report.Warnings {
+			fmt.Fprintln(a.stderr, "niclane: warning:", w)
+		}
 		switch {
 		case r.Report.Rebooted:
 			fmt.Fprintf(a.stdout, "%s: the machine was rebooted since; nothing of it is left, journal removed\n", r.Config)

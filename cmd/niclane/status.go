@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/niclane/niclane/observe"
 	"github.com/niclane/niclane/plan"
 	"github.com/niclane/niclane/status"
+	"github.com/niclane/niclane/stay/host"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -75,8 +77,12 @@ func (a *app) fittedLanes(args []string) (fitted []plan.FittedLane, devices []st
 		return nil, nil, err
 	}
 	for _, j := range js {
+		displaced, err := host.Displaced(j.Head(), false)
+		if err != nil {
+			return nil, nil, err
+		}
 		for _, l := range j.Head().Plan.Lanes {
-			if len(args) == 1 && l.Device != args[0] {
+			if displaced[l.Device] != "" || len(args) == 1 && l.Device != args[0] {
 				continue
 			}
 			fitted = append(fitted, l)
@@ -91,7 +97,28 @@ func (a *app) fittedLanes(args []string) (fitted []plan.FittedLane, devices []st
 	return fitted, devices, nil
 }
 
+// sayDisplaced says of which lanes nothing is shown because their device has another name.
+func (a *app) sayDisplaced() error {
+	js, err := a.journals()
+	if err != nil {
+		return err
+	}
+	for _, j := range js {
+		displaced, err := host.Displaced(j.Head(), false)
+		if err != nil {
+			return err
+		}
+		for _, dev := range slices.Sorted(maps.Keys(displaced)) {
+			fmt.Fprintf(a.stderr, "niclane: %s: %s, and its lanes went with it: niclane rollback %s finds it\n", dev, displaced[dev], j.Head().Config)
+		}
+	}
+	return nil
+}
+
 func (a *app) status(ctx context.Context, args []string, interval time.Duration, exact bool) error {
+	if err := a.sayDisplaced(); err != nil {
+		return err
+	}
 	fitted, devices, err := a.fittedLanes(args)
 	if err != nil {
 		return err

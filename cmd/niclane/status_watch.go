@@ -37,6 +37,9 @@ type rated struct {
 func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int, sent bool) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
+	if err := a.sayDisplaced(); err != nil {
+		return err
+	}
 	fitted, devices, err := a.fittedLanes(args)
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/device"
@@ -151,11 +150,15 @@ func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watc
 			results = append(results, res)
 			continue
 		}
-		now, err := observeAgain(ctx, j)
+		applied, now, _, err := host.Look(ctx, j, a.applied(h.Plan), groupsOf(j))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h.Config, err)
 		}
-		applied := a.appliedBy(j)
+		if slices.ContainsFunc(h.Devices, func(d string) bool { return now.Device(d) == nil }) {
+			if applied.Displaced, err = host.Displaced(h, true); err != nil {
+				return nil, fmt.Errorf("%s: %w", h.Config, err)
+			}
+		}
 		res.Findings = verify.State(applied, now)
 		if traffic {
 			ws.begin(len(results), applied, now)
@@ -175,18 +178,6 @@ func rebooted(h *journal.Head) []verify.Finding {
 // appliedBy gives what a journal says was made.
 func (a *app) appliedBy(j *journal.Journal) verify.Applied {
 	return host.Applied(j, a.applied(j.Head().Plan))
-}
-
-// observeAgain reads the devices of a journal that are still there, and the
-// control groups that it is about.
-func observeAgain(ctx context.Context, j *journal.Journal) (*device.State, error) {
-	o := observe.Options{Devices: j.Head().Devices, Cgroups: groupsOf(j), NoProbes: true}
-	st, err := observe.Observe(ctx, o)
-	if errors.Is(err, unix.ENODEV) {
-		o.Devices = nil
-		return observe.Observe(ctx, o)
-	}
-	return st, err
 }
 
 // groupsOf are the control groups that a journal's config names, and those that it

@@ -10,6 +10,7 @@ import (
 	"github.com/niclane/niclane/internal/sockiter"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/stay/host"
 	"github.com/niclane/niclane/verify"
 )
 
@@ -98,7 +99,7 @@ func (s *sockets) findings(ctx context.Context, a *app, results []verified) {
 		if at < 0 || !js[at].Head().SameBoot(here) {
 			continue
 		}
-		now, err := observeAgain(ctx, js[at])
+		_, now, _, err := host.Look(ctx, js[at], nil, groupsOf(js[at]))
 		if err != nil {
 			continue
 		}

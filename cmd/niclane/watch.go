@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -166,6 +167,10 @@ func (m *machine) begin(ctx context.Context, r *request, s *supervisor) error {
 // awaited says which devices of r are not there, or not ready, and why.
 func (m *machine) awaited(ctx context.Context, r *request) (map[string]string, error) {
 	devices := groupOf(r.Intent)
+	displaced, err := m.displaced()
+	if err != nil {
+		return nil, err
+	}
 	for range lookAgain {
 		st, known, err := host.Observe(ctx, devices, nil)
 		if err != nil {
@@ -176,10 +181,22 @@ func (m *machine) awaited(ctx context.Context, r *request) (map[string]string, e
 			return nil, err
 		}
 		if !grown {
-			return m.names.Waits(devices, st), nil
+			return host.Waits(devices, st, displaced), nil
 		}
 	}
 	return nil, errors.New("devices change faster than they can be looked at")
+}
+
+// displaced are the devices of what is kept that have other names now.
+func (m *machine) displaced() (map[string]string, error) {
+	js, err := m.journals()
+	out := map[string]string{}
+	for _, j := range js {
+		more, derr := host.Displaced(j.Head(), false)
+		err = errors.Join(err, derr)
+		maps.Copy(out, more)
+	}
+	return out, err
 }
 
 // apply is niclane apply, but waits for nobody: stay.ErrBusy.

@@ -142,12 +142,11 @@ func (m *machine) look(ctx context.Context) (views []stay.View, grown bool, err 
 	for _, j := range js {
 		h := j.Head()
 		groups := groupsOf(j)
-		st, known, err := host.Observe(ctx, h.Devices, groups)
+		applied, st, known, err := host.Look(ctx, j, m.a.applied(h.Plan), groups)
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", h.Config, err)
 		}
-		applied := m.a.appliedBy(j)
-		v := stay.View{Config: h.Config, Generation: fmt.Sprintf("%d %s", h.Generation, h.When), Ground: host.Basis(st), Waits: m.names.Waits(h.Devices, st)}
+		v := stay.View{Config: h.Config, Generation: fmt.Sprintf("%d %s", h.Generation, h.When), Ground: host.Basis(st), Waits: host.Waits(h.Devices, st, applied.Displaced)}
 		for _, f := range verify.State(applied, st) {
 			if f.Severity == verify.Drift {
 				v.Drifts = append(v.Drifts, f)

@@ -277,7 +277,7 @@ type asked struct {
 
 func (c *Card) ask(f *policy.File, store *journal.Store) (*asked, error) {
 	a := &asked{file: f, store: store, devices: group(f.Intent), groups: host.Groups(f.Intent)}
-	if err := store.Conflict(c.Config, a.devices); err != nil {
+	if err := store.Conflict(c.Config, a.devices, nil); err != nil {
 		return nil, err
 	}
 	js, err := store.Here()

@@ -71,13 +71,12 @@ func (c *Card) look(ctx context.Context) (views []stay.View, grown bool, err err
 	}
 	defer release()
 	h := j.Head()
-	a := host.Applied(j, c.applied(h.Plan))
 	groups := groupsOf(j)
-	st, known, err := host.Observe(ctx, h.Devices, groups)
+	a, st, known, err := host.Look(ctx, j, c.applied(h.Plan), groups)
 	if err != nil {
 		return nil, false, err
 	}
-	v := stay.View{Config: h.Config, Generation: c.generation, Ground: host.Basis(st), Waits: c.names.Waits(h.Devices, st)}
+	v := stay.View{Config: h.Config, Generation: c.generation, Ground: host.Basis(st), Waits: host.Waits(h.Devices, st, a.Displaced)}
 	for _, f := range verify.State(a, st) {
 		if f.Severity == verify.Drift {
 			v.Drifts = append(v.Drifts, f)

@@ -5,7 +5,6 @@ package host
 import (
 	"fmt"
 	"maps"
-	"net"
 	"path"
 	"slices"
 	"strings"
@@ -83,11 +82,16 @@ func (n *Names) Interest(from From) notify.Interest {
 	return in
 }
 
-// Waits says why nothing can be repaired on devices now.
-func (n *Names) Waits(devices []string, st *device.State) map[string]string {
+// Waits says why nothing can be repaired on devices now. Displaced is as Displaced
+// returns it.
+func Waits(devices []string, st *device.State, displaced map[string]string) map[string]string {
 	var out map[string]string
 	for _, dev := range devices {
-		if why := n.wait(dev, st.Device(dev)); why != "" {
+		why := wait(st.Device(dev))
+		if where := displaced[dev]; where != "" {
+			why = where + ", and its lanes went with it: nobody keeps them until it has its name again"
+		}
+		if why != "" {
 			if out == nil {
 				out = map[string]string{}
 			}
@@ -97,13 +101,9 @@ func (n *Names) Waits(devices []string, st *device.State) map[string]string {
 	return out
 }
 
-func (n *Names) wait(dev string, d *device.Device) string {
+func wait(d *device.Device) string {
 	switch {
 	case d == nil:
-		if link, err := net.InterfaceByIndex(n.index[dev]); n.index[dev] != 0 && err == nil {
-			return fmt.Sprintf("it is called %s now, and its lanes went with it: nobody keeps them until it has its name again (ip link set %s name %s)",
-				link.Name, link.Name, dev)
-		}
 		return "there is no device of that name in this network namespace: its lanes are made as soon as there is"
 	case !d.Up:
 		return "it is down: its lanes are made as soon as it is up"

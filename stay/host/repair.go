@@ -24,7 +24,7 @@ func Restore(ctx context.Context, applied verify.Applied, devices, groups []stri
 	if err != nil || !known {
 		return nil, err
 	}
-	steps := ground(applied, now, leave)
+	steps := ground(applied, Without(now, applied.Displaced), leave)
 	if len(steps) == 0 {
 		return nil, nil
 	}
