@@ -118,6 +118,9 @@ type Device struct {
 	PermMAC string `json:"permMAC,omitempty"`
 	Parent  string `json:"parent,omitempty"`
 	MTU     int    `json:"mtu"`
+	// LinkType is that of a link whose packets have no Ethernet header, as
+	// ip-link(8) prints it ("none", "ppp"), or its number; "" for Ethernet.
+	LinkType string `json:"linkType,omitempty"`
 	// TxQueueLen is how many packets the kernel's own FIFOs on the device hold
 	// (txqueuelen of ip-link(8)), nil if that is not known.
 	TxQueueLen *int `json:"txQueueLen,omitempty"`

@@ -31,7 +31,7 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 	defer func() { _, _ = look.Contents() }()
 	d := &device.Device{
 		Name: l.name, Index: l.index, AltNames: l.altNames, Type: l.kind,
-		MAC: l.mac.String(), PermMAC: l.permMAC.String(), Parent: l.parent, MTU: l.mtu, TxQueueLen: l.qlen,
+		MAC: l.mac.String(), PermMAC: l.permMAC.String(), Parent: l.parent, MTU: l.mtu, LinkType: l.linkType, TxQueueLen: l.qlen,
 		Up: l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan, BondMode: l.bondMode,
 		Capabilities: device.Capabilities{},
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -21,6 +22,7 @@ type iface struct {
 	name     string
 	kind     string // "veth"; "" for hardware
 	flags    uint32 // IFF_*
+	linkType string // as device.Device has it
 	altNames []string
 	mac      net.HardwareAddr
 	permMAC  net.HardwareAddr
@@ -85,6 +87,32 @@ func links(c *netlink.Conn) ([]iface, error) {
 	return ls, nil
 }
 
+// arphrdName names an ARPHRD_* of linux/if_arp.h, "" for those with an Ethernet
+// header.
+func arphrdName(arphrd uint16) string {
+	switch arphrd {
+	case unix.ARPHRD_ETHER, unix.ARPHRD_LOOPBACK:
+		return ""
+	case unix.ARPHRD_NONE:
+		return "none"
+	case unix.ARPHRD_PPP:
+		return "ppp"
+	case unix.ARPHRD_TUNNEL:
+		return "ipip"
+	case unix.ARPHRD_TUNNEL6:
+		return "tunnel6"
+	case unix.ARPHRD_SIT:
+		return "sit"
+	case unix.ARPHRD_IPGRE:
+		return "gre"
+	case unix.ARPHRD_IP6GRE:
+		return "gre6"
+	case unix.ARPHRD_INFINIBAND:
+		return "infiniband"
+	}
+	return strconv.Itoa(int(arphrd))
+}
+
 var errShortLink = errors.New("link message shorter than its header")
 
 func decodeLink(b []byte) (iface, error) {
@@ -92,8 +120,9 @@ func decodeLink(b []byte) (iface, error) {
 		return iface{}, errShortLink
 	}
 	l := iface{
-		index: int(int32(binary.NativeEndian.Uint32(b[4:]))),
-		flags: binary.NativeEndian.Uint32(b[8:]),
+		index:    int(int32(binary.NativeEndian.Uint32(b[4:]))),
+		flags:    binary.NativeEndian.Uint32(b[8:]),
+		linkType: arphrdName(binary.NativeEndian.Uint16(b[2:])),
 	}
 	ad, err := netlink.NewAttributeDecoder(b[ifinfomsgLen:])
 	if err != nil {

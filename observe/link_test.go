@@ -3,6 +3,7 @@
 package observe
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"net"
@@ -114,6 +115,11 @@ func TestDecodeLink(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(iface{}, xdpProgram{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	tun := recordedLinks(t)[0]
+	binary.NativeEndian.PutUint16(tun[2:], unix.ARPHRD_NONE)
+	if l, err := decodeLink(tun); err != nil || l.linkType != "none" {
+		t.Errorf("link type of a tun: %q, %v", l.linkType, err)
+	}
 	if _, err := decodeLink(recordedLinks(t)[0][:15]); err == nil {
 		t.Error("a message shorter than its header was decoded")
 	}
@@ -140,7 +146,9 @@ func vlanMessage(t testing.TB, id uint16) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(make([]byte, ifinfomsgLen), b...)
+	head := make([]byte, ifinfomsgLen)
+	binary.NativeEndian.PutUint16(head[2:], unix.ARPHRD_ETHER)
+	return append(head, b...)
 }
 
 func TestDecodeVLAN(t *testing.T) {

@@ -30,6 +30,9 @@ func (f *fit) checkParts(lanes []*placed) {
 		}
 		f.require(device.PartMapper, f.in.Lanes[0].Path)
 	}
+	if len(lanes) > 1 && (f.chooses() || f.byPriority()) {
+		f.require(device.PartClassifier, f.in.Lanes[0].Path)
+	}
 	for _, l := range lanes {
 		if !l.Bandwidth.Guarantee.IsZero() || !l.Bandwidth.Ceiling.IsZero() || l.Rank != 0 {
 			f.require(device.PartBandwidth, l.Path)

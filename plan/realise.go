@@ -106,6 +106,9 @@ func clsactBPF(st *device.State, d *device.Device) (bool, string) {
 	if why := clsactTaken(d, "egress"); why != "" {
 		return false, why
 	}
+	if why := headless(d); why != "" {
+		return false, why
+	}
 	good := "by flow, one map lookup per pattern, at the device's clsact egress"
 	for _, p := range d.Programs {
 		if p.Attach == device.AttachTCXEgress {
@@ -254,7 +257,7 @@ var catalogue = sync.OnceValue(func() []entry {
 		}},
 		{device.PartClassifier, []candidate{
 			{name: RealClsactBPF, test: clsactBPF},
-			{name: RealTCX, test: needs("by flow, one map lookup per pattern, at TCX egress, before others' programs and filters", device.CapTCX, device.CapClsBPF)},
+			{name: RealTCX, test: tcx},
 			{name: RealSockops, test: needs("by control group, when connections are made and sockets created", device.CapSockops),
 				asked: "force: classifier: cgroup-sockops", because: "it sees whose a socket is, not what its packets are"},
 			{name: RealNetPrio, test: needs("by control group, where a socket has no priority of its own", device.CapNetPrio),

@@ -46,6 +46,9 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 		if ok, why := needs("", caps...)(st, d); !ok {
 			return false, why
 		}
+		if why := headless(d); why != "" {
+			return false, why
+		}
 		if x, ok := d.XDP(); ok && x.Program != IngressProgram {
 			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which stays", nameOr(x.Program, "a program without a name"), x.Mode)
 		}

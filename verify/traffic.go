@@ -124,6 +124,14 @@ func Traffic(a Applied, w Watched) []Finding {
 		if cpus := t.cpus(l); cpus != nil {
 			t.processors(l, cpus)
 		}
+		if link := t.link(l.Device); link != "" && named[l.Name] == "" {
+			// The watching program reads an Ethernet header there.
+			if t.sends(l) || l.Class != "" {
+				t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device, Part: device.PartMapper,
+					Meaning: fmt.Sprintf("what leaves by link type %s has no Ethernet header and is not looked at: whether the lane's packets leave as it promises is not shown", link)})
+			}
+			continue
+		}
 		if first, ok := t.leaves(l); ok {
 			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "a transmit queue of its own, behind the channels':", queues: t.leaf(l, first),
 				foreign: "the lane's packets wait behind them, and the card gives them the lane's share",
@@ -144,6 +152,16 @@ func Traffic(a Applied, w Watched) []Finding {
 		}
 	}
 	return t.out
+}
+
+// link is the type of a device's link, "" for Ethernet.
+func (t *traffic) link(dev string) string {
+	if t.a.State != nil {
+		if d := t.a.State.Device(dev); d != nil {
+			return d.LinkType
+		}
+	}
+	return ""
 }
 
 type traffic struct {

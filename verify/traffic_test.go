@@ -245,3 +245,16 @@ func TestArrived(t *testing.T) {
 		})
 	}
 }
+
+// TestTrafficWithoutEthernet: nothing is said of what leaves where it is read
+// behind a header that is not there.
+func TestTrafficWithoutEthernet(t *testing.T) {
+	a, _ := emulated(t, "two_lanes_ipv6")
+	a.State.Device("lane0").LinkType = "infiniband"
+	cells := []verify.Cell{{Queue: 3, Packets: 100}}
+	for _, f := range verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Sent: cells, Classed: cells}) {
+		if f.Part != device.PartSteering && (f.Severity != verify.Unknown || !strings.Contains(f.Meaning, "link type infiniband")) {
+			t.Errorf("%+v", f)
+		}
+	}
+}
