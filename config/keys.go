@@ -132,7 +132,7 @@ func memberKeys() []key {
 			"The other side's addresses or networks.",
 			func(t *target, x []netip.Prefix) { t.member.RemoteAddrs = x }),
 		strictyaml.Of("cgroup", cgroup(), "none",
-			"Control group of the member's processes, which then run on the lane's processors.",
+			"Control group of the member's processes, which must exist: `niclane watch` waits for it. Where `cpus` names processors, these processes run there, and the group needs the cpuset controller (of a service of systemd's: `AllowedCPUs=`).",
 			func(t *target, x string) { t.member.Cgroup = x }),
 		strictyaml.Of("aligned", strictyaml.Boolean(), "off",
 			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). Realisations that lose the NAPI ID are then refused, and verify looks at which connections each thread has.",

@@ -101,6 +101,11 @@ func (c Cgroup) CpusetDir(group string) string {
 	return path.Join(root, group)
 }
 
+// Exists reports whether a group that was asked for exists in any hierarchy.
+func (c Cgroup) Exists(group string) bool {
+	return c.Groups[group] || c.V2Groups[group] || c.PrioGroups[group]
+}
+
 // A Device is one network interface.
 type Device struct {
 	Name  string `json:"name"`

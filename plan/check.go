@@ -3,7 +3,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 
@@ -147,7 +149,7 @@ func (f *fit) checkMembers(lanes []*placed) {
 			}
 			rules += len(ms)
 			f.checkForeignRules(m, ms)
-			f.checkCgroup(m)
+			f.checkCgroup(l, m)
 		}
 	}
 	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) && f.dev.RuleCapacity > 0 && rules > free {
@@ -228,16 +230,34 @@ func (f *fit) checkForeignRules(m *intent.Member, ms []device.Match) {
 	}
 }
 
-func (f *fit) checkCgroup(m *intent.Member) {
+// checkCgroup refuses a control group that does not exist, and one whose
+// processors shall be set and cannot.
+func (f *fit) checkCgroup(l *placed, m *intent.Member) {
 	if m.Cgroup == "" {
 		return
 	}
-	f.require(device.PartProcessors, m.Path+".cgroup")
-	if exists, asked := f.st.Cgroups.Groups[m.Cgroup]; !asked || !exists {
-		f.failf(m.Path+".cgroup", "no control group %q (looked for %s)", m.Cgroup, f.st.Cgroups.CpusetDir(m.Cgroup))
+	g := f.st.Cgroups
+	dir := g.CpusetDir(m.Cgroup)
+	if !g.Exists(m.Cgroup) {
+		f.failf(m.Path+".cgroup", "no control group %q (looked for %s): start it first, or have niclane watch or persist wait for it",
+			m.Cgroup, cmp.Or(dir, path.Join(cmp.Or(g.V2, "/sys/fs/cgroup"), m.Cgroup)))
 		return
 	}
-	if _, ok := f.st.Files[f.st.Cgroups.CpusetDir(m.Cgroup)+"/cpuset.cpus"]; !ok && f.choice[device.PartProcessors].Realisation != "" {
-		f.failf(m.Path+".cgroup", "%q has no cpuset.cpus: enable the cpuset controller in its parent's cgroup.subtree_control", m.Cgroup)
+	cpus := f.memberCPUs(l)
+	if len(cpus) == 0 {
+		return // nothing of it is set
 	}
+	f.require(device.PartProcessors, m.Path+".cgroup")
+	if _, ok := f.st.Files[dir+"/cpuset.cpus"]; ok || f.choice[device.PartProcessors].Realisation == "" {
+		return
+	}
+	if !g.Groups[m.Cgroup] {
+		f.failf(m.Path+".cgroup", "no control group %q in the hierarchy of cpuset (looked for %s): leave cpus of lane %s out, or leave cgroup out", m.Cgroup, dir, l.Name)
+		return
+	}
+	how := "enable the cpuset controller in its parent's cgroup.subtree_control"
+	if unit := path.Base(m.Cgroup); strings.HasSuffix(unit, ".service") || strings.HasSuffix(unit, ".scope") || strings.HasSuffix(unit, ".slice") {
+		how = fmt.Sprintf("let systemd enable the controller (systemctl set-property %s AllowedCPUs=%s)", unit, device.FormatCPUList(cpus))
+	}
+	f.failf(m.Path+".cgroup", "%q has no cpuset.cpus, which cpus of lane %s would be written to: %s, or leave cpus out", m.Cgroup, l.Name, how)
 }

@@ -20,11 +20,11 @@ func (f *fit) wantCpusets(lanes []*placed) {
 		return
 	}
 	for _, l := range lanes {
-		if len(l.CPUs) == 0 {
-			continue
-		}
-		cpus := without(l.cpus, f.spun(l))
+		cpus := f.memberCPUs(l)
 		if len(cpus) == 0 {
+			if len(l.CPUs) == 0 {
+				continue
+			}
 			f.notef("lane %s: busy pollers have all of its processors (%s): its members stay where they are", l.Name, device.FormatCPUList(l.cpus))
 			continue
 		}
@@ -42,6 +42,15 @@ func (f *fit) wantCpusets(lanes []*placed) {
 				device.PartProcessors, lanePath(l.Lane, "numa"), fmt.Sprintf("memory of %s on their NUMA nodes", m.Cgroup))
 		}
 	}
+}
+
+// memberCPUs are the processors to which a lane's members with a control group
+// are kept: none where the file names none, or busy pollers have them all.
+func (f *fit) memberCPUs(l *placed) []int {
+	if len(l.CPUs) == 0 {
+		return nil
+	}
+	return without(l.cpus, f.spun(l))
 }
 
 // without returns those of a that are not in b.

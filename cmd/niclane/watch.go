@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,8 +31,8 @@ was reloaded, another program or somebody's tc took away. What happens it says, 
 line each. It asks nothing again and again but every 30 s, for what the kernel
 tells nobody about.
 
-With FILE it makes its lanes first, as apply does, as soon as the device is there,
-and keeps them. Without, it keeps all that are applied in this network namespace,
+With FILE it makes its lanes first, as apply does, as soon as the device and the
+control groups that FILE names are there, and keeps them. Without, it keeps all that are applied in this network namespace,
 now and later. It keeps what was applied, not what FILE says meanwhile: apply
 FILE changes that. Lanes that are rolled back are not made again.
 
@@ -129,6 +131,9 @@ func (m *machine) begin(ctx context.Context, r *request, s *supervisor) error {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
+		if kept, err := m.kept(waits); kept || err != nil {
+			return err
+		}
 		if len(waits) == 0 {
 			err := m.apply(ctx, r)
 			if !errors.Is(err, stay.ErrBusy) {
@@ -136,14 +141,19 @@ func (m *machine) begin(ctx context.Context, r *request, s *supervisor) error {
 			}
 			waits = map[string]string{"": err.Error()}
 		}
-		for dev, why := range waits {
-			if told[dev] != why {
-				m.report(stay.Event{Time: time.Now(), Kind: stay.Waiting, Config: r.config, Device: dev, Text: why})
+		for _, what := range slices.Sorted(maps.Keys(waits)) {
+			if told[what] == waits[what] {
+				continue
 			}
+			e := stay.Event{Time: time.Now(), Kind: stay.Waiting, Config: r.config, Device: what, Text: waits[what]}
+			if strings.HasPrefix(what, "/") {
+				e.Device, e.Key = "", what
+			}
+			m.report(e)
 		}
 		told = waits
-		// A boot does not wait for a device that may never come.
-		s.ready("waiting for a device")
+		// A boot does not wait for a device or group that may never come.
+		s.ready("waiting for a device or a control group")
 		s.alive()
 		wait := stay.Again
 		if _, busy := waits[""]; busy {
@@ -164,25 +174,49 @@ func (m *machine) begin(ctx context.Context, r *request, s *supervisor) error {
 	}
 }
 
-// awaited says which devices of r are not there, or not ready, and why.
+// kept reports whether nothing but control groups is waited for, of lanes that are
+// applied already: they are kept meanwhile.
+func (m *machine) kept(waits map[string]string) (bool, error) {
+	for what := range waits {
+		if !strings.HasPrefix(what, "/") {
+			return false, nil
+		}
+	}
+	if len(waits) == 0 {
+		return false, nil
+	}
+	js, err := m.journals()
+	return len(js) > 0, err
+}
+
+// awaited says which devices and control groups of r are not there, or not ready,
+// and why.
 func (m *machine) awaited(ctx context.Context, r *request) (map[string]string, error) {
-	devices := groupOf(r.Intent)
+	devices, groups := groupOf(r.Intent), host.Groups(r.Intent)
 	displaced, err := m.displaced()
 	if err != nil {
 		return nil, err
 	}
 	for range lookAgain {
-		st, known, err := host.Observe(ctx, devices, nil)
+		st, known, err := host.Observe(ctx, devices, groups)
 		if err != nil {
 			return nil, err
 		}
-		grown, err := m.source.Watch(m.names.Interest(host.From{State: st, Devices: devices, Known: known}))
+		grown, err := m.source.Watch(m.names.Interest(host.From{State: st, Devices: devices, Known: known, Groups: groups}))
 		if err != nil {
 			return nil, err
 		}
-		if !grown {
-			return host.Waits(devices, st, displaced), nil
+		if grown {
+			continue
 		}
+		waits := map[string]string{}
+		maps.Copy(waits, host.Waits(devices, st, displaced))
+		for _, g := range groups {
+			if !st.Cgroups.Exists(g) {
+				waits[g] = "there is no such control group: the lanes are made as soon as there is"
+			}
+		}
+		return waits, nil
 	}
 	return nil, errors.New("devices change faster than they can be looked at")
 }
