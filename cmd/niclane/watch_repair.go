@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -41,7 +42,48 @@ func (m *machine) Repair(ctx context.Context, name string, leave func(string) bo
 		return stay.Repair{Done: ground}, err
 	}
 	done, warnings, err := m.a.make(ctx, r, leave)
+	var refused plan.Errors
+	if errors.As(err, &refused) {
+		var perr error
+		done, warnings, perr = m.a.makePieces(ctx, r, js[i], leave)
+		err = errors.Join(err, perr)
+	}
 	return stay.Repair{Done: append(ground, done...), Warnings: warnings}, err
+}
+
+// makePieces makes of the lanes of j what can be made where planning refuses them
+// as a whole: each drift alone, so that one that fails keeps no other.
+func (a *app) makePieces(ctx context.Context, r *request, j *journal.Journal, leave func(key string) bool) (done, warnings []string, err error) {
+	h := j.Head()
+	st, known, err := host.Observe(ctx, h.Devices, groupsOf(j))
+	if err != nil || !known {
+		return nil, nil, err
+	}
+	here, err := journal.Here()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := journal.Open(a.stateDir, here)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer store.Close()
+	for _, steps := range host.Pieces(a.appliedBy(j), st, leave) {
+		p := *h.Plan
+		p.Steps, p.Forget, p.Gone = steps, nil, nil
+		was := a.applied(&p)
+		report, made, rerr := a.run(ctx, store, headOf(here, r, &p))
+		warnings = append(warnings, report.Warnings...)
+		if rerr != nil {
+			err = errors.Join(err, rerr)
+			continue
+		}
+		done = append(done, report.Done...)
+		if serr := a.saveRepaired(&p, was, st, made.Records()); serr != nil {
+			warnings = append(warnings, "counters: "+serr.Error())
+		}
+	}
+	return done, warnings, err
 }
 
 // make makes what the lanes of r lack, but no step of an object that leave

@@ -74,6 +74,63 @@ func ground(applied verify.Applied, now *device.State, leave func(key string) bo
 	return steps
 }
 
+// Pieces returns, for each drift that leave does not name, the steps back to what
+// niclane left there: for where planning refuses the lanes as a whole, which one
+// object of somebody else's or one control group that has ended is enough for.
+// What somebody else has in the place of niclane's is left out.
+func Pieces(applied verify.Applied, now *device.State, leave func(key string) bool) [][]plan.Step {
+	present, last := now.Objects(), map[string]verify.Record{}
+	if applied.State != nil {
+		for key, o := range applied.State.Objects() {
+			if o, is := o.(device.File); is {
+				last[key] = verify.Record{Last: o, Part: device.PartMapper, Cause: "lanes"}
+			}
+		}
+	}
+	for _, r := range applied.Owned {
+		if r.Last != nil {
+			last[r.Last.Key()] = r
+		}
+	}
+	var pieces [][]plan.Step
+	for _, f := range verify.State(applied, now) {
+		var steps []plan.Step
+		for _, key := range append([]string{f.Key}, f.With...) {
+			r, known := last[key]
+			if f.Severity != verify.Drift || !known || leave(key) || device.Equal(present[key], r.Last) {
+				continue
+			}
+			if taken(present[key], r.Last) {
+				steps = nil // what it leads to cannot be made either
+				break
+			}
+			steps = append(steps, plan.Step{Old: present[key], New: r.Last, Part: r.Part, Cause: r.Cause, Reason: key + " as niclane left it"})
+		}
+		if len(steps) > 0 {
+			pieces = append(pieces, steps)
+		}
+	}
+	return pieces
+}
+
+// taken reports whether now is somebody else's, in the one place of an object.
+func taken(now, last device.Object) bool {
+	switch o := last.(type) {
+	case device.Qdisc:
+		q, there := now.(device.Qdisc)
+		return there && (q.Type != o.Type || q.Handle != o.Handle)
+	case device.XDP:
+		x, there := now.(device.XDP)
+		return there && x.Program != o.Program
+	case device.Filter:
+		x, there := now.(device.Filter)
+		return there && x.Program != o.Program
+	case device.Flower:
+		return now != nil
+	}
+	return false
+}
+
 // Release gives NAPIs whose poller cannot be had the
 // deferral of interrupts back that they had before niclane. What verify and
 // rollback compare with stays what it is: the lane is not whole.
