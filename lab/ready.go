@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"strings"
 	"time"
@@ -50,8 +49,9 @@ func (b *builder) awaitLinks(ctx context.Context) error {
 // (include/uapi/linux/if_bridge.h: BR_STATE_FORWARDING).
 const forwarding = "3"
 
-// notReady says which device does not pass packets on, and why; "" if all do.
-// lo has no state.
+// notReady says which of the lab's devices does not pass packets on, and why; ""
+// if all do. They are veths and bridges: the kernel makes tunnels (sit0, tunl0,
+// gre0) in every new namespace where the host has them, and lo, which has no state.
 func (n *node) notReady() (why string, err error) {
 	links, err := n.nl.LinkList()
 	if err != nil {
@@ -59,9 +59,12 @@ func (n *node) notReady() (why string, err error) {
 	}
 	err = n.do(func() error {
 		for _, l := range links {
+			if l.Type() != "veth" && l.Type() != "bridge" {
+				continue
+			}
 			a := l.Attrs()
 			// Unknown is also what a new device is before its first event.
-			if a.OperState != netlink.OperUp && a.Flags&net.FlagLoopback == 0 {
+			if a.OperState != netlink.OperUp {
 				why = fmt.Sprintf("%s is %s, not up", a.Name, a.OperState)
 				return nil
 			}
