@@ -192,17 +192,17 @@ func installRunPurge(t *testing.T, deb string) {
 const (
 	laneInPlace = `
 		ip link add lane0 numtxqueues 4 numrxqueues 4 type veth peer name lane1 && ip link set lane0 up
-		printf 'version: 1\nglobals: {dev: lane0, link-rate: 1gbit, force: {queue-set: shared}}\nlanes: {web: {queues: 1, guarantee: 20%%, ports: [80]}}\n' >/root/web.yaml
+		printf 'version: 1\nglobals: {dev: lane0, link-rate: 1gbit, force: {queue-set: shared}}\nlanes: {web: {queues: 1, guarantee: 20%%, ports: [80]}}\n' >/srv/web.yaml
 		tc qdisc show dev lane0 >/root/before
-		if niclane plan /root/web.yaml; then echo the plan is empty; exit 1; fi
-		niclane apply /root/web.yaml
-		niclane persist /root/web.yaml
+		if niclane plan /srv/web.yaml; then echo the plan is empty; exit 1; fi
+		niclane apply /srv/web.yaml
+		niclane persist /srv/web.yaml
 		ls /etc/systemd/system | grep -q niclane-watch@lane0
 		if tc qdisc show dev lane0 | cmp -s - /root/before; then echo apply has changed nothing; exit 1; fi`
 	laneUndone = `
 		if ls /etc/systemd/system | grep niclane; then exit 1; fi
 		tc qdisc show dev lane0 | cmp - /root/before
-		rm /root/web.yaml /root/before
+		rm /srv/web.yaml /root/before
 		echo undone exactly`
 )
 

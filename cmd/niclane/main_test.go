@@ -25,14 +25,41 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "%s is not niclane, which %s is for\n", os.Args[0], os.Args[1])
 		os.Exit(1)
 	}
-	testscript.Main(isolated{m}, map[string]func(){"niclane": main, nodeServer: serveNode})
+	commands := map[string]func(){"niclane": main, nodeServer: serveNode}
+	i := isolated{m: m}
+	if commands[filepath.Base(os.Args[0])] == nil {
+		if err := i.visible(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	testscript.Main(i, commands)
 }
 
 // isolated tests run apart from the labs and journals of the host and of other
 // packages' tests.
-type isolated struct{ m *testing.M }
+type isolated struct {
+	m   *testing.M
+	own string // a directory for temporary files, "" for the usual one
+}
 
-func (i isolated) Run() int { return vethtest.Isolate(i.m) }
+func (i isolated) Run() int {
+	defer os.RemoveAll(i.own)
+	return vethtest.Isolate(i.m)
+}
+
+// visible has root's temporary files be where a unit of niclane persist sees
+// them, which the usual place is not. The process of the isolated tests finds it
+// made.
+func (i *isolated) visible() (err error) {
+	const made = "NICLANE_TEST_TEMPORARY"
+	if os.Geteuid() != 0 || os.Getenv(made) != "" {
+		return nil
+	}
+	// Short: sockets are below it, whose names have 107 bytes at most (unix(7)).
+	i.own = fmt.Sprintf("/var/n%d", os.Getpid())
+	return errors.Join(os.Mkdir(i.own, 0o755), os.Setenv("TMPDIR", i.own), os.Setenv(made, "1"))
+}
 
 // TestScripts runs what needs no kernel state: one archive per behaviour,
 // named <command>_<case>.

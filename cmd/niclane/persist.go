@@ -24,7 +24,9 @@ func (a *app) persistCommand() *cobra.Command {
 		Long: `Persist writes a systemd unit, niclane-watch@DEV.service, which runs niclane watch
 FILE from boot on: it makes the lanes as soon as the device is there, and keeps
 them. It is started at the next boot, or by systemctl; persist itself starts
-nothing and changes no lane. The unit has no more rights than it needs.
+nothing and changes no lane. The unit has no more rights than it needs: it does
+not see FILE, or niclane itself, in a home directory, /tmp or /run, which
+persist refuses.
 
 With --remove it takes the unit of a device away. Lanes stay until niclane
 rollback. A unit that somebody has edited is neither overwritten nor removed.`,
@@ -62,12 +64,19 @@ func (a *app) persist(dir, file, listen string) error {
 		return fmt.Errorf("%s: names no device: give globals.dev", r.config)
 	}
 	if listen != "" {
-		if _, err := parseListen(listen); err != nil {
+		at, err := parseListen(listen)
+		if err != nil {
 			return usagef("persist: --listen %w", err)
+		}
+		if at != nil && at.Network == "unix" && !unit.Writes(at.Address) {
+			return fmt.Errorf("%s: %s writes in /run/niclane and /var/lib/niclane alone: want a path there", at, unit.Name(u.Devices[0]))
 		}
 		u.Options = []string{"--listen", listen}
 	}
 	if u.Command, err = os.Executable(); err != nil {
+		return err
+	}
+	if err := u.Check(); err != nil {
 		return err
 	}
 	path, changed, err := u.Write(dir)

@@ -14,7 +14,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // DefaultDir is where an administrator's units are (systemd.unit(5)).
@@ -50,7 +53,7 @@ func (u Unit) Render() []byte {
 	}
 	after := strings.Join(devices, " ")
 	line("[Unit]")
-	line("Description=Lanes of %s, made at boot and kept", strings.Join(u.Devices, ", "))
+	line("Description=Lanes of %s, made at boot and kept", strings.ReplaceAll(strings.Join(u.Devices, ", "), "%", "%%"))
 	line("Documentation=man:niclane(8)")
 	line("# Not BindsTo: the watch outlives a device that is removed and added again.")
 	line("Wants=%s", after)
@@ -77,7 +80,7 @@ func (u Unit) Render() []byte {
 	line("CapabilityBoundingSet=%s", strings.Join(Capabilities, " "))
 	line("NoNewPrivileges=yes")
 	line("ProtectSystem=strict")
-	line("ProtectHome=read-only")
+	line("ProtectHome=yes")
 	line("PrivateTmp=yes")
 	line("DevicePolicy=closed")
 	line("ProtectHostname=yes")
@@ -156,8 +159,52 @@ func (e *EditedError) Error() string {
 		"or put what it adds into %s.d (systemctl edit %s) and remove it", e.Path, name, name)
 }
 
+// unseen are the directories whose files a unit does not have at boot, and why.
+var unseen = []struct{ dir, why string }{
+	{"/tmp", "it has a /tmp of its own"},
+	{"/var/tmp", "it has a /var/tmp of its own"},
+	{"/home", "it sees no home directories"},
+	{"/root", "it sees no home directories"},
+	{"/run", "what is there is gone at the next boot"},
+	{"/dev", "what is there is gone at the next boot"},
+	{"/proc", "what is there is gone at the next boot"},
+	{"/sys", "what is there is gone at the next boot"},
+}
+
+// Check refuses names that would be lines of their own in the unit's text, or
+// that systemd does not take (it wants UTF-8), and files that the unit could not
+// read when it is started. It names what is wrong.
+func (u Unit) Check() error {
+	for _, name := range slices.Concat(u.Devices, u.Options, []string{u.Config, u.Command}) {
+		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+			return fmt.Errorf("%q: a unit can have no control character in a name, and wants UTF-8: rename it", name)
+		}
+	}
+	for _, file := range []struct{ path, without string }{{u.Config, "could not read it"}, {u.Command, "could not start it"}} {
+		for _, h := range unseen {
+			real, err := filepath.EvalSymlinks(h.dir)
+			if err != nil {
+				real = h.dir // there is none
+			}
+			if within(file.path, h.dir) || within(file.path, real) {
+				return fmt.Errorf("%s: %s %s: %s; put it where root alone writes, as /etc/niclane or /usr/local/sbin",
+					file.path, Name(u.Devices[0]), file.without, h.why)
+			}
+		}
+	}
+	return nil
+}
+
+// Writes reports whether a unit can make a file of that name.
+func Writes(path string) bool {
+	path = filepath.Clean(path)
+	return within(path, "/run/niclane") || within(path, "/var/lib/niclane")
+}
+
+func within(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
+
 // Write writes the unit into dir and has it started at boot. changed is false
-// if it was there already.
+// if it was there already. What Check refuses is the caller's to ask.
 func (u Unit) Write(dir string) (path string, changed bool, err error) {
 	path = filepath.Join(dir, Name(u.Devices[0]))
 	text := u.Render()

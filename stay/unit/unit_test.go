@@ -156,3 +156,34 @@ func TestEdited(t *testing.T) {
 		})
 	}
 }
+
+func TestCheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*unit.Unit)
+		want   string // "": fine
+	}{
+		"plain":                  {func(*unit.Unit) {}, ""},
+		"other letters":          {func(u *unit.Unit) { u.Config = "/etc/niclane/größe %n $x.yaml" }, ""},
+		"a newline":              {func(u *unit.Unit) { u.Config = "/etc/x\nExecStartPre=sh.yaml" }, `"/etc/x\nExecStartPre=sh.yaml": a unit can have no control character`},
+		"of Latin 1":             {func(u *unit.Unit) { u.Config = "/etc/x\u0085y.yaml" }, "no control character"},
+		"no UTF-8":               {func(u *unit.Unit) { u.Config = "/etc/x\xff.yaml" }, "no control character"},
+		"in a device":            {func(u *unit.Unit) { u.Devices = []string{"eth0", "a\x7fb"} }, `"a\x7fb"`},
+		"in an option":           {func(u *unit.Unit) { u.Options = []string{"--listen", "unix:/run/niclane/\t"} }, "no control character"},
+		"in the command":         {func(u *unit.Unit) { u.Command = "/opt/a\rb" }, "no control character"},
+		"a temporary file":       {func(u *unit.Unit) { u.Config = "/tmp/a.yaml" }, "/tmp/a.yaml: niclane-watch@eth0.service could not read it: it has a /tmp of its own"},
+		"another":                {func(u *unit.Unit) { u.Config = "/var/tmp/b/a.yaml" }, "could not read it"},
+		"a home":                 {func(u *unit.Unit) { u.Config = "/root/a.yaml" }, "sees no home directories"},
+		"until the next boot":    {func(u *unit.Unit) { u.Config = "/run/a.yaml" }, "gone at the next boot"},
+		"like a home":            {func(u *unit.Unit) { u.Config = "/rooted/tmp/a.yaml" }, ""},
+		"a program that is seen": {func(u *unit.Unit) { u.Command = "/tmp/niclane" }, "/tmp/niclane: niclane-watch@eth0.service could not start it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := one
+			c.change(&u)
+			err := u.Check()
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
