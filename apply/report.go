@@ -5,10 +5,12 @@ package apply
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/plan"
 )
 
 // A Report is the state really reached.
@@ -23,6 +25,10 @@ type Report struct {
 	Gone []string `json:"gone,omitempty"`
 	// Left are objects that are not as they were before niclane.
 	Left []Left `json:"left,omitempty"`
+	// Removed are things of somebody else's that Force has removed.
+	Removed []string `json:"removed,omitempty"`
+	// Objects is how many objects were to be brought back.
+	Objects int `json:"objects,omitempty"`
 	// Rebooted says that the journal was of an earlier boot: the kernel
 	// state is gone and there was nothing to undo.
 	Rebooted bool `json:"rebooted,omitempty"`
@@ -36,7 +42,7 @@ type Left struct {
 	Key string `json:"key"`
 	Why string `json:"why"`
 	// Foreign says that somebody else changed or uses the object; Force
-	// overrides the former.
+	// overrides that.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
@@ -81,20 +87,47 @@ type MismatchError struct {
 
 // Error implements error.
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("%s: %s: want %s, found %s", e.Key, e.When, Text(e.Want), Text(e.Found))
+	want, found := Texts(e.Want, e.Found)
+	return fmt.Sprintf("%s: %s: want %s, found %s", e.Key, e.When, want, found)
 }
 
 // Text gives an object's value on one line.
 func Text(o device.Object) string {
-	switch o := o.(type) {
-	case nil:
-		return "absent"
-	case device.File:
-		return fmt.Sprintf("%q", strings.TrimSpace(o.Value))
+	if f, ok := o.(device.File); ok {
+		return fmt.Sprintf("%q", strings.TrimSpace(f.Value))
 	}
-	b, err := json.Marshal(o)
-	if err != nil {
-		return fmt.Sprintf("%+v", o)
+	return plan.Brief(o)
+}
+
+// Texts gives two values of an object, with what differs where Text does not show that.
+func Texts(a, b device.Object) (string, string) {
+	ta, tb := Text(a), Text(b)
+	if ta != tb || a == nil || b == nil {
+		return ta, tb
 	}
-	return string(b)
+	fa, fb := fields(a), fields(b)
+	for _, name := range slices.Sorted(maps.Keys(fa)) {
+		if fa[name] != fb[name] {
+			ta += fmt.Sprintf(", %s %s", name, fa[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(fb)) {
+		if fa[name] != fb[name] {
+			tb += fmt.Sprintf(", %s %s", name, fb[name])
+		}
+	}
+	return ta, tb
+}
+
+// fields are an object's, as words.
+func fields(o device.Object) map[string]string {
+	var raw map[string]json.RawMessage
+	if b, err := json.Marshal(o); err != nil || json.Unmarshal(b, &raw) != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for name, v := range raw {
+		out[name] = strings.Trim(string(v), `"`)
+	}
+	return out
 }

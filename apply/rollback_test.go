@@ -104,10 +104,19 @@ func TestRollbackLeavesWhatOthersUse(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				k, j := small(t)
 				tt.hang(k)
-				_, err := apply.Rollback(context.Background(), k, j, here, apply.Options{Force: force})
+				report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{Force: force})
+				if force {
+					if err != nil || len(k.Objects()) != 1 || !strings.Contains(strings.Join(report.Removed, "\n"), tt.who) {
+						t.Errorf("error %v, removed %q, want %s; there is\n%s", err, report.Removed, tt.who, k)
+					}
+					return
+				}
 				var left apply.LeftError
-				if !errors.As(err, &left) || !strings.Contains(err.Error(), tt.who) {
+				if !errors.As(err, &left) || !strings.Contains(err.Error(), tt.who) || !j.RolledBack() {
 					t.Fatalf("error %v, want one that names %s", err, tt.who)
+				}
+				if strings.Contains(err.Error(), "not niclane's, and removed together with it: class/d0/1:1;") {
+					t.Errorf("niclane's own class is somebody else's: %v", err)
 				}
 				if len(left) != len(tt.left) {
 					t.Errorf("left %v, want %v", left, tt.left)

@@ -14,8 +14,9 @@ import (
 
 // Options of Run and Rollback.
 type Options struct {
-	// Force restores objects that somebody else has changed since. It
-	// never removes what somebody else's objects hang on.
+	// Force restores objects that somebody else has changed since, and removes
+	// what somebody else has put below objects that niclane made: the report
+	// says what.
 	Force bool
 	// Progress, if not nil, is told about each object before it is written.
 	Progress func(Event)
@@ -93,6 +94,7 @@ type runner struct {
 	follow *follower // k, if it can be followed; or nil
 	opts   Options
 	report Report
+	tasks  []*task // all that are to be brought back
 	// resized are the devices whose number of channels changes.
 	resized map[string]bool
 }
@@ -263,16 +265,22 @@ func (r *runner) write(present, want device.Object) error {
 
 // unoccupied returns an error if something hangs on o.
 func (r *runner) unoccupied(o device.Object) error {
+	who, err := r.occupants(o)
+	if err == nil && len(who) > 0 {
+		err = &OccupiedError{Key: o.Key(), Occupants: who}
+	}
+	return err
+}
+
+// occupants returns what hangs on o.
+func (r *runner) occupants(o device.Object) ([]string, error) {
 	oc, ok := r.k.(Occupier)
 	if !ok || o == nil {
-		return nil
+		return nil, nil
 	}
 	who, err := oc.Occupants(o)
 	if err != nil {
-		return fmt.Errorf("%s: read what hangs on it: %w", o.Key(), err)
+		err = fmt.Errorf("%s: read what hangs on it: %w", o.Key(), err)
 	}
-	if len(who) > 0 {
-		return &OccupiedError{Key: o.Key(), Occupants: who}
-	}
-	return nil
+	return who, err
 }

@@ -22,7 +22,11 @@ type OccupiedError struct {
 
 // Error implements error.
 func (e *OccupiedError) Error() string {
-	return fmt.Sprintf("%s: not niclane's, and removed together with it: %s", e.Key, strings.Join(e.Occupants, "; "))
+	return fmt.Sprintf("%s: %s", e.Key, e.why())
+}
+
+func (e *OccupiedError) why() string {
+	return "not niclane's, and removed together with it: " + strings.Join(e.Occupants, "; ")
 }
 
 // A task brings one object back.
@@ -69,6 +73,8 @@ func (r *runner) undoSteps(j *journal.Journal, steps []plan.Step) {
 // two generations may be in use by one that is restored after it.
 func (r *runner) restoreAll(tasks []*task) {
 	total := len(tasks)
+	r.tasks = tasks
+	r.report.Objects = total
 	for len(tasks) > 0 {
 		var failed []*task
 		var left []Left
@@ -215,17 +221,30 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and somebody else has made one (%s)", t.key, Text(t.object()), Text(present)))
 		return false, r.finish(t)
 	case !t.loose && !r.opts.Force && !device.Equal(present, t.expect):
+		wrote, found := Texts(t.expect, present)
 		return false, &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote %s, found %s, before niclane %s",
-			Text(t.expect), Text(present), Text(t.want))}
+			wrote, found, Text(t.want))}
 	}
 	return r.rewrite(t, present)
 }
 
 func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left) {
+	var theirs []string
 	if t.want == nil {
-		if err := r.unoccupied(present); err != nil {
-			var occupied *OccupiedError
-			return false, &Left{Key: t.key, Why: err.Error(), Foreign: errors.As(err, &occupied)}
+		who, err := r.occupants(present)
+		if err != nil {
+			return false, &Left{Key: t.key, Why: err.Error()}
+		}
+		theirs = r.others(present, who)
+		switch {
+		case len(who) == 0 || r.opts.Force:
+		case len(theirs) == 0:
+			return false, &Left{Key: t.key, Why: "niclane's own that hang on it are left: " + strings.Join(who, "; ")}
+		default:
+			return false, &Left{Key: t.key, Foreign: true, Why: (&OccupiedError{t.key, theirs}).why()}
+		}
+		if !t.loose && !device.Equal(present, t.expect) {
+			theirs = append(theirs, fmt.Sprintf("%s, in its place", Text(present)))
 		}
 	}
 	if err := t.begin(); err != nil {
@@ -239,12 +258,36 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 	} else if err != nil {
 		return false, &Left{Key: t.key, Why: err.Error()}
 	}
+	for _, w := range theirs {
+		r.report.Removed = append(r.report.Removed, t.key+": "+w)
+	}
 	if t.want == nil {
 		// Of what the kernel has removed nothing is to be found again: a kill
 		// from here on leaves what others make meanwhile to them.
 		r.record(t)
 	}
 	return true, nil
+}
+
+// others returns which of the things that hang on o are not niclane's.
+func (r *runner) others(o device.Object, who []string) []string {
+	if len(who) == 0 {
+		return nil
+	}
+	mine := map[string]bool{}
+	for _, t := range r.tasks {
+		if device.DeviceOf(t.object()) != device.DeviceOf(o) {
+			continue
+		}
+		mine[t.key] = true
+		switch o := t.object().(type) {
+		case device.Class:
+			mine["class "+o.ID] = true
+		case device.Qdisc:
+			mine[fmt.Sprintf("%s %s at %s", o.Type, o.Handle, o.Parent)] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(who), func(w string) bool { return mine[w] })
 }
 
 // end looks at what was read back after a write.

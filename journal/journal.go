@@ -78,6 +78,18 @@ func (j *Journal) Ended() bool {
 	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == ended })
 }
 
+// RolledBack reports whether a rollback has begun to bring the config's objects back.
+// What Records returns is what it has left.
+func (j *Journal) RolledBack() bool {
+	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == restoreNext || e.verb == restoreDone })
+}
+
+// Partly reports whether some steps of the plan were made, and not all: apply was
+// killed, or is at work.
+func (j *Journal) Partly() bool {
+	return !j.Ended() && slices.ContainsFunc(j.Steps(), func(s StepState) bool { return s != StepPending })
+}
+
 // record appends e to the file. What could not be written, on a full disk, holds
 // for this process all the same, but for a step: that is not begun then.
 func (j *Journal) record(e event) (err error) {

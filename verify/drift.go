@@ -56,6 +56,13 @@ type found struct {
 func (c *check) apply() string { return "niclane apply " + c.a.Config }
 
 func (c *check) unfinished() {
+	if c.a.Left > 0 {
+		c.found = append(c.found, found{Finding: Finding{
+			Severity: Drift, Key: "journal", Want: "all rolled back", Found: fmt.Sprintf("not so of %d", c.a.Left),
+			Meaning: "rollback has not got to its end: no lane is whole any more",
+			Repair:  "niclane rollback " + c.a.Config + ", which says what stands in its way, or " + c.apply(),
+		}})
+	}
 	if c.a.Ended {
 		return
 	}

@@ -58,6 +58,9 @@ type Applied struct {
 	Owned []Record
 	// Ended says that all steps were made.
 	Ended bool
+	// Left is how many objects an unfinished rollback has left. There are no lanes
+	// then.
+	Left int
 	// State is that right after apply, nil if it is not known. What changed
 	// since without being owned is found from it.
 	State *device.State

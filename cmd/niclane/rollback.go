@@ -110,9 +110,31 @@ func (a *app) printRollback(results []rolledBack) {
 		case r.Report.Rebooted:
 			fmt.Fprintf(a.stdout, "%s: the machine was rebooted since; nothing of it is left, journal removed\n", r.Config)
 		case r.Error == "":
-			fmt.Fprintf(a.stdout, "%s: %s back as before\n", r.Config, count(len(r.Report.Undone), "object"))
+			fmt.Fprintf(a.stdout, "%s: %s back as before%s\n", r.Config, count(len(r.Report.Undone), "object"), goneWith(r.Report))
+		case r.Report.Objects > 0:
+			fmt.Fprintf(a.stdout, "%s: %d of %s back as before%s, %d left%s\n", r.Config, len(r.Report.Undone), count(r.Report.Objects, "object"),
+				goneWith(r.Report), len(r.Report.Left), forceText(r.Report.Left))
+		}
+		for _, w := range r.Report.Removed {
+			fmt.Fprintf(a.stdout, "removed, and not niclane's: %s\n", w)
 		}
 	}
+}
+
+// goneWith counts objects that are gone with what they were on.
+func goneWith(r *apply.Report) string {
+	if len(r.Gone) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d gone with what they were on", len(r.Gone))
+}
+
+// forceText says when rollback --force goes further.
+func forceText(left []apply.Left) string {
+	if !slices.ContainsFunc(left, func(l apply.Left) bool { return l.Foreign }) {
+		return ""
+	}
+	return ": rollback --force puts back what others have changed, and removes what they have put on niclane's"
 }
 
 // allJournals returns the journals of this network namespace, and those of an

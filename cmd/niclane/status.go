@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,7 +83,7 @@ func (a *app) fittedLanes(args []string) (fitted []plan.FittedLane, devices []st
 			return nil, nil, err
 		}
 		for _, l := range j.Head().Plan.Lanes {
-			if displaced[l.Device] != "" || len(args) == 1 && l.Device != args[0] {
+			if j.RolledBack() || displaced[l.Device] != "" || len(args) == 1 && l.Device != args[0] {
 				continue
 			}
 			fitted = append(fitted, l)
@@ -97,13 +98,21 @@ func (a *app) fittedLanes(args []string) (fitted []plan.FittedLane, devices []st
 	return fitted, devices, nil
 }
 
-// sayDisplaced says of which lanes nothing is shown because their device has another name.
-func (a *app) sayDisplaced() error {
+// sayUnshown says of which lanes nothing is shown, or too much: those that a rollback has
+// not taken away entirely, or whose device has another name, and those that are not whole.
+func (a *app) sayUnshown() error {
 	js, err := a.journals()
 	if err != nil {
 		return err
 	}
 	for _, j := range js {
+		config := j.Head().Config
+		switch {
+		case j.RolledBack():
+			fmt.Fprintf(a.stderr, "niclane: %s: rollback has not got to its end: %s: niclane rollback %s says what stands in its way\n", config, leftText(j.Records()), config)
+		case j.Partly():
+			fmt.Fprintf(a.stderr, "niclane: %s: apply was killed, or is at work now: only part of the lanes is there: niclane apply %s, or niclane rollback %s\n", config, config, config)
+		}
 		displaced, err := host.Displaced(j.Head(), false)
 		if err != nil {
 			return err
@@ -115,8 +124,22 @@ func (a *app) sayDisplaced() error {
 	return nil
 }
 
+// leftText counts objects and names some.
+func leftText(records []journal.Record) string {
+	const named = 5
+	var keys []string
+	for _, r := range records {
+		keys = append(keys, r.Key())
+	}
+	more := ""
+	if len(keys) > named {
+		keys, more = keys[:named], ", ..."
+	}
+	return fmt.Sprintf("%s left (%s%s)", count(len(records), "object"), strings.Join(keys, ", "), more)
+}
+
 func (a *app) status(ctx context.Context, args []string, interval time.Duration, exact bool) error {
-	if err := a.sayDisplaced(); err != nil {
+	if err := a.sayUnshown(); err != nil {
 		return err
 	}
 	fitted, devices, err := a.fittedLanes(args)

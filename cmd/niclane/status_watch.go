@@ -37,7 +37,7 @@ type rated struct {
 func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int, sent bool) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	if err := a.sayDisplaced(); err != nil {
+	if err := a.sayUnshown(); err != nil {
 		return err
 	}
 	fitted, devices, err := a.fittedLanes(args)

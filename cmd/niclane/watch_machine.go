@@ -99,7 +99,7 @@ func (m *machine) journals() ([]*journal.Journal, error) {
 	defer s.Close()
 	js, err := s.Here()
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool {
-		return m.config != "" && j.Head().Config != m.config
+		return m.config != "" && j.Head().Config != m.config || j.RolledBack()
 	}), err
 }
 

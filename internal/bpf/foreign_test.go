@@ -31,7 +31,14 @@ func TestForeignXDP(t *testing.T) {
 					path := pinned(t, theirs)
 					command(t, fmt.Sprintf("ip link set v0 %s pinned %s", mode, path))
 					stays(t, c, x, "theirs", mode)
-					command(t, fmt.Sprintf("ip link set v0 %s off", mode))
+					there, err := c.Read(x)
+					if err != nil {
+						t.Fatal(err)
+					}
+					write(t, c, there, nil) // as rollback --force does
+					if left := slot(t); left != "" {
+						t.Errorf("in the slot: %q", left)
+					}
 					write(t, c, nil, x) // the slot is free again
 				})
 			})

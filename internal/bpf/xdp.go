@@ -3,10 +3,10 @@
 package bpf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -30,11 +30,11 @@ func programName(id uint32) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("BPF program %d: %w", id, err)
 	}
-	if info.Name == "" {
-		return fmt.Sprintf("(%d)", id), nil
-	}
-	return info.Name, nil
+	return cmp.Or(info.Name, numbered(id)), nil
 }
+
+// numbered names a program without a name.
+func numbered(id uint32) string { return fmt.Sprintf("(%d)", id) }
 
 // readXDP returns what is in the slot, whoever's it is. Beside a program of the
 // hardware's it is the other one.
@@ -94,7 +94,7 @@ func (c *Client) taken(dev string, err error) error {
 	return err
 }
 
-// detach empties the slot if niclane's program is in it.
+// detach empties the slot if the program that x names is in it, whoever's that is.
 func (c *Client) detach(x device.XDP) error {
 	if err := c.forgetXDP(); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (c *Client) detach(x device.XDP) error {
 		if err != nil {
 			return fmt.Errorf("detach XDP from %s: BPF program %d: %w", x.Dev, s.program, err)
 		}
-		if s.mode != x.Mode || info.Name != x.Program || !strings.HasPrefix(info.Name, prefix) {
+		if s.mode != x.Mode || cmp.Or(info.Name, numbered(s.program)) != x.Program {
 			continue
 		}
 		if err := c.setSlot(x.Dev, s.mode, -1, p.FD()); err != nil {

@@ -53,6 +53,9 @@ func Applied(j *journal.Journal, state *device.State) verify.Applied {
 	h := j.Head()
 	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Sharing: h.Plan.Sharing, Lanes: h.Plan.Lanes, Ended: j.Ended(), State: state}
 	records := j.Records()
+	if j.RolledBack() {
+		return verify.Applied{Config: h.Config, Ended: true, Left: len(records)}
+	}
 	steps := j.Steps() // none: of a plan that has only forgotten
 	if undone := !slices.ContainsFunc(steps, func(s journal.StepState) bool { return s != journal.StepPending }); undone && len(steps) > 0 {
 		// The last apply failed and put back what it found, which may have
