@@ -63,7 +63,7 @@ func (f *fit) wantXPSQueue(q int, l *placed, cpus []int, why string) {
 }
 
 // chooses reports whether the classifier picks the transmit queue.
-func (f *fit) chooses() bool { return f.uses(device.PartMapper, RealQueueMapping) && !f.sharedQueues }
+func (f *fit) chooses() bool { return f.uses(device.PartMapper, RealQueueMapping) }
 
 // wantClassifier gives the members' packets their lane's class, and its
 // transmit queues where nothing else does.

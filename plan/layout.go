@@ -74,10 +74,7 @@ func rank(p *placed) int {
 // others after it in the order of the file. It reports how many queues the
 // device must have.
 func (f *fit) layout() (lanes []*placed, total int) {
-	sum := 0
-	for i := range f.in.Lanes {
-		sum += f.in.Lanes[i].Queues
-	}
+	sum := f.sum()
 	have := f.queuesBefore()
 	most := max(have, f.maxQueues())
 	first := f.in.Default.Queues
@@ -120,10 +117,31 @@ func (f *fit) sharedLayout(have int) []*placed {
 	def := f.in.Default
 	lanes := []*placed{{Lane: &def, queues: span(0, have), minor: defaultMinor, isDefault: true}}
 	for i := range f.in.Lanes {
-		lanes = append(lanes, &placed{Lane: &f.in.Lanes[i], queues: span(0, have)})
+		l := &f.in.Lanes[i]
+		if l.Queues > have {
+			f.failf(lanePath(l, "queues"), "%d queues asked for, %s has %s", l.Queues, f.dev.Name, queuesText(f.dev))
+		}
+		lanes = append(lanes, &placed{Lane: l, queues: span(0, have)})
 	}
 	f.number(lanes[1:])
 	return lanes
+}
+
+// queuesText says how many queues a device has.
+func queuesText(d *device.Device) string {
+	if d.RxQueues == d.TxQueues {
+		return strconv.Itoa(d.RxQueues)
+	}
+	return fmt.Sprintf("%d to receive and %d to transmit", d.RxQueues, d.TxQueues)
+}
+
+// noQueues says why no classifier can choose among the lanes' transmit queues, ""
+// if one can: they have none of their own.
+func (f *fit) noQueues() string {
+	if !f.sharedQueues {
+		return ""
+	}
+	return fmt.Sprintf("%s asked for, %s has %d transmit queues", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
 }
 
 // queuesBefore is how many queues the device had before niclane, so that "all
@@ -136,6 +154,14 @@ func (f *fit) queuesBefore() int {
 	// A driver may count queues that its XDP program has for itself:
 	// virtio_net does (virtnet_set_queues).
 	return min(min(c.RX, c.TX)+c.Combined, f.dev.TxQueues)
+}
+
+// sum is how many queues the lanes beside the default ask for.
+func (f *fit) sum() (n int) {
+	for i := range f.in.Lanes {
+		n += f.in.Lanes[i].Queues
+	}
+	return n
 }
 
 func (f *fit) sumText(first int) string {

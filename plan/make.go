@@ -210,6 +210,9 @@ func (f *fit) plan(p *Plan) {
 		p.Lanes = append(p.Lanes, fitted)
 	}
 	f.noteIdle()
+	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
+		f.notef("%s: no lane has one of its own to transmit", f.noQueues())
+	}
 	if f.dev.Emulated {
 		f.notef("the lab's emulated card: its ethtool -X and -N lines are what a real card would need; here niclane writes the card's own tables")
 	}
@@ -250,6 +253,14 @@ func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
 			if f.choice[device.PartBandwidth].Realisation != "" || !shaped(lanes) { // else checkParts says it
 				f.failf("globals.force."+forced, "%s on %s: %s", mqprio, f.dev.Name, why)
 			}
+			return choices, lanes, total
+		}
+		if why := f.noQueues(); why != "" && f.chooses() && len(f.errs) == 0 {
+			if f.in.Group.Force[string(device.PartMapper)] == "" {
+				without[RealQueueMapping] = why
+				continue
+			}
+			f.failf("globals.force.mapper", "%s on %s: %s", RealQueueMapping, f.dev.Name, why)
 			return choices, lanes, total
 		}
 		if why := f.noOffload(lanes, without, asked); why != "" && without[RealHTBOffload] == "" {

@@ -66,7 +66,7 @@ func (f *fit) noMqprio(lanes []*placed) string {
 	case !f.byPriority():
 		return ""
 	case f.sharedQueues:
-		return fmt.Sprintf("%s asked for, %s has %d transmit queues", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
+		return f.noQueues()
 	case len(lanes)-1 > f.maxPriorityLanes() && f.byGroup():
 		return fmt.Sprintf("%d lanes, and there are %d priorities that nobody else's packets have", len(lanes)-1, f.maxPriorityLanes())
 	case len(lanes)-1 > f.maxPriorityLanes():

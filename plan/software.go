@@ -90,15 +90,6 @@ func (f *fit) useless(lanes []*placed) string {
 	if !f.redirects() && !f.uses(device.PartQueueSet, RealRPS) || len(lanes) < 2 {
 		return ""
 	}
-	if f.redirects() {
-		for _, l := range lanes[1:] {
-			for i := range l.Members {
-				if l.Members[i].Aligned {
-					return fmt.Sprintf("%s is aligned: it places its threads by NAPI ID, and connections behind a cpumap have none that is theirs", l.Members[i].Path)
-				}
-			}
-		}
-	}
 	if len(f.laneless(lanes)) > 0 {
 		return ""
 	}
@@ -264,6 +255,12 @@ func (f *fit) checkSoftware(lanes []*placed) {
 		case intent.PollerBusy, intent.PollerThread:
 			if !f.redirects() || l.Poller.Kind == intent.PollerBusy {
 				f.failf(lanePath(l.Lane, "poller"), "%s on %s: its receive queues are everybody's (queue-set is %s)", l.Poller.Kind, f.dev.Name, queueSet.Realisation)
+			}
+		}
+		for i := range l.Members {
+			if l.Members[i].Aligned {
+				f.failf(l.Members[i].Path+".aligned", "on, and %s has no receive queues for a lane (queue-set is %s): it places its threads by NAPI ID, and no NAPI is the lane's",
+					f.dev.Name, queueSet.Realisation)
 			}
 		}
 		if l.Moderation != (intent.Moderation{}) {
