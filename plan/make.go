@@ -189,6 +189,7 @@ func (f *fit) plan(p *Plan) {
 	}
 	f.wantClasses(lanes)
 	f.wantRPS(lanes)
+	f.wantNoRPS(lanes)
 	f.wantCPUs(lanes[1:])
 	f.wantPollers(lanes)
 	f.wantModeration(lanes)

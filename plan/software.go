@@ -124,6 +124,35 @@ func (f *fit) wantRPS(lanes []*placed) {
 	}
 }
 
+// wantNoRPS leaves packets where the lanes' queues or processors get them: packet
+// steering that is on hands them on to others, also behind a cpumap, where the
+// stack takes them for its device's (net/core/dev.c: get_rps_cpu). Flow steering
+// goes where an application ran last, whatever processors steering names.
+func (f *fit) wantNoRPS(lanes []*placed) {
+	names, why := []string{"rps_cpus", "rps_flow_cnt"}, "its packets stay on the processor that polls it"
+	var queues []int
+	switch {
+	case f.uses(device.PartQueueSet, RealShared) || len(lanes) < 2:
+		return
+	case f.reserves():
+		for _, l := range lanes[1:] {
+			queues = append(queues, l.queues...)
+		}
+	case f.redirects():
+		queues, why = span(0, f.dev.RxQueues), "a lane's packets stay on the processor that they were handed to"
+	default:
+		queues, names, why = span(0, f.dev.RxQueues), names[1:], "receive work follows no application to a lane's processors"
+	}
+	for _, q := range queues {
+		for _, name := range names {
+			file, there := f.st.Files[fmt.Sprintf("/sys/class/net/%s/queues/rx-%d/%s", f.dev.Name, q, name)]
+			if file.Value = "0"; there {
+				f.want(file, device.PartQueueSet, "lanes", fmt.Sprintf("receive queue %d: %s", q, why))
+			}
+		}
+	}
+}
+
 // wantCPUs attaches the XDP program and makes the lanes' queues to their
 // processors. Nothing is steered yet: the program passes what no entry names.
 func (f *fit) wantCPUs(lanes []*placed) {

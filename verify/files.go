@@ -35,7 +35,10 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 		}
 		return fmt.Sprintf("packets without a receive queue that processors %s send leave by other queues than %d, and by any queue where none is set for them, the lanes' included",
 			device.FormatCPUList(missing), q)
-	case "rps_cpus":
+	case "rps_cpus", "rps_flow_cnt":
+		if path.Base(o.Path) == "rps_flow_cnt" {
+			return fmt.Sprintf("packets of receive queue %d (%s) are handed on to the processor where their application ran last", q, owner)
+		}
 		return fmt.Sprintf("packets of receive queue %d (%s) are handed on to processors %s before the stack sees them", q, owner, listOr(after, "none"))
 	case "smp_affinity_list":
 		_, irq := c.irqOf(o.Path)

@@ -76,8 +76,8 @@ func (c *check) leaned(o device.Object) (device.Part, bool) {
 			return device.PartMapper, true
 		case "tx_maxrate":
 			return device.PartBandwidth, c.ownerOf(dev, c.queueOf(o)) != ""
-		case "rps_cpus":
-			return device.PartSteering, c.reserved(dev, c.queueOf(o))
+		case "rps_cpus", "rps_flow_cnt":
+			return device.PartSteering, c.reserved(dev, c.queueOf(o)) || c.redirects(dev)
 		}
 	case device.Affinity:
 		return device.PartInterrupts, c.reserved(dev, o.Queue)

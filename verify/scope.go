@@ -103,6 +103,13 @@ func (c *check) reserves(dev string) bool {
 	})
 }
 
+// redirects reports whether niclane's XDP program hands the lanes' packets of a
+// device to their processors.
+func (c *check) redirects(dev string) bool {
+	_, ours := c.owned[device.XDP{Dev: dev}.Key()]
+	return ours
+}
+
 // lane finds a lane on a device by what holds for it.
 func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
 	for _, l := range c.a.Lanes {
