@@ -134,6 +134,23 @@ func TestFault19Validated(t *testing.T) {
 	}
 }
 
+// TestCeilingAboveLink: a pod's egress bandwidth that the link does not have is
+// the link's; the annotation goes up to 1P.
+func TestCeilingAboveLink(t *testing.T) {
+	for _, rate := range []string{"", "5gbit"} {
+		for bits, want := range map[uint64]string{1e9: "1000000000bit", 25e9: "10000000000bit", 1e15: "10000000000bit"} {
+			if rate != "" {
+				want = strings.Replace(want, "10000000000bit", "5000000000bit", 1)
+			}
+			spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: rate, Queues: 2}, Classes: []v1alpha1.Class{{Name: "cache", Queues: 2, Sets: 1}}}
+			f, err := Make("k.yaml", spec, Node{Device: "eth0", Link: 10e9, Ceilings: map[string]uint64{"cache-0": bits}})
+			if err != nil || !strings.Contains(string(f.Text), `ceiling: "`+want+`"`) {
+				t.Errorf("linkRate %q, %d bit/s: %v, want %s in\n%s", rate, bits, err, want, f.Text)
+			}
+		}
+	}
+}
+
 // TestFault7SeveralUnits: a container that asks for two queue sets gets them as
 // one lane, or an error; never one of them silently.
 func TestFault7SeveralUnits(t *testing.T) {

@@ -99,6 +99,9 @@ func (w *writer) file(spec *v1alpha1.LanePolicySpec, n Node) {
 		vlans[i] = strconv.Itoa(v)
 	}
 	w.put(in, "vlans", "["+strings.Join(vlans, ", ")+"]", len(vlans) > 0)
+	if rate, given := bitsOf(u.LinkRate, 0); given {
+		n.Link = rate
+	}
 	w.put(in, "link-rate", strconv.Quote(u.LinkRate), u.LinkRate != "")
 	w.put(in, "queues", u.Queues, u.Queues != 0)
 	pointer(w, in, "busypoll", u.BusyPoll)
@@ -162,6 +165,9 @@ func (w *writer) lane(c *v1alpha1.Class, name, path string, count int, n Node, n
 		t.Guarantee, t.Ceiling = times(t.Guarantee, count), times(t.Ceiling, count)
 	}
 	if most := n.Ceilings[name]; most > 0 {
+		if n.Link > 0 { // a pod's annotation does not know it
+			most = min(most, n.Link)
+		}
 		limit(&t, most, n.Link)
 	}
 	w.tuning(in, &t)
