@@ -44,6 +44,9 @@ const (
 	// when their references are no longer counted, and its removal waits for
 	// ever.
 	QuirkXDPHangsRemoval QuirkKind = "xdp-hangs-removal"
+	// QuirkSpeedInvented: the speed is a number of the driver's, or of whoever
+	// set it, and no link's.
+	QuirkSpeedInvented QuirkKind = "speed-invented"
 )
 
 // A Quirk is one line of the table: what is known of a driver in a range of
@@ -66,11 +69,14 @@ var quirks = [...]Quirk{
 	{QuirkRulesNoPorts, "igc", "", "", "drivers/net/ethernet/intel/igc/igc_ethtool.c: igc_ethtool_add_nfc_rule (7.3)"},
 	{QuirkMqprioModeIgnored, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_setup_tc_mqprio (7.3)"},
 	{QuirkMaxrateSticks, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_tx_maxrate (7.3)"},
+	{QuirkSpeedInvented, "tun", "", "", "drivers/net/tun.c: tun_default_link_ksettings (SPEED_10)"},
 	{QuirkNAPIOrder, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: __veth_napi_enable_range; seen on 6.12, 6.18 and 7.2"},
 	{QuirkNAPINeedsGRO, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_set_features"},
 	{QuirkNAPINeedsPeer, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_skb_is_eligible_for_gro; seen on 6.12, 6.18 and 7.2"},
 	{QuirkPartialChecksums, "veth", "", "", "drivers/net/veth.c: veth_xdp_rcv_skb, veth_convert_skb_to_xdp_buff; seen on 6.18"},
+	{QuirkSpeedInvented, "veth", "", "", "drivers/net/veth.c: veth_get_link_ksettings (SPEED_10000)"},
 	{QuirkChannelsResetAffinity, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_set_affinity (7.3)"},
+	{QuirkSpeedInvented, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_update_settings, virtnet_set_link_ksettings: the hypervisor's word, or ethtool -s"},
 	{QuirkXDPHangsRemoval, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_xdp_set; net/core/dev.c: netif_set_real_num_rx_queues (reg_state); seen on 6.12"},
 }
 

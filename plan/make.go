@@ -211,6 +211,7 @@ func (f *fit) plan(p *Plan) {
 		p.Lanes = append(p.Lanes, fitted)
 	}
 	f.noteIdle()
+	f.noteSpeed(lanes)
 	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
 		f.notef("%s: no lane has one of its own to transmit", f.noQueues())
 	}
