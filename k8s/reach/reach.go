@@ -8,9 +8,11 @@ package reach
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -134,11 +136,27 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 
 // Limits of a token bucket towards a pod.
 const (
-	tbfHandle  = 0x6e6c0000 // "nl:"
-	burstTime  = 50         // 1/s: how much of a second may come at once
-	leastBurst = 64 << 10
-	queueBytes = 1 << 20
+	tbfHandle = 0x6e6c0000 // "nl:"
+	// burstTime is how much may come at once, queueTime how long a packet may wait for
+	// more than that (the latency of the CNI plugin bandwidth).
+	burstTime = 20 * time.Millisecond
+	queueTime = 25 * time.Millisecond
+	// leastFrames are what both hold at any rate: with fewer a TCP does not get going.
+	leastFrames = 3
+	mostBurst   = 256 << 20
+	// ethernetHeader and a VLAN tag come on top of the MTU.
+	ethernetHeader = 18
 )
+
+// bucket returns the bucket's size and the queue's, which tbf wants to have room for the
+// bucket too (tc-tbf(8), "latency"), in bytes, for bits per second of frames of a size.
+func bucket(bits uint64, frame int) (burst, limit uint32) {
+	during := func(d time.Duration) uint64 {
+		return max(uint64(float64(bits)/8*d.Seconds()), uint64(leastFrames*frame))
+	}
+	burst = uint32(min(during(burstTime), mostBurst))
+	return burst, uint32(min(uint64(burst)+during(queueTime), math.MaxUint32))
+}
 
 // Limit has at most bits per second sent on a link: what reaches the pod behind a
 // veth. 0 takes the limit away. A qdisc that somebody else has put there is an
@@ -152,9 +170,10 @@ func Limit(link string, bits uint64) error {
 	if err != nil {
 		return fmt.Errorf("qdiscs of %s: %w", link, err)
 	}
+	burst, limit := bucket(bits, l.Attrs().MTU+ethernetHeader)
 	tbf := &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: tbfHandle, Parent: netlink.HANDLE_ROOT},
-		Rate:       bits / 8, Limit: queueBytes, Buffer: uint32(max(bits/8/burstTime, leastBurst)),
+		Rate:       bits / 8, Limit: limit, Buffer: burst,
 	}
 	for _, q := range qdiscs {
 		if q.Attrs().Parent != netlink.HANDLE_ROOT || q.Attrs().Handle == 0 {

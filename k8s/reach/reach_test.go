@@ -142,6 +142,23 @@ func TestOverlaysOfPodNetworks(t *testing.T) {
 	}
 }
 
+// A packet waits for some 25 ms at most at any rate, a few frames' time where that is
+// more, and no rate overflows the kernel's numbers.
+func TestBucket(t *testing.T) {
+	const frame = 1518
+	for _, tt := range []struct {
+		bits         uint64
+		burst, queue uint64
+	}{
+		{1e5, 3 * frame, 3 * frame}, {1e6, 3 * frame, 3 * frame}, {1e7, 25000, 31250}, {15e6, 37500, 46875}, {1e9, 25e5, 3125e3},
+		{1718e9, 256 << 20, 1<<32 - 1 - 256<<20}, {1 << 62, 256 << 20, 1<<32 - 1 - 256<<20},
+	} {
+		if burst, limit := bucket(tt.bits, frame); uint64(burst) != tt.burst || uint64(limit) != tt.burst+tt.queue {
+			t.Errorf("%d bit/s: burst %d, limit %d, want %d, %d", tt.bits, burst, limit, tt.burst, tt.burst+tt.queue)
+		}
+	}
+}
+
 func TestLimit(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
