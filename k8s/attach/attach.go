@@ -462,7 +462,7 @@ func (a *Attacher) where(at *node.Attachment, pod *corev1.Pod, addrs []netip.Add
 func declares(pod *corev1.Pod, grants []pods.Grant) error {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		given := slices.ContainsFunc(grants, func(g pods.Grant) bool { return g.Container == c.Name })
-		if given && len(c.Ports) == 0 && pod.Annotations[pods.Annotation] == "" && pod.Annotations[pods.IntelAnnotation] == "" {
+		if given && len(c.Ports) == 0 && !pods.Annotated(pod) {
 			return fmt.Errorf("container %s is in the host's network and names no port: its address is the node's, so that every packet of the node would be the lane's; give containerPorts or the annotation %s", c.Name, pods.Annotation)
 		}
 	}

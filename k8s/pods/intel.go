@@ -57,11 +57,19 @@ func intel(pod *corev1.Pod, text string) (map[string]claim.Parameters, error) {
 	return out, nil
 }
 
-// intelPorts checks PORT/PROTO, all/PROTO and all; a lone "all" is no condition.
-func intelPorts(in []string) ([]string, error) {
+// intelPorts checks PORT/PROTO, all/PROTO and all, in letters of either case and with
+// white space around the words, as Intel's reads them; a lone "all" is no condition.
+func intelPorts(given []string) ([]string, error) {
+	in := make([]string, len(given))
+	for i, s := range given {
+		port, protocol, slash := strings.Cut(s, "/")
+		if in[i] = strings.ToLower(strings.TrimSpace(port)); slash {
+			in[i] += "/" + strings.TrimSpace(protocol)
+		}
+	}
 	for i, s := range in {
 		if s != "all" && !strings.Contains(s, "/") {
-			return nil, fmt.Errorf("[%d]: found %q, want PORT/TCP, PORT/UDP, all/TCP, all/UDP or all", i, s)
+			return nil, fmt.Errorf("[%d]: found %q, want PORT/TCP, PORT/UDP, all/TCP, all/UDP or all", i, given[i])
 		}
 		if _, err := claim.ParsePorts(s); err != nil {
 			return nil, fmt.Errorf("[%d]: %w", i, err)

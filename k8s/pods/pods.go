@@ -86,7 +86,7 @@ func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error)
 // annotated reads the pod's annotations, niclane's and Intel's.
 func annotated(pod *corev1.Pod) (map[string]claim.Parameters, error) {
 	out := map[string]claim.Parameters{}
-	if text, ok := pod.Annotations[Annotation]; ok {
+	if text := annotation(pod, Annotation); text != "" {
 		if err := claim.Strict([]byte(text), &out); err != nil {
 			return nil, fmt.Errorf("annotation %s: %w", Annotation, err)
 		}
@@ -100,13 +100,22 @@ func annotated(pod *corev1.Pod) (map[string]claim.Parameters, error) {
 			}
 		}
 	}
-	if text, ok := pod.Annotations[IntelAnnotation]; ok {
+	if text := annotation(pod, IntelAnnotation); text != "" {
 		if len(out) > 0 {
 			return nil, fmt.Errorf("annotations %s and %s: want one of the two", Annotation, IntelAnnotation)
 		}
 		return intel(pod, text)
 	}
 	return out, nil
+}
+
+// annotation returns the value of an annotation. An empty one, which templates make of
+// no value, is none.
+func annotation(pod *corev1.Pod, key string) string { return strings.TrimSpace(pod.Annotations[key]) }
+
+// Annotated reports whether the pod says which packets are its lanes'.
+func Annotated(pod *corev1.Pod) bool {
+	return annotation(pod, Annotation) != "" || annotation(pod, IntelAnnotation) != ""
 }
 
 // matched is a set of packets of one protocol that a grant's lane is to have.

@@ -80,7 +80,9 @@ func TestMembers(t *testing.T) {
 		"frontends of two lanes, by port": {pod(map[string]string{Annotation: `{"a":{"frontends":["30001"]},"b":{"frontends":["30002"]}}`}, with("a", "1/TCP"), with("b", "2/TCP")), []Grant{grant("a", "x"), grant("b", "y")},
 			"x tcp own [1] remote [] [] " + addrs + "x tcp own [30001] remote [] [] addrs [192.0.2.1/32]\nx tcp own [30001] remote [] [] addrs [2001:db8::1/128]\n" +
 				"y tcp own [2] remote [] [] " + addrs + "y tcp own [30002] remote [] [] addrs [192.0.2.1/32]\ny tcp own [30002] remote [] [] addrs [2001:db8::1/128]\n"},
-		"intel's all": {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["all"]}}]`}, with("a", "1/TCP")), []Grant{grant("a", "l")}, "l tcp own [] remote [] [] " + addrs + "l udp own [] remote [] [] " + addrs},
+		"intel's sample":    {pod(map[string]string{IntelAnnotation: `[ { "name": "a", "ports": { "local": ["6379/  TCP"], "remote": ["ALL"] } } ]`}, with("a")), []Grant{grant("a", "l")}, "l tcp own [6379] remote [] [] " + addrs},
+		"empty annotations": {pod(map[string]string{IntelAnnotation: "", Annotation: " "}, with("a", "1/TCP")), []Grant{grant("a", "l")}, "l tcp own [1] remote [] [] " + addrs},
+		"intel's all":       {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["all"]}}]`}, with("a", "1/TCP")), []Grant{grant("a", "l")}, "l tcp own [] remote [] [] " + addrs + "l udp own [] remote [] [] " + addrs},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ms, err := Members(c.pod, Where{Addrs: both, Node: node}, c.grants)
