@@ -31,7 +31,10 @@ var ErrNoNetwork = errors.New("no network configuration yet")
 
 // First is the file that runtimes take: the first by name of those that they
 // read (containerd's and CRI-O's go-cni and ocicni do the same).
-func First(dir string) (string, error) {
+func First(dir string) (string, error) { return firstBut(dir, "") }
+
+// firstBut is First without one file.
+func firstBut(dir, but string) (string, error) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("%s: %w", dir, ErrNoNetwork)
@@ -40,12 +43,8 @@ func First(dir string) (string, error) {
 		return "", err
 	}
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		switch filepath.Ext(e.Name()) {
-		case ".conflist":
-			return path, nil
-		case ".conf", ".json":
-			return path, fmt.Errorf("%s: one plugin's configuration, want a list (.conflist), which niclane-cni can be chained in", path)
+		if e.Name() != but && (filepath.Ext(e.Name()) == ".conflist" || isLone(e.Name())) {
+			return filepath.Join(dir, e.Name()), nil
 		}
 	}
 	return "", fmt.Errorf("%s: %w", dir, ErrNoNetwork)

@@ -57,24 +57,25 @@ func Undo(dir string) error {
 
 // change edits the list, and returns its path if that made a difference.
 func change(dir string, how func([]byte) ([]byte, error)) (string, error) {
-	path, err := First(dir)
-	if err != nil {
+	t, err := targetOf(dir, how)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	before, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	after, err := how(before)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	if bytes.Equal(before, after) {
+	case bytes.Equal(t.before, t.after):
 		return "", nil
+	case t.after == nil:
+		if err := os.Remove(t.path); err != nil {
+			return "", err
+		}
+		path, err := change(dir, how) // what comes first now
+		if path == "" {
+			path = t.path
+		}
+		return path, err
 	}
-	return path, Write(path, after, info.Mode().Perm())
+	info, err := os.Stat(t.like)
+	if err != nil {
+		return "", err
+	}
+	return t.path, Write(t.path, t.after, info.Mode().Perm())
 }
