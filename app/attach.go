@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -166,7 +165,7 @@ func (a *attachment) find(t Target) (pid int, managed func(path string) bool, er
 	if t.Tap != "" {
 		return a.findMachine(t.Tap)
 	}
-	what, want := "container "+t.Container, func(base string) bool { return namesContainer(base, t.Container) }
+	what, want := "container "+t.Container, func(base string) bool { return cgroup.NamesContainer(base, t.Container) }
 	if t.Unit != "" {
 		name := t.Unit
 		if !strings.Contains(name, ".") {
@@ -211,47 +210,18 @@ func (a *attachment) findMachine(tap string) (pid int, managed func(path string)
 	return pid, nil, nil
 }
 
-// search finds the one control group with a name that is wanted, in the first
-// hierarchy that has any: runtimes do not use all of them.
+// search finds the one control group with a name that is wanted.
 func (a *attachment) search(what string, want func(base string) bool) (Group, error) {
-	roots := cgroup.Mounts(a.groups)
-	if v2 := a.groups.V2; v2 != "" {
-		roots = append([]string{v2}, slices.DeleteFunc(roots, func(r string) bool { return r == v2 })...)
+	root, found, err := cgroup.Search(a.groups, want)
+	switch {
+	case err != nil:
+		return Group{}, err
+	case len(found) == 0:
+		return Group{}, fmt.Errorf("no control group of %s below %s: it does not run", what, strings.Join(cgroup.Roots(a.groups), ", "))
+	case len(found) > 1:
+		return Group{}, fmt.Errorf("%s has control groups %s: say which, by more of its name or by --pid", what, strings.Join(found, " and "))
 	}
-	for _, root := range roots {
-		found, err := findDirs(root, want)
-		switch {
-		case err != nil:
-			return Group{}, err
-		case len(found) == 1:
-			return Group{Root: root, Path: found[0]}, nil
-		case len(found) > 1:
-			return Group{}, fmt.Errorf("%s has control groups %s: say which, by more of its name or by --pid", what, strings.Join(found, " and "))
-		}
-	}
-	return Group{}, fmt.Errorf("no control group of %s below %s: it does not run", what, strings.Join(roots, ", "))
-}
-
-// findDirs returns the groups below a hierarchy's root whose name is wanted.
-func findDirs(root string, want func(base string) bool) ([]string, error) {
-	var found []string
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if gone(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if !d.IsDir() || name == root {
-			return nil
-		}
-		if want(path.Base(name)) {
-			found = append(found, strings.TrimPrefix(name, root))
-			return fs.SkipDir
-		}
-		return nil
-	})
-	return found, err
+	return Group{Root: root, Path: found[0]}, nil
 }
 
 // oldest returns the process that was started first.

@@ -7,36 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
-
-// shortestID is the length of the short IDs that container tools print.
-const shortestID = 12
-
-// namesContainer reports whether a control group is a container's, by its ID, as
-// runtimes name it: ID (docker and runc with cgroupfs, containerd),
-// docker-ID.scope, libpod-ID.scope, cri-containerd-ID.scope, crio-ID.scope (with
-// systemd). The groups that podman and CRI-O put beside it are not it.
-func namesContainer(base, id string) bool {
-	name := strings.TrimSuffix(base, ".scope")
-	if name != base { // RUNTIME-ID.scope
-		for _, runtime := range []string{"docker-", "libpod-", "cri-containerd-", "crio-", "nerdctl-", "runc-"} {
-			if rest, ok := strings.CutPrefix(name, runtime); ok {
-				return sameID(rest, id)
-			}
-		}
-		return false
-	}
-	return sameID(strings.TrimPrefix(name, "libpod-"), id)
-}
-
-// sameID reports whether id is name, or enough of its beginning if name is one
-// of the 64 hexadecimal digits that tools shorten.
-func sameID(name, id string) bool {
-	return name == id && id != "" || len(name) == 64 && len(id) >= shortestID && strings.HasPrefix(name, id)
-}
 
 // contained looks at the network namespace of a container. In one of its own,
 // what a control group's sockets are given is lost where packets leave it

@@ -108,23 +108,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestNamesContainer(t *testing.T) {
-	const id = "4f1d8e6b2c9a7053e1f2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8"
-	for base, want := range map[string]bool{
-		id: true, "docker-" + id + ".scope": true, "libpod-" + id + ".scope": true, "cri-containerd-" + id + ".scope": true,
-		"libpod-conmon-" + id + ".scope": false, "crio-conmon-" + id + ".scope": false, "docker.service": false, "4f1d8e6b2c9a": false,
-	} {
-		for _, given := range []string{id, id[:12]} {
-			if got := namesContainer(base, given); got != (want || base == given) {
-				t.Errorf("%s, by %s: %v", base, given, got)
-			}
-		}
-	}
-	if namesContainer(id, id[:8]) || namesContainer(id, "") || !namesContainer("web", "web") {
-		t.Error("short IDs")
-	}
-}
-
 // TestServers has threads that each wait at an epoll instance of their own, and
 // others that share one.
 func TestServers(t *testing.T) {

@@ -4,8 +4,6 @@ package agent
 
 import (
 	"context"
-	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -139,8 +137,7 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 
 // cgroup is the control group of a container of the host's network, where the
 // policy has packets told by control group; "" elsewhere, where its ports tell
-// them. Both of kubelet's drivers name it after the pod's UID and the container's
-// ID.
+// them. Wherever kubelet and the runtime put it, it has the container's ID in its name.
 func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
 	if !a.byCgroup() {
 		return ""
@@ -158,21 +155,11 @@ func (a *Agent) cgroup(pod *corev1.Pod, container string) string {
 	if err != nil {
 		return ""
 	}
-	roots := []string{mounts.V2}
-	for _, m := range mounts.V1 {
-		roots = append(roots, m)
+	_, groups, err := cgroup.Search(mounts, func(base string) bool { return cgroup.NamesContainer(base, id) })
+	if err != nil || len(groups) != 1 {
+		return ""
 	}
-	for _, group := range candidates(pod, id) {
-		for _, root := range roots {
-			if root == "" {
-				continue
-			}
-			if _, err := os.Stat(path.Join(root, group)); err == nil {
-				return group
-			}
-		}
-	}
-	return ""
+	return groups[0]
 }
 
 // byCgroup reports whether the policy has packets told by control group.
@@ -197,28 +184,4 @@ func (a *Agent) appliedForce() []string {
 		}
 	}
 	return nil
-}
-
-// candidates are the paths that a container's control group can have
-// (kubernetes/pkg/kubelet/cm: cgroup_manager_linux.go).
-func candidates(pod *corev1.Pod, id string) []string {
-	qos := strings.ToLower(string(pod.Status.QOSClass))
-	uid := string(pod.UID)
-	if hash := pod.Annotations["kubernetes.io/config.hash"]; hash != "" {
-		uid = hash // a static pod
-	}
-	if qos == "guaranteed" {
-		slice := "kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"
-		return []string{
-			"/kubepods/pod" + uid + "/" + id,
-			"/kubepods.slice/" + slice + "/cri-containerd-" + id + ".scope",
-			"/kubepods.slice/" + slice + "/crio-" + id + ".scope",
-		}
-	}
-	slice := "kubepods-" + qos + "-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"
-	return []string{
-		"/kubepods/" + qos + "/pod" + uid + "/" + id,
-		"/kubepods.slice/kubepods-" + qos + ".slice/" + slice + "/cri-containerd-" + id + ".scope",
-		"/kubepods.slice/kubepods-" + qos + ".slice/" + slice + "/crio-" + id + ".scope",
-	}
 }

@@ -310,23 +310,3 @@ func TestTraffic(t *testing.T) {
 		t.Errorf("left behind: %s", out)
 	}
 }
-
-// TestFault15BothCgroupDrivers: a container of the host's network is found by both
-// drivers' names, whatever its quality of service.
-func TestFault15BothCgroupDrivers(t *testing.T) {
-	p := &corev1.Pod{}
-	p.UID = "1-2-3"
-	for qos, want := range map[corev1.PodQOSClass][]string{
-		"Guaranteed": {"/kubepods/pod1-2-3/x", "/kubepods.slice/kubepods-pod1_2_3.slice/cri-containerd-x.scope"},
-		"Burstable":  {"/kubepods/burstable/pod1-2-3/x", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2_3.slice/cri-containerd-x.scope"},
-		"BestEffort": {"/kubepods/besteffort/pod1-2-3/x", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1_2_3.slice/cri-containerd-x.scope"},
-	} {
-		p.Status.QOSClass = qos
-		got := strings.Join(candidates(p, "x"), " ")
-		for _, w := range want {
-			if !strings.Contains(got, w) {
-				t.Errorf("%s: %s is not in %s", qos, w, got)
-			}
-		}
-	}
-}
