@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/hostif"
 	"github.com/niclane/niclane/k8s/node"
 )
 
@@ -76,7 +77,7 @@ func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
 		defer cancel()
 		done <- p.o.Lanes.Handle(doing, r, func() {
 			close(lane)
-			r.HostIf = hostIf(int(pod.GetPid()))
+			r.HostIf = hostif.OfProcess(int(pod.GetPid()), ifName)
 		})
 	}()
 	unknown := time.NewTimer(left / first)

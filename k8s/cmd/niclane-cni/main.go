@@ -31,6 +31,7 @@ import (
 
 	"github.com/niclane/niclane/k8s/cmd/niclane-cni/pass"
 	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/hostif"
 	"github.com/niclane/niclane/k8s/podresources"
 )
 
@@ -132,19 +133,38 @@ func fill(c *conf, r *cniproto.Request) error {
 			r.Addrs = append(r.Addrs, a.Unmap())
 		}
 	}
-	var outside []string
-	for _, i := range res.Interfaces {
-		if i.Sandbox == "" && strings.HasPrefix(i.Name, "veth") || i.Sandbox == "" && strings.HasPrefix(i.Name, "lxc") || i.Sandbox == "" && strings.HasPrefix(i.Name, "cali") {
-			outside = append(outside, i.Name)
-		}
-	}
-	if len(outside) == 1 {
-		r.HostIf = outside[0]
-	}
+	r.HostIf = hostEnd(res.Interfaces, r.IfName)
 	if b := c.RuntimeConfig.Bandwidth; b != nil {
 		r.IngressRate, r.EgressRate = b.IngressRate, b.EgressRate
 	}
 	return nil
+}
+
+// hostEnd is the host's interface of the pod: the other end of the pod's, or, where that
+// cannot be told, the one that the plugins before have listed beside it. Some list a bridge
+// too, or more than one end.
+func hostEnd(all []*current.Interface, ifName string) string {
+	var outside []string
+	for _, i := range all {
+		if i.Sandbox == "" {
+			outside = append(outside, i.Name)
+		} else if i.Name == ifName || ifName == "" {
+			if name := hostif.OfPath(i.Sandbox, i.Name); name != "" {
+				return name
+			}
+		}
+	}
+	for _, name := range outside {
+		for _, prefix := range []string{"veth", "lxc", "cali"} {
+			if strings.HasPrefix(name, prefix) {
+				return name
+			}
+		}
+	}
+	if len(outside) == 1 {
+		return outside[0]
+	}
+	return ""
 }
 
 // ask has the agent put the pod into its lanes. While it does not answer, kubelet

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nri
+package hostif
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
@@ -11,27 +12,35 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+const ifName = "eth0"
+
 // TestHostIf finds the host's end of a pod's veth pair, and takes nothing else for it.
 func TestHostIf(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
 	}
 	pod, other := process(t), process(t)
-	if got := hostIf(pod); got != "" {
+	if got := OfProcess(pod, ifName); got != "" {
 		t.Errorf("a pod without an interface has %q", got)
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "nri-host"
+	attrs.Name = "hostif-host"
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ifName, PeerNamespace: netlink.NsPid(pod)}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if l, err := netlink.LinkByName("nri-host"); err == nil {
+		if l, err := netlink.LinkByName("hostif-host"); err == nil {
 			_ = netlink.LinkDel(l)
 		}
 	}()
-	if got := hostIf(pod); got != "nri-host" {
+	if got := OfProcess(pod, ifName); got != "hostif-host" {
 		t.Errorf("got %q", got)
+	}
+	if got := OfPath(fmt.Sprintf("/proc/%d/ns/net", pod), ifName); got != "hostif-host" {
+		t.Errorf("by path: %q", got)
+	}
+	if got := OfPath("/nowhere", ifName); got != "" {
+		t.Errorf("by a path that is not there: %q", got)
 	}
 	// A pair whose other end is not the host's, although the host has that index too.
 	elsewhere := process(t)
@@ -41,7 +50,7 @@ func TestHostIf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{elsewhere, 0, os.Getpid(), 1 << 30} {
-		if got := hostIf(pid); got != "" {
+		if got := OfProcess(pid, ifName); got != "" {
 			t.Errorf("process %d has %q", pid, got)
 		}
 	}

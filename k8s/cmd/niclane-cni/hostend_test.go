@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+)
+
+// The host's end, of what different plugins list.
+func TestHostEnd(t *testing.T) {
+	pod := &current.Interface{Name: "eth0", Sandbox: "/nowhere"}
+	for want, outside := range map[string][]string{
+		"eni0123456789a": {"eni0123456789a"}, "azv0123456": {"azv0123456"}, "veth77": {"cni0", "veth77", "veth78"}, "cali9": {"cali9"}, "": {"br0", "br1"},
+	} {
+		all := []*current.Interface{pod}
+		for _, name := range outside {
+			all = append(all, &current.Interface{Name: name})
+		}
+		if got := hostEnd(all, "eth0"); got != want {
+			t.Errorf("%q: %q, want %q", outside, got, want)
+		}
+	}
+}
+
+// By the other end of the pod's, whatever is listed.
+func TestHostEndByPeer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	p := exec.Command("sleep", "600")
+	p.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := p.Start(); err != nil {
+		t.Fatalf("no network namespace: %v", err)
+	}
+	defer func() { _ = p.Process.Kill(); _ = p.Wait() }()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "hostend-test"
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(p.Process.Pid)}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if l, err := netlink.LinkByName(attrs.Name); err == nil {
+			_ = netlink.LinkDel(l)
+		}
+	}()
+	pod := &current.Interface{Name: "eth0", Sandbox: fmt.Sprintf("/proc/%d/ns/net", p.Process.Pid)}
+	for _, all := range [][]*current.Interface{{pod}, {{Name: "veth1"}, pod}} {
+		if got := hostEnd(all, "eth0"); got != attrs.Name {
+			t.Errorf("%d interfaces: %q, want %q", len(all), got, attrs.Name)
+		}
+	}
+}

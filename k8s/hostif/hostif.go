@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostif finds the host's interface of a pod: the other end of the pod's. It
+// guesses nothing from names, which each pod network chooses for itself.
+package hostif
+
+import (
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// pairs are the kinds of links that have another end.
+var pairs = []string{"veth", "netkit"}
+
+// OfProcess is the interface of this network namespace whose other end is called name in
+// a process's network namespace; "" where it cannot be told: that one is no end of a
+// pair, or the other end is elsewhere.
+func OfProcess(pid int, name string) string {
+	if pid <= 0 {
+		return ""
+	}
+	ns, err := netns.GetFromPid(pid)
+	if err != nil {
+		return ""
+	}
+	return of(ns, name)
+}
+
+// OfPath is OfProcess by the path of a network namespace, as CNI gives it.
+func OfPath(path, name string) string {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return ""
+	}
+	return of(ns, name)
+}
+
+func of(ns netns.NsHandle, name string) string {
+	defer ns.Close()
+	inside, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return ""
+	}
+	defer inside.Close()
+	pod, err := inside.LinkByName(name)
+	if err != nil {
+		return ""
+	}
+	host, err := netlink.LinkByIndex(pod.Attrs().ParentIndex)
+	// An index says nothing of the namespace it is of: both have to name each other.
+	if err != nil || !slices.Contains(pairs, pod.Type()) || host.Type() != pod.Type() || host.Attrs().ParentIndex != pod.Attrs().Index {
+		return ""
+	}
+	return host.Attrs().Name
+}
