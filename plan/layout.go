@@ -141,7 +141,7 @@ func (f *fit) noQueues() string {
 	if !f.sharedQueues {
 		return ""
 	}
-	return fmt.Sprintf("%s asked for, %s has %d transmit queues", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
+	return fmt.Sprintf("%s asked for, and %s has %d to transmit", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
 }
 
 // queuesBefore is how many queues the device had before niclane, so that "all

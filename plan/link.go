@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 )
@@ -40,5 +41,32 @@ func (f *fit) noteSpeed(lanes []*placed) {
 				rateText(f.link), d.Driver, q.Source)
 			return
 		}
+	}
+}
+
+// noteUpper says how a lane gets queues of the cards below a bond, a team, a
+// bridge or a VLAN: on the device itself it is made in software alone.
+func (f *fit) noteUpper() {
+	below, vlan, has := f.dev, "", "it is"
+	if f.dev.VLAN != 0 {
+		if below = f.st.Device(f.dev.Lower); below == nil {
+			return
+		}
+		vlan, has = fmt.Sprintf(" and vlans: %d", f.dev.VLAN), "it is a VLAN of "+below.Name+","
+	}
+	var ports []string
+	for _, d := range f.st.Devices {
+		if d.Master == below.Name {
+			ports = append(ports, d.Name)
+		}
+	}
+	list := strings.Join(ports, ", ")
+	switch {
+	case below.Type == "bond":
+		f.notef("%s a bond: write bond: %s%s for queues of its slaves (%s)", has, below.Name, vlan, list)
+	case len(ports) > 0: // a team's, a bridge's
+		f.notef("%s a %s: write dev: [%s]%s for queues of its ports", has, below.Type, list, vlan)
+	case vlan != "" && below.VLAN == 0:
+		f.notef("it is a VLAN: write dev: %s%s for queues of the device below", below.Name, vlan)
 	}
 }

@@ -212,6 +212,9 @@ func (f *fit) plan(p *Plan) {
 	}
 	f.noteIdle()
 	f.noteSpeed(lanes)
+	if len(lanes) > 1 {
+		f.noteUpper()
+	}
 	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
 		f.notef("%s: no lane has one of its own to transmit", f.noQueues())
 	}
