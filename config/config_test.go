@@ -101,7 +101,7 @@ func TestLimits(t *testing.T) {
 		"documents":   {many("", "---\na\n", 80_000, ""), "lanes.yaml:3: found a second document, want one document per file"},
 		"members":     {many(head+"members: [", "{ports: 1},", 40_000, "]}}"), "lanes.yaml:3: lanes.a.members: brings the file to 40000 members, want at most 4096"},
 		"port ranges": {many(head+"ports: [", "1-1024,", 60_000, "]}}"), "lanes.yaml:3: lanes.a.ports[1]: found 1 twice in one list"},
-		"ports":       {head + "ports: 1-65535}}", "lanes.yaml:3: lanes.a.ports: found more than 1024 in one list, want at most that many"},
+		"ports":       {many(head+"members: [", "{ports: 1-65535},", 4096, "]}}"), "lanes.yaml:3: lanes.a.members[16]: brings the file to 1114095 ports, want at most 1048576"},
 		"patterns": {head + "ports: 1-1024, remote-ports: 1-1024}}",
 			"lanes.yaml:3: lanes.a: brings the file to 2097152 combinations of own and remote port and address, want at most 65536"},
 		"cpus": {"version: 1\nglobals: {dev: eth0, cpus: 0-4000000000}\nlanes: {a: {queues: 1, ports: 1}}", `lanes.yaml:2: globals.cpus: found "0-4000000000", want a processor from 0 to 8191`},

@@ -11,12 +11,8 @@ import (
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 
-// maxPorts of one list: each is a rule at least, and rule tables of cards have
-// some thousand entries at best.
-const maxPorts = 1024
-
 func ports() strictyaml.Kind[[]uint16] {
-	return strictyaml.Mapped(strictyaml.Integers("a port", 1, 65535, maxPorts), func(ids []int) []uint16 {
+	return strictyaml.Mapped(strictyaml.Integers("a port", 1, 65535, 65535), func(ids []int) []uint16 {
 		out := make([]uint16, len(ids))
 		for i, id := range ids {
 			out[i] = uint16(id)

@@ -18,6 +18,8 @@ const version = 1
 const (
 	maxMembers  = 4096
 	maxPatterns = 1 << 16
+	// maxPorts of all members together, so that comparing them takes no long time.
+	maxPorts = 1 << 20
 )
 
 const (
@@ -51,6 +53,7 @@ type reader struct {
 	// empty are lists of members, by path, that have none.
 	empty   map[string]bool
 	members int // seen so far
+	ports   int // of them
 	in      intent.Intent
 }
 
@@ -158,7 +161,7 @@ func (r *reader) lanes(v strictyaml.Value) {
 func (r *reader) lane(name string, v strictyaml.Value) {
 	lane := intent.Lane{Name: name, Mode: intent.Exclusive, NUMA: intent.NUMALocal, Path: v.Path()}
 	own := intent.Member{Protocol: "tcp", Path: v.Path()}
-	if !r.section(v, laneKeys(), laneWant, &target{lane: &lane, member: &own}) {
+	if r.ports > maxPorts || !r.section(v, laneKeys(), laneWant, &target{lane: &lane, member: &own}) || !r.countPorts(&own) {
 		return
 	}
 	if !r.Given(v.Path() + ".queues") {

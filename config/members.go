@@ -45,6 +45,7 @@ func (f *File) WithMembers(members map[string][]intent.Member) (*intent.Intent, 
 		for j := range l.Members {
 			m := &l.Members[j]
 			m.Path = strictyaml.Index(list, j)
+			r.countPorts(m)
 			if m.Name == "" {
 				continue
 			}
@@ -77,6 +78,18 @@ func (r *reader) count(list string, n int) bool {
 	return true
 }
 
+// countPorts takes note of a member's ports, and reports whether the file may have
+// as many.
+func (r *reader) countPorts(m *intent.Member) bool {
+	before := r.ports
+	if r.ports += portsOf(m); r.ports > maxPorts && before <= maxPorts {
+		r.Failf(m.Path, "brings the file to %d ports, want at most %d", r.ports, maxPorts)
+	}
+	return r.ports <= maxPorts
+}
+
+func portsOf(m *intent.Member) int { return len(m.Ports) + len(m.RemotePorts) }
+
 // membersOf reads a list of members into a lane.
 func (r *reader) membersOf(v strictyaml.Value, lane *intent.Lane) {
 	n, list := v.Len()
@@ -92,6 +105,9 @@ func (r *reader) membersOf(v strictyaml.Value, lane *intent.Lane) {
 		m := intent.Member{Protocol: "tcp", Path: item.Path()}
 		if !r.section(item, listedKeys(), memberWant, &target{member: &m}) {
 			continue
+		}
+		if !r.countPorts(&m) {
+			return
 		}
 		if first := named[m.Name]; first > 0 && m.Name != "" {
 			r.Failf(item.Path()+".name", "a second member of this name, the first in line %d", first)

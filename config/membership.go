@@ -22,6 +22,7 @@ type Membership struct {
 	named    map[named]bool
 	single   map[netip.Addr][]claim
 	patterns int
+	ports    int
 	// paths are those of a list's members, by list.
 	paths map[string][]string
 }
@@ -36,7 +37,7 @@ func (f *File) Membership() *Membership {
 }
 
 func (s *Membership) clear() {
-	s.in, s.named, s.single, s.patterns = map[string][]*intent.Member{}, map[named]bool{}, map[netip.Addr][]claim{}, 0
+	s.in, s.named, s.single, s.patterns, s.ports = map[string][]*intent.Member{}, map[named]bool{}, map[netip.Addr][]claim{}, 0, 0
 }
 
 // With is WithMembers. Members that it was called with the last time, by their address,
@@ -113,12 +114,13 @@ func (s *Membership) add(members map[string][]*intent.Member) bool {
 			return false
 		}
 	}
-	return total <= maxMembers && s.patterns <= maxPatterns
+	return total <= maxMembers && s.patterns <= maxPatterns && s.ports <= maxPorts
 }
 
 func (s *Membership) remove(c claim) {
 	delete(s.named, named{c.lane.Name, c.member.Name})
 	s.patterns -= c.member.Patterns()
+	s.ports -= portsOf(c.member)
 	for _, p := range c.member.Addrs {
 		left := slices.DeleteFunc(s.single[p.Addr()], func(o claim) bool { return o.member == c.member })
 		if s.single[p.Addr()] = left; len(left) == 0 {
@@ -148,5 +150,6 @@ func (s *Membership) addOne(c claim) bool {
 		s.named[named{c.lane.Name, m.Name}] = true
 	}
 	s.patterns += m.Patterns()
+	s.ports += portsOf(m)
 	return true
 }

@@ -63,7 +63,7 @@ type roster struct {
 	// The first sorted of them by port, when somebody looks for one and they are
 	// more than few: most files have no member that all others are compared with.
 	sorted  int
-	anyPort []claim
+	anyPort []claim // and of long ranges
 	byPort  map[uint16][]claim
 }
 
@@ -77,8 +77,11 @@ func (r *roster) sort() {
 		r.byPort = map[uint16][]claim{}
 	}
 	for _, c := range r.claims[r.sorted:] {
-		if len(c.member.Ports) == 0 {
+		if len(c.member.Ports) == 0 || len(c.member.Ports) > intent.FewPorts {
 			r.anyPort = append(r.anyPort, c)
+		}
+		if len(c.member.Ports) > intent.FewPorts {
+			continue
 		}
 		for _, p := range c.member.Ports {
 			r.byPort[p] = append(r.byPort[p], c)
@@ -89,7 +92,7 @@ func (r *roster) sort() {
 
 // near appends lists to which all belong that have a port in common with m.
 func (r *roster) near(lists [][]claim, m *intent.Member) [][]claim {
-	if len(r.claims) <= few || len(m.Ports) == 0 {
+	if len(r.claims) <= few || len(m.Ports) == 0 || len(m.Ports) > intent.FewPorts {
 		return append(lists, r.claims)
 	}
 	r.sort()

@@ -24,13 +24,22 @@ func (m Match) AppendTo(b []byte) []byte {
 		b = append(append(b, ",local="...), m.Local...)
 	}
 	if m.LocalPort != 0 {
-		b = strconv.AppendUint(append(b, ",port="...), uint64(m.LocalPort), 10)
+		b = appendPort(append(b, ",port="...), m.LocalPort, m.LocalPortBits)
 	}
 	if m.Remote != "" {
 		b = append(append(b, ",remote="...), m.Remote...)
 	}
 	if m.RemotePort != 0 {
-		b = strconv.AppendUint(append(b, ",rport="...), uint64(m.RemotePort), 10)
+		b = appendPort(append(b, ",rport="...), m.RemotePort, m.RemotePortBits)
+	}
+	return b
+}
+
+// appendPort appends "80", or "30720/8" of a block.
+func appendPort(b []byte, port uint16, bits int) []byte {
+	b = strconv.AppendUint(b, uint64(port), 10)
+	if bits != 0 {
+		b = strconv.AppendInt(append(b, '/'), int64(bits), 10)
 	}
 	return b
 }
@@ -61,18 +70,24 @@ func (m *Match) set(word string) (err error) {
 	case "local":
 		m.Local = value
 	case "port":
-		m.LocalPort, err = parsePort(value)
+		m.LocalPort, m.LocalPortBits, err = parsePort(value)
 	case "remote":
 		m.Remote = value
 	case "rport":
-		m.RemotePort, err = parsePort(value)
+		m.RemotePort, m.RemotePortBits, err = parsePort(value)
 	default:
 		err = fmt.Errorf("want vlan=, local=, port=, remote= or rport=")
 	}
 	return err
 }
 
-func parsePort(s string) (uint16, error) {
+func parsePort(s string) (port uint16, bits int, err error) {
+	s, length, block := strings.Cut(s, "/")
 	n, err := strconv.ParseUint(s, 10, 16)
-	return uint16(n), err
+	if block && err == nil {
+		if bits, err = strconv.Atoi(length); err == nil && (bits < 1 || bits > 15) {
+			err = fmt.Errorf("want 1 to 15 bits of the port")
+		}
+	}
+	return uint16(n), bits, err
 }

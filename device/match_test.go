@@ -19,6 +19,7 @@ func TestMatchString(t *testing.T) {
 			Match{Family: 4, Protocol: "tcp", VLAN: 4094, Local: "10.0.0.0/8", LocalPort: 1, Remote: "10.9.0.2/32", RemotePort: 2},
 			"tcp4,vlan=4094,local=10.0.0.0/8,port=1,remote=10.9.0.2/32,rport=2",
 		},
+		{Match{Family: 4, Protocol: "udp", LocalPort: 30720, LocalPortBits: 8, RemotePort: 49152, RemotePortBits: 2}, "udp4,port=30720/8,rport=49152/2"},
 	} {
 		if got := tt.match.String(); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.match, got, tt.want)

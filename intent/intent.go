@@ -114,14 +114,23 @@ type Member struct {
 	Path    string `json:"path"`
 }
 
-// Patterns returns how many combinations of own and remote address and port
-// the member matches: the rules that it needs per device, at least.
+// Patterns returns how many combinations of own and remote address and block of
+// ports the member matches: the entries that it needs in niclane's own programs.
 func (m *Member) Patterns() int {
-	n := 0
+	return m.addresses() * max(len(Blocks(m.Ports)), 1) * max(len(Blocks(m.RemotePorts)), 1)
+}
+
+// Rules is Patterns with each port by itself, as cards compare them: the rules
+// that the member needs per device and VLAN.
+func (m *Member) Rules() int {
+	return m.addresses() * max(len(m.Ports), 1) * max(len(m.RemotePorts), 1)
+}
+
+func (m *Member) addresses() (n int) {
 	for _, four := range []bool{true, false} {
 		n += ofFamily(m.Addrs, four) * ofFamily(m.RemoteAddrs, four)
 	}
-	return n * max(len(m.Ports), 1) * max(len(m.RemotePorts), 1)
+	return n
 }
 
 // ofFamily counts the prefixes of IPv4, or IPv6; none given is one, "any".

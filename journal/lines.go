@@ -65,7 +65,7 @@ func (l line) like(b []byte, before line, spelled *device.Match) (own []byte, ok
 // words are what of m is neither a number nor an address: members of a lane have
 // them in common.
 func words(m device.Match) device.Match {
-	m.VLAN, m.LocalPort, m.RemotePort = 0, 0, 0
+	m.VLAN, m.LocalPort, m.RemotePort, m.LocalPortBits, m.RemotePortBits = 0, 0, 0, 0, 0
 	for _, addr := range []*string{&m.Local, &m.Remote} {
 		if strings.Trim(*addr, "0123456789abcdef.:/") == "" {
 			*addr = ""

@@ -49,7 +49,7 @@ func resum(s string) string {
 // written before it: it is read as it was.
 func TestShortLines(t *testing.T) {
 	match := device.Match{Family: 4, Protocol: "tcp", LocalPort: 1}
-	other := device.Match{Family: 6, Protocol: "udp", VLAN: 2, Local: "fd00::1/128", LocalPort: 3, Remote: "fd00::/64", RemotePort: 4}
+	other := device.Match{Family: 6, Protocol: "udp", VLAN: 2, Local: "fd00::1/128", LocalPort: 3, Remote: "fd00::/64", RemotePort: 4, LocalPortBits: 8, RemotePortBits: 15}
 	for _, o := range []device.Object{
 		device.FilterEntry{Filter: "f", Match: match, Priority: "1:10", Queues: []int{1}},
 		device.XDPEntry{Dev: "eth1", Match: match, Lane: 1},
@@ -125,7 +125,7 @@ func TestShortLines(t *testing.T) {
 		if diff := cmp.Diff(records, j.Head().Before, noKey); diff != "" {
 			t.Errorf("%s: records (-want +got):\n%s", o.Kind(), diff)
 		}
-		if !bytes.Contains(b, []byte("\nlike udp6,vlan=2,local=fd00::1/128,port=3,remote=fd00::/64,rport=4\n")) {
+		if !bytes.Contains(b, []byte("\nlike udp6,vlan=2,local=fd00::1/128,port=3/8,remote=fd00::/64,rport=4/15\n")) {
 			t.Errorf("%s: one that differs in the match only is not written in short", o.Kind())
 		}
 	}

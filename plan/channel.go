@@ -211,7 +211,7 @@ func (f *fit) wantFlowers(lanes []*placed) {
 	for i, l := range lanes {
 		for k := range l.Members {
 			m := &l.Members[k]
-			for _, match := range f.matches(m) {
+			for _, match := range f.rules(m) {
 				o := device.Flower{Dev: f.dev.Name, Match: match, Class: i + 1}
 				if now, there := f.present[o.Key()].(device.Flower); there {
 					if _, ours := f.owned[o.Key()]; !ours || now.Pref != 0 {

@@ -140,22 +140,34 @@ func (f *fit) checkForeign() {
 // checkMembers refuses members that the realisations cannot tell apart.
 func (f *fit) checkMembers(lanes []*placed) {
 	var rules int
+	byCard := f.uses(device.PartSteering, RealRules) || f.uses(device.PartSteering, RealFlower)
 	for _, l := range lanes[1:] {
 		for i := range l.Members {
 			m := &l.Members[i]
-			ms := f.matches(m)
-			if len(ms) == 0 {
+			need := m.Rules() * max(1, len(f.in.Group.VLANs))
+			if need == 0 {
 				f.failf(m.Path, "addrs and remote-addrs have no address family in common")
 			}
-			rules += len(ms)
-			f.checkForeignRules(m, ms)
+			rules += need
 			f.checkCgroup(l, m)
+			if most := max(len(m.Ports), len(m.RemotePorts)); byCard && most > intent.FewPorts && (f.dev.RuleCapacity == 0 || !f.uses(device.PartSteering, RealRules)) {
+				f.failf(m.Path, "%d ports are %d rules on %s, which compares them one by one; want at most %d ports, or ranges compared by niclane's own program (force: {queue-set: %s})",
+					most, need, f.dev.Name, intent.FewPorts, RealCpumap)
+			}
 		}
 	}
 	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) && f.dev.RuleCapacity > 0 && rules > free {
 		f.failf("lanes", "%d rules needed, %d free on %s", rules, free, f.dev.Name)
 	}
 	f.checkPatterns(lanes[1:])
+	if len(f.errs) > 0 || len(f.dev.Rules) == 0 {
+		return
+	}
+	for _, l := range lanes[1:] {
+		for i := range l.Members {
+			f.checkForeignRules(&l.Members[i], f.rules(&l.Members[i]))
+		}
+	}
 }
 
 // maxPatterns is how many different sets of compared fields niclane's
@@ -167,12 +179,20 @@ const maxPatterns = 16
 type Pattern struct {
 	family, localBits, remoteBits int
 	protocol                      string
-	localPort, remotePort, vlan   bool
+	localPort, remotePort         int // bits compared
+	vlan                          bool
 }
 
 // PatternOf returns which fields a match of a plan's compares.
 func PatternOf(m device.Match) Pattern {
-	return Pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol, m.LocalPort != 0, m.RemotePort != 0, m.VLAN != 0}
+	return Pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol, portBits(m.LocalPort, m.LocalPortBits), portBits(m.RemotePort, m.RemotePortBits), m.VLAN != 0}
+}
+
+func portBits(port uint16, bits int) int {
+	if port != 0 && bits == 0 {
+		return 16
+	}
+	return bits
 }
 
 // checkPatterns refuses members that compare too many different sets of

@@ -197,7 +197,7 @@ func (f *fit) wantRules(lanes []*placed) {
 		n := 0
 		for i := range l.Members {
 			m := &l.Members[i]
-			for _, match := range f.matches(m) {
+			for _, match := range f.rules(m) {
 				r := device.Rule{Dev: f.dev.Name, Match: match, Context: l.number}
 				why := "packets of lane " + l.Name + " to its queues"
 				if single {

@@ -11,11 +11,12 @@ import (
 )
 
 // matches are a member's, expanded once: of a thousand members, that is as much
-// work as all else that is done with them.
+// work as all else that is done with them. They are what niclane's own programs
+// compare; of a long range of ports, blocks.
 func (f *fit) matches(m *intent.Member) []device.Match {
 	ms, ok := f.expanded[m]
 	if !ok {
-		ms = matches(m, f.in.Group.VLANs)
+		ms = matches(m, f.in.Group.VLANs, intent.Blocks)
 		if f.expanded == nil {
 			all := 0
 			for i := range f.in.Lanes {
@@ -28,10 +29,25 @@ func (f *fit) matches(m *intent.Member) []device.Match {
 	return ms
 }
 
+// rules are a member's matches as cards compare them: port by port.
+func (f *fit) rules(m *intent.Member) []device.Match {
+	if len(m.Ports) <= intent.FewPorts && len(m.RemotePorts) <= intent.FewPorts {
+		return f.matches(m)
+	}
+	return matches(m, f.in.Group.VLANs, func(ports []uint16) []intent.PortBlock {
+		out := make([]intent.PortBlock, len(ports))
+		for i, p := range ports {
+			out[i] = intent.PortBlock{Port: p, Bits: 16}
+		}
+		return out
+	})
+}
+
 // matches expands a member into the tuples that rules and classifiers
-// compare: the product of its addresses, ports, remote addresses and remote
-// ports, per address family and VLAN, in the order given.
-func matches(m *intent.Member, vlans []int) []device.Match {
+// compare: the product of its addresses, blocks of ports, remote addresses and
+// remote ports, per address family and VLAN, in the order given.
+func matches(m *intent.Member, vlans []int, blocks func([]uint16) []intent.PortBlock) []device.Match {
+	localPorts, remotePorts := orAny(blocks(m.Ports)), orAny(blocks(m.RemotePorts))
 	if len(vlans) == 0 {
 		vlans = []int{0}
 	}
@@ -42,15 +58,16 @@ func matches(m *intent.Member, vlans []int) []device.Match {
 		if local == nil || remote == nil {
 			continue
 		}
-		out = slices.Grow(out, len(vlans)*len(local)*max(1, len(m.Ports))*len(remote)*max(1, len(m.RemotePorts)))
+		out = slices.Grow(out, len(vlans)*len(local)*len(localPorts)*len(remote)*len(remotePorts))
 		for _, vlan := range vlans {
 			for _, la := range local {
-				for _, lp := range orAny(m.Ports) {
+				for _, lp := range localPorts {
 					for _, ra := range remote {
-						for _, rp := range orAny(m.RemotePorts) {
+						for _, rp := range remotePorts {
 							out = append(out, device.Match{
 								Family: family, Protocol: m.Protocol, VLAN: vlan,
-								Local: la, LocalPort: lp, Remote: ra, RemotePort: rp,
+								Local: la, LocalPort: lp.Port, LocalPortBits: lp.Bits % 16,
+								Remote: ra, RemotePort: rp.Port, RemotePortBits: rp.Bits % 16,
 							})
 						}
 					}
@@ -81,7 +98,7 @@ func ofFamily(ps []netip.Prefix, family int) []string {
 	return out
 }
 
-func orAny(ports []uint16) []uint16 {
+func orAny(ports []intent.PortBlock) []intent.PortBlock {
 	if len(ports) == 0 {
 		return anyPort
 	}
@@ -91,5 +108,5 @@ func orAny(ports []uint16) []uint16 {
 // What a member compares that compares none. They are not to be changed.
 var (
 	anyAddress = []string{""}
-	anyPort    = []uint16{0}
+	anyPort    = []intent.PortBlock{{}}
 )

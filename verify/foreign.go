@@ -292,7 +292,8 @@ func overlap(a, b device.Match) bool {
 		return false
 	}
 	same := func(x, y int) bool { return x == 0 || y == 0 || x == y }
-	return same(a.VLAN, b.VLAN) && same(int(a.LocalPort), int(b.LocalPort)) && same(int(a.RemotePort), int(b.RemotePort)) &&
+	return same(a.VLAN, b.VLAN) && device.SamePort(a.LocalPort, a.LocalPortBits, b.LocalPort, b.LocalPortBits) &&
+		device.SamePort(a.RemotePort, a.RemotePortBits, b.RemotePort, b.RemotePortBits) &&
 		meet(a.Local, b.Local) && meet(a.Remote, b.Remote)
 }
 

@@ -191,8 +191,11 @@ func (c *chooser) probe(l plan.FittedLane, m device.Match, p Path) (Probe, strin
 	}
 	if m.Protocol == "udp" {
 		probe.Count = perDatagrams
-	} else if m.RemotePort == 0 || m.RemotePort == p.Port {
+	} else if m.RemotePort == 0 || p.Port != 0 && device.SamePort(m.RemotePort, m.RemotePortBits, p.Port, 0) {
 		probe.Connect = p.Port
+		if m.RemotePort != 0 {
+			probe.Remote = netip.AddrPortFrom(p.Addr, p.Port)
+		}
 	}
 	if m.LocalPort != 0 && m.RemotePort != 0 {
 		probe.Count = 1 // there is no other

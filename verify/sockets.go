@@ -86,7 +86,7 @@ func (c Connection) is(m device.Match) bool {
 		return err == nil && p.Contains(a)
 	}
 	return in(m.Local, c.Local.Addr()) && in(m.Remote, c.Remote.Addr()) &&
-		(m.LocalPort == 0 || m.LocalPort == c.Local.Port()) && (m.RemotePort == 0 || m.RemotePort == c.Remote.Port())
+		device.SamePort(m.LocalPort, m.LocalPortBits, c.Local.Port(), 0) && device.SamePort(m.RemotePort, m.RemotePortBits, c.Remote.Port(), 0)
 }
 
 // served counts a lane's connections by whether they were where the lane is.

@@ -135,6 +135,8 @@ var classes = map[string]device.Match{
 	"1:14": {Family: 4, Protocol: "tcp", LocalPort: 80, VLAN: 7},
 	"1:15": {Family: 6, Protocol: "tcp", Remote: "fd00:9::/33", RemotePort: 443},
 	"1:16": {Family: 4, Protocol: "udp", Local: four + "/32", Remote: four2 + "/32", RemotePort: 53, LocalPort: 99},
+	"1:18": {Family: 4, Protocol: "udp", LocalPort: 30720, LocalPortBits: 8}, // to 30975
+	"1:19": {Family: 4, Protocol: "tcp", RemotePort: 0xc000, RemotePortBits: 4},
 }
 
 func fill(t testing.TB, m *maps) {
@@ -182,6 +184,11 @@ func frames(arrive bool) map[string]named {
 	}
 	mc, other := ports(11211, 4000), ports(1, 2)
 	return map[string]named{
+		"first port of a block":   {frame(0x800, ipv4(17, four, four2, 0, 0, ports(30720, 1))), "1:18"},
+		"last port of a block":    {frame(0x800, ipv4(17, four, four2, 0, 0, ports(30975, 1))), "1:18"},
+		"before a block":          {frame(0x800, ipv4(17, four, four2, 0, 0, ports(30719, 1))), ""},
+		"after a block":           {frame(0x800, ipv4(17, four, four2, 0, 0, ports(30976, 1))), ""},
+		"block of the other side": {frame(0x800, ipv4(6, four, "192.0.2.1", 0, 0, ports(1, 50000))), "1:19"},
 		"tcp4":                    {frame(0x800, ipv4(6, four, "192.0.2.1", 0, 0, mc)), "1:10"},
 		"tcp4, don't fragment":    {frame(0x800, ipv4(6, four, "192.0.2.1", 0x4000, 0, mc)), "1:10"},
 		"tcp4 with options":       {frame(0x800, ipv4(6, four, "192.0.2.1", 0, 40, mc)), "1:10"},

@@ -105,12 +105,17 @@ func matches(m device.Match, f tuple.Flow) bool {
 	in := func(prefix string, b [16]byte) bool {
 		return prefix == "" || netip.MustParsePrefix(prefix).Contains(addr(b))
 	}
-	port := func(want uint16, b [2]byte) bool {
-		return want == 0 || want == binary.BigEndian.Uint16(b[:])
+	port := func(want uint16, bits int, b [2]byte) bool {
+		last := want
+		if bits != 0 {
+			last += 1<<(16-bits) - 1
+		}
+		have := binary.BigEndian.Uint16(b[:])
+		return want == 0 || want <= have && have <= last
 	}
 	return m.Family == int(f.Family) &&
 		map[string]uint8{"tcp": tuple.TCP, "udp": tuple.UDP}[m.Protocol] == f.Protocol &&
 		(m.VLAN == 0 || m.VLAN == int(f.VLAN)) &&
 		in(m.Local, f.Local) && in(m.Remote, f.Remote) &&
-		port(m.LocalPort, f.LocalPort) && port(m.RemotePort, f.RemotePort)
+		port(m.LocalPort, m.LocalPortBits, f.LocalPort) && port(m.RemotePort, m.RemotePortBits, f.RemotePort)
 }

@@ -68,8 +68,12 @@ func Encode(m device.Match) (f, mask Flow, err error) {
 	if m.VLAN != 0 {
 		f.VLAN, mask.VLAN = uint16(m.VLAN), VLANMask
 	}
-	f.LocalPort, mask.LocalPort = encodePort(m.LocalPort)
-	f.RemotePort, mask.RemotePort = encodePort(m.RemotePort)
+	if f.LocalPort, mask.LocalPort, err = encodePort(m.LocalPort, m.LocalPortBits); err != nil {
+		return f, mask, fmt.Errorf("local port: %w", err)
+	}
+	if f.RemotePort, mask.RemotePort, err = encodePort(m.RemotePort, m.RemotePortBits); err != nil {
+		return f, mask, fmt.Errorf("remote port: %w", err)
+	}
 	if f.Local, mask.Local, err = encodePrefix(m.Family, m.Local); err != nil {
 		return f, mask, fmt.Errorf("local: %w", err)
 	}
@@ -79,12 +83,16 @@ func Encode(m device.Match) (f, mask Flow, err error) {
 	return f, mask, nil
 }
 
-func encodePort(p uint16) (v, mask [2]byte) {
+func encodePort(p uint16, length int) (v, mask [2]byte, err error) {
+	// A block from port 0 on would have all packets without ports.
+	if length < 0 || length > 15 || p&^device.PortMask(length) != 0 || p == 0 && length != 0 {
+		return v, mask, fmt.Errorf("%d/%d is not a canonical block of ports", p, length)
+	}
 	binary.BigEndian.PutUint16(v[:], p)
 	if p != 0 {
-		mask = [2]byte{0xff, 0xff}
+		binary.BigEndian.PutUint16(mask[:], device.PortMask(length))
 	}
-	return v, mask
+	return v, mask, nil
 }
 
 func encodePrefix(family int, s string) (v, mask [16]byte, err error) {
@@ -120,11 +128,15 @@ func Decode(f, mask Flow) (device.Match, error) {
 		return m, fmt.Errorf("flow of protocol %d", f.Protocol)
 	}
 	m.VLAN = int(f.VLAN & mask.VLAN)
-	m.LocalPort = binary.BigEndian.Uint16(f.LocalPort[:])
-	m.RemotePort = binary.BigEndian.Uint16(f.RemotePort[:])
+	m.LocalPort, m.LocalPortBits = decodePort(f.LocalPort, mask.LocalPort)
+	m.RemotePort, m.RemotePortBits = decodePort(f.RemotePort, mask.RemotePort)
 	m.Local = decodePrefix(m.Family, f.Local, mask.Local)
 	m.Remote = decodePrefix(m.Family, f.Remote, mask.Remote)
 	return m, nil
+}
+
+func decodePort(v, mask [2]byte) (port uint16, length int) {
+	return binary.BigEndian.Uint16(v[:]), bits.OnesCount16(binary.BigEndian.Uint16(mask[:])) % 16
 }
 
 func decodePrefix(family int, v, mask [16]byte) string {

@@ -10,11 +10,14 @@ import (
 
 // What Encode accepts decodes to the same match.
 func FuzzMatch(f *testing.F) {
-	f.Add(4, "tcp", "10.0.0.1/32", uint16(80), "", uint16(0), 0)
-	f.Add(6, "udp", "", uint16(0), "fd00::/8", uint16(53), 7)
-	f.Add(4, "tcp", "::ffff:10.0.0.1/128", uint16(1), "0.0.0.0/0", uint16(1), 4095)
-	f.Fuzz(func(t *testing.T, family int, protocol, local string, localPort uint16, remote string, remotePort uint16, vlan int) {
-		want := device.Match{Family: family, Protocol: protocol, Local: local, LocalPort: localPort, Remote: remote, RemotePort: remotePort, VLAN: vlan}
+	f.Add(4, "tcp", "10.0.0.1/32", uint16(80), 0, "", uint16(0), 0, 0)
+	f.Add(6, "udp", "", uint16(0), 0, "fd00::/8", uint16(53), 0, 7)
+	f.Add(4, "tcp", "::ffff:10.0.0.1/128", uint16(1), 0, "0.0.0.0/0", uint16(1), 0, 4095)
+	f.Add(4, "udp", "", uint16(30720), 8, "", uint16(49152), 4, 0)
+	f.Add(4, "udp", "", uint16(30721), 8, "", uint16(0), 4, 0)
+	f.Fuzz(func(t *testing.T, family int, protocol, local string, localPort uint16, localBits int, remote string, remotePort uint16, remoteBits, vlan int) {
+		want := device.Match{Family: family, Protocol: protocol, Local: local, LocalPort: localPort, LocalPortBits: localBits,
+			Remote: remote, RemotePort: remotePort, RemotePortBits: remoteBits, VLAN: vlan}
 		flow, mask, err := Encode(want)
 		if err != nil {
 			return
