@@ -44,8 +44,8 @@ func encodeHead(h *Head) ([]byte, error) {
 }
 
 // Decode reads a journal. A last line without its newline, as a kill in the
-// middle of a write leaves it, is ignored; everything else that does not fit
-// is an error.
+// middle of a write leaves it, is ignored. Progress that cannot be read is the
+// journal's Damage; everything else that does not fit is an error.
 func Decode(b []byte) (*Journal, error) {
 	first, rest, ok := bytes.Cut(b, []byte("\n"))
 	if !ok {
@@ -65,9 +65,8 @@ func Decode(b []byte) (*Journal, error) {
 	if err := j.head.decode(rest[:size]); err != nil {
 		return nil, fmt.Errorf("head: %w", err)
 	}
-	j.events, err = decodeProgress(string(rest[size:]), len(j.head.Plan.Steps))
-	if err != nil {
-		return nil, err
+	if j.events, err = decodeProgress(string(rest[size:]), len(j.head.Plan.Steps)); err != nil {
+		j.damage = err.Error() + ": all steps count as made"
 	}
 	return j, nil
 }
@@ -167,19 +166,26 @@ func (e event) append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-func decodeProgress(text string, steps int) ([]event, error) {
-	out := make([]event, 0, strings.Count(text, "\n"))
+// decodeProgress reads progress lines. Where some cannot be read, err names the first,
+// and every step counts as made.
+func decodeProgress(text string, steps int) (out []event, err error) {
+	out = make([]event, 0, strings.Count(text, "\n"))
 	for n := 1; ; n++ {
 		line, rest, ok := strings.Cut(text, "\n")
 		if !ok {
-			return out, nil
+			break
 		}
-		e, err := decodeEvent(line, steps)
-		if err != nil {
-			return nil, fmt.Errorf("progress line %d: %w", n, err)
+		if e, bad := decodeEvent(line, steps); bad == nil {
+			out = append(out, e)
+		} else if err == nil {
+			err = fmt.Errorf("progress line %d: %w", n, bad)
 		}
-		out, text = append(out, e), rest
+		text = rest
 	}
+	if err != nil {
+		out = allMade(out, steps)
+	}
+	return out, err
 }
 
 func decodeEvent(line string, steps int) (event, error) {

@@ -37,6 +37,10 @@
 // packets after a kill is somebody else's. Other values stay uncertain until they
 // are read back; to write the original once more does no harm.
 //
+// Damage does not stand in the way of undoing. Where progress cannot be read, every
+// step counts as made, and rollback tries each: it reads what is there. Of a head
+// that is damaged, Salvage takes the lines that are whole.
+//
 // The package refuses to follow symbolic links, to use a directory that others
 // can write, to read a version it does not know, and to record two configs for
 // one device.

@@ -45,6 +45,9 @@ func (s *Store) load(name string) (*Journal, error) {
 		f.Close()
 		return nil, &fs.PathError{Op: "stat", Path: s.path(name), Err: err}
 	}
+	if st.Size == 0 { // nothing was written, or that is lost
+		return nil, errors.Join(f.Close(), &fs.PathError{Op: "read", Path: s.path(name), Err: fs.ErrNotExist})
+	}
 	if j := s.memory.find(s, name, &st); j != nil {
 		return j, f.Close()
 	}
@@ -55,8 +58,7 @@ func (s *Store) load(name string) (*Journal, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("journal %s: %w; what it recorded cannot be rolled back by niclane: "+
-			"restore the file from a backup, or undo by hand and remove it", s.path(name), err)
+		return nil, fmt.Errorf("journal %s: %w; niclane rollback --force undoes what of it can be read", s.path(name), err)
 	}
 	j.store, j.name = s, name
 	j.size = int64(lastLine(b))
@@ -114,6 +116,9 @@ func lastLine(b []byte) int {
 	return 0
 }
 
+// temporarySuffix follows the name of a journal that is being written.
+const temporarySuffix = ".new"
+
 // write makes the file: written beside and renamed, so that whoever reads it, also
 // after a kill, has the old one or the new one, whole.
 func (s *Store) write(name string, h Head) (*Journal, error) {
@@ -121,7 +126,7 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	temporary := name + ".new"
+	temporary := name + temporarySuffix
 	if err := unix.Unlinkat(s.fd, temporary, 0); err != nil && err != unix.ENOENT {
 		return nil, fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: s.path(temporary), Err: err})
 	}
@@ -175,13 +180,19 @@ func (j *Journal) Close() error {
 }
 
 // Remove closes the journal and removes its file, if it is still there: nothing
-// is owned any more.
+// is owned any more. A file with lines that could not be read is renamed.
 func (j *Journal) Remove() error {
 	if j.store == nil {
 		return nil
 	}
 	if err := j.Close(); err != nil {
 		return fmt.Errorf("journal: %w", err)
+	}
+	if j.lost > 0 {
+		if err := ignoreAbsent(unix.Renameat(j.store.fd, j.name, j.store.fd, j.name+damagedSuffix)); err != nil {
+			return fmt.Errorf("journal: %w", &fs.PathError{Op: "rename", Path: j.Path(), Err: err})
+		}
+		return nil
 	}
 	if err := ignoreAbsent(unix.Unlinkat(j.store.fd, j.name, 0)); err != nil {
 		return fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: j.Path(), Err: err})

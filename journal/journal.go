@@ -24,6 +24,9 @@ type Journal struct {
 	size  int64    // of the whole lines
 	torn  bool     // there is a part of a line after them
 
+	damage string // what could not be read
+	lost   int    // lines of records and steps among it
+
 	owned *owned // as they were when last asked for
 }
 

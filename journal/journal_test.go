@@ -242,7 +242,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			t.Errorf("cut at %d: after another line: %+v", n, again)
 		}
 	}
-	for n := range headLen {
+	for n := 1; n < headLen; n++ {
 		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -267,13 +267,9 @@ func TestDamage(t *testing.T) {
 		"empty":              {func(string) string { return "" }, "cut short"},
 		"later version":      {func(s string) string { return strings.Replace(s, "niclane-journal 2", "niclane-journal 3", 1) }, "version 3"},
 		"one bit of a value": {func(s string) string { return strings.Replace(s, `"value":"1"`, `"value":"0"`, 1) }, "SHA-256"},
-		"unknown progress":   {func(s string) string { return s + "jumped 0\n" }, "jumped"},
-		"no such step":       {func(s string) string { return s + "begin 1\n" }, "not a step"},
-		"a negative step":    {func(s string) string { return s + "begin -1\n" }, "not a step"},
 		"like nothing":       {func(s string) string { return resum(strings.Replace(s, "\nstep ", "\nlike tcp4\nstep ", 1)) }, "not known"},
 		"like a file":        {func(s string) string { return resum(strings.Replace(s, "\nbegin", "\nlike tcp4\nbegin", 1)) }, "no packets"},
 		"a line of neither":  {func(s string) string { return resum(strings.Replace(s, "\nstep ", "\nstop ", 1)) }, "line 1"},
-		"garbage key":        {func(s string) string { return s + "restore x\n" }, "key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := journal.Decode([]byte(tt.change(string(good))))
@@ -282,8 +278,8 @@ func TestDamage(t *testing.T) {
 			}
 		})
 	}
-	if _, err := journal.Decode(good); err != nil {
-		t.Errorf("undamaged: %v", err)
+	if j, err := journal.Decode(good); err != nil || j.Damage() != "" {
+		t.Errorf("undamaged: %v, damage %q", err, j.Damage())
 	}
 }
 
@@ -350,8 +346,9 @@ func TestCrash(t *testing.T) {
 			if err := os.WriteFile(j.Path(), left, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := open(t, dir, here).List(); err == nil || !strings.Contains(err.Error(), j.Path()) {
-				t.Errorf("in the same boot: %v, want an error that names the file", err)
+			js, err := open(t, dir, here).List()
+			if len(js) > 0 || len(left) > 0 && (err == nil || !strings.Contains(err.Error(), j.Path())) {
+				t.Errorf("in the same boot: %d journals, %v, want an error that names the file", len(js), err)
 			}
 			s := open(t, dir, next)
 			if js, err := s.List(); len(js) != 0 || err != nil {

@@ -134,7 +134,7 @@ func (s *Store) List() ([]*Journal, error) {
 		}
 		j, err := s.load(e.Name())
 		if err != nil {
-			if !s.gone(e.Name()) {
+			if !s.gone(e.Name()) && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
 			continue

@@ -87,6 +87,9 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	if err := apply.CheckPending(a.runDir); err != nil {
 		return err
 	}
+	if err := a.tidy(store); err != nil {
+		return err
+	}
 	p, st, err := a.plan(ctx, r, store)
 	if err != nil {
 		return err

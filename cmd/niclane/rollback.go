@@ -62,13 +62,13 @@ func (a *app) rollbackChosen(ctx context.Context, force bool, choose func([]*jou
 	if err != nil {
 		return err
 	}
-	js, err := a.allJournals(here)
+	all, broken, err := a.undoable(here, force)
 	if err != nil {
 		return err
 	}
-	js, err = choose(js)
+	js, err := choose(slices.Clone(all))
 	if err != nil {
-		return err
+		return errors.Join(broken, err)
 	}
 	k, err := apply.NewKernel()
 	if err != nil {
@@ -77,14 +77,23 @@ func (a *app) rollbackChosen(ctx context.Context, force bool, choose func([]*jou
 	defer k.Close()
 	results := []rolledBack{}
 	var errs []error
+	if len(js) == len(all) {
+		errs = append(errs, broken)
+	}
 	for _, j := range js {
+		if d := j.Damage(); d != "" {
+			fmt.Fprintf(a.stderr, "niclane: warning: journal %s: %s\n", j.Path(), d)
+		}
 		report, err := apply.Rollback(ctx, k, j, here, apply.Options{Force: force})
 		res := rolledBack{Config: j.Head().Config, Devices: j.Head().Devices, Report: report}
 		if err != nil {
 			errs = append(errs, err)
 			res.Error = err.Error()
-		} else if err := a.removeBaselines(j.Head().Devices); err != nil {
-			errs = append(errs, err)
+		} else {
+			errs = append(errs, a.removeBaselines(j.Head().Devices))
+			if kept := j.Kept(); kept != "" {
+				errs = append(errs, fmt.Errorf("what the lines tell that cannot be read is as it is: look into %s, and remove it", kept))
+			}
 		}
 		results = append(results, res)
 	}
@@ -93,15 +102,15 @@ func (a *app) rollbackChosen(ctx context.Context, force bool, choose func([]*jou
 			return err
 		}
 	} else {
+		if len(results) == 0 && broken == nil {
+			fmt.Fprintln(a.stdout, "nothing to undo: niclane has changed nothing here")
+		}
 		a.printRollback(results)
 	}
 	return errors.Join(errs...)
 }
 
 func (a *app) printRollback(results []rolledBack) {
-	if len(results) == 0 {
-		fmt.Fprintln(a.stdout, "nothing to undo: niclane has changed nothing here")
-	}
 	for _, r := range results {
 		for _, w := range r.Report.Warnings {
 			fmt.Fprintln(a.stderr, "niclane: warning:", w)
@@ -137,6 +146,39 @@ func forceText(left []apply.Left) string {
 	return ": rollback --force puts back what others have changed, and removes what they have put on niclane's"
 }
 
+// undoable returns the journals that rollback can undo, and says which cannot be read.
+// With force it takes of these what can. What records nothing is removed.
+func (a *app) undoable(here journal.Host, force bool) (js []*journal.Journal, broken, err error) {
+	s, err := a.openStore()
+	if s == nil || err != nil {
+		return nil, nil, err
+	}
+	if err := a.tidy(s); err != nil {
+		return nil, nil, err
+	}
+	js, broken = s.List()
+	if force && broken != nil {
+		var more []*journal.Journal
+		more, broken = s.Salvage()
+		js = append(js, more...)
+	}
+	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), broken, nil
+}
+
+// tidy removes files that record nothing.
+func (a *app) tidy(s *journal.Store) error {
+	notes, err := s.Tidy()
+	for _, n := range notes {
+		fmt.Fprintln(a.stderr, "niclane: warning:", n)
+	}
+	return err
+}
+
+// elsewhere reports whether a journal is of another network namespace of this boot.
+func elsewhere(j *journal.Journal, here journal.Host) bool {
+	return j.Head().SameBoot(here) && !j.Head().SameNetns(here)
+}
+
 // allJournals returns the journals of this network namespace, and those of an
 // earlier boot, which only have to be cleared.
 func (a *app) allJournals(here journal.Host) ([]*journal.Journal, error) {
@@ -148,9 +190,7 @@ func (a *app) allJournals(here journal.Host) ([]*journal.Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(js, func(j *journal.Journal) bool {
-		return j.Head().SameBoot(here) && !j.Head().SameNetns(here)
-	}), nil
+	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), nil
 }
 
 // chosen keeps the journals that the argument names.
