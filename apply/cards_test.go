@@ -152,7 +152,7 @@ func TestSystemThirdCardFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := apply.NewKernel()
+		k, err := apply.NewKernel("")
 		if err != nil {
 			t.Fatal(err)
 		}

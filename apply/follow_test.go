@@ -63,7 +63,7 @@ func made(t *testing.T, lanes string, k apply.Kernel) (*journal.Journal, error) 
 
 func kernel(t *testing.T) *apply.System {
 	t.Helper()
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}

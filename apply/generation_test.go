@@ -70,7 +70,7 @@ func TestSystemUndoOfOneGeneration(t *testing.T) {
 		if out, err := quietApplier(dir, replanHere(t, otherLanes(lanes), ownedIn(t, dir))).output(t); err != nil {
 			t.Fatalf("second: %v: %s", err, out)
 		}
-		k, err := apply.NewKernel()
+		k, err := apply.NewKernel("")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func rollback(t *testing.T, dir string) (*apply.Report, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func TestForeignChangeAfterAKilledGroup(t *testing.T) {
 func TestSystemReadMany(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		p := planHere(t, lanes)
-		k, err := apply.NewKernel()
+		k, err := apply.NewKernel("")
 		if err != nil {
 			t.Fatal(err)
 		}

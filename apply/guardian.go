@@ -74,7 +74,7 @@ func (g *guardian) start() (err error) {
 	if g.here, err = journal.Here(); err != nil {
 		return err
 	}
-	if g.kernel, err = NewKernel(); err != nil {
+	if g.kernel, err = NewKernel(g.RunDir); err != nil {
 		return err
 	}
 	for _, err := range cgroup.Leave(nil) {

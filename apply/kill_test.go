@@ -102,7 +102,7 @@ func onSeededSystem(t *testing.T, seed uint64, f func(t *testing.T, lanes string
 // are not ours.
 func foreignObjects(t *testing.T, r *rand.Rand) {
 	t.Helper()
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +376,7 @@ func TestSystemFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := 0; n < len(p.Steps); n += 3 {
-			k, err := apply.NewKernel()
+			k, err := apply.NewKernel("")
 			if err != nil {
 				t.Fatal(err)
 			}

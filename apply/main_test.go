@@ -122,7 +122,7 @@ func applier(arg string) error {
 			return err
 		}
 	}
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel(c.RunDir)
 	if err != nil {
 		return err
 	}

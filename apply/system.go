@@ -44,17 +44,18 @@ type client interface {
 	Write(old, new device.Object) error
 }
 
-// NewKernel connects to the kernel. A family that the kernel does not have is
-// an error only for the objects that need it.
-func NewKernel() (*System, error) {
+// NewKernel connects to the kernel, and to the pollers of niclane's run directory
+// runDir. A family that the kernel does not have is an error only for the objects
+// that need it.
+func NewKernel(runDir string) (*System, error) {
 	s := &System{clients: map[string]client{}, missing: map[string]error{}}
-	if err := s.open(); err != nil {
+	if err := s.open(runDir); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *System) open() error {
+func (s *System) open(runDir string) error {
 	find, err := observe.OpenFinder()
 	if err != nil {
 		return err
@@ -108,7 +109,7 @@ func (s *System) open() error {
 		s.serve(c, device.CgroupPriority{})
 	}
 
-	s.serve(poller.Client{}, device.Poller{})
+	s.serve(poller.Client{RunDir: runDir}, device.Poller{})
 
 	e, err := ethtool.Open()
 	if errors.Is(err, fs.ErrNotExist) {

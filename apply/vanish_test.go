@@ -54,7 +54,7 @@ func vanish(t *testing.T, lanes string, at int, after bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}

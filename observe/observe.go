@@ -42,6 +42,9 @@ type Options struct {
 	// NoProbes leaves out capabilities: for looking again at a machine
 	// that is known.
 	NoProbes bool
+	// RunDir is niclane's run directory, where its pollers are found;
+	// poller.DefaultRunDir if empty.
+	RunDir string
 	// Remember is a directory that only this user can enter, in which the
 	// outcome of slow probes is kept for as long as it holds; "": probe anew.
 	Remember string
@@ -118,7 +121,7 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	if err := o.netPrio(opts); err != nil {
 		return nil, err
 	}
-	if err := o.pollers(); err != nil {
+	if err := o.pollers(opts.RunDir); err != nil {
 		return nil, err
 	}
 	if err := o.shapers(opts); err != nil {

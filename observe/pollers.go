@@ -9,8 +9,8 @@ import (
 )
 
 // pollers adds niclane's own pollers to the devices that they poll.
-func (o *observer) pollers() error {
-	all, err := poller.List()
+func (o *observer) pollers(runDir string) error {
+	all, err := poller.List(runDir)
 	if err != nil {
 		return fmt.Errorf("pollers: %w", err)
 	}

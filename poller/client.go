@@ -3,7 +3,6 @@
 package poller
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,28 +31,31 @@ const (
 )
 
 // A Client starts, finds and ends pollers in the network namespace of the
-// calling thread. Its zero value is ready.
+// calling thread. Its caller holds the lock of the run directory: sockets that no
+// process has open are removed.
 type Client struct {
+	// RunDir is niclane's run directory, DefaultRunDir if empty. Pollers are
+	// found by the one they were started with.
+	RunDir string
 	// Tied has the pollers that it starts end with this process, however it
 	// ends: for a service. Others stay until they are ended.
 	Tied bool
 }
 
-// address is the abstract socket that a poller listens on. Its names are the
-// network namespace's, and vanish with their last listener (unix(7)).
-func address(key string) *net.UnixAddr { return &net.UnixAddr{Net: "unix", Name: prefix + key} }
-
-const prefix = "@niclane/"
-
 // Read returns the poller with o's identity as it is running, nil if there is
 // none.
-func (Client) Read(o device.Object) (device.Object, error) {
+func (c Client) Read(o device.Object) (device.Object, error) {
 	want, ok := o.(device.Poller)
 	if !ok {
 		return nil, fmt.Errorf("object kind %q is not poller's", o.Kind())
 	}
-	s, err := ask(want.Key())
-	if err != nil || s == nil {
+	d, err := openDir(c.RunDir)
+	if d == nil {
+		return nil, err
+	}
+	defer d.close()
+	s, err := d.read(want)
+	if s == nil {
 		return nil, err
 	}
 	return s.Poller, nil
@@ -62,24 +64,41 @@ func (Client) Read(o device.Object) (device.Object, error) {
 // Write starts, ends or replaces a poller. It returns when the new one polls,
 // and when the old one is no more.
 func (c Client) Write(old, new device.Object) error {
+	p, starts := new.(device.Poller)
+	if starts {
+		if err := os.MkdirAll(pathOf(c.RunDir), 0o700); err != nil {
+			return fmt.Errorf("pollers: %w", err)
+		}
+	}
+	d, err := openDir(c.RunDir)
+	if err == nil && d == nil && starts {
+		err = fmt.Errorf("pollers: %s: %w", pathOf(c.RunDir), os.ErrPermission)
+	}
+	if d == nil || err != nil {
+		return err
+	}
+	defer d.close()
+	defer unix.Rmdir(d.path) // if it is empty
+	if err := d.clean(); err != nil {
+		return err
+	}
 	if p, ok := old.(device.Poller); ok {
-		if err := end(p.Key()); err != nil {
+		if err := d.end(p); err != nil {
 			return err
 		}
 	}
-	p, ok := new.(device.Poller)
-	if !ok {
+	if !starts {
 		return nil
 	}
-	if err := c.alone(p); err != nil {
+	if err := d.alone(p); err != nil {
 		return err
 	}
-	return c.begin(p)
+	return c.begin(d, p)
 }
 
 // alone refuses queues that another poller of niclane's polls.
-func (Client) alone(p device.Poller) error {
-	all, err := List()
+func (d *dir) alone(p device.Poller) error {
+	all, err := d.list()
 	if err != nil {
 		return err
 	}
@@ -93,14 +112,24 @@ func (Client) alone(p device.Poller) error {
 	return nil
 }
 
-// begin starts a poller's process. Its socket is made here, and bound for as
+// begin starts a poller's process. Its socket is made here, and listened on for as
 // long as one of the two processes lives: whoever asks from now on finds it.
-func (c Client) begin(p device.Poller) error {
-	l, err := net.ListenUnix("unix", address(p.Key()))
+func (c Client) begin(d *dir, p device.Poller) (err error) {
+	n, err := d.name(p)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Key(), err)
 	}
+	l, err := net.ListenUnix("unix", d.address(n))
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", p.Key(), d.pathOf(n), errors.Unwrap(err))
+	}
+	l.SetUnlinkOnClose(false)
 	defer l.Close()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.remove(n))
+		}
+	}()
 	socket, err := l.File()
 	if err != nil {
 		return err
@@ -175,47 +204,38 @@ func ignore(err, what error) error {
 
 // end has a poller end, and waits for it: by force if it does not answer. None
 // is no error.
-func end(key string) error {
-	c, err := dial(key)
+func (d *dir) end(p device.Poller) error {
+	c, err := d.find(p)
 	if c == nil {
 		return err
 	}
 	defer c.Close()
 	s, err := c.status()
-	if err != nil || s == nil { // or it has just ended
+	if err != nil {
 		return err
 	}
-	fd, err := unix.PidfdOpen(s.PID, 0)
-	if err == unix.ESRCH {
-		return nil
+	if s != nil { // otherwise it has just ended
+		if err := c.end(s.Doing == device.PollerHung); err != nil {
+			return fmt.Errorf("%s: process %d: %w", p.Key(), c.pid, err)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("%s: process %d: %w", key, s.PID, err)
-	}
-	defer unix.Close(fd)
-	if s.Doing != device.PollerHung {
-		if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(fd, endWithin) {
+	return d.remove(c.name)
+}
+
+// end ends the process that has answered, or that hangs.
+func (c *conn) end(hung bool) error {
+	if !hung {
+		if _, err := fmt.Fprintln(c, "stop"); err == nil && ended(c.process, endWithin) {
 			return nil
 		}
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
-		return fmt.Errorf("%s: kill process %d: %w", key, s.PID, err)
+	if err := unix.PidfdSendSignal(c.process, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+		return fmt.Errorf("kill: %w", err)
 	}
-	if !ended(fd, killedWithin) {
-		return fmt.Errorf("%s: process %d does not end", key, s.PID)
+	if !ended(c.process, killedWithin) {
+		return fmt.Errorf("it does not end within %v of SIGKILL", killedWithin)
 	}
 	return nil
-}
-
-// startedAs returns the poller that a process was started as, by its arguments;
-// ok is false if it was not started as one.
-func startedAs(pid int) (p device.Poller, ok bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	args := strings.Split(string(b), "\x00")
-	if err != nil || len(args) < 3 || args[1] != Command {
-		return p, false
-	}
-	return p, json.Unmarshal([]byte(args[2]), &p) == nil
 }
 
 // ended waits for the process of a pidfd to end.
@@ -231,124 +251,4 @@ func ended(fd int, most time.Duration) bool {
 			return err == nil
 		}
 	}
-}
-
-// ask returns what the poller says of itself, nil if there is none.
-func ask(key string) (*device.PollerState, error) {
-	c, err := dial(key)
-	if c == nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.status()
-}
-
-// conn is a connection to a poller.
-type conn struct {
-	net.Conn
-	key string
-	pid int // of who listens
-	in  *bufio.Reader
-}
-
-// dial connects to a poller; nil if there is none.
-func dial(key string) (*conn, error) {
-	c, err := net.DialUnix("unix", nil, address(key))
-	if errors.Is(err, unix.ECONNREFUSED) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	pid, err := rootsPeer(c)
-	if err == nil && pid == 0 {
-		err = fmt.Errorf("the abstract socket %s%s is another user's", prefix, key)
-	}
-	if err == nil {
-		err = c.SetDeadline(time.Now().Add(answerWithin))
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", key, err), c.Close())
-	}
-	return &conn{c, key, pid, bufio.NewReader(c)}, nil
-}
-
-// rootsPeer returns the process at the other end if it is, or was when it
-// listened, root's: anybody in the network namespace can bind a name, and
-// connect. Otherwise it returns 0.
-func rootsPeer(c net.Conn) (pid int, err error) {
-	raw, err := c.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); cerr != nil || err != nil {
-		return 0, errors.Join(cerr, err)
-	}
-	if cred.Uid != 0 {
-		return 0, nil
-	}
-	return int(cred.Pid), nil
-}
-
-// status asks. A connection that ends without an answer is of a process that
-// has ended.
-func (c *conn) status() (*device.PollerState, error) {
-	if _, err := fmt.Fprintln(c, "status"); err != nil {
-		return nil, nil
-	}
-	line, err := c.in.ReadBytes('\n')
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		p, ok := startedAs(c.pid)
-		if !ok {
-			return nil, fmt.Errorf("%s: process %d does not answer within %v", c.key, c.pid, answerWithin)
-		}
-		return &device.PollerState{Poller: p, PID: c.pid, Thread: c.pid, Doing: device.PollerHung}, nil
-	}
-	if err != nil {
-		return nil, nil
-	}
-	var s device.PollerState
-	if err := json.Unmarshal(line, &s); err != nil {
-		return nil, fmt.Errorf("%s: process %d answers %.40q: %w", c.key, c.pid, line, err)
-	}
-	return &s, nil
-}
-
-// List returns the pollers of the calling thread's network namespace, by
-// their sockets' names.
-func List() ([]device.PollerState, error) {
-	b, err := os.ReadFile("/proc/thread-self/net/unix")
-	if err != nil {
-		return nil, err
-	}
-	var out []device.PollerState
-	var keys []string
-	for line := range strings.Lines(string(b)) {
-		if !strings.Contains(line, prefix) {
-			continue // a node has hundreds
-		}
-		// "Num: RefCount Protocol Flags Type St Inode Path" (proc_net_unix(5)).
-		f := strings.Fields(line)
-		if len(f) < 8 {
-			continue
-		}
-		key, ok := strings.CutPrefix(f[7], prefix)
-		if ok && strings.HasPrefix(key, device.Poller{}.Kind()+"/") && !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		s, err := ask(key)
-		if err != nil {
-			return nil, err
-		}
-		if s != nil {
-			out = append(out, *s)
-		}
-	}
-	return out, nil
 }

@@ -6,10 +6,12 @@
 // queue or several. The thread sleeps when no packet has come for as long as
 // its configuration says, and the next packet wakes it: softirq takes that one.
 //
-// The process answers on an abstract Unix socket of its network namespace,
-// whose name is the object's key, and is the only record of itself: when it
-// ends, in whatever way, nothing is left. After it is set up it runs as nobody,
-// without capabilities, and can make only the system calls that it needs.
+// The process answers on a Unix socket in RUNDIR/pollers, a directory of mode 0700,
+// and is the only record of itself: a socket that no process has open is as none, and
+// the next Write removes it. Who listens on a socket is what the kernel says of the
+// peer, and what it was started as is in its arguments: neither is taken from an
+// answer. After it is set up the process runs as nobody, without capabilities, and can
+// make only the system calls that it needs.
 //
 // The package refuses NAPIs that the kernel does not list, queues that another
 // of its pollers has, and to poll from a process that is not alone: everything

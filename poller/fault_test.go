@@ -176,10 +176,11 @@ func TestPackets(t *testing.T) {
 		eventually(t, "it takes packets itself", func() bool { return f.exchange(20) && state(t, p).Packets > 0 })
 		f.listen()
 		f.exchange(20)
-		now := state(t, p)
-		if got := now.Packets + now.OthersPackets; got < uint64(f.sent) {
-			t.Errorf("%d packets sent, %d counted: %+v", f.sent, got, now)
-		}
+		// A packet is here before the poll that brought it ends, and is counted.
+		eventually(t, fmt.Sprintf("all %d packets are counted", f.sent), func() bool {
+			now := state(t, p)
+			return now.Packets+now.OthersPackets >= uint64(f.sent)
+		})
 	})
 }
 
@@ -259,10 +260,17 @@ func TestNAPIsChange(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		before := state(t, p).Resolved
+		renamed := p
+		renamed.Dev = "other0"
+		before := state(t, renamed)
+		for _, o := range []device.Poller{p, renamed} {
+			if got, err := client.Read(o); !device.Equal(got, o) || err != nil {
+				t.Errorf("after %s was renamed to %s: %+v, %v, want %+v", p.Dev, renamed.Dev, got, err, o)
+			}
+		}
 		gro2(false)
 		gro2(true)
-		eventually(t, "it knows the device by its new name", func() bool { s := state(t, p); return s.Resolved > before && len(s.NAPIs) == 2 })
+		eventually(t, "it knows the device by its new name", func() bool { s := state(t, renamed); return s.Resolved > before.Resolved && len(s.NAPIs) == 2 })
 		ip(t, "link", "del", "other0")
 		eventually(t, "it ends with the device", func() bool { got, err := client.Read(p); return got == nil && err == nil })
 	})
@@ -362,11 +370,14 @@ func TestWrong(t *testing.T) {
 const starterArg = "test-starter"
 
 func starter(arg string) error {
-	var p device.Poller
-	if err := json.Unmarshal([]byte(arg), &p); err != nil {
+	var a struct {
+		RunDir string
+		Poller device.Poller
+	}
+	if err := json.Unmarshal([]byte(arg), &a); err != nil {
 		return err
 	}
-	if err := (poller.Client{Tied: true}).Write(nil, p); err != nil {
+	if err := (poller.Client{RunDir: a.RunDir, Tied: true}).Write(nil, a.Poller); err != nil {
 		return err
 	}
 	fmt.Println("started")
@@ -378,7 +389,7 @@ func starter(arg string) error {
 func TestTied(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
-		arg, err := json.Marshal(p)
+		arg, err := json.Marshal(map[string]any{"RunDir": client.RunDir, "Poller": p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -411,7 +422,7 @@ func TestTied(t *testing.T) {
 func TestCollected(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
-		if err := (poller.Client{}).Write(nil, p); err != nil {
+		if err := (poller.Client{RunDir: client.RunDir}).Write(nil, p); err != nil {
 			t.Error(err)
 			return
 		}

@@ -22,10 +22,13 @@ import (
 
 // TestMain lets the test's executable be a poller's too.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 {
+	if len(os.Args) > 2 && (os.Args[1] == poller.Command || os.Args[1] == starterArg) {
 		var err error
 		switch os.Args[1] {
 		case poller.Command:
+			if len(os.Args) == 4 {
+				impostor(os.Args[3])
+			}
 			go collect()
 			err = poller.Main(os.Args[2])
 		case starterArg:
@@ -37,7 +40,19 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	client.RunDir = dir
+	code := m.Run()
+	// Everything has been ended, and so nothing is left.
+	if err := os.Remove(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // collect has a poller of a test live through more collections of garbage than
@@ -74,11 +89,11 @@ func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 		defer et.Close()
 		gro(t, et, true)
 		f(t, et)
-		all, err := poller.List()
+		all, err := poller.List(client.RunDir)
 		if err != nil {
 			t.Error(err)
 		}
-		for _, s := range all {
+		for _, s := range append(all, device.PollerState{Poller: object()}) { // one that there is not: what is left goes
 			if err := client.Write(s.Poller, nil); err != nil {
 				t.Error(err)
 			}
@@ -113,7 +128,7 @@ func object(queues ...int) device.Poller {
 // state returns what the poller says, the zero value if there is none.
 func state(t testing.TB, p device.Poller) device.PollerState {
 	t.Helper()
-	all, err := poller.List()
+	all, err := poller.List(client.RunDir)
 	if err != nil {
 		t.Error(err)
 	}

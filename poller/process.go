@@ -26,7 +26,7 @@ const Command = "internal-poller"
 
 // Descriptors that the process is started with.
 const (
-	fdListener = 3 // bound to the object's key
+	fdListener = 3 // bound in the directory of pollers
 	fdReady    = 4 // a pipe: one line, "ready" or what is wrong
 	fdTie      = 5 // if tied: a pipe that ends when the poller shall
 )
@@ -56,7 +56,7 @@ func Main(arg string) error {
 // process is a running poller.
 type process struct {
 	argument
-	listener net.Listener
+	listener *net.UnixListener
 	queues   *queues
 	count    *counters
 	thread   *thread
@@ -84,11 +84,12 @@ func start(arg string) (*process, error) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	f := os.NewFile(fdListener, "listener")
-	var err error
-	if p.listener, err = net.FileListener(f); err != nil {
+	l, err := net.FileListener(f)
+	if err != nil {
 		return nil, fmt.Errorf("listener: %w", err)
 	}
 	f.Close()
+	p.listener = l.(*net.UnixListener)
 	// It ends with the service that started it, not with the login that did:
 	// what cannot be left is no reason not to poll.
 	_ = cgroup.Leave(cgroup.IsLogin)
@@ -131,10 +132,10 @@ func (p *process) run() error {
 			}
 		}()
 	}
-	asks := make(chan net.Conn)
+	asks := make(chan *net.UnixConn)
 	go func() {
 		for {
-			c, err := p.listener.Accept()
+			c, err := p.listener.AcceptUnix()
 			if err != nil {
 				return
 			}
@@ -168,8 +169,8 @@ func (p *process) end() error {
 }
 
 // answer serves one connection: "status" or "stop", a line each.
-func (p *process) answer(c net.Conn, stopped chan<- net.Conn) {
-	if pid, err := rootsPeer(c); err != nil || pid == 0 {
+func (p *process) answer(c *net.UnixConn, stopped chan<- net.Conn) {
+	if cred, err := peer(c); err != nil || cred.Uid != 0 {
 		c.Close()
 		return
 	}

@@ -59,7 +59,7 @@ func onLane(t *testing.T, f func(t *testing.T, k *apply.System, a verify.Applied
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := apply.NewKernel()
+		k, err := apply.NewKernel("")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,7 +114,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 			fmt.Fprintf(a.stdout, "%s: packets in flight can be lost\n", s.Reason)
 		}
 	}
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel(a.runDir)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
 
 // observeFor reads what planning in needs to know.
 func (a *app) observeFor(ctx context.Context, in *intent.Intent) (*device.State, error) {
-	o := observe.Options{Devices: groupOf(in), Cgroups: host.Groups(in), Remember: a.runDir}
+	o := observe.Options{Devices: groupOf(in), Cgroups: host.Groups(in), RunDir: a.runDir, Remember: a.runDir}
 	st, err := observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) {
 		// Planning says which device is missing, in which line, and
@@ -73,7 +73,7 @@ func (a *app) observeLeft(ctx context.Context, in *intent.Intent, st *device.Sta
 	if len(left) == 0 && len(more) == 0 {
 		return st, nil
 	}
-	o := observe.Options{Devices: append(left, groupOf(in)...), Cgroups: append(groups, more...), Remember: a.runDir}
+	o := observe.Options{Devices: append(left, groupOf(in)...), Cgroups: append(groups, more...), RunDir: a.runDir, Remember: a.runDir}
 	st, err := observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) { // one of them is gone, and what was on it
 		o.Devices = nil

@@ -95,7 +95,7 @@ func (a *app) command() *cobra.Command {
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON, for programs")
 	f.StringVar(&a.stateDir, "state-dir", "/var/lib/niclane", "where journals are kept")
-	f.StringVar(&a.runDir, "run-dir", "/run/niclane", "where the lock and the lab live")
+	f.StringVar(&a.runDir, "run-dir", "/run/niclane", "where the lock, the lab and the pollers' sockets live")
 	root.AddCommand(a.probeCommand(), a.planCommand(), a.applyCommand(), a.confirmCommand(),
 		a.rollbackCommand(), a.statusCommand(), a.verifyCommand(), a.watchCommand(), a.topCommand(), a.persistCommand(), a.runCommand(), a.splitCommand(), a.convertCommand(), a.adqsetupCommand(), a.attachCommand(), a.detachCommand(), a.adviseCommand(), a.labCommand(), a.benchCommand(), a.reportCommand(), a.refreshCommand(), a.versionCommand())
 	root.AddCommand(a.selftestCommand())

@@ -29,7 +29,7 @@ fixtures. One such file adds a card to the tests.`,
 			if err := needRoot("probe"); err != nil {
 				return err
 			}
-			st, err := observe.Observe(cmd.Context(), observe.Options{Devices: args, Cgroups: groups})
+			st, err := observe.Observe(cmd.Context(), observe.Options{Devices: args, Cgroups: groups, RunDir: a.runDir})
 			if err != nil {
 				return err
 			}

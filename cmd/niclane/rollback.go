@@ -70,7 +70,7 @@ func (a *app) rollbackChosen(ctx context.Context, force bool, choose func([]*jou
 	if err != nil {
 		return errors.Join(broken, err)
 	}
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel(a.runDir)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 	if l, err = a.findLane(f.lane, file); err != nil {
 		return l, o, err
 	}
-	st, err := observe.Observe(ctx, observe.Options{Devices: l.Devices(), NoProbes: true})
+	st, err := observe.Observe(ctx, observe.Options{Devices: l.Devices(), RunDir: a.runDir, NoProbes: true})
 	if err != nil {
 		return l, o, err
 	}

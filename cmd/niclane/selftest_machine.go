@@ -48,7 +48,7 @@ func (m *testMachine) close() {
 
 // State reads the device with everything that plans write.
 func (m *testMachine) State(ctx context.Context) (*device.State, error) {
-	return observe.Observe(ctx, observe.Options{Devices: []string{m.dev}, Remember: m.app.runDir})
+	return observe.Observe(ctx, observe.Options{Devices: []string{m.dev}, RunDir: m.app.runDir, Remember: m.app.runDir})
 }
 
 // Plan plans on the device, which has no lanes.

@@ -101,7 +101,7 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 	if r.Nodes, err = sys.Nodes(); err != nil {
 		return nil, err
 	}
-	st, err := observe.Observe(ctx, observe.Options{Devices: groupOf(file.Intent), NoProbes: true})
+	st, err := observe.Observe(ctx, observe.Options{Devices: groupOf(file.Intent), RunDir: a.runDir, NoProbes: true})
 	if err != nil {
 		return nil, err
 	}

@@ -155,7 +155,7 @@ func becomeInLane(args []string) error {
 	if err != nil {
 		return err
 	}
-	st, err := observe.Observe(context.Background(), observe.Options{Devices: l.Devices(), NoProbes: true})
+	st, err := observe.Observe(context.Background(), observe.Options{Devices: l.Devices(), RunDir: a.runDir, NoProbes: true})
 	if err != nil {
 		return err
 	}

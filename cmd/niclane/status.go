@@ -153,7 +153,7 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration,
 		fmt.Fprintln(a.stdout, "no lanes are applied here")
 		return nil
 	}
-	st, err := observe.Observe(ctx, observe.Options{Devices: devices})
+	st, err := observe.Observe(ctx, observe.Options{Devices: devices, RunDir: a.runDir})
 	if err != nil {
 		return err
 	}

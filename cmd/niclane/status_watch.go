@@ -106,6 +106,7 @@ func isTerminal(w any) bool {
 
 // A rater reads moments.
 type rater struct {
+	runDir  string
 	devices []string
 	numbers map[string]map[int]string // lanes of niclane's XDP program, by device
 	tc      *tc.Client
@@ -126,10 +127,10 @@ func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []s
 	if err != nil {
 		return nil, err
 	}
-	r := &rater{devices: devices, numbers: map[string]map[int]string{}, handlers: map[uint32]map[int]int{}}
+	r := &rater{runDir: a.runDir, devices: devices, numbers: map[string]map[int]string{}, handlers: map[uint32]map[int]int{}}
 	var st *device.State
 	if exact {
-		if st, err = observe.Observe(ctx, observe.Options{Devices: devices, NoProbes: true}); err != nil {
+		if st, err = observe.Observe(ctx, observe.Options{Devices: devices, RunDir: a.runDir, NoProbes: true}); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +167,7 @@ func (r *rater) close() {
 // read reads everything that is counted, and who polls.
 func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.State, error) {
 	m := status.Moment{Counters: map[string]device.Counters{}, Received: map[string]map[status.LaneQueue]device.QueueCounter{}, Arrived: map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{}, Polls: map[int]uint64{}, Handlers: map[string]map[int]int{}}
-	st, err := observe.Observe(ctx, observe.Options{Devices: r.devices, NoProbes: true})
+	st, err := observe.Observe(ctx, observe.Options{Devices: r.devices, RunDir: r.runDir, NoProbes: true})
 	if err != nil {
 		return m, time.Time{}, nil, err
 	}

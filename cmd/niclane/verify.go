@@ -150,7 +150,7 @@ func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watc
 			results = append(results, res)
 			continue
 		}
-		applied, now, _, err := host.Look(ctx, j, a.applied(h.Plan), groupsOf(j))
+		applied, now, _, err := host.Look(ctx, a.runDir, j, a.applied(h.Plan), groupsOf(j))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h.Config, err)
 		}
@@ -199,7 +199,7 @@ func (a *app) saveApplied(p *plan.Plan, before *device.State, owned []journal.Re
 	st := after(before, p.Steps, owned)
 	if slices.ContainsFunc(p.Steps, remakes) {
 		var err error
-		if st, err = observe.Observe(context.Background(), observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
+		if st, err = observe.Observe(context.Background(), observe.Options{Devices: p.Devices, RunDir: a.runDir, NoProbes: true}); err != nil {
 			return err
 		}
 		st = without(st, membersOf(owned))

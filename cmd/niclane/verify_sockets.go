@@ -99,7 +99,7 @@ func (s *sockets) findings(ctx context.Context, a *app, results []verified) {
 		if at < 0 || !js[at].Head().SameBoot(here) {
 			continue
 		}
-		_, now, _, err := host.Look(ctx, js[at], nil, groupsOf(js[at]))
+		_, now, _, err := host.Look(ctx, a.runDir, js[at], nil, groupsOf(js[at]))
 		if err != nil {
 			continue
 		}

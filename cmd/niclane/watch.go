@@ -198,7 +198,7 @@ func (m *machine) awaited(ctx context.Context, r *request) (map[string]string, e
 		return nil, err
 	}
 	for range lookAgain {
-		st, known, err := host.Observe(ctx, devices, groups)
+		st, known, err := host.Observe(ctx, m.a.runDir, devices, groups)
 		if err != nil {
 			return nil, err
 		}

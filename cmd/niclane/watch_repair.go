@@ -37,7 +37,7 @@ func (m *machine) Repair(ctx context.Context, name string, leave func(string) bo
 		return stay.Repair{}, fmt.Errorf("%s as it was applied: %w", h.Config, err)
 	}
 	r := &request{File: f, text: []byte(h.ConfigText), config: h.Config}
-	ground, err := host.Restore(ctx, m.a.appliedBy(js[i]), h.Devices, groupsOf(js[i]), leave)
+	ground, err := host.Restore(ctx, m.a.runDir, m.a.appliedBy(js[i]), h.Devices, groupsOf(js[i]), leave)
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
@@ -55,7 +55,7 @@ func (m *machine) Repair(ctx context.Context, name string, leave func(string) bo
 // as a whole: each drift alone, so that one that fails keeps no other.
 func (a *app) makePieces(ctx context.Context, r *request, j *journal.Journal, leave func(key string) bool) (done, warnings []string, err error) {
 	h := j.Head()
-	st, known, err := host.Observe(ctx, h.Devices, groupsOf(j))
+	st, known, err := host.Observe(ctx, a.runDir, h.Devices, groupsOf(j))
 	if err != nil || !known {
 		return nil, nil, err
 	}
@@ -120,7 +120,7 @@ func (a *app) make(ctx context.Context, r *request, leave func(key string) bool)
 
 // run journals a head and makes the steps of its plan. The report is never nil.
 func (a *app) run(ctx context.Context, store *journal.Store, h journal.Head) (*apply.Report, *journal.Journal, error) {
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel(a.runDir)
 	if err != nil {
 		return &apply.Report{}, nil, err
 	}
@@ -176,5 +176,5 @@ func (m *machine) Release(_ context.Context, name string, missing []verify.Findi
 	if i < 0 {
 		return nil, nil
 	}
-	return host.Release(js[i].Records(), missing)
+	return host.Release(m.a.runDir, js[i].Records(), missing)
 }

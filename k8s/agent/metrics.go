@@ -39,7 +39,7 @@ func (a *Agent) read(ctx context.Context) (health.Reading, error) {
 		}
 	}
 	var err error
-	if r.State, err = observe.Observe(ctx, observe.Options{Devices: devices, NoProbes: true}); err != nil {
+	if r.State, err = observe.Observe(ctx, observe.Options{Devices: devices, RunDir: a.o.RunDir, NoProbes: true}); err != nil {
 		return r, err
 	}
 	for _, d := range devices {

@@ -46,7 +46,7 @@ func (c *Card) save(ctx context.Context, a *asked, p *plan.Plan, j *journal.Jour
 	}
 	var st *device.State
 	if c.known == nil {
-		if st, err = observe.Observe(ctx, observe.Options{Devices: p.Devices, NoProbes: true}); err != nil {
+		if st, err = observe.Observe(ctx, observe.Options{Devices: p.Devices, RunDir: c.RunDir, NoProbes: true}); err != nil {
 			return err
 		}
 	}

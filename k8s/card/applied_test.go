@@ -137,7 +137,7 @@ func TestCompared(t *testing.T) {
 		t.Errorf("drifts: %v", found)
 	}
 
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}

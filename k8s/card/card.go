@@ -296,8 +296,8 @@ func (c *Card) ask(f *policy.File, store *journal.Store) (*asked, error) {
 	return a, err
 }
 
-func (a *asked) look(ctx context.Context, remember string) (*device.State, error) {
-	return look(ctx, observe.Options{Devices: a.devices, Cgroups: a.groups, Remember: remember})
+func (a *asked) look(ctx context.Context, runDir string) (*device.State, error) {
+	return look(ctx, observe.Options{Devices: a.devices, Cgroups: a.groups, RunDir: runDir, Remember: runDir})
 }
 
 func (a *asked) plan(st *device.State) (*plan.Plan, error) {
@@ -361,7 +361,7 @@ func (c *Card) Remove(ctx context.Context) error {
 		if h.Config != c.Config || h.SameBoot(here) && !h.SameNetns(here) {
 			continue
 		}
-		k, kerr := apply.NewKernel()
+		k, kerr := apply.NewKernel(c.RunDir)
 		if kerr != nil {
 			return kerr
 		}

@@ -227,7 +227,7 @@ func openFiles(t *testing.T) int {
 // owner: its descriptors may be others' by then.
 func TestTaken(t *testing.T) {
 	uplink(t)
-	c := begin()
+	c := begin(t.TempDir())
 	first, err := c.take()
 	if err != nil {
 		t.Fatal(err)

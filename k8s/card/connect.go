@@ -10,30 +10,31 @@ import "github.com/niclane/niclane/apply"
 // made while the plan is, which depends on neither. It is in the network namespace of the
 // process: no goroutine of the agent's enters another one.
 type connection struct {
-	made chan struct{}
-	kept bool          // from an earlier apply
-	k    *apply.System // nil: taken, or err
-	err  error
+	runDir string
+	made   chan struct{}
+	kept   bool          // from an earlier apply
+	k      *apply.System // nil: taken, or err
+	err    error
 }
 
 // connect has the connection that is kept, or begins one. Who does not take it has to
 // close it.
 func (c *Card) connect() *connection {
 	if c.kernel == nil {
-		return begin()
+		return begin(c.RunDir)
 	}
-	to := &connection{made: make(chan struct{}), kept: true, k: c.kernel}
+	to := &connection{runDir: c.RunDir, made: make(chan struct{}), kept: true, k: c.kernel}
 	c.kernel = nil
 	to.k.Anew()
 	close(to.made)
 	return to
 }
 
-func begin() *connection {
-	to := &connection{made: make(chan struct{})}
+func begin(runDir string) *connection {
+	to := &connection{runDir: runDir, made: make(chan struct{})}
 	go func() {
 		defer close(to.made)
-		to.k, to.err = apply.NewKernel()
+		to.k, to.err = apply.NewKernel(to.runDir)
 	}()
 	return to
 }
@@ -45,7 +46,7 @@ func (to *connection) fresh() *connection {
 		return to
 	}
 	to.close()
-	return begin()
+	return begin(to.runDir)
 }
 
 // take waits for the connection, which is the caller's then. Whoever takes twice, to
@@ -53,7 +54,7 @@ func (to *connection) fresh() *connection {
 func (to *connection) take() (*apply.System, error) {
 	<-to.made
 	if to.k == nil && to.err == nil {
-		return apply.NewKernel()
+		return apply.NewKernel(to.runDir)
 	}
 	k := to.k
 	to.k = nil

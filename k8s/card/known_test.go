@@ -115,7 +115,7 @@ func TestKnown(t *testing.T) {
 	quick(2, 3)
 
 	// Somebody has taken an entry that is to be removed.
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func (c *Card) look(ctx context.Context) (views []stay.View, grown bool, err err
 	defer release()
 	h := j.Head()
 	groups := groupsOf(j)
-	a, st, known, err := host.Look(ctx, j, c.applied(h.Plan), groups)
+	a, st, known, err := host.Look(ctx, c.RunDir, j, c.applied(h.Plan), groups)
 	if err != nil {
 		return nil, false, err
 	}
@@ -134,7 +134,7 @@ func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (s
 	if err != nil {
 		return stay.Repair{}, err
 	}
-	ground, err := host.Restore(ctx, applied, h.Devices, groups, leave)
+	ground, err := host.Restore(ctx, c.RunDir, applied, h.Devices, groups, leave)
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
@@ -159,7 +159,7 @@ func (c *Card) Release(_ context.Context, _ string, missing []verify.Finding) ([
 		return nil, err
 	}
 	defer release()
-	return host.Release(j.Records(), missing)
+	return host.Release(c.RunDir, j.Records(), missing)
 }
 
 // DeviceOf returns the device of this network namespace that has exactly this

@@ -93,12 +93,12 @@ func Basis(st *device.State) string {
 // Look compares nothing yet: it reads what a journal has made, with state right after
 // apply, and how the machine is now, without devices that have the names of displaced ones.
 // known is false if a device is absent, and all others of the namespace were read instead.
-func Look(ctx context.Context, j *journal.Journal, state *device.State, groups []string) (a verify.Applied, now *device.State, known bool, err error) {
+func Look(ctx context.Context, runDir string, j *journal.Journal, state *device.State, groups []string) (a verify.Applied, now *device.State, known bool, err error) {
 	a = Applied(j, state)
 	if a.Displaced, err = Displaced(j.Head(), false); err != nil {
 		return a, nil, false, err
 	}
-	now, known, err = Observe(ctx, j.Head().Devices, groups)
+	now, known, err = Observe(ctx, runDir, j.Head().Devices, groups)
 	if err != nil {
 		return a, nil, false, err
 	}
@@ -107,8 +107,8 @@ func Look(ctx context.Context, j *journal.Journal, state *device.State, groups [
 
 // Observe reads devices, with what they depend on; known is false if one
 // of them is absent, and all others of the namespace were read instead.
-func Observe(ctx context.Context, devices, groups []string) (st *device.State, known bool, err error) {
-	o := observe.Options{Devices: devices, Cgroups: groups, NoProbes: true}
+func Observe(ctx context.Context, runDir string, devices, groups []string) (st *device.State, known bool, err error) {
+	o := observe.Options{Devices: devices, Cgroups: groups, RunDir: runDir, NoProbes: true}
 	st, err = observe.Observe(ctx, o)
 	if errors.Is(err, unix.ENODEV) {
 		o.Devices = nil

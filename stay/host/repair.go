@@ -19,8 +19,8 @@ import (
 // did not have to write it, and apply would not: it would lay them out anew on
 // what it finds. Nothing of it is niclane's after that, as before: it is as it
 // was when the lanes were applied, and no business of rollback's.
-func Restore(ctx context.Context, applied verify.Applied, devices, groups []string, leave func(key string) bool) (done []string, err error) {
-	now, known, err := Observe(ctx, devices, groups)
+func Restore(ctx context.Context, runDir string, applied verify.Applied, devices, groups []string, leave func(key string) bool) (done []string, err error) {
+	now, known, err := Observe(ctx, runDir, devices, groups)
 	if err != nil || !known {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func Restore(ctx context.Context, applied verify.Applied, devices, groups []stri
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel(runDir)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,8 @@ func taken(now, last device.Object) bool {
 // Release gives NAPIs whose poller cannot be had the
 // deferral of interrupts back that they had before niclane. What verify and
 // rollback compare with stays what it is: the lane is not whole.
-func Release(records []journal.Record, missing []verify.Finding) (released []string, err error) {
-	k, err := apply.NewKernel()
+func Release(runDir string, records []journal.Record, missing []verify.Finding) (released []string, err error) {
+	k, err := apply.NewKernel(runDir)
 	if err != nil {
 		return nil, err
 	}

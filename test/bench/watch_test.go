@@ -237,7 +237,7 @@ func BenchmarkWatchRecovery(b *testing.B) {
 func BenchmarkWatchPoller(b *testing.B) {
 	w := startWatch(b, pollerLane)
 	for b.Loop() {
-		out, err := w.onSUT("sh", "-c", w.binary+` --json probe lane0 | sed -n 's/.*"thread": \([0-9][0-9]*\),/\1/p'`).Output()
+		out, err := w.onSUT("sh", "-c", w.binary+` --run-dir `+w.dir+`/run --json probe lane0 | sed -n 's/.*"thread": \([0-9][0-9]*\),/\1/p'`).Output()
 		if err != nil {
 			b.Fatal(err)
 		}

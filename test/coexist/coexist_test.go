@@ -168,7 +168,7 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 	if text := fmt.Sprint(p.Choices, p.Notes); !strings.Contains(text, reason) {
 		t.Errorf("the plan does not name %s: %s", reason, text)
 	}
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func apply10(t *testing.T, fair device.Capability) {
 	if can := st.Capabilities.Find(fair); can.Answer != device.Yes {
 		t.Skipf("no %s: %s", fair, can.Why)
 	}
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}

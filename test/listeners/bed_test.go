@@ -96,7 +96,7 @@ func onBed(t testing.TB, f func(b *bed)) {
 		}
 	}()
 	labtest.OnHost(t, l, lab.SUT, func(t testing.TB) {
-		k, err := apply.NewKernel()
+		k, err := apply.NewKernel("")
 		if err != nil {
 			t.Error(err)
 			return

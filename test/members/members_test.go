@@ -76,7 +76,7 @@ func TestMembersComeAndGo(t *testing.T) {
 }
 
 func comeAndGo(t *testing.T, l *lab.Lab) {
-	k, err := apply.NewKernel()
+	k, err := apply.NewKernel("")
 	if err != nil {
 		t.Fatal(err)
 	}

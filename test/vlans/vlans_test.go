@@ -56,7 +56,7 @@ func TestLane(t *testing.T) {
 	}
 	vethtest.Run(t, 4, func(t *testing.T) {
 		vethtest.OwnMounts(t)
-		k, err := apply.NewKernel()
+		k, err := apply.NewKernel("")
 		if err != nil {
 			t.Fatal(err)
 		}

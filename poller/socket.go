@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poller
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+)
+
+// DefaultRunDir is the run directory where none is named.
+const DefaultRunDir = "/run/niclane"
+
+// A dir is the directory of the pollers' sockets, RUNDIR/pollers, as it concerns
+// the network namespace of the thread that opened it. Only its owner, root, can
+// make a name in it or connect to one.
+type dir struct {
+	path  string
+	fd    int
+	netns uint64 // inode number of the network namespace
+	links int    // a socket of it, to ask about devices
+}
+
+// openDir opens the directory, nil if there is none, or none that this user may
+// look into: pollers answer to their owner only. It is an error if another user
+// owns it or can enter it.
+func openDir(runDir string) (d *dir, err error) {
+	d = &dir{path: pathOf(runDir), links: -1}
+	d.fd, err = unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT || err == unix.EACCES {
+		return nil, nil
+	}
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(d.fd, &st)
+	}
+	if err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) || err == unix.ENOTDIR || err == unix.ELOOP {
+		err = fmt.Errorf("must be a directory of user %d with mode 0700", os.Geteuid())
+	}
+	if err == nil {
+		err = unix.Stat("/proc/thread-self/ns/net", &st)
+		d.netns = st.Ino
+	}
+	if err == nil {
+		d.links, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	}
+	if err != nil {
+		d.close()
+		return nil, fmt.Errorf("pollers: %s: %w", d.path, err)
+	}
+	return d, nil
+}
+
+func pathOf(runDir string) string { return filepath.Join(cmp.Or(runDir, DefaultRunDir), "pollers") }
+
+func (d *dir) close() {
+	for _, fd := range []int{d.fd, d.links} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// clean removes sockets that no process has open, of whatever network namespace.
+// Who calls it holds the lock of the run directory: a starter binds before it
+// listens.
+func (d *dir) clean() error {
+	names, err := d.names()
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		c, err := net.DialUnix("unix", nil, d.address(n))
+		if err == nil {
+			c.Close()
+		}
+		if errors.Is(err, unix.ECONNREFUSED) {
+			if err := d.remove(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A name is a socket's: NETNS.IFINDEX.QUEUE. A device that is renamed keeps its
+// pollers.
+type name struct {
+	netns uint64
+	index uint32
+	queue int
+}
+
+func (n name) String() string { return fmt.Sprintf("%d.%d.%d", n.netns, n.index, n.queue) }
+
+// name is that of a poller's socket. The error is ENODEV if there is no such device.
+func (d *dir) name(p device.Poller) (name, error) {
+	r, err := unix.NewIfreq(p.Dev)
+	if err == nil {
+		err = unix.IoctlIfreq(d.links, unix.SIOCGIFINDEX, r)
+	}
+	if err != nil {
+		return name{}, fmt.Errorf("%s: %w", p.Dev, err)
+	}
+	return name{d.netns, r.Uint32(), first(p)}, nil
+}
+
+// first is the queue that a poller has its name from.
+func first(p device.Poller) int {
+	if len(p.Queues) == 0 {
+		return 0
+	}
+	return p.Queues[0]
+}
+
+// device is the present name of a device, "" if there is none of that index now.
+func (d *dir) device(index uint32) string {
+	r, err := unix.NewIfreq("")
+	if err != nil {
+		return ""
+	}
+	r.SetUint32(index)
+	if unix.IoctlIfreq(d.links, unix.SIOCGIFNAME, r) != nil {
+		return ""
+	}
+	return r.Name()
+}
+
+// address is a socket's through the open directory: whatever its path is by now,
+// and however long (unix(7)).
+func (d *dir) address(n name) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%v", d.fd, n)}
+}
+
+func (d *dir) pathOf(n name) string { return filepath.Join(d.path, n.String()) }
+
+// remove takes a socket away that is no longer listened on.
+func (d *dir) remove(n name) error {
+	if err := unix.Unlinkat(d.fd, n.String(), 0); err != nil && err != unix.ENOENT {
+		return fmt.Errorf("%s: %w", d.pathOf(n), err)
+	}
+	return nil
+}
+
+// names are the sockets', of all network namespaces. Other names are passed over.
+func (d *dir) names() ([]name, error) {
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/self/fd/%d", d.fd))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.path, err)
+	}
+	var out []name
+	for _, e := range entries {
+		var n name
+		if got, _ := fmt.Sscanf(e.Name(), "%d.%d.%d", &n.netns, &n.index, &n.queue); got == 3 && n.String() == e.Name() {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// List returns the pollers of the calling thread's network namespace that were
+// started with runDir, DefaultRunDir if empty, by their keys. A device has the
+// name that it has now.
+func List(runDir string) ([]device.PollerState, error) {
+	d, err := openDir(runDir)
+	if d == nil {
+		return nil, err
+	}
+	defer d.close()
+	return d.list()
+}
+
+func (d *dir) list() ([]device.PollerState, error) {
+	names, err := d.names()
+	if err != nil {
+		return nil, err
+	}
+	var out []device.PollerState
+	for _, n := range names {
+		if n.netns != d.netns {
+			continue
+		}
+		c, err := d.dial(n)
+		if err != nil {
+			return nil, err
+		}
+		if c == nil {
+			continue
+		}
+		s, err := c.status()
+		c.Close()
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			s.Dev = cmp.Or(d.device(n.index), s.Dev)
+			out = append(out, *s)
+		}
+	}
+	slices.SortFunc(out, func(a, b device.PollerState) int { return strings.Compare(a.Key(), b.Key()) })
+	return out, nil
+}
+
+// read returns a poller's state, nil if there is none.
+func (d *dir) read(p device.Poller) (*device.PollerState, error) {
+	c, err := d.find(p)
+	if c == nil {
+		return nil, err
+	}
+	defer c.Close()
+	s, err := c.status()
+	if s != nil {
+		s.Dev = p.Dev
+	}
+	return s, err
+}
+
+// find connects to a poller, nil if there is none. That of a device that is not
+// there by its name is the one that was started with it.
+func (d *dir) find(p device.Poller) (*conn, error) {
+	own, err := d.name(p)
+	if err == nil {
+		return d.dial(own)
+	}
+	if !errors.Is(err, unix.ENODEV) {
+		return nil, err
+	}
+	names, err := d.names()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		if n.netns != d.netns {
+			continue
+		}
+		c, err := d.dial(n)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil && c.started.Key() == p.Key() {
+			return c, nil
+		}
+		if c != nil {
+			c.Close()
+		}
+	}
+	return nil, nil
+}
+
+// conn is a connection to a poller. Which process it is comes from the kernel
+// alone, and what it was started as from its arguments.
+type conn struct {
+	*net.UnixConn
+	name    name
+	pid     int
+	process int // pidfd
+	started device.Poller
+	in      *bufio.Reader
+}
+
+// Close also lets go of the process.
+func (c *conn) Close() error {
+	if c.process >= 0 {
+		unix.Close(c.process)
+	}
+	return c.UnixConn.Close()
+}
+
+// dial connects to a poller; nil if there is none. What root has put there
+// otherwise is passed over.
+func (d *dir) dial(n name) (*conn, error) {
+	u, err := net.DialUnix("unix", nil, d.address(n))
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", d.pathOf(n), errors.Unwrap(err))
+	}
+	c := &conn{UnixConn: u, name: n, process: -1, in: bufio.NewReader(u)}
+	ok, err := c.identify()
+	if err == nil && ok {
+		err = c.SetDeadline(time.Now().Add(answerWithin))
+	}
+	if err != nil || !ok {
+		c.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.pathOf(n), err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// identify finds out which process listens at the other end, and reports whether it
+// is a poller of niclane's, with that name.
+//
+// The process is taken hold of before it is asked anything: what answers afterwards,
+// or keeps the connection open, is alive, so that its PID was its own all the time.
+func (c *conn) identify() (bool, error) {
+	cred, err := peer(c.UnixConn)
+	if err != nil || cred.Uid != 0 {
+		return false, err
+	}
+	if cred.Pid == 0 {
+		return false, errors.New("its process is in a PID namespace that cannot be seen from this one")
+	}
+	c.pid = int(cred.Pid)
+	if c.process, err = unix.PidfdOpen(c.pid, 0); err == unix.ESRCH {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("process %d: %w", c.pid, err)
+	}
+	started, ok := startedAs(c.pid)
+	c.started = started
+	return ok && first(started) == c.name.queue, nil
+}
+
+// peer returns who is at the other end of a connection, or was when it began to
+// listen there.
+func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil {
+		return nil, cerr
+	}
+	return cred, err
+}
+
+// startedAs returns the poller that a process was started as, by its arguments;
+// ok is false if it was not started as one.
+func startedAs(pid int) (p device.Poller, ok bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args := strings.Split(string(b), "\x00")
+	if err != nil || len(args) < 3 || args[1] != Command {
+		return p, false
+	}
+	return p, json.Unmarshal([]byte(args[2]), &p) == nil
+}
+
+// status asks. A connection that ends without an answer is of a process that
+// has ended.
+func (c *conn) status() (*device.PollerState, error) {
+	if _, err := fmt.Fprintln(c, "status"); err != nil {
+		return nil, nil
+	}
+	line, err := c.in.ReadBytes('\n')
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &device.PollerState{Poller: c.started, PID: c.pid, Thread: c.pid, Doing: device.PollerHung}, nil
+	}
+	if err != nil {
+		return nil, nil
+	}
+	var s device.PollerState
+	if err := json.Unmarshal(line, &s); err != nil {
+		return nil, fmt.Errorf("poller of process %d answers %.40q: %w", c.pid, line, err)
+	}
+	s.Poller, s.PID = c.started, c.pid
+	return &s, nil
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package poller_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/poller"
+)
+
+// impostor listens on descriptor 3 and answers as a poller would, but for the PID,
+// which it is given. It does not stop when it is told to.
+func impostor(answer string) {
+	_ = unix.Listen(3, 1) // its own credentials from now on
+	l, err := net.FileListener(os.NewFile(3, ""))
+	for err == nil {
+		var c net.Conn
+		if c, err = l.Accept(); err == nil {
+			pretend(c, answer)
+		}
+	}
+	os.Exit(1)
+}
+
+func pretend(c net.Conn, answer string) {
+	defer c.Close()
+	for word := make([]byte, 16); ; {
+		n, err := c.Read(word)
+		if err != nil {
+			return
+		}
+		if string(word[:n]) == "status\n" {
+			fmt.Fprintln(c, answer)
+		}
+	}
+}
+
+// victim is a process that a test ends.
+func victim(t *testing.T) *exec.Cmd {
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+func answering(t *testing.T, p device.Poller, pid int) string {
+	b, err := json.Marshal(device.PollerState{Poller: p, PID: pid, Thread: pid, Doing: device.PollerPolling, NAPIs: []uint32{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// path is where the socket of a poller is.
+func path(t *testing.T, p device.Poller) string {
+	var st unix.Stat_t
+	link, err := net.InterfaceByName(p.Dev)
+	if err == nil {
+		err = unix.Stat("/proc/thread-self/ns/net", &st)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(client.RunDir, "pollers", fmt.Sprintf("%d.%d.%d", st.Ino, link.Index, p.Queues[0]))
+}
+
+// listen binds a poller's path.
+func listen(t *testing.T, path string) *net.UnixListener {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close(); os.Remove(filepath.Dir(path)) })
+	return l
+}
+
+// TestForeign: a process that niclane did not start as a poller is none, whatever it
+// says and wherever it listens, and nor is a file.
+func TestForeign(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		p := object(0)
+		v := victim(t)
+		l := listen(t, path(t, p))
+		abstract, err := net.Listen("unix", "@niclane/"+p.Key()) // where pollers listened before
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer abstract.Close()
+		for _, l := range []net.Listener{l, abstract} {
+			go func() {
+				for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+					go pretend(c, answering(t, p, v.Process.Pid))
+				}
+			}()
+		}
+		file := filepath.Join(filepath.Dir(path(t, p)), "1.2.x")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		defer os.Remove(file)
+		if s := state(t, p); s.PID != 0 {
+			t.Errorf("listed: %+v", s)
+		}
+		if got, err := client.Read(p); got != nil || err != nil {
+			t.Errorf("read: %v, %v", got, err)
+		}
+		if err := client.Write(p, nil); err != nil {
+			t.Errorf("ending it: %v", err)
+		}
+		if err := client.Write(nil, p); !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), path(t, p)) {
+			t.Errorf("starting one there: %v, want EADDRINUSE of %s", err, path(t, p))
+		}
+		if err := v.Process.Signal(unix.Signal(0)); err != nil {
+			t.Errorf("the process that was named: %v", err)
+		}
+	})
+}
+
+// TestNamed: a poller that names another process's PID is known by its own, and it is
+// the one that is ended.
+func TestNamed(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		p := object(0)
+		v := victim(t)
+		l := listen(t, path(t, p))
+		socket, err := l.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer socket.Close()
+		arg, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/proc/self/exe", poller.Command, string(arg), answering(t, object(3), v.Process.Pid))
+		cmd.ExtraFiles = []*os.File{socket}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it listens", func() bool { return state(t, p).PID == cmd.Process.Pid })
+		if s := state(t, p); !device.Equal(s.Poller, p) {
+			t.Errorf("it was started as %+v, and is %+v", p, s.Poller)
+		}
+		if err := client.Write(p, nil); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+			t.Errorf("what listened: %v, want signal: killed", err)
+		}
+		if err := v.Process.Signal(unix.Signal(0)); err != nil {
+			t.Errorf("the process that was named: %v", err)
+		}
+	})
+}
+
+// TestOpenDirectory: a directory of sockets that others can enter, or that is a link,
+// is refused by whatever reads or writes.
+func TestOpenDirectory(t *testing.T) {
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		for name, mk := range map[string]func(path string) error{
+			"open":    func(path string) error { return errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, 0o750)) },
+			"other's": func(path string) error { return errors.Join(os.Mkdir(path, 0o700), os.Chown(path, 65534, 65534)) },
+			"link":    func(path string) error { return os.Symlink("/root", path) },
+			"file":    func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		} {
+			c := poller.Client{RunDir: t.TempDir()}
+			path := filepath.Join(c.RunDir, "pollers")
+			if err := mk(path); err != nil {
+				t.Fatal(err)
+			}
+			_, listErr := poller.List(c.RunDir)
+			_, readErr := c.Read(object(0))
+			for _, err := range []error{listErr, readErr, c.Write(object(0), nil)} {
+				if want := "pollers: " + path + ": must be a directory of user 0 with mode 0700"; err == nil || err.Error() != want {
+					t.Errorf("%s: %v, want %s", name, err, want)
+				}
+			}
+			if err := c.Write(nil, object(0)); err == nil {
+				t.Errorf("%s: a poller was started", name)
+			}
+		}
+	})
+}
+
+// TestLeft: names that dead pollers left, also of network namespaces that are no
+// more, are none and go with the next write.
+func TestLeft(t *testing.T) {
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		p := object(0)
+		for _, name := range []string{path(t, p), filepath.Join(client.RunDir, "pollers", "1.2.3")} {
+			l := listen(t, name)
+			l.SetUnlinkOnClose(false)
+			l.Close()
+		}
+		if s := state(t, p); s.PID != 0 {
+			t.Errorf("listed: %+v", s)
+		}
+		if !begin(t, p) {
+			return
+		}
+		entries, err := os.ReadDir(filepath.Join(client.RunDir, "pollers"))
+		if err != nil || len(entries) != 1 {
+			t.Errorf("sockets: %v, %v; want the one", entries, err)
+		}
+	})
+}
