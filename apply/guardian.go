@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/few"
 	"github.com/niclane/niclane/journal"
 )
 
@@ -95,9 +96,11 @@ func (g *guardian) start() (err error) {
 	if err := os.Remove(lastUndo(g.RunDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if g.listener, err = net.Listen("unix", guardSocket(g.RunDir)); err != nil {
+	l, err := net.Listen("unix", guardSocket(g.RunDir))
+	if err != nil {
 		return err
 	}
+	g.listener = few.Listen(l, maxAskers, 0)
 	b, err := padded(g.guardConfig)
 	if err == nil {
 		err = os.WriteFile(pendingFile(g.RunDir), b, 0o600)
@@ -124,6 +127,9 @@ func (g *guardian) tell(line string) {
 	// The applier may be gone; the change is guarded all the same.
 	_, _ = fmt.Fprintln(g.link, line)
 }
+
+// maxAskers is how many may be connected: for one more, the oldest goes.
+const maxAskers = 64
 
 // A question comes over the socket and wants one line.
 type question struct {

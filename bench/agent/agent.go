@@ -20,6 +20,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/niclane/niclane/internal/few"
 )
 
 // Config is what Serve does.
@@ -178,9 +180,14 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 		// Read and write timeouts would end a session; each request has its own.
 		ReadHeaderTimeout: headerTime, MaxHeaderBytes: maxHeader, IdleTimeout: time.Minute,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: a.Lease, PingTimeout: a.Lease},
+		ConnState: func(c net.Conn, s http.ConnState) {
+			if s == http.StateActive { // after the handshake: it has shown a certificate
+				few.Heard(c)
+			}
+		},
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.ServeTLS(&few{Listener: l, room: make(chan struct{}, maxConns)}, "", "") }()
+	go func() { served <- s.ServeTLS(few.Listen(l, maxStrangers, maxConns), "", "") }()
 	var err error
 	select {
 	case err = <-served:
@@ -199,30 +206,4 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	return errors.Join(s.Shutdown(down), a.broken)
-}
-
-// few bounds the connections at once: more wait.
-type few struct {
-	net.Listener
-	room chan struct{}
-}
-
-func (f *few) Accept() (net.Conn, error) {
-	f.room <- struct{}{}
-	c, err := f.Listener.Accept()
-	if err != nil {
-		<-f.room
-		return nil, err
-	}
-	return &fewConn{Conn: c, free: sync.OnceFunc(func() { <-f.room })}, nil
-}
-
-type fewConn struct {
-	net.Conn
-	free func()
-}
-
-func (c *fewConn) Close() error {
-	defer c.free()
-	return c.Conn.Close()
 }

@@ -43,7 +43,10 @@ const (
 	maxArgument = 64 << 10  // bytes of a command with its environment
 	maxText     = 200       // bytes of names for messages
 	maxConns    = 64        // connections of an agent
-	maxStreams  = maxJobs*2 + 64
+	// Connections that have not shown a certificate yet: the oldest is closed
+	// for one more. More than can be made anew in the time of a handshake.
+	maxStrangers = 1024
+	maxStreams   = maxJobs*2 + 64
 )
 
 // Beat is how often both sides say that they are there.

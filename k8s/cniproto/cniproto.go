@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/niclane/niclane/internal/few"
 	"github.com/niclane/niclane/k8s/claim"
 )
 
@@ -161,7 +162,8 @@ func answer(in *bufio.Reader) (*Answer, error) {
 // the time to the first answer: the pod has a lane.
 type Handler func(ctx context.Context, r *Request, early func()) Answer
 
-// most bounds the requests at one time: more than a node starts pods at once.
+// most bounds the requests at one time, and the clients that have yet to say
+// theirs: more than a node starts pods at once.
 const most = 256
 
 // readTime bounds how long a client may take to say what it wants.
@@ -171,7 +173,7 @@ const readTime = 2 * time.Second
 func Serve(ctx context.Context, l net.Listener, doing time.Duration, h Handler) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	room := make(chan struct{}, most)
+	l = few.Listen(l, most, 4*most)
 	for {
 		c, err := l.Accept()
 		if ctx.Err() != nil {
@@ -180,11 +182,7 @@ func Serve(ctx context.Context, l net.Listener, doing time.Duration, h Handler) 
 		if err != nil {
 			return err
 		}
-		room <- struct{}{}
-		go func() {
-			defer func() { <-room }()
-			serve(ctx, c, doing, h)
-		}()
+		go serve(ctx, c, doing, h)
 	}
 }
 
@@ -195,6 +193,7 @@ func serve(ctx context.Context, c net.Conn, doing time.Duration, h Handler) {
 	if err != nil {
 		return
 	}
+	few.Heard(c)
 	_ = c.SetDeadline(time.Now().Add(doing + readTime))
 	say := func(a Answer) {
 		if b, err := json.Marshal(a); err == nil {

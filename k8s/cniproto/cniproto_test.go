@@ -75,6 +75,22 @@ func TestCall(t *testing.T) {
 }
 
 // TestLanePods: the file names exactly the pods that were written.
+// TestSilentClients: they hold no room that a plugin needs, however many there are.
+func TestSilentClients(t *testing.T) {
+	path := serveFor(t, func(context.Context, *Request, func()) Answer { return Answer{Lane: true} })
+	for range most + 1 {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	// Well before the silent ones have to have said what they want.
+	if lane, err := call(t, path, pod, readTime/4); !lane || err != nil {
+		t.Errorf("beside them: %v, %v", lane, err)
+	}
+}
+
 func TestLanePods(t *testing.T) {
 	socket := t.TempDir() + "/cni.sock"
 	for _, uids := range [][]string{{"b", "a", "a"}, {"a"}, nil} {

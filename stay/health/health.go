@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/few"
 	"github.com/niclane/niclane/stay"
 )
 
@@ -88,6 +89,10 @@ type Server struct {
 // scrapers at one time; what they ask for is read for one after the other.
 const scrapers = 8
 
+// clients are the connections at one time that say nothing, and those that are
+// answered.
+const clients = 64
+
 // requestTimeout bounds what a client that says nothing can hold.
 const requestTimeout = 10 * time.Second
 
@@ -99,11 +104,28 @@ func Serve(at Address, k Keeper, read func(context.Context) (Reading, error), mo
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	s := &Server{done: make(chan error, 1), http: &http.Server{
-		Handler: handler(k, read, more...), ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
+		Handler: heard(handler(k, read, more...)), ConnContext: withConn, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10,
 	}}
-	go func() { s.done <- s.http.Serve(l) }()
+	go func() { s.done <- s.http.Serve(few.Listen(l, clients, clients)) }()
 	return s, nil
+}
+
+type connKey struct{}
+
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// heard has connections count as silent but while a request of theirs is
+// answered.
+func heard(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := r.Context().Value(connKey{}).(net.Conn)
+		few.Heard(c)
+		defer few.Silent(c)
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Close ends it.

@@ -153,6 +153,26 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+// TestSilentClients: they keep nobody out, however many there are.
+func TestSilentClients(t *testing.T) {
+	get, at := serve(t, &keeper{conditions: []stay.Condition{{Config: "/l.yaml"}}}, reading)
+	var all []net.Conn
+	for range clients + 1 {
+		c, err := net.Dial(at.Network, at.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	if n, err := all[0].Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("the oldest: read %d, %v, want its end", n, err)
+	}
+	if code, _ := get("/healthz"); code != http.StatusOK {
+		t.Errorf("beside them: %d", code)
+	}
+}
+
 func TestHealthz(t *testing.T) {
 	k := &keeper{conditions: []stay.Condition{{Config: "/l.yaml"}}}
 	get, at := serve(t, k, reading)
