@@ -67,6 +67,7 @@ const (
 	CapTxMaxrate      Capability = "tx-maxrate"
 	CapChannelsSet    Capability = "channels-set"
 	CapXDPNative      Capability = "xdp-native"
+	CapXDPFrags       Capability = "xdp-frags"    // native XDP of packets in several buffers: any MTU
 	CapSetAffinityIRQ Capability = "irq-affinity" // the device has IRQs of its own
 )
 

@@ -44,6 +44,16 @@ const (
 	// when their references are no longer counted, and its removal waits for
 	// ever.
 	QuirkXDPHangsRemoval QuirkKind = "xdp-hangs-removal"
+	// QuirkXDPMTU: native XDP without packets in several buffers is refused
+	// above an MTU of Value.
+	QuirkXDPMTU QuirkKind = "xdp-mtu"
+	// QuirkXDPHalf: native XDP is refused while more than half of the queues
+	// that the device can have are in use: it takes the others to transmit.
+	QuirkXDPHalf QuirkKind = "xdp-half"
+	// QuirkXDPCombined: native XDP is refused on separate channels.
+	QuirkXDPCombined QuirkKind = "xdp-combined"
+	// QuirkXDPNoLRO: native XDP is refused while rx-lro or rx-gro-hw is on.
+	QuirkXDPNoLRO QuirkKind = "xdp-no-lro"
 	// QuirkSpeedInvented: the speed is a number of the driver's, or of whoever
 	// set it, and no link's.
 	QuirkSpeedInvented QuirkKind = "speed-invented"
@@ -60,24 +70,40 @@ type Quirk struct {
 	Before string
 	// Source is the kernel commit or file and function.
 	Source string
+	// Value is what the kind says that it is, 0 where it is none.
+	Value int
 }
 
 // quirks is the one place for what cannot be probed. Sorted by driver.
 var quirks = [...]Quirk{
-	{QuirkMqprioModeIgnored, "bnxt_en", "", "", "drivers/net/ethernet/broadcom/bnxt/bnxt.c: bnxt_setup_tc (7.3)"},
-	{QuirkRulesNoPorts, "igb", "", "", "drivers/net/ethernet/intel/igb/igb_ethtool.c: igb_add_ethtool_nfc_entry (7.3)"},
-	{QuirkRulesNoPorts, "igc", "", "", "drivers/net/ethernet/intel/igc/igc_ethtool.c: igc_ethtool_add_nfc_rule (7.3)"},
-	{QuirkMqprioModeIgnored, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_setup_tc_mqprio (7.3)"},
-	{QuirkMaxrateSticks, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_tx_maxrate (7.3)"},
-	{QuirkSpeedInvented, "tun", "", "", "drivers/net/tun.c: tun_default_link_ksettings (SPEED_10)"},
-	{QuirkNAPIOrder, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: __veth_napi_enable_range; seen on 6.12, 6.18 and 7.2"},
-	{QuirkNAPINeedsGRO, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_set_features"},
-	{QuirkNAPINeedsPeer, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_skb_is_eligible_for_gro; seen on 6.12, 6.18 and 7.2"},
-	{QuirkPartialChecksums, "veth", "", "", "drivers/net/veth.c: veth_xdp_rcv_skb, veth_convert_skb_to_xdp_buff; seen on 6.18"},
-	{QuirkSpeedInvented, "veth", "", "", "drivers/net/veth.c: veth_get_link_ksettings (SPEED_10000)"},
-	{QuirkChannelsResetAffinity, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_set_affinity (7.3)"},
-	{QuirkSpeedInvented, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_update_settings, virtnet_set_link_ksettings: the hypervisor's word, or ethtool -s"},
-	{QuirkXDPHangsRemoval, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_xdp_set; net/core/dev.c: netif_set_real_num_rx_queues (reg_state); seen on 6.12"},
+	{QuirkMqprioModeIgnored, "bnxt_en", "", "", "drivers/net/ethernet/broadcom/bnxt/bnxt.c: bnxt_setup_tc (7.3)", 0},
+	{QuirkXDPCombined, "bnxt_en", "", "", "drivers/net/ethernet/broadcom/bnxt/bnxt_xdp.c: bnxt_xdp_set (7.3)", 0},
+	{QuirkXDPMTU, "ena", "", "", "838c93dc5449; drivers/net/ethernet/amazon/ena/ena_xdp.h: ENA_XDP_MAX_MTU, ena_xdp_set", 3498},
+	{QuirkXDPHalf, "ena", "", "", "548c4940b9f1; drivers/net/ethernet/amazon/ena/ena_xdp.h: ena_xdp_legal_queue_count", 0},
+	{QuirkXDPMTU, "gve", "", "", "75eaae158b1b; drivers/net/ethernet/google/gve/gve_main.c: verify_xdp_configuration (buffers of 2048)", 2032},
+	{QuirkXDPHalf, "gve", "", "", "75eaae158b1b; drivers/net/ethernet/google/gve/gve_main.c: verify_xdp_configuration", 0},
+	{QuirkXDPMTU, "hv_netvsc", "", "", "351e1581395f; drivers/net/hyperv/netvsc_bpf.c: netvsc_xdp_set", 3506},
+	{QuirkXDPNoLRO, "hv_netvsc", "", "", "351e1581395f; drivers/net/hyperv/netvsc_bpf.c: netvsc_xdp_set", 0},
+	{QuirkRulesNoPorts, "igb", "", "", "drivers/net/ethernet/intel/igb/igb_ethtool.c: igb_add_ethtool_nfc_entry (7.3)", 0},
+	{QuirkXDPMTU, "igb", "", "", "9cbc948b5a20; drivers/net/ethernet/intel/igb/igb_main.c: igb_xdp_setup (buffers of 3072)", 3046},
+	{QuirkRulesNoPorts, "igc", "", "", "drivers/net/ethernet/intel/igc/igc_ethtool.c: igc_ethtool_add_nfc_rule (7.3)", 0},
+	{QuirkXDPMTU, "igc", "", "", "26575105d6ed; drivers/net/ethernet/intel/igc/igc_xdp.c: igc_xdp_set_prog", 1500},
+	{QuirkMqprioModeIgnored, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_setup_tc_mqprio (7.3)", 0},
+	{QuirkMaxrateSticks, "ixgbe", "", "", "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_tx_maxrate (7.3)", 0},
+	{QuirkXDPMTU, "ixgbe", "", "", "924708081629; drivers/net/ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_xdp_setup (buffers of 3072)", 3050},
+	{QuirkXDPMTU, "ixgbevf", "", "", "c7aec59657b6; drivers/net/ethernet/intel/ixgbevf/ixgbevf_main.c: ixgbevf_xdp_setup (buffers of 3072)", 3050},
+	{QuirkXDPNoLRO, "mlx5_core", "", "", "drivers/net/ethernet/mellanox/mlx5/core/en_main.c: mlx5e_xdp_allowed (7.3)", 0},
+	{QuirkSpeedInvented, "tun", "", "", "drivers/net/tun.c: tun_default_link_ksettings (SPEED_10)", 0},
+	{QuirkNAPIOrder, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: __veth_napi_enable_range; seen on 6.12, 6.18 and 7.2", 0},
+	{QuirkNAPINeedsGRO, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_set_features", 0},
+	{QuirkNAPINeedsPeer, "veth", "5.13", "", "d3256efd8e8b; drivers/net/veth.c: veth_skb_is_eligible_for_gro; seen on 6.12, 6.18 and 7.2", 0},
+	{QuirkPartialChecksums, "veth", "", "", "drivers/net/veth.c: veth_xdp_rcv_skb, veth_convert_skb_to_xdp_buff; seen on 6.18", 0},
+	{QuirkSpeedInvented, "veth", "", "", "drivers/net/veth.c: veth_get_link_ksettings (SPEED_10000)", 0},
+	{QuirkChannelsResetAffinity, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_set_affinity (7.3)", 0},
+	{QuirkSpeedInvented, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_update_settings, virtnet_set_link_ksettings: the hypervisor's word, or ethtool -s", 0},
+	{QuirkXDPHangsRemoval, "virtio_net", "", "", "drivers/net/virtio_net.c: virtnet_xdp_set; net/core/dev.c: netif_set_real_num_rx_queues (reg_state); seen on 6.12", 0},
+	{QuirkXDPMTU, "vmxnet3", "", "", "54f00cce1178; drivers/net/vmxnet3/vmxnet3_xdp.c: vmxnet3_xdp_set", 3494},
+	{QuirkXDPNoLRO, "vmxnet3", "", "", "54f00cce1178; drivers/net/vmxnet3/vmxnet3_xdp.c: vmxnet3_xdp_set", 0},
 }
 
 // FindQuirk looks for a quirk of a driver on a kernel, given as uname -r

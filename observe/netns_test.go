@@ -136,7 +136,8 @@ func TestCapabilities(t *testing.T) {
 				finding{device.CapThreadedDev, device.Yes, "threaded"},
 				finding{device.CapNAPIs, device.Yes, "4"},
 				finding{device.CapQueueNAPI, device.Yes, "ascend"},
-				finding{device.CapXDPNative, device.Yes, "xdp-features"})
+				finding{device.CapXDPNative, device.Yes, "xdp-features"},
+				finding{device.CapXDPFrags, device.Yes, "xdp-features"})
 		} else {
 			tests = append(tests,
 				finding{device.CapThreadedDev, device.Yes, "present value"},

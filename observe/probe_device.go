@@ -158,7 +158,10 @@ func (o *observer) queueNAPI(d *device.Device) device.Finding {
 }
 
 // Bits of NETDEV_A_DEV_XDP_FEATURES (linux/netdev.h).
-const xdpBasic = 1
+const (
+	xdpBasic = 1
+	xdpFrags = 1 << 5 // NETDEV_XDP_ACT_RX_SG
+)
 
 func (o *observer) probeOffloads(d *device.Device) {
 	caps := d.Capabilities
@@ -170,15 +173,24 @@ func (o *observer) probeOffloads(d *device.Device) {
 	switch {
 	case o.netdev == nil:
 		caps[device.CapXDPNative] = unknown("dev-get: %v", o.noGenl)
+		caps[device.CapXDPFrags] = caps[device.CapXDPNative]
 	default:
 		bits, err := o.netdev.Conn.XDPFeatures(d.Index)
 		switch {
 		case err != nil:
 			caps[device.CapXDPNative] = unknown("%v", err)
+			caps[device.CapXDPFrags] = caps[device.CapXDPNative]
 		case bits&xdpBasic == 0:
 			caps[device.CapXDPNative] = no("xdp-features 0x%x", bits)
 		default:
 			caps[device.CapXDPNative] = yes("xdp-features 0x%x", bits)
+		}
+		switch {
+		case err != nil:
+		case bits&xdpFrags == 0:
+			caps[device.CapXDPFrags] = no("xdp-features 0x%x", bits)
+		default:
+			caps[device.CapXDPFrags] = yes("xdp-features 0x%x", bits)
 		}
 	}
 	caps[device.CapMqprioChannel] = unknown("cannot be tried without replacing the root qdisc")

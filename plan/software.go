@@ -49,8 +49,14 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 		if why := headless(d); why != "" {
 			return false, why
 		}
-		if x, ok := d.XDP(); ok && x.Program != IngressProgram {
+		x, attached := d.XDP()
+		if attached && x.Program != IngressProgram {
 			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which stays", nameOr(x.Program, "a program without a name"), x.Mode)
+		}
+		if mode == "native" && !(attached && x.Mode == mode) { // or the driver has taken it, and maxima are others
+			if why := noNativeXDP(st, d); why != "" {
+				return false, why
+			}
 		}
 		if n := len(st.OnlineCPUs()); n < 2 {
 			return false, "one processor is online: moving packets to it from itself only costs"
@@ -60,6 +66,41 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 		}
 		return true, good
 	}
+}
+
+// onePage is the largest MTU whose packets fit into a page of 4 KiB with what XDP
+// wants before them (XDP_PACKET_HEADROOM) and the stack behind them
+// (skb_shared_info): 4096 - 256 - 320, without an Ethernet header.
+const onePage = 4096 - 256 - 320 - 14
+
+// noNativeXDP says why the driver would refuse native XDP as the device is set up,
+// "" if it is not known to.
+func noNativeXDP(st *device.State, d *device.Device) string {
+	quirk := func(kind device.QuirkKind) (device.Quirk, bool) {
+		return device.FindQuirk(kind, d.Driver, st.Kernel.Release)
+	}
+	if frags := d.Capabilities.Find(device.CapXDPFrags); frags.Answer != device.Yes {
+		most, from := 0, ""
+		if q, ok := quirk(device.QuirkXDPMTU); ok {
+			most, from = q.Value, " ("+q.Source+")"
+		} else if frags.Answer == device.No && st.Kernel.Arch == "x86_64" {
+			most, from = onePage, ", of packets in one buffer ("+frags.Why+")"
+		}
+		if most > 0 && d.MTU > most {
+			return fmt.Sprintf("%s takes native XDP up to an MTU of %d, and this is %d%s", d.Driver, most, d.MTU, from)
+		}
+	}
+	if d.Channels == nil || d.MaxChannels == nil {
+		return ""
+	}
+	used, most := d.Channels.TX+d.Channels.Combined, max(d.MaxChannels.TX, d.MaxChannels.Combined)
+	if q, ok := quirk(device.QuirkXDPHalf); ok && 2*used > most {
+		return fmt.Sprintf("%s takes native XDP while at most half of its queues are in use, %d of %d, and %d are (%s)", d.Driver, most/2, most, used, q.Source)
+	}
+	if q, ok := quirk(device.QuirkXDPCombined); ok && d.Channels.RX+d.Channels.TX > 0 {
+		return fmt.Sprintf("%s takes native XDP on combined channels alone (%s)", d.Driver, q.Source)
+	}
+	return ""
 }
 
 func nameOr(name, none string) string {
@@ -167,9 +208,15 @@ func (f *fit) wantCPUs(lanes []*placed) {
 	if mode == "native" {
 		f.warnOfRemoval()
 	}
+	var whole string
 	if mode == "generic" {
+		whole = "generic XDP takes packets as they came from the wire: the kernel turns it off with the program, and not on again"
+	} else if q, ok := device.FindQuirk(device.QuirkXDPNoLRO, f.dev.Driver, f.st.Kernel.Release); ok {
+		whole = fmt.Sprintf("%s takes native XDP only without it (%s)", f.dev.Driver, q.Source)
+	}
+	if whole != "" {
 		for _, name := range []string{"rx-gro-hw", "rx-lro"} {
-			f.wantOff(name, "generic XDP takes packets as they came from the wire: the kernel turns it off with the program, and not on again")
+			f.wantOff(name, whole)
 		}
 	}
 	f.wants = append(f.wants, want{
