@@ -8,7 +8,9 @@ package golden
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -53,6 +55,9 @@ func Cases(tb testing.TB, dir string) []Case {
 		}
 		fixture, _, _ := strings.Cut(string(ar.Comment), ":")
 		b, err := os.ReadFile(filepath.Join(dir, fixture+".json"))
+		if errors.Is(err, fs.ErrNotExist) { // of a real machine
+			b, err = os.ReadFile(filepath.Join(dir, "../../device/testdata", fixture+".json"))
+		}
 		if err != nil {
 			tb.Fatal(err)
 		}
