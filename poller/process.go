@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,11 @@ const (
 	fdReady    = 4 // a pipe: one line, "ready" or what is wrong
 	fdTie      = 5 // if tied: a pipe that ends when the poller shall
 )
+
+// maxConns bounds the connections that a poller has open, and with answerWithin for
+// each what whoever connects can take of it. One more ends the oldest: who asks has
+// asked by then, who is silent has not.
+const maxConns = 16
 
 // argument is Main's: the object, as JSON, and how it is started.
 type argument struct {
@@ -136,17 +142,27 @@ func (p *process) run() error {
 	go func() {
 		for {
 			c, err := p.listener.AcceptUnix()
-			if err != nil {
+			if errors.Is(err, net.ErrClosed) {
 				return
+			}
+			if err != nil { // this connection, or no memory for one: not the listener
+				time.Sleep(lookAgain / 10)
+				continue
 			}
 			asks <- c
 		}
 	}()
 	p.thread.begin()
 	stopped := make(chan net.Conn, 1)
-	for {
+	var last [maxConns]*net.UnixConn // as they came; most have ended
+	for n := 0; ; {
 		select {
 		case c := <-asks:
+			if oldest := last[n%maxConns]; oldest != nil {
+				oldest.Close()
+			}
+			last[n%maxConns] = c
+			n++
 			go p.answer(c, stopped)
 		case c := <-stopped:
 			err := p.end()
@@ -170,7 +186,11 @@ func (p *process) end() error {
 
 // answer serves one connection: "status" or "stop", a line each.
 func (p *process) answer(c *net.UnixConn, stopped chan<- net.Conn) {
-	if cred, err := peer(c); err != nil || cred.Uid != 0 {
+	cred, err := peer(c)
+	if err == nil {
+		err = c.SetDeadline(time.Now().Add(answerWithin))
+	}
+	if err != nil || cred.Uid != 0 {
 		c.Close()
 		return
 	}

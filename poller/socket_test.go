@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -199,6 +201,51 @@ func TestOpenDirectory(t *testing.T) {
 			if err := c.Write(nil, object(0)); err == nil {
 				t.Errorf("%s: a poller was started", name)
 			}
+		}
+	})
+}
+
+// TestFlood: connections that ask nothing take no more of a poller than a bound, end,
+// and keep nobody from an answer.
+func TestFlood(t *testing.T) {
+	run(t, func(t *testing.T, _ *ethtool.Client) {
+		p := object(0)
+		if !begin(t, p) {
+			return
+		}
+		pid := state(t, p).PID
+		connect := func() net.Conn {
+			c, err := net.Dial("unix", path(t, p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+		sockets := func() int {
+			fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(fds)
+		}
+		before := sockets()
+		for range 500 {
+			connect()
+		}
+		last := connect()
+		if s := state(t, p); s.PID != pid || s.Doing == device.PollerHung {
+			t.Errorf("beside 500 connections: %+v", s)
+		}
+		if now := sockets(); now > before+20 {
+			t.Errorf("%d descriptors, %d before", now, before)
+		}
+		// Not even the last silent one is kept.
+		if err := last.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := last.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("a silent connection: %v, want EOF", err)
 		}
 	})
 }
