@@ -9,6 +9,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/nlsock"
 )
 
 // Of linux/sock_diag.h and linux/inet_diag.h.
@@ -24,7 +26,7 @@ const (
 type diag struct{ conn *netlink.Conn }
 
 func openDiag() (*diag, error) {
-	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
+	c, err := nlsock.Dial(unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, fmt.Errorf("sock_diag: %w", err)
 	}

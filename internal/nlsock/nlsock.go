@@ -5,12 +5,17 @@
 // run-time's poller, through which package netlink's own sockets go, only
 // costs: most of the time of an apply of a hundred classes and entries was
 // spent there. It is not for sockets that wait for notifications.
+//
+// A connection whose exchange was not seen to end is out of step with the kernel:
+// the next answer on it is that to an earlier request. It is then closed, and the
+// next request goes by another one. Requests that only read are asked again at
+// once (retries); of one that writes, and whose acknowledgement was lost, the
+// error is returned: callers look at what has become of it.
 package nlsock
 
 import (
 	"fmt"
-	"iter"
-	"os"
+	"runtime"
 	"sync"
 
 	"github.com/mdlayher/netlink"
@@ -18,8 +23,9 @@ import (
 )
 
 // answerTimeout in seconds bounds the wait for an answer that does not come, so
-// that a mistake of ours is EAGAIN and not a hang.
-const answerTimeout = 10
+// that a mistake of ours is EAGAIN and not a hang; what the kernel waits for it
+// waits for in sendto(2).
+const answerTimeout = 2
 
 // receiveBuffer is twice what the kernel puts into one datagram of a dump
 // (netlink_dump).
@@ -31,21 +37,28 @@ var buffers = sync.Pool{New: func() any { return new([receiveBuffer]byte) }}
 
 // Dial connects to a netlink family (unix.NETLINK_ROUTE) in the network
 // namespace of the calling thread, with strict checks and extended
-// acknowledgements.
+// acknowledgements. Several requests in one datagram are not supported.
 func Dial(family int) (*netlink.Conn, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
+	fd, port, err := open(family)
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	pid, err := setUp(fd)
-	if err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("netlink: %w", err)
-	}
-	return netlink.NewConn(&socket{fd: fd}, pid), nil
+	return netlink.NewConn(&socket{family: family, fd: fd, port: port, pid: port}, port), nil
 }
 
-func setUp(fd int) (pid uint32, err error) {
+// open returns a socket and its port ID (netlink(7)).
+func open(family int) (fd int, port uint32, err error) {
+	if fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family); err != nil {
+		return -1, 0, err
+	}
+	if port, err = setUp(fd); err != nil {
+		unix.Close(fd)
+		return -1, 0, err
+	}
+	return fd, port, nil
+}
+
+func setUp(fd int) (port uint32, err error) {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, err
 	}
@@ -64,65 +77,38 @@ func setUp(fd int) (pid uint32, err error) {
 	return sa.(*unix.SockaddrNetlink).Pid, nil
 }
 
-// A socket implements netlink.Socket.
-type socket struct {
-	fd    int
-	close sync.Once
-}
-
-// Close implements netlink.Socket.
-func (s *socket) Close() (err error) {
-	s.close.Do(func() { err = os.NewSyscallError("close", unix.Close(s.fd)) })
-	return err
-}
-
-// Send implements netlink.Socket.
-func (s *socket) Send(m netlink.Message) error { return s.SendMessages([]netlink.Message{m}) }
-
-// SendMessages implements netlink.Socket.
-func (s *socket) SendMessages(ms []netlink.Message) error {
-	var b []byte
-	for _, m := range ms {
-		mb, err := m.MarshalBinary()
-		if err != nil {
-			return err
-		}
-		b = append(b, mb...)
+// openLike is open in the network namespace of another socket, wherever the
+// calling thread is now.
+func openLike(other, family int) (fd int, port uint32, err error) {
+	fd, port, err = open(family)
+	if err != nil || sameNamespace(other, fd) {
+		return fd, port, err
 	}
-	return os.NewSyscallError("sendto", unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
-}
-
-// Receive implements netlink.Socket: the messages of one datagram.
-func (s *socket) Receive() ([]netlink.Message, error) {
-	buf := buffers.Get().(*[receiveBuffer]byte)
-	defer buffers.Put(buf)
-	n, _, err := unix.Recvfrom(s.fd, buf[:], unix.MSG_TRUNC)
-	for err == unix.EINTR {
-		n, _, err = unix.Recvfrom(s.fd, buf[:], unix.MSG_TRUNC)
-	}
-	if err != nil {
-		return nil, os.NewSyscallError("recvfrom", err)
-	}
-	if n > len(buf) {
-		return nil, fmt.Errorf("datagram of %d bytes: %w", n, unix.EMSGSIZE)
-	}
-	return parse(buf[:n])
-}
-
-// ReceiveIter implements netlink.Socket.
-func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
-	return func(yield func(netlink.Message, error) bool) {
-		ms, err := s.Receive()
-		if err != nil {
-			yield(netlink.Message{}, err)
+	unix.Close(fd)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		var ns int
+		if ns, err = unix.IoctlRetInt(other, unix.SIOCGSKNS); err != nil {
 			return
 		}
-		for _, m := range ms {
-			if !yield(m, nil) {
-				return
-			}
+		err = unix.Setns(ns, unix.CLONE_NEWNET)
+		unix.Close(ns)
+		if err == nil {
+			fd, port, err = open(family)
 		}
-	}
+	}()
+	<-done
+	return fd, port, err
+}
+
+// sameNamespace reports whether two sockets are known to be of one network
+// namespace; SO_NETNS_COOKIE is of Linux 5.14.
+func sameNamespace(a, b int) bool {
+	ca, erra := unix.GetsockoptUint64(a, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	cb, errb := unix.GetsockoptUint64(b, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	return erra == nil && errb == nil && ca == cb
 }
 
 // parse splits a datagram; the data of the messages is a copy.

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nlsock
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+var listLinks = netlink.Message{
+	Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump},
+	Data:   make([]byte, unix.SizeofIfInfomsg),
+}
+
+// dialed returns a connection and the socket in it.
+func dialed(t *testing.T) (*netlink.Conn, *socket) {
+	fd, port, err := open(unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &socket{family: unix.NETLINK_ROUTE, fd: fd, port: port, pid: port}
+	c := netlink.NewConn(s, port)
+	t.Cleanup(func() { c.Close() })
+	return c, s
+}
+
+// disturb leaves an answer in the socket that the next request takes for its own,
+// as a receive that failed does.
+func disturb(t *testing.T, s *socket) {
+	m := listLinks
+	m.Header.Sequence, m.Header.Length = 1, uint32(unix.NLMSG_HDRLEN+len(m.Data))
+	b, err := m.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOutOfStep checks that an answer to an earlier request is no answer: one that
+// reads is asked again, one that writes fails, and both leave a connection that works.
+func TestOutOfStep(t *testing.T) {
+	c, s := dialed(t)
+	want, err := c.Execute(listLinks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disturb(t, s)
+	if got, err := c.Execute(listLinks); err != nil || len(got) != len(want) {
+		t.Errorf("read out of step: %d links of %d, %v", len(got), len(want), err)
+	}
+	remove := netlink.Message{Header: netlink.Header{Type: unix.RTM_DELLINK, Flags: netlink.Request | netlink.Acknowledge}, Data: make([]byte, unix.SizeofIfInfomsg)}
+	remove.Data[4], remove.Data[5], remove.Data[6] = 0xff, 0xff, 0xff // no such interface
+	disturb(t, s)
+	if _, err := c.Execute(remove); !errors.Is(err, unix.EBADMSG) {
+		t.Errorf("write out of step: %v, want EBADMSG", err)
+	}
+	if got, err := c.Execute(listLinks); err != nil || len(got) != len(want) {
+		t.Errorf("after that: %d links of %d, %v", len(got), len(want), err)
+	}
+}
+
+// TestReplaceInNamespace checks that the connection that takes another's place is
+// of the same network namespace.
+func TestReplaceInNamespace(t *testing.T) {
+	c, s := dialed(t)
+	want, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		t.Skip(err)
+	}
+	disturb(t, s)
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		if err == nil {
+			_, err = c.Execute(listLinks)
+		}
+		done <- err
+	}()
+	if err := <-done; errors.Is(err, unix.EPERM) {
+		t.Skip("no network namespace can be made here")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil || got != want {
+		t.Errorf("namespace %d (%v), want %d", got, err, want)
+	}
+}
