@@ -39,7 +39,7 @@ type MovedError struct {
 
 // Error implements error.
 func (e *MovedError) Error() string {
-	return fmt.Sprintf("%s went to %s, as %s, with what of niclane's goes along (its XDP program): bring it back (ip -n ... link set %s netns ...), then niclane rollback",
+	return fmt.Sprintf("%s is in %s now, as %s, and niclane's XDP program went with it: move it back (ip link set %s netns ...), then niclane rollback",
 		e.Device, e.Netns, e.Name, e.Name)
 }
 

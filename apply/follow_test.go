@@ -158,7 +158,7 @@ func TestSystemMoved(t *testing.T) {
 		command(t, fmt.Sprintf("ip link set v0 netns %d", away.Process.Pid))
 		owned := len(j.Records())
 		_, err = back(t, j)
-		if want := fmt.Sprintf("v0 went to the network namespace of process %d (sleep), as v0", away.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("v0 is in the network namespace of process %d (sleep) now, as v0", away.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 		if n := len(j.Records()); n == 0 || n > owned {
