@@ -228,13 +228,16 @@ func (d *dir) read(p device.Poller) (*device.PollerState, error) {
 }
 
 // find connects to a poller, nil if there is none. That of a device that is not
-// there by its name is the one that was started with it.
+// there by its name, or is gone and has left that to another one, is the one that was
+// started with it.
 func (d *dir) find(p device.Poller) (*conn, error) {
 	own, err := d.name(p)
-	if err == nil {
-		return d.dial(own)
-	}
-	if !errors.Is(err, unix.ENODEV) {
+	there := err == nil
+	if there {
+		if c, err := d.dial(own); c != nil || err != nil {
+			return c, err
+		}
+	} else if !errors.Is(err, unix.ENODEV) {
 		return nil, err
 	}
 	names, err := d.names()
@@ -242,7 +245,7 @@ func (d *dir) find(p device.Poller) (*conn, error) {
 		return nil, err
 	}
 	for _, n := range names {
-		if n.netns != d.netns {
+		if n.netns != d.netns || there && d.device(n.index) != "" {
 			continue
 		}
 		c, err := d.dial(n)
