@@ -213,7 +213,7 @@ func CheckPending(runDir string) error {
 	if answer == nothing {
 		return nil
 	}
-	return fmt.Errorf("%s: niclane confirm keeps it, niclane rollback undoes it", answer)
+	return fmt.Errorf("%s: niclane confirm keeps it, niclane rollback --last undoes it", answer)
 }
 
 // Unconfirmed says which change was never confirmed although its guardian was
@@ -226,7 +226,7 @@ func Unconfirmed(runDir string) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("the change of %s at %s was never confirmed, and the process that was to undo it is gone: niclane confirm keeps it, niclane rollback undoes it",
+	return fmt.Sprintf("the change of %s at %s was never confirmed, and the process that was to undo it is gone: niclane confirm keeps it, niclane rollback --last undoes it",
 		c.Config, c.When.Format(time.RFC3339))
 }
 

@@ -5,11 +5,14 @@ package apply_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/device"
@@ -160,6 +163,59 @@ func TestRunFindsAnotherState(t *testing.T) {
 		t.Errorf("error %v, want the value planned and the one found", err)
 	}
 	wantState(t, "afterwards", before, k)
+}
+
+// TestRevert: where the second change of a file is undone, because it failed or because
+// somebody wants that, the journal is that of the first again.
+func TestRevert(t *testing.T) {
+	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	k, _ := small(t)
+	class := theClass
+	class.Rate = 16
+	run := func(steps ...plan.Step) (*journal.Journal, error) {
+		p := &plan.Plan{Devices: []string{"d0"}, Steps: steps}
+		j, err := s.Begin(journal.Head{Config: "/l.yaml", Devices: p.Devices, Plan: p, Undoable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = apply.Run(t.Context(), k, p, j, apply.Options{})
+		return j, err
+	}
+	first := func(when string) {
+		t.Helper()
+		js, err := s.Here()
+		if err != nil || len(js) != 1 || js[0].Head().Generation != 1 || len(js[0].Records()) != 1 || js[0].AllUndone() || !js[0].Ended() {
+			t.Errorf("%s: %d journals, %v; the first: %+v", when, len(js), err, js[0].Head())
+		}
+	}
+	if _, err := run(plan.Step{Old: knob2, New: knob3}); err != nil {
+		t.Fatal(err)
+	}
+	before := k.String()
+	for _, fails := range []bool{true, false} {
+		if fails {
+			k.Inject(fakekernel.Fault{Write: 1, Err: unix.ENOMEM})
+		}
+		j, err := run(plan.Step{Old: knob3, New: knob}, plan.Step{Old: theClass, New: class})
+		k.Calm()
+		if (err != nil) != fails {
+			t.Fatal(err)
+		}
+		if !fails {
+			if !j.Revertible() {
+				t.Error("the first is not on record")
+			}
+			if _, err := apply.Undo(k, j, apply.Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first(fmt.Sprintf("failed %v", fails))
+		wantState(t, "afterwards", before, k)
+	}
 }
 
 // A deaf kernel takes writes of the knob and does something else.

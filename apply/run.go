@@ -58,7 +58,7 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 		if err != nil {
 			err = r.blame(fmt.Errorf("step %d of %d: %w", at+1, len(p.Steps), err))
 			r.undoSteps(j, p.Steps)
-			return &r.report, errors.Join(err, r.left(), removeIfEmpty(j))
+			return &r.report, errors.Join(err, r.left(), settle(j))
 		}
 		first += n
 	}
@@ -78,15 +78,19 @@ func Undo(k Kernel, j *journal.Journal, opts Options) (*Report, error) {
 	}
 	r.resized = resized(j.Head().Plan.Steps)
 	r.undoSteps(j, j.Head().Plan.Steps)
-	return &r.report, errors.Join(r.left(), removeIfEmpty(j))
+	return &r.report, errors.Join(r.left(), settle(j))
 }
 
-// removeIfEmpty removes a journal that records nothing any more.
-func removeIfEmpty(j *journal.Journal) error {
-	if len(j.Records()) > 0 {
-		return nil
+// settle removes a journal that records nothing any more, and goes back to the one
+// before it where its own steps are undone.
+func settle(j *journal.Journal) error {
+	switch {
+	case len(j.Records()) == 0:
+		return j.Remove()
+	case j.AllUndone():
+		return j.Revert()
 	}
-	return j.Remove()
+	return nil
 }
 
 type runner struct {

@@ -137,6 +137,9 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 	if _, err = f.Write(b); err == nil {
 		err = reserve(f, len(b), progressRoom(&h))
 	}
+	if err == nil && h.Undoable && h.Generation > 1 {
+		err = s.keep(name)
+	}
 	if err == nil {
 		err = unix.Renameat(s.fd, temporary, s.fd, name)
 	}
@@ -194,7 +197,7 @@ func (j *Journal) Remove() error {
 		}
 		return nil
 	}
-	if err := ignoreAbsent(unix.Unlinkat(j.store.fd, j.name, 0)); err != nil {
+	if err := errors.Join(ignoreAbsent(unix.Unlinkat(j.store.fd, j.name, 0)), ignoreAbsent(unix.Unlinkat(j.store.fd, j.name+replacedSuffix, 0))); err != nil {
 		return fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: j.Path(), Err: err})
 	}
 	return nil

@@ -30,6 +30,8 @@ type Head struct {
 	// Ground is what identifies the devices and control groups of all generations; of
 	// a journal of an older niclane it is empty.
 	Ground plan.Ground `json:"ground"`
+	// Undoable keeps the journal that this one replaces, for Revert.
+	Undoable bool `json:"-"`
 	// Before is what earlier generations owned when this one began.
 	Before []Record `json:"-"`
 	// Plan of this generation.

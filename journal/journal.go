@@ -87,10 +87,11 @@ func (j *Journal) RolledBack() bool {
 	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == restoreNext || e.verb == restoreDone })
 }
 
-// Partly reports whether some steps of the plan were made, and not all: apply was
-// killed, or is at work.
+// Partly reports whether some steps of the plan were made, and not all, or not all of
+// these were undone: apply or its undoing was killed, has left something, or is at work.
 func (j *Journal) Partly() bool {
-	return !j.Ended() && slices.ContainsFunc(j.Steps(), func(s StepState) bool { return s != StepPending })
+	undoing := slices.ContainsFunc(j.events, func(e event) bool { return e.verb == undoBegun || e.verb == undoDone })
+	return (!j.Ended() || undoing) && slices.ContainsFunc(j.Steps(), func(s StepState) bool { return s != StepPending })
 }
 
 // record appends e to the file. What could not be written, on a full disk, holds

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"regexp"
@@ -184,8 +185,9 @@ func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
 }
 
 // Tidy removes files that record nothing: what a kill has left of writing, empty files,
-// journals of which everything is back, and damaged ones of earlier boots. The caller has
-// the lock of those who write. It returns what a person should know.
+// journals of which everything is back, and damaged ones of earlier boots or replaced
+// ones that cannot be reverted to. It goes back to those that can where the last change
+// was undone, which a kill has kept from being recorded. The caller has the lock of those who write. It returns what a person should know.
 func (s *Store) Tidy() (notes []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -201,8 +203,16 @@ func (s *Store) Tidy() (notes []string, err error) {
 				notes = append(notes, fmt.Sprintf("journal %s was empty, and is removed: if something was applied by it, that is not undone", s.path(name)))
 			}
 			if j, err := s.load(name); err == nil {
-				idle = len(j.Records()) == 0
+				if idle = len(j.Records()) == 0; j.AllUndone() && !idle {
+					if err := j.Revert(); err != nil {
+						return notes, err
+					}
+				}
 			}
+		}
+		if current, ok := strings.CutSuffix(name, replacedSuffix); ok && strings.HasSuffix(current, suffix) {
+			j, err := s.load(current)
+			idle = s.gone(current) || errors.Is(err, fs.ErrNotExist) || err == nil && s.previous(current, &j.head) == nil
 		}
 		if !idle {
 			continue

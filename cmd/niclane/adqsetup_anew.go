@@ -26,7 +26,7 @@ func (r *adqRun) applyOrAnew(ctx context.Context, req *request) error {
 		return err
 	}
 	fmt.Fprintln(r.stdout, "the lanes of before are taken away first: the device cannot change them as they are")
-	if err := r.rollbackChosen(ctx, false, func(js []*journal.Journal) (ours []*journal.Journal, _ error) {
+	if err := r.rollbackChosen(ctx, undoing{}, func(js []*journal.Journal) (ours []*journal.Journal, _ error) {
 		for _, j := range js {
 			if j.Head().Config == req.config {
 				ours = append(ours, j)

@@ -173,7 +173,7 @@ func (r *adqRun) reset(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.rollbackChosen(ctx, false, func(js []*journal.Journal) ([]*journal.Journal, error) {
+	return r.rollbackChosen(ctx, undoing{}, func(js []*journal.Journal) ([]*journal.Journal, error) {
 		var ours []*journal.Journal
 		for _, j := range js {
 			h := j.Head()

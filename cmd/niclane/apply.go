@@ -27,7 +27,7 @@ func (a *app) applyCommand() *cobra.Command {
 made and read back after it. When one fails, what was done is undone, and the
 machine is as it was.
 
-With --confirm-within, a process of its own undoes everything after that time
+With --confirm-within, a process of its own undoes this change after that time
 unless niclane confirm comes first: also when this command, the login it runs
 in, or the connection that the login came through are gone by then. Where a
 device carries the default route or this login, apply makes no step without
@@ -140,7 +140,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 		}
 		return undone(err, report)
 	}
-	if err := a.saveBaseline(p, st, j.Records()); err != nil {
+	if err := a.saveBaseline(j, st); err != nil {
 		report.Warnings = append(report.Warnings, "counters: "+err.Error())
 	}
 	if result.ConfirmBy, err = guard.ended(); err != nil {
@@ -152,7 +152,11 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	for _, w := range report.Warnings {
 		fmt.Fprintln(a.stderr, "niclane: warning:", w)
 	}
-	fmt.Fprintf(a.stdout, "%s made; niclane rollback undoes them%s\n", count(len(report.Done), "step"), goneText(p))
+	last := ""
+	if j.Head().Generation > 1 {
+		last = " --last"
+	}
+	fmt.Fprintf(a.stdout, "%s made; niclane rollback%s undoes them%s\n", count(len(report.Done), "step"), last, goneText(p))
 	if d := result.ConfirmBy; d != nil {
 		fmt.Fprintf(a.stdout, "undone at %s unless niclane confirm comes first\n", d.Format(time.TimeOnly))
 	}
@@ -174,8 +178,8 @@ func (a *app) unchanged(store *journal.Store, h journal.Head) error {
 	var was *device.State
 	var sharing []string
 	for _, old := range all {
-		if p := old.Head().Plan; old.Head().Config == h.Config {
-			was, sharing = a.applied(p), p.Sharing
+		if old.Head().Config == h.Config {
+			was, sharing = a.applied(old.Head()), old.Head().Plan.Sharing
 		}
 	}
 	if len(h.Plan.Forget) == 0 && slices.Equal(h.Plan.Sharing, sharing) {
@@ -189,7 +193,7 @@ func (a *app) unchanged(store *journal.Store, h journal.Head) error {
 		return err
 	}
 	if was != nil {
-		if err := a.writeApplied(h.Plan, was); err != nil {
+		if err := a.writeApplied(j.Head(), was); err != nil {
 			return err
 		}
 	}
@@ -220,5 +224,5 @@ func undone(err error, r *apply.Report) error {
 	if len(r.Left) == 0 {
 		return fmt.Errorf("%w\nthe machine is as it was before", err)
 	}
-	return fmt.Errorf("%w\n%s could not be undone: niclane rollback tries again", err, count(len(r.Left), "object"))
+	return fmt.Errorf("%w\n%s could not be undone: niclane rollback --last tries again", err, count(len(r.Left), "object"))
 }

@@ -111,7 +111,7 @@ func (a *app) sayUnshown() error {
 		case j.RolledBack():
 			fmt.Fprintf(a.stderr, "niclane: %s: rollback has not got to its end: %s: niclane rollback %s says what stands in its way\n", config, leftText(j.Records()), config)
 		case j.Partly():
-			fmt.Fprintf(a.stderr, "niclane: %s: apply was killed, or is at work now: only part of the lanes is there: niclane apply %s, or niclane rollback %s\n", config, config, config)
+			fmt.Fprintf(a.stderr, "niclane: %s: only part of the last change is there; apply or its undoing is at work, was killed or has left something: niclane apply %s makes it whole, niclane rollback --last %s undoes it\n", config, config, config)
 		}
 		displaced, err := host.Displaced(j.Head(), false)
 		if err != nil {
@@ -211,11 +211,11 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration,
 // saveBaseline records what there is right after apply: the counters, from
 // which status counts, and the state, with which verify compares. They live as
 // long as the kernel state does: in the run directory.
-func (a *app) saveBaseline(p *plan.Plan, before *device.State, owned []journal.Record) error {
-	if err := a.saveApplied(p, before, owned); err != nil {
+func (a *app) saveBaseline(j *journal.Journal, before *device.State) error {
+	if err := a.saveApplied(j, before); err != nil {
 		return err
 	}
-	for _, d := range p.Devices {
+	for _, d := range j.Head().Plan.Devices {
 		c, err := observe.Counters(d)
 		if err != nil {
 			return err
@@ -252,7 +252,11 @@ func (a *app) baseline(dev string) device.Counters {
 // removeBaselines forgets what there was after apply of lanes that are no more.
 func (a *app) removeBaselines(devices []string) error {
 	for _, d := range devices {
-		for _, of := range []func(string) (string, error){a.baselinePath, a.appliedPath} {
+		replaced := func(dev string) (string, error) {
+			path, err := a.appliedPath(dev)
+			return path + replacedSuffix, err
+		}
+		for _, of := range []func(string) (string, error){a.baselinePath, a.appliedPath, replaced} {
 			path, err := of(d)
 			if err != nil {
 				return err

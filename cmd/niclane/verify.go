@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -150,7 +151,7 @@ func (a *app) compare(ctx context.Context, args []string, traffic bool, ws *watc
 			results = append(results, res)
 			continue
 		}
-		applied, now, _, err := host.Look(ctx, a.runDir, j, a.applied(h.Plan), groupsOf(j))
+		applied, now, _, err := host.Look(ctx, a.runDir, j, a.applied(h), groupsOf(j))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h.Config, err)
 		}
@@ -177,7 +178,7 @@ func rebooted(h *journal.Head) []verify.Finding {
 
 // appliedBy gives what a journal says was made.
 func (a *app) appliedBy(j *journal.Journal) verify.Applied {
-	return host.Applied(j, a.applied(j.Head().Plan))
+	return host.Applied(j, a.applied(j.Head()))
 }
 
 // groupsOf are the control groups that a journal's config names, and those that it
@@ -192,7 +193,8 @@ func groupsOf(j *journal.Journal) []string {
 
 // saveApplied records the state right after apply: before, with the steps made,
 // all of which were read back. Looking again would take as long as planning.
-func (a *app) saveApplied(p *plan.Plan, before *device.State, owned []journal.Record) error {
+func (a *app) saveApplied(j *journal.Journal, before *device.State) error {
+	p, owned := j.Head().Plan, j.Records()
 	if len(p.Devices) == 0 {
 		return nil
 	}
@@ -204,20 +206,47 @@ func (a *app) saveApplied(p *plan.Plan, before *device.State, owned []journal.Re
 		}
 		st = without(st, membersOf(owned))
 	}
-	return a.writeApplied(p, st)
+	return a.writeApplied(j.Head(), st)
 }
 
-// writeApplied records a state as the one right after apply.
-func (a *app) writeApplied(p *plan.Plan, st *device.State) error {
-	b, err := json.Marshal(st)
+// An appliedState is what there was right after an apply, and which that was.
+type appliedState struct {
+	Of string `json:"of,omitempty"`
+	*device.State
+}
+
+// applyOf tells an apply from others.
+func applyOf(h *journal.Head) string {
+	return ofGeneration(h, h.Generation) + h.When.Format(time.RFC3339)
+}
+
+// ofGeneration is what the words of all applies of a generation begin with.
+func ofGeneration(h *journal.Head, n int) string { return fmt.Sprintf("%s %d ", h.Config, n) }
+
+// replacedSuffix follows the name of the file of the apply before the last one, which
+// counts again when that is undone.
+const replacedSuffix = ".replaced"
+
+// writeApplied records a state as the one right after apply, and keeps the one before.
+func (a *app) writeApplied(h *journal.Head, st *device.State) error {
+	b, err := json.Marshal(appliedState{applyOf(h), st})
 	if err != nil {
 		return err
 	}
-	path, err := a.appliedPath(p.Devices[0])
+	path, err := a.appliedPath(h.Plan.Devices[0])
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, b, 0o600)
+	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
+		return errors.Join(err, os.Remove(path+".new"))
+	}
+	// One that was undone is not the one before.
+	if strings.HasPrefix(readApplied(path).Of, ofGeneration(h, h.Generation-1)) {
+		if err := os.Rename(path, path+replacedSuffix); err != nil {
+			return err
+		}
+	}
+	return os.Rename(path+".new", path)
 }
 
 // remakes reports whether a step has the driver make its queues and NAPIs again,
@@ -231,24 +260,31 @@ func remakes(s plan.Step) bool {
 	return false
 }
 
-// applied returns the state right after apply, nil if it is not known.
-func (a *app) applied(p *plan.Plan) *device.State {
-	if len(p.Devices) == 0 {
+// applied returns the state right after the apply of h, or the last one that is known;
+// nil if none is.
+func (a *app) applied(h *journal.Head) *device.State {
+	if len(h.Plan.Devices) == 0 {
 		return nil
 	}
-	path, err := a.appliedPath(p.Devices[0])
+	path, err := a.appliedPath(h.Plan.Devices[0])
 	if err != nil {
 		return nil
 	}
+	last := readApplied(path)
+	if of := applyOf(h); last.Of != of {
+		if before := readApplied(path + replacedSuffix); before.Of == of {
+			return before.State
+		}
+	}
+	return last.State
+}
+
+func readApplied(path string) (s appliedState) {
 	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil
+	if err != nil || json.Unmarshal(b, &s) != nil || s.State == nil || s.Schema != device.Schema {
+		return appliedState{}
 	}
-	st := new(device.State)
-	if json.Unmarshal(b, st) != nil || st.Schema != device.Schema {
-		return nil
-	}
-	return st
+	return s
 }
 
 func (a *app) printVerified(results []verified) {

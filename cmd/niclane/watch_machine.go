@@ -142,7 +142,7 @@ func (m *machine) look(ctx context.Context) (views []stay.View, grown bool, err 
 	for _, j := range js {
 		h := j.Head()
 		groups := groupsOf(j)
-		applied, st, known, err := host.Look(ctx, m.a.runDir, j, m.a.applied(h.Plan), groups)
+		applied, st, known, err := host.Look(ctx, m.a.runDir, j, m.a.applied(h), groups)
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", h.Config, err)
 		}

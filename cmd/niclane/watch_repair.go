@@ -71,7 +71,7 @@ func (a *app) makePieces(ctx context.Context, r *request, j *journal.Journal, le
 	for _, steps := range host.Pieces(a.appliedBy(j), st, leave) {
 		p := *h.Plan
 		p.Steps, p.Forget, p.Gone = steps, nil, nil
-		was := a.applied(&p)
+		was := a.applied(h)
 		report, made, rerr := a.run(ctx, store, headOf(here, r, &p))
 		warnings = append(warnings, report.Warnings...)
 		if rerr != nil {
@@ -79,7 +79,7 @@ func (a *app) makePieces(ctx context.Context, r *request, j *journal.Journal, le
 			continue
 		}
 		done = append(done, report.Done...)
-		if serr := a.saveRepaired(&p, was, st, made.Records()); serr != nil {
+		if serr := a.saveRepaired(made, was, st); serr != nil {
 			warnings = append(warnings, "counters: "+serr.Error())
 		}
 	}
@@ -106,13 +106,13 @@ func (a *app) make(ctx context.Context, r *request, leave func(key string) bool)
 	if len(p.Steps) == 0 {
 		return nil, nil, a.unchanged(store, headOf(here, r, p))
 	}
-	was := a.applied(p)
+	was := a.applied(&journal.Head{Plan: p})
 	report, j, err := a.run(ctx, store, headOf(here, r, p))
 	if err != nil {
 		return nil, report.Warnings, err
 	}
 	warnings = report.Warnings
-	if err := a.saveRepaired(p, was, st, j.Records()); err != nil {
+	if err := a.saveRepaired(j, was, st); err != nil {
 		warnings = append(warnings, "counters: "+err.Error())
 	}
 	return report.Done, warnings, nil
@@ -141,7 +141,7 @@ func (a *app) run(ctx context.Context, store *journal.Store, h journal.Head) (*a
 func headOf(here journal.Host, r *request, p *plan.Plan) journal.Head {
 	who, when := journal.Self()
 	return journal.Head{
-		Host: here, Config: r.config, ConfigText: string(r.text), Who: who, When: when, Devices: p.Devices, Plan: p,
+		Host: here, Config: r.config, ConfigText: string(r.text), Who: who, When: when, Devices: p.Devices, Plan: p, Undoable: true,
 	}
 }
 
@@ -149,16 +149,17 @@ func headOf(here journal.Host, r *request, p *plan.Plan) journal.Head {
 // apply, with the steps made. What somebody else did since stays a difference,
 // and counters go on from where they are. After an apply, or where the queues
 // are others, everything is recorded anew.
-func (a *app) saveRepaired(p *plan.Plan, was, now *device.State, owned []journal.Record) error {
+func (a *app) saveRepaired(j *journal.Journal, was, now *device.State) error {
+	p := j.Head().Plan
 	if was == nil || slices.ContainsFunc(p.Devices, func(dev string) bool { return !sameQueues(was.Device(dev), now.Device(dev)) }) {
-		return a.saveBaseline(p, now, owned)
+		return a.saveBaseline(j, now)
 	}
 	for _, s := range p.Steps {
 		if _, ok := s.Object().(device.Channels); ok {
-			return a.saveBaseline(p, now, owned)
+			return a.saveBaseline(j, now)
 		}
 	}
-	return a.writeApplied(p, after(was, p.Steps, owned))
+	return a.writeApplied(j.Head(), after(was, p.Steps, j.Records()))
 }
 
 func sameQueues(a, b *device.Device) bool {
