@@ -120,7 +120,7 @@ func memberKeys() []key {
 			"Transport protocol of the member's packets.",
 			func(t *target, x string) { t.member.Protocol = x }),
 		strictyaml.Of("ports", ports(), "any",
-			"The member's own ports: destination on receive, source on transmit.",
+			"The member's own ports: destination on receive, source on transmit. Fragments of datagrams larger than the MTU have no ports: they are the default lane's.",
 			func(t *target, x []uint16) { t.member.Ports = x }),
 		strictyaml.Of("addrs", prefixes(), "any",
 			"The member's own addresses or networks, IPv4 and IPv6.",

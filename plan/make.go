@@ -215,6 +215,7 @@ func (f *fit) plan(p *Plan) {
 	if len(lanes) > 1 {
 		f.noteUpper()
 	}
+	f.noteFragments(lanes[1:])
 	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
 		f.notef("%s: no lane has one of its own to transmit", f.noQueues())
 	}

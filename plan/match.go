@@ -5,6 +5,7 @@ package plan
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
@@ -110,3 +111,20 @@ var (
 	anyAddress = []string{""}
 	anyPort    = []intent.PortBlock{{}}
 )
+
+// noteFragments names the lanes whose datagrams are told by ports, which their
+// fragments do not have (internal/bpf/c/flow.h: parse_ipv4). TCP fits its segments
+// to the MTU.
+func (f *fit) noteFragments(lanes []*placed) {
+	var names []string
+	for _, l := range lanes {
+		if slices.ContainsFunc(l.Members, func(m intent.Member) bool {
+			return m.Protocol == "udp" && len(m.Ports)+len(m.RemotePorts) > 0
+		}) {
+			names = append(names, l.Name)
+		}
+	}
+	if len(names) > 0 && (f.reserves() || f.redirects() || f.chooses() || !f.byGroup() && f.priority(lanes[0]) != "") {
+		f.notef("UDP by port (%s): fragments of datagrams larger than the MTU have no ports, and are the default lane's", strings.Join(names, ", "))
+	}
+}

@@ -24,6 +24,9 @@ type Watched struct {
 	// the driver and from the cpumap; in generic mode of XDP, what was handed
 	// was direct before.
 	Direct, Handed []Cell
+	// Fragments of datagrams came or went that have no ports, and the addresses
+	// of lanes that are known by port.
+	Fragments uint64
 	// Missed packets were not looked at.
 	Missed uint64
 }
@@ -150,6 +153,11 @@ func Traffic(a Applied, w Watched) []Finding {
 				foreign: "they take the lane's bandwidth and rank",
 				strayed: "they have neither the lane's guarantee nor its rank"})
 		}
+	}
+	if t.w.Fragments > 0 {
+		t.out = append(t.out, Finding{Severity: Unknown, Device: w.Device, Part: device.PartClassifier,
+			Meaning: fmt.Sprintf("%s came or went in %v that have no ports: those of lanes known by port were the default lane's (smaller datagrams, or a lane by address, help)",
+				strings.Replace(packets(t.w.Fragments), "packet", "fragment", 1), t.w.For)})
 	}
 	return t.out
 }

@@ -258,3 +258,12 @@ func TestTrafficWithoutEthernet(t *testing.T) {
 		}
 	}
 }
+
+// TestTrafficFragments: what may be a lane's, and cannot be known as that.
+func TestTrafficFragments(t *testing.T) {
+	a, _ := emulated(t, "two_lanes_ipv6")
+	fs := verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Fragments: 7})
+	if f := fs[len(fs)-1]; f.Severity != verify.Unknown || !strings.HasPrefix(f.Meaning, "7 fragments came or went in 1s that have no ports") {
+		t.Errorf("%+v", f)
+	}
+}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +62,7 @@ func (w *watched) open(d *device.Device, open func(*device.Device, []watch.Lane)
 		w.lanes = append(w.lanes, l.Name)
 		lanes = append(lanes, lane)
 	}
+	lanes = append(lanes, watch.Lane{Fragments: true, Matches: slices.Concat(slices.Collect(maps.Values(matches))...)})
 	w.watcher, w.err = open(d, lanes)
 }
 
@@ -171,8 +173,14 @@ func (w *watched) findings(during time.Duration) []verify.Finding {
 
 // seen gives what was counted so far.
 func (w *watched) seen(counts watch.Counts) verify.Watched {
+	var fragments uint64
+	for _, c := range slices.Concat(counts.Received, counts.Sent) {
+		if c.Lane == len(w.lanes)+1 {
+			fragments += c.Packets
+		}
+	}
 	return verify.Watched{
-		Device: w.device, Missed: counts.Missed,
+		Device: w.device, Missed: counts.Missed, Fragments: fragments,
 		Received: w.cells(counts.Received, false), Sent: w.cells(counts.Sent, false), Classed: w.cells(counts.Classed, true),
 		Direct: w.cells(counts.Direct, false), Handed: w.cells(counts.Handed, false),
 	}

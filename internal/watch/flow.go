@@ -26,22 +26,35 @@ func encode(lanes []Lane) (*flows, error) {
 		lane       uint32
 	}
 	var all []match
+	var fragments []tuple.Flow // masks, to be looked up last
 	for i, l := range lanes {
+		to := &f.masks
+		if l.Fragments {
+			to = &fragments
+		}
 		for _, m := range l.Matches {
 			flow, mask, err := tuple.Encode(m)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", m, err)
 			}
+			if l.Fragments {
+				if m.LocalPort == 0 && m.RemotePort == 0 {
+					continue
+				}
+				none, whole := [2]byte{}, [2]byte{0xff, 0xff}
+				flow.LocalPort, flow.RemotePort, mask.LocalPort, mask.RemotePort = none, none, whole, whole
+			}
 			all = append(all, match{flow, mask, uint32(i + 1)})
-			if !slices.Contains(f.masks, mask) {
-				f.masks = append(f.masks, mask)
+			if !slices.Contains(*to, mask) {
+				*to = append(*to, mask)
 			}
 		}
 	}
+	slices.SortStableFunc(f.masks, func(a, b tuple.Flow) int { return cmp.Compare(compared(&b), compared(&a)) })
+	f.masks = append(f.masks, slices.DeleteFunc(fragments, func(m tuple.Flow) bool { return slices.Contains(f.masks, m) })...)
 	if len(f.masks) > maxPatterns {
 		return nil, fmt.Errorf("%d different sets of compared fields, at most %d can be told apart", len(f.masks), maxPatterns)
 	}
-	slices.SortStableFunc(f.masks, func(a, b tuple.Flow) int { return cmp.Compare(compared(&b), compared(&a)) })
 	for _, m := range all {
 		f.keys[tuple.Key{Pattern: uint64(slices.Index(f.masks, m.mask)), Flow: m.flow}] = m.lane
 	}

@@ -34,6 +34,10 @@ var lanes = []watch.Lane{
 	{Matches: []device.Match{{Family: 4, Protocol: "udp", Remote: "10.9.0.0/24", VLAN: 7}}},
 	// Less specific than the first: what both match is the first's.
 	{Matches: []device.Match{{Family: 4, Protocol: "tcp", LocalPort: 80}}},
+	// Fragments of what the first and the second are: the second's, which has no
+	// ports, stay its own.
+	{Fragments: true, Matches: []device.Match{{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 80},
+		{Family: 4, Protocol: "udp", Remote: "10.9.0.0/24", VLAN: 7}}},
 }
 
 // A packet as this host sends it; received ones have the ends exchanged.
@@ -60,7 +64,9 @@ var packets = []packet{
 	{name: "UDP in the VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6, vlan: 7, lane: 2},
 	{name: "UDP in another VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6, vlan: 8},
 	{name: "UDP in no VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6},
-	{name: "a fragment has no ports", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999, fragment: 0x2000, data: 100},
+	{name: "a fragment has no ports", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999, fragment: 0x2000, data: 100, lane: 4},
+	{name: "a fragment of an address that is no lane's", family: 4, protocol: 6, local: "10.9.0.9", remote: "10.9.0.2", port: 80, rport: 999, fragment: 0x2000, data: 100},
+	{name: "a fragment of a lane without ports", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", vlan: 7, fragment: 0x20, data: 100, lane: 2},
 	{name: "ICMP", family: 4, protocol: 1, local: "10.9.0.1", remote: "10.9.0.2", port: 80},
 	{name: "not IP"},
 }
@@ -268,12 +274,12 @@ func TestTransmit(t *testing.T) {
 			t.Errorf("%d packets of no lane, want at least 6", n)
 		}
 		delete(got, place{0, 3})
-		if diff := cmp.Diff(map[place]uint64{{1, 3}: 4, {2, 3}: 1, {3, 3}: 1}, got, cmp.AllowUnexported(place{})); diff != "" {
+		if diff := cmp.Diff(map[place]uint64{{1, 3}: 4, {2, 3}: 2, {3, 3}: 1, {4, 3}: 1}, got, cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("sent (-want +got):\n%s", diff)
 		}
 		classed, _ := byPlace(c.Classed)
 		delete(classed, place{0, 0})
-		if diff := cmp.Diff(map[place]uint64{{1, 1}: 4, {0, 1}: 1, {2, 0}: 1, {3, 0}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
+		if diff := cmp.Diff(map[place]uint64{{1, 1}: 4, {0, 1}: 1, {2, 0}: 2, {3, 0}: 1, {4, 0}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("class (-want +got):\n%s", diff)
 		}
 	})
@@ -313,12 +319,12 @@ func TestByClass(t *testing.T) {
 			t.Errorf("sent %v: the packet of no lane, in a lane's class, is not there", got)
 		}
 		delete(got, place{0, 3})
-		if diff := cmp.Diff(map[place]uint64{{1, 3}: 2, {4, 3}: 1}, got, cmp.AllowUnexported(place{})); diff != "" {
+		if diff := cmp.Diff(map[place]uint64{{1, 3}: 2, {5, 3}: 1}, got, cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("sent (-want +got):\n%s", diff)
 		}
 		classed, _ := byPlace(counts(t, w).Classed)
 		delete(classed, place{0, 0})
-		if diff := cmp.Diff(map[place]uint64{{1, 4}: 1, {1, 5}: 1, {4, 4}: 1, {0, 5}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
+		if diff := cmp.Diff(map[place]uint64{{1, 5}: 1, {1, 6}: 1, {5, 5}: 1, {0, 6}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("class (-want +got):\n%s", diff)
 		}
 		if c := counts(t, w); len(c.Received) > 0 {

@@ -29,6 +29,9 @@ type Lane struct {
 	ByClass bool
 	// Matches are the lane's packets, as this host sees them.
 	Matches []device.Match
+	// Fragments: of the packets of Matches with ports, these are fragments,
+	// which have none, as far as they are no other lane's.
+	Fragments bool
 }
 
 // Unread is the number of the lane of packets that could not be read.
