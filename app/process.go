@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/sched"
 )
 
 // A Process is known by its start too: PIDs are given again.
@@ -133,25 +135,7 @@ func threads(pid int) []int {
 }
 
 // affinity returns the processors that a thread may run on.
-func affinity(tid int) ([]int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(tid, &set); err != nil {
-		return nil, err
-	}
-	var cpus []int
-	for cpu := range len(set) * 64 {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, cpu)
-		}
-	}
-	return cpus, nil
-}
+func affinity(tid int) ([]int, error) { return sched.Affinity(tid) }
 
 // setAffinity keeps a thread to processors; 0 is the calling one.
-func setAffinity(tid int, cpus []int) error {
-	var set unix.CPUSet
-	for _, cpu := range cpus {
-		set.Set(cpu)
-	}
-	return unix.SchedSetaffinity(tid, &set)
-}
+func setAffinity(tid int, cpus []int) error { return sched.SetAffinity(tid, cpus) }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/sched"
 )
 
 // HelperCommand is the argument with which niclane becomes the helper that
@@ -139,12 +140,8 @@ func (s spec) enter() error {
 	if err := enter(int(ns)); err != nil {
 		return err
 	}
-	var set unix.CPUSet
-	for _, cpu := range s.CPUs {
-		set.Set(cpu)
-	}
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("processors %v: %w", s.CPUs, err)
+	if err := sched.SetAffinity(0, s.CPUs); err != nil {
+		return err
 	}
 	if len(s.Mems) > 0 {
 		if err := app.Place(s.CPUs, s.Mems); err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/internal/sched"
 )
 
 // JobCommand is the argument with which niclane becomes the process that
@@ -68,12 +69,8 @@ func (s spec) become() error {
 		}
 	}
 	if len(s.CPUs) > 0 {
-		var set unix.CPUSet
-		for _, cpu := range s.CPUs {
-			set.Set(cpu)
-		}
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			return fmt.Errorf("processors %v: %w", s.CPUs, err)
+		if err := sched.SetAffinity(0, s.CPUs); err != nil {
+			return err
 		}
 	}
 	if len(s.Mems) > 0 {

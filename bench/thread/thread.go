@@ -12,11 +12,12 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/sched"
 )
 
 // A Setup says how a measuring thread is to run.
@@ -39,15 +40,8 @@ func (s Setup) Lock() error {
 		return fmt.Errorf("timer slack: %w", err)
 	}
 	if len(s.CPUs) > 0 {
-		var set unix.CPUSet
-		for _, c := range s.CPUs {
-			if c < 0 || c >= len(set)*64 {
-				return fmt.Errorf("cpu %d: want 0 to %d", c, len(set)*64-1)
-			}
-			set.Set(c)
-		}
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			return fmt.Errorf("cpus %v: %w", s.CPUs, err)
+		if err := sched.SetAffinity(0, s.CPUs); err != nil {
+			return err
 		}
 	}
 	if s.FIFO != 0 {
@@ -122,17 +116,4 @@ func CPUTime() int64 {
 }
 
 // Allowed returns the CPUs the calling thread may run on, ascending.
-func Allowed() ([]int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("cpu affinity: %w", err)
-	}
-	var cpus []int
-	for c := range len(set) * 64 {
-		if set.IsSet(c) {
-			cpus = append(cpus, c)
-		}
-	}
-	slices.Sort(cpus)
-	return cpus, nil
-}
+func Allowed() ([]int, error) { return sched.Affinity(0) }

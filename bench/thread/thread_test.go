@@ -62,9 +62,9 @@ func TestFIFO(t *testing.T) {
 
 func TestLockErrors(t *testing.T) {
 	for want, s := range map[string]Setup{
-		"cpu -1":             {CPUs: []int{-1}},
-		"cpu 100000":         {CPUs: []int{100_000}},
-		"cpus [1023]":        {CPUs: []int{1023}},
+		"CPU -1":             {CPUs: []int{-1}},
+		"CPU 100000":         {CPUs: []int{100_000}},
+		"to CPUs 8191":       {CPUs: []int{8191}}, // more than a set of 1024 has
 		"fifo priority 100":  {FIFO: 100},
 		"fifo priority -300": {FIFO: -300},
 	} {

@@ -75,7 +75,7 @@ func Set(pid int, p Policy) error {
 }
 
 // Affinity returns the processors that a thread may run on, ESRCH if it is
-// gone.
+// gone; 0 is the calling one.
 func Affinity(pid int) ([]int, error) {
 	set := unix.NewCPUSet(maxCPUs)
 	if err := unix.SchedGetaffinityDynamic(pid, set); err != nil {
@@ -90,11 +90,14 @@ func Affinity(pid int) ([]int, error) {
 	return cpus, nil
 }
 
-// SetAffinity confines a thread to processors. Threads that the kernel has
+// SetAffinity confines a thread, 0 the calling one, to processors. Threads that the kernel has
 // bound to one refuse it (EINVAL).
 func SetAffinity(pid int, cpus []int) error {
 	set := unix.NewCPUSet(maxCPUs)
 	for _, cpu := range cpus {
+		if cpu < 0 || cpu >= maxCPUs {
+			return fmt.Errorf("set affinity of thread %d: CPU %d: want 0 to %d: %w", pid, cpu, maxCPUs-1, unix.EINVAL)
+		}
 		set.Set(cpu)
 	}
 	if err := unix.SchedSetaffinityDynamic(pid, set); err != nil {
