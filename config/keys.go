@@ -65,7 +65,7 @@ func groupKeys() []key {
 func tuningKeys() []key {
 	return []key{
 		strictyaml.Of("cpus", processors(), "auto",
-			"Processors that poll the lane's queues and, if they are named, run the members that have a `cgroup`. `auto` chooses as many as the lane has pollers, by `numa`, keeps lanes apart, and leaves the members where they are.",
+			"Processors that poll the lane's queues and, if they are named, run the members that have a `cgroup`. `auto` chooses as many as the lane has pollers, by `numa`, keeps lanes apart, leaves processors out that the host keeps free of work (isolcpus, isolated cpuset partitions, nohz_full), and leaves the members where they are.",
 			func(t *target, x []int) { t.lane.CPUs = x }),
 		strictyaml.Of("numa", numa(), "local; all in globals",
 			"Where `cpus: auto` looks: on the device's NUMA node, on the others, anywhere, or on the node with this number.",

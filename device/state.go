@@ -39,6 +39,10 @@ type CPU struct {
 	Node    int  `json:"node"`
 	Core    int  `json:"core"`
 	Package int  `json:"package"`
+	// Kept says by what the host keeps it free of work that nobody has placed
+	// there: "isolated" (isolcpus=, or an isolated cpuset partition),
+	// "nohz_full"; "" if by nothing.
+	Kept string `json:"kept,omitempty"`
 }
 
 // Cgroup says where control group hierarchies are mounted.

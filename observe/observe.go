@@ -92,7 +92,7 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.state.CPUs, err = cpus(o.fs); err != nil {
+	if o.state.CPUs, err = cpus(o.fs, o.state.Cgroups.V2); err != nil {
 		return nil, err
 	}
 	o.hostFiles(opts.Cgroups)

@@ -26,8 +26,9 @@ const (
 
 // cpus reads the processors that are present, with their NUMA nodes. An
 // offline processor has no topology in sysfs: its core and package are -1. A
-// kernel without NUMA has one node, 0.
-func cpus(r reader) ([]device.CPU, error) {
+// kernel without NUMA has one node, 0. cgroup is the mount point of the unified
+// hierarchy, "" for none.
+func cpus(r reader, cgroup string) ([]device.CPU, error) {
 	present, err := readList(r, cpuDir+"present")
 	if err != nil {
 		return nil, err
@@ -40,10 +41,26 @@ func cpus(r reader) ([]device.CPU, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What a kernel does not have keeps nothing.
+	kept := map[int]string{}
+	for _, f := range []struct{ name, by string }{
+		{cpuDir + "nohz_full", "nohz_full"}, {cpuDir + "isolated", "isolated"}, {cgroup + "/cpuset.cpus.isolated", "isolated"},
+	} {
+		if strings.HasPrefix(f.name, "/cpuset") {
+			continue
+		}
+		ids, err := readList(r, f.name)
+		if err != nil {
+			continue // not there, or "(null)", as nohz_full is without any
+		}
+		for _, id := range ids {
+			kept[id] = f.by
+		}
+	}
 	out := make([]device.CPU, 0, len(present))
 	for _, id := range present {
 		dir := cpuDir + "cpu" + strconv.Itoa(id) + "/topology/"
-		c := device.CPU{ID: id, Online: slices.Contains(online, id), Node: nodes[id]}
+		c := device.CPU{ID: id, Online: slices.Contains(online, id), Node: nodes[id], Kept: kept[id]}
 		if c.Core, err = readInt(r, dir+"core_id", -1); err != nil {
 			return nil, err
 		}

@@ -74,10 +74,25 @@ func TestCPUs(t *testing.T) {
 			map[string]string{"cpu/present": "0", "cpu/online": "0", "node/node0/cpulist": "0", "node/node1/cpulist": ""},
 			[]device.CPU{{ID: 0, Online: true, Core: -1, Package: -1}},
 		},
+		{
+			"some kept free of work",
+			map[string]string{"cpu/present": "0-3", "cpu/online": "0-3", "cpu/isolated": "2-3", "cpu/nohz_full": "1-2", "node/node0/cpulist": "0-3"},
+			[]device.CPU{
+				{ID: 0, Online: true, Core: -1, Package: -1},
+				{ID: 1, Online: true, Core: -1, Package: -1, Kept: "nohz_full"},
+				{ID: 2, Online: true, Core: -1, Package: -1, Kept: "isolated"},
+				{ID: 3, Online: true, Core: -1, Package: -1, Kept: "isolated"},
+			},
+		},
+		{
+			"none kept, as kernels say it",
+			map[string]string{"cpu/present": "0", "cpu/online": "0", "cpu/isolated": "", "cpu/nohz_full": "(null)", "node/node0/cpulist": "0"},
+			[]device.CPU{{ID: 0, Online: true, Core: -1, Package: -1}},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := cpus(sysfs(tt.files))
+			got, err := cpus(sysfs(tt.files), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,9 +114,22 @@ func TestCPUsErrors(t *testing.T) {
 				files[k] = v
 			}
 			files[name] = bad
-			if _, err := cpus(sysfs(files)); err == nil || !strings.Contains(err.Error(), name) {
+			if _, err := cpus(sysfs(files), ""); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("%v, want an error that names %s", err, name)
 			}
 		})
+	}
+}
+
+// An isolated cpuset partition is known by the root group's list (Linux 6.7).
+func TestCPUsOfPartitions(t *testing.T) {
+	tree := sysfs(map[string]string{"cpu/present": "0-1", "cpu/online": "0-1", "node/node0/cpulist": "0-1"})
+	tree["sys/fs/cgroup/cpuset.cpus.isolated"] = &fstest.MapFile{Data: []byte("1\n")}
+	got, err := cpus(tree, "/sys/fs/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || got[0].Kept != "" || got[1].Kept != "isolated" {
+		t.Errorf("got %+v, want processor 1 isolated", got)
 	}
 }

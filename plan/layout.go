@@ -4,8 +4,10 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/intent"
@@ -238,10 +240,49 @@ func (f *fit) processors(lanes []*placed) {
 	}
 }
 
-// pool returns the online processors that a lane's NUMA policy allows.
+// keptFree are the online processors that the host keeps free of work, in words;
+// automatic choices leave them out.
+func (f *fit) keptFree() (words []string) {
+	by := map[string][]int{}
+	for _, c := range f.st.CPUs {
+		if c.Online && c.Kept != "" {
+			by[c.Kept] = append(by[c.Kept], c.ID)
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		words = append(words, fmt.Sprintf("%s (%s)", device.FormatCPUList(by[why]), why))
+	}
+	return words
+}
+
+// noteKept says which processors automatic choices have left out, and where they
+// could not.
+func (f *fit) noteKept(lanes []*placed) {
+	words := f.keptFree()
+	var auto, forced []string
+	for _, l := range lanes[min(1, len(lanes)):] {
+		if len(l.CPUs) > 0 {
+			continue
+		}
+		auto = append(auto, l.Name)
+		if slices.ContainsFunc(f.st.CPUs, func(c device.CPU) bool { return c.Kept != "" && slices.Contains(l.cpus, c.ID) }) {
+			forced = append(forced, l.Name)
+		}
+	}
+	switch {
+	case len(words) == 0 || len(auto) == 0:
+	case len(forced) > 0:
+		f.notef("lane %s has processors that the host keeps free of work, %s: there are no others; name cpus to choose", strings.Join(forced, ", "), strings.Join(words, ", "))
+	default:
+		f.notef("cpus: auto leaves out processors that the host keeps free of work, %s; name them in cpus to use them", strings.Join(words, ", "))
+	}
+}
+
+// pool returns the online processors that a lane's NUMA policy allows, but for
+// those that the host keeps free of work, unless there are no others.
 func (f *fit) pool(l *placed) []int {
 	policy := l.NUMA
-	var ids []int
+	var ids, kept []int
 	for _, c := range f.st.CPUs {
 		if !c.Online {
 			continue
@@ -257,9 +298,15 @@ func (f *fit) pool(l *placed) []int {
 		default:
 			ok = strconv.Itoa(c.Node) == string(policy)
 		}
-		if ok {
+		switch {
+		case ok && c.Kept == "":
 			ids = append(ids, c.ID)
+		case ok:
+			kept = append(kept, c.ID)
 		}
+	}
+	if len(ids) == 0 {
+		ids = kept
 	}
 	if len(ids) == 0 {
 		f.failf(lanePath(l.Lane, "numa"), "no online processor matches %q (%s is on node %d)", policy, f.dev.Name, f.dev.Node)

@@ -211,6 +211,7 @@ func (f *fit) plan(p *Plan) {
 		p.Lanes = append(p.Lanes, fitted)
 	}
 	f.noteIdle()
+	f.noteKept(lanes)
 	f.noteSpeed(lanes)
 	if len(lanes) > 1 {
 		f.noteUpper()

@@ -55,7 +55,7 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	if insist {
 		return busy, without
 	}
-	online := len(f.st.OnlineCPUs())
+	online := f.usable()
 	if n > 0 && online-n >= sparePollerCPUs {
 		return busy, without
 	}
@@ -66,6 +66,18 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 		}
 	}
 	return nil, without
+}
+
+// usable counts the online processors that lanes can have: those that the host
+// keeps free of work only where the file names them.
+func (f *fit) usable() (n int) {
+	for _, c := range f.st.CPUs {
+		named := slices.ContainsFunc(f.in.Lanes, func(l intent.Lane) bool { return slices.Contains(l.CPUs, c.ID) })
+		if c.Online && (c.Kept == "" || named) {
+			n++
+		}
+	}
+	return n
 }
 
 // kind is who polls a lane's queues, once realisations are chosen.
@@ -207,7 +219,7 @@ func (f *fit) checkBusy(l *placed, choice Choice) {
 	if n := len(l.cpus); n < threads && !l.isDefault {
 		f.notef("lane %s: %d busy pollers share processors %s: each leaves the others waiting", l.Name, threads, device.FormatCPUList(l.cpus))
 	}
-	if online := len(f.st.OnlineCPUs()); online-threads < sparePollerCPUs {
+	if online := f.usable(); online-threads < sparePollerCPUs {
 		f.notef("lane %s: its busy pollers leave %d of %d processors to everything else: latency can become worse than without "+
 			"(docs/realisations.md)", l.Name, max(online-threads, 0), online)
 	}
