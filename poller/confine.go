@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+	"unsafe"
 
 	seccomp "github.com/elastic/go-seccomp-bpf"
 	"github.com/elastic/go-seccomp-bpf/arch"
@@ -36,15 +37,20 @@ var allowed = []string{
 // flags a filter cannot see, is as in a kernel without it, and clone instead.
 func confine() error {
 	// Of all threads; with the user root the capabilities go (capabilities(7)).
-	// In a user namespace without such a user (EINVAL) they stay, and are
-	// worth nothing outside of it.
-	if err := syscall.Setgroups(nil); err != nil && !errors.Is(err, unix.EPERM) {
+	// Where this process may not (CAP_SETUID, CAP_SETGID), or there is no such user
+	// in its user namespace (EINVAL), it stays who it is, without them.
+	stays := func(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) }
+	if err := syscall.Setgroups(nil); err != nil && !stays(err) {
 		return fmt.Errorf("setgroups: %w", err)
 	}
-	if err := syscall.Setresgid(nobody, nobody, nobody); err != nil && !errors.Is(err, unix.EINVAL) {
+	if err := syscall.Setresgid(nobody, nobody, nobody); err != nil && !stays(err) {
 		return fmt.Errorf("setresgid: %w", err)
 	}
-	if err := syscall.Setresuid(nobody, nobody, nobody); err != nil && !errors.Is(err, unix.EINVAL) {
+	err := syscall.Setresuid(nobody, nobody, nobody)
+	if err != nil && stays(err) {
+		err = dropCapabilities()
+	}
+	if err != nil {
 		return fmt.Errorf("setresuid: %w", err)
 	}
 	thread := seccomp.NameWithConditions{Name: "clone", Conditions: seccomp.ArgumentConditions{{
@@ -58,7 +64,7 @@ func confine() error {
 		_, known := here.SyscallNames[name]
 		return !known
 	})
-	err = seccomp.LoadFilter(seccomp.Filter{
+	if err := seccomp.LoadFilter(seccomp.Filter{
 		NoNewPrivs: true,
 		Flag:       seccomp.FilterFlagTSync,
 		Policy: seccomp.Policy{
@@ -68,9 +74,21 @@ func confine() error {
 				{Action: seccomp.ActionAllow, Names: names, NamesWithCondtions: []seccomp.NameWithConditions{thread}},
 			},
 		},
-	})
-	if err != nil {
+	}); err != nil {
 		return fmt.Errorf("seccomp: %w", err)
+	}
+	return nil
+}
+
+// dropCapabilities takes all capabilities from all threads. A build that links C, as
+// no package of niclane's is, cannot do it to threads of C's: there they stay, behind
+// the filter.
+func dropCapabilities() error {
+	none := [2]unix.CapUserData{}
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&none)), 0)
+	if errno != 0 && errno != unix.ENOTSUP {
+		return fmt.Errorf("capset: %w", errno)
 	}
 	return nil
 }

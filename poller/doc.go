@@ -10,8 +10,9 @@
 // and is the only record of itself: a socket that no process has open is as none, and
 // the next Write removes it. Who listens on a socket is what the kernel says of the
 // peer, and what it was started as is in its arguments: neither is taken from an
-// answer. After it is set up the process runs as nobody, without capabilities, and can
-// make only the system calls that it needs.
+// answer. After it is set up the process runs as nobody (as who it is, where it may not
+// become nobody), without capabilities, and can make only the system calls that it
+// needs.
 //
 // The package refuses NAPIs that the kernel does not list, queues that another
 // of its pollers has, and to poll from a process that is not alone: everything
