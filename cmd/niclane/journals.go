@@ -4,10 +4,7 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"maps"
-	"slices"
 
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
@@ -41,22 +38,6 @@ func (a *app) journals() ([]*journal.Journal, error) {
 type ofConfig struct {
 	plan.Owned
 	devices, groups []string
-	heads           []*journal.Head
-}
-
-// inPlace returns an error if a device that the config was applied to is called
-// something else now: what is planned by its old name would be of another device.
-func (of *ofConfig) inPlace() error {
-	for _, h := range of.heads {
-		displaced, err := host.Displaced(h, false)
-		if err != nil {
-			return err
-		}
-		for _, dev := range slices.Sorted(maps.Keys(displaced)) {
-			return fmt.Errorf("lanes are applied to %s, but %s: give it its name back, or niclane rollback first", dev, displaced[dev])
-		}
-	}
-	return nil
 }
 
 // ownedBy reads the journals of a config; store is nil where there can be none.
@@ -69,7 +50,7 @@ func ownedBy(s *journal.Store, config string) (of ofConfig, err error) {
 		if err == nil && j.Head().Config == config {
 			of.Owned, of.devices = j.AppendOwned(of.Owned), append(of.devices, j.Head().Devices...)
 			of.groups = host.GroupsOf(of.groups, j)
-			of.heads = append(of.heads, j.Head())
+			err = host.InPlace(j.Head())
 		}
 	}
 	return of, err

@@ -148,9 +148,6 @@ func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan
 		if err := store.Conflict(r.config, groupOf(r.Intent), linksOf(r.Intent, st)); err != nil {
 			return nil, nil, err
 		}
-		if err := read.inPlace(); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", r.config, err)
-		}
 	}
 	if st, err = a.observeLeft(ctx, r.Intent, st, read.ofConfig); err != nil {
 		return nil, nil, err

@@ -285,6 +285,9 @@ func (c *Card) ask(f *policy.File, store *journal.Store) (*asked, error) {
 		if j.Head().Config != c.Config {
 			continue
 		}
+		if err := host.InPlace(j.Head()); err != nil {
+			return nil, err
+		}
 		a.mine = append(a.mine, j)
 		a.groups = host.GroupsOf(a.groups, j)
 		for _, d := range j.Head().Devices { // one that the file has no more gets back what it had

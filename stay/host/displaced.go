@@ -45,6 +45,16 @@ func Displaced(h *journal.Head, anywhere bool) (map[string]string, error) {
 	return out, nil
 }
 
+// InPlace returns an error if a device of a journal is called something else now: what
+// would be planned by its old name is about another device.
+func InPlace(h *journal.Head) error {
+	displaced, err := Displaced(h, false)
+	for _, dev := range slices.Sorted(maps.Keys(displaced)) {
+		return fmt.Errorf("%s: its lanes are on %s, but %s: give it its name back, or niclane rollback first", h.Config, dev, displaced[dev])
+	}
+	return err
+}
+
 // Without is st without devices that have the names of displaced ones.
 func Without(st *device.State, displaced map[string]string) *device.State {
 	if len(displaced) == 0 {
