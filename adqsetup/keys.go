@@ -9,8 +9,8 @@ import (
 )
 
 // The keys of adqsetup 2.0.2 (its ConfigGlobals and ConfigSection), and two
-// that only the README of the copy beside Intel's driver has: min-rate and
-// max-rate. With - for _.
+// that came with 2.1, in the copy beside Intel's driver: min-rate and max-rate.
+// With - for _.
 var (
 	globalNames = []string{
 		"dev", "queues", "cpus", "numa", "optimize", "bpstop", "bpstop-cfg", "busypoll", "busyread",
@@ -23,7 +23,7 @@ var (
 	}
 )
 
-// refused are keys that adqsetup's READMEs have and niclane cannot follow.
+// refused are keys that adqsetup has, mac from 2.1 on, and niclane cannot follow.
 var refused = map[string]string{
 	"mac": "not taken: niclane tells packets by address and port; write addrs",
 }

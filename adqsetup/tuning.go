@@ -3,6 +3,7 @@
 package adqsetup
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/internal/strictyaml"
@@ -34,14 +35,26 @@ func (c *converter) processors(indent int, lane string, s *section) {
 // rateKeys are adqsetup's keys of rates and niclane's.
 var rateKeys = [][2]string{{"min-rate", "guarantee"}, {"max-rate", "ceiling"}}
 
-// rates writes min-rate and max-rate, in Mbit/s.
+// mostRate is the largest rate of a lanes file, in Mbit/s.
+const mostRate = 10_000_000
+
+// rates writes min-rate and max-rate, in Mbit/s. 0 is adqsetup's none: of its
+// traffic classes it is what the kernel calls no rate.
 func (c *converter) rates(indent int, s *section) {
 	for _, k := range rateKeys {
 		it, ok := s.get(k[0])
 		if !ok {
 			continue
 		}
-		c.note(indent, it.line, strictyaml.Join(s.name, k[0]), "Mbit/s; adqsetup 2.0.2 ignores it")
-		c.key(indent, it, k[1], scalar(it.text+"mbit"))
+		path := strictyaml.Join(s.name, k[0])
+		switch n, ok := number(it.text); {
+		case !ok || n > mostRate:
+			fail(c.Reader, it.line, path, "found %s, want Mbit/s, an integer up to %d, or 0 for none", strictyaml.Quote(it.text), mostRate)
+		case n == 0:
+			c.note(indent, it.line, path, "0 is adqsetup's none; left out")
+		default:
+			c.note(indent, it.line, path, "Mbit/s; adqsetup before 2.1 ignores it")
+			c.key(indent, it, k[1], strconv.Itoa(n)+"mbit")
+		}
 	}
 }

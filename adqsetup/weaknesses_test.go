@@ -117,13 +117,20 @@ func TestW14Counts(t *testing.T) {
 	refused(t, "[globals]\ndev = eth4\n[web]\nqueues = 2\nports = 0\n", "adq.conf:5: web.ports: found 0, want a port from 1")
 }
 
-// W15: its README has rates, it sets none.
+// W15: its README has rates, and 2.0.2 sets none; from 2.1 on 0 is none.
 func TestW15Rates(t *testing.T) {
 	in, _ := lanes(t, web+"min-rate = 1000\nmax-rate = 2500\n")
 	if got := in.Lanes[0].Bandwidth; got.Guarantee.BitsPerSecond != 1e9 || got.Ceiling.BitsPerSecond != 2.5e9 {
 		t.Errorf("bandwidth: got %+v, want 1 and 2.5 Gbit/s", got)
 	}
 	refused(t, web+"min-rate = 2000\nmax-rate = 1000\n", "adq.conf:6: web.min-rate: found 2gbit")
+	in, _ = lanes(t, "[globals]\ndev = eth4\nmin-rate = 0\n[web]\nqueues = 2\nports = 80\nmin-rate = 2000\nmax-rate = 0\n")
+	if got := in.Lanes[0].Bandwidth; got.Guarantee.BitsPerSecond != 2e9 || !got.Ceiling.IsZero() || !in.Default.Bandwidth.Guarantee.IsZero() {
+		t.Errorf("bandwidth: got %+v, want 2 Gbit/s guaranteed and no ceiling", got)
+	}
+	for _, wrong := range []string{"10gbit", "-1", "1.5", "99999999999"} {
+		refused(t, web+"max-rate = "+wrong+"\n", "adq.conf:6: web.max-rate: found \""+wrong+"\", want Mbit/s")
+	}
 }
 
 // W18: txring beyond the card's changes rxring; bpstop-cfg needs bpstop.
