@@ -30,6 +30,7 @@ func State(a Applied, now *device.State) []Finding {
 		c.record(r)
 	}
 	c.foreign()
+	c.machine()
 	return append(c.folded(), c.fine()...)
 }
 

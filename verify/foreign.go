@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/intent"
 )
 
 // foreign finds what is not niclane's and breaks a lane: what changed since
@@ -49,6 +50,7 @@ func (c *check) foreign() {
 // changed handles an object that was there after apply, as a lane needs it
 // although nothing had to be written, and is another now.
 func (c *check) changed(was, now device.Object) {
+	c.confined(was, now)
 	lane := c.laneOf(was, "")
 	part, relevant := c.leaned(was)
 	if !relevant {
@@ -60,6 +62,41 @@ func (c *check) changed(was, now device.Object) {
 		Meaning: c.meaning(was, was, now, lane), Repair: c.undo(was),
 	}}
 	c.found = append(c.found, f)
+}
+
+// confined handles a control group that was confined to a lane's processors
+// already, and is not any more. Whether the file asks for it is not recorded.
+func (c *check) confined(was, now device.Object) {
+	f, is := was.(device.File)
+	if !is || now == nil || path.Base(f.Path) != "cpuset.cpus" {
+		return
+	}
+	cpus, _, _ := listed(f)
+	lane := ""
+	for _, l := range c.a.Lanes {
+		if l.Name != intent.DefaultLane && slices.Equal(l.CPUs, cpus) {
+			lane = l.Name
+		}
+	}
+	if lane != "" {
+		c.found = append(c.found, found{object: was, Finding: Finding{
+			Severity: Unknown, Lane: lane, Part: device.PartProcessors, Key: was.Key(), Want: text(was, now), Found: text(now, was),
+			Meaning: c.fileMeaning(f, was, now), Repair: c.apply() + ", where the file names cpus",
+		}})
+	}
+}
+
+// offloads reports whether the card itself has filters or classes of the lanes.
+func (c *check) offloads(dev string) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		switch o := r.Last.(type) {
+		case device.Flower:
+			return o.Dev == dev
+		case device.Qdisc:
+			return o.Dev == dev && (o.Offload || o.Mode != "")
+		}
+		return false
+	})
 }
 
 // leaned reports whether lanes rely on an object that niclane did not write,
@@ -77,7 +114,7 @@ func (c *check) leaned(o device.Object) (device.Part, bool) {
 		case "tx_maxrate":
 			return device.PartBandwidth, c.ownerOf(dev, c.queueOf(o)) != ""
 		case "rps_cpus", "rps_flow_cnt":
-			return device.PartSteering, c.reserved(dev, c.queueOf(o)) || c.redirects(dev)
+			return device.PartSteering, c.reserved(dev, c.queueOf(o)) || c.redirects(dev) || c.steersAway(dev)
 		}
 	case device.Affinity:
 		return device.PartInterrupts, c.reserved(dev, o.Queue)
@@ -88,7 +125,7 @@ func (c *check) leaned(o device.Object) (device.Part, bool) {
 	case device.Thread:
 		return device.PartPoller, c.reserved(dev, o.Queue)
 	case device.Feature:
-		return device.PartSteering, o.Name == "rx-ntuple-filter" || o.Name == "rx-hashing" || o.Name == "rx-gro"
+		return device.PartSteering, slices.Contains([]string{"rx-ntuple-filter", "rx-hashing", "rx-gro"}, o.Name) || o.Name == "hw-tc-offload" && c.offloads(dev)
 	}
 	return "", false
 }
@@ -120,6 +157,16 @@ func (c *check) came(o device.Object) {
 		c.cameRule(o)
 	case device.RSSTable:
 		c.cameTable(o)
+	case device.Flower:
+		if l := c.nthLane(dev, o.Class); l != "" && o.Class > 0 {
+			c.add(Drift, l, o, device.PartSteering, "packets of "+o.Match.String()+" arrive in the lane's traffic class and are not the lane's",
+				fmt.Sprintf("tc filter del dev %s ingress (tc filter show dev %s ingress names it)", dev, dev))
+		}
+	case device.Shaper:
+		if l := c.ownerOf(dev, o.Queue); l != "" {
+			c.add(Drift, l, o, device.PartBandwidth, "the card gives a transmit queue of the lane's rates that no lane asks for",
+				fmt.Sprintf("ynl --family net-shaper --do delete, for queue %d of %s", o.Queue, dev))
+		}
 	case device.Filter:
 		if o.Parent == "egress" {
 			c.cameFilter(o.Key(), o.Pref, o.Program, dev)

@@ -95,11 +95,28 @@ func (c *check) reserved(dev string, queue int) bool {
 }
 
 // reserves reports whether the lanes of a device have receive queues of their
-// own: whether there is an RSS context for one.
+// own: whether there is an RSS context for one, or a rule or filter of the card's
+// that leads to them.
 func (c *check) reserves(dev string) bool {
 	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
-		t, ok := r.Last.(device.RSSTable)
-		return ok && t.Dev == dev && t.Context > 0
+		switch o := r.Last.(type) {
+		case device.RSSTable:
+			return o.Dev == dev && o.Context > 0
+		case device.Rule:
+			return o.Dev == dev
+		case device.Flower:
+			return o.Dev == dev
+		}
+		return false
+	})
+}
+
+// steersAway reports whether packet steering keeps the receive work of a device
+// off the lanes' processors.
+func (c *check) steersAway(dev string) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		f, ok := r.Last.(device.File)
+		return ok && c.deviceOf(f) == dev && strings.HasSuffix(f.Path, "/rps_cpus") && f.Value != device.FormatMask(nil) && f.Value != "0"
 	})
 }
 
@@ -116,6 +133,21 @@ func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
 		if l.Device == dev && is(l) {
 			return l.Name
 		}
+	}
+	return ""
+}
+
+// nthLane names the lane of a traffic class of the card's, which it has in the
+// order of the lanes; "" if none.
+func (c *check) nthLane(dev string, class int) string {
+	for _, l := range c.a.Lanes {
+		if l.Device != dev {
+			continue
+		}
+		if class == 0 {
+			return l.Name
+		}
+		class--
 	}
 	return ""
 }
