@@ -12,7 +12,7 @@ import (
 // Files that a plan may write, by what they belong to.
 var (
 	hostFiles   = []string{"/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"}
-	deviceFiles = []string{"threaded", "napi_defer_hard_irqs", "gro_flush_timeout"}
+	deviceFiles = []string{"threaded", "napi_defer_hard_irqs", "gro_flush_timeout", "tx_queue_len"}
 	rxFiles     = []string{"rps_cpus", "rps_flow_cnt"}
 	txFiles     = []string{"xps_cpus", "xps_rxqs", "tx_maxrate"}
 	confFiles   = []string{"arp_announce", "arp_ignore", "arp_notify"}

@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/device"
@@ -214,6 +215,23 @@ func (f *fit) wantFIFO(l *placed) {
 		return
 	}
 	f.want(q, device.PartBandwidth, l.Path, fmt.Sprintf("lane %s: a FIFO of %d packets: %s", l.Name, fifoLimit, why))
+}
+
+// wantTxQueueLen sets a txqueuelen of 0 to what the kernel makes of it when a device
+// without a queue of its own gets its first qdisc, whichever that is
+// (net/sched/sch_api.c: qdisc_create): so rollback puts the 0 back.
+func (f *fit) wantTxQueueLen() {
+	file := device.File{Path: "/sys/class/net/" + f.dev.Name + "/tx_queue_len", Format: device.FileText, Value: strconv.Itoa(fifoLimit)}
+	_, ours := f.owned[file.Key()]
+	now, _ := f.present[file.Key()].(device.File)
+	first := slices.IndexFunc(f.wants, func(w want) bool {
+		q, ok := w.Object.(device.Qdisc)
+		return ok && !w.absent && q.Dev == f.dev.Name && (ours || f.present[q.Key()] == nil)
+	})
+	if first >= 0 && (ours || now.Value == "0") {
+		f.wants = slices.Insert(f.wants, first, want{Object: file, part: f.wants[first].part, cause: f.wants[first].cause,
+			reason: "the first qdisc on a device has the kernel set a txqueuelen of 0"})
+	}
 }
 
 // wantHTB makes one HTB class per lane under a common root class.

@@ -201,6 +201,7 @@ func (f *fit) plan(p *Plan) {
 	f.wantRules(lanes[1:])
 	f.wantFlowers(lanes[1:])
 	f.wantXDPEntries(lanes[1:])
+	f.wantTxQueueLen()
 	p.Choices = append(p.Choices, choices...)
 	for _, l := range lanes {
 		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus, Rank: rank(l)}

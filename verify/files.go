@@ -50,6 +50,8 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 			return "no NAPI of " + dev + " has a kernel thread any more: the lanes' packets are polled wherever interrupts and senders run"
 		}
 		return "the kernel threads of the NAPIs of " + dev + " poll in another way than the lanes'"
+	case "tx_queue_len":
+		return "the FIFOs that the kernel makes on " + dev + " from now on hold as many packets, none where it is 0"
 	case "cpuset.cpus":
 		return fmt.Sprintf("processes of %s run on processors %s", path.Dir(o.Path), listOr(after, "of their parent"))
 	case "cpuset.mems":
