@@ -317,11 +317,13 @@ func (n NAPIConfig) Key() string { return fmt.Sprintf("napi/%s/%d", n.Dev, n.Que
 type Thread struct {
 	Dev   string `json:"dev"`
 	Queue int    `json:"queue"`
-	// Policy is "other" or "fifo".
+	// Policy is what niclane writes, "other" or "fifo", or what it found: "rr",
+	// "batch", "idle", "deadline", "ext" or a number.
 	Policy   string `json:"policy"`
-	Priority int    `json:"priority,omitempty"` // 1-99 with fifo
-	Nice     int    `json:"nice,omitempty"`     // -20 to 19 with other
-	CPUs     []int  `json:"cpus"`
+	Priority int    `json:"priority,omitempty"` // 1-99 with fifo and rr
+	Nice     int    `json:"nice,omitempty"`     // -20 to 19 with other and batch
+	SchedAttr
+	CPUs []int `json:"cpus"`
 }
 
 // Kind implements Object.

@@ -41,10 +41,11 @@ func (q CPUQueue) Key() string { return fmt.Sprintf("cpuqueue/%s/%d", q.Dev, q.C
 type CPUThread struct {
 	Dev string `json:"dev"`
 	CPU int    `json:"cpu"`
-	// Policy is "other" or "fifo".
+	// Policy, Priority, Nice and SchedAttr are as in Thread.
 	Policy   string `json:"policy"`
-	Priority int    `json:"priority,omitempty"` // 1-99 with fifo
-	Nice     int    `json:"nice,omitempty"`     // -20 to 19 with other
+	Priority int    `json:"priority,omitempty"`
+	Nice     int    `json:"nice,omitempty"`
+	SchedAttr
 }
 
 // Kind implements Object.

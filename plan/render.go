@@ -98,10 +98,7 @@ func xdpLines(s Step) []string {
 		return one(fmt.Sprintf("bpftool map update id <cpumap of %s> key %d value <qsize %d>", n.Dev, n.CPU, n.Size))
 	case device.CPUThread:
 		pid := fmt.Sprintf("<PID of cpumap/%d of %s>", n.CPU, n.Dev)
-		if n.Policy == "fifo" {
-			return one(fmt.Sprintf("chrt --fifo -p %d %s", n.Priority, pid))
-		}
-		return []string{"chrt --other -p 0 " + pid, fmt.Sprintf("renice -n %d -p %s", n.Nice, pid)}
+		return chrtLines(n.Policy, n.Priority, n.Nice, n.SchedAttr, pid)
 	case device.CPULane:
 		if s.New == nil {
 			return one(fmt.Sprintf("bpftool map update id <lanes of %s> key %d value <none>", n.Dev, n.Lane))
@@ -346,10 +343,7 @@ func threadLines(s Step, t device.Thread) []string {
 		return nil // it goes with its NAPI's threaded mode
 	}
 	lines := []string{fmt.Sprintf("taskset -p -c %s %s", device.FormatCPUList(t.CPUs), pid)}
-	if t.Policy == "fifo" {
-		return append(lines, fmt.Sprintf("chrt --fifo -p %d %s", t.Priority, pid))
-	}
-	return append(lines, fmt.Sprintf("chrt --other -p 0 %s; renice -n %d -p %s", pid, t.Nice, pid))
+	return append(lines, strings.Join(chrtLines(t.Policy, t.Priority, t.Nice, t.SchedAttr, pid), "; "))
 }
 
 func affinityLines(a device.Affinity) (lines []string) {

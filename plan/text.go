@@ -107,10 +107,7 @@ func Brief(o device.Object) string {
 	case device.CPUQueue:
 		return fmt.Sprintf("%d packets", v.Size)
 	case device.CPUThread:
-		if v.Policy == "fifo" {
-			return fmt.Sprintf("SCHED_FIFO %d", v.Priority)
-		}
-		return fmt.Sprintf("nice %d", v.Nice)
+		return scheduled(v.Policy, v.Priority, v.Nice, v.SchedAttr)
 	case device.CPULane:
 		return "processors " + device.FormatCPUList(v.CPUs)
 	case device.XDPEntry:
@@ -126,16 +123,10 @@ func Brief(o device.Object) string {
 	case device.NAPIConfig:
 		return fmt.Sprintf("threaded %s, defer-hard-irqs %d, gro-flush-timeout %d ns", v.Threaded, v.DeferHardIRQs, v.GROFlushTimeout)
 	case device.Poller:
-		how := fmt.Sprintf("nice %d", v.Nice)
-		if v.Policy == "fifo" {
-			how = fmt.Sprintf("SCHED_FIFO %d", v.Priority)
-		}
+		how := scheduled(v.Policy, v.Priority, v.Nice, device.SchedAttr{})
 		return fmt.Sprintf("queues %s, CPUs %s, %s, sleeps after %v", device.FormatCPUList(v.Queues), device.FormatCPUList(v.CPUs), how, time.Duration(v.Timeout))
 	case device.Thread:
-		if v.Policy == "fifo" {
-			return fmt.Sprintf("CPUs %s, SCHED_FIFO %d", device.FormatCPUList(v.CPUs), v.Priority)
-		}
-		return fmt.Sprintf("CPUs %s, nice %d", device.FormatCPUList(v.CPUs), v.Nice)
+		return "CPUs " + device.FormatCPUList(v.CPUs) + ", " + scheduled(v.Policy, v.Priority, v.Nice, v.SchedAttr)
 	case device.Channels:
 		return fmt.Sprintf("rx %d tx %d combined %d", v.RX, v.TX, v.Combined)
 	case device.Coalesce:

@@ -87,7 +87,7 @@ func (c *Client) writeCPUQueue(old, new device.Object, q device.CPUQueue) error 
 			return err
 		}
 		if t != nil {
-			policy = &sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice}
+			policy = &sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice, SchedAttr: t.SchedAttr}
 		}
 	}
 	if err := m.cpus.Update(uint32(q.CPU), cpuQueue{Size: uint32(q.Size)}, ebpf.UpdateAny); err != nil {

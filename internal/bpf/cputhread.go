@@ -76,7 +76,7 @@ func (c *Client) cpuThread(m *xdpMaps, cpu int) (*device.CPUThread, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &device.CPUThread{Dev: m.dev, CPU: cpu, Policy: p.Name, Priority: p.Priority, Nice: p.Nice}, nil
+	return &device.CPUThread{Dev: m.dev, CPU: cpu, Policy: p.Name, Priority: p.Priority, Nice: p.Nice, SchedAttr: p.SchedAttr}, nil
 }
 
 func (c *Client) readCPUThread(t device.CPUThread) (device.Object, error) {
@@ -117,7 +117,7 @@ func (c *Client) writeCPUThread(new device.Object, t device.CPUThread) error {
 	}
 	pid, err := c.findThread(m, q.CPU)
 	if err == nil {
-		err = sched.Set(pid, sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice})
+		err = sched.Set(pid, sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice, SchedAttr: t.SchedAttr})
 	}
 	if new == nil && errors.Is(err, unix.ESRCH) {
 		return nil // it ended meanwhile

@@ -30,7 +30,7 @@ func ReadThread(pid int) (*device.Thread, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &device.Thread{Policy: p.Name, Priority: p.Priority, Nice: p.Nice, CPUs: cpus}, nil
+	return &device.Thread{Policy: p.Name, Priority: p.Priority, Nice: p.Nice, SchedAttr: p.SchedAttr, CPUs: cpus}, nil
 }
 
 // WriteThread sets the scheduling of the NAPI thread pid. nil means the
@@ -61,7 +61,16 @@ func WriteThread(pid int, t *device.Thread) error {
 }
 
 func schedule(pid int, t device.Thread) error {
-	if err := sched.Set(pid, sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice}); err != nil {
+	p := sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice, SchedAttr: t.SchedAttr}
+	if t.Policy == "deadline" {
+		// The kernel gives it only to a thread that may run everywhere, and does
+		// not confine one that has it (sched_setattr(2), dl_task_check_affinity).
+		if err := sched.SetAffinity(pid, t.CPUs); err != nil && !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		return sched.Set(pid, p)
+	}
+	if err := sched.Set(pid, p); err != nil {
 		return err
 	}
 	return sched.SetAffinity(pid, t.CPUs)

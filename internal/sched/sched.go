@@ -32,13 +32,21 @@ var policies = [...]struct {
 	{"rr", unix.SCHED_RR},
 	{"batch", unix.SCHED_BATCH},
 	{"idle", unix.SCHED_IDLE},
+	{"deadline", unix.SCHED_DEADLINE},
+	{"ext", 7}, // SCHED_EXT, Linux 6.12
 }
+
+// keptFlags are the SCHED_FLAG_* (linux/sched.h) that sched_getattr(2) returns and
+// sched_setattr(2) sets to what it is given. Clamps of the utilisation stay as
+// they are unless their own flags are given.
+const keptFlags = unix.SCHED_FLAG_RESET_ON_FORK | unix.SCHED_FLAG_RECLAIM | unix.SCHED_FLAG_DL_OVERRUN
 
 // A Policy is how a thread is scheduled.
 type Policy struct {
-	Name     string // "other", "fifo", "rr", "batch", "idle"; another's number
+	Name     string // "other", "fifo", "rr", "batch", "idle", "deadline", "ext"; another's number
 	Priority int    // 1-99 with fifo and rr
 	Nice     int    // -20 to 19 with other and batch
+	device.SchedAttr
 }
 
 // Get returns a thread's policy, ESRCH if it is gone.
@@ -47,7 +55,11 @@ func Get(pid int) (Policy, error) {
 	if err != nil {
 		return Policy{}, fmt.Errorf("get scheduling of thread %d: %w", pid, err)
 	}
-	p := Policy{Name: strconv.Itoa(int(attr.Policy)), Priority: int(attr.Priority), Nice: int(attr.Nice)}
+	p := Policy{Name: strconv.Itoa(int(attr.Policy)), Priority: int(attr.Priority), Nice: int(attr.Nice),
+		SchedAttr: device.SchedAttr{Runtime: attr.Runtime, Deadline: attr.Deadline, Period: attr.Period, SchedFlags: attr.Flags & keptFlags}}
+	if attr.Policy != unix.SCHED_DEADLINE { // since Linux 6.12 the others have a slice there
+		p.Runtime, p.Deadline, p.Period = 0, 0, 0
+	}
 	for _, known := range policies {
 		if known.number == attr.Policy {
 			p.Name = known.name
@@ -56,17 +68,23 @@ func Get(pid int) (Policy, error) {
 	return p, nil
 }
 
-// Set gives a thread a policy; ESRCH if it is gone.
+// Set gives a thread a policy; ESRCH if it is gone. A thread that is confined to
+// some processors is refused "deadline" (EPERM), and one beyond what the
+// processors can keep EBUSY.
 func Set(pid int, p Policy) error {
-	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Priority: uint32(p.Priority), Nice: int32(p.Nice)}
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Priority: uint32(p.Priority), Nice: int32(p.Nice),
+		Flags: p.SchedFlags & keptFlags, Runtime: p.Runtime, Deadline: p.Deadline, Period: p.Period}
 	found := false
 	for _, known := range policies {
 		if known.name == p.Name {
 			attr.Policy, found = known.number, true
 		}
 	}
+	if n, err := strconv.ParseUint(p.Name, 10, 32); err == nil {
+		attr.Policy, found = uint32(n), true
+	}
 	if !found {
-		return fmt.Errorf("scheduling policy %q is not other, fifo, rr, batch or idle", p.Name)
+		return fmt.Errorf("scheduling policy %q is not other, fifo, rr, batch, idle, deadline, ext or a number", p.Name)
 	}
 	if err := unix.SchedSetAttr(pid, &attr, 0); err != nil {
 		return fmt.Errorf("set scheduling of thread %d: %w", pid, err)

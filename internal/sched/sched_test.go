@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
 )
 
 // onThread runs f on a thread that ends with it.
@@ -33,10 +35,16 @@ func TestPolicy(t *testing.T) {
 		for _, want := range []Policy{
 			{Name: "other", Nice: 5}, {Name: "batch", Nice: 7}, {Name: "other"},
 			{Name: "fifo", Priority: 1}, {Name: "rr", Priority: 2}, {Name: "other", Nice: -3},
+			{Name: "fifo", Priority: 3, SchedAttr: device.SchedAttr{SchedFlags: unix.SCHED_FLAG_RESET_ON_FORK}},
+			{Name: "deadline", SchedAttr: device.SchedAttr{Runtime: 1e6, Deadline: 50e6, Period: 100e6, SchedFlags: unix.SCHED_FLAG_RECLAIM}},
+			{Name: "other"},
 		} {
 			err := Set(tid, want)
 			if errors.Is(err, unix.EPERM) {
 				t.Skip(err)
+			}
+			if want.Name == "deadline" && errors.Is(err, unix.EBUSY) {
+				continue // others have what there is
 			}
 			got, gerr := Get(tid)
 			if err != nil || gerr != nil || got != want {
