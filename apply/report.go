@@ -44,6 +44,8 @@ type Left struct {
 	// Foreign says that somebody else changed or uses the object; Force
 	// overrides that.
 	Foreign bool `json:"foreign,omitempty"`
+	// transient says that it may be brought back at the next try.
+	transient bool
 }
 
 // A LeftError says what undoing has left.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/load"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/plan"
 )
@@ -70,8 +71,11 @@ func (r *runner) undoSteps(j *journal.Journal, steps []plan.Step) {
 
 // restoreAll does the tasks in order. What fails is tried again after the
 // others, as long as that gets anything further: an object that moved between
-// two generations may be in use by one that is restored after it.
+// two generations may be in use by one that is restored after it. What failed for
+// want of memory and the like, or was written without an answer, is tried a few
+// times in any case.
 func (r *runner) restoreAll(tasks []*task) {
+	stuck := 0
 	total := len(tasks)
 	r.tasks = tasks
 	r.report.Objects = total
@@ -95,11 +99,22 @@ func (r *runner) restoreAll(tasks []*task) {
 			rest = rest[n:]
 		}
 		if len(failed) == len(tasks) {
-			r.report.Left = append(r.report.Left, left...)
-			return
+			stuck++
+			if stuck == undoAgain || !slices.ContainsFunc(left, func(l Left) bool { return l.transient }) {
+				r.report.Left = append(r.report.Left, left...)
+				return
+			}
 		}
 		tasks = failed
 	}
+}
+
+// undoAgain bounds how often nothing gets any further.
+const undoAgain = 4
+
+// leave returns why an object is left.
+func leave(key string, err error) *Left {
+	return &Left{Key: key, Why: err.Error(), transient: load.Transient(err)}
 }
 
 // together returns how many of the first tasks are looked at together, before
@@ -203,13 +218,13 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 	case vanished(err):
 		return false, r.gone(t)
 	case err != nil:
-		return false, &Left{Key: t.key, Why: err.Error()}
+		return false, leave(t.key, err)
 	case device.Equal(present, t.want):
 		return false, r.finish(t)
 	case t.want == nil && implicit(present):
 		// It goes together with what made it, whose turn comes later.
 		if err := r.write(present, nil); err != nil && !vanished(err) {
-			return false, &Left{Key: t.key, Why: err.Error()}
+			return false, leave(t.key, err)
 		}
 		return false, r.finish(t)
 	case present == nil && !creatable(t.object()):
@@ -233,7 +248,7 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 	if t.want == nil {
 		who, err := r.occupants(present)
 		if err != nil {
-			return false, &Left{Key: t.key, Why: err.Error()}
+			return false, leave(t.key, err)
 		}
 		theirs = r.others(present, who)
 		switch {
@@ -256,7 +271,7 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 	if err := r.write(present, t.want); vanished(err) {
 		return false, r.gone(t)
 	} else if err != nil {
-		return false, &Left{Key: t.key, Why: err.Error()}
+		return false, leave(t.key, err)
 	}
 	for _, w := range theirs {
 		r.report.Removed = append(r.report.Removed, t.key+": "+w)
@@ -296,7 +311,7 @@ func (r *runner) end(t *task, got device.Object, err error) *Left {
 	case vanished(err):
 		return r.gone(t)
 	case err != nil:
-		return &Left{Key: t.key, Why: fmt.Sprintf("read back: %v", err)}
+		return leave(t.key, fmt.Errorf("read back: %w", err))
 	case !device.Equal(got, t.want):
 		if t.ended { // it was not removed after all
 			if t.ended, err = false, t.begin(); err != nil {
@@ -321,7 +336,7 @@ func (r *runner) absent(t *task) *Left {
 	if m := maker(t.object()); m != nil {
 		present, err := r.k.Read(m)
 		if err != nil && !vanished(err) {
-			return &Left{Key: t.key, Why: err.Error()}
+			return leave(t.key, err)
 		}
 		if present != nil {
 			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, because %s is %s", Text(t.want), m.Key(), Text(present))}

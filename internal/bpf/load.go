@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
+	bpfload "github.com/niclane/niclane/internal/load"
 )
 
 // The programs, by their names in the kernel and here.
@@ -59,9 +60,9 @@ func variantOfFilter(f device.Filter) variant {
 func loadProgram(v variant) (l loaded) {
 	spec, err := v.spec()
 	if err == nil {
-		l.Collection, err = ebpf.NewCollection(spec)
+		l.Collection, err = bpfload.Collection(spec, ebpf.CollectionOptions{})
 	}
-	if err != nil && v.translated { // there are lanes without that
+	if err != nil && v.translated && !bpfload.Transient(err) { // there are lanes without that
 		v.translated = false
 		return loadProgram(v)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
+
+	bpfload "github.com/niclane/niclane/internal/load"
 )
 
 // translation is struct translation of translated.h.
@@ -154,7 +156,9 @@ func seeThrough(spec *ebpf.CollectionSpec) error {
 	if err := readsKernel(); err != nil {
 		return err
 	}
-	if t, err := findTranslation(); err == nil {
+	if t, err := findTranslation(); bpfload.Transient(err) {
+		return err
+	} else if err == nil {
 		spec.Maps[egressMapNlTranslation].Contents = []ebpf.MapKV{{Key: uint32(0), Value: t}}
 	}
 	return spec.Variables["nl_reads_kernel"].Set(uint32(1))

@@ -18,6 +18,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/load"
 )
 
 // ProgramName is how the program is found again.
@@ -49,7 +51,7 @@ func New() (*Picker, error) {
 	if err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollection(spec)
+	coll, err := load.Collection(spec, ebpf.CollectionOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ProgramName, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/load"
 )
 
 // classesName is the map of both programs.
@@ -171,7 +173,7 @@ func (c *Client) attach(g *group, ps programs, classes *ebpf.Map) error {
 	if err != nil {
 		return err
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+	coll, err := load.Collection(spec, ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{classesName: classes},
 	})
 	if err != nil {
