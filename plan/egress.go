@@ -46,6 +46,13 @@ func (f *fit) wantXPS(lanes []*placed, total int) {
 			f.wantXPSQueue(q, l, nil, "no foreign traffic by processor")
 		}
 	}
+	_, more := f.unpaired(total)
+	for _, q := range more {
+		f.want(device.File{
+			Path:   fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", f.dev.Name, q),
+			Format: device.FileCPUMask, Value: device.FormatMask(f.st.OnlineCPUs()),
+		}, device.PartMapper, "globals.queues", fmt.Sprintf("transmit queue %d of lane default, which has no receive queue: traffic by processor", q))
+	}
 }
 
 func (f *fit) wantXPSQueue(q int, l *placed, cpus []int, why string) {

@@ -12,15 +12,18 @@ import (
 	"github.com/niclane/niclane/device"
 )
 
-// wantDefaultRSS keeps default traffic in the default lane's queues.
-func (f *fit) wantDefaultRSS(def *placed) {
+// wantDefaultRSS keeps default traffic in the default lane's queues, of total
+// pairs and what the device has beyond these.
+func (f *fit) wantDefaultRSS(def *placed, total int) {
 	if !f.tables() {
 		return
 	}
+	more, _ := f.unpaired(total)
+	queues := slices.Concat(def.queues, more)
 	f.want(device.RSSTable{
-		Dev: f.dev.Name, Queues: spread(f.tableSize(), def.queues), Configured: true,
+		Dev: f.dev.Name, Queues: spread(f.tableSize(), queues), Configured: true,
 	}, device.PartQueueSet, lanePath(def.Lane, "queues"),
-		"default traffic only in the default lane's queues "+device.FormatCPUList(def.queues))
+		"default traffic only in the default lane's queues "+device.FormatCPUList(queues))
 }
 
 // tables reports whether the default RSS table keeps others out of the lanes'

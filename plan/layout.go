@@ -109,6 +109,9 @@ func (f *fit) layout() (lanes []*placed, total int) {
 	if f.byCard() && f.limits().Resizes {
 		return lanes, next // the driver gives the classes' queues, and no more
 	}
+	if !f.reserves() {
+		return lanes, min(f.dev.RxQueues, f.dev.TxQueues) // no channel is added
+	}
 	return lanes, max(next, min(f.dev.RxQueues, f.dev.TxQueues))
 }
 
@@ -147,15 +150,36 @@ func (f *fit) noQueues() string {
 }
 
 // queuesBefore is how many queues the device had before niclane, so that "all
-// the rest" does not grow with what niclane added.
+// the rest" does not grow with what niclane added: pairs where lanes receive on
+// queues of their own, else those that transmit.
 func (f *fit) queuesBefore() int {
+	rx, tx := f.counts()
+	if !f.reserves() {
+		return tx
+	}
+	return min(rx, tx)
+}
+
+// counts are how many queues the device had before niclane.
+func (f *fit) counts() (rx, tx int) {
+	have := f.dev.TxQueues - f.dev.Leaves()
 	if f.dev.Channels == nil {
-		return min(f.dev.RxQueues, f.dev.TxQueues)
+		return f.dev.RxQueues, have
 	}
 	c := f.base(*f.dev.Channels).(device.Channels)
 	// A driver may count queues that its XDP program has for itself:
 	// virtio_net does (virtnet_set_queues).
-	return min(min(c.RX, c.TX)+c.Combined, f.dev.TxQueues)
+	return c.RX + c.Combined, min(c.TX+c.Combined, have)
+}
+
+// unpaired are the receive and the transmit queues beyond total pairs, of a device
+// that has more of the ones than of the others. They are the default lane's.
+func (f *fit) unpaired(total int) (rx, tx []int) {
+	if f.byCard() || !f.reserves() {
+		return nil, nil
+	}
+	nrx, ntx := f.counts()
+	return span(total, max(nrx-total, 0)), span(total, max(ntx-total, 0))
 }
 
 // sum is how many queues the lanes beside the default ask for.

@@ -178,12 +178,12 @@ func (f *fit) plan(p *Plan) {
 		// Lanes gave queues back: they leave them before the default
 		// lane takes them, the last lane first, because all move up.
 		f.wantContexts(lanes[1:], f.widens(lanes[0]))
-		f.wantDefaultRSS(lanes[0])
+		f.wantDefaultRSS(lanes[0], total)
 		f.wantChannels(total)
 		f.wantXPS(lanes, total)
 	default:
 		f.wantChannels(total)
-		f.wantDefaultRSS(lanes[0])
+		f.wantDefaultRSS(lanes[0], total)
 		f.wantXPS(lanes, total)
 		f.wantContexts(lanes[1:], false)
 	}
@@ -205,6 +205,9 @@ func (f *fit) plan(p *Plan) {
 	p.Choices = append(p.Choices, choices...)
 	for _, l := range lanes {
 		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus, Rank: rank(l)}
+		if rx, tx := f.unpaired(total); l.isDefault {
+			fitted.Queues = slices.Concat(l.queues, span(total, max(len(rx), len(tx))))
+		}
 		fitted.Aligned = slices.ContainsFunc(l.Members, func(m intent.Member) bool { return m.Aligned })
 		if slices.Contains(f.wantedClasses(), classID(l.minor)) {
 			fitted.Class = classID(l.minor)

@@ -25,6 +25,7 @@ func (f *fit) wantPollers(lanes []*placed) {
 		if !f.reserves() && !l.isDefault {
 			continue // its receive queues are everybody's
 		}
+		l = f.receiving(l)
 		if kind == intent.PollerBusy && f.uses(device.PartPoller, RealIoUring) {
 			f.wantOwnPollers(l)
 		}
@@ -45,6 +46,16 @@ func (f *fit) wantPollers(lanes []*placed) {
 		f.notef("the default lane's queues are polled in softirq, which runs before any thread on the same processor; " +
 			"globals.poller: thread puts them behind the lane's")
 	}
+}
+
+// receiving is the lane without queues that only transmit, which nobody polls.
+func (f *fit) receiving(l *placed) *placed {
+	if f.reserves() || len(l.queues) <= f.dev.RxQueues {
+		return l
+	}
+	less := *l
+	less.queues = l.queues[:f.dev.RxQueues]
+	return &less
 }
 
 func (f *fit) defaultThreaded(def *placed) bool { return def.Poller.Kind == intent.PollerThread }
@@ -257,7 +268,7 @@ func (f *fit) wantNAPIModeration(l *placed) {
 		return
 	}
 	usecs := *l.Moderation.RxUsecs
-	for _, q := range l.queues {
+	for _, q := range f.receiving(l).queues {
 		cfg, ok := f.napi(l, q)
 		if !ok {
 			continue
