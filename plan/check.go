@@ -103,11 +103,11 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 	for _, l := range lanes {
 		g, c := f.guarantee(l), f.ceiling(l)
 		if g > root {
-			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the %s that can be given on %s: 2 %% of its %s stay free, so that queues build on the host",
-				rateText(g), rateText(root), f.dev.Name, rateText(f.link))
+			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the %s that can be given on %s: 2 %% of its %s stay free, so that queues build on the host%s",
+				rateText(g), rateText(root), f.dev.Name, rateText(f.link), f.hint())
 		}
 		if c > f.link {
-			f.failf(lanePath(l.Lane, "ceiling"), "%s is more than the link of %s (%s)", rateText(c), f.dev.Name, rateText(f.link))
+			f.failf(lanePath(l.Lane, "ceiling"), "%s is more than the link of %s (%s)%s", rateText(c), f.dev.Name, rateText(f.link), f.hint())
 		}
 		if c > 0 && g > c {
 			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the lane's ceiling of %s", rateText(g), rateText(c))
@@ -115,8 +115,8 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 		sum += g
 	}
 	if sum > root {
-		f.failf("lanes", "guarantees add up to %s, %s can give %s: 2 %% of its %s stay free, so that queues build on the host",
-			rateText(sum), f.dev.Name, rateText(root), rateText(f.link))
+		f.failf("lanes", "guarantees add up to %s, %s can give %s: 2 %% of its %s stay free, so that queues build on the host%s",
+			rateText(sum), f.dev.Name, rateText(root), rateText(f.link), f.hint())
 	}
 }
 

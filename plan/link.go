@@ -26,22 +26,38 @@ func tcx(st *device.State, d *device.Device) (bool, string) {
 	return needs("by flow, one map lookup per pattern, at TCX egress, before others' programs and filters", device.CapTCX, device.CapClsBPF)(st, d)
 }
 
-// noteSpeed says where the link's rate is a driver's invention, of which lanes
-// would have shares. A VLAN has its lower device's, a bond that of its slaves.
-func (f *fit) noteSpeed(lanes []*placed) {
-	if f.in.Group.LinkRate > 0 || f.dev.Emulated || !shaped(lanes) {
-		return
+// invented gives the quirk by which the link's rate is a driver's invention: the
+// device's, or, as a VLAN has its lower device's rate and a bond the sum of its
+// slaves', one of theirs.
+func (f *fit) invented() (device.Quirk, bool) {
+	if f.in.Group.LinkRate > 0 || f.dev.Emulated {
+		return device.Quirk{}, false
 	}
 	for _, d := range f.st.Devices {
 		if d.Name != f.dev.Name && d.Name != f.dev.Lower && d.Master != f.dev.Name {
 			continue
 		}
 		if q, ok := device.FindQuirk(device.QuirkSpeedInvented, d.Driver, f.st.Kernel.Release); ok {
-			f.notef("its %s are no link's: %s makes them up (%s): give link-rate, of which per cents are and below which queues build",
-				rateText(f.link), d.Driver, q.Source)
-			return
+			return q, true
 		}
 	}
+	return device.Quirk{}, false
+}
+
+// noteSpeed says where lanes have shares of an invention.
+func (f *fit) noteSpeed(lanes []*placed) {
+	if q, ok := f.invented(); ok && shaped(lanes) {
+		f.notef("its %s are no link's: %s makes them up (%s): give link-rate, of which per cents are and below which queues build",
+			rateText(f.link), q.Driver, q.Source)
+	}
+}
+
+// hint ends what is said of too much for the link, where nobody knows that.
+func (f *fit) hint() string {
+	if q, ok := f.invented(); ok {
+		return fmt.Sprintf("; %s makes that up: give link-rate", q.Driver)
+	}
+	return ""
 }
 
 // noteUpper says how a lane gets queues of the cards below a bond, a team, a
