@@ -36,10 +36,11 @@ func FindProcess(pid int) (Process, error) {
 	return Process{PID: pid, Start: st.start}, nil
 }
 
-// Alive reports whether the process is there still.
+// Alive reports whether the process is there still. One that cannot be looked up
+// has not ended by that.
 func (p Process) Alive() bool {
 	now, err := FindProcess(p.PID)
-	return err == nil && now == p
+	return err == nil && now == p || err != nil && !errors.Is(err, unix.ESRCH)
 }
 
 type stat struct {

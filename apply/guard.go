@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -270,7 +271,7 @@ func (c *guardConfig) journal(here journal.Host) (*journal.Journal, error) {
 // askGuard asks the guardian that is on watch. A socket that nobody listens on
 // was left by one that was killed.
 func askGuard(runDir, word string) (string, error) {
-	c, err := net.Dial("unix", guardSocket(runDir))
+	c, err := net.DialTimeout("unix", guardSocket(runDir), guardStart)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return "", ErrNothingPending
 	}
@@ -285,9 +286,12 @@ func askGuard(runDir, word string) (string, error) {
 		return "", err
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
-	if err != nil {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
 		// It ended between listening and answering.
 		return "", ErrNothingPending
+	}
+	if err != nil {
+		return "", err
 	}
 	return strings.TrimSpace(line), nil
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -203,8 +204,12 @@ func (g *guardian) hear(out chan<- string) {
 func (g *guardian) serve(out chan<- question) {
 	for {
 		c, err := g.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil {
+			time.Sleep(undoPause) // without memory or descriptors
+			continue
 		}
 		go func() {
 			defer c.Close()
@@ -250,6 +255,17 @@ func (g *guardian) undo(why string) error {
 		}
 	}()
 	err := g.rollBack()
+	for try := 1; again(err) && try <= undoTries; try++ {
+		time.Sleep(min(time.Duration(try)*undoPause, time.Second))
+		// What has failed once is not used again.
+		k, kerr := NewKernel(g.RunDir)
+		if kerr != nil {
+			continue
+		}
+		g.kernel.Close()
+		g.kernel = k
+		err = g.rollBack()
+	}
 	u := undoRecord{Config: g.Config, When: time.Now().UTC().Round(time.Second), Why: why}
 	if err != nil {
 		u.Error = fmt.Sprintf("%.2000s", err)
@@ -260,6 +276,22 @@ func (g *guardian) undo(why string) error {
 		log.Close()
 	}
 	return errors.Join(err, jerr)
+}
+
+// undoTries is how often what could not be undone is tried again, undoPause for how
+// long nothing is tried before, times the number of the try.
+const (
+	undoTries = 30
+	undoPause = 10 * time.Millisecond
+)
+
+// again reports whether undoing is to be tried again: not what others have changed.
+func again(err error) bool {
+	var left LeftError
+	if !errors.As(err, &left) {
+		return err != nil
+	}
+	return slices.ContainsFunc(left, func(l Left) bool { return !l.Foreign })
 }
 
 func (g *guardian) rollBack() error {

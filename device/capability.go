@@ -76,6 +76,9 @@ type Finding struct {
 	Answer Answer `json:"answer"`
 	// Why is the kernel's own words, or what was looked at.
 	Why string `json:"why,omitempty"`
+	// Transient says that there is no answer for want of memory and the like,
+	// which says nothing about the kernel: the next try may have one.
+	Transient bool `json:"-"`
 }
 
 // Capabilities are findings by capability. What was never probed is Unknown.

@@ -115,6 +115,9 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 		}
 		if !opts.NoProbes {
 			o.probeDevice(d, r)
+			if err := doubt(l.name+": ", d.Capabilities); err != nil {
+				return nil, err
+			}
 		}
 		o.state.Devices = append(o.state.Devices, *d)
 	}
@@ -132,6 +135,9 @@ func Observe(ctx context.Context, opts Options) (*device.State, error) {
 	}
 	if !opts.NoProbes {
 		if err := o.probeKernel(ctx); err != nil {
+			return nil, err
+		}
+		if err := doubt("", o.state.Capabilities); err != nil {
 			return nil, err
 		}
 	}

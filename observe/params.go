@@ -45,7 +45,7 @@ func (o *observer) params(opts Options) error {
 		case err == nil || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, fs.ErrNotExist):
 			d.Capabilities[device.CapDriverPollers] = no("devlink has no tc1_qps_per_poller of it: no driver of Linux's has, Intel's own ice does")
 		default:
-			d.Capabilities[device.CapDriverPollers] = unknown("%v", err)
+			d.Capabilities[device.CapDriverPollers] = unanswered(err)
 		}
 	}
 	return nil

@@ -178,7 +178,7 @@ func (o *observer) probeOffloads(d *device.Device) {
 		bits, err := o.netdev.Conn.XDPFeatures(d.Index)
 		switch {
 		case err != nil:
-			caps[device.CapXDPNative] = unknown("%v", err)
+			caps[device.CapXDPNative] = unanswered(err)
 			caps[device.CapXDPFrags] = caps[device.CapXDPNative]
 		case bits&xdpBasic == 0:
 			caps[device.CapXDPNative] = no("xdp-features 0x%x", bits)

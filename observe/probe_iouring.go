@@ -31,7 +31,7 @@ func probeIoUringNAPI() device.Finding {
 		if b, rerr := os.ReadFile(path); rerr == nil && strings.TrimSpace(string(b)) != "0" {
 			return no("disabled by the sysctl kernel.io_uring_disabled (%s)", strings.TrimSpace(string(b)))
 		}
-		return device.Finding{Answer: device.Unknown, Why: err.Error()}
+		return unanswered(err)
 	case errors.Is(err, unix.EINVAL):
 		return no("%v (Linux 6.13)", err)
 	}
@@ -47,7 +47,7 @@ func probeNAPITrace() device.Finding {
 	case errors.Is(err, os.ErrNotExist):
 		return no("no %s (CONFIG_DEBUG_INFO_BTF)", path)
 	case err != nil:
-		return device.Finding{Answer: device.Unknown, Why: err.Error()}
+		return unanswered(err)
 	case !bytes.Contains(b, []byte("\x00btf_trace_napi_poll\x00")):
 		return no("no tracepoint napi_poll in %s", path)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -66,16 +67,36 @@ func (o *observer) probeKernel(ctx context.Context) error {
 	caps[device.CapCPUMap] = probeCPUMap()
 	tc := <-o.probedTC
 	if tc.err != nil {
-		why := fmt.Sprintf("no network namespace to try it in: %v", tc.err)
 		for _, c := range []device.Capability{
 			device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
 		} {
-			caps[c] = device.Finding{Answer: device.Unknown, Why: why}
+			caps[c] = unanswered(fmt.Errorf("no network namespace to try it in: %w", tc.err))
 		}
 		return ctx.Err()
 	}
 	for c, f := range tc.caps {
 		caps[c] = f
+	}
+	return nil
+}
+
+// unanswered is the finding of a probe that could not tell. Drivers have EIO and
+// EAGAIN for what stays so, and ENOSPC is a user's limit of namespaces.
+func unanswered(err error) device.Finding {
+	f := device.Finding{Answer: device.Unknown, Why: err.Error()}
+	for _, e := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EMFILE, unix.ENFILE} {
+		f.Transient = f.Transient || errors.Is(err, e)
+	}
+	return f
+}
+
+// doubt returns an error if what the kernel can do is not known for a passing
+// reason: what is planned without it would be something else.
+func doubt(where string, caps device.Capabilities) error {
+	for _, c := range slices.Sorted(maps.Keys(caps)) {
+		if caps[c].Transient {
+			return fmt.Errorf("%scould not tell whether there is %s: %s: the same again may have an answer: %w", where, c, caps[c].Why, unix.EAGAIN)
+		}
 	}
 	return nil
 }
@@ -86,7 +107,7 @@ func answer(err error, yes string, no ...error) device.Finding {
 	if err == nil {
 		return device.Finding{Answer: device.Yes, Why: yes}
 	}
-	f := device.Finding{Answer: device.Unknown, Why: err.Error()}
+	f := unanswered(err)
 	for _, n := range no {
 		if errors.Is(err, n) {
 			f.Answer = device.No
@@ -200,7 +221,7 @@ func probeTCX() device.Finding {
 	const loopback = 1
 	_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress})
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, ebpf.ErrNotSupported) {
-		return device.Finding{Answer: device.Unknown, Why: err.Error()}
+		return unanswered(err)
 	}
 	if err != nil {
 		return device.Finding{Answer: device.No, Why: err.Error()}

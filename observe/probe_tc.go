@@ -52,7 +52,7 @@ func probeTC() device.Capabilities {
 	caps := device.Capabilities{device.CapNAPITrace: probeNAPITrace()}
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
-		f := device.Finding{Answer: device.Unknown, Why: err.Error()}
+		f := unanswered(err)
 		for _, x := range []device.Capability{device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit} {
 			caps[x] = f
 		}
@@ -89,7 +89,7 @@ func kindFinding(err error) device.Finding {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EEXIST):
 		return device.Finding{Answer: device.Yes, Why: "the kernel knows the kind (it answers: " + err.Error() + ")"}
 	}
-	return device.Finding{Answer: device.Unknown, Why: err.Error()}
+	return unanswered(err)
 }
 
 // probeClsBPF loads a program that passes every packet and attaches it.
@@ -99,7 +99,7 @@ func probeClsBPF(c *netlink.Conn) device.Finding {
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 	})
 	if err != nil {
-		f := device.Finding{Answer: device.Unknown, Why: fmt.Sprintf("load a program: %v", err)}
+		f := unanswered(fmt.Errorf("load a program: %w", err))
 		if errors.Is(err, ebpf.ErrNotSupported) {
 			f.Answer = device.No
 		}
@@ -121,7 +121,7 @@ func probeClsBPF(c *netlink.Conn) device.Finding {
 	case errors.Is(err, unix.ENOENT):
 		return device.Finding{Answer: device.No, Why: err.Error()}
 	}
-	return device.Finding{Answer: device.Unknown, Why: err.Error()}
+	return unanswered(err)
 }
 
 func addQdisc(c *netlink.Conn, kind string, parent, handle uint32) error {

@@ -143,3 +143,17 @@ func TestHTBOffload(t *testing.T) {
 		}
 	}
 }
+
+func TestDoubt(t *testing.T) {
+	caps := device.Capabilities{
+		device.CapHTB: answer(fmt.Errorf("htb: %w", unix.EPERM), ""),
+		device.CapTBF: answer(fmt.Errorf("tbf: %w", unix.ENOENT), "", unix.ENOENT),
+	}
+	if err := doubt("", caps); err != nil {
+		t.Errorf("%v of what stays as it is", err)
+	}
+	caps[device.CapMq] = answer(fmt.Errorf("mq: %w", unix.ENOMEM), "")
+	if err := doubt("", caps); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("%v where the kernel had no memory, want EAGAIN", err)
+	}
+}
