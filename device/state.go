@@ -152,12 +152,15 @@ type Device struct {
 	RxQueues int `json:"rxQueues"`
 	TxQueues int `json:"txQueues"`
 
-	Channels    *Channels          `json:"channels,omitempty"`
-	MaxChannels *Channels          `json:"maxChannels,omitempty"`
-	Ring        *Ring              `json:"ring,omitempty"`
-	MaxRing     *Ring              `json:"maxRing,omitempty"`
-	Coalesce    *Coalesce          `json:"coalesce,omitempty"`
-	QueueCoal   []Coalesce         `json:"queueCoalesce,omitempty"` // per queue, where supported
+	Channels    *Channels  `json:"channels,omitempty"`
+	MaxChannels *Channels  `json:"maxChannels,omitempty"`
+	Ring        *Ring      `json:"ring,omitempty"`
+	MaxRing     *Ring      `json:"maxRing,omitempty"`
+	Coalesce    *Coalesce  `json:"coalesce,omitempty"`
+	QueueCoal   []Coalesce `json:"queueCoalesce,omitempty"` // per queue, where supported
+	// CoalesceHas are the parameters of Coalesce that the driver has ("rxUsecs");
+	// none: not known.
+	CoalesceHas []string           `json:"coalesceHas,omitempty"`
 	Features    map[string]Setting `json:"features,omitempty"`
 	PrivFlags   map[string]bool    `json:"privFlags,omitempty"`
 

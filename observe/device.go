@@ -109,8 +109,8 @@ func (o *observer) settings(d *device.Device) error {
 	} else if !tolerable(err) {
 		return err
 	}
-	if c, err := o.ethtool.Coalesce(d.Name); err == nil {
-		d.Coalesce = &c
+	if c, has, err := o.ethtool.Coalesce(d.Name); err == nil {
+		d.Coalesce, d.CoalesceHas = &c, has
 	} else if !tolerable(err) {
 		return err
 	}

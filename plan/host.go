@@ -82,7 +82,11 @@ func (f *fit) wantGlobals() {
 	set(&ring.RX, r.Rx)
 	set(&ring.TX, r.Tx)
 	if most := f.dev.MaxRing; most != nil && (ring.RX > most.RX || ring.TX > most.TX) {
-		f.failf("globals.rxring", "rings of %d/%d, %s takes at most %d/%d", ring.RX, ring.TX, f.dev.Name, most.RX, most.TX)
+		key := "globals.rxring"
+		if ring.RX <= most.RX {
+			key = "globals.txring"
+		}
+		f.failf(key, "rings of %d/%d, %s takes at most %d/%d", ring.RX, ring.TX, f.dev.Name, most.RX, most.TX)
 		return
 	}
 	f.wants = append(f.wants, want{

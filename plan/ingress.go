@@ -20,6 +20,9 @@ func (f *fit) wantDefaultRSS(def *placed, total int) {
 	}
 	more, _ := f.unpaired(total)
 	queues := slices.Concat(def.queues, more)
+	if size := f.tableSize(); len(queues) > size {
+		f.notef("the indirection table has %d entries: of the default lane's %d queues %d receive nothing", size, len(queues), len(queues)-size)
+	}
 	f.want(device.RSSTable{
 		Dev: f.dev.Name, Queues: spread(f.tableSize(), queues), Configured: true,
 	}, device.PartQueueSet, lanePath(def.Lane, "queues"),
@@ -182,6 +185,10 @@ func (f *fit) wantContexts(lanes []*placed, lastFirst bool) {
 		slices.Reverse(lanes)
 	}
 	for _, l := range lanes {
+		if size := f.tableSize(); len(l.queues) > size {
+			f.failf(lanePath(l.Lane, "queues"), "%d queues, and an indirection table of %s has %d entries", len(l.queues), f.dev.Name, size)
+			continue
+		}
 		f.want(device.RSSTable{
 			Dev: f.dev.Name, Context: l.number, Queues: spread(f.tableSize(), l.queues),
 		}, device.PartQueueSet, lanePath(l.Lane, "queues"),

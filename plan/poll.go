@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -244,6 +245,18 @@ func (f *fit) wantCoalesce(l *placed, q int) {
 	}
 	c = f.base(c).(device.Coalesce)
 	m := l.Moderation
+	for _, p := range []struct {
+		key, has string
+		differs  bool
+	}{
+		{"rxusecs", "rxUsecs", m.RxUsecs != nil && *m.RxUsecs != c.RxUsecs}, {"txusecs", "txUsecs", m.TxUsecs != nil && *m.TxUsecs != c.TxUsecs},
+		{"rxadapt", "rxAdapt", m.RxAdapt != nil && *m.RxAdapt != c.RxAdapt}, {"txadapt", "txAdapt", m.TxAdapt != nil && *m.TxAdapt != c.TxAdapt},
+	} {
+		if p.differs && len(f.dev.CoalesceHas) > 0 && !slices.Contains(f.dev.CoalesceHas, p.has) {
+			f.failf(lanePath(l.Lane, p.key), "the driver of %s (%s) has no such setting (ethtool -c shows n/a): leave it out", f.dev.Name, f.dev.Driver)
+			return
+		}
+	}
 	set(&c.RxUsecs, m.RxUsecs)
 	set(&c.TxUsecs, m.TxUsecs)
 	set(&c.RxAdapt, m.RxAdapt)

@@ -339,6 +339,9 @@ func (f *fit) checkSoftware(lanes []*placed) {
 					f.dev.Name, queueSet.Realisation)
 			}
 		}
+		if n := len(l.cpus); n > maxLaneCPUs && f.redirects() {
+			f.failf(lanePath(l.Lane, "cpus"), "%d processors, %s spreads a lane over at most %d", n, queueSet.Realisation, maxLaneCPUs)
+		}
 		if l.Moderation != (intent.Moderation{}) {
 			f.failf(l.Path, "moderation of lane %s on %s: its receive queues are everybody's (queue-set is %s); write it in globals", l.Name, f.dev.Name, queueSet.Realisation)
 		}
@@ -351,3 +354,7 @@ func (f *fit) checkSoftware(lanes []*placed) {
 // maxCPULanes is the number of lanes that the XDP program knows beside the
 // default (internal/bpf/c/ingress.c: MAX_LANES).
 const maxCPULanes = 63
+
+// maxLaneCPUs is the number of processors that it spreads a lane over
+// (internal/bpf/c/ingress.c: MAX_CPUS).
+const maxLaneCPUs = 64

@@ -5,9 +5,11 @@ package ethtool
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
@@ -169,5 +171,20 @@ func TestDecodeIoctlCoalesce(t *testing.T) {
 	binary.NativeEndian.PutUint32(b[4*11:], 0) // use_adaptive_tx_coalesce
 	if got := decodeIoctlCoalesce(b); got.TxAdapt || !got.RxAdapt {
 		t.Errorf("adaptive: rx %v tx %v, want rx only", got.RxAdapt, got.TxAdapt)
+	}
+}
+
+// The kernel leaves out what a driver does not have.
+func TestDecodeCoalesceHas(t *testing.T) {
+	ae := netlink.NewAttributeEncoder()
+	ae.Uint32(unix.ETHTOOL_A_COALESCE_RX_USECS, 0)
+	ae.Uint8(unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX, 1)
+	b, err := ae.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, has, err := decodeCoalesce(b)
+	if err != nil || !v.RxAdapt || !slices.Equal(has, []string{"rxUsecs", "rxAdapt"}) {
+		t.Errorf("got %+v, has %v, %v", v, has, err)
 	}
 }

@@ -40,7 +40,7 @@ func (c *Client) read(o device.Object) (device.Object, error) {
 			}
 			return v, err
 		}
-		v, err := c.Coalesce(o.Dev)
+		v, _, err := c.Coalesce(o.Dev)
 		return v, err
 	case device.Feature:
 		all, err := c.Features(o.Dev)
@@ -81,7 +81,7 @@ func (c *Client) Write(old, new device.Object) error {
 		if o.Queue >= 0 {
 			return c.SetQueueCoalesce(o)
 		}
-		cur, err := c.Coalesce(o.Dev)
+		cur, _, err := c.Coalesce(o.Dev)
 		if err != nil {
 			return err
 		}

@@ -145,38 +145,39 @@ func (c *Client) SetRing(old, new device.Ring) error {
 	return nil
 }
 
-// Coalesce returns the device's interrupt moderation, Queue -1.
-func (c *Client) Coalesce(dev string) (device.Coalesce, error) {
+// Coalesce returns the device's coalescing, and which of its parameters the driver
+// has, as Coalesce's JSON names them: the kernel leaves out those that it does not
+// have (net/ethtool/coalesce.c: coalesce_put_u32).
+func (c *Client) Coalesce(dev string) (v device.Coalesce, has []string, err error) {
 	b, err := c.get(unix.ETHTOOL_MSG_COALESCE_GET, dev, nil)
-	if err != nil {
-		return device.Coalesce{}, fmt.Errorf("get coalescing of %s: %w", dev, err)
+	if err == nil {
+		v, has, err = decodeCoalesce(b)
 	}
-	v, err := decodeCoalesce(b)
 	if err != nil {
-		return device.Coalesce{}, fmt.Errorf("get coalescing of %s: %w", dev, err)
+		return device.Coalesce{}, nil, fmt.Errorf("get coalescing of %s: %w", dev, err)
 	}
 	v.Dev, v.Queue = dev, -1
-	return v, nil
+	return v, has, nil
 }
 
-func decodeCoalesce(b []byte) (v device.Coalesce, err error) {
+func decodeCoalesce(b []byte) (v device.Coalesce, has []string, err error) {
 	ad, err := netlink.NewAttributeDecoder(b)
 	if err != nil {
-		return v, err
+		return v, nil, err
 	}
 	for ad.Next() {
 		switch ad.Type() {
 		case unix.ETHTOOL_A_COALESCE_RX_USECS:
-			v.RxUsecs = int(ad.Uint32())
+			v.RxUsecs, has = int(ad.Uint32()), append(has, "rxUsecs")
 		case unix.ETHTOOL_A_COALESCE_TX_USECS:
-			v.TxUsecs = int(ad.Uint32())
+			v.TxUsecs, has = int(ad.Uint32()), append(has, "txUsecs")
 		case unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX:
-			v.RxAdapt = ad.Uint8() != 0
+			v.RxAdapt, has = ad.Uint8() != 0, append(has, "rxAdapt")
 		case unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_TX:
-			v.TxAdapt = ad.Uint8() != 0
+			v.TxAdapt, has = ad.Uint8() != 0, append(has, "txAdapt")
 		}
 	}
-	return v, ad.Err()
+	return v, has, ad.Err()
 }
 
 // SetCoalesce sets the fields of the device's coalescing that differ from old,
