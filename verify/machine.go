@@ -12,9 +12,9 @@ import (
 	"github.com/niclane/niclane/intent"
 )
 
-// machine looks at what every realisation stands on and no object of a plan is: a
-// device that is up, the link of which lanes have shares, processors that are
-// online. It is unknown what a lane has of its promises without them; apply does
+// machine looks at what realisations stand on and no object of a plan is: a device
+// that is up, pollers that answer, the link of which lanes have shares, processors
+// that are online. It is unknown what a lane has of its promises without them; apply does
 // not bring them back.
 func (c *check) machine() {
 	online := c.now.OnlineCPUs()
@@ -30,6 +30,13 @@ func (c *check) machine() {
 		}
 		if !d.Up {
 			add("", name, device.PartQueueSet, "up", "down", "nothing arrives or leaves, in any lane", "ip link set dev "+name+" up")
+		}
+		for _, p := range d.Pollers {
+			if _, ours := c.owned[p.Key()]; ours && p.Doing == device.PollerHung {
+				lane := c.ownerOf(name, p.Queues[0])
+				add(lane, name, device.PartPoller, "an answer", p.Doing, fmt.Sprintf("whether process %d polls queues %s of %s is not shown",
+					p.PID, device.FormatCPUList(p.Queues), named(lane)), fmt.Sprintf("kill -KILL %d, then %s", p.PID, c.apply()))
+			}
 		}
 		if was := c.was(name); was != nil && d.Speed > 0 && d.Speed < was.Speed && c.shares(name) > d.Speed {
 			add("", name, device.PartBandwidth, mbits(was.Speed), mbits(d.Speed),

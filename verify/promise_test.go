@@ -148,6 +148,16 @@ var breaches = []breach{
 		}
 		return false
 	}},
+	{"poller", "stopped", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		for i, p := range d.Pollers {
+			if slices.Contains(p.Queues, l.Queues[0]) {
+				d.Pollers = slices.Clone(d.Pollers)
+				d.Pollers[i].Doing = device.PollerHung
+				return true
+			}
+		}
+		return false
+	}},
 	{"processors", "offline", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
 		for i := range st.CPUs {
 			if len(l.CPUs) > 0 && st.CPUs[i].ID == l.CPUs[0] {
@@ -205,6 +215,7 @@ func TestPromises(t *testing.T) {
 		device.PartQueueSet:  {"receive", "poller", "processors"},
 		device.PartMapper:    {"transmit"},
 		device.PartBandwidth: {"ceiling"},
+		device.PartPoller:    {"processors"},
 	} {
 		for _, name := range plan.Realisations(part) {
 			for _, promise := range promises {
