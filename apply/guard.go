@@ -320,9 +320,14 @@ func describeLast(runDir string) string {
 	if err != nil || json.Unmarshal(b, &u) != nil {
 		return ""
 	}
-	s := fmt.Sprintf("; %s was undone at %s: %s", u.Config, u.When.Format(time.RFC3339), u.Why)
+	return "; " + u.String()
+}
+
+// String says what was done.
+func (u undoRecord) String() string {
+	s := fmt.Sprintf("%s was undone at %s: %s", u.Config, u.When.Format(time.RFC3339), u.Why)
 	if u.Error != "" {
-		s += "; " + u.Error
+		s = fmt.Sprintf("%s was to be undone at %s (%s), and is not, or not entirely: %s", u.Config, u.When.Format(time.RFC3339), u.Why, u.Error)
 	}
 	return s
 }

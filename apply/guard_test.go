@@ -286,6 +286,27 @@ func TestRollbackBeforeConfirm(t *testing.T) {
 	})
 }
 
+// TestGuardAfterRollback: what somebody has rolled back is not said to be undone by the
+// guardian.
+func TestGuardAfterRollback(t *testing.T) {
+	guarded(t, func(t *testing.T, c applierConfig, before string) {
+		c.Within, c.Linger = 2*time.Second, true
+		start(t, c, "lingering")
+		if _, err := rollback(t, filepath.Dir(c.StateDir)); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the guardian to end", func() bool {
+			_, err := os.Stat(c.RunDir + "/guard.sock")
+			return err != nil
+		})
+		for _, f := range []string{"/undone.json", "/guard.json"} {
+			if _, err := os.Stat(c.RunDir + f); err == nil {
+				t.Errorf("%s is there", f)
+			}
+		}
+	})
+}
+
 // TestGuardOnAFullDisk fills what holds the run and the state directory while the
 // guardian is on watch.
 func TestGuardOnAFullDisk(t *testing.T) {

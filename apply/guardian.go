@@ -254,7 +254,7 @@ func (g *guardian) undo(why string) error {
 			q.answer("too late, the change is being undone: " + why)
 		}
 	}()
-	err := g.rollBack()
+	there, err := g.rollBack()
 	for try := 1; again(err) && try <= undoTries; try++ {
 		time.Sleep(min(time.Duration(try)*undoPause, time.Second))
 		// What has failed once is not used again.
@@ -264,7 +264,10 @@ func (g *guardian) undo(why string) error {
 		}
 		g.kernel.Close()
 		g.kernel = k
-		err = g.rollBack()
+		_, err = g.rollBack()
+	}
+	if !there {
+		return nil
 	}
 	u := undoRecord{Config: g.Config, When: time.Now().UTC().Round(time.Second), Why: why}
 	if err != nil {
@@ -272,7 +275,7 @@ func (g *guardian) undo(why string) error {
 	}
 	jerr := g.record(u)
 	if log, lerr := syslog.New(syslog.LOG_DAEMON|syslog.LOG_WARNING, "niclane"); lerr == nil {
-		_ = log.Warning(fmt.Sprintf("%s undone: %s (%v)", g.Config, why, errors.Join(err, jerr)))
+		_ = log.Warning(u.String())
 		log.Close()
 	}
 	return errors.Join(err, jerr)
@@ -294,24 +297,26 @@ func again(err error) bool {
 	return slices.ContainsFunc(left, func(l Left) bool { return !l.Foreign })
 }
 
-func (g *guardian) rollBack() error {
+// rollBack undoes the change, and reports whether it was there to be undone: somebody
+// may have rolled it back meanwhile.
+func (g *guardian) rollBack() (there bool, err error) {
 	if !g.ended {
 		// It is dead, or it hangs: then it must not write any more.
 		if err := unix.PidfdSendSignal(g.applier, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
-			return fmt.Errorf("kill process %d: %w", g.Applier, err)
+			return true, fmt.Errorf("kill process %d: %w", g.Applier, err)
 		}
 	}
 	lock, err := WaitLock(context.Background(), g.RunDir)
 	if err != nil {
-		return err
+		return true, err
 	}
 	defer lock.Unlock()
 	j, err := g.journal(g.here)
 	if j == nil || err != nil {
-		return err
+		return err != nil, err
 	}
 	_, err = Undo(g.kernel, j, Options{})
-	return err
+	return true, err
 }
 
 // record turns the pending file into word of what was done, in the same room.

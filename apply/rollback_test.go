@@ -216,6 +216,15 @@ func TestRevert(t *testing.T) {
 		first(fmt.Sprintf("failed %v", fails))
 		wantState(t, "afterwards", before, k)
 	}
+	// Killed before the first step.
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob3, New: knob}}}
+	if _, err := s.Begin(journal.Head{Config: "/l.yaml", Devices: p.Devices, Plan: p, Undoable: true}); err != nil {
+		t.Fatal(err)
+	}
+	if notes, err := s.Tidy(); len(notes) > 0 || err != nil {
+		t.Errorf("tidy: %q, %v", notes, err)
+	}
+	first("tidied")
 }
 
 // A deaf kernel takes writes of the knob and does something else.

@@ -37,11 +37,10 @@ func (j *Journal) Revertible() bool {
 	return len(j.head.Before) == 0 || j.store != nil && j.store.previous(j.name, &j.head) != nil
 }
 
-// AllUndone reports whether every step of the plan was undone.
+// AllUndone reports whether every step of the plan was undone, or none was made.
 func (j *Journal) AllUndone() bool {
 	steps := j.Steps()
-	return len(steps) > 0 && !slices.ContainsFunc(steps, func(s StepState) bool { return s != StepPending }) &&
-		slices.ContainsFunc(j.events, func(e event) bool { return e.verb == undoDone })
+	return len(steps) > 0 && !slices.ContainsFunc(steps, func(s StepState) bool { return s != StepPending })
 }
 
 // Revert puts the journal that j has replaced in its place again, if it was kept: every

@@ -69,7 +69,7 @@ func (c *check) unfinished() {
 	}
 	c.found = append(c.found, found{Finding: Finding{
 		Severity: Drift, Key: "journal", Want: "all steps made", Found: "apply did not get to its end",
-		Meaning: "apply was killed, or is at work now: only part of the lanes is there",
+		Meaning: "apply or its undoing was killed, has left something, or is at work now: only part of the lanes is there",
 		Repair:  c.apply() + ", or niclane rollback " + c.a.Config,
 	}})
 }

@@ -362,7 +362,7 @@ drift    lane web on lane0, poller: napi/lane0/4
 drift    all lanes: journal
          want     all steps made
          found    apply did not get to its end
-         means    apply was killed, or is at work now: only part of the lanes is there
+         means    apply or its undoing was killed, has left something, or is at work now: only part of the lanes is there
          repair   niclane apply /etc/niclane/lanes.yaml, or niclane rollback /etc/niclane/lanes.yaml
 `},
 	} {

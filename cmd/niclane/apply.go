@@ -87,9 +87,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	if err := apply.CheckPending(a.runDir); err != nil {
 		return err
 	}
-	if err := a.tidy(store); err != nil {
-		return err
-	}
+	a.tidy(store)
 	p, st, err := a.plan(ctx, r, store)
 	if err != nil {
 		return err
@@ -213,10 +211,13 @@ func goneText(p *plan.Plan) string {
 
 // discard removes a journal of whose plan no step was made.
 func discard(j *journal.Journal) error {
-	if len(j.Records()) > 0 { // an earlier generation still owns something
-		return nil
+	switch {
+	case len(j.Records()) == 0:
+		return j.Remove()
+	case j.AllUndone(): // an earlier generation still owns something
+		return j.Revert()
 	}
-	return j.Remove()
+	return nil
 }
 
 // undone adds to the error of a failed apply what became of the machine.

@@ -179,9 +179,7 @@ func (a *app) undoable(here journal.Host, force bool) (js []*journal.Journal, br
 	if s == nil || err != nil {
 		return nil, nil, err
 	}
-	if err := a.tidy(s); err != nil {
-		return nil, nil, err
-	}
+	a.tidy(s)
 	js, broken = s.List()
 	if force && broken != nil {
 		var more []*journal.Journal
@@ -191,13 +189,16 @@ func (a *app) undoable(here journal.Host, force bool) (js []*journal.Journal, br
 	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), broken, nil
 }
 
-// tidy removes files that record nothing.
-func (a *app) tidy(s *journal.Store) error {
+// tidy removes files that record nothing. That it cannot, as where the directory is
+// read-only by now, keeps nobody from undoing.
+func (a *app) tidy(s *journal.Store) {
 	notes, err := s.Tidy()
+	if err != nil {
+		notes = append(notes, err.Error())
+	}
 	for _, n := range notes {
 		fmt.Fprintln(a.stderr, "niclane: warning:", n)
 	}
-	return err
 }
 
 // elsewhere reports whether a journal is of another network namespace of this boot.

@@ -65,9 +65,15 @@ func TestForeignLink(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				defer l.Close()
 				stays(t, c, x, "theirs", "xdpgeneric")
-				if err := l.Close(); err != nil {
+				there, err := c.Read(x)
+				if err != nil {
 					t.Fatal(err)
+				}
+				write(t, c, there, nil) // as rollback --force does
+				if left := slot(t); left != "" {
+					t.Errorf("in the slot: %q", left)
 				}
 				write(t, c, nil, x)
 			})

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
@@ -119,7 +120,13 @@ func (c *Client) detach(x device.XDP) error {
 		if s.mode != x.Mode || cmp.Or(info.Name, numbered(s.program)) != x.Program {
 			continue
 		}
-		if err := c.setSlot(x.Dev, s.mode, -1, p.FD()); err != nil {
+		err = c.setSlot(x.Dev, s.mode, -1, p.FD())
+		if errors.Is(err, unix.EBUSY) { // by a bpf_link, as newer loaders do
+			if done, lerr := c.detachLink(x.Dev, s.program); done || lerr != nil {
+				err = lerr
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("detach %s from %s: %w", x.Program, x.Dev, c.taken(x.Dev, err))
 		}
 		return nil
@@ -129,6 +136,27 @@ func (c *Client) detach(x device.XDP) error {
 		err = c.taken(x.Dev, unix.EBUSY)
 	}
 	return fmt.Errorf("detach %s in %s mode from %s: %w", x.Program, x.Mode, x.Dev, err)
+}
+
+// detachLink detaches the bpf_link that holds a program in the slot of dev, and reports
+// whether there is one.
+func (c *Client) detachLink(dev string, program uint32) (done bool, err error) {
+	index, err := c.tc.Index(dev)
+	if err != nil {
+		return false, err
+	}
+	var it link.Iterator
+	defer it.Close()
+	for it.Next() {
+		info, err := it.Link.Info()
+		if err != nil || info.Type != link.XDPType || uint32(info.Program) != program {
+			continue
+		}
+		if x := info.XDP(); x != nil && int(x.Ifindex) == index {
+			return true, it.Link.Detach()
+		}
+	}
+	return false, it.Err()
 }
 
 // xdpMaps are those of niclane's XDP program on one device.

@@ -51,7 +51,7 @@ func Hold(runDir string) (func(), error) {
 // what there was right after apply, nil if it is not known.
 func Applied(j *journal.Journal, state *device.State) verify.Applied {
 	h := j.Head()
-	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Sharing: h.Plan.Sharing, Lanes: h.Plan.Lanes, Ended: j.Ended(), State: state}
+	v := verify.Applied{Config: h.Config, Bond: bondOf(h), Sharing: h.Plan.Sharing, Lanes: h.Plan.Lanes, Ended: j.Ended() && !j.Partly(), State: state}
 	records := j.Records()
 	if j.RolledBack() {
 		return verify.Applied{Config: h.Config, Ended: true, Left: len(records)}
