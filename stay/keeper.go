@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/verify"
 )
 
@@ -26,10 +28,12 @@ type Keeper struct {
 	// failing is why the machine cannot be looked at, "" if it can.
 	failing string
 
-	told      time.Time     // when the first of the events came that are being handled
-	cost      time.Duration // of the last look
-	fruitless int           // looks that found nothing, one after the other
-	busy      time.Time     // since when another applier is at work; zero: none is
+	told    time.Time     // when the first of the events came that are being handled
+	cost    time.Duration // of the last look
+	hurried int           // rounds that followed each other closely, because something was told
+	spent   time.Duration // the processor's time that it took
+	ended   time.Time     // the last round because something was told
+	busy    time.Time     // since when another applier is at work; zero: none is
 }
 
 // file is what is known of one lanes file.
@@ -80,59 +84,106 @@ func Run[E any](ctx context.Context, k *Keeper, events <-chan E) error {
 				return errNoEvents
 			}
 			k.told = time.Now()
+			if k.told.Sub(k.ended) > calm*k.pause() {
+				k.hurried = 0
+			}
 			n, ok := settle(ctx, events, k.o, k.patience())
 			if !ok {
 				return errNoEvents
 			}
 			k.add(func(c *Count) { c.Events += n })
+			k.hurried++
 		case <-again.C:
 			k.told = time.Time{}
 		}
+		before := processor()
 		k.round(ctx)
+		if !k.told.IsZero() {
+			k.ended, k.spent = time.Now(), processor()-before
+		}
 		again.Reset(k.next())
 	}
 }
 
-// crowded is how many looks may find nothing before they are done at most every
-// crowdedPause: on a device that somebody changes all the time, though not its
-// lanes.
+// Rounds on a device that somebody changes all the time: each comes four times as
+// long after the one before, up to crowdedPause, and longer until they take
+// toldShare of a processor.
 const (
-	crowded      = 20
+	firstPause   = 50 * time.Millisecond
 	crowdedPause = 500 * time.Millisecond
+	toldShare    = 0.006
+	// calm is how many such pauses nothing has to be told for the next round to
+	// be at once.
+	calm = 4
+	// longestPause is short beside a watchdog's time: nothing is alive meanwhile.
+	longestPause = 10 * time.Second
 )
+
+// processor returns the time that this process has taken of processors.
+func processor() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// pause is the longest that there is between rounds although it is told that
+// something has changed.
+func (k *Keeper) pause() time.Duration {
+	return min(longestPause, max(crowdedPause, time.Duration(float64(k.spent)/toldShare)))
+}
 
 // patience is how long to wait at least before looking, although it is told that
 // something has changed.
 func (k *Keeper) patience() time.Duration {
-	if k.fruitless < crowded {
+	if k.hurried == 0 {
 		return 0
 	}
-	return max(0, crowdedPause-time.Since(k.count.LastLook))
+	pause := k.pause()
+	if n := k.hurried - 1; n < 8 {
+		pause = min(pause, firstPause<<(2*n))
+	}
+	return max(0, pause-time.Since(k.ended))
 }
 
-// settle waits until nothing has happened for a while, but at least so long, and
-// counts what did.
+// settle waits until nothing has happened for a while, and counts what did. If it
+// is to wait for a time at least, it takes no notice of what happens meanwhile:
+// to be woken for each would cost more than looking.
 func settle[E any](ctx context.Context, events <-chan E, o Options, least time.Duration) (n uint64, ok bool) {
 	n = 1
 	most := time.NewTimer(max(o.SettleMost, least))
 	defer most.Stop()
 	quiet := time.NewTimer(max(o.Settle, least))
 	defer quiet.Stop()
-	for {
+	heard := events
+	if least > 0 {
+		heard = nil
+	}
+	for waiting := true; waiting; {
+		select {
+		case _, ok := <-heard:
+			if !ok {
+				return n, false
+			}
+			n++
+			quiet.Reset(o.Settle)
+		case <-quiet.C:
+			waiting = false
+		case <-most.C:
+			waiting = false
+		case <-ctx.Done():
+			return n, true
+		}
+	}
+	for { // what came meanwhile
 		select {
 		case _, ok := <-events:
 			if !ok {
 				return n, false
 			}
 			n++
-			if least == 0 {
-				quiet.Reset(o.Settle)
-			}
-		case <-quiet.C:
-			return n, true
-		case <-most.C:
-			return n, true
-		case <-ctx.Done():
+		default:
 			return n, true
 		}
 	}
@@ -159,13 +210,8 @@ func (k *Keeper) round(ctx context.Context) {
 		return
 	}
 	if !k.anything(views) {
-		k.fruitless++
-		if k.told.IsZero() {
-			k.fruitless = 0 // it was quiet until now
-		}
 		return
 	}
-	k.fruitless = 0
 	release, err := k.m.Hold(ctx)
 	switch {
 	case errors.Is(err, ErrBusy):

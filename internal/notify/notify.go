@@ -20,6 +20,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -258,20 +259,34 @@ func (s *Source) read() {
 				events = append(events, s.processEnded(pids[i-5])...)
 			}
 		}
+		told := map[Event]bool{} // once each
 		for _, e := range events {
+			if told[e] {
+				continue
+			}
+			told[e] = true
 			select {
 			case s.events <- e:
 			case <-s.done:
 				return
 			}
 		}
+		// What comes in a stream is read together, and not all of a flood: to be
+		// woken, and to read, cost more than what is told.
+		_, _ = unix.Poll(fds[:1], int(rest.Milliseconds()))
 	}
 }
 
-// drain reads all datagrams of a netlink socket.
+// rest is how long nothing is read after something was.
+const rest = 50 * time.Millisecond
+
+// turn is how many datagrams of a socket are read without rest.
+const turn = 128
+
+// drain reads the datagrams of a netlink socket, at most turn.
 func (s *Source) drain(fd int, buf []byte, parse func([]byte) []Event) []Event {
 	var out []Event
-	for {
+	for range turn {
 		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -289,6 +304,7 @@ func (s *Source) drain(fd int, buf []byte, parse func([]byte) []Event) []Event {
 		out = append(out, parse(buf[:n])...)
 		s.mu.Unlock()
 	}
+	return out
 }
 
 // of reports whether a device is of interest.

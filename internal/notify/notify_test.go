@@ -307,9 +307,14 @@ func TestLost(t *testing.T) {
 		}
 		watch(t, s, notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}})
 		// Nobody takes events: the channel fills, then the sockets.
+		script := "qdisc add dev v0 root handle 1: htb\n"
 		for i := range 5000 {
-			ip := [4]byte{10, byte(i >> 8), byte(i), 1}
-			vethtest.AddAddress(t, link.Index, ip, 32)
+			script += fmt.Sprintf("class add dev v0 parent 1: classid 1:%x htb rate 1mbit\n", i+1)
+		}
+		cmd := exec.Command("tc", "-batch", "-")
+		cmd.Stdin = strings.NewReader(script)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("tc: %v: %s", err, out)
 		}
 		expect(t, s, "lost notifications")
 	})

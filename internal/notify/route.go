@@ -33,6 +33,11 @@ func messages(b []byte, f func(typ uint16, data []byte)) {
 func (s *Source) routeEvents(b []byte) []Event {
 	var out []Event
 	messages(b, func(typ uint16, data []byte) {
+		// struct tcmsg has the index, and no name follows: most are not of
+		// interest.
+		if len(data) >= 8 && typ >= unix.RTM_NEWQDISC && typ <= unix.RTM_GETTFILTER && !s.interest.of("", int(int32(binary.NativeEndian.Uint32(data[4:])))) {
+			return
+		}
 		e, ok := routeEvent(typ, data)
 		if ok && s.interest.of(e.Device, e.Index) && !s.known(typ, data) {
 			out = append(out, e)
