@@ -36,9 +36,22 @@ func (k *Kernel) write(old, new device.Object) error {
 		return err
 	}
 	k.objs[new.Key()] = new
+	if q, ok := new.(device.Qdisc); ok && old == nil {
+		k.queueLen(q.Dev)
+	}
 	k.clearXPS(new)
 	k.follow(old, new)
 	return nil
+}
+
+// queueLen does what the kernel does when a device of txqueuelen 0 gets a qdisc
+// (net/sched/sch_api.c: qdisc_create).
+func (k *Kernel) queueLen(dev string) {
+	key := device.File{Path: "/sys/class/net/" + dev + "/tx_queue_len"}.Key()
+	if f, ok := k.objs[key].(device.File); ok && f.Value == "0" {
+		f.Value = "1000" // DEFAULT_TX_QUEUE_LEN
+		k.objs[key] = f
+	}
 }
 
 // clearXPS does what the kernel does when an mqprio is made or goes.
