@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/journal"
@@ -113,7 +114,12 @@ func resized(steps []plan.Step) map[string]bool {
 	return devs
 }
 
-func (r *runner) warn(err error) { r.report.Warnings = append(r.report.Warnings, err.Error()) }
+// warn says something once: a full disk fails every line of progress.
+func (r *runner) warn(err error) {
+	if w := err.Error(); !slices.Contains(r.report.Warnings, w) {
+		r.report.Warnings = append(r.report.Warnings, w)
+	}
+}
 
 func (r *runner) left() error {
 	if len(r.report.Left) == 0 {

@@ -197,8 +197,10 @@ func (j *Journal) Remove() error {
 		}
 		return nil
 	}
-	if err := errors.Join(ignoreAbsent(unix.Unlinkat(j.store.fd, j.name, 0)), ignoreAbsent(unix.Unlinkat(j.store.fd, j.name+replacedSuffix, 0))); err != nil {
-		return fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: j.Path(), Err: err})
+	for _, name := range []string{j.name, j.name + replacedSuffix} {
+		if err := ignoreAbsent(unix.Unlinkat(j.store.fd, name, 0)); err != nil {
+			return fmt.Errorf("journal: %w", &fs.PathError{Op: "remove", Path: j.store.path(name), Err: err})
+		}
 	}
 	return nil
 }

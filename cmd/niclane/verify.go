@@ -238,7 +238,8 @@ func (a *app) writeApplied(h *journal.Head, st *device.State) error {
 		return err
 	}
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return errors.Join(err, os.Remove(path+".new"))
+		_ = os.Remove(path + ".new") // there may be no room for as much as its name
+		return err
 	}
 	// One that was undone is not the one before.
 	if strings.HasPrefix(readApplied(path).Of, ofGeneration(h, h.Generation-1)) {
