@@ -173,14 +173,33 @@ func endMarked(session string) error {
 		for _, pid := range found {
 			switch {
 			case since > stopTime:
-				_ = unix.Kill(pid, unix.SIGKILL)
+				signalMarked(pid, session, unix.SIGKILL)
 			case !sent[pid]:
 				sent[pid] = true
-				_ = unix.Kill(pid, unix.SIGTERM)
+				signalMarked(pid, session, unix.SIGTERM)
 			}
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// signalMarked signals a process of a session, and no other that has its PID by now.
+func signalMarked(pid int, session string, sig unix.Signal) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it has ended
+	}
+	defer unix.Close(fd)
+	if isMarked(strconv.Itoa(pid), session) {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}
+
+// isMarked reports whether a process is of a session. One that has ended, or is
+// somebody else's, cannot be read; a zombie's environment is empty.
+func isMarked(pid, session string) bool {
+	env, err := readSome(filepath.Join("/proc", pid, "environ"))
+	return err == nil && has(env, []byte(marker+"="+session))
 }
 
 // marked lists the processes of a session that have not ended.
@@ -194,17 +213,13 @@ func marked(session string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := []byte(marker + "=" + session)
 	var out []int
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// One that has ended, or is somebody else's, cannot be read. A zombie's
-		// is empty.
-		env, err := readSome(filepath.Join("/proc", name, "environ"))
-		if err == nil && has(env, want) {
+		if isMarked(name, session) {
 			out = append(out, pid)
 		}
 	}
