@@ -243,29 +243,38 @@ func orphan(runDir string) *guardConfig {
 	if err != nil {
 		return nil
 	}
-	if j, err := c.journal(here); j == nil || err != nil {
+	if there, err := c.journalled(here); !there || err != nil {
 		return nil
 	}
 	return &c
 }
 
-// journal finds the journal of the guarded change; nil if it is gone or tells
-// of another change.
-func (c *guardConfig) journal(here journal.Host) (*journal.Journal, error) {
+// journal finds the journal of the guarded change, and what is to be closed after its
+// use; nil if it is gone or tells of another change.
+func (c *guardConfig) journal(here journal.Host) (*journal.Journal, io.Closer, error) {
 	s, err := journal.OpenExisting(c.StateDir, here)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	js, listErr := s.Here()
 	for _, j := range js {
 		if h := j.Head(); h.Config == c.Config && h.Generation == c.Generation && h.When.Equal(c.When) {
-			return j, nil
+			return j, s, nil
 		}
 	}
-	return nil, listErr
+	return nil, nil, errors.Join(listErr, s.Close())
+}
+
+// journalled reports whether the journal of the guarded change is there.
+func (c *guardConfig) journalled(here journal.Host) (bool, error) {
+	j, s, err := c.journal(here)
+	if j == nil {
+		return false, err
+	}
+	return true, s.Close()
 }
 
 // askGuard asks the guardian that is on watch. A socket that nobody listens on

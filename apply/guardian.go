@@ -226,7 +226,7 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 	switch word {
 	case "status":
 		if g.ended {
-			if j, err := g.journal(g.here); err == nil && j == nil {
+			if there, err := g.journalled(g.here); err == nil && !there {
 				return nothing, true
 			}
 		}
@@ -235,11 +235,11 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 		if !g.ended {
 			return "apply has not ended yet", false
 		}
-		j, err := g.journal(g.here)
+		there, err := g.journalled(g.here)
 		if err != nil {
 			return err.Error(), false
 		}
-		if j == nil {
+		if !there {
 			return "the change was rolled back, or replaced, before it was confirmed", true
 		}
 		return "ok", true
@@ -311,10 +311,11 @@ func (g *guardian) rollBack() (there bool, err error) {
 		return true, err
 	}
 	defer lock.Unlock()
-	j, err := g.journal(g.here)
+	j, s, err := g.journal(g.here)
 	if j == nil || err != nil {
 		return err != nil, err
 	}
+	defer s.Close()
 	_, err = Undo(g.kernel, j, Options{})
 	return true, err
 }
