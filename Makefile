@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz packages test-packages test-systemd test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak packages test-packages test-systemd test-ansible clean
 
 all: $(BIN)
 
@@ -46,6 +46,11 @@ test-k8s: ## pods with lanes on real clusters, of Kubernetes 1.36 and 1.34 (NICL
 
 images: ## the agent's container image, in out/images
 	cd k8s/dist && ../../tools/go run ./images -version $(VERSION) ../../out/images
+
+DURATION ?= 2h
+soak: ## every process that lives for long, under load for DURATION (2h), its garbage collected all the time; writes out/soak/report.json; root
+	@tools/packages ip:iproute2
+	NICLANE_SOAK=$(DURATION) NICLANE_SOAK_OUT=$(CURDIR)/out/soak $(GO) test -count=1 -timeout 0 -v ./test/soak
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool nft:nftables unshare:util-linux

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package soak runs every process of niclane's that lives for long, under load and
+// with the garbage collector forced, and compares their descriptors, memory and
+// answers over time. It takes seconds; make soak takes as long as it is told, and
+// writes out/soak/report.json.
+package soak
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/iouring"
+	"github.com/niclane/niclane/internal/vethtest"
+)
+
+// asksEach is how often each process is asked between two samples.
+const asksEach = 20
+
+// A Report is what make soak writes.
+type Report struct {
+	Kernel    string     `json:"kernel"`
+	Duration  string     `json:"duration"`
+	Processes []*Process `json:"processes"`
+}
+
+// A bed is what the processes run on, in the network namespace of the test's thread.
+type bed struct {
+	*testing.T
+	dir     string
+	niclane string
+	sender  int
+	frame   []byte
+	ends    []func() // in reverse
+}
+
+func TestSoak(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	length := 6 * time.Second
+	if v := os.Getenv("NICLANE_SOAK"); v != "" {
+		var err error
+		if length, err = time.ParseDuration(v); err != nil || length < time.Second {
+			t.Fatalf("NICLANE_SOAK: %q: want a time of at least 1s", v)
+		}
+	}
+	r, err := iouring.New(time.Millisecond)
+	if err != nil {
+		t.Skip(err)
+	}
+	r.Close()
+	vethtest.Run(t, 4, func(t *testing.T) {
+		b := &bed{T: t, dir: t.TempDir()}
+		b.build()
+		b.network()
+		report := Report{Duration: length.String()}
+		var u unix.Utsname
+		if unix.Uname(&u) == nil {
+			report.Kernel = unix.ByteSliceToString(u.Release[:])
+		}
+		defer func() { // Fatal ends only this function
+			for i := range b.ends {
+				b.ends[len(b.ends)-1-i]()
+			}
+		}()
+		report.Processes = append(report.Processes, b.watch()...)
+		report.Processes = append(report.Processes, b.keeper(), b.guard(), b.serve())
+		if t.Failed() {
+			return
+		}
+		b.soak(length, report.Processes)
+		for _, p := range report.Processes {
+			for _, fault := range p.judge() {
+				t.Errorf("%s (process %d): %s", p.Name, p.PID, fault)
+			}
+		}
+		report.write(t)
+	})
+}
+
+// soak samples the processes until the time is over. Between two samples it sends
+// packets, has the kernel tell about changes, and asks each process.
+func (b *bed) soak(length time.Duration, processes []*Process) {
+	every := min(max(length/100, 50*time.Millisecond), 5*time.Second)
+	deadline := time.Now().Add(length)
+	for n := 0; time.Now().Before(deadline); n++ {
+		next := time.Now().Add(every)
+		b.ip("addr", "add", "192.0.2.1/32", "dev", vethtest.Dev)
+		for range asksEach {
+			for range 10 {
+				if _, err := unix.Write(b.sender, b.frame); err != nil && err != unix.ENOBUFS {
+					b.Fatal(err)
+				}
+			}
+			for _, p := range processes {
+				p.question()
+			}
+		}
+		b.ip("addr", "del", "192.0.2.1/32", "dev", vethtest.Dev)
+		for _, p := range processes {
+			p.sample(b.T)
+		}
+		for time.Now().Before(next) { // traffic goes on
+			_, _ = unix.Write(b.sender, b.frame)
+			time.Sleep(time.Millisecond)
+		}
+		if b.Failed() {
+			return
+		}
+	}
+}
+
+func (r Report) write(t *testing.T) {
+	to := os.Getenv("NICLANE_SOAK_OUT")
+	if to == "" {
+		return
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(to, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(to, "report.json"), append(b, '\n'), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range r.Processes {
+		t.Logf("%-12s %6d samples, %7d answers, %d lost; descriptors %d to %d, memory %d to %d kB", p.Name, p.Samples, p.Answers, p.Lost,
+			p.FirstHalf.Descriptors, p.SecondHalf.Descriptors, p.FirstHalf.Memory, p.SecondHalf.Memory)
+	}
+}
+
+// build builds the command as make does, with testdata/collect.go in it.
+func (b *bed) build() {
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		b.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(top, "cmd/niclane/collect.go"): filepath.Join(top, "test/soak/testdata/collect.go"),
+	}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.dir, "overlay.json"), overlay, 0o600)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.niclane = filepath.Join(b.dir, "niclane")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-overlay", filepath.Join(b.dir, "overlay.json"), "-o", b.niclane, "../../cmd/niclane")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+}
+
+// network gives the veth NAPIs, and opens what sends from its other end.
+func (b *bed) network() {
+	et, err := ethtool.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer et.Close()
+	if err := et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: true}); err != nil {
+		b.Fatal(err)
+	}
+	b.ip("link", "set", "lo", "up")
+	b.sender, b.frame = packets(b.T)
+	b.ends = append(b.ends, func() { unix.Close(b.sender) })
+}
+
+func (b *bed) ip(args ...string) {
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		b.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// command is niclane with the directories of one of the beds' hosts: the guard has
+// its own, because nothing else may change anything while it waits.
+func (b *bed) command(host string, args ...string) *exec.Cmd {
+	return exec.Command(b.niclane, append([]string{"--state-dir", filepath.Join(b.dir, host, "state"), "--run-dir", filepath.Join(b.dir, host, "run")}, args...)...)
+}
+
+func (b *bed) do(host string, args ...string) string {
+	out, err := b.command(host, args...).CombinedOutput()
+	if err != nil {
+		b.Errorf("niclane %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// begin starts a process that ends with the test, and logs where it fails.
+func (b *bed) begin(cmd *exec.Cmd) *exec.Cmd {
+	log, err := os.Create(filepath.Join(b.dir, "log."+strconv.Itoa(len(b.ends))))
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.ends = append(b.ends, func() {
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		_ = cmd.Wait()
+		if text, err := os.ReadFile(log.Name()); b.Failed() && err == nil {
+			b.Logf("%s:\n%s", strings.Join(cmd.Args, " "), text[max(0, len(text)-2000):])
+		}
+		log.Close()
+	})
+	return cmd
+}
+
+// eventually waits for a process to be ready.
+func (b *bed) eventually(what string, f func() error) {
+	b.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for err := f(); err != nil; err = f() {
+		if time.Now().After(deadline) {
+			b.Fatalf("within a minute not: %s: %v", what, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (b *bed) lanes(host, dev, more string) string {
+	if err := os.MkdirAll(filepath.Join(b.dir, host), 0o700); err != nil {
+		b.Fatal(err)
+	}
+	file := filepath.Join(b.dir, host, "lanes.yaml")
+	text := fmt.Sprintf("version: 1\nglobals: {dev: %s, link-rate: 1gbit%s}\nlanes: {web: {queues: 2, guarantee: 20%%, cpus: 1, ports: [8080]}}\n", dev, more)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	return file
+}
