@@ -309,7 +309,7 @@ drift    lane redis on lane0, interrupts: affinity/lane0/2
          want     CPUs 1
          found    CPUs 0
          means    the interrupt of queue 2 (lane redis) moved: it is handled on processors 0
-         repair   niclane apply /etc/niclane/lanes.yaml
+         repair   niclane apply /etc/niclane/lanes.yaml, or echo 1 > /proc/irq/41/smp_affinity_list
 `},
 		{"cpuset", func(a *verify.Applied, st *device.State, _ *device.Device) {
 			f := device.File{Path: "/sys/fs/cgroup/db/cpuset.cpus", Format: device.FileCPUList, Value: "1"}
@@ -356,7 +356,7 @@ drift    lane web on lane0, poller: napi/lane0/4
          want     threaded off, defer-hard-irqs 0, gro-flush-timeout 0 ns
          found    threaded on, defer-hard-irqs 0, gro-flush-timeout 0 ns
          means    queue 4 of lane web is polled in another way than asked for
-         repair   niclane apply /etc/niclane/lanes.yaml
+         repair   niclane apply /etc/niclane/lanes.yaml, or ynl --family netdev --do napi-set for the NAPI of lane0 rx-4: threaded off, defer-hard-irqs 0, gro-flush-timeout 0
 `},
 		{"killed", func(a *verify.Applied, _ *device.State, _ *device.Device) { a.Ended = false }, `
 drift    all lanes: journal

@@ -135,6 +135,17 @@ func (c *check) undo(was device.Object) string {
 	switch o := was.(type) {
 	case device.File:
 		return fmt.Sprintf("%s, or echo %s > %s", c.apply(), o.Value, o.Path)
+	case device.Affinity:
+		by := []string{c.apply()}
+		for _, irq := range c.now.Device(o.Dev).IRQs { // ascending, as o.CPUs are
+			if n := len(by) - 1; irq.Queue == o.Queue && n < len(o.CPUs) {
+				by = append(by, fmt.Sprintf("echo %s > %s", o.CPUs[n], device.IRQPath(irq.Number)))
+			}
+		}
+		return strings.Join(by, ", or ")
+	case device.NAPIConfig:
+		return fmt.Sprintf("%s, or ynl --family netdev --do napi-set for the NAPI of %s rx-%d: threaded %s, defer-hard-irqs %d, gro-flush-timeout %d",
+			c.apply(), o.Dev, o.Queue, o.Threaded, o.DeferHardIRQs, o.GROFlushTimeout)
 	case device.Feature:
 		word := "off"
 		if o.On {

@@ -331,8 +331,11 @@ func (c *check) countMeaning(d *device.Device, rx, tx int) string {
 // countRepair brings the channels back first: apply lays lanes out on the
 // queues that it finds.
 func (c *check) countRepair(dev string, was *device.Device) string {
-	if was == nil || was.Channels == nil {
+	if was == nil {
 		return c.apply()
+	}
+	if was.Channels == nil {
+		return "niclane rollback " + c.a.Config + ", then " + c.apply()
 	}
 	if _, ours := c.owned[was.Channels.Key()]; ours {
 		return c.apply()

@@ -5,6 +5,7 @@ package verify_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/niclane/niclane/device"
@@ -36,6 +37,20 @@ func put(st *device.State, path, value string) bool {
 
 func ofQueue(d *device.Device, kind string, queue int, name string) string {
 	return fmt.Sprintf("/sys/class/net/%s/queues/%s-%d/%s", d.Name, kind, queue, name)
+}
+
+// fewer takes a channel from a device.
+func fewer(d *device.Device) {
+	if d.Channels == nil {
+		return
+	}
+	c := *d.Channels
+	if c.Combined > 0 {
+		c.Combined--
+	} else {
+		c.RX, c.TX = c.RX-1, c.TX-1
+	}
+	d.Channels = &c
 }
 
 // own reports whether the lanes have receive queues, or transmit queues, of their own.
@@ -88,10 +103,12 @@ var breaches = []breach{
 	}},
 	{"receive", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
 		d.RxQueues--
+		fewer(d)
 		return d.RxQueues > 0
 	}},
 	{"transmit", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
 		d.TxQueues--
+		fewer(d)
 		return d.TxQueues > 0
 	}},
 	{"transmit", "XPS", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
@@ -158,6 +175,18 @@ var breaches = []breach{
 		}
 		return false
 	}},
+	{"processors", "interrupts moved", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if !own(made, device.PartQueueSet, receivers...) {
+			return false
+		}
+		for _, irq := range d.IRQs {
+			if irq.Queue == l.Queues[0] {
+				f, there := st.Files[device.IRQPath(irq.Number)]
+				return there && put(st, f.Path, map[bool]string{true: "1", false: "0"}[f.Value == "0"])
+			}
+		}
+		return false
+	}},
 	{"processors", "offline", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
 		for i := range st.CPUs {
 			if len(l.CPUs) > 0 && st.CPUs[i].ID == l.CPUs[0] {
@@ -208,6 +237,11 @@ func TestPromises(t *testing.T) {
 				if verify.Found(fs, verify.Drift)+verify.Found(fs, verify.Unknown) == 0 {
 					t.Errorf("%s, lane %s (%v): %s, %s: not found", c.Name, l.Name, made[l.Device], b.promise, b.name)
 				}
+				for _, f := range fs {
+					if f.Repair == "niclane apply "+a.Config && !repaired(c, st, a, f.Key) {
+						t.Errorf("%s, lane %s: %s, %s: apply, which is to repair %s, does not change it", c.Name, l.Name, b.promise, b.name, f.Key)
+					}
+				}
 			}
 		}
 	}
@@ -226,6 +260,18 @@ func TestPromises(t *testing.T) {
 			}
 		}
 	}
+}
+
+// repaired reports whether another plan changes an object, or the lanes as a whole.
+func repaired(c golden.Case, st *device.State, a verify.Applied, key string) bool {
+	var owned plan.Owned
+	for _, r := range a.Owned {
+		owned.Records = append(owned.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+	}
+	p, err := golden.Plan(c.Lanes, st, owned)
+	return err != nil || slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
+		return s.Key() == key || strings.HasPrefix(key, "queues/")
+	})
 }
 
 // names are the devices of a plan in the order in which they were planned.
