@@ -15,6 +15,7 @@ import (
 
 	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/observe"
 )
 
@@ -136,6 +137,7 @@ func (a *app) findLane(name, file string) (niclaneapp.Lane, error) {
 			return niclaneapp.Lane{}, err
 		}
 	}
+	js = slices.DeleteFunc(js, (*journal.Journal).RolledBack) // no lane of theirs is in force
 	return niclaneapp.Find(js, name, file)
 }
 
