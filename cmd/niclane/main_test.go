@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "%s is not niclane, which %s is for\n", os.Args[0], os.Args[1])
 		os.Exit(1)
 	}
-	commands := map[string]func(){"niclane": main, nodeServer: serveNode}
+	commands := map[string]func(){"niclane": main, nodeServer: serveNode, "sandbox": sandbox}
 	i := isolated{m: m}
 	if commands[filepath.Base(os.Args[0])] == nil {
 		if err := i.visible(); err != nil {

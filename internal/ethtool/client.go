@@ -43,7 +43,7 @@ func Open() (*Client, error) {
 		nl.Close()
 		return nil, err
 	}
-	c.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	c.fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	c.card = socket(c.fd)
 	if err != nil {
 		nl.Close()

@@ -74,37 +74,54 @@ func (u Unit) Render() []byte {
 	line("RuntimeDirectoryMode=0700")
 	line("RuntimeDirectoryPreserve=yes")
 	line("")
-	line("# It writes to /sys, /proc/irq and control groups, and makes network namespaces")
-	line("# to try what the kernel can do: no ProtectKernelTunables, ProtectControlGroups")
-	line("# or RestrictRealtime. Nor RestrictSUIDSGID: it takes openat2(2) away.")
-	line("CapabilityBoundingSet=%s", strings.Join(Capabilities, " "))
-	line("NoNewPrivileges=yes")
-	line("ProtectSystem=strict")
-	line("ProtectHome=yes")
-	line("PrivateTmp=yes")
-	line("DevicePolicy=closed")
-	line("ProtectHostname=yes")
-	line("ProtectClock=yes")
-	line("ProtectKernelLogs=yes")
-	line("RestrictNamespaces=net mnt")
-	line("RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6 AF_PACKET")
-	line("LockPersonality=yes")
-	line("MemoryDenyWriteExecute=yes")
-	line("SystemCallArchitectures=native")
+	families := "AF_UNIX AF_NETLINK"
+	if slices.ContainsFunc(u.Options, func(o string) bool { return strings.Contains(o, ":") && !strings.HasPrefix(o, "unix:") }) {
+		families += " AF_INET AF_INET6" // to listen on a loopback address
+	}
+	b.WriteString(strings.Replace(Sandbox, Families, families, 1))
 	line("")
 	line("[Install]")
 	line("WantedBy=%s", target)
 	return append([]byte(checked+sum([]byte(b.String()))+"\n"), b.String()...)
 }
 
-// Capabilities are what a watch needs (capabilities(7)): the kernel's network
-// settings, programs and their maps, control groups and namespaces, threads'
-// scheduling, files of other users, and for pollers to become nobody and be
-// ended.
-var Capabilities = []string{
-	"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_SYS_NICE", "CAP_SYS_RESOURCE",
-	"CAP_DAC_OVERRIDE", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_SYS_PTRACE",
-}
+// Families is the line of Sandbox that a unit which listens on a loopback address
+// has more in.
+const Families = "AF_UNIX AF_NETLINK"
+
+// Sandbox are the lines of a unit's [Service] that take away what making lanes and
+// keeping them does not need. Its reasons are in it.
+const Sandbox = `# It writes to /sys, /proc/irq and control groups, follows what others write to
+# /proc/irq, and makes network namespaces to try what the kernel can do: no
+# ProtectKernelTunables, ProtectControlGroups, ProtectProc, PrivateNetwork or
+# RestrictRealtime. Nor RestrictSUIDSGID: it takes openat2(2) away. CAP_SYS_ADMIN
+# is also what programs and their maps need. Sockets and scheduling of other users'
+# processes are set (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, CAP_SYS_NICE), and their
+# pollers ended (CAP_KILL); a poller gives up all of these by itself.
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_RESOURCE CAP_DAC_OVERRIDE CAP_KILL CAP_SYS_PTRACE
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateMounts=yes
+ProtectHostname=yes
+ProtectClock=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+RestrictNamespaces=net
+RestrictAddressFamilies=` + Families + `
+IPAddressDeny=any
+IPAddressAllow=localhost
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=~@clock @cpu-emulation @debug @module @mount @obsolete @raw-io @reboot @swap
+# A sysfs of its network namespace; descriptors of sockets.
+SystemCallFilter=fsopen fsconfig fsmount pidfd_getfd
+SystemCallErrorNumber=EPERM
+UMask=0077
+`
 
 func options(words []string) string {
 	var b strings.Builder
