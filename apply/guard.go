@@ -30,6 +30,9 @@ const GuardArg = "internal-guard"
 // guardStart bounds how long the guardian may take to be ready.
 const guardStart = 20 * time.Second
 
+// guardDial bounds how long connecting to one may take: it is there or it is not.
+const guardDial = 3 * time.Second
+
 // A Guard is the guardian of one apply: a process that undoes what this
 // generation of the journal did unless Confirm is called in time, also when
 // this process and the login it runs in are killed.
@@ -280,7 +283,7 @@ func (c *guardConfig) journalled(here journal.Host) (bool, error) {
 // askGuard asks the guardian that is on watch. A socket that nobody listens on
 // was left by one that was killed.
 func askGuard(runDir, word string) (string, error) {
-	c, err := net.DialTimeout("unix", guardSocket(runDir), guardStart)
+	c, err := net.DialTimeout("unix", guardSocket(runDir), guardDial)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return "", ErrNothingPending
 	}

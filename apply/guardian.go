@@ -274,9 +274,17 @@ func (g *guardian) undo(why string) error {
 		u.Error = fmt.Sprintf("%.2000s", err)
 	}
 	jerr := g.record(u)
-	if log, lerr := syslog.New(syslog.LOG_DAEMON|syslog.LOG_WARNING, "niclane"); lerr == nil {
-		_ = log.Warning(u.String())
-		log.Close()
+	logged := make(chan struct{})
+	go func() {
+		defer close(logged)
+		if log, lerr := syslog.New(syslog.LOG_DAEMON|syslog.LOG_WARNING, "niclane"); lerr == nil {
+			_ = log.Warning(u.String())
+			log.Close()
+		}
+	}()
+	select {
+	case <-logged:
+	case <-time.After(logWait):
 	}
 	return errors.Join(err, jerr)
 }
@@ -287,6 +295,9 @@ const (
 	undoTries = 30
 	undoPause = 10 * time.Millisecond
 )
+
+// logWait bounds the wait for a system log that takes nothing.
+const logWait = 2 * time.Second
 
 // again reports whether undoing is to be tried again: not what others have changed.
 func again(err error) bool {

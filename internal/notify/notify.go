@@ -91,8 +91,8 @@ type Source struct {
 }
 
 // Open subscribes. What the kernel does not have is left out.
-func Open() (s *Source, err error) {
-	s = &Source{events: make(chan Event, 64), done: make(chan struct{}), ended: make(chan struct{}),
+func Open() (_ *Source, err error) {
+	s := &Source{events: make(chan Event, 64), done: make(chan struct{}), ended: make(chan struct{}),
 		route: -1, genl: -1, uevent: -1, inotify: -1, wake: -1, watches: map[string]watch{}, pidfds: map[int]int{}, qdiscs: map[string]string{}}
 	defer func() {
 		if err != nil {
@@ -179,9 +179,14 @@ func more[T comparable](was, now []T) bool {
 	return slices.ContainsFunc(now, func(x T) bool { return !slices.Contains(was, x) })
 }
 
-// kick has the reader look at the descriptors again.
-func (s *Source) kick() error {
-	_, err := unix.Write(s.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+// kick has the reader look at the descriptors again. A kick that is lost is a
+// reader that waits for ever.
+func (s *Source) kick() (err error) {
+	for range 10 {
+		if _, err = unix.Write(s.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err == nil {
+			return nil
+		}
+	}
 	if errors.Is(err, unix.EAGAIN) { // it has been told already
 		return nil
 	}
