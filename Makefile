@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak packages test-packages test-systemd test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak packages test-packages test-systemd test-ansible clean
 
 all: $(BIN)
 
@@ -60,6 +60,10 @@ matrix-bench: ## niclane's classifier beside tc's, and apply beside scripts on a
 	@tools/packages ip:iproute2 unshare:util-linux
 	@$(GO) run ./test/matrix -bench
 	@$(GO) run ./test/simcard/run -kernels unstable -suites bench -show
+
+inject: ## errors at every system call of apply, rollback, guardian and watch, on the real kernel; EVERY=N: at every Nth; root, hours
+	@tools/packages ip:iproute2 strace
+	$(GO) test -count=1 -v -timeout 24h ./test/inject -args -every $${EVERY:-1}
 
 check: ## what needs no privileges
 	$(GO) vet ./...

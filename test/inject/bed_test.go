@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inject
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const lanes = `version: 1
+globals: {dev: v0, link-rate: 1gbit}
+lanes: {web: {queues: 2, guarantee: 20%, cpus: 1, ports: [8080]}}
+`
+
+// patience bounds one command: one that takes longer hangs.
+const patience = 30 * time.Second
+
+// A bed is a network namespace with a device, and directories for one niclane.
+type bed struct {
+	netns, dir, niclane, file string
+	start                     string // what look returned before any lane
+}
+
+func newBed(t *testing.T) *bed {
+	for _, program := range []string{"strace", "ip", "tc"} {
+		if _, err := exec.LookPath(program); err != nil || os.Geteuid() != 0 {
+			t.Skipf("needs root and %s: %v", program, err)
+		}
+	}
+	dir := t.TempDir()
+	b := &bed{netns: fmt.Sprintf("niclane-inject-%d", os.Getpid()), dir: dir, niclane: dir + "/niclane", file: dir + "/lanes.yaml"}
+	build := exec.Command("../../tools/go", "build", "-buildvcs=false", "-o", b.niclane, "../../cmd/niclane")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.WriteFile(b.file, []byte(lanes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("strace", "-qqq", "-o", "/dev/null", "-e", "inject=ioctl:error=EIO", "true").CombinedOutput(); err != nil {
+		t.Skipf("strace cannot inject here: %s", out)
+	}
+	b.setUp(t)
+	t.Cleanup(func() { b.tearDown() })
+	return b
+}
+
+// setUp makes the namespace; what a point has left goes with the one before.
+func (b *bed) setUp(t *testing.T) {
+	b.tearDown()
+	for _, line := range []string{
+		"ip netns add NS",
+		"ip -n NS link add v0 numrxqueues 4 numtxqueues 4 type veth peer name v1",
+		"ip -n NS link set v0 up", "ip -n NS link set v1 up",
+	} {
+		words := strings.Fields(strings.ReplaceAll(line, "NS", b.netns))
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", line, err, out)
+		}
+	}
+	for _, command := range []string{"apply", "rollback"} { // what slow probes find is remembered
+		if r := b.run(nil, command, b.file); r.code != 0 {
+			t.Fatalf("%s: %s", command, r.text)
+		}
+	}
+	b.start = b.look(t)
+}
+
+func (b *bed) tearDown() {
+	b.end()
+	_ = exec.Command("ip", "netns", "del", b.netns).Run()
+	os.RemoveAll(b.dir + "/state")
+	os.RemoveAll(b.dir + "/run")
+}
+
+// A result is what a command printed and returned; -1 is a signal or a hang.
+type result struct {
+	code int
+	text string
+}
+
+// command is niclane in the namespace, under strace if that is given.
+func (b *bed) command(ctx context.Context, strace []string, args ...string) *exec.Cmd {
+	line := append([]string{"netns", "exec", b.netns}, strace...)
+	line = append(line, b.niclane, "--state-dir", b.dir+"/state", "--run-dir", b.dir+"/run")
+	c := exec.CommandContext(ctx, "ip", append(line, args...)...)
+	c.WaitDelay = time.Second
+	return c
+}
+
+func (b *bed) run(strace []string, args ...string) result {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := b.command(ctx, strace, args...).CombinedOutput()
+	r := result{text: string(out)}
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		r.code, r.text = -1, "hangs: "+r.text
+		b.end()
+	case errors.As(err, &exit):
+		r.code = exit.ExitCode()
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // the guardian has the streams yet
+		r.code, r.text = -1, err.Error()
+	}
+	return r
+}
+
+// look returns all there is to be seen of the device, and what journals there are.
+func (b *bed) look(t *testing.T) string {
+	var all strings.Builder
+	for _, line := range []string{
+		"ip -d link show dev v0", "tc qdisc show dev v0", "tc class show dev v0", "tc filter show dev v0 egress", "tc filter show dev v0 ingress",
+	} {
+		words := strings.Fields(line)
+		out, _ := exec.Command(words[0], append([]string{"-n", b.netns}, words[1:]...)...).CombinedOutput()
+		fmt.Fprintf(&all, "%s\n%s", line, out)
+	}
+	r := b.run(nil, "probe", "--json", "v0")
+	var seen struct {
+		Devices []map[string]any `json:"devices"`
+		Files   map[string]any   `json:"files"`
+	}
+	if err := json.Unmarshal([]byte(r.text), &seen); err != nil || r.code != 0 {
+		t.Fatalf("probe: %v %s", err, r.text)
+	}
+	for _, d := range seen.Devices {
+		delete(d, "capabilities") // of the host, too, which others change
+	}
+	devices, err := json.MarshalIndent(seen, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Write(devices)
+	journals, _ := filepath.Glob(b.dir + "/state/*journal*")
+	fmt.Fprintln(&all, "\njournals:", len(journals))
+	return all.String()
+}
+
+// differs returns the lines of the first difference from the start, "" if there is none.
+func (b *bed) differs(t *testing.T) string {
+	now := strings.Split(b.look(t), "\n")
+	was := strings.Split(b.start, "\n")
+	for i := range max(len(now), len(was)) {
+		n, w := "none", "none"
+		if i < len(now) {
+			n = now[i]
+		}
+		if i < len(was) {
+			w = was[i]
+		}
+		if n != w {
+			return fmt.Sprintf("%q, at the start %q", n, w)
+		}
+	}
+	return ""
+}
+
+// guardian returns the PID of the guardian that is on watch, 0 for none.
+func (b *bed) guardian() int {
+	for _, pid := range b.processes("internal-guard") {
+		return pid
+	}
+	return 0
+}
+
+// processes are niclane's with the bed's directories, and a word, in their command line.
+func (b *bed) processes(word string) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err == nil && bytes.Contains(text, []byte(word)) && bytes.Contains(text, []byte(b.dir+"/run")) {
+			pid, _ := strconv.Atoi(strings.Split(f, "/")[2])
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// end kills what is left of a command that hung: strace lets go of what it traces.
+func (b *bed) end() {
+	for _, pid := range b.processes("") {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+// until waits for a condition, not for ever: watch says nothing for 30 s where it
+// has failed. It reports whether it came.
+func until(is func() bool) bool {
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if is() {
+			return true
+		}
+	}
+	return false
+}

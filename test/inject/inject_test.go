@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inject
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	every    = flag.Int("every", 0, "take every Nth call of each thread: 1 for all, 0 for a few")
+	commands = flag.String("commands", "apply,rollback,guard,watch", "what is injected into")
+	errnos   = flag.String("errnos", "ENOMEM,ENOSPC,EIO,ENOBUFS,EINTR,EAGAIN", "errors")
+	calls    = flag.String("calls", "sendto,recvfrom,socket,bind,setsockopt,getsockname,bpf,ioctl,openat,openat2,read,write,pwrite64,pread64,"+
+		"fallocate,ftruncate,renameat,unlinkat,mkdirat,flock,newfstatat,fstat,getdents64,readlinkat,sched_setattr,sched_getattr,sched_setaffinity,connect", "system calls")
+)
+
+// A tally counts the points of one command and error.
+type tally struct{ points, restored, said, wrong int }
+
+func TestInject(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds")
+	}
+	b := newBed(t)
+	fmt.Println("command   error     points  restored  said  wrong")
+	for command := range strings.SplitSeq(*commands, ",") {
+		of := map[string]*tally{}
+		began := time.Now()
+		counts := b.count(t, command)
+		for _, call := range slices.Sorted(maps.Keys(counts)) {
+			for errno := range strings.SplitSeq(*errnos, ",") {
+				if of[errno] == nil {
+					of[errno] = &tally{}
+				}
+				for k := range points(call, errno, counts[call]) {
+					b.point(t, of[errno], command, call, errno, k)
+				}
+			}
+		}
+		for errno := range strings.SplitSeq(*errnos, ",") {
+			if n := of[errno]; n != nil {
+				fmt.Printf("%-9s %-9s %6d  %8d  %4d  %5d\n", command, errno, n.points, n.restored, n.said, n.wrong)
+			}
+		}
+		fmt.Printf("%-9s in %v\n", command, time.Since(began).Round(time.Second))
+	}
+}
+
+// points yields which calls of a thread fail.
+func points(call, errno string, n int) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		if *every == 0 {
+			if slices.Contains([]string{"recvfrom ENOMEM", "bpf ENOMEM", "sendto ENOBUFS", "write ENOSPC", "ioctl EIO"}, call+" "+errno) {
+				yield(n/2 + 1)
+			}
+			return
+		}
+		for k := 1; k <= n; k += *every {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// strace is the command's prefix that has call fail; of the guardian the rest comes
+// after its PID.
+func (b *bed) strace(inject string) []string {
+	call, _, _ := strings.Cut(inject, ":")
+	s := []string{"strace", "-f", "-qqq", "-o", b.trace(), "-e", "trace=" + call, "-e", "signal=none"}
+	if inject != call {
+		s = append(s, "-e", "inject="+inject)
+	}
+	return s
+}
+
+func (b *bed) trace() string { return b.dir + "/trace" }
+
+// count returns how often a command makes each call, of the thread that makes it
+// most often.
+func (b *bed) count(t *testing.T, command string) map[string]int {
+	b.do(t, command, b.strace(*calls))
+	text, err := os.ReadFile(b.trace())
+	if err != nil {
+		t.Fatal(err)
+	}
+	byThread, counts := map[string]int{}, map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)^(\d+) +([a-z0-9_]+)\(`).FindAllStringSubmatch(string(text), -1) {
+		byThread[m[1]+m[2]]++
+		counts[m[2]] = max(counts[m[2]], byThread[m[1]+m[2]])
+	}
+	if len(counts) == 0 {
+		t.Fatalf("%s makes no system call", command)
+	}
+	if r := b.run(nil, "rollback"); r.code != 0 {
+		t.Fatalf("rollback: %s", r.text)
+	}
+	return counts
+}
+
+// do brings the machine to where command begins, and runs it under strace.
+func (b *bed) do(t *testing.T, command string, strace []string) result {
+	switch command {
+	case "apply":
+		return b.run(strace, "apply", b.file)
+	case "rollback":
+		if r := b.run(nil, "apply", b.file); r.code != 0 {
+			t.Fatalf("apply: %s", r.text)
+		}
+		return b.run(strace, "rollback")
+	case "guard":
+		return b.guard(t, strace)
+	case "watch":
+		return b.watch(t, strace)
+	}
+	t.Fatalf("no command %q", command)
+	return result{}
+}
+
+// guard has the guardian undo lanes that are not confirmed.
+func (b *bed) guard(t *testing.T, strace []string) result {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c := b.command(ctx, nil, "apply", "--confirm-within", "1s", b.file)
+	if err := c.Run(); err != nil { // its streams are /dev/null, which the guardian may keep
+		t.Fatalf("apply --confirm-within: %v", err)
+	}
+	pid := b.guardian()
+	if pid == 0 {
+		t.Fatal("no guardian")
+	}
+	s := exec.CommandContext(ctx, strace[0], append(strace[1:], "-p", fmt.Sprint(pid))...)
+	out, _ := s.CombinedOutput() // until the guardian ends
+	r := result{text: string(out)}
+	if ctx.Err() != nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		r = result{-1, "hangs"}
+	}
+	return r
+}
+
+// watch has watch make the lanes and make them again after somebody took them away.
+func (b *bed) watch(t *testing.T, strace []string) result {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	log := b.dir + "/log"
+	f, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := b.command(ctx, strace, "watch", b.file)
+	c.Stdout, c.Stderr = f, f
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = c.Wait(); close(ended) }()
+	says := func(word string) bool {
+		return until(func() bool {
+			select {
+			case <-ended:
+				return true
+			default:
+			}
+			text, _ := os.ReadFile(log)
+			return strings.Contains(string(text), word)
+		})
+	}
+	says("begun")
+	_ = exec.Command("tc", "-n", b.netns, "qdisc", "del", "dev", "v0", "root").Run()
+	says("repaired")
+	// The watch itself, which is strace's only child.
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", c.Process.Pid))
+	var pid int
+	if n, _ := fmt.Sscan(string(text), &pid); n == 1 {
+		_ = unix.Kill(pid, unix.SIGTERM)
+	}
+	<-ended
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	said, _ := io.ReadAll(f)
+	r := result{c.ProcessState.ExitCode(), string(said)}
+	if ctx.Err() != nil {
+		r = result{-1, "hangs: " + r.text}
+		b.end()
+	}
+	return r
+}
+
+// point has the kth call of each thread fail, and judges what is there after the
+// next rollback.
+func (b *bed) point(t *testing.T, n *tally, command, call, errno string, k int) {
+	r := b.do(t, command, b.strace(fmt.Sprintf("%s:error=%s:when=%d", call, errno, k)))
+	text, err := os.ReadFile(b.trace())
+	if err == nil && !strings.Contains(string(text), "(INJECTED)") && r.code >= 0 {
+		if r := b.run(nil, "rollback"); r.code != 0 {
+			t.Fatalf("rollback: %s", r.text)
+		}
+		return
+	}
+	n.points++
+	wrong := ""
+	switch {
+	case r.code < 0:
+		wrong = r.text
+	case strings.Contains(r.text, "panic:") || strings.Contains(r.text, "fatal error:"):
+		wrong = "crashes"
+	case command == "rollback" && r.code == 0, strings.Contains(r.text, "as it was before"):
+		if d := b.differs(t); d != "" {
+			wrong = "says that all is undone: " + d
+		}
+	}
+	last := b.run(nil, "rollback")
+	d := b.differs(t)
+	switch {
+	case wrong != "" || d != "" && last.code != 1:
+		n.wrong++
+		t.Errorf("%s, %s of %s %d ends with %d: %s\n%s\nrollback %d: %s\nleft: %s", command, errno, call, k, r.code, wrong, r.text, last.code, last.text, d)
+	case d == "":
+		n.restored++
+	default:
+		n.said++
+		t.Logf("%s, %s of %s %d: %s\nrollback says: %s\nleft: %s", command, errno, call, k, r.text, last.text, d)
+	}
+	if d != "" {
+		b.setUp(t)
+	}
+}
