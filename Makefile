@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak packages test-packages test-systemd test-ansible clean
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak packages test-packages test-systemd test-ansible vuln clean
 
 all: $(BIN)
 
@@ -91,6 +91,13 @@ lint:
 	cd k8s && ../tools/go tool -modfile=../tools/go.mod staticcheck ./...
 	cd k8s/dist && ../../tools/go tool -modfile=../../tools/go.mod staticcheck ./...
 	cd k8s/test && ../../tools/go tool -modfile=../../tools/go.mod staticcheck ./...
+
+# The database is a module, pinned like any other.
+VULNDB := golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
+
+vuln: ## known vulnerabilities in what niclane calls; GOVULNDB=URL asks another database than the pinned one
+	@db=$${GOVULNDB:-file://$$($(GO) mod download -json $(VULNDB) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/data/osv}; \
+	for dir in . k8s; do (cd $$dir && "$(CURDIR)/$(GO)" tool -modfile="$(CURDIR)/tools/go.mod" govulncheck -db "$$db" ./...) || failed=1; done; test -z "$$failed"
 
 bench: ## niclane beside the scripts people write instead, by ratio
 	@tools/packages ip:iproute2 ethtool pgrep:procps chrt:util-linux wrk nginx:nginx-light memcached memcslap:libmemcached-tools redis-server redis-benchmark:redis-tools
