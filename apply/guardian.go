@@ -156,6 +156,9 @@ func (g *guardian) watch() error {
 		_, err := g.timer.Read(b[:])
 		late <- err
 	}()
+	// If the timer is not heard: this one stands still while the machine does.
+	backstop := time.NewTimer(g.Within + backstopAfter)
+	defer backstop.Stop()
 	for {
 		select {
 		case word, ok := <-applier:
@@ -165,6 +168,7 @@ func (g *guardian) watch() error {
 				return nil
 			case word == "ended":
 				g.ended = true
+				backstop.Reset(g.Within + backstopAfter)
 				if err := g.arm(); err != nil {
 					g.tell(err.Error())
 					return g.undo("the deadline cannot be set: " + err.Error())
@@ -184,6 +188,8 @@ func (g *guardian) watch() error {
 			if done {
 				return nil
 			}
+		case <-backstop.C:
+			return g.undo(fmt.Sprintf("not confirmed within %v", g.Within))
 		case err := <-late:
 			if err != nil {
 				return g.undo("the deadline cannot be waited for: " + err.Error())
@@ -295,6 +301,9 @@ const (
 	undoTries = 30
 	undoPause = 10 * time.Millisecond
 )
+
+// backstopAfter is how much later than the timer its substitute is.
+const backstopAfter = time.Second
 
 // logWait bounds the wait for a system log that takes nothing.
 const logWait = 2 * time.Second
