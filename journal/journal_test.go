@@ -517,6 +517,10 @@ func TestGround(t *testing.T) {
 	if diff := cmp.Diff(want, only(t, s).Head().Ground); diff != "" {
 		t.Errorf("next generation (-want +got):\n%s", diff)
 	}
+	begin(t, s, head(steps(step(nil, class("1:12", 8)))))
+	if diff := cmp.Diff(want, only(t, s).Head().Ground); diff != "" {
+		t.Errorf("a plan that says none (-want +got):\n%s", diff)
+	}
 	for name, want := range map[string]string{"eth9": "eth9: this is the device that /etc/niclane/lanes.yaml was applied to as eth2", "eth2": "applied from"} {
 		err := s.Conflict("/etc/niclane/other.yaml", []string{name}, []device.Link{link(name, 6)})
 		if err == nil || !strings.Contains(err.Error(), want) {

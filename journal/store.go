@@ -268,9 +268,14 @@ func (h *Head) extend(old *Journal) {
 	}
 	h.Generation = old.head.Generation + 1
 	for _, d := range old.head.Devices {
-		if !slices.Contains(h.Plan.Gone, d) && !slices.Contains(h.Devices, d) {
-			h.Devices = append(h.Devices, d)
+		if slices.Contains(h.Plan.Gone, d) {
+			continue
+		}
+		if len(h.links(d)) == 0 { // a plan made of a journal's says none
 			h.Ground.Links = append(slices.Clip(h.Ground.Links), old.head.links(d)...)
+		}
+		if !slices.Contains(h.Devices, d) {
+			h.Devices = append(h.Devices, d)
 		}
 	}
 	groups := maps.Clone(old.head.Ground.Groups)
