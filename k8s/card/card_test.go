@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +111,52 @@ func TestFault9AnyDevice(t *testing.T) {
 	}
 	if after := vethtest.Qdiscs(t, dev); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// Where somebody has put another root qdisc, which repairs leave, all else is repaired.
+func TestRepairPieces(t *testing.T) {
+	dev := uplink(t)
+	c := newCard(t)
+	spec := &v1alpha1.LanePolicySpec{
+		Uplink:  v1alpha1.Uplink{LinkRate: "1gbit"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Rank: 1, Poller: "interrupt"}}},
+	}
+	pod := &policy.Member{Name: "p", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.77.0.9/32")}}
+	f, err := policy.Make(c.Config, spec, policy.Node{Device: dev, Members: []*policy.Member{pod}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	vethtest.TC(t, "qdisc replace dev "+dev+" root handle 7: tbf rate 100mbit burst 10k limit 100k")
+	vethtest.TC(t, "filter del dev "+dev+" egress")
+	done, err := c.Repair(t.Context(), c.Config, func(string) bool { return false })
+	if err == nil || !strings.Contains(err.Error(), "tbf") {
+		t.Errorf("error %v, want one that names the tbf", err)
+	}
+	if !slices.ContainsFunc(done.Done, func(key string) bool { return strings.HasPrefix(key, "filter/"+dev) }) {
+		t.Errorf("made %q, want the filter among it", done.Done)
+	}
+	views, err := c.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range views[0].Drifts {
+		if strings.HasPrefix(d.Key, "filter/") || strings.HasPrefix(d.Key, "entry/") {
+			t.Errorf("still %s: %s", d.Key, d.Found)
+		}
+	}
+	vethtest.TC(t, "qdisc del dev "+dev+" root")
+	if _, err := c.Repair(t.Context(), c.Config, func(string) bool { return false }); err != nil {
+		t.Error(err)
+	}
+	if views, err = c.Look(t.Context()); err != nil || len(views[0].Drifts) != 0 {
+		t.Errorf("without the tbf: %+v, %v", views, err)
+	}
+	if err := c.Remove(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -11,10 +11,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/internal/notify"
 	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/plan"
 	"github.com/niclane/niclane/stay"
 	"github.com/niclane/niclane/stay/host"
 	"github.com/niclane/niclane/verify"
@@ -138,7 +140,14 @@ func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (s
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
-	r, err := c.apply(ctx, &policy.File{Text: text, Intent: parsed.Intent}, leave, func() error { return nil })
+	f := &policy.File{Text: text, Intent: parsed.Intent}
+	r, err := c.apply(ctx, f, leave, func() error { return nil })
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		pieces, perr := c.repairPieces(ctx, f, h.Plan, applied, leave)
+		pieces.Done = append(ground, pieces.Done...)
+		return pieces, errors.Join(err, perr)
+	}
 	if err != nil {
 		return stay.Repair{Done: ground}, err
 	}
@@ -147,6 +156,51 @@ func (c *Card) Repair(ctx context.Context, _ string, leave func(string) bool) (s
 		out.Done = append(out.Done, s.Key())
 	}
 	return out, nil
+}
+
+// repairPieces makes of applied lanes what can be made where planning refuses them as a
+// whole: each drift alone, so that one that fails keeps no other. What verify compares
+// with stays what it is.
+func (c *Card) repairPieces(ctx context.Context, f *policy.File, p *plan.Plan, applied verify.Applied, leave func(string) bool) (out stay.Repair, err error) {
+	store, here, err := c.open()
+	if err != nil {
+		return out, err
+	}
+	defer store.Close()
+	a, err := c.ask(f, store)
+	if err != nil {
+		return out, err
+	}
+	st, err := a.look(ctx, c.RunDir)
+	if err != nil {
+		return out, err
+	}
+	k, err := apply.NewKernel(c.RunDir)
+	if err != nil {
+		return out, err
+	}
+	defer k.Close()
+	c.known = nil
+	for _, steps := range host.Pieces(applied, st, leave) {
+		piece := *p
+		piece.Steps, piece.Forget, piece.Gone = steps, nil, nil
+		k.Prepare(steps)
+		who, when := journal.Self()
+		j, jerr := store.Begin(journal.Head{
+			Host: here, Config: c.Config, ConfigText: string(f.Text), Who: who, When: when, Devices: piece.Devices, Plan: &piece,
+		})
+		if jerr != nil {
+			return out, errors.Join(err, jerr)
+		}
+		report, rerr := apply.Run(ctx, k, &piece, j, apply.Options{})
+		out.Warnings = append(out.Warnings, report.Warnings...)
+		if rerr != nil {
+			err = errors.Join(err, rerr)
+			continue
+		}
+		out.Done = append(out.Done, report.Done...)
+	}
+	return out, err
 }
 
 // Release implements stay.Machine.
