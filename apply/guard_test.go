@@ -205,7 +205,7 @@ func TestGuardUndoesWhenApplyDies(t *testing.T) {
 
 func TestGuardEndsAnApplyThatHangs(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
-		c.Within, c.Hang = 300*time.Millisecond, len(c.Plan.Steps)-1
+		c.Within, c.Hang = 2*time.Second, len(c.Plan.Steps)-1
 		cmd := start(t, c, "hanging")
 		undone(t, c, before)
 		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
