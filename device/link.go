@@ -37,16 +37,15 @@ func (l Link) Same(was Link) bool {
 	return l.Index == was.Index && l.Type == was.Type && l.Parent == was.Parent && l.PermMAC == was.PermMAC
 }
 
-// SameElsewhere reports whether l, seen in another network namespace, is the device
-// that was: its index may be another one there.
+// SameElsewhere reports whether l, which has another index or is in another network
+// namespace, is the device that was. The address that hardware came with says it. Another
+// address is no identity, since all slaves of a bond have one: a device that went and
+// came back, or is elsewhere, also has its name or its index, unless both were changed.
 func (l Link) SameElsewhere(was Link) bool {
-	if l.Type != was.Type || l.PermMAC != was.PermMAC {
+	if l.Type != was.Type || l.PermMAC != was.PermMAC || l.Parent != was.Parent {
 		return false
 	}
-	if was.Parent != "" {
-		return l.Parent == was.Parent
-	}
-	return was.PermMAC != "" || was.MAC != "" && l.MAC == was.MAC
+	return was.PermMAC != "" || was.MAC != "" && l.MAC == was.MAC && (l.Name == was.Name || l.Index == was.Index)
 }
 
 // perDevice are the directories that have one of each device's name.

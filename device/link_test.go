@@ -57,6 +57,8 @@ func TestSameLink(t *testing.T) {
 		{"renamed", veth, with(veth, func(l *device.Link) { l.Name = "w0" }), true, true},
 		{"another address", veth, with(veth, func(l *device.Link) { l.MAC = "02:00:00:00:00:09" }), true, false},
 		{"another index", veth, with(veth, func(l *device.Link) { l.Index = 6 }), false, true},
+		{"another slave of its bond", veth, with(veth, func(l *device.Link) { l.Index, l.Name = 6, "w0" }), false, false},
+		{"another representor of its card", with(card, func(l *device.Link) { l.PermMAC = "" }), with(card, func(l *device.Link) { l.PermMAC, l.MAC, l.Index, l.Name = "", "02:00:00:00:00:07", 6, "eth1" }), false, false},
 		{"another kind", veth, with(veth, func(l *device.Link) { l.Type = "bridge" }), false, false},
 		{"no address at all", with(veth, func(l *device.Link) { l.MAC = "" }), with(veth, func(l *device.Link) { l.MAC, l.Index = "", 6 }), false, false},
 		{"card elsewhere, with an address of a pod", card, with(card, func(l *device.Link) { l.Index, l.MAC = 2, "02:00:00:00:00:09" }), false, true},
