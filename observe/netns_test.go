@@ -143,7 +143,8 @@ func TestCapabilities(t *testing.T) {
 				finding{device.CapThreadedDev, device.Yes, "present value"},
 				finding{device.CapNAPIs, device.Unknown, "family netdev"},
 				finding{device.CapQueueNAPI, device.Unknown, "family netdev"},
-				finding{device.CapXDPNative, device.Unknown, "family netdev"})
+				finding{device.CapXDPNative, device.Unknown, "family netdev"},
+				finding{device.CapXDPFrags, device.Unknown, "family netdev"})
 		}
 		for _, tt := range tests {
 			got, ok := d.Capabilities[tt.cap]

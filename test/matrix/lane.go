@@ -66,7 +66,7 @@ func laneLife(ctx context.Context, niclane string, queues int) error {
 		args []string
 	}{
 		{3, []string{"plan", lanes}},
-		{0, []string{"apply", lanes}},
+		{0, applyHere(lanes)},
 		{0, []string{"plan", lanes}},
 		{0, []string{"status", "--interval", "10ms"}},
 		{0, []string{"verify", "--for", "100ms"}},
@@ -96,6 +96,9 @@ func laneLife(ctx context.Context, niclane string, queues int) error {
 	}
 	return nil
 }
+
+// applyHere are apply's words where the device carries the connection to the guest.
+func applyHere(lanes string) []string { return []string{"apply", "--confirm-within", "0", lanes} }
 
 // readyCard gives the guest's card its address and a number of queues.
 func readyCard(ctx context.Context, queues int) (dev string, err error) {

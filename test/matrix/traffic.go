@@ -80,7 +80,7 @@ func traffic(ctx context.Context, niclane string) error {
 		if err := os.WriteFile(lanes, fmt.Appendf(nil, trafficLanes, dev, members), 0o644); err != nil {
 			return err
 		}
-		_, err := run(0, "apply", lanes)
+		_, err := run(0, applyHere(lanes)...)
 		return err
 	}
 	echo, err := startEcho("7", "11211", "5000")
