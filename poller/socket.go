@@ -285,6 +285,10 @@ func (c *conn) Close() error {
 // otherwise is passed over.
 func (d *dir) dial(n name) (*conn, error) {
 	u, err := net.DialUnix("unix", nil, d.address(n))
+	// Its queue is full of connections that it has not accepted yet.
+	for end := time.Now().Add(answerWithin); errors.Is(err, unix.EAGAIN) && time.Now().Before(end); u, err = net.DialUnix("unix", nil, d.address(n)) {
+		time.Sleep(10 * time.Millisecond)
+	}
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED):
 		return nil, nil

@@ -272,3 +272,49 @@ func TestLeft(t *testing.T) {
 		}
 	})
 }
+
+// TestFullQueue: a socket that has not accepted what it was asked before is waited for.
+func TestFullQueue(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		p := object(0)
+		name := path(t, p)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { unix.Close(fd); os.Remove(name); os.Remove(filepath.Dir(name)) }()
+		if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: name}), unix.Listen(fd, 0)); err != nil {
+			t.Fatal(err)
+		}
+		full := false
+		for range 8 {
+			c, err := net.Dial("unix", name)
+			if full = errors.Is(err, unix.EAGAIN); full {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		if !full {
+			t.Fatal("its queue is not full")
+		}
+		go func() {
+			for {
+				c, _, err := unix.Accept(fd)
+				if err != nil {
+					return
+				}
+				unix.Close(c)
+			}
+		}()
+		if got, err := client.Read(p); got != nil || err != nil {
+			t.Errorf("what is no poller's: %v, %v", got, err)
+		}
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+	})
+}
