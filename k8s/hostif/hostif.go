@@ -48,9 +48,18 @@ func of(ns netns.NsHandle, name string) string {
 	if err != nil {
 		return ""
 	}
+	own, err := netns.Get()
+	if err != nil {
+		return ""
+	}
+	defer own.Close()
+	// An index is of a namespace, which the pod's has a number for.
+	id, err := inside.GetNetNsIdByFd(int(own))
+	if err != nil || id < 0 || id != pod.Attrs().NetNsID || !slices.Contains(pairs, pod.Type()) {
+		return ""
+	}
 	host, err := netlink.LinkByIndex(pod.Attrs().ParentIndex)
-	// An index says nothing of the namespace it is of: both have to name each other.
-	if err != nil || !slices.Contains(pairs, pod.Type()) || host.Type() != pod.Type() || host.Attrs().ParentIndex != pod.Attrs().Index {
+	if err != nil {
 		return ""
 	}
 	return host.Attrs().Name

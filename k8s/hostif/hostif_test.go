@@ -29,8 +29,10 @@ func TestHostIf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if l, err := netlink.LinkByName("hostif-host"); err == nil {
-			_ = netlink.LinkDel(l)
+		for _, name := range []string{"hostif-host", "hostif-second"} {
+			if l, err := netlink.LinkByName(name); err == nil {
+				_ = netlink.LinkDel(l)
+			}
 		}
 	}()
 	if got := OfProcess(pod, ifName); got != "hostif-host" {
@@ -42,11 +44,24 @@ func TestHostIf(t *testing.T) {
 	if got := OfPath("/nowhere", ifName); got != "" {
 		t.Errorf("by a path that is not there: %q", got)
 	}
-	// A pair whose other end is not the host's, although the host has that index too.
+	// A pair whose other end is not the host's, although the host has a device of that index, and the end of another
+	// pair of that pod.
 	elsewhere := process(t)
-	attrs.Name = ifName
-	attrs.Namespace = netlink.NsPid(elsewhere)
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "other", PeerNamespace: netlink.NsPid(other)}); err != nil {
+	host, err := netlink.LinkByName("hostif-host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := netlink.NewLinkAttrs()
+	second.Name = "hostif-second"
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: second, PeerName: "second", PeerNamespace: netlink.NsPid(elsewhere)}); err != nil {
+		t.Fatal(err)
+	}
+	// This also has the kernel give the host's namespace a number there.
+	if got := OfProcess(elsewhere, "second"); got != "hostif-second" {
+		t.Errorf("got %q", got)
+	}
+	attrs.Name, attrs.Index, attrs.Namespace = "other", host.Attrs().Index, netlink.NsPid(other)
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ifName, PeerNamespace: netlink.NsPid(elsewhere)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{elsewhere, 0, os.Getpid(), 1 << 30} {
