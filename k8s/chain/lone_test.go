@@ -69,7 +69,8 @@ func TestLone(t *testing.T) {
 	}{
 		"multus, by path": {map[string]string{"00-multus.conf": `{"name":"m","type":"multus","clusterNetwork":"/etc/cni/net.d/10-calico.conflist"}`, "10-calico.conflist": calico},
 			"10-calico.conflist", []string{"calico", "portmap", Type}},
-		"multus, by name": {map[string]string{"00-multus.conf": `{"name":"m","type":"multus-shim","clusterNetwork":"pods"}`, "10-calico.conflist": calico},
+		"multus, by name": {map[string]string{"00-multus.conf": `{"name":"m","type":"multus-shim","clusterNetwork":"pods"}`, "10-calico.conflist": calico,
+			"05-another.conflist": `{"name":"another","plugins":[{"type":"bridge"}]}`},
 			"10-calico.conflist", []string{"calico", "portmap", Type}},
 		"a plugin alone": {map[string]string{"10-ovn-kubernetes.conf": `{"cniVersion":"1.1.0","name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}`},
 			wrapper, []string{"ovn-k8s-cni-overlay", Type}},
