@@ -47,8 +47,8 @@ func (f *fit) invented() (device.Quirk, bool) {
 // noteSpeed says where lanes have shares of an invention.
 func (f *fit) noteSpeed(lanes []*placed) {
 	if q, ok := f.invented(); ok && shaped(lanes) {
-		f.notef("its %s are no link's: %s makes them up (%s): give link-rate, of which per cents are and below which queues build",
-			rateText(f.link), q.Driver, q.Source)
+		f.notef("the driver %s makes up the link rate of %s (%s): give link-rate, which percentages refer to and below which queues build",
+			q.Driver, rateText(f.link), q.Source)
 	}
 }
 
