@@ -89,7 +89,7 @@ func Waits(devices []string, st *device.State, displaced map[string]string) map[
 	for _, dev := range devices {
 		why := wait(st.Device(dev))
 		if where := displaced[dev]; where != "" {
-			why = where + ", and its lanes went with it: nobody keeps them until it has its name again"
+			why = where + ", and its lanes went with it: they are not kept until it has its name again"
 		}
 		if why != "" {
 			if out == nil {
