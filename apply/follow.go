@@ -131,7 +131,7 @@ func (f *follower) steady() error {
 			return why
 		}
 		if now := f.names[was.Name]; now != "" {
-			return fmt.Errorf("%s: somebody has named it %s since the plan was made", was.Name, now)
+			return fmt.Errorf("%s: it was renamed to %s after the plan was made", was.Name, now)
 		}
 	}
 	return nil

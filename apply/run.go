@@ -53,6 +53,9 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 	if len(j.Head().Plan.Steps) != len(p.Steps) {
 		return &r.report, fmt.Errorf("apply: the journal holds a plan of %d steps, not of %d", len(j.Head().Plan.Steps), len(p.Steps))
 	}
+	if err := r.steady(); err != nil {
+		return &r.report, errors.Join(err, settle(j))
+	}
 	for first := 0; first < len(p.Steps); {
 		n := group(p.Steps[first:])
 		at, err := r.steps(ctx, j, p.Steps, first, first+n)
@@ -151,9 +154,6 @@ func group(steps []plan.Step) int {
 // returns the step to blame.
 func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step, first, end int) (int, error) {
 	group := all[first:end]
-	if err := r.steady(); err != nil {
-		return first, err
-	}
 	present, at, err := r.read(group)
 	if err != nil {
 		return first + at, fmt.Errorf("%s: read: %w", group[at].Key(), err)
