@@ -72,6 +72,7 @@ var client = poller.Client{Tied: true}
 // run runs f in a namespace with a veth that has NAPIs, and skips where the
 // kernel polls none for us.
 func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
+	vethtest.HoldIOUring(t)
 	r, err := iouring.New(time.Millisecond)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		t.Skip(err)

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vethtest
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// HoldIOUring keeps the sysctl that forbids io_uring as it is until the test ends. It is
+// of the whole machine, and go test runs packages side by side: a test that changes it
+// holds the file alone (flock(2)).
+func HoldIOUring(t testing.TB) {
+	t.Helper()
+	f, err := os.Open("/proc/sys/kernel/io_uring_disabled")
+	if errors.Is(err, fs.ErrNotExist) { // before Linux 6.6
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
