@@ -50,7 +50,10 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("strace", "-qqq", "-o", "/dev/null", "-e", "inject=ioctl:error=EIO", "true").CombinedOutput(); err != nil {
-		t.Skipf("strace cannot inject here: %s", out)
+		if strings.Contains(string(out), "not permitted") {
+			t.Skipf("processes cannot be traced here: %s", out)
+		}
+		t.Fatalf("strace cannot inject: %v: %s", err, out)
 	}
 	b.setUp(t)
 	t.Cleanup(func() { b.tearDown() })
