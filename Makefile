@@ -8,7 +8,7 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GO := tools/go
 BIN := bin/niclane
 
-.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak packages test-packages test-systemd test-ansible vuln clean
+.PHONY: $(BIN) all demo papers simcard-demo test test-k8s-fast test-k8s images matrix matrix-bench inject check bench bench-k8s bench-k8s-memcached record-wire generate lint fuzz soak soak-host soak-agent packages test-packages test-systemd test-ansible vuln clean
 
 all: $(BIN)
 
@@ -48,9 +48,16 @@ images: ## the agent's container image, in out/images
 	cd k8s/dist && ../../tools/go run ./images -version $(VERSION) ../../out/images
 
 DURATION ?= 2h
-soak: ## every process that lives for long, under load for DURATION (2h), its garbage collected all the time; writes out/soak/report.json; root
+soak: ## every process that lives for long, under load for DURATION (2h), its garbage collected all the time; results in out/soak; root
 	@tools/packages ip:iproute2
-	NICLANE_SOAK=$(DURATION) NICLANE_SOAK_OUT=$(CURDIR)/out/soak $(GO) test -count=1 -timeout 0 -v ./test/soak
+	@$(MAKE) --no-print-directory --jobs=2 soak-host soak-agent
+
+soak-host soak-agent: export NICLANE_SOAK = $(DURATION)
+soak-host soak-agent: export NICLANE_SOAK_OUT = $(CURDIR)/out/soak
+soak-host:
+	$(GO) test -count=1 -timeout 0 -v -run Soak ./test/soak
+soak-agent:
+	cd k8s && ../tools/go test -count=1 -timeout 0 -v -run Soak ./cmd/niclane-agent
 
 matrix: ## the namespace tests on Debian's kernels, in QEMU; root
 	@tools/packages ip:iproute2 ethtool nft:nftables unshare:util-linux

@@ -22,12 +22,13 @@ import (
 
 	"github.com/niclane/niclane/apply"
 	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/internal/soak"
 	"github.com/niclane/niclane/internal/vethtest"
 	"github.com/niclane/niclane/poller"
 )
 
 // watch is one of a lane with a busy poller, and that poller.
-func (b *bed) watch() []*Process {
+func (b *bed) watch() []*soak.Process {
 	file := b.lanes("watched", vethtest.Dev, ", poller: busy, pollers: 1, force: {queue-set: shared}")
 	b.ends = append(b.ends, func() { b.do("watched", "rollback", file) })
 	cmd := b.begin(b.command("watched", "watch", file))
@@ -58,9 +59,9 @@ func (b *bed) watch() []*Process {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return []*Process{
-		{Name: "watch", PID: cmd.Process.Pid, ask: health},
-		{Name: "poller", PID: first.PID, ask: func() error {
+	return []*soak.Process{
+		{Name: "watch", PID: cmd.Process.Pid, Ask: health},
+		{Name: "poller", PID: first.PID, Ask: func() error {
 			now, err := ask()
 			if err == nil && now.PID != first.PID {
 				err = fmt.Errorf("process %d answers, not %d", now.PID, first.PID)
@@ -71,7 +72,7 @@ func (b *bed) watch() []*Process {
 }
 
 // keeper is one of an application that is attached to the watched lane.
-func (b *bed) keeper() *Process {
+func (b *bed) keeper() *soak.Process {
 	application := b.begin(exec.Command("sleep", "1000000"))
 	pid := strconv.Itoa(application.Process.Pid)
 	b.do("watched", "attach", "--lane", "web", "--pid", pid)
@@ -92,11 +93,11 @@ func (b *bed) keeper() *Process {
 	if err != nil || record.Keeper.PID == 0 {
 		b.Fatalf("%s: %v: no keeper in %s", found[0], err, text)
 	}
-	return &Process{Name: "keeper", PID: record.Keeper.PID, ask: func() error { return unix.Kill(record.Keeper.PID, 0) }}
+	return &soak.Process{Name: "keeper", PID: record.Keeper.PID, Ask: func() error { return unix.Kill(record.Keeper.PID, 0) }}
 }
 
 // guard is that of a change of the other end, which waits to be confirmed.
-func (b *bed) guard() *Process {
+func (b *bed) guard() *soak.Process {
 	file := b.lanes("guarded", vethtest.Peer, "")
 	b.do("guarded", "apply", "--confirm-within", "1000h", file)
 	b.ends = append(b.ends, func() {
@@ -117,7 +118,7 @@ func (b *bed) guard() *Process {
 	if pid == 0 {
 		b.Fatal("there is no guard")
 	}
-	return &Process{Name: "guard", PID: pid, ask: func() error {
+	return &soak.Process{Name: "guard", PID: pid, Ask: func() error {
 		if err := apply.CheckPending(run); err == nil || !strings.Contains(err.Error(), "waits to be confirmed") {
 			return fmt.Errorf("what waits: %v", err)
 		}
@@ -126,7 +127,7 @@ func (b *bed) guard() *Process {
 }
 
 // serve is an agent of bench serve, asked by TLS.
-func (b *bed) serve() *Process {
+func (b *bed) serve() *soak.Process {
 	pki := filepath.Join(b.dir, "pki")
 	b.do("serving", "bench", "certs", pki, "--hosts", "127.0.0.1", "--client", "me")
 	cmd := b.begin(b.command("serving", "bench", "serve", "--listen", "127.0.0.1:7411", "--cert", pki+"/127.0.0.1.pem",
@@ -149,7 +150,7 @@ func (b *bed) serve() *Process {
 		return get(c, &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}, "https://127.0.0.1:7411/clock", http.StatusUpgradeRequired)
 	}
 	b.eventually("the agent listens", ask)
-	return &Process{Name: "bench serve", PID: cmd.Process.Pid, ask: ask}
+	return &soak.Process{Name: "bench serve", PID: cmd.Process.Pid, Ask: ask}
 }
 
 // connect connects from the namespace of the calling thread, as net's dialer, which

@@ -2,12 +2,10 @@
 
 // Package soak runs every process of niclane's that lives for long, under load and
 // with the garbage collector forced, and compares their descriptors, memory and
-// answers over time. It takes seconds; make soak takes as long as it is told, and
-// writes out/soak/report.json.
+// answers over time. It takes seconds; make soak takes as long as it is told.
 package soak
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -24,18 +22,9 @@ import (
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/ethtool"
 	"github.com/niclane/niclane/internal/iouring"
+	"github.com/niclane/niclane/internal/soak"
 	"github.com/niclane/niclane/internal/vethtest"
 )
-
-// asksEach is how often each process is asked between two samples.
-const asksEach = 20
-
-// A Report is what make soak writes.
-type Report struct {
-	Kernel    string     `json:"kernel"`
-	Duration  string     `json:"duration"`
-	Processes []*Process `json:"processes"`
-}
 
 // A bed is what the processes run on, in the network namespace of the test's thread.
 type bed struct {
@@ -51,13 +40,7 @@ func TestSoak(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
 	}
-	length := 6 * time.Second
-	if v := os.Getenv("NICLANE_SOAK"); v != "" {
-		var err error
-		if length, err = time.ParseDuration(v); err != nil || length < time.Second {
-			t.Fatalf("NICLANE_SOAK: %q: want a time of at least 1s", v)
-		}
-	}
+	length := soak.Length(t, 6*time.Second)
 	vethtest.HoldIOUring(t)
 	r, err := iouring.New(time.Millisecond)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -71,101 +54,36 @@ func TestSoak(t *testing.T) {
 		b := &bed{T: t, dir: t.TempDir()}
 		b.build()
 		b.network()
-		report := Report{Duration: length.String()}
-		var u unix.Utsname
-		if unix.Uname(&u) == nil {
-			report.Kernel = unix.ByteSliceToString(u.Release[:])
-		}
 		defer func() { // Fatal ends only this function
 			for i := range b.ends {
 				b.ends[len(b.ends)-1-i]()
 			}
 		}()
-		report.Processes = append(report.Processes, b.watch()...)
-		report.Processes = append(report.Processes, b.keeper(), b.guard(), b.serve())
+		processes := append(b.watch(), b.keeper(), b.guard(), b.serve())
 		if t.Failed() {
 			return
 		}
-		b.soak(length, report.Processes)
-		for _, p := range report.Processes {
-			for _, fault := range p.judge() {
-				t.Errorf("%s (process %d): %s", p.Name, p.PID, fault)
+		send := func() {
+			if _, err := unix.Write(b.sender, b.frame); err != nil && err != unix.ENOBUFS && err != unix.EAGAIN {
+				t.Fatal(err)
 			}
 		}
-		report.write(t)
+		n := 0
+		soak.Run(t, length, processes, func() {
+			// The kernel tells the watch about each.
+			b.ip("addr", []string{"add", "del"}[n%2], "192.0.2.1/32", "dev", vethtest.Dev)
+			n++
+			for range 10 {
+				send()
+			}
+		}, send)
 	})
 }
 
-// soak samples the processes until the time is over. Between two samples it sends
-// packets, has the kernel tell about changes, and asks each process.
-func (b *bed) soak(length time.Duration, processes []*Process) {
-	every := min(max(length/100, 50*time.Millisecond), 5*time.Second)
-	deadline := time.Now().Add(length)
-	for n := 0; time.Now().Before(deadline); n++ {
-		next := time.Now().Add(every)
-		b.ip("addr", "add", "192.0.2.1/32", "dev", vethtest.Dev)
-		for range asksEach {
-			for range 10 {
-				if _, err := unix.Write(b.sender, b.frame); err != nil && err != unix.ENOBUFS {
-					b.Fatal(err)
-				}
-			}
-			for _, p := range processes {
-				p.question()
-			}
-		}
-		b.ip("addr", "del", "192.0.2.1/32", "dev", vethtest.Dev)
-		for _, p := range processes {
-			p.sample(b.T)
-		}
-		for time.Now().Before(next) { // traffic goes on
-			_, _ = unix.Write(b.sender, b.frame)
-			time.Sleep(time.Millisecond)
-		}
-		if b.Failed() {
-			return
-		}
-	}
-}
-
-func (r Report) write(t *testing.T) {
-	to := os.Getenv("NICLANE_SOAK_OUT")
-	if to == "" {
-		return
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(to, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(to, "report.json"), append(b, '\n'), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range r.Processes {
-		t.Logf("%-12s %6d samples, %7d answers, %d lost; descriptors %d to %d, memory %d to %d kB", p.Name, p.Samples, p.Answers, p.Lost,
-			p.FirstHalf.Descriptors, p.SecondHalf.Descriptors, p.FirstHalf.Memory, p.SecondHalf.Memory)
-	}
-}
-
-// build builds the command as make does, with testdata/collect.go in it.
+// build builds the command as make does, collecting garbage all the time.
 func (b *bed) build() {
-	top, err := filepath.Abs("../..")
-	if err != nil {
-		b.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(top, "cmd/niclane/collect.go"): filepath.Join(top, "test/soak/testdata/collect.go"),
-	}})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(b.dir, "overlay.json"), overlay, 0o600)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
 	b.niclane = filepath.Join(b.dir, "niclane")
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-overlay", filepath.Join(b.dir, "overlay.json"), "-o", b.niclane, "../../cmd/niclane")
+	cmd := exec.Command("go", "build", "-buildvcs=false", soak.Overlay(b.T, "../..", "cmd/niclane"), "-o", b.niclane, "../../cmd/niclane")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 // inLanes is how many pods a node has at most, by kubelet's default.
 const inLanes = 110
 
-// An agentProcess is niclane-agent, built as for the image.
+// An agentProcess is niclane-agent.
 type agentProcess struct {
 	Pid int
 	// CNI is the socket on which niclane-cni asks.
@@ -43,14 +43,27 @@ type agentProcess struct {
 	Socket string
 }
 
-// startAgent begins an agent on a node with an uplink and pods, all in a shared lane,
-// and one pod without a lane. The API server and kubelet are as much of these as it
-// needs.
-func startAgent(b *testing.B, pods int, args ...string) agentProcess {
+// buildAgent builds one as for the image.
+func buildAgent(b testing.TB, flags ...string) string {
 	b.Helper()
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
 	}
+	agent := filepath.Join(b.TempDir(), "niclane-agent")
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", agent}, flags...)
+	build := exec.Command("go", append(args, ".")...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	return agent
+}
+
+// startAgent begins an agent on a node with an uplink and pods, all in a shared lane,
+// and one pod without a lane. The API server and kubelet are as much of these as it
+// needs.
+func startAgent(b testing.TB, agent string, pods int, args ...string) agentProcess {
+	b.Helper()
 	for line := range strings.Lines(`link set lo up
 		link add up0 numtxqueues 8 numrxqueues 8 type veth peer name up1 numtxqueues 8 numrxqueues 8
 		link add cni0 type veth peer name cni1
@@ -77,12 +90,6 @@ func startAgent(b *testing.B, pods int, args ...string) agentProcess {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { os.RemoveAll(memory) })
-	agent := filepath.Join(dir, "niclane-agent")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", agent, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
-	}
 	serveKubelet(b, filepath.Join(dir, "kubelet"), pods)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
@@ -127,7 +134,7 @@ func metrics(socket string) string {
 	return string(text)
 }
 
-func serveKubelet(b *testing.B, dir string, pods int) {
+func serveKubelet(b testing.TB, dir string, pods int) {
 	for _, d := range []string{"device-plugins", "pod-resources", "plugins_registry"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			b.Fatal(err)
@@ -187,7 +194,7 @@ type list struct {
 }
 
 // serveAPI returns a kubeconfig.
-func serveAPI(b *testing.B, dir string, pods int) string {
+func serveAPI(b testing.TB, dir string, pods int) string {
 	node := map[string]any{
 		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n1", "uid": "u-n1", "resourceVersion": "1"},
 		"status": map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "192.0.2.1"}}},

@@ -23,7 +23,7 @@ func BenchmarkNRIPodWithoutLane(b *testing.B) {
 	r := nritest.Start(b, socket)
 	defer r.Stop()
 	r.BlockPluginSync().Unblock()
-	agent := startAgent(b, inLanes, "-nri", socket)
+	agent := startAgent(b, buildAgent(b), inLanes, "-nri", socket)
 	<-r.Synced
 	settle(b, agent.Pid)
 	pod := plainPod()

@@ -19,7 +19,7 @@ import (
 func BenchmarkPod(b *testing.B) {
 	for _, pods := range []int{1, inLanes} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
-			agent := startAgent(b, pods)
+			agent := startAgent(b, buildAgent(b), pods)
 			settle(b, agent.Pid)
 			pod := aPod(pods - 1)
 			r := cniproto.Request{

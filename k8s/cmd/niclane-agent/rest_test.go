@@ -19,7 +19,7 @@ var restWindow = flag.Duration("rest", 30*time.Second, "how long the agent at re
 // shared lane and nothing to do: what of it is resident, and what of a processor it
 // takes.
 func BenchmarkRest(b *testing.B) {
-	pid := startAgent(b, inLanes).Pid
+	pid := startAgent(b, buildAgent(b), inLanes).Pid
 	settle(b, pid)
 	for b.Loop() {
 		before := spent(b, pid)

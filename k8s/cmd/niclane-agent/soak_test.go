@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/niclane/niclane/internal/soak"
+	"github.com/niclane/niclane/k8s/cniproto"
+)
+
+// TestSoak has a pod of a full node end and start again, asks for metrics, and has the
+// kernel tell of changes, with the garbage collected all the time: what the agent holds
+// does not grow, and no answer is lost. It takes seconds; make soak takes as long as it
+// is told.
+func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("seconds")
+	}
+	length := soak.Length(t, 6*time.Second)
+	agent := startAgent(t, buildAgent(t, soak.Overlay(t, "../../..", "k8s/cmd/niclane-agent")), inLanes)
+	pod := aPod(inLanes - 1)
+	r := cniproto.Request{
+		Version: cniproto.Version, Sandbox: "sb", IfName: "eth0", HostIf: "cni0",
+		Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Addrs: []netip.Addr{netip.MustParseAddr(pod.Status.PodIP)},
+	}
+	ask := func() error {
+		for _, r.Command = range []string{cniproto.Del, cniproto.Add} {
+			lane, err := cniproto.Call(t.Context(), agent.CNI, r, time.Minute)
+			if err != nil || lane != (r.Command == cniproto.Add) {
+				return fmt.Errorf("%s: in a lane: %t, %v", r.Command, lane, err)
+			}
+		}
+		if metrics(agent.Socket) == "" {
+			return errors.New("no metrics")
+		}
+		return nil
+	}
+	n := 0
+	soak.Run(t, length, []*soak.Process{{Name: "agent", PID: agent.Pid, Ask: ask}}, func() {
+		if out, err := exec.Command("ip", "addr", []string{"add", "del"}[n%2], "192.0.2.2/32", "dev", "up0").CombinedOutput(); err != nil {
+			t.Fatalf("ip addr: %v: %s", err, out)
+		}
+		n++
+	}, func() {})
+}

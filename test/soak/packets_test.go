@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/vethtest"
+)
+
+// packets opens what sends frames from the veth's other end, and makes one.
+func packets(t *testing.T) (fd int, frame []byte) {
+	link, err := net.InterfaceByName(vethtest.Peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const experimental = 0xb588 // 0x88b5 (IEEE 802), in network order
+	if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err == nil {
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: experimental, Ifindex: link.Index})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame = make([]byte, 60)
+	copy(frame, "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x01\x88\xb5")
+	return fd, frame
+}
