@@ -70,7 +70,7 @@ matrix-bench: ## niclane's classifier beside tc's, and apply beside scripts on a
 
 inject: ## errors at every system call of apply, rollback, guardian and watch, on the real kernel; EVERY=N: at every Nth; root, hours
 	@tools/packages ip:iproute2 strace
-	$(GO) test -count=1 -v -timeout 24h ./test/inject -args -every $${EVERY:-1}
+	$(GO) test -count=1 -v -timeout 24h -parallel 6 ./test/inject -args -every $${EVERY:-1}
 
 check: ## what needs no privileges
 	$(GO) vet ./...

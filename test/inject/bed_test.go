@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,21 +34,25 @@ type bed struct {
 	start                     string // what look returned before any lane
 }
 
-func newBed(t *testing.T) *bed {
+var made atomic.Int32
+
+func newBed(t *testing.T, niclane string) *bed {
+	dir := t.TempDir()
+	b := &bed{netns: fmt.Sprintf("niclane-inject-%d-%d", os.Getpid(), made.Add(1)), dir: dir, niclane: niclane, file: dir + "/lanes.yaml"}
+	if err := os.WriteFile(b.file, []byte(lanes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.setUp(t)
+	t.Cleanup(func() { b.tearDown() })
+	return b
+}
+
+// build builds niclane, and skips where nothing can be injected.
+func build(t *testing.T) (niclane string) {
 	for _, program := range []string{"strace", "ip", "tc"} {
 		if _, err := exec.LookPath(program); err != nil || os.Geteuid() != 0 {
 			t.Skipf("needs root and %s: %v", program, err)
 		}
-	}
-	dir := t.TempDir()
-	b := &bed{netns: fmt.Sprintf("niclane-inject-%d", os.Getpid()), dir: dir, niclane: dir + "/niclane", file: dir + "/lanes.yaml"}
-	build := exec.Command("../../tools/go", "build", "-buildvcs=false", "-o", b.niclane, "../../cmd/niclane")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if err := os.WriteFile(b.file, []byte(lanes), 0o600); err != nil {
-		t.Fatal(err)
 	}
 	if out, err := exec.Command("strace", "-qqq", "-o", "/dev/null", "-e", "inject=ioctl:error=EIO", "true").CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "not permitted") {
@@ -55,9 +60,13 @@ func newBed(t *testing.T) *bed {
 		}
 		t.Fatalf("strace cannot inject: %v: %s", err, out)
 	}
-	b.setUp(t)
-	t.Cleanup(func() { b.tearDown() })
-	return b
+	niclane = t.TempDir() + "/niclane"
+	build := exec.Command("../../tools/go", "build", "-buildvcs=false", "-o", niclane, "../../cmd/niclane")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return niclane
 }
 
 // setUp makes the namespace; what a point has left goes with the one before.

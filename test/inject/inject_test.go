@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,26 +31,58 @@ var (
 // A tally counts the points of one command and error.
 type tally struct{ points, restored, said, wrong int }
 
+// A point is one call of each thread that fails with one error.
+type point struct {
+	call, errno string
+	k           int
+}
+
+// TestInject works at several points at once, each in a bed of its own: as many as
+// go test's -parallel says.
 func TestInject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("seconds")
 	}
-	b := newBed(t)
+	niclane := build(t)
+	beds := flag.Lookup("test.parallel").Value.(flag.Getter).Get().(int)
 	fmt.Println("command   error     points  restored  said  wrong")
 	for command := range strings.SplitSeq(*commands, ",") {
-		of := map[string]*tally{}
 		began := time.Now()
-		counts := b.count(t, command)
-		for _, call := range slices.Sorted(maps.Keys(counts)) {
-			for errno := range strings.SplitSeq(*errnos, ",") {
-				if of[errno] == nil {
-					of[errno] = &tally{}
-				}
-				for k := range points(call, errno, counts[call]) {
-					b.point(t, of[errno], command, call, errno, k)
+		var all []point
+		t.Run("count", func(t *testing.T) {
+			counts := newBed(t, niclane).count(t, command)
+			for _, call := range slices.Sorted(maps.Keys(counts)) {
+				for errno := range strings.SplitSeq(*errnos, ",") {
+					for k := range points(call, errno, counts[call]) {
+						all = append(all, point{call, errno, k})
+					}
 				}
 			}
+		})
+		queue := make(chan point, len(all))
+		for _, p := range all {
+			queue <- p
 		}
+		close(queue)
+		var mu sync.Mutex
+		of := map[string]*tally{}
+		t.Run(command, func(t *testing.T) {
+			for range beds {
+				t.Run("bed", func(t *testing.T) {
+					t.Parallel()
+					b := newBed(t, niclane)
+					for p := range queue {
+						n := b.point(t, command, p)
+						mu.Lock()
+						if of[p.errno] == nil {
+							of[p.errno] = &tally{}
+						}
+						of[p.errno].add(n)
+						mu.Unlock()
+					}
+				})
+			}
+		})
 		for errno := range strings.SplitSeq(*errnos, ",") {
 			if n := of[errno]; n != nil {
 				fmt.Printf("%-9s %-9s %6d  %8d  %4d  %5d\n", command, errno, n.points, n.restored, n.said, n.wrong)
@@ -57,6 +90,13 @@ func TestInject(t *testing.T) {
 		}
 		fmt.Printf("%-9s in %v\n", command, time.Since(began).Round(time.Second))
 	}
+}
+
+func (n *tally) add(m tally) {
+	n.points += m.points
+	n.restored += m.restored
+	n.said += m.said
+	n.wrong += m.wrong
 }
 
 // points yields which calls of a thread fail.
@@ -204,14 +244,14 @@ func (b *bed) watch(t *testing.T, strace []string) result {
 
 // point has the kth call of each thread fail, and judges what is there after the
 // next rollback.
-func (b *bed) point(t *testing.T, n *tally, command, call, errno string, k int) {
-	r := b.do(t, command, b.strace(fmt.Sprintf("%s:error=%s:when=%d", call, errno, k)))
+func (b *bed) point(t *testing.T, command string, p point) (n tally) {
+	r := b.do(t, command, b.strace(fmt.Sprintf("%s:error=%s:when=%d", p.call, p.errno, p.k)))
 	text, err := os.ReadFile(b.trace())
 	if err == nil && !strings.Contains(string(text), "(INJECTED)") && r.code >= 0 {
 		if r := b.run(nil, "rollback"); r.code != 0 {
 			t.Fatalf("rollback: %s", r.text)
 		}
-		return
+		return n
 	}
 	n.points++
 	wrong := ""
@@ -230,14 +270,15 @@ func (b *bed) point(t *testing.T, n *tally, command, call, errno string, k int) 
 	switch {
 	case wrong != "" || d != "" && last.code != 1:
 		n.wrong++
-		t.Errorf("%s, %s of %s %d ends with %d: %s\n%s\nrollback %d: %s\nleft: %s", command, errno, call, k, r.code, wrong, r.text, last.code, last.text, d)
+		t.Errorf("%s, %s of %s %d ends with %d: %s\n%s\nrollback %d: %s\nleft: %s", command, p.errno, p.call, p.k, r.code, wrong, r.text, last.code, last.text, d)
 	case d == "":
 		n.restored++
 	default:
 		n.said++
-		t.Logf("%s, %s of %s %d: %s\nrollback says: %s\nleft: %s", command, errno, call, k, r.text, last.text, d)
+		t.Logf("%s, %s of %s %d: %s\nrollback says: %s\nleft: %s", command, p.errno, p.call, p.k, r.text, last.text, d)
 	}
 	if d != "" {
 		b.setUp(t)
 	}
+	return n
 }
