@@ -41,6 +41,9 @@ device carries the default route or this login, apply makes no step without
 			if err != nil {
 				return err
 			}
+			if err := checkUnit(r); err != nil {
+				return err
+			}
 			r.planned = a.warnLifeline
 			if !cmd.Flags().Changed("confirm-within") {
 				r.planned = keepLifeline

@@ -51,7 +51,10 @@ tells systemd when it is ready and alive.`,
 			var r *request
 			if len(args) == 1 {
 				var err error
-				if r, err = readRequest(args[0]); err != nil {
+				if r, err = readRequest(args[0]); err == nil {
+					err = checkUnit(r)
+				}
+				if err != nil {
 					return err
 				}
 			}

@@ -27,16 +27,16 @@ func TestExposure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(packaged), unit.Sandbox) {
-		t.Error("dist/niclane@.service has not the lines of unit.Sandbox")
+	if !strings.Contains(string(packaged), unit.Sandbox(true, unit.Families)) {
+		t.Error("dist/niclane@.service has not the lines of unit.Sandbox for any lanes file")
 	}
 	for name, c := range map[string]struct {
 		text []byte
 		most float64
 	}{
-		"watch":                       {units["one"].Render(), 3.9},
-		"watch on a loopback address": {units["group"].Render(), 4.2},
-		"niclane@lanes":               {packaged, 3.9},
+		"watch": {units["one"].Render(), 2.9},
+		"watch of a control group on a loopback address": {units["group"].Render(), 4.1},
+		"niclane@lanes": {packaged, 3.9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".service")

@@ -35,6 +35,8 @@ type Unit struct {
 	// Command is niclane's absolute path, Options go before the file.
 	Command string
 	Options []string
+	// Groups: a lane has a control group.
+	Groups bool
 }
 
 // Name of the unit of a device.
@@ -74,34 +76,45 @@ func (u Unit) Render() []byte {
 	line("RuntimeDirectoryMode=0700")
 	line("RuntimeDirectoryPreserve=yes")
 	line("")
-	families := "AF_UNIX AF_NETLINK"
+	families := Families
 	if slices.ContainsFunc(u.Options, func(o string) bool { return strings.Contains(o, ":") && !strings.HasPrefix(o, "unix:") }) {
 		families += " AF_INET AF_INET6" // to listen on a loopback address
 	}
-	b.WriteString(strings.Replace(Sandbox, Families, families, 1))
+	b.WriteString(Sandbox(u.Groups, families))
 	line("")
 	line("[Install]")
 	line("WantedBy=%s", target)
 	return append([]byte(checked+sum([]byte(b.String()))+"\n"), b.String()...)
 }
 
-// Families is the line of Sandbox that a unit which listens on a loopback address
-// has more in.
+// Families are those of sockets that every unit has.
 const Families = "AF_UNIX AF_NETLINK"
 
-// Sandbox are the lines of a unit's [Service] that take away what making lanes and
-// keeping them does not need. Its reasons are in it.
-const Sandbox = `# It writes to /sys, /proc/irq and control groups, follows what others write to
-# /proc/irq, and makes network namespaces to try what the kernel can do: no
-# ProtectKernelTunables, ProtectControlGroups, ProtectProc, PrivateNetwork or
-# RestrictRealtime. Nor RestrictSUIDSGID: it takes openat2(2) away. CAP_SYS_ADMIN
-# is also what programs and their maps need. Sockets and scheduling of other users'
-# processes are set (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, CAP_SYS_NICE), and their
-# pollers ended (CAP_KILL); a poller gives up all of these by itself.
-CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_RESOURCE CAP_DAC_OVERRIDE CAP_KILL CAP_SYS_PTRACE
+// Sandbox is the lines of a unit's [Service] that take away what making lanes and
+// keeping them does not need. Its reasons are in it. Lanes by control group need more
+// than those by port and address.
+func Sandbox(groups bool, families string) string {
+	text := strings.Replace(sandbox, "FAMILIES", families, 1)
+	capabilities, calls, writes := "", "", "\nProtectControlGroups=yes"
+	if groups {
+		capabilities, calls, writes = " CAP_SYS_PTRACE CAP_DAC_OVERRIDE", " pidfd_getfd", ""
+		text = strings.Replace(text, "CapabilityBoundingSet=", `# A lane has a control group: sockets of its processes are set, whoever's they are
+# (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, pidfd_getfd), and its files are written.
+CapabilityBoundingSet=`, 1)
+	}
+	return strings.NewReplacer(" CAPABILITIES", capabilities, " CALLS", calls, "\nWRITES", writes).Replace(text)
+}
+
+const sandbox = `# It writes to /sys and /proc/irq, follows what others write to /proc/irq, gives
+# pollers their scheduling, and makes network namespaces to try what the kernel can
+# do: no ProtectKernelTunables, ProtectProc, PrivateNetwork or RestrictRealtime. Nor
+# RestrictSUIDSGID: it takes openat2(2) away. CAP_SYS_ADMIN is also what programs and
+# their maps need; a poller gives up all of these by itself.
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_RESOURCE CAPABILITIES
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=yes
+WRITES
 PrivateTmp=yes
 PrivateDevices=yes
 PrivateMounts=yes
@@ -110,15 +123,15 @@ ProtectClock=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
 RestrictNamespaces=net
-RestrictAddressFamilies=` + Families + `
+RestrictAddressFamilies=FAMILIES
 IPAddressDeny=any
 IPAddressAllow=localhost
 LockPersonality=yes
 MemoryDenyWriteExecute=yes
 SystemCallArchitectures=native
 SystemCallFilter=~@clock @cpu-emulation @debug @module @mount @obsolete @raw-io @reboot @swap
-# A sysfs of its network namespace; descriptors of sockets.
-SystemCallFilter=fsopen fsconfig fsmount pidfd_getfd
+# A sysfs of its network namespace.
+SystemCallFilter=fsopen fsconfig fsmount CALLS
 SystemCallErrorNumber=EPERM
 UMask=0077
 `

@@ -24,7 +24,7 @@ var one = unit.Unit{Devices: []string{"eth0"}, Config: "/etc/niclane/eth0.yaml",
 var units = map[string]unit.Unit{
 	"one": one,
 	"group": {Devices: []string{"enp1s0f0-np0", "eth1.5"}, Config: "/srv/100% lanes/$a.yaml", Command: "/opt/nic lane/niclane",
-		Options: []string{"--listen", "127.0.0.1:9417"}},
+		Options: []string{"--listen", "127.0.0.1:9417"}, Groups: true},
 }
 
 func TestRender(t *testing.T) {
