@@ -25,8 +25,9 @@ globals: {dev: v0, link-rate: 1gbit}
 lanes: {web: {queues: 2, guarantee: 20%, cpus: 1, ports: [8080]}}
 `
 
-// patience bounds one command: one that takes longer hangs.
-const patience = 30 * time.Second
+// patience bounds one command: one that takes longer hangs. The netlink library gives
+// up an answer after a minute.
+const patience = 75 * time.Second
 
 // A bed is a network namespace with a device, and directories for one niclane.
 type bed struct {
@@ -97,11 +98,13 @@ func (b *bed) tearDown() {
 	os.RemoveAll(b.dir + "/run")
 }
 
-// A result is what a command printed and returned; -1 is a signal or a hang.
+// A result is what a command printed and returned; -1 is a signal.
 type result struct {
 	code int
 	text string
 }
+
+const hangs = -2
 
 // command is niclane in the namespace, under strace if that is given.
 func (b *bed) command(ctx context.Context, strace []string, args ...string) *exec.Cmd {
@@ -120,7 +123,7 @@ func (b *bed) run(strace []string, args ...string) result {
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		r.code, r.text = -1, "hangs: "+r.text
+		r.code = hangs
 		b.end()
 	case errors.As(err, &exit):
 		r.code = exit.ExitCode()
@@ -201,11 +204,16 @@ func (b *bed) processes(word string) (pids []int) {
 	return pids
 }
 
-// end kills what is left of a command that hung: strace lets go of what it traces.
+// end kills what is left of a command that hung, and waits for its end: strace lets go
+// of what it traces.
 func (b *bed) end() {
-	for _, pid := range b.processes("") {
-		_ = unix.Kill(pid, unix.SIGKILL)
-	}
+	until(func() bool {
+		left := b.processes("")
+		for _, pid := range left {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		return len(left) == 0
+	})
 }
 
 // until waits for a condition, not for ever: watch says nothing for 30 s where it
