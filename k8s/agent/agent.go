@@ -159,6 +159,16 @@ func (a *Agent) device() (string, error) {
 	return card.DeviceOf(addr)
 }
 
+// handle does what niclane-cni asks, and tells what niclane-cni-install says.
+func (a *Agent) handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+	if r.Command == cniproto.Unchained {
+		a.o.Log.Warn("pods get no lanes by niclane-cni", "error", r.Reason)
+		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "NotChained", "pods get no lanes by niclane-cni: "+r.Reason)
+		return cniproto.Answer{}
+	}
+	return a.attacher.Handle(ctx, r, early)
+}
+
 // doing bounds one call of niclane-cni, which waits a little longer.
 const doing = 25 * time.Second
 
@@ -182,7 +192,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	parts := []func(context.Context) error{
 		func(ctx context.Context) error { a.node.Run(ctx); return nil },
 		func(ctx context.Context) error { a.cluster.Run(ctx); return nil },
-		func(ctx context.Context) error { return cniproto.Serve(ctx, l, doing, a.attacher.Handle) },
+		func(ctx context.Context) error { return cniproto.Serve(ctx, l, doing, a.handle) },
 		func(ctx context.Context) error { return stay.Run(ctx, a.keeper, a.source.Events()) },
 		func(ctx context.Context) error {
 			return again(ctx, a.o.Log, "device plugins", (&deviceplugin.Manager{

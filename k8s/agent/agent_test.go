@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -295,7 +296,20 @@ func TestStatus(t *testing.T) {
 	w.set(t, 1, class("redis", 1, "sets", int64(2)), class("web", 2, "mode", "shared", "members", int64(5)))
 	w.said(t, "status ", `"name":"n1"`, `"devices":["up0"]`, `"observedGeneration":1`, `"type":"Applied"`, `"reason":"AsThePolicySays"`, `"total":5`)
 
-	if _, err := cniproto.Call(ctx, filepath.Join(dir, "cni.sock"), cniproto.Request{Command: cniproto.Status}, 10*time.Second); err != nil {
+	for _, r := range []cniproto.Request{{Command: cniproto.Status}, {Command: cniproto.Unchained, Reason: "00-alone.conf: no list"}} {
+		if _, err := cniproto.Call(ctx, filepath.Join(dir, "cni.sock"), r, 10*time.Second); err != nil {
+			t.Error(r.Command, err)
+		}
+	}
+	ofEvents := schema.GroupVersionResource{Version: "v1", Resource: "events"}
+	events, err := w.Resource(ofEvents).Namespace("default").List(ctx, metav1.ListOptions{})
+	if err != nil || !slices.ContainsFunc(events.Items, func(e unstructured.Unstructured) bool {
+		node, _, _ := unstructured.NestedString(e.Object, "involvedObject", "name")
+		return node == "n1" && e.Object["reason"] == "NotChained" && strings.HasSuffix(fmt.Sprint(e.Object["message"]), "by niclane-cni: 00-alone.conf: no list")
+	}) {
+		t.Errorf("events %v, %v: none of the node says what cannot be chained", events, err)
+	}
+	if err := w.fake.Tracker().Delete(ofEvents, "default", ""); err != nil { // it generates no names
 		t.Error(err)
 	}
 	// Fault 18: scrapers at the same time, on a device without a driver.

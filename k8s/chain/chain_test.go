@@ -123,7 +123,8 @@ func TestKeep(t *testing.T) {
 	list := filepath.Join(dir, "05-cilium.conflist")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- chain.Keep(ctx, dir, true, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	tell := func(_ context.Context, err error) error { t.Errorf("told %v", err); return nil }
+	go func() { ended <- chain.Keep(ctx, dir, true, slog.New(slog.NewTextHandler(t.Output(), nil)), tell) }()
 	for range 2 {
 		write(t, list, theirs)
 		for deadline := time.After(10 * time.Second); !strings.Contains(read(t, list), chain.Type); {
@@ -149,5 +150,44 @@ func TestKeep(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 {
 		t.Error("left:", left, err)
+	}
+}
+
+// TestKeepTells: what cannot be chained is told until it is heard, and once; what is
+// written to its end a moment later is not, nor a node that has no network yet.
+func TestKeepTells(t *testing.T) {
+	dir := t.TempDir()
+	told, answer := make(chan string), make(chan error)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	tell := func(_ context.Context, why error) error { told <- why.Error(); return <-answer }
+	go func() { ended <- chain.Keep(ctx, dir, false, slog.New(slog.NewTextHandler(t.Output(), nil)), tell) }()
+	says := func(what string) {
+		t.Helper()
+		select {
+		case got := <-told:
+			if !strings.Contains(got, what) {
+				t.Errorf("told %q, want %q", got, what)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("not told: %s", what)
+		}
+	}
+	first := filepath.Join(dir, "05-first.conflist")
+	write(t, first, "[")
+	write(t, first, "{")
+	says("05-first.conflist: not a JSON object: unexpected end")
+	answer <- errors.New("no agent yet")
+	says("05-first.conflist: not a JSON object: unexpected end")
+	answer <- nil
+	write(t, first, `{"name": "pods"}`)
+	says("05-first.conflist: ")
+	answer <- nil
+	write(t, first, "{")
+	says("05-first.conflist: not a JSON object: unexpected end")
+	answer <- nil
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -9,13 +9,19 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
+// settled is how long a fault stays before it is told, and between two tries to tell
+// it: programs write their lists in more than one step.
+const settled = time.Second
+
 // Keep has niclane-cni in the node's list, now and whenever somebody has written
-// it anew, until ctx ends. It leaves it there then. statusOfAgent is that of Add.
-func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger) error {
+// it anew, until ctx ends. It leaves it there then. statusOfAgent is that of Add. tell is
+// called with why it cannot be chained, again until it returns no error.
+func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger, tell func(context.Context, error) error) error {
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err
@@ -24,17 +30,32 @@ func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger)
 	if err := watch.Add(dir); err != nil {
 		return fmt.Errorf("watch %s: %w", dir, err)
 	}
-	said := ""
+	said, untold, due := "", error(nil), time.Time{}
 	add := func(list []byte) ([]byte, error) { return Add(list, statusOfAgent) }
 	for {
 		changed, err := change(dir, add)
 		switch {
 		case err != nil && err.Error() != said:
-			said = err.Error()
+			said, untold, due = err.Error(), err, time.Now().Add(settled)
 			log.Warn("pods get no lanes by niclane-cni", "error", err)
-		case changed != "":
-			said = ""
-			log.Info("chained", "list", changed)
+			if errors.Is(err, ErrNoNetwork) {
+				untold = nil // the node is not ready, and says so
+			}
+		case err == nil:
+			said, untold = "", nil
+			if changed != "" {
+				log.Info("chained", "list", changed)
+			}
+		}
+		if untold != nil && !time.Now().Before(due) {
+			if tell(ctx, untold) == nil {
+				untold = nil
+			}
+			due = time.Now().Add(settled)
+		}
+		var again <-chan time.Time
+		if untold != nil {
+			again = time.After(time.Until(due))
 		}
 		select {
 		case <-ctx.Done():
@@ -42,6 +63,7 @@ func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger)
 		case err := <-watch.Errors:
 			return fmt.Errorf("watch %s: %w", dir, err)
 		case <-watch.Events:
+		case <-again:
 		}
 	}
 }

@@ -39,6 +39,9 @@ const (
 	Check  = "CHECK"
 	GC     = "GC"
 	Status = "STATUS"
+	// Unchained is of niclane-cni-install: the node's pod network has no place for
+	// niclane-cni, for Reason.
+	Unchained = "UNCHAINED"
 )
 
 // A Request is what the runtime asked of the plugin.
@@ -61,6 +64,8 @@ type Request struct {
 	EgressRate  uint64 `json:"egressRate,omitempty"`
 	// Valid are the attachments that the runtime knows, for GC.
 	Valid []Attachment `json:"valid,omitempty"`
+	// Reason of Unchained.
+	Reason string `json:"reason,omitempty"`
 }
 
 // An Attachment is a sandbox's interface.
@@ -97,6 +102,10 @@ func Decode(raw []byte) (*Request, error) {
 	case Del:
 		if r.Sandbox == "" || r.IfName == "" {
 			return nil, fmt.Errorf("%s without sandbox or ifname", r.Command)
+		}
+	case Unchained:
+		if r.Reason == "" {
+			return nil, fmt.Errorf("%s without reason", r.Command)
 		}
 	case GC, Status:
 	default:

@@ -16,8 +16,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/niclane/niclane/k8s/chain"
+	"github.com/niclane/niclane/k8s/cniproto"
 )
 
 func main() {
@@ -32,6 +34,7 @@ func run() error {
 	bin := flag.String("bin-dir", "/opt/cni/bin", "the node's directory of plugins")
 	dir := flag.String("conf-dir", "/etc/cni/net.d", "the node's directory of network configuration")
 	status := flag.Bool("status-of-agent", false, "niclane-cni's STATUS fails while the agent does not answer or has no lanes, by which the runtime takes the node for NotReady")
+	agent := flag.String("agent-socket", cniproto.DefaultSocket, "where niclane-agent is told that niclane-cni cannot be chained")
 	remove := flag.Bool("remove", false, "take niclane-cni out of the node's network configuration and off the node")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -57,5 +60,11 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return chain.Keep(ctx, *dir, *status, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	// The agent tells people, by an event on the node.
+	tell := func(ctx context.Context, why error) error {
+		const patience = 2 * time.Second
+		_, err := cniproto.Call(ctx, *agent, cniproto.Request{Command: cniproto.Unchained, Reason: why.Error()}, patience)
+		return err
+	}
+	return chain.Keep(ctx, *dir, *status, slog.New(slog.NewTextHandler(os.Stderr, nil)), tell)
 }
