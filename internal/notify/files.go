@@ -114,21 +114,16 @@ func (s *Source) watchFile(path string, w watch) (watch, error) {
 	return w, nil
 }
 
-// fileEvents reads inotify's.
+// fileEvents reads inotify's, a buffer of them: a file that is written all the time, in
+// a directory that is watched, keeps nothing else from being told.
 func (s *Source) fileEvents(buf []byte) []Event {
-	var out []Event
-	for {
-		n, err := unix.Read(s.inotify, buf)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || n <= 0 {
-			return out
-		}
-		s.mu.Lock()
-		out = append(out, s.parseFiles(buf[:n])...)
-		s.mu.Unlock()
+	n, err := unix.Read(s.inotify, buf)
+	if err != nil || n <= 0 { // EINTR: the next poll says that there is something
+		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parseFiles(buf[:n])
 }
 
 // parseFiles reads struct inotify_event: wd, mask, cookie, length, name.
