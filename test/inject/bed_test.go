@@ -40,7 +40,11 @@ var made atomic.Int32
 func newBed(t *testing.T, niclane string) *bed {
 	dir := t.TempDir()
 	b := &bed{netns: fmt.Sprintf("niclane-inject-%d-%d", os.Getpid(), made.Add(1)), dir: dir, niclane: niclane, file: dir + "/lanes.yaml"}
-	if err := os.WriteFile(b.file, []byte(lanes), 0o600); err != nil {
+	err := os.WriteFile(b.file, []byte(lanes), 0o600)
+	if err == nil {
+		err = os.Mkdir(dir+"/trace", 0o700)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	b.setUp(t)

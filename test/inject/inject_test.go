@@ -132,7 +132,8 @@ func (b *bed) strace(inject string) []string {
 	return s
 }
 
-func (b *bed) trace() string { return b.dir + "/trace" }
+// trace is not in the directory of the lanes file: watch is told of each write there.
+func (b *bed) trace() string { return b.dir + "/trace/calls" }
 
 // count returns how often a command makes each call, of the thread that makes it
 // most often.
@@ -201,7 +202,7 @@ func (b *bed) guard(t *testing.T, strace []string) result {
 func (b *bed) watch(t *testing.T, strace []string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	log := b.dir + "/log"
+	log := b.dir + "/trace/log"
 	f, err := os.Create(log)
 	if err != nil {
 		t.Fatal(err)

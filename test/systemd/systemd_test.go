@@ -74,14 +74,14 @@ func TestSystemd(t *testing.T) {
 
 	t.Log("somebody's tc")
 	for _, s := range []*service{a, b} {
-		s.repairs("qdisc/"+s.dev+"/root: made again, 4 objects", "tc qdisc del dev "+s.dev+" root")
+		s.repairs("qdisc/"+s.dev+"/root: made again, 5 objects", "tc qdisc del dev "+s.dev+" root")
 		s.repairs("class/"+s.dev+"/1:10: made again", "tc class change dev "+s.dev+" parent 1:1 classid 1:10 htb rate 1mbit ceil 2mbit")
 		s.repairs("filter/"+s.dev+"/egress/1/28268: made again", "tc filter del dev "+s.dev+" egress pref 1")
 		s.says("failed "+s.dev+" qdisc/"+s.dev+"/root: not repaired", "tc qdisc replace dev "+s.dev+" root handle 7: pfifo")
 		if got := g.do("tc qdisc show dev " + s.dev + " root"); !strings.Contains(got, "pfifo 7:") {
 			t.Errorf("somebody's qdisc is gone: %s", got)
 		}
-		s.repairs("qdisc/"+s.dev+"/root: made again, 4 objects", "tc qdisc del dev "+s.dev+" root")
+		s.repairs("qdisc/"+s.dev+"/root: made again, 5 objects", "tc qdisc del dev "+s.dev+" root")
 	}
 
 	t.Log("links and drivers")
