@@ -125,7 +125,7 @@ func points(call, errno string, n int) func(func(int) bool) {
 // after its PID.
 func (b *bed) strace(inject string) []string {
 	call, _, _ := strings.Cut(inject, ":")
-	s := []string{"strace", "-f", "-qqq", "-o", b.trace(), "-e", "trace=" + call, "-e", "signal=none"}
+	s := []string{"strace", "-f", "--seccomp-bpf", "-qqq", "-o", b.trace(), "-e", "trace=" + call, "-e", "signal=none"}
 	if inject != call {
 		s = append(s, "-e", "inject="+inject)
 	}
