@@ -60,6 +60,7 @@ type finderKernel interface {
 	Kernel
 	ManyReader
 	Occupier
+	Evictor
 	Finder
 }
 
@@ -248,4 +249,13 @@ func (f *follower) Occupants(o device.Object) ([]string, error) {
 		return nil, err
 	}
 	return f.finderKernel.Occupants(now)
+}
+
+// Evict implements Evictor.
+func (f *follower) Evict(o device.Object, who []string) error {
+	now, err := f.there(o)
+	if err != nil {
+		return err
+	}
+	return f.finderKernel.Evict(now, who)
 }

@@ -41,6 +41,12 @@ type Occupier interface {
 	Occupants(o device.Object) ([]string, error)
 }
 
+// An Evictor removes what hangs on an object and does not go with it: rules that lead to
+// an RSS context, with which the kernel refuses to remove it. who are of Occupants.
+type Evictor interface {
+	Evict(o device.Object, who []string) error
+}
+
 // implicit reports whether the kernel makes and removes the object together
 // with another one. Its creation is then a change of what the kernel made, and
 // its removal nothing: the other object's takes care of it.

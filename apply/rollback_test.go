@@ -140,6 +140,34 @@ func TestRollbackLeavesWhatOthersUse(t *testing.T) {
 	}
 }
 
+// TestRollbackRuleToContext: somebody's rule that leads to niclane's RSS context keeps the
+// kernel from removing that; Force removes the rule first.
+func TestRollbackRuleToContext(t *testing.T) {
+	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0", Channels: &device.Channels{Dev: "d0", Combined: 4}}}})
+	context := device.RSSTable{Dev: "d0", Context: 1, Queues: []int{2, 3}}
+	ours := device.Rule{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}, Context: 1}
+	theirs := ours
+	theirs.Match.LocalPort = 81
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: context}, {New: ours}}}
+	j := newJournal(p, nil)
+	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	k.Put(theirs)
+	_, err := apply.Rollback(t.Context(), k, j, here, apply.Options{})
+	var left apply.LeftError
+	if !errors.As(err, &left) || len(left) != 1 || !left[0].Foreign || !strings.Contains(err.Error(), theirs.Key()) {
+		t.Fatalf("error %v, want one that names %s", err, theirs.Key())
+	}
+	if k.Objects()[theirs.Key()] == nil || k.Objects()[ours.Key()] != nil {
+		t.Errorf("left: %s", k)
+	}
+	report, err := apply.Rollback(t.Context(), k, reread(t, j), here, apply.Options{Force: true})
+	if err != nil || k.Objects()[context.Key()] != nil || !strings.Contains(strings.Join(report.Removed, "\n"), theirs.Key()) {
+		t.Errorf("forced: %v, removed %q, left %s", err, report.Removed, k)
+	}
+}
+
 func TestRunDoesNotRemoveWhatOthersUse(t *testing.T) {
 	k, j := small(t)
 	k.Foreign(clsact.Key(), "u32 filter pref 4")

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/internal/bpf"
@@ -242,9 +245,44 @@ func (s *System) write(old, new device.Object) error {
 
 // Occupants implements Occupier.
 func (s *System) Occupants(o device.Object) ([]string, error) {
-	switch o.(type) {
+	switch o := o.(type) {
 	case device.Qdisc, device.Class:
 		return s.tc.Occupants(o)
+	case device.RSSTable:
+		rules, err := s.leadingTo(o)
+		var who []string
+		for _, r := range rules {
+			who = append(who, r.Key())
+		}
+		return who, err
 	}
 	return nil, nil
+}
+
+// leadingTo are the rules that lead to an RSS context, which the kernel does not remove
+// as long as there are any (ethtool_check_rss_ctx_busy, Linux 6.12).
+func (s *System) leadingTo(table device.RSSTable) ([]device.Rule, error) {
+	if table.Context == 0 {
+		return nil, nil
+	}
+	all, err := s.ethtool.Rules(table.Dev)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil
+	}
+	return slices.DeleteFunc(all.Rules, func(r device.Rule) bool { return r.Context != table.Context }), err
+}
+
+// Evict implements Evictor.
+func (s *System) Evict(o device.Object, who []string) error {
+	table, ok := o.(device.RSSTable)
+	if !ok {
+		return nil
+	}
+	rules, err := s.leadingTo(table)
+	for _, r := range rules {
+		if slices.Contains(who, r.Key()) {
+			err = errors.Join(err, s.ethtool.DeleteRule(r))
+		}
+	}
+	return err
 }

@@ -268,6 +268,11 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 		r.warn(err)
 	}
 	t.loose = true
+	if e, ok := r.k.(Evictor); ok && len(theirs) > 0 {
+		if err := e.Evict(present, theirs); err != nil {
+			return false, leave(t.key, err)
+		}
+	}
 	if err := r.write(present, t.want); vanished(err) {
 		return false, r.gone(t)
 	} else if err != nil {

@@ -141,10 +141,8 @@ func (k *Kernel) removable(o device.Object) error {
 		if o.Context == 0 {
 			break
 		}
-		for _, r := range k.objs {
-			if r, ok := r.(device.Rule); ok && r.Dev == o.Dev && r.Context == o.Context {
-				return refuse(o, unix.EBUSY, "rule %s leads to it", r.Match)
-			}
+		for _, r := range k.leadingTo(o) {
+			return refuse(o, unix.EBUSY, "rule %s leads to it", r.Match)
 		}
 		return nil
 	}
@@ -220,7 +218,36 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 		}
 		out = append(out, c.Key())
 	}
+	for _, r := range k.leadingTo(o) {
+		out = append(out, r.Key())
+	}
 	return out, nil
+}
+
+// leadingTo are the rules that lead to an RSS context.
+func (k *Kernel) leadingTo(o device.Object) []device.Rule {
+	table, ok := o.(device.RSSTable)
+	if !ok || table.Context == 0 {
+		return nil
+	}
+	var out []device.Rule
+	for _, r := range k.objs {
+		if r, ok := r.(device.Rule); ok && r.Dev == table.Dev && r.Context == table.Context {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b device.Rule) int { return strings.Compare(a.Key(), b.Key()) })
+	return out
+}
+
+// Evict implements apply.Evictor.
+func (k *Kernel) Evict(o device.Object, who []string) error {
+	for _, r := range k.leadingTo(o) {
+		if slices.Contains(who, r.Key()) {
+			k.remove(r)
+		}
+	}
+	return nil
 }
 
 // valid says whether the kernel would take the new value.

@@ -95,3 +95,23 @@ func TestAnyLocation(t *testing.T) {
 	arrive(t, []int{4}, bed.In6(77, 443))
 	h.restored(before)
 }
+
+// TestForeignRule: somebody's rule that leads to a lane's context keeps that from being
+// removed, and is named; rollback --force removes it with the lanes.
+func TestForeignRule(t *testing.T) {
+	h := plug(t, twoLanes, "queues=8", "channels=8", "contexts=4", "rules=16")
+	before := bed.Dump(t)
+	h.applied("context new")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 context 1 loc 12")
+	out := h.niclane(1, "rollback")
+	for _, want := range []string{"rule/sim0/", "port=9", "--force"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	bed.Sh(t, "ethtool -n sim0 rule 12")
+	if out := h.niclane(0, "rollback", "--force"); !strings.Contains(out, "port=9") {
+		t.Errorf("it does not name the rule:\n%s", out)
+	}
+	same(t, "after rollback --force", before)
+}
