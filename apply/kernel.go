@@ -108,5 +108,13 @@ func whole(o device.Object) bool {
 	return false
 }
 
+// another reports whether a qdisc was put in the place of the one that was written: the
+// kernel changes no qdisc's kind or handle.
+func another(present, written device.Object) bool {
+	p, ok := present.(device.Qdisc)
+	w, was := written.(device.Qdisc)
+	return ok && was && (p.Type != w.Type || p.Handle != w.Handle)
+}
+
 // vanished reports whether err says that the device is gone.
 func vanished(err error) bool { return errors.Is(err, unix.ENODEV) }

@@ -168,6 +168,46 @@ func TestRollbackRuleToContext(t *testing.T) {
 	}
 }
 
+// replacing puts a qdisc of somebody else's in the place of one that was just added, or
+// in its place before.
+type replacing struct {
+	*fakekernel.Kernel
+	before bool
+	theirs device.Qdisc
+}
+
+func (r *replacing) Write(old, new device.Object) error {
+	is := device.Equal(new, rootHTB)
+	if is && r.before {
+		r.Put(r.theirs)
+		return fmt.Errorf("add: %w", unix.EEXIST)
+	}
+	err := r.Kernel.Write(old, new)
+	if is {
+		r.Put(r.theirs)
+	}
+	return err
+}
+
+// TestRunReplacedMeanwhile: undoing a failed apply leaves a qdisc that somebody has put
+// in the place of niclane's meanwhile.
+func TestRunReplacedMeanwhile(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		k := &replacing{
+			Kernel: fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0"}}}),
+			before: before, theirs: device.Qdisc{Dev: "d0", Parent: "root", Type: "pfifo", Handle: "7:"},
+		}
+		p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {New: rootHTB}, {New: theClass}}}
+		_, err := apply.Run(t.Context(), k, p, newJournal(p, nil), apply.Options{})
+		if err == nil {
+			t.Error("no error")
+		}
+		if got := k.Objects(); len(got) != 1 || !device.Equal(got[k.theirs.Key()], k.theirs) {
+			t.Errorf("put there before the add: %t: %v; there is\n%s", before, err, k)
+		}
+	}
+}
+
 func TestRunDoesNotRemoveWhatOthersUse(t *testing.T) {
 	k, j := small(t)
 	k.Foreign(clsact.Key(), "u32 filter pref 4")

@@ -231,7 +231,7 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 		return false, r.absent(t)
 	case t.expect == nil && implicit(present):
 		// What made it has just been restored.
-	case t.loose && t.want == nil && !r.opts.Force && whole(present) && !device.Equal(present, t.expect) && !device.Equal(present, t.next):
+	case t.loose && t.want == nil && !r.opts.Force && (whole(present) || another(present, t.next)) && !device.Equal(present, t.expect) && !device.Equal(present, t.next):
 		// The kernel makes and removes it in one: ours is gone.
 		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and somebody else has made one (%s)", t.key, Text(t.object()), Text(present)))
 		return false, r.finish(t)
