@@ -252,10 +252,10 @@ func (f *follower) Occupants(o device.Object) ([]string, error) {
 }
 
 // Evict implements Evictor.
-func (f *follower) Evict(o device.Object, who []string) error {
+func (f *follower) Evict(o device.Object, who []string) ([]string, error) {
 	now, err := f.there(o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return f.finderKernel.Evict(now, who)
 }

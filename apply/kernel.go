@@ -41,10 +41,11 @@ type Occupier interface {
 	Occupants(o device.Object) ([]string, error)
 }
 
-// An Evictor removes what hangs on an object and does not go with it: rules that lead to
-// an RSS context, with which the kernel refuses to remove it. who are of Occupants.
+// An Evictor removes those occupants of an object that the kernel does not remove with
+// it: rules that lead to an RSS context. who are some of what Occupants returned; evicted
+// are those that it removed, also where it returns an error.
 type Evictor interface {
-	Evict(o device.Object, who []string) error
+	Evict(o device.Object, who []string) (evicted []string, err error)
 }
 
 // implicit reports whether the kernel makes and removes the object together
@@ -108,12 +109,22 @@ func whole(o device.Object) bool {
 	return false
 }
 
-// another reports whether a qdisc was put in the place of the one that was written: the
-// kernel changes no qdisc's kind or handle.
+// another reports whether the object that is there replaced the one that was written: the
+// kernel changes neither a qdisc's kind or handle nor a program's name. A program whose
+// name could not be read may be the one that was written.
 func another(present, written device.Object) bool {
-	p, ok := present.(device.Qdisc)
-	w, was := written.(device.Qdisc)
-	return ok && was && (p.Type != w.Type || p.Handle != w.Handle)
+	switch p := present.(type) {
+	case device.Qdisc:
+		w, ok := written.(device.Qdisc)
+		return ok && (p.Type != w.Type || p.Handle != w.Handle)
+	case device.Filter:
+		w, ok := written.(device.Filter)
+		return ok && p.Program != "" && p.Program != w.Program
+	case device.XDP:
+		w, ok := written.(device.XDP)
+		return ok && p.Program != "" && p.Program != w.Program
+	}
+	return false
 }
 
 // vanished reports whether err says that the device is gone.

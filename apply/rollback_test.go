@@ -140,8 +140,8 @@ func TestRollbackLeavesWhatOthersUse(t *testing.T) {
 	}
 }
 
-// TestRollbackRuleToContext: somebody's rule that leads to niclane's RSS context keeps the
-// kernel from removing that; Force removes the rule first.
+// TestRollbackRuleToContext: a foreign rule leads to niclane's RSS context, so that the
+// kernel refuses to remove the context. Force removes the rule first.
 func TestRollbackRuleToContext(t *testing.T) {
 	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0", Channels: &device.Channels{Dev: "d0", Combined: 4}}}})
 	context := device.RSSTable{Dev: "d0", Context: 1, Queues: []int{2, 3}}
@@ -168,16 +168,15 @@ func TestRollbackRuleToContext(t *testing.T) {
 	}
 }
 
-// replacing puts a qdisc of somebody else's in the place of one that was just added, or
-// in its place before.
+// replacing puts a foreign object in the place of ours: before ours is added, or after.
 type replacing struct {
 	*fakekernel.Kernel
-	before bool
-	theirs device.Qdisc
+	ours, theirs device.Object
+	before       bool
 }
 
 func (r *replacing) Write(old, new device.Object) error {
-	is := device.Equal(new, rootHTB)
+	is := device.Equal(new, r.ours)
 	if is && r.before {
 		r.Put(r.theirs)
 		return fmt.Errorf("add: %w", unix.EEXIST)
@@ -189,21 +188,30 @@ func (r *replacing) Write(old, new device.Object) error {
 	return err
 }
 
-// TestRunReplacedMeanwhile: undoing a failed apply leaves a qdisc that somebody has put
-// in the place of niclane's meanwhile.
+// TestRunReplacedMeanwhile: a failed apply is undone, and leaves a foreign object that took
+// the place of niclane's during the apply.
 func TestRunReplacedMeanwhile(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		k := &replacing{
-			Kernel: fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0"}}}),
-			before: before, theirs: device.Qdisc{Dev: "d0", Parent: "root", Type: "pfifo", Handle: "7:"},
-		}
-		p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {New: rootHTB}, {New: theClass}}}
-		_, err := apply.Run(t.Context(), k, p, newJournal(p, nil), apply.Options{})
-		if err == nil {
-			t.Error("no error")
-		}
-		if got := k.Objects(); len(got) != 1 || !device.Equal(got[k.theirs.Key()], k.theirs) {
-			t.Errorf("put there before the add: %t: %v; there is\n%s", before, err, k)
+	filter := device.Filter{Dev: "d0", Parent: device.AttachTCXEgress, Pref: 1, Handle: 1, Program: "niclane_egress"}
+	theirFilter := filter
+	theirFilter.Program = "theirs"
+	for name, c := range map[string]struct{ ours, theirs device.Object }{
+		"qdisc of another kind": {rootHTB, device.Qdisc{Dev: "d0", Parent: "root", Type: "pfifo", Handle: "7:"}},
+		"qdisc of the kind":     {rootHTB, device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "7:"}},
+		"filter":                {filter, theirFilter},
+		"XDP":                   {device.XDP{Dev: "d0", Mode: "generic", Program: "niclane_ingress"}, device.XDP{Dev: "d0", Mode: "generic", Program: "theirs"}},
+	} {
+		for _, before := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, before ours %t", name, before), func(t *testing.T) {
+				k := &replacing{fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0"}}}), c.ours, c.theirs, before}
+				p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {New: c.ours}}}
+				_, err := apply.Run(t.Context(), k, p, newJournal(p, nil), apply.Options{})
+				if err == nil {
+					t.Error("no error")
+				}
+				if got := k.Objects(); len(got) != 1 || !device.Equal(got[c.theirs.Key()], c.theirs) {
+					t.Errorf("%v; there is\n%s", err, k)
+				}
+			})
 		}
 	}
 }

@@ -259,8 +259,8 @@ func (s *System) Occupants(o device.Object) ([]string, error) {
 	return nil, nil
 }
 
-// leadingTo are the rules that lead to an RSS context, which the kernel does not remove
-// as long as there are any (ethtool_check_rss_ctx_busy, Linux 6.12).
+// leadingTo returns the rules that lead to an RSS context. The kernel refuses to remove a
+// context while there are any (ethtool_check_rss_ctx_busy, Linux 6.12).
 func (s *System) leadingTo(table device.RSSTable) ([]device.Rule, error) {
 	if table.Context == 0 {
 		return nil, nil
@@ -273,16 +273,23 @@ func (s *System) leadingTo(table device.RSSTable) ([]device.Rule, error) {
 }
 
 // Evict implements Evictor.
-func (s *System) Evict(o device.Object, who []string) error {
+func (s *System) Evict(o device.Object, who []string) (evicted []string, err error) {
 	table, ok := o.(device.RSSTable)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	rules, err := s.leadingTo(table)
-	for _, r := range rules {
-		if slices.Contains(who, r.Key()) {
-			err = errors.Join(err, s.ethtool.DeleteRule(r))
-		}
+	if err != nil {
+		return nil, err
 	}
-	return err
+	for _, r := range rules {
+		if !slices.Contains(who, r.Key()) {
+			continue
+		}
+		if err := s.ethtool.DeleteRule(r); err != nil {
+			return evicted, err
+		}
+		evicted = append(evicted, r.Key())
+	}
+	return evicted, nil
 }

@@ -269,24 +269,32 @@ func (r *runner) rewrite(t *task, present device.Object) (wrote bool, left *Left
 	}
 	t.loose = true
 	if e, ok := r.k.(Evictor); ok && len(theirs) > 0 {
-		if err := e.Evict(present, theirs); err != nil {
+		evicted, err := e.Evict(present, theirs)
+		r.removed(t, evicted)
+		if err != nil {
 			return false, leave(t.key, err)
 		}
+		theirs = slices.DeleteFunc(theirs, func(w string) bool { return slices.Contains(evicted, w) })
 	}
 	if err := r.write(present, t.want); vanished(err) {
 		return false, r.gone(t)
 	} else if err != nil {
 		return false, leave(t.key, err)
 	}
-	for _, w := range theirs {
-		r.report.Removed = append(r.report.Removed, t.key+": "+w)
-	}
+	r.removed(t, theirs)
 	if t.want == nil {
 		// Of what the kernel has removed nothing is to be found again: a kill
 		// from here on leaves what others make meanwhile to them.
 		r.record(t)
 	}
 	return true, nil
+}
+
+// removed reports what was somebody else's.
+func (r *runner) removed(t *task, who []string) {
+	for _, w := range who {
+		r.report.Removed = append(r.report.Removed, t.key+": "+w)
+	}
 }
 
 // others returns which of the things that hang on o are not niclane's.

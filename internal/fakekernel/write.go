@@ -241,13 +241,14 @@ func (k *Kernel) leadingTo(o device.Object) []device.Rule {
 }
 
 // Evict implements apply.Evictor.
-func (k *Kernel) Evict(o device.Object, who []string) error {
+func (k *Kernel) Evict(o device.Object, who []string) (evicted []string, err error) {
 	for _, r := range k.leadingTo(o) {
 		if slices.Contains(who, r.Key()) {
 			k.remove(r)
+			evicted = append(evicted, r.Key())
 		}
 	}
-	return nil
+	return evicted, nil
 }
 
 // valid says whether the kernel would take the new value.
