@@ -59,7 +59,7 @@ func (a *app) persist(dir, file, listen string) error {
 	if err := onlyRoots(r.config); err != nil {
 		return err
 	}
-	u := unit.Unit{Devices: groupOf(r.Intent), Config: r.config, Groups: withGroup(r.Intent.Lanes) != nil}
+	u := unit.Unit{Devices: groupOf(r.Intent), Config: r.config, Groups: a.needsGroups(r)}
 	if len(u.Devices) == 0 {
 		return fmt.Errorf("%s: names no device: give globals.dev", r.config)
 	}

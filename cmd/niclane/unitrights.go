@@ -23,9 +23,24 @@ func withGroup(lanes []intent.Lane) *intent.Lane {
 	return &lanes[i]
 }
 
-// checkUnit refuses a file that has got a control group since persist wrote the unit
-// in which this command runs (systemd.exec(5), INVOCATION_ID): its steps would fail
-// one by one, for want of rights.
+// needsGroups reports whether the unit of a file needs the rights for control groups: a
+// lane has one, or had one when the file was applied, which the next apply undoes.
+func (a *app) needsGroups(r *request) bool {
+	if withGroup(r.Intent.Lanes) != nil {
+		return true
+	}
+	s, err := a.openStore()
+	if s == nil || err != nil {
+		return false // nothing is applied that the unit could undo
+	}
+	defer s.Close()
+	applied, _ := ownedBy(s, r.config) // its error is of the devices
+	return len(applied.groups) > 0
+}
+
+// checkUnit refuses a file whose first control group is younger than the unit in which
+// this command runs (systemd.exec(5), INVOCATION_ID). Without the rights the steps would
+// fail one by one.
 func checkUnit(r *request) error {
 	lane := withGroup(r.Intent.Lanes)
 	if lane == nil || os.Getenv("INVOCATION_ID") == "" {
@@ -39,6 +54,6 @@ func checkUnit(r *request) error {
 	if has[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %s has a control group, and this unit has not the rights for it (CAP_SYS_PTRACE): "+
-		"write it again: niclane persist %[1]s, then systemctl daemon-reload and restart the unit", r.config, lane.Path)
+	return fmt.Errorf("%s: %s has a control group, and this unit lacks the rights for it (CAP_SYS_PTRACE): "+
+		"write the unit again: niclane persist %[1]s, then systemctl daemon-reload and restart the unit", r.config, lane.Path)
 }
