@@ -153,28 +153,41 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestKeepTells: what cannot be chained is told until it is heard, and once; what is
-// written to its end a moment later is not, nor a node that has no network yet.
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) { l <- string(line); return len(line), nil }
+
+// TestKeepTells: a fault is told until the telling succeeds, and once. A list that is only
+// half written is not told, nor that a node has no network yet.
 func TestKeepTells(t *testing.T) {
 	dir := t.TempDir()
-	told, answer := make(chan string), make(chan error)
+	told, answer, logged := make(chan string), make(chan error), make(lines, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	tell := func(_ context.Context, why error) error { told <- why.Error(); return <-answer }
-	go func() { ended <- chain.Keep(ctx, dir, false, slog.New(slog.NewTextHandler(t.Output(), nil)), tell) }()
+	go func() { ended <- chain.Keep(ctx, dir, false, slog.New(slog.NewTextHandler(logged, nil)), tell) }()
 	says := func(what string) {
 		t.Helper()
 		select {
 		case got := <-told:
 			if !strings.Contains(got, what) {
-				t.Errorf("told %q, want %q", got, what)
+				t.Fatalf("told %q, want %q", got, what)
 			}
 		case <-time.After(20 * time.Second):
 			t.Fatalf("not told: %s", what)
 		}
 	}
 	first := filepath.Join(dir, "05-first.conflist")
-	write(t, first, "[")
+	write(t, first, "[]")
+	for seen := false; !seen; { // and replaced within a second
+		select {
+		case line := <-logged:
+			seen = strings.Contains(line, "cannot unmarshal array")
+		case got := <-told:
+			t.Fatalf("told %q at once", got)
+		}
+	}
 	write(t, first, "{")
 	says("05-first.conflist: not a JSON object: unexpected end")
 	answer <- errors.New("no agent yet")
@@ -186,6 +199,15 @@ func TestKeepTells(t *testing.T) {
 	write(t, first, "{")
 	says("05-first.conflist: not a JSON object: unexpected end")
 	answer <- nil
+	if err := os.Remove(first); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-told:
+		t.Errorf("told %q of a node without a network", got)
+		answer <- nil
+	case <-time.After(1500 * time.Millisecond): // more than a fault has to stay
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
