@@ -18,9 +18,9 @@ import (
 // it: programs write their lists in more than one step.
 const settled = time.Second
 
-// Keep has niclane-cni in the node's list, now and whenever somebody has written
-// it anew, until ctx ends. It leaves it there then. statusOfAgent is that of Add. tell is
-// called with why it cannot be chained, again until it returns no error.
+// Keep puts niclane-cni into the node's list, and again after each rewrite of the list,
+// until ctx ends. The last list stays as it is. statusOfAgent is the argument of Add. tell
+// gets the reason where niclane-cni cannot be chained; Keep calls it until it succeeds.
 func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger, tell func(context.Context, error) error) error {
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -98,8 +98,8 @@ func Sandbox(groups bool, families string) string {
 	capabilities, calls, writes := "", "", "\nProtectControlGroups=yes"
 	if groups {
 		capabilities, calls, writes = " CAP_SYS_PTRACE CAP_DAC_OVERRIDE", " pidfd_getfd", ""
-		text = strings.Replace(text, "CapabilityBoundingSet=", `# A lane has a control group: sockets of its processes are set, whoever's they are
-# (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, pidfd_getfd), and its files are written.
+		text = strings.Replace(text, "CapabilityBoundingSet=", `# For a control group: niclane sets the priority of its processes' sockets, also of
+# other users' (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, pidfd_getfd), and writes its files.
 CapabilityBoundingSet=`, 1)
 	}
 	return strings.NewReplacer(" CAPABILITIES", capabilities, " CALLS", calls, "\nWRITES", writes).Replace(text)
