@@ -74,7 +74,7 @@ inject: ## errors at every system call of apply, rollback, guardian and watch, o
 
 check: ## what needs no privileges
 	$(GO) vet ./...
-	$(GO) test -short ./config/... ./intent/... ./device/... ./plan/... ./internal/strictyaml/... ./adqsetup/... ./bench/experiment/... ./bench/stats/... ./bench/search/... ./bench/fanout/... ./bench/result/... ./bench/page/...
+	$(GO) test -short ./lane/config/... ./lane/intent/... ./lane/device/... ./lane/plan/... ./internal/strictyaml/... ./migrate/adqsetup/... ./bench/experiment/... ./bench/stats/... ./bench/stats/search/... ./bench/stats/fanout/... ./bench/result/... ./bench/page/...
 
 packages: ## deb and rpm, in out/packages
 	@dist/build out/packages
@@ -108,15 +108,15 @@ vuln: ## known vulnerabilities in what niclane calls; GOVULNDB=URL asks another 
 
 bench: ## niclane beside the scripts people write instead, by ratio
 	@tools/packages ip:iproute2 ethtool pgrep:procps chrt:util-linux wrk nginx:nginx-light memcached memcslap:libmemcached-tools redis-server redis-benchmark:redis-tools
-	$(GO) test -run '^$$' -bench . ./plan
-	$(GO) test -run '^$$' -bench . -benchtime 200ms ./internal/bpf
+	$(GO) test -run '^$$' -bench . ./lane/plan
+	$(GO) test -run '^$$' -bench . -benchtime 200ms ./internal/kernel/bpf
 	$(GO) test -run '^$$' -bench . -benchtime 100x ./cmd/niclane
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./poller ./test/listeners ./test/bench/...
 
 bench-k8s: ## what lanes cost a Kubernetes node: niclane-cni's calls, a pod among 110, the agent at rest for ten minutes; root
 	@tools/packages ip:iproute2 nft:nftables runc procps
-	$(GO) test -run '^$$' -bench Members -benchtime 200ms ./internal/bpf
-	cd k8s && ../tools/go test -run '^$$' -bench . -benchtime 100x ./card ./cmd/niclane-cni
+	$(GO) test -run '^$$' -bench Members -benchtime 200ms ./internal/kernel/bpf
+	cd k8s && ../tools/go test -run '^$$' -bench . -benchtime 100x ./agent/applier ./cmd/niclane-cni
 	cd k8s && ../tools/go test -run '^$$' -bench Pod -benchtime 100x ./cmd/niclane-agent
 	cd k8s && ../tools/go test -run '^$$' -bench Rest -benchtime 1x ./cmd/niclane-agent
 	cd k8s/test && NICLANE_TEST_K8S=1 ../../tools/go test -run '^$$' -bench Kubernetes -benchtime 1x -timeout 60m ./e2e

@@ -14,13 +14,13 @@ import (
 
 // pure packages decide; they touch no kernel, no file and no clock
 // (docs/architecture.md).
-var pure = []string{"config", "intent", "device", "plan", "verify", "status", "split", "adqsetup", "bench/stats", "bench/stats/check", "bench/search", "bench/fanout", "bench/experiment", "internal/strictyaml", "internal/lists"}
+var pure = []string{"lane/config", "lane/intent", "lane/device", "lane/plan", "lane/verify", "lane/status", "app/split", "migrate/adqsetup", "bench/stats", "bench/stats/check", "bench/stats/search", "bench/stats/fanout", "bench/experiment", "internal/strictyaml", "internal/lists"}
 
 // impure imports, by path or prefix ending in "/".
 var impure = []string{
 	"os/exec", "net", "net/http", "syscall", "golang.org/x/sys/", "github.com/vishvananda/",
 	"github.com/mdlayher/", "github.com/cilium/", "github.com/niclane/niclane/internal/",
-	"github.com/niclane/niclane/observe", "github.com/niclane/niclane/apply",
+	"github.com/niclane/niclane/lane/observe", "github.com/niclane/niclane/lane/apply",
 }
 
 // impureCalls are functions of otherwise harmless packages.
@@ -82,7 +82,7 @@ func TestSources(t *testing.T) {
 		}
 		// A unix.CPUSet leaves processors from 1024 on out without a word.
 		if strings.Contains(string(text), "unix.CPUSet") && !strings.HasSuffix(path, "_test.go") {
-			t.Errorf("%s: unix.CPUSet has 1024 processors; want package internal/sched", path)
+			t.Errorf("%s: unix.CPUSet has 1024 processors; want package internal/kernel/sched", path)
 		}
 		return nil
 	})

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // An Advice is how one application is set to match a lane.

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/cgroup"
-	"github.com/niclane/niclane/internal/reuseport"
-	"github.com/niclane/niclane/internal/sockclass"
+	"github.com/niclane/niclane/app/reuseport"
+	"github.com/niclane/niclane/internal/kernel/cgroup"
+	"github.com/niclane/niclane/internal/kernel/sockclass"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A Target is the application to attach; one of the fields is given.

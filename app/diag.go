@@ -10,7 +10,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/nlsock"
+	"github.com/niclane/niclane/internal/kernel/nlsock"
 )
 
 // Of linux/sock_diag.h and linux/inet_diag.h.

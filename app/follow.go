@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/niclane/niclane/internal/reuseport"
-	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/app/reuseport"
+	"github.com/niclane/niclane/lane/observe"
 )
 
 // Looks that nothing asked for: for threads that were given other processors,

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/intent"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // A Lane is what an applied lane has for its applications.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/niclane/niclane/internal/reuseport"
-	"github.com/niclane/niclane/internal/sockiter"
+	"github.com/niclane/niclane/app/reuseport"
+	"github.com/niclane/niclane/app/sockiter"
 )
 
 // A Leading says which instance of an application on several NUMA nodes the

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/reuseport"
-	"github.com/niclane/niclane/internal/sockiter"
+	"github.com/niclane/niclane/app/reuseport"
+	"github.com/niclane/niclane/app/sockiter"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A Listening is what is known of one listener.

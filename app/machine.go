@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/sched"
+	"github.com/niclane/niclane/internal/kernel/sched"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A machine is a virtual one, known by a network device of the host that is its

@@ -5,7 +5,7 @@ package app
 import (
 	"slices"
 
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // Place keeps the calling thread, and what it executes, to processors and to

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/kernel/cgroup"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // Options are what Run and Attach need to know of the machine.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/intent"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 func TestSpread(t *testing.T) {

@@ -23,9 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/vethtest"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // runArg makes the test's executable niclane run: DIR LANE COMMAND...

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // Lines describes a group, for people.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/sockclass"
+	"github.com/niclane/niclane/internal/kernel/sockclass"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // undo puts everything back as it was before the application was in the lane,

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/lane/config"
 )
 
 // TestDefaultFile: the file that the packages bring asks for nothing as it is,

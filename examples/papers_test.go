@@ -16,9 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens; read the diff")
@@ -114,7 +114,7 @@ func fold(line string) string {
 func host(t *testing.T, dev string) *device.State {
 	t.Helper()
 	const queues, processors, firstIRQ, firstNAPI = 128, 144, 200, 9000
-	text, err := os.ReadFile("../plan/testdata/simcard-ice.json")
+	text, err := os.ReadFile("../lane/plan/testdata/simcard-ice.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/lab/emucard"
 )
 
 // Bridges of a lab without a card.

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/internal/cgroup"
-	"github.com/niclane/niclane/internal/sched"
+	"github.com/niclane/niclane/internal/kernel/cgroup"
+	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
 // HelperCommand is the argument with which niclane becomes the helper that

@@ -3,7 +3,7 @@
 // Package lab builds the hosts of an experiment in network namespaces: the
 // system under test (sut), a client and a noise source, joined by a switch,
 // with a link of finite rate to the SUT in each direction. The SUT's port is
-// an emulated card (package internal/emucard).
+// an emulated card (package lab/emucard).
 //
 //	client ── p-client ┐                ┌ downlink ═ downlink-end ┐
 //	                   ├ switch (eBPF) ─┤  (TBF: link, buffer)    ├ p-sut ── lane0

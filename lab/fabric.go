@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/lab/emucard"
 )
 
 // addFabric makes the card and the switch: their programs and their state.

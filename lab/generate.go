@@ -2,4 +2,4 @@
 
 package lab
 
-//go:generate go tool bpf2go -go-package lab -no-global-types -target bpfel -cc clang -cflags "-I../internal/bpf/c/include -O2 -g -Wall -Werror" fabric c/switch.c
+//go:generate go tool bpf2go -go-package lab -no-global-types -target bpfel -cc clang -cflags "-I../internal/kernel/bpf/c/include -O2 -g -Wall -Werror" fabric c/switch.c

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A setting is a sysctl that exists in each network namespace.

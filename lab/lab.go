@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A Lab is one that is up.

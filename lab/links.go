@@ -11,8 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // Devices of the switch's namespace.

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 // Roles of the test program other than testing.

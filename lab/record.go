@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/lab/emucard"
 )
 
 // Directories of a lab's own. They are removed when empty.

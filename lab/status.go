@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/lab/emucard"
 )
 
 // Status is what there is of a lab.

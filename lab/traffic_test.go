@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/lab/emucard"
+	"github.com/niclane/niclane/lane/device"
 )
 
 func openCard(t *testing.T, l *Lab) *emucard.Card {

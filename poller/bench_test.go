@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/ethtool"
-	"github.com/niclane/niclane/internal/netdev"
-	"github.com/niclane/niclane/internal/sched"
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/internal/kernel/sched"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // BenchmarkKilled is what a packet waits from one end of a veth to a sleeping

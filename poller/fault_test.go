@@ -17,12 +17,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/ethtool"
-	"github.com/niclane/niclane/internal/iouring"
-	"github.com/niclane/niclane/internal/netdev"
-	"github.com/niclane/niclane/internal/sched"
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/kernel/iouring"
+	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/internal/kernel/sched"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/poller"
 )
 

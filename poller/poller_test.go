@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/ethtool"
-	"github.com/niclane/niclane/internal/iouring"
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/kernel/iouring"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/poller"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/kernel/cgroup"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // Command is the first argument of the process that Client starts from the

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/ethtool"
-	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/kernel/netdev"
 )
 
 // queues knows which NAPIs poll the receive queues of one device, which it

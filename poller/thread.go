@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/iouring"
-	"github.com/niclane/niclane/internal/sched"
+	"github.com/niclane/niclane/internal/kernel/iouring"
+	"github.com/niclane/niclane/internal/kernel/sched"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // How long the kernel polls at a time. With one NAPI it stops by itself when

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // differences are the objects that are not as before: all that a plan can

@@ -12,8 +12,8 @@ import (
 
 	"github.com/niclane/niclane/bench/page"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 //go:embed selftest.html

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 // Schema of Record. It changes with every change of meaning.

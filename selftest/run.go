@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/bench/memserver"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/bench/part/memserver"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 // A Machine is this host's lanes.

@@ -8,14 +8,14 @@ import (
 	"os"
 	"testing"
 
-	"github.com/niclane/niclane/internal/schematest"
+	"github.com/niclane/niclane/internal/testing/schematest"
 )
 
 var update = flag.Bool("update", false, "write docs/selftest.schema.json")
 
 // published is the schema of selftest.json.
 var published = schematest.Record{
-	File: "docs/selftest.schema.json", Dirs: []string{"selftest", "device", "plan", "verify", "bench/stats"},
+	File: "docs/selftest.schema.json", Dirs: []string{"selftest", "lane/device", "lane/plan", "lane/verify", "bench/stats"},
 	Value: &Record{}, Version: Schema,
 	Title: "selftest.json of niclane", Description: "What one selftest of one card showed. Times are in ns, rates in bit/s.",
 }

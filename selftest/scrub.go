@@ -7,9 +7,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 // What stands for what was taken out.

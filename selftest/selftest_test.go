@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 var end4 = End{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}

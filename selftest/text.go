@@ -12,7 +12,7 @@ import (
 
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // Summary says in one line what came of a selftest.

@@ -16,9 +16,9 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
-	"github.com/niclane/niclane/bench/memserver"
 	"github.com/niclane/niclane/bench/noise"
-	"github.com/niclane/niclane/bench/ready"
+	"github.com/niclane/niclane/bench/part/memserver"
+	"github.com/niclane/niclane/bench/part/ready"
 )
 
 // Parts of niclane, as bench/agent has them.

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 // TestMain is niclane for the agent's own processes: a part does what its

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/internal/sched"
+	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
 // JobCommand is the argument with which niclane becomes the process that

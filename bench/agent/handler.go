@@ -21,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/part/ready"
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/power"
-	"github.com/niclane/niclane/bench/ready"
-	"github.com/niclane/niclane/bench/thread"
-	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/lane/observe"
 )
 
 // heldError says who has the agent.

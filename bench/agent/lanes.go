@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/lane/config"
 )
 
 // PartTune is the part of niclane that sets what is the whole host's.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/bench/ready"
+	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/internal/strictyaml"
 )
 

@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/lane/journal"
 )
 
 // marker is in the environment of every process of a session, and of what

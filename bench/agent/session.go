@@ -20,7 +20,7 @@ import (
 
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/power"
-	"github.com/niclane/niclane/internal/polls"
+	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
 // A session is what one orchestrator has of the agent.

@@ -5,8 +5,8 @@ package experiment
 import (
 	"time"
 
-	"github.com/niclane/niclane/config"
 	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lane/config"
 )
 
 // A variantText is a variant as it is read, with the places of its lanes' texts.

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/niclane/niclane/intent"
 	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // ownProtocols are those that niclane's own server speaks.

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 
 	y "github.com/niclane/niclane/internal/strictyaml"
 )

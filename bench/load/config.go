@@ -21,7 +21,7 @@ import (
 	"net/netip"
 
 	"github.com/niclane/niclane/bench/load/proto/http1"
-	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // Protocols.

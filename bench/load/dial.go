@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/bench/sock"
+	"github.com/niclane/niclane/bench/part/sock"
 )
 
 // A target is what connections are opened to.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/niclane/niclane/bench/httpserver"
 	"github.com/niclane/niclane/bench/load/proto/http1"
+	"github.com/niclane/niclane/bench/part/httpserver"
 	"github.com/niclane/niclane/bench/stats"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/bench/httpserver"
 	"github.com/niclane/niclane/bench/load/proto/http1"
+	"github.com/niclane/niclane/bench/part/httpserver"
 )
 
 // serveHTTP starts an httpserver and returns where it listens, its certificate

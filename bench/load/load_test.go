@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/bench/load/proto"
-	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/bench/part/memserver"
 	"github.com/niclane/niclane/bench/stats"
 )
 

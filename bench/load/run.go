@@ -11,7 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // settle is how long before its first request a step begins, ns: by then all

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/bench/stats/check"
-	"github.com/niclane/niclane/bench/thread"
 )
 
 // hog takes a processor from everything that is not SCHED_FIFO for so many ns,

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/load/proto"
-	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 const (

@@ -3,8 +3,8 @@
 package machine
 
 import (
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/polls"
+	"github.com/niclane/niclane/internal/traffic/napi"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A Diff is what happened between two snapshots.

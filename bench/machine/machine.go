@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/polls"
-	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/internal/traffic/napi"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/observe"
 )
 
 // Config says what to read beside the host itself.

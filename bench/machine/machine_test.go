@@ -17,9 +17,9 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/polls"
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/internal/traffic/napi"
+	"github.com/niclane/niclane/lane/device"
 )
 
 func take(t *testing.T, c Config) *Snapshot {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // batchSize is how many datagrams one system call takes.

@@ -39,8 +39,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/bench/thread"
 )
 
 // Roles.

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/bench/sock"
+	"github.com/niclane/niclane/bench/part/sock"
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/bench/thread"
 )
 
 // run is the state of one Run; only its own thread touches it.

@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/bench/sock"
+	"github.com/niclane/niclane/bench/part/sock"
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/bench/thread"
 )
 
 func freeUDP(t *testing.T, host string) string {

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/bench/sock"
-	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/bench/part/sock"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"html/template"
 	"math"
 
-	"github.com/niclane/niclane/bench/fanout"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats/fanout"
 )
 
 // fanOut is how many servers one request can ask, over the response time.

@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/bench/search"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/bench/stats/search"
+	"github.com/niclane/niclane/lane/device"
 )
 
 const (

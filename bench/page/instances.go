@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // instancesText says where the instances of a split server were, and what share

@@ -5,7 +5,7 @@ package page
 import (
 	"testing"
 
-	"github.com/niclane/niclane/bench/cache"
+	"github.com/niclane/niclane/bench/part/cache"
 	"github.com/niclane/niclane/bench/result"
 )
 

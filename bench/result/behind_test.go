@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/stats"
 )
 

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/niclane/niclane/bench/fanout"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/fanout"
 )
 
 // FanOutProbability is how likely all servers are to answer in time, where

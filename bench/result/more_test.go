@@ -15,7 +15,7 @@ import (
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/internal/polls"
+	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
 func TestPercentilesThatTheExperimentNames(t *testing.T) {

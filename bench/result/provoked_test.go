@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/stats"
 )

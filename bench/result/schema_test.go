@@ -12,16 +12,16 @@ import (
 
 	reflecting "github.com/invopop/jsonschema"
 
-	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/power"
-	"github.com/niclane/niclane/bench/search"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/internal/schematest"
+	"github.com/niclane/niclane/bench/stats/search"
+	"github.com/niclane/niclane/internal/testing/schematest"
 )
 
 // published is the schema of result.json.
 var published = schematest.Record{
-	File: "docs/result.schema.json", Dirs: []string{"bench", "device", "internal/polls"},
+	File: "docs/result.schema.json", Dirs: []string{"bench", "lane/device", "internal/traffic/napi"},
 	Value: &Result{}, Version: Schema, Mapper: ownForms,
 	Title:       "result.json of niclane",
 	Description: "What one run of an experiment measured. Durations are in ns, rates of traffic in bit/s, sizes in bytes.",

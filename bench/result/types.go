@@ -5,15 +5,15 @@ package result
 import (
 	"time"
 
-	"github.com/niclane/niclane/bench/cache"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/part/cache"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/power"
-	"github.com/niclane/niclane/bench/search"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/search"
 )
 
 // Schema of result.json. The number grows with every incompatible change.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // Units of a Use.

@@ -14,10 +14,10 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/bench/nodes"
-	"github.com/niclane/niclane/bench/ready"
+	"github.com/niclane/niclane/bench/part/nodes"
+	"github.com/niclane/niclane/bench/part/ready"
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/bench/thread"
 	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lab"
 )

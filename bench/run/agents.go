@@ -15,12 +15,12 @@ import (
 
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/hiccup"
-	"github.com/niclane/niclane/bench/pod"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/run/pod"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // ReadHosts reads a hosts file. The files that it names are then relative to

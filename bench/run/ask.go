@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/niclane/niclane/bench/ready"
+	"github.com/niclane/niclane/bench/part/ready"
 )
 
 // A dialer opens a connection from a host.

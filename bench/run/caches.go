@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/niclane/niclane/bench/cache"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/fetch"
+	"github.com/niclane/niclane/bench/part/cache"
+	"github.com/niclane/niclane/bench/part/fetch"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
 )

@@ -21,8 +21,8 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/power"
-	"github.com/niclane/niclane/config"
 	y "github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lane/config"
 )
 
 // maxFile is far above any sensible file; it keeps a wrong path (a device, a

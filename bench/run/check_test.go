@@ -15,9 +15,9 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
-	"github.com/niclane/niclane/bench/memserver"
-	"github.com/niclane/niclane/config"
+	"github.com/niclane/niclane/bench/part/memserver"
 	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/lane/config"
 )
 
 func TestReadRefuses(t *testing.T) {

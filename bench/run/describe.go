@@ -10,7 +10,7 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/lab"
 )
 

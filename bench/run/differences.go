@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/device"
 	y "github.com/niclane/niclane/internal/strictyaml"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // differences says what the file makes different in variant i from the one

@@ -11,9 +11,9 @@ import (
 
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 const lanesText = "version: 1\\nglobals:\\n  dev: lane0\\nlanes:\\n  a: {queues: 1, protocol: tcp, ports: [1]}\\n"

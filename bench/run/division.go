@@ -8,15 +8,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/niclane/niclane/app/numa"
+	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/nodes"
+	"github.com/niclane/niclane/bench/part/nodes"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/intent"
-	"github.com/niclane/niclane/internal/numa"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/split"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // A division is how a server is split over the NUMA nodes of the SUT, the same

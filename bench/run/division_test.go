@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/bench/nodes"
-	"github.com/niclane/niclane/split"
+	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/bench/part/nodes"
 )
 
 const gib = 1 << 30

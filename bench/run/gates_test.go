@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/bench/cache"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/part/cache"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // passing is an experiment and a window of it that passes every gate.

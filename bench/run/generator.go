@@ -9,7 +9,7 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/proto/http1"
-	"github.com/niclane/niclane/bench/thread"
+	"github.com/niclane/niclane/bench/part/thread"
 )
 
 // generators are the configurations of a window's generators, without where

@@ -13,8 +13,8 @@ import (
 
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/intent"
 	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // sampleEvery is how often the hops are read. A reading costs a few netlink

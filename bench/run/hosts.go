@@ -10,10 +10,10 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/bench/nodes"
+	"github.com/niclane/niclane/bench/part/nodes"
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/bench/thread"
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // hosts are those of a run, wherever they are: the SUT, the clients and the

@@ -12,8 +12,8 @@ import (
 
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/lab"

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/niclane/niclane/app/led"
+	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/led"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/split"
 )
 
 // An instance is one of the server's: the only one, or that of a NUMA node.

@@ -10,15 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/bench/cache"
+	"github.com/niclane/niclane/app/led"
+	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/fetch"
-	"github.com/niclane/niclane/bench/led"
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/bench/nodes"
+	"github.com/niclane/niclane/bench/part/cache"
+	"github.com/niclane/niclane/bench/part/fetch"
+	"github.com/niclane/niclane/bench/part/nodes"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/split"
 )
 
 const splitCaching = `version: 1

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/hiccup"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/power"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/internal/polls"
+	"github.com/niclane/niclane/internal/traffic/napi"
 	"github.com/niclane/niclane/lab"
 )
 

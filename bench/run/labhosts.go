@@ -13,14 +13,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/bench/nodes"
+	"github.com/niclane/niclane/bench/part/nodes"
 	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/split"
 )
 
 // What follows makes the lab hosts: they share a file system, a clock and this

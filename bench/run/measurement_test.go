@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
-	"github.com/niclane/niclane/bench/nodes"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/part/nodes"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
 )

@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/bench/thread"
 	"github.com/niclane/niclane/lab"
 )
 

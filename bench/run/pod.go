@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/pod"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/run/pod"
 	"github.com/niclane/niclane/lab"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/bench/search"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/search"
 )
 
 // Options of Run.

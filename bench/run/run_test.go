@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/hiccup"
 	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/part/hiccup"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
 )

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/httpserver"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
-	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/bench/part/httpserver"
+	"github.com/niclane/niclane/bench/part/memserver"
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/bench/thread"
 	"github.com/niclane/niclane/lab"
 )
 

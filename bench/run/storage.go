@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/split"
 )
 
 // storageOn are the directories of a host for the storage of a split server, in

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/split"
 )
 
 // Each instance has the directory of its own node, and what the drives say

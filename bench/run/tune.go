@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/tune"
+	"github.com/niclane/niclane/bench/part/tune"
 	"github.com/niclane/niclane/lab"
 )
 

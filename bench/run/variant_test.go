@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/bench/cache"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/fetch"
 	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/part/cache"
+	"github.com/niclane/niclane/bench/part/fetch"
+	"github.com/niclane/niclane/bench/part/tune"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/bench/tune"
 )
 
 // TestRunStartsServersAnew: where variants differ in the server, it is started

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/niclane/niclane/adqsetup"
 	"github.com/niclane/niclane/internal/strictyaml"
-	"github.com/niclane/niclane/stay/unit"
+	"github.com/niclane/niclane/migrate/adqsetup"
+	"github.com/niclane/niclane/watch/systemd"
 )
 
 // What an option of adqsetup's takes.

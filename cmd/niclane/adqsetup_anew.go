@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // applyOrAnew applies as niclane apply does. Where the device cannot go from the

@@ -13,11 +13,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/niclane/niclane/adqsetup"
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/stay/unit"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/migrate/adqsetup"
+	"github.com/niclane/niclane/watch/systemd"
 )
 
 // setUp is adqsetup's apply and create.

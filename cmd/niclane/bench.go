@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/pod"
 	"github.com/niclane/niclane/bench/result"
 	experiments "github.com/niclane/niclane/bench/run"
+	"github.com/niclane/niclane/bench/run/pod"
 )
 
 func (a *app) benchCommand() *cobra.Command {

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/papers"
 	"github.com/niclane/niclane/bench/result"
 	experiments "github.com/niclane/niclane/bench/run"
+	"github.com/niclane/niclane/papers"
 )
 
 const (

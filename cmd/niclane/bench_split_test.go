@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // splitExperiment has nginx on each node, in a lab of a name and processors.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/adqsetup"
+	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
 func (a *app) convertCommand() *cobra.Command {

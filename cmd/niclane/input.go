@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/intent"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/stay/host"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/watch/host"
 )
 
 // maxConfig is far above any sensible file; it keeps a wrong path (a device, a

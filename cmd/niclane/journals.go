@@ -6,9 +6,9 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/stay/host"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/watch/host"
 )
 
 // openStore opens the journals for reading; nil means that nothing was ever

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/device"
 	"github.com/niclane/niclane/lab"
+	"github.com/niclane/niclane/lane/device"
 )
 
 func (a *app) labCommand() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/niclane/niclane/apply"
+	"github.com/niclane/niclane/lane/apply"
 )
 
 // repairTakes bounds how long a watch may hold the lock.

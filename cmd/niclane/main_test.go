@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 // BenchmarkMember adds the thousandth member to a lane on a device that cannot

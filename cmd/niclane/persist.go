@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/stay/unit"
+	"github.com/niclane/niclane/watch/systemd"
 )
 
 func (a *app) persistCommand() *cobra.Command {

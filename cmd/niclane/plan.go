@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/adqsetup"
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
 func (a *app) planCommand() *cobra.Command {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/bench/refresh"
 	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/papers/refresh"
 )
 
 // fromPaper begins the name of a row of the paper's table.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/journal"
 )
 
 func (a *app) rollbackCommand() *cobra.Command {

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	niclaneapp "github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/observe"
 )
 
 // Exit codes of run where the command was not started, as env(1) has them:

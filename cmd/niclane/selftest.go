@@ -19,7 +19,7 @@ import (
 
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/experiment"
-	"github.com/niclane/niclane/bench/ready"
+	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/selftest"

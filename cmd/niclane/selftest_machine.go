@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 // A testMachine is this host for package selftest: it applies, verifies and

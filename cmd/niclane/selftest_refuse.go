@@ -10,9 +10,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/internal/knock"
 	"github.com/niclane/niclane/internal/lifeline"
+	"github.com/niclane/niclane/internal/traffic/probe"
+	"github.com/niclane/niclane/lane/apply"
 )
 
 // path is how packets to an address of the peer's leave: through the device.

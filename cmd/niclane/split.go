@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/instances"
-	"github.com/niclane/niclane/internal/numa"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/split"
+	"github.com/niclane/niclane/app/instances"
+	"github.com/niclane/niclane/app/numa"
+	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/lane/observe"
 )
 
 // splitFlags are those of niclane split.

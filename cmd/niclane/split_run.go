@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	niclaneapp "github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/instances"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/split"
+	"github.com/niclane/niclane/app/instances"
+	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/observe"
 )
 
 // The processes that an application on several nodes consists of. Of shards,

@@ -22,11 +22,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/labtest"
-	"github.com/niclane/niclane/internal/numa"
+	"github.com/niclane/niclane/app/numa"
+	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/internal/testing/labtest"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/split"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // nodeServer is the name under which the test's executable is the server of

@@ -18,12 +18,12 @@ import (
 	"github.com/spf13/cobra"
 
 	niclaneapp "github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/status"
-	"github.com/niclane/niclane/stay/host"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/status"
+	"github.com/niclane/niclane/watch/host"
 )
 
 func (a *app) statusCommand() *cobra.Command {

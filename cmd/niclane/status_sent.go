@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/intent"
-	"github.com/niclane/niclane/internal/bpf"
-	"github.com/niclane/niclane/internal/tc"
-	"github.com/niclane/niclane/internal/watch"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/status"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/traffic/count"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/status"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 // What leaves is counted in two ways.

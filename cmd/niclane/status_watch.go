@@ -14,14 +14,14 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/bpf"
-	"github.com/niclane/niclane/internal/sched"
-	"github.com/niclane/niclane/internal/tc"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/status"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/sched"
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/status"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 // rated is what status --watch prints as JSON: one document on each line.

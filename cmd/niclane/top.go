@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/niclane/niclane/internal/top"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/status"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/status"
 )
 
 func (a *app) topCommand() *cobra.Command {

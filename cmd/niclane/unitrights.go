@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/intent"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // withGroup is the first lane of a file that has a control group, nil if none has.

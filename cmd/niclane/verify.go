@@ -14,13 +14,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/stay/host"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
+	"github.com/niclane/niclane/watch/host"
 )
 
 func (a *app) verifyCommand() *cobra.Command {

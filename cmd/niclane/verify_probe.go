@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/knock"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/internal/traffic/probe"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 // A target is an address that --probe names.

@@ -7,11 +7,11 @@ import (
 	"slices"
 
 	niclaneapp "github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/internal/sockiter"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/stay/host"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/app/sockiter"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
+	"github.com/niclane/niclane/watch/host"
 )
 
 // sockets are this host's TCP connections when verify began to watch.

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/watch"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/internal/traffic/count"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/verify"
 )
 
 // watching is the traffic of all devices with lanes, watched at once.

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/internal/notify"
-	"github.com/niclane/niclane/stay"
-	"github.com/niclane/niclane/stay/health"
-	"github.com/niclane/niclane/stay/host"
+	"github.com/niclane/niclane/internal/kernel/notify"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/watch"
+	"github.com/niclane/niclane/watch/host"
+	"github.com/niclane/niclane/watch/metrics"
 )
 
 func (a *app) watchCommand() *cobra.Command {

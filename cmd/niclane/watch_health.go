@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/stay"
-	"github.com/niclane/niclane/stay/health"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/watch"
+	"github.com/niclane/niclane/watch/metrics"
 )
 
 // serveHealth shows metrics and health; nil if at is.

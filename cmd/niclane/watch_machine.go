@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/internal/notify"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/stay"
-	"github.com/niclane/niclane/stay/host"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/internal/kernel/notify"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/verify"
+	"github.com/niclane/niclane/watch"
+	"github.com/niclane/niclane/watch/host"
 )
 
 // lookAgain bounds how often the machine is looked at once more because what is

@@ -8,14 +8,14 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/journal"
-	"github.com/niclane/niclane/plan"
-	"github.com/niclane/niclane/stay"
-	"github.com/niclane/niclane/stay/host"
-	"github.com/niclane/niclane/verify"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
+	"github.com/niclane/niclane/watch"
+	"github.com/niclane/niclane/watch/host"
 )
 
 // Hold implements stay.Machine.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/niclane/niclane/stay"
+	"github.com/niclane/niclane/watch"
 )
 
 // A supervisor is systemd, if it has started this process as a service that

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/lab/emucard"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // readCard returns the table or rule with o's identity, nil if there is none.

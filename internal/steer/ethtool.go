@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // writeTable makes, changes or deletes an RSS context of a card.

@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/emucard"
-	"github.com/niclane/niclane/internal/ethtool"
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/lab/emucard"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // A Client works in the network namespace of the thread that called Open. It

@@ -10,7 +10,7 @@ import (
 	"github.com/gdamore/tcell/v2"
 	"github.com/rivo/uniseg"
 
-	"github.com/niclane/niclane/status"
+	"github.com/niclane/niclane/lane/status"
 )
 
 // frameLines are those that are not rows: title, header, keys.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
-	"github.com/niclane/niclane/status"
+	"github.com/niclane/niclane/lane/status"
 )
 
 // A Frame is what is shown.

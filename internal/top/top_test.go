@@ -10,7 +10,7 @@ import (
 
 	"github.com/gdamore/tcell/v2"
 
-	"github.com/niclane/niclane/status"
+	"github.com/niclane/niclane/lane/status"
 )
 
 func number(v float64) *float64 { return &v }

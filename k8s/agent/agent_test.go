@@ -30,15 +30,15 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/k8s/agent/applier"
+	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/card"
 	"github.com/niclane/niclane/k8s/cniproto"
-	"github.com/niclane/niclane/k8s/nat"
-	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/k8s/networks/nat"
 	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/policy"
-	"github.com/niclane/niclane/stay/health"
+	"github.com/niclane/niclane/watch/metrics"
 )
 
 var policyGVR = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}

@@ -12,11 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/k8s/node"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/status"
-	"github.com/niclane/niclane/stay/health"
+	"github.com/niclane/niclane/k8s/agent/lanes"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/status"
+	"github.com/niclane/niclane/watch/metrics"
 )
 
 // read reads what the devices count of the lanes.

@@ -6,9 +6,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/niclane/niclane/k8s/attach"
+	"github.com/niclane/niclane/k8s/agent/attach"
+	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/cniproto"
-	"github.com/niclane/niclane/k8s/node"
 	"github.com/niclane/niclane/k8s/nri"
 )
 

@@ -24,9 +24,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/niclane/niclane/internal/vethtest"
-	"github.com/niclane/niclane/k8s/podresources/kubelettest"
-	"github.com/niclane/niclane/stay/health"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/k8s/pods/podresources/kubelettest"
+	"github.com/niclane/niclane/watch/metrics"
 )
 
 // sandbox is a pod as the runtime has it.

@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/kernel/cgroup"
+	"github.com/niclane/niclane/k8s/agent/kube"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/kube"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // tellings are at least so far apart: a node that starts a hundred pods writes its

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/k8s/card"
-	"github.com/niclane/niclane/k8s/classes"
-	"github.com/niclane/niclane/k8s/nat"
-	"github.com/niclane/niclane/k8s/reach"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/k8s/agent/applier"
+	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/networks/nat"
+	"github.com/niclane/niclane/k8s/networks/reach"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // Each look for translations walks the kernel's table of connections, 262144 buckets

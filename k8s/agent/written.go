@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/niclane/niclane/k8s/attach"
+	"github.com/niclane/niclane/k8s/agent/attach"
+	"github.com/niclane/niclane/k8s/agent/kube"
 	"github.com/niclane/niclane/k8s/cniproto"
-	"github.com/niclane/niclane/k8s/kube"
 )
 
 // writePods writes down which pods ask for a lane, for niclane-cni to know while nobody

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/internal/few"
-	"github.com/niclane/niclane/k8s/claim"
+	"github.com/niclane/niclane/k8s/api/params"
 )
 
 // DefaultSocket is the agent's.

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/niclane/niclane/internal/vethtest"
-	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/k8s/inventory"
 )
 
 // A kubelet takes registrations in a directory.

@@ -9,10 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/niclane/niclane/intent"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/classes"
 	"github.com/niclane/niclane/k8s/dra"
+	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // node is one with an exclusive class of two queue sets, a shared one of three

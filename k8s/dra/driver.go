@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/inventory"
 )
 
 var (

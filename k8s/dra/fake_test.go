@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/inventory"
 )
 
 // inventory is classes.Inventory in memory, as strict as its words.

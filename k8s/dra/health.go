@@ -8,9 +8,9 @@ import (
 	"google.golang.org/grpc"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
-	"github.com/niclane/niclane/intent"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // healthAgain is how often kubelet is told what it knows: what it was not told for

@@ -8,9 +8,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/niclane/niclane/intent"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // holdOf is what a claim's allocation asks this node for.

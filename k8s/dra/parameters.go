@@ -9,7 +9,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/niclane/niclane/k8s/claim"
+	"github.com/niclane/niclane/k8s/api/params"
 )
 
 // parametersOf are the driver's parameters for a request: the claim's, or the

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"github.com/niclane/niclane/k8s/kube"
+	"github.com/niclane/niclane/k8s/agent/kube"
 )
 
 // A publisher keeps the ResourceSlices of the node's pool as its devices are, also

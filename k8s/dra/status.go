@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/niclane/niclane/k8s/classes"
+	"github.com/niclane/niclane/k8s/inventory"
 )
 
 // Conditions of a device in a claim's status.

@@ -19,8 +19,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/cniproto"
-	"github.com/niclane/niclane/k8s/node"
 )
 
 // DefaultSocket is containerd's and CRI-O's.

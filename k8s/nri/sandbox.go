@@ -14,9 +14,9 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/cniproto"
-	"github.com/niclane/niclane/k8s/hostif"
-	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/k8s/networks/hostif"
 )
 
 // ifName is what containerd and CRI-O call a pod's first interface, which NRI does

@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/niclane/niclane/k8s/claim"
+	"github.com/niclane/niclane/k8s/api/params"
 )
 
 // frontends gives the packets of a grant that the node translates to the pod's

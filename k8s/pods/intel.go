@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/niclane/niclane/k8s/claim"
+	"github.com/niclane/niclane/k8s/api/params"
 )
 
 // IntelAnnotation is that of Intel's plugin for ADQ: a list of containers with

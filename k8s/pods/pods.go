@@ -18,7 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/niclane/niclane/k8s/claim"
+	"github.com/niclane/niclane/k8s/api/params"
 	"github.com/niclane/niclane/k8s/policy"
 )
 

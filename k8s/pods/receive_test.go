@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/fakekernel"
+	"github.com/niclane/niclane/internal/testing/fakekernel"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/policy"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // A rules card is a recorded card that has RSS contexts and rules, in a kernel that
@@ -30,7 +30,7 @@ type rulesCard struct {
 
 func newRulesCard(t *testing.T) *rulesCard {
 	t.Helper()
-	text, err := os.ReadFile("../../plan/testdata/emulated.json")
+	text, err := os.ReadFile("../../lane/plan/testdata/emulated.json")
 	if err != nil {
 		t.Fatal(err)
 	}

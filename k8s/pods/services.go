@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/niclane/niclane/k8s/claim"
+	"github.com/niclane/niclane/k8s/api/params"
 )
 
 // A Service is what of a Service of Kubernetes' leads to a pod: packets to a frontend

@@ -3,10 +3,10 @@
 package policy
 
 import (
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/intent"
 	"github.com/niclane/niclane/internal/lists"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // A File is a lanes file made of a policy.

@@ -5,8 +5,8 @@ package policy
 import (
 	"slices"
 
-	"github.com/niclane/niclane/intent"
 	"github.com/niclane/niclane/internal/lists"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // A Difference is by which members a file differs from an earlier one.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/niclane/niclane/config"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/lane/config"
 )
 
 // A Member is some of a pod's packets.

@@ -13,14 +13,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/niclane/niclane/k8s/agent/applier"
+	"github.com/niclane/niclane/k8s/agent/attach"
+	"github.com/niclane/niclane/k8s/agent/attach/attachtest"
+	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/attach"
-	"github.com/niclane/niclane/k8s/attach/attachtest"
-	"github.com/niclane/niclane/k8s/card"
 	"github.com/niclane/niclane/k8s/cniproto"
-	"github.com/niclane/niclane/k8s/node"
+	"github.com/niclane/niclane/k8s/networks/reach"
 	lanepods "github.com/niclane/niclane/k8s/pods"
-	"github.com/niclane/niclane/k8s/reach"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 

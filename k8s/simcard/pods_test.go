@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/observe"
+	"github.com/niclane/niclane/lane/observe"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 

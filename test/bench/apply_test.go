@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/niclane/niclane/internal/emucard"
+	"github.com/niclane/niclane/lab/emucard"
 )
 
 const (

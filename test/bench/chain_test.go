@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/bpf"
-	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // The members' packets leave from these ports; the stream is of the one that a

@@ -16,10 +16,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/bpf"
-	"github.com/niclane/niclane/internal/tc"
-	"github.com/niclane/niclane/internal/watch"
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/traffic/count"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // What niclane's own counters cost a packet end to end: counted is the processor
@@ -134,8 +134,8 @@ func countReceived(b *testing.B) {
 
 // objects are the files that programs are loaded from.
 var objects = map[string]string{
-	bpf.IngressProgram: "../../internal/bpf/ingress_bpfel.o",
-	bpf.EgressProgram:  "../../internal/bpf/egress_bpfel.o",
+	bpf.IngressProgram: "../../internal/kernel/bpf/ingress_bpfel.o",
+	bpf.EgressProgram:  "../../internal/kernel/bpf/egress_bpfel.o",
 }
 
 // anew loads a program again, with the maps of the one that is attached.

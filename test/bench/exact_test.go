@@ -22,9 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/load"
-	"github.com/niclane/niclane/bench/sock"
+	"github.com/niclane/niclane/bench/part/sock"
+	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/bench/thread"
 )
 
 // BenchmarkIntended sends 50,000 gets a second to a server that never sleeps and

@@ -13,7 +13,7 @@ import (
 // BenchmarkMember adds the thousandth member to a lane on a device that cannot
 // steer, by niclane apply: the whole process, which looks at the thousand first
 // and journals what it owns. What the kernel's part of it takes is BenchmarkAdd
-// of package internal/bpf.
+// of package internal/kernel/bpf.
 func BenchmarkMember(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("not root")

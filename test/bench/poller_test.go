@@ -11,7 +11,7 @@ import (
 
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/internal/polls"
+	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
 // BenchmarkPollers measures experiments/pollers.yaml: memcached under noise,

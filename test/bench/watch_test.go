@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/niclane/niclane/internal/cgroup"
+	"github.com/niclane/niclane/internal/kernel/cgroup"
 )
 
 // restFor is how long a watch is left alone: two looks that nobody asked for are

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/lanetest"
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/device"
 )
 
 const lanes = `

@@ -20,15 +20,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/labtest"
-	"github.com/niclane/niclane/internal/vethtest"
-	"github.com/niclane/niclane/journal"
+	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
-	"github.com/niclane/niclane/observe"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // serverArg makes the test's executable a server of several listeners.

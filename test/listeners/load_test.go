@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/niclane/niclane/internal/labtest"
+	"github.com/niclane/niclane/internal/testing/labtest"
 	"github.com/niclane/niclane/lab"
 )
 

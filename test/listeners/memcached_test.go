@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/internal/labtest"
-	"github.com/niclane/niclane/internal/sockiter"
+	"github.com/niclane/niclane/app/sockiter"
+	"github.com/niclane/niclane/internal/testing/labtest"
 	"github.com/niclane/niclane/lab"
 )
 

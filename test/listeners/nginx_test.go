@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/internal/labtest"
-	"github.com/niclane/niclane/internal/sockiter"
+	"github.com/niclane/niclane/app/sockiter"
+	"github.com/niclane/niclane/internal/testing/labtest"
 	"github.com/niclane/niclane/lab"
 )
 

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/internal/sockiter"
+	"github.com/niclane/niclane/app/sockiter"
 )
 
 // serve is a server in Go of N listeners, each with goroutines of its own. At

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/niclane/niclane/device"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // An expectation is what probe must answer for a capability on Debian's
@@ -68,7 +68,7 @@ var ofVeth = []expectation{
 	{capability: device.CapFlowerHwTC, never: true, source: "drivers/net/veth.c: no NETIF_F_HW_TC"},
 	{capability: device.CapHTBOffload, never: true, source: "drivers/net/veth.c: no NETIF_F_HW_TC"},
 	{capability: device.CapMqprioChannel, unknown: onlyByDoing, source: "observe: no probe changes anything"},
-	{capability: device.CapClassGuarantee, unknown: "not known of this driver", source: "device/classes.go, which names some drivers"},
+	{capability: device.CapClassGuarantee, unknown: "not known of this driver", source: "lane/device/classes.go, which names some drivers"},
 	{capability: device.CapDriverPollers, never: true, source: "a devlink parameter of Intel's own ice only"},
 	{capability: device.CapSetAffinityIRQ, never: true, source: "a veth has no interrupt"},
 	{capability: device.CapNAPIs, unknown: noNetdev, untold: "6.8", source: "27f91aaf49b3: napi-get"},
@@ -96,7 +96,7 @@ var ofCard = []expectation{
 	{capability: device.CapFlowerHwTC, never: true, source: "drivers/net/virtio_net.c: no NETIF_F_HW_TC"},
 	{capability: device.CapHTBOffload, never: true, source: "drivers/net/virtio_net.c: no NETIF_F_HW_TC"},
 	{capability: device.CapMqprioChannel, unknown: onlyByDoing, source: "observe: no probe changes anything"},
-	{capability: device.CapClassGuarantee, unknown: "not known of this driver", source: "device/classes.go, which names some drivers"},
+	{capability: device.CapClassGuarantee, unknown: "not known of this driver", source: "lane/device/classes.go, which names some drivers"},
 	{capability: device.CapDriverPollers, never: true, source: "a devlink parameter of Intel's own ice only"},
 	{capability: device.CapSetAffinityIRQ, source: "an interrupt per queue"},
 	{capability: device.CapNAPIs, unknown: noNetdev, untold: "6.8", source: "27f91aaf49b3: napi-get"},

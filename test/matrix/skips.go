@@ -4,13 +4,13 @@ package main
 
 // skips are the tests that some of the kernels cannot run, or need not.
 var skips = []skip{
-	{suite: "internal/netdev", test: "TestNAPIConfigRoundTrip", before: "6.8", said: "no netdev-genl", why: "napi-get is new in 6.8"},
-	{suite: "internal/netdev", test: "TestNAPIConfigRoundTrip", since: "6.8", before: "6.13", said: "no napi-set", why: "napi-set is new in 6.13"},
-	{suite: "internal/netdev", test: "TestThreadRoundTrip", before: "6.8", said: "no netdev-genl", why: "napi-get is new in 6.8"},
-	{suite: "internal/netdev", test: "TestThreadRoundTrip", since: "6.8", before: "6.17", said: "takes no threaded", why: "threads by NAPI are new in 6.17"},
-	{suite: "internal/netdev", test: "TestAbsent", before: "6.8", said: "no netdev-genl", why: "napi-get is new in 6.8"},
-	{suite: "internal/netdev", test: "TestMapDown", before: "6.8", said: "no netdev-genl", why: "queue-get is new in 6.8"},
-	{suite: "internal/netdev", test: "TestXDPFeatures", before: "6.8", said: "no netdev-genl", why: "netdev is opened for napi-get, new in 6.8"},
+	{suite: "internal/kernel/netdev", test: "TestNAPIConfigRoundTrip", before: "6.8", said: "no netdev-genl", why: "napi-get is new in 6.8"},
+	{suite: "internal/kernel/netdev", test: "TestNAPIConfigRoundTrip", since: "6.8", before: "6.13", said: "no napi-set", why: "napi-set is new in 6.13"},
+	{suite: "internal/kernel/netdev", test: "TestThreadRoundTrip", before: "6.8", said: "no netdev-genl", why: "napi-get is new in 6.8"},
+	{suite: "internal/kernel/netdev", test: "TestThreadRoundTrip", since: "6.8", before: "6.17", said: "takes no threaded", why: "threads by NAPI are new in 6.17"},
+	{suite: "internal/kernel/netdev", test: "TestAbsent", before: "6.8", said: "no netdev-genl", why: "napi-get is new in 6.8"},
+	{suite: "internal/kernel/netdev", test: "TestMapDown", before: "6.8", said: "no netdev-genl", why: "queue-get is new in 6.8"},
+	{suite: "internal/kernel/netdev", test: "TestXDPFeatures", before: "6.8", said: "no netdev-genl", why: "netdev is opened for napi-get, new in 6.8"},
 	{suite: "poller", test: "TestBusyThread", before: "6.19", said: "no threaded busy poll", why: "it is new in 6.19"},
 	{suite: cardSuite, test: "TestNetShaper", before: "6.13", said: "not in this kernel", why: "net-shaper is new in 6.13"},
 	{suite: cardSuite, test: "TestRSSByNetlink", before: "6.17", said: "not in this kernel", why: "RSS contexts by netlink are new in 6.17"},
@@ -20,7 +20,7 @@ var skips = []skip{
 	{suite: lanesSuite, test: "TestShaper", before: "6.13", said: "not in this kernel", why: "net-shaper is new in 6.13"},
 	{suite: lanesSuite, test: "TestPapers", before: "7.0", said: "run on the newest kernel", why: "it takes a minute, and needs nothing new"},
 	{suite: lanesSuite, test: "TestAdqsetup", before: "7.0", said: "run on the newest kernel", why: "it takes a minute, and needs nothing new"},
-	{suite: "observe", test: "TestQueueToNAPI", before: "6.8", said: "netdev-genl", why: "queue-get is new in 6.8"},
+	{suite: "lane/observe", test: "TestQueueToNAPI", before: "6.8", said: "netdev-genl", why: "queue-get is new in 6.8"},
 }
 
 // A defect is a suite that fails on some kernels for a reason that is known.

@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/bpf"
-	"github.com/niclane/niclane/internal/tc"
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
 )
 
 // trafficLanes is two lanes on the guest's card. The first has the ports that

@@ -19,10 +19,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/ethtool"
-	"github.com/niclane/niclane/internal/iouring"
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/kernel/iouring"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // numbers are those of linux/capability.h.
@@ -99,7 +99,7 @@ func shipped(t *testing.T) map[string][]string {
 	sets := map[string][]string{}
 	seen := map[string]bool{}
 	for _, pattern := range []string{
-		"dist/*.service", "stay/unit/testdata/*.service", "docs/hosts.yaml.5.md", "k8s/dist/manifests/*.yaml",
+		"dist/*.service", "watch/systemd/testdata/*.service", "docs/hosts.yaml.5.md", "k8s/dist/manifests/*.yaml",
 	} {
 		files, err := filepath.Glob("../../" + pattern)
 		if err != nil || len(files) == 0 {

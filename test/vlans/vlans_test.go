@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/internal/bpf"
-	"github.com/niclane/niclane/internal/lanetest"
-	"github.com/niclane/niclane/internal/tc"
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/apply"
 )
 
 const lanes = `

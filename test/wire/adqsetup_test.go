@@ -16,11 +16,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/adqsetup"
-	"github.com/niclane/niclane/config"
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/vethtest"
-	"github.com/niclane/niclane/plan"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
 var update = flag.Bool("update", false, "rewrite the comparisons; read the diff")
@@ -193,7 +193,7 @@ func planned(t *testing.T, file, dev string) *plan.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	card, err := os.ReadFile("../../plan/testdata/simcard-ice.json")
+	card, err := os.ReadFile("../../lane/plan/testdata/simcard-ice.json")
 	if err != nil {
 		t.Fatal(err)
 	}

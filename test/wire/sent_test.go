@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/device"
-	"github.com/niclane/niclane/internal/tc"
-	"github.com/niclane/niclane/internal/vethtest"
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // TestTC: tc(8) sends, for the lines that the plan shows, what niclane sends.

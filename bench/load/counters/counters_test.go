@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/bench/load"
-	"github.com/niclane/niclane/bench/memserver"
+	"github.com/niclane/niclane/bench/part/memserver"
 )
 
 // What a generator says it has done must be what the server says, whichever

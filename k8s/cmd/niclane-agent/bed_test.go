@@ -24,8 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/niclane/niclane/internal/vethtest"
-	"github.com/niclane/niclane/k8s/podresources/kubelettest"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/k8s/pods/podresources/kubelettest"
 )
 
 // TestMain runs the benchmark in a network namespace of its own.

@@ -14,9 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/niclane/niclane/k8s/intel"
 	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/k8s/policy/adqk8s"
 )
 
 // between returns what of s is after one text and before the next.

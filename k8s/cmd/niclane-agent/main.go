@@ -21,15 +21,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"github.com/niclane/niclane/apply"
-	"github.com/niclane/niclane/journal"
 	"github.com/niclane/niclane/k8s/agent"
 	"github.com/niclane/niclane/k8s/cniproto"
 	"github.com/niclane/niclane/k8s/dra"
-	"github.com/niclane/niclane/k8s/intel"
 	"github.com/niclane/niclane/k8s/nri"
+	"github.com/niclane/niclane/k8s/policy/adqk8s"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/poller"
-	"github.com/niclane/niclane/stay/health"
+	"github.com/niclane/niclane/watch/metrics"
 )
 
 // version is stamped by the linker.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/niclane/niclane/internal/soak"
+	"github.com/niclane/niclane/internal/testing/soak"
 	"github.com/niclane/niclane/k8s/cniproto"
 )
 

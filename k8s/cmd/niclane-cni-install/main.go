@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/niclane/niclane/k8s/chain"
+	"github.com/niclane/niclane/k8s/cni/chain"
 	"github.com/niclane/niclane/k8s/cniproto"
 )
 

@@ -31,8 +31,8 @@ import (
 
 	"github.com/niclane/niclane/k8s/cmd/niclane-cni/pass"
 	"github.com/niclane/niclane/k8s/cniproto"
-	"github.com/niclane/niclane/k8s/hostif"
-	"github.com/niclane/niclane/k8s/podresources"
+	"github.com/niclane/niclane/k8s/networks/hostif"
+	"github.com/niclane/niclane/k8s/pods/podresources"
 )
 
 // build is stamped by the linker.

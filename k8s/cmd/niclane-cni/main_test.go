@@ -24,7 +24,7 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/niclane/niclane/k8s/cniproto"
-	"github.com/niclane/niclane/k8s/podresources/kubelettest"
+	"github.com/niclane/niclane/k8s/pods/podresources/kubelettest"
 )
 
 // TestMain lets the test's executable be the plugin, and builds the one of the images.

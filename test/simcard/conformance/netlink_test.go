@@ -15,7 +15,7 @@ import (
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
 
-	"github.com/niclane/niclane/internal/netdev"
+	"github.com/niclane/niclane/internal/kernel/netdev"
 
 	"github.com/niclane/niclane/test/simcard/bed"
 )

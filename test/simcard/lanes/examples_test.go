@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/adqsetup"
 	"github.com/niclane/niclane/examples"
+	"github.com/niclane/niclane/migrate/adqsetup"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 

@@ -12,7 +12,7 @@ import (
 )
 
 // cards are kinds of cards, by their parameters. Their probes are what the
-// planner's goldens are made on (plan/testdata).
+// planner's goldens are made on (lane/plan/testdata).
 var cards = map[string][]string{
 	"simcard-contexts": {"queues=8", "channels=4", "contexts=16", "rules=256", "rx_classes=0"},
 	"simcard-mlx5":     {"driver=mlx5_core", "queues=16", "channels=8", "contexts=16", "rules=256", "rx_classes=0", "shaper=0", "htb_shares=1"},

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package split
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// A word is one that stands for what is an instance's own: {node} in its
+// command line, NICLANE_NODE in its environment.
+type word struct {
+	name, doc string
+	// of gives the value; false: the instance has none.
+	of func(d *division, x *Instance) (string, bool)
+}
+
+// words are all there are.
+func words() []word {
+	return []word{
+		{"node", "the NUMA node", func(_ *division, x *Instance) (string, bool) { return itoa(x.Node), true }},
+		{"index", "the instance's number, from 0", func(_ *division, x *Instance) (string, bool) { return itoa(x.Index), true }},
+		{"instances", "how many there are", func(d *division, _ *Instance) (string, bool) { return itoa(len(d.instances)), true }},
+		{"cpus", "its processors, as a list (0-7,16)", func(_ *division, x *Instance) (string, bool) { return device.FormatCPUList(x.CPUs), true }},
+		{"ncpus", "how many these are", func(_ *division, x *Instance) (string, bool) { return itoa(len(x.CPUs)), true }},
+		{"mems", "the node that its memory is from", func(_ *division, x *Instance) (string, bool) { return device.FormatCPUList(x.Mems), true }},
+		{"addr", "its address, of a shard", func(_ *division, x *Instance) (string, bool) {
+			if len(x.Addrs) == 0 {
+				return "", false
+			}
+			return x.Addrs[0].String(), true
+		}},
+		{"storage", "its first path", func(_ *division, x *Instance) (string, bool) {
+			if len(x.Storage) == 0 {
+				return "", false
+			}
+			return x.Storage[0], true
+		}},
+		{"storages", "all of its paths, separated by commas", func(_ *division, x *Instance) (string, bool) {
+			return strings.Join(x.Storage, ","), len(x.Storage) > 0
+		}},
+	}
+}
+
+// Words lists the words in braces, each with what it stands for.
+func Words() [][2]string {
+	var out [][2]string
+	for _, w := range words() {
+		out = append(out, [2]string{w.name, w.doc})
+	}
+	return out
+}
+
+// commands writes each instance's command line and environment. Braces around
+// anything else are the application's.
+func (d *division) commands() error {
+	if len(d.Command) == 0 {
+		return Error{"", "no command"}
+	}
+	ws := words()
+	var names []string
+	for _, w := range ws {
+		names = append(names, w.name)
+	}
+	braces := regexp.MustCompile(`\{(` + strings.Join(names, "|") + `)\}`)
+	for i := range d.instances {
+		x := &d.instances[i]
+		values := map[string]string{}
+		for _, w := range ws {
+			if v, ok := w.of(d, x); ok {
+				values[w.name] = v
+				x.Env = append(x.Env, "NICLANE_"+strings.ToUpper(w.name)+"="+v)
+			}
+		}
+		x.Values = values
+		var missing []string
+		for _, arg := range d.Command {
+			x.Command = append(x.Command, braces.ReplaceAllStringFunc(arg, func(s string) string {
+				name := s[1 : len(s)-1]
+				v, ok := values[name]
+				if !ok && !slices.Contains(missing, s) {
+					missing = append(missing, s)
+				}
+				return v
+			}))
+		}
+		if len(missing) > 0 {
+			return Error{"", fmt.Sprintf("%s in the command: node %d's instance has none", strings.Join(missing, ", "), x.Node)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package split_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/niclane/niclane/app/numa"
+	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/lane/config"
+)
+
+var update = flag.Bool("update", false, "write what is printed into the goldens")
+
+// TestGoldens divides lanes on the machines of testdata: each a sysfs, a
+// lanes file, a request, and what is printed. In a sysfs a file of one line
+// "-> TARGET" is a symbolic link.
+func TestGoldens(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no goldens", err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			ar, err := txtar.ParseFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := divide(t, ar)
+			want := &ar.Files[len(ar.Files)-1]
+			if want.Name != "want" {
+				t.Fatalf("%s: the last file is %q", name, want.Name)
+			}
+			if *update {
+				want.Data = []byte(got)
+				if err := os.WriteFile(name, txtar.Format(ar), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(want.Data), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// divide gives what is printed, or the error.
+func divide(t *testing.T, ar *txtar.Archive) string {
+	root := t.TempDir()
+	var lanes []byte
+	var request string
+	for _, f := range ar.Files {
+		switch {
+		case f.Name == "lanes.yaml":
+			lanes = f.Data
+		case f.Name == "request":
+			request = string(f.Data)
+		case strings.HasPrefix(f.Name, "sys/"):
+			put(t, filepath.Join(root, f.Name), string(f.Data))
+		}
+	}
+	sys := numa.Sys(root)
+	nodes, err := sys.Nodes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := config.ParseFile("lanes.yaml", lanes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := split.Request{Nodes: nodes}
+	for line := range strings.Lines(request) {
+		f := strings.Fields(line)
+		switch f[0] {
+		case "lane":
+			r.Lane = f[1]
+		case "content":
+			r.Content = split.Content(f[1])
+		case "drop-groups":
+			r.DropGroups = true
+		case "nodes":
+			for _, x := range f[1:] {
+				n, err := strconv.Atoi(x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Only = append(r.Only, n)
+			}
+		case "device": // NAME NODE
+			n, err := strconv.Atoi(f[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Devices = append(r.Devices, split.Device{Name: f[1], Node: n})
+		case "storage": // PATH MAJOR:MINOR
+			var major, minor uint32
+			if _, err := fmt.Sscanf(f[2], "%d:%d", &major, &minor); err != nil {
+				t.Fatal(err)
+			}
+			node, err := sys.Block(major, minor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Storage = append(r.Storage, split.Storage{Path: f[1], Node: node})
+		case "command":
+			r.Command = f[1:]
+		default:
+			t.Fatalf("request: %q", line)
+		}
+	}
+	s, err := split.Make(lanes, file, r)
+	if err != nil {
+		var e split.Error
+		if !errors.As(err, &e) {
+			return "not a problem of the request's: " + err.Error() + "\n"
+		}
+		return "error: " + err.Error() + "\n"
+	}
+	again, err := split.Make(lanes, file, r)
+	if diff := cmp.Diff(s, again, cmp.Comparer(func(a, b fmt.Stringer) bool { return a.String() == b.String() })); err != nil || diff != "" {
+		t.Errorf("not the same twice: %v\n%s", err, diff)
+	}
+	check(t, s, nodes)
+	var b strings.Builder
+	s.WriteText(&b)
+	return b.String()
+}
+
+// check holds every divided lane to what has to be so on any machine.
+func check(t *testing.T, s *split.Split, nodes []split.Node) {
+	t.Helper()
+	of := map[int]split.Node{}
+	taken := map[int]int{}
+	for _, n := range nodes {
+		of[n.ID] = n
+	}
+	paths := map[string]bool{}
+	for _, x := range s.Instances {
+		home := map[int]bool{}
+		for _, cpu := range of[x.Node].CPUs {
+			home[cpu] = true
+		}
+		for _, cpu := range append(append([]int{}, x.CPUs...), x.Polling...) {
+			if !home[cpu] {
+				t.Errorf("instance %d: processor %d is not online on node %d", x.Index, cpu, x.Node)
+			}
+		}
+		for _, cpu := range x.CPUs {
+			if other, ok := taken[cpu]; ok {
+				t.Errorf("processor %d is instance %d's and %d's", cpu, other, x.Index)
+			}
+			taken[cpu] = x.Index
+		}
+		for _, m := range x.Mems {
+			if of[m].Memory == 0 {
+				t.Errorf("instance %d: node %d has no memory", x.Index, m)
+			}
+		}
+		for _, p := range x.Storage {
+			if paths[p] {
+				t.Errorf("%s is two instances'", p)
+			}
+			paths[p] = true
+		}
+	}
+	if _, err := config.Parse("divided", []byte(s.File)); err != nil {
+		t.Errorf("the lanes file is wrong: %v\n%s", err, s.File)
+	}
+}
+
+func put(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if to, ok := strings.CutPrefix(text, "-> "); ok {
+		if err := os.Symlink(strings.TrimSpace(to), name); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package split
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// rewrite gives the file with the lane divided; everything else in it stays,
+// but comments.
+func (d *division) rewrite(text []byte) (string, error) {
+	var doc yaml.MapSlice
+	if err := yaml.UnmarshalWithOptions(text, &doc, yaml.UseOrderedMap()); err != nil {
+		return "", err // it was read before
+	}
+	for i := range doc {
+		if fmt.Sprint(doc[i].Key) != "lanes" {
+			continue
+		}
+		lanes, ok := doc[i].Value.(yaml.MapSlice)
+		if !ok {
+			return "", Error{"lanes", "want a mapping"}
+		}
+		doc[i].Value = d.lanes(lanes)
+	}
+	out, err := yaml.MarshalWithOptions(doc, yaml.Indent(2), yaml.IndentSequence(true))
+	return string(out), err
+}
+
+// lanes puts what the lane becomes in its place.
+func (d *division) lanes(all yaml.MapSlice) yaml.MapSlice {
+	var out yaml.MapSlice
+	for _, l := range all {
+		keys, ok := l.Value.(yaml.MapSlice)
+		if fmt.Sprint(l.Key) != d.lane.Name || !ok {
+			out = append(out, l)
+			continue
+		}
+		if d.Content == Duplicate {
+			out = append(out, yaml.MapItem{Key: l.Key, Value: d.one(keys)})
+			continue
+		}
+		for i := range d.instances {
+			out = append(out, yaml.MapItem{Key: d.instances[i].Lane, Value: d.shard(keys, &d.instances[i])})
+		}
+	}
+	return out
+}
+
+// one is the lane that all instances share. Processors are as many as queues,
+// ascending, so that queue N is worked on by the Nth.
+func (d *division) one(keys yaml.MapSlice) yaml.MapSlice {
+	if d.DropGroups {
+		keys = set(keys, "cgroup", nil)
+	}
+	if d.local {
+		return set(set(keys, "cpus", nil), "numa", string(intent.NUMALocal))
+	}
+	var cpus []int
+	for _, x := range d.instances {
+		cpus = append(cpus, x.Polling...)
+	}
+	slices.Sort(cpus)
+	keys = set(set(keys, "numa", nil), "queues", len(cpus))
+	if n := d.lane.Poller.Count; n > 0 {
+		keys = set(keys, "pollers", min(n*len(d.instances), len(cpus)))
+	}
+	return set(keys, "cpus", device.FormatCPUList(cpus))
+}
+
+// shard is the lane of one instance. What was promised to the lane is dealt out.
+func (d *division) shard(keys yaml.MapSlice, x *Instance) yaml.MapSlice {
+	keys = set(set(keys, "numa", nil), "cpus", device.FormatCPUList(x.Polling))
+	keys = set(keys, "queues", len(x.Polling))
+	keys = set(keys, "addrs", []string{x.Addrs[0].String()})
+	if r := d.lane.Bandwidth.Guarantee; !r.IsZero() {
+		keys = set(keys, "guarantee", share(r, len(d.instances)))
+	}
+	if r := d.lane.Bandwidth.Ceiling; !r.IsZero() {
+		keys = set(keys, "ceiling", share(r, len(d.instances)))
+	}
+	return keys
+}
+
+// share is an Nth of a rate, rounded down to what a file can say.
+func share(r intent.Rate, n int) string {
+	if r.Permille > 0 {
+		p := max(r.Permille/n, 1)
+		return fmt.Sprintf("%d.%d%%", p/10, p%10)
+	}
+	return fmt.Sprintf("%dbit", r.BitsPerSecond/uint64(n))
+}
+
+// set gives a copy of a mapping with a key changed, added, or, with nil, taken
+// away. Keys are as a person may write them.
+func set(keys yaml.MapSlice, name string, value any) yaml.MapSlice {
+	var out yaml.MapSlice
+	done := value == nil
+	for _, k := range keys {
+		if strings.EqualFold(fmt.Sprint(k.Key), name) {
+			if !done {
+				out, done = append(out, yaml.MapItem{Key: name, Value: value}), true
+			}
+			continue
+		}
+		out = append(out, k)
+	}
+	if !done {
+		out = append(out, yaml.MapItem{Key: name, Value: value})
+	}
+	return out
+}

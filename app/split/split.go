@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package split
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// A Content says what each instance has of what is served.
+type Content string
+
+// The contents.
+const (
+	// Duplicate: every instance serves everything, and a connection goes to
+	// the one on the node where its packets arrive. No packet crosses the
+	// nodes; each has its own copy of what is in demand.
+	Duplicate Content = "duplicate"
+	// Shard: each instance serves a part, by an address of its own, and the
+	// packets of that address arrive on its node. Nothing is kept twice;
+	// who asks has to know which address has what.
+	Shard Content = "shard"
+)
+
+// A Node is a NUMA node, or a sub-NUMA cluster, which is one to Linux.
+type Node struct {
+	ID int `json:"id"`
+	// CPUs are the online processors, ascending; none for memory alone (CXL).
+	CPUs []int `json:"cpus,omitempty"`
+	// Offline are those that are not.
+	Offline []int `json:"offline,omitempty"`
+	// Memory in bytes; 0 for a node that has processors alone.
+	Memory uint64 `json:"memory"`
+	// Distance to each node by its ID (ACPI SLIT: 10 to itself), empty if
+	// the machine does not say.
+	Distance map[int]int `json:"distance,omitempty"`
+}
+
+// A Device is a network device of the lanes' group.
+type Device struct {
+	Name string `json:"name"`
+	Node int    `json:"node"` // -1 if it is on none, or does not say
+}
+
+// A Storage is a path for an instance's data.
+type Storage struct {
+	Path string `json:"path"`
+	Node int    `json:"node"` // of the drive; -1 if it is on none, or on several
+}
+
+// A Request is what is to be divided, and over what.
+type Request struct {
+	// Lane of the file.
+	Lane    string
+	Content Content
+	// Only keeps to these nodes; nil: all with processors and queues for
+	// them.
+	Only    []int
+	Nodes   []Node
+	Devices []Device
+	Storage []Storage
+	// DropGroups takes the control groups from the lane, where the caller
+	// keeps the instances to their nodes in a group that he has for them.
+	DropGroups bool
+	// Command of an instance, in which words in braces stand for what is
+	// the instance's own (Words).
+	Command []string
+}
+
+// A Split is a divided lane.
+type Split struct {
+	Lane    string  `json:"lane"`
+	Content Content `json:"content"`
+	// File is the lanes file to apply.
+	File string `json:"file"`
+	// Instances in the order of their nodes.
+	Instances []Instance `json:"instances"`
+	// Notes are what somebody should know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// An Instance is one of the application's, on one node.
+type Instance struct {
+	Index int `json:"index"`
+	Node  int `json:"node"`
+	// Lane that it is to run in.
+	Lane string `json:"lane"`
+	// CPUs that it is kept to, and Mems, the nodes that its memory is from.
+	CPUs []int `json:"cpus"`
+	Mems []int `json:"mems"`
+	// Polling are the processors that work on its queues; nil if planning
+	// chooses them on each card's node.
+	Polling []int        `json:"polling,omitempty"`
+	Storage []string     `json:"storage,omitempty"`
+	Addrs   []netip.Addr `json:"addrs,omitempty"` // its own, of a shard
+	Command []string     `json:"command"`
+	Env     []string     `json:"env"`
+	// Values are what is its own by the words that stand for it (Words).
+	Values map[string]string `json:"-"`
+}
+
+// An Error is a problem with a path into the lanes file, or "" if it is with
+// the request.
+type Error struct {
+	Path    string
+	Message string
+}
+
+func (e Error) Error() string {
+	if e.Path == "" {
+		return e.Message
+	}
+	return e.Path + ": " + e.Message
+}
+
+// Make divides a lane of a file, whose text and content are given.
+func Make(text []byte, file *config.File, r Request) (*Split, error) {
+	in := file.Intent
+	i := slices.IndexFunc(in.Lanes, func(l intent.Lane) bool { return l.Name == r.Lane })
+	if i < 0 {
+		var names []string
+		for _, l := range in.Lanes {
+			names = append(names, l.Name)
+		}
+		return nil, Error{"lanes", fmt.Sprintf("no lane %q: there is %s", r.Lane, strings.Join(names, ", "))}
+	}
+	d := division{Request: r, lane: &in.Lanes[i]}
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if err := d.choose(); err != nil {
+		return nil, err
+	}
+	if err := d.addresses(); err != nil {
+		return nil, err
+	}
+	d.cards()
+	d.store()
+	if err := d.commands(); err != nil {
+		return nil, err
+	}
+	s := &Split{Lane: r.Lane, Content: r.Content, Instances: d.instances, Notes: d.notes}
+	var err error
+	if s.File, err = d.rewrite(text); err != nil {
+		return nil, err
+	}
+	// What is written has to be what a person could have written.
+	if _, err := config.Parse(file.Name+" (divided)", []byte(s.File)); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// A division is the work of Make.
+type division struct {
+	Request
+	lane      *intent.Lane
+	instances []Instance
+	// local says that each device's queues are worked on by processors of
+	// its own node, so that planning chooses them.
+	local bool
+	notes []string
+}
+
+func (d *division) notef(format string, args ...any) {
+	d.notes = append(d.notes, fmt.Sprintf(format, args...))
+}
+
+func (d *division) errorf(key, format string, args ...any) error {
+	return Error{d.lane.Path + key, fmt.Sprintf(format, args...)}
+}
+
+// check refuses lanes that cannot be divided.
+func (d *division) check() error {
+	switch d.Content {
+	case Duplicate, Shard:
+	default:
+		return Error{"", fmt.Sprintf("content %q: want %s or %s", d.Content, Duplicate, Shard)}
+	}
+	tcp := false
+	for _, m := range d.lane.Members {
+		if m.Cgroup != "" && !d.DropGroups {
+			return Error{m.Path + ".cgroup", "leave it out: the instances get control groups of their own"}
+		}
+		if m.Cgroup != "" {
+			d.notef("control group %s is left out of the lane: each instance is kept to its node", m.Cgroup)
+		}
+		tcp = tcp || m.Protocol == "tcp" && len(m.Ports) > 0
+	}
+	if d.Content == Duplicate && !tcp {
+		return d.errorf(".ports", "none of TCP: connections can be led to the instance on their node only at a TCP port that is the lane's own; with content shard it is addresses that lead")
+	}
+	if d.Content == Shard && d.lane.Mode != intent.Exclusive {
+		return d.errorf("", "a shared lane has no addresses of its own to tell shards by: give each member a lane, or use content duplicate")
+	}
+	return nil
+}
+
+// choose gives each node an instance, and each instance its processors and
+// memory.
+func (d *division) choose() error {
+	for _, id := range d.Only {
+		if !slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.ID == id }) {
+			return Error{"", fmt.Sprintf("node %d: there is %s", id, ids(d.Nodes))}
+		}
+	}
+	for _, n := range d.Nodes {
+		if d.Only != nil && !slices.Contains(d.Only, n.ID) {
+			continue
+		}
+		cpus := d.of(n.CPUs)
+		if len(cpus) == 0 {
+			why := d.without(n)
+			if d.Only != nil {
+				return Error{"", fmt.Sprintf("node %d: %s", n.ID, why)}
+			}
+			d.notef("node %d gets no instance: %s", n.ID, why)
+			continue
+		}
+		if len(n.Offline) > 0 {
+			d.notef("node %d: processors %s are offline", n.ID, device.FormatCPUList(n.Offline))
+		}
+		mem, err := d.memory(n)
+		if err != nil {
+			return err
+		}
+		x := Instance{Index: len(d.instances), Node: n.ID, CPUs: cpus, Mems: []int{mem}, Lane: d.lane.Name}
+		x.Polling = slices.Clone(cpus[:min(d.lane.Queues, len(cpus))])
+		if len(cpus) < d.lane.Queues {
+			d.notef("node %d: %d queues for %d processors: it gets as many queues as processors", n.ID, d.lane.Queues, len(cpus))
+		}
+		if d.busy() {
+			// What polls busily leaves nothing of its processor.
+			x.CPUs = slices.Clone(cpus[len(x.Polling):])
+			if len(x.CPUs) == 0 {
+				return d.errorf(".queues", "node %d has %d processors, and as many pollers take all of them", n.ID, len(cpus))
+			}
+		}
+		if d.Content == Shard {
+			x.Lane = fmt.Sprintf("%s-node%d", d.lane.Name, n.ID)
+		}
+		d.instances = append(d.instances, x)
+	}
+	switch len(d.instances) {
+	case 0:
+		return d.errorf(".cpus", "no node has processors for an instance")
+	case 1:
+		d.notef("there is one node with processors for it: one instance, nothing is divided")
+	}
+	return nil
+}
+
+// busy reports whether queues are polled by threads that do nothing else, for
+// which "pollers" asks too.
+func (d *division) busy() bool {
+	k := d.lane.Poller.Kind
+	return k == intent.PollerBusy || k == intent.PollerAuto && d.lane.Poller.Count > 0
+}
+
+// of are the processors that the file allows.
+func (d *division) of(cpus []int) []int {
+	if len(d.lane.CPUs) == 0 {
+		return slices.Clone(cpus)
+	}
+	return slices.DeleteFunc(slices.Clone(cpus), func(id int) bool { return !slices.Contains(d.lane.CPUs, id) })
+}
+
+func (d *division) without(n Node) string {
+	switch {
+	case len(n.CPUs) > 0:
+		return fmt.Sprintf("%s.cpus has none of its processors (%s)", d.lane.Path, device.FormatCPUList(n.CPUs))
+	case len(n.Offline) > 0:
+		return fmt.Sprintf("its processors (%s) are offline", device.FormatCPUList(n.Offline))
+	}
+	return "it has memory and no processors"
+}
+
+// memory is the node that an instance's memory is from: its own, or the nearest
+// that has any.
+func (d *division) memory(n Node) (int, error) {
+	if n.Memory > 0 {
+		return n.ID, nil
+	}
+	best, at := -1, 0
+	for _, m := range d.Nodes {
+		if m.Memory == 0 {
+			continue
+		}
+		dist, ok := n.Distance[m.ID]
+		if !ok {
+			dist = 255 // ACPI: unreachable; behind all that is known
+		}
+		if best < 0 || dist < at {
+			best, at = m.ID, dist
+		}
+	}
+	if best < 0 {
+		return 0, Error{"", "no NUMA node has memory"}
+	}
+	d.notef("node %d has no memory of its own: its instance gets node %d's", n.ID, best)
+	return best, nil
+}
+
+// addresses gives each shard one of the lane's.
+func (d *division) addresses() error {
+	if d.Content != Shard {
+		return nil
+	}
+	addrs := d.lane.Members[0].Addrs
+	if len(addrs) != len(d.instances) {
+		return d.errorf(".addrs", "%d, want %d: an address for each shard, in the order of the nodes (%s)", len(addrs), len(d.instances), d.nodes())
+	}
+	for i, a := range addrs {
+		if !a.IsSingleIP() {
+			return d.errorf(".addrs", "%s is a network: a shard has one address", a)
+		}
+		d.instances[i].Addrs = []netip.Addr{a.Addr()}
+	}
+	return nil
+}
+
+func (d *division) nodes() string {
+	var s []string
+	for _, x := range d.instances {
+		s = append(s, fmt.Sprint(x.Node))
+	}
+	return strings.Join(s, ", ")
+}
+
+// cards finds out whether packets arrive on the nodes of the instances.
+func (d *division) cards() {
+	if len(d.instances) == 1 {
+		return
+	}
+	covered := map[int]bool{}
+	unknown := false
+	for _, dev := range d.Devices {
+		if dev.Node < 0 {
+			unknown = true
+			d.notef("%s does not say its NUMA node: its queues are worked on by every node's processors", dev.Name)
+			continue
+		}
+		covered[dev.Node] = true
+	}
+	var far []string
+	for _, x := range d.instances {
+		if !covered[x.Node] {
+			far = append(far, fmt.Sprint(x.Node))
+		}
+	}
+	if unknown {
+		return
+	}
+	// With a card on each node, and each card on a node with an instance, a
+	// connection stays where it arrives. Else the queues of one card are
+	// worked on by several nodes, and its packets cross to the other ones.
+	d.local = d.Content == Duplicate && len(far) == 0 && !d.busy() && len(d.lane.CPUs) == 0 &&
+		!slices.ContainsFunc(d.Devices, func(dev Device) bool {
+			return !slices.ContainsFunc(d.instances, func(x Instance) bool { return x.Node == dev.Node })
+		})
+	for i := range d.instances {
+		if d.local {
+			d.instances[i].Polling = nil // planning's choice, for each card
+		}
+	}
+	switch {
+	case len(far) > 0:
+		d.notef("no card is on node %s: packets for its instance cross from a card of another node", strings.Join(far, ", "))
+	case d.Content == Shard && len(d.Devices) > 1:
+		d.notef("a shard's packets that arrive at another node's card cross to the shard's node")
+	}
+}
+
+func ids(nodes []Node) string {
+	var s []string
+	for _, n := range nodes {
+		s = append(s, fmt.Sprint(n.ID))
+	}
+	return strings.Join(s, ", ")
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package memserver is a small memcached-protocol server to measure against
+// where memcached itself cannot be installed.
+//
+// It answers get, gets, set, delete, stats, version, verbosity and quit of the
+// text protocol from memory. It bounds everything a client can make it hold
+// (connections, values, total memory, unread output) and refuses what it cannot
+// hold. It is not a memcached: no eviction, no persistence, no UDP, no
+// authentication, no binary or meta protocol.
+package memserver
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/niclane/niclane/bench/part/thread"
+)
+
+// Config is what Run serves.
+type Config struct {
+	// Address to listen on, "10.0.0.2:11211" or "[::]:11211". Port 0 takes a
+	// free one, see Server.Addr.
+	Address string `json:"address"`
+	// Threads that serve connections, 1 to 256 (default 1).
+	Threads int `json:"threads,omitempty"`
+	// MaxConnections at once (default 1024); further ones are closed at once.
+	MaxConnections int `json:"maxConnections,omitempty"`
+	// MaxMemory for keys and values in bytes (default 64 MiB); a set beyond it
+	// is refused with "SERVER_ERROR out of memory storing object".
+	MaxMemory int64 `json:"maxMemoryBytes,omitempty"`
+	// MaxValue in bytes (default 1 MiB), as memcached's item size limit.
+	MaxValue int `json:"maxValueBytes,omitempty"`
+	// Placement of each serving thread.
+	thread.Setup
+}
+
+// Result is what Run counted.
+type Result struct {
+	Connections uint64 `json:"connections"` // accepted
+	Refused     uint64 `json:"refused"`     // over MaxConnections
+	Gets        uint64 `json:"gets"`        // keys asked for
+	Hits        uint64 `json:"hits"`
+	Sets        uint64 `json:"sets"`
+	Items       int64  `json:"items"`
+	Memory      int64  `json:"memoryBytes"`
+	CPUTime     int64  `json:"cpuTimeNs"` // of the serving threads
+}
+
+func (c Config) withDefaults() (Config, netip.AddrPort, error) {
+	if c.Threads == 0 {
+		c.Threads = 1
+	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = 1024
+	}
+	if c.MaxMemory == 0 {
+		c.MaxMemory = 64 << 20
+	}
+	if c.MaxValue == 0 {
+		c.MaxValue = 1 << 20
+	}
+	var errs []error
+	addr, err := netip.ParseAddrPort(c.Address)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("address %q: want ADDRESS:PORT with a numeric address", c.Address))
+	}
+	if c.Threads < 1 || c.Threads > 256 {
+		errs = append(errs, fmt.Errorf("threads %d: want 1 to 256", c.Threads))
+	}
+	if c.MaxConnections < 1 || c.MaxConnections > 1<<20 {
+		errs = append(errs, fmt.Errorf("maxConnections %d: want 1 to %d", c.MaxConnections, 1<<20))
+	}
+	if c.MaxMemory < 1 {
+		errs = append(errs, fmt.Errorf("maxMemoryBytes %d: want more than 0", c.MaxMemory))
+	}
+	if c.MaxValue < 1 || c.MaxValue > 128<<20 {
+		errs = append(errs, fmt.Errorf("maxValueBytes %d: want 1 to %d", c.MaxValue, 128<<20))
+	}
+	if len(errs) > 0 {
+		return c, addr, fmt.Errorf("memserver: %w", errors.Join(errs...))
+	}
+	return c, addr, nil
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"fmt"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// Read returns the present value of the object with o's identity, nil if there
+// is none. A device that does not exist is ENODEV.
+func (c *Client) Read(o device.Object) (device.Object, error) {
+	switch o := o.(type) {
+	case device.Filter:
+		c.uses = maxUses // somebody looks at it: look at it anew
+		return c.readFilter(o)
+	case device.FilterEntry:
+		return c.readEntry(o)
+	case device.FilterDefault:
+		return c.readDefault(o)
+	case device.XDP:
+		c.usesXDP = maxUses
+		return c.readXDP(o)
+	case device.CPUQueue:
+		return c.readCPUQueue(o)
+	case device.CPUThread:
+		return c.readCPUThread(o)
+	case device.CPULane:
+		return c.readCPULane(o)
+	case device.XDPEntry:
+		return c.readXDPEntry(o)
+	}
+	return nil, fmt.Errorf("object kind %q is not BPF's", o.Kind())
+}
+
+// few entries are looked up one by one, not in a list of all that there are: a pod
+// has two, and a hundred pods may be beside it.
+const few = 8
+
+// ReadMany is Read for each object, reading all entries of a program, and the
+// list of all processes, at once.
+func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
+	out := make([]device.Object, len(objects))
+	lists := map[string]map[string]device.Object{} // by program and key
+	for i, o := range objects {
+		var list string
+		var read func() ([]device.Object, error)
+		_, entry := o.(device.FilterEntry)
+		_, steered := o.(device.XDPEntry)
+		if (entry || steered) && len(objects) <= few {
+			var err error
+			if out[i], err = c.Read(o); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		switch o := o.(type) {
+		case device.FilterEntry:
+			list = o.Filter
+			read = func() ([]device.Object, error) { return objectsOf(c.entriesOf(o.Filter)) }
+		case device.XDPEntry:
+			list = device.XDP{Dev: o.Dev}.Key()
+			read = func() ([]device.Object, error) { return objectsOf(c.xdpEntriesOf(o.Dev)) }
+		case device.CPUThread:
+			list = "threads of " + o.Dev
+			read = func() ([]device.Object, error) { return objectsOf(c.cpuThreadsOf(o.Dev)) }
+		default:
+			var err error
+			if out[i], err = c.Read(o); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if lists[list] == nil {
+			all, err := read()
+			if err != nil {
+				return nil, err
+			}
+			lists[list] = map[string]device.Object{}
+			for _, a := range all {
+				lists[list][a.Key()] = a
+			}
+		}
+		if a, ok := lists[list][o.Key()]; ok {
+			out[i] = a
+		}
+	}
+	return out, nil
+}
+
+func objectsOf[T device.Object](list []T, err error) ([]device.Object, error) {
+	out := make([]device.Object, len(list))
+	for i, o := range list {
+		out[i] = o
+	}
+	return out, err
+}
+
+// Write brings an object from old to new; nil means absent. Removing a filter
+// removes its entries; removing an XDP program removes its queues, their
+// threads, its lanes and its entries.
+func (c *Client) Write(old, new device.Object) error {
+	o := new
+	if o == nil {
+		o = old
+	}
+	var err error
+	switch o := o.(type) {
+	case device.Filter:
+		return c.writeFilter(old, new, o)
+	case device.XDP:
+		return c.writeXDP(old, new, o)
+	case device.FilterEntry:
+		err = c.writeEntry(old, new, o)
+	case device.FilterDefault:
+		err = c.writeDefault(new, o)
+	case device.CPUQueue:
+		err = c.writeCPUQueue(old, new, o)
+	case device.CPUThread:
+		err = c.writeCPUThread(new, o)
+	case device.CPULane:
+		err = c.writeCPULane(old, new, o)
+	case device.XDPEntry:
+		err = c.writeXDPEntry(old, new, o)
+	default:
+		return fmt.Errorf("object kind %q is not BPF's", o.Kind())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.Key(), err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// Contents are what niclane's own programs on one device hold.
+type Contents struct {
+	Entries    []device.FilterEntry // by key
+	Defaults   []device.FilterDefault
+	CPUQueues  []device.CPUQueue  // by CPU
+	CPUThreads []device.CPUThread // by CPU
+	CPULanes   []device.CPULane   // by number
+	XDPEntries []device.XDPEntry  // by key
+}
+
+// A Look is a look at a device that has begun.
+type Look struct {
+	contents Contents
+	err      error // of beginning
+	beside   beside
+}
+
+// Look looks at the device anew, also for what others have done to it since.
+// The entries of a thousand members take as long as all else that is known of a
+// device, so they are read beside the caller: reading a map needs no network
+// namespace, unlike finding it. The client is in use until Contents returns.
+func (c *Client) Look(dev string) *Look {
+	l := &Look{}
+	l.err = c.filterContents(dev, &l.contents, &l.beside)
+	if l.err == nil {
+		l.err = c.xdpContents(dev, &l.contents, &l.beside)
+	}
+	return l
+}
+
+// Contents waits for what was found. Without CAP_BPF it is an error of
+// fs.ErrPermission.
+func (l *Look) Contents() (*Contents, error) {
+	l.err = errors.Join(l.err, l.beside.wait())
+	l.beside = nil
+	if l.err != nil {
+		return nil, l.err
+	}
+	return &l.contents, nil
+}
+
+func (c *Client) filterContents(dev string, v *Contents, b *beside) error {
+	var lists []func() ([]device.FilterEntry, error)
+	err := c.eachFilter(dev, func(m *maps) error {
+		d, err := m.rest()
+		if err != nil {
+			return err
+		}
+		if d != nil {
+			v.Defaults = append(v.Defaults, *d)
+		}
+		list, err := m.lister()
+		if err != nil {
+			return err
+		}
+		lists = append(lists, list)
+		return nil
+	})
+	b.run(func() error {
+		for _, list := range lists {
+			entries, err := list()
+			if err != nil {
+				return err
+			}
+			v.Entries = append(v.Entries, entries...)
+		}
+		sortByKey(v.Entries)
+		return nil
+	})
+	return err
+}
+
+func (c *Client) xdpContents(dev string, v *Contents, b *beside) error {
+	m, err := c.openXDPAnew(dev)
+	if m == nil || err != nil {
+		return err
+	}
+	list, err := m.lister()
+	if err != nil {
+		return err
+	}
+	b.run(func() (err error) {
+		v.XDPEntries, err = list()
+		sortByKey(v.XDPEntries)
+		return err
+	})
+	b.run(func() (err error) {
+		if v.CPUQueues, err = m.queues(); err != nil {
+			return err
+		}
+		if v.CPUThreads, err = c.threadsOf(m, v.CPUQueues); err != nil {
+			return err
+		}
+		v.CPULanes, err = m.used()
+		return err
+	})
+	return nil
+}
+
+// beside is what goroutines do beside their caller.
+type beside []chan error
+
+func (b *beside) run(f func() error) {
+	done := make(chan error, 1)
+	*b = append(*b, done)
+	go func() { done <- f() }()
+}
+
+func (b *beside) wait() error {
+	var all []error
+	for _, done := range *b {
+		all = append(all, <-done)
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// A Client works in the network namespace of its tc client, and is to be used
+// on threads of that namespace. It is not safe for concurrent use.
+type Client struct {
+	tc *tc.Client
+	// maps of the filter used last: entries come in long runs, and looking
+	// the filter up costs more than the entry. uses counts since it was
+	// last looked up.
+	last *maps
+	uses int
+	// loading gives what Prepare loads.
+	loading map[variant][]chan loaded
+	// nl is for XDP slots, nil until the first.
+	nl *netlink.Conn
+	// lastXDP and usesXDP are last and uses of XDP programs.
+	lastXDP *xdpMaps
+	usesXDP int
+	// threads are the PIDs of cpumap threads found so far, by name.
+	threads map[string]int
+}
+
+// maxUses bounds how long a filter is taken to be attached still.
+const maxUses = 64
+
+// maps are one attached program's. While an applier holds them, nobody else
+// changes them.
+type maps struct {
+	table[egressTarget]
+	defaults *ebpf.Map
+	sent     *ebpf.Map // nil in programs of versions that do not count
+	// translation is nil in programs of versions that do not look behind it.
+	translation *ebpf.Map
+	filter      device.Filter
+	program     uint32 // ID
+}
+
+func (m *maps) complete() bool { return m.table.complete() && m.defaults != nil }
+
+// take keeps a map of the program if it is one of these.
+func (m *maps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
+	if info.Name == egressMapNlDefault && m.defaults == nil {
+		m.defaults = em
+		return true
+	}
+	if info.Name == egressMapNlSent && info.ValueSize == uint32(unsafe.Sizeof(counters{})) && m.sent == nil {
+		m.sent = em
+		return true
+	}
+	if info.Name == egressMapNlTranslation && info.ValueSize == uint32(unsafe.Sizeof(translation{})) && m.translation == nil {
+		m.translation = em
+		return true
+	}
+	return m.table.take(em, info)
+}
+
+func (m *maps) close() error {
+	if m == nil {
+		return nil
+	}
+	return errors.Join(m.table.close(), m.defaults.Close(), m.sent.Close(), m.translation.Close())
+}
+
+// New returns a client that attaches by t, which stays the caller's.
+func New(t *tc.Client) *Client { return &Client{tc: t} }
+
+// Anew has the filter and the program used last be looked up before they are used
+// again: others may have replaced them.
+func (c *Client) Anew() { c.uses, c.usesXDP = maxUses, maxUses }
+
+// forget closes the maps of the filter used last.
+func (c *Client) forget() error {
+	m := c.last
+	c.last = nil
+	return m.close()
+}
+
+func (c *Client) readFilter(f device.Filter) (device.Object, error) {
+	s, err := c.state(f)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	f.Program = s.Name
+	if s.Type != "bpf" {
+		f.Program = "(" + s.Type + ")"
+	}
+	return f, nil
+}
+
+// state returns what is attached where a filter is, nil if nothing is.
+func (c *Client) state(f device.Filter) (*device.FilterState, error) {
+	if f.Parent != TCXEgress {
+		return c.tc.Filter(f)
+	}
+	id, name, err := c.tcxProgram(f.Dev)
+	if id == 0 || err != nil {
+		return nil, err
+	}
+	return &device.FilterState{Filter: f, Type: "bpf", Name: name, ProgramID: id}, nil
+}
+
+func (c *Client) writeFilter(old, new device.Object, f device.Filter) error {
+	switch {
+	case old != nil && new != nil:
+		return fmt.Errorf("%s: %w: a filter's program is not exchanged in place", f.Key(), unix.EOPNOTSUPP)
+	case new == nil:
+		if err := c.forget(); err != nil {
+			return err
+		}
+		if f.Parent == TCXEgress {
+			return c.writeTCX(nil, f)
+		}
+		return c.tc.DeleteBPF(f)
+	}
+	if f.Program == EgressProgram && f.Parent == TCXEgress {
+		return c.writeTCX(new, f)
+	}
+	if f.Program != EgressProgram || f.Parent != "egress" {
+		return fmt.Errorf("%s: program %q at %s: niclane has only %s, at egress", f.Key(), f.Program, f.Parent, EgressProgram)
+	}
+	l := c.load(variantOfFilter(f))
+	defer l.close()
+	if l.err != nil {
+		return l.err
+	}
+	return c.tc.AddBPF(f, l.Programs[f.Program].FD())
+}
+
+// errNotOurs is a filter or an XDP program that is not one of niclane's.
+var errNotOurs = errors.New("not niclane's")
+
+// open finds the maps of an attached filter; nil if there is no such filter.
+func (c *Client) open(f device.Filter) (*maps, error) {
+	if c.last != nil && c.last.filter.Key() == f.Key() && c.uses < maxUses {
+		c.uses++
+		return c.last, nil
+	}
+	s, err := c.state(f)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	c.uses = 0
+	if s.Type != "bpf" {
+		return nil, fmt.Errorf("%s: %w: %s", f.Key(), errNotOurs, s.Type)
+	}
+	if c.last != nil && c.last.program == s.ProgramID && c.last.filter.Key() == f.Key() {
+		return c.last, nil
+	}
+	m, err := openMaps(s.ProgramID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // removed in between
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Key(), err)
+	}
+	m.filter = f
+	if err := c.forget(); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	c.last = m
+	return m, nil
+}
+
+func openMaps(program uint32) (*maps, error) {
+	m := &maps{program: program}
+	err := eachMap(program, m.take)
+	if err == nil && !m.complete() {
+		err = fmt.Errorf("%w: BPF program %d lacks its maps", errNotOurs, program)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// eachMap opens each map of one of niclane's programs; take says whether it
+// keeps it open.
+func eachMap(program uint32, take func(*ebpf.Map, *ebpf.MapInfo) bool) error {
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))
+	if err != nil {
+		return fmt.Errorf("BPF program %d: %w", program, err)
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return fmt.Errorf("BPF program %d: %w", program, err)
+	}
+	if !strings.HasPrefix(info.Name, prefix) {
+		return fmt.Errorf("%w: BPF program %d is %q", errNotOurs, program, info.Name)
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return fmt.Errorf("BPF map %d: %w", id, err)
+		}
+		info, err := m.Info()
+		if err != nil {
+			return errors.Join(fmt.Errorf("BPF map %d: %w", id, err), m.Close())
+		}
+		if !take(m, info) {
+			if err := m.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// TestForeignXDP: a program of somebody else's is named, and stays.
+func TestForeignXDP(t *testing.T) {
+	for _, mode := range []string{"xdpgeneric", "xdpdrv"} {
+		for _, x := range []device.XDP{generic, native} {
+			t.Run(mode+" "+x.Mode, func(t *testing.T) {
+				withXDP(t, 2, func(t *testing.T, c *bpf.Client) {
+					theirs, err := bpf.PassProgram("theirs")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer theirs.Close()
+					path := pinned(t, theirs)
+					command(t, fmt.Sprintf("ip link set v0 %s pinned %s", mode, path))
+					stays(t, c, x, "theirs", mode)
+					there, err := c.Read(x)
+					if err != nil {
+						t.Fatal(err)
+					}
+					write(t, c, there, nil) // as rollback --force does
+					if left := slot(t); left != "" {
+						t.Errorf("in the slot: %q", left)
+					}
+					write(t, c, nil, x) // the slot is free again
+				})
+			})
+		}
+	}
+}
+
+// TestForeignLink is the same of a program that a bpf_link holds, as newer
+// loaders attach them.
+func TestForeignLink(t *testing.T) {
+	for _, x := range []device.XDP{generic, native} {
+		t.Run(x.Mode, func(t *testing.T) {
+			withXDP(t, 2, func(t *testing.T, c *bpf.Client) {
+				theirs, err := bpf.PassProgram("theirs")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer theirs.Close()
+				v0, err := net.InterfaceByName("v0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				l, err := link.AttachXDP(link.XDPOptions{Program: theirs, Interface: v0.Index, Flags: link.XDPGenericMode})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				stays(t, c, x, "theirs", "xdpgeneric")
+				there, err := c.Read(x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(t, c, there, nil) // as rollback --force does
+				if left := slot(t); left != "" {
+					t.Errorf("in the slot: %q", left)
+				}
+				write(t, c, nil, x)
+			})
+		})
+	}
+}
+
+// TestForeignNamesake: a name alone does not make a program niclane's to write
+// into.
+func TestForeignNamesake(t *testing.T) {
+	withXDP(t, 2, func(t *testing.T, c *bpf.Client) {
+		theirs, err := bpf.PassProgram(bpf.IngressProgram)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer theirs.Close()
+		command(t, "ip link set v0 xdpgeneric pinned "+pinned(t, theirs))
+		if err := c.Write(nil, queue0); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("queue in a namesake's map: %v, want ENOENT", err)
+		}
+		if all, err := c.Look("v0").Contents(); err != nil || all.XDPEntries != nil {
+			t.Errorf("entries of a namesake: %+v, %v", all, err)
+		}
+	})
+}
+
+// stays checks that niclane neither replaces nor removes what is in v0's slot.
+func stays(t *testing.T, c *bpf.Client, x device.XDP, name, mode string) {
+	t.Helper()
+	before := slot(t)
+	for what, err := range map[string]error{"attaching": c.Write(nil, x), "detaching": c.Write(x, nil)} {
+		if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s over a foreign program: %v, want EBUSY and %q", what, err, name)
+		}
+	}
+	got, err := c.Read(x)
+	want := device.XDP{Dev: "v0", Mode: map[string]string{"xdpgeneric": "generic", "xdpdrv": "native"}[mode], Program: name}
+	same[device.Object](t, err, want, got)
+	for _, o := range []device.Object{queue0, lane1, xdpEntry(1, someEntries[0].Match)} {
+		if got, err := c.Read(o); got != nil || err != nil {
+			t.Errorf("%s beside a foreign program: %v, %v", o.Key(), got, err)
+		}
+		if err := c.Write(nil, o); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("%s beside a foreign program: %v, want ENOENT", o.Key(), err)
+		}
+	}
+	if n, err := c.XDPCounters("v0"); n != nil || err != nil {
+		t.Errorf("counters of a foreign program: %v, %v", n, err)
+	}
+	if after := slot(t); after != before {
+		t.Errorf("the slot was %q, and then %q", before, after)
+	}
+}
+
+// slot is what ip says of v0's XDP.
+func slot(t *testing.T) string {
+	t.Helper()
+	for line := range strings.Lines(command(t, "ip link show dev v0")) {
+		if strings.Contains(line, "prog/xdp") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// pinned gives a program a path, for ip to attach it.
+func pinned(t *testing.T, p interface{ Pin(string) error }) string {
+	t.Helper()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	const dir = "/run"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	path := dir + "/p"
+	if err := p.Pin(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/niclane/niclane/internal/traffic/flow"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// TestKilled: what a kill between two system calls leaves leads no packet astray,
+// can be added to and removed from, and does not use up the patterns.
+func TestKilled(t *testing.T) {
+	p, m := loadXDP(t, true)
+	addQueue(t, m)
+	fillXDP(t, m, 1, func(int) uint32 { return 0 })
+	b := frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211)))
+	f, mask, err := tuple.Encode(classes["1:10"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, want uint32) {
+		t.Helper()
+		if got := runXDP(t, p, b, 0, 0); got != want {
+			t.Errorf("%s: returned %d, want %d", what, got, want)
+		}
+		again := table[ingressTarget]{inUse: m.inUse, patterns: m.patterns, flows: m.flows}
+		_, ok, err := again.get(f, mask)
+		if ok != (want == xdpRedirect) || err != nil {
+			t.Errorf("%s: read %v, %v", what, ok, err)
+		}
+	}
+	// The parts of adding, and after each the process starts anew.
+	key := tuple.Key{Flow: f}
+	parts := []func() error{
+		func() error { return m.setPattern(0, pattern{Mask: mask, Used: 1, Rank: rank(mask)}) },
+		func() error { return m.setInUse(0, true) },
+		func() error { return m.flows.Update(key, ingressTarget{Lane: 10}, ebpf.UpdateNoExist) },
+	}
+	for n := range parts {
+		for _, part := range parts[:n] {
+			if err := part(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.known, m.bits = nil, nil
+		check(fmt.Sprintf("%d parts of adding", n), xdpPass)
+		if err := m.add(f, mask, ingressTarget{Lane: 10}); err != nil {
+			t.Fatal(err)
+		}
+		check("added", xdpRedirect)
+		if err := m.remove(f, mask); err != nil {
+			t.Fatal(err)
+		}
+		check("removed", xdpPass)
+		m.known, m.bits = nil, nil
+	}
+	// Too high counts in all slots are found out when the slots are needed.
+	for slot := range maxPatterns {
+		if err := m.setPattern(slot, pattern{Mask: tuple.Flow{Family: 0xff, RemotePort: [2]byte{0, byte(slot)}}, Used: 3, Rank: 9}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.known, m.bits = nil, nil
+	for range 2 {
+		if err := m.add(f, mask, ingressTarget{Lane: 10}); err != nil {
+			t.Fatal(err)
+		}
+		check("added to full slots", xdpRedirect)
+		if err := m.add(f, mask, ingressTarget{Lane: 10}); !errors.Is(err, ebpf.ErrKeyExist) {
+			t.Errorf("adding twice: %v, want %v", err, ebpf.ErrKeyExist)
+		}
+		if err := m.remove(f, mask); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var bits uint32
+	if err := m.inUse.Lookup(uint32(0), &bits); err != nil || bits != 0 {
+		t.Errorf("patterns in use at the end: %#x, %v", bits, err)
+	}
+}
+
+// TestLaneIsFull: a program that reads a lane while it is written may see the
+// count of one and the CPUs of the other; every place has to lead to a CPU.
+func TestLaneIsFull(t *testing.T) {
+	for _, cpus := range [][]int{{3}, {1, 2, 5}, make([]int, maxCPUs)} {
+		l, err := encodeLane(device.CPULane{Dev: "v0", Lane: 1, CPUs: cpus})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, cpu := range l.CPUs {
+			if !slices.Contains(cpus, int(cpu)) {
+				t.Errorf("CPUs %v: place %d has %d", cpus, i, cpu)
+			}
+		}
+	}
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf_test
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/device"
+)
+
+var (
+	clsact = device.Qdisc{Dev: "v0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}
+	filter = device.Filter{Dev: "v0", Parent: "egress", Pref: 10, Handle: 0x6e6c, Program: bpf.EgressProgram}
+)
+
+func entry(m device.Match, priority string) device.FilterEntry {
+	return device.FilterEntry{Filter: filter.Key(), Match: m, Priority: priority}
+}
+
+func command(t testing.TB, line string) string {
+	t.Helper()
+	f := strings.Fields(line)
+	out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", line, err, out)
+	}
+	return string(out)
+}
+
+// withClients runs f on a veth.
+func withClients[T testing.TB](t T, queues int, f func(t T, tcc *tc.Client, c *bpf.Client)) {
+	t.Helper()
+	vethtest.Run(t, queues, func(t T) {
+		tcc, err := tc.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tcc.Close()
+		c := bpf.New(tcc)
+		defer c.Close()
+		f(t, tcc, c)
+	})
+}
+
+// withFilter runs f on a veth with clsact.
+func withFilter(t *testing.T, f func(t *testing.T, tcc *tc.Client, c *bpf.Client)) {
+	t.Helper()
+	withVeth(t, 2, f)
+}
+
+func withVeth[T testing.TB](t T, queues int, f func(t T, tcc *tc.Client, c *bpf.Client)) {
+	t.Helper()
+	withClients(t, queues, func(t T, tcc *tc.Client, c *bpf.Client) {
+		if err := tcc.Write(nil, clsact); err != nil {
+			t.Fatal(err)
+		}
+		f(t, tcc, c)
+	})
+}
+
+func write(t testing.TB, c *bpf.Client, old, new device.Object) {
+	t.Helper()
+	if err := c.Write(old, new); err != nil {
+		t.Fatal(err)
+	}
+	o := new
+	if o == nil {
+		o = old
+	}
+	got, err := c.Read(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !device.Equal(got, new) {
+		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), new, got)
+	}
+}
+
+var someEntries = []device.FilterEntry{
+	entry(device.Match{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 11211}, "1:10"),
+	entry(device.Match{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 11212}, "1:11"),
+	entry(device.Match{Family: 6, Protocol: "udp", Remote: "fd00::/8", RemotePort: 53, VLAN: 4094}, "1:ffff"),
+	entry(device.Match{Family: 4, Protocol: "udp", Local: "10.0.0.0/8"}, "2:1"),
+	entry(device.Match{Family: 4, Protocol: "udp", Local: "10.0.0.0/9"}, "2:2"),
+	entry(device.Match{Family: 4, Protocol: "udp"}, "2:3"),
+}
+
+func TestObjectsReadBack(t *testing.T) {
+	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
+		for _, o := range []device.Object{filter, someEntries[0]} {
+			if got, err := c.Read(o); got != nil || err != nil {
+				t.Fatalf("%s at first: %v, %v", o.Key(), got, err)
+			}
+		}
+		if err := c.Write(nil, someEntries[0]); !errors.Is(err, unix.ENOENT) {
+			t.Errorf("entry without its filter: %v, want ENOENT", err)
+		}
+		write(t, c, nil, filter)
+		if err := c.Write(nil, filter); !errors.Is(err, unix.EEXIST) {
+			t.Errorf("attaching twice: %v, want EEXIST", err)
+		}
+		for _, e := range someEntries {
+			write(t, c, nil, e)
+		}
+		all, err := c.Look("v0").Contents()
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := map[string]device.FilterEntry{}
+		for _, e := range all.Entries {
+			have[e.Key()] = e
+		}
+		want := map[string]device.FilterEntry{}
+		for _, e := range someEntries {
+			want[e.Key()] = e
+		}
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("entries (-want +got):\n%s", diff)
+		}
+		changed := someEntries[1]
+		changed.Priority = "1:99"
+		write(t, c, someEntries[1], changed)
+		write(t, c, changed, nil)
+		for i, e := range someEntries {
+			if i != 1 {
+				write(t, c, e, nil)
+			}
+		}
+		if all, err := c.Look("v0").Contents(); err != nil || len(all.Entries) != 0 {
+			t.Errorf("entries at the end: %+v, %v", all, err)
+		}
+		write(t, c, nil, someEntries[0])
+		write(t, c, filter, nil)
+		if got, err := c.Read(someEntries[0]); got != nil || err != nil {
+			t.Errorf("entry of a removed filter: %v, %v", got, err)
+		}
+		// Attached again, it starts empty.
+		write(t, c, nil, filter)
+		if got, err := c.Read(someEntries[0]); got != nil || err != nil {
+			t.Errorf("entry of a filter attached again: %v, %v", got, err)
+		}
+		if err := tcc.Write(clsact, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Read(filter); got != nil || err != nil {
+			t.Errorf("filter without clsact: %v, %v", got, err)
+		}
+	})
+}
+
+// TestPatternsAreReused uses more sets of fields than fit, one after another.
+func TestPatternsAreReused(t *testing.T) {
+	withFilter(t, func(t *testing.T, _ *tc.Client, c *bpf.Client) {
+		write(t, c, nil, filter)
+		prefix := func(bits int) device.FilterEntry {
+			return entry(device.Match{Family: 6, Protocol: "tcp", Local: fmt.Sprintf("8000::/%d", bits)}, "1:10")
+		}
+		for bits := 1; bits <= 64; bits++ {
+			write(t, c, nil, prefix(bits))
+			write(t, c, prefix(bits), nil)
+		}
+		for bits := 1; bits <= 16; bits++ {
+			write(t, c, nil, prefix(bits))
+		}
+		if err := c.Write(nil, prefix(17)); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("a set of fields too many: %v, want ENOSPC", err)
+		}
+		write(t, c, prefix(3), nil)
+		write(t, c, nil, prefix(17))
+	})
+}
+
+// TestForeignFilters checks that ours neither hides those of others nor is
+// mistaken for them.
+func TestForeignFilters(t *testing.T) {
+	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
+		// After ours, somebody else's sees all packets too.
+		bands(t)
+		command(t, "tc filter add dev v0 egress pref 20 protocol all u32 match u32 0 0 flowid 7:7")
+		write(t, c, nil, filter)
+		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353}, "9:3"))
+		command(t, "ip addr add 10.9.0.1/24 dev v0")
+		command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
+		send(t, [4]byte{10, 9, 0, 2}, 5353)
+		if n := packets(t, "93:"); n != 1 {
+			t.Errorf("%d packets in the band of the entry, want 1", n)
+		}
+		send(t, [4]byte{10, 9, 0, 2}, 5354)
+		if n := packets(t, "93:"); n != 1 {
+			t.Errorf("%d packets in the band of the entry after another, want 1", n)
+		}
+		if out := command(t, "tc -s filter show dev v0 egress pref 20"); !strings.Contains(out, "flowid 7:7") {
+			t.Errorf("the foreign filter:\n%s", out)
+		}
+		foreign := device.Filter{Dev: "v0", Parent: "egress", Pref: 20, Handle: 0x80000800}
+		if got, err := c.Read(foreign); err != nil || got == nil || got.(device.Filter).Program == bpf.EgressProgram {
+			t.Errorf("the foreign filter reads as %+v, %v", got, err)
+		}
+		if _, err := c.Read(device.FilterEntry{Filter: foreign.Key(), Match: someEntries[0].Match}); err == nil {
+			t.Error("an entry in a foreign filter: no error")
+		}
+		fs, err := tcc.Filters("v0")
+		if err != nil || len(fs) < 2 || fs[0].Name != bpf.EgressProgram {
+			t.Errorf("filters: %+v, %v", fs, err)
+		}
+	})
+}
+
+// TestLaterFiltersRun lets a filter of somebody else's drop what ours has
+// classified.
+func TestLaterFiltersRun(t *testing.T) {
+	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
+		write(t, c, nil, filter)
+		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353}, "9:3"))
+		second := filter
+		second.Pref, second.Handle = 11, 1
+		fd, err := bpf.DropProgram()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fd.Close()
+		second.Program = "theirs"
+		if err := tcc.AddBPF(second, fd.FD()); err != nil {
+			t.Fatal(err)
+		}
+		command(t, "ip addr add 10.9.0.1/24 dev v0")
+		command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
+		before := received(t)
+		send(t, [4]byte{10, 9, 0, 2}, 5353)
+		if n := received(t) - before; n != 0 {
+			t.Errorf("%d packets went past a filter that drops all", n)
+		}
+		if err := tcc.DeleteBPF(second); err != nil {
+			t.Fatal(err)
+		}
+		before = received(t)
+		send(t, [4]byte{10, 9, 0, 2}, 5353)
+		if n := received(t) - before; n != 1 {
+			t.Errorf("%d packets without it, want 1", n)
+		}
+	})
+}
+
+// TestVLANOutsideTheData looks at packets whose tag is not in their data but
+// beside it, as those of a VLAN device are. Here a program pushes it.
+func TestVLANOutsideTheData(t *testing.T) {
+	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
+		bands(t)
+		push, err := bpf.VLANProgram(7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer push.Close()
+		first := device.Filter{Dev: "v0", Parent: "egress", Pref: 5, Handle: 1, Program: "push"}
+		if err := tcc.AddBPF(first, push.FD()); err != nil {
+			t.Fatal(err)
+		}
+		command(t, "ip addr add 10.9.0.1/24 dev v0")
+		command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
+		write(t, c, nil, filter)
+		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353, VLAN: 8}, "9:3"))
+		send(t, [4]byte{10, 9, 0, 2}, 5353)
+		if n := packets(t, "93:"); n != 0 {
+			t.Errorf("%d packets matched another VLAN", n)
+		}
+		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353, VLAN: 7}, "9:3"))
+		send(t, [4]byte{10, 9, 0, 2}, 5353)
+		if n := packets(t, "93:"); n != 1 {
+			t.Errorf("%d packets matched their VLAN, want 1", n)
+		}
+	})
+}
+
+// bands gives v0 a default class and one that is named, 9:3 with qdisc 93:.
+func bands(t *testing.T) {
+	t.Helper()
+	command(t, "tc qdisc add dev v0 root handle 9: htb default 1")
+	command(t, "tc class add dev v0 parent 9: classid 9:1 htb rate 1gbit")
+	command(t, "tc class add dev v0 parent 9: classid 9:3 htb rate 1gbit")
+	command(t, "tc qdisc add dev v0 parent 9:1 handle 91: pfifo")
+	command(t, "tc qdisc add dev v0 parent 9:3 handle 93: pfifo")
+}
+
+func send(t *testing.T, to [4]byte, port int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Sendto(fd, []byte("hello"), 0, &unix.SockaddrInet4{Addr: to, Port: port}); err != nil && err != unix.ENOBUFS {
+		t.Fatal(err)
+	}
+}
+
+// packets reads how many packets a qdisc has sent.
+func packets(t *testing.T, handle string) int {
+	t.Helper()
+	out := command(t, "tc -s qdisc show dev v0")
+	_, after, ok := strings.Cut(out, "pfifo "+handle)
+	if !ok {
+		t.Fatalf("no qdisc %s in\n%s", handle, out)
+	}
+	var bytes, n int
+	if _, err := fmt.Sscanf(after[strings.Index(after, "Sent"):], "Sent %d bytes %d pkt", &bytes, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// received reads how many unicast packets have arrived at the peer.
+func received(t *testing.T) int {
+	t.Helper()
+	out := command(t, "ip -s -s link show dev v1")
+	_, after, _ := strings.Cut(out, "RX:")
+	_, after, _ = strings.Cut(after, "\n")
+	var bytes, n int
+	if _, err := fmt.Sscanf(after, "%d %d", &bytes, &n); err != nil {
+		t.Fatalf("%v in\n%s", err, out)
+	}
+	return n
+}

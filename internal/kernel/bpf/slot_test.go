@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
+)
+
+// TestExpected: between reading the slot and writing it somebody else may have
+// exchanged the program.
+func TestExpected(t *testing.T) {
+	vethtest.Run(t, 1, func(t *testing.T) {
+		c := New(nil)
+		defer c.Close()
+		var theirs, ours *ebpf.Program
+		for _, p := range []**ebpf.Program{&theirs, &ours} {
+			var err error
+			if *p, err = PassProgram("pass"); err != nil {
+				t.Fatal(err)
+			}
+			defer (*p).Close()
+		}
+		if err := c.setSlot(vethtest.Dev, "generic", theirs.FD(), -1); err != nil {
+			t.Fatal(err)
+		}
+		before, err := c.slots(vethtest.Dev)
+		if err != nil || len(before) != 1 {
+			t.Fatalf("slots %v, %v", before, err)
+		}
+		for what, err := range map[string]error{
+			"removing what is not there":  c.setSlot(vethtest.Dev, "generic", -1, ours.FD()),
+			"replacing what is not there": c.setSlot(vethtest.Dev, "generic", ours.FD(), ours.FD()),
+			"adding":                      c.setSlot(vethtest.Dev, "generic", ours.FD(), -1),
+			"adding in another mode":      c.setSlot(vethtest.Dev, "native", ours.FD(), -1),
+		} {
+			if !isTaken(err) {
+				t.Errorf("%s: %v, want EBUSY or EEXIST", what, err)
+			}
+		}
+		if after, err := c.slots(vethtest.Dev); err != nil || !slices.Equal(after, before) {
+			t.Errorf("slots %v, then %v, %v", before, after, err)
+		}
+		if err := c.setSlot(vethtest.Dev, "offload", ours.FD(), -1); err == nil {
+			t.Error("veth took a program for the hardware")
+		}
+		if err := c.setSlot(vethtest.Dev, "fast", ours.FD(), -1); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("mode fast: %v, want EINVAL", err)
+		}
+	})
+}
+
+// links are from ifinfomsg on; of the attributes only IFLA_XDP is kept.
+var links = map[string]struct {
+	hex  string
+	want []slot
+}{
+	// Recorded on Linux 6.18, of a veth.
+	"none":    {"00000100030000004310010000000000" + "0c002b000500020000000000", nil},
+	"generic": {"00000100030000004310010000000000" + "1c002b0008000600c9980000050002000200000008000400c9980000", []slot{{"generic", 0x98c9}}},
+	"native":  {"00000100030000004310010000000000" + "1c002b0008000500ca980000050002000100000008000400ca980000", []slot{{"native", 0x98ca}}},
+	// No device here has both: put together after rtnl_xdp_fill, where the
+	// one ID is missing if there are several.
+	"two": {"00000100030000004310010000000000" + "1c002b0008000500ca98000008000700cb9800000500020004000000", []slot{{"native", 0x98ca}, {"offload", 0x98cb}}},
+}
+
+func TestDecodeSlots(t *testing.T) {
+	for name, tt := range links {
+		b, err := hex.DecodeString(tt.hex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeSlots(b)
+		if err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, tt.want)
+		}
+	}
+}
+
+func FuzzDecodeSlots(f *testing.F) {
+	for _, tt := range links {
+		b, err := hex.DecodeString(tt.hex)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		in := bytes.Clone(b)
+		got, err := decodeSlots(b)
+		if err == nil && len(b) < unix.SizeofIfInfomsg {
+			t.Errorf("%x is too short: %v", b, got)
+		}
+		for _, s := range got {
+			if modeFlag(s.mode) == 0 || s.program == 0 {
+				t.Errorf("%x: slot %+v", b, s)
+			}
+		}
+		if !bytes.Equal(in, b) {
+			t.Error("the message was changed")
+		}
+	})
+}

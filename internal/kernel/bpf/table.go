@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/traffic/flow"
+	"github.com/niclane/niclane/lane/device"
+)
+
+const (
+	maxPatterns   = 16 // MAX_PATTERNS
+	sizeofPattern = uint32(unsafe.Sizeof(pattern{}))
+	sizeofFlowKey = uint32(unsafe.Sizeof(tuple.Key{}))
+)
+
+// A table is the maps of one attached program in which it looks flows up
+// (c/flow.h); T is what a flow leads to. While an applier holds it, nobody else
+// changes it. A flow is found when its pattern's bit is set, its pattern is
+// there, and it is itself: they come in this order and go in the reverse, each
+// by one system call, so that a kill in between leaves nothing that leads a
+// packet astray.
+type table[T any] struct {
+	inUse    *ebpf.Map
+	patterns *ebpf.Map
+	flows    *ebpf.Map
+
+	known *[maxPatterns]pattern // what patterns holds, once read
+	bits  *uint32               // what inUse holds, once read
+}
+
+func (t *table[T]) close() error {
+	return errors.Join(t.inUse.Close(), t.patterns.Close(), t.flows.Close())
+}
+
+// take keeps a map of the program if it is one of the table's.
+func (t *table[T]) take(m *ebpf.Map, info *ebpf.MapInfo) bool {
+	var value T
+	var to **ebpf.Map
+	switch {
+	case info.Name == egressMapNlInUse && info.ValueSize == 4:
+		to = &t.inUse
+	case info.Name == egressMapNlPatterns && info.ValueSize == sizeofPattern:
+		to = &t.patterns
+	case info.Name == egressMapNlFlows && info.KeySize == sizeofFlowKey && info.ValueSize == uint32(unsafe.Sizeof(value)):
+		to = &t.flows
+	}
+	if to == nil || *to != nil {
+		return false
+	}
+	*to = m
+	return true
+}
+
+func (t *table[T]) complete() bool { return t.inUse != nil && t.patterns != nil && t.flows != nil }
+
+func (t *table[T]) pattern(slot int) (pattern, error) {
+	if t.known == nil {
+		var all [maxPatterns]pattern
+		for i := range all {
+			if err := t.patterns.Lookup(uint32(i), &all[i]); err != nil {
+				return pattern{}, err
+			}
+		}
+		t.known = &all
+	}
+	return t.known[slot], nil
+}
+
+func (t *table[T]) setPattern(slot int, p pattern) error {
+	if err := t.patterns.Update(uint32(slot), p, ebpf.UpdateExist); err != nil {
+		t.known = nil
+		return err
+	}
+	if t.known != nil {
+		t.known[slot] = p
+	}
+	return nil
+}
+
+// setInUse sets or clears a pattern's bit, if it is not so already.
+func (t *table[T]) setInUse(slot int, used bool) error {
+	if t.bits == nil {
+		bits := uint32(0)
+		if err := t.inUse.Lookup(uint32(0), &bits); err != nil {
+			return err
+		}
+		t.bits = &bits
+	}
+	want := *t.bits &^ (1 << slot)
+	if used {
+		want |= 1 << slot
+	}
+	if want == *t.bits {
+		return nil
+	}
+	if err := t.inUse.Update(uint32(0), want, ebpf.UpdateExist); err != nil {
+		t.bits = nil
+		return err
+	}
+	*t.bits = want
+	return nil
+}
+
+// find returns the slot whose pattern is mask, -1 if there is none.
+func (t *table[T]) find(mask tuple.Flow) (slot int, p pattern, err error) {
+	for slot := range maxPatterns {
+		p, err := t.pattern(slot)
+		if err != nil {
+			return -1, p, err
+		}
+		if p.Used > 0 && p.Mask == mask {
+			return slot, p, nil
+		}
+	}
+	return -1, pattern{}, nil
+}
+
+// get returns what a flow leads to; ok is false if there is no such flow.
+func (t *table[T]) get(f, mask tuple.Flow) (v T, ok bool, err error) {
+	slot, _, err := t.find(mask)
+	if err != nil || slot < 0 {
+		return v, false, err
+	}
+	err = t.flows.Lookup(tuple.Key{Pattern: uint64(slot), Flow: f}, &v)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return v, false, nil
+	}
+	return v, err == nil, err
+}
+
+func (t *table[T]) add(f, mask tuple.Flow, v T) error {
+	slot, p, err := t.find(mask)
+	if err == nil && slot < 0 {
+		slot, err = t.free()
+		p = pattern{Mask: mask, Rank: rank(mask)}
+	}
+	if err != nil {
+		return err
+	}
+	p.Used++
+	if err := t.setPattern(slot, p); err != nil {
+		return err
+	}
+	if err := t.setInUse(slot, true); err != nil {
+		return err
+	}
+	if err := t.flows.Update(tuple.Key{Pattern: uint64(slot), Flow: f}, v, ebpf.UpdateNoExist); err != nil {
+		p.Used--
+		return errors.Join(err, t.lower(slot, p))
+	}
+	return nil
+}
+
+func (t *table[T]) change(f, mask tuple.Flow, v T) error {
+	slot, _, err := t.find(mask)
+	if err != nil {
+		return err
+	}
+	if slot < 0 {
+		return unix.ENOENT
+	}
+	return t.flows.Update(tuple.Key{Pattern: uint64(slot), Flow: f}, v, ebpf.UpdateExist)
+}
+
+func (t *table[T]) remove(f, mask tuple.Flow) error {
+	slot, p, err := t.find(mask)
+	if err != nil {
+		return err
+	}
+	if slot < 0 {
+		return unix.ENOENT
+	}
+	if err := t.flows.Delete(tuple.Key{Pattern: uint64(slot), Flow: f}); err != nil {
+		return err
+	}
+	p.Used--
+	return t.lower(slot, p)
+}
+
+// lower writes a pattern that fewer flows have than before.
+func (t *table[T]) lower(slot int, p pattern) error {
+	if p.Used > 0 {
+		return t.setPattern(slot, p)
+	}
+	if err := t.setInUse(slot, false); err != nil {
+		return err
+	}
+	return t.setPattern(slot, pattern{})
+}
+
+// free returns a slot without a pattern. If none is left, those are counted
+// anew whose count a kill may have left too high.
+func (t *table[T]) free() (int, error) {
+	for range 2 {
+		for slot := range maxPatterns {
+			p, err := t.pattern(slot)
+			if err != nil {
+				return -1, err
+			}
+			if p.Used == 0 {
+				return slot, nil
+			}
+		}
+		if err := t.recount(); err != nil {
+			return -1, err
+		}
+	}
+	return -1, fmt.Errorf("%w: the entries compare %d different sets of fields, which is the most", unix.ENOSPC, maxPatterns)
+}
+
+func (t *table[T]) recount() error {
+	keys, _, err := tuple.Entries[T](t.flows)
+	if err != nil {
+		return err
+	}
+	var used [maxPatterns]uint32
+	for _, k := range keys {
+		if k.Pattern < maxPatterns {
+			used[k.Pattern]++
+		}
+	}
+	for slot, n := range used {
+		p, err := t.pattern(slot)
+		if err != nil {
+			return err
+		}
+		p.Used = n
+		if err := t.lower(slot, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reader returns what reads each flow's match, and what it leads to, in no order:
+// a function that is to be called once, on any thread, whatever becomes of the
+// table meanwhile.
+func (t *table[T]) reader() (func() ([]device.Match, []T, error), error) {
+	var patterns [maxPatterns]pattern
+	for slot := range patterns {
+		p, err := t.pattern(slot)
+		if err != nil {
+			return nil, err
+		}
+		patterns[slot] = p
+	}
+	flows, err := t.flows.Clone()
+	if err != nil {
+		return nil, err
+	}
+	return func() ([]device.Match, []T, error) {
+		defer flows.Close()
+		keys, values, err := tuple.Entries[T](flows)
+		if err != nil {
+			return nil, nil, err
+		}
+		matches := make([]device.Match, len(keys))
+		for i, k := range keys {
+			if k.Pattern >= maxPatterns {
+				return nil, nil, fmt.Errorf("map entry of pattern %d", k.Pattern)
+			}
+			if matches[i], err = tuple.Decode(k.Flow, patterns[k.Pattern].Mask); err != nil {
+				return nil, nil, err
+			}
+		}
+		return matches, values, nil
+	}, nil
+}

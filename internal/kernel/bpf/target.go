@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// egressTarget is struct target of egress.c.
+type egressTarget struct {
+	Class  uint32 // HTB class or priority, 0 for none
+	Queue  uint16 // the first
+	Queues uint16 // how many, 0 for none
+}
+
+// ingressTarget is struct target of ingress.c.
+type ingressTarget struct {
+	Lane uint32
+}
+
+// maxQueue is the highest transmit queue that skb->queue_mapping can name,
+// which holds it plus one; 65535 there means none (NO_QUEUE_MAPPING).
+const maxQueue = 65533
+
+func encodeTarget(e device.FilterEntry) (egressTarget, error) {
+	var t egressTarget
+	if e.Priority == "" && len(e.Queues) == 0 {
+		return t, fmt.Errorf("%w: neither priority nor queues", unix.EINVAL)
+	}
+	if e.Priority != "" {
+		class, err := tc.ParseHandle(e.Priority)
+		if err != nil {
+			return t, err
+		}
+		if class&0xffff == 0 {
+			return t, fmt.Errorf("%w: priority %q names no class", unix.EINVAL, e.Priority)
+		}
+		t.Class = class
+	}
+	var err error
+	t.Queue, t.Queues, err = encodeQueues(e.Queues)
+	return t, err
+}
+
+// encodeQueues gives the first of transmit queues, and how many they are.
+func encodeQueues(queues []int) (first, n uint16, err error) {
+	for i, q := range queues {
+		if q < 0 || q > maxQueue || q != queues[0]+i {
+			return 0, 0, fmt.Errorf("%w: queues %v: want 0 to %d, ascending without a gap", unix.EINVAL, queues, maxQueue)
+		}
+	}
+	if len(queues) == 0 {
+		return 0, 0, nil
+	}
+	return uint16(queues[0]), uint16(len(queues)), nil
+}
+
+func decodeQueues(first, n uint16) (queues []int) {
+	for i := range int(n) {
+		queues = append(queues, int(first)+i)
+	}
+	return queues
+}
+
+// decodeTarget is the inverse of encodeTarget: it fills in e.
+func decodeTarget(t egressTarget, e device.FilterEntry) device.FilterEntry {
+	e.Priority, e.Queues = "", decodeQueues(t.Queue, t.Queues)
+	if t.Class != 0 {
+		e.Priority = tc.FormatHandle(t.Class)
+	}
+	return e
+}

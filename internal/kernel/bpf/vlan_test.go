@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// TestVLANBesideTheData is what becomes of tags that a card has removed: XDP
+// does not see them, and a native redirect loses them, so that the packet seems
+// to have come untagged. Whoever plans has to turn rxvlan off; of a veth it is
+// the peer's txvlan.
+func TestVLANBesideTheData(t *testing.T) {
+	lanes := []device.Match{
+		1: {Family: 4, Protocol: "udp", LocalPort: port, VLAN: 7},
+		2: {Family: 4, Protocol: "udp", LocalPort: port, VLAN: 8},
+		3: {Family: 4, Protocol: "udp", LocalPort: port + 3},
+		4: {Family: 4, Protocol: "udp", LocalPort: port + 4},
+	}
+	for _, x := range []device.XDP{generic, native} {
+		t.Run(x.Mode, func(t *testing.T) {
+			// One queue, so that packets stay in order.
+			withFar(t, 1, func(t *testing.T, c *bpf.Client, peer far) {
+				write(t, c, nil, x)
+				write(t, c, nil, queue0)
+				for n, m := range lanes[1:] {
+					write(t, c, nil, device.CPULane{Dev: "v0", Lane: n + 1, CPUs: []int{0}})
+					write(t, c, nil, xdpEntry(n+1, m))
+				}
+				v0, err := net.InterfaceByName("v0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				peer.do(func() { tag(t, v0.HardwareAddr) })
+				beside := []uint64{0, 0, 1, 1}
+				inData := []uint64{1, 0, 1, 1}
+				for _, want := range [][]uint64{beside, inData} {
+					before := counted(t, c)
+					peer.do(func() {
+						for _, p := range []int{port, port + 3, port + 4} {
+							send(t, [4]byte{10, 9, 0, 1}, p)
+						}
+					})
+					vethtest.Until(t, "the last packet is counted", func() bool { return counted(t, c)[4] > before[4] })
+					var got []uint64
+					for n, v := range counted(t, c) {
+						if n > 0 && n < len(lanes) {
+							got = append(got, v-before[n])
+						}
+					}
+					same(t, nil, want, got)
+					peer.do(func() { command(t, "ethtool -K v1 txvlan off") })
+				}
+			})
+		})
+	}
+}
+
+// TestLostTag: the device has no VLAN 7, but what the peer sends in it arrives
+// all the same if native XDP redirects it without its tag.
+func TestLostTag(t *testing.T) {
+	for _, x := range []device.XDP{generic, native} {
+		t.Run(x.Mode, func(t *testing.T) {
+			withFar(t, 2, func(t *testing.T, c *bpf.Client, peer far) {
+				peer.do(func() { command(t, "ethtool -K v1 tx off") })
+				sa := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 0, 1}, Port: port}
+				fd := socket(t, sa, unix.SOCK_DGRAM)
+				defer unix.Close(fd)
+				if err := unix.Bind(fd, sa); err != nil {
+					t.Fatal(err)
+				}
+				steer(t, c, x, 0, device.Match{Family: 4, Protocol: "udp", LocalPort: port})
+				v0, err := net.InterfaceByName("v0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				peer.do(func() {
+					tag(t, v0.HardwareAddr)
+					say(t, sa, "tagged")
+					command(t, "tc qdisc del dev v1 clsact")
+					say(t, sa, "untagged")
+				})
+				want := "untagged"
+				if x == native {
+					want = "tagged"
+				}
+				b := make([]byte, 100)
+				n, err := unix.Read(fd, b)
+				same(t, err, want, string(b[:max(n, 0)]))
+			})
+		})
+	}
+}
+
+func say(t *testing.T, to unix.Sockaddr, what string) {
+	t.Helper()
+	fd := socket(t, to, unix.SOCK_DGRAM)
+	defer unix.Close(fd)
+	if err := unix.Sendto(fd, []byte(what), 0, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tag makes v1 tag all that it sends, and know where to.
+func tag(t *testing.T, to net.HardwareAddr) {
+	command(t, fmt.Sprintf("ip neigh replace 10.9.0.1 lladdr %s dev v1", to))
+	tcc, err := tc.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcc.Close()
+	push, err := bpf.VLANProgram(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer push.Close()
+	if err := tcc.Write(nil, device.Qdisc{Dev: "v1", Parent: "clsact", Type: "clsact", Handle: "ffff:"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tcc.AddBPF(device.Filter{Dev: "v1", Parent: "egress", Pref: 5, Handle: 1, Program: "push"}, push.FD()); err != nil {
+		t.Fatal(err)
+	}
+}

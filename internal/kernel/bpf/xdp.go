@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// programName is a program's name, or its number if it has none; "" if it is
+// gone.
+func programName(id uint32) (string, error) {
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("BPF program %d: %w", id, err)
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return "", fmt.Errorf("BPF program %d: %w", id, err)
+	}
+	return cmp.Or(info.Name, numbered(id)), nil
+}
+
+// numbered names a program without a name.
+func numbered(id uint32) string { return fmt.Sprintf("(%d)", id) }
+
+// readXDP returns what is in the slot, whoever's it is. Beside a program of the
+// hardware's it is the other one.
+func (c *Client) readXDP(x device.XDP) (device.Object, error) {
+	slots, err := c.slots(x.Dev)
+	if err != nil || len(slots) == 0 {
+		return nil, err
+	}
+	x.Mode = slots[0].mode
+	x.Program, err = programName(slots[0].program)
+	if x.Program == "" { // removed in between
+		return nil, err
+	}
+	return x, nil
+}
+
+func (c *Client) writeXDP(old, new device.Object, x device.XDP) error {
+	switch {
+	case old != nil && new != nil:
+		return fmt.Errorf("%s: %w: an XDP program is not exchanged in place", x.Key(), unix.EOPNOTSUPP)
+	case new == nil:
+		return c.detach(x)
+	}
+	if x.Program != IngressProgram || x.Mode != "native" && x.Mode != "generic" {
+		return fmt.Errorf("%s: %w: program %q in %s mode: niclane has only %s, native or generic",
+			x.Key(), unix.EINVAL, x.Program, x.Mode, IngressProgram)
+	}
+	if err := c.forgetXDP(); err != nil {
+		return err
+	}
+	l := c.load(variantOf(x))
+	defer l.close()
+	if l.err != nil {
+		return l.err
+	}
+	err := c.setSlot(x.Dev, x.Mode, l.Programs[x.Program].FD(), -1)
+	if err != nil {
+		return fmt.Errorf("attach %s to %s in %s mode: %w", x.Program, x.Dev, x.Mode, c.taken(x.Dev, err))
+	}
+	return nil
+}
+
+// taken names what is in the slot, if an error of setSlot is about it. It is
+// then EBUSY.
+func (c *Client) taken(dev string, err error) error {
+	if !isTaken(err) {
+		return err
+	}
+	slots, serr := c.slots(dev)
+	if serr != nil {
+		return errors.Join(err, serr)
+	}
+	for _, s := range slots {
+		name, _ := programName(s.program)
+		return fmt.Errorf("%w: the slot is taken by %q, BPF program %d in %s mode (%v)", unix.EBUSY, name, s.program, s.mode, err)
+	}
+	return err
+}
+
+// detach empties the slot if the program that x names is in it, whoever's that is.
+func (c *Client) detach(x device.XDP) error {
+	if err := c.forgetXDP(); err != nil {
+		return err
+	}
+	slots, err := c.slots(x.Dev)
+	if err != nil {
+		return err
+	}
+	for _, s := range slots {
+		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(s.program))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("detach XDP from %s: BPF program %d: %w", x.Dev, s.program, err)
+		}
+		defer p.Close()
+		info, err := p.Info()
+		if err != nil {
+			return fmt.Errorf("detach XDP from %s: BPF program %d: %w", x.Dev, s.program, err)
+		}
+		if s.mode != x.Mode || cmp.Or(info.Name, numbered(s.program)) != x.Program {
+			continue
+		}
+		err = c.setSlot(x.Dev, s.mode, -1, p.FD())
+		if errors.Is(err, unix.EBUSY) { // by a bpf_link, as newer loaders do
+			if done, lerr := c.detachLink(x.Dev, s.program); done || lerr != nil {
+				err = lerr
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("detach %s from %s: %w", x.Program, x.Dev, c.taken(x.Dev, err))
+		}
+		return nil
+	}
+	err = fmt.Errorf("%w: the slot is empty", unix.ENOENT)
+	if len(slots) > 0 {
+		err = c.taken(x.Dev, unix.EBUSY)
+	}
+	return fmt.Errorf("detach %s in %s mode from %s: %w", x.Program, x.Mode, x.Dev, err)
+}
+
+// detachLink detaches the bpf_link that holds a program in the slot of dev, and reports
+// whether there is one.
+func (c *Client) detachLink(dev string, program uint32) (done bool, err error) {
+	index, err := c.tc.Index(dev)
+	if err != nil {
+		return false, err
+	}
+	var it link.Iterator
+	defer it.Close()
+	for it.Next() {
+		info, err := it.Link.Info()
+		if err != nil || info.Type != link.XDPType || uint32(info.Program) != program {
+			continue
+		}
+		if x := info.XDP(); x != nil && int(x.Ifindex) == index {
+			return true, it.Link.Detach()
+		}
+	}
+	return false, it.Err()
+}
+
+// xdpMaps are those of niclane's XDP program on one device.
+type xdpMaps struct {
+	table[ingressTarget]
+	dev      string
+	program  uint32 // ID
+	lanes    *ebpf.Map
+	cpus     *ebpf.Map
+	counters *ebpf.Map
+	cpusID   ebpf.MapID
+}
+
+func (m *xdpMaps) close() error {
+	if m == nil {
+		return nil
+	}
+	return errors.Join(m.table.close(), m.lanes.Close(), m.cpus.Close(), m.counters.Close())
+}
+
+func (m *xdpMaps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
+	switch {
+	case info.Name == ingressMapNlLanes && m.lanes == nil && info.ValueSize == uint32(unsafe.Sizeof(lane{})):
+		m.lanes = em
+	case info.Name == ingressMapNlCpus && m.cpus == nil && info.Type == ebpf.CPUMap:
+		m.cpus = em
+		m.cpusID, _ = info.ID()
+	case info.Name == ingressMapNlCounters && m.counters == nil && info.ValueSize == uint32(unsafe.Sizeof(counters{})):
+		m.counters = em
+	default:
+		return m.table.take(em, info)
+	}
+	return true
+}
+
+func (m *xdpMaps) complete() bool {
+	return m.table.complete() && m.lanes != nil && m.cpus != nil && m.counters != nil
+}
+
+// forgetXDP closes the maps of the XDP program used last.
+func (c *Client) forgetXDP() error {
+	m := c.lastXDP
+	c.lastXDP = nil
+	return m.close()
+}
+
+// openXDPAnew is openXDP for who observes: what somebody else has done to the
+// slot is seen at once.
+func (c *Client) openXDPAnew(dev string) (*xdpMaps, error) {
+	c.usesXDP = maxUses
+	return c.openXDP(dev)
+}
+
+// openXDP finds the maps of niclane's program on a device; nil if it is not
+// there.
+func (c *Client) openXDP(dev string) (*xdpMaps, error) {
+	if c.lastXDP != nil && c.lastXDP.dev == dev && c.usesXDP < maxUses {
+		c.usesXDP++
+		return c.lastXDP, nil
+	}
+	slots, err := c.slots(dev)
+	if err != nil {
+		return nil, err
+	}
+	c.usesXDP = 0
+	for _, s := range slots {
+		if c.lastXDP != nil && c.lastXDP.dev == dev && c.lastXDP.program == s.program {
+			return c.lastXDP, nil
+		}
+		m := &xdpMaps{dev: dev, program: s.program}
+		err := eachMap(s.program, m.take)
+		if err == nil && !m.complete() {
+			err = fmt.Errorf("%w: BPF program %d lacks its maps", errNotOurs, s.program)
+		}
+		if err != nil {
+			err = errors.Join(err, m.close())
+		}
+		if errors.Is(err, errNotOurs) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = c.forgetXDP()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("XDP of %s: %w", dev, err)
+		}
+		c.lastXDP = m
+		return m, nil
+	}
+	return nil, c.forgetXDP()
+}
+
+// errNoProgram is what writing into maps that are not there is.
+func errNoProgram(dev string) error {
+	return fmt.Errorf("%w: %s is not in the XDP slot of %s", unix.ENOENT, IngressProgram, dev)
+}

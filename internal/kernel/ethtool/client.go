@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ethtool is a thin typed client of the kernel's ethtool interfaces:
+// generic netlink, and the ioctl for what netlink does not have (driver
+// information, per-queue coalescing, steering rules). It reads and writes
+// device.Channels, Coalesce, Ring and Feature objects, and has the calls for RSS
+// tables and rules; it keeps nothing and decides nothing. It works in the network namespace of the thread that calls
+// Open.
+package ethtool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/extack"
+	"github.com/niclane/niclane/internal/kernel/nlsock"
+)
+
+// A Client talks to the kernel. It is not safe for concurrent use.
+type Client struct {
+	nl     *genetlink.Conn
+	family genetlink.Family
+	fd     int // any socket of the namespace, for ioctl; -1 if there is none
+	card   card
+	// seen are the rules that were read, by device and location: see known.
+	seen map[string]map[uint32][]byte
+}
+
+// Open connects to the kernel. The ethtool netlink family is needed (Linux
+// 5.6, CONFIG_ETHTOOL_NETLINK).
+func Open() (*Client, error) {
+	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(genetlink.NewConn(nl))
+	if err != nil {
+		nl.Close()
+		return nil, err
+	}
+	c.fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	c.card = socket(c.fd)
+	if err != nil {
+		nl.Close()
+		return nil, fmt.Errorf("socket for ethtool ioctl: %w", err)
+	}
+	return c, nil
+}
+
+// New makes a client from a connection, without ioctl. The client closes nl.
+func New(nl *genetlink.Conn) (*Client, error) {
+	family, err := nl.GetFamily(unix.ETHTOOL_GENL_NAME)
+	if err != nil {
+		return nil, fmt.Errorf("ethtool netlink family: %w", extack.Error(err))
+	}
+	return &Client{nl: nl, family: family, fd: -1, card: socket(-1)}, nil
+}
+
+// Close closes the client's sockets.
+func (c *Client) Close() error {
+	if c.fd >= 0 {
+		unix.Close(c.fd)
+	}
+	return c.nl.Close()
+}
+
+// get sends a request for one device and returns the reply's attributes.
+func (c *Client) get(cmd uint8, dev string, body func(*netlink.AttributeEncoder)) ([]byte, error) {
+	msgs, err := c.execute(cmd, dev, netlink.Request, body)
+	if err != nil {
+		return nil, err
+	}
+	if len(msgs) != 1 {
+		return nil, fmt.Errorf("%d replies instead of one", len(msgs))
+	}
+	return msgs[0].Data, nil
+}
+
+func (c *Client) set(cmd uint8, dev string, body func(*netlink.AttributeEncoder)) error {
+	_, err := c.execute(cmd, dev, netlink.Request|netlink.Acknowledge, body)
+	return err
+}
+
+// headerAttr is the number of the header in every ethtool request.
+const headerAttr = unix.ETHTOOL_A_CHANNELS_HEADER
+
+func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags, body func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
+	ae := netlink.NewAttributeEncoder()
+	ae.Nested(headerAttr, func(h *netlink.AttributeEncoder) error {
+		h.String(unix.ETHTOOL_A_HEADER_DEV_NAME, dev)
+		if flags&netlink.Acknowledge != 0 {
+			// Some requests reply and acknowledge; one answer is enough.
+			h.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, unix.ETHTOOL_FLAG_OMIT_REPLY)
+		}
+		return nil
+	})
+	if body != nil {
+		body(ae)
+	}
+	data, err := ae.Encode()
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := c.nl.Execute(genetlink.Message{
+		Header: genetlink.Header{Command: cmd, Version: unix.ETHTOOL_GENL_VERSION},
+		Data:   data,
+	}, c.family.ID, flags)
+	return msgs, extack.Error(err)
+}
+
+// NotSupported reports whether err is the kernel saying that the device or the
+// driver cannot do it, as against refusing it now.
+func NotSupported(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }
+
+// absent reports whether err means that there is no such object: the device is
+// gone or the driver has no such setting.
+func absent(err error) bool {
+	return NotSupported(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist)
+}

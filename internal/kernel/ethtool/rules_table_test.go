@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ethtool
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// A fakeTable is a card's rules by location, which counts what it is asked.
+type fakeTable struct {
+	rules map[uint32][]byte
+	asked int
+}
+
+func (f *fakeTable) ioctl(_ string, buf []byte) error {
+	f.asked++
+	at := binary.NativeEndian.Uint32(buf[rxnfcSpec+specLocation:])
+	switch binary.NativeEndian.Uint32(buf) {
+	case unix.ETHTOOL_GRXCLSRLCNT:
+		binary.NativeEndian.PutUint32(buf[rxnfcRuleCnt:], uint32(len(f.rules)))
+		binary.NativeEndian.PutUint64(buf[rxnfcData:], 1024)
+	case unix.ETHTOOL_GRXCLSRLALL:
+		for i, loc := range slices.Sorted(maps.Keys(f.rules)) {
+			binary.NativeEndian.PutUint32(buf[rxnfcRuleLocs+4*i:], loc)
+		}
+	case unix.ETHTOOL_GRXCLSRULE:
+		if f.rules[at] == nil {
+			return unix.ENOENT
+		}
+		copy(buf[rxnfcFlow:], f.rules[at][rxnfcFlow:])
+	case unix.ETHTOOL_SRXCLSRLINS:
+		f.rules[at] = slices.Clone(buf)
+	case unix.ETHTOOL_SRXCLSRLDEL:
+		delete(f.rules, at)
+	default:
+		return unix.EOPNOTSUPP
+	}
+	return nil
+}
+
+func portRule(port int) device.Rule {
+	return device.Rule{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: uint16(port)}, Queue: port % 7}
+}
+
+// TestTable: a table is filled and emptied with a few requests for each rule,
+// however many there are.
+func TestTable(t *testing.T) {
+	const n = 100
+	f := &fakeTable{rules: map[uint32][]byte{}}
+	c := &Client{card: f}
+	for i := range n {
+		if err := c.AddRule(portRule(i + 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.AddRule(portRule(5)); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("a rule that is there: %v", err)
+	}
+	if got, err := c.Rules("d0"); err != nil || len(got.Rules) != n {
+		t.Fatalf("%d rules, %v", len(got.Rules), err)
+	}
+	for i := range n {
+		r := portRule(i + 1)
+		if now, there, err := c.Rule(r); err != nil || !there || now != r {
+			t.Fatalf("%+v is read as %+v, there: %v, %v", r, now, there, err)
+		}
+		if err := c.DeleteRule(r); err != nil {
+			t.Fatal(err)
+		}
+		if _, there, err := c.Rule(r); err != nil || there {
+			t.Fatalf("%+v is still there, %v", r, err)
+		}
+	}
+	if len(f.rules) != 0 {
+		t.Errorf("%d rules are left", len(f.rules))
+	}
+	if f.asked > 20*n {
+		t.Errorf("%d requests for %d rules", f.asked, n)
+	}
+}
+
+// TestTableOfOthers: what somebody else does to a table that was read is seen.
+func TestTableOfOthers(t *testing.T) {
+	f := &fakeTable{rules: map[uint32][]byte{}}
+	c, other := &Client{card: f}, &Client{card: f}
+	for _, port := range []int{1, 2, 3} {
+		if err := c.AddRule(portRule(port)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, there, err := c.Rule(portRule(3)); err != nil || !there {
+		t.Fatalf("there: %v, %v", there, err)
+	}
+	// Rule 1 goes, another is at its place, and rule 1 comes back elsewhere,
+	// with another target.
+	if err := other.DeleteRule(portRule(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.AddRule(portRule(9)); err != nil {
+		t.Fatal(err)
+	}
+	moved := portRule(1)
+	moved.Queue = 6
+	if err := other.AddRule(moved); err != nil {
+		t.Fatal(err)
+	}
+	if now, there, err := c.Rule(portRule(1)); err != nil || !there || now != moved {
+		t.Errorf("%+v, there: %v, %v; want %+v", now, there, err, moved)
+	}
+	if err := c.DeleteRule(portRule(1)); err == nil || !strings.Contains(err.Error(), "it leads to queue 6, not queue 1") {
+		t.Errorf("a rule that somebody else has changed: %v", err)
+	}
+	if err := c.MoveRule(portRule(1), moved); err == nil {
+		t.Error("a rule that somebody else has changed was changed")
+	}
+	if err := c.DeleteRule(moved); err != nil {
+		t.Fatal(err)
+	}
+	got, err := other.Rules("d0")
+	if err != nil || got.find(portRule(1)) >= 0 || got.find(portRule(9)) < 0 || len(got.Rules) != 3 {
+		t.Errorf("%+v, %v", got.Rules, err)
+	}
+	// Another is at the place of one that c has seen: it is found by who asks for all
+	// again.
+	if err := other.DeleteRule(portRule(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.AddRule(portRule(8)); err != nil {
+		t.Fatal(err)
+	}
+	c.Anew()
+	if _, there, err := c.Rule(portRule(8)); err != nil || !there {
+		t.Errorf("a rule in the place of another: there: %v, %v", there, err)
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package genl is one family of generic netlink: what the thin clients of
+// several families have in common.
+package genl
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/extack"
+	"github.com/niclane/niclane/internal/kernel/nlsock"
+)
+
+// A Family connects when it is first used: few machines have what most families
+// are about. It is not safe for concurrent use.
+type Family struct {
+	name   string
+	nl     *genetlink.Conn // nil until it is needed
+	family genetlink.Family
+}
+
+// Named is the family of that name.
+func Named(name string) *Family { return &Family{name: name} }
+
+// Connect connects, if that has not been done. A kernel without the family is
+// fs.ErrNotExist.
+func (f *Family) Connect() error {
+	if f.nl != nil {
+		return nil
+	}
+	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
+	if err != nil {
+		return err
+	}
+	if err := f.Use(genetlink.NewConn(nl)); err != nil {
+		return errors.Join(err, nl.Close())
+	}
+	return nil
+}
+
+// Use takes a connection, which Close closes.
+func (f *Family) Use(nl *genetlink.Conn) error {
+	family, err := nl.GetFamily(f.name)
+	if err != nil {
+		return fmt.Errorf("netlink family %s: %w", f.name, extack.Error(err))
+	}
+	f.nl, f.family = nl, family
+	return nil
+}
+
+// Close closes the connection, if there is one.
+func (f *Family) Close() error {
+	if f.nl == nil {
+		return nil
+	}
+	return f.nl.Close()
+}
+
+// Execute sends a command with attributes, of which nil has none, and returns
+// the replies. The kernel's words are in its errors (extack).
+func (f *Family) Execute(command uint8, flags netlink.HeaderFlags, attributes func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
+	if err := f.Connect(); err != nil {
+		return nil, err
+	}
+	ae := netlink.NewAttributeEncoder()
+	if attributes != nil {
+		attributes(ae)
+	}
+	b, err := ae.Encode()
+	if err != nil {
+		return nil, err
+	}
+	m := genetlink.Message{Header: genetlink.Header{Command: command, Version: f.family.Version}, Data: b}
+	msgs, err := f.nl.Execute(m, f.family.ID, flags)
+	return msgs, extack.Error(err)
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostfs reads and writes the files of sysfs, procfs and control
+// groups that a plan may change. Paths are those an administrator would type;
+// for /sys they mean the sysfs of the calling thread's network namespace, even
+// where another one is mounted there. It refuses every path outside
+// /sys/class/net, /proc/irq, /proc/sys/net and the control group mounts for
+// writing, follows no symbolic link but that of a network device, and creates
+// and removes nothing.
+package hostfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// An FS gives access to the files of one network namespace. It is safe for
+// concurrent use.
+type FS struct {
+	sys     int // root of a sysfs
+	private bool
+	cgroups []string
+}
+
+// Open makes an FS for the calling thread's network namespace. cgroups are the
+// mount points of control group hierarchies.
+//
+// A sysfs shows the network namespace of the process that mounted it
+// (sysfs_init_fs_context, net_grab_current_ns), so after unshare(2) or
+// setns(2) the one at /sys is another's. Open mounts one for this namespace,
+// attached nowhere (fsopen(2), fsmount(2)), which needs CAP_SYS_ADMIN. Without
+// it /sys is used; Private tells.
+func Open(cgroups []string) (*FS, error) {
+	f := &FS{cgroups: slices.Clone(cgroups)}
+	fd, err := mountSysfs()
+	if err == nil {
+		f.sys, f.private = fd, true
+		return f, nil
+	}
+	fd, err2 := unix.Open("/sys", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err2 != nil {
+		return nil, fmt.Errorf("mount sysfs: %w; open /sys: %w", err, err2)
+	}
+	f.sys = fd
+	return f, nil
+}
+
+// mountSysfs mounts a sysfs that is attached nowhere. The kernel finds the
+// superblock of the namespace if there is one already.
+func mountSysfs() (int, error) {
+	ctx, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(ctx)
+	if err := unix.FsconfigCreate(ctx); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+}
+
+// Private reports whether the sysfs is surely of the namespace in which Open
+// was called; if not, it is whatever /sys shows.
+func (f *FS) Private() bool { return f.private }
+
+// Close frees the sysfs.
+func (f *FS) Close() error { return unix.Close(f.sys) }
+
+const netPrefix = "/sys/class/net/"
+
+// writable are the places below which a file may be written, beside control
+// group mounts.
+var writable = [...]string{netPrefix, "/proc/irq/", "/proc/sys/net/"}
+
+// checkWrite says whether name may be written.
+func (f *FS) checkWrite(name string) error {
+	if !path.IsAbs(name) || path.Clean(name) != name {
+		return fmt.Errorf("%s: not a clean absolute path", name)
+	}
+	for _, p := range writable {
+		if strings.HasPrefix(name, p) {
+			return nil
+		}
+	}
+	for _, m := range f.cgroups {
+		if strings.HasPrefix(name, m+"/") {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: niclane writes only below %s and control group mounts", name, strings.Join(writable[:], ", "))
+}
+
+// roots are directories of procfs below which paths are looked up.
+var roots = [...]string{"/proc/irq", "/proc/sys/net"}
+
+// base opens the directory from which name is resolved, and returns the rest
+// of the path. A control group mount comes first: it may lie below /sys.
+func (f *FS) base(name string) (dir int, rest string, err error) {
+	best := ""
+	for _, m := range f.cgroups {
+		if strings.HasPrefix(name, m+"/") && len(m) > len(best) {
+			best = m
+		}
+	}
+	for _, r := range roots {
+		if strings.HasPrefix(name, r+"/") {
+			best = r
+		}
+	}
+	if best != "" {
+		dir, err = unix.Open(best, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return dir, name[len(best)+1:], err
+	}
+	if rest, ok := strings.CutPrefix(name, "/sys/"); ok {
+		dir, err = unix.FcntlInt(uintptr(f.sys), unix.F_DUPFD_CLOEXEC, 0)
+		return dir, rest, err
+	}
+	return -1, "", unix.EPERM
+}
+
+// openRead opens name for reading. Links are followed as long as they stay
+// below the root.
+func (f *FS) openRead(name string, flags int) (int, error) {
+	dir, rest, err := f.base(name)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(dir)
+	return openat2(dir, rest, unix.OpenHow{
+		Flags:   uint64(unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NOCTTY | flags),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// openWrite opens name for writing. No link is followed but the one from
+// /sys/class/net/DEV to the device, and no mount is crossed.
+func (f *FS) openWrite(name string) (int, error) {
+	dir, rest, err := f.base(name)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { unix.Close(dir) }()
+	if below, ok := strings.CutPrefix(name, netPrefix); ok {
+		dev, file, _ := strings.Cut(below, "/")
+		fd, err := openat2(dir, "class/net/"+dev, unix.OpenHow{
+			Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV,
+		})
+		if errors.Is(err, unix.ENOENT) {
+			return -1, fmt.Errorf("%s: %w", dev, unix.ENODEV)
+		}
+		if err != nil {
+			return -1, err
+		}
+		unix.Close(dir)
+		dir, rest = fd, file
+	}
+	return openat2(dir, rest, unix.OpenHow{
+		Flags:   unix.O_WRONLY | unix.O_CLOEXEC | unix.O_NOCTTY,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+}
+
+func openat2(dir int, name string, how unix.OpenHow) (int, error) {
+	for {
+		fd, err := unix.Openat2(dir, name, &how)
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return fd, err
+		}
+	}
+}
+
+// ReadFile returns a file's content. Beside what may be written, all of sysfs
+// may be read.
+func (f *FS) ReadFile(name string) ([]byte, error) {
+	fd, err := f.openRead(name, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 4096) // sysfs attributes are at most one page
+	for {
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, &fs.PathError{Op: "read", Path: name, Err: err}
+		}
+		if n == 0 {
+			return b, nil
+		}
+		if b = b[:len(b)+n]; len(b) == cap(b) {
+			b = slices.Grow(b, cap(b))
+		}
+	}
+}
+
+// ReadLink returns where a symbolic link of sysfs points.
+func (f *FS) ReadLink(name string) (string, error) {
+	fd, err := f.openRead(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	b := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, path.Base(name), b)
+	if err != nil {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	return string(b[:n]), nil
+}
+
+// ReadDir returns the names in a directory, sorted.
+func (f *FS) ReadDir(name string) ([]string, error) {
+	fd, err := f.openRead(name, unix.O_DIRECTORY)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	h := os.NewFile(uintptr(fd), name)
+	defer h.Close()
+	names, err := h.Readdirnames(-1)
+	slices.Sort(names)
+	return names, err
+}
+
+// Read returns the present value of the file with o's path, nil if there is no
+// such file. White space around the value is removed.
+func (f *FS) Read(o device.Object) (device.Object, error) {
+	v, ok := o.(device.File)
+	if !ok {
+		return nil, fmt.Errorf("object kind %q is not a file", o.Kind())
+	}
+	b, err := f.ReadFile(v.Path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v.Value = string(bytes.TrimSpace(b))
+	return v, nil
+}
+
+// Write writes new's value to its file in one write(2). Files are not made or
+// removed: a nil old or new is refused, and so is a path that niclane has no
+// business with. The kernel's errno is kept.
+func (f *FS) Write(old, new device.Object) error {
+	if old == nil || new == nil {
+		o := cmpOr(new, old)
+		return fmt.Errorf("%s: niclane does not make or remove files", o.Key())
+	}
+	v, ok := new.(device.File)
+	if !ok {
+		return fmt.Errorf("object kind %q is not a file", new.Kind())
+	}
+	return f.WriteFile(v.Path, v.Value)
+}
+
+func cmpOr(a, b device.Object) device.Object {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// WriteFile writes value to an existing file in one write(2). An empty value
+// is written as a line end: a write of no bytes does not reach the kernel's
+// handler of cpuset.cpus and the like.
+func (f *FS) WriteFile(name, value string) error {
+	if err := f.checkWrite(name); err != nil {
+		return err
+	}
+	if strings.ContainsRune(value, 0) {
+		return fmt.Errorf("%s: value %q contains a zero byte", name, value)
+	}
+	if value == "" {
+		value = "\n"
+	}
+	fd, err := f.openWrite(name)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	n, err := writeOnce(fd, value)
+	if err != nil {
+		return &fs.PathError{Op: "write " + value + " to", Path: name, Err: err}
+	}
+	if n != len(value) {
+		return &fs.PathError{Op: "write " + value + " to", Path: name, Err: io.ErrShortWrite}
+	}
+	return nil
+}
+
+func writeOnce(fd int, value string) (int, error) {
+	for {
+		n, err := unix.Write(fd, []byte(value))
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}

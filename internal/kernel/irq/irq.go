@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package irq tells which interrupts serve which queue of a device, and reads
+// and writes where they go: device.Affinity objects. The kernel says so itself
+// where the driver links queues, NAPIs and interrupts (Linux 6.8); elsewhere
+// the interrupts' names do. It chooses no processors, and refuses a queue whose
+// interrupts it does not know.
+package irq
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// Files reads and writes files of procfs; package internal/kernel/hostfs does.
+type Files interface {
+	ReadFile(name string) ([]byte, error)
+	ReadLink(name string) (string, error)
+	WriteFile(name, value string) error
+}
+
+// Links tells who drives a device; package internal/kernel/ethtool does.
+type Links interface {
+	DriverInfo(dev string) (ethtool.DriverInfo, error)
+}
+
+// A Client reads and writes device.Affinity objects.
+type Client struct {
+	Files Files
+	Links Links
+	// Queues may be nil: the kernel has no such family.
+	Queues *netdev.Client
+}
+
+// Add puts an interrupt that the kernel names to those found by name; what the
+// kernel says of its queue wins.
+func Add(irqs []device.IRQ, number, queue int, name string) []device.IRQ {
+	for i := range irqs {
+		if irqs[i].Number == number {
+			if queue >= 0 {
+				irqs[i].Queue = queue
+			}
+			return irqs
+		}
+	}
+	return append(irqs, device.IRQ{Number: number, Name: name, Queue: queue})
+}
+
+// device returns a device's interrupts, ascending by number.
+func (c *Client) device(dev string) ([]device.IRQ, error) {
+	text, err := os.ReadFile("/proc/interrupts")
+	if err != nil {
+		return nil, err
+	}
+	info, err := c.Links.DriverInfo(dev)
+	if err != nil {
+		return nil, err
+	}
+	parent := ""
+	if link, err := c.Files.ReadLink("/sys/class/net/" + dev + "/device"); err == nil {
+		parent = path.Base(link)
+	}
+	all := Parse(string(text))
+	irqs := Of(all, info.Driver, dev, info.Bus, parent)
+	if c.Queues == nil {
+		return irqs, nil
+	}
+	m, err := c.Queues.Map(dev)
+	if errors.Is(err, unix.EOPNOTSUPP) { // the family, but not these commands: 6.3 to 6.7
+		return irqs, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range m.NAPIs {
+		if n.IRQ != 0 {
+			irqs = Add(irqs, n.IRQ, m.RxQueue(n.ID), strings.Join(all[n.IRQ], ", "))
+		}
+	}
+	slices.SortFunc(irqs, func(a, b device.IRQ) int { return cmp.Compare(a.Number, b.Number) })
+	return irqs, nil
+}
+
+// Read returns the affinity of a queue's interrupts, nil if the queue has none
+// that is known.
+func (c *Client) Read(o device.Object) (device.Object, error) {
+	all, err := c.ReadMany([]device.Object{o})
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// ReadMany is Read for each object, with one look at the interrupts of a device.
+func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
+	out := make([]device.Object, len(objects))
+	known := map[string][]device.Affinity{}
+	for i, o := range objects {
+		a, ok := o.(device.Affinity)
+		if !ok {
+			return nil, fmt.Errorf("object kind %q is not an interrupt's", o.Kind())
+		}
+		have, ok := known[a.Dev]
+		if !ok {
+			irqs, err := c.device(a.Dev)
+			if err != nil && !errors.Is(err, unix.ENODEV) {
+				return nil, err
+			}
+			have = device.Affinities(a.Dev, irqs, func(name string) (string, bool) {
+				b, err := c.Files.ReadFile(name)
+				return string(b), err == nil
+			})
+			known[a.Dev] = have
+		}
+		if at := slices.IndexFunc(have, func(h device.Affinity) bool { return h.Queue == a.Queue }); at >= 0 {
+			out[i] = have[at]
+		}
+	}
+	return out, nil
+}
+
+// Write brings a queue's interrupts to the processors of new; they come and go
+// with the queue, so that there is nothing to do for nil.
+func (c *Client) Write(old, new device.Object) error {
+	if new == nil {
+		return nil
+	}
+	a, ok := new.(device.Affinity)
+	if !ok {
+		return fmt.Errorf("object kind %q is not an interrupt's", new.Kind())
+	}
+	irqs, err := c.device(a.Dev)
+	if err != nil {
+		return err
+	}
+	irqs = slices.DeleteFunc(irqs, func(i device.IRQ) bool { return i.Queue != a.Queue })
+	if len(irqs) == 0 {
+		return fmt.Errorf("%s: no interrupt is known to serve queue %d of %s: %w", a.Key(), a.Queue, a.Dev, unix.ENOENT)
+	}
+	for i, irq := range irqs {
+		cpus := a.CPUs[min(i, len(a.CPUs)-1)]
+		if err := c.Files.WriteFile(device.IRQPath(irq.Number), cpus); err != nil {
+			return fmt.Errorf("interrupt %s of %s to processors %s: %w", irq.Name, a.Dev, cpus, err)
+		}
+	}
+	return nil
+}

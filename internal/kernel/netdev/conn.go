@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netdev is a thin typed client of the netdev generic netlink family:
+// which NAPI polls which queue, and each NAPI's interrupt, thread and
+// configuration. It reads and writes device.NAPIConfig and device.Thread
+// objects; it starts and stops no NAPI and chooses no values. It works in the
+// network namespace of the thread that calls Open. Down devices have neither
+// queues nor NAPIs here (net/core/netdev-genl.c).
+package netdev
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/extack"
+	"github.com/niclane/niclane/internal/kernel/nlsock"
+)
+
+// Family is the family's name.
+const Family = "netdev"
+
+// Commands and attributes of Documentation/netlink/specs/netdev.yaml.
+const (
+	cmdDevGet   = 1
+	cmdQueueGet = 10
+	cmdNAPIGet  = 11
+	cmdNAPISet  = 14
+
+	attrDevIfindex = 1
+	attrDevXDP     = 3
+
+	attrQueueID      = 1
+	attrQueueIfindex = 2
+	attrQueueType    = 3
+	attrQueueNAPI    = 4
+
+	attrNAPIIfindex    = 1
+	attrNAPIID         = 2
+	attrNAPIIRQ        = 3
+	attrNAPIPID        = 4
+	attrNAPIDefer      = 5
+	attrNAPIGROFlush   = 6
+	attrNAPIIRQSuspend = 7
+	attrNAPIThreaded   = 8
+)
+
+// A Conn talks to the kernel. It is not safe for concurrent use.
+type Conn struct {
+	nl     *genetlink.Conn
+	family genetlink.Family
+}
+
+// Dial connects. Kernels before 6.3 do not have the family (ENOENT); 6.8
+// brought queues and NAPIs.
+func Dial() (*Conn, error) {
+	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(genetlink.NewConn(nl))
+	if err != nil {
+		return nil, errors.Join(err, nl.Close())
+	}
+	return c, nil
+}
+
+// New makes a Conn from a generic netlink connection, which Close closes.
+func New(nl *genetlink.Conn) (*Conn, error) {
+	f, err := nl.GetFamily(Family)
+	if err != nil {
+		return nil, fmt.Errorf("netlink family %s: %w", Family, extack.Error(err))
+	}
+	return &Conn{nl: nl, family: f}, nil
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error { return c.nl.Close() }
+
+func (c *Conn) execute(cmd uint8, flags netlink.HeaderFlags, body func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
+	ae := netlink.NewAttributeEncoder()
+	body(ae)
+	data, err := ae.Encode()
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := c.nl.Execute(genetlink.Message{
+		Header: genetlink.Header{Command: cmd, Version: c.family.Version}, Data: data,
+	}, c.family.ID, flags)
+	return msgs, extack.Error(err)
+}
+
+// XDPFeatures returns the device's NETDEV_XDP_ACT_* bits (linux/netdev.h).
+func (c *Conn) XDPFeatures(ifindex int) (uint64, error) {
+	msgs, err := c.execute(cmdDevGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(attrDevIfindex, uint32(ifindex))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("get XDP features of interface %d: %w", ifindex, err)
+	}
+	if len(msgs) != 1 {
+		return 0, fmt.Errorf("get XDP features of interface %d: %d replies instead of one", ifindex, len(msgs))
+	}
+	return decodeXDP(msgs[0].Data)
+}
+
+func decodeXDP(b []byte) (uint64, error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return 0, err
+	}
+	var v uint64
+	for ad.Next() {
+		if ad.Type() == attrDevXDP {
+			v = ad.Uint64()
+		}
+	}
+	return v, ad.Err()
+}
+
+// A Queue is one receive or transmit queue in use.
+type Queue struct {
+	ID   int
+	TX   bool
+	NAPI uint32 // 0 if the driver does not say
+}
+
+// Queues returns the device's queues in the kernel's order: receive, then
+// transmit, ascending. A device that is down has none.
+func (c *Conn) Queues(ifindex int) ([]Queue, error) {
+	msgs, err := c.execute(cmdQueueGet, netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(attrQueueIfindex, uint32(ifindex))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("get queues of interface %d: %w", ifindex, err)
+	}
+	qs := make([]Queue, 0, len(msgs))
+	for _, m := range msgs {
+		q, err := decodeQueue(m.Data)
+		if err != nil {
+			return nil, fmt.Errorf("get queues of interface %d: %w", ifindex, err)
+		}
+		qs = append(qs, q)
+	}
+	return qs, nil
+}
+
+func decodeQueue(b []byte) (Queue, error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return Queue{}, err
+	}
+	var q Queue
+	for ad.Next() {
+		switch ad.Type() {
+		case attrQueueID:
+			q.ID = int(ad.Uint32())
+		case attrQueueType:
+			q.TX = ad.Uint32() == 1
+		case attrQueueNAPI:
+			q.NAPI = ad.Uint32()
+		}
+	}
+	return q, ad.Err()
+}
+
+// A Threaded is a NAPI's threading.
+type Threaded uint32
+
+// The values of NETDEV_A_NAPI_THREADED.
+const (
+	ThreadedOff  Threaded = 0
+	ThreadedOn   Threaded = 1
+	ThreadedBusy Threaded = 2 // Linux 6.19
+)
+
+// A NAPI is a polling instance, as napi-get shows it.
+type NAPI struct {
+	ID  uint32
+	IRQ int // 0 if the driver does not say
+	PID int // of the kernel thread, 0 if there is none
+
+	DeferHardIRQs     uint32
+	GROFlushTimeout   uint64 // ns
+	IRQSuspendTimeout uint64 // ns
+	Threaded          Threaded
+	// HasThreaded is false before Linux 6.17, where PID alone tells.
+	HasThreaded bool
+	// HasConfig is false before Linux 6.13.
+	HasConfig bool
+
+	Ifindex int // of its device
+}
+
+// NAPIs returns the device's NAPIs in the kernel's order, highest ID first. A
+// device that is down has none.
+func (c *Conn) NAPIs(ifindex int) ([]NAPI, error) {
+	msgs, err := c.execute(cmdNAPIGet, netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(attrNAPIIfindex, uint32(ifindex))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("get NAPIs of interface %d: %w", ifindex, err)
+	}
+	ns := make([]NAPI, 0, len(msgs))
+	for _, m := range msgs {
+		n, err := decodeNAPI(m.Data)
+		if err != nil {
+			return nil, fmt.Errorf("get NAPIs of interface %d: %w", ifindex, err)
+		}
+		ns = append(ns, n)
+	}
+	return ns, nil
+}
+
+// NAPI returns one NAPI of the device, ENOENT if it has none with that ID: IDs
+// are of the network namespace and are not given again while others are free
+// (napi_hash_add).
+func (c *Conn) NAPI(ifindex int, id uint32) (NAPI, error) {
+	msgs, err := c.execute(cmdNAPIGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(attrNAPIID, id)
+	})
+	if err != nil {
+		return NAPI{}, fmt.Errorf("get NAPI %d: %w", id, err)
+	}
+	if len(msgs) != 1 {
+		return NAPI{}, fmt.Errorf("get NAPI %d: %d replies instead of one", id, len(msgs))
+	}
+	n, err := decodeNAPI(msgs[0].Data)
+	if err != nil {
+		return NAPI{}, fmt.Errorf("get NAPI %d: %w", id, err)
+	}
+	if n.Ifindex != ifindex {
+		return NAPI{}, fmt.Errorf("get NAPI %d: it is interface %d's, not %d's: %w", id, n.Ifindex, ifindex, unix.ENOENT)
+	}
+	return n, nil
+}
+
+func decodeNAPI(b []byte) (NAPI, error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return NAPI{}, err
+	}
+	var n NAPI
+	for ad.Next() {
+		switch ad.Type() {
+		case attrNAPIIfindex:
+			n.Ifindex = int(ad.Uint32())
+		case attrNAPIID:
+			n.ID = ad.Uint32()
+		case attrNAPIIRQ:
+			n.IRQ = int(ad.Uint32())
+		case attrNAPIPID:
+			n.PID = int(ad.Uint32())
+		case attrNAPIDefer:
+			n.DeferHardIRQs, n.HasConfig = ad.Uint32(), true
+		case attrNAPIGROFlush:
+			n.GROFlushTimeout, n.HasConfig = wideUint(ad), true
+		case attrNAPIIRQSuspend:
+			n.IRQSuspendTimeout = wideUint(ad)
+		case attrNAPIThreaded:
+			n.Threaded, n.HasThreaded = Threaded(wideUint(ad)), true
+		}
+	}
+	return n, ad.Err()
+}
+
+// wideUint reads the kernel's NLA_UINT: 4 bytes when the value fits, else 8.
+func wideUint(ad *netlink.AttributeDecoder) uint64 {
+	if len(ad.Bytes()) == 4 {
+		return uint64(ad.Uint32())
+	}
+	return ad.Uint64()
+}
+
+func putWideUint(ae *netlink.AttributeEncoder, attr uint16, v uint64) {
+	if v <= 0xffffffff {
+		ae.Uint32(attr, uint32(v))
+		return
+	}
+	ae.Uint64(attr, v)
+}
+
+// SetNAPI changes what differs between old and new of the NAPI id. Both come
+// from NAPIs. EOPNOTSUPP means that the kernel has no napi-set (before 6.13);
+// before 6.17 it refuses Threaded.
+func (c *Conn) SetNAPI(id uint32, old, new NAPI) error {
+	_, err := c.execute(cmdNAPISet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(attrNAPIID, id)
+		if new.DeferHardIRQs != old.DeferHardIRQs {
+			ae.Uint32(attrNAPIDefer, new.DeferHardIRQs)
+		}
+		if new.GROFlushTimeout != old.GROFlushTimeout {
+			putWideUint(ae, attrNAPIGROFlush, new.GROFlushTimeout)
+		}
+		if new.IRQSuspendTimeout != old.IRQSuspendTimeout {
+			putWideUint(ae, attrNAPIIRQSuspend, new.IRQSuspendTimeout)
+		}
+		if new.Threaded != old.Threaded {
+			ae.Uint32(attrNAPIThreaded, uint32(new.Threaded))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("set NAPI %d: %w", id, err)
+	}
+	return nil
+}
+
+var errNoThreaded = fmt.Errorf("napi-set has no threaded (Linux 6.17): %w", unix.EOPNOTSUPP)

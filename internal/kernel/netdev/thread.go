@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/sched"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// ReadThread returns the scheduling of the NAPI thread pid, nil if pid is 0 or
+// the thread is gone. Dev and Queue are left to the caller.
+func ReadThread(pid int) (*device.Thread, error) {
+	if ok, err := isNAPIThread(pid); !ok {
+		return nil, err
+	}
+	p, err := sched.Get(pid)
+	var cpus []int
+	if err == nil {
+		cpus, err = sched.Affinity(pid)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &device.Thread{Policy: p.Name, Priority: p.Priority, Nice: p.Nice, SchedAttr: p.SchedAttr, CPUs: cpus}, nil
+}
+
+// WriteThread sets the scheduling of the NAPI thread pid. nil means the
+// kernel's defaults, and that a thread that is gone is no error.
+func WriteThread(pid int, t *device.Thread) error {
+	ok, err := isNAPIThread(pid)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if t == nil {
+			return nil
+		}
+		return fmt.Errorf("the NAPI has no thread: %w", unix.ESRCH)
+	}
+	if t == nil {
+		cpus, err := sched.DefaultCPUs()
+		if err != nil {
+			return err
+		}
+		err = schedule(pid, device.Thread{Policy: "other", CPUs: cpus})
+		if errors.Is(err, unix.ESRCH) {
+			return nil // it ended meanwhile
+		}
+		return err
+	}
+	return schedule(pid, *t)
+}
+
+func schedule(pid int, t device.Thread) error {
+	p := sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice, SchedAttr: t.SchedAttr}
+	if t.Policy == "deadline" {
+		// The kernel gives it only to a thread that may run everywhere, and does
+		// not confine one that has it (sched_setattr(2), dl_task_check_affinity).
+		if err := sched.SetAffinity(pid, t.CPUs); err != nil && !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		return sched.Set(pid, p)
+	}
+	if err := sched.Set(pid, p); err != nil {
+		return err
+	}
+	return sched.SetAffinity(pid, t.CPUs)
+}
+
+// isNAPIThread says whether pid is a NAPI's kernel thread. Kernels before 6.19
+// give the PID of the initial PID namespace (netdev_nl_napi_fill_one), which
+// in a container may be somebody else's; the name tells.
+func isNAPIThread(pid int) (bool, error) {
+	if pid <= 0 {
+		return false, nil
+	}
+	name, err := sched.Name(pid)
+	if errors.Is(err, unix.ESRCH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !strings.HasPrefix(name, "napi/") {
+		return false, fmt.Errorf("process %d is %q, not a NAPI thread: its PID is of another PID namespace", pid, name)
+	}
+	return true, nil
+}

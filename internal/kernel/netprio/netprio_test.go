@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netprio
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/internal/traffic/count"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// senderArg has the test program send datagrams: senderArg ADDRESS.
+const senderArg = "test-sender"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == senderArg {
+		if err := sender(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// sender makes a socket, and sends a datagram for each line that it reads,
+// which it answers when it is sent.
+func sender(address string) error {
+	c, err := net.Dial("udp4", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var line string
+	for {
+		fmt.Println("ready")
+		if _, err := fmt.Scanln(&line); err != nil {
+			return nil // the test has ended
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			return err
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	got, err := parse("lo 0\neth0 65552\nwlan:0 4294967295\n")
+	if diff := cmp.Diff(map[string]uint32{"lo": 0, "eth0": 0x10010, "wlan:0": 0xffffffff}, got); err != nil || diff != "" {
+		t.Errorf("%v, %s", err, diff)
+	}
+	for _, bad := range []string{"lo", "lo x\n", "lo -1\n", "lo 4294967296\n", "lo 1 2\n"} {
+		if got, err := parse(bad); err == nil {
+			t.Errorf("parse(%q) = %v, want an error", bad, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("lo 0\neth0 65552\n")
+	f.Fuzz(func(t *testing.T, text string) { _, _ = parse(text) })
+}
+
+// hierarchy mounts net_prio, which the test unmounts again, and makes a group.
+func hierarchy(t *testing.T) (c *Client, dir, group string) {
+	t.Helper()
+	dir = t.TempDir()
+	known, err := os.ReadFile("/proc/cgroups")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(known), "\nnet_prio\t") {
+		t.Skip("/proc/cgroups has no net_prio")
+	}
+	if err := unix.Mount("none", dir, "cgroup", 0, "net_prio"); errors.Is(err, unix.EPERM) {
+		t.Skipf("mount net_prio of cgroup v1: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	before := groups(t)
+	group = fmt.Sprintf("/niclane-netprio-%d", os.Getpid())
+	if err := os.Mkdir(dir+group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir + group); err != nil {
+			t.Error(err)
+		}
+		// A hierarchy with a group in it, also one that is on its way out,
+		// outlives its last mount (kernel/cgroup/cgroup.c: cgroup_kill_sb).
+		for deadline := time.Now().Add(time.Minute); groups(t) > before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the group does not go")
+			}
+		}
+	})
+	c, err = Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, dir, group
+}
+
+// groups is how many groups the hierarchy has.
+func groups(t *testing.T) (n int) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/cgroups")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		var hierarchy int
+		if _, err := fmt.Sscanf(line, "net_prio %d %d", &hierarchy, &n); err == nil {
+			return n
+		}
+	}
+	t.Fatal("/proc/cgroups has no net_prio")
+	return 0
+}
+
+func TestReadsBack(t *testing.T) {
+	c, dir, group := hierarchy(t)
+	if err := c.Reaches("lo"); errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	p := device.CgroupPriority{Cgroup: group, Dev: "lo", Priority: "1:10"}
+	if v, err := c.Read(p); v != nil || err != nil {
+		t.Errorf("at first: %v, %v", v, err)
+	}
+	last := device.Object(nil)
+	for _, priority := range []string{"1:10", "0:8", "ffff:ffff"} {
+		p.Priority = priority
+		if err := c.Write(last, p); err != nil {
+			t.Fatal(err)
+		}
+		last = p
+		if v, err := c.Read(p); err != nil || !device.Equal(v, p) {
+			t.Errorf("wrote %v, read %v, %v", p, v, err)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, group, mapFile)); err != nil || !strings.Contains(string(text), "lo 4294967295\n") {
+		t.Errorf("the file is %q, %v", text, err)
+	}
+	if err := c.Write(p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := c.Read(p); v != nil || err != nil {
+		t.Errorf("at last: %v, %v", v, err)
+	}
+	for _, x := range []struct {
+		name string
+		p    device.CgroupPriority
+		want error
+	}{
+		{"a group that is not there", device.CgroupPriority{Cgroup: group + "x", Dev: "lo", Priority: "1:10"}, os.ErrNotExist},
+		{"a device that is not there", device.CgroupPriority{Cgroup: group, Dev: "none0", Priority: "1:10"}, unix.ENODEV},
+		{"no priority", device.CgroupPriority{Cgroup: group, Dev: "lo", Priority: "0:"}, unix.EINVAL},
+	} {
+		if err := c.Write(nil, x.p); !errors.Is(err, x.want) {
+			t.Errorf("%s: %v, want %v", x.name, err, x.want)
+		}
+	}
+	if err := c.Write(nil, device.CgroupPriority{Cgroup: "/../../../../etc", Dev: "lo", Priority: "1:10"}); err == nil {
+		t.Error("a path out of the hierarchy was taken")
+	}
+	if has, err := c.Has(group); !has || err != nil {
+		t.Errorf("Has(%s) = %v, %v", group, has, err)
+	}
+	if has, err := c.Has(group + "x"); has || err != nil {
+		t.Errorf("Has of one that is not there = %v, %v", has, err)
+	}
+}
+
+// In another namespace the names in the file are those of other devices.
+func TestOtherNamespace(t *testing.T) {
+	c, _, group := hierarchy(t)
+	vethtest.OnOwnThread(func() {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		p := device.CgroupPriority{Cgroup: group, Dev: "lo", Priority: "1:10"}
+		if v, err := c.Read(p); !errors.Is(err, unix.EOPNOTSUPP) {
+			t.Errorf("read %v, %v, want EOPNOTSUPP", v, err)
+		}
+		if err := c.Write(nil, p); !errors.Is(err, unix.EOPNOTSUPP) {
+			t.Errorf("write: %v, want EOPNOTSUPP", err)
+		}
+	})
+}
+
+// The packets of a socket that was there before have the priority, for as long
+// as it is set, and others' have not.
+func TestOnTheWire(t *testing.T) {
+	c, dir, group := hierarchy(t)
+	if err := c.Reaches("lo"); errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip(err)
+	}
+	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	port := uint16(server.LocalAddr().(*net.UDPAddr).Port)
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := watch.Open(&device.Device{Name: "lo", Index: lo.Index, RxQueues: 1, TxQueues: 1},
+		[]watch.Lane{{Class: 0x10010, Matches: []device.Match{{Family: 4, Protocol: "udp", RemotePort: port}}}})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		t.Skip(err) // a kernel without BTF
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	in, out := startSender(t, server.LocalAddr().String()), startSender(t, server.LocalAddr().String())
+	if err := os.WriteFile(dir+group+"/cgroup.procs", fmt.Append(nil, in.pid), 0); err != nil {
+		t.Fatal(err)
+	}
+	defer in.end()
+	defer out.end()
+	send := func(s *process) (classed uint64) {
+		t.Helper()
+		before := classedPackets(t, w)
+		for range 10 {
+			s.send(t)
+		}
+		return classedPackets(t, w) - before
+	}
+	p := device.CgroupPriority{Cgroup: group, Dev: "lo", Priority: "1:10"}
+	if n := send(in); n != 0 {
+		t.Errorf("before, %d of 10 packets were in the class", n)
+	}
+	if err := c.Write(nil, p); err != nil {
+		t.Fatal(err)
+	}
+	if n := send(in); n != 10 {
+		t.Errorf("%d of 10 packets were in the class", n)
+	}
+	if n := send(out); n != 0 {
+		t.Errorf("of another's, %d of 10 packets were in the class", n)
+	}
+	if err := c.Write(p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := send(in); n != 0 {
+		t.Errorf("afterwards, %d of 10 packets were in the class", n)
+	}
+}
+
+func classedPackets(t *testing.T, w *watch.Watcher) (n uint64) {
+	t.Helper()
+	counts, err := w.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cell := range counts.Classed {
+		if cell.Lane == 1 && cell.Column == 1 {
+			n += cell.Packets
+		}
+	}
+	return n
+}
+
+// A process sends datagrams by a socket that it made at its start.
+type process struct {
+	pid int
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out io.Reader
+}
+
+func startSender(t *testing.T, address string) *process {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", senderArg, address)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{pid: cmd.Process.Pid, cmd: cmd, in: in, out: out}
+	p.ready(t)
+	return p
+}
+
+func (p *process) ready(t *testing.T) {
+	t.Helper()
+	b := make([]byte, 64)
+	if n, err := p.out.Read(b); err != nil || string(b[:n]) != "ready\n" {
+		t.Fatalf("the sender said %q, %v", b[:n], err)
+	}
+}
+
+func (p *process) send(t *testing.T) {
+	t.Helper()
+	if _, err := p.in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	p.ready(t)
+}
+
+func (p *process) end() {
+	p.in.Close()
+	_ = p.cmd.Wait()
+}

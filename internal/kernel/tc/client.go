@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tc is a thin typed client of the kernel's traffic control: qdiscs,
+// HTB classes, cls_bpf filters and those that a card looks at, by rtnetlink. It reads and writes
+// device.Qdisc, device.Class and device.Flower objects; package internal/kernel/bpf attaches its
+// programs through it. It chooses no handle, writes no kind it cannot read
+// back exactly, and never replaces a qdisc that somebody made: only the
+// kernel's own default (handle 0) gives way.
+package tc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/extack"
+	"github.com/niclane/niclane/internal/kernel/nlsock"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// A Client talks to the network namespace of the thread that opened it. It is
+// not safe for concurrent use.
+type Client struct {
+	nl   *netlink.Conn
+	sock int // for SIOCGIFINDEX
+	// placed are the flower filters of each device that were there when it
+	// was last looked at, by what they match: to delete one, it need not be
+	// looked for among all.
+	placed map[string]map[place]placedFlower
+}
+
+// Open connects.
+func Open() (*Client, error) {
+	nl, err := nlsock.Dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		nl.Close()
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return &Client{nl: nl, sock: sock, placed: map[string]map[place]placedFlower{}}, nil
+}
+
+// Close disconnects.
+func (c *Client) Close() error {
+	return errors.Join(c.nl.Close(), unix.Close(c.sock))
+}
+
+// Index returns a device's interface index, ENODEV if there is no such device.
+// It is looked up for every request, because a device may vanish and another
+// take its name.
+func (c *Client) Index(dev string) (int, error) {
+	req, err := unix.NewIfreq(dev)
+	if err != nil {
+		return 0, fmt.Errorf("device name %q: %w", dev, err)
+	}
+	if err := unix.IoctlIfreq(c.sock, unix.SIOCGIFINDEX, req); err != nil {
+		return 0, fmt.Errorf("%s: %w", dev, err)
+	}
+	return int(req.Uint32()), nil
+}
+
+// Read returns the present value of the qdisc or class with o's identity, nil
+// if there is none.
+func (c *Client) Read(o device.Object) (device.Object, error) {
+	switch o := o.(type) {
+	case device.Qdisc:
+		q, err := c.qdisc(o.Dev, o.Parent)
+		if q == nil || err != nil {
+			return nil, err
+		}
+		return *q, nil
+	case device.Class:
+		cl, err := c.class(o.Dev, o.ID)
+		if cl == nil || err != nil {
+			return nil, err
+		}
+		return *cl, nil
+	case device.Flower:
+		p, ok, err := c.findFlower(o)
+		if !ok || err != nil {
+			return nil, err
+		}
+		return p.Flower, nil
+	}
+	return nil, fmt.Errorf("object kind %q is not traffic control's", o.Kind())
+}
+
+// ReadMany is Read for each object, with one dump for all classes, and one for
+// all filters, of a device.
+func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
+	out := make([]device.Object, len(objects))
+	dumped := map[string]map[string]device.Object{} // by kind and device, then by key
+	for i, o := range objects {
+		dev := ""
+		switch o := o.(type) {
+		case device.Class:
+			dev = o.Dev
+		case device.Flower:
+			dev = o.Dev
+		default:
+			var err error
+			if out[i], err = c.Read(o); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		of := o.Kind() + "/" + dev
+		if dumped[of] == nil {
+			all, err := c.dump(o, dev)
+			if err != nil {
+				return nil, err
+			}
+			dumped[of] = map[string]device.Object{}
+			for _, a := range all {
+				dumped[of][a.Key()] = a // niclane's own of several, which come last
+			}
+		}
+		if a, ok := dumped[of][o.Key()]; ok {
+			out[i] = a
+		}
+	}
+	return out, nil
+}
+
+// dump returns all objects of o's kind of a device.
+func (c *Client) dump(o device.Object, dev string) (all []device.Object, err error) {
+	if _, ok := o.(device.Flower); ok {
+		flowers, err := c.Flowers(dev)
+		for _, f := range flowers {
+			all = append(all, f)
+		}
+		return all, err
+	}
+	classes, err := c.Classes(dev)
+	for _, cl := range classes {
+		all = append(all, cl)
+	}
+	return all, err
+}
+
+// Write brings the qdisc or class from old to new; nil means absent.
+func (c *Client) Write(old, new device.Object) error {
+	o := new
+	if o == nil {
+		o = old
+	}
+	switch o.(type) {
+	case device.Qdisc:
+		return write(old, new, c.addQdisc, c.changeQdisc, c.deleteQdisc)
+	case device.Flower:
+		return write(old, new, c.addFlower, c.changeFlower, c.deleteFlower)
+	case device.Class:
+		return write(old, new, c.addClass, c.changeClass, c.deleteClass)
+	}
+	return fmt.Errorf("object kind %q is not traffic control's", o.Kind())
+}
+
+func write[T device.Object](old, new device.Object, add func(T) error, change func(T, T) error, remove func(T) error) error {
+	was, hadOld := old.(T)
+	is, hasNew := new.(T)
+	switch {
+	case hadOld && hasNew:
+		return change(was, is)
+	case hasNew:
+		return add(is)
+	default:
+		return remove(was)
+	}
+}
+
+// A request is one tcmsg with its attributes.
+type request struct {
+	typ     uint16
+	flags   netlink.HeaderFlags // beside Request
+	dump    bool                // all of them; otherwise an acknowledgement is asked for
+	ifindex int
+	handle  uint32
+	parent  uint32
+	info    uint32
+	kind    string
+	options func(*netlink.AttributeEncoder)
+	raw     []byte // options that are no attributes
+}
+
+const sizeofTcmsg = 20
+
+func (r request) message() (netlink.Message, error) {
+	ae := netlink.NewAttributeEncoder()
+	if r.kind != "" {
+		ae.String(unix.TCA_KIND, r.kind)
+	}
+	if r.options != nil {
+		ae.Nested(unix.TCA_OPTIONS, func(ae *netlink.AttributeEncoder) error {
+			r.options(ae)
+			return nil
+		})
+	}
+	if r.raw != nil {
+		ae.Bytes(unix.TCA_OPTIONS, r.raw)
+	}
+	attrs, err := ae.Encode()
+	if err != nil {
+		return netlink.Message{}, err
+	}
+	// A request for one object must ask for an echo to be answered
+	// (rtnetlink_send). Without an acknowledgement, one for a built-in qdisc
+	// is answered by nothing at all (tc_qdisc_dump_ignore).
+	flags := netlink.Request | netlink.Acknowledge | r.flags
+	if r.dump {
+		flags = netlink.Request | netlink.Dump
+	}
+	b := make([]byte, sizeofTcmsg, sizeofTcmsg+len(attrs))
+	binary.NativeEndian.PutUint32(b[4:], uint32(r.ifindex))
+	binary.NativeEndian.PutUint32(b[8:], r.handle)
+	binary.NativeEndian.PutUint32(b[12:], r.parent)
+	binary.NativeEndian.PutUint32(b[16:], r.info)
+	return netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(r.typ), Flags: flags},
+		Data:   append(b, attrs...),
+	}, nil
+}
+
+// do sends a request and returns the replies that are of traffic control.
+func (c *Client) do(r request) ([]reply, error) {
+	m, err := r.message()
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := c.exchange(m, r.dump)
+	if err != nil {
+		return nil, extack.Error(err)
+	}
+	var out []reply
+	for _, m := range msgs {
+		rep, err := decode(m.Data)
+		if err != nil {
+			return nil, err
+		}
+		if rep.kind != "" && rep.ifindex == r.ifindex {
+			out = append(out, rep)
+		}
+	}
+	return out, nil
+}
+
+// exchange sends a message and receives until the end of the dump or the
+// acknowledgement, which comes in a datagram of its own after the reply.
+func (c *Client) exchange(m netlink.Message, dump bool) ([]netlink.Message, error) {
+	if dump {
+		return c.nl.Execute(m)
+	}
+	sent, err := c.nl.Send(m)
+	if err != nil {
+		return nil, err
+	}
+	var out []netlink.Message
+	for {
+		msgs, err := c.nl.Receive()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range msgs {
+			switch {
+			case m.Header.Sequence != sent.Header.Sequence:
+			case m.Header.Type == netlink.Error:
+				return out, nil
+			default:
+				out = append(out, m)
+			}
+		}
+	}
+}
+
+// A reply is one tcmsg that the kernel sent.
+type reply struct {
+	ifindex              int
+	handle, parent, info uint32
+	kind                 string
+	options              []byte
+	stats                []byte // TCA_STATS2
+	// Of an ingress or clsact qdisc: shared filter blocks, 0 for none.
+	ingressBlock, egressBlock uint32
+}
+
+func decode(b []byte) (reply, error) {
+	if len(b) < sizeofTcmsg {
+		return reply{}, fmt.Errorf("decode tc message: %d bytes", len(b))
+	}
+	r := reply{
+		ifindex: int(int32(binary.NativeEndian.Uint32(b[4:]))),
+		handle:  binary.NativeEndian.Uint32(b[8:]),
+		parent:  binary.NativeEndian.Uint32(b[12:]),
+		info:    binary.NativeEndian.Uint32(b[16:]),
+	}
+	ad, err := netlink.NewAttributeDecoder(b[sizeofTcmsg:])
+	if err != nil {
+		return r, fmt.Errorf("decode tc message: %w", err)
+	}
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.TCA_KIND:
+			r.kind = ad.String()
+		case unix.TCA_OPTIONS:
+			r.options = ad.Bytes()
+		case unix.TCA_STATS2:
+			r.stats = ad.Bytes()
+		case unix.TCA_INGRESS_BLOCK:
+			r.ingressBlock = ad.Uint32()
+		case unix.TCA_EGRESS_BLOCK:
+			r.egressBlock = ad.Uint32()
+		}
+	}
+	if err := ad.Err(); err != nil {
+		return r, fmt.Errorf("decode tc message: %w", err)
+	}
+	return r, nil
+}

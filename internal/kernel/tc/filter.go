@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// cls_bpf's attributes (linux/pkt_cls.h).
+const (
+	attrBPFFD    = 6
+	attrBPFName  = 7
+	attrBPFFlags = 8
+	attrBPFID    = 11
+
+	bpfFlagActDirect = 1 // TCA_BPF_FLAG_ACT_DIRECT
+)
+
+// filterInfo packs what the kernel takes in tcm_info: preference and protocol,
+// the latter in network byte order. Niclane's filters see all protocols.
+func filterInfo(pref uint16) uint32 {
+	return uint32(pref)<<16 | uint32(bits.ReverseBytes16(unix.ETH_P_ALL))
+}
+
+// Filter returns the filter with f's device, parent, preference and handle,
+// nil if there is none. Program is not filled in; Type, Name and ProgramID are.
+func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
+	r, err := c.filterRequest(f)
+	if err != nil {
+		return nil, err
+	}
+	// Without the kind, another one is shown too instead of refused.
+	r.typ, r.flags, r.kind = unix.RTM_GETTFILTER, netlink.Echo, ""
+	reps, err := c.do(r)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case errors.Is(err, unix.EINVAL):
+		// Without clsact the parent does not exist (tcf_qdisc_find), and
+		// before its first filter the chain does not (tc_get_tfilter). The
+		// dump tells either from a request that the kernel cannot read.
+		all, derr := c.Filters(f.Dev)
+		if derr == nil && !slices.ContainsFunc(all, func(s device.FilterState) bool { return s.Filter.Key() == f.Key() }) {
+			return nil, nil
+		}
+		return nil, filterError("get", f, errors.Join(err, derr))
+	case err != nil:
+		return nil, filterError("get", f, err)
+	case len(reps) != 1:
+		return nil, filterError("get", f, fmt.Errorf("%d replies instead of one", len(reps)))
+	}
+	s, err := filterOf(f.Dev, f.Parent, reps[0])
+	return &s, err
+}
+
+// Filters returns the filters of anybody's on clsact, ingress first, by
+// preference and handle, but for those that Flowers returns. Without clsact
+// there are none.
+func (c *Client) Filters(dev string) ([]device.FilterState, error) {
+	q, err := c.qdisc(dev, "clsact")
+	if err != nil || q == nil {
+		return nil, err
+	}
+	var out []device.FilterState
+	for _, hook := range []string{"ingress", "egress"} {
+		parent, err := parseHook(hook)
+		if err != nil {
+			return nil, err
+		}
+		reps, err := c.filters(dev, parent)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range reps {
+			if _, is := flowerOf(dev, r); is && parent == clsactIngress {
+				continue
+			}
+			f, err := filterOf(dev, hook, r)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// filters dumps what hangs on a qdisc or class.
+func (c *Client) filters(dev string, parent uint32) ([]reply, error) {
+	index, err := c.Index(dev)
+	if err != nil {
+		return nil, err
+	}
+	reps, err := c.do(request{typ: unix.RTM_GETTFILTER, dump: true, ifindex: index, parent: parent})
+	if err != nil {
+		return nil, fmt.Errorf("%s: get filters of %s: %w", dev, FormatHandle(parent), err)
+	}
+	// A preference is announced without a handle before its filters, and a
+	// u32 hash table is no filter, but somebody made it all the same.
+	return slices.DeleteFunc(reps, func(r reply) bool { return r.handle == 0 }), nil
+}
+
+func filterOf(dev, hook string, r reply) (device.FilterState, error) {
+	f := device.FilterState{
+		Filter: device.Filter{Dev: dev, Parent: hook, Pref: uint16(r.info >> 16), Handle: r.handle},
+		Type:   r.kind,
+	}
+	if r.kind != "bpf" {
+		return f, nil
+	}
+	ad, err := netlink.NewAttributeDecoder(r.options)
+	if err != nil {
+		return f, filterError("get", f.Filter, err)
+	}
+	for ad.Next() {
+		switch ad.Type() {
+		case attrBPFName:
+			f.Name = ad.String()
+		case attrBPFID:
+			f.ProgramID = ad.Uint32()
+		}
+	}
+	if err := ad.Err(); err != nil {
+		return f, filterError("get", f.Filter, err)
+	}
+	return f, nil
+}
+
+func (c *Client) filterRequest(f device.Filter) (request, error) {
+	index, err := c.Index(f.Dev)
+	if err != nil {
+		return request{}, err
+	}
+	parent, err := parseHook(f.Parent)
+	if err != nil {
+		return request{}, err
+	}
+	if f.Pref == 0 || f.Handle == 0 {
+		// Zero means all of them to the kernel.
+		return request{}, filterError("name", f, fmt.Errorf("%w: preference and handle must not be 0", unix.EINVAL))
+	}
+	return request{ifindex: index, parent: parent, handle: f.Handle, info: filterInfo(f.Pref), kind: "bpf"}, nil
+}
+
+// AddBPF attaches a loaded program as f, under the name f.Program.
+func (c *Client) AddBPF(f device.Filter, programFD int) error {
+	r, err := c.filterRequest(f)
+	if err != nil {
+		return filterError("add", f, err)
+	}
+	r.typ, r.flags = unix.RTM_NEWTFILTER, netlink.Create|netlink.Excl
+	r.options = func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(attrBPFFD, uint32(programFD))
+		ae.String(attrBPFName, f.Program)
+		ae.Uint32(attrBPFFlags, bpfFlagActDirect)
+	}
+	_, err = c.do(r)
+	return filterError("add", f, err)
+}
+
+// DeleteBPF detaches f.
+func (c *Client) DeleteBPF(f device.Filter) error {
+	r, err := c.filterRequest(f)
+	if err != nil {
+		return filterError("delete", f, err)
+	}
+	r.typ = unix.RTM_DELTFILTER
+	_, err = c.do(r)
+	return filterError("delete", f, err)
+}
+
+func filterError(verb string, f device.Filter, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s filter pref %d handle %#x at %s of %s: %w", verb, f.Pref, f.Handle, f.Parent, f.Dev, err)
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// inNetns gives the test a network namespace of its own, with a pair of veths,
+// d0 of four queues and d1. The thread dies with the test, the namespace with
+// the thread.
+func inNetns(t *testing.T) *tc.Client {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); errors.Is(err, unix.EPERM) {
+		t.Skip("unshare(CLONE_NEWNET): no permission")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "ip link add d0 numtxqueues 4 numrxqueues 4 type veth peer name d1 numtxqueues 4 numrxqueues 4")
+	run(t, "ip link set d0 up")
+	run(t, "ip link set d1 up")
+	c, err := tc.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// run runs a command of somebody else's, as an administrator would.
+func run(t *testing.T, line string) string {
+	t.Helper()
+	f := strings.Fields(line)
+	out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", line, err, out)
+	}
+	return string(out)
+}
+
+var htb = device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 0x20}
+
+// classes cover bursts that are no whole number of ticks, rates that are no
+// whole number of bytes, and rates beyond 32 bits of bytes/s.
+var classes = []device.Class{
+	{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 980_000_000, Ceil: 980_000_000, Burst: 12_250, CBurst: 12_250, Quantum: 60_000},
+	{Dev: "d0", ID: "1:10", Parent: "1:1", Rate: 333_333_333, Ceil: 980_000_001, Burst: 4_166, CBurst: 12_257, Quantum: 41_666, Prio: 3},
+	{Dev: "d0", ID: "1:11", Parent: "1:1", Rate: 39_999_999_999, Ceil: 400_000_000_007, Burst: 499_999, CBurst: 1 << 20, Quantum: 60_000, Prio: 7},
+	{Dev: "d0", ID: "1:ffff", Parent: "1:", Rate: 64_000, Ceil: 1_000_000, Burst: 3_028, CBurst: 3_028, Quantum: 1_514},
+}
+
+// write writes and holds what is read back to what was written.
+func write(t *testing.T, c *tc.Client, old, new device.Object) {
+	t.Helper()
+	if err := c.Write(old, new); err != nil {
+		t.Fatal(err)
+	}
+	o := new
+	if o == nil {
+		o = old
+	}
+	got, err := c.Read(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !device.Equal(got, new) {
+		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), new, got)
+	}
+}
+
+func TestObjectsReadBack(t *testing.T) {
+	c := inNetns(t)
+	start := run(t, "tc qdisc show")
+	for _, q := range []device.Qdisc{htb, {Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}} {
+		if got, err := c.Read(q); got != nil || err != nil {
+			t.Fatalf("%s at first: %v, %v", q.Key(), got, err)
+		}
+		write(t, c, nil, q)
+		if err := c.Write(nil, q); !errors.Is(err, unix.EEXIST) {
+			t.Errorf("making %s twice: %v, want EEXIST", q.Key(), err)
+		}
+	}
+	for _, cl := range classes {
+		if got, err := c.Read(cl); got != nil || err != nil {
+			t.Fatalf("%s at first: %v, %v", cl.Key(), got, err)
+		}
+		write(t, c, nil, cl)
+		changed := cl
+		changed.Rate, changed.Burst, changed.Prio, changed.Quantum = cl.Rate/2+3, cl.Burst+777, 5, 20_000
+		if cl.ID != "1:1" {
+			write(t, c, cl, changed)
+			write(t, c, changed, cl)
+		}
+	}
+	// The kernel's own FIFO of a class holds txqueuelen packets; one of niclane's does not go by it.
+	fifo := device.Qdisc{Dev: "d0", Parent: "1:10", Type: "pfifo", Handle: "2110:", Limit: 1000}
+	longer := fifo
+	longer.Limit = 2000
+	run(t, "ip link set d0 txqueuelen 0")
+	write(t, c, nil, fifo)
+	write(t, c, fifo, longer)
+	write(t, c, longer, nil)
+	run(t, "ip link set d0 txqueuelen 1000")
+	// What is read can be written again and stays the same to the bit.
+	for _, cl := range classes {
+		got, err := c.Read(cl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := run(t, "tc -d class show dev d0 classid "+cl.ID)
+		write(t, c, got, got)
+		if diff := cmp.Diff(before, run(t, "tc -d class show dev d0 classid "+cl.ID)); diff != "" {
+			t.Errorf("class %s written as read (-before +after):\n%s", cl.ID, diff)
+		}
+	}
+	for i := range classes {
+		write(t, c, classes[len(classes)-1-i], nil)
+	}
+	write(t, c, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}, nil)
+	write(t, c, htb, nil)
+	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+		t.Errorf("after removing all (-start +end):\n%s", diff)
+	}
+}
+
+// TestQueues makes a qdisc for each queue, with a token bucket on one.
+func TestQueues(t *testing.T) {
+	c := inNetns(t)
+	run(t, "ip link add m0 numtxqueues 4 type veth peer name m1")
+	start := run(t, "tc qdisc show")
+	mq := device.Qdisc{Dev: "m0", Parent: "root", Type: "mq", Handle: "1:"}
+	for _, bucket := range []device.Qdisc{
+		{Dev: "m0", Parent: "1:2", Type: "tbf", Handle: "101:", Rate: 50e6, Burst: 3125, Limit: 128125},
+		{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 64e9, Burst: 65536, Limit: 1 << 20},
+	} {
+		write(t, c, nil, mq)
+		write(t, c, nil, bucket)
+		for _, want := range []device.Qdisc{mq, bucket} {
+			if got, err := c.Read(want); err != nil || !device.Equal(got, want) {
+				t.Errorf("read %v, %v; want %v", got, err, want)
+			}
+		}
+		if who, err := c.Occupants(mq); err != nil || len(who) != 1 {
+			t.Errorf("on the mq: %v, %v; want the bucket alone, not the queues", who, err)
+		}
+		if who, err := c.Occupants(bucket); err != nil || len(who) != 0 {
+			t.Errorf("on the bucket: %v, %v; want nothing", who, err)
+		}
+		for _, wrong := range []device.Qdisc{{}, {Rate: 7, Burst: 1, Limit: 1}, {Rate: 8, Limit: 1}, {Rate: 8, Burst: 1}} {
+			wrong.Dev, wrong.Parent, wrong.Type, wrong.Handle = "m0", "1:1", "tbf", "100:"
+			if err := c.Write(nil, wrong); !errors.Is(err, unix.EINVAL) {
+				t.Errorf("%+v: %v, want EINVAL", wrong, err)
+			}
+		}
+		write(t, c, bucket, nil)
+		write(t, c, mq, nil)
+		if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+			t.Errorf("after removing all (-start +end):\n%s", diff)
+		}
+	}
+}
+
+// TestLeaves puts one kind of leaf in the place of another.
+func TestLeaves(t *testing.T) {
+	c := inNetns(t)
+	start := run(t, "tc qdisc show")
+	write(t, c, nil, htb)
+	for _, cl := range classes {
+		write(t, c, nil, cl)
+	}
+	leaf := classes[len(classes)-1].ID
+	fair := device.Qdisc{Dev: "d0", Parent: leaf, Type: "fq_codel", Handle: "110:"}
+	cake := device.Qdisc{Dev: "d0", Parent: leaf, Type: "cake", Handle: "1110:", Cake: device.CakeByHost}
+	for _, q := range []device.Qdisc{fair, cake} {
+		if err := c.Write(nil, q); errors.Is(err, unix.ENOENT) {
+			t.Skipf("this kernel has no %s", q.Type)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		write(t, c, q, nil)
+	}
+	write(t, c, nil, fair)
+	for _, change := range [][2]device.Qdisc{{fair, cake}, {cake, fair}, {fair, cake}} {
+		write(t, c, change[0], change[1])
+		if got, err := c.Read(change[1]); err != nil || !device.Equal(got, change[1]) {
+			t.Errorf("read %v, %v; want %v", got, err, change[1])
+		}
+	}
+	// What others set is seen.
+	run(t, "tc qdisc change dev d0 parent "+leaf+" handle 1110: cake diffserv4 flows bandwidth 8mbit split-gso")
+	other := cake
+	other.Cake, other.Rate = "diffserv4 flows split-gso", 8e6
+	if got, err := c.Read(cake); err != nil || !device.Equal(got, other) {
+		t.Errorf("read %v, %v; want %v", got, err, other)
+	}
+	write(t, c, other, cake)
+	for _, wrong := range []string{"", "besteffort flows", "besteffort flows split-gso", "none flows no-split-gso", "besteffort none no-split-gso"} {
+		q := cake
+		q.Cake = wrong
+		if err := c.Write(cake, q); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("cake %q: %v, want EINVAL", wrong, err)
+		}
+	}
+	write(t, c, cake, nil)
+	for i := range classes {
+		write(t, c, classes[len(classes)-1-i], nil)
+	}
+	write(t, c, htb, nil)
+	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+		t.Errorf("after removing all (-start +end):\n%s", diff)
+	}
+}
+
+func TestDump(t *testing.T) {
+	c := inNetns(t)
+	write(t, c, nil, htb)
+	for _, cl := range classes {
+		write(t, c, nil, cl)
+	}
+	run(t, "tc qdisc add dev d0 parent 1:10 handle 10: pfifo limit 77")
+	run(t, "tc qdisc add dev d0 clsact")
+	run(t, "tc filter add dev d0 egress pref 7 protocol ip u32 match u32 0 0 flowid 1:10")
+	got, err := c.Classes("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(classes) {
+		t.Errorf("%d classes, want %d", len(got), len(classes))
+	}
+	qs, err := c.Qdiscs("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]device.Qdisc{}
+	for _, q := range []device.Qdisc{
+		htb, {Dev: "d0", Parent: "1:10", Type: "pfifo", Handle: "10:", Limit: 77},
+		{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"},
+	} {
+		want[q.Parent] = q
+	}
+	have := map[string]device.Qdisc{}
+	for _, q := range qs {
+		have[q.Parent] = q.Qdisc
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("qdiscs (-want +got):\n%s", diff)
+	}
+	fs, err := c.Filters("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fs) == 0 || fs[0].Type != "u32" || fs[0].Pref != 7 || fs[0].Parent != "egress" {
+		t.Errorf("filters: %+v", fs)
+	}
+	for _, o := range []device.Object{htb, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}, classes[0], classes[1]} {
+		who, err := c.Occupants(o)
+		if err != nil || len(who) == 0 {
+			t.Errorf("occupants of %s: %q, %v", o.Key(), who, err)
+		}
+	}
+	if who, err := c.Occupants(classes[2]); err != nil || len(who) != 0 {
+		t.Errorf("occupants of %s: %q, %v", classes[2].Key(), who, err)
+	}
+}
+
+func TestDefaultsAreAbsent(t *testing.T) {
+	c := inNetns(t)
+	qs, err := c.Qdiscs("d0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(qs) == 0 {
+		t.Fatal("the default qdisc is not listed")
+	}
+	for _, q := range qs {
+		if q.Handle != "0:" {
+			t.Errorf("default %s has handle %s", q.Type, q.Handle)
+		}
+	}
+	run(t, "tc qdisc add dev d0 root handle 5: tbf rate 1mbit burst 2k limit 10k")
+	got, err := c.Read(htb)
+	want := device.Qdisc{Dev: "d0", Parent: "root", Type: "tbf", Handle: "5:", Rate: 1e6, Burst: 2048, Limit: 10240}
+	if err != nil || !device.Equal(got, want) {
+		t.Errorf("foreign root: %+v, %v", got, err)
+	}
+	if err := c.Write(nil, htb); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("replacing a foreign root: %v, want EEXIST", err)
+	}
+	if err := c.Write(htb, nil); err == nil {
+		t.Error("deleting a foreign root by another handle: no error")
+	}
+	if got, err := c.Read(htb); err != nil || !device.Equal(got, want) {
+		t.Errorf("foreign root afterwards: %+v, %v", got, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	c := inNetns(t)
+	gone := device.Qdisc{Dev: "nla-none", Parent: "root", Type: "htb", Handle: "1:"}
+	if _, err := c.Read(gone); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("missing device: %v, want ENODEV", err)
+	}
+	if err := c.Write(nil, gone); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("missing device: %v, want ENODEV", err)
+	}
+	if err := c.Write(nil, classes[0]); err == nil {
+		t.Error("class without its qdisc: no error")
+	}
+	if got, err := c.Read(classes[0]); got != nil || err != nil {
+		t.Errorf("class without its qdisc: %v, %v", got, err)
+	}
+	write(t, c, nil, htb)
+	orphan := classes[1]
+	if err := c.Write(nil, orphan); err == nil || !strings.Contains(err.Error(), "1:10") {
+		t.Errorf("class without its parent: %v", err)
+	}
+	if err := c.Write(nil, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "fq", Handle: "7:"}); !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Errorf("unknown kind: %v, want EOPNOTSUPP", err)
+	}
+}
+
+// TestMqprio makes traffic classes, puts a token bucket on a queue of one, and
+// makes other classes of them.
+func TestMqprio(t *testing.T) {
+	c := inNetns(t)
+	if out, err := exec.Command("tc", strings.Fields("qdisc add dev lo root mqprio")...).CombinedOutput(); strings.Contains(string(out), "kind is unknown") {
+		t.Skipf("no mqprio here: %v: %s", err, out)
+	}
+	run(t, "ip link add m0 numtxqueues 4 type veth peer name m1 numrxqueues 4")
+	run(t, "ip link set m0 up")
+	start := run(t, "tc qdisc show")
+	a := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0", Queues: "3@0 1@3"}
+	b := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0", Queues: "1@0 2@1 1@3"}
+	bucket := device.Qdisc{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 50e6, Burst: 3125, Limit: 128125}
+	write(t, c, nil, a)
+	if shown := run(t, "tc qdisc show dev m0 root"); !strings.Contains(shown, "tc 2 map 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0") || !strings.Contains(shown, "queues:(0:2) (3:3)") {
+		t.Errorf("tc shows it as %s", shown)
+	}
+	if err := c.Write(nil, a); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("making it twice: %v, want EEXIST", err)
+	}
+	write(t, c, nil, bucket)
+	who, err := c.Occupants(a)
+	if want := []string{"tbf 103: at 1:4"}; err != nil || !slices.Equal(who, want) {
+		t.Errorf("on it are %q, %v, want %q", who, err, want)
+	}
+	if err := c.Write(a, b); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("changing it with the bucket on it: %v, want EBUSY", err)
+	}
+	write(t, c, bucket, nil)
+	write(t, c, a, b)
+	// A change that the kernel refuses leaves what was there.
+	beyond := b
+	beyond.Queues = "1@0 2@1 2@3"
+	if err := c.Write(b, beyond); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("queues that are not there: %v, want EINVAL", err)
+	}
+	write(t, c, b, b)
+	// XPS goes with it, also what was set by others: it comes back when the
+	// plan puts it back after the qdisc.
+	xps := "/sys/class/net/m0/queues/tx-3/xps_cpus"
+	for _, err := range []error{
+		unix.Unshare(unix.CLONE_NEWNS), // of the thread alone
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("sysfs", "/sys", "sysfs", 0, ""), // this namespace's devices
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(xps, []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c, b, nil)
+	if now, err := os.ReadFile(xps); err != nil || strings.Trim(string(now), "0,\n") != "" {
+		t.Errorf("xps_cpus after the removal is %q, %v: device.Qdisc says that it goes", now, err)
+	}
+	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+		t.Errorf("after removing all (-start +end):\n%s", diff)
+	}
+}
+
+// TestOccupiedClsact: what keeps filters of one device from clsact is read.
+func TestOccupiedClsact(t *testing.T) {
+	c := inNetns(t)
+	at := func() device.QdiscState {
+		t.Helper()
+		qs, err := c.Qdiscs("d0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(qs, func(q device.QdiscState) bool { return q.Parent == "clsact" })
+		if i < 0 {
+			t.Fatalf("no qdisc at clsact: %+v", qs)
+		}
+		return qs[i]
+	}
+	run(t, "tc qdisc add dev d0 ingress")
+	if q := at(); q.Type != "ingress" {
+		t.Errorf("type %q, want ingress", q.Type)
+	}
+	run(t, "tc qdisc del dev d0 ingress")
+	run(t, "tc qdisc add dev d0 ingress_block 22 egress_block 23 clsact")
+	if q := at(); q.Type != "clsact" || q.IngressBlock != 22 || q.EgressBlock != 23 {
+		t.Errorf("%s with blocks %d and %d, want clsact with 22 and 23", q.Type, q.IngressBlock, q.EgressBlock)
+	}
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+const (
+	attrHTBInit   = 2  // TCA_HTB_INIT: struct tc_htb_glob, beside attrHTBOffload
+	htbVersion    = 3  // TC_HTB_PROTOVER
+	htbR2Q        = 10 // tc's default; every class of niclane's has a quantum
+	sizeofHTBGlob = 20
+)
+
+// qdisc returns the qdisc at a parent, nil for none or the kernel's default.
+//
+// It is looked for among all of the device: the kernel tells every listener of
+// RTNLGRP_TC the answer to a request for a single qdisc or class
+// (qdisc_get_notify and tclass_notify in net/sched/sch_api.c), so that who looks
+// because he was told that something changed would look for ever.
+func (c *Client) qdisc(dev, parent string) (*device.Qdisc, error) {
+	p, err := parseParent(parent)
+	if err != nil {
+		return nil, err
+	}
+	reps, err := c.qdiscs(dev)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(reps, func(r reply) bool { return r.parent == p })
+	if i < 0 {
+		// Built-in and invisible qdiscs are not shown: they are defaults.
+		return nil, nil
+	}
+	q, err := qdiscOf(dev, reps[i])
+	if err != nil || q.Handle == FormatHandle(0) {
+		return nil, err
+	}
+	return &q.Qdisc, nil
+}
+
+// Qdiscs returns a device's qdiscs in the kernel's order, defaults too.
+func (c *Client) Qdiscs(dev string) ([]device.QdiscState, error) {
+	reps, err := c.qdiscs(dev)
+	if err != nil {
+		return nil, err
+	}
+	var out []device.QdiscState
+	for _, r := range reps {
+		q, err := qdiscOf(dev, r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+func (c *Client) qdiscs(dev string) ([]reply, error) {
+	index, err := c.Index(dev)
+	if err != nil {
+		return nil, err
+	}
+	reps, err := c.do(request{typ: unix.RTM_GETQDISC, dump: true, ifindex: index})
+	if err != nil {
+		return nil, fmt.Errorf("%s: get qdiscs: %w", dev, err)
+	}
+	return reps, nil
+}
+
+func qdiscOf(dev string, r reply) (device.QdiscState, error) {
+	q := device.QdiscState{
+		Qdisc: device.Qdisc{
+			Dev: dev, Parent: formatParent(r.parent), Type: r.kind, Handle: FormatHandle(r.handle),
+		},
+		Options:      r.options,
+		IngressBlock: r.ingressBlock, EgressBlock: r.egressBlock,
+	}
+	switch r.kind {
+	case "htb":
+		glob, err := attribute(r.options, attrHTBInit)
+		if err == nil {
+			q.Offload, err = hasAttribute(r.options, attrHTBOffload)
+		}
+		if err != nil || len(glob) < sizeofHTBGlob {
+			return q, fmt.Errorf("%s: options of htb %s: %d bytes: %w", dev, q.Handle, len(glob), errors.Join(unix.EBADMSG, err))
+		}
+		q.DefaultClass = uint16(binary.NativeEndian.Uint32(glob[8:]))
+	case "tbf":
+		if err := decodeTBF(&q.Qdisc, r.options); err != nil {
+			return q, fmt.Errorf("%s: options of tbf %s: %w", dev, q.Handle, err)
+		}
+	case "cake":
+		if err := decodeCake(&q.Qdisc, r.options); err != nil {
+			return q, fmt.Errorf("%s: options of cake %s: %w", dev, q.Handle, err)
+		}
+	case "mqprio":
+		if err := decodeMqprio(&q.Qdisc, r.options); err != nil {
+			return q, fmt.Errorf("%s: options of mqprio %s: %w", dev, q.Handle, err)
+		}
+	case "pfifo":
+		// struct tc_fifo_qopt, not an attribute.
+		if len(r.options) < 4 {
+			return q, fmt.Errorf("%s: options of pfifo %s: %d bytes: %w", dev, q.Handle, len(r.options), unix.EBADMSG)
+		}
+		q.Limit = binary.NativeEndian.Uint32(r.options)
+	}
+	return q, nil
+}
+
+// attribute returns the value of one attribute of b, nil if it is not there.
+func attribute(b []byte, typ uint16) ([]byte, error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return nil, err
+	}
+	var v []byte
+	for ad.Next() {
+		if ad.Type() == typ {
+			v = ad.Bytes()
+		}
+	}
+	return v, ad.Err()
+}
+
+// hasAttribute reports whether a flag is among the attributes of b.
+func hasAttribute(b []byte, typ uint16) (has bool, err error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return false, err
+	}
+	for ad.Next() {
+		has = has || ad.Type() == typ
+	}
+	return has, ad.Err()
+}
+
+func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
+	index, err := c.Index(q.Dev)
+	if err != nil {
+		return request{}, err
+	}
+	parent, err := parseParent(q.Parent)
+	if err != nil {
+		return request{}, err
+	}
+	handle, err := ParseHandle(q.Handle)
+	if err != nil {
+		return request{}, err
+	}
+	r := request{ifindex: index, parent: parent, handle: handle, kind: q.Type}
+	switch q.Type {
+	case "clsact", "mq", "fq_codel":
+	case "pfifo":
+		r.raw = binary.NativeEndian.AppendUint32(nil, q.Limit)
+	case "tbf":
+		if r.options, err = encodeTBF(q); err != nil {
+			return request{}, err
+		}
+	case "cake":
+		if r.options, err = encodeCake(q); err != nil {
+			return request{}, err
+		}
+	case "mqprio":
+		if r.raw, err = encodeMqprio(q); err != nil {
+			return request{}, err
+		}
+	case "htb":
+		glob := make([]byte, sizeofHTBGlob)
+		binary.NativeEndian.PutUint32(glob, htbVersion)
+		binary.NativeEndian.PutUint32(glob[4:], htbR2Q)
+		binary.NativeEndian.PutUint32(glob[8:], uint32(q.DefaultClass))
+		r.options = func(ae *netlink.AttributeEncoder) {
+			ae.Bytes(attrHTBInit, glob)
+			ae.Flag(attrHTBOffload, q.Offload)
+		}
+	default:
+		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf, pfifo, fq_codel and cake", q.Type, unix.EOPNOTSUPP)
+	}
+	return r, nil
+}
+
+func (c *Client) addQdisc(q device.Qdisc) error {
+	r, err := c.qdiscRequest(q)
+	if err != nil {
+		return qdiscError("add", q, err)
+	}
+	r.typ, r.flags = unix.RTM_NEWQDISC, netlink.Create|netlink.Excl
+	_, err = c.do(r)
+	switch {
+	case err != nil && q.Mode != "":
+		err = channelError(err)
+	case err == nil && q.Mode != "":
+		err = c.checkChannel(q)
+	}
+	return qdiscError("add", q, err)
+}
+
+// channelError adds what drivers mean that give a number alone: their words go
+// to the kernel's log.
+func channelError(err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w: a driver of RDMA is bound to the card (rdma link), or something else has its transmit scheduler", err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w: the driver refuses these traffic classes (dmesg says why)", err)
+	}
+	return err
+}
+
+// checkChannel reads an mqprio back. Drivers that do not look at the mode accept
+// it and do DCB: each class then has a share of all queues, and no rate
+// (broadcom/bnxt/bnxt.c: bnxt_setup_tc; ixgbe).
+func (c *Client) checkChannel(q device.Qdisc) error {
+	got, err := c.qdisc(q.Dev, q.Parent)
+	if err != nil || got == nil || device.Equal(*got, q) {
+		return err
+	}
+	err = fmt.Errorf("%w: the driver takes mode %s for DCB: the classes have queues %s, not %s", unix.EOPNOTSUPP, q.Mode, got.Queues, q.Queues)
+	return errors.Join(err, c.deleteQdisc(*got))
+}
+
+// replaceLeaf puts another kind in the place of a class's: the kernel takes the
+// old one away as it grafts the new one, which needs a handle of its own
+// (net/sched/sch_api.c: tc_modify_qdisc).
+func (c *Client) replaceLeaf(q device.Qdisc) error {
+	r, err := c.qdiscRequest(q)
+	if err != nil {
+		return qdiscError("replace", q, err)
+	}
+	r.typ, r.flags = unix.RTM_NEWQDISC, netlink.Create|netlink.Replace
+	_, err = c.do(r)
+	return qdiscError("replace", q, err)
+}
+
+// changeQdisc is refused by kinds without a change operation, htb among them:
+// its default class is chosen when it is made. An mqprio is removed and made
+// anew, as grafting another in its place would end with the old one's removal,
+// which takes the traffic classes away (net/sched/sch_mqprio.c:
+// mqprio_destroy): for a moment there is none, and nothing may hang on it.
+func (c *Client) changeQdisc(old, q device.Qdisc) error {
+	if q.Parent != "root" && q.Parent != "clsact" && old.Type != q.Type && old.Handle != q.Handle {
+		return c.replaceLeaf(q)
+	}
+	if old.Type != q.Type || old.Handle != q.Handle {
+		return qdiscError("change", q, fmt.Errorf("%w: %s %s is there", unix.EEXIST, old.Type, old.Handle))
+	}
+	if q.Type == "mqprio" {
+		if _, err := encodeMqprio(q); err != nil {
+			return qdiscError("change", q, err)
+		}
+		who, err := c.Occupants(old)
+		if err == nil && len(who) > 0 {
+			err = fmt.Errorf("%w: it would take %s with it", unix.EBUSY, strings.Join(who, ", "))
+		}
+		if err != nil {
+			return qdiscError("change", q, err)
+		}
+		if err := c.deleteQdisc(old); err != nil {
+			return err
+		}
+		err = c.addQdisc(q)
+		if err != nil {
+			err = errors.Join(err, c.addQdisc(old))
+		}
+		return err
+	}
+	r, err := c.qdiscRequest(q)
+	if err != nil {
+		return qdiscError("change", q, err)
+	}
+	r.typ = unix.RTM_NEWQDISC
+	_, err = c.do(r)
+	return qdiscError("change", q, err)
+}
+
+// deleteQdisc names the handle, so that the kernel refuses to delete another
+// qdisc that has taken the place.
+func (c *Client) deleteQdisc(q device.Qdisc) error {
+	index, err := c.Index(q.Dev)
+	if err != nil {
+		return qdiscError("delete", q, err)
+	}
+	parent, err := parseParent(q.Parent)
+	if err != nil {
+		return qdiscError("delete", q, err)
+	}
+	handle, err := ParseHandle(q.Handle)
+	if err != nil {
+		return qdiscError("delete", q, err)
+	}
+	_, err = c.do(request{typ: unix.RTM_DELQDISC, ifindex: index, parent: parent, handle: handle})
+	return qdiscError("delete", q, err)
+}
+
+func qdiscError(verb string, q device.Qdisc, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s qdisc %s %s at %s of %s: %w", verb, q.Type, q.Handle, q.Parent, q.Dev, err)
+}

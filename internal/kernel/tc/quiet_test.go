@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tc_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// TestReadingIsQuiet: who looks tells nobody. A watch that is told of what it
+// itself asks would never rest.
+func TestReadingIsQuiet(t *testing.T) {
+	c := inNetns(t)
+	clsact := device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}
+	write(t, c, nil, htb)
+	write(t, c, nil, clsact)
+	write(t, c, nil, classes[0])
+	listener, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Groups: 1 << (unix.RTNLGRP_TC - 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, o := range []device.Object{htb, clsact, classes[0], classes[1]} {
+		if _, err := c.Read(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, read := range map[string]func() error{
+		"qdiscs":  func() error { _, err := c.Qdiscs("d0"); return err },
+		"classes": func() error { _, err := c.Classes("d0"); return err },
+		"filters": func() error { _, err := c.Filters("d0"); return err },
+		"a filter": func() error {
+			_, err := c.Filter(device.Filter{Dev: "d0", Parent: "egress", Pref: 1, Handle: 1})
+			return err
+		},
+	} {
+		if err := read(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	// The first that the listener hears is what is written then.
+	write(t, c, classes[0], nil)
+	if err := listener.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := listener.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := got[0].Header.Type; first != unix.RTM_DELTCLASS {
+		t.Errorf("the readers told: a message of type %d comes before that of the class that goes", first)
+	}
+}

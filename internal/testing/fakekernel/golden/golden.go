@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package golden gives the planner's golden cases (lane/plan/testdata) to the tests
+// of those who run plans, and starts them from states that are not the
+// fixtures': random settings, and things of other people's. It changes nothing.
+package golden
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// A Case is one golden that has a plan.
+type Case struct {
+	Name  string
+	State *device.State
+	// Lanes is the config; Before, if not empty, was applied earlier.
+	Lanes, Before string
+}
+
+// Cases reads the goldens in dir whose plan is not refused.
+func Cases(tb testing.TB, dir string) []Case {
+	tb.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	if err != nil || len(paths) == 0 {
+		tb.Fatalf("no goldens in %s (%v)", dir, err)
+	}
+	var out []Case
+	for _, path := range paths {
+		ar, err := txtar.ParseFile(path)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		files := map[string]string{}
+		for _, f := range ar.Files {
+			files[f.Name] = string(f.Data)
+		}
+		if files["plan"] == "" {
+			continue
+		}
+		fixture, _, _ := strings.Cut(string(ar.Comment), ":")
+		b, err := os.ReadFile(filepath.Join(dir, fixture+".json"))
+		if errors.Is(err, fs.ErrNotExist) { // of a real machine
+			b, err = os.ReadFile(filepath.Join(dir, "../../device/testdata", fixture+".json"))
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		st, err := state(b, files["device.patch"])
+		if err != nil {
+			tb.Fatalf("%s: %v", path, err)
+		}
+		out = append(out, Case{
+			Name: strings.TrimSuffix(filepath.Base(path), ".txtar"), State: st,
+			Lanes: files["lanes.yaml"], Before: files["before.yaml"],
+		})
+	}
+	return out
+}
+
+// state decodes a fixture with a patch merged over it.
+func state(fixture []byte, patch string) (*device.State, error) {
+	if patch != "" {
+		var base, over any
+		if err := json.Unmarshal(fixture, &base); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal([]byte(patch), &over); err != nil {
+			return nil, fmt.Errorf("device.patch: %w", err)
+		}
+		var err error
+		if fixture, err = json.Marshal(merge(base, over)); err != nil {
+			return nil, err
+		}
+	}
+	st := &device.State{}
+	return st, json.Unmarshal(fixture, st)
+}
+
+// merge is the planner's tests': maps by key, lists of one length by element.
+func merge(base, over any) any {
+	switch o := over.(type) {
+	case map[string]any:
+		if b, ok := base.(map[string]any); ok {
+			for k, v := range o {
+				b[k] = merge(b[k], v)
+			}
+			return b
+		}
+	case []any:
+		if b, ok := base.([]any); ok && len(b) == len(o) {
+			for i := range o {
+				b[i] = merge(b[i], o[i])
+			}
+			return b
+		}
+	}
+	return over
+}
+
+// Plan plans a config against a state.
+func Plan(lanes string, st *device.State, owned plan.Owned) (*plan.Plan, error) {
+	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
+	if err != nil {
+		return nil, err
+	}
+	return plan.Make(f.Intent, st, owned)
+}
+
+// Random returns the case from another start, the same for the same seed:
+// settings that are nobody's default, filters, a clsact and rules of somebody
+// else's. Seed 0 is the golden itself.
+func (c Case) Random(seed uint64) Case {
+	if seed == 0 {
+		return c
+	}
+	r := rand.New(rand.NewPCG(seed, uint64(len(c.Name))))
+	c.State = c.State.Clone()
+	randomFiles(r, c.State)
+	for i := range c.State.Devices {
+		randomDevice(r, c.State, &c.State.Devices[i])
+	}
+	c.Name = fmt.Sprintf("%s/seed%d", c.Name, seed)
+	return c
+}
+
+func randomFiles(r *rand.Rand, st *device.State) {
+	paths := make([]string, 0, len(st.Files))
+	for p := range st.Files {
+		paths = append(paths, p)
+	}
+	slices.Sort(paths)
+	cpus := st.OnlineCPUs()
+	for _, p := range paths {
+		f := st.Files[p]
+		switch f.Format {
+		case device.FileCPUMask:
+			f.Value = device.FormatMask(subset(r, cpus, 0))
+		case device.FileCPUList:
+			f.Value = device.FormatCPUList(subset(r, cpus, 1))
+		}
+		st.Files[p] = f
+	}
+}
+
+// subset returns a random subset of at least so many members.
+func subset(r *rand.Rand, of []int, least int) []int {
+	var out []int
+	for _, x := range of {
+		if r.IntN(2) == 0 {
+			out = append(out, x)
+		}
+	}
+	for len(out) < least {
+		out = append(out, of[r.IntN(len(of))])
+	}
+	return out
+}
+
+func randomDevice(r *rand.Rand, st *device.State, d *device.Device) {
+	d.RSS = slices.Clone(d.RSS)
+	for i := range d.RSS {
+		// A new list: State.Clone shares it.
+		table := make([]int, len(d.RSS[i].Queues))
+		for k := range table {
+			table[k] = r.IntN(d.RxQueues)
+		}
+		// One that nobody has set is the driver's own.
+		if d.RSS[i].Configured = r.IntN(2) == 0; d.RSS[i].Configured {
+			d.RSS[i].Queues = table
+		}
+	}
+	for i := range d.NAPIs {
+		randomNAPI(r, st, &d.NAPIs[i])
+	}
+	if d.Coalesce != nil {
+		d.Coalesce.RxUsecs, d.Coalesce.TxUsecs = 1+r.IntN(200), 1+r.IntN(200)
+	}
+	for i := range d.QueueCoal {
+		d.QueueCoal[i].RxUsecs = 1 + r.IntN(200)
+	}
+	if len(d.Qdiscs) > 0 && !slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool { return q.Parent == "clsact" }) && r.IntN(2) == 0 {
+		d.Qdiscs = append(d.Qdiscs, device.QdiscState{Qdisc: device.Qdisc{Dev: d.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"}})
+		d.Filters = append(d.Filters,
+			device.FilterState{Filter: device.Filter{Dev: d.Name, Parent: "egress", Pref: uint16(1 + r.IntN(3)), Handle: 1, Program: "theirs"}, Type: "bpf", Name: "theirs", ProgramID: 7},
+			device.FilterState{Filter: device.Filter{Dev: d.Name, Parent: "ingress", Pref: 5, Handle: 0x80000800}, Type: "u32"})
+	}
+	if d.RuleCapacity > 0 && r.IntN(2) == 0 {
+		d.Rules = append(d.Rules, device.Rule{Dev: d.Name, Queue: 0,
+			Match: device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(40000 + r.IntN(1000))}})
+	}
+}
+
+func randomNAPI(r *rand.Rand, st *device.State, n *device.NAPI) {
+	n.Config.DeferHardIRQs = uint32(r.IntN(100))
+	n.Config.GROFlushTimeout = uint64(r.IntN(100_000))
+	n.Config.IRQSuspendTimeout = uint64(r.IntN(100_000))
+	if n.Config.Queue < 0 || r.IntN(3) > 0 {
+		return
+	}
+	n.Config.Threaded, n.PID = "on", 1000+r.IntN(1000)
+	n.Thread = &device.Thread{Dev: n.Config.Dev, Queue: n.Config.Queue, Policy: "other", Nice: r.IntN(10), CPUs: subset(r, st.OnlineCPUs(), 1)}
+	if r.IntN(2) == 0 {
+		n.Thread.Policy, n.Thread.Nice, n.Thread.Priority = "fifo", 0, 1+r.IntN(50)
+	}
+}
+
+// After returns start as it is once its objects are those given.
+func After(start *device.State, objects map[string]device.Object) *device.State {
+	st := start.Clone()
+	before := start.Objects()
+	keys := make([]string, 0, len(objects))
+	for key := range before {
+		keys = append(keys, key)
+	}
+	for key := range objects {
+		if before[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	// What lives on another object comes after it: State.Put passes over
+	// entries without their filter and threads without their NAPI. Transmit
+	// packet steering goes when an mqprio is made.
+	rank := func(key string) int {
+		if strings.Contains(key, "/xps_") {
+			return 1
+		}
+		switch kind, _, _ := strings.Cut(key, "/"); kind {
+		case "entry", "default", "thread", "cpuqueue", "cpulane", "xdpentry":
+			return 1
+		case "cputhread":
+			return 2
+		}
+		return 0
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	for _, key := range keys {
+		if old, now := before[key], objects[key]; !device.Equal(old, now) {
+			st.Put(old, now)
+		}
+	}
+	return st
+}

@@ -1,0 +1,561 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakekernel
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"golang.org/x/sys/unix"
+)
+
+// write has the effect of a write whose old value is right.
+func (k *Kernel) write(old, new device.Object) error {
+	if n, ok := old.(device.NAPIConfig); ok && new == nil {
+		// Its queue makes and removes it: it gets the defaults.
+		new = device.NAPIConfig{Dev: n.Dev, Queue: n.Queue, Threaded: "off"}
+	}
+	if new == nil {
+		if err := k.removable(old); err != nil {
+			return err
+		}
+		k.remove(old)
+		k.clearXPS(old)
+		return nil
+	}
+	if old == nil {
+		if err := k.makeable(new); err != nil {
+			return err
+		}
+	}
+	if err := k.valid(old, new); err != nil {
+		return err
+	}
+	k.objs[new.Key()] = new
+	if q, ok := new.(device.Qdisc); ok && old == nil {
+		k.queueLen(q.Dev)
+	}
+	k.clearXPS(new)
+	k.follow(old, new)
+	return nil
+}
+
+// queueLen does what the kernel does when a device of txqueuelen 0 gets a qdisc
+// (net/sched/sch_api.c: qdisc_create).
+func (k *Kernel) queueLen(dev string) {
+	key := device.File{Path: "/sys/class/net/" + dev + "/tx_queue_len"}.Key()
+	if f, ok := k.objs[key].(device.File); ok && f.Value == "0" {
+		f.Value = "1000" // DEFAULT_TX_QUEUE_LEN
+		k.objs[key] = f
+	}
+}
+
+// clearXPS does what the kernel does when an mqprio is made or goes.
+func (k *Kernel) clearXPS(o device.Object) {
+	q, ok := o.(device.Qdisc)
+	if !ok || q.Type != "mqprio" {
+		return
+	}
+	k.classTable(q)
+	for key, o := range k.objs {
+		f, ok := o.(device.File)
+		if none := (device.File{Path: f.Path, Format: f.Format, Value: "0"}); ok && device.IsXPS(f.Path, q.Dev) && !device.Equal(f, none) {
+			k.objs[key] = none
+		}
+	}
+}
+
+// classTable gives the default class's queues to the default table of a card
+// whose classes receive, and takes the filters along with the classes.
+func (k *Kernel) classTable(q device.Qdisc) {
+	if q.Mode != device.ModeChannel || !k.classes[q.Dev] {
+		return
+	}
+	_, there := k.objs[q.Key()]
+	t, ok1 := k.objs["rss/"+q.Dev+"/0"].(device.RSSTable)
+	c, ok2 := k.objs["channels/"+q.Dev].(device.Channels)
+	if ok1 && ok2 {
+		k.objs[t.Key()] = t.OfClasses(q, c.RX+c.Combined, there)
+	}
+	for key, o := range k.objs {
+		if f, ok := o.(device.Flower); ok && f.Dev == q.Dev && !there {
+			delete(k.objs, key)
+		}
+	}
+}
+
+// validFlower refuses what cls_flower and a card do.
+func (k *Kernel) validFlower(f device.Flower) error {
+	q, _ := k.objs["qdisc/"+f.Dev+"/root"].(device.Qdisc)
+	if _, ok := k.objs["qdisc/"+f.Dev+"/clsact"]; !ok {
+		return refuse(f, unix.EINVAL, "parent qdisc doesn't exist")
+	}
+	if on, ok := k.objs["feature/"+f.Dev+"/hw-tc-offload"].(device.Feature); !ok || !on.On {
+		return refuse(f, unix.EINVAL, "turn ON hw-tc-offload")
+	}
+	if q.Mode != device.ModeChannel || f.Class < 1 || f.Class >= len(strings.Fields(q.Queues)) {
+		return refuse(f, unix.EINVAL, "non-existence destination")
+	}
+	return nil
+}
+
+func refuse(o device.Object, err error, format string, args ...any) error {
+	return fmt.Errorf("%s: %w: %s", o.Key(), err, fmt.Sprintf(format, args...))
+}
+
+// makeable says whether the object can come into being.
+func (k *Kernel) makeable(o device.Object) error {
+	switch o := o.(type) {
+	case device.Qdisc, device.Class, device.Flower, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
+		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry, device.Poller:
+		return nil
+	case device.RSSTable:
+		if o.Context != 0 {
+			return nil
+		}
+	case device.File:
+		return refuse(o, unix.ENOENT, "files are not made")
+	}
+	return refuse(o, unix.EOPNOTSUPP, "does not exist and cannot be made")
+}
+
+// removable says whether the object can be removed.
+func (k *Kernel) removable(o device.Object) error {
+	switch o := o.(type) {
+	case device.Qdisc, device.Flower, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper, device.XDP, device.XDPEntry, device.Poller:
+		return nil
+	case device.CPULane, device.CPUQueue:
+		return k.removableXDP(o)
+	case device.Class:
+		for _, c := range k.objs {
+			if c, ok := c.(device.Class); ok && c.Dev == o.Dev && c.Parent == o.ID {
+				return refuse(o, unix.EBUSY, "class %s is its child", c.ID)
+			}
+		}
+		return nil
+	case device.RSSTable:
+		if o.Context == 0 {
+			break
+		}
+		for _, r := range k.leadingTo(o) {
+			return refuse(o, unix.EBUSY, "rule %s leads to it", r.Match)
+		}
+		return nil
+	}
+	return refuse(o, unix.EOPNOTSUPP, "cannot be removed")
+}
+
+// remove removes the object and what the kernel removes with it.
+func (k *Kernel) remove(o device.Object) {
+	delete(k.objs, o.Key())
+	delete(k.foreign, o.Key())
+	for _, c := range k.children(o) {
+		k.remove(c)
+	}
+}
+
+// children are the objects that live on o.
+func (k *Kernel) children(o device.Object) []device.Object {
+	var out []device.Object
+	for _, c := range k.objs {
+		if livesOn(c, o) {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b device.Object) int { return strings.Compare(a.Key(), b.Key()) })
+	return out
+}
+
+func livesOn(c, o device.Object) bool {
+	switch o := o.(type) {
+	case device.Qdisc:
+		switch c := c.(type) {
+		case device.Class:
+			return c.Dev == o.Dev && major(c.ID) == o.Handle
+		case device.Qdisc:
+			return c.Dev == o.Dev && perQueue(o.Type) && c.Parent != "root" && major(c.Parent) == o.Handle
+		case device.Flower:
+			return c.Dev == o.Dev && o.Parent == "clsact"
+		case device.Filter:
+			return c.Dev == o.Dev && o.Parent == "clsact" && c.Parent != device.AttachTCXEgress
+		}
+	case device.Class:
+		q, ok := c.(device.Qdisc)
+		return ok && q.Dev == o.Dev && q.Parent == o.ID
+	case device.Filter:
+		switch c := c.(type) {
+		case device.FilterEntry:
+			return c.Filter == o.Key()
+		case device.FilterDefault:
+			return c.Filter == o.Key()
+		}
+	default:
+		return livesOnXDP(c, o)
+	}
+	return false
+}
+
+// perQueue reports whether a root qdisc of a type has a class for each queue.
+func perQueue(typ string) bool { return typ == "mq" || typ == "mqprio" }
+
+// major gives the qdisc handle "1:" of a class ID "1:10".
+func major(id string) string {
+	m, _, _ := strings.Cut(id, ":")
+	return m + ":"
+}
+
+// Occupants implements apply.Occupier.
+func (k *Kernel) Occupants(o device.Object) ([]string, error) {
+	out := slices.Clone(k.foreign[o.Key()])
+	for _, c := range k.children(o) {
+		switch c.(type) {
+		case device.FilterEntry, device.FilterDefault, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
+			continue // in a program's own maps
+		}
+		out = append(out, c.Key())
+	}
+	for _, r := range k.leadingTo(o) {
+		out = append(out, r.Key())
+	}
+	return out, nil
+}
+
+// leadingTo are the rules that lead to an RSS context.
+func (k *Kernel) leadingTo(o device.Object) []device.Rule {
+	table, ok := o.(device.RSSTable)
+	if !ok || table.Context == 0 {
+		return nil
+	}
+	var out []device.Rule
+	for _, r := range k.objs {
+		if r, ok := r.(device.Rule); ok && r.Dev == table.Dev && r.Context == table.Context {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b device.Rule) int { return strings.Compare(a.Key(), b.Key()) })
+	return out
+}
+
+// Evict implements apply.Evictor.
+func (k *Kernel) Evict(o device.Object, who []string) (evicted []string, err error) {
+	for _, r := range k.leadingTo(o) {
+		if slices.Contains(who, r.Key()) {
+			k.remove(r)
+			evicted = append(evicted, r.Key())
+		}
+	}
+	return evicted, nil
+}
+
+// valid says whether the kernel would take the new value.
+func (k *Kernel) valid(old, new device.Object) error {
+	if c, ok := new.(device.Channels); ok {
+		q, _ := k.objs["qdisc/"+c.Dev+"/root"].(device.Qdisc)
+		if q.Mode == device.ModeChannel {
+			return refuse(c, unix.EOPNOTSUPP, "cannot set channels with classes configured")
+		}
+		if q.Offload {
+			return refuse(c, unix.EINVAL, "HTB offload is active, cannot change the number of channels")
+		}
+	}
+	switch o := new.(type) {
+	case device.Qdisc:
+		return k.validQdisc(old, o)
+	case device.Class:
+		return k.validClass(old, o)
+	case device.Flower:
+		return k.validFlower(o)
+	case device.Filter:
+		if _, ok := k.objs["qdisc/"+o.Dev+"/clsact"]; !ok && o.Parent != device.AttachTCXEgress {
+			return refuse(o, unix.EINVAL, "parent qdisc doesn't exist")
+		}
+	case device.FilterEntry:
+		return k.validFilterOf(o, o.Filter)
+	case device.FilterDefault:
+		return k.validFilterOf(o, o.Filter)
+	case device.XDP, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
+		return k.validXDP(old, o)
+	case device.Shaper:
+		if o.Other {
+			return refuse(o, unix.EOPNOTSUPP, "more than rates")
+		}
+	case device.RSSTable:
+		return k.validQueues(o, o.Dev, o.Queues)
+	case device.Rule:
+		return k.validRule(old, o)
+	case device.Channels:
+		return k.validChannels(o)
+	case device.Poller:
+		return k.validPoller(o)
+	case device.Thread:
+		if o.Policy == "fifo" && (o.Priority < 1 || o.Priority > 99) || len(o.CPUs) == 0 {
+			return refuse(o, unix.EINVAL, "priority or CPUs")
+		}
+		for _, c := range o.CPUs {
+			if !slices.Contains(k.cpus, c) {
+				return refuse(o, unix.EINVAL, "CPU %d is offline", c)
+			}
+		}
+	}
+	return nil
+}
+
+// validPoller refuses what package poller does.
+func (k *Kernel) validPoller(p device.Poller) error {
+	if len(p.Queues) == 0 || len(p.CPUs) == 0 || p.Timeout == 0 {
+		return refuse(p, unix.EINVAL, "queues, CPUs or timeout")
+	}
+	for _, q := range p.Queues {
+		if _, ok := k.objs[device.NAPIConfig{Dev: p.Dev, Queue: q}.Key()]; !ok {
+			return refuse(p, unix.ENOENT, "queue %d has no NAPI", q)
+		}
+	}
+	for _, o := range k.objs {
+		if o, ok := o.(device.Poller); ok && o.Dev == p.Dev && o.Key() != p.Key() &&
+			slices.ContainsFunc(p.Queues, func(q int) bool { return slices.Contains(o.Queues, q) }) {
+			return refuse(p, unix.EBUSY, "%s has one of its queues", o.Key())
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) validFilterOf(o device.Object, key string) error {
+	f, ok := k.objs[key].(device.Filter)
+	if !ok || !strings.HasPrefix(f.Program, "niclane_") {
+		return refuse(o, unix.ENOENT, "no filter of niclane's")
+	}
+	return nil
+}
+
+func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
+	if hw, ok := k.objs[device.Feature{Dev: q.Dev, Name: "hw-tc-offload"}.Key()].(device.Feature); q.Offload && (!ok || !hw.On) {
+		return refuse(q, unix.EOPNOTSUPP, "hw-tc-offload ethtool feature flag must be on")
+	}
+	if q.Parent != "root" && q.Parent != "clsact" {
+		root, _ := k.objs["qdisc/"+q.Dev+"/root"].(device.Qdisc)
+		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok && (!perQueue(root.Type) || major(q.Parent) != root.Handle) {
+			return refuse(q, unix.ENOENT, "no class %s", q.Parent)
+		}
+	}
+	if (q.Parent == "clsact") != (q.Type == "clsact") {
+		return refuse(q, unix.EINVAL, "%s at %s", q.Type, q.Parent)
+	}
+	if p, ok := old.(device.Qdisc); ok {
+		if p.Handle != q.Handle || p.Type != q.Type {
+			return refuse(q, unix.EEXIST, "exclusivity flag on, cannot modify")
+		}
+		if q.Type == "htb" {
+			return refuse(q, unix.EINVAL, "change operation not supported by specified qdisc")
+		}
+		if who, _ := k.Occupants(q); q.Type == "mqprio" && len(who) > 0 {
+			return refuse(q, unix.EBUSY, "it would take %s with it", strings.Join(who, ", "))
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) validClass(old device.Object, c device.Class) error {
+	q, _ := k.objs["qdisc/"+c.Dev+"/root"].(device.Qdisc)
+	if q.Type != "htb" || q.Handle != major(c.ID) {
+		return refuse(c, unix.ENOENT, "no htb with handle %s", major(c.ID))
+	}
+	if c.Parent != q.Handle {
+		if _, ok := k.objs["class/"+c.Dev+"/"+c.Parent]; !ok {
+			return refuse(c, unix.ENOENT, "no class %s", c.Parent)
+		}
+	}
+	if c.Rate == 0 || c.Ceil == 0 || c.Prio > 7 {
+		return refuse(c, unix.EINVAL, "rate, ceil or prio")
+	}
+	if c.Offload != q.Offload {
+		return refuse(c, unix.EINVAL, "a class is the card's where its qdisc is")
+	}
+	if c.Offload && (c.Quantum != 0 || c.Prio != 0) {
+		return refuse(c, unix.EINVAL, "HTB offload doesn't support the quantum parameter")
+	}
+	if p, ok := old.(device.Class); ok && p.Parent != c.Parent {
+		return refuse(c, unix.EINVAL, "a class cannot move to another parent")
+	}
+	return nil
+}
+
+func (k *Kernel) validQueues(o device.Object, dev string, queues []int) error {
+	ch, ok := k.objs["channels/"+dev].(device.Channels)
+	if !ok {
+		return nil
+	}
+	for _, q := range queues {
+		if q < 0 || q >= ch.RX+ch.Combined {
+			return refuse(o, unix.EINVAL, "queue %d of %d", q, ch.RX+ch.Combined)
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) validRule(old device.Object, r device.Rule) error {
+	if _, ok := k.objs[fmt.Sprintf("rss/%s/%d", r.Dev, r.Context)]; !ok && r.Context != 0 {
+		return refuse(r, unix.ENOENT, "no context %d", r.Context)
+	}
+	if r.Context == 0 {
+		if err := k.validQueues(r, r.Dev, []int{r.Queue}); err != nil {
+			return err
+		}
+	}
+	n := 0
+	for _, o := range k.objs {
+		if o, ok := o.(device.Rule); ok && o.Dev == r.Dev {
+			n++
+		}
+	}
+	if c := k.capacity[r.Dev]; old == nil && c > 0 && n >= c {
+		return refuse(r, unix.ENOSPC, "all %d places are taken", c)
+	}
+	return nil
+}
+
+// validChannels refuses to drop queues that a table or a rule uses, as
+// net/ethtool/channels.c does.
+func (k *Kernel) validChannels(c device.Channels) error {
+	n := c.RX + c.Combined
+	if n < 1 || c.TX+c.Combined < 1 {
+		return refuse(c, unix.EINVAL, "no channel left")
+	}
+	for _, o := range k.objs {
+		switch o := o.(type) {
+		case device.RSSTable:
+			if o.Dev == c.Dev && (o.Context != 0 || o.Configured) && slices.Max(append(o.Queues, 0)) >= n {
+				return refuse(c, unix.EINVAL, "requested channel counts are too low for existing indirection table of context %d", o.Context)
+			}
+		case device.Rule:
+			if o.Dev == c.Dev && o.Context == 0 && o.Queue >= n {
+				return refuse(c, unix.EINVAL, "requested channel counts are too low for rule %s", o.Match)
+			}
+		}
+	}
+	return nil
+}
+
+// resize makes and removes what comes and goes with queues, and gives a table
+// that nobody has set the kernel's default.
+func (k *Kernel) resize(old, new device.Channels) {
+	was, is := old.RX+old.Combined, new.RX+new.Combined
+	for key, o := range k.objs {
+		if q, ok := queueOf(o); ok && device.DeviceOf(o) == new.Dev && q >= is {
+			delete(k.objs, key)
+		}
+	}
+	for _, o := range maps.Clone(k.objs) {
+		if q, ok := queueOf(o); !ok || q != 0 || device.DeviceOf(o) != new.Dev {
+			continue
+		}
+		for q := was; q < is; q++ {
+			if fresh := k.fresh(o, q); fresh != nil {
+				k.objs[fresh.Key()] = fresh
+			}
+		}
+	}
+	if t, ok := k.objs["rss/"+new.Dev+"/0"].(device.RSSTable); ok && !t.Configured {
+		k.objs[t.Key()] = defaultTable(t, is)
+	}
+}
+
+func defaultTable(t device.RSSTable, queues int) device.RSSTable {
+	t.Queues = slices.Clone(t.Queues)
+	for i := range t.Queues {
+		t.Queues[i] = i % queues
+	}
+	return t
+}
+
+// queueOf returns the queue with which an object comes and goes.
+func queueOf(o device.Object) (int, bool) {
+	switch o := o.(type) {
+	case device.NAPIConfig:
+		return o.Queue, true
+	case device.Thread:
+		return o.Queue, true
+	case device.Affinity:
+		return o.Queue, true
+	case device.Coalesce:
+		return o.Queue, o.Queue >= 0
+	case device.File:
+		q := device.QueueOf(o.Path, device.DeviceOf(o))
+		return q, q >= 0
+	}
+	return 0, false
+}
+
+// fresh is what an object of queue 0 is of a new queue; nil for none.
+func (k *Kernel) fresh(o device.Object, q int) device.Object {
+	switch o := o.(type) {
+	case device.NAPIConfig:
+		return device.NAPIConfig{Dev: o.Dev, Queue: q, Threaded: "off"}
+	case device.Affinity:
+		a := device.Affinity{Dev: o.Dev, Queue: q}
+		for range o.CPUs {
+			a.CPUs = append(a.CPUs, device.FormatCPUList(k.cpus))
+		}
+		return a
+	case device.Coalesce:
+		o.Queue = q
+		return o
+	case device.File:
+		dir, name := path.Split(o.Path)
+		kind, _, _ := strings.Cut(path.Base(dir), "-")
+		o.Path = fmt.Sprintf("%s/%s-%d/%s", path.Dir(path.Dir(path.Clean(o.Path))), kind, q, name)
+		o.Value = strings.Map(func(r rune) rune { // as wide as it was
+			if r == ',' {
+				return r
+			}
+			return '0'
+		}, o.Value)
+		return o
+	}
+	return nil
+}
+
+// follow changes what the kernel changes by itself after a write.
+func (k *Kernel) follow(old, new device.Object) {
+	if c, ok := new.(device.Channels); ok {
+		if was, ok := old.(device.Channels); ok {
+			k.resize(was, c)
+		}
+		return
+	}
+	if t, ok := new.(device.RSSTable); ok && t.Context == 0 && !t.Configured {
+		if c, ok := k.objs["channels/"+t.Dev].(device.Channels); ok && c.RX+c.Combined > 0 {
+			k.objs[t.Key()] = defaultTable(t, c.RX+c.Combined)
+		}
+		return
+	}
+	if q, ok := new.(device.CPUQueue); ok && old == nil {
+		t := device.CPUThread{Dev: q.Dev, CPU: q.CPU, Policy: "other"}
+		k.objs[t.Key()] = t
+	}
+	if f, ok := new.(device.File); ok {
+		dev := device.DeviceOf(f)
+		threaded, is := (&device.Device{Name: dev}).ThreadsAll(f)
+		for _, o := range k.objs {
+			if n, ok := o.(device.NAPIConfig); ok && is && n.Dev == dev {
+				n.Threaded = threaded
+				k.objs[n.Key()] = n
+				k.follow(nil, n)
+			}
+		}
+		return
+	}
+	n, ok := new.(device.NAPIConfig)
+	if !ok {
+		return
+	}
+	key := device.Thread{Dev: n.Dev, Queue: n.Queue}.Key()
+	if n.Threaded == "off" {
+		delete(k.objs, key)
+	} else if _, ok := k.objs[key]; !ok {
+		k.objs[key] = device.Thread{Dev: n.Dev, Queue: n.Queue, Policy: "other", CPUs: slices.Clone(k.cpus)}
+	}
+}

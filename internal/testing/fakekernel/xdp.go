@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakekernel
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"golang.org/x/sys/unix"
+)
+
+// livesOnXDP reports whether c goes when o does: what is in a program's maps
+// with the program, a thread with its queue.
+func livesOnXDP(c, o device.Object) bool {
+	switch o := o.(type) {
+	case device.XDP:
+		switch c := c.(type) {
+		case device.CPUQueue:
+			return c.Dev == o.Dev
+		case device.CPULane:
+			return c.Dev == o.Dev
+		case device.XDPEntry:
+			return c.Dev == o.Dev
+		}
+	case device.CPUQueue:
+		t, ok := c.(device.CPUThread)
+		return ok && t.Dev == o.Dev && t.CPU == o.CPU
+	}
+	return false
+}
+
+// removableXDP refuses to take away what steering leads to. The kernel would
+// let it happen; the order of a plan may not.
+func (k *Kernel) removableXDP(o device.Object) error {
+	for _, x := range k.objs {
+		switch o := o.(type) {
+		case device.CPULane:
+			if e, ok := x.(device.XDPEntry); ok && e.Dev == o.Dev && e.Lane == o.Lane {
+				return refuse(o, unix.EBUSY, "entry %s leads to it", e.Match)
+			}
+		case device.CPUQueue:
+			if l, ok := x.(device.CPULane); ok && l.Dev == o.Dev && slices.Contains(l.CPUs, o.CPU) {
+				return refuse(o, unix.EBUSY, "lane %d leads to it", l.Lane)
+			}
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) validXDP(old, new device.Object) error {
+	if x, ok := new.(device.XDP); ok {
+		if old != nil {
+			return refuse(x, unix.EBUSY, "XDP program already attached")
+		}
+		if x.Mode != "native" && x.Mode != "generic" {
+			return refuse(x, unix.EINVAL, "mode %q", x.Mode)
+		}
+		return nil
+	}
+	program, ok := k.objs["xdp/"+device.DeviceOf(new)].(device.XDP)
+	if !ok || !strings.HasPrefix(program.Program, "niclane_") {
+		return refuse(new, unix.ENOENT, "no XDP program of niclane's")
+	}
+	switch o := new.(type) {
+	case device.CPUQueue:
+		if o.Size < 1 || o.Size > 16384 || !slices.Contains(k.cpus, o.CPU) {
+			return refuse(o, unix.EINVAL, "size, or CPU %d is offline", o.CPU)
+		}
+	case device.CPUThread:
+		if o.Policy == "fifo" && (o.Priority < 1 || o.Priority > 99) {
+			return refuse(o, unix.EINVAL, "priority")
+		}
+	case device.CPULane:
+		if o.Lane < 1 || o.Lane > 63 || len(o.CPUs) == 0 {
+			return refuse(o, unix.EINVAL, "lane or CPUs")
+		}
+		for _, cpu := range o.CPUs {
+			if _, ok := k.objs[(device.CPUQueue{Dev: o.Dev, CPU: cpu}).Key()]; !ok {
+				return refuse(o, unix.ENOENT, "no queue to CPU %d", cpu)
+			}
+		}
+	case device.XDPEntry:
+		if _, ok := k.objs[fmt.Sprintf("cpulane/%s/%d", o.Dev, o.Lane)]; !ok {
+			return refuse(o, unix.ENOENT, "no lane %d", o.Lane)
+		}
+	}
+	return nil
+}

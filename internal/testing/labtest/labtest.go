@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package labtest gives tests the hosts of a lab: threads in their namespaces,
+// and traffic between them of which no packet may be missing. It is for tests
+// only.
+package labtest
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lab"
+)
+
+// OnHost runs f on a thread in a host's network namespace and a mount namespace
+// of its own. The thread ends with f.
+func OnHost[T testing.TB](t T, l *lab.Lab, host string, f func(t T)) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		vethtest.OnOwnThread(func() {
+			ns, err := unix.Open("/run/netns/"+l.Config.Netns(host), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer unix.Close(ns)
+			for _, step := range []func() error{
+				func() error { return unix.Setns(ns, unix.CLONE_NEWNET) },
+				func() error { return unix.Unshare(unix.CLONE_NEWNS) },
+				func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") },
+			} {
+				if err := step(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			f(t)
+		})
+	}()
+	<-done
+}
+
+// EchoPort is the server's.
+const EchoPort = 7
+
+// Traffic is a client that asks and a server that answers.
+type Traffic struct {
+	client, server *net.UDPConn
+	// Answered counts since Reset.
+	Answered atomic.Uint64
+}
+
+// StartTraffic starts the server, on EchoPort of the SUT by UDP, and connects
+// the client.
+func StartTraffic(t *testing.T, l *lab.Lab) *Traffic {
+	t.Helper()
+	tr := &Traffic{}
+	var err error
+	server := &net.UDPAddr{IP: l.Config.IPv4(lab.SUT).AsSlice(), Port: EchoPort}
+	OnHost(t, l, lab.SUT, func(t *testing.T) { tr.server, err = net.ListenUDP("udp4", server) })
+	if err != nil || tr.server == nil {
+		t.Fatal(err)
+	}
+	OnHost(t, l, lab.Client, func(t *testing.T) { tr.client, err = net.DialUDP("udp4", nil, server) })
+	if err != nil || tr.client == nil {
+		t.Fatal(err)
+	}
+	go func() {
+		b := make([]byte, 2048)
+		for {
+			n, from, err := tr.server.ReadFromUDP(b)
+			if err != nil {
+				return // closed
+			}
+			_, _ = tr.server.WriteToUDP(b[:n], from)
+		}
+	}()
+	return tr
+}
+
+// End ends both.
+func (tr *Traffic) End() {
+	tr.client.Close()
+	tr.server.Close()
+}
+
+// Reset sets Answered to 0.
+func (tr *Traffic) Reset() { tr.Answered.Store(0) }
+
+// Exchange asks so many times, one after the other. No answer may be missing.
+func (tr *Traffic) Exchange(t *testing.T, times int) {
+	t.Helper()
+	b := make([]byte, 100)
+	for i := range times {
+		if _, err := tr.client.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := tr.client.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tr.client.Read(b); err != nil {
+			t.Fatalf("question %d: %v", i, err)
+		}
+		tr.Answered.Add(1)
+	}
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lanetest makes the lanes of a file in a test's namespace, by the same
+// packages as niclane apply. It is for tests only.
+package lanetest
+
+import (
+	"testing"
+
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// Observe is what there is of devices.
+func Observe(t testing.TB, devices ...string) *device.State {
+	t.Helper()
+	st, err := observe.Observe(t.Context(), observe.Options{Devices: devices})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// Apply makes what a lanes file asks for on devices that are as st says. The journal
+// is in memory.
+func Apply(t testing.TB, k *apply.System, lanes string, st *device.State) *journal.Journal {
+	t.Helper()
+	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := journal.Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Make(f.Intent, st, plan.Owned{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := journal.New(journal.Head{Host: host, Config: "/test", Generation: 1, Devices: p.Devices, Plan: p})
+	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}

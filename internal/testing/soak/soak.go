@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package soak asks processes that live for long, under load, and judges whether what
+// they hold grows. It is for tests.
+package soak
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// AsksEach is how often each process is asked between two samples.
+const AsksEach = 20
+
+// What is no growth: connections that a process under load has not closed yet, the
+// threads for them, and memory that comes and goes. A leak with each answer is more in
+// seconds, and one of a hundredth of that in an hour.
+const (
+	spareDescriptors = AsksEach + 12
+	spareThreads     = 8
+	spareMemory      = 8 << 10 // kB
+)
+
+// A Process is one that lives for long.
+type Process struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
+	// Ask asks it something; an error is an answer that is lost or wrong.
+	Ask func() error `json:"-"`
+	// Answers were given, and Lost not, or wrong.
+	Answers int    `json:"answers"`
+	Lost    int    `json:"lost"`
+	Wrong   string `json:"wrong,omitempty"` // why the first was lost
+	Samples int    `json:"samples"`
+	// FirstHalf and SecondHalf are the most that was seen, of the samples after
+	// the first fifth.
+	FirstHalf  Usage `json:"firstHalf"`
+	SecondHalf Usage `json:"secondHalf"`
+
+	seen []Usage
+}
+
+// Usage is what a process has at one time.
+type Usage struct {
+	Descriptors int `json:"descriptors"`
+	Memory      int `json:"memoryKB"` // resident, anonymous
+	Threads     int `json:"threads"`
+}
+
+// Length is how long to soak: NICLANE_SOAK, or d.
+func Length(t *testing.T, d time.Duration) time.Duration {
+	v := os.Getenv("NICLANE_SOAK")
+	if v == "" {
+		return d
+	}
+	length, err := time.ParseDuration(v)
+	if err != nil || length < time.Second {
+		t.Fatalf("NICLANE_SOAK: %q: want a time of at least 1s", v)
+	}
+	return length
+}
+
+// Overlay is the -overlay flag for go build that puts collect.go of testdata of the
+// soak into the command whose directory is given: it collects garbage all the time.
+func Overlay(t *testing.T, top, command string) string {
+	top, err := filepath.Abs(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(top, command, "collect.go"): filepath.Join(top, "internal/testing/soak/testdata/collect.go"),
+	}})
+	file := filepath.Join(t.TempDir(), "overlay.json")
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "-overlay=" + file
+}
+
+// Run samples processes until the time is over, and judges them. Between two samples
+// each is asked AsksEach times; load runs before each round of questions, and rest again
+// and again while it waits for the next sample.
+func Run(t *testing.T, length time.Duration, processes []*Process, load, rest func()) {
+	every := min(max(length/100, 50*time.Millisecond), 5*time.Second)
+	for deadline := time.Now().Add(length); time.Now().Before(deadline) && !t.Failed(); {
+		next := time.Now().Add(every)
+		for range AsksEach {
+			load()
+			for _, p := range processes {
+				p.question()
+			}
+		}
+		for _, p := range processes {
+			p.sample(t)
+		}
+		for time.Now().Before(next) {
+			rest()
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for _, p := range processes {
+		for _, fault := range p.judge() {
+			t.Errorf("%s (process %d): %s", p.Name, p.PID, fault)
+		}
+	}
+	write(t, length, processes)
+}
+
+// write writes a file for each process into the directory NICLANE_SOAK_OUT, if that is set.
+func write(t *testing.T, length time.Duration, processes []*Process) {
+	to := os.Getenv("NICLANE_SOAK_OUT")
+	if to == "" {
+		return
+	}
+	var u unix.Utsname
+	err := unix.Uname(&u)
+	if err == nil {
+		err = os.MkdirAll(to, 0o755)
+	}
+	for _, p := range processes {
+		text, merr := json.MarshalIndent(struct {
+			Kernel   string `json:"kernel"`
+			Duration string `json:"duration"`
+			*Process
+		}{unix.ByteSliceToString(u.Release[:]), length.String(), p}, "", "  ")
+		if err == nil {
+			err = merr
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, strings.ReplaceAll(p.Name, " ", "-")+".json"), append(text, '\n'), 0o644)
+		}
+		t.Logf("%-12s %6d samples, %7d answers, %d lost; descriptors %d to %d, memory %d to %d kB", p.Name, p.Samples, p.Answers, p.Lost,
+			p.FirstHalf.Descriptors, p.SecondHalf.Descriptors, p.FirstHalf.Memory, p.SecondHalf.Memory)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *Process) question() {
+	err := p.Ask()
+	if err == nil {
+		p.Answers++
+		return
+	}
+	if p.Lost++; p.Wrong == "" {
+		p.Wrong = err.Error()
+	}
+}
+
+func (p *Process) sample(t *testing.T) {
+	u, err := usage(p.PID)
+	if err != nil {
+		t.Errorf("%s: %v", p.Name, err)
+		return
+	}
+	p.Samples++
+	p.seen = append(p.seen, u)
+}
+
+// usage reads what a process has. The error is the kernel's if it has ended.
+func usage(pid int) (u Usage, err error) {
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return u, err
+	}
+	u.Descriptors = len(fds)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return u, err
+	}
+	for line := range strings.Lines(string(b)) {
+		_, _ = fmt.Sscanf(line, "RssAnon: %d kB", &u.Memory)
+		_, _ = fmt.Sscanf(line, "Threads: %d", &u.Threads)
+	}
+	if u.Memory == 0 {
+		return u, fmt.Errorf("process %d has no memory: it has ended", pid)
+	}
+	return u, nil
+}
+
+// judge compares the second half of the time with the first, and says what is wrong.
+func (p *Process) judge() (faults []string) {
+	steady := p.seen[len(p.seen)/5:]
+	p.FirstHalf, p.SecondHalf = most(steady[:len(steady)/2]), most(steady[len(steady)/2:])
+	if p.Lost > 0 || p.Answers == 0 {
+		faults = append(faults, fmt.Sprintf("%d answers, %d lost: %s", p.Answers, p.Lost, p.Wrong))
+	}
+	grown := func(what string, was, now, spare int) {
+		if now > was+spare {
+			faults = append(faults, fmt.Sprintf("%d %s, %d before", now, what, was))
+		}
+	}
+	grown("descriptors", p.FirstHalf.Descriptors, p.SecondHalf.Descriptors, spareDescriptors)
+	grown("threads", p.FirstHalf.Threads, p.SecondHalf.Threads, spareThreads)
+	grown("kB", p.FirstHalf.Memory, p.SecondHalf.Memory, p.FirstHalf.Memory/4+spareMemory)
+	return faults
+}
+
+func most(us []Usage) (m Usage) {
+	for _, u := range us {
+		m.Descriptors, m.Memory, m.Threads = max(m.Descriptors, u.Descriptors), max(m.Memory, u.Memory), max(m.Threads, u.Threads)
+	}
+	return m
+}

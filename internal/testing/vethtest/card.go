@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vethtest
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lab/emucard"
+)
+
+// AddCard puts an emulated card behind Dev, in a mount namespace that ends
+// with the test. It is to be called in Run's f. The card's programs are
+// attached to nothing: it steers no packets.
+func AddCard(t *testing.T, cfg emucard.Config) {
+	t.Helper()
+	OwnMounts(t)
+	mount(t, emucard.Root, "bpf")
+	MakeCard(t, cfg)
+}
+
+// OwnMounts gives the test a mount namespace that ends with it, with an empty
+// /run. It is to be called in Run's f, once.
+func OwnMounts(t *testing.T) {
+	t.Helper()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Skipf("unshare of the mount namespace: %v", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Skipf("private mounts: %v", err)
+	}
+	mount(t, "/run", "tmpfs")
+}
+
+func mount(t *testing.T, dir, fstype string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", dir, fstype, 0, ""); err != nil {
+		t.Skipf("mount %s: %v", fstype, err)
+	}
+}
+
+// MakeCard makes the card anew, as a lab that went down and up does.
+func MakeCard(t *testing.T, cfg emucard.Config) {
+	t.Helper()
+	link, err := net.InterfaceByName(Dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := emucard.Remove(emucard.Dir(link.HardwareAddr)); err != nil {
+		t.Fatal(err)
+	}
+	cfg.MAC, cfg.Arbiter = link.HardwareAddr, link.Index
+	programs, err := emucard.Create(cfg)
+	if errors.Is(err, unix.EPERM) {
+		t.Skipf("emulated card: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { programs.Close() })
+}

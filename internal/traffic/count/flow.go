@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/niclane/niclane/internal/traffic/flow"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// flows are the lanes' matches as the programs look them up: the masks, the
+// most specific first, and by mask and masked flow the lane.
+type flows struct {
+	masks []tuple.Flow
+	keys  map[tuple.Key]uint32
+}
+
+func encode(lanes []Lane) (*flows, error) {
+	f := &flows{keys: map[tuple.Key]uint32{}}
+	type match struct {
+		flow, mask tuple.Flow
+		lane       uint32
+	}
+	var all []match
+	var fragments []tuple.Flow // masks, to be looked up last
+	for i, l := range lanes {
+		to := &f.masks
+		if l.Fragments {
+			to = &fragments
+		}
+		for _, m := range l.Matches {
+			flow, mask, err := tuple.Encode(m)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", m, err)
+			}
+			if l.Fragments {
+				if m.LocalPort == 0 && m.RemotePort == 0 {
+					continue
+				}
+				none, whole := [2]byte{}, [2]byte{0xff, 0xff}
+				flow.LocalPort, flow.RemotePort, mask.LocalPort, mask.RemotePort = none, none, whole, whole
+			}
+			all = append(all, match{flow, mask, uint32(i + 1)})
+			if !slices.Contains(*to, mask) {
+				*to = append(*to, mask)
+			}
+		}
+	}
+	slices.SortStableFunc(f.masks, func(a, b tuple.Flow) int { return cmp.Compare(compared(&b), compared(&a)) })
+	f.masks = append(f.masks, slices.DeleteFunc(fragments, func(m tuple.Flow) bool { return slices.Contains(f.masks, m) })...)
+	if len(f.masks) > maxPatterns {
+		return nil, fmt.Errorf("%d different sets of compared fields, at most %d can be told apart", len(f.masks), maxPatterns)
+	}
+	for _, m := range all {
+		f.keys[tuple.Key{Pattern: uint64(slices.Index(f.masks, m.mask)), Flow: m.flow}] = m.lane
+	}
+	return f, nil
+}
+
+// laneOf is look_up of c/watch.c.
+func (f *flows) laneOf(m device.Match) (int, error) {
+	flow, _, err := tuple.Encode(m)
+	if err != nil {
+		return 0, err
+	}
+	for i := range f.masks {
+		key := tuple.Key{Pattern: uint64(i), Flow: flow}
+		for j, b := range f.masks[i].Bytes() {
+			key.Flow.Bytes()[j] &= b
+		}
+		if lane, ok := f.keys[key]; ok {
+			return int(lane), nil
+		}
+	}
+	return 0, nil
+}
+
+// compared is how many bits a mask covers.
+func compared(mask *tuple.Flow) int {
+	n := 0
+	for _, b := range mask.Bytes() {
+		n += bits.OnesCount8(b)
+	}
+	return n
+}

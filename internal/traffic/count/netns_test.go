@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/hostfs"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/internal/traffic/count"
+	"github.com/niclane/niclane/lane/device"
+)
+
+const queues = 4
+
+var lanes = []watch.Lane{
+	{Class: 0x10010, Matches: []device.Match{
+		{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 80},
+		{Family: 6, Protocol: "tcp", LocalPort: 80},
+	}},
+	{Matches: []device.Match{{Family: 4, Protocol: "udp", Remote: "10.9.0.0/24", VLAN: 7}}},
+	// Less specific than the first: what both match is the first's.
+	{Matches: []device.Match{{Family: 4, Protocol: "tcp", LocalPort: 80}}},
+	// Fragments of what the first and the second are: the second's, which has no
+	// ports, stay its own.
+	{Fragments: true, Matches: []device.Match{{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 80},
+		{Family: 4, Protocol: "udp", Remote: "10.9.0.0/24", VLAN: 7}}},
+}
+
+// A packet as this host sends it; received ones have the ends exchanged.
+type packet struct {
+	name          string
+	family        int
+	protocol      byte
+	local, remote string
+	port, rport   uint16
+	vlan          uint16
+	data          int
+	fragment      uint16 // offset and flags of IPv4
+	extension     bool   // hop-by-hop, of IPv6
+	lane          int
+}
+
+var packets = []packet{
+	{name: "TCP of the first lane", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999, data: 100, lane: 1},
+	{name: "TCP without data", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999, lane: 1},
+	{name: "TCP of IPv6", family: 6, protocol: 6, local: "fd00::1", remote: "fd00::2", port: 80, rport: 999, data: 10, lane: 1},
+	{name: "TCP behind an extension header", family: 6, protocol: 6, local: "fd00::1", remote: "fd00::2", port: 80, rport: 999, data: 10, extension: true, lane: 1},
+	{name: "TCP of another address", family: 4, protocol: 6, local: "10.9.0.9", remote: "10.9.0.2", port: 80, rport: 999, data: 100, lane: 3},
+	{name: "TCP of another port", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 81, rport: 80, data: 100},
+	{name: "UDP in the VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6, vlan: 7, lane: 2},
+	{name: "UDP in another VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6, vlan: 8},
+	{name: "UDP in no VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6},
+	{name: "a fragment has no ports", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999, fragment: 0x2000, data: 100, lane: 4},
+	{name: "a fragment of an address that is no lane's", family: 4, protocol: 6, local: "10.9.0.9", remote: "10.9.0.2", port: 80, rport: 999, fragment: 0x2000, data: 100},
+	{name: "a fragment of a lane without ports", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", vlan: 7, fragment: 0x20, data: 100, lane: 2},
+	{name: "ICMP", family: 4, protocol: 1, local: "10.9.0.1", remote: "10.9.0.2", port: 80},
+	{name: "not IP"},
+}
+
+// frame builds the packet, from this host or to it.
+func (p packet) frame(receive bool) []byte {
+	local, remote := p.local, p.remote
+	port, rport := p.port, p.rport
+	if receive {
+		local, remote, port, rport = remote, local, rport, port
+	}
+	b := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1}
+	if p.vlan != 0 {
+		b = binary.BigEndian.AppendUint16(b, unix.ETH_P_8021Q)
+		b = binary.BigEndian.AppendUint16(b, 0x6000|p.vlan) // with a priority
+	}
+	l4 := make([]byte, 20+p.data)
+	binary.BigEndian.PutUint16(l4, port)
+	binary.BigEndian.PutUint16(l4[2:], rport)
+	l4[12] = 5 << 4
+	switch p.family {
+	case 4:
+		b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
+		h := make([]byte, 20)
+		h[0], h[8], h[9] = 0x45, 64, p.protocol
+		binary.BigEndian.PutUint16(h[2:], uint16(20+len(l4)))
+		binary.BigEndian.PutUint16(h[6:], p.fragment)
+		copy(h[12:], netip.MustParseAddr(local).AsSlice())
+		copy(h[16:], netip.MustParseAddr(remote).AsSlice())
+		return append(append(b, h...), l4...)
+	case 6:
+		b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IPV6)
+		h := make([]byte, 40)
+		h[0], h[6], h[7] = 0x60, p.protocol, 64
+		if p.extension {
+			h[6] = 0
+			l4 = append([]byte{p.protocol, 0, 1, 4, 0, 0, 0, 0}, l4...)
+		}
+		binary.BigEndian.PutUint16(h[4:], uint16(len(l4)))
+		copy(h[8:], netip.MustParseAddr(local).AsSlice())
+		copy(h[24:], netip.MustParseAddr(remote).AsSlice())
+		return append(append(b, h...), l4...)
+	}
+	return append(binary.BigEndian.AppendUint16(b, 0x88b5), l4...) // for experiments
+}
+
+// TestLaneOf: the lane of a flow is that which the programs count it as.
+func TestLaneOf(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		w := open(t)
+		for _, p := range packets {
+			if p.protocol != 6 && p.protocol != 17 || p.fragment != 0 {
+				continue
+			}
+			whole := map[int]string{4: "/32", 6: "/128"}[p.family]
+			m := device.Match{Family: p.family, Protocol: map[byte]string{6: "tcp", 17: "udp"}[p.protocol], VLAN: int(p.vlan),
+				Local: p.local + whole, LocalPort: p.port, Remote: p.remote + whole, RemotePort: p.rport}
+			if got, err := w.LaneOf(m); err != nil || got != p.lane {
+				t.Errorf("%s: %d (%v), want %d", p.name, got, err, p.lane)
+			}
+		}
+		if _, err := w.LaneOf(device.Match{Family: 5}); err == nil {
+			t.Error("family 5: not refused")
+		}
+	})
+}
+
+// onQueue has everything that dev sends leave by one queue.
+func onQueue(t *testing.T, dev string, queue int) {
+	t.Helper()
+	fs, err := hostfs.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fs.Close()
+	for q := range queues {
+		f := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q), Format: device.FileCPUMask, Value: "0"}
+		old := f
+		if q == queue {
+			f.Value = "ffffffff"
+		}
+		if err := fs.Write(old, f); err != nil && q == queue {
+			f.Value = "3"
+			if err := fs.Write(old, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func send(t *testing.T, dev string, priority int, frame []byte) {
+	t.Helper()
+	link, err := net.InterfaceByName(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(s)
+	if err := unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PRIORITY, priority); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Sendto(s, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T) *watch.Watcher {
+	t.Helper()
+	link, err := net.InterfaceByName(vethtest.Dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := watch.Open(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth", RxQueues: queues, TxQueues: queues}, lanes)
+	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+type place struct{ lane, column int }
+
+// byPlace gives how many packets are in each place, and how many without data.
+func byPlace(cells []watch.Cell) (all, bare map[place]uint64) {
+	all, bare = map[place]uint64{}, map[place]uint64{}
+	for _, c := range cells {
+		at := place{c.Lane, c.Column}
+		all[at] = c.Packets
+		if c.Bare > 0 {
+			bare[at] = c.Bare
+		}
+	}
+	return all, bare
+}
+
+func counts(t *testing.T, w *watch.Watcher) watch.Counts {
+	t.Helper()
+	c, err := w.Counts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestReceive: each packet is its lane's, in the queue that it arrived in.
+func TestReceive(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		onQueue(t, vethtest.Peer, 2)
+		w := open(t)
+		noise, _ := byPlace(counts(t, w).Received)
+		want, sent := maps.Clone(noise), uint64(0)
+		for _, p := range packets {
+			send(t, vethtest.Peer, 0, p.frame(true))
+			want[place{p.lane, 2}]++
+			sent++
+		}
+		// The kernel's own neighbour discovery is of no lane, and may come in
+		// between.
+		delete(want, place{0, 2})
+		var got, bare map[place]uint64
+		vethtest.Until(t, "all packets received", func() bool {
+			got, bare = byPlace(counts(t, w).Received)
+			total := uint64(0)
+			for _, n := range got {
+				total += n
+			}
+			return total >= sent && got[place{0, 2}] >= 6
+		})
+		if got[place{0, 2}] < 6 {
+			t.Errorf("%d packets of no lane, want at least 6", got[place{0, 2}])
+		}
+		delete(got, place{0, 2})
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if bare[place{1, 2}] != 1 || len(bare) != 1 {
+			t.Errorf("without data: %v, want one of lane 1", bare)
+		}
+	})
+}
+
+// TestTransmit: each packet is its lane's, in the queue and the class that it
+// leaves in.
+func TestTransmit(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		onQueue(t, vethtest.Dev, 3)
+		w := open(t)
+		for _, p := range packets {
+			// The class of the first lane, and one that is no lane's.
+			priority := 0x10099
+			if p.lane == 1 || p.name == "ICMP" {
+				priority = 0x10010
+			}
+			send(t, vethtest.Dev, priority, p.frame(false))
+		}
+		c := counts(t, w)
+		got, _ := byPlace(c.Sent)
+		if n := got[place{0, 3}]; n < 6 {
+			t.Errorf("%d packets of no lane, want at least 6", n)
+		}
+		delete(got, place{0, 3})
+		if diff := cmp.Diff(map[place]uint64{{1, 3}: 4, {2, 3}: 2, {3, 3}: 1, {4, 3}: 1}, got, cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+		classed, _ := byPlace(c.Classed)
+		delete(classed, place{0, 0})
+		if diff := cmp.Diff(map[place]uint64{{1, 1}: 4, {0, 1}: 1, {2, 0}: 2, {3, 0}: 1, {4, 0}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("class (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestByClass: where a lane's packets are told by their class alone, they are
+// its own whoever they are to, but for those that match another lane. What
+// arrives is not counted where only what leaves is watched.
+func TestByClass(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		onQueue(t, vethtest.Dev, 3)
+		link, err := net.InterfaceByName(vethtest.Dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := watch.OpenTransmit(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth", RxQueues: queues, TxQueues: queues},
+			append(slices.Clone(lanes), watch.Lane{Class: 8, ByClass: true}, watch.Lane{Class: 9}))
+		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		tcp, icmp := packets[0], packets[slices.IndexFunc(packets, func(p packet) bool { return p.name == "ICMP" })]
+		for _, priority := range []int{8, 9} {
+			send(t, vethtest.Dev, priority, tcp.frame(false))
+			send(t, vethtest.Dev, priority, icmp.frame(false))
+			send(t, vethtest.Peer, priority, tcp.frame(true))
+		}
+		sent, err := w.Sent()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := byPlace(sent)
+		if got[place{0, 3}] < 1 {
+			t.Errorf("sent %v: the packet of no lane, in a lane's class, is not there", got)
+		}
+		delete(got, place{0, 3})
+		if diff := cmp.Diff(map[place]uint64{{1, 3}: 2, {5, 3}: 1}, got, cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+		classed, _ := byPlace(counts(t, w).Classed)
+		delete(classed, place{0, 0})
+		if diff := cmp.Diff(map[place]uint64{{1, 5}: 1, {1, 6}: 1, {5, 5}: 1, {0, 6}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
+			t.Errorf("class (-want +got):\n%s", diff)
+		}
+		if c := counts(t, w); len(c.Received) > 0 {
+			t.Errorf("received %v, though only what leaves is watched", c.Received)
+		}
+	})
+}
+
+// TestTagBesideData: a tag that a VLAN device gives is not in the data.
+func TestTagBesideData(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		for _, line := range []string{"ip link add link v0 name v0.7 type vlan id 7", "ip link set v0.7 up", "ip link add link v1 name v1.7 type vlan id 7", "ip link set v1.7 up"} {
+			f := strings.Fields(line)
+			if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
+				t.Skipf("%s: %v: %s", line, err, out)
+			}
+		}
+		onQueue(t, vethtest.Dev, 1)
+		onQueue(t, vethtest.Peer, 2)
+		w := open(t)
+		udp := packets[slices.IndexFunc(packets, func(p packet) bool { return p.name == "UDP in the VLAN" })]
+		udp.vlan = 0
+		send(t, "v0.7", 0, udp.frame(false))
+		send(t, "v1.7", 0, udp.frame(true))
+		vethtest.Until(t, "received", func() bool {
+			got, _ := byPlace(counts(t, w).Received)
+			return got[place{2, 2}] == 1
+		})
+		if got, _ := byPlace(counts(t, w).Sent); got[place{2, 1}] != 1 {
+			t.Errorf("sent %v, want one of lane 2 by queue 1", got)
+		}
+	})
+}
+
+// TestOtherDevice: the other end's packets, and those of another namespace's
+// device of the same index, are not counted.
+func TestOtherDevice(t *testing.T) {
+	vethtest.Run(t, queues, func(t *testing.T) {
+		w := open(t)
+		vethtest.Run(t, queues, func(t *testing.T) {
+			for _, p := range packets {
+				send(t, vethtest.Dev, 0, p.frame(false))
+				send(t, vethtest.Peer, 0, p.frame(true))
+			}
+		})
+		for _, c := range counts(t, w).Sent {
+			if c.Lane > 0 {
+				t.Errorf("counted %+v, sent by another namespace's %s", c, vethtest.Dev)
+			}
+		}
+	})
+}
+
+// TestRefuse: what cannot be told apart is refused before anything is loaded.
+func TestRefuse(t *testing.T) {
+	var many watch.Lane
+	for bits := 1; bits <= 32; bits++ {
+		p := netip.PrefixFrom(netip.MustParseAddr("128.0.0.0"), bits).Masked().String()
+		many.Matches = append(many.Matches, device.Match{Family: 4, Protocol: "tcp", Local: p}, device.Match{Family: 4, Protocol: "tcp", Remote: p}, device.Match{Family: 4, Protocol: "tcp", Local: p, LocalPort: 1})
+	}
+	for name, l := range map[string]watch.Lane{
+		"protocol": {Matches: []device.Match{{Family: 4, Protocol: "icmp"}}},
+		"patterns": many,
+	} {
+		if w, err := watch.Open(&device.Device{Name: "none"}, []watch.Lane{l}); err == nil {
+			w.Close()
+			t.Errorf("%s: not refused", name)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package polls_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/internal/traffic/napi"
+)
+
+func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
+
+// hasBTF reports whether the kernel describes its types. One that does and was
+// said not to be supported is a failure.
+func hasBTF() bool {
+	_, err := os.Stat("/sys/kernel/btf/vmlinux")
+	return err == nil
+}
+
+func open(t *testing.T, device string) *polls.Counter {
+	t.Helper()
+	link, err := net.InterfaceByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := polls.Open(link.Index)
+	if errors.Is(err, ebpf.ErrNotSupported) && !hasBTF() {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// send puts n frames of nobody's protocol on a device.
+func send(t *testing.T, device string, n int) {
+	t.Helper()
+	link, err := net.InterfaceByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	frame := make([]byte, 60)
+	copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	frame[12], frame[13] = 0x88, 0xb5 // IEEE 802 local experimental
+	for range n {
+		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func sum(t *testing.T, c *polls.Counter) (s polls.Count) {
+	t.Helper()
+	all, err := c.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range all {
+		if x.NAPI == 0 && x.Polls > 0 && x.Packets > x.Polls*64 {
+			t.Errorf("%+v", x)
+		}
+		s.Polls, s.Packets, s.Empty, s.Full, s.Thread, s.Busy = s.Polls+x.Polls, s.Packets+x.Packets, s.Empty+x.Empty, s.Full+x.Full, s.Thread+x.Thread, s.Busy+x.Busy
+	}
+	return s
+}
+
+// Every packet that a NAPI took is in its work; polls of other devices are not
+// counted, and what a NAPI's own thread polled is told apart.
+func TestPolls(t *testing.T) {
+	vethtest.Run(t, 2, func(t *testing.T) {
+		// With GRO at one end and without TSO at the other, veth polls
+		// (veth_skb_is_eligible_for_gro); else it hands packets to the backlog.
+		for _, d := range []string{vethtest.Dev, vethtest.Peer} {
+			if out, err := exec.Command("ethtool", "-K", d, "gro", "on", "tso", "off").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}
+		vethtest.SetUp(t, vethtest.Dev, true)
+		vethtest.SetUp(t, vethtest.Peer, true)
+		c := open(t, vethtest.Dev)
+		before := sum(t, c)
+		send(t, vethtest.Dev, 50) // arrives at the other
+		send(t, vethtest.Peer, 200)
+		var got polls.Count
+		vethtest.Until(t, "200 packets were polled", func() bool {
+			got = sum(t, c)
+			return got.Packets-before.Packets >= 200
+		})
+		if n := got.Packets - before.Packets; n > 220 {
+			t.Errorf("%d packets, want 200 and what the kernel itself may send", n)
+		}
+		if got.Polls == 0 || got.Thread != 0 || got.Busy != 0 {
+			t.Errorf("in softirq: %+v", got)
+		}
+		// A /sys of this thread's own shows this namespace's devices.
+		if err := errors.Join(
+			unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
+			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("sysfs", "/sys", "sysfs", 0, ""),
+		); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("/sys/class/net/"+vethtest.Dev+"/threaded", []byte("1"), 0); err != nil {
+			t.Fatal(err)
+		}
+		send(t, vethtest.Peer, 100)
+		vethtest.Until(t, "a thread has polled", func() bool {
+			s := sum(t, c)
+			return s.Thread > 0 && s.Packets-got.Packets >= 100
+		})
+	})
+}
+
+// The program has a number of an enum that CO-RE cannot find.
+func TestBusyPollBit(t *testing.T) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil && !hasBTF() {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for typ, err := range kernel.All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, ok := typ.(*btf.Enum)
+		if !ok || e.Name != "" {
+			continue
+		}
+		for _, v := range e.Values {
+			if v.Name == "NAPI_STATE_IN_BUSY_POLL" {
+				if v.Value != 6 {
+					t.Errorf("it is %d, c/polls.c says 6", v.Value)
+				}
+				return
+			}
+		}
+	}
+	t.Error("the kernel's BTF has no NAPI_STATE_IN_BUSY_POLL")
+}
+
+func TestOpenOfNothing(t *testing.T) {
+	vethtest.Run(t, 1, func(t *testing.T) {
+		c := open(t, "lo") // which has no NAPI
+		if s := sum(t, c); s.Polls != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

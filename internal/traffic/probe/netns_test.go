@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package knock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/internal/traffic/probe"
+)
+
+func addr(s string) netip.Addr      { return netip.MustParseAddr(s) }
+func end(s string) netip.AddrPort   { return netip.MustParseAddrPort(s) }
+func whole(s string) netip.AddrPort { return netip.AddrPortFrom(addr(s), 0) }
+
+// ends are this host's and the other's addresses.
+var ends = map[string]struct{ local, remote string }{
+	"IPv4": {"10.9.0.1", "10.9.0.2"}, "IPv6": {"fd00:9::1", "fd00:9::2"},
+}
+
+// host is the other host: a network namespace with the other end of the pair.
+type host struct {
+	t  *testing.T
+	ns int
+}
+
+func ip(t *testing.T, format string, args ...any) {
+	t.Helper()
+	f := strings.Fields(fmt.Sprintf(format, args...))
+	if out, err := exec.Command("ip", f...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(f, " "), err, out)
+	}
+}
+
+// between runs f on this host, connected to the other.
+func between(t *testing.T, f func(t *testing.T, other *host)) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root: the kernel makes network namespaces for root only")
+	}
+	vethtest.Run(t, 2, func(t *testing.T) {
+		h := &host{t: t}
+		vethtest.OnOwnThread(func() {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				t.Error(err)
+				return
+			}
+			var err error
+			if h.ns, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+		defer unix.Close(h.ns)
+		ip(t, "link set %s netns /proc/%d/fd/%d", vethtest.Peer, os.Getpid(), h.ns)
+		for _, e := range ends {
+			ip(t, "address add %s/%d dev %s%s", e.local, bits(e.local), vethtest.Dev, nodad(e.local))
+			h.run(func() { ip(t, "address add %s/%d dev %s%s", e.remote, bits(e.remote), vethtest.Peer, nodad(e.remote)) })
+		}
+		h.run(func() {
+			ip(t, "link set lo up")
+			ip(t, "link set %s up", vethtest.Peer)
+		})
+		// Until the kernel has noticed the carrier it drops what is sent.
+		for name, e := range ends {
+			vethtest.Until(t, name+" connected", func() bool {
+				c, err := net.Dial("tcp", net.JoinHostPort(e.remote, "9"))
+				if err == nil {
+					c.Close()
+				}
+				return errors.Is(err, unix.ECONNREFUSED)
+			})
+		}
+		f(t, h)
+	})
+}
+
+func bits(a string) int {
+	if addr(a).Is4() {
+		return 24
+	}
+	return 64
+}
+
+// nodad has an IPv6 address be used at once.
+func nodad(a string) string {
+	if addr(a).Is4() {
+		return ""
+	}
+	return " nodad"
+}
+
+// run runs f on the other host.
+func (h *host) run(f func()) {
+	h.t.Helper()
+	vethtest.OnOwnThread(func() {
+		if err := unix.Setns(h.ns, unix.CLONE_NEWNET); err != nil {
+			h.t.Error(err)
+			return
+		}
+		f()
+	})
+}
+
+// listen listens by TCP on the calling thread's host; no other socket may have
+// the port unless reuse (SO_REUSEADDR).
+func listen(t *testing.T, at netip.AddrPort, reuse int) *net.TCPListener {
+	t.Helper()
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, reuse)
+		}), err)
+	}}
+	config.SetMultipathTCP(false)
+	l, err := config.Listen(context.Background(), "tcp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	tcp := l.(*net.TCPListener)
+	if err := tcp.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return tcp
+}
+
+func send(t *testing.T, as ...knock.Attempt) []knock.Result {
+	t.Helper()
+	got, err := knock.Send(context.Background(), as, nil)
+	if errors.Is(err, unix.EPERM) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func times(n int, a knock.Attempt) []knock.Attempt {
+	var out []knock.Attempt
+	for range n {
+		out = append(out, a)
+	}
+	return out
+}
+
+// TestClosed: from a port that a server of this host listens on, and from free
+// ones, each packet to a port of its own, and each is refused.
+func TestClosed(t *testing.T) {
+	for name, e := range ends {
+		t.Run(name, func(t *testing.T) {
+			between(t, func(t *testing.T, other *host) {
+				server := netip.AddrPortFrom(addr(e.local), 80)
+				listen(t, server, 0)
+				as := append(times(8, knock.Attempt{Protocol: "tcp", Local: server, Remote: whole(e.remote)}),
+					times(8, knock.Attempt{Protocol: "tcp", Local: whole(e.local), Remote: whole(e.remote)})...)
+				remotes, locals := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
+				for i, r := range send(t, as...) {
+					if r.Answer != knock.Refused || r.Err != nil || !r.Sent() {
+						t.Errorf("attempt %d: %+v", i, r)
+					}
+					remotes[r.Remote], locals[r.Local] = true, true
+					if r.Remote.Port() < 61000 || i < 8 && r.Local != server {
+						t.Errorf("attempt %d: from %s to %s", i, r.Local, r.Remote)
+					}
+				}
+				if len(remotes) != 16 || len(locals) < 8 {
+					t.Errorf("%d ports there, %d here; want 16, and more than one", len(remotes), len(locals))
+				}
+			})
+		})
+	}
+}
+
+// TestOpen: the application behind a port that accepts learns of an attempt
+// only if it is to connect, and then of its reset.
+func TestOpen(t *testing.T) {
+	for name, e := range ends {
+		t.Run(name, func(t *testing.T) {
+			between(t, func(t *testing.T, other *host) {
+				// The other's kernel keeps the first connection that is not
+				// made for a while: the second is to another port.
+				var unasked, there *net.TCPListener
+				half, at := netip.AddrPortFrom(addr(e.remote), 7000), netip.AddrPortFrom(addr(e.remote), 7001)
+				other.run(func() { unasked, there = listen(t, half, 0), listen(t, at, 0) })
+				server := netip.AddrPortFrom(addr(e.local), 80)
+				listen(t, server, 0)
+				for _, local := range []netip.AddrPort{server, whole(e.local)} {
+					if r := send(t, knock.Attempt{Protocol: "tcp", Local: local, Remote: half})[0]; r.Answer != knock.Accepted || r.Err != nil {
+						t.Errorf("not to connect: %+v", r)
+					}
+					r := send(t, knock.Attempt{Protocol: "tcp", Local: local, Remote: at, Connect: true})[0]
+					if r.Answer != knock.Accepted || r.Err != nil {
+						t.Errorf("to connect: %+v", r)
+					}
+					c, err := there.AcceptTCP()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got := c.RemoteAddr().(*net.TCPAddr).AddrPort(); got != r.Local {
+						t.Errorf("connected from %s, want %s", got, r.Local)
+					}
+					if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+						t.Errorf("read: %v, want a reset", err)
+					}
+					c.Close()
+				}
+				// The first that the other gets is somebody else's.
+				var c net.Conn
+				var err error
+				other.run(func() { c, err = net.Dial("tcp", half.String()) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				got, err := unasked.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer got.Close()
+				if got.RemoteAddr().String() != c.LocalAddr().String() {
+					t.Errorf("the application got a connection from %s", got.RemoteAddr())
+				}
+			})
+		})
+	}
+}
+
+// TestLive: no attempt has the addresses and ports of a connection, and those
+// of a live client go on.
+func TestLive(t *testing.T) {
+	between(t, func(t *testing.T, other *host) {
+		at := end("10.9.0.1:80")
+		l := listen(t, at, 0)
+		var client net.Conn
+		var err error
+		other.run(func() {
+			d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(end("10.9.0.2:61000"))}
+			client, err = d.Dial("tcp", at.String())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		exchange := func() {
+			t.Helper()
+			for _, d := range [][2]net.Conn{{client, server}, {server, client}} {
+				b := make([]byte, 5)
+				if _, err := d[0].Write([]byte("alive")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(d[1], b); err != nil || string(b) != "alive" {
+					t.Fatalf("%q, %v", b, err)
+				}
+			}
+		}
+		exchange()
+		before := segmentsSent(t)
+		r := send(t, knock.Attempt{Protocol: "tcp", Local: at, Remote: end("10.9.0.2:61000")})[0]
+		if !errors.Is(r.Err, knock.ErrInUse) || r.Sent() {
+			t.Errorf("got %+v, want %v", r, knock.ErrInUse)
+		}
+		if n := segmentsSent(t) - before; n != 0 {
+			t.Errorf("%d segments were sent", n)
+		}
+		exchange()
+		for i, r := range send(t, times(100, knock.Attempt{Protocol: "tcp", Local: at, Remote: whole("10.9.0.2")})...) {
+			if r.Answer != knock.Refused || r.Remote.Port() == 61000 {
+				t.Errorf("attempt %d: %+v", i, r)
+			}
+		}
+		exchange()
+	})
+}
+
+// segmentsSent is the TCP segments that this host has sent, but for resets and
+// those sent again.
+func segmentsSent(t *testing.T) int { return snmp(t, "OutSegs") }
+
+// snmp reads a counter of TCP.
+func snmp(t *testing.T, name string) (n int) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/thread-self/net/snmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		switch {
+		case f[0] != "Tcp:":
+		case names == nil:
+			names = f
+		default:
+			for i := range f {
+				if names[i] == name {
+					if _, err := fmt.Sscan(f[i], &n); err != nil {
+						t.Fatal(err)
+					}
+					return n
+				}
+			}
+		}
+	}
+	t.Fatalf("no counter %s", name)
+	return 0
+}
+
+// TestRestart: while an answer is awaited, a server can start on the port.
+func TestRestart(t *testing.T) {
+	between(t, func(t *testing.T, other *host) {
+		at := end("10.9.0.1:80")
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		// Nobody has the second address: the answer does not come. By the
+		// third attempt the first is waiting.
+		as := times(3, knock.Attempt{Protocol: "tcp", Local: at, Remote: whole("10.9.0.77")})
+		_, err := knock.Send(ctx, as, func(i int, _, _ netip.AddrPort) bool {
+			if i == 2 {
+				listen(t, at, 1)
+				cancel()
+			}
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestNoAnswer: nobody is there. It does not wait long, and no SYN is sent twice.
+func TestNoAnswer(t *testing.T) {
+	between(t, func(t *testing.T, other *host) {
+		ip(t, "neighbour add 10.9.0.77 lladdr 02:00:00:00:00:77 dev %s", vethtest.Dev)
+		before := snmp(t, "RetransSegs")
+		got := send(t, times(4, knock.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("10.9.0.77")})...)
+		for i, r := range got {
+			if r.Answer != knock.None || r.Err != nil || !r.Sent() {
+				t.Errorf("attempt %d: %+v", i, r)
+			}
+		}
+		if n := snmp(t, "RetransSegs") - before; n != 0 {
+			t.Errorf("%d segments were sent again", n)
+		}
+	})
+}
+
+// TestUnreachable: a router's message is an answer too.
+func TestUnreachable(t *testing.T) {
+	between(t, func(t *testing.T, other *host) {
+		ip(t, "route add 10.8.0.0/24 via 10.9.0.2")
+		other.run(func() {
+			if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+				t.Error(err)
+			}
+			ip(t, "route add unreachable 10.8.0.0/24")
+		})
+		r := send(t, knock.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("10.8.0.1")})[0]
+		if r.Answer != knock.Unreachable || !errors.Is(r.Err, unix.EHOSTUNREACH) || !r.Sent() {
+			t.Errorf("got %+v", r)
+		}
+	})
+}
+
+// TestUDP: a datagram from the port of a server of this host arrives there
+// whole; the server goes on to get what is sent to it. From a free port the
+// answer is seen.
+func TestUDP(t *testing.T) {
+	for name, e := range ends {
+		t.Run(name, func(t *testing.T) {
+			between(t, func(t *testing.T, other *host) {
+				local, remote := netip.AddrPortFrom(addr(e.local), 53), netip.AddrPortFrom(addr(e.remote), 7000)
+				server, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer server.Close()
+				var peer *net.UDPConn
+				other.run(func() { peer, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(remote)) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer peer.Close()
+				for _, c := range []*net.UDPConn{server, peer} {
+					if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b := make([]byte, 10)
+				r := send(t, knock.Attempt{Protocol: "udp", Local: local, Remote: remote})[0]
+				if r.Answer != knock.Unawaited || r.Err != nil || !r.Sent() {
+					t.Errorf("from the server's port: %+v", r)
+				}
+				if n, from, err := peer.ReadFromUDPAddrPort(b); n != 0 || from != local || err != nil {
+					t.Errorf("arrived %d bytes from %s (%v), want none from %s", n, from, err, local)
+				}
+				if _, err := peer.WriteToUDPAddrPort([]byte("query"), local); err != nil {
+					t.Fatal(err)
+				}
+				if n, _, err := server.ReadFromUDPAddrPort(b); string(b[:n]) != "query" {
+					t.Errorf("the server got %q (%v)", b[:n], err)
+				}
+				go func() {
+					if _, from, err := peer.ReadFromUDPAddrPort(b); err == nil {
+						_, _ = peer.WriteToUDPAddrPort(nil, from)
+					}
+				}()
+				free := knock.Attempt{Protocol: "udp", Local: whole(e.local), Remote: remote}
+				if r := send(t, free)[0]; r.Answer != knock.Accepted || r.Err != nil {
+					t.Errorf("answered: %+v", r)
+				}
+				free.Remote = whole(e.remote)
+				if r := send(t, free)[0]; r.Answer != knock.Refused || r.Err != nil {
+					t.Errorf("to a closed port: %+v", r)
+				}
+			})
+		})
+	}
+}
+
+// TestUnsent: what cannot be sent says why, and is not sent.
+func TestUnsent(t *testing.T) {
+	between(t, func(t *testing.T, other *host) {
+		before := segmentsSent(t)
+		for name, c := range map[string]struct {
+			a    knock.Attempt
+			want error
+		}{
+			"another host's address": {knock.Attempt{Protocol: "tcp", Local: end("10.9.0.9:80"), Remote: whole("10.9.0.2")}, unix.EADDRNOTAVAIL},
+			"no route":               {knock.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("10.1.0.2")}, unix.ENETUNREACH},
+			"UDP, no route":          {knock.Attempt{Protocol: "udp", Local: end("10.9.0.1:80"), Remote: whole("10.1.0.2")}, unix.ENETUNREACH},
+			"two families":           {knock.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("fd00:9::2")}, unix.EAFNOSUPPORT},
+		} {
+			if r := send(t, c.a)[0]; !errors.Is(r.Err, c.want) || r.Sent() {
+				t.Errorf("%s: %+v, want %v", name, r, c.want)
+			}
+		}
+		a := knock.Attempt{Protocol: "tcp", Local: whole("10.9.0.1"), Remote: whole("10.9.0.2")}
+		asked := 0
+		got, err := knock.Send(context.Background(), []knock.Attempt{a}, func(i int, local, remote netip.AddrPort) bool {
+			asked++
+			return false
+		})
+		if err != nil || !errors.Is(got[0].Err, knock.ErrUnfit) || got[0].Sent() || asked < 2 {
+			t.Errorf("no port fits, asked %d times: %+v, %v", asked, got, err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if got, err := knock.Send(ctx, []knock.Attempt{a}, nil); err != nil || !errors.Is(got[0].Err, context.Canceled) || got[0].Sent() {
+			t.Errorf("stopped: %+v, %v", got, err)
+		}
+		if n := segmentsSent(t) - before; n != 0 {
+			t.Errorf("%d segments were sent", n)
+		}
+	})
+}
+
+// TestPrivilege: without it nothing is sent, also of what needs none.
+func TestPrivilege(t *testing.T) {
+	between(t, func(t *testing.T, other *host) {
+		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&head, &none[0]); err != nil {
+			t.Fatal(err)
+		}
+		before := segmentsSent(t)
+		for _, protocol := range []string{"tcp", "udp"} {
+			_, err := knock.Send(context.Background(), []knock.Attempt{
+				{Protocol: "tcp", Local: whole("10.9.0.1"), Remote: whole("10.9.0.2")},
+				{Protocol: protocol, Local: end("10.9.0.1:8080"), Remote: whole("10.9.0.2")},
+			}, nil)
+			if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "CAP_NET_") {
+				t.Errorf("%s: %v, want EPERM with the privilege", protocol, err)
+			}
+		}
+		if n := segmentsSent(t) - before; n != 0 {
+			t.Errorf("%d segments were sent", n)
+		}
+	})
+}
+
+// TestFind: by which device an address is reached, and which are no other host's.
+func TestFind(t *testing.T) {
+	between(t, func(t *testing.T, other *host) {
+		ip(t, "address add 192.0.2.5/32 dev %s", vethtest.Dev)
+		for name, e := range ends {
+			p, err := knock.Find(addr(e.remote))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []netip.Addr{addr(e.local)}
+			if name == "IPv4" {
+				want = append(want, addr("192.0.2.5"))
+			}
+			if p.Source != addr(e.local) || fmt.Sprint(p.Sources) != fmt.Sprint(want) || p.Device != vethtest.Dev {
+				t.Errorf("%s: %+v, want from %v", name, p, want)
+			}
+			if vlan, ok := p.Through(vethtest.Dev); vlan != 0 || !ok {
+				t.Errorf("%s: VLAN %d, %v", name, vlan, ok)
+			}
+			if _, ok := p.Through("lo"); ok {
+				t.Errorf("%s: reached by lo", name)
+			}
+		}
+		for s, want := range map[string]error{"10.9.0.1": knock.ErrAddress, "10.9.0.255": knock.ErrAddress, "fd00:9::1": knock.ErrAddress, "10.1.0.1": unix.ENETUNREACH} {
+			if _, err := knock.Find(addr(s)); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", s, err, want)
+			}
+		}
+	})
+}

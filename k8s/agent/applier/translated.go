@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package card
+
+import (
+	"errors"
+
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
+)
+
+// SeeTranslated has what leaves some devices known by the addresses that it had before
+// this host translated them, and reports whether it is: bpf.Client.SeeTranslated.
+func SeeTranslated(devices []string) (sees bool, err error) {
+	t, err := tc.Open()
+	if err != nil {
+		return false, err
+	}
+	c := bpf.New(t)
+	defer func() { err = errors.Join(err, c.Close(), t.Close()) }()
+	return c.SeeTranslated(devices...)
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package attach puts pods into the lanes that kubelet has given them: it asks
+// kubelet what a pod has, reads what the pod says about its packets, and has the
+// node steer them. It is the agent's side of niclane-cni and of NRI: a pod gets the
+// same by either.
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/niclane/niclane/k8s/agent/lanes"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/pods"
+	"github.com/niclane/niclane/k8s/pods/podresources"
+	"github.com/niclane/niclane/k8s/policy"
+
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// Kubelet says what pods were given: *podresources.Client.
+type Kubelet interface {
+	Get(ctx context.Context, namespace, name string) (*podresources.Pod, error)
+	List(ctx context.Context) ([]podresources.Pod, error)
+}
+
+// Pods finds a pod in the API server, or in what is known of it.
+type Pods interface {
+	// Known returns the pod if it is known without asking anybody, or else nil.
+	Known(namespace, name, uid string) *corev1.Pod
+	Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error)
+}
+
+// An Attacher attaches pods.
+type Attacher struct {
+	Node    *node.Node
+	Kubelet Kubelet
+	Pods    Pods
+	// Reachable says why packets of these addresses never have them on the
+	// device, nil if they do.
+	Reachable func(device string, addrs []netip.Addr) error
+	// Addrs are the node's addresses (InternalIP), that its node ports have.
+	Addrs func() []netip.Addr
+	// ByCgroup reports whether pods of the host's network are told by control
+	// groups, which they have when they run, and not by their ports; nil: no.
+	ByCgroup func() bool
+	// Services says which lead to a pod; nil: they are not read.
+	Services func(*corev1.Pod) []pods.Service
+	// Limit sets the rate at which packets reach a pod, on the interface outside
+	// it; 0 takes the limit away.
+	Limit func(hostIf string, bits uint64) error
+	// Event tells people, on the pod. It must not block.
+	Event func(namespace, pod, uid, reason, message string)
+	// Took is told how long each request took, and whether there was something to
+	// do; nil: nobody is.
+	Took func(command string, did bool, took time.Duration)
+	Log  *slog.Logger
+}
+
+// Handle does what the runtime asks, by niclane-cni or by NRI. early is called, once
+// at most, when it is known that there is something to do and before it is done: that
+// a pod which is added has a lane, that one which ends is in one. It may fill in of r
+// what only pods with lanes need.
+func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+	if a.Took != nil {
+		begin, did, say := time.Now(), false, early
+		early = func() { did = true; say() }
+		defer func() { a.Took(r.Command, did, time.Since(begin)) }()
+	}
+	var lane bool
+	var err error
+	switch r.Command {
+	case cniproto.Add:
+		lane, err = a.add(ctx, r, early)
+		if err != nil && lane {
+			a.Event(r.Namespace, r.Pod, r.UID, "LaneFailed", err.Error())
+		}
+	case cniproto.Check:
+		lane, err = a.check(ctx, r)
+	case cniproto.Del:
+		if a.attached(r) {
+			early()
+		}
+		err = a.Node.Detach(ctx, r.Sandbox, r.IfName)
+		if r.UID != "" {
+			err = errors.Join(err, a.Node.Detach(ctx, node.LatePrefix+r.UID, ""))
+		}
+	case cniproto.Status:
+		err = a.ready()
+	case cniproto.GC:
+		valid := map[cniproto.Attachment]bool{}
+		for _, v := range r.Valid {
+			valid[v] = true
+		}
+		still := func(at node.Attachment) bool {
+			return at.IfName == "" || valid[cniproto.Attachment{Sandbox: at.Sandbox, IfName: at.IfName}]
+		}
+		if slices.ContainsFunc(a.Node.Attachments(), func(at node.Attachment) bool { return !still(at) }) {
+			early()
+		}
+		err = a.Node.Keep(ctx, still)
+	}
+	if err != nil {
+		a.Log.Error("the runtime's request", "command", r.Command, "pod", r.Namespace+"/"+r.Pod, "error", err)
+		return cniproto.Answer{Lane: lane, Error: err.Error()}
+	}
+	return cniproto.Answer{Lane: lane}
+}
+
+// attached reports whether there is something of a sandbox to take out of lanes.
+func (a *Attacher) attached(r *cniproto.Request) bool {
+	return slices.ContainsFunc(a.Node.Attachments(), func(at node.Attachment) bool {
+		return at.Sandbox == r.Sandbox || r.UID != "" && at.Sandbox == node.LatePrefix+r.UID
+	})
+}
+
+// add puts a pod that is about to start into its lanes.
+func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (lane bool, err error) {
+	if pod := a.Pods.Known(r.Namespace, r.Pod, r.UID); pod != nil && !MayHaveLane(pod) {
+		return false, nil
+	}
+	given, err := a.Kubelet.Get(ctx, r.Namespace, r.Pod)
+	if err != nil {
+		return false, fmt.Errorf("it is not known whether the pod has a lane: %w", err)
+	}
+	grants, holds, err := a.grants(given)
+	if err != nil {
+		return true, err
+	}
+	if len(grants) == 0 {
+		return false, nil
+	}
+	early()
+	pod, err := a.Pods.Pod(ctx, r.Namespace, r.Pod, r.UID)
+	if err != nil {
+		return true, fmt.Errorf("the pod's ports are not known: %w", err)
+	}
+	at := node.Attachment{
+		Sandbox: r.Sandbox, IfName: r.IfName, HostIf: r.HostIf, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID, Grants: grants, Holds: holds,
+	}
+	addrs := r.Addrs
+	if pod.Spec.HostNetwork { // no CNI plugin is called for these: it is NRI that asks
+		if a.ByCgroup != nil && a.ByCgroup() {
+			return true, nil // Sweep attaches it when it runs
+		}
+		addrs, at.IfName = a.Addrs(), ""
+	}
+	where, err := a.where(&at, pod, addrs, nil)
+	if err != nil {
+		return true, err
+	}
+	if !pod.Spec.HostNetwork { // the node's interface is not the pod's to limit
+		if err := a.bandwidth(&at, r); err != nil {
+			return true, err
+		}
+	}
+	return true, a.put(ctx, at, pod, where)
+}
+
+// AsksForLane reports whether a pod cannot do without a lane of this node's: it asks
+// for the resource of a class. Of claims, the holds say which pods they are for.
+func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
+	snap := a.Node.Now()
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for name := range c.Resources.Limits { // an extended resource's request is its limit
+			lane := func(cl classes.Class) bool { return cl.ResourceName == string(name) }
+			if strings.HasPrefix(string(name), v1alpha1.Group+"/") || slices.ContainsFunc(snap.Classes, lane) {
+				return true
+			}
+		}
+	}
+	for _, h := range a.Node.Holds() {
+		if slices.Contains(h.Pods, string(pod.UID)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Asks is AsksForLane of a pod that is known; others do not.
+func (a *Attacher) Asks(namespace, name, uid string) bool {
+	pod := a.Pods.Known(namespace, name, uid)
+	return pod != nil && a.AsksForLane(pod)
+}
+
+// MayHaveLane reports whether kubelet can have given the pod a lane: it has a
+// claim, or asks for a resource that is none of Kubernetes' own (an extended
+// resource, which DRA may serve too). Most pods do neither, and need not wait for
+// kubelet's answer. What a pod asks for of these never changes.
+func MayHaveLane(pod *corev1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return true
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, list := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+			for name := range list {
+				if strings.Contains(string(name), "/") {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// ready says why no pod can be put into a lane on this node.
+func (a *Attacher) ready() error {
+	s := a.Node.Status()
+	if len(s.Devices) == 0 && s.Problem != "" {
+		return fmt.Errorf("the node has no lanes: %s", s.Problem)
+	}
+	return nil
+}
+
+// reachable says why the card never sees these addresses.
+func (a *Attacher) reachable(addrs []netip.Addr) error {
+	d := a.Node.Now().Device
+	if d == nil || a.Reachable == nil {
+		return nil
+	}
+	return a.Reachable(d.Name, addrs)
+}
+
+// bandwidth honours the standard annotations: what reaches the pod is limited on
+// its interface, what it sends by its lane's ceiling.
+func (a *Attacher) bandwidth(at *node.Attachment, r *cniproto.Request) error {
+	if r.EgressRate > 0 {
+		at.Ceilings = map[string]uint64{}
+		for _, g := range at.Grants {
+			if c := a.Node.Now().Find(g.Class); c != nil && c.Mode == intent.Shared {
+				return fmt.Errorf("kubernetes.io/egress-bandwidth: class %s is shared, and its pods have one ceiling together: leave the annotation out, or have the CNI plugin bandwidth honour it, and niclane-cni's entry without capabilities.bandwidth (by NRI: nri.bandwidth=false)", g.Class)
+			}
+			at.Ceilings[g.Lane] = r.EgressRate
+		}
+	}
+	if r.IngressRate > 0 {
+		if r.HostIf == "" || a.Limit == nil {
+			return errors.New("kubernetes.io/ingress-bandwidth: it is not known which interface of the host is the pod's (its end of a veth pair): leave the annotation out")
+		}
+		if err := a.Limit(r.HostIf, r.IngressRate); err != nil {
+			return fmt.Errorf("kubernetes.io/ingress-bandwidth: %w", err)
+		}
+	}
+	return nil
+}
+
+// check says whether a pod is in the lanes that kubelet has given it.
+func (a *Attacher) check(ctx context.Context, r *cniproto.Request) (lane bool, err error) {
+	given, err := a.Kubelet.Get(ctx, r.Namespace, r.Pod)
+	if err != nil {
+		return false, fmt.Errorf("it is not known whether the pod has a lane: %w", err)
+	}
+	grants, _, err := a.grants(given)
+	if err != nil || len(grants) == 0 {
+		return err != nil, err
+	}
+	all := a.Node.Attachments()
+	i := slices.IndexFunc(all, func(at node.Attachment) bool { return at.Sandbox == r.Sandbox && at.IfName == r.IfName })
+	if i < 0 {
+		return true, errors.New("the pod has lanes, and its packets are not steered to them")
+	}
+	snap := a.Node.Now()
+	for _, g := range all[i].Grants {
+		if c := snap.Find(g.Class); c == nil {
+			return true, fmt.Errorf("class %s: %w", g.Class, classes.ErrNoClass)
+		} else if u := c.Find(g.Units[0]); u != nil && u.Unhealthy != "" {
+			return true, fmt.Errorf("lane %s does not hold: %s", g.Lane, u.Unhealthy)
+		}
+	}
+	return true, nil
+}
+
+// grants says which lanes a pod was given. What it was given and the node does not
+// have is an error, never no lane.
+func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []string, err error) {
+	if given == nil {
+		return nil, nil, nil
+	}
+	snap := a.Node.Now()
+	byResource := map[string]*classes.Class{}
+	for i := range snap.Classes {
+		if c := &snap.Classes[i]; c.ResourceName != "" {
+			byResource[c.ResourceName] = c
+		}
+	}
+	all := a.Node.Holds()
+	claims := map[string][]string{} // containers that use each claim
+	for _, ct := range given.Containers {
+		for _, d := range ct.Devices {
+			c := byResource[d.Resource]
+			if c == nil {
+				if strings.HasPrefix(d.Resource, v1alpha1.Group+"/") {
+					return nil, nil, fmt.Errorf("container %s has %s: %w", ct.Name, d.Resource, classes.ErrNoClass)
+				}
+				continue
+			}
+			g, err := grant(c, ct.Name, d.IDs)
+			if err != nil {
+				return nil, nil, fmt.Errorf("container %s: %w", ct.Name, err)
+			}
+			out = append(out, g)
+		}
+		for _, cl := range ct.Claims {
+			if slices.Contains(cl.Drivers, v1alpha1.Group) {
+				name := cl.Namespace + "/" + cl.Name
+				claims[name] = append(claims[name], ct.Name)
+			}
+		}
+	}
+	var names []string
+	for name := range claims {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(h classes.Hold) bool { return h.Claim == name })
+		if i < 0 {
+			return nil, nil, fmt.Errorf("claim %s was not prepared on this node", name)
+		}
+		container := ""
+		if len(claims[name]) == 1 {
+			container = claims[name][0]
+		}
+		holds = append(holds, all[i].Key)
+		for _, u := range all[i].Units {
+			c := snap.Find(u.Class)
+			if c == nil {
+				return nil, nil, fmt.Errorf("claim %s: class %s: %w", name, u.Class, classes.ErrNoClass)
+			}
+			g, err := grant(c, container, []string{u.Unit})
+			if err != nil {
+				return nil, nil, fmt.Errorf("claim %s: %w", name, err)
+			}
+			g.Parameters = u.Parameters
+			out = append(out, g)
+		}
+	}
+	return out, holds, nil
+}
+
+func grant(c *classes.Class, container string, ids []string) (pods.Grant, error) {
+	g := pods.Grant{Container: container, Class: c.Name, Units: slices.Sorted(slices.Values(ids)), Lane: c.Name}
+	if c.Mode == intent.Shared {
+		return g, nil
+	}
+	j, err := policy.Join(c.Name, ids)
+	g.Lane = policy.UnitID(c.Name, j.First)
+	return g, err
+}
+
+// Sweep takes out of their lanes the pods that kubelet has no more, whose end was
+// missed, and puts those in that it has and that are in none: pods of the host
+// network, for which no CNI plugin is called, and those that started while the
+// agent was down. here are the pods of this node by NAMESPACE/NAME.
+func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod, cgroup func(pod *corev1.Pod, container string) string) error {
+	// What is attached while kubelet is asked is newer than its answer.
+	before := map[string]bool{} // by sandbox
+	for _, at := range a.Node.Attachments() {
+		before[at.Sandbox] = true
+	}
+	given, err := a.Kubelet.List(ctx)
+	if err != nil {
+		return err
+	}
+	has := map[string]bool{}
+	for i := range given {
+		has[given[i].Namespace+"/"+given[i].Name] = true
+	}
+	attached := map[string]bool{} // by UID
+	err = a.Node.Keep(ctx, func(at node.Attachment) bool {
+		if !before[at.Sandbox] {
+			return true
+		}
+		pod, known := here[at.Name()]
+		still := has[at.Name()] && (!known || string(pod.UID) == at.UID)
+		if known && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || moved(&at, pod)) {
+			still = false
+		}
+		return still
+	})
+	for _, at := range a.Node.Attachments() {
+		attached[at.UID] = true
+	}
+	for i := range given {
+		pod := here[given[i].Namespace+"/"+given[i].Name]
+		if pod == nil || attached[string(pod.UID)] || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		if lerr := a.lately(ctx, &given[i], pod, cgroup); lerr != nil {
+			a.Log.Error("pod is not in its lane", "pod", pod.Namespace+"/"+pod.Name, "error", lerr)
+			a.Event(pod.Namespace, pod.Name, string(pod.UID), "LaneFailed", lerr.Error())
+		}
+	}
+	return err
+}
+
+// moved reports whether a pod that was attached by what the API server had of it has
+// other addresses now: its sandbox was made anew.
+func moved(at *node.Attachment, pod *corev1.Pod) bool {
+	now := addresses(pod)
+	return at.Late() && len(at.Addrs) > 0 && len(now) > 0 && !slices.Equal(now, at.Addrs)
+}
+
+// addresses of a pod, as the API server has them.
+func addresses(pod *corev1.Pod) (out []netip.Addr) {
+	for _, ip := range pod.Status.PodIPs {
+		if addr, err := netip.ParseAddr(ip.IP); err == nil {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// lately attaches a pod that runs already.
+func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *corev1.Pod, cgroup func(*corev1.Pod, string) string) error {
+	grants, holds, err := a.grants(given)
+	if err != nil || len(grants) == 0 {
+		return err
+	}
+	at := node.Attachment{
+		Sandbox: node.LatePrefix + string(pod.UID), Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Grants: grants, Holds: holds,
+	}
+	where, err := a.where(&at, pod, addresses(pod), cgroup)
+	if err != nil {
+		return err
+	}
+	if err := a.put(ctx, at, pod, where); err != nil {
+		return err
+	}
+	a.Log.Info("pod put into its lane after it had started", "pod", at.Name(), "hostNetwork", pod.Spec.HostNetwork)
+	return nil
+}
+
+// where says by what the packets of a pod with these addresses are told. cgroup gives
+// a container's control group, for pods of the host's network; nil: ports alone tell
+// those.
+func (a *Attacher) where(at *node.Attachment, pod *corev1.Pod, addrs []netip.Addr, cgroup func(*corev1.Pod, string) string) (pods.Where, error) {
+	where := pods.Where{Addrs: addrs, Node: a.Addrs(), Services: a.services(pod)}
+	if !pod.Spec.HostNetwork {
+		at.Addrs = addrs
+		return where, a.reachable(addrs)
+	}
+	if cgroup != nil {
+		where.Cgroup = func(container string) string { return cgroup(pod, container) }
+	}
+	return where, declares(pod, at.Grants)
+}
+
+// declares refuses containers of the host network that name no port: the node's
+// address alone would put all of the node's traffic into the lane.
+func declares(pod *corev1.Pod, grants []pods.Grant) error {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		given := slices.ContainsFunc(grants, func(g pods.Grant) bool { return g.Container == c.Name })
+		if given && len(c.Ports) == 0 && !pods.Annotated(pod) {
+			return fmt.Errorf("container %s is in the host's network and names no port: its address is the node's, so that every packet of the node would be the lane's; give containerPorts or the annotation %s", c.Name, pods.Annotation)
+		}
+	}
+	return nil
+}

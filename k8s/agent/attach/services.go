@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/niclane/niclane/k8s/agent/lanes"
+	"github.com/niclane/niclane/k8s/pods"
+)
+
+// services that lead to a pod, none if they are not read.
+func (a *Attacher) services(pod *corev1.Pod) []pods.Service {
+	if a.Services == nil {
+		return nil
+	}
+	return a.Services(pod)
+}
+
+// put attaches a pod by what its packets are told. That a pod gets its lane does not
+// hang on Services, which others write: what they make impossible (a frontend that
+// leads to another lane, more rules than the card has) is left out, and said.
+func (a *Attacher) put(ctx context.Context, at node.Attachment, pod *corev1.Pod, where pods.Where) error {
+	err := a.try(ctx, at, pod, where)
+	if err == nil || len(where.Services) == 0 {
+		return err
+	}
+	where.Services = nil
+	if err := a.try(ctx, at, pod, where); err != nil {
+		return err
+	}
+	a.leftOut(&at, err)
+	return nil
+}
+
+func (a *Attacher) try(ctx context.Context, at node.Attachment, pod *corev1.Pod, where pods.Where) (err error) {
+	if at.Members, err = pods.Members(pod, where, at.Grants); err != nil {
+		return err
+	}
+	at.Services = where.Services
+	return a.Node.Attach(ctx, at)
+}
+
+// leftOut says on a pod that its Services' packets are not its lane's.
+func (a *Attacher) leftOut(at *node.Attachment, err error) {
+	a.Log.Warn("packets of Services are not the lane's", "pod", at.Name(), "error", err)
+	a.Event(at.Namespace, at.Pod, at.UID, "ServiceNotInLane", "packets for the pod's Services are not its lane's: "+err.Error())
+}
+
+// FollowServices has the pods that are in lanes get the packets of the Services that
+// lead to them now. here are the pods of this node by NAMESPACE/NAME.
+func (a *Attacher) FollowServices(ctx context.Context, here map[string]*corev1.Pod) {
+	if a.Services == nil {
+		return
+	}
+	for _, at := range a.Node.Attachments() {
+		pod := here[at.Name()]
+		if pod == nil || string(pod.UID) != at.UID || pod.Spec.HostNetwork {
+			continue
+		}
+		now := a.services(pod)
+		if slices.Equal(now, at.Services) {
+			continue
+		}
+		where := pods.Where{Addrs: at.Addrs, Node: a.Addrs(), Services: now}
+		err := a.try(ctx, at, pod, where)
+		if err == nil {
+			continue
+		}
+		a.leftOut(&at, err)
+		if where.Services = nil; len(at.Services) == 0 {
+			continue
+		}
+		if err := a.try(ctx, at, pod, where); err != nil {
+			a.Log.Error("packets of Services that are no more are the lane's still", "pod", at.Name(), "error", err)
+		}
+	}
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kube is the agent's view of the API server: the policies, its own node,
+// the pods of its node and, if they are asked for, the Services, kept by watches; and
+// what it writes there: its entry in a policy's status, and events. It reads nothing of
+// other nodes.
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/niclane/niclane/k8s/api/params"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+)
+
+var (
+	policies = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}
+	nodes    = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	podsGVR  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	eventGVR = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+)
+
+// A Cluster is watched by one node's agent.
+type Cluster struct {
+	client dynamic.Interface
+	node   string
+	log    *slog.Logger
+
+	policies, nodes, pods cache.SharedIndexInformer
+	services              cache.SharedIndexInformer // nil: not read
+
+	mu   sync.Mutex
+	said map[string]time.Time // events that were told, by what they say
+}
+
+// New makes the watches of a node, and of Services if withServices; changed is called,
+// without blocking, whenever something has changed.
+func New(client dynamic.Interface, node string, withServices bool, log *slog.Logger, changed func()) *Cluster {
+	c := &Cluster{client: client, node: node, log: log, said: map[string]time.Time{}}
+	c.policies = c.informer(policies, "")
+	c.nodes = c.informer(nodes, fields.OneTermEqualSelector("metadata.name", node).String())
+	c.pods = c.informer(podsGVR, fields.OneTermEqualSelector("spec.nodeName", node).String())
+	if withServices {
+		c.services = c.informer(services, "")
+	}
+	h := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() }, DeleteFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			if !same(before, after) {
+				changed()
+			}
+		},
+	}
+	for _, i := range c.informers() {
+		_, _ = i.AddEventHandler(h) // an error would be of an informer that was stopped
+	}
+	return c
+}
+
+func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
+	return Informer(c.client, gvr, selector, func(u *unstructured.Unstructured) (any, error) { return part(gvr, u) })
+}
+
+// Informer keeps the parts that are taken of the objects which a field selector
+// selects, "" for all. What cannot be taken a part of is kept as it is.
+func Informer(client dynamic.Interface, gvr schema.GroupVersionResource, selector string, part func(*unstructured.Unstructured) (any, error)) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return client.Resource(gvr).List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return client.Resource(gvr).Watch(ctx, o)
+		},
+	}
+	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &unstructured.Unstructured{}, 0, cache.Indexers{})
+	_ = i.SetTransform(func(o any) (any, error) { // before it starts: no error
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return o, nil // a part already
+		}
+		if p, err := part(u); err == nil {
+			return p, nil
+		}
+		return o, nil
+	})
+	return i
+}
+
+// Run watches until ctx ends.
+func (c *Cluster) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, i := range c.informers() {
+		wg.Go(func() { i.RunWithContext(ctx) })
+	}
+	wg.Wait()
+}
+
+// Synced reports whether everything was seen once.
+func (c *Cluster) Synced() bool {
+	return !slices.ContainsFunc(c.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
+}
+
+func (c *Cluster) informers() []cache.SharedIndexInformer {
+	all := []cache.SharedIndexInformer{c.policies, c.nodes, c.pods}
+	if c.services != nil {
+		all = append(all, c.services)
+	}
+	return all
+}
+
+// Node returns the labels of the node and its InternalIP; ok is false as long as
+// it is not known.
+func (c *Cluster) Node() (labels map[string]string, address string, ok bool) {
+	n := c.self()
+	if n == nil {
+		return nil, "", false
+	}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return n.Labels, a.Address, true
+		}
+	}
+	return n.Labels, "", true
+}
+
+// self is the node as it is known, nil as long as it is not.
+func (c *Cluster) self() *corev1.Node {
+	o, _, _ := c.nodes.GetStore().GetByKey(c.node)
+	n, _ := o.(*corev1.Node)
+	return n
+}
+
+// Runtime is the node's container runtime and its version, "containerd://2.3.7"; "" as
+// long as it is not known.
+func (c *Cluster) Runtime() string {
+	if n := c.self(); n != nil {
+		return n.Status.NodeInfo.ContainerRuntimeVersion
+	}
+	return ""
+}
+
+// Addresses are the node's InternalIPs, of each family; none as long as they are
+// not known.
+func (c *Cluster) Addresses() (out []netip.Addr) {
+	n := c.self()
+	if n == nil {
+		return nil
+	}
+	for _, a := range n.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// Policies returns all of them, and an error that names those that cannot be read.
+func (c *Cluster) Policies() (out []*v1alpha1.LanePolicy, err error) {
+	var bad []string
+	for _, o := range c.policies.GetStore().List() {
+		p, perr := readPolicy(o)
+		if perr != nil {
+			bad = append(bad, perr.Error())
+			continue
+		}
+		out = append(out, p)
+	}
+	if len(bad) > 0 {
+		err = fmt.Errorf("%s", strings.Join(bad, "; "))
+	}
+	return out, err
+}
+
+// maxPolicy is what etcd takes of an object.
+const maxPolicy = 1 << 20
+
+// readPolicy reads a policy's spec strictly: an API server without the CRD's
+// schema, or with another release's, may let pass what this agent does not know.
+func readPolicy(o any) (*v1alpha1.LanePolicy, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("a policy is a %T", o)
+	}
+	spec, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec")
+	raw, err := json.Marshal(spec)
+	p := &v1alpha1.LanePolicy{}
+	p.Name, p.UID, p.Generation = u.GetName(), u.GetUID(), u.GetGeneration()
+	if err == nil && spec != nil {
+		err = claim.StrictUpTo(raw, &p.Spec, maxPolicy)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: spec: %w", p.Name, err)
+	}
+	return p, nil
+}
+
+// Pods returns the node's pods by NAMESPACE/NAME, what lanes need of them, to be read
+// only.
+func (c *Cluster) Pods() map[string]*corev1.Pod {
+	out := map[string]*corev1.Pod{}
+	for _, o := range c.pods.GetStore().List() {
+		if p, ok := o.(*corev1.Pod); ok {
+			out[p.Namespace+"/"+p.Name] = p
+		}
+	}
+	return out
+}
+
+// Services returns all of them that are read, to be read only; none if they are not.
+func (c *Cluster) Services() (out []*corev1.Service) {
+	if c.services == nil {
+		return nil
+	}
+	for _, o := range c.services.GetStore().List() {
+		if s, ok := o.(*corev1.Service); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Known returns a pod of the node from what is known, nil if it is not.
+func (c *Cluster) Known(namespace, name, uid string) *corev1.Pod {
+	o, _, _ := c.pods.GetStore().GetByKey(namespace + "/" + name)
+	if p, ok := o.(*corev1.Pod); ok && called(p, uid) {
+		return p
+	}
+	return nil
+}
+
+// Pod returns a pod of the node, from what is known or else from the API server.
+func (c *Cluster) Pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
+	if p := c.Known(namespace, name, uid); p != nil {
+		return p, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	u, err := c.client.Resource(podsGVR).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	o, err := part(podsGVR, u)
+	if err != nil {
+		return nil, err
+	}
+	p := o.(*corev1.Pod)
+	if !called(p, uid) {
+		return nil, fmt.Errorf("pod %s/%s has the UID %s now, not %s", namespace, name, p.UID, uid)
+	}
+	return p, nil
+}
+
+// configHash is what kubelet calls a static pod by, whose object in the API server
+// (the mirror pod) has another UID.
+const configHash = "kubernetes.io/config.hash"
+
+// SandboxUID is the UID by which kubelet and the runtime call a pod.
+func SandboxUID(p *corev1.Pod) string {
+	if hash := p.Annotations[configHash]; hash != "" {
+		return hash
+	}
+	return string(p.UID)
+}
+
+// called reports whether kubelet and the runtime call a pod by this UID.
+func called(p *corev1.Pod, uid string) bool {
+	return string(p.UID) == uid || p.Annotations[configHash] == uid
+}
+
+// SetStatus applies this node's entry in a policy's status, and no other node's
+// (server-side apply, by a manager of the node's own). nil removes it.
+func (c *Cluster) SetStatus(ctx context.Context, policy string, s *v1alpha1.NodeStatus) error {
+	entries := []any{}
+	if s != nil {
+		raw, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		var entry map[string]any
+		if err := json.Unmarshal(raw, &entry); err != nil {
+			return err
+		}
+		entries = append(entries, entry)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
+		"metadata": map[string]any{"name": policy},
+		"status":   map[string]any{"nodes": entries},
+	}}
+	_, err := c.client.Resource(policies).ApplyStatus(ctx, policy, u, metav1.ApplyOptions{FieldManager: "niclane-agent/" + c.node, Force: true})
+	if apierrors.IsNotFound(err) && s == nil {
+		return nil
+	}
+	return err
+}
+
+// Condition makes a condition that keeps the time of the old one if its status is
+// the same.
+func Condition(old []metav1.Condition, typ string, yes bool, reason, message string, generation int64) metav1.Condition {
+	n := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.Now()}
+	if yes {
+		n.Status = metav1.ConditionTrue
+	}
+	if was := meta.FindStatusCondition(old, typ); was != nil && was.Status == n.Status {
+		n.LastTransitionTime = was.LastTransitionTime
+	}
+	return n
+}
+
+// again is how soon the same event is told again.
+const again = 10 * time.Minute
+
+// Event tells people about an object: a pod, or with an empty namespace the node.
+// The same is told once in a while only.
+func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason, message string) {
+	key := strings.Join([]string{kind, namespace, name, reason, message}, "\x00")
+	c.mu.Lock()
+	recent := time.Since(c.said[key]) < again
+	if !recent {
+		c.said[key] = time.Now()
+	}
+	for k, t := range c.said {
+		if time.Since(t) > again {
+			delete(c.said, k)
+		}
+	}
+	c.mu.Unlock()
+	if recent {
+		return
+	}
+	if len(message) > 1024 { // the API server's limit
+		message = message[:1021] + "..."
+	}
+	in := namespace
+	if in == "" {
+		in = metav1.NamespaceDefault
+	}
+	now := metav1.Now()
+	e := &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: name + ".", Namespace: in},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: namespace, Name: name, UID: types.UID(uid)},
+		Reason:         reason, Message: message, Type: corev1.EventTypeWarning, Count: 1,
+		FirstTimestamp: now, LastTimestamp: now, Source: corev1.EventSource{Component: "niclane-agent", Host: c.node},
+		ReportingController: "niclane.dev/agent", ReportingInstance: c.node,
+	}
+	obj, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err = c.client.Resource(eventGVR).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: obj}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		c.log.Warn("event could not be told", "object", namespace+"/"+name, "reason", reason, "message", message, "error", err)
+	}
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node holds what one node's lanes are for: the policy as it is applied,
+// the pods that are in them, the claims that hold units. It turns every change
+// into one lanes file, has the card made so, and takes the change only if that
+// was possible; changes that come together are made together. What it knows is in
+// its files before anybody is told that it was done, and it is an Inventory of
+// classes.
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/pods"
+	"github.com/niclane/niclane/k8s/policy"
+)
+
+// state is what is known. What its list and its map point to is never changed in place:
+// states have it in common.
+type state struct {
+	// Policy and Generation of the LanePolicy that Spec comes from.
+	Policy     string
+	Generation int64
+	Spec       *v1alpha1.LanePolicySpec
+	// Attachments, ascending by key.
+	Attachments []*attached
+	Holds       map[string]classes.Hold
+}
+
+// An attached is an attachment with its text in the file: it is encoded once, not with
+// every pod that comes or goes.
+type attached struct {
+	Attachment
+	key  string // sandbox and interface
+	text []byte // nil: it cannot be encoded
+}
+
+// An Attachment is a pod in its lanes.
+type Attachment struct {
+	// Sandbox is the runtime's ID of the pod's sandbox, IfName its interface; of a
+	// pod that ran before it was attached they are LatePrefix and its UID, and "".
+	Sandbox string `json:"sandbox"`
+	IfName  string `json:"ifname,omitempty"`
+	// HostIf is the other end of the pod's interface, "" if it is not known.
+	HostIf string `json:"hostIf,omitempty"`
+
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	UID       string `json:"uid"`
+
+	// Addrs that the pod has to itself: none in the host's network.
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+
+	Grants  []pods.Grant    `json:"grants"`
+	Members []policy.Member `json:"members"`
+	// Services that lead to the pod, and that Members have.
+	Services []pods.Service `json:"services,omitempty"`
+	// Ceilings by lane, bit/s.
+	Ceilings map[string]uint64 `json:"ceilings,omitempty"`
+	// Holds are the keys of those that grants come from.
+	Holds []string `json:"holds,omitempty"`
+}
+
+// LatePrefix begins what stands for the sandbox of a pod that the runtime has not
+// told of: it was found when it ran.
+const LatePrefix = "pod:"
+
+// Late reports whether a is of a pod that the runtime has not told of.
+func (a *Attachment) Late() bool { return strings.HasPrefix(a.Sandbox, LatePrefix) }
+
+// Name is NAMESPACE/POD.
+func (a *Attachment) Name() string { return a.Namespace + "/" + a.Pod }
+
+func (s *state) clone() *state {
+	c := *s
+	c.Attachments, c.Holds = slices.Clone(s.Attachments), maps.Clone(s.Holds)
+	if c.Holds == nil {
+		c.Holds = map[string]classes.Hold{}
+	}
+	return &c
+}
+
+// put adds an attachment, or replaces the one of its sandbox and interface.
+func (s *state) put(a Attachment) {
+	key := a.Sandbox + " " + a.IfName
+	text, err := member(key, a)
+	if err != nil {
+		text = nil // encode says why
+	}
+	i, again := slices.BinarySearchFunc(s.Attachments, key, func(a *attached, key string) int { return strings.Compare(a.key, key) })
+	if !again {
+		s.Attachments = slices.Insert(s.Attachments, i, nil)
+	}
+	s.Attachments[i] = &attached{a, key, text}
+}
+
+// remove removes attachments.
+func (s *state) remove(which func(*Attachment) bool) {
+	s.Attachments = slices.DeleteFunc(s.Attachments, func(a *attached) bool { return which(&a.Attachment) })
+}
+
+// member is a member of a JSON object.
+func member(key string, value any) ([]byte, error) {
+	k, err := json.Marshal(key)
+	if err != nil {
+		return nil, err
+	}
+	v, err := json.Marshal(value)
+	return slices.Concat(k, []byte(":"), v), err
+}
+
+// class returns the class as it is applied, nil if there is none.
+func (s *state) class(name string) *v1alpha1.Class {
+	if s.Spec == nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.Spec.Classes, func(c v1alpha1.Class) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Spec.Classes[i]
+}
+
+// holders are which pod, or which claim, has each unit, by ID.
+func (s *state) holders() map[string]classes.Holder {
+	out := make(map[string]classes.Holder, len(s.Attachments)+len(s.Holds)) // most have one unit
+	for _, key := range slices.Sorted(maps.Keys(s.Holds)) {
+		for _, u := range s.Holds[key].Units {
+			out[u.Unit] = classes.Holder{Pod: s.Holds[key].Claim}
+		}
+	}
+	for _, a := range s.Attachments {
+		for _, g := range a.Grants {
+			for _, id := range g.Units {
+				out[id] = classes.Holder{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Container: g.Container}
+			}
+		}
+	}
+	return out
+}
+
+// lanes is what the lanes file has beside the policy.
+func (s *state) lanes(device string, link uint64) policy.Node {
+	all := s.Attachments
+	n := policy.Node{Device: device, Link: link, Ceilings: map[string]uint64{}, Joined: s.joined()}
+	fronts := map[string]bool{}
+	members := 0
+	for i := range all {
+		members += len(all[i].Members)
+	}
+	n.Members = make([]*policy.Member, 0, members)
+	for i := range all {
+		for j := range all[i].Members {
+			m := &all[i].Members[j]
+			if strings.HasPrefix(m.Name, pods.FrontendPrefix) {
+				front := m.Lane + " " + m.Name
+				if fronts[front] {
+					continue // pods behind the same frontend
+				}
+				fronts[front] = true
+			}
+			n.Members = append(n.Members, m)
+		}
+		for lane, most := range all[i].Ceilings {
+			if now := n.Ceilings[lane]; now == 0 || most < now {
+				n.Ceilings[lane] = most
+			}
+		}
+	}
+	return n
+}
+
+// joined are the lanes that are several units of exclusive classes.
+func (s *state) joined() (out []policy.Joining) {
+	known := map[policy.Joining]bool{}
+	for _, a := range s.Attachments {
+		for _, g := range a.Grants {
+			c := s.class(g.Class)
+			if c == nil || policy.IsShared(c) || len(g.Units) < 2 {
+				continue
+			}
+			if j, err := policy.Join(g.Class, g.Units); err == nil && !known[j] {
+				known[j] = true
+				out = append(out, j)
+			}
+		}
+	}
+	return out
+}
+
+// overlapping reports whether both have an address to themselves.
+func overlapping(a, b *Attachment) bool {
+	return slices.ContainsFunc(a.Addrs, func(x netip.Addr) bool { return slices.Contains(b.Addrs, x) })
+}
+
+// frontendTaken refuses a frontend that leads to another lane: before the node
+// translates them, its packets are not to be told apart by pod.
+func (s *state) frontendTaken(a *Attachment) error {
+	for _, m := range a.Members {
+		if !strings.HasPrefix(m.Name, pods.FrontendPrefix) {
+			continue
+		}
+		for _, other := range s.Attachments {
+			for _, o := range other.Members {
+				if other.UID == a.UID || !strings.HasPrefix(o.Name, pods.FrontendPrefix) || o.Lane == m.Lane || o.Protocol != m.Protocol ||
+					!slices.Equal(o.Addrs, m.Addrs) || !slices.Equal(o.Ports, m.Ports) {
+					continue
+				}
+				return fmt.Errorf("%s port %s of %s leads to lane %s, with pod %s: pods behind one frontend need one lane, of a class with mode: shared",
+					m.Protocol, m.Ports[0], m.Addrs[0].Addr(), o.Lane, other.Name())
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/niclane/niclane/k8s/inventory"
+)
+
+// TestFiles: an attachment's text, which is kept, is in the file what the attachment
+// is, and each file is written when it would say something else.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	d := newDisk(filepath.Join(dir, "state.json"), dir, "b")
+	s, err := d.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inode := func(path string) (ino uint64) {
+		if info, err := os.Stat(path); err == nil {
+			ino = info.Sys().(*syscall.Stat_t).Ino
+		}
+		return ino
+	}
+	check := func(lasting, boot bool) {
+		t.Helper()
+		was := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}
+		if err := d.save(s); err != nil {
+			t.Fatal(err)
+		}
+		if now := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}; (now[0] != was[0]) != lasting || (now[1] != was[1]) != boot {
+			t.Errorf("inodes %d, before %d: want the first written %v, the second %v", now, was, lasting, boot)
+		}
+		b, err := os.ReadFile(d.boot.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ Attachments map[string]Attachment }
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%v: %s", err, b)
+		}
+		want := map[string]Attachment{}
+		for _, a := range s.Attachments {
+			want[a.Sandbox+" "+a.IfName] = a.Attachment
+		}
+		if !reflect.DeepEqual(got.Attachments, want) {
+			t.Errorf("written\n%s\nwant\n%+v", b, want)
+		}
+		now := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}
+		other := newDisk(d.lasting.path, dir, "b")
+		again, err := other.load()
+		if err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("read, %v:\n%+v\nwant\n%+v", err, again, s)
+		}
+		if err := other.save(again); err != nil || now != [2]uint64{inode(d.lasting.path), inode(d.boot.path)} {
+			t.Errorf("what was read is written anew; %v", err)
+		}
+		if files, err := os.ReadDir(filepath.Dir(d.boot.path)); err != nil || len(files) != 2 {
+			t.Errorf("files: %v, %v", files, err)
+		}
+	}
+	check(true, true)
+	check(false, false)
+	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
+	check(false, true)
+	s = s.clone()
+	s.put(attachment(`b"<`, "10.0.0.2", "web", "web-1"))
+	s.Holds["k"] = classes.Hold{Key: "k"}
+	check(true, true)
+	s = s.clone()
+	s.Policy, s.Generation, s.Spec = "p", 2, &redisAndWeb(1).Spec
+	check(true, false)
+	s.put(attachment("a", "10.0.0.3", "web", "web-2")) // anew
+	check(false, true)
+	was := s
+	s = s.clone()
+	s.remove(func(a *Attachment) bool { return a.Sandbox == "sb-a" })
+	check(false, true)
+	if len(s.Attachments) != 1 || len(was.Attachments) != 2 {
+		t.Errorf("%d attachments, want 1; %d before, want 2", len(s.Attachments), len(was.Attachments))
+	}
+	kept := func() (text []byte) {
+		for _, a := range s.Attachments {
+			text = a.text
+		}
+		return text
+	}
+	text := kept()
+	if s = s.clone(); text == nil || &kept()[0] != &text[0] {
+		t.Error("an attachment's text is made again with a state that has it")
+	}
+	if err := os.WriteFile(d.boot.path, []byte(`{"schema": 2, "attachments": {"x": null}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = d.load(); err != nil || len(s.Attachments) != 0 {
+		t.Fatalf("read: %+v, %v", s, err)
+	}
+	check(false, true)
+
+	// What was not to be kept leaves nothing, and is written when it is to be.
+	s.put(attachment("c", "10.0.0.4", "web", "web-3"))
+	before, err := os.ReadFile(d.boot.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.begin(s).end(false); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(d.boot.path); err != nil || !bytes.Equal(now, before) {
+		t.Errorf("written although it was not to be: %s, %v", now, err)
+	}
+	check(false, true)
+}
+
+// TestRebootFiles: of the boot before there is the policy and what claims hold, and
+// no matter what a crash has left of its pods.
+func TestRebootFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state.json")
+	d := newDisk(path, dir, "b")
+	s, err := d.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Policy, s.Spec = "p", &redisAndWeb(1).Spec
+	s.Holds["k"] = classes.Hold{Key: "k"}
+	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
+	if err := d.save(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(d.boot.path, 20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newDisk(path, dir, "b").load(); err == nil || !strings.Contains(err.Error(), d.boot.path) {
+		t.Errorf("in the same boot: %v, want an error that names %s", err, d.boot.path)
+	}
+	again, err := newDisk(path, dir, "c").load()
+	if err != nil || again.Policy != "p" || again.Spec == nil || len(again.Holds) != 1 || len(again.Attachments) != 0 {
+		t.Errorf("after a reboot: %+v, %v", again, err)
+	}
+	if _, err := os.Stat(d.boot.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pods of the boot before: %v", err)
+	}
+	for text, want := range map[string]string{`{"schema": 1}`: "version 1", `{`: "unexpected end"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newDisk(path, dir, "c").load(); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q of %s", text, err, want, path)
+		}
+	}
+}
+
+// TestSet: what is known is shown at once, also before it is told of.
+func TestSet(t *testing.T) {
+	dir := t.TempDir()
+	n, err := New(Options{Name: "n1", Path: filepath.Join(dir, "state.json"), RunDir: dir, Boot: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now := n.Now(); len(now.Classes) != 0 {
+		t.Fatalf("%+v", now)
+	}
+	next := n.st.clone()
+	next.Spec = &redisAndWeb(1).Spec
+	n.set(next)
+	if now := n.Now(); len(now.Classes) != 4 || now.Version == 0 {
+		t.Errorf("%+v", now)
+	}
+}
+
+// TestSameMembers: a pod's members are the same ones as long as it is in its lane, for
+// who has read them once.
+func TestSameMembers(t *testing.T) {
+	s := (&state{}).clone()
+	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
+	before := s.lanes("eth0", 0).Members
+	s = s.clone()
+	s.put(attachment("b", "10.0.0.2", "web", "web-1"))
+	if now := s.lanes("eth0", 0).Members; len(before) != 1 || len(now) != 2 || now[0] != before[0] {
+		t.Errorf("members %v, then %v", before, now)
+	}
+	s = s.clone()
+	s.put(attachment("a", "10.0.0.3", "web", "web-0"))
+	if now := s.lanes("eth0", 0).Members; len(now) != 2 || now[0] == before[0] {
+		t.Errorf("attached anew: members %v, as before", now)
+	}
+}

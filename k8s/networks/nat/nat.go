@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nat finds the packets of pods in lanes that the card sees under another
+// address than the lane knows, because the node translates them on its side of the
+// card: what a pod sends and the node masquerades, and what comes to a node's port
+// or a balancer's address. It goes by the connections that there are, whoever had
+// them translated, and not by anybody's rules; programs that translate without the
+// kernel's connection tracking (Cilium's eBPF masquerading) it cannot see. It
+// changes nothing.
+package nat
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/k8s/agent/lanes"
+	"github.com/niclane/niclane/k8s/pods"
+)
+
+// A Finding is packets of a pod that are not in the lane that they should be in.
+type Finding struct {
+	Namespace, Pod, UID string
+	// Container that has the lane, "" for a claim.
+	Container string
+	Lane      string
+	// Frontend is what others send to and the lane does not know; the zero
+	// AddrPort: the pod's own connections leave with the node's address.
+	Frontend netip.AddrPort
+	// Protocol is "tcp" or "udp".
+	Protocol string
+	// Remote is who is at the other end of one of the connections.
+	Remote netip.Addr
+	// Sent: what the pod sends is in the lane all the same, what it receives is
+	// not.
+	Sent bool
+}
+
+// key is what makes it the same finding when it is seen again.
+func (f Finding) key() Finding { f.Remote = netip.Addr{}; return f }
+
+// Find returns what flows show of pods in lanes, each once. uplink says whether an
+// address is reached through the card.
+func Find(flows func(func(Flow)) error, in []node.Attachment, uplink func(netip.Addr) bool) ([]Finding, error) {
+	byAddr := map[netip.Addr]*node.Attachment{}
+	for i := range in {
+		for _, a := range in[i].Addrs {
+			byAddr[a] = &in[i]
+		}
+	}
+	var out []Finding
+	seen := map[Finding]bool{}
+	if len(byAddr) == 0 {
+		return nil, nil
+	}
+	err := flows(func(f Flow) {
+		found, ok := left(f, byAddr)
+		if ok && !seen[found.key()] && uplink(found.Remote) {
+			seen[found.key()] = true
+			out = append(out, found)
+		}
+	})
+	slices.SortFunc(out, func(a, b Finding) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return out, err
+}
+
+// Outside returns what of findings is outside of lanes where the classifier of what
+// leaves the card sees the addresses from before translation, or does not; and
+// where what arrives is told apart by lane (steered), or for no lane is.
+func Outside(found []Finding, sees, steered bool) []Finding {
+	if !sees {
+		return found
+	}
+	if !steered {
+		return nil
+	}
+	out := slices.Clone(found)
+	for i := range out {
+		out[i].Sent = true
+	}
+	return out
+}
+
+// left says what of a flow is left out of a lane.
+func left(f Flow, byAddr map[netip.Addr]*node.Attachment) (Finding, bool) {
+	if at := byAddr[f.Src.Addr()]; at != nil && f.ReplyDst != f.Src {
+		// The pod has opened it; its other end is where answers come from.
+		if lane := laneOf(at, f.Protocol, f.Src, f.ReplySrc); lane != "" && laneOf(at, f.Protocol, f.ReplyDst, f.ReplySrc) != lane {
+			return finding(at, lane, f.Protocol, netip.AddrPort{}, f.ReplySrc.Addr()), true
+		}
+	}
+	if at := byAddr[f.ReplySrc.Addr()]; at != nil && f.ReplySrc != f.Dst {
+		if lane := laneOf(at, f.Protocol, f.ReplySrc, f.Src); lane != "" && laneOf(at, f.Protocol, f.Dst, f.Src) != lane {
+			return finding(at, lane, f.Protocol, f.Dst, f.Src.Addr()), true
+		}
+	}
+	return Finding{}, false
+}
+
+// laneOf is the lane of a pod's that has such packets, "" if none has.
+func laneOf(at *node.Attachment, protocol string, own, remote netip.AddrPort) string {
+	for i := range at.Members {
+		if m := &at.Members[i]; m.Has(protocol, own, remote) {
+			return m.Lane
+		}
+	}
+	return ""
+}
+
+func finding(at *node.Attachment, lane, protocol string, frontend netip.AddrPort, remote netip.Addr) Finding {
+	f := Finding{Namespace: at.Namespace, Pod: at.Pod, UID: at.UID, Lane: lane, Protocol: protocol, Frontend: frontend, Remote: remote}
+	if i := slices.IndexFunc(at.Grants, func(g pods.Grant) bool { return g.Lane == lane }); i >= 0 {
+		f.Container = at.Grants[i].Container
+	}
+	return f
+}
+
+// Message says what is the matter and what helps; own are the node's addresses.
+func (f *Finding) Message(own []netip.Addr) string {
+	const masquerade = "Connections to the pod are not concerned. Except the destination from masquerading in the pod network's configuration, or put the pod into the host's network"
+	switch {
+	case !f.Frontend.IsValid() && f.Sent:
+		return fmt.Sprintf("what the pod sends to %s is in its lane %s, and what %[1]s answers is not: it comes to the node's address, because the node masquerades the pod's, "+
+			"and the card cannot tell it from other packets of the node. %s", f.Remote, f.Lane, masquerade)
+	case !f.Frontend.IsValid():
+		return fmt.Sprintf("what the pod sends to %s leaves with the node's address, because the node masquerades it: neither lane %s nor the card can tell it from other packets of the node. %s", f.Remote, f.Lane, masquerade)
+	}
+	name := f.Frontend.String()
+	if slices.Contains(own, f.Frontend.Addr()) {
+		name = fmt.Sprint(f.Frontend.Port())
+	}
+	name += "/" + strings.ToUpper(f.Protocol)
+	where := "the parameters of its claim"
+	if f.Container != "" {
+		where = fmt.Sprintf("the annotation %s: {%q: {%q: [%q]}}", pods.Annotation, f.Container, "frontends", name)
+	}
+	what := "are not in its lane"
+	if f.Sent {
+		what = "are answered in its lane and not received there, lane"
+	}
+	return fmt.Sprintf("connections to %s come to the pod and %s %s, because the node translates them behind the card: add the frontend %s to %s", f.Frontend, what, f.Lane, name, where)
+}
+
+// Remembered is how long a finding is taken to hold after it was last seen:
+// connections come and go.
+const Remembered = 10 * time.Minute
+
+// A Memory is what was found lately.
+type Memory struct{ seen map[Finding]memory }
+
+type memory struct {
+	Finding
+	at time.Time
+}
+
+// Add takes what was found at a time, and returns what of it is new; changed says
+// that All gives something else than before.
+func (m *Memory) Add(now time.Time, found []Finding) (fresh []Finding, changed bool) {
+	if m.seen == nil {
+		m.seen = map[Finding]memory{}
+	}
+	for _, f := range found {
+		old, known := m.seen[f.key()]
+		if !known {
+			fresh, old.Finding = append(fresh, f), f
+		}
+		old.at = now
+		m.seen[f.key()] = old
+	}
+	changed = len(fresh) > 0
+	for key, f := range m.seen {
+		if now.Sub(f.at) > Remembered {
+			delete(m.seen, key)
+			changed = true
+		}
+	}
+	return fresh, changed
+}
+
+// String names the pods and what of theirs is left out, "" if there is nothing.
+func (m *Memory) String() string {
+	var out []string
+	for _, f := range m.seen {
+		what := "what it sends is masqueraded"
+		if f.Sent {
+			what = "what answers to it when it is masqueraded"
+		}
+		if f.Frontend.IsValid() {
+			what = fmt.Sprintf("frontend %s/%s", f.Frontend, f.Protocol)
+		}
+		out = append(out, fmt.Sprintf("pod %s/%s, lane %s: %s", f.Namespace, f.Pod, f.Lane, what))
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	const most = 10
+	if n := len(out); n > most {
+		out = append(out[:most], fmt.Sprintf("and %d more", n-most))
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
+)
+
+// BenchmarkOnDevice is a question for each pod that starts, with as many links as
+// pods, by who knows the links and by who asks for all of them.
+func BenchmarkOnDevice(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("not root")
+	}
+	pod := []netip.Addr{netip.MustParseAddr("10.98.0.1"), netip.MustParseAddr("fd00::1")}
+	for _, n := range []int{1, 110} {
+		var add, del []string
+		for i := range n {
+			add = append(add, fmt.Sprintf("link add veth%d up type veth peer name pod%d", i, i))
+			del = append(del, fmt.Sprintf("link del veth%d", i))
+		}
+		vethtest.IP(b, strings.Join(add, "\n"))
+		for name, ask := range map[string]func(string, []netip.Addr) error{"/Links": new(Links).OnDevice, "/all": OnDevice} {
+			b.Run(fmt.Sprint(n, name), func(b *testing.B) {
+				for b.Loop() {
+					if err := ask("", pod); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		vethtest.IP(b, strings.Join(del, "\n"))
+	}
+}

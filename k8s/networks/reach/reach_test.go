@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reach
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
+
+// both asks with and without knowing the links, which must say the same.
+func both(t *testing.T, l *Links, addrs []netip.Addr) error {
+	t.Helper()
+	err, known := OnDevice("up0", addrs), l.OnDevice("up0", addrs)
+	if (err == nil) != (known == nil) || err != nil && err.Error() != known.Error() {
+		t.Errorf("who lists all links: %v; who knows them: %v", err, known)
+	}
+	return err
+}
+
+// TestOverlay: a tunnel that carries pods to other nodes hides their addresses.
+func TestOverlay(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5")}
+	l := new(Links)
+	t.Cleanup(l.forget)
+	if err := both(t, l, pod); err != nil {
+		t.Fatalf("nothing there: %v", err)
+	}
+	vethtest.IP(t, `link add up0 type veth peer name up1
+		link set up0 up
+		link set up1 up
+		addr add 192.0.2.1/24 dev up0
+		link add flannel.1 type vxlan id 1 dev up0 dstport 8472 nolearning`)
+	t.Cleanup(func() { vethtest.IP(t, "link del up0") })
+	if err := both(t, l, pod); err != nil {
+		t.Errorf("down: %v", err)
+	}
+	vethtest.IP(t, "link set flannel.1 up")
+	if err := both(t, l, pod); err != nil {
+		t.Errorf("without a route: %v", err)
+	}
+	vethtest.IP(t, `addr add 10.244.1.0/32 dev flannel.1
+		route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink`)
+	err := both(t, l, pod)
+	if err == nil || !strings.Contains(err.Error(), "flannel.1 (vxlan) carries 10.244.2.0/24") {
+		t.Errorf("got %v", err)
+	}
+	if err := both(t, l, []netip.Addr{netip.MustParseAddr("fd00::5")}); err != nil {
+		t.Errorf("of the other family: %v", err)
+	}
+	vethtest.IP(t, `link del flannel.1
+		link add cilium_vxlan type vxlan external dstport 8472
+		link set cilium_vxlan up`)
+	t.Cleanup(func() { vethtest.IP(t, "link del cilium_vxlan") })
+	hidden := func(when string) {
+		t.Helper()
+		if err := both(t, l, pod); err == nil || !strings.Contains(err.Error(), "cilium_vxlan") {
+			t.Errorf("%s: got %v", when, err)
+		}
+	}
+	hidden("up")
+	// A link that leaves a bridge is not one that is gone.
+	vethtest.IP(t, `link add br7 type bridge
+		link set cilium_vxlan master br7`)
+	hidden("in a bridge")
+	vethtest.IP(t, "link del br7")
+	hidden("in no bridge")
+	// What was not told, because there was no room for it, is asked for.
+	vethtest.IP(t, "link del cilium_vxlan")
+	if err := both(t, l, pod); err != nil {
+		t.Errorf("gone: %v", err)
+	}
+	if err := unix.SetsockoptInt(l.told, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+	vethtest.IP(t, `link add dummy7 type veth peer name dummy8
+		link set dummy7 up
+		link set dummy7 down
+		link set dummy7 up
+		link del dummy7
+		link add cilium_vxlan type vxlan external dstport 8472
+		link set cilium_vxlan up`)
+	hidden("after a loss")
+}
+
+// TestOverlaysOfPodNetworks: those that are no VXLAN, each as its pod network makes
+// it, and what only looks like one.
+func TestOverlaysOfPodNetworks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	pod := []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5")}
+	l := new(Links)
+	t.Cleanup(l.forget)
+	for name, c := range map[string]struct{ made, end, want string }{
+		"flannel's UDP": {`tuntap add mode tun name flannel0
+			link set flannel0 up
+			route add 10.244.0.0/16 dev flannel0`, "link del flannel0", "flannel0 (tuntap) carries 10.244.0.0/16"},
+		"Calico's IP in IP": {`link add tunl7 type ipip local 192.0.2.1
+			link set tunl7 up
+			route add 10.244.2.0/24 via 192.0.2.2 dev tunl7 onlink`, "link del tunl7", "tunl7 (ipip) carries 10.244.2.0/24"},
+		"a route in another table": {`tuntap add mode tun name wireguard.cali
+			link set wireguard.cali up
+			-6 route add fd00:2::/64 dev wireguard.cali table 1`, "link del wireguard.cali", "wireguard.cali (tuntap) carries fd00:2::/64"},
+		"IPsec": {`xfrm policy add src 10.244.1.0/24 dst 10.244.2.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel`,
+			"xfrm policy flush", "encrypts what 10.244.1.5 sends to 10.244.2.0/24"},
+		"IPsec of others": {`xfrm policy add src 192.0.2.0/24 dst 198.51.100.0/24 dir out tmpl src 192.0.2.1 dst 192.0.2.2 proto esp mode tunnel`,
+			"xfrm policy flush", ""},
+		"a VPN of the node's": {`tuntap add mode tun name tun0
+			link set tun0 up
+			route add 10.8.0.0/24 dev tun0`, "link del tun0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, line := range strings.Split(c.made, "\n") {
+				out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
+				if err != nil && i == 0 && strings.Contains(string(out), "Unknown device type") {
+					t.Skipf("no such link in this kernel: ip %s", line)
+				}
+				if err != nil {
+					t.Fatalf("ip %s: %v: %s", line, err, out)
+				}
+				if i == 0 {
+					t.Cleanup(func() { vethtest.IP(t, c.end) })
+				}
+			}
+			err := both(t, l, pod)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A packet waits for some 25 ms at most at any rate, a few frames' time where that is
+// more, and no rate overflows the kernel's numbers.
+func TestBucket(t *testing.T) {
+	const frame = 1518
+	for _, tt := range []struct {
+		bits         uint64
+		burst, queue uint64
+	}{
+		{1e5, 3 * frame, 3 * frame}, {1e6, 3 * frame, 3 * frame}, {1e7, 25000, 31250}, {15e6, 37500, 46875}, {1e9, 25e5, 3125e3},
+		{1718e9, 256 << 20, 1<<32 - 1 - 256<<20}, {1 << 62, 256 << 20, 1<<32 - 1 - 256<<20},
+	} {
+		if burst, limit := bucket(tt.bits, frame); uint64(burst) != tt.burst || uint64(limit) != tt.burst+tt.queue {
+			t.Errorf("%d bit/s: burst %d, limit %d, want %d, %d", tt.bits, burst, limit, tt.burst, tt.burst+tt.queue)
+		}
+	}
+}
+
+func TestLimit(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	vethtest.IP(t, `link add pod0 type veth peer name pod1
+		link set pod0 up
+		link set pod1 up`)
+	t.Cleanup(func() { vethtest.IP(t, "link del pod0") })
+	before := vethtest.Qdiscs(t, "pod0")
+	for _, bits := range []uint64{20_000_000, 30_000_000} {
+		if err := Limit("pod0", bits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := vethtest.Qdiscs(t, "pod0"); !strings.Contains(got, "tbf") || !strings.Contains(got, "rate 30Mbit burst 75000b") && !strings.Contains(got, "rate 30Mbit burst 73") {
+		t.Errorf("got %s", got)
+	}
+	for range 2 {
+		if err := Limit("pod0", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := vethtest.Qdiscs(t, "pod0"); got != before {
+		t.Errorf("before %s, after %s", before, got)
+	}
+	vethtest.TC(t, "qdisc add dev pod0 root handle 7: pfifo")
+	if err := Limit("pod0", 1_000_000); err == nil || !strings.Contains(err.Error(), "somebody else's") {
+		t.Errorf("got %v", err)
+	}
+}

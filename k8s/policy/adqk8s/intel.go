@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package intel turns the cluster configuration of Intel's Kubernetes plugins for
+// ADQ (ConfigMap adq-cluster-config) into LanePolicies that mean the same. What
+// has no meaning here is said, and what contradicts itself is refused.
+package intel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/niclane/niclane/k8s/api/params"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/k8s/policy"
+)
+
+// Resources of Intel's device plugin.
+const (
+	Resource       = "net.intel.com/adq"
+	SharedResource = "net.intel.com/adq-shared"
+)
+
+// maxConfig is what a ConfigMap can hold.
+const maxConfig = 1 << 20
+
+type cluster struct {
+	NodeConfigs []nodeConfig
+}
+
+type nodeConfig struct {
+	Labels       map[string]string
+	EgressMode   string
+	FilterPrio   *int
+	Globals      globals
+	TrafficClass []trafficClass
+}
+
+type globals struct {
+	Arpfilter, Bpstop, BpstopCfg, Optimize *bool
+	Busypoll, Busyread                     *int
+	Cpus, Numa, Dev                        string
+	Queues                                 int
+	Txring, Rxring                         *int
+	Txadapt, Rxadapt                       *bool
+	Txusecs, Rxusecs                       *int
+}
+
+type trafficClass struct {
+	Mode          string
+	Queues        int
+	Pollers       int
+	PollerTimeout int
+	Cpus, Numa    string
+}
+
+// Convert reads the JSON of key adq-cluster-config.json. notes say what is not
+// taken over, and what is otherwise.
+func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error) {
+	var c cluster
+	if err := claim.StrictUpTo(raw, &c, maxConfig); err != nil {
+		return nil, nil, fmt.Errorf("adq-cluster-config: %w", err)
+	}
+	if len(c.NodeConfigs) == 0 {
+		return nil, nil, errors.New("adq-cluster-config: NodeConfigs is missing or empty")
+	}
+	var errs []error
+	for i, n := range c.NodeConfigs {
+		at := fmt.Sprintf("NodeConfigs[%d]", i)
+		p := &v1alpha1.LanePolicy{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: v1alpha1.Kind}}
+		p.Name = fmt.Sprintf("adq-%d", i+1)
+		p.Spec.Priority = int32(len(c.NodeConfigs) - i) // the first that matches wins there
+		if len(n.Labels) > 0 {
+			p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: n.Labels}
+		}
+		note := func(format string, args ...any) { notes = append(notes, at+fmt.Sprintf(format, args...)) }
+		if err := n.uplink(&p.Spec.Uplink, note); err != nil {
+			errs = append(errs, fmt.Errorf("%s.%w", at, err))
+		}
+		if err := n.classes(&p.Spec, note); err != nil {
+			errs = append(errs, fmt.Errorf("%s.%w", at, err))
+			continue
+		}
+		// What lanes.yaml would refuse is said now, not on the node.
+		if _, err := policy.Make(p.Name, &p.Spec, policy.Node{Device: "eth0"}); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", at, err))
+		}
+		out = append(out, p)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	return out, notes, nil
+}
+
+func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error {
+	g := &n.Globals
+	u.Dev, u.Queues = g.Dev, g.Queues
+	u.BusyPoll, u.BusyRead, u.ARPFilter, u.RxRing, u.TxRing = g.Busypoll, g.Busyread, g.Arpfilter, g.Rxring, g.Txring
+	u.RxAdapt, u.TxAdapt, u.RxUsecs, u.TxUsecs = g.Rxadapt, g.Txadapt, g.Rxusecs, g.Txusecs
+	u.CPUs, u.NUMA = g.Cpus, g.Numa
+	if slices.ContainsFunc(n.TrafficClass, func(tc trafficClass) bool { return tc.Pollers > 0 }) {
+		// adqsetup, which Intel's DaemonSet runs, does so whatever was asked for.
+		for _, f := range []struct {
+			name string
+			to   **int
+		}{{"Busypoll", &u.BusyPoll}, {"Busyread", &u.BusyRead}} {
+			if *f.to != nil && **f.to != 0 {
+				note(".Globals.%s: found %d; 0 is what adqsetup sets where a class has pollers", f.name, **f.to)
+				*f.to = new(int)
+			}
+		}
+	}
+	for _, f := range []struct {
+		name string
+		on   *bool
+	}{{"Bpstop", g.Bpstop}, {"BpstopCfg", g.BpstopCfg}, {"Optimize", g.Optimize}} {
+		if f.on != nil && *f.on {
+			note(".Globals.%s: not taken over: it is a private flag of Intel's own ice driver", f.name)
+		}
+	}
+	if n.FilterPrio != nil {
+		note(".FilterPrio: not taken over: niclane's classifier takes a free preference and lets later filters run")
+	}
+	switch n.EgressMode {
+	case "", "skbedit":
+	case "netprio":
+		u.Force = map[string]string{"classifier": "net-prio"}
+		note(".EgressMode: netprio steers what pods of the host's network send, and no others': leave uplink.force out to have all told by address")
+	default:
+		return fmt.Errorf("EgressMode: found %q, want skbedit or netprio", n.EgressMode)
+	}
+	return nil
+}
+
+// classes makes the last traffic class the shared one and the others exclusive, as
+// Intel's plugin does whatever their Mode says.
+func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ...any)) error {
+	last := len(n.TrafficClass) - 1
+	if last < 0 {
+		return errors.New("TrafficClass is missing or empty")
+	}
+	named := 0
+	for i, tc := range n.TrafficClass {
+		if tc.Queues < 1 {
+			return fmt.Errorf("TrafficClass[%d].Queues: found %d, want at least 1", i, tc.Queues)
+		}
+		if tc.PollerTimeout < 0 || tc.Pollers < 0 {
+			return fmt.Errorf("TrafficClass[%d]: Pollers and PollerTimeout are at least 0", i)
+		}
+		c := v1alpha1.Class{Queues: tc.Queues, Tuning: v1alpha1.Tuning{CPUs: tc.Cpus, NUMA: tc.Numa, Pollers: tc.Pollers}}
+		if tc.PollerTimeout > 0 {
+			c.PollerTimeout = strconv.Itoa(tc.PollerTimeout) + "us"
+		}
+		if i == last {
+			c.Name, c.Mode, c.ResourceName = "adq-shared", v1alpha1.Shared, SharedResource
+			c.Members = max(tc.Queues-1, 1) // a device per queue but the last
+			note(".TrafficClass[%d]: shared by %d pods, as many as Intel's plugin offers; its queues are divided among all of them", i, c.Members)
+			spec.Classes = append(spec.Classes, c)
+			continue
+		}
+		if same := find(spec.Classes, c); same != nil {
+			same.Sets++
+			continue
+		}
+		c.Sets = 1
+		if named++; named == 1 {
+			c.Name, c.ResourceName = "adq", Resource
+		} else {
+			c.Name = fmt.Sprintf("adq-%c", 'a'+named-1)
+			note(".TrafficClass[%d]: is not like the ones before, and pods could not tell which they get of %s: ask for niclane.dev/%s", i, Resource, c.Name)
+		}
+		if mode := strings.ToLower(tc.Mode); mode != "" && mode != "exclusive" {
+			note(".TrafficClass[%d].Mode: %s is taken as exclusive, as Intel's plugin does of all but the last", i, tc.Mode)
+		}
+		spec.Classes = append(spec.Classes, c)
+	}
+	return nil
+}
+
+// find returns the class that is like c but for its name and sets.
+func find(all []v1alpha1.Class, c v1alpha1.Class) *v1alpha1.Class {
+	for i := range all {
+		o := all[i]
+		o.Name, o.ResourceName, o.Sets = "", "", 0
+		a, _ := json.Marshal(o)
+		b, _ := json.Marshal(c)
+		if string(a) == string(b) {
+			return &all[i]
+		}
+	}
+	return nil
+}

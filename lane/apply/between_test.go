@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/niclane/niclane/internal/testing/fakekernel"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// filters are of a card with two traffic classes beside the default.
+func filters(n int) (k *fakekernel.Kernel, p *plan.Plan) {
+	k = fakekernel.New(&device.State{Devices: []device.Device{{
+		Name:     "d0",
+		Features: map[string]device.Setting{"hw-tc-offload": {On: true}},
+	}}})
+	k.Put(device.Qdisc{Dev: "d0", Parent: "root", Type: "mqprio", Handle: "1:", Mode: device.ModeChannel, Queues: "2@0 2@2 2@4"})
+	k.Put(clsact)
+	p = &plan.Plan{Devices: []string{"d0"}}
+	for i := range n {
+		p.Steps = append(p.Steps, plan.Step{New: device.Flower{Dev: "d0", Class: 1, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: uint16(80 + i)}}})
+	}
+	return k, p
+}
+
+// TestBetweenRollbacks: a rollback is killed anywhere among filters that are removed
+// together, or apply where it undoes itself. What somebody else makes for the same
+// packets before the next one stays, and niclane's own go.
+func TestBetweenRollbacks(t *testing.T) {
+	const n = 3
+	for name, theirs := range map[string]func(device.Flower) device.Flower{
+		"at another preference": func(f device.Flower) device.Flower { f.Pref = 49152; return f },
+		"to another class":      func(f device.Flower) device.Flower { f.Class = 2; return f },
+		"as niclane's own":      func(f device.Flower) device.Flower { return f },
+	} {
+		for back, first := range map[string]func(*fakekernel.Kernel, *journal.Journal){
+			"rollback": func(k *fakekernel.Kernel, j *journal.Journal) {
+				_, _ = apply.Rollback(context.Background(), k, j, here, apply.Options{})
+			},
+			"undo": func(k *fakekernel.Kernel, j *journal.Journal) { _, _ = apply.Undo(k, j, apply.Options{}) },
+		} {
+			for side, when := range sides {
+				for kill := range n {
+					t.Run(fmt.Sprintf("%s/%s/%s write %d", name, back, side, kill), func(t *testing.T) {
+						k, p := filters(n)
+						j := newJournal(p, nil)
+						if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
+							t.Fatal(err)
+						}
+						k.Inject(fakekernel.Fault{Write: kill, When: when, Kill: true})
+						if !killable(func() { first(k, j) }) {
+							t.Fatal("it was not killed")
+						}
+						k.Calm()
+						want := map[string]bool{} // what is somebody else's
+						for i := n - 1; i >= 0; i-- {
+							f := p.Steps[i].New.(device.Flower)
+							if k.Objects()[f.Key()] != nil {
+								continue
+							}
+							// The kernel removed it and nobody was told: of two
+							// that are equal in everything nobody can say more.
+							if silent := side == "after" && len(want) == kill; !silent || theirs(f) != f {
+								k.Put(theirs(f))
+								want[f.Key()] = true
+							}
+						}
+						j = reread(t, j)
+						if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{}); err != nil {
+							t.Error(err)
+						}
+						for _, s := range p.Steps {
+							if got := k.Objects()[s.Key()]; (got != nil) != want[s.Key()] {
+								t.Errorf("%s: found %v, is somebody else's: %v", s.Key(), got, want[s.Key()])
+							}
+						}
+						if got := j.Records(); len(got) != 0 {
+							t.Errorf("still owned: %+v", got)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// A stubborn kernel says that it has removed a filter, and has not.
+type stubborn struct{ *fakekernel.Kernel }
+
+func (s stubborn) Write(old, new device.Object) error {
+	err := s.Kernel.Write(old, new)
+	if new == nil && err == nil {
+		s.Put(old)
+	}
+	return err
+}
+
+// TestRemovedInWords: what is found again after it was removed stays niclane's.
+func TestRemovedInWords(t *testing.T) {
+	k, p := filters(2)
+	j := newJournal(p, nil)
+	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := apply.Rollback(context.Background(), stubborn{k}, j, here, apply.Options{})
+	var left apply.LeftError
+	if !errors.As(err, &left) || len(left) != 2 {
+		t.Errorf("rollback: %v, want both filters left", err)
+	}
+	j = reread(t, j)
+	if got := j.Records(); len(got) != 2 {
+		t.Errorf("owned: %+v, want both", got)
+	}
+	if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{}); err != nil {
+		t.Error(err)
+	}
+	if k.Objects()[p.Steps[0].Key()] != nil || len(j.Records()) != 0 {
+		t.Errorf("left:\n%s\nowned: %+v", k, j.Records())
+	}
+}

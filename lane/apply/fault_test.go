@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/fakekernel"
+	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
+	"github.com/niclane/niclane/internal/testing/fakekernel/mutate"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// noKey compares records by what they say, not by whether their key is known.
+var noKey = cmpopts.IgnoreUnexported(journal.Record{})
+
+// seeds are the starts that every golden is run from; 0 is its fixture.
+const seeds = 3
+
+var errInjected = errors.New("injected")
+
+var here = journal.Host{BootID: "boot", NetnsCookie: 1}
+
+// A run is a fake kernel with a plan to make on it.
+type run struct {
+	name   string
+	kernel *fakekernel.Kernel
+	plan   *plan.Plan
+	// before is what an earlier generation owns, original the state before
+	// it; the same as now if there was none.
+	before   []journal.Record
+	original string
+}
+
+// runs makes every golden, from every start, ready to be applied.
+func runs(t *testing.T) []run {
+	t.Helper()
+	var out []run
+	refused := 0
+	for _, golden0 := range golden.Cases(t, "../plan/testdata") {
+		for seed := range uint64(seeds) {
+			c := golden0.Random(seed)
+			r, err := prepare(c)
+			var es plan.Errors
+			if errors.As(err, &es) && seed > 0 {
+				refused++
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", c.Name, err)
+			}
+			out = append(out, r)
+		}
+	}
+	if len(out) < 2*refused {
+		t.Fatalf("%d random starts were refused by the planner, %d plans are left", refused, len(out))
+	}
+	return out
+}
+
+func prepare(c golden.Case) (run, error) {
+	r := run{name: c.Name, kernel: fakekernel.New(c.State)}
+	r.original = r.kernel.String()
+	st := c.State
+	if c.Before != "" {
+		p, err := golden.Plan(c.Before, st, plan.Owned{})
+		if err != nil {
+			return r, err
+		}
+		j := newJournal(p, nil)
+		if _, err := apply.Run(context.Background(), r.kernel, p, j, apply.Options{}); err != nil {
+			return r, fmt.Errorf("before: %w", err)
+		}
+		r.before = j.Records()
+		st = st.Clone()
+		for _, s := range p.Steps {
+			st.Put(s.Old, s.New)
+		}
+	}
+	var err error
+	r.plan, err = golden.Plan(c.Lanes, st, owned(r.before))
+	return r, err
+}
+
+func owned(records []journal.Record) plan.Owned {
+	var o plan.Owned
+	for _, r := range records {
+		o.Records = append(o.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+	}
+	return o
+}
+
+func newJournal(p *plan.Plan, before []journal.Record) *journal.Journal {
+	return journal.New(journal.Head{Host: here, Config: "/etc/niclane/lanes.yaml", Generation: 1, Devices: p.Devices, Before: before, Plan: p})
+}
+
+// reread gives the journal that a later process finds.
+func reread(t *testing.T, j *journal.Journal) *journal.Journal {
+	t.Helper()
+	b, err := j.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := journal.Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+// killable runs f and reports whether the fake kernel killed it.
+func killable(f func()) (killed bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(fakekernel.Killed); !ok {
+				panic(p)
+			}
+			killed = true
+		}
+	}()
+	f()
+	return false
+}
+
+var sides = map[string]fakekernel.When{"before": fakekernel.Before, "after": fakekernel.After}
+
+// eachFault calls f for a fault before and after each write of each run.
+func eachFault(t *testing.T, f func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault)) {
+	t.Helper()
+	for _, r := range runs(t) {
+		t.Run(r.name, func(t *testing.T) {
+			for side, when := range sides {
+				for n := 0; ; n++ {
+					k := r.kernel.Clone()
+					f(t, r, k, fakekernel.Fault{Write: n, When: when})
+					if t.Failed() {
+						t.Fatalf("with the fault %s write %d", side, n)
+					}
+					if k.Writes() <= n {
+						break
+					}
+				}
+			}
+		})
+	}
+}
+
+func wantState(t *testing.T, when, want string, k *fakekernel.Kernel) {
+	t.Helper()
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(k.String(), "\n")); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", when, diff)
+	}
+}
+
+func TestRunAndRollback(t *testing.T) {
+	for _, r := range runs(t) {
+		t.Run(r.name, func(t *testing.T) {
+			j := newJournal(r.plan, r.before)
+			report, err := apply.Run(context.Background(), r.kernel, r.plan, j, apply.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(report.Done) != len(r.plan.Steps) || !j.Ended() {
+				t.Errorf("%d of %d steps done, ended %v", len(report.Done), len(r.plan.Steps), j.Ended())
+			}
+			for key, want := range finals(r.plan.Steps) {
+				if want == nil && mutate.OfQueue(r.kernel.Objects()[key]) {
+					continue // the queue has it by itself
+				}
+				if q, _ := r.kernel.Objects()["qdisc/"+r.plan.Devices[0]+"/root"].(device.Qdisc); q.Mode != "" && want != nil && want.Kind() == (device.RSSTable{}).Kind() {
+					continue // the card's classes have made it theirs
+				}
+				if got := r.kernel.Objects()[key]; !device.Equal(got, want) {
+					t.Errorf("%s: want %v, have %v", key, want, got)
+				}
+			}
+			if _, err := apply.Rollback(context.Background(), r.kernel, reread(t, j), here, apply.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			wantState(t, "after rollback", r.original, r.kernel)
+		})
+	}
+}
+
+// finals gives the last value that the steps give each object.
+func finals(steps []plan.Step) map[string]device.Object {
+	m := map[string]device.Object{}
+	for _, s := range steps {
+		m[s.Key()] = s.New
+	}
+	return m
+}
+
+func TestFailureAtEveryStep(t *testing.T) {
+	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
+		start := k.String()
+		fault.Err = errInjected
+		k.Inject(fault)
+		j := newJournal(r.plan, r.before)
+		_, err := apply.Run(context.Background(), k, r.plan, j, apply.Options{})
+		if k.Writes() <= fault.Write {
+			if err != nil {
+				t.Errorf("without a fault: %v", err)
+			}
+			return
+		}
+		if !errors.Is(err, errInjected) {
+			t.Errorf("error %v, want the injected one", err)
+		}
+		wantState(t, "after the failure", start, k)
+		if diff := cmp.Diff(r.before, j.Records(), noKey); diff != "" {
+			t.Errorf("records (-before +after):\n%s", diff)
+		}
+	})
+}
+
+func TestKillAtEveryStep(t *testing.T) {
+	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
+		fault.Kill = true
+		k.Inject(fault)
+		j := newJournal(r.plan, r.before)
+		killed := killable(func() {
+			if _, err := apply.Run(context.Background(), k, r.plan, j, apply.Options{}); err != nil {
+				t.Error(err)
+			}
+		})
+		if want := k.Writes() > fault.Write; killed != want {
+			t.Errorf("killed %v, want %v", killed, want)
+		}
+		k.Calm()
+		if _, err := apply.Rollback(context.Background(), k, reread(t, j), here, apply.Options{}); err != nil {
+			t.Error(err)
+		}
+		wantState(t, "after rollback", r.original, k)
+	})
+}
+
+// TestUndoAfterKill undoes one generation only, as the guardian does.
+func TestUndoAfterKill(t *testing.T) {
+	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
+		start := k.String()
+		fault.Kill = true
+		k.Inject(fault)
+		j := newJournal(r.plan, r.before)
+		killable(func() {
+			if _, err := apply.Run(context.Background(), k, r.plan, j, apply.Options{}); err != nil {
+				t.Error(err)
+			}
+		})
+		k.Calm()
+		j = reread(t, j)
+		if _, err := apply.Undo(k, j, apply.Options{}); err != nil {
+			t.Error(err)
+		}
+		wantState(t, "after undo", start, k)
+		if diff := cmp.Diff(r.before, j.Records(), noKey); diff != "" {
+			t.Errorf("records (-before +after):\n%s", diff)
+		}
+	})
+}
+
+// TestKillDuringRollback kills rollback at every write; another one ends it.
+func TestKillDuringRollback(t *testing.T) {
+	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
+		j := newJournal(r.plan, r.before)
+		if _, err := apply.Run(context.Background(), k, r.plan, j, apply.Options{}); err != nil {
+			t.Error(err)
+			return
+		}
+		fault.Kill = true
+		k.Inject(fault)
+		rollback := func() {
+			j = reread(t, j)
+			if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{}); err != nil {
+				t.Error(err)
+			}
+		}
+		if killable(rollback) {
+			k.Calm()
+			rollback()
+		}
+		wantState(t, "after the second rollback", r.original, k)
+	})
+}
+
+// TestUndoFailsToo lets everything fail from one write on: the report must
+// name what is not as before, and a later rollback must put it right.
+func TestUndoFailsToo(t *testing.T) {
+	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
+		start := k.Objects()
+		fault.Err, fault.Sticky = errInjected, true
+		k.Inject(fault)
+		j := newJournal(r.plan, r.before)
+		report, err := apply.Run(context.Background(), k, r.plan, j, apply.Options{})
+		if k.Writes() <= fault.Write {
+			return
+		}
+		if !errors.Is(err, errInjected) {
+			t.Errorf("error %v, want the injected one", err)
+		}
+		left := map[string]bool{}
+		for _, l := range report.Left {
+			left[l.Key] = true
+		}
+		now := k.Objects()
+		for _, s := range r.plan.Steps {
+			made := false // by another object, with which it goes
+			switch s.Object().(type) {
+			case device.Thread, device.CPUThread:
+				made = true
+			}
+			if start[s.Key()] == nil && mutate.OfQueue(s.Object()) {
+				made = left["channels/"+r.plan.Devices[0]]
+			}
+			if key := s.Key(); !made && !device.Equal(start[key], now[key]) && !left[key] {
+				t.Errorf("%s is not as before and not in the report %+v", key, report.Left)
+			}
+		}
+		k.Calm()
+		if _, err := apply.Rollback(context.Background(), k, reread(t, j), here, apply.Options{}); err != nil {
+			t.Error(err)
+		}
+		wantState(t, "after rollback", r.original, k)
+	})
+}
+
+// TestVanishingDevice removes the device at every write: one error, and an
+// undo that takes what was on the device as gone.
+func TestVanishingDevice(t *testing.T) {
+	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
+		dev := r.plan.Devices[0]
+		gone := k.Clone()
+		gone.Vanish(dev)
+		fault.Vanish = dev
+		k.Inject(fault)
+		j := newJournal(r.plan, r.before)
+		report, err := apply.Run(context.Background(), k, r.plan, j, apply.Options{})
+		if k.Writes() <= fault.Write {
+			return
+		}
+		if err == nil && fault.Write < len(r.plan.Steps)-1 {
+			t.Error("no error")
+		}
+		if len(report.Left) > 0 {
+			t.Errorf("left %+v", report.Left)
+		}
+		if err == nil || !errors.Is(err, unix.ENODEV) && !strings.Contains(err.Error(), "found absent") {
+			t.Errorf("error %v does not say that the device is gone", err)
+		}
+		wantState(t, "after the undo", gone.String(), k)
+	})
+}

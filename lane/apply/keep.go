@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// Drivers make their queues anew when channels or the card's traffic classes
+// change, and forget on the way what others have set: where interrupts go, how
+// queues are moderated; with the classes some change the number of channels and
+// delete all steering rules (ice: ice_setup_tc_mqprio_qdisc, ice_remove_q_channels).
+
+// rebuilt returns the device whose queues a write makes anew, "" if none, and
+// whether its steering rules and channels are at stake too.
+func rebuilt(old, new device.Object) (dev string, classes bool) {
+	for _, o := range []device.Object{old, new} {
+		switch o := o.(type) {
+		case device.Channels:
+			return o.Dev, false
+		case device.Qdisc:
+			if o.Type == "mqprio" && o.Mode != "" {
+				return o.Dev, true
+			}
+		}
+	}
+	return "", false
+}
+
+// A kept is what others have set on a device's queues.
+type kept struct {
+	queues   []device.Object // Affinity, Coalesce
+	channels device.Object   // nil for none
+	rules    []ethtool.RawRule
+}
+
+// keep reads what a write to dev may make the driver forget.
+func (s *System) keep(dev string, classes bool) (k kept, err error) {
+	c, err := s.Read(device.Channels{Dev: dev})
+	if err != nil {
+		return k, err
+	}
+	channels, ok := c.(device.Channels)
+	if !ok {
+		return k, nil
+	}
+	var affinities, coalesces []device.Object
+	for q := range max(channels.RX, channels.TX) + channels.Combined {
+		affinities = append(affinities, device.Affinity{Dev: dev, Queue: q})
+		coalesces = append(coalesces, device.Coalesce{Dev: dev, Queue: q})
+	}
+	for _, objects := range [][]device.Object{affinities, coalesces} {
+		values, err := s.ReadMany(objects)
+		if err != nil {
+			return k, err
+		}
+		for _, v := range values {
+			if v != nil {
+				k.queues = append(k.queues, v)
+			}
+		}
+	}
+	if !classes {
+		return k, nil
+	}
+	k.channels = channels
+	k.rules, err = s.ethtool.RawRules(dev)
+	if ethtool.NotSupported(err) {
+		err = nil
+	}
+	return k, err
+}
+
+// restoreKept writes back what is not as it was. The queues that are gone keep
+// nothing.
+func (s *System) restoreKept(dev string, k kept) error {
+	var errs []error
+	put := func(o device.Object) {
+		now, err := s.Read(o)
+		if err == nil && now != nil && !device.Equal(now, o) {
+			err = s.write(now, o)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the driver forgot %s, and it cannot be put back: %w", o.Key(), err))
+		}
+	}
+	if k.channels != nil {
+		put(k.channels)
+	}
+	for _, o := range k.queues {
+		put(o)
+	}
+	for _, r := range k.rules {
+		if err := s.ethtool.RestoreRule(dev, r); err != nil {
+			errs = append(errs, fmt.Errorf("the driver deleted steering rule %d of %s, and it cannot be put back: %w", r.Location(), dev, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Write implements Kernel.
+func (s *System) Write(old, new device.Object) error {
+	dev, classes := rebuilt(old, new)
+	if dev == "" {
+		return s.write(old, new)
+	}
+	k, err := s.keep(dev, classes)
+	if err != nil {
+		return err
+	}
+	if err := s.write(old, new); err != nil {
+		return errors.Join(err, s.restoreKept(dev, k))
+	}
+	if new != nil {
+		k.channels = nil // the plan has said how many there are
+	}
+	return s.restoreKept(dev, k)
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// TestMain lets the test's executable be the applier and the guardian too.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 {
+		switch os.Args[1] {
+		case applierArg:
+			exit(applier(os.Args[2]))
+		case apply.GuardArg:
+			exit(apply.RunGuard(os.Args[2]))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+const applierArg = "test-applier"
+
+// An applierConfig tells a process of its own what to apply and when to die.
+type applierConfig struct {
+	StateDir, RunDir string
+	Plan             *plan.Plan
+	// Kill is the number of the write at which to get SIGKILL, -1 for none;
+	// After says after it, not before.
+	Kill  int
+	After bool
+	// Hang is the number of the write before which to hang, -1 for none.
+	Hang int
+	// Fail is the number of the write to fail, -1 for none.
+	Fail int
+	// Within starts a guardian, 0 none.
+	Within time.Duration
+	// Linger keeps the process after its end.
+	Linger bool
+	// Cgroups are directories of control groups to move to first.
+	Cgroups []string
+}
+
+func quietApplier(dir string, p *plan.Plan) applierConfig {
+	return applierConfig{StateDir: dir + "/state", RunDir: dir + "/run", Plan: p, Kill: -1, Hang: -1, Fail: -1}
+}
+
+// start starts the applier in the namespaces of the calling thread, as the
+// leader of a session of its own.
+func (c applierConfig) command(t *testing.T) *exec.Cmd {
+	t.Helper()
+	arg, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", applierArg, string(arg))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd
+}
+
+// output runs the applier to its end and returns what it printed.
+func (c applierConfig) output(t *testing.T) ([]byte, error) {
+	t.Helper()
+	cmd := c.command(t)
+	cmd.Stdout, cmd.Stderr = nil, nil
+	return cmd.CombinedOutput()
+}
+
+func applier(arg string) error {
+	var c applierConfig
+	if err := json.Unmarshal([]byte(arg), &c); err != nil {
+		return err
+	}
+	for _, dir := range c.Cgroups {
+		if err := os.WriteFile(dir+"/cgroup.procs", []byte("0"), 0); err != nil {
+			return err
+		}
+	}
+	lock, err := apply.TryLock(c.RunDir)
+	if err != nil {
+		return err
+	}
+	host, err := journal.Here()
+	if err != nil {
+		return err
+	}
+	s, err := journal.Open(c.StateDir, host)
+	if err != nil {
+		return err
+	}
+	who, when := journal.Self()
+	j, err := s.Begin(journal.Head{Config: testConfig, Who: who, When: when, Plan: c.Plan})
+	if err != nil {
+		return err
+	}
+	var guard *apply.Guard
+	if c.Within > 0 {
+		if guard, err = apply.StartGuard(j, c.RunDir, c.StateDir, c.Within); err != nil {
+			return err
+		}
+	}
+	k, err := apply.NewKernel(c.RunDir)
+	if err != nil {
+		return err
+	}
+	if _, err := apply.Run(context.Background(), &mortal{System: k, c: c}, c.Plan, j, apply.Options{}); err != nil {
+		if guard != nil {
+			if cerr := guard.Cancel(); cerr != nil {
+				return cerr
+			}
+		}
+		return err
+	}
+	if guard != nil {
+		if _, err := guard.Ended(); err != nil {
+			return err
+		}
+	}
+	if err := lock.Unlock(); err != nil {
+		return err
+	}
+	if c.Linger {
+		fmt.Println("lingering")
+		select {}
+	}
+	return nil
+}
+
+const testConfig = "/etc/niclane/test.yaml"
+
+// A mortal kernel kills, hangs or fails its process at one write.
+type mortal struct {
+	*apply.System
+	c applierConfig
+	n int
+}
+
+func (m *mortal) Write(old, new device.Object) error {
+	n := m.n
+	m.n++
+	if n == m.c.Hang {
+		fmt.Println("hanging")
+		select {}
+	}
+	if n == m.c.Kill && !m.c.After {
+		die()
+	}
+	if n == m.c.Fail {
+		return errInjected
+	}
+	err := m.System.Write(old, new)
+	if n == m.c.Kill {
+		die()
+	}
+	return err
+}
+
+func die() {
+	if err := unix.Kill(os.Getpid(), unix.SIGKILL); err != nil {
+		panic(err)
+	}
+	select {}
+}

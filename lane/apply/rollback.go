@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+)
+
+// Rollback brings every object that j owns back to its value before niclane
+// first wrote it, in reverse order, and removes j when nothing is left. An
+// object that somebody else has changed since is left and reported, unless
+// opts.Force; what was left is a LeftError and stays in the journal. It goes on
+// past failures and, once begun, does not stop when ctx ends.
+//
+// here is the host of the caller: a journal of an earlier boot is removed,
+// because the kernel state it describes is gone; one of another network
+// namespace is an error.
+func Rollback(ctx context.Context, k Kernel, j *journal.Journal, here journal.Host, opts Options) (*Report, error) {
+	if err := ctx.Err(); err != nil {
+		return &Report{}, err
+	}
+	h := j.Head()
+	if !h.SameBoot(here) {
+		return &Report{Rebooted: true}, j.Remove()
+	}
+	if !h.SameNetns(here) {
+		return &Report{}, fmt.Errorf("%s was applied in network namespace %d, this is %d: run rollback there (lsns -t net)",
+			h.Config, h.NetnsInode, here.NetnsInode)
+	}
+	r, err := newRunner(k, h.Ground, opts)
+	if err != nil {
+		return &r.report, err
+	}
+	if r.follow != nil {
+		r.report.Warnings = append(r.report.Warnings, r.follow.renamed()...)
+	}
+	var tasks []*task
+	for _, rec := range slices.Backward(j.Records()) {
+		key := rec.Key()
+		tasks = append(tasks, &task{
+			key: key, want: rec.Original, expect: rec.Last, loose: rec.Uncertain, next: rec.Next,
+			begin: func() error { return j.Restore(key) },
+			end:   func() error { return j.Restored(key) },
+		})
+	}
+	r.resized = map[string]bool{}
+	for _, t := range tasks {
+		if c, ok := t.object().(device.Channels); ok {
+			r.resized[c.Dev] = true
+		}
+	}
+	r.restoreAll(tasks)
+	if err := r.left(); err != nil {
+		return &r.report, err
+	}
+	return &r.report, j.Remove()
+}

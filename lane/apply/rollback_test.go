@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/fakekernel"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+var (
+	knob     = device.File{Path: "/proc/sys/net/core/knob", Format: device.FileText, Value: "1"}
+	knob2    = device.File{Path: "/proc/sys/net/core/knob", Format: device.FileText, Value: "2"}
+	knob3    = device.File{Path: "/proc/sys/net/core/knob", Format: device.FileText, Value: "3"}
+	clsact   = device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}
+	rootHTB  = device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:"}
+	theClass = device.Class{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 8, Ceil: 8, Quantum: 1}
+)
+
+// small returns a kernel with one device and a plan applied to it.
+func small(t *testing.T) (*fakekernel.Kernel, *journal.Journal) {
+	t.Helper()
+	k := fakekernel.New(&device.State{
+		Files:   map[string]device.File{knob.Path: knob},
+		Devices: []device.Device{{Name: "d0"}},
+	})
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{
+		{Old: knob, New: knob2}, {New: clsact}, {New: rootHTB}, {New: theClass},
+	}}
+	j := newJournal(p, nil)
+	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return k, j
+}
+
+func TestRollbackLeavesWhatOthersChanged(t *testing.T) {
+	k, j := small(t)
+	k.Put(knob3)
+	report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{})
+	var left apply.LeftError
+	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != knob.Key() || !left[0].Foreign {
+		t.Fatalf("error %v, want the one file left as somebody else's", err)
+	}
+	for _, want := range []string{`"2"`, `"3"`, `"1"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+	if len(report.Undone) != 3 {
+		t.Errorf("undone: %v, want the three others", report.Undone)
+	}
+	if got := k.Objects(); len(got) != 1 || !device.Equal(got[knob.Key()], knob3) {
+		t.Errorf("left: %v", got)
+	}
+	// It stays in the journal, and can be forced later.
+	j = reread(t, j)
+	if got := j.Records(); len(got) != 1 {
+		t.Fatalf("records: %+v", got)
+	}
+	if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.Objects(); !device.Equal(got[knob.Key()], knob) {
+		t.Errorf("forced: %v", got)
+	}
+}
+
+func TestRollbackLeavesWhatOthersUse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hang func(k *fakekernel.Kernel)
+		left []string
+		who  string
+	}{
+		"filter on clsact": {func(k *fakekernel.Kernel) {
+			k.Put(device.Filter{Dev: "d0", Parent: "egress", Pref: 9, Handle: 1, Program: "theirs"})
+		}, []string{clsact.Key()}, "filter/d0/egress/9/1"},
+		"u32 on clsact": {func(k *fakekernel.Kernel) { k.Foreign(clsact.Key(), "u32 filter pref 4") }, []string{clsact.Key()}, "pref 4"},
+		"class on htb": {func(k *fakekernel.Kernel) {
+			c := theClass
+			c.ID = "1:99"
+			k.Put(c)
+		}, []string{rootHTB.Key()}, "class/d0/1:99"},
+		"class below a class": {func(k *fakekernel.Kernel) {
+			c := theClass
+			c.ID, c.Parent = "1:99", "1:1"
+			k.Put(c)
+		}, []string{theClass.Key(), rootHTB.Key()}, "class/d0/1:99"},
+		"qdisc on a class": {func(k *fakekernel.Kernel) {
+			k.Put(device.Qdisc{Dev: "d0", Parent: "1:1", Type: "pfifo", Handle: "30:"})
+		}, []string{theClass.Key(), rootHTB.Key()}, "qdisc/d0/1:1"},
+	} {
+		for _, force := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				k, j := small(t)
+				tt.hang(k)
+				report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{Force: force})
+				if force {
+					if err != nil || len(k.Objects()) != 1 || !strings.Contains(strings.Join(report.Removed, "\n"), tt.who) {
+						t.Errorf("error %v, removed %q, want %s; there is\n%s", err, report.Removed, tt.who, k)
+					}
+					return
+				}
+				var left apply.LeftError
+				if !errors.As(err, &left) || !strings.Contains(err.Error(), tt.who) || !j.RolledBack() {
+					t.Fatalf("error %v, want one that names %s", err, tt.who)
+				}
+				if strings.Contains(err.Error(), "not niclane's, and removed together with it: class/d0/1:1;") {
+					t.Errorf("niclane's own class is somebody else's: %v", err)
+				}
+				if len(left) != len(tt.left) {
+					t.Errorf("left %v, want %v", left, tt.left)
+				}
+				for i, key := range tt.left {
+					if i < len(left) && left[i].Key != key {
+						t.Errorf("left %v, want %v", left, tt.left)
+					}
+					if k.Objects()[key] == nil {
+						t.Errorf("%s was removed", key)
+					}
+				}
+				if got := k.Objects()[knob.Key()]; !device.Equal(got, knob) {
+					t.Errorf("the file was not restored: %v", got)
+				}
+			})
+		}
+	}
+}
+
+// TestRollbackRuleToContext: a foreign rule leads to niclane's RSS context, so that the
+// kernel refuses to remove the context. Force removes the rule first.
+func TestRollbackRuleToContext(t *testing.T) {
+	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0", Channels: &device.Channels{Dev: "d0", Combined: 4}}}})
+	context := device.RSSTable{Dev: "d0", Context: 1, Queues: []int{2, 3}}
+	ours := device.Rule{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}, Context: 1}
+	theirs := ours
+	theirs.Match.LocalPort = 81
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: context}, {New: ours}}}
+	j := newJournal(p, nil)
+	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	k.Put(theirs)
+	_, err := apply.Rollback(t.Context(), k, j, here, apply.Options{})
+	var left apply.LeftError
+	if !errors.As(err, &left) || len(left) != 1 || !left[0].Foreign || !strings.Contains(err.Error(), theirs.Key()) {
+		t.Fatalf("error %v, want one that names %s", err, theirs.Key())
+	}
+	if k.Objects()[theirs.Key()] == nil || k.Objects()[ours.Key()] != nil {
+		t.Errorf("left: %s", k)
+	}
+	report, err := apply.Rollback(t.Context(), k, reread(t, j), here, apply.Options{Force: true})
+	if err != nil || k.Objects()[context.Key()] != nil || !strings.Contains(strings.Join(report.Removed, "\n"), theirs.Key()) {
+		t.Errorf("forced: %v, removed %q, left %s", err, report.Removed, k)
+	}
+}
+
+// replacing puts a foreign object in the place of ours: before ours is added, or after.
+type replacing struct {
+	*fakekernel.Kernel
+	ours, theirs device.Object
+	before       bool
+}
+
+func (r *replacing) Write(old, new device.Object) error {
+	is := device.Equal(new, r.ours)
+	if is && r.before {
+		r.Put(r.theirs)
+		return fmt.Errorf("add: %w", unix.EEXIST)
+	}
+	err := r.Kernel.Write(old, new)
+	if is {
+		r.Put(r.theirs)
+	}
+	return err
+}
+
+// TestRunReplacedMeanwhile: a failed apply is undone, and leaves a foreign object that took
+// the place of niclane's during the apply.
+func TestRunReplacedMeanwhile(t *testing.T) {
+	filter := device.Filter{Dev: "d0", Parent: device.AttachTCXEgress, Pref: 1, Handle: 1, Program: "niclane_egress"}
+	theirFilter := filter
+	theirFilter.Program = "theirs"
+	for name, c := range map[string]struct{ ours, theirs device.Object }{
+		"qdisc of another kind": {rootHTB, device.Qdisc{Dev: "d0", Parent: "root", Type: "pfifo", Handle: "7:"}},
+		"qdisc of the kind":     {rootHTB, device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "7:"}},
+		"filter":                {filter, theirFilter},
+		"XDP":                   {device.XDP{Dev: "d0", Mode: "generic", Program: "niclane_ingress"}, device.XDP{Dev: "d0", Mode: "generic", Program: "theirs"}},
+	} {
+		for _, before := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, before ours %t", name, before), func(t *testing.T) {
+				k := &replacing{fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0"}}}), c.ours, c.theirs, before}
+				p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {New: c.ours}}}
+				_, err := apply.Run(t.Context(), k, p, newJournal(p, nil), apply.Options{})
+				if err == nil {
+					t.Error("no error")
+				}
+				if got := k.Objects(); len(got) != 1 || !device.Equal(got[c.theirs.Key()], c.theirs) {
+					t.Errorf("%v; there is\n%s", err, k)
+				}
+			})
+		}
+	}
+}
+
+func TestRunDoesNotRemoveWhatOthersUse(t *testing.T) {
+	k, j := small(t)
+	k.Foreign(clsact.Key(), "u32 filter pref 4")
+	before := k.String()
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob2, New: knob}, {Old: clsact}}}
+	_, err := apply.Run(context.Background(), k, p, newJournal(p, j.Records()), apply.Options{})
+	var occupied *apply.OccupiedError
+	if !errors.As(err, &occupied) {
+		t.Errorf("error %v, want one that names the filter", err)
+	}
+	wantState(t, "after the failure", before, k)
+}
+
+func TestRunFindsAnotherState(t *testing.T) {
+	k := fakekernel.New(&device.State{Files: map[string]device.File{knob.Path: knob3}, Devices: []device.Device{{Name: "d0"}}})
+	before := k.String()
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {Old: knob, New: knob2}}}
+	_, err := apply.Run(context.Background(), k, p, newJournal(p, nil), apply.Options{})
+	var mismatch *apply.MismatchError
+	if !errors.As(err, &mismatch) || !device.Equal(mismatch.Want, knob) || !device.Equal(mismatch.Found, knob3) {
+		t.Errorf("error %v, want the value planned and the one found", err)
+	}
+	wantState(t, "afterwards", before, k)
+}
+
+// TestRevert: where the second change of a file is undone, because it failed or because
+// somebody wants that, the journal is that of the first again.
+func TestRevert(t *testing.T) {
+	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	k, _ := small(t)
+	class := theClass
+	class.Rate = 16
+	run := func(steps ...plan.Step) (*journal.Journal, error) {
+		p := &plan.Plan{Devices: []string{"d0"}, Steps: steps}
+		j, err := s.Begin(journal.Head{Config: "/l.yaml", Devices: p.Devices, Plan: p, Undoable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = apply.Run(t.Context(), k, p, j, apply.Options{})
+		return j, err
+	}
+	first := func(when string) {
+		t.Helper()
+		js, err := s.Here()
+		if err != nil || len(js) != 1 || js[0].Head().Generation != 1 || len(js[0].Records()) != 1 || js[0].AllUndone() || !js[0].Ended() {
+			t.Errorf("%s: %d journals, %v; the first: %+v", when, len(js), err, js[0].Head())
+		}
+	}
+	if _, err := run(plan.Step{Old: knob2, New: knob3}); err != nil {
+		t.Fatal(err)
+	}
+	before := k.String()
+	for _, fails := range []bool{true, false} {
+		if fails {
+			k.Inject(fakekernel.Fault{Write: 1, Err: unix.ENOMEM})
+		}
+		j, err := run(plan.Step{Old: knob3, New: knob}, plan.Step{Old: theClass, New: class})
+		k.Calm()
+		if (err != nil) != fails {
+			t.Fatal(err)
+		}
+		if !fails {
+			if !j.Revertible() {
+				t.Error("the first is not on record")
+			}
+			if _, err := apply.Undo(k, j, apply.Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first(fmt.Sprintf("failed %v", fails))
+		wantState(t, "afterwards", before, k)
+	}
+	// Killed before the first step.
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob3, New: knob}}}
+	if _, err := s.Begin(journal.Head{Config: "/l.yaml", Devices: p.Devices, Plan: p, Undoable: true}); err != nil {
+		t.Fatal(err)
+	}
+	if notes, err := s.Tidy(); len(notes) > 0 || err != nil {
+		t.Errorf("tidy: %q, %v", notes, err)
+	}
+	first("tidied")
+}
+
+// A deaf kernel takes writes of the knob and does something else.
+type deaf struct{ *fakekernel.Kernel }
+
+func (d deaf) Write(old, new device.Object) error {
+	if new == device.Object(knob2) {
+		new = knob3
+	}
+	return d.Kernel.Write(old, new)
+}
+
+func TestRunReadsBack(t *testing.T) {
+	k := fakekernel.New(&device.State{Files: map[string]device.File{knob.Path: knob}, Devices: []device.Device{{Name: "d0"}}})
+	before := k.String()
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {Old: knob, New: knob2}}}
+	_, err := apply.Run(context.Background(), deaf{k}, p, newJournal(p, nil), apply.Options{})
+	var mismatch *apply.MismatchError
+	if !errors.As(err, &mismatch) || !device.Equal(mismatch.Want, knob2) || !device.Equal(mismatch.Found, knob3) {
+		t.Errorf("error %v, want what was written and what is there", err)
+	}
+	wantState(t, "afterwards", before, k)
+}
+
+func TestRunStops(t *testing.T) {
+	k, j := small(t)
+	before := k.String()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob2, New: knob3}, {Old: theClass}}}
+	stop := apply.Options{Progress: func(e apply.Event) {
+		if e.Index == 0 {
+			cancel()
+		}
+	}}
+	if _, err := apply.Run(ctx, k, p, newJournal(p, j.Records()), stop); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want canceled", err)
+	}
+	wantState(t, "afterwards", before, k)
+}
+
+func TestRollbackElsewhere(t *testing.T) {
+	k, j := small(t)
+	before := k.String()
+	other := here
+	other.NetnsCookie++
+	if _, err := apply.Rollback(context.Background(), k, j, other, apply.Options{}); err == nil || !strings.Contains(err.Error(), "namespace") {
+		t.Errorf("in another namespace: %v", err)
+	}
+	wantState(t, "in another namespace", before, k)
+
+	rebooted := here
+	rebooted.BootID = "another"
+	report, err := apply.Rollback(context.Background(), k, j, rebooted, apply.Options{})
+	if err != nil || !report.Rebooted {
+		t.Errorf("after a reboot: %+v, %v", report, err)
+	}
+	wantState(t, "after a reboot", before, k)
+}
+
+func TestRebootRemovesTheJournal(t *testing.T) {
+	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob, New: knob2}}}
+	j, err := s.Begin(journal.Head{Config: "/etc/lanes.yaml", Plan: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Begin(0); err != nil {
+		t.Fatal(err)
+	}
+	rebooted := here
+	rebooted.BootID = "another"
+	if _, err := apply.Rollback(context.Background(), nil, j, rebooted, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(j.Path()); !os.IsNotExist(err) {
+		t.Errorf("the journal is still there: %v", err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	first, err := apply.TryLock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = apply.TryLock(dir)
+	var locked *apply.LockedError
+	if !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() || !strings.Contains(err.Error(), filepath.Base(os.Args[0])) {
+		t.Errorf("second: %v, want one that names process %d and its command", err, os.Getpid())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := apply.WaitLock(ctx, dir); !errors.As(err, &locked) || !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting in vain: %v", err)
+	}
+	got := make(chan error)
+	go func() {
+		l, err := apply.WaitLock(context.Background(), dir)
+		if err == nil {
+			err = l.Unlock()
+		}
+		got <- err
+	}()
+	if err := first.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Errorf("waiting: %v", err)
+	}
+	// The one that waited in vain may get the lock now; it lets go at once.
+	soon, stop := context.WithTimeout(context.Background(), 30*time.Second)
+	defer stop()
+	again, err := apply.WaitLock(soon, dir)
+	if err != nil {
+		t.Fatalf("after unlock: %v", err)
+	}
+	if err := again.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := apply.TryLock(dir); err == nil {
+		t.Error("a run directory that others can enter was taken")
+	}
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// Options of Run and Rollback.
+type Options struct {
+	// Force restores objects that somebody else has changed since, and removes
+	// what somebody else has put below objects that niclane made: the report
+	// says what.
+	Force bool
+	// Progress, if not nil, is told about each object before it is written.
+	Progress func(Event)
+}
+
+// An Event is one write that is about to happen.
+type Event struct {
+	Key   string
+	Undo  bool
+	Index int // of Total
+	Total int
+}
+
+func (o Options) tell(e Event) {
+	if o.Progress != nil {
+		o.Progress(e)
+	}
+}
+
+// Run makes the steps of p, recording into j, whose head holds p. Every object
+// must be as the step's Old says and, after the write, as its New says; of
+// objects of one kind that follow each other, all are looked at before the
+// first is written, and read back after the last. On the
+// first failure, or when ctx ends, what was done is undone in reverse; the
+// error is then that failure, joined with a LeftError if something could not
+// be undone. The report says what was reached either way.
+func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts Options) (*Report, error) {
+	r, err := newRunner(k, j.Head().Ground, opts)
+	if err != nil {
+		return &r.report, err
+	}
+	r.resized = resized(p.Steps)
+	if len(j.Head().Plan.Steps) != len(p.Steps) {
+		return &r.report, fmt.Errorf("apply: the journal holds a plan of %d steps, not of %d", len(j.Head().Plan.Steps), len(p.Steps))
+	}
+	if err := r.steady(); err != nil {
+		return &r.report, errors.Join(err, settle(j))
+	}
+	for first := 0; first < len(p.Steps); {
+		n := group(p.Steps[first:])
+		at, err := r.steps(ctx, j, p.Steps, first, first+n)
+		if err != nil {
+			err = r.blame(fmt.Errorf("step %d of %d: %w", at+1, len(p.Steps), err))
+			r.undoSteps(j, p.Steps)
+			return &r.report, errors.Join(err, r.left(), settle(j))
+		}
+		first += n
+	}
+	if err := j.End(); err != nil {
+		// All steps are made and recorded; only the end is not.
+		r.warn(err)
+	}
+	return &r.report, nil
+}
+
+// Undo undoes this generation's steps of j, in reverse: what the apply that
+// wrote j changed, not what earlier ones of the same config did.
+func Undo(k Kernel, j *journal.Journal, opts Options) (*Report, error) {
+	r, err := newRunner(k, j.Head().Ground, opts)
+	if err != nil {
+		return &r.report, err
+	}
+	r.resized = resized(j.Head().Plan.Steps)
+	r.undoSteps(j, j.Head().Plan.Steps)
+	return &r.report, errors.Join(r.left(), settle(j))
+}
+
+// settle removes a journal that records nothing any more, and goes back to the one
+// before it where its own steps are undone.
+func settle(j *journal.Journal) error {
+	switch {
+	case len(j.Records()) == 0:
+		return j.Remove()
+	case j.AllUndone():
+		return j.Revert()
+	}
+	return nil
+}
+
+type runner struct {
+	k      Kernel
+	follow *follower // k, if it can be followed; or nil
+	opts   Options
+	report Report
+	tasks  []*task // all that are to be brought back
+	// resized are the devices whose number of channels changes.
+	resized map[string]bool
+}
+
+func resized(steps []plan.Step) map[string]bool {
+	devs := map[string]bool{}
+	for _, s := range steps {
+		if c, ok := s.Object().(device.Channels); ok {
+			devs[c.Dev] = true
+		}
+	}
+	return devs
+}
+
+// warn says something once: a full disk fails every line of progress.
+func (r *runner) warn(err error) {
+	if w := err.Error(); !slices.Contains(r.report.Warnings, w) {
+		r.report.Warnings = append(r.report.Warnings, w)
+	}
+}
+
+func (r *runner) left() error {
+	if len(r.report.Left) == 0 {
+		return nil
+	}
+	return LeftError(r.report.Left)
+}
+
+// group returns how many of the first steps are looked at together, before the
+// first of them is written and after the last: different objects of one kind.
+// A step that removes something stays alone: what hangs on it is looked up just
+// before.
+func group(steps []plan.Step) int {
+	seen := map[string]bool{}
+	for n, s := range steps {
+		if n > 0 && (s.New == nil || s.New.Kind() != steps[0].New.Kind() || seen[s.Key()]) {
+			return n
+		}
+		if s.New == nil {
+			return 1
+		}
+		seen[s.Key()] = true
+	}
+	return len(steps)
+}
+
+// steps makes the steps from first to end, which are a group: it looks at the
+// objects of all, writes them one by one, and reads all back. At an error it
+// returns the step to blame.
+func (r *runner) steps(ctx context.Context, j *journal.Journal, all []plan.Step, first, end int) (int, error) {
+	group := all[first:end]
+	present, at, err := r.read(group)
+	if err != nil {
+		return first + at, fmt.Errorf("%s: read: %w", group[at].Key(), err)
+	}
+	for i, s := range group {
+		if err := r.expected(s, present[i]); err != nil {
+			return first + i, err
+		}
+	}
+	for i, s := range group {
+		if err := r.make(ctx, j, first+i, s, present[i]); err != nil {
+			return first + i, err
+		}
+	}
+	got, at, err := r.read(group)
+	if err != nil {
+		return first + at, fmt.Errorf("%s: read back: %w", group[at].Key(), err)
+	}
+	at, err = -1, nil
+	for i, s := range group {
+		if device.Equal(got[i], s.New) || s.New == nil && implicit(s.Object()) {
+			continue
+		}
+		if at < 0 {
+			at, err = i, &MismatchError{Key: s.Key(), When: "read back", Want: s.New, Found: got[i]}
+		}
+		// It is not as it was written, and not by somebody else.
+		if jerr := j.Undo(first + i); jerr != nil {
+			err = errors.Join(err, jerr)
+		}
+	}
+	if err != nil {
+		return first + at, err
+	}
+	if err := r.steady(); err != nil {
+		return end - 1, err
+	}
+	for _, s := range group {
+		r.report.Done = append(r.report.Done, s.Key())
+	}
+	return end - 1, j.Done(end - 1)
+}
+
+// steady returns an error if a device has got another name, or is another.
+func (r *runner) steady() error {
+	if r.follow == nil {
+		return nil
+	}
+	return r.follow.steady()
+}
+
+// read returns the present values of the steps' objects, or which one could
+// not be read.
+func (r *runner) read(steps []plan.Step) (present []device.Object, at int, err error) {
+	objects := make([]device.Object, len(steps))
+	for i, s := range steps {
+		objects[i] = s.Object()
+	}
+	return r.readAll(objects)
+}
+
+// readAll returns the present values of objects of one kind, in fewer calls
+// than one each where that can be, or which one could not be read.
+func (r *runner) readAll(objects []device.Object) (present []device.Object, at int, err error) {
+	if m, ok := r.k.(ManyReader); ok && len(objects) > 1 {
+		present, err = m.ReadMany(objects)
+		if err == nil && len(present) != len(objects) {
+			err = fmt.Errorf("%d values of %d objects", len(present), len(objects))
+		}
+		return present, 0, err
+	}
+	present = make([]device.Object, len(objects))
+	for i, o := range objects {
+		if present[i], err = r.k.Read(o); err != nil {
+			return nil, i, err
+		}
+	}
+	return present, 0, nil
+}
+
+// expected returns an error if the object is not as the plan found it, or not
+// to be removed.
+func (r *runner) expected(s plan.Step, present device.Object) error {
+	made := s.Old == nil && present != nil && (maker(s.Object()) != nil || r.resized[queueDevice(s.Object())])
+	if !device.Equal(present, s.Old) && !made {
+		return &MismatchError{Key: s.Key(), When: "changed since the plan was made", Want: s.Old, Found: present}
+	}
+	if s.New == nil {
+		return r.unoccupied(present)
+	}
+	return nil
+}
+
+func (r *runner) make(ctx context.Context, j *journal.Journal, i int, s plan.Step, present device.Object) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.opts.tell(Event{Key: s.Key(), Index: i, Total: len(j.Head().Plan.Steps)})
+	if err := j.Begin(i); err != nil {
+		return err
+	}
+	if err := r.write(present, s.New); err != nil {
+		return fmt.Errorf("%s: %w", s.Key(), err)
+	}
+	return nil
+}
+
+// write skips what needs no write: an implicit object's removal, and a value
+// that is there already. A NAPI's configuration is the exception: it outlives
+// the queue (net/core/dev.c: napi_restore_config), so that it goes back to the
+// kernel's defaults.
+func (r *runner) write(present, want device.Object) error {
+	_, outlives := present.(device.NAPIConfig)
+	if device.Equal(present, want) || want == nil && implicit(present) && !outlives {
+		return nil
+	}
+	return r.k.Write(present, want)
+}
+
+// unoccupied returns an error if something hangs on o.
+func (r *runner) unoccupied(o device.Object) error {
+	who, err := r.occupants(o)
+	if err == nil && len(who) > 0 {
+		err = &OccupiedError{Key: o.Key(), Occupants: who}
+	}
+	return err
+}
+
+// occupants returns what hangs on o.
+func (r *runner) occupants(o device.Object) ([]string, error) {
+	oc, ok := r.k.(Occupier)
+	if !ok || o == nil {
+		return nil, nil
+	}
+	who, err := oc.Occupants(o)
+	if err != nil {
+		err = fmt.Errorf("%s: read what hangs on it: %w", o.Key(), err)
+	}
+	return who, err
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+)
+
+// A shrinking kernel loses v0 before or after one write.
+type shrinking struct {
+	*apply.System
+	t     *testing.T
+	at, n int
+	after bool
+}
+
+func (s *shrinking) Write(old, new device.Object) error {
+	n := s.n
+	s.n++
+	if n == s.at && !s.after {
+		command(s.t, "ip link del v0")
+	}
+	err := s.System.Write(old, new)
+	if n == s.at && s.after {
+		command(s.t, "ip link del v0")
+	}
+	return err
+}
+
+// TestSystemVanish removes the device under an apply: one error, and an undo
+// that takes what was on the device as gone and restores what was not.
+func TestSystemVanish(t *testing.T) {
+	for _, at := range []int{0, 4, 9, 14, 19, 24, 29} {
+		for _, after := range []bool{false, true} {
+			onSystem(t, func(t *testing.T, lanes string) { vanish(t, lanes, at, after) })
+		}
+	}
+}
+
+func vanish(t *testing.T, lanes string, at int, after bool) {
+	p := planHere(t, lanes)
+	before := hostFiles(t)
+	host, err := journal.Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := apply.NewKernel("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	j := journal.New(journal.Head{Host: host, Plan: p, Devices: p.Devices})
+	report, err := apply.Run(context.Background(), &shrinking{System: k, t: t, at: at, after: after}, p, j, apply.Options{})
+	if err == nil {
+		t.Errorf("write %d (after %v): no error", at, after)
+	}
+	if lines := strings.Count(err.Error(), "\n"); lines > 0 {
+		t.Errorf("write %d (after %v): %d lines of error:\n%v", at, after, lines+1, err)
+	}
+	if len(report.Left) > 0 {
+		t.Errorf("write %d (after %v): left %+v", at, after, report.Left)
+	}
+	if got := j.Records(); len(got) > 0 {
+		t.Errorf("write %d (after %v): still owned %+v", at, after, got)
+	}
+	if diff := cmp.Diff(before, hostFiles(t)); diff != "" {
+		t.Errorf("write %d (after %v): files (-before +after):\n%s", at, after, diff)
+	}
+}
+
+// hostFiles are what a plan can write that is not of the device.
+func hostFiles(t *testing.T) map[string]string {
+	t.Helper()
+	m := map[string]string{}
+	for _, pattern := range []string{"/proc/sys/net/core/*", "/sys/fs/cgroup/cpuset/" + cgroupPrefix() + "*/cpuset.[cm]*s"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if b, err := os.ReadFile(f); err == nil {
+				m[f] = string(b)
+			}
+		}
+	}
+	return m
+}

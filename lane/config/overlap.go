@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// A claim is a member and the lane it belongs to.
+type claim struct {
+	lane   *intent.Lane
+	member *intent.Member
+	order  int // in the file
+}
+
+// checkOverlaps refuses members of different lanes that a packet could belong
+// to at once: which lane it took would depend on the device. Within a lane it
+// refuses the same pattern twice. Each member is reported once, with the first
+// member before it that it meets. A member of single addresses, as a pod is, is
+// compared with those that have one of them or a range, not with all.
+func (r *reader) checkOverlaps() {
+	var all, ranges roster
+	single := make(map[netip.Addr]roster, r.members)
+	var lists [][]claim // of those that one member may meet
+	for i := range r.in.Lanes {
+		l := &r.in.Lanes[i]
+		for j := range l.Members {
+			c := claim{l, &l.Members[j], len(all.claims)}
+			switch {
+			case r.unsure[c.member.Path]:
+				continue
+			case hasRange(c.member.Addrs):
+				lists = all.near(lists[:0], c.member)
+				ranges.add(c)
+			default:
+				lists = ranges.near(lists[:0], c.member)
+				for _, p := range c.member.Addrs {
+					known := single[p.Addr()]
+					lists = known.near(lists, c.member)
+					known.add(c)
+					single[p.Addr()] = known
+				}
+			}
+			r.meets(lists, c)
+			all.add(c)
+		}
+	}
+}
+
+// hasRange reports whether addresses are more than some single ones.
+func hasRange(ps []netip.Prefix) bool {
+	return len(ps) == 0 || slices.ContainsFunc(ps, func(p netip.Prefix) bool { return !p.IsSingleIP() })
+}
+
+// A roster is members in the order of the file.
+type roster struct {
+	claims []claim
+	// The first sorted of them by port, when somebody looks for one and they are
+	// more than few: most files have no member that all others are compared with.
+	sorted  int
+	anyPort []claim // and of long ranges
+	byPort  map[uint16][]claim
+}
+
+// few claims are sooner compared than sorted by port.
+const few = 8
+
+func (r *roster) add(c claim) { r.claims = append(r.claims, c) }
+
+func (r *roster) sort() {
+	if r.byPort == nil {
+		r.byPort = map[uint16][]claim{}
+	}
+	for _, c := range r.claims[r.sorted:] {
+		if len(c.member.Ports) == 0 || len(c.member.Ports) > intent.FewPorts {
+			r.anyPort = append(r.anyPort, c)
+		}
+		if len(c.member.Ports) > intent.FewPorts {
+			continue
+		}
+		for _, p := range c.member.Ports {
+			r.byPort[p] = append(r.byPort[p], c)
+		}
+	}
+	r.sorted = len(r.claims)
+}
+
+// near appends lists to which all belong that have a port in common with m.
+func (r *roster) near(lists [][]claim, m *intent.Member) [][]claim {
+	if len(r.claims) <= few || len(m.Ports) == 0 || len(m.Ports) > intent.FewPorts {
+		return append(lists, r.claims)
+	}
+	r.sort()
+	lists = append(lists, r.anyPort)
+	for _, p := range m.Ports {
+		lists = append(lists, r.byPort[p])
+	}
+	return lists
+}
+
+// meets reports the first claim of the lists whose packets could be c's too.
+func (r *reader) meets(lists [][]claim, c claim) {
+	first := c
+	for _, list := range lists {
+		for _, o := range list {
+			if o.order >= first.order {
+				break
+			}
+			if _, ok := common(o.member, c.member); ok && (o.lane != c.lane || samePattern(o.member, c.member)) {
+				first = o
+				break
+			}
+		}
+	}
+	if first.member == c.member {
+		return
+	}
+	packet, _ := common(first.member, c.member)
+	line := r.Line(first.member.Path)
+	if first.lane != c.lane {
+		r.Failf(c.member.Path, "overlaps %s (line %d): %s would belong to lanes %s and %s",
+			first.member.Path, line, packet, first.lane.Name, c.lane.Name)
+		return
+	}
+	r.Failf(c.member.Path, "repeats %s (line %d): %s is matched by both", first.member.Path, line, packet)
+}
+
+// samePattern reports whether two members that have packets in common would
+// make the same rule, rather than one that is narrower than the other.
+func samePattern(a, b *intent.Member) bool {
+	return (len(a.Ports) == 0) == (len(b.Ports) == 0) &&
+		(len(a.RemotePorts) == 0) == (len(b.RemotePorts) == 0) &&
+		sharePrefix(a.Addrs, b.Addrs) && sharePrefix(a.RemoteAddrs, b.RemoteAddrs)
+}
+
+func sharePrefix(a, b []netip.Prefix) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return slices.Contains(b, p) })
+}
+
+// A group is a control group and the lane that it was given to.
+type group struct {
+	lane *intent.Lane
+	name string
+	path string
+}
+
+// checkCgroups refuses a control group, or one within another, in two lanes:
+// its processes run on the processors of one.
+func (r *reader) checkCgroups() {
+	byName := map[string]group{}
+	var groups []group
+	for i := range r.in.Lanes {
+		l := &r.in.Lanes[i]
+		for j := range l.Members {
+			if m := &l.Members[j]; m.Cgroup != "" {
+				groups = append(groups, group{l, m.Cgroup, m.Path + ".cgroup"})
+			}
+		}
+	}
+	for _, g := range groups {
+		if o, ok := byName[g.name]; ok && o.lane != g.lane {
+			r.Failf(g.path, "found %s, which is in lane %s already (line %d)", g.name, o.lane.Name, r.Line(o.path))
+			continue
+		}
+		byName[g.name] = g
+	}
+	for _, g := range groups {
+		for dir := path.Dir(g.name); dir != "/"; dir = path.Dir(dir) {
+			if o, ok := byName[dir]; ok && o.lane != g.lane {
+				r.Failf(g.path, "found %s, which is within %s of lane %s (line %d)", g.name, dir, o.lane.Name, r.Line(o.path))
+				break
+			}
+		}
+	}
+}
+
+// common describes packets that belong to both members.
+func common(a, b *intent.Member) (packet string, ok bool) {
+	if a.Protocol != b.Protocol {
+		return "", false
+	}
+	port, ok := commonPort(a.Ports, b.Ports)
+	if !ok {
+		return "", false
+	}
+	remotePort, ok := commonPort(a.RemotePorts, b.RemotePorts)
+	if !ok {
+		return "", false
+	}
+	for _, four := range []bool{true, false} {
+		addr, ok := commonAddress(a.Addrs, b.Addrs, four)
+		if !ok {
+			continue
+		}
+		remote, ok := commonAddress(a.RemoteAddrs, b.RemoteAddrs, four)
+		if !ok {
+			continue
+		}
+		return packetText(a.Protocol, addr, port, remote, remotePort), true
+	}
+	return "", false
+}
+
+// commonPort returns a port of both ascending lists, 0 if both take any.
+func commonPort(a, b []uint16) (uint16, bool) {
+	if len(a) == 0 {
+		a, b = b, a
+	}
+	if len(b) == 0 {
+		if len(a) == 0 {
+			return 0, true
+		}
+		return a[0], true
+	}
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i] == b[j]:
+			return a[i], true
+		case a[i] < b[j]:
+			i++
+		default:
+			j++
+		}
+	}
+	return 0, false
+}
+
+// commonAddress returns the addresses of a family in both lists, the zero
+// prefix if both take any.
+func commonAddress(a, b []netip.Prefix, four bool) (netip.Prefix, bool) {
+	if len(a) == 0 {
+		a, b = b, a
+	}
+	for _, p := range a {
+		if p.Addr().Is4() != four {
+			continue
+		}
+		if len(b) == 0 {
+			return p, true
+		}
+		for _, q := range b {
+			if p.Overlaps(q) {
+				if q.Bits() > p.Bits() {
+					p = q
+				}
+				return p, true
+			}
+		}
+	}
+	return netip.Prefix{}, len(a) == 0
+}
+
+func packetText(protocol string, addr netip.Prefix, port uint16, remote netip.Prefix, remotePort uint16) string {
+	side := func(word string, p netip.Prefix, port uint16) string {
+		s := ""
+		if p.IsValid() {
+			s = addressText(p)
+		}
+		if port != 0 {
+			if s != "" {
+				s += " "
+			}
+			s += fmt.Sprintf("port %d", port)
+		}
+		if s == "" {
+			return ""
+		}
+		return " " + word + " " + s
+	}
+	return protocol + side("to", addr, port) + side("from", remote, remotePort)
+}

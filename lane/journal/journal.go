@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// A Journal is one config's. It is not safe for concurrent use: the applier's
+// lock has to be held by whoever records into it.
+type Journal struct {
+	head   Head
+	events []event
+
+	store *Store   // nil: in memory only
+	name  string   // of the file in store
+	file  *os.File // open for recording once something was recorded
+	size  int64    // of the whole lines
+	torn  bool     // there is a part of a line after them
+
+	damage string // what could not be read
+	lost   int    // lines of records and steps among it
+
+	owned *owned // as they were when last asked for
+}
+
+// New returns a journal in memory, for dry runs and tests.
+func New(h Head) *Journal { return &Journal{head: h} }
+
+// Head returns what was recorded before the first step. It must not be changed.
+func (j *Journal) Head() *Head { return &j.head }
+
+// Encode gives the journal's bytes, as they are in its file.
+func (j *Journal) Encode() ([]byte, error) {
+	b, err := encodeHead(&j.head)
+	for _, e := range j.events {
+		b = e.append(b)
+	}
+	return b, err
+}
+
+// Path returns the file's path, "" if the journal is in memory.
+func (j *Journal) Path() string {
+	if j.store == nil {
+		return ""
+	}
+	return j.store.path(j.name)
+}
+
+// Begin records that step i of the plan is about to be written, and that the
+// step begun before it was.
+func (j *Journal) Begin(i int) error { return j.record(event{verb: stepBegun, step: i}) }
+
+// Done records that step i was written and read back.
+func (j *Journal) Done(i int) error { return j.record(event{verb: stepDone, step: i}) }
+
+// Undo records that step i is about to be undone.
+func (j *Journal) Undo(i int) error { return j.record(event{verb: undoBegun, step: i}) }
+
+// Undone records that the old value of step i is back: it was read back, or the
+// kernel has said that the object is removed. Undo after it takes that back.
+func (j *Journal) Undone(i int) error { return j.record(event{verb: undoDone, step: i}) }
+
+// Restore records that the object is about to get its original value.
+func (j *Journal) Restore(key string) error { return j.record(event{verb: restoreNext, key: key}) }
+
+// Restored records that the object has its original value, as Undone does.
+func (j *Journal) Restored(key string) error { return j.record(event{verb: restoreDone, key: key}) }
+
+// End records that all steps of the plan were made.
+func (j *Journal) End() error { return j.record(event{verb: ended}) }
+
+// Ended reports whether all steps of the plan were made.
+func (j *Journal) Ended() bool {
+	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == ended })
+}
+
+// RolledBack reports whether a rollback has begun to bring the config's objects back.
+// What Records returns is what it has left.
+func (j *Journal) RolledBack() bool {
+	return slices.ContainsFunc(j.events, func(e event) bool { return e.verb == restoreNext || e.verb == restoreDone })
+}
+
+// Partly reports whether some steps of the plan were made, and not all, or not all of
+// these were undone: apply or its undoing was killed, has left something, or is at work.
+func (j *Journal) Partly() bool {
+	undoing := slices.ContainsFunc(j.events, func(e event) bool { return e.verb == undoBegun || e.verb == undoDone })
+	return (!j.Ended() || undoing) && slices.ContainsFunc(j.Steps(), func(s StepState) bool { return s != StepPending })
+}
+
+// record appends e to the file. What could not be written, on a full disk, holds
+// for this process all the same, but for a step: that is not begun then.
+func (j *Journal) record(e event) (err error) {
+	if j.store != nil {
+		err = j.append(e.append(nil))
+	}
+	if err != nil {
+		err = fmt.Errorf("journal: %w", err)
+	}
+	if err == nil || e.verb != stepBegun {
+		j.events = append(j.events, e)
+	}
+	return err
+}
+
+// history gives the events with those that they imply: a step that was begun
+// was written when the next one is begun.
+func (j *Journal) history() iter.Seq[event] {
+	return func(yield func(event) bool) {
+		begun := -1
+		for _, e := range j.events {
+			if e.verb == stepBegun && begun >= 0 && !yield(event{verb: stepDone, step: begun}) {
+				return
+			}
+			begun = -1
+			if e.verb == stepBegun {
+				begun = e.step
+			}
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// A StepState says how far a step of this generation got.
+type StepState int
+
+// The states of a step.
+const (
+	StepPending   StepState = iota // never begun, or undone
+	StepUncertain                  // begun, or its undo begun; not seen to end
+	StepDone
+)
+
+// Steps returns how far each step of this generation's plan got.
+func (j *Journal) Steps() []StepState {
+	out := make([]StepState, len(j.head.Plan.Steps))
+	for e := range j.history() {
+		switch e.verb {
+		case stepBegun, undoBegun:
+			out[e.step] = StepUncertain
+		case stepDone:
+			out[e.step] = StepDone
+		case undoDone:
+			out[e.step] = StepPending
+		}
+	}
+	return out
+}
+
+// Records returns what is owned, in the order of the first write: what earlier
+// generations owned and what this one has begun to write, less what is
+// certainly back at its original value. They must not be changed.
+func (j *Journal) Records() []Record {
+	if j.owned == nil || j.owned.events != len(j.events) {
+		r := newReplay(&j.head, j.events)
+		for e := range j.history() {
+			r.event(e)
+		}
+		j.owned = &owned{len(j.events), r.owned()}
+	}
+	return slices.Clip(j.owned.records)
+}
+
+// AppendOwned adds what Records returns to what planning asks for.
+func (j *Journal) AppendOwned(o plan.Owned) plan.Owned {
+	records := j.Records()
+	o.Records, o.Keys = slices.Grow(o.Records, len(records)), slices.Grow(o.Keys, len(records))
+	for _, r := range records {
+		o.Records = append(o.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+		o.Keys = append(o.Keys, r.Key())
+	}
+	return o
+}
+
+// owned are the records after so many events.
+type owned struct {
+	events  int
+	records []Record
+}
+
+// A replay turns events into records.
+type replay struct {
+	steps []plan.Step
+	keys  []string // of steps, where an event names them
+	// recs are by the first write. What is written anew is at its end, and
+	// where it was there is an empty record, which is settled.
+	recs []Record
+	at   map[string]int // in recs, of what an event names
+	// whose are the earlier claims on objects, for when steps are undone.
+	whose map[string][]claim
+	// left is what niclane left of each step that was undone, for when its undoing
+	// turns out not to have been.
+	left map[int]device.Object
+}
+
+// A claim is who asked for an object and what niclane wrote, if it held it.
+type claim struct {
+	part  device.Part
+	cause string
+	last  device.Object
+	held  bool
+}
+
+// newReplay begins with what was owned before. Of a thousand members one step
+// changes one: only what events name is looked up by key.
+func newReplay(h *Head, events []event) *replay {
+	r := &replay{steps: h.Plan.Steps, keys: make([]string, len(h.Plan.Steps)), whose: map[string][]claim{}, left: map[int]device.Object{}}
+	named := make(map[string]bool, min(len(events), len(h.Plan.Steps)))
+	for _, e := range events {
+		switch e.verb {
+		case stepBegun, stepDone, undoBegun, undoDone:
+			if r.keys[e.step] == "" {
+				r.keys[e.step] = r.steps[e.step].Key()
+				named[r.keys[e.step]] = true
+			}
+		case restoreNext, restoreDone:
+			named[e.key] = true
+		}
+	}
+	r.recs = append(make([]Record, 0, len(h.Before)+len(named)), h.Before...)
+	r.at = make(map[string]int, len(named))
+	for i := range r.recs {
+		key := r.recs[i].Key()
+		r.recs[i].key = key
+		if !named[key] {
+			continue
+		}
+		if before, ok := r.at[key]; ok {
+			r.recs[before] = Record{}
+		}
+		r.at[key] = i
+	}
+	return r
+}
+
+// find returns an object's record to be changed, nil if it has none. It is valid
+// until the next add.
+func (r *replay) find(key string) *Record {
+	if i, ok := r.at[key]; ok {
+		r.recs[i].text = nil
+		return &r.recs[i]
+	}
+	return nil
+}
+
+func (r *replay) add(key string, rec Record) *Record {
+	if i, ok := r.at[key]; ok {
+		r.recs[i] = Record{}
+	}
+	rec.key = key
+	r.at[key] = len(r.recs)
+	r.recs = append(r.recs, rec)
+	return &r.recs[len(r.recs)-1]
+}
+
+func (r *replay) event(e event) {
+	switch e.verb {
+	case stepBegun, stepDone, undoBegun, undoDone:
+		r.step(e.verb, e.step)
+	case restoreNext:
+		if rec := r.find(e.key); rec != nil {
+			rec.Uncertain = true
+			if rec.Last == nil && rec.Original == nil {
+				rec.Last = rec.removed
+			}
+		}
+	case restoreDone:
+		if rec := r.find(e.key); rec != nil {
+			rec.removed = rec.Object()
+			rec.Last, rec.Next, rec.Uncertain = rec.Original, nil, false
+		}
+	}
+}
+
+func (r *replay) step(v verb, i int) {
+	key, s := r.keys[i], r.steps[i]
+	rec := r.find(key)
+	if v == stepBegun {
+		if rec != nil && !rec.settled() {
+			r.whose[key] = append(r.whose[key], claim{rec.Part, rec.Cause, rec.Last, true})
+		} else if len(r.whose[key]) > 0 {
+			r.whose[key] = append(r.whose[key], claim{})
+		}
+	}
+	// An object that is made anew after it was removed belongs where it is
+	// made now: what it hangs on may be newer than its first record.
+	if rec == nil || v == stepBegun && rec.settled() {
+		rec = r.add(key, Record{Original: s.Old, Last: s.Object(), Part: s.Part, Cause: s.Cause})
+	}
+	switch v {
+	case stepBegun, undoBegun:
+		rec.Uncertain = true
+		if rec.Last == nil && rec.Original == nil {
+			rec.Last = s.Object() // made anew, or made by an earlier generation
+		}
+		if rec.Next = s.New; v == undoBegun {
+			rec.Next = s.Old
+		}
+		if device.Equal(rec.Next, rec.Last) || device.Equal(rec.Next, rec.Original) {
+			rec.Next = nil
+		}
+	case stepDone:
+		rec.Last, rec.Next, rec.Uncertain = s.New, nil, false
+		if s.New != nil { // whose it is now
+			rec.Part, rec.Cause = s.Part, s.Cause
+		}
+	case undoDone:
+		rec.Next, rec.Uncertain = nil, false
+		if last, again := r.left[i]; again {
+			rec.Last = last
+			break
+		}
+		rec.Last = s.Old
+		if c := r.whose[key]; len(c) > 0 {
+			if last := c[len(c)-1]; last.held {
+				// What the step found may have been somebody
+				// else's: niclane's own is what it wrote before.
+				rec.Part, rec.Cause, rec.Last = last.part, last.cause, last.last
+			}
+			r.whose[key] = c[:len(c)-1]
+		}
+		r.left[i] = rec.Last
+	}
+}
+
+func (r *replay) owned() []Record {
+	out := slices.DeleteFunc(r.recs, func(rec Record) bool { return rec.settled() })
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+func entry(port uint16, queues ...int) device.Object {
+	return device.FilterEntry{
+		Filter: "filter/eth1/egress/1/1", Priority: "1:10", Queues: queues,
+		Match: device.Match{Family: 4, Protocol: "tcp", Local: "10.0.0.1/32", LocalPort: port},
+	}
+}
+
+// members are steps that make n members.
+func members(n int) []plan.Step {
+	var out []plan.Step
+	for i := range n {
+		out = append(out, step(nil, entry(uint16(1000+i), 3)))
+	}
+	return out
+}
+
+// resum gives a journal that was changed by hand the size and the sum of what
+// stands before its progress.
+func resum(s string) string {
+	_, rest, _ := strings.Cut(s, "\n")
+	head := rest[:strings.Index(rest, "\nbegin ")+1]
+	return fmt.Sprintf("niclane-journal 2 %d %x\n%s", len(head), sha256.Sum256([]byte(head)), rest)
+}
+
+// TestShortLines changes each field in turn of something that is like what is
+// written before it: it is read as it was.
+func TestShortLines(t *testing.T) {
+	match := device.Match{Family: 4, Protocol: "tcp", LocalPort: 1}
+	other := device.Match{Family: 6, Protocol: "udp", VLAN: 2, Local: "fd00::1/128", LocalPort: 3, Remote: "fd00::/64", RemotePort: 4, LocalPortBits: 8, RemotePortBits: 15}
+	for _, o := range []device.Object{
+		device.FilterEntry{Filter: "f", Match: match, Priority: "1:10", Queues: []int{1}},
+		device.XDPEntry{Dev: "eth1", Match: match, Lane: 1},
+		device.Rule{Dev: "eth1", Match: match, Context: 1},
+	} {
+		objects := []device.Object{o, set(o, "Match", other)}
+		for _, odd := range []string{"", "4", "tcp,port=7", "a b", "a\nb", "tcp4"} {
+			m := match
+			m.Protocol = odd
+			objects = append(objects, o, set(o, "Match", m))
+			m = match
+			m.Local = odd
+			objects = append(objects, o, set(o, "Match", m))
+		}
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(o)) {
+			if f.Name != "Match" {
+				objects = append(objects, o, set(o, f.Name, another(t, reflect.ValueOf(o).FieldByIndex(f.Index))))
+			}
+		}
+		first := plan.Step{New: o, Part: device.PartSteering, Reason: "r", Cause: "lanes.a"}
+		changes := []plan.Step{first}
+		record := journal.Record{Last: o, Part: device.PartSteering, Cause: "lanes.a"}
+		records := []journal.Record{record}
+		for _, x := range objects {
+			s, r := first, record
+			s.New, r.Last = x, x
+			changes, records = append(changes, s), append(records, r)
+		}
+		for _, f := range reflect.VisibleFields(reflect.TypeFor[plan.Step]()) {
+			s := first
+			switch f.Name {
+			case "Old":
+				s.Old = o
+			case "New":
+				s.Old, s.New = o, nil
+			default:
+				v := reflect.ValueOf(&s).Elem().FieldByIndex(f.Index)
+				v.Set(reflect.ValueOf(another(t, v)))
+			}
+			changes = append(changes, first, s)
+		}
+		for _, f := range reflect.VisibleFields(reflect.TypeFor[journal.Record]()) {
+			if !f.IsExported() {
+				continue
+			}
+			r := record
+			switch f.Name {
+			case "Original":
+				r.Original = o
+			case "Next":
+				r.Next = o
+			case "Last":
+				r.Original, r.Last = o, nil
+			default:
+				v := reflect.ValueOf(&r).Elem().FieldByIndex(f.Index)
+				v.Set(reflect.ValueOf(another(t, v)))
+			}
+			records = append(records, record, r)
+		}
+		h := head(&plan.Plan{Devices: []string{"eth1"}, Steps: changes})
+		h.Before = records
+		b, err := journal.New(h).Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := journal.Decode(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(changes, j.Head().Plan.Steps); diff != "" {
+			t.Errorf("%s: steps (-want +got):\n%s", o.Kind(), diff)
+		}
+		if diff := cmp.Diff(records, j.Head().Before, noKey); diff != "" {
+			t.Errorf("%s: records (-want +got):\n%s", o.Kind(), diff)
+		}
+		if !bytes.Contains(b, []byte("\nlike udp6,vlan=2,local=fd00::1/128,port=3/8,remote=fd00::/64,rport=4/15\n")) {
+			t.Errorf("%s: one that differs in the match only is not written in short", o.Kind())
+		}
+	}
+}
+
+// set gives o with one field changed.
+func set(o device.Object, field string, value any) device.Object {
+	v := reflect.New(reflect.TypeOf(o)).Elem()
+	v.Set(reflect.ValueOf(o))
+	v.FieldByName(field).Set(reflect.ValueOf(value).Convert(v.FieldByName(field).Type()))
+	return v.Interface().(device.Object)
+}
+
+// another gives a value of the same type that is not v.
+func another(t *testing.T, v reflect.Value) any {
+	out := reflect.New(v.Type()).Elem()
+	switch v.Kind() {
+	case reflect.String:
+		out.SetString(v.String() + `"x`)
+	case reflect.Int:
+		out.SetInt(v.Int() + 1)
+	case reflect.Bool:
+		out.SetBool(!v.Bool())
+	case reflect.Slice:
+		out.Set(reflect.ValueOf([]int{4, 5}))
+	default:
+		t.Fatalf("no other %v is known here", v.Type())
+	}
+	return out.Interface()
+}
+
+// TestLinesKept: what is written again of records that were written before is what would be
+// written of them for the first time.
+func TestLinesKept(t *testing.T) {
+	short := 0
+	for seed := range uint64(20) {
+		s := open(t, filepath.Join(t.TempDir(), "s"), here)
+		r := rand.New(rand.NewPCG(seed, 0))
+		is := map[string]device.Object{}
+		for range 40 {
+			p := steps()
+			for range 1 + r.IntN(4) {
+				now := entry(uint16(1+r.IntN(12)), []int{3, 4}[:r.IntN(3)]...)
+				if r.IntN(8) == 0 {
+					now = class("1:10", uint64(1+r.IntN(3)))
+				}
+				old := is[now.Key()]
+				next := step(old, now)
+				if old != nil && r.IntN(2) == 0 {
+					next.New = nil
+				}
+				if slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Key() == next.Key() }) || device.Equal(next.Old, next.New) {
+					continue
+				}
+				next.Cause = []string{"lanes.a", "lanes.b"}[r.IntN(2)]
+				next.Part = []device.Part{device.PartSteering, device.PartClassifier}[r.IntN(8)/7]
+				p.Steps = append(p.Steps, next)
+			}
+			j := begin(t, s, head(p))
+			written, err := os.ReadFile(j.Path())
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := journal.Decode(written)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := back.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(again), string(written)); diff != "" {
+				t.Fatalf("seed %d: -anew +written\n%s", seed, diff)
+			}
+			short += strings.Count(string(written), "\nlike ")
+			for i, s := range p.Steps {
+				if r.IntN(20) == 0 {
+					record(t, j, fmt.Sprint("begin ", i)) // and was killed
+					is[s.Key()] = s.New
+					break
+				}
+				record(t, j, fmt.Sprint("begin ", i), fmt.Sprint("done ", i))
+				if is[s.Key()] = s.New; r.IntN(20) == 0 {
+					record(t, j, fmt.Sprint("undo ", i), fmt.Sprint("undone ", i))
+					is[s.Key()] = s.Old
+				}
+			}
+			s.Keep(j)
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if short < 1000 {
+		t.Errorf("%d lines were short", short)
+	}
+}
+
+// BenchmarkMembers reads and writes the journal of a thousand members, of which
+// the last is new.
+func BenchmarkMembers(b *testing.B) {
+	s, err := journal.Open(filepath.Join(b.TempDir(), "s"), here)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	all := members(1000)
+	apply := func(h journal.Head) {
+		j, err := s.Begin(h)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer j.Close()
+		for i := range h.Plan.Steps {
+			if err := j.Begin(i); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := j.End(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	apply(head(steps(all[:999]...)))
+	next := head(steps(all[999:]...))
+	for b.Loop() {
+		apply(next)
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/lane/journal"
+)
+
+// TestMemory: what a process has written or read it need not read again, and what
+// others have written since it does read.
+func TestMemory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	var m journal.Memory
+	again := func() *journal.Store {
+		s := open(t, dir, here)
+		s.Use(&m)
+		return s
+	}
+	p := steps(step(file("/a", "1"), file("/a", "2")), step(nil, class("1:10", 8)))
+	s := again()
+	j := begin(t, s, head(p))
+	record(t, j, "begin 0", "begin 1", "done 1", "end")
+	s.Keep(j)
+	same := func(what string) *journal.Journal {
+		t.Helper()
+		got, want := only(t, again()), only(t, open(t, dir, here))
+		if diff := cmp.Diff(want.Records(), got.Records(), noKey); diff != "" {
+			t.Errorf("%s (-read +remembered):\n%s", what, diff)
+		}
+		if got.Ended() != want.Ended() || got.Head().Generation != want.Head().Generation || !got.Head().When.Equal(want.Head().When) {
+			t.Errorf("%s: read %+v, remembered %+v", what, want.Head(), got.Head())
+		}
+		return got
+	}
+
+	// It is not read: what no niclane does goes unseen.
+	st, err := os.Stat(j.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(j.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(b []byte) {
+		t.Helper()
+		if err := os.WriteFile(j.Path(), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(j.Path(), st.ModTime(), st.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write([]byte(strings.Replace(string(good), "version: 1", "version: 2", 1)))
+	only(t, again()) // damaged, for whoever reads it
+	if _, err := open(t, dir, here).List(); err == nil {
+		t.Error("a damaged head is read without an error")
+	}
+	write(good)
+	same("kept")
+
+	// Another file, as big and as old.
+	record(t, j, "undo 0", "undone 0")
+	s.Keep(j)
+	if good, err = os.ReadFile(j.Path()); err != nil {
+		t.Fatal(err)
+	}
+	if st, err = os.Stat(j.Path()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(j.Path(), filepath.Join(t.TempDir(), "was")); err != nil {
+		t.Fatal(err)
+	}
+	write([]byte(strings.NewReplacer("undo 0", "undo 1", "undone 0", "undone 1").Replace(string(good))))
+	same("another file of its name")
+
+	// One store's records are the next one's.
+	record(t, only(t, again()), "undo 0")
+	if got := same("recorded by one that was remembered").Records(); len(got) != 1 || !got[0].Uncertain {
+		t.Errorf("%+v, want one that is uncertain", got)
+	}
+	// Another process goes on with the file.
+	record(t, only(t, open(t, dir, here)), "undone 0")
+	if got := same("recorded by somebody else").Records(); len(got) != 0 {
+		t.Errorf("%d records, want none", len(got))
+	}
+	// Another process begins anew.
+	other := begin(t, open(t, dir, here), head(steps(step(file("/b", "1"), file("/b", "2")))))
+	record(t, other, "begin 0", "done 0", "end")
+	same("begun by somebody else")
+	s = again()
+	j = begin(t, s, head(steps(step(file("/b", "2"), file("/b", "3")))))
+	if j.Head().Generation != other.Head().Generation+1 || len(j.Head().Before) != 1 {
+		t.Errorf("generation %d with %d records, want %d with 1", j.Head().Generation, len(j.Head().Before), other.Head().Generation+1)
+	}
+	record(t, j, "begin 0")
+	s.Keep(j)
+	record(t, j, "done 0")
+	same("recorded after it was kept")
+	record(t, only(t, open(t, dir, here)), "undo 0")
+	s.Keep(j) // which does not know of it
+	same("kept by who does not know all")
+	if err := other.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if js, err := again().List(); err != nil || len(js) != 0 {
+		t.Errorf("%d journals, %v; it was removed", len(js), err)
+	}
+}

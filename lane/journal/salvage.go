@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// damagedSuffix follows the name of a journal of which lines could not be read, once the
+// others were undone.
+const damagedSuffix = ".damaged"
+
+// allMade gives the events of a journal some of whose progress is lost: every step
+// counts as made, but for what is known to be back.
+func allMade(events []event, steps int) []event {
+	var out []event
+	for i := range steps {
+		out = append(out, event{verb: stepBegun, step: i})
+	}
+	if steps > 0 {
+		out = append(out, event{verb: stepDone, step: steps - 1})
+	}
+	return append(out, slices.DeleteFunc(events, func(e event) bool { return e.verb == stepBegun || e.verb == stepDone })...)
+}
+
+// Damage says what of the journal could not be read, "" if all could. Every step that
+// could be read then counts as made, and its object is brought back.
+func (j *Journal) Damage() string { return j.damage }
+
+// Kept returns where Remove leaves the file of which lines could not be read, "" if all
+// could.
+func (j *Journal) Kept() string {
+	if j.lost == 0 {
+		return ""
+	}
+	return j.Path() + damagedSuffix
+}
+
+// Salvage returns what can be read of the journals of this boot that List cannot read:
+// objects of lines that are whole. What is not whole is in Damage, and Remove keeps the
+// file under another name. A journal that does not say which network namespace it is of,
+// or is of another version, is an error.
+func (s *Store) Salvage() ([]*Journal, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	var out []*Journal
+	var errs []error
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasSuffix(name, suffix) || s.gone(name) {
+			continue
+		}
+		if _, err := s.load(name); err == nil {
+			continue
+		}
+		j, err := s.salvage(name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("journal %s: %w; undo by hand what it names, and remove it", s.path(name), err))
+			continue
+		}
+		out = append(out, j)
+	}
+	return out, errors.Join(errs...)
+}
+
+func (s *Store) salvage(name string) (*Journal, error) {
+	f, err := s.openAt(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := readAll(f, 0)
+	if err != nil {
+		return nil, err
+	}
+	j := &Journal{store: s, name: name, size: int64(lastLine(b))}
+	j.torn = j.size != int64(len(b))
+	lines := strings.SplitAfter(string(b[:j.size]), "\n")
+
+	if f := strings.Fields(lines[0]); len(f) > 1 && f[0] == magic && f[1] != strconv.Itoa(Version) {
+		_, _, err := decodeFirst(lines[0])
+		return nil, err
+	}
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "{") })
+	if at < 0 || json.Unmarshal([]byte(lines[at]), &j.head) != nil {
+		if j.head, err = s.guess(name, string(b)); err != nil {
+			return nil, err
+		}
+	}
+	if j.head.Plan == nil {
+		j.head.Plan = &plan.Plan{}
+	}
+	if body := lines[1:]; len(body) > 0 && !strings.HasPrefix(body[0], recordLine) && !strings.HasPrefix(body[0], stepLine) {
+		lines = body // without the head, whatever became of it
+	}
+	events, lost := j.salvageLines(lines[1:])
+	j.events = allMade(events, len(j.head.Plan.Steps))
+	for _, o := range j.Records() {
+		if dev := device.DeviceOf(o.Object()); dev != "" && !slices.Contains(j.head.Devices, dev) {
+			j.head.Devices = append(j.head.Devices, dev)
+		}
+	}
+	j.damage = "the head does not have the SHA-256 that it should have"
+	if j.lost = lost; lost > 0 {
+		j.damage = fmt.Sprintf("of its lines %d cannot be read, and what they tell is not undone", lost)
+	}
+	return j, nil
+}
+
+// guess finds in a head that is no JSON any more what it is of. That it has found the
+// right words the name of the file shows.
+func (s *Store) guess(name, text string) (h Head, err error) {
+	find := func(key, value string) string {
+		if m := regexp.MustCompile(`"` + key + `":(` + value + `)[,}]`).FindStringSubmatch(text); m != nil {
+			return m[1]
+		}
+		return ""
+	}
+	h.Host = s.here
+	if json.Unmarshal([]byte(find("config", `"(?:[^"\\]|\\.)*"`)), &h.Config) != nil || s.name(h.Config) != name {
+		return h, errors.New("its head is damaged, and does not show that it is of this network namespace")
+	}
+	return h, nil
+}
+
+// salvageLines reads the records, steps and progress that can be read, and counts the
+// lines that cannot. Which step an undone one was is not known any more.
+func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
+	var last Head // the record or step before, which others are like
+	kind := ""
+	for _, l := range lines {
+		l = strings.TrimSuffix(l, "\n")
+		if l == "" || strings.HasPrefix(l, "{") {
+			continue
+		}
+		if e, err := decodeEvent(l, math.MaxInt); err == nil {
+			if e.verb == restoreNext || e.verb == restoreDone {
+				events = append(events, e)
+			}
+			continue
+		}
+		one := Head{Plan: &plan.Plan{}}
+		own, like := strings.CutPrefix(l, likeLine)
+		err := errors.New("like a line that cannot be read")
+		switch {
+		case !like:
+			err = one.readLines(l)
+		case kind != "":
+			one.Before, one.Plan.Steps = slices.Clone(last.Before), slices.Clone(last.Plan.Steps)
+			err = one.readLike(kind, own)
+		}
+		if err == nil {
+			err = one.check()
+		}
+		records, steps := one.Before[max(len(one.Before)-1, 0):], one.Plan.Steps[max(len(one.Plan.Steps)-1, 0):]
+		if err != nil || len(records)+len(steps) == 0 {
+			if lost++; !like {
+				kind = ""
+			}
+			continue
+		}
+		if kind = recordLine; len(steps) > 0 {
+			kind = stepLine
+		}
+		last = Head{Before: records, Plan: &plan.Plan{Steps: steps}}
+		j.head.Before, j.head.Plan.Steps = append(j.head.Before, records...), append(j.head.Plan.Steps, steps...)
+	}
+	return events, lost
+}
+
+// Tidy removes files that record nothing: what a kill has left of writing, empty files,
+// journals of which everything is back, and damaged ones of earlier boots or replaced
+// ones that cannot be reverted to. It goes back to those that can where the last change
+// was undone, which a kill has kept from being recorded. The caller has the lock of those who write. It returns what a person should know.
+func (s *Store) Tidy() (notes []string, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		journal, damaged := strings.CutSuffix(name, damagedSuffix)
+		idle := strings.HasSuffix(name, suffix+temporarySuffix) || damaged && strings.HasSuffix(journal, suffix) && s.gone(journal)
+		if strings.HasSuffix(name, suffix) && !s.gone(name) {
+			info, err := e.Info()
+			if idle = err == nil && info.Mode().IsRegular() && info.Size() == 0; idle {
+				notes = append(notes, fmt.Sprintf("journal %s was empty, and is removed: if something was applied by it, that is not undone", s.path(name)))
+			}
+			if j, err := s.load(name); err == nil {
+				if idle = len(j.Records()) == 0; j.AllUndone() && !idle {
+					if err := j.Revert(); err != nil {
+						return notes, err
+					}
+				}
+			}
+		}
+		if current, ok := strings.CutSuffix(name, replacedSuffix); ok && strings.HasSuffix(current, suffix) {
+			j, err := s.load(current)
+			idle = s.gone(current) || errors.Is(err, fs.ErrNotExist) || err == nil && s.previous(current, &j.head) == nil
+		}
+		if !idle {
+			continue
+		}
+		if err := ignoreAbsent(unix.Unlinkat(s.fd, name, 0)); err != nil {
+			return notes, fmt.Errorf("state directory: remove %s: %w", s.path(name), err)
+		}
+	}
+	return notes, nil
+}

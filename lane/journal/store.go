@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultDir is where journals are kept.
+const DefaultDir = "/var/lib/niclane"
+
+const suffix = ".journal"
+
+// A Store is a directory of journals, as seen from one host.
+type Store struct {
+	dir  string
+	fd   int // of dir; files are opened relative to it
+	here Host
+	// memory has the journals read so far: its own, or a longer one.
+	memory *Memory
+	own    Memory
+}
+
+// Open opens the directory dir, making it (mode 0700) if it does not exist.
+// A directory that belongs to another user, that others can enter, or that is
+// a symbolic link, is an error.
+func Open(dir string, here Host) (*Store, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	return OpenExisting(dir, here)
+}
+
+// OpenExisting is Open for readers: it makes nothing, and fs.ErrNotExist means
+// that nothing was ever applied.
+func OpenExisting(dir string, here Host) (*Store, error) {
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", &fs.PathError{Op: "open", Path: dir, Err: err})
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("state directory %s: %w", dir, err)
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		unix.Close(fd)
+		return nil, fmt.Errorf("state directory %s: owner %d, mode %#o; it must belong to user %d with mode 0700",
+			dir, st.Uid, st.Mode&0o777, os.Geteuid())
+	}
+	s := &Store{dir: dir, fd: fd, here: here}
+	s.memory = &s.own
+	return s, nil
+}
+
+// Close releases the directory. Journals of s cannot be used afterwards.
+func (s *Store) Close() error {
+	for name := range s.own.files {
+		s.own.drop(name)
+	}
+	return unix.Close(s.fd)
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+
+// name gives the file name for a config in the namespace and the boot of s:
+// readable, different for each, and without a separator.
+func (s *Store) name(config string) string {
+	base := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, strings.TrimSuffix(filepath.Base(config), filepath.Ext(config)))
+	if len(base) > 64 {
+		base = base[:64]
+	}
+	netns := s.here.NetnsCookie
+	if netns == 0 {
+		netns = s.here.NetnsInode
+	}
+	sum := sha256.Sum256([]byte(config + "\x00" + strconv.FormatUint(netns, 10)))
+	return base + "-" + hex.EncodeToString(sum[:8]) + "." + bootName(s.here) + suffix
+}
+
+// bootName is a boot ID, which is a UUID, as a part of a file name.
+func bootName(h Host) string { return strings.ReplaceAll(h.BootID, "-", "") }
+
+// ofConfig is what a file name begins with whatever the boot.
+func ofConfig(name string) string {
+	name, _, _ = strings.Cut(name, ".")
+	return name
+}
+
+// gone reports whether a file's name says that it is of an earlier boot: no matter
+// what is in it, nothing of that is left.
+func (s *Store) gone(name string) bool {
+	_, boot, ok := strings.Cut(strings.TrimSuffix(name, suffix), ".")
+	return ok && boot != bootName(s.here)
+}
+
+// List returns the journals of every boot and namespace, by file name.
+// A journal that cannot be read is an error that names it; the others are
+// returned all the same. One of an earlier boot may have been cut short when that
+// ended: it is passed over.
+func (s *Store) List() ([]*Journal, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	s.memory.forget(entries)
+	var out []*Journal
+	var errs []error
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), suffix) {
+			continue
+		}
+		j, err := s.load(e.Name())
+		if err != nil {
+			if !s.gone(e.Name()) && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+			continue
+		}
+		out = append(out, j)
+	}
+	return out, errors.Join(errs...)
+}
+
+// Here returns the journals of this boot and network namespace.
+func (s *Store) Here() ([]*Journal, error) {
+	all, err := s.List()
+	return slices.DeleteFunc(all, func(j *Journal) bool { return !j.head.SameNetns(s.here) }), err
+}
+
+// Owned returns what is owned on any of the devices in this boot and network
+// namespace, in the order of the first write.
+func (s *Store) Owned(devices []string) (plan.Owned, error) {
+	var o plan.Owned
+	here, err := s.Here()
+	if err != nil {
+		return o, err
+	}
+	for _, j := range here {
+		if !overlap(j.head.Devices, devices) {
+			continue
+		}
+		o = j.AppendOwned(o)
+	}
+	return o, nil
+}
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
+}
+
+// Conflict returns an error if a device was given to another config than
+// config in this boot and network namespace: by the name that it had then, or, of those
+// in links, by what identifies it.
+func (s *Store) Conflict(config string, devices []string, links []device.Link) error {
+	here, err := s.Here()
+	if err != nil {
+		return err
+	}
+	for _, j := range here {
+		if j.head.Config == config {
+			continue
+		}
+		for _, was := range j.head.Ground.Links {
+			for _, l := range links {
+				if l.Name != was.Name && l.Same(was) && len(j.Records()) > 0 {
+					return fmt.Errorf("%s: this is the device that %s was applied to as %s; one file describes a device: roll that one back first",
+						l.Name, j.head.Config, was.Name)
+				}
+			}
+		}
+		for _, d := range devices {
+			if slices.Contains(j.head.Devices, d) && len(j.Records()) > 0 {
+				return fmt.Errorf("%s: %s was applied from %s, not from %s; one file describes a device: roll that one back first, or join the two",
+					d, j.describe(), j.head.Config, config)
+			}
+		}
+	}
+	return nil
+}
+
+func (j *Journal) describe() string { return strings.Join(j.head.Devices, ", ") }
+
+// links are those that have the name given.
+func (h *Head) links(name string) []device.Link {
+	return slices.DeleteFunc(slices.Clone(h.Ground.Links), func(l device.Link) bool { return l.Name != name })
+}
+
+// Begin writes the journal for h, whose Plan is about to be made. An earlier
+// journal of the same config is extended: its records become h.Before, whatever h
+// says, without those that the plan forgets, and Generation follows it. One of an
+// earlier boot is replaced, because what it describes is gone.
+func (s *Store) Begin(h Head) (*Journal, error) {
+	if err := h.check(); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	if err := s.Conflict(h.Config, h.Plan.Devices, h.Plan.Ground.Links); err != nil {
+		return nil, err
+	}
+	h.Host, h.Before, h.Generation = s.here, nil, 1
+	h.Devices, h.Ground = slices.Clone(h.Plan.Devices), h.Plan.Ground
+	name := s.name(h.Config)
+	switch old, err := s.load(name); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case old.head.SameNetns(s.here):
+		h.extend(old)
+	}
+	j, err := s.write(name, h)
+	if err == nil {
+		s.replaced(name)
+	}
+	return j, err
+}
+
+// replaced removes the config's journals of earlier boots. One that cannot be
+// removed does no harm.
+func (s *Store) replaced(by string) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if n := e.Name(); strings.HasSuffix(n, suffix) && ofConfig(n) == ofConfig(by) && s.gone(n) {
+			_ = unix.Unlinkat(s.fd, n, 0)
+		}
+	}
+}
+
+// extend makes h the next generation of old.
+func (h *Head) extend(old *Journal) {
+	forget := make(map[string]bool, len(h.Plan.Forget))
+	for _, key := range h.Plan.Forget {
+		forget[key] = true
+	}
+	records := old.Records()
+	h.Before = make([]Record, 0, len(records))
+	for _, r := range records {
+		if !forget[r.Key()] {
+			h.Before = append(h.Before, r)
+		}
+	}
+	if len(h.Before) == 0 {
+		return
+	}
+	h.Generation = old.head.Generation + 1
+	for _, d := range old.head.Devices {
+		if slices.Contains(h.Plan.Gone, d) {
+			continue
+		}
+		if len(h.links(d)) == 0 { // a plan made of a journal's says none
+			h.Ground.Links = append(slices.Clip(h.Ground.Links), old.head.links(d)...)
+		}
+		if !slices.Contains(h.Devices, d) {
+			h.Devices = append(h.Devices, d)
+		}
+	}
+	groups := maps.Clone(old.head.Ground.Groups)
+	if groups == nil {
+		groups = h.Ground.Groups
+	}
+	maps.Copy(groups, h.Ground.Groups)
+	h.Ground.Groups = groups
+	slices.Sort(h.Devices)
+	h.Devices = slices.Compact(h.Devices)
+}

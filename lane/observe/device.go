@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/irq"
+	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// A reading is why parts of a device could not be read, nil where they could.
+type reading struct {
+	rss, rules error
+}
+
+// device reads everything about one link but its capabilities. Settings that
+// the driver does not have are left out.
+func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, err error) {
+	look := o.bpf.Look(l.name)
+	// Always: the client is in use meanwhile.
+	defer func() { _, _ = look.Contents() }()
+	d := &device.Device{
+		Name: l.name, Index: l.index, AltNames: l.altNames, Type: l.kind,
+		MAC: l.mac.String(), PermMAC: l.permMAC.String(), Parent: l.parent, MTU: l.mtu, LinkType: l.linkType, TxQueueLen: l.qlen,
+		Up: l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan, BondMode: l.bondMode,
+		Capabilities: device.Capabilities{},
+	}
+	for _, other := range all {
+		if other.index == l.master && l.master != 0 {
+			d.Master = other.name
+			d.Idle = other.kind == "bond" && (l.idle || !l.carrier)
+		}
+		if other.index == l.lower && l.isUpper() {
+			d.Lower = other.name
+		}
+	}
+	if info, err := o.ethtool.DriverInfo(d.Name); err == nil {
+		d.Driver, d.Version, d.Firmware, d.Bus = info.Driver, info.Version, info.Firmware, info.Bus
+	}
+	var r reading
+	if err = o.ownSysfs(l); err != nil {
+		return nil, r, err
+	}
+	if d.RxQueues, d.TxQueues, err = o.queueCounts(d.Name); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, r, unix.ENODEV // it went away meanwhile
+		}
+		return nil, r, err
+	}
+	if d.Node, err = readInt(o.fs, "/sys/class/net/"+d.Name+"/device/numa_node", -1); err != nil {
+		d.Node = -1
+	}
+	if err := o.settings(d); err != nil {
+		return nil, r, err
+	}
+	d.IRQs = irq.Of(o.irqs, d.Driver, d.Name, d.Bus, l.parent)
+	if err := o.napis(d); err != nil {
+		return nil, r, err
+	}
+	if r, err = o.steering(d); err != nil {
+		return nil, r, err
+	}
+	if err := o.traffic(d); err != nil {
+		return nil, r, err
+	}
+	o.programs(d, l)
+	o.deviceFiles(d)
+	return d, r, own(d, look)
+}
+
+var errForeignSysfs = errors.New("the sysfs at /sys shows another network namespace, and mounting one for this needs CAP_SYS_ADMIN")
+
+// ownSysfs checks that sysfs shows this link and not another of its name.
+func (o *observer) ownSysfs(l iface) error {
+	if o.fs.Private() {
+		return nil
+	}
+	index, err := readInt(o.fs, "/sys/class/net/"+l.name+"/ifindex", -1)
+	if err != nil {
+		return err
+	}
+	mac, err := o.fs.ReadFile("/sys/class/net/" + l.name + "/address")
+	if err != nil || index != l.index || strings.TrimSpace(string(mac)) != l.mac.String() {
+		return errForeignSysfs
+	}
+	return nil
+}
+
+// settings reads what ethtool shows. EOPNOTSUPP means that the driver has no
+// such setting.
+func (o *observer) settings(d *device.Device) error {
+	if cur, most, err := o.ethtool.Channels(d.Name); err == nil {
+		d.Channels, d.MaxChannels = &cur, &most
+	} else if !tolerable(err) {
+		return err
+	}
+	if cur, most, err := o.ethtool.Ring(d.Name); err == nil {
+		d.Ring, d.MaxRing = &cur, &most
+	} else if !tolerable(err) {
+		return err
+	}
+	if c, has, err := o.ethtool.Coalesce(d.Name); err == nil {
+		d.Coalesce, d.CoalesceHas = &c, has
+	} else if !tolerable(err) {
+		return err
+	}
+	for q := range max(d.RxQueues, d.TxQueues) {
+		c, err := o.ethtool.QueueCoalesce(d.Name, q)
+		if err != nil {
+			break
+		}
+		d.QueueCoal = append(d.QueueCoal, c)
+	}
+	f, err := o.ethtool.Features(d.Name)
+	if err != nil && !tolerable(err) {
+		return err
+	}
+	d.Features = f
+	if flags, err := o.ethtool.PrivateFlags(d.Name); err == nil && len(flags) > 0 {
+		d.PrivFlags = flags
+	}
+	if speed, err := o.ethtool.Speed(d.Name); err == nil {
+		d.Speed = speed
+	}
+	return nil
+}
+
+// steering reads RSS tables and rules; what the lab's emulated card has
+// stands for the device's own.
+func (o *observer) steering(d *device.Device) (reading, error) {
+	s, err := o.steer.Steering(d.Name)
+	if err != nil {
+		return reading{}, err
+	}
+	d.RSS, d.Rules, d.OtherRules, d.RuleCapacity = s.Tables, s.Rules, s.Other, s.Capacity
+	if d.Emulated = s.Emulated; s.Emulated {
+		d.Speed, d.MaxContexts = s.LinkRate, s.MaxContexts
+	}
+	return reading{s.TablesErr, s.RulesErr}, nil
+}
+
+// traffic reads qdiscs, classes and filters.
+func (o *observer) traffic(d *device.Device) (err error) {
+	if d.Qdiscs, err = o.tc.Qdiscs(d.Name); err != nil {
+		return err
+	}
+	slices.SortStableFunc(d.Qdiscs, func(a, b device.QdiscState) int {
+		return cmp.Or(cmp.Compare(a.Handle, b.Handle), naturalCompare(a.Parent, b.Parent))
+	})
+	if d.Classes, err = o.tc.Classes(d.Name); err != nil {
+		return err
+	}
+	slices.SortStableFunc(d.Classes, func(a, b device.Class) int { return naturalCompare(a.ID, b.ID) })
+	if d.Filters, err = o.tc.Filters(d.Name); err != nil {
+		return err
+	}
+	d.Flowers, err = o.tc.Flowers(d.Name)
+	return err
+}
+
+// own adds what niclane's own programs hold, which needs CAP_BPF and is left
+// out without.
+func own(d *device.Device, look *bpf.Look) error {
+	c, err := look.Contents()
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // programs of others cannot be told from ours
+	}
+	if err != nil {
+		return err
+	}
+	d.Entries, d.Defaults, d.XDPEntries = c.Entries, c.Defaults, c.XDPEntries
+	d.CPUQueues, d.CPUThreads, d.CPULanes = c.CPUQueues, c.CPUThreads, c.CPULanes
+	return nil
+}
+
+// naturalCompare puts "1:2" before "1:10".
+func naturalCompare(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+}
+
+// tolerable errors leave a setting out; others, as of a device that vanished,
+// end the observation.
+func tolerable(err error) bool {
+	return !errors.Is(err, unix.ENODEV)
+}
+
+// napis reads queues and NAPIs. Without netdev-genl queues are counted only.
+func (o *observer) napis(d *device.Device) error {
+	if o.netdev != nil {
+		m, err := o.netdev.Map(d.Name)
+		switch {
+		case errors.Is(err, unix.EOPNOTSUPP): // the family, but not these commands: 6.3 to 6.7
+			o.noGenl = fmt.Errorf("netlink family %s has no queues and NAPIs (Linux 6.8)", netdev.Family)
+		case err != nil:
+			return err
+		default:
+			d.Queues = m.Queues
+			if err := o.addNAPIs(d, m); err != nil {
+				return err
+			}
+		}
+	}
+	if len(d.Queues) == 0 { // or the device is down
+		for q := range d.RxQueues {
+			d.Queues = append(d.Queues, device.Queue{ID: q, Type: "rx"})
+		}
+		for q := range d.TxQueues {
+			d.Queues = append(d.Queues, device.Queue{ID: q, Type: "tx"})
+		}
+	}
+	return nil
+}
+
+func (o *observer) addNAPIs(d *device.Device, m netdev.Map) error {
+	for _, n := range m.NAPIs {
+		queue := m.RxQueue(n.ID)
+		v := device.NAPI{ID: n.ID, IRQ: n.IRQ, PID: n.PID, Config: n.Config(d.Name, queue)}
+		t, err := netdev.ReadThread(n.PID)
+		if err != nil {
+			v.PID = 0 // of another PID namespace: nothing can be done with it
+		}
+		if t != nil {
+			t.Dev, t.Queue = d.Name, queue
+			v.Thread = t
+		}
+		d.NAPIs = append(d.NAPIs, v)
+		if n.IRQ != 0 {
+			d.IRQs = irq.Add(d.IRQs, n.IRQ, queue, strings.Join(o.irqs[n.IRQ], ", "))
+		}
+	}
+	slices.SortFunc(d.IRQs, func(a, b device.IRQ) int { return cmp.Compare(a.Number, b.Number) })
+	return nil
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// inNewNetns runs f on a thread in a network namespace made for it. The thread
+// and the namespace end with f.
+func inNewNetns(ctx context.Context, f func() device.Capabilities) (device.Capabilities, error) {
+	type result struct {
+		caps device.Capabilities
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		onThrowAwayThread(func() {
+			if r.err = unix.Unshare(unix.CLONE_NEWNET); r.err != nil {
+				r.err = fmt.Errorf("unshare: %w", r.err)
+				return
+			}
+			r.caps = f()
+		})
+		done <- r
+	}()
+	select {
+	case r := <-done:
+		return r.caps, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// onThrowAwayThread runs f on a thread that nothing else will ever run on, and
+// never on the main thread, whose namespaces /proc/self shows to everybody.
+func onThrowAwayThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// Hold the main thread, so that the next goroutine gets another.
+			onThrowAwayThread(f)
+			runtime.UnlockOSThread()
+			close(done)
+			return
+		}
+		defer close(done)
+		f()
+	}()
+	<-done
+}

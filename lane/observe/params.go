@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"errors"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/devlink"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// classParam is a parameter of a traffic class, as Intel's own ice driver names
+// them (ice_devlink.c).
+var classParam = regexp.MustCompile(`^tc[0-9]+_`)
+
+// params reads what the driver can be told about its traffic classes.
+func (o *observer) params(opts Options) error {
+	c := devlink.Open()
+	defer c.Close()
+	for i := range o.state.Devices {
+		d := &o.state.Devices[i]
+		all, err := c.Params(d.Name)
+		if err != nil && !tolerable(err) {
+			return err
+		}
+		for name, value := range all {
+			if classParam.MatchString(name) {
+				d.DriverParams = append(d.DriverParams, device.DriverParam{Dev: d.Name, Name: name, Value: value})
+			}
+		}
+		slices.SortFunc(d.DriverParams, func(a, b device.DriverParam) int { return strings.Compare(a.Name, b.Name) })
+		if opts.NoProbes {
+			continue
+		}
+		_, has := all["tc1_qps_per_poller"]
+		switch {
+		case has:
+			d.Capabilities[device.CapDriverPollers] = yes("devlink has tc1_qps_per_poller")
+		case err == nil || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, fs.ErrNotExist):
+			d.Capabilities[device.CapDriverPollers] = no("devlink has no tc1_qps_per_poller of it: no driver of Linux's has, Intel's own ice does")
+		default:
+			d.Capabilities[device.CapDriverPollers] = unanswered(err)
+		}
+	}
+	return nil
+}

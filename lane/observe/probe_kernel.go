@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"github.com/mdlayher/genetlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/extack"
+	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/internal/kernel/nlsock"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// startTC begins the probes of traffic control, unless their outcome is
+// remembered in dir. They take as long as reading the devices does, most of it in
+// the verifier and in making a network namespace, and share nothing with it: they
+// run beside it.
+func (o *observer) startTC(ctx context.Context, dir string) {
+	o.probedTC = make(chan tcProbes, 1)
+	holds := ""
+	if dir != "" {
+		var err error
+		if holds, err = holdsFor(o.state.Kernel); err != nil {
+			dir = "" // then without
+		} else if caps := recall(dir, holds); caps != nil {
+			o.probedTC <- tcProbes{caps: caps}
+			return
+		}
+	}
+	go func() {
+		caps, err := inNewNetns(ctx, probeTC)
+		if err == nil && dir != "" {
+			// What cannot be written is probed again next time.
+			_ = remember(dir, holds, caps)
+		}
+		o.probedTC <- tcProbes{caps, err}
+	}()
+}
+
+// tcProbes is the outcome of probeTC, or why there is none.
+type tcProbes struct {
+	caps device.Capabilities
+	err  error
+}
+
+// probeKernel fills the capabilities that belong to no device. startTC was
+// called before.
+func (o *observer) probeKernel(ctx context.Context) error {
+	caps := o.state.Capabilities
+	o.probeFamilies(caps)
+	o.probeNAPISet(caps)
+	o.probeCgroups(caps)
+	caps[device.CapIoUringNAPI] = probeIoUringNAPI()
+	caps[device.CapTCX] = probeTCX()
+	caps[device.CapCPUMap] = probeCPUMap()
+	tc := <-o.probedTC
+	if tc.err != nil {
+		for _, c := range []device.Capability{
+			device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
+		} {
+			caps[c] = unanswered(fmt.Errorf("no network namespace to try it in: %w", tc.err))
+		}
+		return ctx.Err()
+	}
+	for c, f := range tc.caps {
+		caps[c] = f
+	}
+	return nil
+}
+
+// unanswered is the finding of a probe that could not tell. Drivers have EIO and
+// EAGAIN for what stays so, and ENOSPC is a user's limit of namespaces.
+func unanswered(err error) device.Finding {
+	f := device.Finding{Answer: device.Unknown, Why: err.Error()}
+	for _, e := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EMFILE, unix.ENFILE} {
+		f.Transient = f.Transient || errors.Is(err, e)
+	}
+	return f
+}
+
+// doubt returns an error if what the kernel can do is not known for a passing
+// reason: what is planned without it would be something else.
+func doubt(where string, caps device.Capabilities) error {
+	for _, c := range slices.Sorted(maps.Keys(caps)) {
+		if caps[c].Transient {
+			return fmt.Errorf("%scould not tell whether there is %s: %s: the same again may have an answer: %w", where, c, caps[c].Why, unix.EAGAIN)
+		}
+	}
+	return nil
+}
+
+// answer turns the outcome of a probe into a finding: no is only what the
+// given errnos say.
+func answer(err error, yes string, no ...error) device.Finding {
+	if err == nil {
+		return device.Finding{Answer: device.Yes, Why: yes}
+	}
+	f := unanswered(err)
+	for _, n := range no {
+		if errors.Is(err, n) {
+			f.Answer = device.No
+		}
+	}
+	return f
+}
+
+func (o *observer) probeFamilies(caps device.Capabilities) {
+	var nl *genetlink.Conn
+	c, err := nlsock.Dial(unix.NETLINK_GENERIC)
+	if err == nil {
+		nl = genetlink.NewConn(c)
+		defer nl.Close()
+	}
+	for capability, name := range map[device.Capability]string{
+		device.CapNetShaper: "net-shaper", device.CapDevlink: "devlink",
+	} {
+		e := err
+		if e == nil {
+			_, e = nl.GetFamily(name)
+		}
+		caps[capability] = answer(extack.Error(e), "netlink family "+name, os.ErrNotExist)
+		if caps[capability].Answer == device.No {
+			caps[capability] = device.Finding{Answer: device.No, Why: "no netlink family " + name}
+		}
+	}
+}
+
+// probeNAPISet reads from the kernel which attributes napi-set takes.
+func (o *observer) probeNAPISet(caps device.Capabilities) {
+	if o.noGenl != nil {
+		for _, c := range []device.Capability{device.CapNetdevGenl, device.CapNAPISet, device.CapNAPIThread, device.CapNAPIBusy} {
+			caps[c] = device.Finding{Answer: device.No, Why: o.noGenl.Error()}
+		}
+		return
+	}
+	caps[device.CapNetdevGenl] = device.Finding{Answer: device.Yes, Why: "netlink family " + netdev.Family}
+	p, err := o.netdev.Conn.SetPolicy()
+	caps[device.CapNAPISet] = answer(err, "napi-set is in the family's policy", os.ErrNotExist)
+	if caps[device.CapNAPISet].Answer == device.No {
+		caps[device.CapNAPISet] = no("netlink family %s has no napi-set (Linux 6.13)", netdev.Family)
+	}
+	if err != nil {
+		caps[device.CapNAPIThread] = caps[device.CapNAPISet]
+		caps[device.CapNAPIBusy] = caps[device.CapNAPISet]
+		return
+	}
+	caps[device.CapNAPIThread] = device.Finding{Answer: device.No, Why: "napi-set takes no threaded (Linux 6.17)"}
+	caps[device.CapNAPIBusy] = caps[device.CapNAPIThread]
+	if p.Threaded {
+		caps[device.CapNAPIThread] = device.Finding{Answer: device.Yes, Why: "napi-set takes threaded"}
+		caps[device.CapNAPIBusy] = device.Finding{Answer: device.No, Why: fmt.Sprintf("napi-set takes threaded up to %d (busy-poll is 2, Linux 6.19)", p.MaxThreaded)}
+	}
+	if p.MaxThreaded >= uint64(netdev.ThreadedBusy) {
+		caps[device.CapNAPIBusy] = device.Finding{Answer: device.Yes, Why: fmt.Sprintf("napi-set takes threaded up to %d", p.MaxThreaded)}
+	}
+}
+
+func (o *observer) probeCgroups(caps device.Capabilities) {
+	g := o.state.Cgroups
+	known, err := os.ReadFile("/proc/cgroups")
+	enabled := enabledControllers(string(known))
+	controller := func(name string, v2 bool) device.Finding {
+		switch {
+		case g.V1[name] != "":
+			return device.Finding{Answer: device.Yes, Why: "version 1 at " + g.V1[name]}
+		case v2 && slices.Contains(g.V2Controllers, name):
+			return device.Finding{Answer: device.Yes, Why: "version 2 at " + g.V2}
+		case err == nil && !slices.Contains(enabled, name) && !v2:
+			return device.Finding{Answer: device.No, Why: "no controller " + name + " in /proc/cgroups"}
+		}
+		return device.Finding{Answer: device.Unknown, Why: "no hierarchy with " + name + " is mounted here"}
+	}
+	caps[device.CapCgroupSet] = controller("cpuset", true)
+	caps[device.CapNetPrio] = controller("net_prio", false)
+	caps[device.CapSockops] = device.Finding{Answer: device.Unknown, Why: "no unified hierarchy (cgroup v2) is mounted here"}
+	if g.V2 != "" {
+		err := features.HaveProgramType(ebpf.SockOps)
+		if err == nil {
+			err = features.HaveProgramType(ebpf.CGroupSock)
+		}
+		caps[device.CapSockops] = answer(err, "cgroup v2 at "+g.V2+", and its program types", ebpf.ErrNotSupported)
+	}
+}
+
+// enabledControllers reads /proc/cgroups (cgroups(7)): name, hierarchy, number
+// of groups, enabled.
+func enabledControllers(s string) []string {
+	var names []string
+	for line := range strings.Lines(s) {
+		if f := strings.Fields(line); len(f) == 4 && f[3] == "1" {
+			names = append(names, f[0])
+		}
+	}
+	return names
+}
+
+// probeCPUMap asks for programs of the XDP type and maps of the cpumap type.
+func probeCPUMap() device.Finding {
+	err := features.HaveProgramType(ebpf.XDP)
+	if err == nil {
+		err = features.HaveMapType(ebpf.CPUMap)
+	}
+	return answer(err, "XDP programs and cpumaps can be made", ebpf.ErrNotSupported)
+}
+
+// probeTCX asks which TCX programs are on the loopback device. Kernels without
+// TCX do not know the attach type (EINVAL).
+func probeTCX() device.Finding {
+	const loopback = 1
+	_, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress})
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, ebpf.ErrNotSupported) {
+		return unanswered(err)
+	}
+	if err != nil {
+		return device.Finding{Answer: device.No, Why: err.Error()}
+	}
+	return device.Finding{Answer: device.Yes, Why: "BPF_PROG_QUERY knows the attach type"}
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// programs lists the BPF programs attached to the device outside tc filters.
+// Their names need CAP_BPF or CAP_SYS_ADMIN and are left out without.
+func (o *observer) programs(d *device.Device, l iface) {
+	for _, x := range l.xdp {
+		d.Programs = append(d.Programs, device.Program{Attach: x.attach, ID: x.id, Name: programName(x.id)})
+	}
+	for _, a := range []struct {
+		name   string
+		attach ebpf.AttachType
+	}{
+		{device.AttachTCXIngress, ebpf.AttachTCXIngress},
+		{device.AttachTCXEgress, ebpf.AttachTCXEgress},
+	} {
+		res, err := link.QueryPrograms(link.QueryOptions{Target: d.Index, Attach: a.attach})
+		if err != nil {
+			return // before Linux 6.6, or not allowed
+		}
+		for _, p := range res.Programs {
+			d.Programs = append(d.Programs, device.Program{Attach: a.name, ID: uint32(p.ID), Name: programName(uint32(p.ID))})
+		}
+	}
+}
+
+func programName(id uint32) string {
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return ""
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return ""
+	}
+	return info.Name
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// What the kernel's traffic control can do is found out by trying it in a
+// network namespace, with a program that the verifier has to read: milliseconds
+// of processor time for an answer that stays the same while the kernel, its
+// modules and niclane do. So it is remembered where only root can write. Nothing
+// is written to the kernel because of what is remembered without being read back:
+// if it is not so any more, a step fails and is undone.
+
+// rememberedFile is the file's name in Options.Remember.
+const rememberedFile = "probed.json"
+
+// maxRemembered is far above what twenty findings take.
+const maxRemembered = 1 << 16
+
+// remembered are findings, and what they hold for.
+type remembered struct {
+	For          string              `json:"for"`
+	Capabilities device.Capabilities `json:"capabilities"`
+}
+
+// holdsFor names all that the findings depend on: this boot of this kernel, its
+// modules as depmod(8) last listed them, the user namespace and user, and this
+// executable with the programs in it.
+func holdsFor(k device.Kernel) (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	names := []string{strings.TrimSpace(string(boot)), k.Release, k.Version, k.Arch, fmt.Sprint("user ", os.Geteuid())}
+	namespace, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return "", err
+	}
+	names = append(names, namespace)
+	for _, path := range []string{"/proc/self/exe", "/lib/modules/" + k.Release + "/modules.dep"} {
+		var st unix.Stat_t
+		switch err := unix.Stat(path, &st); {
+		case err == nil:
+			names = append(names, fmt.Sprintf("%s %d:%d %d bytes, %d.%09d", path, st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec))
+		case errors.Is(err, unix.ENOENT): // a kernel without modules
+			names = append(names, path+" none")
+		default:
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return strings.Join(names, "; "), nil
+}
+
+// remember writes findings, if all are yes or no. The directory has to exist.
+func remember(dir, holds string, caps device.Capabilities) error {
+	for _, f := range caps {
+		if f.Answer == device.Unknown {
+			return nil
+		}
+	}
+	b, err := json.Marshal(remembered{holds, caps})
+	if err != nil {
+		return err
+	}
+	d, err := ownDir(dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(d)
+	// Each writer has a file of its own until it is whole.
+	temporary := fmt.Sprintf("%s.%d", rememberedFile, os.Getpid())
+	fd, err := unix.Openat(d, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), temporary)
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = unix.Renameat(d, temporary, d, rememberedFile)
+	}
+	if err != nil {
+		return errors.Join(err, unix.Unlinkat(d, temporary, 0))
+	}
+	return nil
+}
+
+// recall returns what remember wrote, nil if it is not there or holds for
+// something else.
+func recall(dir, holds string) device.Capabilities {
+	d, err := ownDir(dir)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(d)
+	fd, err := unix.Openat(d, rememberedFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), rememberedFile)
+	defer f.Close()
+	var r remembered
+	b, err := io.ReadAll(io.LimitReader(f, maxRemembered))
+	if err != nil || json.Unmarshal(b, &r) != nil || r.For != holds {
+		return nil
+	}
+	return r.Capabilities
+}
+
+// ownDir opens a directory that nobody else can enter.
+func ownDir(dir string) (fd int, err error) {
+	if fd, err = unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) {
+		err = fmt.Errorf("%s: %w: others can enter it", dir, unix.EPERM)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}

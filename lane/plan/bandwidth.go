@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// shaped reports whether the file asks for anything that needs shaping.
+func shaped(lanes []*placed) bool {
+	for _, l := range lanes {
+		if !l.Bandwidth.Guarantee.IsZero() || !l.Bandwidth.Ceiling.IsZero() || l.Rank != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// rootRate is what is shared out on a link: a little less than its rate, so
+// that the queue builds in the qdisc, where rank decides, and not behind it.
+// 2 % covers preamble, frame check and gap of full-size frames (24 of 1538
+// bytes), which HTB does not count.
+func rootRate(link uint64) uint64 { return link / 100 * 98 }
+
+// asked is what the lanes want of their bandwidth.
+func asked(lanes []*placed) (out []string) {
+	for _, l := range lanes {
+		for what, is := range map[string]bool{
+			givesGuarantee: !l.Bandwidth.Guarantee.IsZero(), givesCeiling: !l.Bandwidth.Ceiling.IsZero(), givesRank: l.Rank != 0,
+		} {
+			if is && !slices.Contains(out, what) {
+				out = append(out, what)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// tooLittle gives, by name, why a realisation of the bandwidth is not enough for
+// the lanes.
+func (f *fit) tooLittle(lanes []*placed) map[string]string {
+	why := map[string]string{}
+	for _, e := range catalogue() {
+		if e.part != device.PartBandwidth {
+			continue
+		}
+		for _, c := range e.candidates {
+			gives := slices.Clone(c.gives)
+			for capability, what := range c.more {
+				if ok, _ := needs("", capability)(f.st, f.dev); ok {
+					gives = append(gives, what)
+				}
+			}
+			missing := slices.DeleteFunc(asked(lanes), func(what string) bool { return slices.Contains(gives, what) })
+			if len(missing) > 0 {
+				why[c.name] = fmt.Sprintf("gives %s, and the lanes ask for %s", strings.Join(gives, " and "), strings.Join(missing, " and "))
+			}
+		}
+	}
+	return why
+}
+
+// wantBandwidth shapes what the lanes transmit.
+func (f *fit) wantBandwidth(lanes []*placed) {
+	if !shaped(lanes) {
+		return
+	}
+	switch f.choice[device.PartBandwidth].Realisation {
+	case RealHTB:
+		f.wantHTB(lanes)
+	case RealHTBOffload:
+		f.wantOffload(lanes)
+	case RealNetShaper:
+		f.wantShapers(lanes)
+	case RealTxMaxrate:
+		f.wantMaxrate(lanes)
+	case RealMqTBF:
+		f.wantMqTBF(lanes)
+	}
+}
+
+// wantMaxrate has the card cap each queue of a lane with a ceiling. The unit is
+// Mbit/s (Documentation/ABI/testing/sysfs-class-net-queues).
+func (f *fit) wantMaxrate(lanes []*placed) {
+	for _, l := range lanes {
+		rate := f.queueCeiling(l)
+		for _, q := range l.queues {
+			if rate > 0 {
+				f.want(device.File{
+					Path:   fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/tx_maxrate", f.dev.Name, q),
+					Format: device.FileText, Value: fmt.Sprint(max(rate/1e6, 1)),
+				}, device.PartBandwidth, lanePath(l.Lane, "ceiling"), fmt.Sprintf("transmit queue %d of lane %s: at most %s", q, l.Name, rateText(rate)))
+			}
+		}
+	}
+}
+
+// wantShapers has the card give each queue of a lane its share of the lane's
+// guarantee and ceiling.
+func (f *fit) wantShapers(lanes []*placed) {
+	for _, l := range lanes {
+		least, most := f.guarantee(l)/uint64(len(l.queues)), f.queueCeiling(l)
+		if least == 0 && most == 0 {
+			continue
+		}
+		var says []string
+		if least > 0 {
+			says = append(says, "at least "+rateText(least))
+		}
+		if most > 0 {
+			says = append(says, "at most "+rateText(most))
+		}
+		for _, q := range l.queues {
+			s := device.Shaper{Dev: f.dev.Name, Queue: q, Min: least, Max: most}
+			if now, there := f.present[s.Key()]; there {
+				if _, ours := f.owned[s.Key()]; !ours {
+					f.failf("globals.dev", "transmit queue %d of %s has a shaper that niclane did not make (%s)", q, f.dev.Name, Brief(now))
+					continue
+				}
+			}
+			f.want(s, device.PartBandwidth, l.Path, fmt.Sprintf("transmit queue %d of lane %s: %s", q, l.Name, strings.Join(says, ", ")))
+		}
+	}
+}
+
+// queueCeiling is the part of a lane's ceiling that each of its queues has, 0
+// for none.
+func (f *fit) queueCeiling(l *placed) uint64 {
+	return f.ceiling(l) / uint64(len(l.queues))
+}
+
+// wantMqTBF gives each queue a qdisc of its own, and those of a lane with a
+// ceiling a token bucket.
+func (f *fit) wantMqTBF(lanes []*placed) {
+	if !f.byPriority() { // which has a class for each queue too
+		f.wants = append(f.wants, want{
+			Object: device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "mq", Handle: rootHandle},
+			part:   device.PartBandwidth, cause: "lanes", disruptive: true,
+			reason: "a qdisc of its own for each transmit queue",
+		})
+	}
+	for _, l := range lanes {
+		rate := f.queueCeiling(l)
+		if rate == 0 {
+			continue
+		}
+		burst := f.burst(rate)
+		for _, q := range l.queues {
+			f.want(device.Qdisc{
+				Dev: f.dev.Name, Parent: fmt.Sprintf("%s%x", rootHandle, q+1), Type: "tbf", Handle: fmt.Sprintf("%x:", firstLeaf+q),
+				Rate: rate, Burst: burst, Limit: burst + uint32(min(rate/8/50, 1<<26)), // 20 ms
+			}, device.PartBandwidth, lanePath(l.Lane, "ceiling"), fmt.Sprintf("transmit queue %d of lane %s: at most %s", q, l.Name, rateText(rate)))
+		}
+	}
+}
+
+// Major numbers of the first qdiscs below the root. Each kind has
+// others, because the kernel lets one give way to another only under another handle.
+const (
+	firstLeaf = 0x100
+	firstCake = 0x1100
+	firstFIFO = 0x2100
+)
+
+// wantFair divides the share of a lane with many members among its flows: of a
+// shared lane, and of the default one. Its packets had the card's queues and
+// their qdiscs before; a class has one FIFO (htb_change_class, sch_htb.c), in
+// which whoever has no lane would wait behind the bulk of all others. A shared
+// lane's members have addresses of their own where they are pods, and one that
+// opens many connections should have no more than the others: that cake knows.
+func (f *fit) wantFair(l *placed) {
+	cause, flows := lanePath(l.Lane, "mode"), "the flows of shared lane "+l.Name
+	if l.isDefault {
+		cause, flows = l.Path, "the flows of lane "+l.Name
+	} else if l.Mode != intent.Shared {
+		f.wantFIFO(l)
+		return
+	}
+	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "fq_codel", Handle: fmt.Sprintf("%x:", firstLeaf+int(l.minor))}
+	if ok, _ := needs("", device.CapCake)(f.st, f.dev); ok && !l.isDefault {
+		q.Type, q.Handle, q.Cake = "cake", fmt.Sprintf("%x:", firstCake+int(l.minor)), device.CakeByHost
+		f.want(q, device.PartBandwidth, cause, "fairly among the addresses of shared lane "+l.Name+", and the flows of each")
+		return
+	}
+	if ok, why := needs("", device.CapFQCodel)(f.st, f.dev); !ok {
+		f.wantFIFO(l)
+		f.notef("%s share one FIFO: %s", flows, why)
+		return
+	}
+	f.want(q, device.PartBandwidth, cause, "fairly among "+flows)
+}
+
+// fifoLimit is how many packets wait in a lane's class at least: the kernel's own
+// DEFAULT_TX_QUEUE_LEN.
+const fifoLimit = 1000
+
+// wantFIFO gives a lane's class a FIFO of its own where the kernel's would be
+// short: that holds as many packets as the device's txqueuelen says when the
+// class is made, and drops every packet where that is 0 (net/sched/sch_fifo.c:
+// __fifo_init). One that is there stays: attaching a qdisc can change txqueuelen
+// (net/sched/sch_api.c: qdisc_create).
+func (f *fit) wantFIFO(l *placed) {
+	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "pfifo", Handle: fmt.Sprintf("%x:", firstFIFO+int(l.minor)), Limit: fifoLimit}
+	why := "as long as it has been"
+	if n := f.dev.TxQueueLen; n != nil && *n < fifoLimit {
+		why = fmt.Sprintf("%s's txqueuelen of %d would be all that waits", f.dev.Name, *n)
+	} else if r, ours := f.owned[q.Key()]; !ours || !device.Equal(r.Last, q) {
+		return
+	}
+	f.want(q, device.PartBandwidth, l.Path, fmt.Sprintf("lane %s: a FIFO of %d packets: %s", l.Name, fifoLimit, why))
+}
+
+// wantTxQueueLen sets a txqueuelen of 0 to what the kernel makes of it when a device
+// without a queue of its own gets its first qdisc, whichever that is
+// (net/sched/sch_api.c: qdisc_create): so rollback puts the 0 back.
+func (f *fit) wantTxQueueLen() {
+	file := device.File{Path: "/sys/class/net/" + f.dev.Name + "/tx_queue_len", Format: device.FileText, Value: strconv.Itoa(fifoLimit)}
+	_, ours := f.owned[file.Key()]
+	now, _ := f.present[file.Key()].(device.File)
+	first := slices.IndexFunc(f.wants, func(w want) bool {
+		q, ok := w.Object.(device.Qdisc)
+		return ok && !w.absent && q.Dev == f.dev.Name && (ours || f.present[q.Key()] == nil)
+	})
+	if first >= 0 && (ours || now.Value == "0") {
+		f.wants = slices.Insert(f.wants, first, want{Object: file, part: f.wants[first].part, cause: f.wants[first].cause,
+			reason: "the first qdisc on a device has the kernel set a txqueuelen of 0"})
+	}
+}
+
+// wantHTB makes one HTB class per lane under a common root class.
+func (f *fit) wantHTB(lanes []*placed) {
+	root := rootRate(f.link)
+	f.wantRoot(device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle, DefaultClass: defaultMinor},
+		"one queue for the link, in front of the card's")
+	f.want(f.class(rootClass, rootHandle, root, root, 0), device.PartBandwidth, "globals.link-rate",
+		fmt.Sprintf("98 %% of the link's %s, so that queues build here", rateText(f.link)))
+	promised := uint64(0)
+	for _, l := range lanes[1:] {
+		promised += f.guarantee(l)
+	}
+	for _, l := range lanes {
+		guarantee := f.guarantee(l)
+		if guarantee == 0 && l.isDefault && root > promised {
+			guarantee = root - promised // what nobody was promised
+		}
+		// HTB has no class without a rate; 1/1000 of the link promises
+		// nothing worth the name.
+		guarantee = max(guarantee, f.link/1000)
+		ceiling := f.ceiling(l)
+		if ceiling == 0 || ceiling > root {
+			ceiling = root
+		}
+		f.want(f.class(classID(l.minor), rootClass, guarantee, ceiling, uint32(rank(l)-1)),
+			device.PartBandwidth, l.Path,
+			fmt.Sprintf("lane %s: %s guaranteed, at most %s, rank %d", l.Name, rateText(guarantee), rateText(ceiling), rank(l)))
+		f.wantFair(l)
+	}
+}
+
+func classID(minor uint16) string { return fmt.Sprintf("1:%x", minor) }
+
+// burst is what the rate carries in 500 µs, at least two frames and at most
+// 64 KiB. Smaller ones let a lane wait behind less, but
+// every burst costs a timer: arming one takes 11 µs in a virtual machine, and
+// with bursts of 25 µs the watchdog alone took 15 % of a processor at 1 Gbit/s.
+func (f *fit) burst(rate uint64) uint32 {
+	return max(uint32(min(rate/8/2000, 64<<10)), 2*uint32(f.dev.MTU+14))
+}
+
+// class is an HTB class; its quantum shares out what is left in proportion to
+// the guarantees.
+func (f *fit) class(id, parent string, rate, ceil uint64, prio uint32) device.Class {
+	frame := uint32(f.dev.MTU + 14)
+	quantum := uint32(min(max(rate/8/1000, uint64(frame)), 60_000))
+	return device.Class{
+		Dev: f.dev.Name, ID: id, Parent: parent, Rate: rate, Ceil: ceil,
+		Burst: f.burst(rate), CBurst: f.burst(ceil), Quantum: quantum, Prio: prio,
+	}
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// An mqprio of the card's (hw 1 mode channel) gives each lane a traffic class.
+// On cards whose classes receive too, flower filters on ingress lead to them.
+
+// byCard reports whether the card maps lanes to transmit queues by class.
+func (f *fit) byCard() bool { return f.uses(device.PartMapper, RealMqprioChannel) }
+
+// classes reports whether the lanes' queue sets are classes of the card.
+func (f *fit) classes() bool { return f.uses(device.PartQueueSet, RealMqprioChannel) }
+
+// limits are what the driver makes of classes; of one that is not known, no
+// limits but the kernel's.
+func (f *fit) limits() device.ClassLimits {
+	l, ok := device.FindClassLimits(f.dev.Driver)
+	if !ok {
+		l = device.ClassLimits{Driver: f.dev.Driver, Classes: priorities, Receive: true, Guarantee: true, RateUnit: 8, Source: "not known"}
+	}
+	return l
+}
+
+// noClasses says why the card cannot have these lanes for classes, "" if it can.
+func (f *fit) noClasses(lanes []*placed) string {
+	l := f.limits()
+	from := fmt.Sprintf(" (%s)", l.Source)
+	if len(lanes) > l.Classes {
+		return fmt.Sprintf("%d lanes, %s has %d traffic classes beside the default%s", len(lanes)-1, l.Driver, l.Classes-1, from)
+	}
+	if f.uses(device.PartQueueSet, RealRSSContext) && !shaped(lanes) && f.in.Group.Force[string(device.PartMapper)] == "" {
+		return "nothing is shaped, and without it replies leave on the queue that received"
+	}
+	if why := oddCounts(lanes, l); why != "" {
+		return why + from
+	}
+	sum := 0
+	for _, p := range lanes {
+		sum += len(p.queues)
+	}
+	if have := f.queuesBefore(); l.All && sum != max(have, sum) {
+		return fmt.Sprintf("%s, and %s has %d: its classes must have all of them%s", f.sumText(len(lanes[0].queues)), f.dev.Name, have, from)
+	}
+	if l.WholeFields && f.classes() {
+		for _, p := range lanes[1:] {
+			for i := range p.Members {
+				for _, m := range f.matches(&p.Members[i]) {
+					if m.LocalPort == 0 || !whole(m.Local, m.Family) || !whole(m.Remote, m.Family) {
+						return fmt.Sprintf("%s: its filters compare whole addresses and need a local port%s", p.Members[i].Path, from)
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// whole reports whether a prefix is a whole address, or any.
+func whole(prefix string, family int) bool {
+	return prefix == "" || strings.HasSuffix(prefix, map[int]string{4: "/32", 6: "/128"}[family])
+}
+
+// oddCounts says what is wrong with the classes' numbers of queues, as
+// ice_validate_mqprio_qopt does: one value need not be a power of two, and it
+// is the largest.
+func oddCounts(lanes []*placed, l device.ClassLimits) string {
+	if !l.PowerOfTwo {
+		return ""
+	}
+	odd, largest := 0, 0
+	for i, p := range lanes {
+		n := len(p.queues)
+		largest = max(largest, n)
+		switch {
+		case bits.OnesCount(uint(n)) == 1:
+		case i == 0 && l.FirstPowerOfTwo:
+			return fmt.Sprintf("the default lane has %d queues, and %s wants a power of two there", n, l.Driver)
+		case odd != 0 && odd != n:
+			return fmt.Sprintf("lanes of %d and of %d queues, and %s takes one number that is not a power of two", odd, n, l.Driver)
+		default:
+			odd = n
+		}
+	}
+	if odd != 0 && odd < largest {
+		return fmt.Sprintf("a lane of %d queues beside one of %d, and %s takes a number that is not a power of two only where it is the largest", odd, largest, l.Driver)
+	}
+	return ""
+}
+
+// ofCard makes q the card's, with the lanes' rates.
+func (f *fit) ofCard(q *device.Qdisc, lanes []*placed) {
+	q.Mode = device.ModeChannel
+	if !f.uses(device.PartBandwidth, RealMqprioRate) || !shaped(lanes) {
+		return
+	}
+	unit := f.limits().RateUnit
+	rates := func(of func(*placed) uint64, key string) string {
+		var out []string
+		any := false
+		for _, l := range lanes {
+			asked := of(l)
+			rate := asked / unit * unit
+			if asked > 0 && rate == 0 {
+				f.failf(lanePath(l.Lane, key), "%s is less than the %s that rates on %s are multiples of (%s)", rateText(asked), rateText(unit), f.dev.Name, f.limits().Source)
+			}
+			any = any || rate > 0
+			out = append(out, strconv.FormatUint(rate, 10))
+		}
+		if !any {
+			return ""
+		}
+		return strings.Join(out, " ")
+	}
+	q.MinRates = rates(f.guarantee, "guarantee")
+	q.MaxRates = rates(f.ceiling, "ceiling")
+}
+
+// mqprioWanted reports whether the mqprio is asked for already.
+func (f *fit) mqprioWanted() bool {
+	for _, w := range f.wants {
+		if q, ok := w.Object.(device.Qdisc); ok && q.Type == "mqprio" {
+			return true
+		}
+	}
+	return false
+}
+
+// wantClasses makes the card's classes before anything that belongs to their
+// queues: the driver makes these anew.
+func (f *fit) wantClasses(lanes []*placed) {
+	if !f.byCard() || len(lanes) < 2 {
+		return
+	}
+	if f.classes() {
+		f.wantOn("hw-tc-offload", device.PartQueueSet, "the card takes flower filters")
+	}
+	f.wantOwnTable()
+	f.wantMqprio(lanes)
+	if n := len(f.dev.Rules) + len(f.dev.OtherRules); f.limits().TakesRules && n > 0 {
+		f.notef("%s deletes all steering rules when the traffic classes go: rollback adds the %d that are there again", f.limits().Driver, n)
+	}
+}
+
+// wantOwnTable gives the default RSS table back to the driver before its classes
+// are made: then it is the default class's, and cannot be set. What somebody had
+// set comes back after they are gone.
+func (f *fit) wantOwnTable() {
+	root, _ := f.present[device.Qdisc{Dev: f.dev.Name, Parent: "root"}.Key()].(device.Qdisc)
+	for _, t := range f.dev.RSS {
+		_, ours := f.owned[t.Key()]
+		switch {
+		case t.Context != 0 || !f.classes():
+		case ours && root.Mode != "":
+			f.want(t, device.PartQueueSet, "lanes", "as the driver has it")
+		case t.Configured && root.Mode == "":
+			t.Configured = false
+			f.want(t, device.PartQueueSet, "lanes", "the driver's own, of the default class's queues")
+		}
+	}
+}
+
+// wantDriverPollers has the driver poll the queues of lanes that ask for it. It
+// makes its queues anew for that, so that it comes before what belongs to them.
+// adqsetup sets the same: a class's connections come in where they go out, where
+// the class is one application's.
+func (f *fit) wantDriverPollers(lanes []*placed) {
+	if !f.uses(device.PartPoller, RealDriverPollers) {
+		return
+	}
+	for i, l := range lanes {
+		if i == 0 || f.kind(l) != intent.PollerBusy {
+			continue
+		}
+		threads := l.pollerOf(len(l.queues)-1) + 1
+		timeout := l.Poller.TimeoutUsecs
+		if timeout == 0 {
+			timeout = pollerTimeout / 1000
+		}
+		param := func(name, value, why string) {
+			p := device.DriverParam{Dev: f.dev.Name, Name: fmt.Sprintf("tc%d_%s", i, name), Value: value}
+			if _, there := f.present[p.Key()]; there {
+				f.want(p, device.PartPoller, lanePath(l.Lane, "pollers"), fmt.Sprintf("traffic class %d of lane %s: %s", i, l.Name, why))
+			}
+		}
+		each := (len(l.queues) + threads - 1) / threads
+		if l.Mode != intent.Shared {
+			param("inline_fd", "true", "connections come in where they go out")
+		}
+		param("qps_per_poller", strconv.Itoa(each), fmt.Sprintf("%d pollers of the driver's, of %d queues each", threads, each))
+		param("poller_timeout", strconv.Itoa(timeout), fmt.Sprintf("they go on for %d µs without packets", timeout))
+	}
+}
+
+// wantFlowers steers the members' packets to their lane's class, last of all.
+func (f *fit) wantFlowers(lanes []*placed) {
+	if !f.uses(device.PartSteering, RealFlower) {
+		return
+	}
+	f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},
+		device.PartSteering, "lanes", "where filters of the card are attached")
+	for i, l := range lanes {
+		for k := range l.Members {
+			m := &l.Members[k]
+			for _, match := range f.rules(m) {
+				o := device.Flower{Dev: f.dev.Name, Match: match, Class: i + 1}
+				if now, there := f.present[o.Key()].(device.Flower); there {
+					if _, ours := f.owned[o.Key()]; !ours || now.Pref != 0 {
+						f.failf(m.Path, "%s already has a flower filter for %s that niclane did not make (to traffic class %d)", f.dev.Name, match, now.Class)
+						continue
+					}
+				}
+				f.want(o, device.PartSteering, m.Path, fmt.Sprintf("packets of lane %s to its traffic class %d", l.Name, i+1))
+			}
+		}
+	}
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// Identities that niclane chooses, so that its objects can be found again
+// after a kill.
+const (
+	rootHandle     = "1:"
+	rootClass      = "1:1"
+	defaultMinor   = 2
+	firstLaneMinor = 0x10
+	// filterHandle is "nl" in ASCII.
+	filterHandle = 0x6e6c
+	// EgressProgram is the name of the classifier in package internal/kernel/bpf.
+	EgressProgram = "niclane_egress"
+)
+
+// wantXPS fences the transmit queues: traffic transmits on the queue that
+// received it, and what has no receive queue yet stays in the default lane's.
+func (f *fit) wantXPS(lanes []*placed, total int) {
+	if !f.uses(device.PartMapper, RealXPSRxqs) {
+		return
+	}
+	owner := make([]*placed, total)
+	for _, l := range lanes {
+		for _, q := range l.queues {
+			owner[q] = l
+		}
+	}
+	// The default lane's queues get their processors first: from then on
+	// no queue without any is chosen by hash.
+	for q, l := range owner {
+		if l != nil && l.isDefault {
+			f.wantXPSQueue(q, l, f.st.OnlineCPUs(), "traffic without a receive queue stays in the default lane's queues")
+		}
+	}
+	for q, l := range owner {
+		if l == nil || !l.isDefault {
+			f.wantXPSQueue(q, l, nil, "no foreign traffic by processor")
+		}
+	}
+	_, more := f.unpaired(total)
+	for _, q := range more {
+		f.want(device.File{
+			Path:   fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", f.dev.Name, q),
+			Format: device.FileCPUMask, Value: device.FormatMask(f.st.OnlineCPUs()),
+		}, device.PartMapper, "globals.queues", fmt.Sprintf("transmit queue %d of lane default, which has no receive queue: traffic by processor", q))
+	}
+}
+
+func (f *fit) wantXPSQueue(q int, l *placed, cpus []int, why string) {
+	cause := "globals.queues"
+	rxqs := []int(nil)
+	name := "no lane"
+	if l != nil {
+		cause, rxqs, name = lanePath(l.Lane, "queues"), []int{q}, "lane "+l.Name
+	}
+	dir := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/", f.dev.Name, q)
+	f.want(device.File{Path: dir + "xps_cpus", Format: device.FileCPUMask, Value: device.FormatMask(cpus)},
+		device.PartMapper, cause, fmt.Sprintf("transmit queue %d of %s: %s", q, name, why))
+	f.want(device.File{Path: dir + "xps_rxqs", Format: device.FileCPUMask, Value: device.FormatMask(rxqs)},
+		device.PartMapper, cause, fmt.Sprintf("transmit queue %d of %s: symmetric with its receive queue", q, name))
+}
+
+// chooses reports whether the classifier picks the transmit queue.
+func (f *fit) chooses() bool { return f.uses(device.PartMapper, RealQueueMapping) }
+
+// wantClassifier gives the members' packets their lane's class, and its
+// transmit queues where nothing else does.
+func (f *fit) wantClassifier(def *placed, lanes []*placed) {
+	if len(lanes) == 0 {
+		return
+	}
+	named := f.priority(lanes[0]) != ""
+	if f.byGroup() {
+		f.wantCgroupClasses(lanes)
+		return
+	}
+	if f.choice[device.PartClassifier].Realisation == "" || !named && !f.chooses() {
+		return
+	}
+	filter := device.Filter{Dev: f.dev.Name, Parent: device.AttachTCXEgress, Program: EgressProgram}
+	if f.uses(device.PartClassifier, RealClsactBPF) {
+		f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},
+			device.PartClassifier, "lanes", "where filters can be attached before the queue is chosen")
+		filter = device.Filter{Dev: f.dev.Name, Parent: "egress", Pref: f.freePref(), Handle: filterHandle, Program: EgressProgram}
+	}
+	what := "names its lane's class"
+	switch {
+	case !named:
+		what = "chooses one of its lane's transmit queues"
+	case f.chooses():
+		what += " and transmit queue"
+	}
+	f.want(filter, device.PartClassifier, "lanes", "looks each packet's flow up in a map and "+what+"; later filters still run")
+	switch {
+	case f.chooses():
+		f.want(device.FilterDefault{Filter: filter.Key(), Queues: def.queues}, device.PartMapper, lanePath(def.Lane, "queues"),
+			"what no lane matches transmits on queues "+device.FormatCPUList(def.queues))
+		f.wantNoXPS("the classifier chooses, not XPS", nil)
+	case f.byPriority():
+		var taken []int
+		for _, l := range lanes {
+			taken = append(taken, lanePriority(l.number))
+		}
+		slices.Sort(taken)
+		f.want(device.FilterDefault{Filter: filter.Key(), Lanes: taken}, device.PartMapper, lanePath(def.Lane, "queues"),
+			"what no lane matches has none of the lanes' priorities")
+	}
+	key := filter.Key()
+	n := 0
+	for _, l := range lanes {
+		for i := range l.Members {
+			n += len(f.matches(&l.Members[i]))
+		}
+	}
+	f.wants = slices.Grow(f.wants, n)
+	for _, l := range lanes {
+		e := device.FilterEntry{Filter: key, Priority: f.priority(l)}
+		where := "its class"
+		if f.chooses() {
+			e.Queues = l.queues
+			where = "transmit queues " + device.FormatCPUList(l.queues)
+			if named {
+				where = "its class and " + where
+			}
+		}
+		reason := "packets of lane " + l.Name + " to " + where
+		for i := range l.Members {
+			for _, e.Match = range f.matches(&l.Members[i]) {
+				f.want(e, device.PartClassifier, l.Members[i].Path, reason)
+			}
+		}
+	}
+}
+
+// byGroup reports whether the classifier tells members apart by control group.
+func (f *fit) byGroup() bool {
+	return f.uses(device.PartClassifier, RealSockops) || f.uses(device.PartClassifier, RealNetPrio)
+}
+
+// wantCgroupClasses gives the packets of the members' control groups their
+// lane's class.
+func (f *fit) wantCgroupClasses(lanes []*placed) {
+	name := f.choice[device.PartClassifier].Realisation
+	if f.priority(lanes[0]) == "" {
+		f.notef("nothing is shaped, so that the classifier %s has nothing to name", name)
+		return
+	}
+	owner := map[string]*placed{}
+	for _, l := range lanes {
+		for i := range l.Members {
+			m := &l.Members[i]
+			switch other := owner[m.Cgroup]; {
+			case m.Cgroup == "":
+				f.failf(m.Path, "the classifier %s tells members apart by control group: give cgroup", name)
+				continue
+			case other == l:
+				continue
+			case other != nil:
+				f.failf(m.Path+".cgroup", "%s is in lane %s too, and the classifier %s tells members apart by control group", m.Cgroup, other.Name, name)
+				continue
+			}
+			if where, ok := f.hasGroup(m.Cgroup); !ok {
+				f.failf(m.Path+".cgroup", "no control group %q in %s, where the classifier %s looks", m.Cgroup, where, name)
+				continue
+			}
+			owner[m.Cgroup] = l
+			f.want(f.groupObject(m.Cgroup, f.priority(l)), device.PartClassifier, m.Path+".cgroup",
+				fmt.Sprintf("sockets of %s to lane %s's class", m.Cgroup, l.Name))
+		}
+	}
+}
+
+// hasGroup reports whether the hierarchy in which the classifier looks has a
+// group, and which hierarchy that is.
+func (f *fit) hasGroup(group string) (where string, ok bool) {
+	g := f.st.Cgroups
+	if f.uses(device.PartClassifier, RealNetPrio) {
+		return "the net_prio hierarchy at " + g.V1["net_prio"], g.PrioGroups[group]
+	}
+	return "the unified hierarchy at " + g.V2, g.V2Groups[group]
+}
+
+// groupObject is what gives a group's packets a priority.
+func (f *fit) groupObject(group, priority string) device.Object {
+	if f.uses(device.PartClassifier, RealNetPrio) {
+		return device.CgroupPriority{Cgroup: group, Dev: f.dev.Name, Priority: priority}
+	}
+	return device.CgroupClass{Cgroup: group, Priority: priority}
+}
+
+// wantNoXPS clears transmit packet steering: where any is set it decides
+// before the classifier's choice is looked at (net/core/dev.c:
+// netdev_pick_tx). What is set anew later, as paired, is left.
+func (f *fit) wantNoXPS(why string, paired []device.File) {
+	later := map[string]bool{}
+	for _, p := range paired {
+		later[p.Path] = true
+	}
+	total := f.dev.TxQueues
+	if _, shall, ok := f.channels(total); ok {
+		total = min(total, shall.TX+shall.Combined)
+	}
+	for q := range total {
+		for _, name := range []string{"xps_cpus", "xps_rxqs"} {
+			path := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/%s", f.dev.Name, q, name)
+			if _, ok := f.st.Files[path]; ok && !later[path] {
+				f.want(device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)},
+					device.PartMapper, "lanes", fmt.Sprintf("transmit queue %d: %s", q, why))
+			}
+		}
+	}
+}
+
+// wantedClasses are the HTB classes asked for so far.
+func (f *fit) wantedClasses() (ids []string) {
+	for _, w := range f.wants {
+		if c, ok := w.Object.(device.Class); ok {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+// freePref is the preference of our filter: the one it has, else the first
+// that no other egress filter uses.
+func (f *fit) freePref() uint16 {
+	used := map[uint16]bool{}
+	for _, x := range f.dev.Filters {
+		if x.Parent != "egress" {
+			continue
+		}
+		if _, ours := f.owned[x.Filter.Key()]; ours && x.Handle == filterHandle {
+			return x.Pref
+		}
+		used[x.Pref] = true
+	}
+	for pref := uint16(1); ; pref++ {
+		if !used[pref] {
+			return pref
+		}
+	}
+}

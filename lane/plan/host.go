@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// wantCpusets keeps each member's processes on its lane's processors and
+// their memory on the NUMA nodes of these, where the file names processors.
+// An automatic choice is as many as the queues need; nobody asked for the
+// application to be squeezed into that. Busy pollers have their processors for
+// themselves.
+func (f *fit) wantCpusets(lanes []*placed) {
+	if !f.uses(device.PartProcessors, RealCpuset) {
+		return
+	}
+	for _, l := range lanes {
+		cpus := f.memberCPUs(l)
+		if len(cpus) == 0 {
+			if len(l.CPUs) == 0 {
+				continue
+			}
+			f.notef("lane %s: busy pollers have all of its processors (%s): its members stay where they are", l.Name, device.FormatCPUList(l.cpus))
+			continue
+		}
+		var done []string
+		for i := range l.Members {
+			m := &l.Members[i]
+			if m.Cgroup == "" || slices.Contains(done, m.Cgroup) {
+				continue
+			}
+			done = append(done, m.Cgroup)
+			dir := f.st.Cgroups.CpusetDir(m.Cgroup)
+			f.want(device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList, Value: device.FormatCPUList(cpus)},
+				device.PartProcessors, lanePath(l.Lane, "cpus"), fmt.Sprintf("processes of %s on lane %s's processors", m.Cgroup, l.Name))
+			f.want(device.File{Path: dir + "/cpuset.mems", Format: device.FileCPUList, Value: device.FormatCPUList(nodesOf(f.st, cpus))},
+				device.PartProcessors, lanePath(l.Lane, "numa"), fmt.Sprintf("memory of %s on their NUMA nodes", m.Cgroup))
+		}
+	}
+}
+
+// memberCPUs are the processors to which a lane's members with a control group
+// are kept: none where the file names none, or busy pollers have them all.
+func (f *fit) memberCPUs(l *placed) []int {
+	if len(l.CPUs) == 0 {
+		return nil
+	}
+	return without(l.cpus, f.spun(l))
+}
+
+// without returns those of a that are not in b.
+func without(a, b []int) []int {
+	return slices.DeleteFunc(slices.Clone(a), func(x int) bool { return slices.Contains(b, x) })
+}
+
+// wantGlobals sets what belongs to the host or the whole device.
+func (f *fit) wantGlobals() {
+	g := f.in.Group
+	f.wantSysctl("/proc/sys/net/core/busy_poll", "globals.busypoll", g.BusyPoll)
+	f.wantSysctl("/proc/sys/net/core/busy_read", "globals.busyread", g.BusyRead)
+	if g.ARPFilter != nil && *g.ARPFilter {
+		ignore, announce, notify := 1, 2, 1
+		dir := "/proc/sys/net/ipv4/conf/" + f.dev.Name + "/"
+		f.wantSysctl(dir+"arp_ignore", "globals.arpfilter", &ignore)
+		f.wantSysctl(dir+"arp_announce", "globals.arpfilter", &announce)
+		f.wantSysctl(dir+"arp_notify", "globals.arpfilter", &notify)
+	}
+	r := f.in.Default.Rings
+	if r.Rx == nil && r.Tx == nil {
+		return
+	}
+	if f.dev.Ring == nil {
+		f.failf("globals.rxring", "%s has no ring sizes to set", f.dev.Name)
+		return
+	}
+	ring := f.base(*f.dev.Ring).(device.Ring)
+	set(&ring.RX, r.Rx)
+	set(&ring.TX, r.Tx)
+	if most := f.dev.MaxRing; most != nil && (ring.RX > most.RX || ring.TX > most.TX) {
+		key := "globals.rxring"
+		if ring.RX <= most.RX {
+			key = "globals.txring"
+		}
+		f.failf(key, "rings of %d/%d, %s takes at most %d/%d", ring.RX, ring.TX, f.dev.Name, most.RX, most.TX)
+		return
+	}
+	f.wants = append(f.wants, want{
+		Object: ring, part: device.PartQueueSet, cause: "globals.rxring", disruptive: true, reason: "descriptor ring sizes",
+	})
+}
+
+func (f *fit) wantSysctl(path, cause string, v *int) {
+	if v == nil {
+		return
+	}
+	if _, ok := f.st.Files[path]; !ok {
+		f.failf(cause, "%s does not exist here (host-wide settings are absent in network namespaces)", path)
+		return
+	}
+	f.want(device.File{Path: path, Format: device.FileText, Value: strconv.Itoa(*v)}, device.PartPoller, cause, "asked for")
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// wantDefaultRSS keeps default traffic in the default lane's queues, of total
+// pairs and what the device has beyond these.
+func (f *fit) wantDefaultRSS(def *placed, total int) {
+	if !f.tables() {
+		return
+	}
+	more, _ := f.unpaired(total)
+	queues := slices.Concat(def.queues, more)
+	if size := f.tableSize(); len(queues) > size {
+		f.notef("the indirection table has %d entries: of the default lane's %d queues %d receive nothing", size, len(queues), len(queues)-size)
+	}
+	f.want(device.RSSTable{
+		Dev: f.dev.Name, Queues: spread(f.tableSize(), queues), Configured: true,
+	}, device.PartQueueSet, lanePath(def.Lane, "queues"),
+		"default traffic only in the default lane's queues "+device.FormatCPUList(queues))
+}
+
+// tables reports whether the default RSS table keeps others out of the lanes'
+// queues.
+func (f *fit) tables() bool {
+	return f.uses(device.PartQueueSet, RealRSSContext) || f.uses(device.PartQueueSet, RealSingleQueue)
+}
+
+// widens reports whether the default lane gets queues that its table, which
+// niclane has set, does not have now.
+func (f *fit) widens(def *placed) bool {
+	for _, t := range f.dev.RSS {
+		if _, ours := f.owned[t.Key()]; t.Context != 0 || !ours {
+			continue
+		}
+		for _, q := range def.queues {
+			if !slices.Contains(t.Queues, q) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tableSize is the length of the device's indirection tables.
+func (f *fit) tableSize() int {
+	for _, t := range f.dev.RSS {
+		if t.Context == 0 {
+			return len(t.Queues)
+		}
+	}
+	return 128 // the most common; the device corrects it on read-back
+}
+
+// spread fills an indirection table with queues in turn, as ethtool -X equal
+// does.
+func spread(size int, queues []int) []int {
+	table := make([]int, size)
+	for i := range table {
+		table[i] = queues[i%len(queues)]
+	}
+	return table
+}
+
+// channels are the device's as they shall be: enough for the queues needed, and
+// never fewer than before niclane.
+func (f *fit) channels(total int) (now, shall device.Channels, ok bool) {
+	c := f.dev.Channels
+	if c == nil {
+		return now, shall, false
+	}
+	n := f.base(*c).(device.Channels)
+	if have := min(n.RX, n.TX) + n.Combined; total == have || total < have && !(f.byCard() && f.limits().Resizes) {
+		return *c, n, true
+	}
+	if n.Combined > 0 {
+		n.Combined = total - min(n.RX, n.TX)
+	} else {
+		n.RX, n.TX = max(n.RX, total), max(n.TX, total)
+	}
+	return *c, n, true
+}
+
+// shrinks reports whether the device gives back channels that niclane added.
+func (f *fit) shrinks(total int) bool {
+	now, shall, ok := f.channels(total)
+	return ok && shall.RX+shall.Combined < now.RX+now.Combined
+}
+
+func (f *fit) wantChannels(total int) {
+	now, shall, ok := f.channels(total)
+	if !ok || now == f.base(now).(device.Channels) && now == shall {
+		return
+	}
+	if f.offloaded() && now != shall {
+		f.failf("lanes", "the lanes' queues need other channels on %s (%d, now %d), and they are fixed while the card has HTB classes: niclane rollback first",
+			f.dev.Name, shall.RX+shall.Combined, now.RX+now.Combined)
+		return
+	}
+	f.wantGone(shall.RX + shall.Combined)
+	f.wants = append(f.wants, want{
+		Object: shall, part: device.PartQueueSet, cause: "lanes", disruptive: true,
+		reason: fmt.Sprintf("%d queues for all lanes", total),
+	})
+}
+
+// wantGone keeps, for the way back, what others have set on queues that go with
+// fewer channels: from queue n on. What a new queue has by itself is left out.
+func (f *fit) wantGone(n int) {
+	var gone []device.Object
+	for _, o := range f.present {
+		if q := f.queueOf(o); q >= n && !f.isFresh(o, q) {
+			gone = append(gone, o)
+		}
+	}
+	for key, r := range f.owned {
+		if _, there := f.present[key]; !there && r.Original != nil && f.queueOf(r.Original) >= n {
+			gone = append(gone, r.Original) // since an earlier apply
+		}
+	}
+	slices.SortFunc(gone, func(a, b device.Object) int {
+		return cmp.Or(cmp.Compare(f.queueOf(a), f.queueOf(b)), strings.Compare(a.Key(), b.Key()))
+	})
+	for _, o := range gone {
+		f.wantAbsent(o, device.PartQueueSet, "lanes", fmt.Sprintf("it goes with queue %d, and comes back with it", f.queueOf(o)))
+	}
+}
+
+// queueOf returns the queue of the device that an object goes with, -1 if none.
+func (f *fit) queueOf(o device.Object) int {
+	switch o := o.(type) {
+	case device.Affinity:
+		if o.Dev == f.dev.Name {
+			return o.Queue
+		}
+	case device.Coalesce:
+		if o.Dev == f.dev.Name {
+			return o.Queue
+		}
+	case device.NAPIConfig:
+		if o.Dev == f.dev.Name {
+			return o.Queue
+		}
+	case device.File:
+		return device.QueueOf(o.Path, f.dev.Name)
+	}
+	return -1
+}
+
+// isFresh reports whether an object is as it is of a queue that has just been
+// made: without steering and limits, and moderated as the others are. Where
+// interrupts go is not known.
+func (f *fit) isFresh(o device.Object, q int) bool {
+	switch o := o.(type) {
+	case device.Coalesce:
+		first := device.Coalesce{Dev: o.Dev}
+		now, ok := f.present[first.Key()].(device.Coalesce)
+		now.Queue = q
+		return ok && now == o
+	case device.NAPIConfig:
+		return o == f.freshNAPI(q)
+	case device.File:
+		return strings.Trim(strings.TrimSpace(o.Value), "0,") == ""
+	}
+	return false
+}
+
+// wantContexts gives each lane an indirection table over its own queues, the
+// last lane first if so asked.
+func (f *fit) wantContexts(lanes []*placed, lastFirst bool) {
+	if !f.uses(device.PartQueueSet, RealRSSContext) {
+		return
+	}
+	lanes = slices.Clone(lanes)
+	if lastFirst {
+		slices.Reverse(lanes)
+	}
+	for _, l := range lanes {
+		if size := f.tableSize(); len(l.queues) > size {
+			f.failf(lanePath(l.Lane, "queues"), "%d queues, and an indirection table of %s has %d entries", len(l.queues), f.dev.Name, size)
+			continue
+		}
+		f.want(device.RSSTable{
+			Dev: f.dev.Name, Context: l.number, Queues: spread(f.tableSize(), l.queues),
+		}, device.PartQueueSet, lanePath(l.Lane, "queues"),
+			fmt.Sprintf("queue set of lane %s: queues %s", l.Name, device.FormatCPUList(l.queues)))
+	}
+}
+
+// wantRules steers the members' packets to their lane's queues. It comes
+// last, when everything behind the rules is ready.
+func (f *fit) wantRules(lanes []*placed) {
+	if !f.uses(device.PartSteering, RealRules) {
+		return
+	}
+	single := f.uses(device.PartQueueSet, RealSingleQueue)
+	for _, l := range lanes {
+		n := 0
+		for i := range l.Members {
+			m := &l.Members[i]
+			for _, match := range f.rules(m) {
+				r := device.Rule{Dev: f.dev.Name, Match: match, Context: l.number}
+				why := "packets of lane " + l.Name + " to its queues"
+				if single {
+					r.Context, r.Queue = 0, l.queues[n%len(l.queues)]
+					why = fmt.Sprintf("packets of lane %s to its queue %d", l.Name, r.Queue)
+				}
+				f.want(r, device.PartSteering, m.Path, why)
+				n++
+			}
+		}
+		if single && n < len(l.queues) {
+			f.notef("lane %s: %d rules lead to %d of its %d queues: a rule leads to a single queue here, the others receive nothing", l.Name, n, n, len(l.queues))
+		}
+	}
+}
+
+// wantNtuple switches on what most drivers take rules by.
+func (f *fit) wantNtuple() {
+	const feature = "rx-ntuple-filter"
+	if now := f.dev.Features[feature]; f.uses(device.PartSteering, RealRules) && !f.dev.Emulated && !now.Fixed {
+		f.wantOn(feature, device.PartQueueSet, "the card takes steering rules")
+	}
+}
+
+// wantOn turns a feature on that was off.
+func (f *fit) wantOn(feature string, part device.Part, why string) {
+	if _, there := f.dev.Features[feature]; there && !f.wasOn(feature) {
+		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: true}, part, "lanes", why)
+	}
+}
+
+func ruleTarget(r device.Rule) string {
+	if r.Context > 0 {
+		return "RSS context " + strconv.Itoa(r.Context)
+	}
+	return "queue " + strconv.Itoa(r.Queue)
+}

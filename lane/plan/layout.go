@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// A placed lane is a lane fitted to one device: which queues and processors.
+type placed struct {
+	*intent.Lane
+	// number is niclane's of the lane, of its RSS context and of its place
+	// in the XDP program; 0 for the default lane. minor, of its HTB class,
+	// follows from it.
+	number int
+	queues []int
+	cpus   []int
+	minor  uint16
+	// default lane?
+	isDefault bool
+}
+
+// cpuOf returns the processor of the i-th queue of the lane: queues are spread
+// over the lane's pollers, pollers over its processors.
+func (p *placed) cpuOf(i int) int { return p.cpus[p.pollerOf(i)%len(p.cpus)] }
+
+// pollerOf returns which of the lane's pollers, from 0, has its i-th queue.
+func (p *placed) pollerOf(i int) int {
+	pollers := p.Poller.Count
+	if pollers == 0 || pollers > len(p.queues) {
+		pollers = len(p.queues)
+	}
+	return i * pollers / len(p.queues)
+}
+
+// fifo is the SCHED_FIFO priority of a lane's polling threads where the file
+// does not say: above everything that is not real-time, below the kernel's
+// own interrupt threads (50), earlier ranks first.
+func (p *placed) fifo() int {
+	if p.isDefault {
+		return 0
+	}
+	return 48 - rank(p)
+}
+
+// scheduling is how the lane's polling threads run, and how to say it.
+func (p *placed) scheduling() (policy string, priority, nice int, how string) {
+	priority = p.Poller.Priority
+	if p.Poller.Policy == intent.PolicyRank {
+		priority = p.fifo()
+	}
+	if priority > 0 {
+		return "fifo", priority, 0, fmt.Sprintf("SCHED_FIFO %d", priority)
+	}
+	return "other", 0, p.Poller.Nice, fmt.Sprintf("nice %d", p.Poller.Nice)
+}
+
+func rank(p *placed) int {
+	if p.Rank != 0 {
+		return p.Rank
+	}
+	if p.isDefault {
+		return 7
+	}
+	return 1
+}
+
+// layout gives each lane its queues: the default lane the first ones, the
+// others after it in the order of the file. It reports how many queues the
+// device must have.
+func (f *fit) layout() (lanes []*placed, total int) {
+	sum := f.sum()
+	have := f.queuesBefore()
+	most := max(have, f.maxQueues())
+	first := f.in.Default.Queues
+	if first == 0 {
+		if first = have - sum; first < 1 && f.reserves() { // all the rest
+			first = min(have, most-sum) // of the channels that the lanes add
+		}
+	}
+	apart := f.uses(device.PartMapper, RealQueueMapping) || f.byPriority()
+	if !f.reserves() && (first < 1 || first+sum > have || !apart) {
+		return f.sharedLayout(have), have
+	}
+	if first < 1 || first+sum > most {
+		f.failf(lanePath(&f.in.Default, "queues"),
+			"%d queues asked for (%s), %s has %d; the default lane needs at least 1",
+			max(first, 1)+sum, f.sumText(max(first, 1)), f.dev.Name, most)
+		return nil, 0
+	}
+	def := f.in.Default
+	lanes = append(lanes, &placed{Lane: &def, queues: span(0, first), minor: defaultMinor, isDefault: true})
+	next := first
+	for i := range f.in.Lanes {
+		l := &f.in.Lanes[i]
+		lanes = append(lanes, &placed{
+			Lane: l, queues: span(next, l.Queues),
+		})
+		next += l.Queues
+	}
+	f.number(lanes[1:])
+	if f.byCard() && f.limits().Resizes {
+		return lanes, next // the driver gives the classes' queues, and no more
+	}
+	if !f.reserves() {
+		return lanes, min(f.dev.RxQueues, f.dev.TxQueues) // no channel is added
+	}
+	return lanes, max(next, min(f.dev.RxQueues, f.dev.TxQueues))
+}
+
+// sharedLayout gives every lane all queues: none is reserved to receive, and
+// there are too few to transmit, or no way to choose among them.
+func (f *fit) sharedLayout(have int) []*placed {
+	f.sharedQueues = true
+	def := f.in.Default
+	lanes := []*placed{{Lane: &def, queues: span(0, have), minor: defaultMinor, isDefault: true}}
+	for i := range f.in.Lanes {
+		l := &f.in.Lanes[i]
+		if l.Queues > have {
+			f.failf(lanePath(l, "queues"), "%d queues asked for, %s has %s", l.Queues, f.dev.Name, queuesText(f.dev))
+		}
+		lanes = append(lanes, &placed{Lane: l, queues: span(0, have)})
+	}
+	f.number(lanes[1:])
+	return lanes
+}
+
+// queuesText says how many queues a device has.
+func queuesText(d *device.Device) string {
+	if d.RxQueues == d.TxQueues {
+		return strconv.Itoa(d.RxQueues)
+	}
+	return fmt.Sprintf("%d to receive and %d to transmit", d.RxQueues, d.TxQueues)
+}
+
+// noQueues says why no classifier can choose among the lanes' transmit queues, ""
+// if one can: they have none of their own.
+func (f *fit) noQueues() string {
+	if !f.sharedQueues {
+		return ""
+	}
+	return fmt.Sprintf("%s asked for, and %s has %d to transmit", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
+}
+
+// queuesBefore is how many queues the device had before niclane, so that "all
+// the rest" does not grow with what niclane added: pairs where lanes receive on
+// queues of their own, else those that transmit.
+func (f *fit) queuesBefore() int {
+	rx, tx := f.counts()
+	if !f.reserves() {
+		return tx
+	}
+	return min(rx, tx)
+}
+
+// counts are how many queues the device had before niclane.
+func (f *fit) counts() (rx, tx int) {
+	have := f.dev.TxQueues - f.dev.Leaves()
+	if f.dev.Channels == nil {
+		return f.dev.RxQueues, have
+	}
+	c := f.base(*f.dev.Channels).(device.Channels)
+	// A driver may count queues that its XDP program has for itself:
+	// virtio_net does (virtnet_set_queues).
+	return c.RX + c.Combined, min(c.TX+c.Combined, have)
+}
+
+// unpaired are the receive and the transmit queues beyond total pairs, of a device
+// that has more of the ones than of the others. They are the default lane's.
+func (f *fit) unpaired(total int) (rx, tx []int) {
+	if f.byCard() || !f.reserves() {
+		return nil, nil
+	}
+	nrx, ntx := f.counts()
+	return span(total, max(nrx-total, 0)), span(total, max(ntx-total, 0))
+}
+
+// sum is how many queues the lanes beside the default ask for.
+func (f *fit) sum() (n int) {
+	for i := range f.in.Lanes {
+		n += f.in.Lanes[i].Queues
+	}
+	return n
+}
+
+func (f *fit) sumText(first int) string {
+	s := "default " + strconv.Itoa(first)
+	for i := range f.in.Lanes {
+		s += fmt.Sprintf(", %s %d", f.in.Lanes[i].Name, f.in.Lanes[i].Queues)
+	}
+	return s
+}
+
+// maxQueues is how many queues the device can have of the kind that it had
+// before niclane, combined or separate channels. Drivers give the maxima of the
+// two as alternatives (bnxt, ionic, nfp, fbnic: max_rx, max_tx and max_combined
+// are all of their queues), and niclane changes the kind of none.
+func (f *fit) maxQueues() int {
+	m := f.dev.MaxChannels
+	if m == nil || f.dev.Channels == nil {
+		return min(f.dev.RxQueues, f.dev.TxQueues)
+	}
+	now := f.base(*f.dev.Channels).(device.Channels)
+	if now.Combined > 0 {
+		return min(now.RX, now.TX) + m.Combined
+	}
+	return min(m.RX, m.TX)
+}
+
+func span(first, n int) []int {
+	qs := make([]int, n)
+	for i := range qs {
+		qs[i] = first + i
+	}
+	return qs
+}
+
+// processors gives each lane its processors: those that the file names, if
+// online, else a choice by NUMA policy that keeps lanes apart for as long as
+// there are processors left.
+func (f *fit) processors(lanes []*placed) {
+	online := f.st.OnlineCPUs()
+	var taken []int
+	for _, l := range lanes {
+		for _, id := range l.CPUs {
+			if !slices.Contains(online, id) {
+				f.failf(lanePath(l.Lane, "cpus"), "processor %d is not online (online: %s)", id, device.FormatCPUList(online))
+			}
+		}
+		if !l.isDefault {
+			taken = append(taken, l.CPUs...)
+		}
+	}
+	for _, l := range lanes {
+		if len(l.CPUs) > 0 {
+			l.cpus = l.CPUs
+			continue
+		}
+		pool := f.pool(l)
+		if !l.isDefault && !f.reserves() && len(pool) > 1 {
+			pool = pool[1:] // one is left to receive
+		}
+		free := slices.DeleteFunc(slices.Clone(pool), func(id int) bool { return slices.Contains(taken, id) })
+		if len(free) == 0 {
+			free = pool
+		}
+		if l.isDefault {
+			l.cpus = pool // it may run anywhere: nothing is promised to it
+			continue
+		}
+		n := min(l.Queues, len(free))
+		if l.Poller.Count > 0 {
+			n = min(l.Poller.Count, len(free))
+		}
+		l.cpus = free[:n]
+		taken = append(taken, l.cpus...)
+	}
+}
+
+// keptFree are the online processors that the host keeps free of work, in words;
+// automatic choices leave them out.
+func (f *fit) keptFree() (words []string) {
+	by := map[string][]int{}
+	for _, c := range f.st.CPUs {
+		if c.Online && c.Kept != "" {
+			by[c.Kept] = append(by[c.Kept], c.ID)
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		words = append(words, fmt.Sprintf("%s (%s)", device.FormatCPUList(by[why]), why))
+	}
+	return words
+}
+
+// noteKept says which processors automatic choices have left out, and where they
+// could not.
+func (f *fit) noteKept(lanes []*placed) {
+	words := f.keptFree()
+	var auto, forced []string
+	for _, l := range lanes[min(1, len(lanes)):] {
+		if len(l.CPUs) > 0 {
+			continue
+		}
+		auto = append(auto, l.Name)
+		if slices.ContainsFunc(f.st.CPUs, func(c device.CPU) bool { return c.Kept != "" && slices.Contains(l.cpus, c.ID) }) {
+			forced = append(forced, l.Name)
+		}
+	}
+	switch {
+	case len(words) == 0 || len(auto) == 0:
+	case len(forced) > 0:
+		f.notef("lane %s has processors that the host keeps free of work, %s: there are no others; name cpus to choose", strings.Join(forced, ", "), strings.Join(words, ", "))
+	default:
+		f.notef("cpus: auto leaves out processors that the host keeps free of work, %s; name them in cpus to use them", strings.Join(words, ", "))
+	}
+}
+
+// pool returns the online processors that a lane's NUMA policy allows, but for
+// those that the host keeps free of work, unless there are no others.
+func (f *fit) pool(l *placed) []int {
+	policy := l.NUMA
+	var ids, kept []int
+	for _, c := range f.st.CPUs {
+		if !c.Online {
+			continue
+		}
+		local := f.dev.Node < 0 || c.Node == f.dev.Node
+		ok := true
+		switch policy {
+		case "", intent.NUMAAll:
+		case intent.NUMALocal:
+			ok = local
+		case intent.NUMARemote:
+			ok = !local
+		default:
+			ok = strconv.Itoa(c.Node) == string(policy)
+		}
+		switch {
+		case ok && c.Kept == "":
+			ids = append(ids, c.ID)
+		case ok:
+			kept = append(kept, c.ID)
+		}
+	}
+	if len(ids) == 0 {
+		ids = kept
+	}
+	if len(ids) == 0 {
+		f.failf(lanePath(l.Lane, "numa"), "no online processor matches %q (%s is on node %d)", policy, f.dev.Name, f.dev.Node)
+		return f.st.OnlineCPUs()
+	}
+	return ids
+}
+
+// nodesOf returns the NUMA nodes of processors, ascending.
+func nodesOf(st *device.State, cpus []int) []int {
+	var nodes []int
+	for _, c := range st.CPUs {
+		if slices.Contains(cpus, c.ID) && !slices.Contains(nodes, max(c.Node, 0)) {
+			nodes = append(nodes, max(c.Node, 0))
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+func lanePath(l *intent.Lane, key string) string { return l.Path + "." + key }

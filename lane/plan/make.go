@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// A want is an object as it shall be.
+type want struct {
+	device.Object
+	// absent: the object shall not be; Object says only which one.
+	absent     bool
+	part       device.Part
+	reason     string
+	cause      string
+	disruptive bool
+	key        string // of Object, once merged
+}
+
+// fit is the planning of one intent on one device.
+type fit struct {
+	in      *intent.Intent
+	st      *device.State
+	dev     *device.Device
+	owned   map[string]*OwnedRecord
+	choice  map[device.Part]Choice
+	present map[string]device.Object
+	link    uint64 // bit/s
+	// links is the sum of those of a bond's slaves that share the lanes' rates,
+	// 0 where each has them whole.
+	links uint64
+	// sharedQueues says that no lane has queues of its own.
+	sharedQueues bool
+	wants        []want
+	notes        []string
+	errs         Errors
+	expanded     map[*intent.Member][]device.Match
+}
+
+func (f *fit) failf(path, format string, args ...any) {
+	f.errs = append(f.errs, Error{path, fmt.Sprintf(format, args...)})
+}
+
+func (f *fit) notef(format string, args ...any) {
+	f.notes = append(f.notes, f.dev.Name+": "+fmt.Sprintf(format, args...))
+}
+
+func (f *fit) want(o device.Object, part device.Part, cause, reason string) {
+	f.wants = append(f.wants, want{Object: o, part: part, cause: cause, reason: reason})
+}
+
+// wantAbsent wants an object away that is there now.
+func (f *fit) wantAbsent(o device.Object, part device.Part, cause, reason string) {
+	f.wants = append(f.wants, want{Object: o, absent: true, part: part, cause: cause, reason: reason})
+}
+
+// value is what the object shall be: nil for absent.
+func (w want) value() device.Object {
+	if w.absent {
+		return nil
+	}
+	return w.Object
+}
+
+// uses reports whether a part is made by the named realisation.
+func (f *fit) uses(part device.Part, realisation string) bool {
+	return f.choice[part].Realisation == realisation
+}
+
+// base is the value to start from when only part of an object is asked for:
+// what was there before niclane, so that a setting which is no longer asked
+// for goes back.
+func (f *fit) base(now device.Object) device.Object {
+	if r, ok := f.owned[now.Key()]; ok && r.Original != nil {
+		return r.Original
+	}
+	return now
+}
+
+// Make plans in on the machine that st describes. owned is what the journal
+// says is ours: objects in it that in no longer asks for are put back to what
+// they were. The error is of type Errors.
+func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
+	p := &Plan{}
+	in = resolved(in, st)
+	keys := owned.keys()
+	ours := make(map[string]*OwnedRecord, len(keys))
+	for i := range owned.Records {
+		ours[keys[i]] = &owned.Records[i]
+	}
+	present := st.Objects()
+	var errs Errors
+	var wants []want
+	at := make(map[string]int, len(keys))
+	names := groupDevices(in, st, &errs)
+	links := groupOf(in, st, names)
+	for _, name := range names {
+		f := &fit{in: in, st: st, dev: st.Device(name), owned: ours, present: present}
+		f.link, f.links = links.link[name], links.share(f.dev)
+		f.plan(p)
+		wants = f.merge(wants, at)
+		p.Notes = append(p.Notes, f.notes...)
+		errs = append(errs, f.errs...)
+		p.Devices = append(p.Devices, name)
+	}
+	if len(errs) > 0 {
+		return nil, dedupe(errs)
+	}
+	slices.Sort(p.Devices)
+	p.Ground = groundOf(st, p.Devices)
+	if inBits(in) {
+		p.Sharing = links.sharing
+	}
+	p.Steps = diff(st, present, owned, keys, wants, at)
+	p.forget(st, present, owned, keys, at)
+	return p, nil
+}
+
+func groundOf(st *device.State, devices []string) Ground {
+	g := Ground{Groups: st.Cgroups.IDs}
+	for _, name := range devices {
+		g.Links = append(g.Links, st.Device(name).Link())
+	}
+	return g
+}
+
+// merge adds f's wants to those of the group's devices before it, which at
+// holds by key. What belongs to the host, not to a device, is wanted by each
+// and made once.
+func (f *fit) merge(wants []want, at map[string]int) []want {
+	if len(wants) == 0 {
+		wants = f.wants[:0] // in place: no want comes after where it was
+	}
+	for _, w := range f.wants {
+		key := w.Key()
+		i, ok := at[key]
+		switch {
+		case !ok:
+			at[key] = len(wants)
+			w.key = key
+			wants = append(wants, w)
+		case !device.Equal(wants[i].Object, w.Object):
+			f.failf(w.cause, "%s is wanted as %s and, for %s, as %s", key, Brief(wants[i].Object), f.dev.Name, Brief(w.Object))
+		}
+	}
+	return wants
+}
+
+// plan fits the intent to f.dev, leaving wants, notes and errors in f.
+func (f *fit) plan(p *Plan) {
+	choices, lanes, total := f.place()
+	if lanes == nil {
+		return
+	}
+	f.checkParts(lanes)
+	f.checkSoftware(lanes)
+	f.checkForeign()
+	f.checkMembers(lanes)
+	if len(f.errs) > 0 {
+		return
+	}
+	// Reserved queues never see foreign traffic: grow, pin the default, fence,
+	// make the queue sets, and steer last. Channels come before the table: a
+	// change of them takes the interface down for a moment anyway, a table that
+	// was set keeps some drivers from it (mlx5: mlx5e_ethtool_set_channels), and
+	// no queue is a lane's yet.
+	f.wantNtuple()
+	switch {
+	case f.widens(lanes[0]) || f.shrinks(total):
+		// Lanes gave queues back: they leave them before the default
+		// lane takes them, the last lane first, because all move up.
+		f.wantContexts(lanes[1:], f.widens(lanes[0]))
+		f.wantDefaultRSS(lanes[0], total)
+		f.wantChannels(total)
+		f.wantXPS(lanes, total)
+	default:
+		f.wantChannels(total)
+		f.wantDefaultRSS(lanes[0], total)
+		f.wantXPS(lanes, total)
+		f.wantContexts(lanes[1:], false)
+	}
+	f.wantClasses(lanes)
+	f.wantRPS(lanes)
+	f.wantNoRPS(lanes)
+	f.wantCPUs(lanes[1:])
+	f.wantPollers(lanes)
+	f.wantModeration(lanes)
+	f.wantGlobals()
+	f.wantMqprio(lanes)
+	f.wantBandwidth(lanes)
+	f.wantClassifier(lanes[0], lanes[1:])
+	f.wantCpusets(lanes[1:])
+	f.wantRules(lanes[1:])
+	f.wantFlowers(lanes[1:])
+	f.wantXDPEntries(lanes[1:])
+	f.wantTxQueueLen()
+	p.Choices = append(p.Choices, choices...)
+	for _, l := range lanes {
+		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus, Rank: rank(l)}
+		if rx, tx := f.unpaired(total); l.isDefault {
+			fitted.Queues = slices.Concat(l.queues, span(total, max(len(rx), len(tx))))
+		}
+		fitted.Aligned = slices.ContainsFunc(l.Members, func(m intent.Member) bool { return m.Aligned })
+		if slices.Contains(f.wantedClasses(), classID(l.minor)) {
+			fitted.Class = classID(l.minor)
+		}
+		p.Lanes = append(p.Lanes, fitted)
+	}
+	f.noteIdle()
+	f.noteKept(lanes)
+	f.noteSpeed(lanes)
+	if len(lanes) > 1 {
+		f.noteUpper()
+	}
+	f.noteFragments(lanes[1:])
+	if f.sharedQueues && len(f.in.Lanes) > 0 && len(lanes[0].queues) < f.sum()+max(f.in.Default.Queues, 1) {
+		f.notef("%s: no lane has one of its own to transmit", f.noQueues())
+	}
+	if f.dev.Emulated {
+		f.notef("the lab's emulated card: its ethtool -X and -N lines are what a real card would need; here niclane writes the card's own tables")
+	}
+}
+
+// place chooses the realisations and gives the lanes their queues and
+// processors, which can rule out a realisation in turn.
+func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
+	asked, spare := f.askedPollers()
+	if why := f.noDeviceThreads(); why != "" {
+		spare[RealDeviceThread] = why
+	}
+	for without := maps.Clone(spare); ; {
+		choices = choose(f.st, f.dev, f.in.Group.Force, without, asked)
+		f.choice = map[device.Part]Choice{}
+		for _, c := range choices {
+			f.choice[c.Part] = c
+		}
+		f.sharedQueues = false
+		if lanes, total = f.layout(); lanes == nil {
+			return nil, nil, 0
+		}
+		f.processors(lanes)
+		if less := f.tooLittle(lanes); len(without) == len(spare) && len(less) > 0 {
+			maps.Copy(without, less)
+			continue
+		}
+		mqprio := f.choice[device.PartMapper].Realisation
+		if why := f.noMqprio(lanes); why != "" && without[mqprio] == "" {
+			forced := f.forced(mqprio)
+			if forced == "" {
+				without[mqprio] = why
+				if mqprio == RealMqprioChannel && f.classes() {
+					f.notef("no %s: %s", mqprio, why)
+				}
+				continue
+			}
+			if f.choice[device.PartBandwidth].Realisation != "" || !shaped(lanes) { // else checkParts says it
+				f.failf("globals.force."+forced, "%s on %s: %s", mqprio, f.dev.Name, why)
+			}
+			return choices, lanes, total
+		}
+		if why := f.noQueues(); why != "" && f.chooses() && len(f.errs) == 0 {
+			if f.in.Group.Force[string(device.PartMapper)] == "" {
+				without[RealQueueMapping] = why
+				continue
+			}
+			f.failf("globals.force.mapper", "%s on %s: %s", RealQueueMapping, f.dev.Name, why)
+			return choices, lanes, total
+		}
+		if why := f.noOffload(lanes, without, asked); why != "" && without[RealHTBOffload] == "" {
+			if f.in.Group.Force[string(device.PartMapper)] != RealHTBOffload {
+				without[RealHTBOffload] = why
+				continue
+			}
+			if !shaped(lanes) {
+				f.failf("globals.force.mapper", "%s on %s: %s", RealHTBOffload, f.dev.Name, why)
+			}
+		}
+		name := f.choice[device.PartQueueSet].Realisation
+		why := f.useless(lanes)
+		if why == "" || without[name] != "" || f.in.Group.Force[string(device.PartQueueSet)] != "" || len(f.errs) > 0 {
+			return choices, lanes, total
+		}
+		without[name] = why
+	}
+}
+
+// forced returns the part for which a realisation is forced, "" if for none.
+func (f *fit) forced(realisation string) string {
+	for _, part := range []device.Part{device.PartMapper, device.PartQueueSet} {
+		if f.in.Group.Force[string(part)] == realisation {
+			return string(part)
+		}
+	}
+	return ""
+}
+
+// groupDevices resolves the device group to names of devices.
+func groupDevices(in *intent.Intent, st *device.State, errs *Errors) []string {
+	fail := func(path, format string, args ...any) {
+		*errs = append(*errs, Error{path, fmt.Sprintf(format, args...)})
+	}
+	if in.Group.Bond != "" {
+		var slaves []string
+		for _, d := range st.Devices {
+			if d.Master == in.Group.Bond {
+				slaves = append(slaves, d.Name)
+			}
+		}
+		bond := st.Device(in.Group.Bond)
+		switch {
+		case bond == nil:
+			fail("globals.bond", "no network device %q here (have: %s)", in.Group.Bond, deviceNames(st))
+		case bond.Type != "bond":
+			fail("globals.bond", "%s is not a bond", in.Group.Bond)
+		case len(slaves) == 0:
+			fail("globals.bond", "%s has no slaves", in.Group.Bond)
+		}
+		return slaves
+	}
+	var names []string
+	for _, name := range in.Group.Devices {
+		if st.Device(name) == nil {
+			fail("globals.dev", "no network device %q here (have: %s)", name, deviceNames(st))
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// resolved is in with the names of devices in place of alternative ones.
+func resolved(in *intent.Intent, st *device.State) *intent.Intent {
+	out := *in
+	out.Group.Bond, out.Group.Devices = st.Resolve(in.Group.Bond), nil
+	for _, name := range in.Group.Devices {
+		if name = st.Resolve(name); !slices.Contains(out.Group.Devices, name) {
+			out.Group.Devices = append(out.Group.Devices, name)
+		}
+	}
+	return &out
+}
+
+func deviceNames(st *device.State) string {
+	s := ""
+	for i, d := range st.Devices {
+		if i > 0 {
+			s += ", "
+		}
+		s += d.Name
+	}
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// dedupe drops errors that every device of a group repeats.
+func dedupe(errs Errors) Errors {
+	var out Errors
+	for _, e := range errs {
+		if !slices.Contains(out, e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Key identifies the object.
+func (r OwnedRecord) Key() string {
+	if r.Original != nil {
+		return r.Original.Key()
+	}
+	return r.Last.Key()
+}
+
+// keys are those of the records, in their order.
+func (o Owned) keys() []string {
+	if len(o.Keys) == len(o.Records) {
+		return o.Keys
+	}
+	keys := make([]string, len(o.Records))
+	for i, r := range o.Records {
+		keys[i] = r.Key()
+	}
+	return keys
+}
+
+// diff gives the steps from the present objects to the wanted ones: first put
+// back what is ours and no longer wanted, latest first, then change in the
+// order wanted. keys are those of owned, wanted those of wants. With st, what
+// went with its device is left out.
+func diff(st *device.State, present map[string]device.Object, owned Owned, keys []string, wants []want, wanted map[string]int) []Step {
+	var steps, last []Step
+	inUse := ledTo(present, wants)
+	for i, r := range slices.Backward(owned.Records) {
+		if _, still := wanted[keys[i]]; still {
+			continue
+		}
+		if now := present[keys[i]]; !device.Equal(now, r.Original) && !(now == nil && st != nil && goneWith(st, r.Original)) && !elsewhere(now, r) {
+			s := Step{
+				Old: now, New: r.Original, Part: r.Part, Cause: r.Cause,
+				Reason: keys[i] + " back to what it was",
+			}
+			if inUse[keys[i]] {
+				last = append(last, s)
+				continue
+			}
+			steps = append(steps, s)
+		}
+	}
+	steps = rulesFirst(steps)
+	for _, w := range wants {
+		if now := present[w.key]; !device.Equal(now, w.value()) {
+			s := Step{
+				Old: now, New: w.value(), Part: w.part, Reason: w.reason,
+				Cause: w.cause, Disruptive: w.disruptive,
+			}
+			if len(last) > 0 && fewerChannels(s) {
+				last = append(last, s)
+				continue
+			}
+			steps = append(steps, s)
+		}
+	}
+	return append(steps, last...)
+}
+
+// elsewhere reports whether what is there now is a filter for the same packets at
+// another place than niclane's own, which is gone: nothing of ours is left.
+func elsewhere(now device.Object, r OwnedRecord) bool {
+	f, is := now.(device.Flower)
+	return is && f.Pref != 0 && r.Original == nil
+}
+
+// forget finds what is ours, is there no more, and has nothing to be put back to:
+// it went with its device or control group, or somebody has removed what niclane
+// would remove. Nobody wants it there.
+func (p *Plan) forget(st *device.State, present map[string]device.Object, owned Owned, keys []string, wanted map[string]int) {
+	var irqs []string
+	for i, r := range owned.Records {
+		o := r.Original
+		if o == nil {
+			o = r.Last
+		}
+		if _, still := wanted[keys[i]]; still || present[keys[i]] != nil || r.Original != nil && !goneWith(st, o) {
+			continue
+		}
+		if irqFile(o) {
+			irqs = append(irqs, keys[i])
+			continue
+		}
+		p.Forget = append(p.Forget, keys[i])
+		if !goneWith(st, o) {
+			continue
+		}
+		if dev := device.DeviceOf(o); dev != "" && !slices.Contains(p.Gone, dev) {
+			p.Gone = append(p.Gone, dev)
+		}
+	}
+	if len(p.Gone) > 0 { // interrupts of a device that is there may come back
+		p.Forget = append(p.Forget, irqs...)
+	}
+	slices.Sort(p.Gone)
+	slices.Sort(p.Forget)
+}
+
+// goneWith reports whether the device of an object is gone, or its control group,
+// and the absent object with it: there is nothing to put back.
+func goneWith(st *device.State, o device.Object) bool {
+	if f, ok := o.(device.File); ok && strings.HasPrefix(path.Base(f.Path), "cpuset.") || irqFile(o) {
+		return true
+	}
+	dev := device.DeviceOf(o)
+	return dev != "" && st.Device(dev) == nil
+}
+
+func irqFile(o device.Object) bool {
+	f, ok := o.(device.File)
+	return ok && strings.HasPrefix(f.Path, "/proc/irq/")
+}
+
+// ledTo are the keys of the RSS contexts that rules lead to which stay and shall
+// lead elsewhere: packets that one lane has had are another's now. The kernel
+// refuses to remove a context as long as a rule leads to it, and channels as
+// long as a context has them; both then go last.
+func ledTo(present map[string]device.Object, wants []want) map[string]bool {
+	keys := map[string]bool{}
+	for _, w := range wants {
+		if now, ok := present[w.key].(device.Rule); ok && now.Context != 0 && !device.Equal(now, w.value()) {
+			keys[device.RSSTable{Dev: now.Dev, Context: now.Context}.Key()] = true
+		}
+	}
+	return keys
+}
+
+// rulesFirst moves what takes a rule away before what takes the context away
+// that it leads to: the rule can be the older one, if it has led elsewhere.
+func rulesFirst(steps []Step) []Step {
+	contexts := map[string]bool{} // that a step before takes away
+	before := map[string][]Step{} // rules to move, by context
+	moved := map[int]bool{}
+	for i, s := range steps {
+		switch o := s.Old.(type) {
+		case device.RSSTable:
+			contexts[s.Key()] = s.New == nil
+		case device.Rule:
+			key := device.RSSTable{Dev: o.Dev, Context: o.Context}.Key()
+			if s.New == nil && contexts[key] {
+				before[key], moved[i] = append(before[key], s), true
+			}
+		}
+	}
+	if len(moved) == 0 {
+		return steps
+	}
+	out := make([]Step, 0, len(steps))
+	for i, s := range steps {
+		if !moved[i] {
+			out = append(append(out, before[s.Key()]...), s)
+		}
+	}
+	return out
+}
+
+// fewerChannels reports whether a step takes channels away.
+func fewerChannels(s Step) bool {
+	was, ok := s.Old.(device.Channels)
+	is, both := s.New.(device.Channels)
+	return ok && both && (is.Combined < was.Combined || is.RX < was.RX || is.TX < was.TX)
+}
+
+// Undo gives the steps that put back everything in owned: the plan of
+// rollback.
+func Undo(st *device.State, owned Owned) []Step {
+	return diff(nil, st.Objects(), owned, owned.keys(), nil, nil)
+}

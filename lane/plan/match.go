@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// matches are a member's, expanded once: of a thousand members, that is as much
+// work as all else that is done with them. They are what niclane's own programs
+// compare; of a long range of ports, blocks.
+func (f *fit) matches(m *intent.Member) []device.Match {
+	ms, ok := f.expanded[m]
+	if !ok {
+		ms = matches(m, f.in.Group.VLANs, intent.Blocks)
+		if f.expanded == nil {
+			all := 0
+			for i := range f.in.Lanes {
+				all += len(f.in.Lanes[i].Members)
+			}
+			f.expanded = make(map[*intent.Member][]device.Match, all)
+		}
+		f.expanded[m] = ms
+	}
+	return ms
+}
+
+// rules are a member's matches as cards compare them: port by port.
+func (f *fit) rules(m *intent.Member) []device.Match {
+	if len(m.Ports) <= intent.FewPorts && len(m.RemotePorts) <= intent.FewPorts {
+		return f.matches(m)
+	}
+	return matches(m, f.in.Group.VLANs, func(ports []uint16) []intent.PortBlock {
+		out := make([]intent.PortBlock, len(ports))
+		for i, p := range ports {
+			out[i] = intent.PortBlock{Port: p, Bits: 16}
+		}
+		return out
+	})
+}
+
+// matches expands a member into the tuples that rules and classifiers
+// compare: the product of its addresses, blocks of ports, remote addresses and
+// remote ports, per address family and VLAN, in the order given.
+func matches(m *intent.Member, vlans []int, blocks func([]uint16) []intent.PortBlock) []device.Match {
+	localPorts, remotePorts := orAny(blocks(m.Ports)), orAny(blocks(m.RemotePorts))
+	if len(vlans) == 0 {
+		vlans = []int{0}
+	}
+	var out []device.Match
+	for _, family := range []int{4, 6} {
+		local := ofFamily(m.Addrs, family)
+		remote := ofFamily(m.RemoteAddrs, family)
+		if local == nil || remote == nil {
+			continue
+		}
+		out = slices.Grow(out, len(vlans)*len(local)*len(localPorts)*len(remote)*len(remotePorts))
+		for _, vlan := range vlans {
+			for _, la := range local {
+				for _, lp := range localPorts {
+					for _, ra := range remote {
+						for _, rp := range remotePorts {
+							out = append(out, device.Match{
+								Family: family, Protocol: m.Protocol, VLAN: vlan,
+								Local: la, LocalPort: lp.Port, LocalPortBits: lp.Bits % 16,
+								Remote: ra, RemotePort: rp.Port, RemotePortBits: rp.Bits % 16,
+							})
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// ofFamily returns the prefixes of a family as text, [""] (any) if no prefix
+// was given at all, and nil if all that were given are of the other family.
+func ofFamily(ps []netip.Prefix, family int) []string {
+	if len(ps) == 0 {
+		return anyAddress
+	}
+	var out []string
+	for _, p := range ps {
+		if p.Addr().Is4() != (family == 4) {
+			continue
+		}
+		if p.Bits() == 0 { // 0.0.0.0/0 and ::/0 match the whole family
+			return anyAddress
+		}
+		var b [64]byte
+		out = append(out, string(p.Masked().AppendTo(b[:0])))
+	}
+	return out
+}
+
+func orAny(ports []intent.PortBlock) []intent.PortBlock {
+	if len(ports) == 0 {
+		return anyPort
+	}
+	return ports
+}
+
+// What a member compares that compares none. They are not to be changed.
+var (
+	anyAddress = []string{""}
+	anyPort    = []intent.PortBlock{{}}
+)
+
+// noteFragments names the lanes whose datagrams are told by ports, which their
+// fragments do not have (internal/kernel/bpf/c/flow.h: parse_ipv4). TCP fits its segments
+// to the MTU.
+func (f *fit) noteFragments(lanes []*placed) {
+	var names []string
+	for _, l := range lanes {
+		if slices.ContainsFunc(l.Members, func(m intent.Member) bool {
+			return m.Protocol == "udp" && len(m.Ports)+len(m.RemotePorts) > 0
+		}) {
+			names = append(names, l.Name)
+		}
+	}
+	if len(names) > 0 && (f.reserves() || f.redirects() || f.chooses() || !f.byGroup() && f.priority(lanes[0]) != "") {
+		f.notef("UDP by port (%s): fragments of datagrams larger than the MTU have no ports, and are the default lane's", strings.Join(names, ", "))
+	}
+}

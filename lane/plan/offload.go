@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// An offloaded HTB gives each lane, and the default lane, one transmit queue of
+// the card's behind those of the channels. The driver finds it by the class that
+// skb->priority names (mellanox/mlx5/core/en/selq.c: mlx5e_select_queue), so
+// that nothing else may choose a queue for the lanes' packets: the driver is the
+// mapper. What names no class leaves in the default lane's.
+
+// byClass reports whether the card maps lanes to transmit queues by HTB class.
+func (f *fit) byClass() bool { return f.uses(device.PartMapper, RealHTBOffload) }
+
+// offloadLimits are what the driver makes of an offloaded HTB; of one that is
+// not known, rates as they are given.
+func (f *fit) offloadLimits() device.OffloadLimits {
+	l, ok := device.FindOffloadLimits(f.dev.Driver)
+	if !ok {
+		l = device.OffloadLimits{Driver: f.dev.Driver, CeilingUnit: 8, Source: "not known"}
+	}
+	return l
+}
+
+// noOffload says why the card's HTB classes are not what maps these lanes, "" if
+// they are. asked and without are those of the choice that was made.
+func (f *fit) noOffload(lanes []*placed, without map[string]string, asked []string) string {
+	switch {
+	case !f.byClass():
+		return ""
+	case !shaped(lanes):
+		return "nothing is shaped, and without it a lane sends by all of its queues"
+	case !f.uses(device.PartBandwidth, RealHTBOffload):
+		return "it is not what shapes the lanes"
+	}
+	// One queue for each lane is a price: what is better by the catalogue's
+	// order, and has transmit queues that go with the lane's, comes first.
+	others := make(map[string]string, len(without)+1)
+	for name, why := range without {
+		others[name] = why
+	}
+	others[RealHTBOffload] = "left out to see"
+	for _, c := range choose(f.st, f.dev, f.in.Group.Force, others, asked) {
+		names := Realisations(device.PartBandwidth)
+		if c.Part == device.PartBandwidth && c.Realisation != "" && slices.Index(names, c.Realisation) < slices.Index(names, RealHTBOffload) {
+			return fmt.Sprintf("%s gives what the lanes ask for, and leaves them all of their transmit queues", c.Realisation)
+		}
+	}
+	return ""
+}
+
+// wantOffload makes one of the card's HTB classes for each lane under a common
+// root class. That is the first leaf until it has one below, which takes its
+// queue over: the default lane, so that its transmit completions come to the
+// first channel, which is its own.
+func (f *fit) wantOffload(lanes []*placed) {
+	limits := f.offloadLimits()
+	root := f.link / limits.CeilingUnit * limits.CeilingUnit
+	if root < limits.Shares || root == 0 {
+		f.failf("globals.link-rate", "%s is less than the %s that rates on %s are multiples of (%s)",
+			rateText(f.link), rateText(limits.CeilingUnit), f.dev.Name, limits.Source)
+		return
+	}
+	f.wantOn("hw-tc-offload", device.PartBandwidth, "the card takes HTB classes")
+	f.wantRoot(device.Qdisc{
+		Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle, DefaultClass: defaultMinor, Offload: true,
+	}, "the card's own scheduler, with a transmit queue for each lane")
+	f.wantOffloaded(rootClass, rootHandle, root, root, "globals.link-rate", "the link's "+rateText(root))
+	rates := f.offloadRates(lanes, root)
+	for i, l := range lanes {
+		ceiling := f.ceiling(l)
+		if ceiling > 0 && ceiling < limits.CeilingUnit {
+			f.failf(lanePath(l.Lane, "ceiling"), "%s is less than the %s that ceilings on %s are multiples of (%s)",
+				rateText(ceiling), rateText(limits.CeilingUnit), f.dev.Name, limits.Source)
+			continue
+		}
+		ceiling = ceiling / limits.CeilingUnit * limits.CeilingUnit
+		if ceiling == 0 || ceiling > root {
+			ceiling = root
+		}
+		f.wantOffloaded(classID(l.minor), rootClass, rates[i], ceiling, l.Path,
+			fmt.Sprintf("lane %s: %s guaranteed, at most %s, by a transmit queue of its own", l.Name, rateText(rates[i]), rateText(ceiling)))
+		f.wantFair(l)
+	}
+	f.notef("%s: each lane leaves by one transmit queue of the card's behind those of the channels, however many it has to receive", RealHTBOffload)
+}
+
+// offloadRates are what the lanes' classes are guaranteed. Where the card shares
+// the link out by parts, a guarantee is rounded up to whole ones, so that it
+// holds, and a lane without one has the least that a class can have.
+func (f *fit) offloadRates(lanes []*placed, root uint64) []uint64 {
+	part := uint64(1)
+	least := max(root/1000, 8)
+	if n := f.offloadLimits().Shares; n > 0 {
+		part = root / n
+		least = part
+	}
+	rates := make([]uint64, len(lanes))
+	var sum uint64
+	for i, l := range lanes {
+		asked := f.guarantee(l)
+		rates[i] = max((asked+part-1)/part*part, least)
+		sum += rates[i]
+	}
+	if sum > root {
+		f.failf("lanes", "guarantees add up to %s of the %s of %s: the card shares it out in parts of %s, and gives every lane and the default lane at least one (%s)",
+			rateText(sum), rateText(root), f.dev.Name, rateText(part), f.offloadLimits().Source)
+		return rates
+	}
+	if lanes[0].Bandwidth.Guarantee.IsZero() {
+		rates[0] += root - sum // what nobody was promised
+	}
+	return rates
+}
+
+// wantOffloaded asks for a class of the card's. The kernel stops all queues of
+// the device while it makes one (net/sched/sch_htb.c: htb_graft_helper).
+func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason string) {
+	c := device.Class{
+		Dev: f.dev.Name, ID: id, Parent: parent, Rate: rate, Ceil: ceil, Burst: f.burst(rate), CBurst: f.burst(ceil), Offload: true,
+	}
+	f.wants = append(f.wants, want{
+		Object: c, part: device.PartBandwidth, cause: cause, reason: reason, disruptive: f.present[c.Key()] == nil,
+	})
+}
+
+// wantRoot asks for an htb, which cannot be changed once it is there.
+func (f *fit) wantRoot(q device.Qdisc, reason string) {
+	if now, there := f.present[q.Key()].(device.Qdisc); there && !device.Equal(now, q) {
+		if r, ours := f.owned[q.Key()]; ours {
+			if last, ok := r.Last.(device.Qdisc); ok && !device.Equal(last, now) {
+				f.failf("lanes", "the root qdisc of %s is somebody else's by now (%s %s; niclane had made %s %s): tc qdisc del dev %[1]s root, and apply again",
+					f.dev.Name, now.Type, now.Handle, last.Type, last.Handle)
+				return
+			}
+			f.failf("lanes", "%s on %s would be another (%s, now %s), and it cannot be changed: niclane rollback first",
+				q.Type, f.dev.Name, rootText(q), rootText(now))
+			return
+		}
+	}
+	f.wants = append(f.wants, want{Object: q, part: device.PartBandwidth, cause: "lanes", disruptive: true, reason: reason})
+}
+
+func rootText(q device.Qdisc) string {
+	if q.Offload {
+		return q.Type + " offload"
+	}
+	return q.Type
+}
+
+// offloaded reports whether the card has HTB classes now: its channels are then
+// fixed (mlx5: mlx5e_ethtool_set_channels).
+func (f *fit) offloaded() bool {
+	root, _ := f.present[device.Qdisc{Dev: f.dev.Name, Parent: "root"}.Key()].(device.Qdisc)
+	return root.Offload
+}

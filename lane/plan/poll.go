@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// wantPollers has the NAPIs of the lanes that ask for it polled by threads,
+// places and prioritises these, and sets the affinity of the queues'
+// interrupts.
+func (f *fit) wantPollers(lanes []*placed) {
+	f.wantDriverPollers(lanes)
+	for _, l := range lanes {
+		kind := f.kind(l)
+		if n := l.Poller.Count; n > 0 && n < len(l.queues) && kind == intent.PollerThread {
+			f.notef("lane %s: %d pollers asked for, but a threaded NAPI has a thread of its own: %d threads on %d processors",
+				l.Name, n, len(l.queues), min(n, len(l.cpus)))
+		}
+		if !f.reserves() && !l.isDefault {
+			continue // its receive queues are everybody's
+		}
+		l = f.receiving(l)
+		if kind == intent.PollerBusy && f.uses(device.PartPoller, RealIoUring) {
+			f.wantOwnPollers(l)
+		}
+		for i, q := range l.queues {
+			f.wantIRQ(l, i, q)
+			switch {
+			case kind == intent.PollerBusy && f.uses(device.PartPoller, RealIoUring):
+				f.wantDeferred(l, q)
+			case kind == intent.PollerBusy && f.uses(device.PartPoller, RealDriverPollers):
+			case kind == intent.PollerThread || kind == intent.PollerBusy:
+				f.wantThread(l, kind, i, q)
+			case kind == intent.PollerInterrupt && !l.isDefault:
+				f.wantUnthreaded(l, q)
+			}
+		}
+	}
+	if !f.defaultThreaded(lanes[0]) && f.threadsShareCPUs(lanes) {
+		f.notef("the default lane's queues are polled in softirq, which runs before any thread on the same processor; " +
+			"globals.poller: thread puts them behind the lane's")
+	}
+}
+
+// receiving is the lane without queues that only transmit, which nobody polls.
+func (f *fit) receiving(l *placed) *placed {
+	if f.reserves() || len(l.queues) <= f.dev.RxQueues {
+		return l
+	}
+	less := *l
+	less.queues = l.queues[:f.dev.RxQueues]
+	return &less
+}
+
+func (f *fit) defaultThreaded(def *placed) bool { return def.Poller.Kind == intent.PollerThread }
+
+func (f *fit) threadsShareCPUs(lanes []*placed) bool {
+	for _, w := range f.wants {
+		if n, ok := w.Object.(device.NAPIConfig); ok && n.Threaded == "on" {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fit) wantThread(l *placed, kind intent.PollerKind, i, q int) {
+	cfg, ok := f.napi(l, q)
+	if !ok {
+		return
+	}
+	cfg.Threaded = "on"
+	what := "a kernel thread polls queue %d of lane %s"
+	if kind == intent.PollerBusy {
+		cfg.Threaded, what = "busy", "a kernel thread busy-polls queue %d of lane %s"
+	}
+	if f.uses(device.PartPoller, RealDeviceThread) {
+		f.wantDeviceThreads(l)
+	} else {
+		f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf(what, q, l.Name))
+	}
+	t := device.Thread{Dev: f.dev.Name, Queue: q, CPUs: []int{l.cpuOf(i)}}
+	if l.isDefault {
+		t.CPUs = l.cpus
+	}
+	var how string
+	t.Policy, t.Priority, t.Nice, how = l.scheduling()
+	if kind == intent.PollerBusy {
+		t.Policy, t.Priority, t.Nice, how = l.spinning()
+	}
+	f.want(t, device.PartPoller, lanePath(l.Lane, "cpus"),
+		fmt.Sprintf("its thread on processor %s, %s", device.FormatCPUList(t.CPUs), how))
+}
+
+func (f *fit) wantUnthreaded(l *placed, q int) {
+	cfg, ok := f.napi(nil, q)
+	if !ok || cfg.Threaded == "off" {
+		return
+	}
+	cfg.Threaded = "off"
+	// The thread ends with its NAPI's threaded mode. A step of its own
+	// keeps its policy and processors for the way back.
+	thread := device.Thread{Dev: f.dev.Name, Queue: q}
+	_, there := f.present[thread.Key()]
+	if _, ours := f.owned[thread.Key()]; there || ours {
+		f.wantAbsent(thread, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("the thread of queue %d ends", q))
+	}
+	f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("queue %d of lane %s is polled in softirq", q, l.Name))
+}
+
+// napi returns the configuration of a queue's NAPI as it shall be before the
+// caller changes it: what is there, or what an earlier want said. l is only
+// for the error; nil says nothing.
+func (f *fit) napi(l *placed, q int) (device.NAPIConfig, bool) {
+	key := device.NAPIConfig{Dev: f.dev.Name, Queue: q}.Key()
+	for _, w := range f.wants {
+		if w.Key() == key {
+			return w.Object.(device.NAPIConfig), true
+		}
+	}
+	now, ok := f.present[key].(device.NAPIConfig)
+	if r, ours := f.owned[key]; ok && ours && r.Original == nil {
+		return f.freshNAPI(q), true // its queue came with niclane's channels
+	}
+	if ok {
+		return f.base(now).(device.NAPIConfig), true
+	}
+	if f.grown(q) && len(f.dev.NAPIs) > 0 {
+		return f.freshNAPI(q), true
+	}
+	if l != nil {
+		f.failf(lanePath(l.Lane, "poller"), "%s has no NAPI for queue %d (%s)", f.dev.Name, q,
+			"a veth has NAPIs only while its GRO is on: ethtool -K "+f.dev.Name+" gro on")
+	}
+	return now, false
+}
+
+// freshNAPI is what a NAPI is when it is made: it has the device's settings
+// (net/core/dev.c: netif_napi_add_weight_locked, napi_restore_config).
+func (f *fit) freshNAPI(q int) device.NAPIConfig {
+	cfg := device.NAPIConfig{Dev: f.dev.Name, Queue: q, Threaded: "off"}
+	number := func(name string) uint64 {
+		n, err := strconv.ParseUint(strings.TrimSpace(f.st.Files["/sys/class/net/"+f.dev.Name+"/"+name].Value), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	cfg.DeferHardIRQs, cfg.GROFlushTimeout = uint32(number("napi_defer_hard_irqs")), number("gro_flush_timeout")
+	if number("threaded") == 1 {
+		cfg.Threaded = "on"
+	}
+	return cfg
+}
+
+// wantIRQ moves a queue's interrupt to the processor that polls it.
+func (f *fit) wantIRQ(l *placed, i, q int) {
+	if !f.uses(device.PartInterrupts, RealIRQAffinity) || l.isDefault && len(l.CPUs) == 0 {
+		return
+	}
+	key := device.Affinity{Dev: f.dev.Name, Queue: q}.Key()
+	now, ok := f.present[key].(device.Affinity)
+	if !ok {
+		if !f.grown(q) {
+			return
+		}
+		// It has as many as those that are there, of which numbers and names
+		// are not known yet.
+		now.CPUs = make([]string, max(1, f.irqsPerQueue()))
+	}
+	a := device.Affinity{Dev: f.dev.Name, Queue: q}
+	for range now.CPUs {
+		a.CPUs = append(a.CPUs, device.FormatCPUList([]int{l.cpuOf(i)}))
+	}
+	f.want(a, device.PartInterrupts, lanePath(l.Lane, "cpus"),
+		fmt.Sprintf("%s of lane %s where its queue is polled", f.irqName(q), l.Name))
+}
+
+// irqsPerQueue is how many interrupts queue 0 has.
+func (f *fit) irqsPerQueue() (n int) {
+	for _, irq := range f.dev.IRQs {
+		if irq.Queue == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// irqName names a queue's interrupts as the kernel does, where they are there.
+func (f *fit) irqName(q int) string {
+	var names []string
+	for _, irq := range f.dev.IRQs {
+		if irq.Queue == q && irq.Name != "" {
+			names = append(names, irq.Name)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Sprintf("the interrupt of queue %d", q)
+	}
+	return "interrupt " + strings.Join(names, ", ")
+}
+
+// grown reports whether a queue comes with the channels that niclane adds.
+func (f *fit) grown(q int) bool { return f.dev.Channels != nil && q >= f.dev.RxQueues }
+
+// wantModeration sets when the lanes' queues interrupt.
+func (f *fit) wantModeration(lanes []*placed) {
+	for _, l := range lanes {
+		m := l.Moderation
+		if m == (intent.Moderation{}) {
+			continue
+		}
+		switch f.choice[device.PartModeration].Realisation {
+		case RealQueueCoalesce:
+			for _, q := range l.queues {
+				f.wantCoalesce(l, q)
+			}
+		case RealCoalesce:
+			f.wantCoalesce(l, -1)
+		case RealNAPIConfig:
+			f.wantNAPIModeration(l)
+		default:
+			f.failf(l.Path, "no moderation on %s: %s", f.dev.Name, f.reasons(f.choice[device.PartModeration]))
+		}
+	}
+}
+
+func (f *fit) wantCoalesce(l *placed, q int) {
+	key := device.Coalesce{Dev: f.dev.Name, Queue: q}.Key()
+	c, ok := f.present[key].(device.Coalesce)
+	if !ok && q >= 0 && f.grown(q) {
+		// As the first one is: drivers give a new queue the device's.
+		c, ok = f.present[device.Coalesce{Dev: f.dev.Name}.Key()].(device.Coalesce)
+		c.Queue = q
+	}
+	if !ok {
+		f.failf(l.Path, "%s does not show its coalescing (%s)", f.dev.Name, key)
+		return
+	}
+	c = f.base(c).(device.Coalesce)
+	m := l.Moderation
+	for _, p := range []struct {
+		key, has string
+		differs  bool
+	}{
+		{"rxusecs", "rxUsecs", m.RxUsecs != nil && *m.RxUsecs != c.RxUsecs}, {"txusecs", "txUsecs", m.TxUsecs != nil && *m.TxUsecs != c.TxUsecs},
+		{"rxadapt", "rxAdapt", m.RxAdapt != nil && *m.RxAdapt != c.RxAdapt}, {"txadapt", "txAdapt", m.TxAdapt != nil && *m.TxAdapt != c.TxAdapt},
+	} {
+		if p.differs && len(f.dev.CoalesceHas) > 0 && !slices.Contains(f.dev.CoalesceHas, p.has) {
+			f.failf(lanePath(l.Lane, p.key), "the driver of %s (%s) has no such setting (ethtool -c shows n/a): leave it out", f.dev.Name, f.dev.Driver)
+			return
+		}
+	}
+	set(&c.RxUsecs, m.RxUsecs)
+	set(&c.TxUsecs, m.TxUsecs)
+	set(&c.RxAdapt, m.RxAdapt)
+	set(&c.TxAdapt, m.TxAdapt)
+	f.want(c, device.PartModeration, l.Path, "moderation of lane "+l.Name)
+}
+
+func set[T any](dst *T, src *T) {
+	if src != nil {
+		*dst = *src
+	}
+}
+
+// wantNAPIModeration holds packets back by the NAPI's own timer where the
+// card has no moderation (Documentation/networking/napi.rst, "Software IRQ
+// coalescing"): defer-hard-irqs 1 arms gro-flush-timeout, 0 switches it off.
+func (f *fit) wantNAPIModeration(l *placed) {
+	if l.Moderation.RxAdapt != nil && *l.Moderation.RxAdapt {
+		f.failf(lanePath(l.Lane, "rxadapt"), "%s has no adaptive moderation", f.dev.Name)
+	}
+	if l.Moderation.RxUsecs == nil {
+		return
+	}
+	usecs := *l.Moderation.RxUsecs
+	for _, q := range f.receiving(l).queues {
+		cfg, ok := f.napi(l, q)
+		if !ok {
+			continue
+		}
+		cfg.GROFlushTimeout, cfg.DeferHardIRQs = uint64(usecs)*1000, 0
+		if usecs > 0 {
+			cfg.DeferHardIRQs = 1
+		}
+		f.replace(cfg, device.PartModeration, lanePath(l.Lane, "rxusecs"),
+			fmt.Sprintf("queue %d of lane %s waits %d µs for more packets", q, l.Name, usecs))
+	}
+}
+
+// replace changes an object that is wanted already, so that one object is
+// one step; a new one is added.
+func (f *fit) replace(o device.Object, part device.Part, cause, reason string) {
+	for i := range f.wants {
+		if w := &f.wants[i]; w.Key() == o.Key() {
+			w.Object = o
+			if !strings.Contains(w.reason, reason) {
+				w.reason += "; " + reason
+			}
+			return
+		}
+	}
+	f.want(o, part, cause, reason)
+}

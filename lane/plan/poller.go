@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// Busy pollers: threads that poll a lane's NAPIs again and again, so that
+// packets cause neither interrupts nor softirqs nor, beside those of the
+// application, context switches. They take processors for that.
+
+// asksBusy is how to ask for a busy poller.
+const asksBusy = "poller: busy; or pollers: N, where 2 processors are left beside them"
+
+// pollerTimeout is how long, in ns, a busy poller goes on without packets
+// where the file does not say: adqsetup's default.
+const pollerTimeout = 10_000_000
+
+// pollerFlush is the gro-flush-timeout of NAPIs that a poller of niclane's
+// polls, ns: for so long their interrupts stay off after the last poll. While
+// the poller lives it comes round sooner. When it sleeps, is not let run, or is
+// gone, softirq polls after that time; this is what a packet can lose by it.
+const pollerFlush = 200_000
+
+// maxPollerQueues is how many queues one poller can have (poller/c/napi.c:
+// MAX_NAPIS).
+const maxPollerQueues = 64
+
+// sparePollerCPUs is how many processors have to be left to everything else
+// for pollers that are not insisted on. Measured in the lab on two processors,
+// memcached under noise: with a poller on the server's processor P50 was 1.62
+// times softirq's (1.41 to 1.85), on the other one, which generator and noise
+// had too, 1.78 times (1.51 to 2.09); docs/realisations.md.
+const sparePollerCPUs = 2
+
+// askedPollers returns which realisations of busy pollers the lanes ask for,
+// and why they do not get them.
+func (f *fit) askedPollers() (asked []string, without map[string]string) {
+	n, insist := 0, false
+	for _, l := range append([]intent.Lane{f.in.Default}, f.in.Lanes...) {
+		switch l.Poller.Kind {
+		case intent.PollerBusy:
+			insist = true
+		case intent.PollerAuto:
+			n += l.Poller.Count
+		}
+	}
+	busy := []string{RealDriverPollers, RealIoUring, RealBusyThread}
+	without = map[string]string{}
+	if insist {
+		return busy, without
+	}
+	online := f.usable()
+	if n > 0 && online-n >= sparePollerCPUs {
+		return busy, without
+	}
+	if n > 0 {
+		for _, name := range busy {
+			without[name] = fmt.Sprintf("%d busy pollers would leave %d of %d processors to everything else, want at least %d: "+
+				"sharing one they made P50 1.6 times softirq's (poller: busy insists on them)", n, max(online-n, 0), online, sparePollerCPUs)
+		}
+	}
+	return nil, without
+}
+
+// usable counts the online processors that lanes can have: those that the host
+// keeps free of work only where the file names them.
+func (f *fit) usable() (n int) {
+	for _, c := range f.st.CPUs {
+		named := slices.ContainsFunc(f.in.Lanes, func(l intent.Lane) bool { return slices.Contains(l.CPUs, c.ID) })
+		if c.Online && (c.Kept == "" || named) {
+			n++
+		}
+	}
+	return n
+}
+
+// kind is who polls a lane's queues, once realisations are chosen.
+func (f *fit) kind(l *placed) intent.PollerKind {
+	if l.Poller.Kind != intent.PollerAuto {
+		return l.Poller.Kind
+	}
+	forced := f.in.Group.Force[string(device.PartPoller)] != ""
+	can, _ := f.canThread()
+	switch name := f.choice[device.PartPoller].Realisation; {
+	case busyRealisation(name) && (l.Poller.Count > 0 || forced && !l.isDefault):
+		return intent.PollerBusy
+	case l.isDefault:
+	case name == RealNAPIThread, name == RealDeviceThread, busyRealisation(name) && can:
+		return intent.PollerThread
+	}
+	return intent.PollerAuto
+}
+
+func busyRealisation(name string) bool {
+	return name == RealIoUring || name == RealBusyThread || name == RealDriverPollers
+}
+
+func (f *fit) canThread() (bool, string) {
+	return needs("", device.CapNAPIThread, device.CapQueueNAPI)(f.st, f.dev)
+}
+
+func (f *fit) checkPollers(lanes []*placed) {
+	choice := f.choice[device.PartPoller]
+	for _, l := range lanes {
+		switch kind := f.kind(l); kind {
+		case intent.PollerAuto:
+			if l.Poller.Count > 0 && !l.isDefault && choice.Realisation == RealSoftirq {
+				f.failf(lanePath(l.Lane, "pollers"), "no polling threads on %s (%s); leave pollers out, or say poller: interrupt",
+					f.dev.Name, f.reasons(choice))
+			}
+		case intent.PollerThread:
+			if choice.Realisation == RealSoftirq || choice.Realisation == "" {
+				f.failf(lanePath(l.Lane, "poller"), "thread on %s: %s", f.dev.Name, f.reasons(choice))
+			} else if ok, why := f.canThread(); !ok && choice.Realisation != RealDeviceThread {
+				f.failf(lanePath(l.Lane, "poller"), "thread on %s: %s", f.dev.Name, why)
+			}
+		case intent.PollerBusy:
+			f.checkBusy(l, choice)
+		}
+	}
+	f.checkDeviceThreads(lanes)
+}
+
+// deviceThreads tests whether all NAPIs of the device can be given threads at
+// once. Threads that single ones have would be lost when they are taken back.
+func deviceThreads(st *device.State, d *device.Device) (bool, string) {
+	if ok, why := needs("", device.CapThreadedDev, device.CapQueueNAPI)(st, d); !ok {
+		return false, why
+	}
+	path := "/sys/class/net/" + d.Name + "/threaded"
+	for _, n := range d.NAPIs {
+		if all, _ := d.ThreadsAll(st.Files[path]); all != n.Config.Threaded {
+			return false, fmt.Sprintf("NAPI %d has or lacks a thread of its own, which writing %s would change", n.ID, path)
+		}
+	}
+	return true, "a kernel thread for each NAPI of the device, the lanes' placed and prioritised"
+}
+
+// noDeviceThreads says why nobody gets the threads of a whole device unless
+// asked for: what a lane asks for must not be refused because of what others
+// would get by themselves.
+func (f *fit) noDeviceThreads() string {
+	if f.in.Group.Force[string(device.PartPoller)] != "" {
+		return ""
+	}
+	why := ""
+	for _, l := range f.in.Lanes {
+		switch {
+		case l.Poller.Kind == intent.PollerThread:
+			return ""
+		case l.Poller.Kind == intent.PollerInterrupt:
+			why = fmt.Sprintf("lane %s asks for poller: interrupt, and these threads are the whole device's", l.Name)
+		case l.Moderation.RxUsecs != nil:
+			why = fmt.Sprintf("lane %s asks for rxusecs, and the NAPIs' own settings change with the device's threads", l.Name)
+		}
+	}
+	return why
+}
+
+// checkDeviceThreads refuses what the threads of a whole device rule out.
+func (f *fit) checkDeviceThreads(lanes []*placed) {
+	if !f.uses(device.PartPoller, RealDeviceThread) ||
+		!slices.ContainsFunc(lanes, func(l *placed) bool { return f.kind(l) == intent.PollerThread }) {
+		return
+	}
+	for _, l := range lanes {
+		if l.Poller.Kind == intent.PollerInterrupt && !l.isDefault {
+			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads are the whole device's (%s)", f.dev.Name, RealDeviceThread)
+		}
+		if l.Moderation.RxUsecs != nil && f.uses(device.PartModeration, RealNAPIConfig) {
+			f.failf(lanePath(l.Lane, "rxusecs"), "on %s: the NAPIs' own settings change with the device's threads (%s); write poller: interrupt", f.dev.Name, RealDeviceThread)
+		}
+	}
+}
+
+// wantDeviceThreads makes a thread of every NAPI of the device, before Linux
+// 6.17 the only way.
+func (f *fit) wantDeviceThreads(l *placed) {
+	path := "/sys/class/net/" + f.dev.Name + "/threaded"
+	for _, w := range f.wants {
+		if w.Key() == (device.File{Path: path}).Key() {
+			return
+		}
+	}
+	f.want(device.File{Path: path, Format: device.FileText, Value: "1"}, device.PartPoller, lanePath(l.Lane, "poller"),
+		"a kernel thread for each NAPI of the device, all lanes' alike")
+}
+
+func (f *fit) checkBusy(l *placed, choice Choice) {
+	threads := 0
+	for i := range l.queues {
+		threads = l.pollerOf(i) + 1
+	}
+	switch choice.Realisation {
+	case RealDriverPollers:
+		if l.isDefault {
+			f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s polls the queues of lanes, not of the default lane", f.dev.Name, RealDriverPollers)
+		}
+		return // on no processor of anybody's choice
+	case RealIoUring:
+		if most := (len(l.queues) + threads - 1) / threads; most > maxPollerQueues {
+			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, one can poll %d", threads, len(l.queues), maxPollerQueues)
+		}
+	case RealBusyThread:
+		if threads < len(l.queues) {
+			f.failf(lanePath(l.Lane, "pollers"), "%d for %d queues on %s: %s has a thread for each NAPI; write %d, or leave it out (%s)",
+				threads, len(l.queues), f.dev.Name, RealBusyThread, len(l.queues), f.reasons(choice))
+		}
+	default:
+		f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s", f.dev.Name, f.reasons(choice))
+		return
+	}
+	if n := len(l.cpus); n < threads && !l.isDefault {
+		f.notef("lane %s: %d busy pollers share processors %s: each leaves the others waiting", l.Name, threads, device.FormatCPUList(l.cpus))
+	}
+	if online := f.usable(); online-threads < sparePollerCPUs {
+		f.notef("lane %s: its busy pollers leave %d of %d processors to everything else: latency can become worse than without "+
+			"(docs/realisations.md)", l.Name, max(online-threads, 0), online)
+	}
+}
+
+// spinning is how a thread runs that polls without sleeping. SCHED_FIFO would
+// leave its processor to nobody, so that has to be asked for.
+func (p *placed) spinning() (policy string, priority, nice int, how string) {
+	if p.Poller.Policy == intent.PolicyFIFO {
+		return p.scheduling()
+	}
+	return "other", 0, p.Poller.Nice, fmt.Sprintf("nice %d", p.Poller.Nice)
+}
+
+// wantOwnPollers wants niclane's own processes to poll a lane's queues.
+func (f *fit) wantOwnPollers(l *placed) {
+	var pollers []device.Poller
+	var how string
+	for i, q := range l.queues {
+		if _, ok := f.napi(l, q); !ok {
+			return
+		}
+		if n := l.pollerOf(i); n == len(pollers) {
+			p := device.Poller{Dev: f.dev.Name, CPUs: []int{l.cpuOf(i)}, Timeout: uint64(l.Poller.TimeoutUsecs) * 1000}
+			if p.Timeout == 0 {
+				p.Timeout = pollerTimeout
+			}
+			if l.isDefault {
+				p.CPUs = l.cpus
+			}
+			p.Policy, p.Priority, p.Nice, how = l.spinning()
+			pollers = append(pollers, p)
+		}
+		last := &pollers[len(pollers)-1]
+		last.Queues = append(last.Queues, q)
+	}
+	for _, p := range pollers {
+		f.want(p, device.PartPoller, lanePath(l.Lane, "poller"),
+			fmt.Sprintf("a process of niclane's polls queues %s of lane %s on processors %s, %s",
+				device.FormatCPUList(p.Queues), l.Name, device.FormatCPUList(p.CPUs), how))
+	}
+}
+
+// wantDeferred keeps the interrupt of a queue off between two polls of its
+// poller, which is there already. If the poller goes, a packet that follows
+// another closely waits for pollerFlush at most.
+func (f *fit) wantDeferred(l *placed, q int) {
+	cfg, ok := f.napi(l, q)
+	if !ok {
+		return
+	}
+	if cfg.Threaded != "off" {
+		f.wantUnthreaded(l, q)
+	}
+	cfg.Threaded, cfg.DeferHardIRQs, cfg.GROFlushTimeout = "off", 1, pollerFlush
+	f.replace(cfg, device.PartPoller, lanePath(l.Lane, "poller"),
+		fmt.Sprintf("queue %d of lane %s interrupts %d µs after its last poll at the earliest", q, l.Name, pollerFlush/1000))
+}
+
+// spun are the processors of a lane's busy pollers, ascending.
+func (f *fit) spun(l *placed) []int {
+	if f.kind(l) != intent.PollerBusy {
+		return nil
+	}
+	var cpus []int
+	for i := range l.queues {
+		if c := l.cpuOf(i); !slices.Contains(cpus, c) {
+			cpus = append(cpus, c)
+		}
+	}
+	slices.Sort(cpus)
+	return cpus
+}

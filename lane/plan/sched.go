@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// scheduled says on one line how a thread is scheduled.
+func scheduled(policy string, priority, nice int, a device.SchedAttr) (how string) {
+	switch policy {
+	case "fifo", "rr":
+		how = fmt.Sprintf("SCHED_%s %d", strings.ToUpper(policy), priority)
+	case "deadline":
+		how = fmt.Sprintf("SCHED_DEADLINE %v within %v of %v", time.Duration(a.Runtime), time.Duration(a.Deadline), time.Duration(a.Period))
+	case "other":
+		how = fmt.Sprintf("nice %d", nice)
+	default:
+		how = fmt.Sprintf("policy %s, nice %d", policy, nice)
+	}
+	if a.SchedFlags != 0 {
+		how += fmt.Sprintf(", flags %d", a.SchedFlags)
+	}
+	return how
+}
+
+// chrtLines are the lines of chrt(1) and renice(1) for a thread.
+func chrtLines(policy string, priority, nice int, a device.SchedAttr, pid string) []string {
+	reset := ""
+	if a.SchedFlags&1 != 0 {
+		reset = "--reset-on-fork "
+	}
+	switch policy {
+	case "fifo", "rr":
+		return one(fmt.Sprintf("chrt %s--%s -p %d %s", reset, policy, priority, pid))
+	case "deadline":
+		return one(fmt.Sprintf("chrt %s--deadline --sched-runtime %d --sched-deadline %d --sched-period %d -p 0 %s", reset, a.Runtime, a.Deadline, a.Period, pid))
+	}
+	return []string{fmt.Sprintf("chrt %s--%s -p 0 %s", reset, policy, pid), fmt.Sprintf("renice -n %d -p %s", nice, pid)}
+}

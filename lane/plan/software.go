@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// What a lane gets on a device that cannot steer: its packets are told apart
+// in software, and the processors do what queues would.
+
+// IngressProgram is the name of the XDP program in package internal/kernel/bpf.
+const IngressProgram = "niclane_ingress"
+
+// cpuQueueSize is how many packets can wait for a lane's processor. It is what
+// the kernel's own samples use (samples/bpf/xdp_redirect_cpu); the queue is
+// emptied eight packets at a time (CPU_MAP_BULK_SIZE), and what finds it full
+// is dropped, as in a card's ring.
+const cpuQueueSize = 2048
+
+// reserves reports whether lanes have receive queues of their own.
+func (f *fit) reserves() bool {
+	switch f.choice[device.PartQueueSet].Realisation {
+	case RealCpumap, RealCpumapGeneric, RealRPS, RealShared:
+		return false
+	}
+	return true
+}
+
+// redirects reports whether an XDP program moves the lanes' packets.
+func (f *fit) redirects() bool {
+	return f.uses(device.PartQueueSet, RealCpumap) || f.uses(device.PartQueueSet, RealCpumapGeneric)
+}
+
+// cpumap tests whether lanes can be made by XDP and a cpumap in a mode.
+func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
+	return func(st *device.State, d *device.Device) (bool, string) {
+		caps, good := []device.Capability{device.CapCPUMap}, "by flow in the stack's XDP hook, to processors of the lane's own"
+		if mode == "native" {
+			caps, good = append(caps, device.CapXDPNative), "by flow in the driver's XDP hook, to processors of the lane's own"
+		}
+		if ok, why := needs("", caps...)(st, d); !ok {
+			return false, why
+		}
+		if why := headless(d); why != "" {
+			return false, why
+		}
+		x, attached := d.XDP()
+		if attached && x.Program != IngressProgram {
+			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which stays", nameOr(x.Program, "a program without a name"), x.Mode)
+		}
+		if mode == "native" && !(attached && x.Mode == mode) { // or the driver has taken it, and maxima are others
+			if why := noNativeXDP(st, d); why != "" {
+				return false, why
+			}
+		}
+		if n := len(st.OnlineCPUs()); n < 2 {
+			return false, "one processor is online: moving packets to it from itself only costs"
+		}
+		if q, ok := device.FindQuirk(device.QuirkPartialChecksums, d.Driver, st.Kernel.Release); ok && mode == "native" {
+			return false, fmt.Sprintf("%s hands over packets whose checksum the other end left to hardware, and native XDP loses that mark (%s)", d.Driver, q.Source)
+		}
+		return true, good
+	}
+}
+
+// onePage is the largest MTU whose packets fit into a page of 4 KiB with what XDP
+// wants before them (XDP_PACKET_HEADROOM) and the stack behind them
+// (skb_shared_info): 4096 - 256 - 320, without an Ethernet header.
+const onePage = 4096 - 256 - 320 - 14
+
+// noNativeXDP says why the driver would refuse native XDP as the device is set up,
+// "" if it is not known to.
+func noNativeXDP(st *device.State, d *device.Device) string {
+	quirk := func(kind device.QuirkKind) (device.Quirk, bool) {
+		return device.FindQuirk(kind, d.Driver, st.Kernel.Release)
+	}
+	if frags := d.Capabilities.Find(device.CapXDPFrags); frags.Answer != device.Yes {
+		most, from := 0, ""
+		if q, ok := quirk(device.QuirkXDPMTU); ok {
+			most, from = q.Value, " ("+q.Source+")"
+		} else if frags.Answer == device.No && st.Kernel.Arch == "x86_64" {
+			most, from = onePage, ", of packets in one buffer ("+frags.Why+")"
+		}
+		if most > 0 && d.MTU > most {
+			return fmt.Sprintf("%s takes native XDP up to an MTU of %d, and this is %d%s", d.Driver, most, d.MTU, from)
+		}
+	}
+	if d.Channels == nil || d.MaxChannels == nil {
+		return ""
+	}
+	used, most := d.Channels.TX+d.Channels.Combined, max(d.MaxChannels.TX, d.MaxChannels.Combined)
+	if q, ok := quirk(device.QuirkXDPHalf); ok && 2*used > most {
+		return fmt.Sprintf("%s takes native XDP while at most half of its queues are in use, %d of %d, and %d are (%s)", d.Driver, most/2, most, used, q.Source)
+	}
+	if q, ok := quirk(device.QuirkXDPCombined); ok && d.Channels.RX+d.Channels.TX > 0 {
+		return fmt.Sprintf("%s takes native XDP on combined channels alone (%s)", d.Driver, q.Source)
+	}
+	return ""
+}
+
+func nameOr(name, none string) string {
+	if name == "" {
+		return none
+	}
+	return name
+}
+
+// rps tests whether receive packet steering can keep receive work off the
+// lanes' processors: it needs others.
+func rps(st *device.State, d *device.Device) (bool, string) {
+	if ok, why := needs("", device.CapRPS)(st, d); !ok {
+		return false, why
+	}
+	if len(st.OnlineCPUs()) < 2 {
+		return false, "one processor is online: there is no other to move receive work to"
+	}
+	return true, "receive work of all traffic on processors that are no lane's; a lane's packets wait among the others"
+}
+
+// useless says why moving packets between processors gains nothing for these
+// lanes, "" if it may. Measured in the lab on two processors, one of them the
+// host's: with a cpumap to the processor that receives anyway P50 was 2.0 times
+// that of an idle link (1.55 to 2.24), without it 1.3 times (1.09 to 1.52); what
+// P99 did was too noisy to tell (docs/realisations.md).
+func (f *fit) useless(lanes []*placed) string {
+	if !f.redirects() && !f.uses(device.PartQueueSet, RealRPS) || len(lanes) < 2 {
+		return ""
+	}
+	if len(f.laneless(lanes)) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("the lanes have all processors of the default lane (%s): moving packets between them only costs",
+		device.FormatCPUList(lanes[0].cpus))
+}
+
+// laneless are the default lane's processors that no other lane has.
+func (f *fit) laneless(lanes []*placed) []int {
+	return slices.DeleteFunc(slices.Clone(lanes[0].cpus), func(id int) bool {
+		return slices.ContainsFunc(lanes[1:], func(l *placed) bool { return slices.Contains(l.cpus, id) })
+	})
+}
+
+// wantRPS puts the receive work of every queue on the processors that no lane
+// has.
+func (f *fit) wantRPS(lanes []*placed) {
+	if !f.uses(device.PartQueueSet, RealRPS) {
+		return
+	}
+	free := f.laneless(lanes)
+	if len(free) == 0 {
+		f.failf("globals.force.queue-set", "rps on %s: the lanes have all processors of the default lane (%s): there is none to move receive work to",
+			f.dev.Name, device.FormatCPUList(lanes[0].cpus))
+		return
+	}
+	for q := range f.dev.RxQueues {
+		f.want(device.File{
+			Path:   fmt.Sprintf("/sys/class/net/%s/queues/rx-%d/rps_cpus", f.dev.Name, q),
+			Format: device.FileCPUMask, Value: device.FormatMask(free),
+		}, device.PartQueueSet, "lanes", fmt.Sprintf("what queue %d receives is worked on by processors %s, which no lane has", q, device.FormatCPUList(free)))
+	}
+}
+
+// wantNoRPS leaves packets where the lanes' queues or processors get them: packet
+// steering that is on hands them on to others, also behind a cpumap, where the
+// stack takes them for its device's (net/core/dev.c: get_rps_cpu). Flow steering
+// goes where an application ran last, whatever processors steering names.
+func (f *fit) wantNoRPS(lanes []*placed) {
+	names, why := []string{"rps_cpus", "rps_flow_cnt"}, "its packets stay on the processor that polls it"
+	var queues []int
+	switch {
+	case f.uses(device.PartQueueSet, RealShared) || len(lanes) < 2:
+		return
+	case f.reserves():
+		for _, l := range lanes[1:] {
+			queues = append(queues, l.queues...)
+		}
+	case f.redirects():
+		queues, why = span(0, f.dev.RxQueues), "a lane's packets stay on the processor that they were handed to"
+	default:
+		queues, names, why = span(0, f.dev.RxQueues), names[1:], "receive work follows no application to a lane's processors"
+	}
+	for _, q := range queues {
+		for _, name := range names {
+			file, there := f.st.Files[fmt.Sprintf("/sys/class/net/%s/queues/rx-%d/%s", f.dev.Name, q, name)]
+			if file.Value = "0"; there {
+				f.want(file, device.PartQueueSet, "lanes", fmt.Sprintf("receive queue %d: %s", q, why))
+			}
+		}
+	}
+}
+
+// wantCPUs attaches the XDP program and makes the lanes' queues to their
+// processors. Nothing is steered yet: the program passes what no entry names.
+func (f *fit) wantCPUs(lanes []*placed) {
+	if !f.redirects() {
+		return
+	}
+	mode := "native"
+	if f.uses(device.PartQueueSet, RealCpumapGeneric) {
+		mode = "generic"
+	}
+	f.wantTags(mode, lanes)
+	if mode == "native" {
+		f.warnOfRemoval()
+	}
+	var whole string
+	if mode == "generic" {
+		whole = "generic XDP takes packets as they came from the wire: the kernel turns it off with the program, and not on again"
+	} else if q, ok := device.FindQuirk(device.QuirkXDPNoLRO, f.dev.Driver, f.st.Kernel.Release); ok {
+		whole = fmt.Sprintf("%s takes native XDP only without it (%s)", f.dev.Driver, q.Source)
+	}
+	if whole != "" {
+		for _, name := range []string{"rx-gro-hw", "rx-lro"} {
+			f.wantOff(name, whole)
+		}
+	}
+	f.wants = append(f.wants, want{
+		Object: device.XDP{Dev: f.dev.Name, Mode: mode, Program: IngressProgram},
+		part:   device.PartQueueSet, cause: "lanes", disruptive: mode == "native",
+		reason: "looks each arriving packet's flow up in a map and hands it to its lane's processors; all else passes",
+	})
+	threads := map[int]*placed{} // by processor, the lane of the best rank
+	for _, l := range lanes {
+		for _, cpu := range l.cpus {
+			if best := threads[cpu]; best == nil || rank(l) < rank(best) {
+				threads[cpu] = l
+			}
+		}
+	}
+	var cpus []int
+	for cpu := range threads {
+		cpus = append(cpus, cpu)
+	}
+	slices.Sort(cpus)
+	for _, cpu := range cpus {
+		l := threads[cpu]
+		f.want(device.CPUQueue{Dev: f.dev.Name, CPU: cpu, Size: cpuQueueSize}, device.PartQueueSet, lanePath(l.Lane, "cpus"),
+			fmt.Sprintf("a queue to processor %d, emptied by a kernel thread there", cpu))
+	}
+	for _, cpu := range cpus {
+		l := threads[cpu]
+		t := device.CPUThread{Dev: f.dev.Name, CPU: cpu}
+		var how string
+		t.Policy, t.Priority, t.Nice, how = l.scheduling()
+		f.want(t, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("its thread on processor %d: %s", cpu, how))
+	}
+	for _, l := range lanes {
+		f.want(device.CPULane{Dev: f.dev.Name, Lane: l.number, CPUs: l.cpus}, device.PartQueueSet, lanePath(l.Lane, "queues"),
+			fmt.Sprintf("lane %s is processors %s", l.Name, device.FormatCPUList(l.cpus)))
+	}
+}
+
+// warnOfRemoval names what a person must do before a card with native XDP is
+// unplugged or its driver unloaded.
+func (f *fit) warnOfRemoval() {
+	d := f.dev
+	_, hangs := device.FindQuirk(device.QuirkXDPHangsRemoval, d.Driver, f.st.Kernel.Release)
+	// It takes one for each processor, or none.
+	if !hangs || d.Channels == nil || d.MaxChannels == nil || d.Channels.Combined+len(f.st.CPUs) > d.MaxChannels.Combined {
+		return
+	}
+	f.notef("%s has spare queues (%d of %d in use), and with XDP on it Linux waits for ever for its removal: "+
+		"roll back before the card is unplugged or its driver unloaded, or use all queues (ethtool -L %s combined %d)",
+		d.Driver, d.Channels.Combined, d.MaxChannels.Combined, d.Name, d.MaxChannels.Combined)
+}
+
+// wantTags has VLAN tags left in the packets where the program has to see
+// them, or would lose them: native XDP keeps no tag that the card stripped.
+func (f *fit) wantTags(mode string, lanes []*placed) {
+	const feature = "rx-vlan-hw-parse"
+	now := f.dev.Features[feature]
+	if !f.wasOn(feature) || mode == "generic" && len(f.in.Group.VLANs) == 0 {
+		return
+	}
+	if now.Fixed {
+		if len(f.in.Group.VLANs) > 0 {
+			f.failf("globals.vlans", "%s strips VLAN tags and cannot be told not to: XDP does not see them", f.dev.Name)
+		} else if mode == "native" {
+			f.notef("it strips VLAN tags and cannot be told not to: tagged packets of a lane lose their tag")
+		}
+		return
+	}
+	f.wantOff(feature, "VLAN tags stay in the packets, where XDP sees them")
+}
+
+// wasOn reports whether a feature was on before niclane.
+func (f *fit) wasOn(feature string) bool {
+	now, ok := f.dev.Features[feature]
+	return ok && f.base(device.Feature{Dev: f.dev.Name, Name: feature, On: now.On}).(device.Feature).On
+}
+
+// wantOff turns a feature off that was on and can be changed.
+func (f *fit) wantOff(feature, why string) {
+	if f.wasOn(feature) && !f.dev.Features[feature].Fixed {
+		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: false}, device.PartQueueSet, "lanes", why)
+	}
+}
+
+// wantXDPEntries steers the members' packets, last of all.
+func (f *fit) wantXDPEntries(lanes []*placed) {
+	if !f.redirects() {
+		return
+	}
+	for _, l := range lanes {
+		reason := "packets of lane " + l.Name + " to its processors"
+		for i := range l.Members {
+			m := &l.Members[i]
+			for _, match := range f.matches(m) {
+				f.want(device.XDPEntry{Dev: f.dev.Name, Match: match, Lane: l.number}, device.PartSteering, m.Path, reason)
+			}
+		}
+	}
+}
+
+// checkSoftware refuses what needs receive queues of the lane's own.
+func (f *fit) checkSoftware(lanes []*placed) {
+	queueSet := f.choice[device.PartQueueSet]
+	if queueSet.Realisation == "" || len(lanes) < 2 {
+		return
+	}
+	if f.reserves() {
+		return
+	}
+	for _, l := range lanes[1:] {
+		switch l.Poller.Kind {
+		case intent.PollerBusy, intent.PollerThread:
+			if !f.redirects() || l.Poller.Kind == intent.PollerBusy {
+				f.failf(lanePath(l.Lane, "poller"), "%s on %s: its receive queues are everybody's (queue-set is %s)", l.Poller.Kind, f.dev.Name, queueSet.Realisation)
+			}
+		}
+		for i := range l.Members {
+			if l.Members[i].Aligned {
+				f.failf(l.Members[i].Path+".aligned", "on, and %s has no receive queues for a lane (queue-set is %s): it places its threads by NAPI ID, and no NAPI is the lane's",
+					f.dev.Name, queueSet.Realisation)
+			}
+		}
+		if n := len(l.cpus); n > maxLaneCPUs && f.redirects() {
+			f.failf(lanePath(l.Lane, "cpus"), "%d processors, %s spreads a lane over at most %d", n, queueSet.Realisation, maxLaneCPUs)
+		}
+		if l.Moderation != (intent.Moderation{}) {
+			f.failf(l.Path, "moderation of lane %s on %s: its receive queues are everybody's (queue-set is %s); write it in globals", l.Name, f.dev.Name, queueSet.Realisation)
+		}
+	}
+	if len(lanes)-1 > maxCPULanes && f.redirects() {
+		f.failf("lanes", "%d lanes, %s can tell %d apart", len(lanes)-1, queueSet.Realisation, maxCPULanes)
+	}
+}
+
+// maxCPULanes is the number of lanes that the XDP program knows beside the
+// default (internal/kernel/bpf/c/ingress.c: MAX_LANES).
+const maxCPULanes = 63
+
+// maxLaneCPUs is the number of processors that it spreads a lane over
+// (internal/kernel/bpf/c/ingress.c: MAX_CPUS).
+const maxLaneCPUs = 64

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status says what each lane has and carries: queues, NAPIs, pollers,
+// processors, packets, bytes and drops since apply and per second. It computes
+// from what others have read, and leaves out what the device does not count
+// rather than print a zero.
+package status
+
+import (
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// A Lane is one lane on one device.
+type Lane struct {
+	plan.FittedLane
+	NAPIs []NAPI `json:"napis,omitempty"`
+	// Rx and Tx are nil where the device does not count by queue; Tx also where
+	// the lane leaves by the queue of its HTB class on the card.
+	Rx *Traffic `json:"rx,omitempty"`
+	Tx *Traffic `json:"tx,omitempty"`
+	// ClassTx is what passed the lane's HTB class.
+	ClassTx *Traffic `json:"classTx,omitempty"`
+	// Backlog of the class, bytes.
+	Backlog uint64 `json:"backlogBytes,omitempty"`
+	// Sent is what of the lane left by each transmit queue, or AnyQueue, during the
+	// sampling interval, per second, as Row has it.
+	Sent []Row `json:"sent,omitempty"`
+}
+
+// A NAPI of a lane and who polls it.
+type NAPI struct {
+	ID     uint32         `json:"id"`
+	Queue  int            `json:"queue"`
+	Thread *device.Thread `json:"thread,omitempty"` // nil: no kernel thread
+	PID    int            `json:"pid,omitempty"`
+	// Poller is niclane's own process that polls it, nil if there is none.
+	Poller *device.PollerState `json:"poller,omitempty"`
+}
+
+// Traffic is since apply, and per second over the sampling interval.
+type Traffic struct {
+	Packets          uint64  `json:"packets"`
+	Bytes            uint64  `json:"bytes"`
+	Drops            uint64  `json:"drops"`
+	PacketsPerSecond float64 `json:"packetsPerSecond"`
+	BytesPerSecond   float64 `json:"bytesPerSecond"`
+	DropsPerSecond   float64 `json:"dropsPerSecond"`
+}
+
+// A Sample is the counters of one device at three moments.
+type Sample struct {
+	// Applied are from right after apply; zero if they are not known, and
+	// counting then starts with the device.
+	Applied     device.Counters
+	Before, Now device.Counters
+	// SentBefore and SentNow count what left, as Moment.Sent does.
+	SentBefore, SentNow map[LaneQueue]device.QueueCounter
+}
+
+// Lanes gives the status of lanes from the state and the samples by device.
+func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample) []Lane {
+	var out []Lane
+	for _, f := range lanes {
+		l := Lane{FittedLane: f}
+		if d := st.Device(f.Device); d != nil {
+			l.NAPIs = napis(d, f.Queues)
+		}
+		s := samples[f.Device]
+		l.Rx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Rx })
+		if !byClass(st, f.Device) {
+			l.Tx = sum(f.Queues, s, func(c device.Counters) []device.QueueCounter { return c.Tx })
+		}
+		l.ClassTx, l.Backlog = class(f.Class, s)
+		l.Sent = rates{ns: s.Now.Mono - s.Before.Mono}.passed(f, "sent", s.SentBefore, s.SentNow, lanes)
+		out = append(out, l)
+	}
+	return out
+}
+
+// byClass reports whether the card has HTB classes: then what leaves by the queues
+// that lanes receive on is no lane's, and by which queue a lane leaves no kernel
+// tells. Its class counts it, and who watches sees it.
+func byClass(st *device.State, dev string) bool {
+	d := st.Device(dev)
+	return d != nil && slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool { return q.Parent == "root" && q.Offload })
+}
+
+func napis(d *device.Device, queues []int) []NAPI {
+	var out []NAPI
+	for _, n := range d.NAPIs {
+		if slices.Contains(queues, n.Config.Queue) {
+			out = append(out, NAPI{ID: n.ID, Queue: n.Config.Queue, Thread: n.Thread, PID: n.PID, Poller: d.PollerOf(n.Config.Queue)})
+		}
+	}
+	slices.SortFunc(out, func(a, b NAPI) int { return a.Queue - b.Queue })
+	return out
+}
+
+// sum adds the counters of queues; nil if there are none.
+func sum(queues []int, s Sample, of func(device.Counters) []device.QueueCounter) *Traffic {
+	total := func(cs []device.QueueCounter) (t device.QueueCounter, any bool) {
+		for _, c := range cs {
+			if slices.Contains(queues, c.Queue) {
+				t.Packets, t.Bytes, t.Drops, any = t.Packets+c.Packets, t.Bytes+c.Bytes, t.Drops+c.Drops, true
+			}
+		}
+		return t, any
+	}
+	now, any := total(of(s.Now))
+	if !any {
+		return nil
+	}
+	applied, _ := total(of(s.Applied))
+	before, _ := total(of(s.Before))
+	return traffic(applied, before, now, s.Now.Mono-s.Before.Mono)
+}
+
+func class(id string, s Sample) (*Traffic, uint64) {
+	if id == "" {
+		return nil, 0
+	}
+	find := func(c device.Counters) (q device.QueueCounter, backlog uint64, ok bool) {
+		for _, x := range c.Classes {
+			if x.ID == id {
+				return device.QueueCounter{Packets: x.Packets, Bytes: x.Bytes, Drops: x.Drops}, x.Backlog, true
+			}
+		}
+		return q, 0, false
+	}
+	now, backlog, ok := find(s.Now)
+	if !ok {
+		return nil, 0
+	}
+	applied, _, _ := find(s.Applied)
+	before, _, _ := find(s.Before)
+	return traffic(applied, before, now, s.Now.Mono-s.Before.Mono), backlog
+}
+
+// traffic subtracts; a counter that went back was reset, and counts from zero.
+func traffic(applied, before, now device.QueueCounter, ns int64) *Traffic {
+	since := func(then, now uint64) uint64 {
+		if now < then {
+			return now
+		}
+		return now - then
+	}
+	rate := func(then, now uint64) float64 {
+		if ns <= 0 {
+			return 0
+		}
+		return float64(since(then, now)) * 1e9 / float64(ns)
+	}
+	return &Traffic{
+		Packets: since(applied.Packets, now.Packets), Bytes: since(applied.Bytes, now.Bytes), Drops: since(applied.Drops, now.Drops),
+		PacketsPerSecond: rate(before.Packets, now.Packets), BytesPerSecond: rate(before.Bytes, now.Bytes), DropsPerSecond: rate(before.Drops, now.Drops),
+	}
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// WriteText prints lanes as a table for people: first what each has, then
+// what it carries.
+func WriteText(w io.Writer, lanes []Lane) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "DEVICE\tLANE\tRANK\tQUEUES\tCPUS\tNAPIS\tPOLLED BY")
+	for _, l := range lanes {
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", l.Device, l.Name, l.Rank, device.FormatCPUList(l.Queues),
+			device.FormatCPUList(l.CPUs), ids(l.NAPIs), pollers(l.NAPIs))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	tw = tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "DEVICE\tLANE\t\tPACKETS\tBYTES\tDROPS\tPACKETS/S\tMBIT/S\tDROPS/S\t")
+	for _, l := range lanes {
+		row(tw, l, "rx", l.Rx)
+		row(tw, l, "tx", l.Tx)
+		row(tw, l, "class "+l.Class, l.ClassTx)
+		for _, r := range l.Sent {
+			fmt.Fprintf(tw, "%s\t%s\t%s\t-\t-\t-\t%.0f\t%.1f\t-\t\n", l.Device, l.Name, r.what(), r.Tx.Packets, r.Tx.Bytes*8/1e6)
+		}
+	}
+	return tw.Flush()
+}
+
+func row(w io.Writer, l Lane, what string, t *Traffic) {
+	if t == nil {
+		return
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%.0f\t%.1f\t%.0f\t\n", l.Device, l.Name, what,
+		t.Packets, t.Bytes, t.Drops, t.PacketsPerSecond, t.BytesPerSecond*8/1e6, t.DropsPerSecond)
+}
+
+func ids(ns []NAPI) string {
+	s := make([]string, len(ns))
+	for i, n := range ns {
+		s[i] = fmt.Sprint(n.ID)
+	}
+	if len(s) == 0 {
+		return "-"
+	}
+	return strings.Join(s, ",")
+}
+
+// poller says what a process of niclane's does, and who has taken how many of
+// its queues' packets: it, or softirq while it slept or waited for a processor.
+func poller(p *device.PollerState) string {
+	how := fmt.Sprintf("nice %d", p.Nice)
+	if p.Policy == "fifo" {
+		how = fmt.Sprintf("SCHED_FIFO %d", p.Priority)
+	}
+	return fmt.Sprintf("process %d (%s), %s, CPUs %s: %d polls, %d packets, %d by others, asleep %d times", p.PID, p.Doing, how,
+		device.FormatCPUList(p.CPUs), p.Polls, p.Packets, p.OthersPackets, p.Sleeps)
+}
+
+// pollers names who polls, once per way.
+func pollers(ns []NAPI) string {
+	var ways []string
+	seen := map[string]int{}
+	for _, n := range ns {
+		way := "softirq"
+		if p := n.Poller; p != nil {
+			way = poller(p)
+		} else if t := n.Thread; t != nil {
+			way = fmt.Sprintf("thread, nice %d, CPUs %s", t.Nice, device.FormatCPUList(t.CPUs))
+			if t.Policy == "fifo" {
+				way = fmt.Sprintf("thread, SCHED_FIFO %d, CPUs %s", t.Priority, device.FormatCPUList(t.CPUs))
+			}
+		}
+		if seen[way] == 0 {
+			ways = append(ways, way)
+		}
+		seen[way]++
+	}
+	for i, way := range ways {
+		if n := seen[way]; n > 1 {
+			ways[i] = fmt.Sprintf("%d × %s", n, way)
+		}
+	}
+	if len(ways) == 0 {
+		return "-"
+	}
+	return strings.Join(ways, "; ")
+}

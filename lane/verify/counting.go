@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// A Counting says where niclane's classifier counts what a lane sends.
+type Counting struct {
+	Lane string
+	// Row is the lower half of the lane's priority, 0 for the default lane and
+	// for lanes that have none.
+	Row int
+	// Queues are those whose packets in Row are the lane's; nil: all, of
+	// other queues than those of other lanes in the row.
+	Queues []int
+	// ByQueue says that the queues by which it counts are those by which
+	// the packets leave: the classifier chooses them, or XPS does by receive queue.
+	ByQueue bool
+}
+
+// Countings gives them by lane of a device; none where the lanes have no
+// classifier that looks at packets.
+func Countings(a Applied, dev string) []Counting {
+	c := &check{a: a, now: &device.State{}}
+	of := map[string]Counting{}
+	for _, r := range a.Owned {
+		e, ok := r.Last.(device.FilterEntry)
+		if lane := c.laneOf(r.Last, r.Cause); ok && c.deviceOf(e) == dev && lane != "" {
+			n := Counting{Lane: lane, Row: rowOf(e.Priority), ByQueue: len(e.Queues) > 0}
+			if n.Row == 0 {
+				n.Queues = e.Queues
+			}
+			of[lane] = n
+		}
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	chosen := slices.ContainsFunc(a.Owned, func(r Record) bool {
+		d, ok := r.Last.(device.FilterDefault)
+		return ok && c.deviceOf(d) == dev && len(d.Queues) > 0
+	})
+	var out []Counting
+	for _, l := range a.Lanes {
+		n, ok := of[l.Name]
+		if l.Name == intent.DefaultLane {
+			n, ok = Counting{Lane: l.Name, ByQueue: chosen}, true
+		}
+		if l.Device != dev || !ok {
+			continue
+		}
+		n.ByQueue = n.ByQueue || c.follows(l)
+		out = append(out, n)
+	}
+	return out
+}
+
+// CountedAs names the lane of what is counted in a row and a queue, "" for none.
+func CountedAs(cs []Counting, row, queue int) string {
+	rest := ""
+	for _, c := range cs {
+		switch {
+		case c.Row != row:
+		case slices.Contains(c.Queues, queue):
+			return c.Lane
+		case c.Queues == nil:
+			rest = c.Lane
+		}
+	}
+	return rest
+}
+
+// rowOf gives the lower half of a priority ("1:10", in hexadecimal), 0 for none.
+func rowOf(priority string) int {
+	_, minor, _ := strings.Cut(priority, ":")
+	n, _ := strconv.ParseUint(minor, 16, 16) // "" is none
+	return int(n)
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// State compares what a file made with the present state: first what niclane
+// owns, object by object, then what has come or changed since without being
+// niclane's and breaks a lane. Each difference is one finding; what is gone
+// because something else is gone is named with that. Where nothing differs,
+// each lane gets a finding that says so.
+func State(a Applied, now *device.State) []Finding {
+	c := &check{a: a, now: now, present: now.Objects(), owned: map[string]Record{}}
+	if a.State != nil {
+		c.before = a.State.Objects()
+	}
+	for _, r := range a.Owned {
+		c.owned[r.object().Key()] = r
+	}
+	c.unfinished()
+	c.devices()
+	c.slaves()
+	c.counts()
+	for _, r := range a.Owned {
+		c.record(r)
+	}
+	c.foreign()
+	c.machine()
+	return append(c.folded(), c.fine()...)
+}
+
+// check is the comparison of one file's lanes.
+type check struct {
+	a       Applied
+	now     *device.State
+	present map[string]device.Object
+	before  map[string]device.Object // right after apply; nil: not known
+	owned   map[string]Record
+	found   []found
+}
+
+// found is a finding and the object it is about, nil where there is none.
+type found struct {
+	Finding
+	object device.Object
+	absent bool
+	// follows is the key of what it comes from, although it is not gone: ""
+	// for nothing.
+	follows string
+}
+
+func (c *check) apply() string { return "niclane apply " + c.a.Config }
+
+func (c *check) unfinished() {
+	if c.a.Left > 0 {
+		c.found = append(c.found, found{Finding: Finding{
+			Severity: Drift, Key: "journal", Want: "all rolled back", Found: fmt.Sprintf("not so of %d", c.a.Left),
+			Meaning: "rollback has not got to its end: no lane is whole any more",
+			Repair:  "niclane rollback " + c.a.Config + ", which says what stands in its way, or " + c.apply(),
+		}})
+	}
+	if c.a.Ended {
+		return
+	}
+	c.found = append(c.found, found{Finding: Finding{
+		Severity: Drift, Key: "journal", Want: "all steps made", Found: "apply did not get to its end",
+		Meaning: "apply or its undoing was killed, has left something, or is at work now: only part of the lanes is there",
+		Repair:  c.apply() + ", or niclane rollback " + c.a.Config,
+	}})
+}
+
+// deviceNames are the devices of the lanes, in their order.
+func (c *check) deviceNames() []string {
+	var names []string
+	for _, l := range c.a.Lanes {
+		if !slices.Contains(names, l.Device) {
+			names = append(names, l.Device)
+		}
+	}
+	return names
+}
+
+func (c *check) devices() {
+	for _, name := range c.deviceNames() {
+		if c.now.Device(name) != nil {
+			continue
+		}
+		if where := c.a.Displaced[name]; where != "" {
+			c.found = append(c.found, found{Finding: Finding{
+				Severity: Drift, Device: name, Key: "device/" + name, Want: "present", Found: "absent",
+				Meaning: where + ", and its lanes went with it",
+				Repair:  "give it its name back here, or niclane rollback " + c.a.Config + ", which finds it, then " + c.apply(),
+			}, absent: true})
+			continue
+		}
+		c.found = append(c.found, found{Finding: Finding{
+			Severity: Drift, Device: name, Key: "device/" + name, Want: "present", Found: "absent",
+			Meaning: "the device is gone, and its lanes with it",
+			Repair:  "niclane rollback " + c.a.Config + " clears the journal; " + c.apply() + " once there is a device of that name",
+		}, absent: true})
+	}
+}
+
+// counts looks for another number of queues than there was.
+func (c *check) counts() {
+	for _, name := range c.deviceNames() {
+		d := c.now.Device(name)
+		if d == nil {
+			continue
+		}
+		rx, tx := c.queuesNeeded(name)
+		have := d.TxQueues - d.Leaves() // which come and go with their classes
+		var was *device.Device
+		if c.a.State != nil {
+			was = c.a.State.Device(name)
+		}
+		if was != nil {
+			rx, tx = was.RxQueues, was.TxQueues-was.Leaves()
+		}
+		grown := was != nil && (d.RxQueues > rx || have > tx)
+		if d.RxQueues >= rx && have >= tx && !grown {
+			continue
+		}
+		f := found{Finding: Finding{
+			Severity: Drift, Device: name, Part: device.PartQueueSet, Key: queuesKey(name),
+			Want: queueCount(rx, tx), Found: queueCount(d.RxQueues, have),
+			Meaning: c.countMeaning(d, rx, tx), Repair: c.countRepair(name, was),
+		}, absent: true}
+		if have == tx && c.withoutNative(name) {
+			f.follows = device.XDP{Dev: name}.Key()
+		}
+		c.found = append(c.found, f)
+	}
+}
+
+// withoutNative reports whether niclane's XDP program is no more where the driver
+// ran it. Drivers have receive queues of their own for a program, and another
+// RSS table: virtio_net gives them back with it (virtnet_xdp_set).
+func (c *check) withoutNative(dev string) bool {
+	key := device.XDP{Dev: dev}.Key()
+	mine, ok := c.owned[key].Last.(device.XDP)
+	return ok && mine.Mode == "native" && !device.Equal(c.present[key], mine)
+}
+
+// queuesNeeded is one more than the highest queue of any lane.
+func (c *check) queuesNeeded(dev string) (rx, tx int) {
+	for _, l := range c.a.Lanes {
+		for _, q := range l.Queues {
+			if l.Device == dev {
+				rx = max(rx, q+1)
+			}
+		}
+	}
+	return rx, rx
+}
+
+func queuesKey(dev string) string { return "queues/" + dev }
+
+func queueCount(rx, tx int) string { return fmt.Sprintf("%d receive, %d transmit", rx, tx) }
+
+// record compares one object that niclane owns.
+func (c *check) record(r Record) {
+	o := r.object()
+	now := c.present[o.Key()]
+	if device.Equal(now, r.Last) {
+		return
+	}
+	lane := c.laneOf(o, r.Cause)
+	c.found = append(c.found, found{object: o, absent: now == nil, follows: c.clearedWith(o), Finding: Finding{
+		Severity: Drift, Lane: lane, Device: c.deviceOf(o), Part: r.Part, Key: o.Key(),
+		Want: text(r.Last, now), Found: text(now, r.Last),
+		Meaning: c.meaning(o, r.Last, now, lane), Repair: c.repair(r.Last, now),
+	}})
+}
+
+// clearedWith returns the key of the traffic classes with which the kernel cleared
+// a file of transmit packet steering, "" if they are as they were
+// (net/core/dev.c: netdev_reset_tc).
+func (c *check) clearedWith(o device.Object) string {
+	f, ok := o.(device.File)
+	if !ok || !device.IsXPS(f.Path, c.deviceOf(f)) {
+		return ""
+	}
+	root := device.Qdisc{Dev: c.deviceOf(f), Parent: "root"}.Key()
+	if q, ok := c.owned[root].Last.(device.Qdisc); ok && q.Type == "mqprio" && !device.Equal(c.present[root], q) {
+		return root
+	}
+	return ""
+}
+
+// repair says how an object of niclane's comes back. What is of another type
+// now is not exchanged in place.
+func (c *check) repair(want, found device.Object) string {
+	switch o := found.(type) {
+	case device.Qdisc:
+		if mine, ok := want.(device.Qdisc); ok && mine.Type != o.Type && o.Parent != "clsact" {
+			return fmt.Sprintf("tc qdisc del dev %s %s, then %s", o.Dev, qdiscPlace(o), c.apply())
+		}
+	case device.Filter:
+		return fmt.Sprintf("tc filter del dev %s %s pref %d, then %s", o.Dev, o.Parent, o.Pref, c.apply())
+	case device.XDP:
+		return fmt.Sprintf("ip link set dev %s xdp off, then %s", o.Dev, c.apply())
+	}
+	return c.apply()
+}
+
+// folded gives the findings without those that follow from another one.
+func (c *check) folded() []Finding {
+	at := map[string]int{}
+	for i, f := range c.found {
+		at[f.Key] = i
+	}
+	var out []Finding
+	for i, f := range c.found {
+		root := c.root(i, at)
+		if root == i {
+			continue
+		}
+		c.found[root].With = append(c.found[root].With, f.Key)
+		if f.follows == c.found[root].Key && f.Key == queuesKey(f.Device) {
+			c.found[root].Meaning += fmt.Sprintf("; the queues that the driver had for it are gone: %s, not %s", f.Found, f.Want)
+		}
+	}
+	for i, f := range c.found {
+		if c.root(i, at) == i {
+			out = append(out, c.found[i].Finding)
+			_ = f
+		}
+	}
+	return out
+}
+
+// root returns the finding that explains the i-th one: itself if nothing does.
+func (c *check) root(i int, at map[string]int) int {
+	f := c.found[i]
+	if j, ok := at[f.follows]; ok && f.follows != "" {
+		return c.root(j, at)
+	}
+	if !f.absent || f.object == nil {
+		return i
+	}
+	for _, key := range c.makers(f.object) {
+		if j, ok := at[key]; ok && j != i {
+			return c.root(j, at)
+		}
+	}
+	return i
+}
+
+// makers are the keys of what an object goes with, nearest first.
+func (c *check) makers(o device.Object) []string {
+	dev := c.deviceOf(o)
+	gone := "device/" + dev
+	switch o := o.(type) {
+	case device.Thread:
+		return []string{device.NAPIConfig{Dev: o.Dev, Queue: o.Queue}.Key(), device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
+	case device.Poller:
+		return []string{device.NAPIConfig{Dev: o.Dev, Queue: o.Queues[0]}.Key(), device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
+	case device.NAPIConfig:
+		return []string{device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
+	case device.Class:
+		return []string{device.Class{Dev: o.Dev, ID: o.Parent}.Key(), device.Qdisc{Dev: o.Dev, Parent: "root"}.Key(), gone}
+	case device.Qdisc:
+		if o.Parent != "root" && o.Parent != "clsact" {
+			return []string{device.Class{Dev: o.Dev, ID: o.Parent}.Key(), device.Qdisc{Dev: o.Dev, Parent: "root"}.Key(), gone}
+		}
+	case device.Filter:
+		return []string{device.Qdisc{Dev: o.Dev, Parent: "clsact"}.Key(), gone}
+	case device.FilterEntry:
+		return []string{o.Filter, device.Qdisc{Dev: dev, Parent: "clsact"}.Key(), gone}
+	case device.FilterDefault:
+		return []string{o.Filter, device.Qdisc{Dev: dev, Parent: "clsact"}.Key(), gone}
+	case device.CPUThread:
+		return []string{device.CPUQueue{Dev: o.Dev, CPU: o.CPU}.Key(), device.XDP{Dev: o.Dev}.Key(), gone}
+	case device.CPUQueue, device.CPULane, device.XDPEntry:
+		return []string{device.XDP{Dev: dev}.Key(), gone}
+	case device.XDP: // the queues go with it, not it with them
+		return []string{gone}
+	}
+	return []string{queuesKey(dev), gone}
+}
+
+// fine says for each lane without a finding how much was compared.
+func (c *check) fine() []Finding {
+	type scope struct{ lane, dev string }
+	n, bad := map[scope]int{}, map[scope]bool{}
+	var order []scope
+	for _, l := range c.a.Lanes {
+		order = append(order, scope{l.Name, l.Device})
+	}
+	for _, r := range c.a.Owned {
+		s := scope{c.laneOf(r.object(), r.Cause), c.deviceOf(r.object())}
+		if !slices.Contains(order, s) {
+			order = append(order, s)
+		}
+		n[s]++
+	}
+	for _, f := range c.found {
+		bad[scope{f.Lane, f.Device}] = true
+	}
+	var out []Finding
+	for _, s := range order {
+		if n[s] == 0 || bad[s] {
+			continue
+		}
+		out = append(out, Finding{Severity: OK, Lane: s.lane, Device: s.dev, Meaning: objects(n[s]) + " as niclane left " + them(n[s])})
+	}
+	return out
+}
+
+func objects(n int) string {
+	if n == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", n)
+}
+
+func them(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// machine looks at what realisations stand on and no object of a plan is: a device
+// that is up, pollers that answer, the link of which lanes have shares, processors
+// that are online. It is unknown what a lane has of its promises without them; apply does
+// not bring them back.
+func (c *check) machine() {
+	online := c.now.OnlineCPUs()
+	add := func(lane, dev string, part device.Part, want, is, meaning, repair string) {
+		c.found = append(c.found, found{Finding: Finding{
+			Severity: Unknown, Lane: lane, Device: dev, Part: part, Want: want, Found: is, Meaning: meaning, Repair: repair,
+		}})
+	}
+	for _, name := range c.deviceNames() {
+		d := c.now.Device(name)
+		if d == nil {
+			continue
+		}
+		if !d.Up {
+			add("", name, device.PartQueueSet, "up", "down", "nothing arrives or leaves, in any lane", "ip link set dev "+name+" up")
+		}
+		for _, p := range d.Pollers {
+			if _, ours := c.owned[p.Key()]; ours && p.Doing == device.PollerHung {
+				lane := c.ownerOf(name, p.Queues[0])
+				add(lane, name, device.PartPoller, "an answer", p.Doing, fmt.Sprintf("whether process %d polls queues %s of %s is not shown",
+					p.PID, device.FormatCPUList(p.Queues), named(lane)), fmt.Sprintf("kill -KILL %d, then %s", p.PID, c.apply()))
+			}
+		}
+		if was := c.was(name); was != nil && d.Speed > 0 && d.Speed < was.Speed && c.shares(name) > d.Speed {
+			add("", name, device.PartBandwidth, mbits(was.Speed), mbits(d.Speed),
+				"the link has become slower than what is shared out on it: packets wait behind it, where no guarantee, ceiling or rank is kept", c.apply()+", where the file gives no link-rate")
+		}
+	}
+	for _, l := range c.a.Lanes {
+		gone := slices.DeleteFunc(slices.Clone(l.CPUs), func(id int) bool { return slices.Contains(online, id) })
+		if len(gone) > 0 && l.Name != intent.DefaultLane {
+			list := device.FormatCPUList(gone)
+			add(l.Name, l.Device, device.PartProcessors, "processors "+device.FormatCPUList(l.CPUs), list+" offline",
+				fmt.Sprintf("the lane's work on processors %s is done elsewhere, or not at all", list), "bring them online (chcpu --enable "+list+"), or "+c.apply())
+		}
+	}
+}
+
+// was returns a device as it was right after apply, nil if that is not known.
+func (c *check) was(dev string) *device.Device {
+	if c.a.State == nil {
+		return nil
+	}
+	return c.a.State.Device(dev)
+}
+
+// shares is the rate in bit/s that the lanes of a device have between them, by HTB's
+// common class or by the guarantees that the card keeps; 0 for none.
+func (c *check) shares(dev string) uint64 {
+	var root, sum uint64
+	for _, r := range c.a.Owned {
+		if r.Last == nil || c.deviceOf(r.Last) != dev {
+			continue
+		}
+		switch o := r.Last.(type) {
+		case device.Class:
+			root = max(root, o.Rate)
+		case device.Shaper:
+			sum += o.Min
+		case device.Qdisc:
+			for _, rate := range strings.Fields(o.MinRates) {
+				n, _ := strconv.ParseUint(rate, 10, 64)
+				sum += n
+			}
+		}
+	}
+	return max(root, sum)
+}
+
+func mbits(rate uint64) string { return fmt.Sprintf("%d Mbit/s", rate/1e6) }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"slices"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// cpus are the processors that niclane's XDP program hands a lane's packets
+// to; nil if the lane is not made by it.
+func (t *traffic) cpus(l plan.FittedLane) []int {
+	for _, r := range t.a.Owned {
+		if c, ok := r.Last.(device.CPULane); ok && c.Dev == l.Device && t.laneOf(c, r.Cause) == l.Name {
+			return c.CPUs
+		}
+	}
+	return nil
+}
+
+// generic reports whether the XDP program of a device runs in the stack.
+func (t *traffic) generic(dev string) bool {
+	return slices.ContainsFunc(t.a.Owned, func(r Record) bool {
+		x, ok := r.Last.(device.XDP)
+		return ok && x.Dev == dev && x.Mode == "generic"
+	})
+}
+
+// Arrived reports whether every packet of a lane that the stack has given to a
+// cpumap has come out of it, so that what is missing by then is lost. In native
+// mode the stack sees packets when they come out, and there is nothing to wait
+// for.
+func Arrived(a Applied, w Watched) bool {
+	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
+	if !t.generic(w.Device) {
+		return true
+	}
+	return !slices.ContainsFunc(a.Lanes, func(l plan.FittedLane) bool {
+		return l.Device == w.Device && t.cpus(l) != nil && total(w.Handed, l.Name) < total(w.Direct, l.Name)
+	})
+}
+
+// processors says whether a lane's packets were handed to its processors, and
+// no packets of no lane. Lanes may share processors.
+func (t *traffic) processors(l plan.FittedLane, cpus []int) {
+	cells := slices.DeleteFunc(slices.Clone(t.w.Handed), func(c Cell) bool {
+		return c.Lane != l.Name && c.Lane != "" && c.Lane != LaneUnread
+	})
+	handed, direct := total(t.w.Handed, l.Name), total(t.w.Direct, l.Name)
+	var lost uint64
+	switch {
+	case !t.generic(l.Device):
+		lost = direct // what the thread hands over was never the driver's
+	case direct > handed:
+		lost = direct - handed
+	}
+	t.place(l, place{part: device.PartSteering, cells: cells, verb: "arrived", in: "on", noun: "processors", queues: cpus, unit: "processor", lost: lost,
+		foreign: "they wait among the lane's packets, on the lane's processors",
+		strayed: "they wait among others', or were dropped because the queue to the processor was full"})
+}
+
+func total(cells []Cell, lane string) uint64 {
+	var n uint64
+	for _, c := range cells {
+		if c.Lane == lane {
+			n += c.Packets
+		}
+	}
+	return n
+}

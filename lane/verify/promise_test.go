@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
+)
+
+// A breach takes from a lane what it promises, by something that niclane did not
+// have to write: TestEveryObject has what it wrote. do reports whether there is
+// such a thing on this device.
+type breach struct {
+	promise, name string
+	do            func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool
+}
+
+// put sets a file of a queue, where there is one and it has another value.
+func put(st *device.State, path, value string) bool {
+	f, there := st.Files[path]
+	was := f
+	f.Value = value
+	if !there || device.Equal(was, f) {
+		return false
+	}
+	st.Files[path] = f
+	return true
+}
+
+func ofQueue(d *device.Device, kind string, queue int, name string) string {
+	return fmt.Sprintf("/sys/class/net/%s/queues/%s-%d/%s", d.Name, kind, queue, name)
+}
+
+// fewer takes a channel from a device.
+func fewer(d *device.Device) {
+	if d.Channels == nil {
+		return
+	}
+	c := *d.Channels
+	if c.Combined > 0 {
+		c.Combined--
+	} else {
+		c.RX, c.TX = c.RX-1, c.TX-1
+	}
+	d.Channels = &c
+}
+
+// own reports whether the lanes have receive queues, or transmit queues, of their own.
+func own(made map[device.Part]string, part device.Part, names ...string) bool {
+	return slices.Contains(names, made[part])
+}
+
+func switchOff(d *device.Device, feature string) bool {
+	f, there := d.Features[feature]
+	if !there || !f.On {
+		return false
+	}
+	f.On = false
+	d.Features[feature] = f
+	return true
+}
+
+var receivers = []string{plan.RealRSSContext, plan.RealSingleQueue, plan.RealMqprioChannel}
+
+var breaches = []breach{
+	{"receive", "steered on by RPS", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		return made[device.PartQueueSet] != plan.RealShared && put(st, ofQueue(d, "rx", l.Queues[0], "rps_cpus"), "2")
+	}},
+	{"receive", "steered on by RFS", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		return made[device.PartQueueSet] != plan.RealShared && put(st, ofQueue(d, "rx", l.Queues[0], "rps_flow_cnt"), "4096")
+	}},
+	{"receive", "rules off", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		return made[device.PartSteering] == plan.RealRules && switchOff(d, "rx-ntuple-filter")
+	}},
+	{"receive", "filters off", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		return made[device.PartSteering] == plan.RealFlower && switchOff(d, "hw-tc-offload")
+	}},
+	{"receive", "another's rule", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if made[device.PartSteering] != plan.RealRules {
+			return false
+		}
+		d.Rules = append(slices.Clone(d.Rules), device.Rule{Dev: d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444}, Queue: l.Queues[0]})
+		return true
+	}},
+	{"receive", "another's filter", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if made[device.PartSteering] != plan.RealFlower {
+			return false
+		}
+		d.Flowers = append(slices.Clone(d.Flowers), device.Flower{Dev: d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444}, Class: 1})
+		return true
+	}},
+	{"receive", "down", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		d.Up = false
+		return true
+	}},
+	{"receive", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		d.RxQueues--
+		fewer(d)
+		return d.RxQueues > 0
+	}},
+	{"transmit", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		d.TxQueues--
+		fewer(d)
+		return d.TxQueues > 0
+	}},
+	{"transmit", "XPS", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		return made[device.PartMapper] != plan.RealShared && put(st, ofQueue(d, "tx", l.Queues[0], "xps_cpus"), "2")
+	}},
+	{"class", "a program before the classifier", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if made[device.PartClassifier] != plan.RealClsactBPF || !classified(d) {
+			return false
+		}
+		d.Programs = append(slices.Clone(d.Programs), device.Program{Attach: device.AttachTCXEgress, ID: 7777, Name: "other"})
+		return true
+	}},
+	{"class", "a qdisc below it", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if l.Class == "" || slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool { return q.Parent == l.Class }) {
+			return false
+		}
+		d.Qdiscs = append(slices.Clone(d.Qdiscs), device.QdiscState{Qdisc: device.Qdisc{Dev: d.Name, Parent: l.Class, Type: "pfifo", Handle: "7777:", Limit: 1}})
+		return true
+	}},
+	{"rank", "another's class", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if l.Class == "" {
+			return false
+		}
+		d.Classes = append(slices.Clone(d.Classes), device.Class{Dev: d.Name, ID: "1:777", Parent: "1:1", Rate: 1e6, Ceil: 1e9})
+		return true
+	}},
+	{"ceiling", "tx_maxrate", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		return put(st, ofQueue(d, "tx", l.Queues[0], "tx_maxrate"), "77")
+	}},
+	{"ceiling", "a shaper", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if slices.ContainsFunc(d.Shapers, func(s device.Shaper) bool { return s.Queue == l.Queues[0] }) {
+			return false
+		}
+		d.Shapers = append(slices.Clone(d.Shapers), device.Shaper{Dev: d.Name, Queue: l.Queues[0], Max: 1e6})
+		return true
+	}},
+	{"guarantee", "a slower link", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if own(made, device.PartBandwidth, plan.RealHTB, plan.RealHTBOffload) && l.Class != "" && d.Speed > 0 {
+			d.Speed /= 1000
+			return true
+		}
+		return false
+	}},
+	{"poller", "threads", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if !own(made, device.PartQueueSet, receivers...) {
+			return false
+		}
+		for i, n := range d.NAPIs {
+			if n.Config.Queue == l.Queues[0] {
+				d.NAPIs = slices.Clone(d.NAPIs)
+				d.NAPIs[i].Config.Threaded = map[string]string{"off": "on", "on": "off", "busy": "off"}[n.Config.Threaded]
+				return true
+			}
+		}
+		return false
+	}},
+	{"poller", "stopped", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		for i, p := range d.Pollers {
+			if slices.Contains(p.Queues, l.Queues[0]) {
+				d.Pollers = slices.Clone(d.Pollers)
+				d.Pollers[i].Doing = device.PollerHung
+				return true
+			}
+		}
+		return false
+	}},
+	{"processors", "interrupts moved", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		if !own(made, device.PartQueueSet, receivers...) {
+			return false
+		}
+		for _, irq := range d.IRQs {
+			if irq.Queue == l.Queues[0] {
+				f, there := st.Files[device.IRQPath(irq.Number)]
+				return there && put(st, f.Path, map[bool]string{true: "1", false: "0"}[f.Value == "0"])
+			}
+		}
+		return false
+	}},
+	{"processors", "offline", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+		for i := range st.CPUs {
+			if len(l.CPUs) > 0 && st.CPUs[i].ID == l.CPUs[0] {
+				st.CPUs[i].Online = false
+				return true
+			}
+		}
+		return false
+	}},
+}
+
+// classified reports whether niclane's classifier is on the device.
+func classified(d *device.Device) bool {
+	return slices.ContainsFunc(d.Filters, func(f device.FilterState) bool { return f.Name == plan.EgressProgram })
+}
+
+// TestPromises: of a lane that has lost what it promises verify never says that all
+// is well, whatever the lane is made of.
+func TestPromises(t *testing.T) {
+	covered := map[string]bool{}
+	for _, c := range golden.Cases(t, "../plan/testdata") {
+		a, now, p := applied(t, c)
+		made := map[string]map[device.Part]string{}
+		for _, choice := range p.Choices { // by device, in the order of the devices
+			at := len(made) - 1
+			if choice.Part == device.PartQueueSet {
+				at++
+			}
+			name := names(p)[at]
+			if made[name] == nil {
+				made[name] = map[device.Part]string{}
+			}
+			made[name][choice.Part] = choice.Realisation
+		}
+		for _, l := range p.Lanes {
+			if l.Name == intent.DefaultLane || len(l.Queues) == 0 {
+				continue
+			}
+			for _, b := range breaches {
+				st := now.Clone()
+				if !b.do(st, st.Device(l.Device), l, made[l.Device]) {
+					continue
+				}
+				for part, name := range made[l.Device] {
+					covered[string(part)+" "+name+" "+b.promise] = true
+				}
+				fs := verify.State(a, st)
+				if verify.Found(fs, verify.Drift)+verify.Found(fs, verify.Unknown) == 0 {
+					t.Errorf("%s, lane %s (%v): %s, %s: not found", c.Name, l.Name, made[l.Device], b.promise, b.name)
+				}
+				for _, f := range fs {
+					if f.Repair == "niclane apply "+a.Config && !repaired(c, st, a, f.Key) {
+						t.Errorf("%s, lane %s: %s, %s: apply, which is to repair %s, does not change it", c.Name, l.Name, b.promise, b.name, f.Key)
+					}
+				}
+			}
+		}
+	}
+	for part, promises := range map[device.Part][]string{
+		device.PartQueueSet:  {"receive", "poller", "processors"},
+		device.PartMapper:    {"transmit"},
+		device.PartBandwidth: {"ceiling"},
+		device.PartPoller:    {"processors"},
+	} {
+		for _, name := range plan.Realisations(part) {
+			for _, promise := range promises {
+				exempt := promise == "poller" && !slices.Contains(receivers, name)
+				if !covered[string(part)+" "+name+" "+promise] && !exempt {
+					t.Errorf("no golden with %s %s breaks %s", part, name, promise)
+				}
+			}
+		}
+	}
+}
+
+// repaired reports whether another plan changes an object, or the lanes as a whole.
+func repaired(c golden.Case, st *device.State, a verify.Applied, key string) bool {
+	var owned plan.Owned
+	for _, r := range a.Owned {
+		owned.Records = append(owned.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+	}
+	p, err := golden.Plan(c.Lanes, st, owned)
+	return err != nil || slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
+		return s.Key() == key || strings.HasPrefix(key, "queues/")
+	})
+}
+
+// names are the devices of a plan in the order in which they were planned.
+func names(p *plan.Plan) []string {
+	var out []string
+	for _, l := range p.Lanes {
+		if !slices.Contains(out, l.Device) {
+			out = append(out, l.Device)
+		}
+	}
+	return out
+}
+
+// TestTrafficPromises: of a lane whose packets are all elsewhere, or of which none
+// came, no place is said to be right; and each that it has of its own is drift.
+func TestTrafficPromises(t *testing.T) {
+	for _, c := range golden.Cases(t, "../plan/testdata") {
+		a, _, p := applied(t, c)
+		for _, l := range p.Lanes {
+			if l.Name == intent.DefaultLane {
+				continue
+			}
+			astray := []verify.Cell{{Lane: l.Name, Queue: 500, Packets: 9}}
+			sent := astray
+			if !slices.Contains(l.Queues, 0) { // by one of the channels', where the card has others for lanes
+				sent = []verify.Cell{{Lane: l.Name, Packets: 9}}
+			}
+			seen := verify.Watched{Device: l.Device, Received: astray, Sent: sent, Classed: astray, Direct: astray, Handed: astray}
+			drifts := map[device.Part]bool{}
+			for _, f := range verify.Traffic(a, seen) {
+				switch {
+				case f.Lane == l.Name && f.Severity == verify.OK:
+					t.Errorf("%s: %+v", c.Name, f)
+				case f.Lane == l.Name && f.Severity == verify.Drift:
+					drifts[f.Part] = true
+				}
+			}
+			for part, has := range map[device.Part]bool{
+				device.PartSteering:  slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return steers(s.New, l.Device) }),
+				device.PartBandwidth: l.Class != "" && len(verify.Named(a, l.Device)) == 0,
+			} {
+				if len(verify.Matches(a, l.Device)[l.Name]) > 0 && has && !drifts[part] {
+					t.Errorf("%s, lane %s: no drift of %s: %v", c.Name, l.Name, part, drifts)
+				}
+			}
+			for _, f := range verify.Traffic(a, verify.Watched{Device: l.Device}) {
+				if f.Severity == verify.OK {
+					t.Errorf("%s, without a packet: %+v", c.Name, f)
+				}
+			}
+		}
+	}
+}
+
+// steers reports whether an object leads packets of a device to a lane's queues or
+// processors.
+func steers(o device.Object, dev string) bool {
+	switch o := o.(type) {
+	case device.Rule:
+		return o.Dev == dev
+	case device.Flower:
+		return o.Dev == dev
+	case device.XDPEntry:
+		return o.Dev == dev
+	}
+	return false
+}

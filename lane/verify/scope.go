@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+const (
+	sysfsNet = "/sys/class/net/"
+	procIRQ  = "/proc/irq/"
+)
+
+// deviceOf names the device that an object belongs to, "" for the host's.
+func (c *check) deviceOf(o device.Object) string {
+	if f, ok := o.(device.File); ok {
+		if dev, _ := c.irqOf(f.Path); dev != "" {
+			return dev
+		}
+	}
+	return device.DeviceOf(o)
+}
+
+// irqOf finds the device and interrupt of /proc/irq/N/..., as they are or were.
+func (c *check) irqOf(path string) (dev string, irq device.IRQ) {
+	rest, ok := strings.CutPrefix(path, procIRQ)
+	if !ok {
+		return "", device.IRQ{Queue: -1}
+	}
+	number, _, _ := strings.Cut(rest, "/")
+	for _, st := range []*device.State{c.now, c.a.State} {
+		if st == nil {
+			continue
+		}
+		for _, d := range st.Devices {
+			for _, i := range d.IRQs {
+				if strconv.Itoa(i.Number) == number {
+					return d.Name, i
+				}
+			}
+		}
+	}
+	return "", device.IRQ{Queue: -1}
+}
+
+// queueOf returns the queue that an object is about, -1 if there is none.
+func (c *check) queueOf(o device.Object) int {
+	switch o := o.(type) {
+	case device.NAPIConfig:
+		return o.Queue
+	case device.Thread:
+		return o.Queue
+	case device.Affinity:
+		return o.Queue
+	case device.Poller:
+		return o.Queues[0]
+	case device.Coalesce:
+		return o.Queue
+	case device.File:
+		if _, rest, ok := strings.Cut(o.Path, "/queues/"); ok && strings.HasPrefix(o.Path, sysfsNet) {
+			dir, _, _ := strings.Cut(rest, "/")
+			_, number, _ := strings.Cut(dir, "-")
+			if q, err := strconv.Atoi(number); err == nil {
+				return q
+			}
+		}
+		if _, irq := c.irqOf(o.Path); irq.Number != 0 {
+			return irq.Queue
+		}
+	}
+	return -1
+}
+
+// ownerOf names the lane that has a queue of a device, "" if none.
+func (c *check) ownerOf(dev string, queue int) string {
+	for _, l := range c.a.Lanes {
+		if l.Device == dev && slices.Contains(l.Queues, queue) {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// reserved reports whether a receive queue belongs to a lane other than the
+// default: where lanes are told apart behind the queues, none does.
+func (c *check) reserved(dev string, queue int) bool {
+	l := c.ownerOf(dev, queue)
+	return l != "" && l != intent.DefaultLane && c.reserves(dev)
+}
+
+// reserves reports whether the lanes of a device have receive queues of their
+// own: whether there is an RSS context for one, or a rule or filter of the card's
+// that leads to them.
+func (c *check) reserves(dev string) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		switch o := r.Last.(type) {
+		case device.RSSTable:
+			return o.Dev == dev && o.Context > 0
+		case device.Rule:
+			return o.Dev == dev
+		case device.Flower:
+			return o.Dev == dev
+		}
+		return false
+	})
+}
+
+// steersAway reports whether packet steering keeps the receive work of a device
+// off the lanes' processors.
+func (c *check) steersAway(dev string) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		f, ok := r.Last.(device.File)
+		return ok && c.deviceOf(f) == dev && strings.HasSuffix(f.Path, "/rps_cpus") && f.Value != device.FormatMask(nil) && f.Value != "0"
+	})
+}
+
+// redirects reports whether niclane's XDP program hands the lanes' packets of a
+// device to their processors.
+func (c *check) redirects(dev string) bool {
+	_, ours := c.owned[device.XDP{Dev: dev}.Key()]
+	return ours
+}
+
+// lane finds a lane on a device by what holds for it.
+func (c *check) lane(dev string, is func(plan.FittedLane) bool) string {
+	for _, l := range c.a.Lanes {
+		if l.Device == dev && is(l) {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// nthLane names the lane of a traffic class of the card's, which it has in the
+// order of the lanes; "" if none.
+func (c *check) nthLane(dev string, class int) string {
+	for _, l := range c.a.Lanes {
+		if l.Device != dev {
+			continue
+		}
+		if class == 0 {
+			return l.Name
+		}
+		class--
+	}
+	return ""
+}
+
+// classLane names the lane of an HTB class.
+func (c *check) classLane(dev, class string) string {
+	return c.lane(dev, func(l plan.FittedLane) bool { return class != "" && l.Class == class })
+}
+
+func (c *check) contextLane(dev string, context int) string {
+	return c.lane(dev, func(l plan.FittedLane) bool { return l.Context == context })
+}
+
+// laneOf names the lane that an object belongs to: by what it is, else by the
+// config path that asked for it; "" if it is common to all.
+func (c *check) laneOf(o device.Object, cause string) string {
+	dev := c.deviceOf(o)
+	if q := c.queueOf(o); q >= 0 {
+		return c.ownerOf(dev, q)
+	}
+	switch o := o.(type) {
+	case device.Class:
+		return c.classLane(dev, o.ID)
+	case device.FilterEntry:
+		if l := c.classLane(dev, o.Priority); l != "" {
+			return l
+		}
+	case device.RSSTable:
+		return c.contextLane(dev, o.Context)
+	case device.Rule:
+		return c.target(o)
+	}
+	for _, l := range c.a.Lanes {
+		rest, ok := strings.CutPrefix(cause, "lanes."+l.Name)
+		if ok && (rest == "" || rest[0] == '.') {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// target names the lane that a rule leads to.
+func (c *check) target(r device.Rule) string {
+	if r.Context > 0 {
+		return c.contextLane(r.Dev, r.Context)
+	}
+	return c.ownerOf(r.Dev, r.Queue)
+}

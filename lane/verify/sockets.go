@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// A Connection is a TCP connection of this host that has received something
+// while it was watched, with what its socket says of the last packet.
+type Connection struct {
+	Local, Remote netip.AddrPort
+	// NAPI is its SO_INCOMING_NAPI_ID, 0 for none, CPU its SO_INCOMING_CPU.
+	NAPI uint32
+	CPU  int
+	// Thread is the one that serves it, of a process with the name Process;
+	// 0 where that is not known, or was not looked for.
+	Thread  int
+	Process string
+}
+
+// Sockets says for each lane on a device, from the sockets of its connections,
+// whether they were served by the lane's NAPIs; of a lane whose packets XDP
+// hands to processors, by these; and of a lane with an application that places
+// its threads by NAPI ID, whether each thread has connections of one NAPI. A
+// lane none of whose connections has received anything has no finding.
+func Sockets(a Applied, now *device.State, dev string, conns []Connection) []Finding {
+	d := now.Device(dev)
+	if d == nil {
+		return nil
+	}
+	matches, handed := Matches(a, dev), len(CPULanes(a, dev)) > 0
+	var out []Finding
+	for _, l := range a.Lanes {
+		if l.Device != dev || l.Name == intent.DefaultLane {
+			continue
+		}
+		in := served{lane: l, handed: handed, napis: napisOf(d, l)}
+		if !handed && len(in.napis) == 0 {
+			continue // it is not known which NAPIs are its queues'
+		}
+		own := slices.DeleteFunc(slices.Clone(conns), func(c Connection) bool {
+			return !slices.ContainsFunc(matches[l.Name], c.is)
+		})
+		if len(own) == 0 {
+			continue
+		}
+		for _, c := range own {
+			in.add(c)
+		}
+		out = append(out, in.finding())
+		if l.Aligned && !handed {
+			out = append(out, threadsOf(l, own))
+		}
+	}
+	return out
+}
+
+func napisOf(d *device.Device, l plan.FittedLane) []uint32 {
+	var ids []uint32
+	for _, n := range d.NAPIs {
+		if n.Config.Queue >= 0 && slices.Contains(l.Queues, n.Config.Queue) {
+			ids = append(ids, n.ID)
+		}
+	}
+	return ids
+}
+
+// is reports whether a connection's packets are those of m.
+func (c Connection) is(m device.Match) bool {
+	if m.Protocol != "tcp" || (m.Family == 4) != c.Local.Addr().Is4() {
+		return false
+	}
+	in := func(prefix string, a netip.Addr) bool {
+		if prefix == "" {
+			return true
+		}
+		p, err := netip.ParsePrefix(prefix)
+		return err == nil && p.Contains(a)
+	}
+	return in(m.Local, c.Local.Addr()) && in(m.Remote, c.Remote.Addr()) &&
+		device.SamePort(m.LocalPort, m.LocalPortBits, c.Local.Port(), 0) && device.SamePort(m.RemotePort, m.RemotePortBits, c.Remote.Port(), 0)
+}
+
+// served counts a lane's connections by whether they were where the lane is.
+type served struct {
+	lane           plan.FittedLane
+	handed         bool
+	napis          []uint32
+	all, elsewhere int
+	cpus           []int
+	strayed        []string
+}
+
+func (s *served) add(c Connection) {
+	s.all++
+	if !slices.Contains(s.cpus, c.CPU) {
+		s.cpus = append(s.cpus, c.CPU)
+	}
+	at := fmt.Sprintf("NAPI %d", c.NAPI)
+	inside := slices.Contains(s.napis, c.NAPI)
+	if s.handed {
+		at, inside = fmt.Sprintf("processor %d", c.CPU), slices.Contains(s.lane.CPUs, c.CPU)
+	}
+	if inside {
+		return
+	}
+	s.elsewhere++
+	if !slices.Contains(s.strayed, at) && len(s.strayed) < 4 {
+		s.strayed = append(s.strayed, at)
+	}
+}
+
+func (s *served) finding() Finding {
+	slices.Sort(s.cpus)
+	where := "the lane's NAPIs on processors " + device.FormatCPUList(s.cpus)
+	if s.handed {
+		where = "the lane's processors " + device.FormatCPUList(s.lane.CPUs)
+	}
+	f := Finding{Severity: OK, Lane: s.lane.Name, Device: s.lane.Device, Part: device.PartSteering, Key: "sockets"}
+	if s.elsewhere == 0 {
+		f.Meaning = fmt.Sprintf("%s of the lane served by %s, by their sockets", connections(s.all), where)
+		return f
+	}
+	f.Severity = Drift
+	f.Want = "the lane's connections served by " + where
+	if !s.handed {
+		f.Want = "the lane's connections served by the NAPIs of queues " + device.FormatCPUList(s.lane.Queues)
+	}
+	f.Found = fmt.Sprintf("%d of %s served by %s", s.elsewhere, connections(s.all), strings.Join(s.strayed, ", "))
+	f.Meaning = "threads that busy-poll or are placed by NAPI ID look for them in the wrong place"
+	f.Repair = "look at the steering findings; a connection from this host itself has no NAPI of the card"
+	return f
+}
+
+func connections(n int) string {
+	if n == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", n)
+}

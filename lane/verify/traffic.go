@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// A Watched is what passed a device while it was watched.
+type Watched struct {
+	Device string
+	For    time.Duration
+	// Received and Sent count by lane and queue, Classed by lane and lane of
+	// the class that a packet was sent in.
+	Received, Sent, Classed []Cell
+	// Direct and Handed count by lane and processor what the stack took from
+	// the driver and from the cpumap; in generic mode of XDP, what was handed
+	// was direct before.
+	Direct, Handed []Cell
+	// Fragments of datagrams came or went that have no ports, and the addresses
+	// of lanes that are known by port.
+	Fragments uint64
+	// Missed packets were not looked at.
+	Missed uint64
+}
+
+// A Cell counts the packets of one lane in one place.
+type Cell struct {
+	// Lane is the packets' own by its matches: "" for none, LaneUnread if
+	// that could not be read.
+	Lane string
+	// Queue, or processor.
+	Queue int
+	// Class is the lane of the HTB class, "" for none; in Classed.
+	Class   string
+	Packets uint64
+	// Bare are those of TCP without data.
+	Bare uint64
+}
+
+// LaneUnread stands for the lane of packets whose headers were out of reach.
+const LaneUnread = "?"
+
+// Matches gives, by lane, the packets that belong to each lane of a device:
+// those that the rules and classifier entries that niclane left compare.
+func Matches(a Applied, dev string) map[string][]device.Match {
+	c := &check{a: a, now: &device.State{}}
+	out := map[string][]device.Match{}
+	for _, r := range a.Owned {
+		var m device.Match
+		switch o := r.Last.(type) {
+		case device.Rule:
+			m = o.Match
+		case device.FilterEntry:
+			m = o.Match
+		case device.XDPEntry:
+			m = o.Match
+		default:
+			continue
+		}
+		lane := c.laneOf(r.Last, r.Cause)
+		if c.deviceOf(r.Last) == dev && lane != "" && !slices.Contains(out[lane], m) {
+			out[lane] = append(out[lane], m)
+		}
+	}
+	return out
+}
+
+// Named gives, by lane, the priority (as a FilterEntry has it) that alone tells
+// what a lane of a device sends: its control groups', where no match does.
+func Named(a Applied, dev string) map[string]string {
+	c := &check{a: a, now: &device.State{}}
+	matches := Matches(a, dev)
+	out := map[string]string{}
+	for _, r := range a.Owned {
+		var priority string
+		switch o := r.Last.(type) {
+		case device.CgroupClass:
+			priority = o.Priority
+		case device.CgroupPriority:
+			if o.Dev == dev {
+				priority = o.Priority
+			}
+		}
+		if lane := c.laneOf(r.Last, r.Cause); priority != "" && lane != "" && len(matches[lane]) == 0 {
+			out[lane] = priority
+		}
+	}
+	return out
+}
+
+// CPULanes names the lanes that niclane's XDP program on a device has by number;
+// 0 is the default lane.
+func CPULanes(a Applied, dev string) map[int]string {
+	c := &check{a: a, now: &device.State{}}
+	out := map[int]string{}
+	for _, r := range a.Owned {
+		if l, ok := r.Last.(device.CPULane); ok && l.Dev == dev {
+			out[l.Lane], out[0] = c.laneOf(l, r.Cause), intent.DefaultLane
+		}
+	}
+	return out
+}
+
+// Traffic says, from what passed, for each lane whether its packets were where
+// the lane is (target) and whether others' were not (empty). It says unknown
+// where nothing passed that could show it.
+func Traffic(a Applied, w Watched) []Finding {
+	t := &traffic{check: &check{a: a, now: &device.State{}}, w: w}
+	named := Named(a, w.Device)
+	for _, l := range a.Lanes {
+		if l.Device != w.Device || l.Name == intent.DefaultLane {
+			continue
+		}
+		if t.reserves(w.Device) {
+			t.place(l, place{part: device.PartSteering, cells: w.Received, verb: "arrived", in: "in", noun: "receive queues", queues: l.Queues,
+				foreign: "they wait among the lane's packets, and the lane's poller works on them",
+				strayed: "they wait among others', and the lane's poller never sees them"})
+		}
+		if cpus := t.cpus(l); cpus != nil {
+			t.processors(l, cpus)
+		}
+		if link := t.link(l.Device); link != "" && named[l.Name] == "" {
+			// The watching program reads an Ethernet header there.
+			if t.sends(l) || l.Class != "" {
+				t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device, Part: device.PartMapper,
+					Meaning: fmt.Sprintf("what leaves by link type %s has no Ethernet header and is not looked at: whether the lane's packets leave as it promises is not shown", link)})
+			}
+			continue
+		}
+		if first, ok := t.leaves(l); ok {
+			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "a transmit queue of its own, behind the channels':", queues: t.leaf(l, first),
+				foreign: "the lane's packets wait behind them, and the card gives them the lane's share",
+				strayed: "the card gives them neither the lane's guarantee nor its ceiling"})
+		} else if t.sends(l) {
+			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues", queues: l.Queues, tolerant: !t.chosen(l),
+				foreign: "the lane's packets wait behind them",
+				strayed: "they wait behind others'. A connection from before apply keeps its queue until nothing of it is on its way"})
+		}
+		if named[l.Name] != "" && l.Class != "" {
+			t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device, Part: device.PartBandwidth,
+				Meaning: fmt.Sprintf("%s left in class %s in %v: that class is all that tells the lane's packets, so whether all were there, and no others', is not shown",
+					packets(total(w.Classed, l.Name)), l.Class, w.For)})
+		} else if l.Class != "" {
+			t.place(l, place{part: device.PartBandwidth, cells: w.Classed, verb: "left", in: "in", noun: "class " + l.Class,
+				foreign: "they take the lane's bandwidth and rank",
+				strayed: "they have neither the lane's guarantee nor its rank"})
+		}
+	}
+	if t.w.Fragments > 0 {
+		t.out = append(t.out, Finding{Severity: Unknown, Device: w.Device, Part: device.PartClassifier,
+			Meaning: fmt.Sprintf("%s came or went in %v that have no ports: those of lanes known by port were the default lane's (smaller datagrams, or a lane by address, help)",
+				strings.Replace(packets(t.w.Fragments), "packet", "fragment", 1), t.w.For)})
+	}
+	return t.out
+}
+
+// link is the type of a device's link, "" for Ethernet.
+func (t *traffic) link(dev string) string {
+	if t.a.State != nil {
+		if d := t.a.State.Device(dev); d != nil {
+			return d.LinkType
+		}
+	}
+	return ""
+}
+
+type traffic struct {
+	*check
+	w   Watched
+	out []Finding
+}
+
+// A place is where a lane's packets shall be, and no others.
+type place struct {
+	part             device.Part
+	cells            []Cell
+	verb, in, noun   string
+	queues           []int // nil: a class
+	foreign, strayed string
+	// tolerant: TCP without data may be elsewhere. What opens a connection,
+	// and what answers for no socket or for one in TIME_WAIT, has no receive
+	// queue to follow.
+	tolerant bool
+	// unit is what queues are, if not queues.
+	unit string
+	// lost packets of the lane were in no place that was counted.
+	lost uint64
+}
+
+// inside reports whether a cell is in the lane's place.
+func (p place) inside(l plan.FittedLane, c Cell) bool {
+	if p.queues == nil {
+		return c.Class == l.Name
+	}
+	return slices.Contains(p.queues, c.Queue)
+}
+
+func (p place) name() string {
+	if p.queues == nil {
+		return p.noun
+	}
+	if len(p.queues) == 0 {
+		return strings.TrimSuffix(p.noun, ":")
+	}
+	return p.noun + " " + device.FormatCPUList(p.queues)
+}
+
+// sends reports whether a lane has transmit queues of its own.
+func (c *check) sends(l plan.FittedLane) bool { return c.follows(l) || c.classed(l) || c.chosen(l) }
+
+// leaves reports whether the card has HTB classes with transmit queues of their
+// own, and which is the first queue that can be one.
+func (c *check) leaves(l plan.FittedLane) (first int, ok bool) {
+	if !slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		q, is := r.Last.(device.Qdisc)
+		return is && q.Offload && q.Dev == l.Device
+	}) {
+		return 0, false
+	}
+	if c.a.State != nil {
+		if d := c.a.State.Device(l.Device); d != nil {
+			return d.RxQueues, true
+		}
+	}
+	rx, _ := c.queuesNeeded(l.Device)
+	return rx, true
+}
+
+// leaf is the transmit queue of a lane's HTB class: that by which most of its
+// packets left. No kernel says which one the card has given a class, and it
+// moves when classes come and go; that no other's packets are there shows that
+// it is the lane's.
+func (t *traffic) leaf(l plan.FittedLane, first int) []int {
+	most, queues := uint64(0), []int{}
+	for _, c := range t.w.Sent {
+		if c.Lane == l.Name && c.Queue >= first && c.Packets > most {
+			most, queues = c.Packets, []int{c.Queue}
+		}
+	}
+	return queues
+}
+
+// follows reports whether packets of a lane leave by the transmit queue that
+// goes with their receive queue (XPS by receive queue). Where there are traffic
+// classes it does so within the lane's alone, which others choose.
+func (c *check) follows(l plan.FittedLane) bool {
+	return !c.classed(l) && slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		f, ok := r.Last.(device.File)
+		return ok && strings.HasSuffix(f.Path, "/xps_rxqs") && f.Value != device.FormatMask(nil) &&
+			c.deviceOf(f) == l.Device && slices.Contains(l.Queues, c.queueOf(f))
+	})
+}
+
+// classed reports whether traffic classes have the transmit queues.
+func (c *check) classed(l plan.FittedLane) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		q, ok := r.Last.(device.Qdisc)
+		return ok && q.Type == "mqprio" && q.Dev == l.Device
+	})
+}
+
+// chosen reports whether the classifier gives a lane's packets their transmit
+// queues by what they are, with data or without, from a socket or not.
+func (c *check) chosen(l plan.FittedLane) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+		e, ok := r.Last.(device.FilterEntry)
+		return ok && (len(e.Queues) > 0 || c.classed(l)) && c.deviceOf(e) == l.Device && c.laneOf(e, r.Cause) == l.Name
+	})
+}
+
+// sums are a lane's packets in and out of its place, and others' in it.
+type sums struct {
+	target, strayed, bare, foreign, unread uint64
+	where, who                             []string
+}
+
+func (p place) sum(l plan.FittedLane) sums {
+	var s sums
+	for _, c := range p.cells {
+		inside, own := p.inside(l, c), c.Lane == l.Name
+		switch {
+		case inside && own:
+			s.target += c.Packets
+		case own:
+			s.strayed += c.Packets
+			s.bare += c.Bare
+			s.where = append(s.where, p.at(c))
+		case inside && c.Lane == LaneUnread:
+			s.unread += c.Packets
+		case inside:
+			s.foreign += c.Packets
+			s.who = append(s.who, fmt.Sprintf("%s of %s %s %s", packets(c.Packets), named(c.Lane), p.within(), p.at(c)))
+		}
+	}
+	return s
+}
+
+// within is the preposition of being there.
+func (p place) within() string {
+	if p.in == "by" {
+		return "in"
+	}
+	return p.in
+}
+
+func (p place) at(c Cell) string {
+	if p.queues == nil {
+		return "the class of " + named(c.Class)
+	}
+	unit := p.unit
+	if unit == "" {
+		unit = "queue"
+	}
+	return fmt.Sprintf("%s %d", unit, c.Queue)
+}
+
+func packets(n uint64) string {
+	if n == 1 {
+		return "1 packet"
+	}
+	return fmt.Sprintf("%d packets", n)
+}
+
+// place gives a lane's findings about one place.
+func (t *traffic) place(l plan.FittedLane, p place) {
+	s := p.sum(l)
+	if p.lost > 0 {
+		s.strayed += p.lost
+		s.where = append(s.where, packets(p.lost)+" handed to no processor")
+	}
+	f := Finding{Lane: l.Name, Device: l.Device, Part: p.part, Key: "traffic"}
+	if s.foreign > 0 {
+		bad := f
+		bad.Severity, bad.Want = Drift, fmt.Sprintf("no others' packets %s %s", p.within(), p.name())
+		bad.Found = strings.Join(s.who, ", ")
+		bad.Meaning = fmt.Sprintf("%s of others' %s there in %v: %s", packets(s.foreign), p.verb, t.w.For, p.foreign)
+		bad.Repair = t.trafficRepair()
+		t.out = append(t.out, bad)
+	}
+	lost := s.strayed - s.bare
+	if !p.tolerant {
+		lost = s.strayed
+	}
+	if lost > 0 {
+		bad := f
+		bad.Severity, bad.Want = Drift, fmt.Sprintf("the lane's packets %s %s only", p.within(), p.name())
+		bad.Found = fmt.Sprintf("%d of %d elsewhere: %s", s.strayed, s.strayed+s.target, strings.Join(s.where, ", "))
+		bad.Meaning = fmt.Sprintf("%s of the lane %s elsewhere in %v: %s", packets(s.strayed), p.verb, t.w.For, p.strayed)
+		bad.Repair = t.trafficRepair()
+		t.out = append(t.out, bad)
+	}
+	if s.foreign > 0 || lost > 0 {
+		return
+	}
+	f.Key = ""
+	switch {
+	case t.w.Missed > 0:
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("%s were not looked at", packets(t.w.Missed))
+	case s.unread > 0:
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("of %s %s %s the headers could not be read", packets(s.unread), p.within(), p.name())
+	case s.target == 0 && s.strayed > 0:
+		f.Severity = Unknown
+		f.Meaning = fmt.Sprintf("%s of the lane seen in %v, none with data: before it has received, a connection follows no receive queue; none of others' there (%s)",
+			packets(s.strayed), t.w.For, p.name())
+	case s.target == 0:
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane seen in %v; none of others' there (%s)", t.w.For, p.name())
+	default:
+		f.Severity, f.Meaning = OK, fmt.Sprintf("%s of the lane %s %s %s, none elsewhere, none of others' there (%v)",
+			packets(s.target), p.verb, p.in, p.name(), t.w.For)
+		if s.strayed > 0 {
+			f.Meaning = fmt.Sprintf("%s of the lane %s %s %s, %d without data elsewhere, none of others' there (%v)",
+				packets(s.target), p.verb, p.in, p.name(), s.strayed, t.w.For)
+		}
+	}
+	t.out = append(t.out, f)
+}
+
+func (t *traffic) trafficRepair() string {
+	return "what drifted, if anything is named here; else niclane status " + t.w.Device + " and the flows (ss -tn) say who"
+}

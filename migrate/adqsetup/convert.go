@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/lane/config"
+)
+
+// A Note is something that niclane does otherwise than adqsetup. It stands in
+// the lanes file as a comment.
+type Note struct {
+	Line    int    `json:"line,omitempty"` // of the source, from 1; 0 if it does not give the key
+	Path    string `json:"path"`           // in the source, "globals.priority"
+	Message string `json:"message"`
+}
+
+// A Result is what an adqsetup file becomes.
+type Result struct {
+	Lanes string `json:"lanes"` // a lanes file, which package config takes
+	Notes []Note `json:"notes"`
+
+	name    string
+	from    []int // the source's line of each line of Lanes
+	options []Option
+}
+
+// An Input is what adqsetup would work by: a file, or the words of its command
+// create, and the options before them.
+type Input struct {
+	Name string // of the file, for messages only
+	Text []byte
+	JSON bool // the file has to be JSON; otherwise either format is taken
+	// Words are those behind create, if there are any: then there is no file,
+	// and where messages have a line they have a word, the first one 1.
+	Words []string
+	// Options come in place of what [globals] gives.
+	Options []Option
+	// Devices are those of this host that can be meant where neither the file
+	// nor an option names one: if there is one only, it is.
+	Devices []string
+}
+
+// An Option is one of adqsetup's command line that is a key of [globals].
+type Option struct{ Key, Value string }
+
+// Limits of adqsetup's: traffic classes of a device but the default one, and
+// queues in all.
+const (
+	maxSections = 15
+	maxQueues   = 256
+)
+
+// defaultQueues is how many adqsetup leaves to all other traffic if the file
+// does not say.
+const defaultQueues = 2
+
+// Convert turns a file of adqsetup's into a lanes file. name is used in
+// messages only; dev, if not empty, is the device in place of the one that the
+// file gives, as adqsetup's option --dev is. The error, if any, is a
+// config.Errors with every problem of the file.
+func Convert(name, dev string, data []byte) (*Result, error) {
+	in := Input{Name: name, Text: data}
+	if dev != "" {
+		in.Options = []Option{{"dev", dev}}
+	}
+	return Make(in)
+}
+
+// Make is Convert of all that adqsetup's command line can say.
+func Make(in Input) (*Result, error) {
+	c := &converter{Reader: strictyaml.NewReader(in.Name), bad: map[string]bool{}, unit: "line"}
+	var all []section
+	if in.Words != nil {
+		c.unit = "word"
+		all = readWords(c.Reader, in.Words)
+	} else {
+		all = read(c.Reader, in.Text, in.JSON)
+	}
+	if len(c.Errors()) == 0 {
+		c.file(in, all)
+	}
+	if errs := c.Errors(); len(errs) > 0 {
+		for i := range errs {
+			errs[i].Path = optionPath(in.Options, errs[i].Path)
+		}
+		return nil, errs
+	}
+	return &Result{Lanes: c.out.text.String(), Notes: c.notes, name: in.Name, from: c.out.from, options: in.Options}, nil
+}
+
+// Locate says where the source has what a lanes file has at a path and line:
+// what was found wrong later, by somebody who knows the device.
+func (r *Result) Locate(path string, line int) (name string, sourceLine int, sourcePath string) {
+	w := writer{from: r.from}
+	return r.name, w.source(line), optionPath(r.options, pathOfSource(path))
+}
+
+// optionPath is the option by which a key of [globals] was given, or its path.
+func optionPath(options []Option, path string) string {
+	for _, o := range options {
+		if path == globals+"."+o.Key {
+			return "--" + o.Key
+		}
+	}
+	return path
+}
+
+type converter struct {
+	*strictyaml.Reader
+	out   writer
+	notes []Note
+	// bad are the sections, by the path that package config knows them by, of
+	// which not all could be written: what it says about them does not count.
+	bad  map[string]bool
+	unit string // what positions in the source count
+}
+
+func (c *converter) file(in Input, all []section) {
+	global := section{name: globals, line: 1}
+	var apps []section
+	for _, s := range all {
+		if s.name == globals {
+			global = s
+		} else {
+			apps = append(apps, s)
+		}
+	}
+	for _, o := range in.Options {
+		global.set(o)
+	}
+	c.head(in)
+	c.out.line(1, "version: 1")
+	c.globals(&global, in, apps)
+	c.out.line(1, "lanes:")
+	c.limits(&global, apps)
+	names := map[string]int{}
+	for i := range apps {
+		s := &apps[i]
+		lane := laneName(s.name)
+		if first := names[lane]; first > 0 {
+			c.failf(lane, s.line, strictyaml.Join("", s.name), "becomes lane %s, which %s %d has, too; want another name", lane, c.unit, first)
+			continue
+		}
+		names[lane] = s.line
+		c.lane(lane, s, &global, pollers(apps))
+	}
+	c.check()
+}
+
+// head writes where the lanes file is from.
+func (c *converter) head(in Input) {
+	if in.Words != nil {
+		c.out.line(1, "# From niclane adqsetup create %s", inComment(strings.Join(in.Words, " ")))
+		return
+	}
+	c.out.line(1, "# From %s, a file of adqsetup's, by niclane convert.", inComment(in.Name))
+}
+
+// check has package config read what was written, and reports what it finds
+// where the source has it.
+func (c *converter) check() {
+	_, err := config.Parse("lanes.yaml", []byte(c.out.text.String()))
+	var errs config.Errors
+	if err == nil || !errors.As(err, &errs) {
+		return
+	}
+	for _, e := range errs {
+		path := pathOfSource(e.Path)
+		if c.bad[first(path)] || e.Path == "lanes" && len(c.bad) > 0 {
+			continue
+		}
+		fail(c.Reader, c.out.source(e.Line), path, "%s", c.out.translate(e.Message, c.unit))
+	}
+}
+
+// pathOfSource is where the source has what a lanes file has at a path.
+func pathOfSource(path string) string {
+	path, _ = strings.CutPrefix(path, "lanes.")
+	for _, k := range rateKeys {
+		if section, ok := strings.CutSuffix(path, "."+k[1]); ok {
+			return section + "." + k[0]
+		}
+	}
+	return path
+}
+
+// first is the first word of a path.
+func first(path string) string {
+	if at := strings.IndexAny(path, ".["); at >= 0 {
+		return path[:at]
+	}
+	return path
+}
+
+// limits holds a file to adqsetup's own, behind which no such file ever worked.
+func (c *converter) limits(global *section, apps []section) {
+	if len(apps) > maxSections {
+		s := apps[maxSections]
+		fail(c.Reader, s.line, strictyaml.Join("", s.name), "section %d of %d, want at most %d beside globals, as adqsetup does",
+			maxSections+1, len(apps), maxSections)
+	}
+	total := defaultQueues
+	if it, ok := global.get("queues"); ok {
+		total, _ = number(it.text)
+	}
+	for i := range apps {
+		it, ok := apps[i].get("queues")
+		if !ok {
+			continue
+		}
+		n, _ := number(it.text)
+		if total += min(n, maxQueues+1); total > maxQueues {
+			fail(c.Reader, it.line, strictyaml.Join(apps[i].name, "queues"),
+				"found %d, which brings the queues to %d with the default ones, want at most %d, as adqsetup does", n, total, maxQueues)
+			return
+		}
+	}
+}
+
+// failf reports a problem of a section, which package config then need not
+// look at.
+func (c *converter) failf(lane string, line int, path, format string, args ...any) {
+	c.bad[lane] = true
+	fail(c.Reader, line, path, format, args...)
+}
+
+// note writes a comment, and keeps it for programs.
+func (c *converter) note(indent int, line int, path, format string, args ...any) {
+	n := Note{line, path, fmt.Sprintf(format, args...)}
+	c.notes = append(c.notes, n)
+	where := inComment(path)
+	if line > 0 {
+		where += fmt.Sprintf(" (%s %d)", c.unit, line)
+	}
+	c.out.line(line, "%s# %s: %s", strings.Repeat("  ", indent), where, inComment(n.Message))
+}
+
+// key writes a key with its value as YAML has it.
+func (c *converter) key(indent int, it item, name, value string) {
+	c.out.line(it.line, "%s%s: %s", strings.Repeat("  ", indent), name, value)
+}
+
+// inComment is text that stays within its line.
+func inComment(s string) string {
+	quoted := fmt.Sprintf("%q", s)
+	if quoted == `"`+s+`"` {
+		return s
+	}
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+var notInName = strictyaml.Lazy(`[^a-z0-9_-]+`)
+
+// laneName is a section's name as lanes can have it.
+func laneName(section string) string {
+	return strings.Trim(notInName().ReplaceAllString(strings.ToLower(section), "-"), "-")
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/migrate/adqsetup"
+)
+
+// TestExamplesPlan: on a card with ADQ and 8 queues the examples become what
+// adqsetup makes of them: the same queues in classes of the card, the same
+// filters on receive (it has those of IPv4 only), the same moderation of the
+// applications' queues.
+func TestExamplesPlan(t *testing.T) {
+	fixture, err := os.ReadFile("../../lane/plan/testdata/simcard-ice.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := func(class string, ports ...string) (out []string) {
+		for _, p := range ports {
+			out = append(out, "flower ip_proto tcp dst_port "+p+" skip_sw hw_tc "+class)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name, queues string
+		filters      []string
+		moderated    int // queues
+	}{
+		{"memcached", "queues 2@0 6@2 hw 1 mode channel", ports("1", "11211"), 6},
+		{"nginx", "queues 2@0 6@2 hw 1 mode channel", ports("1", "80", "443"), 6},
+		{"redis", "queues 2@0 6@2 hw 1 mode channel", ports("1", "6379", "6380", "6381", "6382", "6383", "6384"), 6},
+		{"multi_app", "queues 2@0 2@2 2@4 2@6 hw 1 mode channel",
+			append(append(ports("1", "11211"), ports("2", "6379", "6380")...), ports("3", "80", "443")...), 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := planned(t, fixture, "testdata/example_"+c.name+".txtar")
+			var filters []string
+			moderated := 0
+			for line := range strings.Lines(text) {
+				if _, filter, ok := strings.Cut(line, "ingress protocol ip "); ok {
+					filters = append(filters, strings.TrimSpace(filter))
+				}
+				if strings.Contains(line, "--coalesce adaptive-rx off adaptive-tx off rx-usecs 500 tx-usecs 0") {
+					moderated++
+				}
+			}
+			if !strings.Contains(text, c.queues+"\n") {
+				t.Errorf("want mqprio with %s:\n%s", c.queues, text)
+			}
+			if diff := cmp.Diff(c.filters, filters); diff != "" {
+				t.Errorf("filters (-want +got):\n%s", diff)
+			}
+			if moderated != c.moderated {
+				t.Errorf("moderated: got %d queues, want %d", moderated, c.moderated)
+			}
+		})
+	}
+}
+
+// planned gives the plan, as text, of an example on the card of a fixture.
+func planned(t *testing.T, fixture []byte, name string) string {
+	t.Helper()
+	var st device.State
+	if err := json.Unmarshal(fixture, &st); err != nil {
+		t.Fatal(err)
+	}
+	ar, err := txtar.ParseFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := adqsetup.Convert(ar.Files[0].Name, "sim0", ar.Files[0].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.Make(in, &st, plan.Owned{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	plan.WriteText(&text, p.Steps)
+	return text.String()
+}

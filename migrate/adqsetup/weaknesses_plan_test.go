@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adqsetup_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/migrate/adqsetup"
+)
+
+// onCard plans a file of adqsetup's on a recorded card, and returns also what
+// the machine is like when it has been applied.
+func onCard(t *testing.T, card, source string, change func(*device.State)) (p *plan.Plan, after *device.State, owned plan.Owned) {
+	t.Helper()
+	text, err := os.ReadFile("../../lane/plan/testdata/" + card + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &device.State{}
+	if err := json.Unmarshal(text, st); err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(st)
+	}
+	res, err := adqsetup.Convert("adq.conf", "sim0", []byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = plan.Make(in, st, plan.Owned{}); err != nil {
+		t.Fatal(err)
+	}
+	var changes []device.Change
+	for _, s := range p.Steps {
+		changes = append(changes, device.Change{Old: s.Old, New: s.New})
+		owned.Records = append(owned.Records, plan.OwnedRecord{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
+	}
+	return p, st.After(changes), owned
+}
+
+const everyFlag = `[globals]
+queues = 2
+optimize = on
+bpstop = on
+bpstop-cfg = on
+[web]
+queues = 2
+pollers = 2
+ports = 80
+`
+
+// W4: six cards by their PCI IDs, and only by Intel's own driver. Here the same
+// file makes lanes on a card with traffic classes and on one with contexts.
+func TestW4AnyCard(t *testing.T) {
+	const source = "[globals]\nqueues = 2\n[web]\nqueues = 2\nports = 80\n"
+	for card, kind := range map[string]string{"simcard-ice": "flower", "simcard-contexts": "rule"} {
+		p, _, _ := onCard(t, card, source, nil)
+		n := 0
+		for _, s := range p.Steps {
+			if s.Object().Kind() == kind {
+				n++
+			}
+		}
+		if n != 2 { // IPv4 and IPv6
+			t.Errorf("%s: %d objects of kind %s, want 2", card, n, kind)
+		}
+	}
+}
+
+// W8: private flags that are on are switched off, by adqsetup's clean-up and by
+// its apply. None is written here, whatever it is and whatever the file says.
+func TestW8PrivateFlags(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		p, after, owned := onCard(t, "simcard-ice", everyFlag, func(st *device.State) {
+			for name := range st.Devices[0].PrivFlags {
+				st.Devices[0].PrivFlags[name] = on
+			}
+		})
+		if len(after.Devices[0].PrivFlags) == 0 || len(p.Steps) == 0 {
+			t.Fatalf("%d flags, %d steps", len(after.Devices[0].PrivFlags), len(p.Steps))
+		}
+		for name, is := range after.Devices[0].PrivFlags {
+			if is != on {
+				t.Errorf("%s is %v, want %v as before", name, is, on)
+			}
+		}
+		for _, s := range append(p.Steps, plan.Undo(after, owned)...) {
+			for _, line := range s.Commands() {
+				if strings.Contains(line, "priv-flags") {
+					t.Errorf("on %v: %s", on, line)
+				}
+			}
+		}
+	}
+}
+
+// W9: "cleared any flow rules" is printed, and rules stay. Here each goes.
+func TestW9Rules(t *testing.T) {
+	p, after, owned := onCard(t, "simcard-contexts", "[globals]\nqueues = 2\n[redis]\nmode = shared\nports = 6379-6382\n", nil)
+	made := map[string]bool{}
+	for _, s := range p.Steps {
+		if s.Object().Kind() == "rule" {
+			made[s.Key()] = true
+		}
+	}
+	if len(made) != 8 { // four ports, IPv4 and IPv6
+		t.Errorf("%d rules made, want 8", len(made))
+	}
+	for _, s := range plan.Undo(after, owned) {
+		if s.New == nil {
+			delete(made, s.Key())
+		}
+	}
+	if len(made) > 0 {
+		t.Errorf("rules that stay: %v", made)
+	}
+}
+
+// TestOneAfterTheOther: adqsetup goes from any set-up to any other. On a card that
+// makes its classes all at once the planner refuses that by an error that
+// niclane adqsetup knows, and without the lanes of before it plans.
+func TestOneAfterTheOther(t *testing.T) {
+	_, after, owned := onCard(t, "simcard-ice", "[globals]\nqueues = 2\n[web]\nqueues = 6\nports = 80\n", nil)
+	res, err := adqsetup.Convert("adq.conf", "sim0", []byte("[globals]\nqueues = 2\n[web]\nqueues = 2\nports = 80\n[db]\nqueues = 4\nports = 5432\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.Make(in, after, owned); !errors.As(err, new(plan.Errors)) {
+		t.Errorf("from one to the other: %v, want plan.Errors", err)
+	}
+	var changes []device.Change
+	for _, s := range plan.Undo(after, owned) {
+		changes = append(changes, device.Change{Old: s.Old, New: s.New})
+	}
+	if _, err := plan.Make(in, after.After(changes), plan.Owned{}); err != nil {
+		t.Errorf("without the ones of before: %v", err)
+	}
+}

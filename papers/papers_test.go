@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package papers
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/machine"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/internal/traffic/napi"
+)
+
+// study is one with a claim of each kind.
+var study = Study{
+	Experiment: "made-up", Paper: "none", Lane: "lane", Bases: []string{"off", "tuned"},
+	Claims: []Claim{{Percentile, 99, "P99 half", 0.5}, {Rate, 0, "twice the rate", 2}, {LinkShare, 0, "80 % of the link", 0.8}, {Mean, 0, "the mean, no figure", 0}},
+}
+
+// made is a result in which each variant takes so long, in ns, and has so many
+// requests per second.
+func made(latency map[string]int64, rate map[string]float64) *result.Result {
+	r := &result.Result{
+		Schema: result.Schema, Title: "made up",
+		Experiment:  &experiment.Experiment{Base: "off", Load: experiment.Load{Window: 1e9}, Lab: &experiment.Lab{}},
+		Points:      []result.Point{{Mode: load.Closed, Connections: 10, Rounds: 8}},
+		Environment: result.Environment{Network: result.Network{LinkRate: 1e6}},
+	}
+	for _, name := range []string{"off", "tuned", "lane"} {
+		if latency[name] == 0 {
+			continue
+		}
+		r.Variants = append(r.Variants, result.Variant{Name: name, Title: name})
+		for round := range 8 {
+			rec := stats.NewRecorder(1e8, 10)
+			h := stats.NewHistogram()
+			for i := range 2000 {
+				rec.Advance(i / 200)
+				ns := latency[name] + int64(i%50)*latency[name]/1000 + int64(round)
+				rec.Record(ns)
+				h.Record(ns)
+			}
+			r.Windows = append(r.Windows, result.Window{
+				Purpose: result.Repeat, Variant: name, Repeat: round,
+				Load: load.Result{Mode: load.Closed, Duration: 1e9, Intended: 2000, Completed: 2000, AchievedRate: rate[name], OfferedRate: rate[name],
+					Payload: int64(rate[name]), Latency: h, Series: rec.Series()},
+			})
+		}
+	}
+	return r
+}
+
+func TestMeasure(t *testing.T) {
+	ms := int64(1e6)
+	for _, tt := range []struct {
+		name    string
+		latency map[string]int64
+		rate    map[string]float64
+		want    []Verdict
+		ratio   float64 // of P99 to off
+	}{
+		{"as claimed", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 4 * ms}, map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 100_000}, []Verdict{AsGood, AsGood, "reached, on a far slower link", NoFigure}, 0.4},
+		{"less", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 8 * ms}, map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 50_000}, []Verdict{Less, Less, "40 points less", NoFigure}, 0.8},
+		{"none", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 10 * ms}, map[string]float64{"off": 50_000, "tuned": 60_000, "lane": 50_000}, []Verdict{NoneSeen, NoneSeen, "40 points less", NoneSeen}, 1},
+		{"worse", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 20 * ms}, map[string]float64{"off": 50_000, "tuned": 60_000, "lane": 25_000}, []Verdict{Worse, Worse, "60 points less", Worse}, 2},
+		{"no lane", map[string]int64{"off": 10 * ms}, map[string]float64{"off": 50_000}, []Verdict{Unmeasured, Unmeasured, Unmeasured, Unmeasured}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := Outcome{Study: study, Result: made(tt.latency, tt.rate)}
+			got := o.Measure()
+			for i, m := range got {
+				if m.Verdict != tt.want[i] {
+					t.Errorf("%s: %q, want %q (%+v)", m.Claim.Text, m.Verdict, tt.want[i], m.Against)
+				}
+			}
+			if tt.ratio == 0 {
+				return
+			}
+			if r := got[0].Against[0]; r.Base != "off" || r.Ratio == nil || math.Abs(r.Estimate-tt.ratio) > 0.02 {
+				t.Errorf("P99 is %+v, want %v of off", r.Ratio, tt.ratio)
+			}
+			if r := got[0].Against[1]; r.Base != "tuned" || r.Ratio == nil || math.Abs(r.Estimate-tt.ratio*10/6) > 0.05 {
+				t.Errorf("P99 is %+v, want %v of tuned", r.Ratio, tt.ratio*10/6)
+			}
+		})
+	}
+}
+
+func TestRateInSLA(t *testing.T) {
+	r := made(map[string]int64{"off": 10e6, "lane": 4e6}, map[string]float64{"off": 40_000, "lane": 100_000})
+	o := Outcome{Study: study, Result: r}
+	o.Claims = []Claim{{RateInSLA, 0, "within the SLA", 2}}
+	if m := o.Measure()[0]; m.Verdict != Unmeasured || !strings.Contains(m.Against[0].Missing, "no SLA") {
+		t.Errorf("without one: %+v", m)
+	}
+	r.Experiment.SLA = &experiment.SLA{Percentile: 99, At: 5e6}
+	if m := o.Measure()[0]; m.Value != "100000/s" || m.Verdict != Unmeasured {
+		t.Errorf("off is never within it: %+v", m)
+	}
+	r.Experiment.SLA.At = 20e6
+	if m := o.Measure()[0]; m.Verdict != AsGood || m.Against[0].Estimate != 2.5 {
+		t.Errorf("both within it: %+v", m)
+	}
+	for i := range r.Windows { // less than 95 % of what was asked for
+		r.Windows[i].Load.OfferedRate *= 1.1
+	}
+	if m := o.Measure()[0]; m.Verdict != Unmeasured {
+		t.Errorf("the five-percent rule: %+v", m)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	good := Outcome{Study: study, Result: made(map[string]int64{"off": 10e6, "tuned": 6e6, "lane": 4e6}, map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 100_000}), Report: "made-up/report.html"}
+	good.Result.Experiment.Sized = []string{"sizes.lab", "sizes.quick"}
+	good.WhyInLab = "because of the lab"
+	for i := range good.Result.Windows {
+		good.Result.Windows[i].Load.Work.Gets = 100_000
+		good.Result.Windows[i].Machine = &machine.Diff{
+			Duration: 1e9, CPUs: []machine.CPU{{Idle: 5e8}, {Idle: 5e8}}, Processes: []machine.Process{{Name: "server", Running: 4e8}},
+			NAPIs: []polls.Count{{Polls: 1000, Thread: 750, Packets: 5000}},
+		}
+	}
+	good.Result.Windows[3].Warnings = []string{"gate client: saturated client: 97 %"}
+	good.Result.Windows[4].Warnings = []string{"gate client: saturated client: 99 %"}
+	failed := Outcome{Study: study, Failure: "gate hits: wrong <hit> ratio"}
+	failed.Experiment = "failed"
+	var b bytes.Buffer
+	if err := Write(&b, []Outcome{good, failed}, "v1"); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for _, want := range []string{
+		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: to see that it runs", "made-up/report.html",
+		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)", "Studies of which nothing was measured: 1", "10 connections, closed loop", "<td>10.0 µs</td>", "75 % threads, 25 % interrupts", "because of the lab",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(text, "ZgotmplZ") || strings.Contains(text, "<no value>") || strings.Contains(text, "NaN") {
+		t.Error("the page has what the template could not fill in")
+	}
+}
+
+// TestWhere: the page says of the lab what is true of a lab, of hosts what is
+// true of hosts, and of both each where it belongs.
+func TestWhere(t *testing.T) {
+	const (
+		inLab    = "network namespaces of one machine with an emulated card"
+		onHosts  = "Measured with agents on 3 hosts: dut (sut), left (client), far (noise)"
+		together = "Of these dut, left are one machine"
+		labOnly  = "other in the lab"
+		differ   = "What differs between the studies each of them says."
+		link     = "link of 1.00 Mbit/s"
+	)
+	latency, rate := map[string]int64{"off": 10e6, "lane": 4e6}, map[string]float64{"off": 40_000, "lane": 100_000}
+	lab := func() Outcome {
+		o := Outcome{Study: study, Result: made(latency, rate)}
+		o.Differences, o.DifferencesInLab = []string{"other everywhere"}, []string{labOnly}
+		return o
+	}
+	hosts := func(aheadNs int64) Outcome {
+		o := lab()
+		o.Result.Experiment.Lab, o.Result.Experiment.Hosts = nil, &experiment.Hosts{}
+		o.Result.Environment.Hosts = []result.Host{
+			{Name: "dut", Role: "sut", Hostname: "rack1", ClockAhead: 5000, ClockUncertainty: 300},
+			{Name: "left", Role: "client", Hostname: "rack1", ClockAhead: 5000 + aheadNs, ClockUncertainty: 300},
+			{Name: "far", Role: "noise", Hostname: "rack2", ClockAhead: 5000, ClockUncertainty: 300},
+		}
+		return o
+	}
+	faster := lab()
+	faster.Result.Environment.Network.LinkRate = 1e9
+	unmeasured := Outcome{Study: study, Failure: "no asd"}
+	for _, tt := range []struct {
+		name string
+		all  []Outcome
+		want map[string]int // how often
+	}{
+		{"in the lab", []Outcome{lab(), lab(), unmeasured}, map[string]int{inLab: 1, onHosts: 0, labOnly: 2, differ: 0, link: 1}},
+		{"on hosts", []Outcome{hosts(1e9), hosts(1e9)}, map[string]int{inLab: 0, onHosts: 1, together: 0, labOnly: 0, differ: 0, link: 1}},
+		{"agents of one machine", []Outcome{hosts(600)}, map[string]int{inLab: 0, onHosts: 1, together: 1}},
+		{"one name, two clocks", []Outcome{hosts(-601)}, map[string]int{onHosts: 1, "one machine": 0}},
+		{"both", []Outcome{lab(), hosts(1e9), lab()}, map[string]int{inLab: 2, onHosts: 1, labOnly: 2, differ: 1, link: 1}},
+		{"two links", []Outcome{lab(), faster}, map[string]int{inLab: 1, differ: 1, link: 1, "link of 1.00 Gbit/s": 1}},
+		{"nothing", []Outcome{unmeasured}, map[string]int{inLab: 0, onHosts: 0, differ: 0, "other everywhere": 0}},
+	} {
+		var b strings.Builder
+		if err := Write(&b, tt.all, "v1"); err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range tt.want {
+			if n := strings.Count(b.String(), text); n != want {
+				t.Errorf("%s: the page has %q %d times, want %d", tt.name, text, n, want)
+			}
+		}
+	}
+}
+
+// TestStudies: each has an experiment with its variants, in every form.
+func TestStudies(t *testing.T) {
+	hosts, err := os.ReadFile("../experiments/hosts.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range Studies {
+		names = append(names, s.Experiment)
+		text, err := os.ReadFile("../experiments/" + s.Experiment + ".yaml")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var on *experiment.Hosts
+		if s.Hosts {
+			if on, err = experiment.ParseHosts("hosts.yaml", hosts); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, quick := range []bool{false, true} {
+			f, err := experiment.ParseWith(s.Experiment, text, experiment.Options{Hosts: on, Quick: quick})
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			e := f.Experiment
+			for _, name := range append([]string{s.Lane}, s.Bases...) {
+				if !slices.ContainsFunc(e.Variants, func(v experiment.Variant) bool { return v.Name == name }) {
+					t.Errorf("%s, quick %v: no variant %s", s.Experiment, quick, name)
+				}
+			}
+			for _, c := range s.Claims {
+				if c.Measure == RateInSLA && e.SLA == nil {
+					t.Errorf("%s: a claim about an SLA that the experiment has not", s.Experiment)
+				}
+			}
+		}
+	}
+	for _, name := range []string{"memcached-connections", "memcached-shared-link", "web-cache-small", "web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod", "kubernetes-memcached"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("no study %s", name)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/niclane/niclane/internal/kernel/notify"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/verify"
+)
+
+// Names know the devices that were looked at by their interface numbers, which stay
+// when somebody renames one. The zero value knows none.
+type Names struct{ index map[string]int }
+
+// From is where the interest in one file's lanes comes from.
+type From struct {
+	State   *device.State
+	Devices []string
+	Known   bool // State has these devices, and what they depend on, alone
+	Groups  []string
+	Owned   []verify.Record
+}
+
+// Interest is what the kernel is to tell about.
+func (n *Names) Interest(from From) notify.Interest {
+	if n.index == nil {
+		n.index = map[string]int{}
+	}
+	in := notify.Interest{Devices: slices.Clone(from.Devices)}
+	files := map[string]bool{noIOUring: true}
+	for i := range from.State.Devices {
+		d := &from.State.Devices[i]
+		if !from.Known && !slices.Contains(from.Devices, d.Name) {
+			continue
+		}
+		n.index[d.Name] = d.Index
+		in.Indexes = append(in.Indexes, d.Index)
+		for _, napi := range d.NAPIs {
+			if napi.PID != 0 {
+				in.PIDs = append(in.PIDs, napi.PID)
+			}
+		}
+		for _, p := range d.Pollers {
+			in.PIDs = append(in.PIDs, p.PID)
+		}
+		for name := range from.State.Files {
+			if strings.HasPrefix(name, "/sys/class/net/"+d.Name+"/") {
+				files[name] = true
+			}
+		}
+		for _, i := range d.IRQs {
+			files[fmt.Sprintf("/proc/irq/%d/smp_affinity_list", i.Number)] = true
+			files[fmt.Sprintf("/proc/irq/%d/smp_affinity", i.Number)] = true // the same setting by another name
+		}
+	}
+	for _, dev := range from.Devices {
+		if index := n.index[dev]; index != 0 && !slices.Contains(in.Indexes, index) {
+			in.Indexes = append(in.Indexes, index) // it may have another name
+		}
+	}
+	for _, r := range from.Owned {
+		if f, ok := r.Last.(device.File); ok {
+			files[f.Path] = true
+		}
+	}
+	in.Files = slices.Sorted(maps.Keys(files))
+	for _, g := range from.Groups {
+		mounts := slices.Collect(maps.Values(from.State.Cgroups.V1))
+		if from.State.Cgroups.V2 != "" {
+			mounts = append(mounts, from.State.Cgroups.V2)
+		}
+		for _, mount := range mounts {
+			in.Births = append(in.Births, path.Join(mount, g))
+		}
+	}
+	return in
+}
+
+// Waits says why nothing can be repaired on devices now. Displaced is as Displaced
+// returns it.
+func Waits(devices []string, st *device.State, displaced map[string]string) map[string]string {
+	var out map[string]string
+	for _, dev := range devices {
+		why := wait(st.Device(dev))
+		if where := displaced[dev]; where != "" {
+			why = where + ", and its lanes went with it: they are not kept until it has its name again"
+		}
+		if why != "" {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[dev] = why
+		}
+	}
+	return out
+}
+
+func wait(d *device.Device) string {
+	switch {
+	case d == nil:
+		return "there is no device of that name in this network namespace: its lanes are made as soon as there is"
+	case !d.Up:
+		return "it is down: its lanes are made as soon as it is up"
+	case !d.Carrier:
+		return "it has no carrier: its lanes are made as soon as it has one"
+	}
+	return ""
+}

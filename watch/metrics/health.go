@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package health shows how watched lanes are: metrics for Prometheus at
+// /metrics, and at /healthz whether all is as it should be. It reads counters
+// when it is asked and at no other time, and listens where only this host
+// reaches it: on a Unix socket or a loopback address.
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/few"
+	"github.com/niclane/niclane/watch"
+)
+
+// An Address is where to listen.
+type Address struct{ Network, Address string }
+
+// String gives it as ParseAddress takes it.
+func (a Address) String() string {
+	if a.Network == "unix" {
+		return "unix:" + a.Address
+	}
+	return a.Address
+}
+
+// ParseAddress reads "unix:PATH", "IP:PORT" or "[IP]:PORT", of a loopback
+// address.
+func ParseAddress(s string) (Address, error) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		if !strings.HasPrefix(path, "/") {
+			return Address{}, fmt.Errorf("%q: want unix: and an absolute path", s)
+		}
+		return Address{"unix", path}, nil
+	}
+	at, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return Address{}, fmt.Errorf("%q: want unix:PATH, 127.0.0.1:PORT or [::1]:PORT", s)
+	}
+	if !at.Addr().IsLoopback() {
+		return Address{}, fmt.Errorf("%q: other hosts reach it, and it tells everybody: want a loopback address (127.0.0.1, ::1) or unix:PATH", s)
+	}
+	return Address{"tcp", at.String()}, nil
+}
+
+// listen listens. A socket that a killed process has left is taken over.
+func (a Address) listen() (net.Listener, error) {
+	l, err := net.Listen(a.Network, a.Address)
+	if a.Network != "unix" || !errors.Is(err, unix.EADDRINUSE) {
+		return l, err
+	}
+	if c, derr := net.Dial(a.Network, a.Address); derr == nil {
+		c.Close()
+		return nil, fmt.Errorf("%s: another process listens there", a.Address)
+	} else if st, serr := os.Lstat(a.Address); !errors.Is(derr, unix.ECONNREFUSED) || serr != nil || st.Mode().Type() != fs.ModeSocket {
+		return nil, err // not a socket (unix(7): refused as well), or not ours
+	}
+	if err := os.Remove(a.Address); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return net.Listen(a.Network, a.Address)
+}
+
+// A Keeper knows how the lanes are: *stay.Keeper.
+type Keeper interface {
+	State() (conditions []stay.Condition, count stay.Count, failing string)
+}
+
+// A Server answers.
+type Server struct {
+	http *http.Server
+	done chan error
+}
+
+// scrapers at one time; what they ask for is read for one after the other.
+const scrapers = 8
+
+// clients are the connections at one time that say nothing, and those that are
+// answered.
+const clients = 64
+
+// requestTimeout bounds what a client that says nothing can hold.
+const requestTimeout = 10 * time.Second
+
+// Serve answers until Close. read reads the counters; it is called for one
+// request at a time. more are shown beside them.
+func Serve(at Address, k Keeper, read func(context.Context) (Reading, error), more ...prometheus.Collector) (*Server, error) {
+	l, err := at.listen()
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	s := &Server{done: make(chan error, 1), http: &http.Server{
+		Handler: heard(handler(k, read, more...)), ConnContext: withConn, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10,
+	}}
+	go func() { s.done <- s.http.Serve(few.Listen(l, clients, clients)) }()
+	return s, nil
+}
+
+type connKey struct{}
+
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// heard has connections count as silent but while a request of theirs is
+// answered.
+func heard(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := r.Context().Value(connKey{}).(net.Conn)
+		few.Heard(c)
+		defer few.Silent(c)
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Close ends it.
+func (s *Server) Close() error {
+	err := s.http.Close()
+	if serr := <-s.done; !errors.Is(serr, http.ErrServerClosed) {
+		err = errors.Join(err, serr)
+	}
+	return err
+}
+
+func handler(k Keeper, read func(context.Context) (Reading, error), more ...prometheus.Collector) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(append(more, &collector{series: newSeries(), keeper: k, read: read})...)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapers, ErrorHandling: promhttp.ContinueOnError}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		wrong := wrongs(k)
+		if len(wrong) == 0 {
+			fmt.Fprintln(w, "ok")
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, strings.Join(wrong, "\n"))
+	})
+	return mux
+}
+
+// wrongs are the reasons why the lanes are not as they should be.
+func wrongs(k Keeper) []string {
+	conditions, _, failing := k.State()
+	var out []string
+	if failing != "" {
+		out = append(out, "the lanes cannot be looked at: "+failing)
+	}
+	for _, c := range conditions {
+		for dev, why := range c.Waits {
+			out = append(out, fmt.Sprintf("%s: %s: %s", c.Config, dev, why))
+		}
+		for _, key := range c.Drifts {
+			out = append(out, fmt.Sprintf("%s: %s: not as niclane left it", c.Config, key))
+		}
+		for _, key := range c.Left {
+			out = append(out, fmt.Sprintf("%s: %s: not as niclane left it, and not repaired any more", c.Config, key))
+		}
+	}
+	sort.Strings(out)
+	return out
+}
