@@ -126,7 +126,6 @@ void simcard_down(struct simcard *card)
 	for (i = 0; i < n; i++)
 		clear_bit(SIMCARD_Q_UP, &card->queue[i].state);
 	synchronize_net();	/* nobody is receiving or raising an interrupt any more */
-	hrtimer_cancel(&card->tx_timer);
 	for (i = 0; i < n; i++) {
 		struct simcard_queue *q = &card->queue[i];
 
@@ -137,6 +136,9 @@ void simcard_down(struct simcard *card)
 		simcard_napi_del(&q->napi);
 		skb_queue_purge(&q->rx);
 	}
+	/* Again: a completion may have woken a queue, and what it sent started the timer. */
+	netif_tx_disable(dev);
+	hrtimer_cancel(&card->tx_timer);
 	for (i = 0; i < card->p.queues; i++)	/* HTB's too, which are behind the channels' */
 		simcard_tx_purge(&card->queue[i]);
 	synchronize_net();	/* for simcard_napi_del() */
