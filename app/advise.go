@@ -36,7 +36,8 @@ var advisors = []struct {
 	name string
 	of   func(Lane) Advice
 }{
-	{"memcached", memcached}, {"nginx", nginx}, {"haproxy", haproxy}, {"varnish", varnish}, {"aerospike", aerospike}, {"spdk", spdk},
+	{"memcached", memcached}, {"nginx", nginx}, {"haproxy", haproxy}, {"varnish", varnish}, {"aerospike", aerospike},
+	{"spdk", spdk},
 }
 
 // Advise gives the settings of an application that match the lane, of all if
@@ -58,7 +59,8 @@ func Advise(l Lane, name string) ([]Advice, error) {
 func byNAPI(l Lane) []string {
 	var out []string
 	if l.Handed {
-		out = append(out, fmt.Sprintf("not in this lane: XDP hands its packets to other processors, and connections then have no NAPI ID (niclane plan: %q is refused)", "aligned"))
+		out = append(out, fmt.Sprintf("not in this lane: XDP hands its packets to other processors, and connections "+
+			"then have no NAPI ID (niclane plan: %q is refused)", "aligned"))
 	}
 	if len(l.Fitted) > 1 {
 		out = append(out, "the lane has several devices, each with NAPIs of its own: all of them are counted here")
@@ -72,11 +74,14 @@ func memcached(l Lane) Advice {
 		Application: "memcached", Since: "1.6.9",
 		Settings: []string{fmt.Sprintf("niclane run --lane %s -- memcached -t %d -N %[2]d", l.Name, n)},
 		Why: []string{
-			fmt.Sprintf("a worker thread for each of the lane's %s, and each connection to the worker that has its queue's NAPI ID", count(n, "queue")),
-			"with fewer NAPI IDs than there are, memcached drops its whole map each time another one shows up (stats: unexpected_napi_ids); with more, workers stay idle",
+			fmt.Sprintf("a worker thread for each of the lane's %s, and each connection to the worker that has its "+
+				"queue's NAPI ID", count(n, "queue")),
+			"with fewer NAPI IDs than there are, memcached drops its whole map each time another one shows up " +
+				"(stats: unexpected_napi_ids); with more, workers stay idle",
 		},
 		Cautions: append(byNAPI(l),
-			"workers take NAPI IDs in the order in which they show up, not by processor: which worker is near which queue is chance",
+			"workers take NAPI IDs in the order in which they show up, not by processor: which worker is near which "+
+				"queue is chance",
 			"connections without a NAPI ID (from this host itself) go round (stats: round_robin_fallback)",
 			"NAPI IDs change when channels or links are reset: connections that exist stay where they are"),
 		Source: "memcached doc/napi_ids.txt, https://github.com/memcached/memcached/pull/712",
@@ -94,14 +99,17 @@ func nginx(l Lane) Advice {
 			fmt.Sprintf("niclane run --lane %s --listeners -- nginx", l.Name),
 		},
 		Why: []string{
-			fmt.Sprintf("a worker on each of the lane's processors %s, with a listener of its own (reuseport)", device.FormatCPUList(cpus)),
-			"--listeners leads each connection to the worker on the processor that its queue is worked on; without it the kernel's hash chooses among all workers",
+			fmt.Sprintf("a worker on each of the lane's processors %s, with a listener of its own (reuseport)",
+				device.FormatCPUList(cpus)),
+			"--listeners leads each connection to the worker on the processor that its queue is worked on; without " +
+				"it the kernel's hash chooses among all workers",
 		},
 		Cautions: []string{
 			"worker_cpu_affinity auto counts from processor 0, whatever the lane has",
 			"without worker_cpu_affinity give --pin, which keeps each worker to a processor while it is in the lane",
 		},
-		Source: "https://nginx.org/en/docs/ngx_core_module.html#worker_cpu_affinity, https://nginx.org/en/docs/http/ngx_http_core_module.html#listen",
+		Source: "https://nginx.org/en/docs/ngx_core_module.html#worker_cpu_affinity, " +
+			"https://nginx.org/en/docs/http/ngx_http_core_module.html#listen",
 	}
 }
 
@@ -119,21 +127,25 @@ func haproxy(l Lane) Advice {
 			"a thread on each of the lane's processors, with a listener of its own (shards by-thread)",
 			"--listeners leads each connection to the thread on the processor that its queue is worked on",
 		},
-		Cautions: []string{"HAProxy can hand a connection to a less loaded thread after accept (tune.listener.multi-queue): off keeps it where it arrived"},
-		Source:   "https://docs.haproxy.org/2.6/configuration.html (nbthread, cpu-map, shards)",
+		Cautions: []string{"HAProxy can hand a connection to a less loaded thread after accept " +
+			"(tune.listener.multi-queue): off keeps it where it arrived"},
+		Source: "https://docs.haproxy.org/2.6/configuration.html (nbthread, cpu-map, shards)",
 	}
 }
 
 func varnish(l Lane) Advice {
 	return Advice{
 		Application: "varnish",
-		Settings:    []string{fmt.Sprintf("niclane run --lane %s -- varnishd -p thread_pools=%d ...", l.Name, len(l.CPUs()))},
+		Settings: []string{fmt.Sprintf("niclane run --lane %s -- varnishd -p thread_pools=%d ...", l.Name,
+			len(l.CPUs()))},
 		Why: []string{
 			"a pool of threads for each of the lane's processors: more only cost memory, fewer contend for a lock",
 			"the lane's control group keeps the threads, which varnishd gives no processor, on the lane's",
 		},
-		Cautions: []string{"varnishd has one listening socket for each -a, from which all pools take: there is no listener to choose, and a connection's thread is no nearer to its queue than the lane's other processors are"},
-		Source:   "varnishd(1), thread_pools",
+		Cautions: []string{"varnishd has one listening socket for each -a, from which all pools take: there is no " +
+			"listener to choose, and a connection's thread is no nearer to its queue than the lane's other " +
+			"processors are"},
+		Source: "varnishd(1), thread_pools",
 	}
 }
 
@@ -146,7 +158,8 @@ func aerospike(l Lane) Advice {
 			"it wants a queue for each processor: " + match(l),
 		},
 		Cautions: append(byNAPI(l), "newer servers log that auto-pin-adq is deprecated; it implies NUMA pinning"),
-		Source:   "https://aerospike.com/blog/announcing-aerospike-4-7-the-first-commercial-database-to-support-the-intel/",
+		Source: "https://aerospike.com/blog/" +
+			"announcing-aerospike-4-7-the-first-commercial-database-to-support-the-intel/",
 	}
 }
 
@@ -225,7 +238,8 @@ func each(cpus []int) []string {
 // WriteAdvice prints advice for people.
 func WriteAdvice(w io.Writer, l Lane, as []Advice) {
 	for _, f := range l.Fitted {
-		fmt.Fprintf(w, "lane %s on %s: queues %s, processors %s\n", l.Name, f.Device, device.FormatCPUList(f.Queues), device.FormatCPUList(f.CPUs))
+		fmt.Fprintf(w, "lane %s on %s: queues %s, processors %s\n", l.Name, f.Device, device.FormatCPUList(f.Queues),
+			device.FormatCPUList(f.CPUs))
 	}
 	for _, a := range as {
 		fmt.Fprintf(w, "\n%s", a.Application)

@@ -55,7 +55,8 @@ func Attach(l Lane, o Options, t Target) (_ *Result, err error) {
 			err = errors.Join(err, s.undo(a.record))
 		}
 	}()
-	for _, step := range []func() error{a.record.addGroups, a.keepThreads, a.move, a.confine, a.classify, a.busyPoll, a.listen, a.follow} {
+	for _, step := range []func() error{a.record.addGroups, a.keepThreads, a.move, a.confine, a.classify, a.busyPoll,
+		a.listen, a.follow} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -217,9 +218,11 @@ func (a *attachment) search(what string, want func(base string) bool) (Group, er
 	case err != nil:
 		return Group{}, err
 	case len(found) == 0:
-		return Group{}, fmt.Errorf("no control group of %s below %s: it does not run", what, strings.Join(cgroup.Roots(a.groups), ", "))
+		return Group{}, fmt.Errorf("no control group of %s below %s: it does not run", what,
+			strings.Join(cgroup.Roots(a.groups), ", "))
 	case len(found) > 1:
-		return Group{}, fmt.Errorf("%s has control groups %s: say which, by more of its name or by --pid", what, strings.Join(found, " and "))
+		return Group{}, fmt.Errorf("%s has control groups %s: say which, by more of its name or by --pid", what,
+			strings.Join(found, " and "))
 	}
 	return Group{Root: root, Path: found[0]}, nil
 }
@@ -249,7 +252,8 @@ func sameNetns(pid int) error {
 		return err
 	}
 	if here.Ino != there.Ino {
-		return fmt.Errorf("process %d is in another network namespace than the lane (net:[%d], not net:[%d]): attach it by --container, or from there", pid, there.Ino, here.Ino)
+		return fmt.Errorf("process %d is in another network namespace than the lane (net:[%d], not net:[%d]): "+
+			"attach it by --container, or from there", pid, there.Ino, here.Ino)
 	}
 	return nil
 }
@@ -341,7 +345,8 @@ func (a *attachment) confine() error {
 		}
 	}
 	if way == cpusetNone {
-		a.notef("no cpuset controller for groups below the root (cgroup.subtree_control): each thread is kept to processors %s, which the application can change; its memory stays where it is",
+		a.notef("no cpuset controller for groups below the root (cgroup.subtree_control): each thread is kept to "+
+			"processors %s, which the application can change; its memory stays where it is",
 			device.FormatCPUList(r.CPUs))
 	}
 	return nil
@@ -406,7 +411,8 @@ func (a *attachment) classify() error {
 		return err
 	}
 	if !r.Kept {
-		a.notef("connections that a listener accepts which is older than this have no class: their group is the one in which the listener was made. Restart the application, or start it with niclane run")
+		a.notef("connections that a listener accepts which is older than this have no class: their group is the one " +
+			"in which the listener was made. Restart the application, or start it with niclane run")
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (s *busySetter) process(pid int) error {
 		}
 		fd, err := unix.PidfdGetfd(pidfd, n, 0)
 		if err != nil {
-			if err != unix.EBADF {
+			if !errors.Is(err, unix.EBADF) {
 				errs = append(errs, fmt.Errorf("descriptor %d: %w", n, err))
 			}
 			continue
@@ -145,7 +145,7 @@ func (s *busySetter) process(pid int) error {
 func (s *busySetter) epoll(fd int) error {
 	var now epollParams
 	err := ioctl(fd, unix.EPIOCGPARAMS, unsafe.Pointer(&now))
-	if err == unix.ENOTTY || err == unix.EINVAL {
+	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {
 		s.NoEpoll = true // before Linux 6.9, or no epoll instance any more
 		return nil
 	}
@@ -247,12 +247,15 @@ func (a *attachment) busyPoll() error {
 }
 
 func (b Busy) notes() []string {
-	notes := []string{fmt.Sprintf("busy polling: %d epoll instances, %d listeners and UDP sockets; those that come are looked for", b.Epolls, b.Sockets)}
+	notes := []string{fmt.Sprintf("busy polling: %d epoll instances, %d listeners and UDP sockets; those that come "+
+		"are looked for", b.Epolls, b.Sockets)}
 	if b.Own > 0 {
-		notes = append(notes, fmt.Sprintf("busy polling: %d have parameters of the application's own, which stay", b.Own))
+		notes = append(notes, fmt.Sprintf("busy polling: %d have parameters of the application's own, which stay",
+			b.Own))
 	}
 	if b.NoEpoll {
-		notes = append(notes, "busy polling: this kernel has no parameters of epoll instances (Linux 6.9): there net.core.busy_poll counts, for the whole host")
+		notes = append(notes, "busy polling: this kernel has no parameters of epoll instances (Linux 6.9): there "+
+			"net.core.busy_poll counts, for the whole host")
 	}
 	return notes
 }

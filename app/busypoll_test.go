@@ -138,7 +138,8 @@ func TestBusyPoll(t *testing.T) {
 	if got := b.polling(pid); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("in the lane: %v, want %v", got, want)
 	}
-	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, fmt.Sprintf("busy polling: %d epoll instances, 1 listeners and UDP sockets", before["epoll 0/0/0"])) {
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes,
+		fmt.Sprintf("busy polling: %d epoll instances, 1 listeners and UDP sockets", before["epoll 0/0/0"])) {
 		t.Errorf("notes:\n%s", notes)
 	}
 
@@ -163,7 +164,8 @@ func TestBusyPoll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.until("the epoll instance that came polls", func() bool { return b.polling(later.Process.Pid)["epoll 70/16/1"] == 1 })
+	b.until("the epoll instance that came polls",
+		func() bool { return b.polling(later.Process.Pid)["epoll 70/16/1"] == 1 })
 
 	if _, err := app.Detach(b.dir, app.Choice{PID: pid}); err != nil {
 		t.Error(err)
@@ -184,7 +186,8 @@ func TestBusyPollOwn(t *testing.T) {
 	}
 	defer unix.Close(epoll)
 	own := [8]byte{99, 0, 0, 0, 8}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(epoll), unix.EPIOCSPARAMS, uintptr(unsafe.Pointer(&own))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(epoll), unix.EPIOCSPARAMS,
+		uintptr(unsafe.Pointer(&own))); errno != 0 {
 		noParams(t, "EPIOCSPARAMS", errno)
 	}
 	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

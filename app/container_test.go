@@ -42,14 +42,16 @@ func (b *bed) container(host bool) *container {
 	}
 	mounts := []map[string]any{{"destination": "/proc", "type": "proc", "source": "proc"}}
 	for _, dir := range []string{"/bin", "/usr", "/lib", "/lib64"} {
-		mounts = append(mounts, map[string]any{"destination": dir, "source": dir, "type": "bind", "options": []string{"rbind", "ro"}})
+		mounts = append(mounts, map[string]any{"destination": dir, "source": dir, "type": "bind",
+			"options": []string{"rbind", "ro"}})
 	}
 	spec, err := json.Marshal(map[string]any{
 		"ociVersion": "1.0.2",
-		"process":    map[string]any{"args": []string{"/bin/sleep", "1000"}, "cwd": "/", "user": map[string]int{"uid": 0, "gid": 0}},
-		"root":       map[string]any{"path": "rootfs"},
-		"mounts":     mounts,
-		"linux":      map[string]any{"namespaces": namespaces, "cgroupsPath": "/" + c.id},
+		"process": map[string]any{"args": []string{"/bin/sleep", "1000"}, "cwd": "/",
+			"user": map[string]int{"uid": 0, "gid": 0}},
+		"root":   map[string]any{"path": "rootfs"},
+		"mounts": mounts,
+		"linux":  map[string]any{"namespaces": namespaces, "cgroupsPath": "/" + c.id},
 	})
 	if err == nil {
 		err = os.WriteFile(bundle+"/config.json", spec, 0o600)
@@ -59,7 +61,8 @@ func (b *bed) container(host bool) *container {
 	}
 	pidFile := bundle + "/pid"
 	log := bundle + "/log"
-	cmd := exec.Command(runc, "--root", c.root, "--log", log, "run", "--detach", "--bundle", bundle, "--pid-file", pidFile, c.id)
+	cmd := exec.Command(runc, "--root", c.root, "--log", log, "run", "--detach", "--bundle", bundle, "--pid-file",
+		pidFile, c.id)
 	if err := cmd.Run(); err != nil {
 		text, _ := os.ReadFile(log)
 		b.Fatalf("runc: %v: %s", err, text)
@@ -99,7 +102,8 @@ func TestContainer(t *testing.T) {
 		t.Run(fmt.Sprintf("host network %t", host), func(t *testing.T) {
 			b := newBed(t)
 			b.T = t
-			b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
+			b.lane.Config, b.lane.Members = "/lanes.yaml",
+				[]app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
 			c := b.container(host)
 			before, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", c.pid))
 			if err != nil {
@@ -111,7 +115,8 @@ func TestContainer(t *testing.T) {
 			}
 			if !host {
 				for _, a := range []string{"10.88.0.2/24", "10.88.0.3/24"} {
-					if out, err := exec.Command("nsenter", "-t", strconv.Itoa(c.pid), "-n", "ip", "address", "add", a, "dev", "lo").CombinedOutput(); err != nil {
+					if out, err := exec.Command("nsenter", "-t", strconv.Itoa(c.pid), "-n", "ip", "address", "add", a,
+						"dev", "lo").CombinedOutput(); err != nil {
 						t.Fatalf("%v: %s", err, out)
 					}
 				}
@@ -127,7 +132,8 @@ func TestContainer(t *testing.T) {
 				t.Errorf("in the lane it runs on processors %v, want the lane's, 0", got)
 			}
 			notes := strings.Join(r.Notes, "\n")
-			if strings.Contains(notes, "10.88.0.2 ") || strings.Contains(notes, "10.88.0.3 is in no addrs of lane") == host {
+			if strings.Contains(notes, "10.88.0.2 ") ||
+				strings.Contains(notes, "10.88.0.3 is in no addrs of lane") == host {
 				t.Errorf("notes: %s", notes)
 			}
 			if _, err := app.Detach(b.dir, app.Choice{Container: c.id}); err != nil {
@@ -146,13 +152,15 @@ func TestContainer(t *testing.T) {
 				return
 			}
 			b.lane.ByGroup = true
-			if _, err := app.Attach(b.lane, options(b.dir), app.Target{Container: c.id}); err == nil || !strings.Contains(err.Error(), "network namespace of its own, in which that is lost") {
+			if _, err := app.Attach(b.lane, options(b.dir), app.Target{Container: c.id}); err == nil ||
+				!strings.Contains(err.Error(), "network namespace of its own, in which that is lost") {
 				t.Errorf("by control group: %v", err)
 			}
 			b.lane.ByGroup = false
 			o := options(b.dir)
 			o.Listeners = &app.Listeners{Ports: []uint16{80}}
-			if _, err := app.Attach(b.lane, o, app.Target{Container: c.id}); err == nil || !strings.Contains(err.Error(), "--listeners can lead none") {
+			if _, err := app.Attach(b.lane, o, app.Target{Container: c.id}); err == nil ||
+				!strings.Contains(err.Error(), "--listeners can lead none") {
 				t.Errorf("listeners: %v", err)
 			}
 			b.nothingLeft()

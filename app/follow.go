@@ -37,7 +37,8 @@ type follower struct {
 }
 
 func newFollower(s *Store, r *Record, queues []QueueCPU) *follower {
-	f := &follower{leader: leader{record: r, queues: queues, set: map[uint64]reuseport.Tables{}}, store: s, observed: time.Now()}
+	f := &follower{leader: leader{record: r, queues: queues, set: map[uint64]reuseport.Tables{}}, store: s,
+		observed: time.Now()}
 	f.leader.keep = f.keep
 	return f
 }

@@ -124,7 +124,8 @@ func launch(args []string) error {
 
 // keep follows one application until its end.
 func keep(dir, id string) error {
-	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN,
+		unix.SIGTTOU)
 	s := &Store{dir: dir}
 	r, err := s.Read(id) // whoever starts the keeper has the records open
 	if err != nil {

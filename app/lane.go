@@ -136,7 +136,8 @@ func Find(journals []*journal.Journal, name, file string) (Lane, error) {
 		}
 		return Lane{}, fmt.Errorf("lane %s is applied from %s: say from which file", name, strings.Join(files, " and "))
 	case name == intent.DefaultLane:
-		return Lane{}, fmt.Errorf("lane %s is everything that no lane matches: no application needs to be brought into it", name)
+		return Lane{}, fmt.Errorf("lane %s is everything that no lane matches: no application needs to be brought "+
+			"into it", name)
 	case len(there) > 0:
 		return Lane{}, fmt.Errorf("no lane %q is applied here: there is %s", name, strings.Join(there, ", "))
 	case file != "":

@@ -131,7 +131,8 @@ func (a *arrival) check(g ListenGroup) error {
 		}
 		have = append(have, fmt.Sprintf("of process %d, which is kept to %s", l.PID, on))
 	}
-	return fmt.Errorf("%s: no listener with SO_REUSEPORT of instance %s, all of whose threads are kept to its node; there is one %s",
+	return fmt.Errorf("%s: no listener with SO_REUSEPORT of instance %s, all of whose threads are kept to its node; "+
+		"there is one %s",
 		at, strings.Trim(fmt.Sprint(lacking), "[]"), strings.Join(have, ", one "))
 }
 

@@ -28,7 +28,8 @@ func TestArrival(t *testing.T) {
 				t.Errorf("%d placed, (-want +got)\n%s", placed, diff)
 			}
 			tables := s.with([]uint32{10, 11, 12, 13})
-			if got := tables.CPUs[5]; !cmp.Equal(got, []uint32{11}) || len(tables.Queues) != 0 || !cmp.Equal(tables.Devices, []uint32{3}) {
+			if got := tables.CPUs[5]; !cmp.Equal(got, []uint32{11}) || len(tables.Queues) != 0 ||
+				!cmp.Equal(tables.Devices, []uint32{3}) {
 				t.Errorf("tables %+v", tables)
 			}
 		})

@@ -103,7 +103,8 @@ func (s *Store) checkListeners(r *Record) error {
 		}
 		for _, p := range r.Listeners.Ports {
 			if slices.Contains(x.Listeners.Ports, p) {
-				return fmt.Errorf("port %d: connections are led to listeners of process %d already: niclane detach --pid %d first", p, x.Process.PID, x.Process.PID)
+				return fmt.Errorf("port %d: connections are led to listeners of process %d already: niclane detach "+
+					"--pid %d first", p, x.Process.PID, x.Process.PID)
 			}
 		}
 	}
@@ -192,7 +193,8 @@ func describe(s sockiter.Socket, by server) Listening {
 }
 
 // lead leads the connections of one group.
-func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descriptors, servers map[uint64]server) ListenGroup {
+func (ld *leader) lead(id uint64, socks []sockiter.Socket, ours int, d descriptors,
+	servers map[uint64]server) ListenGroup {
 	// In the order in which they were made: inode numbers ascend.
 	slices.SortFunc(socks, func(a, b sockiter.Socket) int { return int(int64(a.Inode) - int64(b.Inode)) })
 	var g ListenGroup
@@ -386,7 +388,8 @@ func (ld *leader) tables(ls []Listening) (s spreading, placed int) {
 
 // with gives the tables of slots.
 func (s spreading) with(slot []uint32) reuseport.Tables {
-	t := reuseport.Tables{Devices: s.devices, Queues: map[reuseport.Queue]reuseport.QueueTable{}, CPUs: map[uint32][]uint32{}}
+	t := reuseport.Tables{Devices: s.devices, Queues: map[reuseport.Queue]reuseport.QueueTable{},
+		CPUs: map[uint32][]uint32{}}
 	for i, q := range s.queues {
 		if len(s.lists[i]) == 0 {
 			continue
@@ -395,7 +398,8 @@ func (s spreading) with(slot []uint32) reuseport.Tables {
 		for _, l := range s.lists[i] {
 			slots = append(slots, slot[l])
 		}
-		t.Queues[reuseport.Queue{Index: uint32(q.Index), Queue: uint32(q.Queue)}] = reuseport.QueueTable{CPU: int32(q.CPU), Slots: slots}
+		t.Queues[reuseport.Queue{Index: uint32(q.Index),
+			Queue: uint32(q.Queue)}] = reuseport.QueueTable{CPU: int32(q.CPU), Slots: slots}
 		t.CPUs[uint32(q.CPU)] = append(t.CPUs[uint32(q.CPU)], slots...)
 	}
 	for cpu, list := range s.cpus {

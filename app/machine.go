@@ -92,7 +92,8 @@ func holdsTap(pid, fd, tap string) bool {
 // own group (qemu-1-NAME.libvirt-qemu). libvirt puts a machine's threads into
 // groups below.
 func managedMachine(base string) bool {
-	return strings.HasPrefix(base, "machine-") && strings.HasSuffix(base, ".scope") || strings.HasSuffix(base, ".libvirt-qemu")
+	return strings.HasPrefix(base, "machine-") && strings.HasSuffix(base, ".scope") ||
+		strings.HasSuffix(base, ".libvirt-qemu")
 }
 
 // vhost returns the kernel threads that move a machine's packets: before Linux 6.4
@@ -121,7 +122,9 @@ func vhost(pid int) ([]int, error) {
 // its addresses, and whether its processors fit into the lane's.
 func (a *attachment) guest(m *machine) error {
 	if a.lane.ByGroup {
-		return fmt.Errorf("lane %s tells packets apart by control group, and a machine's packets come from no socket of it: choose a classifier by flow (force: classifier) and give the machine's addresses", a.lane.Name)
+		return fmt.Errorf("lane %s tells packets apart by control group, and a machine's packets come from no "+
+			"socket of it: choose a classifier by flow (force: classifier) and give the machine's addresses",
+			a.lane.Name)
 	}
 	if a.options.Listeners != nil {
 		return fmt.Errorf("the machine's listeners are its own kernel's: run niclane in it")
@@ -132,7 +135,8 @@ func (a *attachment) guest(m *machine) error {
 	}
 	for _, addr := range addrs {
 		if !a.lane.has(addr) {
-			a.notef("%s, the machine's, is in no addrs of lane %s: packets from and to it are others' until %s has it", addr, a.lane.Name, a.lane.Config)
+			a.notef("%s, the machine's, is in no addrs of lane %s: packets from and to it are others' until %s has it",
+				addr, a.lane.Name, a.lane.Config)
 		}
 	}
 	if len(addrs) == 0 {
@@ -144,10 +148,12 @@ func (a *attachment) guest(m *machine) error {
 		if len(list) > 0 {
 			of = " of " + strings.Join(list, ", ")
 		}
-		a.notef("the host knows no address%s behind %s: packets are the lane's that are from or to the addrs of %s", of, m.link.Attrs().Name, a.lane.Config)
+		a.notef("the host knows no address%s behind %s: packets are the lane's that are from or to the addrs of %s", of,
+			m.link.Attrs().Name, a.lane.Config)
 	}
 	if cpus, own := vcpus(m.pid), a.record.CPUs; len(own) > 0 && len(cpus) > len(own) {
-		a.notef("the machine's %d processors share processors %s of the host with the threads that move its packets", len(cpus), device.FormatCPUList(own))
+		a.notef("the machine's %d processors share processors %s of the host with the threads that move its packets",
+			len(cpus), device.FormatCPUList(own))
 	}
 	return nil
 }
@@ -189,7 +195,8 @@ func neighbours(link netlink.Link) (macs []net.HardwareAddr, addrs []netip.Addr,
 	}
 	for _, n := range all {
 		addr, ok := netip.AddrFromSlice(n.IP)
-		if addr = addr.Unmap(); ok && addr.IsGlobalUnicast() && hasMAC(macs, n.HardwareAddr) && !slices.Contains(addrs, addr) {
+		if addr = addr.Unmap(); ok && addr.IsGlobalUnicast() && hasMAC(macs, n.HardwareAddr) &&
+			!slices.Contains(addrs, addr) {
 			addrs = append(addrs, addr)
 		}
 	}

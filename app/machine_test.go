@@ -39,11 +39,14 @@ func (b *bed) qemu() int {
 	if err != nil {
 		b.Skip("no qemu-system-x86_64 here")
 	}
-	b.must("ip link add br0 type bridge", "ip link set br0 up", "ip tuntap add dev vm0 mode tap", "ip link set vm0 master br0 up")
+	b.must("ip link add br0 type bridge", "ip link set br0 up", "ip tuntap add dev vm0 mode tap",
+		"ip link set vm0 master br0 up")
 	b.Cleanup(func() { b.must("ip link del br0", "ip link del vm0") })
 	var said strings.Builder
-	cmd := exec.Command(qemu, "-machine", "pc,accel=tcg", "-nodefaults", "-display", "none", "-S", "-smp", "3", "-m", "64",
-		"-name", "test,debug-threads=on", "-netdev", "tap,id=n,ifname=vm0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,romfile=")
+	cmd := exec.Command(qemu, "-machine", "pc,accel=tcg", "-nodefaults", "-display", "none", "-S", "-smp", "3", "-m",
+		"64",
+		"-name", "test,debug-threads=on", "-netdev", "tap,id=n,ifname=vm0,script=no,downscript=no", "-device",
+		"virtio-net-pci,netdev=n,romfile=")
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -99,7 +102,8 @@ func TestMachine(t *testing.T) {
 	for _, managed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("managed %t", managed), func(t *testing.T) {
 			b := newBed(t)
-			b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
+			b.lane.Config, b.lane.Members = "/lanes.yaml",
+				[]app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
 			pid := b.qemu()
 			if managed {
 				b.scope(pid)
@@ -137,7 +141,8 @@ func TestMachine(t *testing.T) {
 				t.Errorf("its manager's groups became\n%sfrom\n%s", groups(), before)
 			}
 			notes := strings.Join(r.Notes, "\n")
-			for _, want := range []string{"the host knows no address behind vm0", "the machine's 3 processors share processors 0"} {
+			for _, want := range []string{"the host knows no address behind vm0",
+				"the machine's 3 processors share processors 0"} {
 				if !strings.Contains(notes, want) {
 					t.Errorf("no %q in the notes:\n%s", want, notes)
 				}
@@ -198,14 +203,16 @@ func TestMachineAddresses(t *testing.T) {
 	b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
 	b.qemu()
 	b.must("ip address add 10.88.0.1/24 dev br0", "bridge fdb add 52:54:00:00:00:02 dev vm0 master dynamic",
-		"ip neigh add 10.88.0.2 lladdr 52:54:00:00:00:02 dev br0", "ip neigh add 10.88.0.3 lladdr 52:54:00:00:00:02 dev br0",
+		"ip neigh add 10.88.0.2 lladdr 52:54:00:00:00:02 dev br0",
+		"ip neigh add 10.88.0.3 lladdr 52:54:00:00:00:02 dev br0",
 		"ip neigh add 10.88.0.4 lladdr 52:54:00:00:00:04 dev br0")
 	r, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	notes := strings.Join(r.Notes, "\n")
-	if !strings.Contains(notes, "10.88.0.3, the machine's, is in no addrs of lane") || strings.Contains(notes, "10.88.0.2,") || strings.Contains(notes, "10.88.0.4") {
+	if !strings.Contains(notes, "10.88.0.3, the machine's, is in no addrs of lane") ||
+		strings.Contains(notes, "10.88.0.2,") || strings.Contains(notes, "10.88.0.4") {
 		t.Errorf("notes:\n%s", notes)
 	}
 	if _, err := app.Detach(b.dir, app.Choice{Tap: "vm0"}); err != nil {
@@ -214,13 +221,15 @@ func TestMachineAddresses(t *testing.T) {
 	b.nothingLeft()
 
 	b.lane.ByGroup = true
-	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"}); err == nil || !strings.Contains(err.Error(), "choose a classifier by flow") {
+	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"}); err == nil ||
+		!strings.Contains(err.Error(), "choose a classifier by flow") {
 		t.Errorf("by control group: %v", err)
 	}
 	b.lane.ByGroup = false
 	o := options(b.dir)
 	o.Listeners = &app.Listeners{Ports: []uint16{80}}
-	if _, err := app.Attach(b.lane, o, app.Target{Tap: "vm0"}); err == nil || !strings.Contains(err.Error(), "run niclane in it") {
+	if _, err := app.Attach(b.lane, o, app.Target{Tap: "vm0"}); err == nil ||
+		!strings.Contains(err.Error(), "run niclane in it") {
 		t.Errorf("listeners: %v", err)
 	}
 	b.nothingLeft()
@@ -235,7 +244,8 @@ func TestNoMachine(t *testing.T) {
 		"idle0": "no process has idle0 open",
 		"gone0": "gone0: Link not found",
 	} {
-		if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: tap}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: tap}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", tap, err, want)
 		}
 	}
@@ -262,7 +272,8 @@ func TestNoMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "many0"}); err == nil || !strings.Contains(err.Error(), "is niclane itself") {
+	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "many0"}); err == nil ||
+		!strings.Contains(err.Error(), "is niclane itself") {
 		t.Errorf("one of its own: %v", err)
 	}
 	b.nothingLeft()

@@ -11,7 +11,8 @@ import (
 )
 
 func setMempolicy(mode int, mask []uint64) error {
-	_, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, uintptr(mode), uintptr(unsafe.Pointer(&mask[0])), uintptr(len(mask)*64))
+	_, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, uintptr(mode), uintptr(unsafe.Pointer(&mask[0])),
+		uintptr(len(mask)*64))
 	runtime.KeepAlive(mask)
 	if errno != 0 {
 		return fmt.Errorf("set_mempolicy: %w", errno)

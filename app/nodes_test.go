@@ -89,7 +89,8 @@ func TestTablesByNode(t *testing.T) {
 // TestLinesByNode: who serves on a node is said by its processors.
 func TestLinesByNode(t *testing.T) {
 	g := ListenGroup{Led: true, Listeners: []Listening{
-		{CPU: unknown, Home: "0-1", PID: 7, Why: "process 7 has 4 threads"}, {CPU: 2, Home: "2-3", PID: 8}, {CPU: unknown, Home: "2-3"},
+		{CPU: unknown, Home: "0-1", PID: 7, Why: "process 7 has 4 threads"}, {CPU: 2, Home: "2-3", PID: 8},
+		{CPU: unknown, Home: "2-3"},
 	}}
 	want := []string{"  any of processors 0-1: process 7", "  processor 2: process 8", "  any of processors 2-3"}
 	if diff := cmp.Diff(want, g.Lines()[1:]); diff != "" {

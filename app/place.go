@@ -59,7 +59,8 @@ func (o Options) group(l Lane) (string, error) {
 	case 1:
 		return groups[0], nil
 	}
-	return "", fmt.Errorf("lane %s has members in control groups %s: say which member", l.Name, strings.Join(groups, " and "))
+	return "", fmt.Errorf("lane %s has members in control groups %s: say which member", l.Name,
+		strings.Join(groups, " and "))
 }
 
 // A hierarchy is one that applications are placed in.
@@ -87,7 +88,8 @@ func hierarchies(c device.Cgroup, l Lane) []hierarchy {
 // of returns a process's group in a hierarchy, "" if it is in none.
 func (h hierarchy) of(membership map[string]string) string {
 	for controllers, g := range membership {
-		if controllers == h.controller || h.controller != "" && slices.Contains(strings.Split(controllers, ","), h.controller) {
+		if controllers == h.controller || h.controller != "" &&
+			slices.Contains(strings.Split(controllers, ","), h.controller) {
 			return g
 		}
 	}
@@ -103,7 +105,8 @@ func given(hs []hierarchy, name string) ([]Group, error) {
 		}
 	}
 	if len(gs) == 0 {
-		return nil, fmt.Errorf("control group %s, which the lanes file names, is gone: make it, then niclane apply: %w", name, unix.ENOENT)
+		return nil, fmt.Errorf("control group %s, which the lanes file names, is gone: make it, then niclane apply: %w",
+			name, unix.ENOENT)
 	}
 	return gs, nil
 }

@@ -86,7 +86,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: no error", bad)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"net_cls,net_prio": "/a", "": "/b:c", "name=systemd": "/"}, parseMembership("3:net_cls,net_prio:/a\n1:name=systemd:/\n0::/b:c\n")); diff != "" {
+	if diff := cmp.Diff(map[string]string{"net_cls,net_prio": "/a", "": "/b:c", "name=systemd": "/"},
+		parseMembership("3:net_cls,net_prio:/a\n1:name=systemd:/\n0::/b:c\n")); diff != "" {
 		t.Error(diff)
 	}
 	for line, want := range map[string]uint64{
@@ -184,7 +185,8 @@ func TestFind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !l.Named || !l.ByGroup || l.Class != "1:10" || !slices.Equal(l.Groups(), []string{"/db"}) || !slices.Equal(l.Ports("tcp"), []uint16{80}) {
+	if !l.Named || !l.ByGroup || l.Class != "1:10" || !slices.Equal(l.Groups(), []string{"/db"}) ||
+		!slices.Equal(l.Ports("tcp"), []uint16{80}) {
 		t.Errorf("%+v", l)
 	}
 	two := made("/b.yaml", text, db)
@@ -198,7 +200,9 @@ func TestFind(t *testing.T) {
 		{[]*journal.Journal{one, two}, "db", "/b.yaml", ""},
 		{nil, "db", "", `no lane "db" is applied here, nor any other: niclane apply first`},
 		{[]*journal.Journal{one}, "db", "/c.yaml", "no lane of /c.yaml is applied here: niclane apply /c.yaml first"},
-		{[]*journal.Journal{journal.New(journal.Head{Config: "/a.yaml", Plan: &plan.Plan{Lanes: []plan.FittedLane{db}}})}, "db", "", `no lane "db" is applied here, nor any other: niclane apply first`},
+		{[]*journal.Journal{journal.New(journal.Head{Config: "/a.yaml",
+			Plan: &plan.Plan{Lanes: []plan.FittedLane{db}}})}, "db", "",
+			`no lane "db" is applied here, nor any other: niclane apply first`},
 	} {
 		_, err := Find(c.js, c.name, c.file)
 		if got := message(err); got != c.want {

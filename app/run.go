@@ -133,7 +133,8 @@ func (s *Store) begin(l Lane, pid int) (*Record, error) {
 	}
 	for _, r := range all {
 		if r.Process == p {
-			return nil, fmt.Errorf("process %d is in lane %s already: niclane detach --pid %d first", pid, r.Lane.Name, pid)
+			return nil, fmt.Errorf("process %d is in lane %s already: niclane detach --pid %d first", pid, r.Lane.Name,
+				pid)
 		}
 	}
 	return &Record{ID: fmt.Sprintf("%s-%d", l.Name, pid), Host: s.here, Lane: l, Process: p}, nil

@@ -80,7 +80,8 @@ func newBed(t *testing.T) *bed {
 		t.Skip("not root")
 	}
 	return &bed{T: t, dir: t.TempDir(), lane: app.Lane{
-		Name: fmt.Sprintf("test-%d", os.Getpid()), Named: true, Fitted: []plan.FittedLane{{Name: "test", Device: "lo", CPUs: []int{0}}},
+		Name: fmt.Sprintf("test-%d", os.Getpid()), Named: true,
+		Fitted: []plan.FittedLane{{Name: "test", Device: "lo", CPUs: []int{0}}},
 	}}
 }
 
@@ -241,7 +242,8 @@ func TestRunFails(t *testing.T) {
 	cmd := b.command("true")
 	var text bytes.Buffer
 	cmd.Stderr = &text
-	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != 125 || !strings.Contains(text.String(), "control group /niclane-no-such-group, which the lanes file names, is gone") {
+	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != 125 || !strings.Contains(text.String(),
+		"control group /niclane-no-such-group, which the lanes file names, is gone") {
 		t.Errorf("%v: %s", cmd.ProcessState, text.String())
 	}
 	b.nothingLeft()

@@ -146,9 +146,11 @@ func (d descriptors) servers() map[uint64]server {
 			out[inode] = server{pid: pid, why: fmt.Sprintf("%d epoll instances of process %d watch it", len(es), pid)}
 		case d.instances(pid) < 2:
 			// One instance, from which any thread may take: a runtime's poller.
-			out[inode] = server{pid: pid, why: fmt.Sprintf("process %d has %d threads and one epoll instance for its listeners: any of them can take its connections", pid, len(tids))}
+			out[inode] = server{pid: pid, why: fmt.Sprintf("process %d has %d threads and one epoll instance for "+
+				"its listeners: any of them can take its connections", pid, len(tids))}
 		case len(es[0].inodes) > 1:
-			out[inode] = server{pid: pid, why: fmt.Sprintf("process %d watches several listeners with one epoll instance", pid)}
+			out[inode] = server{pid: pid, why: fmt.Sprintf("process %d watches several listeners with one epoll "+
+				"instance", pid)}
 		default:
 			if waits[pid] == nil {
 				waits[pid] = waiting(pid, tids)
@@ -189,7 +191,8 @@ func waiter(pid, fd int, seen map[int][]int) server {
 	at := seen[fd]
 	switch len(at) {
 	case 0:
-		return server{pid: pid, why: fmt.Sprintf("no thread of process %d was seen waiting at epoll descriptor %d", pid, fd)}
+		return server{pid: pid, why: fmt.Sprintf("no thread of process %d was seen waiting at epoll descriptor %d", pid,
+			fd)}
 	case 1:
 		for other, tids := range seen {
 			if other != fd && slices.Contains(tids, at[0]) {

@@ -91,7 +91,8 @@ func (r *Record) widen(pids []int) error {
 				err = setAffinity(tid, r.Was)
 			}
 			if err != nil && !gone(err) {
-				errs = append(errs, fmt.Errorf("thread %d back to processors %s: %w", tid, device.FormatCPUList(r.Was), err))
+				errs = append(errs, fmt.Errorf("thread %d back to processors %s: %w", tid, device.FormatCPUList(r.Was),
+					err))
 			}
 		}
 	}
@@ -131,7 +132,8 @@ func (r *Record) restoreThreads() error {
 			continue
 		}
 		if err := setAffinity(t.PID, t.Was); err != nil && !gone(err) {
-			errs = append(errs, fmt.Errorf("thread %d back to processors %s: %w", t.PID, device.FormatCPUList(t.Was), err))
+			errs = append(errs, fmt.Errorf("thread %d back to processors %s: %w", t.PID, device.FormatCPUList(t.Was),
+				err))
 		}
 	}
 	return errors.Join(errs...)

@@ -78,7 +78,8 @@ func TestAnsible(t *testing.T) {
 	}
 
 	t.Log("somebody takes away on web, after apply, what it made: the rollout stops there")
-	web.write(t, "/usr/local/bin/niclane", "#!/bin/sh\n[ \"$1\" != verify ] || tc qdisc del dev eth0 root\nexec /usr/bin/niclane \"$@\"\n", 0o755)
+	web.write(t, "/usr/local/bin/niclane",
+		"#!/bin/sh\n[ \"$1\" != verify ] || tc qdisc del dev eth0 root\nexec /usr/bin/niclane \"$@\"\n", 0o755)
 	out = f.play(t, 2)
 	if recap(t, out, "web", "failed") != 1 || recap(t, out, "web", "rescued") != 1 {
 		t.Errorf("web has not failed and been rescued:\n%s", out)
@@ -146,9 +147,11 @@ func newFleet(t *testing.T) *fleet {
 	f.namespace("ctl")
 	f.write("hosts", "[web]\nweb ansible_host=10.99.1.2\n[db]\ndb ansible_host=10.99.2.2\n")
 	for i, group := range []string{"web", "db"} {
-		f.write("group_vars/"+group+".yml", fmt.Sprintf("niclane_lanes: %s/%s.yaml\nniclane_verify: [--probe, 10.99.%d.1]\n", dir, group, i+1))
+		f.write("group_vars/"+group+".yml", fmt.Sprintf("niclane_lanes: %s/%s.yaml\nniclane_verify: [--probe, "+
+			"10.99.%d.1]\n", dir, group, i+1))
 	}
-	f.write("group_vars/all.yml", fmt.Sprintf("niclane_package: %s\nniclane_at_boot: false\nansible_become: false\nansible_python_interpreter: /usr/bin/python3\n", f.deb))
+	f.write("group_vars/all.yml", fmt.Sprintf("niclane_package: %s\nniclane_at_boot: false\nansible_become: "+
+		"false\nansible_python_interpreter: /usr/bin/python3\n", f.deb))
 	return f
 }
 
@@ -192,12 +195,14 @@ func (f *fleet) play(t *testing.T, code int, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("ip", append([]string{"netns", "exec", f.tag + "ctl", "ansible-playbook", "-i", filepath.Join(f.dir, "hosts"), site}, args...)...)
+	cmd := exec.Command("ip", append([]string{"netns", "exec", f.tag + "ctl", "ansible-playbook", "-i",
+		filepath.Join(f.dir, "hosts"), site}, args...)...)
 	cmd.Dir = f.dir
 	cmd.Env = append(os.Environ(), "HOME="+f.dir, "LC_ALL=C.UTF-8", "ANSIBLE_NOCOLOR=1", "ANSIBLE_PIPELINING=1",
 		"ANSIBLE_REMOTE_USER=root", "ANSIBLE_PRIVATE_KEY_FILE="+filepath.Join(f.dir, "key"),
 		"ANSIBLE_SSH_CONTROL_PATH_DIR="+filepath.Join(f.dir, "cp"),
-		"ANSIBLE_SSH_ARGS=-o ControlMaster=auto -o ControlPersist=2s -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile="+filepath.Join(f.dir, "known"))
+		"ANSIBLE_SSH_ARGS=-o ControlMaster=auto -o ControlPersist=2s -o StrictHostKeyChecking=accept-new -o "+
+			"UserKnownHostsFile="+filepath.Join(f.dir, "known"))
 	out, _ := cmd.CombinedOutput()
 	if got := cmd.ProcessState.ExitCode(); got != code {
 		t.Fatalf("ansible-playbook %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out)
@@ -241,7 +246,8 @@ func (f *fleet) host(name string, n int) *host {
 	h.write(t, "/root/.ssh/authorized_keys", string(key), 0o600)
 	h.ns = f.namespace(name)
 	ctl, inner := fmt.Sprintf("10.99.%d.1/24", n), fmt.Sprintf("10.99.%d.2/24", n)
-	command(t, "ip", "-n", h.ns, "link", "add", "eth0", "numtxqueues", "4", "numrxqueues", "4", "type", "veth", "peer", "name", name, "netns", f.tag+"ctl")
+	command(t, "ip", "-n", h.ns, "link", "add", "eth0", "numtxqueues", "4", "numrxqueues", "4", "type", "veth", "peer",
+		"name", name, "netns", f.tag+"ctl")
 	command(t, "ip", "-n", h.ns, "addr", "add", inner, "dev", "eth0")
 	command(t, "ip", "-n", f.tag+"ctl", "addr", "add", ctl, "dev", name)
 	command(t, "ip", "-n", f.tag+"ctl", "link", "set", name, "up")
@@ -261,7 +267,8 @@ func (f *fleet) host(name string, n int) *host {
 		_ = cmd.Wait()
 	})
 	deadline := time.Now().Add(30 * time.Second)
-	for exec.Command("ip", "netns", "exec", f.tag+"ctl", "ssh-keyscan", "-T", "1", "-t", "ed25519", strings.TrimSuffix(inner, "/24")).Run() != nil {
+	for exec.Command("ip", "netns", "exec", f.tag+"ctl", "ssh-keyscan", "-T", "1", "-t", "ed25519",
+		strings.TrimSuffix(inner, "/24")).Run() != nil {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: no sshd after 30 s: %s", name, log.String())
 		}

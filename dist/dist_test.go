@@ -39,9 +39,13 @@ func TestDefaultFile(t *testing.T) {
 
 // TestEveryManualPage: a page that is written is a page that is packaged.
 func TestEveryManualPage(t *testing.T) {
-	nfpm, err := os.ReadFile("nfpm.yaml")
-	if err != nil {
-		t.Fatal(err)
+	var packaged string
+	for _, name := range []string{"niclane.yaml", "niclane-bench.yaml"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packaged += string(text)
 	}
 	pages, err := filepath.Glob("../docs/*.[1-8].md")
 	if err != nil || len(pages) == 0 {
@@ -50,8 +54,8 @@ func TestEveryManualPage(t *testing.T) {
 	for _, p := range pages {
 		page := strings.TrimSuffix(filepath.Base(p), ".md")
 		want := "dst: /usr/share/man/man" + page[len(page)-1:] + "/" + page + ".gz\n"
-		if !strings.Contains(string(nfpm), want) {
-			t.Errorf("nfpm.yaml has no %q", want)
+		if !strings.Contains(packaged, want) {
+			t.Errorf("no package has %q", want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -46,13 +47,18 @@ func command(t *testing.T, name string, args ...string) string {
 func TestPackages(t *testing.T) {
 	dir := built(t)
 	first, err := filepath.Glob(filepath.Join(dir, "first", "*"))
-	if err != nil || len(first) != 2 {
-		t.Fatalf("built %v, %v; want a deb and an rpm", first, err)
+	if err != nil || len(first) != 4 {
+		t.Fatalf("built %v, %v; want a deb and an rpm of each program", first, err)
 	}
-	deb, rpm := first[0], first[1]
-	if strings.HasSuffix(rpm, ".deb") {
-		deb, rpm = rpm, deb
+	one := func(pattern string) string {
+		found, err := filepath.Glob(filepath.Join(dir, "first", pattern))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		return found[0]
 	}
+	deb, rpm := one("niclane_*.deb"), one("niclane-[0-9]*.rpm")
+	benchDeb, benchRPM := one("niclane-bench_*.deb"), one("niclane-bench-[0-9]*.rpm")
 	t.Run("the same bytes", func(t *testing.T) {
 		for _, p := range first {
 			a, err := os.ReadFile(p)
@@ -69,8 +75,10 @@ func TestPackages(t *testing.T) {
 		}
 	})
 	t.Run("lintian", func(t *testing.T) { lintian(t, deb) })
-	t.Run("rpm", func(t *testing.T) { readRPM(t, rpm, deb) })
-	t.Run("install, run, purge", func(t *testing.T) { installRunPurge(t, deb) })
+	t.Run("lintian, niclane-bench", func(t *testing.T) { lintian(t, benchDeb) })
+	t.Run("rpm", func(t *testing.T) { readRPM(t, rpm, deb, "/etc/niclane/lanes.yaml\n") })
+	t.Run("rpm, niclane-bench", func(t *testing.T) { readRPM(t, benchRPM, benchDeb, "") })
+	t.Run("install, run, purge", func(t *testing.T) { installRunPurge(t, deb, benchDeb) })
 	t.Run("rpm: install, run, erase", func(t *testing.T) { installRunErase(t, rpm) })
 }
 
@@ -78,7 +86,8 @@ func lintian(t *testing.T, deb string) {
 	if _, err := exec.LookPath("lintian"); err != nil {
 		t.Skip("no lintian")
 	}
-	out, err := exec.Command("lintian", "--allow-root", "--fail-on", "error", "--tag-display-limit", "0", deb).CombinedOutput()
+	out, err := exec.Command("lintian", "--allow-root", "--fail-on", "error", "--tag-display-limit", "0",
+		deb).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -89,7 +98,7 @@ func lintian(t *testing.T, deb string) {
 }
 
 // readRPM compares the two packages' files, by rpm's own reading.
-func readRPM(t *testing.T, rpm, deb string) {
+func readRPM(t *testing.T, rpm, deb, configuration string) {
 	if _, err := exec.LookPath("rpm"); err != nil {
 		t.Fatalf("%v: make test-packages installs it", err)
 	}
@@ -111,17 +120,23 @@ func readRPM(t *testing.T, rpm, deb string) {
 	}
 	// Where the two differ in custom.
 	for from, to := range map[string]string{
-		"/lib/systemd/system/niclane@.service":       "/usr/lib/systemd/system/niclane@.service",
-		"/usr/share/zsh/vendor-completions/_niclane": "/usr/share/zsh/site-functions/_niclane",
+		"/lib/systemd/system/":               "/usr/lib/systemd/system/",
+		"/usr/share/zsh/vendor-completions/": "/usr/share/zsh/site-functions/",
+		"/usr/share/lintian/overrides/":      "",
 	} {
-		want[to] = want[from]
-		delete(want, from)
+		for name, what := range want {
+			if rest, ok := strings.CutPrefix(name, from); ok {
+				delete(want, name)
+				if to != "" {
+					want[to+rest] = what
+				}
+			}
+		}
 	}
-	delete(want, "/usr/share/lintian/overrides/niclane")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-deb +rpm):\n%s", diff)
 	}
-	if got := command(t, "rpm", "-qpc", "--nosignature", rpm); got != "/etc/niclane/lanes.yaml\n" {
+	if got := command(t, "rpm", "-qpc", "--nosignature", rpm); got != configuration {
 		t.Errorf("configuration files: %q", got)
 	}
 	command(t, "rpm", "-Kv", "--nosignature", rpm)
@@ -136,7 +151,7 @@ func freshRoot(t *testing.T) root {
 	archive, err := exec.Command("../tools/debianroot", "man-db,bash-completion,zsh,fish,iproute2").Output()
 	if err != nil {
 		var text string
-		if e, ok := err.(*exec.ExitError); ok {
+		if e := (*exec.ExitError)(nil); errors.As(err, &e) {
 			text = string(e.Stderr)
 		}
 		t.Skipf("no fresh Debian to install into: %v\n%s", err, text)
@@ -150,13 +165,16 @@ func freshRoot(t *testing.T) root {
 }
 
 // installRunPurge does in a fresh Debian what a person would.
-func installRunPurge(t *testing.T, deb string) {
+func installRunPurge(t *testing.T, deb, bench string) {
 	r := freshRoot(t)
 	before := r.files(t)
 	command(t, "cp", deb, filepath.Join(string(r), "niclane.deb"))
 	r.do(t, "dpkg -i /niclane.deb && rm /niclane.deb")
+	r.wants(t, "want the package niclane-bench installed", "niclane report /srv 2>&1 || true")
+	command(t, "cp", bench, filepath.Join(string(r), "bench.deb"))
+	r.do(t, "dpkg -i /bench.deb && rm /bench.deb")
 
-	for _, page := range []string{"8 niclane", "5 lanes.yaml", "5 experiment.yaml", "5 hosts.yaml"} {
+	for _, page := range []string{"8 niclane", "8 niclane-bench", "5 lanes.yaml", "5 experiment.yaml", "5 hosts.yaml"} {
 		section, name, _ := strings.Cut(page, " ")
 		out := r.do(t, "MANWIDTH=80 man "+page)
 		for _, want := range []string{name + "(" + section + ")", "NAME", "SEE ALSO"} {
@@ -173,12 +191,15 @@ func installRunPurge(t *testing.T, deb string) {
 	r.wants(t, "_niclane", `zsh -c 'autoload -Uz compinit; compinit -D; print $_comps[niclane]'`)
 	r.wants(t, "plan", `HOME=$(mktemp -d); fish -c 'complete -C "niclane pl"'; rm -r "$HOME"`)
 
+	r.wants(t, "first-lane", `HOME=$(mktemp -d); fish -c 'complete -C "niclane bench fir"'; rm -r "$HOME"`)
+
+	r.wants(t, "paper:", "niclane refresh --list")
 	r.wants(t, "queue-set", "ip link add lane0 type veth peer name lane1 && ip link set lane0 up && niclane probe lane0")
 	r.wants(t, "lanes.yaml:", "niclane plan /etc/niclane/lanes.yaml 2>&1 || test $? = 1")
 	// A lane that is applied when the package goes is undone by that, and not
 	// made at the next boot.
 	if out := r.do(t, laneInPlace+`
-		dpkg --purge niclane
+		dpkg --purge niclane-bench niclane
 `+laneUndone); !strings.HasSuffix(out, "undone exactly\n") {
 		t.Errorf("purging does not undo: %s", out)
 	}

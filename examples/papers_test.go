@@ -125,7 +125,8 @@ func host(t *testing.T, dev string) *device.State {
 	st.CPUs = nil
 	for id := range processors {
 		// Threads of one core are 72 apart, as on the ATS paper's host.
-		st.CPUs = append(st.CPUs, device.CPU{ID: id, Online: true, Node: id / 36 % 2, Core: id % 36, Package: id / 36 % 2})
+		st.CPUs = append(st.CPUs, device.CPU{ID: id, Online: true, Node: id / 36 % 2, Core: id % 36,
+			Package: id / 36 % 2})
 	}
 	d := &st.Devices[0]
 	d.Node, d.Speed, d.RxQueues, d.TxQueues = 0, 100e9, queues, queues
@@ -140,8 +141,8 @@ func host(t *testing.T, dev string) *device.State {
 			files[path] = f
 		}
 	}
-	copyFile := func(f device.File, old, new string) {
-		f.Path = strings.Replace(f.Path, old, new, 1)
+	copyFile := func(f device.File, old, next string) {
+		f.Path = strings.Replace(f.Path, old, next, 1)
 		files[f.Path] = f
 	}
 	for q := range queues {
@@ -149,7 +150,8 @@ func host(t *testing.T, dev string) *device.State {
 		napi.ID, napi.IRQ, irq.Number = uint32(firstNAPI+q), firstIRQ+q, firstIRQ+q
 		irq.Name = fmt.Sprintf("ice-%s-TxRx-%d", dev, q)
 		qdisc.Parent = fmt.Sprintf("0:%x", q+1)
-		d.QueueCoal, d.NAPIs, d.IRQs, d.Qdiscs = append(d.QueueCoal, coalesce), append(d.NAPIs, napi), append(d.IRQs, irq), append(d.Qdiscs, qdisc)
+		d.QueueCoal, d.NAPIs, d.IRQs, d.Qdiscs = append(d.QueueCoal, coalesce), append(d.NAPIs, napi),
+			append(d.IRQs, irq), append(d.Qdiscs, qdisc)
 		for _, f := range st.Files {
 			switch {
 			case strings.HasPrefix(f.Path, oldIRQ):

@@ -93,7 +93,8 @@ func deafen(port string) error {
 func (b *builder) addStation(mac net.HardwareAddr, port string) error {
 	return b.withLink(Switch, port, func(nl *netlink.Handle, l netlink.Link) error {
 		return nl.NeighAdd(&netlink.Neigh{
-			LinkIndex: l.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, // a permanent one would be the bridge's own
+			// a permanent one would be the bridge's own
+			LinkIndex: l.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP,
 			Flags: netlink.NTF_MASTER, HardwareAddr: mac,
 		})
 	})

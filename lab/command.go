@@ -128,7 +128,8 @@ func ExecMain(args []string) error {
 func (s spec) enter() error {
 	if s.Cgroup != "" {
 		// 0 is the thread that writes; execve makes it the process.
-		if err := os.WriteFile(filepath.Join(s.Cgroup, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(s.Cgroup, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())),
+			0); err != nil {
 			return err
 		}
 	}
@@ -154,14 +155,16 @@ func (s spec) enter() error {
 		}
 		// In an autogroup nice only orders the session's own processes; the
 		// group has one of its own (sched(7)). Not every kernel has it.
-		if err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(s.Nice)), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(s.Nice)), 0); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("autogroup nice %d: %w", s.Nice, err)
 		}
 	}
 	if s.FIFO != 0 {
 		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: uint32(s.FIFO)}
 		if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
-			return fmt.Errorf("SCHED_FIFO priority %d: %w (a cpu control group without real-time share refuses it)", s.FIFO, err)
+			return fmt.Errorf("SCHED_FIFO priority %d: %w (a cpu control group without real-time share refuses it)",
+				s.FIFO, err)
 		}
 	}
 	return nil

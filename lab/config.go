@@ -9,9 +9,8 @@ import (
 	"hash/fnv"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
-
-	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Hosts of a lab. Switch has no address and runs nothing but the links.
@@ -78,7 +77,7 @@ const (
 
 const defaultName = "niclane"
 
-var nameRE = strictyaml.Lazy(`^[a-z][a-z0-9-]{0,23}$`)
+var nameRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
 
 // complete fills in defaults and checks. online are the processors online.
 func (c Config) complete(online []int) (Config, error) {
@@ -115,8 +114,9 @@ func (c Config) complete(online []int) (Config, error) {
 			errs = append(errs, fmt.Errorf("lab: %s: %d, want %d to %d", what, v, lo, hi))
 		}
 	}
-	if !nameRE().MatchString(c.Name) {
-		errs = append(errs, fmt.Errorf("lab: name %q: want a letter, then letters, digits and \"-\", at most 24 in all", c.Name))
+	if !nameRE.MatchString(c.Name) {
+		errs = append(errs, fmt.Errorf("lab: name %q: want a letter, then letters, digits and \"-\", at most 24 in all",
+			c.Name))
 	}
 	if c.Card != CardEmulated && c.Card != CardNone {
 		errs = append(errs, fmt.Errorf("lab: card %q: want %s or %s", c.Card, CardEmulated, CardNone))

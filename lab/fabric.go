@@ -83,7 +83,8 @@ func mountBPF() error {
 	if fs.Type == unix.BPF_FS_MAGIC {
 		return nil
 	}
-	if err := unix.Mount("bpf", emucard.Root, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+	if err := unix.Mount("bpf", emucard.Root, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		"mode=0700"); err != nil {
 		return fmt.Errorf("mount BPF file system on %s: %w", emucard.Root, err)
 	}
 	return nil
@@ -95,7 +96,8 @@ func unmountBPF() error {
 	if err != nil || len(cards) > 0 {
 		return err
 	}
-	if err := unix.Unmount(emucard.Root, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unmount(emucard.Root, 0); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", emucard.Root, err)
 	}
 	if err := os.Remove(emucard.Root); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -149,8 +151,9 @@ func (b *builder) attach(host, dev string, parent uint32, prog *ebpf.Program, na
 			return fmt.Errorf("clsact: %w", err)
 		}
 		err := h.FilterAdd(&netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 0xc000},
-			Fd:          prog.FD(), Name: name, DirectAction: true,
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: parent, Handle: 1, Protocol: unix.ETH_P_ALL,
+				Priority: 0xc000},
+			Fd: prog.FD(), Name: name, DirectAction: true,
 		})
 		if err != nil {
 			return fmt.Errorf("program %s: %w", name, err)

@@ -33,7 +33,8 @@ func TestHopNames(t *testing.T) {
 	for _, h := range hops {
 		got = append(got, h.Name)
 	}
-	want := []string{"switch to sut", "host backlog", "card rx rings", "sut qdisc htb 1:", "sut class 1:10", "card tx ring 0", "card tx ring 1"}
+	want := []string{"switch to sut", "host backlog", "card rx rings", "sut qdisc htb 1:", "sut class 1:10",
+		"card tx ring 0", "card tx ring 1"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("hops (-want +got):\n%s", diff)
 	}

@@ -53,7 +53,7 @@ func Up(ctx context.Context, c Config) (_ *Lab, err error) {
 	if err := r.free(); err != nil {
 		return nil, err
 	}
-	if err := r.claim(); err != nil {
+	if err := r.create(); err != nil {
 		return nil, err
 	}
 	b := &builder{cfg: c, nodes: map[string]*node{}}
@@ -142,8 +142,9 @@ func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.Config.Name) 
 
 func openRecord(name string) (record, error) {
 	name = cmp.Or(name, defaultName)
-	if !nameRE().MatchString(name) {
-		return record{}, fmt.Errorf("lab name %q: want a letter, then letters, digits and \"-\", at most 24 in all", name)
+	if !nameRE.MatchString(name) {
+		return record{}, fmt.Errorf("lab name %q: want a letter, then letters, digits and \"-\", at most 24 in all",
+			name)
 	}
 	r, err := readRecord(name)
 	if errors.Is(err, os.ErrNotExist) {

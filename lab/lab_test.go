@@ -55,7 +55,8 @@ func TestConfigProcessors(t *testing.T) {
 	for _, tt := range tests {
 		c, err := Config{}.complete(tt.online)
 		if err != nil || !slices.Equal(c.SUTCPUs, tt.sut) || !slices.Equal(c.OtherCPUs, tt.others) {
-			t.Errorf("%v online: SUT %v, others %v, %v; want %v and %v", tt.online, c.SUTCPUs, c.OtherCPUs, err, tt.sut, tt.others)
+			t.Errorf("%v online: SUT %v, others %v, %v; want %v and %v", tt.online, c.SUTCPUs, c.OtherCPUs, err, tt.sut,
+				tt.others)
 		}
 	}
 }
@@ -119,7 +120,8 @@ func TestNotReady(t *testing.T) {
 	for _, broken := range []struct {
 		host, command, mend, want string
 	}{
-		{Switch, "bridge link set dev p-client state 0", "bridge link set dev p-client state 3", "p-client, port of a bridge, is in state 0"},
+		{Switch, "bridge link set dev p-client state 0", "bridge link set dev p-client state 3",
+			"p-client, port of a bridge, is in state 0"},
 		{Noise, "ip link set eth0 down", "ip link set eth0 up", "eth0 is down"},
 	} {
 		run(t, l, broken.host, Options{}, strings.Fields(broken.command)...)
@@ -136,11 +138,13 @@ func TestNotReady(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	l := raise(t, Config{})
-	if got := strings.Fields(run(t, l, SUT, Options{}, "ls", "/sys/class/net")); !slices.Contains(got, Port) || slices.Contains(got, cardPort) {
+	if got := strings.Fields(run(t, l, SUT, Options{}, "ls", "/sys/class/net")); !slices.Contains(got, Port) ||
+		slices.Contains(got, cardPort) {
 		t.Errorf("devices in the SUT's /sys: %q", got)
 	}
 	// proc_pid_stat(5): (40) rt_priority, (41) policy, of which 1 is SCHED_FIFO
-	if got := strings.Fields(run(t, l, SUT, Options{FIFO: 7}, "cat", "/proc/self/stat")); got[39] != "7" || got[40] != "1" {
+	if got := strings.Fields(run(t, l, SUT, Options{FIFO: 7}, "cat", "/proc/self/stat")); got[39] != "7" ||
+		got[40] != "1" {
 		t.Errorf("scheduling: priority %s, policy %s; want 7 and 1", got[39], got[40])
 	}
 	// (19) nice
@@ -148,7 +152,8 @@ func TestCommand(t *testing.T) {
 		t.Errorf("nice %s, want 5", got[18])
 	}
 	cpu := l.Config.SUTCPUs[0]
-	if got := run(t, l, SUT, Options{CPUs: []int{cpu}}, "grep", "Cpus_allowed_list", "/proc/self/status"); !strings.HasSuffix(got, "\t"+strconv.Itoa(cpu)+"\n") {
+	if got := run(t, l, SUT, Options{CPUs: []int{cpu}}, "grep", "Cpus_allowed_list",
+		"/proc/self/status"); !strings.HasSuffix(got, "\t"+strconv.Itoa(cpu)+"\n") {
 		t.Errorf("processors: %q", got)
 	}
 	// a session of its own, and with it an autogroup
@@ -156,7 +161,8 @@ func TestCommand(t *testing.T) {
 		t.Errorf("process %s is in session %s", got[0], got[5])
 	}
 	if l.Cgroup != "" {
-		if got := run(t, l, SUT, Options{Cgroup: true}, "cat", "/proc/self/cgroup"); !strings.Contains(got, ":"+l.Cgroup+"\n") {
+		if got := run(t, l, SUT, Options{Cgroup: true}, "cat", "/proc/self/cgroup"); !strings.Contains(got,
+			":"+l.Cgroup+"\n") {
 			t.Errorf("control groups without %s:\n%s", l.Cgroup, got)
 		}
 	}
@@ -165,7 +171,8 @@ func TestCommand(t *testing.T) {
 			t.Errorf("%s out of range: no error", name)
 		}
 	}
-	if _, err := l.Command(context.Background(), "nobody", Options{}, "true"); err == nil || !strings.Contains(err.Error(), `"nobody"`) {
+	if _, err := l.Command(context.Background(), "nobody", Options{}, "true"); err == nil ||
+		!strings.Contains(err.Error(), `"nobody"`) {
 		t.Errorf("unknown host: %v", err)
 	}
 }

@@ -58,7 +58,8 @@ func (b *builder) addLinks() error {
 		if host == SUT {
 			queues = b.cfg.Queues
 		}
-		if err := addVeth(b.cfg.MTU, b.nodes[host], sw, devOf(host), portOf(host), queues, b.cfg.MAC(host)); err != nil {
+		if err := addVeth(b.cfg.MTU, b.nodes[host], sw, devOf(host), portOf(host), queues,
+			b.cfg.MAC(host)); err != nil {
 			return err
 		}
 	}
@@ -75,7 +76,8 @@ func (b *builder) addLinks() error {
 	if err := b.features(SUT, Port, true, func(name string) bool { return name == "rx-gro" }); err != nil {
 		return err
 	}
-	if err := b.features(Switch, cardPort, false, func(name string) bool { return strings.HasPrefix(name, "tx-tcp") }); err != nil {
+	if err := b.features(Switch, cardPort, false,
+		func(name string) bool { return strings.HasPrefix(name, "tx-tcp") }); err != nil {
 		return err
 	}
 	if err := b.withLink(Noise, HostPort, func(nl *netlink.Handle, l netlink.Link) error {

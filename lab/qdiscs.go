@@ -46,7 +46,8 @@ func switchQueue(c Config, index, buffer int) *netlink.Tbf {
 // it no lane could help.
 func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	index := l.Attrs().Index
-	htb := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT})
+	htb := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0),
+		Parent: netlink.HANDLE_ROOT})
 	htb.Defcls = 1
 	if err := h.QdiscAdd(htb); err != nil {
 		return fmt.Errorf("htb: %w", err)
@@ -55,7 +56,8 @@ func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	add := func(minor uint16, parent uint32, rate uint64, burst uint32) error {
 		c := netlink.NewHtbClass(
 			netlink.ClassAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, minor), Parent: parent},
-			netlink.HtbClassAttrs{Rate: rate, Ceil: b.cfg.LinkRate, Buffer: burst, Cbuffer: uint32(b.cfg.LinkBurst), Quantum: frame})
+			netlink.HtbClassAttrs{Rate: rate, Ceil: b.cfg.LinkRate, Buffer: burst, Cbuffer: uint32(b.cfg.LinkBurst),
+				Quantum: frame})
 		if err := h.ClassAdd(c); err != nil {
 			return fmt.Errorf("class %#x: %w", minor, err)
 		}
@@ -66,7 +68,8 @@ func (b *builder) addArbiter(h *netlink.Handle, l netlink.Link) error {
 	}
 	for q := range b.cfg.Queues {
 		minor := uint16(q + 1)
-		if err := add(minor, netlink.MakeHandle(1, linkClass), b.cfg.LinkRate/uint64(b.cfg.Queues), 2*frame); err != nil {
+		if err := add(minor, netlink.MakeHandle(1, linkClass), b.cfg.LinkRate/uint64(b.cfg.Queues),
+			2*frame); err != nil {
 			return err
 		}
 		if err := addBFIFO(b.nodes[Switch], index, netlink.MakeHandle(1, minor), b.cfg.Ring); err != nil {

@@ -38,7 +38,7 @@ type record struct {
 func recordPath(name string) string { return filepath.Join(recordDir, name+".json") }
 
 // free checks that nobody has what the lab is going to make, and later to
-// remove. Where there is a record, that is for claim to say.
+// remove. Where there is a record, that is for create to say.
 func (r record) free() error {
 	if _, err := os.Stat(recordPath(r.Config.Name)); err == nil {
 		return nil
@@ -52,14 +52,15 @@ func (r record) free() error {
 	}
 	for _, path := range paths {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("lab %s: %s: %w, and no lab has recorded it: remove it, or choose another name", r.Config.Name, path, cmp.Or(err, fs.ErrExist))
+			return fmt.Errorf("lab %s: %s: %w, and no lab has recorded it: remove it, or choose another name",
+				r.Config.Name, path, cmp.Or(err, fs.ErrExist))
 		}
 	}
 	return nil
 }
 
-// claim writes the record of a new lab. It fails if one has the name already.
-func (r record) claim() error {
+// create writes the record of a new lab. It fails if one has the name already.
+func (r record) create() error {
 	tmp, err := r.place()
 	if err != nil {
 		return err
@@ -73,7 +74,8 @@ func (r record) claim() error {
 		case readErr != nil:
 			return fmt.Errorf("lab %s is up already (%s: %w)", r.Config.Name, recordPath(r.Config.Name), readErr)
 		case !have.Ready:
-			return fmt.Errorf("lab %s: a start was cut short or is under way: %w: take it down first", r.Config.Name, unix.EEXIST)
+			return fmt.Errorf("lab %s: a start was cut short or is under way: %w: take it down first", r.Config.Name,
+				unix.EEXIST)
 		}
 		return fmt.Errorf("lab %s is up already: %w: take it down first", r.Config.Name, unix.EEXIST)
 	}
@@ -140,7 +142,8 @@ func (r record) remove() error {
 	}
 	for _, dir := range dirs {
 		// rmdir(2) refuses what is not empty.
-		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) &&
+			!errors.Is(err, unix.EBUSY) {
 			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
 		}
 	}

@@ -189,8 +189,10 @@ func TestLeavesHostAsFound(t *testing.T) {
 			c.Close()
 			up := snap(t)
 			for what, differs := range map[string]bool{
-				"network namespaces": !slices.Equal(up.Netns, before.Netns), "mounts": !slices.Equal(up.Mounts, before.Mounts),
-				"/run": !slices.Equal(up.Run, before.Run), "BPF": len(up.BPF) == 2 && len(before.BPF) == 0,
+				"network namespaces": !slices.Equal(up.Netns, before.Netns),
+				"mounts":             !slices.Equal(up.Mounts, before.Mounts),
+				"/run":               !slices.Equal(up.Run, before.Run), "BPF": len(up.BPF) == 2 &&
+					len(before.BPF) == 0,
 			} {
 				if !differs {
 					t.Errorf("a lab that is up cannot be seen in %s", what)

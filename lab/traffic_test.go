@@ -179,7 +179,8 @@ func TestCountersExact(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			queue := 5 + i
-			r := emucard.Rule{Location: i, Match: device.Match{Family: tt.family, Protocol: "udp", LocalPort: 9000}, Queue: queue}
+			r := emucard.Rule{Location: i, Match: device.Match{Family: tt.family, Protocol: "udp", LocalPort: 9000},
+				Queue: queue}
 			if err := c.AddRule(r); err != nil {
 				t.Fatal(err)
 			}
@@ -282,7 +283,8 @@ func TestTransmitQueue(t *testing.T) {
 			if q == queue {
 				mask = device.FormatMask(online)
 			}
-			run(t, l, SUT, Options{}, "sh", "-c", fmt.Sprintf("echo %s > /sys/class/net/lane0/queues/tx-%d/xps_cpus", mask, q))
+			run(t, l, SUT, Options{}, "sh", "-c", fmt.Sprintf("echo %s > /sys/class/net/lane0/queues/tx-%d/xps_cpus",
+				mask, q))
 		}
 		_, before, err := c.Stats()
 		if err != nil {
@@ -307,7 +309,8 @@ func TestSymmetric(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
 	for q := range l.Config.Queues {
-		run(t, l, SUT, Options{}, "sh", "-c", fmt.Sprintf("echo %x > /sys/class/net/lane0/queues/tx-%d/xps_rxqs", 1<<q, q))
+		run(t, l, SUT, Options{}, "sh", "-c", fmt.Sprintf("echo %x > /sys/class/net/lane0/queues/tx-%d/xps_rxqs", 1<<q,
+			q))
 	}
 	ln := listen(t, l, l.Config.IPv4(SUT), 8000)
 	for queue := range l.Config.Queues {

@@ -56,8 +56,10 @@ func spentBy(variant string, windows map[int]*result.Window) (spent, bool) {
 	if requests == 0 || all == 0 {
 		return spent{}, false
 	}
-	s := spent{Variant: variant, Server: "not counted", Waited: "not counted", Switches: "not counted", Polls: "not counted", PerPoll: "-", By: "-",
-		Took: result.DurationText((all - idle) / requests), Busy: percent(1 - idle/all), SoftIRQ: percent(softirq / all)}
+	s := spent{Variant: variant, Server: "not counted", Waited: "not counted", Switches: "not counted",
+		Polls: "not counted", PerPoll: "-", By: "-",
+		Took: result.DurationText((all - idle) / requests), Busy: percent(1 - idle/all),
+		SoftIRQ: percent(softirq / all)}
 	if running > 0 {
 		s.Server, s.Waited = result.DurationText(running/requests), result.DurationText(waiting/requests)
 		s.Switches = fmt.Sprintf("%.2f", switches/requests)

@@ -88,7 +88,8 @@ func Write(out io.Writer, outcomes []Outcome, version string) error {
 		}
 		if point, ok := o.Point(); ok {
 			p := o.Result.Points[point]
-			s.At, s.Repeats = p.Name(), fmt.Sprintf("%d repeats of %s", p.Rounds, result.DurationText(float64(o.Result.Experiment.Load.Window)))
+			s.At, s.Repeats = p.Name(), fmt.Sprintf("%d repeats of %s", p.Rounds,
+				result.DurationText(float64(o.Result.Experiment.Load.Window)))
 			s.HTTP = len(o.Result.Experiment.Workload.Objects) > 0
 			for _, x := range o.Result.Variants {
 				if w := o.windows(point, x.Name); len(w) > 0 {
@@ -144,7 +145,8 @@ func (v *view) gather() {
 // where says what the hosts were.
 func where(r *result.Result) string {
 	if r.Experiment.Lab != nil {
-		return "All hosts are network namespaces of one machine with an emulated card (docs/lab.md): absolute figures are its own, only ratios within a run are comparable"
+		return "All hosts are network namespaces of one machine with an emulated card (docs/lab.md): absolute " +
+			"figures are its own, only ratios within a run are comparable"
 	}
 	hosts := r.Environment.Hosts
 	var names, shared []string
@@ -156,7 +158,8 @@ func where(r *result.Result) string {
 	}
 	text := fmt.Sprintf("Measured with agents on %d hosts: %s", len(hosts), strings.Join(names, ", "))
 	if len(shared) > 0 {
-		text += fmt.Sprintf(". Of these %s are one machine, by its name and its clock: absolute figures are its own", strings.Join(shared, ", "))
+		text += fmt.Sprintf(". Of these %s are one machine, by its name and its clock: absolute figures are its own",
+			strings.Join(shared, ", "))
 	}
 	return text
 }
@@ -232,7 +235,8 @@ func warnings(r *result.Result) []string {
 var classes = map[Verdict]string{AsGood: "met", Less: "noisy", NoneSeen: "noisy", Worse: "missed"}
 
 func claim(m Measured) claimView {
-	c := claimView{Text: m.Claim.Text, Value: m.Value, Verdict: string(m.Verdict), Class: classes[m.Verdict], Paper: "no figure"}
+	c := claimView{Text: m.Claim.Text, Value: m.Value, Verdict: string(m.Verdict), Class: classes[m.Verdict],
+		Paper: "no figure"}
 	switch {
 	case m.Claim.Measure == LinkShare:
 		c.Paper = fmt.Sprintf("%.1f %% of the link", 100*m.Claim.Paper)
@@ -304,8 +308,9 @@ func (o *Outcome) row(v result.Variant, windows map[int]*result.Window) row {
 	all, first, rate, failed, intended := merged(windows)
 	return row{
 		Name: v.Name, Title: v.Title, Mean: result.DurationText(all.Mean()),
-		P50: percentileText(all, 50), P99: percentileText(all, 99), P999: percentileText(all, 99.9), FirstByte: percentileText(first, 99),
-		Rate: fmt.Sprintf("%.0f/s", rate), Errors: fmt.Sprintf("%d of %d", failed, intended),
+		P50: percentileText(all, 50), P99: percentileText(all, 99), P999: percentileText(all, 99.9),
+		FirstByte: percentileText(first, 99),
+		Rate:      fmt.Sprintf("%.0f/s", rate), Errors: fmt.Sprintf("%d of %d", failed, intended),
 	}
 }
 
@@ -332,8 +337,10 @@ func (o *Outcome) delivery() []delivered {
 			}
 			all, first, _, failed, intended := merged(windows)
 			d := delivered{
-				Connections: p.Connections, Variant: v.Name, Sent: "not counted", Share: "-", PerWatt: "not measured", Hits: "not counted",
-				First50: percentileText(first, 50), First99: percentileText(first, 99), Last50: percentileText(all, 50), Last99: percentileText(all, 99),
+				Connections: p.Connections, Variant: v.Name, Sent: "not counted", Share: "-", PerWatt: "not measured",
+				Hits:    "not counted",
+				First50: percentileText(first, 50), First99: percentileText(first, 99), Last50: percentileText(all, 50),
+				Last99: percentileText(all, 99),
 				Errors: fmt.Sprintf("%d of %d", failed, intended),
 			}
 			var payload, ns, sent, span float64

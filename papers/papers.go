@@ -83,7 +83,8 @@ func (o *Outcome) windows(point int, variant string) map[int]*result.Window {
 
 // has reports whether a variant was measured.
 func (o *Outcome) has(variant string) bool {
-	return o.Result != nil && slices.ContainsFunc(o.Result.Windows, func(w result.Window) bool { return w.Variant == variant })
+	return o.Result != nil && slices.ContainsFunc(o.Result.Windows,
+		func(w result.Window) bool { return w.Variant == variant })
 }
 
 // Measure holds every claim of the study to the result.
@@ -196,7 +197,8 @@ func (o *Outcome) ratio(point int, base string, c Claim) (*stats.Ratio, error) {
 		case b == 0:
 			return nil, fmt.Errorf("%s is within the SLA at no rate that was measured", base)
 		}
-		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1, Method: "of the highest rates that were measured within the SLA; no interval"}, nil
+		return &stats.Ratio{Estimate: a / b, Low: a / b, High: a / b, N: 1,
+			Method: "of the highest rates that were measured within the SLA; no interval"}, nil
 	}
 	if c.Measure == LinkShare {
 		a, ok1 := o.linkShare(point, o.Lane)

@@ -21,7 +21,8 @@ import (
 // study is one with a claim of each kind.
 var study = Study{
 	Experiment: "made-up", Paper: "none", Lane: "lane", Bases: []string{"off", "tuned"},
-	Claims: []Claim{{Percentile, 99, "P99 half", 0.5}, {Rate, 0, "twice the rate", 2}, {LinkShare, 0, "80 % of the link", 0.8}, {Mean, 0, "the mean, no figure", 0}},
+	Claims: []Claim{{Percentile, 99, "P99 half", 0.5}, {Rate, 0, "twice the rate", 2},
+		{LinkShare, 0, "80 % of the link", 0.8}, {Mean, 0, "the mean, no figure", 0}},
 }
 
 // made is a result in which each variant takes so long, in ns, and has so many
@@ -49,7 +50,8 @@ func made(latency map[string]int64, rate map[string]float64) *result.Result {
 			}
 			r.Windows = append(r.Windows, result.Window{
 				Purpose: result.Repeat, Variant: name, Repeat: round,
-				Load: load.Result{Mode: load.Closed, Duration: 1e9, Intended: 2000, Completed: 2000, AchievedRate: rate[name], OfferedRate: rate[name],
+				Load: load.Result{Mode: load.Closed, Duration: 1e9, Intended: 2000, Completed: 2000,
+					AchievedRate: rate[name], OfferedRate: rate[name],
 					Payload: int64(rate[name]), Latency: h, Series: rec.Series()},
 			})
 		}
@@ -66,11 +68,20 @@ func TestMeasure(t *testing.T) {
 		want    []Verdict
 		ratio   float64 // of P99 to off
 	}{
-		{"as claimed", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 4 * ms}, map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 100_000}, []Verdict{AsGood, AsGood, "reached, on a far slower link", NoFigure}, 0.4},
-		{"less", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 8 * ms}, map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 50_000}, []Verdict{Less, Less, "40 points less", NoFigure}, 0.8},
-		{"none", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 10 * ms}, map[string]float64{"off": 50_000, "tuned": 60_000, "lane": 50_000}, []Verdict{NoneSeen, NoneSeen, "40 points less", NoneSeen}, 1},
-		{"worse", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 20 * ms}, map[string]float64{"off": 50_000, "tuned": 60_000, "lane": 25_000}, []Verdict{Worse, Worse, "60 points less", Worse}, 2},
-		{"no lane", map[string]int64{"off": 10 * ms}, map[string]float64{"off": 50_000}, []Verdict{Unmeasured, Unmeasured, Unmeasured, Unmeasured}, 0},
+		{"as claimed", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 4 * ms},
+			map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 100_000},
+			[]Verdict{AsGood, AsGood, "reached, on a far slower link", NoFigure}, 0.4},
+		{"less", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 8 * ms},
+			map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 50_000},
+			[]Verdict{Less, Less, "40 points less", NoFigure}, 0.8},
+		{"none", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 10 * ms},
+			map[string]float64{"off": 50_000, "tuned": 60_000, "lane": 50_000},
+			[]Verdict{NoneSeen, NoneSeen, "40 points less", NoneSeen}, 1},
+		{"worse", map[string]int64{"off": 10 * ms, "tuned": 6 * ms, "lane": 20 * ms},
+			map[string]float64{"off": 50_000, "tuned": 60_000, "lane": 25_000},
+			[]Verdict{Worse, Worse, "60 points less", Worse}, 2},
+		{"no lane", map[string]int64{"off": 10 * ms}, map[string]float64{"off": 50_000},
+			[]Verdict{Unmeasured, Unmeasured, Unmeasured, Unmeasured}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := Outcome{Study: study, Result: made(tt.latency, tt.rate)}
@@ -86,7 +97,8 @@ func TestMeasure(t *testing.T) {
 			if r := got[0].Against[0]; r.Base != "off" || r.Ratio == nil || math.Abs(r.Estimate-tt.ratio) > 0.02 {
 				t.Errorf("P99 is %+v, want %v of off", r.Ratio, tt.ratio)
 			}
-			if r := got[0].Against[1]; r.Base != "tuned" || r.Ratio == nil || math.Abs(r.Estimate-tt.ratio*10/6) > 0.05 {
+			if r := got[0].Against[1]; r.Base != "tuned" || r.Ratio == nil ||
+				math.Abs(r.Estimate-tt.ratio*10/6) > 0.05 {
 				t.Errorf("P99 is %+v, want %v of tuned", r.Ratio, tt.ratio*10/6)
 			}
 		})
@@ -117,14 +129,16 @@ func TestRateInSLA(t *testing.T) {
 }
 
 func TestWrite(t *testing.T) {
-	good := Outcome{Study: study, Result: made(map[string]int64{"off": 10e6, "tuned": 6e6, "lane": 4e6}, map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 100_000}), Report: "made-up/report.html"}
+	good := Outcome{Study: study, Result: made(map[string]int64{"off": 10e6, "tuned": 6e6, "lane": 4e6},
+		map[string]float64{"off": 40_000, "tuned": 60_000, "lane": 100_000}), Report: "made-up/report.html"}
 	good.Result.Experiment.Sized = []string{"sizes.lab", "sizes.quick"}
 	good.WhyInLab = "because of the lab"
 	for i := range good.Result.Windows {
 		good.Result.Windows[i].Load.Work.Gets = 100_000
 		good.Result.Windows[i].Machine = &machine.Diff{
-			Duration: 1e9, CPUs: []machine.CPU{{Idle: 5e8}, {Idle: 5e8}}, Processes: []machine.Process{{Name: "server", Running: 4e8}},
-			NAPIs: []polls.Count{{Polls: 1000, Thread: 750, Packets: 5000}},
+			Duration: 1e9, CPUs: []machine.CPU{{Idle: 5e8}, {Idle: 5e8}},
+			Processes: []machine.Process{{Name: "server", Running: 4e8}},
+			NAPIs:     []napi.Count{{Polls: 1000, Thread: 750, Packets: 5000}},
 		}
 	}
 	good.Result.Windows[3].Warnings = []string{"gate client: saturated client: 97 %"}
@@ -137,8 +151,11 @@ func TestWrite(t *testing.T) {
 	}
 	text := b.String()
 	for _, want := range []string{
-		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: to see that it runs", "made-up/report.html",
-		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)", "Studies of which nothing was measured: 1", "10 connections, closed loop", "<td>10.0 µs</td>", "75 % threads, 25 % interrupts", "because of the lab",
+		"P99 half", "−50 %", "as the paper, or better", "80.0 % of the link", "quick form: to see that it runs",
+		"made-up/report.html",
+		"gate hits: wrong &lt;hit&gt; ratio", "saturated client: 97 % (and in 1 more windows)",
+		"Studies of which nothing was measured: 1", "10 connections, closed loop", "<td>10.0 µs</td>",
+		"75 % threads, 25 % interrupts", "because of the lab",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
@@ -184,11 +201,14 @@ func TestWhere(t *testing.T) {
 		all  []Outcome
 		want map[string]int // how often
 	}{
-		{"in the lab", []Outcome{lab(), lab(), unmeasured}, map[string]int{inLab: 1, onHosts: 0, labOnly: 2, differ: 0, link: 1}},
-		{"on hosts", []Outcome{hosts(1e9), hosts(1e9)}, map[string]int{inLab: 0, onHosts: 1, together: 0, labOnly: 0, differ: 0, link: 1}},
+		{"in the lab", []Outcome{lab(), lab(), unmeasured}, map[string]int{inLab: 1, onHosts: 0, labOnly: 2, differ: 0,
+			link: 1}},
+		{"on hosts", []Outcome{hosts(1e9), hosts(1e9)}, map[string]int{inLab: 0, onHosts: 1, together: 0, labOnly: 0,
+			differ: 0, link: 1}},
 		{"agents of one machine", []Outcome{hosts(600)}, map[string]int{inLab: 0, onHosts: 1, together: 1}},
 		{"one name, two clocks", []Outcome{hosts(-601)}, map[string]int{onHosts: 1, "one machine": 0}},
-		{"both", []Outcome{lab(), hosts(1e9), lab()}, map[string]int{inLab: 2, onHosts: 1, labOnly: 2, differ: 1, link: 1}},
+		{"both", []Outcome{lab(), hosts(1e9), lab()}, map[string]int{inLab: 2, onHosts: 1, labOnly: 2, differ: 1,
+			link: 1}},
 		{"two links", []Outcome{lab(), faster}, map[string]int{inLab: 1, differ: 1, link: 1, "link of 1.00 Gbit/s": 1}},
 		{"nothing", []Outcome{unmeasured}, map[string]int{inLab: 0, onHosts: 0, differ: 0, "other everywhere": 0}},
 	} {
@@ -243,7 +263,9 @@ func TestStudies(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"memcached-connections", "memcached-shared-link", "web-cache-small", "web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod", "kubernetes-memcached"} {
+	for _, name := range []string{"memcached-connections", "memcached-shared-link", "web-cache-small",
+		"web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod",
+		"kubernetes-memcached"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("no study %s", name)
 		}

@@ -33,7 +33,8 @@ func BenchmarkKilled(b *testing.B) {
 	run(b, func(b *testing.B, et *ethtool.Client) {
 		p := all()
 		p.Policy, p.Priority, p.Nice, p.Timeout = "fifo", 60, 0, 1e9
-		if err := sched.SetAffinity(unix.Gettid(), []int{runtime.NumCPU() - 1}); err != nil { // the thread is Run's, and ends with it
+		// the thread is Run's, and ends with it
+		if err := sched.SetAffinity(unix.Gettid(), []int{runtime.NumCPU() - 1}); err != nil {
 			b.Error(err)
 		}
 		f := newFrames(b, et)
@@ -65,7 +66,10 @@ func BenchmarkKilled(b *testing.B) {
 			if !begin(b, p) {
 				return
 			}
-			before := configure(b, et, p, func(c *device.NAPIConfig) { c.DeferHardIRQs, c.GROFlushTimeout = 1, 200_000 })
+			before := configure(b, et, p, func(c *device.NAPIConfig) {
+				c.DeferHardIRQs, c.GROFlushTimeout = 1,
+					200_000
+			})
 			measure("polled")
 			kill(b, state(b, p).PID, unix.SIGKILL)
 			eventually(b, "it is gone", func() bool { got, err := client.Read(p); return got == nil && err == nil })

@@ -63,8 +63,8 @@ func (c Client) Read(o device.Object) (device.Object, error) {
 
 // Write starts, ends or replaces a poller. It returns when the new one polls,
 // and when the old one is no more.
-func (c Client) Write(old, new device.Object) error {
-	p, starts := new.(device.Poller)
+func (c Client) Write(old, next device.Object) error {
+	p, starts := next.(device.Poller)
 	if starts {
 		if err := os.MkdirAll(pathOf(c.RunDir), 0o700); err != nil {
 			return fmt.Errorf("pollers: %w", err)

@@ -5,6 +5,7 @@ package poller
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"syscall"
 	"unsafe"
@@ -23,12 +24,14 @@ var allowed = []string{
 	// polling
 	"io_uring_enter", "io_uring_register", "sched_yield",
 	// looking NAPIs up, and answering
-	"sendto", "sendmsg", "recvfrom", "recvmsg", "getsockopt", "getsockname", "accept4", "read", "write", "close", "shutdown", "fcntl",
+	"sendto", "sendmsg", "recvfrom", "recvmsg", "getsockopt", "getsockname", "accept4", "read", "write", "close",
+	"shutdown", "fcntl",
 	"epoll_pwait", "epoll_pwait2", "epoll_wait", "epoll_ctl", "eventfd2",
 	// Go's runtime
 	"clock_gettime", "nanosleep", "clock_nanosleep", "futex", "mmap", "munmap", "madvise", "mprotect",
 	"rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall", "tgkill", "gettid", "getpid",
-	"timer_create", "timer_settime", "timer_delete", "exit", "exit_group", "getrandom", "rseq", "set_robust_list", "sched_getaffinity",
+	"timer_create", "timer_settime", "timer_delete", "exit", "exit_group", "getrandom", "rseq", "set_robust_list",
+	"sched_getaffinity",
 }
 
 // confine gives up, for all threads and for good, what a poller that is set up
@@ -64,6 +67,10 @@ func confine() error {
 		_, known := here.SyscallNames[name]
 		return !known
 	})
+	// no_new_privs is the calling thread's, of which the filter that follows has to be
+	// (seccomp(2), EACCES).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := seccomp.LoadFilter(seccomp.Filter{
 		NoNewPrivs: true,
 		Flag:       seccomp.FilterFlagTSync,
@@ -86,7 +93,8 @@ func confine() error {
 func dropCapabilities() error {
 	none := [2]unix.CapUserData{}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&none)), 0)
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)),
+		uintptr(unsafe.Pointer(&none)), 0)
 	if errno != 0 && errno != unix.ENOTSUP {
 		return fmt.Errorf("capset: %w", errno)
 	}

@@ -58,7 +58,8 @@ func (c *counters) open() (err error) {
 	if err := loadNapiObjects(&c.objs, nil); err != nil {
 		return err
 	}
-	c.memory, err = unix.Mmap(c.objs.Shared.FD(), 0, int(unsafe.Sizeof(shared{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	c.memory, err = unix.Mmap(c.objs.Shared.FD(), 0, int(unsafe.Sizeof(shared{})), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("mmap: %w", err)
 	}

@@ -51,8 +51,10 @@ const etherType = 0x88b5
 // a veth's NAPI sees nothing.
 func newFrames(t testing.TB, et *ethtool.Client) *frames {
 	t.Helper()
-	for _, name := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp-accecn-segmentation"} {
-		if err := et.SetFeature(device.Feature{Dev: vethtest.Peer, Name: name}); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !strings.Contains(err.Error(), "no feature") {
+	for _, name := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation",
+		"tx-tcp-mangleid-segmentation", "tx-tcp-accecn-segmentation"} {
+		if err := et.SetFeature(device.Feature{Dev: vethtest.Peer, Name: name}); err != nil &&
+			!errors.Is(err, unix.EOPNOTSUPP) && !strings.Contains(err.Error(), "no feature") {
 			t.Log(err)
 		}
 	}
@@ -169,7 +171,8 @@ func TestPackets(t *testing.T) {
 		eventually(t, "it sleeps", func() bool { return state(t, p).Doing == device.PollerAsleep })
 		before := state(t, p)
 		f.exchange(1)
-		eventually(t, "a packet wakes it, and it sleeps again", func() bool { return state(t, p).Sleeps > before.Sleeps })
+		eventually(t, "a packet wakes it, and it sleeps again",
+			func() bool { return state(t, p).Sleeps > before.Sleeps })
 		if now := state(t, p); now.OthersPackets == before.OthersPackets {
 			t.Errorf("the packet that woke it was taken by nobody else: %+v", now)
 		}
@@ -248,10 +251,15 @@ func TestNAPIsChange(t *testing.T) {
 		gro(t, et, false)
 		eventually(t, "it has no NAPIs", func() bool { return state(t, p).Doing == device.PollerIdle })
 		gro(t, et, true)
-		eventually(t, "it polls the new ones", func() bool { n := state(t, p).NAPIs; return len(n) == 2 && n[0] != first[0] })
+		eventually(t, "it polls the new ones", func() bool {
+			n := state(t, p).NAPIs
+			return len(n) == 2 &&
+				n[0] != first[0]
+		})
 		f.exchange(20)
 		ip(t, "link", "set", p.Dev, "down")
-		eventually(t, "it has none while the device is down", func() bool { return state(t, p).Doing == device.PollerIdle })
+		eventually(t, "it has none while the device is down",
+			func() bool { return state(t, p).Doing == device.PollerIdle })
 		ip(t, "link", "set", p.Dev, "up")
 		eventually(t, "it has some again", func() bool { return len(state(t, p).NAPIs) == 2 })
 		ip(t, "link", "set", p.Dev, "name", "other0")
@@ -270,9 +278,14 @@ func TestNAPIsChange(t *testing.T) {
 		}
 		gro2(false)
 		gro2(true)
-		eventually(t, "it knows the device by its new name", func() bool { s := state(t, renamed); return s.Resolved > before.Resolved && len(s.NAPIs) == 2 })
+		eventually(t, "it knows the device by its new name",
+			func() bool { s := state(t, renamed); return s.Resolved > before.Resolved && len(s.NAPIs) == 2 })
 		ip(t, "link", "del", "other0")
-		eventually(t, "it ends with the device", func() bool { got, err := client.Read(p); return got == nil && err == nil })
+		eventually(t, "it ends with the device", func() bool {
+			got, err := client.Read(p)
+			return got == nil &&
+				err == nil
+		})
 	})
 }
 
@@ -292,7 +305,8 @@ func TestTwo(t *testing.T) {
 			return
 		}
 		err := client.Write(nil, object(2))
-		if want := fmt.Sprintf("poller/v0/2: queue 2 is polled by poller/v0/0 (process %d) already", state(t, p).PID); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("poller/v0/2: queue 2 is polled by poller/v0/0 (process %d) already",
+			state(t, p).PID); err == nil || err.Error() != want {
 			t.Errorf("another poller for queue 2: %v, want %s", err, want)
 		}
 		if err := client.Write(nil, p); !errors.Is(err, unix.EADDRINUSE) {
@@ -360,7 +374,8 @@ func TestWrong(t *testing.T) {
 			}
 		}
 		gro(t, et, false)
-		if err := client.Write(nil, object(0)); err == nil || !strings.Contains(err.Error(), "a NAPI for 0 of v0's receive queues 0") {
+		if err := client.Write(nil, object(0)); err == nil || !strings.Contains(err.Error(),
+			"a NAPI for 0 of v0's receive queues 0") {
 			t.Errorf("without NAPIs: %v", err)
 		}
 	})

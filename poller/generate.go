@@ -2,4 +2,4 @@
 
 package poller
 
-//go:generate go tool bpf2go -go-package poller -no-global-types -target bpfel,bpfeb -cc clang -cflags "-I../internal/bpf/c/include -O2 -g -Wall -Werror -mcpu=v3" napi c/napi.c
+//go:generate go tool bpf2go -go-package poller -no-global-types -target bpfel -cc clang -cflags "-I../internal/kernel/bpf/c/include -O2 -g -Wall -Werror -mcpu=v3" napi c/napi.c

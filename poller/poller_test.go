@@ -94,7 +94,8 @@ func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 		if err != nil {
 			t.Error(err)
 		}
-		for _, s := range append(all, device.PollerState{Poller: object()}) { // one that there is not: what is left goes
+		// one that there is not: what is left goes
+		for _, s := range append(all, device.PollerState{Poller: object()}) {
 			if err := client.Write(s.Poller, nil); err != nil {
 				t.Error(err)
 			}

@@ -39,14 +39,15 @@ type dir struct {
 func openDir(runDir string) (d *dir, err error) {
 	d = &dir{path: pathOf(runDir), links: -1}
 	d.fd, err = unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err == unix.ENOENT || err == unix.EACCES {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
 		return nil, nil
 	}
 	var st unix.Stat_t
 	if err == nil {
 		err = unix.Fstat(d.fd, &st)
 	}
-	if err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) || err == unix.ENOTDIR || err == unix.ELOOP {
+	if err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0) ||
+		errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		err = fmt.Errorf("must be a directory of user %d with mode 0700", os.Geteuid())
 	}
 	if err == nil {
@@ -163,7 +164,8 @@ func (d *dir) names() ([]name, error) {
 	var out []name
 	for _, e := range entries {
 		var n name
-		if got, _ := fmt.Sscanf(e.Name(), "%d.%d.%d", &n.netns, &n.index, &n.queue); got == 3 && n.String() == e.Name() {
+		if got, _ := fmt.Sscanf(e.Name(), "%d.%d.%d", &n.netns, &n.index, &n.queue); got == 3 &&
+			n.String() == e.Name() {
 			out = append(out, n)
 		}
 	}
@@ -286,7 +288,8 @@ func (c *conn) Close() error {
 func (d *dir) dial(n name) (*conn, error) {
 	u, err := net.DialUnix("unix", nil, d.address(n))
 	// Its queue is full of connections that it has not accepted yet.
-	for end := time.Now().Add(answerWithin); errors.Is(err, unix.EAGAIN) && time.Now().Before(end); u, err = net.DialUnix("unix", nil, d.address(n)) {
+	for end := time.Now().Add(answerWithin); errors.Is(err, unix.EAGAIN) && time.Now().Before(end); u,
+		err = net.DialUnix("unix", nil, d.address(n)) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	switch {
@@ -326,7 +329,7 @@ func (c *conn) identify() (bool, error) {
 		return false, errors.New("its process is in a PID namespace that cannot be seen from this one")
 	}
 	c.pid = int(cred.Pid)
-	if c.process, err = unix.PidfdOpen(c.pid, 0); err == unix.ESRCH {
+	if c.process, err = unix.PidfdOpen(c.pid, 0); errors.Is(err, unix.ESRCH) {
 		return false, nil
 	}
 	if err != nil {

@@ -63,7 +63,8 @@ func victim(t *testing.T) *exec.Cmd {
 }
 
 func answering(t *testing.T, p device.Poller, pid int) string {
-	b, err := json.Marshal(device.PollerState{Poller: p, PID: pid, Thread: pid, Doing: device.PollerPolling, NAPIs: []uint32{1}})
+	b, err := json.Marshal(device.PollerState{Poller: p, PID: pid, Thread: pid, Doing: device.PollerPolling,
+		NAPIs: []uint32{1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,10 +182,13 @@ func TestNamed(t *testing.T) {
 func TestOpenDirectory(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		for name, mk := range map[string]func(path string) error{
-			"open":    func(path string) error { return errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, 0o750)) },
-			"other's": func(path string) error { return errors.Join(os.Mkdir(path, 0o700), os.Chown(path, 65534, 65534)) },
-			"link":    func(path string) error { return os.Symlink("/root", path) },
-			"file":    func(path string) error { return os.WriteFile(path, nil, 0o600) },
+			"open": func(path string) error { return errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, 0o750)) },
+			"other's": func(path string) error {
+				return errors.Join(os.Mkdir(path, 0o700),
+					os.Chown(path, 65534, 65534))
+			},
+			"link": func(path string) error { return os.Symlink("/root", path) },
+			"file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
 		} {
 			c := poller.Client{RunDir: t.TempDir()}
 			path := filepath.Join(c.RunDir, "pollers")
@@ -194,7 +198,8 @@ func TestOpenDirectory(t *testing.T) {
 			_, listErr := poller.List(c.RunDir)
 			_, readErr := c.Read(object(0))
 			for _, err := range []error{listErr, readErr, c.Write(object(0), nil)} {
-				if want := "pollers: " + path + ": must be a directory of user 0 with mode 0700"; err == nil || err.Error() != want {
+				if want := "pollers: " + path + ": must be a directory of user 0 with mode 0700"; err == nil ||
+					err.Error() != want {
 					t.Errorf("%s: %v, want %s", name, err, want)
 				}
 			}

@@ -89,7 +89,8 @@ func (t *thread) setUp() (err error) {
 		return err
 	}
 	if n := len(*t.napis.Load()); n < len(t.p.Queues) {
-		return fmt.Errorf("the kernel lists a NAPI for %d of %s's receive queues %s", n, t.p.Dev, device.FormatCPUList(t.p.Queues))
+		return fmt.Errorf("the kernel lists a NAPI for %d of %s's receive queues %s", n, t.p.Dev,
+			device.FormatCPUList(t.p.Queues))
 	}
 	return nil
 }

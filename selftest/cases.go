@@ -43,11 +43,16 @@ func kinds(ends []End, port int) []kind {
 		f := e.family()
 		out = append(out,
 			kind{name: "tcp" + f + " port", end: e, member: fmt.Sprintf("    ports: [%d]\n", port)},
-			kind{name: "tcp" + f + " address and port", end: e, member: fmt.Sprintf("    ports: [%d]\n    addrs: [%q]\n", port, e.Own)},
-			kind{name: "tcp" + f + " remote address and port", end: e, member: fmt.Sprintf("    ports: [%d]\n    remote-addrs: [%q]\n", port, e.Peer)},
-			kind{name: "tcp" + f + " remote prefix and port", end: e, member: fmt.Sprintf("    ports: [%d]\n    remote-addrs: [%q]\n", port, around(e.Peer))},
-			kind{name: "tcp" + f + " remote port", end: e, out: true, member: fmt.Sprintf("    remote-ports: [%d]\n", port)},
-			kind{name: "udp" + f + " port", end: e, udp: true, member: fmt.Sprintf("    protocol: udp\n    ports: [%d]\n", port)},
+			kind{name: "tcp" + f + " address and port", end: e,
+				member: fmt.Sprintf("    ports: [%d]\n    addrs: [%q]\n", port, e.Own)},
+			kind{name: "tcp" + f + " remote address and port", end: e,
+				member: fmt.Sprintf("    ports: [%d]\n    remote-addrs: [%q]\n", port, e.Peer)},
+			kind{name: "tcp" + f + " remote prefix and port", end: e,
+				member: fmt.Sprintf("    ports: [%d]\n    remote-addrs: [%q]\n", port, around(e.Peer))},
+			kind{name: "tcp" + f + " remote port", end: e, out: true,
+				member: fmt.Sprintf("    remote-ports: [%d]\n", port)},
+			kind{name: "udp" + f + " port", end: e, udp: true,
+				member: fmt.Sprintf("    protocol: udp\n    ports: [%d]\n", port)},
 		)
 	}
 	return out
@@ -63,7 +68,8 @@ func around(a netip.Addr) netip.Prefix {
 }
 
 // parts of which alternatives are forced, one at a time.
-var parts = []device.Part{device.PartQueueSet, device.PartClassifier, device.PartMapper, device.PartBandwidth, device.PartPoller}
+var parts = []device.Part{device.PartQueueSet, device.PartClassifier, device.PartMapper, device.PartBandwidth,
+	device.PartPoller}
 
 // A Target is what the cases are made for.
 type Target struct {
@@ -95,8 +101,8 @@ func (t Target) lanes(k kind, force map[string]string, more string) string {
 	return b.String()
 }
 
-// a planned case, with what its traffic needs.
-type planned struct {
+// A plannedCase is a case with what its traffic needs.
+type plannedCase struct {
 	Case
 	kind kind
 }
@@ -104,15 +110,16 @@ type planned struct {
 // cases are all that are tried: every kind of rule with what the planner
 // chooses by itself, a share of the link, and then, for the first kind, every realisation that it
 // did not choose.
-func (t Target) cases(choices []plan.Choice) []planned {
+func (t Target) cases(choices []plan.Choice) []plannedCase {
 	all := kinds(t.Ends, t.Port)
-	var out []planned
+	var out []plannedCase
 	for _, k := range all {
-		out = append(out, planned{Case{Name: k.name, Kind: k.name, Lanes: t.lanes(k, nil, "")}, k})
+		out = append(out, plannedCase{Case{Name: k.name, Kind: k.name, Lanes: t.lanes(k, nil, "")}, k})
 	}
 	for _, more := range []string{"guarantee: 20%", "ceiling: 50%"} {
 		name := all[0].name + ", " + strings.ReplaceAll(more, ":", "")
-		out = append(out, planned{Case{Name: name, Kind: all[0].name, Lanes: t.lanes(all[0], nil, "    "+more+"\n")}, all[0]})
+		lanes := t.lanes(all[0], nil, "    "+more+"\n")
+		out = append(out, plannedCase{Case{Name: name, Kind: all[0].name, Lanes: lanes}, all[0]})
 	}
 	for _, part := range parts {
 		for _, name := range plan.Realisations(part) {
@@ -124,8 +131,9 @@ func (t Target) cases(choices []plan.Choice) []planned {
 				more = "    ceiling: 50%\n" // without it a lane asks for none of them
 			}
 			force := map[string]string{string(part): name}
-			out = append(out, planned{Case{
-				Name: fmt.Sprintf("%s %s", part, name), Kind: all[0].name, Force: force, Lanes: t.lanes(all[0], force, more),
+			out = append(out, plannedCase{Case{
+				Name: fmt.Sprintf("%s %s", part, name), Kind: all[0].name, Force: force,
+				Lanes: t.lanes(all[0], force, more),
 			}, all[0]})
 		}
 	}

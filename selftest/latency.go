@@ -77,7 +77,7 @@ func (r *runner) window(ctx context.Context, k kind, l *Latency, lane bool, seed
 			return out, err
 		}
 		defer func() { err = errors.Join(err, r.m.Rollback(context.WithoutCancel(ctx))) }()
-		if _, err := r.settle(ctx, k, nil, time.Now()); err != nil {
+		if _, _, err := r.settle(ctx, k, nil, time.Now()); err != nil {
 			return out, err
 		}
 	}
@@ -107,7 +107,8 @@ func (r *runner) noise(ctx context.Context, k kind, rate int64) (func() error, e
 	if rate == 0 {
 		return func() error { return nil }, nil
 	}
-	c := noise.Config{Role: noise.Receive, Flows: noiseFlows, Address: netip.AddrPortFrom(k.end.Own, uint16(r.target.Port+2)).String()}
+	c := noise.Config{Role: noise.Receive, Flows: noiseFlows,
+		Address: netip.AddrPortFrom(k.end.Own, uint16(r.target.Port+2)).String()}
 	receiver, err := r.own.Start(ctx, "noise, receiver", partNoise, c)
 	if err != nil {
 		return nil, err

@@ -32,8 +32,10 @@ func WritePage(w io.Writer, r *Record) error {
 	t, err := page.Head()
 	if err == nil {
 		t, err = t.New("selftest.html").Funcs(template.FuncMap{
-			"estimate": EstimateText, "ratio": RatioText, "ns": duration, "class": outcomeClass, "told": told, "queues": queues,
-			"ranges": device.FormatCPUList, "percentileName": result.PercentileText, "bitrate": func(n int64) string { return result.BitsText(float64(n)) },
+			"estimate": EstimateText, "ratio": RatioText, "ns": duration, "class": outcomeClass, "told": told,
+			"queues": queues,
+			"ranges": device.FormatCPUList, "percentileName": result.PercentileText,
+			"bitrate": func(n int64) string { return result.BitsText(float64(n)) },
 		}).Parse(pageText)
 	}
 	if err != nil {
@@ -41,7 +43,9 @@ func WritePage(w io.Writer, r *Record) error {
 	}
 	v := pageView{Record: r, Title: "Selftest: " + r.Card(), CSS: page.CSS(), Headline: []string{r.Summary() + "."}}
 	restored := r.Restored()
-	v.Lead = append(v.Lead, strings.ToUpper(restored[:1])+restored[1:], fmt.Sprintf("%s, %s, niclane %s, %s", r.System.CPUModel, count(r.System.CPUs, "processor"), r.Niclane, r.Started.Format("2006-01-02")))
+	v.Lead = append(v.Lead, strings.ToUpper(restored[:1])+restored[1:],
+		fmt.Sprintf("%s, %s, niclane %s, %s", r.System.CPUModel, count(r.System.CPUs, "processor"), r.Niclane,
+			r.Started.Format("2006-01-02")))
 	return t.ExecuteTemplate(w, "selftest.html", v)
 }
 

@@ -105,7 +105,8 @@ func Run(ctx context.Context, c Config) (*Record, error) {
 
 func system() System {
 	h := machine.Describe()
-	return System{Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs, Virtualisation: h.Virtualisation}
+	return System{Kernel: h.Kernel, Distribution: h.Distribution, CPUModel: h.CPUModel, CPUs: h.CPUs,
+		Virtualisation: h.Virtualisation}
 }
 
 // Plan says what Run would do: the cases and what each would change.
@@ -126,7 +127,7 @@ func Plan(ctx context.Context, c Config) ([]Case, error) {
 }
 
 // prepare describes the device and makes the cases.
-func (r *runner) prepare(ctx context.Context) ([]planned, error) {
+func (r *runner) prepare(ctx context.Context) ([]plannedCase, error) {
 	st, err := r.m.State(ctx)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (r *runner) prepare(ctx context.Context) ([]planned, error) {
 }
 
 // only keeps the cases of these names.
-func only(cases []planned, names []string) (out []planned, err error) {
+func only(cases []plannedCase, names []string) (out []plannedCase, err error) {
 	for _, n := range names {
 		found := false
 		for _, p := range cases {
@@ -179,8 +180,9 @@ func only(cases []planned, names []string) (out []planned, err error) {
 
 func describe(d *device.Device) Device {
 	return Device{
-		Driver: d.Driver, Type: d.Type, Version: d.Version, Firmware: d.Firmware, Bus: d.Bus, Emulated: d.Emulated, Speed: d.Speed,
-		MTU: d.MTU, RxQueues: d.RxQueues, TxQueues: d.TxQueues, Channels: d.Channels, MaxChannels: d.MaxChannels,
+		Driver: d.Driver, Type: d.Type, Version: d.Version, Firmware: d.Firmware, Bus: d.Bus, Emulated: d.Emulated,
+		Speed: d.Speed,
+		MTU:   d.MTU, RxQueues: d.RxQueues, TxQueues: d.TxQueues, Channels: d.Channels, MaxChannels: d.MaxChannels,
 		RuleCapacity: d.RuleCapacity, MaxContexts: d.MaxContexts, Capabilities: d.Capabilities,
 	}
 }
@@ -270,9 +272,11 @@ func (r *runner) serve(ctx context.Context) error {
 			// Before ours says that it could not listen, who has the port
 			// may have answered.
 			if err := free(at); err != nil {
-				return fmt.Errorf("%w: want ports %d and %d free, or others: --port", err, r.target.Port, r.target.Port+1)
+				return fmt.Errorf("%w: want ports %d and %d free, or others: --port", err, r.target.Port,
+					r.target.Port+1)
 			}
-			t, err := r.own.Start(ctx, fmt.Sprintf("server at port %d", port), partServer, memserver.Config{Address: at.String()})
+			t, err := r.own.Start(ctx, fmt.Sprintf("server at port %d", port), partServer,
+				memserver.Config{Address: at.String()})
 			if err != nil {
 				return err
 			}
@@ -323,7 +327,7 @@ func (r *runner) answers(ctx context.Context, at netip.AddrPort) error {
 }
 
 // try tries one case. The error ends the selftest.
-func (r *runner) try(ctx context.Context, p *planned) error {
+func (r *runner) try(ctx context.Context, p *plannedCase) error {
 	c := &p.Case
 	made, err := r.plan(ctx, c)
 	if err != nil || made == nil {
@@ -356,7 +360,7 @@ func (r *runner) try(ctx context.Context, p *planned) error {
 
 // finish compares the state with the one before, and judges the case. The error
 // ends the selftest.
-func (r *runner) finish(ctx context.Context, p *planned, before *device.State, failed, lost error) error {
+func (r *runner) finish(ctx context.Context, p *plannedCase, before *device.State, failed, lost error) error {
 	c := &p.Case
 	if lost != nil {
 		c.Reasons = append(c.Reasons, "connections: "+lost.Error())
@@ -392,21 +396,33 @@ func (r *runner) lanes(ctx context.Context, c *Case, k kind, downs *int) (err er
 		}
 		c.RollbackTook = int64(time.Since(began))
 	}()
-	during, err := r.settle(ctx, k, downs, began)
-	if err != nil {
-		return err
+	// A link that goes down while traffic is watched keeps it back: it is watched again.
+	for range maxWatches {
+		during, seen, err := r.settle(ctx, k, downs, began)
+		if err != nil {
+			return err
+		}
+		w, fs, err := r.m.Watch(ctx, during)
+		if err != nil {
+			return fmt.Errorf("watching the traffic: %w", err)
+		}
+		c.Findings, c.Received, c.Sent = fs, cells(w.Received), cells(w.Sent)
+		if now, _ := r.m.LinkDowns(); seen == nil || now == nil || *now == *seen {
+			break
+		}
 	}
-	w, fs, err := r.m.Watch(ctx, during)
-	if err != nil {
-		return fmt.Errorf("watching the traffic: %w", err)
-	}
-	c.Findings, c.Received, c.Sent = fs, cells(w.Received), cells(w.Sent)
 	return ctx.Err()
 }
 
-// settle waits until traffic flows again, and says how long to watch it: TCP
-// waits as long again as the link was away before it sends anew (RFC 6298).
-func (r *runner) settle(ctx context.Context, k kind, downs *int, began time.Time) (time.Duration, error) {
+// maxWatches bounds how often the traffic of a case is watched, on a link that does not
+// stay up.
+const maxWatches = 3
+
+// settle waits until traffic flows again, and returns how long to watch it: TCP
+// waits as long again as the link was away before it sends anew (RFC 6298). seen
+// is how often the link has been down by then.
+func (r *runner) settle(ctx context.Context, k kind, downs *int,
+	began time.Time) (during time.Duration, seen *int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.c.Within/2, errors.New("the link does not come back"))
 	defer cancel()
 	for {
@@ -414,16 +430,17 @@ func (r *runner) settle(ctx context.Context, k kind, downs *int, began time.Time
 			break
 		}
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
 	if err := r.answers(ctx, netip.AddrPortFrom(k.end.Own, uint16(r.target.Port))); err != nil {
-		return 0, fmt.Errorf("the lane's port does not answer the peer: %w", err)
+		return 0, nil, fmt.Errorf("the lane's port does not answer the peer: %w", err)
 	}
-	if now, _ := r.m.LinkDowns(); downs != nil && now != nil && *now > *downs {
-		return r.c.During + time.Since(began), nil
+	seen, _ = r.m.LinkDowns()
+	if downs != nil && seen != nil && *seen > *downs {
+		return r.c.During + time.Since(began), seen, nil
 	}
-	return r.c.During, nil
+	return r.c.During, seen, nil
 }
 
 func cells(in []verify.Cell) (out []Cell) {

@@ -15,9 +15,11 @@ var update = flag.Bool("update", false, "write docs/selftest.schema.json")
 
 // published is the schema of selftest.json.
 var published = schematest.Record{
-	File: "docs/selftest.schema.json", Dirs: []string{"selftest", "lane/device", "lane/plan", "lane/verify", "bench/stats"},
+	File: "docs/selftest.schema.json", Dirs: []string{"selftest", "lane/device", "lane/plan", "lane/verify",
+		"bench/stats"},
 	Value: &Record{}, Version: Schema,
-	Title: "selftest.json of niclane", Description: "What one selftest of one card showed. Times are in ns, rates in bit/s.",
+	Title: "selftest.json of niclane", Description: "What one selftest of one card showed. Times are in ns, rates " +
+		"in bit/s.",
 }
 
 // TestSchemaIsCurrent, with -update, writes the schema.
@@ -33,11 +35,11 @@ func TestSchemaHolds(t *testing.T) {
 	records := map[string]*Record{"full": fixture(), "early": {Schema: Schema}}
 	// One of a real card, where somebody has one.
 	if path := os.Getenv("NICLANE_SELFTEST"); path != "" {
-		real, err := ReadFile(path)
+		actual, err := ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		records["real"] = real
+		records["real"] = actual
 	}
 	for name, r := range records {
 		var b bytes.Buffer
@@ -52,13 +54,14 @@ func TestSchemaHolds(t *testing.T) {
 	if err := Write(&b, fixture()); err != nil {
 		t.Fatal(err)
 	}
-	for old, new := range map[string]string{`"niclane.selftest/1"`: `"niclane.selftest/0"`, `"outcome"`: `"outcomes"`, `"cpus": 0`: `"cpus": "0"`} {
-		changed := bytes.Replace(b.Bytes(), []byte(old), []byte(new), 1)
+	for old, next := range map[string]string{`"niclane.selftest/1"`: `"niclane.selftest/0"`, `"outcome"`: `"outcomes"`,
+		`"cpus": 0`: `"cpus": "0"`} {
+		changed := bytes.Replace(b.Bytes(), []byte(old), []byte(next), 1)
 		if bytes.Equal(changed, b.Bytes()) {
 			t.Fatalf("no %s in the record", old)
 		}
 		if holds(changed) == nil {
-			t.Errorf("%s in the place of %s holds", new, old)
+			t.Errorf("%s in the place of %s holds", next, old)
 		}
 	}
 }

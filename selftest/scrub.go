@@ -51,7 +51,8 @@ func (s *Scrubber) scrub(text string) string {
 
 // wordRune is what names and addresses are made of.
 func wordRune(r rune) bool {
-	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == ':' || r == '-' || r == '_'
+	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == ':' || r == '-' ||
+		r == '_'
 }
 
 func (s *Scrubber) word(w string) string {

@@ -49,8 +49,9 @@ func (m *fakeMachine) Plan(_ context.Context, lanes string) (*plan.Plan, []strin
 		return nil, []string{"not on this card"}, nil
 	}
 	return &plan.Plan{
-		Steps: []plan.Step{{Old: file("0"), New: file("1"), Reason: "a qdisc", Disruptive: true}}, Choices: []plan.Choice{{Part: device.PartQueueSet, Realisation: plan.RealRSSContext}},
-		Lanes: []plan.FittedLane{{Name: LaneName, Queues: []int{2, 3}}},
+		Steps:   []plan.Step{{Old: file("0"), New: file("1"), Reason: "a qdisc", Disruptive: true}},
+		Choices: []plan.Choice{{Part: device.PartQueueSet, Realisation: plan.RealRSSContext}},
+		Lanes:   []plan.FittedLane{{Name: LaneName, Queues: []int{2, 3}}},
 	}, nil, nil
 }
 
@@ -88,15 +89,18 @@ func (m *fakeMachine) LinkDowns() (*int, bool) { n := m.downs; return &n, true }
 
 func newMachine() *fakeMachine {
 	return &fakeMachine{
-		state: device.State{Files: map[string]device.File{"/sys/x": file("0")}, Devices: []device.Device{{Name: "eth0", Driver: "ice", RxQueues: 8, TxQueues: 8}}},
-		finds: []verify.Finding{{Severity: verify.OK, Lane: LaneName, Part: device.PartSteering, Meaning: "as it should be"}},
+		state: device.State{Files: map[string]device.File{"/sys/x": file("0")},
+			Devices: []device.Device{{Name: "eth0", Driver: "ice", RxQueues: 8, TxQueues: 8}}},
+		finds: []verify.Finding{{Severity: verify.OK, Lane: LaneName, Part: device.PartSteering,
+			Meaning: "as it should be"}},
 	}
 }
 
 // try tries all cases without traffic: what the connections say is the lab's to
 // test.
 func try(ctx context.Context, m *fakeMachine) (*runner, error) {
-	r := &runner{target: Target{Device: "eth0", Port: 17411, Ends: []End{end4}}, c: Config{Within: time.Minute}, m: m, r: &Record{}, peer: nowhere{}}
+	r := &runner{target: Target{Device: "eth0", Port: 17411, Ends: []End{end4}}, c: Config{Within: time.Minute}, m: m,
+		r: &Record{}, peer: nowhere{}}
 	cases, err := r.prepare(ctx)
 	if err != nil {
 		return r, err
@@ -124,23 +128,29 @@ func (nowhere) Asks(context.Context, netip.AddrPort) error { return nil }
 
 func TestOutcomes(t *testing.T) {
 	unseen := verify.Finding{Severity: verify.Unknown, Lane: LaneName, Part: device.PartMapper, Meaning: "nothing seen"}
-	drift := verify.Finding{Severity: verify.Drift, Lane: LaneName, Part: device.PartSteering, Meaning: "others' packets arrived there"}
-	others := verify.Finding{Severity: verify.Unknown, Lane: "default", Part: device.PartMapper, Meaning: "nothing seen"}
+	drift := verify.Finding{Severity: verify.Drift, Lane: LaneName, Part: device.PartSteering,
+		Meaning: "others' packets arrived there"}
+	others := verify.Finding{Severity: verify.Unknown, Lane: "default", Part: device.PartMapper,
+		Meaning: "nothing seen"}
 	for name, c := range map[string]struct {
 		change func(m *fakeMachine)
 		want   Outcome // of the first case
 		reason string
 		stops  error
 	}{
-		"ok":              {func(*fakeMachine) {}, OK, "", nil},
-		"drift":           {func(m *fakeMachine) { m.finds = append(m.finds, drift) }, Failed, "steering: others' packets arrived there", nil},
-		"unseen":          {func(m *fakeMachine) { m.finds = append(m.finds, unseen) }, Unproven, "mapper: nothing seen", nil},
-		"drift, unseen":   {func(m *fakeMachine) { m.finds = append(m.finds, drift, unseen) }, Failed, "steering: others' packets arrived there", nil},
+		"ok": {func(*fakeMachine) {}, OK, "", nil},
+		"drift": {func(m *fakeMachine) { m.finds = append(m.finds, drift) }, Failed,
+			"steering: others' packets arrived there", nil},
+		"unseen": {func(m *fakeMachine) { m.finds = append(m.finds, unseen) }, Unproven,
+			"mapper: nothing seen", nil},
+		"drift, unseen": {func(m *fakeMachine) { m.finds = append(m.finds, drift, unseen) }, Failed,
+			"steering: others' packets arrived there", nil},
 		"others' unseen":  {func(m *fakeMachine) { m.finds = append(m.finds, others) }, OK, "", nil},
 		"nothing watched": {func(m *fakeMachine) { m.finds = nil }, Unproven, "nothing was seen", nil},
 		"refused":         {func(m *fakeMachine) { m.refuse = "lanes:" }, Refused, "not on this card", nil},
-		"apply fails":     {func(m *fakeMachine) { m.apply = errors.New("device or resource busy") }, Failed, "apply: device or resource busy", nil},
-		"left":            {func(m *fakeMachine) { m.left = true }, Failed, "1 objects are not as before", errLeft},
+		"apply fails": {func(m *fakeMachine) { m.apply = errors.New("device or resource busy") }, Failed,
+			"apply: device or resource busy", nil},
+		"left": {func(m *fakeMachine) { m.left = true }, Failed, "1 objects are not as before", errLeft},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine()
@@ -150,10 +160,12 @@ func TestOutcomes(t *testing.T) {
 				t.Fatalf("got error %v, want %v", err, c.stops)
 			}
 			first := r.r.Cases[0]
-			if first.Outcome != c.want || c.reason != "" && !slices.Contains(first.Reasons, c.reason) || c.reason == "" && len(first.Reasons) > 0 {
+			if first.Outcome != c.want || c.reason != "" && !slices.Contains(first.Reasons, c.reason) ||
+				c.reason == "" && len(first.Reasons) > 0 {
 				t.Errorf("got %s %q, want %s %q", first.Outcome, first.Reasons, c.want, c.reason)
 			}
-			if got, want := count(len(m.log), "call"), count(2*(len(r.r.Cases)-r.r.Count(Refused)), "call"); m.apply == nil && got != want {
+			if got, want := count(len(m.log), "call"),
+				count(2*(len(r.r.Cases)-r.r.Count(Refused)), "call"); m.apply == nil && got != want {
 				t.Errorf("got %s, want %s: %v", got, want, m.log)
 			}
 			if c.stops != nil && len(r.r.Cases) != 1 {
@@ -198,19 +210,38 @@ func TestFlapsAreWatchedLonger(t *testing.T) {
 	m.flaps = 1
 	r := &runner{c: Config{Within: time.Minute, During: time.Second}, m: m, peer: nowhere{}}
 	began := time.Now().Add(-3 * time.Second)
-	if d, err := r.settle(t.Context(), kind{end: end4}, new(int), began); err != nil || d != time.Second {
+	if d, _, err := r.settle(t.Context(), kind{end: end4}, new(int), began); err != nil || d != time.Second {
 		t.Errorf("without a flap: got %v, %v", d, err)
 	}
 	_ = m.Apply(t.Context(), "", 0)
-	if d, err := r.settle(t.Context(), kind{end: end4}, new(int), began); err != nil || d < 4*time.Second {
+	if d, _, err := r.settle(t.Context(), kind{end: end4}, new(int), began); err != nil || d < 4*time.Second {
 		t.Errorf("with a flap: got %v, %v", d, err)
+	}
+}
+
+// A link that goes down while traffic is watched keeps it back: that is no answer.
+func TestFlapsAreWatchedAgain(t *testing.T) {
+	for _, c := range []struct{ flaps, want int }{{0, 1}, {1, 2}, {10, maxWatches}} {
+		m := newMachine()
+		watches := 0
+		m.during = func() {
+			if watches < c.flaps {
+				m.downs++
+			}
+			watches++
+		}
+		r := &runner{c: Config{Within: time.Minute}, m: m, peer: nowhere{}}
+		if err := r.lanes(t.Context(), &Case{}, kind{end: end4}, new(int)); err != nil || watches != c.want {
+			t.Errorf("%d flaps: watched %d times, %v; want %d", c.flaps, watches, err, c.want)
+		}
 	}
 }
 
 // Every realisation of the parts that is not chosen is forced once, and its
 // lanes file says so.
 func TestCases(t *testing.T) {
-	target := Target{Device: "eth0", Port: 17411, Queues: 2, Ends: []End{end4, {netip.MustParseAddr("fd09::1"), netip.MustParseAddr("fd09::2")}}}
+	target := Target{Device: "eth0", Port: 17411, Queues: 2,
+		Ends: []End{end4, {netip.MustParseAddr("fd09::1"), netip.MustParseAddr("fd09::2")}}}
 	all := target.cases([]plan.Choice{{Part: device.PartQueueSet, Realisation: plan.RealRSSContext}})
 	var names []string
 	for _, c := range all {
@@ -221,7 +252,8 @@ func TestCases(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"tcp4 port", "udp6 port", "tcp6 remote prefix and port", "queue-set mqprio-channel", "bandwidth htb", "poller softirq"} {
+	for _, want := range []string{"tcp4 port", "udp6 port", "tcp6 remote prefix and port", "queue-set mqprio-channel",
+		"bandwidth htb", "poller softirq"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("no case %q in %q", want, names)
 		}
@@ -229,17 +261,20 @@ func TestCases(t *testing.T) {
 	if slices.Contains(names, "queue-set rss-context") {
 		t.Error("what is chosen is forced as well")
 	}
-	const want = "version: 1\nglobals:\n  dev: eth0\nlanes:\n  selftest:\n    queues: 2\n    ports: [17411]\n    remote-addrs: [\"10.9.0.0/28\"]\n"
+	const want = "version: 1\nglobals:\n  dev: eth0\nlanes:\n  selftest:\n    queues: 2\n    ports: [17411]\n    " +
+		"remote-addrs: [\"10.9.0.0/28\"]\n"
 	if diff := cmp.Diff(want, all[3].Lanes); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if _, err := only(all, []string{"tcp4 port", "nothing"}); err == nil || !strings.Contains(err.Error(), `no case "nothing" here; there are:`) {
+	if _, err := only(all, []string{"tcp4 port", "nothing"}); err == nil ||
+		!strings.Contains(err.Error(), `no case "nothing" here; there are:`) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestScrub(t *testing.T) {
-	s := &Scrubber{Own: []netip.Addr{end4.Own, netip.MustParseAddr("fd09::1")}, Peer: []netip.Addr{end4.Peer}, Names: []string{"db7.example", ""}, Devices: []string{"eth0"}}
+	s := &Scrubber{Own: []netip.Addr{end4.Own, netip.MustParseAddr("fd09::1")}, Peer: []netip.Addr{end4.Peer},
+		Names: []string{"db7.example", ""}, Devices: []string{"eth0"}}
 	for in, want := range map[string]string{
 		"tcp4,local=10.9.0.1/32,port=80":     "tcp4,local=$own/32,port=80",
 		"dial 10.9.0.2:7411: refused":        "dial $peer:7411: refused",
@@ -265,16 +300,24 @@ func fixture() *Record {
 	d := []Difference{{Key: "rule/eth0/10.9.0.1", Before: "10.9.0.1", After: "10.9.0.2"}}
 	return &Record{
 		Schema: Schema, Niclane: "v1", Partial: "host db7.example: 10.9.0.2 is lost", System: System{Kernel: "6.12"},
-		Device: Device{Driver: "ice", Firmware: "220.0.59.0", Channels: &device.Channels{Dev: "eth0"}, MaxChannels: &device.Channels{Dev: "eth0"}, Capabilities: device.Capabilities{"rules": {Answer: device.No, Why: "asked 10.9.0.1"}}},
+		Device: Device{Driver: "ice", Firmware: "220.0.59.0", Channels: &device.Channels{Dev: "eth0"},
+			MaxChannels:  &device.Channels{Dev: "eth0"},
+			Capabilities: device.Capabilities{"rules": {Answer: device.No, Why: "asked 10.9.0.1"}}},
 		Cases: []Case{{
-			Name: "tcp4 port", Kind: "tcp4 port", Lanes: "addrs: [10.9.0.1]", Outcome: Failed, Reasons: []string{"10.9.0.1 <b>"}, Disruptive: []string{"10.9.0.1"},
-			LinkDowns: &n, Findings: []verify.Finding{{Severity: verify.Drift, Device: "eth0", Key: "x/10.9.0.1", Want: "10.9.0.1", Found: "10.9.0.1", Meaning: "10.9.0.1", Repair: "10.9.0.1", With: []string{"10.9.0.1"}}},
-			Connections: []Connections{{Whose: Lanes, Asked: 8, Lost: 2, Error: "read 10.9.0.2"}, {Whose: Others, Asked: 8, Lost: 1}}, Differences: slices.Clone(d),
+			Name: "tcp4 port", Kind: "tcp4 port", Lanes: "addrs: [10.9.0.1]", Outcome: Failed,
+			Reasons: []string{"10.9.0.1 <b>"}, Disruptive: []string{"10.9.0.1"},
+			LinkDowns: &n, Findings: []verify.Finding{{Severity: verify.Drift, Device: "eth0", Key: "x/10.9.0.1",
+				Want: "10.9.0.1", Found: "10.9.0.1", Meaning: "10.9.0.1", Repair: "10.9.0.1",
+				With: []string{"10.9.0.1"}}},
+			Connections: []Connections{{Whose: Lanes, Asked: 8, Lost: 2, Error: "read 10.9.0.2"},
+				{Whose: Others, Asked: 8, Lost: 1}}, Differences: slices.Clone(d),
 			Queues: []int{2}, Received: []Cell{{Lane: LaneName, Queue: 2, Packets: 41}, {Queue: 0, Packets: 43}},
 		}},
-		Choices: []plan.Choice{{Part: device.PartQueueSet, Reason: "10.9.0.1", Rejected: []plan.Rejection{{Realisation: "x", Why: "10.9.0.1"}}}},
-		Latency: &Latency{Lanes: "10.9.0.1", Rounds: 2, Percentiles: []Percentile{{P: 99, Missing: []string{"too few"}}}, Warnings: []string{"10.9.0.1"}},
-		Left:    d, Warnings: []string{"10.9.0.1"},
+		Choices: []plan.Choice{{Part: device.PartQueueSet, Reason: "10.9.0.1",
+			Rejected: []plan.Rejection{{Realisation: "x", Why: "10.9.0.1"}}}},
+		Latency: &Latency{Lanes: "10.9.0.1", Rounds: 2,
+			Percentiles: []Percentile{{P: 99, Missing: []string{"too few"}}}, Warnings: []string{"10.9.0.1"}},
+		Left: d, Warnings: []string{"10.9.0.1"},
 	}
 }
 
@@ -282,10 +325,13 @@ func fixture() *Record {
 // its firmware stays, though it looks like an address.
 func TestRecordIsScrubbed(t *testing.T) {
 	r := fixture()
-	(&Scrubber{Own: []netip.Addr{end4.Own}, Peer: []netip.Addr{end4.Peer}, Names: []string{"db7.example"}, Devices: []string{"eth0"}}).Record(r)
+	(&Scrubber{Own: []netip.Addr{end4.Own}, Peer: []netip.Addr{end4.Peer}, Names: []string{"db7.example"},
+		Devices: []string{"eth0"}}).Record(r)
 	for name, write := range map[string]func(*bytes.Buffer) error{
-		"json": func(b *bytes.Buffer) error { return Write(b, r) }, "page": func(b *bytes.Buffer) error { return WritePage(b, r) },
-		"text": func(b *bytes.Buffer) error { return WriteText(b, r) }, "row": func(b *bytes.Buffer) error { return WriteRow(b, r) },
+		"json": func(b *bytes.Buffer) error { return Write(b, r) },
+		"page": func(b *bytes.Buffer) error { return WritePage(b, r) },
+		"text": func(b *bytes.Buffer) error { return WriteText(b, r) },
+		"row":  func(b *bytes.Buffer) error { return WriteRow(b, r) },
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
@@ -308,10 +354,12 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Selftest: ice, firmware 220.0.59.0", "1 failed; 1 link flap, 3 connections lost", "2 of 8 lost", "10.9.0.1 &lt;b&gt;", `2 <span class="badge">lane</span>`, ">41<", ">43<",
+		"Selftest: ice, firmware 220.0.59.0", "1 failed; 1 link flap, 3 connections lost", "2 of 8 lost",
+		"10.9.0.1 &lt;b&gt;", `2 <span class="badge">lane</span>`, ">41<", ">43<",
 		"default-src &#39;none&#39;", "The selftest ended early: host db7.example", "too few", "Not as before",
 	} {
-		if !strings.Contains(b.String(), want) && !strings.Contains(b.String(), strings.ReplaceAll(want, "&#39;", "'")) {
+		if !strings.Contains(b.String(), want) &&
+			!strings.Contains(b.String(), strings.ReplaceAll(want, "&#39;", "'")) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
 	}

@@ -19,7 +19,8 @@ import (
 func (r *Record) Summary() string {
 	lane, others := r.Lost()
 	text := fmt.Sprintf("%d ok, %d refused by the planner, %d unproven, %d failed; %s, %s lost",
-		r.Count(OK), r.Count(Refused), r.Count(Unproven), r.Count(Failed), count(r.LinkDowns(), "link flap"), count(lane+others, "connection"))
+		r.Count(OK), r.Count(Refused), r.Count(Unproven), r.Count(Failed), count(r.LinkDowns(), "link flap"),
+		count(lane+others, "connection"))
 	if n := r.Count(Skipped); n > 0 {
 		text += fmt.Sprintf("; %d not tried", n)
 	}
@@ -54,7 +55,8 @@ func (r *Record) Card() string {
 	if d.Speed > 0 {
 		s += ", " + result.BitsText(float64(d.Speed))
 	}
-	return s + fmt.Sprintf(", %d rx and %d tx queues, Linux %s", d.RxQueues, d.TxQueues, strings.Fields(r.System.Kernel + " ?")[0])
+	return s + fmt.Sprintf(", %d rx and %d tx queues, Linux %s", d.RxQueues, d.TxQueues,
+		strings.Fields(r.System.Kernel + " ?")[0])
 }
 
 // WriteText writes r for people.
@@ -67,7 +69,8 @@ func WriteText(w io.Writer, r *Record) error {
 	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "\nCASE\tOUTCOME\tMADE BY\tSTEPS\tAPPLY\tFLAPS\tLOST\tLONGEST WAIT")
 	for _, c := range r.Cases {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Name, c.Outcome, c.MadeBy(), dash(c.Steps), duration(c.ApplyTook), c.Flaps(), c.LostText(), c.LongestText())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Name, c.Outcome, c.MadeBy(), dash(c.Steps),
+			duration(c.ApplyTook), c.Flaps(), c.LostText(), c.LongestText())
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -93,13 +96,15 @@ func latencyText(b *strings.Builder, l *Latency) {
 	if l == nil {
 		return
 	}
-	fmt.Fprintf(b, "\nlatency, %s, %.0f requests/s, windows of %s", count(l.Rounds, "round"), l.Rate, result.DurationText(float64(l.Window)))
+	fmt.Fprintf(b, "\nlatency, %s, %.0f requests/s, windows of %s", count(l.Rounds, "round"), l.Rate,
+		result.DurationText(float64(l.Window)))
 	if l.Noise > 0 {
 		fmt.Fprintf(b, ", beside %s of bulk traffic", result.BitsText(float64(l.Noise)))
 	}
 	fmt.Fprintln(b)
 	for _, p := range l.Percentiles {
-		fmt.Fprintf(b, "%s  without %s  with %s  with/without %s\n", result.PercentileText(p.P), EstimateText(p.Without), EstimateText(p.With), RatioText(p.Ratio))
+		fmt.Fprintf(b, "%s  without %s  with %s  with/without %s\n", result.PercentileText(p.P),
+			EstimateText(p.Without), EstimateText(p.With), RatioText(p.Ratio))
 		for _, m := range p.Missing {
 			fmt.Fprintf(b, "  %s\n", m)
 		}
@@ -147,7 +152,8 @@ func duration(ns int64) string {
 // MadeBy names the realisations that matter, in the order of a packet's way.
 func (c Case) MadeBy() string {
 	var out []string
-	for _, p := range []device.Part{device.PartQueueSet, device.PartSteering, device.PartMapper, device.PartBandwidth, device.PartPoller} {
+	for _, p := range []device.Part{device.PartQueueSet, device.PartSteering, device.PartMapper, device.PartBandwidth,
+		device.PartPoller} {
 		if m := c.Made[p]; m != "" {
 			out = append(out, m)
 		}
@@ -212,7 +218,8 @@ func WriteRow(w io.Writer, r *Record) error {
 			}
 		}
 	}
-	_, err := fmt.Fprintf(w, "| %s | %s | %d of %d | %d | %d | %s | %s | %s |\n", cell(r.Card()), cell(cmp.Or(strings.Join(made, "; "), "none")),
+	_, err := fmt.Fprintf(w, "| %s | %s | %d of %d | %d | %d | %s | %s | %s |\n", cell(r.Card()),
+		cell(cmp.Or(strings.Join(made, "; "), "none")),
 		r.Count(OK), len(r.Cases)-r.Count(Refused), r.LinkDowns(), lane+others, left, latency, cell(r.Niclane))
 	return err
 }

@@ -121,7 +121,8 @@ func (t *traffic) add(x Task, err error) error {
 
 // wait waits until the connections of a port are there.
 func (t *traffic) wait(ctx context.Context, own netip.Addr, port uint16, out bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no connections to port %d within %v", port, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience,
+		fmt.Errorf("no connections to port %d within %v", port, patience))
 	defer cancel()
 	for {
 		n, err := established(own, port, out)
@@ -196,7 +197,8 @@ func (t *traffic) end(ctx context.Context) error {
 
 // account stops everything and says what became of the connections.
 func (t *traffic) account(ctx context.Context) (out []Connections, err error) {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errors.New("no account of the connections"))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience,
+		errors.New("no account of the connections"))
 	defer cancel()
 	var errs []error
 	for _, x := range []struct {
@@ -212,7 +214,8 @@ func (t *traffic) account(ctx context.Context) (out []Connections, err error) {
 			continue
 		}
 		c := Connections{
-			Whose: x.whose, Asked: connections, Lost: l.ConnectionsLost, Answered: l.Completed, Unanswered: l.Unanswered, Error: l.FirstError,
+			Whose: x.whose, Asked: connections, Lost: l.ConnectionsLost, Answered: l.Completed,
+			Unanswered: l.Unanswered, Error: l.FirstError,
 		}
 		if l.Uncorrected != nil {
 			c.Longest = l.Uncorrected.Max()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package stay
+package watch
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/verify"
 )
 
@@ -214,7 +215,7 @@ func (k *Keeper) round(ctx context.Context) {
 	}
 	release, err := k.m.Hold(ctx)
 	switch {
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, engine.ErrBusy):
 		if k.busy.IsZero() {
 			k.busy = time.Now()
 		}
@@ -310,7 +311,8 @@ func (k *Keeper) note(views []View) (due []View) {
 	for _, config := range slices.Sorted(maps.Keys(k.files)) {
 		if !slices.ContainsFunc(views, func(v View) bool { return v.Config == config }) {
 			delete(k.files, config)
-			k.report(Event{Kind: Ended, Config: config, Text: "no lanes of this file are applied any more: nothing is kept"})
+			k.report(Event{Kind: Ended, Config: config, Text: "no lanes of this file are applied any more: nothing " +
+				"is kept"})
 		}
 	}
 	for _, v := range views {
@@ -322,7 +324,8 @@ func (k *Keeper) note(views []View) (due []View) {
 		}
 		if f.generation != v.Generation {
 			f.generation, f.troubles = v.Generation, map[string]*trouble{}
-			k.report(Event{Kind: Notice, Config: v.Config, Text: "applied anew: its lanes are kept as they are from now on"})
+			k.report(Event{Kind: Notice, Config: v.Config, Text: "applied anew: its lanes are kept as they are from " +
+				"now on"})
 		}
 		if f.ground != v.Ground {
 			f.ground = v.Ground
@@ -346,7 +349,8 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 	}
 	for _, t := range f.troubles {
 		if f.waits[t.device] != "" && v.Waits[t.device] == "" {
-			*t = trouble{there: t.there, reported: t.reported, seen: t.seen, device: t.device} // the device took it, nobody else
+			// the device took it, nobody else
+			*t = trouble{there: t.there, reported: t.reported, seen: t.seen, device: t.device}
 		}
 	}
 	f.waits = v.Waits
@@ -366,7 +370,8 @@ func (k *Keeper) noteFile(f *file, v View) (due bool) {
 				t.released = false
 				continue
 			}
-			k.report(Event{Kind: Returned, Config: v.Config, Key: key, Text: "as niclane left it again, by somebody else's hand"})
+			k.report(Event{Kind: Returned, Config: v.Config, Key: key,
+				Text: "as niclane left it again, by somebody else's hand"})
 		}
 	}
 	return due
@@ -392,7 +397,8 @@ func (k *Keeper) noteDrift(f *file, v View, d verify.Finding, now time.Time) (du
 		}
 	}
 	if !t.left && k.o.Patience.worn(t) {
-		k.leave(t, v.Config, d, fmt.Sprintf("left as it is: it was repaired %s and something sets it again and again; end that, then %s", times(t.repairs), d.Repair))
+		k.leave(t, v.Config, d, fmt.Sprintf("left as it is: it was repaired %s and something sets it again and "+
+			"again; end that, then %s", times(t.repairs), d.Repair))
 	}
 	at, ok := k.o.Patience.due(t)
 	return ok && !now.Before(at) && v.Waits[d.Device] == ""
@@ -462,7 +468,7 @@ func (k *Keeper) repair(ctx context.Context, v View) {
 
 // became reports what became of a drift that was to be repaired: whether it is
 // no more.
-func (k *Keeper) became(config string, d verify.Finding, after View, r Repair, err error) bool {
+func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Repair, err error) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t := k.files[config].troubles[d.Key]
@@ -531,7 +537,8 @@ func (k *Keeper) release(ctx context.Context, config string, missing []verify.Fi
 		as := f.troubles[missing[0].Key]
 		for _, key := range keys {
 			// It is wanted again when what is missing is, and not before.
-			f.troubles[key] = &trouble{there: true, released: true, repairs: as.repairs, last: as.last, seen: as.last, device: as.device}
+			f.troubles[key] = &trouble{there: true, released: true, repairs: as.repairs, last: as.last, seen: as.last,
+				device: as.device}
 		}
 		k.mu.Unlock()
 		k.report(Event{Kind: Released, Config: config, Objects: keys,
@@ -570,7 +577,8 @@ func (k *Keeper) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, config := range slices.Sorted(maps.Keys(k.files)) {
-		k.report(Event{Kind: Ended, Config: config, Text: "the watch ends; the lanes stay as they are, and nobody keeps them"})
+		k.report(Event{Kind: Ended, Config: config, Text: "the watch ends; the lanes stay as they are, and nobody " +
+			"keeps them"})
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package stay_test
+package watch_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/verify"
 	"github.com/niclane/niclane/watch"
 )
@@ -46,7 +47,7 @@ type machine struct {
 	released int
 }
 
-func (m *machine) Look(context.Context) ([]stay.View, error) {
+func (m *machine) Look(context.Context) ([]watch.View, error) {
 	m.looks++
 	if m.lookTakes > 0 {
 		time.Sleep(m.lookTakes) // of synctest's clock
@@ -57,31 +58,31 @@ func (m *machine) Look(context.Context) ([]stay.View, error) {
 	if m.generation == "" {
 		return nil, nil
 	}
-	v := stay.View{Config: config, Generation: m.generation, Ground: m.ground, Waits: m.waits}
+	v := watch.View{Config: config, Generation: m.generation, Ground: m.ground, Waits: m.waits}
 	for _, f := range m.drifted {
 		v.Drifts = append(v.Drifts, f)
 	}
 	slices.SortFunc(v.Drifts, func(a, b verify.Finding) int { return strings.Compare(a.Key, b.Key) })
-	return []stay.View{v}, nil
+	return []watch.View{v}, nil
 }
 
 func (m *machine) Hold(context.Context) (func(), error) {
 	if m.busy {
-		return nil, fmt.Errorf("%w: process 7", stay.ErrBusy)
+		return nil, fmt.Errorf("%w: process 7", engine.ErrBusy)
 	}
 	m.held = true
 	return func() { m.held = false }, nil
 }
 
-func (m *machine) Repair(_ context.Context, c string, leave func(string) bool) (stay.Repair, error) {
+func (m *machine) Repair(_ context.Context, c string, leave func(string) bool) (engine.Repair, error) {
 	if !m.held || c != config {
 		m.t.Errorf("repair of %s, held %v", c, m.held)
 	}
 	m.repairs = append(m.repairs, time.Since(m.began))
 	if m.repairErr != nil {
-		return stay.Repair{}, m.repairErr
+		return engine.Repair{}, m.repairErr
 	}
-	var r stay.Repair
+	var r engine.Repair
 	for key := range m.drifted {
 		if !leave(key) && !m.futile[key] {
 			r.Done = append(r.Done, key)
@@ -110,14 +111,15 @@ func (m *machine) drift(key string) {
 
 // keep runs a keeper in a bubble with a clock of its own. do is called once it
 // waits; its result are the events, without their times.
-func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *stay.Keeper, tell func())) (events []string) {
+func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *watch.Keeper, tell func())) (events []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{t: t, drifted: map[string]verify.Finding{}, futile: map[string]bool{}, generation: "1", began: time.Now()}
+		m := &machine{t: t, drifted: map[string]verify.Finding{}, futile: map[string]bool{}, generation: "1",
+			began: time.Now()}
 		if setUp != nil {
 			setUp(m)
 		}
-		k := stay.NewKeeper(m, stay.Options{Report: func(e stay.Event) {
+		k := watch.NewKeeper(m, watch.Options{Report: func(e watch.Event) {
 			if e.After > time.Second {
 				t.Errorf("%v after it was told", e.After)
 			}
@@ -127,11 +129,11 @@ func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *stay.Keeper
 		told := make(chan string)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- stay.Run(ctx, k, told) }()
+		go func() { ended <- watch.Run(ctx, k, told) }()
 		synctest.Wait()
 		do(m, k, func() {
 			told <- "something"
-			time.Sleep(stay.SettleMost + m.lookTakes*3)
+			time.Sleep(watch.SettleMost + m.lookTakes*3)
 			synctest.Wait()
 		})
 		cancel()
@@ -153,7 +155,7 @@ func same(t *testing.T, got []string, want ...string) {
 }
 
 func TestRepairs(t *testing.T) {
-	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.drift("qdisc")
 		tell()
 		if len(m.drifted) > 0 || m.held {
@@ -168,17 +170,18 @@ func TestRepairs(t *testing.T) {
 // then left. It is not taken up again although it is told about.
 func TestFight(t *testing.T) {
 	var at []time.Duration
-	got := keep(t, func(m *machine) { m.onRepair = func() { m.drift("irq") } }, func(m *machine, _ *stay.Keeper, tell func()) {
-		m.drift("irq")
-		tell()
-		for range 100 {
-			time.Sleep(10 * time.Second)
+	got := keep(t, func(m *machine) { m.onRepair = func() { m.drift("irq") } },
+		func(m *machine, _ *watch.Keeper, tell func()) {
+			m.drift("irq")
 			tell()
-		}
-		for _, d := range m.repairs {
-			at = append(at, d.Round(time.Second))
-		}
-	})
+			for range 100 {
+				time.Sleep(10 * time.Second)
+				tell()
+			}
+			for _, d := range m.repairs {
+				at = append(at, d.Round(time.Second))
+			}
+		})
 	var want []time.Duration
 	for sum, pause := 0*time.Second, 2*time.Second; len(want) < 9; pause *= 2 {
 		want = append(want, sum)
@@ -194,25 +197,25 @@ func TestFight(t *testing.T) {
 
 // TestForgiven: a drift that was away for long is a new one.
 func TestForgiven(t *testing.T) {
-	keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 20 {
 			m.drift("irq")
 			tell()
 			if len(m.drifted) > 0 {
 				t.Fatalf("not repaired after %v", time.Since(m.began))
 			}
-			time.Sleep(stay.DefaultPatience.Forget + time.Minute)
+			time.Sleep(watch.DefaultPatience.Forget + time.Minute)
 		}
 	})
 }
 
 // TestBackAfterRepairs: what comes back after the last repair is left at once.
 func TestBackAfterRepairs(t *testing.T) {
-	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 9 {
 			m.drift("irq")
 			tell()
-			time.Sleep(stay.DefaultPatience.Longest)
+			time.Sleep(watch.DefaultPatience.Longest)
 			synctest.Wait()
 		}
 		if len(m.repairs) != 9 {
@@ -235,7 +238,7 @@ func TestBackAfterRepairs(t *testing.T) {
 }
 
 func TestWaits(t *testing.T) {
-	got := keep(t, nil, func(m *machine, k *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		m.waits = map[string]string{"d0": "is down"}
 		m.drift("napi")
 		tell()
@@ -257,7 +260,7 @@ func TestWaits(t *testing.T) {
 
 // TestChanged: what could not be repaired is tried at once when it is otherwise.
 func TestChanged(t *testing.T) {
-	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("a tbf is there")
 		m.drift("qdisc")
 		tell()
@@ -276,7 +279,7 @@ func TestChanged(t *testing.T) {
 
 // TestFlaps: a link that goes down and up is no fight.
 func TestFlaps(t *testing.T) {
-	keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for i := range 50 {
 			m.waits = map[string]string{"d0": "is down"}
 			tell()
@@ -293,7 +296,7 @@ func TestFlaps(t *testing.T) {
 
 // TestBusy: what is seen while somebody applies is no drift.
 func TestBusy(t *testing.T) {
-	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.busy = true
 		m.drift("qdisc")
 		tell()
@@ -309,7 +312,8 @@ func TestBusy(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 	})
-	if diff := cmp.Diff([]string{"begun", "notice", "drift qdisc", "repaired qdisc", "ended"}, withoutTimes(got)); diff != "" {
+	if diff := cmp.Diff([]string{"begun", "notice", "drift qdisc", "repaired qdisc", "ended"},
+		withoutTimes(got)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -325,7 +329,7 @@ func withoutTimes(events []string) []string {
 
 // TestFutile: what no step repairs is said once, until it changes.
 func TestFutile(t *testing.T) {
-	got := keep(t, nil, func(m *machine, k *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		m.futile["foreign"] = true
 		m.drift("foreign")
 		tell()
@@ -339,7 +343,8 @@ func TestFutile(t *testing.T) {
 		delete(m.drifted, "foreign")
 		tell()
 	})
-	if diff := cmp.Diff([]string{"begun", "drift foreign", "left foreign", "returned foreign", "ended"}, withoutTimes(got)); diff != "" {
+	if diff := cmp.Diff([]string{"begun", "drift foreign", "left foreign", "returned foreign", "ended"},
+		withoutTimes(got)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -347,7 +352,7 @@ func TestFutile(t *testing.T) {
 // TestOvertaken: what changes while it is repaired is a drift of its own, of the
 // same key, as where a slave leaves a bond while it gets its lanes.
 func TestOvertaken(t *testing.T) {
-	got := keep(t, nil, func(m *machine, k *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		m.futile["slave"] = true // it is no object: no step has its key
 		m.onRepair = func() {
 			switch len(m.repairs) {
@@ -367,7 +372,8 @@ func TestOvertaken(t *testing.T) {
 			t.Errorf("state %+v", c)
 		}
 	})
-	if diff := cmp.Diff([]string{"begun", "drift slave", "drift slave", "repaired slave", "ended"}, withoutTimes(got)); diff != "" {
+	if diff := cmp.Diff([]string{"begun", "drift slave", "drift slave", "repaired slave", "ended"},
+		withoutTimes(got)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -375,7 +381,7 @@ func TestOvertaken(t *testing.T) {
 // TestRelease: what cannot be made does no harm meanwhile, and is made once it
 // can be.
 func TestRelease(t *testing.T) {
-	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr, m.napi = errors.New("io_uring is switched off"), "napi"
 		m.drift("poller")
 		tell()
@@ -389,12 +395,13 @@ func TestRelease(t *testing.T) {
 			t.Errorf("drifts %v", m.drifted)
 		}
 	})
-	same(t, got, "0s begun", "0s drift poller", "0s failed poller", "0s released", "2s repaired napi", "2s repaired poller", "5s ended")
+	same(t, got, "0s begun", "0s drift poller", "0s failed poller", "0s released", "2s repaired napi",
+		"2s repaired poller", "5s ended")
 }
 
 // TestFolded: what goes on as part of another drift has not returned.
 func TestFolded(t *testing.T) {
-	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("no")
 		m.drift("poller")
 		tell()
@@ -411,7 +418,7 @@ func TestFolded(t *testing.T) {
 // TestFails: a repair that fails is tried again, later each time, and then given
 // up.
 func TestFails(t *testing.T) {
-	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.repairErr = errors.New("no")
 		m.drift("qdisc")
 		tell()
@@ -430,10 +437,10 @@ func TestFails(t *testing.T) {
 // TestAgain: what nobody told about is found all the same, and looking takes no
 // more than its share.
 func TestAgain(t *testing.T) {
-	keep(t, nil, func(m *machine, k *stay.Keeper, tell func()) {
+	keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		time.Sleep(time.Second)
 		m.drift("map")
-		time.Sleep(stay.Again)
+		time.Sleep(watch.Again)
 		synctest.Wait()
 		if len(m.drifted) > 0 {
 			t.Error("not repaired")
@@ -454,7 +461,7 @@ func TestAgain(t *testing.T) {
 // TestCrowded: a device that changes all the time, though not its lanes, is not
 // looked at all the time; what happens to the lanes is repaired within a second.
 func TestCrowded(t *testing.T) {
-	keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		for range 100 {
 			tell()
 		}
@@ -478,16 +485,17 @@ func TestCrowded(t *testing.T) {
 
 // TestUnseen: a machine that cannot be looked at is said once.
 func TestUnseen(t *testing.T) {
-	got := keep(t, func(m *machine) { m.lookErr = errors.New("no memory") }, func(m *machine, k *stay.Keeper, tell func()) {
-		tell()
-		time.Sleep(time.Minute)
-		if _, _, failing := k.State(); failing != "no memory" {
-			t.Errorf("failing %q", failing)
-		}
-		m.lookErr = nil
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-	})
+	got := keep(t, func(m *machine) { m.lookErr = errors.New("no memory") },
+		func(m *machine, k *watch.Keeper, tell func()) {
+			tell()
+			time.Sleep(time.Minute)
+			if _, _, failing := k.State(); failing != "no memory" {
+				t.Errorf("failing %q", failing)
+			}
+			m.lookErr = nil
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+		})
 	if diff := cmp.Diff([]string{"failed", "begun", "ended"}, withoutTimes(got)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -495,7 +503,7 @@ func TestUnseen(t *testing.T) {
 
 // TestRolledBack: lanes that are no more are not made again.
 func TestRolledBack(t *testing.T) {
-	got := keep(t, nil, func(m *machine, _ *stay.Keeper, tell func()) {
+	got := keep(t, nil, func(m *machine, _ *watch.Keeper, tell func()) {
 		m.generation = ""
 		m.drift("qdisc")
 		tell()
@@ -512,7 +520,7 @@ func TestEventsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan string)
 		close(told)
-		if err := stay.Run(t.Context(), stay.NewKeeper(&machine{t: t}, stay.Options{}), told); err == nil {
+		if err := watch.Run(t.Context(), watch.NewKeeper(&machine{t: t}, watch.Options{}), told); err == nil {
 			t.Error("no error")
 		}
 	})

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stay keeps applied lanes as they were applied. It waits until somebody
+// Package watch keeps applied lanes as they were applied. It waits until somebody
 // says that something has changed, compares the lanes with the kernel as verify
 // does, and has what is missing made again as apply does. It fights nobody: what
 // comes back again and again is repaired later each time, and in the end left
 // and reported. It decides when to look and when to repair; what to look at and
 // how to repair are a Machine's.
-package stay
+package watch
 
 import (
 	"context"
-	"errors"
 	"time"
 
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/verify"
 )
 
@@ -21,20 +21,17 @@ type Machine interface {
 	// Look compares lanes with the kernel: a View of each lanes file that is
 	// kept. It changes nothing and waits for nobody.
 	Look(ctx context.Context) ([]View, error)
-	// Hold keeps other appliers away until release is called. ErrBusy: one is
+	// Hold keeps other appliers away until release is called. engine.ErrBusy: one is
 	// at work, or somebody has yet to confirm what one did.
 	Hold(ctx context.Context) (release func(), err error)
 	// Repair makes what a lanes file lacks, but none of the objects that leave
 	// reports by their keys. The machine is held.
-	Repair(ctx context.Context, config string, leave func(key string) bool) (Repair, error)
+	Repair(ctx context.Context, config string, leave func(key string) bool) (engine.Repair, error)
 	// Release undoes what would harm a lane's queues while what is to serve
 	// them cannot be made, and returns the keys of what it changed. The
 	// machine is held.
 	Release(ctx context.Context, config string, missing []verify.Finding) ([]string, error)
 }
-
-// ErrBusy is another applier at work.
-var ErrBusy = errors.New("another niclane is at work on this host")
 
 // A View is one lanes file's lanes as they are now.
 type View struct {
@@ -51,14 +48,6 @@ type View struct {
 	// Waits says, by device, why nothing can be repaired on it now: "is
 	// absent", "is down", "has no carrier".
 	Waits map[string]string
-}
-
-// A Repair is what was made.
-type Repair struct {
-	// Done are the keys of the steps that were made, in order.
-	Done []string
-	// Warnings are what went wrong beside them.
-	Warnings []string
 }
 
 // Defaults of Options.

@@ -115,7 +115,8 @@ func (r *run) rest() string {
 }
 
 func of(name, code string) instances.Instance {
-	return instances.Instance{Name: name, Argv: []string{os.Args[0], "instance", name, code}, Env: []string{"OF=env-" + name}}
+	return instances.Instance{Name: name, Argv: []string{os.Args[0], "instance", name, code},
+		Env: []string{"OF=env-" + name}}
 }
 
 func TestSignalsArePassedOn(t *testing.T) {
@@ -128,7 +129,8 @@ func TestSignalsArePassedOn(t *testing.T) {
 		t.Fatal(got)
 	}
 	_ = r.cmd.Process.Signal(unix.SIGTERM)
-	if got := r.rest(); !strings.HasSuffix(got, "done\n") || !strings.Contains(got, "a terminated") || !strings.Contains(got, "b terminated") {
+	if got := r.rest(); !strings.HasSuffix(got, "done\n") || !strings.Contains(got, "a terminated") ||
+		!strings.Contains(got, "b terminated") {
 		t.Errorf("after SIGTERM: %q", got)
 	}
 }

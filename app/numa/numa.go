@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -29,7 +28,7 @@ func (s Sys) path(elem ...string) string {
 
 // Nodes returns the nodes, ascending. A kernel without NUMA has one, 0, with
 // all processors and, as far as is asked here, memory.
-func (s Sys) Nodes() ([]split.Node, error) {
+func (s Sys) Nodes() ([]Node, error) {
 	online, err := s.list("devices/system/cpu/online")
 	if err != nil {
 		return nil, err
@@ -40,14 +39,14 @@ func (s Sys) Nodes() ([]split.Node, error) {
 	}
 	ids, err := s.list("devices/system/node/online")
 	if errors.Is(err, fs.ErrNotExist) {
-		n := split.Node{CPUs: online, Memory: 1, Distance: map[int]int{0: 10}}
+		n := Node{CPUs: online, Memory: 1, Distance: map[int]int{0: 10}}
 		n.Offline = without(present, online)
-		return []split.Node{n}, nil
+		return []Node{n}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var nodes []split.Node
+	var nodes []Node
 	for _, id := range ids {
 		n, err := s.node(id, ids, online, present)
 		if err != nil {
@@ -58,9 +57,9 @@ func (s Sys) Nodes() ([]split.Node, error) {
 	return nodes, nil
 }
 
-func (s Sys) node(id int, ids, online, present []int) (split.Node, error) {
+func (s Sys) node(id int, ids, online, present []int) (Node, error) {
 	dir := "devices/system/node/node" + strconv.Itoa(id) + "/"
-	n := split.Node{ID: id, Distance: map[int]int{}}
+	n := Node{ID: id, Distance: map[int]int{}}
 	all, err := s.list(dir + "cpulist")
 	if err != nil {
 		return n, err
@@ -136,11 +135,11 @@ func (s Sys) list(name string) ([]int, error) {
 
 // Cards are the devices that packets arrive at: of a bond, its slaves; bond ""
 // is none.
-func Cards(st *device.State, bond string) []split.Device {
-	var out []split.Device
+func Cards(st *device.State, bond string) []Device {
+	var out []Device
 	for _, d := range st.Devices {
 		if bond == "" || d.Master == bond {
-			out = append(out, split.Device{Name: d.Name, Node: d.Node})
+			out = append(out, Device{Name: d.Name, Node: d.Node})
 		}
 	}
 	return out

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/app/numa"
-	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/lane/observe"
 )
 
@@ -20,19 +19,23 @@ func TestNodes(t *testing.T) {
 	tests := []struct {
 		name  string
 		files map[string]string
-		want  []split.Node
+		want  []numa.Node
 		err   string
 	}{
 		{
 			name: "a hole, a node without memory, one without processors, one offline",
 			files: map[string]string{
 				"cpu/online": "0-2", "cpu/present": "0-3", "node/online": "0,2-3",
-				"node/node0/cpulist": "0-1", "node/node0/meminfo": "Node 0 MemTotal: 8 kB\n", "node/node0/distance": "10 21 14",
-				"node/node2/cpulist": "2", "node/node2/meminfo": "\nNode 2 MemTotal:       0 kB\nNode 2 MemFree: 0 kB\n", "node/node2/distance": "21 10 24",
-				"node/node3/cpulist": "", "node/node3/meminfo": "Node 3 MemTotal: 16 kB\n", "node/node3/distance": "14 24 10",
+				"node/node0/cpulist": "0-1", "node/node0/meminfo": "Node 0 MemTotal: 8 kB\n",
+				"node/node0/distance": "10 21 14",
+				"node/node2/cpulist":  "2",
+				"node/node2/meminfo":  "\nNode 2 MemTotal:       0 kB\nNode 2 MemFree: 0 kB\n",
+				"node/node2/distance": "21 10 24",
+				"node/node3/cpulist":  "", "node/node3/meminfo": "Node 3 MemTotal: 16 kB\n",
+				"node/node3/distance":    "14 24 10",
 				"cpu/cpu3/node2/cpulist": "",
 			},
-			want: []split.Node{
+			want: []numa.Node{
 				{ID: 0, CPUs: []int{0, 1}, Memory: 8 << 10, Distance: map[int]int{0: 10, 2: 21, 3: 14}},
 				{ID: 2, CPUs: []int{2}, Offline: []int{3}, Distance: map[int]int{0: 21, 2: 10, 3: 24}},
 				{ID: 3, Memory: 16 << 10, Distance: map[int]int{0: 14, 2: 24, 3: 10}},
@@ -41,13 +44,14 @@ func TestNodes(t *testing.T) {
 		{
 			name:  "a kernel without NUMA",
 			files: map[string]string{"cpu/online": "0,2", "cpu/present": "0-2"},
-			want:  []split.Node{{ID: 0, CPUs: []int{0, 2}, Offline: []int{1}, Memory: 1, Distance: map[int]int{0: 10}}},
+			want:  []numa.Node{{ID: 0, CPUs: []int{0, 2}, Offline: []int{1}, Memory: 1, Distance: map[int]int{0: 10}}},
 		},
 		{
 			name: "distances of more nodes than there are",
 			files: map[string]string{
 				"cpu/online": "0", "cpu/present": "0", "node/online": "0",
-				"node/node0/cpulist": "0", "node/node0/meminfo": "Node 0 MemTotal: 8 kB\n", "node/node0/distance": "10 20",
+				"node/node0/cpulist": "0", "node/node0/meminfo": "Node 0 MemTotal: 8 kB\n",
+				"node/node0/distance": "10 20",
 			},
 			err: "distance",
 		},

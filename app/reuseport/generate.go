@@ -2,4 +2,4 @@
 
 package reuseport
 
-//go:generate go tool bpf2go -go-package reuseport -no-global-types -target bpfel,bpfeb -cc clang -cflags "-I../../internal/kernel/bpf/c/include -O2 -g -Wall -Werror" listen c/listen.c
+//go:generate go tool bpf2go -go-package reuseport -no-global-types -target bpfel -cc clang -cflags "-I../../internal/kernel/bpf/c/include -O2 -g -Wall -Werror" listen c/listen.c

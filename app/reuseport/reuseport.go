@@ -230,12 +230,12 @@ func (p *Picker) Set(t Tables) error {
 		return fmt.Errorf("tables of %d places, %d fit", len(places), maxPlaces)
 	}
 	// No table leads to places that are being changed.
-	for _, clear := range []func() error{
+	for _, forget := range []func() error{
 		func() error { return exchange(p.devs, map[uint32]uint32{}) },
 		func() error { return exchange(p.queues, map[Queue]table{}) },
 		func() error { return exchange(p.cpus, map[uint32]table{}) },
 	} {
-		if err := clear(); err != nil {
+		if err := forget(); err != nil {
 			return err
 		}
 	}

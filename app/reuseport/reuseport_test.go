@@ -60,7 +60,10 @@ func (g *group) add() *net.TCPListener {
 	g.Helper()
 	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), err)
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
+				unix.SO_REUSEPORT, 1)
+		}), err)
 	}}
 	c.SetMultipathTCP(false) // its sockets take no program (net/mptcp/sockopt.c)
 	l, err := c.Listen(context.Background(), "tcp4", fmt.Sprintf("127.0.0.1:%d", g.port))

@@ -164,9 +164,12 @@ func decode(in io.Reader) ([]Socket, error) {
 
 func (r *record) socket() Socket {
 	s := Socket{
-		Cookie: r.Cookie, Inode: r.Inode, Cgroup: r.Cgroup, Group: r.Group, Picked: r.Picked != 0, Program: ebpf.ProgramID(r.Program),
-		NAPI: r.NAPI, Received: r.Received, CPU: int(r.CPU), Queue: int(r.Queue), Priority: r.Priority, State: int(r.State), Listens: r.State == listenState,
-		Local: netip.AddrPortFrom(address(r.Family, r.Local), r.LocalPort), Remote: netip.AddrPortFrom(address(r.Family, r.Remote), r.RemotePort),
+		Cookie: r.Cookie, Inode: r.Inode, Cgroup: r.Cgroup, Group: r.Group, Picked: r.Picked != 0,
+		Program: ebpf.ProgramID(r.Program),
+		NAPI:    r.NAPI, Received: r.Received, CPU: int(r.CPU), Queue: int(r.Queue), Priority: r.Priority,
+		State: int(r.State), Listens: r.State == listenState,
+		Local:  netip.AddrPortFrom(address(r.Family, r.Local), r.LocalPort),
+		Remote: netip.AddrPortFrom(address(r.Family, r.Remote), r.RemotePort),
 	}
 	if r.Queue == 0xffff {
 		s.Queue = -1

@@ -69,7 +69,8 @@ func TestSockets(t *testing.T) {
 		must(unix.Fstat(client, &st))
 		cpu, err := unix.GetsockoptInt(client, unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
 		must(err)
-		if c.Inode != st.Ino || c.CPU != cpu || c.Priority != 5 || c.Remote != netip.MustParseAddrPort("127.0.0.1:7000") || c.Received == 0 {
+		if c.Inode != st.Ino || c.CPU != cpu || c.Priority != 5 ||
+			c.Remote != netip.MustParseAddrPort("127.0.0.1:7000") || c.Received == 0 {
 			t.Errorf("%+v, want inode %d, processor %d", c, st.Ino, cpu)
 		}
 		for name, f := range map[string]struct {

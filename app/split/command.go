@@ -26,11 +26,20 @@ type word struct {
 func words() []word {
 	return []word{
 		{"node", "the NUMA node", func(_ *division, x *Instance) (string, bool) { return itoa(x.Node), true }},
-		{"index", "the instance's number, from 0", func(_ *division, x *Instance) (string, bool) { return itoa(x.Index), true }},
-		{"instances", "how many there are", func(d *division, _ *Instance) (string, bool) { return itoa(len(d.instances)), true }},
-		{"cpus", "its processors, as a list (0-7,16)", func(_ *division, x *Instance) (string, bool) { return device.FormatCPUList(x.CPUs), true }},
-		{"ncpus", "how many these are", func(_ *division, x *Instance) (string, bool) { return itoa(len(x.CPUs)), true }},
-		{"mems", "the node that its memory is from", func(_ *division, x *Instance) (string, bool) { return device.FormatCPUList(x.Mems), true }},
+		{"index", "the instance's number, from 0", func(_ *division, x *Instance) (string, bool) {
+			return itoa(x.Index),
+				true
+		}},
+		{"instances", "how many there are",
+			func(d *division, _ *Instance) (string, bool) { return itoa(len(d.instances)), true }},
+		{"cpus", "its processors, as a list (0-7,16)",
+			func(_ *division, x *Instance) (string, bool) { return device.FormatCPUList(x.CPUs), true }},
+		{"ncpus", "how many these are", func(_ *division, x *Instance) (string, bool) {
+			return itoa(len(x.CPUs)),
+				true
+		}},
+		{"mems", "the node that its memory is from",
+			func(_ *division, x *Instance) (string, bool) { return device.FormatCPUList(x.Mems), true }},
 		{"addr", "its address, of a shard", func(_ *division, x *Instance) (string, bool) {
 			if len(x.Addrs) == 0 {
 				return "", false
@@ -92,7 +101,8 @@ func (d *division) commands() error {
 			}))
 		}
 		if len(missing) > 0 {
-			return Error{"", fmt.Sprintf("%s in the command: node %d's instance has none", strings.Join(missing, ", "), x.Node)}
+			return Error{"", fmt.Sprintf("%s in the command: node %d's instance has none", strings.Join(missing, ", "),
+				x.Node)}
 		}
 	}
 	return nil

@@ -102,7 +102,7 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Devices = append(r.Devices, split.Device{Name: f[1], Node: n})
+			r.Devices = append(r.Devices, numa.Device{Name: f[1], Node: n})
 		case "storage": // PATH MAJOR:MINOR
 			var major, minor uint32
 			if _, err := fmt.Sscanf(f[2], "%d:%d", &major, &minor); err != nil {
@@ -112,7 +112,7 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Storage = append(r.Storage, split.Storage{Path: f[1], Node: node})
+			r.Storage = append(r.Storage, numa.Storage{Path: f[1], Node: node})
 		case "command":
 			r.Command = f[1:]
 		default:
@@ -128,7 +128,10 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 		return "error: " + err.Error() + "\n"
 	}
 	again, err := split.Make(lanes, file, r)
-	if diff := cmp.Diff(s, again, cmp.Comparer(func(a, b fmt.Stringer) bool { return a.String() == b.String() })); err != nil || diff != "" {
+	if diff := cmp.Diff(s, again, cmp.Comparer(func(a,
+		b fmt.Stringer) bool {
+		return a.String() == b.String()
+	})); err != nil || diff != "" {
 		t.Errorf("not the same twice: %v\n%s", err, diff)
 	}
 	check(t, s, nodes)
@@ -138,9 +141,9 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 }
 
 // check holds every divided lane to what has to be so on any machine.
-func check(t *testing.T, s *split.Split, nodes []split.Node) {
+func check(t *testing.T, s *split.Split, nodes []numa.Node) {
 	t.Helper()
-	of := map[int]split.Node{}
+	of := map[int]numa.Node{}
 	taken := map[int]int{}
 	for _, n := range nodes {
 		of[n.ID] = n

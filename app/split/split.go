@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/intent"
@@ -28,32 +29,6 @@ const (
 	Shard Content = "shard"
 )
 
-// A Node is a NUMA node, or a sub-NUMA cluster, which is one to Linux.
-type Node struct {
-	ID int `json:"id"`
-	// CPUs are the online processors, ascending; none for memory alone (CXL).
-	CPUs []int `json:"cpus,omitempty"`
-	// Offline are those that are not.
-	Offline []int `json:"offline,omitempty"`
-	// Memory in bytes; 0 for a node that has processors alone.
-	Memory uint64 `json:"memory"`
-	// Distance to each node by its ID (ACPI SLIT: 10 to itself), empty if
-	// the machine does not say.
-	Distance map[int]int `json:"distance,omitempty"`
-}
-
-// A Device is a network device of the lanes' group.
-type Device struct {
-	Name string `json:"name"`
-	Node int    `json:"node"` // -1 if it is on none, or does not say
-}
-
-// A Storage is a path for an instance's data.
-type Storage struct {
-	Path string `json:"path"`
-	Node int    `json:"node"` // of the drive; -1 if it is on none, or on several
-}
-
 // A Request is what is to be divided, and over what.
 type Request struct {
 	// Lane of the file.
@@ -62,9 +37,9 @@ type Request struct {
 	// Only keeps to these nodes; nil: all with processors and queues for
 	// them.
 	Only    []int
-	Nodes   []Node
-	Devices []Device
-	Storage []Storage
+	Nodes   []numa.Node
+	Devices []numa.Device
+	Storage []numa.Storage
 	// DropGroups takes the control groups from the lane, where the caller
 	// keeps the instances to their nodes in a group that he has for them.
 	DropGroups bool
@@ -194,10 +169,12 @@ func (d *division) check() error {
 		tcp = tcp || m.Protocol == "tcp" && len(m.Ports) > 0
 	}
 	if d.Content == Duplicate && !tcp {
-		return d.errorf(".ports", "none of TCP: connections can be led to the instance on their node only at a TCP port that is the lane's own; with content shard it is addresses that lead")
+		return d.errorf(".ports", "none of TCP: connections can be led to the instance on their node only at a TCP "+
+			"port that is the lane's own; with content shard it is addresses that lead")
 	}
 	if d.Content == Shard && d.lane.Mode != intent.Exclusive {
-		return d.errorf("", "a shared lane has no addresses of its own to tell shards by: give each member a lane, or use content duplicate")
+		return d.errorf("", "a shared lane has no addresses of its own to tell shards by: give each member a lane, "+
+			"or use content duplicate")
 	}
 	return nil
 }
@@ -206,7 +183,7 @@ func (d *division) check() error {
 // memory.
 func (d *division) choose() error {
 	for _, id := range d.Only {
-		if !slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.ID == id }) {
+		if !slices.ContainsFunc(d.Nodes, func(n numa.Node) bool { return n.ID == id }) {
 			return Error{"", fmt.Sprintf("node %d: there is %s", id, ids(d.Nodes))}
 		}
 	}
@@ -233,13 +210,15 @@ func (d *division) choose() error {
 		x := Instance{Index: len(d.instances), Node: n.ID, CPUs: cpus, Mems: []int{mem}, Lane: d.lane.Name}
 		x.Polling = slices.Clone(cpus[:min(d.lane.Queues, len(cpus))])
 		if len(cpus) < d.lane.Queues {
-			d.notef("node %d: %d queues for %d processors: it gets as many queues as processors", n.ID, d.lane.Queues, len(cpus))
+			d.notef("node %d: %d queues for %d processors: it gets as many queues as processors", n.ID, d.lane.Queues,
+				len(cpus))
 		}
 		if d.busy() {
 			// What polls busily leaves nothing of its processor.
 			x.CPUs = slices.Clone(cpus[len(x.Polling):])
 			if len(x.CPUs) == 0 {
-				return d.errorf(".queues", "node %d has %d processors, and as many pollers take all of them", n.ID, len(cpus))
+				return d.errorf(".queues", "node %d has %d processors, and as many pollers take all of them", n.ID,
+					len(cpus))
 			}
 		}
 		if d.Content == Shard {
@@ -271,7 +250,7 @@ func (d *division) of(cpus []int) []int {
 	return slices.DeleteFunc(slices.Clone(cpus), func(id int) bool { return !slices.Contains(d.lane.CPUs, id) })
 }
 
-func (d *division) without(n Node) string {
+func (d *division) without(n numa.Node) string {
 	switch {
 	case len(n.CPUs) > 0:
 		return fmt.Sprintf("%s.cpus has none of its processors (%s)", d.lane.Path, device.FormatCPUList(n.CPUs))
@@ -283,7 +262,7 @@ func (d *division) without(n Node) string {
 
 // memory is the node that an instance's memory is from: its own, or the nearest
 // that has any.
-func (d *division) memory(n Node) (int, error) {
+func (d *division) memory(n numa.Node) (int, error) {
 	if n.Memory > 0 {
 		return n.ID, nil
 	}
@@ -314,7 +293,8 @@ func (d *division) addresses() error {
 	}
 	addrs := d.lane.Members[0].Addrs
 	if len(addrs) != len(d.instances) {
-		return d.errorf(".addrs", "%d, want %d: an address for each shard, in the order of the nodes (%s)", len(addrs), len(d.instances), d.nodes())
+		return d.errorf(".addrs", "%d, want %d: an address for each shard, in the order of the nodes (%s)", len(addrs),
+			len(d.instances), d.nodes())
 	}
 	for i, a := range addrs {
 		if !a.IsSingleIP() {
@@ -361,7 +341,7 @@ func (d *division) cards() {
 	// connection stays where it arrives. Else the queues of one card are
 	// worked on by several nodes, and its packets cross to the other ones.
 	d.local = d.Content == Duplicate && len(far) == 0 && !d.busy() && len(d.lane.CPUs) == 0 &&
-		!slices.ContainsFunc(d.Devices, func(dev Device) bool {
+		!slices.ContainsFunc(d.Devices, func(dev numa.Device) bool {
 			return !slices.ContainsFunc(d.instances, func(x Instance) bool { return x.Node == dev.Node })
 		})
 	for i := range d.instances {
@@ -371,13 +351,14 @@ func (d *division) cards() {
 	}
 	switch {
 	case len(far) > 0:
-		d.notef("no card is on node %s: packets for its instance cross from a card of another node", strings.Join(far, ", "))
+		d.notef("no card is on node %s: packets for its instance cross from a card of another node",
+			strings.Join(far, ", "))
 	case d.Content == Shard && len(d.Devices) > 1:
 		d.notef("a shard's packets that arrive at another node's card cross to the shard's node")
 	}
 }
 
-func ids(nodes []Node) string {
+func ids(nodes []numa.Node) string {
 	var s []string
 	for _, n := range nodes {
 		s = append(s, fmt.Sprint(n.ID))

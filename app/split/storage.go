@@ -2,13 +2,17 @@
 
 package split
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/niclane/niclane/app/numa"
+)
 
 // store gives each instance the paths on drives of its node; a path whose
 // drive is on none, or on a node without an instance, goes to the instance
 // that has the fewest.
 func (d *division) store() {
-	var rest []Storage
+	var rest []numa.Storage
 	for _, s := range d.Storage {
 		if x := d.at(s.Node); x != nil {
 			x.Storage = append(x.Storage, s.Path)
@@ -26,9 +30,11 @@ func (d *division) store() {
 		fewest.Storage = append(fewest.Storage, s.Path)
 		switch {
 		case s.Node < 0:
-			d.notef("%s: on no drive of one NUMA node that is known: it goes to node %d's instance", s.Path, fewest.Node)
+			d.notef("%s: on no drive of one NUMA node that is known: it goes to node %d's instance", s.Path,
+				fewest.Node)
 		default:
-			d.notef("%s: its drive is on node %d, which has no instance: it goes to node %d's", s.Path, s.Node, fewest.Node)
+			d.notef("%s: its drive is on node %d, which has no instance: it goes to node %d's", s.Path, s.Node,
+				fewest.Node)
 		}
 	}
 	if len(d.Storage) == 0 {

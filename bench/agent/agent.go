@@ -29,9 +29,10 @@ type Config struct {
 	// Files are this side's; Clients the names of those who may come.
 	Files   Files
 	Clients []string
-	// Version of niclane, which the orchestrator's has to equal, and Niclane
-	// the path of the program.
-	Version, Niclane string
+	// Version of niclane, which the orchestrator's has to equal.
+	Version string
+	// Self is the path of niclane-bench, which jobs are.
+	Self string
 	// Dir is the agent's own directory, which it makes.
 	Dir string
 	// StateDir and RunDir are those of niclane's journals and lock.
@@ -72,7 +73,8 @@ func New(c Config) (*Agent, error) {
 	if c.Log == nil {
 		c.Log = io.Discard
 	}
-	a := &Agent{Config: c, root: os.Geteuid() == 0, uid: os.Getuid(), gid: os.Getgid(), log: log.New(c.Log, "", log.LstdFlags|log.LUTC)}
+	a := &Agent{Config: c, root: os.Geteuid() == 0, uid: os.Getuid(), gid: os.Getgid(),
+		log: log.New(c.Log, "", log.LstdFlags|log.LUTC)}
 	if len(c.Clients) == 0 {
 		return nil, errors.New("no clients: want the names in the certificates of those who may come")
 	}
@@ -97,7 +99,7 @@ func New(c Config) (*Agent, error) {
 	if a.lock, err = lockDir(c.Dir); err != nil {
 		return nil, err
 	}
-	if err := restore(c.Dir, c.Niclane); err != nil {
+	if err := restore(c.Dir); err != nil {
 		a.lock.Close()
 		return nil, fmt.Errorf("restore what an earlier agent has left: %w", err)
 	}
@@ -137,7 +139,8 @@ func (a *Agent) allowed(program string) (string, error) {
 	case len(a.Commands) == 0:
 		return "", fmt.Errorf("%s is not allowed: this agent was started without --allow-commands", path)
 	}
-	return "", fmt.Errorf("%s is not allowed: this agent was started with --allow-commands %s", path, strings.Join(a.Commands, ","))
+	return "", fmt.Errorf("%s is not allowed: this agent was started with --allow-commands %s", path,
+		strings.Join(a.Commands, ","))
 }
 
 // find looks for a program where commands are started from.
@@ -176,7 +179,8 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	s := &http.Server{
-		Handler: a.handler(), TLSConfig: a.tls, Protocols: protocols, ErrorLog: log.New(a.Log, "", log.LstdFlags|log.LUTC),
+		Handler: a.handler(), TLSConfig: a.tls, Protocols: protocols,
+		ErrorLog: log.New(a.Log, "", log.LstdFlags|log.LUTC),
 		// Read and write timeouts would end a session; each request has its own.
 		ReadHeaderTimeout: headerTime, MaxHeaderBytes: maxHeader, IdleTimeout: time.Minute,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: a.Lease, PingTimeout: a.Lease},

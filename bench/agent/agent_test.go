@@ -24,7 +24,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
-// TestMain is niclane for the agent's own processes: a part does what its
+// TestMain is niclane-bench for the agent's own processes: a part does what its
 // configuration says.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 || len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "internal-") {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, JobMain(os.Args[2:]))
 			os.Exit(1)
 		case KeeperCommand:
-			if err := KeeperMain(os.Args[2], self()); err != nil {
+			if err := KeeperMain(os.Args[2]); err != nil {
 				os.Exit(1)
 			}
 			os.Exit(0)
@@ -126,9 +126,10 @@ func filesOf(dir, name string) Files {
 
 func configured(t *testing.T, dir string) Config {
 	return Config{
-		Files: filesOf(dir, "127.0.0.1"), Clients: []string{DefaultClient}, Version: "v1", Niclane: self(),
-		Dir: filepath.Join(t.TempDir(), "agent"), StateDir: filepath.Join(t.TempDir(), "state"), RunDir: filepath.Join(t.TempDir(), "run"),
-		User: "nobody", Lease: MinLease, Limit: time.Hour,
+		Files: filesOf(dir, "127.0.0.1"), Clients: []string{DefaultClient}, Version: "v1", Self: self(),
+		Dir: filepath.Join(t.TempDir(), "agent"), StateDir: filepath.Join(t.TempDir(), "state"),
+		RunDir: filepath.Join(t.TempDir(), "run"),
+		User:   "nobody", Lease: MinLease, Limit: time.Hour,
 	}
 }
 
@@ -169,7 +170,8 @@ func dial(t *testing.T, dir, address string) Dial {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Dial{Name: "sut", Address: address, TLS: c, Version: "v1", Opening: Opening{Purpose: "a test", Limit: int64(time.Hour)}}
+	return Dial{Name: "sut", Address: address, TLS: c, Version: "v1",
+		Opening: Opening{Purpose: "a test", Limit: int64(time.Hour)}}
 }
 
 func open(t *testing.T, d Dial) *Client {
@@ -253,11 +255,13 @@ func TestJobs(t *testing.T) {
 	if os.Geteuid() == 0 && (got.User == 0 || got.User != a.uid) {
 		t.Errorf("the part ran as user %d, want %d", got.User, a.uid)
 	}
-	if e := ends(t, start(t, c, request("fails", partConfig{Say: "for a reason", Fail: true}))); e.Error != "exit status 3: for a reason" || e.Result != nil {
+	if e := ends(t, start(t, c, request("fails",
+		partConfig{Say: "for a reason", Fail: true}))); e.Error != "exit status 3: for a reason" || e.Result != nil {
 		t.Errorf("%+v", e)
 	}
 	e = ends(t, start(t, c, Request{What: "a command", Command: []string{"env"}, Environment: []string{"COLOUR=a b"}}))
-	if e.Error != "" || !strings.Contains(e.Log, "COLOUR=a b\n") || !strings.Contains(e.Log, "PATH="+commandPath+"\n") || strings.Contains(e.Log, "HOME=") {
+	if e.Error != "" || !strings.Contains(e.Log, "COLOUR=a b\n") ||
+		!strings.Contains(e.Log, "PATH="+commandPath+"\n") || strings.Contains(e.Log, "HOME=") {
 		t.Errorf("%+v", e)
 	}
 	j := start(t, c, Request{What: "sleeps", Command: []string{"/usr/bin/sleep", "1000"}})
@@ -299,29 +303,41 @@ func TestRefusedJobs(t *testing.T) {
 		r    Request
 		want string
 	}{
-		"not listed":     {Request{What: "x", Command: []string{"true"}}, "/usr/bin/true is not allowed: this agent was started with --allow-commands /usr/bin/sleep"},
-		"not there":      {Request{What: "x", Command: []string{"no-such"}}, `"no-such": executable file not found`},
-		"relative":       {Request{What: "x", Command: []string{"./sleep"}}, `"./sleep": want a name or an absolute path`},
-		"dots":           {Request{What: "x", Command: []string{"/usr/bin/../bin/sleep"}}, "want a name or an absolute path"},
-		"no part":        {Request{What: "x", Part: "nsexec", Config: []byte("{}")}, `part "nsexec": want one of load noise`},
-		"both":           {Request{What: "x", Part: "load", Config: []byte("{}"), Command: []string{"sleep"}}, "one of the two"},
-		"neither":        {Request{What: "x"}, "one of the two"},
-		"preload":        {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"LD_PRELOAD=/x"}}, "LD_PRELOAD is not for an experiment to set"},
-		"path":           {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"PATH=/x"}}, "PATH is not for an experiment to set"},
-		"environment":    {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"=1"}}, "want NAME=VALUE"},
+		"not listed": {Request{What: "x", Command: []string{"true"}},
+			"/usr/bin/true is not allowed: this agent was started with --allow-commands /usr/bin/sleep"},
+		"not there": {Request{What: "x", Command: []string{"no-such"}}, `"no-such": executable file not found`},
+		"relative": {Request{What: "x", Command: []string{"./sleep"}},
+			`"./sleep": want a name or an absolute path`},
+		"dots": {Request{What: "x", Command: []string{"/usr/bin/../bin/sleep"}},
+			"want a name or an absolute path"},
+		"no part": {Request{What: "x", Part: "nsexec", Config: []byte("{}")},
+			`part "nsexec": want one of load noise`},
+		"both": {Request{What: "x", Part: "load", Config: []byte("{}"), Command: []string{"sleep"}},
+			"one of the two"},
+		"neither": {Request{What: "x"}, "one of the two"},
+		"preload": {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"LD_PRELOAD=/x"}},
+			"LD_PRELOAD is not for an experiment to set"},
+		"path": {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"PATH=/x"}},
+			"PATH is not for an experiment to set"},
+		"environment": {Request{What: "x", Command: []string{"sleep"}, Environment: []string{"=1"}},
+			"want NAME=VALUE"},
 		"processor":      {Request{What: "x", Command: []string{"sleep"}, CPUs: []int{9999}}, "processor 9999"},
 		"priority":       {Request{What: "x", Command: []string{"sleep"}, FIFO: 100}, "priority 100"},
 		"terminal codes": {Request{What: "x\x1b[2J", Command: []string{"sleep"}}, "text in one line"},
-		"large":          {Request{What: "x", Command: []string{"sleep", strings.Repeat("1", maxArgument)}}, "want at most 65536"},
-		"larger":         {Request{What: "x", Part: "load", Config: []byte(`"` + strings.Repeat("1", MaxRequest) + `"`)}, "a request larger than 1048576 bytes"},
-		"no group":       {Request{What: "x", Command: []string{"sleep"}, Member: true}, "no control group"},
+		"large": {Request{What: "x", Command: []string{"sleep", strings.Repeat("1", maxArgument)}},
+			"want at most 65536"},
+		"larger": {Request{What: "x", Part: "load",
+			Config: []byte(`"` + strings.Repeat("1", MaxRequest) + `"`)}, "a request larger than 1048576 bytes"},
+		"no group": {Request{What: "x", Command: []string{"sleep"}, Member: true}, "no control group"},
 	} {
 		_, err := c.Start(t.Context(), x.r)
-		if err == nil || !strings.Contains(err.Error(), x.want) || !strings.HasPrefix(err.Error(), "host sut (agent 127.0.0.1:") {
+		if err == nil || !strings.Contains(err.Error(), x.want) ||
+			!strings.HasPrefix(err.Error(), "host sut (agent 127.0.0.1:") {
 			t.Errorf("%s: %v, want %q", name, err, x.want)
 		}
 	}
-	if _, err := c.Apply(t.Context(), Lanes{Text: "version: 1\n", ConfirmWithin: 1e9}); err == nil || !strings.Contains(err.Error(), "started without --lanes") {
+	if _, err := c.Apply(t.Context(), Lanes{Text: "version: 1\n", ConfirmWithin: 1e9}); err == nil ||
+		!strings.Contains(err.Error(), "started without --lanes") {
 		t.Errorf("lanes: %v", err)
 	}
 	var bad error
@@ -338,10 +354,12 @@ func TestRefusedJobs(t *testing.T) {
 
 func TestLargeResult(t *testing.T) {
 	c, _ := started(t, nil)
-	if e := ends(t, start(t, c, request("tells too much", partConfig{Bytes: maxResult}))); !strings.Contains(e.Error, "larger than 67108864 bytes") || e.Result != nil {
+	if e := ends(t, start(t, c, request("tells too much", partConfig{Bytes: maxResult}))); !strings.Contains(e.Error,
+		"larger than 67108864 bytes") || e.Result != nil {
 		t.Errorf("%.200s, %d bytes", e.Error, len(e.Result))
 	}
-	if e := ends(t, start(t, c, request("tells much", partConfig{Bytes: 8 << 20}))); e.Error != "" || len(e.Result) < 8<<20 {
+	if e := ends(t, start(t, c, request("tells much", partConfig{Bytes: 8 << 20}))); e.Error != "" ||
+		len(e.Result) < 8<<20 {
 		t.Errorf("%.200s, %d bytes", e.Error, len(e.Result))
 	}
 }
@@ -374,7 +392,8 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 // shell is a command that starts another in a session of its own and ends or
 // waits: what it leaves behind is to be found all the same.
 func shell(ending, sleep string) Request {
-	return Request{What: "forks", Command: []string{"/usr/bin/sh", "-c", "setsid sleep " + sleep + " & trap '' TERM; " + ending}}
+	return Request{What: "forks", Command: []string{"/usr/bin/sh", "-c",
+		"setsid sleep " + sleep + " & trap '' TERM; " + ending}}
 }
 
 func TestEndOfSessionRestores(t *testing.T) {
@@ -399,14 +418,17 @@ func TestEndOfSessionRestores(t *testing.T) {
 		t.Error("a job after the end")
 	}
 	// And it is free again.
-	again := open(t, Dial{Name: "sut", Address: c.dial.Address, TLS: c.dial.TLS, Version: "v1", Opening: c.dial.Opening})
+	again := open(t, Dial{Name: "sut", Address: c.dial.Address, TLS: c.dial.TLS, Version: "v1",
+		Opening: c.dial.Opening})
 	ends(t, start(t, again, request("again", partConfig{})))
 }
 
 func TestSecondOrchestrator(t *testing.T) {
 	c, _ := started(t, nil)
-	_, err := Open(t.Context(), Dial{Name: "sut", Address: c.dial.Address, TLS: c.dial.TLS, Version: "v1", Opening: Opening{Purpose: "another", Limit: 1e9}})
-	wantError(t, err, "host sut (agent 127.0.0.1:", "the agent is held by "+DefaultClient+" at 127.0.0.1:", `for "a test"; one orchestrator at a time`)
+	_, err := Open(t.Context(), Dial{Name: "sut", Address: c.dial.Address, TLS: c.dial.TLS, Version: "v1",
+		Opening: Opening{Purpose: "another", Limit: 1e9}})
+	wantError(t, err, "host sut (agent 127.0.0.1:", "the agent is held by "+DefaultClient+" at 127.0.0.1:",
+		`for "a test"; one orchestrator at a time`)
 	var refused *RefusedError
 	if !errors.As(err, &refused) || refused.Status != 409 {
 		t.Errorf("%#v", err)
@@ -423,7 +445,8 @@ func TestVersions(t *testing.T) {
 	d := dial(t, dir, address)
 	d.Version = "v2"
 	_, err := Open(t.Context(), d)
-	wantError(t, err, "host sut", "niclane v1 (protocol "+Protocol+") on the other side, niclane v2 (protocol "+Protocol+") here: both have to be the same")
+	wantError(t, err, "host sut", "niclane v1 (protocol "+Protocol+") on the other side, niclane v2 (protocol "+
+		Protocol+") here: both have to be the same")
 }
 
 func TestOpeningIsChecked(t *testing.T) {
@@ -505,13 +528,16 @@ func TestFiles(t *testing.T) {
 	}
 	var st unix.Stat_t
 	// Jobs write beside their files, nobody else, and not over them.
-	if err := unix.Stat(c.Host.Scratch, &st); err != nil || a.drop && (st.Mode&0o7777 != unix.S_ISVTX|0o770 || st.Uid != 0 || int(st.Gid) != a.gid) {
+	if err := unix.Stat(c.Host.Scratch, &st); err != nil || a.drop &&
+		(st.Mode&0o7777 != unix.S_ISVTX|0o770 || st.Uid != 0 || int(st.Gid) != a.gid) {
 		t.Errorf("mode %o, user %d, group %d: %v", st.Mode, st.Uid, st.Gid, err)
 	}
-	if err := unix.Stat(filepath.Join(c.Host.Scratch, "key.pem"), &st); err != nil || st.Mode&0o777 != 0o600 || int(st.Uid) != a.uid {
+	if err := unix.Stat(filepath.Join(c.Host.Scratch, "key.pem"), &st); err != nil || st.Mode&0o777 != 0o600 ||
+		int(st.Uid) != a.uid {
 		t.Errorf("mode %o, user %d: %v", st.Mode, st.Uid, err)
 	}
-	for _, name := range []string{"", "..", "../x", "a/../../x", "/etc/x", "a//b", ".x", "a/.x/b", "a\x00b", "a/./b", strings.Repeat("x", 600)} {
+	for _, name := range []string{"", "..", "../x", "a/../../x", "/etc/x", "a//b", ".x", "a/.x/b", "a\x00b", "a/./b",
+		strings.Repeat("x", 600)} {
 		if err := c.do(t.Context(), "PUT", "/files/"+name, []byte("x"), nil); err == nil {
 			t.Errorf("file %q was written", name)
 		}
@@ -609,11 +635,12 @@ func TestNewRefuses(t *testing.T) {
 		"command":         {func(c *Config) { c.Commands = []string{"sleep"} }, "command sleep: want an absolute path"},
 		"no key":          {func(c *Config) { c.Files.Key = "none" }, "certificate "},
 		"key for all":     {func(c *Config) { c.Files.Key = readable }, "mode 0644 lets others read it, want 0600"},
-		"other key":       {func(c *Config) { c.Files.Key = filesOf(dir, DefaultClient).Key }, "private key does not match public key"},
-		"authority":       {func(c *Config) { c.Files.Authority = c.Files.Key }, "no certificate in it"},
-		"open directory":  {func(c *Config) { c.Dir = open }, "must be a directory of user"},
-		"root":            {func(c *Config) { c.User = "root" }, "user root is root"},
-		"no user":         {func(c *Config) { c.User = "no-such-user" }, "no-such-user"},
+		"other key": {func(c *Config) { c.Files.Key = filesOf(dir, DefaultClient).Key },
+			"private key does not match public key"},
+		"authority":      {func(c *Config) { c.Files.Authority = c.Files.Key }, "no certificate in it"},
+		"open directory": {func(c *Config) { c.Dir = open }, "must be a directory of user"},
+		"root":           {func(c *Config) { c.User = "root" }, "user root is root"},
+		"no user":        {func(c *Config) { c.User = "no-such-user" }, "no-such-user"},
 	} {
 		c := configured(t, dir)
 		x.change(&c)
@@ -701,7 +728,8 @@ func TestCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MakeCertificates(dir, []string{"b.example"}, "other", time.Hour, time.Now()); !errors.Is(err, os.ErrExist) {
+	if _, err := MakeCertificates(dir, []string{"b.example"}, "other", time.Hour, time.Now()); !errors.Is(err,
+		os.ErrExist) {
 		t.Errorf("overwritten: %v", err)
 	}
 	if after, err := os.ReadFile(filepath.Join(dir, AuthorityFile)); err != nil || !bytes.Equal(before, after) {

@@ -16,9 +16,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
-
-	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Certificates that MakeCertificates makes.
@@ -30,7 +29,7 @@ const (
 	MaxValidity   = 366 * 24 * time.Hour
 )
 
-var hostName = strictyaml.Lazy(`^[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?$`)
+var hostName = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?$`)
 
 // MakeCertificates writes an authority of its own, a certificate and key for
 // each host (a name or an address) and one for the orchestrator into dir, which
@@ -46,7 +45,7 @@ func MakeCertificates(dir string, hosts []string, client string, valid time.Dura
 	}
 	seen := map[string]bool{"ca": true}
 	for _, name := range append([]string{client}, hosts...) {
-		if net.ParseIP(name) == nil && !hostName().MatchString(name) {
+		if net.ParseIP(name) == nil && !hostName.MatchString(name) {
 			return nil, fmt.Errorf("%.60q: want the name or address of a host", name)
 		}
 		if seen[name] {
@@ -70,8 +69,9 @@ func MakeCertificates(dir string, hosts []string, client string, valid time.Dura
 	}
 	from, to := now.Add(-time.Hour), now.Add(valid) // an hour: clocks differ
 	ca, caKey, err := sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "niclane bench certs"}, NotBefore: from, NotAfter: to, IsCA: true, BasicConstraintsValid: true,
-		MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "niclane bench certs"}, NotBefore: from, NotAfter: to, IsCA: true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true, KeyUsage: x509.KeyUsageCertSign,
 	}, nil, nil)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,8 @@ func MakeCertificates(dir string, hosts []string, client string, valid time.Dura
 	}{{AuthorityFile, "CERTIFICATE", ca.Raw}}
 	for _, name := range append([]string{client}, hosts...) {
 		c := &x509.Certificate{
-			Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to, KeyUsage: x509.KeyUsageDigitalSignature,
+			Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
+			KeyUsage:    x509.KeyUsageDigitalSignature,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		}
 		if ip := net.ParseIP(name); ip != nil {
@@ -137,7 +138,8 @@ func writeNew(path string, text []byte) error {
 }
 
 // sign makes a certificate with a new key; without a parent it signs itself.
-func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey,
+	error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err

@@ -55,7 +55,8 @@ const connectTime = 30 * time.Second
 
 // Open begins a session.
 func Open(ctx context.Context, d Dial) (*Client, error) {
-	c := &Client{dial: d, url: url.URL{Scheme: "https", Host: d.Address}, heard: make(chan struct{}, 1), ended: make(chan ending, 1), read: make(chan struct{})}
+	c := &Client{dial: d, url: url.URL{Scheme: "https", Host: d.Address}, heard: make(chan struct{}, 1),
+		ended: make(chan ending, 1), read: make(chan struct{})}
 	config := d.TLS.Clone()
 	if config.ServerName = d.ServerName; config.ServerName == "" {
 		host, _, err := net.SplitHostPort(d.Address)
@@ -71,9 +72,11 @@ func Open(ctx context.Context, d Dial) (*Client, error) {
 	c.http = &http.Client{
 		// One connection for all: the session ends with it.
 		Transport: &http.Transport{
-			TLSClientConfig: config, Protocols: protocols, TLSHandshakeTimeout: headerTime, MaxResponseHeaderBytes: maxHeader,
-			DialContext: (&net.Dialer{Timeout: headerTime}).DialContext, DisableCompression: true,
-			HTTP2: &http.HTTP2Config{SendPingTimeout: MinLease, PingTimeout: MaxLease, StrictMaxConcurrentRequests: true},
+			TLSClientConfig: config, Protocols: protocols, TLSHandshakeTimeout: headerTime,
+			MaxResponseHeaderBytes: maxHeader,
+			DialContext:            (&net.Dialer{Timeout: headerTime}).DialContext, DisableCompression: true,
+			HTTP2: &http.HTTP2Config{SendPingTimeout: MinLease, PingTimeout: MaxLease,
+				StrictMaxConcurrentRequests: true},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -488,7 +491,8 @@ func (c *Client) Rollback(ctx context.Context) error {
 
 // Count reads the host's counters, and the function that it returns reads them
 // again and gives the difference.
-func (c *Client) Count(ctx context.Context, device string, jobs map[string]*Job) (func(context.Context) (machine.Diff, error), error) {
+func (c *Client) Count(ctx context.Context, device string, jobs map[string]*Job) (func(context.Context) (machine.Diff,
+	error), error) {
 	q := Counting{Device: device, Jobs: map[string]int{}}
 	for name, j := range jobs {
 		q.Jobs[name] = j.id

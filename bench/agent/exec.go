@@ -91,7 +91,8 @@ func (s spec) become() error {
 	if s.FIFO > 0 {
 		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: uint32(s.FIFO)}
 		if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
-			return fmt.Errorf("SCHED_FIFO priority %d: %w (a cpu control group without real-time share refuses it)", s.FIFO, err)
+			return fmt.Errorf("SCHED_FIFO priority %d: %w (a cpu control group without real-time share refuses it)",
+				s.FIFO, err)
 		}
 	}
 	if s.Drop {
@@ -99,7 +100,8 @@ func (s spec) become() error {
 		if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
 			return fmt.Errorf("setgroups: %w", e)
 		}
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(s.Group), uintptr(s.Group), uintptr(s.Group)); e != 0 {
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(s.Group), uintptr(s.Group),
+			uintptr(s.Group)); e != 0 {
 			return fmt.Errorf("setresgid %d: %w", s.Group, e)
 		}
 		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(s.User), uintptr(s.User), uintptr(s.User)); e != 0 {

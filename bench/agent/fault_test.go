@@ -24,7 +24,8 @@ import (
 // the handshake but one whose name is not allowed, who is told so.
 func TestCertificatesThatDoNotVerify(t *testing.T) {
 	dir, other, old := pki(t), pki(t), t.TempDir()
-	if _, err := MakeCertificates(old, []string{"127.0.0.1"}, DefaultClient, time.Hour, time.Now().Add(-3*time.Hour)); err != nil {
+	if _, err := MakeCertificates(old, []string{"127.0.0.1"}, DefaultClient, time.Hour,
+		time.Now().Add(-3*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	named := t.TempDir() // the agent is reached by an address, which is not in it
@@ -64,17 +65,26 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 		config  *tls.Config
 		want    string
 	}{
-		"agent of another authority": {address, files(mixed, ""), "the agent's certificate does not verify: x509: certificate signed by unknown authority"},
-		"agent's expired":            {at(old, "127.0.0.1"), files(filesOf(old, DefaultClient), ""), "the agent's certificate does not verify: x509: certificate has expired"},
-		"agent of another name":      {at(named, "agent.example"), files(filesOf(named, DefaultClient), ""), "the agent's certificate does not verify: x509: cannot validate certificate for 127.0.0.1"},
-		"no client's":                {address, files(filesOf(dir, DefaultClient), "none"), "the agent refuses this side's certificate: remote error: tls: certificate required"},
-		"client of another":          {address, files(stranger, ""), "the agent refuses this side's certificate: remote error: tls: "},
-		"client's expired":           {at(old, "127.0.0.1"), files(expired, ""), "the agent's certificate does not verify"},
-		"an agent's as client's":     {address, files(asAgent, ""), "the agent refuses this side's certificate: remote error: tls: bad certificate"},
-		"a name not allowed":         {at(second, "127.0.0.1"), files(filesOf(second, "somebody"), ""), `the certificate is of ["somebody"], this agent allows ["niclane-bench"]`},
+		"agent of another authority": {address, files(mixed, ""),
+			"the agent's certificate does not verify: x509: certificate signed by unknown authority"},
+		"agent's expired": {at(old, "127.0.0.1"), files(filesOf(old, DefaultClient), ""),
+			"the agent's certificate does not verify: x509: certificate has expired"},
+		"agent of another name": {at(named, "agent.example"), files(filesOf(named, DefaultClient), ""),
+			"the agent's certificate does not verify: x509: cannot validate certificate for 127.0.0.1"},
+		"no client's": {address, files(filesOf(dir, DefaultClient), "none"),
+			"the agent refuses this side's certificate: remote error: tls: certificate required"},
+		"client of another": {address, files(stranger, ""),
+			"the agent refuses this side's certificate: remote error: tls: "},
+		"client's expired": {at(old, "127.0.0.1"), files(expired, ""),
+			"the agent's certificate does not verify"},
+		"an agent's as client's": {address, files(asAgent, ""),
+			"the agent refuses this side's certificate: remote error: tls: bad certificate"},
+		"a name not allowed": {at(second, "127.0.0.1"), files(filesOf(second, "somebody"), ""),
+			`the certificate is of ["somebody"], this agent allows ["niclane-bench"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Open(t.Context(), Dial{Name: "sut", Address: x.address, TLS: x.config, Version: "v1", Opening: Opening{Purpose: "x", Limit: 1e9}})
+			_, err := Open(t.Context(), Dial{Name: "sut", Address: x.address, TLS: x.config, Version: "v1",
+				Opening: Opening{Purpose: "x", Limit: 1e9}})
 			wantError(t, err, "host sut (agent "+x.address+"): ", x.want)
 		})
 	}
@@ -83,7 +93,8 @@ func TestCertificatesThatDoNotVerify(t *testing.T) {
 	c := configured(t, dir)
 	c.Files.Authority = filepath.Join(old, AuthorityFile)
 	address2, _ := serve(t, c)
-	_, err := Open(t.Context(), Dial{Name: "sut", Address: address2, TLS: files(expired, ""), Version: "v1", Opening: Opening{Purpose: "x", Limit: 1e9}})
+	_, err := Open(t.Context(), Dial{Name: "sut", Address: address2, TLS: files(expired, ""), Version: "v1",
+		Opening: Opening{Purpose: "x", Limit: 1e9}})
 	wantError(t, err, "host sut", "the agent refuses this side's certificate: remote error: tls: ")
 	a.mu.Lock()
 	defer a.mu.Unlock()

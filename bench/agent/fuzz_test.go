@@ -32,7 +32,8 @@ func FuzzRequests(f *testing.F) {
 			for _, a := range append(r.Command, r.Environment...) {
 				size += len(a)
 			}
-			if (r.Part == "") == (len(r.Command) == 0) || size > maxArgument || strings.ContainsAny(r.What, "\n\x1b\x00") || r.FIFO > 99 {
+			if (r.Part == "") == (len(r.Command) == 0) || size > maxArgument ||
+				strings.ContainsAny(r.What, "\n\x1b\x00") || r.FIFO > 99 {
 				t.Errorf("taken: %+v", r)
 			}
 			for _, e := range r.Environment {
@@ -41,7 +42,8 @@ func FuzzRequests(f *testing.F) {
 				}
 			}
 		}
-		if o, err := decode[Opening](bytes.NewReader(text)); err == nil && o.check(time.Hour) == nil && (o.Limit <= 0 || o.Limit > int64(time.Hour)) {
+		if o, err := decode[Opening](bytes.NewReader(text)); err == nil && o.check(time.Hour) == nil &&
+			(o.Limit <= 0 || o.Limit > int64(time.Hour)) {
 			t.Errorf("taken: %+v", o)
 		}
 		if l, err := decode[Lanes](bytes.NewReader(text)); err == nil && l.check() == nil && l.ConfirmWithin < 1e9 {
@@ -55,7 +57,8 @@ func FuzzRequests(f *testing.F) {
 
 // FuzzFileNames: nothing is written outside the session's directory.
 func FuzzFileNames(f *testing.F) {
-	for _, s := range []string{"a", "a/b/c.conf", "../x", "/etc/passwd", "a/../../x", ".", "link/x", "a\x00b", `a\b`, "a//b"} {
+	for _, s := range []string{"a", "a/b/c.conf", "../x", "/etc/passwd", "a/../../x", ".", "link/x", "a\x00b", `a\b`,
+		"a//b"} {
 		f.Add(s)
 	}
 	dir := f.TempDir()
@@ -95,11 +98,13 @@ func FuzzFileNames(f *testing.F) {
 
 // FuzzSession: whatever an agent says, its client ends with a reason.
 func FuzzSession(f *testing.F) {
-	for _, s := range []string{"{}\n{}\n", `{"ended":{"reason":"x","errors":["y"]}}` + "\n", "{}\n\n", strings.Repeat("x", 5000), `{"ended":null}` + "\n", "[]\n"} {
+	for _, s := range []string{"{}\n{}\n", `{"ended":{"reason":"x","errors":["y"]}}` + "\n", "{}\n\n",
+		strings.Repeat("x", 5000), `{"ended":null}` + "\n", "[]\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c := &Client{dial: Dial{Name: "sut"}, heard: make(chan struct{}, 1), ended: make(chan ending, 1), read: make(chan struct{})}
+		c := &Client{dial: Dial{Name: "sut"}, heard: make(chan struct{}, 1), ended: make(chan ending, 1),
+			read: make(chan struct{})}
 		c.ctx, c.cancel = context.WithCancelCause(context.Background())
 		c.listen(bufio.NewReaderSize(bytes.NewReader(text), 4096), io.NopCloser(nil))
 		if err := c.Err(); err == nil || !strings.HasPrefix(err.Error(), "host sut (agent ): the agent ") {

@@ -111,7 +111,8 @@ func sameVersion(h http.Header, version string) error {
 	if protocol == "" {
 		return errors.New("the other side is no niclane")
 	}
-	return fmt.Errorf("niclane %.100s (protocol %.20s) on the other side, niclane %s (protocol %s) here: both have to be the same", theirs, protocol, version, Protocol)
+	return fmt.Errorf("niclane %.100s (protocol %.20s) on the other side, niclane %s (protocol %s) here: both have "+
+		"to be the same", theirs, protocol, version, Protocol)
 }
 
 func answer(w http.ResponseWriter, status int, x any) {
@@ -200,7 +201,8 @@ func (a *Agent) serveSession(w http.ResponseWriter, r *http.Request) {
 var errEnded = errors.New("its orchestrator has ended it")
 
 // hold keeps a session until there is a reason not to.
-func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body *bufio.Reader, r *http.Request, o Opening, warnings []string) error {
+func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body *bufio.Reader, r *http.Request,
+	o Opening, warnings []string) error {
 	a := s.agent
 	out := json.NewEncoder(w)
 	say := func(x any) error {
@@ -210,7 +212,8 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 		return errors.Join(out.Encode(x), rc.Flush())
 	}
 	host, more := a.describe(r.Context(), s, o.Device)
-	if err := say(Welcome{Session: s.id, Lease: int64(a.Lease), Host: host, Warnings: append(warnings, more...)}); err != nil {
+	if err := say(Welcome{Session: s.id, Lease: int64(a.Lease), Host: host,
+		Warnings: append(warnings, more...)}); err != nil {
 		return fmt.Errorf("its orchestrator is lost: %w", err)
 	}
 	heard, ended := make(chan struct{}, 1), make(chan error, 1)
@@ -265,7 +268,8 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 
 // describe says what the host is.
 func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []string) {
-	h := Host{Host: machine.Describe(), Root: a.root, Scratch: s.files(), Storage: s.storage, Cgroup: s.group.Path, User: strconv.Itoa(a.uid)}
+	h := Host{Host: machine.Describe(), Root: a.root, Scratch: s.files(), Storage: s.storage, Cgroup: s.group.Path,
+		User: strconv.Itoa(a.uid)}
 	if u, err := user.LookupId(h.User); err == nil {
 		h.User = u.Username
 	}
@@ -293,7 +297,8 @@ func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []s
 	} else {
 		for _, x := range state.Devices {
 			if x.Name == dev {
-				d.Speed, d.Queues, d.Driver, d.Version, d.Firmware, d.Bus = x.Speed, x.RxQueues, x.Driver, x.Version, x.Firmware, x.Bus
+				d.Speed, d.Queues, d.Driver, d.Version, d.Firmware, d.Bus = x.Speed, x.RxQueues, x.Driver, x.Version,
+					x.Firmware, x.Bus
 			}
 		}
 	}

@@ -119,11 +119,12 @@ func (s *spawner) close() { close(s.do) }
 // start starts what r says; the session's lock is held.
 func (s *session) start(r Request) (*job, error) {
 	a := s.agent
-	at := spec{Agent: os.Getpid(), CPUs: r.CPUs, Mems: r.Mems, FIFO: r.FIFO, MayFIFO: r.MayFIFO, Drop: a.drop, User: a.uid, Group: a.gid}
+	at := spec{Agent: os.Getpid(), CPUs: r.CPUs, Mems: r.Mems, FIFO: r.FIFO, MayFIFO: r.MayFIFO, Drop: a.drop,
+		User: a.uid, Group: a.gid}
 	argv := r.Command
 	j := &job{what: r.What, done: make(chan struct{}), part: r.Part != "", stdout: limited{all: &s.results}}
 	if at.Part = j.part; j.part {
-		argv = []string{a.Niclane, "internal-" + r.Part}
+		argv = []string{a.Self, "internal-" + r.Part}
 		if r.Part == PartTune {
 			if err := s.mayTune(r); err != nil {
 				return nil, err
@@ -149,14 +150,15 @@ func (s *session) start(r Request) (*job, error) {
 			return nil, err
 		}
 		if len(at.Cgroups) == 0 {
-			return nil, errors.New("this agent has no control group for members: it was started without --lanes, or there is no hierarchy")
+			return nil, errors.New("this agent has no control group for members: it was started without --lanes, or " +
+				"there is no hierarchy")
 		}
 	}
 	text, err := json.Marshal(at)
 	if err != nil {
 		return nil, err
 	}
-	j.cmd = exec.Command(a.Niclane, append([]string{JobCommand, string(text)}, argv...)...)
+	j.cmd = exec.Command(a.Self, append([]string{JobCommand, string(text)}, argv...)...)
 	j.cmd.Dir = s.files()
 	j.cmd.Env = append([]string{"PATH=" + commandPath, "LANG=C.UTF-8", marker + "=" + s.id}, r.Environment...)
 	if r.Part == PartLed {
@@ -191,7 +193,8 @@ func (j *job) end() End {
 	e := End{Log: j.log.String()}
 	switch {
 	case j.stdout.over:
-		e.Error = fmt.Sprintf("its result is larger than %d bytes, or those of all jobs are than %d", maxResult, maxResults)
+		e.Error = fmt.Sprintf("its result is larger than %d bytes, or those of all jobs are than %d", maxResult,
+			maxResults)
 	case j.err != nil:
 		e.Error = j.err.Error()
 		if line := lastLine(e.Log); line != "" {

@@ -49,7 +49,8 @@ func (s *session) mayTune(r Request) error {
 		return err
 	}
 	if !slices.Contains(s.agent.Devices, c.Device) {
-		return fmt.Errorf("tune %s: this agent was started with --lanes %s", c.Device, strings.Join(s.agent.Devices, ","))
+		return fmt.Errorf("tune %s: this agent was started with --lanes %s", c.Device,
+			strings.Join(s.agent.Devices, ","))
 	}
 	return nil
 }
@@ -73,7 +74,8 @@ func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
 	}
 	for _, dev := range on {
 		if !slices.Contains(s.agent.Devices, dev) {
-			return nil, fmt.Errorf("lanes on %s: this agent was started with --lanes %s", dev, strings.Join(s.agent.Devices, ","))
+			return nil, fmt.Errorf("lanes on %s: this agent was started with --lanes %s", dev,
+				strings.Join(s.agent.Devices, ","))
 		}
 	}
 	s.lanes.Lock()
@@ -81,7 +83,7 @@ func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
 	if s.ctx.Err() != nil {
 		return nil, errClosed
 	}
-	if err := s.record().rollback(s.agent.Niclane); err != nil {
+	if err := s.record().rollback(); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(s.lanesFile(), []byte(l.Text), 0o600); err != nil {
@@ -89,7 +91,8 @@ func (s *session) apply(ctx context.Context, l Lanes) (Applied, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, rollbackTime)
 	defer cancel()
-	return command(ctx, s.agent.Niclane, s.agent.StateDir, s.agent.RunDir, "apply", "--confirm-within", time.Duration(l.ConfirmWithin).String(), s.lanesFile())
+	return s.record().niclane(ctx, "apply", "--confirm-within", time.Duration(l.ConfirmWithin).String(),
+		s.lanesFile())
 }
 
 func (s *session) record() record {
@@ -103,7 +106,7 @@ func (s *session) confirm(ctx context.Context) error {
 	if s.ctx.Err() != nil {
 		return errClosed
 	}
-	_, err := command(ctx, s.agent.Niclane, s.agent.StateDir, s.agent.RunDir, "confirm")
+	_, err := s.record().niclane(ctx, "confirm")
 	return err
 }
 
@@ -111,5 +114,5 @@ func (s *session) confirm(ctx context.Context) error {
 func (s *session) rollback() error {
 	s.lanes.Lock()
 	defer s.lanes.Unlock()
-	return s.record().rollback(s.agent.Niclane)
+	return s.record().rollback()
 }

@@ -18,7 +18,8 @@ func (s *session) meter(c power.Config) (int, error) {
 	if !c.Local() {
 		// Else whoever holds the agent could have it open connections and read
 		// credentials.
-		return 0, fmt.Errorf("power source %.40q: an agent reads its own host's sensors only, want %s, %s, or %s with a device", c.Source, power.RAPL, power.Hwmon, power.IPMI)
+		return 0, fmt.Errorf("power source %.40q: an agent reads its own host's sensors only, want %s, %s, or %s "+
+			"with a device", c.Source, power.RAPL, power.Hwmon, power.IPMI)
 	}
 	c.Sysfs = s.agent.Sysfs
 	source, err := power.Open(c)

@@ -46,16 +46,19 @@ func TestMeter(t *testing.T) {
 	}
 	step(700)
 	r, err := end(t.Context())
-	if err != nil || r.StartMono <= 0 || r.Duration <= 0 || r.Readings < 2 || !strings.HasPrefix(r.Provenance.Address, root) {
+	if err != nil || r.StartMono <= 0 || r.Duration <= 0 || r.Readings < 2 ||
+		!strings.HasPrefix(r.Provenance.Address, root) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	_, err = end(t.Context())
 	wantError(t, err, "host sut", "no power source")
 	for want, bad := range map[string]power.Config{
-		"an agent reads its own host's sensors only": {Source: power.Redfish, URL: "https://bmc.example", Credentials: "/etc/shadow"},
-		"sensors: 0 named":                           {Source: power.Hwmon, Chip: "x"},
-		"/dev/ipmiN":                                 {Source: power.IPMI, Device: "/dev/sda"},
-		"no such file":                               {Source: power.Hwmon, Chip: "acpi_power_meter", Sensors: []string{"power1_average"}},
+		"an agent reads its own host's sensors only": {Source: power.Redfish, URL: "https://bmc.example",
+			Credentials: "/etc/shadow"},
+		"sensors: 0 named": {Source: power.Hwmon, Chip: "x"},
+		"/dev/ipmiN":       {Source: power.IPMI, Device: "/dev/sda"},
+		"no such file": {Source: power.Hwmon, Chip: "acpi_power_meter",
+			Sensors: []string{"power1_average"}},
 	} {
 		_, err := c.Meter(t.Context(), bad)
 		wantError(t, err, "host sut", want)

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/part/ready"
-	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Protocol is the number of the language that agent and orchestrator speak. It
@@ -52,9 +52,11 @@ const (
 // Beat is how often both sides say that they are there.
 const Beat = time.Second
 
-// Lease is how long the other side may be silent.
+// Lease is how long the other side may be silent. The default outlasts a card's reset
+// and TCP's retransmissions after it: the link between the two may be the one that gets
+// lanes.
 const (
-	DefaultLease = 6 * time.Second
+	DefaultLease = 30 * time.Second
 	MinLease     = 2 * time.Second
 	MaxLease     = 5 * time.Minute
 )
@@ -79,7 +81,8 @@ func (o Opening) check(most time.Duration) error {
 		errs = append(errs, err)
 	}
 	if o.Limit <= 0 || o.Limit > int64(most) {
-		errs = append(errs, fmt.Errorf("a session of %v: want at most %v, what this agent was started with", time.Duration(o.Limit), most))
+		errs = append(errs, fmt.Errorf("a session of %v: want at most %v, what this agent was started with",
+			time.Duration(o.Limit), most))
 	}
 	return errors.Join(append(errs, checkStorage(o.Storage))...)
 }
@@ -140,7 +143,8 @@ type ending struct {
 // Parts of niclane that a job can be, each a process "niclane internal-PART"
 // that reads its configuration from standard input and writes its result to
 // standard output.
-var Parts = []string{"load", "noise", "server", "http", "counters", "hiccup", PartTune, "cache", "fetch", "nodes", PartLed}
+var Parts = []string{"load", "noise", "server", "http", "counters", "hiccup", PartTune, "cache", "fetch", "nodes",
+	PartLed}
 
 // A Request starts a job: a part of niclane, or a command.
 type Request struct {
@@ -167,9 +171,9 @@ type Request struct {
 	Group string `json:"group,omitempty"`
 }
 
-var groupBelow = strictyaml.Lazy(`^[a-z][a-z0-9]{0,31}$`)
+var groupBelow = regexp.MustCompile(`^[a-z][a-z0-9]{0,31}$`)
 
-var environment = strictyaml.Lazy(`^[A-Za-z_][A-Za-z0-9_]{0,63}=[^\x00]*$`)
+var environment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}=[^\x00]*$`)
 
 func (r Request) check() error {
 	var errs []error
@@ -196,14 +200,15 @@ func (r Request) check() error {
 	}
 	for _, e := range r.Environment {
 		size += len(e)
-		if !environment().MatchString(e) {
+		if !environment.MatchString(e) {
 			bad("environment: %.60q: want NAME=VALUE", e)
 		} else if name, _, _ := strings.Cut(e, "="); slices.Contains(reserved, name) || strings.HasPrefix(name, "LD_") {
 			bad("environment: %s is not for an experiment to set", name)
 		}
 	}
 	if size > maxArgument || len(r.Command)+len(r.Environment) > 1024 {
-		bad("command: %d bytes in %d arguments, want at most %d in 1024", size, len(r.Command)+len(r.Environment), maxArgument)
+		bad("command: %d bytes in %d arguments, want at most %d in 1024", size, len(r.Command)+len(r.Environment),
+			maxArgument)
 	}
 	for _, c := range r.CPUs {
 		if c < 0 || c > 8191 {
@@ -218,7 +223,7 @@ func (r Request) check() error {
 	if len(r.Mems) > 0 && len(r.CPUs) == 0 {
 		bad("memory of NUMA nodes without processors: want both")
 	}
-	if r.Group != "" && (!groupBelow().MatchString(r.Group) || !r.Member || len(r.Mems) == 0) {
+	if r.Group != "" && (!groupBelow.MatchString(r.Group) || !r.Member || len(r.Mems) == 0) {
 		bad("group %.40q: want a name of letters and digits, of a member with processors and memory", r.Group)
 	}
 	for _, p := range []int{r.FIFO, r.MayFIFO} {
@@ -303,13 +308,16 @@ type failure struct {
 
 // checkName refuses paths of files that leave the session's directory.
 func checkName(name string) error {
-	if name == "" || len(name) > 500 || !fs.ValidPath(name) || name == "." || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '\\' }) ||
+	if name == "" || len(name) > 500 || !fs.ValidPath(name) || name == "." ||
+		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '\\' }) ||
 		path.Clean(name) != name || strings.HasPrefix(path.Base(name), ".") {
-		return fmt.Errorf("file %.60q: want a path below the session's directory, no part of it beginning with a dot", name)
+		return fmt.Errorf("file %.60q: want a path below the session's directory, no part of it beginning with a dot",
+			name)
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") {
-			return fmt.Errorf("file %.60q: want a path below the session's directory, no part of it beginning with a dot", name)
+			return fmt.Errorf("file %.60q: want a path below the session's directory, no part of it beginning with "+
+				"a dot", name)
 		}
 	}
 	return nil
@@ -317,7 +325,8 @@ func checkName(name string) error {
 
 // checkText takes what is printed on terminals and in logs.
 func checkText(name, s string) error {
-	if s == "" || len(s) > maxText || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) {
+	if s == "" || len(s) > maxText || strings.ContainsFunc(s,
+		func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) {
 		return fmt.Errorf("%s %.60q: want 1 to %d bytes of text in one line", name, s, maxText)
 	}
 	return nil

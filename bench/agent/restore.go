@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/program"
 	"github.com/niclane/niclane/lane/journal"
 )
 
@@ -43,6 +44,16 @@ type record struct {
 	Group   group    `json:"group"`
 }
 
+// niclane runs a command of niclane's, with the directories of the record. It is looked
+// for each time: after an upgrade it may be somewhere else.
+func (r record) niclane(ctx context.Context, verb ...string) ([]byte, error) {
+	path, err := program.Find(program.Niclane)
+	if err != nil {
+		return nil, err
+	}
+	return program.Lanes{Path: path, StateDir: r.StateDir, RunDir: r.RunDir}.Run(ctx, verb...)
+}
+
 func recordPath(dir string) string { return filepath.Join(dir, "session.json") }
 
 func (r record) write(dir string) error {
@@ -59,7 +70,7 @@ func (r record) write(dir string) error {
 
 // restore puts back what the record in dir, an agent's, names; without one
 // there is nothing to do. The record goes when everything is done.
-func restore(dir, niclane string) error {
+func restore(dir string) error {
 	b, err := os.ReadFile(recordPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -71,7 +82,8 @@ func restore(dir, niclane string) error {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return fmt.Errorf("%s: %w", recordPath(dir), err)
 	}
-	errs := []error{endMarked(r.Session), r.rollback(niclane), r.Group.remove(), os.RemoveAll(r.Files), removeStorage(r.Session, r.Storage), removeIfThere(r.Lanes)}
+	errs := []error{endMarked(r.Session), r.rollback(), r.Group.remove(), os.RemoveAll(r.Files),
+		removeStorage(r.Session, r.Storage), removeIfThere(r.Lanes)}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -89,7 +101,7 @@ func removeIfThere(path string) error {
 const rollbackTime = time.Minute
 
 // rollback undoes the lanes, if niclane's journal has them.
-func (r record) rollback(niclane string) error {
+func (r record) rollback() error {
 	if r.Lanes == "" {
 		return nil
 	}
@@ -100,7 +112,7 @@ func (r record) rollback(niclane string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), rollbackTime)
 	defer cancel()
 	for {
-		_, err := command(ctx, niclane, r.StateDir, r.RunDir, "rollback", r.Lanes)
+		_, err := r.niclane(ctx, "rollback", r.Lanes)
 		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "another niclane is changing this host") {
 			return err
 		}
@@ -132,25 +144,6 @@ func (r record) applied() (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// command runs a niclane command and returns what it prints.
-func command(ctx context.Context, niclane, stateDir, runDir string, verb ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, niclane, append([]string{"--json", "--state-dir", stateDir, "--run-dir", runDir}, verb...)...)
-	cmd.Env = []string{"PATH=" + commandPath}
-	cmd.Dir = "/"
-	// An apply that is cut short undoes what it did.
-	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	cmd.WaitDelay = rollbackTime
-	// Not with the agent: it has a journal, and whoever is left undoes it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	var stderr tail
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("niclane %s: %w: %s", verb[0], err, strings.TrimSpace(stderr.String()))
-	}
-	return out, nil
 }
 
 // killTime bounds the end of processes that are killed.
@@ -245,19 +238,19 @@ func has(env, want []byte) bool {
 	return false
 }
 
-// KeeperCommand is the argument with which niclane becomes an agent's keeper:
-// niclane KeeperCommand DIR.
+// KeeperCommand is the argument with which niclane-bench becomes an agent's
+// keeper: niclane-bench KeeperCommand DIR.
 const KeeperCommand = "internal-bench-keeper"
 
 // startKeeper starts the process that restores the host if this one is killed.
 // What is returned is its standard input.
-func startKeeper(dir, niclane string) (*os.File, error) {
+func startKeeper(dir, self string) (*os.File, error) {
 	ours, theirs, err := pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer ours.Close()
-	cmd := exec.Command(niclane, KeeperCommand, dir)
+	cmd := exec.Command(self, KeeperCommand, dir)
 	cmd.Env = []string{"PATH=" + commandPath}
 	cmd.Dir = "/"
 	cmd.Stdin = ours
@@ -276,7 +269,7 @@ func pipe() (r, w *os.File, err error) {
 
 // KeeperMain waits for its standard input to end. Without a word that is the
 // agent's end, and it restores what the agent has left.
-func KeeperMain(dir string, niclane string) error {
+func KeeperMain(dir string) error {
 	// Who ends the agent's control group means the agent.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	if n, err := io.Copy(io.Discard, os.Stdin); err != nil || n > 0 {
@@ -286,7 +279,7 @@ func KeeperMain(dir string, niclane string) error {
 		lock, err := lockMade(dir, 0)
 		if err == nil {
 			defer lock.Close()
-			return restore(dir, niclane)
+			return restore(dir)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // a directory that somebody has removed is not made again

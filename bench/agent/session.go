@@ -75,7 +75,7 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 		return nil, nil, &heldError{a.session.String()}
 	}
 	if a.broken != nil {
-		if a.broken = restore(a.Dir, a.Niclane); a.broken != nil {
+		if a.broken = restore(a.Dir); a.broken != nil {
 			return nil, nil, fmt.Errorf("the session before could not be undone: %w", a.broken)
 		}
 	}
@@ -92,7 +92,8 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 			warnings = append(warnings, "no control group: there is no hierarchy")
 		}
 	}
-	r := record{Session: s.id, StateDir: a.StateDir, RunDir: a.RunDir, Files: s.files(), Storage: s.storage, Group: s.group}
+	r := record{Session: s.id, StateDir: a.StateDir, RunDir: a.RunDir, Files: s.files(),
+		Storage: s.storage, Group: s.group}
 	if len(a.Devices) > 0 {
 		r.Lanes = s.lanesFile()
 	}
@@ -100,7 +101,7 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 		return nil, nil, err
 	}
 	if err := s.prepare(); err != nil {
-		return nil, nil, errors.Join(err, restore(a.Dir, a.Niclane))
+		return nil, nil, errors.Join(err, restore(a.Dir))
 	}
 	if s.latency, err = holdLatency(); err != nil {
 		warnings = append(warnings, fmt.Sprintf("processors may sleep deeply: %v", err))
@@ -113,7 +114,7 @@ func (a *Agent) open(owner, remote string, o Opening) (*session, []string, error
 func (s *session) lanesFile() string { return filepath.Join(s.agent.Dir, "lanes.yaml") }
 
 func (s *session) prepare() (err error) {
-	if s.keeper, err = startKeeper(s.agent.Dir, s.agent.Niclane); err != nil {
+	if s.keeper, err = startKeeper(s.agent.Dir, s.agent.Self); err != nil {
 		return err
 	}
 	for _, dir := range append([]string{s.files()}, s.storage...) {
@@ -152,7 +153,7 @@ func (s *session) close(why error) error {
 	s.cancel(why)
 	s.lanes.Lock() // until niclane has ended
 	defer s.lanes.Unlock()
-	err := restore(s.agent.Dir, s.agent.Niclane)
+	err := restore(s.agent.Dir)
 	s.mu.Lock()
 	jobs := slices.Collect(maps.Values(s.jobs))
 	for _, c := range s.countings { // that nobody has ended
@@ -297,7 +298,7 @@ func (s *session) count(c Counting) (int, error) {
 	if link, err := net.InterfaceByName(c.Device); err == nil {
 		// Without the right to count polls, or a kernel that has them, the
 		// counting has none.
-		config.Polls, _ = polls.Open(link.Index)
+		config.Polls, _ = napi.Open(link.Index)
 	}
 	before, err := machine.Take(config)
 	if err != nil {

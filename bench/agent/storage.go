@@ -74,11 +74,13 @@ func (a *Agent) mayStore(dir string) error {
 		case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 			return fmt.Errorf("%s is no directory", at)
 		case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-			return fmt.Errorf("%s is user %d's, who could put another in its place; want root's or user %d's", at, st.Uid, os.Geteuid())
+			return fmt.Errorf("%s is user %d's, who could put another in its place; want root's or user %d's", at,
+				st.Uid, os.Geteuid())
 		case open:
 			return fmt.Errorf("others than its owner can write %s (mode %04o), want mode 0755", at, st.Mode&0o7777)
 		case a.drop && st.Mode&0o001 == 0:
-			return fmt.Errorf("user %s, whom servers run as, does not get through %s (mode %04o), want mode 0755", a.User, at, st.Mode&0o7777)
+			return fmt.Errorf("user %s, whom servers run as, does not get through %s (mode %04o), want mode 0755",
+				a.User, at, st.Mode&0o7777)
 		}
 		if at == "/" {
 			return nil

@@ -61,11 +61,13 @@ func TestStorage(t *testing.T) {
 	}
 	for _, path := range made {
 		var st unix.Stat_t
-		if err := unix.Stat(path, &st); err != nil || a.drop && (st.Mode&0o7777 != unix.S_ISVTX|0o770 || st.Uid != 0 || int(st.Gid) != a.gid) {
+		if err := unix.Stat(path, &st); err != nil || a.drop &&
+			(st.Mode&0o7777 != unix.S_ISVTX|0o770 || st.Uid != 0 || int(st.Gid) != a.gid) {
 			t.Errorf("%s: mode %o, user %d, group %d: %v", path, st.Mode, st.Uid, st.Gid, err)
 		}
 	}
-	j := start(t, c, Request{What: "a server", Command: []string{"sh", "-c", "mkdir -p $0/cache/a && echo x > $0/cache/a/b && ln -s $1 $0/link", made[0], dirs[0]}})
+	j := start(t, c, Request{What: "a server", Command: []string{"sh", "-c",
+		"mkdir -p $0/cache/a && echo x > $0/cache/a/b && ln -s $1 $0/link", made[0], dirs[0]}})
 	if e := ends(t, j); e.Error != "" {
 		t.Errorf("a server writes there: %s", e.Error)
 	}
@@ -94,20 +96,31 @@ func TestStorageIsRefused(t *testing.T) {
 		storage string
 		want    string
 	}{
-		"relative":              {nil, "srv/nvme0", "storage srv/nvme0: want an absolute path in its shortest form"},
-		"not clean":             {nil, bad + "/../nvme1", "want an absolute path in its shortest form"},
-		"twice":                 {nil, good, "storage " + good + ": given twice"},
-		"control":               {nil, bad + "\n", "want 1 to 200 bytes of text in one line"},
-		"none":                  {func() error { return os.RemoveAll(bad) }, bad, "storage " + bad + ": lstat " + bad + ": no such file or directory"},
-		"a file":                {func() error { return errors.Join(os.RemoveAll(bad), os.WriteFile(bad, nil, 0o755)) }, bad, "storage " + bad + ": " + bad + " is no directory"},
-		"a link":                {func() error { return errors.Join(os.RemoveAll(bad), os.Symlink(good, bad)) }, bad, "storage " + bad + ": a symbolic link leads to " + good + ", want that"},
-		"everybody writes":      {func() error { return os.Chmod(bad, 0o777) }, bad, "storage " + bad + ": others than its owner can write " + bad + " (mode 0777), want mode 0755"},
-		"and sticky":            {func() error { return os.Chmod(bad, os.ModeSticky|0o777) }, bad, "others than its owner can write " + bad + " (mode 1777), want mode 0755"},
-		"a group writes":        {func() error { return os.Chmod(bad, 0o775) }, bad, "(mode 0775), want mode 0755"},
-		"above it":              {func() error { return os.Chmod(bad, 0o777) }, below, "storage " + below + ": others than its owner can write " + bad + " (mode 0777)"},
-		"somebody's":            {func() error { return os.Chown(bad, 1000, 0) }, bad, "storage " + bad + ": " + bad + " is user 1000's, who could put another in its place; want root's or user 0's"},
-		"somebody's above":      {func() error { return os.Chown(bad, 1000, 0) }, below, "storage " + below + ": " + bad + " is user 1000's"},
-		"closed":                {func() error { return os.Chmod(bad, 0o700) }, below, "storage " + below + ": user nobody, whom servers run as, does not get through " + bad + " (mode 0700), want mode 0755"},
+		"relative":  {nil, "srv/nvme0", "storage srv/nvme0: want an absolute path in its shortest form"},
+		"not clean": {nil, bad + "/../nvme1", "want an absolute path in its shortest form"},
+		"twice":     {nil, good, "storage " + good + ": given twice"},
+		"control":   {nil, bad + "\n", "want 1 to 200 bytes of text in one line"},
+		"none": {func() error { return os.RemoveAll(bad) }, bad,
+			"storage " + bad + ": lstat " + bad + ": no such file or directory"},
+		"a file": {func() error { return errors.Join(os.RemoveAll(bad), os.WriteFile(bad, nil, 0o755)) },
+			bad, "storage " + bad + ": " + bad + " is no directory"},
+		"a link": {func() error { return errors.Join(os.RemoveAll(bad), os.Symlink(good, bad)) }, bad,
+			"storage " + bad + ": a symbolic link leads to " + good + ", want that"},
+		"everybody writes": {func() error { return os.Chmod(bad, 0o777) }, bad,
+			"storage " + bad + ": others than its owner can write " + bad + " (mode 0777), want mode 0755"},
+		"and sticky": {func() error { return os.Chmod(bad, os.ModeSticky|0o777) }, bad,
+			"others than its owner can write " + bad + " (mode 1777), want mode 0755"},
+		"a group writes": {func() error { return os.Chmod(bad, 0o775) }, bad, "(mode 0775), want mode 0755"},
+		"above it": {func() error { return os.Chmod(bad, 0o777) }, below,
+			"storage " + below + ": others than its owner can write " + bad + " (mode 0777)"},
+		"somebody's": {func() error { return os.Chown(bad, 1000, 0) }, bad,
+			"storage " + bad + ": " + bad + " is user 1000's, who could put another in its place; want root's or " +
+				"user 0's"},
+		"somebody's above": {func() error { return os.Chown(bad, 1000, 0) }, below,
+			"storage " + below + ": " + bad + " is user 1000's"},
+		"closed": {func() error { return os.Chmod(bad, 0o700) }, below,
+			"storage " + below + ": user nobody, whom servers run as, does not get through " + bad +
+				" (mode 0700), want mode 0755"},
 		"the 17th":              {nil, "", "storage in 17 directories, want at most 16"},
 		"fine, above is sticky": {func() error { return os.Chmod(bad, os.ModeSticky|0o777) }, below, ""},
 	} {
@@ -180,7 +193,8 @@ func TestForeignStorageStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for session, path := range map[string]string{"B": mine, "": dirs[0] + "/" + storageName, "A": dirs[0]} {
-		if err := removeStorage(session, []string{path}); err == nil || !strings.Contains(err.Error(), "not this session's") {
+		if err := removeStorage(session, []string{path}); err == nil ||
+			!strings.Contains(err.Error(), "not this session's") {
 			t.Errorf("%s of session %q: %v", path, session, err)
 		}
 	}

@@ -36,7 +36,8 @@ func (f Files) config() (*tls.Config, *x509.CertPool, error) {
 		return nil, nil, fmt.Errorf("authority %s: no certificate in it", f.Authority)
 	}
 	return &tls.Config{
-		Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, SessionTicketsDisabled: true,
+		Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		SessionTicketsDisabled: true,
 	}, pool, nil
 }
 

@@ -29,24 +29,31 @@ func variantKeys() []y.Key[variantText] {
 		y.Of("noise", y.Boolean(), "on where there is `noise`",
 			"Whether the noise runs beside the load.",
 			func(t *variantText, x bool) { t.Noise = x }),
-		lanesKey("lanes", "The text of a lanes file, see lanes.yaml(5), in which `$device`, `$cgroup`, `$address`, `$port`, `$link` and `$cpus` are replaced by the SUT's device, the control group of the server, what it listens on, the link's rate, and the processors that `placement` or the hosts file gives the server; `$$` is a dollar sign.",
+		lanesKey("lanes", "The text of a lanes file, see lanes.yaml(5), in which `$device`, `$cgroup`, `$address`, "+
+			"`$port`, `$link` and `$cpus` are replaced by the SUT's device, the control group of the server, what "+
+			"it listens on, the link's rate, and the processors that `placement` or the hosts file gives the "+
+			"server; `$$` is a dollar sign.",
 			func(t *variantText, x string, at y.Value) { t.Lanes, t.server = x, at }),
 		y.Of("lanes-file", y.Path("a lanes file"), "no lanes",
 			"A lanes file, see lanes.yaml(5), taken as it is. Instead of `lanes`.",
 			func(t *variantText, x string) { t.LanesFile = x }),
-		lanesKey("client-lanes", "The text of a lanes file for every client. `$device` and `$link` are the client's device, which the hosts file has to give, and its rate; `$address` and `$port` are the server's.",
+		lanesKey("client-lanes", "The text of a lanes file for every client. `$device` and `$link` are the client's "+
+			"device, which the hosts file has to give, and its rate; `$address` and `$port` are the server's.",
 			func(t *variantText, x string, at y.Value) { t.ClientLanes, t.client = x, at }),
 		y.Of("lane-policy", lanePolicy(), "none",
-			"The LanePolicy that the cluster of `kind: pod` has in this variant, see PODS. `$device` and `$link` are replaced by the SUT's device and the link's rate.",
+			"The LanePolicy that the cluster of `kind: pod` has in this variant, see PODS. `$device` and `$link` "+
+				"are replaced by the SUT's device and the link's rate.",
 			func(t *variantText, x string) { t.LanePolicy = x }),
 		y.Of("server", variantServer(), "as the others'",
-			"What the server has in this variant: see A VARIANT'S SERVER. It is started anew, and filled, where variants differ in it.",
+			"What the server has in this variant: see A VARIANT'S SERVER. It is started anew, and filled, where "+
+				"variants differ in it.",
 			func(t *variantText, x VariantServer) { t.Server = &x }),
 		y.Of("tune", tune(), "as it is",
 			"What is done for the server on its host without lanes: see TUNE.",
 			func(t *variantText, x Tune) { t.Tune = &x }),
 		y.Of("force", config.Force(), "what the lanes file says",
-			"Realisations that must be used, by part of a lane, in the place of `globals.force`; `niclane probe` lists them.",
+			"Realisations that must be used, by part of a lane, in the place of `globals.force`; `niclane probe` "+
+				"lists them.",
 			func(t *variantText, x map[string]string) { t.Force = x }),
 	}
 }
@@ -72,7 +79,9 @@ func variants() y.Kind[[]variantText] {
 func repeatsKeys() []y.Key[Repeats] {
 	return []y.Key[Repeats]{
 		y.Of("min", y.Integer(1, maxRepeats), "10, or `max` if that is less",
-			"Repeats of each variant at each load point, at least. To tell any of m ratios that are shown together from chance takes log2(40 m) of them, 10 for 24 ratios (7 variants, 4 percentiles); fewer than 6 are judged by t intervals.",
+			"Repeats of each variant at each load point, at least. To tell any of m ratios that are shown together "+
+				"from chance takes log2(40 m) of them, 10 for 24 ratios (7 variants, 4 percentiles); fewer than 6 "+
+				"are judged by t intervals.",
 			func(r *Repeats, x int) { r.Min = x }),
 		y.Of("max", y.Integer(1, maxRepeats), "`min`",
 			"At most this many, if `until` is not met.",
@@ -135,18 +144,21 @@ func boundsKeys() []y.Key[Bounds] {
 }
 
 func boundsOf() y.Kind[Bounds] {
-	return y.Nested("bounds", "a mapping of keys: from, to, resolution", boundsKeys, func() Bounds { return Bounds{Resolution: 50} })
+	return y.Nested("bounds", "a mapping of keys: from, to, resolution", boundsKeys,
+		func() Bounds { return Bounds{Resolution: 50} })
 }
 
 func searchKeys() []y.Key[Search] {
 	return []y.Key[Search]{
 		y.Of("max-rate", boundsOf(), "has to be given",
-			"Where the highest rate is looked for that holds `sla`, with confidence, in windows that are longer than `load.window` where its percentile needs more requests.",
+			"Where the highest rate is looked for that holds `sla`, with confidence, in windows that are longer "+
+				"than `load.window` where its percentile needs more requests.",
 			func(s *Search, x Bounds) { s.From, s.To, s.Resolution = x.From, x.To, x.Resolution }),
 		y.Of("five-percent-rule", y.Boolean(), "on",
 			"Whether a rate of which less than 95 % is achieved does not hold.",
 			func(s *Search, x bool) { s.FivePercentRule = x }),
-		y.Of("latency-at", y.Mapped(y.OneOrList(y.Share(1, 1000), 16), func(x []int) []int { return x }), "10%, 50%, 90%",
+		y.Of("latency-at", y.Mapped(y.OneOrList(y.Share(1, 1000), 16), func(x []int) []int { return x }),
+			"10%, 50%, 90%",
 			"Shares of the rate found at which latency is then measured, with `repeats`.",
 			func(s *Search, x []int) { s.LatencyAt = x }),
 		y.Of("variants", y.OneOrList(name(), 32), "all of them",
@@ -156,9 +168,10 @@ func searchKeys() []y.Key[Search] {
 }
 
 func search() y.Kind[Search] {
-	return y.Nested("search", "a mapping of keys: max-rate, five-percent-rule, latency-at, variants", searchKeys, func() Search {
-		return Search{FivePercentRule: true, LatencyAt: []int{100, 500, 900}}
-	})
+	return y.Nested("search", "a mapping of keys: max-rate, five-percent-rule, latency-at, variants", searchKeys,
+		func() Search {
+			return Search{FivePercentRule: true, LatencyAt: []int{100, 500, 900}}
+		})
 }
 
 func sweepKeys() []y.Key[Sweep] {

@@ -16,13 +16,18 @@ var serverPorts = map[string]int{
 func serverKeys() []y.Key[Server] {
 	return []y.Key[Server]{
 		y.Of("kind", y.Word(KindMemcached, KindNiclane, KindCommand, KindRunning, KindPod), "has to be given",
-			"Which server: memcached as the distribution has it, niclane's own, any program by `command`, one that is running already on hosts, or a pod of a Kubernetes cluster by `manifest`.",
+			"Which server: memcached as the distribution has it, niclane's own, any program by `command`, one that "+
+				"is running already on hosts, or a pod of a Kubernetes cluster by `manifest`.",
 			func(s *Server, x string) { s.Kind = x }),
 		y.Of("fallback", y.Word(KindNiclane), "none",
 			"Where memcached is not installed, niclane's own server is measured, and the result says so.",
 			func(s *Server, x string) { s.Fallback = x }),
 		y.Of("command", command(), "none",
-			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads` and `$connections` are replaced by the keys of `server`, `$sut`, `$client` and `$noise` by the addresses of the hosts, `$scratch` by a directory that the run makes on the host and removes again, `$storage` by that of an instance's NUMA node (`storage` of hosts.yaml(5)), or `$scratch` where there is none; `$$` is a dollar sign.",
+			"Program and arguments of `kind: command`. No shell reads them. `$address`, `$port`, `$threads` and "+
+				"`$connections` are replaced by the keys of `server`, `$sut`, `$client` and `$noise` by the "+
+				"addresses of the hosts, `$scratch` by a directory that the run makes on the host and removes "+
+				"again, `$storage` by that of an instance's NUMA node (`storage` of hosts.yaml(5)), or `$scratch` "+
+				"where there is none; `$$` is a dollar sign.",
 			func(s *Server, x []string) { s.Command = x }),
 		y.Of("environment", environment(), "PATH only",
 			"Environment of the command; the same names are replaced.",
@@ -31,10 +36,12 @@ func serverKeys() []y.Key[Server] {
 			"Files that commands need, by path below `$scratch`; the same names are replaced in their texts.",
 			func(s *Server, x map[string]string) { s.Files = x }),
 		y.Of("manifest", manifest(), "has to be given with `kind: pod`",
-			"The Pod, without a lane. `$port`, `$threads`, `$connections`, `$sut`, `$client` and `$noise` are replaced. Its name is the beginning of the names of the pods that are made from it; see PODS.",
+			"The Pod, without a lane. `$port`, `$threads`, `$connections`, `$sut`, `$client` and `$noise` are "+
+				"replaced. Its name is the beginning of the names of the pods that are made from it; see PODS.",
 			func(s *Server, x string) { s.Manifest = x }),
 		y.Of("certificate", y.Boolean(), "off",
-			"On: the run makes a certificate for the server's address, valid for its own duration, and puts `certificate.pem`, `key.pem` and, with both, `bundle.pem` into `$scratch`. Generators take no other.",
+			"On: the run makes a certificate for the server's address, valid for its own duration, and puts "+
+				"`certificate.pem`, `key.pem` and, with both, `bundle.pem` into `$scratch`. Generators take no other.",
 			func(s *Server, x bool) { s.Certificate = x }),
 		y.Of("beside", y.Sections("process", "a list of processes, each with name and command", 16, processKeys,
 			func(y.Value) Process { return Process{Host: "sut"} }), "none",
@@ -56,7 +63,8 @@ func serverKeys() []y.Key[Server] {
 			"Connections that the server takes at once.",
 			func(s *Server, x int) { s.Connections = x }),
 		y.Of("user", y.Pattern("USER:GROUP", `^[a-z_][a-z0-9_-]{0,31}:[a-z_][a-z0-9_-]{0,31}$`, nil), "root",
-			"User that the command and what is beside it on the SUT run as in the lab, without capabilities. On hosts it is the agent that gives them its own. The server's directory `$scratch` is writable for all.",
+			"User that the command and what is beside it on the SUT run as in the lab, without capabilities. On "+
+				"hosts it is the agent that gives them its own. The server's directory `$scratch` is writable for all.",
 			func(s *Server, x string) { s.User = x }),
 		y.Of("cache", cache(), "not known",
 			"Where a cache counts what it has: see CACHE.",
@@ -89,14 +97,16 @@ func processKeys() []y.Key[Process] {
 			"Program and arguments, as `server.command`.",
 			func(p *Process, x []string) { p.Command = x }),
 		y.Of("origin", y.Boolean(), "off",
-			"On: niclane's own origin, in the place of a command: `/BYTES` and `/BYTES/ANYTHING` is an object of so many bytes, cacheable for a year; `/BYTES/miss...` is one that must not be cached.",
+			"On: niclane's own origin, in the place of a command: `/BYTES` and `/BYTES/ANYTHING` is an object of so "+
+				"many bytes, cacheable for a year; `/BYTES/miss...` is one that must not be cached.",
 			func(p *Process, x bool) { p.Origin = x }),
 	}
 }
 
 func readyKeys() []y.Key[Ready] {
 	return []y.Key[Ready]{
-		y.Of("protocol", y.Word(ProtocolMemcached, ProtocolHTTP, ProtocolHTTPS, ProtocolRESP, ProtocolAerospike, ProtocolTCP), "the workload's",
+		y.Of("protocol", y.Word(ProtocolMemcached, ProtocolHTTP, ProtocolHTTPS, ProtocolRESP, ProtocolAerospike,
+			ProtocolTCP), "the workload's",
 			"Protocol of the question; `tcp` opens a connection only.",
 			func(r *Ready, x string) { r.Protocol = x }),
 		y.Of("path", httpPath(nil), "that of the first object",
@@ -116,7 +126,8 @@ func ready() y.Kind[Ready] {
 
 func workloadKeys() []y.Key[Workload] {
 	return []y.Key[Workload]{
-		y.Of("protocol", y.Word(ProtocolMemcached, ProtocolHTTP, ProtocolHTTPS, ProtocolRESP, ProtocolAerospike), "has to be given",
+		y.Of("protocol", y.Word(ProtocolMemcached, ProtocolHTTP, ProtocolHTTPS, ProtocolRESP, ProtocolAerospike),
+			"has to be given",
 			"memcached's text protocol, HTTP/1.1 plain or under TLS, RESP (Redis), or Aerospike's by its Go client.",
 			func(w *Workload, x string) { w.Protocol = x }),
 		y.Of("keys", y.Integer(1, 100_000_000), "1000",
@@ -175,7 +186,8 @@ func objectKeys() []y.Key[Object] {
 			"Length of the object; an answer of another length is an error.",
 			func(o *Object, x int64) { o.Bytes = x }),
 		y.Of("cacheable", y.Boolean(), "on",
-			"Off: the origin lets nobody keep it, so that each request for it is a miss on purpose. `prefill` leaves it out.",
+			"Off: the origin lets nobody keep it, so that each request for it is a miss on purpose. `prefill` "+
+				"leaves it out.",
 			func(o *Object, x bool) { o.Uncached = !x }),
 		y.Of("weight", y.Integer(1, 1000), "1",
 			"How often it is asked for, relative to the others.",
@@ -188,7 +200,8 @@ func tlsKeys() []y.Key[TLS] {
 		y.Of("version", tlsVersion(), "1.3",
 			"The version, exactly.",
 			func(t *TLS, x string) { t.Version = x }),
-		y.Of("authority", y.Path("a PEM file of certificates"), "the run's own with `server.certificate`, else the certificate is not looked at",
+		y.Of("authority", y.Path("a PEM file of certificates"),
+			"the run's own with `server.certificate`, else the certificate is not looked at",
 			"Who vouches for the server's certificate.",
 			func(t *TLS, x string) { t.Authority = x }),
 		y.Of("server-name", serverName(), "`host-header`, else the address",
@@ -206,16 +219,20 @@ func newTLS() TLS { return TLS{Version: "1.3"} }
 func loadKeys() []y.Key[Load] {
 	return []y.Key[Load]{
 		y.Of("mode", y.Word(Open, Closed), "open",
-			"Open: requests at intended times, from which latency counts, whatever the server does. Closed: each connection sends when it has its answer, so that a slow server is asked less.",
+			"Open: requests at intended times, from which latency counts, whatever the server does. Closed: each "+
+				"connection sends when it has its answer, so that a slow server is asked less.",
 			func(l *Load, x string) { l.Mode = x }),
-		y.Of("rates", y.Series("requests per second", 1, maxRate, maxPoints), "has to be given with `open`, unless `search` is",
+		y.Of("rates", y.Series("requests per second", 1, maxRate, maxPoints),
+			"has to be given with `open`, unless `search` is",
 			"Rates over all generators; each is a load point.",
 			func(l *Load, x []int) { l.Rates = x }),
 		y.Of("arrivals", y.Word("constant", "poisson"), "poisson",
 			"Intended times of `open`: at equal distances, or as of many independent users.",
 			func(l *Load, x string) { l.Arrivals = x }),
-		y.Of("connections", y.Series("connections", 1, maxConnections, maxPoints), "`generators` with `open`; has to be given with `closed`",
-			"Connections over all generators. With `closed` each number is a load point. Of Aerospike: commands in flight.",
+		y.Of("connections", y.Series("connections", 1, maxConnections, maxPoints),
+			"`generators` with `open`; has to be given with `closed`",
+			"Connections over all generators. With `closed` each number is a load point. Of Aerospike: commands in "+
+				"flight.",
 			func(l *Load, x []int) { l.Connections = x }),
 		y.Of("pipeline", y.Integer(1, 65536), "no limit with `open`, 1 with `closed`",
 			"Requests that may be outstanding on a connection. Of HTTP: 1.",
@@ -242,7 +259,8 @@ func load() y.Kind[Load] {
 	return y.Nested("load", "a mapping of keys: mode, rates, ...", loadKeys, func() Load {
 		return Load{
 			Mode:   Open,
-			Warmup: int64(500 * time.Millisecond), Window: int64(2500 * time.Millisecond), Timeout: int64(2 * time.Second),
+			Warmup: int64(500 * time.Millisecond), Window: int64(2500 * time.Millisecond),
+			Timeout: int64(2 * time.Second),
 		}
 	})
 }

@@ -144,7 +144,8 @@ func (r *reader) checkRepeats() {
 	}
 	if p.Until == nil {
 		if p.Max > p.Min {
-			r.Failf("repeats.max", "found %d above min: %d without until, which would end the repeats earlier; want until, or min only", p.Max, p.Min)
+			r.Failf("repeats.max", "found %d above min: %d without until, which would end the repeats earlier; want "+
+				"until, or min only", p.Max, p.Min)
 		}
 		return
 	}
@@ -167,7 +168,8 @@ func (r *reader) checkSearch() {
 		return
 	}
 	if r.e.Load.Mode == Closed {
-		r.Failf("search", "found with mode: closed (line %d), whose connections decide the rate; want mode: open", r.Line("load.mode"))
+		r.Failf("search", "found with mode: closed (line %d), whose connections decide the rate; want mode: open",
+			r.Line("load.mode"))
 	}
 	if r.e.SLA == nil && !s.FivePercentRule {
 		r.Failf("search", "found without sla and five-percent-rule, so that every rate holds; want one of them")
@@ -184,7 +186,8 @@ func (r *reader) checkSearch() {
 	}
 	for i, share := range s.LatencyAt {
 		if i > 0 && share <= s.LatencyAt[i-1] {
-			r.Failf("search.latency-at", "found %s after %s, want ascending order", y.PermilleText(share), y.PermilleText(s.LatencyAt[i-1]))
+			r.Failf("search.latency-at", "found %s after %s, want ascending order", y.PermilleText(share),
+				y.PermilleText(s.LatencyAt[i-1]))
 		}
 	}
 	if r.e.SLA != nil && r.fine("sla", "load.window", "search.max-rate") {
@@ -216,7 +219,8 @@ func (r *reader) checkSweep() {
 	for i, share := range s.Noise {
 		for _, d := range []string{ToSUT, FromSUT} {
 			if n := r.streams(d); n*share > 1000 {
-				r.Failf(item(r, "sweep.noise", i), "found %s for each of %d noises %s, want at most 100%% of the link in all", y.PermilleText(share), n, d)
+				r.Failf(item(r, "sweep.noise", i), "found %s for each of %d noises %s, want at most 100%% of the "+
+					"link in all", y.PermilleText(share), n, d)
 				break
 			}
 		}

@@ -33,7 +33,8 @@ func (r *reader) checkServer() {
 	}
 	for _, name := range []string{"certificate.pem", "key.pem", "bundle.pem"} {
 		if _, both := s.Files[name]; both && s.Certificate && r.fine("server.files") {
-			r.Failf(y.Join("server.files", name), "found beside certificate: on (line %d), which makes this file", r.Line("server.certificate"))
+			r.Failf(y.Join("server.files", name), "found beside certificate: on (line %d), which makes this file",
+				r.Line("server.certificate"))
 		}
 	}
 	if s.Kind != KindMemcached {
@@ -45,15 +46,18 @@ func (r *reader) checkServer() {
 	if s.Kind == KindRunning {
 		r.refuse(kind+", which somebody else has started", "server.threads", "server.connections", "server.beside")
 		if r.on == nil {
-			r.Failf("server.kind", "found running in a lab, which is raised for this run only; want a run with --hosts, or another kind")
+			r.Failf("server.kind",
+				"found running in a lab, which is raised for this run only; want a run with --hosts, or another kind")
 		}
 	}
 	if p := r.e.Workload.Protocol; p != "" && r.fine("workload.protocol") {
 		switch {
 		case s.Kind == KindMemcached && p != ProtocolMemcached:
-			r.Failf("server.kind", "found memcached with protocol: %s (line %d), want protocol: memcached, or another server", p, r.Line("workload.protocol"))
+			r.Failf("server.kind", "found memcached with protocol: %s (line %d), want protocol: memcached, or "+
+				"another server", p, r.Line("workload.protocol"))
 		case s.Kind == KindNiclane && !slices.Contains(ownProtocols, p):
-			r.Failf("server.kind", "found niclane with protocol: %s (line %d), want %s, which its server speaks, or another server", p,
+			r.Failf("server.kind",
+				"found niclane with protocol: %s (line %d), want %s, which its server speaks, or another server", p,
 				r.Line("workload.protocol"), y.OneOf(ownProtocols))
 		}
 	}
@@ -62,7 +66,8 @@ func (r *reader) checkServer() {
 		path := fmt.Sprintf("server.beside[%d]", i)
 		for j, o := range s.Beside[:i] {
 			if o.Name == p.Name && p.Name != "" {
-				r.Failf(path+".name", "found %s a second time, first in line %d", y.Quote(p.Name), r.Line(fmt.Sprintf("server.beside[%d].name", j)))
+				r.Failf(path+".name", "found %s a second time, first in line %d", y.Quote(p.Name),
+					r.Line(fmt.Sprintf("server.beside[%d].name", j)))
 			}
 		}
 		if (len(p.Command) > 0) == p.Origin && r.fine(path) {
@@ -81,14 +86,18 @@ func (r *reader) checkServer() {
 	} else if s.Ready.Path == "" && r.fine("workload", "server.ready") {
 		r.Failf("server.ready", "path is missing, want %s", httpPath(nil).Want)
 	}
-	if l := r.e.Load; r.Given("server.connections") && len(l.Connections) > 0 && r.fine("server.connections", "load.connections") {
+	if l := r.e.Load; r.Given("server.connections") && len(l.Connections) > 0 &&
+		r.fine("server.connections", "load.connections") {
 		if most := slices.Max(l.Connections); s.Connections < most {
-			r.Failf("server.connections", "found %d, want at least the load's %d (line %d)", s.Connections, most, r.Line("load.connections"))
+			r.Failf("server.connections", "found %d, want at least the load's %d (line %d)", s.Connections, most,
+				r.Line("load.connections"))
 		}
 	}
 	w := r.e.Workload
-	if items := int64(w.Keys) * int64(w.KeyBytes+w.ValueBytes); s.Memory > 0 && w.Prefill && r.fine("workload", "server.memory") && items > s.Memory {
-		r.Failf("server.memory", "found %s, want more than the keys and values alone: %d bytes", y.SizeText(s.Memory), items)
+	if items := int64(w.Keys) * int64(w.KeyBytes+w.ValueBytes); s.Memory > 0 && w.Prefill &&
+		r.fine("workload", "server.memory") && items > s.Memory {
+		r.Failf("server.memory", "found %s, want more than the keys and values alone: %d bytes", y.SizeText(s.Memory),
+			items)
 	}
 }
 
@@ -133,7 +142,8 @@ func (r *reader) checkWorkload() {
 		}
 		for j, x := range w.Objects[:i] {
 			if x.Path == o.Path {
-				r.Failf(path+".path", "found %s a second time, first in line %d", y.Quote(o.Path), r.Line(fmt.Sprintf("workload.objects[%d].path", j)))
+				r.Failf(path+".path", "found %s a second time, first in line %d", y.Quote(o.Path),
+					r.Line(fmt.Sprintf("workload.objects[%d].path", j)))
 			}
 		}
 	}
@@ -141,7 +151,8 @@ func (r *reader) checkWorkload() {
 		if w.Protocol != ProtocolHTTPS {
 			r.Failf("server.certificate", "found on with %s, want protocol: https", protocol)
 		}
-		r.refuse("server.certificate (line "+strconv.Itoa(r.Line("server.certificate"))+"), which generators take instead", "workload.tls.authority", "workload.tls.server-name")
+		r.refuse("server.certificate (line "+strconv.Itoa(r.Line("server.certificate"))+
+			"), which generators take instead", "workload.tls.authority", "workload.tls.server-name")
 	} else if t := w.TLS; t != nil && t.Authority == "" {
 		r.refuse("a certificate that nobody looks at; want authority", "workload.tls.server-name")
 	}
@@ -158,7 +169,8 @@ func (r *reader) checkLoad() {
 			r.Failf("load", "rates is missing, want requests per second; or search, or mode: closed")
 		}
 		if len(l.Connections) > 1 && r.fine("load.connections") {
-			r.Failf("load.connections", "found %d numbers with mode: open, want one: the rates are the load points", len(l.Connections))
+			r.Failf("load.connections", "found %d numbers with mode: open, want one: the rates are the load points",
+				len(l.Connections))
 		}
 	case Closed:
 		r.refuse("mode: closed, whose connections decide the rate", "load.rates", "load.arrivals", "load.spin")
@@ -167,7 +179,8 @@ func (r *reader) checkLoad() {
 		}
 	}
 	if p := r.e.Workload.Protocol; (isHTTP(p) || p == ProtocolAerospike) && l.Pipeline > 1 && r.fine("load.pipeline") {
-		r.Failf("load.pipeline", "found %d with protocol: %s (line %d), want 1, or it left out", l.Pipeline, p, r.Line("workload.protocol"))
+		r.Failf("load.pipeline", "found %d with protocol: %s (line %d), want 1, or it left out", l.Pipeline, p,
+			r.Line("workload.protocol"))
 	}
 	if r.fine("load.generators", "load.connections") && len(l.Connections) > 0 && l.Generators > l.Connections[0] {
 		r.Failf("load.generators", "found %d, want at most the connections: %d", l.Generators, l.Connections[0])
@@ -227,7 +240,8 @@ func (r *reader) checkNoise() {
 		}
 		for j, o := range r.e.Noise[:i] {
 			if o.Port == n.Port && o.Direction == n.Direction && o.Protocol == n.Protocol {
-				r.Failf(path+".port", "found port %d, which noise[%d] has (line %d)", n.Port, j, r.Line(fmt.Sprintf("noise[%d]", j)))
+				r.Failf(path+".port", "found port %d, which noise[%d] has (line %d)", n.Port, j,
+					r.Line(fmt.Sprintf("noise[%d]", j)))
 			}
 		}
 	}

@@ -10,11 +10,10 @@ import (
 	"slices"
 	"strconv"
 
+	y "github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
-
-	y "github.com/niclane/niclane/internal/strictyaml"
 )
 
 // variantPath is where the variant of a name stands.
@@ -79,7 +78,8 @@ func (r *reader) checkVariants() {
 			case o.Name == v.Name:
 				r.Failf(path+".name", "found %s a second time, first in line %d", y.Quote(v.Name), line)
 			case o.same(v):
-				r.Failf(path, "differs from %s (line %d) in nothing, want other lanes, lane-policy, force, noise, server or tune", o.Name, line)
+				r.Failf(path, "differs from %s (line %d) in nothing, want other lanes, lane-policy, force, noise, "+
+					"server or tune", o.Name, line)
 			}
 		}
 	}
@@ -87,7 +87,8 @@ func (r *reader) checkVariants() {
 
 // same reports whether two variants differ in nothing but name and title.
 func (v *Variant) same(o *Variant) bool {
-	return o.Noise == v.Noise && o.Lanes == v.Lanes && o.LanesFile == v.LanesFile && o.ClientLanes == v.ClientLanes && o.LanePolicy == v.LanePolicy &&
+	return o.Noise == v.Noise && o.Lanes == v.Lanes && o.LanesFile == v.LanesFile && o.ClientLanes == v.ClientLanes &&
+		o.LanePolicy == v.LanePolicy &&
 		maps.Equal(o.Force, v.Force) && reflect.DeepEqual(o.Server, v.Server) && reflect.DeepEqual(o.Tune, v.Tune)
 }
 
@@ -129,7 +130,8 @@ func (r *reader) checkClientDevices(path string) {
 	}
 	for _, c := range r.e.Hosts.Clients {
 		if c.Device == "" {
-			r.Failf(path, "found with client %s, of which the hosts file has no device, want one for each client", c.Name)
+			r.Failf(path, "found with client %s, of which the hosts file has no device, want one for each client",
+				c.Name)
 		}
 	}
 }

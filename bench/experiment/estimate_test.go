@@ -75,11 +75,13 @@ func TestEstimate(t *testing.T) {
 	if windows := (40*4 + 2) * second; most <= windows || most > 2*windows {
 		t.Errorf("at most %d ns, want somewhat more than the windows: %d", most, windows)
 	}
-	_, swept, sweptMost := estimate(t, small+"sweep: {variants: b, noise: [10%, 20%], switch-buffer: [64 KiB, 1 MiB, 2 MiB], window: 2s}\n")
+	_, swept, sweptMost := estimate(t, small+"sweep: {variants: b, noise: [10%, 20%], switch-buffer: [64 KiB, 1 "+
+		"MiB, 2 MiB], window: 2s}\n")
 	if want := least + 6*3*second; swept != want || sweptMost <= most+6*3*second {
 		t.Errorf("with a sweep %d to %d ns, want %d and more", swept, sweptMost, want)
 	}
-	s, searched, _ := estimate(t, strings.Replace(small, "rates: [1000, 2000], ", "", 1)+"search: {max-rate: {from: 1000, to: 16000, resolution: 10%}}\n")
+	s, searched, _ := estimate(t, strings.Replace(small, "rates: [1000, 2000], ", "", 1)+
+		"search: {max-rate: {from: 1000, to: 16000, resolution: 10%}}\n")
 	steps := experiment.SearchSteps(*s.Search)
 	// 16 is halved on a scale of ratios: 4, 2, 1.41, 1.19, 1.09.
 	if steps != 7 {
@@ -88,12 +90,14 @@ func TestEstimate(t *testing.T) {
 	if want := (int64(2*3*5+2*steps)*4 + 2) * second; searched != want {
 		t.Errorf("a search takes at least %d ns, want %d", searched, want)
 	}
-	_, searched, _ = estimate(t, strings.Replace(small, "rates: [1000, 2000], ", "", 1)+"search: {max-rate: {from: 1000, to: 16000, resolution: 10%}, variants: b}\n")
+	_, searched, _ = estimate(t, strings.Replace(small, "rates: [1000, 2000], ", "", 1)+
+		"search: {max-rate: {from: 1000, to: 16000, resolution: 10%}, variants: b}\n")
 	if want := (int64(3*5+steps)*4 + 2) * second; searched != want {
 		t.Errorf("a search of one variant takes at least %d ns, want %d", searched, want)
 	}
 	// At 1000 per second P99.9 needs windows of 10.5 s, at 10 % of that ten times as long.
-	long := strings.Replace(small, "rates: [1000, 2000], ", "", 1) + "sla: {percentile: 99.9, at: 1ms}\nsearch: {max-rate: {from: 1000, to: 16000, resolution: 10%}, variants: b}\n"
+	long := strings.Replace(small, "rates: [1000, 2000], ", "", 1) +
+		"sla: {percentile: 99.9, at: 1ms}\nsearch: {max-rate: {from: 1000, to: 16000, resolution: 10%}, variants: b}\n"
 	e, _, slow := estimate(t, long)
 	if got := experiment.SearchWindow(e, 1000); got != 10_500*int64(1e6) {
 		t.Errorf("a window of %d ns at 1000/s, want 10.5 s", got)
@@ -107,7 +111,8 @@ func TestEstimate(t *testing.T) {
 	}
 	// Several generators wait for each other: 0.25 s, and 0.5 ms for each of 1000
 	// connections, in each of 40 windows.
-	_, _, together := estimate(t, strings.Replace(small, "warmup: 1s", "connections: 1000, generators: 2, warmup: 1s", 1))
+	_, _, together := estimate(t, strings.Replace(small, "warmup: 1s", "connections: 1000, generators: 2, warmup: 1s",
+		1))
 	if got, want := together-most, 40*750*int64(1e6); got != want {
 		t.Errorf("two generators take %d ns more, want %d", got, want)
 	}
@@ -155,7 +160,8 @@ func TestEstimateOfStarts(t *testing.T) {
 		{"a server for each variant", "{name: b}", "{name: b, server: {arguments: [-x]}}", 8*once - 1000*ms, 0},
 		{"not filled", "prefill: on", "prefill: off", 0, 0},
 		{"split", "port: 80", "port: 80, split: numa", once - 1000*ms, once},
-		{"split, not filled", "port: 80}\nworkload:\n  protocol: http\n  prefill: on", "port: 80, split: numa}\nworkload:\n  protocol: http\n  prefill: off", 0, 1000 * ms},
+		{"split, not filled", "port: 80}\nworkload:\n  protocol: http\n  prefill: on",
+			"port: 80, split: numa}\nworkload:\n  protocol: http\n  prefill: off", 0, 1000 * ms},
 	} {
 		e, least, most := estimate(t, strings.Replace(caching, tt.old, tt.new, 1))
 		if want := (8*4 + 2) * second; least != want {
@@ -169,13 +175,15 @@ func TestEstimateOfStarts(t *testing.T) {
 		}
 	}
 	// Both, and a sweep, which starts it too.
-	both := strings.NewReplacer("port: 80", "port: 80, split: numa", "{name: b}", "{name: b, server: {arguments: [-x]}}").Replace(caching)
+	both := strings.NewReplacer("port: 80", "port: 80, split: numa", "{name: b}",
+		"{name: b, server: {arguments: [-x]}}").Replace(caching)
 	e, _, most := estimate(t, both)
 	if got := experiment.PerInstance(e); got != 8*once {
 		t.Errorf("each instance is started with each window: %d ns, want %d", got, 8*once)
 	}
 	_, _, swept := estimate(t, both+"sweep: {variants: b, noise: [10%, 20%], window: 2s}\n")
-	_, _, kept := estimate(t, strings.Replace(both, ", server: {arguments: [-x]}}", "}", 1)+"sweep: {variants: b, noise: [10%, 20%], window: 2s}\n")
+	_, _, kept := estimate(t, strings.Replace(both, ", server: {arguments: [-x]}}", "}", 1)+
+		"sweep: {variants: b, noise: [10%, 20%], window: 2s}\n")
 	if got := swept - kept - (most - empty - once + 1000*ms); got != 2*once {
 		t.Errorf("the sweep's two windows start it for %d ns, want %d", got, 2*once)
 	}

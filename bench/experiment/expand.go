@@ -30,8 +30,9 @@ const (
 )
 
 var (
-	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage, NameSUT, NameClient, NameNoise, NameNode, NameIndex, NameInstances}
-	laneNames    = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
+	commandNames = []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage, NameSUT,
+		NameClient, NameNoise, NameNode, NameIndex, NameInstances}
+	laneNames = []string{NameDevice, NameCgroup, NameAddress, NamePort, NameLink, NameCPUs}
 	// Of clients' lanes; the server's control group and processors are not theirs.
 	clientLaneNames = []string{NameDevice, NameAddress, NamePort, NameLink}
 	objectNames     = []string{NameNumber}
@@ -66,7 +67,8 @@ func Expand(text string, values map[string]string) (string, error) {
 func known(values map[string]string) string {
 	var out []string
 	for _, name := range []string{NameAddress, NamePort, NameThreads, NameConnections, NameScratch, NameStorage,
-		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs, NameNumber, NameNode, NameIndex, NameInstances} {
+		NameSUT, NameClient, NameNoise, NameDevice, NameCgroup, NameLink, NameCPUs, NameNumber, NameNode, NameIndex,
+		NameInstances} {
 		if _, ok := values[name]; ok {
 			out = append(out, "$"+name)
 		}
@@ -79,7 +81,8 @@ func samples(names []string) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {
 		out[name] = map[string]string{
-			NameAddress: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameConnections: "1", NameScratch: "/scratch", NameStorage: "/storage",
+			NameAddress: "192.0.2.1", NamePort: "11211", NameThreads: "1", NameConnections: "1",
+			NameScratch: "/scratch", NameStorage: "/storage",
 			NameSUT: "192.0.2.1", NameClient: "192.0.2.2", NameNoise: "192.0.2.3",
 			NameDevice: "eth0", NameCgroup: "/cgroup", NameLink: "1gbit", NameCPUs: "[0]", NameNumber: "1",
 			NameNode: "0", NameIndex: "0", NameInstances: "1",

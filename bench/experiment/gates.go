@@ -24,7 +24,8 @@ const (
 )
 
 // Gates are all of them.
-var Gates = []string{GateHits, GateTier, GateReclaim, GateClient, GateLate, GateOrigin, GateTLS, GateProcessors, GateLink}
+var Gates = []string{GateHits, GateTier, GateReclaim, GateClient, GateLate, GateOrigin, GateTLS, GateProcessors,
+	GateLink}
 
 // Tiers of a cache.
 const (
@@ -48,10 +49,12 @@ type Gating struct {
 func gatesKeys() []y.Key[Gating] {
 	return []y.Key[Gating]{
 		y.Of("hits", y.Share(1, 1000), "not looked at",
-			"Share of requests that the cache answers by itself, by its own counters (`server.cache`): to 0.1 of a percent, and what the draw of objects varies by itself.",
+			"Share of requests that the cache answers by itself, by its own counters (`server.cache`): to 0.1 of a "+
+				"percent, and what the draw of objects varies by itself.",
 			func(g *Gating, x int) { g.Hits = x }),
 		y.Of("tier", y.Word(TierMemory, TierDisk), "not looked at",
-			"Where the cache has the objects: nearly all of what was delivered was read from the SUT's disks meanwhile, or next to nothing.",
+			"Where the cache has the objects: nearly all of what was delivered was read from the SUT's disks "+
+				"meanwhile, or next to nothing.",
 			func(g *Gating, x string) { g.Tier = x }),
 		y.Of("warn", y.OneOrList(y.Word(Gates...), len(Gates)), "none",
 			"Gates that warn in the place of ending the run: a lab of few processors cannot pass all of them.",
@@ -100,10 +103,12 @@ type Cache struct {
 func cacheKeys() []y.Key[Cache] {
 	return []y.Key[Cache]{
 		y.Of("kind", y.Word(CacheVarnish, CacheTrafficServer, CacheNginx), "has to be given",
-			"Which cache: varnishstat's counters, those of Traffic Server's plugin stats_over_http, or nginx' log, whose lines begin with `$$upstream_cache_status`.",
+			"Which cache: varnishstat's counters, those of Traffic Server's plugin stats_over_http, or nginx' log, "+
+				"whose lines begin with `$$upstream_cache_status`.",
 			func(c *Cache, x string) { c.Kind = x }),
 		y.Of("at", argument(), "has to be given",
-			"The directory that varnishd has as `-n`, the path of the plugin (`/_stats`), or the log; `$scratch` and the like are replaced.",
+			"The directory that varnishd has as `-n`, the path of the plugin (`/_stats`), or the log; `$scratch` "+
+				"and the like are replaced.",
 			func(c *Cache, x string) { c.At = x }),
 		y.Of("address", argument(), "the server's",
 			"HOST:PORT of Traffic Server's plugin, where the server's port does not speak plain HTTP.",
@@ -140,16 +145,20 @@ func variantServerKeys() []y.Key[VariantServer] {
 			"Files in the place of those of `server.files`.",
 			func(s *VariantServer, x map[string]string) { s.Files = x }),
 		y.Of("kernel-tls", y.Boolean(), "not looked at",
-			"On: the kernel is to encrypt what the server sends (nginx: `ssl_conf_command Options KTLS`). It is the server's files that ask for it; the gate `tls` holds it to what the kernel counts, connection by connection (`/proc/net/tls_stat`).",
+			"On: the kernel is to encrypt what the server sends (nginx: `ssl_conf_command Options KTLS`). It is the "+
+				"server's files that ask for it; the gate `tls` holds it to what the kernel counts, connection by "+
+				"connection (`/proc/net/tls_stat`).",
 			func(s *VariantServer, x bool) { s.KernelTLS = x }),
 		y.Of("limits", limits(), "the manifest's",
-			"Limits of the first container of `kind: pod`, beyond those of the manifest: `{niclane.dev/redis: 1}` is a pod with a lane.",
+			"Limits of the first container of `kind: pod`, beyond those of the manifest: `{niclane.dev/redis: 1}` "+
+				"is a pod with a lane.",
 			func(s *VariantServer, x map[string]string) { s.Limits = x }),
 	}
 }
 
 func variantServer() y.Kind[VariantServer] {
-	return y.Nested("variant-server", "a mapping of keys: threads, arguments, files, kernel-tls, limits", variantServerKeys, func() VariantServer { return VariantServer{} })
+	return y.Nested("variant-server", "a mapping of keys: threads, arguments, files, kernel-tls, limits",
+		variantServerKeys, func() VariantServer { return VariantServer{} })
 }
 
 // A Tune is what somebody who knows the host does for the server without
@@ -165,7 +174,8 @@ type Tune struct {
 
 func tuneKeys() []y.Key[Tune] {
 	return []y.Key[Tune]{
-		y.Of("sysctls", y.Mapping("a mapping from names of sysctls below net to values", `^net\.[a-z0-9_]+(\.[a-z0-9_]+){1,4}$`,
+		y.Of("sysctls", y.Mapping("a mapping from names of sysctls below net to values",
+			`^net\.[a-z0-9_]+(\.[a-z0-9_]+){1,4}$`,
 			"the name of a sysctl below net", argument()), "as they are",
 			"Sysctls: `net.ipv4.tcp_notsent_lowat: 16384`.",
 			func(t *Tune, x map[string]string) { t.Sysctls = x }),
@@ -179,7 +189,8 @@ func tuneKeys() []y.Key[Tune] {
 }
 
 func tune() y.Kind[Tune] {
-	return y.Nested("tune", "a mapping of keys: sysctls, symmetric-queues, napi-threads", tuneKeys, func() Tune { return Tune{} })
+	return y.Nested("tune", "a mapping of keys: sysctls, symmetric-queues, napi-threads", tuneKeys,
+		func() Tune { return Tune{} })
 }
 
 // checkVariantServer refuses what a server cannot have in one variant only.
@@ -201,11 +212,13 @@ func (r *reader) checkVariantServer(path string, v *Variant) {
 		r.Failf(path+".server.kernel-tls", "found on with protocol: %s, want protocol: https", r.e.Workload.Protocol)
 	}
 	if v.Server.KernelTLS && r.e.Gates == nil && r.fine("gates") {
-		r.Failf(path+".server.kernel-tls", "found on without gates, want gates, which hold it to what the kernel counts")
+		r.Failf(path+".server.kernel-tls",
+			"found on without gates, want gates, which hold it to what the kernel counts")
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Server.Files)) {
 		if _, ok := r.e.Server.Files[name]; !ok {
-			r.Failf(y.Join(path+".server.files", name), "found a file that server.files has not, want the path of one of those")
+			r.Failf(y.Join(path+".server.files", name),
+				"found a file that server.files has not, want the path of one of those")
 		}
 	}
 	if fmt.Sprint(*v.Server) == fmt.Sprint(VariantServer{}) {

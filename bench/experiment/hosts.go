@@ -108,9 +108,11 @@ func (r *reader) checkHosts() {
 			case a.Name == b.Name:
 				r.Failf(a.path, "found the name %s a second time, first in line %d", y.Quote(a.Name), r.Line(b.path))
 			case a.Agent == b.Agent:
-				r.Failf(a.path+".agent", "found the agent of %s (line %d); each host has its own", b.Name, r.Line(b.path+".agent"))
+				r.Failf(a.path+".agent", "found the agent of %s (line %d); each host has its own", b.Name,
+					r.Line(b.path+".agent"))
 			case same(a.Address, b.Address):
-				r.Failf(a.path+".address", "found the address of %s (line %d); each host has its own", b.Name, r.Line(b.path+".address"))
+				r.Failf(a.path+".address", "found the address of %s (line %d); each host has its own", b.Name,
+					r.Line(b.path+".address"))
 			}
 		}
 	}
@@ -129,7 +131,8 @@ func (r *reader) checkStorage() {
 	for _, node := range slices.Sorted(maps.Keys(dirs)) {
 		dir := dirs[node]
 		if other, twice := of[dir]; twice {
-			r.Failf(fmt.Sprintf("sut.storage.%d", node), "found the directory of node %d (line %d); each node has its own", other, r.Line(fmt.Sprintf("sut.storage.%d", other)))
+			r.Failf(fmt.Sprintf("sut.storage.%d", node), "found the directory of node %d (line %d); each node has "+
+				"its own", other, r.Line(fmt.Sprintf("sut.storage.%d", other)))
 			continue
 		}
 		of[dir] = node
@@ -147,8 +150,10 @@ func same(a, b string) bool {
 // hostsSections are those of a hosts file. The first is the file.
 func hostsSections() []section {
 	return []section{
-		describe("hosts", "TOP LEVEL", "A file has these keys.", fileKeys(), "version", "sut", "clients", "authority", "certificate", "key"),
-		describe("host", "A HOST", "`sut`, each of `clients`, and `noise` have these keys.", hostKeys(), "agent", "address"),
+		describe("hosts", "TOP LEVEL", "A file has these keys.", fileKeys(), "version", "sut", "clients", "authority",
+			"certificate", "key"),
+		describe("host", "A HOST", "`sut`, each of `clients`, and `noise` have these keys.", hostKeys(), "agent",
+			"address"),
 	}
 }
 

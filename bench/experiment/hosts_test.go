@@ -59,7 +59,9 @@ func TestHostsGolden(t *testing.T) {
 				t.Errorf("class %s, the schema says %v", class, err)
 			}
 			if *update {
-				if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: []txtar.File{input, got}}), 0o644); err != nil {
+				if err := os.WriteFile(name,
+					txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: []txtar.File{input, got}}),
+					0o644); err != nil {
 					t.Fatal(err)
 				}
 				return
@@ -171,7 +173,8 @@ func TestHostsExample(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if x := f.Experiment; x.Lab != nil || x.Load.Generators < min(len(h.Clients), x.Load.Connections[0]) || x.Load.Generators > x.Load.Connections[0] {
+		if x := f.Experiment; x.Lab != nil || x.Load.Generators < min(len(h.Clients), x.Load.Connections[0]) ||
+			x.Load.Generators > x.Load.Connections[0] {
 			t.Errorf("%s: lab %v, %d generators on %d clients", name, x.Lab, x.Load.Generators, len(h.Clients))
 		}
 	}

@@ -141,7 +141,8 @@ func otherVersion(v y.Value) (y.Value, bool) {
 }
 
 func versionKey() y.Key[reader] {
-	return y.Key[reader]{Name: "version", Want: fmt.Sprint(version), Preset: "has to be given", Doc: "Version of the file format.",
+	return y.Key[reader]{Name: "version", Want: fmt.Sprint(version), Preset: "has to be given",
+		Doc:    "Version of the file format.",
 		Schema: y.Schema{"const": version}, Read: readVersion}
 }
 

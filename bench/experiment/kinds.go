@@ -64,18 +64,19 @@ func address() y.Kind[string] {
 // agent is where an agent listens.
 func agent() y.Kind[string] {
 	const want = "HOST:PORT, the host by name or address ([fd00::1]:7411)"
-	return y.Pattern(want, `^(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?):[1-9][0-9]{0,4}$`, func(s string) string {
-		host, port := s[:strings.LastIndexByte(s, ':')], s[strings.LastIndexByte(s, ':')+1:]
-		if n, err := strconv.Atoi(port); err != nil || n > 65535 {
-			return "want a port from 1 to 65535"
-		}
-		if inner, bracket := strings.CutPrefix(host, "["); bracket {
-			if a, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err != nil || !a.Is6() {
-				return "want " + want
+	return y.Pattern(want, `^(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z]([0-9A-Za-z.-]{0,251}[0-9A-Za-z])?):[1-9][0-9]{0,4}$`,
+		func(s string) string {
+			host, port := s[:strings.LastIndexByte(s, ':')], s[strings.LastIndexByte(s, ':')+1:]
+			if n, err := strconv.Atoi(port); err != nil || n > 65535 {
+				return "want a port from 1 to 65535"
 			}
-		}
-		return ""
-	})
+			if inner, bracket := strings.CutPrefix(host, "["); bracket {
+				if a, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err != nil || !a.Is6() {
+					return "want " + want
+				}
+			}
+			return ""
+		})
 }
 
 func serverName() y.Kind[string] {

@@ -69,7 +69,8 @@ func golden(t *testing.T, name string) {
 		t.Errorf("class %s, the schema says %v", class, err)
 	}
 	if *update {
-		if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment, Files: append(inputs[:len(inputs):len(inputs)], result)}), 0o644); err != nil {
+		if err := os.WriteFile(name, txtar.Format(&txtar.Archive{Comment: ar.Comment,
+			Files: append(inputs[:len(inputs):len(inputs)], result)}), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -141,7 +142,9 @@ func TestExperiments(t *testing.T) {
 			}
 		})
 	}
-	for _, paper := range []string{"first-lane", "memcached-connections", "memcached-shared-link", "web-cache-small", "web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod", "kubernetes-memcached"} {
+	for _, paper := range []string{"first-lane", "memcached-connections", "memcached-shared-link", "web-cache-small",
+		"web-cache-video", "memcached-client-lane", "aerospike-read", "redis-mixed", "live-linear", "vod",
+		"kubernetes-memcached"} {
 		if !slices.Contains(names, paper+".yaml") {
 			t.Errorf("no experiment %s", paper)
 		}
@@ -169,7 +172,8 @@ func TestLocate(t *testing.T) {
 			t.Errorf("Locate(%q) is line %d, %q, want %q", path, line, got, want)
 		}
 	}
-	if got := f.Problem("server.kind", "memcached is not installed").Error(); !strings.HasPrefix(got, "first-lane.yaml:10: server.kind: ") {
+	if got := f.Problem("server.kind", "memcached is not installed").Error(); !strings.HasPrefix(got,
+		"first-lane.yaml:10: server.kind: ") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -216,7 +220,8 @@ func FuzzParse(f *testing.F) {
 		}
 		lines := strings.Count(string(data), "\n") + 1
 		for _, e := range errs {
-			if e.Line < 1 || e.Line > lines || e.Column < 1 || e.Message == "" || strings.ContainsAny(e.Error(), "\n\x00") {
+			if e.Line < 1 || e.Line > lines || e.Column < 1 || e.Message == "" ||
+				strings.ContainsAny(e.Error(), "\n\x00") {
 				t.Errorf("%d:%d of %d lines: %q", e.Line, e.Column, lines, e.Error())
 			}
 		}

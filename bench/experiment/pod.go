@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -57,10 +58,10 @@ func limits() y.Kind[map[string]string] {
 		Want:   "an amount of Kubernetes: 1, 500m, 2Gi",
 		Schema: y.Schema{"type": []string{"string", "integer"}},
 	}
-	matches := y.Lazy(quantityPattern)
+	matches := regexp.MustCompile(quantityPattern)
 	amount.Read = func(v y.Value) (string, bool) {
 		text, _, ok := v.Scalar()
-		if !ok || !matches().MatchString(text) {
+		if !ok || !matches.MatchString(text) {
 			v.Wrong(amount.Want)
 			return "", false
 		}
@@ -97,8 +98,10 @@ func ParseLanePolicy(text string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if version, _ := policy["apiVersion"].(string); !strings.HasPrefix(version, "niclane.dev/") || policy["kind"] != "LanePolicy" {
-		return nil, fmt.Errorf("found apiVersion: %v, kind: %v, want apiVersion: niclane.dev/v1alpha1, kind: LanePolicy", policy["apiVersion"], policy["kind"])
+	if version, _ := policy["apiVersion"].(string); !strings.HasPrefix(version, "niclane.dev/") ||
+		policy["kind"] != "LanePolicy" {
+		return nil, fmt.Errorf("found apiVersion: %v, kind: %v, want apiVersion: niclane.dev/v1alpha1, "+
+			"kind: LanePolicy", policy["apiVersion"], policy["kind"])
 	}
 	return policy, nil
 }
@@ -143,7 +146,8 @@ func ParsePod(text string) (map[string]any, error) {
 		return nil, err
 	}
 	if pod["apiVersion"] != "v1" || pod["kind"] != "Pod" {
-		return nil, fmt.Errorf("found apiVersion: %v, kind: %v, want apiVersion: v1, kind: Pod; the run makes one for each start of the server", pod["apiVersion"], pod["kind"])
+		return nil, fmt.Errorf("found apiVersion: %v, kind: %v, want apiVersion: v1, kind: Pod; the run makes one "+
+			"for each start of the server", pod["apiVersion"], pod["kind"])
 	}
 	spec, _ := pod["spec"].(map[string]any)
 	containers, _ := spec["containers"].([]any)
@@ -156,7 +160,8 @@ func ParsePod(text string) (map[string]any, error) {
 		}
 	}
 	if policy := spec["restartPolicy"]; policy != nil && policy != "Never" {
-		return nil, fmt.Errorf("spec.restartPolicy: found %v, want it left out: a server that is started anew has forgotten its keys", policy)
+		return nil, fmt.Errorf("spec.restartPolicy: found %v, want it left out: a server that is started anew has "+
+			"forgotten its keys", policy)
 	}
 	return pod, nil
 }
@@ -204,7 +209,8 @@ func (r *reader) checkPod() {
 	r.refuse("kind: pod, which runs where kubelet has it run", "placement.server.cpus", "placement.server.fifo")
 	for i := range r.e.Variants {
 		path := fmt.Sprintf("variants[%d].", i)
-		r.refuse("kind: pod, whose lane is its cluster's to make; want lane-policy and server.limits", path+"lanes", path+"lanes-file", path+"force")
+		r.refuse("kind: pod, whose lane is its cluster's to make; want lane-policy and server.limits", path+"lanes",
+			path+"lanes-file", path+"force")
 		r.refuse("kind: pod, whose node is the cluster's to tune", path+"tune")
 		r.checkLimits(path+"server.limits", r.e.Variants[i].Server)
 	}
@@ -229,7 +235,8 @@ func (r *reader) checkLimits(path string, v *VariantServer) {
 	has, _ := resources["limits"].(map[string]any)
 	for name := range v.Limits {
 		if _, both := has[name]; both {
-			r.Failf(y.Join(path, name), "found beside the manifest's own (line %d), want it in one of the two", r.Line("server.manifest"))
+			r.Failf(y.Join(path, name), "found beside the manifest's own (line %d), want it in one of the two",
+				r.Line("server.manifest"))
 		}
 	}
 }

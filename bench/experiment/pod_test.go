@@ -28,7 +28,8 @@ func TestParsePod(t *testing.T) {
 		head + "spec: {containers: [{}], restartPolicy: Always}": "spec.restartPolicy: found Always, want it left out",
 	} {
 		_, err := experiment.ParsePod(text)
-		if (err == nil) != (want == "") || err != nil && (!strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
+		if (err == nil) != (want == "") || err != nil &&
+			(!strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

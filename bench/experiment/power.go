@@ -16,7 +16,8 @@ func powerKeys() []y.Key[power.Config] {
 	text := func(what string) y.Kind[string] { return line(what, 1024) }
 	return []y.Key[power.Config]{
 		y.Of("source", y.Word(power.Sources...), "has to be given",
-			"RAPL counters of processors and memory, hwmon sensors, a BMC by IPMI DCMI or by Redfish, a Raritan PDU or another one over SNMP, or none, which the result says.",
+			"RAPL counters of processors and memory, hwmon sensors, a BMC by IPMI DCMI or by Redfish, a Raritan PDU "+
+				"or another one over SNMP, or none, which the result says.",
 			func(c *power.Config, x string) { c.Source = x }),
 		y.Of("interval", y.Duration(time.Millisecond, time.Minute), "1s",
 			"Between readings; over a network at least 10ms.",
@@ -30,13 +31,15 @@ func powerKeys() []y.Key[power.Config] {
 		y.Of("accuracy", y.Share(1, 499), "not known, which the result says",
 			"How far a reading may be off, by the data sheet.",
 			func(c *power.Config, x int) { c.AccuracyPercent = float64(x) / 10 }),
-		y.Of("domains", y.OneOrList(y.Word("package", "dram", "psys", "core", "uncore"), 5), "package and, where there is one, dram",
+		y.Of("domains", y.OneOrList(y.Word("package", "dram", "psys", "core", "uncore"), 5),
+			"package and, where there is one, dram",
 			"Domains of rapl that are added up.",
 			func(c *power.Config, x []string) { c.Domains = x }),
 		y.Of("chip", text("the name of a chip"), "has to be given with hwmon",
 			"Chip of hwmon by its name, or hwmonN where several have it.",
 			func(c *power.Config, x string) { c.Chip = x }),
-		y.Of("sensors", y.OneOrList(text("powerN_input, powerN_average or energyN_input"), maxSensors), "has to be given with hwmon",
+		y.Of("sensors", y.OneOrList(text("powerN_input, powerN_average or energyN_input"), maxSensors),
+			"has to be given with hwmon",
 			"Sensors of the chip that are added up.",
 			func(c *power.Config, x []string) { c.Sensors = x }),
 		y.Of("address", text("HOST or HOST:PORT"), "has to be given with a BMC or PDU",
@@ -49,7 +52,8 @@ func powerKeys() []y.Key[power.Config] {
 			"Where the BMC is.",
 			func(c *power.Config, x string) { c.URL = x }),
 		y.Of("credentials", text("the absolute path of a file, or env:PREFIX"), "has to be given over a network",
-			"A file of lines `user=`, `password=`, `privacyPassword=`, `community=` that only its owner can read, or the beginning of the names of environment variables.",
+			"A file of lines `user=`, `password=`, `privacyPassword=`, `community=` that only its owner can read, "+
+				"or the beginning of the names of environment variables.",
 			func(c *power.Config, x string) { c.Credentials = x }),
 		y.Of("cipher-suite", y.Integer(3, 17), "17",
 			"Of ipmi: 3 or 17.",
@@ -116,7 +120,8 @@ func snmpVersion() y.Kind[string] {
 }
 
 func powerSources() y.Kind[[]power.Config] {
-	one := y.Nested("power", "a mapping of the keys of a power source: source, ...", powerKeys, func() power.Config { return power.Config{} })
+	one := y.Nested("power", "a mapping of the keys of a power source: source, ...", powerKeys,
+		func() power.Config { return power.Config{} })
 	return y.OneOrList(one, 8)
 }
 

@@ -24,7 +24,8 @@ func TestSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"# SCHED_FIFO in every variant", "rank: 1          # first on the wire", "card: none", "rates: 20000"} {
+	for _, want := range []string{"# SCHED_FIFO in every variant", "rank: 1          # first on the wire", "card: none",
+		"rates: 20000"} {
 		if !strings.Contains(changed, want) {
 			t.Errorf("no %q in\n%s", want, changed)
 		}
@@ -33,7 +34,8 @@ func TestSet(t *testing.T) {
 		t.Errorf("force is not there, or sweep is:\n%s", changed)
 	}
 	_, err = experiment.Parse("x.yaml", []byte(changed))
-	if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "force.mapper: found \"queue-receive\"") {
+	if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(),
+		"force.mapper: found \"queue-receive\"") {
 		t.Errorf("%v, want one error: the realisation that is none", err)
 	}
 	changed, err = experiment.Set(changed, experiment.Change{Path: "variants[2].force.mapper"})
@@ -45,8 +47,10 @@ func TestSet(t *testing.T) {
 		t.Fatalf("%v in\n%s", err, changed)
 	}
 	e := f.Experiment
-	if e.Lab.Card != "none" || e.Load.Rates[0] != 20000 || e.Noise[0].Share != 750 || e.Noise[1].Share != 500 || e.Noise[1].Flows != 16 ||
-		e.Repeats.Min != 12 || e.Sweep != nil || e.Variants[2].Force["queue-set"] != "shared" || len(e.Variants[2].Force) != 1 {
+	if e.Lab.Card != "none" || e.Load.Rates[0] != 20000 || e.Noise[0].Share != 750 || e.Noise[1].Share != 500 ||
+		e.Noise[1].Flows != 16 ||
+		e.Repeats.Min != 12 || e.Sweep != nil || e.Variants[2].Force["queue-set"] != "shared" ||
+		len(e.Variants[2].Force) != 1 {
 		t.Errorf("read back: %+v", e)
 	}
 }
@@ -62,7 +66,8 @@ func TestSetRefuses(t *testing.T) {
 		"noise.rate":    "noise is no mapping of keys",
 		"version.x":     "version is no mapping of keys",
 	} {
-		if got, err := experiment.Set(text, experiment.Change{Path: path, Value: "1"}); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := experiment.Set(text, experiment.Change{Path: path, Value: "1"}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v; want %s", path, got, err, want)
 		}
 	}

@@ -98,7 +98,8 @@ func sizeKeys() []y.Key[Size] {
 			"`load.window`.",
 			func(s *Size, x int64) { s.Window = x }),
 		y.Of("fifo", y.Integer(1, 99), "as it is",
-			"`fifo` of server and generator in `placement`: on few processors they share theirs with the noise, which on hosts has its own.",
+			"`fifo` of server and generator in `placement`: on few processors they share theirs with the noise, "+
+				"which on hosts has its own.",
 			func(s *Size, x int) { s.FIFO = x }),
 		y.Of("repeats", y.Integer(1, maxRepeats), "as they are",
 			"`repeats`, so many.",
@@ -119,7 +120,8 @@ func sizeKeys() []y.Key[Size] {
 }
 
 func size() y.Kind[Size] {
-	return y.Nested("size", "a mapping of keys: connections, rates, window, repeats, ...", sizeKeys, func() Size { return Size{} })
+	return y.Nested("size", "a mapping of keys: connections, rates, window, repeats, ...", sizeKeys,
+		func() Size { return Size{} })
 }
 
 // resize puts the sizes that the run has asked for into the experiment, before
@@ -265,6 +267,7 @@ func (r *reader) checkQuick() {
 		return
 	}
 	if _, most := Estimate(&r.e); most > QuickLimit {
-		r.Failf("sizes.quick", "takes about %s, want less than %s: fewer or shorter windows", roundUp(most), fmt.Sprint(time.Duration(QuickLimit)))
+		r.Failf("sizes.quick", "takes about %s, want less than %s: fewer or shorter windows", roundUp(most),
+			fmt.Sprint(time.Duration(QuickLimit)))
 	}
 }

@@ -50,12 +50,15 @@ func TestSizes(t *testing.T) {
 	}
 
 	e := read(experiment.Options{})
-	if diff := cmp.Diff([]int{44, 440}, e.Load.Connections); diff != "" || e.Load.Generators != 1 || e.Server.Threads != 2 || e.Variants[2].Server.Threads != 2 ||
-		e.Load.Window != int64(2*time.Second) || e.Placement.Server.FIFO != 10 || e.Placement.Generator.FIFO != 10 || e.Workload.Keys != 500000 || !slices.Equal(e.Gates.Warn, []string{"client"}) || len(e.Variants) != 3 {
+	if diff := cmp.Diff([]int{44, 440}, e.Load.Connections); diff != "" || e.Load.Generators != 1 ||
+		e.Server.Threads != 2 || e.Variants[2].Server.Threads != 2 ||
+		e.Load.Window != int64(2*time.Second) || e.Placement.Server.FIFO != 10 || e.Placement.Generator.FIFO != 10 ||
+		e.Workload.Keys != 500000 || !slices.Equal(e.Gates.Warn, []string{"client"}) || len(e.Variants) != 3 {
 		t.Errorf("in the lab: %+v, connections (-want +got)\n%s", e.Load, diff)
 	}
 	e = read(experiment.Options{Quick: true})
-	if !slices.Equal(names(e), []string{"off", "tuned"}) || !slices.Equal(e.Load.Connections, []int{44}) || e.Repeats.Max != 3 || e.Workload.Keys != 1000 || len(e.Goals) != 0 {
+	if !slices.Equal(names(e), []string{"off", "tuned"}) || !slices.Equal(e.Load.Connections, []int{44}) ||
+		e.Repeats.Max != 3 || e.Workload.Keys != 1000 || len(e.Goals) != 0 {
 		t.Errorf("quick: %v, %v, %+v, goals %v", names(e), e.Load.Connections, e.Repeats, e.Goals)
 	}
 	if !slices.Equal(e.Sized, []string{"sizes.lab", "sizes.quick"}) {
@@ -65,8 +68,10 @@ func TestSizes(t *testing.T) {
 		t.Errorf("a tenth: %v connections", e.Load.Connections)
 	}
 	clients := []experiment.Host{{Name: "client1", Agent: "b:1", Address: "10.0.0.2", Generators: 100}}
-	e = read(experiment.Options{Hosts: &experiment.Hosts{SUT: experiment.Host{Name: "sut", Agent: "a:1", Address: "10.0.0.1", Device: "eth2"}, Clients: clients}})
-	if !slices.Equal(e.Load.Connections, []int{110, 2200, 4400}) || e.Server.Threads != 110 || e.Placement.Server.FIFO != 0 || e.Load.Generators != 100 || e.Sized != nil {
+	e = read(experiment.Options{Hosts: &experiment.Hosts{SUT: experiment.Host{Name: "sut", Agent: "a:1",
+		Address: "10.0.0.1", Device: "eth2"}, Clients: clients}})
+	if !slices.Equal(e.Load.Connections, []int{110, 2200, 4400}) || e.Server.Threads != 110 ||
+		e.Placement.Server.FIFO != 0 || e.Load.Generators != 100 || e.Sized != nil {
 		t.Errorf("on hosts: %+v, %d threads", e.Load, e.Server.Threads)
 	}
 }
@@ -85,11 +90,15 @@ func TestVariantsOfQuick(t *testing.T) {
 
 // TestSearchOfASize: a size that leaves variants out leaves their searches out.
 func TestSearchOfASize(t *testing.T) {
-	open := strings.NewReplacer("mode: closed, connections: [110, 2200, 4400], generators: 100", "mode: open, rates: 1000, connections: 8",
-		"gates: {}\n", "gates: {}\nsla: {percentile: 99, at: 1ms}\nsearch: {max-rate: {from: 1000, to: 4000}, variants: [tuned, threads]}\n",
-		"connections: [44, 440], generators: 1,", "", "connections: 44, variants: [off, tuned],", "variants: LEFT,").Replace(sized)
+	open := strings.NewReplacer("mode: closed, connections: [110, 2200, 4400], generators: 100",
+		"mode: open, rates: 1000, connections: 8",
+		"gates: {}\n", "gates: {}\nsla: {percentile: 99, at: 1ms}\nsearch: {max-rate: {from: 1000, to: 4000}, "+
+			"variants: [tuned, threads]}\n",
+		"connections: [44, 440], generators: 1,", "", "connections: 44, variants: [off, tuned],",
+		"variants: LEFT,").Replace(sized)
 	for left, want := range map[string][]string{"[off, tuned]": {"tuned"}, "off": nil} {
-		f, err := experiment.ParseWith("experiment.yaml", []byte(strings.Replace(open, "LEFT", left, 1)), experiment.Options{Quick: true})
+		f, err := experiment.ParseWith("experiment.yaml", []byte(strings.Replace(open, "LEFT", left, 1)),
+			experiment.Options{Quick: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,16 +116,23 @@ func TestSizesAreChecked(t *testing.T) {
 	for _, x := range []struct{ name, old, new, want string }{
 		{"no quick form", "  quick:", "  quack:", "sizes.quack: unknown key"},
 		{"none at all", sized[strings.Index(sized, "sizes:"):], "", "sizes.quick is missing"},
-		{"unknown variant", "variants: [off, tuned]", "variants: [off, tuend]", `experiment.yaml:15: sizes.quick.variants: found "tuend", want the name of a variant: off, tuned or threads`},
+		{"unknown variant", "variants: [off, tuned]", "variants: [off, tuend]",
+			`experiment.yaml:15: sizes.quick.variants: found "tuend", want the name of a variant: off, tuned or threads`},
 		{"too long", "repeats: 3", "repeats: 300", "sizes.quick: takes about"},
 		{"unknown gate", "warn: [client]", "warn: [cleint]", "sizes.lab.warn"},
-		{"bounds of nothing", "repeats: 3", "repeats: 3, max-rate: {from: 1, to: 2}", "sizes.quick.max-rate: found without search"},
+		{"bounds of nothing", "repeats: 3", "repeats: 3, max-rate: {from: 1, to: 2}",
+			"sizes.quick.max-rate: found without search"},
 		{"hits of memcached", "gates: {}", "gates: {hits: 90%}", "gates.hits: found with protocol: memcached"},
-		{"tune beside lanes", "tune: {symmetric-queues: on}", "tune: {symmetric-queues: on}, lanes-file: l.yaml", "variants[1].tune: found beside lanes"},
-		{"sysctl outside net", "tune: {symmetric-queues: on}", "tune: {sysctls: {kernel.x: 1}}", "variants[1].tune.sysctls"},
-		{"kernel TLS of memcached", "arguments: [-N, \"2\"]", "kernel-tls: on", "variants[2].server.kernel-tls: found on with protocol: memcached, want protocol: https"},
-		{"kernel TLS that nobody holds", sized[strings.Index(sized, "arguments:"):strings.Index(sized, "sizes:")], "kernel-tls: on}}\n", "variants[2].server.kernel-tls: found on without gates, want gates"},
-		{"files of nobody", "arguments: [-N, \"2\"]", "files: {a.conf: b}", `variants[2].server.files."a.conf": found a file that server.files has not`},
+		{"tune beside lanes", "tune: {symmetric-queues: on}", "tune: {symmetric-queues: on}, lanes-file: l.yaml",
+			"variants[1].tune: found beside lanes"},
+		{"sysctl outside net", "tune: {symmetric-queues: on}", "tune: {sysctls: {kernel.x: 1}}",
+			"variants[1].tune.sysctls"},
+		{"kernel TLS of memcached", "arguments: [-N, \"2\"]", "kernel-tls: on",
+			"variants[2].server.kernel-tls: found on with protocol: memcached, want protocol: https"},
+		{"kernel TLS that nobody holds", sized[strings.Index(sized, "arguments:"):strings.Index(sized, "sizes:")],
+			"kernel-tls: on}}\n", "variants[2].server.kernel-tls: found on without gates, want gates"},
+		{"files of nobody", "arguments: [-N, \"2\"]", "files: {a.conf: b}",
+			`variants[2].server.files."a.conf": found a file that server.files has not`},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			text := strings.Replace(sized, x.old, x.new, 1)
@@ -213,7 +229,8 @@ func TestTrial(t *testing.T) {
 		if n, most := experiment.Windows(e); n != len(w.Variants) || most != n {
 			t.Errorf("%s: %d to %d windows of %d variants", name, n, most, len(w.Variants))
 		}
-		if e.Load.Window > 1e9 || e.Load.Connections[0] != w.Load.Connections[len(w.Load.Connections)-1] || e.Load.Mode == experiment.Open && e.Load.Rates[0] != w.Load.Rates[len(w.Load.Rates)-1] {
+		if e.Load.Window > 1e9 || e.Load.Connections[0] != w.Load.Connections[len(w.Load.Connections)-1] ||
+			e.Load.Mode == experiment.Open && e.Load.Rates[0] != w.Load.Rates[len(w.Load.Rates)-1] {
 			t.Errorf("%s: %+v", name, e.Load)
 		}
 		if !e.Trial() || w.Trial() {

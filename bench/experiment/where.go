@@ -20,7 +20,8 @@ const noisePort = 5001
 
 func labKeys() []y.Key[Lab] {
 	return []y.Key[Lab]{
-		y.Of("name", y.Pattern("a letter, then letters, digits and -, at most 24 in all", `^[a-z][a-z0-9-]{0,23}$`, nil), LabName,
+		y.Of("name", y.Pattern("a letter, then letters, digits and -, at most 24 in all", `^[a-z][a-z0-9-]{0,23}$`,
+			nil), LabName,
 			"Name of the lab and of its network namespaces. A lab of this name that an earlier run left is taken down.",
 			func(l *Lab, x string) { l.Name = x }),
 		y.Of("card", y.Word("emulated", "none"), "emulated",
@@ -81,11 +82,13 @@ func hostKeys() []y.Key[Host] {
 		y.Of("address", address(), "has to be given",
 			"Address of the host in the measured network.",
 			func(h *Host, x string) { h.Address = x }),
-		y.Of("device", y.NetworkDevice(), "has to be given for the SUT, and for clients where a variant has `client-lanes`",
+		y.Of("device", y.NetworkDevice(),
+			"has to be given for the SUT, and for clients where a variant has `client-lanes`",
 			"Device in the measured network, that lanes are on; of no noise host.",
 			func(h *Host, x string) { h.Device = x }),
 		y.Of("cpus", cpus(), "all that the agent may use",
-			"Processors of the server, of the client's generators (of several, one each), or of the noise. Those that the experiment names are its lab's.",
+			"Processors of the server, of the client's generators (of several, one each), or of the noise. Those "+
+				"that the experiment names are its lab's.",
 			func(h *Host, x []int) { h.CPUs = x }),
 		y.Of("noise-cpus", cpus(), "all that the agent may use",
 			"Processors of the noise's processes on the SUT; of no other host.",
@@ -94,7 +97,9 @@ func hostKeys() []y.Key[Host] {
 			"Generators that run on the client, each a process. Their sum takes the place of `load.generators`.",
 			func(h *Host, x int) { h.Generators = x }),
 		y.Of("storage", storage(), "`$storage` is `$scratch`",
-			"Directories of the SUT by the NUMA node that their drives are on; of no other host. Each instance of a server with `server.split: numa` has its node's: the agent makes a directory in it, which `$storage` stands for, and removes that again.",
+			"Directories of the SUT by the NUMA node that their drives are on; of no other host. Each instance of a "+
+				"server with `server.split: numa` has its node's: the agent makes a directory in it, which "+
+				"`$storage` stands for, and removes that again.",
 			func(h *Host, x map[int]string) { h.Storage = x }),
 	}
 }
@@ -117,7 +122,8 @@ func storage() y.Kind[map[int]string] {
 		}
 		return ""
 	})
-	k := y.Mapping("a mapping from NUMA nodes to directories: {0: /srv/nvme0, 1: /srv/nvme1}", `^(0|[1-9][0-9]{0,3})$`, "the number of a NUMA node", dir)
+	k := y.Mapping("a mapping from NUMA nodes to directories: {0: /srv/nvme0, 1: /srv/nvme1}", `^(0|[1-9][0-9]{0,3})$`,
+		"the number of a NUMA node", dir)
 	return y.Mapped(k, func(m map[string]string) map[int]string {
 		out := map[int]string{}
 		for name, dir := range m {
@@ -139,7 +145,8 @@ func hostsKeys() []y.Key[Hosts] {
 		y.Of("sut", host("sut"), "has to be given",
 			"The system under test.",
 			func(h *Hosts, x Host) { h.SUT = x }),
-		y.Of("clients", y.Sections("host", "a list of hosts", 64, hostKeys, func(y.Value) Host { return Host{} }), "has to be given",
+		y.Of("clients", y.Sections("host", "a list of hosts", 64, hostKeys, func(y.Value) Host { return Host{} }),
+			"has to be given",
 			"The hosts that generators run on.",
 			func(h *Hosts, x []Host) { h.Clients = x }),
 		y.Of("noise", host("noise"), "has to be given with `noise`",
@@ -193,7 +200,8 @@ func placementKeys() []y.Key[Placement] {
 }
 
 func placement() y.Kind[Placement] {
-	return y.Nested("placement", "a mapping of keys: server, generator, ...", placementKeys, func() Placement { return Placement{} })
+	return y.Nested("placement", "a mapping of keys: server, generator, ...", placementKeys,
+		func() Placement { return Placement{} })
 }
 
 func noiseKeys() []y.Key[Noise] {
@@ -216,7 +224,8 @@ func noiseKeys() []y.Key[Noise] {
 		y.Of("segment", y.Integer(88, 65507), "the kernel's; what fits the MTU",
 			"MSS of TCP (at most 32767), payload of a datagram of UDP, bytes.",
 			func(n *Noise, x int) { n.Segment = x }),
-		y.Of("congestion", y.Pattern("the name of a congestion control", `^[a-z][a-z0-9_-]{0,15}$`, nil), "the kernel's",
+		y.Of("congestion", y.Pattern("the name of a congestion control", `^[a-z][a-z0-9_-]{0,15}$`, nil),
+			"the kernel's",
 			"Congestion control of TCP.",
 			func(n *Noise, x string) { n.Congestion = x }),
 	}

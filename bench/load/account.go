@@ -294,12 +294,14 @@ func (r *Result) warn(c *Config, threads int) {
 	if r.AchievedRate < 0.95*r.OfferedRate {
 		warn("%.0f requests/s were answered of %.0f due", r.AchievedRate, r.OfferedRate)
 	}
-	if busy := float64(r.CPUTime) / float64(r.Duration) / float64(threads); busy > 0.9 && c.Spin == 0 && c.Mode == Open {
+	if busy := float64(r.CPUTime) / float64(r.Duration) / float64(threads); busy > 0.9 && c.Spin == 0 &&
+		c.Mode == Open {
 		warn("the generator used %.0f %% of its processor: it is saturated", 100*busy)
 	}
 	// The generator's own share of the latency: above a half it, not the
 	// server, shapes the result.
 	if w, l := r.Wakeup.ValueAt(50), r.Latency.ValueAt(50); l > 0 && 2*w > l {
-		warn("the generator noticed half of the requests more than %.1f us after they were due; P50 latency is %.1f us", float64(w)/1e3, float64(l)/1e3)
+		warn("the generator noticed half of the requests more than %.1f us after they were due; P50 latency is %.1f us",
+			float64(w)/1e3, float64(l)/1e3)
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 func calls(mode string) Config {
-	c := Config{Protocol: Aerospike, Address: "127.0.0.1:1", Mode: mode, Connections: 3, Duration: 100e6, Timeout: 20e9, SetShare: 0.5}
+	c := Config{Protocol: Aerospike, Address: "127.0.0.1:1", Mode: mode, Connections: 3, Duration: 100e6, Timeout: 20e9,
+		SetShare: 0.5}
 	if mode == Open {
 		c.Rate = 1000
 	}
@@ -51,7 +52,8 @@ func TestRunCalls(t *testing.T) {
 		if made.Load() != 3 || most.Load() > 3 {
 			t.Errorf("%s: %d callers, %d at once, want 3 and at most 3", mode, made.Load(), most.Load())
 		}
-		if mode == Open && r.Intended == 0 || r.Hits != r.Intended || r.Latency.Count() != r.Intended || r.Series.Count() != r.Intended || r.Payload != 7*r.Hits {
+		if mode == Open && r.Intended == 0 || r.Hits != r.Intended || r.Latency.Count() != r.Intended ||
+			r.Series.Count() != r.Intended || r.Payload != 7*r.Hits {
 			t.Errorf("%s: intended %d, hits %d, in latency %d", mode, r.Intended, r.Hits, r.Latency.Count())
 		}
 		if w := r.Work; w.Gets+w.Sets-5 != asked.Load() || w.Sets-5 != sets.Load() || w.Prefilled != 5 {
@@ -88,7 +90,8 @@ func TestRunCallsFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Intended != 100 || r.Misses != 1 || r.Errors != 1 || r.Unanswered != 3 || r.Hits != 95 || r.Latency.Count() != 100 || r.FirstError != "broken" {
+	if r.Intended != 100 || r.Misses != 1 || r.Errors != 1 || r.Unanswered != 3 || r.Hits != 95 ||
+		r.Latency.Count() != 100 || r.FirstError != "broken" {
 		t.Errorf("intended %d, misses %d, errors %d, unanswered %d, hits %d, in latency %d: %s",
 			r.Intended, r.Misses, r.Errors, r.Unanswered, r.Hits, r.Latency.Count(), r.FirstError)
 	}
@@ -110,7 +113,8 @@ func TestRunCallsFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := r.Steps[0], r.Steps[1]
-	if a.Unanswered != 100 || a.Sent != 3 || a.Latency.Count() != 100 || a.Work.Unanswered != 3 || b.Hits != 100 || b.Unanswered != 0 {
+	if a.Unanswered != 100 || a.Sent != 3 || a.Latency.Count() != 100 || a.Work.Unanswered != 3 || b.Hits != 100 ||
+		b.Unanswered != 0 {
 		t.Errorf("unanswered %d of which sent %d, then hits %d", a.Unanswered, a.Sent, b.Hits)
 	}
 }

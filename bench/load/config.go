@@ -297,13 +297,15 @@ func (c Config) withDefaults() (Config, netip.AddrPort, error) {
 			bad("%sconnections %d: want at least one for each of %d threads", at, s.Connections, c.Threads)
 		}
 		if s.Duration <= 0 || s.Warmup < 0 || s.Duration > maxDuration || s.Warmup > maxDuration {
-			bad("%sdurationNs %d, warmupNs %d: want durationNs above 0, warmupNs not negative, both at most a week", at, s.Duration, s.Warmup)
+			bad("%sdurationNs %d, warmupNs %d: want durationNs above 0, warmupNs not negative, both at most a week", at,
+				s.Duration, s.Warmup)
 		} else if n := s.Rate * float64(s.Duration+s.Warmup) / 1e9; n > maxRequests {
 			bad("%srate × duration: %.0f requests, want at most %d", at, n, maxRequests)
 		}
 	}
 	if c.Timeout < 0 || c.ConnectTimeout < 0 || c.Spin < 0 || c.Backoff < 0 || c.Window < 1e6 {
-		bad("timeoutNs %d, connectTimeoutNs %d, spinNs %d, backoffNs %d: want none negative; windowNs %d: want at least 1000000",
+		bad("timeoutNs %d, connectTimeoutNs %d, spinNs %d, backoffNs %d: want none negative; windowNs %d: want at "+
+			"least 1000000",
 			c.Timeout, c.ConnectTimeout, c.Spin, c.Backoff, c.Window)
 	}
 	if c.TLS != nil && addr.IsValid() {

@@ -174,7 +174,7 @@ func (w *worker) decrypt(c *conn, now int64) {
 			continue
 		}
 		switch {
-		case err == error(errAgain):
+		case err == error(errAgain): //nolint:errorlint // at every read
 			return
 		case errors.Is(err, io.EOF):
 			w.ended(c)

@@ -79,7 +79,8 @@ func TestFaults(t *testing.T) {
 	}{
 		{"misses", func(int, string) string { return "END\r\n" },
 			func(r Result) string {
-				return expect("misses", r.Misses, 100) + expect("completed", r.Completed, 100) + expect("hits", r.Hits, 0)
+				return expect("misses", r.Misses, 100) + expect("completed", r.Completed, 100) + expect("hits", r.Hits,
+					0)
 			}},
 		{"server errors", func(n int, key string) string {
 			if n%2 == 0 {
@@ -113,7 +114,8 @@ func TestFaults(t *testing.T) {
 		}, func(r Result) string { return expect("errors", r.Errors, 100) }},
 		{"garbage", func(int, string) string { return "HTTP/1.1 400\r\n" },
 			func(r Result) string {
-				return expect("lost", int64(r.ConnectionsLost), 1) + expect("unanswered", r.Unanswered, 100) + expect("in latency", r.Latency.Count(), 100)
+				return expect("lost", int64(r.ConnectionsLost), 1) + expect("unanswered", r.Unanswered, 100) +
+					expect("in latency", r.Latency.Count(), 100)
 			}},
 		{"closed half way", func(n int, key string) string {
 			if n == 50 {
@@ -186,7 +188,8 @@ func TestPipeline(t *testing.T) {
 			}
 		}
 	}()
-	if _, err := Run(t.Context(), Config{Address: l.Addr().String(), Rate: 2000, Duration: 60e6, Timeout: 60e9, Pipeline: 3}); err != nil {
+	if _, err := Run(t.Context(), Config{Address: l.Addr().String(), Rate: 2000, Duration: 60e6, Timeout: 60e9,
+		Pipeline: 3}); err != nil {
 		t.Fatal(err)
 	}
 	if n := <-most; n != 3 {

@@ -60,7 +60,8 @@ func objects(paths ...http1.Path) *Objects { return &Objects{Paths: paths} }
 // Every way of speaking HTTP must answer every request, and the server must
 // have seen as many as the generator says.
 func TestHTTP(t *testing.T) {
-	mixed := objects(http1.Path{Path: "/100", Weight: 3, Bytes: 100}, http1.Path{Path: "/chunked/70000", Bytes: 70_000}, http1.Path{Path: "/1000000", Bytes: 1_000_000})
+	mixed := objects(http1.Path{Path: "/100", Weight: 3, Bytes: 100}, http1.Path{Path: "/chunked/70000", Bytes: 70_000},
+		http1.Path{Path: "/1000000", Bytes: 1_000_000})
 	for _, tt := range []struct {
 		name string
 		tls  *TLS
@@ -69,14 +70,17 @@ func TestHTTP(t *testing.T) {
 	}{
 		{name: "open", c: Config{Rate: 1000, Connections: 4, Objects: objects(http1.Path{Path: "/100", Bytes: 100})}},
 		{name: "closed", c: Config{Mode: Closed, Connections: 4, Objects: mixed}},
-		{name: "4 MB", c: Config{Rate: 100, Connections: 2, Objects: objects(http1.Path{Path: "/4194304", Bytes: 4 << 20})}},
+		{name: "4 MB", c: Config{Rate: 100, Connections: 2,
+			Objects: objects(http1.Path{Path: "/4194304", Bytes: 4 << 20})}},
 		{name: "two threads", c: Config{Rate: 1000, Arrivals: Poisson, Threads: 2, Connections: 5, Objects: mixed}},
 		{name: "pipelined", c: Config{Rate: 1000, Pipeline: 8, Objects: mixed}},
 		{name: "close", s: httpserver.Config{CloseEvery: 7}, c: Config{Mode: Closed, Connections: 3, Objects: mixed}},
 		{name: "TLS 1.2", tls: &TLS{Max: "1.2"}, c: Config{Rate: 500, Connections: 3, Objects: mixed}},
 		{name: "TLS 1.3", tls: &TLS{Min: "1.3"}, c: Config{Mode: Closed, Connections: 3, Pipeline: 2, Objects: mixed}},
-		{name: "TLS, close", tls: &TLS{}, s: httpserver.Config{CloseEvery: 3}, c: Config{Rate: 100, Connections: 3, Objects: mixed}},
-		{name: "TLS, 4 MB", tls: &TLS{}, c: Config{Rate: 50, Objects: objects(http1.Path{Path: "/4194304", Bytes: 4 << 20})}},
+		{name: "TLS, close", tls: &TLS{}, s: httpserver.Config{CloseEvery: 3},
+			c: Config{Rate: 100, Connections: 3, Objects: mixed}},
+		{name: "TLS, 4 MB", tls: &TLS{},
+			c: Config{Rate: 50, Objects: objects(http1.Path{Path: "/4194304", Bytes: 4 << 20})}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.s.SelfSigned = tt.tls != nil
@@ -91,15 +95,19 @@ func TestHTTP(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Intended == 0 || r.Hits != r.Intended || r.Unanswered != 0 || r.Statuses[200] != r.Hits || len(r.Statuses) != 1 {
-				t.Errorf("intended %d, hits %d, errors %d, unanswered %d, statuses %v: %s", r.Intended, r.Hits, r.Errors, r.Unanswered, r.Statuses, r.FirstError)
+			if r.Intended == 0 || r.Hits != r.Intended || r.Unanswered != 0 || r.Statuses[200] != r.Hits ||
+				len(r.Statuses) != 1 {
+				t.Errorf("intended %d, hits %d, errors %d, unanswered %d, statuses %v: %s", r.Intended, r.Hits,
+					r.Errors, r.Unanswered, r.Statuses, r.FirstError)
 			}
 			for cipher := range r.Ciphers {
-				if (cipher == "plain") != (tt.tls == nil) || tt.tls != nil && tt.tls.Max == "1.2" && !strings.HasPrefix(cipher, "TLS 1.2 TLS_") {
+				if (cipher == "plain") != (tt.tls == nil) || tt.tls != nil && tt.tls.Max == "1.2" &&
+					!strings.HasPrefix(cipher, "TLS 1.2 TLS_") {
 					t.Errorf("connections %v", r.Ciphers)
 				}
 			}
-			for name, n := range map[string]int64{"latency": r.Latency.Count(), "series": r.Series.Count(), "first byte": r.FirstByte.Count(), "its series": r.FirstByteSeries.Count()} {
+			for name, n := range map[string]int64{"latency": r.Latency.Count(), "series": r.Series.Count(),
+				"first byte": r.FirstByte.Count(), "its series": r.FirstByteSeries.Count()} {
 				if n != r.Intended {
 					t.Errorf("%s holds %d values, want %d", name, n, r.Intended)
 				}
@@ -118,7 +126,8 @@ func TestHTTP(t *testing.T) {
 			}
 			// The tail of the last reopened connections may be in warm-up.
 			if s.Bytes < r.Payload || tt.tls == nil && r.Work.GotBytes < s.Bytes {
-				t.Errorf("server sent %d bytes of bodies, generator counted %d, received %d", s.Bytes, r.Payload, r.Work.GotBytes)
+				t.Errorf("server sent %d bytes of bodies, generator counted %d, received %d", s.Bytes, r.Payload,
+					r.Work.GotBytes)
 			}
 		})
 	}
@@ -165,13 +174,16 @@ func TestHTTPFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.Latency.Count() != 100 || r.Completed+r.Unanswered != 100 {
-				t.Errorf("%d completed, %d unanswered, %d in the distribution; want 100 in all", r.Completed, r.Unanswered, r.Latency.Count())
+				t.Errorf("%d completed, %d unanswered, %d in the distribution; want 100 in all", r.Completed,
+					r.Unanswered, r.Latency.Count())
 			}
 			if !reconnect && (r.Completed != 24 || r.ConnectionsLost != 1 || r.Reconnects != 0) {
-				t.Errorf("completed %d, lost %d, reconnects %d; want 24, 1, 0", r.Completed, r.ConnectionsLost, r.Reconnects)
+				t.Errorf("completed %d, lost %d, reconnects %d; want 24, 1, 0", r.Completed, r.ConnectionsLost,
+					r.Reconnects)
 			}
 			if reconnect && (r.Completed != 96 || r.ConnectionsLost != 4 || r.Reconnects < 3) {
-				t.Errorf("completed %d, lost %d, reconnects %d; want 96, 4, 3 or 4", r.Completed, r.ConnectionsLost, r.Reconnects)
+				t.Errorf("completed %d, lost %d, reconnects %d; want 96, 4, 3 or 4", r.Completed, r.ConnectionsLost,
+					r.Reconnects)
 			}
 			// A lost request is no faster than the timeout.
 			if lost := r.Latency.Max(); lost < c.Timeout {
@@ -233,7 +245,10 @@ func TestEndWithTheLastBytes(t *testing.T) {
 			raw, err := c.(*net.TCPConn).SyscallConn()
 			if err == nil {
 				// tcp(7): what is written waits for the end.
-				_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, 1) })
+				_ = raw.Control(func(fd uintptr) {
+					_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK,
+						1)
+				})
 			}
 			if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nuntil the end")
@@ -241,7 +256,8 @@ func TestEndWithTheLastBytes(t *testing.T) {
 			c.Close()
 		}
 	})
-	r, err := Run(t.Context(), Config{Protocol: HTTP, Address: l.Addr().String(), Rate: 200, Connections: 2, Duration: 100e6, Timeout: 3e9,
+	r, err := Run(t.Context(), Config{Protocol: HTTP, Address: l.Addr().String(), Rate: 200, Connections: 2,
+		Duration: 100e6, Timeout: 3e9,
 		Objects: objects(http1.Path{Path: "/", Bytes: 13})})
 	if err != nil {
 		t.Fatal(err)

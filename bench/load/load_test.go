@@ -128,9 +128,11 @@ func TestRun(t *testing.T) {
 				t.Errorf("%d requests intended, want 2000/s × 0.1 s = 200", r.Intended)
 			}
 			if r.Intended == 0 || r.Sent != r.Intended || r.Completed != r.Intended || r.Hits != r.Intended {
-				t.Errorf("intended %d, sent %d, completed %d, hits %d: want all equal", r.Intended, r.Sent, r.Completed, r.Hits)
+				t.Errorf("intended %d, sent %d, completed %d, hits %d: want all equal", r.Intended, r.Sent, r.Completed,
+					r.Hits)
 			}
-			for name, h := range map[string]*stats.Histogram{"latency": r.Latency, "uncorrected": r.Uncorrected, "lateness": r.Lateness, "wakeup": r.Wakeup} {
+			for name, h := range map[string]*stats.Histogram{"latency": r.Latency, "uncorrected": r.Uncorrected,
+				"lateness": r.Lateness, "wakeup": r.Wakeup} {
 				if h.Count() != r.Intended || h.Clamped() != 0 {
 					t.Errorf("%s holds %d values, %d clamped; want %d and 0", name, h.Count(), h.Clamped(), r.Intended)
 				}
@@ -200,11 +202,13 @@ func TestRunFails(t *testing.T) {
 	}
 	refused := l.Addr().String()
 	l.Close()
-	if _, err := Run(t.Context(), Config{Address: refused, Rate: 1, Duration: 1}); err == nil || !strings.Contains(err.Error(), "refused") {
+	if _, err := Run(t.Context(), Config{Address: refused, Rate: 1, Duration: 1}); err == nil ||
+		!strings.Contains(err.Error(), "refused") {
 		t.Errorf("nobody listens: %v", err)
 	}
 	full := fake(t, func(int, string) string { return "SERVER_ERROR out of memory storing object\r\n" })
-	if _, err := Run(t.Context(), Config{Address: full, Rate: 1, Duration: 1, Prefill: true}); err == nil || !strings.Contains(err.Error(), "out of memory") {
+	if _, err := Run(t.Context(), Config{Address: full, Rate: 1, Duration: 1, Prefill: true}); err == nil ||
+		!strings.Contains(err.Error(), "out of memory") {
 		t.Errorf("prefill refused: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -216,11 +220,13 @@ func TestRunFails(t *testing.T) {
 }
 
 func TestConfigErrors(t *testing.T) {
-	_, _, err := Config{Address: "localhost:x", Rate: 0, Arrivals: "bursty", Connections: -1, Keys: -1, KeyBytes: 251, ValueBytes: 2 << 20}.withDefaults()
+	_, _, err := Config{Address: "localhost:x", Rate: 0, Arrivals: "bursty", Connections: -1, Keys: -1, KeyBytes: 251,
+		ValueBytes: 2 << 20}.withDefaults()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"address", "ratePerSecond", "arrivals", "connections", "keys", "keyBytes", "valueBytes", "durationNs"} {
+	for _, want := range []string{"address", "ratePerSecond", "arrivals", "connections", "keys", "keyBytes",
+		"valueBytes", "durationNs"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %s", err, want)
 		}
@@ -256,7 +262,8 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{cfg: &c, codec: codec, account: newAccount(&c, 0, c.Duration), end: 1e9, in: make([]byte, inBytes), free: make([]int32, 1), active: 1}
+	w := &worker{cfg: &c, codec: codec, account: newAccount(&c, 0, c.Duration), end: 1e9, in: make([]byte, inBytes),
+		free: make([]int32, 1), active: 1}
 	cn := &conn{state: live, parser: codec.Parser(), sent: newQueue(16)}
 	get := []byte(right(t, c)("k000000000000003"))
 	stored := []byte("STORED\r\n")

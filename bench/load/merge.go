@@ -31,7 +31,8 @@ func Merge(rs ...Result) (Result, error) {
 		case r.Mode != sum.Mode:
 			return Result{}, fmt.Errorf("merge: result %d is of mode %q, the first of %q", i, r.Mode, sum.Mode)
 		case len(r.Steps) != len(rs[0].Steps):
-			return Result{}, fmt.Errorf("merge: result %d has %d steps, the first %d", i, len(r.Steps), len(rs[0].Steps))
+			return Result{}, fmt.Errorf("merge: result %d has %d steps, the first %d", i, len(r.Steps),
+				len(rs[0].Steps))
 		case r.Duration != sum.Duration && !r.Partial && !rs[0].Partial:
 			return Result{}, fmt.Errorf("merge: result %d is of %d ns, the first of %d ns", i, r.Duration, sum.Duration)
 		}

@@ -83,7 +83,8 @@ func TestGetsAndSets(t *testing.T) {
 	for _, protocol := range []string{Memcached, Redis} {
 		for _, mode := range []string{Open, Closed} {
 			t.Run(protocol+" "+mode, func(t *testing.T) {
-				c := Config{Protocol: protocol, Mode: mode, Connections: 3, Keys: 100, ValueBytes: 3000, SetShare: 0.25, Prefill: true, Duration: 100e6, Timeout: 20e9}
+				c := Config{Protocol: protocol, Mode: mode, Connections: 3, Keys: 100, ValueBytes: 3000, SetShare: 0.25,
+					Prefill: true, Duration: 100e6, Timeout: 20e9}
 				if protocol == Memcached {
 					c.Address = serve(t, "127.0.0.1:0")
 				} else {
@@ -102,7 +103,8 @@ func TestGetsAndSets(t *testing.T) {
 				if r.Hits != r.Intended || r.Intended == 0 || r.FirstError != "" {
 					t.Errorf("%d of %d good: %s", r.Hits, r.Intended, r.FirstError)
 				}
-				if w.Prefilled != 100 || w.Gets+w.Sets != r.Intended+100 || w.GetHits != w.Gets || w.Stored != w.Sets || w.GetMisses != 0 || w.Unanswered != 0 {
+				if w.Prefilled != 100 || w.Gets+w.Sets != r.Intended+100 || w.GetHits != w.Gets || w.Stored != w.Sets ||
+					w.GetMisses != 0 || w.Unanswered != 0 {
 					t.Errorf("intended %d, work %+v", r.Intended, w)
 				}
 				if sets := float64(w.Sets-100) / float64(r.Intended); r.Intended > 150 && (sets < 0.1 || sets > 0.45) {
@@ -120,7 +122,8 @@ func TestGetsAndSets(t *testing.T) {
 }
 
 func TestMissesWithoutPrefill(t *testing.T) {
-	r, err := Run(t.Context(), Config{Protocol: Redis, Address: fakeRedis(t), Rate: 1000, Duration: 50e6, Timeout: 20e9})
+	r, err := Run(t.Context(), Config{Protocol: Redis, Address: fakeRedis(t), Rate: 1000, Duration: 50e6,
+		Timeout: 20e9})
 	if err != nil || r.Misses != 50 || r.Work.GetMisses != 50 || r.Hits != 0 {
 		t.Errorf("misses %d, hits %d, %v", r.Misses, r.Hits, err)
 	}
@@ -129,19 +132,23 @@ func TestMissesWithoutPrefill(t *testing.T) {
 // Every step is a result of its own, on the same connections.
 func TestSteps(t *testing.T) {
 	addr := serve(t, "127.0.0.1:0")
-	r, err := Run(t.Context(), Config{Address: addr, Prefill: true, Timeout: 20e9, Connections: 2, Threads: 2, Duration: 50e6,
-		Steps: []Step{{Rate: 1000}, {Rate: 2000, Connections: 5}, {Rate: 500, Duration: 100e6}}})
+	r, err := Run(t.Context(), Config{Address: addr, Prefill: true, Timeout: 20e9, Connections: 2, Threads: 2,
+		Duration: 50e6,
+		Steps:    []Step{{Rate: 1000}, {Rate: 2000, Connections: 5}, {Rate: 500, Duration: 100e6}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Steps) != 3 || r.Intended != 200 || r.Hits != 200 || r.Duration != 200e6 || r.Latency.Count() != 200 || r.Work.Gets != 200 || r.Work.Prefilled != 1000 {
+	if len(r.Steps) != 3 || r.Intended != 200 || r.Hits != 200 || r.Duration != 200e6 || r.Latency.Count() != 200 ||
+		r.Work.Gets != 200 || r.Work.Prefilled != 1000 {
 		t.Errorf("%d steps, intended %d, hits %d, %d ns, %+v", len(r.Steps), r.Intended, r.Hits, r.Duration, r.Work)
 	}
 	last := int64(0)
 	for i, want := range []int64{50, 100, 50} {
 		s := r.Steps[i]
-		if s.Intended != want || s.Hits != want || s.Latency.Count() != want || s.Series.Count() != want || s.StartMono <= last {
-			t.Errorf("step %d: intended %d, hits %d, want %d; start %d after %d", i, s.Intended, s.Hits, want, s.StartMono, last)
+		if s.Intended != want || s.Hits != want || s.Latency.Count() != want || s.Series.Count() != want ||
+			s.StartMono <= last {
+			t.Errorf("step %d: intended %d, hits %d, want %d; start %d after %d", i, s.Intended, s.Hits, want,
+				s.StartMono, last)
 		}
 		last = s.StartMono + s.Duration
 	}
@@ -176,7 +183,8 @@ func TestSteps(t *testing.T) {
 
 // A step that is overloaded leaves nothing to the next.
 func TestStepAfterSilence(t *testing.T) {
-	c := Config{Connections: 2, Timeout: 30e6, Steps: []Step{{Rate: 1000, Duration: 20e6}, {Rate: 100, Duration: 200e6}}}
+	c := Config{Connections: 2, Timeout: 30e6,
+		Steps: []Step{{Rate: 1000, Duration: 20e6}, {Rate: 100, Duration: 200e6}}}
 	reply := right(t, c)
 	var asked atomic.Int64
 	held := make(chan bool)
@@ -193,10 +201,12 @@ func TestStepAfterSilence(t *testing.T) {
 	}
 	a, b := r.Steps[0], r.Steps[1]
 	if a.Unanswered != 20 || a.Latency.Count() != 20 || a.Latency.Min() < c.Timeout*99/100 {
-		t.Errorf("first step: %d unanswered, %d in the distribution from %d on", a.Unanswered, a.Latency.Count(), a.Latency.Min())
+		t.Errorf("first step: %d unanswered, %d in the distribution from %d on", a.Unanswered, a.Latency.Count(),
+			a.Latency.Min())
 	}
 	if b.Intended != 20 || b.Completed+b.Unanswered != 20 || b.Completed == 0 || b.Errors != 0 {
-		t.Errorf("second step: intended %d, completed %d, unanswered %d: %s", b.Intended, b.Completed, b.Unanswered, b.FirstError)
+		t.Errorf("second step: intended %d, completed %d, unanswered %d: %s", b.Intended, b.Completed, b.Unanswered,
+			b.FirstError)
 	}
 }
 
@@ -215,8 +225,10 @@ func TestReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Reconnects < 2 || r.ConnectionsLost < r.Reconnects || r.Completed+r.Unanswered != 200 || r.Latency.Count() != 200 || r.Errors != 0 {
-		t.Errorf("reconnects %d, lost %d, completed %d, unanswered %d: %s", r.Reconnects, r.ConnectionsLost, r.Completed, r.Unanswered, r.FirstError)
+	if r.Reconnects < 2 || r.ConnectionsLost < r.Reconnects || r.Completed+r.Unanswered != 200 ||
+		r.Latency.Count() != 200 || r.Errors != 0 {
+		t.Errorf("reconnects %d, lost %d, completed %d, unanswered %d: %s", r.Reconnects, r.ConnectionsLost,
+			r.Completed, r.Unanswered, r.FirstError)
 	}
 	if r.Completed < 100 {
 		t.Errorf("completed %d of 200", r.Completed)
@@ -240,7 +252,8 @@ func TestSilentConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.ConnectionsLost < 1 || r.Unanswered < 1 || r.Completed < 2 || !strings.Contains(r.FirstError, "no answer within 20ms") {
+	if r.ConnectionsLost < 1 || r.Unanswered < 1 || r.Completed < 2 ||
+		!strings.Contains(r.FirstError, "no answer within 20ms") {
 		t.Errorf("lost %d, unanswered %d, completed %d: %s", r.ConnectionsLost, r.Unanswered, r.Completed, r.FirstError)
 	}
 }
@@ -258,7 +271,8 @@ func TestPartial(t *testing.T) {
 		return reply(key)
 	})
 	r, err := Run(ctx, Config{Address: addr, Rate: 1000, Duration: 3600e9})
-	if !errors.Is(err, why) || !r.Partial || r.Completed < 1 || r.Duration <= 0 || r.Duration > 600e9 || len(r.Warnings) == 0 {
+	if !errors.Is(err, why) || !r.Partial || r.Completed < 1 || r.Duration <= 0 || r.Duration > 600e9 ||
+		len(r.Warnings) == 0 {
 		t.Errorf("%v; partial %v, completed %d in %d ns", err, r.Partial, r.Completed, r.Duration)
 	}
 }
@@ -287,14 +301,17 @@ func TestMerge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Intended != 100 || m.Latency.Count() != 100 || m.Series.Count() != 100 || m.Duration != a.Duration || m.OfferedRate != 2000 || m.Work.Prefilled != 2000 {
+	if m.Intended != 100 || m.Latency.Count() != 100 || m.Series.Count() != 100 || m.Duration != a.Duration ||
+		m.OfferedRate != 2000 || m.Work.Prefilled != 2000 {
 		t.Errorf("%+v", m)
 	}
-	if want := stats.Merge(a.Latency, b.Latency); m.Latency.ValueAt(99) != want.ValueAt(99) || m.Latency.Max() != max(a.Latency.Max(), b.Latency.Max()) {
+	if want := stats.Merge(a.Latency, b.Latency); m.Latency.ValueAt(99) != want.ValueAt(99) ||
+		m.Latency.Max() != max(a.Latency.Max(), b.Latency.Max()) {
 		t.Error("latency is not the sum of the histograms")
 	}
 	for name, change := range map[string]func(r *Result){
-		"mode": func(r *Result) { r.Mode = Closed }, "steps": func(r *Result) { r.Steps = []Result{{}} }, "ns": func(r *Result) { r.Duration++ },
+		"mode": func(r *Result) { r.Mode = Closed }, "steps": func(r *Result) { r.Steps = []Result{{}} },
+		"ns": func(r *Result) { r.Duration++ },
 	} {
 		x := b
 		change(&x)
@@ -322,11 +339,17 @@ func TestMoreConfigErrors(t *testing.T) {
 		"windowNs 1:":             func(c *Config) { c.Window = 1 },
 		"want paths":              func(c *Config) { c.Protocol = HTTP },
 		"want none with protocol": func(c *Config) { c.Objects = objects(http1.Path{Path: "/"}) },
-		"prefill: want none":      func(c *Config) { c.Protocol, c.Objects, c.Prefill = HTTP, objects(http1.Path{Path: "/"}), true },
-		"setShare 2":              func(c *Config) { c.SetShare = 2 },
-		"records: want none":      func(c *Config) { c.Records = &Records{} },
-		"records: want bin":       func(c *Config) { c.Protocol, c.Records = Aerospike, &Records{Bin: "longer than fifteen"} },
-		"pipeline 2: want 1":      func(c *Config) { c.Protocol, c.Pipeline = Aerospike, 2 },
+		"prefill: want none": func(c *Config) {
+			c.Protocol, c.Objects, c.Prefill = HTTP,
+				objects(http1.Path{Path: "/"}), true
+		},
+		"setShare 2":         func(c *Config) { c.SetShare = 2 },
+		"records: want none": func(c *Config) { c.Records = &Records{} },
+		"records: want bin": func(c *Config) {
+			c.Protocol, c.Records = Aerospike,
+				&Records{Bin: "longer than fifteen"}
+		},
+		"pipeline 2: want 1": func(c *Config) { c.Protocol, c.Pipeline = Aerospike, 2 },
 	} {
 		c := ok
 		change(&c)

@@ -148,7 +148,8 @@ func TestStallsOfTheCountedTime(t *testing.T) {
 
 func TestMergeArrivals(t *testing.T) {
 	one := func(sends []int64, stalls ...Stall) Result {
-		r := Result{Mode: Open, Duration: 1e9, Latency: stats.NewHistogram(), Gaps: stats.NewHistogram(), Sends: sends, Stalls: stalls, StallsLeft: 1}
+		r := Result{Mode: Open, Duration: 1e9, Latency: stats.NewHistogram(), Gaps: stats.NewHistogram(), Sends: sends,
+			Stalls: stalls, StallsLeft: 1}
 		r.Gaps.Record(5)
 		return r
 	}

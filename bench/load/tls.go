@@ -154,7 +154,7 @@ func (l *layer) block(events int16, do func() (int, error)) (int, error) {
 			return 0, io.EOF
 		case err == nil:
 			return n, nil
-		case err != unix.EAGAIN && err != unix.EINTR:
+		case err != unix.EAGAIN && err != unix.EINTR: //nolint:errorlint // at every write
 			return 0, err
 		}
 		left := time.Until(l.till)

@@ -23,7 +23,8 @@ func now(t *testing.T) int64 {
 // started.
 func TestTogether(t *testing.T) {
 	address := serve(t, "127.0.0.1:0")
-	c := Config{Address: address, Rate: 1000, Arrivals: Constant, Connections: 2, Duration: 20e6, Warmup: 10e6, Timeout: 20e9}
+	c := Config{Address: address, Rate: 1000, Arrivals: Constant, Connections: 2, Duration: 20e6, Warmup: 10e6,
+		Timeout: 20e9}
 	c.StartMono = now(t) + 2e9 // a starved host takes long to connect
 	var wg sync.WaitGroup
 	var got [2]Result

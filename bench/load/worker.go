@@ -402,7 +402,8 @@ func (w *worker) step(s Step, first int64) (Result, error) {
 // together take 50 µs, and requests that are due meanwhile would be as late.
 func (w *worker) sendDue(now int64) int64 {
 	for n := 0; w.dueAt <= now && w.dueAt < w.end && n < burst; n++ {
-		p := pending{intended: w.dueAt, noticed: now, ticket: w.codec.Pick(w.rng.Uint64()), counted: w.dueAt >= w.counted}
+		p := pending{intended: w.dueAt, noticed: now, ticket: w.codec.Pick(w.rng.Uint64()),
+			counted: w.dueAt >= w.counted}
 		w.account.due(&p)
 		if c := w.pick(); c == nil {
 			w.waiting.push(p)

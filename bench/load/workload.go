@@ -71,7 +71,8 @@ func (c *Config) checkWorkload() error {
 			bad("tls: not with protocol %q", Aerospike)
 		}
 		if len(c.Records.Bin) > 15 || len(c.Records.Set) > 63 || len(c.Records.Namespace) > 31 {
-			bad("records: want bin, set and namespace of at most 15, 63 and 31 bytes, have %q, %q, %q", c.Records.Bin, c.Records.Set, c.Records.Namespace)
+			bad("records: want bin, set and namespace of at most 15, 63 and 31 bytes, have %q, %q, %q", c.Records.Bin,
+				c.Records.Set, c.Records.Namespace)
 		}
 	} else if c.Records != nil {
 		bad("records: want none with protocol %q", c.Protocol)

@@ -27,8 +27,8 @@ type Diff struct {
 	// Lanes of the device that were applied, the default lane among them.
 	Lanes []Lane `json:"lanes,omitempty"`
 	// NAPIs of the device that were polled; none where polls are not counted.
-	NAPIs     []polls.Count `json:"napis,omitempty"`
-	Processes []Process     `json:"processes,omitempty"`
+	NAPIs     []napi.Count `json:"napis,omitempty"`
+	Processes []Process    `json:"processes,omitempty"`
 }
 
 // CPU is a processor's time by kind, in the kernel's ticks of 10 ms, as ns

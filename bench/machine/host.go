@@ -32,7 +32,8 @@ func Describe() Host {
 	}
 	e.Distribution = strings.Trim(field("/etc/os-release", "PRETTY_NAME", "="), `"`)
 	e.CPUModel = field("/proc/cpuinfo", "model name", ":")
-	if kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal", ":"), " kB"), 10, 64); err == nil {
+	if kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal", ":"), " kB"), 10,
+		64); err == nil {
 		e.Memory = kb << 10
 	}
 	if strings.Contains(" "+field("/proc/cpuinfo", "flags", ":")+" ", " hypervisor ") {
@@ -48,7 +49,8 @@ func Describe() Host {
 			e.Mitigations[filepath.Base(p)] = v
 		}
 	}
-	for _, s := range []string{"kernel/sched_autogroup_enabled", "kernel/sched_rt_runtime_us", "net/core/busy_poll", "net/core/default_qdisc", "net/core/netdev_max_backlog", "net/core/somaxconn"} {
+	for _, s := range []string{"kernel/sched_autogroup_enabled", "kernel/sched_rt_runtime_us", "net/core/busy_poll",
+		"net/core/default_qdisc", "net/core/netdev_max_backlog", "net/core/somaxconn"} {
 		if v := line("/proc/sys/" + s); v != "" {
 			e.Sysctls[strings.ReplaceAll(s, "/", ".")] = v
 		}

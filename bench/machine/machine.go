@@ -30,7 +30,7 @@ type Config struct {
 	// thread's network namespace, as TCP's and UDP's counters are.
 	Device string
 	// Polls of the device, nil: not counted.
-	Polls *polls.Counter
+	Polls *napi.Counter
 }
 
 // LaneQueues says what of a device is a lane's.
@@ -52,7 +52,7 @@ type Snapshot struct {
 	device    *device.Counters
 	processes map[string]process
 	pids      map[string]int
-	polls     []polls.Count
+	polls     []napi.Count
 	memory    Memory
 	tls       *KernelTLS
 }
@@ -263,7 +263,8 @@ func processBetween(was, now process) (Process, error) {
 	}
 	p := Process{
 		User: nanoseconds(max(0, now.user-was.user)), System: nanoseconds(max(0, now.system-was.system)),
-		MinorFaults: less(now.minorFaults, was.minorFaults), DiskRead: less(now.diskRead, was.diskRead), Threads: len(now.threads),
+		MinorFaults: less(now.minorFaults, was.minorFaults), DiskRead: less(now.diskRead, was.diskRead),
+		Threads: len(now.threads),
 	}
 	for tid, t := range now.threads {
 		b := was.threads[tid] // zero for a new one
@@ -278,8 +279,9 @@ func processBetween(was, now process) (Process, error) {
 func cpuBetween(id int, a, b procfs.CPUStat) CPU {
 	return CPU{
 		CPU: id, User: nanoseconds(b.User - a.User + b.Nice - a.Nice), System: nanoseconds(b.System - a.System),
-		IRQ: nanoseconds(b.IRQ - a.IRQ), SoftIRQ: nanoseconds(b.SoftIRQ - a.SoftIRQ), Steal: nanoseconds(b.Steal - a.Steal),
-		Idle: nanoseconds(b.Idle - a.Idle + b.Iowait - a.Iowait),
+		IRQ: nanoseconds(b.IRQ - a.IRQ), SoftIRQ: nanoseconds(b.SoftIRQ - a.SoftIRQ),
+		Steal: nanoseconds(b.Steal - a.Steal),
+		Idle:  nanoseconds(b.Idle - a.Idle + b.Iowait - a.Iowait),
 	}
 }
 
@@ -294,11 +296,15 @@ func count(now, was *float64) uint64 {
 func (s *Snapshot) protocols(b *Snapshot) (TCP, UDP) {
 	return TCP{
 			InSegments: count(s.snmp.InSegs, b.snmp.InSegs), OutSegments: count(s.snmp.OutSegs, b.snmp.OutSegs),
-			Retransmits: count(s.snmp.RetransSegs, b.snmp.RetransSegs), Timeouts: count(s.netstat.TCPTimeouts, b.netstat.TCPTimeouts),
-			ListenDrops: count(s.netstat.ListenDrops, b.netstat.ListenDrops), BusyPolled: count(s.netstat.BusyPollRxPackets, b.netstat.BusyPollRxPackets),
+			Retransmits: count(s.snmp.RetransSegs, b.snmp.RetransSegs),
+			Timeouts:    count(s.netstat.TCPTimeouts, b.netstat.TCPTimeouts),
+			ListenDrops: count(s.netstat.ListenDrops, b.netstat.ListenDrops),
+			BusyPolled:  count(s.netstat.BusyPollRxPackets, b.netstat.BusyPollRxPackets),
 		}, UDP{
-			InDatagrams: count(s.snmp.Udp.InDatagrams, b.snmp.Udp.InDatagrams), OutDatagrams: count(s.snmp.Udp.OutDatagrams, b.snmp.Udp.OutDatagrams),
-			ReceiveErrors: count(s.snmp.Udp.RcvbufErrors, b.snmp.Udp.RcvbufErrors), SendErrors: count(s.snmp.Udp.SndbufErrors, b.snmp.Udp.SndbufErrors),
+			InDatagrams:   count(s.snmp.Udp.InDatagrams, b.snmp.Udp.InDatagrams),
+			OutDatagrams:  count(s.snmp.Udp.OutDatagrams, b.snmp.Udp.OutDatagrams),
+			ReceiveErrors: count(s.snmp.Udp.RcvbufErrors, b.snmp.Udp.RcvbufErrors),
+			SendErrors:    count(s.snmp.Udp.SndbufErrors, b.snmp.Udp.SndbufErrors),
 		}
 }
 
@@ -320,7 +326,8 @@ func deviceBetween(a, b *device.Counters) *Device {
 	for _, n := range b.Classes {
 		i := slices.IndexFunc(a.Classes, func(w device.ClassCounter) bool { return w.ID == n.ID })
 		if i >= 0 {
-			n.Packets, n.Bytes, n.Drops = n.Packets-a.Classes[i].Packets, n.Bytes-a.Classes[i].Bytes, n.Drops-a.Classes[i].Drops
+			n.Packets, n.Bytes, n.Drops = n.Packets-a.Classes[i].Packets, n.Bytes-a.Classes[i].Bytes,
+				n.Drops-a.Classes[i].Drops
 			d.Classes = append(d.Classes, n)
 		}
 	}
@@ -361,9 +368,9 @@ func (d *Device) lane(l LaneQueues) Lane {
 }
 
 // pollsBetween is the growth of counts; a NAPI that is new begins at 0.
-func pollsBetween(a, b []polls.Count) (out []polls.Count) {
+func pollsBetween(a, b []napi.Count) (out []napi.Count) {
 	for _, n := range b {
-		i := slices.IndexFunc(a, func(w polls.Count) bool { return w.NAPI == n.NAPI })
+		i := slices.IndexFunc(a, func(w napi.Count) bool { return w.NAPI == n.NAPI })
 		if i >= 0 {
 			w := a[i]
 			n.Polls, n.Packets, n.Empty, n.Full = n.Polls-w.Polls, n.Packets-w.Packets, n.Empty-w.Empty, n.Full-w.Full

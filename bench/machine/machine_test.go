@@ -112,7 +112,8 @@ func TestGone(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Take(Config{Processes: map[string]int{"true": cmd.ProcessState.Pid()}}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Take(Config{Processes: map[string]int{"true": cmd.ProcessState.Pid()}}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("%v, want that it does not exist", err)
 	}
 	if _, err := Take(Config{Device: "none0"}); !errors.Is(err, unix.ENODEV) {
@@ -131,17 +132,24 @@ func TestDifferences(t *testing.T) {
 		softnet: []procfs.SoftnetStat{{Index: 0, Processed: math.MaxUint32 - 1, Dropped: 5}, {Index: 3}},
 		device: &device.Counters{Device: "d0", Rx: []device.QueueCounter{{Queue: 0, Packets: 10}},
 			Classes: []device.ClassCounter{{ID: "1:10", Packets: 4, Bytes: 100}}},
-		processes: map[string]process{"p": {user: 1, threads: map[int]threadUse{7: {running: 100, waiting: 10, voluntary: 1}, 8: {running: 1e9}}}},
+		processes: map[string]process{"p": {user: 1,
+			threads: map[int]threadUse{7: {running: 100, waiting: 10, voluntary: 1}, 8: {running: 1e9}}}},
 	}
 	now := &Snapshot{
 		softnet: []procfs.SoftnetStat{{Index: 0, Processed: 3, Dropped: 7}, {Index: 1, Processed: 9}},
-		device: &device.Counters{Device: "d0", Rx: []device.QueueCounter{{Queue: 0, Packets: 15}, {Queue: 1, Packets: 99}},
-			Classes: []device.ClassCounter{{ID: "1:10", Packets: 6, Bytes: 300, Backlog: 50}, {ID: "1:11", Packets: 1}}},
-		processes: map[string]process{"p": {user: 1.25, threads: map[int]threadUse{7: {running: 150, waiting: 30, voluntary: 4}, 9: {running: 1000, involuntary: 2}}}},
+		device: &device.Counters{Device: "d0",
+			Rx: []device.QueueCounter{{Queue: 0, Packets: 15}, {Queue: 1, Packets: 99}},
+			Classes: []device.ClassCounter{{ID: "1:10", Packets: 6, Bytes: 300, Backlog: 50},
+				{ID: "1:11", Packets: 1}}},
+		processes: map[string]process{"p": {user: 1.25,
+			threads: map[int]threadUse{7: {running: 150, waiting: 30, voluntary: 4},
+				9: {running: 1000, involuntary: 2}}}},
 	}
 	lanes := []LaneQueues{{Name: "a", Rx: []int{0}, Tx: []int{0}, Class: "1:10"}, {Name: "default", Tx: []int{9}}}
-	before.polls = []polls.Count{{NAPI: 7, Polls: 10, Packets: 100, Empty: 1, Full: 2, Thread: 3, Busy: 4}, {NAPI: 8, Polls: 5}}
-	now.polls = []polls.Count{{NAPI: 7, Polls: 30, Packets: 150, Empty: 2, Full: 4, Thread: 6, Busy: 8}, {NAPI: 8, Polls: 5}, {NAPI: 9, Polls: 1, Packets: 2}}
+	before.polls = []napi.Count{{NAPI: 7, Polls: 10, Packets: 100, Empty: 1, Full: 2, Thread: 3, Busy: 4},
+		{NAPI: 8, Polls: 5}}
+	now.polls = []napi.Count{{NAPI: 7, Polls: 30, Packets: 150, Empty: 2, Full: 4, Thread: 6, Busy: 8},
+		{NAPI: 8, Polls: 5}, {NAPI: 9, Polls: 1, Packets: 2}}
 	before.snmp.RetransSegs, now.snmp.RetransSegs = f(3), f(10)
 	now.netstat.BusyPollRxPackets = f(4) // not known before
 	d, err := now.Since(before)
@@ -154,20 +162,24 @@ func TestDifferences(t *testing.T) {
 	if len(d.Device.Rx) != 1 || d.Device.Rx[0].Packets != 5 {
 		t.Errorf("queues %+v, want 5 packets in the one that was there before", d.Device.Rx)
 	}
-	if want := (device.ClassCounter{ID: "1:10", Packets: 2, Bytes: 200, Backlog: 50}); len(d.Device.Classes) != 1 || d.Device.Classes[0] != want {
+	if want := (device.ClassCounter{ID: "1:10", Packets: 2, Bytes: 200, Backlog: 50}); len(d.Device.Classes) != 1 ||
+		d.Device.Classes[0] != want {
 		t.Errorf("classes %+v, want %+v", d.Device.Classes, want)
 	}
-	if want := []polls.Count{{NAPI: 7, Polls: 20, Packets: 50, Empty: 1, Full: 2, Thread: 3, Busy: 4}, {NAPI: 9, Polls: 1, Packets: 2}}; !slices.Equal(d.NAPIs, want) {
+	if want := []napi.Count{{NAPI: 7, Polls: 20, Packets: 50, Empty: 1, Full: 2, Thread: 3, Busy: 4},
+		{NAPI: 9, Polls: 1, Packets: 2}}; !slices.Equal(d.NAPIs, want) {
 		t.Errorf("polls %+v, want %+v", d.NAPIs, want)
 	}
 	d.Tell(lanes)
-	if a := d.Lanes[0]; len(d.Lanes) != 2 || a.Name != "a" || a.Rx == nil || *a.Rx != (Traffic{Packets: 5}) || a.Tx != nil || a.Class == nil || *a.Class != (Traffic{2, 200, 0}) {
+	if a := d.Lanes[0]; len(d.Lanes) != 2 || a.Name != "a" || a.Rx == nil || *a.Rx != (Traffic{Packets: 5}) ||
+		a.Tx != nil || a.Class == nil || *a.Class != (Traffic{2, 200, 0}) {
 		t.Errorf("lanes %+v", d.Lanes)
 	}
 	if b := d.Lanes[1]; b.Rx != nil || b.Class != nil {
 		t.Errorf("a lane without receive queues and class: %+v", b)
 	}
-	if want := (Process{Name: "p", Threads: 2, User: 250e6, Running: 1050, Waiting: 20, Voluntary: 3, Involuntary: 2}); d.Processes[0] != want {
+	if want := (Process{Name: "p", Threads: 2, User: 250e6, Running: 1050, Waiting: 20, Voluntary: 3,
+		Involuntary: 2}); d.Processes[0] != want {
 		t.Errorf("process %+v, want %+v", d.Processes[0], want)
 	}
 	if d.TCP.Retransmits != 7 || d.TCP.BusyPolled != 0 {
@@ -177,7 +189,8 @@ func TestDifferences(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	h := Describe()
-	if h.CPUs != runtime.NumCPU() || h.Memory < 1<<20 || !strings.HasPrefix(h.Kernel, kernelRelease(t)) || h.CPUModel == "" || h.Sysctls["net.core.somaxconn"] == "" {
+	if h.CPUs != runtime.NumCPU() || h.Memory < 1<<20 || !strings.HasPrefix(h.Kernel, kernelRelease(t)) ||
+		h.CPUModel == "" || h.Sysctls["net.core.somaxconn"] == "" {
 		t.Errorf("%+v", h)
 	}
 }

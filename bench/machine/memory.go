@@ -82,7 +82,8 @@ func diskRead(in io.Reader) (uint64, error) {
 			return 0, fmt.Errorf("got %.80q, want a disk with its counters", lines.Text())
 		}
 		name := f[2]
-		if strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "dm-") || strings.HasPrefix(name, "md") || strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram") {
+		if strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "dm-") || strings.HasPrefix(name, "md") ||
+			strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram") {
 			continue
 		}
 		if disk != "" && strings.HasPrefix(name, disk) && len(name) > len(disk) {

@@ -17,7 +17,8 @@ import (
 
 func TestMemoryText(t *testing.T) {
 	var m Memory
-	if err := m.vmstat(strings.NewReader("nr_free_pages 5\nallocstall_dma 1\nallocstall_normal 2\npgscan_kswapd 10\npgscan_direct 20\npgscan_anon 7\n")); err != nil {
+	if err := m.vmstat(strings.NewReader("nr_free_pages 5\nallocstall_dma 1\nallocstall_normal 2\npgscan_kswapd " +
+		"10\npgscan_direct 20\npgscan_anon 7\n")); err != nil {
 		t.Fatal(err)
 	}
 	if m.Scanned != 30 || m.Stalls != 3 {

@@ -35,7 +35,8 @@ func newBatch() *batch {
 	b := &batch{}
 	for i := range b.msgs {
 		b.iov[i] = unix.Iovec{Base: &b.heads[i][0], Len: headerBytes}
-		b.msgs[i].msg = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&b.names[i])), Iov: &b.iov[i], Iovlen: 1, Control: &b.control[i][0]}
+		b.msgs[i].msg = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&b.names[i])), Iov: &b.iov[i], Iovlen: 1,
+			Control: &b.control[i][0]}
 	}
 	return b
 }
@@ -47,7 +48,8 @@ func (b *batch) receive(fd int) (int, unix.Errno) {
 		m := &b.msgs[i].msg
 		m.Namelen, m.Controllen = unix.SizeofSockaddrInet6, uint64(len(b.control[i]))
 	}
-	n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[0])), batchSize, unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
+	n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[0])), batchSize,
+		unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
 	return int(n), e
 }
 
@@ -80,7 +82,8 @@ func (b *batch) answer(fd, i int, h header) {
 	h.put(out[:])
 	m := &b.msgs[i].msg
 	// What is lost is asked for again.
-	_, _, _ = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&out[0])), headerBytes, unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(m.Name)), uintptr(m.Namelen))
+	_, _, _ = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&out[0])), headerBytes,
+		unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(m.Name)), uintptr(m.Namelen))
 }
 
 // realOffset is CLOCK_REALTIME minus CLOCK_MONOTONIC at this moment, to a µs
@@ -88,12 +91,12 @@ func (b *batch) answer(fd, i int, h header) {
 func realOffset() (offset int64) {
 	closest := int64(math.MaxInt64)
 	for i := 0; i < 3 && closest > 2000; i++ {
-		var real unix.Timespec
+		var actual unix.Timespec
 		before := thread.Monotonic()
-		_ = unix.ClockGettime(unix.CLOCK_REALTIME, &real) // cannot fail with a valid clock and pointer
+		_ = unix.ClockGettime(unix.CLOCK_REALTIME, &actual) // cannot fail with a valid clock and pointer
 		if after := thread.Monotonic(); after-before < closest {
 			closest = after - before
-			offset = real.Nano() - before - closest/2
+			offset = actual.Nano() - before - closest/2
 		}
 	}
 	return offset
@@ -110,7 +113,8 @@ type volley struct {
 func newVolley(datagram int) *volley {
 	v := &volley{tail: make([]byte, max(datagram-headerBytes, 1))}
 	for i := range v.msgs {
-		v.iov[i] = [2]unix.Iovec{{Base: &v.heads[i][0], Len: headerBytes}, {Base: &v.tail[0], Len: uint64(datagram - headerBytes)}}
+		v.iov[i] = [2]unix.Iovec{{Base: &v.heads[i][0], Len: headerBytes},
+			{Base: &v.tail[0], Len: uint64(datagram - headerBytes)}}
 		v.msgs[i].msg = unix.Msghdr{Iov: &v.iov[i][0], Iovlen: 2}
 	}
 	return v
@@ -118,6 +122,7 @@ func newVolley(datagram int) *volley {
 
 // send sends the first n and returns how many the socket took.
 func (v *volley) send(fd, n int) (int, unix.Errno) {
-	sent, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.msgs[0])), uintptr(n), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	sent, _, e := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.msgs[0])), uintptr(n),
+		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	return int(sent), e
 }

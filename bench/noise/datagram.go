@@ -72,7 +72,8 @@ func parse(b []byte) (h header, err error) {
 	}
 	h = header{
 		kind: kind(b[4]), flow: binary.BigEndian.Uint16(b[6:]), run: binary.BigEndian.Uint64(b[8:]),
-		clock: binary.BigEndian.Uint64(b[16:]), seq: binary.BigEndian.Uint64(b[24:]), stamp: int64(binary.BigEndian.Uint64(b[32:])),
+		clock: binary.BigEndian.Uint64(b[16:]), seq: binary.BigEndian.Uint64(b[24:]),
+		stamp: int64(binary.BigEndian.Uint64(b[32:])),
 	}
 	if h.kind == 0 || h.kind >= kinds || b[5] != 0 || h.flow >= maxFlows || h.seq > maxSeq || h.stamp < 0 {
 		return header{}, errHeader

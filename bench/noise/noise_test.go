@@ -52,7 +52,8 @@ func TestBothRoles(t *testing.T) {
 		t.Run(host, func(t *testing.T) {
 			addr := free(t, host)
 			// The sender starts first: it must wait for the receiver.
-			tx := start(t.Context(), Config{Role: Send, Address: addr, Flows: 3, Rate: 80e6, Duration: 500e6, Interval: 50e6, ConnectTimeout: 30e9, MSS: 1000, Congestion: "reno"})
+			tx := start(t.Context(), Config{Role: Send, Address: addr, Flows: 3, Rate: 80e6, Duration: 500e6,
+				Interval: 50e6, ConnectTimeout: 30e9, MSS: 1000, Congestion: "reno"})
 			rx := start(t.Context(), Config{Role: Receive, Address: addr, Flows: 3, Interval: 50e6})
 			s, r := <-tx, <-rx
 			if s.err != nil || r.err != nil {
@@ -83,11 +84,15 @@ func TestBothRoles(t *testing.T) {
 			for _, n := range s.IntervalRetransmits {
 				resent += n
 			}
-			if len(s.IntervalRTT) != len(s.Intervals) || len(s.IntervalRetransmits) != len(s.Intervals) || resent != s.Retransmits || s.IntervalRTT[0] <= 0 {
-				t.Errorf("%d intervals: round trips %v, retransmits %v of %d", len(s.Intervals), s.IntervalRTT, s.IntervalRetransmits, s.Retransmits)
+			if len(s.IntervalRTT) != len(s.Intervals) || len(s.IntervalRetransmits) != len(s.Intervals) ||
+				resent != s.Retransmits || s.IntervalRTT[0] <= 0 {
+				t.Errorf("%d intervals: round trips %v, retransmits %v of %d", len(s.Intervals), s.IntervalRTT,
+					s.IntervalRetransmits, s.Retransmits)
 			}
-			if s.LatencyOf != Smoothed || s.Latency.Count() < int64(len(s.Intervals)) || s.Latency.Max() < s.RTTMax*999/1000 || r.Latency != nil {
-				t.Errorf("latency of %q: %d samples to %d ns, the receiver's %v", s.LatencyOf, s.Latency.Count(), s.Latency.Max(), r.Latency)
+			if s.LatencyOf != Smoothed || s.Latency.Count() < int64(len(s.Intervals)) ||
+				s.Latency.Max() < s.RTTMax*999/1000 || r.Latency != nil {
+				t.Errorf("latency of %q: %d samples to %d ns, the receiver's %v", s.LatencyOf, s.Latency.Count(),
+					s.Latency.Max(), r.Latency)
 			}
 			if s.RTTMin <= 0 || s.RTTMin > s.RTTMean || s.RTTMean > s.RTTMax {
 				t.Errorf("rtt min %d mean %d max %d", s.RTTMin, s.RTTMean, s.RTTMax)
@@ -239,10 +244,12 @@ func TestConfigErrors(t *testing.T) {
 		want []string
 	}{
 		{Config{Role: "both", Address: "x", Flows: -1, Rate: 5, Duration: -1, MSS: 1, SendBuffer: -1, Datagram: 9},
-			[]string{"role", "address", "flows", "rateBitsPerSecond", "durations", "mssBytes", "sendBufferBytes", "TCP has no datagrams"}},
+			[]string{"role", "address", "flows", "rateBitsPerSecond", "durations", "mssBytes", "sendBufferBytes",
+				"TCP has no datagrams"}},
 		{Config{Role: Send, Protocol: UDP, Address: "127.0.0.1:1", Datagram: 39, Congestion: "cubic"},
 			[]string{"datagramBytes 39: want 40 to 65507", "UDP has neither", "datagrams are sent at a rate"}},
-		{Config{Role: Send, Protocol: "sctp", Address: "127.0.0.1:1"}, []string{`protocol "sctp": want "tcp" or "udp"`}},
+		{Config{Role: Send, Protocol: "sctp", Address: "127.0.0.1:1"},
+			[]string{`protocol "sctp": want "tcp" or "udp"`}},
 	} {
 		_, err := Run(t.Context(), tt.c)
 		if err == nil {

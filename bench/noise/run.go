@@ -297,7 +297,8 @@ func (r *run) total(cpu, now int64) {
 		r.warn("%d of %d flows came", res.Flows, r.cfg.Flows)
 	}
 	if r.cfg.Role == Send && r.cfg.Rate > 0 && res.Goodput < r.cfg.Rate*95/100 {
-		r.warn("goodput %d bit/s is %.1f %% of the %d asked for", res.Goodput, 100*float64(res.Goodput)/float64(r.cfg.Rate), r.cfg.Rate)
+		r.warn("goodput %d bit/s is %.1f %% of the %d asked for", res.Goodput,
+			100*float64(res.Goodput)/float64(r.cfg.Rate), r.cfg.Rate)
 	}
 }
 

@@ -63,7 +63,8 @@ func TestDatagrams(t *testing.T) {
 				t.Errorf("%d datagrams sent and %d forgone, want 800 in all", s.Datagrams, s.Forgone)
 			}
 			if r.Datagrams+r.Lost != s.Datagrams || r.Lost != r.SocketDrops || r.Duplicates != 0 {
-				t.Errorf("%d received, %d lost (%d at the socket), %d twice, of %d", r.Datagrams, r.Lost, r.SocketDrops, r.Duplicates, s.Datagrams)
+				t.Errorf("%d received, %d lost (%d at the socket), %d twice, of %d", r.Datagrams, r.Lost, r.SocketDrops,
+					r.Duplicates, s.Datagrams)
 			}
 			if s.Bytes != s.Datagrams*1000 || r.Bytes != r.Datagrams*1000 || s.Flows != 3 || r.Flows != 3 {
 				t.Errorf("%d bytes sent, %d received; flows %d and %d", s.Bytes, r.Bytes, s.Flows, r.Flows)
@@ -71,8 +72,10 @@ func TestDatagrams(t *testing.T) {
 			if sum(s.Intervals) != s.Bytes || sum(r.Intervals) != r.Bytes || sum(r.IntervalLost) != r.Lost {
 				t.Errorf("intervals %v, %v, lost %v", s.Intervals, r.Intervals, r.IntervalLost)
 			}
-			if r.LatencyOf != OneWay || r.Latency.Count() != r.Datagrams || r.Latency.Max() > 10e9 || r.Latency.Clamped() > 0 {
-				t.Errorf("latency of %q, %d samples, %d below 0, at most %d ns", r.LatencyOf, r.Latency.Count(), r.Latency.Clamped(), r.Latency.Max())
+			if r.LatencyOf != OneWay || r.Latency.Count() != r.Datagrams || r.Latency.Max() > 10e9 ||
+				r.Latency.Clamped() > 0 {
+				t.Errorf("latency of %q, %d samples, %d below 0, at most %d ns", r.LatencyOf, r.Latency.Count(),
+					r.Latency.Clamped(), r.Latency.Max())
 			}
 			if len(r.IntervalLatency) != len(r.Intervals) || r.IntervalLatency[0] <= 0 {
 				t.Errorf("latency of intervals %v", r.IntervalLatency)
@@ -180,7 +183,8 @@ func lostTwiceAndOvertaken(t *testing.T) int64 {
 		return [][]byte{b}
 	})
 	rx := start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Interval: 20e6})
-	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Rate: 8e6, Datagram: 500, Duration: 300e6, ConnectTimeout: 30e9})
+	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Rate: 8e6, Datagram: 500,
+		Duration: 300e6, ConnectTimeout: 30e9})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +193,8 @@ func lostTwiceAndOvertaken(t *testing.T) int64 {
 		t.Fatal(r.err)
 	}
 	if lost == 0 || twice == 0 || overtaken == 0 {
-		t.Fatalf("of %d datagrams %d were lost, %d came twice, %d were overtaken: nothing to see", n, lost, twice, overtaken)
+		t.Fatalf("of %d datagrams %d were lost, %d came twice, %d were overtaken: nothing to see", n, lost, twice,
+			overtaken)
 	}
 	// Where the host was too slow, the sockets on the way lost some too.
 	if got := s.Datagrams - r.Datagrams; r.Lost != got || r.Lost < lost {
@@ -215,7 +220,8 @@ func TestDatagramsOfAnotherClock(t *testing.T) {
 		return [][]byte{b}
 	})
 	rx := start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Flows: 2})
-	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Flows: 2, Rate: 8e6, Datagram: 1000, Duration: 300e6, Interval: 50e6, ConnectTimeout: 30e9})
+	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Flows: 2, Rate: 8e6, Datagram: 1000,
+		Duration: 300e6, Interval: 50e6, ConnectTimeout: 30e9})
 	r := <-rx
 	if err != nil || r.err != nil {
 		t.Fatal(err, r.err)
@@ -224,7 +230,8 @@ func TestDatagramsOfAnotherClock(t *testing.T) {
 		t.Errorf("%d one-way times between two clocks", r.Latency.Count())
 	}
 	// One in a ms at most.
-	if s.LatencyOf != RoundTrip || s.Latency.Count() < 10 || s.Latency.Count() > s.Duration/echoEvery+1 || s.Latency.Min() < 1000 {
+	if s.LatencyOf != RoundTrip || s.Latency.Count() < 10 || s.Latency.Count() > s.Duration/echoEvery+1 ||
+		s.Latency.Min() < 1000 {
 		t.Errorf("%q: %d samples from %d ns", s.LatencyOf, s.Latency.Count(), s.Latency.Min())
 	}
 	if len(s.IntervalRTT) != len(s.Intervals) || sum(s.IntervalRTT) == 0 {
@@ -252,19 +259,22 @@ func TestDatagramsOfOthers(t *testing.T) {
 	}
 	junk()
 	way := relay(t, addr, func(b []byte) [][]byte { junk(); return [][]byte{b} })
-	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Rate: 1e6, Datagram: 1000, Duration: 100e6, ConnectTimeout: 30e9})
+	s, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: way, Rate: 1e6, Datagram: 1000,
+		Duration: 100e6, ConnectTimeout: 30e9})
 	r := <-rx
 	if err != nil || r.err != nil {
 		t.Fatal(err, r.err)
 	}
 	if r.Datagrams != s.Datagrams || r.Bytes != s.Bytes || r.Lost != 0 || r.Flows != 1 {
-		t.Errorf("%d of %d datagrams, %d of %d bytes, %d lost, %d flows", r.Datagrams, s.Datagrams, r.Bytes, s.Bytes, r.Lost, r.Flows)
+		t.Errorf("%d of %d datagrams, %d of %d bytes, %d lost, %d flows", r.Datagrams, s.Datagrams, r.Bytes, s.Bytes,
+			r.Lost, r.Flows)
 	}
 }
 
 func TestDatagramsEnd(t *testing.T) {
 	// Nobody listens.
-	_, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: freeUDP(t, "127.0.0.1"), Rate: 1e6, ConnectTimeout: 50e6})
+	_, err := Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: freeUDP(t, "127.0.0.1"), Rate: 1e6,
+		ConnectTimeout: 50e6})
 	if err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v, want connection refused", err)
 	}
@@ -274,7 +284,8 @@ func TestDatagramsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mute.Close()
-	_, err = Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: mute.LocalAddr().String(), Rate: 1e6, ConnectTimeout: 50e6})
+	_, err = Run(t.Context(), Config{Role: Send, Protocol: UDP, Address: mute.LocalAddr().String(), Rate: 1e6,
+		ConnectTimeout: 50e6})
 	if err == nil || !strings.Contains(err.Error(), "nobody answers") {
 		t.Errorf("got %v, want nobody answers", err)
 	}
@@ -282,7 +293,8 @@ func TestDatagramsEnd(t *testing.T) {
 	for _, role := range []string{Send, Receive} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("enough")
-		o := start(ctx, Config{Role: role, Protocol: UDP, Address: freeUDP(t, "127.0.0.1"), Rate: 1e6, ConnectTimeout: 3600e9})
+		o := start(ctx, Config{Role: role, Protocol: UDP, Address: freeUDP(t, "127.0.0.1"), Rate: 1e6,
+			ConnectTimeout: 3600e9})
 		cancel(why)
 		if r := <-o; !errors.Is(r.err, why) {
 			t.Errorf("%s: %v, want %v", role, r.err, why)
@@ -312,8 +324,10 @@ func TestDatagramsEnd(t *testing.T) {
 	// A receiver that goes first is the end of the sender.
 	addr = freeUDP(t, "127.0.0.1")
 	rx = start(t.Context(), Config{Role: Receive, Protocol: UDP, Address: addr, Duration: 50e6})
-	s = <-start(t.Context(), Config{Role: Send, Protocol: UDP, Address: addr, Rate: 1e6, Datagram: 100, ConnectTimeout: 30e9})
-	if r := <-rx; s.err != nil || r.err != nil || len(s.Warnings) == 0 || !strings.Contains(strings.Join(s.Warnings, "\n"), "a flow ended early: connection refused") {
+	s = <-start(t.Context(), Config{Role: Send, Protocol: UDP, Address: addr, Rate: 1e6, Datagram: 100,
+		ConnectTimeout: 30e9})
+	if r := <-rx; s.err != nil || r.err != nil || len(s.Warnings) == 0 ||
+		!strings.Contains(strings.Join(s.Warnings, "\n"), "a flow ended early: connection refused") {
 		t.Errorf("%v, %v, %q", s.err, r.err, s.Warnings)
 	}
 }
@@ -325,7 +339,8 @@ func TestForgone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mute.Close()
-	c, addr, err := (Config{Role: Send, Protocol: UDP, Address: mute.LocalAddr().String(), Rate: 8e6, Datagram: 100}).withDefaults()
+	c, addr, err := (Config{Role: Send, Protocol: UDP, Address: mute.LocalAddr().String(), Rate: 8e6,
+		Datagram: 100}).withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +429,8 @@ func TestSequence(t *testing.T) {
 		for _, n := range tt.numbers {
 			s.take(n)
 		}
-		if s.came != tt.came || s.lost(tt.sent) != tt.lost || s.duplicates != tt.duplicates || s.reordered != tt.reordered {
+		if s.came != tt.came || s.lost(tt.sent) != tt.lost || s.duplicates != tt.duplicates ||
+			s.reordered != tt.reordered {
 			t.Errorf("%s: %d came, %d lost, %d twice, %d overtaken; want %d, %d, %d, %d", tt.name,
 				s.came, s.lost(tt.sent), s.duplicates, s.reordered, tt.came, tt.lost, tt.duplicates, tt.reordered)
 		}
@@ -445,8 +461,10 @@ func FuzzSequence(f *testing.F) {
 			}
 			high = max(high, n+1)
 		}
-		if int(s.came) != len(came) || s.duplicates != duplicates || s.reordered != reordered || s.lost(0) != int64(high)-int64(len(came)) {
-			t.Errorf("%d came, %d twice, %d overtaken; want %d, %d, %d", s.came, s.duplicates, s.reordered, len(came), duplicates, reordered)
+		if int(s.came) != len(came) || s.duplicates != duplicates || s.reordered != reordered ||
+			s.lost(0) != int64(high)-int64(len(came)) {
+			t.Errorf("%d came, %d twice, %d overtaken; want %d, %d, %d", s.came, s.duplicates, s.reordered, len(came),
+				duplicates, reordered)
 		}
 	})
 }
@@ -492,7 +510,8 @@ func TestDrainLooksUp(t *testing.T) {
 		}
 		t.Fatal(text)
 	}
-	r := &receiver{run: &run{cfg: c, listener: fd, clock: thread.StartClock()}, in: newBatch(), sequences: make([]*incoming, 1)}
+	r := &receiver{run: &run{cfg: c, listener: fd, clock: thread.StartClock()}, in: newBatch(),
+		sequences: make([]*incoming, 1)}
 	for i := range turns {
 		busy, err := r.drain()
 		if want := int64((i+1)*turn*batchSize - 1); !busy || err != nil || r.res.Datagrams != want { // but hello

@@ -82,7 +82,7 @@ func (r *receiver) loop() error {
 		now := r.clock.Now()
 		if r.started {
 			if now >= r.next {
-				r.settle()
+				r.countLost()
 				r.tick(now)
 			}
 			switch {
@@ -91,7 +91,8 @@ func (r *receiver) loop() error {
 			case r.over == r.cfg.Flows && now >= r.overAt+grace:
 				return r.ended(cpu)
 			case now-r.heard > silence:
-				r.warn("nothing came for %d s, and %d of %d flows have not ended", int64(silence/1e9), r.cfg.Flows-r.over, r.cfg.Flows)
+				r.warn("nothing came for %d s, and %d of %d flows have not ended", int64(silence/1e9),
+					r.cfg.Flows-r.over, r.cfg.Flows)
 				return r.ended(cpu)
 			}
 		}
@@ -214,8 +215,8 @@ func (r *receiver) take(i int, offset int64) {
 	}
 }
 
-// settle brings what is lost up to date.
-func (r *receiver) settle() {
+// countLost brings what is lost up to date.
+func (r *receiver) countLost() {
 	res := &r.res
 	res.Lost, res.Duplicates, res.Reordered = 0, 0, 0
 	for _, f := range r.sequences {
@@ -228,7 +229,7 @@ func (r *receiver) settle() {
 }
 
 func (r *receiver) ended(cpu int64) error {
-	r.settle()
+	r.countLost()
 	r.res.SocketDrops = drops(r.listener)
 	if n := r.res.SocketDrops; n > 0 {
 		r.warn("%d of %d lost datagrams found the receiver's own socket full: it is too slow", n, r.res.Lost)
@@ -246,7 +247,8 @@ func (r *receiver) ended(cpu int64) error {
 func drops(fd int) int64 {
 	var info [9]uint32
 	size := uint32(unsafe.Sizeof(info))
-	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	if e != 0 {
 		return 0
 	}

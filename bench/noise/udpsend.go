@@ -216,7 +216,7 @@ func (s *sender) loop() error {
 			return err
 		}
 		n, err := unix.EpollWait(s.epfd, events[:], 0)
-		if err != nil && err != unix.EINTR {
+		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("epoll_wait: %w", err)
 		}
 		s.res.Wakeups++

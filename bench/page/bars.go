@@ -17,16 +17,24 @@ type barGroup struct {
 
 type bar struct {
 	key              key
-	value, low, high float64 // low and high 0: no interval
+	value, low, high float64 // value 0: refused or nothing, no bar; low and high 0: no interval
 	behind           float64 // a shadow of what was asked for, 0: none
 	title, minus     string  // minus: what is missing, above the bar
 }
 
+// A barMean is a dashed line across a chart.
+type barMean struct {
+	key   key
+	at    float64 // in groups: 1.5 is the middle of the second
+	title string
+}
+
 type barChart struct {
-	label  string
-	groups []barGroup
-	text   func(float64) string
-	y      func(values []float64, from, to float64) scale
+	label, name string // name: of the horizontal axis
+	groups      []barGroup
+	means       []barMean
+	text        func(float64) string
+	y           func(values []float64, from, to float64) scale
 }
 
 // fromZero is a scale for bars: what looks twice as long is twice as much.
@@ -42,7 +50,11 @@ func fromZero(values []float64, from, to float64) scale {
 }
 
 func (c barChart) draw(w float64) template.HTML {
-	const height, bottom, top = 260.0, 226.0, 14.0
+	const bottom, top = 226.0, 14.0
+	height := 260.0
+	if c.name != "" {
+		height += 6
+	}
 	d := newDrawing(w, height, c.label)
 	var values []float64
 	for _, g := range c.groups {
@@ -50,30 +62,30 @@ func (c barChart) draw(w float64) template.HTML {
 			values = append(values, b.value, b.high, b.behind)
 		}
 	}
-	y := axis{scale: c.y(values, bottom, top), text: c.text}
-	y.ticks = y.scale.ticks(6)
+	y := axisOf(c.y(values, bottom, top), c.text, 6)
 	left := y.widest() + 10
-	for _, t := range y.ticks {
-		d.line("grid", left, y.at(t), w, y.at(t))
-		d.text("tick", end, left-7, y.at(t)+4, y.text(t))
+	x := axis{scale: scale{0, float64(len(c.groups)), left, w, false}, name: c.name, bare: true}
+	x.text = func(at float64) string { return c.groups[int(at)].name }
+	for i := range c.groups {
+		x.ticks = append(x.ticks, float64(i)+0.5)
 	}
-	base := bottom
+	d.frame(x, y, 0)
 	each := (w - left) / float64(max(1, len(c.groups)))
-	free := left - 30.0
 	for i, g := range c.groups {
-		from := left + each*float64(i)
 		inner := min(each*0.78, 64*float64(len(g.bars)))
-		begin := from + (each-inner)/2
 		one := inner / float64(max(1, len(g.bars)))
 		gap := min(3, one*0.15)
 		for j, b := range g.bars {
-			x0 := begin + one*float64(j)
+			if b.value == 0 && b.behind == 0 {
+				continue
+			}
+			x0 := x.at(x.ticks[i]) - inner/2 + one*float64(j)
 			d.group(b.key.Class, b.title, func() {
 				if b.behind > 0 {
-					d.rect("behind", x0+gap/2, y.at(b.behind), one-gap, base-y.at(b.behind))
+					d.rect("behind", x0+gap/2, y.at(b.behind), one-gap, bottom-y.at(b.behind))
 				}
 				if b.value > 0 {
-					d.rect("bar", x0+gap/2, y.at(b.value), one-gap, base-y.at(b.value))
+					d.rect("bar", x0+gap/2, y.at(b.value), one-gap, bottom-y.at(b.value))
 				}
 				if b.high > b.low {
 					x := x0 + one/2
@@ -84,20 +96,19 @@ func (c barChart) draw(w float64) template.HTML {
 				}
 			})
 		}
-		at, half := from+each/2, widthOf(g.name)/2
-		if at-half < free {
-			continue
-		}
-		d.text("tick", middle, at, bottom+17, g.name)
-		free = at + half + 6
 	}
-	d.line("axis", left, base, w, base)
+	for _, m := range c.means {
+		if m.at > x.low && m.at < x.high {
+			d.group(m.key.Class, m.title, func() { d.line("dashed", x.at(m.at), top, x.at(m.at), bottom) })
+		}
+	}
 	return d.html()
 }
 
 // achieved are the bars of requested and achieved rates.
 func (v *view) achieved() *figure {
-	c := barChart{label: "Requests per second that were asked for and achieved, by load point and variant; the values stand in the table", text: short, y: fromZero}
+	c := barChart{label: "Requests per second that were asked for and achieved, by load point and variant; the " +
+		"values stand in the table", text: short, y: fromZero}
 	open := false
 	name, x := loadAxis(v.Summary.Points)
 	for _, p := range v.Summary.Points {
@@ -121,26 +132,26 @@ func (v *view) achieved() *figure {
 	if !open {
 		return nil // a closed loop is asked for nothing; what it achieved is a panel
 	}
-	f := &figure{ID: "achieved"}
-	if len(c.groups) == 1 {
-		f.Bars = []bars{{Name: grouped(v.Summary.Points[0].Name)}}
-		top := 0.0
-		for _, b := range c.groups[0].bars {
-			top = max(top, b.value, b.behind)
-		}
-		for _, b := range c.groups[0].bars {
-			h := hbar{Key: b.key, Text: number(b.value) + "/s", Percent: percentOf(b.value, top), Mark: percentOf(b.behind, top), MarkTitle: "asked for"}
-			if b.minus != "" {
-				h.Detail = b.minus + " of what was asked for"
-			}
-			f.Bars[0].Bars = append(f.Bars[0].Bars, h)
-		}
-		f.Caption = "Requests per second that were achieved; the tick is what was asked for. More than 5 % short, by the papers' rule too much, is named."
-		return f
+	const rule = " More than 5 % short, by the papers' rule too much, is named."
+	if len(c.groups) > 1 {
+		caption := ": bars are what was achieved, the pale ones behind them what was asked for." + rule
+		return inTwoSizes("achieved", "Requests per second, by "+name+caption, c.draw)
 	}
-	f.Wide, f.Narrow = c.draw(wide), c.draw(narrow)
-	f.Caption = "Requests per second, by " + name + ": bars are what was achieved, the pale ones behind them what was asked for. More than 5 % short, by the papers' rule too much, is named."
-	return f
+	top := 0.0
+	for _, b := range c.groups[0].bars {
+		top = max(top, b.value, b.behind)
+	}
+	one := bars{Name: grouped(v.Summary.Points[0].Name)}
+	for _, b := range c.groups[0].bars {
+		h := hbar{Key: b.key, Text: number(b.value) + "/s", Percent: percentOf(b.value, top)}
+		h.Mark, h.MarkTitle = percentOf(b.behind, top), "asked for"
+		if b.minus != "" {
+			h.Detail = b.minus + " of what was asked for"
+		}
+		one.Bars = append(one.Bars, h)
+	}
+	caption := "Requests per second that were achieved; the tick is what was asked for." + rule
+	return &figure{ID: "achieved", Bars: []bars{one}, Caption: caption}
 }
 
 // fivePercent is the papers' rule for a rate that is not kept.
@@ -151,22 +162,22 @@ func (v *view) byteBars(p result.PointSummary) *figure {
 	if len(p.Variants) == 0 || len(p.Variants[0].FirstByte) == 0 {
 		return nil
 	}
-	draw := func(title string, mean func(result.VariantSummary) float64, list func(result.VariantSummary) []result.Percentile) template.HTML {
-		c := barChart{label: title + " by percentile and variant; the values stand in the table", text: tickText, y: barScale}
-		for i := -1; i < len(v.Summary.Percentiles); i++ {
-			g := barGroup{name: "mean"}
-			some := i < 0
-			if i >= 0 {
-				g.name = result.PercentileText(v.Summary.Percentiles[i])
-			}
+	draw := func(title string, of func(result.VariantSummary) (float64, []result.Percentile)) titled {
+		c := barChart{label: title + " by percentile and variant; the values stand in the table", text: tickText,
+			y: barScale}
+		c.groups = []barGroup{{name: "mean"}}
+		for _, s := range p.Variants {
+			mean, _ := of(s)
+			b := bar{key: keyOf(v.Keys, s.Name), value: mean, title: s.Name + ", mean: " + result.DurationText(mean)}
+			c.groups[0].bars = append(c.groups[0].bars, b)
+		}
+		for i, at := range v.Summary.Percentiles {
+			g := barGroup{name: result.PercentileText(at)}
+			some := false
 			for _, s := range p.Variants {
 				b := bar{key: keyOf(v.Keys, s.Name)}
-				switch {
-				case i < 0:
-					b.value = mean(s)
-					b.title = fmt.Sprintf("%s, mean: %s", s.Name, result.DurationText(b.value))
-				case i < len(list(s)) && list(s)[i].Estimate != nil:
-					e := list(s)[i].Estimate
+				if _, list := of(s); i < len(list) && list[i].Estimate != nil {
+					e := list[i].Estimate
 					b.value, b.low, b.high = float64(e.Value), float64(e.Low), float64(e.High)
 					b.title = fmt.Sprintf("%s, %s: %s", s.Name, g.name, result.IntervalText(*e))
 					some = true
@@ -177,14 +188,16 @@ func (v *view) byteBars(p result.PointSummary) *figure {
 				c.groups = append(c.groups, g)
 			}
 		}
-		return c.draw(2 * panel * 0.72)
+		return titled{title, picture{c.draw(2 * panel * 0.72), c.draw(narrow)}}
 	}
-	f := &figure{ID: "bytes"}
-	f.Panels = append(f.Panels,
-		titled{"Time to the first byte", draw("Time to the first byte", func(s result.VariantSummary) float64 { return s.FirstByteMean }, func(s result.VariantSummary) []result.Percentile { return s.FirstByte })},
-		titled{"Time to the last byte", draw("Time to the last byte", func(s result.VariantSummary) float64 { return s.Mean }, func(s result.VariantSummary) []result.Percentile { return s.Percentiles })})
-	f.Caption = "From the intended send time. Thin lines: 95 % intervals. What is refused has no bar. Where times differ much the scale is logarithmic."
-	return f
+	first := draw("Time to the first byte", func(s result.VariantSummary) (float64, []result.Percentile) {
+		return s.FirstByteMean, s.FirstByte
+	})
+	last := draw("Time to the last byte", func(s result.VariantSummary) (float64, []result.Percentile) {
+		return s.Mean, s.Percentiles
+	})
+	return &figure{ID: "bytes", Panels: []titled{first, last}, Caption: "From the intended send time. Thin lines: " +
+		"95 % intervals. What is refused has no bar. Where times differ much the scale is logarithmic."}
 }
 
 // barScale is from zero, or logarithmic where nothing could be seen then.

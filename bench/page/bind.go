@@ -73,7 +73,7 @@ func (v *view) Levels(s result.Search) (out []string) {
 		if e := l.Test.Estimate; e != nil {
 			what = result.PercentileText(e.Percentile) + " " + result.IntervalText(*e)
 		}
-		out = append(out, fmt.Sprintf("at %s of it, %s/s: %s", trimmed(share(l.Share)), number(l.Test.Rate), what))
+		out = append(out, fmt.Sprintf("at %s of it, %s/s: %s", tickShare(l.Share), number(l.Test.Rate), what))
 	}
 	return out
 }

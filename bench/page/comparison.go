@@ -92,7 +92,8 @@ func WriteComparison(w io.Writer, c *result.Comparison, a, b *result.Result) err
 	v.Changes = []changes{{"environment", c.Environment}, {"experiment", c.Experiment}}
 	v.Lines = v.percentileLines(x, y)
 	for _, p := range c.Points {
-		v.Points = append(v.Points, comparedPoint{Name: p.Name, Ratios: v.ratios(p), Distribution: v.distribution(p, x, y), Variants: v.variants(p)})
+		v.Points = append(v.Points, comparedPoint{Name: p.Name, Ratios: v.ratios(p),
+			Distribution: v.distribution(p, x, y), Variants: v.variants(p)})
 	}
 	t, err := Head()
 	if err == nil {
@@ -114,7 +115,8 @@ func sharedKeys(a, b *result.Result) []key {
 
 func run(letter string, r *result.Result, s *result.Summary) runView {
 	v := &view{Result: r, Summary: s}
-	out := runView{Letter: letter, Title: r.Title, Lead: append(v.lead(), "niclane "+r.Niclane), Partial: r.Partial, Warnings: r.Warnings}
+	out := runView{Letter: letter, Title: r.Title, Lead: append(v.lead(), "niclane "+r.Niclane), Partial: r.Partial,
+		Warnings: r.Warnings}
 	for _, d := range s.Doubts {
 		out.Doubts = append(out.Doubts, v.Doubt(d))
 	}
@@ -152,13 +154,15 @@ func (v *comparisonView) headline(b *result.Result) []string {
 				continue
 			}
 			r := s.Percentiles[k].Ratio
-			parts = append(parts, fmt.Sprintf("%s ×%s (%s to %s)", s.Name, times(r.Estimate), times(r.Low), times(r.High)))
+			parts = append(parts, fmt.Sprintf("%s ×%s (%s to %s)", s.Name, times(r.Estimate), times(r.Low),
+				times(r.High)))
 			if r.Difference.Text == stats.Same {
 				same = append(same, s.Name)
 			}
 		}
 		if len(parts) == len(p.Variants) {
-			return []string{fmt.Sprintf("At %s, %s of B beside that of A: %s%s.", grouped(p.Name), result.PercentileText(at), strings.Join(parts, ", "), sameText(same))}
+			return []string{fmt.Sprintf("At %s, %s of B beside that of A: %s%s.", grouped(p.Name),
+				result.PercentileText(at), strings.Join(parts, ", "), sameText(same))}
 		}
 	}
 	return nil
@@ -172,16 +176,15 @@ func (v *comparisonView) ratios(p result.PointComparison) *figure {
 			if t.Ratio == nil || !narrowed(t.Ratio.Ratio) {
 				continue // said in the table
 			}
-			rows = append(rows, ratioRow{name: s.Name + " " + result.PercentileText(t.P), text: t.Ratio.String(), key: keyOf(v.Keys, s.Name),
+			rows = append(rows, ratioRow{name: s.Name + " " + result.PercentileText(t.P), text: t.Ratio.String(),
+				key:   keyOf(v.Keys, s.Name),
 				ratio: t.Ratio.Ratio, same: t.Ratio.Difference.Text == stats.Same})
 		}
 	}
 	if len(rows) == 0 {
 		return nil
 	}
-	const label = "Ratios of B to A with their 95 % intervals; the values stand in the table"
-	return &figure{ID: "ratios", Wide: drawRatios(rows, label, wide), Narrow: drawRatios(rows, label, narrow),
-		Caption: "B over A: to the left of the line B is faster. Bar: 95 % interval (" + rows[0].ratio.Method + "). " + pale}
+	return ratioFigure(rows, "Ratios of B to A", "B over A: to the left of the line B is faster.")
 }
 
 // pointOf a summary by its name.
@@ -210,13 +213,11 @@ func (v *comparisonView) distribution(p result.PointComparison, a, b *result.Sum
 	var curves []curve
 	for _, s := range p.Variants {
 		class := keyOf(v.Keys, s.Name).Class
-		curves = append(curves, curve{class, "dashed", s.Name + " of A", variantOf(x, s.Name).Curve}, curve{class, "stroke bold", s.Name + " of B", variantOf(y, s.Name).Curve})
+		curves = append(curves, curve{class, "dashed", s.Name + " of A", variantOf(x, s.Name).Curve},
+			curve{class, "stroke bold", s.Name + " of B", variantOf(y, s.Name).Curve})
 	}
-	f := distributions(curves, nil)
-	if f != nil {
-		f.Caption = "Latency up to each percentile: A dashed, B solid. A curve ends where fewer than ten samples lie beyond it."
-	}
-	return f
+	return distributions(curves, nil, "Latency up to each percentile: A dashed, B solid. "+
+		"A curve ends where fewer than ten samples lie beyond it.")
 }
 
 // percentileLines are a panel for each percentile over the load points that
@@ -240,8 +241,10 @@ func (v *comparisonView) percentileLines(a, b *result.Summary) (out []template.H
 					for _, t := range s.Percentiles {
 						if s.Name == k.Name && t.P == at {
 							load := x(points[i])
-							before.points = append(before.points, estimatePoint(load, result.Percentile{Estimate: t.A, Missing: t.MissingA}))
-							after.points = append(after.points, estimatePoint(load, result.Percentile{Estimate: t.B, Missing: t.MissingB}))
+							before.points = append(before.points,
+								estimatePoint(load, result.Percentile{Estimate: t.A, Missing: t.MissingA}))
+							after.points = append(after.points,
+								estimatePoint(load, result.Percentile{Estimate: t.B, Missing: t.MissingB}))
 						}
 					}
 				}
@@ -259,7 +262,8 @@ func (v *comparisonView) variants(p result.PointComparison) (out []comparedVaria
 	for _, s := range p.Variants {
 		x := comparedVariant{Key: keyOf(v.Keys, s.Name)}
 		for _, t := range s.Percentiles {
-			r := comparedRow{What: result.PercentileText(t.P), RefusedA: grouped(t.MissingA), RefusedB: grouped(t.MissingB), Ratio: judged(t.Ratio), Beside: judged(t.BesideBase)}
+			r := comparedRow{What: result.PercentileText(t.P), RefusedA: grouped(t.MissingA),
+				RefusedB: grouped(t.MissingB), Ratio: judged(t.Ratio), Beside: judged(t.BesideBase)}
 			if t.A != nil {
 				r.A, r.EndsA = result.DurationText(float64(t.A.Value)), result.EndsText(*t.A)
 			}
@@ -268,9 +272,11 @@ func (v *comparisonView) variants(p result.PointComparison) (out []comparedVaria
 			}
 			x.Rows = append(x.Rows, r)
 		}
-		x.Rows = append(x.Rows, comparedRow{What: "achieved", A: number(s.Achieved.A) + "/s", B: number(s.Achieved.B) + "/s", Ratio: judged(s.Achieved.Ratio)})
+		x.Rows = append(x.Rows, comparedRow{What: "achieved", A: number(s.Achieved.A) + "/s",
+			B: number(s.Achieved.B) + "/s", Ratio: judged(s.Achieved.Ratio)})
 		for _, n := range s.Noise {
-			x.Rows = append(x.Rows, comparedRow{What: "noise " + result.Way(n.Direction), A: result.BitsText(n.A), B: result.BitsText(n.B), Ratio: judged(n.Ratio)})
+			x.Rows = append(x.Rows, comparedRow{What: "noise " + result.Way(n.Direction), A: result.BitsText(n.A),
+				B: result.BitsText(n.B), Ratio: judged(n.Ratio)})
 		}
 		out = append(out, x)
 	}
@@ -281,7 +287,8 @@ func judged(j *result.Judged) comparedRatio {
 	if j == nil {
 		return comparedRatio{Text: "-"}
 	}
-	r := comparedRatio{Text: "×" + times(j.Estimate), Ends: times(j.Low) + " to " + times(j.High), Why: j.Difference.Reason, Same: j.Difference.Text == stats.Same}
+	r := comparedRatio{Text: "×" + times(j.Estimate), Ends: times(j.Low) + " to " + times(j.High),
+		Why: j.Difference.Reason, Same: j.Difference.Text == stats.Same}
 	if !narrowed(j.Ratio) {
 		return comparedRatio{Text: stats.Same, Why: "its interval is " + r.Ends, Same: true}
 	}

@@ -57,17 +57,23 @@ func second() *result.Result {
 func TestComparison(t *testing.T) {
 	page := renderTwo(t, everything(), second())
 	for name, sign := range map[string]string{
-		"title": "a made-up run, two runs", "headline": "At 2400/s, 8 connections, P99 of B beside that of A: idle ×1.00", "half": "lane ×0.50",
-		"doubt": "measured apart: what the host did in between", "own doubts": "What B has against itself", "kernel": `<td class="text" data-name="B">6.19.0</td>`,
-		"lanes": "&#43; lanes: {a: {}}\n", "nothing else": "lanes of lane", "legend": `class="legend"`, "lines": "<h2>Latency over load</h2>", "A dashed": `class="blue hollow"`,
-		"ratios": `id="ratios"`, "distribution": `id="distribution"`, "points": "<summary>At 1200/s, 8 connections</summary>",
-		"values": `<td data-name="B to A" title="`, "base": `data-name="beside the base"`, "refused": `<span class="refused">needs `, "noise": "noise to the SUT",
+		"title": "a made-up run, two runs", "headline": "At 2400/s, 8 connections, P99 of B beside that of A: idle " +
+			"×1.00", "half": "lane ×0.50",
+		"doubt": "measured apart: what the host did in between", "own doubts": "What B has against itself",
+		"kernel": `<td class="text" data-name="B">6.19.0</td>`,
+		"lanes":  "&#43; lanes: {a: {}}\n", "nothing else": "lanes of lane", "legend": `class="legend"`,
+		"lines": "<h2>Latency over load</h2>", "A dashed": `class="blue hollow"`,
+		"ratios": `id="ratios"`, "distribution": `id="distribution"`,
+		"points": "<summary>At 1200/s, 8 connections</summary>",
+		"values": `<td data-name="B to A" title="`, "base": `data-name="beside the base"`,
+		"refused": `<span class="refused">needs `, "noise": "noise to the SUT",
 	} {
 		if !strings.Contains(page, sign) {
 			t.Errorf("%s: %q is missing", name, sign)
 		}
 	}
-	for _, bad := range []string{"http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=", "ZgotmplZ", "NaN", "Inf"} {
+	for _, bad := range []string{"http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=", "ZgotmplZ",
+		"NaN", "Inf"} {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page contains %q", bad)
 		}
@@ -106,7 +112,8 @@ func TestComparisonOfLittle(t *testing.T) {
 	}
 	b.Windows, b.Searches = kept, nil
 	page := renderTwo(t, a, b)
-	for _, sign := range []string{"only in A: load point 2400/s, 8 connections", "only in A: variant lane", "ended in phase repeats: interrupted", "<h2>At 1200/s, 8 connections</h2>"} {
+	for _, sign := range []string{"only in A: load point 2400/s, 8 connections", "only in A: variant lane",
+		"ended in phase repeats: interrupted", "<h2>At 1200/s, 8 connections</h2>"} {
 		if !strings.Contains(page, sign) {
 			t.Errorf("%q is missing", sign)
 		}

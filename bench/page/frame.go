@@ -17,6 +17,13 @@ type axis struct {
 	scale
 	text  func(float64) string
 	ticks []float64
+	name  string // below the labels
+	bare  bool   // no grid lines
+}
+
+// axisOf a scale, with about as many ticks as there is room for.
+func axisOf(s scale, text func(float64) string, most int) axis {
+	return axis{scale: s, text: text, ticks: s.ticks(most)}
 }
 
 // widthOf a text in the style sheet's tick font, estimated on the safe side:
@@ -31,25 +38,47 @@ func (a axis) widest() (w float64) {
 	return w
 }
 
-// frame draws grid, labels and axis lines. Both scales have their pixels.
-func (d *drawing) frame(x, y axis) {
-	left, right := min(x.from, x.to), max(x.from, x.to)
+// frame draws grid, labels and axis lines. Both scales have their pixels. The
+// labels of x stand below the plot, with a space between.
+func (d *drawing) frame(x, y axis, space float64) {
+	bottom := max(y.from, y.to)
+	d.rows(y, x.from, x.to)
+	d.columns(x, min(y.from, y.to), bottom)
+	d.labels(x, bottom+space+17)
+	d.line("axis", x.from, bottom, x.to, bottom)
+}
+
+// rows are the labels and grid lines of a vertical axis.
+func (d *drawing) rows(y axis, left, right float64) {
 	for _, t := range y.ticks {
 		at := y.at(t)
 		d.line("grid", left, at, right, at)
 		d.text("tick", end, left-7, at+4, y.text(t))
 	}
-	bottom := max(y.from, y.to)
-	free := left - 20 // up to where labels stand
+}
+
+// columns are the grid lines of a horizontal axis.
+func (d *drawing) columns(x axis, top, bottom float64) {
 	for _, t := range x.ticks {
-		at, text := x.at(t), x.text(t)
-		d.line("grid", at, min(y.from, y.to), at, bottom)
-		half := widthOf(text) / 2
-		if at-half < free || at+half > d.w+2 {
-			continue // it would run into its neighbour, or out of the picture
+		if !x.bare {
+			d.line("grid", x.at(t), top, x.at(t), bottom)
 		}
-		d.text("tick", middle, at, bottom+17, text)
+	}
+}
+
+// labels of a horizontal axis, without those that would run into their
+// neighbour or out of the picture.
+func (d *drawing) labels(x axis, baseline float64) {
+	free := 0.0 // from where there is room
+	for _, t := range x.ticks {
+		at, half := x.at(t), widthOf(x.text(t))/2
+		if at-half < free || at+half > d.w+2 {
+			continue
+		}
+		d.text("tick", middle, at, baseline, x.text(t))
 		free = at + half + 6
 	}
-	d.line("axis", left, bottom, right, bottom)
+	if x.name != "" {
+		d.text("tick", middle, (x.from+x.to)/2, baseline+18, x.name)
+	}
 }

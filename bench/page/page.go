@@ -39,18 +39,30 @@ type view struct {
 	NotMeasured    string
 }
 
-// A figure is a picture in two sizes, or some side by side.
+// A figure is a picture, or some side by side.
 type figure struct {
-	ID           string
-	Wide, Narrow template.HTML
-	Panels       []titled
-	Caption      string
-	Bars         []bars // in the place of a picture
+	ID string
+	picture
+	Panels  []titled
+	Caption string
+	Bars    []bars // in the place of a picture
 }
 
+// A picture is drawn for a desktop and for a phone.
+type picture struct{ Wide, Narrow template.HTML }
+
 type titled struct {
-	Title   string
-	Picture template.HTML
+	Title string
+	picture
+}
+
+// inTwoSizes is a figure with a picture, nil where there is nothing to draw.
+func inTwoSizes(id, caption string, draw func(w float64) template.HTML) *figure {
+	f := &figure{ID: id, Caption: caption, picture: picture{draw(wide), draw(narrow)}}
+	if f.Wide == "" {
+		return nil
+	}
+	return f
 }
 
 // A pointView is everything about one load point.
@@ -184,7 +196,8 @@ func (v *view) pointView(p result.PointSummary, f result.FanOut) pointView {
 	for _, s := range p.Variants {
 		x.Rows = append(x.Rows, row{keyOf(v.Keys, s.Name), s, result.DurationText(s.Mean), cells(s.Percentiles)})
 		if len(s.FirstByte) > 0 {
-			x.FirstByte = append(x.FirstByte, row{keyOf(v.Keys, s.Name), s, result.DurationText(s.FirstByteMean), cells(s.FirstByte)})
+			x.FirstByte = append(x.FirstByte, row{keyOf(v.Keys, s.Name), s, result.DurationText(s.FirstByteMean),
+				cells(s.FirstByte)})
 		}
 		x.Traffic = x.Traffic || s.Traffic != nil || s.Generator.Payload > 0
 		x.Late = x.Late || len(s.Generator.Late) > 0

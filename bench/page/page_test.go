@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"html/template"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/bench/stats/fanout"
 )
 
 func render(t *testing.T, r *result.Result) string {
@@ -57,12 +59,17 @@ func wellFormed(t *testing.T, page string) {
 
 // parts of the page, by what shows that they are there.
 var parts = map[string]string{
-	"lines": "<h2>Latency over load</h2>", "limit": `class="limit"`, "achieved": `id="achieved"`, "short": `class="minus"`,
-	"searches": "<h2>Searches", "time line": `id="timeline"`, "stalls": `class="stall-bar"`, "noise in time": `class="noise"`, "noise lost": `class="trouble"`,
+	"lines": "<h2>Latency over load</h2>", "limit": `class="limit"`, "achieved": `id="achieved"`,
+	"short":    `class="minus"`,
+	"searches": "<h2>Searches", "time line": `id="timeline"`, "stalls": `class="stall-bar"`,
+	"noise in time": `class="noise"`, "noise lost": `class="trouble"`,
 	"ratios": `id="ratios"`, "goal": `class="goal-line"`, "distribution": `id="distribution"`, "floor": `class="floor"`,
-	"bytes": `id="bytes"`, "exceed": `id="exceed"`, "bucketed": "bucketed mean", "noise": "noise to the SUT", "hops": "switch → SUT", "empty hops": "an idle queue",
-	"traffic": "received by the SUT", "watts": "<th>Gbit/s per W</th>", "fan-out": `id="fan-out"`, "machine": "What the machine did", "sweep": `class="heat"`,
-	"host": "own noise</h2>", "claims": `class="claims"`, "doubts": "Reasons for doubt", "lanes": "Lanes file", "plan": "Plan: the steps", "differences": "a queue of its own",
+	"bytes": `id="bytes"`, "exceed": `id="exceed"`, "bucketed": "bucketed mean", "noise": "noise to the SUT",
+	"hops": "switch → SUT", "empty hops": "an idle queue",
+	"traffic": "received by the SUT", "watts": "<th>Gbit/s per W</th>", "fan-out": `id="fan-out"`,
+	"machine": "What the machine did", "sweep": `class="heat"`,
+	"host": "own noise</h2>", "claims": `class="claims"`, "doubts": "Reasons for doubt", "lanes": "Lanes file",
+	"plan": "Plan: the steps", "differences": "a queue of its own",
 	"environment": "net.core.somaxconn", "repeat": "title: a made-up run",
 }
 
@@ -97,17 +104,22 @@ func TestPageHasNothingElse(t *testing.T) {
 				r.Points[i].Mode, r.Points[i].Rate, r.Points[i].Connections = load.Closed, 0, 8*(i+1)
 			}
 		}, []string{"achieved", "short"}},
-		"no SLA":     {func(r *result.Result) { r.Experiment.SLA, r.Searches = nil, nil }, []string{"limit", "searches"}},
-		"no stalls":  {windows(func(w *result.Window) { w.Load.Stalls = nil }), []string{"stalls"}},
-		"no noise":   {windows(func(w *result.Window) { w.Noise = nil }), []string{"noise", "noise in time", "noise lost"}},
-		"no series":  {windows(func(w *result.Window) { w.Load.Series = nil }), []string{"time line", "stalls"}},
-		"no bytes":   {windows(func(w *result.Window) { w.Load.FirstByte, w.Load.FirstByteSeries = nil, nil }), []string{"bytes"}},
-		"no hops":    {windows(func(w *result.Window) { w.Hops = nil }), []string{"hops", "empty hops"}},
-		"no power":   {windows(func(w *result.Window) { w.Power = nil }), []string{"watts"}},
-		"no machine": {windows(func(w *result.Window) { w.Machine, w.Load.Payload = nil, 0 }), []string{"machine", "traffic", "watts"}},
+		"no SLA": {func(r *result.Result) { r.Experiment.SLA, r.Searches = nil, nil },
+			[]string{"limit", "searches"}},
+		"no stalls": {windows(func(w *result.Window) { w.Load.Stalls = nil }), []string{"stalls"}},
+		"no noise": {windows(func(w *result.Window) { w.Noise = nil }),
+			[]string{"noise", "noise in time", "noise lost"}},
+		"no series": {windows(func(w *result.Window) { w.Load.Series = nil }), []string{"time line", "stalls"}},
+		"no bytes": {windows(func(w *result.Window) { w.Load.FirstByte, w.Load.FirstByteSeries = nil, nil }),
+			[]string{"bytes"}},
+		"no hops":  {windows(func(w *result.Window) { w.Hops = nil }), []string{"hops", "empty hops"}},
+		"no power": {windows(func(w *result.Window) { w.Power = nil }), []string{"watts"}},
+		"no machine": {windows(func(w *result.Window) { w.Machine, w.Load.Payload = nil, 0 }),
+			[]string{"machine", "traffic", "watts"}},
 		"no warning": {func(r *result.Result) {
 			windows(func(w *result.Window) { w.Load.Warnings = nil })(r)
-			r.Windows = slices.DeleteFunc(r.Windows, func(w result.Window) bool { return w.Repeat > 4 }) // six are too few
+			// six are too few
+			r.Windows = slices.DeleteFunc(r.Windows, func(w result.Window) bool { return w.Repeat > 4 })
 		}, []string{"doubts"}},
 		"no goals": {func(r *result.Result) { r.Experiment.Goals = nil }, []string{"claims", "goal"}},
 		"no sweep": {func(r *result.Result) {
@@ -123,7 +135,9 @@ func TestPageHasNothingElse(t *testing.T) {
 			h.Record(1000)
 			w.Load.Latency, w.Load.Series = h, stats.OneWindow(h)
 		}), []string{"distribution", "exceed", "fan-out", "time line"}},
-		"nothing": {func(r *result.Result) { r.Windows, r.Points, r.Searches = nil, nil, nil }, []string{"lines", "achieved", "ratios", "distribution", "exceed", "fan-out", "time line", "traffic", "machine"}},
+		"nothing": {func(r *result.Result) { r.Windows, r.Points, r.Searches = nil, nil, nil },
+			[]string{"lines", "achieved", "ratios", "distribution", "exceed", "fan-out", "time line", "traffic",
+				"machine"}},
 		"partial": {func(r *result.Result) {
 			r.Partial = &result.Partial{Phase: "repeats", Reason: "interrupted"}
 			r.Windows = r.Windows[:2]
@@ -151,7 +165,8 @@ func TestPageHasNothingElse(t *testing.T) {
 // A page that loads or runs anything is not self-contained.
 func TestPageIsSelfContained(t *testing.T) {
 	page := render(t, everything())
-	for _, bad := range []string{"http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=", "javascript:", "ZgotmplZ"} {
+	for _, bad := range []string{"http:", "https:", "src=", "<link", "<script", "@import", "url(", "href=",
+		"javascript:", "ZgotmplZ"} {
 		if i := strings.Index(page, bad); i >= 0 {
 			t.Errorf("the page contains %q: ...%s...", bad, page[max(0, i-40):min(len(page), i+40)])
 		}
@@ -163,7 +178,8 @@ func TestPageEscapes(t *testing.T) {
 	r := everything()
 	const evil = `</style></svg><script>alert(1)</script><b a="'>`
 	r.Title, r.Text, r.Warnings = evil, evil, []string{evil}
-	r.Variants = append(r.Variants, result.Variant{Name: evil, Title: evil, Lanes: evil, Plan: evil, Differences: []string{evil}})
+	r.Variants = append(r.Variants, result.Variant{Name: evil, Title: evil, Lanes: evil, Plan: evil,
+		Differences: []string{evil}})
 	r.Environment.Kernel, r.Partial = evil, &result.Partial{Phase: evil, Reason: evil}
 	for i := range r.Windows {
 		w := &r.Windows[i]
@@ -182,11 +198,14 @@ func TestPageEscapes(t *testing.T) {
 // What the sample does not carry is marked as refused, and has no point, no
 // interval and no line.
 func TestRefusedIsNotDrawn(t *testing.T) {
-	panel := linesPanel{title: "P99.9", xName: rateName, text: tickText, series: []lineSeries{{key: key{Name: "lane", Class: "blue"}, points: []linePoint{
-		{x: 1000, value: 5e5, low: 4e5, high: 6e5}, {x: 2000, missing: "needs 77 more"}, {x: 3000, value: 7e5, low: 6e5, high: 8e5}}}}}
+	panel := linesPanel{title: "P99.9", xName: rateName, text: tickText,
+		series: []lineSeries{{key: key{Name: "lane", Class: "blue"}, points: []linePoint{
+			{x: 1000, value: 5e5, low: 4e5, high: 6e5}, {x: 2000, missing: "needs 77 more"},
+			{x: 3000, value: 7e5, low: 6e5, high: 8e5}}}}}
 	got := string(panel.draw())
 	wellFormed(t, got)
-	for sign, want := range map[string]int{`class="dot"`: 2, `class="cross"`: 2, `class="stroke"`: 0, `class="whisker"`: 6, "refused: needs 77 more": 1, ">refused<": 1} {
+	for sign, want := range map[string]int{`class="dot"`: 2, `class="cross"`: 2, `class="stroke"`: 0,
+		`class="whisker"`: 6, "refused: needs 77 more": 1, ">refused<": 1} {
 		if n := strings.Count(got, sign); n != want {
 			t.Errorf("%d of %s, want %d in\n%s", n, sign, want, got)
 		}
@@ -194,6 +213,43 @@ func TestRefusedIsNotDrawn(t *testing.T) {
 	panel.series[0].points[1] = linePoint{x: 2000, value: 5e5, low: 4e5, high: 6e5}
 	if n := strings.Count(string(panel.draw()), `class="stroke"`); n != 1 {
 		t.Errorf("%d lines through three points, want 1", n)
+	}
+}
+
+// The other figures leave out what is not known, too: a bar, a stretch of a
+// line with its band, and the moments in which nothing was answered.
+func TestUnknownIsNotDrawn(t *testing.T) {
+	bars := barChart{label: "bars", text: tickText, y: fromZero, groups: []barGroup{{name: "P99", bars: []bar{
+		{value: 5e5, low: 4e5, high: 6e5, title: "idle"}, {}}}}}
+	v := &view{Keys: []key{{Name: "lane", Class: "blue"}}}
+	fan := result.FanOut{Variants: []result.FanOutVariant{{Name: "lane"}}}
+	in := result.VariantInTime{Name: "lane", Duration: 7e9}
+	for i := range int64(7) {
+		fan.Times = append(fan.Times, (i+1)*1e5)
+		a := fanout.Answer{Servers: 3 + i, Low: 2 + i, High: 5 + i}
+		if i == 3 {
+			a = fanout.Answer{Missing: "needs 77 more", Low: 2}
+		} else { // nothing was answered in the fourth second, and too little for a median in the second
+			in.Latency = append(in.Latency, result.Instant{At: i * 1e9, Count: 9, Median: 2e5 - i%2*3e5, Slowest: 1e6})
+		}
+		fan.Variants[0].Answers = append(fan.Variants[0].Answers, a)
+	}
+	round := &result.TimeLine{Interval: 1e9, Variants: []result.VariantInTime{in}}
+	for name, c := range map[string]struct {
+		got  template.HTML
+		want map[string]int
+	}{
+		"bars":    {bars.draw(wide), map[string]int{`class="bar"`: 1, "whisker": 1, "<title>": 1}},
+		"fan-out": {v.drawFanOut(fan, wide), map[string]int{`="stroke bold"`: 2, `="band"`: 2, `="dot"`: 6}},
+		"round": {v.drawTimeLine(round, wide),
+			map[string]int{`="stroke"`: 2, `="thin"`: 0, "median": 4, "slowest": 6}},
+	} {
+		wellFormed(t, string(c.got))
+		for sign, want := range c.want {
+			if n := strings.Count(string(c.got), sign); n != want {
+				t.Errorf("%s: %d of %s, want %d in\n%s", name, n, sign, want, c.got)
+			}
+		}
 	}
 }
 
@@ -208,7 +264,8 @@ func TestPictures(t *testing.T) {
 		t.Errorf("%d figures and %d captions", n, m)
 	}
 	// Coordinates are within the picture, or close to its edge.
-	for _, svg := range regexp.MustCompile(`(?s)<svg viewBox="0 0 (\d+)[^>]*>.*?</svg>`).FindAllStringSubmatch(page, -1) {
+	for _, svg := range regexp.MustCompile(`(?s)<svg viewBox="0 0 (\d+)[^>]*>.*?</svg>`).FindAllStringSubmatch(page,
+		-1) {
 		var width float64
 		fmt.Sscan(svg[1], &width)
 		for _, m := range regexp.MustCompile(` (?:x|x1|x2|cx)="([-0-9.]+)"`).FindAllStringSubmatch(svg[0], -1) {
@@ -216,6 +273,36 @@ func TestPictures(t *testing.T) {
 			if fmt.Sscan(m[1], &x); x < -1 || x > width+1 {
 				t.Errorf("%s is out of a picture of %v", m[0], width)
 			}
+		}
+	}
+}
+
+// No text of a picture lies over another.
+func TestTextsDoNotOverlap(t *testing.T) {
+	text := regexp.MustCompile(`<text class="([^"]*)" text-anchor="([a-z]+)" x="([-0-9.]+)" y="([-0-9.]+)">([^<]*)`)
+	type box struct {
+		left, right, y float64
+		text           string
+	}
+	page := render(t, everything())
+	for _, svg := range regexp.MustCompile(`(?s)<svg .*?</svg>`).FindAllString(page, -1) {
+		var all []box
+		for _, m := range text.FindAllStringSubmatch(svg, -1) {
+			b := box{text: m[5]}
+			fmt.Sscan(m[3], &b.left)
+			fmt.Sscan(m[4], &b.y)
+			w := 0.9 * widthOf(html.UnescapeString(m[5])) // which is on the safe side
+			b.left -= map[string]float64{start: 0, middle: w / 2, end: w}[m[2]]
+			b.right = b.left + w
+			for _, o := range all {
+				if b.left < o.right && o.left < b.right && max(b.y, o.y)-min(b.y, o.y) < 12 {
+					t.Errorf("%q at %.0f, %.0f lies over %q at %.0f, %.0f", b.text, b.left, b.y, o.text, o.left, o.y)
+				}
+			}
+			all = append(all, b)
+		}
+		if len(all) == 0 {
+			t.Error("a picture without a word")
 		}
 	}
 }
@@ -254,8 +341,10 @@ func TestNumbersComeFromTheResult(t *testing.T) {
 				learn(v)
 				learn(grouped(v))
 			case float64:
-				for _, s := range []string{result.DurationText(v), tickText(v), result.BitsText(v), result.BytesText(v), number(v), number(v * 1e3), count(int64(v)),
-					share(v), trimmed(share(v)), share(v / 1000), trimmed(share(v / 1000)), share(1 - v), times(v), fmt.Sprint(v)} {
+				for _, s := range []string{result.DurationText(v), tickText(v), result.BitsText(v), result.BytesText(v),
+					number(v), number(v * 1e3), count(int64(v)),
+					share(v), trimmed(share(v)), share(v / 1000), trimmed(share(v / 1000)), share(1 - v), times(v),
+					fmt.Sprint(v)} {
 					learn(s)
 				}
 			}
@@ -280,7 +369,8 @@ func TestNumbersComeFromTheResult(t *testing.T) {
 	for _, at := range numbers.FindAllStringIndex(body, -1) {
 		n := body[at[0]:at[1]]
 		if checked++; !known[n] {
-			t.Errorf("%s is not in the result: ...%s...", n, strings.Join(strings.Fields(body[max(0, at[0]-60):min(len(body), at[1]+30)]), " "))
+			t.Errorf("%s is not in the result: ...%s...", n,
+				strings.Join(strings.Fields(body[max(0, at[0]-60):min(len(body), at[1]+30)]), " "))
 		}
 	}
 	if checked < 500 {
@@ -324,7 +414,8 @@ func TestPageFromTheFile(t *testing.T) {
 
 func TestColours(t *testing.T) {
 	r := everything()
-	r.Variants = append(r.Variants, result.Variant{Name: "idle-lane", Lanes: "x"}, result.Variant{Name: "ntuple", Lanes: "y"})
+	r.Variants = append(r.Variants, result.Variant{Name: "idle-lane", Lanes: "x"},
+		result.Variant{Name: "ntuple", Lanes: "y"})
 	r.Experiment.Variants = append(r.Experiment.Variants, r.Experiment.Variants[2])
 	r.Experiment.Variants[3].Name = "ntuple"
 	var got []string
@@ -337,7 +428,8 @@ func TestColours(t *testing.T) {
 	}
 	for i := range 5 {
 		r.Variants = append(r.Variants, result.Variant{Name: fmt.Sprint("part-", i), Lanes: "z"})
-		r.Experiment.Variants = append(r.Experiment.Variants, experiment.Variant{Name: fmt.Sprint("part-", i), Noise: true})
+		r.Experiment.Variants = append(r.Experiment.Variants,
+			experiment.Variant{Name: fmt.Sprint("part-", i), Noise: true})
 	}
 	seen := map[string]bool{}
 	for _, k := range keys(r) {
@@ -354,7 +446,8 @@ func TestColours(t *testing.T) {
 
 func TestScales(t *testing.T) {
 	for name, s := range map[string]scale{
-		"linear": {0, 97, 10, 200, false}, "decades": {80e3, 2e9, 200, 10, true}, "within a decade": {80e3, 400e3, 200, 10, true}, "many": {1, 1e12, 0, 100, true},
+		"linear": {0, 97, 10, 200, false}, "decades": {80e3, 2e9, 200, 10, true},
+		"within a decade": {80e3, 400e3, 200, 10, true}, "many": {1, 1e12, 0, 100, true},
 	} {
 		ticks := s.ticks(6)
 		if len(ticks) < 2 || len(ticks) > 7 || !slices.IsSorted(ticks) {
@@ -373,9 +466,13 @@ func TestScales(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{tickText(250e3), "250 µs"}, {tickText(1.5e6), "1.5 ms"}, {tickText(2e9), "2 s"}, {count(-1234567), "-1,234,567"}, {number(0.0625), "0.062"},
-		{number(1234.5), "1,235"}, {number(0.0000033), "0.0000033"}, {times(0.004), "0.004"}, {times(16.64), "16.6"}, {share(0.123456), "12.3 %"}, {share(1), "100 %"},
-		{share(0.00004), "0.004 %"}, {short(40000), "40 k"}, {short(4000), "4,000"}, {grouped("needs 3295737 more of P99.99"), "needs 3,295,737 more of P99.99"}, {percentileOf(1000), "P99.9"}, {ratioText(0.25), "×1/4"}, {ratioText(0.75), "×0.75"}, {ratioText(16), "×16"},
+		{tickText(250e3), "250 µs"}, {tickText(1.5e6), "1.5 ms"}, {tickText(2e9), "2 s"},
+		{count(-1234567), "-1,234,567"}, {number(0.0625), "0.062"},
+		{number(1234.5), "1,235"}, {number(0.0000033), "0.0000033"}, {times(0.004), "0.004"}, {times(16.64), "16.6"},
+		{share(0.123456), "12.3 %"}, {share(1), "100 %"},
+		{share(0.00004), "0.004 %"}, {short(40000), "40 k"}, {short(4000), "4,000"},
+		{grouped("needs 3295737 more of P99.99"), "needs 3,295,737 more of P99.99"}, {percentileOf(1000), "P99.9"},
+		{ratioText(0.25), "×1/4"}, {ratioText(0.75), "×0.75"}, {ratioText(16), "×16"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

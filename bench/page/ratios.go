@@ -19,13 +19,16 @@ func (v *view) ratios(p result.PointSummary) *figure {
 	if len(rows) == 0 {
 		return nil
 	}
-	label := "Ratios to " + p.Base + " with their 95 % intervals; the values stand in the table"
-	return &figure{ID: "ratios", Wide: drawRatios(rows, label, wide), Narrow: drawRatios(rows, label, narrow),
-		Caption: "Ratio to " + p.Base + ". Dots: one pair of neighbouring repeats each. Bar: 95 % interval (" + rows[0].ratio.Method + "). " + pale}
+	return ratioFigure(rows, "Ratios to "+p.Base, "Ratio to "+p.Base+". Dots: one pair of neighbouring repeats each.")
 }
 
-// pale is the caption's word on what is drawn so.
-const pale = "Pale: ~, noise may be all there is to it."
+// ratioFigure of some rows, at least one.
+func ratioFigure(rows []ratioRow, label, caption string) *figure {
+	caption += " Bar: 95 % interval (" + rows[0].ratio.Method + "). Pale: ~, noise may be all there is to it."
+	return inTwoSizes("ratios", caption, func(w float64) template.HTML {
+		return drawRatios(rows, label+" with their 95 % intervals; the values stand in the table", w)
+	})
+}
 
 // A ratioRow is one ratio.
 type ratioRow struct {
@@ -43,7 +46,8 @@ func (v *view) ratioRows(p result.PointSummary) (rows []ratioRow) {
 			if c.Ratio == nil || !narrowed(*c.Ratio) {
 				continue // said in the table
 			}
-			r := ratioRow{name: s.Name + " " + result.PercentileText(c.P), text: c.RatioText(), key: keyOf(v.Keys, s.Name), ratio: *c.Ratio,
+			r := ratioRow{name: s.Name + " " + result.PercentileText(c.P), text: c.RatioText(),
+				key: keyOf(v.Keys, s.Name), ratio: *c.Ratio,
 				same: c.Difference != nil && c.Difference.Text == stats.Same, goal: v.goalOf(s.Name, p.Base, c.P)}
 			if i < len(s.Pairs) {
 				r.pairs = s.Pairs[i]
@@ -59,39 +63,24 @@ func narrowed(r stats.Ratio) bool { return r.High <= 100*r.Low }
 
 // drawRatios draws a line for each of some rows.
 func drawRatios(rows []ratioRow, label string, w float64) template.HTML {
-	values := []float64{1}
+	values, left := []float64{1}, 0.0
 	for _, r := range rows {
-		values = append(values, r.ratio.Estimate, r.ratio.Low, r.ratio.High)
+		values = append(values, r.ratio.Estimate, r.ratio.Low, r.ratio.High, r.goal)
 		for _, q := range r.pairs {
 			values = append(values, q.Ratio)
 		}
-		if r.goal > 0 {
-			values = append(values, r.goal)
-		}
-	}
-	low, high := 1.0, 1.0
-	left := 0.0
-	for _, x := range values {
-		low, high = min(low, x), max(high, x)
-	}
-	for _, r := range rows {
 		left = max(left, widthOf(r.name))
 	}
+	low, high := ends(values)
 	left = min(left+14, w*0.4)
 	const each, top = 26.0, 20.0
 	bottom := top + each*float64(len(rows))
 	d := newDrawing(w, bottom+26, label)
 	x := axis{scale: logScale(max(low, 1e-3), min(high, 1e4), left, w-10), text: ratioText}
-	x.ticks = ratioTicks(x.scale, int(w/70))
-	free := left - 20.0
-	for _, t := range x.ticks {
-		at, half := x.at(t), widthOf(x.text(t))/2
-		d.line("grid", at, top-6, at, bottom)
-		if at-half > free && at+half < w+2 {
-			d.text("tick", middle, at, bottom+17, x.text(t))
-			free = at + half + 8
-		}
-	}
+	parts := [][]float64{{1, 1.1, 1.2, 1.35, 1.5, 1.75}, {1, 1.25, 1.5, 1.75}, {1, 1.5}, {1}}
+	x.ticks = x.logTicks(int(w/70), 2, parts...)
+	d.columns(x, top-6, bottom)
+	d.labels(x, bottom+17)
 	d.line("one", x.at(1), top-6, x.at(1), bottom)
 	goalNamed := false
 	for i, r := range rows {
@@ -115,7 +104,8 @@ func drawRatios(rows []ratioRow, label string, w float64) template.HTML {
 		ratio := r.ratio
 		title := fmt.Sprintf("%s: %s", r.name, r.text)
 		d.group(class, title, func() {
-			d.rect("interval", x.at(x.inside(ratio.Low)), y-2.5, max(2, x.at(x.inside(ratio.High))-x.at(x.inside(ratio.Low))), 5)
+			d.rect("interval", x.at(x.inside(ratio.Low)), y-2.5,
+				max(2, x.at(x.inside(ratio.High))-x.at(x.inside(ratio.Low))), 5)
 			d.marker(2, x.at(x.inside(ratio.Estimate)), y, 4.4)
 		})
 		if r.goal > 0 {
@@ -147,30 +137,4 @@ func ratioText(v float64) string {
 		return "×1/" + trimmed(times(math.Round(part)))
 	}
 	return "×" + trimmed(times(v))
-}
-
-// ratioTicks are powers of two and, where there is room, what is between them.
-func ratioTicks(s scale, most int) []float64 {
-	for _, between := range [][]float64{{1, 1.1, 1.2, 1.35, 1.5, 1.75}, {1, 1.25, 1.5, 1.75}, {1, 1.5}, {1}} {
-		var out []float64
-		for e := math.Floor(math.Log2(s.low)); e <= math.Ceil(math.Log2(s.high)); e++ {
-			for _, m := range between {
-				if v := m * math.Pow(2, e); v >= s.low && v <= s.high {
-					out = append(out, v)
-				}
-			}
-		}
-		if len(out) <= most {
-			return out
-		}
-	}
-	var out []float64
-	every := math.Ceil((math.Log2(s.high) - math.Log2(s.low)) / float64(max(1, most)))
-	for e := 0.0; math.Pow(2, e) <= s.high; e += every {
-		out = append(out, math.Pow(2, e))
-	}
-	for e := -every; math.Pow(2, e) >= s.low; e -= every {
-		out = append([]float64{math.Pow(2, e)}, out...)
-	}
-	return out
 }

@@ -2,10 +2,7 @@
 
 package page
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // A scale maps values to pixels.
 type scale struct {
@@ -32,19 +29,25 @@ func (s scale) inside(v float64) float64 { return min(max(v, s.low), s.high) }
 // be logarithmic.
 const logFrom = 8
 
+// ends of the values that are more than 0; 0 and 0 where none is.
+func ends(values []float64) (low, high float64) {
+	for _, v := range values {
+		if v > 0 && (low == 0 || v < low) {
+			low = v
+		}
+		high = max(high, v)
+	}
+	return low, high
+}
+
 // scaleOf values that are more than 0: logarithmic where they differ much, from
 // 0 otherwise, with some room.
 func scaleOf(values []float64, from, to float64) scale {
-	low, high := math.Inf(1), 0.0
-	for _, v := range values {
-		if v > 0 {
-			low, high = min(low, v), max(high, v)
-		}
-	}
-	if high == 0 {
+	low, high := ends(values)
+	switch {
+	case high == 0:
 		return scale{0, 1, from, to, false}
-	}
-	if high > logFrom*low {
+	case high > logFrom*low:
 		return logScale(low, high, from, to)
 	}
 	return scale{0, high * 1.08, from, to, false}
@@ -57,13 +60,17 @@ func logScale(low, high, from, to float64) scale {
 
 // ticks are round values, about as many as there is room for.
 func (s scale) ticks(most int) []float64 {
-	if s.log {
-		return s.logTicks(most)
-	}
-	span := s.high - s.low
-	if span <= 0 {
+	if s.high <= s.low {
 		return []float64{s.low}
 	}
+	if s.log {
+		factors := [][]float64{{1, 2, 5}, {1, 3}, {1}}
+		if s.high < 12*s.low { // within a decade those would be few
+			factors = append([][]float64{{1, 1.5, 2, 3, 4, 5, 6, 8}}, factors...)
+		}
+		return s.logTicks(most, 10, factors...)
+	}
+	span := s.high - s.low
 	step := 0.0
 	power := math.Pow(10, math.Floor(math.Log10(span/float64(most))))
 	for _, m := range []float64{1, 2, 2.5, 5, 10} {
@@ -73,42 +80,30 @@ func (s scale) ticks(most int) []float64 {
 		}
 	}
 	var out []float64
-	for v := math.Ceil(s.low/step-1e-9) * step; v <= s.high+step*1e-9; v += step {
-		t := math.Round(v/step) * step
-		if t == 0 {
-			t = 0 // and not -0
-		}
-		out = append(out, t)
+	for i := math.Ceil(s.low/step - 1e-9); i*step <= s.high+step*1e-9; i++ {
+		out = append(out, i*step+0) // and not -0
 	}
 	return out
 }
 
-func (s scale) logTicks(most int) []float64 {
-	first, last := int(math.Floor(math.Log10(s.low))), int(math.Ceil(math.Log10(s.high)))
-	steps := [][]float64{{1, 2, 5}, {1, 3}, {1}}
-	if s.high < 12*s.low { // within a decade those would be few
-		steps = slices.Insert(steps, 0, []float64{1, 1.5, 2, 3, 4, 5, 6, 8})
-	}
-	for _, mantissas := range steps {
-		var out []float64
-		for e := first; e <= last; e++ {
-			for _, m := range mantissas {
-				if v := m * math.Pow(10, float64(e)); v >= s.low && v <= s.high {
+// logTicks are the powers of a base times the first factors that do not make
+// too many, or every so many powers.
+func (s scale) logTicks(most int, base float64, factors ...[]float64) []float64 {
+	first, last := math.Log(s.low)/math.Log(base), math.Log(s.high)/math.Log(base)
+	powers := func(every float64, factors []float64) (out []float64) {
+		for e := math.Floor(first/every) * every; e <= last; e += every {
+			for _, f := range factors {
+				if v := f * math.Pow(base, e); v >= s.low && v <= s.high {
 					out = append(out, v)
 				}
 			}
 		}
-		if len(out) <= most {
+		return out
+	}
+	for _, f := range factors {
+		if out := powers(1, f); len(out) <= most {
 			return out
 		}
 	}
-	// Every so many decades.
-	every := (last-first)/most + 1
-	var out []float64
-	for e := first; e <= last; e += every {
-		if v := math.Pow(10, float64(e)); v >= s.low && v <= s.high {
-			out = append(out, v)
-		}
-	}
-	return out
+	return powers(math.Ceil((last-first)/float64(most)), []float64{1})
 }

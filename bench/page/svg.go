@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"html"
 	"html/template"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,10 +42,7 @@ func (d *drawing) line(class string, x1, y1, x2, y2 float64) {
 }
 
 func (d *drawing) rect(class string, x, y, w, h float64) {
-	if w < 0 {
-		x, w = x+w, -w
-	}
-	fmt.Fprintf(&d.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, num(x), num(y), num(w), num(max(0, h)))
+	fmt.Fprintf(&d.b, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"/>`, class, num(x), num(y), num(w), num(h))
 }
 
 // Where a text stands at its point.
@@ -54,29 +53,45 @@ const (
 )
 
 func (d *drawing) text(class, anchor string, x, y float64, text string) {
-	fmt.Fprintf(&d.b, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`, class, anchor, num(x), num(y), html.EscapeString(text))
+	fmt.Fprintf(&d.b, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`, class, anchor, num(x), num(y),
+		html.EscapeString(text))
 }
 
 type point struct{ x, y float64 }
 
-// path through points.
-func (d *drawing) path(class string, points []point) {
-	if len(points) < 2 {
-		return
+// gap is the point of a value that is not known: no line goes through it.
+func gap() point { return point{math.NaN(), math.NaN()} }
+
+func (p point) unknown() bool { return math.IsNaN(p.x) }
+
+// stretches of points between gaps.
+func stretches(points []point) [][]point {
+	for i, p := range points {
+		if p.unknown() {
+			return append([][]point{points[:i]}, stretches(points[i+1:])...)
+		}
 	}
-	fmt.Fprintf(&d.b, `<path class="%s" d="%s"/>`, class, through(points))
+	return [][]point{points}
 }
 
-// area between two lines with the same x.
+// path through points.
+func (d *drawing) path(class string, points []point) {
+	for _, s := range stretches(points) {
+		if len(s) > 1 {
+			fmt.Fprintf(&d.b, `<path class="%s" d="%s"/>`, class, through(s))
+		}
+	}
+}
+
+// area between two lines with the same x, and the same gaps.
 func (d *drawing) area(class string, upper, lower []point) {
-	if len(upper) < 2 {
-		return
+	below := stretches(lower)
+	for i, s := range stretches(upper) {
+		if len(s) > 1 {
+			slices.Reverse(below[i])
+			fmt.Fprintf(&d.b, `<path class="%s" d="%sZ"/>`, class, through(slices.Concat(s, below[i])))
+		}
 	}
-	around := append([]point{}, upper...)
-	for i := len(lower) - 1; i >= 0; i-- {
-		around = append(around, lower[i])
-	}
-	fmt.Fprintf(&d.b, `<path class="%s" d="%sZ"/>`, class, through(around))
 }
 
 func through(points []point) string {
@@ -100,18 +115,17 @@ func (d *drawing) group(class, title string, draw func()) {
 
 // marker tells variants apart without colour.
 func (d *drawing) marker(shape int, x, y, r float64) {
-	switch shape % 4 {
-	case 0:
+	k := r * 1.35
+	corners := [][]point{nil,
+		{{x - r, y - r}, {x + r, y - r}, {x + r, y + r}, {x - r, y + r}},
+		{{x, y - k}, {x + k, y}, {x, y + k}, {x - k, y}},
+		{{x, y - k}, {x + k, y + r}, {x - k, y + r}},
+	}[shape%4]
+	if corners == nil {
 		fmt.Fprintf(&d.b, `<circle class="dot" cx="%s" cy="%s" r="%s"/>`, num(x), num(y), num(r))
-	case 1:
-		fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through([]point{{x - r, y - r}, {x + r, y - r}, {x + r, y + r}, {x - r, y + r}}))
-	case 2:
-		k := r * 1.35
-		fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through([]point{{x, y - k}, {x + k, y}, {x, y + k}, {x - k, y}}))
-	default:
-		k := r * 1.25
-		fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through([]point{{x, y - k}, {x + k, y + k*0.8}, {x - k, y + k*0.8}}))
+		return
 	}
+	fmt.Fprintf(&d.b, `<path class="dot" d="%sZ"/>`, through(corners))
 }
 
 // cross marks what was refused.

@@ -74,7 +74,8 @@ func (v *view) noiseBars(p result.PointSummary) (out []bars) {
 			if !ok {
 				i = len(out)
 				at[n.Direction] = i
-				out = append(out, bars{Name: "noise " + result.Way(n.Direction), Note: result.BitsText(n.Asked) + " asked for"})
+				out = append(out, bars{Name: "noise " + result.Way(n.Direction),
+					Note: result.BitsText(n.Asked) + " asked for"})
 			}
 			detail := fmt.Sprintf("%s segments sent again", count(int64(n.Retransmits)))
 			if n.Datagrams > 0 {
@@ -88,7 +89,8 @@ func (v *view) noiseBars(p result.PointSummary) (out []bars) {
 				}
 				detail += fmt.Sprintf(" %s %s", result.PercentileText(s.Percentile), result.DurationText(float64(s.NS)))
 			}
-			out[i].Bars = append(out[i].Bars, hbar{Key: keyOf(v.Keys, s.Name), Text: result.BitsText(n.Achieved), Detail: detail,
+			out[i].Bars = append(out[i].Bars, hbar{Key: keyOf(v.Keys, s.Name), Text: result.BitsText(n.Achieved),
+				Detail:  detail,
 				Percent: percentOf(n.Achieved, top), Mark: percentOf(n.Asked, top), MarkTitle: "asked for"})
 		}
 	}
@@ -120,7 +122,8 @@ func (v *view) hopBars(p result.PointSummary) (out []bars, empty []string) {
 				at[h.Name] = i
 				out = append(out, bars{Name: h.Name, Note: string(h.Reach)})
 			}
-			b := hbar{Key: keyOf(v.Keys, s.Name), Text: result.BytesText(h.Mean), Percent: percentOf(h.Mean, top), Mark: -1}
+			b := hbar{Key: keyOf(v.Keys, s.Name), Text: result.BytesText(h.Mean), Percent: percentOf(h.Mean, top),
+				Mark: -1}
 			var detail []string
 			if h.P99 >= 0 {
 				b.Mark, b.MarkTitle = percentOf(float64(h.P99), top), "P99"
@@ -132,7 +135,8 @@ func (v *view) hopBars(p result.PointSummary) (out []bars, empty []string) {
 			}
 			detail = append(detail, most)
 			if h.Rate > 0 {
-				detail = append(detail, fmt.Sprintf("a packet waits %s, at most %s", result.DurationText(h.MeanWait), result.DurationText(h.MaxWait)))
+				detail = append(detail, fmt.Sprintf("a packet waits %s, at most %s", result.DurationText(h.MeanWait),
+					result.DurationText(h.MaxWait)))
 			}
 			detail = append(detail, fmt.Sprintf("%s drops", count(int64(h.Drops))))
 			b.Detail = strings.Join(detail, "; ")
@@ -194,8 +198,9 @@ type powerRow struct {
 func (v *view) powerRows(p result.PointSummary) (out []powerRow) {
 	for _, s := range p.Variants {
 		for _, w := range s.Power {
-			r := powerRow{Key: keyOf(v.Keys, s.Name), Source: w.Provenance.Source, Covers: w.Provenance.Covers, Reason: w.Missing,
-				Power: "-", RatePerWatt: "-", Joules: "-", Rate: "-"}
+			r := powerRow{Key: keyOf(v.Keys, s.Name), Source: w.Provenance.Source, Covers: w.Provenance.Covers,
+				Reason: w.Missing,
+				Power:  "-", RatePerWatt: "-", Joules: "-", Rate: "-"}
 			if w.Power != nil {
 				r.Power = boundsText(*w.Power, "W", 1)
 			}
@@ -311,7 +316,7 @@ func (v *view) sweeps() ([]heat, []string) {
 		t := heat{Key: k}
 		found := false
 		for _, n := range shares {
-			r := heatRow{Share: trimmed(share(float64(n) / 1000))}
+			r := heatRow{Share: tickShare(float64(n) / 1000)}
 			for _, b := range buffers {
 				c := heatCell{Refused: "-"}
 				for _, s := range v.Summary.Sweep {

@@ -16,20 +16,23 @@ func (v *view) timeLine() *figure {
 	if t == nil || len(t.Variants) == 0 {
 		return nil
 	}
-	f := &figure{ID: "timeline", Wide: v.drawTimeLine(t, wide), Narrow: v.drawTimeLine(t, narrow)}
-	f.Caption = fmt.Sprintf("The round with the slowest request of all: %s, repeat %d. Every %s: the slowest request that was answered then (bold), and their median (thin, where there are enough); no line where none was answered.",
+	caption := fmt.Sprintf("The round with the slowest request of all: %s, repeat %d. Every %s: the slowest request "+
+		"that was answered then (bold), and their median (thin, where there are enough); "+
+		"no line where none was answered.",
 		grouped(t.Point), t.Repeat, result.DurationText(float64(t.Interval)))
 	noise, stalls := false, false
 	for _, x := range t.Variants {
 		noise, stalls = noise || len(x.Noise) > 0, stalls || len(x.Stalls) > 0
 	}
 	if noise {
-		f.Caption += " Below: what arrived of the noise to the SUT and, dashed, from it; red ticks: segments or datagrams of it were lost."
+		caption += " Below: what arrived of the noise to the SUT and, dashed, from it; " +
+			"red ticks: segments or datagrams of it were lost."
 	}
 	if stalls {
-		f.Caption += " Red blocks at the bottom: a thread of the generator itself got nothing done, mostly because it had lost its processor."
+		caption += " Red blocks at the bottom: a thread of the generator itself got nothing done, " +
+			"mostly because it had lost its processor."
 	}
-	return f
+	return inTwoSizes("timeline", caption, func(w float64) template.HTML { return v.drawTimeLine(t, w) })
 }
 
 func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
@@ -38,10 +41,7 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 	for _, x := range t.Variants {
 		duration = max(duration, x.Duration)
 		for _, l := range x.Latency {
-			latencies = append(latencies, float64(l.Slowest))
-			if l.Median > 0 {
-				latencies = append(latencies, float64(l.Median))
-			}
+			latencies = append(latencies, float64(l.Slowest), float64(l.Median))
 			// A request may be answered after the counted time.
 			duration = max(duration, l.At+t.Interval)
 		}
@@ -52,7 +52,8 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 		}
 		stalls = stalls || len(x.Stalls) > 0
 	}
-	if len(latencies) == 0 {
+	low, high := ends(latencies)
+	if high == 0 {
 		return ""
 	}
 	const head, latencyHeight, noiseHeight, stallHeight = 22.0, 104.0, 46.0, 12.0
@@ -65,20 +66,13 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 	}
 	h := each*float64(len(t.Variants)) + 34
 	d := newDrawing(w, h, "Latency, noise and stalls of the generator over time in one round, by variant")
-	y := axis{scale: scaleOf(latencies, 0, 0), text: tickText}
-	y.log = true
-	if y.low <= 0 {
-		y.scale = logScale(minOf(latencies), maxOf(latencies), 0, 0)
-	}
-	y.ticks = y.scale.ticks(4)
+	y := axisOf(logScale(low, high, 0, 0), tickText, 4)
 	n := axis{scale: scale{0, noise * 1.1, 0, 0, false}, text: tickBits}
-	n.ticks = []float64{0}
 	if noise > 0 {
-		n.ticks = append(n.ticks, n.scale.ticks(2)[1:]...)
+		n.ticks = n.scale.ticks(2)[1:] // 0 is the axis itself
 	}
 	left := max(y.widest(), n.widest()) + 10
-	x := axis{scale: scale{0, float64(duration), left, w - 8, false}, text: tickText}
-	x.ticks = x.scale.ticks(int(w / 110))
+	x := axisOf(scale{0, float64(duration), left, w - 8, false}, tickText, int(w/110))
 	mid := func(at, interval int64) float64 { return x.at(float64(at) + float64(interval)/2) }
 	top := 0.0
 	for _, variant := range t.Variants {
@@ -86,49 +80,35 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 		d.group(k.Class, "", func() { d.marker(1, left+5, top+9, 4.5) })
 		d.text("label", start, left+15, top+13, variant.Name)
 		y.from, y.to = top+head+latencyHeight, top+head
-		for _, tick := range y.ticks {
-			d.line("grid", left, y.at(tick), w-8, y.at(tick))
-			d.text("tick", end, left-7, y.at(tick)+4, y.text(tick))
-		}
+		d.rows(y, left, w-8)
 		d.line("axis", left, y.from, w-8, y.from)
 		var slowest, median []point
-		d.group(k.Class, "", func() {
-			drawn := 0
-			for i, l := range variant.Latency {
-				at := mid(l.At, t.Interval)
-				if i > 0 && l.At-variant.Latency[i-1].At > t.Interval {
-					// Nothing was answered in between: no line.
-					d.path("thin", median)
-					d.path("stroke", slowest[drawn:])
-					median, drawn = nil, i
-				}
-				slowest = append(slowest, point{at, y.at(float64(l.Slowest))})
-				if l.Median > 0 {
-					median = append(median, point{at, y.at(float64(l.Median))})
-					continue
-				}
-				d.path("thin", median)
-				median = nil
-			}
-			d.path("thin", median)
-			d.path("stroke", slowest[drawn:])
-		})
 		for i, l := range variant.Latency {
-			title := fmt.Sprintf("%s at %s: slowest of %s requests %s", variant.Name, tickText(float64(l.At)), count(l.Count), result.DurationText(float64(l.Slowest)))
+			if i > 0 && l.At-variant.Latency[i-1].At > t.Interval {
+				slowest, median = append(slowest, gap()), append(median, gap()) // nothing was answered in between
+			}
+			at := mid(l.At, t.Interval)
+			slowest, median = append(slowest, point{at, y.at(float64(l.Slowest))}), append(median, gap())
+			if l.Median > 0 {
+				median[len(median)-1] = point{at, y.at(float64(l.Median))}
+			}
+		}
+		d.group(k.Class, "", func() {
+			d.path("thin", median)
+			d.path("stroke", slowest)
+		})
+		for _, l := range variant.Latency {
+			title := fmt.Sprintf("%s at %s: slowest of %s requests %s", variant.Name, tickText(float64(l.At)),
+				count(l.Count), result.DurationText(float64(l.Slowest)))
 			if l.Median > 0 {
 				title += ", median " + result.DurationText(float64(l.Median))
 			}
-			d.group(k.Class, title, func() { d.marker(0, slowest[i].x, slowest[i].y, 2.2) })
+			d.group(k.Class, title, func() { d.marker(0, mid(l.At, t.Interval), y.at(float64(l.Slowest)), 2.2) })
 		}
 		bottom := y.from
 		if noise > 0 {
 			n.from, n.to = bottom+8+noiseHeight, bottom+8
-			for _, tick := range n.ticks {
-				d.line("grid", left, n.at(tick), w-8, n.at(tick))
-				if tick > 0 {
-					d.text("tick", end, left-7, n.at(tick)+4, n.text(tick))
-				}
-			}
+			d.rows(n, left, w-8)
 			for _, s := range variant.Noise {
 				var line, base []point
 				for i, r := range s.Rates {
@@ -142,13 +122,15 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 				} else {
 					d.area("noise-area", line, base)
 				}
-				d.group("", "noise "+result.Way(s.Direction)+", asked for "+result.BitsText(s.Asked), func() { d.path(class, line) })
+				d.group("", "noise "+result.Way(s.Direction)+", asked for "+result.BitsText(s.Asked),
+					func() { d.path(class, line) })
 			}
 			for _, s := range variant.Noise {
 				for i, t := range s.Trouble {
 					if t > 0 {
 						at := mid(s.Start+int64(i)*s.Interval, s.Interval)
-						d.group("", fmt.Sprintf("noise %s at %s: %s segments or datagrams lost", result.Way(s.Direction), tickText(float64(s.Start+int64(i)*s.Interval)), count(t)), func() {
+						d.group("", fmt.Sprintf("noise %s at %s: %s segments or datagrams lost",
+							result.Way(s.Direction), tickText(float64(s.Start+int64(i)*s.Interval)), count(t)), func() {
 							d.line("trouble", at, n.from, at, n.from-7)
 						})
 					}
@@ -163,7 +145,8 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 		if stalls {
 			for _, s := range variant.Stalls {
 				from, to := x.at(x.inside(float64(s.At))), x.at(x.inside(float64(s.At+s.Ns)))
-				d.group("stall", fmt.Sprintf("stall of the generator at %s: %s", tickText(float64(s.At)), result.DurationText(float64(s.Ns))), func() {
+				d.group("stall", fmt.Sprintf("stall of the generator at %s: %s", tickText(float64(s.At)),
+					result.DurationText(float64(s.Ns))), func() {
 					d.rect("stall-bar", from, bottom+3, max(1, to-from), 7)
 				})
 			}
@@ -171,31 +154,6 @@ func (v *view) drawTimeLine(t *result.TimeLine, w float64) template.HTML {
 		top += each
 	}
 	top -= 4
-	free := -10.0
-	for _, tick := range x.ticks {
-		at, half := x.at(tick), widthOf(x.text(tick))/2
-		if at-half > free && at+half < w+2 {
-			d.text("tick", middle, at, top+16, x.text(tick))
-			free = at + half + 8
-		}
-	}
+	d.labels(x, top+16)
 	return d.html()
-}
-
-func minOf(v []float64) float64 {
-	low := v[0]
-	for _, x := range v {
-		if x > 0 {
-			low = min(low, x)
-		}
-	}
-	return low
-}
-
-func maxOf(v []float64) float64 {
-	high := v[0]
-	for _, x := range v {
-		high = max(high, x)
-	}
-	return high
 }

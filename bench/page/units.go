@@ -16,6 +16,8 @@ func tickText(ns float64) string { return trimmed(result.DurationText(ns)) }
 
 func tickBits(v float64) string { return trimmed(result.BitsText(v)) }
 
+func tickShare(v float64) string { return trimmed(share(v)) }
+
 // trimmed takes ".00" and ".50"'s last zero away.
 func trimmed(s string) string {
 	number, unit, ok := strings.Cut(s, " ")

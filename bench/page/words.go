@@ -40,7 +40,8 @@ func (v *view) headline() (out []string) {
 				whole = false
 				break
 			}
-			text := fmt.Sprintf("%s ×%s (%s to %s)", s.Name, times(c.Ratio.Estimate), times(c.Ratio.Low), times(c.Ratio.High))
+			text := fmt.Sprintf("%s ×%s (%s to %s)", s.Name, times(c.Ratio.Estimate), times(c.Ratio.Low),
+				times(c.Ratio.High))
 			if c.Difference != nil && c.Difference.Text == stats.Same {
 				same = append(same, s.Name)
 			}
@@ -49,7 +50,8 @@ func (v *view) headline() (out []string) {
 		if !whole || len(parts) == 0 {
 			continue
 		}
-		text := fmt.Sprintf("%s beside that of %s: %s", result.PercentileText(v.Summary.Percentiles[i]), p.Base, strings.Join(parts, ", "))
+		text := fmt.Sprintf("%s beside that of %s: %s", result.PercentileText(v.Summary.Percentiles[i]), p.Base,
+			strings.Join(parts, ", "))
 		if len(v.Summary.Points) > 1 {
 			text = "At " + grouped(p.Name) + ", " + text
 		}
@@ -123,7 +125,8 @@ func (v *view) lead() (out []string) {
 
 func serverLine(r *result.Result) string {
 	s := cmp.Or(r.Server.Version, r.Server.Kind, r.Experiment.Server.Kind)
-	if r.Server.Kind != "" && !strings.Contains(strings.ToLower(s), r.Server.Kind) && r.Server.Kind != experiment.KindCommand {
+	if r.Server.Kind != "" && !strings.Contains(strings.ToLower(s), r.Server.Kind) &&
+		r.Server.Kind != experiment.KindCommand {
 		s = r.Server.Kind + " " + s
 	}
 	if r.Server.Version == "" && len(r.Server.Command) > 0 {
@@ -137,7 +140,8 @@ func serverLine(r *result.Result) string {
 		}
 		return fmt.Sprintf("%s; objects of %s over %s", s, strings.Join(sizes, ", "), w.Protocol)
 	}
-	text := fmt.Sprintf("%s; %s keys of %d bytes, values of %s", s, count(int64(w.Keys)), w.KeyBytes, result.BytesText(float64(w.ValueBytes)))
+	text := fmt.Sprintf("%s; %s keys of %d bytes, values of %s", s, count(int64(w.Keys)), w.KeyBytes,
+		result.BytesText(float64(w.ValueBytes)))
 	if w.Sets > 0 {
 		return text + fmt.Sprintf(", %d gets to %d sets", w.Gets, w.Sets)
 	}
@@ -160,7 +164,7 @@ func loadLine(e *experiment.Experiment) string {
 func noiseText(n experiment.Noise) string {
 	rate := result.BitsText(float64(n.BitsPerSecond))
 	if n.BitsPerSecond == 0 {
-		rate = trimmed(share(float64(n.Share)/1000)) + " of the link"
+		rate = tickShare(float64(n.Share)/1000) + " of the link"
 	}
 	flows := "1 flow"
 	if n.Flows > 1 {
@@ -183,7 +187,8 @@ func (v *view) claims() (out []claim) {
 			}
 			if j := g.Judgement; j != nil {
 				c.Verdict, c.Reason = string(j.Verdict), j.Reason
-				c.Class = map[stats.Verdict]string{stats.Met: "met", stats.Missed: "missed", stats.TooNoisy: "noisy"}[j.Verdict]
+				c.Class = map[stats.Verdict]string{stats.Met: "met", stats.Missed: "missed",
+					stats.TooNoisy: "noisy"}[j.Verdict]
 			}
 			out = append(out, c)
 		}
@@ -228,7 +233,8 @@ func facts(r *result.Result) (out []fact) {
 	if e.Memory > 0 {
 		add("memory", result.BytesText(float64(e.Memory)))
 	}
-	add("server", strings.Join(slices.DeleteFunc([]string{r.Server.Kind, r.Server.Version}, func(s string) bool { return s == "" }), ", "))
+	add("server", strings.Join(slices.DeleteFunc([]string{r.Server.Kind, r.Server.Version},
+		func(s string) bool { return s == "" }), ", "))
 	add("server's command", strings.Join(r.Server.Command, " "))
 	add("server's instances", instancesText(r))
 	add("workload proven by", r.Server.Proof)
@@ -245,7 +251,8 @@ func facts(r *result.Result) (out []fact) {
 	}
 	add("device", network)
 	for _, h := range e.Hosts {
-		text := fmt.Sprintf("%s: %s, %d × %s, kernel %s", h.Role, cmp.Or(h.Hostname, h.Name), h.CPUs, cmp.Or(h.CPUModel, "unknown"), h.Kernel)
+		text := fmt.Sprintf("%s: %s, %d × %s, kernel %s", h.Role, cmp.Or(h.Hostname, h.Name), h.CPUs,
+			cmp.Or(h.CPUModel, "unknown"), h.Kernel)
 		if h.ClockUncertainty > 0 {
 			text += "; its clock is known to " + result.DurationText(float64(h.ClockUncertainty))
 		}

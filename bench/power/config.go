@@ -10,12 +10,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Sources of power readings.
@@ -152,11 +151,11 @@ var Sources = []string{RAPL, Hwmon, IPMI, Redfish, Raritan, SNMP, None}
 const maxSensors = 12
 
 var (
-	hwmonSensor = strictyaml.Lazy(`^(power[0-9]+_(input|average)|energy[0-9]+_input)$`)
-	ipmiDevice  = strictyaml.Lazy(`^/dev/ipmi([0-9]{1,3})$`)
-	chassisID   = strictyaml.Lazy(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
-	sysfsName   = strictyaml.Lazy(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$`)
-	oidNumbers  = strictyaml.Lazy(`^\.?1(\.(0|[1-9][0-9]{0,9})){3,60}$`)
+	hwmonSensor = regexp.MustCompile(`^(power[0-9]+_(input|average)|energy[0-9]+_input)$`)
+	ipmiDevice  = regexp.MustCompile(`^/dev/ipmi([0-9]{1,3})$`)
+	chassisID   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	sysfsName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$`)
+	oidNumbers  = regexp.MustCompile(`^\.?1(\.(0|[1-9][0-9]{0,9})){3,60}$`)
 )
 
 // WithDefaults returns c with defaults in the place of zeros.
@@ -295,10 +294,10 @@ func (c Config) complete() (Config, []error) {
 // fileKey is the key of an experiment's file for a field's name in JSON.
 func fileKey(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "Ns"), "Percent")
-	return capital().ReplaceAllStringFunc(name, func(s string) string { return "-" + strings.ToLower(s) })
+	return capital.ReplaceAllStringFunc(name, func(s string) string { return "-" + strings.ToLower(s) })
 }
 
-var capital = strictyaml.Lazy("[A-Z]")
+var capital = regexp.MustCompile("[A-Z]")
 
 // misplaced reports keys that are set and that the source does not read.
 func (c Config) misplaced(bad func(string, ...any)) {
@@ -320,7 +319,7 @@ func (c Config) misplaced(bad func(string, ...any)) {
 }
 
 func (c Config) checkHwmon(bad func(string, ...any)) {
-	if !sysfsName().MatchString(c.Chip) {
+	if !sysfsName.MatchString(c.Chip) {
 		bad("chip %q: want the content of a name file in /sys/class/hwmon/hwmon*, or hwmonN", c.Chip)
 	}
 	if len(c.Sensors) == 0 || len(c.Sensors) > maxSensors {
@@ -328,7 +327,7 @@ func (c Config) checkHwmon(bad func(string, ...any)) {
 	}
 	for i, s := range c.Sensors {
 		switch {
-		case !hwmonSensor().MatchString(s):
+		case !hwmonSensor.MatchString(s):
 			bad("sensors[%d] %q: want powerN_input, powerN_average or energyN_input", i, s)
 		case slices.Contains(c.Sensors[:i], s):
 			bad("sensors[%d] %q: named twice", i, s)
@@ -348,14 +347,15 @@ func channel(sensor string) string {
 
 func (c Config) checkAddress(bad func(string, ...any)) {
 	host, port, err := net.SplitHostPort(c.Address)
-	if n, e := strconv.Atoi(port); c.Address == "" || err != nil || host == "" || strings.ContainsAny(host, "@/ ") || e != nil || n < 1 || n > 65535 {
+	if n, e := strconv.Atoi(port); c.Address == "" || err != nil || host == "" || strings.ContainsAny(host, "@/ ") ||
+		e != nil || n < 1 || n > 65535 {
 		bad("address %q: want HOST or HOST:PORT", c.Address)
 	}
 }
 
 func (c Config) checkCredentials(bad func(string, ...any)) {
 	if name, env := strings.CutPrefix(c.Credentials, "env:"); env {
-		if !envPrefix().MatchString(name) {
+		if !envPrefix.MatchString(name) {
 			bad("credentials %q: want env:PREFIX with capital letters, digits and underscores", c.Credentials)
 		}
 	} else if !filepath.IsAbs(c.Credentials) {
@@ -370,7 +370,7 @@ func (c Config) checkIPMI(bad func(string, ...any)) {
 		return
 	}
 	if c.Device != "" {
-		if !ipmiDevice().MatchString(c.Device) {
+		if !ipmiDevice.MatchString(c.Device) {
 			bad("device %q: want /dev/ipmiN", c.Device)
 		}
 		if c.Credentials != "" {
@@ -416,7 +416,7 @@ func (c Config) checkRedfish(bad func(string, ...any)) {
 		bad("chassis: %d named, want at most %d", len(c.Chassis), maxSensors)
 	}
 	for i, id := range c.Chassis {
-		if !chassisID().MatchString(id) {
+		if !chassisID.MatchString(id) {
 			bad("chassis[%d] %q: want an Id as in /redfish/v1/Chassis/Id", i, id)
 		} else if slices.Contains(c.Chassis[:i], id) {
 			bad("chassis[%d] %q: named twice", i, id)
@@ -466,7 +466,7 @@ func (c Config) checkSNMP(bad func(string, ...any)) {
 		bad("oids: %d named, want at most %d", len(c.OIDs), maxSensors)
 	}
 	for i, o := range c.OIDs {
-		if !oidNumbers().MatchString(o.OID) {
+		if !oidNumbers.MatchString(o.OID) {
 			bad("oids[%d].oid %q: want numbers as in .1.3.6.1.4.1.318.1.1.26.4.3.1.5.1", i, o.OID)
 		} else if slices.ContainsFunc(c.OIDs[:i], func(x OID) bool { return dotted(x.OID) == dotted(o.OID) }) {
 			bad("oids[%d].oid %q: named twice", i, o.OID)

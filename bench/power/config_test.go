@@ -18,27 +18,50 @@ func TestConfigListsAllMistakes(t *testing.T) {
 	}{
 		{Config{Source: "solar"}, []string{`source "solar": want one of rapl, hwmon, ipmi, redfish, raritan, snmp, none`}},
 		{Config{Source: None, Interval: 1e9}, []string{"interval: not a key of source none"}},
-		{Config{Source: RAPL, Address: "10.0.0.1", Domains: []string{"package", "psys", "gpu", "package"}, Interval: 1, AccuracyPercent: 60}, []string{
-			"address: not a key of source rapl, only of ipmi, raritan, snmp", `domains[2] "gpu": want package`, `domains[3] "package": named twice`,
-			"psys contains package, which would count twice", "interval 1ns: want 1ms to", "accuracy 60%: want 0% to 50%"}},
-		{Config{Source: Hwmon, Chip: "../x", Sensors: []string{"power1_input", "energy1_input", "power1_average", "temp1_input", "power1_input"}}, []string{
-			`chip "../x"`, `sensors[1] "energy1_input": power and energy cannot be added up`, `sensors[2] "power1_average": the same channel twice`, `sensors[3] "temp1_input": want powerN_input`, `sensors[4] "power1_input": named twice`}},
+		{Config{Source: RAPL, Address: "10.0.0.1", Domains: []string{"package", "psys", "gpu", "package"}, Interval: 1,
+			AccuracyPercent: 60}, []string{
+			"address: not a key of source rapl, only of ipmi, raritan, snmp", `domains[2] "gpu": want package`,
+			`domains[3] "package": named twice`,
+			"psys contains package, which would count twice", "interval 1ns: want 1ms to",
+			"accuracy 60%: want 0% to 50%"}},
+		{Config{Source: Hwmon, Chip: "../x", Sensors: []string{"power1_input", "energy1_input", "power1_average",
+			"temp1_input", "power1_input"}}, []string{
+			`chip "../x"`, `sensors[1] "energy1_input": power and energy cannot be added up`,
+			`sensors[2] "power1_average": the same channel twice`, `sensors[3] "temp1_input": want powerN_input`,
+			`sensors[4] "power1_input": named twice`}},
 		{Config{Source: IPMI}, []string{"address, device: want one of them"}},
-		{Config{Source: IPMI, Device: "/dev/sda", CipherSuite: 3, Privilege: "user", Credentials: "/x"}, []string{`device "/dev/sda": want /dev/ipmiN`, "cipher-suite: /dev/sda has none", "privilege: /dev/sda has none", "credentials: /dev/sda needs none"}},
-		{Config{Source: IPMI, Address: "a b:99999", CipherSuite: 1, Privilege: "root", Credentials: simSecret}, []string{`address "a b:99999"`, "credentials: want the absolute path", "cipher-suite 1: want 3 or 17", `privilege "root": want user`}},
-		{Config{Source: Redfish, URL: "https://u:" + simSecret + "@bmc", Credentials: "env:lower", Chassis: []string{"../1", "2", "2"}, CAFile: "ca.pem", SkipVerify: true}, []string{
-			"url: holds a user or password", `"env:lower": want env:PREFIX`, `chassis[0] "../1"`, `chassis[2] "2": named twice`, `ca-file "ca.pem": want an absolute path`, "ca-file, skip-verify"}},
-		{Config{Source: Redfish, URL: "http://bmc", Credentials: "/c"}, []string{`url "http://bmc": want https://HOST`}},
-		{Config{Source: Raritan, Address: "pdu", Credentials: "/c", Inlets: []int{0, 1, 1}, Outlets: []int{1}, Auth: "md5", Privacy: "des", Model: "apc"}, []string{
-			"model: not a key of source raritan, only of snmp", "inlets, outlets: what an outlet draws is in its inlet", "inlets[0] 0: want 1 to 65535", "inlets[2] 1: named twice", `auth "md5": want sha`, `privacy "des": want aes`}},
-		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Version: "2c", Privacy: "aes"}, []string{"model, oids: want one of them", "auth, privacy: SNMP version 2c has neither"}},
-		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Version: "1", PDU: 1, OIDs: []OID{{OID: "1.3.6.1.4.1.1", Unit: "VA", Scale: -1}, {OID: ".1.3.6.1.4.1.1", Unit: "W"}, {OID: "iso.3", Unit: "W"}}}, []string{
-			`version "1": want 3 or 2c`, "pdu: oids name their instance themselves", `oids[0].unit "VA": want W or kW`, "oids[0].scale -1", `oids[1].oid ".1.3.6.1.4.1.1": named twice`, `oids[2].oid "iso.3": want numbers`}},
+		{Config{Source: IPMI, Device: "/dev/sda", CipherSuite: 3, Privilege: "user", Credentials: "/x"},
+			[]string{`device "/dev/sda": want /dev/ipmiN`, "cipher-suite: /dev/sda has none",
+				"privilege: /dev/sda has none", "credentials: /dev/sda needs none"}},
+		{Config{Source: IPMI, Address: "a b:99999", CipherSuite: 1, Privilege: "root", Credentials: simSecret},
+			[]string{`address "a b:99999"`, "credentials: want the absolute path", "cipher-suite 1: want 3 or 17",
+				`privilege "root": want user`}},
+		{Config{Source: Redfish, URL: "https://u:" + simSecret + "@bmc", Credentials: "env:lower",
+			Chassis: []string{"../1", "2", "2"}, CAFile: "ca.pem", SkipVerify: true}, []string{
+			"url: holds a user or password", `"env:lower": want env:PREFIX`, `chassis[0] "../1"`,
+			`chassis[2] "2": named twice`, `ca-file "ca.pem": want an absolute path`, "ca-file, skip-verify"}},
+		{Config{Source: Redfish, URL: "http://bmc", Credentials: "/c"},
+			[]string{`url "http://bmc": want https://HOST`}},
+		{Config{Source: Raritan, Address: "pdu", Credentials: "/c", Inlets: []int{0, 1, 1}, Outlets: []int{1},
+			Auth: "md5", Privacy: "des", Model: "apc"}, []string{
+			"model: not a key of source raritan, only of snmp", "inlets, outlets: what an outlet draws is in its inlet",
+			"inlets[0] 0: want 1 to 65535", "inlets[2] 1: named twice", `auth "md5": want sha`,
+			`privacy "des": want aes`}},
+		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Version: "2c", Privacy: "aes"},
+			[]string{"model, oids: want one of them", "auth, privacy: SNMP version 2c has neither"}},
+		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Version: "1", PDU: 1,
+			OIDs: []OID{{OID: "1.3.6.1.4.1.1", Unit: "VA", Scale: -1}, {OID: ".1.3.6.1.4.1.1", Unit: "W"},
+				{OID: "iso.3", Unit: "W"}}}, []string{
+			`version "1": want 3 or 2c`, "pdu: oids name their instance themselves", `oids[0].unit "VA": want W or kW`,
+			"oids[0].scale -1", `oids[1].oid ".1.3.6.1.4.1.1": named twice`, `oids[2].oid "iso.3": want numbers`}},
 		{Config{Source: Hwmon, Chip: "x"}, []string{"sensors: 0 named, want 1 to 12"}},
-		{Config{Source: Redfish, URL: "https://bmc\x7f", Credentials: "/c", Chassis: someIDs(13)}, []string{"url: not a URL", "chassis: 13 named, want at most 12"}},
-		{Config{Source: Raritan, Address: "pdu", Credentials: "/c", PDU: -1, Outlets: upTo(13)}, []string{"pdu -1: want 1 to 65535", "outlets: 13 named, want at most 12"}},
+		{Config{Source: Redfish, URL: "https://bmc\x7f", Credentials: "/c", Chassis: someIDs(13)},
+			[]string{"url: not a URL", "chassis: 13 named, want at most 12"}},
+		{Config{Source: Raritan, Address: "pdu", Credentials: "/c", PDU: -1, Outlets: upTo(13)},
+			[]string{"pdu -1: want 1 to 65535", "outlets: 13 named, want at most 12"}},
 		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", Model: "acme"}, []string{`model "acme": want apc`}},
-		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", OIDs: oids(13)}, []string{"oids: 13 named, want at most 12"}},
+		{Config{Source: SNMP, Address: "pdu", Credentials: "/c", OIDs: oids(13)},
+			[]string{"oids: 13 named, want at most 12"}},
 	} {
 		err := tt.c.Validate()
 		if err == nil {
@@ -92,14 +115,20 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	good := file("good", "user=u\npassword=12345678\n")
 	for want, c := range map[string]Config{
-		"IPMI users have at most 16 bytes, passwords 20": {Source: IPMI, Address: "bmc", Credentials: file("long", "user=u\npassword="+strings.Repeat("x", 21)+"\n")},
-		"password shorter than the 8 bytes of SNMPv3":    {Source: Raritan, Address: "pdu", Credentials: file("short", "user=u\npassword=1234567\n")},
-		"community longer than 127 bytes":                {Source: Raritan, Address: "pdu", Version: "2c", Credentials: file("community", "community="+strings.Repeat("x", 128)+"\n")},
-		"ca-file: open " + dir + "/none":                 {Source: Redfish, URL: "https://bmc", Credentials: good, CAFile: filepath.Join(dir, "none")},
-		"good: no certificate in PEM":                    {Source: Redfish, URL: "https://bmc", Credentials: good, CAFile: good},
+		"IPMI users have at most 16 bytes, passwords 20": {Source: IPMI, Address: "bmc",
+			Credentials: file("long", "user=u\npassword="+strings.Repeat("x", 21)+"\n")},
+		"password shorter than the 8 bytes of SNMPv3": {Source: Raritan, Address: "pdu",
+			Credentials: file("short", "user=u\npassword=1234567\n")},
+		"community longer than 127 bytes": {Source: Raritan, Address: "pdu", Version: "2c",
+			Credentials: file("community", "community="+strings.Repeat("x", 128)+"\n")},
+		"ca-file: open " + dir + "/none": {Source: Redfish, URL: "https://bmc", Credentials: good,
+			CAFile: filepath.Join(dir, "none")},
+		"good: no certificate in PEM": {Source: Redfish, URL: "https://bmc", Credentials: good,
+			CAFile: good},
 	} {
 		_, err := Open(c)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "power: "+c.Source+": ") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "power: "+c.Source+": ") {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -121,7 +150,8 @@ func TestConfigDefaults(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if c := (Config{Source: Raritan, Address: "fd00::1"}).WithDefaults(); c.Address != "[fd00::1]:161" || c.Inlets[0] != 1 || c.PDU != 1 || c.Version != "3" {
+	if c := (Config{Source: Raritan, Address: "fd00::1"}).WithDefaults(); c.Address != "[fd00::1]:161" ||
+		c.Inlets[0] != 1 || c.PDU != 1 || c.Version != "3" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -11,14 +11,13 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 // Names in a credentials file; in the environment they follow PREFIX_ in
@@ -33,7 +32,7 @@ const (
 
 var credentialNames = []string{user, password, privacyPassword, community}
 
-var envPrefix = strictyaml.Lazy(`^[A-Z][A-Z0-9_]{0,62}$`)
+var envPrefix = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,62}$`)
 
 // maxCredentials is the size in bytes of the largest credentials file.
 const maxCredentials = 4096
@@ -134,7 +133,8 @@ func parseSecrets(b []byte) (secrets, error) {
 		_, twice := s[name]
 		switch {
 		case !ok || !slices.Contains(credentialNames, name):
-			errs = append(errs, fmt.Errorf("line %d: want NAME=VALUE with NAME one of %s", n, strings.Join(credentialNames, ", ")))
+			errs = append(errs, fmt.Errorf("line %d: want NAME=VALUE with NAME one of %s", n,
+				strings.Join(credentialNames, ", ")))
 		case twice:
 			errs = append(errs, fmt.Errorf("line %d: %s a second time", n, name))
 		case value == "" || strings.ContainsRune(value, 0):

@@ -22,9 +22,11 @@ func TestCredentialsFile(t *testing.T) {
 	}{
 		{"fine", "# of the BMC\n\nuser=meter\npassword= with = and blanks \r\n", "", 0o600},
 		{"read-only", "user=meter\npassword=x", "", 0o400},
-		{"others read", "user=meter\npassword=" + simSecret, "mode 0604 lets others at the credentials, want 0600 or 0400", 0o604},
+		{"others read", "user=meter\npassword=" + simSecret,
+			"mode 0604 lets others at the credentials, want 0600 or 0400", 0o604},
 		{"group writes", "user=meter\npassword=" + simSecret, "mode 0620", 0o620},
-		{"unknown name", "user=meter\npassword=x\npin=" + simSecret, "line 3: want NAME=VALUE with NAME one of user, password", 0o600},
+		{"unknown name", "user=meter\npassword=x\npin=" + simSecret,
+			"line 3: want NAME=VALUE with NAME one of user, password", 0o600},
 		{"no equals sign", simSecret, "line 1: want NAME=VALUE", 0o600},
 		{"twice", "user=meter\nuser=" + simSecret, "line 2: user a second time", 0o600},
 		{"empty", "user=\npassword=" + simSecret, "line 1: user is empty", 0o600},
@@ -52,7 +54,8 @@ func TestCredentialsFile(t *testing.T) {
 			}
 		})
 	}
-	if s, _ := readSecrets(credentials(t, "user=u", "password= with blanks "), want, nil); s[password] != " with blanks " {
+	if s, _ := readSecrets(credentials(t, "user=u", "password= with blanks "), want,
+		nil); s[password] != " with blanks " {
 		t.Errorf("%q", s[password])
 	}
 }
@@ -63,7 +66,8 @@ func TestCredentialsElsewhere(t *testing.T) {
 	if err := errors.Join(os.Symlink(credentials(t, "user=u"), link), unix.Mkfifo(fifo, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{link: "a symbolic link", fifo: "not a regular file", dir + "/none": "no such file"} {
+	for path, want := range map[string]string{link: "a symbolic link", fifo: "not a regular file",
+		dir + "/none": "no such file"} {
 		if _, err := readSecrets(path, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
@@ -73,7 +77,8 @@ func TestCredentialsElsewhere(t *testing.T) {
 		if err := os.Chown(other, 12345, -1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readSecrets(other, nil, nil); err == nil || !strings.Contains(err.Error(), "belongs to user 12345") {
+		if _, err := readSecrets(other, nil, nil); err == nil ||
+			!strings.Contains(err.Error(), "belongs to user 12345") {
 			t.Errorf("%v, want whom it belongs to", err)
 		}
 	}
@@ -101,10 +106,11 @@ func TestSecretsDoNotPrint(t *testing.T) {
 	}
 	// One secret begins like another, and what servers repeat is encoded.
 	odd := secrets{password: `a"b c`, privacyPassword: `a"b cdef`}
-	if got := odd.hide(errors.New(`a"b cdef, a\"b c, a%22b+c, a%22b%20c`)).Error(); got != "[secret], [secret], [secret], [secret]" {
+	if got := odd.hide(errors.New(`a"b cdef, a\"b c, a%22b+c, a%22b%20c`)).Error(); got != "[secret], [secret], "+
+		"[secret], [secret]" {
 		t.Errorf("%s", got)
 	}
-	if other := errors.New("nothing to hide"); s.hide(other) != other {
+	if other := errors.New("nothing to hide"); !errors.Is(s.hide(other), other) {
 		t.Error("an error without secrets was changed")
 	}
 }

@@ -15,7 +15,8 @@ func close_(got Interval, value, low, high float64) bool {
 }
 
 func TestDerive(t *testing.T) {
-	r := Result{Duration: 60e9, Estimate: &Estimate{Energy: Interval{30000, 27000, 33000}, Power: Interval{500, 450, 550}}}
+	r := Result{Duration: 60e9, Estimate: &Estimate{Energy: Interval{30000, 27000, 33000},
+		Power: Interval{500, 450, 550}}}
 	// 100 Gbit/s for a minute at 500 W; a second of traffic may be elsewhere.
 	d, err := r.Derive(Work{Duration: 60e9, Bytes: 750e9, BytesError: 12.5e9, Requests: 6e6, SLA: "P99 ≤ 1 ms"})
 	if err != nil {
@@ -40,14 +41,16 @@ func TestDerive(t *testing.T) {
 
 func TestDeriveRefuses(t *testing.T) {
 	r := Result{NotMeasured: "too short"}
-	if _, err := r.Derive(Work{Duration: 1}); !errors.Is(err, ErrNotMeasured) || !strings.Contains(err.Error(), "too short") {
+	if _, err := r.Derive(Work{Duration: 1}); !errors.Is(err, ErrNotMeasured) ||
+		!strings.Contains(err.Error(), "too short") {
 		t.Errorf("%v", err)
 	}
 	if _, err := r.AboveIdle(r); !errors.Is(err, ErrNotMeasured) {
 		t.Errorf("%v", err)
 	}
 	r = Result{Duration: 60e9, Estimate: &Estimate{Power: Interval{500, 0, 1000}}}
-	if _, err := r.Derive(Work{Duration: 59.2e9}); err == nil || !strings.Contains(err.Error(), "work was counted over 59.2s, energy over 1m0s") {
+	if _, err := r.Derive(Work{Duration: 59.2e9}); err == nil || !strings.Contains(err.Error(),
+		"work was counted over 59.2s, energy over 1m0s") {
 		t.Errorf("%v", err)
 	}
 	// No lower bound of the power, no upper bound of what it bought.

@@ -133,7 +133,8 @@ func (s *series) check(quantity string) error {
 		return fmt.Errorf("%d readings, want at least 2", len(s.points))
 	}
 	if last := s.points[len(s.points)-1].at; float64(s.to-last) > maxUnseen*float64(window) {
-		return fmt.Errorf("the source was silent for the last %v of %v", time.Duration(s.to-last).Round(time.Millisecond), time.Duration(window).Round(time.Millisecond))
+		return fmt.Errorf("the source was silent for the last %v of %v",
+			time.Duration(s.to-last).Round(time.Millisecond), time.Duration(window).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -182,11 +183,13 @@ func (s *series) counter(i int) (float64, Uncertainty, error) {
 	sn, first, last := s.sensors[i], s.points[0], s.points[len(s.points)-1]
 	total := last.v[i] - first.v[i]
 	if total <= 0 {
-		return 0, Uncertainty{}, fmt.Errorf("the counter did not move in %v", time.Duration(last.at-first.at).Round(time.Millisecond))
+		return 0, Uncertainty{}, fmt.Errorf("the counter did not move in %v",
+			time.Duration(last.at-first.at).Round(time.Millisecond))
 	}
 	mean := total / seconds(first.at, last.at)
 	if n := total / sn.ResolutionJ; n < minUpdates {
-		return 0, Uncertainty{}, &tooShort{fmt.Sprintf("the counter moved by %.0f of its steps of %g J, want %d", n, sn.ResolutionJ, minUpdates),
+		return 0, Uncertainty{}, &tooShort{fmt.Sprintf("the counter moved by %.0f of its steps of %g J, want %d", n,
+			sn.ResolutionJ, minUpdates),
 			int64(minUpdates * sn.ResolutionJ / mean * 1e9)}
 	}
 	peak := mean

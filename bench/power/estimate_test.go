@@ -98,7 +98,9 @@ func TestBoundsHoldTheTruth(t *testing.T) {
 					}
 					want := truth(load, end)
 					if e.Energy.Low > want || e.Energy.High < want {
-						t.Errorf("%s, %s every %v to %v, phase %d: %.1f J, want %.1f inside (%+v)", name, s.Quantity, time.Duration(s.UpdateInterval), s.ResolutionW+s.ResolutionJ, phase, e.Energy, want, e.Uncertainty)
+						t.Errorf("%s, %s every %v to %v, phase %d: %.1f J, want %.1f inside (%+v)", name, s.Quantity,
+							time.Duration(s.UpdateInterval), s.ResolutionW+s.ResolutionJ, phase, e.Energy, want,
+							e.Uncertainty)
 					}
 					// Bounds that hold everything say nothing.
 					if half := e.Uncertainty.sum() / want; half > 0.35 {
@@ -120,7 +122,8 @@ func TestSamplingInterval(t *testing.T) {
 		const runs = 300
 		held, half := 0, 0.0
 		for range runs {
-			sr := &series{sensors: []Sensor{{Quantity: Power, ResolutionW: 1e-3, UpdateInterval: second}}, to: end, interval: second}
+			sr := &series{sensors: []Sensor{{Quantity: Power, ResolutionW: 1e-3, UpdateInterval: second}}, to: end,
+				interval: second}
 			x, true_ := rng.NormFloat64(), 0.0
 			for at := int64(0); at <= end; at += step {
 				x = rho*x + math.Sqrt(1-rho*rho)*rng.NormFloat64()
@@ -139,7 +142,8 @@ func TestSamplingInterval(t *testing.T) {
 			}
 		}
 		if held < runs*90/100 || half/(300*60) > 0.03 {
-			t.Errorf("correlated over %v s: %d of %d intervals hold the mean, want at least 90 %%; ±%.0f J", tau, held, runs, half)
+			t.Errorf("correlated over %v s: %d of %d intervals hold the mean, want at least 90 %%; ±%.0f J", tau, held,
+				runs, half)
 		}
 	}
 }
@@ -153,13 +157,16 @@ func TestTooShort(t *testing.T) {
 		want   string
 		needed int64
 	}{
-		{"updates", sampled(loads["constant"], gauge, second, 20*second), "holds 6 updates of a sensor that has one every 3s, want 10: want a window of at least 30s", 30 * second},
+		{"updates", sampled(loads["constant"], gauge, second, 20*second),
+			"holds 6 updates of a sensor that has one every 3s, want 10: want a window of at least 30s", 30 * second},
 		// 312.4 W are a Wh every 11.5 s: in 60 s the counter moves by 5 or 6.
-		{"steps", counted(loads["constant"], counter, second, 60*second, 0), "of its steps of 3600 J, want 10", 115 * second},
+		{"steps", counted(loads["constant"], counter, second, 60*second, 0), "of its steps of 3600 J, want 10",
+			115 * second},
 	} {
 		_, err := tt.s.estimate(tt.s.sensors[0].Quantity, 0)
 		var short *tooShort
-		if !errors.As(err, &short) || !strings.Contains(err.Error(), tt.want) || math.Abs(float64(short.needed-tt.needed)) > 0.25*float64(tt.needed) {
+		if !errors.As(err, &short) || !strings.Contains(err.Error(), tt.want) ||
+			math.Abs(float64(short.needed-tt.needed)) > 0.25*float64(tt.needed) {
 			t.Errorf("%s: %v, want %q and %v", tt.name, err, tt.want, time.Duration(tt.needed))
 		}
 	}
@@ -169,7 +176,8 @@ func TestTooShort(t *testing.T) {
 func TestSilentAtTheEnd(t *testing.T) {
 	s := sampled(loads["constant"], Sensor{Quantity: Power, ResolutionW: 1, UpdateInterval: second}, second, 60*second)
 	s.points = s.points[:50] // of 62
-	if _, err := s.estimate(Power, 0); err == nil || !strings.Contains(err.Error(), "the source was silent for the last 11.5s of 1m0s") {
+	if _, err := s.estimate(Power, 0); err == nil || !strings.Contains(err.Error(),
+		"the source was silent for the last 11.5s of 1m0s") {
 		t.Errorf("%v", err)
 	}
 }
@@ -178,10 +186,12 @@ func TestSilentAtTheEnd(t *testing.T) {
 func TestSettle(t *testing.T) {
 	s := Sensor{Quantity: Power, ResolutionW: 0.1, UpdateInterval: 2 * second}
 	sr := sampled(loads["wave"], s, second/2, 60*second)
-	sr.sensors[0] = Sensor{Quantity: Power, ResolutionW: 1, ResolutionFrom: FromDefault, UpdateInterval: 10 * second, UpdateIntervalFrom: FromDefault}
+	sr.sensors[0] = Sensor{Quantity: Power, ResolutionW: 1, ResolutionFrom: FromDefault, UpdateInterval: 10 * second,
+		UpdateIntervalFrom: FromDefault}
 	sr.settle()
 	got := sr.sensors[0]
-	if got.UpdateInterval != 2*second || got.UpdateIntervalFrom != FromReadings || got.ResolutionW < 0.1-1e-9 || got.ResolutionW > 1 {
+	if got.UpdateInterval != 2*second || got.UpdateIntervalFrom != FromReadings || got.ResolutionW < 0.1-1e-9 ||
+		got.ResolutionW > 1 {
 		t.Errorf("%+v, want updates every 2 s and a resolution of 0.1 to 1 W", got)
 	}
 	// A constant load shows nothing: what was assumed stays.
@@ -211,7 +221,8 @@ func (f fake) close(context.Context) error             { return nil }
 func feed(t *testing.T, g gear, raw ...float64) *meter {
 	t.Helper()
 	var next float64
-	m := &meter{dev: fake{func() ([]float64, error) { return []float64{next}, nil }}, gears: []gear{g}, peak: make([]float64, 1), broken: make([]string, 1)}
+	m := &meter{dev: fake{func() ([]float64, error) { return []float64{next}, nil }}, gears: []gear{g},
+		peak: make([]float64, 1), broken: make([]string, 1)}
 	for _, v := range raw {
 		next = v
 		for k := range m.points { // as if a second had passed
@@ -269,7 +280,8 @@ func TestTimeline(t *testing.T) {
 	if n := len(s.timeline(Power)); n > timelineMax || n < timelineMax/2 {
 		t.Errorf("%d samples", n)
 	}
-	c := counted(loads["constant"], Sensor{Quantity: Energy, ResolutionJ: 1e-3, UpdateInterval: 1e6}, second, 20*second, 0)
+	c := counted(loads["constant"], Sensor{Quantity: Energy, ResolutionJ: 1e-3, UpdateInterval: 1e6}, second, 20*second,
+		0)
 	for _, p := range c.timeline(Energy)[1:] {
 		if math.Abs(p.Power-312.4) > 1 {
 			t.Errorf("%v W at %v, want 312.4", p.Power, p.Mono)

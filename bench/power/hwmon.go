@@ -64,15 +64,16 @@ func (h hwmon) chip() (dir, name string, err error) {
 	for i := range at {
 		at[i] = filepath.Base(at[i])
 	}
-	return "", "", fmt.Errorf("%s: %d chips are called %s, want one of %s", h.dir(), len(at), h.c.Chip, strings.Join(at, ", "))
+	return "", "", fmt.Errorf("%s: %d chips are called %s, want one of %s", h.dir(), len(at), h.c.Chip,
+		strings.Join(at, ", "))
 }
 
-func (h hwmon) find(ctx context.Context) (found, error) {
+func (h hwmon) find(ctx context.Context) (sensorSet, error) {
 	dir, name, err := h.chip()
 	if err != nil {
-		return found{}, err
+		return sensorSet{}, err
 	}
-	f := found{prov: h.describe()}
+	f := sensorSet{prov: h.describe()}
 	f.prov.Address, f.prov.Device = dir, name
 	var paths files
 	var errs []error
@@ -90,7 +91,7 @@ func (h hwmon) find(ctx context.Context) (found, error) {
 		f.gears = append(f.gears, h.gear(dir, s, v))
 	}
 	if len(errs) > 0 {
-		return found{}, errors.Join(errs...)
+		return sensorSet{}, errors.Join(errs...)
 	}
 	f.dev = paths
 	if f.gears[0].Quantity == Energy {
@@ -112,7 +113,8 @@ func (h hwmon) gear(dir, s string, v float64) gear {
 	// Both in ms; the average of a longer interval is the slower of the two.
 	for file, averages := range map[string]bool{"update_interval": false, channel(s) + "_average_interval": true} {
 		ms, err := count(filepath.Join(dir, file))
-		if err != nil || ms < 1 || ms > float64(time.Hour/time.Millisecond) || averages && !strings.HasSuffix(s, "_average") {
+		if err != nil || ms < 1 || ms > float64(time.Hour/time.Millisecond) || averages &&
+			!strings.HasSuffix(s, "_average") {
 			continue
 		}
 		d := int64(ms) * int64(time.Millisecond)
@@ -139,7 +141,7 @@ func available(dir string) string {
 	}
 	var out []string
 	for _, e := range list {
-		if hwmonSensor().MatchString(e.Name()) {
+		if hwmonSensor.MatchString(e.Name()) {
 			out = append(out, e.Name())
 		}
 	}

@@ -29,7 +29,8 @@ const insufficientPrivilege = 0xd4
 const connectExchanges = 16
 
 var privileges = map[string]types.PrivilegeLevel{
-	"user": types.PrivilegeLevelUser, "operator": types.PrivilegeLevelOperator, "administrator": types.PrivilegeLevelAdministrator,
+	"user": types.PrivilegeLevelUser, "operator": types.PrivilegeLevelOperator,
+	"administrator": types.PrivilegeLevelAdministrator,
 }
 
 type ipmi struct {
@@ -78,7 +79,7 @@ func (s ipmi) client(ctx context.Context) (*ipmiclient.Client, error) {
 			return nil, fmt.Errorf("%w (the ipmi_devintf and ipmi_si modules make it)", err)
 		}
 		f.Close()
-		n, err := strconv.Atoi(ipmiDevice().FindStringSubmatch(s.c.Device)[1])
+		n, err := strconv.Atoi(ipmiDevice.FindStringSubmatch(s.c.Device)[1])
 		if err != nil {
 			return nil, err
 		}
@@ -139,12 +140,12 @@ func (s ipmi) close(cl *ipmiclient.Client) error {
 	return s.guard(func() error { return cl.Close(ctx) })
 }
 
-func (s ipmi) find(ctx context.Context) (found, error) {
+func (s ipmi) find(ctx context.Context) (sensorSet, error) {
 	cl, err := s.client(ctx)
 	if err != nil {
-		return found{}, err
+		return sensorSet{}, err
 	}
-	f := found{dev: &ipmiSession{s, cl}, prov: s.describe()}
+	f := sensorSet{dev: &ipmiSession{s, cl}, prov: s.describe()}
 	if err := s.guard(func() error {
 		id, err := cl.GetDeviceID(ctx)
 		if err != nil {
@@ -179,7 +180,8 @@ func (b *ipmiSession) read(ctx context.Context) ([]float64, error) {
 	switch {
 	case err != nil:
 		if r, code := types.IsResponseError(err); code && uint8(r.CompletionCode()) == insufficientPrivilege {
-			err = fmt.Errorf("DCMI Get Power Reading: the privilege %q is too low for this BMC: %w", b.s.c.Privilege, err)
+			err = fmt.Errorf("DCMI Get Power Reading: the privilege %q is too low for this BMC: %w", b.s.c.Privilege,
+				err)
 		} else if code {
 			err = fmt.Errorf("DCMI Get Power Reading (not every BMC has it): %w", err)
 		}

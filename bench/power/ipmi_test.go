@@ -18,7 +18,8 @@ import (
 )
 
 func ipmiConfig(t *testing.T, addr string, suite int) Config {
-	return fast(Config{Source: IPMI, Address: addr, CipherSuite: suite, Credentials: credentials(t, "user="+simUser, "password="+simSecret)})
+	return fast(Config{Source: IPMI, Address: addr, CipherSuite: suite,
+		Credentials: credentials(t, "user="+simUser, "password="+simSecret)})
 }
 
 func TestIPMI(t *testing.T) {
@@ -33,10 +34,12 @@ func TestIPMI(t *testing.T) {
 			if err != nil || r.Estimate == nil {
 				t.Fatalf("%v, %q", err, r.NotMeasured)
 			}
-			if math.Abs(r.Power.Value-412) > 1e-6 || math.Abs(r.Power.High-413) > 1e-6 || math.Abs(r.Power.Low-411) > 1e-6 {
+			if math.Abs(r.Power.Value-412) > 1e-6 || math.Abs(r.Power.High-413) > 1e-6 ||
+				math.Abs(r.Power.Low-411) > 1e-6 {
 				t.Errorf("%v W, want 412 ± 1", r.Power)
 			}
-			if p := r.Provenance; p.Firmware != "2.85" || p.Protocol != fmt.Sprintf("RMCP+, cipher suite %d", suite) || !strings.Contains(p.Device, "manufacturer 674") {
+			if p := r.Provenance; p.Firmware != "2.85" || p.Protocol != fmt.Sprintf("RMCP+, cipher suite %d", suite) ||
+				!strings.Contains(p.Device, "manufacturer 674") {
 				t.Errorf("provenance %+v", p)
 			}
 			// The session is closed: a BMC has only a few.
@@ -54,11 +57,13 @@ func TestIPMIRefuses(t *testing.T) {
 		{"inactive", "does not measure power at the moment", &simBMC{watts: 400}, nil},
 		{"zero", "reports 0 W", &simBMC{active: true}, nil},
 		{"no DCMI", "not every BMC has it", &simBMC{active: true, code: types.CompletionCode(0xc1)}, nil},
-		{"privilege", `the privilege "user" is too low for this BMC`, &simBMC{active: true, code: insufficientPrivilege}, nil},
+		{"privilege", `the privilege "user" is too low for this BMC`,
+			&simBMC{active: true, code: insufficientPrivilege}, nil},
 		{"wrong password", "cipher suite", &simBMC{watts: 400, active: true}, func(t *testing.T, c *Config) {
 			c.Credentials = credentials(t, "user="+simUser, "password=not-"+simSecret)
 		}},
-		{"other suite", "cipher suite", &simBMC{watts: 400, active: true}, func(t *testing.T, c *Config) { c.CipherSuite = 3 }},
+		{"other suite", "cipher suite", &simBMC{watts: 400, active: true},
+			func(t *testing.T, c *Config) { c.CipherSuite = 3 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := ipmiConfig(t, startBMC(t, tt.bmc, types.CipherSuiteID17), 17)
@@ -70,7 +75,8 @@ func TestIPMIRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
-			if s := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(s, simSecret) || strings.Contains(err.Error(), "\n") {
+			if s := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(s, simSecret) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("the password, or a second line, is in %q", s)
 			}
 			until(t, "the session's end", func() bool {

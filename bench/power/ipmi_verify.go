@@ -135,7 +135,8 @@ func (c *verified) message2(p []byte) bool {
 	if len(p) < 40+crypto.RAKP2AuthCodeLen(c.auth) {
 		return false
 	}
-	_, k1, k2, err := crypto.DeriveSessionKeys(c.auth, c.random[:], p[8:24], c.role, c.user, crypto.PadPassword20([]byte(c.password)))
+	_, k1, k2, err := crypto.DeriveSessionKeys(c.auth, c.random[:], p[8:24], c.role, c.user,
+		crypto.PadPassword20([]byte(c.password)))
 	if err != nil {
 		return false
 	}

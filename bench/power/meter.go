@@ -62,7 +62,8 @@ type meter struct {
 
 // start takes the first reading and goes on in the background until Stop or
 // the end of ctx. It closes dev when it fails.
-func start(ctx context.Context, c Config, dev device, prov Provenance, gears []gear, warnings []string) (*meter, error) {
+func start(ctx context.Context, c Config, dev device, prov Provenance, gears []gear, warnings []string) (*meter,
+	error) {
 	m := &meter{
 		dev: dev, prov: prov, gears: gears, warnings: warnings,
 		timeout: time.Duration(c.Timeout), interval: time.Duration(c.Interval),
@@ -169,11 +170,13 @@ func (m *meter) advance(i int, now, dt float64) float64 {
 		wrapped := d + g.wrap
 		power := wrapped * g.unit / dt
 		if wrapped < 0 || wrapped > g.wrap/2 || m.peak[i] > 0 && power > surge*m.peak[i] || g.guess && m.peak[i] == 0 {
-			m.broken[i] = fmt.Sprintf("the counter went back from %.0f to %.0f, which no wrap explains: reset?", m.raw[i], now)
+			m.broken[i] = fmt.Sprintf("the counter went back from %.0f to %.0f, which no wrap explains: reset?",
+				m.raw[i], now)
 			return 0
 		}
 		if m.wraps++; g.guess {
-			m.warnings = append(m.warnings, fmt.Sprintf("%s: went back from %.0f to %.0f; taken as a wrap at %.0f, which its driver does not document", g.Name, m.raw[i], now, g.wrap))
+			m.warnings = append(m.warnings, fmt.Sprintf("%s: went back from %.0f to %.0f; taken as a wrap at %.0f, "+
+				"which its driver does not document", g.Name, m.raw[i], now, g.wrap))
 		}
 		d = wrapped
 	}
@@ -298,14 +301,17 @@ func (r *Result) warn(s *series) {
 		return
 	}
 	if c := r.CrossCheck; c != nil && (c.Energy.High < e.Energy.Low || c.Energy.Low > e.Energy.High) {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the source contradicts itself: %.0f to %.0f J by its %s, %.0f to %.0f J by its %s",
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the source contradicts itself: %.0f to %.0f J by its %s, %.0f "+
+			"to %.0f J by its %s",
 			e.Energy.Low, e.Energy.High, e.Method, c.Energy.Low, c.Energy.High, c.Method))
 	}
 	if r.Provenance.AccuracyPercent == 0 {
-		r.Warnings = append(r.Warnings, "nobody states the sensor's accuracy (accuracy): the interval is that of resolution, timing and sampling alone")
+		r.Warnings = append(r.Warnings, "nobody states the sensor's accuracy (accuracy): the interval is that of "+
+			"resolution, timing and sampling alone")
 	}
 	if r.Missed > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d of %d readings failed, the first with: %s", r.Missed, r.Missed+r.Readings, r.FirstError))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d of %d readings failed, the first with: %s", r.Missed,
+			r.Missed+r.Readings, r.FirstError))
 	}
 	r.warnWide()
 }
@@ -324,7 +330,8 @@ func (r *Result) warnWide() {
 		stays += u.ResolutionJ
 	}
 	if share := stays / e.Energy.Value; share >= wide {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the interval is ±%.1f %% wide, and ±%.1f %% would remain in any window: the sensor is too coarse", 100*half, 100*share))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the interval is ±%.1f %% wide, and ±%.1f %% would remain in "+
+			"any window: the sensor is too coarse", 100*half, 100*share))
 		return
 	}
 	k := (u.sum() - stays) / (wide*e.Energy.Value - stays)
@@ -332,7 +339,8 @@ func (r *Result) warnWide() {
 		k *= k
 	}
 	r.Needed = int64(float64(r.Duration) * k)
-	r.Warnings = append(r.Warnings, fmt.Sprintf("the interval is ±%.1f %% wide: ±%.0f %% takes a window of about %v", 100*half, 100*wide, time.Duration(r.Needed).Round(time.Second)))
+	r.Warnings = append(r.Warnings, fmt.Sprintf("the interval is ±%.1f %% wide: ±%.0f %% takes a window of about %v",
+		100*half, 100*wide, time.Duration(r.Needed).Round(time.Second)))
 }
 
 // monotonic is CLOCK_MONOTONIC in ns, on which all of a result's times are.

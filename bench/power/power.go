@@ -48,11 +48,11 @@ func (c Config) Validate() error {
 type kind interface {
 	describe() Provenance
 	// find the sensors and be ready to read them.
-	find(ctx context.Context) (found, error)
+	find(ctx context.Context) (sensorSet, error)
 }
 
-// found is a device and what is known of it.
-type found struct {
+// A sensorSet is a device and what is known of it.
+type sensorSet struct {
 	dev      device
 	prov     Provenance
 	gears    []gear
@@ -120,8 +120,8 @@ func Measure(ctx context.Context, src Source, during func() error) (Result, erro
 // none is the source that measures nothing and says so.
 type none struct{ from int64 }
 
-func (none) describe() Provenance                { return Provenance{Source: None} }
-func (none) find(context.Context) (found, error) { panic("source none has no sensors") }
+func (none) describe() Provenance                    { return Provenance{Source: None} }
+func (none) find(context.Context) (sensorSet, error) { panic("source none has no sensors") }
 
 func (n none) Stop(context.Context) Result {
 	return Result{

@@ -105,10 +105,10 @@ func (r rapl) zones() ([]zone, error) {
 	return zones, nil
 }
 
-func (r rapl) find(ctx context.Context) (found, error) {
+func (r rapl) find(ctx context.Context) (sensorSet, error) {
 	zones, err := r.zones()
 	if err != nil {
-		return found{}, err
+		return sensorSet{}, err
 	}
 	want := r.c.Domains
 	if len(want) == 0 {
@@ -123,7 +123,7 @@ func (r rapl) find(ctx context.Context) (found, error) {
 			errs = append(errs, fmt.Errorf("no domain %s in %s, only %s", d, r.dir(), names(zones)))
 		}
 	}
-	f := found{prov: r.describe()}
+	f := sensorSet{prov: r.describe()}
 	f.prov.Device = processor(r.c.Sysfs)
 	var paths files
 	for _, z := range zones {
@@ -150,9 +150,10 @@ func (r rapl) find(ctx context.Context) (found, error) {
 		}, unit: 1e-6, wrap: wrap})
 	}
 	if len(errs) > 0 {
-		return found{}, errors.Join(errs...)
+		return sensorSet{}, errors.Join(errs...)
 	}
-	f.prov.Covers = strings.Replace(r.describe().Covers, "processor packages and, where they count it, memory", strings.Join(want, ", "), 1)
+	f.prov.Covers = strings.Replace(r.describe().Covers, "processor packages and, where they count it, memory",
+		strings.Join(want, ", "), 1)
 	f.dev = paths
 	observeUpdates(ctx, f.gears, paths)
 	return f, nil

@@ -52,16 +52,17 @@ func (s raritan) describe() Provenance {
 	if len(s.c.Outlets) > 0 {
 		what, list = "outlets", s.c.Outlets
 	}
-	p.Covers = fmt.Sprintf("what hangs on %s %v of PDU %d, losses of the host's power supplies included", what, list, s.c.PDU)
+	p.Covers = fmt.Sprintf("what hangs on %s %v of PDU %d, losses of the host's power supplies included", what, list,
+		s.c.PDU)
 	return p
 }
 
-func (s raritan) find(ctx context.Context) (found, error) {
+func (s raritan) find(ctx context.Context) (sensorSet, error) {
 	a, err := s.connect(ctx)
 	if err != nil {
-		return found{}, err
+		return sensorSet{}, err
 	}
-	f := found{prov: s.describe()}
+	f := sensorSet{prov: s.describe()}
 	p := &pdu{a: a, unavailable: pdu2Unavailable}
 	f.dev = p
 	table, name, list := inletTable, "inlet", s.c.Inlets
@@ -73,7 +74,7 @@ func (s raritan) find(ctx context.Context) (found, error) {
 		row := fmt.Sprintf("%d.%d.", s.c.PDU, n)
 		g, err := s.sensor(ctx, a, table, row+pdu2ActivePower, fmt.Sprintf("%s %d active power", name, n))
 		if err != nil {
-			return found{}, errors.Join(fmt.Errorf("%s %d: %w", name, n, err), a.close())
+			return sensorSet{}, errors.Join(fmt.Errorf("%s %d: %w", name, n, err), a.close())
 		}
 		f.gears = append(f.gears, g)
 		// Cheaper models do not count energy. A sum needs all of them.
@@ -101,7 +102,8 @@ func (s raritan) find(ctx context.Context) (found, error) {
 // sensor asks for the unit and the decimal digits of a row, and refuses what
 // is not what its type promises.
 func (s raritan) sensor(ctx context.Context, a *agent, t pdu2Table, row, name string) (gear, error) {
-	oids := []string{t.configuration + pdu2Units + row, t.configuration + pdu2Digits + row, t.configuration + pdu2Resolution + row, t.measurements + pdu2Value + row}
+	oids := []string{t.configuration + pdu2Units + row, t.configuration + pdu2Digits + row,
+		t.configuration + pdu2Resolution + row, t.measurements + pdu2Value + row}
 	vars, err := a.get(ctx, oids)
 	if err != nil {
 		return gear{}, err

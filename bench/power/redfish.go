@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +23,6 @@ import (
 
 	"github.com/stmcginnis/gofish"
 	"github.com/stmcginnis/gofish/schemas"
-
-	"github.com/niclane/niclane/internal/strictyaml"
 )
 
 const (
@@ -135,8 +134,9 @@ func (r redfish) client(ctx context.Context) (*gofish.APIClient, *guard, error) 
 	timeout := time.Duration(r.c.Timeout)
 	g := &guard{host: u.Host, next: &http.Transport{
 		// No proxy: a BMC is on the management network.
-		DialContext:            (&net.Dialer{Timeout: timeout}).DialContext,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: r.roots, InsecureSkipVerify: r.c.SkipVerify},
+		DialContext: (&net.Dialer{Timeout: timeout}).DialContext,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: r.roots,
+			InsecureSkipVerify: r.c.SkipVerify},
 		TLSHandshakeTimeout:    timeout,
 		ResponseHeaderTimeout:  timeout,
 		MaxResponseHeaderBytes: maxHeader,
@@ -167,25 +167,26 @@ func (r redfish) clean(err error) error {
 	return err
 }
 
-func (r redfish) find(ctx context.Context) (found, error) {
+func (r redfish) find(ctx context.Context) (sensorSet, error) {
 	cl, g, err := r.client(ctx)
 	if err != nil {
-		return found{}, err
+		return sensorSet{}, err
 	}
 	dev := &chassisReader{r: r, cl: cl}
-	f := found{dev: dev, prov: r.describe()}
+	f := sensorSet{dev: dev, prov: r.describe()}
 	if r.c.SkipVerify {
-		f.warnings = append(f.warnings, "the BMC's certificate was not verified (skip-verify): anybody on the way could have read the password or made up the watts")
+		f.warnings = append(f.warnings, "the BMC's certificate was not verified (skip-verify): anybody on the way "+
+			"could have read the password or made up the watts")
 	}
 	if err := r.sensors(cl, dev, &f); err != nil {
-		return found{}, errors.Join(r.clean(err), dev.close(ctx))
+		return sensorSet{}, errors.Join(r.clean(err), dev.close(ctx))
 	}
 	g.left.Store(1 << 62)
 	return f, nil
 }
 
 // sensors finds what reports the power of each chassis.
-func (r redfish) sensors(cl *gofish.APIClient, dev *chassisReader, f *found) error {
+func (r redfish) sensors(cl *gofish.APIClient, dev *chassisReader, f *sensorSet) error {
 	var list []*schemas.Chassis
 	for _, id := range r.c.Chassis {
 		ch, err := schemas.GetChassis(cl, "/redfish/v1/Chassis/"+id)
@@ -230,7 +231,8 @@ func (r redfish) sensors(cl *gofish.APIClient, dev *chassisReader, f *found) err
 	case len(with) == 0:
 		return fmt.Errorf("no chassis reports power (asked %s)", strings.Join(without, ", "))
 	case len(r.c.Chassis) == 0 && len(with) > 1:
-		return fmt.Errorf("chassis %s all report power, and one may contain another: name those to add up (chassis)", strings.Join(with, ", "))
+		return fmt.Errorf("chassis %s all report power, and one may contain another: name those to add up (chassis)",
+			strings.Join(with, ", "))
 	}
 	f.prov.Covers = "chassis " + strings.Join(with, ", ") + " as the BMC measures it"
 	if len(energy) == len(with) {
@@ -266,15 +268,18 @@ func (r redfish) chassis(cl *gofish.APIClient, ch *schemas.Chassis) (power, ener
 				return get(m), nil
 			}
 		}
-		power = &property{r.gear(uri+"#PowerWatts", Power, 1), read(func(m *schemas.EnvironmentMetrics) *float64 { return m.PowerWatts.Reading })}
+		power = &property{r.gear(uri+"#PowerWatts", Power, 1),
+			read(func(m *schemas.EnvironmentMetrics) *float64 { return m.PowerWatts.Reading })}
 		if err := sensorDetails(cl, env.PowerWatts.DataSourceURI, &power.gear); err != nil {
 			return nil, nil, err
 		}
 		switch {
 		case env.EnergyJoules.Reading != nil:
-			energy = &property{r.gear(uri+"#EnergyJoules", Energy, 1), read(func(m *schemas.EnvironmentMetrics) *float64 { return m.EnergyJoules.Reading })}
+			energy = &property{r.gear(uri+"#EnergyJoules", Energy, 1),
+				read(func(m *schemas.EnvironmentMetrics) *float64 { return m.EnergyJoules.Reading })}
 		case env.EnergykWh.Reading != nil:
-			energy = &property{r.gear(uri+"#EnergykWh", Energy, 3.6e6), read(func(m *schemas.EnvironmentMetrics) *float64 { return m.EnergykWh.Reading })}
+			energy = &property{r.gear(uri+"#EnergykWh", Energy, 3.6e6),
+				read(func(m *schemas.EnvironmentMetrics) *float64 { return m.EnergykWh.Reading })}
 		}
 		return power, energy, nil
 	}
@@ -285,14 +290,15 @@ func (r redfish) chassis(cl *gofish.APIClient, ch *schemas.Chassis) (power, ener
 	// The first member is the chassis; others, where there are any, are parts
 	// of it. PowerMetrics' averages are over minutes and not used.
 	uri := old.ODataID
-	return &property{r.gear(uri+"#PowerControl/0/PowerConsumedWatts", Power, 1), func(cl *gofish.APIClient) (*float64, error) {
-		p, err := schemas.GetPower(cl, uri)
-		if err != nil || len(p.PowerControl) == 0 || p.PowerControl[0].PowerConsumedWatts == nil {
-			return nil, err
-		}
-		v := float64(*p.PowerControl[0].PowerConsumedWatts)
-		return &v, nil
-	}}, nil, nil
+	return &property{r.gear(uri+"#PowerControl/0/PowerConsumedWatts", Power, 1),
+		func(cl *gofish.APIClient) (*float64, error) {
+			p, err := schemas.GetPower(cl, uri)
+			if err != nil || len(p.PowerControl) == 0 || p.PowerControl[0].PowerConsumedWatts == nil {
+				return nil, err
+			}
+			v := float64(*p.PowerControl[0].PowerConsumedWatts)
+			return &v, nil
+		}}, nil, nil
 }
 
 func (r redfish) gear(path, quantity string, unit float64) gear {
@@ -330,12 +336,12 @@ func sensorDetails(cl *gofish.APIClient, uri string, g *gear) error {
 	return nil
 }
 
-var iso8601 = strictyaml.Lazy(`^P(?:(\d{1,3})D)?(?:T(?:(\d{1,4})H)?(?:(\d{1,5})M)?(?:(\d{1,7}(?:\.\d{1,9})?)S)?)?$`)
+var iso8601 = regexp.MustCompile(`^P(?:(\d{1,3})D)?(?:T(?:(\d{1,4})H)?(?:(\d{1,5})M)?(?:(\d{1,7}(?:\.\d{1,9})?)S)?)?$`)
 
 // duration reads what Redfish calls a duration (ISO 8601, days to seconds),
 // in ns. It returns false for anything else and for nothing.
 func duration(text string) (int64, bool) {
-	m := iso8601().FindStringSubmatch(text)
+	m := iso8601.FindStringSubmatch(text)
 	if m == nil {
 		return 0, false
 	}

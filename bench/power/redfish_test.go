@@ -62,10 +62,12 @@ func startRedfish(t *testing.T, docs map[string]any) (*simRedfish, Config) {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	return s, fast(Config{Source: Redfish, URL: s.URL, CAFile: ca, Credentials: credentials(t, "user="+simUser, "password="+simSecret)})
+	return s, fast(Config{Source: Redfish, URL: s.URL, CAFile: ca,
+		Credentials: credentials(t, "user="+simUser, "password="+simSecret)})
 }
 
 func (s *simRedfish) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -80,9 +82,11 @@ func (s *simRedfish) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && r.URL.Path == sessions:
 		var body struct{ UserName, Password string }
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.UserName != simUser || body.Password != simSecret {
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.UserName != simUser ||
+			body.Password != simSecret {
 			w.WriteHeader(http.StatusUnauthorized)
-			fmt.Fprintf(w, `{"error":{"code":"Base.1.0","message":"no such user %s with password %s\u001b[2J"}}`, body.UserName, body.Password)
+			fmt.Fprintf(w, `{"error":{"code":"Base.1.0","message":"no such user %s with password %s\u001b[2J"}}`,
+				body.UserName, body.Password)
 			return
 		}
 		s.sessions++
@@ -140,9 +144,12 @@ func newBMC() map[string]any {
 			"Links":              obj{"ManagedBy": []obj{link("/redfish/v1/Managers/BMC")}},
 		}),
 		"/redfish/v1/Chassis/Fans": chassis("Fans", nil),
-		"/redfish/v1/Managers/BMC": obj{"@odata.id": "/redfish/v1/Managers/BMC", "Id": "BMC", "FirmwareVersion": "7.10.30"},
-		c + "/EnvironmentMetrics":  obj{"@odata.id": c + "/EnvironmentMetrics", "Id": "EnvironmentMetrics", "PowerWatts": obj{"Reading": 351.5, "DataSourceUri": c + "/Sensors/TotalPower"}},
-		c + "/Sensors/TotalPower":  obj{"@odata.id": c + "/Sensors/TotalPower", "Id": "TotalPower", "Reading": 351.5, "SensingInterval": "PT0.5S"},
+		"/redfish/v1/Managers/BMC": obj{"@odata.id": "/redfish/v1/Managers/BMC", "Id": "BMC",
+			"FirmwareVersion": "7.10.30"},
+		c + "/EnvironmentMetrics": obj{"@odata.id": c + "/EnvironmentMetrics", "Id": "EnvironmentMetrics",
+			"PowerWatts": obj{"Reading": 351.5, "DataSourceUri": c + "/Sensors/TotalPower"}},
+		c + "/Sensors/TotalPower": obj{"@odata.id": c + "/Sensors/TotalPower", "Id": "TotalPower", "Reading": 351.5,
+			"SensingInterval": "PT0.5S"},
 	}
 }
 
@@ -153,7 +160,8 @@ func oldBMC() map[string]any {
 		"/redfish/v1/Chassis": collection("/redfish/v1/Chassis", "System.Embedded.1"),
 		c:                     chassis("System.Embedded.1", obj{"Power": link(c + "/Power")}),
 		c + "/Power": obj{"@odata.id": c + "/Power", "Id": "Power", "PowerControl": []obj{
-			{"MemberId": "0", "PowerConsumedWatts": 287, "PowerMetrics": obj{"AverageConsumedWatts": 250, "IntervalInMin": 60}},
+			{"MemberId": "0", "PowerConsumedWatts": 287,
+				"PowerMetrics": obj{"AverageConsumedWatts": 250, "IntervalInMin": 60}},
 		}},
 	}
 }
@@ -193,7 +201,8 @@ func TestRedfish(t *testing.T) {
 				t.Errorf("%d sessions left open", s.sessions)
 			}
 			until(t, "the connection's end", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.conns == 0 })
-			if text, _ := json.Marshal(r); strings.Contains(string(text), simSecret) || strings.Contains(string(text), simToken) {
+			if text, _ := json.Marshal(r); strings.Contains(string(text), simSecret) ||
+				strings.Contains(string(text), simToken) {
 				t.Error("a credential is in the result")
 			}
 		})
@@ -205,7 +214,8 @@ func TestRedfishSensingInterval(t *testing.T) {
 	_, c := startRedfish(t, newBMC())
 	c.UpdateInterval = 0
 	r, err := Measure(t.Context(), open(t, c), func() error { return nil })
-	if err != nil || r.Estimate != nil || r.Needed != 5e9 || !strings.Contains(r.NotMeasured, "one every 500ms, want 10: want a window of at least 5s") {
+	if err != nil || r.Estimate != nil || r.Needed != 5e9 || !strings.Contains(r.NotMeasured,
+		"one every 500ms, want 10: want a window of at least 5s") {
 		t.Errorf("error %v, needed %v, %q", err, time.Duration(r.Needed), r.NotMeasured)
 	}
 }
@@ -233,7 +243,8 @@ func TestRedfishRefuses(t *testing.T) {
 			s.docs["/redfish/v1/Chassis/Fans"] = chassis("Fans", obj{"EnvironmentMetrics": link(env)})
 		}},
 		{"unknown chassis", "chassis 7", func(_ *testing.T, _ *simRedfish, c *Config) { c.Chassis = []string{"7"} }},
-		{"chassis without", "chassis Fans: no power reading", func(_ *testing.T, _ *simRedfish, c *Config) { c.Chassis = []string{"Fans"} }},
+		{"chassis without", "chassis Fans: no power reading",
+			func(_ *testing.T, _ *simRedfish, c *Config) { c.Chassis = []string{"Fans"} }},
 		{"not JSON", "chassis 1", func(_ *testing.T, s *simRedfish, _ *Config) {
 			s.handle[env] = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>maintenance") }
 		}},
@@ -269,7 +280,8 @@ func TestRedfishRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
-			if text := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(text, simSecret) || strings.Contains(text, simToken) || strings.ContainsRune(text, 0x1b) {
+			if text := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(text, simSecret) ||
+				strings.Contains(text, simToken) || strings.ContainsRune(text, 0x1b) {
 				t.Errorf("credentials or control characters in %q", text)
 			}
 			if s.mu.Lock(); s.sessions != 0 {
@@ -284,7 +296,8 @@ func TestRedfishSkipVerifyWarns(t *testing.T) {
 	_, c := startRedfish(t, newBMC())
 	c.CAFile, c.SkipVerify = "", true
 	r, err := Measure(t.Context(), open(t, c), func() error { return nil })
-	if err != nil || !strings.Contains(strings.Join(r.Warnings, "\n"), "was not verified") || r.Provenance.Protocol != "HTTPS, certificate not verified" {
+	if err != nil || !strings.Contains(strings.Join(r.Warnings, "\n"), "was not verified") ||
+		r.Provenance.Protocol != "HTTPS, certificate not verified" {
 		t.Errorf("error %v, warnings %q, protocol %q", err, r.Warnings, r.Provenance.Protocol)
 	}
 }

@@ -38,7 +38,8 @@ func startBMC(t *testing.T, s *simBMC, suite types.CipherSuiteID) string {
 	if s.UDPConn, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
 		t.Fatal(err)
 	}
-	s.b = bmc.New(bmc.DeviceInfo{FirmwareMajor: 2, FirmwareMinor: 0x85, IPMIVersion: 0x20, ManufacturerID: 674, ProductID: 256}, [16]byte{1}, mock.New())
+	s.b = bmc.New(bmc.DeviceInfo{FirmwareMajor: 2, FirmwareMinor: 0x85, IPMIVersion: 0x20, ManufacturerID: 674,
+		ProductID: 256}, [16]byte{1}, mock.New())
 	s.b.SetCipherSuites([]types.CipherSuiteID{suite})
 	if _, err := s.b.Users.Add(2, simUser); err != nil {
 		t.Fatal(err)
@@ -63,7 +64,8 @@ func startBMC(t *testing.T, s *simBMC, suite types.CipherSuiteID) string {
 }
 
 // power is Get Power Reading, DCMI 1.5, 6.6.1.
-func (s *simBMC) power(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {
+func (s *simBMC) power(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode,
+	error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++

@@ -103,12 +103,14 @@ func (a *snmpAgent) answer(request []byte) []byte {
 	} else {
 		from := in.SecurityParameters.(*gosnmp.UsmSecurityParameters)
 		sp := a.usm.Copy().(*gosnmp.UsmSecurityParameters)
-		sp.Logger, sp.AuthoritativeEngineID, sp.AuthoritativeEngineBoots, sp.AuthoritativeEngineTime = logger, simEngine, 1, 1
+		sp.Logger, sp.AuthoritativeEngineID, sp.AuthoritativeEngineBoots, sp.AuthoritativeEngineTime = logger,
+			simEngine, 1, 1
 		out.SecurityModel, out.SecurityParameters, out.ContextEngineID = gosnmp.UserSecurityModel, sp, simEngine
 		if from.AuthoritativeEngineID == "" { // discovery
 			out.PDUType, out.MsgFlags = gosnmp.Report, gosnmp.NoAuthNoPriv
 			sp.UserName = ""
-			out.Variables = []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.15.1.1.4.0", Type: gosnmp.Counter32, Value: uint32(1)}}
+			out.Variables = []gosnmp.SnmpPDU{{Name: ".1.3.6.1.6.3.15.1.1.4.0", Type: gosnmp.Counter32,
+				Value: uint32(1)}}
 			b, err := out.MarshalMsg()
 			if err != nil {
 				panic(err)

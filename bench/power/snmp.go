@@ -18,7 +18,8 @@ import (
 )
 
 var authProtocols = map[string]gosnmp.SnmpV3AuthProtocol{
-	"sha": gosnmp.SHA, "sha224": gosnmp.SHA224, "sha256": gosnmp.SHA256, "sha384": gosnmp.SHA384, "sha512": gosnmp.SHA512,
+	"sha": gosnmp.SHA, "sha224": gosnmp.SHA224, "sha256": gosnmp.SHA256, "sha384": gosnmp.SHA384,
+	"sha512": gosnmp.SHA512,
 }
 
 // Of the two ways to stretch keys for aes192 and aes256, the one that
@@ -80,7 +81,8 @@ func openSNMP(c Config) (kind, error) {
 }
 
 func (s snmp) describe() Provenance {
-	p := Provenance{Source: s.c.Source, Address: s.c.Address, Covers: "what hangs on the PDU's measured lines, losses of the host's power supplies included"}
+	p := Provenance{Source: s.c.Source, Address: s.c.Address,
+		Covers: "what hangs on the PDU's measured lines, losses of the host's power supplies included"}
 	switch {
 	case s.c.Version == "2c":
 		p.Protocol = "SNMPv2c, unprotected"
@@ -273,7 +275,7 @@ func (p *pdu) read(ctx context.Context) ([]float64, error) {
 
 func (p *pdu) close(context.Context) error { return p.a.close() }
 
-func (s snmp) find(ctx context.Context) (found, error) {
+func (s snmp) find(ctx context.Context) (sensorSet, error) {
 	oids := s.c.OIDs
 	for _, o := range models[s.c.Model] {
 		o.OID += "." + strconv.Itoa(s.c.PDU)
@@ -281,9 +283,9 @@ func (s snmp) find(ctx context.Context) (found, error) {
 	}
 	a, err := s.connect(ctx)
 	if err != nil {
-		return found{}, err
+		return sensorSet{}, err
 	}
-	f := found{prov: s.describe()}
+	f := sensorSet{prov: s.describe()}
 	p := &pdu{a: a}
 	f.dev = p
 	var names []string
@@ -292,7 +294,7 @@ func (s snmp) find(ctx context.Context) (found, error) {
 	}
 	vars, err := a.get(ctx, names)
 	if err != nil {
-		return found{}, errors.Join(err, a.close())
+		return sensorSet{}, errors.Join(err, a.close())
 	}
 	f.prov.Device = a.text(ctx, sysDescr)
 	for i, o := range oids {
@@ -304,7 +306,7 @@ func (s snmp) find(ctx context.Context) (found, error) {
 			continue
 		}
 		if err != nil {
-			return found{}, errors.Join(err, a.close())
+			return sensorSet{}, errors.Join(err, a.close())
 		}
 		p.oids = append(p.oids, names[i])
 		f.gears = append(f.gears, o.gear(names[i], vars[i].Type))

@@ -96,12 +96,14 @@ func TestRaritanAddsInlets(t *testing.T) {
 		t.Errorf("half-width %v W, want %v", r.Power.High-r.Power.Value, want)
 	}
 	if p := r.Provenance; p.Device != "PX3-5190R" || p.Firmware != "3.6.1.5-46192" || len(p.Sensors) != 4 ||
-		p.Sensors[0].Unit != "0.1 W" || p.Sensors[0].ResolutionW != 0.1 || p.Sensors[1].Path != ".1.3.6.1.4.1.13742.6.5.2.3.1.4.1.2.5" ||
+		p.Sensors[0].Unit != "0.1 W" || p.Sensors[0].ResolutionW != 0.1 ||
+		p.Sensors[1].Path != ".1.3.6.1.4.1.13742.6.5.2.3.1.4.1.2.5" ||
 		p.Sensors[2].Quantity != Energy || p.Sensors[2].ResolutionJ != 3600 {
 		t.Errorf("provenance %+v", p)
 	}
 	// The Wh counters stood still: no check, and the result says so.
-	if r.CrossCheck != nil || !strings.Contains(strings.Join(r.Warnings, "\n"), "no cross-check: inlet 1 active energy: the counter did not move") {
+	if r.CrossCheck != nil || !strings.Contains(strings.Join(r.Warnings, "\n"),
+		"no cross-check: inlet 1 active energy: the counter did not move") {
 		t.Errorf("cross-check %v, warnings %q", r.CrossCheck, r.Warnings)
 	}
 	if strings.Contains(fmt.Sprintf("%+v", r), simSecret) {
@@ -132,7 +134,8 @@ func TestRaritanRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := raritanAgent()
 			tt.change(a)
-			c := fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c", Credentials: credentials(t, "community="+simSecret)})
+			c := fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c",
+				Credentials: credentials(t, "community="+simSecret)})
 			ran := false
 			r, err := Measure(t.Context(), open(t, c), func() error { ran = true; return nil })
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -155,7 +158,8 @@ func TestSNMPv3(t *testing.T) {
 	a.set(".1.3.6.1.4.1.318.1.1.26.4.3.1.5.1", gosnmp.Gauge32, uint32(62))
 	a.set(".1.3.6.1.4.1.318.1.1.26.4.3.1.9.1", gosnmp.Gauge32, uint32(4711))
 	addr := startAgent(t, a)
-	c := fast(Config{Source: SNMP, Model: "apc", Address: addr, Credentials: credentials(t, "user=meter", "password="+simSecret, "privacyPassword="+simSecret+"2")})
+	c := fast(Config{Source: SNMP, Model: "apc", Address: addr,
+		Credentials: credentials(t, "user=meter", "password="+simSecret, "privacyPassword="+simSecret+"2")})
 	begin := a.requests()
 	r, err := Measure(t.Context(), open(t, c), func() error {
 		until(t, "readings", func() bool { return a.requests() > begin+15 })
@@ -174,7 +178,8 @@ func TestSNMPv3(t *testing.T) {
 
 	c.Credentials, c.Timeout = credentials(t, "user=meter", "password=not-"+simSecret), 50e6
 	_, err = Measure(t.Context(), open(t, c), func() error { return nil })
-	if err == nil || strings.Contains(err.Error(), simSecret) || strings.Contains(fmt.Sprintf("%#v %+v", err, err), simSecret) {
+	if err == nil || strings.Contains(err.Error(), simSecret) ||
+		strings.Contains(fmt.Sprintf("%#v %+v", err, err), simSecret) {
 		t.Errorf("wrong password: %v", err)
 	}
 }
@@ -183,7 +188,8 @@ func TestSNMPv3(t *testing.T) {
 func TestPDUGoesAway(t *testing.T) {
 	a := raritanAgent()
 	addr := startAgent(t, a)
-	c := fast(Config{Source: Raritan, Address: addr, Version: "2c", Credentials: credentials(t, "community="+simSecret)})
+	c := fast(Config{Source: Raritan, Address: addr, Version: "2c",
+		Credentials: credentials(t, "community="+simSecret)})
 	c.Timeout = 20e6
 	fine := errors.New("the work's own")
 	r, err := Measure(t.Context(), open(t, c), func() error {
@@ -197,7 +203,8 @@ func TestPDUGoesAway(t *testing.T) {
 	if !errors.Is(err, fine) {
 		t.Errorf("error %v, want the work's own", err)
 	}
-	if r.Estimate != nil || r.Missed == 0 || !strings.Contains(r.NotMeasured, "readings failed, the first with: request timeout") {
+	if r.Estimate != nil || r.Missed == 0 || !strings.Contains(r.NotMeasured,
+		"readings failed, the first with: request timeout") {
 		t.Errorf("estimate %v, missed %d, not measured %q", r.Estimate, r.Missed, r.NotMeasured)
 	}
 }
@@ -225,7 +232,8 @@ func TestPDUGarbage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := raritanAgent()
 			a.mangle = mangle
-			c := Config{Source: Raritan, Address: startAgent(t, a), Version: "2c", Credentials: credentials(t, "community="+simSecret), Timeout: 5e6}
+			c := Config{Source: Raritan, Address: startAgent(t, a), Version: "2c",
+				Credentials: credentials(t, "community="+simSecret), Timeout: 5e6}
 			src := open(t, c)
 			for range 20 {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -258,8 +266,9 @@ func TestGenericCounter(t *testing.T) {
 	}
 	count(0, a)
 	a.change = count
-	c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c", Credentials: credentials(t, "community="+simSecret),
-		OIDs: []OID{{OID: watts, Unit: "W"}, {OID: strings.TrimPrefix(joules, "."), Unit: "J"}}})
+	c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c",
+		Credentials: credentials(t, "community="+simSecret),
+		OIDs:        []OID{{OID: watts, Unit: "W"}, {OID: strings.TrimPrefix(joules, "."), Unit: "J"}}})
 	r, err := Measure(t.Context(), open(t, c), func() error {
 		until(t, "readings", func() bool { return a.requests() > 20 })
 		return nil
@@ -294,8 +303,9 @@ func TestContradiction(t *testing.T) {
 			a.change = func(_ int, a *snmpAgent) {
 				a.set(joules, gosnmp.Counter64, uint64(tt.count*time.Since(start).Seconds()))
 			}
-			c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c", Credentials: credentials(t, "community="+simSecret),
-				OIDs: []OID{{OID: watts, Unit: "W"}, {OID: joules, Unit: "J"}}})
+			c := fast(Config{Source: SNMP, Address: startAgent(t, a), Version: "2c",
+				Credentials: credentials(t, "community="+simSecret),
+				OIDs:        []OID{{OID: watts, Unit: "W"}, {OID: joules, Unit: "J"}}})
 			r, err := Measure(t.Context(), open(t, c), func() error {
 				until(t, "readings", func() bool { return a.requests() > 20 })
 				return nil
@@ -313,7 +323,8 @@ func TestContradiction(t *testing.T) {
 // What was measured until an interruption is kept.
 func TestInterrupted(t *testing.T) {
 	a := raritanAgent()
-	c := fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c", Credentials: credentials(t, "community="+simSecret)})
+	c := fast(Config{Source: Raritan, Address: startAgent(t, a), Version: "2c",
+		Credentials: credentials(t, "community="+simSecret)})
 	src := open(t, c)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("interrupted")
@@ -345,12 +356,15 @@ func TestWorkPanics(t *testing.T) {
 
 // A warning says how long a window would have to be.
 func TestWideInterval(t *testing.T) {
-	r := Result{Duration: 30 * second, Estimate: &Estimate{Method: Counter, Energy: Interval{Value: 9000}, Uncertainty: Uncertainty{EdgesJ: 900}}}
+	r := Result{Duration: 30 * second, Estimate: &Estimate{Method: Counter, Energy: Interval{Value: 9000},
+		Uncertainty: Uncertainty{EdgesJ: 900}}}
 	r.warnWide()
-	if r.Needed != 60*second || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "±10.0 % wide: ±5 % takes a window of about 1m0s") {
+	if r.Needed != 60*second || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0],
+		"±10.0 % wide: ±5 % takes a window of about 1m0s") {
 		t.Errorf("%v, %q", time.Duration(r.Needed), r.Warnings)
 	}
-	r = Result{Duration: 30 * second, Estimate: &Estimate{Method: Samples, Energy: Interval{Value: 3000}, Uncertainty: Uncertainty{ResolutionJ: 300}}}
+	r = Result{Duration: 30 * second, Estimate: &Estimate{Method: Samples, Energy: Interval{Value: 3000},
+		Uncertainty: Uncertainty{ResolutionJ: 300}}}
 	r.warnWide()
 	if r.Needed != 0 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "±10.0 % would remain in any window") {
 		t.Errorf("%v, %q", time.Duration(r.Needed), r.Warnings)

@@ -85,7 +85,8 @@ func over(t *testing.T, c Config, seconds int, move func()) Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &meter{dev: f.dev, prov: f.prov, gears: f.gears, interval: time.Second, peak: make([]float64, len(f.gears)), broken: make([]string, len(f.gears))}
+	m := &meter{dev: f.dev, prov: f.prov, gears: f.gears, interval: time.Second, peak: make([]float64, len(f.gears)),
+		broken: make([]string, len(f.gears))}
 	for i := range seconds + 1 {
 		if i > 0 {
 			move()
@@ -119,10 +120,12 @@ func TestRAPLSumsWhatDoesNotOverlap(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			root := tree(t, twoPackages())
 			watts := map[string]float64{}
-			for zone, w := range map[string]float64{"intel-rapl:0": 100, "intel-rapl:0:0": 60, "intel-rapl:0:1": 10, "intel-rapl:1": 150, "intel-rapl:1:0": 20, "intel-rapl:2": 400, "intel-rapl-mmio:0": 100} {
+			for zone, w := range map[string]float64{"intel-rapl:0": 100, "intel-rapl:0:0": 60, "intel-rapl:0:1": 10,
+				"intel-rapl:1": 150, "intel-rapl:1:0": 20, "intel-rapl:2": 400, "intel-rapl-mmio:0": 100} {
 				watts[filepath.Join(root, "class/powercap", zone, "energy_uj")] = w
 			}
-			r := over(t, Config{Source: RAPL, Domains: tt.domains, Sysfs: root}, 60, func() { step(t, watts, raplWrap) })
+			r := over(t, Config{Source: RAPL, Domains: tt.domains, Sysfs: root}, 60,
+				func() { step(t, watts, raplWrap) })
 			if r.Estimate == nil {
 				t.Fatal(r.NotMeasured)
 			}
@@ -133,7 +136,8 @@ func TestRAPLSumsWhatDoesNotOverlap(t *testing.T) {
 			if strings.Join(got, " ") != tt.want {
 				t.Errorf("sensors %v, want %v", got, tt.want)
 			}
-			if r.Method != Counter || math.Abs(r.Power.Value-tt.watts) > 0.01*tt.watts || r.Power.Low > tt.watts || r.Power.High < tt.watts || r.Readings != 61 {
+			if r.Method != Counter || math.Abs(r.Power.Value-tt.watts) > 0.01*tt.watts || r.Power.Low > tt.watts ||
+				r.Power.High < tt.watts || r.Readings != 61 {
 				t.Errorf("%s: %v W, want %v; %d readings", r.Method, r.Power, tt.watts, r.Readings)
 			}
 		})
@@ -146,7 +150,8 @@ func TestRAPLWrap(t *testing.T) {
 	root := tree(t, twoPackages())
 	path := filepath.Join(root, "class/powercap/intel-rapl:2/energy_uj")
 	put(t, path, fmt.Sprint(raplWrap-9000000000))
-	r := over(t, Config{Source: RAPL, Domains: []string{"psys"}, Sysfs: root}, 60, func() { step(t, map[string]float64{path: 300}, raplWrap) })
+	r := over(t, Config{Source: RAPL, Domains: []string{"psys"}, Sysfs: root}, 60,
+		func() { step(t, map[string]float64{path: 300}, raplWrap) })
 	if r.Estimate == nil || r.Wraps != 1 || math.Abs(r.Energy.Value-18000) > 1 {
 		t.Errorf("%q, %d wraps, %v", r.NotMeasured, r.Wraps, r.Estimate)
 	}
@@ -163,7 +168,8 @@ func TestRAPLReset(t *testing.T) {
 		}
 		step(t, map[string]float64{path: 300}, raplWrap)
 	})
-	if r.Estimate != nil || r.Wraps != 0 || !strings.Contains(r.NotMeasured, "the counter went back from 17700000000 to 300000000, which no wrap explains") {
+	if r.Estimate != nil || r.Wraps != 0 || !strings.Contains(r.NotMeasured,
+		"the counter went back from 17700000000 to 300000000, which no wrap explains") {
 		t.Errorf("%q, %d wraps, %v", r.NotMeasured, r.Wraps, r.Estimate)
 	}
 }
@@ -175,7 +181,8 @@ func TestRAPLRefuses(t *testing.T) {
 		domains    []string
 		edit       func(t *testing.T, root string)
 	}{
-		{name: "nothing", want: "virtual machines have none", is: os.ErrNotExist, edit: func(t *testing.T, root string) { os.RemoveAll(filepath.Join(root, "class")) }},
+		{name: "nothing", want: "virtual machines have none", is: os.ErrNotExist,
+			edit: func(t *testing.T, root string) { os.RemoveAll(filepath.Join(root, "class")) }},
 		{name: "no such domain", want: "no domain uncore in", domains: []string{"uncore"}},
 		{name: "not a number", want: `"twelve", want a number`, edit: func(t *testing.T, root string) {
 			put(t, filepath.Join(root, "class/powercap/intel-rapl:0/energy_uj"), "twelve")
@@ -258,18 +265,23 @@ func TestHwmon(t *testing.T) {
 		until(t, "updates", func() bool { return time.Since(begin) > 300*time.Millisecond })
 		return nil
 	}
-	r, err := Measure(t.Context(), open(t, Config{Source: Hwmon, Chip: "power_meter", Sensors: []string{"power1_average"}, Sysfs: root, Interval: 5e6}), window)
+	r, err := Measure(t.Context(), open(t,
+		Config{Source: Hwmon, Chip: "power_meter", Sensors: []string{"power1_average"}, Sysfs: root, Interval: 5e6}),
+		window)
 	if err != nil || r.Estimate == nil {
 		t.Fatalf("%v, %q", err, r.NotMeasured)
 	}
-	if s := r.Provenance.Sensors[0]; r.Power.Value < 211.9 || r.Power.Value > 212.1 || s.UpdateInterval != 20e6 || s.UpdateIntervalFrom != FromSource || !s.Averages {
+	if s := r.Provenance.Sensors[0]; r.Power.Value < 211.9 || r.Power.Value > 212.1 || s.UpdateInterval != 20e6 ||
+		s.UpdateIntervalFrom != FromSource || !s.Averages {
 		t.Errorf("%v W, sensor %+v", r.Power, s)
 	}
-	r, err = Measure(t.Context(), open(t, Config{Source: Hwmon, Chip: "hwmon2", Sensors: []string{"power1_input"}, Sysfs: root, Interval: 5e6}), window)
+	r, err = Measure(t.Context(), open(t, Config{Source: Hwmon, Chip: "hwmon2", Sensors: []string{"power1_input"},
+		Sysfs: root, Interval: 5e6}), window)
 	if err != nil || r.Estimate == nil {
 		t.Fatalf("%v, %q", err, r.NotMeasured)
 	}
-	if s := r.Provenance.Sensors[0]; s.Name != "power1_input VDD_NIC" || s.UpdateInterval != 10e6 || s.Averages || r.Provenance.Device != "ina226" {
+	if s := r.Provenance.Sensors[0]; s.Name != "power1_input VDD_NIC" || s.UpdateInterval != 10e6 || s.Averages ||
+		r.Provenance.Device != "ina226" {
 		t.Errorf("sensor %+v of %q", s, r.Provenance.Device)
 	}
 }
@@ -285,7 +297,8 @@ func TestHwmonWrap(t *testing.T) {
 	if r.Estimate == nil || r.Wraps != 1 || math.Abs(r.Energy.Value-1500) > 1 {
 		t.Fatalf("%q, %d wraps, %v", r.NotMeasured, r.Wraps, r.Estimate)
 	}
-	if w := strings.Join(r.Warnings, "\n"); !strings.Contains(w, "taken as a wrap at 4294967296, which its driver does not document") {
+	if w := strings.Join(r.Warnings, "\n"); !strings.Contains(w,
+		"taken as a wrap at 4294967296, which its driver does not document") {
 		t.Errorf("warnings %q", w)
 	}
 }
@@ -298,7 +311,8 @@ func TestHwmonRefuses(t *testing.T) {
 		{"power_meter", "power1_input", "no such file or directory; there is power1_average"},
 		{"coretemp", "power1_input", "there is no power or energy sensor"},
 	} {
-		_, err := open(t, Config{Source: Hwmon, Chip: tt.chip, Sensors: []string{tt.sensor}, Sysfs: root}).Start(t.Context())
+		_, err := open(t, Config{Source: Hwmon, Chip: tt.chip, Sensors: []string{tt.sensor},
+			Sysfs: root}).Start(t.Context())
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s of %s: error %v, want %q", tt.sensor, tt.chip, err, tt.want)
 		}

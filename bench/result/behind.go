@@ -125,17 +125,18 @@ func floorText(b *strings.Builder, floor []Floor) {
 				row = append(row, "-")
 			}
 		}
-		rows = append(rows, append(row, DurationText(float64(f.Max)), fmt.Sprintf("%.1f %%", 100*f.Steal), fmt.Sprintf("%.1f %%", 100*f.Busy)))
+		rows = append(rows, append(row, DurationText(float64(f.Max)), fmt.Sprintf("%.1f %%", 100*f.Steal),
+			fmt.Sprintf("%.1f %%", 100*f.Busy)))
 	}
 	table(b, "how late the host woke a thread that only slept", rows)
 }
 
 func differencesText(b *strings.Builder, variants []Variant) {
-	any := false
+	some := false
 	for _, v := range variants {
-		any = any || len(v.Differences) > 0
+		some = some || len(v.Differences) > 0
 	}
-	if !any {
+	if !some {
 		return
 	}
 	fmt.Fprint(b, "\nwhat differs from the variant before; of the first, how the host is tuned in all of them\n")

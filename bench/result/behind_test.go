@@ -21,7 +21,8 @@ func TestBehind(t *testing.T) {
 	for i := range r.Windows {
 		r.Windows[i].Hops = []Hop{{Name: "switch → SUT", Reach: ReachNone, Rate: 500e6, Bytes: backlog, Drops: 1}}
 		if r.Windows[i].Variant == "twin" {
-			r.Windows[i].Hops = append(r.Windows[i].Hops, Hop{Name: "the lane's class", Reach: ReachOwn, Rate: 500e6, Bytes: backlog})
+			r.Windows[i].Hops = append(r.Windows[i].Hops, Hop{Name: "the lane's class", Reach: ReachOwn, Rate: 500e6,
+				Bytes: backlog})
 		}
 	}
 	late := stats.NewHistogram()

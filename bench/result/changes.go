@@ -28,7 +28,8 @@ func changes(a, b any, skip ...string) []Change {
 	paths := maps.Clone(x)
 	maps.Copy(paths, y)
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		if x[path] != y[path] && !slices.ContainsFunc(skip, func(s string) bool { return path == s || strings.HasPrefix(path, s+".") }) {
+		if x[path] != y[path] && !slices.ContainsFunc(skip,
+			func(s string) bool { return path == s || strings.HasPrefix(path, s+".") }) {
 			out = append(out, Change{path, x[path], y[path]})
 		}
 	}
@@ -99,7 +100,8 @@ func (c Change) Lines() (lines []string) {
 	a, b := strings.Split(c.A, "\n"), strings.Split(c.B, "\n")
 	only := func(mark string, these, others []string) {
 		for _, l := range these {
-			if l = strings.TrimSpace(l); l != "" && !slices.ContainsFunc(others, func(o string) bool { return strings.TrimSpace(o) == l }) {
+			if l = strings.TrimSpace(l); l != "" &&
+				!slices.ContainsFunc(others, func(o string) bool { return strings.TrimSpace(o) == l }) {
 				lines = append(lines, mark+l)
 			}
 		}

@@ -99,14 +99,18 @@ func Compare(a, b *Result) (*Comparison, error) {
 		A:           RunID{a.Title, a.Niclane, a.Started, a.Partial},
 		B:           RunID{b.Title, b.Niclane, b.Started, b.Partial},
 		Environment: environmentChanges(a, b),
-		Notes:       []string{"measured apart: what the host did in between is in the ratios and not in their intervals"},
+		Notes: []string{
+			"measured apart: what the host did in between is in the ratios and not in their intervals",
+		},
 	}
 	var errs []string
 	for _, x := range changes(a.Experiment, b.Experiment, "source", "title") {
-		if slices.ContainsFunc(incomparable, func(p string) bool { return x.Path == p || strings.HasPrefix(x.Path, p+".") }) {
+		if slices.ContainsFunc(incomparable,
+			func(p string) bool { return x.Path == p || strings.HasPrefix(x.Path, p+".") }) {
 			errs = append(errs, x.String())
 		}
-		if !strings.HasPrefix(x.Path, "load.connections") && !strings.HasPrefix(x.Path, "load.rates") { // the points say it
+		// the points say it
+		if !strings.HasPrefix(x.Path, "load.connections") && !strings.HasPrefix(x.Path, "load.rates") {
 			c.Experiment = append(c.Experiment, x)
 		}
 	}
@@ -114,18 +118,22 @@ func Compare(a, b *Result) (*Comparison, error) {
 		errs = append(errs, fmt.Sprintf("server measured: %s → %s", a.Server.Kind, b.Server.Kind))
 	}
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("not the same experiment: %s; want runs of one server and workload", strings.Join(errs, "; "))
+		return nil, fmt.Errorf("not the same experiment: %s; want runs of one server and workload",
+			strings.Join(errs, "; "))
 	}
 	c.lanes(a, b)
 	c.compare(a, b)
 	if len(c.Points) == 0 {
-		return nil, errors.New("nothing to compare: no load point with a variant that both runs have; " + strings.Join(c.Only, "; "))
+		return nil, errors.New("nothing to compare: no load point with a variant that both runs have; " +
+			strings.Join(c.Only, "; "))
 	}
 	for _, p := range c.Points {
 		for _, v := range p.Variants {
 			for _, x := range v.Percentiles {
 				if v.Base && x.Ratio != nil && x.Ratio.Difference.Text != stats.Same {
-					c.Notes = append(c.Notes, fmt.Sprintf("%s: %s of %s, the base, is %s itself: of the other variants, look at what they are beside it", p.Name, PercentileText(x.P), v.Name, x.Ratio.Difference.Text))
+					c.Notes = append(c.Notes, fmt.Sprintf("%s: %s of %s, the base, is %s itself: of the other "+
+						"variants, look at what they are beside it", p.Name, PercentileText(x.P), v.Name,
+						x.Ratio.Difference.Text))
 				}
 			}
 		}
@@ -140,7 +148,8 @@ func environmentChanges(a, b *Result) []Change {
 		Server      Server      `json:"server"`
 	}
 	// The device of a lab and its addresses are the run's own.
-	out := changes(all{a.Niclane, a.Environment, a.Server}, all{b.Niclane, b.Environment, b.Server}, "environment.network.lab", "server.address", "server.proof")
+	out := changes(all{a.Niclane, a.Environment, a.Server}, all{b.Niclane, b.Environment, b.Server},
+		"environment.network.lab", "server.address", "server.proof")
 	for i := range out {
 		out[i].Path = strings.TrimPrefix(out[i].Path, "environment.")
 	}
@@ -168,7 +177,8 @@ func (c *Comparison) lanes(a, b *Result) {
 		if i < 0 {
 			continue
 		}
-		said := slices.ContainsFunc(c.Experiment, func(x Change) bool { return strings.HasPrefix(x.Path, "variants."+v.Name+".lanes") })
+		said := slices.ContainsFunc(c.Experiment,
+			func(x Change) bool { return strings.HasPrefix(x.Path, "variants."+v.Name+".lanes") })
 		switch o := b.Variants[i]; {
 		case v.Lanes != o.Lanes && !said:
 			c.Experiment = append(c.Experiment, Change{"lanes of " + v.Name, v.Lanes, o.Lanes})
@@ -261,13 +271,16 @@ func (f *judging) two(a, b Percentile, sameBase bool) TwoOf {
 // asEstimate is a ratio as an estimate with an interval, in millionths.
 func asEstimate(r stats.Ratio, p float64) stats.Estimate {
 	of := func(v float64) int64 { return int64(math.Round(v * 1e6)) }
-	return stats.Estimate{Percentile: p, Value: of(r.Estimate), Low: of(min(r.Low, r.Estimate)), High: of(max(r.High, r.Estimate))}
+	return stats.Estimate{Percentile: p, Value: of(r.Estimate), Low: of(min(r.Low, r.Estimate)),
+		High: of(max(r.High, r.Estimate))}
 }
 
 // rates compares what was achieved, window by window.
 func (f *judging) rates(a, b map[int]*Window, x, y VariantSummary) (RateTwo, []NoiseTwo) {
 	achieved := RateTwo{A: x.Achieved, B: y.Achieved}
-	achieved.Ratio = f.rate(a, b, func(w *Window) float64 { return float64(w.Load.Completed) / float64(w.Load.Duration) * 1e9 })
+	achieved.Ratio = f.rate(a, b, func(w *Window) float64 {
+		return float64(w.Load.Completed) / float64(w.Load.Duration) * 1e9
+	})
 	var noise []NoiseTwo
 	for _, n := range x.Noise {
 		i := slices.IndexFunc(y.Noise, func(o NoiseSummary) bool { return o.Direction == n.Direction })

@@ -43,7 +43,8 @@ func TestCompare(t *testing.T) {
 		}
 		golden(t, "compare-"+format+".golden", out.Bytes())
 	}
-	if err := WriteComparison(&bytes.Buffer{}, c, GoBench); err == nil || !strings.Contains(err.Error(), "want text, csv, markdown") {
+	if err := WriteComparison(&bytes.Buffer{}, c, GoBench); err == nil ||
+		!strings.Contains(err.Error(), "want text, csv, markdown") {
 		t.Errorf("another format: %v", err)
 	}
 	same := func(j *Judged) bool { return j != nil && j.Difference.Text == stats.Same }
@@ -83,11 +84,13 @@ func TestCompareRefuses(t *testing.T) {
 		change func(*Result)
 		want   string
 	}{
-		"workload": {func(r *Result) { r.Experiment.Workload.ValueBytes = 128 }, "workload.valueBytes: - → 128; want runs of one server and workload"},
+		"workload": {func(r *Result) { r.Experiment.Workload.ValueBytes = 128 },
+			"workload.valueBytes: - → 128; want runs of one server and workload"},
 		"server":   {func(r *Result) { r.Experiment.Server.Kind = "command" }, "server.kind: - → command"},
 		"fallback": {func(r *Result) { r.Server.Kind = "niclane" }, "server measured: memcached → niclane"},
 		"mode":     {func(r *Result) { r.Experiment.Load.Mode = experiment.Closed }, "load.mode"},
-		"points":   {func(r *Result) { r.Points[0].Rate = 7 }, "no load point with a variant that both runs have; only in A: load point 2000/s, 8 connections; only in B: load point 7/s"},
+		"points": {func(r *Result) { r.Points[0].Rate = 7 }, "no load point with a variant that both runs have; " +
+			"only in A: load point 2000/s, 8 connections; only in B: load point 7/s"},
 	} {
 		a, b := fixture(), fixture()
 		a.Server.Kind, b.Server.Kind = "memcached", "memcached"
@@ -99,8 +102,11 @@ func TestCompareRefuses(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	a := Environment{Kernel: "1", Sysctls: map[string]string{"x": "1"}, Cards: []Card{{Host: "h", Device: "eth0", Driver: "ice"}}, Placement: []Placement{{What: "server", CPUs: []int{1}}}}
-	b := Environment{Kernel: "1", Cards: []Card{{Host: "h", Device: "eth1"}, {Host: "h", Device: "eth0", Driver: "mlx5"}}, Placement: []Placement{{What: "server", CPUs: []int{1, 2}}}}
+	a := Environment{Kernel: "1", Sysctls: map[string]string{"x": "1"},
+		Cards:     []Card{{Host: "h", Device: "eth0", Driver: "ice"}},
+		Placement: []Placement{{What: "server", CPUs: []int{1}}}}
+	b := Environment{Kernel: "1", Cards: []Card{{Host: "h", Device: "eth1"},
+		{Host: "h", Device: "eth0", Driver: "mlx5"}}, Placement: []Placement{{What: "server", CPUs: []int{1, 2}}}}
 	var got []string
 	for _, c := range changes(a, b, "cards.eth1") {
 		got = append(got, c.String())

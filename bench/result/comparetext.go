@@ -60,15 +60,18 @@ func (v VariantComparison) rows() (out []comparisonRow) {
 		return IntervalText(*e)
 	}
 	for _, p := range v.Percentiles {
-		r := comparisonRow{what: PercentileText(p.P), a: cell(p.A, p.MissingA), b: cell(p.B, p.MissingB), ratio: p.Ratio.String()}
+		r := comparisonRow{what: PercentileText(p.P), a: cell(p.A, p.MissingA), b: cell(p.B, p.MissingB),
+			ratio: p.Ratio.String()}
 		if p.BesideBase != nil {
 			r.beside = p.BesideBase.String()
 		}
 		out = append(out, r)
 	}
-	out = append(out, comparisonRow{what: "achieved", a: fmt.Sprintf("%.0f/s", v.Achieved.A), b: fmt.Sprintf("%.0f/s", v.Achieved.B), ratio: v.Achieved.Ratio.String()})
+	out = append(out, comparisonRow{what: "achieved", a: fmt.Sprintf("%.0f/s", v.Achieved.A),
+		b: fmt.Sprintf("%.0f/s", v.Achieved.B), ratio: v.Achieved.Ratio.String()})
 	for _, n := range v.Noise {
-		out = append(out, comparisonRow{what: "noise " + Way(n.Direction), a: BitsText(n.A), b: BitsText(n.B), ratio: n.Ratio.String()})
+		out = append(out, comparisonRow{what: "noise " + Way(n.Direction), a: BitsText(n.A), b: BitsText(n.B),
+			ratio: n.Ratio.String()})
 	}
 	return out
 }
@@ -130,7 +133,8 @@ func (c *Comparison) markdown(out io.Writer) error {
 		fmt.Fprintf(&b, "\n## %s\n\n| | | A | B | B to A | beside the base |\n|---|---|---:|---:|---:|---:|\n", p.Name)
 		for _, v := range p.Variants {
 			for _, r := range v.rows() {
-				fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", cell(v.Name), r.what, cell(r.a), cell(r.b), cell(r.ratio), cell(r.beside))
+				fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", cell(v.Name), r.what, cell(r.a), cell(r.b),
+					cell(r.ratio), cell(r.beside))
 			}
 		}
 	}
@@ -141,7 +145,8 @@ func (c *Comparison) markdown(out io.Writer) error {
 
 func (c *Comparison) csv(out io.Writer) error {
 	w := csv.NewWriter(out)
-	_ = w.Write([]string{"point", "variant", "measure", "a", "a_low", "a_high", "b", "b_low", "b_high", "missing", "ratio", "ratio_low", "ratio_high", "difference"})
+	_ = w.Write([]string{"point", "variant", "measure", "a", "a_low", "a_high", "b", "b_low", "b_high", "missing",
+		"ratio", "ratio_low", "ratio_high", "difference"})
 	for _, p := range c.Points {
 		for _, v := range p.Variants {
 			for _, x := range v.Percentiles {
@@ -164,7 +169,8 @@ func (c *Comparison) csv(out io.Writer) error {
 				if n.Direction != "" {
 					name = "noise_" + n.Direction + "_bit_per_s"
 				}
-				line := []string{p.Name, v.Name, name, fmt.Sprintf("%.1f", n.A), "", "", fmt.Sprintf("%.1f", n.B), "", "", ""}
+				line := []string{p.Name, v.Name, name, fmt.Sprintf("%.1f", n.A), "", "", fmt.Sprintf("%.1f", n.B), "",
+					"", ""}
 				_ = w.Write(append(line, n.Ratio.columns()...)) // Error has it
 			}
 		}
@@ -177,5 +183,6 @@ func (j *Judged) columns() []string {
 	if j == nil {
 		return []string{"", "", "", ""}
 	}
-	return []string{fmt.Sprintf("%.4g", j.Estimate), fmt.Sprintf("%.4g", j.Low), fmt.Sprintf("%.4g", j.High), j.Difference.Text}
+	return []string{fmt.Sprintf("%.4g", j.Estimate), fmt.Sprintf("%.4g", j.Low), fmt.Sprintf("%.4g", j.High),
+		j.Difference.Text}
 }

@@ -16,7 +16,8 @@ func TestDoubtKeys(t *testing.T) {
 	if len(d.list) != 3 {
 		t.Fatalf("%d doubts: %+v", len(d.list), d.list)
 	}
-	if x := d.list[0]; x.Windows() != 2 || x.String() != "others used 99 % of cpu 0, most of it link [v (repeats 1, 3 of 3)]" {
+	if x := d.list[0]; x.Windows() != 2 || x.String() != "others used 99 % of cpu 0, most of it link [v (repeats 1, "+
+		"3 of 3)]" {
 		t.Errorf("%d windows, %q", x.Windows(), x)
 	}
 }

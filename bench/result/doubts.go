@@ -107,7 +107,8 @@ func (r *Result) little(p Point, windows map[int]*Window) []check.Warning {
 	inFlight := float64(p.Connections * max(1, r.Experiment.Load.Pipeline))
 	if n := float64(len(windows)); float64(completed) < inFlight*n {
 		return []check.Warning{{Check: "short-windows", Text: fmt.Sprintf(
-			"windows of %s are too short: %.0f requests were in flight and %.1f were answered in each, so that rate and latency are of the quickest alone",
+			"windows of %s are too short: %.0f requests were in flight and %.1f were answered in each, so that rate "+
+				"and latency are of the quickest alone",
 			time.Duration(duration/int64(len(windows))).Round(time.Millisecond), inFlight, float64(completed)/n)}}
 	}
 	return check.Little(inFlight, float64(completed)/float64(duration)*1e9, latency.Mean())
@@ -148,7 +149,8 @@ func (r *Result) hostNoise(windows, base map[int]*Window) (out []check.Warning) 
 	for _, h := range r.HostNoise {
 		host := check.Host{Autogroup: h.Host.Autogroup}
 		for _, c := range h.CPUs {
-			host.CPUs = append(host.CPUs, check.CPU{CPU: c.CPU, Late: c.Late, Steal: c.Steal, Busy: c.Busy, Total: c.Total})
+			host.CPUs = append(host.CPUs, check.CPU{CPU: c.CPU, Late: c.Late, Steal: c.Steal, Busy: c.Busy,
+				Total: c.Total})
 		}
 		for _, b := range h.Host.Busy {
 			host.Others = append(host.Others, b.Name)
@@ -165,7 +167,8 @@ func (w *Window) noiseDoubts() (out []string) {
 	for _, n := range w.Noise {
 		way := Way(n.Direction)
 		if n.Asked > 0 && float64(n.Achieved) < noiseShort*float64(n.Asked) {
-			out = append(out, fmt.Sprintf("noise %s did not reach %.0f %% of the rate asked for, %s", way, 100*noiseShort, BitsText(float64(n.Asked))))
+			out = append(out, fmt.Sprintf("noise %s did not reach %.0f %% of the rate asked for, %s", way,
+				100*noiseShort, BitsText(float64(n.Asked))))
 		}
 		for _, text := range slices.Concat(n.Sender.Warnings, n.Receiver.Warnings) {
 			// What a sender says of its rate is about all of its time, and was

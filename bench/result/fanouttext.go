@@ -56,7 +56,8 @@ func (f FanOut) head() []string {
 }
 
 func (f FanOut) title() string {
-	return fmt.Sprintf("%s: servers that one request can ask in parallel, all answers in time with a probability of %s", f.Point, numberText(f.Probability))
+	return fmt.Sprintf("%s: servers that one request can ask in parallel, all answers in time with a probability of %s",
+		f.Point, numberText(f.Probability))
 }
 
 func fanOutText(out io.Writer, all []FanOut) error {
@@ -110,7 +111,8 @@ func fanOutMarkdown(out io.Writer, all []FanOut) error {
 
 func fanOutCSV(out io.Writer, all []FanOut) error {
 	w := csv.NewWriter(out)
-	_ = w.Write([]string{"point", "variant", "probability", "time_ns", "servers", "low", "high", "within", "within_low", "within_high", "missing", "more"})
+	_ = w.Write([]string{"point", "variant", "probability", "time_ns", "servers", "low", "high", "within", "within_low",
+		"within_high", "missing", "more"})
 	for _, f := range all {
 		for _, v := range f.Variants {
 			for i, a := range v.Answers {
@@ -121,8 +123,11 @@ func fanOutCSV(out io.Writer, all []FanOut) error {
 				if i < len(v.More) {
 					more = v.More[i]
 				}
-				_ = w.Write([]string{f.Point, v.Name, numberText(f.Probability), whole(a.Time), servers, whole(a.Low), whole(a.High),
-					fmt.Sprintf("%.9g", a.Share.Within), fmt.Sprintf("%.9g", a.Share.Low), fmt.Sprintf("%.9g", a.Share.High), a.Missing, more}) // Error has it
+				_ = w.Write([]string{f.Point, v.Name, numberText(f.Probability), whole(a.Time), servers, whole(a.Low),
+					whole(a.High),
+					// Error has it
+					fmt.Sprintf("%.9g", a.Share.Within), fmt.Sprintf("%.9g", a.Share.Low),
+					fmt.Sprintf("%.9g", a.Share.High), a.Missing, more})
 			}
 		}
 	}

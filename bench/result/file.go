@@ -95,7 +95,8 @@ func checkVersion(b []byte) error {
 	if err := json.Unmarshal(b, &version); err != nil {
 		var cut *json.SyntaxError
 		if errors.As(err, &cut) && cut.Offset >= int64(len(b)) && bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
-			return fmt.Errorf("the file ends in the middle, after %d bytes: %w; want all of it, or another copy", len(b), err)
+			return fmt.Errorf("the file ends in the middle, after %d bytes: %w; want all of it, or another copy",
+				len(b), err)
 		}
 		return fmt.Errorf("not a result of niclane: %w", err)
 	}
@@ -115,9 +116,11 @@ func checkSchema(have string) error {
 	n, err := strconv.Atoi(text)
 	if m, _ := strconv.Atoi(mine); other == name && err == nil {
 		if n > m {
-			return fmt.Errorf("schema %q of a newer niclane, this one reads %q; want a niclane of the version that wrote it", have, Schema)
+			return fmt.Errorf("schema %q of a newer niclane, this one reads %q; want a niclane of the version that "+
+				"wrote it", have, Schema)
 		}
-		return fmt.Errorf("schema %q of an older niclane, this one reads %q; measure again, or use a niclane of the version that wrote it", have, Schema)
+		return fmt.Errorf("schema %q of an older niclane, this one reads %q; measure again, or use a niclane of the "+
+			"version that wrote it", have, Schema)
 	}
 	return fmt.Errorf("schema %q is not a result of niclane; want %q", have, Schema)
 }

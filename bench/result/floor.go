@@ -39,7 +39,8 @@ func (r *Result) floor() (out []Floor) {
 			others = append(others, p.Name)
 		}
 		for _, c := range h.CPUs {
-			f := Floor{When: when, CPU: c.CPU, Max: c.Late.Max(), Others: others, Curve: stats.Curve(c.Late, curvePoints)}
+			f := Floor{When: when, CPU: c.CPU, Max: c.Late.Max(), Others: others,
+				Curve: stats.Curve(c.Late, curvePoints)}
 			for _, p := range []float64{50, 99, 99.9} {
 				if v, err := stats.Percentile(c.Late, p); err == nil {
 					f.Percentiles = append(f.Percentiles, stats.Step{Percentile: p, NS: v})

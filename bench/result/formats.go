@@ -49,8 +49,10 @@ func WriteFormat(out io.Writer, r *Result, format string) error {
 // "missing" says why.
 func WriteCSV(out io.Writer, s *Summary) error {
 	w := csv.NewWriter(out)
-	_ = w.Write([]string{"point", "rate", "connections", "variant", "windows", "requests", "offered", "achieved", "errors", "late", "unanswered", "misses",
-		"mean_ns", "percentile", "value_ns", "low_ns", "high_ns", "missing", "ratio", "ratio_low", "ratio_high", "difference", "partial"})
+	_ = w.Write([]string{"point", "rate", "connections", "variant", "windows", "requests", "offered", "achieved",
+		"errors", "late", "unanswered", "misses",
+		"mean_ns", "percentile", "value_ns", "low_ns", "high_ns", "missing", "ratio", "ratio_low", "ratio_high",
+		"difference", "partial"})
 	partial := ""
 	if s.Partial != nil {
 		partial = s.Partial.Phase
@@ -58,14 +60,17 @@ func WriteCSV(out io.Writer, s *Summary) error {
 	for _, p := range s.Points {
 		for _, v := range p.Variants {
 			for _, c := range v.Percentiles {
-				line := []string{p.Name, numberText(p.Rate), strconv.Itoa(p.Connections), v.Name, strconv.Itoa(v.Windows), whole(v.Requests),
-					fmt.Sprintf("%.1f", v.Offered), fmt.Sprintf("%.1f", v.Achieved), whole(v.Errors), whole(v.TimedOut), whole(v.Unanswered), whole(v.Misses),
+				line := []string{p.Name, numberText(p.Rate), strconv.Itoa(p.Connections), v.Name,
+					strconv.Itoa(v.Windows), whole(v.Requests),
+					fmt.Sprintf("%.1f", v.Offered), fmt.Sprintf("%.1f", v.Achieved), whole(v.Errors), whole(v.TimedOut),
+					whole(v.Unanswered), whole(v.Misses),
 					fmt.Sprintf("%.0f", v.Mean), numberText(c.P), "", "", "", c.Missing, "", "", "", "", partial}
 				if e := c.Estimate; e != nil {
 					line[14], line[15], line[16] = whole(e.Value), whole(e.Low), whole(e.High)
 				}
 				if x := c.Ratio; x != nil {
-					line[18], line[19], line[20] = fmt.Sprintf("%.4g", x.Estimate), fmt.Sprintf("%.4g", x.Low), fmt.Sprintf("%.4g", x.High)
+					line[18], line[19], line[20] = fmt.Sprintf("%.4g", x.Estimate), fmt.Sprintf("%.4g", x.Low),
+						fmt.Sprintf("%.4g", x.High)
 				}
 				if c.Difference != nil {
 					line[21] = c.Difference.Text
@@ -146,7 +151,8 @@ func cell(s string) string {
 // repeats. A percentile that one window does not carry is left out.
 func WriteGoBench(out io.Writer, r *Result) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "niclane: %s\nkernel: %s\ncpu: %s\n", oneLine(r.Niclane), oneLine(r.Environment.Kernel), oneLine(r.Environment.CPUModel))
+	fmt.Fprintf(&b, "niclane: %s\nkernel: %s\ncpu: %s\n", oneLine(r.Niclane), oneLine(r.Environment.Kernel),
+		oneLine(r.Environment.CPUModel))
 	if r.Partial != nil {
 		fmt.Fprintf(&b, "partial: %s\n", oneLine(r.Partial.Phase+": "+r.Partial.Reason))
 	}
@@ -169,7 +175,8 @@ func WriteGoBench(out io.Writer, r *Result) error {
 		if p.Rate > 0 {
 			fmt.Fprintf(&b, "rate=%s/", numberText(p.Rate))
 		}
-		fmt.Fprintf(&b, "connections=%d/variant=%s %d %.0f mean-ns", p.Connections, benchName(w.Variant), max(1, w.Load.Completed), w.Load.Latency.Mean())
+		fmt.Fprintf(&b, "connections=%d/variant=%s %d %.0f mean-ns", p.Connections, benchName(w.Variant),
+			max(1, w.Load.Completed), w.Load.Latency.Mean())
 		for _, c := range each(w, percentiles) {
 			fmt.Fprintf(&b, " %d p%s-ns", c.NS, numberText(c.Percentile))
 		}

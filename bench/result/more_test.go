@@ -84,7 +84,8 @@ func TestDoubtsAreGrouped(t *testing.T) {
 		got = append(got, d.Text+" | "+d.Places(s.Points))
 	}
 	want := []string{
-		"3 requests of P99.9 late | At 2000/s: idle (repeat 1 of 10). At 4000/s: idle (repeats 1-3, 6 of 10), no-lane (repeats 1-3, 6 of 10), twin (repeats 1-3, 6 of 10)",
+		"3 requests of P99.9 late | At 2000/s: idle (repeat 1 of 10). At 4000/s: idle (repeats 1-3, 6 of 10), " +
+			"no-lane (repeats 1-3, 6 of 10), twin (repeats 1-3, 6 of 10)",
 		"noise from the SUT did not reach 90 % of the rate asked for, 400 Mbit/s | At 2000/s: no-lane (all 10 windows)",
 		"7 requests of P99 late | At 4000/s: idle (repeat 6 of 10), no-lane (repeat 6 of 10), twin (repeat 6 of 10)",
 	}
@@ -103,7 +104,8 @@ func TestFirstByte(t *testing.T) {
 		l.FirstByte, l.FirstByteSeries = l.Latency, l.Series
 	}
 	p := Summarize(r).Points[0]
-	if v := p.Variants[1]; len(v.FirstByte) != len(v.Percentiles) || v.FirstByte[2].Estimate.Value != v.Percentiles[2].Estimate.Value || v.FirstByte[0].Difference == nil {
+	if v := p.Variants[1]; len(v.FirstByte) != len(v.Percentiles) ||
+		v.FirstByte[2].Estimate.Value != v.Percentiles[2].Estimate.Value || v.FirstByte[0].Difference == nil {
 		t.Errorf("first byte %+v, want what the last has", v.FirstByte)
 	}
 	if v := Summarize(fixture()).Points[0].Variants[0]; v.FirstByte != nil {
@@ -130,8 +132,10 @@ func TestSlowestRound(t *testing.T) {
 	w.Load.Latency, w.Load.Series, w.Load.StartMono = all, slow.Series(), 1000
 	w.Load.Stalls = []load.Stall{{AtMono: 5000, Ns: 70}}
 	w.Noise[0].Receiver = noise.Result{StartMono: 1000 - 50e6, Interval: 100e6, Intervals: []int64{1, 2e6, 3e6, 4e6}}
-	w.Noise[0].Sender = noise.Result{StartMono: 1000 - 150e6, Interval: 100e6, IntervalRetransmits: []uint64{9, 9, 5, 6}}
-	w.Noise[1].Receiver = noise.Result{StartMono: 1000 + 50e9, Interval: 100e6, Intervals: []int64{1, 1, 1}} // another clock
+	w.Noise[0].Sender = noise.Result{StartMono: 1000 - 150e6, Interval: 100e6,
+		IntervalRetransmits: []uint64{9, 9, 5, 6}}
+	// another clock
+	w.Noise[1].Receiver = noise.Result{StartMono: 1000 + 50e9, Interval: 100e6, Intervals: []int64{1, 1, 1}}
 	s := Summarize(r).Slowest
 	if s == nil || s.Repeat != 5 || len(s.Variants) != 3 || s.Interval != 100e6 {
 		t.Fatalf("%+v: want repeat 5 with three variants", s)
@@ -143,7 +147,8 @@ func TestSlowestRound(t *testing.T) {
 	if len(v.Stalls) != 1 || v.Stalls[0] != (Stall{4000, 70}) {
 		t.Errorf("stalls: %+v", v.Stalls)
 	}
-	if len(v.Noise) != 1 || v.Noise[0].Start != 50e6 || !slices.Equal(v.Noise[0].Rates, []float64{160e6, 240e6}) || !slices.Equal(v.Noise[0].Trouble, []int64{5, 6}) {
+	if len(v.Noise) != 1 || v.Noise[0].Start != 50e6 || !slices.Equal(v.Noise[0].Rates, []float64{160e6, 240e6}) ||
+		!slices.Equal(v.Noise[0].Trouble, []int64{5, 6}) {
 		t.Errorf("noise in time: %+v", v.Noise)
 	}
 }
@@ -152,14 +157,17 @@ func TestPowerOfAVariant(t *testing.T) {
 	r := fixture()
 	for i := range r.Windows {
 		w := &r.Windows[i]
-		w.Power = []power.Result{{Duration: 1e9, Estimate: &power.Estimate{Energy: power.Interval{Value: 100, Low: 99, High: 101}}}, {NotMeasured: "no sensor"}}
+		w.Power = []power.Result{{Duration: 1e9,
+			Estimate: &power.Estimate{Energy: power.Interval{Value: 100, Low: 99, High: 101}}},
+			{NotMeasured: "no sensor"}}
 		if w.Variant == "twin" { // the windows do not fit
 			w.Power[0].Duration = 2e9
 		}
 	}
 	v := Summarize(r).Points[0].Variants
 	p := v[0].Power
-	if len(p) != 2 || p[0].Windows != 10 || p[0].Power.Value != 100 || p[0].Derived == nil || p[1].Missing != "no sensor" || p[1].Power != nil {
+	if len(p) != 2 || p[0].Windows != 10 || p[0].Power.Value != 100 || p[0].Derived == nil ||
+		p[1].Missing != "no sensor" || p[1].Power != nil {
 		t.Fatalf("power: %+v", p)
 	}
 	// 2000 requests a second at 100 W.
@@ -181,7 +189,8 @@ func TestHopsAndMachine(t *testing.T) {
 		r.Windows[i].Hops = []Hop{{Name: "switch", Reach: ReachNone, Rate: 8e6, Bytes: h, Drops: 2}}
 		r.Windows[i].Machine.TCP.InSegments, r.Windows[i].Machine.TCP.BusyPolled = 100, 25
 	}
-	r.Windows[0].Machine.NAPIs = []polls.Count{{NAPI: 7, Polls: 90, Packets: 180, Busy: 9}, {NAPI: 8, Polls: 10, Packets: 20}}
+	r.Windows[0].Machine.NAPIs = []napi.Count{{NAPI: 7, Polls: 90, Packets: 180, Busy: 9},
+		{NAPI: 8, Polls: 10, Packets: 20}}
 	r.Windows[0].Machine.Lanes = []machine.Lane{{Name: "web", Tx: &machine.Traffic{Packets: 50, Bytes: 1000, Drops: 3}}}
 	p := Summarize(r).Points[0]
 	h := p.Variants[0].Hops[0]
@@ -198,7 +207,8 @@ func TestHopsAndMachine(t *testing.T) {
 			t.Errorf("%s: %v for a variant without", u.Name, *u.Values[1])
 		}
 	}
-	for name, want := range map[string]float64{"server: processor time, kernel": 4000, "received by busy polling": 0.25, "packets in a NAPI poll": 2, "NAPI polls by busy polling": 0.09,
+	for name, want := range map[string]float64{"server: processor time, kernel": 4000, "received by busy polling": 0.25,
+		"packets in a NAPI poll": 2, "NAPI polls by busy polling": 0.09,
 		"lane web: sent": 800, "lane web: sent, packets": 5, "lane web: sent, drops": 3, "TCP segments sent again": 0} {
 		if got, ok := seen[name]; !ok || got != want {
 			t.Errorf("%s: %v, %v, want %v", name, got, ok, want)

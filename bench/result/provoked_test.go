@@ -36,7 +36,8 @@ func quiet() hiccup.Result {
 	for range 100_000 {
 		h.Record(1000)
 	}
-	return hiccup.Result{Duration: 1e9, CPUs: []hiccup.CPU{{CPU: 3, Late: h, Total: 1e9}}, Host: hiccup.Host{Autogroup: "on"}}
+	return hiccup.Result{Duration: 1e9, CPUs: []hiccup.CPU{{CPU: 3, Late: h, Total: 1e9}},
+		Host: hiccup.Host{Autogroup: "on"}}
 }
 
 // Every cross-check is provoked in a result that gave no reason before.
@@ -114,25 +115,32 @@ func TestEveryCheckIsProvoked(t *testing.T) {
 			r.HostNoise[0].Host.Busy = []hiccup.Process{{Name: "compiler"}}
 		}, "others used 50 % of cpu 3, most of it compiler"},
 		{"autogroup", func(r *Result) { r.HostNoise[0].CPUs[0].Busy = 5e8 }, "sched_autogroup is on"},
-		{"the generator's own words", func(r *Result) { r.Windows[0].Load.Warnings = []string{"3 of 10 connections were lost"} },
+		{"the generator's own words", func(r *Result) {
+			r.Windows[0].Load.Warnings = []string{"3 of 10 connections " +
+				"were lost"}
+		},
 			"3 of 10 connections were lost"},
 		{"noise that is less", func(r *Result) {
 			r.Windows[1].Noise = []Noise{{Direction: experiment.FromSUT, Asked: 4e8, Achieved: 2e8}}
 		},
 			"noise from the SUT did not reach 90 % of the rate asked for, 400"},
 		{"what an end of the noise says", func(r *Result) {
-			r.Windows[1].Noise = []Noise{{Direction: experiment.ToSUT, Receiver: noise.Result{Warnings: []string{"a flow ended early: EOF"}}}}
+			r.Windows[1].Noise = []Noise{{Direction: experiment.ToSUT,
+				Receiver: noise.Result{Warnings: []string{"a flow ended early: EOF"}}}}
 		}, "noise to the SUT: a flow ended early: EOF"},
 		{"what a power source says", func(r *Result) {
-			r.Windows[1].Power = []power.Result{{Provenance: power.Provenance{Source: power.RAPL}, Warnings: []string{"the sensor is too coarse"}}}
+			r.Windows[1].Power = []power.Result{{Provenance: power.Provenance{Source: power.RAPL},
+				Warnings: []string{"the sensor is too coarse"}}}
 		}, "power by rapl: the sensor is too coarse"},
-		{"a request that failed", func(r *Result) { r.Windows[1].Load.FirstError = "SERVER_ERROR out of memory" }, "first error: SERVER_ERROR out of memory"},
+		{"a request that failed", func(r *Result) { r.Windows[1].Load.FirstError = "SERVER_ERROR out of memory" },
+			"first error: SERVER_ERROR out of memory"},
 		{"beyond the histogram", func(r *Result) {
 			h := stats.Merge(r.Windows[1].Load.Latency)
 			h.Record(1 << 40)
 			r.Windows[1].Load.Latency = h
 		}, "1 latencies beyond what the histogram holds (137 s) count as that"},
-		{"a clock that was set", func(r *Result) { r.Windows[1].Warnings = []string{"the clock was set by 1h0m0s"} }, "the clock was set by 1h0m0s"},
+		{"a clock that was set", func(r *Result) { r.Windows[1].Warnings = []string{"the clock was set by 1h0m0s"} },
+			"the clock was set by 1h0m0s"},
 	} {
 		r := fixture()
 		r.HostNoise = []hiccup.Result{quiet()}

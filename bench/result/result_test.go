@@ -46,7 +46,8 @@ func window(variant string, repeat, n int, mean float64) Window {
 	return Window{Purpose: Repeat, Variant: variant, Repeat: repeat, Rate: float64(n), Load: load.Result{
 		Mode: load.Open, Duration: 1e9, Intended: int64(n), Sent: int64(n), Completed: int64(n), Hits: int64(n),
 		Latency: h, Series: rec.Series(), Wakeup: wakeup, CPUTime: 1e8, Work: load.Work{Gets: int64(n)},
-	}, Machine: &machine.Diff{Duration: 1e9, Processes: []machine.Process{{Name: "server", User: int64(n) * 1000, System: int64(n) * 4000}}}}
+	}, Machine: &machine.Diff{Duration: 1e9,
+		Processes: []machine.Process{{Name: "server", User: int64(n) * 1000, System: int64(n) * 4000}}}}
 }
 
 // fixture is three variants at one load point: idle, no-lane three times as
@@ -63,9 +64,11 @@ func fixture() *Result {
 		Points:   []Point{{Mode: load.Open, Rate: 2000, Connections: 8, Rounds: 10, Stopped: "10 repeats"}},
 	}
 	for i := range 10 {
-		r.Windows = append(r.Windows, window("idle", i, 2000, 50e3), window("no-lane", i, 2000, 150e3), window("twin", i, 2000, 50e3))
+		r.Windows = append(r.Windows, window("idle", i, 2000, 50e3), window("no-lane", i, 2000, 150e3),
+			window("twin", i, 2000, 50e3))
 		w := &r.Windows[len(r.Windows)-2]
-		w.Noise = []Noise{{Direction: experiment.ToSUT, Asked: 4e8, Achieved: 3.9e8}, {Direction: experiment.FromSUT, Asked: 4e8, Achieved: 2e8}}
+		w.Noise = []Noise{{Direction: experiment.ToSUT, Asked: 4e8, Achieved: 3.9e8},
+			{Direction: experiment.FromSUT, Asked: 4e8, Achieved: 2e8}}
 	}
 	return r
 }
@@ -96,7 +99,8 @@ func TestFormats(t *testing.T) {
 		}
 		golden(t, format+".golden", b.Bytes())
 	}
-	if err := WriteFormat(&bytes.Buffer{}, r, "html"); err == nil || !strings.Contains(err.Error(), "want text, csv, markdown, gobench") {
+	if err := WriteFormat(&bytes.Buffer{}, r, "html"); err == nil ||
+		!strings.Contains(err.Error(), "want text, csv, markdown, gobench") {
 		t.Errorf("another format: %v", err)
 	}
 }
@@ -140,7 +144,8 @@ func TestShortWindows(t *testing.T) {
 	} {
 		want := ""
 		if tt.inFlight > 0 {
-			want = fmt.Sprintf("windows of 1s are too short: %d requests were in flight and 2000.0 were answered in each, so that rate and latency are of the quickest alone [idle, no-lane, twin]", tt.inFlight)
+			want = fmt.Sprintf("windows of 1s are too short: %d requests were in flight and 2000.0 were answered in "+
+				"each, so that rate and latency are of the quickest alone [idle, no-lane, twin]", tt.inFlight)
 		}
 		r := fixture()
 		r.Experiment.Load.Pipeline = tt.pipeline
@@ -206,11 +211,14 @@ func TestSummaryDoesNotAverage(t *testing.T) {
 
 func TestRefusalNamesWhatIsMissing(t *testing.T) {
 	for want, err := range map[string]error{
-		"needs 90 more":                          &stats.TooFewError{Percentile: 90, Have: 10, Need: 100, Effective: 10},
-		"needs 100, have 5000 worth 12":          &stats.TooFewError{Percentile: 90, Have: 5000, Need: 100, Effective: 12},
-		"needs 100, have 5000 worth less than 1": &stats.TooFewError{Percentile: 90, Have: 5000, Need: 100, Effective: 0.2},
-		"needs more windows":                     fmt.Errorf("x: %w", &stats.BlindError{}),
-		"something else":                         errors.New("something else"),
+		"needs 90 more": &stats.TooFewError{Percentile: 90, Have: 10, Need: 100,
+			Effective: 10},
+		"needs 100, have 5000 worth 12": &stats.TooFewError{Percentile: 90, Have: 5000, Need: 100,
+			Effective: 12},
+		"needs 100, have 5000 worth less than 1": &stats.TooFewError{Percentile: 90, Have: 5000, Need: 100,
+			Effective: 0.2},
+		"needs more windows": fmt.Errorf("x: %w", &stats.BlindError{}),
+		"something else":     errors.New("something else"),
 	} {
 		if got := refusal(err); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
@@ -259,12 +267,17 @@ func TestReadRefuses(t *testing.T) {
 		"purpose":  {strings.Replace(good, `"purpose": "repeat"`, `"purpose": "fun"`, 1), `purpose "fun"`},
 		"duration": {strings.Replace(good, `"durationNs": 1000000000`, `"durationNs": 0`, 1), "no duration"},
 
-		"cut":                  {good[:len(good)/2], fmt.Sprintf("the file ends in the middle, after %d bytes", len(good)/2)},
-		"more":                 {good + "{}", "not a result of niclane: invalid character '{' after top-level value"},
-		"more after a window":  {strings.Replace(good, `"purpose": "repeat",`, `"purpose": "repeat"} {"purpose": "repeat",`, 1), "not a result of niclane: invalid character '{'"},
-		"a key of a window":    {strings.Replace(good, `"purpose"`, `"porpoise"`, 1), `windows[0]: json: unknown field "porpoise"`},
-		"windows twice":        {strings.Replace(good, `"windows"`, `"windows": [], "windows"`, 1), "windows: there are two of them"},
-		"damaged buckets":      {regexp.MustCompile(`"hdr": "HISTFAAA....`).ReplaceAllString(good, `"hdr": "HISTFAAAAAAA`), "windows[0]: "},
+		"cut": {good[:len(good)/2],
+			fmt.Sprintf("the file ends in the middle, after %d bytes", len(good)/2)},
+		"more": {good + "{}", "not a result of niclane: invalid character '{' after top-level value"},
+		"more after a window": {strings.Replace(good, `"purpose": "repeat",`,
+			`"purpose": "repeat"} {"purpose": "repeat",`, 1), "not a result of niclane: invalid character '{'"},
+		"a key of a window": {strings.Replace(good, `"purpose"`, `"porpoise"`, 1),
+			`windows[0]: json: unknown field "porpoise"`},
+		"windows twice": {strings.Replace(good, `"windows"`, `"windows": [], "windows"`, 1),
+			"windows: there are two of them"},
+		"damaged buckets": {regexp.MustCompile(`"hdr": "HISTFAAA....`).ReplaceAllString(good,
+			`"hdr": "HISTFAAAAAAA`), "windows[0]: "},
 		"no experiment":        {`{"schema": "niclane.result/2", "windows": []}`, "experiment is missing"},
 		"a sweep of nothing":   {written(t, sweeping), "windows[0]: a sweep that does not say of what"},
 		"a search of nothing":  {written(t, searched), "searches[0]: no result"},

@@ -23,8 +23,9 @@ import (
 var published = schematest.Record{
 	File: "docs/result.schema.json", Dirs: []string{"bench", "lane/device", "internal/traffic/napi"},
 	Value: &Result{}, Version: Schema, Mapper: ownForms,
-	Title:       "result.json of niclane",
-	Description: "What one run of an experiment measured. Durations are in ns, rates of traffic in bit/s, sizes in bytes.",
+	Title: "result.json of niclane",
+	Description: "What one run of an experiment measured. Durations are in ns, rates of traffic in bit/s, sizes in " +
+		"bytes.",
 	// Histograms and tests that are not there.
 	Nullable: func(s *reflecting.Schema) bool {
 		return strings.HasPrefix(s.Ref, "#/$defs/stats.") || strings.HasPrefix(s.Ref, "#/$defs/search.Test")
@@ -32,14 +33,16 @@ var published = schematest.Record{
 	// A power.Result embeds a *power.Estimate, and has none of its keys without.
 	Adjust: func(s *reflecting.Schema) {
 		d := s.Definitions["power.Result"]
-		d.Required = slices.DeleteFunc(d.Required, func(key string) bool { return slices.Contains(s.Definitions["power.Estimate"].Required, key) })
+		d.Required = slices.DeleteFunc(d.Required,
+			func(key string) bool { return slices.Contains(s.Definitions["power.Estimate"].Required, key) })
 	},
 }
 
 // ownForms are those of types that write themselves.
 func ownForms(t reflect.Type) *reflecting.Schema {
 	fields := func(text string, required []string, props ...any) *reflecting.Schema {
-		s := &reflecting.Schema{Type: "object", Description: text, Properties: reflecting.NewProperties(), Required: required, AdditionalProperties: reflecting.FalseSchema}
+		s := &reflecting.Schema{Type: "object", Description: text, Properties: reflecting.NewProperties(),
+			Required: required, AdditionalProperties: reflecting.FalseSchema}
 		for i := 0; i < len(props); i += 2 {
 			s.Properties.Set(props[i].(string), props[i+1].(*reflecting.Schema))
 		}
@@ -49,11 +52,14 @@ func ownForms(t reflect.Type) *reflecting.Schema {
 	coded := &reflecting.Schema{Type: "string", Description: "HdrHistogram's V2 format, compressed, base64"}
 	switch t {
 	case reflect.TypeFor[stats.Histogram]():
-		return fields("A histogram of three significant digits, with a summary for those who read no HDR.", []string{"count"},
-			"count", integer, "min", integer, "mean", number, "p50", integer, "p99", integer, "max", integer, "clamped", integer, "hdr", coded)
+		return fields("A histogram of three significant digits, with a summary for those who read no HDR.",
+			[]string{"count"},
+			"count", integer, "min", integer, "mean", number, "p50", integer, "p99", integer, "max", integer, "clamped",
+			integer, "hdr", coded)
 	case reflect.TypeFor[stats.Series]():
 		return fields("Histograms of windows of equal length, in the order of time; an empty string is an empty window.", []string{"windowNs", "count", "hdr"},
-			"windowNs", integer, "clamped", integer, "count", integer, "hdr", &reflecting.Schema{Type: "array", Items: coded})
+			"windowNs", integer, "clamped", integer, "count", integer, "hdr",
+			&reflecting.Schema{Type: "array", Items: coded})
 	}
 	return nil
 }
@@ -76,7 +82,8 @@ func TestSchemaHolds(t *testing.T) {
 		return holds(b.Bytes())
 	}
 	full := fixture()
-	full.Searches = []Search{{Variant: "idle", Result: &search.Result{Tests: []*search.Test{{Estimate: &stats.Estimate{}}}, Levels: []search.Level{{}}}}}
+	full.Searches = []Search{{Variant: "idle",
+		Result: &search.Result{Tests: []*search.Test{{Estimate: &stats.Estimate{}}}, Levels: []search.Level{{}}}}}
 	full.HostNoise = []hiccup.Result{{CPUs: []hiccup.CPU{{Late: stats.NewHistogram()}}}}
 	full.Partial = &Partial{Phase: "repeats", Reason: "interrupted"}
 	w := &full.Windows[0]
@@ -103,7 +110,8 @@ func TestSchemaHolds(t *testing.T) {
 	if err := validate(other); err == nil {
 		t.Error("another version holds")
 	}
-	for name, text := range map[string]string{"key": `{"schema": "niclane.result/2", "titel": "x"}`, "type": `{"schema": "niclane.result/2", "windows": 7}`} {
+	for name, text := range map[string]string{"key": `{"schema": "niclane.result/2", "titel": "x"}`,
+		"type": `{"schema": "niclane.result/2", "windows": 7}`} {
 		if holds([]byte(text)) == nil {
 			t.Errorf("%s: it holds", name)
 		}

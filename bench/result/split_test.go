@@ -14,7 +14,8 @@ func TestSplit(t *testing.T) {
 	for text, want := range map[string][]string{
 		`{"a":[]}`:  nil,
 		`{"a":[1]}`: {"1"},
-		` { "x" : {"a":[7]}, "a" : [ {"b":"]\\\""} , [1,2] , "," , null ] , "y":1 } `: {`{"b":"]\\\""}`, "[1,2]", `","`, "null "},
+		` { "x" : {"a":[7]}, "a" : [ {"b":"]\\\""} , [1,2] , "," , null ] , "y":1 } `: {`{"b":"]\\\""}`, "[1,2]", `","`,
+			"null "},
 	} {
 		rest, got, ok := split([]byte(text), "a")
 		var elements []string
@@ -28,7 +29,8 @@ func TestSplit(t *testing.T) {
 			t.Errorf("%s: the rest is %s", text, rest)
 		}
 	}
-	for _, text := range []string{``, `[`, `{`, `{}`, `{"a`, `{"a"`, `{"a":`, `{"a":1}`, `{"a":[`, `{"a":[1`, `{"a":[1,`, `{"a":[{]`, `{"b":[1]}`, `{"b":1 "a":[1]}`, `{"a\\`, `"a":[1]`} {
+	for _, text := range []string{``, `[`, `{`, `{}`, `{"a`, `{"a"`, `{"a":`, `{"a":1}`, `{"a":[`, `{"a":[1`,
+		`{"a":[1,`, `{"a":[{]`, `{"b":[1]}`, `{"b":1 "a":[1]}`, `{"a\\`, `"a":[1]`} {
 		if _, _, ok := split([]byte(text), "a"); ok {
 			t.Errorf("%s: no error", text)
 		}
@@ -38,7 +40,8 @@ func TestSplit(t *testing.T) {
 // What package json reads is split as package json has it, and what it refuses
 // is refused: by split, or because a part is not JSON.
 func FuzzSplit(f *testing.F) {
-	for _, text := range []string{`{"a":[1,{"b":"\\"},"]"],"c":2}`, `{"a":[1 2]}`, `{"a":[1,]}`, `{"a":[[}]}`, `{"a":[],"a":[3]}`} {
+	for _, text := range []string{`{"a":[1,{"b":"\\"},"]"],"c":2}`, `{"a":[1 2]}`, `{"a":[1,]}`, `{"a":[[}]}`,
+		`{"a":[],"a":[3]}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -265,7 +265,8 @@ func (f *family) few() string {
 	if repeats == 0 || repeats >= need {
 		return ""
 	}
-	return fmt.Sprintf("%d repeats tell none of %d comparisons from chance, however plain it is; %d do", repeats, len(f.members), need)
+	return fmt.Sprintf("%d repeats tell none of %d comparisons from chance, however plain it is; %d do", repeats,
+		len(f.members), need)
 }
 
 // pairs are the ratios of neighbouring repeats, of each percentile that all of
@@ -449,11 +450,13 @@ func refusal(err error) string {
 
 // judge holds a goal against the windows of a point.
 func (r *Result) judge(point int, g experiment.Goal) GoalSummary {
-	what := map[string]string{experiment.MeasureRate: "achieved rate", experiment.MeasureNoise: "achieved noise"}[g.Measure]
+	what := map[string]string{experiment.MeasureRate: "achieved rate",
+		experiment.MeasureNoise: "achieved noise"}[g.Measure]
 	if g.Measure == experiment.MeasureLatency {
 		what = PercentileText(g.Percentile)
 	}
-	s := GoalSummary{Text: fmt.Sprintf("%s of %s at most %s times that of %s", what, g.Variant, numberText(g.AtMost), g.Base)}
+	s := GoalSummary{Text: fmt.Sprintf("%s of %s at most %s times that of %s", what, g.Variant, numberText(g.AtMost),
+		g.Base)}
 	if g.AtMost == 0 {
 		s.Text = fmt.Sprintf("%s of %s at least %s times that of %s", what, g.Variant, numberText(g.AtLeast), g.Base)
 	}
@@ -495,5 +498,6 @@ func goalRatio(g experiment.Goal, variant, base map[int]*Window) (stats.Ratio, *
 func summarizeSweep(w *Window, percentiles []float64) SweepSummary {
 	to, from := w.noise()
 	sample := stats.NewSample(view(toLastByte).series(w))
-	return SweepSummary{Sweep: *w.Sweep, Variant: w.Variant, Percentiles: intervals(sample, percentiles), Achieved: to + from}
+	return SweepSummary{Sweep: *w.Sweep, Variant: w.Variant, Percentiles: intervals(sample, percentiles),
+		Achieved: to + from}
 }

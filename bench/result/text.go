@@ -181,7 +181,8 @@ func (s Search) text(b *strings.Builder) {
 		goal = "any rate achieved"
 	}
 	if s.Config.Goal.Limit > 0 {
-		goal = fmt.Sprintf("%s ≤ %s, %s", PercentileText(s.Config.Goal.Percentile), DurationText(float64(s.Config.Goal.Limit)), goal)
+		goal = fmt.Sprintf("%s ≤ %s, %s", PercentileText(s.Config.Goal.Percentile),
+			DurationText(float64(s.Config.Goal.Limit)), goal)
 	}
 	fmt.Fprintf(b, "%s: highest rate with %s: ", s.Variant, goal)
 	if r.Rate == 0 {

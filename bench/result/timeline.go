@@ -105,7 +105,8 @@ func (w *Window) inTime() VariantInTime {
 		for i, b := range n.Receiver.Intervals {
 			// Noise outlives the window; its last interval is cut short.
 			at := n.Receiver.StartMono + int64(i)*n.Receiver.Interval - l.StartMono
-			if n.Receiver.Interval <= 0 || at < 0 || at+n.Receiver.Interval > l.Duration || i == len(n.Receiver.Intervals)-1 {
+			if n.Receiver.Interval <= 0 || at < 0 || at+n.Receiver.Interval > l.Duration ||
+				i == len(n.Receiver.Intervals)-1 {
 				continue
 			}
 			if len(s.Rates) == 0 {

@@ -119,7 +119,8 @@ func powerOf(windows map[int]*Window, source int) (s PowerSummary) {
 		return s
 	}
 	seconds := float64(sum.Duration) / 1e9
-	sum.Power = power.Interval{Value: sum.Energy.Value / seconds, Low: sum.Energy.Low / seconds, High: sum.Energy.High / seconds}
+	sum.Power = power.Interval{Value: sum.Energy.Value / seconds, Low: sum.Energy.Low / seconds,
+		High: sum.Energy.High / seconds}
 	s.Power = &sum.Power
 	// Derive refuses work and energy over windows of different lengths.
 	d, err := sum.Derive(work)

@@ -39,10 +39,10 @@ const perCPU = 8
 func machineUse(variants []map[int]*Window) []Use {
 	columns := make([]*column, len(variants))
 	var names []string
-	any := false
+	some := false
 	for i, windows := range variants {
 		columns[i] = newColumn(windows)
-		any = any || columns[i] != nil
+		some = some || columns[i] != nil
 		if columns[i] != nil {
 			for _, n := range columns[i].order {
 				if !slices.Contains(names, n) {
@@ -51,7 +51,7 @@ func machineUse(variants []map[int]*Window) []Use {
 			}
 		}
 	}
-	if !any {
+	if !some {
 		return nil
 	}
 	var out []Use
@@ -134,16 +134,20 @@ func newColumn(windows map[int]*Window) *column {
 			return s
 		})
 	}
-	c.put("packets that softirqs received", softnet(func(x machine.Softnet) uint32 { return x.Processed })/ns*1e9, PerSecond)
+	c.put("packets that softirqs received", softnet(func(x machine.Softnet) uint32 { return x.Processed })/ns*1e9,
+		PerSecond)
 	if in := sum(func(d *machine.Diff) float64 { return float64(d.TCP.InSegments) }); in > 0 {
-		c.tell("received by busy polling", sum(func(d *machine.Diff) float64 { return float64(d.TCP.BusyPolled) })/in, OfPackets)
+		c.tell("received by busy polling", sum(func(d *machine.Diff) float64 { return float64(d.TCP.BusyPolled) })/in,
+			OfPackets)
 	}
 	c.put("softirqs stopped with work left", softnet(func(x machine.Softnet) uint32 { return x.TimeSqueezed }), Times)
 	c.tell("dropped from a processor's backlog", softnet(func(x machine.Softnet) uint32 { return x.Dropped }), Times)
 	c.tell("TCP segments sent again", sum(func(d *machine.Diff) float64 { return float64(d.TCP.Retransmits) }), Times)
 	c.put("TCP timers that fired", sum(func(d *machine.Diff) float64 { return float64(d.TCP.Timeouts) }), Times)
-	c.put("connections dropped by a full backlog", sum(func(d *machine.Diff) float64 { return float64(d.TCP.ListenDrops) }), Times)
-	c.put("UDP datagrams lost for want of room", sum(func(d *machine.Diff) float64 { return float64(d.UDP.ReceiveErrors + d.UDP.SendErrors) }), Times)
+	c.put("connections dropped by a full backlog",
+		sum(func(d *machine.Diff) float64 { return float64(d.TCP.ListenDrops) }), Times)
+	c.put("UDP datagrams lost for want of room",
+		sum(func(d *machine.Diff) float64 { return float64(d.UDP.ReceiveErrors + d.UDP.SendErrors) }), Times)
 	c.napis(all, ns)
 	c.lanes(all, ns)
 	c.device(all, ns)

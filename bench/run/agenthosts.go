@@ -60,7 +60,8 @@ func (s *agentSite) link() (int64, int) {
 func (s *agentSite) names() map[string]string {
 	rate, _ := s.link()
 	return map[string]string{
-		experiment.NameDevice: s.h.SUT.Device, experiment.NameCgroup: s.agents[lab.SUT].Host.Cgroup, experiment.NameLink: y.BitsText(uint64(rate)),
+		experiment.NameDevice: s.h.SUT.Device, experiment.NameCgroup: s.agents[lab.SUT].Host.Cgroup,
+		experiment.NameLink: y.BitsText(uint64(rate)),
 		experiment.NameCPUs: cpusText(s.e.Placement.Server.CPUs, s.agents[lab.SUT].Host.Processors),
 	}
 }
@@ -90,7 +91,8 @@ func (s *agentSite) find(ctx context.Context, host, program string) (path, versi
 }
 
 func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
-	r := agent.Request{What: l.what, Part: l.part, Command: l.argv, Environment: l.env, CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems, Group: l.group}
+	r := agent.Request{What: l.what, Part: l.part, Command: l.argv, Environment: l.env, CPUs: l.CPUs, FIFO: l.FIFO,
+		Mems: l.mems, Group: l.group}
 	c := s.agents[l.host]
 	if l.part != "" {
 		// Its threads take SCHED_FIFO themselves: a whole Go process under it
@@ -113,7 +115,8 @@ func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
 }
 
 func (s *agentSite) ask(ctx context.Context, host, address string, q question) error {
-	return s.agents[host].Ask(ctx, agent.Asking{Address: address, Question: ready.Question{Protocol: q.protocol, Host: q.host, Path: q.path}})
+	return s.agents[host].Ask(ctx, agent.Asking{Address: address,
+		Question: ready.Question{Protocol: q.protocol, Host: q.host, Path: q.path}})
 }
 
 func (s *agentSite) served(ctx context.Context, c load.Config) (counters.Counters, error) {
@@ -121,14 +124,16 @@ func (s *agentSite) served(ctx context.Context, c load.Config) (counters.Counter
 }
 
 func (s *agentSite) nodes(ctx context.Context) (m nodes.Machine, processors []int, err error) {
-	t, err := s.launch(ctx, launch{what: "NUMA nodes", host: lab.SUT, part: "nodes", config: nodes.Config{Device: s.h.SUT.Device, Storage: s.agents[lab.SUT].Host.Storage}})
+	t, err := s.launch(ctx, launch{what: "NUMA nodes", host: lab.SUT, part: "nodes",
+		config: nodes.Config{Device: s.h.SUT.Device, Storage: s.agents[lab.SUT].Host.Storage}})
 	if err != nil {
 		return m, nil, err
 	}
 	return m, s.agents[lab.SUT].Host.Processors, t.result(ctx, &m)
 }
 
-func (s *agentSite) counting(ctx context.Context, processes map[string]task) (func(context.Context) (machine.Diff, error), error) {
+func (s *agentSite) counting(ctx context.Context, processes map[string]task) (func(context.Context) (machine.Diff,
+	error), error) {
 	jobs := map[string]*agent.Job{}
 	for name, t := range processes {
 		if t, ok := t.(*agentTask); ok {

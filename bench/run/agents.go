@@ -64,7 +64,8 @@ type HostsOptions struct {
 // OnHosts returns the site of an experiment that was read with hosts. version
 // is this niclane's.
 func OnHosts(f *experiment.File, version string, o HostsOptions) Site {
-	s := &agentSite{h: f.Experiment.Hosts, version: version, agents: map[string]*agent.Client{}, lanes: map[string]string{}, anyLost: make(chan struct{})}
+	s := &agentSite{h: f.Experiment.Hosts, version: version, agents: map[string]*agent.Client{},
+		lanes: map[string]string{}, anyLost: make(chan struct{})}
 	s.measurement = measurement{f: f, e: f.Experiment, on: s, pods: pods{kubectl: o.Kubectl}}
 	return s
 }
@@ -107,7 +108,8 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 		wg.Go(func() {
 			c, err := agent.Open(ctx, agent.Dial{
 				Name: h.Name, Address: h.Agent, ServerName: h.ServerName, TLS: config, Version: s.version,
-				Opening: agent.Opening{Purpose: s.e.Title, Limit: int64(sessionMargin) + s.e.TimeLimit, Device: h.Device, Storage: s.storageOn(name)},
+				Opening: agent.Opening{Purpose: s.e.Title, Limit: int64(sessionMargin) + s.e.TimeLimit,
+					Device: h.Device, Storage: s.storageOn(name)},
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -146,7 +148,8 @@ func (s *agentSite) check() error {
 	var errs []error
 	sut := s.agents[lab.SUT]
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("host %s (agent %s): %w", s.h.SUT.Name, s.h.SUT.Agent, fmt.Errorf(format, args...)))
+		errs = append(errs, fmt.Errorf("host %s (agent %s): %w", s.h.SUT.Name, s.h.SUT.Agent,
+			fmt.Errorf(format, args...)))
 	}
 	if sut.Host.Device == nil {
 		bad("no device %s", s.h.SUT.Device)
@@ -191,7 +194,8 @@ func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
 		Kernel: sut.Kernel, Distribution: sut.Distribution, CPUModel: sut.CPUModel, CPUs: sut.CPUs, Memory: sut.Memory,
 		Virtualisation: sut.Virtualisation, Governor: sut.Governor, Mitigations: sut.Mitigations, Sysctls: sut.Sysctls,
 		Go: runtime.Version(), Versions: r.Environment.Versions,
-		Network: result.Network{Device: s.h.SUT.Device, Card: sut.Device.Driver, Queues: sut.Device.Queues, MTU: mtu, LinkRate: rate},
+		Network: result.Network{Device: s.h.SUT.Device, Card: sut.Device.Driver, Queues: sut.Device.Queues, MTU: mtu,
+			LinkRate: rate},
 	}
 	clocks, err := s.clocks(ctx)
 	if err != nil {
@@ -208,11 +212,13 @@ func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
 		}
 		if d := c.Host.Device; d != nil {
 			r.Environment.Cards = append(r.Environment.Cards, result.Card{
-				Host: h.Name, Device: d.Name, Driver: d.Driver, Version: d.Version, Firmware: d.Firmware, Bus: d.Bus, Speed: int64(d.Speed),
+				Host: h.Name, Device: d.Name, Driver: d.Driver, Version: d.Version, Firmware: d.Firmware, Bus: d.Bus,
+				Speed: int64(d.Speed),
 			})
 		}
 		r.Environment.Hosts = append(r.Environment.Hosts, result.Host{
-			Name: h.Name, Role: role(name), Hostname: c.Host.Hostname, Kernel: c.Host.Kernel, CPUModel: c.Host.CPUModel, CPUs: c.Host.CPUs,
+			Name: h.Name, Role: role(name), Hostname: c.Host.Hostname, Kernel: c.Host.Kernel, CPUModel: c.Host.CPUModel,
+			CPUs:       c.Host.CPUs,
 			ClockAhead: x.ahead[name], ClockUncertainty: x.uncertainty[name],
 		})
 	}
@@ -285,7 +291,8 @@ func (s *agentSite) HostNoise(ctx context.Context, ns int64) (hiccup.Result, err
 	var tasks []task
 	names := s.hostNames()
 	for _, name := range names {
-		t, err := s.launch(ctx, launch{what: "host noise", host: name, part: "hiccup", config: hiccup.Config{Duration: ns}})
+		t, err := s.launch(ctx, launch{what: "host noise", host: name, part: "hiccup",
+			config: hiccup.Config{Duration: ns}})
 		if err != nil {
 			return hiccup.Result{}, s.because(err)
 		}
@@ -330,7 +337,8 @@ func (s *agentSite) judge(name string, r hiccup.Result) error {
 		if h.AtMost == 0 || late <= h.AtMost {
 			continue
 		}
-		text := fmt.Sprintf("host %s: processor %d wakes a thread %v late at P%v, the experiment allows %v", host, c.CPU, time.Duration(late), h.Percentile, time.Duration(h.AtMost))
+		text := fmt.Sprintf("host %s: processor %d wakes a thread %v late at P%v, the experiment allows %v", host,
+			c.CPU, time.Duration(late), h.Percentile, time.Duration(h.AtMost))
 		if h.Refuse {
 			return errors.New(text)
 		}

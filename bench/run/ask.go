@@ -28,7 +28,8 @@ func ask(ctx context.Context, dial dialer, address string, q question) error {
 
 // until asks a server, called what in the error, until it answers, patience has
 // passed, or down says that it is no longer there.
-func until(ctx context.Context, what string, ask func(context.Context) error, patience time.Duration, down func() error) error {
+func until(ctx context.Context, what string, ask func(context.Context) error, patience time.Duration,
+	down func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {

@@ -35,7 +35,8 @@ func (m *measurement) countCaches(ctx context.Context) (c cacheCounts, err error
 	}
 	if i := slices.IndexFunc(m.e.Server.Beside, func(b experiment.Process) bool { return b.Origin }); i >= 0 {
 		b := m.e.Server.Beside[i]
-		c.origin, err = m.readCache(ctx, b.Host, cache.Config{Kind: cache.Origin, Address: net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port))})
+		c.origin, err = m.readCache(ctx, b.Host,
+			cache.Config{Kind: cache.Origin, Address: net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port))})
 	}
 	return c, err
 }
@@ -82,7 +83,8 @@ func (c cacheCounts) since(before cacheCounts, w *result.Window) {
 		if a == nil || b == nil {
 			return nil
 		}
-		return &cache.Counters{Requests: b.Requests - a.Requests, Hits: b.Hits - a.Hits, Bytes: b.Bytes - a.Bytes, CPU: b.CPU - a.CPU, Processors: b.Processors}
+		return &cache.Counters{Requests: b.Requests - a.Requests, Hits: b.Hits - a.Hits, Bytes: b.Bytes - a.Bytes,
+			CPU: b.CPU - a.CPU, Processors: b.Processors}
 	}
 	w.Origin = grown(before.origin, c.origin)
 	for i := range c.caches {
@@ -115,7 +117,8 @@ func (m *measurement) fetchAll(ctx context.Context) (requests int64, err error) 
 			c.CAFile = beside(m.f, t.Authority)
 		}
 	}
-	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "fetch", config: c, Place: experiment.Place{CPUs: at.CPUs}})
+	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "fetch", config: c,
+		Place: experiment.Place{CPUs: at.CPUs}})
 	if err != nil {
 		return 0, err
 	}

@@ -62,7 +62,8 @@ func makeCertificate(dir, address string, valid time.Duration) error {
 		name string
 		text []byte
 		mode os.FileMode
-	}{{certificateFile, certificate, 0o644}, {keyFile, private, 0o600}, {bundleFile, slices.Concat(private, certificate), 0o600}} {
+	}{{certificateFile, certificate, 0o644}, {keyFile, private, 0o600},
+		{bundleFile, slices.Concat(private, certificate), 0o600}} {
 		if err := os.WriteFile(filepath.Join(dir, f.name), f.text, f.mode); err != nil {
 			return err
 		}

@@ -75,7 +75,8 @@ func Check(f *experiment.File) error {
 	for i, n := range e.Noise {
 		if n.Protocol == noise.UDP && e.Lab != nil {
 			if most := largestDatagram(cmp.Or(e.Lab.MTU, labMTU), false); n.Segment > most {
-				bad(fmt.Sprintf("noise[%d].segment", i), "found %d with protocol: udp, want at most %d, which the MTU takes in one piece", n.Segment, most)
+				bad(fmt.Sprintf("noise[%d].segment", i),
+					"found %d with protocol: udp, want at most %d, which the MTU takes in one piece", n.Segment, most)
 			}
 		}
 	}
@@ -118,7 +119,8 @@ func powerPath(f *experiment.File, i int) string {
 
 // wanted is where programs come from that no Debian package has.
 var wanted = map[string]string{
-	"asd": ": Aerospike's server has no Debian package; want Aerospike Community Edition's asd on the PATH, or the file with kind: running and --hosts, for a server that is there",
+	"asd": ": Aerospike's server has no Debian package; want Aerospike Community Edition's asd on the PATH, or the " +
+		"file with kind: running and --hosts, for a server that is there",
 }
 
 // checkPrograms looks for what is to be started; the lab's hosts have this
@@ -153,7 +155,8 @@ func checkKernelTLS(e *experiment.Experiment, bad func(path, format string, args
 			continue
 		}
 		if _, err := os.Stat(machine.TLSFile); err != nil {
-			bad(fmt.Sprintf("variants[%d].server.kernel-tls", i), "found on, but this kernel has no TLS; want the module tls: modprobe tls, as root, on a kernel with CONFIG_TLS")
+			bad(fmt.Sprintf("variants[%d].server.kernel-tls", i), "found on, but this kernel has no TLS; want the "+
+				"module tls: modprobe tls, as root, on a kernel with CONFIG_TLS")
 			return
 		}
 	}
@@ -252,18 +255,22 @@ func Describe(out io.Writer, f *experiment.File) error {
 	if n == m {
 		fmt.Fprintf(&b, "windows: %d of %s after %s", n, y.DurationText(e.Load.Window), y.DurationText(e.Load.Warmup))
 	} else {
-		fmt.Fprintf(&b, "windows: %d to %d of %s after %s", n, m, y.DurationText(e.Load.Window), y.DurationText(e.Load.Warmup))
+		fmt.Fprintf(&b, "windows: %d to %d of %s after %s", n, m, y.DurationText(e.Load.Window),
+			y.DurationText(e.Load.Warmup))
 	}
 	b.WriteByte('\n')
 	if s := e.Sweep; s != nil {
-		fmt.Fprintf(&b, "sweep: %d windows of %s\n", len(s.Variants)*len(s.Noise)*max(1, len(s.SwitchBuffers)), y.DurationText(s.Window))
+		fmt.Fprintf(&b, "sweep: %d windows of %s\n", len(s.Variants)*len(s.Noise)*max(1, len(s.SwitchBuffers)),
+			y.DurationText(s.Window))
 	}
 	for _, c := range e.Power {
 		fmt.Fprintf(&b, "power: %s\n", c.Source)
 	}
-	fmt.Fprintf(&b, "time: at least %v, about %v at most", time.Duration(least).Round(time.Second), time.Duration(most).Round(time.Second))
+	fmt.Fprintf(&b, "time: at least %v, about %v at most", time.Duration(least).Round(time.Second),
+		time.Duration(most).Round(time.Second))
 	if more := experiment.PerInstance(e); more > 0 {
-		fmt.Fprintf(&b, ", and %v more for each NUMA node beyond one that the server is on", time.Duration(more).Round(time.Second))
+		fmt.Fprintf(&b, ", and %v more for each NUMA node beyond one that the server is on",
+			time.Duration(more).Round(time.Second))
 	}
 	fmt.Fprintf(&b, "; limit %v\n", time.Duration(e.TimeLimit))
 	_, err := io.WriteString(out, b.String())

@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,18 +23,25 @@ import (
 
 func TestReadRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"key":        {"title: a test", "titel: a test", "test.yaml:2: titel"},
-		"datagram":   {"rate: 30%", "rate: 30%, protocol: udp, segment: 1473", "test.yaml:11: noise[0].segment: found 1473 with protocol: udp, want at most 1472"},
-		"power":      {"repeats:", "power: {source: redfish, url: \"https://bmc\", credentials: /no/such/file}\nrepeats:", "test.yaml:15: power: power: redfish: open /no/such/file: no such file"},
-		"program":    {"kind: niclane", "kind: command, command: [no-such-program]", "no-such-program"},
-		"lanes file": {"{name: noisy}", "{name: noisy, lanes-file: bad-lanes.yaml}", "test.yaml:14: variants[1].lanes-file: bad-lanes.yaml:1: globals is missing"},
-		"no file":    {"{name: noisy}", "{name: noisy, lanes-file: none.yaml}", "no such file"},
-		"too large":  {"title: a test", "title: a test\n#" + strings.Repeat("x", maxFile), "test.yaml: larger than 1048576 bytes"},
-		"shares":     {"repeats:", "search: {max-rate: {from: 1000, to: 4000}, latency-at: [20%]}\nrepeats:", "search.latency-at: other shares than 10%, 50%, 90% are not there yet"},
-		"lanes":      {"{name: noisy}", "{name: noisy, lanes: \"version: 1\\nlane: {}\\n\"}", "test.yaml:14: variants[1].lanes: lane"},
+		"key": {"title: a test", "titel: a test", "test.yaml:2: titel"},
+		"datagram": {"rate: 30%", "rate: 30%, protocol: udp, segment: 1473",
+			"test.yaml:11: noise[0].segment: found 1473 with protocol: udp, want at most 1472"},
+		"power": {"repeats:", "power: {source: redfish, url: \"https://bmc\", credentials: " +
+			"/no/such/file}\nrepeats:", "test.yaml:15: power: power: redfish: open /no/such/file: no such file"},
+		"program": {"kind: niclane", "kind: command, command: [no-such-program]", "no-such-program"},
+		"lanes file": {"{name: noisy}", "{name: noisy, lanes-file: bad-lanes.yaml}",
+			"test.yaml:14: variants[1].lanes-file: bad-lanes.yaml:1: globals is missing"},
+		"no file": {"{name: noisy}", "{name: noisy, lanes-file: none.yaml}", "no such file"},
+		"too large": {"title: a test", "title: a test\n#" + strings.Repeat("x", maxFile),
+			"test.yaml: larger than 1048576 bytes"},
+		"shares": {"repeats:", "search: {max-rate: {from: 1000, to: 4000}, latency-at: [20%]}\nrepeats:",
+			"search.latency-at: other shares than 10%, 50%, 90% are not there yet"},
+		"lanes": {"{name: noisy}", "{name: noisy, lanes: \"version: 1\\nlane: {}\\n\"}",
+			"test.yaml:14: variants[1].lanes: lane"},
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "bad-lanes.yaml"), []byte("version: 1\nlane: {}\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "bad-lanes.yaml"), []byte("version: 1\nlane: {}\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, "test.yaml")
@@ -48,7 +56,8 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func TestForce(t *testing.T) {
-	const lanes = "version: 1\nglobals:\n  dev: eth0\n  force: {mapper: other}\nlanes:\n  a:\n    queues: 2\n    protocol: tcp\n    ports: [80]\n"
+	const lanes = "version: 1\nglobals:\n  dev: eth0\n  force: {mapper: other}\nlanes:\n  a:\n    queues: 2\n    " +
+		"protocol: tcp\n    ports: [80]\n"
 	text, err := force(lanes, map[string]string{"steering": "ntuple"})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +76,8 @@ func TestForce(t *testing.T) {
 
 // A host without cpuset has no group for the server.
 func TestLanesWithoutCgroup(t *testing.T) {
-	v := experiment.Variant{Name: "lane", Lanes: "version: 1\nglobals: {dev: $device}\nlanes:\n  a:\n    queues: 1\n    ports: [$port]\n    cgroup: $cgroup  # the server's\n"}
+	v := experiment.Variant{Name: "lane", Lanes: "version: 1\nglobals: {dev: $device}\nlanes:\n  a:\n    queues: " +
+		"1\n    ports: [$port]\n    cgroup: $cgroup  # the server's\n"}
 	values := map[string]string{experiment.NameDevice: "eth0", experiment.NamePort: "80", experiment.NameCgroup: "/g"}
 	with, err := lanesOf(nil, v, values)
 	if err != nil || !strings.Contains(with, "cgroup: /g") {
@@ -108,11 +118,12 @@ func TestAnswering(t *testing.T) {
 		q       question
 		want    string
 	}{
-		"memcached":    {s.Addr().String(), question{protocol: experiment.ProtocolMemcached}, ""},
-		"http":         {addr(plain), question{experiment.ProtocolHTTP, "x", "/there"}, ""},
-		"https":        {addr(secure), question{experiment.ProtocolHTTPS, "x", "/there"}, ""},
-		"tcp":          {addr(plain), question{protocol: experiment.ProtocolTCP}, ""},
-		"not found":    {addr(plain), question{experiment.ProtocolHTTP, "x", "/no"}, `answered "404 Not Found" to GET /no, want 200`},
+		"memcached": {s.Addr().String(), question{protocol: experiment.ProtocolMemcached}, ""},
+		"http":      {addr(plain), question{experiment.ProtocolHTTP, "x", "/there"}, ""},
+		"https":     {addr(secure), question{experiment.ProtocolHTTPS, "x", "/there"}, ""},
+		"tcp":       {addr(plain), question{protocol: experiment.ProtocolTCP}, ""},
+		"not found": {addr(plain), question{experiment.ProtocolHTTP, "x", "/no"},
+			`answered "404 Not Found" to GET /no, want 200`},
 		"other":        {s.Addr().String(), question{protocol: experiment.ProtocolRESP}, "want \"+PONG\""},
 		"nobody there": {"127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, "connection refused"},
 	} {
@@ -129,13 +140,14 @@ func TestAnswering(t *testing.T) {
 		t.Errorf("nobody there: %v", err)
 	}
 	gone := func() error { return os.ErrProcessDone }
-	if err := until(context.Background(), "tcp at 127.0.0.1:1", nobody, time.Hour, gone); err != os.ErrProcessDone {
+	if err := until(context.Background(), "tcp at 127.0.0.1:1", nobody, time.Hour, gone); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("a server that has ended: %v", err)
 	}
 }
 
 func TestGenerators(t *testing.T) {
-	f := parse(t, "connections: 4", "connections: 5\n  generators: 3", "repeats:", "placement: {generator: {cpus: 0-1, fifo: 3}}\nrepeats:")
+	f := parse(t, "connections: 4", "connections: 5\n  generators: 3", "repeats:",
+		"placement: {generator: {cpus: 0-1, fifo: 3}}\nrepeats:")
 	configs, err := generators(f, "10.0.0.1:11211", Job{Rate: 900, Connections: 5, Window: 1e9, Seed: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +164,7 @@ func TestGenerators(t *testing.T) {
 			t.Errorf("generator %d: %+v", i, c)
 		}
 	}
-	for i, at := range InLab(f, "niclane").(*labSite).seats(3) {
+	for i, at := range InLab(f, "niclane", "niclane-bench").(*labSite).seats(3) {
 		if at.host != lab.Client || len(at.CPUs) != 1 || at.CPUs[0] != i%2 || at.FIFO != 3 {
 			t.Errorf("seat %d: %+v", i, at)
 		}
@@ -165,7 +177,8 @@ func TestGenerators(t *testing.T) {
 func TestObjects(t *testing.T) {
 	f := parse(t)
 	w := &f.Experiment.Workload
-	*w = experiment.Workload{Protocol: experiment.ProtocolHTTPS, TLS: &experiment.TLS{Version: "1.3", Authority: "ca.pem"},
+	*w = experiment.Workload{Protocol: experiment.ProtocolHTTPS,
+		TLS:     &experiment.TLS{Version: "1.3", Authority: "ca.pem"},
 		Objects: []experiment.Object{{Path: "/a/$n", Copies: 3, Bytes: 10, Weight: 2}}}
 	configs, err := generators(f, "10.0.0.1:443", Job{Rate: 100, Connections: 1, Window: 1e9})
 	if err != nil {

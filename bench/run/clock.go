@@ -17,7 +17,8 @@ func clocks() (t instants, err error) {
 	for _, c := range []struct {
 		id   int32
 		into *int64
-	}{{unix.CLOCK_MONOTONIC, &t.mono}, {unix.CLOCK_REALTIME, &t.real}, {unix.CLOCK_BOOTTIME, &t.boot}, {unix.CLOCK_MONOTONIC_RAW, &t.raw}} {
+	}{{unix.CLOCK_MONOTONIC, &t.mono}, {unix.CLOCK_REALTIME, &t.real}, {unix.CLOCK_BOOTTIME, &t.boot},
+		{unix.CLOCK_MONOTONIC_RAW, &t.raw}} {
 		var ts unix.Timespec
 		if err := unix.ClockGettime(c.id, &ts); err != nil {
 			return t, fmt.Errorf("clock %d: %w", c.id, err)
@@ -45,10 +46,12 @@ func (t instants) since(a instants) (warning string, err error) {
 		return "", fmt.Errorf("the machine was suspended for %v", asleep.Round(time.Millisecond))
 	}
 	if off := float64(mono - raw); math.Abs(off) > float64(clockSlack)+clockSlew*float64(raw) {
-		return "", fmt.Errorf("CLOCK_MONOTONIC ran %.2f %% off the hardware's clock: latencies are off by as much", 100*off/float64(raw))
+		return "", fmt.Errorf("CLOCK_MONOTONIC ran %.2f %% off the hardware's clock: latencies are off by as much",
+			100*off/float64(raw))
 	}
 	if step := time.Duration(wall - mono); math.Abs(float64(step)) > float64(clockSlack)+clockSlew*float64(mono) {
-		return fmt.Sprintf("the clock was set by %v: latencies are of CLOCK_MONOTONIC and hold, times of day do not", step.Round(time.Millisecond)), nil
+		return fmt.Sprintf("the clock was set by %v: latencies are of CLOCK_MONOTONIC and hold, times of day do not",
+			step.Round(time.Millisecond)), nil
 	}
 	return "", nil
 }

@@ -12,7 +12,8 @@ import (
 func TestClocks(t *testing.T) {
 	start := instants{mono: 1e12, real: 1.7e18, boot: 2e12, raw: 1e12}
 	later := func(mono, wall, boot, raw time.Duration) instants {
-		return instants{start.mono + int64(mono), start.real + int64(wall), start.boot + int64(boot), start.raw + int64(raw)}
+		return instants{start.mono + int64(mono), start.real + int64(wall), start.boot + int64(boot),
+			start.raw + int64(raw)}
 	}
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -52,8 +53,9 @@ func TestRunLooksAtClocks(t *testing.T) {
 		wall, boot time.Duration // of the second window, beyond its length
 		want       string
 	}{
-		"set":       {wall: time.Hour},
-		"suspended": {boot: time.Hour, want: "phase repeats: 1000/s, 4 connections: repeat 1, noisy: the machine was suspended for 1h0m0s"},
+		"set": {wall: time.Hour},
+		"suspended": {boot: time.Hour, want: "phase repeats: 1000/s, 4 connections: repeat 1, noisy: the machine " +
+			"was suspended for 1h0m0s"},
 	} {
 		read := 0
 		var now instants
@@ -69,7 +71,8 @@ func TestRunLooksAtClocks(t *testing.T) {
 		site := &fakeSite{}
 		r, err := Run(context.Background(), parse(t), file, site, o)
 		if c.want != "" {
-			if err == nil || err.Error() != c.want || len(r.Windows) != 1 || r.Partial == nil || site.log[len(site.log)-1] != "down" {
+			if err == nil || err.Error() != c.want || len(r.Windows) != 1 || r.Partial == nil ||
+				site.log[len(site.log)-1] != "down" {
 				t.Errorf("%s: %v, %d windows, partial %+v, %v", name, err, len(r.Windows), r.Partial, site.log)
 			}
 			continue

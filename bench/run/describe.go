@@ -18,7 +18,8 @@ import (
 func (s *labSite) describe(r *result.Result, awake bool) {
 	c := s.lab.Config
 	r.Environment.Network = result.Network{
-		Lab: c.Name, Card: c.Card, Device: lab.Port, Queues: c.Queues, MTU: c.MTU, LinkRate: int64(c.LinkRate), SwitchBuffer: c.SwitchBuffer,
+		Lab: c.Name, Card: c.Card, Device: lab.Port, Queues: c.Queues, MTU: c.MTU, LinkRate: int64(c.LinkRate),
+		SwitchBuffer: c.SwitchBuffer,
 	}
 	r.Environment.Placement = placements(s.e, c)
 	card, err := s.card(lab.SUT, lab.Port)
@@ -60,11 +61,14 @@ func placements(e *experiment.Experiment, c lab.Config) []result.Placement {
 	}
 	out := []result.Placement{of("server", p.Server, c.SUTCPUs), of("generator", p.Generator, c.OtherCPUs)}
 	if len(e.Noise) > 0 {
-		out = append(out, of("noise on the SUT", p.SUTNoise, c.SUTCPUs), of("noise on the noise host", p.Noise, c.OtherCPUs))
+		out = append(out, of("noise on the SUT", p.SUTNoise, c.SUTCPUs),
+			of("noise on the noise host", p.Noise, c.OtherCPUs))
 	}
 	return append(out,
-		result.Placement{What: "a packet's way to the SUT, from the switch's port on", CPUs: c.SUTCPUs, Class: "softirq"},
-		result.Placement{What: "a packet's way from the SUT's port on, and the stacks of the other hosts", CPUs: c.OtherCPUs, Class: "softirq"})
+		result.Placement{What: "a packet's way to the SUT, from the switch's port on", CPUs: c.SUTCPUs,
+			Class: "softirq"},
+		result.Placement{What: "a packet's way from the SUT's port on, and the stacks of the other hosts",
+			CPUs: c.OtherCPUs, Class: "softirq"})
 }
 
 func classText(p experiment.Place) string {
@@ -90,8 +94,10 @@ func baseline(e *experiment.Experiment, c lab.Config, awake bool) []string {
 		"somaxconn 4096, tcp_max_syn_backlog 250000, tcp_rmem and tcp_wmem up to 120 MiB",
 		fmt.Sprintf("%d queues, %s, GRO on, segmentation by the card", c.Queues, spread),
 		"the card's interrupts arrive on the server's processors; the card's transmit rings are served in turn",
-		"no transmit qdisc (veth's default) and no byte queue limits: fq_codel and BQL, where a host has them, take part of what a lane gains on transmit",
-		fmt.Sprintf("server %s, generator %s, each outside any autogroup", classText(e.Placement.Server), classText(e.Placement.Generator)),
+		"no transmit qdisc (veth's default) and no byte queue limits: fq_codel and BQL, where a host has them, take "+
+			"part of what a lane gains on transmit",
+		fmt.Sprintf("server %s, generator %s, each outside any autogroup", classText(e.Placement.Server),
+			classText(e.Placement.Generator)),
 	)
 }
 

@@ -91,10 +91,12 @@ func noiseText(n experiment.Noise) string {
 // did takes from a plan what differs with its lanes: each reason once, in the
 // order of the plan.
 func did(p *plan.Plan) []string {
-	out := []string{fmt.Sprintf("niclane apply has made the %d steps of the plan; nothing else differs. For each part:", len(p.Steps))}
+	out := []string{fmt.Sprintf("niclane apply has made the %d steps of the plan; nothing else differs. For each part:",
+		len(p.Steps))}
 	for _, s := range p.Steps {
 		// One for each queue says the same of all.
-		if line := fmt.Sprintf("%s: %s", s.Part, s.Reason); !strings.Contains(s.Reason, "transmit queue") && !slices.Contains(out, line) {
+		if line := fmt.Sprintf("%s: %s", s.Part, s.Reason); !strings.Contains(s.Reason, "transmit queue") &&
+			!slices.Contains(out, line) {
 			out = append(out, line)
 		}
 	}

@@ -19,15 +19,19 @@ import (
 const lanesText = "version: 1\\nglobals:\\n  dev: lane0\\nlanes:\\n  a: {queues: 1, protocol: tcp, ports: [1]}\\n"
 
 func TestDifferences(t *testing.T) {
-	f := parse(t, "noise: [{direction: to-sut, rate: 30%}]", "noise:\n  - {direction: to-sut, rate: 30%, flows: 1}\n  - {direction: from-sut, rate: 10mbit, flows: 4}",
-		"  - {name: noisy}\n", "  - {name: lane, lanes: \""+lanesText+"\", force: {poller: softirq}}\n  - {name: noisy}\n  - {name: quiet, noise: off, lanes: \""+lanesText+"\"}\n")
+	f := parse(t, "noise: [{direction: to-sut, rate: 30%}]",
+		"noise:\n  - {direction: to-sut, rate: 30%, flows: 1}\n  - {direction: from-sut, rate: 10mbit, flows: 4}",
+		"  - {name: noisy}\n", "  - {name: lane, lanes: \""+lanesText+"\", force: {poller: softirq}}\n  - {name: "+
+			"noisy}\n  - {name: quiet, noise: off, lanes: \""+lanesText+"\"}\n")
 	var got [][]string
 	for i := range f.Experiment.Variants {
 		got = append(got, differences(f.Experiment, i))
 	}
 	want := [][]string{
 		nil,
-		{"bulk TCP to the SUT at 30% of the link in 1 flow, paced inside TCP", "bulk TCP from the SUT at 10mbit in 4 flows, paced inside TCP", "poller: softirq, because the experiment forces it"},
+		{"bulk TCP to the SUT at 30% of the link in 1 flow, paced inside TCP",
+			"bulk TCP from the SUT at 10mbit in 4 flows, paced inside TCP",
+			"poller: softirq, because the experiment forces it"},
 		{"no lanes"},
 		{"no noise"},
 	}
@@ -40,9 +44,11 @@ func TestDifferences(t *testing.T) {
 func TestDifferencesOfLanes(t *testing.T) {
 	step := func(part device.Part, reason string) plan.Step { return plan.Step{Part: part, Reason: reason} }
 	lanes := Lanes{Text: "x", Plan: "y", Did: did(&plan.Plan{
-		Steps: []plan.Step{step(device.PartSteering, "to its queues"), step(device.PartSteering, "to its queues"), step(device.PartBandwidth, "transmit queue 1")},
+		Steps: []plan.Step{step(device.PartSteering, "to its queues"), step(device.PartSteering, "to its queues"),
+			step(device.PartBandwidth, "transmit queue 1")},
 		Choices: []plan.Choice{
-			{Part: device.PartMapper, Reason: "it receives from a queue"}, {Part: device.PartMapper, Realisation: "r", Reason: "because"},
+			{Part: device.PartMapper, Reason: "it receives from a queue"},
+			{Part: device.PartMapper, Realisation: "r", Reason: "because"},
 			{Part: device.PartPoller, Realisation: "r", Reason: "not said again"},
 		},
 	})}
@@ -68,7 +74,8 @@ func TestPlacements(t *testing.T) {
 	if len(got) != 6 {
 		t.Fatalf("%d placements: %+v", len(got), got)
 	}
-	for i, want := range []string{"server [1] SCHED_FIFO 10", "generator [0 3] SCHED_OTHER", "noise on the SUT [1] SCHED_OTHER", "noise on the noise host [3] SCHED_OTHER"} {
+	for i, want := range []string{"server [1] SCHED_FIFO 10", "generator [0 3] SCHED_OTHER",
+		"noise on the SUT [1] SCHED_OTHER", "noise on the noise host [3] SCHED_OTHER"} {
 		if p := got[i]; p.What+" "+fmt.Sprint(p.CPUs)+" "+p.Class != want {
 			t.Errorf("%+v, want %s", p, want)
 		}
@@ -89,7 +96,8 @@ func TestBaselineSaysWhatIs(t *testing.T) {
 		t.Error("a plain veth has the same as a card")
 	}
 	e.Placement.Server = experiment.Place{FIFO: 7}
-	if got := baseline(e, lab.Config{}, false); got[len(got)-1] != "server SCHED_FIFO 7, generator SCHED_OTHER, each outside any autogroup" {
+	if got := baseline(e, lab.Config{}, false); got[len(got)-1] != "server SCHED_FIFO 7, generator SCHED_OTHER, "+
+		"each outside any autogroup" {
 		t.Errorf("%q", got)
 	}
 }
@@ -103,10 +111,12 @@ func TestVersionOf(t *testing.T) {
 // What a lane receives is its queues' only where packets are steered to them.
 func TestLaneQueues(t *testing.T) {
 	p := plan.Plan{
-		Lanes:   []plan.FittedLane{{Name: "default", Device: "a", Queues: []int{0, 1}, Class: "1:2"}, {Name: "x", Device: "a", Queues: []int{2}}, {Name: "x", Device: "b"}},
+		Lanes: []plan.FittedLane{{Name: "default", Device: "a", Queues: []int{0, 1}, Class: "1:2"},
+			{Name: "x", Device: "a", Queues: []int{2}}, {Name: "x", Device: "b"}},
 		Choices: []plan.Choice{{Part: device.PartQueueSet, Realisation: plan.RealRSSContext}},
 	}
-	want := []machine.LaneQueues{{Name: "default", Rx: []int{0, 1}, Tx: []int{0, 1}, Class: "1:2"}, {Name: "x", Rx: []int{2}, Tx: []int{2}}}
+	want := []machine.LaneQueues{{Name: "default", Rx: []int{0, 1}, Tx: []int{0, 1}, Class: "1:2"},
+		{Name: "x", Rx: []int{2}, Tx: []int{2}}}
 	if diff := cmp.Diff(want, laneQueues(&p, "a")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -41,12 +41,14 @@ func divide(m nodes.Machine, cpus []int, port int) (*division, error) {
 	if len(m.Devices) > 0 {
 		name = m.Devices[0].Name
 	}
-	text := fmt.Appendf(nil, "version: 1\nglobals: {dev: %q}\nlanes:\n  %s: {queues: 1, cpus: %q, ports: [%d]}\n", name, serverLane, device.FormatCPUList(cpus), port)
+	text := fmt.Appendf(nil, "version: 1\nglobals: {dev: %q}\nlanes:\n  %s: {queues: 1, cpus: %q, ports: [%d]}\n", name,
+		serverLane, device.FormatCPUList(cpus), port)
 	file, err := config.ParseFile("server.split", text)
 	if err != nil {
 		return nil, err
 	}
-	s, err := split.Make(text, file, split.Request{Lane: serverLane, Content: split.Duplicate, Nodes: m.Nodes, Devices: m.Devices, Command: []string{serverLane}})
+	s, err := split.Make(text, file, split.Request{Lane: serverLane, Content: split.Duplicate, Nodes: m.Nodes,
+		Devices: m.Devices, Command: []string{serverLane}})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +80,8 @@ func (d *division) lanes(text string, cpus []int, port int) (string, []string, e
 	if lane == "" {
 		return text, []string{"no lane has the server's port: none is divided over the NUMA nodes"}, nil
 	}
-	r := split.Request{Lane: lane, Content: split.Duplicate, Devices: d.machine.Devices, DropGroups: true, Command: []string{serverLane}}
+	r := split.Request{Lane: lane, Content: split.Duplicate, Devices: d.machine.Devices, DropGroups: true,
+		Command: []string{serverLane}}
 	for _, n := range d.machine.Nodes { // the queues' processors are among the server's
 		n.CPUs = slices.DeleteFunc(slices.Clone(n.CPUs), func(id int) bool { return !slices.Contains(cpus, id) })
 		if len(n.CPUs) > 0 || n.Memory > 0 {
@@ -125,7 +128,7 @@ func (s *labSite) labProcessors() (sut, others []int, err error) {
 
 // halves are the upper and the lower half of each node's processors; none, which
 // is the lab's own choice, where a node has one, or there is one node.
-func halves(all []split.Node) (upper, lower []int) {
+func halves(all []numa.Node) (upper, lower []int) {
 	with := 0
 	for _, n := range all {
 		switch k := len(n.CPUs); k {

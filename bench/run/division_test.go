@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/bench/part/nodes"
 )
 
@@ -19,22 +19,23 @@ const gib = 1 << 30
 // twoSockets have a card at the first.
 func twoSockets() nodes.Machine {
 	return nodes.Machine{
-		Nodes: []split.Node{
+		Nodes: []numa.Node{
 			{ID: 0, CPUs: []int{0, 1, 2, 3}, Memory: gib, Distance: map[int]int{0: 10, 1: 21}},
 			{ID: 1, CPUs: []int{4, 5, 6, 7}, Memory: gib, Distance: map[int]int{0: 21, 1: 10}},
 		},
-		Devices: []split.Device{{Name: "eth0", Node: 0}},
+		Devices: []numa.Device{{Name: "eth0", Node: 0}},
 	}
 }
 
 func TestDivide(t *testing.T) {
-	one := nodes.Machine{Nodes: []split.Node{{CPUs: []int{0, 1}, Memory: gib}}, Devices: []split.Device{{Name: "eth0", Node: -1}}}
+	one := nodes.Machine{Nodes: []numa.Node{{CPUs: []int{0, 1}, Memory: gib}},
+		Devices: []numa.Device{{Name: "eth0", Node: -1}}}
 	cxl := twoSockets()
-	cxl.Nodes = append(cxl.Nodes, split.Node{ID: 2, Memory: gib})
+	cxl.Nodes = append(cxl.Nodes, numa.Node{ID: 2, Memory: gib})
 	bare := twoSockets()
 	bare.Nodes[1].Memory, bare.Nodes[1].Offline = 0, []int{8}
 	cards := twoSockets()
-	cards.Devices = append(cards.Devices, split.Device{Name: "eth1", Node: 1})
+	cards.Devices = append(cards.Devices, numa.Device{Name: "eth1", Node: 1})
 	for _, tt := range []struct {
 		name    string
 		machine nodes.Machine
@@ -43,17 +44,22 @@ func TestDivide(t *testing.T) {
 		others  []int
 		notes   []string
 	}{
-		{"two sockets", twoSockets(), []int{1, 2, 3, 4, 5, 6, 7}, "0: [1 2 3] [0] [0 1 2 3]; 1: [4 5 6 7] [1] [4 5 6 7]", nil,
+		{"two sockets", twoSockets(), []int{1, 2, 3, 4, 5, 6, 7},
+			"0: [1 2 3] [0] [0 1 2 3]; 1: [4 5 6 7] [1] [4 5 6 7]", nil,
 			[]string{"no card is on node 1: packets for its instance cross from a card of another node"}},
 		{"a card each", cards, []int{1, 5}, "0: [1] [0] [0 1 2 3]; 1: [5] [1] [4 5 6 7]", nil, nil},
 		{"the server on one", twoSockets(), []int{5, 6}, "1: [5 6] [1] [4 5 6 7]", []int{0, 1, 2, 3},
-			[]string{"node 0 gets no instance: the server has none of its processors (0-3)", "there is one node with processors for it: one instance, nothing is divided"}},
-		{"one node", one, []int{0, 1}, "0: [0 1] [0] [0 1]", nil, []string{"there is one node with processors for it: one instance, nothing is divided"}},
-		{"a node without memory, and offline", bare, []int{0, 4}, "0: [0] [0] [0 1 2 3]; 1: [4] [0] [4 5 6 7]", nil, []string{
-			"node 1: processors 8 are offline", "node 1 has no memory of its own: its instance gets node 0's",
-			"no card is on node 1: packets for its instance cross from a card of another node"}},
+			[]string{"node 0 gets no instance: the server has none of its processors (0-3)",
+				"there is one node with processors for it: one instance, nothing is divided"}},
+		{"one node", one, []int{0, 1}, "0: [0 1] [0] [0 1]", nil,
+			[]string{"there is one node with processors for it: one instance, nothing is divided"}},
+		{"a node without memory, and offline", bare, []int{0, 4}, "0: [0] [0] [0 1 2 3]; 1: [4] [0] [4 5 6 7]", nil,
+			[]string{
+				"node 1: processors 8 are offline", "node 1 has no memory of its own: its instance gets node 0's",
+				"no card is on node 1: packets for its instance cross from a card of another node"}},
 		{"memory alone", cxl, []int{0, 4}, "0: [0] [0] [0 1 2 3]; 1: [4] [1] [4 5 6 7]", nil, []string{
-			"node 2 gets no instance: it has memory and no processors", "no card is on node 1: packets for its instance cross from a card of another node"}},
+			"node 2 gets no instance: it has memory and no processors",
+			"no card is on node 1: packets for its instance cross from a card of another node"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d, err := divide(tt.machine, tt.cpus, 8443)
@@ -72,7 +78,8 @@ func TestDivide(t *testing.T) {
 			}
 		})
 	}
-	if _, err := divide(twoSockets(), []int{64}, 8443); err == nil || !strings.Contains(err.Error(), "no node has processors for an instance") {
+	if _, err := divide(twoSockets(), []int{64}, 8443); err == nil ||
+		!strings.Contains(err.Error(), "no node has processors for an instance") {
 		t.Errorf("a processor that there is not: %v", err)
 	}
 }
@@ -95,7 +102,8 @@ func TestLanesAreDivided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "version: 1\nglobals:\n  dev: eth0\nlanes:\n  web:\n    queues: 4\n    ports:\n      - 8443\n    cpus: 1-2,5-6\n  dns:\n    protocol: udp\n    queues: 1\n    ports:\n      - 53\n"
+	want := "version: 1\nglobals:\n  dev: eth0\nlanes:\n  web:\n    queues: 4\n    ports:\n      - 8443\n    cpus: " +
+		"1-2,5-6\n  dns:\n    protocol: udp\n    queues: 1\n    ports:\n      - 53\n"
 	if diff := cmp.Diff(want, text); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -103,7 +111,8 @@ func TestLanesAreDivided(t *testing.T) {
 		t.Errorf("notes %s", got)
 	}
 	// One that is kept free of the server, on purpose.
-	free := strings.NewReplacer("ports: [8443], cgroup: /server", "ports: [1]", "  dns: {protocol: udp, queues: 1, ports: [53]}\n", "").Replace(serverLanes)
+	free := strings.NewReplacer("ports: [8443], cgroup: /server", "ports: [1]",
+		"  dns: {protocol: udp, queues: 1, ports: [53]}\n", "").Replace(serverLanes)
 	if text, _, err := d.lanes(free, cpus, 8443); err != nil || !strings.Contains(text, "cpus: 1-2,5-6") {
 		t.Errorf("the only lane: %v\n%s", err, text)
 	}
@@ -115,7 +124,8 @@ func TestLanesAreDivided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, notes, err := single.lanes(serverLanes, []int{1}, 8443); err != nil || text != serverLanes || notes != nil {
+	if text, notes, err := single.lanes(serverLanes, []int{1}, 8443); err != nil || text != serverLanes ||
+		notes != nil {
 		t.Errorf("one instance: %v, %q\n%s", err, notes, text)
 	}
 }
@@ -127,12 +137,13 @@ func TestHalves(t *testing.T) {
 	single := twoSockets().Nodes
 	single[1].CPUs = []int{4}
 	for name, tt := range map[string]struct {
-		nodes        []split.Node
+		nodes        []numa.Node
 		upper, lower []int
 	}{
-		"two sockets":               {twoSockets().Nodes, []int{2, 3, 6, 7}, []int{0, 1, 4, 5}},
-		"numbered in turn":          {smt, []int{3, 4, 5, 6}, []int{0, 1, 2}},
-		"and memory alone":          {append(twoSockets().Nodes, split.Node{ID: 2, Memory: gib}), []int{2, 3, 6, 7}, []int{0, 1, 4, 5}},
+		"two sockets":      {twoSockets().Nodes, []int{2, 3, 6, 7}, []int{0, 1, 4, 5}},
+		"numbered in turn": {smt, []int{3, 4, 5, 6}, []int{0, 1, 2}},
+		"and memory alone": {append(twoSockets().Nodes, numa.Node{ID: 2, Memory: gib}), []int{2, 3, 6, 7},
+			[]int{0, 1, 4, 5}},
 		"one processor on a node":   {single, nil, nil},
 		"one node: the lab chooses": {twoSockets().Nodes[:1], nil, nil},
 	} {

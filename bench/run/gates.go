@@ -52,8 +52,10 @@ func gated(e *experiment.Experiment, w *result.Window) error {
 // gates by name: each returns why a window does not pass, "" if it does, or if
 // nothing is known of it.
 var gates = map[string]func(*experiment.Experiment, *result.Window) string{
-	experiment.GateHits: hitsGate, experiment.GateTier: tierGate, experiment.GateReclaim: reclaimGate, experiment.GateClient: clientGate, experiment.GateLate: lateGate,
-	experiment.GateOrigin: originGate, experiment.GateTLS: tlsGate, experiment.GateProcessors: processorsGate, experiment.GateLink: linkGate,
+	experiment.GateHits: hitsGate, experiment.GateTier: tierGate, experiment.GateReclaim: reclaimGate,
+	experiment.GateClient: clientGate, experiment.GateLate: lateGate,
+	experiment.GateOrigin: originGate, experiment.GateTLS: tlsGate, experiment.GateProcessors: processorsGate,
+	experiment.GateLink: linkGate,
 }
 
 func hitsGate(e *experiment.Experiment, w *result.Window) string {
@@ -72,7 +74,8 @@ func hitsGate(e *experiment.Experiment, w *result.Window) string {
 	want := float64(e.Gates.Hits) / 1000
 	have := float64(c.Hits) / float64(c.Requests)
 	if allowed := hitsOff + hitsDraws*math.Sqrt(want*(1-want)/float64(c.Requests)); math.Abs(have-want) > allowed {
-		return fmt.Sprintf("wrong hit ratio: %.2f %% of %d requests, want %.1f %% ± %.2f %%", 100*have, c.Requests, 100*want, 100*allowed)
+		return fmt.Sprintf("wrong hit ratio: %.2f %% of %d requests, want %.1f %% ± %.2f %%", 100*have, c.Requests,
+			100*want, 100*allowed)
 	}
 	return ""
 }
@@ -90,9 +93,11 @@ func tierGate(e *experiment.Experiment, w *result.Window) string {
 	share := float64(read) / float64(w.Load.Work.GotBytes)
 	switch {
 	case e.Gates.Tier == experiment.TierDisk && share < leastDisk:
-		return fmt.Sprintf("wrong storage tier: %.0f %% of what was delivered was read from disks, want at least %.0f %%", 100*share, 100*leastDisk)
+		return fmt.Sprintf("wrong storage tier: %.0f %% of what was delivered was read from disks, want at least "+
+			"%.0f %%", 100*share, 100*leastDisk)
 	case e.Gates.Tier == experiment.TierMemory && share > mostDisk:
-		return fmt.Sprintf("wrong storage tier: %.0f %% of what was delivered was read from disks, want at most %.0f %%", 100*share, 100*mostDisk)
+		return fmt.Sprintf("wrong storage tier: %.0f %% of what was delivered was read from disks, "+
+			"want at most %.0f %%", 100*share, 100*mostDisk)
 	}
 	return ""
 }
@@ -102,7 +107,8 @@ func reclaimGate(_ *experiment.Experiment, w *result.Window) string {
 		return ""
 	}
 	if m := w.Machine.Memory; m.Scanned > 0 || m.Stalls > 0 {
-		return fmt.Sprintf("page reclaim during the window: %d pages looked at, %d allocations had to wait", m.Scanned, m.Stalls)
+		return fmt.Sprintf("page reclaim during the window: %d pages looked at, %d allocations had to wait", m.Scanned,
+			m.Stalls)
 	}
 	return ""
 }
@@ -125,7 +131,8 @@ func lateGate(_ *experiment.Experiment, w *result.Window) string {
 		late, err1 := stats.Percentile(l.Wakeup, 99)
 		latency, err2 := stats.Percentile(l.Latency, 99)
 		if err1 == nil && err2 == nil && latency > 0 && float64(late) > mostWakeup*float64(latency) {
-			return fmt.Sprintf("generators at P99 come %s late to a request, P99 of the latency is %s", result.DurationText(float64(late)), result.DurationText(float64(latency)))
+			return fmt.Sprintf("generators at P99 come %s late to a request, P99 of the latency is %s",
+				result.DurationText(float64(late)), result.DurationText(float64(latency)))
 		}
 	}
 	return ""
@@ -184,7 +191,8 @@ func processorsGate(_ *experiment.Experiment, w *result.Window) string {
 }
 
 func linkGate(_ *experiment.Experiment, w *result.Window) string {
-	if w.Machine == nil || w.Machine.Device == nil || len(w.Machine.Device.Tx) == 0 || w.Load.Work.GotBytes < leastPayload {
+	if w.Machine == nil || w.Machine.Device == nil || len(w.Machine.Device.Tx) == 0 ||
+		w.Load.Work.GotBytes < leastPayload {
 		return ""
 	}
 	sent := uint64(0)
@@ -192,7 +200,8 @@ func linkGate(_ *experiment.Experiment, w *result.Window) string {
 		sent += q.Bytes
 	}
 	if share := float64(sent) / float64(w.Load.Work.GotBytes); share < leastLink {
-		return fmt.Sprintf("loopback instead of the link: device %s sent %.0f %% of what the generators received", w.Machine.Device.Name, 100*share)
+		return fmt.Sprintf("loopback instead of the link: device %s sent %.0f %% of what the generators received",
+			w.Machine.Device.Name, 100*share)
 	}
 	return ""
 }

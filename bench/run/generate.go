@@ -32,7 +32,9 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(experiment.Lead(j.Connections)+j.Warmup+j.Window+2*m.e.Load.Timeout)+patience, errors.New("no end of the generator"))
+	ctx, cancel := context.WithTimeoutCause(ctx,
+		time.Duration(experiment.Lead(j.Connections)+j.Warmup+j.Window+2*m.e.Load.Timeout)+patience,
+		errors.New("no end of the generator"))
 	defer cancel()
 	var running []task
 	defer func() {
@@ -46,8 +48,9 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 		if m.e.Server.Certificate && c.TLS != nil {
 			c.TLS.CAFile, c.TLS.Insecure = filepath.Join(m.on.scratchOf(at.host), certificateFile), false
 		}
-		t, err := m.on.launch(ctx, launch{what: fmt.Sprintf("generator %d", i+1), host: at.host, part: "load", config: c,
-			Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}})
+		t, err := m.on.launch(ctx, launch{what: fmt.Sprintf("generator %d", i+1), host: at.host, part: "load",
+			config: c,
+			Place:  experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}})
 		if err != nil {
 			return nil, err
 		}
@@ -114,10 +117,12 @@ func merge(results []measured, x axis) (load.Result, error) {
 		return sum, err
 	}
 	if last-first > apart {
-		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the generators began %v apart: windows of the series mix what is that far apart", time.Duration(last-first).Round(time.Microsecond)))
+		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the generators began %v apart: windows of the series mix "+
+			"what is that far apart", time.Duration(last-first).Round(time.Microsecond)))
 	}
 	if unsure > apart {
-		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the hosts' clocks are known to ± %v only: noise and stalls may stand that far off on the time axis", time.Duration(unsure).Round(time.Microsecond)))
+		sum.Warnings = append(sum.Warnings, fmt.Sprintf("the hosts' clocks are known to ± %v only: noise and stalls "+
+			"may stand that far off on the time axis", time.Duration(unsure).Round(time.Microsecond)))
 	}
 	return sum, nil
 }

@@ -83,7 +83,8 @@ func groupHops(read []lab.Hop, c lab.Config, classes map[string]string) []readin
 				return
 			}
 		}
-		out = append(out, reading{result.Hop{Name: name, Reach: reach, Rate: int64(c.LinkRate), Limit: int64(limit)}, x.Backlog, uint64(x.Drops)})
+		out = append(out, reading{result.Hop{Name: name, Reach: reach, Rate: int64(c.LinkRate), Limit: int64(limit)},
+			x.Backlog, uint64(x.Drops)})
 	}
 	for _, x := range read {
 		class, isClass := strings.CutPrefix(x.Name, "sut class ")

@@ -15,7 +15,8 @@ func TestGroupHops(t *testing.T) {
 	classes := map[string]string{"1:10": "memcached", "1:2": "default"}
 	got := groupHops([]lab.Hop{
 		{Name: "switch to sut", Backlog: 1}, {Name: "card rx rings", Drops: 9}, {Name: "sut class 1:10", Backlog: 2},
-		{Name: "sut class 1:2", Backlog: 3}, {Name: "sut class 1:1", Backlog: 5}, {Name: "sut qdisc htb 1:", Backlog: 6}, {Name: "host backlog", Drops: 1},
+		{Name: "sut class 1:2", Backlog: 3}, {Name: "sut class 1:1", Backlog: 5},
+		{Name: "sut qdisc htb 1:", Backlog: 6}, {Name: "host backlog", Drops: 1},
 		{Name: "card tx ring 0", Backlog: 10}, {Name: "card tx ring 1", Backlog: 20, Drops: 4},
 	}, c, classes)
 	want := map[string]struct {
@@ -34,7 +35,8 @@ func TestGroupHops(t *testing.T) {
 		t.Errorf("%d rows, want %d", len(got), len(want))
 	}
 	for _, g := range got {
-		if w := want[g.Name]; g.Reach != w.reach || g.bytes != w.backlog || g.drops != w.drops || g.Limit != w.limit || g.Rate != 1e9 {
+		if w := want[g.Name]; g.Reach != w.reach || g.bytes != w.backlog || g.drops != w.drops || g.Limit != w.limit ||
+			g.Rate != 1e9 {
 			t.Errorf("%s: %+v, want %+v", g.Name, g, w)
 		}
 	}

@@ -66,7 +66,8 @@ func TestSeats(t *testing.T) {
 	if n := s.e.Load.Generators; n != 4 {
 		t.Errorf("%d generators, want 4", n)
 	}
-	if p := s.e.Placement; !slices.Equal(p.Server.CPUs, []int{2, 3, 4, 5}) || !slices.Equal(p.SUTNoise.CPUs, []int{1}) || !slices.Equal(p.Noise.CPUs, []int{7}) || p.Generator.CPUs != nil {
+	if p := s.e.Placement; !slices.Equal(p.Server.CPUs, []int{2, 3, 4, 5}) ||
+		!slices.Equal(p.SUTNoise.CPUs, []int{1}) || !slices.Equal(p.Noise.CPUs, []int{7}) || p.Generator.CPUs != nil {
 		t.Errorf("placement %+v", p)
 	}
 	if s := onHosts(t, "connections: 4", "connections: 3"); s.e.Load.Generators != 3 {
@@ -77,10 +78,13 @@ func TestSeats(t *testing.T) {
 // A client's lanes are on its own device and link.
 func TestClientValues(t *testing.T) {
 	s := onHosts(t)
-	s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth0", Speed: 100e9}}}}
-	s.agents[lab.Client] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth1", Speed: 25e9}}}}
+	s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth0",
+		Speed: 100e9}}}}
+	s.agents[lab.Client] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth1",
+		Speed: 25e9}}}}
 	s.agents["client small"] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{Name: "eth1"}}}}
-	for host, want := range map[string]string{lab.Client: "eth1 25gbit 10.0.0.1", "client small": "eth1 10gbit 10.0.0.1"} {
+	for host, want := range map[string]string{lab.Client: "eth1 25gbit 10.0.0.1",
+		"client small": "eth1 10gbit 10.0.0.1"} {
 		v := s.clientValues(host)
 		if got := strings.Join([]string{v["device"], v["link"], v["address"]}, " "); got != want {
 			t.Errorf("%s: %s, want %s", host, got, want)
@@ -104,7 +108,8 @@ func generated(start int64, at ...int64) load.Result {
 		rec.Record(int64(1000 + i))
 		h.Record(int64(1000 + i))
 	}
-	r := load.Result{Mode: load.Open, StartMono: start, Duration: 2e8, Intended: 100, Completed: 100, Latency: h, Series: rec.Series(),
+	r := load.Result{Mode: load.Open, StartMono: start, Duration: 2e8, Intended: 100, Completed: 100, Latency: h,
+		Series:      rec.Series(),
 		Uncorrected: stats.NewHistogram(), Lateness: stats.NewHistogram(), Wakeup: stats.NewHistogram()}
 	for _, a := range at {
 		r.Stalls = append(r.Stalls, load.Stall{AtMono: a, Ns: 1})
@@ -114,8 +119,10 @@ func generated(start int64, at ...int64) load.Result {
 
 // What several hosts measured is one result on one time axis.
 func TestMergeOnOneAxis(t *testing.T) {
-	x := axis{ahead: map[string]int64{"a": 5_000_000_000, "b": -7_000_000_000}, uncertainty: map[string]int64{"a": 20_000, "b": 30_000}}
-	r, err := merge([]measured{{"a", generated(6_000_000_000, 6_100_000_000)}, {"b", generated(-6_000_000_500, -5_950_000_000)}}, x)
+	x := axis{ahead: map[string]int64{"a": 5_000_000_000, "b": -7_000_000_000},
+		uncertainty: map[string]int64{"a": 20_000, "b": 30_000}}
+	r, err := merge([]measured{{"a", generated(6_000_000_000, 6_100_000_000)},
+		{"b", generated(-6_000_000_500, -5_950_000_000)}}, x)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +145,8 @@ func TestMergeOnOneAxis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := strings.Join(r.Warnings, "\n"); !strings.Contains(text, "the generators began 5ms apart") || !strings.Contains(text, "known to ± 2ms only") {
+	if text := strings.Join(r.Warnings, "\n"); !strings.Contains(text, "the generators began 5ms apart") ||
+		!strings.Contains(text, "known to ± 2ms only") {
 		t.Errorf("warnings %q", r.Warnings)
 	}
 }
@@ -156,7 +164,8 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 	if err := s.judge(lab.Client, late(9_000)); err != nil || len(s.r.Warnings) > 0 {
 		t.Errorf("%v, %q", err, s.r.Warnings)
 	}
-	if err := s.judge(lab.Client, late(20_000)); err != nil || len(s.r.Warnings) != 1 || !strings.Contains(s.r.Warnings[0], "host noise: host big: processor 2 wakes a thread ") {
+	if err := s.judge(lab.Client, late(20_000)); err != nil || len(s.r.Warnings) != 1 ||
+		!strings.Contains(s.r.Warnings[0], "host noise: host big: processor 2 wakes a thread ") {
 		t.Errorf("%v, %q", err, s.r.Warnings)
 	}
 	if l := s.r.Environment.Hosts[0].Late; l < 20_000 || l > 20_100 {
@@ -165,7 +174,8 @@ func TestNoiseOfOtherHosts(t *testing.T) {
 	few := late(20_000)
 	few.CPUs[0].Late = stats.NewHistogram()
 	few.CPUs[0].Late.Record(1)
-	if err := s.judge(lab.Client, few); err == nil || !strings.Contains(err.Error(), "host big: processor 2: P99 needs") {
+	if err := s.judge(lab.Client, few); err == nil ||
+		!strings.Contains(err.Error(), "host big: processor 2: P99 needs") {
 		t.Error(err)
 	}
 	s.e.HostNoise.AtMost = 0
@@ -186,11 +196,13 @@ func TestAgentsCannot(t *testing.T) {
 		rate uint64 // of the hosts file
 		want string
 	}{
-		"everything":          {agent.Host{Root: true, Device: &agent.Device{Speed: 1e9}}, 0, ""},
-		"a rate in the file":  {agent.Host{Root: true, Device: &agent.Device{}}, 1e9, ""},
-		"no device":           {agent.Host{Root: true}, 1e9, "host sut (agent a:1): no device eth0"},
-		"a device's own rate": {agent.Host{Root: true, Device: &agent.Device{}}, 0, "host sut (agent a:1): device eth0 does not say its speed, want link-rate in the hosts file"},
-		"no root":             {agent.Host{Device: &agent.Device{Speed: 1e9}}, 0, "host sut (agent a:1): variant lane has lanes, which need root there"},
+		"everything":         {agent.Host{Root: true, Device: &agent.Device{Speed: 1e9}}, 0, ""},
+		"a rate in the file": {agent.Host{Root: true, Device: &agent.Device{}}, 1e9, ""},
+		"no device":          {agent.Host{Root: true}, 1e9, "host sut (agent a:1): no device eth0"},
+		"a device's own rate": {agent.Host{Root: true, Device: &agent.Device{}}, 0,
+			"host sut (agent a:1): device eth0 does not say its speed, want link-rate in the hosts file"},
+		"no root": {agent.Host{Device: &agent.Device{Speed: 1e9}}, 0,
+			"host sut (agent a:1): variant lane has lanes, which need root there"},
 	} {
 		s := onHosts(t, "  - {name: noisy}\n", lanes)
 		s.h.LinkRate = c.rate
@@ -206,12 +218,14 @@ func TestAgentsCannot(t *testing.T) {
 	}{
 		"clients' lanes": {agent.Host{Root: true, Device: &agent.Device{}}, ""},
 		"no device":      {agent.Host{Root: true}, "host big (agent b:1): no device eth1"},
-		"no root":        {agent.Host{Device: &agent.Device{}}, "host big (agent b:1): variant both has client-lanes, which need root there"},
+		"no root": {agent.Host{Device: &agent.Device{}},
+			"host big (agent b:1): variant both has client-lanes, which need root there"},
 	} {
 		s := onHosts(t, "  - {name: noisy}\n", "  - {name: noisy}\n  - {name: both, client-lanes: \""+lanesText+"\"}\n")
 		s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Device: &agent.Device{}}}}
 		s.agents[lab.Client] = &agent.Client{Welcome: agent.Welcome{Host: c.big}}
-		s.agents["client small"] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Root: true, Device: &agent.Device{}}}}
+		s.agents["client small"] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Root: true,
+			Device: &agent.Device{}}}}
 		err := s.check()
 		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -245,7 +259,8 @@ func TestFullSizes(t *testing.T) {
 			continue
 		}
 		for _, p := range points(f.Experiment.Load) {
-			all, err := generators(f, "10.9.0.1:11211", Job{Rate: p.Rate, Connections: p.Connections, Window: f.Experiment.Load.Window})
+			all, err := generators(f, "10.9.0.1:11211",
+				Job{Rate: p.Rate, Connections: p.Connections, Window: f.Experiment.Load.Window})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -258,7 +273,8 @@ func TestFullSizes(t *testing.T) {
 					t.Errorf("%s, %s: %v", name, p.Name(), err)
 				}
 				if room := 10 << 10; len(text)+room > agent.MaxRequest {
-					t.Errorf("%s, %s: a generator's configuration is %d bytes, an agent takes %d", name, p.Name(), len(text), agent.MaxRequest)
+					t.Errorf("%s, %s: a generator's configuration is %d bytes, an agent takes %d", name, p.Name(),
+						len(text), agent.MaxRequest)
 				}
 			}
 		}

@@ -118,7 +118,8 @@ func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 		values[experiment.NameScratch] = filepath.Join(m.on.scratchOf(host), x.dir)
 		n := len(m.instances)
 		values[experiment.NameThreads] = strconv.Itoa((m.threads() + n - 1) / n)
-		for name, word := range map[string]string{experiment.NameNode: "node", experiment.NameIndex: "index", experiment.NameInstances: "instances"} {
+		for name, word := range map[string]string{experiment.NameNode: "node", experiment.NameIndex: "index",
+			experiment.NameInstances: "instances"} {
 			values[name] = x.Values[word]
 		}
 	}
@@ -133,7 +134,8 @@ func (m *measurement) valuesOf(host string, x *instance) map[string]string {
 // node where it arrives.
 func (m *measurement) lead(ctx context.Context, only *instance) (r led.Result, err error) {
 	d := m.division
-	c := led.Config{Port: uint16(m.e.Server.Port), Nodes: d.arrival, Others: d.others, Patience: m.e.Server.Ready.Timeout}
+	c := led.Config{Port: uint16(m.e.Server.Port), Nodes: d.arrival, Others: d.others,
+		Patience: m.e.Server.Ready.Timeout}
 	if only != nil {
 		c.Only = only.Index + 1
 	}
@@ -190,7 +192,8 @@ func (m *measurement) fetchEach(ctx context.Context) error {
 				want = fetched
 			}
 			if had != want {
-				return unproven(fmt.Errorf("while it was filled by %d requests, the cache of the instance on node %d counted %d, want %d", fetched, m.instances[i].Node, had, want))
+				return unproven(fmt.Errorf("while it was filled by %d requests, the cache of the instance on node "+
+					"%d counted %d, want %d", fetched, m.instances[i].Node, had, want))
 			}
 		}
 		return nil
@@ -204,7 +207,8 @@ func (m *measurement) arrived(ctx context.Context) (a arrivals, err error) {
 	if len(m.instances) < 2 {
 		return a, nil
 	}
-	t, err := m.on.launch(ctx, launch{what: "connections of instances", host: lab.SUT, part: "led", config: led.Config{Port: uint16(m.e.Server.Port), Count: true}})
+	t, err := m.on.launch(ctx, launch{what: "connections of instances", host: lab.SUT, part: "led",
+		config: led.Config{Port: uint16(m.e.Server.Port), Count: true}})
 	if err != nil {
 		return a, err
 	}
@@ -220,11 +224,13 @@ func (a arrivals) since(before arrivals, w *result.Window) {
 	x := result.Arrival{Node: a.Arrival - before.Arrival, Hash: a.Hash - before.Hash}
 	w.Arrival = &x
 	if x.Hash > 0 {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("%d of %d connections went to an instance by the kernel's hash, and not to that of the node where they arrived", x.Hash, x.Hash+x.Node))
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%d of %d connections went to an instance by the kernel's hash, "+
+			"and not to that of the node where they arrived", x.Hash, x.Hash+x.Node))
 	}
 	for _, i := range w.Instances {
 		if i.Cache != nil && i.Cache.Requests == 0 {
-			w.Warnings = append(w.Warnings, fmt.Sprintf("the instance on node %d had no request: no connection arrived there", i.Node))
+			w.Warnings = append(w.Warnings, fmt.Sprintf("the instance on node %d had no request: no connection "+
+				"arrived there", i.Node))
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/app/led"
-	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/part/cache"
@@ -63,8 +63,10 @@ func undivided(t *testing.T, m nodes.Machine, cpus []int) (*measurement, *fakeHo
 		t.Fatal(err)
 	}
 	h := &fakeHosts{
-		results: map[string]any{"connections to instances": led.Result{}, "connections of instances": led.Result{}, "prefill": fetch.Result{Objects: 40}, "counters of origin": cache.Counters{}},
-		fails:   map[string]error{}, refuses: map[string]error{}, when: map[string]func(){}, tasks: map[string]*fakeTask{}, lostNow: make(chan struct{}),
+		results: map[string]any{"connections to instances": led.Result{}, "connections of instances": led.Result{},
+			"prefill": fetch.Result{Objects: 40}, "counters of origin": cache.Counters{}},
+		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){},
+		tasks: map[string]*fakeTask{}, lostNow: make(chan struct{}),
 		machine: m, processors: cpus, series: map[string][]any{},
 	}
 	return &measurement{f: f, e: f.Experiment, on: h}, h
@@ -80,21 +82,26 @@ func (h *fakeHosts) leads() (out []int) {
 
 func TestInstances(t *testing.T) {
 	m, h, r := divided(t, twoSockets(), []int{1, 2, 3, 5})
-	if got, want := strings.Join(h.launched, "; "), "origin; front on node 0; front on node 1; the server on node 0; the server on node 1; "+
-		"connections to instances; connections to instances; connections to instances"; got != want {
+	if got, want := strings.Join(h.launched, "; "),
+		"origin; front on node 0; front on node 1; the server on node 0; the server on node 1; "+
+			"connections to instances; connections to instances; connections to instances"; got != want {
 		t.Errorf("started %s, want %s", got, want)
 	}
-	for i, want := range []string{"cached -a 127.0.0.1:6080 -s /scratch/instance0/cache 3 /scratch/instance0/cached.conf", "cached -a 127.0.0.1:6081 -s /scratch/instance1/cache 3 /scratch/instance1/cached.conf"} {
+	for i, want := range []string{"cached -a 127.0.0.1:6080 -s /scratch/instance0/cache 3 " +
+		"/scratch/instance0/cached.conf",
+		"cached -a 127.0.0.1:6081 -s /scratch/instance1/cache 3 /scratch/instance1/cached.conf"} {
 		if got := strings.Join(r.Instances[i].Command, " "); got != want {
 			t.Errorf("command %s, want %s", got, want)
 		}
 	}
-	want := map[string]string{"instance0/cached.conf": "node 0 of 2, in /scratch/instance0", "instance1/cached.conf": "node 1 of 2, in /scratch/instance1", "cached.conf": "node 0 of 2, in /scratch"}
+	want := map[string]string{"instance0/cached.conf": "node 0 of 2, in /scratch/instance0",
+		"instance1/cached.conf": "node 1 of 2, in /scratch/instance1", "cached.conf": "node 0 of 2, in /scratch"}
 	if diff := cmp.Diff(want, h.files); diff != "" {
 		t.Errorf("files (-want +got)\n%s", diff)
 	}
 	for what, x := range map[string]struct{ cpus, mems []int }{
-		"the server on node 0": {[]int{1, 2, 3}, []int{0}}, "the server on node 1": {[]int{5}, []int{1}}, "front on node 1": {[]int{5}, []int{1}},
+		"the server on node 0": {[]int{1, 2, 3}, []int{0}}, "the server on node 1": {[]int{5}, []int{1}},
+		"front on node 1": {[]int{5}, []int{1}},
 	} {
 		if got := h.places[what]; !cmp.Equal(got.CPUs, x.cpus) || !cmp.Equal(got.mems, x.mems) {
 			t.Errorf("%s: processors %v, memory %v", what, got.CPUs, got.mems)
@@ -118,20 +125,25 @@ func TestInstances(t *testing.T) {
 	if diff := cmp.Diff([]int{1, 2, 0}, h.leads()); diff != "" {
 		t.Errorf("led while filling (-want +got)\n%s", diff)
 	}
-	h.series["counters of varnish"] = []any{zero, zero, full, zero, full, zero, cache.Counters{Requests: 45}, cache.Counters{Requests: 37}}
-	if err := m.Prefill(t.Context()); err == nil || !strings.Contains(err.Error(), "instance on node 1: the workload is not proven: while it was filled by 40 requests, the cache of the instance on node 0 counted 4, want 0") {
+	h.series["counters of varnish"] = []any{zero, zero, full, zero, full, zero, cache.Counters{Requests: 45},
+		cache.Counters{Requests: 37}}
+	if err := m.Prefill(t.Context()); err == nil || !strings.Contains(err.Error(), "instance on node 1: the "+
+		"workload is not proven: while it was filled by 40 requests, the cache of the instance on node 0 counted 4, "+
+		"want 0") {
 		t.Errorf("another instance had some: %v", err)
 	}
 	few := cache.Counters{Requests: 38}
 	h.series["counters of varnish"] = []any{zero, zero, few, zero, few, zero, few, full}
-	if err := m.Prefill(t.Context()); err == nil || !strings.Contains(err.Error(), "the cache of the instance on node 0 counted 37, want 40") {
+	if err := m.Prefill(t.Context()); err == nil || !strings.Contains(err.Error(),
+		"the cache of the instance on node 0 counted 37, want 40") {
 		t.Errorf("some went elsewhere: %v", err)
 	}
 
 	if err := m.stopServers(); err != nil {
 		t.Fatal(err)
 	}
-	for _, what := range []string{"the server on node 0", "the server on node 1", "front on node 0", "front on node 1", "origin"} {
+	for _, what := range []string{"the server on node 0", "the server on node 1", "front on node 0", "front on node 1",
+		"origin"} {
 		if !h.tasks[what].stopped {
 			t.Errorf("%s goes on", what)
 		}
@@ -142,22 +154,27 @@ func TestInstances(t *testing.T) {
 func TestInstancesOfAWindow(t *testing.T) {
 	m, h, _ := divided(t, twoSockets(), []int{1, 5})
 	h.results["generator 1"] = generated(1e9)
-	h.series["counters of varnish"] = []any{cache.Counters{Requests: 10, Hits: 5}, cache.Counters{Requests: 20, Hits: 6}, cache.Counters{Requests: 40, Hits: 35}, cache.Counters{Requests: 20, Hits: 6}}
+	h.series["counters of varnish"] = []any{cache.Counters{Requests: 10, Hits: 5},
+		cache.Counters{Requests: 20, Hits: 6}, cache.Counters{Requests: 40, Hits: 35},
+		cache.Counters{Requests: 20, Hits: 6}}
 	h.series["connections of instances"] = []any{led.Result{Arrival: 3, Hash: 1}, led.Result{Arrival: 7, Hash: 3}}
 	h.diff.Processes = []machine.Process{
-		{Name: "server on node 0", PID: 7, Running: 4, DiskRead: 100, Threads: 1}, {Name: "server on node 1", Running: 5, DiskRead: 200, Threads: 2}, {Name: "other", Running: 9},
+		{Name: "server on node 0", PID: 7, Running: 4, DiskRead: 100, Threads: 1},
+		{Name: "server on node 1", Running: 5, DiskRead: 200, Threads: 2}, {Name: "other", Running: 9},
 	}
 	w, err := m.Measure(t.Context(), Job{Connections: 4, Window: 2e8})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]machine.Process{{Name: "other", Running: 9}, {Name: "server", Running: 9, DiskRead: 300, Threads: 3}}, w.Machine.Processes); diff != "" {
+	if diff := cmp.Diff([]machine.Process{{Name: "other", Running: 9},
+		{Name: "server", Running: 9, DiskRead: 300, Threads: 3}}, w.Machine.Processes); diff != "" {
 		t.Errorf("processes (-want +got)\n%s", diff)
 	}
 	if w.Cache.Requests != 30 || w.Cache.Hits != 30 {
 		t.Errorf("cache %+v", w.Cache)
 	}
-	if len(w.Instances) != 2 || w.Instances[0].Node != 0 || w.Instances[0].Process.DiskRead != 100 || w.Instances[0].Cache.Hits != 30 ||
+	if len(w.Instances) != 2 || w.Instances[0].Node != 0 || w.Instances[0].Process.DiskRead != 100 ||
+		w.Instances[0].Cache.Hits != 30 ||
 		w.Instances[1].Node != 1 || w.Instances[1].Process.Running != 5 || w.Instances[1].Cache.Requests != 0 {
 		t.Errorf("instances %+v", w.Instances)
 	}
@@ -165,13 +182,15 @@ func TestInstancesOfAWindow(t *testing.T) {
 		t.Errorf("arrival %+v", w.Arrival)
 	}
 	warnings := strings.Join(w.Warnings, "; ")
-	for _, want := range []string{"2 of 6 connections went to an instance by the kernel's hash", "the instance on node 1 had no request"} {
+	for _, want := range []string{"2 of 6 connections went to an instance by the kernel's hash",
+		"the instance on node 1 had no request"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("warnings %s, want %s", warnings, want)
 		}
 	}
 	close(h.tasks["the server on node 1"].done)
-	if _, err := m.Measure(t.Context(), Job{Connections: 4, Window: 2e8}); err == nil || !strings.Contains(err.Error(), "the server on node 1 has ended") {
+	if _, err := m.Measure(t.Context(), Job{Connections: 4, Window: 2e8}); err == nil ||
+		!strings.Contains(err.Error(), "the server on node 1 has ended") {
 		t.Errorf("one has ended: %v", err)
 	}
 }
@@ -213,11 +232,13 @@ func TestMeasureEndsAtOnce(t *testing.T) {
 
 // On one node it is one instance, as without split, and the result says so.
 func TestOneNodeIsOneInstance(t *testing.T) {
-	m, h, r := divided(t, nodes.Machine{Nodes: twoSockets().Nodes[:1], Devices: []split.Device{{Name: lab.Port, Node: -1}}}, []int{1, 2})
+	m, h, r := divided(t, nodes.Machine{Nodes: twoSockets().Nodes[:1],
+		Devices: []numa.Device{{Name: lab.Port, Node: -1}}}, []int{1, 2})
 	if got, want := strings.Join(h.launched, "; "), "origin; front; the server"; got != want {
 		t.Errorf("started %s, want %s", got, want)
 	}
-	if got, want := strings.Join(h.argv, " "), "cached -a 127.0.0.1:6080 -s /scratch/cache 5 /scratch/cached.conf"; got != want {
+	if got, want := strings.Join(h.argv, " "),
+		"cached -a 127.0.0.1:6080 -s /scratch/cache 5 /scratch/cached.conf"; got != want {
 		t.Errorf("command %s, want %s", got, want)
 	}
 	if len(r.Instances) != 0 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "one instance, nothing is divided") {

@@ -27,30 +27,33 @@ import (
 // niclane started there.
 type labSite struct {
 	measurement
-	niclane string // the program
+	// niclane and self are the paths of niclane, which makes lanes, and of
+	// niclane-bench.
+	niclane, self string
 
-	claim   *claim
-	lab     *lab.Lab
-	dir     string   // for lanes, journals and the server's files
-	latency *os.File // holds the processors awake while it is open
-	lanes   string   // that are applied
-	client  string   // the same, on the client
+	reservation *reservation
+	lab         *lab.Lab
+	dir         string   // for lanes, journals and the server's files
+	latency     *os.File // holds the processors awake while it is open
+	lanes       string   // that are applied
+	client      string   // the same, on the client
 	// classes of the applied lanes, the lanes' names by them.
 	classes map[string]string
-	polls   *polls.Counter
+	polls   *napi.Counter
 }
 
-// InLab returns the site of an experiment in the lab. niclane is the path of
-// the program, which is also generator, noise and server.
-func InLab(f *experiment.File, niclane string) Site {
-	s := &labSite{niclane: niclane}
+// InLab returns the site of an experiment in the lab. niclane and self are the
+// paths of niclane, which makes lanes, and of niclane-bench, which is also
+// generator, noise and server.
+func InLab(f *experiment.File, niclane, self string) Site {
+	s := &labSite{niclane: niclane, self: self}
 	s.measurement = measurement{f: f, e: f.Experiment, on: s}
 	return s
 }
 
 func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 	var left string
-	if s.claim, left, err = claimLab(claims, s.e.Lab.Name); err != nil {
+	if s.reservation, left, err = reserveLab(reservations, s.e.Lab.Name); err != nil {
 		return err
 	}
 	if s.dir, err = os.MkdirTemp("", dirPrefix); err != nil {
@@ -61,7 +64,7 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 			return fmt.Errorf("what a run that was killed has left: %w", err)
 		}
 	}
-	if err := s.claim.write(s.dir); err != nil {
+	if err := s.reservation.write(s.dir); err != nil {
 		return err
 	}
 	if err := s.makeScratch(); err != nil {
@@ -80,8 +83,9 @@ func (s *labSite) Up(ctx context.Context, r *result.Result) (err error) {
 		return err
 	}
 	s.lab, err = lab.Up(ctx, lab.Config{
-		Name: x.Name, Card: x.Card, Queues: x.Queues, LinkRate: x.LinkRate, LinkBurst: x.LinkBurst, SwitchBuffer: x.SwitchBuffer,
-		Ring: x.Ring, Rules: x.Rules, Contexts: x.Contexts, MTU: x.MTU, NoiseSegment: x.NoiseSegment,
+		Name: x.Name, Card: x.Card, Queues: x.Queues, LinkRate: x.LinkRate, LinkBurst: x.LinkBurst,
+		SwitchBuffer: x.SwitchBuffer,
+		Ring:         x.Ring, Rules: x.Rules, Contexts: x.Contexts, MTU: x.MTU, NoiseSegment: x.NoiseSegment,
 		SUTCPUs: sut, OtherCPUs: others,
 	})
 	if errors.Is(err, unix.EEXIST) {
@@ -117,7 +121,7 @@ func (s *labSite) countPolls() error {
 	if err != nil {
 		return err
 	}
-	s.polls, err = polls.Open(port.Index)
+	s.polls, err = napi.Open(port.Index)
 	return err
 }
 
@@ -237,8 +241,9 @@ func (s *labSite) run(ctx context.Context, verb ...string) ([]byte, error) {
 
 // runOn runs one on a host, with journals of this run's and this host's own.
 func (s *labSite) runOn(ctx context.Context, host string, verb ...string) ([]byte, error) {
-	args := append([]string{s.niclane, "--json", "--state-dir", filepath.Join(s.dir, "state", host), "--run-dir", filepath.Join(s.dir, "run", host)}, verb...)
-	cmd, err := s.lab.Command(ctx, host, lab.Options{Niclane: s.niclane}, args...)
+	args := append([]string{s.niclane, "--json", "--state-dir", filepath.Join(s.dir, "state", host), "--run-dir",
+		filepath.Join(s.dir, "run", host)}, verb...)
+	cmd, err := s.lab.Command(ctx, host, lab.Options{Niclane: s.self}, args...)
 	if err != nil {
 		return nil, fmt.Errorf("niclane %s: %w", verb[0], err)
 	}
@@ -279,9 +284,9 @@ func (s *labSite) Down(ctx context.Context) error {
 	if s.dir != "" {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
-	// What could not be removed the next run finds by the claim.
-	if s.claim != nil && errors.Join(errs...) == nil {
-		errs = append(errs, s.claim.release())
+	// What could not be removed the next run finds by the reservation.
+	if s.reservation != nil && errors.Join(errs...) == nil {
+		errs = append(errs, s.reservation.release())
 	}
 	return errors.Join(errs...)
 }

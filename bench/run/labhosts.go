@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/counters"
@@ -41,7 +41,8 @@ func (s *labSite) link() (int64, int) { return int64(s.lab.Config.LinkRate), s.l
 func (s *labSite) names() map[string]string {
 	c := s.lab.Config
 	return map[string]string{
-		experiment.NameDevice: lab.Port, experiment.NameCgroup: s.lab.Cgroup, experiment.NameLink: y.BitsText(c.LinkRate),
+		experiment.NameDevice: lab.Port, experiment.NameCgroup: s.lab.Cgroup,
+		experiment.NameLink: y.BitsText(c.LinkRate),
 		experiment.NameCPUs: cpusText(s.e.Placement.Server.CPUs, c.SUTCPUs),
 	}
 }
@@ -100,13 +101,14 @@ func (s *labSite) find(_ context.Context, _, program string) (path, version stri
 }
 
 func (s *labSite) launch(ctx context.Context, l launch) (task, error) {
-	o := lab.Options{CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems, Group: l.group, Cgroup: l.member && s.lab.CgroupDir != "", Niclane: s.niclane}
+	o := lab.Options{CPUs: l.CPUs, FIFO: l.FIFO, Mems: l.mems, Group: l.group, Cgroup: l.member &&
+		s.lab.CgroupDir != "", Niclane: s.self}
 	argv := l.argv
 	if l.part != "" {
 		// Its threads take SCHED_FIFO themselves: a whole Go process under it
 		// on one processor starves the thread that it waits for.
 		o.FIFO = 0
-		argv = []string{s.niclane, "internal-" + l.part}
+		argv = []string{s.self, "internal-" + l.part}
 	}
 	cmd, err := s.lab.Command(ctx, l.host, o, argv...)
 	if err != nil {
@@ -153,11 +155,12 @@ func (s *labSite) served(ctx context.Context, config load.Config) (c counters.Co
 // nodes are this machine's. The lab's port is on none.
 func (s *labSite) nodes(ctx context.Context) (nodes.Machine, []int, error) {
 	m, err := nodes.Run(ctx, nodes.Config{})
-	m.Devices = []split.Device{{Name: lab.Port, Node: -1}}
+	m.Devices = []numa.Device{{Name: lab.Port, Node: -1}}
 	return m, s.lab.Config.SUTCPUs, err
 }
 
-func (s *labSite) counting(_ context.Context, processes map[string]task) (func(context.Context) (machine.Diff, error), error) {
+func (s *labSite) counting(_ context.Context, processes map[string]task) (func(context.Context) (machine.Diff, error),
+	error) {
 	c := machine.Config{Device: lab.Port, Polls: s.polls, Processes: map[string]int{}}
 	for name, t := range processes {
 		if p, ok := t.(*process); ok {

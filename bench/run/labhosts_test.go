@@ -14,7 +14,7 @@ import (
 // A server that has dropped its rights reads its files and writes its own, and
 // neither reads the keys nor puts files in the place of others.
 func TestLabFiles(t *testing.T) {
-	s := InLab(parse(t), "niclane").(*labSite)
+	s := InLab(parse(t), "niclane", "niclane-bench").(*labSite)
 	s.dir = filepath.Join(t.TempDir(), "run")
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -28,7 +28,8 @@ func TestLabFiles(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]os.FileMode{
-		"": 0o711, "scratch": os.ModeSticky | 0o777, "scratch/conf": 0o755, "scratch/conf/server": 0o644, "scratch/" + keyFile: 0o600,
+		"": 0o711, "scratch": os.ModeSticky | 0o777, "scratch/conf": 0o755, "scratch/conf/server": 0o644,
+		"scratch/" + keyFile: 0o600,
 	} {
 		st, err := os.Stat(filepath.Join(s.dir, name))
 		if err != nil {

@@ -165,7 +165,8 @@ func (t *fakeTask) result(ctx context.Context, into any) error {
 
 // servedCounters are those of memcached after so many gets and sets, all hits.
 func servedCounters(gets, sets int64) counters.Counters {
-	return counters.Counters{Gets: counters.Counter{Name: "cmd_get", Value: gets}, Sets: counters.Counter{Name: "cmd_set", Value: sets},
+	return counters.Counters{Gets: counters.Counter{Name: "cmd_get", Value: gets},
+		Sets: counters.Counter{Name: "cmd_set", Value: sets},
 		Hits: counters.Counter{Name: "get_hits", Value: gets}, Misses: counters.Counter{Name: "get_misses"}}
 }
 
@@ -178,8 +179,11 @@ func faked(t *testing.T, replace ...string) (*measurement, *fakeHosts) {
 	prefill := load.Result{Work: load.Work{Sets: 10_000, Stored: 10_000, Prefilled: 10_000}}
 	h := &fakeHosts{
 		results: map[string]any{"generator 1": g, "prefill": prefill,
-			"noise 1 to-sut, sender": noise.Result{}, "noise 1 to-sut, receiver": noise.Result{StartMono: 9e8, Interval: 1e8, Intervals: []int64{1e6, 1e6, 1e6, 1e6}, Duration: 4e8}},
-		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){}, tasks: map[string]*fakeTask{}, lostNow: make(chan struct{}),
+			"noise 1 to-sut, sender": noise.Result{},
+			"noise 1 to-sut, receiver": noise.Result{StartMono: 9e8, Interval: 1e8,
+				Intervals: []int64{1e6, 1e6, 1e6, 1e6}, Duration: 4e8}},
+		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){},
+		tasks: map[string]*fakeTask{}, lostNow: make(chan struct{}),
 		readings: []counters.Counters{servedCounters(1000, 0), servedCounters(1090, 10)},
 	}
 	f := parse(t, replace...)
@@ -197,10 +201,12 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(h.launched, "; "), "noise 1 to-sut, receiver; noise 1 to-sut, sender; generator 1"; got != want {
+	if got, want := strings.Join(h.launched, "; "),
+		"noise 1 to-sut, receiver; noise 1 to-sut, sender; generator 1"; got != want {
 		t.Errorf("started: %s; want %s", got, want)
 	}
-	if len(w.Counts) != 3 || w.Counts[0] != (result.Count{Name: gets, Sent: 90, Served: 90}) || w.Load.Completed != 100 || w.Machine == nil {
+	if len(w.Counts) != 3 || w.Counts[0] != (result.Count{Name: gets, Sent: 90, Served: 90}) ||
+		w.Load.Completed != 100 || w.Machine == nil {
 		t.Errorf("%+v, %d completed", w.Counts, w.Load.Completed)
 	}
 	// Of 100 ms with 1 MB each, those of the window.
@@ -216,9 +222,12 @@ func TestMeasureRefuses(t *testing.T) {
 		want  string
 	}{
 		"another workload": {func(_ *measurement, h *fakeHosts) { h.readings[1] = servedCounters(1050, 50) },
-			"the workload is not proven: server counted 50 cmd_get, generator has 90 gets sent\nserver counted 50 cmd_set"},
-		"server started again": {func(_ *measurement, h *fakeHosts) { h.readings[1] = servedCounters(3, 10) }, "cmd_get fell from 1000 to 3: the server was started again"},
-		"server died before":   {func(_ *measurement, h *fakeHosts) { close(h.tasks["the server"].done) }, "the server has ended: signal: killed"},
+			"the workload is not proven: server counted 50 cmd_get, generator has 90 gets sent\nserver counted 50 " +
+				"cmd_set"},
+		"server started again": {func(_ *measurement, h *fakeHosts) { h.readings[1] = servedCounters(3, 10) },
+			"cmd_get fell from 1000 to 3: the server was started again"},
+		"server died before": {func(_ *measurement, h *fakeHosts) { close(h.tasks["the server"].done) },
+			"the server has ended: signal: killed"},
 		// The generator waits for answers then.
 		"server dies": {func(_ *measurement, h *fakeHosts) {
 			delete(h.results, "generator 1")
@@ -228,7 +237,10 @@ func TestMeasureRefuses(t *testing.T) {
 			delete(h.results, "generator 1")
 			h.when["generator 1"] = func() { close(h.lostNow) }
 		}, "host client: the agent is lost"},
-		"generator killed": {func(_ *measurement, h *fakeHosts) { h.fails["generator 1"] = errors.New("generator 1: signal: killed") }, "generator 1: signal: killed"},
+		"generator killed": {func(_ *measurement,
+			h *fakeHosts) {
+			h.fails["generator 1"] = errors.New("generator 1: signal: killed")
+		}, "generator 1: signal: killed"},
 		"generator interrupted": {func(_ *measurement, h *fakeHosts) {
 			g := generated(1e9)
 			g.Partial = true
@@ -237,8 +249,12 @@ func TestMeasureRefuses(t *testing.T) {
 		"no generator": {func(_ *measurement, h *fakeHosts) {
 			h.refuses["generator 1"] = errors.New("start generator 1: no such file")
 		}, "start generator 1: no such file"},
-		"no sender":     {func(_ *measurement, h *fakeHosts) { h.refuses["noise 1 to-sut, sender"] = errors.New("no sender") }, "no sender"},
-		"queues unread": {func(_ *measurement, h *fakeHosts) { h.hops = errors.New("queues on the way: gone") }, "queues on the way: gone"},
+		"no sender": {func(_ *measurement,
+			h *fakeHosts) {
+			h.refuses["noise 1 to-sut, sender"] = errors.New("no sender")
+		}, "no sender"},
+		"queues unread": {func(_ *measurement, h *fakeHosts) { h.hops = errors.New("queues on the way: gone") },
+			"queues on the way: gone"},
 		"noise too late": {func(_ *measurement, h *fakeHosts) {
 			h.results["noise 1 to-sut, receiver"] = noise.Result{StartMono: 9e9, Interval: 1e8, Intervals: []int64{1}}
 		}, "noise 1 to-sut, receiver: nothing in the time in which latency was counted"},
@@ -266,16 +282,19 @@ func TestPrefillIsProven(t *testing.T) {
 	}{
 		"filled": {func(*fakeHosts) {}, ""},
 		"no room": {func(h *fakeHosts) {
-			h.results["prefill"] = load.Result{FirstError: "SERVER_ERROR out of memory", Work: load.Work{Sets: 10_000, Stored: 7}}
+			h.results["prefill"] = load.Result{FirstError: "SERVER_ERROR out of memory",
+				Work: load.Work{Sets: 10_000, Stored: 7}}
 		}, "7 of 10000 keys were stored: SERVER_ERROR out of memory"},
-		"somebody else": {func(h *fakeHosts) { h.readings[1].Sets.Value = 10_003 }, "the workload is not proven: server counted 10003 cmd_set, generator has 10000 sets sent"},
-		"no generator":  {func(h *fakeHosts) { h.refuses["prefill"] = errors.New("not allowed") }, "not allowed"},
+		"somebody else": {func(h *fakeHosts) { h.readings[1].Sets.Value = 10_003 },
+			"the workload is not proven: server counted 10003 cmd_set, generator has 10000 sets sent"},
+		"no generator": {func(h *fakeHosts) { h.refuses["prefill"] = errors.New("not allowed") }, "not allowed"},
 		"server dies": {func(h *fakeHosts) {
 			h.fails["prefill"] = errors.New("prefill: connection reset")
 			close(h.tasks["the server"].done)
 		}, "the server has ended"},
 	} {
-		m, h := faked(t, "workload: {protocol: memcached, get-set: 9:1}", "workload: {protocol: memcached, get-set: 9:1, keys: 10000}")
+		m, h := faked(t, "workload: {protocol: memcached, get-set: 9:1}",
+			"workload: {protocol: memcached, get-set: 9:1, keys: 10000}")
 		h.readings = append([]counters.Counters{}, filled...)
 		c.spoil(h)
 		err := m.Prefill(t.Context())

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,7 +84,8 @@ func TestPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if x.Address != "10.1.2.3:7000" || m.address() != x.Address || m.values(lab.SUT)["address"] != "10.1.2.3" || x.Version != "cache:1 on n1" {
+	if x.Address != "10.1.2.3:7000" || m.address() != x.Address || m.values(lab.SUT)["address"] != "10.1.2.3" ||
+		x.Version != "cache:1 on n1" {
 		t.Errorf("%+v, %s", x, m.address())
 	}
 	if err := m.alive(); err != nil {
@@ -96,13 +98,15 @@ func TestPod(t *testing.T) {
 	first := strings.Index(calls(), `"kind":"Pod"`)
 	gone := strings.Index(calls(), "delete pod")
 	without := strings.Index(calls(), "delete lanepolicy p-")
-	if second := strings.LastIndex(calls(), `"kind":"Pod"`); made < 0 || first < made || gone < first || without < gone || second < without {
+	if second := strings.LastIndex(calls(), `"kind":"Pod"`); made < 0 || first < made || gone < first ||
+		without < gone || second < without {
 		t.Errorf("want a policy and a pod made, the pod and the policy deleted, and a pod made:\n%s", calls())
 	}
 	if err := m.stopServers(); err != nil || m.address() != "10.0.0.1:7000" {
 		t.Errorf("%v, %s", err, m.address())
 	}
-	for _, want := range []string{`"args":["7000","68"]`, `"limits":{"niclane.dev/redis":"1"}`, `"niclane.dev/bench":"` + m.pods.run + `"`, "delete pod cache-"} {
+	for _, want := range []string{`"args":["7000","68"]`, `"limits":{"niclane.dev/redis":"1"}`,
+		`"niclane.dev/bench":"` + m.pods.run + `"`, "delete pod cache-"} {
 		if !strings.Contains(calls(), want) {
 			t.Errorf("no %s in:\n%s", want, calls())
 		}
@@ -116,7 +120,9 @@ func TestPodDescribed(t *testing.T) {
 	if err := Describe(&b, m.f); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"server: pod on port 7000", "off: without noise, the pod of the manifest, no LanePolicy\n", "lane: without noise, a pod with niclane.dev/redis: 1, a LanePolicy\n"} {
+	for _, want := range []string{"server: pod on port 7000",
+		"off: without noise, the pod of the manifest, no LanePolicy\n",
+		"lane: without noise, a pod with niclane.dev/redis: 1, a LanePolicy\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}
@@ -131,7 +137,7 @@ func TestPodEnds(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "it has ended: Failed; OutOfmemory") {
 		t.Error(err)
 	}
-	if m.because(os.ErrDeadlineExceeded) == os.ErrDeadlineExceeded {
+	if errors.Is(m.because(os.ErrDeadlineExceeded), os.ErrDeadlineExceeded) {
 		t.Error("a generator's timeout hides the pod's end")
 	}
 	if strings.Contains(calls(), "limits") {

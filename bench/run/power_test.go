@@ -46,7 +46,8 @@ func TestPowers(t *testing.T) {
 	root, step := fakeRAPL(t)
 	ctx := context.Background()
 	p, warnings, err := openPowers(ctx, []power.Config{
-		{Source: power.RAPL, Sysfs: t.TempDir()}, {Source: power.RAPL, Sysfs: root, Domains: []string{"package"}, UpdateInterval: 1e6},
+		{Source: power.RAPL, Sysfs: t.TempDir()}, {Source: power.RAPL, Sysfs: root, Domains: []string{"package"},
+			UpdateInterval: 1e6},
 	}, power.Open)
 	if err != nil {
 		t.Fatal(err)
@@ -65,10 +66,12 @@ func TestPowers(t *testing.T) {
 	}
 	var both powers
 	r := &result.Result{}
-	if err := both.open(ctx, []power.Config{{Source: power.RAPL, Sysfs: t.TempDir()}}, power.Open, r); err != nil || len(both.sources) != 1 || len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], "power: source 1, rapl, ") {
+	if err := both.open(ctx, []power.Config{{Source: power.RAPL, Sysfs: t.TempDir()}}, power.Open, r); err != nil ||
+		len(both.sources) != 1 || len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], "power: source 1, rapl, ") {
 		t.Errorf("%v, %d sources, %q", err, len(both.sources), r.Warnings)
 	}
-	if _, _, err := openPowers(ctx, []power.Config{{Source: power.IPMI, Address: "bmc", Credentials: "/does/not/exist"}}, power.Open); err == nil {
+	if _, _, err := openPowers(ctx, []power.Config{{Source: power.IPMI, Address: "bmc",
+		Credentials: "/does/not/exist"}}, power.Open); err == nil {
 		t.Error("no credentials, and no error")
 	}
 	if none, _, err := openPowers(ctx, nil, power.Open); err != nil || len(none.start(ctx)(ctx)) != 0 {
@@ -101,7 +104,8 @@ func TestPowersOfAHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := fakeHost{ahead: 5_000, result: power.Result{
-		Provenance: power.Provenance{Source: power.RAPL, Address: "/sys/class/powercap"}, StartMono: 12_000, Duration: 100,
+		Provenance: power.Provenance{Source: power.RAPL, Address: "/sys/class/powercap"}, StartMono: 12_000,
+		Duration: 100,
 		Timeline: []power.Sample{{Mono: 12_050, Power: 7}},
 	}}
 	measure := func(h fakeHost) power.Result {
@@ -115,11 +119,13 @@ func TestPowersOfAHost(t *testing.T) {
 		return p.start(t.Context())(t.Context())[0]
 	}
 	r := measure(h)
-	if r.StartMono != 7_000 || r.Timeline[0].Mono != 7_050 || r.Duration != 100 || r.Provenance.Address != "host db1: /sys/class/powercap" {
+	if r.StartMono != 7_000 || r.Timeline[0].Mono != 7_050 || r.Duration != 100 ||
+		r.Provenance.Address != "host db1: /sys/class/powercap" {
 		t.Errorf("%+v", r)
 	}
 	h.fails = errors.New("host db1: the agent is lost")
-	if r := measure(h); r.NotMeasured != h.fails.Error() || r.Estimate != nil || !strings.HasPrefix(r.Provenance.Address, "host db1: ") {
+	if r := measure(h); r.NotMeasured != h.fails.Error() || r.Estimate != nil ||
+		!strings.HasPrefix(r.Provenance.Address, "host db1: ") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -127,7 +133,9 @@ func TestPowersOfAHost(t *testing.T) {
 // Sensors in the SUT are its agent's to read; a BMC is asked from here.
 func TestWhoReadsPower(t *testing.T) {
 	s := onHosts(t)
-	for _, c := range []power.Config{{Source: power.RAPL}, {Source: power.Hwmon, Chip: "x", Sensors: []string{"power1_input"}}, {Source: power.IPMI, Device: "/dev/ipmi0"}, {Source: power.None}} {
+	for _, c := range []power.Config{{Source: power.RAPL},
+		{Source: power.Hwmon, Chip: "x", Sensors: []string{"power1_input"}}, {Source: power.IPMI, Device: "/dev/ipmi0"},
+		{Source: power.None}} {
 		src, err := s.openPower(c)
 		if err != nil {
 			t.Fatal(err)

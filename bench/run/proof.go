@@ -20,7 +20,8 @@ func counted(before, after counters.Counters, w load.Work) []result.Count {
 		name          string
 		before, after counters.Counter
 		sent          int64
-	}{{gets, before.Gets, after.Gets, w.Gets}, {sets, before.Sets, after.Sets, w.Sets}, {hits, before.Hits, after.Hits, w.GetHits}} {
+	}{{gets, before.Gets, after.Gets, w.Gets}, {sets, before.Sets, after.Sets, w.Sets},
+		{hits, before.Hits, after.Hits, w.GetHits}} {
 		if x.after.Name != "" {
 			out = append(out, result.Count{Name: x.name, Sent: x.sent, Served: x.after.Value - x.before.Value})
 		}
@@ -48,11 +49,13 @@ func prove(w experiment.Workload, counts []result.Count, unanswered int64) error
 		// Gets and sets are drawn: five standard deviations of that, and one.
 		want := float64(w.Gets) / float64(w.Gets+w.Sets)
 		if off := math.Abs(float64(g) - n*want); off > 1+5*math.Sqrt(n*want*(1-want))+float64(unanswered) {
-			errs = append(errs, fmt.Errorf("the server had gets:sets of %d:%d, the workload says get-set: %d:%d", g, s, w.Gets, w.Sets))
+			errs = append(errs, fmt.Errorf("the server had gets:sets of %d:%d, the workload says get-set: %d:%d", g, s,
+				w.Gets, w.Sets))
 		}
 	}
 	if have, least := served[hits], int64(w.LeastHits); least > 0 && (have+unanswered)*1000 < g*least {
-		errs = append(errs, fmt.Errorf("the server had what was asked for in %d of %d gets (%.1f %%), the workload wants least-hits: %.1f%% (does the server have the memory for all keys?)",
+		errs = append(errs, fmt.Errorf("the server had what was asked for in %d of %d gets (%.1f %%), the workload "+
+			"wants least-hits: %.1f%% (does the server have the memory for all keys?)",
 			have, g, 100*float64(have)/float64(g), float64(least)/10))
 	}
 	return unproven(errors.Join(errs...))

@@ -85,7 +85,8 @@ func Run(ctx context.Context, f *experiment.File, text string, site Site, o Opti
 		Text: text, Experiment: e, Environment: environment(),
 	}
 	for i, v := range e.Variants {
-		run.r.Variants = append(run.r.Variants, result.Variant{Name: v.Name, Title: v.Title, Differences: differences(e, i)})
+		run.r.Variants = append(run.r.Variants,
+			result.Variant{Name: v.Name, Title: v.Title, Differences: differences(e, i)})
 	}
 	if e.TimeLimit > 0 {
 		var cancel context.CancelFunc
@@ -230,7 +231,8 @@ func (run *runner) hostNoise(ctx context.Context) error {
 		if late <= h.AtMost {
 			continue
 		}
-		text := fmt.Sprintf("processor %d wakes a thread %v late at P%v, the experiment allows %v", c.CPU, time.Duration(late), h.Percentile, time.Duration(h.AtMost))
+		text := fmt.Sprintf("processor %d wakes a thread %v late at P%v, the experiment allows %v", c.CPU,
+			time.Duration(late), h.Percentile, time.Duration(h.AtMost))
 		if h.Refuse {
 			return errors.New(text)
 		}
@@ -275,7 +277,8 @@ func (run *runner) point(ctx context.Context, i int) error {
 	for {
 		for _, v := range order(run.e.Variants, p.Rounds) {
 			w, err := run.window(ctx, v, fmt.Sprintf("%s, repeat %d, %s", p.Name(), p.Rounds+1, v.Name), Job{
-				Rate: p.Rate, Connections: p.Connections, Warmup: run.e.Load.Warmup, Window: run.e.Load.Window, Noise: noiseOf(run.e, v),
+				Rate: p.Rate, Connections: p.Connections, Warmup: run.e.Load.Warmup, Window: run.e.Load.Window,
+				Noise: noiseOf(run.e, v),
 			})
 			if err != nil {
 				return fmt.Errorf("repeat %d, %s: %w", p.Rounds+1, v.Name, err)
@@ -305,7 +308,8 @@ func enough(e *experiment.Experiment, rounds int, series map[string][]*stats.Ser
 	rule := stats.Rule{Min: max(e.Repeats.Min, stats.MinRounds), Max: e.Repeats.Max, Width: float64(u.Width) / 1000}
 	if rule.Max < rule.Min {
 		return stats.Decision{Stop: rounds >= rule.Max, Rounds: rule.Max,
-			Reason: fmt.Sprintf("stopped at %d rounds: until is looked at from %d rounds on", rule.Max, stats.MinRounds)}
+			Reason: fmt.Sprintf("stopped at %d rounds: until is looked at from %d rounds on", rule.Max,
+				stats.MinRounds)}
 	}
 	if rounds < rule.Min {
 		return stats.Decision{Rounds: rule.Max}
@@ -426,7 +430,8 @@ func (run *runner) search(ctx context.Context) error {
 		}
 		found, err := search.Run(ctx, c, func(ctx context.Context, rate float64) (search.Outcome, error) {
 			w, err := run.window(ctx, v, fmt.Sprintf("search, %s, %.0f/s", v.Name, rate), Job{
-				Rate: rate, Connections: run.e.Load.Connections[0], Warmup: run.e.Load.Warmup, Window: experiment.SearchWindow(run.e, rate), Noise: noiseOf(run.e, v),
+				Rate: rate, Connections: run.e.Load.Connections[0], Warmup: run.e.Load.Warmup,
+				Window: experiment.SearchWindow(run.e, rate), Noise: noiseOf(run.e, v),
 			})
 			if err != nil {
 				return search.Outcome{}, err

@@ -120,7 +120,8 @@ func (s *fakeSite) Measure(ctx context.Context, j Job) (result.Window, error) {
 		rec.Record(int64(1000 + i%100))
 		h.Record(int64(1000 + i%100))
 	}
-	w := result.Window{Counts: s.counts, Load: load.Result{Mode: load.Open, Duration: j.Window, Intended: 2000, Completed: 2000, AchievedRate: 2000, Latency: h, Series: rec.Series()}}
+	w := result.Window{Counts: s.counts, Load: load.Result{Mode: load.Open, Duration: j.Window, Intended: 2000,
+		Completed: 2000, AchievedRate: 2000, Latency: h, Series: rec.Series()}}
 	if s.change != nil {
 		s.change(&w)
 	}
@@ -154,7 +155,8 @@ func TestRunInterleavesAndPutsBack(t *testing.T) {
 		t.Errorf("what was done:\n%s\nwant:\n%s", got, want)
 	}
 	if len(r.Windows) != 8 || r.Partial != nil || k.last.Partial != nil || r.Check() != nil {
-		t.Errorf("%d windows, partial %v, kept partial %v, check %v", len(r.Windows), r.Partial, k.last.Partial, r.Check())
+		t.Errorf("%d windows, partial %v, kept partial %v, check %v", len(r.Windows), r.Partial, k.last.Partial,
+			r.Check())
 	}
 	if v := r.Environment.Versions; len(v) != 1 || v["served"] != "served 1.2" {
 		t.Errorf("versions %q", v)
@@ -178,13 +180,21 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 		phase   string
 		reason  string
 	}{
-		"server dies":  {site: &fakeSite{measure: func(_ context.Context, n int) error { return map[bool]error{true: died}[n == 4] }}, windows: 3, phase: PhaseRepeats, reason: "repeat 2, idle: the server has ended: signal: killed"},
-		"interrupt":    {site: &fakeSite{}, cancel: 6, windows: 5, phase: PhaseRepeats, reason: "interrupted"},
-		"before any":   {site: &fakeSite{}, cancel: 1, windows: 0, phase: PhaseRepeats, reason: "interrupted"},
-		"time limit":   {file: []string{"repeats:", "time-limit: 1m\nrepeats:"}, site: &fakeSite{hangs: true}, windows: 0, phase: PhaseRaise, reason: "time-limit"},
-		"full disk":    {site: &fakeSite{}, full: true, windows: 4, phase: PhaseRepeats, reason: "save: no space left on device"},
-		"not the load": {site: &fakeSite{counts: []result.Count{{Name: "gets", Sent: 1000, Served: 1000}, {Name: "sets", Sent: 0, Served: 1000}}}, windows: 0, phase: PhaseRepeats, reason: "the workload is not proven"},
-		"noisy host":   {file: []string{"repeats:", "host-noise: {at-most: 10us, otherwise: refuse}\nrepeats:"}, site: &fakeSite{late: 20_000}, windows: 0, phase: PhaseHost, reason: "processor 3 wakes a thread"},
+		"server dies": {site: &fakeSite{measure: func(_ context.Context,
+			n int) error {
+			return map[bool]error{true: died}[n == 4]
+		}}, windows: 3, phase: PhaseRepeats, reason: "repeat 2, idle: the server has ended: signal: killed"},
+		"interrupt":  {site: &fakeSite{}, cancel: 6, windows: 5, phase: PhaseRepeats, reason: "interrupted"},
+		"before any": {site: &fakeSite{}, cancel: 1, windows: 0, phase: PhaseRepeats, reason: "interrupted"},
+		"time limit": {file: []string{"repeats:", "time-limit: 1m\nrepeats:"}, site: &fakeSite{hangs: true},
+			windows: 0, phase: PhaseRaise, reason: "time-limit"},
+		"full disk": {site: &fakeSite{}, full: true, windows: 4, phase: PhaseRepeats,
+			reason: "save: no space left on device"},
+		"not the load": {site: &fakeSite{counts: []result.Count{{Name: "gets", Sent: 1000, Served: 1000},
+			{Name: "sets", Sent: 0, Served: 1000}}}, windows: 0, phase: PhaseRepeats,
+			reason: "the workload is not proven"},
+		"noisy host": {file: []string{"repeats:", "host-noise: {at-most: 10us, otherwise: refuse}\nrepeats:"},
+			site: &fakeSite{late: 20_000}, windows: 0, phase: PhaseHost, reason: "processor 3 wakes a thread"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := parse(t, c.file...)
@@ -207,7 +217,8 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 			}
 			r, err := Run(ctx, f, file, c.site, Options{Save: k.save})
 			var at *Error
-			if !errors.As(err, &at) || at.Phase != c.phase || !strings.Contains(err.Error(), "phase "+c.phase+": ") || !strings.Contains(err.Error(), c.reason) {
+			if !errors.As(err, &at) || at.Phase != c.phase || !strings.Contains(err.Error(), "phase "+c.phase+": ") ||
+				!strings.Contains(err.Error(), c.reason) {
 				t.Errorf("error %v, want phase %s: %s", err, c.phase, c.reason)
 			}
 			if strings.Contains(err.Error(), PhaseTeardown) {
@@ -219,7 +230,8 @@ func TestRunKeepsWhatWasMeasured(t *testing.T) {
 			if r.Partial == nil || r.Partial.Phase != c.phase || !strings.Contains(r.Partial.Reason, c.reason) {
 				t.Errorf("partial: %+v, want phase %s: %s", r.Partial, c.phase, c.reason)
 			}
-			if c.windows > 0 && !c.full && (len(k.last.Windows) != c.windows || k.last.Partial == nil || k.last.Partial.Reason != r.Partial.Reason) {
+			if c.windows > 0 && !c.full && (len(k.last.Windows) != c.windows || k.last.Partial == nil ||
+				k.last.Partial.Reason != r.Partial.Reason) {
 				t.Errorf("saved %d windows, partial %+v", len(k.last.Windows), k.last.Partial)
 			}
 			if c.windows == 0 && k.saves > 0 {
@@ -246,7 +258,8 @@ func TestSweepSetsTheBufferBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(site.log[len(site.log)-5:], " "), "buffer 65536 noisy noisy buffer 0 down"; got != want {
+	if got, want := strings.Join(site.log[len(site.log)-5:], " "),
+		"buffer 65536 noisy noisy buffer 0 down"; got != want {
 		t.Errorf("at the end %q, want %q", got, want)
 	}
 	last := r.Windows[len(r.Windows)-1]
@@ -258,7 +271,8 @@ func TestSweepSetsTheBufferBack(t *testing.T) {
 // TestSearchWindows: at a low rate a window of the search is so long that it has
 // the requests that its percentile needs.
 func TestSearchWindows(t *testing.T) {
-	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:", "sla: {percentile: 99, at: 20ms}\nsearch: {max-rate: {from: 100, to: 4000}}\nrepeats:")
+	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:",
+		"sla: {percentile: 99, at: 20ms}\nsearch: {max-rate: {from: 100, to: 4000}}\nrepeats:")
 	r, err := Run(context.Background(), f, file, &fakeSite{}, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -279,7 +293,8 @@ func TestSearchWindows(t *testing.T) {
 }
 
 func TestSearchOfSomeVariants(t *testing.T) {
-	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:", "sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}, variants: noisy}\nrepeats:")
+	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:",
+		"sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}, variants: noisy}\nrepeats:")
 	r, err := Run(context.Background(), f, file, &fakeSite{}, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -295,14 +310,17 @@ func TestSearchOfSomeVariants(t *testing.T) {
 }
 
 func TestSearchHoldsTheGoalOfTheFile(t *testing.T) {
-	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:", "sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}}\nrepeats:")
+	f := parse(t, "  rates: [1000, 2000]\n", "", "repeats:",
+		"sla: {percentile: 90, at: 20ms}\nsearch: {max-rate: {from: 1000, to: 4000}}\nrepeats:")
 	site := &fakeSite{}
 	r, err := Run(context.Background(), f, file, site, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Searches) != 2 || len(r.Points) != 0 || len(r.Windows) != site.windows || r.Windows[0].Purpose != result.Searching || r.Windows[0].Rate != 1000 {
-		t.Fatalf("%d searches, %d points, %d windows, the first %s at %v/s", len(r.Searches), len(r.Points), len(r.Windows), r.Windows[0].Purpose, r.Windows[0].Rate)
+	if len(r.Searches) != 2 || len(r.Points) != 0 || len(r.Windows) != site.windows ||
+		r.Windows[0].Purpose != result.Searching || r.Windows[0].Rate != 1000 {
+		t.Fatalf("%d searches, %d points, %d windows, the first %s at %v/s", len(r.Searches), len(r.Points),
+			len(r.Windows), r.Windows[0].Purpose, r.Windows[0].Rate)
 	}
 	// The fake answers 2000 requests a second, whatever is asked for.
 	for _, s := range r.Searches {
@@ -365,7 +383,8 @@ func TestProve(t *testing.T) {
 		"drawn":       {counts: of(9050, 950, 9050)},
 		"unanswered":  {counts: of(9000, 1000, 8990), unanswered: 10},
 		"other ratio": {counts: of(5000, 5000, 5000), want: "get-set: 9:1"},
-		"misses":      {counts: of(9000, 1000, 8000), want: "8000 of 9000 gets (88.9 %), the workload wants least-hits: 100.0%"},
+		"misses": {counts: of(9000, 1000, 8000), want: "8000 of 9000 gets (88.9 %), the workload wants " +
+			"least-hits: 100.0%"},
 	} {
 		err := prove(w, c.counts, c.unanswered)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -383,7 +402,8 @@ func TestHostNoiseIsJudged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Warnings) != 2 || !strings.HasPrefix(r.Warnings[0], "host noise: processor 3 wakes a thread 20.") || !strings.HasSuffix(r.Warnings[0], "late at P99, the experiment allows 10µs") {
+	if len(r.Warnings) != 2 || !strings.HasPrefix(r.Warnings[0], "host noise: processor 3 wakes a thread 20.") ||
+		!strings.HasSuffix(r.Warnings[0], "late at P99, the experiment allows 10µs") {
 		t.Errorf("%q, want a warning before and after", r.Warnings)
 	}
 	_, err = Run(context.Background(), f, file, &fakeSite{wakes: 7}, Options{})

@@ -27,7 +27,8 @@ import (
 
 // proofs are the counters of servers by the protocol that they speak.
 var proofs = map[string]string{
-	experiment.ProtocolMemcached: "memcached's stats", experiment.ProtocolRESP: "INFO", experiment.ProtocolAerospike: "statistics of the namespace",
+	experiment.ProtocolMemcached: "memcached's stats", experiment.ProtocolRESP: "INFO",
+	experiment.ProtocolAerospike: "statistics of the namespace",
 }
 
 // StartServer starts the server and what it needs, and waits for its answer.
@@ -113,7 +114,8 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 			r.Kind = x.Fallback
 		}
 		l.argv = []string{path, "-u", "nobody", "-l", host, "-p", port, "-U", "0", "-t", strconv.Itoa(m.threads()),
-			"-c", strconv.Itoa(x.Connections + filesPerThread*m.threads()), "-m", strconv.FormatInt(max(1, x.Memory>>20), 10)}
+			"-c", strconv.Itoa(x.Connections + filesPerThread*m.threads()), "-m",
+			strconv.FormatInt(max(1, x.Memory>>20), 10)}
 		if m.e.Workload.Prefill {
 			l.argv = append(l.argv, "-o", fmt.Sprintf("hashpower=%d", hashPower(m.e.Workload.Keys)))
 		}
@@ -131,8 +133,9 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 	case experiment.KindNiclane:
 		r.Version = "niclane's own"
 		l.part, l.argv = "server", nil
-		l.config = memserver.Config{Address: r.Address, Threads: m.threads(), MaxConnections: x.Connections, MaxMemory: x.Memory,
-			Setup: thread.Setup{CPUs: l.CPUs, FIFO: l.FIFO}}
+		l.config = memserver.Config{Address: r.Address, Threads: m.threads(), MaxConnections: x.Connections,
+			MaxMemory: x.Memory,
+			Setup:     thread.Setup{CPUs: l.CPUs, FIFO: l.FIFO}}
 	case experiment.KindCommand:
 		command := x.Command
 		if m.variant != nil {
@@ -152,7 +155,8 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 		r.Command = l.argv
 	}
 	if one.server, err = m.on.launch(ctx, l); err == nil && len(m.instances) > 1 {
-		r.Instances = append(r.Instances, result.Instance{Node: one.Node, CPUs: one.CPUs, Mems: one.Mems, Command: l.argv})
+		r.Instances = append(r.Instances, result.Instance{Node: one.Node, CPUs: one.CPUs, Mems: one.Mems,
+			Command: l.argv})
 	}
 	return err
 }
@@ -176,7 +180,8 @@ func (m *measurement) asUser(ctx context.Context, argv []string) ([]string, erro
 	if err != nil {
 		return nil, fmt.Errorf("server.user: %w", err)
 	}
-	return append([]string{setpriv, "--reuid=" + name, "--regid=" + group, "--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--"}, argv...), nil
+	return append([]string{setpriv, "--reuid=" + name, "--regid=" + group, "--clear-groups", "--no-new-privs",
+		"--inh-caps=-all", "--bounding-set=-all", "--"}, argv...), nil
 }
 
 // address of the server.
@@ -191,10 +196,13 @@ func (m *measurement) values(host string) map[string]string {
 	ip, port, _ := net.SplitHostPort(m.address())
 	values := map[string]string{
 		experiment.NameAddress: ip, experiment.NamePort: port,
-		experiment.NameThreads: strconv.Itoa(m.threads()), experiment.NameConnections: strconv.Itoa(m.e.Server.Connections),
-		experiment.NameScratch: m.on.scratchOf(host), experiment.NameStorage: m.on.scratchOf(host),
-		experiment.NameNode: "0", experiment.NameIndex: "0", experiment.NameInstances: strconv.Itoa(max(1, len(m.instances))),
-		experiment.NameSUT: m.on.addressOf(lab.SUT), experiment.NameClient: m.on.addressOf(lab.Client), experiment.NameNoise: m.on.addressOf(lab.Noise),
+		experiment.NameThreads:     strconv.Itoa(m.threads()),
+		experiment.NameConnections: strconv.Itoa(m.e.Server.Connections),
+		experiment.NameScratch:     m.on.scratchOf(host), experiment.NameStorage: m.on.scratchOf(host),
+		experiment.NameNode: "0", experiment.NameIndex: "0",
+		experiment.NameInstances: strconv.Itoa(max(1, len(m.instances))),
+		experiment.NameSUT:       m.on.addressOf(lab.SUT), experiment.NameClient: m.on.addressOf(lab.Client),
+		experiment.NameNoise: m.on.addressOf(lab.Noise),
 	}
 	maps.Copy(values, m.on.names())
 	return values
@@ -202,7 +210,8 @@ func (m *measurement) values(host string) map[string]string {
 
 // expanded is an instance's command, or nobody's, and its environment with the
 // names replaced.
-func (m *measurement) expanded(host string, x *instance, argv []string, environment map[string]string) (out, env []string, err error) {
+func (m *measurement) expanded(host string, x *instance, argv []string, environment map[string]string) (out,
+	env []string, err error) {
 	values := m.valuesOf(host, x)
 	for _, a := range argv {
 		x, err := experiment.Expand(a, values)
@@ -258,7 +267,8 @@ func (m *measurement) startBeside(ctx context.Context) error {
 func (m *measurement) besides(ctx context.Context, b experiment.Process, x *instance) (l launch, err error) {
 	l = launch{what: b.Name, host: b.Host}
 	if b.Origin {
-		l.part, l.config = "http", httpserver.Config{Address: net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port)), Origin: true}
+		l.part, l.config = "http", httpserver.Config{Address: net.JoinHostPort(m.on.addressOf(b.Host),
+			strconv.Itoa(b.Port)), Origin: true}
 		return l, nil
 	}
 	if l.argv, l.env, err = m.expanded(b.Host, x, b.Command, nil); err != nil {
@@ -349,7 +359,8 @@ func (m *measurement) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "load", config: c, Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}})
+	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "load", config: c,
+		Place: experiment.Place{CPUs: c.CPUs, FIFO: c.FIFO}})
 	if err != nil {
 		return err
 	}
@@ -364,7 +375,8 @@ func (m *measurement) fill(ctx context.Context) error {
 	if r.Work.Stored < int64(m.e.Workload.Keys) {
 		return fmt.Errorf("%d of %d keys were stored: %s", r.Work.Stored, m.e.Workload.Keys, r.FirstError)
 	}
-	return unproven(errors.Join(counters.Compare(before, after, r.Work), counters.CheckKeys(after, int64(m.e.Workload.Keys))))
+	return unproven(errors.Join(counters.Compare(before, after, r.Work),
+		counters.CheckKeys(after, int64(m.e.Workload.Keys))))
 }
 
 // count reads the server's counters, from the SUT; none compare with anything.

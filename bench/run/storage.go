@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/lab"
 )
@@ -42,7 +43,7 @@ func (s *labSite) storage() map[int]string { return nil }
 
 // store gives each instance the directory of its node; drives are the nodes that
 // these are really on. Without directories there is nothing to give.
-func (d *division) store(dirs map[int]string, drives []split.Storage) error {
+func (d *division) store(dirs map[int]string, drives []numa.Storage) error {
 	if len(dirs) == 0 {
 		return nil
 	}
@@ -56,18 +57,20 @@ func (d *division) store(dirs map[int]string, drives []split.Storage) error {
 		}
 		x.Storage = []string{dir}
 		on := -1
-		if i := slices.IndexFunc(drives, func(s split.Storage) bool { return s.Path == dir }); i >= 0 {
+		if i := slices.IndexFunc(drives, func(s numa.Storage) bool { return s.Path == dir }); i >= 0 {
 			on = drives[i].Node
 		}
 		switch {
 		case on < 0:
 			d.notef("storage %s of node %d: on no drive of one NUMA node that is known", filepath.Dir(dir), x.Node)
 		case on != x.Node:
-			d.notef("storage %s of node %d: its drive is on node %d, what is read crosses from there", filepath.Dir(dir), x.Node, on)
+			d.notef("storage %s of node %d: its drive is on node %d, what is read crosses from there",
+				filepath.Dir(dir), x.Node, on)
 		}
 	}
 	if len(without) > 0 {
-		return fmt.Errorf("sut.storage of the hosts file has nothing for node %s, want a directory for each node that has an instance", strings.Join(without, ", "))
+		return fmt.Errorf("sut.storage of the hosts file has nothing for node %s, want a directory for each node "+
+			"that has an instance", strings.Join(without, ", "))
 	}
 	for _, node := range slices.Sorted(maps.Keys(dirs)) {
 		if !slices.ContainsFunc(d.instances, func(x split.Instance) bool { return x.Node == node }) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/lab"
 )
@@ -16,33 +16,39 @@ import (
 // Each instance has the directory of its own node, and what the drives say
 // against that is a note.
 func TestStorageOfInstances(t *testing.T) {
-	drives := func(a, b int) []split.Storage {
-		return []split.Storage{{Path: "/srv/a/run", Node: a}, {Path: "/srv/b/run", Node: b}}
+	drives := func(a, b int) []numa.Storage {
+		return []numa.Storage{{Path: "/srv/a/run", Node: a}, {Path: "/srv/b/run", Node: b}}
 	}
 	both := map[int]string{0: "/srv/a/run", 1: "/srv/b/run"}
 	const crosses = "no card is on node 1: packets for its instance cross from a card of another node"
 	for _, tt := range []struct {
 		name   string
 		stored map[int]string
-		drives []split.Storage
+		drives []numa.Storage
 		cpus   []int
 		want   []string // $storage of each
 		notes  []string
 		err    string
 	}{
-		{"of their nodes", both, drives(0, 1), []int{1, 5}, []string{"/srv/a/run", "/srv/b/run"}, []string{crosses}, ""},
-		{"the other way round", map[int]string{1: "/srv/a/run", 0: "/srv/b/run"}, drives(1, 0), []int{1, 5}, []string{"/srv/b/run", "/srv/a/run"}, []string{crosses}, ""},
+		{"of their nodes", both, drives(0, 1), []int{1, 5}, []string{"/srv/a/run", "/srv/b/run"}, []string{crosses},
+			""},
+		{"the other way round", map[int]string{1: "/srv/a/run", 0: "/srv/b/run"}, drives(1, 0), []int{1, 5},
+			[]string{"/srv/b/run", "/srv/a/run"}, []string{crosses}, ""},
 		{"none", nil, nil, []int{1, 5}, []string{"/scratch/instance0", "/scratch/instance1"}, []string{crosses}, ""},
 		{"of another node", both, drives(0, 0), []int{1, 5}, []string{"/srv/a/run", "/srv/b/run"},
 			[]string{crosses, "storage /srv/b of node 1: its drive is on node 0, what is read crosses from there"}, ""},
 		{"of no node", both, drives(-1, 1), []int{1, 5}, []string{"/srv/a/run", "/srv/b/run"},
 			[]string{crosses, "storage /srv/a of node 0: on no drive of one NUMA node that is known"}, ""},
 		{"nobody has looked", both, nil, []int{5}, []string{"/srv/b/run"}, []string{
-			"node 0 gets no instance: the server has none of its processors (0-3)", "there is one node with processors for it: one instance, nothing is divided",
-			"storage /srv/b of node 1: on no drive of one NUMA node that is known", "storage /srv/a of node 0: there is no instance"}, ""},
+			"node 0 gets no instance: the server has none of its processors (0-3)",
+			"there is one node with processors for it: one instance, nothing is divided",
+			"storage /srv/b of node 1: on no drive of one NUMA node that is known",
+			"storage /srv/a of node 0: there is no instance"}, ""},
 		{"one too few", map[int]string{0: "/srv/a/run"}, drives(0, 1), []int{1, 5}, nil, nil,
-			"server.split: sut.storage of the hosts file has nothing for node 1, want a directory for each node that has an instance"},
-		{"of other nodes", map[int]string{2: "/srv/a/run", 3: "/srv/b/run"}, drives(0, 1), []int{1, 5}, nil, nil, "has nothing for node 0, 1, want"},
+			"server.split: sut.storage of the hosts file has nothing for node 1, want a directory for each node " +
+				"that has an instance"},
+		{"of other nodes", map[int]string{2: "/srv/a/run", 3: "/srv/b/run"}, drives(0, 1), []int{1, 5}, nil, nil,
+			"has nothing for node 0, 1, want"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := twoSockets()
@@ -89,7 +95,8 @@ func TestStorageOnHosts(t *testing.T) {
 	if got := s.storageOn(lab.Client); got != nil {
 		t.Errorf("on a client: %q", got)
 	}
-	s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Storage: []string{"/srv/a/x", "/srv/b/x", "/srv/d/x"}}}}
+	s.agents[lab.SUT] = &agent.Client{Welcome: agent.Welcome{Host: agent.Host{Storage: []string{"/srv/a/x", "/srv/b/x",
+		"/srv/d/x"}}}}
 	if d := cmp.Diff(map[int]string{0: "/srv/a/x", 1: "/srv/b/x", 3: "/srv/d/x"}, s.storage()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

@@ -31,7 +31,8 @@ func (m *measurement) SetTune(ctx context.Context, v experiment.Variant) error {
 	if v.Tune == nil {
 		return nil
 	}
-	c := tune.Config{Sysctls: v.Tune.Sysctls, Device: m.on.names()[experiment.NameDevice], Symmetric: v.Tune.Symmetric, NAPIThreads: v.Tune.NAPIThreads}
+	c := tune.Config{Sysctls: v.Tune.Sysctls, Device: m.on.names()[experiment.NameDevice], Symmetric: v.Tune.Symmetric,
+		NAPIThreads: v.Tune.NAPIThreads}
 	t, err := m.on.launch(ctx, launch{what: "tune", host: lab.SUT, part: "tune", config: c})
 	if err != nil {
 		return err

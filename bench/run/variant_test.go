@@ -20,16 +20,19 @@ import (
 func TestRunStartsServersAnew(t *testing.T) {
 	site := &fakeSite{}
 	f := parse(t, "kind: niclane", "kind: memcached", "rates: [1000, 2000]", "rates: 1000",
-		"  - {name: noisy}\n", "  - {name: noisy, tune: {symmetric-queues: on}}\n  - {name: threads, server: {arguments: [-N, \"2\"]}}\n")
+		"  - {name: noisy}\n",
+		"  - {name: noisy, tune: {symmetric-queues: on}}\n  - {name: threads, server: {arguments: [-N, \"2\"]}}\n")
 	r, err := Run(context.Background(), f, file, site, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "up server prefill idle tune noisy noisy server prefill threads threads server prefill tune noisy noisy idle down"
+	want := "up server prefill idle tune noisy noisy server prefill threads threads server prefill tune noisy noisy " +
+		"idle down"
 	if got := strings.Join(site.log, " "); got != want {
 		t.Errorf("what was done:\n%s\nwant:\n%s", got, want)
 	}
-	if d := strings.Join(r.Variants[2].Differences, "\n"); !strings.Contains(d, "server: -N 2") || !strings.Contains(d, "nothing tuned by hand") {
+	if d := strings.Join(r.Variants[2].Differences, "\n"); !strings.Contains(d, "server: -N 2") ||
+		!strings.Contains(d, "nothing tuned by hand") {
 		t.Errorf("differences of threads: %s", d)
 	}
 	if d := strings.Join(r.Variants[1].Differences, "\n"); !strings.Contains(d, "tuned by hand: each transmit queue") {
@@ -43,14 +46,16 @@ func TestRunGates(t *testing.T) {
 	reclaims := func(w *result.Window) { w.Machine = &machine.Diff{Memory: machine.Memory{Scanned: 7}} }
 	site := &fakeSite{change: reclaims, logs: map[string]string{"the server": "what it said"}}
 	r, err := Run(context.Background(), parse(t, "repeats:", "gates: {}\nrepeats:"), file, site, Options{})
-	if err == nil || !strings.Contains(err.Error(), "repeat 1, idle: gate reclaim: page reclaim during the window: 7 pages") {
+	if err == nil || !strings.Contains(err.Error(),
+		"repeat 1, idle: gate reclaim: page reclaim during the window: 7 pages") {
 		t.Errorf("got %v", err)
 	}
 	if r.Logs["the server"] != "what it said" {
 		t.Errorf("logs %v", r.Logs)
 	}
 	site = &fakeSite{change: reclaims, logs: map[string]string{"the server": "what it said"}}
-	r, err = Run(context.Background(), parse(t, "repeats:", "gates: {warn: [reclaim]}\nrepeats:"), file, site, Options{})
+	r, err = Run(context.Background(), parse(t, "repeats:", "gates: {warn: [reclaim]}\nrepeats:"), file, site,
+		Options{})
 	if err != nil || len(r.Windows) != 8 || len(r.Windows[7].Warnings) == 0 || r.Logs != nil {
 		t.Errorf("that only warns: %v, %d windows, logs %v", err, len(r.Windows), r.Logs)
 	}
@@ -106,14 +111,17 @@ func TestCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &fakeHosts{results: map[string]any{"counters of varnish": cache.Counters{Requests: 10, Hits: 9}, "counters of origin": cache.Counters{Requests: 1, CPU: 5, Processors: 2}, "prefill": fetch.Result{}},
-		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){}, tasks: map[string]*fakeTask{}, lostNow: make(chan struct{})}
+	h := &fakeHosts{results: map[string]any{"counters of varnish": cache.Counters{Requests: 10, Hits: 9},
+		"counters of origin": cache.Counters{Requests: 1, CPU: 5, Processors: 2}, "prefill": fetch.Result{}},
+		fails: map[string]error{}, refuses: map[string]error{}, when: map[string]func(){},
+		tasks: map[string]*fakeTask{}, lostNow: make(chan struct{})}
 	m := &measurement{f: f, e: f.Experiment, on: h}
 	r, err := m.StartServer(t.Context(), f.Experiment.Variants[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(r.Command, " "), "setpriv --reuid=nobody --regid=nogroup --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all -- cached 8 -x 8443"; got != want {
+	if got, want := strings.Join(r.Command, " "), "setpriv --reuid=nobody --regid=nogroup --clear-groups "+
+		"--no-new-privs --inh-caps=-all --bounding-set=-all -- cached 8 -x 8443"; got != want {
 		t.Errorf("command %s, want %s", got, want)
 	}
 	if err := m.Prefill(t.Context()); err != nil {
@@ -124,14 +132,18 @@ func TestCache(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	var w result.Window
-	cacheCounts{[]*cache.Counters{{Requests: 30, Hits: 27}}, &cache.Counters{Requests: 3, CPU: 15, Processors: 2}}.since(c, &w)
-	if w.Cache.Requests != 20 || w.Cache.Hits != 18 || w.Origin.Requests != 2 || w.Origin.CPU != 10 || w.Origin.Processors != 2 {
+	cacheCounts{[]*cache.Counters{{Requests: 30, Hits: 27}},
+		&cache.Counters{Requests: 3, CPU: 15, Processors: 2}}.since(c, &w)
+	if w.Cache.Requests != 20 || w.Cache.Hits != 18 || w.Origin.Requests != 2 || w.Origin.CPU != 10 ||
+		w.Origin.Processors != 2 {
 		t.Errorf("cache %+v, origin %+v", w.Cache, w.Origin)
 	}
-	if got, want := strings.Join(h.launched, "; "), "origin; the server; prefill; counters of varnish; counters of origin"; got != want {
+	if got, want := strings.Join(h.launched, "; "),
+		"origin; the server; prefill; counters of varnish; counters of origin"; got != want {
 		t.Errorf("started: %s; want %s", got, want)
 	}
-	if c, ok := h.configs["prefill"].(fetch.Config); !ok || len(c.Objects) != 1 || c.Objects[0].Copies != 20 || c.Passes != 2 {
+	if c, ok := h.configs["prefill"].(fetch.Config); !ok || len(c.Objects) != 1 || c.Objects[0].Copies != 20 ||
+		c.Passes != 2 {
 		t.Errorf("prefill: %+v", h.configs["prefill"])
 	}
 }

@@ -24,14 +24,14 @@ func TestHolm(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	clear := Ratio{N: 10, Estimate: 0.5, Low: 0.45, High: 0.55, Chance: 0.002}
+	forget := Ratio{N: 10, Estimate: 0.5, Low: 0.45, High: 0.55, Chance: 0.002}
 	weak := Ratio{N: 10, Estimate: 0.9, Low: 0.82, High: 0.98, Chance: 0.03}
 	family := []Comparison{
-		{Ratio: clear},
+		{Ratio: forget},
 		{Ratio: Ratio{N: 10, Estimate: 1.1, Low: 0.9, High: 1.3, Chance: 0.3}},
 		{Ratio: weak},
-		{Ratio: clear, Floor: &Floor{Detectable: 2.5, ForPairs: 10}},
-		{Ratio: clear, Floor: &Floor{Detectable: 1.5, ForPairs: 10}},
+		{Ratio: forget, Floor: &Floor{Detectable: 2.5, ForPairs: 10}},
+		{Ratio: forget, Floor: &Floor{Detectable: 1.5, ForPairs: 10}},
 		{},
 	}
 	want := []struct{ text, reason string }{

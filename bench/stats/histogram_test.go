@@ -134,7 +134,8 @@ func TestCurve(t *testing.T) {
 		t.Fatalf("got %v, want %v", steps, want)
 	}
 	for i, s := range steps { // a bucket is 0.1 % wide
-		if math.Abs(s.Percentile-want[i].Percentile) > 1e-9 || math.Abs(float64(s.NS-want[i].NS)) > 1e-3*float64(want[i].NS) {
+		if math.Abs(s.Percentile-want[i].Percentile) > 1e-9 ||
+			math.Abs(float64(s.NS-want[i].NS)) > 1e-3*float64(want[i].NS) {
 			t.Errorf("got %v, want %v", s, want[i])
 		}
 	}

@@ -66,7 +66,8 @@ type BlindError struct{ Repeats, Windows int }
 
 // Error names what would be enough.
 func (e *BlindError) Error() string {
-	return fmt.Sprintf("no interval: %d windows in %d repeats do not show how much samples depend on each other; want %d windows or %d repeats",
+	return fmt.Sprintf("no interval: %d windows in %d repeats do not show how much samples depend on each other; "+
+		"want %d windows or %d repeats",
 		e.Windows, e.Repeats, minBatches, MinRepeats)
 }
 
@@ -107,7 +108,8 @@ func (s *Sample) Interval(p float64) (Estimate, error) {
 	few := d.fewEvents(n * side)
 	if !ok || few > 1 {
 		more := max(leastBeyond/(worth*side), few)
-		return Estimate{}, &TooFewError{Percentile: p, Have: s.n, Need: int64(math.Ceil(n * more)), Effective: n / d.effect}
+		return Estimate{}, &TooFewError{Percentile: p, Have: s.n, Need: int64(math.Ceil(n * more)),
+			Effective: n / d.effect}
 	}
 	e := Estimate{Percentile: p, Samples: s.n, Effective: n / d.effect, Notes: s.notes()}
 	_, e.Value = bucketRange(b)
@@ -189,7 +191,8 @@ func (s *Sample) notes() (notes []string) {
 	case n == 1:
 		notes = append(notes, "one repeat: the interval does not cover how much repeats differ")
 	case n < MinRepeats:
-		notes = append(notes, fmt.Sprintf("%d repeats: the interval does not cover how much repeats differ, which %d would show", n, MinRepeats))
+		notes = append(notes, fmt.Sprintf("%d repeats: the interval does not cover how much repeats differ, which "+
+			"%d would show", n, MinRepeats))
 	}
 	if s.clamped > 0 {
 		notes = append(notes, fmt.Sprintf("%d samples outside 0 to 2^37 count as the nearest end", s.clamped))

@@ -30,7 +30,8 @@ func TestRanks(t *testing.T) {
 	} {
 		above, below, ok := ranks(tt.n, tt.u)
 		if above != tt.above || below != tt.below || ok != tt.ok {
-			t.Errorf("n %v, u %v: %v and %v beyond, %v; want %v and %v, %v", tt.n, tt.u, above, below, ok, tt.above, tt.below, tt.ok)
+			t.Errorf("n %v, u %v: %v and %v beyond, %v; want %v and %v, %v", tt.n, tt.u, above, below, ok, tt.above,
+				tt.below, tt.ok)
 		}
 	}
 }
@@ -143,11 +144,14 @@ func TestIntervalRefuses(t *testing.T) {
 		p       float64
 		want    string
 	}{
-		{"a stall that is a quarter of the tail", []*Series{partly(1, 30)}, 99.87, "P99.87 needs 151426 samples, have 100000 (worth 14317 independent ones): 51426 missing"},
+		{"a stall that is a quarter of the tail", []*Series{partly(1, 30)}, 99.87,
+			"P99.87 needs 151426 samples, have 100000 (worth 14317 independent ones): 51426 missing"},
 		{"too few", []*Series{even(99, 10)}, 99, "P99 needs 1000 samples, have 990: 10 missing"},
 		{"P99.999", []*Series{even(100, 1000)}, 99.999, "P99.999 needs 1000000 samples, have 100000: 900000 missing"},
-		{"two stalls", []*Series{stall}, 99, "P99 needs 413716 samples, have 100000 (worth 192 independent ones): 313716 missing"},
-		{"one histogram", []*Series{OneWindow(even(100, 1000).Histogram())}, 99, "no interval: 1 windows in 1 repeats do not show how much samples depend on each other; want 10 windows or 6 repeats"},
+		{"two stalls", []*Series{stall}, 99,
+			"P99 needs 413716 samples, have 100000 (worth 192 independent ones): 313716 missing"},
+		{"one histogram", []*Series{OneWindow(even(100, 1000).Histogram())}, 99, "no interval: 1 windows in 1 " +
+			"repeats do not show how much samples depend on each other; want 10 windows or 6 repeats"},
 		{"nothing", nil, 50, "P50 needs 20 samples, have 0: 20 missing"},
 	} {
 		_, err := NewSample(tt.repeats...).Interval(tt.p)
@@ -181,7 +185,8 @@ func TestIntervalFarTail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if truth := int64(1e5 * math.Log(1e5)); e.Low > truth || truth > e.High || float64(e.High-e.Low) > 0.2*float64(e.Value) {
+	if truth := int64(1e5 * math.Log(1e5)); e.Low > truth || truth > e.High ||
+		float64(e.High-e.Low) > 0.2*float64(e.Value) {
 		t.Errorf("P99.999 is %d, %d to %d; the true one is %d", e.Value, e.Low, e.High, truth)
 	}
 	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], "one repeat") {

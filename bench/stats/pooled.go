@@ -55,7 +55,8 @@ func PooledRatio(pairs []SeriesPair, p float64, seed uint64) (Ratio, error) {
 			have += r.n
 		}
 		if have < need {
-			return Ratio{}, fmt.Errorf("pooled ratio, %s: %w", s.name, &TooFewError{Percentile: p, Have: have, Need: need, Effective: float64(have)})
+			return Ratio{}, fmt.Errorf("pooled ratio, %s: %w", s.name,
+				&TooFewError{Percentile: p, Have: have, Need: need, Effective: float64(have)})
 		}
 	}
 	variant, base := cumulate(variants), cumulate(bases)
@@ -154,7 +155,8 @@ func (c cumulated) percentile(p float64, times []int64) float64 {
 func UnpairedRatio(variant, base Estimate) (Ratio, error) {
 	for _, e := range []Estimate{variant, base} {
 		if e.Low <= 0 || e.Value < e.Low || e.High < e.Value {
-			return Ratio{}, fmt.Errorf("unpaired ratio: P%v is %d, %d to %d; want positive values in order", e.Percentile, e.Value, e.Low, e.High)
+			return Ratio{}, fmt.Errorf("unpaired ratio: P%v is %d, %d to %d; want positive values in order",
+				e.Percentile, e.Value, e.Low, e.High)
 		}
 	}
 	log := func(a, b int64) float64 { return math.Log(float64(a) / float64(b)) }

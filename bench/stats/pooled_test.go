@@ -57,7 +57,8 @@ func TestPooledRatioCoverage(t *testing.T) {
 			t.Errorf("%d pairs: %d of %d intervals cover the ratio", n, covered, trials)
 		}
 		if width > widest {
-			t.Errorf("%d pairs: mean width %.3f, want at most %v: pairing must cancel what pairs share", n, width, widest)
+			t.Errorf("%d pairs: mean width %.3f, want at most %v: pairing must cancel what pairs share", n, width,
+				widest)
 		}
 		if wrong > 0 {
 			t.Errorf("%d pairs: %d chances contradict their intervals", n, wrong)
@@ -82,7 +83,8 @@ func TestPooledRatio(t *testing.T) {
 		t.Errorf("itself: %+v, %v", r, err)
 	}
 	var few *TooFewError
-	if _, err := PooledRatio(pairs, 99.99, 1); !errors.As(err, &few) || !strings.HasPrefix(err.Error(), "pooled ratio, variant: P99.99 needs ") {
+	if _, err := PooledRatio(pairs, 99.99, 1); !errors.As(err, &few) ||
+		!strings.HasPrefix(err.Error(), "pooled ratio, variant: P99.99 needs ") {
 		t.Errorf("P99.99 of 24000: %v", err)
 	}
 	if _, err := PooledRatio(pairs[:5], 90, 1); err == nil {

@@ -149,7 +149,8 @@ func FuzzSeriesJSON(f *testing.F) {
 			t.Fatalf("read %q but cannot write it: %v", b, err)
 		}
 		var same Series
-		if err := json.Unmarshal(again, &same); err != nil || same.Count() != s.Count() || same.Windows() != s.Windows() {
+		if err := json.Unmarshal(again, &same); err != nil || same.Count() != s.Count() ||
+			same.Windows() != s.Windows() {
 			t.Fatalf("%q became %q: %v", b, again, err)
 		}
 		_, _ = NewSample(&s).Interval(99)

@@ -68,7 +68,8 @@ func (s *Sample) Within(v int64) (Share, error) {
 	case share.Beyond < MinBeyond:
 		share.Missing = fmt.Sprintf("%d of %d samples are beyond, want at least %d", share.Beyond, s.n, MinBeyond)
 	case d.fewEvents(min(q, 1-q)*n) > 1:
-		share.Missing = fmt.Sprintf("the %d samples beyond come from too few events (%.0f independent ones of %d)", share.Beyond, share.Effective, s.n)
+		share.Missing = fmt.Sprintf("the %d samples beyond come from too few events (%.0f independent ones of %d)",
+			share.Beyond, share.Effective, s.n)
 	}
 	return share, nil
 }

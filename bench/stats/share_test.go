@@ -24,7 +24,8 @@ func TestWithin(t *testing.T) {
 	}
 	// Clopper and Pearson for 97.6 of 9758: all windows are alike, 99 degrees
 	// of freedom make t 1.984 for 1.960.
-	if got.Beyond != 100 || got.Within != 0.99 || math.Abs(1-got.High-0.00812) > 1e-5 || math.Abs(1-got.Low-0.01218) > 1e-5 {
+	if got.Beyond != 100 || got.Within != 0.99 || math.Abs(1-got.High-0.00812) > 1e-5 ||
+		math.Abs(1-got.Low-0.01218) > 1e-5 {
 		t.Errorf("got %+v, beyond %.5f to %.5f", got, 1-got.High, 1-got.Low)
 	}
 	if got.Missing != "" {
@@ -32,7 +33,8 @@ func TestWithin(t *testing.T) {
 	}
 	// Nothing beyond: the rule of three, for the samples that are there.
 	got, err = s.Within(10e6)
-	if err != nil || got.Within != 1 || got.High != 1 || got.Low < 0.9995 || got.Low > 0.9997 || got.Missing != "0 of 10000 samples are beyond, want at least 10" {
+	if err != nil || got.Within != 1 || got.High != 1 || got.Low < 0.9995 || got.Low > 0.9997 ||
+		got.Missing != "0 of 10000 samples are beyond, want at least 10" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if got, err := s.Within(0); err != nil || got.Within != 0 || got.Low != 0 {
@@ -44,7 +46,8 @@ func TestWithin(t *testing.T) {
 		}
 	}
 	var blind *BlindError
-	if _, err := NewSample(windowed(9, func(_ int, record func(int64)) { record(1) })).Within(5); !errors.As(err, &blind) {
+	if _, err := NewSample(windowed(9, func(_ int, record func(int64)) { record(1) })).Within(5); !errors.As(err,
+		&blind) {
 		t.Errorf("nine windows: %v", err)
 	}
 	if _, err := NewSample().Within(5); err == nil {

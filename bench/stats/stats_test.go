@@ -62,7 +62,8 @@ func TestSignedRankCritical(t *testing.T) {
 	for _, tt := range []struct {
 		n        int
 		two, one int
-	}{{5, 0, 1}, {6, 1, 3}, {7, 3, 4}, {8, 4, 6}, {9, 6, 9}, {10, 9, 11}, {12, 14, 18}, {15, 26, 31}, {20, 53, 61}, {25, 90, 101}} {
+	}{{5, 0, 1}, {6, 1, 3}, {7, 3, 4}, {8, 4, 6}, {9, 6, 9}, {10, 9, 11}, {12, 14, 18}, {15, 26, 31}, {20, 53, 61},
+		{25, 90, 101}} {
 		if got := signedRankCritical(tt.n, 0.025); got != tt.two {
 			t.Errorf("n=%d two-sided: %d, want %d", tt.n, got, tt.two)
 		}
@@ -77,7 +78,8 @@ func TestStudent(t *testing.T) {
 		p    float64
 		df   float64
 		want float64
-	}{{0.975, 1, 12.706}, {0.975, 2, 4.303}, {0.975, 4, 2.776}, {0.95, 3, 2.353}, {0.975, 9, 2.262}, {0.95, 30, 1.697}, {0.975, 1000, 1.962}} {
+	}{{0.975, 1, 12.706}, {0.975, 2, 4.303}, {0.975, 4, 2.776}, {0.95, 3, 2.353}, {0.975, 9, 2.262}, {0.95, 30, 1.697},
+		{0.975, 1000, 1.962}} {
 		if got := tQuantile(tt.p, tt.df); math.Abs(got-tt.want) > 5e-4 {
 			t.Errorf("t(%v, %v) = %.4f, want %.3f", tt.p, tt.df, got, tt.want)
 		}
@@ -105,7 +107,8 @@ func TestPairedRatio(t *testing.T) {
 		// is 0.3, the 11th 0.3 (1+1=.1, 1+2=.15, .2 .2, .25 .25, .3 .3 .3, .35...).
 		{"ladder of ten", pairs(math.Exp(0.1), math.Exp(0.2), math.Exp(0.3), math.Exp(0.4), math.Exp(0.5),
 			math.Exp(0.6), math.Exp(0.7), math.Exp(0.8), math.Exp(0.9), math.Exp(1)),
-			Ratio{N: 10, Estimate: math.Exp(0.55), Low: math.Exp(0.3), High: math.Exp(0.8), Upper: math.Exp(0.75), Lower: math.Exp(0.35),
+			Ratio{N: 10, Estimate: math.Exp(0.55), Low: math.Exp(0.3), High: math.Exp(0.8), Upper: math.Exp(0.75),
+				Lower:     math.Exp(0.35),
 				SpreadLog: 0.302765}},
 		// mean 0.5, sd 0.5: 0.5 ± 4.303·0.5/√3 and ± 2.920·0.5/√3
 		{"three", pairs(1, math.Exp(0.5), math.Exp(1)),
@@ -123,7 +126,8 @@ func TestPairedRatio(t *testing.T) {
 			}
 		})
 	}
-	for name, ps := range map[string][]Pair{"one pair": pairs(1), "none": nil, "zero": {{1, 0}, {1, 1}}, "negative": {{-1, 1}, {1, 1}}} {
+	for name, ps := range map[string][]Pair{"one pair": pairs(1), "none": nil, "zero": {{1, 0}, {1, 1}},
+		"negative": {{-1, 1}, {1, 1}}} {
 		if _, err := PairedRatio(ps); err == nil {
 			t.Errorf("%s: no error", name)
 		}

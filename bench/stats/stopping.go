@@ -96,7 +96,8 @@ func (r Rule) Decide(rounds int, watched []Watched) Decision {
 		w := watched[worst]
 		why = w.Name + ": " + w.Missing
 		if w.Missing == "" {
-			why = fmt.Sprintf("the interval of %s is %.0f %% of its value wide, want %.0f %%", w.Name, 100*w.width(), 100*r.Width)
+			why = fmt.Sprintf("the interval of %s is %.0f %% of its value wide, want %.0f %%", w.Name, 100*w.width(),
+				100*r.Width)
 			// Widths shrink with the square root of the number.
 			ratio := w.width() / r.Width
 			d.Rounds = max(r.Min, int(min(math.Ceil(float64(rounds)*ratio*ratio), float64(r.Max))))

@@ -32,14 +32,21 @@ func TestDecide(t *testing.T) {
 		watched []Watched
 		want    Decision
 	}{
-		{"too early", 7, []Watched{tight}, Decision{Rounds: 8, Reason: "7 of at least 8 rounds: all intervals are within 20 % of their value"}},
-		{"tight", 8, []Watched{tight}, Decision{Stop: true, Met: true, Rounds: 8, Reason: "all intervals are within 20 % of their value"}},
-		{"one wide", 9, []Watched{tight, wide}, Decision{Rounds: 36, Reason: "the interval of idle P99.9 is 40 % of its value wide, want 20 %"}},
-		{"none yet", 9, []Watched{wide, none}, Decision{Rounds: 40, Reason: "idle P99.99: 60 samples missing (and 1 more)"}},
-		{"limit", 40, []Watched{wide}, Decision{Stop: true, Rounds: 40, Reason: "stopped at the limit of 40 rounds: the interval of idle P99.9 is 40 % of its value wide, want 20 %"}},
-		{"tight at the limit", 40, []Watched{tight}, Decision{Stop: true, Met: true, Rounds: 40, Reason: "all intervals are within 20 % of their value"}},
+		{"too early", 7, []Watched{tight}, Decision{Rounds: 8, Reason: "7 of at least 8 rounds: all intervals are " +
+			"within 20 % of their value"}},
+		{"tight", 8, []Watched{tight}, Decision{Stop: true, Met: true, Rounds: 8,
+			Reason: "all intervals are within 20 % of their value"}},
+		{"one wide", 9, []Watched{tight, wide}, Decision{Rounds: 36, Reason: "the interval of idle P99.9 is 40 % of " +
+			"its value wide, want 20 %"}},
+		{"none yet", 9, []Watched{wide, none}, Decision{Rounds: 40, Reason: "idle P99.99: 60 samples missing (and 1 " +
+			"more)"}},
+		{"limit", 40, []Watched{wide}, Decision{Stop: true, Rounds: 40, Reason: "stopped at the limit of 40 rounds: " +
+			"the interval of idle P99.9 is 40 % of its value wide, want 20 %"}},
+		{"tight at the limit", 40, []Watched{tight},
+			Decision{Stop: true, Met: true, Rounds: 40, Reason: "all intervals are within 20 % of their value"}},
 		{"nothing", 39, nil, Decision{Rounds: 40, Reason: "no interval is watched"}},
-		{"nothing at the limit", 40, nil, Decision{Stop: true, Rounds: 40, Reason: "stopped at the limit of 40 rounds: no interval is watched"}},
+		{"nothing at the limit", 40, nil, Decision{Stop: true, Rounds: 40, Reason: "stopped at the limit of 40 " +
+			"rounds: no interval is watched"}},
 	} {
 		if got := rule.Decide(tt.rounds, tt.watched); got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)

@@ -49,7 +49,8 @@ func NoiseFloor(repeats []int64, pairs int) (Floor, error) {
 	for i := range n {
 		a, b := repeats[2*i], repeats[2*i+1]
 		if a <= 0 || b <= 0 {
-			return Floor{}, fmt.Errorf("noise floor: repeats %d and %d are %d and %d ns, want both positive", 2*i, 2*i+1, a, b)
+			return Floor{}, fmt.Errorf("noise floor: repeats %d and %d are %d and %d ns, want both positive", 2*i,
+				2*i+1, a, b)
 		}
 		l := math.Log(float64(a) / float64(b))
 		ss += l * l
@@ -75,7 +76,8 @@ func Judge(r Ratio, goal float64, floor *Floor) Judgement {
 		j.Reason = "there is no interval"
 	case floor != nil && floor.Detectable > goal:
 		j.Verdict = TooNoisy
-		j.Reason = fmt.Sprintf("two idle repeats differ so much that %d pairs cannot tell ratios below %.2f from 1; the goal is %.2f",
+		j.Reason = fmt.Sprintf("two idle repeats differ so much that %d pairs cannot tell ratios below %.2f from 1; "+
+			"the goal is %.2f",
 			floor.ForPairs, floor.Detectable, goal)
 	case r.Upper <= goal:
 		j.Verdict = Met

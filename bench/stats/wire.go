@@ -123,7 +123,8 @@ func (r *hdrReader) decode(text []byte, add func(bucket int, count int64)) (err 
 		return err
 	}
 	// The low bits of cookies are the size of a count, which does not matter.
-	if len(r.in) < 8 || binary.BigEndian.Uint32(r.in)&^0xf0 != compressedCookie&^0xf0 || int(binary.BigEndian.Uint32(r.in[4:])) > len(r.in)-8 {
+	if len(r.in) < 8 || binary.BigEndian.Uint32(r.in)&^0xf0 != compressedCookie&^0xf0 ||
+		int(binary.BigEndian.Uint32(r.in[4:])) > len(r.in)-8 {
 		return errNotHDR
 	}
 	deflated := bytes.NewReader(r.in[8 : 8+binary.BigEndian.Uint32(r.in[4:])])
@@ -140,7 +141,8 @@ func (r *hdrReader) decode(text []byte, add func(bucket int, count int64)) (err 
 	if _, err := io.ReadFull(r.z, head[:]); err != nil || binary.BigEndian.Uint32(head[:])&^0xf0 != cookie&^0xf0 {
 		return errNotHDR
 	}
-	if binary.BigEndian.Uint32(head[12:]) != digits || binary.BigEndian.Uint64(head[16:]) != lowest || binary.BigEndian.Uint64(head[24:]) != highest {
+	if binary.BigEndian.Uint32(head[12:]) != digits || binary.BigEndian.Uint64(head[16:]) != lowest ||
+		binary.BigEndian.Uint64(head[24:]) != highest {
 		return errGeometry
 	}
 	size := binary.BigEndian.Uint32(head[4:])

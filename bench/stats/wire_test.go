@@ -69,8 +69,10 @@ func TestWireAgainstLibrary(t *testing.T) {
 			t.Errorf("%s: read another one than package hdr wrote (%v)", name, err)
 		}
 		for _, h := range []*Histogram{h, &ours} {
-			if h.Mean() != want.Mean() || h.Min() != want.Min() || h.Max() != want.Max() || h.Count() != want.TotalCount() {
-				t.Errorf("%s: mean %v, min %d, max %d; package hdr says %v, %d, %d", name, h.Mean(), h.Min(), h.Max(), want.Mean(), want.Min(), want.Max())
+			if h.Mean() != want.Mean() || h.Min() != want.Min() || h.Max() != want.Max() ||
+				h.Count() != want.TotalCount() {
+				t.Errorf("%s: mean %v, min %d, max %d; package hdr says %v, %d, %d", name, h.Mean(), h.Min(), h.Max(),
+					want.Mean(), want.Min(), want.Max())
 			}
 			for _, p := range []float64{-1, 0, 0.01, 1, 50, 90, 99, 99.9, 99.99, 99.999, 100, 101} {
 				if h.ValueAt(p) != want.ValueAtPercentile(p) {
@@ -87,7 +89,8 @@ func TestOtherRanges(t *testing.T) {
 		highest, value, want, clamped int64
 		digits                        int
 	}{
-		"narrow": {1000, 500, 500, 0, 2}, "wide": {1 << 50, 1 << 40, highest, 1, 3}, "coarse": {1 << 20, 100_000, 98_304, 0, 1},
+		"narrow": {1000, 500, 500, 0, 2}, "wide": {1 << 50, 1 << 40, highest, 1, 3},
+		"coarse": {1 << 20, 100_000, 98_304, 0, 1},
 	} {
 		other := hdr.New(1, c.highest, c.digits)
 		_ = other.RecordValues(c.value, 3)
@@ -97,7 +100,8 @@ func TestOtherRanges(t *testing.T) {
 		}
 		var h Histogram
 		if err := h.decode(text); err != nil || h.Count() != 3 || h.Min() != c.want || h.Clamped() != 3*c.clamped {
-			t.Errorf("%s: %d values of %d, %d clamped (%v); want 3 of %d", name, h.Count(), h.Min(), h.Clamped(), err, c.want)
+			t.Errorf("%s: %d values of %d, %d clamped (%v); want 3 of %d", name, h.Count(), h.Min(), h.Clamped(), err,
+				c.want)
 		}
 	}
 }
@@ -109,9 +113,14 @@ func TestWireRefuses(t *testing.T) {
 	}
 	raw, _ := base64.StdEncoding.DecodeString(string(text))
 	for name, spoil := range map[string]func(b []byte) []byte{
-		"cookie":   func(b []byte) []byte { b[0]++; return b },
-		"length":   func(b []byte) []byte { binary.BigEndian.PutUint32(b[4:], uint32(len(b))); return b },
-		"cut":      func(b []byte) []byte { b = b[:len(b)-4]; binary.BigEndian.PutUint32(b[4:], uint32(len(b)-8)); return b },
+		"cookie": func(b []byte) []byte { b[0]++; return b },
+		"length": func(b []byte) []byte { binary.BigEndian.PutUint32(b[4:], uint32(len(b))); return b },
+		"cut": func(b []byte) []byte {
+			b = b[:len(b)-4]
+			binary.BigEndian.PutUint32(b[4:],
+				uint32(len(b)-8))
+			return b
+		},
 		"checksum": func(b []byte) []byte { b[len(b)-1]++; return b },
 		"deflate":  func(b []byte) []byte { b[8] = 0xff; return b },
 		"short":    func(b []byte) []byte { return b[:7] },
@@ -184,7 +193,8 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%d values, package hdr reads %d", ours.Count(), theirs.TotalCount())
 		}
 		x := theirs.Export()
-		if x.LowestTrackableValue == lowest && x.HighestTrackableValue == highest && x.SignificantFigures == digits && !theirs.Equals(library(&ours)) {
+		if x.LowestTrackableValue == lowest && x.HighestTrackableValue == highest && x.SignificantFigures == digits &&
+			!theirs.Equals(library(&ours)) {
 			t.Fatal("other buckets than package hdr reads")
 		}
 	})

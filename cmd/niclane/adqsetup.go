@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/migrate/adqsetup"
 	"github.com/niclane/niclane/watch/systemd"
@@ -116,33 +117,38 @@ docs/migrating-from-adqsetup.md has what niclane does otherwise.`,
 	f.BoolVarP(&r.reload, "reload", "r", false, "not taken: niclane loads no driver")
 	f.BoolVarP(&r.version, "version", "V", false, "print the version")
 	f.BoolVar(&r.dryRun, "dry-run", false, "niclane's: show what apply and create would do, and do nothing")
-	f.DurationVar(&r.within, "confirm-within", 0, `niclane's: undo after this time unless niclane confirm comes first ("60s")`)
-	f.StringVar(&r.directory, "unit-dir", unit.DefaultDir, "niclane's: where persist writes units")
+	f.DurationVar(&r.within, "confirm-within", 0,
+		`niclane's: undo after this time unless niclane confirm comes first ("60s")`)
+	f.StringVar(&r.directory, "unit-dir", systemd.DefaultDir, "niclane's: where persist writes units")
 	return cmd
 }
 
 // run is one command of adqsetup's.
 func (r *adqRun) run(cmd *cobra.Command, args []string) error {
 	if r.version {
-		fmt.Fprintf(r.stdout, "niclane %s, by the command line of adqsetup 2.0.2\n", version)
+		fmt.Fprintf(r.Stdout, "niclane %s, by the command line of adqsetup 2.0.2\n", version)
 		return nil
 	}
 	if len(args) == 0 {
-		return usagef("adqsetup: no command, want apply, create, reset, persist, examples, install or help")
+		return cli.Usagef("adqsetup: no command, want apply, create, reset, persist, examples, install or help")
 	}
 	if r.driver != "" || r.reload {
-		return usagef("adqsetup: niclane loads no driver: load it, wait for the device, and leave --driver and --reload out")
+		return cli.Usagef("adqsetup: niclane loads no driver: load it, wait for the device, and leave --driver and " +
+			"--reload out")
 	}
 	if r.flags.Changed("confirm-within") && r.within < time.Second {
-		return usagef("adqsetup: --confirm-within %v: want at least 1s", r.within)
+		return cli.Usagef("adqsetup: --confirm-within %v: want at least 1s", r.within)
 	}
 	name, params := args[0], args[1:]
-	limit, known := map[string]int{"apply": 1, "persist": 1, "create": len(params), "reset": 0, "examples": 0, "install": 0, "help": 0}[name]
+	limit, known := map[string]int{"apply": 1, "persist": 1, "create": len(params), "reset": 0, "examples": 0,
+		"install": 0, "help": 0}[name]
 	if !known {
-		return usagef("adqsetup: unknown command %q, want apply, create, reset, persist, examples, install or help", name)
+		return cli.Usagef("adqsetup: unknown command %q, want apply, create, reset, persist, examples, install or help",
+			name)
 	}
 	if len(params) > limit {
-		return usagef("adqsetup %s: found %q, want no more than %s", name, params[limit], count(limit, "parameter"))
+		return cli.Usagef("adqsetup %s: found %q, want no more than %s", name, params[limit],
+			cli.Plural(limit, "parameter"))
 	}
 	options, err := r.options()
 	if err != nil {
@@ -158,7 +164,7 @@ func (r *adqRun) run(cmd *cobra.Command, args []string) error {
 	case "examples":
 		return r.examples("examples")
 	case "install":
-		fmt.Fprintln(r.stdout, "nothing to do: niclane is installed, and adqsetup is a command of it")
+		fmt.Fprintln(r.Stdout, "nothing to do: niclane is installed, and adqsetup is a command of it")
 		return nil
 	}
 	return cmd.Help()
@@ -174,15 +180,15 @@ func (r *adqRun) options() ([]adqsetup.Option, error) {
 		v := r.flags.Lookup(o.name).Value.String()
 		switch {
 		case o.takes == takesNumber && !strictyaml.IsDecimal(v):
-			return nil, usagef("adqsetup: --%s: found %q, want a number", o.name, v)
+			return nil, cli.Usagef("adqsetup: --%s: found %q, want a number", o.name, v)
 		case o.takes == takesOnOff && !adqsetup.IsBoolean(v):
-			return nil, usagef("adqsetup: --%s: found %q, want on or off", o.name, v)
+			return nil, cli.Usagef("adqsetup: --%s: found %q, want on or off", o.name, v)
 		case o.takes == takesNothing && v != "on":
-			return nil, usagef("adqsetup: --%s: found %q, want it alone", o.name, v)
+			return nil, cli.Usagef("adqsetup: --%s: found %q, want it alone", o.name, v)
 		case o.name == "priority" && v != "skbedit":
-			return nil, usagef("adqsetup: --priority: found %q, want skbedit", v)
+			return nil, cli.Usagef("adqsetup: --priority: found %q, want skbedit", v)
 		case v == "":
-			return nil, usagef("adqsetup: --%s: found nothing, want a value", o.name)
+			return nil, cli.Usagef("adqsetup: --%s: found nothing, want a value", o.name)
 		}
 		out = append(out, adqsetup.Option{Key: o.name, Value: v})
 	}

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/niclane/niclane/lane/device"
-	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/plan"
 )
 
@@ -21,19 +21,12 @@ func (r *adqRun) applyOrAnew(ctx context.Context, req *request) error {
 	if !errors.As(err, new(plan.Errors)) {
 		return err
 	}
-	undo, _, perr := r.anew(ctx, req)
+	undo, _, perr := r.Engine().PlanAnew(ctx, req.file())
 	if perr != nil || len(undo) == 0 {
 		return err
 	}
-	fmt.Fprintln(r.stdout, "the lanes of before are taken away first: the device cannot change them as they are")
-	if err := r.rollbackChosen(ctx, undoing{}, func(js []*journal.Journal) (ours []*journal.Journal, _ error) {
-		for _, j := range js {
-			if j.Head().Config == req.config {
-				ours = append(ours, j)
-			}
-		}
-		return ours, nil
-	}); err != nil {
+	fmt.Fprintln(r.Stdout, "the lanes of before are taken away first: the device cannot change them as they are")
+	if err := r.rollback(ctx, engine.RollbackOptions{Choose: engine.Only(req.config)}); err != nil {
 		return err
 	}
 	if err := r.apply(ctx, req, r.within); err != nil {
@@ -44,15 +37,15 @@ func (r *adqRun) applyOrAnew(ctx context.Context, req *request) error {
 
 // preview prints what applyOrAnew would do.
 func (r *adqRun) preview(ctx context.Context, req *request) error {
-	store, err := r.openStore()
-	if err != nil {
-		return err
+	var p *plan.Plan
+	planned, err := r.Engine().Plan(ctx, req.file())
+	if err == nil {
+		p = planned.Plan
 	}
-	p, _, err := r.plan(ctx, req, store)
 	if errors.As(err, new(plan.Errors)) {
-		undo, anew, perr := r.anew(ctx, req)
+		undo, anew, perr := r.Engine().PlanAnew(ctx, req.file())
 		if perr == nil && len(undo) > 0 {
-			plan.WriteText(r.stdout, undo)
+			plan.WriteText(r.Stdout, undo)
 			p, err = anew, nil
 		}
 	}
@@ -63,32 +56,5 @@ func (r *adqRun) preview(ctx context.Context, req *request) error {
 		return err
 	}
 	r.printPlan(p)
-	return exitCode{code: exitPending}
-}
-
-// anew plans req as if what it owns were undone, and gives the undoing. There is
-// none where it owns nothing.
-func (r *adqRun) anew(ctx context.Context, req *request) (undo []plan.Step, p *plan.Plan, err error) {
-	store, err := r.openStore()
-	if err != nil {
-		return nil, nil, err
-	}
-	owned, err := ownedBy(store, req.config)
-	if err != nil || len(owned.Records) == 0 {
-		return nil, nil, err
-	}
-	st, err := r.observeFor(ctx, req.Intent)
-	if err == nil {
-		st, err = r.observeLeft(ctx, req.Intent, st, owned)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	undo = plan.Undo(st, owned.Owned)
-	var changes []device.Change
-	for _, s := range undo {
-		changes = append(changes, device.Change{Old: s.Old, New: s.New})
-	}
-	p, err = plan.Make(req.Intent, st.After(changes), plan.Owned{})
-	return undo, p, err
+	return cli.ExitCode{Code: cli.ExitPending}
 }

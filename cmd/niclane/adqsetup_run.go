@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/migrate/adqsetup"
@@ -26,11 +28,11 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 	if err != nil {
 		return err
 	}
-	if err := needRoot("adqsetup " + name); err != nil {
+	if err := cli.NeedRoot("adqsetup " + name); err != nil {
 		return err
 	}
 	if r.verbose || r.debug {
-		if _, err := r.stdout.Write(req.text); err != nil {
+		if _, err := r.Stdout.Write(req.text); err != nil {
 			return err
 		}
 	}
@@ -39,7 +41,7 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 	}
 	req.planned = func(p *plan.Plan) error {
 		if r.verbose || r.debug {
-			plan.WriteText(r.stdout, p.Steps)
+			plan.WriteText(r.Stdout, p.Steps)
 		}
 		return errors.Join(r.warnLifeline(p), r.writeLog(p))
 	}
@@ -50,7 +52,7 @@ func (r *adqRun) setUp(ctx context.Context, name string, params []string, option
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	return keep(r.applyOrAnew(ctx, req))
 }
@@ -62,9 +64,10 @@ func (r *adqRun) undoable(req *request) error {
 		return nil
 	}
 	dev := req.Intent.Group.Devices[0]
-	path := filepath.Join(r.directory, unit.Name(dev))
+	path := filepath.Join(r.directory, systemd.Name(dev))
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("adqsetup: --confirm-within: %s makes the lanes of %s at boot, and would make these then, confirmed or not; niclane persist --remove %s takes it away",
+		return fmt.Errorf("adqsetup: --confirm-within: %s makes the lanes of %s at boot, and would make these then, "+
+			"confirmed or not; niclane persist --remove %s takes it away",
 			path, dev, dev)
 	}
 	return nil
@@ -82,8 +85,9 @@ func (r *adqRun) request(name string, params []string, options []adqsetup.Option
 		file := "-"
 		if len(params) > 0 {
 			file = params[0]
-		} else if isTerminal(r.stdin) {
-			return nil, usagef("adqsetup %s: no file, and standard input is a terminal: want a file of adqsetup's", name)
+		} else if cli.IsTerminal(r.Stdin) {
+			return nil, cli.Usagef("adqsetup %s: no file, and standard input is a terminal: want a file of adqsetup's",
+				name)
 		}
 		if in.Name, in.Text, err = r.readForeign(file); err != nil {
 			return nil, err
@@ -108,12 +112,12 @@ func (r *adqRun) request(name string, params []string, options []adqsetup.Option
 // lanesFile is the name of the lanes file of a device that adqsetup's command
 // line was used for.
 func (r *adqRun) lanesFile(dev string) (string, error) {
-	dir, err := filepath.Abs(r.stateDir)
+	dir, err := filepath.Abs(r.StateDir)
 	if err != nil {
 		return "", err
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+	if actual, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = actual
 	}
 	return filepath.Join(dir, "adqsetup", dev+".yaml"), nil
 }
@@ -150,7 +154,7 @@ func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) e
 	if err != nil {
 		return err
 	}
-	if err := needRoot("adqsetup persist"); err != nil {
+	if err := cli.NeedRoot("adqsetup persist"); err != nil {
 		return err
 	}
 	write, err := stage(req)
@@ -165,7 +169,7 @@ func (r *adqRun) keep(name string, params []string, options []adqsetup.Option) e
 
 // reset undoes what apply and create did: to the device, or to all.
 func (r *adqRun) reset(ctx context.Context) error {
-	if err := needRoot("adqsetup reset"); err != nil {
+	if err := cli.NeedRoot("adqsetup reset"); err != nil {
 		return err
 	}
 	dev, _ := r.flags.GetString("dev")
@@ -173,7 +177,7 @@ func (r *adqRun) reset(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.rollbackChosen(ctx, undoing{}, func(js []*journal.Journal) ([]*journal.Journal, error) {
+	return r.rollback(ctx, engine.RollbackOptions{Choose: func(js []*journal.Journal) ([]*journal.Journal, error) {
 		var ours []*journal.Journal
 		for _, j := range js {
 			h := j.Head()
@@ -181,11 +185,12 @@ func (r *adqRun) reset(ctx context.Context) error {
 			case made && (dev == "" || h.Config == file):
 				ours = append(ours, j)
 			case dev != "" && slices.Contains(h.Devices, dev):
-				return nil, fmt.Errorf("adqsetup reset: the lanes of %s are of %s, not of adqsetup's command line: niclane rollback %s undoes them", dev, h.Config, dev)
+				return nil, fmt.Errorf("adqsetup reset: the lanes of %s are of %s, not of adqsetup's command line: "+
+					"niclane rollback %s undoes them", dev, h.Config, dev)
 			}
 		}
 		return ours, nil
-	})
+	}})
 }
 
 // writeLog writes the plan's command lines as a script, as adqsetup's --log does.
@@ -218,13 +223,15 @@ func (r *adqRun) examples(dir string) error {
 		if err != nil {
 			return err
 		}
-		for name, text := range map[string][]byte{e.Name: e.Text, strings.TrimSuffix(e.Name, ".conf") + ".yaml": []byte(res.Lanes)} {
+		for name, text := range map[string][]byte{e.Name: e.Text,
+			strings.TrimSuffix(e.Name, ".conf") + ".yaml": []byte(res.Lanes)} {
 			if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 				return err
 			}
 		}
 	}
-	fmt.Fprintf(r.stdout, "%s written: .conf for niclane adqsetup apply, .yaml for niclane apply\n", count(len(adqsetup.Examples()), "example"))
+	fmt.Fprintf(r.Stdout, "%s written: .conf for niclane adqsetup apply, .yaml for niclane apply\n",
+		cli.Plural(len(adqsetup.Examples()), "example"))
 	return nil
 }
 

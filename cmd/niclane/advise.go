@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	niclaneapp "github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/cmd/internal/cli"
 )
 
 func (a *app) adviseCommand() *cobra.Command {
@@ -19,12 +20,12 @@ func (a *app) adviseCommand() *cobra.Command {
 worker counts, processors, listeners, and for those that place connections by
 NAPI ID as many of these as the lane has; with reasons, cautions and sources. It
 changes nothing.`,
-		Args: atMost(1, "at most one lanes file"),
+		Args: cli.AtMost(1, "at most one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if lane == "" {
-				return usagef("advise: --lane: name an applied lane")
+				return cli.Usagef("advise: --lane: name an applied lane")
 			}
-			if err := needRoot("advise"); err != nil {
+			if err := cli.NeedRoot("advise"); err != nil {
 				return err
 			}
 			l, err := a.findLane(lane, strings.Join(args, ""))
@@ -33,16 +34,17 @@ changes nothing.`,
 			}
 			as, err := niclaneapp.Advise(l, application)
 			if err != nil {
-				return usagef("advise: --for: %w", err)
+				return cli.Usagef("advise: --for: %w", err)
 			}
-			if a.json {
-				return a.printJSON(as)
+			if a.JSON {
+				return a.PrintJSON(as)
 			}
-			niclaneapp.WriteAdvice(a.stdout, l, as)
+			niclaneapp.WriteAdvice(a.Stdout, l, as)
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&lane, "lane", "", "the lane's name (required)")
-	cmd.Flags().StringVar(&application, "for", "", "one application ("+strings.Join(niclaneapp.Applications(), ", ")+")")
+	cmd.Flags().StringVar(&application, "for", "", "one application ("+strings.Join(niclaneapp.Applications(), ", ")+
+		")")
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	niclaneapp "github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -24,7 +25,7 @@ control group, as docker, podman, containerd, CRI-O and runc name it) or the
 virtual machine at a tap or macvtap into a lane that is applied: control group,
 processors and memory, the lane's priority for its sockets, those that exist too,
 and with --listeners the way of its connections. It changes no file of theirs; niclane detach takes all of it back.`,
-		Args: atMost(1, "at most one lanes file"),
+		Args: cli.AtMost(1, "at most one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
 			for _, is := range []bool{cmd.Flags().Changed("pid"), t.Unit != "", t.Container != "", t.Tap != ""} {
@@ -33,10 +34,10 @@ and with --listeners the way of its connections. It changes no file of theirs; n
 				}
 			}
 			if given != 1 {
-				return usagef("attach: give one of --pid, --unit, --container and --tap")
+				return cli.Usagef("attach: give one of --pid, --unit, --container and --tap")
 			}
 			if cmd.Flags().Changed("pid") && t.PID < 1 {
-				return usagef("attach: --pid %d: want the ID of a process", t.PID)
+				return cli.Usagef("attach: --pid %d: want the ID of a process", t.PID)
 			}
 			file := ""
 			if len(args) == 1 {
@@ -62,12 +63,12 @@ func (a *app) attach(ctx context.Context, f *laneFlags, file string, t niclaneap
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(r)
+	if a.JSON {
+		return a.PrintJSON(r)
 	}
-	fmt.Fprintf(a.stdout, "%s is in lane %s%s; niclane detach takes it out\n", r.Called(), l.Name, confined(r.Record))
+	fmt.Fprintf(a.Stdout, "%s is in lane %s%s; niclane detach takes it out\n", r.Called(), l.Name, confined(r.Record))
 	for _, n := range r.Notes {
-		fmt.Fprintln(a.stdout, "note:", n)
+		fmt.Fprintln(a.Stdout, "note:", n)
 	}
 	return nil
 }
@@ -86,24 +87,24 @@ func (a *app) detachCommand() *cobra.Command {
 		Short: "Take applications out of their lane; they go on running",
 		Long: `Detach puts back what run and attach did to applications that still run: all of a
 lane, or one. Connections stay; new ones go to listeners by the kernel's hash.`,
-		Args: exactly(0, "none"),
+		Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.All = c.PID == 0 && c.Unit == "" && c.Container == "" && c.Tap == ""
 			if c.All && c.Lane == "" {
-				return usagef("detach: give --lane, --pid, --unit, --container or --tap")
+				return cli.Usagef("detach: give --lane, --pid, --unit, --container or --tap")
 			}
-			if err := needRoot("detach"); err != nil {
+			if err := cli.NeedRoot("detach"); err != nil {
 				return err
 			}
-			done, err := niclaneapp.Detach(a.runDir, c)
-			if a.json {
+			done, err := niclaneapp.Detach(a.RunDir, c)
+			if a.JSON {
 				if done == nil {
 					done = []*niclaneapp.Record{}
 				}
-				return errors.Join(err, a.printJSON(done))
+				return errors.Join(err, a.PrintJSON(done))
 			}
 			for _, r := range done {
-				fmt.Fprintf(a.stdout, "%s is out of lane %s\n", r.Called(), r.Lane.Name)
+				fmt.Fprintf(a.Stdout, "%s is out of lane %s\n", r.Called(), r.Lane.Name)
 			}
 			if err == nil && len(done) == 0 {
 				return errors.New("no such application is in a lane here")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
@@ -25,7 +26,7 @@ nothing is printed.
 
 It changes nothing and looks at no device: niclane plan says what the lanes file
 would do on this host.`,
-		Args: exactly(1, "one adqsetup file, or - for standard input"),
+		Args: cli.Exactly(1, "one adqsetup file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			name, text, err := a.readForeign(args[0])
 			if err != nil {
@@ -35,10 +36,10 @@ would do on this host.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(res)
+			if a.JSON {
+				return a.PrintJSON(res)
 			}
-			_, err = io.WriteString(a.stdout, res.Lanes)
+			_, err = io.WriteString(a.Stdout, res.Lanes)
 			return err
 		},
 	}
@@ -49,7 +50,7 @@ would do on this host.`,
 // readForeign reads a file of another program's, and says by which name
 // messages shall call it.
 func (a *app) readForeign(path string) (name string, text []byte, err error) {
-	name, in := "stdin", a.stdin
+	name, in := "stdin", a.Stdin
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {

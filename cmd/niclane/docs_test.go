@@ -10,6 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/programs"
 )
 
 // TestTranscripts runs the transcripts in the documents: in every block
@@ -32,10 +35,12 @@ func TestTranscripts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "niclane"), self, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	programs.Build(t, bin, program.Bench)
 	removeIfNew(t, "/var/lib/niclane")
 	removeIfNew(t, "/run/niclane", "lock")
 	ran := 0
-	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md", "../../docs/applications.md", "../../docs/migrating-from-adqsetup.md"} {
+	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md", "../../docs/niclane-bench.8.md",
+		"../../docs/applications.md", "../../docs/migrating-from-adqsetup.md"} {
 		text, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +56,8 @@ func TestTranscripts(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = &out, &out
 			_ = cmd.Run() // what it printed says how it went
 			if !matches(s.output, out.String()) {
-				t.Errorf("%s:%d: $ %s\nprints:\n%s\nbut the document shows:\n%s", doc, s.line, s.command, out.String(), s.output)
+				t.Errorf("%s:%d: $ %s\nprints:\n%s\nbut the document shows:\n%s", doc, s.line, s.command, out.String(),
+					s.output)
 			}
 		}
 	}

@@ -3,123 +3,50 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	niclaneapp "github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/app/led"
-	"github.com/niclane/niclane/bench/agent"
-	"github.com/niclane/niclane/bench/load"
-	"github.com/niclane/niclane/bench/load/generator"
-	"github.com/niclane/niclane/bench/noise"
-	"github.com/niclane/niclane/bench/part/cache"
-	"github.com/niclane/niclane/bench/part/fetch"
-	"github.com/niclane/niclane/bench/part/hiccup"
-	"github.com/niclane/niclane/bench/part/httpserver"
-	"github.com/niclane/niclane/bench/part/memserver"
-	"github.com/niclane/niclane/bench/part/nodes"
-	"github.com/niclane/niclane/bench/part/tune"
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/poller"
 )
 
-// runInternal runs the parts of niclane that are processes of their own: a
-// configuration as JSON on standard input, a result as JSON on standard
-// output. They are not part of the command's interface.
-func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int, bool) {
+// internals are the parts of niclane that are processes of their own, by their
+// first argument. They are not part of the command's interface.
+var internals = map[string]func(args []string) error{
+	lab.HelperCommand:    lab.ExecMain, // it returns only an error
+	apply.GuardArg:       one(apply.RunGuard),
+	poller.Command:       one(poller.Main),
+	niclaneapp.KeeperArg: niclaneapp.RunKeeper,
+	laneArg:              becomeInLane,
+	instancesArg:         runInstances,
+	placeArg:             becomeInPlace,
+}
+
+// one is a part that takes one argument.
+func one(run func(string) error) func([]string) error {
+	return func(args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%d arguments, want one", len(args))
+		}
+		return run(args[0])
+	}
+}
+
+// runInternal runs one of these parts, if the arguments ask for one.
+func runInternal(args []string, stderr io.Writer) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false
 	}
-	if code, ok := runAgentInternal(args, stderr); ok {
-		return code, true
-	}
-	if code, ok := runSplitInternal(args, stderr); ok {
-		return code, true
-	}
-	if args[0] == lab.HelperCommand {
-		fmt.Fprintln(stderr, prefixed(lab.ExecMain(args[1:]))) // it returns only an error
-		return exitError, true
-	}
-	if args[0] == apply.GuardArg && len(args) == 2 {
-		if err := apply.RunGuard(args[1]); err != nil {
-			fmt.Fprintln(stderr, prefixed(err))
-			return exitError, true
-		}
-		return exitDone, true
-	}
-	if args[0] == poller.Command && len(args) == 2 {
-		if err := poller.Main(args[1]); err != nil {
-			fmt.Fprintln(stderr, prefixed(err))
-			return exitError, true
-		}
-		return exitDone, true
-	}
-	if args[0] == niclaneapp.KeeperArg {
-		if err := niclaneapp.RunKeeper(args[1:]); err != nil {
-			fmt.Fprintln(stderr, prefixed(err))
-			return exitError, true
-		}
-		return exitDone, true
-	}
-	run, ok := map[string]func(context.Context, io.Reader, io.Writer) error{
-		"internal-load":     worker(generate),
-		"internal-noise":    worker(noise.Run),
-		"internal-server":   worker(memserver.Run),
-		"internal-http":     worker(httpserver.Run),
-		"internal-counters": worker(generator.Counters),
-		"internal-hiccup":   worker(hiccup.Run),
-		"internal-tune":     worker(tune.Run),
-		"internal-cache":    worker(cache.Run),
-		"internal-fetch":    worker(fetch.Run),
-		"internal-nodes":    worker(nodes.Run),
-		"internal-led":      worker(lead),
-	}[args[0]]
+	run, ok := internals[args[0]]
 	if !ok {
 		return 0, false
 	}
-	ctx, stop := interruptible(context.Background())
-	defer stop()
-	if err := run(ctx, stdin, stdout); err != nil {
-		fmt.Fprintln(stderr, prefixed(err))
-		return exitError, true
+	if err := run(args[1:]); err != nil {
+		fmt.Fprintln(stderr, cli.Prefixed(err))
+		return cli.ExitError, true
 	}
-	return exitDone, true
-}
-
-// worker wraps a Run function of package bench.
-func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Context, io.Reader, io.Writer) error {
-	return func(ctx context.Context, in io.Reader, out io.Writer) error {
-		var c C
-		dec := json.NewDecoder(in)
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&c); err != nil {
-			return fmt.Errorf("configuration: %w", err)
-		}
-		r, err := run(ctx, c)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(out).Encode(r)
-	}
-}
-
-// lead has connections go to listeners of an agent's session only, where there
-// is one.
-func lead(ctx context.Context, c led.Config) (led.Result, error) {
-	c.Group = os.Getenv(agent.GroupVariable)
-	return led.Run(ctx, c)
-}
-
-// generate keeps what was measured until an interrupt: the result says that it
-// is partial.
-func generate(ctx context.Context, c load.Config) (load.Result, error) {
-	r, err := generator.Run(ctx, c)
-	if r.Partial {
-		return r, nil
-	}
-	return r, err
+	return cli.ExitDone, true
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -25,7 +26,7 @@ namespaces, joined by a switch, with a link of finite rate to the sut in each
 direction. The sut's port, lane0, behaves as a card with steering hardware does;
 docs/lab.md says what of it is emulated and what is real.`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			return usagef("lab: want up, exec, status or down")
+			return cli.Usagef("lab: want up, exec, status or down")
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
@@ -37,12 +38,12 @@ docs/lab.md says what of it is emulated and what is real.`,
 func (a *app) labUpCommand(name *string) *cobra.Command {
 	var c lab.Config
 	cmd := &cobra.Command{
-		Use: "up", Short: "Build the lab", Args: exactly(0, "none"),
+		Use: "up", Short: "Build the lab", Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needRoot("lab up"); err != nil {
+			if err := cli.NeedRoot("lab up"); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cli.Interruptible(cmd.Context())
 			defer stop()
 			c.Name = *name
 			l, err := lab.Up(ctx, c)
@@ -53,7 +54,8 @@ func (a *app) labUpCommand(name *string) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Card, "card", lab.CardEmulated, "what the sut's port is: emulated (a card that steers) or none (a plain veth)")
+	f.StringVar(&c.Card, "card", lab.CardEmulated,
+		"what the sut's port is: emulated (a card that steers) or none (a plain veth)")
 	f.IntVar(&c.Queues, "queues", 0, "queues of the sut's port (default 8)")
 	f.Uint64Var(&c.LinkRate, "link-rate", 0, "rate of the link in bit/s")
 	f.IntVar(&c.SwitchBuffer, "buffer", 0, "buffer of the switch's port toward the sut in bytes")
@@ -66,12 +68,12 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 		Use: "exec HOST -- COMMAND...", Short: "Run a command on a host of the lab",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(hostCommand(args)) == 0 {
-				return usagef("lab exec: want HOST -- COMMAND...")
+				return cli.Usagef("lab exec: want HOST -- COMMAND...")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needRoot("lab exec"); err != nil {
+			if err := cli.NeedRoot("lab exec"); err != nil {
 				return err
 			}
 			l, err := lab.Open(*name)
@@ -82,11 +84,11 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			child.Stdin, child.Stdout, child.Stderr = a.stdin, a.stdout, a.stderr
+			child.Stdin, child.Stdout, child.Stderr = a.Stdin, a.Stdout, a.Stderr
 			err = child.Run()
 			var exit *exec.ExitError
 			if errors.As(err, &exit) {
-				return exitCode{code: max(exit.ExitCode(), 1)} // it has said why
+				return cli.ExitCode{Code: max(exit.ExitCode(), 1)} // it has said why
 			}
 			return err
 		},
@@ -106,7 +108,7 @@ func hostCommand(args []string) []string {
 
 func (a *app) labStatusCommand(name *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show the lab", Args: exactly(0, "none"),
+		Use: "status", Short: "Show the lab", Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := lab.Open(*name)
 			if err != nil {
@@ -119,9 +121,9 @@ func (a *app) labStatusCommand(name *string) *cobra.Command {
 
 func (a *app) labDownCommand(name *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "down", Short: "Remove the lab and end what still runs in it", Args: exactly(0, "none"),
+		Use: "down", Short: "Remove the lab and end what still runs in it", Args: cli.Exactly(0, "none"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needRoot("lab down"); err != nil {
+			if err := cli.NeedRoot("lab down"); err != nil {
 				return err
 			}
 			return lab.Down(context.WithoutCancel(cmd.Context()), *name)
@@ -135,25 +137,25 @@ func noLab(name string, err error) error {
 
 func (a *app) printLab(l *lab.Lab) error {
 	c := l.Config
-	if a.json {
-		return a.printJSON(l)
+	if a.JSON {
+		return a.PrintJSON(l)
 	}
 	card := ""
 	if c.Card == lab.CardNone {
 		card = ", no card"
 	}
-	fmt.Fprintf(a.stdout, "lab %s: %d Mbit/s to and from %s (%d queues%s), %d KiB of switch buffer toward it\n",
+	fmt.Fprintf(a.Stdout, "lab %s: %d Mbit/s to and from %s (%d queues%s), %d KiB of switch buffer toward it\n",
 		c.Name, c.LinkRate/1e6, lab.Port, c.Queues, card, c.SwitchBuffer>>10)
 	for _, h := range lab.HostNames() {
 		port, cpus := lab.HostPort, c.OtherCPUs
 		if h == lab.SUT {
 			port, cpus = lab.Port, c.SUTCPUs
 		}
-		fmt.Fprintf(a.stdout, "  %-7s %s  %s %s  CPUs %s\n", h, port, c.IPv4(h), c.IPv6(h), device.FormatCPUList(cpus))
+		fmt.Fprintf(a.Stdout, "  %-7s %s  %s %s  CPUs %s\n", h, port, c.IPv4(h), c.IPv6(h), device.FormatCPUList(cpus))
 	}
 	if l.Cgroup != "" {
-		fmt.Fprintf(a.stdout, "  control group of the sut's application: %s\n", l.Cgroup)
+		fmt.Fprintf(a.Stdout, "  control group of the sut's application: %s\n", l.Cgroup)
 	}
-	fmt.Fprintf(a.stdout, "try: %s\n", strings.Join([]string{"niclane lab exec sut -- niclane probe", lab.Port}, " "))
+	fmt.Fprintf(a.Stdout, "try: %s\n", strings.Join([]string{"niclane lab exec sut -- niclane probe", lab.Port}, " "))
 	return nil
 }

@@ -3,19 +3,19 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/cmd/internal/clitest"
+	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
@@ -68,71 +68,7 @@ func (i *isolated) visible() (err error) {
 	return errors.Join(os.Setenv("TMPDIR", own), os.Setenv(made, "1"))
 }
 
-// TestScripts runs what needs no kernel state: one archive per behaviour,
-// named <command>_<case>.
-func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
-		Setup: func(env *testscript.Env) error {
-			env.Setenv("STATE", env.WorkDir+"/state")
-			env.Setenv("RUN", env.WorkDir+"/run")
-			env.Setenv("LAB", testLab) // not the one of a demo that runs meanwhile
-			return readable(env)
-		},
-		Condition: func(cond string) (bool, error) {
-			return cond == "root" && os.Geteuid() == 0, nil
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits,
-			"json":  isJSON,
-		},
-		RequireExplicitExec: true,
-	})
-}
+func TestScripts(t *testing.T) { clitest.Scripts(t, "") }
 
-// readable lets another user run the command and read the script's files.
-func readable(env *testscript.Env) error {
-	for _, dir := range append(filepath.SplitList(env.Getenv("PATH")), env.WorkDir) {
-		for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
-			if st, err := os.Stat(dir); err != nil || st.Mode().Perm()&0o005 == 0o005 {
-				continue
-			}
-			if err := os.Chmod(dir, 0o755); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// exits CODE COMMAND ARG... runs a command that must end with that exit code.
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE COMMAND ARG...")
-	}
-	got := codeOf(ts.Exec(args[1], args[2:]...))
-	if got != args[0] {
-		ts.Fatalf("exit code %s, want %s", got, args[0])
-	}
-}
-
-// codeOf is the exit code that a command's error means.
-func codeOf(err error) string {
-	if err == nil {
-		return "0"
-	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return strconv.Itoa(exit.ExitCode())
-	}
-	return err.Error()
-}
-
-// json FILE... fails unless every file is one JSON document.
-func isJSON(ts *testscript.TestScript, neg bool, args []string) {
-	for _, name := range args {
-		if !json.Valid([]byte(ts.ReadFile(name))) {
-			ts.Fatalf("%s is not JSON:\n%s", name, ts.ReadFile(name))
-		}
-	}
-}
+// TestLab has niclane-bench for traffic.
+func TestLab(t *testing.T) { clitest.Lab(t, programs.Readable(t, program.Bench), nil) }

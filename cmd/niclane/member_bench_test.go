@@ -7,10 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"testing"
 	"time"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
@@ -20,7 +20,6 @@ import (
 // made, journalled, applied, read back. What it takes as a command is
 // BenchmarkMember of package test/bench.
 func BenchmarkMember(b *testing.B) {
-	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	vethtest.Run(b, 4, func(b *testing.B) {
 		dir := b.TempDir()
 		// In memory, as /run is wherever there is a service manager; what is
@@ -30,10 +29,12 @@ func BenchmarkMember(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer os.RemoveAll(memory)
-		a := &app{stdout: io.Discard, stderr: os.Stderr, stateDir: filepath.Join(dir, "state"), runDir: filepath.Join(memory, "run")}
+		a := &app{cli.App{Stdout: io.Discard, Stderr: os.Stderr, StateDir: filepath.Join(dir, "state"),
+			RunDir: filepath.Join(memory, "run")}}
 		file := filepath.Join(dir, "lanes.yaml")
 		members := func(n int) time.Duration {
-			text := fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: 1\n    addrs: [10.0.0.1]\n    ports: [20001-%d]\n", vethtest.Dev, 20000+n)
+			text := fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: 1\n    "+
+				"addrs: [10.0.0.1]\n    ports: [20001-%d]\n", vethtest.Dev, 20000+n)
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				b.Fatal(err)
 			}

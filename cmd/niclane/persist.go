@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/watch/systemd"
 )
 
@@ -30,7 +31,7 @@ persist refuses.
 
 With --remove it takes the unit of a device away. Lanes stay until niclane
 rollback. A unit that somebody has edited is neither overwritten nor removed.`,
-		Args: exactly(1, "one lanes file, or with --remove a device"),
+		Args: cli.Exactly(1, "one lanes file, or with --remove a device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if remove {
 				return a.unpersist(dir, args[0])
@@ -39,7 +40,7 @@ rollback. A unit that somebody has edited is neither overwritten nor removed.`,
 		},
 	}
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the unit of a device away")
-	cmd.Flags().StringVar(&dir, "unit-dir", unit.DefaultDir, "where units are kept")
+	cmd.Flags().StringVar(&dir, "unit-dir", systemd.DefaultDir, "where units are kept")
 	cmd.Flags().StringVar(&listen, "listen", "", "where the watch shows metrics and health, as niclane watch --listen")
 	return cmd
 }
@@ -59,17 +60,18 @@ func (a *app) persist(dir, file, listen string) error {
 	if err := onlyRoots(r.config); err != nil {
 		return err
 	}
-	u := unit.Unit{Devices: groupOf(r.Intent), Config: r.config, Groups: a.needsGroups(r)}
+	u := systemd.Unit{Devices: r.file().Devices(), Config: r.config, Groups: a.needsGroups(r)}
 	if len(u.Devices) == 0 {
 		return fmt.Errorf("%s: names no device: give globals.dev", r.config)
 	}
 	if listen != "" {
 		at, err := parseListen(listen)
 		if err != nil {
-			return usagef("persist: --listen %w", err)
+			return cli.Usagef("persist: --listen %w", err)
 		}
-		if at != nil && at.Network == "unix" && !unit.Writes(at.Address) {
-			return fmt.Errorf("%s: %s writes in /run/niclane and /var/lib/niclane alone: want a path there", at, unit.Name(u.Devices[0]))
+		if at != nil && at.Network == "unix" && !systemd.Writes(at.Address) {
+			return fmt.Errorf("%s: %s writes in /run/niclane and /var/lib/niclane alone: want a path there", at,
+				systemd.Name(u.Devices[0]))
 		}
 		u.Options = []string{"--listen", listen}
 	}
@@ -83,15 +85,16 @@ func (a *app) persist(dir, file, listen string) error {
 	if err != nil {
 		return err
 	}
-	name := unit.Name(u.Devices[0])
-	if a.json {
-		return a.printJSON(persisted{name, path, changed})
+	name := systemd.Name(u.Devices[0])
+	if a.JSON {
+		return a.PrintJSON(persisted{name, path, changed})
 	}
 	if !changed {
-		fmt.Fprintf(a.stdout, "nothing to do: %s is there\n", path)
+		fmt.Fprintf(a.Stdout, "nothing to do: %s is there\n", path)
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "%s written; at the next boot it makes the lanes of %s and keeps them\nnow: systemctl daemon-reload && systemctl restart %s\n", path, r.config, name)
+	fmt.Fprintf(a.Stdout, "%s written; at the next boot it makes the lanes of %s and keeps them\nnow: systemctl "+
+		"daemon-reload && systemctl restart %s\n", path, r.config, name)
 	return nil
 }
 
@@ -106,7 +109,8 @@ func onlyRoots(path string) error {
 		owner := st.Sys().(*syscall.Stat_t).Uid
 		sticky := st.IsDir() && st.Mode()&os.ModeSticky != 0
 		if owner != 0 && owner != uint32(os.Geteuid()) || st.Mode()&0o022 != 0 && !sticky {
-			return fmt.Errorf("%s: %s belongs to user %d and has mode %#o: others could change what root does at boot; put it where root alone writes, as /etc/niclane",
+			return fmt.Errorf("%s: %s belongs to user %d and has mode %#o: others could change what root does at "+
+				"boot; put it where root alone writes, as /etc/niclane",
 				path, p, owner, st.Mode().Perm())
 		}
 		if p == "/" {
@@ -116,16 +120,17 @@ func onlyRoots(path string) error {
 }
 
 func (a *app) unpersist(dir, device string) error {
-	path, err := unit.Remove(dir, device)
+	path, err := systemd.Remove(dir, device)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: there is no such unit: nothing was persisted for %s", path, device)
 	}
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(persisted{unit.Name(device), path, true})
+	if a.JSON {
+		return a.PrintJSON(persisted{systemd.Name(device), path, true})
 	}
-	fmt.Fprintf(a.stdout, "%s removed; its lanes stay until niclane rollback\nnow: systemctl stop %s && systemctl daemon-reload\n", path, unit.Name(device))
+	fmt.Fprintf(a.Stdout, "%s removed; its lanes stay until niclane rollback\nnow: systemctl stop %s && systemctl "+
+		"daemon-reload\n", path, systemd.Name(device))
 	return nil
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/config"
-	"github.com/niclane/niclane/lane/device"
-	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
@@ -30,7 +29,7 @@ pending, and prints nothing and exits 0 when there are none.
 
 With --stdin it plans as if FILE had what is on standard input: what a new
 version of FILE would change, before it is put there.`,
-		Args: exactly(1, "one lanes file"),
+		Args: cli.Exactly(1, "one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			read := readRequest
 			if stdin {
@@ -40,30 +39,26 @@ version of FILE would change, before it is put there.`,
 			if err != nil {
 				return err
 			}
-			if err := needRoot("plan"); err != nil {
+			if err := cli.NeedRoot("plan"); err != nil {
 				return err
 			}
 			a.noteUnconfirmed()
-			store, err := a.openStore()
+			p, err := a.Engine().Plan(cmd.Context(), r.file())
 			if err != nil {
 				return err
 			}
-			p, _, err := a.plan(cmd.Context(), r, store)
-			if err != nil {
-				return err
-			}
-			if s := carried(p); s != "" {
+			if s := carried(p.Plan); s != "" {
 				p.Notes = append(p.Notes, s+": apply wants --confirm-within")
 			}
-			if a.json {
-				if err := a.printJSON(p); err != nil {
+			if a.JSON {
+				if err := a.PrintJSON(p.Plan); err != nil {
 					return err
 				}
 			} else if len(p.Steps) > 0 {
-				a.printPlan(p)
+				a.printPlan(p.Plan)
 			}
 			if len(p.Steps) > 0 {
-				return exitCode{code: exitPending}
+				return cli.ExitCode{Code: cli.ExitPending}
 			}
 			return nil
 		},
@@ -84,6 +79,11 @@ type request struct {
 	planned func(*plan.Plan) error
 }
 
+// file is what the engine works by.
+func (r *request) file() *engine.File {
+	return &engine.File{Name: r.config, Text: r.text, Intent: r.Intent, Locate: r.locate}
+}
+
 // locate says where a person has written what the file has at a path.
 func (r *request) locate(path string) (name string, line int, at string) {
 	name, line = r.Locate(path)
@@ -98,7 +98,7 @@ func readRequest(path string) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := configName(path)
+	name, err := engine.Name(path)
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +108,13 @@ func readRequest(path string) (*request, error) {
 // readProposal reads from standard input what a lanes file could become. The
 // file need not be there yet.
 func (a *app) readProposal(path string) (*request, error) {
-	file, text, err := parseConfig(path, a.stdin)
+	file, text, err := parseConfig(path, a.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	name, err := configName(path)
+	name, err := engine.Name(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if name, err = configName(filepath.Dir(path)); err == nil {
+		if name, err = engine.Name(filepath.Dir(path)); err == nil {
 			name = filepath.Join(name, filepath.Base(path))
 		}
 	}
@@ -124,59 +124,10 @@ func (a *app) readProposal(path string) (*request, error) {
 	return &request{File: file, text: text, config: name}, nil
 }
 
-// plan plans the request against the machine, whose state it returns too, and
-// what the journals own.
-func (a *app) plan(ctx context.Context, r *request, store *journal.Store) (*plan.Plan, *device.State, error) {
-	// Reading the journals of a thousand members takes as long as looking at
-	// them does.
-	journals := make(chan ownedOrNot, 1)
-	go func() {
-		owned, err := ownedBy(store, r.config)
-		journals <- ownedOrNot{owned, err}
-	}()
-	st, err := a.observeFor(ctx, r.Intent)
-	read := <-journals
-	if err == nil {
-		err = read.err
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if store != nil {
-		// Before planning: what another file did to the device would
-		// look like somebody else's settings.
-		if err := store.Conflict(r.config, groupOf(r.Intent), linksOf(r.Intent, st)); err != nil {
-			return nil, nil, err
-		}
-	}
-	if st, err = a.observeLeft(ctx, r.Intent, st, read.ofConfig); err != nil {
-		return nil, nil, err
-	}
-	p, err := plan.Make(r.Intent, st, read.Owned)
-	if err != nil {
-		return nil, nil, located(err, r.locate)
-	}
-	return p, st, nil
-}
-
-// ownedOrNot is what ownedBy returns.
-type ownedOrNot struct {
-	ofConfig
-	err error
-}
-
 func (a *app) printPlan(p *plan.Plan) {
-	plan.WriteText(a.stdout, p.Steps)
+	plan.WriteText(a.Stdout, p.Steps)
 	for _, n := range p.Notes {
-		fmt.Fprintf(a.stdout, "note: %s\n", n)
+		fmt.Fprintf(a.Stdout, "note: %s\n", n)
 	}
-	fmt.Fprintf(a.stdout, "%s; nothing has been changed\n", count(len(p.Steps), "step"))
-}
-
-// count gives "1 step", "2 steps".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	fmt.Fprintf(a.Stdout, "%s; nothing has been changed\n", cli.Plural(len(p.Steps), "step"))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/observe"
 	"github.com/niclane/niclane/lane/plan"
@@ -24,39 +25,40 @@ namespace made for the purpose.
 
 With --json it prints everything it read: the format of the planner's test
 fixtures. One such file adds a card to the tests.`,
-		Args: atMost(1, "at most one device"),
+		Args: cli.AtMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needRoot("probe"); err != nil {
+			if err := cli.NeedRoot("probe"); err != nil {
 				return err
 			}
-			st, err := observe.Observe(cmd.Context(), observe.Options{Devices: args, Cgroups: groups, RunDir: a.runDir})
+			st, err := observe.Observe(cmd.Context(), observe.Options{Devices: args, Cgroups: groups, RunDir: a.RunDir})
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 && st.Device(args[0]) == nil {
 				return fmt.Errorf("no network device %q here", args[0])
 			}
-			if a.json {
-				return a.printJSON(st)
+			if a.JSON {
+				return a.PrintJSON(st)
 			}
 			a.printProbe(st, args)
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVar(&groups, "cgroup", nil, "also read the cpuset of this control group, for --json (repeatable)")
+	cmd.Flags().StringArrayVar(&groups, "cgroup", nil,
+		"also read the cpuset of this control group, for --json (repeatable)")
 	return cmd
 }
 
 func (a *app) printProbe(st *device.State, only []string) {
-	fmt.Fprintf(a.stdout, "Linux %s, %d processors online (%s)\n", st.Kernel.Release,
+	fmt.Fprintf(a.Stdout, "Linux %s, %d processors online (%s)\n", st.Kernel.Release,
 		len(st.OnlineCPUs()), device.FormatCPUList(st.OnlineCPUs()))
 	for i := range st.Devices {
 		d := &st.Devices[i]
 		if len(only) == 1 && d.Name != only[0] || len(only) == 0 && d.Name == "lo" {
 			continue
 		}
-		fmt.Fprintf(a.stdout, "\n%s: %s\n", d.Name, describe(d))
-		plan.WriteChoices(a.stdout, plan.Choose(st, d, nil))
+		fmt.Fprintf(a.Stdout, "\n%s: %s\n", d.Name, describe(d))
+		plan.WriteChoices(a.Stdout, plan.Choose(st, d, nil))
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	niclaneapp "github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/lane/observe"
 )
@@ -40,42 +42,49 @@ type laneFlags struct {
 
 func (f *laneFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.lane, "lane", "", "the lane's name (required)")
-	cmd.Flags().StringVar(&f.member, "member", "", "the lane's member whose control group is joined, where the file gives several")
-	cmd.Flags().BoolVar(&f.listeners, "listeners", false, "lead each connection to the listener whose thread sits on its queue's processor")
-	cmd.Flags().BoolVar(&f.pin, "pin", false, "with --listeners: keep each thread that serves a listener to a processor of the lane")
-	cmd.Flags().IntSliceVar(&f.listenerCPUs, "listener-cpus", nil, "with --listeners: the processor of each listener of a port, in the order in which they were made (\"2,3\"), where it cannot be found")
-	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "have the application's epoll instances, listeners and UDP sockets poll the device for so long before they sleep (\"50us\")")
-	cmd.Flags().IntVar(&f.budget, "busy-poll-budget", niclaneapp.DefaultBusyPollBudget, "with --busy-poll: packets that one poll may take")
+	cmd.Flags().StringVar(&f.member, "member", "",
+		"the lane's member whose control group is joined, where the file gives several")
+	cmd.Flags().BoolVar(&f.listeners, "listeners", false,
+		"lead each connection to the listener whose thread sits on its queue's processor")
+	cmd.Flags().BoolVar(&f.pin, "pin", false,
+		"with --listeners: keep each thread that serves a listener to a processor of the lane")
+	cmd.Flags().IntSliceVar(&f.listenerCPUs, "listener-cpus", nil, "with --listeners: the processor of each "+
+		"listener of a port, in the order in which they were made (\"2,3\"), where it cannot be found")
+	cmd.Flags().DurationVar(&f.busyPoll, "busy-poll", 0, "have the application's epoll instances, listeners and UDP "+
+		"sockets poll the device for so long before they sleep (\"50us\")")
+	cmd.Flags().IntVar(&f.budget, "busy-poll-budget", niclaneapp.DefaultBusyPollBudget,
+		"with --busy-poll: packets that one poll may take")
 	cmd.Flags().UintSliceVar(&f.listenerPorts, "ports", nil, "with --listeners: TCP ports; default: the lane's own")
 }
 
 // options finds the lane and looks at the machine.
-func (a *app) options(ctx context.Context, what string, f *laneFlags, file string) (l niclaneapp.Lane, o niclaneapp.Options, err error) {
+func (a *app) options(ctx context.Context, what string, f *laneFlags, file string) (l niclaneapp.Lane,
+	o niclaneapp.Options, err error) {
 	if f.lane == "" {
-		return l, o, usagef("%s: --lane: name an applied lane", what)
+		return l, o, cli.Usagef("%s: --lane: name an applied lane", what)
 	}
 	if !f.listeners && (f.pin || len(f.listenerCPUs) > 0 || len(f.listenerPorts) > 0) {
-		return l, o, usagef("%s: --pin, --listener-cpus and --ports go with --listeners", what)
+		return l, o, cli.Usagef("%s: --pin, --listener-cpus and --ports go with --listeners", what)
 	}
 	if f.pin && len(f.listenerCPUs) > 0 {
-		return l, o, usagef("%s: --listener-cpus says where threads are, --pin puts them somewhere: give one", what)
+		return l, o, cli.Usagef("%s: --listener-cpus says where threads are, --pin puts them somewhere: give one", what)
 	}
 	busy, err := f.busy(what)
 	if err != nil {
 		return l, o, err
 	}
-	if err := needRoot(what); err != nil {
+	if err := cli.NeedRoot(what); err != nil {
 		return l, o, err
 	}
 	if l, err = a.findLane(f.lane, file); err != nil {
 		return l, o, err
 	}
-	st, err := observe.Observe(ctx, observe.Options{Devices: l.Devices(), RunDir: a.runDir, NoProbes: true})
+	st, err := observe.Observe(ctx, observe.Options{Devices: l.Devices(), RunDir: a.RunDir, NoProbes: true})
 	if err != nil {
 		return l, o, err
 	}
 	o = niclaneapp.Options{
-		RunDir: a.runDir, State: st, Member: f.member, BusyPoll: busy,
+		RunDir: a.RunDir, State: st, Member: f.member, BusyPoll: busy,
 		Keeper: []string{"/proc/self/exe", niclaneapp.KeeperArg},
 	}
 	if f.listeners {
@@ -90,13 +99,13 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 func (f *laneFlags) busy(what string) (*niclaneapp.BusyPoll, error) {
 	switch us := f.busyPoll.Microseconds(); {
 	case f.busyPoll == 0 && f.budget != niclaneapp.DefaultBusyPollBudget:
-		return nil, usagef("%s: --busy-poll-budget goes with --busy-poll", what)
+		return nil, cli.Usagef("%s: --busy-poll-budget goes with --busy-poll", what)
 	case f.busyPoll == 0:
 		return nil, nil
 	case us < 1 || f.busyPoll > niclaneapp.MaxBusyPoll:
-		return nil, usagef("%s: --busy-poll %v: want 1us to %v", what, f.busyPoll, niclaneapp.MaxBusyPoll)
+		return nil, cli.Usagef("%s: --busy-poll %v: want 1us to %v", what, f.busyPoll, niclaneapp.MaxBusyPoll)
 	case f.budget < 1 || f.budget > niclaneapp.MaxBusyPollBudget:
-		return nil, usagef("%s: --busy-poll-budget %d: want 1 to %d", what, f.budget, niclaneapp.MaxBusyPollBudget)
+		return nil, cli.Usagef("%s: --busy-poll-budget %d: want 1 to %d", what, f.budget, niclaneapp.MaxBusyPollBudget)
 	default:
 		return &niclaneapp.BusyPoll{Usecs: uint32(us), Budget: uint16(f.budget), Prefer: true}, nil
 	}
@@ -107,7 +116,7 @@ func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*n
 	c := &niclaneapp.Listeners{Pin: f.pin}
 	for _, p := range f.listenerPorts {
 		if p < 1 || p > 65535 {
-			return nil, usagef("%s: --ports: %d, want 1 to 65535", what, p)
+			return nil, cli.Usagef("%s: --ports: %d, want 1 to 65535", what, p)
 		}
 		c.Ports = append(c.Ports, uint16(p))
 	}
@@ -115,11 +124,12 @@ func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*n
 		c.Ports = l.Ports("tcp")
 	}
 	if len(c.Ports) == 0 {
-		return nil, usagef("%s: --listeners: lane %s has no TCP ports of its own: give --ports", what, l.Name)
+		return nil, cli.Usagef("%s: --listeners: lane %s has no TCP ports of its own: give --ports", what, l.Name)
 	}
 	for _, cpu := range f.listenerCPUs {
 		if !slices.Contains(st.OnlineCPUs(), cpu) {
-			return nil, usagef("%s: --listener-cpus: processor %d is not online (%s are)", what, cpu, device.FormatCPUList(st.OnlineCPUs()))
+			return nil, cli.Usagef("%s: --listener-cpus: processor %d is not online (%s are)", what, cpu,
+				device.FormatCPUList(st.OnlineCPUs()))
 		}
 	}
 	c.CPUs = f.listenerCPUs
@@ -128,12 +138,12 @@ func (f *laneFlags) choose(what string, l niclaneapp.Lane, st *device.State) (*n
 
 // findLane finds an applied lane by its name and, if one is given, its file.
 func (a *app) findLane(name, file string) (niclaneapp.Lane, error) {
-	js, err := a.journals()
+	js, err := a.Engine().Journals()
 	if err != nil {
 		return niclaneapp.Lane{}, err
 	}
 	if file != "" {
-		if file, err = configName(file); err != nil {
+		if file, err = engine.Name(file); err != nil {
 			return niclaneapp.Lane{}, err
 		}
 	}
@@ -157,7 +167,7 @@ It exits 125 if the lane cannot be had, 126 if COMMAND cannot be executed, and
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash < 0 || len(args) == dash || dash > 1 {
-				return usagef("run: want [FILE] -- COMMAND [ARG]...")
+				return cli.Usagef("run: want [FILE] -- COMMAND [ARG]...")
 			}
 			file := ""
 			if dash == 1 {
@@ -180,7 +190,7 @@ func (a *app) runApplication(ctx context.Context, f *laneFlags, file string, arg
 
 // notRun gives the error of a command that was not started its exit code.
 func notRun(err error) error {
-	if err == nil || isUsage(err) {
+	if err == nil || cli.IsUsage(err) {
 		return err
 	}
 	code := exitNotRun
@@ -191,5 +201,5 @@ func notRun(err error) error {
 			code = exitNotFound
 		}
 	}
-	return exitCode{code: code, err: fmt.Errorf("run: %w", err)}
+	return cli.ExitCode{Code: code, Err: fmt.Errorf("run: %w", err)}
 }

@@ -51,7 +51,8 @@ func intoSandbox(unit string, argv []string) error {
 			}
 		case "RestrictAddressFamilies":
 			for _, name := range strings.Fields(value) {
-				n, ok := map[string]uint64{"AF_UNIX": unix.AF_UNIX, "AF_NETLINK": unix.AF_NETLINK, "AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6}[name]
+				n, ok := map[string]uint64{"AF_UNIX": unix.AF_UNIX, "AF_NETLINK": unix.AF_NETLINK,
+					"AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6}[name]
 				if !ok {
 					return fmt.Errorf("address family %s is not known here", name)
 				}

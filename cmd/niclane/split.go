@@ -17,6 +17,8 @@ import (
 	"github.com/niclane/niclane/app/instances"
 	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/observe"
 )
 
@@ -35,7 +37,8 @@ func (a *app) splitCommand() *cobra.Command {
 		words = append(words, fmt.Sprintf("  {%s}  %s", w[0], w[1]))
 	}
 	cmd := &cobra.Command{
-		Use:   "split --lane NAME [--content duplicate|shard] [--nodes LIST] [--storage PATH]... [--print] FILE -- COMMAND [ARG]...",
+		Use: "split --lane NAME [--content duplicate|shard] [--nodes LIST] [--storage PATH]... [--print] FILE -- " +
+			"COMMAND [ARG]...",
 		Short: "Run an instance of an application on each NUMA node, in its lane",
 		Long: `Split divides a lane of FILE over the host's NUMA nodes, applies what it becomes,
 and runs COMMAND once per node, with processors, memory, queues and storage of
@@ -55,10 +58,10 @@ With --print it shows the lanes file and the instances, and does nothing.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if dash != 1 || len(args) < 2 {
-				return usagef("split: want FILE -- COMMAND [ARG]...")
+				return cli.Usagef("split: want FILE -- COMMAND [ARG]...")
 			}
 			if f.lane == "" {
-				return usagef("split: --lane: name a lane of %s", args[0])
+				return cli.Usagef("split: --lane: name a lane of %s", args[0])
 			}
 			// SIGHUP is the instances': many servers reload by it.
 			hup := make(chan os.Signal, 1)
@@ -70,22 +73,25 @@ With --print it shows the lanes file and the instances, and does nothing.`,
 				return err
 			}
 			if f.print {
-				if a.json {
-					return a.printJSON(s)
+				if a.JSON {
+					return a.PrintJSON(s)
 				}
-				s.WriteText(a.stdout)
+				s.WriteText(a.Stdout)
 				return nil
 			}
-			if err := needRoot("split"); err != nil {
+			if err := cli.NeedRoot("split"); err != nil {
 				return err
 			}
 			return a.runSplit(ctx, s, args[0])
 		},
 	}
 	cmd.Flags().StringVar(&f.lane, "lane", "", "the lane of FILE to divide (required)")
-	cmd.Flags().StringVar(&f.content, "content", string(split.Duplicate), "what each instance has: everything (duplicate) or a part (shard)")
-	cmd.Flags().IntSliceVar(&f.nodes, "nodes", nil, "NUMA nodes to use (\"0,1\"); default: all with processors of the lane")
-	cmd.Flags().StringArrayVar(&f.storage, "storage", nil, "a path for an instance's data, which goes to the node of its drive; can be repeated")
+	cmd.Flags().StringVar(&f.content, "content", string(split.Duplicate),
+		"what each instance has: everything (duplicate) or a part (shard)")
+	cmd.Flags().IntSliceVar(&f.nodes, "nodes", nil,
+		"NUMA nodes to use (\"0,1\"); default: all with processors of the lane")
+	cmd.Flags().StringArrayVar(&f.storage, "storage", nil,
+		"a path for an instance's data, which goes to the node of its drive; can be repeated")
 	cmd.Flags().BoolVar(&f.print, "print", false, "show the lanes file and the instances, and do nothing")
 	return cmd
 }
@@ -101,7 +107,8 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 	if r.Nodes, err = sys.Nodes(); err != nil {
 		return nil, err
 	}
-	st, err := observe.Observe(ctx, observe.Options{Devices: groupOf(file.Intent), RunDir: a.runDir, NoProbes: true})
+	st, err := observe.Observe(ctx, observe.Options{Devices: (&engine.File{Intent: file.Intent}).Devices(),
+		RunDir: a.RunDir, NoProbes: true})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +118,7 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 		if err != nil {
 			return nil, fmt.Errorf("--storage: %w", err)
 		}
-		r.Storage = append(r.Storage, split.Storage{Path: path, Node: node})
+		r.Storage = append(r.Storage, numa.Storage{Path: path, Node: node})
 	}
 	s, err := split.Make(text, file, r)
 	var problem split.Error
@@ -125,7 +132,7 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 // runSplit applies the lanes, runs the instances, and rolls back.
 func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
 	for _, n := range s.Notes {
-		fmt.Fprintln(a.stderr, "niclane: note:", n)
+		fmt.Fprintln(a.Stderr, "niclane: note:", n)
 	}
 	path := a.splitFile(s, file)
 	own, err := takeFile(path, s.File)
@@ -147,10 +154,10 @@ func (a *app) runSplit(ctx context.Context, s *split.Split, file string) error {
 	}
 	var ended instances.ErrEnded
 	if errors.As(err, &ended) && s.Content == split.Duplicate {
-		err = exitCode{code: exitError} // it has said itself which instance did
+		err = cli.ExitCode{Code: cli.ExitError} // it has said itself which instance did
 	}
 	// The lanes go whatever ended the instances, an interrupt too.
-	if rerr := a.rollback(context.WithoutCancel(ctx), []string{path}, false); rerr != nil {
+	if rerr := a.rollback(context.WithoutCancel(ctx), engine.RollbackOptions{Of: path}); rerr != nil {
 		return errors.Join(err, rerr)
 	}
 	return errors.Join(err, os.Remove(path))
@@ -187,5 +194,5 @@ func takeFile(path, text string) (*os.File, error) {
 // and verify know them.
 func (a *app) splitFile(s *split.Split, file string) string {
 	base := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
-	return filepath.Join(a.runDir, "split", base+"-"+s.Lane+".yaml")
+	return filepath.Join(a.RunDir, "split", base+"-"+s.Lane+".yaml")
 }

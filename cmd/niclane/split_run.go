@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,6 +16,7 @@ import (
 	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/app/instances"
 	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/observe"
 )
@@ -75,7 +75,8 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 	if s.Content == split.Shard {
 		var out []instances.Instance
 		for _, x := range s.Instances {
-			argv, err := selfArgs(laneArg, laneRun{Parent: os.Getpid(), RunDir: a.runDir, StateDir: a.stateDir, Lane: x.Lane, File: file,
+			argv, err := selfArgs(laneArg, laneRun{Parent: os.Getpid(), RunDir: a.RunDir, StateDir: a.StateDir,
+				Lane: x.Lane, File: file,
 				CPUs: x.CPUs, Mems: x.Mems, Command: x.Command})
 			if err != nil {
 				return nil, err
@@ -88,7 +89,7 @@ func (a *app) splitCommands(s *split.Split, file string) ([]instances.Instance, 
 	if err != nil {
 		return nil, err
 	}
-	r := laneRun{Parent: os.Getpid(), RunDir: a.runDir, StateDir: a.stateDir, Lane: s.Lane, File: file}
+	r := laneRun{Parent: os.Getpid(), RunDir: a.RunDir, StateDir: a.StateDir, Lane: s.Lane, File: file}
 	var all []placed
 	for _, x := range s.Instances {
 		r.CPUs, r.Mems = append(r.CPUs, x.CPUs...), append(r.Mems, x.Mems...)
@@ -126,21 +127,6 @@ func selfArgs(arg string, config any) ([]string, error) {
 	return []string{self, arg, string(b)}, err
 }
 
-// runSplitInternal runs those processes.
-func runSplitInternal(args []string, stderr io.Writer) (int, bool) {
-	run, ok := map[string]func(args []string) error{
-		laneArg: becomeInLane, instancesArg: runInstances, placeArg: becomeInPlace,
-	}[args[0]]
-	if !ok {
-		return 0, false
-	}
-	if err := run(args[1:]); err != nil {
-		fmt.Fprintln(stderr, prefixed(err))
-		return exitError, true
-	}
-	return exitDone, true
-}
-
 func becomeInLane(args []string) error {
 	var r laneRun
 	if err := json.Unmarshal([]byte(args[0]), &r); err != nil {
@@ -150,12 +136,13 @@ func becomeInLane(args []string) error {
 	if err := instances.Follow(r.Parent); err != nil {
 		return err
 	}
-	a := &app{runDir: r.RunDir, stateDir: r.StateDir}
+	a := &app{cli.App{RunDir: r.RunDir, StateDir: r.StateDir}}
 	l, err := a.findLane(r.Lane, r.File)
 	if err != nil {
 		return err
 	}
-	st, err := observe.Observe(context.Background(), observe.Options{Devices: l.Devices(), RunDir: a.runDir, NoProbes: true})
+	st, err := observe.Observe(context.Background(),
+		observe.Options{Devices: l.Devices(), RunDir: a.RunDir, NoProbes: true})
 	if err != nil {
 		return err
 	}
@@ -199,7 +186,8 @@ func becomeInPlace(args []string) error {
 		return err
 	}
 	if err := niclaneapp.Place(p.CPUs, p.Mems); err != nil {
-		return fmt.Errorf("processors %s, memory of node %s: %w", device.FormatCPUList(p.CPUs), device.FormatCPUList(p.Mems), err)
+		return fmt.Errorf("processors %s, memory of node %s: %w", device.FormatCPUList(p.CPUs),
+			device.FormatCPUList(p.Mems), err)
 	}
 	return fmt.Errorf("%s: %w", path, unix.Exec(path, argv, os.Environ()))
 }

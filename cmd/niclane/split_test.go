@@ -22,8 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/app/numa"
-	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/cmd/internal/clitest"
 	"github.com/niclane/niclane/internal/testing/labtest"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/device"
@@ -45,7 +44,10 @@ func serveNode() {
 func listenOnNode(addr string) error {
 	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), err)
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
+				unix.SO_REUSEPORT, 1)
+		}), err)
 	}}
 	c.SetMultipathTCP(false)
 	l, err := c.Listen(context.Background(), "tcp4", addr)
@@ -68,7 +70,10 @@ func listenOnNode(addr string) error {
 				return
 			}
 			arrived := -1
-			_ = raw.Control(func(fd uintptr) { arrived, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_CPU) })
+			_ = raw.Control(func(fd uintptr) {
+				arrived,
+					_ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
+			})
 			fmt.Fprintf(conn, "%s %d %d\n", os.Getenv("NICLANE_NODE"), arrived, os.Getpid())
 		}()
 	}
@@ -78,14 +83,10 @@ func listenOnNode(addr string) error {
 // nodes.
 type splitBed struct {
 	*testing.T
-	lab  *lab.Lab
-	dir  string
-	bin  string
-	fake string // a sysfs of nodes, "" where the machine has two
-	// node has the nodes by processor, and mem where their memory is.
-	node map[int]int
-	mem  map[int]int
-	cpus []int
+	*labtest.Nodes
+	lab *lab.Lab
+	dir string
+	bin string
 }
 
 // TestSplit runs an instance per NUMA node for real. Where the machine has two
@@ -95,10 +96,11 @@ func TestSplit(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
 	}
-	b := &splitBed{T: t, dir: t.TempDir(), node: map[int]int{}, mem: map[int]int{}}
-	b.nodes()
+	b := &splitBed{T: t, dir: t.TempDir()}
+	b.Nodes = labtest.TwoNodes(t, b.dir)
 	var err error
-	b.lab, err = lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("split-%d", os.Getpid()), Queues: 4, SUTCPUs: b.cpus, OtherCPUs: b.cpus})
+	b.lab, err = lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("split-%d", os.Getpid()), Queues: 4, SUTCPUs: b.CPUs,
+		OtherCPUs: b.CPUs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,53 +115,20 @@ func TestSplit(t *testing.T) {
 	}
 	b.bin = filepath.Join(b.dir, "bin")
 	for _, name := range []string{"niclane", nodeServer} {
-		if err := errors.Join(os.MkdirAll(b.bin, 0o755), os.WriteFile(filepath.Join(b.bin, name), self, 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(b.bin, 0o755),
+			os.WriteFile(filepath.Join(b.bin, name), self, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.on(lab.SUT, "ip", "addr", "add", "10.77.0.101/24", "dev", "lane0")
 	// The lab's hosts know each other without asking: "ADDR dev DEV lladdr MAC ...".
 	b.on(lab.Client, "sh", "-ec", `set -- $(ip neigh show 10.77.0.1); ip neigh replace 10.77.0.101 dev "$3" lladdr "$5" nud permanent`)
-	lanes := fmt.Sprintf("version: 1\nglobals: {dev: lane0}\nlanes:\n  web:\n    queues: 1\n    cpus: %s\n    ports: [8080]\n", device.FormatCPUList(b.cpus))
+	lanes := fmt.Sprintf("version: 1\nglobals: {dev: lane0}\nlanes:\n  web:\n    queues: 1\n    cpus: %s\n    "+
+		"ports: [8080]\n", device.FormatCPUList(b.CPUs))
 	b.write("lanes.yaml", lanes+"    addrs: [10.77.0.1]\n")
 	b.write("shards.yaml", lanes+"    addrs: [10.77.0.1, 10.77.0.101]\n")
 	t.Run("duplicate", func(t *testing.T) { c := *b; c.T = t; c.duplicate() })
 	t.Run("shard", func(t *testing.T) { c := *b; c.T = t; c.shard() })
-}
-
-// nodes finds two nodes, or makes them up.
-func (b *splitBed) nodes() {
-	nodes, err := numa.Sys("/").Nodes()
-	if err != nil {
-		b.Fatal(err)
-	}
-	var with []split.Node
-	var online []int
-	for _, n := range nodes {
-		online = append(online, n.CPUs...)
-		if len(n.CPUs) > 0 && n.Memory > 0 {
-			with = append(with, n)
-		}
-	}
-	if len(with) > 1 {
-		for _, n := range with[:2] {
-			b.cpus, b.node[n.CPUs[0]], b.mem[n.ID] = append(b.cpus, n.CPUs[0]), n.ID, n.ID
-		}
-		return
-	}
-	if len(online) < 2 {
-		b.Skip("one processor: it is on one node")
-	}
-	b.cpus, b.fake = online[:2], filepath.Join(b.dir, "node")
-	b.node[online[0]], b.node[online[1]] = 0, 1
-	for n, memory := range []int{1 << 20, 0} {
-		dir := fmt.Sprintf("node/node%d/", n)
-		b.write(dir+"cpulist", fmt.Sprintln(online[n]))
-		b.write(dir+"meminfo", fmt.Sprintf("Node %d MemTotal: %d kB\n", n, memory))
-		b.write(dir+"distance", []string{"10 21\n", "21 10\n"}[n])
-		b.mem[n] = 0
-	}
-	b.write("node/online", "0-1\n")
 }
 
 func (b *splitBed) write(name, text string) {
@@ -174,17 +143,14 @@ func (b *splitBed) write(name, text string) {
 // it has to.
 func (b *splitBed) command(argv ...string) *exec.Cmd {
 	b.Helper()
-	if b.fake != "" {
-		argv = append([]string{"unshare", "--mount", "sh", "-c",
-			`mount --bind "$0" /sys/devices/system/node && exec "$@"`, b.fake}, argv...)
-	}
-	return b.commandOn(lab.SUT, argv...)
+	return b.commandOn(lab.SUT, b.Shown(argv...)...)
 }
 
 func (b *splitBed) commandOn(host string, argv ...string) *exec.Cmd {
 	b.Helper()
 	// The helper becomes the command: its process is the command's.
-	cmd, err := b.lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.bin, "niclane")}, argv...)
+	cmd, err := b.lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.bin, "niclane")},
+		argv...)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -195,7 +161,8 @@ func (b *splitBed) commandOn(host string, argv ...string) *exec.Cmd {
 
 func (b *splitBed) niclane(args ...string) *exec.Cmd {
 	b.Helper()
-	return b.command(append([]string{filepath.Join(b.bin, "niclane"), "--state-dir", filepath.Join(b.dir, "state"), "--run-dir", filepath.Join(b.dir, "run")}, args...)...)
+	return b.command(append([]string{filepath.Join(b.bin, "niclane"), "--state-dir", filepath.Join(b.dir, "state"),
+		"--run-dir", filepath.Join(b.dir, "run")}, args...)...)
 }
 
 func (b *splitBed) on(host string, argv ...string) {
@@ -305,8 +272,8 @@ func (b *splitBed) placed(a answer, byCpuset bool) {
 		b.Fatal(err)
 	}
 	var want []int
-	for _, cpu := range b.cpus {
-		if b.node[cpu] == a.node {
+	for _, cpu := range b.CPUs {
+		if b.Node[cpu] == a.node {
 			want = append(want, cpu)
 		}
 	}
@@ -318,16 +285,17 @@ func (b *splitBed) placed(a answer, byCpuset bool) {
 		return // a kernel without NUMA
 	}
 	pages := anonymousPages(string(maps))
-	here := pages[b.mem[a.node]]
-	delete(pages, b.mem[a.node])
+	here := pages[b.Mem[a.node]]
+	delete(pages, b.Mem[a.node])
 	if here == 0 || len(pages) > 0 {
 		b.Errorf("instance on node %d: %d pages of its own there, on other nodes %v\n%s", a.node, here, pages, maps)
 	}
 	// A shard's memory is kept by its lane's cpuset, where there is one.
-	if mems := "Mems_allowed_list:\t" + strconv.Itoa(b.mem[a.node]) + "\n"; byCpuset && strings.Contains(string(status), mems) {
+	if mems := "Mems_allowed_list:\t" + strconv.Itoa(b.Mem[a.node]) + "\n"; byCpuset &&
+		strings.Contains(string(status), mems) {
 		return
 	}
-	if policy := " bind:" + strconv.Itoa(b.mem[a.node]) + " "; err != nil || !strings.Contains(string(maps), policy) {
+	if policy := " bind:" + strconv.Itoa(b.Mem[a.node]) + " "; err != nil || !strings.Contains(string(maps), policy) {
 		b.Errorf("instance on node %d: no %q in its memory's policies (%v):\n%.300s", a.node, policy, err, maps)
 	}
 }
@@ -355,7 +323,7 @@ func anonymousPages(maps string) map[int]int {
 func (b *splitBed) local(all []answer) bool {
 	taken := map[int]int{}
 	for _, a := range all {
-		if b.node[a.arrived] != a.node {
+		if b.Node[a.arrived] != a.node {
 			return false
 		}
 		taken[a.node]++
@@ -404,11 +372,13 @@ func (b *splitBed) duplicate() {
 	for _, a := range last[:1] {
 		pid, err := os.FindProcess(a.pid)
 		if err == nil {
-			b.until("the instances end", &splitRun{done: make(chan error)}, func() bool { return pid.Signal(syscall.Signal(0)) != nil })
+			b.until("the instances end", &splitRun{done: make(chan error)},
+				func() bool { return pid.Signal(syscall.Signal(0)) != nil })
 		}
 	}
 	r = b.start(args...)
-	b.until("connections stay on their node again", r, func() bool { return b.local(b.batch([4]byte{10, 77, 0, 1}, enough)) })
+	b.until("connections stay on their node again", r,
+		func() bool { return b.local(b.batch([4]byte{10, 77, 0, 1}, enough)) })
 
 	// One that ends takes the others with it, and the lanes.
 	all := b.batch([4]byte{10, 77, 0, 1}, 1)
@@ -417,7 +387,8 @@ func (b *splitBed) duplicate() {
 	}
 	_ = unix.Kill(all[0].pid, unix.SIGKILL)
 	err := <-r.done
-	if want := fmt.Sprintf("on node %d ended (signal: killed), and the others were told to", all[0].node); codeOf(err) != "1" || !strings.Contains(r.out.String(), want) {
+	if want := fmt.Sprintf("on node %d ended (signal: killed), and the others were told to",
+		all[0].node); clitest.CodeOf(err) != "1" || !strings.Contains(r.out.String(), want) {
 		b.Errorf("an instance was killed: %v, no %q in\n%s", err, want, r.out.String())
 	}
 	b.nothingLeft()
@@ -429,8 +400,9 @@ func (b *splitBed) shard() {
 		var all []answer
 		b.until("an answer of each shard", r, func() bool { all = b.batch(addr, 16); return len(all) > 0 })
 		for _, a := range all {
-			if want := b.node[b.cpus[i]]; a.node != want || a.arrived != b.cpus[i] {
-				b.Errorf("%v: taken on node %d, arrived at processor %d; want node %d, processor %d", addr, a.node, a.arrived, want, b.cpus[i])
+			if want := b.Node[b.CPUs[i]]; a.node != want || a.arrived != b.CPUs[i] {
+				b.Errorf("%v: taken on node %d, arrived at processor %d; want node %d, processor %d", addr, a.node,
+					a.arrived, want, b.CPUs[i])
 			}
 		}
 		b.placed(all[0], true)
@@ -446,7 +418,7 @@ func (b *splitBed) shard() {
 func (b *splitBed) run(code int, args ...string) string {
 	b.Helper()
 	out, err := b.niclane(args...).CombinedOutput()
-	if codeOf(err) != strconv.Itoa(code) {
+	if clitest.CodeOf(err) != strconv.Itoa(code) {
 		b.Errorf("niclane %s: %v, want exit code %d\n%s", strings.Join(args, " "), err, code, out)
 	}
 	return string(out)

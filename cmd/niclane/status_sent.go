@@ -34,13 +34,14 @@ type sentCounter interface {
 }
 
 // countSent begins to count by the tracepoint if exact says so, for which it needs the
-// devices' state, else by the classifier. What cannot be counted is left out, with the reason. Without a classifier nothing
-// is counted, as for lanes that are told by their control groups.
-func (a *app) countSent(js []*journal.Journal, st *device.State, devices []string, exact bool) (s sentCounter, notCounted []string, err error) {
+// devices' state, else by the classifier. What cannot be counted is left out, with the reason. Without a classifier
+// nothing is counted, as for lanes that are told by their control groups.
+func (a *app) countSent(js []*journal.Journal, st *device.State, devices []string, exact bool) (s sentCounter,
+	notCounted []string, err error) {
 	var senders senders
 	var classified classified
 	for _, j := range js {
-		applied := a.appliedBy(j)
+		applied := a.Engine().Applied(j)
 		var done []string
 		for _, l := range applied.Lanes {
 			if !slices.Contains(devices, l.Device) || slices.Contains(done, l.Device) {
@@ -56,8 +57,9 @@ func (a *app) countSent(js []*journal.Journal, st *device.State, devices []strin
 				continue
 			}
 			w := &watched{applied: applied, device: l.Device}
-			if w.open(d, watch.OpenTransmit); w.err != nil {
-				notCounted = append(notCounted, fmt.Sprintf("what leaves %s is not counted by lane and queue: %v: %s", l.Device, w.err, cannotWatch(w.err)))
+			if w.open(d, count.OpenTransmit); w.err != nil {
+				notCounted = append(notCounted, fmt.Sprintf("what leaves %s is not counted by lane and queue: %v: %s",
+					l.Device, w.err, cannotWatch(w.err)))
 				continue
 			}
 			senders = append(senders, w)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/sched"
 	"github.com/niclane/niclane/internal/kernel/tc"
@@ -35,17 +35,17 @@ type rated struct {
 // watchStatus prints rates every interval: count times, or until it is told to
 // end, which is no error.
 func (a *app) watchStatus(ctx context.Context, args []string, interval time.Duration, count int, sent bool) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
 	if err := a.sayUnshown(); err != nil {
 		return err
 	}
-	fitted, devices, err := a.fittedLanes(args)
+	fitted, devices, err := a.Engine().Fitted(first(args))
 	if err != nil {
 		return err
 	}
 	if len(fitted) == 0 {
-		fmt.Fprintln(a.stderr, "niclane: no lanes are applied here")
+		fmt.Fprintln(a.Stderr, "niclane: no lanes are applied here")
 		return nil
 	}
 	r, err := a.newRater(ctx, fitted, devices, sent)
@@ -54,7 +54,7 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 	}
 	defer r.close()
 	for _, why := range r.notCounted {
-		fmt.Fprintln(a.stderr, "niclane:", why)
+		fmt.Fprintln(a.Stderr, "niclane:", why)
 	}
 	before, at, _, err := r.read(ctx)
 	if err != nil {
@@ -85,23 +85,14 @@ func (a *app) watchStatus(ctx context.Context, args []string, interval time.Dura
 }
 
 func (a *app) printRates(r rated) error {
-	if a.json {
-		return json.NewEncoder(a.stdout).Encode(r)
+	if a.JSON {
+		return json.NewEncoder(a.Stdout).Encode(r)
 	}
-	if isTerminal(a.stdout) {
-		fmt.Fprint(a.stdout, "\x1b[H\x1b[J") // home, clear
+	if cli.IsTerminal(a.Stdout) {
+		fmt.Fprint(a.Stdout, "\x1b[H\x1b[J") // home, clear
 	}
-	fmt.Fprintln(a.stdout, r.Time.Format(time.TimeOnly))
-	return status.WriteRates(a.stdout, r.Rows)
-}
-
-func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	fmt.Fprintln(a.Stdout, r.Time.Format(time.TimeOnly))
+	return status.WriteRates(a.Stdout, r.Rows)
 }
 
 // A rater reads moments.
@@ -123,14 +114,16 @@ type rater struct {
 // newRater makes a rater, which counts what leaves as it leaves if exact says so: all
 // packets of the host pay for that.
 func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []string, exact bool) (*rater, error) {
-	js, err := a.journals()
+	js, err := a.Engine().Journals()
 	if err != nil {
 		return nil, err
 	}
-	r := &rater{runDir: a.runDir, devices: devices, numbers: map[string]map[int]string{}, handlers: map[uint32]map[int]int{}}
+	r := &rater{runDir: a.RunDir, devices: devices, numbers: map[string]map[int]string{},
+		handlers: map[uint32]map[int]int{}}
 	var st *device.State
 	if exact {
-		if st, err = observe.Observe(ctx, observe.Options{Devices: devices, RunDir: a.runDir, NoProbes: true}); err != nil {
+		if st, err = observe.Observe(ctx,
+			observe.Options{Devices: devices, RunDir: a.RunDir, NoProbes: true}); err != nil {
 			return nil, err
 		}
 	}
@@ -138,7 +131,7 @@ func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []s
 		return nil, err
 	}
 	for _, j := range js {
-		applied := a.appliedBy(j)
+		applied := a.Engine().Applied(j)
 		for _, d := range devices {
 			if numbers := verify.CPULanes(applied, d); len(numbers) > 0 {
 				r.numbers[d] = numbers
@@ -166,7 +159,10 @@ func (r *rater) close() {
 
 // read reads everything that is counted, and who polls.
 func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.State, error) {
-	m := status.Moment{Counters: map[string]device.Counters{}, Received: map[string]map[status.LaneQueue]device.QueueCounter{}, Arrived: map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{}, Polls: map[int]uint64{}, Handlers: map[string]map[int]int{}}
+	m := status.Moment{Counters: map[string]device.Counters{},
+		Received: map[string]map[status.LaneQueue]device.QueueCounter{},
+		Arrived:  map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{},
+		Polls: map[int]uint64{}, Handlers: map[string]map[int]int{}}
 	st, err := observe.Observe(ctx, observe.Options{Devices: r.devices, RunDir: r.runDir, NoProbes: true})
 	if err != nil {
 		return m, time.Time{}, nil, err
@@ -226,7 +222,8 @@ func (r *rater) arrived(m *status.Moment, dev string) error {
 		sum.Packets += c.Packets
 		sum.Bytes += c.Bytes
 		m.Arrived[dev][name] = sum
-		m.Received[dev][status.LaneQueue{Lane: name, Queue: c.Queue}] = device.QueueCounter{Packets: c.Packets, Bytes: c.Bytes}
+		m.Received[dev][status.LaneQueue{Lane: name, Queue: c.Queue}] = device.QueueCounter{Packets: c.Packets,
+			Bytes: c.Bytes}
 	}
 	return nil
 }

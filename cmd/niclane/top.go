@@ -10,7 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/niclane/niclane/internal/top"
+	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/cmd/niclane/internal/top"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/lane/status"
 )
@@ -28,18 +29,18 @@ pages scroll, Tab changes columns where the terminal is too narrow for all.
 
 It follows lanes that come and go. With --sent it counts what leaves as it leaves, by
 lane and queue, for which all packets of the host pay while it runs.`,
-		Args: atMost(1, "at most one device"),
+		Args: cli.AtMost(1, "at most one device"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < 100*time.Millisecond || interval > time.Minute {
-				return usagef("top: --interval %v: want 100ms to 1m", interval)
+				return cli.Usagef("top: --interval %v: want 100ms to 1m", interval)
 			}
-			if a.json {
-				return usagef("top: --json: niclane --json status --watch is for programs")
+			if a.JSON {
+				return cli.Usagef("top: --json: niclane --json status --watch is for programs")
 			}
-			if err := needRoot("top"); err != nil {
+			if err := cli.NeedRoot("top"); err != nil {
 				return err
 			}
-			if !isTerminal(a.stdout) {
+			if !cli.IsTerminal(a.Stdout) {
 				return errors.New("top: standard output is no terminal: niclane status --watch prints the same")
 			}
 			return a.top(cmd.Context(), args, interval, sent)
@@ -51,9 +52,9 @@ lane and queue, for which all packets of the host pay while it runs.`,
 }
 
 func (a *app) top(ctx context.Context, args []string, interval time.Duration, sent bool) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cli.Interruptible(ctx)
 	defer stop()
-	if _, _, err := a.fittedLanes(args); err != nil {
+	if _, _, err := a.Engine().Fitted(first(args)); err != nil {
 		return err
 	}
 	screen, err := top.Open()
@@ -118,7 +119,7 @@ func (p *pictures) close() {
 
 // next gives the rates since the last picture; zeros where there was none.
 func (p *pictures) next(ctx context.Context) ([]status.Row, error) {
-	lanes, devices, err := p.a.fittedLanes(p.args)
+	lanes, devices, err := p.a.Engine().Fitted(first(p.args))
 	if err != nil {
 		return nil, err
 	}

@@ -29,13 +29,8 @@ func (a *app) needsGroups(r *request) bool {
 	if withGroup(r.Intent.Lanes) != nil {
 		return true
 	}
-	s, err := a.openStore()
-	if s == nil || err != nil {
-		return false // nothing is applied that the unit could undo
-	}
-	defer s.Close()
-	applied, _ := ownedBy(s, r.config) // its error is of the devices
-	return len(applied.groups) > 0
+	groups, _ := a.Engine().GroupsOf(r.config) // its error is of the devices
+	return len(groups) > 0
 }
 
 // checkUnit refuses a file whose first control group is younger than the unit in which
@@ -55,5 +50,6 @@ func checkUnit(r *request) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %s has a control group, and this unit lacks the rights for it (CAP_SYS_PTRACE): "+
-		"write the unit again: niclane persist %[1]s, then systemctl daemon-reload and restart the unit", r.config, lane.Path)
+		"write the unit again: niclane persist %[1]s, then systemctl daemon-reload and restart the unit", r.config,
+		lane.Path)
 }

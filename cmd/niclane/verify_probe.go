@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/internal/traffic/probe"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/verify"
@@ -21,7 +22,7 @@ import (
 type target struct {
 	addr netip.Addr
 	port uint16 // 0: not given
-	path knock.Path
+	path probe.Path
 }
 
 // maxTargets keeps the default lane's packets, which go to each, few.
@@ -29,51 +30,29 @@ const maxTargets = 8
 
 func parseTargets(args []string) ([]target, error) {
 	if len(args) > maxTargets {
-		return nil, usagef("verify: --probe: %d addresses, at most %d", len(args), maxTargets)
+		return nil, cli.Usagef("verify: --probe: %d addresses, at most %d", len(args), maxTargets)
 	}
 	var out []target
 	for _, s := range args {
-		t, err := parseTarget(s)
+		addr, port, err := probe.ParseTarget(s)
+		t := target{addr: addr, port: port}
 		if err != nil {
-			return nil, usagef("verify: --probe %s: %w", s, err)
+			return nil, cli.Usagef("verify: --probe %s: %w", s, err)
 		}
 		if i := slices.IndexFunc(out, func(o target) bool { return o.addr == t.addr }); i >= 0 {
-			return nil, usagef("verify: --probe %s: the address was given already", s)
+			return nil, cli.Usagef("verify: --probe %s: the address was given already", s)
 		}
 		out = append(out, t)
 	}
 	return out, nil
 }
 
-func parseTarget(s string) (t target, err error) {
-	if t.addr, err = netip.ParseAddr(s); err != nil {
-		ap, err := netip.ParseAddrPort(s)
-		if err != nil {
-			return t, errors.New("want an IPv4 or IPv6 address, or one with a port (10.0.0.2:22, [fd00::2]:22)")
-		}
-		if t.addr, t.port = ap.Addr(), ap.Port(); t.port == 0 {
-			return t, errors.New("port 0: want 1 to 65535, or none")
-		}
-	}
-	t.addr = t.addr.Unmap()
-	a := t.addr
-	switch {
-	case a.Zone() != "" || a.IsLinkLocalUnicast():
-		return t, errors.New("a link-local address: want one that a route leads to")
-	case a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return t, errors.New("want the address of one host")
-	case a.IsLoopback():
-		return t, errors.New("this host's own address: want another's")
-	}
-	return t, nil
-}
-
 // find looks up how this host reaches the targets.
 func find(targets []target) error {
 	for i, t := range targets {
-		path, err := knock.Find(t.addr)
+		path, err := probe.Find(t.addr)
 		if err != nil {
-			return usagef("verify: --probe %s: %w", t.addr, err)
+			return cli.Usagef("verify: --probe %s: %w", t.addr, err)
 		}
 		targets[i].path = path
 	}
@@ -130,7 +109,7 @@ func (ws watching) reached(targets []target) error {
 			devs = append(devs, w.device)
 		}
 		if !found {
-			return usagef("verify: --probe %s: the route leads over %s: want an address that is reached by %s",
+			return cli.Usagef("verify: --probe %s: the route leads over %s: want an address that is reached by %s",
 				t.addr, t.path.Device, strings.Join(devs, " or "))
 		}
 	}
@@ -142,7 +121,8 @@ func (w *watched) paths(targets []target) []verify.Path {
 	var out []verify.Path
 	for _, t := range targets {
 		if vlan, ok := t.path.Through(w.device); ok {
-			out = append(out, verify.Path{Addr: t.addr, Port: t.port, Source: t.path.Source, Sources: t.path.Sources, VLAN: vlan})
+			out = append(out, verify.Path{Addr: t.addr, Port: t.port, Source: t.path.Source, Sources: t.path.Sources,
+				VLAN: vlan})
 		}
 	}
 	return out
@@ -151,7 +131,7 @@ func (w *watched) paths(targets []target) []verify.Path {
 // send sends the probes' packets and counts the answers into them. Packets of
 // different probes take turns.
 func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
-	var attempts []knock.Attempt
+	var attempts []probe.Attempt
 	var owner []int
 	for n, more := 0, true; more; n++ {
 		more = false
@@ -160,14 +140,14 @@ func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
 				continue
 			}
 			more = true
-			at := knock.Attempt{Protocol: p.Protocol, Local: p.Local, Remote: p.Remote}
+			at := probe.Attempt{Protocol: p.Protocol, Local: p.Local, Remote: p.Remote}
 			if n == 0 && p.Connect != 0 {
 				at.Connect, at.Remote = true, netip.AddrPortFrom(p.Remote.Addr(), p.Connect)
 			}
 			attempts, owner = append(attempts, at), append(owner, i)
 		}
 	}
-	got, err := knock.Send(ctx, attempts, func(i int, local, remote netip.AddrPort) bool {
+	got, err := probe.Send(ctx, attempts, func(i int, local, remote netip.AddrPort) bool {
 		return ws.belongs(ps[owner[i]], local, remote)
 	})
 	if errors.Is(err, unix.EPERM) {
@@ -183,17 +163,17 @@ func (ws watching) send(ctx context.Context, ps []verify.Probe) error {
 }
 
 // addResult adds the result of one packet to its probe's.
-func addResult(p *verify.Probe, r knock.Result) {
+func addResult(p *verify.Probe, r probe.Result) {
 	if r.Sent() {
 		p.Sent++
-		if r.Answer != knock.Unawaited {
+		if r.Answer != probe.Unawaited {
 			p.Awaited++
 		}
 	}
 	switch r.Answer {
-	case knock.Accepted:
+	case probe.Accepted:
 		p.Accepted++
-	case knock.Refused:
+	case probe.Refused:
 		p.Refused++
 	}
 	if r.Err != nil && !slices.Contains(p.Errors, r.Err.Error()) {

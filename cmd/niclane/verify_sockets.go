@@ -11,7 +11,6 @@ import (
 	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/lane/verify"
-	"github.com/niclane/niclane/watch/host"
 )
 
 // sockets are this host's TCP connections when verify began to watch.
@@ -80,31 +79,28 @@ func (s *sockets) findings(ctx context.Context, a *app, results []verified) {
 		return
 	}
 	defer s.reader.Close()
-	here, err := journal.Here()
-	if err != nil {
-		return
-	}
-	js, err := a.allJournals(here)
+	js, err := a.Engine().Journals()
 	if err != nil {
 		return
 	}
 	conns := s.served(slices.ContainsFunc(js, func(j *journal.Journal) bool {
-		return slices.ContainsFunc(a.appliedBy(j).Lanes, func(l plan.FittedLane) bool { return l.Aligned })
+		return slices.ContainsFunc(a.Engine().Applied(j).Lanes, func(l plan.FittedLane) bool { return l.Aligned })
 	}))
 	if len(conns) == 0 {
 		return
 	}
 	for i := range results {
 		at := slices.IndexFunc(js, func(j *journal.Journal) bool { return j.Head().Config == results[i].Config })
-		if at < 0 || !js[at].Head().SameBoot(here) {
+		if at < 0 {
 			continue
 		}
-		_, now, _, err := host.Look(ctx, a.runDir, js[at], nil, groupsOf(js[at]))
-		if err != nil {
+		seen, err := a.Engine().Look(ctx, func(j *journal.Journal) bool { return j.Head().Config == results[i].Config })
+		if err != nil || len(seen) != 1 {
 			continue
 		}
+		v := seen[0]
 		for _, dev := range results[i].Devices {
-			results[i].Findings = append(results[i].Findings, verify.Sockets(a.appliedBy(js[at]), now, dev, conns)...)
+			results[i].Findings = append(results[i].Findings, verify.Sockets(v.Applied, v.Now, dev, conns)...)
 		}
 	}
 }

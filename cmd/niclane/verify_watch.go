@@ -27,7 +27,7 @@ type watched struct {
 	applied verify.Applied
 	device  string
 	lanes   []string // by number less one
-	watcher *watch.Watcher
+	watcher *count.Watcher
 	err     error
 	last    verify.Watched // once it has ended
 }
@@ -42,27 +42,27 @@ func (ws *watching) begin(result int, a verify.Applied, now *device.State) {
 		}
 		done = append(done, l.Device)
 		w := &watched{result: result, applied: a, device: l.Device}
-		w.open(d, watch.Open)
+		w.open(d, count.Open)
 		*ws = append(*ws, w)
 	}
 }
 
 // open begins to watch the device.
-func (w *watched) open(d *device.Device, open func(*device.Device, []watch.Lane) (*watch.Watcher, error)) {
-	var lanes []watch.Lane
+func (w *watched) open(d *device.Device, open func(*device.Device, []count.Lane) (*count.Watcher, error)) {
+	var lanes []count.Lane
 	matches, named := verify.Matches(w.applied, w.device), verify.Named(w.applied, w.device)
 	for _, l := range w.applied.Lanes {
 		if l.Device != w.device {
 			continue
 		}
-		lane := watch.Lane{Class: priority(l.Class), Matches: matches[l.Name]}
+		lane := count.Lane{Class: priority(l.Class), Matches: matches[l.Name]}
 		if p := named[l.Name]; p != "" {
 			lane.Class, lane.ByClass = priority(p), true
 		}
 		w.lanes = append(w.lanes, l.Name)
 		lanes = append(lanes, lane)
 	}
-	lanes = append(lanes, watch.Lane{Fragments: true, Matches: slices.Concat(slices.Collect(maps.Values(matches))...)})
+	lanes = append(lanes, count.Lane{Fragments: true, Matches: slices.Concat(slices.Collect(maps.Values(matches))...)})
 	w.watcher, w.err = open(d, lanes)
 }
 
@@ -155,7 +155,7 @@ func (ws watching) drain() {
 }
 
 func (w *watched) findings(during time.Duration) []verify.Finding {
-	var counts watch.Counts
+	var counts count.Counts
 	if w.err == nil {
 		counts, w.err = w.watcher.Counts()
 		w.err = errors.Join(w.err, w.watcher.Close())
@@ -172,7 +172,7 @@ func (w *watched) findings(during time.Duration) []verify.Finding {
 }
 
 // seen gives what was counted so far.
-func (w *watched) seen(counts watch.Counts) verify.Watched {
+func (w *watched) seen(counts count.Counts) verify.Watched {
 	var fragments uint64
 	for _, c := range slices.Concat(counts.Received, counts.Sent) {
 		if c.Lane == len(w.lanes)+1 {
@@ -181,8 +181,9 @@ func (w *watched) seen(counts watch.Counts) verify.Watched {
 	}
 	return verify.Watched{
 		Device: w.device, Missed: counts.Missed, Fragments: fragments,
-		Received: w.cells(counts.Received, false), Sent: w.cells(counts.Sent, false), Classed: w.cells(counts.Classed, true),
-		Direct: w.cells(counts.Direct, false), Handed: w.cells(counts.Handed, false),
+		Received: w.cells(counts.Received, false), Sent: w.cells(counts.Sent, false),
+		Classed: w.cells(counts.Classed, true),
+		Direct:  w.cells(counts.Direct, false), Handed: w.cells(counts.Handed, false),
 	}
 }
 
@@ -197,7 +198,7 @@ func cannotWatch(err error) string {
 // the default lane by no match.
 func (w *watched) name(i int) string {
 	switch {
-	case i == watch.Unread:
+	case i == count.Unread:
 		return verify.LaneUnread
 	case i == 0 || i > len(w.lanes):
 		return ""
@@ -205,7 +206,7 @@ func (w *watched) name(i int) string {
 	return w.lanes[i-1]
 }
 
-func (w *watched) cells(cs []watch.Cell, classes bool) []verify.Cell {
+func (w *watched) cells(cs []count.Cell, classes bool) []verify.Cell {
 	out := make([]verify.Cell, len(cs))
 	for i, c := range cs {
 		out[i] = verify.Cell{Lane: w.name(c.Lane), Queue: c.Column, Packets: c.Packets, Bare: c.Bare}

@@ -5,16 +5,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/internal/kernel/notify"
-	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/watch"
 	"github.com/niclane/niclane/watch/host"
 	"github.com/niclane/niclane/watch/metrics"
@@ -32,9 +27,10 @@ line each. It asks nothing again and again but every 30 s, for what the kernel
 tells nobody about.
 
 With FILE it makes its lanes first, as apply does, as soon as the device and the
-control groups that FILE names are there, and keeps them. Without, it keeps all that are applied in this network namespace,
-now and later. It keeps what was applied, not what FILE says meanwhile: apply
-FILE changes that. Lanes that are rolled back are not made again.
+control groups that FILE names are there, and keeps them. Without, it keeps all
+that are applied in this network namespace, now and later. It keeps what was
+applied, not what FILE says meanwhile: apply FILE changes that. Lanes that are
+rolled back are not made again.
 
 What comes back again and again is repaired later each time, and after nine times
 in 8.5 minutes left as it is, which it says; apply FILE has it try anew. When it
@@ -46,7 +42,7 @@ where --listen says: unix:PATH, or IP:PORT of a loopback address.
 
 A device has one watch. It is meant as a service (niclane persist writes one), and
 tells systemd when it is ready and alive.`,
-		Args: atMost(1, "at most one lanes file"),
+		Args: cli.AtMost(1, "at most one lanes file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var r *request
 			if len(args) == 1 {
@@ -60,12 +56,12 @@ tells systemd when it is ready and alive.`,
 			}
 			at, err := parseListen(listen)
 			if err != nil {
-				return usagef("watch: --listen %w", err)
+				return cli.Usagef("watch: --listen %w", err)
 			}
-			if err := needRoot("watch"); err != nil {
+			if err := cli.NeedRoot("watch"); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cli.Interruptible(cmd.Context())
 			defer stop()
 			return a.watch(ctx, r, at)
 		},
@@ -75,41 +71,46 @@ tells systemd when it is ready and alive.`,
 }
 
 // parseListen reads --listen; nil is nowhere, and a zero address the usual one.
-func parseListen(s string) (*health.Address, error) {
+func parseListen(s string) (*metrics.Address, error) {
 	switch s {
 	case "":
-		return &health.Address{}, nil
+		return &metrics.Address{}, nil
 	case "none":
 		return nil, nil
 	}
-	at, err := health.ParseAddress(s)
+	at, err := metrics.ParseAddress(s)
 	return &at, err
 }
 
-func (a *app) watch(ctx context.Context, r *request, at *health.Address) (err error) {
-	report := stay.WriteText(a.stdout)
-	if a.json {
-		report = stay.WriteJSON(a.stdout)
+func (a *app) watch(ctx context.Context, r *request, at *metrics.Address) (err error) {
+	report := watch.WriteText(a.Stdout)
+	if a.JSON {
+		report = watch.WriteJSON(a.Stdout)
 	}
-	m := &machine{a: a, report: report, claims: map[string]*apply.Lock{}}
-	defer func() { err = errors.Join(err, m.close()) }()
-	if m.source, err = notify.Open(); err != nil {
+	source, err := notify.Open()
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	m := &host.Machine{Engine: a.Engine(), Source: source, Report: report, Alone: true}
+	defer func() { err = errors.Join(err, m.Close()) }()
 	s := newSupervisor()
-	k := stay.NewKeeper(m, stay.Options{Report: s.also(report), Alive: s.alive, Heartbeat: s.heartbeat})
+	k := watch.NewKeeper(m, watch.Options{Report: s.also(report), Alive: s.alive, Heartbeat: s.heartbeat})
+	first := ""
 	if r != nil {
-		m.config = r.config
-		if devices := groupOf(r.Intent); len(devices) > 0 {
-			m.first = devices[0]
+		m.Config = r.config
+		if devices := r.file().Devices(); len(devices) > 0 {
+			first = devices[0]
 		}
-		if err := m.begin(ctx, r, s); err != nil || ctx.Err() != nil {
+		err := m.Begin(ctx, r.file(), host.Waiting{Events: source.Events(), Ready: s.ready, Alive: s.alive,
+			Heartbeat: s.heartbeat})
+		if err != nil || ctx.Err() != nil {
 			return err
 		}
-	} else if err := m.claimAll(); err != nil {
+	} else if err := m.LockAll(); err != nil {
 		return err
 	}
-	server, err := a.serveHealth(at, k, m)
+	server, err := a.serveHealth(at, k, m, first)
 	if err != nil {
 		return err
 	}
@@ -118,144 +119,5 @@ func (a *app) watch(ctx context.Context, r *request, at *health.Address) (err er
 	}
 	s.ready("keeping lanes")
 	defer s.stopping()
-	return stay.Run(ctx, k, m.source.Events())
-}
-
-// begin makes the lanes of r as soon as their devices are there.
-func (m *machine) begin(ctx context.Context, r *request, s *supervisor) error {
-	for _, dev := range groupOf(r.Intent) {
-		if err := m.claim(dev); err != nil {
-			return err
-		}
-	}
-	told := map[string]string{}
-	for {
-		waits, err := m.awaited(ctx, r)
-		if err != nil || ctx.Err() != nil {
-			return err
-		}
-		if kept, err := m.kept(waits); kept || err != nil {
-			return err
-		}
-		if len(waits) == 0 {
-			err := m.apply(ctx, r)
-			if !errors.Is(err, stay.ErrBusy) {
-				return err
-			}
-			waits = map[string]string{"": err.Error()}
-		}
-		for _, what := range slices.Sorted(maps.Keys(waits)) {
-			if told[what] == waits[what] {
-				continue
-			}
-			e := stay.Event{Time: time.Now(), Kind: stay.Waiting, Config: r.config, Device: what, Text: waits[what]}
-			if strings.HasPrefix(what, "/") {
-				e.Device, e.Key = "", what
-			}
-			m.report(e)
-		}
-		told = waits
-		// A boot does not wait for a device or group that may never come.
-		s.ready("waiting for a device or a control group")
-		s.alive()
-		wait := stay.Again
-		if _, busy := waits[""]; busy {
-			wait = time.Second
-		}
-		if s.heartbeat > 0 {
-			wait = min(wait, s.heartbeat)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case _, ok := <-m.source.Events():
-			if !ok {
-				return errors.New("the kernel's notifications have ended")
-			}
-		case <-time.After(wait):
-		}
-	}
-}
-
-// kept reports whether nothing but control groups is waited for, of lanes that are
-// applied already: they are kept meanwhile.
-func (m *machine) kept(waits map[string]string) (bool, error) {
-	for what := range waits {
-		if !strings.HasPrefix(what, "/") {
-			return false, nil
-		}
-	}
-	if len(waits) == 0 {
-		return false, nil
-	}
-	js, err := m.journals()
-	return len(js) > 0, err
-}
-
-// awaited says which devices and control groups of r are not there, or not ready,
-// and why.
-func (m *machine) awaited(ctx context.Context, r *request) (map[string]string, error) {
-	devices, groups := groupOf(r.Intent), host.Groups(r.Intent)
-	displaced, err := m.displaced()
-	if err != nil {
-		return nil, err
-	}
-	for range lookAgain {
-		st, known, err := host.Observe(ctx, m.a.runDir, devices, groups)
-		if err != nil {
-			return nil, err
-		}
-		grown, err := m.source.Watch(m.names.Interest(host.From{State: st, Devices: devices, Known: known, Groups: groups}))
-		if err != nil {
-			return nil, err
-		}
-		if grown {
-			continue
-		}
-		waits := map[string]string{}
-		maps.Copy(waits, host.Waits(devices, st, displaced))
-		for _, g := range groups {
-			if !st.Cgroups.Exists(g) {
-				waits[g] = "there is no such control group: the lanes are made as soon as there is"
-			}
-		}
-		return waits, nil
-	}
-	return nil, errors.New("devices change faster than they can be looked at")
-}
-
-// displaced are the devices of what is kept that have other names now.
-func (m *machine) displaced() (map[string]string, error) {
-	js, err := m.journals()
-	out := map[string]string{}
-	for _, j := range js {
-		more, derr := host.Displaced(j.Head(), false)
-		err = errors.Join(err, derr)
-		maps.Copy(out, more)
-	}
-	return out, err
-}
-
-// apply is niclane apply, but waits for nobody: stay.ErrBusy.
-func (m *machine) apply(ctx context.Context, r *request) error {
-	release, err := m.Hold(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	began := time.Now()
-	done, warnings, err := m.a.make(ctx, r, func(string) bool { return false })
-	if err != nil {
-		return err
-	}
-	e := stay.Event{Time: time.Now(), Kind: stay.Notice, Config: r.config, Objects: done, After: time.Since(began),
-		Text: fmt.Sprintf("applied, %s", count(len(done), "step"))}
-	if len(done) == 0 {
-		e.Text = "nothing to do: the machine is as the file says"
-	}
-	m.report(e)
-	for _, w := range warnings {
-		m.report(stay.Event{Time: time.Now(), Kind: stay.Notice, Config: r.config, Text: w})
-	}
-	return nil
+	return watch.Run(ctx, k, source.Events())
 }

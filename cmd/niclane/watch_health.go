@@ -10,32 +10,34 @@ import (
 
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/watch"
+	"github.com/niclane/niclane/watch/host"
 	"github.com/niclane/niclane/watch/metrics"
 )
 
 // serveHealth shows metrics and health; nil if at is.
-func (a *app) serveHealth(at *health.Address, k *stay.Keeper, m *machine) (*health.Server, error) {
+func (a *app) serveHealth(at *metrics.Address, k *watch.Keeper, m *host.Machine, first string) (*metrics.Server,
+	error) {
 	if at == nil {
 		return nil, nil
 	}
 	if at.Network == "" {
 		name := "watch.sock"
-		if m.config != "" {
-			name = "watch-" + m.first + ".sock"
+		if m.Config != "" {
+			name = "watch-" + first + ".sock"
 		}
-		dir, err := filepath.Abs(a.runDir)
+		dir, err := filepath.Abs(a.RunDir)
 		if err != nil {
 			return nil, err
 		}
-		at = &health.Address{Network: "unix", Address: filepath.Join(dir, name)}
+		at = &metrics.Address{Network: "unix", Address: filepath.Join(dir, name)}
 	}
-	return health.Serve(*at, k, m.read)
+	return metrics.Serve(*at, k, func(ctx context.Context) (metrics.Reading, error) { return a.readCounters(ctx, m) })
 }
 
-// read reads the counters of the lanes that are kept, those that are always on.
-func (m *machine) read(ctx context.Context) (health.Reading, error) {
-	var r health.Reading
-	js, err := m.journals()
+// readCounters reads the counters of the lanes that are kept, those that are always on.
+func (a *app) readCounters(ctx context.Context, m *host.Machine) (metrics.Reading, error) {
+	var r metrics.Reading
+	js, err := m.Journals()
 	if err != nil || len(js) == 0 {
 		return r, err
 	}
@@ -49,7 +51,7 @@ func (m *machine) read(ctx context.Context) (health.Reading, error) {
 		return r, nil // none is no limit to observe
 	}
 	r.Lanes = slices.DeleteFunc(r.Lanes, func(l plan.FittedLane) bool { return !slices.Contains(devices, l.Device) })
-	rater, err := m.a.newRater(ctx, r.Lanes, devices, false)
+	rater, err := a.newRater(ctx, r.Lanes, devices, false)
 	if err != nil {
 		return r, err
 	}

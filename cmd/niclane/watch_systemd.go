@@ -48,8 +48,8 @@ func (s *supervisor) alive() {
 func (s *supervisor) stopping() { s.say(daemon.SdNotifyStopping) }
 
 // also has the last event as the service's status.
-func (s *supervisor) also(report func(stay.Event)) func(stay.Event) {
-	return func(e stay.Event) {
+func (s *supervisor) also(report func(watch.Event)) func(watch.Event) {
+	return func(e watch.Event) {
 		report(e)
 		s.say("STATUS=" + e.String())
 	}

@@ -96,21 +96,22 @@ const defaultBits = 3
 
 // defaultRoute reports whether one of any table leaves by one of the links.
 func defaultRoute(over map[int]bool) (found bool, err error) {
-	err = netlink.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-		if r.Type != unix.RTN_UNICAST {
-			return true
-		}
-		if r.Dst != nil {
-			if ones, _ := r.Dst.Mask.Size(); ones > defaultBits {
+	err = netlink.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+		netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+			if r.Type != unix.RTN_UNICAST {
 				return true
 			}
-		}
-		found = over[r.LinkIndex]
-		for _, h := range r.MultiPath {
-			found = found || over[h.LinkIndex]
-		}
-		return !found
-	})
+			if r.Dst != nil {
+				if ones, _ := r.Dst.Mask.Size(); ones > defaultBits {
+					return true
+				}
+			}
+			found = over[r.LinkIndex]
+			for _, h := range r.MultiPath {
+				found = found || over[h.LinkIndex]
+			}
+			return !found
+		})
 	if found || errors.Is(err, netlink.ErrDumpInterrupted) {
 		err = nil
 	}

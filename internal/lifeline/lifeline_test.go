@@ -19,7 +19,8 @@ import (
 
 func TestStacked(t *testing.T) {
 	link := func(index, parent, master, ns int) netlink.LinkAttrs {
-		return netlink.LinkAttrs{Name: string(rune('a' + index)), Index: index, ParentIndex: parent, MasterIndex: master, NetNsID: ns}
+		return netlink.LinkAttrs{Name: string(rune('a' + index)), Index: index, ParentIndex: parent,
+			MasterIndex: master, NetNsID: ns}
 	}
 	links := []netlink.Link{
 		&netlink.Bridge{LinkAttrs: link(9, 0, 0, -1)},

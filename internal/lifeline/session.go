@@ -89,7 +89,8 @@ func peers(pid int) (out []netip.Addr) {
 	defer unix.Close(process)
 	for _, fd := range fds {
 		n, err := strconv.Atoi(fd.Name())
-		if to, lerr := os.Readlink(dir + "/" + fd.Name()); err != nil || lerr != nil || !strings.HasPrefix(to, "socket:") {
+		if to, lerr := os.Readlink(dir + "/" + fd.Name()); err != nil || lerr != nil ||
+			!strings.HasPrefix(to, "socket:") {
 			continue
 		}
 		if peer, ok := peerOf(process, n); ok {
@@ -107,7 +108,8 @@ func peerOf(process, fd int) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	defer unix.Close(s)
-	if kind, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || kind != unix.IPPROTO_TCP || !ours(s) {
+	if kind, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || kind != unix.IPPROTO_TCP ||
+		!ours(s) {
 		return netip.Addr{}, false
 	}
 	at, err := unix.Getpeername(s)

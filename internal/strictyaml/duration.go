@@ -4,6 +4,7 @@ package strictyaml
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -22,7 +23,7 @@ func Microseconds(least, most int) Kind[int] {
 		text, plain, _ := v.Scalar()
 		if plain && IsDecimal(text) {
 			text += "us"
-		} else if !shortExpr().MatchString(text) {
+		} else if !shortExpr.MatchString(text) {
 			v.Wrong(k.Want)
 			return 0, false
 		}
@@ -38,7 +39,8 @@ func Microseconds(least, most int) Kind[int] {
 // Duration is a time in ns, written with its unit.
 func Duration(least, most time.Duration) Kind[int64] {
 	k := Kind[int64]{
-		Want:   fmt.Sprintf("a time from %s to %s with its unit: us, ms, s, m or h", DurationText(int64(least)), DurationText(int64(most))),
+		Want: fmt.Sprintf("a time from %s to %s with its unit: us, ms, s, m or h", DurationText(int64(least)),
+			DurationText(int64(most))),
 		Schema: Schema{"type": "string", "pattern": durationPattern},
 	}
 	k.Read = func(v Value) (int64, bool) {
@@ -47,7 +49,7 @@ func Duration(least, most time.Duration) Kind[int64] {
 			v.Failf("found %s, a number without a unit, want %s", text, k.Want)
 			return 0, false
 		}
-		if durationExpr().MatchString(text) {
+		if durationExpr.MatchString(text) {
 			if d, ok := duration(text, least, most); ok {
 				return int64(d), true
 			}
@@ -61,8 +63,8 @@ func Duration(least, most time.Duration) Kind[int64] {
 const durationPattern = `^[0-9]{1,12}(\.[0-9]{1,9})?(us|ms|s|m|h)$`
 
 var (
-	durationExpr = Lazy(durationPattern)
-	shortExpr    = Lazy(`^[0-9]{1,12}(us|ms|s)$`)
+	durationExpr = regexp.MustCompile(durationPattern)
+	shortExpr    = regexp.MustCompile(`^[0-9]{1,12}(us|ms|s)$`)
 )
 
 func duration(text string, least, most time.Duration) (time.Duration, bool) {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // A Kind is a type of value: what it is called in messages and in the
@@ -20,17 +19,11 @@ type Kind[T any] struct {
 	Read   func(v Value) (T, bool)
 }
 
-// Lazy compiles a regular expression when it is first needed: most runs of most
-// commands need none, and all of them would wait for it.
-func Lazy(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
-
-var decimal = Lazy(`^-?(0|[1-9][0-9]{0,17})$`)
+var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,17})$`)
 
 // IsDecimal reports whether a text is an integer as files have it; YAML's other
 // spellings (0x10, 010, 1_000) are traps more than help.
-func IsDecimal(text string) bool { return decimal().MatchString(text) }
+func IsDecimal(text string) bool { return decimal.MatchString(text) }
 
 // Mapped changes the type of what a kind reads.
 func Mapped[A, B any](k Kind[A], f func(A) B) Kind[B] {
@@ -116,11 +109,11 @@ func OneOf(words []string) string {
 // Pattern is text that a regular expression describes; why, if not nil, says
 // what else may be wrong with it.
 func Pattern(want, expr string, why func(string) string) Kind[string] {
-	re := Lazy(expr)
+	re := regexp.MustCompile(expr)
 	k := Kind[string]{Want: want, Schema: Schema{"type": "string", "pattern": expr}}
 	k.Read = func(v Value) (string, bool) {
 		text, _, ok := v.Scalar()
-		if !ok || !re().MatchString(text) {
+		if !ok || !re.MatchString(text) {
 			v.Wrong(k.Want)
 			return "", false
 		}

@@ -52,7 +52,8 @@ func TestDuration(t *testing.T) {
 		"[1s]":          ": found a list, " + want,
 		"999999999999h": `: found "999999999999h", ` + want,
 	})
-	for ns, want := range map[int64]string{0: "0us", 1500: "1.5us", 1e6: "1ms", 2500e6: "2500ms", 90e9: "90s", 7200e9: "2h", 3: "0.003us"} {
+	for ns, want := range map[int64]string{0: "0us", 1500: "1.5us", 1e6: "1ms", 2500e6: "2500ms", 90e9: "90s",
+		7200e9: "2h", 3: "0.003us"} {
 		if got := strictyaml.DurationText(ns); got != want {
 			t.Errorf("DurationText(%d) = %s, want %s", ns, got, want)
 		}
@@ -78,10 +79,11 @@ func TestSize(t *testing.T) {
 
 func TestNumberAndShare(t *testing.T) {
 	const number = "want a number from 0.5 to 99.999"
-	reads(t, strictyaml.Number(0.5, 99.999), map[string]string{"1": "1", "99.9": "99.9", "0.5": "0.5"}, map[string]string{
-		"0.4": ": found 0.4, " + number, "1e1": `: found "1e1", ` + number, `"5"`: `: found "5", ` + number,
-		".nan": ": found .nan, " + number, "-1": ": found -1, " + number,
-	})
+	reads(t, strictyaml.Number(0.5, 99.999), map[string]string{"1": "1", "99.9": "99.9", "0.5": "0.5"},
+		map[string]string{
+			"0.4": ": found 0.4, " + number, "1e1": `: found "1e1", ` + number, `"5"`: `: found "5", ` + number,
+			".nan": ": found .nan, " + number, "-1": ": found -1, " + number,
+		})
 	const share = "want a share from 0.1% to 95% in steps of 0.1%"
 	reads(t, strictyaml.Share(1, 950), map[string]string{"12.5%": "125", "95 %": "950", "0.1%": "1"}, map[string]string{
 		"0.5": ": found 0.5, " + share, "0.05%": `: found "0.05%", ` + share, "96%": `: found "96%", ` + share,
@@ -108,7 +110,8 @@ func TestSeries(t *testing.T) {
 
 func TestPath(t *testing.T) {
 	const want = "want a key file, relative to this file and below its directory"
-	reads(t, strictyaml.Path("a key file"), map[string]string{"a.pem": "a.pem", "pki/a..b": "pki/a..b", "./a/../b": "./a/../b"}, map[string]string{
+	reads(t, strictyaml.Path("a key file"), map[string]string{"a.pem": "a.pem", "pki/a..b": "pki/a..b",
+		"./a/../b": "./a/../b"}, map[string]string{
 		"/etc/a":    `: found "/etc/a", an absolute path, ` + want,
 		"../a":      `: found "../a", which leaves that directory, ` + want,
 		"a/../../b": `: found "a/../../b", which leaves that directory, ` + want,
@@ -132,17 +135,19 @@ func TestMapping(t *testing.T) {
 
 func TestLists(t *testing.T) {
 	word := strictyaml.Text("a word", 4)
-	reads(t, strictyaml.Texts("a list of words", 3, word), map[string]string{"[a, 1, on]": "[a 1 on]"}, map[string]string{
-		"a":            `: found "a", want a list of words`,
-		"[]":           ": found an empty list, want a list of words",
-		"[a, b, c, d]": ": found 4, want at most 3",
-		"[a, {}]":      "[1]: found a mapping, want a word",
-	})
+	reads(t, strictyaml.Texts("a list of words", 3, word), map[string]string{"[a, 1, on]": "[a 1 on]"},
+		map[string]string{
+			"a":            `: found "a", want a list of words`,
+			"[]":           ": found an empty list, want a list of words",
+			"[a, b, c, d]": ": found 4, want at most 3",
+			"[a, {}]":      "[1]: found a mapping, want a word",
+		})
 	reads(t, strictyaml.OneOrList(word, 2), map[string]string{"a": "[a]", "[a, b]": "[a b]"}, map[string]string{
 		"[]":        ": found a list of 0, want 1 to 2",
 		"[a, b, c]": ": found a list of 3, want 1 to 2",
 	})
-	dishes := strictyaml.Sections("dish", "a list of dishes", 2, dishKeys, func(strictyaml.Value) dish { return dish{Serves: 1} })
+	dishes := strictyaml.Sections("dish", "a list of dishes", 2, dishKeys,
+		func(strictyaml.Value) dish { return dish{Serves: 1} })
 	reads(t, dishes, map[string]string{"[{name: soup}, {serves: 2}]": "[{soup 1 []} { 2 []}]"}, map[string]string{
 		"{name: soup}": ": found a mapping, want a list of dishes",
 		"[soup]":       `[0]: found "soup", want a mapping of keys: name, serves, at-course`,
@@ -160,7 +165,8 @@ func TestFailLine(t *testing.T) {
 	} {
 		r := strictyaml.NewReader("f")
 		v, _ := r.Document([]byte(text), "x")
-		key := strictyaml.Key[struct{}]{Name: "x", Read: func(v strictyaml.Value, _ *struct{}) { v.FailLine(3, "wrong") }}
+		key := strictyaml.Key[struct{}]{Name: "x",
+			Read: func(v strictyaml.Value, _ *struct{}) { v.FailLine(3, "wrong") }}
 		strictyaml.Section(v, []strictyaml.Key[struct{}]{key}, "x", &struct{}{})
 		if diff := cmp.Diff(want, r.Errors().Error()); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", text, diff)

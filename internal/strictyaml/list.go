@@ -4,6 +4,7 @@ package strictyaml
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -52,7 +53,7 @@ func Sections[T any](ref, want string, limit int, keys func() []Key[T], start fu
 // Mapping has names of the file's choice and values of one kind. names is the
 // regular expression of a name, name what it says.
 func Mapping[V any](want, names, name string, value Kind[V]) Kind[map[string]V] {
-	expr := Lazy(names)
+	expr := regexp.MustCompile(names)
 	return Kind[map[string]V]{
 		Want: want,
 		Schema: Schema{"type": "object", "minProperties": 1,
@@ -72,7 +73,7 @@ func Mapping[V any](want, names, name string, value Kind[V]) Kind[map[string]V] 
 					ok = false
 					continue
 				}
-				if !expr().MatchString(e.Name) {
+				if !expr.MatchString(e.Name) {
 					v.r.FailAt(e.At, path, "found the name %s, want %s", Quote(e.Name), name)
 					ok = false
 					continue
@@ -140,8 +141,9 @@ func Texts(want string, limit int, item Kind[string]) Kind[[]string] {
 // OneOrList takes a value, or a list of up to limit, of one kind.
 func OneOrList[T any](one Kind[T], limit int) Kind[[]T] {
 	k := Kind[[]T]{
-		Want:   one.Want + ", or a list of these",
-		Schema: Schema{"anyOf": []any{one.Schema, Schema{"type": "array", "minItems": 1, "maxItems": limit, "items": one.Schema}}},
+		Want: one.Want + ", or a list of these",
+		Schema: Schema{"anyOf": []any{one.Schema,
+			Schema{"type": "array", "minItems": 1, "maxItems": limit, "items": one.Schema}}},
 	}
 	k.Read = func(v Value) ([]T, bool) {
 		if n, list := v.Len(); list && (n == 0 || n > limit) {

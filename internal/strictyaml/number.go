@@ -4,13 +4,13 @@ package strictyaml
 
 import (
 	"fmt"
-	"math/big"
+	"regexp"
 	"strconv"
 )
 
 const numberPattern = `^(0|[1-9][0-9]{0,11})(\.[0-9]{1,9})?$`
 
-var numberExpr = Lazy(numberPattern)
+var numberExpr = regexp.MustCompile(numberPattern)
 
 // Number is a decimal fraction within limits, neither negative nor with an
 // exponent.
@@ -21,7 +21,8 @@ func Number(least, most float64) Kind[float64] {
 	}
 	k.Read = func(v Value) (float64, bool) {
 		text, plain, _ := v.Scalar()
-		if n, err := strconv.ParseFloat(text, 64); plain && numberExpr().MatchString(text) && err == nil && n >= least && n <= most {
+		if n, err := strconv.ParseFloat(text, 64); plain && numberExpr.MatchString(text) && err == nil && n >= least &&
+			n <= most {
 			return n, true
 		}
 		v.Wrong(k.Want)
@@ -33,8 +34,6 @@ func Number(least, most float64) Kind[float64] {
 // NumberText is a number as a file has it.
 func NumberText(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-var shareExpr = Lazy(`^([0-9]{1,4}(?:\.[0-9]{1,6})?) ?%$`)
-
 // Share is a part of something in permille.
 func Share(least, most int) Kind[int] {
 	k := Kind[int]{
@@ -43,8 +42,7 @@ func Share(least, most int) Kind[int] {
 	}
 	k.Read = func(v Value) (int, bool) {
 		text, _, _ := v.Scalar()
-		if m := shareExpr().FindStringSubmatch(text); m != nil {
-			n, _ := new(big.Rat).SetString(m[1])
+		if n, unit, ok := quantity(text, 4, 6); ok && unit == "%" {
 			if permille, exact := whole(n, 10); exact && permille >= int64(least) && permille <= int64(most) {
 				return int(permille), true
 			}
@@ -69,7 +67,8 @@ func Series(what string, least, most, limit int) Kind[[]int] {
 		Of("step", Integer(1, most), "", "From each to the next.", func(s *steps, x int) { s.step = x }),
 	}
 	k := Kind[[]int]{
-		Want: fmt.Sprintf("%s from %d to %d, a list of them in ascending order, or {from: , to: , step: }", what, least, most),
+		Want: fmt.Sprintf("%s from %d to %d, a list of them in ascending order, or {from: , to: , step: }", what, least,
+			most),
 		Schema: Schema{"anyOf": []any{
 			one.Schema,
 			Schema{"type": "array", "minItems": 1, "maxItems": limit, "items": one.Schema},

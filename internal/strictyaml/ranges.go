@@ -4,6 +4,7 @@ package strictyaml
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,10 +13,10 @@ import (
 // rangesPattern is a list of integers and ranges in one text.
 const rangesPattern = `^[0-9]+(-[0-9]+)?( *, *[0-9]+(-[0-9]+)?)*$`
 
-var rangesExpr = Lazy(rangesPattern)
+var rangesExpr = regexp.MustCompile(rangesPattern)
 
 // IsRanges reports whether a text looks like a list of integers and ranges.
-func IsRanges(text string) bool { return rangesExpr().MatchString(text) }
+func IsRanges(text string) bool { return rangesExpr.MatchString(text) }
 
 // Integers is a list of integers and ranges in any of adqsetup's and YAML's
 // spellings: 1, "0-3,8", [1, "2-3"]. The result is ascending. most is the

@@ -4,6 +4,7 @@ package strictyaml
 
 import (
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -59,8 +60,6 @@ var bitUnits = map[string]int64{
 	"kibit": 1 << 10, "mibit": 1 << 20, "gibit": 1 << 30, "tibit": 1 << 40,
 }
 
-var rateExpr = Lazy(`^([0-9]{1,15}(?:\.[0-9]{1,12})?) ?([A-Za-z/%]*)$`)
-
 // The schema's pattern of an absolute rate.
 const (
 	absolutePattern = `^[0-9]+(\.[0-9]+)? ?([KkMmGgTt][Ii]?)?[Bb][Ii][Tt]$`
@@ -94,13 +93,12 @@ func BitRate() Kind[uint64] {
 func (v Value) rate(want string, share bool) (Rate, bool) {
 	none := Rate{}
 	text, _, _ := v.Scalar()
-	m := rateExpr().FindStringSubmatch(text)
-	if m == nil {
+	n, written, ok := quantity(text, 15, 12)
+	if !ok {
 		v.Wrong(want)
 		return none, false
 	}
-	n, _ := new(big.Rat).SetString(m[1])
-	unit := strings.ToLower(m[2])
+	unit := strings.ToLower(written)
 	switch {
 	case unit == "%" && share:
 		permille, exact := whole(n, 10)
@@ -119,15 +117,29 @@ func (v Value) rate(want string, share bool) (Rate, bool) {
 	case unit == "":
 		v.Failf("found %s, a number without a unit, want %s", v.Found(), want)
 	case strings.HasSuffix(unit, "bps"):
-		v.Failf("found %s: tc(8) reads %s as bytes per second, which is 8 times as much; want %s", Quote(text), m[2], want)
+		v.Failf("found %s: tc(8) reads %s as bytes per second, which is 8 times as much; want %s", Quote(text), written,
+			want)
 	case bitUnits[strings.TrimSuffix(strings.TrimSuffix(unit, "/s"), "s")] != 0:
 		v.Failf("found %s, want the unit as tc(8) has it: %s", Quote(text),
 			strings.TrimSuffix(strings.TrimSuffix(unit, "/s"), "s"))
 	default:
-		v.Failf("found %s, %s is not a unit, want %s", Quote(text), Quote(m[2]), want)
+		v.Failf("found %s, %s is not a unit, want %s", Quote(text), Quote(written), want)
 	}
 	return none, false
 }
+
+// quantity splits a text into a number, of at most so many digits before and
+// after the point, and a unit, after a space or none.
+func quantity(text string, digits, fraction int) (n *big.Rat, unit string, ok bool) {
+	m := quantityExpr.FindStringSubmatch(text)
+	if m == nil || len(m[1]) > digits || len(m[2]) > fraction+1 {
+		return nil, "", false
+	}
+	n, ok = new(big.Rat).SetString(m[1] + m[2])
+	return n, m[3], ok
+}
+
+var quantityExpr = regexp.MustCompile(`^([0-9]+)(\.[0-9]+)? ?([A-Za-z/%]*)$`)
 
 // whole returns n times factor if that is a whole number that fits.
 func whole(n *big.Rat, factor int64) (int64, bool) {

@@ -17,10 +17,7 @@ type Reader struct {
 }
 
 // NewReader returns a reader of a file, whose name is used in messages only.
-func NewReader(file string) *Reader { return Resume(file, Positions{}) }
-
-// Resume returns a reader of a file that was read, to check it anew.
-func Resume(file string, at Positions) *Reader { return &Reader{file: file, at: at} }
+func NewReader(file string) *Reader { return &Reader{file: file, at: Positions{}} }
 
 // Errors are all problems reported so far, by position, nil if there is none.
 func (r *Reader) Errors() Errors { return r.errs.sorted() }

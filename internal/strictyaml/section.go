@@ -3,6 +3,7 @@
 package strictyaml
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -101,12 +102,12 @@ func Section[T any](v Value, keys []Key[T], want string, t *T) (bad []string, ok
 	return bad, true
 }
 
-var plainName = Lazy(`^[0-9A-Za-z_-]{1,60}$`)
+var plainName = regexp.MustCompile(`^[0-9A-Za-z_-]+$`)
 
 // Join adds a name to a path. A name that could not be told from the path, or
 // not be printed, is quoted.
 func Join(path, name string) string {
-	if !plainName().MatchString(name) {
+	if len(name) > 60 || !plainName.MatchString(name) {
 		name = Quote(name)
 	}
 	if path == "" {

@@ -4,7 +4,6 @@ package strictyaml
 
 import (
 	"fmt"
-	"math/big"
 	"strings"
 )
 
@@ -14,35 +13,34 @@ var byteUnits = map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, 
 
 const sizePattern = `^[0-9]{1,15}(\.[0-9]{1,6})? ?([KMGT]i)?B$`
 
-var sizeExpr = Lazy(`^([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]*)$`)
-
 // Size is an amount of memory in bytes.
 func Size(least, most int64) Kind[int64] {
 	number := Schema{"type": "integer", "minimum": least, "maximum": most}
 	k := Kind[int64]{
-		Want:   fmt.Sprintf("bytes from %s to %s, as a number or with a unit: KiB, MiB, GiB, TiB (1024)", SizeText(least), SizeText(most)),
+		Want: fmt.Sprintf("bytes from %s to %s, as a number or with a unit: KiB, MiB, GiB, TiB (1024)",
+			SizeText(least), SizeText(most)),
 		Schema: Schema{"anyOf": []any{number, Schema{"type": "string", "pattern": sizePattern}}},
 	}
 	k.Read = func(v Value) (int64, bool) {
 		text, plain, _ := v.Scalar()
-		m := sizeExpr().FindStringSubmatch(text)
-		if m == nil || m[2] == "" && !(plain && IsDecimal(text)) {
+		n, unit, ok := quantity(text, 15, 6)
+		if !ok || strings.ContainsAny(unit, "/%") || unit == "" && !(plain && IsDecimal(text)) {
 			v.Wrong(k.Want)
 			return 0, false
 		}
-		factor := byteUnits[m[2]]
+		factor := byteUnits[unit]
 		if factor == 0 {
-			for unit := range byteUnits {
-				if len(unit) == 3 && strings.EqualFold(m[2], unit[:1]) || strings.EqualFold(m[2], unit) ||
-					len(unit) == 3 && strings.EqualFold(m[2], unit[:1]+"B") {
-					v.Failf("found %s, want the unit as %s (%d bytes), or the bytes as a number", Quote(text), unit, byteUnits[unit])
+			for want := range byteUnits {
+				if len(want) == 3 && strings.EqualFold(unit, want[:1]) || strings.EqualFold(unit, want) ||
+					len(want) == 3 && strings.EqualFold(unit, want[:1]+"B") {
+					v.Failf("found %s, want the unit as %s (%d bytes), or the bytes as a number", Quote(text), want,
+						byteUnits[want])
 					return 0, false
 				}
 			}
-			v.Failf("found %s, %s is not a unit, want %s", Quote(text), Quote(m[2]), k.Want)
+			v.Failf("found %s, %s is not a unit, want %s", Quote(text), Quote(unit), k.Want)
 			return 0, false
 		}
-		n, _ := new(big.Rat).SetString(m[1])
 		if bytes, exact := whole(n, factor); exact && bytes >= least && bytes <= most {
 			return bytes, true
 		}

@@ -28,13 +28,14 @@ import (
 	"github.com/niclane/niclane/k8s/agent/attach"
 	"github.com/niclane/niclane/k8s/agent/kube"
 	"github.com/niclane/niclane/k8s/agent/lanes"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/deviceplugin"
 	"github.com/niclane/niclane/k8s/networks/nat"
 	"github.com/niclane/niclane/k8s/networks/reach"
 	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/watch"
 	"github.com/niclane/niclane/watch/metrics"
 )
@@ -57,27 +58,26 @@ type Options struct {
 	// KubeletDir is kubelet's: /var/lib/kubelet.
 	KubeletDir string
 	// Listen is where metrics and health are shown.
-	Listen health.Address
+	Listen metrics.Address
 	Log    *slog.Logger
 }
 
 // An Agent runs on one node.
 type Agent struct {
 	o        Options
-	card     *card.Card
-	node     *node.Node
+	applier  *applier.Applier
+	lanes    *lanes.Manager
 	attacher *attach.Attacher
 	cluster  *kube.Cluster
 	kubelet  *podresources.Client
-	keeper   *stay.Keeper
+	keeper   *watch.Keeper
 	source   *notify.Source
 
 	seen, pods, changed, kept chan struct{} // wake the loops
-	asked                     chan struct{} // by the runtime for something that took doing
 	took                      *prometheus.HistogramVec
 
 	mu       sync.Mutex
-	lanes    map[string]string // of objects that drifted, by key
+	laneOf   map[string]string // of objects that drifted, by key
 	bypassed nat.Memory        // packets of pods that the card sees under other addresses
 }
 
@@ -95,42 +95,44 @@ func New(o Options) (*Agent, error) {
 		}
 	}
 	a := &Agent{
-		o: o, seen: make(chan struct{}, 1), pods: make(chan struct{}, 1), changed: make(chan struct{}, 1), kept: make(chan struct{}, 1), asked: make(chan struct{}, 1), lanes: map[string]string{},
+		o: o, seen: make(chan struct{}, 1), pods: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		kept: make(chan struct{}, 1), laneOf: map[string]string{},
 		kubelet: podresources.New(filepath.Join(o.KubeletDir, "pod-resources/kubelet.sock")), took: newTook(),
 	}
 	config := filepath.Join(run, "kubernetes.yaml")
-	a.card = &card.Card{StateDir: o.StateDir, RunDir: o.RunDir, Config: config}
+	a.applier = applier.New(o.StateDir, o.RunDir, config)
 	a.cluster = kube.New(o.Client, o.Node, o.Services, o.Log, func() {
 		wake(a.pods)
 		wake(a.seen)
 	})
-	a.node, err = node.New(node.Options{
-		Name: o.Node, Path: filepath.Join(dir, "state.json"), RunDir: run, Config: config, Boot: strings.TrimSpace(string(boot)),
-		Card: a.card, Device: a.device, Changed: func() { wake(a.changed) }, Log: o.Log,
+	a.lanes, err = lanes.New(lanes.Options{
+		Name: o.Node, Path: filepath.Join(dir, "state.json"), RunDir: run, Config: config,
+		Boot:    strings.TrimSpace(string(boot)),
+		Applier: a.applier, Device: a.device, Changed: func() { wake(a.changed) }, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	a.attacher = &attach.Attacher{
-		Node: a.node, Kubelet: a.kubelet, Pods: a.cluster, Reachable: new(reach.Links).OnDevice, Addrs: a.cluster.Addresses, ByCgroup: a.byCgroup, Limit: reach.Limit, Log: o.Log,
+		Lanes: a.lanes, Kubelet: a.kubelet, Pods: a.cluster, Reachable: new(reach.Links).OnDevice,
+		Addrs: a.cluster.Addresses, ByCgroup: a.byCgroup, Limit: reach.Limit, Log: o.Log,
 		Event: func(namespace, pod, uid, reason, message string) {
 			go a.cluster.Event(context.Background(), "Pod", namespace, pod, uid, reason, message)
 		},
 		Took: func(command string, did bool, took time.Duration) {
 			a.took.WithLabelValues(command, strconv.FormatBool(did)).Observe(took.Seconds())
-			if did {
-				wake(a.asked)
-			}
 		},
 	}
 	if o.Services {
-		a.attacher.Services = func(pod *corev1.Pod) []lanepods.Service { return lanepods.Services(pod, a.cluster.Services()) }
+		a.attacher.Services = func(pod *corev1.Pod) []lanepods.Service {
+			return lanepods.Services(pod, a.cluster.Services())
+		}
 	}
 	return a, nil
 }
 
 // Inventory is what the agent's node has: for the DRA driver.
-func (a *Agent) Inventory() *node.Node { return a.node }
+func (a *Agent) Inventory() *lanes.Manager { return a.lanes }
 
 // privateDir makes a directory that only root can enter.
 func privateDir(dir string) error {
@@ -156,15 +158,16 @@ func (a *Agent) device() (string, error) {
 	if !ok || addr == "" {
 		return "", errors.New("the node's InternalIP is not known yet")
 	}
-	return card.DeviceOf(addr)
+	return applier.DeviceOf(addr)
 }
 
 // handle does what niclane-cni asks, and tells what niclane-cni-install says.
-func (a *Agent) handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
-	if r.Command == cniproto.Unchained {
+func (a *Agent) handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
+	if r.Command == cni.Unchained {
 		a.o.Log.Warn("pods get no lanes by niclane-cni", "error", r.Reason)
-		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "NotChained", "pods get no lanes by niclane-cni: "+r.Reason)
-		return cniproto.Answer{}
+		a.cluster.Event(ctx, "Node", "", a.o.Node, a.o.Node, "NotChained",
+			"pods get no lanes by niclane-cni: "+r.Reason)
+		return cni.Answer{}
 	}
 	return a.attacher.Handle(ctx, r, early)
 }
@@ -178,28 +181,27 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.source.Close()) }()
-	a.card.Watch(a.source)
-	l, err := cniproto.Listen(a.o.Socket)
+	a.applier.Source = a.source
+	l, err := cni.Listen(a.o.Socket)
 	if err != nil {
 		return fmt.Errorf("niclane-cni's socket: %w", err)
 	}
-	a.keeper = stay.NewKeeper(a.card, stay.Options{Report: a.report, Alive: func() { wake(a.kept) }})
-	server, err := health.Serve(a.o.Listen, a.keeper, a.read, newPods(a.node), a.took)
+	a.keeper = watch.NewKeeper(a.applier, watch.Options{Report: a.report, Alive: func() { wake(a.kept) }})
+	server, err := metrics.Serve(a.o.Listen, a.keeper, a.read, newPods(a.lanes), a.took)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	parts := []func(context.Context) error{
-		func(ctx context.Context) error { a.node.Run(ctx); return nil },
+		func(ctx context.Context) error { a.lanes.Run(ctx); return nil },
 		func(ctx context.Context) error { a.cluster.Run(ctx); return nil },
-		func(ctx context.Context) error { return cniproto.Serve(ctx, l, doing, a.handle) },
-		func(ctx context.Context) error { return stay.Run(ctx, a.keeper, a.source.Events()) },
+		func(ctx context.Context) error { return cni.Serve(ctx, l, doing, a.handle) },
+		func(ctx context.Context) error { return watch.Run(ctx, a.keeper, a.source.Events()) },
 		func(ctx context.Context) error {
 			return again(ctx, a.o.Log, "device plugins", (&deviceplugin.Manager{
-				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.node, Log: a.o.Log,
+				Dir: filepath.Join(a.o.KubeletDir, "device-plugins"), Inventory: a.lanes, Log: a.o.Log,
 			}).Run)
 		},
-		func(ctx context.Context) error { return ofRuntime().between(ctx, a.asked) },
 		a.writePods, a.follow, a.tell, a.judge, a.watchTranslated,
 	}
 	if a.o.NRI != "" {
@@ -280,7 +282,7 @@ func (a *Agent) follow(ctx context.Context) error {
 				cerr = errors.Join(err, cerr)
 			}
 		}
-		a.node.SetPolicy(ctx, p, cerr)
+		a.lanes.SetPolicy(ctx, p, cerr)
 		if err := a.attacher.Sweep(ctx, a.cluster.Pods(), a.cgroup); err != nil && ctx.Err() == nil {
 			a.o.Log.Warn("pods could not be compared with kubelet's", "error", err)
 		}
@@ -289,14 +291,14 @@ func (a *Agent) follow(ctx context.Context) error {
 }
 
 // report is told by the keeper, and must not ask it anything.
-func (a *Agent) report(e stay.Event) {
-	if e.Kind == stay.Drift {
+func (a *Agent) report(e watch.Event) {
+	if e.Kind == watch.Drift {
 		a.mu.Lock()
-		a.lanes[e.Key] = e.Lane
+		a.laneOf[e.Key] = e.Lane
 		a.mu.Unlock()
 	}
 	switch e.Kind {
-	case stay.Drift, stay.Failed, stay.Left, stay.Waiting:
+	case watch.Drift, watch.Failed, watch.Left, watch.Waiting:
 		a.o.Log.Warn(e.String())
 	default:
 		a.o.Log.Info(e.String())
@@ -323,10 +325,24 @@ func (a *Agent) judge(ctx context.Context) error {
 				drifts[""] = append(drifts[""], dev+": "+c.Waits[dev])
 			}
 			for _, key := range append(c.Drifts, c.Left...) {
-				drifts[a.lanes[key]] = append(drifts[a.lanes[key]], key+" is not as niclane left it")
+				if ofPod(key) {
+					continue
+				}
+				drifts[a.laneOf[key]] = append(drifts[a.laneOf[key]], key+" is not as niclane left it")
 			}
 		}
 		a.mu.Unlock()
-		a.node.SetHealth(drifts)
+		a.lanes.SetHealth(drifts)
 	}
+}
+
+// ofPod reports whether an object by its key is of one pod's control group: it goes with
+// the pod, which ends before anybody is told, and others can have the lane all the same.
+func ofPod(key string) bool {
+	for _, o := range []device.Object{device.CgroupClass{}, device.CgroupPriority{}} {
+		if kind, _, _ := strings.Cut(o.Key(), "/"); strings.HasPrefix(key, kind+"/") {
+			return true
+		}
+	}
+	return false
 }

@@ -34,14 +34,16 @@ import (
 	"github.com/niclane/niclane/k8s/agent/applier"
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/networks/nat"
 	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/watch/metrics"
 )
 
-var policyGVR = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}
+var policyGVR = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
+	Resource: v1alpha1.Resource}
 
 // A world is an API server with one node, and what the agent has said to it.
 type world struct {
@@ -74,7 +76,8 @@ func newWorld(t *testing.T) *world {
 		defer w.mu.Unlock()
 		p := a.(clienttesting.PatchAction)
 		w.status = append(w.status, p.GetSubresource()+" "+string(p.GetPatch()))
-		return true, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy"}}, nil
+		return true, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "niclane.dev/v1alpha1",
+			"kind": "LanePolicy"}}, nil
 	})
 	w.Interface = w.fake
 	return w
@@ -83,8 +86,9 @@ func newWorld(t *testing.T) *world {
 func (w *world) set(t *testing.T, generation int64, classes ...any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy", "metadata": map[string]any{"name": "p", "generation": generation},
-		"spec": map[string]any{"uplink": map[string]any{"linkRate": "1gbit"}, "classes": classes},
+		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy",
+		"metadata": map[string]any{"name": "p", "generation": generation},
+		"spec":     map[string]any{"uplink": map[string]any{"linkRate": "1gbit"}, "classes": classes},
 	}}
 	var err error
 	if generation == 1 {
@@ -129,9 +133,10 @@ func class(name string, queues int64, more ...any) map[string]any {
 }
 
 func get(socket, path string) (int, string, error) {
-	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	c := &http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}}
 	defer c.CloseIdleConnections()
 	r, err := c.Get("http://niclane" + path)
 	if err != nil {
@@ -159,10 +164,11 @@ func TestPause(t *testing.T) {
 // policy's status and, once, on the pod; and no more when it has ended.
 func testTranslated(t *testing.T, a *Agent, w *world) {
 	pod := netip.MustParseAddrPort("10.244.0.5:6379")
-	err := a.node.Attach(t.Context(), node.Attachment{
+	err := a.lanes.Attach(t.Context(), lanes.Attachment{
 		Sandbox: "sb", IfName: "eth0", Namespace: "default", Pod: "redis", UID: "u", Addrs: []netip.Addr{pod.Addr()},
-		Grants:  []lanepods.Grant{{Container: "c", Class: "redis", Units: []string{"redis-0"}, Lane: "redis-0"}},
-		Members: []policy.Member{{Name: "m", Lane: "redis-0", Protocol: "tcp", Addrs: []netip.Prefix{netip.PrefixFrom(pod.Addr(), 32)}}},
+		Grants: []lanepods.Grant{{Container: "c", Class: "redis", Units: []string{"redis-0"}, Lane: "redis-0"}},
+		Members: []policy.Member{{Name: "m", Lane: "redis-0", Protocol: "tcp",
+			Addrs: []netip.Prefix{netip.PrefixFrom(pod.Addr(), 32)}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -178,10 +184,13 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 			t.Fatal(err)
 		}
 	}
-	w.said(t, `"type":"Steered"`, `"reason":"AddressesAreTranslated"`, "pod default/redis, lane redis-0: frontend 192.0.2.1:30379/tcp")
+	w.said(t, `"type":"Steered"`, `"reason":"AddressesAreTranslated"`,
+		"pod default/redis, lane redis-0: frontend 192.0.2.1:30379/tcp")
 	var said []string
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline) && len(said) == 0; time.Sleep(time.Millisecond) {
-		all, err := w.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline) &&
+		len(said) == 0; time.Sleep(time.Millisecond) {
+		all, err := w.Resource(schema.GroupVersionResource{Version: "v1",
+			Resource: "events"}).Namespace("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,15 +203,16 @@ func testTranslated(t *testing.T, a *Agent, w *world) {
 	// By cpumap what arrives is told apart; what leaves, where the kernel lets the
 	// classifier see the address from before.
 	where := "are not in its lane redis-0"
-	if sees, err := card.SeeTranslated([]string{"up0"}); err != nil {
+	if sees, err := applier.SeeTranslated([]string{"up0"}); err != nil {
 		t.Fatal(err)
 	} else if sees {
 		where = "are answered in its lane and not received there, lane redis-0"
 	}
-	if len(said) != 1 || !strings.Contains(said[0], where) || !strings.Contains(said[0], `{"c": {"frontends": ["30379/TCP"]}}`) {
+	if len(said) != 1 || !strings.Contains(said[0], where) ||
+		!strings.Contains(said[0], `{"c": {"frontends": ["30379/TCP"]}}`) {
 		t.Errorf("events %q, want one with %s", said, where)
 	}
-	if err := a.node.Detach(t.Context(), "sb", "eth0"); err != nil {
+	if err := a.lanes.Detach(t.Context(), "sb", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.translated(now.Add(2*nat.Remembered), flows); err != nil {
@@ -230,29 +240,32 @@ func testLanePods(t *testing.T, w *world, socket string) {
 		if name == "plain" { // nobody can say of another's pod that it has no lane
 			p.Annotations = map[string]string{"kubernetes.io/config.hash": "u-redis"}
 		}
-		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{limit: resource.MustParse("1")}}}}
+		p.Spec.Containers = []corev1.Container{{Name: "c",
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{limit: resource.MustParse("1")}}}}
 		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Resource(resources).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: m}, metav1.CreateOptions{}); err != nil {
+		if _, err := w.Resource(resources).Namespace("default").Create(t.Context(),
+			&unstructured.Unstructured{Object: m}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); !cniproto.AsksForLane(socket, "u-redis"); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !cni.AsksForLane(socket,
+		"u-redis"); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a pod that asks for a lane was not written down")
 		}
 	}
-	if cniproto.AsksForLane(socket, "u-plain") {
+	if cni.AsksForLane(socket, "u-plain") {
 		t.Error("a pod that asks for none was written down")
 	}
-	for deadline := time.Now().Add(10 * time.Second); !cniproto.HasNoLane(socket, "u-plain"); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !cni.HasNoLane(socket, "u-plain"); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a pod that can have no lane was not written down")
 		}
 	}
-	if cniproto.HasNoLane(socket, "u-redis") || cniproto.HasNoLane(socket, "u-claimed") {
+	if cni.HasNoLane(socket, "u-redis") || cni.HasNoLane(socket, "u-claimed") {
 		t.Error("a pod that may have a lane was written down as one that has none")
 	}
 }
@@ -278,8 +291,10 @@ func TestStatus(t *testing.T) {
 	w := newWorld(t)
 	socket := filepath.Join(dir, "agent.sock")
 	a, err := New(Options{
-		Node: "n1", Client: w.fake, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Socket: filepath.Join(dir, "cni.sock"),
-		KubeletDir: filepath.Join(dir, "kubelet"), Listen: health.Address{Network: "unix", Address: socket}, Log: slog.New(slog.DiscardHandler),
+		Node: "n1", Client: w.fake, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+		Socket:     filepath.Join(dir, "cni.sock"),
+		KubeletDir: filepath.Join(dir, "kubelet"), Listen: metrics.Address{Network: "unix", Address: socket},
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -294,10 +309,11 @@ func TestStatus(t *testing.T) {
 		}
 	})
 	w.set(t, 1, class("redis", 1, "sets", int64(2)), class("web", 2, "mode", "shared", "members", int64(5)))
-	w.said(t, "status ", `"name":"n1"`, `"devices":["up0"]`, `"observedGeneration":1`, `"type":"Applied"`, `"reason":"AsThePolicySays"`, `"total":5`)
+	w.said(t, "status ", `"name":"n1"`, `"devices":["up0"]`, `"observedGeneration":1`, `"type":"Applied"`,
+		`"reason":"AsThePolicySays"`, `"total":5`)
 
-	for _, r := range []cniproto.Request{{Command: cniproto.Status}, {Command: cniproto.Unchained, Reason: "00-alone.conf: no list"}} {
-		if _, err := cniproto.Call(ctx, filepath.Join(dir, "cni.sock"), r, 10*time.Second); err != nil {
+	for _, r := range []cni.Request{{Command: cni.Status}, {Command: cni.Unchained, Reason: "00-alone.conf: no list"}} {
+		if _, err := cni.Call(ctx, filepath.Join(dir, "cni.sock"), r, 10*time.Second); err != nil {
 			t.Error(r.Command, err)
 		}
 	}
@@ -305,7 +321,8 @@ func TestStatus(t *testing.T) {
 	events, err := w.Resource(ofEvents).Namespace("default").List(ctx, metav1.ListOptions{})
 	if err != nil || !slices.ContainsFunc(events.Items, func(e unstructured.Unstructured) bool {
 		node, _, _ := unstructured.NestedString(e.Object, "involvedObject", "name")
-		return node == "n1" && e.Object["reason"] == "NotChained" && strings.HasSuffix(fmt.Sprint(e.Object["message"]), "by niclane-cni: 00-alone.conf: no list")
+		return node == "n1" && e.Object["reason"] == "NotChained" &&
+			strings.HasSuffix(fmt.Sprint(e.Object["message"]), "by niclane-cni: 00-alone.conf: no list")
 	}) {
 		t.Errorf("events %v, %v: none of the node says what cannot be chained", events, err)
 	}
@@ -317,7 +334,9 @@ func TestStatus(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			code, body, err := get(socket, "/metrics")
-			if err != nil || code != http.StatusOK || !strings.Contains(body, `niclane_class_units{class="web",mode="shared"} 5`) || !strings.Contains(body, `niclane_lane_info{`) ||
+			if err != nil || code != http.StatusOK ||
+				!strings.Contains(body, `niclane_class_units{class="web",mode="shared"} 5`) ||
+				!strings.Contains(body, `niclane_lane_info{`) ||
 				!strings.Contains(body, `niclane_request_seconds_count{command="STATUS",lane="false"} 1`) {
 				t.Errorf("%d, %v: %.500s", code, err, body)
 			}
@@ -330,7 +349,7 @@ func TestStatus(t *testing.T) {
 
 	began := time.Now()
 	w.set(t, 2, class("redis", 1, "sets", int64(3)))
-	for len(a.node.Now().Classes) != 1 || len(a.node.Now().Classes[0].Units) != 3 {
+	for len(a.lanes.Now().Classes) != 1 || len(a.lanes.Now().Classes[0].Units) != 3 {
 		if time.Since(began) > 10*time.Second {
 			t.Fatal("the policy does not reach the card")
 		}
@@ -351,9 +370,26 @@ func TestStatus(t *testing.T) {
 	if err := w.Resource(policyGVR).Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(a.node.Lanes()) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); len(a.lanes.Lanes()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal(fmt.Sprint("lanes are still there: ", a.node.Lanes()))
+			t.Fatal(fmt.Sprint("lanes are still there: ", a.lanes.Lanes()))
+		}
+	}
+}
+
+// TestOfPod: what goes with a pod's control group takes no lane from others.
+func TestOfPod(t *testing.T) {
+	for _, c := range []struct {
+		object device.Object
+		want   bool
+	}{
+		{device.CgroupClass{Cgroup: "/kubepods/pod1"}, true},
+		{device.CgroupPriority{Cgroup: "/kubepods/pod1", Dev: "eth0"}, true},
+		{device.Class{Dev: "eth0", ID: "1:10"}, false},
+		{device.FilterEntry{Filter: "filter/eth0/egress/1/1"}, false},
+	} {
+		if got := ofPod(c.object.Key()); got != c.want {
+			t.Errorf("%s: %t, want %t", c.object.Key(), got, c.want)
 		}
 	}
 }

@@ -20,10 +20,10 @@ import (
 )
 
 // read reads what the devices count of the lanes.
-func (a *Agent) read(ctx context.Context) (health.Reading, error) {
-	r := health.Reading{Moment: status.Moment{Counters: map[string]device.Counters{}}}
+func (a *Agent) read(ctx context.Context) (metrics.Reading, error) {
+	r := metrics.Reading{Moment: status.Moment{Counters: map[string]device.Counters{}}}
 	var devices []string
-	for _, d := range a.node.Status().Devices {
+	for _, d := range a.lanes.Status().Devices {
 		if _, err := net.InterfaceByName(d); err == nil {
 			devices = append(devices, d)
 		}
@@ -31,7 +31,7 @@ func (a *Agent) read(ctx context.Context) (health.Reading, error) {
 	if len(devices) == 0 {
 		return r, nil
 	}
-	for _, l := range a.node.Lanes() {
+	for _, l := range a.lanes.Lanes() {
 		for _, d := range devices {
 			if l.Device == d {
 				r.Lanes = append(r.Lanes, l)
@@ -39,7 +39,8 @@ func (a *Agent) read(ctx context.Context) (health.Reading, error) {
 		}
 	}
 	var err error
-	if r.State, err = observe.Observe(ctx, observe.Options{Devices: devices, RunDir: a.o.RunDir, NoProbes: true}); err != nil {
+	if r.State, err = observe.Observe(ctx,
+		observe.Options{Devices: devices, RunDir: a.o.RunDir, NoProbes: true}); err != nil {
 		return r, err
 	}
 	for _, d := range devices {
@@ -54,23 +55,25 @@ func (a *Agent) read(ctx context.Context) (health.Reading, error) {
 // and the lane's own series join with it by lane. All of a pod's packets pass its
 // interface, also those that are no lane's.
 type pods struct {
-	node                       *node.Node
+	lanes                      *lanes.Manager
 	inLane, units, used, wrong *prometheus.Desc
 	packets, bytes             *prometheus.Desc
 }
 
-func newPods(n *node.Node) *pods {
+func newPods(m *lanes.Manager) *pods {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("niclane_"+name, help, labels, nil)
 	}
 	return &pods{
-		node:    n,
-		inLane:  d("pod_lane", "1 for each lane that a container of a pod is in.", "namespace", "pod", "container", "class", "lane"),
-		packets: d("pod_packets_total", "Packets at the pod's interface, in lanes or not.", "namespace", "pod", "direction"),
-		bytes:   d("pod_bytes_total", "Bytes at the pod's interface, in lanes or not.", "namespace", "pod", "direction"),
-		units:   d("class_units", "Units of a class: queue sets, or places for pods.", "class", "mode"),
-		used:    d("class_units_used", "Units of a class that pods have.", "class", "mode"),
-		wrong:   d("class_units_unhealthy", "Units of a class that cannot be given now.", "class", "mode"),
+		lanes: m,
+		inLane: d("pod_lane", "1 for each lane that a container of a pod is in.", "namespace", "pod", "container",
+			"class", "lane"),
+		packets: d("pod_packets_total", "Packets at the pod's interface, in lanes or not.", "namespace", "pod",
+			"direction"),
+		bytes: d("pod_bytes_total", "Bytes at the pod's interface, in lanes or not.", "namespace", "pod", "direction"),
+		units: d("class_units", "Units of a class: queue sets, or places for pods.", "class", "mode"),
+		used:  d("class_units_used", "Units of a class that pods have.", "class", "mode"),
+		wrong: d("class_units_unhealthy", "Units of a class that cannot be given now.", "class", "mode"),
 	}
 }
 
@@ -78,7 +81,8 @@ func newPods(n *node.Node) *pods {
 // starts waits for, without the plugin's process.
 func newTook() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "niclane_request_seconds", Help: "Time that the runtime's requests took in the agent, by niclane-cni or NRI.",
+		Name:    "niclane_request_seconds",
+		Help:    "Time that the runtime's requests took in the agent, by niclane-cni or NRI.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 	}, []string{"command", "lane"})
 }
@@ -95,7 +99,7 @@ func (p *pods) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, c := range p.node.Now().Classes {
+	for _, c := range p.lanes.Now().Classes {
 		used, wrong := 0, 0
 		for _, u := range c.Units {
 			if u.Holder != nil {
@@ -109,7 +113,7 @@ func (p *pods) Collect(out chan<- prometheus.Metric) {
 		gauge(p.used, float64(used), c.Name, string(c.Mode))
 		gauge(p.wrong, float64(wrong), c.Name, string(c.Mode))
 	}
-	for _, a := range p.node.Attachments() {
+	for _, a := range p.lanes.Attachments() {
 		seen := map[string]bool{}
 		for _, g := range a.Grants {
 			if key := g.Container + " " + g.Lane; !seen[key] {
@@ -121,9 +125,11 @@ func (p *pods) Collect(out chan<- prometheus.Metric) {
 		for _, c := range []struct {
 			file, direction string
 			desc            *prometheus.Desc
-		}{{"rx_packets", "tx", p.packets}, {"tx_packets", "rx", p.packets}, {"rx_bytes", "tx", p.bytes}, {"tx_bytes", "rx", p.bytes}} {
+		}{{"rx_packets", "tx", p.packets}, {"tx_packets", "rx", p.packets}, {"rx_bytes", "tx", p.bytes},
+			{"tx_bytes", "rx", p.bytes}} {
 			if v, ok := counter(a.HostIf, c.file); ok {
-				out <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, v, a.Namespace, a.Pod, c.direction)
+				out <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, v, a.Namespace, a.Pod,
+					c.direction)
 			}
 		}
 	}

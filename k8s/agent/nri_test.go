@@ -43,14 +43,17 @@ func (w *world) exists(t *testing.T, name, addr string, phase corev1.PodPhase, h
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	p.Namespace, p.Name, p.UID = "default", name, types.UID("u-"+name)
 	p.Spec.HostNetwork, p.Spec.NodeName = host, "n1"
-	p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"niclane.dev/redis": resource.MustParse("1")}}}}
+	p.Spec.Containers = []corev1.Container{{Name: "c",
+		Resources: corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{"niclane.dev/redis": resource.MustParse("1")}}}}
 	p.Status.Phase, p.Status.PodIPs = phase, []corev1.PodIP{{IP: addr}}
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	if _, err := w.Resource(pods).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: m}, metav1.CreateOptions{}); err != nil {
+	if _, err := w.Resource(pods).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: m},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -58,7 +61,8 @@ func (w *world) exists(t *testing.T, name, addr string, phase corev1.PodPhase, h
 // events are what was said on a pod, with the reason before.
 func (w *world) events(t *testing.T, pod string) (said []string) {
 	t.Helper()
-	all, err := w.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	all, err := w.Resource(schema.GroupVersionResource{Version: "v1",
+		Resource: "events"}).Namespace("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +95,9 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 		}
 	}
 	kubelet := &kubelettest.Kubelet{Pods: []*podresourcesv1.PodResources{
-		kubelettest.Pod("runs", "niclane.dev/redis", "redis-0"), kubelettest.Pod("starts", "niclane.dev/redis", "redis-1"), kubelettest.Pod("portless", "niclane.dev/redis", "redis-2"),
+		kubelettest.Pod("runs", "niclane.dev/redis", "redis-0"),
+		kubelettest.Pod("starts", "niclane.dev/redis", "redis-1"),
+		kubelettest.Pod("portless", "niclane.dev/redis", "redis-2"),
 	}}
 	kubelet.Serve(t, filepath.Join(dir, "kubelet/pod-resources/kubelet.sock"))
 	w := newWorld(t)
@@ -117,8 +123,11 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 	t.Cleanup(r.Stop)
 
 	a, err := New(Options{
-		Node: "n1", Client: w.fake, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Socket: filepath.Join(dir, "cni.sock"), NRI: socket,
-		KubeletDir: filepath.Join(dir, "kubelet"), Listen: health.Address{Network: "unix", Address: filepath.Join(dir, "agent.sock")}, Log: slog.New(slog.DiscardHandler),
+		Node: "n1", Client: w.fake, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"),
+		Socket: filepath.Join(dir, "cni.sock"), NRI: socket,
+		KubeletDir: filepath.Join(dir, "kubelet"),
+		Listen:     metrics.Address{Network: "unix", Address: filepath.Join(dir, "agent.sock")},
+		Log:        slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +142,7 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 		}
 	})
 	attached := func() (out []string) {
-		for _, at := range a.node.Attachments() {
+		for _, at := range a.lanes.Attachments() {
 			out = append(out, at.Pod+" as "+at.Sandbox)
 		}
 		return out
@@ -146,7 +155,9 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 			}
 		}
 	}
-	eventually("a pod that runs gets into its lane", func() bool { return slices.Contains(attached(), "runs as pod:u-runs") })
+	eventually("a pod that runs gets into its lane", func() bool {
+		return slices.Contains(attached(), "runs as pod:u-runs")
+	})
 	eventually("it is said on a pod why it does not", func() bool {
 		return slices.ContainsFunc(w.events(t, "portless"), func(s string) bool {
 			return strings.HasPrefix(s, "LaneFailed: ") && strings.Contains(s, "names no port")
@@ -154,7 +165,8 @@ func TestStartedWithoutTheAgent(t *testing.T) {
 	})
 	eventually("a pod gets into its lane before its container is made", func() bool {
 		// Until the agent is connected it is not asked.
-		_, err := r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: sandbox("starts", "10.244.0.6"), Container: &api.Container{Id: "c", PodSandboxId: "sb-starts", Name: "c"}})
+		_, err := r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: sandbox("starts", "10.244.0.6"),
+			Container: &api.Container{Id: "c", PodSandboxId: "sb-starts", Name: "c"}})
 		if err != nil {
 			t.Fatal(err)
 		}

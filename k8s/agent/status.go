@@ -82,7 +82,8 @@ func equal(a, b *v1alpha1.NodeStatus) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.ObservedGeneration == b.ObservedGeneration && slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Classes, b.Classes) &&
+	return a.ObservedGeneration == b.ObservedGeneration && slices.Equal(a.Devices, b.Devices) &&
+		slices.Equal(a.Classes, b.Classes) &&
 		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
 			return x.Type == y.Type && x.Status == y.Status && x.Message == y.Message && x.Reason == y.Reason
 		})
@@ -90,13 +91,14 @@ func equal(a, b *v1alpha1.NodeStatus) bool {
 
 // status is the node's entry, and the policy that it is in, "" if none.
 func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string) {
-	st, snap := a.node.Status(), a.node.Now()
+	st, snap := a.lanes.Status(), a.lanes.Now()
 	if st.Policy == "" {
 		return nil, ""
 	}
 	out := &v1alpha1.NodeStatus{Name: a.o.Node, ObservedGeneration: st.Generation, Devices: st.Devices}
 	for _, c := range snap.Classes {
-		cs := v1alpha1.ClassStatus{Name: c.Name, Total: len(c.Units), Realisation: c.Realisations["queue-set"], Held: st.Held[c.Name]}
+		cs := v1alpha1.ClassStatus{Name: c.Name, Total: len(c.Units), Realisation: c.Realisations["queue-set"],
+			Held: st.Held[c.Name]}
 		for _, u := range c.Units {
 			if u.Holder != nil {
 				cs.InUse++
@@ -118,12 +120,14 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 	case !st.Applied:
 		reason, message = "WaitsForPods", st.String()
 	}
-	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Applied, st.Applied, reason, message, st.Generation))
+	out.Conditions = append(out.Conditions,
+		kube.Condition(old, v1alpha1.Applied, st.Applied, reason, message, st.Generation))
 	reason, message = "LanesHold", "the lanes are as they were applied"
 	if len(st.Unhealthy) > 0 {
 		reason, message = "LanesDoNotHold", strings.Join(st.Unhealthy, "; ")
 	}
-	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Healthy, len(st.Unhealthy) == 0, reason, message, st.Generation))
+	out.Conditions = append(out.Conditions,
+		kube.Condition(old, v1alpha1.Healthy, len(st.Unhealthy) == 0, reason, message, st.Generation))
 	a.mu.Lock()
 	bypassed := a.bypassed.String()
 	a.mu.Unlock()
@@ -131,7 +135,8 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 	if bypassed != "" {
 		reason, message = "AddressesAreTranslated", bypassed
 	}
-	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Steered, bypassed == "", reason, message, st.Generation))
+	out.Conditions = append(out.Conditions, kube.Condition(old, v1alpha1.Steered, bypassed == "", reason, message,
+		st.Generation))
 	return out, st.Policy
 }
 
@@ -177,7 +182,7 @@ func (a *Agent) appliedForce() []string {
 	if err != nil {
 		return nil
 	}
-	name := a.node.Status().Policy
+	name := a.lanes.Status().Policy
 	for _, p := range all {
 		if f := p.Spec.Uplink.Force["classifier"]; p.Name == name && f != "" {
 			return []string{f}

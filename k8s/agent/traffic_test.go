@@ -27,7 +27,7 @@ import (
 	"github.com/niclane/niclane/k8s/agent/attach/attachtest"
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/networks/reach"
 	lanepods "github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/lane/observe"
@@ -172,13 +172,15 @@ func TestTraffic(t *testing.T) {
 		t.Cleanup(func() { vethtest.IP(t, "link del veth"+pod+"\nnetns del "+pod) })
 	}
 	dir := t.TempDir()
-	c := &card.Card{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "k.yaml")}
-	if err := os.Mkdir(c.RunDir, 0o700); err != nil {
+	c := applier.New(filepath.Join(dir, "state"), filepath.Join(dir, "run"), filepath.Join(dir, "k.yaml"))
+	if err := os.Mkdir(c.Engine.RunDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	n, err := node.New(node.Options{
-		Name: "n", Path: filepath.Join(dir, "state.json"), RunDir: dir, Config: c.Config, Boot: "b", Card: c,
-		Device: func() (string, error) { return card.DeviceOf("192.0.2.1") }, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	n, err := lanes.New(lanes.Options{
+		Name: "n", Path: filepath.Join(dir, "state.json"), RunDir: dir, Config: c.Config, Boot: "b", Applier: c,
+		Device: func() (string, error) {
+			return applier.DeviceOf("192.0.2.1")
+		}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -200,10 +202,16 @@ func TestTraffic(t *testing.T) {
 	}
 	addrs := []netip.Addr{netip.MustParseAddr("10.244.0.5"), netip.MustParseAddr("fd00::5")}
 	g := attachtest.NewGiven()
-	g.Run("redis", "redis", "redis-0", 5000, addrs...).Annotations = map[string]string{lanepods.Annotation: `{"c":{"frontends":["30500/UDP"]}}`}
-	a := &attach.Attacher{Node: n, Addrs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }, Kubelet: g, Pods: g, Reachable: reach.OnDevice, Event: func(_, _, _, _, message string) { t.Log(message) }, Log: slog.New(slog.DiscardHandler)}
-	request := &cniproto.Request{
-		Version: cniproto.Version, Command: cniproto.Add, Sandbox: "sb", IfName: "eth0", HostIf: "vethredis", Namespace: "default", Pod: "redis", UID: "u-redis", Addrs: addrs,
+	g.Run("redis", "redis", "redis-0", 5000,
+		addrs...).Annotations = map[string]string{lanepods.Annotation: `{"c":{"frontends":["30500/UDP"]}}`}
+	a := &attach.Attacher{Lanes: n, Addrs: func() []netip.Addr {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	}, Kubelet: g, Pods: g, Reachable: reach.OnDevice, Event: func(_, _, _, _, message string) {
+		t.Log(message)
+	}, Log: slog.New(slog.DiscardHandler)}
+	request := &cni.Request{
+		Version: cni.Version, Command: cni.Add, Sandbox: "sb", IfName: "eth0", HostIf: "vethredis",
+		Namespace: "default", Pod: "redis", UID: "u-redis", Addrs: addrs,
 	}
 	began := time.Now()
 	if got := a.Handle(t.Context(), request, func() {}); got.Error != "" {
@@ -270,7 +278,7 @@ func TestTraffic(t *testing.T) {
 			}
 		}`)
 		translated := "redis-0"
-		if sees, err := card.SeeTranslated([]string{"up0"}); err != nil {
+		if sees, err := applier.SeeTranslated([]string{"up0"}); err != nil {
 			t.Fatal(err)
 		} else if !sees {
 			if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err == nil {
@@ -294,7 +302,8 @@ func TestTraffic(t *testing.T) {
 	expect("a pod of the host's network", "", "192.0.2.1:5000", "192.0.2.2:9", "host-0")
 	expect("the first pod still", "redis", "10.244.0.5:5000", "192.0.2.2:9", "redis-0")
 
-	if got := a.Handle(t.Context(), &cniproto.Request{Version: cniproto.Version, Command: cniproto.Del, Sandbox: "sb", IfName: "eth0"}, func() {}); got.Error != "" {
+	if got := a.Handle(t.Context(), &cni.Request{Version: cni.Version, Command: cni.Del, Sandbox: "sb",
+		IfName: "eth0"}, func() {}); got.Error != "" {
 		t.Fatalf("%+v", got)
 	}
 	expect("after the pod's end", "redis", "10.244.0.5:5000", "192.0.2.2:9", "default")
@@ -302,7 +311,7 @@ func TestTraffic(t *testing.T) {
 	if s := n.Status(); s.Applied { // the host's pod is still in its lane
 		t.Errorf("the class of a pod that runs was taken away: %+v", s)
 	}
-	if err := a.Node.Keep(t.Context(), func(node.Attachment) bool { return false }); err != nil {
+	if err := a.Lanes.Keep(t.Context(), func(lanes.Attachment) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	n.SetPolicy(t.Context(), nil, nil)

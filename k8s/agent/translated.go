@@ -55,17 +55,17 @@ func (a *Agent) watchTranslated(ctx context.Context) error {
 
 // translated looks once, and says what is new on the pods that it concerns.
 func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) error {
-	devices := a.node.Status().Devices
+	devices := a.lanes.Status().Devices
 	uplink, err := reach.Through(devices)
 	if err != nil {
 		return err
 	}
-	found, err := nat.Find(flows, a.node.Attachments(), uplink)
+	found, err := nat.Find(flows, a.lanes.Attachments(), uplink)
 	if err != nil {
 		return err
 	}
 	if len(found) > 0 {
-		sees, err := card.SeeTranslated(devices)
+		sees, err := applier.SeeTranslated(devices)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) erro
 
 // steered reports whether what arrives is told apart by lane.
 func (a *Agent) steered() bool {
-	return slices.ContainsFunc(a.node.Now().Classes, func(c classes.Class) bool {
+	return slices.ContainsFunc(a.lanes.Now().Classes, func(c inventory.Class) bool {
 		how := c.Realisations[string(device.PartSteering)]
 		return how != "" && how != plan.RealShared
 	})

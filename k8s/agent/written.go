@@ -8,7 +8,7 @@ import (
 
 	"github.com/niclane/niclane/k8s/agent/attach"
 	"github.com/niclane/niclane/k8s/agent/kube"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 )
 
 // writePods writes down which pods ask for a lane, for niclane-cni to know while nobody
@@ -48,5 +48,5 @@ func (a *Agent) writeKnown() error {
 			cannot = append(cannot, string(pod.UID))
 		}
 	}
-	return errors.Join(cniproto.WriteLanePods(a.o.Socket, ask), cniproto.WriteOtherPods(a.o.Socket, cannot))
+	return errors.Join(cni.WriteLanePods(a.o.Socket, ask), cni.WriteOtherPods(a.o.Socket, cannot))
 }

@@ -38,9 +38,9 @@ const DefaultDir = v1beta1.DevicePluginPath
 // kubeletSocket is kubelet's in that directory.
 const kubeletSocket = "kubelet.sock"
 
-// A Granter is told what kubelet gives: *node.Node.
+// A Granter is told what kubelet gives: *lanes.Manager.
 type Granter interface {
-	classes.Inventory
+	inventory.Inventory
 	Granted(class string, ids []string) error
 }
 
@@ -117,7 +117,7 @@ func (m *Manager) gone(name string) {
 }
 
 // follow has each resource served and registered; failed says that one is not.
-func (m *Manager) follow(ctx context.Context, snap *classes.Snapshot) (failed bool) {
+func (m *Manager) follow(ctx context.Context, snap *inventory.Snapshot) (failed bool) {
 	want := map[string]bool{}
 	for i := range snap.Classes {
 		c := &snap.Classes[i]
@@ -173,7 +173,7 @@ func (p *plugin) socket() string {
 }
 
 // set notes the class's units.
-func (p *plugin) set(snap *classes.Snapshot, c *classes.Class) {
+func (p *plugin) set(snap *inventory.Snapshot, c *inventory.Class) {
 	var out []*v1beta1.Device
 	for _, u := range c.Units {
 		d := &v1beta1.Device{ID: u.ID, Health: v1beta1.Healthy}
@@ -239,7 +239,8 @@ func (p *plugin) serve(ctx context.Context) error {
 	if p.registered {
 		return nil
 	}
-	c, err := grpc.NewClient("unix://"+filepath.Join(p.m.Dir, kubeletSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient("unix://"+filepath.Join(p.m.Dir, kubeletSocket),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -290,7 +291,8 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 // GetPreferredAllocation implements the service: units that follow each other, so
 // that several of one container become one lane, from the smallest gap that is
 // large enough.
-func (p *plugin) GetPreferredAllocation(_ context.Context, r *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
+func (p *plugin) GetPreferredAllocation(_ context.Context,
+	r *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
 	p.mu.Lock()
 	class := p.class
 	p.mu.Unlock()
@@ -381,7 +383,8 @@ func watchDir(ctx context.Context, dir string) (<-chan string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_TO|unix.IN_ONLYDIR); err != nil {
+	if _, err := unix.InotifyAddWatch(fd, dir,
+		unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_TO|unix.IN_ONLYDIR); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", dir, err), unix.Close(fd))
 	}
 	f := os.NewFile(uintptr(fd), "inotify") // non-blocking: the runtime's poller waits

@@ -75,7 +75,8 @@ func (k *kubelet) registered(t *testing.T, dir string) (string, v1beta1.DevicePl
 	t.Helper()
 	select {
 	case r := <-k.asked:
-		c, err := grpc.NewClient("unix://"+filepath.Join(dir, r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		c, err := grpc.NewClient("unix://"+filepath.Join(dir, r.Endpoint),
+			grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,24 +88,24 @@ func (k *kubelet) registered(t *testing.T, dir string) (string, v1beta1.DevicePl
 	}
 }
 
-// An inventory is what the test says.
-type inventory struct {
-	classes.Inventory
+// A fakeInventory is what the test says.
+type fakeInventory struct {
+	inventory.Inventory
 	mu      sync.Mutex
-	snap    *classes.Snapshot
+	snap    *inventory.Snapshot
 	changed chan struct{}
 	granted []string
 	looks   int // how often Now was called
 }
 
-func (i *inventory) Now() *classes.Snapshot {
+func (i *fakeInventory) Now() *inventory.Snapshot {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.looks++
 	return i.snap
 }
 
-func (i *inventory) Changed(version uint64) <-chan struct{} {
+func (i *fakeInventory) Changed(version uint64) <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.snap.Version != version {
@@ -115,7 +116,7 @@ func (i *inventory) Changed(version uint64) <-chan struct{} {
 	return i.changed
 }
 
-func (i *inventory) Granted(_ string, ids []string) error {
+func (i *fakeInventory) Granted(_ string, ids []string) error {
 	if slices.Contains(ids, "redis-1") {
 		return errors.New("redis-1 is not healthy")
 	}
@@ -125,7 +126,7 @@ func (i *inventory) Granted(_ string, ids []string) error {
 	return nil
 }
 
-func (i *inventory) set(change func(*classes.Snapshot)) {
+func (i *fakeInventory) set(change func(*inventory.Snapshot)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	next := *i.snap
@@ -140,17 +141,18 @@ func (i *inventory) set(change func(*classes.Snapshot)) {
 	i.changed = make(chan struct{})
 }
 
-func redis() *inventory {
-	return &inventory{changed: make(chan struct{}), snap: &classes.Snapshot{
-		Device: &classes.Device{Name: "eth0", NUMA: 1},
-		Classes: []classes.Class{
-			{Name: "redis", ResourceName: "niclane.dev/redis", Units: []classes.Unit{{ID: "redis-0"}, {ID: "redis-1", Unhealthy: "its qdisc is gone"}}},
-			{Name: "claimed", Units: []classes.Unit{{ID: "claimed-0"}}},
+func redis() *fakeInventory {
+	return &fakeInventory{changed: make(chan struct{}), snap: &inventory.Snapshot{
+		Device: &inventory.Device{Name: "eth0", NUMA: 1},
+		Classes: []inventory.Class{
+			{Name: "redis", ResourceName: "niclane.dev/redis",
+				Units: []inventory.Unit{{ID: "redis-0"}, {ID: "redis-1", Unhealthy: "its qdisc is gone"}}},
+			{Name: "claimed", Units: []inventory.Unit{{ID: "claimed-0"}}},
 		},
 	}}
 }
 
-func run(t *testing.T, dir string, i *inventory) {
+func run(t *testing.T, dir string, i *fakeInventory) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -195,21 +197,27 @@ func TestFault14Health(t *testing.T) {
 	if got := listed(t, s); got != "redis-0 Healthy, redis-1 Unhealthy" {
 		t.Errorf("got %s", got)
 	}
-	inv.set(func(s *classes.Snapshot) {
+	inv.set(func(s *inventory.Snapshot) {
 		s.Classes[0].Units[0].Unhealthy, s.Classes[0].Units[1].Unhealthy = "eth0 is down", ""
 	})
 	if got := listed(t, s); got != "redis-0 Unhealthy, redis-1 Healthy" {
 		t.Errorf("got %s", got)
 	}
-	if _, err := plugin.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{"redis-1"}}}}); err == nil || !strings.Contains(err.Error(), "not healthy") {
+	if _, err := plugin.Allocate(t.Context(),
+		&v1beta1.AllocateRequest{
+			ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{"redis-1"}}}}); err == nil ||
+		!strings.Contains(err.Error(), "not healthy") {
 		t.Errorf("allocate: %v", err)
 	}
-	r, err := plugin.Allocate(t.Context(), &v1beta1.AllocateRequest{ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{"redis-0"}}}})
+	r, err := plugin.Allocate(t.Context(),
+		&v1beta1.AllocateRequest{
+			ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: []string{"redis-0"}}}})
 	if err != nil || r.ContainerResponses[0].Envs["NICLANE_UNITS"] != "redis-0" || len(inv.granted) != 1 {
 		t.Errorf("allocate: %v, %v", r, err)
 	}
-	inv.set(func(s *classes.Snapshot) {
-		s.Classes = append(s.Classes, classes.Class{Name: "adq", ResourceName: "net.intel.com/adq", Units: []classes.Unit{{ID: "adq-0"}}})
+	inv.set(func(s *inventory.Snapshot) {
+		s.Classes = append(s.Classes,
+			inventory.Class{Name: "adq", ResourceName: "net.intel.com/adq", Units: []inventory.Unit{{ID: "adq-0"}}})
 	})
 	if name, _ := k.registered(t, dir); name != "net.intel.com/adq" {
 		t.Errorf("registered %s", name)

@@ -76,16 +76,19 @@ func objects(t *testing.T, values string) map[string]map[string]any {
 // place: nobody needs Helm.
 func TestPlainManifests(t *testing.T) {
 	for path, c := range map[string]struct{ values, made string }{
-		"manifests/niclane.yaml":     {"", "with its own values"},
-		"manifests/niclane-nri.yaml": {"{nri: {enabled: true}, cni: {enabled: false}}", "with nri.enabled=true and cni.enabled=false"},
+		"manifests/niclane.yaml": {"", "with its own values"},
+		"manifests/niclane-nri.yaml": {"{nri: {enabled: true}, cni: {enabled: false}}",
+			"with nri.enabled=true and cni.enabled=false"},
 	} {
 		rendered, err := render(c.values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var text bytes.Buffer
-		fmt.Fprintf(&text, "# SPDX-License-Identifier: Apache-2.0\n# Made from the chart, %s: go test . -update\n", c.made)
-		text.WriteString("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: niclane-system\n  labels: {pod-security.kubernetes.io/enforce: privileged}\n")
+		fmt.Fprintf(&text, "# SPDX-License-Identifier: Apache-2.0\n# Made from the chart, %s: go test . -update\n",
+			c.made)
+		text.WriteString("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: niclane-system\n  labels: " +
+			"{pod-security.kubernetes.io/enforce: privileged}\n")
 		crd, err := os.ReadFile(chartDir + "/crds/lanepolicies.yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -113,30 +116,17 @@ func TestPlainManifests(t *testing.T) {
 
 // TestNotes: who installs is told what is missing, and nothing of what is not.
 func TestNotes(t *testing.T) {
-	for values, want := range map[string]string{"": "no lanes before there is a LanePolicy", "{policy: {classes: [{name: redis}]}}": "kubectl get lanepolicy niclane "} {
+	for values, want := range map[string]string{"": "no lanes before there is a LanePolicy",
+		"{policy: {classes: [{name: redis}]}}": "kubectl get lanepolicy niclane "} {
 		rendered, err := render(values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		notes := rendered["niclane/templates/NOTES.txt"]
-		if !strings.Contains(notes, want) || strings.Contains(notes, "LanePolicy that") == (values != "") || strings.Contains(notes, "SPDX") {
+		if !strings.Contains(notes, want) || strings.Contains(notes, "LanePolicy that") == (values != "") ||
+			strings.Contains(notes, "SPDX") {
 			t.Errorf("with %q:\n%s", values, notes)
 		}
-	}
-}
-
-// TestCRD is one, in two places.
-func TestCRD(t *testing.T) {
-	chart, err := os.ReadFile(chartDir + "/crds/lanepolicies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("../manifests/crd.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(chart, source) {
-		t.Error("cp k8s/manifests/crd.yaml k8s/dist/chart/niclane/crds/lanepolicies.yaml")
 	}
 }
 
@@ -179,7 +169,8 @@ func TestLeastPrivilege(t *testing.T) {
 	for _, c := range pod["containers"].([]any) {
 		container := c.(map[string]any)
 		security := container["securityContext"].(map[string]any)
-		if security["privileged"] == true || security["allowPrivilegeEscalation"] != false || security["readOnlyRootFilesystem"] != true {
+		if security["privileged"] == true || security["allowPrivilegeEscalation"] != false ||
+			security["readOnlyRootFilesystem"] != true {
 			t.Errorf("container %v: %v", container["name"], security)
 		}
 		capabilities := security["capabilities"].(map[string]any)
@@ -203,7 +194,8 @@ policy: {classes: [{name: redis, queues: 4}]}
 		t.Error("a DeviceClass without dra")
 	}
 	policy := all["LanePolicy"]["spec"]
-	if diff := cmp.Diff(map[string]any{"classes": []any{map[string]any{"name": "redis", "queues": 4.0}}}, policy); diff != "" {
+	if diff := cmp.Diff(map[string]any{"classes": []any{map[string]any{"name": "redis", "queues": 4.0}}},
+		policy); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}
 	pod := all["DaemonSet"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
@@ -226,12 +218,14 @@ func TestNoPolicy(t *testing.T) {
 // TestNRI gives the agent the runtime's socket where that is asked for, and nowhere
 // else.
 func TestNRI(t *testing.T) {
-	for values, want := range map[string]bool{"": false, "nri: {enabled: true, socket: /run/other/nri.sock, bandwidth: false}": true} {
+	for values, want := range map[string]bool{"": false,
+		"nri: {enabled: true, socket: /run/other/nri.sock, bandwidth: false}": true} {
 		text, err := yaml.Marshal(objects(t, values)["DaemonSet"])
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []string{"- -nri=/run/other/nri.sock\n", "- -nri-bandwidth=false\n", "mountPath: /run/other\n", "path: /run/other\n"} {
+		for _, part := range []string{"- -nri=/run/other/nri.sock\n", "- -nri-bandwidth=false\n",
+			"mountPath: /run/other\n", "path: /run/other\n"} {
 			if got := strings.Contains(string(text), part); got != want {
 				t.Errorf("%q: %v has %q", values, got, part)
 			}
@@ -244,7 +238,8 @@ func TestNRI(t *testing.T) {
 
 // TestStatusOfAgent is the installer's to write down.
 func TestStatusOfAgent(t *testing.T) {
-	for values, want := range map[string]string{"": "-status-of-agent=false", "cni: {statusOfAgent: true}": "-status-of-agent=true"} {
+	for values, want := range map[string]string{"": "-status-of-agent=false",
+		"cni: {statusOfAgent: true}": "-status-of-agent=true"} {
 		text, err := yaml.Marshal(objects(t, values)["DaemonSet"])
 		if err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ type (
 )
 
 // Devices are what a node publishes, sorted by name.
-func Devices(s *classes.Snapshot) []resourceapi.Device {
+func Devices(s *inventory.Snapshot) []resourceapi.Device {
 	var out []resourceapi.Device
 	for i := range s.Classes {
 		c := &s.Classes[i]
@@ -46,7 +46,7 @@ func Devices(s *classes.Snapshot) []resourceapi.Device {
 
 // exclusive is a queue set, all of which one claim gets. Its capacities can be
 // asked for at least.
-func exclusive(s *classes.Snapshot, c *classes.Class, u *classes.Unit) resourceapi.Device {
+func exclusive(s *inventory.Snapshot, c *inventory.Class, u *inventory.Unit) resourceapi.Device {
 	of := capacity{"queues": whole(c.Queues)}
 	if c.Guarantee > 0 {
 		of["guarantee"] = rate(c.Guarantee)
@@ -59,7 +59,7 @@ func exclusive(s *classes.Snapshot, c *classes.Class, u *classes.Unit) resourcea
 
 // shared is a queue set whose places claims divide. It is nil where no place
 // can be given.
-func shared(s *classes.Snapshot, c *classes.Class) *resourceapi.Device {
+func shared(s *inventory.Snapshot, c *inventory.Class) *resourceapi.Device {
 	places := 0
 	for _, u := range c.Units {
 		if u.Unhealthy == "" {
@@ -83,7 +83,7 @@ func shared(s *classes.Snapshot, c *classes.Class) *resourceapi.Device {
 }
 
 // attributesOf are what a claim can select by, in CEL.
-func attributesOf(s *classes.Snapshot, c *classes.Class) attributes {
+func attributesOf(s *inventory.Snapshot, c *inventory.Class) attributes {
 	at := attributes{
 		"class": text(c.Name), "mode": text(string(c.Mode)), "poller": text(c.Poller), "rank": number(int64(c.Rank)),
 	}

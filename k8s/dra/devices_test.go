@@ -17,26 +17,30 @@ import (
 
 // node is one with an exclusive class of two queue sets, a shared one of three
 // places, and one that is not offered by claim.
-func node() classes.Snapshot {
-	return classes.Snapshot{
+func node() inventory.Snapshot {
+	return inventory.Snapshot{
 		Node:   "n1",
-		Device: &classes.Device{Name: "eth1", Driver: "ice", PCI: "0000:3b:00.0", NUMA: 1, Speed: 100e9},
-		Classes: []classes.Class{
+		Device: &inventory.Device{Name: "eth1", Driver: "ice", PCI: "0000:3b:00.0", NUMA: 1, Speed: 100e9},
+		Classes: []inventory.Class{
 			{
-				Name: "redis", Mode: intent.Exclusive, OfferedAs: v1alpha1.OfferedAsClaim, Queues: 4, Guarantee: 20e9, Rank: 2, Poller: "busy",
+				Name: "redis", Mode: intent.Exclusive, OfferedAs: v1alpha1.OfferedAsClaim, Queues: 4, Guarantee: 20e9,
+				Rank: 2, Poller: "busy",
 				Realisations: map[string]string{"queue-set": "mqprio-channel"},
-				Units: []classes.Unit{
+				Units: []inventory.Unit{
 					{ID: "redis-0", Lane: "redis-0", Queues: []int{8, 9, 10, 11}},
 					{ID: "redis-1", Lane: "redis-1", Queues: []int{12, 13, 14, 15}},
 				},
 			},
 			{
-				Name: "web", Mode: intent.Shared, OfferedAs: v1alpha1.OfferedAsClaim, Queues: 2, Rank: 3, Poller: "auto",
-				Units: []classes.Unit{{ID: "web-0", Lane: "web", Queues: []int{16, 17}}, {ID: "web-1", Lane: "web", Queues: []int{16, 17}}, {ID: "web-2", Lane: "web", Queues: []int{16, 17}}},
+				Name: "web", Mode: intent.Shared, OfferedAs: v1alpha1.OfferedAsClaim, Queues: 2, Rank: 3,
+				Poller: "auto",
+				Units: []inventory.Unit{{ID: "web-0", Lane: "web", Queues: []int{16, 17}},
+					{ID: "web-1", Lane: "web", Queues: []int{16, 17}},
+					{ID: "web-2", Lane: "web", Queues: []int{16, 17}}},
 			},
 			{
 				Name: "old", Mode: intent.Exclusive, OfferedAs: v1alpha1.OfferedAsResource, Queues: 1,
-				Units: []classes.Unit{{ID: "old-0", Lane: "old-0", Queues: []int{18}}},
+				Units: []inventory.Unit{{ID: "old-0", Lane: "old-0", Queues: []int{18}}},
 			},
 		},
 	}
@@ -100,7 +104,7 @@ func TestDevices(t *testing.T) {
 // are unhealthy.
 func TestDevicesOfNothing(t *testing.T) {
 	s := node()
-	s.Device = &classes.Device{Name: "veth0", Driver: "veth", NUMA: -1}
+	s.Device = &inventory.Device{Name: "veth0", Driver: "veth", NUMA: -1}
 	for c := range s.Classes {
 		for u := range s.Classes[c].Units {
 			s.Classes[c].Units[u].Unhealthy = "the device has gone"
@@ -110,7 +114,7 @@ func TestDevicesOfNothing(t *testing.T) {
 		t.Errorf("published: %v", got)
 	}
 	s = node()
-	s.Device = &classes.Device{Name: "veth0", Driver: "veth", NUMA: -1}
+	s.Device = &inventory.Device{Name: "veth0", Driver: "veth", NUMA: -1}
 	for _, d := range dra.Devices(&s) {
 		for _, name := range []string{"numaNode", "speed", "resource.kubernetes.io/pciBusID"} {
 			for attribute := range d.Attributes {

@@ -11,7 +11,7 @@
 // "members". A unit that is not healthy is not published; pods that have it
 // keep it.
 //
-// It keeps nothing itself: what is held is in the classes.Inventory, on disk.
+// It keeps nothing itself: what is held is in the inventory.Inventory, on disk.
 // It refuses parameters that it does not know, and claims for what the node
 // has not.
 package dra

@@ -7,23 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"os"
+	"path/filepath"
 	"sync"
 
+	"github.com/go-logr/logr"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/niclane/niclane/k8s/inventory"
-)
-
-var (
-	nodesGVR  = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	claimsGVR = resourceapi.SchemeGroupVersion.WithResource("resourceclaims")
-	slicesGVR = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 )
 
 // Options of a driver.
@@ -32,8 +28,8 @@ type Options struct {
 	Node string
 	// Client may read Nodes and ResourceClaims, write ResourceSlices, and the
 	// status of ResourceClaims.
-	Client    dynamic.Interface
-	Inventory classes.Inventory
+	Client    kubernetes.Interface
+	Inventory inventory.Inventory
 	// KubeletDir is kubelet's directory, /var/lib/kubelet on most nodes.
 	KubeletDir string
 	Log        *slog.Logger
@@ -44,15 +40,23 @@ type Options struct {
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d := &driver{Options: o, healthServer: healthServer{inventory: o.Inventory}, status: newStatus(o)}
-	end, err := d.serve(cancel)
+	data := filepath.Join(o.KubeletDir, "plugins", DriverName)
+	if err := os.MkdirAll(data, 0o750); err != nil {
+		return fmt.Errorf("dra: %w", err)
+	}
+	d := &driver{Options: o, healthServer: healthServer{inventory: o.Inventory}, status: newStatus(o), fail: cancel}
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(o.Log.Handler()))
+	helper, err := kubeletplugin.Start(ctx, d,
+		kubeletplugin.DriverName(DriverName), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
+		kubeletplugin.RegistrarDirectoryPath(filepath.Join(o.KubeletDir, "plugins_registry")),
+		kubeletplugin.PluginDataDirectoryPath(data))
 	if err != nil {
 		return fmt.Errorf("dra: %w", err)
 	}
-	defer end()
+	defer helper.Stop()
 	var parts sync.WaitGroup
 	parts.Go(func() { d.status.run(ctx) })
-	parts.Go(func() { newPublisher(o).run(ctx) })
+	parts.Go(func() { d.publish(ctx) })
 	parts.Go(func() { d.follow(ctx) })
 	parts.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
@@ -61,13 +65,13 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// A driver answers kubelet.
+// A driver answers kubelet: it is a kubeletplugin.DRAPlugin, which is asked one thing at
+// a time.
 type driver struct {
-	draapi.UnimplementedDRAPluginServer
 	Options
 	healthServer
 	status *status
-	mu     sync.Mutex // of what changes holds: one call at a time
+	fail   func(error)
 }
 
 // follow has the claims' statuses follow the inventory.
@@ -83,81 +87,60 @@ func (d *driver) follow(ctx context.Context) {
 	}
 }
 
-// NodePrepareResources implements draapi.DRAPluginServer: it holds what is allocated.
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin: it holds what is allocated.
 // The pod's packets are steered when it has its address.
-func (d *driver) NodePrepareResources(ctx context.Context, r *draapi.NodePrepareResourcesRequest) (*draapi.NodePrepareResourcesResponse, error) {
-	out := &draapi.NodePrepareResourcesResponse{Claims: map[string]*draapi.NodePrepareResourceResponse{}}
-	for _, asked := range r.Claims {
-		devices, err := d.prepare(ctx, asked)
-		answer := &draapi.NodePrepareResourceResponse{Devices: devices}
+func (d *driver) PrepareResourceClaims(
+	ctx context.Context, claims []*resourceapi.ResourceClaim,
+) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	out := map[types.UID]kubeletplugin.PrepareResult{}
+	for _, c := range claims {
+		devices, err := d.prepare(ctx, c)
 		if err != nil {
-			d.Log.ErrorContext(ctx, "claim refused", "claim", asked.Namespace+"/"+asked.Name, "error", err)
-			answer.Error = fmt.Sprintf("claim %s/%s: %v", asked.Namespace, asked.Name, err)
+			d.Log.ErrorContext(ctx, "claim refused", "claim", c.Namespace+"/"+c.Name, "error", err)
+			err = fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
 		}
-		out.Claims[asked.Uid] = answer
+		out[c.UID] = kubeletplugin.PrepareResult{Err: err, Devices: devices}
 	}
 	d.status.look()
 	return out, nil
 }
 
-func (d *driver) prepare(ctx context.Context, asked *draapi.Claim) ([]*draapi.Device, error) {
-	c, err := d.claim(ctx, asked)
-	if err != nil {
-		return nil, err
-	}
+func (d *driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) (out []kubeletplugin.Device, err error) {
 	h, err := holdOf(d.Inventory.Now(), c)
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if err := d.Inventory.Hold(ctx, h); err != nil {
 		return nil, err
 	}
-	var out []*draapi.Device
 	for _, held := range h.Units {
-		request, _, _ := strings.Cut(held.Request, "/") // kubelet knows no subrequests
-		of := &draapi.Device{RequestNames: []string{request}, PoolName: d.Node, DeviceName: device(held)}
+		of := kubeletplugin.Device{Requests: []string{held.Request}, PoolName: d.Node, DeviceName: device(held)}
 		if held.Share != "" {
-			of.ShareId = &held.Share
+			of.ShareID = ptr.To(types.UID(held.Share))
 		}
 		out = append(out, of)
 	}
 	return out, nil
 }
 
-// claim is the claim that kubelet asks for, and not another one of its name.
-func (d *driver) claim(ctx context.Context, asked *draapi.Claim) (*resourceapi.ResourceClaim, error) {
-	u, err := d.Client.Resource(claimsGVR).Namespace(asked.Namespace).Get(ctx, asked.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	c := &resourceapi.ResourceClaim{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, c); err != nil {
-		return nil, err
-	}
-	switch {
-	case string(c.UID) != asked.Uid:
-		return nil, fmt.Errorf("it has the UID %s now, not %s", c.UID, asked.Uid)
-	case c.Status.Allocation == nil:
-		return nil, errors.New("nothing is allocated for it")
-	}
-	return c, nil
-}
-
-// NodeUnprepareResources implements draapi.DRAPluginServer.
-func (d *driver) NodeUnprepareResources(ctx context.Context, r *draapi.NodeUnprepareResourcesRequest) (*draapi.NodeUnprepareResourcesResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := &draapi.NodeUnprepareResourcesResponse{Claims: map[string]*draapi.NodeUnprepareResourceResponse{}}
-	for _, asked := range r.Claims {
-		answer := &draapi.NodeUnprepareResourceResponse{}
-		if err := d.Inventory.Release(ctx, asked.Uid); err != nil {
-			d.Log.ErrorContext(ctx, "claim not released", "claim", asked.Namespace+"/"+asked.Name, "error", err)
-			answer.Error = err.Error()
+// UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
+func (d *driver) UnprepareResourceClaims(
+	ctx context.Context, claims []kubeletplugin.NamespacedObject,
+) (map[types.UID]error, error) {
+	out := map[types.UID]error{}
+	for _, c := range claims {
+		err := d.Inventory.Release(ctx, string(c.UID))
+		if err != nil {
+			d.Log.ErrorContext(ctx, "claim not released", "claim", c.Namespace+"/"+c.Name, "error", err)
 		}
-		out.Claims[asked.Uid] = answer
+		out[c.UID] = err
 	}
 	d.status.look()
 	return out, nil
+}
+
+// HandleError implements kubeletplugin.DRAPlugin: it ends a driver that kubelet cannot
+// reach any more.
+func (d *driver) HandleError(_ context.Context, err error, what string) {
+	d.fail(fmt.Errorf("%s: %w", what, err))
 }

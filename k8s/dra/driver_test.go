@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,11 +21,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -40,12 +39,14 @@ func claimFor(name string, devices ...string) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
 		Status: resourceapi.ResourceClaimStatus{
-			Allocation:  &resourceapi.AllocationResult{},
-			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "pod-" + types.UID(name)}},
+			Allocation: &resourceapi.AllocationResult{},
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p",
+				UID: "pod-" + types.UID(name)}},
 		},
 	}
 	for i, d := range devices {
-		result := resourceapi.DeviceRequestAllocationResult{Request: fmt.Sprintf("r%d", i), Driver: dra.DriverName, Pool: "n1", Device: d}
+		result := resourceapi.DeviceRequestAllocationResult{Request: fmt.Sprintf("r%d", i), Driver: dra.DriverName,
+			Pool: "n1", Device: d}
 		if d == "web" {
 			result.ShareID = ptr.To(types.UID("11111111-2222-3333-4444-555555555555"))
 		}
@@ -54,13 +55,15 @@ func claimFor(name string, devices ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
-func withParameters(c *resourceapi.ResourceClaim, source resourceapi.AllocationConfigSource, text string, requests ...string) *resourceapi.ResourceClaim {
-	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
-		Source: source, Requests: requests,
-		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-			Driver: dra.DriverName, Parameters: runtime.RawExtension{Raw: []byte(text)},
-		}},
-	})
+func withParameters(c *resourceapi.ResourceClaim, source resourceapi.AllocationConfigSource, text string,
+	requests ...string) *resourceapi.ResourceClaim {
+	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config,
+		resourceapi.DeviceAllocationConfiguration{
+			Source: source, Requests: requests,
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: dra.DriverName, Parameters: runtime.RawExtension{Raw: []byte(text)},
+			}},
+		})
 	return c
 }
 
@@ -68,33 +71,38 @@ func withParameters(c *resourceapi.ResourceClaim, source resourceapi.AllocationC
 type kubelet struct {
 	t      *testing.T
 	dir    string
-	client *fake.FakeDynamicClient
+	client *fake.Clientset
 	cancel context.CancelFunc
 	ended  chan error
 }
 
 var (
-	claims   = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"}
-	slicesOf = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "resourceslices"}
+	claims   = resourceapi.SchemeGroupVersion.WithResource("resourceclaims")
+	slicesOf = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
 )
 
 // api is an API server with a node.
-func api(t *testing.T, all ...*resourceapi.ResourceClaim) *fake.FakeDynamicClient {
-	t.Helper()
-	objects := []runtime.Object{object(t, "v1", "Node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-n1"}})}
+func api(all ...*resourceapi.ResourceClaim) *fake.Clientset {
+	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-n1"}}}
 	for _, c := range all {
-		objects = append(objects, object(t, "resource.k8s.io/v1", "ResourceClaim", c))
+		objects = append(objects, c.DeepCopy())
 	}
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		claims: "ResourceClaimList", slicesOf: "ResourceSliceList", {Version: "v1", Resource: "nodes"}: "NodeList",
-	}, objects...)
-	// The fake knows no server-side apply of a status.
+	client := fake.NewClientset(objects...)
+	// The fake names nothing, knows no versions, and no server-side apply of a status.
+	var versions atomic.Int64
+	stored := func(a clienttesting.Action) (bool, runtime.Object, error) {
+		s := a.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
+		s.ResourceVersion = fmt.Sprint(versions.Add(1))
+		if s.Name == "" {
+			s.Name, s.UID = s.GenerateName+s.ResourceVersion, types.UID("u-"+s.ResourceVersion)
+		}
+		return false, nil, nil // the tracker goes on with it
+	}
+	client.PrependReactor("create", "resourceslices", stored)
+	client.PrependReactor("update", "resourceslices", stored)
 	client.PrependReactor("patch", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p := a.(clienttesting.PatchAction)
-		var said struct {
-			Metadata struct{ UID string }
-			Status   map[string]any
-		}
+		var said resourceapi.ResourceClaim
 		if err := json.Unmarshal(p.GetPatch(), &said); err != nil {
 			return true, nil, err
 		}
@@ -102,35 +110,18 @@ func api(t *testing.T, all ...*resourceapi.ResourceClaim) *fake.FakeDynamicClien
 		if err != nil {
 			return true, nil, err
 		}
-		u := o.(*unstructured.Unstructured).DeepCopy()
-		if p.GetSubresource() != "status" || said.Metadata.UID != string(u.GetUID()) {
-			return true, nil, fmt.Errorf("not the status of %s: %s", u.GetUID(), p.GetPatch())
+		c := o.(*resourceapi.ResourceClaim).DeepCopy()
+		if p.GetPatchType() != types.ApplyPatchType || p.GetSubresource() != "status" || said.UID != c.UID ||
+			said.APIVersion != "resource.k8s.io/v1" || said.Kind != "ResourceClaim" {
+			return true, nil, fmt.Errorf("not the status of %s applied: %s", c.UID, p.GetPatch())
 		}
-		u.Object["status"].(map[string]any)["devices"] = said.Status["devices"]
-		return true, u, client.Tracker().Update(claims, u, p.GetNamespace())
+		c.Status.Devices = said.Status.Devices
+		return true, c, client.Tracker().Update(claims, c, p.GetNamespace())
 	})
 	return client
 }
 
-func object(t *testing.T, apiVersion, kind string, o any) *unstructured.Unstructured {
-	t.Helper()
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m["apiVersion"], m["kind"] = apiVersion, kind
-	return &unstructured.Unstructured{Object: m}
-}
-
-// read converts an object to its type.
-func read(t *testing.T, u *unstructured.Unstructured, to any) {
-	t.Helper()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, to); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func start(t *testing.T, i classes.Inventory, all ...*resourceapi.ResourceClaim) *kubelet {
+func start(t *testing.T, i inventory.Inventory, all ...*resourceapi.ResourceClaim) *kubelet {
 	t.Helper()
 	// a Unix socket's path has 107 bytes
 	dir, err := os.MkdirTemp("/tmp", "dra-")
@@ -141,17 +132,18 @@ func start(t *testing.T, i classes.Inventory, all ...*resourceapi.ResourceClaim)
 	if err := os.Mkdir(filepath.Join(dir, "plugins_registry"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	k := &kubelet{t: t, dir: dir, client: api(t, all...)}
+	k := &kubelet{t: t, dir: dir, client: api(all...)}
 	k.run(i)
 	t.Cleanup(func() { k.stop() })
 	return k
 }
 
-func (k *kubelet) run(i classes.Inventory) {
+func (k *kubelet) run(i inventory.Inventory) {
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel, k.ended = cancel, make(chan error, 1)
 	go func() {
-		k.ended <- dra.Run(ctx, dra.Options{Node: "n1", Client: k.client, Inventory: i, KubeletDir: k.dir, Log: slog.New(slog.NewTextHandler(k.t.Output(), nil))})
+		k.ended <- dra.Run(ctx, dra.Options{Node: "n1", Client: k.client, Inventory: i, KubeletDir: k.dir,
+			Log: slog.New(slog.NewTextHandler(k.t.Output(), nil))})
 	}()
 }
 
@@ -191,7 +183,8 @@ func (k *kubelet) plugin() draapi.DRAPluginClient {
 // register returns a connection to the driver, and the services that it says it has.
 func (k *kubelet) register() (conn *grpc.ClientConn, services []string) {
 	k.t.Helper()
-	registration := registerapi.NewRegistrationClient(dial(k.t, filepath.Join(k.dir, "plugins_registry", dra.DriverName+"-reg.sock")))
+	registration := registerapi.NewRegistrationClient(dial(k.t,
+		filepath.Join(k.dir, "plugins_registry", dra.DriverName+"-reg.sock")))
 	info, err := registration.GetInfo(k.t.Context(), &registerapi.InfoRequest{})
 	if err != nil {
 		k.t.Fatal(err)
@@ -202,11 +195,16 @@ func (k *kubelet) register() (conn *grpc.ClientConn, services []string) {
 	return dial(k.t, info.Endpoint), info.SupportedVersions
 }
 
-func (k *kubelet) prepare(plugin draapi.DRAPluginClient, c *resourceapi.ResourceClaim) *draapi.NodePrepareResourceResponse {
-	k.t.Helper()
-	r, err := plugin.NodePrepareResources(k.t.Context(), &draapi.NodePrepareResourcesRequest{
+func asks(c *resourceapi.ResourceClaim) *draapi.NodePrepareResourcesRequest {
+	return &draapi.NodePrepareResourcesRequest{
 		Claims: []*draapi.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}},
-	})
+	}
+}
+
+func (k *kubelet) prepare(plugin draapi.DRAPluginClient,
+	c *resourceapi.ResourceClaim) *draapi.NodePrepareResourceResponse {
+	k.t.Helper()
+	r, err := plugin.NodePrepareResources(k.t.Context(), asks(c))
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -229,14 +227,12 @@ func (k *kubelet) unprepare(plugin draapi.DRAPluginClient, c *resourceapi.Resour
 // slices are what is published, by name.
 func (k *kubelet) slices() (out []*resourceapi.ResourceSlice) {
 	k.t.Helper()
-	list, err := k.client.Resource(slicesOf).List(k.t.Context(), metav1.ListOptions{})
+	list, err := k.client.ResourceV1().ResourceSlices().List(k.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	for i := range list.Items {
-		s := &resourceapi.ResourceSlice{}
-		read(k.t, &list.Items[i], s)
-		out = append(out, s)
+		out = append(out, &list.Items[i])
 	}
 	slices.SortFunc(out, func(a, b *resourceapi.ResourceSlice) int { return strings.Compare(a.Name, b.Name) })
 	return out
@@ -279,8 +275,14 @@ func TestPrepare(t *testing.T) {
 	plugin := k.plugin()
 	for range 2 {
 		r := k.prepare(plugin, c)
-		if r.Error != "" || len(r.Devices) != 2 || r.Devices[0].DeviceName != "redis-1" || r.Devices[0].PoolName != "n1" || r.Devices[1].DeviceName != "web" {
+		if r.Error != "" || len(r.Devices) != 2 || r.Devices[0].DeviceName != "redis-1" ||
+			r.Devices[0].PoolName != "n1" || r.Devices[1].DeviceName != "web" {
 			t.Fatalf("prepared: %v", r)
+		}
+		share := string(*c.Status.Allocation.Devices.Results[1].ShareID)
+		if d := r.Devices; d[0].ShareId != nil || d[1].GetShareId() != share ||
+			!slices.Equal(d[1].RequestNames, []string{"r1"}) {
+			t.Errorf("prepared: %v", r)
 		}
 	}
 	holds := i.Holds()
@@ -291,7 +293,8 @@ func TestPrepare(t *testing.T) {
 	if h.Key != "uid-a" || h.Claim != "default/a" || len(h.Pods) != 1 || h.Pods[0] != "pod-a" {
 		t.Errorf("hold: %+v", h)
 	}
-	if u := h.Units[0]; u.Class != "redis" || u.Unit != "redis-1" || u.Parameters == nil || u.Parameters.Ports[0] != "6379" {
+	if u := h.Units[0]; u.Class != "redis" || u.Unit != "redis-1" || u.Parameters == nil ||
+		u.Parameters.Ports[0] != "6379" {
 		t.Errorf("exclusive: %+v", u)
 	}
 	if u := h.Units[1]; u.Class != "web" || u.Unit != "" || u.Share == "" || u.Parameters != nil {
@@ -340,9 +343,12 @@ func TestRefused(t *testing.T) {
 		{claimFor("resource", "old-0"), "device old-0: the class has no such unit"},
 		{admin, "admin access"},
 		{elsewhere, `of pool "n2", not of this node's, "n1"`},
-		{withParameters(claimFor("typo", "redis-0"), "FromClaim", `{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters", "prots": []}`), `unknown field "prots"`},
-		{withParameters(claimFor("kind", "redis-0"), "FromClaim", `{"apiVersion": "v1", "kind": "LaneParameters"}`), `found apiVersion "v1"`},
-		{withParameters(withParameters(claimFor("twice", "redis-0"), "FromClaim", good), "FromClaim", good, "r0"), "config[0] and [1]"},
+		{withParameters(claimFor("typo", "redis-0"), "FromClaim",
+			`{"apiVersion": "niclane.dev/v1alpha1", "kind": "LaneParameters", "prots": []}`), `unknown field "prots"`},
+		{withParameters(claimFor("kind", "redis-0"), "FromClaim", `{"apiVersion": "v1", "kind": "LaneParameters"}`),
+			`found apiVersion "v1"`},
+		{withParameters(withParameters(claimFor("twice", "redis-0"), "FromClaim", good), "FromClaim", good, "r0"),
+			"config[0] and [1]"},
 		{withParameters(claimFor("class", "redis-0"), "FromClass", `{}`), `config[0]: parameters: found apiVersion ""`},
 	} {
 		t.Run(test.claim.Name, func(t *testing.T) {
@@ -372,10 +378,12 @@ func TestNotTheClaim(t *testing.T) {
 		claim *resourceapi.ResourceClaim
 		want  string
 	}{
-		{before, "has the UID uid-a now, not uid-before"}, {empty, "nothing is allocated"}, {claimFor("gone", "redis-0"), "not found"},
+		{before, " got replaced"}, {empty, " not allocated"},
+		{claimFor("gone", "redis-0"), `: resourceclaims.resource.k8s.io "gone" not found`},
 	} {
-		if r := k.prepare(plugin, test.claim); !strings.Contains(r.Error, test.want) || !strings.Contains(r.Error, "claim default/"+test.claim.Name) {
-			t.Errorf("%s: refused with %q, want %q", test.claim.Name, r.Error, test.want)
+		_, err := plugin.NodePrepareResources(t.Context(), asks(test.claim))
+		if err == nil || !strings.Contains(err.Error(), "claim default/"+test.claim.Name+test.want) {
+			t.Errorf("%s: refused with %v, want %q", test.claim.Name, err, test.want)
 		}
 	}
 	if holds := i.Holds(); len(holds) != 0 {
@@ -411,7 +419,8 @@ func TestParameters(t *testing.T) {
 	}
 	units := i.Holds()[0].Units
 	if units[0].Parameters.Ports[0] != "1" || units[1].Parameters.Ports[0] != "2" {
-		t.Errorf("ports %v and %v, want 1 of the class and 2 of the claim", units[0].Parameters.Ports, units[1].Parameters.Ports)
+		t.Errorf("ports %v and %v, want 1 of the class and 2 of the claim", units[0].Parameters.Ports,
+			units[1].Parameters.Ports)
 	}
 }
 
@@ -424,14 +433,15 @@ func TestPublish(t *testing.T) {
 		until(t, "published: "+want, func() (bool, string) { got := k.published(); return got == want, got })
 	}
 	is("n1/redis-0 n1/redis-1 n1/web")
-	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
+	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
 	is("n1/redis-1 n1/web")
-	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
+	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
 	is("n1/redis-0 n1/redis-1 n1/web")
-	i.change(func(s *classes.Snapshot) { s.Classes = nil })
+	i.change(func(s *inventory.Snapshot) { s.Classes = nil })
 	is("")
 	s := k.slices()
-	if len(s) != 1 || s[0].Spec.Driver != dra.DriverName || ptr.Deref(s[0].Spec.NodeName, "") != "n1" || s[0].Spec.Pool.ResourceSliceCount != 1 {
+	if len(s) != 1 || s[0].Spec.Driver != dra.DriverName || ptr.Deref(s[0].Spec.NodeName, "") != "n1" ||
+		s[0].Spec.Pool.ResourceSliceCount != 1 {
 		t.Errorf("an empty pool: %+v", s)
 	}
 	if o := s[0].OwnerReferences; len(o) != 1 || o[0].Kind != "Node" || o[0].Name != "n1" || o[0].UID != "node-n1" {
@@ -451,7 +461,7 @@ func TestPublishMany(t *testing.T) {
 	i := newInventory(s)
 	k := start(t, i)
 	generation := int64(0)
-	is := func(what string, counts ...int) {
+	is := func(what string, newer bool, counts ...int) {
 		t.Helper()
 		until(t, what, func() (bool, string) {
 			all := k.slices()
@@ -459,43 +469,45 @@ func TestPublishMany(t *testing.T) {
 			ok := true
 			for _, s := range all {
 				got = append(got, len(s.Spec.Devices))
-				ok = ok && s.Spec.Pool.Generation == all[0].Spec.Pool.Generation && s.Spec.Pool.Generation > generation && s.Spec.Pool.ResourceSliceCount == int64(len(all))
+				ok = ok && s.Spec.Pool.Generation == all[0].Spec.Pool.Generation &&
+					s.Spec.Pool.ResourceSliceCount == int64(len(all))
 			}
-			ok = ok && slices.Equal(got, counts)
+			ok = ok && slices.Equal(got, counts) && (all[0].Spec.Pool.Generation > generation) == newer
 			if ok {
 				generation = all[0].Spec.Pool.Generation
 			}
-			return ok, fmt.Sprint(got, all)
+			return ok, fmt.Sprint(got)
 		})
 	}
 	most := resourceapi.ResourceSliceMaxDevices
-	is("published", most, 3)
+	is("published", true, most, 3)
 	before := k.slices()
-	if err := k.client.Resource(slicesOf).Delete(t.Context(), before[1].Name, metav1.DeleteOptions{}); err != nil {
+	if err := k.client.ResourceV1().ResourceSlices().Delete(t.Context(), before[1].Name,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	is("made again", most, 3)
+	is("made again", true, most, 3)
 	other := before[1].DeepCopy() // as another release's, or another program's
 	other.Name, other.UID = "other", "u-other"
-	if _, err := k.client.Resource(slicesOf).Create(t.Context(), object(t, "resource.k8s.io/v1", "ResourceSlice", other), metav1.CreateOptions{}); err != nil {
+	if _, err := k.client.ResourceV1().ResourceSlices().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	is("the other taken away", most, 3)
-	i.change(func(s *classes.Snapshot) { s.Classes[0].Units = s.Classes[0].Units[:2] })
-	is("fewer", 3)
+	is("the other taken away", false, most, 3)
+	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units = s.Classes[0].Units[:2] })
+	is("fewer", false, 3) // one write
 }
 
 // TestDropped: a cluster that drops what shared classes need is told of it once, and
 // not written to again and again.
 func TestDropped(t *testing.T) {
 	i := newInventory(node())
-	client := api(t)
+	client := api()
 	writes := make(chan string, 1000)
 	drop := func(a clienttesting.Action) (bool, runtime.Object, error) {
 		writes <- a.GetVerb()
-		u := a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured)
-		for _, d := range u.Object["spec"].(map[string]any)["devices"].([]any) {
-			delete(d.(map[string]any), "allowMultipleAllocations")
+		s := a.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceSlice)
+		for i := range s.Spec.Devices {
+			s.Spec.Devices[i].AllowMultipleAllocations = nil
 		}
 		return false, nil, nil // the tracker goes on with it
 	}
@@ -509,15 +521,21 @@ func TestDropped(t *testing.T) {
 	defer k.stop()
 	const rounds = 5
 	for range rounds { // each has it look again, by what somebody else has changed
-		until(t, "published", func() (bool, string) { got := k.published(); return got == "n1/redis-0 n1/redis-1 n1/web", got })
+		until(t, "published", func() (bool, string) {
+			got := k.published()
+			return got == "n1/redis-0 n1/redis-1 n1/web", got
+		})
 		s := k.slices()[0]
 		s.Labels = map[string]string{"somebody": "else"}
-		if err := client.Tracker().Update(slicesOf, object(t, "resource.k8s.io/v1", "ResourceSlice", s), ""); err != nil {
+		if err := client.Tracker().Update(slicesOf, s, ""); err != nil {
 			t.Fatal(err)
 		}
-		i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
-		until(t, "published anew", func() (bool, string) { got := k.published(); return got == "n1/redis-1 n1/web", got })
-		i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
+		i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
+		until(t, "published anew", func() (bool, string) {
+			got := k.published()
+			return got == "n1/redis-1 n1/web", got
+		})
+		i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
 	}
 	// One for each change, and one more where it has not seen its own yet: the fake
 	// refuses nothing for that.
@@ -551,16 +569,17 @@ func TestHealth(t *testing.T) {
 			if time.Since(time.Unix(d.LastUpdatedTime, 0)) > time.Minute {
 				t.Errorf("%s was looked at at %d", d.Device.DeviceName, d.LastUpdatedTime)
 			}
-			got = append(got, strings.TrimSpace(fmt.Sprint(d.Device.PoolName, "/", d.Device.DeviceName, " ", d.Health, " ", d.Message)))
+			got = append(got, strings.TrimSpace(fmt.Sprint(d.Device.PoolName, "/", d.Device.DeviceName, " ", d.Health,
+				" ", d.Message)))
 		}
 		if strings.Join(got, ", ") != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	is("n1/redis-0 HEALTHY, n1/redis-1 HEALTHY, n1/web HEALTHY")
-	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
+	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
 	is("n1/redis-0 UNHEALTHY the link is down, n1/redis-1 HEALTHY, n1/web HEALTHY")
-	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
+	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "" })
 	is("n1/redis-0 HEALTHY, n1/redis-1 HEALTHY, n1/web HEALTHY")
 }
 
@@ -574,25 +593,25 @@ func TestStatus(t *testing.T) {
 	is := func(status metav1.ConditionStatus, message string) {
 		t.Helper()
 		until(t, "the claim's status", func() (bool, string) {
-			u, err := k.client.Resource(claims).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+			got, err := k.client.ResourceV1().ResourceClaims("default").Get(t.Context(), "a", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := &resourceapi.ResourceClaim{}
-			read(t, u, got)
 			text, _ := json.Marshal(got.Status.Devices)
-			if len(got.Status.Devices) != 1 || got.Status.Devices[0].Data == nil || len(got.Status.Devices[0].Conditions) != 1 {
+			if len(got.Status.Devices) != 1 || got.Status.Devices[0].Data == nil ||
+				len(got.Status.Devices[0].Conditions) != 1 {
 				return false, string(text)
 			}
 			d := got.Status.Devices[0]
 			ready := d.Conditions[0]
-			want := `{"class":"redis","dev":"eth1","lane":"redis-0","queues":[8,9,10,11],"unit":"redis-0"}` // as the server sorts it
+			want := `{"class":"redis","unit":"redis-0","lane":"redis-0","dev":"eth1","queues":[8,9,10,11]}`
 			ok := d.Driver == dra.DriverName && d.Pool == "n1" && d.Device == "redis-0" && string(d.Data.Raw) == want &&
-				ready.Type == dra.ConditionReady && ready.Status == status && ready.Message == message && !ready.LastTransitionTime.IsZero()
+				ready.Type == dra.ConditionReady && ready.Status == status && ready.Message == message &&
+				!ready.LastTransitionTime.IsZero()
 			return ok, string(text)
 		})
 	}
 	is(metav1.ConditionTrue, "the lane is the claim's")
-	i.change(func(s *classes.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
+	i.change(func(s *inventory.Snapshot) { s.Classes[0].Units[0].Unhealthy = "the link is down" })
 	is(metav1.ConditionFalse, "the link is down")
 }

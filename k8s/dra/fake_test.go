@@ -13,20 +13,20 @@ import (
 	"github.com/niclane/niclane/k8s/inventory"
 )
 
-// inventory is classes.Inventory in memory, as strict as its words.
-type inventory struct {
+// fakeInventory is inventory.Inventory in memory, as strict as its words.
+type fakeInventory struct {
 	mu      sync.Mutex
-	now     classes.Snapshot
+	now     inventory.Snapshot
 	changed chan struct{}
-	holds   map[string]classes.Hold
+	holds   map[string]inventory.Hold
 }
 
-func newInventory(s classes.Snapshot) *inventory {
+func newInventory(s inventory.Snapshot) *fakeInventory {
 	s.Version = 1
-	return &inventory{now: s, changed: make(chan struct{}), holds: map[string]classes.Hold{}}
+	return &fakeInventory{now: s, changed: make(chan struct{}), holds: map[string]inventory.Hold{}}
 }
 
-func (f *inventory) Now() *classes.Snapshot {
+func (f *fakeInventory) Now() *inventory.Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.now
@@ -37,7 +37,7 @@ func (f *inventory) Now() *classes.Snapshot {
 	return &s
 }
 
-func (f *inventory) Changed(version uint64) <-chan struct{} {
+func (f *fakeInventory) Changed(version uint64) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if version != f.now.Version {
@@ -49,7 +49,7 @@ func (f *inventory) Changed(version uint64) <-chan struct{} {
 }
 
 // change changes what is there, as a card or a policy does.
-func (f *inventory) change(how func(*classes.Snapshot)) {
+func (f *fakeInventory) change(how func(*inventory.Snapshot)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	how(&f.now)
@@ -58,7 +58,7 @@ func (f *inventory) change(how func(*classes.Snapshot)) {
 	f.changed = make(chan struct{})
 }
 
-func (f *inventory) Hold(_ context.Context, h classes.Hold) error {
+func (f *fakeInventory) Hold(_ context.Context, h inventory.Hold) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if old, ok := f.holds[h.Key]; ok && reflect.DeepEqual(old, h) {
@@ -67,21 +67,23 @@ func (f *inventory) Hold(_ context.Context, h classes.Hold) error {
 	for _, want := range h.Units {
 		c := f.now.Find(want.Class)
 		if c == nil {
-			return fmt.Errorf("class %s: %w", want.Class, classes.ErrNoClass)
+			return fmt.Errorf("class %s: %w", want.Class, inventory.ErrNoClass)
 		}
 		if want.Unit == "" {
 			continue
 		}
 		u := c.Find(want.Unit)
 		if u == nil {
-			return fmt.Errorf("unit %s: %w", want.Unit, classes.ErrNoUnit)
+			return fmt.Errorf("unit %s: %w", want.Unit, inventory.ErrNoUnit)
 		}
 		if u.Unhealthy != "" {
-			return fmt.Errorf("unit %s: %w", want.Unit, classes.ErrUnhealthy)
+			return fmt.Errorf("unit %s: %w", want.Unit, inventory.ErrUnhealthy)
 		}
 		for key, other := range f.holds {
-			if key != h.Key && slices.ContainsFunc(other.Units, func(o classes.Held) bool { return o.Unit == want.Unit }) {
-				return fmt.Errorf("unit %s: %w: %s", want.Unit, classes.ErrHeld, other.Claim)
+			if key != h.Key && slices.ContainsFunc(other.Units, func(o inventory.Held) bool {
+				return o.Unit == want.Unit
+			}) {
+				return fmt.Errorf("unit %s: %w: %s", want.Unit, inventory.ErrHeld, other.Claim)
 			}
 		}
 	}
@@ -89,17 +91,17 @@ func (f *inventory) Hold(_ context.Context, h classes.Hold) error {
 	return nil
 }
 
-func (f *inventory) Release(_ context.Context, key string) error {
+func (f *fakeInventory) Release(_ context.Context, key string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.holds, key)
 	return nil
 }
 
-func (f *inventory) Holds() []classes.Hold {
+func (f *fakeInventory) Holds() []inventory.Hold {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var out []classes.Hold
+	var out []inventory.Hold
 	for _, key := range slices.Sorted(maps.Keys(f.holds)) {
 		out = append(out, f.holds[key])
 	}

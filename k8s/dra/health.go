@@ -21,11 +21,12 @@ const healthAgain = 10 * time.Second
 // have them (feature ResourceHealthStatus).
 type healthServer struct {
 	health.UnimplementedDRAResourceHealthServer
-	inventory classes.Inventory
+	inventory inventory.Inventory
 }
 
 // NodeWatchResources implements health.DRAResourceHealthServer.
-func (h *healthServer) NodeWatchResources(_ *health.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[health.NodeWatchResourcesResponse]) error {
+func (h *healthServer) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
+	stream grpc.ServerStreamingServer[health.NodeWatchResourcesResponse]) error {
 	again := time.NewTicker(healthAgain)
 	defer again.Stop()
 	for {
@@ -44,7 +45,7 @@ func (h *healthServer) NodeWatchResources(_ *health.NodeWatchResourcesRequest, s
 
 // healthOf is how all devices are, those too that are not published because they do
 // not hold: pods may have them.
-func healthOf(s *classes.Snapshot, now time.Time) *health.NodeWatchResourcesResponse {
+func healthOf(s *inventory.Snapshot, now time.Time) *health.NodeWatchResourcesResponse {
 	out := &health.NodeWatchResourcesResponse{}
 	for i := range s.Classes {
 		c := &s.Classes[i]
@@ -54,7 +55,8 @@ func healthOf(s *classes.Snapshot, now time.Time) *health.NodeWatchResourcesResp
 		for j := range c.Units {
 			u := &c.Units[j]
 			d := &health.DeviceHealth{
-				Device: &health.DeviceIdentifier{PoolName: s.Node, DeviceName: u.ID}, Health: health.HealthStatus_HEALTHY, LastUpdatedTime: now.Unix(),
+				Device: &health.DeviceIdentifier{PoolName: s.Node, DeviceName: u.ID},
+				Health: health.HealthStatus_HEALTHY, LastUpdatedTime: now.Unix(),
 			}
 			if u.Unhealthy != "" {
 				d.Health, d.Message = health.HealthStatus_UNHEALTHY, u.Unhealthy

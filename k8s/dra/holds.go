@@ -14,8 +14,8 @@ import (
 )
 
 // holdOf is what a claim's allocation asks this node for.
-func holdOf(s *classes.Snapshot, c *resourceapi.ResourceClaim) (classes.Hold, error) {
-	h := classes.Hold{Key: string(c.UID), Claim: c.Namespace + "/" + c.Name}
+func holdOf(s *inventory.Snapshot, c *resourceapi.ResourceClaim) (inventory.Hold, error) {
+	h := inventory.Hold{Key: string(c.UID), Claim: c.Namespace + "/" + c.Name}
 	for _, consumer := range c.Status.ReservedFor {
 		if consumer.APIGroup == "" && consumer.Resource == "pods" {
 			h.Pods = append(h.Pods, string(consumer.UID))
@@ -41,13 +41,14 @@ func holdOf(s *classes.Snapshot, c *resourceapi.ResourceClaim) (classes.Hold, er
 	return h, nil
 }
 
-func heldOf(s *classes.Snapshot, r *resourceapi.DeviceRequestAllocationResult) (classes.Held, error) {
-	held := classes.Held{Request: r.Request, Share: string(ptr.Deref(r.ShareID, ""))}
+func heldOf(s *inventory.Snapshot, r *resourceapi.DeviceRequestAllocationResult) (inventory.Held, error) {
+	held := inventory.Held{Request: r.Request, Share: string(ptr.Deref(r.ShareID, ""))}
 	if r.Pool != s.Node {
 		return held, fmt.Errorf("device %s is of pool %q, not of this node's, %q", r.Device, r.Pool, s.Node)
 	}
 	if ptr.Deref(r.AdminAccess, false) {
-		return held, fmt.Errorf("device %s is allocated with admin access, which a lane has not: a pod is in it or is not", r.Device)
+		return held, fmt.Errorf("device %s is allocated with admin access, which a lane has not: a pod is in "+
+			"it or is not", r.Device)
 	}
 	for i := range s.Classes {
 		c := &s.Classes[i]
@@ -63,11 +64,11 @@ func heldOf(s *classes.Snapshot, r *resourceapi.DeviceRequestAllocationResult) (
 			return held, nil
 		}
 	}
-	return held, fmt.Errorf("device %s: %w", r.Device, classes.ErrNoUnit)
+	return held, fmt.Errorf("device %s: %w", r.Device, inventory.ErrNoUnit)
 }
 
 // device is the name under which what is held was published.
-func device(h classes.Held) string {
+func device(h inventory.Held) string {
 	if h.Unit != "" {
 		return h.Unit
 	}

@@ -15,23 +15,25 @@ import (
 // parametersOf are the driver's parameters for a request: the claim's, or the
 // device class's where the claim has none; nil if neither has. Two of the same
 // source are refused: which of them was meant, nobody can tell.
-func parametersOf(configs []resourceapi.DeviceAllocationConfiguration, request string) (*claim.Parameters, error) {
+func parametersOf(configs []resourceapi.DeviceAllocationConfiguration, request string) (*params.Parameters, error) {
 	found := map[resourceapi.AllocationConfigSource]int{}
 	for i, c := range configs {
 		if c.Opaque == nil || c.Opaque.Driver != DriverName || !concerns(c.Requests, request) {
 			continue
 		}
 		if other, ok := found[c.Source]; ok {
-			return nil, fmt.Errorf("allocation.devices.config[%d] and [%d]: both have parameters of %s for request %q (source %s), want one", other, i, DriverName, request, c.Source)
+			return nil, fmt.Errorf("allocation.devices.config[%d] and [%d]: both have parameters of %s for request "+
+				"%q (source %s), want one", other, i, DriverName, request, c.Source)
 		}
 		found[c.Source] = i
 	}
-	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClaim, resourceapi.AllocationConfigSourceClass} {
+	for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClaim,
+		resourceapi.AllocationConfigSourceClass} {
 		i, ok := found[source]
 		if !ok {
 			continue
 		}
-		p, err := claim.Decode(configs[i].Opaque.Parameters.Raw)
+		p, err := params.Decode(configs[i].Opaque.Parameters.Raw)
 		if err != nil {
 			return nil, fmt.Errorf("allocation.devices.config[%d]: %w", i, err)
 		}

@@ -13,9 +13,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/niclane/niclane/k8s/inventory"
 )
@@ -38,8 +38,7 @@ const retry = 5 * time.Second
 // A status keeps what claims' statuses say as the node is. It never keeps
 // anybody waiting.
 type status struct {
-	client    dynamic.Interface
-	inventory classes.Inventory
+	inventory inventory.Inventory
 	options   Options
 	looks     chan struct{}
 	// written is what each claim's status says, by UID
@@ -47,7 +46,7 @@ type status struct {
 }
 
 func newStatus(o Options) *status {
-	return &status{client: o.Client, inventory: o.Inventory, options: o, looks: make(chan struct{}, 1), written: map[string]string{}}
+	return &status{inventory: o.Inventory, options: o, looks: make(chan struct{}, 1), written: map[string]string{}}
 }
 
 // look has run look again, soon.
@@ -94,7 +93,7 @@ func (s *status) write(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (s *status) apply(ctx context.Context, h classes.Hold, devices []resourceapi.AllocatedDeviceStatus) error {
+func (s *status) apply(ctx context.Context, h inventory.Hold, devices []resourceapi.AllocatedDeviceStatus) error {
 	namespace, name, _ := strings.Cut(h.Claim, "/")
 	now := metav1.Now()
 	for _, d := range devices {
@@ -102,16 +101,17 @@ func (s *status) apply(ctx context.Context, h classes.Hold, devices []resourceap
 			d.Conditions[i].LastTransitionTime = now
 		}
 	}
-	says, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&resourceapi.ResourceClaimStatus{Devices: devices})
-	if err != nil {
-		return err
-	}
-	_, err = s.client.Resource(claimsGVR).Namespace(namespace).ApplyStatus(ctx, name, &unstructured.Unstructured{Object: map[string]any{
+	says, err := json.Marshal(map[string]any{
 		"apiVersion": resourceapi.SchemeGroupVersion.String(), "kind": "ResourceClaim",
 		// the UID has the server refuse another claim of the same name
 		"metadata": map[string]any{"namespace": namespace, "name": name, "uid": h.Key},
-		"status":   says,
-	}}, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		"status":   resourceapi.ResourceClaimStatus{Devices: devices},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.options.Client.ResourceV1().ResourceClaims(namespace).Patch(ctx, name, types.ApplyPatchType, says,
+		metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		return nil // the claim has gone, or its allocation has
 	}
@@ -128,7 +128,7 @@ type laneData struct {
 }
 
 // statusOf is what the devices of a claim are, by the node's own account.
-func statusOf(s *classes.Snapshot, h classes.Hold) []resourceapi.AllocatedDeviceStatus {
+func statusOf(s *inventory.Snapshot, h inventory.Hold) []resourceapi.AllocatedDeviceStatus {
 	var out []resourceapi.AllocatedDeviceStatus
 	for _, held := range h.Units {
 		data := laneData{Class: held.Class, Unit: held.Unit}
@@ -161,7 +161,7 @@ func statusOf(s *classes.Snapshot, h classes.Hold) []resourceapi.AllocatedDevice
 
 // unitOf is the unit that is held, or any of the class if that is shared: they
 // are places in the same queue set.
-func unitOf(c *classes.Class, held classes.Held) *classes.Unit {
+func unitOf(c *inventory.Class, held inventory.Held) *inventory.Unit {
 	switch {
 	case c == nil || len(c.Units) == 0:
 		return nil

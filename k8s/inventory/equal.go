@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package classes
+package inventory
 
 import (
 	"maps"
@@ -10,17 +10,20 @@ import (
 // Equal reports whether both say the same. It is asked after each pod that starts or
 // ends, beside 109 others in a fifteenth of the time of reflect.DeepEqual.
 func (s *Snapshot) Equal(o *Snapshot) bool {
-	return s.Version == o.Version && s.Node == o.Node && same(s.Device, o.Device) && slices.EqualFunc(s.Classes, o.Classes, Class.equal)
+	return s.Version == o.Version && s.Node == o.Node && same(s.Device, o.Device) &&
+		slices.EqualFunc(s.Classes, o.Classes, Class.equal)
 }
 
 func (c Class) equal(o Class) bool {
 	return c.Name == o.Name && c.Mode == o.Mode && c.OfferedAs == o.OfferedAs && c.ResourceName == o.ResourceName &&
-		c.Queues == o.Queues && c.Guarantee == o.Guarantee && c.Ceiling == o.Ceiling && c.Rank == o.Rank && c.Poller == o.Poller &&
+		c.Queues == o.Queues && c.Guarantee == o.Guarantee && c.Ceiling == o.Ceiling && c.Rank == o.Rank &&
+		c.Poller == o.Poller &&
 		maps.Equal(c.Realisations, o.Realisations) && slices.EqualFunc(c.Units, o.Units, Unit.equal)
 }
 
 func (u Unit) equal(o Unit) bool {
-	return u.ID == o.ID && u.Lane == o.Lane && u.Unhealthy == o.Unhealthy && slices.Equal(u.Queues, o.Queues) && same(u.Holder, o.Holder)
+	return u.ID == o.ID && u.Lane == o.Lane && u.Unhealthy == o.Unhealthy && slices.Equal(u.Queues, o.Queues) &&
+		same(u.Holder, o.Holder)
 }
 
 // same reports whether both are absent, or point to the same.

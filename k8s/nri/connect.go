@@ -38,7 +38,8 @@ func (p *Plugin) connect(ctx context.Context) (connected bool, err error) {
 	conn := &line{Conn: raw, gone: make(chan struct{})}
 	defer conn.Close()
 	s := &session{Plugin: p, conn: conn, configured: make(chan struct{})}
-	st, err := stub.New(s, stub.WithPluginName(name), stub.WithPluginIdx(index), stub.WithConnection(conn), stub.WithLogger(logger{p.o.Log}))
+	st, err := stub.New(s, stub.WithPluginName(name), stub.WithPluginIdx(index), stub.WithConnection(conn),
+		stub.WithLogger(logger{p.o.Log}))
 	if err != nil {
 		return false, err
 	}

@@ -18,7 +18,7 @@ import (
 	nrilog "github.com/containerd/nri/pkg/log"
 
 	"github.com/niclane/niclane/k8s/agent/lanes"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/nri/nritest"
 )
 
@@ -31,43 +31,43 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// lanes are an agent's, as the test says.
-type lanes struct {
+// fakeLanes are an agent's, as the test says.
+type fakeLanes struct {
 	mu       sync.Mutex
-	requests []cniproto.Request
-	attached []node.Attachment
+	requests []cni.Request
+	attached []lanes.Attachment
 	asks     bool
-	answer   func(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer
+	answer   func(ctx context.Context, r *cni.Request, early func()) cni.Answer
 }
 
-func (l *lanes) Handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+func (l *fakeLanes) Handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
 	l.mu.Lock()
 	l.requests = append(l.requests, *r)
 	answer := l.answer
 	l.mu.Unlock()
-	if answer == nil || r.Command != cniproto.Add {
-		return cniproto.Answer{}
+	if answer == nil || r.Command != cni.Add {
+		return cni.Answer{}
 	}
 	return answer(ctx, r, early)
 }
 
-func (l *lanes) Asks(string, string, string) bool { return l.asks }
+func (l *fakeLanes) Asks(string, string, string) bool { return l.asks }
 
-func (l *lanes) Attachments() []node.Attachment {
+func (l *fakeLanes) Attachments() []lanes.Attachment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.attached)
 }
 
-func (l *lanes) Keep(_ context.Context, still func(node.Attachment) bool) error {
+func (l *fakeLanes) Keep(_ context.Context, still func(lanes.Attachment) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.attached = slices.DeleteFunc(l.attached, func(a node.Attachment) bool { return !still(a) })
+	l.attached = slices.DeleteFunc(l.attached, func(a lanes.Attachment) bool { return !still(a) })
 	return nil
 }
 
 // asked are the commands so far, with their sandboxes.
-func (l *lanes) asked() (out []string) {
+func (l *fakeLanes) asked() (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.requests {
@@ -132,11 +132,13 @@ type told struct {
 }
 
 // connect runs a plugin until the test ends.
-func connect(t *testing.T, socket string, l *lanes, running string) *told {
+func connect(t *testing.T, socket string, l *fakeLanes, running string) *told {
 	t.Helper()
 	s := &told{make(chan struct{}, 100), make(chan error, 100)}
 	p := New(Options{
-		Socket: socket, Lanes: l, Bandwidth: true, Runtime: func() string { return running }, Log: slog.New(slog.DiscardHandler),
+		Socket: socket, Lanes: l, Bandwidth: true, Runtime: func() string {
+			return running
+		}, Log: slog.New(slog.DiscardHandler),
 		Connected: func() { s.connected <- struct{}{} },
 		Failing:   func(_ time.Time, err error) { s.failing <- err },
 	})
@@ -180,6 +182,7 @@ func pod(id string) *api.PodSandbox {
 	return &api.PodSandbox{
 		Id: id, Name: "p-" + id, Uid: "u-" + id, Namespace: "default", Ips: []string{"10.0.0.5", "fd00::5"},
 		Annotations: map[string]string{"kubernetes.io/egress-bandwidth": "10M"},
-		Linux:       &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}, {Type: "network", Path: "/run/netns/" + id}}},
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"},
+			{Type: "network", Path: "/run/netns/" + id}}},
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/k8s/agent/lanes"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 )
 
 // DefaultSocket is containerd's and CRI-O's.
@@ -29,13 +29,13 @@ const DefaultSocket = "/var/run/nri/nri.sock"
 // Lanes is what the plugin asks of the agent.
 type Lanes interface {
 	// Handle is that of attach.Attacher.
-	Handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer
+	Handle(ctx context.Context, r *cni.Request, early func()) cni.Answer
 	// Asks reports whether a pod is known to ask for a lane.
 	Asks(namespace, name, uid string) bool
 	// Attachments are the pods that are in lanes, Keep takes those out for which
 	// still is false.
-	Attachments() []node.Attachment
-	Keep(ctx context.Context, still func(node.Attachment) bool) error
+	Attachments() []lanes.Attachment
+	Keep(ctx context.Context, still func(lanes.Attachment) bool) error
 }
 
 // Options of a Plugin. All of them are needed.
@@ -111,7 +111,8 @@ func (p *Plugin) advice() string {
 	case n == 2 && major < 2 && minor < 7:
 		return fmt.Sprintf("this node's %s has no NRI, which comes with containerd 2: %s", runtime, without)
 	case n == 2 && major < 2:
-		return fmt.Sprintf("this node's %s does not say the addresses of pods by NRI, and has it off: it takes containerd 2; %s", runtime, without)
+		return fmt.Sprintf("this node's %s does not say the addresses of pods by NRI, and has it off: it takes "+
+			"containerd 2; %s", runtime, without)
 	case runtime == "":
 		return "NRI comes with containerd 2"
 	}

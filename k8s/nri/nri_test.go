@@ -19,11 +19,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/k8s/agent/lanes"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 )
 
 // connected is a runtime with the plugin of an agent.
-func connected(t *testing.T, l *lanes) *runtime {
+func connected(t *testing.T, l *fakeLanes) *runtime {
 	t.Helper()
 	r := newRuntime(t, socket(t))
 	t.Cleanup(r.Stop)
@@ -38,18 +38,20 @@ func (r *runtime) run(t *testing.T, id string) error {
 }
 
 func (r *runtime) create(t *testing.T, id string) (*api.CreateContainerResponse, error) {
-	return r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: pod(id), Container: &api.Container{Id: "c", PodSandboxId: id, Name: "c"}})
+	return r.CreateContainer(t.Context(),
+		&api.CreateContainerRequest{Pod: pod(id), Container: &api.Container{Id: "c", PodSandboxId: id, Name: "c"}})
 }
 
 // TestPod: what the agent is asked when a pod begins and ends.
 func TestPod(t *testing.T) {
-	l := &lanes{answer: lane("")}
+	l := &fakeLanes{answer: lane("")}
 	r := connected(t, l)
 	if err := r.run(t, "s1"); err != nil {
 		t.Fatal(err)
 	}
-	want := cniproto.Request{
-		Version: cniproto.Version, Command: cniproto.Add, Sandbox: "s1", IfName: "eth0", Namespace: "default", Pod: "p-s1", UID: "u-s1",
+	want := cni.Request{
+		Version: cni.Version, Command: cni.Add, Sandbox: "s1", IfName: "eth0", Namespace: "default", Pod: "p-s1",
+		UID:   "u-s1",
 		Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("fd00::5")}, EgressRate: 10e6,
 	}
 	if diff := cmp.Diff(want, l.requests[0], cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
@@ -69,25 +71,25 @@ func TestPod(t *testing.T) {
 	}
 }
 
-func lane(why string) func(context.Context, *cniproto.Request, func()) cniproto.Answer {
-	return func(_ context.Context, _ *cniproto.Request, early func()) cniproto.Answer {
+func lane(why string) func(context.Context, *cni.Request, func()) cni.Answer {
+	return func(_ context.Context, _ *cni.Request, early func()) cni.Answer {
 		early()
-		return cniproto.Answer{Lane: true, Error: why}
+		return cni.Answer{Lane: true, Error: why}
 	}
 }
 
-func none(why string) func(context.Context, *cniproto.Request, func()) cniproto.Answer {
-	return func(context.Context, *cniproto.Request, func()) cniproto.Answer { return cniproto.Answer{Error: why} }
+func none(why string) func(context.Context, *cni.Request, func()) cni.Answer {
+	return func(context.Context, *cni.Request, func()) cni.Answer { return cni.Answer{Error: why} }
 }
 
 // hangs answers when release is closed, after it has said that there is a lane if so.
-func hangs(lane bool, release <-chan struct{}) func(context.Context, *cniproto.Request, func()) cniproto.Answer {
-	return func(_ context.Context, _ *cniproto.Request, early func()) cniproto.Answer {
+func hangs(lane bool, release <-chan struct{}) func(context.Context, *cni.Request, func()) cni.Answer {
+	return func(_ context.Context, _ *cni.Request, early func()) cni.Answer {
 		if lane {
 			early()
 		}
 		<-release
-		return cniproto.Answer{Lane: lane}
+		return cni.Answer{Lane: lane}
 	}
 }
 
@@ -103,23 +105,26 @@ func TestVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		answer func(context.Context, *cniproto.Request, func()) cniproto.Answer
+		answer func(context.Context, *cni.Request, func()) cni.Answer
 		asks   bool
 		want   string
 	}{
-		"lane":                             {lane(""), false, ""},
-		"no lane":                          {none(""), false, ""},
-		"lane that cannot be made":         {lane("no room"), false, "pod default/p-s is not in its lane: no room"},
-		"kubelet refuses":                  {none("kubelet is away"), false, ""},
-		"kubelet refuses, and it asks":     {none("kubelet is away"), true, "asks for a lane and cannot start without it: kubelet is away"},
-		"kubelet is silent":                {hangs(false, release), false, ""},
-		"kubelet is silent, and it asks":   {hangs(false, release), true, "asks for a lane and cannot start without it: kubelet has not said"},
-		"lane that is not made in time":    {hangs(true, release), false, "pod default/p-s is not in its lane after 1.5s"},
+		"lane":                     {lane(""), false, ""},
+		"no lane":                  {none(""), false, ""},
+		"lane that cannot be made": {lane("no room"), false, "pod default/p-s is not in its lane: no room"},
+		"kubelet refuses":          {none("kubelet is away"), false, ""},
+		"kubelet refuses, and it asks": {none("kubelet is away"), true,
+			"asks for a lane and cannot start without it: kubelet is away"},
+		"kubelet is silent": {hangs(false, release), false, ""},
+		"kubelet is silent, and it asks": {hangs(false, release), true,
+			"asks for a lane and cannot start without it: kubelet has not said"},
+		"lane that is not made in time": {hangs(true, release), false,
+			"pod default/p-s is not in its lane after 1.5s"},
 		"lane not made in time, asked for": {hangs(true, release), true, "is not in its lane after"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := &lanes{answer: c.answer, asks: c.asks}
+			l := &fakeLanes{answer: c.answer, asks: c.asks}
 			r := connected(t, l)
 			for _, hook := range []func() error{
 				func() error { return r.run(t, "s") },
@@ -148,7 +153,7 @@ func TestVerdict(t *testing.T) {
 // is taken out again.
 func TestUndo(t *testing.T) {
 	release := make(chan struct{})
-	l := &lanes{answer: hangs(true, release)}
+	l := &fakeLanes{answer: hangs(true, release)}
 	r := connected(t, l)
 	if err := r.run(t, "s"); err == nil {
 		t.Fatal("it starts")
@@ -163,10 +168,10 @@ func TestUndo(t *testing.T) {
 // TestTwice: a pod that is in its lanes, by niclane-cni for one, is not put there
 // again; one that nobody was told of is when its container is made.
 func TestTwice(t *testing.T) {
-	l := &lanes{answer: lane(""), attached: []node.Attachment{{Sandbox: "in", IfName: "eth0"}}}
+	l := &fakeLanes{answer: lane(""), attached: []lanes.Attachment{{Sandbox: "in", IfName: "eth0"}}}
 	r := connected(t, l)
 	l.mu.Lock()
-	l.attached = []node.Attachment{{Sandbox: "in", IfName: "eth0"}}
+	l.attached = []lanes.Attachment{{Sandbox: "in", IfName: "eth0"}}
 	l.mu.Unlock()
 	if err := r.run(t, "in"); err != nil {
 		t.Error(err)
@@ -197,13 +202,13 @@ func TestStopHangs(t *testing.T) {
 }
 
 type stuck struct {
-	lanes
+	fakeLanes
 	release chan struct{}
 }
 
-func (s *stuck) Handle(context.Context, *cniproto.Request, func()) cniproto.Answer {
+func (s *stuck) Handle(context.Context, *cni.Request, func()) cni.Answer {
 	<-s.release
-	return cniproto.Answer{}
+	return cni.Answer{}
 }
 
 // TestSynchronize takes out what the runtime has no more, and nothing else.
@@ -216,8 +221,9 @@ func TestSynchronize(t *testing.T) {
 	at := socket(t)
 	r := newRuntime(t, at, pod("lives"), dead, host)
 	t.Cleanup(r.Stop)
-	l := &lanes{attached: []node.Attachment{
-		{Sandbox: "dead", Addrs: addrs}, {Sandbox: "gone", Addrs: addrs}, {Sandbox: "gone-host"}, {Sandbox: "host"}, {Sandbox: "lives", Addrs: addrs}, {Sandbox: "pod:uid", Addrs: addrs},
+	l := &fakeLanes{attached: []lanes.Attachment{
+		{Sandbox: "dead", Addrs: addrs}, {Sandbox: "gone", Addrs: addrs}, {Sandbox: "gone-host"}, {Sandbox: "host"},
+		{Sandbox: "lives", Addrs: addrs}, {Sandbox: "pod:uid", Addrs: addrs},
 	}}
 	receive(t, "a connection", connect(t, at, l, "").connected)
 	var got []string
@@ -231,7 +237,7 @@ func TestSynchronize(t *testing.T) {
 
 // TestRuntimeRestarts: the plugin is connected again, and asked again.
 func TestRuntimeRestarts(t *testing.T) {
-	l := &lanes{answer: lane("no room")}
+	l := &fakeLanes{answer: lane("no room")}
 	at := socket(t)
 	first, second := newRuntime(t, socket(t)), newRuntime(t, socket(t))
 	t.Cleanup(first.Stop)
@@ -265,7 +271,8 @@ func TestRequired(t *testing.T) {
 	p := pod("s")
 	p.Annotations = map[string]string{key: value}
 	start := func(r *runtime) error {
-		_, err := r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: p, Container: &api.Container{Id: "c", PodSandboxId: "s", Name: "c"}})
+		_, err := r.CreateContainer(t.Context(),
+			&api.CreateContainerRequest{Pod: p, Container: &api.Container{Id: "c", PodSandboxId: "s", Name: "c"}})
 		return err
 	}
 	alone := newRuntime(t, socket(t))
@@ -273,7 +280,7 @@ func TestRequired(t *testing.T) {
 	if err := start(alone); err == nil || !strings.Contains(err.Error(), `required plugin "niclane" not present`) {
 		t.Errorf("without the plugin: %v", err)
 	}
-	if err := start(connected(t, &lanes{answer: lane("")})); err != nil {
+	if err := start(connected(t, &fakeLanes{answer: lane("")})); err != nil {
 		t.Errorf("with it: %v", err)
 	}
 }
@@ -281,14 +288,15 @@ func TestRequired(t *testing.T) {
 // TestNoNRI says by name what the node's runtime lacks.
 func TestNoNRI(t *testing.T) {
 	for runtime, want := range map[string]string{
-		"containerd://1.6.20~ds1": "this node's containerd://1.6.20~ds1 has no NRI, which comes with containerd 2: leave nri.enabled out there, and cni.enabled in",
-		"containerd://1.7.28":     "does not say the addresses of pods by NRI",
-		"containerd://2.3.7":      "is NRI on in the configuration of this node's containerd://2.3.7?",
-		"cri-o://1.36.0":          "is NRI on in the configuration of this node's cri-o://1.36.0?",
-		"":                        "NRI comes with containerd 2",
+		"containerd://1.6.20~ds1": "this node's containerd://1.6.20~ds1 has no NRI, which comes with containerd 2: " +
+			"leave nri.enabled out there, and cni.enabled in",
+		"containerd://1.7.28": "does not say the addresses of pods by NRI",
+		"containerd://2.3.7":  "is NRI on in the configuration of this node's containerd://2.3.7?",
+		"cri-o://1.36.0":      "is NRI on in the configuration of this node's cri-o://1.36.0?",
+		"":                    "NRI comes with containerd 2",
 	} {
 		at := socket(t)
-		err := receive(t, "a failing attempt", connect(t, at, &lanes{}, runtime).failing)
+		err := receive(t, "a failing attempt", connect(t, at, &fakeLanes{}, runtime).failing)
 		if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), at) {
 			t.Errorf("%s: %v, want %s", runtime, err, want)
 		}
@@ -325,7 +333,7 @@ func TestHalfWay(t *testing.T) {
 			half.ends <- func() { mux.Close() }
 		}
 	}()
-	s := connect(t, at, &lanes{}, "")
+	s := connect(t, at, &fakeLanes{}, "")
 	for range 2 {
 		end := receive(t, "a connection", half.ends)
 		receive(t, "a registration", half.registered)
@@ -354,6 +362,7 @@ func (h *halfWay) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*
 	return &api.Empty{}, nil
 }
 
-func (h *halfWay) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+func (h *halfWay) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse,
+	error) {
 	return &api.UpdateContainersResponse{}, nil
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/niclane/niclane/k8s/agent/lanes"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/networks/hostif"
 )
 
@@ -47,7 +47,8 @@ func (s *session) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 
 // CreateContainer finds the pods whose RunPodSandbox nobody has heard: their
 // containers are not made without their lanes either.
-func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (s *session) CreateContainer(ctx context.Context, pod *api.PodSandbox,
+	_ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	return nil, nil, s.start(ctx, pod)
 }
 
@@ -65,12 +66,12 @@ func (s *session) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) err
 
 // start puts a pod into its lanes, unless it is in them (by niclane-cni too).
 func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
-	if slices.ContainsFunc(p.o.Lanes.Attachments(), func(a node.Attachment) bool { return a.Sandbox == pod.GetId() }) {
+	if slices.ContainsFunc(p.o.Lanes.Attachments(), func(a lanes.Attachment) bool { return a.Sandbox == pod.GetId() }) {
 		return nil
 	}
 	left := timeLeft(ctx)
-	r := p.request(cniproto.Add, pod)
-	lane, done := make(chan struct{}), make(chan cniproto.Answer, 1)
+	r := p.request(cni.Add, pod)
+	lane, done := make(chan struct{}), make(chan cni.Answer, 1)
 	most := time.Duration(float64(left) / whole)
 	doing, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	go func() {
@@ -101,13 +102,14 @@ func (p *Plugin) start(ctx context.Context, pod *api.PodSandbox) error {
 				continue
 			}
 			go p.undo(r, done)
-			return fmt.Errorf("niclane: pod %s/%s is not in its lane after %v: kubelet tries again", r.Namespace, r.Pod, most.Round(100*time.Millisecond))
+			return fmt.Errorf("niclane: pod %s/%s is not in its lane after %v: kubelet tries again", r.Namespace,
+				r.Pod, most.Round(100*time.Millisecond))
 		}
 	}
 }
 
 // verdict is what becomes of a pod by an answer.
-func (p *Plugin) verdict(r *cniproto.Request, a cniproto.Answer) error {
+func (p *Plugin) verdict(r *cni.Request, a cni.Answer) error {
 	switch {
 	case a.Error == "":
 		return nil
@@ -120,7 +122,7 @@ func (p *Plugin) verdict(r *cniproto.Request, a cniproto.Answer) error {
 // unknown decides about a pod of which kubelet does not say whether it has a lane: one
 // that asks for one does not start. Others do; one among them that has a lane all the
 // same is put there, or told of, when kubelet answers.
-func (p *Plugin) unknown(r *cniproto.Request, why error) error {
+func (p *Plugin) unknown(r *cni.Request, why error) error {
 	if p.o.Lanes.Asks(r.Namespace, r.Pod, r.UID) {
 		return fmt.Errorf("niclane: pod %s/%s asks for a lane and cannot start without it: %w", r.Namespace, r.Pod, why)
 	}
@@ -130,16 +132,17 @@ func (p *Plugin) unknown(r *cniproto.Request, why error) error {
 
 // undo takes a pod out again that was put into its lane after the runtime was told
 // that it is not.
-func (p *Plugin) undo(r *cniproto.Request, done <-chan cniproto.Answer) {
+func (p *Plugin) undo(r *cni.Request, done <-chan cni.Answer) {
 	if a := <-done; a.Error == "" {
-		p.o.Lanes.Handle(context.Background(), &cniproto.Request{Command: cniproto.Del, Sandbox: r.Sandbox, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID}, func() {})
+		p.o.Lanes.Handle(context.Background(), &cni.Request{Command: cni.Del, Sandbox: r.Sandbox,
+			Namespace: r.Namespace, Pod: r.Pod, UID: r.UID}, func() {})
 	}
 }
 
 // stop takes a sandbox out of its lanes. What takes longer than the runtime waits goes
 // on: the end of a pod is never held up.
 func (p *Plugin) stop(ctx context.Context, pod *api.PodSandbox) {
-	r := p.request(cniproto.Del, pod)
+	r := p.request(cni.Del, pod)
 	p.within(ctx, func() { p.o.Lanes.Handle(context.WithoutCancel(ctx), r, func() {}) })
 }
 
@@ -156,11 +159,12 @@ func (p *Plugin) within(ctx context.Context, do func()) {
 }
 
 // request is a sandbox in the words of niclane-cni.
-func (p *Plugin) request(command string, pod *api.PodSandbox) *cniproto.Request {
-	r := &cniproto.Request{
-		Version: cniproto.Version, Command: command, Sandbox: pod.GetId(), Namespace: pod.GetNamespace(), Pod: pod.GetName(), UID: pod.GetUid(),
+func (p *Plugin) request(command string, pod *api.PodSandbox) *cni.Request {
+	r := &cni.Request{
+		Version: cni.Version, Command: command, Sandbox: pod.GetId(), Namespace: pod.GetNamespace(),
+		Pod: pod.GetName(), UID: pod.GetUid(),
 	}
-	if command == cniproto.Del {
+	if command == cni.Del {
 		return r // every interface
 	}
 	r.IfName = ifName
@@ -188,10 +192,13 @@ func rate(pod *api.PodSandbox, direction string) uint64 {
 // Synchronize takes out of their lanes the pods whose sandboxes the runtime has no
 // more. Pods that it has and that are in no lane the agent finds as it finds those of
 // the host's network, by kubelet's and the API server's word.
-func (s *session) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+func (s *session) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox,
+	_ []*api.Container) ([]*api.ContainerUpdate, error) {
 	network := map[string]bool{} // by sandbox: it has its network namespace
 	for _, pod := range sandboxes {
-		network[pod.GetId()] = slices.ContainsFunc(pod.GetLinux().GetNamespaces(), func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
+		network[pod.GetId()] = slices.ContainsFunc(pod.GetLinux().GetNamespaces(), func(n *api.LinuxNamespace) bool {
+			return n.GetType() == "network"
+		})
 	}
 	// Of what is attached now: what comes later is newer than the runtime's list.
 	gone := map[string]bool{}
@@ -203,7 +210,7 @@ func (s *session) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, 
 		}
 	}
 	s.within(ctx, func() {
-		err := s.o.Lanes.Keep(context.WithoutCancel(ctx), func(a node.Attachment) bool { return !gone[a.Sandbox] })
+		err := s.o.Lanes.Keep(context.WithoutCancel(ctx), func(a lanes.Attachment) bool { return !gone[a.Sandbox] })
 		if err != nil {
 			s.o.Log.Error("NRI: pods that have ended are in lanes still", "error", err)
 		}

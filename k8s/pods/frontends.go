@@ -19,14 +19,15 @@ import (
 // address behind the card, and back before it: those to the frontends that the
 // pod names, and those for the ports that are the lane's (own) by hostPorts and by
 // Services.
-func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]claim.Parameters, own []matched) ([]matched, error) {
+func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Parameters,
+	own []matched) ([]matched, error) {
 	p := parameters(g, narrowed)
 	all, err := hostPorts(pod, g.Container, own)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range p.Frontends {
-		f, err := claim.ParseFrontend(s)
+		f, err := params.ParseFrontend(s)
 		if err != nil {
 			return nil, err
 		}
@@ -42,7 +43,8 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]claim.Par
 		addrs := []netip.Addr{f.Addr}
 		if !f.Addr.IsValid() {
 			if addrs = at.Node; len(addrs) == 0 {
-				return nil, fmt.Errorf("container %q: port %d of the node is the pod's, and the node's addresses are not known", g.Container, f.Ports.First)
+				return nil, fmt.Errorf("container %q: port %d of the node is the pod's, and the node's addresses "+
+					"are not known", g.Container, f.Ports.First)
 			}
 		}
 		for _, m := range own {
@@ -51,12 +53,14 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]claim.Par
 			}
 			for _, a := range addrs {
 				out = append(out, matched{
-					grant: g, protocol: m.protocol, ports: []claim.Ports{f.Ports}, remotePorts: m.remotePorts, remotes: m.remotes, front: a.Unmap(),
+					grant: g, protocol: m.protocol, ports: []params.Ports{f.Ports}, remotePorts: m.remotePorts,
+					remotes: m.remotes, front: a.Unmap(),
 				})
 			}
 		}
 		if !slices.ContainsFunc(own, func(m matched) bool { return m.protocol == f.Ports.Protocol }) {
-			return nil, fmt.Errorf("container %q: frontend %d/%s: the lane has no %[3]s port that it could lead to", g.Container, f.Ports.First, strings.ToUpper(f.Ports.Protocol))
+			return nil, fmt.Errorf("container %q: frontend %d/%s: the lane has no %[3]s port that it could lead to",
+				g.Container, f.Ports.First, strings.ToUpper(f.Ports.Protocol))
 		}
 	}
 	return out, nil
@@ -64,7 +68,7 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]claim.Par
 
 // hostPorts are those of the container's ports that the lane has; those of a pod
 // of the host's network are its ports.
-func hostPorts(pod *corev1.Pod, name string, own []matched) (out []claim.Frontend, err error) {
+func hostPorts(pod *corev1.Pod, name string, own []matched) (out []params.Frontend, err error) {
 	if pod.Spec.HostNetwork {
 		return nil, nil
 	}
@@ -80,7 +84,8 @@ func hostPorts(pod *corev1.Pod, name string, own []matched) (out []claim.Fronten
 			if p.HostPort < 1 || p.HostPort > 65535 || !has(own, protocol, p.ContainerPort) {
 				continue
 			}
-			f := claim.Frontend{Ports: claim.Ports{Protocol: protocol, First: uint16(p.HostPort), Last: uint16(p.HostPort)}}
+			f := params.Frontend{Ports: params.Ports{Protocol: protocol, First: uint16(p.HostPort),
+				Last: uint16(p.HostPort)}}
 			if p.HostIP != "" {
 				addr, err := netip.ParseAddr(p.HostIP)
 				if err != nil {
@@ -99,7 +104,7 @@ func hostPorts(pod *corev1.Pod, name string, own []matched) (out []claim.Fronten
 // has reports whether a port is among those that were matched.
 func has(own []matched, protocol string, port int32) bool {
 	return slices.ContainsFunc(own, func(m matched) bool {
-		return m.protocol == protocol && (len(m.ports) == 0 || slices.ContainsFunc(m.ports, func(r claim.Ports) bool {
+		return m.protocol == protocol && (len(m.ports) == 0 || slices.ContainsFunc(m.ports, func(r params.Ports) bool {
 			return int32(r.First) <= port && port <= int32(r.Last)
 		}))
 	})

@@ -18,7 +18,7 @@ const IntelAnnotation = "net.v1.intel.com/adq-config"
 // intel reads Intel's annotation. What Intel's plugin passes over in silence (a
 // port without a protocol, a number above 65535, a container that is not there,
 // an entry without ports) is an error here.
-func intel(pod *corev1.Pod, text string) (map[string]claim.Parameters, error) {
+func intel(pod *corev1.Pod, text string) (map[string]params.Parameters, error) {
 	var entries []struct {
 		Name  string `json:"name"`
 		Ports *struct {
@@ -26,10 +26,10 @@ func intel(pod *corev1.Pod, text string) (map[string]claim.Parameters, error) {
 			Remote []string `json:"remote"`
 		} `json:"ports"`
 	}
-	if err := claim.Strict([]byte(text), &entries); err != nil {
+	if err := params.Strict([]byte(text), &entries); err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", IntelAnnotation, err)
 	}
-	out := map[string]claim.Parameters{}
+	out := map[string]params.Parameters{}
 	for i, e := range entries {
 		at := fmt.Sprintf("annotation %s: [%d]", IntelAnnotation, i)
 		_, twice := out[e.Name]
@@ -52,7 +52,7 @@ func intel(pod *corev1.Pod, text string) (map[string]claim.Parameters, error) {
 		if len(local)+len(remote) == 0 {
 			local = []string{"all"}
 		}
-		out[e.Name] = claim.Parameters{Ports: local, RemotePorts: remote}
+		out[e.Name] = params.Parameters{Ports: local, RemotePorts: remote}
 	}
 	return out, nil
 }
@@ -71,7 +71,7 @@ func intelPorts(given []string) ([]string, error) {
 		if s != "all" && !strings.Contains(s, "/") {
 			return nil, fmt.Errorf("[%d]: found %q, want PORT/TCP, PORT/UDP, all/TCP, all/UDP or all", i, given[i])
 		}
-		if _, err := claim.ParsePorts(s); err != nil {
+		if _, err := params.ParsePorts(s); err != nil {
 			return nil, fmt.Errorf("[%d]: %w", i, err)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // Annotation narrows the lanes of a pod's containers: a JSON object from
-// container names to claim.Parameters.
+// container names to params.Parameters.
 const Annotation = "niclane.dev/lanes"
 
 // A Grant is a lane that a container of the pod was given.
@@ -37,7 +37,7 @@ type Grant struct {
 	// Lane that they are.
 	Lane string `json:"lane"`
 	// Parameters of the claim, nil if there are none.
-	Parameters *claim.Parameters `json:"parameters,omitempty"`
+	Parameters *params.Parameters `json:"parameters,omitempty"`
 }
 
 // Where is by what a pod's packets can be told.
@@ -84,10 +84,10 @@ func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error)
 }
 
 // annotated reads the pod's annotations, niclane's and Intel's.
-func annotated(pod *corev1.Pod) (map[string]claim.Parameters, error) {
-	out := map[string]claim.Parameters{}
+func annotated(pod *corev1.Pod) (map[string]params.Parameters, error) {
+	out := map[string]params.Parameters{}
 	if text := annotation(pod, Annotation); text != "" {
-		if err := claim.Strict([]byte(text), &out); err != nil {
+		if err := params.Strict([]byte(text), &out); err != nil {
 			return nil, fmt.Errorf("annotation %s: %w", Annotation, err)
 		}
 		for _, name := range slices.Sorted(maps.Keys(out)) {
@@ -96,7 +96,8 @@ func annotated(pod *corev1.Pod) (map[string]claim.Parameters, error) {
 				return nil, fmt.Errorf("annotation %s: %s: %w", Annotation, name, err)
 			}
 			if container(pod, name) == nil {
-				return nil, fmt.Errorf("annotation %s: the pod has no container %q (has: %s)", Annotation, name, names(pod))
+				return nil, fmt.Errorf("annotation %s: the pod has no container %q (has: %s)", Annotation, name,
+					names(pod))
 			}
 		}
 	}
@@ -122,26 +123,26 @@ func Annotated(pod *corev1.Pod) bool {
 type matched struct {
 	grant       Grant
 	protocol    string
-	ports       []claim.Ports // none: any
-	remotePorts []claim.Ports
+	ports       []params.Ports // none: any
+	remotePorts []params.Ports
 	remotes     []netip.Prefix
 	// front is the address of a frontend; the zero Addr: the pod's own.
 	front netip.Addr
 }
 
 // parameters are those of a grant's claim or of its container's annotation.
-func parameters(g Grant, narrowed map[string]claim.Parameters) claim.Parameters {
+func parameters(g Grant, narrowed map[string]params.Parameters) params.Parameters {
 	if g.Parameters != nil {
 		return *g.Parameters
 	}
 	if g.Container == "" {
-		return claim.Parameters{}
+		return params.Parameters{}
 	}
 	return narrowed[g.Container]
 }
 
 // matches gives the packets of a grant.
-func matches(pod *corev1.Pod, g Grant, narrowed map[string]claim.Parameters) ([]matched, error) {
+func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([]matched, error) {
 	p := parameters(g, narrowed)
 	own, err := parse(p.Ports)
 	if err != nil {
@@ -168,14 +169,15 @@ func matches(pod *corev1.Pod, g Grant, narrowed map[string]claim.Parameters) ([]
 		out = append(out, m)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("container %q: its ports and remotePorts have no protocol in common, so that no packet is the lane's", g.Container)
+		return nil, fmt.Errorf("container %q: its ports and remotePorts have no protocol in common, so that no "+
+			"packet is the lane's", g.Container)
 	}
 	return out, nil
 }
 
 // of picks the ranges of a protocol: some says that there are any. Where one of
 // them is every port, the list is empty.
-func of(ports []claim.Ports, protocol string) (out []claim.Ports, some bool) {
+func of(ports []params.Ports, protocol string) (out []params.Ports, some bool) {
 	all := false
 	for _, p := range ports {
 		if p.Protocol != protocol {
@@ -193,9 +195,9 @@ func of(ports []claim.Ports, protocol string) (out []claim.Ports, some bool) {
 	return out, some
 }
 
-func parse(texts []string) (out []claim.Ports, err error) {
+func parse(texts []string) (out []params.Ports, err error) {
 	for _, s := range texts {
-		ps, perr := claim.ParsePorts(s)
+		ps, perr := params.ParsePorts(s)
 		err = errors.Join(err, perr)
 		out = append(out, ps...)
 	}
@@ -204,8 +206,8 @@ func parse(texts []string) (out []claim.Ports, err error) {
 
 // declared are the ports that a container declares, or all containers if it has
 // no name; none: every port of the pod.
-func declared(pod *corev1.Pod, name string) ([]claim.Ports, error) {
-	var out []claim.Ports
+func declared(pod *corev1.Pod, name string) ([]params.Ports, error) {
+	var out []params.Ports
 	var others []string
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if name != "" && c.Name != name {
@@ -222,14 +224,16 @@ func declared(pod *corev1.Pod, name string) ([]claim.Ports, error) {
 				others = append(others, fmt.Sprintf("%d/%s", p.ContainerPort, p.Protocol))
 				continue
 			}
-			out = append(out, claim.Ports{Protocol: protocol, First: uint16(p.ContainerPort), Last: uint16(p.ContainerPort)})
+			out = append(out, params.Ports{Protocol: protocol, First: uint16(p.ContainerPort),
+				Last: uint16(p.ContainerPort)})
 		}
 	}
 	if len(out) == 0 && len(others) > 0 {
-		return nil, fmt.Errorf("container %s declares %s only: lanes know TCP and UDP", name, strings.Join(others, ", "))
+		return nil, fmt.Errorf("container %s declares %s only: lanes know TCP and UDP", name,
+			strings.Join(others, ", "))
 	}
 	if len(out) == 0 {
-		out = []claim.Ports{{Protocol: "tcp"}, {Protocol: "udp"}}
+		out = []params.Ports{{Protocol: "tcp"}, {Protocol: "udp"}}
 	}
 	return out, nil
 }
@@ -266,7 +270,9 @@ func apart(all []matched) error {
 			if _, ok := meet(a.remotePorts, b.remotePorts); !ok || !meetAddrs(a.remotes, b.remotes) {
 				continue
 			}
-			return fmt.Errorf("%s and %s are in different lanes (%s, %s) and both have %s %s: containers of a pod share its address; give each its own ports (containerPorts, the annotation %s, or the claim's parameters)",
+			return fmt.Errorf("%s and %s are in different lanes (%s, %s) and both have %s %s: containers of a pod "+
+				"share its address; give each its own ports (containerPorts, the annotation %s, or the claim's "+
+				"parameters)",
 				who(a.grant), who(b.grant), a.grant.Lane, b.grant.Lane, a.protocol, port, Annotation)
 		}
 	}
@@ -281,11 +287,11 @@ func who(g Grant) string {
 }
 
 // meet returns a port that is in both lists, in words.
-func meet(a, b []claim.Ports) (string, bool) {
+func meet(a, b []params.Ports) (string, bool) {
 	if len(a) == 0 && len(b) == 0 {
 		return "all ports", true
 	}
-	every := []claim.Ports{{First: 1, Last: 65535}}
+	every := []params.Ports{{First: 1, Last: 65535}}
 	if len(a) == 0 {
 		a = every
 	}
@@ -344,9 +350,11 @@ func members(pod *corev1.Pod, at Where, all []matched) []policy.Member {
 
 // ranges writes ports as lanes.yaml does, joined where they meet, because a
 // port that is given twice is an error there.
-func ranges(ports []claim.Ports) []string {
-	sorted := slices.SortedFunc(slices.Values(ports), func(a, b claim.Ports) int { return int(a.First) - int(b.First) })
-	var joined []claim.Ports
+func ranges(ports []params.Ports) []string {
+	sorted := slices.SortedFunc(slices.Values(ports), func(a, b params.Ports) int {
+		return int(a.First) - int(b.First)
+	})
+	var joined []params.Ports
 	for _, p := range sorted {
 		if n := len(joined); n > 0 && p.First <= joined[n-1].Last {
 			joined[n-1].Last = max(joined[n-1].Last, p.Last)

@@ -49,7 +49,8 @@ var node = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2
 func text(ms []policy.Member) string {
 	var b strings.Builder
 	for _, m := range ms {
-		fmt.Fprintf(&b, "%s %s own %v remote %v %v addrs %v\n", m.Lane, m.Protocol, m.Ports, m.RemotePorts, m.RemoteAddrs, m.Addrs)
+		fmt.Fprintf(&b, "%s %s own %v remote %v %v addrs %v\n", m.Lane, m.Protocol, m.Ports, m.RemotePorts,
+			m.RemoteAddrs, m.Addrs)
 	}
 	return b.String()
 }
@@ -61,28 +62,61 @@ func TestMembers(t *testing.T) {
 		grants []Grant
 		want   string
 	}{
-		"declared ports":       {pod(nil, with("a", "6379/TCP", "6380/TCP", "53/UDP")), []Grant{grant("a", "l")}, "l tcp own [6379 6380] remote [] [] " + addrs + "l udp own [53] remote [] [] " + addrs},
-		"none declared":        {pod(nil, with("a")), []Grant{grant("a", "l")}, "l tcp own [] remote [] [] " + addrs + "l udp own [] remote [] [] " + addrs},
-		"annotation narrows":   {pod(map[string]string{Annotation: `{"a":{"ports":["80","80-90/TCP"]}}`}, with("a", "1/TCP")), []Grant{grant("a", "l")}, "l tcp own [80-90] remote [] [] " + addrs},
-		"claim goes first":     {pod(nil, with("a", "1/TCP")), []Grant{{Lane: "l", Parameters: &claim.Parameters{RemotePorts: []string{"443"}, RemoteAddrs: []string{"192.0.2.0/24"}}}}, "l tcp own [] remote [443] [192.0.2.0/24] " + addrs},
-		"two containers apart": {pod(nil, with("a", "1/TCP"), with("b", "2/TCP")), []Grant{grant("a", "x"), grant("b", "y")}, "x tcp own [1] remote [] [] " + addrs + "y tcp own [2] remote [] [] " + addrs},
-		"apart by protocol":    {pod(nil, with("a", "53/TCP"), with("b", "53/UDP")), []Grant{grant("a", "x"), grant("b", "y")}, "x tcp own [53] remote [] [] " + addrs + "y udp own [53] remote [] [] " + addrs},
-		"the same lane":        {pod(nil, with("a"), with("b")), []Grant{grant("a", "x"), grant("b", "x")}, "x tcp own [] remote [] [] " + addrs + "x udp own [] remote [] [] " + addrs},
-		"intel's":              {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["6379/TCP"],"remote":["all"]}}]`}, with("a")), []Grant{grant("a", "l")}, "l tcp own [6379] remote [] [] " + addrs},
-		"frontends": {pod(map[string]string{Annotation: `{"a":{"frontends":["30379","[2001:db8::7]:6379/TCP","203.0.113.7:53/UDP"]}}`}, with("a", "6379/TCP", "53/UDP")), []Grant{grant("a", "l")},
+		"declared ports": {pod(nil, with("a", "6379/TCP", "6380/TCP", "53/UDP")), []Grant{grant("a", "l")},
+			"l tcp own [6379 6380] remote [] [] " + addrs + "l udp own [53] remote [] [] " + addrs},
+		"none declared": {pod(nil, with("a")), []Grant{grant("a", "l")}, "l tcp own [] remote [] [] " + addrs +
+			"l udp own [] remote [] [] " + addrs},
+		"annotation narrows": {pod(map[string]string{Annotation: `{"a":{"ports":["80","80-90/TCP"]}}`},
+			with("a", "1/TCP")), []Grant{grant("a", "l")}, "l tcp own [80-90] remote [] [] " + addrs},
+		"claim goes first": {pod(nil, with("a", "1/TCP")),
+			[]Grant{{Lane: "l", Parameters: &params.Parameters{RemotePorts: []string{"443"},
+				RemoteAddrs: []string{"192.0.2.0/24"}}}}, "l tcp own [] remote [443] [192.0.2.0/24] " + addrs},
+		"two containers apart": {pod(nil, with("a", "1/TCP"), with("b", "2/TCP")),
+			[]Grant{grant("a", "x"), grant("b", "y")}, "x tcp own [1] remote [] [] " + addrs +
+				"y tcp own [2] remote [] [] " + addrs},
+		"apart by protocol": {pod(nil, with("a", "53/TCP"), with("b", "53/UDP")),
+			[]Grant{grant("a", "x"), grant("b", "y")}, "x tcp own [53] remote [] [] " + addrs +
+				"y udp own [53] remote [] [] " + addrs},
+		"the same lane": {pod(nil, with("a"), with("b")), []Grant{grant("a", "x"), grant("b", "x")},
+			"x tcp own [] remote [] [] " + addrs + "x udp own [] remote [] [] " + addrs},
+		"intel's": {pod(map[string]string{
+			IntelAnnotation: `[{"name":"a","ports":{"local":["6379/TCP"],"remote":["all"]}}]`}, with("a")),
+			[]Grant{grant("a", "l")}, "l tcp own [6379] remote [] [] " + addrs},
+		"frontends": {pod(map[string]string{
+			Annotation: `{"a":{"frontends":["30379","[2001:db8::7]:6379/TCP","203.0.113.7:53/UDP"]}}`},
+			with("a", "6379/TCP", "53/UDP")), []Grant{grant("a", "l")},
 			"l tcp own [6379] remote [] [] " + addrs + "l udp own [53] remote [] [] " + addrs +
-				"l tcp own [30379] remote [] [] addrs [192.0.2.1/32]\nl tcp own [30379] remote [] [] addrs [2001:db8::1/128]\n" +
-				"l tcp own [6379] remote [] [] addrs [2001:db8::7/128]\nl udp own [53] remote [] [] addrs [203.0.113.7/32]\n"},
-		"host ports": {pod(nil, hostPort(with("a", "80/TCP", "81/TCP"), 0, 8080, ""), hostPort(with("b", "82/TCP"), 0, 8082, "")), []Grant{grant("a", "l")},
-			"l tcp own [80 81] remote [] [] " + addrs + "l tcp own [8080] remote [] [] addrs [192.0.2.1/32]\nl tcp own [8080] remote [] [] addrs [2001:db8::1/128]\n"},
-		"one host address":                   {pod(nil, hostPort(with("a", "80/TCP"), 0, 8080, "198.51.100.1")), []Grant{grant("a", "l")}, "l tcp own [80] remote [] [] " + addrs + "l tcp own [8080] remote [] [] addrs [198.51.100.1/32]\n"},
-		"a host port that is not the lane's": {pod(map[string]string{Annotation: `{"a":{"ports":["81"]}}`}, hostPort(with("a", "80/TCP"), 0, 8080, "")), []Grant{grant("a", "l")}, "l tcp own [81] remote [] [] " + addrs},
-		"frontends of two lanes, by port": {pod(map[string]string{Annotation: `{"a":{"frontends":["30001"]},"b":{"frontends":["30002"]}}`}, with("a", "1/TCP"), with("b", "2/TCP")), []Grant{grant("a", "x"), grant("b", "y")},
-			"x tcp own [1] remote [] [] " + addrs + "x tcp own [30001] remote [] [] addrs [192.0.2.1/32]\nx tcp own [30001] remote [] [] addrs [2001:db8::1/128]\n" +
-				"y tcp own [2] remote [] [] " + addrs + "y tcp own [30002] remote [] [] addrs [192.0.2.1/32]\ny tcp own [30002] remote [] [] addrs [2001:db8::1/128]\n"},
-		"intel's sample":    {pod(map[string]string{IntelAnnotation: `[ { "name": "a", "ports": { "local": ["6379/  TCP"], "remote": ["ALL"] } } ]`}, with("a")), []Grant{grant("a", "l")}, "l tcp own [6379] remote [] [] " + addrs},
-		"empty annotations": {pod(map[string]string{IntelAnnotation: "", Annotation: " "}, with("a", "1/TCP")), []Grant{grant("a", "l")}, "l tcp own [1] remote [] [] " + addrs},
-		"intel's all":       {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["all"]}}]`}, with("a", "1/TCP")), []Grant{grant("a", "l")}, "l tcp own [] remote [] [] " + addrs + "l udp own [] remote [] [] " + addrs},
+				"l tcp own [30379] remote [] [] addrs [192.0.2.1/32]\nl tcp own [30379] remote [] [] addrs " +
+				"[2001:db8::1/128]\n" +
+				"l tcp own [6379] remote [] [] addrs [2001:db8::7/128]\nl udp own [53] remote [] [] addrs " +
+				"[203.0.113.7/32]\n"},
+		"host ports": {pod(nil, hostPort(with("a", "80/TCP", "81/TCP"), 0, 8080, ""),
+			hostPort(with("b", "82/TCP"), 0, 8082, "")), []Grant{grant("a", "l")},
+			"l tcp own [80 81] remote [] [] " + addrs +
+				"l tcp own [8080] remote [] [] addrs [192.0.2.1/32]\nl tcp own [8080] remote [] [] addrs " +
+				"[2001:db8::1/128]\n"},
+		"one host address": {pod(nil, hostPort(with("a", "80/TCP"), 0, 8080, "198.51.100.1")),
+			[]Grant{grant("a", "l")}, "l tcp own [80] remote [] [] " + addrs +
+				"l tcp own [8080] remote [] [] addrs [198.51.100.1/32]\n"},
+		"a host port that is not the lane's": {pod(map[string]string{Annotation: `{"a":{"ports":["81"]}}`},
+			hostPort(with("a", "80/TCP"), 0, 8080, "")), []Grant{grant("a", "l")}, "l tcp own [81] remote [] [] " +
+			addrs},
+		"frontends of two lanes, by port": {pod(
+			map[string]string{Annotation: `{"a":{"frontends":["30001"]},"b":{"frontends":["30002"]}}`},
+			with("a", "1/TCP"), with("b", "2/TCP")), []Grant{grant("a", "x"), grant("b", "y")},
+			"x tcp own [1] remote [] [] " + addrs +
+				"x tcp own [30001] remote [] [] addrs [192.0.2.1/32]\nx tcp own [30001] remote [] [] addrs " +
+				"[2001:db8::1/128]\n" +
+				"y tcp own [2] remote [] [] " + addrs +
+				"y tcp own [30002] remote [] [] addrs [192.0.2.1/32]\ny tcp own [30002] remote [] [] addrs " +
+				"[2001:db8::1/128]\n"},
+		"intel's sample": {pod(
+			map[string]string{IntelAnnotation: `[ { "name": "a", "ports": { "local": ["6379/  TCP"], "remote": ["ALL"] } } ]`}, with("a")), []Grant{grant("a", "l")}, "l tcp own [6379] remote [] [] " + addrs},
+		"empty annotations": {pod(map[string]string{IntelAnnotation: "", Annotation: " "}, with("a", "1/TCP")),
+			[]Grant{grant("a", "l")}, "l tcp own [1] remote [] [] " + addrs},
+		"intel's all": {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["all"]}}]`},
+			with("a", "1/TCP")), []Grant{grant("a", "l")}, "l tcp own [] remote [] [] " + addrs +
+			"l udp own [] remote [] [] " + addrs},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ms, err := Members(c.pod, Where{Addrs: both, Node: node}, c.grants)
@@ -93,7 +127,9 @@ func TestMembers(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 			for _, m := range ms {
-				if front := m.Addrs[0] != netip.PrefixFrom(both[0], 32); len(m.Name) > 32 || strings.HasPrefix(m.Name, "redis-0-") == front || strings.HasPrefix(m.Name, FrontendPrefix) != front {
+				if front := m.Addrs[0] != netip.PrefixFrom(both[0], 32); len(m.Name) > 32 ||
+					strings.HasPrefix(m.Name, "redis-0-") == front ||
+					strings.HasPrefix(m.Name, FrontendPrefix) != front {
 					t.Errorf("name %q", m.Name)
 				}
 			}
@@ -110,24 +146,42 @@ func TestFault5StrictPorts(t *testing.T) {
 		grants []Grant
 		want   string
 	}{
-		"intel: ports missing":    {pod(map[string]string{IntelAnnotation: `[{"name":"a"}]`}, one), nil, "[0].ports is missing"},
-		"intel: no protocol":      {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["80"]}}]`}, one), nil, `ports.local[0]: found "80"`},
-		"intel: 65616":            {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["65616/TCP"]}}]`}, one), nil, `found "65616/TCP"`},
-		"intel: protocol":         {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["80/TPC"]}}]`}, one), nil, `found "80/TPC"`},
-		"intel: name":             {pod(map[string]string{IntelAnnotation: `[{"name":"b","ports":{}}]`}, one), nil, `no container "b" (has: a)`},
-		"intel: unknown key":      {pod(map[string]string{IntelAnnotation: `[{"name":"a","port":{}}]`}, one), nil, `unknown field "port"`},
-		"intel: not JSON":         {pod(map[string]string{IntelAnnotation: `[{`}, one), nil, "not the JSON"},
-		"name of a container":     {pod(map[string]string{Annotation: `{"b":{}}`}, one), nil, `no container "b" (has: a)`},
-		"a port":                  {pod(map[string]string{Annotation: `{"a":{"ports":["x"]}}`}, one), nil, `ports[0]: found "x"`},
-		"both annotations":        {pod(map[string]string{Annotation: `{"a":{}}`, IntelAnnotation: `[]`}, one), nil, "one of the two"},
-		"SCTP alone":              {pod(nil, with("a", "1/SCTP")), []Grant{grant("a", "l")}, "TCP and UDP"},
-		"no protocol in common":   {pod(map[string]string{Annotation: `{"a":{"ports":["1/TCP"],"remotePorts":["2/UDP"]}}`}, one), []Grant{grant("a", "l")}, "no protocol in common"},
-		"a frontend's form":       {pod(map[string]string{Annotation: `{"a":{"frontends":["2001:db8::7:80"]}}`}, one), []Grant{grant("a", "l")}, `frontends[0]: found "2001:db8::7:80"`},
-		"a frontend's protocol":   {pod(map[string]string{Annotation: `{"a":{"frontends":["30053/UDP"]}}`}, one), []Grant{grant("a", "l")}, "frontend 30053/UDP: the lane has no UDP port"},
-		"one frontend, two lanes": {pod(map[string]string{Annotation: `{"a":{"frontends":["30001"]},"b":{"frontends":["30001"]}}`}, one, with("b", "2/TCP")), []Grant{grant("a", "x"), grant("b", "y")}, "both have tcp port 30001"},
-		"fault 6: all and all":    {pod(nil, with("a"), with("b")), []Grant{grant("a", "x"), grant("b", "y")}, "container a and container b are in different lanes"},
-		"fault 6: the same port":  {pod(nil, with("a", "80/TCP"), with("b", "80/TCP")), []Grant{grant("a", "x"), grant("b", "y")}, "tcp port 80"},
-		"fault 6: all and one":    {pod(nil, with("a"), with("b", "80/TCP")), []Grant{grant("a", "x"), grant("b", "y")}, "tcp port 80"},
+		"intel: ports missing": {pod(map[string]string{IntelAnnotation: `[{"name":"a"}]`}, one), nil,
+			"[0].ports is missing"},
+		"intel: no protocol": {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["80"]}}]`},
+			one), nil, `ports.local[0]: found "80"`},
+		"intel: 65616": {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["65616/TCP"]}}]`},
+			one), nil, `found "65616/TCP"`},
+		"intel: protocol": {pod(map[string]string{IntelAnnotation: `[{"name":"a","ports":{"local":["80/TPC"]}}]`},
+			one), nil, `found "80/TPC"`},
+		"intel: name": {pod(map[string]string{IntelAnnotation: `[{"name":"b","ports":{}}]`}, one), nil,
+			`no container "b" (has: a)`},
+		"intel: unknown key": {pod(map[string]string{IntelAnnotation: `[{"name":"a","port":{}}]`}, one), nil,
+			`unknown field "port"`},
+		"intel: not JSON": {pod(map[string]string{IntelAnnotation: `[{`}, one), nil, "not the JSON"},
+		"name of a container": {pod(map[string]string{Annotation: `{"b":{}}`}, one), nil,
+			`no container "b" (has: a)`},
+		"a port": {pod(map[string]string{Annotation: `{"a":{"ports":["x"]}}`}, one), nil,
+			`ports[0]: found "x"`},
+		"both annotations": {pod(map[string]string{Annotation: `{"a":{}}`, IntelAnnotation: `[]`}, one), nil,
+			"one of the two"},
+		"SCTP alone": {pod(nil, with("a", "1/SCTP")), []Grant{grant("a", "l")}, "TCP and UDP"},
+		"no protocol in common": {pod(
+			map[string]string{Annotation: `{"a":{"ports":["1/TCP"],"remotePorts":["2/UDP"]}}`}, one),
+			[]Grant{grant("a", "l")}, "no protocol in common"},
+		"a frontend's form": {pod(map[string]string{Annotation: `{"a":{"frontends":["2001:db8::7:80"]}}`}, one),
+			[]Grant{grant("a", "l")}, `frontends[0]: found "2001:db8::7:80"`},
+		"a frontend's protocol": {pod(map[string]string{Annotation: `{"a":{"frontends":["30053/UDP"]}}`}, one),
+			[]Grant{grant("a", "l")}, "frontend 30053/UDP: the lane has no UDP port"},
+		"one frontend, two lanes": {pod(
+			map[string]string{Annotation: `{"a":{"frontends":["30001"]},"b":{"frontends":["30001"]}}`}, one,
+			with("b", "2/TCP")), []Grant{grant("a", "x"), grant("b", "y")}, "both have tcp port 30001"},
+		"fault 6: all and all": {pod(nil, with("a"), with("b")), []Grant{grant("a", "x"), grant("b", "y")},
+			"container a and container b are in different lanes"},
+		"fault 6: the same port": {pod(nil, with("a", "80/TCP"), with("b", "80/TCP")),
+			[]Grant{grant("a", "x"), grant("b", "y")}, "tcp port 80"},
+		"fault 6: all and one": {pod(nil, with("a"), with("b", "80/TCP")), []Grant{grant("a", "x"), grant("b", "y")},
+			"tcp port 80"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ms, err := Members(c.pod, Where{Addrs: both, Node: node}, c.grants)

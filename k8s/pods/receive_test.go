@@ -25,7 +25,7 @@ type rulesCard struct {
 	t      *testing.T
 	kernel *fakekernel.Kernel
 	state  *device.State
-	owned  map[string]plan.OwnedRecord
+	owned  map[string]plan.Record
 }
 
 func newRulesCard(t *testing.T) *rulesCard {
@@ -34,7 +34,7 @@ func newRulesCard(t *testing.T) *rulesCard {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &rulesCard{t: t, state: new(device.State), owned: map[string]plan.OwnedRecord{}}
+	c := &rulesCard{t: t, state: new(device.State), owned: map[string]plan.Record{}}
 	if err := json.Unmarshal(text, c.state); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,8 @@ func TestReceiveRules(t *testing.T) {
 	for _, s := range steps {
 		switch o := s.New.(type) {
 		case device.Rule:
-			got = append(got, fmt.Sprintf("%s %s port %d to context %d", o.Match.Protocol, o.Match.Local, o.Match.LocalPort, o.Context))
+			got = append(got, fmt.Sprintf("%s %s port %d to context %d", o.Match.Protocol, o.Match.Local,
+				o.Match.LocalPort, o.Context))
 		case device.FilterEntry:
 		default:
 			t.Errorf("a pod's start wrote %s", s.Key())

@@ -17,7 +17,7 @@ import (
 // A Service is what of a Service of Kubernetes' leads to a pod: packets to a frontend
 // are for a port of the pod's.
 type Service struct {
-	Frontend claim.Frontend `json:"frontend"`
+	Frontend params.Frontend `json:"frontend"`
 	// Target is the pod's port, of the frontend's protocol.
 	Target uint16 `json:"target"`
 }
@@ -42,7 +42,8 @@ func Services(pod *corev1.Pod, all []*corev1.Service) (out []Service) {
 			}
 			add := func(addr netip.Addr, port int32) {
 				if port > 0 && port <= 65535 {
-					f := claim.Frontend{Addr: addr, Ports: claim.Ports{Protocol: protocol, First: uint16(port), Last: uint16(port)}}
+					f := params.Frontend{Addr: addr,
+						Ports: params.Ports{Protocol: protocol, First: uint16(port), Last: uint16(port)}}
 					out = append(out, Service{f, target})
 				}
 			}
@@ -53,7 +54,8 @@ func Services(pod *corev1.Pod, all []*corev1.Service) (out []Service) {
 		}
 	}
 	slices.SortFunc(out, func(a, b Service) int {
-		return cmp.Or(a.Frontend.Addr.Compare(b.Frontend.Addr), cmp.Compare(a.Frontend.Ports.Protocol, b.Frontend.Ports.Protocol),
+		return cmp.Or(a.Frontend.Addr.Compare(b.Frontend.Addr),
+			cmp.Compare(a.Frontend.Ports.Protocol, b.Frontend.Ports.Protocol),
 			cmp.Compare(a.Frontend.Ports.First, b.Frontend.Ports.First), cmp.Compare(a.Target, b.Target))
 	})
 	return slices.Compact(out)
@@ -96,7 +98,8 @@ func target(pod *corev1.Pod, p corev1.ServicePort) uint16 {
 		port = 0
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			for _, own := range c.Ports {
-				if own.Name == p.TargetPort.StrVal && cmp.Or(own.Protocol, corev1.ProtocolTCP) == cmp.Or(p.Protocol, corev1.ProtocolTCP) {
+				if own.Name == p.TargetPort.StrVal &&
+					cmp.Or(own.Protocol, corev1.ProtocolTCP) == cmp.Or(p.Protocol, corev1.ProtocolTCP) {
 					port = own.ContainerPort
 				}
 			}

@@ -33,13 +33,17 @@ func TestServices(t *testing.T) {
 		"node port": {service(func(*corev1.Service) {}), "30379/tcp>6379"},
 		"load balancer": {service(func(s *corev1.Service) {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.7"}, {IP: "2001:db8::7", IPMode: &vip}, {IP: "203.0.113.9", IPMode: &proxy}, {Hostname: "x.example"}}
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.7"},
+				{IP: "2001:db8::7", IPMode: &vip}, {IP: "203.0.113.9", IPMode: &proxy}, {Hostname: "x.example"}}
 		}), "30379/tcp>6379 203.0.113.7:6379/tcp>6379 2001:db8::7:6379/tcp>6379"},
 		"external addresses": {service(func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeClusterIP, []string{"198.51.100.2", "0.0.0.0", "nonsense"}
+			s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeClusterIP,
+				[]string{"198.51.100.2", "0.0.0.0", "nonsense"}
 			s.Spec.Ports[0].NodePort = 0
 		}), "198.51.100.2:6379/tcp>6379"},
-		"of the cluster alone": {service(func(s *corev1.Service) { s.Spec.Ports[0].NodePort, s.Spec.ClusterIP = 0, "10.96.0.9" }), ""},
+		"of the cluster alone": {service(func(s *corev1.Service) {
+			s.Spec.Ports[0].NodePort, s.Spec.ClusterIP = 0, "10.96.0.9"
+		}), ""},
 		"another port of the pod's": {service(func(s *corev1.Service) {
 			s.Spec.Ports = []corev1.ServicePort{{Port: 80, NodePort: 30080, TargetPort: intstr.FromInt32(8080)}}
 		}), "30080/tcp>8080"},
@@ -86,7 +90,8 @@ func TestServiceMembers(t *testing.T) {
 	s := service(func(s *corev1.Service) {
 		s.Spec.Ports = []corev1.ServicePort{{Port: 6379, NodePort: 30379}, {Port: 9100, NodePort: 30100}}
 	})
-	ms, err := Members(p, Where{Addrs: both[:1], Node: node[:1], Services: Services(p, []*corev1.Service{s})}, []Grant{grant("a", "l")})
+	ms, err := Members(p, Where{Addrs: both[:1], Node: node[:1], Services: Services(p, []*corev1.Service{s})},
+		[]Grant{grant("a", "l")})
 	if err != nil {
 		t.Fatal(err)
 	}

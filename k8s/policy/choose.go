@@ -40,7 +40,8 @@ func Choose(all []*v1alpha1.LanePolicy, node map[string]string) (*v1alpha1.LaneP
 			names = append(names, p.Name)
 		}
 		slices.Sort(names)
-		return nil, fmt.Errorf("the policies %s select this node with the same priority, %d: give one of them a higher one, or other nodes",
+		return nil, fmt.Errorf("the policies %s select this node with the same priority, %d: give one of them a "+
+			"higher one, or other nodes",
 			strings.Join(names, ", "), best[0].Spec.Priority)
 	}
 	if len(best) == 0 {

@@ -54,7 +54,7 @@ func Keep(applied, wanted *v1alpha1.LanePolicySpec, use Use) (spec *v1alpha1.Lan
 // keepClass puts back in is what pods stand on, and says what and why.
 func keepClass(was, is *v1alpha1.Class, used []UsedUnit) string {
 	var kept []string
-	keep := func(what, old, new string) { kept = append(kept, fmt.Sprintf("%s %s, not %s", what, old, new)) }
+	keep := func(what, old, next string) { kept = append(kept, fmt.Sprintf("%s %s, not %s", what, old, next)) }
 	if IsShared(was) != IsShared(is) {
 		keep("mode", modeOf(was), modeOf(is))
 		is.Mode, is.Sets, is.Members = was.Mode, was.Sets, was.Members

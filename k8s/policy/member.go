@@ -17,7 +17,10 @@ func (m *Member) Has(protocol string, own, remote netip.AddrPort) bool {
 
 func covers(addrs []netip.Prefix, ports []string, a netip.AddrPort) bool {
 	in := func(p netip.Prefix) bool { return p.Contains(a.Addr()) }
-	return (len(addrs) == 0 || slices.ContainsFunc(addrs, in)) && (len(ports) == 0 || slices.ContainsFunc(ports, func(s string) bool { return inRange(s, a.Port()) }))
+	return (len(addrs) == 0 || slices.ContainsFunc(addrs, in)) &&
+		(len(ports) == 0 || slices.ContainsFunc(ports, func(s string) bool {
+			return inRange(s, a.Port())
+		}))
 }
 
 // inRange reports whether a port is "80" or in "8000-8010".

@@ -46,16 +46,19 @@ func TestMake(t *testing.T) {
 	spec := &v1alpha1.LanePolicySpec{
 		Uplink: v1alpha1.Uplink{LinkRate: "10gbit", Queues: 2, Tuning: v1alpha1.Tuning{Rank: 7}},
 		Classes: []v1alpha1.Class{
-			{Name: "redis", Queues: 2, Sets: 3, Tuning: v1alpha1.Tuning{Guarantee: "10%", Poller: "busy", Pollers: 1, PollerNice: &nice}},
-			{Name: "web", Mode: "shared", Queues: 1, Tuning: v1alpha1.Tuning{Ceiling: "2gbit"}},
+			{Name: "redis", Queues: 2, Sets: 3,
+				Tuning: v1alpha1.Tuning{Guarantee: "10%", Poller: "busy", Pollers: 1, PollerNice: &nice}},
+			{Name: "web", Mode: "shared", Queues: 1, Tuning: v1alpha1.Tuning{NUMA: "1", Ceiling: "2gbit"}},
 		},
 	}
 	f, err := Make("kubernetes.yaml", spec, Node{
 		Device: "eth0",
 		Joined: []Joining{{"redis", 1, 2}},
 		Members: []*Member{
-			{Name: "a", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}},
-			{Name: "b", Lane: "web", Protocol: "tcp", Ports: []string{"80", "8000-8010"}, Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("fd00::2/128")}},
+			{Name: "a", Lane: "redis-1", Protocol: "tcp", Ports: []string{"6379"},
+				Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}},
+			{Name: "b", Lane: "web", Protocol: "tcp", Ports: []string{"80", "8000-8010"},
+				Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("fd00::2/128")}},
 		},
 	})
 	if err != nil {
@@ -64,37 +67,38 @@ func TestMake(t *testing.T) {
 	const want = `# Written by niclane-agent from a LanePolicy; changes here are lost.
 version: 1
 globals:
-  dev: "eth0"
+  dev: eth0
   link-rate: "10gbit"
   queues: 2
   rank: 7
 lanes:
-  "redis-0":
+  redis-0:
     mode: shared
     queues: 2
     guarantee: "10%"
-    poller: "busy"
+    poller: busy
     pollers: 1
     poller-nice: 5
     members: []
-  "redis-1":
+  redis-1:
     mode: shared
     queues: 4
     guarantee: "20%"
-    poller: "busy"
+    poller: busy
     pollers: 2
     poller-nice: 5
     members:
-      - name: "a"
+      - name: a
         protocol: tcp
         ports: ["6379"]
         addrs: ["10.0.0.1"]
-  "web":
+  web:
     mode: shared
     queues: 1
+    numa: 1
     ceiling: "2gbit"
     members:
-      - name: "b"
+      - name: b
         protocol: tcp
         ports: ["80", "8000-8010"]
         addrs: ["10.0.0.2", "fd00::2"]
@@ -117,10 +121,14 @@ func TestFault19Validated(t *testing.T) {
 		spec v1alpha1.LanePolicySpec
 		want string
 	}{
-		"guarantees above the link": {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1, Sets: 3, Tuning: v1alpha1.Tuning{Guarantee: "40%"}}}}, "spec.classes[0].guarantee"},
-		"a rate in bytes":           {v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "10gbps"}, Classes: []v1alpha1.Class{{Name: "a", Queues: 1}}}, "spec.uplink.linkRate"},
-		"two lanes of one name":     {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1}, {Name: "a-0", Mode: "shared", Queues: 1}}}, "spec.classes[1].name"},
-		"a newline in a name":       {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a\n  b:", Queues: 1}}}, "found the name"},
+		"guarantees above the link": {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1,
+			Sets: 3, Tuning: v1alpha1.Tuning{Guarantee: "40%"}}}}, "spec.classes[0].guarantee"},
+		"a rate in bytes": {v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: "10gbps"},
+			Classes: []v1alpha1.Class{{Name: "a", Queues: 1}}}, "spec.uplink.linkRate"},
+		"two lanes of one name": {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1},
+			{Name: "a-0", Mode: "shared", Queues: 1}}}, "spec.classes[1].name"},
+		"a newline in a name": {v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a\n  b:", Queues: 1}}},
+			"found the name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Make("k.yaml", &c.spec, Node{Device: "eth0"})
@@ -129,7 +137,8 @@ func TestFault19Validated(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Make("k.yaml", &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1}}}, Node{}); err == nil || !strings.Contains(err.Error(), "InternalIP") {
+	if _, err := Make("k.yaml", &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{{Name: "a", Queues: 1}}},
+		Node{}); err == nil || !strings.Contains(err.Error(), "InternalIP") {
 		t.Errorf("without a device: %v", err)
 	}
 }
@@ -138,12 +147,15 @@ func TestFault19Validated(t *testing.T) {
 // the link's; the annotation goes up to 1P.
 func TestCeilingAboveLink(t *testing.T) {
 	for _, rate := range []string{"", "5gbit"} {
-		for bits, want := range map[uint64]string{1e9: "1000000000bit", 25e9: "10000000000bit", 1e15: "10000000000bit"} {
+		for bits, want := range map[uint64]string{1e9: "1000000000bit", 25e9: "10000000000bit",
+			1e15: "10000000000bit"} {
 			if rate != "" {
 				want = strings.Replace(want, "10000000000bit", "5000000000bit", 1)
 			}
-			spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: rate, Queues: 2}, Classes: []v1alpha1.Class{{Name: "cache", Queues: 2, Sets: 1}}}
-			f, err := Make("k.yaml", spec, Node{Device: "eth0", Link: 10e9, Ceilings: map[string]uint64{"cache-0": bits}})
+			spec := &v1alpha1.LanePolicySpec{Uplink: v1alpha1.Uplink{LinkRate: rate, Queues: 2},
+				Classes: []v1alpha1.Class{{Name: "cache", Queues: 2, Sets: 1}}}
+			f, err := Make("k.yaml", spec,
+				Node{Device: "eth0", Link: 10e9, Ceilings: map[string]uint64{"cache-0": bits}})
 			if err != nil || !strings.Contains(string(f.Text), `ceiling: "`+want+`"`) {
 				t.Errorf("linkRate %q, %d bit/s: %v, want %s in\n%s", rate, bits, err, want, f.Text)
 			}
@@ -161,7 +173,8 @@ func TestFault7SeveralUnits(t *testing.T) {
 	if l := Leader([]Joining{j}, "redis", "redis-3"); l != "redis-2" {
 		t.Errorf("got %s", l)
 	}
-	if _, err := Join("redis", []string{"redis-0", "redis-2"}); err == nil || !strings.Contains(err.Error(), "do not follow") {
+	if _, err := Join("redis", []string{"redis-0", "redis-2"}); err == nil ||
+		!strings.Contains(err.Error(), "do not follow") {
 		t.Errorf("got %v", err)
 	}
 	for _, id := range []string{"redis-01", "redis--1", "redis-", "redis-x", "web-0", "redis-0-0"} {
@@ -174,8 +187,9 @@ func TestFault7SeveralUnits(t *testing.T) {
 // TestFault13ClassesInUse: a changed policy does not reset what pods are in.
 func TestFault13ClassesInUse(t *testing.T) {
 	applied := &v1alpha1.LanePolicySpec{
-		Uplink:  v1alpha1.Uplink{Dev: "eth0"},
-		Classes: []v1alpha1.Class{{Name: "redis", Queues: 2, Sets: 4}, {Name: "web", Mode: "shared", Queues: 1}, {Name: "free", Queues: 1}},
+		Uplink: v1alpha1.Uplink{Dev: "eth0"},
+		Classes: []v1alpha1.Class{{Name: "redis", Queues: 2, Sets: 4}, {Name: "web", Mode: "shared", Queues: 1},
+			{Name: "free", Queues: 1}},
 	}
 	wanted := &v1alpha1.LanePolicySpec{
 		Uplink:  v1alpha1.Uplink{Dev: "eth1"},
@@ -193,7 +207,8 @@ func TestFault13ClassesInUse(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	for class, part := range map[string]string{"": "default/r", "redis": "queues 2, not 4, sets 3, not 1", "web": "default/w"} {
+	for class, part := range map[string]string{"": "default/r", "redis": "queues 2, not 4, sets 3, not 1",
+		"web": "default/w"} {
 		if !strings.Contains(held[class], part) {
 			t.Errorf("%q: got %q, want something with %q", class, held[class], part)
 		}
@@ -214,7 +229,8 @@ func TestFault16NoPatchedModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range strings.Split(string(b), "\n") {
-		if strings.Contains(line, "=>") && line != "replace github.com/niclane/niclane => ../" || strings.Contains(line, "k8s.io/kubernetes ") {
+		if strings.Contains(line, "=>") && line != "replace github.com/niclane/niclane => ../" ||
+			strings.Contains(line, "k8s.io/kubernetes ") {
 			t.Errorf("go.mod: %s", line)
 		}
 	}

@@ -64,7 +64,8 @@ func dir(root string, mac net.HardwareAddr) string {
 
 // mapNames are the names of the maps and of their pins.
 func mapNames() []string {
-	return []string{"card_contexts", "card_info", "card_locations", "card_patterns", "card_rules", "card_rx_queues", "card_tx_queues"}
+	return []string{"card_contexts", "card_info", "card_locations", "card_patterns", "card_rules", "card_rx_queues",
+		"card_tx_queues"}
 }
 
 // Open opens the card whose port has the address mac. The error is

@@ -295,11 +295,11 @@ func TestPatternsRunOut(t *testing.T) {
 		t.Errorf("one pattern too many: %v, want %v", err, unix.ENOSPC)
 	}
 	// As a kill between the writes of DeleteRule leaves it.
-	f, _, err := tuple.Encode(rule(5).Match)
+	f, _, err := flow.Encode(rule(5).Match)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.maps["card_rules"].Delete(tuple.Key{Pattern: 5, Flow: f}); err != nil {
+	if err := c.maps["card_rules"].Delete(flow.Key{Pattern: 5, Flow: f}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.AddRule(rule(maxPatterns)); err != nil {

@@ -33,7 +33,8 @@ func (c *Card) encodeTable(queues []int) (t [TableSize]uint16, err error) {
 	}
 	for i, q := range queues {
 		if q < 0 || q >= int(c.info.Queues) {
-			return t, c.errorf("%w: indirection table entry %d: queue %d: want 0 to %d", unix.EINVAL, i, q, c.info.Queues-1)
+			return t, c.errorf("%w: indirection table entry %d: queue %d: want 0 to %d", unix.EINVAL, i, q,
+				c.info.Queues-1)
 		}
 		t[i] = uint16(q)
 	}

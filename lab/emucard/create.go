@@ -102,10 +102,12 @@ func load(cfg Config) (*ebpf.Collection, error) {
 	}
 	// No program looks at it: rules say where they are by themselves.
 	spec.Maps["card_locations"] = &ebpf.MapSpec{
-		Name: "card_locations", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(unsafe.Sizeof(locations{})), MaxEntries: 1,
+		Name: "card_locations", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(unsafe.Sizeof(locations{})),
+		MaxEntries: 1,
 	}
 	table := toeplitzTable()
-	for name, value := range map[string]any{"toeplitz": table, "arbiter": uint32(cfg.Arbiter), "queues": uint32(cfg.Queues)} {
+	for name, value := range map[string]any{"toeplitz": table, "arbiter": uint32(cfg.Arbiter),
+		"queues": uint32(cfg.Queues)} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("emulated card: variable %s: %w", name, err)
 		}

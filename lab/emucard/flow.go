@@ -7,7 +7,7 @@ import "github.com/niclane/niclane/internal/traffic/flow"
 // A pattern is struct pattern. Used is raised before a rule is added and
 // lowered after one was removed: a kill can leave it too high, never too low.
 type pattern struct {
-	Mask tuple.Flow
+	Mask flow.Flow
 	Used uint32
 	_    uint32
 }

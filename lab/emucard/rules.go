@@ -43,7 +43,7 @@ func (c *Card) Rules() ([]Rule, error) {
 		if k.Pattern >= maxPatterns {
 			return nil, c.errorf("rule of pattern %d", k.Pattern)
 		}
-		m, err := tuple.Decode(k.Flow, patterns[k.Pattern].Mask)
+		m, err := flow.Decode(k.Flow, patterns[k.Pattern].Mask)
 		if err != nil {
 			return nil, c.errorf("%w", err)
 		}
@@ -61,7 +61,7 @@ func rule(m device.Match, t target) Rule {
 // as the card does and does not go through the others: applying n rules would
 // otherwise take n² of them.
 func (c *Card) Rule(m device.Match) (Rule, error) {
-	f, mask, err := tuple.Encode(m)
+	f, mask, err := flow.Encode(m)
 	if err != nil {
 		return Rule{}, c.errorf("%w: rule %s: %w", unix.EINVAL, m, err)
 	}
@@ -78,24 +78,24 @@ func (c *Card) Rule(m device.Match) (Rule, error) {
 
 // lookup returns the rule that compares these fields with these values, ENOENT
 // if there is none.
-func (c *Card) lookup(patterns *[maxPatterns]pattern, f, mask tuple.Flow) (tuple.Key, target, error) {
+func (c *Card) lookup(patterns *[maxPatterns]pattern, f, mask flow.Flow) (flow.Key, target, error) {
 	for i, p := range patterns {
 		if p.Used == 0 || p.Mask != mask {
 			continue
 		}
-		k, t := tuple.Key{Pattern: uint64(i), Flow: f}, target{}
+		k, t := flow.Key{Pattern: uint64(i), Flow: f}, target{}
 		err := c.maps["card_rules"].Lookup(k, &t)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		}
 		return k, t, err
 	}
-	return tuple.Key{}, target{}, unix.ENOENT
+	return flow.Key{}, target{}, unix.ENOENT
 }
 
 // entries returns the rule table, in no order.
-func (c *Card) entries() ([]tuple.Key, []target, error) {
-	return tuple.Entries[target](c.maps["card_rules"])
+func (c *Card) entries() ([]flow.Key, []target, error) {
+	return flow.Entries[target](c.maps["card_rules"])
 }
 
 // Anywhere is the location of a rule that shall go to the lowest free one.
@@ -163,7 +163,7 @@ func (c *Card) place(location int) (int, error) {
 // its context or queue does not exist, ENOSPC if the rules in use would compare
 // more than 16 different sets of fields.
 func (c *Card) AddRule(r Rule) error {
-	f, mask, err := tuple.Encode(r.Match)
+	f, mask, err := flow.Encode(r.Match)
 	if err != nil {
 		return c.errorf("%w: rule %s: %w", unix.EINVAL, r.Match, err)
 	}
@@ -197,7 +197,7 @@ func (c *Card) AddRule(r Rule) error {
 		return err
 	}
 	t := target{uint32(r.Location), uint16(r.Context), uint16(r.Queue)}
-	return c.maps["card_rules"].Update(tuple.Key{Pattern: uint64(slot), Flow: f}, t, ebpf.UpdateNoExist)
+	return c.maps["card_rules"].Update(flow.Key{Pattern: uint64(slot), Flow: f}, t, ebpf.UpdateNoExist)
 }
 
 func (c *Card) checkRule(r Rule) error {
@@ -205,7 +205,8 @@ func (c *Card) checkRule(r Rule) error {
 		return c.errorf("%w: rule location %d: want 0 to %d, or anywhere", unix.EINVAL, r.Location, c.info.Rules-1)
 	}
 	if r.Context != 0 && r.Queue != 0 {
-		return c.errorf("%w: rule %s leads to both RSS context %d and queue %d", unix.EINVAL, r.Match, r.Context, r.Queue)
+		return c.errorf("%w: rule %s leads to both RSS context %d and queue %d", unix.EINVAL, r.Match, r.Context,
+			r.Queue)
 	}
 	if r.Queue < 0 || r.Queue >= int(c.info.Queues) {
 		return c.errorf("%w: rule %s: queue %d: want 0 to %d", unix.EINVAL, r.Match, r.Queue, c.info.Queues-1)
@@ -223,7 +224,7 @@ func (c *Card) checkRule(r Rule) error {
 // DeleteRule removes the rule with a match and returns it, ENOENT if there is
 // none.
 func (c *Card) DeleteRule(m device.Match) (Rule, error) {
-	f, mask, err := tuple.Encode(m)
+	f, mask, err := flow.Encode(m)
 	if err != nil {
 		return Rule{}, c.errorf("%w: rule %s: %w", unix.EINVAL, m, err)
 	}
@@ -261,7 +262,8 @@ func (c *Card) DeleteRule(m device.Match) (Rule, error) {
 func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
 	var cursor ebpf.MapBatchCursor
 	var keys [maxPatterns]uint32
-	if _, err := c.maps["card_patterns"].BatchLookup(&cursor, keys[:], ps[:], nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if _, err := c.maps["card_patterns"].BatchLookup(&cursor, keys[:], ps[:], nil); err != nil &&
+		!errors.Is(err, ebpf.ErrKeyNotExist) {
 		return ps, err
 	}
 	return ps, nil
@@ -269,7 +271,7 @@ func (c *Card) patterns() (ps [maxPatterns]pattern, err error) {
 
 // slot returns where the pattern mask is, or a free slot for it. If none is
 // free, those are counted anew whose count a kill may have left too high.
-func (c *Card) slot(ps *[maxPatterns]pattern, mask tuple.Flow) (int, pattern, error) {
+func (c *Card) slot(ps *[maxPatterns]pattern, mask flow.Flow) (int, pattern, error) {
 	for range 2 {
 		free := -1
 		for i, p := range ps {
@@ -287,7 +289,8 @@ func (c *Card) slot(ps *[maxPatterns]pattern, mask tuple.Flow) (int, pattern, er
 			return -1, pattern{}, err
 		}
 	}
-	return -1, pattern{}, c.errorf("%w: its rules compare %d different sets of fields, which is the most", unix.ENOSPC, maxPatterns)
+	return -1, pattern{}, c.errorf("%w: its rules compare %d different sets of fields, which is the most", unix.ENOSPC,
+		maxPatterns)
 }
 
 func (c *Card) recount(ps *[maxPatterns]pattern) error {

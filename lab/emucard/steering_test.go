@@ -20,8 +20,10 @@ type packet struct {
 	src, dst         string
 	proto            uint8
 	sport, dport     uint16
-	vlan             uint16
+	vlan, inner      uint16 // the outer tag, and one behind it
 	fragment         uint16
+	version          uint8 // in the header, if another than the address has
+	extension        bool  // one hop-by-hop header
 	payload          int
 	gsoSegs, gsoSize uint32
 }
@@ -32,8 +34,11 @@ func (p packet) bytes() []byte {
 	if p.vlan != 0 {
 		b = binary.BigEndian.AppendUint16(append(b, 0x81, 0), p.vlan)
 	}
+	if p.inner != 0 {
+		b = binary.BigEndian.AppendUint16(append(b, 0x81, 0), p.inner)
+	}
 	l4 := make([]byte, 8)
-	if p.proto == tuple.TCP {
+	if p.proto == flow.TCP {
 		l4 = make([]byte, 20)
 		l4[12] = 5 << 4
 	}
@@ -43,12 +48,18 @@ func (p packet) bytes() []byte {
 	if src.Is4() {
 		ip := make([]byte, 12)
 		ip[0], ip[9] = 0x45, p.proto
+		if p.version != 0 {
+			ip[0] = p.version<<4 | 5
+		}
 		binary.BigEndian.PutUint16(ip[2:], uint16(20+len(l4)))
 		binary.BigEndian.PutUint16(ip[6:], p.fragment)
 		b = append(append(b, 8, 0), ip...)
 	} else {
 		ip := make([]byte, 8)
 		ip[0], ip[6] = 0x60, p.proto
+		if p.extension {
+			l4, ip[6] = append([]byte{p.proto, 0, 0, 0, 0, 0, 0, 0}, l4...), 0
+		}
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(l4)))
 		b = append(append(b, 0x86, 0xdd), ip...)
 	}
@@ -103,10 +114,13 @@ func TestToeplitz(t *testing.T) {
 		pkt  packet
 		want uint32
 	}{
-		{"tcp4", packet{src: "66.9.149.187", sport: 2794, dst: "161.142.100.80", dport: 1766, proto: tuple.TCP}, 0x51ccc178},
-		{"tcp4 second", packet{src: "199.92.111.2", sport: 14230, dst: "65.69.140.83", dport: 4739, proto: tuple.TCP}, 0xc626b0ea},
+		{"tcp4", packet{src: "66.9.149.187", sport: 2794, dst: "161.142.100.80", dport: 1766, proto: flow.TCP},
+			0x51ccc178},
+		{"tcp4 second", packet{src: "199.92.111.2", sport: 14230, dst: "65.69.140.83", dport: 4739, proto: flow.TCP},
+			0xc626b0ea},
 		{"ip4", packet{src: "66.9.149.187", dst: "161.142.100.80", proto: 1}, 0x323e8fc2},
-		{"tcp6", packet{src: "3ffe:2501:200:1fff::7", sport: 2794, dst: "3ffe:2501:200:3::1", dport: 1766, proto: tuple.TCP}, 0x40207d3d},
+		{"tcp6", packet{src: "3ffe:2501:200:1fff::7", sport: 2794, dst: "3ffe:2501:200:3::1", dport: 1766,
+			proto: flow.TCP}, 0x40207d3d},
 		{"ip6", packet{src: "3ffe:2501:200:1fff::7", dst: "3ffe:2501:200:3::1", proto: 58}, 0x2cc18cd5},
 	}
 	for _, tt := range tests {
@@ -141,16 +155,23 @@ func TestSteering(t *testing.T) {
 		t.Fatal(err)
 	}
 	tcp := func(src string, dport uint16) packet {
-		return packet{src: src, dst: "10.0.0.1", sport: 1000, dport: dport, proto: tuple.TCP}
+		return packet{src: src, dst: "10.0.0.1", sport: 1000, dport: dport, proto: flow.TCP}
 	}
 	vlan := tcp("10.3.0.1", 81)
 	vlan.vlan = 7
 	otherVLAN := vlan
 	otherVLAN.vlan = 8
+	twoTags, innerVLAN := vlan, otherVLAN
+	twoTags.inner, innerVLAN.inner = 8, 7
+	ipv6 := packet{src: "fd00::2", dst: "fd00::1", sport: 1, dport: 53, proto: flow.UDP}
+	extension := ipv6
+	extension.extension = true
 	fragment := tcp("10.3.0.1", 80)
 	fragment.fragment = 100
 	toAddress := fragment
 	toAddress.dst = "10.9.9.9"
+	version := tcp("10.3.0.1", 80)
+	version.version = 5
 	tests := []struct {
 		name string
 		pkt  packet
@@ -160,17 +181,22 @@ func TestSteering(t *testing.T) {
 		{"lower location first", tcp("10.1.2.3", 80), 5},
 		{"higher location after", tcp("10.2.3.4", 80), 6},
 		{"other port", tcp("10.3.0.1", 8080), 0},
-		{"source port is not destination port", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 80, dport: 9, proto: tuple.TCP}, 0},
-		{"other protocol", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 1, dport: 80, proto: tuple.UDP}, 0},
-		{"ipv6", packet{src: "fd00::2", dst: "fd00::1", sport: 1, dport: 53, proto: tuple.UDP}, 3},
-		{"ipv6 other address", packet{src: "fd00::2", dst: "fd00::3", sport: 1, dport: 53, proto: tuple.UDP}, 0},
-		{"ipv4 is not ipv6", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 1, dport: 53, proto: tuple.UDP}, 0},
-		{"remote port", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 123, dport: 9, proto: tuple.UDP}, 2},
+		{"source port is not destination port", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 80, dport: 9,
+			proto: flow.TCP}, 0},
+		{"other protocol", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 1, dport: 80, proto: flow.UDP}, 0},
+		{"ipv6", ipv6, 3},
+		{"ipv6 extension header hides the ports", extension, 0},
+		{"ipv6 other address", packet{src: "fd00::2", dst: "fd00::3", sport: 1, dport: 53, proto: flow.UDP}, 0},
+		{"ipv4 is not ipv6", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 1, dport: 53, proto: flow.UDP}, 0},
+		{"remote port", packet{src: "10.3.0.1", dst: "10.0.0.1", sport: 123, dport: 9, proto: flow.UDP}, 2},
 		{"vlan", vlan, 1},
 		{"other vlan", otherVLAN, 0},
+		{"two tags, outer counts", twoTags, 1},
+		{"two tags, inner does not", innerVLAN, 0},
 		{"no vlan", tcp("10.3.0.1", 81), 0},
 		{"fragment has no ports", fragment, 0},
 		{"fragment has addresses", toAddress, 7},
+		{"neither IPv4 nor IPv6", version, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -189,7 +215,7 @@ func TestSteering(t *testing.T) {
 
 func TestCounters(t *testing.T) {
 	c, p := newCard(t, small)
-	base := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 2, proto: tuple.TCP}
+	base := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 2, proto: flow.TCP}
 	gso := base
 	gso.payload, gso.gsoSegs, gso.gsoSize = 3*500+10, 4, 500
 	tests := []struct {
@@ -212,7 +238,7 @@ func TestCounters(t *testing.T) {
 
 func TestTransmitCounters(t *testing.T) {
 	c, p := newCard(t, small)
-	pkt := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 2, proto: tuple.TCP}
+	pkt := packet{src: "10.0.0.2", dst: "10.0.0.1", sport: 1, dport: 2, proto: flow.TCP}
 	const redirect = 7 // TC_ACT_REDIRECT
 	ret, err := p.TX.Run(&ebpf.RunOptions{Data: pkt.bytes(), Repeat: 1})
 	if err != nil || ret != redirect {

@@ -21,11 +21,13 @@ func filters(n int) (k *fakekernel.Kernel, p *plan.Plan) {
 		Name:     "d0",
 		Features: map[string]device.Setting{"hw-tc-offload": {On: true}},
 	}}})
-	k.Put(device.Qdisc{Dev: "d0", Parent: "root", Type: "mqprio", Handle: "1:", Mode: device.ModeChannel, Queues: "2@0 2@2 2@4"})
+	k.Put(device.Qdisc{Dev: "d0", Parent: "root", Type: "mqprio", Handle: "1:", Mode: device.ModeChannel,
+		Queues: "2@0 2@2 2@4"})
 	k.Put(clsact)
 	p = &plan.Plan{Devices: []string{"d0"}}
 	for i := range n {
-		p.Steps = append(p.Steps, plan.Step{New: device.Flower{Dev: "d0", Class: 1, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: uint16(80 + i)}}})
+		p.Steps = append(p.Steps, plan.Step{New: device.Flower{Dev: "d0", Class: 1,
+			Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: uint16(80 + i)}}})
 	}
 	return k, p
 }
@@ -94,9 +96,9 @@ func TestBetweenRollbacks(t *testing.T) {
 // A stubborn kernel says that it has removed a filter, and has not.
 type stubborn struct{ *fakekernel.Kernel }
 
-func (s stubborn) Write(old, new device.Object) error {
-	err := s.Kernel.Write(old, new)
-	if new == nil && err == nil {
+func (s stubborn) Write(old, next device.Object) error {
+	err := s.Kernel.Write(old, next)
+	if next == nil && err == nil {
 		s.Put(old)
 	}
 	return err

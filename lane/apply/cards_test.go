@@ -34,7 +34,8 @@ func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	var st *device.State
 	for i := range 3 {
 		one := new(device.State)
-		if err := json.Unmarshal([]byte(strings.ReplaceAll(string(text), "lane0", fmt.Sprintf("lane%d", i))), one); err != nil {
+		if err := json.Unmarshal([]byte(strings.ReplaceAll(string(text), "lane0", fmt.Sprintf("lane%d", i))),
+			one); err != nil {
 			t.Fatal(err)
 		}
 		if st == nil {
@@ -46,7 +47,8 @@ func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 		}
 		st.Devices = append(st.Devices, one.Devices...)
 	}
-	p, err := golden.Plan("version: 1\nglobals: {dev: [lane0, lane1, lane2]}\nlanes: {a: {rank: 1, queues: 2, cpus: 1, ports: [80], guarantee: 20%}}\n", st, plan.Owned{})
+	p, err := golden.Plan("version: 1\nglobals: {dev: [lane0, lane1, lane2]}\nlanes: {a: {rank: 1, queues: 2, cpus: "+
+		"1, ports: [80], guarantee: 20%}}\n", st, plan.Owned{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +84,8 @@ func TestThirdCardFails(t *testing.T) {
 				if _, err := apply.Rollback(context.Background(), k, reread(t, j), here, apply.Options{}); err != nil {
 					t.Errorf("write %d: rollback after a kill: %v", at, err)
 				}
-			} else if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); !errors.Is(err, errInjected) {
+			} else if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); !errors.Is(err,
+				errInjected) {
 				t.Errorf("write %d: got %v, want what was injected", at, err)
 			}
 			wantState(t, fmt.Sprintf("write %d, kill %v", at, kill), before, k)
@@ -98,8 +101,8 @@ type failing struct {
 	done map[string]bool // devices that were written before
 }
 
-func (f *failing) Write(old, new device.Object) error {
-	o := new
+func (f *failing) Write(old, next device.Object) error {
+	o := next
 	if o == nil {
 		o = old
 	}
@@ -112,18 +115,20 @@ func (f *failing) Write(old, new device.Object) error {
 		dev, _, _ := strings.Cut(rest, "/")
 		f.done[dev] = true
 	}
-	return f.System.Write(old, new)
+	return f.System.Write(old, next)
 }
 
 // TestSystemThirdCardFails does so in the kernel, with three veths of which the
 // third refuses its last write.
 func TestSystemThirdCardFails(t *testing.T) {
-	const lanes = "version: 1\nglobals: {dev: [v0, w0, x0], link-rate: 1gbit, force: {queue-set: shared}}\nlanes: {a: {queues: 1, ports: [80], guarantee: 20%}}\n"
+	const lanes = "version: 1\nglobals: {dev: [v0, w0, x0], link-rate: 1gbit, force: {queue-set: shared}}\nlanes: " +
+		"{a: {queues: 1, ports: [80], guarantee: 20%}}\n"
 	vethtest.Run(t, testQueues, func(t *testing.T) {
 		vethtest.OwnMounts(t)
 		mountSysfs(t)
 		for _, name := range []string{"w", "x"} {
-			command(t, fmt.Sprintf("ip link add %[1]s0 numrxqueues %[2]d numtxqueues %[2]d type veth peer name %[1]s1 numrxqueues %[2]d numtxqueues %[2]d", name, testQueues))
+			command(t, fmt.Sprintf("ip link add %[1]s0 numrxqueues %[2]d numtxqueues %[2]d type veth peer name "+
+				"%[1]s1 numrxqueues %[2]d numtxqueues %[2]d", name, testQueues))
 			command(t, fmt.Sprintf("ip link set %s0 up", name))
 			command(t, fmt.Sprintf("ip link set %s1 up", name))
 		}

@@ -96,13 +96,14 @@ func prepare(c golden.Case) (run, error) {
 func owned(records []journal.Record) plan.Owned {
 	var o plan.Owned
 	for _, r := range records {
-		o.Records = append(o.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+		o.Records = append(o.Records, plan.Record{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
 	}
 	return o
 }
 
 func newJournal(p *plan.Plan, before []journal.Record) *journal.Journal {
-	return journal.New(journal.Head{Host: here, Config: "/etc/niclane/lanes.yaml", Generation: 1, Devices: p.Devices, Before: before, Plan: p})
+	return journal.New(journal.Head{Host: here, Config: "/etc/niclane/lanes.yaml", Generation: 1, Devices: p.Devices,
+		Before: before, Plan: p})
 }
 
 // reread gives the journal that a later process finds.
@@ -140,6 +141,7 @@ func eachFault(t *testing.T, f func(t *testing.T, r run, k *fakekernel.Kernel, f
 	t.Helper()
 	for _, r := range runs(t) {
 		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
 			for side, when := range sides {
 				for n := 0; ; n++ {
 					k := r.kernel.Clone()
@@ -178,14 +180,16 @@ func TestRunAndRollback(t *testing.T) {
 				if want == nil && mutate.OfQueue(r.kernel.Objects()[key]) {
 					continue // the queue has it by itself
 				}
-				if q, _ := r.kernel.Objects()["qdisc/"+r.plan.Devices[0]+"/root"].(device.Qdisc); q.Mode != "" && want != nil && want.Kind() == (device.RSSTable{}).Kind() {
+				if q, _ := r.kernel.Objects()["qdisc/"+r.plan.Devices[0]+"/root"].(device.Qdisc); q.Mode != "" &&
+					want != nil && want.Kind() == (device.RSSTable{}).Kind() {
 					continue // the card's classes have made it theirs
 				}
 				if got := r.kernel.Objects()[key]; !device.Equal(got, want) {
 					t.Errorf("%s: want %v, have %v", key, want, got)
 				}
 			}
-			if _, err := apply.Rollback(context.Background(), r.kernel, reread(t, j), here, apply.Options{}); err != nil {
+			if _, err := apply.Rollback(context.Background(), r.kernel, reread(t, j), here,
+				apply.Options{}); err != nil {
 				t.Fatal(err)
 			}
 			wantState(t, "after rollback", r.original, r.kernel)

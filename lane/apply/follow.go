@@ -39,7 +39,8 @@ type MovedError struct {
 
 // Error implements error.
 func (e *MovedError) Error() string {
-	return fmt.Sprintf("%s is in %s now, as %s, and niclane's XDP program went with it: move it back (ip link set %s netns ...), then niclane rollback",
+	return fmt.Sprintf("%s is in %s now, as %s, and niclane's XDP program went with it: move it back (ip link set "+
+		"%s netns ...), then niclane rollback",
 		e.Device, e.Netns, e.Name, e.Name)
 }
 
@@ -230,12 +231,12 @@ func (f *follower) ReadMany(objects []device.Object) ([]device.Object, error) {
 }
 
 // Write implements Kernel.
-func (f *follower) Write(old, new device.Object) error {
+func (f *follower) Write(old, next device.Object) error {
 	o, err := f.there(old)
 	if err != nil {
 		return err
 	}
-	n, err := f.there(new)
+	n, err := f.there(next)
 	if err != nil {
 		return err
 	}

@@ -29,11 +29,11 @@ type meddled struct {
 	lines []string
 }
 
-func (m *meddled) Write(old, new device.Object) error {
+func (m *meddled) Write(old, next device.Object) error {
 	if m.n++; m.n-1 == m.at {
 		commands(m.t, m.lines)
 	}
-	return m.System.Write(old, new)
+	return m.System.Write(old, next)
 }
 
 func commands(t *testing.T, lines []string) {
@@ -83,7 +83,8 @@ func onPlainVeth(t *testing.T, f func(t *testing.T, lanes string)) {
 		vethtest.OwnMounts(t)
 		mountSysfs(t)
 		command(t, "ethtool -K v0 gro on")
-		f(t, "version: 1\nglobals: {dev: v0, link-rate: 1gbit}\nlanes:\n  web:\n    queues: 2\n    guarantee: 20%\n    ports: [80]\n"+makeCgroup(t))
+		f(t, "version: 1\nglobals: {dev: v0, link-rate: 1gbit}\nlanes:\n  web:\n    queues: 2\n    guarantee: 20%\n "+
+			"   ports: [80]\n"+makeCgroup(t))
 	})
 }
 
@@ -180,7 +181,8 @@ func TestSystemMoved(t *testing.T) {
 		command(t, fmt.Sprintf("ip link set v0 netns %d", away.Process.Pid))
 		owned := len(j.Records())
 		_, err = back(t, j)
-		if want := fmt.Sprintf("v0 is in the network namespace of process %d (sleep) now, as v0", away.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("v0 is in the network namespace of process %d (sleep) now, as v0",
+			away.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 		if n := len(j.Records()); n == 0 || n > owned {

@@ -43,7 +43,8 @@ func TestSystemGenerations(t *testing.T) {
 			err := c.command(t).Run()
 			if err == nil {
 				if again := replanHere(t, otherLanes(lanes), ownedIn(t, dir)); len(again.Steps) > 0 {
-					t.Errorf("planning again after the second apply: %d steps, first %s", len(again.Steps), again.Steps[0].Key())
+					t.Errorf("planning again after the second apply: %d steps, first %s", len(again.Steps),
+						again.Steps[0].Key())
 				}
 			}
 			if _, rerr := rollback(t, dir); rerr != nil {

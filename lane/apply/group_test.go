@@ -21,7 +21,8 @@ import (
 func knobs(values ...string) []device.File {
 	var out []device.File
 	for i, v := range values {
-		out = append(out, device.File{Path: "/proc/sys/net/core/knob" + string(rune('a'+i)), Format: device.FileText, Value: v})
+		out = append(out, device.File{Path: "/proc/sys/net/core/knob" + string(rune('a'+i)), Format: device.FileText,
+			Value: v})
 	}
 	return out
 }
@@ -60,12 +61,12 @@ func (r *rounding) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-func (r *rounding) Write(old, new device.Object) error {
-	if f, ok := new.(device.File); ok && (f.Value == "20" || f.Value == "30") {
+func (r *rounding) Write(old, next device.Object) error {
+	if f, ok := next.(device.File); ok && (f.Value == "20" || f.Value == "30") {
 		f.Value = "19"
-		new = f
+		next = f
 	}
-	return r.Kernel.Write(old, new)
+	return r.Kernel.Write(old, next)
 }
 
 func TestGroupIsReadBack(t *testing.T) {
@@ -168,7 +169,8 @@ func threeRules(t *testing.T) (*fakekernel.Kernel, *journal.Journal, []device.Ru
 	p := &plan.Plan{Devices: []string{"d0"}}
 	var rules []device.Rule
 	for port := range uint16(3) {
-		rules = append(rules, device.Rule{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80 + port}, Queue: 1})
+		rules = append(rules, device.Rule{Dev: "d0",
+			Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80 + port}, Queue: 1})
 		p.Steps = append(p.Steps, plan.Step{New: rules[port]})
 	}
 	j := newJournal(p, nil)
@@ -238,9 +240,9 @@ type deafTo struct {
 	key string
 }
 
-func (d deafTo) Write(old, new device.Object) error {
+func (d deafTo) Write(old, next device.Object) error {
 	if o := old; o != nil && o.Key() == d.key {
 		return nil
 	}
-	return d.Kernel.Write(old, new)
+	return d.Kernel.Write(old, next)
 }

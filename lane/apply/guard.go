@@ -230,7 +230,8 @@ func Unconfirmed(runDir string) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("the change of %s at %s was never confirmed, and the process that was to undo it is gone: niclane confirm keeps it, niclane rollback --last undoes it",
+	return fmt.Sprintf("the change of %s at %s was never confirmed, and the process that was to undo it is gone: "+
+		"niclane confirm keeps it, niclane rollback --last undoes it",
 		c.Config, c.When.Format(time.RFC3339))
 }
 
@@ -339,7 +340,8 @@ func describeLast(runDir string) string {
 func (u undoRecord) String() string {
 	s := fmt.Sprintf("%s was undone at %s: %s", u.Config, u.When.Format(time.RFC3339), u.Why)
 	if u.Error != "" {
-		s = fmt.Sprintf("%s was to be undone at %s (%s), and is not, or not entirely: %s", u.Config, u.When.Format(time.RFC3339), u.Why, u.Error)
+		s = fmt.Sprintf("%s was to be undone at %s (%s), and is not, or not entirely: %s", u.Config,
+			u.When.Format(time.RFC3339), u.Why, u.Error)
 	}
 	return s
 }

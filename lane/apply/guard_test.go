@@ -122,7 +122,8 @@ func undone(t *testing.T, c applierConfig, start string) {
 	wantDump(t, "after the guardian's undo", start)
 	waitFor(t, "the journal to go", func() bool { return journals(t, c) == 0 })
 	waitFor(t, "the guardian to end", func() bool { return apply.CheckPending(c.RunDir) == nil })
-	if err := apply.Confirm(c.RunDir); !errors.Is(err, apply.ErrNothingPending) || !strings.Contains(err.Error(), "undone at") {
+	if err := apply.Confirm(c.RunDir); !errors.Is(err, apply.ErrNothingPending) ||
+		!strings.Contains(err.Error(), "undone at") {
 		t.Errorf("confirm too late: %v", err)
 	}
 }
@@ -353,7 +354,8 @@ func TestGuardKilled(t *testing.T) {
 				t.Errorf("with a guardian: %s", got)
 			}
 			killGuardian(t, c)
-			if got := apply.Unconfirmed(c.RunDir); !strings.Contains(got, testConfig) || !strings.Contains(got, "never confirmed") {
+			if got := apply.Unconfirmed(c.RunDir); !strings.Contains(got, testConfig) ||
+				!strings.Contains(got, "never confirmed") {
 				t.Errorf("without a guardian: %q", got)
 			}
 			killSession(t, cmd)

@@ -27,7 +27,8 @@ import (
 // RunGuard is the guardian's whole life. arg comes from StartGuard, and file
 // descriptor 3 leads to it.
 func RunGuard(arg string) error {
-	signal.Ignore(unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	signal.Ignore(unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN,
+		unix.SIGTTOU)
 	g := &guardian{link: os.NewFile(3, "applier")}
 	if err := json.Unmarshal([]byte(arg), &g.guardConfig); err != nil {
 		return fmt.Errorf("guardian: %w", err)
@@ -236,7 +237,8 @@ func (g *guardian) reply(word string) (answer string, done bool) {
 				return nothing, true
 			}
 		}
-		return fmt.Sprintf("the change of %s waits to be confirmed until %s", g.Config, g.due.Format(time.RFC3339)), false
+		return fmt.Sprintf("the change of %s waits to be confirmed until %s", g.Config, g.due.Format(time.RFC3339)),
+			false
 	case "confirm":
 		if !g.ended {
 			return "apply has not ended yet", false

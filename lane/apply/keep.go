@@ -17,8 +17,8 @@ import (
 
 // rebuilt returns the device whose queues a write makes anew, "" if none, and
 // whether its steering rules and channels are at stake too.
-func rebuilt(old, new device.Object) (dev string, classes bool) {
-	for _, o := range []device.Object{old, new} {
+func rebuilt(old, next device.Object) (dev string, classes bool) {
+	for _, o := range []device.Object{old, next} {
 		switch o := o.(type) {
 		case device.Channels:
 			return o.Dev, false
@@ -96,26 +96,27 @@ func (s *System) restoreKept(dev string, k kept) error {
 	}
 	for _, r := range k.rules {
 		if err := s.ethtool.RestoreRule(dev, r); err != nil {
-			errs = append(errs, fmt.Errorf("the driver deleted steering rule %d of %s, and it cannot be put back: %w", r.Location(), dev, err))
+			errs = append(errs, fmt.Errorf("the driver deleted steering rule %d of %s, and it cannot be put back: %w",
+				r.Location(), dev, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // Write implements Kernel.
-func (s *System) Write(old, new device.Object) error {
-	dev, classes := rebuilt(old, new)
+func (s *System) Write(old, next device.Object) error {
+	dev, classes := rebuilt(old, next)
 	if dev == "" {
-		return s.write(old, new)
+		return s.write(old, next)
 	}
 	k, err := s.keep(dev, classes)
 	if err != nil {
 		return err
 	}
-	if err := s.write(old, new); err != nil {
+	if err := s.write(old, next); err != nil {
 		return errors.Join(err, s.restoreKept(dev, k))
 	}
-	if new != nil {
+	if next != nil {
 		k.channels = nil // the plan has said how many there are
 	}
 	return s.restoreKept(dev, k)

@@ -10,10 +10,10 @@ package apply
 
 import (
 	"errors"
-	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/lane/device"
-	"golang.org/x/sys/unix"
 )
 
 // A Kernel reads and writes single objects.
@@ -24,7 +24,7 @@ type Kernel interface {
 	Read(o device.Object) (device.Object, error)
 	// Write brings the object from old, its present value, to new; nil
 	// means absent, and at most one is nil.
-	Write(old, new device.Object) error
+	Write(old, next device.Object) error
 }
 
 // A ManyReader reads objects of one kind in fewer calls than one each.
@@ -68,45 +68,10 @@ func maker(o device.Object) device.Object {
 // queueDevice returns the device of an object that comes and goes with one of
 // its queues, when the number of channels changes; "" for all others.
 func queueDevice(o device.Object) string {
-	switch o := o.(type) {
-	case device.NAPIConfig:
-		return o.Dev
-	case device.Affinity:
-		return o.Dev
-	case device.Coalesce:
-		if o.Queue >= 0 {
-			return o.Dev
-		}
-	case device.File:
-		rest, _ := strings.CutPrefix(o.Path, "/sys/class/net/")
-		if dev, _, _ := strings.Cut(rest, "/"); device.QueueOf(o.Path, dev) >= 0 {
-			return dev
-		}
+	if device.QueueOf(o) < 0 {
+		return ""
 	}
-	return ""
-}
-
-// creatable reports whether the object can be made by writing it. One that
-// cannot, and is absent, is gone together with its device.
-func creatable(o device.Object) bool {
-	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Flower, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
-		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry, device.Poller:
-		return true
-	case device.RSSTable:
-		return o.Context != 0
-	}
-	return false
-}
-
-// whole reports whether the kernel makes and removes the object in one, so that what
-// is found after a kill is one that niclane made, or none of its.
-func whole(o device.Object) bool {
-	switch o.(type) {
-	case device.Flower, device.Rule, device.FilterEntry, device.XDPEntry:
-		return true
-	}
-	return false
+	return device.DeviceOf(o)
 }
 
 // another reports whether the object that is there replaced the one that was written: the

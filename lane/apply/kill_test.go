@@ -84,7 +84,8 @@ func onSeededSystem(t *testing.T, seed uint64, f func(t *testing.T, lanes string
 		}
 		if seed%2 == 1 {
 			command(t, "tc qdisc add dev v0 clsact")
-			command(t, fmt.Sprintf("tc filter add dev v0 egress pref %d protocol ip u32 match u32 0 0 flowid 9:9", 1+r.IntN(20)))
+			command(t, fmt.Sprintf("tc filter add dev v0 egress pref %d protocol ip u32 match u32 0 0 flowid 9:9",
+				1+r.IntN(20)))
 			command(t, "tc filter add dev v0 ingress pref 3 protocol ipv6 u32 match u32 1 1 flowid 9:8")
 		}
 		for q := range testQueues {
@@ -115,7 +116,8 @@ func foreignObjects(t *testing.T, r *rand.Rand) {
 	for range present.(device.RSSTable).Queues {
 		table.Queues = append(table.Queues, r.IntN(testQueues))
 	}
-	objects := []device.Object{table, device.Rule{Dev: "v0", Queue: r.IntN(2), Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 40000}}}
+	objects := []device.Object{table, device.Rule{Dev: "v0", Queue: r.IntN(2),
+		Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 40000}}}
 	// Before napi-set took threaded (Linux 6.17), a NAPI has nothing to keep.
 	st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0"}})
 	if err != nil {
@@ -126,7 +128,8 @@ func foreignObjects(t *testing.T, r *rand.Rand) {
 			break
 		}
 		objects = append(objects, device.NAPIConfig{Dev: "v0", Queue: q, Threaded: "off",
-			DeferHardIRQs: uint32(r.IntN(100)), GROFlushTimeout: uint64(r.IntN(100_000)), IRQSuspendTimeout: uint64(r.IntN(100_000))})
+			DeferHardIRQs: uint32(r.IntN(100)), GROFlushTimeout: uint64(r.IntN(100_000)),
+			IRQSuspendTimeout: uint64(r.IntN(100_000))})
 	}
 	for _, o := range objects {
 		present, err := k.Read(o)
@@ -218,7 +221,8 @@ func dump(t *testing.T) string {
 			"ethtool -k " + dev,
 			"ethtool -l " + dev,
 		} {
-			fmt.Fprintf(&b, "$ %s\n%s\n", line, volatile.ReplaceAllString(strings.ReplaceAll(command(t, line), "},{", "},\n{"), ""))
+			fmt.Fprintf(&b, "$ %s\n%s\n", line,
+				volatile.ReplaceAllString(strings.ReplaceAll(command(t, line), "},{", "},\n{"), ""))
 		}
 		dumpFiles(t, &b, filepath.Join(sysfs, "class/net", dev, "queues"))
 		for _, f := range []string{"threaded", "gro_flush_timeout", "napi_defer_hard_irqs", "tx_queue_len"} {
@@ -383,7 +387,8 @@ func TestSystemFailure(t *testing.T) {
 			c := quietApplier("", p)
 			c.Fail = n
 			j := journal.New(journal.Head{Host: host, Plan: p, Devices: p.Devices})
-			if _, err := apply.Run(context.Background(), &mortal{System: k, c: c}, p, j, apply.Options{}); !errors.Is(err, errInjected) {
+			if _, err := apply.Run(context.Background(), &mortal{System: k, c: c}, p, j,
+				apply.Options{}); !errors.Is(err, errInjected) {
 				t.Errorf("write %d: %v", n, err)
 			}
 			if err := k.Close(); err != nil {

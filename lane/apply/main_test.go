@@ -158,7 +158,7 @@ type mortal struct {
 	n int
 }
 
-func (m *mortal) Write(old, new device.Object) error {
+func (m *mortal) Write(old, next device.Object) error {
 	n := m.n
 	m.n++
 	if n == m.c.Hang {
@@ -171,7 +171,7 @@ func (m *mortal) Write(old, new device.Object) error {
 	if n == m.c.Fail {
 		return errInjected
 	}
-	err := m.System.Write(old, new)
+	err := m.System.Write(old, next)
 	if n == m.c.Kill {
 		die()
 	}

@@ -25,10 +25,10 @@ type watched struct {
 	breach error
 }
 
-func (w *watched) Write(old, new device.Object) error {
-	err := w.Kernel.Write(old, new)
+func (w *watched) Write(old, next device.Object) error {
+	err := w.Kernel.Write(old, next)
 	if berr := fenced(w.Objects()); berr != nil && w.breach == nil {
-		w.breach = fmt.Errorf("from %v to %v: %w", old, new, berr)
+		w.breach = fmt.Errorf("from %v to %v: %w", old, next, berr)
 	}
 	return err
 }
@@ -71,7 +71,7 @@ func check(c golden.Case, r run, steps []plan.Step) error {
 	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
-	again, err := golden.Plan(c.Lanes, golden.After(c.State, k.Objects()), owned(j.Records()))
+	again, err := golden.Plan(c.Lanes, k.State(), owned(j.Records()))
 	if err != nil {
 		return fmt.Errorf("plan again: %w", err)
 	}

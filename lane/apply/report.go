@@ -69,9 +69,11 @@ func (e LeftError) Error() string {
 		case n == 1:
 			lines = append(lines, fmt.Sprintf("%s: left as it is: %s", l.Key, l.Why))
 		case n > leftNamed:
-			lines = append(lines, fmt.Sprintf("%d objects left as they are: %s (%s, ...)", n, l.Why, strings.Join(keys[:leftNamed], ", ")))
+			lines = append(lines, fmt.Sprintf("%d objects left as they are: %s (%s, ...)", n, l.Why,
+				strings.Join(keys[:leftNamed], ", ")))
 		default:
-			lines = append(lines, fmt.Sprintf("%d objects left as they are: %s (%s)", n, l.Why, strings.Join(keys, ", ")))
+			lines = append(lines, fmt.Sprintf("%d objects left as they are: %s (%s)", n, l.Why,
+				strings.Join(keys, ", ")))
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -29,7 +29,8 @@ func Rollback(ctx context.Context, k Kernel, j *journal.Journal, here journal.Ho
 		return &Report{Rebooted: true}, j.Remove()
 	}
 	if !h.SameNetns(here) {
-		return &Report{}, fmt.Errorf("%s was applied in network namespace %d, this is %d: run rollback there (lsns -t net)",
+		return &Report{}, fmt.Errorf("%s was applied in network namespace %d, this is %d: run rollback there (lsns "+
+			"-t net)",
 			h.Config, h.NetnsInode, here.NetnsInode)
 	}
 	r, err := newRunner(k, h.Ground, opts)

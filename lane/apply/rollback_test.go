@@ -88,7 +88,8 @@ func TestRollbackLeavesWhatOthersUse(t *testing.T) {
 		"filter on clsact": {func(k *fakekernel.Kernel) {
 			k.Put(device.Filter{Dev: "d0", Parent: "egress", Pref: 9, Handle: 1, Program: "theirs"})
 		}, []string{clsact.Key()}, "filter/d0/egress/9/1"},
-		"u32 on clsact": {func(k *fakekernel.Kernel) { k.Foreign(clsact.Key(), "u32 filter pref 4") }, []string{clsact.Key()}, "pref 4"},
+		"u32 on clsact": {func(k *fakekernel.Kernel) { k.Foreign(clsact.Key(), "u32 filter pref 4") },
+			[]string{clsact.Key()}, "pref 4"},
 		"class on htb": {func(k *fakekernel.Kernel) {
 			c := theClass
 			c.ID = "1:99"
@@ -109,7 +110,8 @@ func TestRollbackLeavesWhatOthersUse(t *testing.T) {
 				tt.hang(k)
 				report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{Force: force})
 				if force {
-					if err != nil || len(k.Objects()) != 1 || !strings.Contains(strings.Join(report.Removed, "\n"), tt.who) {
+					if err != nil || len(k.Objects()) != 1 ||
+						!strings.Contains(strings.Join(report.Removed, "\n"), tt.who) {
 						t.Errorf("error %v, removed %q, want %s; there is\n%s", err, report.Removed, tt.who, k)
 					}
 					return
@@ -143,7 +145,8 @@ func TestRollbackLeavesWhatOthersUse(t *testing.T) {
 // TestRollbackRuleToContext: a foreign rule leads to niclane's RSS context, so that the
 // kernel refuses to remove the context. Force removes the rule first.
 func TestRollbackRuleToContext(t *testing.T) {
-	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0", Channels: &device.Channels{Dev: "d0", Combined: 4}}}})
+	k := fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0",
+		Channels: &device.Channels{Dev: "d0", Combined: 4}}}})
 	context := device.RSSTable{Dev: "d0", Context: 1, Queues: []int{2, 3}}
 	ours := device.Rule{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}, Context: 1}
 	theirs := ours
@@ -163,7 +166,8 @@ func TestRollbackRuleToContext(t *testing.T) {
 		t.Errorf("left: %s", k)
 	}
 	report, err := apply.Rollback(t.Context(), k, reread(t, j), here, apply.Options{Force: true})
-	if err != nil || k.Objects()[context.Key()] != nil || !strings.Contains(strings.Join(report.Removed, "\n"), theirs.Key()) {
+	if err != nil || k.Objects()[context.Key()] != nil ||
+		!strings.Contains(strings.Join(report.Removed, "\n"), theirs.Key()) {
 		t.Errorf("forced: %v, removed %q, left %s", err, report.Removed, k)
 	}
 }
@@ -175,13 +179,13 @@ type replacing struct {
 	before       bool
 }
 
-func (r *replacing) Write(old, new device.Object) error {
-	is := device.Equal(new, r.ours)
+func (r *replacing) Write(old, next device.Object) error {
+	is := device.Equal(next, r.ours)
 	if is && r.before {
 		r.Put(r.theirs)
 		return fmt.Errorf("add: %w", unix.EEXIST)
 	}
-	err := r.Kernel.Write(old, new)
+	err := r.Kernel.Write(old, next)
 	if is {
 		r.Put(r.theirs)
 	}
@@ -191,24 +195,31 @@ func (r *replacing) Write(old, new device.Object) error {
 // TestRunReplacedMeanwhile: a failed apply is undone, and leaves a foreign object that took
 // the place of niclane's during the apply.
 func TestRunReplacedMeanwhile(t *testing.T) {
-	filter := device.Filter{Dev: "d0", Parent: device.AttachTCXEgress, Pref: 1, Handle: 1, Program: "niclane_egress"}
+	filter := device.Filter{Dev: "d0", Parent: "egress", Pref: 1, Handle: 1, Program: "niclane_egress"}
 	theirFilter := filter
 	theirFilter.Program = "theirs"
 	for name, c := range map[string]struct{ ours, theirs device.Object }{
 		"qdisc of another kind": {rootHTB, device.Qdisc{Dev: "d0", Parent: "root", Type: "pfifo", Handle: "7:"}},
 		"qdisc of the kind":     {rootHTB, device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "7:"}},
 		"filter":                {filter, theirFilter},
-		"XDP":                   {device.XDP{Dev: "d0", Mode: "generic", Program: "niclane_ingress"}, device.XDP{Dev: "d0", Mode: "generic", Program: "theirs"}},
+		"XDP": {device.XDP{Dev: "d0", Mode: "generic", Program: "niclane_ingress"},
+			device.XDP{Dev: "d0", Mode: "generic", Program: "theirs"}},
 	} {
 		for _, before := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, before ours %t", name, before), func(t *testing.T) {
-				k := &replacing{fakekernel.New(&device.State{Devices: []device.Device{{Name: "d0"}}}), c.ours, c.theirs, before}
-				p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {New: c.ours}}}
+				st := &device.State{
+					Files:   map[string]device.File{knob.Path: knob},
+					Devices: []device.Device{{Name: "d0", Qdiscs: []device.QdiscState{{Qdisc: clsact}}}},
+				}
+				k := &replacing{fakekernel.New(st), c.ours, c.theirs, before}
+				p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob, New: knob2}, {New: c.ours}}}
 				_, err := apply.Run(t.Context(), k, p, newJournal(p, nil), apply.Options{})
 				if err == nil {
 					t.Error("no error")
 				}
-				if got := k.Objects(); len(got) != 1 || !device.Equal(got[c.theirs.Key()], c.theirs) {
+				got := k.Objects()
+				if len(got) != 3 || !device.Equal(got[c.theirs.Key()], c.theirs) || got[knob.Key()] != knob ||
+					got[clsact.Key()] != clsact {
 					t.Errorf("%v; there is\n%s", err, k)
 				}
 			})
@@ -230,7 +241,8 @@ func TestRunDoesNotRemoveWhatOthersUse(t *testing.T) {
 }
 
 func TestRunFindsAnotherState(t *testing.T) {
-	k := fakekernel.New(&device.State{Files: map[string]device.File{knob.Path: knob3}, Devices: []device.Device{{Name: "d0"}}})
+	k := fakekernel.New(&device.State{Files: map[string]device.File{knob.Path: knob3},
+		Devices: []device.Device{{Name: "d0"}}})
 	before := k.String()
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {Old: knob, New: knob2}}}
 	_, err := apply.Run(context.Background(), k, p, newJournal(p, nil), apply.Options{})
@@ -264,7 +276,8 @@ func TestRevert(t *testing.T) {
 	first := func(when string) {
 		t.Helper()
 		js, err := s.Here()
-		if err != nil || len(js) != 1 || js[0].Head().Generation != 1 || len(js[0].Records()) != 1 || js[0].AllUndone() || !js[0].Ended() {
+		if err != nil || len(js) != 1 || js[0].Head().Generation != 1 || len(js[0].Records()) != 1 ||
+			js[0].AllUndone() || !js[0].Ended() {
 			t.Errorf("%s: %d journals, %v; the first: %+v", when, len(js), err, js[0].Head())
 		}
 	}
@@ -306,15 +319,16 @@ func TestRevert(t *testing.T) {
 // A deaf kernel takes writes of the knob and does something else.
 type deaf struct{ *fakekernel.Kernel }
 
-func (d deaf) Write(old, new device.Object) error {
-	if new == device.Object(knob2) {
-		new = knob3
+func (d deaf) Write(old, next device.Object) error {
+	if next == device.Object(knob2) {
+		next = knob3
 	}
-	return d.Kernel.Write(old, new)
+	return d.Kernel.Write(old, next)
 }
 
 func TestRunReadsBack(t *testing.T) {
-	k := fakekernel.New(&device.State{Files: map[string]device.File{knob.Path: knob}, Devices: []device.Device{{Name: "d0"}}})
+	k := fakekernel.New(&device.State{Files: map[string]device.File{knob.Path: knob},
+		Devices: []device.Device{{Name: "d0"}}})
 	before := k.String()
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: clsact}, {Old: knob, New: knob2}}}
 	_, err := apply.Run(context.Background(), deaf{k}, p, newJournal(p, nil), apply.Options{})
@@ -346,7 +360,8 @@ func TestRollbackElsewhere(t *testing.T) {
 	before := k.String()
 	other := here
 	other.NetnsCookie++
-	if _, err := apply.Rollback(context.Background(), k, j, other, apply.Options{}); err == nil || !strings.Contains(err.Error(), "namespace") {
+	if _, err := apply.Rollback(context.Background(), k, j, other, apply.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "namespace") {
 		t.Errorf("in another namespace: %v", err)
 	}
 	wantState(t, "in another namespace", before, k)
@@ -392,7 +407,8 @@ func TestLock(t *testing.T) {
 	}
 	_, err = apply.TryLock(dir)
 	var locked *apply.LockedError
-	if !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() || !strings.Contains(err.Error(), filepath.Base(os.Args[0])) {
+	if !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() ||
+		!strings.Contains(err.Error(), filepath.Base(os.Args[0])) {
 		t.Errorf("second: %v, want one that names process %d and its command", err, os.Getpid())
 	}
 	ctx, cancel := context.WithCancel(context.Background())

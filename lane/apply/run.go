@@ -51,10 +51,11 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 	}
 	r.resized = resized(p.Steps)
 	if len(j.Head().Plan.Steps) != len(p.Steps) {
-		return &r.report, fmt.Errorf("apply: the journal holds a plan of %d steps, not of %d", len(j.Head().Plan.Steps), len(p.Steps))
+		return &r.report, fmt.Errorf("apply: the journal holds a plan of %d steps, not of %d", len(j.Head().Plan.Steps),
+			len(p.Steps))
 	}
 	if err := r.steady(); err != nil {
-		return &r.report, errors.Join(err, settle(j))
+		return &r.report, errors.Join(err, j.RemoveOrRevert())
 	}
 	for first := 0; first < len(p.Steps); {
 		n := group(p.Steps[first:])
@@ -62,7 +63,7 @@ func Run(ctx context.Context, k Kernel, p *plan.Plan, j *journal.Journal, opts O
 		if err != nil {
 			err = r.blame(fmt.Errorf("step %d of %d: %w", at+1, len(p.Steps), err))
 			r.undoSteps(j, p.Steps)
-			return &r.report, errors.Join(err, r.left(), settle(j))
+			return &r.report, errors.Join(err, r.left(), j.RemoveOrRevert())
 		}
 		first += n
 	}
@@ -82,19 +83,7 @@ func Undo(k Kernel, j *journal.Journal, opts Options) (*Report, error) {
 	}
 	r.resized = resized(j.Head().Plan.Steps)
 	r.undoSteps(j, j.Head().Plan.Steps)
-	return &r.report, errors.Join(r.left(), settle(j))
-}
-
-// settle removes a journal that records nothing any more, and goes back to the one
-// before it where its own steps are undone.
-func settle(j *journal.Journal) error {
-	switch {
-	case len(j.Records()) == 0:
-		return j.Remove()
-	case j.AllUndone():
-		return j.Revert()
-	}
-	return nil
+	return &r.report, errors.Join(r.left(), j.RemoveOrRevert())
 }
 
 type runner struct {

@@ -47,7 +47,8 @@ func TestSystemKillInCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := exec.Command(strace, append([]string{"-f", "-qq", "-o", "/dev/null",
-				"-e", "trace=" + call, "-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%d", call, when), self.Path}, self.Args[1:]...)...)
+				"-e", "trace=" + call, "-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%d", call, when), self.Path},
+				self.Args[1:]...)...)
 			out, err := cmd.CombinedOutput()
 			switch {
 			case err == nil:

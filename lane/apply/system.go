@@ -22,7 +22,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/shaper"
 	"github.com/niclane/niclane/internal/kernel/sockclass"
 	"github.com/niclane/niclane/internal/kernel/tc"
-	"github.com/niclane/niclane/internal/steer"
+	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/observe"
 	"github.com/niclane/niclane/lane/plan"
@@ -44,7 +44,7 @@ type System struct {
 
 type client interface {
 	Read(o device.Object) (device.Object, error)
-	Write(old, new device.Object) error
+	Write(old, next device.Object) error
 }
 
 // NewKernel connects to the kernel, and to the pollers of niclane's run directory
@@ -116,7 +116,8 @@ func (s *System) open(runDir string) error {
 
 	e, err := ethtool.Open()
 	if errors.Is(err, fs.ErrNotExist) {
-		s.without(err, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{}, device.NAPIConfig{}, device.Thread{}, device.RSSTable{}, device.Rule{}, device.Affinity{})
+		s.without(err, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{}, device.NAPIConfig{},
+			device.Thread{}, device.RSSTable{}, device.Rule{}, device.Affinity{})
 		return nil
 	}
 	if err != nil {
@@ -126,7 +127,7 @@ func (s *System) open(runDir string) error {
 	s.closers = append(s.closers, e)
 	s.serve(e, device.Channels{}, device.Coalesce{}, device.Ring{}, device.Feature{})
 
-	st, err := steer.Open(e)
+	st, err := emucard.NewClient(e)
 	if err != nil {
 		return err
 	}
@@ -231,8 +232,8 @@ func (s *System) ReadMany(objects []device.Object) ([]device.Object, error) {
 	return out, nil
 }
 
-func (s *System) write(old, new device.Object) error {
-	o := new
+func (s *System) write(old, next device.Object) error {
+	o := next
 	if o == nil {
 		o = old
 	}
@@ -240,7 +241,7 @@ func (s *System) write(old, new device.Object) error {
 	if err != nil {
 		return err
 	}
-	return c.Write(old, new)
+	return c.Write(old, next)
 }
 
 // Occupants implements Occupier.

@@ -141,10 +141,8 @@ func alone(t *task) bool {
 	switch t.object().(type) {
 	case device.Qdisc, device.Class:
 		return true
-	case device.Flower, device.Rule, device.FilterEntry, device.XDPEntry:
-		return false
 	}
-	return t.want == nil
+	return t.want == nil && !device.Matches(t.object())
 }
 
 // restore brings objects back that are looked at together; it returns for each
@@ -227,17 +225,20 @@ func (r *runner) begin(t *task, present device.Object, err error) (wrote bool, l
 			return false, leave(t.key, err)
 		}
 		return false, r.finish(t)
-	case present == nil && !creatable(t.object()):
+	case present == nil && !device.Made(t.object()):
 		return false, r.absent(t)
 	case t.expect == nil && implicit(present):
 		// What made it has just been restored.
-	case t.loose && t.want == nil && !r.opts.Force && (whole(present) || another(present, t.next)) && !device.Equal(present, t.expect) && !device.Equal(present, t.next):
+	case t.loose && t.want == nil && !r.opts.Force && (device.Matches(present) || another(present, t.next)) &&
+		!device.Equal(present, t.expect) && !device.Equal(present, t.next):
 		// The kernel makes and removes it in one: ours is gone.
-		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and somebody else has made one (%s)", t.key, Text(t.object()), Text(present)))
+		r.warn(fmt.Errorf("%s: left: niclane's own (%s) is gone, and somebody else has made one (%s)", t.key,
+			Text(t.object()), Text(present)))
 		return false, r.finish(t)
 	case !t.loose && !r.opts.Force && !device.Equal(present, t.expect):
 		wrote, found := Texts(t.expect, present)
-		return false, &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote %s, found %s, before niclane %s",
+		return false, &Left{Key: t.key, Foreign: true, Why: fmt.Sprintf("somebody else changed it: niclane wrote "+
+			"%s, found %s, before niclane %s",
 			wrote, found, Text(t.want))}
 	}
 	return r.rewrite(t, present)
@@ -352,14 +353,16 @@ func (r *runner) absent(t *task) *Left {
 			return leave(t.key, err)
 		}
 		if present != nil {
-			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, because %s is %s", Text(t.want), m.Key(), Text(present))}
+			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, because %s is %s", Text(t.want), m.Key(),
+				Text(present))}
 		}
 	}
 	if dev := queueDevice(t.object()); r.resized[dev] {
 		// Its queue comes back with the channels, if they do.
 		present, err := r.k.Read(device.Channels{Dev: dev})
 		if err == nil && present != nil {
-			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, with channels %s", Text(t.want), Text(present))}
+			return &Left{Key: t.key, Why: fmt.Sprintf("want %s, found none, with channels %s", Text(t.want),
+				Text(present))}
 		}
 	}
 	return r.gone(t)

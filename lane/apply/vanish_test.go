@@ -24,13 +24,13 @@ type shrinking struct {
 	after bool
 }
 
-func (s *shrinking) Write(old, new device.Object) error {
+func (s *shrinking) Write(old, next device.Object) error {
 	n := s.n
 	s.n++
 	if n == s.at && !s.after {
 		command(s.t, "ip link del v0")
 	}
-	err := s.System.Write(old, new)
+	err := s.System.Write(old, next)
 	if n == s.at && s.after {
 		command(s.t, "ip link del v0")
 	}
@@ -60,7 +60,8 @@ func vanish(t *testing.T, lanes string, at int, after bool) {
 	}
 	defer k.Close()
 	j := journal.New(journal.Head{Host: host, Plan: p, Devices: p.Devices})
-	report, err := apply.Run(context.Background(), &shrinking{System: k, t: t, at: at, after: after}, p, j, apply.Options{})
+	report, err := apply.Run(context.Background(), &shrinking{System: k, t: t, at: at, after: after}, p, j,
+		apply.Options{})
 	if err == nil {
 		t.Errorf("write %d (after %v): no error", at, after)
 	}
@@ -82,7 +83,8 @@ func vanish(t *testing.T, lanes string, at int, after bool) {
 func hostFiles(t *testing.T) map[string]string {
 	t.Helper()
 	m := map[string]string{}
-	for _, pattern := range []string{"/proc/sys/net/core/*", "/sys/fs/cgroup/cpuset/" + cgroupPrefix() + "*/cpuset.[cm]*s"} {
+	for _, pattern := range []string{"/proc/sys/net/core/*",
+		"/sys/fs/cgroup/cpuset/" + cgroupPrefix() + "*/cpuset.[cm]*s"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

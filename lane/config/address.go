@@ -18,8 +18,9 @@ const maxAddresses = 1024
 func prefixes() strictyaml.Kind[[]netip.Prefix] {
 	item := strictyaml.Schema{"type": "string", "pattern": `^[0-9A-Fa-f:., /]+$`}
 	k := strictyaml.Kind[[]netip.Prefix]{
-		Want:   addressWant + ", or a list of these",
-		Schema: strictyaml.Schema{"anyOf": []any{item, strictyaml.Schema{"type": "array", "minItems": 1, "items": item}}},
+		Want: addressWant + ", or a list of these",
+		Schema: strictyaml.Schema{"anyOf": []any{item,
+			strictyaml.Schema{"type": "array", "minItems": 1, "items": item}}},
 	}
 	k.Read = func(v strictyaml.Value) ([]netip.Prefix, bool) {
 		var out []netip.Prefix
@@ -64,7 +65,8 @@ func prefix(v strictyaml.Value, text string, earlier []netip.Prefix) (p netip.Pr
 			v.Failf("found %s, want it without the zone: the device is given by globals.dev", strictyaml.Quote(text))
 			return p, false
 		case a.IsUnspecified():
-			v.Failf("found %s, which no packet has; leave the key out, or want %s/0, to match every address", text, text)
+			v.Failf("found %s, which no packet has; leave the key out, or want %s/0, to match every address", text,
+				text)
 			return p, false
 		}
 		p = netip.PrefixFrom(a, a.BitLen())
@@ -78,7 +80,8 @@ func prefix(v strictyaml.Value, text string, earlier []netip.Prefix) (p netip.Pr
 		return p, false
 	}
 	if m := p.Masked(); m != p {
-		v.Failf("found %s, which has bits set behind its /%d, want the network %s or the address %s", text, p.Bits(), m, p.Addr())
+		v.Failf("found %s, which has bits set behind its /%d, want the network %s or the address %s", text, p.Bits(), m,
+			p.Addr())
 		return p, false
 	}
 	for _, e := range earlier {

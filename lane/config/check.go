@@ -69,13 +69,15 @@ func (r *reader) checkLane(l *intent.Lane) {
 		r.Failf(path("pollers"), "found %d, want at most one per queue: %d", p.Count, l.Queues)
 	}
 	if r.Given(path("poller-priority")) && r.Given(path("poller-nice")) {
-		r.Failf(path("poller-nice"), "found beside poller-priority (line %d), want one of the two: nice means nothing to SCHED_FIFO",
+		r.Failf(path("poller-nice"),
+			"found beside poller-priority (line %d), want one of the two: nice means nothing to SCHED_FIFO",
 			r.Line(path("poller-priority")))
 	}
 	if p.Kind == intent.PollerInterrupt || p.Kind == intent.PollerApplication {
 		for _, name := range []string{"pollers", "poller-priority", "poller-nice"} {
 			if r.Given(path(name)) {
-				r.Failf(path(name), "found with poller: %s, which has no threads of niclane's; want it left out", p.Kind)
+				r.Failf(path(name), "found with poller: %s, which has no threads of niclane's; want it left out",
+					p.Kind)
 			}
 		}
 	}
@@ -84,7 +86,8 @@ func (r *reader) checkLane(l *intent.Lane) {
 		threads = l.Queues
 	}
 	if p.Kind == intent.PollerThread && threads < l.Queues {
-		r.Failf(path("pollers"), "found %d with poller: %s, which is a kernel thread per queue; want %d, or it left out",
+		r.Failf(path("pollers"), "found %d with poller: %s, which is a kernel thread per queue; "+
+			"want %d, or it left out",
 			p.Count, p.Kind, l.Queues)
 	}
 	if p.Kind == intent.PollerBusy && len(l.CPUs) > 0 && len(l.CPUs) < threads {
@@ -147,7 +150,8 @@ func (r *reader) checkSum() {
 			return
 		}
 		if link > 0 && bits > link {
-			r.Failf(l.Path+".guarantee", "found %s, which brings the guarantees to %s, want at most the link-rate of %s",
+			r.Failf(l.Path+".guarantee",
+				"found %s, which brings the guarantees to %s, want at most the link-rate of %s",
 				rateText(g), strictyaml.BitsText(bits), strictyaml.BitsText(link))
 			return
 		}
@@ -156,7 +160,8 @@ func (r *reader) checkSum() {
 
 func (r *reader) checkMembers(l *intent.Lane) {
 	if l.Mode == intent.Exclusive && (len(l.Members) > 1 || r.empty[l.Path+"."+listName]) {
-		r.Failf(l.Path+"."+listName, "found %s in an exclusive lane, want one, or mode: shared", count(len(l.Members), "member"))
+		r.Failf(l.Path+"."+listName, "found %s in an exclusive lane, want one, or mode: shared",
+			count(len(l.Members), "member"))
 	}
 	for i := range l.Members {
 		m := &l.Members[i]
@@ -166,11 +171,14 @@ func (r *reader) checkMembers(l *intent.Lane) {
 		every := len(m.Ports)+len(m.RemotePorts) == 0 && everyAddress(m.Addrs) && everyAddress(m.RemoteAddrs)
 		switch {
 		case every && m.Cgroup != "" && len(m.Addrs)+len(m.RemoteAddrs) == 0:
-			r.Failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs: the device cannot tell a control group's packets", m.Protocol)
+			r.Failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs: the device "+
+				"cannot tell a control group's packets", m.Protocol)
 		case every:
-			r.Failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs that say which are the lane's", m.Protocol)
+			r.Failf(m.Path, "matches every %s packet, want ports, addrs, remote-ports or remote-addrs that say "+
+				"which are the lane's", m.Protocol)
 		case !oneFamily(m.Addrs, m.RemoteAddrs):
-			r.Failf(m.Path+".remote-addrs", "found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
+			r.Failf(m.Path+".remote-addrs",
+				"found no address of the same family (IPv4, IPv6) as in addrs (line %d), so no packet matches",
 				r.Line(m.Path+".addrs"))
 		}
 		if every { // or it would meet every other member
@@ -186,7 +194,8 @@ func everyAddress(ps []netip.Prefix) bool {
 
 // oneFamily reports whether some packet has an address of each list.
 func oneFamily(a, b []netip.Prefix) bool {
-	return slices.ContainsFunc([]bool{true, false}, func(four bool) bool { return inFamily(a, four) && inFamily(b, four) })
+	return slices.ContainsFunc([]bool{true, false},
+		func(four bool) bool { return inFamily(a, four) && inFamily(b, four) })
 }
 
 func inFamily(ps []netip.Prefix, four bool) bool {

@@ -90,22 +90,32 @@ func many(head, item string, n int, tail string) string {
 func TestLimits(t *testing.T) {
 	const head = "version: 1\nglobals: {dev: eth0}\nlanes: {a: {queues: 1, mode: shared, "
 	for name, c := range map[string]struct{ text, want string }{
-		"size":        {many("#", "x", 512<<10, ""), "lanes.yaml:1: found a file of 524289 bytes, want at most 524288"},
-		"brackets":    {many("", "[", 500_000, ""), "lanes.yaml:1: found more than 16 brackets within each other"},
-		"braces":      {many("", "{a: ", 100_000, ""), "lanes.yaml:1: found more than 16 brackets within each other"},
-		"dashes":      {many("", "- ", 250_000, "x"), "lanes.yaml:1: found column 129, want indentation of at most 128"},
-		"questions":   {many("", "? ", 250_000, "x"), "lanes.yaml:1: found column 129, want indentation of at most 128"},
-		"keys":        {many("", "a: 1\n", 100_000, ""), "lanes.yaml:2049: found more than 2048 keys in one mapping"},
-		"inner keys":  {many("a:\n", " b:\n  c: 1\n", 40_000, ""), "lanes.yaml:4098: found more than 2048 keys in one mapping"},
-		"flow keys":   {many("{", "a: 1,", 100_000, "}"), "lanes.yaml:1: found more than 2048 keys in one mapping"},
-		"documents":   {many("", "---\na\n", 80_000, ""), "lanes.yaml:3: found a second document, want one document per file"},
-		"members":     {many(head+"members: [", "{ports: 1},", 40_000, "]}}"), "lanes.yaml:3: lanes.a.members: brings the file to 40000 members, want at most 4096"},
-		"port ranges": {many(head+"ports: [", "1-1024,", 60_000, "]}}"), "lanes.yaml:3: lanes.a.ports[1]: found 1 twice in one list"},
-		"ports":       {many(head+"members: [", "{ports: 1-65535},", 4096, "]}}"), "lanes.yaml:3: lanes.a.members[16]: brings the file to 1114095 ports, want at most 1048576"},
+		"size":     {many("#", "x", 512<<10, ""), "lanes.yaml:1: found a file of 524289 bytes, want at most 524288"},
+		"brackets": {many("", "[", 500_000, ""), "lanes.yaml:1: found more than 16 brackets within each other"},
+		"braces":   {many("", "{a: ", 100_000, ""), "lanes.yaml:1: found more than 16 brackets within each other"},
+		"dashes": {many("", "- ", 250_000, "x"),
+			"lanes.yaml:1: found column 129, want indentation of at most 128"},
+		"questions": {many("", "? ", 250_000, "x"),
+			"lanes.yaml:1: found column 129, want indentation of at most 128"},
+		"keys": {many("", "a: 1\n", 100_000, ""), "lanes.yaml:2049: found more than 2048 keys in one mapping"},
+		"inner keys": {many("a:\n", " b:\n  c: 1\n", 40_000, ""),
+			"lanes.yaml:4098: found more than 2048 keys in one mapping"},
+		"flow keys": {many("{", "a: 1,", 100_000, "}"), "lanes.yaml:1: found more than 2048 keys in one mapping"},
+		"documents": {many("", "---\na\n", 80_000, ""),
+			"lanes.yaml:3: found a second document, want one document per file"},
+		"members": {many(head+"members: [", "{ports: 1},", 40_000, "]}}"),
+			"lanes.yaml:3: lanes.a.members: brings the file to 40000 members, want at most 4096"},
+		"port ranges": {many(head+"ports: [", "1-1024,", 60_000, "]}}"),
+			"lanes.yaml:3: lanes.a.ports[1]: found 1 twice in one list"},
+		"ports": {many(head+"members: [", "{ports: 1-65535},", 4096, "]}}"),
+			"lanes.yaml:3: lanes.a.members[16]: brings the file to 1114095 ports, want at most 1048576"},
 		"patterns": {head + "ports: 1-1024, remote-ports: 1-1024}}",
-			"lanes.yaml:3: lanes.a: brings the file to 2097152 combinations of own and remote port and address, want at most 65536"},
-		"cpus": {"version: 1\nglobals: {dev: eth0, cpus: 0-4000000000}\nlanes: {a: {queues: 1, ports: 1}}", `lanes.yaml:2: globals.cpus: found "0-4000000000", want a processor from 0 to 8191`},
-		"digits": {"version: 1\nglobals: {dev: eth0, queues: " + strings.Repeat("9", 100_000) + "}\nlanes: {a: {queues: 1, ports: 1}}",
+			"lanes.yaml:3: lanes.a: brings the file to 2097152 combinations of own and remote port and address, " +
+				"want at most 65536"},
+		"cpus": {"version: 1\nglobals: {dev: eth0, cpus: 0-4000000000}\nlanes: {a: {queues: 1, ports: 1}}",
+			`lanes.yaml:2: globals.cpus: found "0-4000000000", want a processor from 0 to 8191`},
+		"digits": {"version: 1\nglobals: {dev: eth0, queues: " + strings.Repeat("9", 100_000) +
+			"}\nlanes: {a: {queues: 1, ports: 1}}",
 			`lanes.yaml:2: globals.queues: found "` + strings.Repeat("9", 60) + `...", want an integer from 1 to 1024`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +138,8 @@ func TestLargeFile(t *testing.T) {
 	for lane := range 15 {
 		fmt.Fprintf(&b, "  lane%d:\n    mode: shared\n    queues: 4\n    members:\n", lane)
 		for m := range 200 {
-			fmt.Fprintf(&b, "      - name: m%d\n        ports: [%d, %d]\n        addrs: [10.0.%d.1, fd00::%d]\n        cgroup: /kubepods/lane%d/pod%d\n",
+			fmt.Fprintf(&b, "      - name: m%d\n        ports: [%d, %d]\n        addrs: [10.0.%d.1, fd00::%d]\n     "+
+				"   cgroup: /kubepods/lane%d/pod%d\n",
 				m, 1000+m, 2000+m, lane, lane+1, lane, m)
 		}
 	}

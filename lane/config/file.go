@@ -33,8 +33,21 @@ func Parse(name string, data []byte) (*intent.Intent, error) {
 
 // ParseFile is Parse that keeps the positions, for errors found later.
 func ParseFile(name string, data []byte) (*File, error) {
-	r := newReader(name, strictyaml.Positions{})
-	if root, ok := r.Document(data, topWant); ok {
+	r := newReader(name)
+	root, ok := r.Document(data, topWant)
+	return r.file(name, root, ok)
+}
+
+// FromValues is ParseFile of a lanes file that was never text. Its errors have paths, and
+// no lines.
+func FromValues(name string, m strictyaml.Map) (*File, error) {
+	r := newReader(name)
+	root, ok := r.Values(m)
+	return r.file(name, root, ok)
+}
+
+func (r *reader) file(name string, root strictyaml.Value, ok bool) (*File, error) {
+	if ok {
 		r.top(root)
 	}
 	if errs := r.Errors(); len(errs) > 0 {

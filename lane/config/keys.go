@@ -43,7 +43,8 @@ func groupKeys() []key {
 			"`net.core.busy_read`: how long a blocking read polls the device. For the whole host.",
 			func(t *target, x int) { t.group.BusyRead = &x }),
 		strictyaml.Of("arpfilter", strictyaml.Boolean(), "left alone",
-			"On: `arp_ignore` 1, `arp_announce` 2 and `arp_notify` 1 on the devices, so that each answers for its own addresses only.",
+			"On: `arp_ignore` 1, `arp_announce` 2 and `arp_notify` 1 on the devices, so that each answers for its "+
+				"own addresses only.",
 			func(t *target, x bool) { t.group.ARPFilter = &x }),
 		strictyaml.Of("rxring", strictyaml.Integer(1, 1<<20), "left alone",
 			"Descriptors of each receive ring. For the whole device; changing it takes the link down on many cards.",
@@ -52,12 +53,17 @@ func groupKeys() []key {
 			"Descriptors of each transmit ring, as `rxring`.",
 			func(t *target, x int) { t.lane.Rings.Tx = &x }),
 		strictyaml.Of("force", Force(), "the best that the device allows",
-			"Realisations that must be used, by part of a lane; `niclane probe` lists them. Planning fails where one is not possible.",
+			"Realisations that must be used, by part of a lane; `niclane probe` lists them. Planning fails where "+
+				"one is not possible.",
 			func(t *target, x map[string]string) { t.group.Force = x }),
-		refuse("optimize", "not taken: adqsetup sets private flags of the ice driver with it, which are not in Linux's own driver; leave it out, and write poller and rxusecs instead"),
-		refuse("bpstop", "not taken: it is a private flag of Intel's own ice driver; leave it out, and write poller: busy or poller: application to keep the device from interrupting"),
-		refuse("bpstop-cfg", "not taken: it is a private flag of Intel's own ice driver; leave it out, and write poller-timeout instead"),
-		refuse("priority", "not taken: niclane always classifies on transmit, as adqsetup does with skbedit only; write rank and guarantee in each lane, or globals.force.classifier to choose how"),
+		refuse("optimize", "not taken: adqsetup sets private flags of the ice driver with it, which are not in "+
+			"Linux's own driver; leave it out, and write poller and rxusecs instead"),
+		refuse("bpstop", "not taken: it is a private flag of Intel's own ice driver; leave it out, and write "+
+			"poller: busy or poller: application to keep the device from interrupting"),
+		refuse("bpstop-cfg", "not taken: it is a private flag of Intel's own ice driver; leave it out, and write "+
+			"poller-timeout instead"),
+		refuse("priority", "not taken: niclane always classifies on transmit, as adqsetup does with skbedit only; "+
+			"write rank and guarantee in each lane, or globals.force.classifier to choose how"),
 	}
 }
 
@@ -65,10 +71,14 @@ func groupKeys() []key {
 func tuningKeys() []key {
 	return []key{
 		strictyaml.Of("cpus", processors(), "auto",
-			"Processors that poll the lane's queues and, if they are named, run the members that have a `cgroup`. `auto` chooses as many as the lane has pollers, by `numa`, keeps lanes apart, leaves processors out that the host keeps free of work (isolcpus, isolated cpuset partitions, nohz_full), and leaves the members where they are.",
+			"Processors that poll the lane's queues and, if they are named, run the members that have a `cgroup`. "+
+				"`auto` chooses as many as the lane has pollers, by `numa`, keeps lanes apart, leaves processors "+
+				"out that the host keeps free of work (isolcpus, isolated cpuset partitions, nohz_full), and leaves "+
+				"the members where they are.",
 			func(t *target, x []int) { t.lane.CPUs = x }),
 		strictyaml.Of("numa", numa(), "local; all in globals",
-			"Where `cpus: auto` looks: on the device's NUMA node, on the others, anywhere, or on the node with this number.",
+			"Where `cpus: auto` looks: on the device's NUMA node, on the others, anywhere, or on the node with this "+
+				"number.",
 			func(t *target, x intent.NUMAPolicy) { t.lane.NUMA = x }),
 		strictyaml.Of("guarantee", strictyaml.RateOrShare(), "none",
 			"Transmit rate that the lane has whatever the others do. Guarantees add up to the link at most.",
@@ -79,18 +89,25 @@ func tuningKeys() []key {
 		strictyaml.Of("rank", strictyaml.Integer(1, 7), "1; 7 in globals",
 			"Order among lanes, on transmit beyond the guarantees and in polling: 1 goes first, 7 last.",
 			func(t *target, x int) { t.lane.Rank = x }),
-		strictyaml.Of("poller", strictyaml.Named[intent.PollerKind](strictyaml.Word("auto", "interrupt", "thread", "busy", "application")), "auto",
-			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a thread that polls busily on a processor of its own (niclane's, Linux 6.13, or the kernel's, 6.19), or the application itself by busy polling. `auto` is `thread` where the device allows it, or `busy` with `pollers`; in `globals` it leaves the queues as they are.",
+		strictyaml.Of("poller", strictyaml.Named[intent.PollerKind](strictyaml.Word("auto", "interrupt", "thread",
+			"busy", "application")), "auto",
+			"Who polls the queues: interrupts and softirqs, a kernel thread per NAPI, a thread that polls busily on "+
+				"a processor of its own (niclane's, Linux 6.13, or the kernel's, 6.19), or the application itself "+
+				"by busy polling. `auto` is `thread` where the device allows it, or `busy` with `pollers`; in "+
+				"`globals` it leaves the queues as they are.",
 			func(t *target, x intent.PollerKind) {
 				if x != "auto" {
 					t.lane.Poller.Kind = x
 				}
 			}),
 		strictyaml.Of("pollers", strictyaml.Integer(1, maxQueues), "one per queue",
-			"Number of polling threads, at most one per queue, over which the queues are spread; with `poller: thread` exactly that. With `poller: auto` it asks for busy pollers, as adqsetup's does, where 2 processors are left beside them.",
+			"Number of polling threads, at most one per queue, over which the queues are spread; with `poller: "+
+				"thread` exactly that. With `poller: auto` it asks for busy pollers, as adqsetup's does, where 2 "+
+				"processors are left beside them.",
 			func(t *target, x int) { t.lane.Poller.Count = x }),
 		strictyaml.Of("poller-timeout", strictyaml.Microseconds(1, 1_000_000), "10ms",
-			"How long a busy poller of niclane's goes on without packets before it sleeps; the next packet wakes it. A kernel thread that busy-polls never sleeps.",
+			"How long a busy poller of niclane's goes on without packets before it sleeps; the next packet wakes "+
+				"it. A kernel thread that busy-polls never sleeps.",
 			func(t *target, x int) { t.lane.Poller.TimeoutUsecs = x }),
 		strictyaml.Of("poller-priority", strictyaml.Integer(1, 99), "by rank",
 			"SCHED_FIFO priority of the polling threads.",
@@ -99,7 +116,8 @@ func tuningKeys() []key {
 			"Nice value of the polling threads, under SCHED_OTHER. Instead of `poller-priority`.",
 			func(t *target, x int) { t.lane.Poller.Nice, t.lane.Poller.Policy = x, intent.PolicyOther }),
 		strictyaml.Of("rxadapt", strictyaml.Boolean(), "the one in globals, else left alone",
-			"Whether the device adapts its receive interrupt rate to the load. In `globals`: for every lane that does not give its own; the same holds for the next three.",
+			"Whether the device adapts its receive interrupt rate to the load. In `globals`: for every lane that "+
+				"does not give its own; the same holds for the next three.",
 			func(t *target, x bool) { t.lane.Moderation.RxAdapt = &x }),
 		strictyaml.Of("txadapt", strictyaml.Boolean(), "the one in globals, else left alone",
 			"The same for transmit.",
@@ -120,7 +138,8 @@ func memberKeys() []key {
 			"Transport protocol of the member's packets.",
 			func(t *target, x string) { t.member.Protocol = x }),
 		strictyaml.Of("ports", ports(), "any",
-			"The member's own ports: destination on receive, source on transmit. Fragments of datagrams larger than the MTU have no ports: they are the default lane's.",
+			"The member's own ports: destination on receive, source on transmit. Fragments of datagrams larger than "+
+				"the MTU have no ports: they are the default lane's.",
 			func(t *target, x []uint16) { t.member.Ports = x }),
 		strictyaml.Of("addrs", prefixes(), "any",
 			"The member's own addresses or networks, IPv4 and IPv6.",
@@ -132,10 +151,14 @@ func memberKeys() []key {
 			"The other side's addresses or networks.",
 			func(t *target, x []netip.Prefix) { t.member.RemoteAddrs = x }),
 		strictyaml.Of("cgroup", cgroup(), "none",
-			"Control group of the member's processes, which must exist: `niclane watch` waits for it. Where `cpus` names processors, these processes run there, and the group needs the cpuset controller (of a service of systemd's: `AllowedCPUs=`).",
+			"Control group of the member's processes, which must exist: `niclane watch` waits for it. Where `cpus` "+
+				"names processors, these processes run there, and the group needs the cpuset controller (of a "+
+				"service of systemd's: `AllowedCPUs=`).",
 			func(t *target, x string) { t.member.Cgroup = x }),
 		strictyaml.Of("aligned", strictyaml.Boolean(), "off",
-			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). Realisations that lose the NAPI ID are then refused, and verify looks at which connections each thread has.",
+			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). "+
+				"Realisations that lose the NAPI ID are then refused, and verify looks at which connections each "+
+				"thread has.",
 			func(t *target, x bool) { t.member.Aligned = x }),
 	}
 }
@@ -148,11 +171,13 @@ const listName = "members"
 // hostKeys are the keys of globals that lanes do not have.
 func hostKeys() []key {
 	return append(groupKeys(), strictyaml.Of("queues", strictyaml.Integer(1, maxQueues), "all that the lanes leave",
-		"Queues of the default lane, which takes what no lane matches. (adqsetup's default is 2; on a card with many queues that would squeeze everything else into them.)",
+		"Queues of the default lane, which takes what no lane matches. (adqsetup's default is 2; on a card with "+
+			"many queues that would squeeze everything else into them.)",
 		func(t *target, x int) { t.lane.Queues = x }))
 }
 
-func globalsKeys() []key { return append(hostKeys(), tuningKeys()...) }
+// globalsKeys are made once.
+var globalsKeys = sync.OnceValue(func() []key { return append(hostKeys(), tuningKeys()...) })
 
 // shapeKeys are the keys of a lane that neither globals nor members have.
 func shapeKeys() []key {
@@ -197,7 +222,8 @@ var parts = []string{
 // realisation. Which names there are for a part is package plan's to know.
 func Force() strictyaml.Kind[map[string]string] {
 	type names = map[string]string
-	realisation := strictyaml.Pattern("the name of a realisation, as niclane probe lists them", `^[a-z0-9]+(-[a-z0-9]+)*$`, nil)
+	realisation := strictyaml.Pattern("the name of a realisation, as niclane probe lists them",
+		`^[a-z0-9]+(-[a-z0-9]+)*$`, nil)
 	properties := strictyaml.Schema{}
 	var keys []strictyaml.Key[names]
 	for _, part := range parts {

@@ -25,8 +25,9 @@ func ports() strictyaml.Kind[[]uint16] {
 func processors() strictyaml.Kind[[]int] {
 	list := strictyaml.Integers("a processor", 0, 8191, 8192)
 	return strictyaml.Kind[[]int]{
-		Want:   "auto, or " + strings.Replace(list.Want, "a processor", "processor numbers", 1),
-		Schema: strictyaml.Schema{"anyOf": append([]any{strictyaml.Schema{"const": "auto"}}, list.Schema["anyOf"].([]any)...)},
+		Want: "auto, or " + strings.Replace(list.Want, "a processor", "processor numbers", 1),
+		Schema: strictyaml.Schema{"anyOf": append([]any{strictyaml.Schema{"const": "auto"}},
+			list.Schema["anyOf"].([]any)...)},
 		Read: func(v strictyaml.Value) ([]int, bool) {
 			text, _, scalar := v.Scalar()
 			if text == "auto" {
@@ -67,8 +68,9 @@ func numa() strictyaml.Kind[intent.NUMAPolicy] {
 func netdevs() strictyaml.Kind[[]string] {
 	one := strictyaml.AnyNetworkDevice()
 	k := strictyaml.Kind[[]string]{
-		Want:   one.Want + ", or a list of them",
-		Schema: strictyaml.Schema{"anyOf": []any{one.Schema, strictyaml.Schema{"type": "array", "minItems": 1, "uniqueItems": true, "items": one.Schema}}},
+		Want: one.Want + ", or a list of them",
+		Schema: strictyaml.Schema{"anyOf": []any{one.Schema,
+			strictyaml.Schema{"type": "array", "minItems": 1, "uniqueItems": true, "items": one.Schema}}},
 	}
 	k.Read = func(v strictyaml.Value) ([]string, bool) {
 		var out []string

@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/niclane/niclane/internal/strictyaml"
@@ -37,9 +38,11 @@ func topKeys() []key {
 	return []key{
 		{Name: "version", Want: "1", Doc: "Version of the file format.", Preset: "has to be given",
 			Schema: strictyaml.Schema{"const": version}},
-		{Name: "globals", Want: "a mapping", Doc: "The devices, the host, and the default lane.", Preset: "has to be given",
+		{Name: "globals", Want: "a mapping", Doc: "The devices, the host, and the default lane.",
+			Preset: "has to be given",
 			Schema: strictyaml.Schema{"$ref": "#/$defs/globals"}},
-		{Name: "lanes", Want: lanesWant, Doc: "The lanes by name, in the order of their queues.", Preset: "has to be given",
+		{Name: "lanes", Want: lanesWant, Doc: "The lanes by name, in the order of their queues.",
+			Preset: "has to be given",
 			Schema: strictyaml.Schema{"$ref": "#/$defs/lanes"}},
 	}
 }
@@ -126,7 +129,7 @@ func (r *reader) version(v strictyaml.Value, found map[string]strictyaml.Value) 
 	return !strictyaml.IsDecimal(text) // another version has other keys
 }
 
-var nameExpr = strictyaml.Lazy(namePattern)
+var nameExpr = regexp.MustCompile(namePattern)
 
 func (r *reader) lanes(v strictyaml.Value) {
 	if !v.IsMapping() {
@@ -145,9 +148,10 @@ func (r *reader) lanes(v strictyaml.Value) {
 		}
 		switch {
 		case e.Name == intent.DefaultLane:
-			r.FailAt(e.At, path, "default is the lane of all other packets; write its keys in globals, or choose another name")
+			r.FailAt(e.At, path,
+				"default is the lane of all other packets; write its keys in globals, or choose another name")
 			continue
-		case !nameExpr().MatchString(e.Name):
+		case !nameExpr.MatchString(e.Name):
 			r.FailAt(e.At, path, "found the name %s, want %s", strictyaml.Quote(e.Name), nameWant)
 			continue
 		}
@@ -161,7 +165,8 @@ func (r *reader) lanes(v strictyaml.Value) {
 func (r *reader) lane(name string, v strictyaml.Value) {
 	lane := intent.Lane{Name: name, Mode: intent.Exclusive, NUMA: intent.NUMALocal, Path: v.Path()}
 	own := intent.Member{Protocol: "tcp", Path: v.Path()}
-	if r.ports > maxPorts || !r.section(v, laneKeys(), laneWant, &target{lane: &lane, member: &own}) || !r.countPorts(&own) {
+	if r.ports > maxPorts || !r.section(v, laneKeys(), laneWant, &target{lane: &lane, member: &own}) ||
+		!r.countPorts(&own) {
 		return
 	}
 	if !r.Given(v.Path() + ".queues") {
@@ -184,7 +189,8 @@ func (r *reader) lane(name string, v strictyaml.Value) {
 func membersKey() key {
 	return key{
 		Name: listName, Want: membersWant, Preset: "the lane itself is its only member",
-		Doc:    "Members of a shared lane, each with a `name` and the keys under MEMBERS. Instead of these keys in the lane. `[]`: none yet; the lane is made, and nothing is steered to it.",
+		Doc: "Members of a shared lane, each with a `name` and the keys under MEMBERS. Instead of these keys in " +
+			"the lane. `[]`: none yet; the lane is made, and nothing is steered to it.",
 		Schema: strictyaml.Schema{"type": "array", "items": strictyaml.Schema{"$ref": "#/$defs/member"}},
 		Read:   func(v strictyaml.Value, t *target) { t.r.membersOf(v, t.lane) },
 	}

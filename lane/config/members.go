@@ -3,68 +3,12 @@
 package config
 
 import (
-	"slices"
-
 	"github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// ParseMembers reads a document that is the list which a lane has as members,
-// without those of its checks that need the lane. The error is an Errors.
-func ParseMembers(name string, data []byte) ([]intent.Member, error) {
-	r := newReader(name, strictyaml.Positions{})
-	var lane intent.Lane
-	if root, ok := r.Document(data, membersWant); ok {
-		r.membersOf(root, &lane)
-	}
-	if errs := r.Errors(); len(errs) > 0 {
-		return nil, errs
-	}
-	return lane.Members, nil
-}
-
-// WithMembers returns what the file asks for with these members, by lane, in the
-// place of the lists that it gives, checked as ParseFile checks: for who changes
-// a few members of many, and would read all of them again. Lanes without a list
-// in the file keep what they are. The members' paths are set; what else is not
-// copied is shared with the file and is not to be changed. The error is an
-// Errors, without the positions of members.
-func (f *File) WithMembers(members map[string][]intent.Member) (*intent.Intent, error) {
-	r := newReader(f.Name, f.at)
-	r.in = *f.Intent
-	r.in.Lanes = slices.Clone(f.Intent.Lanes)
-	for i := range r.in.Lanes {
-		l := &r.in.Lanes[i]
-		list := l.Path + "." + listName
-		if !r.Given(list) {
-			continue
-		}
-		l.Members = slices.Clone(members[l.Name])
-		r.count(list, len(l.Members))
-		named := map[string]bool{}
-		for j := range l.Members {
-			m := &l.Members[j]
-			m.Path = strictyaml.Index(list, j)
-			r.countPorts(m)
-			if m.Name == "" {
-				continue
-			}
-			if named[m.Name] {
-				r.Failf(m.Path+".name", "a second member of the name %s", m.Name)
-			}
-			named[m.Name] = true
-		}
-	}
-	r.check()
-	if errs := r.Errors(); len(errs) > 0 {
-		return nil, errs
-	}
-	return &r.in, nil
-}
-
-// newReader returns a reader of a file of which these positions are known.
-func newReader(name string, at strictyaml.Positions) *reader {
-	return &reader{Reader: strictyaml.Resume(name, at), unsure: map[string]bool{}, empty: map[string]bool{}}
+func newReader(name string) *reader {
+	return &reader{Reader: strictyaml.NewReader(name), unsure: map[string]bool{}, empty: map[string]bool{}}
 }
 
 // count takes note of a list of n members, and reports whether the file may have

@@ -11,8 +11,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A claim is a member and the lane it belongs to.
-type claim struct {
+// An entry is a member and the lane it belongs to.
+type entry struct {
 	lane   *intent.Lane
 	member *intent.Member
 	order  int // in the file
@@ -26,11 +26,11 @@ type claim struct {
 func (r *reader) checkOverlaps() {
 	var all, ranges roster
 	single := make(map[netip.Addr]roster, r.members)
-	var lists [][]claim // of those that one member may meet
+	var lists [][]entry // of those that one member may meet
 	for i := range r.in.Lanes {
 		l := &r.in.Lanes[i]
 		for j := range l.Members {
-			c := claim{l, &l.Members[j], len(all.claims)}
+			c := entry{l, &l.Members[j], len(all.entries)}
 			switch {
 			case r.unsure[c.member.Path]:
 				continue
@@ -59,24 +59,24 @@ func hasRange(ps []netip.Prefix) bool {
 
 // A roster is members in the order of the file.
 type roster struct {
-	claims []claim
+	entries []entry
 	// The first sorted of them by port, when somebody looks for one and they are
 	// more than few: most files have no member that all others are compared with.
 	sorted  int
-	anyPort []claim // and of long ranges
-	byPort  map[uint16][]claim
+	anyPort []entry // and of long ranges
+	byPort  map[uint16][]entry
 }
 
-// few claims are sooner compared than sorted by port.
+// few entries are sooner compared than sorted by port.
 const few = 8
 
-func (r *roster) add(c claim) { r.claims = append(r.claims, c) }
+func (r *roster) add(c entry) { r.entries = append(r.entries, c) }
 
 func (r *roster) sort() {
 	if r.byPort == nil {
-		r.byPort = map[uint16][]claim{}
+		r.byPort = map[uint16][]entry{}
 	}
-	for _, c := range r.claims[r.sorted:] {
+	for _, c := range r.entries[r.sorted:] {
 		if len(c.member.Ports) == 0 || len(c.member.Ports) > intent.FewPorts {
 			r.anyPort = append(r.anyPort, c)
 		}
@@ -87,13 +87,13 @@ func (r *roster) sort() {
 			r.byPort[p] = append(r.byPort[p], c)
 		}
 	}
-	r.sorted = len(r.claims)
+	r.sorted = len(r.entries)
 }
 
 // near appends lists to which all belong that have a port in common with m.
-func (r *roster) near(lists [][]claim, m *intent.Member) [][]claim {
-	if len(r.claims) <= few || len(m.Ports) == 0 || len(m.Ports) > intent.FewPorts {
-		return append(lists, r.claims)
+func (r *roster) near(lists [][]entry, m *intent.Member) [][]entry {
+	if len(r.entries) <= few || len(m.Ports) == 0 || len(m.Ports) > intent.FewPorts {
+		return append(lists, r.entries)
 	}
 	r.sort()
 	lists = append(lists, r.anyPort)
@@ -103,8 +103,8 @@ func (r *roster) near(lists [][]claim, m *intent.Member) [][]claim {
 	return lists
 }
 
-// meets reports the first claim of the lists whose packets could be c's too.
-func (r *reader) meets(lists [][]claim, c claim) {
+// meets reports the first entry of the lists whose packets could be c's too.
+func (r *reader) meets(lists [][]entry, c entry) {
 	first := c
 	for _, list := range lists {
 		for _, o := range list {
@@ -175,7 +175,8 @@ func (r *reader) checkCgroups() {
 	for _, g := range groups {
 		for dir := path.Dir(g.name); dir != "/"; dir = path.Dir(dir) {
 			if o, ok := byName[dir]; ok && o.lane != g.lane {
-				r.Failf(g.path, "found %s, which is within %s of lane %s (line %d)", g.name, dir, o.lane.Name, r.Line(o.path))
+				r.Failf(g.path, "found %s, which is within %s of lane %s (line %d)", g.name, dir, o.lane.Name,
+					r.Line(o.path))
 				break
 			}
 		}

@@ -10,7 +10,8 @@ import "github.com/niclane/niclane/internal/strictyaml"
 func Schema() []byte {
 	top := strictyaml.Object(topKeys(), "lanes.yaml", "version", "globals", "lanes")
 	globals := strictyaml.Object(globalsKeys(), "The devices, the host, and the default lane.")
-	globals["oneOf"] = []any{strictyaml.Schema{"required": []string{"dev"}}, strictyaml.Schema{"required": []string{"bond"}}}
+	globals["oneOf"] = []any{strictyaml.Schema{"required": []string{"dev"}},
+		strictyaml.Schema{"required": []string{"bond"}}}
 	lane := strictyaml.Object(laneKeys(), "A lane.", "queues")
 	var own []any
 	for _, k := range memberKeys() {

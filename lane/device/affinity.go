@@ -3,6 +3,7 @@
 package device
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,27 @@ func (Affinity) Kind() string { return "affinity" }
 
 // Key implements Object.
 func (a Affinity) Key() string { return "affinity/" + a.Dev + "/" + strconv.Itoa(a.Queue) }
+
+// Brief implements Object.
+func (a Affinity) Brief() string { return "CPUs " + strings.Join(a.CPUs, " and ") }
+
+func (a Affinity) commands(c Change) []string {
+	if c.New == nil {
+		return nil // it goes with its queue
+	}
+	var lines []string
+	for i, cpus := range a.CPUs {
+		which := ""
+		if len(a.CPUs) > 1 {
+			which = fmt.Sprintf(", %d of %d", i+1, len(a.CPUs))
+		}
+		lines = append(lines, fmt.Sprintf("echo %s > /proc/irq/<interrupt of %s rx-%d%s>/smp_affinity_list", cpus,
+			a.Dev, a.Queue, which))
+	}
+	return lines
+}
+
+func (a Affinity) queue() int { return a.Queue }
 
 // IRQPath is the file that says on which processors an interrupt is handled.
 func IRQPath(number int) string { return "/proc/irq/" + strconv.Itoa(number) + "/smp_affinity_list" }
@@ -54,25 +76,30 @@ func Affinities(dev string, irqs []IRQ, read func(path string) (string, bool)) [
 	return out
 }
 
-// affinities are those of the queues of a device of s. Some drivers keep the
-// interrupts of queues that they had (mlx5).
-func (s *State) affinities(d *Device) []Affinity {
-	all := Affinities(d.Name, d.IRQs, func(path string) (string, bool) {
-		f, ok := s.Files[path]
-		return f.Value, ok
-	})
-	return slices.DeleteFunc(all, func(a Affinity) bool { return a.Queue >= max(d.RxQueues, d.TxQueues) })
+// affinities are those of the queues of devices. Some drivers keep the interrupts of
+// queues that they had (mlx5).
+func (s *State) affinities(yield func(Object)) {
+	for _, d := range s.Devices {
+		for _, a := range Affinities(d.Name, d.IRQs, func(path string) (string, bool) {
+			f, ok := s.Files[path]
+			return f.Value, ok
+		}) {
+			if a.Queue < max(d.RxQueues, d.TxQueues) {
+				yield(a)
+			}
+		}
+	}
 }
 
 // putAffinity writes the files of a queue's interrupts. A queue that came with
 // more channels has one whose number is not known: a negative one stands for it.
-func (s *State) putAffinity(a Affinity, new Object) {
+func (s *State) putAffinity(a Affinity, next Object) {
 	d := s.Device(a.Dev)
 	if d == nil {
 		return
 	}
 	unknown := -1 - a.Queue
-	if new == nil {
+	if next == nil {
 		delete(s.Files, IRQPath(unknown))
 		d.IRQs = slices.DeleteFunc(slices.Clone(d.IRQs), func(i IRQ) bool { return i.Number == unknown })
 		return
@@ -88,20 +115,4 @@ func (s *State) putAffinity(a Affinity, new Object) {
 			at++
 		}
 	}
-}
-
-// QueueOf returns the queue below whose directory in sysfs a file of a device
-// is, -1 if it is none.
-func QueueOf(path, dev string) int {
-	rest, ok := strings.CutPrefix(path, "/sys/class/net/"+dev+"/queues/")
-	if !ok {
-		return -1
-	}
-	dir, _, _ := strings.Cut(rest, "/")
-	_, number, _ := strings.Cut(dir, "-")
-	q, err := strconv.Atoi(number)
-	if err != nil {
-		return -1
-	}
-	return q
 }

@@ -71,8 +71,8 @@ func (m *many[T]) apply(list []T, mine func(T) bool) []T {
 		}
 	}
 	for _, o := range m.order {
-		if new, ok := m.last[m.of(o)].(T); ok && mine(o) {
-			out = append(out, new)
+		if next, ok := m.last[m.of(o)].(T); ok && mine(o) {
+			out = append(out, next)
 		}
 	}
 	if len(out) == 0 {

@@ -53,7 +53,8 @@ func BenchmarkAfter(b *testing.B) {
 	s := &State{Files: map[string]File{}, Devices: []Device{{Name: "d0"}}}
 	var changes []Change
 	for i := range 1000 {
-		changes = append(changes, Change{New: Rule{Dev: "d0", Match: Match{Family: 4, Protocol: "tcp", Local: fmt.Sprintf("10.0.%d.%d/32", i>>8, i&0xff)}}})
+		changes = append(changes, Change{New: Rule{Dev: "d0",
+			Match: Match{Family: 4, Protocol: "tcp", Local: fmt.Sprintf("10.0.%d.%d/32", i>>8, i&0xff)}}})
 	}
 	for b.Loop() {
 		s.After(changes)

@@ -37,10 +37,13 @@ type ClassLimits struct {
 
 // classLimits by driver.
 var classLimits = [...]ClassLimits{
-	{Driver: "i40e", Classes: 8, Receive: true, PowerOfTwo: true, FirstPowerOfTwo: true, RateUnit: 50e6, WholeFields: true, FiltersOrRules: true,
+	{Driver: "i40e", Classes: 8, Receive: true, PowerOfTwo: true, FirstPowerOfTwo: true, RateUnit: 50e6,
+		WholeFields: true, FiltersOrRules: true,
 		Source: "drivers/net/ethernet/intel/i40e/i40e_main.c: i40e_validate_mqprio_qopt, i40e_parse_cls_flower (7.3)"},
-	{Driver: "ice", Classes: 16, Receive: true, PowerOfTwo: true, Guarantee: true, RateUnit: 500e3, Resizes: true, TakesRules: true,
-		Source: "drivers/net/ethernet/intel/ice/ice_main.c: ice_validate_mqprio_qopt, ice_setup_tc_mqprio_qdisc (7.3)"},
+	{Driver: "ice", Classes: 16, Receive: true, PowerOfTwo: true, Guarantee: true, RateUnit: 500e3, Resizes: true,
+		TakesRules: true,
+		Source: "drivers/net/ethernet/intel/ice/ice_main.c: ice_validate_mqprio_qopt, ice_setup_tc_mqprio_qdisc " +
+			"(7.3)"},
 	{Driver: "mlx5_core", Classes: 16, RateUnit: 1e6, All: true,
 		Source: "drivers/net/ethernet/mellanox/mlx5/core/en_main.c: mlx5e_mqprio_channel_validate (7.3)"},
 }

@@ -2,8 +2,6 @@
 
 package device
 
-import "slices"
-
 // OffloadLimits are what a driver makes of an offloaded HTB: it cannot be tried
 // without replacing the root qdisc, and what a card makes of rates is not read
 // back.
@@ -26,7 +24,8 @@ type OffloadLimits struct {
 // is forced.
 var offloadLimits = [...]OffloadLimits{
 	{Driver: "mlx5_core", Shares: 100, CeilingUnit: 1e6,
-		Source: "drivers/net/ethernet/mellanox/mlx5/core/en/htb.c: mlx5e_htb_convert_rate, mlx5e_htb_convert_ceil (6.2; qos.c before)"},
+		Source: "drivers/net/ethernet/mellanox/mlx5/core/en/htb.c: mlx5e_htb_convert_rate, mlx5e_htb_convert_ceil " +
+			"(6.2; qos.c before)"},
 }
 
 // FindOffloadLimits returns what a driver makes of an offloaded HTB, false if it
@@ -38,17 +37,4 @@ func FindOffloadLimits(driver string) (OffloadLimits, bool) {
 		}
 	}
 	return OffloadLimits{}, false
-}
-
-// Leaves is how many transmit queues the device has for HTB classes of the
-// card's, behind those of the channels: each class without classes below has
-// one.
-func (d *Device) Leaves() (n int) {
-	for _, c := range d.Classes {
-		parent := func(x Class) bool { return x.Parent == c.ID }
-		if c.Offload && !slices.ContainsFunc(d.Classes, parent) {
-			n++
-		}
-	}
-	return n
 }

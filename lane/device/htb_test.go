@@ -17,7 +17,8 @@ func TestLeaves(t *testing.T) {
 		old, new Object
 		want     int
 	}{
-		{nil, root, 5}, {nil, a, 5}, {nil, b, 6}, {nil, soft, 6}, {b, b, 6}, {a, nil, 5}, {b, nil, 4}, {soft, nil, 5}, {root, nil, 4},
+		{nil, root, 5}, {nil, a, 5}, {nil, b, 6}, {nil, soft, 6}, {b, b, 6}, {a, nil, 5}, {b, nil, 4}, {soft, nil, 5},
+		{root, nil, 4},
 	} {
 		s.Put(step.old, step.new)
 		if got := s.Devices[0].TxQueues; got != step.want {

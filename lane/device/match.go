@@ -8,6 +8,38 @@ import (
 	"strings"
 )
 
+// Match is what a rule or a classifier entry compares. Zero fields match
+// everything. Family is 4 or 6 and always given; addresses are prefixes in
+// canonical text ("10.9.0.1/32"), Local being this host's side.
+type Match struct {
+	Family     int    `json:"family"`
+	Protocol   string `json:"protocol"`
+	Local      string `json:"local,omitempty"`
+	LocalPort  uint16 `json:"localPort,omitempty"`
+	Remote     string `json:"remote,omitempty"`
+	RemotePort uint16 `json:"remotePort,omitempty"`
+	// LocalPortBits and RemotePortBits are how many of a port's first bits are
+	// compared, 1 to 15; 0: all 16. Only niclane's own programs compare blocks.
+	LocalPortBits  int `json:"localPortBits,omitempty"`
+	RemotePortBits int `json:"remotePortBits,omitempty"`
+	VLAN           int `json:"vlan,omitempty"`
+}
+
+// SamePort reports whether two ports of matches, with their bits, have a port in
+// common; port 0 is any.
+func SamePort(a uint16, aBits int, b uint16, bBits int) bool {
+	mask := PortMask(aBits) & PortMask(bBits)
+	return a == 0 || b == 0 || a&mask == b&mask
+}
+
+// PortMask is the mask of a port of which so many bits are compared, 0 for all.
+func PortMask(bits int) uint16 {
+	if bits == 0 {
+		bits = 16
+	}
+	return ^uint16(0) << (16 - bits)
+}
+
 // String gives m as one word, the same for the same meaning.
 func (m Match) String() string {
 	var b [96]byte

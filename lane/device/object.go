@@ -3,6 +3,7 @@
 package device
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
@@ -17,6 +18,10 @@ type Object interface {
 	// Key identifies the object within one network namespace and boot.
 	// It holds no identifier that the kernel assigns.
 	Key() string
+	// Brief gives the value in a few words, for a line "old → new".
+	Brief() string
+	// commands is Change.Commands for the object of a change.
+	commands(c Change) []string
 }
 
 // MarshalObject encodes o as {"kind": ..., "value": {...}}; nil is null.
@@ -33,6 +38,17 @@ func MarshalObject(o Object) ([]byte, error) {
 // UnmarshalObject decodes what MarshalObject wrote. An unknown kind, as a
 // newer niclane may have written, is an error.
 func UnmarshalObject(b []byte) (Object, error) {
+	// A journal of a thousand members has thousands: as MarshalObject spells them, they
+	// are scanned once less.
+	if rest, ok := bytes.CutPrefix(b, []byte(`{"kind":"`)); ok {
+		kind, value, ok := bytes.Cut(rest, []byte(`","value":`))
+		value, closed := bytes.CutSuffix(value, []byte("}"))
+		if ok && closed {
+			if o, err := unmarshalValue(string(kind), value); err == nil {
+				return o, nil
+			}
+		}
+	}
 	var env *struct {
 		Kind  string          `json:"kind"`
 		Value json.RawMessage `json:"value"`
@@ -43,67 +59,12 @@ func UnmarshalObject(b []byte) (Object, error) {
 	if env == nil {
 		return nil, nil
 	}
-	switch env.Kind {
-	case File{}.Kind():
-		return decode[File](env.Value)
-	case Qdisc{}.Kind():
-		return decode[Qdisc](env.Value)
-	case Class{}.Kind():
-		return decode[Class](env.Value)
-	case Flower{}.Kind():
-		return decode[Flower](env.Value)
-	case Filter{}.Kind():
-		return decode[Filter](env.Value)
-	case FilterEntry{}.Kind():
-		return decode[FilterEntry](env.Value)
-	case FilterDefault{}.Kind():
-		return decode[FilterDefault](env.Value)
-	case Shaper{}.Kind():
-		return decode[Shaper](env.Value)
-	case CgroupPriority{}.Kind():
-		return decode[CgroupPriority](env.Value)
-	case CgroupClass{}.Kind():
-		return decode[CgroupClass](env.Value)
-	case RSSTable{}.Kind():
-		return decode[RSSTable](env.Value)
-	case Rule{}.Kind():
-		return decode[Rule](env.Value)
-	case NAPIConfig{}.Kind():
-		return decode[NAPIConfig](env.Value)
-	case Thread{}.Kind():
-		return decode[Thread](env.Value)
-	case Poller{}.Kind():
-		return decode[Poller](env.Value)
-	case Channels{}.Kind():
-		return decode[Channels](env.Value)
-	case Coalesce{}.Kind():
-		return decode[Coalesce](env.Value)
-	case Affinity{}.Kind():
-		return decode[Affinity](env.Value)
-	case DriverParam{}.Kind():
-		return decode[DriverParam](env.Value)
-	case Ring{}.Kind():
-		return decode[Ring](env.Value)
-	case Feature{}.Kind():
-		return decode[Feature](env.Value)
-	case XDP{}.Kind():
-		return decode[XDP](env.Value)
-	case CPUQueue{}.Kind():
-		return decode[CPUQueue](env.Value)
-	case CPUThread{}.Kind():
-		return decode[CPUThread](env.Value)
-	case CPULane{}.Kind():
-		return decode[CPULane](env.Value)
-	case XDPEntry{}.Kind():
-		return decode[XDPEntry](env.Value)
-	}
-	return nil, fmt.Errorf("object kind %q: not known to this version of niclane", env.Kind)
+	return unmarshalValue(env.Kind, env.Value)
 }
 
-func decode[T Object](b []byte) (Object, error) {
-	var v T
-	if err := json.Unmarshal(b, &v); err != nil {
-		return nil, err
+func unmarshalValue(kind string, value []byte) (Object, error) {
+	if k, ok := kinds[kind]; ok {
+		return k.decode(value)
 	}
-	return v, nil
+	return nil, fmt.Errorf("object kind %q: not known to this version of niclane", kind)
 }

@@ -3,8 +3,10 @@
 package device
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // A Poller is a process of niclane's own, one thread of which busy-polls the
@@ -34,6 +36,39 @@ func (p Poller) Key() string {
 		first = p.Queues[0]
 	}
 	return fmt.Sprintf("poller/%s/%d", p.Dev, first)
+}
+
+// Brief implements Object.
+func (p Poller) Brief() string {
+	how := scheduled(p.Policy, p.Priority, p.Nice, SchedAttr{})
+	return fmt.Sprintf("queues %s, CPUs %s, %s, sleeps after %v", FormatCPUList(p.Queues), FormatCPUList(p.CPUs), how,
+		time.Duration(p.Timeout))
+}
+
+func (p Poller) commands(c Change) []string {
+	// They are the process's own: no other tool polls NAPIs so.
+	if c.New == nil {
+		return one(fmt.Sprintf("kill <PID of %s>", p.Key()))
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return nil
+	}
+	return one(fmt.Sprintf("niclane internal-poller '%s'", b))
+}
+
+func (p Poller) standsOn() []string {
+	return []string{NAPIConfig{Dev: p.Dev, Queue: p.Queues[0]}.Key()}
+}
+
+func (d *Device) putPoller(p Poller, next Object) {
+	replaceBy(&d.Pollers, p, next, func(next Object) PollerState { return PollerState{Poller: next.(Poller)} })
+}
+
+func (d *Device) pollers(yield func(Object)) {
+	for _, p := range d.Pollers {
+		yield(p.Poller)
+	}
 }
 
 // A PollerState is what a Poller says of itself.

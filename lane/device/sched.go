@@ -2,6 +2,12 @@
 
 package device
 
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
 // A SchedAttr is what sched_setattr(2) gives a thread beside a policy, a priority
 // and a nice value. niclane asks for none of it, and puts back what was there.
 type SchedAttr struct {
@@ -11,4 +17,40 @@ type SchedAttr struct {
 	Period   uint64 `json:"period,omitempty"`
 	// SchedFlags are reset on fork (1), reclaim (2) and overrun (4).
 	SchedFlags uint64 `json:"schedFlags,omitempty"`
+}
+
+// scheduled says on one line how a thread is scheduled.
+func scheduled(policy string, priority, nice int, a SchedAttr) (how string) {
+	switch policy {
+	case "fifo", "rr":
+		how = fmt.Sprintf("SCHED_%s %d", strings.ToUpper(policy), priority)
+	case "deadline":
+		how = fmt.Sprintf("SCHED_DEADLINE %v within %v of %v", time.Duration(a.Runtime), time.Duration(a.Deadline),
+			time.Duration(a.Period))
+	case "other":
+		how = fmt.Sprintf("nice %d", nice)
+	default:
+		how = fmt.Sprintf("policy %s, nice %d", policy, nice)
+	}
+	if a.SchedFlags != 0 {
+		how += fmt.Sprintf(", flags %d", a.SchedFlags)
+	}
+	return how
+}
+
+// chrtLines are the lines of chrt(1) and renice(1) for a thread.
+func chrtLines(policy string, priority, nice int, a SchedAttr, pid string) []string {
+	reset := ""
+	if a.SchedFlags&1 != 0 {
+		reset = "--reset-on-fork "
+	}
+	switch policy {
+	case "fifo", "rr":
+		return one(fmt.Sprintf("chrt %s--%s -p %d %s", reset, policy, priority, pid))
+	case "deadline":
+		return one(fmt.Sprintf("chrt %s--deadline --sched-runtime %d --sched-deadline %d --sched-period %d -p 0 %s",
+			reset, a.Runtime, a.Deadline, a.Period, pid))
+	}
+	return []string{fmt.Sprintf("chrt %s--%s -p 0 %s", reset, policy, pid),
+		fmt.Sprintf("renice -n %d -p %s", nice, pid)}
 }

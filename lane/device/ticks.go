@@ -35,18 +35,3 @@ func BurstBytes(bytesPerSecond uint64, t uint32) uint32 {
 	n, _ := bits.Div64(hi, lo, 1_000_000_000)
 	return uint32(min(n, math.MaxUint32))
 }
-
-// asKept gives q as the kernel keeps it, as Class.asKept does.
-func (q Qdisc) asKept() Qdisc {
-	q.Rate /= 8
-	q.Burst = BurstTicks(q.Rate, q.Burst)
-	return q
-}
-
-// asKept gives c as the kernel keeps it: rates in bytes/s and bursts in ticks
-// of 64 ns.
-func (c Class) asKept() Class {
-	c.Rate, c.Ceil = c.Rate/8, c.Ceil/8
-	c.Burst, c.CBurst = BurstTicks(c.Rate, c.Burst), BurstTicks(c.Ceil, c.CBurst)
-	return c
-}

@@ -15,12 +15,14 @@ func TestPatterns(t *testing.T) {
 		member intent.Member
 		want   int
 	}{
-		"a port, both families":        {intent.Member{Ports: []uint16{80}}, 2},
-		"ports":                        {intent.Member{Ports: []uint16{80, 81}, RemotePorts: []uint16{1, 2, 3}}, 12},
-		"an address has one family":    {intent.Member{Ports: []uint16{80}, Addrs: []netip.Prefix{four}}, 1},
-		"addresses of each":            {intent.Member{Addrs: []netip.Prefix{four, six}}, 2},
-		"both sides, by family":        {intent.Member{Addrs: []netip.Prefix{four, six}, RemoteAddrs: []netip.Prefix{six, six}}, 2},
-		"no packet has both addresses": {intent.Member{Addrs: []netip.Prefix{four}, RemoteAddrs: []netip.Prefix{six}}, 0},
+		"a port, both families":     {intent.Member{Ports: []uint16{80}}, 2},
+		"ports":                     {intent.Member{Ports: []uint16{80, 81}, RemotePorts: []uint16{1, 2, 3}}, 12},
+		"an address has one family": {intent.Member{Ports: []uint16{80}, Addrs: []netip.Prefix{four}}, 1},
+		"addresses of each":         {intent.Member{Addrs: []netip.Prefix{four, six}}, 2},
+		"both sides, by family": {intent.Member{Addrs: []netip.Prefix{four, six},
+			RemoteAddrs: []netip.Prefix{six, six}}, 2},
+		"no packet has both addresses": {intent.Member{Addrs: []netip.Prefix{four}, RemoteAddrs: []netip.Prefix{six}},
+			0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.member.Patterns(); got != c.want {

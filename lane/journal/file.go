@@ -58,7 +58,8 @@ func (s *Store) load(name string) (*Journal, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("journal %s: %w; niclane rollback --force undoes what of it can be read", s.path(name), err)
+		return nil, fmt.Errorf("journal %s: %w; niclane rollback --force undoes what of it can be read", s.path(name),
+			err)
 	}
 	j.store, j.name = s, name
 	j.size = int64(lastLine(b))
@@ -68,6 +69,16 @@ func (s *Store) load(name string) (*Journal, error) {
 	}
 	s.memory.put(f, &st, j)
 	return j, nil
+}
+
+// read returns the bytes of a file, which may be empty.
+func (s *Store) read(name string) ([]byte, error) {
+	f, err := s.openAt(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f, 0)
 }
 
 // readAll reads a file that had size bytes a moment ago.
@@ -145,7 +156,8 @@ func (s *Store) write(name string, h Head) (*Journal, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("journal %s: %w", s.path(name), errors.Join(err, ignoreAbsent(unix.Unlinkat(s.fd, temporary, 0))))
+		return nil, fmt.Errorf("journal %s: %w", s.path(name),
+			errors.Join(err, ignoreAbsent(unix.Unlinkat(s.fd, temporary, 0))))
 	}
 	return &Journal{head: h, store: s, name: name, file: f, size: int64(len(b))}, nil
 }
@@ -166,7 +178,7 @@ func reserve(f *os.File, size, room int) error {
 }
 
 func ignoreAbsent(err error) error {
-	if err == unix.ENOENT {
+	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return err

@@ -116,37 +116,23 @@ type Who struct {
 	Command []string `json:"command"`
 }
 
-// A Record is one object that niclane owns.
+// A Record is one object that niclane owns, and how far its last write got.
 type Record struct {
-	// Original is the value before niclane's first write; nil: absent.
-	Original device.Object
-	// Last is what niclane last wrote; nil: absent.
-	Last device.Object
+	plan.Record
 	// Uncertain says that the write of Last was begun but not seen to end:
 	// the present value may be anything on the way.
 	Uncertain bool
 	// Next is what an uncertain write was to make of the object, nil if that is
 	// Last or Original.
 	Next device.Object
-	Part device.Part
-	// Cause is the config path that last asked for the object.
-	Cause string
 	// key is Key, once known: of a thousand members, making keys is most of
 	// what journals cost.
 	key string
 	// removed is what was there before it was, if nothing is or was.
 	removed device.Object
-	// text is the record's line in the file, once written: of a hundred members one
-	// comes or goes, and the others are written as they were. nil when it changes.
-	text *text
-}
-
-// Object returns Last, or Original if niclane removed the object.
-func (r Record) Object() device.Object {
-	if r.Last != nil {
-		return r.Last
-	}
-	return r.Original
+	// line is the record in the file, "" if it is to be spelled: of a hundred members one
+	// comes or goes, and the others are written as they were.
+	line string
 }
 
 // Key identifies the object.
@@ -157,8 +143,8 @@ func (r Record) Key() string {
 	return r.Object().Key()
 }
 
-// settled reports whether the object is certainly back at its original value.
-func (r Record) settled() bool { return !r.Uncertain && device.Equal(r.Original, r.Last) }
+// restored reports whether the object is certainly back at its original value.
+func (r Record) restored() bool { return !r.Uncertain && device.Equal(r.Original, r.Last) }
 
 type recordJSON struct {
 	Original  *object     `json:"original"`

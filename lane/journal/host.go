@@ -3,6 +3,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -42,7 +43,7 @@ func Here() (Host, error) {
 	}
 	defer unix.Close(fd)
 	h.NetnsCookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil && err != unix.ENOPROTOOPT {
+	if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return h, fmt.Errorf("SO_NETNS_COOKIE: %w", err)
 	}
 	return h, nil

@@ -174,7 +174,7 @@ func (j *Journal) AppendOwned(o plan.Owned) plan.Owned {
 	records := j.Records()
 	o.Records, o.Keys = slices.Grow(o.Records, len(records)), slices.Grow(o.Keys, len(records))
 	for _, r := range records {
-		o.Records = append(o.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+		o.Records = append(o.Records, r.Record)
 		o.Keys = append(o.Keys, r.Key())
 	}
 	return o
@@ -194,15 +194,15 @@ type replay struct {
 	// where it was there is an empty record, which is settled.
 	recs []Record
 	at   map[string]int // in recs, of what an event names
-	// whose are the earlier claims on objects, for when steps are undone.
-	whose map[string][]claim
+	// whose are the earlier owners of objects, for when steps are undone.
+	whose map[string][]owner
 	// left is what niclane left of each step that was undone, for when its undoing
 	// turns out not to have been.
 	left map[int]device.Object
 }
 
-// A claim is who asked for an object and what niclane wrote, if it held it.
-type claim struct {
+// An owner is who asked for an object and what niclane wrote, if it held it.
+type owner struct {
 	part  device.Part
 	cause string
 	last  device.Object
@@ -212,7 +212,8 @@ type claim struct {
 // newReplay begins with what was owned before. Of a thousand members one step
 // changes one: only what events name is looked up by key.
 func newReplay(h *Head, events []event) *replay {
-	r := &replay{steps: h.Plan.Steps, keys: make([]string, len(h.Plan.Steps)), whose: map[string][]claim{}, left: map[int]device.Object{}}
+	r := &replay{steps: h.Plan.Steps, keys: make([]string, len(h.Plan.Steps)), whose: map[string][]owner{},
+		left: map[int]device.Object{}}
 	named := make(map[string]bool, min(len(events), len(h.Plan.Steps)))
 	for _, e := range events {
 		switch e.verb {
@@ -245,7 +246,7 @@ func newReplay(h *Head, events []event) *replay {
 // until the next add.
 func (r *replay) find(key string) *Record {
 	if i, ok := r.at[key]; ok {
-		r.recs[i].text = nil
+		r.recs[i].line = ""
 		return &r.recs[i]
 	}
 	return nil
@@ -284,16 +285,16 @@ func (r *replay) step(v verb, i int) {
 	key, s := r.keys[i], r.steps[i]
 	rec := r.find(key)
 	if v == stepBegun {
-		if rec != nil && !rec.settled() {
-			r.whose[key] = append(r.whose[key], claim{rec.Part, rec.Cause, rec.Last, true})
+		if rec != nil && !rec.restored() {
+			r.whose[key] = append(r.whose[key], owner{rec.Part, rec.Cause, rec.Last, true})
 		} else if len(r.whose[key]) > 0 {
-			r.whose[key] = append(r.whose[key], claim{})
+			r.whose[key] = append(r.whose[key], owner{})
 		}
 	}
 	// An object that is made anew after it was removed belongs where it is
 	// made now: what it hangs on may be newer than its first record.
-	if rec == nil || v == stepBegun && rec.settled() {
-		rec = r.add(key, Record{Original: s.Old, Last: s.Object(), Part: s.Part, Cause: s.Cause})
+	if rec == nil || v == stepBegun && rec.restored() {
+		rec = r.add(key, Record{Record: plan.Record{Original: s.Old, Last: s.Object(), Part: s.Part, Cause: s.Cause}})
 	}
 	switch v {
 	case stepBegun, undoBegun:
@@ -332,7 +333,7 @@ func (r *replay) step(v verb, i int) {
 }
 
 func (r *replay) owned() []Record {
-	out := slices.DeleteFunc(r.recs, func(rec Record) bool { return rec.settled() })
+	out := slices.DeleteFunc(r.recs, func(rec Record) bool { return rec.restored() })
 	if len(out) == 0 {
 		return nil
 	}

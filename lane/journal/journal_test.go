@@ -36,8 +36,8 @@ func class(id string, rate uint64) device.Object {
 
 func steps(s ...plan.Step) *plan.Plan { return &plan.Plan{Devices: []string{"eth1"}, Steps: s} }
 
-func step(old, new device.Object) plan.Step {
-	return plan.Step{Old: old, New: new, Part: device.PartBandwidth, Reason: "r", Cause: "lanes.a"}
+func step(old, next device.Object) plan.Step {
+	return plan.Step{Old: old, New: next, Part: device.PartBandwidth, Reason: "r", Cause: "lanes.a"}
 }
 
 func head(p *plan.Plan) journal.Head {
@@ -116,9 +116,11 @@ func record(t *testing.T, j *journal.Journal, calls ...string) {
 
 func TestRecords(t *testing.T) {
 	a, b, c := file("/a", "1"), file("/a", "2"), file("/a", "3")
-	p := steps(step(a, b), step(nil, class("1:10", 8)), step(b, c), step(class("1:20", 8), nil), step(file("/a", "theirs"), c))
+	p := steps(step(a, b), step(nil, class("1:10", 8)), step(b, c), step(class("1:20", 8), nil),
+		step(file("/a", "theirs"), c))
 	rec := func(original, last device.Object, uncertain bool) journal.Record {
-		return journal.Record{Original: original, Last: last, Uncertain: uncertain, Part: device.PartBandwidth, Cause: "lanes.a"}
+		return journal.Record{Record: plan.Record{Original: original, Last: last, Part: device.PartBandwidth,
+			Cause: "lanes.a"}, Uncertain: uncertain}
 	}
 	next := func(r journal.Record, next device.Object) journal.Record { r.Next = next; return r }
 	ten, twenty := class("1:10", 8), class("1:20", 8)
@@ -126,27 +128,41 @@ func TestRecords(t *testing.T) {
 		calls []string
 		want  []journal.Record
 	}{
-		"nothing":               {nil, nil},
-		"begun":                 {[]string{"begin 0"}, []journal.Record{rec(a, b, true)}},
-		"done":                  {[]string{"begin 0", "done 0"}, []journal.Record{rec(a, b, false)}},
-		"begun, then another":   {[]string{"begin 0", "begin 1"}, []journal.Record{rec(a, b, false), rec(nil, ten, true)}},
-		"two read back at once": {[]string{"begin 0", "begin 1", "done 1"}, []journal.Record{rec(a, b, false), rec(nil, ten, false)}},
-		"read back as another":  {[]string{"begin 0", "begin 1", "undo 0", "undo 1"}, []journal.Record{rec(a, b, true), rec(nil, ten, true)}},
-		"two":                   {[]string{"begin 0", "done 0", "begin 1"}, []journal.Record{rec(a, b, false), rec(nil, ten, true)}},
-		"same object twice":     {[]string{"begin 0", "done 0", "begin 1", "done 1", "begin 2", "done 2"}, []journal.Record{rec(a, c, false), rec(nil, ten, false)}},
-		"removed":               {[]string{"begin 3", "done 3"}, []journal.Record{rec(twenty, nil, false)}},
-		"undo begun":            {[]string{"begin 0", "done 0", "undo 0"}, []journal.Record{rec(a, b, true)}},
-		"undone":                {[]string{"begin 0", "done 0", "undo 0", "undone 0"}, nil},
-		"undone in part":        {[]string{"begin 0", "done 0", "begin 1", "undo 1", "undone 1"}, []journal.Record{rec(a, b, false)}},
-		"restore begun":         {[]string{"begin 1", "done 1", "restore class/eth1/1:10"}, []journal.Record{rec(nil, ten, true)}},
-		"restored":              {[]string{"begin 1", "done 1", "restore class/eth1/1:10", "restored class/eth1/1:10"}, nil},
-		"restored, and not so":  {[]string{"begin 1", "done 1", "restore class/eth1/1:10", "restored class/eth1/1:10", "restore class/eth1/1:10"}, []journal.Record{rec(nil, ten, true)}},
-		"undone, and not so":    {[]string{"begin 1", "done 1", "undo 1", "undone 1", "undo 1"}, []journal.Record{rec(nil, ten, true)}},
-		"second write begun":    {[]string{"begin 0", "done 0", "begin 2"}, []journal.Record{next(rec(a, b, true), c)}},
-		"its undo begun":        {[]string{"begin 0", "done 0", "begin 2", "done 2", "undo 2"}, []journal.Record{next(rec(a, c, true), b)}},
-		"given back twice":      {[]string{"begin 0", "done 0", "begin 4", "undo 4", "undone 4", "undo 4", "undone 4"}, []journal.Record{rec(a, b, false)}},
-		"found as somebody else's, and given back": {[]string{"begin 0", "done 0", "begin 4", "undo 4", "undone 4"}, []journal.Record{rec(a, b, false)}},
-		"second write undone":                      {[]string{"begin 0", "done 0", "begin 2", "done 2", "undo 2", "undone 2"}, []journal.Record{rec(a, b, false)}},
+		"nothing": {nil, nil},
+		"begun":   {[]string{"begin 0"}, []journal.Record{rec(a, b, true)}},
+		"done":    {[]string{"begin 0", "done 0"}, []journal.Record{rec(a, b, false)}},
+		"begun, then another": {[]string{"begin 0", "begin 1"},
+			[]journal.Record{rec(a, b, false), rec(nil, ten, true)}},
+		"two read back at once": {[]string{"begin 0", "begin 1", "done 1"},
+			[]journal.Record{rec(a, b, false), rec(nil, ten, false)}},
+		"read back as another": {[]string{"begin 0", "begin 1", "undo 0", "undo 1"},
+			[]journal.Record{rec(a, b, true), rec(nil, ten, true)}},
+		"two": {[]string{"begin 0", "done 0", "begin 1"},
+			[]journal.Record{rec(a, b, false), rec(nil, ten, true)}},
+		"same object twice": {[]string{"begin 0", "done 0", "begin 1", "done 1", "begin 2", "done 2"},
+			[]journal.Record{rec(a, c, false), rec(nil, ten, false)}},
+		"removed":    {[]string{"begin 3", "done 3"}, []journal.Record{rec(twenty, nil, false)}},
+		"undo begun": {[]string{"begin 0", "done 0", "undo 0"}, []journal.Record{rec(a, b, true)}},
+		"undone":     {[]string{"begin 0", "done 0", "undo 0", "undone 0"}, nil},
+		"undone in part": {[]string{"begin 0", "done 0", "begin 1", "undo 1", "undone 1"},
+			[]journal.Record{rec(a, b, false)}},
+		"restore begun": {[]string{"begin 1", "done 1", "restore class/eth1/1:10"},
+			[]journal.Record{rec(nil, ten, true)}},
+		"restored": {[]string{"begin 1", "done 1", "restore class/eth1/1:10", "restored class/eth1/1:10"},
+			nil},
+		"restored, and not so": {[]string{"begin 1", "done 1", "restore class/eth1/1:10", "restored class/eth1/1:10",
+			"restore class/eth1/1:10"}, []journal.Record{rec(nil, ten, true)}},
+		"undone, and not so": {[]string{"begin 1", "done 1", "undo 1", "undone 1", "undo 1"},
+			[]journal.Record{rec(nil, ten, true)}},
+		"second write begun": {[]string{"begin 0", "done 0", "begin 2"}, []journal.Record{next(rec(a, b, true), c)}},
+		"its undo begun": {[]string{"begin 0", "done 0", "begin 2", "done 2", "undo 2"},
+			[]journal.Record{next(rec(a, c, true), b)}},
+		"given back twice": {[]string{"begin 0", "done 0", "begin 4", "undo 4", "undone 4", "undo 4", "undone 4"},
+			[]journal.Record{rec(a, b, false)}},
+		"found as somebody else's, and given back": {[]string{"begin 0", "done 0", "begin 4", "undo 4", "undone 4"},
+			[]journal.Record{rec(a, b, false)}},
+		"second write undone": {[]string{"begin 0", "done 0", "begin 2", "done 2", "undo 2",
+			"undone 2"}, []journal.Record{rec(a, b, false)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, filepath.Join(t.TempDir(), "s"), here)
@@ -181,8 +197,8 @@ func TestGenerations(t *testing.T) {
 	}
 	record(t, j, "begin 0", "done 0", "begin 1", "done 1", "begin 2", "done 2", "end")
 	want := []journal.Record{
-		{Original: a, Last: c, Part: device.PartBandwidth, Cause: "lanes.a"},
-		{Last: class("1:20", 8), Part: device.PartBandwidth, Cause: "lanes.a"},
+		{Record: plan.Record{Original: a, Last: c, Part: device.PartBandwidth, Cause: "lanes.a"}},
+		{Record: plan.Record{Last: class("1:20", 8), Part: device.PartBandwidth, Cause: "lanes.a"}},
 	}
 	if diff := cmp.Diff(want, only(t, s).Records(), noKey); diff != "" {
 		t.Errorf("records of both generations (-want +got):\n%s", diff)
@@ -263,13 +279,24 @@ func TestDamage(t *testing.T) {
 		change func(string) string
 		want   string
 	}{
-		"another file":       {func(s string) string { return "hello\n" + s }, "not a journal"},
-		"empty":              {func(string) string { return "" }, "cut short"},
-		"later version":      {func(s string) string { return strings.Replace(s, "niclane-journal 2", "niclane-journal 3", 1) }, "version 3"},
-		"one bit of a value": {func(s string) string { return strings.Replace(s, `"value":"1"`, `"value":"0"`, 1) }, "SHA-256"},
-		"like nothing":       {func(s string) string { return resum(strings.Replace(s, "\nstep ", "\nlike tcp4\nstep ", 1)) }, "not known"},
-		"like a file":        {func(s string) string { return resum(strings.Replace(s, "\nbegin", "\nlike tcp4\nbegin", 1)) }, "no packets"},
-		"a line of neither":  {func(s string) string { return resum(strings.Replace(s, "\nstep ", "\nstop ", 1)) }, "line 1"},
+		"another file": {func(s string) string { return "hello\n" + s }, "not a journal"},
+		"empty":        {func(string) string { return "" }, "cut short"},
+		"later version": {func(s string) string {
+			return strings.Replace(s, "niclane-journal 2",
+				"niclane-journal 3", 1)
+		}, "version 3"},
+		"one bit of a value": {func(s string) string { return strings.Replace(s, `"value":"1"`, `"value":"0"`, 1) },
+			"SHA-256"},
+		"like nothing": {func(s string) string {
+			return resum(strings.Replace(s, "\nstep ", "\nlike tcp4\nstep ",
+				1))
+		}, "not known"},
+		"like a file": {func(s string) string {
+			return resum(strings.Replace(s, "\nbegin", "\nlike tcp4\nbegin",
+				1))
+		}, "no packets"},
+		"a line of neither": {func(s string) string { return resum(strings.Replace(s, "\nstep ", "\nstop ", 1)) },
+			"line 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := journal.Decode([]byte(tt.change(string(good))))
@@ -448,7 +475,8 @@ func FuzzDecode(f *testing.F) {
 	many := steps(step(file("/a", "1"), file("/a", "2")), step(nil, class("1:10", 8)), step(class("1:20", 8), nil))
 	many.Steps = append(many.Steps, members(3)...)
 	h := head(many)
-	h.Before = []journal.Record{{Last: entry(1, 1), Cause: "a"}, {Last: entry(2, 1), Cause: "b"}}
+	h.Before = []journal.Record{{Record: plan.Record{Last: entry(1, 1), Cause: "a"}},
+		{Record: plan.Record{Last: entry(2, 1), Cause: "b"}}}
 	j := journal.New(h)
 	for _, call := range []func() error{
 		func() error { return j.Begin(0) }, func() error { return j.Done(0) }, func() error { return j.Begin(2) },
@@ -505,7 +533,8 @@ func TestGround(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "s"), here)
 	p := steps(step(nil, class("1:10", 8)))
 	p.Devices = []string{"eth1", "eth2"}
-	p.Ground = plan.Ground{Links: []device.Link{link("eth1", 5), link("eth2", 6)}, Groups: map[string]uint64{"/g/a": 1, "/g/b": 2}}
+	p.Ground = plan.Ground{Links: []device.Link{link("eth1", 5), link("eth2", 6)},
+		Groups: map[string]uint64{"/g/a": 1, "/g/b": 2}}
 	record(t, begin(t, s, head(p)), "begin 0", "done 0", "end")
 	if diff := cmp.Diff(p.Ground, only(t, s).Head().Ground); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -513,7 +542,8 @@ func TestGround(t *testing.T) {
 	next := steps(step(nil, class("1:11", 8)))
 	next.Ground = plan.Ground{Links: []device.Link{link("eth1", 7)}, Groups: map[string]uint64{"/g/b": 3}}
 	begin(t, s, head(next))
-	want := plan.Ground{Links: []device.Link{link("eth1", 7), link("eth2", 6)}, Groups: map[string]uint64{"/g/a": 1, "/g/b": 3}}
+	want := plan.Ground{Links: []device.Link{link("eth1", 7), link("eth2", 6)},
+		Groups: map[string]uint64{"/g/a": 1, "/g/b": 3}}
 	if diff := cmp.Diff(want, only(t, s).Head().Ground); diff != "" {
 		t.Errorf("next generation (-want +got):\n%s", diff)
 	}
@@ -521,7 +551,8 @@ func TestGround(t *testing.T) {
 	if diff := cmp.Diff(want, only(t, s).Head().Ground); diff != "" {
 		t.Errorf("a plan that says none (-want +got):\n%s", diff)
 	}
-	for name, want := range map[string]string{"eth9": "eth9: this is the device that /etc/niclane/lanes.yaml was applied to as eth2", "eth2": "applied from"} {
+	for name, want := range map[string]string{"eth9": "eth9: this is the device that /etc/niclane/lanes.yaml was " +
+		"applied to as eth2", "eth2": "applied from"} {
 		err := s.Conflict("/etc/niclane/other.yaml", []string{name}, []device.Link{link(name, 6)})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)

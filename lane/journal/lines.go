@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,238 +14,44 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// What a lane's members own differs in nothing but the match, mostly. Such
-// records and steps are written as "like MATCH" after the one that they are
-// like: a thousand members are read in a hundredth of the time that as many JSON
-// documents take. One that was asked for by another key of the config has that
-// key after its match.
+// Records and steps are a JSON document each, in a line of its own. A niclane before 0.2
+// wrote one that differs from the one before it in nothing but the match and the cause as
+// "like MATCH": that is read still.
 const (
 	recordLine = "record " // and recordJSON
 	stepLine   = "step "   // and stepJSON
-	likeLine   = "like "   // and the match of one like the line before
+	likeLine   = "like "   // and the match, and the cause in quotes if it is another
 )
 
-// A line is what a record or a step is about.
-type line struct {
-	old, new device.Object
-	cause    string
-}
-
-// like appends what l has of its own if it is otherwise as the line before.
-// spelled are words that are known to be read as they are written.
-func (l line) like(b []byte, before line, spelled *device.Match) (own []byte, ok bool) {
-	o := l.new
-	if o == nil {
-		o = l.old
-	}
-	m, ok := matchOf(o)
-	if !ok || !alike(l.old, before.old) || !alike(l.new, before.new) {
-		return nil, false
-	}
-	if l.old != nil && l.new != nil {
-		if other, _ := matchOf(l.old); other != m {
-			return nil, false
-		}
-	}
-	if w := words(m); w != *spelled {
-		own := m.String()
-		if back, err := device.ParseMatch(own); err != nil || back != m || strings.ContainsAny(own, " \n") {
-			return nil, false // of no match that niclane makes
-		}
-		*spelled = w
-	}
-	own = m.AppendTo(b)
-	if l.cause != before.cause {
-		own = strconv.AppendQuote(append(own, ' '), l.cause)
-	}
-	return own, true
-}
-
-// words are what of m is neither a number nor an address: members of a lane have
-// them in common.
-func words(m device.Match) device.Match {
-	m.VLAN, m.LocalPort, m.RemotePort, m.LocalPortBits, m.RemotePortBits = 0, 0, 0, 0, 0
-	for _, addr := range []*string{&m.Local, &m.Remote} {
-		if strings.Trim(*addr, "0123456789abcdef.:/") == "" {
-			*addr = ""
-		}
-	}
-	return m
-}
-
-// with gives the line with another match and cause; false if it has no match.
-func (l line) with(m device.Match, cause string) (line, bool) {
-	var okOld, okNew bool
-	l.old, okOld = withMatch(l.old, m)
-	l.new, okNew = withMatch(l.new, m)
-	l.cause = cause
-	return l, okOld && okNew
-}
-
-// parse is the inverse of like.
-func (l line) parse(own string) (line, error) {
-	match, quoted, more := strings.Cut(own, " ")
-	m, err := device.ParseMatch(match)
-	if err != nil {
-		return line{}, err
-	}
-	cause := l.cause
-	if more {
-		if cause, err = strconv.Unquote(quoted); err != nil {
-			return line{}, fmt.Errorf("%q is not a quoted key of the config", quoted)
-		}
-	}
-	out, ok := l.with(m, cause)
-	if !ok {
-		return line{}, errors.New("what comes before it compares no packets")
-	}
-	return out, nil
-}
-
-func matchOf(o device.Object) (device.Match, bool) {
-	switch o := o.(type) {
-	case device.FilterEntry:
-		return o.Match, true
-	case device.XDPEntry:
-		return o.Match, true
-	case device.Rule:
-		return o.Match, true
-	}
-	return device.Match{}, false
-}
-
-// withMatch returns o with another match. Absence stays absence.
-func withMatch(o device.Object, m device.Match) (device.Object, bool) {
-	switch o := o.(type) {
-	case nil:
-		return nil, true
-	case device.FilterEntry:
-		o.Match = m
-		return o, true
-	case device.XDPEntry:
-		o.Match = m
-		return o, true
-	case device.Rule:
-		o.Match = m
-		return o, true
-	}
-	return nil, false
-}
-
-// alike reports whether a and b are both absent, or differ in nothing but the
-// match.
-func alike(a, b device.Object) bool {
-	switch a := a.(type) {
-	case nil:
-		return b == nil
-	case device.FilterEntry:
-		b, ok := b.(device.FilterEntry)
-		return ok && a.Filter == b.Filter && a.Priority == b.Priority && slices.Equal(a.Queues, b.Queues)
-	case device.XDPEntry:
-		b, ok := b.(device.XDPEntry)
-		b.Match = a.Match
-		return ok && a == b
-	case device.Rule:
-		b, ok := b.(device.Rule)
-		b.Match = a.Match
-		return ok && a == b
-	}
-	return false
-}
-
-// A writer writes the records and steps of a head.
-type writer struct {
-	bytes.Buffer
-	before  line
-	kind    string
-	spelled device.Match
-}
-
-// short writes l if it is like the line before, and reports whether it did.
-func (w *writer) short(kind string, l line) bool {
-	if w.kind != kind {
-		return false
-	}
-	own, ok := l.like(append(w.AvailableBuffer(), likeLine...), w.before, &w.spelled)
-	if !ok {
-		return false
-	}
-	w.before = l
-	w.Write(append(own, '\n'))
-	return true
-}
-
-func (w *writer) whole(kind string, l line, form any) error {
-	w.before, w.kind = l, kind
-	b, err := json.Marshal(form)
-	w.WriteString(kind)
-	w.Write(b)
-	w.WriteByte('\n')
-	return err
-}
-
-// A text is a record's line, with its newline.
-type text struct {
-	line string
-	// like says that it is short: it is this line after any record of the same family
-	// that has the same cause, or if not same, that has another.
-	like, same bool
-	*family
-}
-
-// A family is records that are like each other. One record can be of another family
-// than a second that it is like, but not of the same as one that it is not.
-type family struct{ _ byte } // so that each has its own address
-
-// record writes the record after the one before it, nil if it is the first.
-func (w *writer) record(r, before *Record) error {
-	t := r.text
-	if before != nil && t != nil && t.like && t.family == before.text.family && t.same == (r.Cause == before.Cause) {
-		w.WriteString(t.line)
-		return nil
-	}
-	l, at := line{r.Original, r.Last, r.Cause}, w.Len()
-	if before != nil && r.Uncertain == before.Uncertain && r.Next == nil && before.Next == nil && r.Part == before.Part {
-		w.before, w.kind = line{before.Original, before.Last, before.Cause}, recordLine
-		if w.short(recordLine, l) {
-			r.text = &text{string(w.Bytes()[at:]), true, r.Cause == before.Cause, before.text.family}
-			return nil
-		}
-	}
-	if t != nil && !t.like {
-		w.WriteString(t.line)
-		return nil
-	}
-	form := recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, envelope(r.Next), r.Part, r.Cause}
-	err := w.whole(recordLine, l, form)
-	r.text = &text{line: string(w.Bytes()[at:]), family: new(family)}
-	if t != nil {
-		r.text.family = t.family
-	}
-	return err
-}
-
-func (w *writer) lines(h *Head) error {
-	var before *Record
+// lines writes the records and steps of a head.
+func (h *Head) lines(to *bytes.Buffer) error {
 	for i := range h.Before {
-		if err := w.record(&h.Before[i], before); err != nil {
-			return err
-		}
-		before = &h.Before[i]
-	}
-	steps := h.Plan.Steps
-	for i, s := range steps {
-		alike := i > 0 && s.Part == steps[i-1].Part && s.Reason == steps[i-1].Reason && s.Disruptive == steps[i-1].Disruptive
-		l := line{s.Old, s.New, s.Cause}
-		if alike && w.short(stepLine, l) {
+		r := &h.Before[i]
+		if r.line != "" {
+			to.WriteString(r.line)
 			continue
 		}
+		form := recordJSON{envelope(r.Original), envelope(r.Last), r.Uncertain, envelope(r.Next), r.Part, r.Cause}
+		at := to.Len()
+		if err := writeLine(to, recordLine, form); err != nil {
+			return err
+		}
+		r.line = string(to.Bytes()[at:])
+	}
+	for _, s := range h.Plan.Steps {
 		form := stepJSON{envelope(s.Old), envelope(s.New), s.Part, s.Reason, s.Cause, s.Disruptive}
-		if err := w.whole(stepLine, l, form); err != nil {
+		if err := writeLine(to, stepLine, form); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func writeLine(to *bytes.Buffer, kind string, form any) error {
+	to.WriteString(kind)
+	b, err := json.Marshal(form)
+	to.Write(append(b, '\n'))
+	return err
 }
 
 // readLines is the inverse of lines.
@@ -275,25 +80,62 @@ func (h *Head) readLines(text string) error {
 	return nil
 }
 
+// readLike reads what a niclane before 0.2 wrote of a record or step that is like the one
+// before it.
 func (h *Head) readLike(kind, own string) error {
+	match, quoted, more := strings.Cut(own, " ")
+	m, err := device.ParseMatch(match)
+	if err != nil {
+		return err
+	}
+	with := func(before, after *device.Object, cause *string) {
+		var was, is bool
+		*before, was = withMatch(*before, m)
+		*after, is = withMatch(*after, m)
+		if more {
+			*cause, err = strconv.Unquote(quoted)
+		}
+		if !was || !is {
+			err = errors.New("what comes before it compares no packets")
+		}
+	}
 	if kind == recordLine {
 		r := h.Before[len(h.Before)-1]
-		l, err := line{r.Original, r.Last, r.Cause}.parse(own)
-		r.Original, r.Last, r.Cause = l.old, l.new, l.cause
+		with(&r.Original, &r.Last, &r.Cause)
 		h.Before = append(h.Before, r)
 		return err
 	}
 	s := h.Plan.Steps[len(h.Plan.Steps)-1]
-	l, err := line{s.Old, s.New, s.Cause}.parse(own)
-	s.Old, s.New, s.Cause = l.old, l.new, l.cause
+	with(&s.Old, &s.New, &s.Cause)
 	h.Plan.Steps = append(h.Plan.Steps, s)
 	return err
+}
+
+// withMatch returns o with another match; false if it has none. Absence stays absence.
+func withMatch(o device.Object, m device.Match) (device.Object, bool) {
+	switch o := o.(type) {
+	case nil:
+		return nil, true
+	case device.FilterEntry:
+		o.Match = m
+		return o, true
+	case device.XDPEntry:
+		o.Match = m
+		return o, true
+	case device.Rule:
+		o.Match = m
+		return o, true
+	}
+	return nil, false
 }
 
 func appendRecord(to []Record, body string) ([]Record, error) {
 	var r recordJSON
 	err := json.Unmarshal([]byte(body), &r)
-	return append(to, Record{Original: r.Original.open(), Last: r.Last.open(), Uncertain: r.Uncertain, Next: r.Next.open(), Part: r.Part, Cause: r.Cause}), err
+	return append(to, Record{
+		Record:    plan.Record{Original: r.Original.open(), Last: r.Last.open(), Part: r.Part, Cause: r.Cause},
+		Uncertain: r.Uncertain, Next: r.Next.open(),
+	}), err
 }
 
 func appendStep(to []plan.Step, body string) ([]plan.Step, error) {

@@ -90,7 +90,8 @@ func (s *Store) Keep(j *Journal) {
 		return
 	}
 	var st, own unix.Stat_t
-	if unix.Fstat(int(held.Fd()), &st) != nil || unix.Fstat(int(j.file.Fd()), &own) != nil || st.Ino != own.Ino || st.Dev != own.Dev || st.Size != j.size {
+	if unix.Fstat(int(held.Fd()), &st) != nil || unix.Fstat(int(j.file.Fd()), &own) != nil || st.Ino != own.Ino ||
+		st.Dev != own.Dev || st.Size != j.size {
 		_ = held.Close()
 		return
 	}

@@ -34,7 +34,8 @@ func TestMemory(t *testing.T) {
 		if diff := cmp.Diff(want.Records(), got.Records(), noKey); diff != "" {
 			t.Errorf("%s (-read +remembered):\n%s", what, diff)
 		}
-		if got.Ended() != want.Ended() || got.Head().Generation != want.Head().Generation || !got.Head().When.Equal(want.Head().When) {
+		if got.Ended() != want.Ended() || got.Head().Generation != want.Head().Generation ||
+			!got.Head().When.Equal(want.Head().When) {
 			t.Errorf("%s: read %+v, remembered %+v", what, want.Head(), got.Head())
 		}
 		return got
@@ -98,7 +99,8 @@ func TestMemory(t *testing.T) {
 	s = again()
 	j = begin(t, s, head(steps(step(file("/b", "2"), file("/b", "3")))))
 	if j.Head().Generation != other.Head().Generation+1 || len(j.Head().Before) != 1 {
-		t.Errorf("generation %d with %d records, want %d with 1", j.Head().Generation, len(j.Head().Before), other.Head().Generation+1)
+		t.Errorf("generation %d with %d records, want %d with 1", j.Head().Generation, len(j.Head().Before),
+			other.Head().Generation+1)
 	}
 	record(t, j, "begin 0")
 	s.Keep(j)

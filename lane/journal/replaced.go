@@ -3,6 +3,8 @@
 package journal
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -21,20 +23,36 @@ func (s *Store) keep(name string) error {
 	return ignoreAbsent(unix.Linkat(s.fd, name, s.fd, name+replacedSuffix, 0))
 }
 
-// previous returns the journal that the one of a name and a head has replaced, nil if
-// it was not kept. It is read under the name that it has now.
-func (s *Store) previous(name string, h *Head) *Journal {
+// kept reports whether the journal that the one of a name and a head has replaced was
+// kept, and can be read.
+func (s *Store) kept(name string, h *Head) bool {
 	old, err := s.load(name + replacedSuffix)
-	if err != nil || !old.head.SameNetns(h.Host) || old.head.Config != h.Config || old.head.Generation != h.Generation-1 {
-		return nil
+	return err == nil && h.follows(&old.head)
+}
+
+// keptHead reports what kept does, but reads no record of a head that has its SHA-256.
+func (s *Store) keptHead(name string, h *Head) bool {
+	b, err := s.read(name + replacedSuffix)
+	if err != nil {
+		return false
 	}
-	return old
+	b, _, err = cutHead(b)
+	var old Head
+	if first, _, _ := bytes.Cut(b, []byte("\n")); err == nil {
+		err = json.Unmarshal(first, &old)
+	}
+	return err == nil && h.follows(&old)
+}
+
+// follows reports whether h is the next generation of old.
+func (h *Head) follows(old *Head) bool {
+	return old.SameNetns(h.Host) && old.Config == h.Config && old.Generation == h.Generation-1
 }
 
 // Revertible reports whether the journal that j has replaced was kept, or there was
 // none: what the plan of j has changed can be undone alone.
 func (j *Journal) Revertible() bool {
-	return len(j.head.Before) == 0 || j.store != nil && j.store.previous(j.name, &j.head) != nil
+	return len(j.head.Before) == 0 || j.store != nil && j.store.kept(j.name, &j.head)
 }
 
 // AllUndone reports whether every step of the plan was undone, or none was made.
@@ -46,7 +64,7 @@ func (j *Journal) AllUndone() bool {
 // Revert puts the journal that j has replaced in its place again, if it was kept: every
 // step of j is undone. j cannot be used any more then.
 func (j *Journal) Revert() error {
-	if j.store == nil || j.store.previous(j.name, &j.head) == nil {
+	if j.store == nil || !j.store.kept(j.name, &j.head) {
 		return nil
 	}
 	if err := j.Close(); err != nil {
@@ -54,6 +72,18 @@ func (j *Journal) Revert() error {
 	}
 	if err := unix.Renameat(j.store.fd, j.name+replacedSuffix, j.store.fd, j.name); err != nil {
 		return fmt.Errorf("journal: %w", &fs.PathError{Op: "rename", Path: j.Path() + replacedSuffix, Err: err})
+	}
+	return nil
+}
+
+// RemoveOrRevert removes a journal that records nothing any more, and goes back to the one before
+// it where its own steps are undone.
+func (j *Journal) RemoveOrRevert() error {
+	switch {
+	case len(j.Records()) == 0:
+		return j.Remove()
+	case j.AllUndone(): // an earlier generation still owns something
+		return j.Revert()
 	}
 	return nil
 }

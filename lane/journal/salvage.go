@@ -34,7 +34,8 @@ func allMade(events []event, steps int) []event {
 	if steps > 0 {
 		out = append(out, event{verb: stepDone, step: steps - 1})
 	}
-	return append(out, slices.DeleteFunc(events, func(e event) bool { return e.verb == stepBegun || e.verb == stepDone })...)
+	return append(out, slices.DeleteFunc(events,
+		func(e event) bool { return e.verb == stepBegun || e.verb == stepDone })...)
 }
 
 // Damage says what of the journal could not be read, "" if all could. Every step that
@@ -71,7 +72,8 @@ func (s *Store) Salvage() ([]*Journal, error) {
 		}
 		j, err := s.salvage(name)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("journal %s: %w; undo by hand what it names, and remove it", s.path(name), err))
+			errs = append(errs, fmt.Errorf("journal %s: %w; undo by hand what it names, and remove it", s.path(name),
+				err))
 			continue
 		}
 		out = append(out, j)
@@ -80,12 +82,7 @@ func (s *Store) Salvage() ([]*Journal, error) {
 }
 
 func (s *Store) salvage(name string) (*Journal, error) {
-	f, err := s.openAt(name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := readAll(f, 0)
+	b, err := s.read(name)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +103,8 @@ func (s *Store) salvage(name string) (*Journal, error) {
 	if j.head.Plan == nil {
 		j.head.Plan = &plan.Plan{}
 	}
-	if body := lines[1:]; len(body) > 0 && !strings.HasPrefix(body[0], recordLine) && !strings.HasPrefix(body[0], stepLine) {
+	if body := lines[1:]; len(body) > 0 && !strings.HasPrefix(body[0], recordLine) &&
+		!strings.HasPrefix(body[0], stepLine) {
 		lines = body // without the head, whatever became of it
 	}
 	events, lost := j.salvageLines(lines[1:])
@@ -142,8 +140,6 @@ func (s *Store) guess(name, text string) (h Head, err error) {
 // salvageLines reads the records, steps and progress that can be read, and counts the
 // lines that cannot. Which step an undone one was is not known any more.
 func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
-	var last Head // the record or step before, which others are like
-	kind := ""
 	for _, l := range lines {
 		l = strings.TrimSuffix(l, "\n")
 		if l == "" || strings.HasPrefix(l, "{") {
@@ -156,30 +152,12 @@ func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
 			continue
 		}
 		one := Head{Plan: &plan.Plan{}}
-		own, like := strings.CutPrefix(l, likeLine)
-		err := errors.New("like a line that cannot be read")
-		switch {
-		case !like:
-			err = one.readLines(l)
-		case kind != "":
-			one.Before, one.Plan.Steps = slices.Clone(last.Before), slices.Clone(last.Plan.Steps)
-			err = one.readLike(kind, own)
-		}
-		if err == nil {
-			err = one.check()
-		}
-		records, steps := one.Before[max(len(one.Before)-1, 0):], one.Plan.Steps[max(len(one.Plan.Steps)-1, 0):]
-		if err != nil || len(records)+len(steps) == 0 {
-			if lost++; !like {
-				kind = ""
-			}
+		if one.readLines(l) != nil || one.check() != nil {
+			lost++
 			continue
 		}
-		if kind = recordLine; len(steps) > 0 {
-			kind = stepLine
-		}
-		last = Head{Before: records, Plan: &plan.Plan{Steps: steps}}
-		j.head.Before, j.head.Plan.Steps = append(j.head.Before, records...), append(j.head.Plan.Steps, steps...)
+		j.head.Before, j.head.Plan.Steps = append(j.head.Before, one.Before...),
+			append(j.head.Plan.Steps, one.Plan.Steps...)
 	}
 	return events, lost
 }
@@ -187,7 +165,8 @@ func (j *Journal) salvageLines(lines []string) (events []event, lost int) {
 // Tidy removes files that record nothing: what a kill has left of writing, empty files,
 // journals of which everything is back, and damaged ones of earlier boots or replaced
 // ones that cannot be reverted to. It goes back to those that can where the last change
-// was undone, which a kill has kept from being recorded. The caller has the lock of those who write. It returns what a person should know.
+// was undone, which a kill has kept from being recorded. The caller has the lock of those who write. It returns what a
+// person should know.
 func (s *Store) Tidy() (notes []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -196,11 +175,13 @@ func (s *Store) Tidy() (notes []string, err error) {
 	for _, e := range entries {
 		name := e.Name()
 		journal, damaged := strings.CutSuffix(name, damagedSuffix)
-		idle := strings.HasSuffix(name, suffix+temporarySuffix) || damaged && strings.HasSuffix(journal, suffix) && s.gone(journal)
+		idle := strings.HasSuffix(name, suffix+temporarySuffix) || damaged && strings.HasSuffix(journal, suffix) &&
+			s.gone(journal)
 		if strings.HasSuffix(name, suffix) && !s.gone(name) {
 			info, err := e.Info()
 			if idle = err == nil && info.Mode().IsRegular() && info.Size() == 0; idle {
-				notes = append(notes, fmt.Sprintf("journal %s was empty, and is removed: if something was applied by it, that is not undone", s.path(name)))
+				notes = append(notes, fmt.Sprintf("journal %s was empty, and is removed: if something was applied "+
+					"by it, that is not undone", s.path(name)))
 			}
 			if j, err := s.load(name); err == nil {
 				if idle = len(j.Records()) == 0; j.AllUndone() && !idle {
@@ -212,7 +193,7 @@ func (s *Store) Tidy() (notes []string, err error) {
 		}
 		if current, ok := strings.CutSuffix(name, replacedSuffix); ok && strings.HasSuffix(current, suffix) {
 			j, err := s.load(current)
-			idle = s.gone(current) || errors.Is(err, fs.ErrNotExist) || err == nil && s.previous(current, &j.head) == nil
+			idle = s.gone(current) || errors.Is(err, fs.ErrNotExist) || err == nil && !s.keptHead(current, &j.head)
 		}
 		if !idle {
 			continue

@@ -15,9 +15,10 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
-	"golang.org/x/sys/unix"
 )
 
 // DefaultDir is where journals are kept.
@@ -186,14 +187,16 @@ func (s *Store) Conflict(config string, devices []string, links []device.Link) e
 		for _, was := range j.head.Ground.Links {
 			for _, l := range links {
 				if l.Name != was.Name && l.Same(was) && len(j.Records()) > 0 {
-					return fmt.Errorf("%s: this is the device that %s was applied to as %s; one file describes a device: roll that one back first",
+					return fmt.Errorf("%s: this is the device that %s was applied to as %s; one file describes a "+
+						"device: roll that one back first",
 						l.Name, j.head.Config, was.Name)
 				}
 			}
 		}
 		for _, d := range devices {
 			if slices.Contains(j.head.Devices, d) && len(j.Records()) > 0 {
-				return fmt.Errorf("%s: %s was applied from %s, not from %s; one file describes a device: roll that one back first, or join the two",
+				return fmt.Errorf("%s: %s was applied from %s, not from %s; one file describes a device: roll that "+
+					"one back first, or join the two",
 					d, j.describe(), j.head.Config, config)
 			}
 		}

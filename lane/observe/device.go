@@ -31,8 +31,9 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 	defer func() { _, _ = look.Contents() }()
 	d := &device.Device{
 		Name: l.name, Index: l.index, AltNames: l.altNames, Type: l.kind,
-		MAC: l.mac.String(), PermMAC: l.permMAC.String(), Parent: l.parent, MTU: l.mtu, LinkType: l.linkType, TxQueueLen: l.qlen,
-		Up: l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan, BondMode: l.bondMode,
+		MAC: l.mac.String(), PermMAC: l.permMAC.String(), Parent: l.parent, MTU: l.mtu, LinkType: l.linkType,
+		TxQueueLen: l.qlen,
+		Up:         l.flags&unix.IFF_UP != 0, Carrier: l.carrier, Node: -1, VLAN: l.vlan, BondMode: l.bondMode,
 		Capabilities: device.Capabilities{},
 	}
 	for _, other := range all {
@@ -78,7 +79,8 @@ func (o *observer) device(l iface, all []iface) (_ *device.Device, _ reading, er
 	return d, r, own(d, look)
 }
 
-var errForeignSysfs = errors.New("the sysfs at /sys shows another network namespace, and mounting one for this needs CAP_SYS_ADMIN")
+var errForeignSysfs = errors.New("the sysfs at /sys shows another network namespace, and mounting one for this " +
+	"needs CAP_SYS_ADMIN")
 
 // ownSysfs checks that sysfs shows this link and not another of its name.
 func (o *observer) ownSysfs(l iface) error {

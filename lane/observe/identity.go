@@ -60,7 +60,8 @@ func (f *Finder) Links() ([]device.Link, error) {
 }
 
 func (l iface) link() device.Link {
-	return device.Link{Name: l.name, Index: l.index, Type: l.kind, MAC: l.mac.String(), PermMAC: l.permMAC.String(), Parent: l.parent}
+	return device.Link{Name: l.name, Index: l.index, Type: l.kind, MAC: l.mac.String(), PermMAC: l.permMAC.String(),
+		Parent: l.parent}
 }
 
 // Present is where a device is now.

@@ -182,7 +182,8 @@ const (
 )
 
 // bondModes are by BOND_MODE_* of linux/if_bonding.h.
-var bondModes = [...]string{"balance-rr", device.BondActiveBackup, "balance-xor", device.BondBroadcast, "802.3ad", "balance-tlb", "balance-alb"}
+var bondModes = [...]string{"balance-rr", device.BondActiveBackup, "balance-xor", device.BondBroadcast, "802.3ad",
+	"balance-tlb", "balance-alb"}
 
 func (l *iface) decodeInfo(ad *netlink.AttributeDecoder) error {
 	var data []byte

@@ -81,7 +81,8 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%v (-want +got):\n%s", tt.ask, diff)
 		}
 	}
-	if _, err := choose(all, []string{"eth0", "eth9"}); !errors.Is(err, unix.ENODEV) || !strings.Contains(err.Error(), "eth9") {
+	if _, err := choose(all, []string{"eth0", "eth9"}); !errors.Is(err, unix.ENODEV) ||
+		!strings.Contains(err.Error(), "eth9") {
 		t.Errorf("%v, want ENODEV for eth9", err)
 	}
 }
@@ -91,18 +92,22 @@ func TestDecodeLink(t *testing.T) {
 	idle := uint32(unix.IFF_BROADCAST | unix.IFF_MULTICAST)
 	queue := 1000
 	want := []iface{
-		{index: 1, name: "lo", flags: unix.IFF_LOOPBACK, mac: mac(t, "00:00:00:00:00:00"), mtu: 65536, qlen: &queue, carrier: true},
+		{index: 1, name: "lo", flags: unix.IFF_LOOPBACK, mac: mac(t, "00:00:00:00:00:00"), mtu: 65536, qlen: &queue,
+			carrier: true},
 		{
-			index: 2, name: "v0", kind: "veth", flags: up, mac: mac(t, "6e:57:fa:a3:07:cf"), mtu: 1500, qlen: &queue, carrier: true,
-			lower: 2, lowerElsewhere: true, xdp: []xdpProgram{{"xdp", 360}},
+			index: 2, name: "v0", kind: "veth", flags: up, mac: mac(t, "6e:57:fa:a3:07:cf"), mtu: 1500, qlen: &queue,
+			carrier: true,
+			lower:   2, lowerElsewhere: true, xdp: []xdpProgram{{"xdp", 360}},
 		},
 		{index: 3, name: "br0", kind: "bridge", flags: idle, mac: mac(t, "fa:f3:8b:88:dc:17"), mtu: 1500, qlen: &queue},
 		{
 			index: 4, name: "w0", kind: "veth", flags: idle, mac: mac(t, "fa:f3:8b:88:dc:17"), mtu: 1500, qlen: &queue,
 			master: 3, lower: 3, lowerElsewhere: true,
 		},
-		{index: 5, name: "mv0", kind: "macvlan", flags: idle, mac: mac(t, "9a:95:38:ec:c4:c4"), mtu: 1500, qlen: &queue, lower: 3},
-		{index: 4, name: "eth0", flags: up, mac: mac(t, "02:fc:00:00:00:01"), permMAC: mac(t, "02:fc:00:00:00:01"), mtu: 1400, qlen: &queue, carrier: true, parent: "virtio2"},
+		{index: 5, name: "mv0", kind: "macvlan", flags: idle, mac: mac(t, "9a:95:38:ec:c4:c4"), mtu: 1500, qlen: &queue,
+			lower: 3},
+		{index: 4, name: "eth0", flags: up, mac: mac(t, "02:fc:00:00:00:01"), permMAC: mac(t, "02:fc:00:00:00:01"),
+			mtu: 1400, qlen: &queue, carrier: true, parent: "virtio2"},
 	}
 	var got []iface
 	for _, b := range recordedLinks(t) {

@@ -73,7 +73,8 @@ func TestVeth(t *testing.T) {
 			napis = 0 // before Linux 6.8 the kernel does not show them
 		}
 		if d.RxQueues != queues || d.TxQueues != queues || len(d.Queues) != 2*queues || len(d.NAPIs) != napis {
-			t.Errorf("%d receive and %d transmit queues, %d queues, %d NAPIs", d.RxQueues, d.TxQueues, len(d.Queues), len(d.NAPIs))
+			t.Errorf("%d receive and %d transmit queues, %d queues, %d NAPIs", d.RxQueues, d.TxQueues, len(d.Queues),
+				len(d.NAPIs))
 		}
 		if d.Speed == 0 || d.Channels == nil || d.MaxChannels == nil || d.Channels.RX != queues {
 			t.Errorf("speed %d, channels %v of %v", d.Speed, d.Channels, d.MaxChannels)
@@ -82,10 +83,13 @@ func TestVeth(t *testing.T) {
 			t.Errorf("rx-gro %+v of %d features", d.Features["rx-gro"], len(d.Features))
 		}
 		for _, want := range []string{
-			"/sys/class/net/v0/threaded", "/sys/class/net/v0/gro_flush_timeout", "/sys/class/net/v0/napi_defer_hard_irqs",
-			"/sys/class/net/v0/queues/tx-3/xps_cpus", "/sys/class/net/v0/queues/tx-3/xps_rxqs", "/sys/class/net/v0/queues/tx-3/tx_maxrate",
+			"/sys/class/net/v0/threaded", "/sys/class/net/v0/gro_flush_timeout",
+			"/sys/class/net/v0/napi_defer_hard_irqs",
+			"/sys/class/net/v0/queues/tx-3/xps_cpus", "/sys/class/net/v0/queues/tx-3/xps_rxqs",
+			"/sys/class/net/v0/queues/tx-3/tx_maxrate",
 			"/sys/class/net/v0/queues/rx-3/rps_cpus", "/sys/class/net/v0/queues/rx-3/rps_flow_cnt",
-			"/proc/sys/net/ipv4/conf/v0/arp_announce", "/proc/sys/net/ipv4/conf/v0/arp_ignore", "/proc/sys/net/ipv4/conf/v0/arp_notify",
+			"/proc/sys/net/ipv4/conf/v0/arp_announce", "/proc/sys/net/ipv4/conf/v0/arp_ignore",
+			"/proc/sys/net/ipv4/conf/v0/arp_notify",
 		} {
 			if f, ok := st.Files[want]; !ok || f.Path != want || f.Value == "" {
 				t.Errorf("file %s: %+v", want, f)
@@ -189,7 +193,8 @@ func TestCapabilitiesWithoutNAPI(t *testing.T) {
 				t.Errorf("%s: %+v, want unknown", c, got)
 			}
 		}
-		if st.Capabilities.Has(device.CapNetdevGenl) && !strings.Contains(d.Capabilities[device.CapNAPIs].Why, "rx-gro") {
+		if st.Capabilities.Has(device.CapNetdevGenl) &&
+			!strings.Contains(d.Capabilities[device.CapNAPIs].Why, "rx-gro") {
 			t.Errorf("%q does not say what would help", d.Capabilities[device.CapNAPIs].Why)
 		}
 	})
@@ -199,10 +204,13 @@ func TestEmulatedCard(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		vethtest.AddCard(t, emucard.Config{Queues: queues, Rules: 100, Contexts: 8, LinkRate: 1e9})
 		d := look(t, observe.Options{Devices: []string{vethtest.Dev}}).Device(vethtest.Dev)
-		if !d.Emulated || d.Speed != 1e9 || d.MaxContexts != 7 || d.RuleCapacity != 100 || len(d.RSS) != 1 || d.RSS[0].Dev != d.Name {
-			t.Errorf("emulated %v, speed %d, %d contexts, %d rules, %d tables", d.Emulated, d.Speed, d.MaxContexts, d.RuleCapacity, len(d.RSS))
+		if !d.Emulated || d.Speed != 1e9 || d.MaxContexts != 7 || d.RuleCapacity != 100 || len(d.RSS) != 1 ||
+			d.RSS[0].Dev != d.Name {
+			t.Errorf("emulated %v, speed %d, %d contexts, %d rules, %d tables", d.Emulated, d.Speed, d.MaxContexts,
+				d.RuleCapacity, len(d.RSS))
 		}
-		for _, c := range []device.Capability{device.CapRSSTable, device.CapRSSContexts, device.CapRules, device.CapRuleToContext} {
+		for _, c := range []device.Capability{device.CapRSSTable, device.CapRSSContexts, device.CapRules,
+			device.CapRuleToContext} {
 			if got := d.Capabilities[c]; got.Answer != device.Yes || !strings.Contains(got.Why, "emulated") {
 				t.Errorf("%s: %+v, want yes of an emulated card", c, got)
 			}
@@ -325,7 +333,8 @@ func TestQueueToNAPI(t *testing.T) {
 		}
 		// A veth hands packets to the other end's NAPI only if it does no
 		// segmentation itself (veth_skb_is_eligible_for_gro).
-		for _, f := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation"} {
+		for _, f := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation",
+			"tx-tcp-mangleid-segmentation"} {
 			if err := et.SetFeature(device.Feature{Dev: vethtest.Peer, Name: f, On: false}); err != nil {
 				t.Fatal(err)
 			}

@@ -36,7 +36,8 @@ func (o *observer) netPrio(opts Options) error {
 		d := &o.state.Devices[i]
 		reached := c.Reaches(d.Name)
 		if !opts.NoProbes {
-			d.Capabilities[device.CapNetPrio] = answer(reached, "version 1 at "+mount+", which knows the device", unix.EOPNOTSUPP, unix.ENODEV)
+			d.Capabilities[device.CapNetPrio] = answer(reached, "version 1 at "+mount+", which knows the device",
+				unix.EOPNOTSUPP, unix.ENODEV)
 		}
 		if reached != nil {
 			continue

@@ -27,7 +27,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/nlsock"
 	"github.com/niclane/niclane/internal/kernel/sockclass"
 	"github.com/niclane/niclane/internal/kernel/tc"
-	"github.com/niclane/niclane/internal/steer"
+	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -56,7 +56,7 @@ type observer struct {
 	fs      *hostfs.FS
 	route   *netlink.Conn
 	ethtool *ethtool.Client
-	steer   *steer.Client
+	steer   *emucard.Client
 	tc      *tc.Client
 	bpf     *bpf.Client
 	netdev  *netdev.Client // nil if the kernel has no such family
@@ -184,7 +184,7 @@ func (o *observer) open(opts Options) (err error) {
 	if o.ethtool, err = ethtool.Open(); err != nil {
 		return err
 	}
-	if o.steer, err = steer.Open(o.ethtool); err != nil {
+	if o.steer, err = emucard.NewClient(o.ethtool); err != nil {
 		return err
 	}
 	if o.tc, err = tc.Open(); err != nil {

@@ -126,8 +126,10 @@ func (o *observer) probeNAPIs(d *device.Device) {
 		caps[device.CapNAPIs] = unknown("the device is down")
 	default:
 		caps[device.CapNAPIs] = no("napi-get shows none")
-		if q, ok := device.FindQuirk(device.QuirkNAPINeedsGRO, d.Driver, o.state.Kernel.Release); ok && !d.Features["rx-gro"].On {
-			caps[device.CapNAPIs] = unknown("none now: %s has NAPIs only with rx-gro on or native XDP (%s)", d.Driver, q.Source)
+		if q, ok := device.FindQuirk(device.QuirkNAPINeedsGRO, d.Driver, o.state.Kernel.Release); ok &&
+			!d.Features["rx-gro"].On {
+			caps[device.CapNAPIs] = unknown("none now: %s has NAPIs only with rx-gro on or native XDP (%s)", d.Driver,
+				q.Source)
 		}
 	}
 	caps[device.CapQueueNAPI] = o.queueNAPI(d)
@@ -218,7 +220,8 @@ func (o *observer) probeOffloads(d *device.Device) {
 	case known:
 		caps[device.CapFlowerHwTC] = no("the driver's classes only send: %s", limits.Source)
 	default:
-		caps[device.CapFlowerHwTC] = unknown("hw-tc-offload is there; whether hw_tc is honoured shows only when a filter is added")
+		caps[device.CapFlowerHwTC] = unknown("hw-tc-offload is there; whether hw_tc is honoured shows only when a " +
+			"filter is added")
 	}
 }
 
@@ -253,7 +256,8 @@ func (o *observer) probeSteering(d *device.Device, r reading) {
 	} else {
 		caps[device.CapRSSTable] = supported(r.rss, "a table of "+strconv.Itoa(tableSize(d.RSS))+" entries")
 	}
-	caps[device.CapRSSContexts] = supported(o.ethtool.HasContexts(d.Name), "the driver knows contexts beside the default; how many fit is not known")
+	caps[device.CapRSSContexts] = supported(o.ethtool.HasContexts(d.Name),
+		"the driver knows contexts beside the default; how many fit is not known")
 	caps[device.CapRules] = supported(r.rules, fmt.Sprintf("a table of %d rules", d.RuleCapacity))
 	if q, ok := device.FindQuirk(device.QuirkRulesNoPorts, d.Driver, o.state.Kernel.Release); ok && r.rules == nil {
 		caps[device.CapRules] = no("rules match no addresses or ports: %s", q.Source)

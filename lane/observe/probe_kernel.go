@@ -68,7 +68,8 @@ func (o *observer) probeKernel(ctx context.Context) error {
 	tc := <-o.probedTC
 	if tc.err != nil {
 		for _, c := range []device.Capability{
-			device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
+			device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB,
+			device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
 		} {
 			caps[c] = unanswered(fmt.Errorf("no network namespace to try it in: %w", tc.err))
 		}
@@ -95,7 +96,8 @@ func unanswered(err error) device.Finding {
 func doubt(where string, caps device.Capabilities) error {
 	for _, c := range slices.Sorted(maps.Keys(caps)) {
 		if caps[c].Transient {
-			return fmt.Errorf("%scould not tell whether there is %s: %s: the same again may have an answer: %w", where, c, caps[c].Why, unix.EAGAIN)
+			return fmt.Errorf("%scould not tell whether there is %s: %s: the same again may have an answer: %w", where,
+				c, caps[c].Why, unix.EAGAIN)
 		}
 	}
 	return nil
@@ -140,7 +142,8 @@ func (o *observer) probeFamilies(caps device.Capabilities) {
 // probeNAPISet reads from the kernel which attributes napi-set takes.
 func (o *observer) probeNAPISet(caps device.Capabilities) {
 	if o.noGenl != nil {
-		for _, c := range []device.Capability{device.CapNetdevGenl, device.CapNAPISet, device.CapNAPIThread, device.CapNAPIBusy} {
+		for _, c := range []device.Capability{device.CapNetdevGenl, device.CapNAPISet, device.CapNAPIThread,
+			device.CapNAPIBusy} {
 			caps[c] = device.Finding{Answer: device.No, Why: o.noGenl.Error()}
 		}
 		return
@@ -160,10 +163,12 @@ func (o *observer) probeNAPISet(caps device.Capabilities) {
 	caps[device.CapNAPIBusy] = caps[device.CapNAPIThread]
 	if p.Threaded {
 		caps[device.CapNAPIThread] = device.Finding{Answer: device.Yes, Why: "napi-set takes threaded"}
-		caps[device.CapNAPIBusy] = device.Finding{Answer: device.No, Why: fmt.Sprintf("napi-set takes threaded up to %d (busy-poll is 2, Linux 6.19)", p.MaxThreaded)}
+		caps[device.CapNAPIBusy] = device.Finding{Answer: device.No,
+			Why: fmt.Sprintf("napi-set takes threaded up to %d (busy-poll is 2, Linux 6.19)", p.MaxThreaded)}
 	}
 	if p.MaxThreaded >= uint64(netdev.ThreadedBusy) {
-		caps[device.CapNAPIBusy] = device.Finding{Answer: device.Yes, Why: fmt.Sprintf("napi-set takes threaded up to %d", p.MaxThreaded)}
+		caps[device.CapNAPIBusy] = device.Finding{Answer: device.Yes,
+			Why: fmt.Sprintf("napi-set takes threaded up to %d", p.MaxThreaded)}
 	}
 }
 
@@ -184,7 +189,8 @@ func (o *observer) probeCgroups(caps device.Capabilities) {
 	}
 	caps[device.CapCgroupSet] = controller("cpuset", true)
 	caps[device.CapNetPrio] = controller("net_prio", false)
-	caps[device.CapSockops] = device.Finding{Answer: device.Unknown, Why: "no unified hierarchy (cgroup v2) is mounted here"}
+	caps[device.CapSockops] = device.Finding{Answer: device.Unknown,
+		Why: "no unified hierarchy (cgroup v2) is mounted here"}
 	if g.V2 != "" {
 		err := features.HaveProgramType(ebpf.SockOps)
 		if err == nil {

@@ -53,7 +53,8 @@ func probeTC() device.Capabilities {
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		f := unanswered(err)
-		for _, x := range []device.Capability{device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit} {
+		for _, x := range []device.Capability{device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel,
+			device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit} {
 			caps[x] = f
 		}
 		return caps
@@ -70,7 +71,8 @@ func probeTC() device.Capabilities {
 	caps[device.CapClsact] = kindFinding(addQdisc(c, "clsact", tcClsact, clsactHandle))
 	caps[device.CapSkbedit] = kindFinding(addAction(c, "skbedit"))
 	if caps[device.CapClsact].Answer != device.Yes {
-		caps[device.CapFlower] = device.Finding{Answer: caps[device.CapClsact].Answer, Why: "needs clsact: " + caps[device.CapClsact].Why}
+		caps[device.CapFlower] = device.Finding{Answer: caps[device.CapClsact].Answer,
+			Why: "needs clsact: " + caps[device.CapClsact].Why}
 		caps[device.CapClsBPF] = caps[device.CapFlower]
 		return caps
 	}
@@ -117,7 +119,8 @@ func probeClsBPF(c *netlink.Conn) device.Finding {
 	}
 	switch {
 	case err == nil:
-		return device.Finding{Answer: device.Yes, Why: "niclane's program loads, and one was attached in a network namespace of its own"}
+		return device.Finding{Answer: device.Yes, Why: "niclane's program loads, and one was attached in a network " +
+			"namespace of its own"}
 	case errors.Is(err, unix.ENOENT):
 		return device.Finding{Answer: device.No, Why: err.Error()}
 	}

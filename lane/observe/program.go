@@ -27,7 +27,8 @@ func (o *observer) programs(d *device.Device, l iface) {
 			return // before Linux 6.6, or not allowed
 		}
 		for _, p := range res.Programs {
-			d.Programs = append(d.Programs, device.Program{Attach: a.name, ID: uint32(p.ID), Name: programName(uint32(p.ID))})
+			d.Programs = append(d.Programs,
+				device.Program{Attach: a.name, ID: uint32(p.ID), Name: programName(uint32(p.ID))})
 		}
 	}
 }

@@ -52,7 +52,8 @@ func holdsFor(k device.Kernel) (string, error) {
 		var st unix.Stat_t
 		switch err := unix.Stat(path, &st); {
 		case err == nil:
-			names = append(names, fmt.Sprintf("%s %d:%d %d bytes, %d.%09d", path, st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec))
+			names = append(names, fmt.Sprintf("%s %d:%d %d bytes, %d.%09d", path, st.Dev, st.Ino, st.Size, st.Mtim.Sec,
+				st.Mtim.Nsec))
 		case errors.Is(err, unix.ENOENT): // a kernel without modules
 			names = append(names, path+" none")
 		default:

@@ -43,7 +43,8 @@ func TestRemember(t *testing.T) {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
 
-	unsure := device.Capabilities{device.CapHTB: caps[device.CapHTB], device.CapMq: {Answer: device.Unknown, Why: "could not tell"}}
+	unsure := device.Capabilities{device.CapHTB: caps[device.CapHTB],
+		device.CapMq: {Answer: device.Unknown, Why: "could not tell"}}
 	dir = own(t)
 	if err := remember(dir, "this", unsure); err != nil {
 		t.Fatal(err)
@@ -67,7 +68,10 @@ func TestRemember(t *testing.T) {
 			}
 			return os.Symlink(dir+".json", file)
 		},
-		"not JSON":     func(dir string) error { return os.WriteFile(filepath.Join(dir, rememberedFile), []byte("{"), 0o600) },
+		"not JSON": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, rememberedFile), []byte("{"),
+				0o600)
+		},
 		"no directory": os.RemoveAll,
 	} {
 		dir := own(t)
@@ -94,7 +98,8 @@ func TestHoldsFor(t *testing.T) {
 	if again, err := holdsFor(k); err != nil || again != here {
 		t.Errorf("%q, then %q, %v", here, again, err)
 	}
-	for _, other := range []device.Kernel{{Release: "6.19", Version: "#1", Arch: "x86_64"}, {Release: "6.18", Version: "#2", Arch: "x86_64"}} {
+	for _, other := range []device.Kernel{{Release: "6.19", Version: "#1", Arch: "x86_64"},
+		{Release: "6.18", Version: "#2", Arch: "x86_64"}} {
 		if got, err := holdsFor(other); err != nil || got == here {
 			t.Errorf("%+v: %q, %v: as %+v", other, got, err, k)
 		}
@@ -125,7 +130,8 @@ func TestObserveRemembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	caps := recall(dir, holds)
-	for _, c := range []device.Capability{device.CapMqprio, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower} {
+	for _, c := range []device.Capability{device.CapMqprio, device.CapHTB, device.CapClsact, device.CapClsBPF,
+		device.CapFlower} {
 		if f := probed[c]; f.Answer == device.Unknown {
 			t.Skipf("%s: %s", c, f.Why)
 		} else if caps[c] != f {

@@ -27,7 +27,8 @@ func (o *observer) shapers(opts Options) error {
 			continue
 		}
 		caps, err := c.Caps(d.Name)
-		for capability, has := range map[device.Capability]bool{device.CapQueueShaper: caps.Max, device.CapQueueShaperMin: caps.Min} {
+		for capability, has := range map[device.Capability]bool{device.CapQueueShaper: caps.Max,
+			device.CapQueueShaperMin: caps.Min} {
 			switch {
 			case err == nil && has:
 				d.Capabilities[capability] = yes("cap-get of its queues")

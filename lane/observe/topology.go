@@ -44,7 +44,8 @@ func cpus(r reader, cgroup string) ([]device.CPU, error) {
 	// What a kernel does not have keeps nothing.
 	kept := map[int]string{}
 	for _, f := range []struct{ name, by string }{
-		{cpuDir + "nohz_full", "nohz_full"}, {cpuDir + "isolated", "isolated"}, {cgroup + "/cpuset.cpus.isolated", "isolated"},
+		{cpuDir + "nohz_full", "nohz_full"}, {cpuDir + "isolated", "isolated"},
+		{cgroup + "/cpuset.cpus.isolated", "isolated"},
 	} {
 		if strings.HasPrefix(f.name, "/cpuset") {
 			continue

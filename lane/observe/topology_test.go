@@ -71,12 +71,14 @@ func TestCPUs(t *testing.T) {
 		},
 		{
 			"a node without CPUs",
-			map[string]string{"cpu/present": "0", "cpu/online": "0", "node/node0/cpulist": "0", "node/node1/cpulist": ""},
+			map[string]string{"cpu/present": "0", "cpu/online": "0", "node/node0/cpulist": "0",
+				"node/node1/cpulist": ""},
 			[]device.CPU{{ID: 0, Online: true, Core: -1, Package: -1}},
 		},
 		{
 			"some kept free of work",
-			map[string]string{"cpu/present": "0-3", "cpu/online": "0-3", "cpu/isolated": "2-3", "cpu/nohz_full": "1-2", "node/node0/cpulist": "0-3"},
+			map[string]string{"cpu/present": "0-3", "cpu/online": "0-3", "cpu/isolated": "2-3", "cpu/nohz_full": "1-2",
+				"node/node0/cpulist": "0-3"},
 			[]device.CPU{
 				{ID: 0, Online: true, Core: -1, Package: -1},
 				{ID: 1, Online: true, Core: -1, Package: -1, Kept: "nohz_full"},
@@ -86,7 +88,8 @@ func TestCPUs(t *testing.T) {
 		},
 		{
 			"none kept, as kernels say it",
-			map[string]string{"cpu/present": "0", "cpu/online": "0", "cpu/isolated": "", "cpu/nohz_full": "(null)", "node/node0/cpulist": "0"},
+			map[string]string{"cpu/present": "0", "cpu/online": "0", "cpu/isolated": "", "cpu/nohz_full": "(null)",
+				"node/node0/cpulist": "0"},
 			[]device.CPU{{ID: 0, Online: true, Core: -1, Package: -1}},
 		},
 	}
@@ -104,7 +107,8 @@ func TestCPUs(t *testing.T) {
 }
 
 func TestCPUsErrors(t *testing.T) {
-	good := map[string]string{"cpu/present": "0", "cpu/online": "0", "cpu/cpu0/topology/core_id": "0", "node/node0/cpulist": "0"}
+	good := map[string]string{"cpu/present": "0", "cpu/online": "0", "cpu/cpu0/topology/core_id": "0",
+		"node/node0/cpulist": "0"}
 	for name, bad := range map[string]string{
 		"cpu/present": "0-", "cpu/online": "x", "cpu/cpu0/topology/core_id": "", "node/node0/cpulist": "3-1",
 	} {

@@ -32,7 +32,8 @@ func rootRate(link uint64) uint64 { return link / 100 * 98 }
 func asked(lanes []*placed) (out []string) {
 	for _, l := range lanes {
 		for what, is := range map[string]bool{
-			givesGuarantee: !l.Bandwidth.Guarantee.IsZero(), givesCeiling: !l.Bandwidth.Ceiling.IsZero(), givesRank: l.Rank != 0,
+			givesGuarantee: !l.Bandwidth.Guarantee.IsZero(), givesCeiling: !l.Bandwidth.Ceiling.IsZero(),
+			givesRank: l.Rank != 0,
 		} {
 			if is && !slices.Contains(out, what) {
 				out = append(out, what)
@@ -60,7 +61,8 @@ func (f *fit) tooLittle(lanes []*placed) map[string]string {
 			}
 			missing := slices.DeleteFunc(asked(lanes), func(what string) bool { return slices.Contains(gives, what) })
 			if len(missing) > 0 {
-				why[c.name] = fmt.Sprintf("gives %s, and the lanes ask for %s", strings.Join(gives, " and "), strings.Join(missing, " and "))
+				why[c.name] = fmt.Sprintf("gives %s, and the lanes ask for %s", strings.Join(gives, " and "),
+					strings.Join(missing, " and "))
 			}
 		}
 	}
@@ -96,7 +98,8 @@ func (f *fit) wantMaxrate(lanes []*placed) {
 				f.want(device.File{
 					Path:   fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/tx_maxrate", f.dev.Name, q),
 					Format: device.FileText, Value: fmt.Sprint(max(rate/1e6, 1)),
-				}, device.PartBandwidth, lanePath(l.Lane, "ceiling"), fmt.Sprintf("transmit queue %d of lane %s: at most %s", q, l.Name, rateText(rate)))
+				}, device.PartBandwidth, lanePath(l.Lane, "ceiling"),
+					fmt.Sprintf("transmit queue %d of lane %s: at most %s", q, l.Name, device.RateText(rate)))
 			}
 		}
 	}
@@ -112,20 +115,22 @@ func (f *fit) wantShapers(lanes []*placed) {
 		}
 		var says []string
 		if least > 0 {
-			says = append(says, "at least "+rateText(least))
+			says = append(says, "at least "+device.RateText(least))
 		}
 		if most > 0 {
-			says = append(says, "at most "+rateText(most))
+			says = append(says, "at most "+device.RateText(most))
 		}
 		for _, q := range l.queues {
 			s := device.Shaper{Dev: f.dev.Name, Queue: q, Min: least, Max: most}
 			if now, there := f.present[s.Key()]; there {
 				if _, ours := f.owned[s.Key()]; !ours {
-					f.failf("globals.dev", "transmit queue %d of %s has a shaper that niclane did not make (%s)", q, f.dev.Name, Brief(now))
+					f.failf("globals.dev", "transmit queue %d of %s has a shaper that niclane did not make (%s)", q,
+						f.dev.Name, Brief(now))
 					continue
 				}
 			}
-			f.want(s, device.PartBandwidth, l.Path, fmt.Sprintf("transmit queue %d of lane %s: %s", q, l.Name, strings.Join(says, ", ")))
+			f.want(s, device.PartBandwidth, l.Path,
+				fmt.Sprintf("transmit queue %d of lane %s: %s", q, l.Name, strings.Join(says, ", ")))
 		}
 	}
 }
@@ -154,9 +159,11 @@ func (f *fit) wantMqTBF(lanes []*placed) {
 		burst := f.burst(rate)
 		for _, q := range l.queues {
 			f.want(device.Qdisc{
-				Dev: f.dev.Name, Parent: fmt.Sprintf("%s%x", rootHandle, q+1), Type: "tbf", Handle: fmt.Sprintf("%x:", firstLeaf+q),
-				Rate: rate, Burst: burst, Limit: burst + uint32(min(rate/8/50, 1<<26)), // 20 ms
-			}, device.PartBandwidth, lanePath(l.Lane, "ceiling"), fmt.Sprintf("transmit queue %d of lane %s: at most %s", q, l.Name, rateText(rate)))
+				Dev: f.dev.Name, Parent: fmt.Sprintf("%s%x", rootHandle, q+1), Type: "tbf",
+				Handle: fmt.Sprintf("%x:", firstLeaf+q),
+				Rate:   rate, Burst: burst, Limit: burst + uint32(min(rate/8/50, 1<<26)), // 20 ms
+			}, device.PartBandwidth, lanePath(l.Lane, "ceiling"),
+				fmt.Sprintf("transmit queue %d of lane %s: at most %s", q, l.Name, device.RateText(rate)))
 		}
 	}
 }
@@ -183,10 +190,12 @@ func (f *fit) wantFair(l *placed) {
 		f.wantFIFO(l)
 		return
 	}
-	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "fq_codel", Handle: fmt.Sprintf("%x:", firstLeaf+int(l.minor))}
+	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "fq_codel",
+		Handle: fmt.Sprintf("%x:", firstLeaf+int(l.minor))}
 	if ok, _ := needs("", device.CapCake)(f.st, f.dev); ok && !l.isDefault {
 		q.Type, q.Handle, q.Cake = "cake", fmt.Sprintf("%x:", firstCake+int(l.minor)), device.CakeByHost
-		f.want(q, device.PartBandwidth, cause, "fairly among the addresses of shared lane "+l.Name+", and the flows of each")
+		f.want(q, device.PartBandwidth, cause,
+			"fairly among the addresses of shared lane "+l.Name+", and the flows of each")
 		return
 	}
 	if ok, why := needs("", device.CapFQCodel)(f.st, f.dev); !ok {
@@ -207,7 +216,8 @@ const fifoLimit = 1000
 // __fifo_init). One that is there stays: attaching a qdisc can change txqueuelen
 // (net/sched/sch_api.c: qdisc_create).
 func (f *fit) wantFIFO(l *placed) {
-	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "pfifo", Handle: fmt.Sprintf("%x:", firstFIFO+int(l.minor)), Limit: fifoLimit}
+	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "pfifo",
+		Handle: fmt.Sprintf("%x:", firstFIFO+int(l.minor)), Limit: fifoLimit}
 	why := "as long as it has been"
 	if n := f.dev.TxQueueLen; n != nil && *n < fifoLimit {
 		why = fmt.Sprintf("%s's txqueuelen of %d would be all that waits", f.dev.Name, *n)
@@ -221,7 +231,8 @@ func (f *fit) wantFIFO(l *placed) {
 // without a queue of its own gets its first qdisc, whichever that is
 // (net/sched/sch_api.c: qdisc_create): so rollback puts the 0 back.
 func (f *fit) wantTxQueueLen() {
-	file := device.File{Path: "/sys/class/net/" + f.dev.Name + "/tx_queue_len", Format: device.FileText, Value: strconv.Itoa(fifoLimit)}
+	file := device.File{Path: "/sys/class/net/" + f.dev.Name + "/tx_queue_len", Format: device.FileText,
+		Value: strconv.Itoa(fifoLimit)}
 	_, ours := f.owned[file.Key()]
 	now, _ := f.present[file.Key()].(device.File)
 	first := slices.IndexFunc(f.wants, func(w want) bool {
@@ -229,18 +240,20 @@ func (f *fit) wantTxQueueLen() {
 		return ok && !w.absent && q.Dev == f.dev.Name && (ours || f.present[q.Key()] == nil)
 	})
 	if first >= 0 && (ours || now.Value == "0") {
-		f.wants = slices.Insert(f.wants, first, want{Object: file, part: f.wants[first].part, cause: f.wants[first].cause,
-			reason: "the first qdisc on a device has the kernel set a txqueuelen of 0"})
+		f.wants = slices.Insert(f.wants, first,
+			want{Object: file, part: f.wants[first].part, cause: f.wants[first].cause,
+				reason: "the first qdisc on a device has the kernel set a txqueuelen of 0"})
 	}
 }
 
 // wantHTB makes one HTB class per lane under a common root class.
 func (f *fit) wantHTB(lanes []*placed) {
 	root := rootRate(f.link)
-	f.wantRoot(device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle, DefaultClass: defaultMinor},
+	f.wantRoot(device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle,
+		DefaultClass: defaultMinor},
 		"one queue for the link, in front of the card's")
 	f.want(f.class(rootClass, rootHandle, root, root, 0), device.PartBandwidth, "globals.link-rate",
-		fmt.Sprintf("98 %% of the link's %s, so that queues build here", rateText(f.link)))
+		fmt.Sprintf("98 %% of the link's %s, so that queues build here", device.RateText(f.link)))
 	promised := uint64(0)
 	for _, l := range lanes[1:] {
 		promised += f.guarantee(l)
@@ -259,7 +272,8 @@ func (f *fit) wantHTB(lanes []*placed) {
 		}
 		f.want(f.class(classID(l.minor), rootClass, guarantee, ceiling, uint32(rank(l)-1)),
 			device.PartBandwidth, l.Path,
-			fmt.Sprintf("lane %s: %s guaranteed, at most %s, rank %d", l.Name, rateText(guarantee), rateText(ceiling), rank(l)))
+			fmt.Sprintf("lane %s: %s guaranteed, at most %s, rank %d", l.Name, device.RateText(guarantee),
+				device.RateText(ceiling), rank(l)))
 		f.wantFair(l)
 	}
 }

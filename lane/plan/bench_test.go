@@ -28,7 +28,8 @@ func BenchmarkMake(b *testing.B) {
 		in.Lanes = []intent.Lane{lane}
 		st := fixture(b, "emulated")
 		st.Devices[0].RuleCapacity = 2 * members // IPv4 and IPv6
-		b.Run(fmt.Sprintf("members=%d/from=nothing", members), func(b *testing.B) { benchmarkMake(b, in, st, plan.Owned{}) })
+		b.Run(fmt.Sprintf("members=%d/from=nothing", members),
+			func(b *testing.B) { benchmarkMake(b, in, st, plan.Owned{}) })
 		p, err := plan.Make(in, st, plan.Owned{})
 		if err != nil {
 			b.Fatal(err)
@@ -52,7 +53,7 @@ func runAll(st *device.State, steps []plan.Step) plan.Owned {
 	var owned plan.Owned
 	for _, s := range steps {
 		st.Put(s.Old, s.New)
-		owned.Records = append(owned.Records, plan.OwnedRecord{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
+		owned.Records = append(owned.Records, plan.Record{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
 	}
 	return owned
 }

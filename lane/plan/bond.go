@@ -78,10 +78,11 @@ func (f *fit) noteIdle() {
 		return
 	}
 	if f.links > 0 && inBits(f.in) {
-		f.notef("%s sends nothing by it now: the slaves by which it does have its part of the lanes' rates", f.in.Group.Bond)
+		f.notef("%s sends nothing by it now: the slaves by which it does have its part of the lanes' rates",
+			f.in.Group.Bond)
 	}
 	if f.link != linkOf(f.in, f.dev) {
-		f.notef("its link is down and says no speed: planned with %s, as of the fastest slave", rateText(f.link))
+		f.notef("its link is down and says no speed: planned with %s, as of the fastest slave", device.RateText(f.link))
 	}
 }
 

@@ -26,7 +26,8 @@ func (f *fit) classes() bool { return f.uses(device.PartQueueSet, RealMqprioChan
 func (f *fit) limits() device.ClassLimits {
 	l, ok := device.FindClassLimits(f.dev.Driver)
 	if !ok {
-		l = device.ClassLimits{Driver: f.dev.Driver, Classes: priorities, Receive: true, Guarantee: true, RateUnit: 8, Source: "not known"}
+		l = device.ClassLimits{Driver: f.dev.Driver, Classes: priorities, Receive: true, Guarantee: true, RateUnit: 8,
+			Source: "not known"}
 	}
 	return l
 }
@@ -36,9 +37,11 @@ func (f *fit) noClasses(lanes []*placed) string {
 	l := f.limits()
 	from := fmt.Sprintf(" (%s)", l.Source)
 	if len(lanes) > l.Classes {
-		return fmt.Sprintf("%d lanes, %s has %d traffic classes beside the default%s", len(lanes)-1, l.Driver, l.Classes-1, from)
+		return fmt.Sprintf("%d lanes, %s has %d traffic classes beside the default%s", len(lanes)-1, l.Driver,
+			l.Classes-1, from)
 	}
-	if f.uses(device.PartQueueSet, RealRSSContext) && !shaped(lanes) && f.in.Group.Force[string(device.PartMapper)] == "" {
+	if f.uses(device.PartQueueSet, RealRSSContext) && !shaped(lanes) &&
+		f.in.Group.Force[string(device.PartMapper)] == "" {
 		return "nothing is shaped, and without it replies leave on the queue that received"
 	}
 	if why := oddCounts(lanes, l); why != "" {
@@ -49,14 +52,16 @@ func (f *fit) noClasses(lanes []*placed) string {
 		sum += len(p.queues)
 	}
 	if have := f.queuesBefore(); l.All && sum != max(have, sum) {
-		return fmt.Sprintf("%s, and %s has %d: its classes must have all of them%s", f.sumText(len(lanes[0].queues)), f.dev.Name, have, from)
+		return fmt.Sprintf("%s, and %s has %d: its classes must have all of them%s", f.sumText(len(lanes[0].queues)),
+			f.dev.Name, have, from)
 	}
 	if l.WholeFields && f.classes() {
 		for _, p := range lanes[1:] {
 			for i := range p.Members {
 				for _, m := range f.matches(&p.Members[i]) {
 					if m.LocalPort == 0 || !whole(m.Local, m.Family) || !whole(m.Remote, m.Family) {
-						return fmt.Sprintf("%s: its filters compare whole addresses and need a local port%s", p.Members[i].Path, from)
+						return fmt.Sprintf("%s: its filters compare whole addresses and need a local port%s",
+							p.Members[i].Path, from)
 					}
 				}
 			}
@@ -86,13 +91,15 @@ func oddCounts(lanes []*placed, l device.ClassLimits) string {
 		case i == 0 && l.FirstPowerOfTwo:
 			return fmt.Sprintf("the default lane has %d queues, and %s wants a power of two there", n, l.Driver)
 		case odd != 0 && odd != n:
-			return fmt.Sprintf("lanes of %d and of %d queues, and %s takes one number that is not a power of two", odd, n, l.Driver)
+			return fmt.Sprintf("lanes of %d and of %d queues, and %s takes one number that is not a power of two", odd,
+				n, l.Driver)
 		default:
 			odd = n
 		}
 	}
 	if odd != 0 && odd < largest {
-		return fmt.Sprintf("a lane of %d queues beside one of %d, and %s takes a number that is not a power of two only where it is the largest", odd, largest, l.Driver)
+		return fmt.Sprintf("a lane of %d queues beside one of %d, and %s takes a number that is not a power of two "+
+			"only where it is the largest", odd, largest, l.Driver)
 	}
 	return ""
 }
@@ -106,17 +113,18 @@ func (f *fit) ofCard(q *device.Qdisc, lanes []*placed) {
 	unit := f.limits().RateUnit
 	rates := func(of func(*placed) uint64, key string) string {
 		var out []string
-		any := false
+		some := false
 		for _, l := range lanes {
 			asked := of(l)
 			rate := asked / unit * unit
 			if asked > 0 && rate == 0 {
-				f.failf(lanePath(l.Lane, key), "%s is less than the %s that rates on %s are multiples of (%s)", rateText(asked), rateText(unit), f.dev.Name, f.limits().Source)
+				f.failf(lanePath(l.Lane, key), "%s is less than the %s that rates on %s are multiples of (%s)",
+					device.RateText(asked), device.RateText(unit), f.dev.Name, f.limits().Source)
 			}
-			any = any || rate > 0
+			some = some || rate > 0
 			out = append(out, strconv.FormatUint(rate, 10))
 		}
-		if !any {
+		if !some {
 			return ""
 		}
 		return strings.Join(out, " ")
@@ -147,7 +155,8 @@ func (f *fit) wantClasses(lanes []*placed) {
 	f.wantOwnTable()
 	f.wantMqprio(lanes)
 	if n := len(f.dev.Rules) + len(f.dev.OtherRules); f.limits().TakesRules && n > 0 {
-		f.notef("%s deletes all steering rules when the traffic classes go: rollback adds the %d that are there again", f.limits().Driver, n)
+		f.notef("%s deletes all steering rules when the traffic classes go: rollback adds the %d that are there again",
+			f.limits().Driver, n)
 	}
 }
 
@@ -189,14 +198,16 @@ func (f *fit) wantDriverPollers(lanes []*placed) {
 		param := func(name, value, why string) {
 			p := device.DriverParam{Dev: f.dev.Name, Name: fmt.Sprintf("tc%d_%s", i, name), Value: value}
 			if _, there := f.present[p.Key()]; there {
-				f.want(p, device.PartPoller, lanePath(l.Lane, "pollers"), fmt.Sprintf("traffic class %d of lane %s: %s", i, l.Name, why))
+				f.want(p, device.PartPoller, lanePath(l.Lane, "pollers"),
+					fmt.Sprintf("traffic class %d of lane %s: %s", i, l.Name, why))
 			}
 		}
 		each := (len(l.queues) + threads - 1) / threads
 		if l.Mode != intent.Shared {
 			param("inline_fd", "true", "connections come in where they go out")
 		}
-		param("qps_per_poller", strconv.Itoa(each), fmt.Sprintf("%d pollers of the driver's, of %d queues each", threads, each))
+		param("qps_per_poller", strconv.Itoa(each), fmt.Sprintf("%d pollers of the driver's, of %d queues each",
+			threads, each))
 		param("poller_timeout", strconv.Itoa(timeout), fmt.Sprintf("they go on for %d µs without packets", timeout))
 	}
 }
@@ -215,11 +226,13 @@ func (f *fit) wantFlowers(lanes []*placed) {
 				o := device.Flower{Dev: f.dev.Name, Match: match, Class: i + 1}
 				if now, there := f.present[o.Key()].(device.Flower); there {
 					if _, ours := f.owned[o.Key()]; !ours || now.Pref != 0 {
-						f.failf(m.Path, "%s already has a flower filter for %s that niclane did not make (to traffic class %d)", f.dev.Name, match, now.Class)
+						f.failf(m.Path, "%s already has a flower filter for %s that niclane did not make (to "+
+							"traffic class %d)", f.dev.Name, match, now.Class)
 						continue
 					}
 				}
-				f.want(o, device.PartSteering, m.Path, fmt.Sprintf("packets of lane %s to its traffic class %d", l.Name, i+1))
+				f.want(o, device.PartSteering, m.Path, fmt.Sprintf("packets of lane %s to its traffic class %d", l.Name,
+					i+1))
 			}
 		}
 	}

@@ -43,17 +43,20 @@ func (f *fit) checkParts(lanes []*placed) {
 		}
 	}
 	if f.classes() && !f.byCard() && f.choice[device.PartMapper].Realisation != "" {
-		f.failf("globals.force.mapper", "%s on %s: the queues are traffic classes of the card, which priorities lead to (%s)",
+		f.failf("globals.force.mapper",
+			"%s on %s: the queues are traffic classes of the card, which priorities lead to (%s)",
 			f.choice[device.PartMapper].Realisation, f.dev.Name, RealMqprioChannel)
 	}
 	f.checkPollers(lanes)
 	f.checkBandwidth(lanes)
-	if most := f.dev.MaxContexts; most > 0 && len(f.in.Lanes) > most-f.foreignContexts() && f.uses(device.PartQueueSet, RealRSSContext) {
+	if most := f.dev.MaxContexts; most > 0 && len(f.in.Lanes) > most-f.foreignContexts() &&
+		f.uses(device.PartQueueSet, RealRSSContext) {
 		others := ""
 		if n := f.foreignContexts(); n > 0 {
 			others = fmt.Sprintf(", of which niclane did not make %d", n)
 		}
-		f.failf("lanes", "%d lanes, %s has room for %d RSS contexts beside the default%s", len(f.in.Lanes), f.dev.Name, most, others)
+		f.failf("lanes", "%d lanes, %s has room for %d RSS contexts beside the default%s", len(f.in.Lanes), f.dev.Name,
+			most, others)
 	}
 }
 
@@ -103,20 +106,24 @@ func (f *fit) checkBandwidth(lanes []*placed) {
 	for _, l := range lanes {
 		g, c := f.guarantee(l), f.ceiling(l)
 		if g > root {
-			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the %s that can be given on %s: 2 %% of its %s stay free, so that queues build on the host%s",
-				rateText(g), rateText(root), f.dev.Name, rateText(f.link), f.hint())
+			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the %s that can be given on %s: 2 %% of its %s "+
+				"stay free, so that queues build on the host%s",
+				device.RateText(g), device.RateText(root), f.dev.Name, device.RateText(f.link), f.hint())
 		}
 		if c > f.link {
-			f.failf(lanePath(l.Lane, "ceiling"), "%s is more than the link of %s (%s)%s", rateText(c), f.dev.Name, rateText(f.link), f.hint())
+			f.failf(lanePath(l.Lane, "ceiling"), "%s is more than the link of %s (%s)%s", device.RateText(c),
+				f.dev.Name, device.RateText(f.link), f.hint())
 		}
 		if c > 0 && g > c {
-			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the lane's ceiling of %s", rateText(g), rateText(c))
+			f.failf(lanePath(l.Lane, "guarantee"), "%s is more than the lane's ceiling of %s", device.RateText(g),
+				device.RateText(c))
 		}
 		sum += g
 	}
 	if sum > root {
-		f.failf("lanes", "guarantees add up to %s, %s can give %s: 2 %% of its %s stay free, so that queues build on the host%s",
-			rateText(sum), f.dev.Name, rateText(root), rateText(f.link), f.hint())
+		f.failf("lanes", "guarantees add up to %s, %s can give %s: 2 %% of its %s stay free, so that queues build "+
+			"on the host%s",
+			device.RateText(sum), f.dev.Name, device.RateText(root), device.RateText(f.link), f.hint())
 	}
 }
 
@@ -128,12 +135,14 @@ func (f *fit) checkForeign() {
 			continue
 		}
 		if _, ours := f.owned[q.Key()]; !ours {
-			f.failf("globals.dev", "%s has a root qdisc that niclane did not make (%s %s): remove it (tc qdisc del dev %s root) or leave the device out",
+			f.failf("globals.dev", "%s has a root qdisc that niclane did not make (%s %s): remove it (tc qdisc del "+
+				"dev %s root) or leave the device out",
 				f.dev.Name, q.Type, q.Handle, f.dev.Name)
 		}
 	}
 	if x, ok := f.dev.XDP(); ok && x.Program != IngressProgram {
-		f.notef("an XDP program is attached (%s, %s): packets that it redirects or drops never reach a lane", nameOr(x.Program, "without a name"), x.Mode)
+		f.notef("an XDP program is attached (%s, %s): packets that it redirects or drops never reach a lane",
+			nameOr(x.Program, "without a name"), x.Mode)
 	}
 }
 
@@ -150,13 +159,16 @@ func (f *fit) checkMembers(lanes []*placed) {
 			}
 			rules += need
 			f.checkCgroup(l, m)
-			if most := max(len(m.Ports), len(m.RemotePorts)); byCard && most > intent.FewPorts && (f.dev.RuleCapacity == 0 || !f.uses(device.PartSteering, RealRules)) {
-				f.failf(m.Path, "%d ports are %d rules on %s, which compares them one by one; want at most %d ports, or ranges compared by niclane's own program (force: {queue-set: %s})",
+			if most := max(len(m.Ports), len(m.RemotePorts)); byCard && most > intent.FewPorts &&
+				(f.dev.RuleCapacity == 0 || !f.uses(device.PartSteering, RealRules)) {
+				f.failf(m.Path, "%d ports are %d rules on %s, which compares them one by one; want at most %d "+
+					"ports, or ranges compared by niclane's own program (force: {queue-set: %s})",
 					most, need, f.dev.Name, intent.FewPorts, RealCpumap)
 			}
 		}
 	}
-	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) && f.dev.RuleCapacity > 0 && rules > free {
+	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) &&
+		f.dev.RuleCapacity > 0 && rules > free {
 		f.failf("lanes", "%d rules needed, %d free on %s", rules, free, f.dev.Name)
 	}
 	f.checkPatterns(lanes[1:])
@@ -185,7 +197,8 @@ type Pattern struct {
 
 // PatternOf returns which fields a match of a plan's compares.
 func PatternOf(m device.Match) Pattern {
-	return Pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol, portBits(m.LocalPort, m.LocalPortBits), portBits(m.RemotePort, m.RemotePortBits), m.VLAN != 0}
+	return Pattern{m.Family, prefixBits(m.Local), prefixBits(m.Remote), m.Protocol,
+		portBits(m.LocalPort, m.LocalPortBits), portBits(m.RemotePort, m.RemotePortBits), m.VLAN != 0}
 }
 
 func portBits(port uint16, bits int) int {
@@ -211,7 +224,8 @@ func (f *fit) checkPatterns(lanes []*placed) {
 		}
 	}
 	if len(seen) > maxPatterns {
-		f.failf("lanes", "the members compare %d different sets of fields (prefix lengths count), at most %d can be told apart", len(seen), maxPatterns)
+		f.failf("lanes", "the members compare %d different sets of fields (prefix lengths count), at most %d can be "+
+			"told apart", len(seen), maxPatterns)
 	}
 }
 
@@ -244,7 +258,7 @@ func (f *fit) checkForeignRules(m *intent.Member, ms []device.Match) {
 		if now, ok := f.present[r.Key()]; ok {
 			if _, ours := f.owned[r.Key()]; !ours {
 				f.failf(m.Path, "%s already has a rule for %s that niclane did not make (to %s)",
-					f.dev.Name, match, ruleTarget(now.(device.Rule)))
+					f.dev.Name, match, now.Brief())
 			}
 		}
 	}
@@ -259,7 +273,8 @@ func (f *fit) checkCgroup(l *placed, m *intent.Member) {
 	g := f.st.Cgroups
 	dir := g.CpusetDir(m.Cgroup)
 	if !g.Exists(m.Cgroup) {
-		f.failf(m.Path+".cgroup", "no control group %q (looked for %s): start it first, or have niclane watch or persist wait for it",
+		f.failf(m.Path+".cgroup",
+			"no control group %q (looked for %s): start it first, or have niclane watch or persist wait for it",
 			m.Cgroup, cmp.Or(dir, path.Join(cmp.Or(g.V2, "/sys/fs/cgroup"), m.Cgroup)))
 		return
 	}
@@ -272,12 +287,16 @@ func (f *fit) checkCgroup(l *placed, m *intent.Member) {
 		return
 	}
 	if !g.Groups[m.Cgroup] {
-		f.failf(m.Path+".cgroup", "no control group %q in the hierarchy of cpuset (looked for %s): leave cpus of lane %s out, or leave cgroup out", m.Cgroup, dir, l.Name)
+		f.failf(m.Path+".cgroup", "no control group %q in the hierarchy of cpuset (looked for %s): leave cpus of "+
+			"lane %s out, or leave cgroup out", m.Cgroup, dir, l.Name)
 		return
 	}
 	how := "enable the cpuset controller in its parent's cgroup.subtree_control"
-	if unit := path.Base(m.Cgroup); strings.HasSuffix(unit, ".service") || strings.HasSuffix(unit, ".scope") || strings.HasSuffix(unit, ".slice") {
-		how = fmt.Sprintf("let systemd enable the controller (systemctl set-property %s AllowedCPUs=%s)", unit, device.FormatCPUList(cpus))
+	if unit := path.Base(m.Cgroup); strings.HasSuffix(unit, ".service") || strings.HasSuffix(unit, ".scope") ||
+		strings.HasSuffix(unit, ".slice") {
+		how = fmt.Sprintf("let systemd enable the controller (systemctl set-property %s AllowedCPUs=%s)", unit,
+			device.FormatCPUList(cpus))
 	}
-	f.failf(m.Path+".cgroup", "%q has no cpuset.cpus, which cpus of lane %s would be written to: %s, or leave cpus out", m.Cgroup, l.Name, how)
+	f.failf(m.Path+".cgroup", "%q has no cpuset.cpus, which cpus of lane %s would be written to: %s, or leave cpus out",
+		m.Cgroup, l.Name, how)
 }

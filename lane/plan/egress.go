@@ -38,7 +38,8 @@ func (f *fit) wantXPS(lanes []*placed, total int) {
 	// no queue without any is chosen by hash.
 	for q, l := range owner {
 		if l != nil && l.isDefault {
-			f.wantXPSQueue(q, l, f.st.OnlineCPUs(), "traffic without a receive queue stays in the default lane's queues")
+			f.wantXPSQueue(q, l, f.st.OnlineCPUs(),
+				"traffic without a receive queue stays in the default lane's queues")
 		}
 	}
 	for q, l := range owner {
@@ -51,7 +52,8 @@ func (f *fit) wantXPS(lanes []*placed, total int) {
 		f.want(device.File{
 			Path:   fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", f.dev.Name, q),
 			Format: device.FileCPUMask, Value: device.FormatMask(f.st.OnlineCPUs()),
-		}, device.PartMapper, "globals.queues", fmt.Sprintf("transmit queue %d of lane default, which has no receive queue: traffic by processor", q))
+		}, device.PartMapper, "globals.queues", fmt.Sprintf("transmit queue %d of lane default, which has no "+
+			"receive queue: traffic by processor", q))
 	}
 }
 
@@ -90,7 +92,8 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 	if f.uses(device.PartClassifier, RealClsactBPF) {
 		f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},
 			device.PartClassifier, "lanes", "where filters can be attached before the queue is chosen")
-		filter = device.Filter{Dev: f.dev.Name, Parent: "egress", Pref: f.freePref(), Handle: filterHandle, Program: EgressProgram}
+		filter = device.Filter{Dev: f.dev.Name, Parent: "egress", Pref: f.freePref(), Handle: filterHandle,
+			Program: EgressProgram}
 	}
 	what := "names its lane's class"
 	switch {
@@ -99,10 +102,12 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 	case f.chooses():
 		what += " and transmit queue"
 	}
-	f.want(filter, device.PartClassifier, "lanes", "looks each packet's flow up in a map and "+what+"; later filters still run")
+	f.want(filter, device.PartClassifier, "lanes",
+		"looks each packet's flow up in a map and "+what+"; later filters still run")
 	switch {
 	case f.chooses():
-		f.want(device.FilterDefault{Filter: filter.Key(), Queues: def.queues}, device.PartMapper, lanePath(def.Lane, "queues"),
+		f.want(device.FilterDefault{Filter: filter.Key(), Queues: def.queues}, device.PartMapper,
+			lanePath(def.Lane, "queues"),
 			"what no lane matches transmits on queues "+device.FormatCPUList(def.queues))
 		f.wantNoXPS("the classifier chooses, not XPS", nil)
 	case f.byPriority():
@@ -111,7 +116,8 @@ func (f *fit) wantClassifier(def *placed, lanes []*placed) {
 			taken = append(taken, lanePriority(l.number))
 		}
 		slices.Sort(taken)
-		f.want(device.FilterDefault{Filter: filter.Key(), Lanes: taken}, device.PartMapper, lanePath(def.Lane, "queues"),
+		f.want(device.FilterDefault{Filter: filter.Key(), Lanes: taken}, device.PartMapper,
+			lanePath(def.Lane, "queues"),
 			"what no lane matches has none of the lanes' priorities")
 	}
 	key := filter.Key()
@@ -165,11 +171,13 @@ func (f *fit) wantCgroupClasses(lanes []*placed) {
 			case other == l:
 				continue
 			case other != nil:
-				f.failf(m.Path+".cgroup", "%s is in lane %s too, and the classifier %s tells members apart by control group", m.Cgroup, other.Name, name)
+				f.failf(m.Path+".cgroup", "%s is in lane %s too, and the classifier %s tells members apart by "+
+					"control group", m.Cgroup, other.Name, name)
 				continue
 			}
 			if where, ok := f.hasGroup(m.Cgroup); !ok {
-				f.failf(m.Path+".cgroup", "no control group %q in %s, where the classifier %s looks", m.Cgroup, where, name)
+				f.failf(m.Path+".cgroup", "no control group %q in %s, where the classifier %s looks", m.Cgroup, where,
+					name)
 				continue
 			}
 			owner[m.Cgroup] = l

@@ -13,7 +13,8 @@ import (
 // TestFlowerElsewhere: niclane's filter is gone and somebody else has made one for
 // the same packets, at another preference. It is theirs, whatever the journal says.
 func TestFlowerElsewhere(t *testing.T) {
-	const lanes = "version: 1\nglobals: {dev: sim0, queues: 2}\nlanes: {a: {queues: 2, ports: [%s], poller: interrupt}}\n"
+	const lanes = "version: 1\nglobals: {dev: sim0, queues: 2}\nlanes: {a: {queues: 2, ports: [%s], poller: " +
+		"interrupt}}\n"
 	st := fixture(t, "simcard-ice")
 	p, err := makePlan(t, "lanes.yaml", strings.ReplaceAll(lanes, "%s", "80"), st, plan.Owned{})
 	if err != nil {
@@ -42,7 +43,8 @@ func TestFlowerElsewhere(t *testing.T) {
 		}
 	}
 	_, err = makePlan(t, "lanes.yaml", strings.ReplaceAll(lanes, "%s", "80"), st, owned)
-	if err == nil || !strings.Contains(err.Error(), "already has a flower filter for tcp4,port=80 that niclane did not make") {
+	if err == nil || !strings.Contains(err.Error(),
+		"already has a flower filter for tcp4,port=80 that niclane did not make") {
 		t.Errorf("the member is in the file: %v", err)
 	}
 }

@@ -27,7 +27,8 @@ func TestForgetAbsent(t *testing.T) {
 			there = f
 		}
 	}
-	owned := plan.Owned{Records: []plan.OwnedRecord{{Original: was, Last: cpuset}, {Last: flower}, {Last: group}, {Original: there, Last: there}}}
+	owned := plan.Owned{Records: []plan.Record{{Original: was, Last: cpuset}, {Last: flower}, {Last: group},
+		{Original: there, Last: there}}}
 	p, err := makePlan(t, "lanes.yaml", lanes, st, owned)
 	if err != nil {
 		t.Fatal(err)

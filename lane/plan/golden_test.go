@@ -74,7 +74,8 @@ func TestGolden(t *testing.T) {
 			if *update {
 				kept := ar.Files[:0]
 				for _, f := range ar.Files {
-					if slices.Contains([]string{"device.patch", "before.yaml", "meanwhile.patch", "lanes.yaml"}, f.Name) {
+					if slices.Contains([]string{"device.patch", "before.yaml", "meanwhile.patch", "lanes.yaml"},
+						f.Name) {
 						kept = append(kept, f)
 					}
 				}
@@ -251,9 +252,10 @@ func run(st *device.State, owned plan.Owned, steps []plan.Step) plan.Owned {
 			continue
 		}
 		at[s.Key()] = len(owned.Records)
-		owned.Records = append(owned.Records, plan.OwnedRecord{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
+		owned.Records = append(owned.Records, plan.Record{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
 	}
-	owned.Records = slices.DeleteFunc(owned.Records, func(r plan.OwnedRecord) bool { return device.Equal(r.Original, r.Last) })
+	owned.Records = slices.DeleteFunc(owned.Records,
+		func(r plan.Record) bool { return device.Equal(r.Original, r.Last) })
 	return owned
 }
 
@@ -280,7 +282,8 @@ func checkInvariants(t *testing.T, ar *txtar.Archive, start, st *device.State, o
 	if err != nil {
 		t.Errorf("planning against the state reached: %v", err)
 	} else if len(settled.Steps) > 0 {
-		t.Errorf("planning against the state reached gives %d steps, first %s", len(settled.Steps), mustJSON(t, settled.Steps[0]))
+		t.Errorf("planning against the state reached gives %d steps, first %s", len(settled.Steps),
+			mustJSON(t, settled.Steps[0]))
 	}
 	for _, s := range plan.Undo(after, ownedAfter) {
 		after.Put(s.Old, s.New)

@@ -44,7 +44,8 @@ func twins(t *testing.T) *device.State {
 func TestGroup(t *testing.T) {
 	for name, globals := range map[string]string{"list": "dev: [lane0, lane1]", "bond": "bond: bond0"} {
 		t.Run(name, func(t *testing.T) {
-			lanes := "version: 1\nglobals: {" + globals + "}\nlanes: {a: {rank: 1, queues: 2, cpus: 1, ports: [80], cgroup: /memcached}}\n"
+			lanes := "version: 1\nglobals: {" + globals + "}\nlanes: {a: {rank: 1, queues: 2, cpus: 1, ports: [80], " +
+				"cgroup: /memcached}}\n"
 			st := twins(t)
 			p, err := makePlan(t, "lanes.yaml", lanes, st, plan.Owned{})
 			if err != nil {
@@ -89,12 +90,14 @@ func TestGroup(t *testing.T) {
 
 func TestGroupErrors(t *testing.T) {
 	for name, c := range map[string]struct{ globals, want string }{
-		"no bond":  {"bond: bond7", `lanes.yaml:2: globals.bond: no network device "bond7" here (have: bond0, lane0, lane1)`},
-		"not one":  {"bond: lane0", "lanes.yaml:2: globals.bond: lane0 is not a bond"},
-		"one gone": {"dev: [lane0, lane9]", `lanes.yaml:2: globals.dev: no network device "lane9" here (have: bond0, lane0, lane1)`},
+		"no bond": {"bond: bond7", `lanes.yaml:2: globals.bond: no network device "bond7" here (have: bond0, lane0, lane1)`},
+		"not one": {"bond: lane0", "lanes.yaml:2: globals.bond: lane0 is not a bond"},
+		"one gone": {"dev: [lane0, lane9]",
+			`lanes.yaml:2: globals.dev: no network device "lane9" here (have: bond0, lane0, lane1)`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := makePlan(t, "lanes.yaml", "version: 1\nglobals: {"+c.globals+"}\nlanes: {a: {queues: 1, ports: [80]}}\n", twins(t), plan.Owned{})
+			_, err := makePlan(t, "lanes.yaml", "version: 1\nglobals: {"+c.globals+"}\nlanes: {a: {queues: 1, "+
+				"ports: [80]}}\n", twins(t), plan.Owned{})
 			if err == nil || err.Error() != c.want {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
@@ -186,7 +189,7 @@ func TestInterruptAway(t *testing.T) {
 	moved := affinity
 	moved.Value = "1"
 	st := twins(t)
-	owned := plan.Owned{Records: []plan.OwnedRecord{{Original: affinity, Last: moved}}}
+	owned := plan.Owned{Records: []plan.Record{{Original: affinity, Last: moved}}}
 	p, err := makePlan(t, "lanes.yaml", lanes, st, owned)
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +197,7 @@ func TestInterruptAway(t *testing.T) {
 	if len(p.Gone) > 0 || len(p.Forget) > 0 {
 		t.Errorf("forgets %q with %q, want none: every device is there", p.Forget, p.Gone)
 	}
-	owned.Records = append(owned.Records, plan.OwnedRecord{Last: device.Flower{Dev: "lane7"}})
+	owned.Records = append(owned.Records, plan.Record{Last: device.Flower{Dev: "lane7"}})
 	if p, err = makePlan(t, "lanes.yaml", lanes, st, owned); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +210,8 @@ func TestInterruptAway(t *testing.T) {
 // slaves, by their links, and is the others' when one leaves; shares of the link, and
 // rates where one slave carries everything or no bond is named, are each device's.
 func TestBondRates(t *testing.T) {
-	const lanes = "version: 1\nglobals: {%s}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: 300mbit, ceiling: 450mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%%}}\n"
+	const lanes = "version: 1\nglobals: {%s}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: 300mbit, " +
+		"ceiling: 450mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%%}}\n"
 	class := func(dev, id string, st *device.State) (rate, ceil uint64) {
 		c, _ := st.Objects()["class/"+dev+"/"+id].(device.Class)
 		return c.Rate, c.Ceil
@@ -304,7 +308,8 @@ func TestBondSharing(t *testing.T) {
 			for _, dev := range c.idle {
 				st.Device(dev).Idle = true
 			}
-			p, err := makePlan(t, "lanes.yaml", "version: 1\nglobals: {bond: bond0, link-rate: 1gbit}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], "+c.rates+"}}\n", st, plan.Owned{})
+			p, err := makePlan(t, "lanes.yaml", "version: 1\nglobals: {bond: bond0, link-rate: 1gbit}\nlanes: {a: "+
+				"{queues: 2, cpus: 1, ports: [80], "+c.rates+"}}\n", st, plan.Owned{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -324,11 +329,13 @@ func TestBondSharing(t *testing.T) {
 // TestBondSpeedUnknown: a card does not say its speed while its link is down, which
 // keeps the lanes from none of the bond's other slaves.
 func TestBondSpeedUnknown(t *testing.T) {
-	const lanes = "version: 1\nglobals: {bond: bond0}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: 300mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%}}\n"
+	const lanes = "version: 1\nglobals: {bond: bond0}\nlanes: {a: {queues: 2, cpus: 1, ports: [80], guarantee: " +
+		"300mbit}, b: {queues: 1, cpus: 1, ports: [81], guarantee: 10%}}\n"
 	st := twins(t)
 	st.Device("bond0").BondMode = "802.3ad"
 	st.Device("lane0").Speed, st.Device("lane1").Speed = 1e9, 0
-	if _, err := makePlan(t, "lanes.yaml", lanes, st, plan.Owned{}); err == nil || !strings.Contains(err.Error(), "lane1 does not say its speed") {
+	if _, err := makePlan(t, "lanes.yaml", lanes, st, plan.Owned{}); err == nil ||
+		!strings.Contains(err.Error(), "lane1 does not say its speed") {
 		t.Errorf("a link that is up, of unknown speed: %v", err)
 	}
 	st.Device("lane1").Idle = true
@@ -337,12 +344,14 @@ func TestBondSpeedUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(st, plan.Owned{}, p.Steps)
-	for key, want := range map[string]uint64{"class/lane0/1:10": 300e6, "class/lane1/1:10": 150e6, "class/lane1/1:11": 100e6} {
+	for key, want := range map[string]uint64{"class/lane0/1:10": 300e6, "class/lane1/1:10": 150e6,
+		"class/lane1/1:11": 100e6} {
 		if c, _ := st.Objects()[key].(device.Class); c.Rate != want {
 			t.Errorf("%s: rate %d, want %d", key, c.Rate, want)
 		}
 	}
-	if note := "lane1: its link is down and says no speed: planned with 1gbit"; !strings.Contains(strings.Join(p.Notes, "\n"), note) {
+	if note := "lane1: its link is down and says no speed: planned with 1gbit"; !strings.Contains(strings.Join(p.Notes,
+		"\n"), note) {
 		t.Errorf("no note says %q: %q", note, p.Notes)
 	}
 }
@@ -356,7 +365,8 @@ func TestBondTooSmall(t *testing.T) {
 	for _, dev := range []string{"lane0", "lane1"} {
 		st.Device(dev).Speed = 1e9
 	}
-	if _, err := makePlan(t, "lanes.yaml", fmt.Sprintf(lanes, "guarantee: 1500mbit, ceiling: 1800mbit"), st, plan.Owned{}); err != nil {
+	if _, err := makePlan(t, "lanes.yaml", fmt.Sprintf(lanes, "guarantee: 1500mbit, ceiling: 1800mbit"), st,
+		plan.Owned{}); err != nil {
 		t.Error(err)
 	}
 	st.Device("lane1").Master = ""
@@ -389,7 +399,8 @@ func TestBondOfClasses(t *testing.T) {
 		st.Devices[i].Master, st.Devices[i].Speed = "bond0", 1e9
 	}
 	st.Devices = append(st.Devices, device.Device{Name: "bond0", Type: "bond", BondMode: "802.3ad"})
-	const lanes = "version: 1\nglobals: {bond: bond0, queues: 2}\nlanes: {a: {queues: 2, ports: [80], ceiling: %s, poller: interrupt}}\n"
+	const lanes = "version: 1\nglobals: {bond: bond0, queues: 2}\nlanes: {a: {queues: 2, ports: [80], ceiling: %s, " +
+		"poller: interrupt}}\n"
 	file := fmt.Sprintf(lanes, "400mbit")
 	p, err := makePlan(t, "lanes.yaml", file, st, plan.Owned{})
 	if err != nil {

@@ -25,7 +25,8 @@ func (f *fit) wantCpusets(lanes []*placed) {
 			if len(l.CPUs) == 0 {
 				continue
 			}
-			f.notef("lane %s: busy pollers have all of its processors (%s): its members stay where they are", l.Name, device.FormatCPUList(l.cpus))
+			f.notef("lane %s: busy pollers have all of its processors (%s): its members stay where they are", l.Name,
+				device.FormatCPUList(l.cpus))
 			continue
 		}
 		var done []string
@@ -36,10 +37,14 @@ func (f *fit) wantCpusets(lanes []*placed) {
 			}
 			done = append(done, m.Cgroup)
 			dir := f.st.Cgroups.CpusetDir(m.Cgroup)
-			f.want(device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList, Value: device.FormatCPUList(cpus)},
-				device.PartProcessors, lanePath(l.Lane, "cpus"), fmt.Sprintf("processes of %s on lane %s's processors", m.Cgroup, l.Name))
-			f.want(device.File{Path: dir + "/cpuset.mems", Format: device.FileCPUList, Value: device.FormatCPUList(nodesOf(f.st, cpus))},
-				device.PartProcessors, lanePath(l.Lane, "numa"), fmt.Sprintf("memory of %s on their NUMA nodes", m.Cgroup))
+			f.want(device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList,
+				Value: device.FormatCPUList(cpus)},
+				device.PartProcessors, lanePath(l.Lane, "cpus"),
+				fmt.Sprintf("processes of %s on lane %s's processors", m.Cgroup, l.Name))
+			f.want(device.File{Path: dir + "/cpuset.mems", Format: device.FileCPUList,
+				Value: device.FormatCPUList(nodesOf(f.st, cpus))},
+				device.PartProcessors, lanePath(l.Lane, "numa"),
+				fmt.Sprintf("memory of %s on their NUMA nodes", m.Cgroup))
 		}
 	}
 }
@@ -90,7 +95,8 @@ func (f *fit) wantGlobals() {
 		return
 	}
 	f.wants = append(f.wants, want{
-		Object: ring, part: device.PartQueueSet, cause: "globals.rxring", disruptive: true, reason: "descriptor ring sizes",
+		Object: ring, part: device.PartQueueSet, cause: "globals.rxring", disruptive: true,
+		reason: "descriptor ring sizes",
 	})
 }
 
@@ -102,5 +108,6 @@ func (f *fit) wantSysctl(path, cause string, v *int) {
 		f.failf(cause, "%s does not exist here (host-wide settings are absent in network namespaces)", path)
 		return
 	}
-	f.want(device.File{Path: path, Format: device.FileText, Value: strconv.Itoa(*v)}, device.PartPoller, cause, "asked for")
+	f.want(device.File{Path: path, Format: device.FileText, Value: strconv.Itoa(*v)}, device.PartPoller, cause,
+		"asked for")
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/lane/device"
@@ -21,7 +20,8 @@ func (f *fit) wantDefaultRSS(def *placed, total int) {
 	more, _ := f.unpaired(total)
 	queues := slices.Concat(def.queues, more)
 	if size := f.tableSize(); len(queues) > size {
-		f.notef("the indirection table has %d entries: of the default lane's %d queues %d receive nothing", size, len(queues), len(queues)-size)
+		f.notef("the indirection table has %d entries: of the default lane's %d queues %d receive nothing", size,
+			len(queues), len(queues)-size)
 	}
 	f.want(device.RSSTable{
 		Dev: f.dev.Name, Queues: spread(f.tableSize(), queues), Configured: true,
@@ -102,7 +102,8 @@ func (f *fit) wantChannels(total int) {
 		return
 	}
 	if f.offloaded() && now != shall {
-		f.failf("lanes", "the lanes' queues need other channels on %s (%d, now %d), and they are fixed while the card has HTB classes: niclane rollback first",
+		f.failf("lanes", "the lanes' queues need other channels on %s (%d, now %d), and they are fixed while the "+
+			"card has HTB classes: niclane rollback first",
 			f.dev.Name, shall.RX+shall.Combined, now.RX+now.Combined)
 		return
 	}
@@ -131,27 +132,15 @@ func (f *fit) wantGone(n int) {
 		return cmp.Or(cmp.Compare(f.queueOf(a), f.queueOf(b)), strings.Compare(a.Key(), b.Key()))
 	})
 	for _, o := range gone {
-		f.wantAbsent(o, device.PartQueueSet, "lanes", fmt.Sprintf("it goes with queue %d, and comes back with it", f.queueOf(o)))
+		f.wantAbsent(o, device.PartQueueSet, "lanes", fmt.Sprintf("it goes with queue %d, and comes back with it",
+			f.queueOf(o)))
 	}
 }
 
 // queueOf returns the queue of the device that an object goes with, -1 if none.
 func (f *fit) queueOf(o device.Object) int {
-	switch o := o.(type) {
-	case device.Affinity:
-		if o.Dev == f.dev.Name {
-			return o.Queue
-		}
-	case device.Coalesce:
-		if o.Dev == f.dev.Name {
-			return o.Queue
-		}
-	case device.NAPIConfig:
-		if o.Dev == f.dev.Name {
-			return o.Queue
-		}
-	case device.File:
-		return device.QueueOf(o.Path, f.dev.Name)
+	if q := device.QueueOf(o); q >= 0 && device.DeviceOf(o) == f.dev.Name {
+		return q
 	}
 	return -1
 }
@@ -186,7 +175,8 @@ func (f *fit) wantContexts(lanes []*placed, lastFirst bool) {
 	}
 	for _, l := range lanes {
 		if size := f.tableSize(); len(l.queues) > size {
-			f.failf(lanePath(l.Lane, "queues"), "%d queues, and an indirection table of %s has %d entries", len(l.queues), f.dev.Name, size)
+			f.failf(lanePath(l.Lane, "queues"), "%d queues, and an indirection table of %s has %d entries",
+				len(l.queues), f.dev.Name, size)
 			continue
 		}
 		f.want(device.RSSTable{
@@ -219,7 +209,8 @@ func (f *fit) wantRules(lanes []*placed) {
 			}
 		}
 		if single && n < len(l.queues) {
-			f.notef("lane %s: %d rules lead to %d of its %d queues: a rule leads to a single queue here, the others receive nothing", l.Name, n, n, len(l.queues))
+			f.notef("lane %s: %d rules lead to %d of its %d queues: a rule leads to a single queue here, the others "+
+				"receive nothing", l.Name, n, n, len(l.queues))
 		}
 	}
 }
@@ -237,11 +228,4 @@ func (f *fit) wantOn(feature string, part device.Part, why string) {
 	if _, there := f.dev.Features[feature]; there && !f.wasOn(feature) {
 		f.want(device.Feature{Dev: f.dev.Name, Name: feature, On: true}, part, "lanes", why)
 	}
-}
-
-func ruleTarget(r device.Rule) string {
-	if r.Context > 0 {
-		return "RSS context " + strconv.Itoa(r.Context)
-	}
-	return "queue " + strconv.Itoa(r.Queue)
 }

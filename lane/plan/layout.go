@@ -146,7 +146,8 @@ func (f *fit) noQueues() string {
 	if !f.sharedQueues {
 		return ""
 	}
-	return fmt.Sprintf("%s asked for, and %s has %d to transmit", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name, f.dev.TxQueues)
+	return fmt.Sprintf("%s asked for, and %s has %d to transmit", f.sumText(max(f.in.Default.Queues, 1)), f.dev.Name,
+		f.dev.TxQueues)
 }
 
 // queuesBefore is how many queues the device had before niclane, so that "all
@@ -231,7 +232,8 @@ func (f *fit) processors(lanes []*placed) {
 	for _, l := range lanes {
 		for _, id := range l.CPUs {
 			if !slices.Contains(online, id) {
-				f.failf(lanePath(l.Lane, "cpus"), "processor %d is not online (online: %s)", id, device.FormatCPUList(online))
+				f.failf(lanePath(l.Lane, "cpus"), "processor %d is not online (online: %s)", id,
+					device.FormatCPUList(online))
 			}
 		}
 		if !l.isDefault {
@@ -289,16 +291,19 @@ func (f *fit) noteKept(lanes []*placed) {
 			continue
 		}
 		auto = append(auto, l.Name)
-		if slices.ContainsFunc(f.st.CPUs, func(c device.CPU) bool { return c.Kept != "" && slices.Contains(l.cpus, c.ID) }) {
+		if slices.ContainsFunc(f.st.CPUs,
+			func(c device.CPU) bool { return c.Kept != "" && slices.Contains(l.cpus, c.ID) }) {
 			forced = append(forced, l.Name)
 		}
 	}
 	switch {
 	case len(words) == 0 || len(auto) == 0:
 	case len(forced) > 0:
-		f.notef("lane %s has processors that the host keeps free of work, %s: there are no others; name cpus to choose", strings.Join(forced, ", "), strings.Join(words, ", "))
+		f.notef("lane %s has processors that the host keeps free of work, %s: there are no others; name cpus to choose",
+			strings.Join(forced, ", "), strings.Join(words, ", "))
 	default:
-		f.notef("cpus: auto leaves out processors that the host keeps free of work, %s; name them in cpus to use them", strings.Join(words, ", "))
+		f.notef("cpus: auto leaves out processors that the host keeps free of work, %s; name them in cpus to use them",
+			strings.Join(words, ", "))
 	}
 }
 
@@ -333,7 +338,8 @@ func (f *fit) pool(l *placed) []int {
 		ids = kept
 	}
 	if len(ids) == 0 {
-		f.failf(lanePath(l.Lane, "numa"), "no online processor matches %q (%s is on node %d)", policy, f.dev.Name, f.dev.Node)
+		f.failf(lanePath(l.Lane, "numa"), "no online processor matches %q (%s is on node %d)", policy, f.dev.Name,
+			f.dev.Node)
 		return f.st.OnlineCPUs()
 	}
 	return ids

@@ -10,7 +10,7 @@ import (
 )
 
 // headless says why niclane's programs cannot read a device's packets, "" if they
-// can: their flow is found behind an Ethernet header (internal/kernel/bpf/c/flow.h: parse).
+// can: their flow is found behind an Ethernet header (internal/kernel/bpf/c/include/niclane/packet.h).
 func headless(d *device.Device) string {
 	if d.LinkType == "" {
 		return ""
@@ -23,7 +23,8 @@ func tcx(st *device.State, d *device.Device) (bool, string) {
 	if why := headless(d); why != "" {
 		return false, why
 	}
-	return needs("by flow, one map lookup per pattern, at TCX egress, before others' programs and filters", device.CapTCX, device.CapClsBPF)(st, d)
+	return needs("by flow, one map lookup per pattern, at TCX egress, before others' programs and filters",
+		device.CapTCX, device.CapClsBPF)(st, d)
 }
 
 // invented gives the quirk by which the link's rate is a driver's invention: the
@@ -47,8 +48,9 @@ func (f *fit) invented() (device.Quirk, bool) {
 // noteSpeed says where lanes have shares of an invention.
 func (f *fit) noteSpeed(lanes []*placed) {
 	if q, ok := f.invented(); ok && shaped(lanes) {
-		f.notef("the driver %s makes up the link rate of %s (%s): give link-rate, which percentages refer to and below which queues build",
-			q.Driver, rateText(f.link), q.Source)
+		f.notef("the driver %s makes up the link rate of %s (%s): give link-rate, which percentages refer to and "+
+			"below which queues build",
+			q.Driver, device.RateText(f.link), q.Source)
 	}
 }
 

@@ -30,7 +30,7 @@ type fit struct {
 	in      *intent.Intent
 	st      *device.State
 	dev     *device.Device
-	owned   map[string]*OwnedRecord
+	owned   map[string]*Record
 	choice  map[device.Part]Choice
 	present map[string]device.Object
 	link    uint64 // bit/s
@@ -92,7 +92,7 @@ func Make(in *intent.Intent, st *device.State, owned Owned) (*Plan, error) {
 	p := &Plan{}
 	in = resolved(in, st)
 	keys := owned.keys()
-	ours := make(map[string]*OwnedRecord, len(keys))
+	ours := make(map[string]*Record, len(keys))
 	for i := range owned.Records {
 		ours[keys[i]] = &owned.Records[i]
 	}
@@ -148,7 +148,8 @@ func (f *fit) merge(wants []want, at map[string]int) []want {
 			w.key = key
 			wants = append(wants, w)
 		case !device.Equal(wants[i].Object, w.Object):
-			f.failf(w.cause, "%s is wanted as %s and, for %s, as %s", key, Brief(wants[i].Object), f.dev.Name, Brief(w.Object))
+			f.failf(w.cause, "%s is wanted as %s and, for %s, as %s", key, Brief(wants[i].Object), f.dev.Name,
+				Brief(w.Object))
 		}
 	}
 	return wants
@@ -204,7 +205,8 @@ func (f *fit) plan(p *Plan) {
 	f.wantTxQueueLen()
 	p.Choices = append(p.Choices, choices...)
 	for _, l := range lanes {
-		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus, Rank: rank(l)}
+		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus,
+			Rank: rank(l)}
 		if rx, tx := f.unpaired(total); l.isDefault {
 			fitted.Queues = slices.Concat(l.queues, span(total, max(len(rx), len(tx))))
 		}
@@ -225,7 +227,8 @@ func (f *fit) plan(p *Plan) {
 		f.notef("%s: no lane has one of its own to transmit", f.noQueues())
 	}
 	if f.dev.Emulated {
-		f.notef("the lab's emulated card: its ethtool -X and -N lines are what a real card would need; here niclane writes the card's own tables")
+		f.notef("the lab's emulated card: its ethtool -X and -N lines are what a real card would need; here niclane " +
+			"writes the card's own tables")
 	}
 }
 
@@ -373,14 +376,6 @@ func dedupe(errs Errors) Errors {
 	return out
 }
 
-// Key identifies the object.
-func (r OwnedRecord) Key() string {
-	if r.Original != nil {
-		return r.Original.Key()
-	}
-	return r.Last.Key()
-}
-
 // keys are those of the records, in their order.
 func (o Owned) keys() []string {
 	if len(o.Keys) == len(o.Records) {
@@ -397,14 +392,16 @@ func (o Owned) keys() []string {
 // back what is ours and no longer wanted, latest first, then change in the
 // order wanted. keys are those of owned, wanted those of wants. With st, what
 // went with its device is left out.
-func diff(st *device.State, present map[string]device.Object, owned Owned, keys []string, wants []want, wanted map[string]int) []Step {
+func diff(st *device.State, present map[string]device.Object, owned Owned, keys []string, wants []want,
+	wanted map[string]int) []Step {
 	var steps, last []Step
 	inUse := ledTo(present, wants)
 	for i, r := range slices.Backward(owned.Records) {
 		if _, still := wanted[keys[i]]; still {
 			continue
 		}
-		if now := present[keys[i]]; !device.Equal(now, r.Original) && !(now == nil && st != nil && goneWith(st, r.Original)) && !elsewhere(now, r) {
+		if now := present[keys[i]]; !device.Equal(now, r.Original) &&
+			!(now == nil && st != nil && goneWith(st, r.Original)) && !elsewhere(now, r) {
 			s := Step{
 				Old: now, New: r.Original, Part: r.Part, Cause: r.Cause,
 				Reason: keys[i] + " back to what it was",
@@ -435,7 +432,7 @@ func diff(st *device.State, present map[string]device.Object, owned Owned, keys 
 
 // elsewhere reports whether what is there now is a filter for the same packets at
 // another place than niclane's own, which is gone: nothing of ours is left.
-func elsewhere(now device.Object, r OwnedRecord) bool {
+func elsewhere(now device.Object, r Record) bool {
 	f, is := now.(device.Flower)
 	return is && f.Pref != 0 && r.Original == nil
 }
@@ -443,7 +440,8 @@ func elsewhere(now device.Object, r OwnedRecord) bool {
 // forget finds what is ours, is there no more, and has nothing to be put back to:
 // it went with its device or control group, or somebody has removed what niclane
 // would remove. Nobody wants it there.
-func (p *Plan) forget(st *device.State, present map[string]device.Object, owned Owned, keys []string, wanted map[string]int) {
+func (p *Plan) forget(st *device.State, present map[string]device.Object, owned Owned, keys []string,
+	wanted map[string]int) {
 	var irqs []string
 	for i, r := range owned.Records {
 		o := r.Original

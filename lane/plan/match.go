@@ -113,8 +113,8 @@ var (
 )
 
 // noteFragments names the lanes whose datagrams are told by ports, which their
-// fragments do not have (internal/kernel/bpf/c/flow.h: parse_ipv4). TCP fits its segments
-// to the MTU.
+// fragments do not have (internal/kernel/bpf/c/include/niclane/packet.h). TCP fits its
+// segments to the MTU.
 func (f *fit) noteFragments(lanes []*placed) {
 	var names []string
 	for _, l := range lanes {
@@ -125,6 +125,7 @@ func (f *fit) noteFragments(lanes []*placed) {
 		}
 	}
 	if len(names) > 0 && (f.reserves() || f.redirects() || f.chooses() || !f.byGroup() && f.priority(lanes[0]) != "") {
-		f.notef("UDP by port (%s): fragments of datagrams larger than the MTU have no ports, and are the default lane's", strings.Join(names, ", "))
+		f.notef("UDP by port (%s): fragments of datagrams larger than the MTU have no ports, "+
+			"and are the default lane's", strings.Join(names, ", "))
 	}
 }

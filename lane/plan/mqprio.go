@@ -68,9 +68,11 @@ func (f *fit) noMqprio(lanes []*placed) string {
 	case f.sharedQueues:
 		return f.noQueues()
 	case len(lanes)-1 > f.maxPriorityLanes() && f.byGroup():
-		return fmt.Sprintf("%d lanes, and there are %d priorities that nobody else's packets have", len(lanes)-1, f.maxPriorityLanes())
+		return fmt.Sprintf("%d lanes, and there are %d priorities that nobody else's packets have", len(lanes)-1,
+			f.maxPriorityLanes())
 	case len(lanes)-1 > f.maxPriorityLanes():
-		return fmt.Sprintf("%d lanes, and there are %d priorities beside the default lane's", len(lanes)-1, f.maxPriorityLanes())
+		return fmt.Sprintf("%d lanes, and there are %d priorities beside the default lane's", len(lanes)-1,
+			f.maxPriorityLanes())
 	case f.choice[device.PartBandwidth].Realisation == "" && shaped(lanes):
 		return fmt.Sprintf("it takes the root, where %s would give %s", RealHTB, strings.Join(asked(lanes), " and "))
 	case f.byCard():
@@ -112,12 +114,14 @@ func (f *fit) wantMqprio(lanes []*placed) {
 	}
 	if now := f.present[q.Key()]; now != nil && !device.Equal(now, q) {
 		if f.byCard() {
-			f.failf("lanes", "the lanes' queues or rates on %s change, and for that the card's traffic classes are made anew, without the filters that lead to them: niclane rollback first", f.dev.Name)
+			f.failf("lanes", "the lanes' queues or rates on %s change, and for that the card's traffic classes are "+
+				"made anew, without the filters that lead to them: niclane rollback first", f.dev.Name)
 			return
 		}
 		for _, leaf := range f.dev.Qdiscs {
 			if leaf.Handle != "0:" && strings.HasPrefix(leaf.Parent, rootHandle) {
-				f.failf("lanes", "the lanes' queues on %s change, and an mqprio is made anew for that, with nothing on it: %s %s hangs on it: niclane rollback first",
+				f.failf("lanes", "the lanes' queues on %s change, and an mqprio is made anew for that, with nothing "+
+					"on it: %s %s hangs on it: niclane rollback first",
 					f.dev.Name, leaf.Type, leaf.Handle)
 				return
 			}
@@ -129,7 +133,8 @@ func (f *fit) wantMqprio(lanes []*placed) {
 		reason: reason,
 	})
 	for _, p := range pairs {
-		f.want(p, device.PartMapper, "lanes", fmt.Sprintf("transmit queue %d: symmetric with its receive queue, within its traffic class", device.QueueOf(p.Path, f.dev.Name)))
+		f.want(p, device.PartMapper, "lanes", fmt.Sprintf("transmit queue %d: symmetric with its receive queue, "+
+			"within its traffic class", device.QueueOf(p)))
 	}
 }
 
@@ -145,7 +150,8 @@ func (f *fit) pairs(lanes []*placed) (files []device.File) {
 	}
 	for _, l := range lanes {
 		for _, q := range l.queues {
-			file := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_rxqs", f.dev.Name, q), Format: device.FileCPUMask}
+			file := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_rxqs", f.dev.Name, q),
+				Format: device.FileCPUMask}
 			if f.setByOthers(file.Path) {
 				f.notef("transmit queues are not symmetric within a traffic class: somebody has set %s", file.Path)
 				return nil
@@ -167,7 +173,8 @@ func (f *fit) setByOthers(path string) bool {
 	if r, ours := f.owned[now.Key()]; ours {
 		was = r.Original // nil: it came with niclane's channels
 	}
-	return was != nil && !device.Equal(was, device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)})
+	return was != nil && !device.Equal(was,
+		device.File{Path: path, Format: device.FileCPUMask, Value: device.FormatMask(nil)})
 }
 
 // priority is what niclane writes to skb->priority of a lane's packets, as a

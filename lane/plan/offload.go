@@ -48,8 +48,10 @@ func (f *fit) noOffload(lanes []*placed, without map[string]string, asked []stri
 	others[RealHTBOffload] = "left out to see"
 	for _, c := range choose(f.st, f.dev, f.in.Group.Force, others, asked) {
 		names := Realisations(device.PartBandwidth)
-		if c.Part == device.PartBandwidth && c.Realisation != "" && slices.Index(names, c.Realisation) < slices.Index(names, RealHTBOffload) {
-			return fmt.Sprintf("%s gives what the lanes ask for, and leaves them all of their transmit queues", c.Realisation)
+		if c.Part == device.PartBandwidth && c.Realisation != "" &&
+			slices.Index(names, c.Realisation) < slices.Index(names, RealHTBOffload) {
+			return fmt.Sprintf("%s gives what the lanes ask for, and leaves them all of their transmit queues",
+				c.Realisation)
 		}
 	}
 	return ""
@@ -64,20 +66,20 @@ func (f *fit) wantOffload(lanes []*placed) {
 	root := f.link / limits.CeilingUnit * limits.CeilingUnit
 	if root < limits.Shares || root == 0 {
 		f.failf("globals.link-rate", "%s is less than the %s that rates on %s are multiples of (%s)",
-			rateText(f.link), rateText(limits.CeilingUnit), f.dev.Name, limits.Source)
+			device.RateText(f.link), device.RateText(limits.CeilingUnit), f.dev.Name, limits.Source)
 		return
 	}
 	f.wantOn("hw-tc-offload", device.PartBandwidth, "the card takes HTB classes")
 	f.wantRoot(device.Qdisc{
 		Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle, DefaultClass: defaultMinor, Offload: true,
 	}, "the card's own scheduler, with a transmit queue for each lane")
-	f.wantOffloaded(rootClass, rootHandle, root, root, "globals.link-rate", "the link's "+rateText(root))
+	f.wantOffloaded(rootClass, rootHandle, root, root, "globals.link-rate", "the link's "+device.RateText(root))
 	rates := f.offloadRates(lanes, root)
 	for i, l := range lanes {
 		ceiling := f.ceiling(l)
 		if ceiling > 0 && ceiling < limits.CeilingUnit {
 			f.failf(lanePath(l.Lane, "ceiling"), "%s is less than the %s that ceilings on %s are multiples of (%s)",
-				rateText(ceiling), rateText(limits.CeilingUnit), f.dev.Name, limits.Source)
+				device.RateText(ceiling), device.RateText(limits.CeilingUnit), f.dev.Name, limits.Source)
 			continue
 		}
 		ceiling = ceiling / limits.CeilingUnit * limits.CeilingUnit
@@ -85,10 +87,12 @@ func (f *fit) wantOffload(lanes []*placed) {
 			ceiling = root
 		}
 		f.wantOffloaded(classID(l.minor), rootClass, rates[i], ceiling, l.Path,
-			fmt.Sprintf("lane %s: %s guaranteed, at most %s, by a transmit queue of its own", l.Name, rateText(rates[i]), rateText(ceiling)))
+			fmt.Sprintf("lane %s: %s guaranteed, at most %s, by a transmit queue of its own", l.Name,
+				device.RateText(rates[i]), device.RateText(ceiling)))
 		f.wantFair(l)
 	}
-	f.notef("%s: each lane leaves by one transmit queue of the card's behind those of the channels, however many it has to receive", RealHTBOffload)
+	f.notef("%s: each lane leaves by one transmit queue of the card's behind those of the channels, however many it "+
+		"has to receive", RealHTBOffload)
 }
 
 // offloadRates are what the lanes' classes are guaranteed. Where the card shares
@@ -109,8 +113,9 @@ func (f *fit) offloadRates(lanes []*placed, root uint64) []uint64 {
 		sum += rates[i]
 	}
 	if sum > root {
-		f.failf("lanes", "guarantees add up to %s of the %s of %s: the card shares it out in parts of %s, and gives every lane and the default lane at least one (%s)",
-			rateText(sum), rateText(root), f.dev.Name, rateText(part), f.offloadLimits().Source)
+		f.failf("lanes", "guarantees add up to %s of the %s of %s: the card shares it out in parts of %s, and gives "+
+			"every lane and the default lane at least one (%s)",
+			device.RateText(sum), device.RateText(root), f.dev.Name, device.RateText(part), f.offloadLimits().Source)
 		return rates
 	}
 	if lanes[0].Bandwidth.Guarantee.IsZero() {
@@ -123,7 +128,8 @@ func (f *fit) offloadRates(lanes []*placed, root uint64) []uint64 {
 // the device while it makes one (net/sched/sch_htb.c: htb_graft_helper).
 func (f *fit) wantOffloaded(id, parent string, rate, ceil uint64, cause, reason string) {
 	c := device.Class{
-		Dev: f.dev.Name, ID: id, Parent: parent, Rate: rate, Ceil: ceil, Burst: f.burst(rate), CBurst: f.burst(ceil), Offload: true,
+		Dev: f.dev.Name, ID: id, Parent: parent, Rate: rate, Ceil: ceil, Burst: f.burst(rate), CBurst: f.burst(ceil),
+		Offload: true,
 	}
 	f.wants = append(f.wants, want{
 		Object: c, part: device.PartBandwidth, cause: cause, reason: reason, disruptive: f.present[c.Key()] == nil,
@@ -135,23 +141,18 @@ func (f *fit) wantRoot(q device.Qdisc, reason string) {
 	if now, there := f.present[q.Key()].(device.Qdisc); there && !device.Equal(now, q) {
 		if r, ours := f.owned[q.Key()]; ours {
 			if last, ok := r.Last.(device.Qdisc); ok && !device.Equal(last, now) {
-				f.failf("lanes", "the root qdisc of %s is somebody else's by now (%s %s; niclane had made %s %s): tc qdisc del dev %[1]s root, and apply again",
+				f.failf("lanes", "the root qdisc of %s is somebody else's by now (%s %s; niclane had made %s %s): "+
+					"tc qdisc del dev %[1]s root, and apply again",
 					f.dev.Name, now.Type, now.Handle, last.Type, last.Handle)
 				return
 			}
 			f.failf("lanes", "%s on %s would be another (%s, now %s), and it cannot be changed: niclane rollback first",
-				q.Type, f.dev.Name, rootText(q), rootText(now))
+				q.Type, f.dev.Name, q.Named(), now.Named())
 			return
 		}
 	}
-	f.wants = append(f.wants, want{Object: q, part: device.PartBandwidth, cause: "lanes", disruptive: true, reason: reason})
-}
-
-func rootText(q device.Qdisc) string {
-	if q.Offload {
-		return q.Type + " offload"
-	}
-	return q.Type
+	f.wants = append(f.wants, want{Object: q, part: device.PartBandwidth, cause: "lanes", disruptive: true,
+		reason: reason})
 }
 
 // offloaded reports whether the card has HTB classes now: its channels are then

@@ -16,17 +16,19 @@ import (
 // context that it leads to; it goes first all the same.
 func TestRuleBeforeItsContext(t *testing.T) {
 	rule := func(port uint16, context int) device.Rule {
-		return device.Rule{Dev: "eth0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: port}, Context: context}
+		return device.Rule{Dev: "eth0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: port},
+			Context: context}
 	}
 	table := func(context int) device.RSSTable {
 		return device.RSSTable{Dev: "eth0", Context: context, Queues: []int{context}}
 	}
 	st := &device.State{Devices: []device.Device{{
-		Name: "eth0", RSS: []device.RSSTable{table(1), table(2)}, Rules: []device.Rule{rule(80, 2), rule(81, 2), rule(90, 1)},
+		Name: "eth0", RSS: []device.RSSTable{table(1), table(2)},
+		Rules: []device.Rule{rule(80, 2), rule(81, 2), rule(90, 1)},
 	}}}
 	var owned plan.Owned
 	for _, o := range []device.Object{table(1), rule(80, 2), rule(81, 2), rule(90, 1), table(2)} {
-		owned.Records = append(owned.Records, plan.OwnedRecord{Last: o})
+		owned.Records = append(owned.Records, plan.Record{Last: o})
 	}
 	var got []string
 	for _, s := range plan.Undo(st, owned) {
@@ -50,14 +52,15 @@ func TestContextAfterMovedRule(t *testing.T) {
 		return in
 	}
 	st := fixture(t, "simcard-contexts")
-	before, err := plan.Make(parse("  a:\n    queues: 3\n    ports: 6379\n  b:\n    queues: 2\n    ports: 80\n"), st, plan.Owned{})
+	before, err := plan.Make(parse("  a:\n    queues: 3\n    ports: 6379\n  b:\n    queues: 2\n    ports: 80\n"), st,
+		plan.Owned{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var owned plan.Owned
 	var changes []device.Change
 	for _, s := range before.Steps {
-		owned.Records = append(owned.Records, plan.OwnedRecord{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
+		owned.Records = append(owned.Records, plan.Record{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
 		changes = append(changes, device.Change{Old: s.Old, New: s.New})
 	}
 	p, err := plan.Make(parse("  all:\n    queues: 2\n    ports: [80, 6379]\n"), st.After(changes), owned)

@@ -20,7 +20,8 @@ func (f *fit) wantPollers(lanes []*placed) {
 	for _, l := range lanes {
 		kind := f.kind(l)
 		if n := l.Poller.Count; n > 0 && n < len(l.queues) && kind == intent.PollerThread {
-			f.notef("lane %s: %d pollers asked for, but a threaded NAPI has a thread of its own: %d threads on %d processors",
+			f.notef("lane %s: %d pollers asked for, but a threaded NAPI has a thread of its own: %d threads on %d "+
+				"processors",
 				l.Name, n, len(l.queues), min(n, len(l.cpus)))
 		}
 		if !f.reserves() && !l.isDefault {
@@ -44,7 +45,8 @@ func (f *fit) wantPollers(lanes []*placed) {
 		}
 	}
 	if !f.defaultThreaded(lanes[0]) && f.threadsShareCPUs(lanes) {
-		f.notef("the default lane's queues are polled in softirq, which runs before any thread on the same processor; " +
+		f.notef("the default lane's queues are polled in softirq, which runs before any thread " +
+			"on the same processor; " +
 			"globals.poller: thread puts them behind the lane's")
 	}
 }
@@ -109,9 +111,11 @@ func (f *fit) wantUnthreaded(l *placed, q int) {
 	thread := device.Thread{Dev: f.dev.Name, Queue: q}
 	_, there := f.present[thread.Key()]
 	if _, ours := f.owned[thread.Key()]; there || ours {
-		f.wantAbsent(thread, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("the thread of queue %d ends", q))
+		f.wantAbsent(thread, device.PartPoller, lanePath(l.Lane, "poller"),
+			fmt.Sprintf("the thread of queue %d ends", q))
 	}
-	f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("queue %d of lane %s is polled in softirq", q, l.Name))
+	f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"),
+		fmt.Sprintf("queue %d of lane %s is polled in softirq", q, l.Name))
 }
 
 // napi returns the configuration of a queue's NAPI as it shall be before the
@@ -249,11 +253,14 @@ func (f *fit) wantCoalesce(l *placed, q int) {
 		key, has string
 		differs  bool
 	}{
-		{"rxusecs", "rxUsecs", m.RxUsecs != nil && *m.RxUsecs != c.RxUsecs}, {"txusecs", "txUsecs", m.TxUsecs != nil && *m.TxUsecs != c.TxUsecs},
-		{"rxadapt", "rxAdapt", m.RxAdapt != nil && *m.RxAdapt != c.RxAdapt}, {"txadapt", "txAdapt", m.TxAdapt != nil && *m.TxAdapt != c.TxAdapt},
+		{"rxusecs", "rxUsecs", m.RxUsecs != nil && *m.RxUsecs != c.RxUsecs},
+		{"txusecs", "txUsecs", m.TxUsecs != nil && *m.TxUsecs != c.TxUsecs},
+		{"rxadapt", "rxAdapt", m.RxAdapt != nil && *m.RxAdapt != c.RxAdapt},
+		{"txadapt", "txAdapt", m.TxAdapt != nil && *m.TxAdapt != c.TxAdapt},
 	} {
 		if p.differs && len(f.dev.CoalesceHas) > 0 && !slices.Contains(f.dev.CoalesceHas, p.has) {
-			f.failf(lanePath(l.Lane, p.key), "the driver of %s (%s) has no such setting (ethtool -c shows n/a): leave it out", f.dev.Name, f.dev.Driver)
+			f.failf(lanePath(l.Lane, p.key), "the driver of %s (%s) has no such setting (ethtool -c shows n/a): "+
+				"leave it out", f.dev.Name, f.dev.Driver)
 			return
 		}
 	}

@@ -61,8 +61,10 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	}
 	if n > 0 {
 		for _, name := range busy {
-			without[name] = fmt.Sprintf("%d busy pollers would leave %d of %d processors to everything else, want at least %d: "+
-				"sharing one they made P50 1.6 times softirq's (poller: busy insists on them)", n, max(online-n, 0), online, sparePollerCPUs)
+			without[name] = fmt.Sprintf("%d busy pollers would leave %d of %d processors to everything else, want "+
+				"at least %d: "+
+				"sharing one they made P50 1.6 times softirq's (poller: busy insists on them)", n, max(online-n, 0),
+				online, sparePollerCPUs)
 		}
 	}
 	return nil, without
@@ -111,7 +113,8 @@ func (f *fit) checkPollers(lanes []*placed) {
 		switch kind := f.kind(l); kind {
 		case intent.PollerAuto:
 			if l.Poller.Count > 0 && !l.isDefault && choice.Realisation == RealSoftirq {
-				f.failf(lanePath(l.Lane, "pollers"), "no polling threads on %s (%s); leave pollers out, or say poller: interrupt",
+				f.failf(lanePath(l.Lane, "pollers"),
+					"no polling threads on %s (%s); leave pollers out, or say poller: interrupt",
 					f.dev.Name, f.reasons(choice))
 			}
 		case intent.PollerThread:
@@ -136,7 +139,8 @@ func deviceThreads(st *device.State, d *device.Device) (bool, string) {
 	path := "/sys/class/net/" + d.Name + "/threaded"
 	for _, n := range d.NAPIs {
 		if all, _ := d.ThreadsAll(st.Files[path]); all != n.Config.Threaded {
-			return false, fmt.Sprintf("NAPI %d has or lacks a thread of its own, which writing %s would change", n.ID, path)
+			return false, fmt.Sprintf("NAPI %d has or lacks a thread of its own, which writing %s would change", n.ID,
+				path)
 		}
 	}
 	return true, "a kernel thread for each NAPI of the device, the lanes' placed and prioritised"
@@ -157,7 +161,8 @@ func (f *fit) noDeviceThreads() string {
 		case l.Poller.Kind == intent.PollerInterrupt:
 			why = fmt.Sprintf("lane %s asks for poller: interrupt, and these threads are the whole device's", l.Name)
 		case l.Moderation.RxUsecs != nil:
-			why = fmt.Sprintf("lane %s asks for rxusecs, and the NAPIs' own settings change with the device's threads", l.Name)
+			why = fmt.Sprintf("lane %s asks for rxusecs, and the NAPIs' own settings change with the device's threads",
+				l.Name)
 		}
 	}
 	return why
@@ -171,10 +176,12 @@ func (f *fit) checkDeviceThreads(lanes []*placed) {
 	}
 	for _, l := range lanes {
 		if l.Poller.Kind == intent.PollerInterrupt && !l.isDefault {
-			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads are the whole device's (%s)", f.dev.Name, RealDeviceThread)
+			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads are the whole device's (%s)",
+				f.dev.Name, RealDeviceThread)
 		}
 		if l.Moderation.RxUsecs != nil && f.uses(device.PartModeration, RealNAPIConfig) {
-			f.failf(lanePath(l.Lane, "rxusecs"), "on %s: the NAPIs' own settings change with the device's threads (%s); write poller: interrupt", f.dev.Name, RealDeviceThread)
+			f.failf(lanePath(l.Lane, "rxusecs"), "on %s: the NAPIs' own settings change with the device's threads "+
+				"(%s); write poller: interrupt", f.dev.Name, RealDeviceThread)
 		}
 	}
 }
@@ -200,16 +207,19 @@ func (f *fit) checkBusy(l *placed, choice Choice) {
 	switch choice.Realisation {
 	case RealDriverPollers:
 		if l.isDefault {
-			f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s polls the queues of lanes, not of the default lane", f.dev.Name, RealDriverPollers)
+			f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s polls the queues of lanes, not of the default lane",
+				f.dev.Name, RealDriverPollers)
 		}
 		return // on no processor of anybody's choice
 	case RealIoUring:
 		if most := (len(l.queues) + threads - 1) / threads; most > maxPollerQueues {
-			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, one can poll %d", threads, len(l.queues), maxPollerQueues)
+			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, one can poll %d", threads, len(l.queues),
+				maxPollerQueues)
 		}
 	case RealBusyThread:
 		if threads < len(l.queues) {
-			f.failf(lanePath(l.Lane, "pollers"), "%d for %d queues on %s: %s has a thread for each NAPI; write %d, or leave it out (%s)",
+			f.failf(lanePath(l.Lane, "pollers"),
+				"%d for %d queues on %s: %s has a thread for each NAPI; write %d, or leave it out (%s)",
 				threads, len(l.queues), f.dev.Name, RealBusyThread, len(l.queues), f.reasons(choice))
 		}
 	default:
@@ -217,10 +227,12 @@ func (f *fit) checkBusy(l *placed, choice Choice) {
 		return
 	}
 	if n := len(l.cpus); n < threads && !l.isDefault {
-		f.notef("lane %s: %d busy pollers share processors %s: each leaves the others waiting", l.Name, threads, device.FormatCPUList(l.cpus))
+		f.notef("lane %s: %d busy pollers share processors %s: each leaves the others waiting", l.Name, threads,
+			device.FormatCPUList(l.cpus))
 	}
 	if online := f.usable(); online-threads < sparePollerCPUs {
-		f.notef("lane %s: its busy pollers leave %d of %d processors to everything else: latency can become worse than without "+
+		f.notef("lane %s: its busy pollers leave %d of %d processors to everything else: latency can become worse "+
+			"than without "+
 			"(docs/realisations.md)", l.Name, max(online-threads, 0), online)
 	}
 }
@@ -276,7 +288,8 @@ func (f *fit) wantDeferred(l *placed, q int) {
 	}
 	cfg.Threaded, cfg.DeferHardIRQs, cfg.GROFlushTimeout = "off", 1, pollerFlush
 	f.replace(cfg, device.PartPoller, lanePath(l.Lane, "poller"),
-		fmt.Sprintf("queue %d of lane %s interrupts %d µs after its last poll at the earliest", q, l.Name, pollerFlush/1000))
+		fmt.Sprintf("queue %d of lane %s interrupts %d µs after its last poll at the earliest", q, l.Name,
+			pollerFlush/1000))
 }
 
 // spun are the processors of a lane's busy pollers, ascending.

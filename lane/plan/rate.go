@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"fmt"
 	"math/bits"
 
 	"github.com/niclane/niclane/lane/device"
@@ -51,23 +50,10 @@ func (f *fit) keptRates(q device.Qdisc, lanes []*placed) device.Qdisc {
 		was := q
 		as.links, as.errs = (n+1)*f.link, nil
 		if as.ofCard(&was, lanes); device.Equal(now, was) {
-			f.notef("the card's traffic classes keep the rates of a bond of %d: niclane rollback, and apply again, for those of as many as there are", n+1)
+			f.notef("the card's traffic classes keep the rates of a bond of %d: niclane rollback, and apply again, "+
+				"for those of as many as there are", n+1)
 			return was
 		}
 	}
 	return q
-}
-
-// rateText gives bit/s with the largest unit of tc(8) that keeps three
-// digits: "980mbit".
-func rateText(bps uint64) string {
-	for _, u := range []struct {
-		name string
-		of   uint64
-	}{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}} {
-		if bps >= u.of {
-			return fmt.Sprintf("%.4g%s", float64(bps)/float64(u.of), u.name)
-		}
-	}
-	return fmt.Sprintf("%dbit", bps)
 }

@@ -112,12 +112,14 @@ func clsactBPF(st *device.State, d *device.Device) (bool, string) {
 	good := "by flow, one map lookup per pattern, at the device's clsact egress"
 	for _, p := range d.Programs {
 		if p.Attach == device.AttachTCXEgress {
-			return false, fmt.Sprintf("%s is at TCX egress, which comes before clsact", nameOr(p.Name, "a program without a name"))
+			return false, fmt.Sprintf("%s is at TCX egress, which comes before clsact",
+				nameOr(p.Name, "a program without a name"))
 		}
 	}
 	for _, x := range d.Filters {
 		if x.Parent == "egress" && x.Pref <= 1 && x.Name != EgressProgram {
-			return false, fmt.Sprintf("a %s filter (%s) has the first preference at clsact egress and can end classification", x.Type, nameOr(x.Name, "no name"))
+			return false, fmt.Sprintf("a %s filter (%s) has the first preference at clsact egress and can end "+
+				"classification", x.Type, nameOr(x.Name, "no name"))
 		}
 	}
 	return true, good
@@ -132,7 +134,8 @@ const (
 
 // ownTransmit are the mappers with transmit queues that belong to one lane.
 func ownTransmit() map[device.Part][]string {
-	return map[device.Part][]string{device.PartMapper: {RealMqprioChannel, RealMqprioSoft, RealXPSRxqs, RealQueueMapping}}
+	return map[device.Part][]string{device.PartMapper: {RealMqprioChannel, RealMqprioSoft, RealXPSRxqs,
+		RealQueueMapping}}
 }
 
 // maxrate tests whether the card caps single queues, and stops doing so.
@@ -199,7 +202,8 @@ func mqprioChannel(st *device.State, d *device.Device) (bool, string) {
 	}
 	limits, _ := device.FindClassLimits(d.Driver)
 	if n := len(d.Rules) + len(d.OtherRules); limits.FiltersOrRules && n > 0 {
-		return false, fmt.Sprintf("%s takes flower filters or ntuple rules, not both, and has %d rules (%s)", d.Driver, n, limits.Source)
+		return false, fmt.Sprintf("%s takes flower filters or ntuple rules, not both, and has %d rules (%s)", d.Driver,
+			n, limits.Source)
 	}
 	return true, "a traffic class of the card for each lane, of receive and transmit queues"
 }
@@ -239,64 +243,90 @@ var catalogue = sync.OnceValue(func() []entry {
 	return []entry{
 		{device.PartQueueSet, []candidate{
 			{name: RealMqprioChannel, test: mqprioChannel, maybe: channelCaps(device.CapFlowerHwTC)},
-			{name: RealRSSContext, test: needs("an indirection table of its own for each lane", device.CapRSSTable, device.CapRSSContexts, device.CapRuleToContext)},
+			{name: RealRSSContext, test: needs("an indirection table of its own for each lane", device.CapRSSTable,
+				device.CapRSSContexts, device.CapRuleToContext)},
 			{name: RealSingleQueue, test: singleQueue},
 			{name: RealCpumap, test: cpumap("native")},
 			{name: RealCpumapGeneric, test: cpumap("generic")},
 			{name: RealRPS, test: rps},
-			{name: RealShared, test: always("no receive queue or processor of its own: the lane is made on transmit alone"),
+			{name: RealShared, test: always("no receive queue or processor of its own: the lane is made on transmit " +
+				"alone"),
 				asked: "force: queue-set: shared", because: "a lane's packets wait among all others"},
 		}},
 		{device.PartSteering, []candidate{
-			{name: RealFlower, test: needs("flower filters that the card alone looks at (skip_sw hw_tc), before rules and RSS", device.CapFlower, device.CapClsact, device.CapFlowerHwTC),
+			{name: RealFlower, test: needs("flower filters that the card alone looks at (skip_sw hw_tc), before "+
+				"rules and RSS", device.CapFlower, device.CapClsact, device.CapFlowerHwTC),
 				maybe: []device.Capability{device.CapFlowerHwTC}, with: queueSets(RealMqprioChannel)},
 			{name: RealRules, test: rules, with: queueSets(RealRSSContext, RealSingleQueue)},
 			{name: RealCpumap, test: cpumap("native"), with: queueSets(RealCpumap)},
 			{name: RealCpumapGeneric, test: cpumap("generic"), with: queueSets(RealCpumapGeneric)},
-			{name: RealShared, test: always("none: a lane's packets arrive among all others"), with: queueSets(RealRPS, RealShared)},
+			{name: RealShared, test: always("none: a lane's packets arrive among all others"),
+				with: queueSets(RealRPS, RealShared)},
 		}},
 		{device.PartClassifier, []candidate{
 			{name: RealClsactBPF, test: clsactBPF},
 			{name: RealTCX, test: tcx},
-			{name: RealSockops, test: needs("by control group, when connections are made and sockets created", device.CapSockops),
-				asked: "force: classifier: cgroup-sockops", because: "it sees whose a socket is, not what its packets are"},
-			{name: RealNetPrio, test: needs("by control group, where a socket has no priority of its own", device.CapNetPrio),
+			{name: RealSockops, test: needs("by control group, when connections are made and sockets created",
+				device.CapSockops),
+				asked: "force: classifier: cgroup-sockops", because: "it sees whose a socket is, not what its " +
+					"packets are"},
+			{name: RealNetPrio, test: needs("by control group, where a socket has no priority of its own",
+				device.CapNetPrio),
 				asked: "force: classifier: net-prio", because: "it sees whose a socket is, not what its packets are"},
 		}},
 		{device.PartMapper, []candidate{
-			{name: RealMqprioChannel, test: needs("by priority, to one of its lane's class's queues, by the card", channelCaps()...), maybe: channelCaps(),
+			{name: RealMqprioChannel, test: needs("by priority, to one of its lane's class's queues, by the card",
+				channelCaps()...), maybe: channelCaps(),
 				with: queueSets(RealMqprioChannel, RealRSSContext)},
-			{name: RealHTBOffload, test: needs("by class, to the transmit queue that the card has for it", offloadCaps()...), maybe: offloadCaps(),
+			{name: RealHTBOffload, test: needs("by class, to the transmit queue that the card has for it",
+				offloadCaps()...), maybe: offloadCaps(),
 				with: queueSets(RealRSSContext, RealSingleQueue)},
-			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS, device.CapXPSRxqs), with: queueSets(RealRSSContext, RealSingleQueue)},
-			{name: RealQueueMapping, test: needs("the classifier chooses among the lane's transmit queues", device.CapClsBPF),
+			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS,
+				device.CapXPSRxqs), with: queueSets(RealRSSContext, RealSingleQueue)},
+			{name: RealQueueMapping, test: needs("the classifier chooses among the lane's transmit queues",
+				device.CapClsBPF),
 				with: map[device.Part][]string{device.PartClassifier: {RealClsactBPF, RealTCX}}},
 			{name: RealMqprioSoft, test: needs("by priority, to one of its lane's transmit queues", device.CapMqprio)},
 			{name: RealShared, test: always("the lanes share the transmit queues")},
 		}},
 		{device.PartBandwidth, []candidate{
-			{name: RealMqprioRate, test: needs("kept by the card, for all queues of a lane together", channelCaps()...), maybe: channelCaps(),
-				gives: []string{givesCeiling}, more: map[device.Capability]string{device.CapClassGuarantee: givesGuarantee},
-				with: map[device.Part][]string{device.PartMapper: {RealMqprioChannel}}},
-			{name: RealNetShaper, test: needs("kept by the card, its share of it to each queue", device.CapNetShaper, device.CapQueueShaper),
-				gives: []string{givesCeiling}, more: map[device.Capability]string{device.CapQueueShaperMin: givesGuarantee}, with: ownTransmit()},
+			{name: RealMqprioRate, test: needs("kept by the card, for all queues of a lane together", channelCaps()...),
+				maybe: channelCaps(),
+				gives: []string{givesCeiling},
+				more:  map[device.Capability]string{device.CapClassGuarantee: givesGuarantee},
+				with:  map[device.Part][]string{device.PartMapper: {RealMqprioChannel}}},
+			{name: RealNetShaper, test: needs("kept by the card, its share of it to each queue", device.CapNetShaper,
+				device.CapQueueShaper),
+				gives: []string{givesCeiling},
+				more:  map[device.Capability]string{device.CapQueueShaperMin: givesGuarantee}, with: ownTransmit()},
 			{name: RealTxMaxrate, test: maxrate, gives: []string{givesCeiling}, with: ownTransmit()},
-			{name: RealHTBOffload, test: needs("guarantee and ceiling, kept by the card, for all of a lane together", offloadCaps()...), maybe: offloadCaps(),
-				gives: []string{givesGuarantee, givesCeiling}, with: map[device.Part][]string{device.PartMapper: {RealHTBOffload}}},
-			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for links up to about 10 Gbit/s", device.CapHTB),
+			{name: RealHTBOffload, test: needs("guarantee and ceiling, kept by the card, for all of a lane together",
+				offloadCaps()...), maybe: offloadCaps(),
+				gives: []string{givesGuarantee, givesCeiling},
+				with:  map[device.Part][]string{device.PartMapper: {RealHTBOffload}}},
+			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for "+
+				"links up to about 10 Gbit/s", device.CapHTB),
 				gives: []string{givesGuarantee, givesCeiling, givesRank},
 				with:  map[device.Part][]string{device.PartMapper: {RealXPSRxqs, RealQueueMapping, RealShared}}},
-			{name: RealMqTBF, test: needs("a ceiling, its share of it to each queue: a cap without borrowing; a lock for each queue", device.CapMq, device.CapTBF),
+			{name: RealMqTBF, test: needs("a ceiling, its share of it to each queue: a cap without borrowing; a "+
+				"lock for each queue", device.CapMq, device.CapTBF),
 				gives: []string{givesCeiling}, with: ownTransmit(),
 				asked: "force: bandwidth: mq-tbf", because: "a single flow gets no more than its queue's share"},
 		}},
 		{device.PartPoller, []candidate{
-			{name: RealDriverPollers, test: needs("the driver polls the queues of a traffic class, several at a time", device.CapDevlink, device.CapDriverPollers),
-				asked: asksBusy, because: "it takes a processor while packets come", with: queueSets(RealMqprioChannel)},
-			{name: RealIoUring, test: needs("a thread of niclane's own polls the lane's NAPIs, and sleeps while there are no packets",
-				device.CapIoUringNAPI, device.CapNAPITrace, device.CapNAPISet, device.CapQueueNAPI), asked: asksBusy, because: "it takes a processor while packets come"},
-			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping", device.CapNAPIBusy, device.CapQueueNAPI), asked: asksBusy, because: "it takes a processor, also while there are no packets"},
-			{name: RealNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread, device.CapQueueNAPI)},
+			{name: RealDriverPollers, test: needs("the driver polls the queues of a traffic class, several at a time",
+				device.CapDevlink, device.CapDriverPollers),
+				asked: asksBusy, because: "it takes a processor while packets come",
+				with: queueSets(RealMqprioChannel)},
+			{name: RealIoUring, test: needs("a thread of niclane's own polls the lane's NAPIs, and sleeps while "+
+				"there are no packets",
+				device.CapIoUringNAPI, device.CapNAPITrace, device.CapNAPISet, device.CapQueueNAPI), asked: asksBusy,
+				because: "it takes a processor while packets come"},
+			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping",
+				device.CapNAPIBusy, device.CapQueueNAPI), asked: asksBusy,
+				because: "it takes a processor, also while there are no packets"},
+			{name: RealNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread,
+				device.CapQueueNAPI)},
 			{name: RealDeviceThread, test: deviceThreads},
 			{name: RealSoftirq, test: always("polled where the interrupt or the sender runs")},
 		}},
@@ -305,8 +335,10 @@ var catalogue = sync.OnceValue(func() []entry {
 		}},
 		{device.PartModeration, []candidate{
 			{name: RealQueueCoalesce, test: needs("per queue", device.CapQueueCoalesce)},
-			{name: RealCoalesce, test: needs("for the whole device: the default lane's queues too", device.CapCoalesce)},
-			{name: RealNAPIConfig, test: needs("per NAPI: gro-flush-timeout and defer-hard-irqs", device.CapNAPISet, device.CapQueueNAPI)},
+			{name: RealCoalesce, test: needs("for the whole device: the default lane's queues too",
+				device.CapCoalesce)},
+			{name: RealNAPIConfig, test: needs("per NAPI: gro-flush-timeout and defer-hard-irqs", device.CapNAPISet,
+				device.CapQueueNAPI)},
 		}},
 		{device.PartProcessors, []candidate{
 			{name: RealCpuset, test: needs("cpuset of the member's control group", device.CapCgroupSet)},
@@ -363,7 +395,8 @@ func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
 	return what
 }
 
-func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string, chosen map[device.Part]string, without map[string]string, asked []string) Choice {
+func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string,
+	chosen map[device.Part]string, without map[string]string, asked []string) Choice {
 	c := Choice{Part: part}
 	known := false
 	for _, cand := range cs {

@@ -39,9 +39,11 @@ func (f *fit) redirects() bool {
 // cpumap tests whether lanes can be made by XDP and a cpumap in a mode.
 func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 	return func(st *device.State, d *device.Device) (bool, string) {
-		caps, good := []device.Capability{device.CapCPUMap}, "by flow in the stack's XDP hook, to processors of the lane's own"
+		caps, good := []device.Capability{device.CapCPUMap},
+			"by flow in the stack's XDP hook, to processors of the lane's own"
 		if mode == "native" {
-			caps, good = append(caps, device.CapXDPNative), "by flow in the driver's XDP hook, to processors of the lane's own"
+			caps, good = append(caps, device.CapXDPNative),
+				"by flow in the driver's XDP hook, to processors of the lane's own"
 		}
 		if ok, why := needs("", caps...)(st, d); !ok {
 			return false, why
@@ -51,7 +53,8 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 		}
 		x, attached := d.XDP()
 		if attached && x.Program != IngressProgram {
-			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which stays", nameOr(x.Program, "a program without a name"), x.Mode)
+			return false, fmt.Sprintf("the device's one XDP slot holds %s (%s), which stays",
+				nameOr(x.Program, "a program without a name"), x.Mode)
 		}
 		if mode == "native" && !(attached && x.Mode == mode) { // or the driver has taken it, and maxima are others
 			if why := noNativeXDP(st, d); why != "" {
@@ -61,8 +64,10 @@ func cpumap(mode string) func(*device.State, *device.Device) (bool, string) {
 		if n := len(st.OnlineCPUs()); n < 2 {
 			return false, "one processor is online: moving packets to it from itself only costs"
 		}
-		if q, ok := device.FindQuirk(device.QuirkPartialChecksums, d.Driver, st.Kernel.Release); ok && mode == "native" {
-			return false, fmt.Sprintf("%s hands over packets whose checksum the other end left to hardware, and native XDP loses that mark (%s)", d.Driver, q.Source)
+		if q, ok := device.FindQuirk(device.QuirkPartialChecksums, d.Driver, st.Kernel.Release); ok &&
+			mode == "native" {
+			return false, fmt.Sprintf("%s hands over packets whose checksum the other end left to hardware, and "+
+				"native XDP loses that mark (%s)", d.Driver, q.Source)
 		}
 		return true, good
 	}
@@ -95,7 +100,8 @@ func noNativeXDP(st *device.State, d *device.Device) string {
 	}
 	used, most := d.Channels.TX+d.Channels.Combined, max(d.MaxChannels.TX, d.MaxChannels.Combined)
 	if q, ok := quirk(device.QuirkXDPHalf); ok && 2*used > most {
-		return fmt.Sprintf("%s takes native XDP while at most half of its queues are in use, %d of %d, and %d are (%s)", d.Driver, most/2, most, used, q.Source)
+		return fmt.Sprintf("%s takes native XDP while at most half of its queues are in use, %d of %d, and %d are (%s)",
+			d.Driver, most/2, most, used, q.Source)
 	}
 	if q, ok := quirk(device.QuirkXDPCombined); ok && d.Channels.RX+d.Channels.TX > 0 {
 		return fmt.Sprintf("%s takes native XDP on combined channels alone (%s)", d.Driver, q.Source)
@@ -153,7 +159,8 @@ func (f *fit) wantRPS(lanes []*placed) {
 	}
 	free := f.laneless(lanes)
 	if len(free) == 0 {
-		f.failf("globals.force.queue-set", "rps on %s: the lanes have all processors of the default lane (%s): there is none to move receive work to",
+		f.failf("globals.force.queue-set",
+			"rps on %s: the lanes have all processors of the default lane (%s): there is none to move receive work to",
 			f.dev.Name, device.FormatCPUList(lanes[0].cpus))
 		return
 	}
@@ -161,7 +168,8 @@ func (f *fit) wantRPS(lanes []*placed) {
 		f.want(device.File{
 			Path:   fmt.Sprintf("/sys/class/net/%s/queues/rx-%d/rps_cpus", f.dev.Name, q),
 			Format: device.FileCPUMask, Value: device.FormatMask(free),
-		}, device.PartQueueSet, "lanes", fmt.Sprintf("what queue %d receives is worked on by processors %s, which no lane has", q, device.FormatCPUList(free)))
+		}, device.PartQueueSet, "lanes", fmt.Sprintf("what queue %d receives is worked on by processors %s, which "+
+			"no lane has", q, device.FormatCPUList(free)))
 	}
 }
 
@@ -182,7 +190,8 @@ func (f *fit) wantNoRPS(lanes []*placed) {
 	case f.redirects():
 		queues, why = span(0, f.dev.RxQueues), "a lane's packets stay on the processor that they were handed to"
 	default:
-		queues, names, why = span(0, f.dev.RxQueues), names[1:], "receive work follows no application to a lane's processors"
+		queues, names, why = span(0, f.dev.RxQueues), names[1:],
+			"receive work follows no application to a lane's processors"
 	}
 	for _, q := range queues {
 		for _, name := range names {
@@ -210,7 +219,8 @@ func (f *fit) wantCPUs(lanes []*placed) {
 	}
 	var whole string
 	if mode == "generic" {
-		whole = "generic XDP takes packets as they came from the wire: the kernel turns it off with the program, and not on again"
+		whole = "generic XDP takes packets as they came from the wire: the kernel turns it off with the program, " +
+			"and not on again"
 	} else if q, ok := device.FindQuirk(device.QuirkXDPNoLRO, f.dev.Driver, f.st.Kernel.Release); ok {
 		whole = fmt.Sprintf("%s takes native XDP only without it (%s)", f.dev.Driver, q.Source)
 	}
@@ -239,7 +249,8 @@ func (f *fit) wantCPUs(lanes []*placed) {
 	slices.Sort(cpus)
 	for _, cpu := range cpus {
 		l := threads[cpu]
-		f.want(device.CPUQueue{Dev: f.dev.Name, CPU: cpu, Size: cpuQueueSize}, device.PartQueueSet, lanePath(l.Lane, "cpus"),
+		f.want(device.CPUQueue{Dev: f.dev.Name, CPU: cpu, Size: cpuQueueSize}, device.PartQueueSet,
+			lanePath(l.Lane, "cpus"),
 			fmt.Sprintf("a queue to processor %d, emptied by a kernel thread there", cpu))
 	}
 	for _, cpu := range cpus {
@@ -247,10 +258,12 @@ func (f *fit) wantCPUs(lanes []*placed) {
 		t := device.CPUThread{Dev: f.dev.Name, CPU: cpu}
 		var how string
 		t.Policy, t.Priority, t.Nice, how = l.scheduling()
-		f.want(t, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf("its thread on processor %d: %s", cpu, how))
+		f.want(t, device.PartPoller, lanePath(l.Lane, "poller"),
+			fmt.Sprintf("its thread on processor %d: %s", cpu, how))
 	}
 	for _, l := range lanes {
-		f.want(device.CPULane{Dev: f.dev.Name, Lane: l.number, CPUs: l.cpus}, device.PartQueueSet, lanePath(l.Lane, "queues"),
+		f.want(device.CPULane{Dev: f.dev.Name, Lane: l.number, CPUs: l.cpus}, device.PartQueueSet,
+			lanePath(l.Lane, "queues"),
 			fmt.Sprintf("lane %s is processors %s", l.Name, device.FormatCPUList(l.cpus)))
 	}
 }
@@ -261,7 +274,8 @@ func (f *fit) warnOfRemoval() {
 	d := f.dev
 	_, hangs := device.FindQuirk(device.QuirkXDPHangsRemoval, d.Driver, f.st.Kernel.Release)
 	// It takes one for each processor, or none.
-	if !hangs || d.Channels == nil || d.MaxChannels == nil || d.Channels.Combined+len(f.st.CPUs) > d.MaxChannels.Combined {
+	if !hangs || d.Channels == nil || d.MaxChannels == nil ||
+		d.Channels.Combined+len(f.st.CPUs) > d.MaxChannels.Combined {
 		return
 	}
 	f.notef("%s has spare queues (%d of %d in use), and with XDP on it Linux waits for ever for its removal: "+
@@ -311,7 +325,8 @@ func (f *fit) wantXDPEntries(lanes []*placed) {
 		for i := range l.Members {
 			m := &l.Members[i]
 			for _, match := range f.matches(m) {
-				f.want(device.XDPEntry{Dev: f.dev.Name, Match: match, Lane: l.number}, device.PartSteering, m.Path, reason)
+				f.want(device.XDPEntry{Dev: f.dev.Name, Match: match, Lane: l.number}, device.PartSteering, m.Path,
+					reason)
 			}
 		}
 	}
@@ -330,20 +345,24 @@ func (f *fit) checkSoftware(lanes []*placed) {
 		switch l.Poller.Kind {
 		case intent.PollerBusy, intent.PollerThread:
 			if !f.redirects() || l.Poller.Kind == intent.PollerBusy {
-				f.failf(lanePath(l.Lane, "poller"), "%s on %s: its receive queues are everybody's (queue-set is %s)", l.Poller.Kind, f.dev.Name, queueSet.Realisation)
+				f.failf(lanePath(l.Lane, "poller"), "%s on %s: its receive queues are everybody's (queue-set is %s)",
+					l.Poller.Kind, f.dev.Name, queueSet.Realisation)
 			}
 		}
 		for i := range l.Members {
 			if l.Members[i].Aligned {
-				f.failf(l.Members[i].Path+".aligned", "on, and %s has no receive queues for a lane (queue-set is %s): it places its threads by NAPI ID, and no NAPI is the lane's",
+				f.failf(l.Members[i].Path+".aligned", "on, and %s has no receive queues for a lane (queue-set is "+
+					"%s): it places its threads by NAPI ID, and no NAPI is the lane's",
 					f.dev.Name, queueSet.Realisation)
 			}
 		}
 		if n := len(l.cpus); n > maxLaneCPUs && f.redirects() {
-			f.failf(lanePath(l.Lane, "cpus"), "%d processors, %s spreads a lane over at most %d", n, queueSet.Realisation, maxLaneCPUs)
+			f.failf(lanePath(l.Lane, "cpus"), "%d processors, %s spreads a lane over at most %d", n,
+				queueSet.Realisation, maxLaneCPUs)
 		}
 		if l.Moderation != (intent.Moderation{}) {
-			f.failf(l.Path, "moderation of lane %s on %s: its receive queues are everybody's (queue-set is %s); write it in globals", l.Name, f.dev.Name, queueSet.Realisation)
+			f.failf(l.Path, "moderation of lane %s on %s: its receive queues are everybody's (queue-set is %s); "+
+				"write it in globals", l.Name, f.dev.Name, queueSet.Realisation)
 		}
 	}
 	if len(lanes)-1 > maxCPULanes && f.redirects() {

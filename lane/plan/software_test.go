@@ -16,7 +16,8 @@ import (
 // processors, where so many are spare; then the plan says what to do before the
 // card goes.
 func TestSpareQueues(t *testing.T) {
-	in, err := config.Parse("lanes.yaml", []byte("version: 1\nglobals:\n  dev: eth0\nlanes:\n  web:\n    queues: 1\n    cpus: 1\n    ports: [80]\n"))
+	in, err := config.Parse("lanes.yaml", []byte("version: 1\nglobals:\n  dev: eth0\nlanes:\n  web:\n    queues: "+
+		"1\n    cpus: 1\n    ports: [80]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,10 +29,17 @@ func TestSpareQueues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(p.Steps, func(s plan.Step) bool { x, ok := s.New.(device.XDP); return ok && x.Mode == "native" }) {
+		if !slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
+			x, ok := s.New.(device.XDP)
+			return ok &&
+				x.Mode == "native"
+		}) {
 			t.Fatalf("no native XDP: %v", p.Notes)
 		}
-		said := slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "waits for ever for its removal") })
+		said := slices.ContainsFunc(p.Notes, func(n string) bool {
+			return strings.Contains(n,
+				"waits for ever for its removal")
+		})
 		if said != named {
 			t.Errorf("4 of %d queues in use: %q", most, p.Notes)
 		}

@@ -38,6 +38,9 @@ func (s Step) Object() device.Object {
 // Key identifies the object that the step changes.
 func (s Step) Key() string { return s.Object().Key() }
 
+// Commands returns the command lines that would do the same.
+func (s Step) Commands() []string { return device.Change{Old: s.Old, New: s.New}.Commands() }
+
 // Inverse returns the step that undoes s.
 func (s Step) Inverse() Step {
 	s.Old, s.New = s.New, s.Old
@@ -156,15 +159,14 @@ type FittedLane struct {
 // Owned is what the journal says is ours: for every object that niclane has
 // written, its value before the first write.
 type Owned struct {
-	Records []OwnedRecord `json:"records,omitempty"`
+	Records []Record `json:"records,omitempty"`
 	// Keys are those of Records, in their order, if somebody has them
 	// already; otherwise nil.
 	Keys []string `json:"-"`
 }
 
-// An OwnedRecord is one object of ours. At least one of Original and Last is
-// not nil.
-type OwnedRecord struct {
+// A Record is one object of ours. At least one of Original and Last is not nil.
+type Record struct {
 	// Original is what was there before niclane first wrote it; nil: absent.
 	Original device.Object
 	// Last is what niclane last wrote, or was about to write; nil: absent.
@@ -173,3 +175,14 @@ type OwnedRecord struct {
 	// Cause is the config path that last asked for it.
 	Cause string
 }
+
+// Object returns Last, or Original if niclane removed the object.
+func (r Record) Object() device.Object {
+	if r.Last != nil {
+		return r.Last
+	}
+	return r.Original
+}
+
+// Key identifies the object.
+func (r Record) Key() string { return r.Object().Key() }

@@ -43,7 +43,8 @@ func TestPoller(t *testing.T) {
 		t.Errorf("rates of the poller's thread: %+v", p)
 	}
 	text.Reset()
-	if err := status.WriteRates(&text, rows); err != nil || !strings.Contains(text.String(), "poller 77 polling  10%     400+100") {
+	if err := status.WriteRates(&text, rows); err != nil || !strings.Contains(text.String(),
+		"poller 77 polling  10%     400+100") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 }

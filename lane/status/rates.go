@@ -126,7 +126,8 @@ func Rates(lanes []plan.FittedLane, st *device.State, before, now Moment, ns int
 		out = append(out, r.passed(l, "sent", r.before.Sent[l.Device], r.now.Sent[l.Device], lanes)...)
 		for _, cpu := range l.CPUs {
 			if pid, ok := r.now.Handlers[l.Device][cpu]; ok && l.Name != intent.DefaultLane {
-				out = append(out, Row{Device: l.Device, Lane: l.Name, What: "processor", Number: cpu, Poller: r.thread(&Poller{PID: pid})})
+				out = append(out, Row{Device: l.Device, Lane: l.Name, What: "processor", Number: cpu,
+					Poller: r.thread(&Poller{PID: pid})})
 			}
 		}
 	}
@@ -179,7 +180,8 @@ func (r rates) arrived(l plan.FittedLane) *Rate {
 
 // passed gives a row for each queue in which packets of a lane were. owners are
 // the lanes, if queues are theirs.
-func (r rates) passed(l plan.FittedLane, what string, before, now map[LaneQueue]device.QueueCounter, owners []plan.FittedLane) []Row {
+func (r rates) passed(l plan.FittedLane, what string, before, now map[LaneQueue]device.QueueCounter,
+	owners []plan.FittedLane) []Row {
 	var out []Row
 	for at, c := range now {
 		was := before[at]
@@ -228,15 +230,15 @@ func (r rates) interrupts(l plan.FittedLane, queue int) *float64 {
 		return nil
 	}
 	var total float64
-	any := false
+	some := false
 	for _, i := range d.IRQs {
 		now, counted := r.now.Interrupts[i.Number]
 		if i.Queue != queue || !counted {
 			continue
 		}
-		total, any = total+r.per(r.before.Interrupts[i.Number], now), true
+		total, some = total+r.per(r.before.Interrupts[i.Number], now), true
 	}
-	if !any {
+	if !some {
 		return nil
 	}
 	return &total
@@ -286,14 +288,16 @@ func (r rates) thread(p *Poller) *Poller {
 // WriteRates prints rows as a table for people.
 func WriteRates(w io.Writer, rows []Row) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "DEVICE\tLANE\t\tRX/S\tMBIT/S\tDROPS/S\tTX/S\tMBIT/S\tDROPS/S\tIRQ/S\tPOLLED BY\tCPU\tSWITCHES/S\t")
+	fmt.Fprintln(tw, "DEVICE\tLANE\t\tRX/S\tMBIT/S\tDROPS/S\tTX/S\tMBIT/S\tDROPS/S\tIRQ/S\t"+
+		"POLLED BY\tCPU\tSWITCHES/S\t")
 	for _, r := range rows {
 		irq := "-"
 		if r.Interrupts != nil {
 			irq = fmt.Sprintf("%.0f", *r.Interrupts)
 		}
 		who, cpu, switches := r.Poller.columns()
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Device, r.Lane, r.what(), r.Rx.columns(), r.Tx.columns(), irq, who, cpu, switches)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Device, r.Lane, r.what(), r.Rx.columns(),
+			r.Tx.columns(), irq, who, cpu, switches)
 	}
 	return tw.Flush()
 }

@@ -31,7 +31,8 @@ func TestParseInterrupts(t *testing.T) {
 func TestParseThread(t *testing.T) {
 	text := "Name:\tnapi/d0-102\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n"
 	got, err := status.ParseThread(text, "5000000 7 1\n")
-	if diff := cmp.Diff(status.Thread{State: "S", Voluntary: 12, Involuntary: 3, CPU: 5e6}, got); diff != "" || err != nil {
+	if diff := cmp.Diff(status.Thread{State: "S", Voluntary: 12, Involuntary: 3, CPU: 5e6}, got); diff != "" ||
+		err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	for name, c := range map[string][2]string{
@@ -71,7 +72,8 @@ func moment(mono int64, n uint64) status.Moment {
 // TestRates: half a second in which everything grew by 50.
 func TestRates(t *testing.T) {
 	st := state()
-	st.Devices[0].IRQs = []device.IRQ{{Number: 41, Name: "d0-TxRx-2", Queue: 2}, {Number: 42, Name: "d0-misc", Queue: -1}}
+	st.Devices[0].IRQs = []device.IRQ{{Number: 41, Name: "d0-TxRx-2", Queue: 2},
+		{Number: 42, Name: "d0-misc", Queue: -1}}
 	var got bytes.Buffer
 	rows := status.Rates(fitted, st, moment(1e9, 100), moment(15e8, 150), 5e8)
 	if err := status.WriteRates(&got, rows); err != nil {
@@ -141,9 +143,11 @@ func TestRatesProcessors(t *testing.T) {
 func TestRatesByLane(t *testing.T) {
 	at := func(lane string, queue int) status.LaneQueue { return status.LaneQueue{Lane: lane, Queue: queue} }
 	before, now := moment(0, 0), moment(1e9, 0)
-	before.Sent = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {at("web", 2): {Packets: 5, Bytes: 500}, at("web", 0): {Packets: 3, Bytes: 3}}}
+	before.Sent = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {at("web", 2): {Packets: 5, Bytes: 500},
+		at("web", 0): {Packets: 3, Bytes: 3}}}
 	now.Sent = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {
-		at("web", 2): {Packets: 15, Bytes: 1500}, at("web", 0): {Packets: 3, Bytes: 3}, at("web", 7): {Packets: 1, Bytes: 1}, at("default", 2): {Packets: 4, Bytes: 400},
+		at("web", 2): {Packets: 15, Bytes: 1500}, at("web", 0): {Packets: 3, Bytes: 3},
+		at("web", 7): {Packets: 1, Bytes: 1}, at("default", 2): {Packets: 4, Bytes: 400},
 		at("web", status.AnyQueue): {Packets: 6, Bytes: 600},
 	}}
 	now.Received = map[string]map[status.LaneQueue]device.QueueCounter{"d0": {at("web", 1): {Packets: 2, Bytes: 200}}}
@@ -154,7 +158,8 @@ func TestRatesByLane(t *testing.T) {
 		}
 	}
 	want := []status.Row{
-		{Device: "d0", Lane: "default", What: "sent", Number: 2, Owner: "web", Tx: &status.Rate{Packets: 4, Bytes: 400}},
+		{Device: "d0", Lane: "default", What: "sent", Number: 2, Owner: "web",
+			Tx: &status.Rate{Packets: 4, Bytes: 400}},
 		{Device: "d0", Lane: "web", What: "received", Number: 1, Rx: &status.Rate{Packets: 2, Bytes: 200}},
 		{Device: "d0", Lane: "web", What: "sent", Number: status.AnyQueue, Tx: &status.Rate{Packets: 6, Bytes: 600}},
 		{Device: "d0", Lane: "web", What: "sent", Number: 2, Tx: &status.Rate{Packets: 10, Bytes: 1000}},
@@ -178,10 +183,12 @@ func TestByClass(t *testing.T) {
 	lane := plan.FittedLane{Name: "web", Device: "d0", Queues: []int{0}, Class: "1:10"}
 	for _, offload := range []bool{false, true} {
 		st := &device.State{Devices: []device.Device{{Name: "d0",
-			Qdiscs: []device.QdiscState{{Qdisc: device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", Offload: offload}}}}}}
+			Qdiscs: []device.QdiscState{{Qdisc: device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:",
+				Offload: offload}}}}}}
 		count := func(n uint64) device.Counters {
 			queue := []device.QueueCounter{{Queue: 0, Packets: n}}
-			return device.Counters{Mono: int64(n), Rx: queue, Tx: queue, Classes: []device.ClassCounter{{ID: "1:10", Packets: n}}}
+			return device.Counters{Mono: int64(n), Rx: queue, Tx: queue,
+				Classes: []device.ClassCounter{{ID: "1:10", Packets: n}}}
 		}
 		was, is := count(1), count(2)
 		l := status.Lanes([]plan.FittedLane{lane}, st, map[string]status.Sample{"d0": {Before: was, Now: is}})[0]

@@ -85,14 +85,18 @@ func Lanes(lanes []plan.FittedLane, st *device.State, samples map[string]Sample)
 // tells. Its class counts it, and who watches sees it.
 func byClass(st *device.State, dev string) bool {
 	d := st.Device(dev)
-	return d != nil && slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool { return q.Parent == "root" && q.Offload })
+	return d != nil && slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool {
+		return q.Parent == "root" &&
+			q.Offload
+	})
 }
 
 func napis(d *device.Device, queues []int) []NAPI {
 	var out []NAPI
 	for _, n := range d.NAPIs {
 		if slices.Contains(queues, n.Config.Queue) {
-			out = append(out, NAPI{ID: n.ID, Queue: n.Config.Queue, Thread: n.Thread, PID: n.PID, Poller: d.PollerOf(n.Config.Queue)})
+			out = append(out, NAPI{ID: n.ID, Queue: n.Config.Queue, Thread: n.Thread, PID: n.PID,
+				Poller: d.PollerOf(n.Config.Queue)})
 		}
 	}
 	slices.SortFunc(out, func(a, b NAPI) int { return a.Queue - b.Queue })
@@ -101,16 +105,16 @@ func napis(d *device.Device, queues []int) []NAPI {
 
 // sum adds the counters of queues; nil if there are none.
 func sum(queues []int, s Sample, of func(device.Counters) []device.QueueCounter) *Traffic {
-	total := func(cs []device.QueueCounter) (t device.QueueCounter, any bool) {
+	total := func(cs []device.QueueCounter) (t device.QueueCounter, some bool) {
 		for _, c := range cs {
 			if slices.Contains(queues, c.Queue) {
-				t.Packets, t.Bytes, t.Drops, any = t.Packets+c.Packets, t.Bytes+c.Bytes, t.Drops+c.Drops, true
+				t.Packets, t.Bytes, t.Drops, some = t.Packets+c.Packets, t.Bytes+c.Bytes, t.Drops+c.Drops, true
 			}
 		}
-		return t, any
+		return t, some
 	}
-	now, any := total(of(s.Now))
-	if !any {
+	now, some := total(of(s.Now))
+	if !some {
 		return nil
 	}
 	applied, _ := total(of(s.Applied))
@@ -154,7 +158,9 @@ func traffic(applied, before, now device.QueueCounter, ns int64) *Traffic {
 		return float64(since(then, now)) * 1e9 / float64(ns)
 	}
 	return &Traffic{
-		Packets: since(applied.Packets, now.Packets), Bytes: since(applied.Bytes, now.Bytes), Drops: since(applied.Drops, now.Drops),
-		PacketsPerSecond: rate(before.Packets, now.Packets), BytesPerSecond: rate(before.Bytes, now.Bytes), DropsPerSecond: rate(before.Drops, now.Drops),
+		Packets: since(applied.Packets, now.Packets), Bytes: since(applied.Bytes, now.Bytes),
+		Drops:            since(applied.Drops, now.Drops),
+		PacketsPerSecond: rate(before.Packets, now.Packets), BytesPerSecond: rate(before.Bytes, now.Bytes),
+		DropsPerSecond: rate(before.Drops, now.Drops),
 	}
 }

@@ -24,36 +24,43 @@ func state() *device.State {
 	for q := range 3 {
 		d.NAPIs = append(d.NAPIs, device.NAPI{ID: uint32(100 + q), Config: device.NAPIConfig{Dev: "d0", Queue: q}})
 	}
-	d.NAPIs[2].PID, d.NAPIs[2].Thread = 77, &device.Thread{Dev: "d0", Queue: 2, Policy: "fifo", Priority: 47, CPUs: []int{1}}
+	d.NAPIs[2].PID, d.NAPIs[2].Thread = 77, &device.Thread{Dev: "d0", Queue: 2, Policy: "fifo", Priority: 47,
+		CPUs: []int{1}}
 	return &device.State{Devices: []device.Device{d}}
 }
 
 func counters(mono int64, n uint64) device.Counters {
 	c := device.Counters{Device: "d0", Mono: mono, Source: "test"}
 	for q := range 3 {
-		c.Rx = append(c.Rx, device.QueueCounter{Queue: q, Packets: n * uint64(q+1), Bytes: 100 * n * uint64(q+1), Drops: n})
+		c.Rx = append(c.Rx, device.QueueCounter{Queue: q, Packets: n * uint64(q+1), Bytes: 100 * n * uint64(q+1),
+			Drops: n})
 	}
 	c.Classes = []device.ClassCounter{{ID: "1:10", Packets: n, Bytes: 100 * n, Backlog: 1500}}
 	return c
 }
 
 func TestLanes(t *testing.T) {
-	samples := map[string]status.Sample{"d0": {Applied: counters(0, 10), Before: counters(1e9, 20), Now: counters(15e8, 30)}}
+	samples := map[string]status.Sample{"d0": {Applied: counters(0, 10), Before: counters(1e9, 20),
+		Now: counters(15e8, 30)}}
 	lanes := status.Lanes(fitted, state(), samples)
-	sent := status.Sample{SentBefore: map[status.LaneQueue]device.QueueCounter{{Lane: "web", Queue: 0}: {Packets: 1, Bytes: 100}},
+	sent := status.Sample{SentBefore: map[status.LaneQueue]device.QueueCounter{{Lane: "web", Queue: 0}: {Packets: 1,
+		Bytes: 100}},
 		SentNow: map[status.LaneQueue]device.QueueCounter{{Lane: "web", Queue: 0}: {Packets: 3, Bytes: 300}}}
 	sent.Before.Mono, sent.Now.Mono = 1e9, 2e9
 	of := status.Lanes(fitted, state(), map[string]status.Sample{"d0": sent})
-	if diff := cmp.Diff([]status.Row{{Device: "d0", Lane: "web", What: "sent", Number: 0, Owner: "default", Tx: &status.Rate{Packets: 2, Bytes: 200}}}, of[1].Sent); diff != "" {
+	if diff := cmp.Diff([]status.Row{{Device: "d0", Lane: "web", What: "sent", Number: 0, Owner: "default",
+		Tx: &status.Rate{Packets: 2, Bytes: 200}}}, of[1].Sent); diff != "" {
 		t.Errorf("sent (-want +got):\n%s", diff)
 	}
 	var text bytes.Buffer
-	if err := status.WriteText(&text, of[1:2]); err != nil || !bytes.Contains(text.Bytes(), []byte("sent 0 of default        -      -      -          2     0.0        -")) {
+	if err := status.WriteText(&text, of[1:2]); err != nil ||
+		!bytes.Contains(text.Bytes(), []byte("sent 0 of default        -      -      -          2     0.0        -")) {
 		t.Errorf("%v, and\n%s", err, &text)
 	}
 	// The default lane's queues 0 and 1 count 1 and 2 times n: since apply
 	// 3 × (30 − 10), in the last half second 3 × (30 − 20).
-	want := &status.Traffic{Packets: 60, Bytes: 6000, Drops: 40, PacketsPerSecond: 60, BytesPerSecond: 6000, DropsPerSecond: 40}
+	want := &status.Traffic{Packets: 60, Bytes: 6000, Drops: 40, PacketsPerSecond: 60, BytesPerSecond: 6000,
+		DropsPerSecond: 40}
 	if diff := cmp.Diff(want, lanes[0].Rx); diff != "" {
 		t.Errorf("default lane's rx (-want +got):\n%s", diff)
 	}
@@ -76,7 +83,8 @@ func TestLanes(t *testing.T) {
 
 // TestReset: a counter that went back was reset, and counts from zero.
 func TestReset(t *testing.T) {
-	samples := map[string]status.Sample{"d0": {Applied: counters(0, 100), Before: counters(1e9, 100), Now: counters(2e9, 5)}}
+	samples := map[string]status.Sample{"d0": {Applied: counters(0, 100), Before: counters(1e9, 100),
+		Now: counters(2e9, 5)}}
 	if got := status.Lanes(fitted[1:2], state(), samples)[0].Rx; got.Packets != 15 || got.PacketsPerSecond != 15 {
 		t.Errorf("after a reset: %+v, want 15 packets", got)
 	}

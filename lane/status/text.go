@@ -31,7 +31,8 @@ func WriteText(w io.Writer, lanes []Lane) error {
 		row(tw, l, "tx", l.Tx)
 		row(tw, l, "class "+l.Class, l.ClassTx)
 		for _, r := range l.Sent {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t-\t-\t-\t%.0f\t%.1f\t-\t\n", l.Device, l.Name, r.what(), r.Tx.Packets, r.Tx.Bytes*8/1e6)
+			fmt.Fprintf(tw, "%s\t%s\t%s\t-\t-\t-\t%.0f\t%.1f\t-\t\n", l.Device, l.Name, r.what(), r.Tx.Packets,
+				r.Tx.Bytes*8/1e6)
 		}
 	}
 	return tw.Flush()
@@ -63,7 +64,8 @@ func poller(p *device.PollerState) string {
 	if p.Policy == "fifo" {
 		how = fmt.Sprintf("SCHED_FIFO %d", p.Priority)
 	}
-	return fmt.Sprintf("process %d (%s), %s, CPUs %s: %d polls, %d packets, %d by others, asleep %d times", p.PID, p.Doing, how,
+	return fmt.Sprintf("process %d (%s), %s, CPUs %s: %d polls, %d packets, %d by others, asleep %d times", p.PID,
+		p.Doing, how,
 		device.FormatCPUList(p.CPUs), p.Polls, p.Packets, p.OthersPackets, p.Sleeps)
 }
 

@@ -100,7 +100,8 @@ func Unseen(ps []Probe, w Watched, fs []Finding) {
 		}
 		ps[first[lane]].Unseen = int(n - seen)
 		for i, f := range fs {
-			if f.Lane == lane && f.Device == w.Device && f.Part == device.PartSteering && (f.Key == "" || f.Key == "traffic") {
+			if f.Lane == lane && f.Device == w.Device && f.Part == device.PartSteering &&
+				(f.Key == "" || f.Key == "traffic") {
 				fs[i].Meaning += fmt.Sprintf("; of %d answers %d were not seen as the lane's", n, n-seen)
 			}
 		}

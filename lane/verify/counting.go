@@ -9,6 +9,7 @@ import (
 
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // A Counting says where niclane's classifier counts what a lane sends.
@@ -43,7 +44,7 @@ func Countings(a Applied, dev string) []Counting {
 	if len(of) == 0 {
 		return nil
 	}
-	chosen := slices.ContainsFunc(a.Owned, func(r Record) bool {
+	chosen := slices.ContainsFunc(a.Owned, func(r plan.Record) bool {
 		d, ok := r.Last.(device.FilterDefault)
 		return ok && c.deviceOf(d) == dev && len(d.Queues) > 0
 	})

@@ -14,11 +14,13 @@ func TestCountings(t *testing.T) {
 	for name, want := range map[string][]verify.Counting{
 		// HTB, and XPS by receive queue.
 		"two_lanes_ipv6": {
-			{Lane: "default", ByQueue: true}, {Lane: "redis", Row: 0x10, ByQueue: true}, {Lane: "web", Row: 0x11, ByQueue: true},
+			{Lane: "default", ByQueue: true}, {Lane: "redis", Row: 0x10, ByQueue: true},
+			{Lane: "web", Row: 0x11, ByQueue: true},
 		},
 		// The classifier chooses the queues, nothing is shaped.
 		"plain_two_lanes": {
-			{Lane: "default", ByQueue: true}, {Lane: "memcached", Queues: []int{5}, ByQueue: true}, {Lane: "dns", Queues: []int{6, 7}, ByQueue: true},
+			{Lane: "default", ByQueue: true}, {Lane: "memcached", Queues: []int{5}, ByQueue: true},
+			{Lane: "dns", Queues: []int{6, 7}, ByQueue: true},
 		},
 		// The kernel chooses among those of a class.
 		"mqprio": {{Lane: "default"}, {Lane: "backup", Row: 8}, {Lane: "web", Row: 9}},
@@ -39,7 +41,8 @@ func TestCountings(t *testing.T) {
 func TestCountedAs(t *testing.T) {
 	cs := []verify.Counting{{Lane: "default"}, {Lane: "web", Queues: []int{5, 6}}, {Lane: "redis", Row: 16}}
 	for at, want := range map[[2]int]string{
-		{0, 5}: "web", {0, 6}: "web", {0, 4}: "default", {0, -1}: "default", {16, 5}: "redis", {16, -1}: "redis", {17, 5}: "",
+		{0, 5}: "web", {0, 6}: "web", {0, 4}: "default", {0, -1}: "default", {16, 5}: "redis", {16, -1}: "redis",
+		{17, 5}: "",
 	} {
 		if got := verify.CountedAs(cs, at[0], at[1]); got != want {
 			t.Errorf("row %d, queue %d: %q, want %q", at[0], at[1], got, want)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // State compares what a file made with the present state: first what niclane
@@ -15,12 +16,12 @@ import (
 // because something else is gone is named with that. Where nothing differs,
 // each lane gets a finding that says so.
 func State(a Applied, now *device.State) []Finding {
-	c := &check{a: a, now: now, present: now.Objects(), owned: map[string]Record{}}
+	c := &check{a: a, now: now, present: now.Objects(), owned: map[string]plan.Record{}}
 	if a.State != nil {
 		c.before = a.State.Objects()
 	}
 	for _, r := range a.Owned {
-		c.owned[r.object().Key()] = r
+		c.owned[r.Object().Key()] = r
 	}
 	c.unfinished()
 	c.devices()
@@ -40,12 +41,12 @@ type check struct {
 	now     *device.State
 	present map[string]device.Object
 	before  map[string]device.Object // right after apply; nil: not known
-	owned   map[string]Record
-	found   []found
+	owned   map[string]plan.Record
+	found   []objectFinding
 }
 
-// found is a finding and the object it is about, nil where there is none.
-type found struct {
+// An objectFinding is a finding and the object it is about, nil where there is none.
+type objectFinding struct {
 	Finding
 	object device.Object
 	absent bool
@@ -58,7 +59,7 @@ func (c *check) apply() string { return "niclane apply " + c.a.Config }
 
 func (c *check) unfinished() {
 	if c.a.Left > 0 {
-		c.found = append(c.found, found{Finding: Finding{
+		c.found = append(c.found, objectFinding{Finding: Finding{
 			Severity: Drift, Key: "journal", Want: "all rolled back", Found: fmt.Sprintf("not so of %d", c.a.Left),
 			Meaning: "rollback has not got to its end: no lane is whole any more",
 			Repair:  "niclane rollback " + c.a.Config + ", which says what stands in its way, or " + c.apply(),
@@ -67,10 +68,11 @@ func (c *check) unfinished() {
 	if c.a.Ended {
 		return
 	}
-	c.found = append(c.found, found{Finding: Finding{
+	c.found = append(c.found, objectFinding{Finding: Finding{
 		Severity: Drift, Key: "journal", Want: "all steps made", Found: "apply did not get to its end",
-		Meaning: "apply or its undoing was killed, has left something, or is at work now: only part of the lanes is there",
-		Repair:  c.apply() + ", or niclane rollback " + c.a.Config,
+		Meaning: "apply or its undoing was killed, has left something, or is at work now: only part of the lanes is " +
+			"there",
+		Repair: c.apply() + ", or niclane rollback " + c.a.Config,
 	}})
 }
 
@@ -91,17 +93,19 @@ func (c *check) devices() {
 			continue
 		}
 		if where := c.a.Displaced[name]; where != "" {
-			c.found = append(c.found, found{Finding: Finding{
+			c.found = append(c.found, objectFinding{Finding: Finding{
 				Severity: Drift, Device: name, Key: "device/" + name, Want: "present", Found: "absent",
 				Meaning: where + ", and its lanes went with it",
-				Repair:  "give it its name back here, or niclane rollback " + c.a.Config + ", which finds it, then " + c.apply(),
+				Repair: "give it its name back here, or niclane rollback " + c.a.Config + ", which finds it, then " +
+					c.apply(),
 			}, absent: true})
 			continue
 		}
-		c.found = append(c.found, found{Finding: Finding{
+		c.found = append(c.found, objectFinding{Finding: Finding{
 			Severity: Drift, Device: name, Key: "device/" + name, Want: "present", Found: "absent",
 			Meaning: "the device is gone, and its lanes with it",
-			Repair:  "niclane rollback " + c.a.Config + " clears the journal; " + c.apply() + " once there is a device of that name",
+			Repair: "niclane rollback " + c.a.Config + " clears the journal; " + c.apply() +
+				" once there is a device of that name",
 		}, absent: true})
 	}
 }
@@ -126,7 +130,7 @@ func (c *check) counts() {
 		if d.RxQueues >= rx && have >= tx && !grown {
 			continue
 		}
-		f := found{Finding: Finding{
+		f := objectFinding{Finding: Finding{
 			Severity: Drift, Device: name, Part: device.PartQueueSet, Key: queuesKey(name),
 			Want: queueCount(rx, tx), Found: queueCount(d.RxQueues, have),
 			Meaning: c.countMeaning(d, rx, tx), Repair: c.countRepair(name, was),
@@ -164,14 +168,14 @@ func queuesKey(dev string) string { return "queues/" + dev }
 func queueCount(rx, tx int) string { return fmt.Sprintf("%d receive, %d transmit", rx, tx) }
 
 // record compares one object that niclane owns.
-func (c *check) record(r Record) {
-	o := r.object()
+func (c *check) record(r plan.Record) {
+	o := r.Object()
 	now := c.present[o.Key()]
 	if device.Equal(now, r.Last) {
 		return
 	}
 	lane := c.laneOf(o, r.Cause)
-	c.found = append(c.found, found{object: o, absent: now == nil, follows: c.clearedWith(o), Finding: Finding{
+	c.found = append(c.found, objectFinding{object: o, absent: now == nil, follows: c.clearedWith(o), Finding: Finding{
 		Severity: Drift, Lane: lane, Device: c.deviceOf(o), Part: r.Part, Key: o.Key(),
 		Want: text(r.Last, now), Found: text(now, r.Last),
 		Meaning: c.meaning(o, r.Last, now, lane), Repair: c.repair(r.Last, now),
@@ -223,7 +227,8 @@ func (c *check) folded() []Finding {
 		}
 		c.found[root].With = append(c.found[root].With, f.Key)
 		if f.follows == c.found[root].Key && f.Key == queuesKey(f.Device) {
-			c.found[root].Meaning += fmt.Sprintf("; the queues that the driver had for it are gone: %s, not %s", f.Found, f.Want)
+			c.found[root].Meaning += fmt.Sprintf("; the queues that the driver had for it are gone: %s, not %s",
+				f.Found, f.Want)
 		}
 	}
 	for i, f := range c.found {
@@ -255,34 +260,17 @@ func (c *check) root(i int, at map[string]int) int {
 // makers are the keys of what an object goes with, nearest first.
 func (c *check) makers(o device.Object) []string {
 	dev := c.deviceOf(o)
-	gone := "device/" + dev
-	switch o := o.(type) {
-	case device.Thread:
-		return []string{device.NAPIConfig{Dev: o.Dev, Queue: o.Queue}.Key(), device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
-	case device.Poller:
-		return []string{device.NAPIConfig{Dev: o.Dev, Queue: o.Queues[0]}.Key(), device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
-	case device.NAPIConfig:
-		return []string{device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev), gone}
-	case device.Class:
-		return []string{device.Class{Dev: o.Dev, ID: o.Parent}.Key(), device.Qdisc{Dev: o.Dev, Parent: "root"}.Key(), gone}
-	case device.Qdisc:
-		if o.Parent != "root" && o.Parent != "clsact" {
-			return []string{device.Class{Dev: o.Dev, ID: o.Parent}.Key(), device.Qdisc{Dev: o.Dev, Parent: "root"}.Key(), gone}
+	on := device.StandsOn(o)
+	switch o.(type) {
+	case device.NAPIConfig, device.Thread, device.Poller:
+		on = append(on, device.Feature{Dev: dev, Name: "rx-gro"}.Key(), queuesKey(dev))
+	case device.Filter, device.XDP: // the queues go with the XDP program, not it with them
+	default:
+		if len(on) == 0 {
+			on = append(on, queuesKey(dev))
 		}
-	case device.Filter:
-		return []string{device.Qdisc{Dev: o.Dev, Parent: "clsact"}.Key(), gone}
-	case device.FilterEntry:
-		return []string{o.Filter, device.Qdisc{Dev: dev, Parent: "clsact"}.Key(), gone}
-	case device.FilterDefault:
-		return []string{o.Filter, device.Qdisc{Dev: dev, Parent: "clsact"}.Key(), gone}
-	case device.CPUThread:
-		return []string{device.CPUQueue{Dev: o.Dev, CPU: o.CPU}.Key(), device.XDP{Dev: o.Dev}.Key(), gone}
-	case device.CPUQueue, device.CPULane, device.XDPEntry:
-		return []string{device.XDP{Dev: dev}.Key(), gone}
-	case device.XDP: // the queues go with it, not it with them
-		return []string{gone}
 	}
-	return []string{queuesKey(dev), gone}
+	return append(on, "device/"+dev)
 }
 
 // fine says for each lane without a finding how much was compared.
@@ -294,7 +282,7 @@ func (c *check) fine() []Finding {
 		order = append(order, scope{l.Name, l.Device})
 	}
 	for _, r := range c.a.Owned {
-		s := scope{c.laneOf(r.object(), r.Cause), c.deviceOf(r.object())}
+		s := scope{c.laneOf(r.Object(), r.Cause), c.deviceOf(r.Object())}
 		if !slices.Contains(order, s) {
 			order = append(order, s)
 		}
@@ -308,7 +296,8 @@ func (c *check) fine() []Finding {
 		if n[s] == 0 || bad[s] {
 			continue
 		}
-		out = append(out, Finding{Severity: OK, Lane: s.lane, Device: s.dev, Meaning: objects(n[s]) + " as niclane left " + them(n[s])})
+		out = append(out, Finding{Severity: OK, Lane: s.lane, Device: s.dev,
+			Meaning: objects(n[s]) + " as niclane left " + them(n[s])})
 	}
 	return out
 }

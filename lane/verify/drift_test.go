@@ -25,17 +25,12 @@ func applied(t *testing.T, c golden.Case) (verify.Applied, *device.State, *plan.
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := c.State.Objects()
 	a := verify.Applied{Config: "/etc/niclane/lanes.yaml", Lanes: p.Lanes, Ended: true}
+	a.State = c.State.Clone()
 	for _, s := range p.Steps {
-		if s.New == nil {
-			delete(objects, s.Key())
-		} else {
-			objects[s.Key()] = s.New
-		}
-		a.Owned = append(a.Owned, verify.Record{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
+		a.State.Put(s.Old, s.New)
+		a.Owned = append(a.Owned, plan.Record{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
 	}
-	a.State = golden.After(c.State, objects)
 	return a, a.State.Clone(), p
 }
 
@@ -53,7 +48,8 @@ func TestEveryObject(t *testing.T) {
 			}
 			for _, m := range mutate.All(p.Steps) {
 				for i, s := range p.Steps {
-					if !strings.HasPrefix(m.Name, "another ") || len(m.Steps) != len(p.Steps) || device.Equal(m.Steps[i].New, s.New) {
+					if !strings.HasPrefix(m.Name, "another ") || len(m.Steps) != len(p.Steps) ||
+						device.Equal(m.Steps[i].New, s.New) {
 						continue
 					}
 					kinds[s.Object().Kind()]++
@@ -67,7 +63,8 @@ func TestEveryObject(t *testing.T) {
 				case device.NAPIConfig: // Put leaves those
 					st := now.Clone()
 					for i := range st.Devices {
-						st.Devices[i].NAPIs = slices.DeleteFunc(st.Devices[i].NAPIs, func(n device.NAPI) bool { return n.Config.Key() == s.Key() })
+						st.Devices[i].NAPIs = slices.DeleteFunc(st.Devices[i].NAPIs,
+							func(n device.NAPI) bool { return n.Config.Key() == s.Key() })
 					}
 					wantNamed(t, a, st, s.New, nil)
 				default:
@@ -76,22 +73,23 @@ func TestEveryObject(t *testing.T) {
 			}
 		})
 	}
-	for _, kind := range []string{"file", "qdisc", "class", "filter-entry", "filter-default", "rss", "rule", "napi", "thread", "xdp-entry", "cpu-lane", "cpu-queue"} {
+	for _, kind := range []string{"file", "qdisc", "class", "filter-entry", "filter-default", "rss", "rule", "napi",
+		"thread", "xdp-entry", "cpu-lane", "cpu-queue"} {
 		if kinds[kind] == 0 {
 			t.Errorf("no object of kind %s took another value", kind)
 		}
 	}
 }
 
-func wantDrift(t *testing.T, a verify.Applied, now *device.State, old, new device.Object) {
+func wantDrift(t *testing.T, a verify.Applied, now *device.State, old, next device.Object) {
 	t.Helper()
 	st := now.Clone()
-	st.Put(old, new)
-	wantNamed(t, a, st, old, new)
+	st.Put(old, next)
+	wantNamed(t, a, st, old, next)
 }
 
 // wantNamed wants one finding in st that names an object which became new.
-func wantNamed(t *testing.T, a verify.Applied, st *device.State, old, new device.Object) {
+func wantNamed(t *testing.T, a verify.Applied, st *device.State, old, next device.Object) {
 	t.Helper()
 	var hit *verify.Finding
 	fs := verify.State(a, st)
@@ -105,9 +103,9 @@ func wantNamed(t *testing.T, a verify.Applied, st *device.State, old, new device
 	}
 	switch {
 	case hit == nil:
-		t.Errorf("%s: %s became %s, and nothing was found:\n%+v", old.Key(), plan.Brief(old), plan.Brief(new), fs)
+		t.Errorf("%s: %s became %s, and nothing was found:\n%+v", old.Key(), plan.Brief(old), plan.Brief(next), fs)
 	case hit.Meaning == "" || strings.Contains(hit.Meaning, "not as"):
-		t.Errorf("%s: %s became %s: means %q", old.Key(), plan.Brief(old), plan.Brief(new), hit.Meaning)
+		t.Errorf("%s: %s became %s: means %q", old.Key(), plan.Brief(old), plan.Brief(next), hit.Meaning)
 	case hit.Want == hit.Found || hit.Repair == "":
 		t.Errorf("%s: want %q, found %q, repair %q", old.Key(), hit.Want, hit.Found, hit.Repair)
 	}
@@ -154,7 +152,8 @@ func TestPlainReceive(t *testing.T) {
 func TestDrift(t *testing.T) {
 	queues := func(d *device.Device, rx, tx int) { d.RxQueues, d.TxQueues = rx, tx }
 	filter := func(pref uint16, handle uint32, name string) device.FilterState {
-		return device.FilterState{Filter: device.Filter{Dev: "lane0", Parent: "egress", Pref: pref, Handle: handle, Program: name}, Type: "bpf", Name: name}
+		return device.FilterState{Filter: device.Filter{Dev: "lane0", Parent: "egress", Pref: pref, Handle: handle,
+			Program: name}, Type: "bpf", Name: name}
 	}
 	web4 := device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}
 	for _, c := range []struct {
@@ -177,7 +176,11 @@ drift    all lanes on lane0, queue-set: queues/lane0
          means    transmit queues 8-11 belong to no lane and are not fenced: the kernel hashes traffic of all lanes to them
          repair   ethtool -L lane0 rx 8 tx 8, then niclane apply /etc/niclane/lanes.yaml
 `},
-		{"queues_unrecorded", func(a *verify.Applied, _ *device.State, d *device.Device) { a.State = nil; queues(d, 5, 5) }, `
+		{"queues_unrecorded", func(a *verify.Applied, _ *device.State,
+			d *device.Device) {
+			a.State = nil
+			queues(d, 5, 5)
+		}, `
 drift    all lanes on lane0, queue-set: queues/lane0
          want     7 receive, 7 transmit
          found    5 receive, 5 transmit
@@ -188,7 +191,11 @@ unknown  all lanes
          means    what else there was after apply is not recorded (by an older niclane, or its run directory is gone): a change of what niclane did not have to write is not found
          repair   niclane rollback /etc/niclane/lanes.yaml, then niclane apply /etc/niclane/lanes.yaml
 `},
-		{"device_gone", func(_ *verify.Applied, st *device.State, _ *device.Device) { st.Devices = nil; st.Files = nil }, `
+		{"device_gone", func(_ *verify.Applied, st *device.State,
+			_ *device.Device) {
+			st.Devices = nil
+			st.Files = nil
+		}, `
 drift    all lanes on lane0: device/lane0
          want     present
          found    absent
@@ -224,7 +231,8 @@ drift    all lanes on lane0, steering: program/lane0/xdp/theirs
          repair   ip link set dev lane0 xdp off, if it is not meant to be there
 `},
 		{"rule_into_lane", func(_ *verify.Applied, _ *device.State, d *device.Device) {
-			d.Rules = append(d.Rules, device.Rule{Dev: "lane0", Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53}, Queue: 3})
+			d.Rules = append(d.Rules, device.Rule{Dev: "lane0",
+				Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53}, Queue: 3})
 		}, `
 drift    lane redis on lane0, steering: rule/lane0/udp4,port=53
          want     absent
@@ -233,7 +241,8 @@ drift    lane redis on lane0, steering: rule/lane0/udp4,port=53
          repair   ethtool -N lane0 delete LOCATION (ethtool -n lane0 shows it)
 `},
 		{"rule_over_lane", func(_ *verify.Applied, _ *device.State, d *device.Device) {
-			d.Rules = append(d.Rules, device.Rule{Dev: "lane0", Match: device.Match{Family: 4, Protocol: "tcp", Remote: "10.0.0.0/8"}, Queue: 0})
+			d.Rules = append(d.Rules, device.Rule{Dev: "lane0",
+				Match: device.Match{Family: 4, Protocol: "tcp", Remote: "10.0.0.0/8"}, Queue: 0})
 		}, `
 drift    lane redis on lane0, steering: rule/lane0/tcp4,remote=10.0.0.0/8
          want     absent
@@ -242,12 +251,16 @@ drift    lane redis on lane0, steering: rule/lane0/tcp4,remote=10.0.0.0/8
          repair   ethtool -N lane0 delete LOCATION (ethtool -n lane0 shows it)
 `},
 		{"rule_elsewhere", func(_ *verify.Applied, _ *device.State, d *device.Device) {
-			d.Rules = append(d.Rules, device.Rule{Dev: "lane0", Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53}, Queue: 0})
+			d.Rules = append(d.Rules, device.Rule{Dev: "lane0",
+				Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53}, Queue: 0})
 		}, ``},
 		{"rules_of_other_flows", func(_ *verify.Applied, _ *device.State, d *device.Device) {
-			d.Rules = append(d.Rules, device.Rule{Dev: "lane0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 22}},
-				device.Rule{Dev: "lane0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 6379, Local: "10.78.0.0/16"}},
-				device.Rule{Dev: "lane0", Match: device.Match{Family: 6, Protocol: "tcp", LocalPort: 443, Remote: "fd00:77::3/128"}})
+			d.Rules = append(d.Rules, device.Rule{Dev: "lane0",
+				Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 22}},
+				device.Rule{Dev: "lane0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 6379,
+					Local: "10.78.0.0/16"}},
+				device.Rule{Dev: "lane0", Match: device.Match{Family: 6, Protocol: "tcp", LocalPort: 443,
+					Remote: "fd00:77::3/128"}})
 		}, ``},
 		{"context_into_lane", func(_ *verify.Applied, _ *device.State, d *device.Device) {
 			d.RSS = append(slices.Clip(d.RSS), device.RSSTable{Dev: "lane0", Context: 9, Queues: []int{0, 2, 5}})
@@ -285,7 +298,8 @@ drift    lane web on lane0, classifier: entry/filter/lane0/egress/1/28268/tcp4,p
 		{"irq_moved", func(a *verify.Applied, st *device.State, d *device.Device) {
 			irq := device.IRQ{Number: 41, Name: "lane0-TxRx-2", Queue: 2}
 			d.IRQs = []device.IRQ{irq}
-			a.Owned = append(a.Owned, verify.Record{Last: device.Affinity{Dev: "lane0", Queue: 2, CPUs: []string{"1"}}, Part: device.PartInterrupts, Cause: "lanes.redis.cpus"})
+			a.Owned = append(a.Owned, plan.Record{Last: device.Affinity{Dev: "lane0", Queue: 2, CPUs: []string{"1"}},
+				Part: device.PartInterrupts, Cause: "lanes.redis.cpus"})
 			f := device.File{Path: "/proc/irq/41/smp_affinity_list", Format: device.FileCPUList, Value: "0-1"}
 			st.Files[f.Path] = f
 		}, `
@@ -296,7 +310,8 @@ drift    lane redis on lane0, interrupts: affinity/lane0/2
          repair   niclane apply /etc/niclane/lanes.yaml
 `},
 		{"irq_not_written", func(a *verify.Applied, st *device.State, d *device.Device) {
-			d.IRQs = []device.IRQ{{Number: 41, Name: "lane0-TxRx-2", Queue: 2}, {Number: 42, Name: "lane0-TxRx-0", Queue: 0}}
+			d.IRQs = []device.IRQ{{Number: 41, Name: "lane0-TxRx-2", Queue: 2},
+				{Number: 42, Name: "lane0-TxRx-0", Queue: 0}}
 			a.State.Device("lane0").IRQs = d.IRQs
 			for _, path := range []string{"/proc/irq/41/smp_affinity_list", "/proc/irq/42/smp_affinity_list"} {
 				f := device.File{Path: path, Format: device.FileCPUList, Value: "1"}
@@ -313,7 +328,7 @@ drift    lane redis on lane0, interrupts: affinity/lane0/2
 `},
 		{"cpuset", func(a *verify.Applied, st *device.State, _ *device.Device) {
 			f := device.File{Path: "/sys/fs/cgroup/db/cpuset.cpus", Format: device.FileCPUList, Value: "1"}
-			a.Owned = append(a.Owned, verify.Record{Last: f, Part: device.PartProcessors, Cause: "lanes.redis.cpus"})
+			a.Owned = append(a.Owned, plan.Record{Last: f, Part: device.PartProcessors, Cause: "lanes.redis.cpus"})
 			f.Value = "0-1"
 			st.Files[f.Path] = f
 		}, `
@@ -371,7 +386,8 @@ drift    all lanes: journal
 			a.State = now.Clone()
 			a.State.Files = maps.Clone(now.Files)
 			c.change(&a, now, now.Device("lane0"))
-			fs := slices.DeleteFunc(verify.State(a, now), func(f verify.Finding) bool { return f.Severity == verify.OK })
+			fs := slices.DeleteFunc(verify.State(a, now),
+				func(f verify.Finding) bool { return f.Severity == verify.OK })
 			var got bytes.Buffer
 			verify.WriteText(&got, fs)
 			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), got.String()); diff != "" {

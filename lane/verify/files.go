@@ -30,24 +30,31 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 		return c.rxqsMeaning(dev, q, extra, missing)
 	case "xps_cpus":
 		if len(extra) > 0 {
-			return fmt.Sprintf("packets without a receive queue that processors %s send also leave by transmit queue %d (%s)",
+			return fmt.Sprintf("packets without a receive queue that processors %s send also leave by transmit "+
+				"queue %d (%s)",
 				device.FormatCPUList(extra), q, owner)
 		}
-		return fmt.Sprintf("packets without a receive queue that processors %s send leave by other queues than %d, and by any queue where none is set for them, the lanes' included",
+		return fmt.Sprintf("packets without a receive queue that processors %s send leave by other queues than %d, "+
+			"and by any queue where none is set for them, the lanes' included",
 			device.FormatCPUList(missing), q)
 	case "rps_cpus", "rps_flow_cnt":
 		if path.Base(o.Path) == "rps_flow_cnt" {
-			return fmt.Sprintf("packets of receive queue %d (%s) are handed on to the processor where their application ran last", q, owner)
+			return fmt.Sprintf("packets of receive queue %d (%s) are handed on to the processor where their "+
+				"application ran last", q, owner)
 		}
-		return fmt.Sprintf("packets of receive queue %d (%s) are handed on to processors %s before the stack sees them", q, owner, listOr(after, "none"))
+		return fmt.Sprintf("packets of receive queue %d (%s) are handed on to processors %s before the stack sees them",
+			q, owner, listOr(after, "none"))
 	case "smp_affinity_list":
 		_, irq := c.irqOf(o.Path)
-		return fmt.Sprintf("interrupt %s moved: queue %d (%s) is served on processors %s", irq.Name, q, owner, listOr(after, "none"))
+		return fmt.Sprintf("interrupt %s moved: queue %d (%s) is served on processors %s", irq.Name, q, owner,
+			listOr(after, "none"))
 	case "tx_maxrate":
-		return fmt.Sprintf("transmit queue %d (%s) may send %s Mbit/s, 0 for any: the lane's ceiling is another", q, owner, strings.TrimSpace(now.Value))
+		return fmt.Sprintf("transmit queue %d (%s) may send %s Mbit/s, 0 for any: the lane's ceiling is another", q,
+			owner, strings.TrimSpace(now.Value))
 	case "threaded":
 		if strings.TrimSpace(now.Value) == "0" {
-			return "no NAPI of " + dev + " has a kernel thread any more: the lanes' packets are polled wherever interrupts and senders run"
+			return "no NAPI of " + dev + " has a kernel thread any more: the lanes' packets are polled wherever " +
+				"interrupts and senders run"
 		}
 		return "the kernel threads of the NAPIs of " + dev + " poll in another way than the lanes'"
 	case "tx_queue_len":
@@ -55,7 +62,8 @@ func (c *check) fileMeaning(o device.File, want, found device.Object) string {
 	case "cpuset.cpus":
 		return fmt.Sprintf("processes of %s run on processors %s", path.Dir(o.Path), listOr(after, "of their parent"))
 	case "cpuset.mems":
-		return fmt.Sprintf("processes of %s take memory from nodes %s", path.Dir(o.Path), listOr(after, "of their parent"))
+		return fmt.Sprintf("processes of %s take memory from nodes %s", path.Dir(o.Path),
+			listOr(after, "of their parent"))
 	}
 	if strings.HasPrefix(o.Path, "/proc/sys/") {
 		return "the setting that the lanes file asks for does not hold"
@@ -70,7 +78,8 @@ func (c *check) rxqsMeaning(dev string, q int, extra, missing []int) string {
 			device.FormatCPUList(extra), c.owners(dev, extra), q, named(c.ownerOf(dev, q))))
 	}
 	if len(missing) > 0 {
-		parts = append(parts, fmt.Sprintf("answers to what receive queues %s take (%s) leave by another queue than %d, among others' packets",
+		parts = append(parts, fmt.Sprintf("answers to what receive queues %s take (%s) leave by another queue than "+
+			"%d, among others' packets",
 			device.FormatCPUList(missing), c.owners(dev, missing), q))
 	}
 	return strings.Join(parts, "; ")

@@ -12,15 +12,17 @@ import (
 
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/intent"
+	"github.com/niclane/niclane/lane/plan"
 )
 
 // foreign finds what is not niclane's and breaks a lane: what changed since
 // apply although niclane did not have to write it, and what came.
 func (c *check) foreign() {
 	if c.before == nil && len(c.a.Owned) > 0 {
-		c.found = append(c.found, found{Finding: Finding{
+		c.found = append(c.found, objectFinding{Finding: Finding{
 			Severity: Unknown,
-			Meaning: "what else there was after apply is not recorded (by an older niclane, or its run directory is gone): " +
+			Meaning: "what else there was after apply is not recorded (by an older niclane, or its run directory is " +
+				"gone): " +
 				"a change of what niclane did not have to write is not found",
 			Repair: "niclane rollback " + c.a.Config + ", then " + c.apply(),
 		}})
@@ -56,7 +58,7 @@ func (c *check) changed(was, now device.Object) {
 	if !relevant {
 		return
 	}
-	f := found{object: was, absent: now == nil, Finding: Finding{
+	f := objectFinding{object: was, absent: now == nil, Finding: Finding{
 		Severity: Drift, Lane: lane, Device: c.deviceOf(was), Part: part, Key: was.Key(),
 		Want: text(was, now), Found: text(now, was),
 		Meaning: c.meaning(was, was, now, lane), Repair: c.undo(was),
@@ -79,8 +81,9 @@ func (c *check) confined(was, now device.Object) {
 		}
 	}
 	if lane != "" {
-		c.found = append(c.found, found{object: was, Finding: Finding{
-			Severity: Unknown, Lane: lane, Part: device.PartProcessors, Key: was.Key(), Want: text(was, now), Found: text(now, was),
+		c.found = append(c.found, objectFinding{object: was, Finding: Finding{
+			Severity: Unknown, Lane: lane, Part: device.PartProcessors, Key: was.Key(), Want: text(was, now),
+			Found:   text(now, was),
 			Meaning: c.fileMeaning(f, was, now), Repair: c.apply() + ", where the file names cpus",
 		}})
 	}
@@ -88,7 +91,7 @@ func (c *check) confined(was, now device.Object) {
 
 // offloads reports whether the card itself has filters or classes of the lanes.
 func (c *check) offloads(dev string) bool {
-	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		switch o := r.Last.(type) {
 		case device.Flower:
 			return o.Dev == dev
@@ -125,7 +128,8 @@ func (c *check) leaned(o device.Object) (device.Part, bool) {
 	case device.Thread:
 		return device.PartPoller, c.reserved(dev, o.Queue)
 	case device.Feature:
-		return device.PartSteering, slices.Contains([]string{"rx-ntuple-filter", "rx-hashing", "rx-gro"}, o.Name) || o.Name == "hw-tc-offload" && c.offloads(dev)
+		return device.PartSteering, slices.Contains([]string{"rx-ntuple-filter", "rx-hashing", "rx-gro"}, o.Name) ||
+			o.Name == "hw-tc-offload" && c.offloads(dev)
 	}
 	return "", false
 }
@@ -144,7 +148,8 @@ func (c *check) undo(was device.Object) string {
 		}
 		return strings.Join(by, ", or ")
 	case device.NAPIConfig:
-		return fmt.Sprintf("%s, or ynl --family netdev --do napi-set for the NAPI of %s rx-%d: threaded %s, defer-hard-irqs %d, gro-flush-timeout %d",
+		return fmt.Sprintf("%s, or ynl --family netdev --do napi-set for the NAPI of %s rx-%d: threaded %s, "+
+			"defer-hard-irqs %d, gro-flush-timeout %d",
 			c.apply(), o.Dev, o.Queue, o.Threaded, o.DeferHardIRQs, o.GROFlushTimeout)
 	case device.Feature:
 		word := "off"
@@ -170,12 +175,14 @@ func (c *check) came(o device.Object) {
 		c.cameTable(o)
 	case device.Flower:
 		if l := c.nthLane(dev, o.Class); l != "" && o.Class > 0 {
-			c.add(Drift, l, o, device.PartSteering, "packets of "+o.Match.String()+" arrive in the lane's traffic class and are not the lane's",
+			c.add(Drift, l, o, device.PartSteering, "packets of "+o.Match.String()+" arrive in the lane's traffic "+
+				"class and are not the lane's",
 				fmt.Sprintf("tc filter del dev %s ingress (tc filter show dev %s ingress names it)", dev, dev))
 		}
 	case device.Shaper:
 		if l := c.ownerOf(dev, o.Queue); l != "" {
-			c.add(Drift, l, o, device.PartBandwidth, "the card gives a transmit queue of the lane's rates that no lane asks for",
+			c.add(Drift, l, o, device.PartBandwidth,
+				"the card gives a transmit queue of the lane's rates that no lane asks for",
 				fmt.Sprintf("ynl --family net-shaper --do delete, for queue %d of %s", o.Queue, dev))
 		}
 	case device.Filter:
@@ -185,19 +192,23 @@ func (c *check) came(o device.Object) {
 	case device.Qdisc:
 		if o.Parent != "clsact" && c.before != nil {
 			c.add(Drift, c.classLane(dev, o.Parent), o, device.PartBandwidth,
-				"packets wait in a qdisc that somebody else has put below or above the lanes'", fmt.Sprintf("tc qdisc del dev %s %s", dev, qdiscPlace(o)))
+				"packets wait in a qdisc that somebody else has put below or above the lanes'",
+				fmt.Sprintf("tc qdisc del dev %s %s", dev, qdiscPlace(o)))
 		}
 	case device.Class:
 		if c.before != nil {
-			c.add(Drift, "", o, device.PartBandwidth, "a class of somebody else's shares the link with the lanes: guarantees do not add up",
+			c.add(Drift, "", o, device.PartBandwidth,
+				"a class of somebody else's shares the link with the lanes: guarantees do not add up",
 				fmt.Sprintf("tc class del dev %s classid %s", dev, o.ID))
 		}
 	case device.FilterEntry:
 		c.add(Drift, c.classLane(dev, o.Priority), o, device.PartClassifier,
-			"packets of "+o.Match.String()+" leave as the lane's, and no lane asks for them", "niclane rollback "+c.a.Config+", then "+c.apply())
+			"packets of "+o.Match.String()+" leave as the lane's, and no lane asks for them",
+			"niclane rollback "+c.a.Config+", then "+c.apply())
 	case device.XDPEntry:
 		c.add(Drift, "", o, device.PartSteering,
-			"packets of "+o.Match.String()+" arrive as a lane's, and no lane asks for them", "niclane rollback "+c.a.Config+", then "+c.apply())
+			"packets of "+o.Match.String()+" arrive as a lane's, and no lane asks for them",
+			"niclane rollback "+c.a.Config+", then "+c.apply())
 	}
 }
 
@@ -210,15 +221,17 @@ func qdiscPlace(q device.Qdisc) string {
 
 // add adds a finding about something that should not be there.
 func (c *check) add(s Severity, lane string, o device.Object, part device.Part, meaning, repair string) {
-	c.found = append(c.found, found{object: o, Finding: Finding{
-		Severity: s, Lane: lane, Device: c.deviceOf(o), Part: part, Key: o.Key(), Want: "absent", Found: brief(o), Meaning: meaning, Repair: repair,
+	c.found = append(c.found, objectFinding{object: o, Finding: Finding{
+		Severity: s, Lane: lane, Device: c.deviceOf(o), Part: part, Key: o.Key(), Want: "absent", Found: brief(o),
+		Meaning: meaning, Repair: repair,
 	}})
 }
 
 func (c *check) cameRule(r device.Rule) {
 	remove := fmt.Sprintf("ethtool -N %s delete LOCATION (ethtool -n %s shows it)", r.Dev, r.Dev)
 	if lane := c.target(r); r.Context > 0 && lane != "" || r.Context == 0 && c.reserved(r.Dev, r.Queue) {
-		c.add(Drift, lane, r, device.PartSteering, "packets of "+r.Match.String()+" arrive in the lane's queues and are not the lane's", remove)
+		c.add(Drift, lane, r, device.PartSteering, "packets of "+r.Match.String()+" arrive in the lane's queues and "+
+			"are not the lane's", remove)
 		return
 	}
 	if c.before == nil {
@@ -228,7 +241,8 @@ func (c *check) cameRule(r device.Rule) {
 		mine, ok := own.Last.(device.Rule)
 		if ok && mine.Dev == r.Dev && overlap(mine.Match, r.Match) {
 			c.add(Drift, c.target(mine), r, device.PartSteering,
-				"it may take packets of "+mine.Match.String()+" from the lane: where both match, the card decides by location", remove)
+				"it may take packets of "+mine.Match.String()+
+					" from the lane: where both match, the card decides by location", remove)
 			return
 		}
 	}
@@ -246,7 +260,8 @@ func (c *check) cameTable(t device.RSSTable) {
 	}
 	slices.Sort(hit)
 	c.add(Drift, c.ownerOf(t.Dev, hit[0]), t, device.PartQueueSet,
-		fmt.Sprintf("what somebody else's rules send to context %d arrives in queues %s of the lane", t.Context, device.FormatCPUList(hit)),
+		fmt.Sprintf("what somebody else's rules send to context %d arrives in queues %s of the lane", t.Context,
+			device.FormatCPUList(hit)),
 		fmt.Sprintf("ethtool -X %s context %d delete", t.Dev, t.Context))
 }
 
@@ -265,25 +280,28 @@ func (c *check) classifier(dev string) (device.Filter, bool) {
 // cls_bpf_change: list_add_rcu).
 func (c *check) cameFilter(key string, pref uint16, program, dev string) {
 	own, ok := c.classifier(dev)
-	if !ok || slices.ContainsFunc(c.found, func(f found) bool { return f.Key == key }) {
+	if !ok || slices.ContainsFunc(c.found, func(f objectFinding) bool { return f.Key == key }) {
 		return
 	}
 	f := Finding{
 		Severity: Drift, Device: dev, Part: device.PartClassifier, Key: key,
-		Want: fmt.Sprintf("niclane's classifier (pref %d) first", own.Pref), Found: strings.TrimSpace(fmt.Sprintf("%s at pref %d, before it", program, pref)),
-		Meaning: "the packets that it does not pass on never reach niclane's classifier: they leave as the default lane's, or elsewhere",
-		Repair:  fmt.Sprintf("move it behind pref %d, or tc filter del dev %s egress pref %d", own.Pref, dev, pref),
+		Want:  fmt.Sprintf("niclane's classifier (pref %d) first", own.Pref),
+		Found: strings.TrimSpace(fmt.Sprintf("%s at pref %d, before it", program, pref)),
+		Meaning: "the packets that it does not pass on never reach niclane's classifier: they leave as the default " +
+			"lane's, or elsewhere",
+		Repair: fmt.Sprintf("move it behind pref %d, or tc filter del dev %s egress pref %d", own.Pref, dev, pref),
 	}
 	if pref > own.Pref {
 		f.Severity = Unknown
 		f.Found = strings.TrimSpace(fmt.Sprintf("%s at pref %d, after it", program, pref))
 		f.Want = "nothing new after niclane's classifier"
-		f.Meaning = "it came after apply and can give packets another class or queue than their lane's; what it does is not known"
+		f.Meaning = "it came after apply and can give packets another class or queue than their lane's; what it " +
+			"does is not known"
 	}
 	if c.before == nil {
 		f.Severity = Unknown
 	}
-	c.found = append(c.found, found{Finding: f})
+	c.found = append(c.found, objectFinding{Finding: f})
 }
 
 // programs looks at filters that are not BPF and at programs outside tc.
@@ -298,13 +316,17 @@ func (c *check) programs() {
 			was = c.a.State.Device(name)
 		}
 		for _, x := range d.Filters {
-			if x.Type != "bpf" && x.Parent == "egress" && !slices.ContainsFunc(was.Filters, func(y device.FilterState) bool { return sameFilter(x, y) }) {
+			if x.Type != "bpf" && x.Parent == "egress" &&
+				!slices.ContainsFunc(was.Filters, func(y device.FilterState) bool { return sameFilter(x, y) }) {
 				// One u32 filter is several to the kernel.
 				c.cameFilter(fmt.Sprintf("filter/%s/egress/%d", name, x.Pref), x.Pref, x.Type, name)
 			}
 		}
 		for _, p := range d.Programs {
-			if !slices.ContainsFunc(was.Programs, func(q device.Program) bool { return q.Attach == p.Attach && q.ID == p.ID }) {
+			if !slices.ContainsFunc(was.Programs, func(q device.Program) bool {
+				return q.Attach == p.Attach &&
+					q.ID == p.ID
+			}) {
 				c.cameProgram(name, p)
 			}
 		}
@@ -321,7 +343,8 @@ func (c *check) cameProgram(dev string, p device.Program) {
 		return // compared as an object
 	}
 	f := Finding{
-		Severity: Drift, Device: dev, Part: device.PartClassifier, Key: "program/" + dev + "/" + p.Attach + "/" + p.Name,
+		Severity: Drift, Device: dev, Part: device.PartClassifier,
+		Key:  "program/" + dev + "/" + p.Attach + "/" + p.Name,
 		Want: "absent", Found: fmt.Sprintf("%s, program %d", p.Name, p.ID),
 	}
 	switch p.Attach {
@@ -329,7 +352,8 @@ func (c *check) cameProgram(dev string, p device.Program) {
 		if _, ok := c.classifier(dev); !ok {
 			return
 		}
-		f.Meaning = "it runs before niclane's classifier: packets that it does not pass on (TCX_NEXT) leave as the default lane's, or elsewhere"
+		f.Meaning = "it runs before niclane's classifier: packets that it does not pass on (TCX_NEXT) leave as the " +
+			"default lane's, or elsewhere"
 		f.Repair = "detach it, if it is not meant to be there (bpftool net show dev " + dev + ")"
 	case device.AttachXDP, device.AttachXDPGeneric:
 		f.Part = device.PartSteering
@@ -341,7 +365,7 @@ func (c *check) cameProgram(dev string, p device.Program) {
 	if c.before == nil {
 		f.Severity = Unknown
 	}
-	c.found = append(c.found, found{Finding: f})
+	c.found = append(c.found, objectFinding{Finding: f})
 }
 
 // overlap reports whether some packet matches both.

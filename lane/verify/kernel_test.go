@@ -74,7 +74,7 @@ func onLane(t *testing.T, f func(t *testing.T, k *apply.System, a verify.Applied
 		}
 		a := verify.Applied{Config: "lanes.yaml", Lanes: p.Lanes, Ended: j.Ended(), State: look(t, false)}
 		for _, r := range j.Records() {
-			a.Owned = append(a.Owned, verify.Record{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+			a.Owned = append(a.Owned, r.Record)
 		}
 		if fs := drifts(verify.State(a, look(t, false))); len(fs) > 0 {
 			t.Fatalf("right after apply: %+v", fs)
@@ -92,7 +92,8 @@ func drifts(fs []verify.Finding) []verify.Finding {
 func TestKernelObjects(t *testing.T) {
 	onLane(t, func(t *testing.T, k *apply.System, a verify.Applied) {
 		filter := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 0x6e6c, Program: plan.EgressProgram}
-		entry := device.FilterEntry{Filter: filter.Key(), Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 6379}}
+		entry := device.FilterEntry{Filter: filter.Key(),
+			Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 6379}}
 		rule := device.Rule{Dev: "v0", Match: entry.Match}
 		table := device.RSSTable{Dev: "v0"}
 		for _, c := range []struct {
@@ -107,16 +108,20 @@ func TestKernelObjects(t *testing.T) {
 				e.Priority = "1:2"
 				return e
 			}, "lane redis: on transmit packets of tcp4,port=6379 leave in class 1:2 (lane default)"},
-			{"entry of nobody's", device.FilterEntry{Filter: filter.Key(), Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 1}}, func(device.Object) device.Object {
-				return device.FilterEntry{Filter: filter.Key(), Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 1}, Priority: "1:10"}
+			{"entry of nobody's", device.FilterEntry{Filter: filter.Key(),
+				Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 1}}, func(device.Object) device.Object {
+				return device.FilterEntry{Filter: filter.Key(),
+					Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 1}, Priority: "1:10"}
 			}, "lane redis: packets of udp4,port=1 leave as the lane's, and no lane asks for them"},
-			{"rule removed", rule, func(device.Object) device.Object { return nil }, "lane redis: packets of tcp4,port=6379 arrive as default traffic, in the default lane's queues"},
+			{"rule removed", rule, func(device.Object) device.Object { return nil },
+				"lane redis: packets of tcp4,port=6379 arrive as default traffic, in the default lane's queues"},
 			{"rule to the default", rule, func(now device.Object) device.Object {
 				r := now.(device.Rule)
 				r.Context, r.Queue = 0, 1
 				return r
 			}, "lane redis: packets of tcp4,port=6379 arrive in the queues of lane default"},
-			{"rule of somebody's", device.Rule{Dev: "v0", Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53}}, func(device.Object) device.Object {
+			{"rule of somebody's", device.Rule{Dev: "v0",
+				Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53}}, func(device.Object) device.Object {
 				return device.Rule{Dev: "v0", Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53}, Queue: 3}
 			}, "lane redis: packets of udp4,port=53 arrive in the lane's queues and are not the lane's"},
 			{"default table", table, func(now device.Object) device.Object {
@@ -138,7 +143,8 @@ func TestKernelObjects(t *testing.T) {
 				t.Fatalf("%s: %v", c.name, err)
 			}
 			fs := drifts(verify.State(a, look(t, false)))
-			if len(fs) != 1 || fs[0].Severity != verify.Drift || fs[0].Key != c.object.Key() || "lane "+fs[0].Lane+": "+fs[0].Meaning != c.want {
+			if len(fs) != 1 || fs[0].Severity != verify.Drift || fs[0].Key != c.object.Key() ||
+				"lane "+fs[0].Lane+": "+fs[0].Meaning != c.want {
 				t.Errorf("%s: got %+v\nwant %s", c.name, fs, c.want)
 			}
 			if err := k.Write(drifted, now); err != nil {
@@ -189,7 +195,8 @@ func TestKernelPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		tcx, err := link.AttachTCX(link.TCXOptions{Program: pass(ebpf.SchedCLS, 0), Attach: ebpf.AttachTCXEgress, Interface: index})
+		tcx, err := link.AttachTCX(link.TCXOptions{Program: pass(ebpf.SchedCLS, 0), Attach: ebpf.AttachTCXEgress,
+			Interface: index})
 		if err != nil {
 			t.Skipf("TCX: %v (Linux 6.6)", err)
 		}

@@ -19,8 +19,9 @@ import (
 func (c *check) machine() {
 	online := c.now.OnlineCPUs()
 	add := func(lane, dev string, part device.Part, want, is, meaning, repair string) {
-		c.found = append(c.found, found{Finding: Finding{
-			Severity: Unknown, Lane: lane, Device: dev, Part: part, Want: want, Found: is, Meaning: meaning, Repair: repair,
+		c.found = append(c.found, objectFinding{Finding: Finding{
+			Severity: Unknown, Lane: lane, Device: dev, Part: part, Want: want, Found: is, Meaning: meaning,
+			Repair: repair,
 		}})
 	}
 	for _, name := range c.deviceNames() {
@@ -29,18 +30,22 @@ func (c *check) machine() {
 			continue
 		}
 		if !d.Up {
-			add("", name, device.PartQueueSet, "up", "down", "nothing arrives or leaves, in any lane", "ip link set dev "+name+" up")
+			add("", name, device.PartQueueSet, "up", "down", "nothing arrives or leaves, in any lane",
+				"ip link set dev "+name+" up")
 		}
 		for _, p := range d.Pollers {
 			if _, ours := c.owned[p.Key()]; ours && p.Doing == device.PollerHung {
 				lane := c.ownerOf(name, p.Queues[0])
-				add(lane, name, device.PartPoller, "an answer", p.Doing, fmt.Sprintf("whether process %d polls queues %s of %s is not shown",
-					p.PID, device.FormatCPUList(p.Queues), named(lane)), fmt.Sprintf("kill -KILL %d, then %s", p.PID, c.apply()))
+				add(lane, name, device.PartPoller, "an answer", p.Doing,
+					fmt.Sprintf("whether process %d polls queues %s of %s is not shown",
+						p.PID, device.FormatCPUList(p.Queues), named(lane)),
+					fmt.Sprintf("kill -KILL %d, then %s", p.PID, c.apply()))
 			}
 		}
 		if was := c.was(name); was != nil && d.Speed > 0 && d.Speed < was.Speed && c.shares(name) > d.Speed {
 			add("", name, device.PartBandwidth, mbits(was.Speed), mbits(d.Speed),
-				"the link has become slower than what is shared out on it: packets wait behind it, where no guarantee, ceiling or rank is kept", c.apply()+", where the file gives no link-rate")
+				"the link has become slower than what is shared out on it: packets wait behind it, where no "+
+					"guarantee, ceiling or rank is kept", c.apply()+", where the file gives no link-rate")
 		}
 	}
 	for _, l := range c.a.Lanes {
@@ -48,7 +53,8 @@ func (c *check) machine() {
 		if len(gone) > 0 && l.Name != intent.DefaultLane {
 			list := device.FormatCPUList(gone)
 			add(l.Name, l.Device, device.PartProcessors, "processors "+device.FormatCPUList(l.CPUs), list+" offline",
-				fmt.Sprintf("the lane's work on processors %s is done elsewhere, or not at all", list), "bring them online (chcpu --enable "+list+"), or "+c.apply())
+				fmt.Sprintf("the lane's work on processors %s is done elsewhere, or not at all", list),
+				"bring them online (chcpu --enable "+list+"), or "+c.apply())
 		}
 	}
 }

@@ -43,12 +43,14 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 			return "packets of no lane that carry a lane's priority (SO_PRIORITY) are sent by its transmit queues"
 		}
 		if ok {
-			return fmt.Sprintf("packets of no lane are sent by transmit queues %s", c.ownedQueues(c.deviceOf(o), now.Queues))
+			return fmt.Sprintf("packets of no lane are sent by transmit queues %s",
+				c.ownedQueues(c.deviceOf(o), now.Queues))
 		}
 		return "packets of no lane are sent by any transmit queue, the lanes' included"
 	case device.Shaper:
 		if found == nil {
-			return fmt.Sprintf("the card neither keeps the lane's guarantee nor its ceiling on transmit queue %d", o.Queue)
+			return fmt.Sprintf("the card neither keeps the lane's guarantee nor its ceiling on transmit queue %d",
+				o.Queue)
 		}
 		return fmt.Sprintf("on transmit queue %d the card keeps other rates than the lane's", o.Queue)
 	case device.DriverParam:
@@ -56,9 +58,11 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 	case device.Affinity:
 		now, ok := found.(device.Affinity)
 		if !ok {
-			return fmt.Sprintf("no interrupt is known to serve queue %d (%s) any more", o.Queue, named(c.ownerOf(o.Dev, o.Queue)))
+			return fmt.Sprintf("no interrupt is known to serve queue %d (%s) any more", o.Queue,
+				named(c.ownerOf(o.Dev, o.Queue)))
 		}
-		return fmt.Sprintf("the interrupt of queue %d (%s) moved: it is handled on processors %s", o.Queue, named(c.ownerOf(o.Dev, o.Queue)), strings.Join(now.CPUs, " and "))
+		return fmt.Sprintf("the interrupt of queue %d (%s) moved: it is handled on processors %s", o.Queue,
+			named(c.ownerOf(o.Dev, o.Queue)), strings.Join(now.CPUs, " and "))
 	case device.CgroupPriority:
 		if now, ok := found.(device.CgroupPriority); ok {
 			return "packets of " + o.Cgroup + " are sent with priority " + now.Priority
@@ -86,7 +90,8 @@ func (c *check) meaning(o, want, found device.Object, lane string) string {
 	case device.Channels:
 		return "the number of queues is not what the lanes were laid out for"
 	case device.Coalesce:
-		return "interrupts come earlier or later than asked for: latency and processor time of " + named(lane) + " change"
+		return "interrupts come earlier or later than asked for: latency and processor time of " + named(lane) +
+			" change"
 	case device.Ring:
 		return "the descriptor rings hold another number of packets: bursts are dropped earlier, or wait longer"
 	}
@@ -100,14 +105,18 @@ func qdiscMeaning(o device.Qdisc, found device.Object) string {
 	}
 	switch {
 	case o.Parent == "clsact":
-		return "where the classifier was attached " + what + ": on transmit nothing tells the lanes' packets from others, " +
+		return "where the classifier was attached " + what +
+			": on transmit nothing tells the lanes' packets from others, " +
 			"and all leave in the default lane's class"
 	case o.Parent == "root" && o.Type == "mqprio":
-		return "the lanes' traffic classes are gone, or have other queues: their packets leave by queues of others, and others' by theirs"
+		return "the lanes' traffic classes are gone, or have other queues: their packets leave by queues of others, " +
+			"and others' by theirs"
 	case o.Parent == "root" && o.Offload:
-		return "the card's classes are gone with the lanes' qdisc, which " + what + ": no guarantee or ceiling holds, and lanes leave by any transmit queue"
+		return "the card's classes are gone with the lanes' qdisc, which " + what +
+			": no guarantee or ceiling holds, and lanes leave by any transmit queue"
 	case o.Parent == "root":
-		return "the lanes' qdisc " + what + ": no guarantee, ceiling or rank holds on transmit, all lanes wait in one queue"
+		return "the lanes' qdisc " + what + ": no guarantee, ceiling or rank holds on transmit, all lanes wait in " +
+			"one queue"
 	}
 	switch o.Type {
 	case "cake":
@@ -129,7 +138,8 @@ func classMeaning(o device.Class, found device.Object, lane string) string {
 		return "the class that shares out the link is another: the lanes' guarantees and ceilings do not add up to it"
 	}
 	if !ok {
-		return "the lane has no class: its packets are sent as the default lane's, without its guarantee, ceiling and rank"
+		return "the lane has no class: its packets are sent as the default lane's, without its guarantee, ceiling " +
+			"and rank"
 	}
 	var changed []string
 	add := func(differs bool, what string) {
@@ -165,7 +175,8 @@ func (c *check) entryMeaning(o device.FilterEntry, found device.Object) string {
 		if strings.HasPrefix(now.Priority, "0:") {
 			return packets + " leave with priority " + now.Priority + ", in another traffic class"
 		}
-		return packets + " leave in class " + now.Priority + " (" + named(c.classLane(c.deviceOf(o), now.Priority)) + ")"
+		return packets + " leave in class " + now.Priority + " (" + named(c.classLane(c.deviceOf(o), now.Priority)) +
+			")"
 	}
 	if len(now.Queues) == 0 {
 		return packets + " leave by any transmit queue"
@@ -196,7 +207,8 @@ func (c *check) tableMeaning(o device.RSSTable, want, found device.Object, lane 
 		return fmt.Sprintf("%s also arrive in queues %s", traffic, c.ownedQueues(o.Dev, extra))
 	}
 	if missing := without(was.Queues, now.Queues); len(missing) > 0 {
-		return fmt.Sprintf("%s arrive no longer in queues %s: fewer queues carry them", traffic, device.FormatCPUList(missing))
+		return fmt.Sprintf("%s arrive no longer in queues %s: fewer queues carry them", traffic,
+			device.FormatCPUList(missing))
 	}
 	return traffic + " are spread over the same queues in other proportions; flows have moved"
 }
@@ -224,7 +236,8 @@ func napiMeaning(o device.NAPIConfig, want, found device.Object, lane string) st
 	case !ok:
 		return fmt.Sprintf("queue %d has no NAPI any more, and with it no poller of %s", o.Queue, named(lane))
 	case now.Threaded != was.Threaded && now.Threaded == "off":
-		return fmt.Sprintf("the NAPI of queue %d was made anew or switched: its kernel thread is gone, and softirq polls %s "+
+		return fmt.Sprintf("the NAPI of queue %d was made anew or switched: its kernel thread is gone, and softirq "+
+			"polls %s "+
 			"wherever the interrupt comes, behind and before everybody else's packets", o.Queue, named(lane))
 	case now.Threaded != was.Threaded:
 		return fmt.Sprintf("queue %d of %s is polled in another way than asked for", o.Queue, named(lane))
@@ -239,11 +252,14 @@ func threadMeaning(o device.Thread, want, found device.Object, lane string) stri
 	case !ok:
 		return fmt.Sprintf("the thread that polled queue %d of %s is gone", o.Queue, named(lane))
 	case want == nil:
-		return fmt.Sprintf("a kernel thread polls queue %d of %s, which is to be polled in softirq", o.Queue, named(lane))
+		return fmt.Sprintf("a kernel thread polls queue %d of %s, which is to be polled in softirq", o.Queue,
+			named(lane))
 	case !slices.Equal(now.CPUs, was.CPUs):
-		return fmt.Sprintf("the thread that polls queue %d of %s moved: it runs on CPUs %s", o.Queue, named(lane), device.FormatCPUList(now.CPUs))
+		return fmt.Sprintf("the thread that polls queue %d of %s moved: it runs on CPUs %s", o.Queue, named(lane),
+			device.FormatCPUList(now.CPUs))
 	}
-	return fmt.Sprintf("the thread that polls queue %d of %s has another priority: it gets the processor later, or takes it from others", o.Queue, named(lane))
+	return fmt.Sprintf("the thread that polls queue %d of %s has another priority: it gets the processor later, or "+
+		"takes it from others", o.Queue, named(lane))
 }
 
 func pollerMeaning(o device.Poller, found device.Object, lane string) string {
@@ -251,12 +267,15 @@ func pollerMeaning(o device.Poller, found device.Object, lane string) string {
 	now, ok := found.(device.Poller)
 	switch {
 	case !ok:
-		return fmt.Sprintf("the process that polled queues %s of %s is gone: softirq polls them, and packets that follow one another "+
+		return fmt.Sprintf("the process that polled queues %s of %s is gone: softirq polls them, and packets that "+
+			"follow one another "+
 			"closely wait for up to gro-flush-timeout", queues, named(lane))
 	case !slices.Equal(now.Queues, o.Queues):
-		return fmt.Sprintf("the process that polls queue %d of %s polls queues %s, not %s", o.Queues[0], named(lane), device.FormatCPUList(now.Queues), queues)
+		return fmt.Sprintf("the process that polls queue %d of %s polls queues %s, not %s", o.Queues[0], named(lane),
+			device.FormatCPUList(now.Queues), queues)
 	}
-	return fmt.Sprintf("the process that polls queues %s of %s runs elsewhere, with another priority, or sleeps earlier or later than asked for", queues, named(lane))
+	return fmt.Sprintf("the process that polls queues %s of %s runs elsewhere, with another priority, or sleeps "+
+		"earlier or later than asked for", queues, named(lane))
 }
 
 func xdpMeaning(o, found device.Object, lane string) string {
@@ -273,11 +292,13 @@ func xdpMeaning(o, found device.Object, lane string) string {
 		return "another program is in niclane's place: packets of the lanes arrive as it says"
 	case device.CPUQueue:
 		if gone {
-			return fmt.Sprintf("processor %d takes no packets: those of %s that are meant for it are dropped", o.CPU, who)
+			return fmt.Sprintf("processor %d takes no packets: those of %s that are meant for it are dropped", o.CPU,
+				who)
 		}
 		return fmt.Sprintf("the queue to processor %d holds another number of packets", o.CPU)
 	case device.CPUThread:
-		return fmt.Sprintf("the thread that takes packets of %s on processor %d has another priority, or is gone", who, o.CPU)
+		return fmt.Sprintf("the thread that takes packets of %s on processor %d has another priority, or is gone", who,
+			o.CPU)
 	case device.CPULane:
 		return "packets of " + who + " go to other processors"
 	case device.XDPEntry:
@@ -291,11 +312,13 @@ func featureMeaning(o device.Feature) string {
 	case "rx-ntuple-filter":
 		return "the card's rules are switched off or dropped: packets of the lanes arrive as default traffic"
 	case "hw-tc-offload":
-		return "the card takes no filters and classes any more, and may have dropped the lanes': their packets arrive as default traffic, or leave without their rates"
+		return "the card takes no filters and classes any more, and may have dropped the lanes': their packets " +
+			"arrive as default traffic, or leave without their rates"
 	case "rx-hashing":
 		return "the card does not hash: packets are not spread over the lanes' queues"
 	case "rx-vlan-hw-parse":
-		return "the card strips VLAN tags before XDP sees them: tagged packets of the lanes lose their tag, or are not recognised"
+		return "the card strips VLAN tags before XDP sees them: tagged packets of the lanes lose their tag, or are " +
+			"not recognised"
 	case "rx-gro-hw", "rx-lro":
 		return "the card joins packets before XDP sees them: they are larger than XDP takes, and some are dropped"
 	case "rx-gro":
@@ -316,11 +339,13 @@ func (c *check) countMeaning(d *device.Device, rx, tx int) string {
 		}
 	}
 	if have := d.TxQueues - d.Leaves(); have > tx {
-		parts = append(parts, fmt.Sprintf("transmit queues %s belong to no lane and are not fenced: the kernel hashes traffic of all lanes to them",
+		parts = append(parts, fmt.Sprintf("transmit queues %s belong to no lane and are not fenced: the kernel "+
+			"hashes traffic of all lanes to them",
 			device.FormatCPUList(from(tx, have))))
 	}
 	if d.RxQueues > rx {
-		parts = append(parts, fmt.Sprintf("receive queues %s belong to no lane", device.FormatCPUList(from(rx, d.RxQueues))))
+		parts = append(parts, fmt.Sprintf("receive queues %s belong to no lane",
+			device.FormatCPUList(from(rx, d.RxQueues))))
 	}
 	if len(parts) == 0 {
 		return "queues that belong to no lane are gone"

@@ -87,7 +87,8 @@ func TestOffloadDrift(t *testing.T) {
 			}
 		}, "the card's classes are gone with the lanes' qdisc, which was replaced, or set otherwise"},
 		{"all of it removed", func(d *device.Device) {
-			d.Qdiscs = slices.DeleteFunc(slices.Clone(d.Qdiscs), func(q device.QdiscState) bool { return q.Parent != "clsact" })
+			d.Qdiscs = slices.DeleteFunc(slices.Clone(d.Qdiscs),
+				func(q device.QdiscState) bool { return q.Parent != "clsact" })
 			d.Classes, d.TxQueues = nil, 4
 		}, "the card's classes are gone with the lanes' qdisc, which is gone"},
 		{"feature turned off", func(d *device.Device) { d.Features["hw-tc-offload"] = device.Setting{} },

@@ -102,7 +102,8 @@ type chooser struct {
 // reason are named together.
 func (c *chooser) lane(l plan.FittedLane, ms []device.Match) {
 	if group := c.cgroup(l.Name); group != "" {
-		c.unknown(l, "not probed: its packets are told apart by control group "+group+" on transmit, and verify runs in another")
+		c.unknown(l, "not probed: its packets are told apart by control group "+group+
+			" on transmit, and verify runs in another")
 		return
 	}
 	if len(ms) == 0 {
@@ -132,14 +133,7 @@ func (c *chooser) unknown(l plan.FittedLane, meaning string) {
 // cgroup names a control group by whose sockets niclane tells a lane's packets.
 func (c *chooser) cgroup(lane string) string {
 	for _, r := range c.a.Owned {
-		group := ""
-		switch o := r.Last.(type) {
-		case device.CgroupClass:
-			group = o.Cgroup
-		case device.CgroupPriority:
-			group = o.Cgroup
-		}
-		if group != "" && c.laneOf(r.Last, r.Cause) == lane {
+		if group := device.GroupOf(r.Last); group != "" && c.laneOf(r.Last, r.Cause) == lane {
 			return group
 		}
 	}
@@ -264,7 +258,8 @@ func Bound(ps []Probe) ([]Probe, []Finding) {
 	var out []Finding
 	for _, at := range left.keys {
 		out = append(out, Finding{Severity: Unknown, Lane: at.lane, Device: at.dev,
-			Meaning: fmt.Sprintf("%d of %d matches were probed: verify sends at most %d packets", all.n[at]-left.n[at], all.n[at], MaxProbes)})
+			Meaning: fmt.Sprintf("%d of %d matches were probed: verify sends at most %d packets", all.n[at]-left.n[at],
+				all.n[at], MaxProbes)})
 	}
 	return kept, out
 }

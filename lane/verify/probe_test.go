@@ -17,7 +17,8 @@ import (
 )
 
 var (
-	path4 = verify.Path{Addr: addr("10.77.0.2"), Source: addr("10.77.0.1"), Sources: []netip.Addr{addr("10.77.0.1"), addr("192.0.2.5")}}
+	path4 = verify.Path{Addr: addr("10.77.0.2"), Source: addr("10.77.0.1"),
+		Sources: []netip.Addr{addr("10.77.0.1"), addr("192.0.2.5")}}
 	path6 = verify.Path{Addr: addr("fd00:77::2"), Source: addr("fd00:77::1"), Sources: []netip.Addr{addr("fd00:77::1")}}
 )
 
@@ -26,16 +27,18 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 // lane has one lane with the given matches, on a device where packets follow
 // their receive queue, or where the classifier chooses.
 func lane(follows bool, ms ...device.Match) verify.Applied {
-	a := verify.Applied{Lanes: []plan.FittedLane{{Name: "default", Device: "d0"}, {Name: "web", Device: "d0", Queues: []int{3}}}}
+	a := verify.Applied{Lanes: []plan.FittedLane{{Name: "default", Device: "d0"},
+		{Name: "web", Device: "d0", Queues: []int{3}}}}
 	for _, m := range ms {
 		e := device.FilterEntry{Filter: "filter/d0/egress/1/28268", Match: m}
 		if !follows {
 			e.Queues = []int{3}
 		}
-		a.Owned = append(a.Owned, verify.Record{Last: e, Cause: "lanes.web"})
+		a.Owned = append(a.Owned, plan.Record{Last: e, Cause: "lanes.web"})
 	}
 	if follows {
-		a.Owned = append(a.Owned, verify.Record{Last: device.File{Path: "/sys/class/net/d0/queues/tx-3/xps_rxqs", Format: device.FileCPUMask, Value: "8"}})
+		a.Owned = append(a.Owned, plan.Record{Last: device.File{Path: "/sys/class/net/d0/queues/tx-3/xps_rxqs",
+			Format: device.FileCPUMask, Value: "8"}})
 	}
 	return a
 }
@@ -56,19 +59,23 @@ func TestProbes(t *testing.T) {
 	}{
 		{name: "a port of any address", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80},
 			paths: []verify.Path{path4}, want: "10.77.0.1:80 10.77.0.2:0 0 16"},
-		{name: "its own address, which is not the one that routes choose", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80, Local: "192.0.2.0/24"},
+		{name: "its own address, which is not the one that routes choose",
+			match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80, Local: "192.0.2.0/24"},
 			paths: []verify.Path{path4}, want: "192.0.2.5:80 10.77.0.2:0 0 16"},
 		{name: "IPv6", match: device.Match{Family: 6, Protocol: "tcp", LocalPort: 80, Local: "fd00:77::1/128"},
 			paths: []verify.Path{path4, path6}, want: "[fd00:77::1]:80 [fd00:77::2]:0 0 16"},
 		{name: "an address without port", match: device.Match{Family: 4, Protocol: "tcp", Local: "10.77.0.1/32"},
 			paths: []verify.Path{path4}, want: "10.77.0.1:0 10.77.0.2:0 0 16"},
-		{name: "a client's port", match: device.Match{Family: 4, Protocol: "tcp", RemotePort: 443, Remote: "10.77.0.0/16"},
+		{name: "a client's port", match: device.Match{Family: 4, Protocol: "tcp", RemotePort: 443,
+			Remote: "10.77.0.0/16"},
 			paths: []verify.Path{path4}, want: "10.77.0.1:0 10.77.0.2:443 0 16"},
-		{name: "both ports: there is one connection", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80, RemotePort: 443},
+		{name: "both ports: there is one connection", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80,
+			RemotePort: 443},
 			paths: []verify.Path{path4}, want: "10.77.0.1:80 10.77.0.2:443 0 1"},
 		{name: "a port that accepts", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80},
 			paths: []verify.Path{open}, want: "10.77.0.1:80 10.77.0.2:0 22 16"},
-		{name: "a client's port is not made to accept", match: device.Match{Family: 4, Protocol: "tcp", RemotePort: 443},
+		{name: "a client's port is not made to accept",
+			match: device.Match{Family: 4, Protocol: "tcp", RemotePort: 443},
 			paths: []verify.Path{open}, want: "10.77.0.1:0 10.77.0.2:443 0 16"},
 		{name: "unless it was given", match: device.Match{Family: 4, Protocol: "tcp", RemotePort: 22},
 			paths: []verify.Path{open}, want: "10.77.0.1:0 10.77.0.2:22 22 16"},
@@ -79,8 +86,10 @@ func TestProbes(t *testing.T) {
 		{name: "any VLAN", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80},
 			paths: []verify.Path{tagged}, want: "10.77.0.1:80 10.77.0.2:0 0 16"},
 
-		{name: "UDP without a receive queue", match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53}, follows: true,
-			paths: []verify.Path{path4}, why: "udp4,port=53 not probed: the transmit queue is that of the packets received before, and a probe by UDP has none"},
+		{name: "UDP without a receive queue", match: device.Match{Family: 4, Protocol: "udp", LocalPort: 53},
+			follows: true,
+			paths:   []verify.Path{path4}, why: "udp4,port=53 not probed: the transmit queue is that of the packets " +
+				"received before, and a probe by UDP has none"},
 		{name: "no address of the family", match: device.Match{Family: 6, Protocol: "tcp", LocalPort: 80},
 			paths: []verify.Path{path4}, why: "tcp6,port=80 not probed: no IPv6 address to probe was given"},
 		{name: "another VLAN", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80, VLAN: 8},
@@ -88,9 +97,12 @@ func TestProbes(t *testing.T) {
 		{name: "no VLAN", match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80, VLAN: 8},
 			paths: []verify.Path{path4}, why: "tcp4,vlan=8,port=80 not probed: packets to 10.77.0.2 leave untagged"},
 		{name: "others only", match: device.Match{Family: 4, Protocol: "tcp", Remote: "10.9.0.0/16", LocalPort: 80},
-			paths: []verify.Path{path4}, why: "tcp4,port=80,remote=10.9.0.0/16 not probed: 10.77.0.2 is not in 10.9.0.0/16"},
-		{name: "an address the host has not", match: device.Match{Family: 4, Protocol: "tcp", Local: "10.77.0.9/32", LocalPort: 80},
-			paths: []verify.Path{path4}, why: "tcp4,local=10.77.0.9/32,port=80 not probed: this host has no address in 10.77.0.9/32 that reaches 10.77.0.2 by d0"},
+			paths: []verify.Path{path4}, why: "tcp4,port=80,remote=10.9.0.0/16 not probed: 10.77.0.2 is not in " +
+				"10.9.0.0/16"},
+		{name: "an address the host has not", match: device.Match{Family: 4, Protocol: "tcp", Local: "10.77.0.9/32",
+			LocalPort: 80},
+			paths: []verify.Path{path4}, why: "tcp4,local=10.77.0.9/32,port=80 not probed: this host has no address " +
+				"in 10.77.0.9/32 that reaches 10.77.0.2 by d0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ps, fs := verify.Probes(lane(c.follows, c.match), "d0", c.paths)
@@ -109,7 +121,8 @@ func TestProbes(t *testing.T) {
 			if strings.Join(got, "\n") != c.want || strings.Join(why, "\n") != c.why {
 				t.Errorf("got  %q, %q\nwant %q, %q", got, why, c.want, c.why)
 			}
-			if d := ps[len(ps)-1]; d.Lane != "default" || d.Match != nil || d.Local.Port() != 0 || d.Remote.Port() != 0 || d.Count != 16 {
+			if d := ps[len(ps)-1]; d.Lane != "default" || d.Match != nil || d.Local.Port() != 0 ||
+				d.Remote.Port() != 0 || d.Count != 16 {
 				t.Errorf("of the default lane: %+v", d)
 			}
 		})
@@ -126,10 +139,11 @@ func TestProbes(t *testing.T) {
 // TestProbesCgroup: a socket of verify's is in another control group.
 func TestProbesCgroup(t *testing.T) {
 	for _, o := range []device.Object{
-		device.CgroupClass{Cgroup: "/web", Priority: "1:10"}, device.CgroupPriority{Cgroup: "/web", Dev: "d0", Priority: "0:8"},
+		device.CgroupClass{Cgroup: "/web", Priority: "1:10"},
+		device.CgroupPriority{Cgroup: "/web", Dev: "d0", Priority: "0:8"},
 	} {
 		a := lane(false, device.Match{Family: 4, Protocol: "tcp", LocalPort: 80})
-		a.Owned = append(a.Owned, verify.Record{Last: o, Cause: "lanes.web.cgroup"})
+		a.Owned = append(a.Owned, plan.Record{Last: o, Cause: "lanes.web.cgroup"})
 		ps, fs := verify.Probes(a, "d0", []verify.Path{path4})
 		if len(ps) != 1 || ps[0].Lane != "default" {
 			t.Errorf("%s: probes %+v, want the default lane's only", o.Kind(), ps)
@@ -163,7 +177,8 @@ func TestBound(t *testing.T) {
 			}
 		}
 		if len(ps) != want.probed+1 || ps[len(ps)-1].Lane != "default" || sum > verify.MaxProbes {
-			t.Errorf("%d members: %d probes of %d packets, the last %+v; want %d and the default lane's", members, len(ps), sum, ps[len(ps)-1], want.probed)
+			t.Errorf("%d members: %d probes of %d packets, the last %+v; want %d and the default lane's", members,
+				len(ps), sum, ps[len(ps)-1], want.probed)
 		}
 		if last < members-members/want.probed {
 			t.Errorf("%d members: the last to be probed is %d", members, last)
@@ -174,7 +189,8 @@ func TestBound(t *testing.T) {
 		}
 		wantSaid := ""
 		if want.probed < members {
-			wantSaid = fmt.Sprintf("%d of %d matches were probed: verify sends at most 256 packets", want.probed, members)
+			wantSaid = fmt.Sprintf("%d of %d matches were probed: verify sends at most 256 packets", want.probed,
+				members)
 		}
 		if said != wantSaid {
 			t.Errorf("%d members: %q, want %q", members, said, wantSaid)
@@ -189,14 +205,19 @@ func TestBound(t *testing.T) {
 // all.
 func TestAnswers(t *testing.T) {
 	probe := func(port uint16, to string, sent, accepted, refused int, errs ...string) verify.Probe {
-		return verify.Probe{Lane: "web", Device: "d0", Match: &device.Match{Family: 4, Protocol: "tcp", LocalPort: port}, Protocol: "tcp",
-			Remote: netip.AddrPortFrom(addr(to), 0), Sent: sent, Awaited: sent, Accepted: accepted, Refused: refused, Errors: errs}
+		return verify.Probe{Lane: "web", Device: "d0",
+			Match: &device.Match{Family: 4, Protocol: "tcp", LocalPort: port}, Protocol: "tcp",
+			Remote: netip.AddrPortFrom(addr(to), 0), Sent: sent, Awaited: sent, Accepted: accepted, Refused: refused,
+			Errors: errs}
 	}
-	def := verify.Probe{Lane: "default", Device: "d0", Protocol: "tcp", Remote: netip.AddrPortFrom(addr("10.0.0.2"), 0), Sent: 16, Awaited: 16, Refused: 15, Accepted: 1}
-	udp := verify.Probe{Lane: "dns", Device: "d0", Match: &device.Match{Family: 4, Protocol: "udp", LocalPort: 53}, Protocol: "udp", Remote: def.Remote, Sent: 4}
+	def := verify.Probe{Lane: "default", Device: "d0", Protocol: "tcp", Remote: netip.AddrPortFrom(addr("10.0.0.2"), 0),
+		Sent: 16, Awaited: 16, Refused: 15, Accepted: 1}
+	udp := verify.Probe{Lane: "dns", Device: "d0", Match: &device.Match{Family: 4, Protocol: "udp", LocalPort: 53},
+		Protocol: "udp", Remote: def.Remote, Sent: 4}
 	ps := []verify.Probe{
 		probe(80, "10.0.0.2", 16, 0, 16), probe(81, "10.0.0.2", 16, 0, 0), probe(82, "10.0.0.2", 16, 0, 0),
-		probe(80, "10.0.0.3", 16, 0, 0), probe(80, "10.0.0.4", 3, 0, 0, "no route to host"), probe(80, "10.0.0.5", 0, 0, 0, "100% in use"),
+		probe(80, "10.0.0.3", 16, 0, 0), probe(80, "10.0.0.4", 3, 0, 0, "no route to host"),
+		probe(80, "10.0.0.5", 0, 0, 0, "100% in use"),
 		udp, def,
 	}
 	var got bytes.Buffer
@@ -237,12 +258,18 @@ func TestUnseen(t *testing.T) {
 		w    verify.Watched
 		want []int
 	}{
-		{"all", verify.Watched{Device: "d0", Received: []verify.Cell{{Lane: "web", Packets: 20}, {Lane: "web", Queue: 1, Packets: 6}, {Packets: 17}}}, []int{0, 0, 0, 0, 0}},
-		{"not all", verify.Watched{Device: "d0", Received: []verify.Cell{{Lane: "web", Packets: 24}, {Packets: 15}}}, []int{0, 2, 0, 1, 0}},
-		{"handed over by native XDP", verify.Watched{Device: "d0", Received: []verify.Cell{{Packets: 16}}, Handed: []verify.Cell{{Lane: "web", Packets: 25}}}, []int{0, 1, 0, 0, 0}},
+		{"all", verify.Watched{Device: "d0",
+			Received: []verify.Cell{{Lane: "web", Packets: 20}, {Lane: "web", Queue: 1, Packets: 6}, {Packets: 17}}},
+			[]int{0, 0, 0, 0, 0}},
+		{"not all", verify.Watched{Device: "d0", Received: []verify.Cell{{Lane: "web", Packets: 24}, {Packets: 15}}},
+			[]int{0, 2, 0, 1, 0}},
+		{"handed over by native XDP", verify.Watched{Device: "d0", Received: []verify.Cell{{Packets: 16}},
+			Handed: []verify.Cell{{Lane: "web", Packets: 25}}}, []int{0, 1, 0, 0, 0}},
 	} {
 		ps := probes()
-		fs := []verify.Finding{{Lane: "web", Device: "d0", Part: device.PartSteering, Meaning: "is so"}, {Lane: "web", Device: "d0", Part: device.PartSteering, Key: "xdp/d0"}, {Lane: "web", Device: "d1", Part: device.PartSteering}}
+		fs := []verify.Finding{{Lane: "web", Device: "d0", Part: device.PartSteering, Meaning: "is so"},
+			{Lane: "web", Device: "d0", Part: device.PartSteering, Key: "xdp/d0"},
+			{Lane: "web", Device: "d1", Part: device.PartSteering}}
 		verify.Unseen(ps, c.w, fs)
 		var got []int
 		for _, p := range ps {

@@ -22,7 +22,7 @@ func (t *traffic) cpus(l plan.FittedLane) []int {
 
 // generic reports whether the XDP program of a device runs in the stack.
 func (t *traffic) generic(dev string) bool {
-	return slices.ContainsFunc(t.a.Owned, func(r Record) bool {
+	return slices.ContainsFunc(t.a.Owned, func(r plan.Record) bool {
 		x, ok := r.Last.(device.XDP)
 		return ok && x.Dev == dev && x.Mode == "generic"
 	})
@@ -56,7 +56,8 @@ func (t *traffic) processors(l plan.FittedLane, cpus []int) {
 	case direct > handed:
 		lost = direct - handed
 	}
-	t.place(l, place{part: device.PartSteering, cells: cells, verb: "arrived", in: "on", noun: "processors", queues: cpus, unit: "processor", lost: lost,
+	t.place(l, place{part: device.PartSteering, cells: cells, verb: "arrived", in: "on", noun: "processors",
+		queues: cpus, unit: "processor", lost: lost,
 		foreign: "they wait among the lane's packets, on the lane's processors",
 		strayed: "they wait among others', or were dropped because the queue to the processor was full"})
 }

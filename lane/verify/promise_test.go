@@ -71,42 +71,54 @@ func switchOff(d *device.Device, feature string) bool {
 var receivers = []string{plan.RealRSSContext, plan.RealSingleQueue, plan.RealMqprioChannel}
 
 var breaches = []breach{
-	{"receive", "steered on by RPS", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"receive", "steered on by RPS", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		return made[device.PartQueueSet] != plan.RealShared && put(st, ofQueue(d, "rx", l.Queues[0], "rps_cpus"), "2")
 	}},
-	{"receive", "steered on by RFS", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
-		return made[device.PartQueueSet] != plan.RealShared && put(st, ofQueue(d, "rx", l.Queues[0], "rps_flow_cnt"), "4096")
+	{"receive", "steered on by RFS", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
+		return made[device.PartQueueSet] != plan.RealShared &&
+			put(st, ofQueue(d, "rx", l.Queues[0], "rps_flow_cnt"), "4096")
 	}},
-	{"receive", "rules off", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"receive", "rules off", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		return made[device.PartSteering] == plan.RealRules && switchOff(d, "rx-ntuple-filter")
 	}},
-	{"receive", "filters off", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"receive", "filters off", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		return made[device.PartSteering] == plan.RealFlower && switchOff(d, "hw-tc-offload")
 	}},
-	{"receive", "another's rule", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"receive", "another's rule", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		if made[device.PartSteering] != plan.RealRules {
 			return false
 		}
-		d.Rules = append(slices.Clone(d.Rules), device.Rule{Dev: d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444}, Queue: l.Queues[0]})
+		d.Rules = append(slices.Clone(d.Rules),
+			device.Rule{Dev: d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444},
+				Queue: l.Queues[0]})
 		return true
 	}},
-	{"receive", "another's filter", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"receive", "another's filter", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		if made[device.PartSteering] != plan.RealFlower {
 			return false
 		}
-		d.Flowers = append(slices.Clone(d.Flowers), device.Flower{Dev: d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444}, Class: 1})
+		d.Flowers = append(slices.Clone(d.Flowers),
+			device.Flower{Dev: d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444}, Class: 1})
 		return true
 	}},
 	{"receive", "down", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
 		d.Up = false
 		return true
 	}},
-	{"receive", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"receive", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		d.RxQueues--
 		fewer(d)
 		return d.RxQueues > 0
 	}},
-	{"transmit", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"transmit", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		d.TxQueues--
 		fewer(d)
 		return d.TxQueues > 0
@@ -114,58 +126,72 @@ var breaches = []breach{
 	{"transmit", "XPS", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
 		return made[device.PartMapper] != plan.RealShared && put(st, ofQueue(d, "tx", l.Queues[0], "xps_cpus"), "2")
 	}},
-	{"class", "a program before the classifier", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"class", "a program before the classifier", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		if made[device.PartClassifier] != plan.RealClsactBPF || !classified(d) {
 			return false
 		}
-		d.Programs = append(slices.Clone(d.Programs), device.Program{Attach: device.AttachTCXEgress, ID: 7777, Name: "other"})
+		d.Programs = append(slices.Clone(d.Programs),
+			device.Program{Attach: device.AttachTCXEgress, ID: 7777, Name: "other"})
 		return true
 	}},
-	{"class", "a qdisc below it", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
-		if l.Class == "" || slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool { return q.Parent == l.Class }) {
+	{"class", "a qdisc below it", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
+		if l.Class == "" || slices.ContainsFunc(d.Qdiscs,
+			func(q device.QdiscState) bool { return q.Parent == l.Class }) {
 			return false
 		}
-		d.Qdiscs = append(slices.Clone(d.Qdiscs), device.QdiscState{Qdisc: device.Qdisc{Dev: d.Name, Parent: l.Class, Type: "pfifo", Handle: "7777:", Limit: 1}})
+		d.Qdiscs = append(slices.Clone(d.Qdiscs),
+			device.QdiscState{Qdisc: device.Qdisc{Dev: d.Name, Parent: l.Class, Type: "pfifo", Handle: "7777:",
+				Limit: 1}})
 		return true
 	}},
-	{"rank", "another's class", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"rank", "another's class", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		if l.Class == "" {
 			return false
 		}
-		d.Classes = append(slices.Clone(d.Classes), device.Class{Dev: d.Name, ID: "1:777", Parent: "1:1", Rate: 1e6, Ceil: 1e9})
+		d.Classes = append(slices.Clone(d.Classes), device.Class{Dev: d.Name, ID: "1:777", Parent: "1:1", Rate: 1e6,
+			Ceil: 1e9})
 		return true
 	}},
-	{"ceiling", "tx_maxrate", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"ceiling", "tx_maxrate", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		return put(st, ofQueue(d, "tx", l.Queues[0], "tx_maxrate"), "77")
 	}},
-	{"ceiling", "a shaper", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"ceiling", "a shaper", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		if slices.ContainsFunc(d.Shapers, func(s device.Shaper) bool { return s.Queue == l.Queues[0] }) {
 			return false
 		}
 		d.Shapers = append(slices.Clone(d.Shapers), device.Shaper{Dev: d.Name, Queue: l.Queues[0], Max: 1e6})
 		return true
 	}},
-	{"guarantee", "a slower link", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"guarantee", "a slower link", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		if own(made, device.PartBandwidth, plan.RealHTB, plan.RealHTBOffload) && l.Class != "" && d.Speed > 0 {
 			d.Speed /= 1000
 			return true
 		}
 		return false
 	}},
-	{"poller", "threads", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"poller", "threads", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		if !own(made, device.PartQueueSet, receivers...) {
 			return false
 		}
 		for i, n := range d.NAPIs {
 			if n.Config.Queue == l.Queues[0] {
 				d.NAPIs = slices.Clone(d.NAPIs)
-				d.NAPIs[i].Config.Threaded = map[string]string{"off": "on", "on": "off", "busy": "off"}[n.Config.Threaded]
+				d.NAPIs[i].Config.Threaded = map[string]string{"off": "on", "on": "off",
+					"busy": "off"}[n.Config.Threaded]
 				return true
 			}
 		}
 		return false
 	}},
-	{"poller", "stopped", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"poller", "stopped", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		for i, p := range d.Pollers {
 			if slices.Contains(p.Queues, l.Queues[0]) {
 				d.Pollers = slices.Clone(d.Pollers)
@@ -175,7 +201,8 @@ var breaches = []breach{
 		}
 		return false
 	}},
-	{"processors", "interrupts moved", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"processors", "interrupts moved", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		if !own(made, device.PartQueueSet, receivers...) {
 			return false
 		}
@@ -187,7 +214,8 @@ var breaches = []breach{
 		}
 		return false
 	}},
-	{"processors", "offline", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
+	{"processors", "offline", func(st *device.State, d *device.Device, l plan.FittedLane,
+		made map[device.Part]string) bool {
 		for i := range st.CPUs {
 			if len(l.CPUs) > 0 && st.CPUs[i].ID == l.CPUs[0] {
 				st.CPUs[i].Online = false
@@ -239,7 +267,8 @@ func TestPromises(t *testing.T) {
 				}
 				for _, f := range fs {
 					if f.Repair == "niclane apply "+a.Config && !repaired(c, st, a, f.Key) {
-						t.Errorf("%s, lane %s: %s, %s: apply, which is to repair %s, does not change it", c.Name, l.Name, b.promise, b.name, f.Key)
+						t.Errorf("%s, lane %s: %s, %s: apply, which is to repair %s, does not change it", c.Name,
+							l.Name, b.promise, b.name, f.Key)
 					}
 				}
 			}
@@ -266,7 +295,8 @@ func TestPromises(t *testing.T) {
 func repaired(c golden.Case, st *device.State, a verify.Applied, key string) bool {
 	var owned plan.Owned
 	for _, r := range a.Owned {
-		owned.Records = append(owned.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+		owned.Records = append(owned.Records, plan.Record{Original: r.Original, Last: r.Last, Part: r.Part,
+			Cause: r.Cause})
 	}
 	p, err := golden.Plan(c.Lanes, st, owned)
 	return err != nil || slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
@@ -299,7 +329,8 @@ func TestTrafficPromises(t *testing.T) {
 			if !slices.Contains(l.Queues, 0) { // by one of the channels', where the card has others for lanes
 				sent = []verify.Cell{{Lane: l.Name, Packets: 9}}
 			}
-			seen := verify.Watched{Device: l.Device, Received: astray, Sent: sent, Classed: astray, Direct: astray, Handed: astray}
+			seen := verify.Watched{Device: l.Device, Received: astray, Sent: sent, Classed: astray, Direct: astray,
+				Handed: astray}
 			drifts := map[device.Part]bool{}
 			for _, f := range verify.Traffic(a, seen) {
 				switch {
@@ -310,7 +341,8 @@ func TestTrafficPromises(t *testing.T) {
 				}
 			}
 			for part, has := range map[device.Part]bool{
-				device.PartSteering:  slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return steers(s.New, l.Device) }),
+				device.PartSteering: slices.ContainsFunc(p.Steps,
+					func(s plan.Step) bool { return steers(s.New, l.Device) }),
 				device.PartBandwidth: l.Class != "" && len(verify.Named(a, l.Device)) == 0,
 			} {
 				if len(verify.Matches(a, l.Device)[l.Name]) > 0 && has && !drifts[part] {

@@ -52,29 +52,16 @@ func (c *check) irqOf(path string) (dev string, irq device.IRQ) {
 // queueOf returns the queue that an object is about, -1 if there is none.
 func (c *check) queueOf(o device.Object) int {
 	switch o := o.(type) {
-	case device.NAPIConfig:
-		return o.Queue
 	case device.Thread:
-		return o.Queue
-	case device.Affinity:
 		return o.Queue
 	case device.Poller:
 		return o.Queues[0]
-	case device.Coalesce:
-		return o.Queue
 	case device.File:
-		if _, rest, ok := strings.Cut(o.Path, "/queues/"); ok && strings.HasPrefix(o.Path, sysfsNet) {
-			dir, _, _ := strings.Cut(rest, "/")
-			_, number, _ := strings.Cut(dir, "-")
-			if q, err := strconv.Atoi(number); err == nil {
-				return q
-			}
-		}
 		if _, irq := c.irqOf(o.Path); irq.Number != 0 {
 			return irq.Queue
 		}
 	}
-	return -1
+	return device.QueueOf(o)
 }
 
 // ownerOf names the lane that has a queue of a device, "" if none.
@@ -98,7 +85,7 @@ func (c *check) reserved(dev string, queue int) bool {
 // own: whether there is an RSS context for one, or a rule or filter of the card's
 // that leads to them.
 func (c *check) reserves(dev string) bool {
-	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		switch o := r.Last.(type) {
 		case device.RSSTable:
 			return o.Dev == dev && o.Context > 0
@@ -114,9 +101,10 @@ func (c *check) reserves(dev string) bool {
 // steersAway reports whether packet steering keeps the receive work of a device
 // off the lanes' processors.
 func (c *check) steersAway(dev string) bool {
-	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		f, ok := r.Last.(device.File)
-		return ok && c.deviceOf(f) == dev && strings.HasSuffix(f.Path, "/rps_cpus") && f.Value != device.FormatMask(nil) && f.Value != "0"
+		return ok && c.deviceOf(f) == dev && strings.HasSuffix(f.Path, "/rps_cpus") &&
+			f.Value != device.FormatMask(nil) && f.Value != "0"
 	})
 }
 

@@ -15,10 +15,11 @@ func (c *check) slaves() {
 		return
 	}
 	add := func(what, want, is, meaning string) {
-		c.found = append(c.found, found{Finding: Finding{
+		c.found = append(c.found, objectFinding{Finding: Finding{
 			// Of the bond: what is wrong with one that has left, and is
 			// down by now, keeps nobody from repairing it.
-			Severity: Drift, Device: bond, Key: "bond/" + bond + "/" + what, Want: want, Found: is, Meaning: meaning, Repair: c.apply(),
+			Severity: Drift, Device: bond, Key: "bond/" + bond + "/" + what, Want: want, Found: is, Meaning: meaning,
+			Repair: c.apply(),
 		}})
 	}
 	names := c.deviceNames()
@@ -29,7 +30,8 @@ func (c *check) slaves() {
 	}
 	for i := range c.now.Devices {
 		if d := &c.now.Devices[i]; d.Master == bond && !slices.Contains(names, d.Name) {
-			add(d.Name, "no slave of "+bond+", as when the lanes were applied", "a slave of it", "what arrives and leaves by "+d.Name+" is in no lane")
+			add(d.Name, "no slave of "+bond+", as when the lanes were applied", "a slave of it",
+				"what arrives and leaves by "+d.Name+" is in no lane")
 		}
 	}
 	was, now := c.sharing()

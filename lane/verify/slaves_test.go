@@ -13,20 +13,25 @@ import (
 )
 
 func TestSlaves(t *testing.T) {
-	a := Applied{Config: "l.yaml", Bond: "bond0", Ended: true, Lanes: []plan.FittedLane{{Name: "web", Device: "a"}, {Name: "web", Device: "b"}}}
+	a := Applied{Config: "l.yaml", Bond: "bond0", Ended: true,
+		Lanes: []plan.FittedLane{{Name: "web", Device: "a"}, {Name: "web", Device: "b"}}}
 	slave := func(name, master string) device.Device { return device.Device{Name: name, Master: master} }
 	for name, c := range map[string]struct {
 		bond string
 		now  []device.Device
 		want []string
 	}{
-		"as applied":     {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond0"), {Name: "bond0"}}, nil},
-		"one left":       {"bond0", []device.Device{slave("a", "bond0"), slave("b", ""), {Name: "bond0"}}, []string{"bond/bond0/b: none of its"}},
-		"another's now":  {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond1"), {Name: "bond0"}}, []string{"bond/bond0/b: none of its"}},
-		"one came":       {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond0"), slave("c", "bond0")}, []string{"bond/bond0/c: a slave of it"}},
-		"one is gone":    {"bond0", []device.Device{slave("a", "bond0")}, []string{"device/b: absent"}},
-		"not by a bond":  {"", []device.Device{slave("a", "bond0"), slave("b", ""), slave("c", "bond0")}, nil},
-		"everybody left": {"bond0", []device.Device{slave("a", ""), slave("b", "")}, []string{"bond/bond0/a: none of its", "bond/bond0/b: none of its"}},
+		"as applied": {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond0"), {Name: "bond0"}}, nil},
+		"one left": {"bond0", []device.Device{slave("a", "bond0"), slave("b", ""), {Name: "bond0"}},
+			[]string{"bond/bond0/b: none of its"}},
+		"another's now": {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond1"), {Name: "bond0"}},
+			[]string{"bond/bond0/b: none of its"}},
+		"one came": {"bond0", []device.Device{slave("a", "bond0"), slave("b", "bond0"), slave("c", "bond0")},
+			[]string{"bond/bond0/c: a slave of it"}},
+		"one is gone":   {"bond0", []device.Device{slave("a", "bond0")}, []string{"device/b: absent"}},
+		"not by a bond": {"", []device.Device{slave("a", "bond0"), slave("b", ""), slave("c", "bond0")}, nil},
+		"everybody left": {"bond0", []device.Device{slave("a", ""), slave("b", "")},
+			[]string{"bond/bond0/a: none of its", "bond/bond0/b: none of its"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.Bond = c.bond
@@ -58,15 +63,19 @@ func TestSharing(t *testing.T) {
 		now     []device.Device
 		want    []string
 	}{
-		"as applied":          {both, []device.Device{slave("a", false), slave("b", false)}, nil},
-		"one is idle":         {both, []device.Device{slave("a", false), slave("b", true)}, []string{"bond/bond0/rates: by a"}},
-		"it is back":          {[]string{"a"}, []device.Device{slave("a", false), slave("b", false)}, []string{"bond/bond0/rates: by a and b"}},
+		"as applied": {both, []device.Device{slave("a", false), slave("b", false)}, nil},
+		"one is idle": {both, []device.Device{slave("a", false), slave("b", true)},
+			[]string{"bond/bond0/rates: by a"}},
+		"it is back": {[]string{"a"}, []device.Device{slave("a", false), slave("b", false)},
+			[]string{"bond/bond0/rates: by a and b"}},
 		"all are idle":        {both, []device.Device{slave("a", true), slave("b", true)}, nil},
 		"each has them whole": {nil, []device.Device{slave("a", false), slave("b", true)}, nil},
-		"one left":            {both, []device.Device{slave("a", false), {Name: "b"}}, []string{"bond/bond0/b: none of its"}},
+		"one left": {both, []device.Device{slave("a", false), {Name: "b"}},
+			[]string{"bond/bond0/b: none of its"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := Applied{Config: "l.yaml", Bond: "bond0", Sharing: c.sharing, Ended: true, Lanes: []plan.FittedLane{{Name: "web", Device: "b"}, {Name: "web", Device: "a"}}}
+			a := Applied{Config: "l.yaml", Bond: "bond0", Sharing: c.sharing, Ended: true,
+				Lanes: []plan.FittedLane{{Name: "web", Device: "b"}, {Name: "web", Device: "a"}}}
 			var got []string
 			for _, f := range State(a, &device.State{Devices: c.now}) {
 				if f.Severity == Drift {

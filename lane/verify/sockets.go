@@ -86,7 +86,8 @@ func (c Connection) is(m device.Match) bool {
 		return err == nil && p.Contains(a)
 	}
 	return in(m.Local, c.Local.Addr()) && in(m.Remote, c.Remote.Addr()) &&
-		device.SamePort(m.LocalPort, m.LocalPortBits, c.Local.Port(), 0) && device.SamePort(m.RemotePort, m.RemotePortBits, c.Remote.Port(), 0)
+		device.SamePort(m.LocalPort, m.LocalPortBits, c.Local.Port(), 0) &&
+		device.SamePort(m.RemotePort, m.RemotePortBits, c.Remote.Port(), 0)
 }
 
 // served counts a lane's connections by whether they were where the lane is.

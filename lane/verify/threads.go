@@ -34,7 +34,8 @@ func threadsOf(l plan.FittedLane, conns []Connection) Finding {
 	}
 	if known == 0 {
 		f.Severity = Unknown
-		f.Meaning = fmt.Sprintf("which thread serves which of %s of the lane: none of them waits at an epoll instance of one thread", connections(len(conns)))
+		f.Meaning = fmt.Sprintf("which thread serves which of %s of the lane: none of them waits at an epoll "+
+			"instance of one thread", connections(len(conns)))
 		return f
 	}
 	rest := ""
@@ -44,7 +45,8 @@ func threadsOf(l plan.FittedLane, conns []Connection) Finding {
 	var good, mixed []string
 	for _, tid := range slices.Sorted(maps.Keys(napis)) {
 		slices.Sort(napis[tid])
-		text := fmt.Sprintf("thread %d of %s: %s of NAPI %s", tid, process[tid], connections(count[tid]), ids(napis[tid]))
+		text := fmt.Sprintf("thread %d of %s: %s of NAPI %s", tid, process[tid], connections(count[tid]),
+			ids(napis[tid]))
 		if len(napis[tid]) > 1 {
 			mixed = append(mixed, text)
 		} else {
@@ -59,8 +61,10 @@ func threadsOf(l plan.FittedLane, conns []Connection) Finding {
 	f.Severity = Drift
 	f.Want = "each thread with connections of one NAPI (aligned)"
 	f.Found = some(mixed) + rest
-	f.Meaning = "the application does not place them by NAPI ID: one thread answers what several queues bring, on whichever processor it runs"
-	f.Repair = fmt.Sprintf("niclane advise --lane %s; connections made before NAPI IDs changed stay where they are until they are made anew", l.Name)
+	f.Meaning = "the application does not place them by NAPI ID: one thread answers what several queues bring, on " +
+		"whichever processor it runs"
+	f.Repair = fmt.Sprintf("niclane advise --lane %s; connections made before NAPI IDs changed stay where they are "+
+		"until they are made anew", l.Name)
 	return f
 }
 

@@ -15,34 +15,37 @@ import (
 
 // A Watched is what passed a device while it was watched.
 type Watched struct {
-	Device string
-	For    time.Duration
+	Device string        `json:"device"`
+	For    time.Duration `json:"forNs"`
 	// Received and Sent count by lane and queue, Classed by lane and lane of
 	// the class that a packet was sent in.
-	Received, Sent, Classed []Cell
+	Received []Cell `json:"received,omitempty"`
+	Sent     []Cell `json:"sent,omitempty"`
+	Classed  []Cell `json:"classed,omitempty"`
 	// Direct and Handed count by lane and processor what the stack took from
 	// the driver and from the cpumap; in generic mode of XDP, what was handed
 	// was direct before.
-	Direct, Handed []Cell
+	Direct []Cell `json:"direct,omitempty"`
+	Handed []Cell `json:"handed,omitempty"`
 	// Fragments of datagrams came or went that have no ports, and the addresses
 	// of lanes that are known by port.
-	Fragments uint64
+	Fragments uint64 `json:"fragments,omitempty"`
 	// Missed packets were not looked at.
-	Missed uint64
+	Missed uint64 `json:"missed,omitempty"`
 }
 
 // A Cell counts the packets of one lane in one place.
 type Cell struct {
 	// Lane is the packets' own by its matches: "" for none, LaneUnread if
 	// that could not be read.
-	Lane string
+	Lane string `json:"lane"`
 	// Queue, or processor.
-	Queue int
+	Queue int `json:"queue"`
 	// Class is the lane of the HTB class, "" for none; in Classed.
-	Class   string
-	Packets uint64
+	Class   string `json:"class,omitempty"`
+	Packets uint64 `json:"packets"`
 	// Bare are those of TCP without data.
-	Bare uint64
+	Bare uint64 `json:"bare,omitempty"`
 }
 
 // LaneUnread stands for the lane of packets whose headers were out of reach.
@@ -120,7 +123,8 @@ func Traffic(a Applied, w Watched) []Finding {
 			continue
 		}
 		if t.reserves(w.Device) {
-			t.place(l, place{part: device.PartSteering, cells: w.Received, verb: "arrived", in: "in", noun: "receive queues", queues: l.Queues,
+			t.place(l, place{part: device.PartSteering, cells: w.Received, verb: "arrived", in: "in",
+				noun: "receive queues", queues: l.Queues,
 				foreign: "they wait among the lane's packets, and the lane's poller works on them",
 				strayed: "they wait among others', and the lane's poller never sees them"})
 		}
@@ -130,33 +134,41 @@ func Traffic(a Applied, w Watched) []Finding {
 		if link := t.link(l.Device); link != "" && named[l.Name] == "" {
 			// The watching program reads an Ethernet header there.
 			if t.sends(l) || l.Class != "" {
-				t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device, Part: device.PartMapper,
-					Meaning: fmt.Sprintf("what leaves by link type %s has no Ethernet header and is not looked at: whether the lane's packets leave as it promises is not shown", link)})
+				t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device,
+					Part: device.PartMapper,
+					Meaning: fmt.Sprintf("what leaves by link type %s has no Ethernet header and is not looked at: "+
+						"whether the lane's packets leave as it promises is not shown", link)})
 			}
 			continue
 		}
 		if first, ok := t.leaves(l); ok {
-			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "a transmit queue of its own, behind the channels':", queues: t.leaf(l, first),
+			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by",
+				noun: "a transmit queue of its own, behind the channels':", queues: t.leaf(l, first),
 				foreign: "the lane's packets wait behind them, and the card gives them the lane's share",
 				strayed: "the card gives them neither the lane's guarantee nor its ceiling"})
 		} else if t.sends(l) {
-			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues", queues: l.Queues, tolerant: !t.chosen(l),
+			t.place(l, place{part: device.PartMapper, cells: w.Sent, verb: "left", in: "by", noun: "transmit queues",
+				queues: l.Queues, tolerant: !t.chosen(l),
 				foreign: "the lane's packets wait behind them",
-				strayed: "they wait behind others'. A connection from before apply keeps its queue until nothing of it is on its way"})
+				strayed: "they wait behind others'. A connection from before apply keeps its queue until nothing of " +
+					"it is on its way"})
 		}
 		if named[l.Name] != "" && l.Class != "" {
 			t.out = append(t.out, Finding{Severity: Unknown, Lane: l.Name, Device: l.Device, Part: device.PartBandwidth,
-				Meaning: fmt.Sprintf("%s left in class %s in %v: that class is all that tells the lane's packets, so whether all were there, and no others', is not shown",
+				Meaning: fmt.Sprintf("%s left in class %s in %v: that class is all that tells the lane's packets, "+
+					"so whether all were there, and no others', is not shown",
 					packets(total(w.Classed, l.Name)), l.Class, w.For)})
 		} else if l.Class != "" {
-			t.place(l, place{part: device.PartBandwidth, cells: w.Classed, verb: "left", in: "in", noun: "class " + l.Class,
+			t.place(l, place{part: device.PartBandwidth, cells: w.Classed, verb: "left", in: "in",
+				noun:    "class " + l.Class,
 				foreign: "they take the lane's bandwidth and rank",
 				strayed: "they have neither the lane's guarantee nor its rank"})
 		}
 	}
 	if t.w.Fragments > 0 {
 		t.out = append(t.out, Finding{Severity: Unknown, Device: w.Device, Part: device.PartClassifier,
-			Meaning: fmt.Sprintf("%s came or went in %v that have no ports: those of lanes known by port were the default lane's (smaller datagrams, or a lane by address, help)",
+			Meaning: fmt.Sprintf("%s came or went in %v that have no ports: those of lanes known by port were the "+
+				"default lane's (smaller datagrams, or a lane by address, help)",
 				strings.Replace(packets(t.w.Fragments), "packet", "fragment", 1), t.w.For)})
 	}
 	return t.out
@@ -219,7 +231,7 @@ func (c *check) sends(l plan.FittedLane) bool { return c.follows(l) || c.classed
 // leaves reports whether the card has HTB classes with transmit queues of their
 // own, and which is the first queue that can be one.
 func (c *check) leaves(l plan.FittedLane) (first int, ok bool) {
-	if !slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+	if !slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		q, is := r.Last.(device.Qdisc)
 		return is && q.Offload && q.Dev == l.Device
 	}) {
@@ -252,7 +264,7 @@ func (t *traffic) leaf(l plan.FittedLane, first int) []int {
 // goes with their receive queue (XPS by receive queue). Where there are traffic
 // classes it does so within the lane's alone, which others choose.
 func (c *check) follows(l plan.FittedLane) bool {
-	return !c.classed(l) && slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+	return !c.classed(l) && slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		f, ok := r.Last.(device.File)
 		return ok && strings.HasSuffix(f.Path, "/xps_rxqs") && f.Value != device.FormatMask(nil) &&
 			c.deviceOf(f) == l.Device && slices.Contains(l.Queues, c.queueOf(f))
@@ -261,7 +273,7 @@ func (c *check) follows(l plan.FittedLane) bool {
 
 // classed reports whether traffic classes have the transmit queues.
 func (c *check) classed(l plan.FittedLane) bool {
-	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		q, ok := r.Last.(device.Qdisc)
 		return ok && q.Type == "mqprio" && q.Dev == l.Device
 	})
@@ -270,7 +282,7 @@ func (c *check) classed(l plan.FittedLane) bool {
 // chosen reports whether the classifier gives a lane's packets their transmit
 // queues by what they are, with data or without, from a socket or not.
 func (c *check) chosen(l plan.FittedLane) bool {
-	return slices.ContainsFunc(c.a.Owned, func(r Record) bool {
+	return slices.ContainsFunc(c.a.Owned, func(r plan.Record) bool {
 		e, ok := r.Last.(device.FilterEntry)
 		return ok && (len(e.Queues) > 0 || c.classed(l)) && c.deviceOf(e) == l.Device && c.laneOf(e, r.Cause) == l.Name
 	})
@@ -353,7 +365,8 @@ func (t *traffic) place(l plan.FittedLane, p place) {
 		bad := f
 		bad.Severity, bad.Want = Drift, fmt.Sprintf("the lane's packets %s %s only", p.within(), p.name())
 		bad.Found = fmt.Sprintf("%d of %d elsewhere: %s", s.strayed, s.strayed+s.target, strings.Join(s.where, ", "))
-		bad.Meaning = fmt.Sprintf("%s of the lane %s elsewhere in %v: %s", packets(s.strayed), p.verb, t.w.For, p.strayed)
+		bad.Meaning = fmt.Sprintf("%s of the lane %s elsewhere in %v: %s", packets(s.strayed), p.verb, t.w.For,
+			p.strayed)
 		bad.Repair = t.trafficRepair()
 		t.out = append(t.out, bad)
 	}
@@ -365,13 +378,16 @@ func (t *traffic) place(l plan.FittedLane, p place) {
 	case t.w.Missed > 0:
 		f.Severity, f.Meaning = Unknown, fmt.Sprintf("%s were not looked at", packets(t.w.Missed))
 	case s.unread > 0:
-		f.Severity, f.Meaning = Unknown, fmt.Sprintf("of %s %s %s the headers could not be read", packets(s.unread), p.within(), p.name())
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("of %s %s %s the headers could not be read", packets(s.unread),
+			p.within(), p.name())
 	case s.target == 0 && s.strayed > 0:
 		f.Severity = Unknown
-		f.Meaning = fmt.Sprintf("%s of the lane seen in %v, none with data: before it has received, a connection follows no receive queue; none of others' there (%s)",
+		f.Meaning = fmt.Sprintf("%s of the lane seen in %v, none with data: before it has received, a connection "+
+			"follows no receive queue; none of others' there (%s)",
 			packets(s.strayed), t.w.For, p.name())
 	case s.target == 0:
-		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane seen in %v; none of others' there (%s)", t.w.For, p.name())
+		f.Severity, f.Meaning = Unknown, fmt.Sprintf("no traffic of the lane seen in %v; none of others' there (%s)",
+			t.w.For, p.name())
 	default:
 		f.Severity, f.Meaning = OK, fmt.Sprintf("%s of the lane %s %s %s, none elsewhere, none of others' there (%v)",
 			packets(s.target), p.verb, p.in, p.name(), t.w.For)
@@ -384,5 +400,6 @@ func (t *traffic) place(l plan.FittedLane, p place) {
 }
 
 func (t *traffic) trafficRepair() string {
-	return "what drifted, if anything is named here; else niclane status " + t.w.Device + " and the flows (ss -tn) say who"
+	return "what drifted, if anything is named here; else niclane status " + t.w.Device +
+		" and the flows (ss -tn) say who"
 }

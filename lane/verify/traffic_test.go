@@ -40,9 +40,10 @@ func TestMatches(t *testing.T) {
 func TestTraffic(t *testing.T) {
 	redis := func(n uint64) verify.Watched {
 		return verify.Watched{
-			Received: []verify.Cell{{Lane: "redis", Queue: 2, Packets: n}, {Lane: "redis", Queue: 3, Packets: 1}, {Queue: 0, Packets: 50}},
-			Sent:     []verify.Cell{{Lane: "redis", Queue: 3, Packets: n}, {Queue: 1, Packets: 60}},
-			Classed:  []verify.Cell{{Lane: "redis", Class: "redis", Packets: n}, {Packets: 60}},
+			Received: []verify.Cell{{Lane: "redis", Queue: 2, Packets: n}, {Lane: "redis", Queue: 3, Packets: 1},
+				{Queue: 0, Packets: 50}},
+			Sent:    []verify.Cell{{Lane: "redis", Queue: 3, Packets: n}, {Queue: 1, Packets: 60}},
+			Classed: []verify.Cell{{Lane: "redis", Class: "redis", Packets: n}, {Packets: 60}},
 		}
 	}
 	for _, c := range []struct {
@@ -56,7 +57,8 @@ ok       lane redis on lane0, mapper: 100 packets of the lane left by transmit q
 ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, none of others' there (2s)
 `},
 		{"foreign", func(w *verify.Watched) {
-			w.Received = append(w.Received, verify.Cell{Queue: 2, Packets: 1}, verify.Cell{Lane: "web", Queue: 3, Packets: 7})
+			w.Received = append(w.Received, verify.Cell{Queue: 2, Packets: 1},
+				verify.Cell{Lane: "web", Queue: 3, Packets: 7})
 			w.Classed = append(w.Classed, verify.Cell{Class: "redis", Packets: 3})
 		}, `
 drift    lane redis on lane0, steering: traffic
@@ -103,7 +105,8 @@ ok       lane redis on lane0, steering: 101 packets of the lane arrived in recei
 ok       lane redis on lane0, bandwidth: 100 packets of the lane left in class 1:10, none elsewhere, none of others' there (2s)
 `},
 		{"unread", func(w *verify.Watched) {
-			w.Received = append(w.Received, verify.Cell{Lane: verify.LaneUnread, Queue: 2, Packets: 4}, verify.Cell{Lane: verify.LaneUnread, Queue: 0, Packets: 4})
+			w.Received = append(w.Received, verify.Cell{Lane: verify.LaneUnread, Queue: 2, Packets: 4},
+				verify.Cell{Lane: verify.LaneUnread, Queue: 0, Packets: 4})
 			w.Sent = nil
 		}, `
 unknown  lane redis on lane0, steering: of 4 packets in receive queues 2-3 the headers could not be read
@@ -149,21 +152,24 @@ func TestTrafficProcessors(t *testing.T) {
 			[]verify.Cell{{Lane: "memcached", Queue: 1, Packets: 9}, {Lane: "dns", Queue: 1, Packets: 3}}, false, `
 ok       lane memcached on lane0, steering: 9 packets of the lane arrived on processors 1, none elsewhere, none of others' there (2s)
 `},
-		{"lost", []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 9}}, []verify.Cell{{Lane: "memcached", Queue: 1, Packets: 5}}, false, `
+		{"lost", []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 9}},
+			[]verify.Cell{{Lane: "memcached", Queue: 1, Packets: 5}}, false, `
 drift    lane memcached on lane0, steering: traffic
          want     the lane's packets on processors 1 only
          found    4 of 9 elsewhere: 4 packets handed to no processor
          means    4 packets of the lane arrived elsewhere in 2s: they wait among others', or were dropped because the queue to the processor was full
          repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
 `},
-		{"native, some not handed", []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2}}, []verify.Cell{{Lane: "memcached", Queue: 1, Packets: 5}}, true, `
+		{"native, some not handed", []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2}},
+			[]verify.Cell{{Lane: "memcached", Queue: 1, Packets: 5}}, true, `
 drift    lane memcached on lane0, steering: traffic
          want     the lane's packets on processors 1 only
          found    2 of 7 elsewhere: 2 packets handed to no processor
          means    2 packets of the lane arrived elsewhere in 2s: they wait among others', or were dropped because the queue to the processor was full
          repair   what drifted, if anything is named here; else niclane status lane0 and the flows (ss -tn) say who
 `},
-		{"wrong processor, foreign", nil, []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 5}, {Queue: 1, Packets: 2}}, true, `
+		{"wrong processor, foreign", nil,
+			[]verify.Cell{{Lane: "memcached", Queue: 0, Packets: 5}, {Queue: 1, Packets: 2}}, true, `
 drift    lane memcached on lane0, steering: traffic
          want     no others' packets on processors 1
          found    2 packets of no lane on processor 1
@@ -197,7 +203,8 @@ drift    lane memcached on lane0, steering: traffic
 		})
 	}
 	a, _ := emulated(t, "plain_two_lanes")
-	if diff := cmp.Diff(map[int]string{0: "default", 1: "memcached", 2: "dns"}, verify.CPULanes(a, "lane0")); diff != "" {
+	if diff := cmp.Diff(map[int]string{0: "default", 1: "memcached", 2: "dns"},
+		verify.CPULanes(a, "lane0")); diff != "" {
 		t.Errorf("CPULanes (-want +got):\n%s", diff)
 	}
 }
@@ -207,12 +214,14 @@ drift    lane memcached on lane0, steering: traffic
 func TestTrafficChosen(t *testing.T) {
 	a, _ := emulated(t, "plain_two_lanes")
 	var got bytes.Buffer
-	for _, f := range verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Sent: []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2, Bare: 2}}}) {
+	for _, f := range verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second,
+		Sent: []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2, Bare: 2}}}) {
 		if f.Lane == "memcached" && f.Part == device.PartMapper {
 			verify.WriteText(&got, []verify.Finding{f})
 		}
 	}
-	if !strings.HasPrefix(got.String(), "drift ") || !strings.Contains(got.String(), "found    2 of 2 elsewhere: queue 0") {
+	if !strings.HasPrefix(got.String(), "drift ") || !strings.Contains(got.String(),
+		"found    2 of 2 elsewhere: queue 0") {
 		t.Errorf("got:\n%s", got.String())
 	}
 }
@@ -238,7 +247,8 @@ func TestArrived(t *testing.T) {
 					a.Owned[i].Last = x
 				}
 			}
-			w := verify.Watched{Device: "lane0", Direct: []verify.Cell{{Lane: "dns", Packets: c.direct}, {Packets: 99}}, Handed: []verify.Cell{{Lane: "dns", Queue: 1, Packets: c.handed}}}
+			w := verify.Watched{Device: "lane0", Direct: []verify.Cell{{Lane: "dns", Packets: c.direct}, {Packets: 99}},
+				Handed: []verify.Cell{{Lane: "dns", Queue: 1, Packets: c.handed}}}
 			if got := verify.Arrived(a, w); got != c.want {
 				t.Errorf("got %v", got)
 			}
@@ -252,8 +262,10 @@ func TestTrafficWithoutEthernet(t *testing.T) {
 	a, _ := emulated(t, "two_lanes_ipv6")
 	a.State.Device("lane0").LinkType = "infiniband"
 	cells := []verify.Cell{{Queue: 3, Packets: 100}}
-	for _, f := range verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Sent: cells, Classed: cells}) {
-		if f.Part != device.PartSteering && (f.Severity != verify.Unknown || !strings.Contains(f.Meaning, "link type infiniband")) {
+	for _, f := range verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Sent: cells,
+		Classed: cells}) {
+		if f.Part != device.PartSteering &&
+			(f.Severity != verify.Unknown || !strings.Contains(f.Meaning, "link type infiniband")) {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -263,7 +275,8 @@ func TestTrafficWithoutEthernet(t *testing.T) {
 func TestTrafficFragments(t *testing.T) {
 	a, _ := emulated(t, "two_lanes_ipv6")
 	fs := verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second, Fragments: 7})
-	if f := fs[len(fs)-1]; f.Severity != verify.Unknown || !strings.HasPrefix(f.Meaning, "7 fragments came or went in 1s that have no ports") {
+	if f := fs[len(fs)-1]; f.Severity != verify.Unknown || !strings.HasPrefix(f.Meaning,
+		"7 fragments came or went in 1s that have no ports") {
 		t.Errorf("%+v", f)
 	}
 }

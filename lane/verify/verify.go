@@ -55,7 +55,7 @@ type Applied struct {
 	// the names that they had. What has these names is not looked at.
 	Displaced map[string]string
 	// Owned are the objects that niclane has written, in order.
-	Owned []Record
+	Owned []plan.Record
 	// Ended says that all steps were made.
 	Ended bool
 	// Left is how many objects an unfinished rollback has left. There are no lanes
@@ -64,23 +64,6 @@ type Applied struct {
 	// State is that right after apply, nil if it is not known. What changed
 	// since without being owned is found from it.
 	State *device.State
-}
-
-// A Record is one object that niclane owns.
-type Record struct {
-	// Original is the value before niclane, Last the one that it left; nil
-	// is absent.
-	Original, Last device.Object
-	Part           device.Part
-	// Cause is the config path that asked for it.
-	Cause string
-}
-
-func (r Record) object() device.Object {
-	if r.Last != nil {
-		return r.Last
-	}
-	return r.Original
 }
 
 // Found counts the findings of a severity.

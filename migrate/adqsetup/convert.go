@@ -5,6 +5,7 @@ package adqsetup
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/niclane/niclane/internal/strictyaml"
@@ -90,7 +91,8 @@ func Make(in Input) (*Result, error) {
 		}
 		return nil, errs
 	}
-	return &Result{Lanes: c.out.text.String(), Notes: c.notes, name: in.Name, from: c.out.from, options: in.Options}, nil
+	return &Result{Lanes: c.out.text.String(), Notes: c.notes, name: in.Name, from: c.out.from, options: in.Options},
+		nil
 }
 
 // Locate says where the source has what a lanes file has at a path and line:
@@ -143,7 +145,8 @@ func (c *converter) file(in Input, all []section) {
 		s := &apps[i]
 		lane := laneName(s.name)
 		if first := names[lane]; first > 0 {
-			c.failf(lane, s.line, strictyaml.Join("", s.name), "becomes lane %s, which %s %d has, too; want another name", lane, c.unit, first)
+			c.failf(lane, s.line, strictyaml.Join("", s.name),
+				"becomes lane %s, which %s %d has, too; want another name", lane, c.unit, first)
 			continue
 		}
 		names[lane] = s.line
@@ -201,7 +204,8 @@ func first(path string) string {
 func (c *converter) limits(global *section, apps []section) {
 	if len(apps) > maxSections {
 		s := apps[maxSections]
-		fail(c.Reader, s.line, strictyaml.Join("", s.name), "section %d of %d, want at most %d beside globals, as adqsetup does",
+		fail(c.Reader, s.line, strictyaml.Join("", s.name),
+			"section %d of %d, want at most %d beside globals, as adqsetup does",
 			maxSections+1, len(apps), maxSections)
 	}
 	total := defaultQueues
@@ -216,7 +220,8 @@ func (c *converter) limits(global *section, apps []section) {
 		n, _ := number(it.text)
 		if total += min(n, maxQueues+1); total > maxQueues {
 			fail(c.Reader, it.line, strictyaml.Join(apps[i].name, "queues"),
-				"found %d, which brings the queues to %d with the default ones, want at most %d, as adqsetup does", n, total, maxQueues)
+				"found %d, which brings the queues to %d with the default ones, want at most %d, as adqsetup does", n,
+				total, maxQueues)
 			return
 		}
 	}
@@ -254,9 +259,9 @@ func inComment(s string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-var notInName = strictyaml.Lazy(`[^a-z0-9_-]+`)
+var notInName = regexp.MustCompile(`[^a-z0-9_-]+`)
 
 // laneName is a section's name as lanes can have it.
 func laneName(section string) string {
-	return strings.Trim(notInName().ReplaceAllString(strings.ToLower(section), "-"), "-")
+	return strings.Trim(notInName.ReplaceAllString(strings.ToLower(section), "-"), "-")
 }

@@ -15,7 +15,8 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for part, names := range map[string][]string{"## Keys of [globals]\n": globalNames, "## Keys of an application\n": sectionNames} {
+	for part, names := range map[string][]string{"## Keys of [globals]\n": globalNames,
+		"## Keys of an application\n": sectionNames} {
 		_, rows, found := strings.Cut(string(text), part)
 		if !found {
 			t.Errorf("no %q", part)

@@ -32,7 +32,8 @@ func FuzzConvert(f *testing.F) {
 		f.Add(ar.Files[0].Data, "")
 		f.Add(ar.Files[0].Data, "eth0")
 	}
-	f.Add([]byte("[globals]\ndev=on\n[null]\nqueues=1\nports=1\n[1e3]\nqueues=1\nports=2\n[0x1]\nqueues=1\nports=3"), "")
+	f.Add([]byte("[globals]\ndev=on\n[null]\nqueues=1\nports=1\n[1e3]\nqueues=1\nports=2\n[0x1]\nqueues=1\nports=3"),
+		"")
 	f.Add([]byte(`{"globals":{"dev":"a\nb"},"a\u0000b":{"queues":"1\n","ports":"1"}}`), "1")
 	f.Fuzz(func(t *testing.T, data []byte, dev string) {
 		res, err := adqsetup.Convert("adq.conf", dev, data)
@@ -63,7 +64,8 @@ func FuzzConvert(f *testing.F) {
 		if len(in.Lanes) == 0 || len(in.Lanes) > 15 {
 			t.Errorf("%d lanes\n%s", len(in.Lanes), res.Lanes)
 		}
-		if given := strings.TrimSpace(dev); given != "" && given != "auto" && (len(in.Group.Devices) != 1 || in.Group.Devices[0] != given) {
+		if given := strings.TrimSpace(dev); given != "" && given != "auto" &&
+			(len(in.Group.Devices) != 1 || in.Group.Devices[0] != given) {
 			t.Errorf("devices %q, want %q", in.Group.Devices, given)
 		}
 		comments := 0

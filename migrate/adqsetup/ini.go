@@ -50,7 +50,8 @@ func readINI(r *strictyaml.Reader, text string) []section {
 			continue
 		}
 		if here == nil {
-			fail(r, n, "", "found %s before the first section, want [globals] or the name of an application in brackets", strictyaml.Quote(body))
+			fail(r, n, "", "found %s before the first section, "+
+				"want [globals] or the name of an application in brackets", strictyaml.Quote(body))
 			return nil
 		}
 		at := strings.IndexAny(body, "=:")
@@ -76,7 +77,8 @@ func header(r *strictyaml.Reader, body string, n int) (name string, ok bool) {
 	case name == "":
 		fail(r, n, "", "found a section without a name, want [globals] or the name of an application")
 	case rest != "" && rest[0] != '#' && rest[0] != ';':
-		fail(r, n, strictyaml.Join("", name), "found %s behind the section's name, want it in a line of its own", strictyaml.Quote(rest))
+		fail(r, n, strictyaml.Join("", name), "found %s behind the section's name, want it in a line of its own",
+			strictyaml.Quote(rest))
 	case name == "DEFAULT":
 		fail(r, n, "", "the section DEFAULT gives its keys to all others; write them in each")
 	case name != globals && strings.EqualFold(name, globals):

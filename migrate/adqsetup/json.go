@@ -24,7 +24,8 @@ func readJSON(r *strictyaml.Reader, data []byte) []section {
 		s := section{name: name, line: j.line()}
 		twice := again(r, all, name, s.line)
 		if name != globals && strings.EqualFold(name, globals) {
-			fail(r, s.line, strictyaml.Join("", name), "adqsetup takes this for an application, did you mean \"globals\"?")
+			fail(r, s.line, strictyaml.Join("", name),
+				"adqsetup takes this for an application, did you mean \"globals\"?")
 		}
 		if t, _ := j.token(); t != json.Delim('{') {
 			if !j.bad {

@@ -31,9 +31,11 @@ var refused = map[string]string{
 // check reports the keys that adqsetup would have ignored, and whether there
 // was none.
 func (s *section) check(r *strictyaml.Reader) bool {
-	known, other, where := sectionNames, globalNames, "is a key of [globals], and adqsetup ignores it here; want it there"
+	known, other, where := sectionNames, globalNames,
+		"is a key of [globals], and adqsetup ignores it here; want it there"
 	if s.name == globals {
-		known, other, where = globalNames, sectionNames, "is a key of applications, and adqsetup ignores it here; want it in theirs"
+		known, other, where = globalNames, sectionNames,
+			"is a key of applications, and adqsetup ignores it here; want it in theirs"
 	}
 	ok := true
 	for _, it := range s.items {

@@ -15,7 +15,8 @@ func (c *converter) lane(name string, s, global *section, anyPollers bool) {
 		c.bad[name] = true
 	}
 	if name == "" {
-		c.failf(name, s.line, strictyaml.Join("", s.name), "has no letter or digit in its name, want a name for the lane")
+		c.failf(name, s.line, strictyaml.Join("", s.name),
+			"has no letter or digit in its name, want a name for the lane")
 		return
 	}
 	c.out.line(s.line, "  %s:", text(name))
@@ -56,20 +57,24 @@ func (l *lane) given(names ...string) bool {
 func (l *lane) mode() {
 	own, remote := l.given("ports", "addrs"), l.given("remote-ports", "remote-addrs")
 	if !own && !remote && !l.bad[l.name] {
-		l.failf(l.name, l.s.line, strictyaml.Join("", l.s.name), "has no ports, addrs, remote-ports or remote-addrs, so that only the application itself could choose its packets' queues; want at least one of them")
+		l.failf(l.name, l.s.line, strictyaml.Join("", l.s.name), "has no ports, addrs, remote-ports or "+
+			"remote-addrs, so that only the application itself could choose its packets' queues; want at least one "+
+			"of them")
 	}
 	l.both = own && remote
 	it, ok := l.s.get("mode")
 	switch strings.ToLower(it.text) {
 	case "shared":
 		l.shared = true
-		l.note(2, it.line, l.path("mode"), "adqsetup gives each port a queue of its own, niclane spreads the lane's connections over its queues; for the former write a lane of one queue for each port")
+		l.note(2, it.line, l.path("mode"), "adqsetup gives each port a queue of its own, niclane spreads the lane's "+
+			"connections over its queues; for the former write a lane of one queue for each port")
 	case "", "exclusive":
 		if ok && !l.both {
 			l.key(2, it, "mode", "exclusive")
 		}
 	default:
-		l.failf(l.name, it.line, l.path("mode"), "found %q, which adqsetup takes for exclusive; want exclusive or shared", it.text)
+		l.failf(l.name, it.line, l.path("mode"),
+			"found %q, which adqsetup takes for exclusive; want exclusive or shared", it.text)
 	}
 	if l.shared || l.both {
 		l.key(2, it, "mode", "shared")
@@ -93,7 +98,8 @@ func (l *lane) queues() {
 		return
 	}
 	if q, decimal := number(it.text); l.shared && decimal && q != n && l.given("ports") {
-		l.failf(l.name, it.line, l.path("queues"), "found %d with %d ports and mode = shared, which adqsetup refuses in the middle of its work; want as many queues as ports", q, n)
+		l.failf(l.name, it.line, l.path("queues"), "found %d with %d ports and mode = shared, which adqsetup "+
+			"refuses in the middle of its work; want as many queues as ports", q, n)
 	}
 	l.key(2, it, "queues", scalar(it.text))
 }
@@ -101,7 +107,7 @@ func (l *lane) queues() {
 // pollers writes who polls the queues. Without pollers of its own adqsetup has
 // the interrupts or, with busypoll, the application poll them; but as soon as
 // another lane has pollers, threads, which is niclane's default.
-func (l *lane) pollers(any bool, global *section) {
+func (l *lane) pollers(some bool, global *section) {
 	timeout, timed := l.s.get("poller-timeout")
 	if it, ok := l.s.get("pollers"); ok && it.text != "0" {
 		l.key(2, it, "pollers", scalar(it.text))
@@ -114,7 +120,7 @@ func (l *lane) pollers(any bool, global *section) {
 		l.note(2, timeout.line, l.path("poller-timeout"), "of no effect without pollers, left out")
 	}
 	switch {
-	case any:
+	case some:
 	case busy(global):
 		l.out.line(l.s.line, "    poller: application")
 	default:
@@ -158,7 +164,8 @@ func (l *lane) members() {
 		l.match("    ", "ports", "addrs", "remote-ports", "remote-addrs")
 		return
 	}
-	l.note(2, l.s.line, strictyaml.Join("", l.s.name), "adqsetup takes packets of either side's ports and addresses, and so do the two members; a lane with both in one would take those that match both")
+	l.note(2, l.s.line, strictyaml.Join("", l.s.name), "adqsetup takes packets of either side's ports and "+
+		"addresses, and so do the two members; a lane with both in one would take those that match both")
 	l.out.line(l.s.line, "    members:")
 	l.out.line(l.s.line, "      - name: local")
 	l.match("        ", "ports", "addrs")
@@ -183,7 +190,8 @@ func (l *lane) match(indent string, names ...string) {
 				l.note(len(indent)/2, it.line, l.path(name), "found %s twice, once is enough", strings.Join(odd, ", "))
 			}
 		} else if items, odd = addresses(it.text); len(odd) > 0 {
-			l.note(len(indent)/2, it.line, l.path(name), "found %s; the bits behind the prefix are cleared, as the kernel does", strings.Join(odd, ", "))
+			l.note(len(indent)/2, it.line, l.path(name),
+				"found %s; the bits behind the prefix are cleared, as the kernel does", strings.Join(odd, ", "))
 		}
 		l.out.line(it.line, "%s%s: %s", indent, name, flow(items))
 	}

@@ -18,15 +18,18 @@ func (c *converter) processors(indent int, lane string, s *section) {
 	if ok {
 		items, twice := numbers(cpus.text, maxProcessor)
 		if len(twice) > 0 {
-			c.note(indent, cpus.line, strictyaml.Join(s.name, "cpus"), "found %s twice, once is enough", strings.Join(twice, ", "))
+			c.note(indent, cpus.line, strictyaml.Join(s.name, "cpus"), "found %s twice, once is enough",
+				strings.Join(twice, ", "))
 		}
 		c.key(indent, cpus, "cpus", flow(items))
 	}
 	if it, ok := s.get("numa"); ok {
 		if _, integer := number(it.text); integer {
-			c.note(indent, it.line, strictyaml.Join(s.name, "numa"), "adqsetup documents node numbers and fails on them; here they work")
+			c.note(indent, it.line, strictyaml.Join(s.name, "numa"),
+				"adqsetup documents node numbers and fails on them; here they work")
 		} else if strings.EqualFold(it.text, "all") && lane != globals {
-			c.note(indent, it.line, strictyaml.Join(s.name, "numa"), "adqsetup takes processors of the card's node first, niclane with all in the order of their numbers, and with local only those")
+			c.note(indent, it.line, strictyaml.Join(s.name, "numa"), "adqsetup takes processors of the card's node "+
+				"first, niclane with all in the order of their numbers, and with local only those")
 		}
 		c.key(indent, it, "numa", scalar(strings.ToLower(it.text)))
 	}
@@ -49,7 +52,8 @@ func (c *converter) rates(indent int, s *section) {
 		path := strictyaml.Join(s.name, k[0])
 		switch n, ok := number(it.text); {
 		case !ok || n > mostRate:
-			fail(c.Reader, it.line, path, "found %s, want Mbit/s, an integer up to %d, or 0 for none", strictyaml.Quote(it.text), mostRate)
+			fail(c.Reader, it.line, path, "found %s, want Mbit/s, an integer up to %d, or 0 for none",
+				strictyaml.Quote(it.text), mostRate)
 		case n == 0:
 			c.note(indent, it.line, path, "0 is adqsetup's none; left out")
 		default:

@@ -17,7 +17,8 @@ import (
 
 // onCard plans a file of adqsetup's on a recorded card, and returns also what
 // the machine is like when it has been applied.
-func onCard(t *testing.T, card, source string, change func(*device.State)) (p *plan.Plan, after *device.State, owned plan.Owned) {
+func onCard(t *testing.T, card, source string, change func(*device.State)) (p *plan.Plan, after *device.State,
+	owned plan.Owned) {
 	t.Helper()
 	text, err := os.ReadFile("../../lane/plan/testdata/" + card + ".json")
 	if err != nil {
@@ -44,7 +45,7 @@ func onCard(t *testing.T, card, source string, change func(*device.State)) (p *p
 	var changes []device.Change
 	for _, s := range p.Steps {
 		changes = append(changes, device.Change{Old: s.Old, New: s.New})
-		owned.Records = append(owned.Records, plan.OwnedRecord{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
+		owned.Records = append(owned.Records, plan.Record{Original: s.Old, Last: s.New, Part: s.Part, Cause: s.Cause})
 	}
 	return p, st.After(changes), owned
 }
@@ -107,7 +108,8 @@ func TestW8PrivateFlags(t *testing.T) {
 
 // W9: "cleared any flow rules" is printed, and rules stay. Here each goes.
 func TestW9Rules(t *testing.T) {
-	p, after, owned := onCard(t, "simcard-contexts", "[globals]\nqueues = 2\n[redis]\nmode = shared\nports = 6379-6382\n", nil)
+	p, after, owned := onCard(t, "simcard-contexts",
+		"[globals]\nqueues = 2\n[redis]\nmode = shared\nports = 6379-6382\n", nil)
 	made := map[string]bool{}
 	for _, s := range p.Steps {
 		if s.Object().Kind() == "rule" {
@@ -132,7 +134,8 @@ func TestW9Rules(t *testing.T) {
 // niclane adqsetup knows, and without the lanes of before it plans.
 func TestOneAfterTheOther(t *testing.T) {
 	_, after, owned := onCard(t, "simcard-ice", "[globals]\nqueues = 2\n[web]\nqueues = 6\nports = 80\n", nil)
-	res, err := adqsetup.Convert("adq.conf", "sim0", []byte("[globals]\nqueues = 2\n[web]\nqueues = 2\nports = 80\n[db]\nqueues = 4\nports = 5432\n"))
+	res, err := adqsetup.Convert("adq.conf", "sim0", []byte("[globals]\nqueues = 2\n[web]\nqueues = 2\nports = "+
+		"80\n[db]\nqueues = 4\nports = 5432\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,8 @@ func TestW7NUMANode(t *testing.T) {
 func TestW12Unknown(t *testing.T) {
 	refused(t, web+"pollrs = 2\n", "adq.conf:6: web.pollrs: unknown key, which adqsetup ignores, did you mean pollers?")
 	refused(t, web+"mode = sharde\n", `adq.conf:6: web.mode: found "sharde"`)
-	refused(t, "[globals]\npriority = netprio\ndev = eth4\n[web]\nqueues = 2\nports = 80\n", `adq.conf:2: globals.priority: found "netprio"`)
+	refused(t, "[globals]\npriority = netprio\ndev = eth4\n[web]\nqueues = 2\nports = 80\n",
+		`adq.conf:2: globals.priority: found "netprio"`)
 	refused(t, web+"busypoll = 50\n", "adq.conf:6: web.busypoll: is a key of [globals]")
 }
 
@@ -114,7 +115,8 @@ func TestW14Counts(t *testing.T) {
 	}
 	refused(t, web+"pollers = 3\n", "adq.conf:6: web.pollers: found 3, want at most one per queue: 2")
 	refused(t, "[globals]\ndev = eth4\n[web]\nqueues = -4\nports = 80\n", "adq.conf:4: web.queues: found -4")
-	refused(t, "[globals]\ndev = eth4\n[web]\nqueues = 2\nports = 0\n", "adq.conf:5: web.ports: found 0, want a port from 1")
+	refused(t, "[globals]\ndev = eth4\n[web]\nqueues = 2\nports = 0\n",
+		"adq.conf:5: web.ports: found 0, want a port from 1")
 }
 
 // W15: its README has rates, and 2.0.2 sets none; from 2.1 on 0 is none.
@@ -124,8 +126,10 @@ func TestW15Rates(t *testing.T) {
 		t.Errorf("bandwidth: got %+v, want 1 and 2.5 Gbit/s", got)
 	}
 	refused(t, web+"min-rate = 2000\nmax-rate = 1000\n", "adq.conf:6: web.min-rate: found 2gbit")
-	in, _ = lanes(t, "[globals]\ndev = eth4\nmin-rate = 0\n[web]\nqueues = 2\nports = 80\nmin-rate = 2000\nmax-rate = 0\n")
-	if got := in.Lanes[0].Bandwidth; got.Guarantee.BitsPerSecond != 2e9 || !got.Ceiling.IsZero() || !in.Default.Bandwidth.Guarantee.IsZero() {
+	in, _ = lanes(t, "[globals]\ndev = eth4\nmin-rate = 0\n[web]\nqueues = 2\nports = 80\nmin-rate = 2000\nmax-rate "+
+		"= 0\n")
+	if got := in.Lanes[0].Bandwidth; got.Guarantee.BitsPerSecond != 2e9 || !got.Ceiling.IsZero() ||
+		!in.Default.Bandwidth.Guarantee.IsZero() {
 		t.Errorf("bandwidth: got %+v, want 2 Gbit/s guaranteed and no ceiling", got)
 	}
 	for _, wrong := range []string{"10gbit", "-1", "1.5", "99999999999"} {
@@ -135,11 +139,15 @@ func TestW15Rates(t *testing.T) {
 
 // W18: txring beyond the card's changes rxring; bpstop-cfg needs bpstop.
 func TestW18RingsAndFlags(t *testing.T) {
-	in, res := lanes(t, "[globals]\nbpstop-cfg = on\nbpstop = off\nrxring = 512\ntxring = 99999\ndev = eth4\n[web]\nqueues = 2\nports = 80\n")
+	in, res := lanes(t, "[globals]\nbpstop-cfg = on\nbpstop = off\nrxring = 512\ntxring = 99999\ndev = "+
+		"eth4\n[web]\nqueues = 2\nports = 80\n")
 	if r := in.Default.Rings; r.Rx == nil || r.Tx == nil || *r.Rx != 512 || *r.Tx != 99999 {
 		t.Errorf("rings: got %+v, want 512 and 99999", r)
 	}
-	if !slices.ContainsFunc(res.Notes, func(n adqsetup.Note) bool { return n.Line == 2 && n.Path == "globals.bpstop-cfg" }) {
+	if !slices.ContainsFunc(res.Notes, func(n adqsetup.Note) bool {
+		return n.Line == 2 &&
+			n.Path == "globals.bpstop-cfg"
+	}) {
 		t.Errorf("notes: got %v, want one of line 2", res.Notes)
 	}
 	if slices.ContainsFunc(res.Notes, func(n adqsetup.Note) bool { return n.Path == "globals.bpstop" }) {
@@ -164,8 +172,10 @@ func TestPollersDecideWhoPolls(t *testing.T) {
 		{"nothing", "", "", intent.PollerInterrupt, -1},
 		{"busypoll", "busypoll = 50\n", "", intent.PollerApplication, 50},
 		{"busypoll off", "busypoll = 0\n", "", intent.PollerInterrupt, 0},
-		{"another has pollers", "busypoll = 50\n", "[db]\nqueues = 2\npollers = 1\nports = 5432\n", intent.PollerAuto, 0},
-		{"no pollers", "busypoll = 50\n", "[db]\nqueues = 2\npollers = 0\nports = 5432\n", intent.PollerApplication, 50},
+		{"another has pollers", "busypoll = 50\n", "[db]\nqueues = 2\npollers = 1\nports = 5432\n", intent.PollerAuto,
+			0},
+		{"no pollers", "busypoll = 50\n", "[db]\nqueues = 2\npollers = 0\nports = 5432\n", intent.PollerApplication,
+			50},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in, _ := lanes(t, "[globals]\ndev = eth4\n"+c.globals+"[web]\nqueues = 2\nports = 80\n"+c.more)

@@ -28,7 +28,8 @@ func readWords(r *strictyaml.Reader, words []string) []section {
 		name, bracketed := inBrackets(words[i])
 		if i == 0 || bracketed {
 			if name == "" {
-				fail(r, i+1, "", "found %s, want [globals] or the name of an application in brackets", strictyaml.Quote(words[i]))
+				fail(r, i+1, "", "found %s, want [globals] or the name of an application in brackets",
+					strictyaml.Quote(words[i]))
 				return nil
 			}
 			if again(r, all, name, i+1) {
@@ -44,7 +45,8 @@ func readWords(r *strictyaml.Reader, words []string) []section {
 			return nil
 		}
 		if _, next := inBrackets(words[i+1]); next {
-			fail(r, i+1, strictyaml.Join(here.name, normal(words[i])), "has no value behind it, but %s", strictyaml.Quote(words[i+1]))
+			fail(r, i+1, strictyaml.Join(here.name, normal(words[i])), "has no value behind it, but %s",
+				strictyaml.Quote(words[i+1]))
 			return nil
 		}
 		here.add(r, words[i], words[i+1], i+1)

@@ -17,7 +17,8 @@ func TestWords(t *testing.T) {
 	for _, c := range []struct{ name, words, file string }{
 		{"one", "[myapp] queues 4 ports 11211", "[myapp]\nqueues=4\nports=11211"},
 		{"no brackets", "myapp queues 4 ports 11211", "[myapp]\nqueues=4\nports=11211"},
-		{"globals", "[globals] priority skbedit [myapp] queues 2 ports 11211", "[globals]\npriority=skbedit\n[myapp]\nqueues=2\nports=11211"},
+		{"globals", "[globals] priority skbedit [myapp] queues 2 ports 11211",
+			"[globals]\npriority=skbedit\n[myapp]\nqueues=2\nports=11211"},
 		{
 			"two", "[app1] mode shared queues 4 ports 6379-6382 [app2] queues 2 ports 11211 pollers 2 poller_timeout 50",
 			"[app1]\nmode=shared\nqueues=4\nports=6379-6382\n[app2]\nqueues=2\nports=11211\npollers=2\npoller-timeout=50",
@@ -25,7 +26,8 @@ func TestWords(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			options := []adqsetup.Option{{Key: "dev", Value: "eth4"}}
-			words, err := adqsetup.Make(adqsetup.Input{Name: "create", Words: strings.Fields(c.words), Options: options})
+			words, err := adqsetup.Make(adqsetup.Input{Name: "create", Words: strings.Fields(c.words),
+				Options: options})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,13 +63,17 @@ func TestWordsErrors(t *testing.T) {
 		{"[web] queues", "create:2: web.queues: has no value behind it"},
 		{"[web] queues [db] ports 80", `create:2: web.queues: has no value behind it, but "[db]"`},
 		{"[web] queues 4 queues 5 ports 80", "create:4: web.queues: given a second time, first in word 2"},
-		{"[web] queues 4 ports 80 [web] queues 5 ports 90", "create:6: web: a second section of this name, the first in word 1"},
-		{"[web] queues 4 ports 80 [db] queues 5 ports 80", "create:6: db: overlaps lanes.web (word 1): tcp to port 80 would belong to lanes web and db"},
-		{"[web] qeues 4 ports 80", "create:2: web.qeues: unknown key, which adqsetup ignores, did you mean queues?\ncreate:1: web: queues is missing, want an integer from 1"},
+		{"[web] queues 4 ports 80 [web] queues 5 ports 90",
+			"create:6: web: a second section of this name, the first in word 1"},
+		{"[web] queues 4 ports 80 [db] queues 5 ports 80",
+			"create:6: db: overlaps lanes.web (word 1): tcp to port 80 would belong to lanes web and db"},
+		{"[web] qeues 4 ports 80", "create:2: web.qeues: unknown key, which adqsetup ignores, did you mean " +
+			"queues?\ncreate:1: web: queues is missing, want an integer from 1"},
 		{"[web] queues 4 ports 80 Web queues 5", "create:8: web.5: has no value behind it"},
 		{"[web] queues 4 ports 80\a", `create:5: found "80\a", want printable text`},
 	} {
-		_, err := adqsetup.Make(adqsetup.Input{Name: "create", Words: append([]string{}, strings.Fields(c.words)...), Options: []adqsetup.Option{{Key: "dev", Value: "eth4"}}})
+		_, err := adqsetup.Make(adqsetup.Input{Name: "create", Words: append([]string{}, strings.Fields(c.words)...),
+			Options: []adqsetup.Option{{Key: "dev", Value: "eth4"}}})
 		if err == nil {
 			t.Errorf("%s: taken, want %s", c.words, c.want)
 			continue
@@ -94,7 +100,8 @@ func TestOptions(t *testing.T) {
 			t.Errorf("want %q in\n%s", want, res.Lanes)
 		}
 	}
-	_, err = adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte(source), Options: []adqsetup.Option{{Key: "cpus", Value: "a-b"}}})
+	_, err = adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte(source),
+		Options: []adqsetup.Option{{Key: "cpus", Value: "a-b"}}})
 	if err == nil || !strings.HasPrefix(err.Error(), "adq.conf:1: --cpus: found ") {
 		t.Errorf("got %v, want --cpus named", err)
 	}
@@ -118,7 +125,8 @@ func TestDevices(t *testing.T) {
 		{[]string{"eth4", "eth5"}, "", "adq.conf:1: globals: dev is missing, and there are eth4, eth5, "},
 		{nil, "", "adq.conf:1: globals: dev is missing"},
 	} {
-		res, err := adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte("[web]\nqueues = 2\nports = 80\n"), Devices: c.devices})
+		res, err := adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte("[web]\nqueues = 2\nports = 80\n"),
+			Devices: c.devices})
 		if c.want != "" {
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("%q: got %v, want %s", c.devices, err, c.want)
@@ -130,7 +138,8 @@ func TestDevices(t *testing.T) {
 }
 
 func TestOnlyJSON(t *testing.T) {
-	_, err := adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte("[web]\nqueues = 2\nports = 80\n"), JSON: true})
+	_, err := adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte("[web]\nqueues = 2\nports = 80\n"),
+		JSON: true})
 	if err == nil || err.Error() != "adq.conf:1: found no { at the beginning, want JSON, as --json says" {
 		t.Errorf("got %v", err)
 	}

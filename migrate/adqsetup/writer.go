@@ -4,6 +4,7 @@ package adqsetup
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -31,27 +32,28 @@ func (w *writer) source(line int) int {
 	return w.from[line-1]
 }
 
-var lineNumber = strictyaml.Lazy(`\bline [0-9]+\b`)
+var lineNumber = regexp.MustCompile(`\bline [0-9]+\b`)
 
 // translate puts the source's positions, which unit counts, into a message about
 // the lanes file.
 func (w *writer) translate(message, unit string) string {
-	return lineNumber().ReplaceAllStringFunc(message, func(s string) string {
+	return lineNumber.ReplaceAllStringFunc(message, func(s string) string {
 		n, _ := strconv.Atoi(strings.TrimPrefix(s, "line "))
 		return unit + " " + strconv.Itoa(w.source(n))
 	})
 }
 
 var (
-	plainText = strictyaml.Lazy(`^[0-9A-Za-z][0-9A-Za-z./_-]*$`)
-	word      = strictyaml.Lazy(`^[0-9]+(-[0-9]+|mbit)?$|^(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/[0-9]{1,2})?$|^[A-Za-z][0-9A-Za-z./_-]*$`)
+	plainText = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z./_-]*$`)
+	word      = regexp.MustCompile(`^[0-9]+(-[0-9]+|mbit)?$|^(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:/[0-9]{1,2})?$` +
+		`|^[A-Za-z][0-9A-Za-z./_-]*$`)
 	// notText are words that YAML takes for something else than text.
-	notText = strictyaml.Lazy(`^(?i:true|false|null|yes|no|on|off|y|n|inf|nan)$`)
+	notText = regexp.MustCompile(`^(?i:true|false|null|yes|no|on|off|y|n|inf|nan)$`)
 )
 
 // scalar is a value as YAML has it, in quotes where they are needed.
 func scalar(text string) string {
-	if strictyaml.IsDecimal(text) || plainText().MatchString(text) && word().MatchString(text) {
+	if strictyaml.IsDecimal(text) || plainText.MatchString(text) && word.MatchString(text) {
 		return text
 	}
 	return strconv.Quote(text)
@@ -59,7 +61,7 @@ func scalar(text string) string {
 
 // text is a scalar that is text, whatever it looks like.
 func text(s string) string {
-	if plainText().MatchString(s) && word().MatchString(s) && !notText().MatchString(s) && (s[0] < '0' || s[0] > '9') {
+	if plainText.MatchString(s) && word.MatchString(s) && !notText.MatchString(s) && (s[0] < '0' || s[0] > '9') {
 		return s
 	}
 	return strconv.Quote(s)

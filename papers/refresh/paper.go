@@ -10,7 +10,8 @@ import (
 )
 
 // PaperSource says where the paper's rows are from.
-const PaperSource = `Table 2 of "Varnish Enterprise on Intel Xeon 6": throughput at the server by dstat, power at the inlets by a Raritan PDU, one run each`
+const PaperSource = `Table 2 of "Varnish Enterprise on Intel Xeon 6": throughput at the server by dstat, ` +
+	`power at the inlets by a Raritan PDU, one run each`
 
 // A row is one of Table 2: Gbit/s and Gbit/s per W of live-linear and VoD, as
 // printed, with two decimals.
@@ -74,7 +75,8 @@ func FromPaper(name string) (Server, error) {
 			servers = append(servers, r.server)
 		}
 	}
-	return Server{}, fmt.Errorf("the paper has no %q: want SERVER/WORKLOAD/CONNECTIONS, of %s; live or vod; 48, 100 or 800", name, strings.Join(servers, ", "))
+	return Server{}, fmt.Errorf("the paper has no %q: want SERVER/WORKLOAD/CONNECTIONS, of %s; live or vod; 48, 100 "+
+		"or 800", name, strings.Join(servers, ", "))
 }
 
 func (r row) of(vod bool) Server {

@@ -80,16 +80,16 @@ const hoursPerYear = 365 * 24
 
 // Replace says what new servers in place of old ones come to. The two rates have
 // to be of the same work, which only the caller knows.
-func Replace(old, new Server, a Assumptions) (*Result, error) {
-	if err := a.check(old, new); err != nil {
+func Replace(old, next Server, a Assumptions) (*Result, error) {
+	if err := a.check(old, next); err != nil {
 		return nil, err
 	}
-	r := &Result{Old: old, New: new, Assumptions: a}
+	r := &Result{Old: old, New: next, Assumptions: a}
 	racks := exactly(float64(a.Racks))
 	switch a.Rule {
 	case ByPower:
 		r.Formula = "racks x old Gbit/s per W / new Gbit/s per W"
-		r.Racks = over(times(racks, old.RatePerWatt), new.RatePerWatt)
+		r.Racks = over(times(racks, old.RatePerWatt), next.RatePerWatt)
 		// What full racks fewer by these save, where each has the same power.
 		if fewer := float64(a.Racks) - math.Ceil(r.Racks.Value); fewer > 0 {
 			r.Megawatt = 1e6 / fewer / a.PUE
@@ -101,15 +101,15 @@ func Replace(old, new Server, a Assumptions) (*Result, error) {
 		}
 	case ByUnits:
 		r.Formula = "racks x servers per rack x old Gbit/s / new servers per rack / new Gbit/s"
-		perOld, perNew := float64(a.RackUnits/old.Units), float64(a.RackUnits/new.Units)
+		perOld, perNew := float64(a.RackUnits/old.Units), float64(a.RackUnits/next.Units)
 		rate := times(times(racks, exactly(perOld)), old.Rate)
 		r.Rate = &rate
-		r.Racks = over(over(rate, new.Rate), exactly(perNew))
-		r.power(over(rate, old.RatePerWatt), over(rate, new.RatePerWatt))
+		r.Racks = over(over(rate, next.Rate), exactly(perNew))
+		r.power(over(rate, old.RatePerWatt), over(rate, next.RatePerWatt))
 	}
 	r.Whole = int(math.Ceil(r.Racks.Value))
 	if r.Rate != nil {
-		r.Servers = &[2]power.Interval{over(*r.Rate, old.Rate), over(*r.Rate, new.Rate)}
+		r.Servers = &[2]power.Interval{over(*r.Rate, old.Rate), over(*r.Rate, next.Rate)}
 	}
 	return r, nil
 }
@@ -118,7 +118,8 @@ func Replace(old, new Server, a Assumptions) (*Result, error) {
 func (r *Result) power(before, after power.Interval) {
 	pue := exactly(r.Assumptions.PUE)
 	before, after = times(before, pue), times(after, pue)
-	saved := power.Interval{Value: before.Value - after.Value, Low: before.Low - after.High, High: before.High - after.Low}
+	saved := power.Interval{Value: before.Value - after.Value, Low: before.Low - after.High,
+		High: before.High - after.Low}
 	energy := times(saved, exactly(hoursPerYear/1000.0))
 	r.Power, r.Saved, r.Energy = &[2]power.Interval{before, after}, &saved, &energy
 	if p := r.Assumptions.Price; p > 0 {
@@ -127,10 +128,11 @@ func (r *Result) power(before, after power.Interval) {
 	}
 }
 
-func (a Assumptions) check(old, new Server) error {
-	for _, s := range []Server{old, new} {
+func (a Assumptions) check(old, next Server) error {
+	for _, s := range []Server{old, next} {
 		if !(s.Rate.Low > 0 && s.RatePerWatt.Low > 0) {
-			return fmt.Errorf("%s: a throughput of %v Gbit/s and %v Gbit/s per W: want more than 0", s.Name, s.Rate.Value, s.RatePerWatt.Value)
+			return fmt.Errorf("%s: a throughput of %v Gbit/s and %v Gbit/s per W: want more than 0", s.Name,
+				s.Rate.Value, s.RatePerWatt.Value)
 		}
 	}
 	switch {
@@ -145,9 +147,10 @@ func (a Assumptions) check(old, new Server) error {
 	case a.Rule == ByPower:
 		return nil
 	}
-	for _, s := range []Server{old, new} {
+	for _, s := range []Server{old, next} {
 		if s.Units < 1 || s.Units > a.RackUnits {
-			return fmt.Errorf("%s takes %d of a rack's %d units: want 1 to %d for rule %s", s.Name, s.Units, a.RackUnits, a.RackUnits, ByUnits)
+			return fmt.Errorf("%s takes %d of a rack's %d units: want 1 to %d for rule %s", s.Name, s.Units,
+				a.RackUnits, a.RackUnits, ByUnits)
 		}
 	}
 	return nil

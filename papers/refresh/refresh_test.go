@@ -26,7 +26,8 @@ func paper(t *testing.T, name string) Server {
 // TestPaperClaim: "200 racks become 72, and more than 1 MW is saved" follows from
 // the paper's own table by constant power of a rack, of these two rows.
 func TestPaperClaim(t *testing.T) {
-	r, err := Replace(paper(t, "2x6252N/live/48"), paper(t, "2x6710E/live/48"), Assumptions{Rule: ByPower, Racks: 200, RackPower: 8000, RackUnits: 42, PUE: 1})
+	r, err := Replace(paper(t, "2x6252N/live/48"), paper(t, "2x6710E/live/48"),
+		Assumptions{Rule: ByPower, Racks: 200, RackPower: 8000, RackUnits: 42, PUE: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,8 @@ func TestPaperClaim(t *testing.T) {
 // TestUnits: by rack units the same pair comes to less, for a server of two units
 // has to do twice as much.
 func TestUnits(t *testing.T) {
-	r, err := Replace(paper(t, "2x6252N/live/48"), paper(t, "2x6780E/live/100"), Assumptions{Rule: ByUnits, Racks: 10, RackUnits: 43, PUE: 1.5, Price: 0.2})
+	r, err := Replace(paper(t, "2x6252N/live/48"), paper(t, "2x6780E/live/100"),
+		Assumptions{Rule: ByUnits, Racks: 10, RackUnits: 43, PUE: 1.5, Price: 0.2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +79,10 @@ func TestRefused(t *testing.T) {
 		"rule":       {func(_ *Server, a *Assumptions) { a.Rule = "hope" }, `rule "hope"`},
 		"price":      {func(_ *Server, a *Assumptions) { a.Price = -1 }, "not negative"},
 		"efficiency": {func(s *Server, _ *Assumptions) { s.RatePerWatt = power.Interval{} }, "want more than 0"},
-		"units":      {func(s *Server, a *Assumptions) { a.Rule, s.Units = ByUnits, 0 }, "takes 0 of a rack's 42 units"},
-		"too large":  {func(s *Server, a *Assumptions) { a.Rule, s.Units = ByUnits, 43 }, "takes 43 of a rack's 42 units"},
+		"units": {func(s *Server, a *Assumptions) { a.Rule, s.Units = ByUnits, 0 },
+			"takes 0 of a rack's 42 units"},
+		"too large": {func(s *Server, a *Assumptions) { a.Rule, s.Units = ByUnits, 43 },
+			"takes 43 of a rack's 42 units"},
 	} {
 		s, a := old, good
 		c.change(&s, &a)

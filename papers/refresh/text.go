@@ -21,7 +21,8 @@ func (r *Result) WriteText(w io.Writer) error {
 		name string
 		s    Server
 	}{{"old", r.Old}, {"new", r.New}} {
-		line(x.name, "%s: %s Gbit/s at %s Gbit/s per W, that is %s W", x.s.Name, short(x.s.Rate), short(x.s.RatePerWatt), short(x.s.Power()))
+		line(x.name, "%s: %s Gbit/s at %s Gbit/s per W, that is %s W", x.s.Name, short(x.s.Rate),
+			short(x.s.RatePerWatt), short(x.s.Power()))
 		line("", "from %s", x.s.Source)
 	}
 	a := r.Assumptions
@@ -60,7 +61,8 @@ func (r *Result) assumed() []string {
 			out = append(out, fmt.Sprintf("which is %s kW (--rack-power)", number(a.RackPower/1000)))
 		}
 	case ByUnits:
-		out = append(out, fmt.Sprintf("a rack is full when its %d units are (--rule units, --rack-units); its power and cooling suffice", a.RackUnits))
+		out = append(out, fmt.Sprintf("a rack is full when its %d units are (--rule units, --rack-units); its power "+
+			"and cooling suffice", a.RackUnits))
 	}
 	out = append(out, fmt.Sprintf("the site takes %v times what its servers take (--pue)", a.PUE),
 		"every server does what was measured, all the time, at the power that was measured then",

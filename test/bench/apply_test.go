@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/lab/emucard"
 )
 
@@ -52,7 +53,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 	batch := "tc -batch " + file("batch", strings.Join(tcLines(""), "\n")+"\n") + "\n" + xpsLines()
 	apply := func(config string) []string {
-		return []string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"), "apply", config}
+		return []string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
+			"apply", config}
 	}
 	rollback := append(slices.Clone(apply("")[:5]), "rollback")
 	undo := []string{"sh", file("undo.sh", undoLines())}
@@ -61,7 +63,8 @@ func BenchmarkApply(b *testing.B) {
 		do, undo []string
 	}{
 		{"apply", apply(file("lanes.yaml", laneFile(""))), rollback},
-		{"script", []string{"sh", file("script.sh", "set -e\n"+strings.Join(tcLines("tc "), "\n")+"\n"+xpsLines()+threadLines())}, undo},
+		{"script", []string{"sh", file("script.sh", "set -e\n"+strings.Join(tcLines("tc "), "\n")+"\n"+xpsLines()+
+			threadLines())}, undo},
 		{"batch", []string{"sh", file("batch.sh", "set -e\n"+batch+threadLines())}, undo},
 		{"apply without pollers", apply(file("plain.yaml", laneFile("  poller: interrupt\n"))), rollback},
 		{"batch without pollers", []string{"sh", file("plain.sh", "set -e\n"+batch)}, undo},
@@ -84,12 +87,10 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// build builds the command as make does.
+// build builds the program of a path's name.
 func build(b *testing.B, to string) {
 	b.Helper()
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", to, "../../cmd/niclane")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	run(b, cmd)
+	programs.Build(b, filepath.Dir(to), filepath.Base(to))
 }
 
 // cost is what a command took, and how much of a processor, with its children and
@@ -169,7 +170,8 @@ func card(b *testing.B) {
 // mountBPF mounts the file system of emulated cards unless a lab has.
 func mountBPF(b *testing.B) {
 	b.Helper()
-	if out, err := exec.Command("stat", "-f", "-c", "%T", emucard.Root).Output(); err == nil && strings.TrimSpace(string(out)) == "bpf_fs" {
+	if out, err := exec.Command("stat", "-f", "-c", "%T", emucard.Root).Output(); err == nil &&
+		strings.TrimSpace(string(out)) == "bpf_fs" {
 		return
 	}
 	if err := os.MkdirAll(emucard.Root, 0o700); err != nil {
@@ -188,7 +190,8 @@ func laneFile(globals string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "version: 1\nglobals:\n  dev: %s\n%slanes:\n", card0, globals)
 	for l := range lanes {
-		fmt.Fprintf(&s, "  lane%d:\n    rank: %d\n    guarantee: 100mbit\n    queues: %d\n    addrs: [10.0.0.1]\n    ports: [%d-%d]\n",
+		fmt.Fprintf(&s, "  lane%d:\n    rank: %d\n    guarantee: 100mbit\n    queues: %d\n    addrs: [10.0.0.1]\n   "+
+			" ports: [%d-%d]\n",
 			l, 1+l%7, laneQueue, 1000+l*rules, 1000+l*rules+rules-1)
 	}
 	return s.String()
@@ -203,12 +206,15 @@ func tcLines(tc string) []string {
 		fmt.Sprintf("%sqdisc add dev %s clsact", tc, card0),
 	}
 	for l := range lanes {
-		lines = append(lines, fmt.Sprintf("%sclass add dev %s parent 1:1 classid 1:%x htb rate 100mbit ceil 9800mbit prio %d", tc, card0, 16+l, l%7))
+		lines = append(lines, fmt.Sprintf("%sclass add dev %s parent 1:1 classid 1:%x htb rate 100mbit ceil "+
+			"9800mbit prio %d", tc, card0, 16+l, l%7))
 		for r := range rules {
 			port := 1000 + l*rules + r
 			lines = append(lines,
-				fmt.Sprintf("%sfilter add dev %s parent 1: protocol ip prio 1 u32 match ip sport %d 0xffff flowid 1:%x", tc, card0, port, 16+l),
-				fmt.Sprintf("%sfilter add dev %s ingress protocol ip prio 1 u32 match ip dport %d 0xffff classid 1:%x", tc, card0, port, 16+l))
+				fmt.Sprintf("%sfilter add dev %s parent 1: protocol ip prio 1 u32 match ip sport %d 0xffff flowid 1:%x",
+					tc, card0, port, 16+l),
+				fmt.Sprintf("%sfilter add dev %s ingress protocol ip prio 1 u32 match ip dport %d 0xffff classid 1:%x",
+					tc, card0, port, 16+l))
 		}
 	}
 	return lines
@@ -236,7 +242,8 @@ done
 }
 
 func undoLines() string {
-	s := fmt.Sprintf("tc qdisc del dev %[1]s clsact; tc qdisc del dev %[1]s root\necho 0 > /sys/class/net/%[1]s/threaded\n", card0)
+	s := fmt.Sprintf("tc qdisc del dev %[1]s clsact; tc qdisc del dev %[1]s root\necho 0 > "+
+		"/sys/class/net/%[1]s/threaded\n", card0)
 	for q := range queues {
 		s += fmt.Sprintf("echo 0 > /sys/class/net/%s/queues/tx-%d/xps_rxqs\n", card0, q)
 	}

@@ -48,8 +48,10 @@ func BenchmarkArrive(b *testing.B) {
 					set, end func()
 				}{
 					{"none", func() {}, func() {}},
-					{"cpumap", func() { steer(b, members) }, func() { run(b, exec.Command("ip", "link", "set", chain0, "xdpgeneric", "off")) }},
-					{"u32", func() { chain(b, dir, "ingress", u32, members) }, func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }},
+					{"cpumap", func() { steer(b, members) },
+						func() { run(b, exec.Command("ip", "link", "set", chain0, "xdpgeneric", "off")) }},
+					{"u32", func() { chain(b, dir, "ingress", u32, members) },
+						func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact")) }},
 				} {
 					way.set()
 					cost[way.name] = append(cost[way.name], arrive(b, firstPort+members-1))
@@ -85,7 +87,8 @@ func steer(b *testing.B, members int) {
 		device.CPULane{Dev: chain0, Lane: 1, CPUs: []int{1}},
 	}
 	for i := range members {
-		objects = append(objects, device.XDPEntry{Dev: chain0, Lane: 1, Match: device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)}})
+		objects = append(objects, device.XDPEntry{Dev: chain0, Lane: 1,
+			Match: device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)}})
 	}
 	for _, o := range objects {
 		if err := k.Write(nil, o); err != nil {
@@ -123,7 +126,8 @@ func packetsTo(b *testing.B, port, n int) {
 	full, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		defer unix.Close(full)
-		err = errors.Join(unix.SetsockoptInt(full, unix.SOL_SOCKET, unix.SO_RCVBUF, 1), unix.Bind(full, &unix.SockaddrInet4{Port: port}))
+		err = errors.Join(unix.SetsockoptInt(full, unix.SOL_SOCKET, unix.SO_RCVBUF, 1),
+			unix.Bind(full, &unix.SockaddrInet4{Port: port}))
 	}
 	if err != nil {
 		b.Fatal(err)

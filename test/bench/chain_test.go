@@ -64,7 +64,8 @@ func BenchmarkChain(b *testing.B) {
 	if hasFlower(b) {
 		ways = append(ways,
 			way{"flower", func(members int) { chain(b, dir, "egress", flower, members) }, bare, last},
-			way{"flower-own-preferences", func(members int) { chain(b, dir, "egress", flowerOwn, members) }, bare, first})
+			way{"flower-own-preferences", func(members int) { chain(b, dir, "egress", flowerOwn, members) }, bare,
+				first})
 	}
 	for b.Loop() {
 		for _, members := range []int{1, 10, 100, 1000} {
@@ -87,7 +88,8 @@ func BenchmarkChain(b *testing.B) {
 // hasFlower tells whether the kernel knows flower, and says so if not.
 func hasFlower(b *testing.B) bool {
 	run(b, exec.Command("tc", "qdisc", "add", "dev", chain0, "clsact"))
-	out, err := exec.Command("tc", "filter", "add", "dev", chain0, "egress", "protocol", "ip", "flower").CombinedOutput()
+	out, err := exec.Command("tc", "filter", "add", "dev", chain0, "egress", "protocol", "ip",
+		"flower").CombinedOutput()
 	run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "clsact"))
 	if err != nil {
 		b.Logf("without flower: %s", out)
@@ -157,7 +159,8 @@ func own(b *testing.B, members int) {
 	}
 	for i := range members {
 		if err := k.Write(nil, device.FilterEntry{
-			Filter: filter.Key(), Priority: "1:10", Match: device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)},
+			Filter: filter.Key(), Priority: "1:10",
+			Match: device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)},
 		}); err != nil {
 			b.Fatal(err)
 		}

@@ -205,7 +205,7 @@ func countSent(b *testing.B) {
 	}
 	off := attach(anew(b, bpf.EgressProgram, attached.ProgramID, 0))
 	on := attach(anew(b, bpf.EgressProgram, attached.ProgramID, 1))
-	var w *watch.Watcher
+	var w *count.Watcher
 	watching := func(dev string) func() {
 		link, err := net.InterfaceByName(dev)
 		if err != nil {
@@ -213,8 +213,10 @@ func countSent(b *testing.B) {
 		}
 		return func() {
 			on()
-			w, err = watch.OpenTransmit(&device.Device{Name: dev, Index: link.Index, Driver: "veth", RxQueues: 1, TxQueues: 1},
-				[]watch.Lane{{Class: 0x10010, Matches: []device.Match{{Family: 4, Protocol: "udp", LocalPort: firstPort}}}})
+			w, err = count.OpenTransmit(&device.Device{Name: dev, Index: link.Index, Driver: "veth", RxQueues: 1,
+				TxQueues: 1},
+				[]count.Lane{{Class: 0x10010,
+					Matches: []device.Match{{Family: 4, Protocol: "udp", LocalPort: firstPort}}}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -25,6 +25,7 @@ import (
 	"github.com/niclane/niclane/bench/part/sock"
 	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/internal/program"
 )
 
 // BenchmarkIntended sends 50,000 gets a second to a server that never sleeps and
@@ -43,7 +44,7 @@ func BenchmarkIntended(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
 	}
-	niclane := filepath.Join(b.TempDir(), "niclane")
+	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
 	address := spinning(b)
 	server, err := strconv.Atoi(serverCPU)
@@ -54,7 +55,8 @@ func BenchmarkIntended(b *testing.B) {
 	for _, arrivals := range []string{load.Constant, load.Poisson} {
 		b.Run(arrivals, func(b *testing.B) {
 			for b.Loop() {
-				c := load.Config{Address: address, Rate: 50_000, Arrivals: arrivals, Connections: spinningConns, Spin: 1e6,
+				c := load.Config{Address: address, Rate: 50_000, Arrivals: arrivals, Connections: spinningConns,
+					Spin:   1e6,
 					Warmup: 4 * step, Duration: step, Steps: make([]load.Step, 1000)}
 				c.CPUs, c.FIFO = []int{0}, 50
 				interrupted()
@@ -64,7 +66,8 @@ func BenchmarkIntended(b *testing.B) {
 				good := 0
 				for _, s := range r.Steps {
 					all = append(all, s.Wakeup)
-					if s.Hiccups.Max() <= 10_000 && s.Away < 20_000 && !among(at, s.StartMono-settled, s.StartMono+step) {
+					if s.Hiccups.Max() <= 10_000 && s.Away < 20_000 &&
+						!among(at, s.StartMono-settled, s.StartMono+step) {
 						passed = append(passed, s.Wakeup)
 						if s.Wakeup.ValueAt(99) <= 5_000 {
 							good++
@@ -185,7 +188,7 @@ func BenchmarkCapture(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
 	}
-	niclane := filepath.Join(b.TempDir(), "niclane")
+	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
 	for _, name := range []string{exactNetns, exactPeer} {
 		run(b, exec.Command("ip", "netns", "add", name))
@@ -198,12 +201,14 @@ func BenchmarkCapture(b *testing.B) {
 	} {
 		run(b, exec.Command("ip", strings.Fields(line)...))
 	}
-	server := exec.Command("ip", "netns", "exec", exactPeer, "taskset", "-c", serverCPU, "memcached", "-u", "nobody", "-l", "10.9.1.2", "-p", "11211", "-t", "1")
+	server := exec.Command("ip", "netns", "exec", exactPeer, "taskset", "-c", serverCPU, "memcached", "-u", "nobody",
+		"-l", "10.9.1.2", "-p", "11211", "-t", "1")
 	if err := server.Start(); err != nil {
 		b.Skip(err)
 	}
 	b.Cleanup(func() { _ = server.Process.Signal(os.Interrupt); _ = server.Wait() })
-	for deadline := time.Now().Add(10 * time.Second); exec.Command("ip", "netns", "exec", exactNetns, "bash", "-c", "</dev/tcp/10.9.1.2/11211").Run() != nil; {
+	for deadline := time.Now().Add(10 * time.Second); exec.Command("ip", "netns", "exec", exactNetns, "bash", "-c",
+		"</dev/tcp/10.9.1.2/11211").Run() != nil; {
 		if time.Now().After(deadline) {
 			b.Fatal("memcached does not listen")
 		}
@@ -247,7 +252,8 @@ func capture(b *testing.B) (<-chan *stats.Histogram, func()) {
 	b.Helper()
 	leave := enter(b, exactNetns)
 	defer leave()
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})))
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC,
+		int(binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -17,7 +17,8 @@ import (
 // not a trap of its own program: of devices (trace/events/irq.h), of its timer, and
 // of other processors (arch/x86/include/asm/trace/irq_vectors.h).
 var entries = []string{
-	"irq_handler_entry", "local_timer_entry", "reschedule_entry", "call_function_entry", "call_function_single_entry", "irq_work_entry",
+	"irq_handler_entry", "local_timer_entry", "reschedule_entry", "call_function_entry", "call_function_single_entry",
+	"irq_work_entry",
 }
 
 // interrupts notes when interrupts come to processors; times returns those so

@@ -20,6 +20,7 @@ import (
 
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/proto/http1"
+	"github.com/niclane/niclane/internal/program"
 )
 
 // The generators run on one processor, the servers on another.
@@ -47,7 +48,7 @@ type generator struct {
 // if the generator is not at 100 %.
 func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
-	niclane := filepath.Join(dir, "niclane")
+	niclane := filepath.Join(dir, program.Bench)
 	build(b, niclane)
 	own := func(c load.Config) generator {
 		return generator{"niclane", func(address string, connections int) *exec.Cmd {
@@ -88,14 +89,18 @@ func BenchmarkLoad(b *testing.B) {
 		{
 			"http", func(port string) *exec.Cmd {
 				// Without access log, and as many requests on a connection as one likes.
-				write(b, nginxConf, fmt.Sprintf("daemon off; master_process off; worker_processes 1; pid %s/pid; error_log /dev/null;\n"+
-					"events { worker_connections 1024; }\nhttp { access_log off; keepalive_requests 1000000000; sendfile on;\n"+
+				write(b, nginxConf, fmt.Sprintf("daemon off; master_process off; worker_processes 1; pid %s/pid; "+
+					"error_log /dev/null;\n"+
+					"events { worker_connections 1024; }\nhttp { access_log off; keepalive_requests 1000000000; "+
+					"sendfile on;\n"+
 					"server { listen 127.0.0.1:%s; root %s; } }\n", dir, port, dir))
 				return pinned(serverCPU, "nginx", "-c", nginxConf, "-e", "/dev/null")
 			},
-			own(load.Config{Protocol: load.HTTP, Objects: &load.Objects{Paths: []http1.Path{{Path: "/1024", Bytes: 1024}}}}),
+			own(load.Config{Protocol: load.HTTP,
+				Objects: &load.Objects{Paths: []http1.Path{{Path: "/1024", Bytes: 1024}}}}),
 			generator{"wrk", func(address string, connections int) *exec.Cmd {
-				return pinned(loadCPU, "wrk", "-t1", "-c", strconv.Itoa(connections), "-d", seconds, "http://"+address+"/1024")
+				return pinned(loadCPU, "wrk", "-t1", "-c", strconv.Itoa(connections), "-d", seconds,
+					"http://"+address+"/1024")
 			}, found(`(\d+) requests in`)},
 		},
 		{
@@ -105,18 +110,21 @@ func BenchmarkLoad(b *testing.B) {
 			own(memcachedWork),
 			generator{"memcslap", func(address string, connections int) *exec.Cmd {
 				// A number of gets, not a time: about as many as fit into it.
-				return pinned(loadCPU, "memcslap", "--servers", address, "--test=get", "--concurrency", strconv.Itoa(connections),
+				return pinned(loadCPU, "memcslap", "--servers", address, "--test=get", "--concurrency",
+					strconv.Itoa(connections),
 					"--execute-number", strconv.Itoa(80_000/connections), "--initial-load=10000", "--tcp-nodelay")
 			}, func([]byte) (int64, error) { return 80_000, nil }},
 		},
 		{
 			"redis", func(port string) *exec.Cmd {
-				return pinned(serverCPU, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+				return pinned(serverCPU, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
+					"--appendonly", "no")
 			},
 			own(redisWork),
 			generator{"redis-benchmark", func(address string, connections int) *exec.Cmd {
 				_, port, _ := net.SplitHostPort(address)
-				return pinned(loadCPU, "redis-benchmark", "-p", port, "-c", strconv.Itoa(connections), "-n", "80000", "-r", "10000", "-d", "64", "-t", "get", "-q")
+				return pinned(loadCPU, "redis-benchmark", "-p", port, "-c", strconv.Itoa(connections), "-n", "80000",
+					"-r", "10000", "-d", "64", "-t", "get", "-q")
 			}, func([]byte) (int64, error) { return 80_000, nil }},
 		},
 	} {

@@ -28,16 +28,19 @@ func BenchmarkMember(b *testing.B) {
 	build(b, niclane)
 	run(b, exec.Command("ip", "netns", "add", netns))
 	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", netns)) })
-	run(b, inNetns("ip", "link", "add", card0, "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", "wire0", "numrxqueues", "4", "numtxqueues", "4"))
+	run(b, inNetns("ip", "link", "add", card0, "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name",
+		"wire0", "numrxqueues", "4", "numtxqueues", "4"))
 	run(b, inNetns("ip", "link", "set", card0, "up"))
 	run(b, inNetns("ip", "link", "set", "wire0", "up"))
 	config := filepath.Join(dir, "lanes.yaml")
 	members := func(n int) {
-		write(b, config, fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: 1\n    addrs: [10.0.0.1]\n    ports: [%d-%d]\n",
+		write(b, config, fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: "+
+			"1\n    addrs: [10.0.0.1]\n    ports: [%d-%d]\n",
 			card0, firstPort, firstPort+n-1))
 	}
 	apply := func(verb ...string) cost {
-		return timed(b, inNetns(append([]string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(memory, "run")}, verb...)...))
+		return timed(b, inNetns(append([]string{niclane, "--state-dir", filepath.Join(dir, "state"), "--run-dir",
+			filepath.Join(memory, "run")}, verb...)...))
 	}
 	members(999)
 	apply("apply", config)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
@@ -31,7 +33,7 @@ func BenchmarkPollers(b *testing.B) {
 	}
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, "niclane")
-	build(b, niclane)
+	programs.Build(b, dir, program.Niclane, program.Bench)
 	run(b, exec.Command(niclane, "--state-dir", dir+"/state", "--run-dir", dir+"/run",
 		"bench", "run", "../../experiments/pollers.yaml", "--out", dir))
 	r, err := result.ReadFile(filepath.Join(dir, "result.json"))
@@ -97,8 +99,8 @@ func reportPolled(b *testing.B, r *result.Result, variant string) {
 }
 
 // lastNAPIs returns the n with the highest IDs.
-func lastNAPIs(all []polls.Count, n int) []polls.Count {
+func lastNAPIs(all []napi.Count, n int) []napi.Count {
 	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b polls.Count) int { return a.NAPI - b.NAPI })
+	slices.SortFunc(all, func(a, b napi.Count) int { return a.NAPI - b.NAPI })
 	return all[max(len(all)-n, 0):]
 }

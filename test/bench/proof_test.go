@@ -16,6 +16,7 @@ import (
 
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/stats"
+	"github.com/niclane/niclane/internal/program"
 	"github.com/niclane/niclane/test/delayserver"
 )
 
@@ -45,7 +46,7 @@ const (
 // mean, adds one.) Such repeats are disturbed: they are named, counted and not among the 100;
 // %-covered-of-all has them too. A refusal to state an interval covers nothing.
 func BenchmarkKnownDelays(b *testing.B) {
-	niclane := filepath.Join(b.TempDir(), "niclane")
+	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
 	const p = 99.9
 	for _, way := range []struct {
@@ -69,7 +70,8 @@ func BenchmarkKnownDelays(b *testing.B) {
 					r := measureDelays(b, niclane, way.delays, seed, way.length)
 					all++
 					i, err := stats.NewSample(r.Series).Interval(p)
-					said := fmt.Sprintf("P99.9 %.2f ms (%.2f to %.2f), truth %.2f", float64(i.Value)/1e6, float64(i.Low)/1e6, float64(i.High)/1e6, truth/1e6)
+					said := fmt.Sprintf("P99.9 %.2f ms (%.2f to %.2f), truth %.2f", float64(i.Value)/1e6,
+						float64(i.Low)/1e6, float64(i.High)/1e6, truth/1e6)
 					if err != nil {
 						said = err.Error()
 					}
@@ -110,7 +112,8 @@ func BenchmarkKnownDelays(b *testing.B) {
 					b.Errorf("only %d of %d repeats were left alone by the host, want %d", quiet, all, provingRepeats)
 				}
 				if share < 90 || width > 20 {
-					b.Errorf("covered in %.0f %% of %d repeats with a median width of %.1f %%, want at least 90 %% and at most 20 %%", share, quiet, width)
+					b.Errorf("covered in %.0f %% of %d repeats with a median width of %.1f %%, want at least 90 %% "+
+						"and at most 20 %%", share, quiet, width)
 				}
 			}
 		})
@@ -146,7 +149,8 @@ func measureDelays(b *testing.B, niclane string, delays delayserver.Distribution
 	c.CPUs, c.FIFO = []int{cpu}, 50
 	address, stop := startDelays(b, delayserver.Memcached(c))
 	// A pipeline of one: a request must not wait for another one's answer.
-	l := load.Config{Address: address, Rate: provingRate, Arrivals: load.Poisson, Seed: seed, Connections: provingConns, Pipeline: 1, Warmup: 100e6, Duration: length}
+	l := load.Config{Address: address, Rate: provingRate, Arrivals: load.Poisson, Seed: seed, Connections: provingConns,
+		Pipeline: 1, Warmup: 100e6, Duration: length}
 	l.CPUs, l.FIFO = []int{0}, 50
 	r := generate(b, niclane, l)
 	res := stop()
@@ -182,10 +186,11 @@ func generate(b *testing.B, niclane string, c load.Config) (r load.Result) {
 // stall, and its P99 has none. (wrk 4.1 is not the tool for this: it shows the
 // stall.)
 func BenchmarkStall(b *testing.B) {
-	niclane := filepath.Join(b.TempDir(), "niclane")
+	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
 	const every, length = time.Second, 200 * time.Millisecond
-	config := delayserver.Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Every: int64(every), Length: int64(length)}
+	config := delayserver.Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Every: int64(every),
+		Length: int64(length)}
 	serve := func(c delayserver.Config) *delayserver.Server {
 		s, err := delayserver.Start(c)
 		if err != nil {
@@ -200,7 +205,8 @@ func BenchmarkStall(b *testing.B) {
 	}
 	for b.Loop() {
 		s := serve(delayserver.Memcached(config))
-		r := generate(b, niclane, load.Config{Address: s.Addr().String(), Rate: 1000, Connections: 4, Pipeline: 1, Warmup: int64(every), Duration: 5 * int64(every)})
+		r := generate(b, niclane, load.Config{Address: s.Addr().String(), Rate: 1000, Connections: 4, Pipeline: 1,
+			Warmup: int64(every), Duration: 5 * int64(every)})
 		stop(s)
 		for _, p := range []float64{50, 90, 99} {
 			b.ReportMetric(float64(r.Latency.ValueAt(p))/1e6, fmt.Sprintf("ms-P%v-niclane", p))
@@ -216,7 +222,8 @@ func BenchmarkStall(b *testing.B) {
 		inline := config
 		inline.End, inline.Answer = "\r\n", "+PONG\r\n"
 		s = serve(inline)
-		out, err := exec.Command("redis-benchmark", "-p", strconv.Itoa(int(s.Addr().Port())), "-t", "ping_inline", "-c", "4", "-n", "200000", "--csv").Output()
+		out, err := exec.Command("redis-benchmark", "-p", strconv.Itoa(int(s.Addr().Port())), "-t", "ping_inline", "-c",
+			"4", "-n", "200000", "--csv").Output()
 		stop(s)
 		if err != nil {
 			b.Fatalf("redis-benchmark: %v\n%s", err, out)

@@ -43,7 +43,8 @@ type watchLine struct {
 
 // The lanes: polled by a kernel thread, and by a process of niclane's.
 const (
-	threadLane = "version: 1\nglobals:\n  dev: lane0\nlanes:\n  memcached:\n    queues: 2\n    guarantee: 20%\n    ports: [11211]\n"
+	threadLane = "version: 1\nglobals:\n  dev: lane0\nlanes:\n  memcached:\n    queues: 2\n    guarantee: 20%\n    " +
+		"ports: [11211]\n"
 	pollerLane = threadLane + "    cpus: 1\n    poller: busy\n    pollers: 1\n"
 )
 
@@ -53,14 +54,16 @@ func startWatch(b *testing.B, lanes string) *watchedLab {
 	if os.Geteuid() != 0 {
 		b.Skip("not root")
 	}
-	w := &watchedLab{b: b, dir: b.TempDir(), name: fmt.Sprintf("nlwatch-%d", os.Getpid()), lines: make(chan watchLine, 256), ended: make(chan error, 1)}
+	w := &watchedLab{b: b, dir: b.TempDir(), name: fmt.Sprintf("nlwatch-%d", os.Getpid()),
+		lines: make(chan watchLine, 256), ended: make(chan error, 1)}
 	w.binary = filepath.Join(w.dir, "niclane")
 	build(b, w.binary)
 	run(b, exec.Command(w.binary, "lab", "--name", w.name, "up"))
 	b.Cleanup(func() { run(b, exec.Command(w.binary, "lab", "--name", w.name, "down")) })
 	write(b, filepath.Join(w.dir, "lanes.yaml"), lanes)
 	pidFile := filepath.Join(w.dir, "pid")
-	cmd := w.onSUT("sh", "-c", `echo $$ >`+pidFile+`; exec "$@"`, "sh", w.binary, "--json", "--state-dir", w.dir+"/state", "--run-dir", w.dir+"/run", "watch", w.dir+"/lanes.yaml")
+	cmd := w.onSUT("sh", "-c", `echo $$ >`+pidFile+`; exec "$@"`, "sh", w.binary, "--json", "--state-dir",
+		w.dir+"/state", "--run-dir", w.dir+"/run", "watch", w.dir+"/lanes.yaml")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		cmd.Stderr = os.Stderr
@@ -237,7 +240,8 @@ func BenchmarkWatchRecovery(b *testing.B) {
 func BenchmarkWatchPoller(b *testing.B) {
 	w := startWatch(b, pollerLane)
 	for b.Loop() {
-		out, err := w.onSUT("sh", "-c", w.binary+` --run-dir `+w.dir+`/run --json probe lane0 | sed -n 's/.*"thread": \([0-9][0-9]*\),/\1/p'`).Output()
+		out, err := w.onSUT("sh", "-c", w.binary+` --run-dir `+w.dir+
+			`/run --json probe lane0 | sed -n 's/.*"thread": \([0-9][0-9]*\),/\1/p'`).Output()
 		if err != nil {
 			b.Fatal(err)
 		}

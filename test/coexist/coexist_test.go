@@ -55,7 +55,8 @@ func neighbours() []neighbour {
 			queueSet: plan.RealCpumapGeneric, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
 		{name: "a bare XDP program", move: bareXDP, reason: "their_xdp", slot: "their_xdp",
 			queueSet: plan.RealRPS, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
-		{name: "a program behind libxdp's dispatcher", move: dispatcher, reason: "xdp_dispatcher", slot: "xdp_dispatcher", allowed: extensions,
+		{name: "a program behind libxdp's dispatcher", move: dispatcher, reason: "xdp_dispatcher",
+			slot: "xdp_dispatcher", allowed: extensions,
 			queueSet: plan.RealRPS, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
 		{name: "filters at clsact that end classification", move: clsact, reason: "cil_to_netdev",
 			queueSet: plan.RealCpumapGeneric, classifier: plan.RealTCX},
@@ -304,7 +305,8 @@ func classPackets(t *testing.T, class string) (packets int) {
 	for i, line := range lines {
 		if strings.HasPrefix(line, "class htb "+class+" ") {
 			var bytes int
-			if _, err := fmt.Sscanf(strings.TrimSpace(lines[i+1]), "Sent %d bytes %d pkt", &bytes, &packets); err != nil {
+			if _, err := fmt.Sscanf(strings.TrimSpace(lines[i+1]), "Sent %d bytes %d pkt", &bytes,
+				&packets); err != nil {
 				t.Fatalf("%q: %v", lines[i+1], err)
 			}
 			return packets

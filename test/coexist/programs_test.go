@@ -89,8 +89,9 @@ func clsact(t *testing.T) func() (in, out uint64) {
 		parent uint32
 	}{{from, "cil_from_netdev", netlink.HANDLE_MIN_INGRESS}, {to, "cil_to_netdev", netlink.HANDLE_MIN_EGRESS}} {
 		if err := netlink.FilterAdd(&netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: f.parent, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
-			Fd:          f.p.FD(), Name: f.name, DirectAction: true,
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: f.parent, Handle: 1, Protocol: unix.ETH_P_ALL,
+				Priority: 1},
+			Fd: f.p.FD(), Name: f.name, DirectAction: true,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +102,8 @@ func clsact(t *testing.T) func() (in, out uint64) {
 // tcx is attached as newer Cilium does it, where the kernel has TCX.
 func tcx(t *testing.T) func() (in, out uint64) {
 	p, m := counting(t, "their_tcx", ebpf.SchedCLS, tcxPass)
-	l, err := link.AttachTCX(link.TCXOptions{Interface: port(t).Attrs().Index, Program: p, Attach: ebpf.AttachTCXEgress})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: port(t).Attrs().Index, Program: p,
+		Attach: ebpf.AttachTCXEgress})
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		return nil
 	}

@@ -123,10 +123,12 @@ type serving struct {
 func (r *serving) wait(events []unix.EpollEvent, ns int64) (int, unix.Errno) {
 	ts := unix.NsecToTimespec(ns)
 	if r.Alone {
-		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.epfd), uintptr(unsafe.Pointer(&events[0])),
+			uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
 		return int(n), e
 	}
-	n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+	n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.epfd), uintptr(unsafe.Pointer(&events[0])),
+		uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
 	return int(n), e
 }
 
@@ -150,7 +152,8 @@ func Start(c Config) (*Server, error) {
 		unix.Close(l)
 		return nil, fmt.Errorf("delayserver: eventfd: %w", err)
 	}
-	r := &serving{Config: c, Server: s, listener: l, epfd: -1, conns: map[int32]*conn{}, rng: rand.New(rand.NewPCG(c.Seed, 1)), in: make([]byte, 64<<10), answer: []byte(c.Answer)}
+	r := &serving{Config: c, Server: s, listener: l, epfd: -1, conns: map[int32]*conn{},
+		rng: rand.New(rand.NewPCG(c.Seed, 1)), in: make([]byte, 64<<10), answer: []byte(c.Answer)}
 	go func() {
 		err := r.run()
 		for _, c := range r.conns {

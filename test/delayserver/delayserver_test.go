@@ -41,7 +41,8 @@ func TestPercentile(t *testing.T) {
 // No answer comes before its delay, all come, and the server says how late.
 func TestServer(t *testing.T) {
 	d := Distribution{Share: 0.9, Fast: 100e3, From: 20e6, Slow: 1e6}
-	s, err := Start(Memcached(Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Delays: d, Seed: 7, Every: 200e6, Length: 100e6}))
+	s, err := Start(Memcached(Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Delays: d, Seed: 7, Every: 200e6,
+		Length: 100e6}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,8 @@ func TestServer(t *testing.T) {
 
 func TestStartRefuses(t *testing.T) {
 	at := netip.MustParseAddrPort("127.0.0.1:0")
-	for _, c := range []Config{{Address: at}, Memcached(Config{Address: at, Every: 1, Length: 1}), Memcached(Config{Address: netip.MustParseAddrPort("192.0.2.1:1")})} {
+	for _, c := range []Config{{Address: at}, Memcached(Config{Address: at, Every: 1, Length: 1}),
+		Memcached(Config{Address: netip.MustParseAddrPort("192.0.2.1:1")})} {
 		if s, err := Start(c); err == nil {
 			_, _ = s.Stop()
 			t.Errorf("%+v: no error", c)

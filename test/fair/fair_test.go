@@ -58,7 +58,8 @@ func TestSparseFlow(t *testing.T) {
 				// The sender is faster than the link even where it is emulated: it
 				// fills what takes 0.2 s to send.
 				if ahead > bulk*3/4 {
-					t.Errorf("%d of the %d frames of the other flow left before the datagram that came last: it waited behind them", ahead, bulk)
+					t.Errorf("%d of the %d frames of the other flow left before the datagram that came last: it "+
+						"waited behind them", ahead, bulk)
 				}
 			})
 		})

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/programs"
 )
 
 const lanes = `version: 1
@@ -39,7 +41,8 @@ var made atomic.Int32
 
 func newBed(t *testing.T, niclane string) *bed {
 	dir := t.TempDir()
-	b := &bed{netns: fmt.Sprintf("niclane-inject-%d-%d", os.Getpid(), made.Add(1)), dir: dir, niclane: niclane, file: dir + "/lanes.yaml"}
+	b := &bed{netns: fmt.Sprintf("niclane-inject-%d-%d", os.Getpid(), made.Add(1)), dir: dir, niclane: niclane,
+		file: dir + "/lanes.yaml"}
 	err := os.WriteFile(b.file, []byte(lanes), 0o600)
 	if err == nil {
 		err = os.Mkdir(dir+"/trace", 0o700)
@@ -59,19 +62,14 @@ func build(t *testing.T) (niclane string) {
 			t.Skipf("needs root and %s: %v", program, err)
 		}
 	}
-	if out, err := exec.Command("strace", "-qqq", "-o", "/dev/null", "-e", "inject=ioctl:error=EIO", "true").CombinedOutput(); err != nil {
+	if out, err := exec.Command("strace", "-qqq", "-o", "/dev/null", "-e", "inject=ioctl:error=EIO",
+		"true").CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "not permitted") {
 			t.Skipf("processes cannot be traced here: %s", out)
 		}
 		t.Fatalf("strace cannot inject: %v: %s", err, out)
 	}
-	niclane = t.TempDir() + "/niclane"
-	build := exec.Command("../../tools/go", "build", "-buildvcs=false", "-o", niclane, "../../cmd/niclane")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return niclane
+	return programs.Niclane(t)
 }
 
 // setUp makes the namespace; what a point has left goes with the one before.
@@ -141,7 +139,8 @@ func (b *bed) run(strace []string, args ...string) result {
 func (b *bed) look(t *testing.T) string {
 	var all strings.Builder
 	for _, line := range []string{
-		"ip -d link show dev v0", "tc qdisc show dev v0", "tc class show dev v0", "tc filter show dev v0 egress", "tc filter show dev v0 ingress",
+		"ip -d link show dev v0", "tc qdisc show dev v0", "tc class show dev v0", "tc filter show dev v0 egress",
+		"tc filter show dev v0 ingress",
 	} {
 		words := strings.Fields(line)
 		out, _ := exec.Command(words[0], append([]string{"-n", b.netns}, words[1:]...)...).CombinedOutput()

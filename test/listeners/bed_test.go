@@ -86,7 +86,8 @@ func onBed(t testing.TB, f func(b *bed)) {
 	if err := unix.SchedGetaffinity(0, &online); err != nil || !online.IsSet(0) || !online.IsSet(1) {
 		t.Skip("needs processors 0 and 1")
 	}
-	l, err := lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("listen-%d", os.Getpid()), Queues: 4, SUTCPUs: []int{0, 1}, OtherCPUs: []int{0, 1}})
+	l, err := lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("listen-%d", os.Getpid()), Queues: 4,
+		SUTCPUs: []int{0, 1}, OtherCPUs: []int{0, 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,8 @@ func (l *load) end() {
 	}
 	// The moment is longer where a virtual machine's processor stops in it.
 	if most := max(l.closed/12, min(l.closed, 1)); lost > most {
-		l.b.Errorf("%d connections failed while %d listeners closed, want at most %d; the first: %v", lost, l.closed, most, l.failed[0].err)
+		l.b.Errorf("%d connections failed while %d listeners closed, want at most %d; the first: %v", lost, l.closed,
+			most, l.failed[0].err)
 	}
 	l.b.Logf("%d connections, %d failed while %d listeners closed", l.answered.Load(), lost, l.closed)
 }

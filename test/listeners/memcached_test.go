@@ -35,7 +35,8 @@ func TestMemcached(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onBed(t, func(b *bed) {
-				argv := append([]string{path, "-u", "nobody", "-l", "10.77.0.1", "-p", fmt.Sprint(port), "-t", "2"}, c.args...)
+				argv := append([]string{path, "-u", "nobody", "-l", "10.77.0.1", "-p", fmt.Sprint(port), "-t", "2"},
+					c.args...)
 				cmd := b.startUntil(func() error { _, err := request("version"); return err }, argv...)
 				if _, err := app.Attach(b.lane, b.options, app.Target{PID: cmd.Process.Pid}); err != nil {
 					t.Error(err)
@@ -147,7 +148,8 @@ func say(c net.Conn, line string) (string, error) {
 			return "", fmt.Errorf("answer %q: %w", text.String(), err)
 		}
 		text.Write(b[:n])
-		if s := text.String(); strings.HasSuffix(s, "\r\n") && (!strings.HasPrefix(s, "STAT") || strings.HasSuffix(s, "END\r\n")) {
+		if s := text.String(); strings.HasSuffix(s, "\r\n") &&
+			(!strings.HasPrefix(s, "STAT") || strings.HasSuffix(s, "END\r\n")) {
 			return s, nil
 		}
 	}

@@ -187,7 +187,8 @@ func TestNginxAligned(t *testing.T) {
 		b.led(2)
 		on, by := n.aligned(conns)
 		if on != conns || len(by) != 2 {
-			t.Errorf("%d of %d connections were answered on the processor that they came by, want all; by worker: %v\n%s", on, conns, by, strings.Join(r.Notes, "\n"))
+			t.Errorf("%d of %d connections were answered on the processor that they came by, want all; by worker: "+
+				"%v\n%s", on, conns, by, strings.Join(r.Notes, "\n"))
 		}
 		t.Logf("aligned: %d of %d connections, by the kernel's hash %d; by worker %v", on, conns, hashed, by)
 
@@ -244,7 +245,8 @@ func TestNginxPinned(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if text := strings.Join(r.Notes, "\n"); !strings.Contains(text, "left to the kernel") || !strings.Contains(text, "may run on 2 processors") {
+		if text := strings.Join(r.Notes, "\n"); !strings.Contains(text, "left to the kernel") ||
+			!strings.Contains(text, "may run on 2 processors") {
 			t.Errorf("with workers anywhere: %s", text)
 		}
 		if _, err := app.Detach(b.options.RunDir, app.Choice{PID: n.main}); err != nil {

@@ -57,7 +57,10 @@ func serve(args []string) error {
 func listen(i int) (net.Listener, error) {
 	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }), err)
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET,
+				unix.SO_REUSEPORT, 1)
+		}), err)
 	}}
 	c.SetMultipathTCP(false)
 	l, err := c.Listen(context.Background(), "tcp4", fmt.Sprintf("10.77.0.1:%d", port))
@@ -101,7 +104,8 @@ func TestGoServer(t *testing.T) {
 			if _, err := app.Detach(b.options.RunDir, app.Choice{PID: pid}); err != nil {
 				t.Error(err)
 			}
-			if _, err := app.Attach(b.lane, b.listening(app.Listeners{CPUs: []int{1, 0}}), app.Target{PID: pid}); err != nil {
+			if _, err := app.Attach(b.lane, b.listening(app.Listeners{CPUs: []int{1, 0}}),
+				app.Target{PID: pid}); err != nil {
 				t.Error(err)
 				return
 			}

@@ -24,7 +24,8 @@ func BenchmarkListeners(b *testing.B) {
 				for tb.Loop() {
 					for range rounds {
 						hash.add(n.aligned(conns))
-						if _, err := app.Attach(b.lane, b.listening(app.Listeners{}), app.Target{PID: n.main}); err != nil {
+						if _, err := app.Attach(b.lane, b.listening(app.Listeners{}),
+							app.Target{PID: n.main}); err != nil {
 							b.Error(err)
 							return
 						}

@@ -51,7 +51,8 @@ var ofKernel = []expectation{
 	{capability: device.CapNetShaper, since: "6.13", source: "4b623f9f0f59; CONFIG_NET_SHAPER"},
 	{capability: device.CapNAPIThread, since: "6.17", source: "2677010e7793"},
 	{capability: device.CapNAPIBusy, since: "6.19", source: "c18d4b190a46"},
-	{capability: device.CapNetPrio, unknown: "no hierarchy with net_prio", source: "the guest mounts control groups of version 2 only"},
+	{capability: device.CapNetPrio, unknown: "no hierarchy with net_prio",
+		source: "the guest mounts control groups of version 2 only"},
 }
 
 // Reasons for which probe cannot tell.
@@ -68,7 +69,8 @@ var ofVeth = []expectation{
 	{capability: device.CapFlowerHwTC, never: true, source: "drivers/net/veth.c: no NETIF_F_HW_TC"},
 	{capability: device.CapHTBOffload, never: true, source: "drivers/net/veth.c: no NETIF_F_HW_TC"},
 	{capability: device.CapMqprioChannel, unknown: onlyByDoing, source: "observe: no probe changes anything"},
-	{capability: device.CapClassGuarantee, unknown: "not known of this driver", source: "lane/device/classes.go, which names some drivers"},
+	{capability: device.CapClassGuarantee, unknown: "not known of this driver",
+		source: "lane/device/classes.go, which names some drivers"},
 	{capability: device.CapDriverPollers, never: true, source: "a devlink parameter of Intel's own ice only"},
 	{capability: device.CapSetAffinityIRQ, never: true, source: "a veth has no interrupt"},
 	{capability: device.CapNAPIs, unknown: noNetdev, untold: "6.8", source: "27f91aaf49b3: napi-get"},
@@ -96,14 +98,16 @@ var ofCard = []expectation{
 	{capability: device.CapFlowerHwTC, never: true, source: "drivers/net/virtio_net.c: no NETIF_F_HW_TC"},
 	{capability: device.CapHTBOffload, never: true, source: "drivers/net/virtio_net.c: no NETIF_F_HW_TC"},
 	{capability: device.CapMqprioChannel, unknown: onlyByDoing, source: "observe: no probe changes anything"},
-	{capability: device.CapClassGuarantee, unknown: "not known of this driver", source: "lane/device/classes.go, which names some drivers"},
+	{capability: device.CapClassGuarantee, unknown: "not known of this driver",
+		source: "lane/device/classes.go, which names some drivers"},
 	{capability: device.CapDriverPollers, never: true, source: "a devlink parameter of Intel's own ice only"},
 	{capability: device.CapSetAffinityIRQ, source: "an interrupt per queue"},
 	{capability: device.CapNAPIs, unknown: noNetdev, untold: "6.8", source: "27f91aaf49b3: napi-get"},
 	{capability: device.CapQueueNAPI, unknown: noNetdev, untold: "6.8", since: "6.15", source: "e7231f49d526"},
 	{capability: device.CapThreadedDev, source: "5fdd2f0e5c64 (5.12)"},
 	{capability: device.CapXDPNative, unknown: noNetdev, untold: "6.8", source: "f600b6905015 (4.10)"},
-	{capability: device.CapXDPFrags, unknown: noNetdev, untold: "6.8", source: "fab89bafa95b (6.3), with VIRTIO_NET_F_MRG_RXBUF"},
+	{capability: device.CapXDPFrags, unknown: noNetdev, untold: "6.8",
+		source: "fab89bafa95b (6.3), with VIRTIO_NET_F_MRG_RXBUF"},
 	{capability: device.CapRSSTable, source: "c7114b1249fa (5.18), VIRTIO_NET_F_RSS"},
 	{capability: device.CapRSSContexts, never: true, source: "drivers/net/virtio_net.c: one table"},
 	{capability: device.CapRules, never: true, source: "drivers/net/virtio_net.c: virtnet_get_rxnfc"},
@@ -139,7 +143,8 @@ func probe(ctx context.Context, niclane string) error {
 	for _, line := range []string{
 		"ip link set lo up",
 		"ip link set " + dev + " up",
-		fmt.Sprintf("ip link add mveth0 numrxqueues %[1]d numtxqueues %[1]d type veth peer name mveth1 numrxqueues %[1]d numtxqueues %[1]d", cardQueues/2),
+		fmt.Sprintf("ip link add mveth0 numrxqueues %[1]d numtxqueues %[1]d type veth peer name mveth1 numrxqueues "+
+			"%[1]d numtxqueues %[1]d", cardQueues/2),
 		"ip link set mveth0 up",
 		"ip link set mveth1 up",
 		"ethtool -K mveth0 gro on",
@@ -224,13 +229,16 @@ func judgeTable(what, release string, caps device.Capabilities, table []expectat
 		case !ok:
 			problems = append(problems, fmt.Sprintf("probe: %s: no answer for %s", what, e.capability))
 		case f.Answer != want:
-			problems = append(problems, fmt.Sprintf("probe: %s: %s is %s (%s), want %s on %s: %s", what, e.capability, f.Answer, f.Why, want, release, e.source))
+			problems = append(problems, fmt.Sprintf("probe: %s: %s is %s (%s), want %s on %s: %s", what, e.capability,
+				f.Answer, f.Why, want, release, e.source))
 		case want == device.Unknown && !strings.Contains(f.Why, e.unknown):
-			problems = append(problems, fmt.Sprintf("probe: %s: %s is unknown because of %q, want %q", what, e.capability, f.Why, e.unknown))
+			problems = append(problems, fmt.Sprintf("probe: %s: %s is unknown because of %q, want %q", what,
+				e.capability, f.Why, e.unknown))
 		}
 	}
 	for _, c := range slices.Sorted(maps.Keys(caps)) {
-		problems = append(problems, fmt.Sprintf("probe: %s: %s is %s (%s), and not in the table", what, c, caps[c].Answer, caps[c].Why))
+		problems = append(problems, fmt.Sprintf("probe: %s: %s is %s (%s), and not in the table", what, c,
+			caps[c].Answer, caps[c].Why))
 	}
 	return problems
 }

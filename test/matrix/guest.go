@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/program"
 )
 
 // guestCommand is what the command is called as in a guest.
@@ -20,7 +22,7 @@ const guestCommand = "internal-guest"
 // inGuest runs suites, named by comma, in a guest, and prints what they say
 // between marks that the host finds again (parse).
 func inGuest(names string) error {
-	if err := settle(); err != nil {
+	if err := prepareGuest(); err != nil {
 		return err
 	}
 	chosen, err := choose(names, ";")
@@ -32,7 +34,10 @@ func inGuest(names string) error {
 		return err
 	}
 	bin := filepath.Join(top, "out", "matrix", "bin")
-	niclane, err := local(filepath.Join(bin, "niclane"))
+	if _, err := local(filepath.Join(bin, program.Bench)); err != nil {
+		return err
+	}
+	niclane, err := local(filepath.Join(bin, program.Niclane))
 	if err != nil {
 		return err
 	}
@@ -64,7 +69,8 @@ func inGuest(names string) error {
 		if err != nil {
 			outcome = err.Error()
 		}
-		fmt.Printf("\n%s%s in %.1fs: %s\n", endMark, s.name, time.Since(start).Seconds(), strings.ReplaceAll(outcome, "\n", "; "))
+		fmt.Printf("\n%s%s in %.1fs: %s\n", endMark, s.name, time.Since(start).Seconds(),
+			strings.ReplaceAll(outcome, "\n", "; "))
 	}
 	fmt.Printf("%s%s\n", beginMark, kernelSection)
 	out, err := exec.Command("dmesg").CombinedOutput()
@@ -76,10 +82,10 @@ func inGuest(names string) error {
 	return nil
 }
 
-// settle gives the guest what a booted Debian has and virtme-ng's init leaves
+// prepareGuest gives the guest what a booted Debian has and virtme-ng's init leaves
 // out: the BPF file system, control groups that can be used, and the card's
 // driver.
-func settle() error {
+func prepareGuest() error {
 	const cachedRoot = "/run/cached-root"
 	if err := os.Mkdir(cachedRoot, 0o755); err != nil {
 		return err
@@ -92,7 +98,8 @@ func settle() error {
 		{"bpf", "/sys/fs/bpf", "bpf", 0, ""},
 		// The root that virtme mounts caches nothing: starting a program
 		// reads it from the host anew, which takes ten times as long.
-		{rootTag, cachedRoot, "9p", unix.MS_RDONLY, "version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"},
+		{rootTag, cachedRoot, "9p", unix.MS_RDONLY,
+			"version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"},
 		{cachedRoot + "/usr", "/usr", "", unix.MS_BIND, ""},
 	} {
 		if err := unix.Mount(m.source, m.dir, m.kind, m.flags, m.data); err != nil {
@@ -100,7 +107,8 @@ func settle() error {
 		}
 	}
 	// As systemd does for the groups below the root.
-	if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpuset +cpu +memory +pids"), 0); err != nil {
+	if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpuset +cpu +memory +pids"),
+		0); err != nil {
 		return err
 	}
 	modprobe, err := os.ReadFile("/proc/sys/kernel/modprobe")

@@ -46,16 +46,18 @@ func (b *bench) build(chosen []suite, kernels []string) error {
 		return fmt.Errorf("tools/virtme: %w: %s", err, out)
 	}
 	commands := [][]string{
-		{"build", "-o", "out/matrix/bin/niclane", "./cmd/niclane"},
+		{"build", "-o", "out/matrix/bin/", "./cmd/niclane", "./cmd/niclane-bench"},
 		{"build", "-o", "out/matrix/bin/matrix", "./test/matrix"},
 	}
 	for _, s := range chosen {
 		if !s.builtin {
-			commands = append(commands, []string{"test", "-C", cmp.Or(s.module, "."), "-c", "-o", filepath.Join(b.out, "bin", s.file()), "./" + s.pkg()})
+			commands = append(commands, []string{"test", "-C", cmp.Or(s.module, "."), "-c", "-o",
+				filepath.Join(b.out, "bin", s.file()), "./" + s.pkg()})
 		}
 	}
 	if needsModule(chosen) {
-		commands = append(commands, []string{"run", "./test/simcard/run", "-build", "-kernels", strings.Join(kernels, ",")})
+		commands = append(commands, []string{"run", "./test/simcard/run", "-build", "-kernels",
+			strings.Join(kernels, ",")})
 	}
 	for _, args := range commands {
 		cmd := exec.CommandContext(b.ctx, "tools/go", args...)
@@ -108,7 +110,8 @@ const (
 // configuration and one for control.
 var card = []string{
 	"-netdev", fmt.Sprintf("tap,id=card,ifname=tap0,script=no,downscript=no,vhost=off,queues=%d", cardQueues),
-	"-device", fmt.Sprintf("virtio-net-pci,netdev=card,mac=%s,mq=on,rss=on,hash=on,vectors=%d", cardMAC, 2*cardQueues+2),
+	"-device", fmt.Sprintf("virtio-net-pci,netdev=card,mac=%s,mq=on,rss=on,hash=on,vectors=%d", cardMAC,
+		2*cardQueues+2),
 }
 
 // rootTag is the machine's root once more, for the guest to mount with a cache.
@@ -193,14 +196,19 @@ func (b *bench) boot(g *guest, chosen []suite) (*results, error) {
 	defer cancel()
 	// The end of unshare, however it comes, ends all that was started below.
 	args := append([]string{"--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace, "sh",
-		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "2G",
+		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory",
+		"2G",
 		"-a", "nokaslr", "-a", "mitigations=off", "-a", "random.trust_cpu=on",
 		// Guests have a /tmp and a /var/tmp of their own; the checkout may be there.
-		"--rwdir", b.top, "--show-boot-console", "--script-sh", script, "--qemu-opts"}, slices.Concat(emulation, card, root, nodes)...)
+		"--rwdir", b.top, "--show-boot-console", "--script-sh", script, "--qemu-opts"},
+		slices.Concat(emulation, card, root, nodes)...)
 	cmd := exec.CommandContext(ctx, "unshare", args...)
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	err = cmd.Run()
+	if b.ctx.Err() != nil {
+		return nil, errors.New("interrupted")
+	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("not at its end after %s", within)
 	}

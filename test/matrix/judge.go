@@ -25,7 +25,8 @@ type skip struct {
 }
 
 // splat begins what a kernel says when it found itself wrong.
-var splat = regexp.MustCompile(`\] (WARNING: |BUG: |Oops|general protection fault|kernel BUG at|refcount_t: |unregister_netdevice: waiting)`)
+var splat = regexp.MustCompile(`\] (WARNING: |BUG: |Oops|general protection fault|kernel BUG at|` +
+	`refcount_t: |unregister_netdevice: waiting)`)
 
 // judge lists what is wrong in what a guest said: nil if nothing is.
 func (r *results) judge(chosen []suite, skips []skip, defects []defect) []string {
@@ -103,13 +104,17 @@ func suitesOf(problems []string, chosen []suite) []suite {
 
 // failsBelow reports whether a subtest of the test failed too.
 func (s *section) failsBelow(name string) bool {
-	return slices.ContainsFunc(s.tests, func(t test) bool { return t.outcome == "FAIL" && strings.HasPrefix(t.name, name+"/") })
+	return slices.ContainsFunc(s.tests, func(t test) bool {
+		return t.outcome == "FAIL" &&
+			strings.HasPrefix(t.name, name+"/")
+	})
 }
 
 // listed finds the entry that allows a test to be skipped.
 func listed(skips []skip, release, suite string, t test) (skip, bool) {
 	for _, k := range skips {
-		if k.suite == suite && k.test == t.name && within(release, k.since, k.before) && strings.Contains(t.said, k.said) {
+		if k.suite == suite && k.test == t.name && within(release, k.since, k.before) &&
+			strings.Contains(t.said, k.said) {
 			return k, true
 		}
 	}
@@ -118,7 +123,10 @@ func listed(skips []skip, release, suite string, t test) (skip, bool) {
 
 // known finds what is known to be wrong with a suite on a release, nil if nothing.
 func known(defects []defect, release, suite string) *defect {
-	i := slices.IndexFunc(defects, func(d defect) bool { return d.suite == suite && within(release, d.since, d.before) })
+	i := slices.IndexFunc(defects, func(d defect) bool {
+		return d.suite == suite &&
+			within(release, d.since, d.before)
+	})
 	if i < 0 {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // guestSaid is what a guest prints, shortened.
-const guestSaid = `=#= begin internal/tc
+const guestSaid = `=#= begin internal/kernel/tc
 === RUN   TestDump
 --- PASS: TestDump (1.16s)
 === RUN   TestParts
@@ -30,7 +30,7 @@ const guestSaid = `=#= begin internal/tc
 --- SKIP: TestOld (0.00s)
 FAIL
 
-=#= end internal/tc in 3.2s: exit status 1
+=#= end internal/kernel/tc in 3.2s: exit status 1
 =#= begin kernel messages
 [    1.0] virtio_net virtio0 eth0: renamed
 =#= end kernel messages in 0s: ok
@@ -38,9 +38,11 @@ FAIL
 `
 
 func TestJudge(t *testing.T) {
-	const failed = "internal/tc: TestParts/one failed: netns_test.go:11: want 1, got 2"
-	const skippedText = "internal/tc: TestOld was skipped, which this kernel does not need: netns_test.go:12: no napi-set in this kernel"
-	old := skip{suite: "internal/tc", test: "TestOld", before: "6.13", said: "no napi-set", why: "napi-set is new in 6.13"}
+	const failed = "internal/kernel/tc: TestParts/one failed: netns_test.go:11: want 1, got 2"
+	const skippedText = "internal/kernel/tc: TestOld was skipped, which this kernel does not need: " +
+		"netns_test.go:12: no napi-set in this kernel"
+	old := skip{suite: "internal/kernel/tc", test: "TestOld", before: "6.13", said: "no napi-set",
+		why: "napi-set is new in 6.13"}
 	for _, tt := range []struct {
 		name    string
 		release string
@@ -49,38 +51,42 @@ func TestJudge(t *testing.T) {
 		want    []string
 	}{
 		{name: "a skip that is listed", release: "6.12.1-amd64", skips: []skip{old}, want: []string{failed}},
-		{name: "a skip on a kernel that should not need it", release: "6.13.0", skips: []skip{old}, want: []string{failed, skippedText}},
+		{name: "a skip on a kernel that should not need it", release: "6.13.0", skips: []skip{old},
+			want: []string{failed, skippedText}},
 		{name: "a skip for another reason", release: "6.12.0", skips: []skip{old},
 			edit: func(s string) string { return strings.ReplaceAll(s, "no napi-set in this kernel", "no veth") },
-			want: []string{failed, "internal/tc: TestOld was skipped, which this kernel does not need: netns_test.go:12: no veth",
-				"internal/tc: TestOld is listed as skipped (napi-set is new in 6.13), and was not"}},
+			want: []string{failed,
+				"internal/kernel/tc: TestOld was skipped, which this kernel does not need: netns_test.go:12: no veth",
+				"internal/kernel/tc: TestOld is listed as skipped (napi-set is new in 6.13), and was not"}},
 		{name: "a listed skip that passed", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string { return strings.Replace(s, "--- SKIP: TestOld", "--- PASS: TestOld", 1) },
-			want: []string{failed, "internal/tc: TestOld is listed as skipped (napi-set is new in 6.13), and was not"}},
+			want: []string{failed,
+				"internal/kernel/tc: TestOld is listed as skipped (napi-set is new in 6.13), and was not"}},
 		{name: "a test whose last words are not its own", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string {
 				a, b := strings.Index(s, "    netns_test.go:10"), strings.Index(s, "    time=")
 				return s[:a] + s[b:]
 			},
-			want: []string{`internal/tc: TestParts/one failed: time=12:00 level=INFO msg="went on"`}},
+			want: []string{`internal/kernel/tc: TestParts/one failed: time=12:00 level=INFO msg="went on"`}},
 		{name: "a suite that ends badly without a failed test", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string { return strings.ReplaceAll(s, "--- FAIL", "--- PASS") },
-			want: []string{"internal/tc: exit status 1"}},
+			want: []string{"internal/kernel/tc: exit status 1"}},
 		{name: "a suite that hangs after a failure", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string { return strings.Replace(s, "exit status 1", "not at its end after 5m0s", 1) },
-			want: []string{failed, "internal/tc: not at its end after 5m0s"}},
+			want: []string{failed, "internal/kernel/tc: not at its end after 5m0s"}},
 		{name: "no test in it", release: "6.1.0",
 			edit: func(s string) string {
-				a, b := strings.Index(s, "=== RUN"), strings.Index(s, "\n=#= end internal/tc")
+				a, b := strings.Index(s, "=== RUN"), strings.Index(s, "\n=#= end internal/kernel/tc")
 				return strings.Replace(s[:a]+"ok"+s[b:], "exit status 1", "ok", 1)
 			},
-			want: []string{"internal/tc: no test ran"}},
+			want: []string{"internal/kernel/tc: no test ran"}},
 		{name: "a suite that did not run", release: "6.1.0",
 			edit: func(s string) string { return s[strings.Index(s, beginMark+kernelSection):] },
-			want: []string{"internal/tc: did not run"}},
+			want: []string{"internal/kernel/tc: did not run"}},
 		{name: "a kernel that finds itself wrong", release: "6.1.0", skips: []skip{old},
 			edit: func(s string) string {
-				return strings.Replace(s, "[    1.0]", "[    0.9] WARNING: CPU: 1 PID: 2 at net/core/dev.c:1\n[    1.0]", 1)
+				return strings.Replace(s, "[    1.0]",
+					"[    0.9] WARNING: CPU: 1 PID: 2 at net/core/dev.c:1\n[    1.0]", 1)
 			},
 			want: []string{failed, "the kernel says: [    0.9] WARNING: CPU: 1 PID: 2 at net/core/dev.c:1"}},
 	} {
@@ -93,7 +99,7 @@ func TestJudge(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, r.judge([]suite{{name: "internal/tc"}}, tt.skips, nil)); diff != "" {
+			if diff := cmp.Diff(tt.want, r.judge([]suite{{name: "internal/kernel/tc"}}, tt.skips, nil)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -101,8 +107,8 @@ func TestJudge(t *testing.T) {
 }
 
 func TestJudgeKnown(t *testing.T) {
-	tc := []suite{{name: "internal/tc"}}
-	odd := []defect{{suite: "internal/tc", since: "6.1", before: "6.2", why: "the kernel is odd"}}
+	tc := []suite{{name: "internal/kernel/tc"}}
+	odd := []defect{{suite: "internal/kernel/tc", since: "6.1", before: "6.2", why: "the kernel is odd"}}
 	r, err := parse("6.1.0", []byte(guestSaid))
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +123,8 @@ func TestJudgeKnown(t *testing.T) {
 	if r, err = parse("6.1.0", []byte(strings.Replace(guestSaid, "exit status 1", "ok", 1))); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.judge(tc, nil, odd); len(got) != 1 || !strings.Contains(got[0], "passed, and is known to fail: the kernel is odd") {
+	if got := r.judge(tc, nil, odd); len(got) != 1 || !strings.Contains(got[0],
+		"passed, and is known to fail: the kernel is odd") {
 		t.Errorf("a pass that was not expected: %q", got)
 	}
 }
@@ -130,7 +137,8 @@ func TestSuitesOf(t *testing.T) {
 		}
 		return names
 	}
-	if diff := cmp.Diff([]string{"lane, traffic", "lab"}, names("lane, traffic: exit status 1", "lab: TestUp failed: x", "lab: TestDown failed: y")); diff != "" {
+	if diff := cmp.Diff([]string{"lane, traffic", "lab"}, names("lane, traffic: exit status 1", "lab: TestUp failed: x",
+		"lab: TestDown failed: y")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := names("lab: TestUp failed: x", "the kernel says: BUG: y"); got != nil {
@@ -142,7 +150,7 @@ func TestSuitesOf(t *testing.T) {
 func TestParseCutOff(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "before the first suite"},
-		{guestSaid[:strings.Index(guestSaid, "--- SKIP")], "in or after internal/tc"},
+		{guestSaid[:strings.Index(guestSaid, "--- SKIP")], "in or after internal/kernel/tc"},
 		{strings.TrimSuffix(guestSaid, doneMark+"\n"), "in or after " + kernelSection},
 	} {
 		if _, err := parse("6.1.0", []byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -159,7 +167,9 @@ func TestJudgeTable(t *testing.T) {
 	}
 	caps := func(tcx, napis, rules device.Answer) device.Capabilities {
 		return device.Capabilities{
-			device.CapTCX: {Answer: tcx, Why: "it said"}, device.CapNAPIs: {Answer: napis, Why: "no netlink family netdev"}, device.CapRules: {Answer: rules, Why: "it said"},
+			device.CapTCX:   {Answer: tcx, Why: "it said"},
+			device.CapNAPIs: {Answer: napis, Why: "no netlink family netdev"},
+			device.CapRules: {Answer: rules, Why: "it said"},
 		}
 	}
 	for _, tt := range []struct {
@@ -171,15 +181,22 @@ func TestJudgeTable(t *testing.T) {
 		{"as an old kernel is", "6.1.0-56-amd64", caps(device.No, device.Unknown, device.No), nil},
 		{"as a new kernel is", "6.12.117+deb12-amd64", caps(device.Yes, device.Yes, device.No), nil},
 		{"missing", "6.6.1", caps(device.No, device.Unknown, device.No), []string{"tcx is no (it said), want yes"}},
-		{"unknown for yes", "6.6.1", caps(device.Unknown, device.Unknown, device.No), []string{"tcx is unknown (it said), want yes"}},
+		{"unknown for yes", "6.6.1", caps(device.Unknown, device.Unknown, device.No),
+			[]string{"tcx is unknown (it said), want yes"}},
 		{"too early", "6.5.9", caps(device.Yes, device.Unknown, device.No), []string{"tcx is yes (it said), want no"}},
-		{"unknown where it can be told", "6.8.0", caps(device.Yes, device.Unknown, device.No), []string{"napis is unknown"}},
-		{"what cannot be", "7.2.13", caps(device.Yes, device.Yes, device.Yes), []string{"rules is yes (it said), want no"}},
+		{"unknown where it can be told", "6.8.0", caps(device.Yes, device.Unknown, device.No),
+			[]string{"napis is unknown"}},
+		{"what cannot be", "7.2.13", caps(device.Yes, device.Yes, device.Yes),
+			[]string{"rules is yes (it said), want no"}},
 		{"no answers", "7.2.13", nil, []string{"no answer for tcx", "no answer for napis", "no answer for rules"}},
-		{"not in the table", "7.2.13", device.Capabilities{device.CapTCX: {Answer: device.Yes}, device.CapNAPIs: {Answer: device.Yes},
-			device.CapRules: {Answer: device.No}, device.CapXPS: {Answer: device.Yes, Why: "new"}}, []string{"xps is yes (new), and not in the table"}},
-		{"unknown for another reason", "6.1.0", device.Capabilities{device.CapTCX: {Answer: device.No}, device.CapRules: {Answer: device.No},
-			device.CapNAPIs: {Answer: device.Unknown, Why: "operation not permitted"}}, []string{`napis is unknown because of "operation not permitted"`}},
+		{"not in the table", "7.2.13", device.Capabilities{device.CapTCX: {Answer: device.Yes},
+			device.CapNAPIs: {Answer: device.Yes},
+			device.CapRules: {Answer: device.No}, device.CapXPS: {Answer: device.Yes, Why: "new"}},
+			[]string{"xps is yes (new), and not in the table"}},
+		{"unknown for another reason", "6.1.0",
+			device.Capabilities{device.CapTCX: {Answer: device.No}, device.CapRules: {Answer: device.No},
+				device.CapNAPIs: {Answer: device.Unknown, Why: "operation not permitted"}},
+			[]string{`napis is unknown because of "operation not permitted"`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := judgeTable("thing", tt.release, tt.caps, table)
@@ -232,6 +249,16 @@ func TestJudgeCapabilities(t *testing.T) {
 	for _, want := range []string{"runs 6.18.1", "veth: channels-set is no", "shows no virtio_net"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+}
+
+// TestOnKernel: the kernel in the middle has fewer suites than the oldest and the newest.
+func TestOnKernel(t *testing.T) {
+	all := []suite{{name: "lab"}, {name: lanesSuite, ends: true}}
+	for series, want := range map[string]int{oldest: 2, "6.12": 1, newest: 2} {
+		if got := onKernel(series, all); len(got) != want || got[0].name != "lab" {
+			t.Errorf("%s: %+v", series, got)
 		}
 	}
 }

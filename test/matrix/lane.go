@@ -146,7 +146,8 @@ func dumpCard(ctx context.Context, dev string) string {
 		"tc -d class show dev " + dev,
 		"tc filter show dev " + dev + " ingress",
 		"tc filter show dev " + dev + " egress",
-		"ethtool -k " + dev, "ethtool -l " + dev, "ethtool -x " + dev, "ethtool -n " + dev, "ethtool -c " + dev, "ethtool -g " + dev,
+		"ethtool -k " + dev, "ethtool -l " + dev, "ethtool -x " + dev, "ethtool -n " + dev, "ethtool -c " + dev,
+		"ethtool -g " + dev,
 	} {
 		f := strings.Fields(line)
 		out, err := exec.CommandContext(ctx, f[0], f[1:]...).CombinedOutput()
@@ -156,7 +157,8 @@ func dumpCard(ctx context.Context, dev string) string {
 		}
 	}
 	globs := []string{
-		"/sys/class/net/" + dev + "/queues/*/*", "/sys/class/net/" + dev + "/threaded", "/sys/class/net/" + dev + "/gro_flush_timeout",
+		"/sys/class/net/" + dev + "/queues/*/*", "/sys/class/net/" + dev + "/threaded",
+		"/sys/class/net/" + dev + "/gro_flush_timeout",
 		"/sys/class/net/" + dev + "/napi_defer_hard_irqs", "/sys/class/net/" + dev + "/tx_queue_len",
 		"/proc/sys/net/core/*", "/proc/sys/net/ipv4/conf/" + dev + "/*", "/proc/irq/*/smp_affinity_list",
 	}

@@ -27,7 +27,12 @@ import (
 )
 
 // series are the kernels, as tools/kernel names them.
-var series = []string{"6.1", "6.12", "unstable"}
+var series = []string{oldest, "6.12", newest}
+
+const (
+	oldest = "6.1"
+	newest = "unstable"
+)
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == guestCommand {
@@ -84,6 +89,10 @@ func run(ctx context.Context, kernels []string, only string, benchmark bool) err
 	reports := make([]chan report, len(kernels))
 	for i, k := range kernels {
 		reports[i] = make(chan report, 1)
+		chosen := chosen
+		if only == "" {
+			chosen = onKernel(k, chosen)
+		}
 		go func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
@@ -159,7 +168,8 @@ func (b *bench) kernel(w io.Writer, series string, chosen []suite) error {
 	for _, p := range problems {
 		fmt.Fprintf(w, "   PROBLEM %s\n", p)
 	}
-	fmt.Fprintf(w, "   %d tests, %d skipped, %d problems; fetched in %s, guest %s; %s\n", r.count("PASS"), r.count("SKIP"),
+	fmt.Fprintf(w, "   %d tests, %d skipped, %d problems; fetched in %s, guest %s; %s\n", r.count("PASS"),
+		r.count("SKIP"),
 		len(problems), booted.Sub(start).Round(time.Second), time.Since(booted).Round(time.Second), g.log)
 	if len(problems) > 0 {
 		return fmt.Errorf("%d problems:\n  %s", len(problems), strings.Join(problems, "\n  "))

@@ -144,7 +144,8 @@ type flow struct {
 }
 
 func startFlow(c net.Conn, patience time.Duration) *flow {
-	f := &flow{conn: c, patience: patience, stop: make(chan struct{}), waiting: make(chan struct{}, window), ended: make(chan struct{})}
+	f := &flow{conn: c, patience: patience, stop: make(chan struct{}), waiting: make(chan struct{}, window),
+		ended: make(chan struct{})}
 	go f.send()
 	go f.receive()
 	return f

@@ -25,6 +25,9 @@ type suite struct {
 	dir string
 	// module is the directory of its Go module, "" for niclane's own.
 	module string
+	// ends has it run on the oldest and the newest kernel alone, unless it is named: what
+	// differs on those between them is in the suites of the clients and of the card.
+	ends bool
 	// nodes has it run in a guest with two NUMA nodes.
 	nodes bool
 	// within is how long it may take in the guest. It bounds what hangs, and is
@@ -43,10 +46,12 @@ var suites = []suite{
 	{name: "internal/kernel/ethtool", within: 5 * time.Minute},
 	{name: "internal/kernel/netdev", within: 5 * time.Minute},
 	{name: "internal/kernel/tc", within: 5 * time.Minute},
-	{name: "internal/kernel/bpf", skip: "^Test(LaneAndCPU|VLANBesideTheData|LostTag|RandomPackets)$", within: 5 * time.Minute},
+	{name: "internal/kernel/bpf", skip: "^Test(LaneAndCPU|VLANBesideTheData|LostTag|RandomPackets)$",
+		within: 5 * time.Minute},
 	{name: "lab/emucard", skip: "^Test(Refusals|Toeplitz)$", within: 5 * time.Minute},
-	{name: "internal/steer", within: 5 * time.Minute},
-	{name: "internal/kernel/sockclass", run: "^Test(ForeignPrograms|OtherNamespace|ObjectReadsBack|NoSuchGroup|Sockets|OnTheWire)$", within: 5 * time.Minute},
+	{name: "internal/kernel/sockclass",
+		run:    "^Test(ForeignPrograms|OtherNamespace|ObjectReadsBack|NoSuchGroup|Sockets|OnTheWire)$",
+		within: 5 * time.Minute},
 	{name: "internal/kernel/netprio", within: 5 * time.Minute},
 	{name: "internal/traffic/count", within: 5 * time.Minute},
 	{name: "internal/traffic/napi", within: 5 * time.Minute},
@@ -59,24 +64,37 @@ var suites = []suite{
 	{name: freeSuite, builtin: true, within: 5 * time.Minute},
 	{name: trafficSuite, builtin: true, within: 5 * time.Minute},
 	{name: "lane/observe", within: 5 * time.Minute},
-	{name: "lab", run: "^Test(HopNames|Command|Status|LeavesHostAsFound|Spread|QueueIsNAPI|RuleMovesConnection|CountersExact|TransmitQueue|Switch)$", within: 8 * time.Minute},
-	{name: "lane/apply", run: "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$", within: 8 * time.Minute},
+	{name: "lab",
+		run: "^Test(HopNames|Command|Status|LeavesHostAsFound|Spread|QueueIsNAPI|RuleMovesConnection|" +
+			"CountersExact|TransmitQueue|Switch)$", within: 8 * time.Minute},
+	{name: "lane/apply",
+		run:    "^Test(SystemGenerations|SystemUndoOfOneGeneration|SystemReadMany|GuardOutlivesTheSession)$",
+		within: 8 * time.Minute},
 	{name: "test/coexist", within: 8 * time.Minute},
-	{name: "test/members", within: 8 * time.Minute},
+	{name: "test/members", ends: true, within: 8 * time.Minute},
 	{name: "test/fair", within: 5 * time.Minute}, // fq_codel is a module of these kernels
 	// go run ./test/simcard/run runs all of it; here, what takes long, what lanes
 	// meet anyway, and what wants a processor that keeps up (Moderation: interrupts
 	// per frame) is left out.
-	{name: cardSuite, skip: "^Test(Moderation|RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
-	{name: lanesSuite, skip: "^TestFaults$/^(contexts|htb)$", within: 25 * time.Minute}, // 13 where two guests have a processor each
-	{name: podsSuite, module: "k8s", within: 10 * time.Minute},
-	{name: "cmd/niclane", run: "^TestLab$/^verify_(drift|mqprio|plain)$", since: "6.17", within: 8 * time.Minute}, // threads by NAPI
+	{name: cardSuite,
+		skip: "^Test(Moderation|RuleQuirks|HTB|Fails|Link|MqprioRates|MqprioResizes|MqprioRefusals|MaxRate|" +
+			"ByteQueueLimits|ModeChannelIsDCB|Forgets)$", within: 10 * time.Minute},
+	// 13 where two guests have a processor each
+	{name: lanesSuite, skip: "^Test(" + ofTheCard + ")$|^TestFaults$/^(contexts|htb)$", ends: true,
+		within: 30 * time.Minute},
+	{name: lanesSuite + ", of the card", dir: lanesSuite, run: "^Test(" + ofTheCard + ")$", since: "6.17",
+		within: 25 * time.Minute},
+	{name: podsSuite, module: "k8s", ends: true, within: 10 * time.Minute},
+	// It needs threads by NAPI, and mqprio, which is a module.
+	{name: "cmd/niclane", run: "^TestLab$/^verify_mqprio$", since: "6.17", within: 8 * time.Minute},
 }
 
 // asked are run when they are named, and not with the others.
 var asked = []suite{
-	{name: "kernel-tls", dir: "cmd/niclane", run: "^TestLab$/^bench_kernel_tls$", within: 20 * time.Minute},
-	{name: "numa", dir: "cmd/niclane", run: "^Test(Bench)?Split$", nodes: true, within: 30 * time.Minute}, // minutes in an emulated guest
+	{name: "kernel-tls", dir: "cmd/niclane-bench", run: "^TestLab$/^bench_kernel_tls$", within: 20 * time.Minute},
+	// minutes in an emulated guest
+	{name: "numa", dir: "cmd/niclane", run: "^TestSplit$", nodes: true, within: 15 * time.Minute},
+	{name: "numa-bench", dir: "cmd/niclane-bench", run: "^TestBenchSplit$", nodes: true, within: 30 * time.Minute},
 }
 
 // benchmarks are run when they are asked for, and not with the suites.
@@ -96,12 +114,18 @@ const (
 const (
 	cardSuite  = "test/simcard/conformance"
 	lanesSuite = "test/simcard/lanes"
-	podsSuite  = "k8s/simcard"
+	podsSuite  = "k8s/agent/simcard"
+	// ofTheCard are the tests of lanesSuite about what one card does or refuses: its
+	// driver is the same on every kernel.
+	ofTheCard = "SmallCards|AnyLocation|ForeignRule|NoShrink|Forgets|DCBDrivers|FlowerOrRules|TableFollowsChannels|" +
+		"Selftest"
 )
 
 // needsModule reports whether the simulated card has to be built for suites.
 func needsModule(chosen []suite) bool {
-	return slices.ContainsFunc(chosen, func(s suite) bool { return s.name == cardSuite || s.name == lanesSuite || s.name == podsSuite })
+	return slices.ContainsFunc(chosen, func(s suite) bool {
+		return slices.Contains([]string{cardSuite, lanesSuite, podsSuite}, s.path())
+	})
 }
 
 // choose returns the suites named, all for "".
@@ -119,6 +143,13 @@ func choose(only, separator string) ([]suite, error) {
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// onKernel returns the suites that run on a kernel of a series.
+func onKernel(series string, all []suite) []suite {
+	return slices.DeleteFunc(slices.Clone(all), func(s suite) bool {
+		return s.ends && series != oldest && series != newest
+	})
 }
 
 // byNodes divides suites by the guest that they need, those of one node first.

@@ -12,7 +12,8 @@ import (
 func TestTable(t *testing.T) {
 	s := section{name: "test/bench", text: []string{
 		"goos: linux",
-		"BenchmarkChain-2 \t 1\t 0 ns/op\t 9000 ns-u32/1\t 80000 ns-u32/1000\t 8000 ns-none/1\t 10000 ns-none/1000\t 10000 ns-niclane/1\t 12500 ns-niclane/1000",
+		"BenchmarkChain-2 \t 1\t 0 ns/op\t 9000 ns-u32/1\t 80000 ns-u32/1000\t 8000 ns-none/1\t 10000 " +
+			"ns-none/1000\t 10000 ns-niclane/1\t 12500 ns-niclane/1000",
 		"PASS",
 	}}
 	var b strings.Builder

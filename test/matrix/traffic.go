@@ -50,9 +50,12 @@ const trafficOthers = `      - name: others
 `
 
 // proven is what verify says of a lane that carries traffic.
-const proven = `(?m)^ok +lane %[1]s on %[2]s, steering: [1-9][0-9]* packets of the lane arrived on processors [0-9,-]+, none elsewhere, none of others' there.*
-ok +lane %[1]s on %[2]s, mapper: [1-9][0-9]* packets of the lane left by transmit queues [0-9]+, none elsewhere, none of others' there.*
-ok +lane %[1]s on %[2]s, bandwidth: [1-9][0-9]* packets of the lane left in class 1:[0-9]+, none elsewhere, none of others' there`
+const proven = `(?m)^ok +lane %[1]s on %[2]s, steering: [1-9][0-9]* packets of the lane ` +
+	`arrived on processors [0-9,-]+, none elsewhere, none of others' there.*\n` +
+	`ok +lane %[1]s on %[2]s, mapper: [1-9][0-9]* packets of the lane ` +
+	`left by transmit queues [0-9]+, none elsewhere, none of others' there.*\n` +
+	`ok +lane %[1]s on %[2]s, bandwidth: [1-9][0-9]* packets of the lane ` +
+	`left in class 1:[0-9]+, none elsewhere, none of others' there`
 
 // traffic sends two lanes' packets and others' from the machine through the
 // card, and checks that verify proves each lane from them, that the first lane's
@@ -188,7 +191,8 @@ func lossless(ctx context.Context, peer *rpc.Client, flow int, dev string) error
 	if err != nil {
 		return err
 	}
-	fmt.Printf("of %d packets %d came back, %d were dropped by cake, %d overtaken, %d by the lane\n", x.Sent, x.Answered, dropped, x.Overtaken, byLane)
+	fmt.Printf("of %d packets %d came back, %d were dropped by cake, %d overtaken, %d by the lane\n", x.Sent,
+		x.Answered, dropped, x.Overtaken, byLane)
 	if x.Answered > x.Sent || x.Answered+dropped < x.Sent || x.Overtaken*1000 > x.Sent || byLane != x.Sent {
 		return errors.New("packets of the lane were lost, overtaken or took another way")
 	}

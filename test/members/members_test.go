@@ -48,7 +48,8 @@ lanes:
         ports: [%d]
 `, labtest.EchoPort)
 	if n > 1 {
-		fmt.Fprintf(&s, "      - name: others\n        protocol: udp\n        addrs: [10.77.0.1]\n        ports: [%d-%d]\n", 20000, 20000+n-2)
+		fmt.Fprintf(&s, "      - name: others\n        protocol: udp\n        addrs: [10.77.0.1]\n        ports: "+
+			"[%d-%d]\n", 20000, 20000+n-2)
 	}
 	return s.String()
 }
@@ -163,7 +164,8 @@ func advance(t *testing.T, k *apply.System, before *journal.Journal, text string
 	if before != nil {
 		h.Before, h.Generation = before.Records(), before.Head().Generation+1
 		for _, r := range h.Before {
-			owned.Records = append(owned.Records, plan.OwnedRecord{Original: r.Original, Last: r.Last, Part: r.Part, Cause: r.Cause})
+			owned.Records = append(owned.Records, plan.Record{Original: r.Original, Last: r.Last, Part: r.Part,
+				Cause: r.Cause})
 		}
 	}
 	if h.Plan, err = plan.Make(f.Intent, st, owned); err != nil {

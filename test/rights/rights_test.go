@@ -21,16 +21,21 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/kernel/iouring"
+	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
 // numbers are those of linux/capability.h.
 var numbers = []string{
-	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "LINUX_IMMUTABLE",
-	"NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE",
-	"SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE",
-	"AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE",
+	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+	"LINUX_IMMUTABLE",
+	"NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO",
+	"SYS_CHROOT", "SYS_PTRACE",
+	"SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE",
+	"AUDIT_WRITE",
+	"AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ",
+	"PERFMON", "BPF", "CHECKPOINT_RESTORE",
 }
 
 // limited is the first argument of a process that becomes a command with the
@@ -131,12 +136,7 @@ func TestPollers(t *testing.T) {
 		t.Skip("not root")
 	}
 	vethtest.HoldIOUring(t)
-	niclane := filepath.Join(t.TempDir(), "niclane")
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", niclane, "../../cmd/niclane")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make does
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	niclane := programs.Niclane(t)
 	for file, set := range shipped(t) {
 		t.Run(file, func(t *testing.T) {
 			for _, poller := range []string{"interrupt", "thread", "busy, pollers: 1", "application"} {
@@ -194,7 +194,8 @@ func lane(t *testing.T, niclane string, set []string, poller string) {
 		t.Fatalf("plan with all of root's capabilities: %v: %s", err, out)
 	}
 	for _, verb := range [][]string{
-		{"apply", "--confirm-within", "1m", file}, {"confirm"}, {"verify", "--for", "0", file}, {"status", "--interval", "1ms"}, {"rollback", file},
+		{"apply", "--confirm-within", "1m", file}, {"confirm"}, {"verify", "--for", "0", file},
+		{"status", "--interval", "1ms"}, {"rollback", file},
 	} {
 		out, err := do(set, verb...)
 		if err != nil {
@@ -211,7 +212,8 @@ func lane(t *testing.T, niclane string, set []string, poller string) {
 	if out, err := do(numbers, "plan", file); !changes(err) {
 		t.Errorf("plan after rollback: %v: %s", err, out)
 	}
-	if left, err := os.ReadDir(filepath.Join(dir, "run", "pollers")); len(left) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+	if left, err := os.ReadDir(filepath.Join(dir, "run", "pollers")); len(left) > 0 || err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
@@ -230,7 +232,8 @@ func confined(t *testing.T, pid string) {
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue // it has ended
 		}
-		for _, want := range []string{"\nCapPrm:\t0000000000000000\n", "\nCapEff:\t0000000000000000\n", "\nSeccomp:\t2\n"} {
+		for _, want := range []string{"\nCapPrm:\t0000000000000000\n", "\nCapEff:\t0000000000000000\n",
+			"\nSeccomp:\t2\n"} {
 			if err != nil || !strings.Contains(string(b), want) {
 				t.Errorf("%s: %v: no %q in\n%s", file, err, want, b)
 			}

@@ -36,7 +36,7 @@ func (b *bed) watch() []*soak.Process {
 	health := func() error {
 		found, err := filepath.Glob(run + "/watch-*.sock")
 		if err != nil || len(found) != 1 {
-			return fmt.Errorf("sockets of its health: %v, %v", found, err)
+			return fmt.Errorf("sockets of its health: %v, %w", found, err)
 		}
 		c, err := net.Dial("unix", found[0])
 		if err != nil {
@@ -48,7 +48,7 @@ func (b *bed) watch() []*soak.Process {
 	ask := func() (device.PollerState, error) {
 		all, err := poller.List(run)
 		if err != nil || len(all) != 1 {
-			return device.PollerState{}, fmt.Errorf("pollers: %+v, %v", all, err)
+			return device.PollerState{}, fmt.Errorf("pollers: %+v, %w", all, err)
 		}
 		if all[0].Doing == device.PollerHung {
 			return all[0], fmt.Errorf("the poller hangs")
@@ -93,7 +93,8 @@ func (b *bed) keeper() *soak.Process {
 	if err != nil || record.Keeper.PID == 0 {
 		b.Fatalf("%s: %v: no keeper in %s", found[0], err, text)
 	}
-	return &soak.Process{Name: "keeper", PID: record.Keeper.PID, Ask: func() error { return unix.Kill(record.Keeper.PID, 0) }}
+	return &soak.Process{Name: "keeper", PID: record.Keeper.PID,
+		Ask: func() error { return unix.Kill(record.Keeper.PID, 0) }}
 }
 
 // guard is that of a change of the other end, which waits to be confirmed.
@@ -111,7 +112,8 @@ func (b *bed) guard() *soak.Process {
 		b.Fatal(err)
 	}
 	for _, path := range cmdlines {
-		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), apply.GuardArg) && strings.Contains(string(text), run) {
+		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), apply.GuardArg) &&
+			strings.Contains(string(text), run) {
 			pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		}
 	}
@@ -120,7 +122,7 @@ func (b *bed) guard() *soak.Process {
 	}
 	return &soak.Process{Name: "guard", PID: pid, Ask: func() error {
 		if err := apply.CheckPending(run); err == nil || !strings.Contains(err.Error(), "waits to be confirmed") {
-			return fmt.Errorf("what waits: %v", err)
+			return fmt.Errorf("what waits: %w", err)
 		}
 		return nil
 	}}
@@ -131,7 +133,8 @@ func (b *bed) serve() *soak.Process {
 	pki := filepath.Join(b.dir, "pki")
 	b.do("serving", "bench", "certs", pki, "--hosts", "127.0.0.1", "--client", "me")
 	cmd := b.begin(b.command("serving", "bench", "serve", "--listen", "127.0.0.1:7411", "--cert", pki+"/127.0.0.1.pem",
-		"--key", pki+"/127.0.0.1.key", "--ca", pki+"/ca.pem", "--client", "me", "--dir", filepath.Join(b.dir, "serving", "agent")))
+		"--key", pki+"/127.0.0.1.key", "--ca", pki+"/ca.pem", "--client", "me", "--dir",
+		filepath.Join(b.dir, "serving", "agent")))
 	own, err := tls.LoadX509KeyPair(pki+"/me.pem", pki+"/me.key")
 	if err != nil {
 		b.Fatal(err)
@@ -147,7 +150,8 @@ func (b *bed) serve() *soak.Process {
 			return err
 		}
 		// Without a version it refuses, which is an answer.
-		return get(c, &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}, "https://127.0.0.1:7411/clock", http.StatusUpgradeRequired)
+		return get(c, &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}, "https://127.0.0.1:7411/clock",
+			http.StatusUpgradeRequired)
 	}
 	b.eventually("the agent listens", ask)
 	return &soak.Process{Name: "bench serve", PID: cmd.Process.Pid, Ask: ask}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/kernel/iouring"
+	"github.com/niclane/niclane/internal/program"
 	"github.com/niclane/niclane/internal/testing/soak"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
@@ -83,10 +84,14 @@ func TestSoak(t *testing.T) {
 // build builds the command as make does, collecting garbage all the time.
 func (b *bed) build() {
 	b.niclane = filepath.Join(b.dir, "niclane")
-	cmd := exec.Command("go", "build", "-buildvcs=false", soak.Overlay(b.T, "../..", "cmd/niclane"), "-o", b.niclane, "../../cmd/niclane")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
+	for _, name := range []string{program.Niclane, program.Bench} {
+		dir := "cmd/" + name
+		cmd := exec.Command("go", "build", "-buildvcs=false", soak.Overlay(b.T, "../..", dir), "-o",
+			filepath.Join(b.dir, name), "../../"+dir)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
 	}
 }
 
@@ -114,7 +119,8 @@ func (b *bed) ip(args ...string) {
 // command is niclane with the directories of one of the beds' hosts: the guard has
 // its own, because nothing else may change anything while it waits.
 func (b *bed) command(host string, args ...string) *exec.Cmd {
-	return exec.Command(b.niclane, append([]string{"--state-dir", filepath.Join(b.dir, host, "state"), "--run-dir", filepath.Join(b.dir, host, "run")}, args...)...)
+	return exec.Command(b.niclane, append([]string{"--state-dir", filepath.Join(b.dir, host, "state"), "--run-dir",
+		filepath.Join(b.dir, host, "run")}, args...)...)
 }
 
 func (b *bed) do(host string, args ...string) string {
@@ -164,7 +170,8 @@ func (b *bed) lanes(host, dev, more string) string {
 		b.Fatal(err)
 	}
 	file := filepath.Join(b.dir, host, "lanes.yaml")
-	text := fmt.Sprintf("version: 1\nglobals: {dev: %s, link-rate: 1gbit%s}\nlanes: {web: {queues: 2, guarantee: 20%%, cpus: 1, ports: [8080]}}\n", dev, more)
+	text := fmt.Sprintf("version: 1\nglobals: {dev: %s, link-rate: 1gbit%s}\nlanes: {web: {queues: 2, guarantee: "+
+		"20%%, cpus: 1, ports: [8080]}}\n", dev, more)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}

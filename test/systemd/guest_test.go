@@ -108,7 +108,8 @@ func newGuest(t *testing.T, series, deb string) *guest {
 		t.Fatalf("tools/kernel %s printed %q, want 4 fields", series, f)
 	}
 	g.kernel = f[0]
-	archive := strings.TrimSpace(command(t, "../../tools/debianroot", "systemd-sysv,udev,kmod,iproute2,ethtool,irqbalance,procps,curl"))
+	archive := strings.TrimSpace(command(t, "../../tools/debianroot",
+		"systemd-sysv,udev,kmod,iproute2,ethtool,irqbalance,procps,curl"))
 	root := filepath.Join(g.dir, "root")
 	command(t, "mkdir", root)
 	command(t, "tar", "-C", root, "--zstd", "-xf", archive)
@@ -117,13 +118,17 @@ func newGuest(t *testing.T, series, deb string) *guest {
 	g.write("root/root/agent", agent, 0o755)
 	g.write("root/etc/systemd/system/agent.service", agentUnit, 0o644)
 	g.write("root/etc/udev/rules.d/90-agent.rules",
-		`SUBSYSTEM=="virtio-ports", ATTR{name}=="niclane", TAG+="systemd", ENV{SYSTEMD_WANTS}+="agent.service"`+"\n", 0o644)
-	g.write("root/etc/systemd/network/50-cards.network", "[Match]\nMACAddress="+cardMAC+"\n[Network]\nAddress=10.99.0.1/24\n", 0o644)
+		`SUBSYSTEM=="virtio-ports", ATTR{name}=="niclane", TAG+="systemd", ENV{SYSTEMD_WANTS}+="agent.service"`+"\n",
+		0o644)
+	g.write("root/etc/systemd/network/50-cards.network",
+		"[Match]\nMACAddress="+cardMAC+"\n[Network]\nAddress=10.99.0.1/24\n", 0o644)
 	// All queues in use: with spare ones, of which XDP takes some, the kernel
 	// waits for ever when the driver goes. netif_set_real_num_rx_queues keeps the
 	// queues' references while the device unregisters (net/core/dev.c, 6.12).
-	g.write("root/etc/systemd/network/50-cards.link", "[Match]\nMACAddress="+cardMAC+"\n[Link]\nNamePolicy=path slot\nCombinedChannels=max\n", 0o644)
-	g.write("root/etc/systemd/network/60-other.network", "[Match]\nMACAddress="+otherMAC+"\n[Network]\nAddress=10.98.0.1/24\n", 0o644)
+	g.write("root/etc/systemd/network/50-cards.link", "[Match]\nMACAddress="+cardMAC+"\n[Link]\nNamePolicy=path "+
+		"slot\nCombinedChannels=max\n", 0o644)
+	g.write("root/etc/systemd/network/60-other.network",
+		"[Match]\nMACAddress="+otherMAC+"\n[Network]\nAddress=10.98.0.1/24\n", 0o644)
 	g.write("root/etc/machine-id", strings.Repeat("6e", 16)+"\n", 0o444)
 	g.write("root/etc/hostname", "guest\n", 0o644)
 	command(t, "chroot", root, "systemctl", "enable", "systemd-networkd.service")
@@ -170,7 +175,8 @@ func (g *guest) initramfs(modules string) {
 			command(g.t, "sh", "-ec", `case $1 in *.xz) xz -dc "$1" ;; *.zst) zstd -qdc "$1" ;; *) cat "$1" ;; esac >"$2"`, "sh", f[1], name)
 		}
 	}
-	command(g.t, "sh", "-ec", `cd "$1" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1 >"$2"`, "sh", into, filepath.Join(g.dir, "initrd"))
+	command(g.t, "sh", "-ec", `cd "$1" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1 >"$2"`, "sh", into,
+		filepath.Join(g.dir, "initrd"))
 }
 
 // start starts QEMU. That one thread emulates the processors in turn has its
@@ -185,7 +191,8 @@ func (g *guest) start(image string) {
 	}
 	defer console.Close()
 	// The end of unshare, however it comes, ends QEMU.
-	cmd := exec.Command("unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace, "sh",
+	cmd := exec.Command("unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace,
+		"sh",
 		"qemu-system-x86_64", "-accel", "tcg,thread=single", "-smp", "2", "-m", "1G", "-nodefaults", "-display", "none",
 		"-kernel", image, "-initrd", path("initrd"),
 		"-append", "console=ttyS0 nokaslr mitigations=off random.trust_cpu=on quiet systemd.show_status=no",
@@ -194,7 +201,8 @@ func (g *guest) start(image string) {
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=agent,server=on,wait=off,path="+path("agent"),
 		"-device", "virtserialport,chardev=agent,name=niclane",
 		"-netdev", fmt.Sprintf("tap,id=card,ifname=tap0,script=no,downscript=no,vhost=off,queues=%d", cardPairs),
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=card,mac=%s,mq=on,rss=on,hash=on,vectors=%d", cardMAC, 2*cardPairs+2),
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=card,mac=%s,mq=on,rss=on,hash=on,vectors=%d", cardMAC,
+			2*cardPairs+2),
 		"-netdev", "hubport,id=other,hubid=1", "-device", "e1000e,netdev=other,mac="+otherMAC)
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}

@@ -38,7 +38,8 @@ func TestSystemd(t *testing.T) {
 		t.Fatal(debs, err)
 	}
 	g := newGuest(t, series, debs[0])
-	t.Log(g.do("uname -sr; systemctl --version | head -n 1; dpkg-query -W -f '${Package} ${Version}\n' irqbalance iproute2"))
+	t.Log(g.do("uname -sr; systemctl --version | head -n 1; dpkg-query -W -f '${Package} ${Version}\n' irqbalance " +
+		"iproute2"))
 	g.do("udevadm settle") // cards have their names
 	virtio, e1000e := g.device(cardMAC), g.device(otherMAC)
 	before := g.state()
@@ -48,7 +49,8 @@ func TestSystemd(t *testing.T) {
 		if dev == e1000e {
 			force = "queue-set: shared"
 		}
-		g.do("cat >/etc/niclane/" + dev + ".yaml <<'END'\n" + fmt.Sprintf(card, dev, force) + "END\nniclane persist /etc/niclane/" + dev + ".yaml")
+		g.do("cat >/etc/niclane/" + dev + ".yaml <<'END'\n" + fmt.Sprintf(card, dev, force) +
+			"END\nniclane persist /etc/niclane/" + dev + ".yaml")
 	}
 	a, b := g.service(virtio), g.service(e1000e)
 
@@ -67,7 +69,8 @@ func TestSystemd(t *testing.T) {
 		if strings.TrimLeft(s.show("WatchdogTimestampMonotonic"), "0") == "" {
 			t.Errorf("%s: the watchdog has heard nothing", s.unit)
 		}
-		if there, began := g.monotonic(s.deviceUnit(), "ActiveEnterTimestampMonotonic"), g.monotonic(s.unit, "ExecMainStartTimestampMonotonic"); began < there {
+		if there, began := g.monotonic(s.deviceUnit(), "ActiveEnterTimestampMonotonic"),
+			g.monotonic(s.unit, "ExecMainStartTimestampMonotonic"); began < there {
 			t.Errorf("%s: started at %d µs, before its device at %d", s.unit, began, there)
 		}
 	}
@@ -75,9 +78,11 @@ func TestSystemd(t *testing.T) {
 	t.Log("somebody's tc")
 	for _, s := range []*service{a, b} {
 		s.repairs("qdisc/"+s.dev+"/root: made again, 5 objects", "tc qdisc del dev "+s.dev+" root")
-		s.repairs("class/"+s.dev+"/1:10: made again", "tc class change dev "+s.dev+" parent 1:1 classid 1:10 htb rate 1mbit ceil 2mbit")
+		s.repairs("class/"+s.dev+"/1:10: made again", "tc class change dev "+s.dev+" parent 1:1 classid 1:10 htb "+
+			"rate 1mbit ceil 2mbit")
 		s.repairs("filter/"+s.dev+"/egress/1/28268: made again", "tc filter del dev "+s.dev+" egress pref 1")
-		s.says("failed "+s.dev+" qdisc/"+s.dev+"/root: not repaired", "tc qdisc replace dev "+s.dev+" root handle 7: pfifo")
+		s.says("failed "+s.dev+" qdisc/"+s.dev+"/root: not repaired",
+			"tc qdisc replace dev "+s.dev+" root handle 7: pfifo")
 		if got := g.do("tc qdisc show dev " + s.dev + " root"); !strings.Contains(got, "pfifo 7:") {
 			t.Errorf("somebody's qdisc is gone: %s", got)
 		}
@@ -100,7 +105,8 @@ func TestSystemd(t *testing.T) {
 	}
 
 	t.Log("irqbalance")
-	t.Log(g.do("irqbalance --oneshot --foreground >/dev/null 2>&1; systemctl start irqbalance; systemctl is-active irqbalance || true"))
+	t.Log(g.do("irqbalance --oneshot --foreground >/dev/null 2>&1; systemctl start irqbalance; systemctl is-active " +
+		"irqbalance || true"))
 	for _, s := range []*service{a, b} {
 		s.keeps()
 	}
@@ -120,10 +126,12 @@ func TestSystemd(t *testing.T) {
 		s.shows("NRestarts", "1")
 		s.keeps()
 	}
-	g.do("mkdir -p /etc/systemd/system/" + a.unit + ".d && printf '[Service]\\nWatchdogSec=20s\\n' >/etc/systemd/system/" + a.unit + ".d/soon.conf && systemctl daemon-reload && systemctl restart " + a.unit)
+	g.do("mkdir -p /etc/systemd/system/" + a.unit + ".d && printf '[Service]\\nWatchdogSec=20s\\n' " +
+		">/etc/systemd/system/" + a.unit + ".d/soon.conf && systemctl daemon-reload && systemctl restart " + a.unit)
 	hangs := a.show("MainPID")
 	a.says("Watchdog timeout", "kill -STOP "+hangs)
-	g.eventually("p=$(systemctl show -P MainPID " + a.unit + "); test $p != 0 && test $p != " + hangs + " && systemctl is-active " + a.unit)
+	g.eventually("p=$(systemctl show -P MainPID " + a.unit + "); test $p != 0 && test $p != " + hangs +
+		" && systemctl is-active " + a.unit)
 	a.repairs("qdisc/"+a.dev+"/root: made again", "tc qdisc del dev "+a.dev+" root")
 	g.do("rm -r /etc/systemd/system/" + a.unit + ".d && systemctl daemon-reload")
 
@@ -179,7 +187,8 @@ func (g *guest) eventually(script string) {
 			if [ $(date +%s) -gt $end ]; then cat /run/said; exit 1; fi
 			sleep 0.2
 		done`); code != 0 {
-		g.t.Errorf("in the guest this never succeeds: %s\n%s\n%s", script, out, g.do("journalctl --no-pager -n 12 -o short-precise -u 'niclane*'"))
+		g.t.Errorf("in the guest this never succeeds: %s\n%s\n%s", script, out,
+			g.do("journalctl --no-pager -n 12 -o short-precise -u 'niclane*'"))
 	}
 }
 
@@ -229,7 +238,8 @@ func (s *service) says(line, action string) {
 	t := s.g.t
 	t.Helper()
 	s.g.do("date +%s.%6N >/run/began; " + action)
-	s.g.eventually("journalctl -o short-unix -u " + s.unit + ` --since "@$(cat /run/began)" | grep -F '` + line + "' >/run/line")
+	s.g.eventually("journalctl -o short-unix -u " + s.unit + ` --since "@$(cat /run/began)" | grep -F '` + line +
+		"' >/run/line")
 	t.Log(s.g.do(`awk -v t="$(cat /run/began)" 'NR == 1 { printf "%.2f s: ", $1 - t; $1 = $2 = ""; print }' /run/line | cut -c 1-160`), " <- ", action)
 }
 

@@ -77,7 +77,8 @@ func TestLane(t *testing.T) {
 			}
 			in, all := received(t, b)
 			send(t, v1.Index, f.datagram(4000, f.port).Frame(v1, v0))
-			vethtest.Until(t, "all of them are counted", func() bool { _, now := received(t, b); return now-all >= each })
+			vethtest.Until(t, "all of them are counted",
+				func() bool { _, now := received(t, b); return now-all >= each })
 			if now, _ := received(t, b); now-in != want {
 				t.Errorf("%s: of %d that arrive %d are the lane's, want %d", f.name, each, now-in, want)
 			}

@@ -41,7 +41,8 @@ var reasons = []struct{ side, prefix, why string }{
 	{"-", "write /sys/class/net/sim0/threaded", "the driver's pollers need no threads of the NAPIs"},
 	{"-", "poller thread of queue ", "the driver's pollers need no threads of the NAPIs"},
 	{"-", "rule ", "a queue for each port: niclane spreads the lane's connections (docs/migrating-from-adqsetup.md)"},
-	{"-", "interrupt of queue ", "adqsetup gives all queues processors in turn, those of the default lane, too; niclane moves what is not where the lane is polled"},
+	{"-", "interrupt of queue ", "adqsetup gives all queues processors in turn, those of the default lane, too; " +
+		"niclane moves what is not where the lane is polled"},
 	{"+", "interrupt of queue ", "the lanes' queues have processors in turn from the first"},
 	{"-", "feature rx-ntuple-filter", "nothing is asked for: it is as it was"},
 }
@@ -135,7 +136,8 @@ func recorded(t *testing.T, file string) map[string]bool {
 		}
 	}
 	for of, value := range settings {
-		if initial := map[string]string{"0": "", "off": ""}; !strings.Contains(of, "processor") && !strings.HasPrefix(of, "moderation") {
+		if initial := map[string]string{"0": "", "off": ""}; !strings.Contains(of, "processor") &&
+			!strings.HasPrefix(of, "moderation") {
 			if _, as := initial[value]; as {
 				continue
 			}
@@ -157,7 +159,8 @@ func niclanes(t *testing.T, file string) map[string]bool {
 			asked["feature "+o.Name+" "+map[bool]string{true: "on", false: "off"}[o.On]] = true
 		case device.Coalesce:
 			asked[fmt.Sprintf("moderation of queue %d adaptive-rx %s adaptive-tx %s rx-usecs %d tx-usecs %d", o.Queue,
-				map[bool]string{true: "on", false: "off"}[o.RxAdapt], map[bool]string{true: "on", false: "off"}[o.TxAdapt], o.RxUsecs, o.TxUsecs)] = true
+				map[bool]string{true: "on", false: "off"}[o.RxAdapt],
+				map[bool]string{true: "on", false: "off"}[o.TxAdapt], o.RxUsecs, o.TxUsecs)] = true
 		case device.Ring:
 			asked[fmt.Sprintf("rings rx %d tx %d", o.RX, o.TX)] = true
 		case device.DriverParam:

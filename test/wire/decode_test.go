@@ -186,7 +186,8 @@ func skbedit(b []byte) (line string, err error) {
 // names are those that record.py gives adqsetup for the bits.
 var (
 	features = []string{"hw-tc-offload", "rx-ntuple-filter"}
-	flags    = []string{"channel-inline-flow-director", "channel-pkt-inspect-optimize", "channel-pkt-clean-bp-stop", "channel-pkt-clean-bp-stop-cfg"}
+	flags    = []string{"channel-inline-flow-director", "channel-pkt-inspect-optimize", "channel-pkt-clean-bp-stop",
+		"channel-pkt-clean-bp-stop-cfg"}
 )
 
 // ioctl is what a request of SIOCETHTOOL asks for (linux/ethtool.h): settings by
@@ -210,7 +211,8 @@ func ioctl(b []byte, set func(of, value string)) {
 	case unix.ETHTOOL_SRINGPARAM:
 		set("rings", fmt.Sprintf("rx %d tx %d", u32(4+4*4), u32(4+4*7)))
 	case unix.ETHTOOL_SRXCLSRLINS:
-		set(fmt.Sprintf("rule %s4 dst-port %d", map[uint32]string{1: "tcp", 2: "udp"}[u32(16)], binary.BigEndian.Uint16(b[30:])),
+		set(fmt.Sprintf("rule %s4 dst-port %d", map[uint32]string{1: "tcp", 2: "udp"}[u32(16)],
+			binary.BigEndian.Uint16(b[30:])),
 			fmt.Sprintf("queue %d", binary.NativeEndian.Uint64(b[168:])))
 	case unix.ETHTOOL_PERQUEUE:
 		if u32(4) != unix.ETHTOOL_SCOALESCE {
@@ -222,7 +224,8 @@ func ioctl(b []byte, set func(of, value string)) {
 			if u32(8+q/32*4)>>(q%32)&1 == 0 {
 				continue
 			}
-			set(fmt.Sprintf("moderation of queue %d", q), fmt.Sprintf("adaptive-rx %s adaptive-tx %s rx-usecs %d tx-usecs %d",
+			set(fmt.Sprintf("moderation of queue %d", q), fmt.Sprintf("adaptive-rx %s adaptive-tx %s rx-usecs %d "+
+				"tx-usecs %d",
 				onOff[u32(at+4*10) != 0], onOff[u32(at+4*11) != 0], u32(at+4), u32(at+4*5)))
 			at += size
 		}

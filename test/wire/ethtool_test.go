@@ -25,8 +25,10 @@ import (
 // asked for: both read it first.
 var settings = []plan.Step{
 	{Old: device.Channels{Dev: vethtest.Dev, RX: 8, TX: 8}, New: device.Channels{Dev: vethtest.Dev, RX: 2, TX: 4}},
-	{Old: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list"}, New: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list", On: true}},
-	{Old: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list", On: true}, New: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list"}},
+	{Old: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list"},
+		New: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list", On: true}},
+	{Old: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list", On: true},
+		New: device.Feature{Dev: vethtest.Dev, Name: "rx-gro-list"}},
 }
 
 // TestEthtool: ethtool(8) sends, for the lines that the plan shows, what niclane

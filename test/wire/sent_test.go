@@ -83,7 +83,8 @@ func traced(t *testing.T, test string, env ...string) []message {
 		t.Fatal(err)
 	}
 	trace := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command(strace, "-f", "-o", trace, "-e", "trace=socket,sendto,sendmsg", "-e", "write=all", "-e", "signal=none", self, "-test.run="+test)
+	cmd := exec.Command(strace, "-f", "-o", trace, "-e", "trace=socket,sendto,sendmsg", "-e", "write=all", "-e",
+		"signal=none", self, "-test.run="+test)
 	cmd.Env = append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -11,32 +11,32 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/notify"
 	"github.com/niclane/niclane/lane/device"
-	"github.com/niclane/niclane/lane/verify"
+	"github.com/niclane/niclane/lane/plan"
 )
 
-// Names know the devices that were looked at by their interface numbers, which stay
+// names know the devices that were looked at by their interface numbers, which stay
 // when somebody renames one. The zero value knows none.
-type Names struct{ index map[string]int }
+type names struct{ index map[string]int }
 
-// From is where the interest in one file's lanes comes from.
-type From struct {
-	State   *device.State
-	Devices []string
-	Known   bool // State has these devices, and what they depend on, alone
-	Groups  []string
-	Owned   []verify.Record
+// from is where the interest in one file's lanes comes from.
+type from struct {
+	state   *device.State
+	devices []string
+	known   bool // state has these devices, and what they depend on, alone
+	groups  []string
+	owned   []plan.Record
 }
 
-// Interest is what the kernel is to tell about.
-func (n *Names) Interest(from From) notify.Interest {
+// interest is what the kernel is to tell about.
+func (n *names) interest(of from) notify.Interest {
 	if n.index == nil {
 		n.index = map[string]int{}
 	}
-	in := notify.Interest{Devices: slices.Clone(from.Devices)}
+	in := notify.Interest{Devices: slices.Clone(of.devices)}
 	files := map[string]bool{noIOUring: true}
-	for i := range from.State.Devices {
-		d := &from.State.Devices[i]
-		if !from.Known && !slices.Contains(from.Devices, d.Name) {
+	for i := range of.state.Devices {
+		d := &of.state.Devices[i]
+		if !of.known && !slices.Contains(of.devices, d.Name) {
 			continue
 		}
 		n.index[d.Name] = d.Index
@@ -49,7 +49,7 @@ func (n *Names) Interest(from From) notify.Interest {
 		for _, p := range d.Pollers {
 			in.PIDs = append(in.PIDs, p.PID)
 		}
-		for name := range from.State.Files {
+		for name := range of.state.Files {
 			if strings.HasPrefix(name, "/sys/class/net/"+d.Name+"/") {
 				files[name] = true
 			}
@@ -59,21 +59,21 @@ func (n *Names) Interest(from From) notify.Interest {
 			files[fmt.Sprintf("/proc/irq/%d/smp_affinity", i.Number)] = true // the same setting by another name
 		}
 	}
-	for _, dev := range from.Devices {
+	for _, dev := range of.devices {
 		if index := n.index[dev]; index != 0 && !slices.Contains(in.Indexes, index) {
 			in.Indexes = append(in.Indexes, index) // it may have another name
 		}
 	}
-	for _, r := range from.Owned {
+	for _, r := range of.owned {
 		if f, ok := r.Last.(device.File); ok {
 			files[f.Path] = true
 		}
 	}
 	in.Files = slices.Sorted(maps.Keys(files))
-	for _, g := range from.Groups {
-		mounts := slices.Collect(maps.Values(from.State.Cgroups.V1))
-		if from.State.Cgroups.V2 != "" {
-			mounts = append(mounts, from.State.Cgroups.V2)
+	for _, g := range of.groups {
+		mounts := slices.Collect(maps.Values(of.state.Cgroups.V1))
+		if of.state.Cgroups.V2 != "" {
+			mounts = append(mounts, of.state.Cgroups.V2)
 		}
 		for _, mount := range mounts {
 			in.Births = append(in.Births, path.Join(mount, g))
@@ -82,9 +82,9 @@ func (n *Names) Interest(from From) notify.Interest {
 	return in
 }
 
-// Waits says why nothing can be repaired on devices now. Displaced is as Displaced
-// returns it.
-func Waits(devices []string, st *device.State, displaced map[string]string) map[string]string {
+// waits says why nothing can be repaired on devices now. displaced is as
+// engine.Displaced returns it.
+func waits(devices []string, st *device.State, displaced map[string]string) map[string]string {
 	var out map[string]string
 	for _, dev := range devices {
 		why := wait(st.Device(dev))

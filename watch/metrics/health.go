@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health shows how watched lanes are: metrics for Prometheus at
+// Package metrics shows how watched lanes are: metrics for Prometheus at
 // /metrics, and at /healthz whether all is as it should be. It reads counters
 // when it is asked and at no other time, and listens where only this host
 // reaches it: on a Unix socket or a loopback address.
-package health
+package metrics
 
 import (
 	"context"
@@ -52,7 +52,8 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, fmt.Errorf("%q: want unix:PATH, 127.0.0.1:PORT or [::1]:PORT", s)
 	}
 	if !at.Addr().IsLoopback() {
-		return Address{}, fmt.Errorf("%q: other hosts reach it, and it tells everybody: want a loopback address (127.0.0.1, ::1) or unix:PATH", s)
+		return Address{}, fmt.Errorf("%q: other hosts reach it, and it tells everybody: want a loopback address "+
+			"(127.0.0.1, ::1) or unix:PATH", s)
 	}
 	return Address{"tcp", at.String()}, nil
 }
@@ -66,7 +67,8 @@ func (a Address) listen() (net.Listener, error) {
 	if c, derr := net.Dial(a.Network, a.Address); derr == nil {
 		c.Close()
 		return nil, fmt.Errorf("%s: another process listens there", a.Address)
-	} else if st, serr := os.Lstat(a.Address); !errors.Is(derr, unix.ECONNREFUSED) || serr != nil || st.Mode().Type() != fs.ModeSocket {
+	} else if st, serr := os.Lstat(a.Address); !errors.Is(derr, unix.ECONNREFUSED) || serr != nil ||
+		st.Mode().Type() != fs.ModeSocket {
 		return nil, err // not a socket (unix(7): refused as well), or not ours
 	}
 	if err := os.Remove(a.Address); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -75,9 +77,9 @@ func (a Address) listen() (net.Listener, error) {
 	return net.Listen(a.Network, a.Address)
 }
 
-// A Keeper knows how the lanes are: *stay.Keeper.
+// A Keeper knows how the lanes are: *watch.Keeper.
 type Keeper interface {
-	State() (conditions []stay.Condition, count stay.Count, failing string)
+	State() (conditions []watch.Condition, count watch.Count, failing string)
 }
 
 // A Server answers.
@@ -98,13 +100,15 @@ const requestTimeout = 10 * time.Second
 
 // Serve answers until Close. read reads the counters; it is called for one
 // request at a time. more are shown beside them.
-func Serve(at Address, k Keeper, read func(context.Context) (Reading, error), more ...prometheus.Collector) (*Server, error) {
+func Serve(at Address, k Keeper, read func(context.Context) (Reading, error), more ...prometheus.Collector) (*Server,
+	error) {
 	l, err := at.listen()
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	s := &Server{done: make(chan error, 1), http: &http.Server{
-		Handler: heard(handler(k, read, more...)), ConnContext: withConn, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
+		Handler: heard(handler(k, read, more...)), ConnContext: withConn, ReadTimeout: requestTimeout,
+		WriteTimeout: requestTimeout, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10,
 	}}
 	go func() { s.done <- s.http.Serve(few.Listen(l, clients, clients)) }()
@@ -141,7 +145,8 @@ func handler(k Keeper, read func(context.Context) (Reading, error), more ...prom
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(append(more, &collector{series: newSeries(), keeper: k, read: read})...)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapers, ErrorHandling: promhttp.ContinueOnError}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry,
+		promhttp.HandlerOpts{MaxRequestsInFlight: scrapers, ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		wrong := wrongs(k)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package metrics
 
 import (
 	"context"
@@ -27,12 +27,12 @@ import (
 
 // keeper is one that says what it is told to.
 type keeper struct {
-	conditions []stay.Condition
+	conditions []watch.Condition
 	failing    string
 }
 
-func (k *keeper) State() ([]stay.Condition, stay.Count, string) {
-	return k.conditions, stay.Count{Looks: 7, Drifts: 3, Repairs: 2, LastLook: time.Unix(1000, 0)}, k.failing
+func (k *keeper) State() ([]watch.Condition, watch.Count, string) {
+	return k.conditions, watch.Count{Looks: 7, Drifts: 3, Repairs: 2, LastLook: time.Unix(1000, 0)}, k.failing
 }
 
 // reading has something of everything that is counted.
@@ -44,26 +44,33 @@ func reading(context.Context) (Reading, error) {
 		},
 		State: &device.State{Devices: []device.Device{{
 			Name: "d0", IRQs: []device.IRQ{{Number: 33, Queue: 1}, {Number: 34, Queue: 0}},
-			NAPIs:   []device.NAPI{{ID: 100, PID: 5, Config: device.NAPIConfig{Dev: "d0", Queue: 1}}},
-			Pollers: []device.PollerState{{Poller: device.Poller{Dev: "d0", Queues: []int{2}}, PID: 6, Thread: 6, Doing: device.PollerAsleep, Polls: 11, Packets: 12, OthersPackets: 13, Sleeps: 14}},
+			NAPIs: []device.NAPI{{ID: 100, PID: 5, Config: device.NAPIConfig{Dev: "d0", Queue: 1}}},
+			Pollers: []device.PollerState{{Poller: device.Poller{Dev: "d0", Queues: []int{2}}, PID: 6, Thread: 6,
+				Doing: device.PollerAsleep, Polls: 11, Packets: 12, OthersPackets: 13, Sleeps: 14}},
 		}}},
 		Moment: status.Moment{
 			Counters: map[string]device.Counters{"d0": {
-				Rx:      []device.QueueCounter{{Queue: 0, Packets: 1}, {Queue: 1, Packets: 21, Bytes: 22, Drops: 23}, {Queue: 2}},
-				Tx:      []device.QueueCounter{{Queue: 1, Packets: 31}},
-				Classes: []device.ClassCounter{{ID: "1:10", Packets: 41, Bytes: 42, Drops: 43, Backlog: 44}, {ID: "1:2"}},
+				Rx: []device.QueueCounter{{Queue: 0, Packets: 1}, {Queue: 1, Packets: 21, Bytes: 22, Drops: 23},
+					{Queue: 2}},
+				Tx: []device.QueueCounter{{Queue: 1, Packets: 31}},
+				Classes: []device.ClassCounter{{ID: "1:10", Packets: 41, Bytes: 42, Drops: 43, Backlog: 44},
+					{ID: "1:2"}},
 			}},
-			Received:   map[string]map[status.LaneQueue]device.QueueCounter{"d0": {{Lane: "web", Queue: 0}: {Packets: 51, Bytes: 52}}},
-			Sent:       map[string]map[status.LaneQueue]device.QueueCounter{"d0": {{Lane: "web", Queue: 2}: {Packets: 53, Bytes: 54}, {Lane: "web", Queue: status.AnyQueue}: {Packets: 55}}},
+			Received: map[string]map[status.LaneQueue]device.QueueCounter{"d0": {{Lane: "web",
+				Queue: 0}: {Packets: 51, Bytes: 52}}},
+			Sent: map[string]map[status.LaneQueue]device.QueueCounter{"d0": {{Lane: "web",
+				Queue: 2}: {Packets: 53, Bytes: 54}, {Lane: "web", Queue: status.AnyQueue}: {Packets: 55}}},
 			Interrupts: map[int]uint64{33: 61, 34: 62},
-			Threads:    map[int]status.Thread{5: {CPU: 1500000000, Voluntary: 71, Involuntary: 72}, 6: {CPU: 1}, 8: {CPU: 2}},
-			Handlers:   map[string]map[int]int{"d0": {1: 8}},
+			Threads: map[int]status.Thread{5: {CPU: 1500000000, Voluntary: 71, Involuntary: 72}, 6: {CPU: 1},
+				8: {CPU: 2}},
+			Handlers: map[string]map[int]int{"d0": {1: 8}},
 		},
 	}, nil
 }
 
 // serve serves on a Unix socket and returns what asks it.
-func serve(t *testing.T, k Keeper, read func(context.Context) (Reading, error)) (get func(path string) (code int, body string), at Address) {
+func serve(t *testing.T, k Keeper, read func(context.Context) (Reading, error)) (get func(path string) (code int,
+	body string), at Address) {
 	t.Helper()
 	at = Address{"unix", filepath.Join(t.TempDir(), "health.sock")}
 	s, err := Serve(at, k, read)
@@ -75,7 +82,8 @@ func serve(t *testing.T, k Keeper, read func(context.Context) (Reading, error)) 
 			t.Error(err)
 		}
 	})
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
 		return (&net.Dialer{}).DialContext(ctx, at.Network, at.Address)
 	}}}
 	return func(path string) (int, string) {
@@ -94,7 +102,8 @@ func serve(t *testing.T, k Keeper, read func(context.Context) (Reading, error)) 
 }
 
 func TestMetrics(t *testing.T) {
-	k := &keeper{conditions: []stay.Condition{{Config: "/l.yaml", Drifts: []string{"a"}, Left: []string{"b", "c"}, Waits: map[string]string{"d0": "is down"}}}}
+	k := &keeper{conditions: []watch.Condition{{Config: "/l.yaml", Drifts: []string{"a"}, Left: []string{"b", "c"},
+		Waits: map[string]string{"d0": "is down"}}}}
 	get, _ := serve(t, k, reading)
 	code, body := get("/metrics")
 	if code != http.StatusOK {
@@ -147,7 +156,8 @@ func names() []string {
 // TestUnread: the watch's own series are there even where counters cannot be
 // read.
 func TestUnread(t *testing.T) {
-	get, _ := serve(t, &keeper{failing: "no memory"}, func(context.Context) (Reading, error) { return Reading{}, errors.New("no such device") })
+	get, _ := serve(t, &keeper{failing: "no memory"},
+		func(context.Context) (Reading, error) { return Reading{}, errors.New("no such device") })
 	if _, body := get("/metrics"); !strings.Contains(body, "niclane_watch_failing 1\n") {
 		t.Errorf("without counters:\n%s", body)
 	}
@@ -155,7 +165,7 @@ func TestUnread(t *testing.T) {
 
 // TestSilentClients: they keep nobody out, however many there are.
 func TestSilentClients(t *testing.T) {
-	get, at := serve(t, &keeper{conditions: []stay.Condition{{Config: "/l.yaml"}}}, reading)
+	get, at := serve(t, &keeper{conditions: []watch.Condition{{Config: "/l.yaml"}}}, reading)
 	var all []net.Conn
 	for range clients + 1 {
 		c, err := net.Dial(at.Network, at.Address)
@@ -174,7 +184,7 @@ func TestSilentClients(t *testing.T) {
 }
 
 func TestHealthz(t *testing.T) {
-	k := &keeper{conditions: []stay.Condition{{Config: "/l.yaml"}}}
+	k := &keeper{conditions: []watch.Condition{{Config: "/l.yaml"}}}
 	get, at := serve(t, k, reading)
 	if code, body := get("/healthz"); code != http.StatusOK || body != "ok\n" {
 		t.Errorf("%d %q", code, body)
@@ -183,9 +193,9 @@ func TestHealthz(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	for want, k := range map[string]*keeper{
-		"/l.yaml: qdisc: not as niclane left it, and not repaired any more": {conditions: []stay.Condition{{Config: "/l.yaml", Left: []string{"qdisc"}}}},
-		"/l.yaml: qdisc: not as niclane left it\n":                          {conditions: []stay.Condition{{Config: "/l.yaml", Drifts: []string{"qdisc"}}}},
-		"/l.yaml: d0: is down":                                              {conditions: []stay.Condition{{Config: "/l.yaml", Waits: map[string]string{"d0": "is down"}}}},
+		"/l.yaml: qdisc: not as niclane left it, and not repaired any more": {conditions: []watch.Condition{{Config: "/l.yaml", Left: []string{"qdisc"}}}},
+		"/l.yaml: qdisc: not as niclane left it\n":                          {conditions: []watch.Condition{{Config: "/l.yaml", Drifts: []string{"qdisc"}}}},
+		"/l.yaml: d0: is down":                                              {conditions: []watch.Condition{{Config: "/l.yaml", Waits: map[string]string{"d0": "is down"}}}},
 		"the lanes cannot be looked at: no memory":                          {failing: "no memory"},
 	} {
 		get, _ := serve(t, k, reading)
@@ -267,7 +277,8 @@ func TestDashboard(t *testing.T) {
 					t.Errorf("panel %q asks for %s, which is not there", p.Title, name)
 				}
 			}
-			labels := regexp.MustCompile(`\{\{(\w+)\}\}|by \(([\w, ]+)\)|(\w+)=~?"`).FindAllStringSubmatch(target.Expr+" "+target.LegendFormat, -1)
+			labels := regexp.MustCompile(`\{\{(\w+)\}\}|by \(([\w, ]+)\)|(\w+)=~?"`).FindAllStringSubmatch(target.Expr+
+				" "+target.LegendFormat, -1)
 			for _, m := range labels {
 				for _, label := range strings.Split(m[1]+m[2]+m[3], ",") {
 					if !labelled(target.Expr, strings.TrimSpace(label)) {
@@ -287,6 +298,7 @@ func labelled(expr, label string) bool {
 	return slices.ContainsFunc(newSeries().all(), func(d *prometheus.Desc) bool {
 		name := regexp.MustCompile(`niclane_\w+`).FindString(d.String())
 		has := regexp.MustCompile(`variableLabels: \{([^}]*)\}`).FindStringSubmatch(d.String())
-		return regexp.MustCompile(`\b`+name+`\b`).MatchString(expr) && len(has) > 1 && slices.Contains(strings.Split(has[1], ","), label)
+		return regexp.MustCompile(`\b`+name+`\b`).MatchString(expr) && len(has) > 1 &&
+			slices.Contains(strings.Split(has[1], ","), label)
 	})
 }

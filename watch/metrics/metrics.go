@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package metrics
 
 import (
 	"context"
@@ -32,42 +32,63 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // or the thread was made; where one is made anew, they begin at 0, which rate()
 // knows.
 type series struct {
-	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, xdpPackets, xdpBytes, sentPackets, sentBytes *prometheus.Desc
-	pollerCPU, pollerSwitch, pollerPolls, pollerTaken, pollerSleeps, pollerState, laneInfo                                                             *prometheus.Desc
-	driftNow, waiting, drifts, repairs, failures, looks, events, lastLook, lookError                                                                   *prometheus.Desc
+	queuePackets, queueBytes, queueDrops, interrupts, classPackets, classBytes, classDrops, classBacklog, xdpPackets,
+	xdpBytes, sentPackets, sentBytes *prometheus.Desc
+	pollerCPU, pollerSwitch, pollerPolls, pollerTaken, pollerSleeps, pollerState,
+	laneInfo *prometheus.Desc
+	driftNow, waiting, drifts, repairs, failures, looks, events, lastLook,
+	lookError *prometheus.Desc
 }
 
 // newSeries describes them: when they are needed, not whenever niclane starts.
 func newSeries() *series {
 	return &series{
-		queuePackets: desc("queue_packets_total", "Packets of a queue, as the device counts them.", "device", "lane", "queue", "direction"),
-		queueBytes:   desc("queue_bytes_total", "Bytes of a queue, as the device counts them.", "device", "lane", "queue", "direction"),
-		queueDrops:   desc("queue_drops_total", "Packets that a queue dropped, as the device counts them.", "device", "lane", "queue", "direction"),
-		interrupts:   desc("queue_interrupts_total", "Interrupts of a queue's vectors.", "device", "lane", "queue"),
-		classPackets: desc("class_packets_total", "Packets that the lane's HTB class has sent.", "device", "lane", "class"),
-		classBytes:   desc("class_bytes_total", "Bytes that the lane's HTB class has sent.", "device", "lane", "class"),
-		classDrops:   desc("class_drops_total", "Packets that the lane's HTB class dropped.", "device", "lane", "class"),
-		classBacklog: desc("class_backlog_bytes", "Bytes that wait in the lane's HTB class.", "device", "lane", "class"),
-		xdpPackets:   desc("lane_received_packets_total", "The lane's packets by receive queue, as niclane's XDP program counts them.", "device", "lane", "queue"),
-		sentPackets:  desc("lane_sent_packets_total", "The lane's packets by transmit queue, as niclane's classifier counts them; queue \"any\" where it is not known to it.", "device", "lane", "queue"),
-		sentBytes:    desc("lane_sent_bytes_total", "The lane's bytes by transmit queue, as niclane's classifier counts them.", "device", "lane", "queue"),
-		xdpBytes:     desc("lane_received_bytes_total", "The lane's bytes by receive queue, as niclane's XDP program counts them.", "device", "lane", "queue"),
-		pollerCPU:    desc("poller_cpu_seconds_total", "Processor time of the thread that polls a queue; cpumap: that handles packets on a processor.", "device", "lane", "queue", "kind"),
-		pollerSwitch: desc("poller_context_switches_total", "Context switches of the thread that polls a queue.", "device", "lane", "queue", "kind", "voluntary"),
-		pollerPolls:  desc("poller_polls_total", "Polls by niclane's own poller, of its queues together.", "device", "lane", "queue"),
-		pollerTaken:  desc("poller_packets_total", "Packets of a poller's queues, by who took them: the poller, or others while it slept or had no processor.", "device", "lane", "queue", "by"),
-		pollerSleeps: desc("poller_sleeps_total", "How often niclane's own poller went to sleep because no packet came.", "device", "lane", "queue"),
-		pollerState:  desc("poller_state", "1 for what niclane's own poller does now.", "device", "lane", "queue", "state"),
-		laneInfo:     desc("lane_info", "1 for each lane that is applied.", "device", "lane", "rank", "queues", "cpus"),
-		driftNow:     desc("drift_objects", "Objects that are not as niclane left them, by whether they are still to be repaired.", "config", "left"),
-		waiting:      desc("device_waiting", "1 while nothing can be repaired on the device: absent, down or without carrier.", "config", "device"),
-		drifts:       desc("watch_drifts_total", "Drifts that the watch has found."),
-		repairs:      desc("watch_repairs_total", "Drifts that the watch has repaired."),
-		failures:     desc("watch_failures_total", "Repairs that failed."),
-		looks:        desc("watch_looks_total", "How often the watch has compared the lanes with the kernel."),
-		events:       desc("watch_notifications_total", "Notifications of the kernel about the lanes' devices."),
-		lastLook:     desc("watch_last_look_timestamp_seconds", "When the lanes were last compared with the kernel."),
-		lookError:    desc("watch_failing", "1 while the lanes cannot be looked at."),
+		queuePackets: desc("queue_packets_total", "Packets of a queue, as the device counts them.", "device", "lane",
+			"queue", "direction"),
+		queueBytes: desc("queue_bytes_total", "Bytes of a queue, as the device counts them.", "device", "lane",
+			"queue", "direction"),
+		queueDrops: desc("queue_drops_total", "Packets that a queue dropped, as the device counts them.", "device",
+			"lane", "queue", "direction"),
+		interrupts: desc("queue_interrupts_total", "Interrupts of a queue's vectors.", "device", "lane", "queue"),
+		classPackets: desc("class_packets_total", "Packets that the lane's HTB class has sent.", "device", "lane",
+			"class"),
+		classBytes: desc("class_bytes_total", "Bytes that the lane's HTB class has sent.", "device", "lane", "class"),
+		classDrops: desc("class_drops_total", "Packets that the lane's HTB class dropped.", "device", "lane",
+			"class"),
+		classBacklog: desc("class_backlog_bytes", "Bytes that wait in the lane's HTB class.", "device", "lane",
+			"class"),
+		xdpPackets: desc("lane_received_packets_total",
+			"The lane's packets by receive queue, as niclane's XDP program counts them.", "device", "lane", "queue"),
+		sentPackets: desc("lane_sent_packets_total", "The lane's packets by transmit queue, as niclane's "+
+			"classifier counts them; queue \"any\" where it is not known to it.", "device", "lane", "queue"),
+		sentBytes: desc("lane_sent_bytes_total",
+			"The lane's bytes by transmit queue, as niclane's classifier counts them.", "device", "lane", "queue"),
+		xdpBytes: desc("lane_received_bytes_total",
+			"The lane's bytes by receive queue, as niclane's XDP program counts them.", "device", "lane", "queue"),
+		pollerCPU: desc("poller_cpu_seconds_total", "Processor time of the thread that polls a queue; cpumap: "+
+			"that handles packets on a processor.", "device", "lane", "queue", "kind"),
+		pollerSwitch: desc("poller_context_switches_total", "Context switches of the thread that polls a queue.",
+			"device", "lane", "queue", "kind", "voluntary"),
+		pollerPolls: desc("poller_polls_total", "Polls by niclane's own poller, of its queues together.", "device",
+			"lane", "queue"),
+		pollerTaken: desc("poller_packets_total", "Packets of a poller's queues, by who took them: the poller, or "+
+			"others while it slept or had no processor.", "device", "lane", "queue", "by"),
+		pollerSleeps: desc("poller_sleeps_total",
+			"How often niclane's own poller went to sleep because no packet came.", "device", "lane", "queue"),
+		pollerState: desc("poller_state", "1 for what niclane's own poller does now.", "device", "lane", "queue",
+			"state"),
+		laneInfo: desc("lane_info", "1 for each lane that is applied.", "device", "lane", "rank", "queues", "cpus"),
+		driftNow: desc("drift_objects",
+			"Objects that are not as niclane left them, by whether they are still to be repaired.", "config", "left"),
+		waiting: desc("device_waiting",
+			"1 while nothing can be repaired on the device: absent, down or without carrier.", "config", "device"),
+		drifts:    desc("watch_drifts_total", "Drifts that the watch has found."),
+		repairs:   desc("watch_repairs_total", "Drifts that the watch has repaired."),
+		failures:  desc("watch_failures_total", "Repairs that failed."),
+		looks:     desc("watch_looks_total", "How often the watch has compared the lanes with the kernel."),
+		events:    desc("watch_notifications_total", "Notifications of the kernel about the lanes' devices."),
+		lastLook:  desc("watch_last_look_timestamp_seconds", "When the lanes were last compared with the kernel."),
+		lookError: desc("watch_failing", "1 while the lanes cannot be looked at."),
 	}
 }
 
@@ -134,7 +155,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for _, l := range r.Lanes {
-		w.count(w.laneInfo, prometheus.GaugeValue, 1, l.Device, l.Name, strconv.Itoa(l.Rank), device.FormatCPUList(l.Queues), device.FormatCPUList(l.CPUs))
+		w.count(w.laneInfo, prometheus.GaugeValue, 1, l.Device, l.Name, strconv.Itoa(l.Rank),
+			device.FormatCPUList(l.Queues), device.FormatCPUList(l.CPUs))
 		w.queues(r, l)
 		w.class(r, l)
 		w.xdp(r, l)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package unit_test
+package systemd_test
 
 import (
 	"os"
@@ -27,8 +27,8 @@ func TestExposure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(packaged), unit.Sandbox(true, unit.Families)) {
-		t.Error("dist/niclane@.service has not the lines of unit.Sandbox for any lanes file")
+	if !strings.Contains(string(packaged), systemd.Sandbox(true, systemd.Families)) {
+		t.Error("dist/niclane@.service has not the lines of systemd.Sandbox for any lanes file")
 	}
 	for name, c := range map[string]struct {
 		text []byte

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unit writes the systemd unit that makes a device's lanes at boot and
+// Package systemd writes the systemd unit that makes a device's lanes at boot and
 // keeps them, and takes it away again. It touches no unit that somebody else has
 // written or changed, and starts nothing.
-package unit
+package systemd
 
 import (
 	"bytes"
@@ -77,7 +77,10 @@ func (u Unit) Render() []byte {
 	line("RuntimeDirectoryPreserve=yes")
 	line("")
 	families := Families
-	if slices.ContainsFunc(u.Options, func(o string) bool { return strings.Contains(o, ":") && !strings.HasPrefix(o, "unix:") }) {
+	if slices.ContainsFunc(u.Options, func(o string) bool {
+		return strings.Contains(o, ":") &&
+			!strings.HasPrefix(o, "unix:")
+	}) {
 		families += " AF_INET AF_INET6" // to listen on a loopback address
 	}
 	b.WriteString(Sandbox(u.Groups, families))
@@ -98,7 +101,8 @@ func Sandbox(groups bool, families string) string {
 	capabilities, calls, writes := "", "", "\nProtectControlGroups=yes"
 	if groups {
 		capabilities, calls, writes = " CAP_SYS_PTRACE CAP_DAC_OVERRIDE", " pidfd_getfd", ""
-		text = strings.Replace(text, "CapabilityBoundingSet=", `# For a control group: niclane sets the priority of its processes' sockets, also of
+		text = strings.Replace(text, "CapabilityBoundingSet=",
+			`# For a control group: niclane sets the priority of its processes' sockets, also of
 # other users' (CAP_SYS_PTRACE, CAP_DAC_OVERRIDE, pidfd_getfd), and writes its files.
 CapabilityBoundingSet=`, 1)
 	}
@@ -210,13 +214,14 @@ func (u Unit) Check() error {
 			return fmt.Errorf("%q: a unit can have no control character in a name, and wants UTF-8: rename it", name)
 		}
 	}
-	for _, file := range []struct{ path, without string }{{u.Config, "could not read it"}, {u.Command, "could not start it"}} {
+	for _, file := range []struct{ path, without string }{{u.Config, "could not read it"},
+		{u.Command, "could not start it"}} {
 		for _, h := range unseen {
-			real, err := filepath.EvalSymlinks(h.dir)
+			actual, err := filepath.EvalSymlinks(h.dir)
 			if err != nil {
-				real = h.dir // there is none
+				actual = h.dir // there is none
 			}
-			if within(file.path, h.dir) || within(file.path, real) {
+			if within(file.path, h.dir) || within(file.path, actual) {
 				return fmt.Errorf("%s: %s %s: %s; put it where root alone writes, as /etc/niclane or /usr/local/sbin",
 					file.path, Name(u.Devices[0]), file.without, h.why)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package unit_test
+package systemd_test
 
 import (
 	"errors"
@@ -19,11 +19,12 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens anew")
 
-var one = unit.Unit{Devices: []string{"eth0"}, Config: "/etc/niclane/eth0.yaml", Command: "/usr/bin/niclane"}
+var one = systemd.Unit{Devices: []string{"eth0"}, Config: "/etc/niclane/eth0.yaml", Command: "/usr/bin/niclane"}
 
-var units = map[string]unit.Unit{
+var units = map[string]systemd.Unit{
 	"one": one,
-	"group": {Devices: []string{"enp1s0f0-np0", "eth1.5"}, Config: "/srv/100% lanes/$a.yaml", Command: "/opt/nic lane/niclane",
+	"group": {Devices: []string{"enp1s0f0-np0", "eth1.5"}, Config: "/srv/100% lanes/$a.yaml",
+		Command: "/opt/nic lane/niclane",
 		Options: []string{"--listen", "127.0.0.1:9417"}, Groups: true},
 }
 
@@ -77,15 +78,17 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	// It says what it does not understand, on this machine too.
-	path := filepath.Join(dir, unit.Name("eth0"))
+	path := filepath.Join(dir, systemd.Name("eth0"))
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "KillMode=process", "KillMode=soon", 1)), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "KillMode=process", "KillMode=soon", 1)),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput(); !strings.Contains(string(out), "soon") {
+	if out, _ := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput(); !strings.Contains(string(out),
+		"soon") {
 		t.Errorf("a wrong value is not found:\n%s", out)
 	}
 }
@@ -96,7 +99,7 @@ func TestWriteRemove(t *testing.T) {
 	if err != nil || !changed {
 		t.Fatalf("changed %v, %v", changed, err)
 	}
-	link := filepath.Join(dir, "multi-user.target.wants", unit.Name("eth0"))
+	link := filepath.Join(dir, "multi-user.target.wants", systemd.Name("eth0"))
 	if to, err := filepath.EvalSymlinks(link); err != nil || to != path {
 		t.Errorf("link to %s, %v", to, err)
 	}
@@ -108,14 +111,14 @@ func TestWriteRemove(t *testing.T) {
 	if _, changed, err := other.Write(dir); err != nil || !changed {
 		t.Errorf("another file: changed %v, %v", changed, err)
 	}
-	if _, err := unit.Remove(dir, "eth0"); err != nil {
+	if _, err := systemd.Remove(dir, "eth0"); err != nil {
 		t.Error(err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	if _, err := unit.Remove(dir, "eth0"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := systemd.Remove(dir, "eth0"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("removed twice: %v", err)
 	}
 }
@@ -143,11 +146,11 @@ func TestEdited(t *testing.T) {
 			if err := os.WriteFile(path, []byte(edited), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			var e *unit.EditedError
+			var e *systemd.EditedError
 			if _, _, err := one.Write(dir); !errors.As(err, &e) || e.Path != path {
 				t.Errorf("write: %v", err)
 			}
-			if _, err := unit.Remove(dir, "eth0"); !errors.As(err, &e) {
+			if _, err := systemd.Remove(dir, "eth0"); !errors.As(err, &e) {
 				t.Errorf("remove: %v", err)
 			}
 			if now, err := os.ReadFile(path); err != nil || string(now) != edited {
@@ -159,23 +162,27 @@ func TestEdited(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*unit.Unit)
+		change func(*systemd.Unit)
 		want   string // "": fine
 	}{
-		"plain":                  {func(*unit.Unit) {}, ""},
-		"other letters":          {func(u *unit.Unit) { u.Config = "/etc/niclane/größe %n $x.yaml" }, ""},
-		"a newline":              {func(u *unit.Unit) { u.Config = "/etc/x\nExecStartPre=sh.yaml" }, `"/etc/x\nExecStartPre=sh.yaml": a unit can have no control character`},
-		"of Latin 1":             {func(u *unit.Unit) { u.Config = "/etc/x\u0085y.yaml" }, "no control character"},
-		"no UTF-8":               {func(u *unit.Unit) { u.Config = "/etc/x\xff.yaml" }, "no control character"},
-		"in a device":            {func(u *unit.Unit) { u.Devices = []string{"eth0", "a\x7fb"} }, `"a\x7fb"`},
-		"in an option":           {func(u *unit.Unit) { u.Options = []string{"--listen", "unix:/run/niclane/\t"} }, "no control character"},
-		"in the command":         {func(u *unit.Unit) { u.Command = "/opt/a\rb" }, "no control character"},
-		"a temporary file":       {func(u *unit.Unit) { u.Config = "/tmp/a.yaml" }, "/tmp/a.yaml: niclane-watch@eth0.service could not read it: it has a /tmp of its own"},
-		"another":                {func(u *unit.Unit) { u.Config = "/var/tmp/b/a.yaml" }, "could not read it"},
-		"a home":                 {func(u *unit.Unit) { u.Config = "/root/a.yaml" }, "sees no home directories"},
-		"until the next boot":    {func(u *unit.Unit) { u.Config = "/run/a.yaml" }, "gone at the next boot"},
-		"like a home":            {func(u *unit.Unit) { u.Config = "/rooted/tmp/a.yaml" }, ""},
-		"a program that is seen": {func(u *unit.Unit) { u.Command = "/tmp/niclane" }, "/tmp/niclane: niclane-watch@eth0.service could not start it"},
+		"plain":         {func(*systemd.Unit) {}, ""},
+		"other letters": {func(u *systemd.Unit) { u.Config = "/etc/niclane/größe %n $x.yaml" }, ""},
+		"a newline": {func(u *systemd.Unit) { u.Config = "/etc/x\nExecStartPre=sh.yaml" },
+			`"/etc/x\nExecStartPre=sh.yaml": a unit can have no control character`},
+		"of Latin 1":  {func(u *systemd.Unit) { u.Config = "/etc/x\u0085y.yaml" }, "no control character"},
+		"no UTF-8":    {func(u *systemd.Unit) { u.Config = "/etc/x\xff.yaml" }, "no control character"},
+		"in a device": {func(u *systemd.Unit) { u.Devices = []string{"eth0", "a\x7fb"} }, `"a\x7fb"`},
+		"in an option": {func(u *systemd.Unit) { u.Options = []string{"--listen", "unix:/run/niclane/\t"} },
+			"no control character"},
+		"in the command": {func(u *systemd.Unit) { u.Command = "/opt/a\rb" }, "no control character"},
+		"a temporary file": {func(u *systemd.Unit) { u.Config = "/tmp/a.yaml" },
+			"/tmp/a.yaml: niclane-watch@eth0.service could not read it: it has a /tmp of its own"},
+		"another":             {func(u *systemd.Unit) { u.Config = "/var/tmp/b/a.yaml" }, "could not read it"},
+		"a home":              {func(u *systemd.Unit) { u.Config = "/root/a.yaml" }, "sees no home directories"},
+		"until the next boot": {func(u *systemd.Unit) { u.Config = "/run/a.yaml" }, "gone at the next boot"},
+		"like a home":         {func(u *systemd.Unit) { u.Config = "/rooted/tmp/a.yaml" }, ""},
+		"a program that is seen": {func(u *systemd.Unit) { u.Command = "/tmp/niclane" },
+			"/tmp/niclane: niclane-watch@eth0.service could not start it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := one

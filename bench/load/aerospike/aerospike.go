@@ -123,7 +123,8 @@ func newCall(client *as.Client, c load.Config, keys *proto.Keys) load.Call {
 		r := proto.Reply{Outcome: proto.Good, Payload: int64(len(got))}
 		if len(got) != keys.ValueBytes() || !keys.Matches([]byte(got), t.Index, 0) {
 			r.Outcome = proto.Failed
-			return r, fmt.Sprintf("%s: got %d bytes that are not its value of %d bytes", name, len(got), keys.ValueBytes()), nil
+			return r, fmt.Sprintf("%s: got %d bytes that are not its value of %d bytes", name, len(got),
+				keys.ValueBytes()), nil
 		}
 		return r, "", nil
 	}
@@ -215,7 +216,8 @@ func add(sum *counters.Counters, text string) error {
 		to    *counters.Counter
 		names []string
 	}{
-		{&sum.Gets, []string{"client_read_success", "client_read_not_found", "client_read_error", "client_read_timeout"}},
+		{&sum.Gets, []string{"client_read_success", "client_read_not_found", "client_read_error",
+			"client_read_timeout"}},
 		{&sum.Sets, []string{"client_write_success", "client_write_error", "client_write_timeout"}},
 		{&sum.Hits, []string{"client_read_success"}},
 		{&sum.Misses, []string{"client_read_not_found"}},

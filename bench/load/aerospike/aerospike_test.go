@@ -43,7 +43,8 @@ func against(t *testing.T, server string) {
 	if err != nil {
 		t.Fatalf("NICLANE_ASD=%s: %v, want HOST:PORT", server, err)
 	}
-	c := load.Config{Protocol: load.Aerospike, Mode: load.Closed, Address: at.String(), Connections: 4, Keys: 200, SetShare: 0.3, Prefill: true, Warmup: 20e6, Duration: 500e6, Timeout: 20e9}
+	c := load.Config{Protocol: load.Aerospike, Mode: load.Closed, Address: at.String(), Connections: 4, Keys: 200,
+		SetShare: 0.3, Prefill: true, Warmup: 20e6, Duration: 500e6, Timeout: 20e9}
 	before, err := Counters(c)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +68,8 @@ func against(t *testing.T, server string) {
 func TestRun(t *testing.T) {
 	for _, mode := range []string{load.Open, load.Closed} {
 		s := serve(t)
-		c := load.Config{Protocol: load.Aerospike, Mode: mode, Address: s.address(), Connections: 4, Keys: 200, SetShare: 0.3, Prefill: true, Warmup: 20e6, Duration: 100e6, Timeout: 20e9}
+		c := load.Config{Protocol: load.Aerospike, Mode: mode, Address: s.address(), Connections: 4, Keys: 200,
+			SetShare: 0.3, Prefill: true, Warmup: 20e6, Duration: 100e6, Timeout: 20e9}
 		if mode == load.Open {
 			c.Rate = 1000
 		}
@@ -83,7 +85,8 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Intended == 0 || r.Hits != r.Intended || r.Latency.Count() != r.Intended || r.Payload == 0 || len(s.records) != 200 {
+		if r.Intended == 0 || r.Hits != r.Intended || r.Latency.Count() != r.Intended || r.Payload == 0 ||
+			len(s.records) != 200 {
 			t.Errorf("%s: intended %d, hits %d, %d records: %s", mode, r.Intended, r.Hits, len(s.records), r.FirstError)
 		}
 		if w := r.Work; w.Prefilled != 200 || w.GetHits != w.Gets || w.Stored != w.Sets {
@@ -101,7 +104,8 @@ func TestRun(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	s := serve(t)
-	c := load.Config{Protocol: load.Aerospike, Address: s.address(), Rate: 1000, Connections: 2, Duration: 100e6, Timeout: 5e9}
+	c := load.Config{Protocol: load.Aerospike, Address: s.address(), Rate: 1000, Connections: 2, Duration: 100e6,
+		Timeout: 5e9}
 	r, err := Run(t.Context(), c)
 	if err != nil || r.Misses != 100 {
 		t.Errorf("not filled: misses %d, %v", r.Misses, err)
@@ -118,8 +122,10 @@ func TestFaults(t *testing.T) {
 	if r, err = Run(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if r.Errors != 1 || r.Unanswered != 1 || r.Misses != 98 || r.Latency.Count() != 100 || r.Latency.Max() < c.Timeout*99/100 {
-		t.Errorf("errors %d, unanswered %d, misses %d, in latency %d up to %d: %s", r.Errors, r.Unanswered, r.Misses, r.Latency.Count(), r.Latency.Max(), r.FirstError)
+	if r.Errors != 1 || r.Unanswered != 1 || r.Misses != 98 || r.Latency.Count() != 100 ||
+		r.Latency.Max() < c.Timeout*99/100 {
+		t.Errorf("errors %d, unanswered %d, misses %d, in latency %d up to %d: %s", r.Errors, r.Unanswered, r.Misses,
+			r.Latency.Count(), r.Latency.Max(), r.FirstError)
 	}
 	// Another size of values is a wrong answer.
 	s.answer = nil
@@ -128,7 +134,8 @@ func TestFaults(t *testing.T) {
 		t.Errorf("filled: hits %d, %v", r.Hits, err)
 	}
 	c.Prefill, c.ValueBytes = false, 65
-	if r, err = Run(t.Context(), c); err != nil || r.Errors != 100 || !strings.Contains(r.FirstError, "got 64 bytes that are not its value of 65") {
+	if r, err = Run(t.Context(), c); err != nil || r.Errors != 100 ||
+		!strings.Contains(r.FirstError, "got 64 bytes that are not its value of 65") {
 		t.Errorf("other values: errors %d: %s, %v", r.Errors, r.FirstError, err)
 	}
 	s.answer = func(int64) int { return 8 }

@@ -124,7 +124,8 @@ func memcached(r *bufio.Reader, w io.Writer) (Counters, error) {
 	if _, err := io.WriteString(w, "stats\r\n"); err != nil {
 		return Counters{}, err
 	}
-	c := Counters{Gets: Counter{Name: "cmd_get"}, Sets: Counter{Name: "cmd_set"}, Hits: Counter{Name: "get_hits"}, Misses: Counter{Name: "get_misses"}}
+	c := Counters{Gets: Counter{Name: "cmd_get"}, Sets: Counter{Name: "cmd_set"}, Hits: Counter{Name: "get_hits"},
+		Misses: Counter{Name: "get_misses"}}
 	found := 0
 	optional := c.optional("curr_items", "bytes_read", "bytes_written")
 	for range maxLines {
@@ -162,7 +163,8 @@ func memcached(r *bufio.Reader, w io.Writer) (Counters, error) {
 // redis reads the sections Stats, Commandstats and Keyspace of INFO. A command
 // that was never used is not listed, nor is an empty database.
 func redis(r *bufio.Reader, w io.Writer) (Counters, error) {
-	c := Counters{Gets: Counter{Name: "cmdstat_get"}, Sets: Counter{Name: "cmdstat_set"}, Hits: Counter{Name: "keyspace_hits"}, Misses: Counter{Name: "keyspace_misses"}}
+	c := Counters{Gets: Counter{Name: "cmdstat_get"}, Sets: Counter{Name: "cmdstat_set"},
+		Hits: Counter{Name: "keyspace_hits"}, Misses: Counter{Name: "keyspace_misses"}}
 	c.Keys.Name = "db0"
 	found := 0
 	optional := c.optional("", "total_net_input_bytes", "total_net_output_bytes")
@@ -240,9 +242,11 @@ func Compare(before, after Counters, w load.Work) error {
 		}
 		switch {
 		case counted < 0:
-			errs = append(errs, fmt.Errorf("%s fell from %d to %d: the server was started again", x.after.Name, x.before.Value, x.after.Value))
+			errs = append(errs, fmt.Errorf("%s fell from %d to %d: the server was started again", x.after.Name,
+				x.before.Value, x.after.Value))
 		case counted < x.asked || counted > x.most:
-			errs = append(errs, fmt.Errorf("server counted %d %s, generator has %s %s", counted, x.after.Name, want, x.what))
+			errs = append(errs, fmt.Errorf("server counted %d %s, generator has %s %s", counted, x.after.Name, want,
+				x.what))
 		}
 	}
 	return errors.Join(errs...)
@@ -270,5 +274,6 @@ func CheckKeys(now Counters, want int64) error {
 	if now.Keys.Name == "" || now.Keys.Value >= want {
 		return nil
 	}
-	return fmt.Errorf("server holds %d %s, %d keys were stored: it has let go of the others (its memory?)", now.Keys.Value, now.Keys.Name, want)
+	return fmt.Errorf("server holds %d %s, %d keys were stored: it has let go of the others (its memory?)",
+		now.Keys.Value, now.Keys.Name, want)
 }

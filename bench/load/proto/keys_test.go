@@ -99,7 +99,8 @@ func TestNewKeysErrors(t *testing.T) {
 			t.Errorf("%v\nlacks %s", err, want)
 		}
 	}
-	if _, err := NewKeys(1001, 3, 1, 0); err == nil || !strings.Contains(err.Error(), "keyBytes 3: want 4 to 250 for 1001 keys") {
+	if _, err := NewKeys(1001, 3, 1, 0); err == nil || !strings.Contains(err.Error(),
+		"keyBytes 3: want 4 to 250 for 1001 keys") {
 		t.Errorf("keys that cannot differ: %v", err)
 	}
 }

@@ -114,7 +114,8 @@ func varnishText(text []byte) (c Counters, err error) {
 // itself (admin-guide/monitoring/statistics/core/http-transaction).
 // cache_miss_client_not_cacheable is left out: each question for the counters
 // is one, and a load of GETs without a query has no others.
-var missed = []string{"cache_miss_cold", "cache_miss_changed", "cache_miss_client_no_cache", "cache_miss_ims", "cache_read_error"}
+var missed = []string{"cache_miss_cold", "cache_miss_changed", "cache_miss_client_no_cache", "cache_miss_ims",
+	"cache_read_error"}
 
 func trafficServer(ctx context.Context, c Config) (Counters, error) {
 	// Its threads hand their counts in from time to time
@@ -154,7 +155,8 @@ func trafficServerText(text []byte) (c Counters, err error) {
 		return n
 	}
 	// cache_hit_mem_fresh is part of the first.
-	for _, name := range []string{"cache_hit_fresh", "cache_hit_revalidated", "cache_hit_ims", "cache_hit_stale_served"} {
+	for _, name := range []string{"cache_hit_fresh", "cache_hit_revalidated", "cache_hit_ims",
+		"cache_hit_stale_served"} {
 		c.Hits += of(name)
 	}
 	c.Requests = c.Hits
@@ -206,9 +208,10 @@ func origin(ctx context.Context, c Config) (Counters, error) {
 const maxAnswer = 4 << 20
 
 func get(ctx context.Context, address, path string) ([]byte, error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		}}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,8 @@ func TestVarnishText(t *testing.T) {
 	if err != nil || got.Requests != 1000 || got.Hits != 988 {
 		t.Errorf("%+v, %v; want 988 of 1000", got, err)
 	}
-	if _, err := varnishText([]byte(`{"counters": {"MAIN.cache_hit": {"value": 988}}}`)); err == nil || !strings.Contains(err.Error(), "no MAIN.cache_miss") {
+	if _, err := varnishText([]byte(`{"counters": {"MAIN.cache_hit": {"value": 988}}}`)); err == nil ||
+		!strings.Contains(err.Error(), "no MAIN.cache_miss") {
 		t.Errorf("counters that are missing: %v", err)
 	}
 }
@@ -39,7 +40,8 @@ func TestTrafficServer(t *testing.T) {
 	if err != nil || got.Requests != 100 || got.Hits != 90 {
 		t.Errorf("%+v, %v; want 90 of 100", got, err)
 	}
-	if _, err := Run(t.Context(), Config{Kind: TrafficServer, Address: address, At: "/"}); err == nil || !strings.Contains(err.Error(), "status 404") {
+	if _, err := Run(t.Context(), Config{Kind: TrafficServer, Address: address, At: "/"}); err == nil ||
+		!strings.Contains(err.Error(), "status 404") {
 		t.Errorf("no plugin: %v", err)
 	}
 	if _, err := trafficServerText([]byte(`{"global": {}}`)); err == nil {
@@ -52,7 +54,8 @@ func TestNginxLog(t *testing.T) {
 	if err != nil || got.Requests != 5 || got.Hits != 3 {
 		t.Errorf("%+v, %v; want 3 of 5", got, err)
 	}
-	if _, err := nginxLog(strings.NewReader("HIT\n10.0.0.1 - - [x]\n")); err == nil || !strings.Contains(err.Error(), "line 2") {
+	if _, err := nginxLog(strings.NewReader("HIT\n10.0.0.1 - - [x]\n")); err == nil ||
+		!strings.Contains(err.Error(), "line 2") {
 		t.Errorf("another log: %v", err)
 	}
 }

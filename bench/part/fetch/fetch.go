@@ -118,7 +118,10 @@ func (c Config) client() (*http.Client, error) {
 			}
 		}
 	}
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}}, nil
 }
 
 func (c Config) get(ctx context.Context, client *http.Client, o Object) error {

@@ -21,7 +21,8 @@ func TestRun(t *testing.T) {
 		r, _ := s.Serve(ctx)
 		ended <- r
 	}()
-	c := Config{Address: s.Addr().String(), Objects: []Object{{Path: "/1000/$n", Copies: 20, Bytes: 1000}, {Path: "/7", Bytes: 7}}}
+	c := Config{Address: s.Addr().String(), Objects: []Object{{Path: "/1000/$n", Copies: 20, Bytes: 1000},
+		{Path: "/7", Bytes: 7}}}
 	got, err := Run(ctx, c)
 	if err != nil || got != (Result{21, 20007}) {
 		t.Errorf("%+v, %v; want 21 objects, 20007 bytes", got, err)
@@ -31,7 +32,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("twice: %+v, %v", got, err)
 	}
 	c.Passes, c.Objects[1].Bytes = 1, 8
-	if _, err := Run(ctx, c); err == nil || !strings.Contains(err.Error(), "/7: status 200 and 7 bytes, want 200 and 8") {
+	if _, err := Run(ctx, c); err == nil ||
+		!strings.Contains(err.Error(), "/7: status 200 and 7 bytes, want 200 and 8") {
 		t.Errorf("an object of another length: %v", err)
 	}
 	stop()

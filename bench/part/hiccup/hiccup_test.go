@@ -62,7 +62,8 @@ func TestParseStat(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(times{})); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
-	for _, bad := range []string{"", "cpu 1 2 3 4 5 6 7 8 9 10\n", "cpuX 1 2 3 4 5 6 7 8 9 10\n", "cpu0 1 2 x 4 5 6 7 8 9 10\n"} {
+	for _, bad := range []string{"", "cpu 1 2 3 4 5 6 7 8 9 10\n", "cpuX 1 2 3 4 5 6 7 8 9 10\n",
+		"cpu0 1 2 x 4 5 6 7 8 9 10\n"} {
 		if _, err := parseStat([]byte(bad)); err == nil {
 			t.Errorf("%q: no error", bad)
 		}

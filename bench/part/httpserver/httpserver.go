@@ -108,7 +108,8 @@ func (c Config) check() (netip.AddrPort, error) {
 		}
 	}
 	if c.CloseEvery < 0 || c.FailEvery < 0 || c.AbortEvery < 0 {
-		bad("closeEvery %d, failEvery %d, abortEvery %d: want 0 (never) or more", c.CloseEvery, c.FailEvery, c.AbortEvery)
+		bad("closeEvery %d, failEvery %d, abortEvery %d: want 0 (never) or more", c.CloseEvery, c.FailEvery,
+			c.AbortEvery)
 	}
 	if len(errs) > 0 {
 		return addr, fmt.Errorf("httpserver: %w", errors.Join(errs...))
@@ -150,7 +151,8 @@ func Listen(c Config) (*Server, error) {
 	}
 	if cert.Certificate != nil {
 		// "http/1.1" alone: the generator does not speak HTTP/2.
-		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12,
+			NextProtos: []string{"http/1.1"}}
 	}
 	return s, nil
 }

@@ -73,7 +73,8 @@ func TestObjects(t *testing.T) {
 			}
 			n, err := io.Copy(io.Discard, r.Body)
 			r.Body.Close()
-			if err != nil || n != tt.bytes || r.StatusCode != tt.status || r.ContentLength != tt.declared || r.ProtoMajor != 1 {
+			if err != nil || n != tt.bytes || r.StatusCode != tt.status || r.ContentLength != tt.declared ||
+				r.ProtoMajor != 1 {
 				t.Errorf("%s: %s %d, %d bytes of %d, %v", tt.path, r.Proto, r.StatusCode, n, r.ContentLength, err)
 			}
 		}
@@ -138,7 +139,8 @@ func TestStall(t *testing.T) {
 }
 
 func TestConfigErrors(t *testing.T) {
-	_, err := Run(t.Context(), Config{Address: "x", CertFile: "y", SelfSigned: true, Sleeps: []int64{-1}, Stalls: []Stall{{}}, CloseEvery: -1})
+	_, err := Run(t.Context(), Config{Address: "x", CertFile: "y", SelfSigned: true, Sleeps: []int64{-1},
+		Stalls: []Stall{{}}, CloseEvery: -1})
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -147,7 +149,8 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("%v\nlacks %s", err, want)
 		}
 	}
-	if _, err := Run(t.Context(), Config{Address: "127.0.0.1:0", CertFile: "/nonexistent", KeyFile: "/nonexistent"}); err == nil {
+	if _, err := Run(t.Context(), Config{Address: "127.0.0.1:0", CertFile: "/nonexistent",
+		KeyFile: "/nonexistent"}); err == nil {
 		t.Error("no certificate: no error")
 	}
 }
@@ -155,7 +158,8 @@ func TestConfigErrors(t *testing.T) {
 // TestOrigin: what caches may keep, and what an origin says of itself.
 func TestOrigin(t *testing.T) {
 	client, base, _ := start(t, Config{Origin: true})
-	for _, tt := range []struct{ path, control string }{{"/1000/17", "public, max-age=31536000"}, {"/1000", "public, max-age=31536000"}, {"/1000/miss-1", "no-store"}} {
+	for _, tt := range []struct{ path, control string }{{"/1000/17", "public, max-age=31536000"},
+		{"/1000", "public, max-age=31536000"}, {"/1000/miss-1", "no-store"}} {
 		r, err := client.Get(base + tt.path)
 		if err != nil {
 			t.Fatal(err)
@@ -163,7 +167,8 @@ func TestOrigin(t *testing.T) {
 		n, err := io.Copy(io.Discard, r.Body)
 		r.Body.Close()
 		if err != nil || n != 1000 || r.StatusCode != http.StatusOK || r.Header.Get("Cache-Control") != tt.control {
-			t.Errorf("%s: %d bytes, %v, status %d, Cache-Control %q, want %q", tt.path, n, err, r.StatusCode, r.Header.Get("Cache-Control"), tt.control)
+			t.Errorf("%s: %d bytes, %v, status %d, Cache-Control %q, want %q", tt.path, n, err, r.StatusCode,
+				r.Header.Get("Cache-Control"), tt.control)
 		}
 	}
 	r, err := client.Get(base + "/stats")
@@ -172,7 +177,8 @@ func TestOrigin(t *testing.T) {
 	}
 	defer r.Body.Close()
 	var s Stats
-	if err := json.NewDecoder(r.Body).Decode(&s); err != nil || s.Requests != 3 || s.Bytes != 3000 || s.CPU <= 0 || s.Processors < 1 {
+	if err := json.NewDecoder(r.Body).Decode(&s); err != nil || s.Requests != 3 || s.Bytes != 3000 || s.CPU <= 0 ||
+		s.Processors < 1 {
 		t.Errorf("%+v, %v: want 3 requests and 3000 bytes", s, err)
 	}
 }

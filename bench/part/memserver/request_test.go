@@ -17,25 +17,34 @@ func TestParse(t *testing.T) {
 		reply    string
 		check    func(r request) bool
 	}{
-		{name: "get", in: "get a\r\nget b\r\n", verb: verbGet, size: 7, check: func(r request) bool { return len(r.keys) == 1 && string(r.keys[0]) == "a" }},
+		{name: "get", in: "get a\r\nget b\r\n", verb: verbGet, size: 7,
+			check: func(r request) bool { return len(r.keys) == 1 && string(r.keys[0]) == "a" }},
 		{name: "bare newline", in: "get a\n", verb: verbGet, size: 6},
-		{name: "several keys, spaces", in: "gets  a   bb c \r\n", verb: verbGets, size: 17, check: func(r request) bool { return len(r.keys) == 3 && string(r.keys[1]) == "bb" }},
+		{name: "several keys, spaces", in: "gets  a   bb c \r\n", verb: verbGets, size: 17,
+			check: func(r request) bool { return len(r.keys) == 3 && string(r.keys[1]) == "bb" }},
 		{name: "longest key", in: "get " + long + "\r\n", verb: verbGet, size: 256},
 		{name: "key too long", in: "get " + long + "k\r\n", verb: verbBad, size: 257, reply: replyFormat},
 		{name: "control character", in: "get a\x01\r\n", verb: verbBad, size: 8, reply: replyFormat},
 		{name: "get without key", in: "get\r\n", verb: verbBad, size: 5, reply: replyError},
-		{name: "set", in: "set a 5 0 3\r\nx\r\n\r\n", verb: verbSet, size: 18, check: func(r request) bool { return string(r.value) == "x\r\n" && r.flags == 5 }},
-		{name: "set noreply", in: "set a 0 0 0 noreply\r\n\r\n", verb: verbSet, size: 23, check: func(r request) bool { return r.noreply && len(r.value) == 0 }},
+		{name: "set", in: "set a 5 0 3\r\nx\r\n\r\n", verb: verbSet, size: 18,
+			check: func(r request) bool { return string(r.value) == "x\r\n" && r.flags == 5 }},
+		{name: "set noreply", in: "set a 0 0 0 noreply\r\n\r\n", verb: verbSet, size: 23,
+			check: func(r request) bool { return r.noreply && len(r.value) == 0 }},
 		{name: "set, data missing", in: "set a 0 0 3\r\nab"},
-		{name: "set, data too long", in: "set a 0 0 1\r\nabc\r\n", verb: verbBad, size: 16, reply: replyChunk, check: func(r request) bool { return r.fatal }},
-		{name: "set too large", in: "set a 0 0 101\r\n", verb: verbBad, size: 15, reply: replyTooBig, check: func(r request) bool { return r.skip == 103 }},
-		{name: "set with bad key", in: "set " + long + "k 0 0 3\r\nabc\r\n", verb: verbBad, size: 263, reply: replyFormat, check: func(r request) bool { return r.skip == 5 }},
+		{name: "set, data too long", in: "set a 0 0 1\r\nabc\r\n", verb: verbBad, size: 16, reply: replyChunk,
+			check: func(r request) bool { return r.fatal }},
+		{name: "set too large", in: "set a 0 0 101\r\n", verb: verbBad, size: 15, reply: replyTooBig,
+			check: func(r request) bool { return r.skip == 103 }},
+		{name: "set with bad key", in: "set " + long + "k 0 0 3\r\nabc\r\n", verb: verbBad, size: 263,
+			reply: replyFormat, check: func(r request) bool { return r.skip == 5 }},
 		{name: "set, flags negative", in: "set a -1 0 1\r\n", verb: verbBad, size: 14, reply: replyFormat},
 		{name: "set, length negative", in: "set a 0 0 -1\r\n", verb: verbBad, size: 14, reply: replyFormat},
-		{name: "set, length overflows", in: "set a 0 0 99999999999999999999\r\n", verb: verbBad, size: 32, reply: replyFormat},
+		{name: "set, length overflows", in: "set a 0 0 99999999999999999999\r\n", verb: verbBad, size: 32,
+			reply: replyFormat},
 		{name: "set, unknown option", in: "set a 0 0 1 maybe\r\n", verb: verbBad, size: 19, reply: replyFormat},
 		{name: "delete", in: "delete a\r\n", verb: verbDelete, size: 10},
-		{name: "delete 0 noreply", in: "delete a 0 noreply\r\n", verb: verbDelete, size: 20, check: func(r request) bool { return r.noreply }},
+		{name: "delete 0 noreply", in: "delete a 0 noreply\r\n", verb: verbDelete, size: 20,
+			check: func(r request) bool { return r.noreply }},
 		{name: "delete with time", in: "delete a 5\r\n", verb: verbBad, size: 12, reply: replyFormat},
 		{name: "stats", in: "stats\r\n", verb: verbStats, size: 7},
 		{name: "version", in: "version\r\n", verb: verbVersion, size: 9},
@@ -44,12 +53,14 @@ func TestParse(t *testing.T) {
 		{name: "unknown", in: "flush_all\r\n", verb: verbBad, size: 11, reply: replyError},
 		{name: "nothing", in: ""},
 		{name: "half a line", in: "get a"},
-		{name: "endless line", in: strings.Repeat("g", maxLine), verb: verbBad, size: maxLine, reply: replyTooLong, check: func(r request) bool { return r.fatal }},
+		{name: "endless line", in: strings.Repeat("g", maxLine), verb: verbBad, size: maxLine, reply: replyTooLong,
+			check: func(r request) bool { return r.fatal }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := parse([]byte(tt.in), 100, nil)
 			if r.verb != tt.verb || r.size != tt.size || r.reply != tt.reply {
-				t.Errorf("got verb %d size %d reply %q, want %d %d %q", r.verb, r.size, r.reply, tt.verb, tt.size, tt.reply)
+				t.Errorf("got verb %d size %d reply %q, want %d %d %q", r.verb, r.size, r.reply, tt.verb, tt.size,
+					tt.reply)
 			}
 			if tt.check != nil && !tt.check(r) {
 				t.Errorf("got %+v", r)
@@ -59,7 +70,8 @@ func TestParse(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"get a b c\r\n", "set a 1 2 3\r\nabc\r\n", "set a 0 0 2147483647 noreply\r\n", "delete a 0 noreply\r\n", "gets \xff\r\n", "stats\r\nquit\r\n"} {
+	for _, s := range []string{"get a b c\r\n", "set a 1 2 3\r\nabc\r\n", "set a 0 0 2147483647 noreply\r\n",
+		"delete a 0 noreply\r\n", "gets \xff\r\n", "stats\r\nquit\r\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -130,7 +130,8 @@ func (s *Server) result() Result {
 }
 
 func (t *worker) add(fd int, events uint32) error {
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}))
+	return os.NewSyscallError("epoll_ctl",
+		unix.EpollCtl(t.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}))
 }
 
 // poll makes events the ones c waits for.

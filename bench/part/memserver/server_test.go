@@ -78,16 +78,21 @@ func TestConversation(t *testing.T) {
 	big := strings.Repeat("v", 101)
 	for _, tt := range []struct{ name, in, want string }{
 		{"miss", "get none\r\n", "END\r\n"},
-		{"set and get", "set a 7 0 3\r\nabc\r\nget a none a\r\n", "STORED\r\nVALUE a 7 3\r\nabc\r\nVALUE a 7 3\r\nabc\r\nEND\r\n"},
+		{"set and get", "set a 7 0 3\r\nabc\r\nget a none a\r\n",
+			"STORED\r\nVALUE a 7 3\r\nabc\r\nVALUE a 7 3\r\nabc\r\nEND\r\n"},
 		{"noreply", "set b 0 0 1 noreply\r\nx\r\nget b\r\n", "VALUE b 0 1\r\nx\r\nEND\r\n"},
-		{"overwrite", "set c 0 0 1\r\nx\r\nset c 0 0 2\r\nyz\r\nget c\r\n", "STORED\r\nSTORED\r\nVALUE c 0 2\r\nyz\r\nEND\r\n"},
-		{"delete", "set d 0 0 1\r\nx\r\ndelete d\r\ndelete d\r\nget d\r\n", "STORED\r\nDELETED\r\nNOT_FOUND\r\nEND\r\n"},
+		{"overwrite", "set c 0 0 1\r\nx\r\nset c 0 0 2\r\nyz\r\nget c\r\n",
+			"STORED\r\nSTORED\r\nVALUE c 0 2\r\nyz\r\nEND\r\n"},
+		{"delete", "set d 0 0 1\r\nx\r\ndelete d\r\ndelete d\r\nget d\r\n",
+			"STORED\r\nDELETED\r\nNOT_FOUND\r\nEND\r\n"},
 		{"expired", "set e 0 -1 1\r\nx\r\nget e\r\n", "STORED\r\nEND\r\n"},
 		{"expired long ago", "set e 0 1000000000 1\r\nx\r\nget e\r\n", "STORED\r\nEND\r\n"},
 		{"not expired", "set e 0 100 1\r\nx\r\nget e\r\n", "STORED\r\nVALUE e 0 1\r\nx\r\nEND\r\n"},
-		{"too large, data skipped", "set f 0 0 101\r\n" + big + "\r\nget f\r\n", "SERVER_ERROR object too large for cache\r\nEND\r\n"},
+		{"too large, data skipped", "set f 0 0 101\r\n" + big + "\r\nget f\r\n",
+			"SERVER_ERROR object too large for cache\r\nEND\r\n"},
 		{"bad chunk closes", "set g 0 0 1\r\nxyz\r\nget g\r\n", "CLIENT_ERROR bad data chunk\r\n"},
-		{"errors go on", "nonsense\r\nget\r\nget a\x02\r\nversion\r\n", "ERROR\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nVERSION niclane-memserver\r\n"},
+		{"errors go on", "nonsense\r\nget\r\nget a\x02\r\nversion\r\n",
+			"ERROR\r\nERROR\r\nCLIENT_ERROR bad command line format\r\nVERSION niclane-memserver\r\n"},
 		{"quit", "quit\r\nversion\r\n", ""},
 		{"nothing", "", ""},
 		{"half a command", "get a", ""},
@@ -100,7 +105,8 @@ func TestConversation(t *testing.T) {
 	}
 	gets := talk(t, addr, "set h 0 0 1\r\nx\r\ngets h\r\nset h 0 0 1\r\nx\r\ngets h\r\n")
 	var cas1, cas2 int
-	if n, err := fmt.Sscanf(gets, "STORED\r\nVALUE h 0 1 %d\r\nx\r\nEND\r\nSTORED\r\nVALUE h 0 1 %d\r\nx\r\nEND\r\n", &cas1, &cas2); n != 2 || cas1 == cas2 {
+	if n, err := fmt.Sscanf(gets, "STORED\r\nVALUE h 0 1 %d\r\nx\r\nEND\r\nSTORED\r\nVALUE h 0 1 %d\r\nx\r\nEND\r\n",
+		&cas1, &cas2); n != 2 || cas1 == cas2 {
 		t.Errorf("gets: %q (%v): want two different cas values", gets, err)
 	}
 	if s := talk(t, addr, "stats\r\n"); !strings.Contains(s, "STAT get_hits ") || !strings.HasSuffix(s, "END\r\n") {

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/niclane/niclane/app/numa"
-	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/observe"
 )
@@ -25,9 +24,9 @@ type Config struct {
 
 // A Machine is what there is.
 type Machine struct {
-	Nodes   []split.Node    `json:"nodes"`
-	Devices []split.Device  `json:"devices,omitempty"`
-	Storage []split.Storage `json:"storage,omitempty"`
+	Nodes   []numa.Node    `json:"nodes"`
+	Devices []numa.Device  `json:"devices,omitempty"`
+	Storage []numa.Storage `json:"storage,omitempty"`
 }
 
 // Run looks.
@@ -52,7 +51,7 @@ func Run(ctx context.Context, c Config) (m Machine, err error) {
 		if err != nil {
 			return m, fmt.Errorf("storage: %w", err)
 		}
-		m.Storage = append(m.Storage, split.Storage{Path: path, Node: node})
+		m.Storage = append(m.Storage, numa.Storage{Path: path, Node: node})
 	}
 	return m, nil
 }

@@ -74,7 +74,8 @@ func exchange(conn net.Conn, send, want string) error {
 }
 
 func get(conn net.Conn, q Question) error {
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", q.Path, q.Host); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", q.Path,
+		q.Host); err != nil {
 		return err
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)

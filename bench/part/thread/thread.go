@@ -109,7 +109,8 @@ func (c Clock) Start() int64 { return c.mono }
 func CPUTime() int64 {
 	var ts unix.Timespec
 	// Raw: it does not block, and is asked for beside a generator's requests.
-	if _, _, e := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)), 0); e != 0 {
+	if _, _, e := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)),
+		0); e != 0 {
 		panic(e) // cannot fail with a valid clock and pointer
 	}
 	return ts.Nano()

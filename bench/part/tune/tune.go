@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // Config is what Run sets, in the network namespace that it runs in.
@@ -44,8 +43,8 @@ type Result struct {
 // Compiled when they are wanted: the command has this package in it, and mostly
 // does something else.
 var (
-	sysctl = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^net\.[a-z0-9_]+(\.[a-z0-9_]+)+$`) })
-	device = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[^/\s.][^/\s]{0,14}$`) })
+	sysctl = regexp.MustCompile(`^net\.[a-z0-9_]+(\.[a-z0-9_]+)+$`)
+	device = regexp.MustCompile(`^[^/\s.][^/\s]{0,14}$`)
 )
 
 // A setting is a file and what is to be in it.
@@ -55,15 +54,16 @@ type setting struct{ path, value string }
 func (c Config) settings() ([]setting, error) {
 	var out []setting
 	for _, name := range slices.Sorted(maps.Keys(c.Sysctls)) {
-		if !sysctl().MatchString(name) {
+		if !sysctl.MatchString(name) {
 			return nil, fmt.Errorf("sysctl %q: want one below net", name)
 		}
-		out = append(out, setting{filepath.Join(c.root, "/proc/sys", strings.ReplaceAll(name, ".", "/")), c.Sysctls[name]})
+		out = append(out, setting{filepath.Join(c.root, "/proc/sys", strings.ReplaceAll(name, ".", "/")),
+			c.Sysctls[name]})
 	}
 	if !c.Symmetric && !c.NAPIThreads {
 		return out, nil
 	}
-	if !device().MatchString(c.Device) {
+	if !device.MatchString(c.Device) {
 		return nil, fmt.Errorf("device %q: want the name of one", c.Device)
 	}
 	dir := filepath.Join(c.root, "/sys/class/net", c.Device)

@@ -38,10 +38,12 @@ func tree(t *testing.T) (root string, read func(string) string) {
 
 func TestRun(t *testing.T) {
 	root, read := tree(t)
-	c := Config{root: root, Device: "eth2", Symmetric: true, NAPIThreads: true, Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "16384"}}
+	c := Config{root: root, Device: "eth2", Symmetric: true, NAPIThreads: true,
+		Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "16384"}}
 	looking := c
 	looking.Check = true
-	if _, err := Run(t.Context(), looking); err == nil || !strings.Contains(err.Error(), "want 16384, have 4294967295") {
+	if _, err := Run(t.Context(), looking); err == nil ||
+		!strings.Contains(err.Error(), "want 16384, have 4294967295") {
 		t.Errorf("before: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -63,7 +65,8 @@ func TestRun(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"proc/sys/net/ipv4/tcp_notsent_lowat": "4294967295", "sys/class/net/eth2/threaded": "0",
+	for path, want := range map[string]string{"proc/sys/net/ipv4/tcp_notsent_lowat": "4294967295",
+		"sys/class/net/eth2/threaded":             "0",
 		"sys/class/net/eth2/queues/tx-0/xps_rxqs": "00", "sys/class/net/eth2/queues/tx-33/xps_rxqs": "00,00000000"} {
 		if got := read(path); got != want {
 			t.Errorf("%s has %s after it, had %s", path, got, want)
@@ -74,14 +77,17 @@ func TestRun(t *testing.T) {
 // TestFailure: what was set before something that cannot be set is put back.
 func TestFailure(t *testing.T) {
 	root, read := tree(t)
-	_, err := Run(t.Context(), Config{root: root, Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "1", "net.ipv4.tcp_unknown": "1"}})
+	_, err := Run(t.Context(), Config{root: root, Sysctls: map[string]string{"net.ipv4.tcp_notsent_lowat": "1",
+		"net.ipv4.tcp_unknown": "1"}})
 	if err == nil || !strings.Contains(err.Error(), "tcp_unknown: this host") {
 		t.Errorf("got %v", err)
 	}
 	if got := read("proc/sys/net/ipv4/tcp_notsent_lowat"); got != "4294967295" {
 		t.Errorf("left %s", got)
 	}
-	for _, c := range []Config{{Sysctls: map[string]string{"kernel.panic": "1"}}, {Sysctls: map[string]string{"net.../panic": "1"}}, {Symmetric: true, Device: "../eth2"}, {Symmetric: true, Device: "eth3"}} {
+	for _, c := range []Config{{Sysctls: map[string]string{"kernel.panic": "1"}},
+		{Sysctls: map[string]string{"net.../panic": "1"}}, {Symmetric: true, Device: "../eth2"},
+		{Symmetric: true, Device: "eth3"}} {
 		c.root = root
 		if _, err := Run(t.Context(), c); err == nil {
 			t.Errorf("%+v was taken", c)

@@ -53,7 +53,8 @@ func Start(ctx context.Context, k Kubectl, w Wanted) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pod{k: k, patience: cmp.Or(w.Patience, patience), changed: make(chan struct{}), done: make(chan struct{}), watched: make(chan struct{})}
+	p := &Pod{k: k, patience: cmp.Or(w.Patience, patience), changed: make(chan struct{}), done: make(chan struct{}),
+		watched: make(chan struct{})}
 	var made object
 	if err := json.Unmarshal(manifest, &made); err != nil {
 		return nil, err
@@ -160,7 +161,8 @@ func (p *Pod) Delete(ctx context.Context) error {
 	defer cancel()
 	_, err := p.k.run(ctx, nil, p.of("delete", "pod", p.name, "--ignore-not-found", "--wait")...)
 	if err != nil {
-		return fmt.Errorf("%s: %w; to delete it: kubectl %s", p.Name(), err, strings.Join(p.of("delete", "pod", p.name), " "))
+		return fmt.Errorf("%s: %w; to delete it: kubectl %s", p.Name(), err,
+			strings.Join(p.of("delete", "pod", p.name), " "))
 	}
 	return nil
 }

@@ -35,9 +35,11 @@ const events = `{"items": [
 
 func manifest() map[string]any {
 	return map[string]any{
-		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "memcached", "labels": map[string]any{"app": "cache"}},
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "memcached", "labels": map[string]any{"app": "cache"}},
 		"spec": map[string]any{"containers": []any{
-			map[string]any{"name": "app", "image": "memcached:1.6", "resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}}},
+			map[string]any{"name": "app", "image": "memcached:1.6",
+				"resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}}},
 			map[string]any{"name": "beside", "image": "x"},
 		}},
 	}
@@ -75,8 +77,10 @@ func start(t *testing.T, w pod.Wanted) (*pod.Pod, error) {
 
 // TestReady is a pod's life, and what is made of its manifest.
 func TestReady(t *testing.T) {
-	f := newFake(t, map[string]string{"watch-1": seen("ADDED", pending) + seen("MODIFIED", running), "hold-1": "", "logs": "hello"})
-	p, err := start(t, pod.Wanted{Limits: map[string]string{"niclane.dev/redis": "1"}, Run: "r1", Longest: 1500 * time.Millisecond})
+	f := newFake(t, map[string]string{"watch-1": seen("ADDED", pending) + seen("MODIFIED", running), "hold-1": "",
+		"logs": "hello"})
+	p, err := start(t, pod.Wanted{Limits: map[string]string{"niclane.dev/redis": "1"}, Run: "r1",
+		Longest: 1500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +132,8 @@ func TestReady(t *testing.T) {
 func TestManifestIsKept(t *testing.T) {
 	newFake(t, map[string]string{"watch-1": seen("ADDED", running), "hold-1": ""})
 	m := manifest()
-	p, err := pod.Start(t.Context(), pod.Kubectl{}, pod.Wanted{Manifest: m, Limits: map[string]string{"niclane.dev/redis": "1"}})
+	p, err := pod.Start(t.Context(), pod.Kubectl{},
+		pod.Wanted{Manifest: m, Limits: map[string]string{"niclane.dev/redis": "1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,20 +152,25 @@ func TestFailures(t *testing.T) {
 		want  []string
 	}{
 		"no lane left": {map[string]string{"watch-1": seen("ADDED", nowhere), "hold-1": "", "get": events}, []string{
-			"pod bench/memcached-", ": no node takes it: Pending; ", "1 Insufficient niclane.dev/redis", "its last event: FailedScheduling: no lane left",
+			"pod bench/memcached-", ": no node takes it: Pending; ", "1 Insufficient niclane.dev/redis",
+			"its last event: FailedScheduling: no lane left",
 		}},
 		"too slow": {map[string]string{"watch-1": seen("ADDED", pending), "hold-1": "", "get": events}, []string{
-			"pod bench/memcached-", "not ready: it took too long: Pending; container app: ContainerCreating; its last event: FailedScheduling",
+			"pod bench/memcached-", "not ready: it took too long: Pending; container app: ContainerCreating; its " +
+				"last event: FailedScheduling",
 		}},
-		"ended": {map[string]string{"watch-1": seen("ADDED", pending) + seen("MODIFIED", failed), "hold-1": ""}, []string{
-			"it has ended: Failed; container app: Error (exit code 71)",
-		}},
+		"ended": {map[string]string{"watch-1": seen("ADDED", pending) + seen("MODIFIED", failed), "hold-1": ""},
+			[]string{
+				"it has ended: Failed; container app: Error (exit code 71)",
+			}},
 		"being deleted": {map[string]string{"hold-1": "",
-			"watch-1": strings.Replace(seen("MODIFIED", running), `"uid": "u1"`, `"uid": "u1", "deletionTimestamp": "2026-11-22T08:00:03Z"`, 1),
+			"watch-1": strings.Replace(seen("MODIFIED", running), `"uid": "u1"`,
+				`"uid": "u1", "deletionTimestamp": "2026-11-22T08:00:03Z"`, 1),
 		}, []string{"somebody deletes it: Running"}},
-		"deleted": {map[string]string{"watch-1": seen("ADDED", pending) + seen("DELETED", pending), "hold-1": ""}, []string{
-			"it was deleted: Pending",
-		}},
+		"deleted": {map[string]string{"watch-1": seen("ADDED", pending) + seen("DELETED", pending), "hold-1": ""},
+			[]string{
+				"it was deleted: Pending",
+			}},
 		"deleted between two watches": {map[string]string{"watch-1": seen("ADDED", pending)}, []string{
 			"it was deleted: Pending",
 		}},
@@ -177,7 +187,8 @@ func TestFailures(t *testing.T) {
 				if err == nil {
 					t.Fatal("no error")
 				}
-				missing := slices.DeleteFunc(slices.Clone(c.want), func(want string) bool { return strings.Contains(err.Error(), want) })
+				missing := slices.DeleteFunc(slices.Clone(c.want),
+					func(want string) bool { return strings.Contains(err.Error(), want) })
 				if len(missing) == 0 {
 					return
 				}
@@ -248,9 +259,11 @@ func TestInterrupted(t *testing.T) {
 
 // TestNotMade: a pod of which nobody knows whether it was made is deleted.
 func TestNotMade(t *testing.T) {
-	f := newFake(t, map[string]string{"fail-create": "Warning: something\nError from server (Forbidden): pods is forbidden\n"})
+	f := newFake(t, map[string]string{"fail-create": "Warning: something\nError from server (Forbidden): pods is " +
+		"forbidden\n"})
 	p, err := pod.Start(t.Context(), pod.Kubectl{}, pod.Wanted{Manifest: manifest()})
-	if err == nil || !strings.HasSuffix(err.Error(), ": kubectl create: Error from server (Forbidden): pods is forbidden") || !strings.HasPrefix(err.Error(), "pod memcached-") {
+	if err == nil || !strings.HasSuffix(err.Error(), ": kubectl create: Error from server (Forbidden): pods is "+
+		"forbidden") || !strings.HasPrefix(err.Error(), "pod memcached-") {
 		t.Error(err)
 	}
 	if err := p.Delete(t.Context()); err != nil {
@@ -263,12 +276,14 @@ func TestNotMade(t *testing.T) {
 
 // TestNotDeleted says what a person can do.
 func TestNotDeleted(t *testing.T) {
-	f := newFake(t, map[string]string{"watch-1": seen("ADDED", running), "hold-1": "", "fail-delete": "Unable to connect\n"})
+	f := newFake(t, map[string]string{"watch-1": seen("ADDED", running), "hold-1": "",
+		"fail-delete": "Unable to connect\n"})
 	p, err := pod.Start(t.Context(), pod.Kubectl{}, pod.Wanted{Manifest: manifest()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Delete(t.Context()); err == nil || !strings.Contains(err.Error(), "Unable to connect; to delete it: kubectl delete pod memcached-") || !strings.HasSuffix(err.Error(), "--namespace=bench") {
+	if err := p.Delete(t.Context()); err == nil || !strings.Contains(err.Error(), "Unable to connect; to delete it: "+
+		"kubectl delete pod memcached-") || !strings.HasSuffix(err.Error(), "--namespace=bench") {
 		t.Error(err)
 	}
 	if err := os.Remove(f.dir + "/fail-delete"); err != nil {
@@ -284,9 +299,12 @@ func TestVersion(t *testing.T) {
 		files      map[string]string
 		want, fail string
 	}{
-		"a cluster":   {map[string]string{"version": `{"clientVersion": {}, "serverVersion": {"gitVersion": "v1.36.3"}}`}, "v1.36.3", ""},
-		"none":        {map[string]string{"version": `{"clientVersion": {"gitVersion": "v1.36.3"}}`}, "", "is there a cluster in its configuration?"},
-		"unreachable": {map[string]string{"fail-version": "The connection to the server localhost:8080 was refused\n"}, "", "kubectl version: The connection to the server localhost:8080 was refused"},
+		"a cluster": {map[string]string{"version": `{"clientVersion": {}, "serverVersion": {"gitVersion": "v1.36.3"}}`},
+			"v1.36.3", ""},
+		"none": {map[string]string{"version": `{"clientVersion": {"gitVersion": "v1.36.3"}}`}, "",
+			"is there a cluster in its configuration?"},
+		"unreachable": {map[string]string{"fail-version": "The connection to the server localhost:8080 was refused\n"},
+			"", "kubectl version: The connection to the server localhost:8080 was refused"},
 	} {
 		newFake(t, c.files)
 		got, err := pod.Kubectl{}.Version(t.Context())
@@ -295,7 +313,8 @@ func TestVersion(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := (pod.Kubectl{}).Version(t.Context()); err == nil || !strings.Contains(err.Error(), "kubectl is not on the PATH") {
+	if _, err := (pod.Kubectl{}).Version(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "kubectl is not on the PATH") {
 		t.Error(err)
 	}
 }

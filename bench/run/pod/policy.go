@@ -76,7 +76,8 @@ func (p *Policy) Remove(ctx context.Context) error {
 		err = nil
 	}
 	// Whoever has waited for too long deletes it all the same.
-	if _, failed := p.k.call(context.WithoutCancel(ctx), nil, "delete", "lanepolicy", p.name, "--ignore-not-found", "--wait"); failed != nil {
+	if _, failed := p.k.call(context.WithoutCancel(ctx), nil, "delete", "lanepolicy", p.name, "--ignore-not-found",
+		"--wait"); failed != nil {
 		err = errors.Join(err, fmt.Errorf("%w; to delete it: kubectl delete lanepolicy %s", failed, p.name))
 	}
 	if err != nil {
@@ -115,7 +116,8 @@ func (s *policyStatus) missing() string {
 		case n.ObservedGeneration != s.Metadata.Generation:
 			return fmt.Sprintf("node %s has not looked at it yet", n.Name)
 		case applied.Status != "True":
-			return fmt.Sprintf("node %s: Applied is %s: %s: %s", n.Name, applied.Status, applied.Reason, applied.Message)
+			return fmt.Sprintf("node %s: Applied is %s: %s: %s", n.Name, applied.Status, applied.Reason,
+				applied.Message)
 		}
 	}
 	return ""

@@ -24,7 +24,8 @@ func follow(t *testing.T) (*pod.Policy, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, errors.New("it took too long"))
 	defer cancel()
-	return pod.Follow(ctx, pod.Kubectl{}, map[string]any{"kind": "LanePolicy", "metadata": map[string]any{"name": "cache"}}, "r1")
+	return pod.Follow(ctx, pod.Kubectl{},
+		map[string]any{"kind": "LanePolicy", "metadata": map[string]any{"name": "cache"}}, "r1")
 }
 
 // TestFollow is a policy's life.
@@ -49,15 +50,17 @@ func TestFollow(t *testing.T) {
 // TestNotFollowed: which node has not, and why.
 func TestNotFollowed(t *testing.T) {
 	for name, c := range map[string]struct{ status, want string }{
-		"nobody":       {`{"metadata": {"generation": 1}}`, "it took too long: no node follows it: no agent, "},
-		"not yet":      {policyIs("1", applied), "it took too long: node n1 has not looked at it yet"},
-		"cannot":       {policyIs("2", `"status": "False", "reason": "Refused", "message": "no queues left"`), "node n1: Applied is False: Refused: no queues left"},
+		"nobody":  {`{"metadata": {"generation": 1}}`, "it took too long: no node follows it: no agent, "},
+		"not yet": {policyIs("1", applied), "it took too long: node n1 has not looked at it yet"},
+		"cannot": {policyIs("2", `"status": "False", "reason": "Refused", "message": "no queues left"`),
+			"node n1: Applied is False: Refused: no queues left"},
 		"not said":     {policyIs("2", `"status": "Unknown"`), "node n1: Applied is Unknown"},
 		"not readable": {"nothing", "it took too long: invalid character"},
 	} {
 		newFake(t, map[string]string{"policy": c.status})
 		p, err := follow(t)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "lanepolicy cache-") {
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), "lanepolicy cache-") {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 		if p == nil {
@@ -70,7 +73,8 @@ func TestNotFollowed(t *testing.T) {
 // lanes is said.
 func TestPolicyRemoved(t *testing.T) {
 	f := newFake(t, map[string]string{
-		"policy": policyIs("2", applied), "patched-policy": policyIs("2", `"status": "False", "reason": "Held", "message": "pod x is in it"`),
+		"policy":         policyIs("2", applied),
+		"patched-policy": policyIs("2", `"status": "False", "reason": "Held", "message": "pod x is in it"`),
 	})
 	p, err := follow(t)
 	if err != nil {
@@ -84,7 +88,8 @@ func TestPolicyRemoved(t *testing.T) {
 	if !strings.Contains(f.read("calls"), "delete lanepolicy cache-") {
 		t.Errorf("it is still there:\n%s", f.read("calls"))
 	}
-	newFake(t, map[string]string{"policy": policyIs("2", applied), "fail-patch": "Error from server (NotFound): lanepolicies.niclane.dev not found\n"})
+	newFake(t, map[string]string{"policy": policyIs("2", applied),
+		"fail-patch": "Error from server (NotFound): lanepolicies.niclane.dev not found\n"})
 	if p, err = follow(t); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,8 @@ func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
 		if share := off / n; share > gapTolerance {
 			return []Warning{{
 				Check: "off-schedule",
-				Text: fmt.Sprintf("%.1f %% of %.0f gaps between sends are more than %.0f %% off %s: the generator did not keep its constant schedule",
+				Text: fmt.Sprintf("%.1f %% of %.0f gaps between sends are more than %.0f %% off %s: the generator "+
+					"did not keep its constant schedule",
 					100*share, n, 100*jitter, ns(mean)),
 				Values: map[string]float64{"share": share, "gaps": n, "meanNs": mean},
 			}}
@@ -69,7 +70,8 @@ func Gaps(p Process, rate float64, gaps *stats.Histogram) []Warning {
 	if critical := 1.63 / math.Sqrt(n); distance > max(gapTolerance, critical) {
 		return []Warning{{
 			Check: "off-schedule",
-			Text: fmt.Sprintf("gaps between sends are not exponential with mean %s: Kolmogorov-Smirnov distance %.3f of %.0f gaps (%.3f would do)",
+			Text: fmt.Sprintf("gaps between sends are not exponential with mean %s: Kolmogorov-Smirnov distance "+
+				"%.3f of %.0f gaps (%.3f would do)",
 				ns(mean), distance, n, max(gapTolerance, critical)),
 			Values: map[string]float64{"distance": distance, "gaps": n, "critical": critical},
 		}}

@@ -58,9 +58,11 @@ func Little(inFlight, rate, meanLatency float64) []Warning {
 	}
 	return []Warning{{
 		Check: "littles-law",
-		Text: fmt.Sprintf("Little's law: %.0f requests/s × %s mean latency are %.1f in flight, but %.1f were (%+.0f %%): %s",
+		Text: fmt.Sprintf("Little's law: %.0f requests/s × %s mean latency are %.1f in flight, but %.1f were (%+.0f "+
+			"%%): %s",
 			rate, ns(meanLatency), product, inFlight, 100*off, why),
-		Values: map[string]float64{"inFlight": inFlight, "ratePerSecond": rate, "meanLatencyNs": meanLatency, "product": product},
+		Values: map[string]float64{"inFlight": inFlight, "ratePerSecond": rate, "meanLatencyNs": meanLatency,
+			"product": product},
 	}}
 }
 
@@ -131,8 +133,9 @@ func Counters(counts []Count, tolerance float64) (warnings []Warning) {
 			share = fmt.Sprintf(" (%+.2g %%)", 100*float64(c.Served-c.Sent)/float64(c.Sent))
 		}
 		warnings = append(warnings, Warning{
-			Check:  "server-counters",
-			Text:   fmt.Sprintf("%s: the client counted %d, the server %d%s: another workload ran than the one asked for, or somebody else used the server", c.Name, c.Sent, c.Served, share),
+			Check: "server-counters",
+			Text: fmt.Sprintf("%s: the client counted %d, the server %d%s: another workload ran than the one "+
+				"asked for, or somebody else used the server", c.Name, c.Sent, c.Served, share),
 			Values: map[string]float64{"client": float64(c.Sent), "server": float64(c.Served)},
 		})
 	}

@@ -40,8 +40,10 @@ func TestLittle(t *testing.T) {
 	want(t, "right", Little(64, 12_800, 5e6))
 	want(t, "4 % off", Little(64, 12_800, 5.2e6))
 	// The Aerospike paper: 2556 in flight, 15.3 M/s, 190.8 µs; and 8.6 M/s, 234.9 µs.
-	want(t, "on", Little(2556, 15.3e6, 190_800), "Little's law: 15300000 requests/s × 190.8µs mean latency are 2919.2 in flight, but 2556.0 were (+14 %): latency holds")
-	want(t, "off", Little(2556, 8.6e6, 234_949), "2020.6 in flight, but 2556.0 were (-21 %): latency leaves something out")
+	want(t, "on", Little(2556, 15.3e6, 190_800), "Little's law: 15300000 requests/s × 190.8µs mean latency are "+
+		"2919.2 in flight, but 2556.0 were (+14 %): latency holds")
+	want(t, "off", Little(2556, 8.6e6, 234_949),
+		"2020.6 in flight, but 2556.0 were (-21 %): latency leaves something out")
 }
 
 func TestSaturated(t *testing.T) {
@@ -70,19 +72,24 @@ func TestCounters(t *testing.T) {
 	want(t, "equal", Counters(equal, 0))
 	want(t, "within", Counters([]Count{{"bytes", 1000, 1001}}, 0.01))
 	// rpc-perf 3.2.0 asked for 4:1 and sent 1:1.
-	want(t, "other mix", Counters([]Count{{"gets", 8000, 5003}, {"sets", 2000, 4997}, {"hits", 8000, 8000}, {"keys", 0, 7}}, 0.01),
-		"gets: the client counted 8000, the server 5003 (-37 %)", "sets: the client counted 2000, the server 4997 (+1.5e+02 %)", "keys: the client counted 0, the server 7:")
+	want(t, "other mix", Counters([]Count{{"gets", 8000, 5003}, {"sets", 2000, 4997}, {"hits", 8000, 8000},
+		{"keys", 0, 7}}, 0.01),
+		"gets: the client counted 8000, the server 5003 (-37 %)",
+		"sets: the client counted 2000, the server 4997 (+1.5e+02 %)", "keys: the client counted 0, the server 7:")
 }
 
 func TestHostNoise(t *testing.T) {
 	quiet := CPU{CPU: 0, Late: filled(2000, func(int) int64 { return 5e3 }), Busy: 1e7, Total: 1e9}
-	loud := CPU{CPU: 3, Late: filled(2000, func(i int) int64 { return int64(i) * 1e3 }), Steal: 5e7, Busy: 3e8, Total: 1e9}
+	loud := CPU{CPU: 3, Late: filled(2000, func(i int) int64 { return int64(i) * 1e3 }), Steal: 5e7, Busy: 3e8,
+		Total: 1e9}
 	want(t, "quiet", HostNoise(Host{CPUs: []CPU{quiet}, Autogroup: "on"}, 99, 100e3))
-	want(t, "loud", HostNoise(Host{CPUs: []CPU{quiet, loud}, Autogroup: "on", Others: []string{"cc1", "ld"}}, 99, 100e3),
+	want(t, "loud", HostNoise(Host{CPUs: []CPU{quiet, loud}, Autogroup: "on", Others: []string{"cc1", "ld"}}, 99,
+		100e3),
 		"cpu 3 wakes a thread that only sleeps 1.979", "the hypervisor took 5.0 % of cpu 3",
 		"others used 30 % of cpu 3, most of it cc1, ld", "sched_autogroup is on")
 	loud.Steal, loud.Busy = 0, 0
-	want(t, "too few wake-ups", HostNoise(Host{CPUs: []CPU{loud}}, 99.9, 100e3), "late (at worst); the effect at P99.9 is 100µs")
+	want(t, "too few wake-ups", HostNoise(Host{CPUs: []CPU{loud}}, 99.9, 100e3),
+		"late (at worst); the effect at P99.9 is 100µs")
 	want(t, "large effect", HostNoise(Host{CPUs: []CPU{loud}}, 99, 10e6))
 	want(t, "no wake-ups", HostNoise(Host{CPUs: []CPU{{}}}, 99, 10e6))
 }
@@ -115,10 +122,13 @@ func TestGaps(t *testing.T) {
 	}
 	want(t, "Poisson", Gaps(Poisson, rate, gapsOf(50_000, poisson, punctual)))
 	want(t, "constant", Gaps(Constant, rate, gapsOf(50_000, constant, punctual)))
-	want(t, "Poisson, pausing", Gaps(Poisson, rate, gapsOf(50_000, poisson, pausing)), "not exponential with mean 100µs")
-	want(t, "constant, pausing", Gaps(Constant, rate, gapsOf(50_000, constant, pausing)), "of 50000 gaps between sends are more than 10 % off 100µs")
+	want(t, "Poisson, pausing", Gaps(Poisson, rate, gapsOf(50_000, poisson, pausing)),
+		"not exponential with mean 100µs")
+	want(t, "constant, pausing", Gaps(Constant, rate, gapsOf(50_000, constant, pausing)),
+		"of 50000 gaps between sends are more than 10 % off 100µs")
 	want(t, "constant for Poisson", Gaps(Poisson, rate, gapsOf(50_000, constant, punctual)), "distance 0.6")
-	want(t, "exactly constant for Poisson", Gaps(Poisson, rate, gapsOf(50_000, constant, func(int) float64 { return 0 })), "distance 0.63")
+	want(t, "exactly constant for Poisson",
+		Gaps(Poisson, rate, gapsOf(50_000, constant, func(int) float64 { return 0 })), "distance 0.63")
 	want(t, "Poisson for constant", Gaps(Constant, rate, gapsOf(50_000, poisson, punctual)), "92.")
 	want(t, "half the rate", Gaps(Poisson, rate/2, gapsOf(50_000, poisson, punctual)), "distance 0.2")
 	want(t, "too few", Gaps(Poisson, rate, gapsOf(50, constant, punctual)))
@@ -129,7 +139,8 @@ func TestGapsOfPoisson(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	bad := 0
 	for range 200 {
-		bad += len(Gaps(Poisson, 1000, gapsOf(200, func() float64 { return rng.ExpFloat64() * 1e6 }, func(int) float64 { return 0 })))
+		bad += len(Gaps(Poisson, 1000, gapsOf(200, func() float64 { return rng.ExpFloat64() * 1e6 },
+			func(int) float64 { return 0 })))
 	}
 	if bad > 6 {
 		t.Errorf("%d of 200 Poisson processes were called something else; 2 would be right", bad)
@@ -153,9 +164,11 @@ func TestDispersion(t *testing.T) {
 		return list
 	}
 	want(t, "Poisson", Dispersion(Poisson, counts(300, 1000, false)))
-	want(t, "stalls", Dispersion(Poisson, counts(300, 1000, true)), "sends of 300 windows have an index of dispersion of 10")
+	want(t, "stalls", Dispersion(Poisson, counts(300, 1000, true)),
+		"sends of 300 windows have an index of dispersion of 10")
 	want(t, "constant", Dispersion(Constant, []int64{3, 4, 3, 3, 4, 3, 3, 4, 3, 3, 4, 3}))
-	want(t, "constant for Poisson", Dispersion(Poisson, []int64{30, 31, 30, 30, 31, 30, 30, 31, 30, 30, 31, 30}), "index of dispersion of 0.01")
+	want(t, "constant for Poisson", Dispersion(Poisson, []int64{30, 31, 30, 30, 31, 30, 30, 31, 30, 30, 31, 30}),
+		"index of dispersion of 0.01")
 	want(t, "Poisson for constant", Dispersion(Constant, counts(300, 1000, false)), "for constant arrivals")
 	want(t, "too few", Dispersion(Poisson, []int64{1, 100}))
 	want(t, "nothing sent", Dispersion(Poisson, make([]int64, 20)))

@@ -48,7 +48,8 @@ func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
 				Check: "host-noise",
 				Text: fmt.Sprintf("cpu %d wakes a thread that only sleeps %s late (%s); the effect at P%v is %s",
 					c.CPU, ns(float64(floor)), what, p, ns(float64(effect))),
-				Values: map[string]float64{"cpu": float64(c.CPU), "p": p, "lateNs": float64(floor), "effectNs": float64(effect)},
+				Values: map[string]float64{"cpu": float64(c.CPU), "p": p, "lateNs": float64(floor),
+					"effectNs": float64(effect)},
 			})
 		}
 		if c.Total <= 0 {
@@ -75,12 +76,14 @@ func HostNoise(h Host, p float64, effect int64) (warnings []Warning) {
 		if len(h.Others) > 0 {
 			text += ", most of it " + strings.Join(h.Others, ", ")
 		}
-		warnings = append(warnings, Warning{Check: "other-load", Text: text, Values: map[string]float64{"share": most["busy"]}})
+		warnings = append(warnings, Warning{Check: "other-load", Text: text,
+			Values: map[string]float64{"share": most["busy"]}})
 		if h.Autogroup == "on" {
 			// sched(7): with autogroup, nice values act only within a session.
 			warnings = append(warnings, Warning{
-				Check:  "autogroup",
-				Text:   "sched_autogroup is on: the scheduler divides processors between sessions, whatever their number of threads and nice values",
+				Check: "autogroup",
+				Text: "sched_autogroup is on: the scheduler divides processors between sessions, whatever their " +
+					"number of threads and nice values",
 				Values: map[string]float64{},
 			})
 		}

@@ -86,7 +86,8 @@ func servers(within, p float64) int64 {
 // all answer with probability p. It is the percentile 100·p^(1/n) of one.
 func Time(s *stats.Sample, n int64, p float64) (stats.Estimate, error) {
 	if n < 1 || !(p > 0 && p < 1) {
-		return stats.Estimate{}, fmt.Errorf("fan-out: %d servers with probability %v: want at least 1, and more than 0 and less than 1", n, p)
+		return stats.Estimate{}, fmt.Errorf("fan-out: %d servers with probability %v: want at least 1, and more "+
+			"than 0 and less than 1", n, p)
 	}
 	e, err := s.Interval(100 * math.Pow(p, 1/float64(n)))
 	if err != nil {

@@ -75,7 +75,8 @@ func TestServersRefuses(t *testing.T) {
 	if a.Servers != 0 || a.Low < 17_000 || a.Low > 19_000 || a.High != Most {
 		t.Errorf("got %+v", a)
 	}
-	if s := a.String(); !strings.HasPrefix(s, "at least 1") || !strings.Contains(s, "0 of 100000 samples are beyond, want at least 10") {
+	if s := a.String(); !strings.HasPrefix(s, "at least 1") || !strings.Contains(s,
+		"0 of 100000 samples are beyond, want at least 10") {
 		t.Errorf("got %q", s)
 	}
 	for _, p := range []float64{0, 1, -1, math.NaN()} {
@@ -99,7 +100,8 @@ func TestTime(t *testing.T) {
 		t.Errorf("100 servers: %+v, %v", e, err)
 	}
 	var few *stats.TooFewError
-	if _, err := Time(s, 1e6, 0.5); !errors.As(err, &few) || !strings.HasPrefix(err.Error(), "fan-out to 1000000: P99.9999") {
+	if _, err := Time(s, 1e6, 0.5); !errors.As(err, &few) ||
+		!strings.HasPrefix(err.Error(), "fan-out to 1000000: P99.9999") {
 		t.Errorf("a million servers: %v", err)
 	}
 	if _, err := Time(s, 0, 0.5); err == nil {
@@ -123,7 +125,8 @@ func TestCompare(t *testing.T) {
 		t.Errorf("a variant with itself: %+v, %v", rows, err)
 	}
 	// Of 1000 answers 990 are too late: not one server can be asked.
-	for want, c := range map[string][2]int{"where the base has 68": {10, 990}, "where the base has none": {990, 10}, stats.Same: {990, 990}} {
+	for want, c := range map[string][2]int{"where the base has 68": {10, 990}, "where the base has none": {990, 10},
+		stats.Same: {990, 990}} {
 		rows, err := Compare(alike(100, c[0]), alike(100, c[1]), []int64{2e6}, 0.5)
 		if err != nil || rows[0].Text != want {
 			t.Errorf("%d and %d late: %+v, %v; want %q", c[0], c[1], rows, err, want)
@@ -131,13 +134,15 @@ func TestCompare(t *testing.T) {
 	}
 	// Nothing of the other is too late: how many servers it allows is not known,
 	// but that there are so many.
-	for want, c := range map[string][2]int{"at least ×": {10, 0}, "at most ×": {0, 10}, "where the base has at least ": {0, 990}, "where the base has none": {990, 0}, stats.Same: {0, 0}} {
+	for want, c := range map[string][2]int{"at least ×": {10, 0}, "at most ×": {0, 10},
+		"where the base has at least ": {0, 990}, "where the base has none": {990, 0}, stats.Same: {0, 0}} {
 		rows, err := Compare(alike(100, c[0]), alike(100, c[1]), []int64{2e6}, 0.5)
 		if err != nil || !strings.HasPrefix(rows[0].Text, want) {
 			t.Errorf("%d and %d late: %+v, %v; want %q", c[0], c[1], rows, err, want)
 		}
 	}
-	if _, err := Compare(alike(100, 10), alike(5, 10), []int64{2e6}, 0.5); err == nil || !strings.HasPrefix(err.Error(), "with the lane: fan-out: ") {
+	if _, err := Compare(alike(100, 10), alike(5, 10), []int64{2e6}, 0.5); err == nil ||
+		!strings.HasPrefix(err.Error(), "with the lane: fan-out: ") {
 		t.Errorf("five windows: %v", err)
 	}
 }

@@ -138,13 +138,15 @@ func (c Config) check() (Config, error) {
 	}
 	var errs []error
 	if g := c.Goal; g.Limit < 0 || g.Limit > 0 && !(g.Percentile > 0 && g.Percentile < 100) {
-		errs = append(errs, fmt.Errorf("goal P%v within %d ns: want a percentile above 0 and below 100, and a limit of at least 0", g.Percentile, g.Limit))
+		errs = append(errs, fmt.Errorf("goal P%v within %d ns: want a percentile above 0 and below 100, and a limit "+
+			"of at least 0", g.Percentile, g.Limit))
 	}
 	if a := c.Goal.Achieved; !(a > 0 && a <= 1) {
 		errs = append(errs, fmt.Errorf("goal achieved %v: want more than 0, at most 1", a))
 	}
 	if !(c.Low > 0) || !(c.High >= c.Low) || math.IsInf(c.High, 1) {
-		errs = append(errs, fmt.Errorf("rates %v to %v: want the first above 0 and not above the second", c.Low, c.High))
+		errs = append(errs, fmt.Errorf("rates %v to %v: want the first above 0 and not above the second", c.Low,
+			c.High))
 	}
 	if !(c.Resolution > 0 && c.Resolution < 1) {
 		errs = append(errs, fmt.Errorf("resolution %v: want more than 0, less than 1", c.Resolution))
@@ -173,7 +175,8 @@ func Run(ctx context.Context, c Config, measure Measure) (*Result, error) {
 		err = nil
 	}
 	if s.res.Rate > 0 && s.res.Rate > s.res.Crossing*(1+c.Resolution) {
-		s.warnf("%s was confirmed, but all windows together put the limit at %s: it moves, or latency does not grow with the rate", perSecond(s.res.Rate), perSecond(s.res.Crossing))
+		s.warnf("%s was confirmed, but all windows together put the limit at %s: it moves, or latency does not grow "+
+			"with the rate", perSecond(s.res.Rate), perSecond(s.res.Crossing))
 	}
 	if err != nil {
 		err = fmt.Errorf("search: %w", err)
@@ -240,7 +243,8 @@ func (s *searcher) run() error {
 			}
 			return nil
 		}
-		s.warnf("%s is within the goal, but %s is not: latency does not grow with the rate; searched again below", perSecond(floor), perSecond(worse))
+		s.warnf("%s is within the goal, but %s is not: latency does not grow with the rate; searched again below",
+			perSecond(floor), perSecond(worse))
 		s.res.Rate, s.res.Beyond, s.res.Confirmed, s.res.Levels = 0, worse, nil, nil
 		ceiling, floor = worse, s.below(worse)
 	}

@@ -178,16 +178,19 @@ func TestEnds(t *testing.T) {
 		return r
 	}
 	slow := func(float64) float64 { return 1e9 }
-	if r := run(config, slow); r.Rate != 0 || r.Beyond != 500 || r.Reason != "the lowest rate, 500/s, is not within the goal" || r.Windows != lead {
+	if r := run(config, slow); r.Rate != 0 || r.Beyond != 500 ||
+		r.Reason != "the lowest rate, 500/s, is not within the goal" || r.Windows != lead {
 		t.Errorf("always slow: %+v", r)
 	}
 	fast := func(float64) float64 { return 1e3 }
-	if r := run(config, fast); r.Rate != 100_000 || r.Beyond != 0 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "the limit is beyond it") {
+	if r := run(config, fast); r.Rate != 100_000 || r.Beyond != 0 || len(r.Warnings) != 1 ||
+		!strings.Contains(r.Warnings[0], "the limit is beyond it") {
 		t.Errorf("always fast: %+v", r)
 	}
 	c := config
 	c.Windows = 20
-	if r := run(c, queue(20_000)); r.Rate != 0 || r.Reason != "all 20 windows are used up" || r.Windows != 20 || r.Crossing < 4000 {
+	if r := run(c, queue(20_000)); r.Rate != 0 || r.Reason != "all 20 windows are used up" || r.Windows != 20 ||
+		r.Crossing < 4000 {
 		t.Errorf("few windows: %+v", r)
 	}
 }
@@ -201,7 +204,8 @@ func TestFaults(t *testing.T) {
 		}
 		return s.measure(ctx, rate)
 	})
-	if !errors.Is(err, died) || r == nil || r.Windows != 7 || err.Error() != "search: at 2000/s: server died" || r.Tests[1].Verdict != Within {
+	if !errors.Is(err, died) || r == nil || r.Windows != 7 || err.Error() != "search: at 2000/s: server died" ||
+		r.Tests[1].Verdict != Within {
 		t.Errorf("%v, %+v", err, r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -215,13 +219,18 @@ func TestFaults(t *testing.T) {
 	c := config
 	c.Goal.Percentile = 99.9
 	var few *stats.TooFewError
-	if _, err := Run(t.Context(), c, s.measure); !errors.As(err, &few) || !strings.Contains(err.Error(), "at 500/s: the window is too short: P99.9 needs 10000 samples, have 2000") {
+	if _, err := Run(t.Context(), c, s.measure); !errors.As(err, &few) ||
+		!strings.Contains(err.Error(), "at 500/s: the window is too short: P99.9 needs 10000 samples, have 2000") {
 		t.Errorf("short windows: %v", err)
 	}
-	if _, err := Run(t.Context(), config, func(context.Context, float64) (Outcome, error) { return Outcome{}, nil }); err == nil {
+	if _, err := Run(t.Context(), config, func(context.Context, float64) (Outcome, error) {
+		return Outcome{},
+			nil
+	}); err == nil {
 		t.Error("no latency: no error")
 	}
-	_, err = Run(t.Context(), Config{Goal: Goal{Percentile: 100, Limit: 1, Achieved: 2}, Low: 5, High: 4, Resolution: 1, Windows: 1}, nil)
+	_, err = Run(t.Context(), Config{Goal: Goal{Percentile: 100, Limit: 1, Achieved: 2}, Low: 5, High: 4, Resolution: 1,
+		Windows: 1}, nil)
 	for _, want := range []string{"goal P100", "achieved 2", "rates 5 to 4", "resolution 1", "windows 1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
@@ -242,7 +251,8 @@ func TestCrossing(t *testing.T) {
 		want  float64
 	}{
 		{"falling", tests([3]float64{10, 3, 3}, [3]float64{20, 2, 3}, [3]float64{40, 0, 3}), 20},
-		{"any order, same rate twice", tests([3]float64{40, 0, 3}, [3]float64{20, 3, 3}, [3]float64{20, 1, 5}, [3]float64{10, 3, 3}), 20},
+		{"any order, same rate twice", tests([3]float64{40, 0, 3}, [3]float64{20, 3, 3}, [3]float64{20, 1, 5},
+			[3]float64{10, 3, 3}), 20},
 		// 20 and 40 are one block of 3 in 6.
 		{"rising", tests([3]float64{10, 3, 3}, [3]float64{20, 0, 3}, [3]float64{40, 3, 3}), 40},
 		{"rising, mostly bad", tests([3]float64{10, 0, 4}, [3]float64{20, 3, 3}), 0},

@@ -18,12 +18,13 @@ import (
 // member added last.
 
 func member(i int) device.Match {
-	return device.Match{Family: 4, Protocol: "tcp", Local: fmt.Sprintf("10.%d.%d.%d/32", i>>16, i>>8&0xff, i&0xff), LocalPort: 11211}
+	return device.Match{Family: 4, Protocol: "tcp", Local: fmt.Sprintf("10.%d.%d.%d/32", i>>16, i>>8&0xff, i&0xff),
+		LocalPort: 11211}
 }
 
 func addMember[T any](b *testing.B, t *table[T], i int, target T) {
 	b.Helper()
-	f, mask, err := tuple.Encode(member(i))
+	f, mask, err := flow.Encode(member(i))
 	if err == nil {
 		err = t.add(f, mask, target)
 	}
@@ -94,7 +95,8 @@ func BenchmarkPatterns(b *testing.B) {
 			fillXDP(b, m, 2, func(int) uint32 { return 0 })
 			addMember(b, &m.table, 1, ingressTarget{Lane: 10})
 			for i := 1; i < patterns; i++ {
-				f, mask, err := tuple.Encode(device.Match{Family: 4, Protocol: "tcp", Remote: fmt.Sprintf("128.0.0.0/%d", i)})
+				f, mask, err := flow.Encode(device.Match{Family: 4, Protocol: "tcp",
+					Remote: fmt.Sprintf("128.0.0.0/%d", i)})
 				if err == nil {
 					err = m.add(f, mask, ingressTarget{Lane: 11})
 				}
@@ -113,7 +115,7 @@ func BenchmarkAdd(b *testing.B) {
 	for i := range 999 {
 		addMember(b, &m.table, i+1, ingressTarget{Lane: 10})
 	}
-	f, mask, err := tuple.Encode(member(1000))
+	f, mask, err := flow.Encode(member(1000))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -129,7 +131,8 @@ func BenchmarkAdd(b *testing.B) {
 
 // BenchmarkLoad is the kernel's verification of a program.
 func BenchmarkLoad(b *testing.B) {
-	for _, v := range []variant{{program: EgressProgram}, {program: IngressProgram}, {program: IngressProgram, frags: true}} {
+	for _, v := range []variant{{program: EgressProgram}, {program: IngressProgram},
+		{program: IngressProgram, frags: true}} {
 		b.Run(fmt.Sprintf("%s/frags=%v", v.program, v.frags), func(b *testing.B) {
 			for b.Loop() {
 				if err := check(v); err != nil {

@@ -100,29 +100,29 @@ func objectsOf[T device.Object](list []T, err error) ([]device.Object, error) {
 // Write brings an object from old to new; nil means absent. Removing a filter
 // removes its entries; removing an XDP program removes its queues, their
 // threads, its lanes and its entries.
-func (c *Client) Write(old, new device.Object) error {
-	o := new
+func (c *Client) Write(old, next device.Object) error {
+	o := next
 	if o == nil {
 		o = old
 	}
 	var err error
 	switch o := o.(type) {
 	case device.Filter:
-		return c.writeFilter(old, new, o)
+		return c.writeFilter(old, next, o)
 	case device.XDP:
-		return c.writeXDP(old, new, o)
+		return c.writeXDP(old, next, o)
 	case device.FilterEntry:
-		err = c.writeEntry(old, new, o)
+		err = c.writeEntry(old, next, o)
 	case device.FilterDefault:
-		err = c.writeDefault(new, o)
+		err = c.writeDefault(next, o)
 	case device.CPUQueue:
-		err = c.writeCPUQueue(old, new, o)
+		err = c.writeCPUQueue(old, next, o)
 	case device.CPUThread:
-		err = c.writeCPUThread(new, o)
+		err = c.writeCPUThread(next, o)
 	case device.CPULane:
-		err = c.writeCPULane(old, new, o)
+		err = c.writeCPULane(old, next, o)
 	case device.XDPEntry:
-		err = c.writeXDPEntry(old, new, o)
+		err = c.writeXDPEntry(old, next, o)
 	default:
 		return fmt.Errorf("object kind %q is not BPF's", o.Kind())
 	}

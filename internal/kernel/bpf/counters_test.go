@@ -50,7 +50,8 @@ func testCounters(t *testing.T, frags bool) {
 		var want []LaneCounter
 		for l, size := range map[int]int{0: len(none), 10: len(lane)} {
 			for q, n := range map[int]int{0: 1, 3: 2, 63: 1} {
-				want = append(want, LaneCounter{Dev: "v0", Lane: l, Queue: q, Packets: uint64(n), Bytes: uint64(n * size)})
+				want = append(want, LaneCounter{Dev: "v0", Lane: l, Queue: q, Packets: uint64(n),
+					Bytes: uint64(n * size)})
 			}
 		}
 		slices.SortFunc(want, func(a, b LaneCounter) int {
@@ -71,7 +72,7 @@ func TestSentCounters(t *testing.T) {
 		4: {Class: 9, Queue: 70, Queues: 1},       // is beyond those counted apart
 		5: {Class: 0x1_0000 + maxRows, Queues: 1}, // has no row
 	} {
-		f, mask, err := tuple.Encode(device.Match{Family: 4, Protocol: "tcp", LocalPort: port})
+		f, mask, err := flow.Encode(device.Match{Family: 4, Protocol: "tcp", LocalPort: port})
 		if err == nil {
 			err = m.add(f, mask, to)
 		}
@@ -94,7 +95,8 @@ func TestSentCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []SentCounter
-	for _, c := range [][3]int{{0, 7, 3}, {0, UnknownQueue, 6}, {9, UnknownQueue, 4}, {0x10, UnknownQueue, 1}, {0x11, 5, 2}} {
+	for _, c := range [][3]int{{0, 7, 3}, {0, UnknownQueue, 6}, {9, UnknownQueue, 4}, {0x10, UnknownQueue, 1},
+		{0x11, 5, 2}} {
 		want = append(want, SentCounter{Row: c[0], Queue: c[1], Packets: uint64(c[2]), Bytes: uint64(c[2]) * size})
 	}
 	if !slices.Equal(got, want) {

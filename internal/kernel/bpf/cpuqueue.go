@@ -52,7 +52,7 @@ func (c *Client) readCPUQueue(q device.CPUQueue) (device.Object, error) {
 	return *got, nil
 }
 
-func (c *Client) writeCPUQueue(old, new device.Object, q device.CPUQueue) error {
+func (c *Client) writeCPUQueue(old, next device.Object, q device.CPUQueue) error {
 	m, err := c.openXDP(q.Dev)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (c *Client) writeCPUQueue(old, new device.Object, q device.CPUQueue) error 
 		return unix.EEXIST // the map would replace it
 	case old != nil && present == nil:
 		return unix.ENOENT
-	case new == nil:
+	case next == nil:
 		return m.cpus.Delete(uint32(q.CPU))
 	case q.CPU < 0 || q.CPU >= int(m.cpus.MaxEntries()):
 		return fmt.Errorf("%w: CPU %d: this machine has 0 to %d", unix.EINVAL, q.CPU, m.cpus.MaxEntries()-1)

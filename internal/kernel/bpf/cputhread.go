@@ -34,7 +34,8 @@ func (c *Client) findThread(m *xdpMaps, cpu int) (int, error) {
 	}
 	pid, ok := c.threads[name]
 	if !ok {
-		return 0, fmt.Errorf("%w: no kernel thread %s: is this another PID namespace than the machine's?", unix.ESRCH, name)
+		return 0, fmt.Errorf("%w: no kernel thread %s: is this another PID namespace than the machine's?", unix.ESRCH,
+			name)
 	}
 	return pid, nil
 }
@@ -76,7 +77,8 @@ func (c *Client) cpuThread(m *xdpMaps, cpu int) (*device.CPUThread, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &device.CPUThread{Dev: m.dev, CPU: cpu, Policy: p.Name, Priority: p.Priority, Nice: p.Nice, SchedAttr: p.SchedAttr}, nil
+	return &device.CPUThread{Dev: m.dev, CPU: cpu, Policy: p.Name, Priority: p.Priority, Nice: p.Nice,
+		SchedAttr: p.SchedAttr}, nil
 }
 
 func (c *Client) readCPUThread(t device.CPUThread) (device.Object, error) {
@@ -96,7 +98,7 @@ func (c *Client) readCPUThread(t device.CPUThread) (device.Object, error) {
 
 // writeCPUThread sets the scheduling of a thread. The thread comes and goes
 // with its queue: nil is the kernel's default, and no error without it.
-func (c *Client) writeCPUThread(new device.Object, t device.CPUThread) error {
+func (c *Client) writeCPUThread(next device.Object, t device.CPUThread) error {
 	m, err := c.openXDP(t.Dev)
 	if err != nil {
 		return err
@@ -108,18 +110,18 @@ func (c *Client) writeCPUThread(new device.Object, t device.CPUThread) error {
 		}
 	}
 	switch {
-	case q == nil && new == nil:
+	case q == nil && next == nil:
 		return nil
 	case q == nil:
 		return fmt.Errorf("%w: CPU %d has no queue in %s's cpumap, and so no thread", unix.ESRCH, t.CPU, t.Dev)
-	case new == nil:
+	case next == nil:
 		t = device.CPUThread{Policy: "other"}
 	}
 	pid, err := c.findThread(m, q.CPU)
 	if err == nil {
 		err = sched.Set(pid, sched.Policy{Name: t.Policy, Priority: t.Priority, Nice: t.Nice, SchedAttr: t.SchedAttr})
 	}
-	if new == nil && errors.Is(err, unix.ESRCH) {
+	if next == nil && errors.Is(err, unix.ESRCH) {
 		return nil // it ended meanwhile
 	}
 	return err

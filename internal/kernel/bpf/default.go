@@ -75,9 +75,9 @@ func (m *maps) rest() (*device.FilterDefault, error) {
 	return decodeRest(r, m.filter.Key()), nil
 }
 
-func (c *Client) writeDefault(new device.Object, d device.FilterDefault) error {
+func (c *Client) writeDefault(next device.Object, d device.FilterDefault) error {
 	var r egressRest
-	if new != nil {
+	if next != nil {
 		var err error
 		if r, err = encodeRest(d); err != nil {
 			return err

@@ -21,7 +21,8 @@ func parseFilterKey(key string) (device.Filter, error) {
 		pref, err1 := strconv.ParseUint(f[3], 10, 16)
 		handle, err2 := strconv.ParseUint(f[4], 10, 32)
 		if err1 == nil && err2 == nil {
-			return device.Filter{Dev: f[1], Parent: f[2], Pref: uint16(pref), Handle: uint32(handle), Program: EgressProgram}, nil
+			return device.Filter{Dev: f[1], Parent: f[2], Pref: uint16(pref), Handle: uint32(handle),
+				Program: EgressProgram}, nil
 		}
 	}
 	return device.Filter{}, fmt.Errorf("filter key %q: want filter/DEV/PARENT/PREF/HANDLE", key)
@@ -32,7 +33,7 @@ func (c *Client) readEntry(e device.FilterEntry) (device.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, mask, err := tuple.Encode(e.Match)
+	f, mask, err := flow.Encode(e.Match)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Key(), err)
 	}
@@ -50,17 +51,17 @@ func (c *Client) readEntry(e device.FilterEntry) (device.Object, error) {
 	return decodeTarget(t, e), nil
 }
 
-func (c *Client) writeEntry(old, new device.Object, e device.FilterEntry) error {
+func (c *Client) writeEntry(old, next device.Object, e device.FilterEntry) error {
 	filter, err := parseFilterKey(e.Filter)
 	if err != nil {
 		return err
 	}
-	f, mask, err := tuple.Encode(e.Match)
+	f, mask, err := flow.Encode(e.Match)
 	if err != nil {
 		return err
 	}
 	var t egressTarget
-	if new != nil {
+	if next != nil {
 		if t, err = encodeTarget(e); err != nil {
 			return err
 		}
@@ -73,7 +74,7 @@ func (c *Client) writeEntry(old, new device.Object, e device.FilterEntry) error 
 		return fmt.Errorf("%w: its filter is not there", unix.ENOENT)
 	}
 	switch {
-	case new == nil:
+	case next == nil:
 		return m.remove(f, mask)
 	case old != nil:
 		return m.change(f, mask, t)

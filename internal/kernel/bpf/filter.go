@@ -64,7 +64,8 @@ func (m *maps) take(em *ebpf.Map, info *ebpf.MapInfo) bool {
 		m.sent = em
 		return true
 	}
-	if info.Name == egressMapNlTranslation && info.ValueSize == uint32(unsafe.Sizeof(translation{})) && m.translation == nil {
+	if info.Name == egressMapNlTranslation && info.ValueSize == uint32(unsafe.Sizeof(translation{})) &&
+		m.translation == nil {
 		m.translation = em
 		return true
 	}
@@ -82,8 +83,16 @@ func (m *maps) close() error {
 func New(t *tc.Client) *Client { return &Client{tc: t} }
 
 // Anew has the filter and the program used last be looked up before they are used
-// again: others may have replaced them.
-func (c *Client) Anew() { c.uses, c.usesXDP = maxUses, maxUses }
+// again, and their patterns be read: others may have replaced them, or given them entries.
+func (c *Client) Anew() {
+	c.uses, c.usesXDP = maxUses, maxUses
+	if c.last != nil {
+		c.last.known, c.last.bits = nil, nil
+	}
+	if c.lastXDP != nil {
+		c.lastXDP.known, c.lastXDP.bits = nil, nil
+	}
+}
 
 // forget closes the maps of the filter used last.
 func (c *Client) forget() error {
@@ -116,11 +125,11 @@ func (c *Client) state(f device.Filter) (*device.FilterState, error) {
 	return &device.FilterState{Filter: f, Type: "bpf", Name: name, ProgramID: id}, nil
 }
 
-func (c *Client) writeFilter(old, new device.Object, f device.Filter) error {
+func (c *Client) writeFilter(old, next device.Object, f device.Filter) error {
 	switch {
-	case old != nil && new != nil:
+	case old != nil && next != nil:
 		return fmt.Errorf("%s: %w: a filter's program is not exchanged in place", f.Key(), unix.EOPNOTSUPP)
-	case new == nil:
+	case next == nil:
 		if err := c.forget(); err != nil {
 			return err
 		}
@@ -130,10 +139,11 @@ func (c *Client) writeFilter(old, new device.Object, f device.Filter) error {
 		return c.tc.DeleteBPF(f)
 	}
 	if f.Program == EgressProgram && f.Parent == TCXEgress {
-		return c.writeTCX(new, f)
+		return c.writeTCX(next, f)
 	}
 	if f.Program != EgressProgram || f.Parent != "egress" {
-		return fmt.Errorf("%s: program %q at %s: niclane has only %s, at egress", f.Key(), f.Program, f.Parent, EgressProgram)
+		return fmt.Errorf("%s: program %q at %s: niclane has only %s, at egress", f.Key(), f.Program, f.Parent,
+			EgressProgram)
 	}
 	l := c.load(variantOfFilter(f))
 	defer l.close()

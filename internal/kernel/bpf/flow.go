@@ -10,7 +10,7 @@ import (
 
 // pattern is struct pattern.
 type pattern struct {
-	Mask tuple.Flow
+	Mask flow.Flow
 	// Used counts the flows with this pattern. It is raised before a flow is
 	// added and lowered after one was removed, so that a kill can leave it
 	// too high, never too low.
@@ -19,7 +19,7 @@ type pattern struct {
 }
 
 // rank is what decides between patterns: the number of bits compared.
-func rank(mask tuple.Flow) uint32 {
+func rank(mask flow.Flow) uint32 {
 	n := 0
 	for _, b := range mask.Bytes() {
 		n += bits.OnesCount8(b)

@@ -61,7 +61,8 @@ func TestForeignLink(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l, err := link.AttachXDP(link.XDPOptions{Program: theirs, Interface: v0.Index, Flags: link.XDPGenericMode})
+				l, err := link.AttachXDP(link.XDPOptions{Program: theirs, Interface: v0.Index,
+					Flags: link.XDPGenericMode})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -110,7 +111,8 @@ func stays(t *testing.T, c *bpf.Client, x device.XDP, name, mode string) {
 		}
 	}
 	got, err := c.Read(x)
-	want := device.XDP{Dev: "v0", Mode: map[string]string{"xdpgeneric": "generic", "xdpdrv": "native"}[mode], Program: name}
+	want := device.XDP{Dev: "v0", Mode: map[string]string{"xdpgeneric": "generic", "xdpdrv": "native"}[mode],
+		Program: name}
 	same[device.Object](t, err, want, got)
 	for _, o := range []device.Object{queue0, lane1, xdpEntry(1, someEntries[0].Match)} {
 		if got, err := c.Read(o); got != nil || err != nil {

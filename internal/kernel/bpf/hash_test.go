@@ -19,7 +19,8 @@ func TestHashSpreads(t *testing.T) {
 			by := make([]int, cpus)
 			const flows = 65536 / 64
 			for i := range flows {
-				f := tuple.Flow{Family: 4, Protocol: tuple.TCP, LocalPort: [2]byte{0x2b, 0xcb}, Local: [16]byte{10, 9, 0, 1}, Remote: [16]byte{10, 9, 0, 2}}
+				f := flow.Flow{Family: 4, Protocol: flow.TCP, LocalPort: [2]byte{0x2b, 0xcb},
+					Local: [16]byte{10, 9, 0, 1}, Remote: [16]byte{10, 9, 0, 2}}
 				binary.BigEndian.PutUint16(f.RemotePort[:], uint16(i*step))
 				by[uint64(flowHash(f))*uint64(cpus)>>32]++
 			}

@@ -102,7 +102,7 @@ func fillXDP(t testing.TB, m *xdpMaps, count int, cpu func(i int) uint32) {
 func addLanes(t testing.TB, m *xdpMaps) {
 	t.Helper()
 	for class, match := range classes {
-		f, mask, err := tuple.Encode(match)
+		f, mask, err := flow.Encode(match)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func addQueue(t testing.TB, m *xdpMaps) {
 }
 
 // arriving is the flow of a frame that arrives, and its lane by the reference.
-func arriving(b []byte) (f tuple.Flow, lane int) {
+func arriving(b []byte) (f flow.Flow, lane int) {
 	f, ok := reference(b)
 	if !ok {
 		return f, 0
@@ -135,7 +135,7 @@ func arriving(b []byte) (f tuple.Flow, lane int) {
 }
 
 // flowHash is flow_hash of flow.h.
-func flowHash(f tuple.Flow) uint32 {
+func flowHash(f flow.Flow) uint32 {
 	const golden = 0x9e3779b97f4a7c15
 	f.VLAN = 0
 	w := (*[unsafe.Sizeof(f) / 8]uint64)(unsafe.Pointer(f.Bytes()))
@@ -254,7 +254,8 @@ func FuzzIngress(f *testing.F) {
 	for _, b := range [][]byte{
 		frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211))),
 		frame(0x8100, tag(7, 0x800), ipv4(6, four2, four, 0, 8, ports(1, 80))),
-		frame(0x88a8, tag(7, 0x8100), tag(9, 0x86dd), ipv6(0, six2, six, ext(44, 1, 16), fragment6(6, 0), ports(4000, 11211))),
+		frame(0x88a8, tag(7, 0x8100), tag(9, 0x86dd),
+			ipv6(0, six2, six, ext(44, 1, 16), fragment6(6, 0), ports(4000, 11211))),
 		frame(0x86dd, ipv6(51, six2, six, ext(60, 1, 12), ext(6, 0, 8), ports(443, 1))),
 	} {
 		f.Add(b)

@@ -21,7 +21,7 @@ func TestKilled(t *testing.T) {
 	addQueue(t, m)
 	fillXDP(t, m, 1, func(int) uint32 { return 0 })
 	b := frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211)))
-	f, mask, err := tuple.Encode(classes["1:10"])
+	f, mask, err := flow.Encode(classes["1:10"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	// The parts of adding, and after each the process starts anew.
-	key := tuple.Key{Flow: f}
+	key := flow.Key{Flow: f}
 	parts := []func() error{
 		func() error { return m.setPattern(0, pattern{Mask: mask, Used: 1, Rank: rank(mask)}) },
 		func() error { return m.setInUse(0, true) },
@@ -63,7 +63,8 @@ func TestKilled(t *testing.T) {
 	}
 	// Too high counts in all slots are found out when the slots are needed.
 	for slot := range maxPatterns {
-		if err := m.setPattern(slot, pattern{Mask: tuple.Flow{Family: 0xff, RemotePort: [2]byte{0, byte(slot)}}, Used: 3, Rank: 9}); err != nil {
+		if err := m.setPattern(slot, pattern{Mask: flow.Flow{Family: 0xff, RemotePort: [2]byte{0, byte(slot)}}, Used: 3,
+			Rank: 9}); err != nil {
 			t.Fatal(err)
 		}
 	}

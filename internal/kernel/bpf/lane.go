@@ -75,13 +75,13 @@ func (c *Client) readCPULane(l device.CPULane) (device.Object, error) {
 	return *got, nil
 }
 
-func (c *Client) writeCPULane(old, new device.Object, l device.CPULane) error {
+func (c *Client) writeCPULane(old, next device.Object, l device.CPULane) error {
 	if err := checkLane(l.Lane); err != nil {
 		return err
 	}
 	var v lane
 	var err error
-	if new != nil {
+	if next != nil {
 		if v, err = encodeLane(l); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (c *Client) writeCPULane(old, new device.Object, l device.CPULane) error {
 		return unix.EEXIST
 	case old != nil && present == nil:
 		return unix.ENOENT
-	case new == nil:
+	case next == nil:
 		// Only the count: who still reads the CPUs finds what they were.
 		if v, err = encodeLane(*present); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (m *xdpMaps) used() ([]device.CPULane, error) {
 }
 
 func (c *Client) readXDPEntry(e device.XDPEntry) (device.Object, error) {
-	f, mask, err := tuple.Encode(e.Match)
+	f, mask, err := flow.Encode(e.Match)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Key(), err)
 	}
@@ -151,9 +151,9 @@ func (c *Client) readXDPEntry(e device.XDPEntry) (device.Object, error) {
 	return e, nil
 }
 
-func (c *Client) writeXDPEntry(old, new device.Object, e device.XDPEntry) error {
-	f, mask, err := tuple.Encode(e.Match)
-	if err == nil && new != nil {
+func (c *Client) writeXDPEntry(old, next device.Object, e device.XDPEntry) error {
+	f, mask, err := flow.Encode(e.Match)
+	if err == nil && next != nil {
 		err = checkLane(e.Lane)
 	}
 	if err != nil {
@@ -168,7 +168,7 @@ func (c *Client) writeXDPEntry(old, new device.Object, e device.XDPEntry) error 
 	}
 	t := ingressTarget{Lane: uint32(e.Lane)}
 	switch {
-	case new == nil:
+	case next == nil:
 		return m.remove(f, mask)
 	case old != nil:
 		return m.change(f, mask, t)

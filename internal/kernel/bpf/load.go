@@ -140,7 +140,8 @@ func (c *Client) Close() error {
 }
 
 // Load checks that the kernel takes the classifier, without what some kernels do not
-// take and lanes can do without: it loads it and attaches it nowhere. A missing bpf(2) is ENOSYS, a missing privilege EPERM.
+// take and lanes can do without: it loads it and attaches it nowhere. A missing bpf(2) is ENOSYS, a missing privilege
+// EPERM.
 func Load() error { return check(variant{program: EgressProgram}) }
 
 // LoadXDP is Load for the XDP program.

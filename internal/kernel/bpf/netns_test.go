@@ -68,12 +68,12 @@ func withVeth[T testing.TB](t T, queues int, f func(t T, tcc *tc.Client, c *bpf.
 	})
 }
 
-func write(t testing.TB, c *bpf.Client, old, new device.Object) {
+func write(t testing.TB, c *bpf.Client, old, next device.Object) {
 	t.Helper()
-	if err := c.Write(old, new); err != nil {
+	if err := c.Write(old, next); err != nil {
 		t.Fatal(err)
 	}
-	o := new
+	o := next
 	if o == nil {
 		o = old
 	}
@@ -81,8 +81,8 @@ func write(t testing.TB, c *bpf.Client, old, new device.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !device.Equal(got, new) {
-		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), new, got)
+	if !device.Equal(got, next) {
+		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), next, got)
 	}
 }
 
@@ -298,7 +298,8 @@ func send(t *testing.T, to [4]byte, port int) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Sendto(fd, []byte("hello"), 0, &unix.SockaddrInet4{Addr: to, Port: port}); err != nil && err != unix.ENOBUFS {
+	if err := unix.Sendto(fd, []byte("hello"), 0, &unix.SockaddrInet4{Addr: to, Port: port}); err != nil &&
+		err != unix.ENOBUFS {
 		t.Fatal(err)
 	}
 }

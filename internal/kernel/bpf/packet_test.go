@@ -50,7 +50,8 @@ func loadCounting(t testing.TB, count bool) (*egressObjects, *maps) {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { objs.Close() })
-	return &objs, &maps{table: table[egressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows}, sent: objs.NlSent}
+	return &objs, &maps{table: table[egressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows},
+		sent: objs.NlSent}
 }
 
 // classify runs the classifier on a frame whose priority is before.
@@ -142,7 +143,7 @@ var classes = map[string]device.Match{
 func fill(t testing.TB, m *maps) {
 	t.Helper()
 	for id, match := range classes {
-		f, mask, err := tuple.Encode(match)
+		f, mask, err := flow.Encode(match)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,23 +209,30 @@ func frames(arrive bool) map[string]named {
 		"tcp6":                    {frame(0x86dd, ipv6(6, six, "2001:db8::1", mc)), "1:11"},
 		"udp6":                    {frame(0x86dd, ipv6(17, six, "2001:db8::1", mc)), ""},
 		"tcp6, hop by hop":        {frame(0x86dd, ipv6(0, six, "2001:db8::1", ext(6, 0, 8), mc)), "1:11"},
-		"tcp6, three extensions":  {frame(0x86dd, ipv6(0, six, "2001:db8::1", ext(43, 1, 16), ext(60, 0, 8), ext(6, 2, 24), mc)), "1:11"},
-		"tcp6, authenticated":     {frame(0x86dd, ipv6(51, six, "2001:db8::1", ext(6, 4, 24), mc)), "1:11"},
-		"tcp6, atomic fragment":   {frame(0x86dd, ipv6(44, six, "2001:db8::1", fragment6(6, 0), mc)), "1:11"},
-		"tcp6, first fragment":    {frame(0x86dd, ipv6(44, six, "2001:db8::1", fragment6(6, 1), mc)), ""},
-		"tcp6, later fragment":    {frame(0x86dd, ipv6(44, six, "2001:db8::1", fragment6(6, 0x0100), mc)), ""},
-		"tcp6, seven extensions":  {frame(0x86dd, ipv6(60, six, "2001:db8::1", bytes.Repeat(ext(60, 0, 8), 6), ext(6, 0, 8), mc)), ""},
-		"tcp6, remote":            {frame(0x86dd, ipv6(6, "2001:db8::1", six2, ports(1, 443))), "1:15"},
-		"no next header":          {frame(0x86dd, ipv6(59, six, "2001:db8::1", mc)), ""},
-		"vlan":                    {frame(0x8100, tag(7, 0x800), ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))), "1:14"},
-		"vlan with priority bits": {frame(0x8100, tag(0xe007, 0x800), ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))), "1:14"},
-		"another vlan":            {frame(0x8100, tag(8, 0x800), ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))), ""},
+		"tcp6, three extensions": {frame(0x86dd,
+			ipv6(0, six, "2001:db8::1", ext(43, 1, 16), ext(60, 0, 8), ext(6, 2, 24), mc)), "1:11"},
+		"tcp6, authenticated":   {frame(0x86dd, ipv6(51, six, "2001:db8::1", ext(6, 4, 24), mc)), "1:11"},
+		"tcp6, atomic fragment": {frame(0x86dd, ipv6(44, six, "2001:db8::1", fragment6(6, 0), mc)), "1:11"},
+		"tcp6, first fragment":  {frame(0x86dd, ipv6(44, six, "2001:db8::1", fragment6(6, 1), mc)), ""},
+		"tcp6, later fragment":  {frame(0x86dd, ipv6(44, six, "2001:db8::1", fragment6(6, 0x0100), mc)), ""},
+		"tcp6, seven extensions": {frame(0x86dd, ipv6(60, six, "2001:db8::1", bytes.Repeat(ext(60, 0, 8), 6),
+			ext(6, 0, 8), mc)), ""},
+		"tcp6, remote":   {frame(0x86dd, ipv6(6, "2001:db8::1", six2, ports(1, 443))), "1:15"},
+		"no next header": {frame(0x86dd, ipv6(59, six, "2001:db8::1", mc)), ""},
+		"vlan": {frame(0x8100, tag(7, 0x800), ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))),
+			"1:14"},
+		"vlan with priority bits": {frame(0x8100, tag(0xe007, 0x800),
+			ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))), "1:14"},
+		"another vlan": {frame(0x8100, tag(8, 0x800), ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))),
+			""},
 		"vlan wanted, none there": {frame(0x800, ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))), ""},
 		"any vlan will do":        {frame(0x8100, tag(8, 0x800), ipv4(6, four, "192.0.2.1", 0, 0, mc)), "1:10"},
-		"two tags, outer counts":  {frame(0x88a8, tag(7, 0x8100), tag(9, 0x800), ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))), "1:14"},
+		"two tags, outer counts": {frame(0x88a8, tag(7, 0x8100), tag(9, 0x800),
+			ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))), "1:14"},
 		"two tags, inner does not": {frame(0x88a8, tag(9, 0x8100), tag(7, 0x800),
 			ipv4(6, "192.0.2.9", "192.0.2.1", 0, 0, ports(80, 1))), ""},
-		"three tags":         {frame(0x88a8, tag(7, 0x8100), tag(7, 0x8100), tag(7, 0x800), ipv4(6, four, "192.0.2.1", 0, 0, mc)), ""},
+		"three tags": {frame(0x88a8, tag(7, 0x8100), tag(7, 0x8100), tag(7, 0x800),
+			ipv4(6, four, "192.0.2.1", 0, 0, mc)), ""},
 		"arp":                {frame(0x806, make([]byte, 46)), ""},
 		"ports cut off":      {frame(0x800, ipv4(6, four, "10.9.5.1", 0, 0, mc[:2])), "1:13"},
 		"wrong version":      {frame(0x800, ipv6(6, six, "2001:db8::1", mc)), ""},
@@ -266,10 +274,10 @@ func expected(b []byte, entries map[string]device.Match) (class string, ok bool)
 
 // best gives, of the entries that match a flow, the one that compares the most
 // bits.
-func best[K comparable](f tuple.Flow, entries map[K]device.Match) (k K, ok bool) {
+func best[K comparable](f flow.Flow, entries map[K]device.Match) (k K, ok bool) {
 	most := uint32(0)
 	for id, m := range entries {
-		_, mask, err := tuple.Encode(m)
+		_, mask, err := flow.Encode(m)
 		if err == nil && matches(m, f) && rank(mask) > most {
 			k, most, ok = id, rank(mask), true
 		}
@@ -344,7 +352,8 @@ func randomFrame(r *rand.Rand) []byte {
 	etherType := uint16(0x800)
 	var l3 []byte
 	if r.IntN(2) == 0 {
-		l3 = ipv4(proto, pick(four, four2, "10.9.5.9"), pick(four, four2, "192.0.2.1"), uint16(r.IntN(4))<<13|uint16(r.IntN(20)/19), r.IntN(11)*4, l4)
+		l3 = ipv4(proto, pick(four, four2, "10.9.5.9"), pick(four, four2, "192.0.2.1"),
+			uint16(r.IntN(4))<<13|uint16(r.IntN(20)/19), r.IntN(11)*4, l4)
 	} else {
 		etherType = 0x86dd
 		headers, next := [][]byte{l4}, proto

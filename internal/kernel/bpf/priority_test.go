@@ -13,7 +13,7 @@ import (
 // and keep every other.
 func TestLanePriorities(t *testing.T) {
 	objs, m := load(t)
-	flow, mask, err := tuple.Encode(device.Match{Family: 4, Protocol: "udp", LocalPort: 53})
+	flow, mask, err := flow.Encode(device.Match{Family: 4, Protocol: "udp", LocalPort: 53})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,8 @@ func TestQueuesReadBack(t *testing.T) {
 		write(t, c, nil, filter)
 		last := device.Object(nil)
 		for _, e := range []device.FilterEntry{
-			queues("", m, 0), queues("1:10", m, 2, 3, 4), entry(m, "1:11"), queues("1:ffff", m, 65533), queues("", m, 0, 1),
+			queues("", m, 0), queues("1:10", m, 2, 3, 4), entry(m, "1:11"), queues("1:ffff", m, 65533),
+			queues("", m, 0, 1),
 		} {
 			write(t, c, last, e)
 			last = e
@@ -79,7 +80,8 @@ func TestQueues(t *testing.T) {
 	const n = 4
 	withVeth(t, n, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
 		// Else its announcements are counted too.
-		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
 		command(t, "tc qdisc add dev v0 root handle 9: mq")

@@ -12,7 +12,7 @@ import (
 
 // reference is the classifier in Go: what it finds in a frame, or false if the
 // frame is not IP.
-func reference(b []byte) (f tuple.Flow, ok bool) {
+func reference(b []byte) (f flow.Flow, ok bool) {
 	if len(b) < 14 {
 		return f, false
 	}
@@ -22,10 +22,10 @@ func reference(b []byte) (f tuple.Flow, ok bool) {
 			break
 		}
 		if len(rest) < 4 {
-			return tuple.Flow{}, false
+			return flow.Flow{}, false
 		}
 		if tags == 0 {
-			f.VLAN = binary.BigEndian.Uint16(rest) & tuple.VLANMask
+			f.VLAN = binary.BigEndian.Uint16(rest) & flow.VLANMask
 		}
 		proto, rest = binary.BigEndian.Uint16(rest[2:]), rest[4:]
 	}
@@ -35,12 +35,12 @@ func reference(b []byte) (f tuple.Flow, ok bool) {
 	case 0x86dd:
 		return reference6(f, rest)
 	}
-	return tuple.Flow{}, false
+	return flow.Flow{}, false
 }
 
-func reference4(f tuple.Flow, b []byte) (tuple.Flow, bool) {
+func reference4(f flow.Flow, b []byte) (flow.Flow, bool) {
 	if len(b) < 20 || b[0]>>4 != 4 || b[0]&15 < 5 {
-		return tuple.Flow{}, false
+		return flow.Flow{}, false
 	}
 	f.Family, f.Protocol = 4, b[9]
 	copy(f.Local[:], b[12:16])
@@ -51,9 +51,9 @@ func reference4(f tuple.Flow, b []byte) (tuple.Flow, bool) {
 	return referencePorts(f, b, int(b[0]&15)*4), true
 }
 
-func reference6(f tuple.Flow, b []byte) (tuple.Flow, bool) {
+func reference6(f flow.Flow, b []byte) (flow.Flow, bool) {
 	if len(b) < 40 || b[0]>>4 != 6 {
-		return tuple.Flow{}, false
+		return flow.Flow{}, false
 	}
 	f.Family = 6
 	copy(f.Local[:], b[8:24])
@@ -64,7 +64,7 @@ func reference6(f tuple.Flow, b []byte) (tuple.Flow, bool) {
 			break
 		}
 		if len(b) < off+4 {
-			return tuple.Flow{}, false
+			return flow.Flow{}, false
 		}
 		kind := next
 		next = b[off]
@@ -85,8 +85,8 @@ func reference6(f tuple.Flow, b []byte) (tuple.Flow, bool) {
 	return referencePorts(f, b, off), true
 }
 
-func referencePorts(f tuple.Flow, b []byte, off int) tuple.Flow {
-	if (f.Protocol == tuple.TCP || f.Protocol == tuple.UDP) && len(b) >= off+4 {
+func referencePorts(f flow.Flow, b []byte, off int) flow.Flow {
+	if (f.Protocol == flow.TCP || f.Protocol == flow.UDP) && len(b) >= off+4 {
 		copy(f.LocalPort[:], b[off:])
 		copy(f.RemotePort[:], b[off+2:])
 	}
@@ -95,7 +95,7 @@ func referencePorts(f tuple.Flow, b []byte, off int) tuple.Flow {
 
 // matches says whether a match is true of a flow, by its own words rather than
 // by masks.
-func matches(m device.Match, f tuple.Flow) bool {
+func matches(m device.Match, f flow.Flow) bool {
 	addr := func(b [16]byte) netip.Addr {
 		if f.Family == 4 {
 			return netip.AddrFrom4([4]byte(b[:4]))
@@ -114,7 +114,7 @@ func matches(m device.Match, f tuple.Flow) bool {
 		return want == 0 || want <= have && have <= last
 	}
 	return m.Family == int(f.Family) &&
-		map[string]uint8{"tcp": tuple.TCP, "udp": tuple.UDP}[m.Protocol] == f.Protocol &&
+		map[string]uint8{"tcp": flow.TCP, "udp": flow.UDP}[m.Protocol] == f.Protocol &&
 		(m.VLAN == 0 || m.VLAN == int(f.VLAN)) &&
 		in(m.Local, f.Local) && in(m.Remote, f.Remote) &&
 		port(m.LocalPort, m.LocalPortBits, f.LocalPort) && port(m.RemotePort, m.RemotePortBits, f.RemotePort)

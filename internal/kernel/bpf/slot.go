@@ -84,7 +84,8 @@ func (c *Client) slots(dev string) ([]slot, error) {
 	return out, nil
 }
 
-func (c *Client) link(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, ae *netlink.AttributeEncoder) ([]netlink.Message, error) {
+func (c *Client) link(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte,
+	ae *netlink.AttributeEncoder) ([]netlink.Message, error) {
 	nl, err := c.conn()
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 const (
 	maxPatterns   = 16 // MAX_PATTERNS
 	sizeofPattern = uint32(unsafe.Sizeof(pattern{}))
-	sizeofFlowKey = uint32(unsafe.Sizeof(tuple.Key{}))
+	sizeofFlowKey = uint32(unsafe.Sizeof(flow.Key{}))
 )
 
 // A table is the maps of one attached program in which it looks flows up
@@ -48,7 +48,8 @@ func (t *table[T]) take(m *ebpf.Map, info *ebpf.MapInfo) bool {
 		to = &t.inUse
 	case info.Name == egressMapNlPatterns && info.ValueSize == sizeofPattern:
 		to = &t.patterns
-	case info.Name == egressMapNlFlows && info.KeySize == sizeofFlowKey && info.ValueSize == uint32(unsafe.Sizeof(value)):
+	case info.Name == egressMapNlFlows && info.KeySize == sizeofFlowKey &&
+		info.ValueSize == uint32(unsafe.Sizeof(value)):
 		to = &t.flows
 	}
 	if to == nil || *to != nil {
@@ -109,7 +110,7 @@ func (t *table[T]) setInUse(slot int, used bool) error {
 }
 
 // find returns the slot whose pattern is mask, -1 if there is none.
-func (t *table[T]) find(mask tuple.Flow) (slot int, p pattern, err error) {
+func (t *table[T]) find(mask flow.Flow) (slot int, p pattern, err error) {
 	for slot := range maxPatterns {
 		p, err := t.pattern(slot)
 		if err != nil {
@@ -123,19 +124,19 @@ func (t *table[T]) find(mask tuple.Flow) (slot int, p pattern, err error) {
 }
 
 // get returns what a flow leads to; ok is false if there is no such flow.
-func (t *table[T]) get(f, mask tuple.Flow) (v T, ok bool, err error) {
+func (t *table[T]) get(f, mask flow.Flow) (v T, ok bool, err error) {
 	slot, _, err := t.find(mask)
 	if err != nil || slot < 0 {
 		return v, false, err
 	}
-	err = t.flows.Lookup(tuple.Key{Pattern: uint64(slot), Flow: f}, &v)
+	err = t.flows.Lookup(flow.Key{Pattern: uint64(slot), Flow: f}, &v)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return v, false, nil
 	}
 	return v, err == nil, err
 }
 
-func (t *table[T]) add(f, mask tuple.Flow, v T) error {
+func (t *table[T]) add(f, mask flow.Flow, v T) error {
 	slot, p, err := t.find(mask)
 	if err == nil && slot < 0 {
 		slot, err = t.free()
@@ -151,14 +152,14 @@ func (t *table[T]) add(f, mask tuple.Flow, v T) error {
 	if err := t.setInUse(slot, true); err != nil {
 		return err
 	}
-	if err := t.flows.Update(tuple.Key{Pattern: uint64(slot), Flow: f}, v, ebpf.UpdateNoExist); err != nil {
+	if err := t.flows.Update(flow.Key{Pattern: uint64(slot), Flow: f}, v, ebpf.UpdateNoExist); err != nil {
 		p.Used--
 		return errors.Join(err, t.lower(slot, p))
 	}
 	return nil
 }
 
-func (t *table[T]) change(f, mask tuple.Flow, v T) error {
+func (t *table[T]) change(f, mask flow.Flow, v T) error {
 	slot, _, err := t.find(mask)
 	if err != nil {
 		return err
@@ -166,10 +167,10 @@ func (t *table[T]) change(f, mask tuple.Flow, v T) error {
 	if slot < 0 {
 		return unix.ENOENT
 	}
-	return t.flows.Update(tuple.Key{Pattern: uint64(slot), Flow: f}, v, ebpf.UpdateExist)
+	return t.flows.Update(flow.Key{Pattern: uint64(slot), Flow: f}, v, ebpf.UpdateExist)
 }
 
-func (t *table[T]) remove(f, mask tuple.Flow) error {
+func (t *table[T]) remove(f, mask flow.Flow) error {
 	slot, p, err := t.find(mask)
 	if err != nil {
 		return err
@@ -177,7 +178,7 @@ func (t *table[T]) remove(f, mask tuple.Flow) error {
 	if slot < 0 {
 		return unix.ENOENT
 	}
-	if err := t.flows.Delete(tuple.Key{Pattern: uint64(slot), Flow: f}); err != nil {
+	if err := t.flows.Delete(flow.Key{Pattern: uint64(slot), Flow: f}); err != nil {
 		return err
 	}
 	p.Used--
@@ -212,11 +213,12 @@ func (t *table[T]) free() (int, error) {
 			return -1, err
 		}
 	}
-	return -1, fmt.Errorf("%w: the entries compare %d different sets of fields, which is the most", unix.ENOSPC, maxPatterns)
+	return -1, fmt.Errorf("%w: the entries compare %d different sets of fields, which is the most", unix.ENOSPC,
+		maxPatterns)
 }
 
 func (t *table[T]) recount() error {
-	keys, _, err := tuple.Entries[T](t.flows)
+	keys, _, err := flow.Entries[T](t.flows)
 	if err != nil {
 		return err
 	}
@@ -257,7 +259,7 @@ func (t *table[T]) reader() (func() ([]device.Match, []T, error), error) {
 	}
 	return func() ([]device.Match, []T, error) {
 		defer flows.Close()
-		keys, values, err := tuple.Entries[T](flows)
+		keys, values, err := flow.Entries[T](flows)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -266,7 +268,7 @@ func (t *table[T]) reader() (func() ([]device.Match, []T, error), error) {
 			if k.Pattern >= maxPatterns {
 				return nil, nil, fmt.Errorf("map entry of pattern %d", k.Pattern)
 			}
-			if matches[i], err = tuple.Decode(k.Flow, patterns[k.Pattern].Mask); err != nil {
+			if matches[i], err = flow.Decode(k.Flow, patterns[k.Pattern].Mask); err != nil {
 				return nil, nil, err
 			}
 		}

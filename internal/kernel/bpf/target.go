@@ -51,7 +51,8 @@ func encodeTarget(e device.FilterEntry) (egressTarget, error) {
 func encodeQueues(queues []int) (first, n uint16, err error) {
 	for i, q := range queues {
 		if q < 0 || q > maxQueue || q != queues[0]+i {
-			return 0, 0, fmt.Errorf("%w: queues %v: want 0 to %d, ascending without a gap", unix.EINVAL, queues, maxQueue)
+			return 0, 0, fmt.Errorf("%w: queues %v: want 0 to %d, ascending without a gap", unix.EINVAL, queues,
+				maxQueue)
 		}
 	}
 	if len(queues) == 0 {

@@ -47,12 +47,12 @@ func (c *Client) tcxProgram(dev string) (id uint32, name string, err error) {
 // writeTCX attaches the classifier before all others, or detaches it. It is
 // attached by BPF_PROG_ATTACH and not by a link: it stays when this process
 // ends.
-func (c *Client) writeTCX(new device.Object, f device.Filter) error {
+func (c *Client) writeTCX(next device.Object, f device.Filter) error {
 	index, err := c.tc.Index(f.Dev)
 	if err != nil {
 		return err
 	}
-	if new == nil {
+	if next == nil {
 		id, _, err := c.tcxProgram(f.Dev)
 		if err != nil || id == 0 {
 			return err
@@ -62,7 +62,8 @@ func (c *Client) writeTCX(new device.Object, f device.Filter) error {
 			return fmt.Errorf("%s: BPF program %d: %w", f.Key(), id, err)
 		}
 		defer p.Close()
-		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: p, Attach: ebpf.AttachTCXEgress}); err != nil {
+		if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: p,
+			Attach: ebpf.AttachTCXEgress}); err != nil {
 			return fmt.Errorf("%s: detach: %w", f.Key(), err)
 		}
 		return nil

@@ -65,7 +65,8 @@ func toFar(t testing.TB, f func(peer far)) {
 	command(t, "ip addr add 10.9.0.1/24 dev v0")
 	command(t, "ip addr add fd00:9::1/64 dev v0 nodad")
 	peer.do(func() {
-		for _, line := range []string{"ip link set lo up", "ip link set v1 up", "ip addr add 10.9.0.2/24 dev v1", "ip addr add fd00:9::2/64 dev v1 nodad"} {
+		for _, line := range []string{"ip link set lo up", "ip link set v1 up", "ip addr add 10.9.0.2/24 dev v1",
+			"ip addr add fd00:9::2/64 dev v1 nodad"} {
 			command(t, line)
 		}
 	})
@@ -227,8 +228,10 @@ var targets = map[string]struct {
 	sa    unix.Sockaddr
 	match device.Match
 }{
-	"IPv4": {&unix.SockaddrInet4{Addr: [4]byte{10, 9, 0, 1}, Port: port}, device.Match{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: port}},
-	"IPv6": {&unix.SockaddrInet6{Addr: [16]byte{0: 0xfd, 3: 9, 15: 1}, Port: port}, device.Match{Family: 6, Protocol: "tcp", LocalPort: port}},
+	"IPv4": {&unix.SockaddrInet4{Addr: [4]byte{10, 9, 0, 1}, Port: port},
+		device.Match{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: port}},
+	"IPv6": {&unix.SockaddrInet6{Addr: [16]byte{0: 0xfd, 3: 9, 15: 1}, Port: port},
+		device.Match{Family: 6, Protocol: "tcp", LocalPort: port}},
 }
 
 // steer attaches the program and makes lane 1 lead to a CPU.

@@ -74,7 +74,8 @@ func withTranslation[T testing.TB](t T, f func(t T, tcc *tc.Client, c *bpf.Clien
 	withVeth(t, 1, func(t T, tcc *tc.Client, c *bpf.Client) {
 		toFar(t, func(peer far) {
 			for _, line := range []string{
-				"ip addr add 10.9.0.9/24 dev v0", "ip addr add 10.9.0.8/24 dev v0", "ip addr add fd00:9::9/64 dev v0 nodad", "ip link set lo up",
+				"ip addr add 10.9.0.9/24 dev v0", "ip addr add 10.9.0.8/24 dev v0",
+				"ip addr add fd00:9::9/64 dev v0 nodad", "ip link set lo up",
 			} {
 				command(t, line)
 			}
@@ -111,7 +112,8 @@ func TestTranslated(t *testing.T) {
 			entry(device.Match{Family: 6, Protocol: "udp", Local: "fd00:9::9/128", LocalPort: 5000}, "1:10"),
 			entry(device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.9/32"}, "1:11"),
 			entry(device.Match{Family: 4, Protocol: "udp", LocalPort: 5003}, "1:13"),
-			entry(device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", Remote: "10.9.0.2/32", RemotePort: 12}, "1:12"),
+			entry(device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", Remote: "10.9.0.2/32", RemotePort: 12},
+				"1:12"),
 		} {
 			write(t, c, nil, e)
 		}

@@ -26,7 +26,7 @@ func TestTranslationOf(t *testing.T) {
 	type kernel struct {
 		skb, conn, hash, tuple *btf.Struct
 	}
-	real := func() kernel {
+	actual := func() kernel {
 		tuple := &btf.Struct{Name: "nf_conntrack_tuple", Size: 40, Members: []btf.Member{
 			{Name: "src", Type: half("nf_conntrack_man", 16)},
 			{Name: "dst", Type: half("", 16), Offset: 20 * 8},
@@ -38,9 +38,10 @@ func TestTranslationOf(t *testing.T) {
 			skb: &btf.Struct{Name: "sk_buff", Size: 128, Members: []btf.Member{
 				{Name: "sk", Type: word},
 				// As the kernel has it, among members without a name.
-				{Offset: 96 * 8, Type: &btf.Union{Size: 16, Members: []btf.Member{{Type: &btf.Struct{Size: 16, Members: []btf.Member{
-					{Name: "other", Type: word}, {Name: "_nfct", Type: word, Offset: 8 * 8},
-				}}}}}},
+				{Offset: 96 * 8, Type: &btf.Union{Size: 16,
+					Members: []btf.Member{{Type: &btf.Struct{Size: 16, Members: []btf.Member{
+						{Name: "other", Type: word}, {Name: "_nfct", Type: word, Offset: 8 * 8},
+					}}}}}},
 			}},
 			conn: &btf.Struct{Name: "nf_conn", Size: 256, Members: []btf.Member{
 				{Name: "ct_general", Type: word},
@@ -55,17 +56,21 @@ func TestTranslationOf(t *testing.T) {
 		want   string // of the error
 	}{
 		{"as it is", func(*kernel) {}, ""},
-		{"no such word in a packet", func(k *kernel) { k.skb.Members = k.skb.Members[:1] }, "sk_buff has no member _nfct"},
+		{"no such word in a packet", func(k *kernel) { k.skb.Members = k.skb.Members[:1] },
+			"sk_buff has no member _nfct"},
 		{"a word of half the size", func(k *kernel) { word.Size = 4 }, "sk_buff._nfct has 4 bytes: want 8"},
 		{"no tracking", func(k *kernel) { k.conn.Name = "other" }, "nf_conn"},
-		{"one direction", func(k *kernel) { k.conn.Members[1].Type.(*btf.Array).Nelems = 1 }, "want 2 of nf_conntrack_tuple_hash"},
-		{"a tuple elsewhere", func(k *kernel) { k.hash.Members[1].Name = "t" }, "nf_conntrack_tuple_hash has no member tuple"},
+		{"one direction", func(k *kernel) { k.conn.Members[1].Type.(*btf.Array).Nelems = 1 },
+			"want 2 of nf_conntrack_tuple_hash"},
+		{"a tuple elsewhere", func(k *kernel) { k.hash.Members[1].Name = "t" },
+			"nf_conntrack_tuple_hash has no member tuple"},
 		{"a larger tuple", func(k *kernel) { k.tuple.Size = 44 }, "byte 0 of 44: want 0 of 40"},
-		{"ports elsewhere", func(k *kernel) { k.tuple.Members[0].Type = half("nf_conntrack_man", 18) }, "src.u at byte 18 of 40: want 16 of 40"},
+		{"ports elsewhere", func(k *kernel) { k.tuple.Members[0].Type = half("nf_conntrack_man", 18) },
+			"src.u at byte 18 of 40: want 16 of 40"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			word.Size = 8
-			k := real()
+			k := actual()
 			tt.change(&k)
 			b, err := btf.NewBuilder([]btf.Type{k.skb, k.conn}, nil)
 			if err != nil {

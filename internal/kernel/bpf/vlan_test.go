@@ -126,7 +126,8 @@ func tag(t *testing.T, to net.HardwareAddr) {
 	if err := tcc.Write(nil, device.Qdisc{Dev: "v1", Parent: "clsact", Type: "clsact", Handle: "ffff:"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := tcc.AddBPF(device.Filter{Dev: "v1", Parent: "egress", Pref: 5, Handle: 1, Program: "push"}, push.FD()); err != nil {
+	if err := tcc.AddBPF(device.Filter{Dev: "v1", Parent: "egress", Pref: 5, Handle: 1, Program: "push"},
+		push.FD()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -52,11 +52,11 @@ func (c *Client) readXDP(x device.XDP) (device.Object, error) {
 	return x, nil
 }
 
-func (c *Client) writeXDP(old, new device.Object, x device.XDP) error {
+func (c *Client) writeXDP(old, next device.Object, x device.XDP) error {
 	switch {
-	case old != nil && new != nil:
+	case old != nil && next != nil:
 		return fmt.Errorf("%s: %w: an XDP program is not exchanged in place", x.Key(), unix.EOPNOTSUPP)
-	case new == nil:
+	case next == nil:
 		return c.detach(x)
 	}
 	if x.Program != IngressProgram || x.Mode != "native" && x.Mode != "generic" {
@@ -90,7 +90,8 @@ func (c *Client) taken(dev string, err error) error {
 	}
 	for _, s := range slots {
 		name, _ := programName(s.program)
-		return fmt.Errorf("%w: the slot is taken by %q, BPF program %d in %s mode (%v)", unix.EBUSY, name, s.program, s.mode, err)
+		return fmt.Errorf("%w: the slot is taken by %q, BPF program %d in %s mode (%w)", unix.EBUSY, name, s.program,
+			s.mode, err)
 	}
 	return err
 }

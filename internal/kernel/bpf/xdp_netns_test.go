@@ -216,7 +216,8 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%s: %v, want EINVAL", name, err)
 			}
 		}
-		for _, o := range []device.Object{lane1, xdpEntry(1, someEntries[0].Match), device.CPUQueue{Dev: "v0", CPU: 1, Size: 64}} {
+		for _, o := range []device.Object{lane1, xdpEntry(1, someEntries[0].Match),
+			device.CPUQueue{Dev: "v0", CPU: 1, Size: 64}} {
 			if err := c.Write(o, o); !errors.Is(err, unix.ENOENT) {
 				t.Errorf("changing %s, which does not exist: %v, want ENOENT", o.Key(), err)
 			}
@@ -239,7 +240,8 @@ func TestXDPKilled(t *testing.T) {
 			}
 		}
 		fifo := device.CPUThread{Dev: "v0", CPU: 0, Policy: "fifo", Priority: 3}
-		steps := []device.Object{generic, queue0, fifo, lane1, xdpEntry(1, someEntries[0].Match), xdpEntry(1, someEntries[4].Match)}
+		steps := []device.Object{generic, queue0, fifo, lane1, xdpEntry(1, someEntries[0].Match),
+			xdpEntry(1, someEntries[4].Match)}
 		for n := range len(steps) + 1 {
 			for i, o := range steps[:n] {
 				anew(func(c *bpf.Client) {

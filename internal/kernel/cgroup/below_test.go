@@ -25,7 +25,8 @@ func TestBelow(t *testing.T) {
 		{"unified", map[string]string{"cgroup.controllers": "cpuset cpu memory\n", "cgroup.subtree_control": ""},
 			map[string]string{"cgroup.subtree_control": "+cpuset", "one/cpuset.cpus": "1-2", "one/cpuset.mems": "0"}},
 		{"unified without cpuset", map[string]string{"cgroup.controllers": "cpu memory\n"}, nil},
-		{"version 1", map[string]string{"cpuset.cpus": "0-3", "cpuset.mems": "0"}, map[string]string{"one/cpuset.cpus": "1-2", "one/cpuset.mems": "0"}},
+		{"version 1", map[string]string{"cpuset.cpus": "0-3", "cpuset.mems": "0"},
+			map[string]string{"one/cpuset.cpus": "1-2", "one/cpuset.mems": "0"}},
 		{"another of version 1", map[string]string{"net_prio.ifpriomap": ""}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -125,7 +125,8 @@ func Parse(mountinfo string) device.Cgroup {
 // superblock (cgroup1_show_options).
 func isController(opt string) bool {
 	switch opt {
-	case "", "rw", "ro", "noprefix", "xattr", "none", "clone_children", "all", "favordynmods", "nofavordynmods", "cpuset_v2_mode":
+	case "", "rw", "ro", "noprefix", "xattr", "none", "clone_children", "all", "favordynmods", "nofavordynmods",
+		"cpuset_v2_mode":
 		return false
 	}
 	return !strings.Contains(opt, "=")

@@ -22,7 +22,8 @@ func TestParse(t *testing.T) {
 		{"v2", device.Cgroup{V2: "/sys/fs/cgroup"}},
 		// systemd's hybrid mode: version 1 controllers, version 2 for its own use.
 		{"hybrid", device.Cgroup{V2: "/sys/fs/cgroup/unified", V1: map[string]string{
-			"cpuset": "/sys/fs/cgroup/cpuset", "cpu": "/sys/fs/cgroup/cpu,cpuacct", "cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
+			"cpuset": "/sys/fs/cgroup/cpuset", "cpu": "/sys/fs/cgroup/cpu,cpuacct",
+			"cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
 			"net_cls": "/sys/fs/cgroup/net_cls,net_prio", "net_prio": "/sys/fs/cgroup/net_cls,net_prio",
 			"freezer": "/sys/fs/cgroup/freezer",
 		}}},
@@ -48,7 +49,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestMounts(t *testing.T) {
-	c := device.Cgroup{V2: "/c/unified", V1: map[string]string{"cpu": "/c/cpu,cpuacct", "cpuacct": "/c/cpu,cpuacct", "cpuset": "/c/cpuset"}}
+	c := device.Cgroup{V2: "/c/unified", V1: map[string]string{"cpu": "/c/cpu,cpuacct", "cpuacct": "/c/cpu,cpuacct",
+		"cpuset": "/c/cpuset"}}
 	want := []string{"/c/cpu,cpuacct", "/c/cpuset", "/c/unified"}
 	if diff := cmp.Diff(want, Mounts(c)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -24,7 +24,8 @@ func TestHierarchy(t *testing.T) {
 31 24 0:27 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
 32 24 0:28 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
 `
-	for name, want := range map[string]string{"": "/sys/fs/cgroup/unified", "name=systemd": "/sys/fs/cgroup/systemd", "name=other": ""} {
+	for name, want := range map[string]string{"": "/sys/fs/cgroup/unified", "name=systemd": "/sys/fs/cgroup/systemd",
+		"name=other": ""} {
 		if got := hierarchy(mounts, name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}

@@ -14,8 +14,9 @@ const id = "4f1d8e6b2c9a7053e1f2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8"
 
 func TestNamesContainer(t *testing.T) {
 	for base, want := range map[string]bool{
-		id: true, "docker-" + id + ".scope": true, "libpod-" + id + ".scope": true, "cri-containerd-" + id + ".scope": true,
-		"crio-" + id: true, "libpod-" + id: true, "crun-" + id + ".scope": true,
+		id: true, "docker-" + id + ".scope": true, "libpod-" + id + ".scope": true,
+		"cri-containerd-" + id + ".scope": true,
+		"crio-" + id:                      true, "libpod-" + id: true, "crun-" + id + ".scope": true,
 		"kubepods-burstable-pod0a1b_2c3d.slice:cri-containerd:" + id: true, "system.slice:docker:" + id: true,
 		"libpod-conmon-" + id + ".scope": false, "crio-conmon-" + id + ".scope": false, "crio-conmon-" + id: false,
 		"docker.service": false, "4f1d8e6b2c9a": false, "kubepods.slice:cri-containerd:" + id[1:] + "0": false,
@@ -26,7 +27,8 @@ func TestNamesContainer(t *testing.T) {
 			}
 		}
 	}
-	if NamesContainer(id, id[:8]) || NamesContainer(id, "") || !NamesContainer("web", "web") || !NamesContainer("my-web", "my-web") || NamesContainer("my-web", "web") {
+	if NamesContainer(id, id[:8]) || NamesContainer(id, "") || !NamesContainer("web", "web") ||
+		!NamesContainer("my-web", "my-web") || NamesContainer("my-web", "web") {
 		t.Error("short IDs")
 	}
 }
@@ -35,7 +37,8 @@ func TestNamesContainer(t *testing.T) {
 // --cgroup-root, containerd without SystemdCgroup.
 func TestSearch(t *testing.T) {
 	for _, where := range []string{
-		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c3d.slice/cri-containerd-" + id + ".scope",
+		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b_2c3d.slice/cri-containerd-" + id +
+			".scope",
 		"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod0a1b_2c3d.slice/cri-containerd-" + id + ".scope",
 		"/container.slice/container-kubepods.slice/container-kubepods-pod0a1b_2c3d.slice/crio-" + id + ".scope",
 		"/system.slice/containerd.service/kubepods-burstable-pod0a1b_2c3d.slice:cri-containerd:" + id,
@@ -52,7 +55,8 @@ func TestSearch(t *testing.T) {
 		if root != v1 || !slices.Equal(got, []string{where}) || err != nil {
 			t.Errorf("found %q in %s, %v, want %s", got, root, err, where)
 		}
-		if root, got, err := Search(c, func(base string) bool { return base == "nowhere" }); root != "" || got != nil || err != nil {
+		if root, got, err := Search(c, func(base string) bool { return base == "nowhere" }); root != "" || got != nil ||
+			err != nil {
 			t.Errorf("nowhere: %q in %s, %v", got, root, err)
 		}
 	}

@@ -205,8 +205,8 @@ func (c *Conn) Read(o device.Object) (device.Object, error) {
 }
 
 // Write sets a parameter; it cannot be removed.
-func (c *Conn) Write(old, new device.Object) error {
-	d, ok := new.(device.DriverParam)
+func (c *Conn) Write(old, next device.Object) error {
+	d, ok := next.(device.DriverParam)
 	if !ok {
 		return fmt.Errorf("%s: a parameter of a driver cannot be removed", old.Key())
 	}

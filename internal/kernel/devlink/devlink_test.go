@@ -41,13 +41,18 @@ func message(t testing.TB, bus, dev, name string, kind, cmode uint8, value func(
 func TestDecode(t *testing.T) {
 	all := map[string]param{}
 	for _, b := range [][]byte{
-		message(t, "pci", "0000:3b:00.0", "tc1_qps_per_poller", typeU8, cmodeRuntime, func(ae *netlink.AttributeEncoder) { ae.Uint8(attrValueData, 4) }),
-		message(t, "pci", "0000:3b:00.0", "tc1_poller_timeout", typeU32, cmodeRuntime, func(ae *netlink.AttributeEncoder) { ae.Uint32(attrValueData, 70000) }),
-		message(t, "pci", "0000:3b:00.0", "tc1_inline_fd", typeFlag, cmodeRuntime, func(ae *netlink.AttributeEncoder) { ae.Flag(attrValueData, true) }),
+		message(t, "pci", "0000:3b:00.0", "tc1_qps_per_poller", typeU8, cmodeRuntime,
+			func(ae *netlink.AttributeEncoder) { ae.Uint8(attrValueData, 4) }),
+		message(t, "pci", "0000:3b:00.0", "tc1_poller_timeout", typeU32, cmodeRuntime,
+			func(ae *netlink.AttributeEncoder) { ae.Uint32(attrValueData, 70000) }),
+		message(t, "pci", "0000:3b:00.0", "tc1_inline_fd", typeFlag, cmodeRuntime,
+			func(ae *netlink.AttributeEncoder) { ae.Flag(attrValueData, true) }),
 		message(t, "pci", "0000:3b:00.0", "tc2_inline_fd", typeFlag, cmodeRuntime, nil),
-		message(t, "pci", "0000:3b:00.0", "at_the_next_start", typeU8, 1, func(ae *netlink.AttributeEncoder) { ae.Uint8(attrValueData, 4) }),
+		message(t, "pci", "0000:3b:00.0", "at_the_next_start", typeU8, 1,
+			func(ae *netlink.AttributeEncoder) { ae.Uint8(attrValueData, 4) }),
 		message(t, "pci", "0000:3b:00.0", "no_value", typeU8, cmodeRuntime, nil),
-		message(t, "pci", "0000:3b:00.1", "of_another", typeU8, cmodeRuntime, func(ae *netlink.AttributeEncoder) { ae.Uint8(attrValueData, 4) }),
+		message(t, "pci", "0000:3b:00.1", "of_another", typeU8, cmodeRuntime,
+			func(ae *netlink.AttributeEncoder) { ae.Uint8(attrValueData, 4) }),
 	} {
 		if err := decode(b, "pci", "0000:3b:00.0", all); err != nil {
 			t.Fatal(err)

@@ -3,9 +3,10 @@
 // Package ethtool is a thin typed client of the kernel's ethtool interfaces:
 // generic netlink, and the ioctl for what netlink does not have (driver
 // information, per-queue coalescing, steering rules). It reads and writes
-// device.Channels, Coalesce, Ring and Feature objects, and has the calls for RSS
-// tables and rules; it keeps nothing and decides nothing. It works in the network namespace of the thread that calls
-// Open.
+// device.Channels, Coalesce, Ring, Feature, RSSTable and Rule objects. It chooses no
+// queues; the location of a rule, which is no part of a rule's identity, is the
+// lowest that is free, or the driver's choice. It works in the network namespace of
+// the thread that calls Open.
 package ethtool
 
 import (
@@ -89,7 +90,8 @@ func (c *Client) set(cmd uint8, dev string, body func(*netlink.AttributeEncoder)
 // headerAttr is the number of the header in every ethtool request.
 const headerAttr = unix.ETHTOOL_A_CHANNELS_HEADER
 
-func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags, body func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
+func (c *Client) execute(cmd uint8, dev string, flags netlink.HeaderFlags,
+	body func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
 	ae := netlink.NewAttributeEncoder()
 	ae.Nested(headerAttr, func(h *netlink.AttributeEncoder) error {
 		h.String(unix.ETHTOOL_A_HEADER_DEV_NAME, dev)

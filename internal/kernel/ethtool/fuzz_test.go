@@ -44,7 +44,8 @@ func FuzzDecode(f *testing.F) {
 // compare: a family, a protocol, and prefixes of that family.
 func FuzzDecodeRule(f *testing.F) {
 	f.Add(flowSpec{flow: flowTCP4, local: "10.9.0.1/32", lport: 11211, lmask: 0xffff}.bytes(f))
-	f.Add(flowSpec{flow: flowUDP6 | flowRSS | flowExt, remote: "fd00::/8", vlan: 100, vlanMask: 0xfff, context: 2}.bytes(f))
+	f.Add(flowSpec{flow: flowUDP6 | flowRSS | flowExt, remote: "fd00::/8", vlan: 100, vlanMask: 0xfff,
+		context: 2}.bytes(f))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, ok := decodeRule(b)
 		if !ok {

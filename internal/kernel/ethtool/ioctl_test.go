@@ -78,12 +78,14 @@ func TestDecodeRule(t *testing.T) {
 		{
 			"tcp4 to a queue by local port",
 			flowSpec{flow: flowTCP4, local: "10.9.0.1/32", lport: 11211, lmask: full, cookie: 3},
-			device.Rule{Match: device.Match{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 11211}, Queue: 3}, true,
+			device.Rule{Match: device.Match{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 11211},
+				Queue: 3}, true,
 		},
 		{
 			"udp6 to a context by remote prefix",
 			flowSpec{flow: flowUDP6 | flowRSS, remote: "fd00::/8", rport: 53, rmask: full, context: 2},
-			device.Rule{Match: device.Match{Family: 6, Protocol: "udp", Remote: "fd00::/8", RemotePort: 53}, Context: 2}, true,
+			device.Rule{Match: device.Match{Family: 6, Protocol: "udp", Remote: "fd00::/8", RemotePort: 53},
+				Context: 2}, true,
 		},
 		{
 			"vlan", flowSpec{flow: flowTCP4 | flowExt, lport: 80, lmask: full, vlan: 0x2064, vlanMask: 0x0fff},

@@ -11,9 +11,21 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Read returns the present value of the channels, coalesce, ring or feature
-// with o's identity, nil if the device has none.
+// steering reports whether o is an RSS table or a rule.
+func steering(o device.Object) bool {
+	switch o.(type) {
+	case device.RSSTable, device.Rule:
+		return true
+	}
+	return false
+}
+
+// Read returns the present value of the channels, coalesce, ring, feature, RSS
+// table or rule with o's identity, nil if the device has none.
 func (c *Client) Read(o device.Object) (device.Object, error) {
+	if steering(o) {
+		return c.readSteering(o)
+	}
 	v, err := c.read(o)
 	switch {
 	case absent(err):
@@ -57,14 +69,21 @@ func (c *Client) read(o device.Object) (device.Object, error) {
 	return nil, fmt.Errorf("object kind %q is not ethtool's", o.Kind())
 }
 
-// Write brings an object to new. These objects cannot be made or removed: a
-// nil new is an error. What differs from the present value is sent, not what
-// differs from old, so that writing twice is harmless.
-func (c *Client) Write(old, new device.Object) error {
-	if new == nil {
+// Write brings an object from old to new; nil means absent. Only RSS tables and
+// rules can be made and removed. Of the others what differs from the present value
+// is sent, not what differs from old, so that writing twice is harmless.
+func (c *Client) Write(old, next device.Object) error {
+	o := next
+	if o == nil {
+		o = old
+	}
+	if steering(o) {
+		return c.writeSteering(old, next)
+	}
+	if next == nil {
 		return fmt.Errorf("%s: a device's %s cannot be removed", old.Key(), old.Kind())
 	}
-	switch o := new.(type) {
+	switch o := next.(type) {
 	case device.Channels:
 		cur, _, err := c.Channels(o.Dev)
 		if err != nil {
@@ -89,5 +108,5 @@ func (c *Client) Write(old, new device.Object) error {
 	case device.Feature:
 		return c.SetFeature(o)
 	}
-	return fmt.Errorf("object kind %q is not ethtool's", new.Kind())
+	return fmt.Errorf("object kind %q is not ethtool's", next.Kind())
 }

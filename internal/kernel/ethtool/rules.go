@@ -142,7 +142,8 @@ func (c *Client) locations(dev string) (at []uint32, r Rules, err error) {
 	}
 	// Some drivers say the size with the number of rules, some with the rules
 	// (mlx5: mellanox/mlx5/core/en_fs_ethtool.c).
-	size := max(binary.NativeEndian.Uint64(ask[rxnfcData:])&^locSpecial, binary.NativeEndian.Uint64(all[rxnfcData:])&^locSpecial)
+	size := max(binary.NativeEndian.Uint64(ask[rxnfcData:])&^locSpecial,
+		binary.NativeEndian.Uint64(all[rxnfcData:])&^locSpecial)
 	r = Rules{Capacity: int(size), Anywhere: binary.NativeEndian.Uint64(ask[rxnfcData:])&locSpecial != 0}
 	n = min(n, binary.NativeEndian.Uint32(all[rxnfcRuleCnt:]))
 	for i := range int(n) {

@@ -48,7 +48,8 @@ func (f *fakeTable) ioctl(_ string, buf []byte) error {
 }
 
 func portRule(port int) device.Rule {
-	return device.Rule{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: uint16(port)}, Queue: port % 7}
+	return device.Rule{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: uint16(port)},
+		Queue: port % 7}
 }
 
 // TestTable: a table is filled and emptied with a few requests for each rule,
@@ -116,7 +117,8 @@ func TestTableOfOthers(t *testing.T) {
 	if now, there, err := c.Rule(portRule(1)); err != nil || !there || now != moved {
 		t.Errorf("%+v, there: %v, %v; want %+v", now, there, err, moved)
 	}
-	if err := c.DeleteRule(portRule(1)); err == nil || !strings.Contains(err.Error(), "it leads to queue 6, not queue 1") {
+	if err := c.DeleteRule(portRule(1)); err == nil ||
+		!strings.Contains(err.Error(), "it leads to queue 6, not queue 1") {
 		t.Errorf("a rule that somebody else has changed: %v", err)
 	}
 	if err := c.MoveRule(portRule(1), moved); err == nil {
@@ -140,5 +142,21 @@ func TestTableOfOthers(t *testing.T) {
 	c.Anew()
 	if _, there, err := c.Rule(portRule(8)); err != nil || !there {
 		t.Errorf("a rule in the place of another: there: %v, %v", there, err)
+	}
+}
+
+type noRules struct{}
+
+func (noRules) ioctl(string, []byte) error { return unix.EOPNOTSUPP }
+
+// TestReadRule: a driver without rules has not this one; a table that changes while it
+// is read says nothing of it.
+func TestReadRule(t *testing.T) {
+	if got, err := (&Client{card: noRules{}}).Read(portRule(1)); got != nil || err != nil {
+		t.Errorf("no rules: %v, %v; want nil, nil", got, err)
+	}
+	gone := &fakeTable{rules: map[uint32][]byte{7: nil}}
+	if got, err := (&Client{card: gone}).Read(portRule(1)); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("a rule that went meanwhile: %v, %v; want ENOENT", got, err)
 	}
 }

@@ -110,7 +110,7 @@ func (c *Client) remove(r device.Rule, location int) error {
 
 // MoveRule gives a rule another target: cards cannot change one, so that it is
 // deleted and added at its place. If that fails the old one is put back.
-func (c *Client) MoveRule(old, new device.Rule) error {
+func (c *Client) MoveRule(old, next device.Rule) error {
 	have, i, err := c.locate(old)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (c *Client) MoveRule(old, new device.Rule) error {
 	if err := c.remove(old, have.Locations[i]); err != nil {
 		return err
 	}
-	if err := c.insert(new, location); err != nil {
+	if err := c.insert(next, location); err != nil {
 		return errors.Join(err, c.insert(old, location))
 	}
 	return nil
@@ -160,7 +160,8 @@ func (rs Rules) lowestFree() (int, bool) {
 func encodeRule(r device.Rule, location uint32) ([]byte, error) {
 	b := make([]byte, rxnfcSize)
 	spec := b[rxnfcSpec : rxnfcSpec+specSize]
-	flow, ok := map[string]uint32{"tcp4": flowTCP4, "udp4": flowUDP4, "tcp6": flowTCP6, "udp6": flowUDP6}[fmt.Sprint(r.Match.Protocol, r.Match.Family)]
+	flow, ok := map[string]uint32{"tcp4": flowTCP4, "udp4": flowUDP4, "tcp6": flowTCP6,
+		"udp6": flowUDP6}[fmt.Sprint(r.Match.Protocol, r.Match.Family)]
 	if !ok {
 		return nil, fmt.Errorf("%w: protocol %q of IPv%d", unix.EINVAL, r.Match.Protocol, r.Match.Family)
 	}

@@ -18,7 +18,8 @@ import (
 func TestEncodeRule(t *testing.T) {
 	for _, r := range []device.Rule{
 		{Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 11211}, Queue: 5},
-		{Match: device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", Remote: "10.0.0.0/9", RemotePort: 53}, Context: 3},
+		{Match: device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", Remote: "10.0.0.0/9", RemotePort: 53},
+			Context: 3},
 		{Match: device.Match{Family: 6, Protocol: "tcp", Local: "fd09::/63", LocalPort: 443, VLAN: 100}, Context: 1},
 		{Match: device.Match{Family: 6, Protocol: "udp", Remote: "fd00::1/128", RemotePort: 1}},
 	} {
@@ -68,7 +69,8 @@ func TestLowestFree(t *testing.T) {
 	} {
 		got, ok := Rules{Locations: c.taken, Other: c.other, Capacity: c.capacity}.lowestFree()
 		if got != c.want || ok != c.ok {
-			t.Errorf("lowestFree(%v, %v of %d) = %d, %v, want %d, %v", c.taken, c.other, c.capacity, got, ok, c.want, c.ok)
+			t.Errorf("lowestFree(%v, %v of %d) = %d, %v, want %d, %v", c.taken, c.other, c.capacity, got, ok, c.want,
+				c.ok)
 		}
 	}
 }
@@ -76,7 +78,8 @@ func TestLowestFree(t *testing.T) {
 // TestRxfhSet is struct ethtool_rxfh (linux/ethtool.h): command, context, entries,
 // key size, hash function, transform, padding, then the table.
 func TestRxfhSet(t *testing.T) {
-	const want = "47000000" + "03000000" + "02000000" + "00000000" + "00" + "01" + "0000" + "00000000" + "04000000" + "05000000"
+	const want = "47000000" + "03000000" + "02000000" + "00000000" + "00" + "01" + "0000" + "00000000" + "04000000" +
+		"05000000"
 	if got := hex.EncodeToString(rxfhSet(3, []int{4, 5}, 1)); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

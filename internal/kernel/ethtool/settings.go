@@ -39,14 +39,14 @@ func decodeChannels(b []byte) (cur, most device.Channels, err error) {
 
 // SetChannels sets the channel counts; only counts that differ from old are
 // sent, because drivers refuse kinds that they do not have.
-func (c *Client) SetChannels(old, new device.Channels) error {
-	err := c.set(unix.ETHTOOL_MSG_CHANNELS_SET, new.Dev, func(ae *netlink.AttributeEncoder) {
-		changed(ae, unix.ETHTOOL_A_CHANNELS_RX_COUNT, old.RX, new.RX)
-		changed(ae, unix.ETHTOOL_A_CHANNELS_TX_COUNT, old.TX, new.TX)
-		changed(ae, unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT, old.Combined, new.Combined)
+func (c *Client) SetChannels(old, next device.Channels) error {
+	err := c.set(unix.ETHTOOL_MSG_CHANNELS_SET, next.Dev, func(ae *netlink.AttributeEncoder) {
+		changed(ae, unix.ETHTOOL_A_CHANNELS_RX_COUNT, old.RX, next.RX)
+		changed(ae, unix.ETHTOOL_A_CHANNELS_TX_COUNT, old.TX, next.TX)
+		changed(ae, unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT, old.Combined, next.Combined)
 	})
 	if err != nil {
-		return fmt.Errorf("set channels of %s: %w%s", new.Dev, err, c.holders(err, old, new))
+		return fmt.Errorf("set channels of %s: %w%s", next.Dev, err, c.holders(err, old, next))
 	}
 	return nil
 }
@@ -54,23 +54,23 @@ func (c *Client) SetChannels(old, new device.Channels) error {
 // holders names the tables and rules that use queues which shall go, where the
 // kernel refuses that (net/ethtool/common.c: ethtool_check_max_channel) or, before
 // Linux 6.11 of rules, the driver.
-func (c *Client) holders(err error, old, new device.Channels) string {
+func (c *Client) holders(err error, old, next device.Channels) string {
 	if !errors.Is(err, unix.EINVAL) {
 		return ""
 	}
 	var who []string
-	tables, _ := c.RSS(new.Dev) // what cannot be read is not named
-	if new.RX+new.Combined >= old.RX+old.Combined {
+	tables, _ := c.RSS(next.Dev) // what cannot be read is not named
+	if next.RX+next.Combined >= old.RX+old.Combined {
 		return fixed(tables)
 	}
 	for _, t := range tables {
-		if n := len(t.Queues); n > 0 && slices.Max(t.Queues) >= new.RX+new.Combined {
+		if n := len(t.Queues); n > 0 && slices.Max(t.Queues) >= next.RX+next.Combined {
 			who = append(who, fmt.Sprintf("RSS context %d (queue %d)", t.Context, slices.Max(t.Queues)))
 		}
 	}
-	rules, _ := c.Rules(new.Dev)
+	rules, _ := c.Rules(next.Dev)
 	for i, r := range rules.Rules {
-		if r.Context == 0 && r.Queue >= new.RX+new.Combined {
+		if r.Context == 0 && r.Queue >= next.RX+next.Combined {
 			who = append(who, fmt.Sprintf("rule %d (%s, queue %d)", rules.Locations[i], r.Match, r.Queue))
 		}
 	}
@@ -134,13 +134,13 @@ func decodeRing(b []byte) (cur, most device.Ring, err error) {
 }
 
 // SetRing sets the ring sizes that differ from old.
-func (c *Client) SetRing(old, new device.Ring) error {
-	err := c.set(unix.ETHTOOL_MSG_RINGS_SET, new.Dev, func(ae *netlink.AttributeEncoder) {
-		changed(ae, unix.ETHTOOL_A_RINGS_RX, old.RX, new.RX)
-		changed(ae, unix.ETHTOOL_A_RINGS_TX, old.TX, new.TX)
+func (c *Client) SetRing(old, next device.Ring) error {
+	err := c.set(unix.ETHTOOL_MSG_RINGS_SET, next.Dev, func(ae *netlink.AttributeEncoder) {
+		changed(ae, unix.ETHTOOL_A_RINGS_RX, old.RX, next.RX)
+		changed(ae, unix.ETHTOOL_A_RINGS_TX, old.TX, next.TX)
 	})
 	if err != nil {
-		return fmt.Errorf("set rings of %s: %w", new.Dev, err)
+		return fmt.Errorf("set rings of %s: %w", next.Dev, err)
 	}
 	return nil
 }
@@ -182,15 +182,15 @@ func decodeCoalesce(b []byte) (v device.Coalesce, has []string, err error) {
 
 // SetCoalesce sets the fields of the device's coalescing that differ from old,
 // because a driver refuses parameters that it does not have.
-func (c *Client) SetCoalesce(old, new device.Coalesce) error {
-	err := c.set(unix.ETHTOOL_MSG_COALESCE_SET, new.Dev, func(ae *netlink.AttributeEncoder) {
-		changed(ae, unix.ETHTOOL_A_COALESCE_RX_USECS, old.RxUsecs, new.RxUsecs)
-		changed(ae, unix.ETHTOOL_A_COALESCE_TX_USECS, old.TxUsecs, new.TxUsecs)
-		changedBool(ae, unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX, old.RxAdapt, new.RxAdapt)
-		changedBool(ae, unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_TX, old.TxAdapt, new.TxAdapt)
+func (c *Client) SetCoalesce(old, next device.Coalesce) error {
+	err := c.set(unix.ETHTOOL_MSG_COALESCE_SET, next.Dev, func(ae *netlink.AttributeEncoder) {
+		changed(ae, unix.ETHTOOL_A_COALESCE_RX_USECS, old.RxUsecs, next.RxUsecs)
+		changed(ae, unix.ETHTOOL_A_COALESCE_TX_USECS, old.TxUsecs, next.TxUsecs)
+		changedBool(ae, unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX, old.RxAdapt, next.RxAdapt)
+		changedBool(ae, unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_TX, old.TxAdapt, next.TxAdapt)
 	})
 	if err != nil {
-		return fmt.Errorf("set coalescing of %s: %w", new.Dev, err)
+		return fmt.Errorf("set coalescing of %s: %w", next.Dev, err)
 	}
 	return nil
 }
@@ -238,18 +238,18 @@ func eachU32(b []byte, dst map[uint16]*int) error {
 	return ad.Err()
 }
 
-func changed(ae *netlink.AttributeEncoder, attr uint16, old, new int) {
-	if old != new {
-		ae.Uint32(attr, uint32(new))
+func changed(ae *netlink.AttributeEncoder, attr uint16, old, next int) {
+	if old != next {
+		ae.Uint32(attr, uint32(next))
 	}
 }
 
-func changedBool(ae *netlink.AttributeEncoder, attr uint16, old, new bool) {
-	if old == new {
+func changedBool(ae *netlink.AttributeEncoder, attr uint16, old, next bool) {
+	if old == next {
 		return
 	}
 	var v uint8
-	if new {
+	if next {
 		v = 1
 	}
 	ae.Uint8(attr, v)

@@ -43,17 +43,18 @@ func fakeKernel(t *testing.T, reply map[uint8][]byte, errno map[uint8]unix.Errno
 	t.Helper()
 	var calls []call
 	family := genetlink.Family{ID: 21, Name: unix.ETHTOOL_GENL_NAME, Version: 1}
-	conn := genltest.Dial(genltest.ServeFamily(family, func(m genetlink.Message, nm netlink.Message) ([]genetlink.Message, error) {
-		cmd := m.Header.Command
-		calls = append(calls, call{cmd, describe(t, m.Data)})
-		if e, ok := errno[cmd]; ok {
-			return nil, genltest.Error(int(e))
-		}
-		if nm.Header.Flags&netlink.Acknowledge != 0 {
-			return nil, genltest.Error(0)
-		}
-		return []genetlink.Message{{Header: m.Header, Data: reply[cmd]}}, nil
-	}))
+	conn := genltest.Dial(genltest.ServeFamily(family,
+		func(m genetlink.Message, nm netlink.Message) ([]genetlink.Message, error) {
+			cmd := m.Header.Command
+			calls = append(calls, call{cmd, describe(t, m.Data)})
+			if e, ok := errno[cmd]; ok {
+				return nil, genltest.Error(int(e))
+			}
+			if nm.Header.Flags&netlink.Acknowledge != 0 {
+				return nil, genltest.Error(0)
+			}
+			return []genetlink.Message{{Header: m.Header, Data: reply[cmd]}}, nil
+		}))
 	c, err := New(conn)
 	if err != nil {
 		t.Fatal(err)
@@ -177,14 +178,16 @@ func TestWrite(t *testing.T) {
 		},
 		{
 			"feature: by name", device.Feature{Dev: "v0", Name: "rx-gro", On: true},
-			[]call{{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:18000380" + "14000180" + "0b000200" + "72782d67726f0000" + "04000300"}, {unix.ETHTOOL_MSG_FEATURES_GET, "v0"}},
+			[]call{{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:18000380" + "14000180" + "0b000200" + "72782d67726f0000" +
+				"04000300"}, {unix.ETHTOOL_MSG_FEATURES_GET, "v0"}},
 		},
 		{
 			"feature: one that did not change is wished away first", device.Feature{Dev: "v0", Name: "rx-gro"},
 			[]call{
 				{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:14000380" + "10000180" + "0b000200" + "72782d67726f0000"},
 				{unix.ETHTOOL_MSG_FEATURES_GET, "v0"},
-				{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:18000380" + "14000180" + "0b000200" + "72782d67726f0000" + "04000300"},
+				{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:18000380" + "14000180" + "0b000200" + "72782d67726f0000" +
+					"04000300"},
 				{unix.ETHTOOL_MSG_FEATURES_SET, "v0 3:14000380" + "10000180" + "0b000200" + "72782d67726f0000"},
 			},
 		},

@@ -63,7 +63,8 @@ func (f *Family) Close() error {
 
 // Execute sends a command with attributes, of which nil has none, and returns
 // the replies. The kernel's words are in its errors (extack).
-func (f *Family) Execute(command uint8, flags netlink.HeaderFlags, attributes func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
+func (f *Family) Execute(command uint8, flags netlink.HeaderFlags,
+	attributes func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
 	if err := f.Connect(); err != nil {
 		return nil, err
 	}

@@ -98,7 +98,8 @@ func (f *FS) checkWrite(name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: niclane writes only below %s and control group mounts", name, strings.Join(writable[:], ", "))
+	return fmt.Errorf("%s: niclane writes only below %s and control group mounts", name,
+		strings.Join(writable[:], ", "))
 }
 
 // roots are directories of procfs below which paths are looked up.
@@ -256,14 +257,14 @@ func (f *FS) Read(o device.Object) (device.Object, error) {
 // Write writes new's value to its file in one write(2). Files are not made or
 // removed: a nil old or new is refused, and so is a path that niclane has no
 // business with. The kernel's errno is kept.
-func (f *FS) Write(old, new device.Object) error {
-	if old == nil || new == nil {
-		o := cmpOr(new, old)
+func (f *FS) Write(old, next device.Object) error {
+	if old == nil || next == nil {
+		o := cmpOr(next, old)
 		return fmt.Errorf("%s: niclane does not make or remove files", o.Key())
 	}
-	v, ok := new.(device.File)
+	v, ok := next.(device.File)
 	if !ok {
-		return fmt.Errorf("object kind %q is not a file", new.Kind())
+		return fmt.Errorf("object kind %q is not a file", next.Kind())
 	}
 	return f.WriteFile(v.Path, v.Value)
 }

@@ -110,7 +110,8 @@ func (e *SetupError) Error() string {
 func (e *SetupError) Unwrap() error { return e.Errno }
 
 func (r *Ring) register(n napi) error {
-	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerNAPI, uintptr(unsafe.Pointer(&n)), 1, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerNAPI, uintptr(unsafe.Pointer(&n)),
+		1, 0, 0)
 	if errno != 0 {
 		return errno
 	}

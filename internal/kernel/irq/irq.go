@@ -132,13 +132,13 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 
 // Write brings a queue's interrupts to the processors of new; they come and go
 // with the queue, so that there is nothing to do for nil.
-func (c *Client) Write(old, new device.Object) error {
-	if new == nil {
+func (c *Client) Write(old, next device.Object) error {
+	if next == nil {
 		return nil
 	}
-	a, ok := new.(device.Affinity)
+	a, ok := next.(device.Affinity)
 	if !ok {
-		return fmt.Errorf("object kind %q is not an interrupt's", new.Kind())
+		return fmt.Errorf("object kind %q is not an interrupt's", next.Kind())
 	}
 	irqs, err := c.device(a.Dev)
 	if err != nil {

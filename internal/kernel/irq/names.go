@@ -103,7 +103,8 @@ var irqNames = map[string][]irqName{
 	// amazon/ena/ena_netdev.c: ena_setup_io_intr, ena_setup_mgmnt_intr.
 	"ena": {{"DEV-Tx-Rx-", "", channel}, {"ena-mgmnt@pci:PCI", "", nothing}},
 	// google/gve/gve_main.c: gve_alloc_notify_blocks; see gveQueues.
-	"gve": {{"gve-ntfy-blk", "@pci:PCI", channel}, {"DEV-ntfy-block.", "", channel}, {"gve-mgmnt@pci:PCI", "", nothing}, {"DEV-mgmnt", "", nothing}},
+	"gve": {{"gve-ntfy-blk", "@pci:PCI", channel}, {"DEV-ntfy-block.", "", channel}, {"gve-mgmnt@pci:PCI", "", nothing},
+		{"DEV-mgmnt", "", nothing}},
 	// drivers/virtio/virtio_pci_common.c: vp_request_msix_vectors,
 	// vp_find_vqs_msix; drivers/net/virtio_net.c: virtnet_find_vqs.
 	"virtio_net": {
@@ -111,7 +112,8 @@ var irqNames = map[string][]irqName{
 		{"PARENT-config", "", nothing}, {"PARENT-virtqueues", "", nothing},
 	},
 	// vmxnet3/vmxnet3_drv.c: vmxnet3_request_irqs.
-	"vmxnet3": {{"DEV-rxtx-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel}, {"DEV-event-", "", number}},
+	"vmxnet3": {{"DEV-rxtx-", "", channel}, {"DEV-rx-", "", channel}, {"DEV-tx-", "", channel},
+		{"DEV-event-", "", number}},
 	// intel/igb/igb_main.c, igc/igc_main.c, ixgbe/ixgbe_main.c:
 	// *_request_msix, *_request_msix_irqs.
 	"igb":   intelNames,

@@ -23,21 +23,25 @@ func TestDeviceIRQs(t *testing.T) {
 		names  []string // of IRQs 0, 1, 2, ...
 		want   []int    // queue per IRQ; other if it is not the device's
 	}{
-		{"ice", []string{"ice-eth1-TxRx-0", "ice-eth1-TxRx-12", "ice-eth1-rx-13", "ice-eth10-TxRx-0", "ice-0000:3b:00.0:misc", "ice-0000:3b:00.0:ctrl-TxRx-0", "ice-0000:3b:00.0:ll_ts", "ice-0000:3b:00.1:misc"},
+		{"ice", []string{"ice-eth1-TxRx-0", "ice-eth1-TxRx-12", "ice-eth1-rx-13", "ice-eth10-TxRx-0",
+			"ice-0000:3b:00.0:misc", "ice-0000:3b:00.0:ctrl-TxRx-0", "ice-0000:3b:00.0:ll_ts", "ice-0000:3b:00.1:misc"},
 			[]int{0, 12, 13, other, -1, -1, -1, other}},
 		{"ice", []string{"ice-eth1-TxRx-0-3", "ice-eth1-TxRx-4-7"}, []int{0, 4}}, // out-of-tree: several queues
 		{"i40e", []string{"i40e-eth1-TxRx-0", "i40e-eth1-TxRx-63", "i40e-0000:3b:00.0:misc"}, []int{0, 63, -1}},
 		{"iavf", []string{"iavf-eth1-TxRx-3", "iavf-0000:3b:00.0:mbx", "iavf-eth11-TxRx-3"}, []int{3, -1, other}},
-		{"mlx5_core", []string{"mlx5_async0@pci:0000:3b:00.0", "mlx5_comp0@pci:0000:3b:00.0", "mlx5_comp31@pci:0000:3b:00.0", "mlx5_comp0@pci:0000:3b:00.1"},
+		{"mlx5_core", []string{"mlx5_async0@pci:0000:3b:00.0", "mlx5_comp0@pci:0000:3b:00.0",
+			"mlx5_comp31@pci:0000:3b:00.0", "mlx5_comp0@pci:0000:3b:00.1"},
 			[]int{-1, 0, 31, other}},
 		{"bnxt_en", []string{"eth1-TxRx-0", "eth1-rx-4", "eth1-tx-5", "eth1-TxRx-"}, []int{0, 4, 5, other}},
 		{"sfc", []string{"eth1-0", "eth1-rx-1", "eth1-tx-2", "eth1-xdp-0", "eth1-2-0"}, []int{0, 1, 2, -1, other}},
 		{"ena", []string{"ena-mgmnt@pci:0000:3b:00.0", "eth1-Tx-Rx-0", "eth1-Tx-Rx-7"}, []int{-1, 0, 7}},
 		// Four blocks: transmit 0 and 1, receive 0 and 1.
-		{"gve", []string{"gve-ntfy-blk0@pci:0000:3b:00.0", "gve-ntfy-blk1@pci:0000:3b:00.0", "gve-ntfy-blk2@pci:0000:3b:00.0", "gve-ntfy-blk3@pci:0000:3b:00.0", "gve-mgmnt@pci:0000:3b:00.0"},
+		{"gve", []string{"gve-ntfy-blk0@pci:0000:3b:00.0", "gve-ntfy-blk1@pci:0000:3b:00.0",
+			"gve-ntfy-blk2@pci:0000:3b:00.0", "gve-ntfy-blk3@pci:0000:3b:00.0", "gve-mgmnt@pci:0000:3b:00.0"},
 			[]int{0, 1, 0, 1, -1}},
 		{"gve", []string{"eth1-ntfy-block.0", "eth1-ntfy-block.1"}, []int{0, 0}}, // Linux 6.1
-		{"virtio_net", []string{"virtio2-config", "virtio2-input.0", "virtio2-output.0", "virtio2-input.11", "virtio3-input.0", "virtio2-input"},
+		{"virtio_net", []string{"virtio2-config", "virtio2-input.0", "virtio2-output.0", "virtio2-input.11",
+			"virtio3-input.0", "virtio2-input"},
 			[]int{-1, 0, 0, 11, other, other}},
 		{"virtio_net", []string{"virtio2-virtqueues"}, []int{-1}},
 		{"vmxnet3", []string{"eth1-rxtx-0", "eth1-rx-1", "eth1-tx-1", "eth1-event-2"}, []int{0, 1, 1, -1}},
@@ -69,11 +73,13 @@ const other = -2
 
 // What napi-get says of an IRQ goes before what its name says.
 func TestAddIRQ(t *testing.T) {
-	d := device.Device{IRQs: []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 0}, {Number: 6, Name: "eth1-TxRx-1", Queue: 1}}}
+	d := device.Device{IRQs: []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 0},
+		{Number: 6, Name: "eth1-TxRx-1", Queue: 1}}}
 	d.IRQs = Add(d.IRQs, 5, 3, "eth1-TxRx-0")
 	d.IRQs = Add(d.IRQs, 6, -1, "eth1-TxRx-1") // a NAPI without a receive queue
 	d.IRQs = Add(d.IRQs, 7, 2, "something")
-	want := []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 3}, {Number: 6, Name: "eth1-TxRx-1", Queue: 1}, {Number: 7, Name: "something", Queue: 2}}
+	want := []device.IRQ{{Number: 5, Name: "eth1-TxRx-0", Queue: 3}, {Number: 6, Name: "eth1-TxRx-1", Queue: 1},
+		{Number: 7, Name: "something", Queue: 2}}
 	if diff := cmp.Diff(want, d.IRQs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

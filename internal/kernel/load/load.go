@@ -30,7 +30,8 @@ func Collection(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (c *ebpf
 	for name, p := range c.Programs {
 		info, err := p.Info()
 		if err == nil && info.Name == "" {
-			err = fmt.Errorf("it would have no name, for the kernel had no answer when it was asked whether programs may have one: %w", unix.EAGAIN)
+			err = fmt.Errorf("it would have no name, for the kernel had no answer when it was asked whether "+
+				"programs may have one: %w", unix.EAGAIN)
 		}
 		if err != nil {
 			c.Close()
@@ -43,7 +44,8 @@ func Collection(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (c *ebpf
 // Transient reports whether an error is about what the kernel has left, not about
 // what it was asked for: it says nothing about what the kernel can do.
 func Transient(err error) bool {
-	for _, e := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN, unix.EIO, unix.EBADMSG, unix.ENOSPC, unix.EMFILE, unix.ENFILE} {
+	for _, e := range []unix.Errno{unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN, unix.EIO, unix.EBADMSG,
+		unix.ENOSPC, unix.EMFILE, unix.ENFILE} {
 		if errors.Is(err, e) {
 			return true
 		}

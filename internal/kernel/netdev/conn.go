@@ -80,7 +80,8 @@ func New(nl *genetlink.Conn) (*Conn, error) {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.nl.Close() }
 
-func (c *Conn) execute(cmd uint8, flags netlink.HeaderFlags, body func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
+func (c *Conn) execute(cmd uint8, flags netlink.HeaderFlags, body func(*netlink.AttributeEncoder)) ([]genetlink.Message,
+	error) {
 	ae := netlink.NewAttributeEncoder()
 	body(ae)
 	data, err := ae.Encode()
@@ -233,7 +234,8 @@ func (c *Conn) NAPI(ifindex int, id uint32) (NAPI, error) {
 		return NAPI{}, fmt.Errorf("get NAPI %d: %w", id, err)
 	}
 	if n.Ifindex != ifindex {
-		return NAPI{}, fmt.Errorf("get NAPI %d: it is interface %d's, not %d's: %w", id, n.Ifindex, ifindex, unix.ENOENT)
+		return NAPI{}, fmt.Errorf("get NAPI %d: it is interface %d's, not %d's: %w", id, n.Ifindex, ifindex,
+			unix.ENOENT)
 	}
 	return n, nil
 }
@@ -286,20 +288,20 @@ func putWideUint(ae *netlink.AttributeEncoder, attr uint16, v uint64) {
 // SetNAPI changes what differs between old and new of the NAPI id. Both come
 // from NAPIs. EOPNOTSUPP means that the kernel has no napi-set (before 6.13);
 // before 6.17 it refuses Threaded.
-func (c *Conn) SetNAPI(id uint32, old, new NAPI) error {
+func (c *Conn) SetNAPI(id uint32, old, next NAPI) error {
 	_, err := c.execute(cmdNAPISet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIID, id)
-		if new.DeferHardIRQs != old.DeferHardIRQs {
-			ae.Uint32(attrNAPIDefer, new.DeferHardIRQs)
+		if next.DeferHardIRQs != old.DeferHardIRQs {
+			ae.Uint32(attrNAPIDefer, next.DeferHardIRQs)
 		}
-		if new.GROFlushTimeout != old.GROFlushTimeout {
-			putWideUint(ae, attrNAPIGROFlush, new.GROFlushTimeout)
+		if next.GROFlushTimeout != old.GROFlushTimeout {
+			putWideUint(ae, attrNAPIGROFlush, next.GROFlushTimeout)
 		}
-		if new.IRQSuspendTimeout != old.IRQSuspendTimeout {
-			putWideUint(ae, attrNAPIIRQSuspend, new.IRQSuspendTimeout)
+		if next.IRQSuspendTimeout != old.IRQSuspendTimeout {
+			putWideUint(ae, attrNAPIIRQSuspend, next.IRQSuspendTimeout)
 		}
-		if new.Threaded != old.Threaded {
-			ae.Uint32(attrNAPIThreaded, uint32(new.Threaded))
+		if next.Threaded != old.Threaded {
+			ae.Uint32(attrNAPIThreaded, uint32(next.Threaded))
 		}
 	})
 	if err != nil {

@@ -51,9 +51,9 @@ func mustRead(t *testing.T, c *netdev.Client, o device.Object) device.Object {
 	return got
 }
 
-func mustWrite(t *testing.T, c *netdev.Client, old, new device.Object) {
+func mustWrite(t *testing.T, c *netdev.Client, old, next device.Object) {
 	t.Helper()
-	if err := c.Write(old, new); err != nil {
+	if err := c.Write(old, next); err != nil {
 		t.Fatalf("Write: %v", err)
 	}
 }
@@ -104,7 +104,8 @@ func TestThreadRoundTrip(t *testing.T) {
 		if err := c.Write(id, nil); err != nil {
 			t.Errorf("removing a thread that does not exist: %v", err)
 		}
-		if err := c.Write(nil, device.Thread{Dev: vethtest.Dev, Queue: 1, Policy: "other"}); !errors.Is(err, unix.ESRCH) {
+		if err := c.Write(nil, device.Thread{Dev: vethtest.Dev, Queue: 1, Policy: "other"}); !errors.Is(err,
+			unix.ESRCH) {
 			t.Errorf("scheduling a thread that does not exist: %v, want ESRCH", err)
 		}
 
@@ -179,7 +180,8 @@ func TestMapDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(m.Queues) != 0 || len(m.NAPIs) != 0 {
-			t.Errorf("a device that is down has %d queues and %d NAPIs: the kernel changed, see napis in package observe", len(m.Queues), len(m.NAPIs))
+			t.Errorf("a device that is down has %d queues and %d NAPIs: the kernel changed, see napis in package "+
+				"observe", len(m.Queues), len(m.NAPIs))
 		}
 	})
 }

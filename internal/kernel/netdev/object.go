@@ -228,8 +228,8 @@ func (c *Client) napi(dev string, queue int) (n NAPI, ok bool, err error) {
 // and removed by others (a feature, a channel count, NAPIConfig.Threaded), so
 // nil means the kernel's defaults for whatever still exists: not threaded and
 // no timers for a NAPI; SCHED_OTHER, nice 0 and all CPUs for a thread.
-func (c *Client) Write(old, new device.Object) error {
-	o := new
+func (c *Client) Write(old, next device.Object) error {
+	o := next
 	if o == nil {
 		o = old
 	}
@@ -242,7 +242,7 @@ func (c *Client) Write(old, new device.Object) error {
 		return err
 	}
 	if !ok {
-		if new == nil {
+		if next == nil {
 			return nil
 		}
 		return fmt.Errorf("%s: no NAPI is known to poll receive queue %d of %s: %w", o.Key(), queue, dev, unix.ENOENT)
@@ -250,7 +250,7 @@ func (c *Client) Write(old, new device.Object) error {
 	switch o.(type) {
 	case device.Thread:
 		var t *device.Thread
-		if v, ok := new.(device.Thread); ok {
+		if v, ok := next.(device.Thread); ok {
 			t = &v
 		}
 		if err := WriteThread(n.PID, t); err != nil {
@@ -258,7 +258,7 @@ func (c *Client) Write(old, new device.Object) error {
 		}
 		return nil
 	default:
-		v, ok := new.(device.NAPIConfig)
+		v, ok := next.(device.NAPIConfig)
 		if !ok {
 			v = device.NAPIConfig{Threaded: "off"}
 			if !n.HasThreaded {
@@ -274,7 +274,8 @@ func (c *Client) Write(old, new device.Object) error {
 
 func (c *Client) writeConfig(n NAPI, v device.NAPIConfig) error {
 	want := n
-	want.DeferHardIRQs, want.GROFlushTimeout, want.IRQSuspendTimeout = v.DeferHardIRQs, v.GROFlushTimeout, v.IRQSuspendTimeout
+	want.DeferHardIRQs, want.GROFlushTimeout, want.IRQSuspendTimeout = v.DeferHardIRQs, v.GROFlushTimeout,
+		v.IRQSuspendTimeout
 	switch v.Threaded {
 	case "off":
 		want.Threaded = ThreadedOff

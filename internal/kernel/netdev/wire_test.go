@@ -50,28 +50,29 @@ func fakeKernel(t *testing.T, reply map[uint8][][]byte, errno map[uint8]unix.Err
 	t.Helper()
 	var sets []string
 	family := genetlink.Family{ID: familyID, Name: Family, Version: 1}
-	conn := genltest.Dial(genltest.ServeFamily(family, func(m genetlink.Message, nm netlink.Message) ([]genetlink.Message, error) {
-		cmd := m.Header.Command
-		if e, ok := errno[cmd]; ok {
-			return nil, genltest.Error(int(e))
-		}
-		if nm.Header.Flags&netlink.Acknowledge != 0 {
-			sets = append(sets, describe(t, m.Data))
-			return nil, genltest.Error(0)
-		}
-		dump := nm.Header.Flags&netlink.Dump != 0
-		var out []genetlink.Message
-		for _, b := range reply[cmd] {
-			if !dump && cmd == cmdNAPIGet && !slices.Equal(attr(t, b, attrNAPIID), attr(t, m.Data, attrNAPIID)) {
-				continue
+	conn := genltest.Dial(genltest.ServeFamily(family,
+		func(m genetlink.Message, nm netlink.Message) ([]genetlink.Message, error) {
+			cmd := m.Header.Command
+			if e, ok := errno[cmd]; ok {
+				return nil, genltest.Error(int(e))
 			}
-			out = append(out, genetlink.Message{Header: m.Header, Data: b})
-		}
-		if !dump && len(out) == 0 {
-			return nil, genltest.Error(int(unix.ENOENT))
-		}
-		return out, nil
-	}))
+			if nm.Header.Flags&netlink.Acknowledge != 0 {
+				sets = append(sets, describe(t, m.Data))
+				return nil, genltest.Error(0)
+			}
+			dump := nm.Header.Flags&netlink.Dump != 0
+			var out []genetlink.Message
+			for _, b := range reply[cmd] {
+				if !dump && cmd == cmdNAPIGet && !slices.Equal(attr(t, b, attrNAPIID), attr(t, m.Data, attrNAPIID)) {
+					continue
+				}
+				out = append(out, genetlink.Message{Header: m.Header, Data: b})
+			}
+			if !dump && len(out) == 0 {
+				return nil, genltest.Error(int(unix.ENOENT))
+			}
+			return out, nil
+		}))
 	c, err := New(conn)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +147,8 @@ func TestMap(t *testing.T) {
 		quirk                 bool
 	}{
 		{"veth by quirk", "veth", "6.18.44", "veth", "rx0=306 rx1=307 rx2=308 rx3=309 tx0=0 tx1=0 tx2=0 tx3=0", true},
-		{"veth before NAPIs with GRO", "veth", "5.12.0", "veth", "rx0=0 rx1=0 rx2=0 rx3=0 tx0=0 tx1=0 tx2=0 tx3=0", false},
+		{"veth before NAPIs with GRO", "veth", "5.12.0", "veth", "rx0=0 rx1=0 rx2=0 rx3=0 tx0=0 tx1=0 tx2=0 tx3=0",
+			false},
 		{"another driver", "nosuch", "6.18.44", "veth", "rx0=0 rx1=0 rx2=0 rx3=0 tx0=0 tx1=0 tx2=0 tx3=0", false},
 		{"the driver says", "virtio_net", "6.18.44", "virtio", "rx0=257 tx0=0", false},
 	}
@@ -175,7 +177,8 @@ func TestMap(t *testing.T) {
 }
 
 func TestWriteNAPIConfig(t *testing.T) {
-	base := device.NAPIConfig{Dev: "eth0", Queue: 2, Threaded: "on", DeferHardIRQs: 3, GROFlushTimeout: 5_000_000_000, IRQSuspendTimeout: 20000}
+	base := device.NAPIConfig{Dev: "eth0", Queue: 2, Threaded: "on", DeferHardIRQs: 3, GROFlushTimeout: 5_000_000_000,
+		IRQSuspendTimeout: 20000}
 	with := func(f func(*device.NAPIConfig)) device.NAPIConfig { v := base; f(&v); return v }
 	tests := []struct {
 		name string
@@ -186,8 +189,10 @@ func TestWriteNAPIConfig(t *testing.T) {
 		{"threaded", with(func(v *device.NAPIConfig) { v.Threaded = "off" }), []string{"2:34010000 8:00000000"}},
 		{"busy", with(func(v *device.NAPIConfig) { v.Threaded = "busy" }), []string{"2:34010000 8:02000000"}},
 		{"defer", with(func(v *device.NAPIConfig) { v.DeferHardIRQs = 100 }), []string{"2:34010000 5:64000000"}},
-		{"below 32 bits", with(func(v *device.NAPIConfig) { v.GROFlushTimeout = 200000 }), []string{"2:34010000 6:400d0300"}},
-		{"above 32 bits", with(func(v *device.NAPIConfig) { v.IRQSuspendTimeout = 1 << 32 }), []string{"2:34010000 7:0000000001000000"}},
+		{"below 32 bits", with(func(v *device.NAPIConfig) { v.GROFlushTimeout = 200000 }),
+			[]string{"2:34010000 6:400d0300"}},
+		{"above 32 bits", with(func(v *device.NAPIConfig) { v.IRQSuspendTimeout = 1 << 32 }),
+			[]string{"2:34010000 7:0000000001000000"}},
 		{"removed", nil, []string{"2:34010000 5:00000000 6:00000000 7:00000000 8:00000000"}},
 	}
 	for _, tt := range tests {
@@ -209,7 +214,8 @@ func TestWriteNAPIConfig(t *testing.T) {
 			cmdQueueGet: recorded(t, "veth-queues.hex"), cmdNAPIGet: recorded(t, "veth-napis.hex"),
 		}, nil)
 		c := &Client{Conn: conn, Links: links{"veth"}, Release: "6.18.44"}
-		if err := c.Write(base, with(func(v *device.NAPIConfig) { v.Threaded = "maybe" })); err == nil || len(*sets) != 0 {
+		if err := c.Write(base, with(func(v *device.NAPIConfig) { v.Threaded = "maybe" })); err == nil ||
+			len(*sets) != 0 {
 			t.Errorf("error %v, requests %v", err, *sets)
 		}
 	})
@@ -242,7 +248,8 @@ func TestNAPIsMadeAgain(t *testing.T) {
 	}
 	// It is another device's now.
 	for i, b := range reply[cmdNAPIGet] {
-		reply[cmdNAPIGet][i] = bytes.Replace(b, []byte{8, 0, attrNAPIIfindex, 0, 2}, []byte{8, 0, attrNAPIIfindex, 0, 7}, 1)
+		reply[cmdNAPIGet][i] = bytes.Replace(b, []byte{8, 0, attrNAPIIfindex, 0, 2},
+			[]byte{8, 0, attrNAPIIfindex, 0, 7}, 1)
 	}
 	if n, err := c.Conn.NAPI(2, 308+256); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("%+v, %v; want ENOENT: it is another device's", n, err)
@@ -366,7 +373,8 @@ func withoutAttr(t *testing.T, msgs [][]byte, attr uint16) [][]byte {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, name := range []string{"veth-napis.hex", "veth-queues.hex", "veth-dev.hex", "policy.hex", "virtio-queues.hex"} {
+	for _, name := range []string{"veth-napis.hex", "veth-queues.hex", "veth-dev.hex", "policy.hex",
+		"virtio-queues.hex"} {
 		for _, b := range recorded(f, name) {
 			f.Add(b)
 		}

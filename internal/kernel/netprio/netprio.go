@@ -99,8 +99,8 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 }
 
 // Write sets a priority; nil means 0.
-func (c *Client) Write(old, new device.Object) error {
-	o := new
+func (c *Client) Write(old, next device.Object) error {
+	o := next
 	if o == nil {
 		o = old
 	}
@@ -112,7 +112,7 @@ func (c *Client) Write(old, new device.Object) error {
 		return err
 	}
 	var priority uint32
-	if new != nil {
+	if next != nil {
 		var err error
 		if priority, err = tc.ParseHandle(p.Priority); err != nil {
 			return fmt.Errorf("%s: %w", p.Key(), err)

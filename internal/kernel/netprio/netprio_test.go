@@ -59,7 +59,8 @@ func sender(address string) error {
 
 func TestParse(t *testing.T) {
 	got, err := parse("lo 0\neth0 65552\nwlan:0 4294967295\n")
-	if diff := cmp.Diff(map[string]uint32{"lo": 0, "eth0": 0x10010, "wlan:0": 0xffffffff}, got); err != nil || diff != "" {
+	if diff := cmp.Diff(map[string]uint32{"lo": 0, "eth0": 0x10010, "wlan:0": 0xffffffff}, got); err != nil ||
+		diff != "" {
 		t.Errorf("%v, %s", err, diff)
 	}
 	for _, bad := range []string{"lo", "lo x\n", "lo -1\n", "lo 4294967296\n", "lo 1 2\n"} {
@@ -159,7 +160,8 @@ func TestReadsBack(t *testing.T) {
 			t.Errorf("wrote %v, read %v, %v", p, v, err)
 		}
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, group, mapFile)); err != nil || !strings.Contains(string(text), "lo 4294967295\n") {
+	if text, err := os.ReadFile(filepath.Join(dir, group, mapFile)); err != nil ||
+		!strings.Contains(string(text), "lo 4294967295\n") {
 		t.Errorf("the file is %q, %v", text, err)
 	}
 	if err := c.Write(p, nil); err != nil {
@@ -173,8 +175,10 @@ func TestReadsBack(t *testing.T) {
 		p    device.CgroupPriority
 		want error
 	}{
-		{"a group that is not there", device.CgroupPriority{Cgroup: group + "x", Dev: "lo", Priority: "1:10"}, os.ErrNotExist},
-		{"a device that is not there", device.CgroupPriority{Cgroup: group, Dev: "none0", Priority: "1:10"}, unix.ENODEV},
+		{"a group that is not there", device.CgroupPriority{Cgroup: group + "x", Dev: "lo", Priority: "1:10"},
+			os.ErrNotExist},
+		{"a device that is not there", device.CgroupPriority{Cgroup: group, Dev: "none0", Priority: "1:10"},
+			unix.ENODEV},
 		{"no priority", device.CgroupPriority{Cgroup: group, Dev: "lo", Priority: "0:"}, unix.EINVAL},
 	} {
 		if err := c.Write(nil, x.p); !errors.Is(err, x.want) {
@@ -227,8 +231,8 @@ func TestOnTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := watch.Open(&device.Device{Name: "lo", Index: lo.Index, RxQueues: 1, TxQueues: 1},
-		[]watch.Lane{{Class: 0x10010, Matches: []device.Match{{Family: 4, Protocol: "udp", RemotePort: port}}}})
+	w, err := count.Open(&device.Device{Name: "lo", Index: lo.Index, RxQueues: 1, TxQueues: 1},
+		[]count.Lane{{Class: 0x10010, Matches: []device.Match{{Family: 4, Protocol: "udp", RemotePort: port}}}})
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		t.Skip(err) // a kernel without BTF
 	}
@@ -271,7 +275,7 @@ func TestOnTheWire(t *testing.T) {
 	}
 }
 
-func classedPackets(t *testing.T, w *watch.Watcher) (n uint64) {
+func classedPackets(t *testing.T, w *count.Watcher) (n uint64) {
 	t.Helper()
 	counts, err := w.Counts()
 	if err != nil {

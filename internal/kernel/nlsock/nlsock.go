@@ -67,7 +67,8 @@ func setUp(fd int) (port uint32, err error) {
 			return 0, err
 		}
 	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: answerTimeout}); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&unix.Timeval{Sec: answerTimeout}); err != nil {
 		return 0, err
 	}
 	sa, err := unix.Getsockname(fd)

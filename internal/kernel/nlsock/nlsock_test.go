@@ -24,7 +24,8 @@ func TestDial(t *testing.T) {
 	if err != nil || len(links) == 0 {
 		t.Errorf("%d links, %v", len(links), err)
 	}
-	one := netlink.Message{Header: netlink.Header{Type: unix.RTM_DELLINK, Flags: netlink.Request | netlink.Acknowledge}, Data: make([]byte, unix.SizeofIfInfomsg)}
+	one := netlink.Message{Header: netlink.Header{Type: unix.RTM_DELLINK, Flags: netlink.Request | netlink.Acknowledge},
+		Data: make([]byte, unix.SizeofIfInfomsg)}
 	one.Data[4], one.Data[5], one.Data[6] = 0xff, 0xff, 0xff // no such interface
 	if _, err := c.Execute(one); !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EPERM) {
 		t.Errorf("removing an interface that does not exist: %v, want ENODEV", err)
@@ -38,7 +39,8 @@ func TestDial(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	m := netlink.Message{Header: netlink.Header{Type: netlink.Done, Flags: netlink.Multi, Sequence: 7}, Data: []byte{1, 2, 3, 4}}
+	m := netlink.Message{Header: netlink.Header{Type: netlink.Done, Flags: netlink.Multi, Sequence: 7},
+		Data: []byte{1, 2, 3, 4}}
 	m.Header.Length = 20
 	b, err := m.MarshalBinary()
 	if err != nil {

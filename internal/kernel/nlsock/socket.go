@@ -148,7 +148,7 @@ func (s *socket) datagram() (ms []netlink.Message, ended bool, err error) {
 	buf := buffers.Get().(*[receiveBuffer]byte)
 	defer buffers.Put(buf)
 	n, _, err := unix.Recvfrom(s.fd, buf[:], unix.MSG_TRUNC)
-	for err == unix.EINTR {
+	for errors.Is(err, unix.EINTR) {
 		n, _, err = unix.Recvfrom(s.fd, buf[:], unix.MSG_TRUNC)
 	}
 	if err != nil {

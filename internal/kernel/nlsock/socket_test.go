@@ -55,7 +55,8 @@ func TestOutOfStep(t *testing.T) {
 	if got, err := c.Execute(listLinks); err != nil || len(got) != len(want) {
 		t.Errorf("read out of step: %d links of %d, %v", len(got), len(want), err)
 	}
-	remove := netlink.Message{Header: netlink.Header{Type: unix.RTM_DELLINK, Flags: netlink.Request | netlink.Acknowledge}, Data: make([]byte, unix.SizeofIfInfomsg)}
+	remove := netlink.Message{Header: netlink.Header{Type: unix.RTM_DELLINK,
+		Flags: netlink.Request | netlink.Acknowledge}, Data: make([]byte, unix.SizeofIfInfomsg)}
 	remove.Data[4], remove.Data[5], remove.Data[6] = 0xff, 0xff, 0xff // no such interface
 	disturb(t, s)
 	if _, err := c.Execute(remove); !errors.Is(err, unix.EBADMSG) {

@@ -63,7 +63,9 @@ func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 	}
 	for path, w := range want {
 		if have, ok := s.watches[path]; ok {
-			grown = grown || have.dir && (w.names == nil && have.names != nil || more(slices.Collect(maps.Keys(have.names)), slices.Collect(maps.Keys(w.names))))
+			grown = grown || have.dir &&
+				(w.names == nil && have.names != nil ||
+					more(slices.Collect(maps.Keys(have.names)), slices.Collect(maps.Keys(w.names))))
 			have.names = w.names
 			s.watches[path] = have
 			continue
@@ -84,7 +86,8 @@ func (s *Source) watchFiles(in Interest) (grown bool, err error) {
 // nearest returns the directory nearest above a path that exists, and the name
 // in it that leads to the path.
 func nearest(path string) (dir, name string) {
-	for dir, name = filepath.Dir(path), filepath.Base(path); dir != "/"; dir, name = filepath.Dir(dir), filepath.Base(dir) {
+	for dir, name = filepath.Dir(path), filepath.Base(path); dir != "/"; dir, name = filepath.Dir(dir),
+		filepath.Base(dir) {
 		if st, err := os.Stat(dir); err == nil && st.IsDir() {
 			break
 		}

@@ -93,7 +93,8 @@ type Source struct {
 // Open subscribes. What the kernel does not have is left out.
 func Open() (_ *Source, err error) {
 	s := &Source{events: make(chan Event, 64), done: make(chan struct{}), ended: make(chan struct{}),
-		route: -1, genl: -1, uevent: -1, inotify: -1, wake: -1, watches: map[string]watch{}, pidfds: map[int]int{}, qdiscs: map[string]string{}}
+		route: -1, genl: -1, uevent: -1, inotify: -1, wake: -1, watches: map[string]watch{}, pidfds: map[int]int{},
+		qdiscs: map[string]string{}}
 	defer func() {
 		if err != nil {
 			s.closeAll()

@@ -94,7 +94,8 @@ func askQdisc(index int, parent uint32) error {
 	b := make([]byte, 20) // struct tcmsg
 	binary.NativeEndian.PutUint32(b[4:], uint32(index))
 	binary.NativeEndian.PutUint32(b[12:], parent)
-	_, err = c.Send(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETQDISC, Flags: netlink.Request | netlink.Echo}, Data: b})
+	_, err = c.Send(netlink.Message{Header: netlink.Header{Type: unix.RTM_GETQDISC,
+		Flags: netlink.Request | netlink.Echo}, Data: b})
 	if err != nil {
 		return err
 	}
@@ -128,14 +129,16 @@ func TestDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.Write(nil, device.Qdisc{Dev: vethtest.Peer, Parent: "root", Type: "htb", Handle: "2:"}); err != nil {
+		if err := c.Write(nil, device.Qdisc{Dev: vethtest.Peer, Parent: "root", Type: "htb",
+			Handle: "2:"}); err != nil {
 			t.Fatal(err)
 		}
 		vethtest.AddAddress(t, peer.Index, [4]byte{10, 9, 0, 2}, 24)
 		if err := c.Write(nil, device.Qdisc{Dev: vethtest.Dev, Parent: "root", Type: "htb", Handle: "1:"}); err != nil {
 			t.Fatal(err)
 		}
-		if seen := expect(t, s, "tc changed qdisc 1:"); strings.Contains(fmt.Sprint(seen), "2:") || strings.Contains(fmt.Sprint(seen), "address") {
+		if seen := expect(t, s, "tc changed qdisc 1:"); strings.Contains(fmt.Sprint(seen), "2:") ||
+			strings.Contains(fmt.Sprint(seen), "address") {
 			t.Errorf("the other device's: %q", seen)
 		}
 		// Asking for a qdisc is no change, although the kernel tells it as one.
@@ -163,7 +166,8 @@ func TestDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		if err := e.Write(device.Channels{Dev: vethtest.Dev, RX: 2, TX: 2}, device.Channels{Dev: vethtest.Dev, RX: 1, TX: 1}); err != nil {
+		if err := e.Write(device.Channels{Dev: vethtest.Dev, RX: 2, TX: 2},
+			device.Channels{Dev: vethtest.Dev, RX: 1, TX: 1}); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, s, "ethtool changed", vethtest.Dev)
@@ -187,7 +191,8 @@ func TestRenamed(t *testing.T) {
 		for strings.Count(fmt.Sprint(seen), " other") < 2 {
 			seen = append(seen, expect(t, s, "other")...)
 		}
-		if all := fmt.Sprint(seen); !strings.Contains(all, "uevent move other") || !strings.Contains(all, "link changed other") {
+		if all := fmt.Sprint(seen); !strings.Contains(all, "uevent move other") ||
+			!strings.Contains(all, "link changed other") {
 			t.Errorf("seen %q", seen)
 		}
 		ip(t, "link", "del", "other")
@@ -225,7 +230,8 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	sys, proc := "/sys/class/net/lo/tx_queue_len", "/proc/sys/net/ipv4/conf/lo/arp_announce"
-	in := notify.Interest{Files: []string{sys, proc, "/sys/class/net/lo/none"}, Dirs: []string{mount}, PIDs: []int{sleeper.Process.Pid}}
+	in := notify.Interest{Files: []string{sys, proc, "/sys/class/net/lo/none"}, Dirs: []string{mount},
+		PIDs: []int{sleeper.Process.Pid}}
 	if !watch(t, s, in) {
 		t.Error("new files are no news")
 	}

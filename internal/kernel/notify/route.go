@@ -35,7 +35,8 @@ func (s *Source) routeEvents(b []byte) []Event {
 	messages(b, func(typ uint16, data []byte) {
 		// struct tcmsg has the index, and no name follows: most are not of
 		// interest.
-		if len(data) >= 8 && typ >= unix.RTM_NEWQDISC && typ <= unix.RTM_GETTFILTER && !s.interest.of("", int(int32(binary.NativeEndian.Uint32(data[4:])))) {
+		if len(data) >= 8 && typ >= unix.RTM_NEWQDISC && typ <= unix.RTM_GETTFILTER &&
+			!s.interest.of("", int(int32(binary.NativeEndian.Uint32(data[4:])))) {
 			return
 		}
 		e, ok := routeEvent(typ, data)
@@ -82,7 +83,8 @@ func routeEvent(typ uint16, data []byte) (Event, bool) {
 	switch typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return linkEvent(typ, data)
-	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
+	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS, unix.RTM_NEWTFILTER,
+		unix.RTM_DELTFILTER:
 		// struct tcmsg (linux/rtnetlink.h): family, padding, ifindex, handle, parent.
 		if len(data) < tcmsgLen {
 			return Event{}, false

@@ -56,7 +56,8 @@ func Get(pid int) (Policy, error) {
 		return Policy{}, fmt.Errorf("get scheduling of thread %d: %w", pid, err)
 	}
 	p := Policy{Name: strconv.Itoa(int(attr.Policy)), Priority: int(attr.Priority), Nice: int(attr.Nice),
-		SchedAttr: device.SchedAttr{Runtime: attr.Runtime, Deadline: attr.Deadline, Period: attr.Period, SchedFlags: attr.Flags & keptFlags}}
+		SchedAttr: device.SchedAttr{Runtime: attr.Runtime, Deadline: attr.Deadline, Period: attr.Period,
+			SchedFlags: attr.Flags & keptFlags}}
 	if attr.Policy != unix.SCHED_DEADLINE { // since Linux 6.12 the others have a slice there
 		p.Runtime, p.Deadline, p.Period = 0, 0, 0
 	}
@@ -166,7 +167,7 @@ func read(path string, size int) ([]byte, error) {
 // after.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %v", unix.ESRCH, err)
+		return fmt.Errorf("%w: %w", unix.ESRCH, err)
 	}
 	return err
 }

@@ -36,7 +36,8 @@ func TestPolicy(t *testing.T) {
 			{Name: "other", Nice: 5}, {Name: "batch", Nice: 7}, {Name: "other"},
 			{Name: "fifo", Priority: 1}, {Name: "rr", Priority: 2}, {Name: "other", Nice: -3},
 			{Name: "fifo", Priority: 3, SchedAttr: device.SchedAttr{SchedFlags: unix.SCHED_FLAG_RESET_ON_FORK}},
-			{Name: "deadline", SchedAttr: device.SchedAttr{Runtime: 1e6, Deadline: 50e6, Period: 100e6, SchedFlags: unix.SCHED_FLAG_RECLAIM}},
+			{Name: "deadline", SchedAttr: device.SchedAttr{Runtime: 1e6, Deadline: 50e6, Period: 100e6,
+				SchedFlags: unix.SCHED_FLAG_RECLAIM}},
 			{Name: "other"},
 		} {
 			err := Set(tid, want)
@@ -166,7 +167,8 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q: %d, %d, %v", name, flags, start, err)
 		}
 	}
-	for _, bad := range []string{"", "1 (x)", "1 (x) S 2", strings.Replace("1 (x)"+rest, "44123", "-1", 1), strings.Replace("1 (x)"+rest, "2129984", "x", 1)} {
+	for _, bad := range []string{"", "1 (x)", "1 (x) S 2", strings.Replace("1 (x)"+rest, "44123", "-1", 1),
+		strings.Replace("1 (x)"+rest, "2129984", "x", 1)} {
 		if _, _, err := parseStat([]byte(bad)); err == nil {
 			t.Errorf("%q: no error", bad)
 		}

@@ -176,8 +176,8 @@ func (c *Conn) Read(o device.Object) (device.Object, error) {
 
 // Write brings a shaper from old to new; nil means absent. What the card
 // cannot do is EOPNOTSUPP, a queue that it has not ENOENT.
-func (c *Conn) Write(old, new device.Object) error {
-	if new == nil {
+func (c *Conn) Write(old, next device.Object) error {
+	if next == nil {
 		s, ok := old.(device.Shaper)
 		if !ok {
 			return fmt.Errorf("object kind %q is not a shaper", old.Kind())
@@ -185,9 +185,9 @@ func (c *Conn) Write(old, new device.Object) error {
 		_, err := c.bound(cmdDelete, netlink.Request|netlink.Acknowledge, s, nil)
 		return err
 	}
-	s, ok := new.(device.Shaper)
+	s, ok := next.(device.Shaper)
 	if !ok {
-		return fmt.Errorf("object kind %q is not a shaper", new.Kind())
+		return fmt.Errorf("object kind %q is not a shaper", next.Kind())
 	}
 	if s.Other {
 		return fmt.Errorf("%s: %w: it has settings that niclane does not make", s.Key(), unix.EOPNOTSUPP)
@@ -208,7 +208,8 @@ func (c *Conn) Write(old, new device.Object) error {
 }
 
 // bound sends a request about one queue's shaper.
-func (c *Conn) bound(cmd uint8, flags netlink.HeaderFlags, s device.Shaper, more func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
+func (c *Conn) bound(cmd uint8, flags netlink.HeaderFlags, s device.Shaper,
+	more func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
 	index, err := c.index(s.Dev)
 	if err != nil {
 		return nil, err

@@ -105,8 +105,8 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 // between. At removal the programs are first made to do nothing, then sockets
 // are treated, and only then the programs detached: killed in between, there is
 // still something for Read to find and the priority for Write to know.
-func (c *Client) Write(old, new device.Object) error {
-	o := new
+func (c *Client) Write(old, next device.Object) error {
+	o := next
 	if o == nil {
 		o = old
 	}
@@ -114,13 +114,13 @@ func (c *Client) Write(old, new device.Object) error {
 	if !ok {
 		return fmt.Errorf("object kind %q is not a class of a control group", o.Kind())
 	}
-	if err := c.write(cc, old != nil, new != nil); err != nil {
+	if err := c.write(cc, old != nil, next != nil); err != nil {
 		return fmt.Errorf("%s: %w", o.Key(), err)
 	}
 	return nil
 }
 
-func (c *Client) write(cc device.CgroupClass, old, new bool) error {
+func (c *Client) write(cc device.CgroupClass, old, next bool) error {
 	g, err := c.open(cc.Cgroup)
 	if err != nil {
 		return err
@@ -134,7 +134,8 @@ func (c *Client) write(cc device.CgroupClass, old, new bool) error {
 	own := a.of(c.netns)
 	switch {
 	case len(own) < len(a):
-		return fmt.Errorf("%w: niclane gives it a class in another network namespace, that of cookie %d: roll back there, or detach its programs with bpftool-cgroup(8)",
+		return fmt.Errorf("%w: niclane gives it a class in another network namespace, that of cookie %d: roll back "+
+			"there, or detach its programs with bpftool-cgroup(8)",
 			unix.EBUSY, a.other(c.netns))
 	case !old && len(own) > 0:
 		return fmt.Errorf("it has a class: %w", unix.EEXIST)
@@ -145,7 +146,7 @@ func (c *Client) write(cc device.CgroupClass, old, new bool) error {
 	if err != nil {
 		return err
 	}
-	if !new {
+	if !next {
 		return c.remove(g, own, above)
 	}
 	priority, err := tc.ParseHandle(cc.Priority)

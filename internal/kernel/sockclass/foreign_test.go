@@ -138,7 +138,8 @@ func (b *bed) attach(dir string, p *ebpf.Program, at ebpf.AttachType, flags uint
 		b.Fatal(err)
 	}
 	defer f.Close()
-	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(f.Fd()), Program: p, Attach: at, Flags: flags}); err != nil {
+	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(f.Fd()), Program: p, Attach: at,
+		Flags: flags}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -155,7 +156,8 @@ func (b *bed) detach(dir string, id ebpf.ProgramID, at ebpf.AttachType) {
 		b.Fatal(err)
 	}
 	defer p.Close()
-	if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(f.Fd()), Program: p, Attach: at}); err != nil {
+	if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(f.Fd()), Program: p,
+		Attach: at}); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -36,7 +36,8 @@ func TestNested(t *testing.T) {
 				mkdir(t, b.dir("below", "deep"))
 				outer, inner := b.class("1:10"), b.class(tc.inner, "below")
 				x := map[string]string{"1:10": "10010", "1:20": "10020"}[tc.inner]
-				app := map[string]*app{"outer": startApp(t, b.dir(), false), "inner": startApp(t, b.dir("below", "deep"), false)}
+				app := map[string]*app{"outer": startApp(t, b.dir(), false),
+					"inner": startApp(t, b.dir("below", "deep"), false)}
 				want := func(when, outer, inner string) {
 					t.Helper()
 					for name, p := range map[string]string{"outer": outer, "inner": inner} {

@@ -4,6 +4,7 @@ package sockclass_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,11 +25,12 @@ type call struct {
 
 // changing begins calls that change the kernel, or are about to.
 var changing = []string{
-	"bpf(BPF_MAP_UPDATE_ELEM", "bpf(BPF_PROG_ATTACH", "bpf(BPF_PROG_DETACH", "bpf(BPF_ITER_CREATE", "setsockopt(", "pidfd_getfd(", "membarrier(",
+	"bpf(BPF_MAP_UPDATE_ELEM", "bpf(BPF_PROG_ATTACH", "bpf(BPF_PROG_DETACH", "bpf(BPF_ITER_CREATE", "setsockopt(",
+	"pidfd_getfd(", "membarrier(",
 }
 
 // tracer is a writer under strace.
-func (b *bed) tracer(old, new device.Object, options ...string) *exec.Cmd {
+func (b *bed) tracer(old, next device.Object, options ...string) *exec.Cmd {
 	b.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -36,7 +38,7 @@ func (b *bed) tracer(old, new device.Object, options ...string) *exec.Cmd {
 	}
 	args := append([]string{"-f", "-qq"}, options...)
 	args = append(args, self, writerArg, b.v2)
-	for _, o := range []device.Object{old, new} {
+	for _, o := range []device.Object{old, next} {
 		text, err := json.Marshal(o)
 		if err != nil {
 			b.Fatal(err)
@@ -47,10 +49,11 @@ func (b *bed) tracer(old, new device.Object, options ...string) *exec.Cmd {
 }
 
 // calls are those of a write that may be followed by a kill.
-func (b *bed) calls(old, new device.Object) []call {
+func (b *bed) calls(old, next device.Object) []call {
 	b.Helper()
 	log := filepath.Join(b.TempDir(), "trace")
-	if out, err := b.tracer(old, new, "-o", log, "-e", "trace=bpf,setsockopt,pidfd_getfd,membarrier").CombinedOutput(); err != nil {
+	if out, err := b.tracer(old, next, "-o", log, "-e",
+		"trace=bpf,setsockopt,pidfd_getfd,membarrier").CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
 	text, err := os.ReadFile(log)
@@ -121,9 +124,9 @@ func TestKill(t *testing.T) {
 				// reach brings the group from what it has to a class.
 				reach := func(when, priority string) {
 					t.Helper()
-					old, new := b.read(b.class("")), object(priority)
-					if !device.Equal(old, new) {
-						b.write(old, new)
+					old, next := b.read(b.class("")), object(priority)
+					if !device.Equal(old, next) {
+						b.write(old, next)
 					}
 					wantClass(when, priority)
 				}
@@ -138,10 +141,11 @@ func TestKill(t *testing.T) {
 					reach("before", tc.old)
 					out, err := b.tracer(object(tc.old), object(tc.new), "-o", "/dev/null", "-e", "trace="+c.name,
 						"-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%d", c.name, c.number)).CombinedOutput()
-					switch e, ok := err.(*exec.ExitError); {
+					var e *exec.ExitError
+					switch {
 					case err == nil:
 						continue // another number of calls than at first
-					case ok && e.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL:
+					case errors.As(err, &e) && e.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL:
 					default:
 						t.Fatalf("%s: %v: %s", when, err, out)
 					}

@@ -61,7 +61,8 @@ func run(t *testing.T, f func(b *bed)) {
 		t.Skip("no unified hierarchy of control groups is mounted")
 	}
 	vethtest.Run(t, 1, func(t *testing.T) {
-		b := &bed{T: t, v2: groups.V2, name: fmt.Sprintf("/nls-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))}
+		b := &bed{T: t, v2: groups.V2, name: fmt.Sprintf("/nls-%d-%s", os.Getpid(),
+			strings.ReplaceAll(t.Name(), "/", "-"))}
 		mkdir(t, b.dir())
 		c, err := sockclass.Open(b.v2)
 		if err != nil {
@@ -82,17 +83,17 @@ func (b *bed) read(o device.Object) device.Object {
 }
 
 // write writes and reads back.
-func (b *bed) write(old, new device.Object) {
+func (b *bed) write(old, next device.Object) {
 	b.Helper()
-	if err := b.c.Write(old, new); err != nil {
+	if err := b.c.Write(old, next); err != nil {
 		b.Fatal(err)
 	}
-	o := new
+	o := next
 	if o == nil {
 		o = old
 	}
-	if got := b.read(o); !device.Equal(got, new) {
-		b.Fatalf("wrote %+v, read %+v", new, got)
+	if got := b.read(o); !device.Equal(got, next) {
+		b.Fatalf("wrote %+v, read %+v", next, got)
 	}
 }
 
@@ -163,7 +164,8 @@ func TestSockets(t *testing.T) {
 		a.connect("listener", "client", "accepted")
 		outside.do("udp udp")
 
-		before := []string{"listener=0", "udp=0", "udp6=0", "unix=0", "client=0", "accepted=0", "connecting=0", "chosen=3", "chosen-tcp=3"}
+		before := []string{"listener=0", "udp=0", "udp6=0", "unix=0", "client=0", "accepted=0", "connecting=0",
+			"chosen=3", "chosen-tcp=3"}
 		a.want("before", before...)
 
 		// These wait for accept() while the class is made.
@@ -192,10 +194,12 @@ func TestSockets(t *testing.T) {
 		a.do("udp own")
 		a.do("set own 5")
 		outside.do("udp udp2")
-		later := []string{"connecting-accepted=", "client2=", "accepted2=", "listener2=", "client3=", "accepted3=", "zero=", "udp2=", "udp62="}
+		later := []string{"connecting-accepted=", "client2=", "accepted2=", "listener2=", "client3=", "accepted3=",
+			"zero=", "udp2=", "udp62="}
 		want := func(class string) []string {
 			out := []string{"chosen=3", "chosen-tcp=3", "own=5", "unix=0", "unix2=0", "chosen-accepted=" + class}
-			for _, s := range []string{"listener", "udp", "udp6", "client", "accepted", "queued-client", "queued", "connecting"} {
+			for _, s := range []string{"listener", "udp", "udp6", "client", "accepted", "queued-client", "queued",
+				"connecting"} {
 				out = append(out, s+"="+class)
 			}
 			for _, s := range later {

@@ -25,10 +25,11 @@ type stopped struct {
 	pid int
 }
 
-func (b *bed) stopped(old, new device.Object) *stopped {
+func (b *bed) stopped(old, next device.Object) *stopped {
 	b.Helper()
 	log := filepath.Join(b.TempDir(), "trace")
-	s := &stopped{b: b, cmd: b.tracer(old, new, "-o", log, "-e", "trace=pidfd_getfd", "-e", "inject=pidfd_getfd:signal=SIGSTOP:when=1")}
+	s := &stopped{b: b, cmd: b.tracer(old, next, "-o", log, "-e", "trace=pidfd_getfd", "-e",
+		"inject=pidfd_getfd:signal=SIGSTOP:when=1")}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := s.cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -119,7 +120,8 @@ func TestKilledTwice(t *testing.T) {
 		b.write(nil, b.class("1:10"))
 		for _, change := range [][2]device.Object{{b.class("1:10"), b.class("1:20")}, {b.class(""), b.class("1:30")}} {
 			if out, err := b.tracer(change[0], change[1], "-o", "/dev/null",
-				"-e", "trace=pidfd_getfd", "-e", "inject=pidfd_getfd:signal=SIGKILL:when=1").CombinedOutput(); err == nil {
+				"-e", "trace=pidfd_getfd", "-e",
+				"inject=pidfd_getfd:signal=SIGKILL:when=1").CombinedOutput(); err == nil {
 				t.Fatalf("not killed: %s", out)
 			}
 			if got := b.read(b.class("")); !device.Equal(got, b.class("")) {

@@ -43,7 +43,8 @@ func TestOnTheWire(t *testing.T) {
 		command(t, enter+"link set v1 up")
 		// Nobody asks for neighbours or groups: every packet below is the
 		// application's.
-		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 		mac := func(dev string, run ...string) string {
@@ -65,8 +66,10 @@ func TestOnTheWire(t *testing.T) {
 		defer tcc.Close()
 		for _, o := range []device.Object{
 			device.Qdisc{Dev: "v0", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 0x20},
-			device.Class{Dev: "v0", ID: "1:10", Parent: "1:", Rate: 1e9, Ceil: 1e9, Burst: 1 << 16, CBurst: 1 << 16, Quantum: 1514},
-			device.Class{Dev: "v0", ID: "1:20", Parent: "1:", Rate: 1e9, Ceil: 1e9, Burst: 1 << 16, CBurst: 1 << 16, Quantum: 1514},
+			device.Class{Dev: "v0", ID: "1:10", Parent: "1:", Rate: 1e9, Ceil: 1e9, Burst: 1 << 16, CBurst: 1 << 16,
+				Quantum: 1514},
+			device.Class{Dev: "v0", ID: "1:20", Parent: "1:", Rate: 1e9, Ceil: 1e9, Burst: 1 << 16, CBurst: 1 << 16,
+				Quantum: 1514},
 		} {
 			if err := tcc.Write(nil, o); err != nil {
 				t.Fatal(err)
@@ -95,7 +98,8 @@ func TestOnTheWire(t *testing.T) {
 				a.do("send %s %d %d", s, messages, size)
 			}
 			want := before[in] + uint64(len(sockets)*messages*size)
-			vethtest.Until(t, when+": bytes of "+strings.Join(sockets, ", ")+" in class "+in, func() bool { return counts()[in] >= want })
+			vethtest.Until(t, when+": bytes of "+strings.Join(sockets, ", ")+" in class "+in,
+				func() bool { return counts()[in] >= want })
 			if got := counts()[not]; got != before[not] {
 				t.Errorf("%s: %d bytes in class %s, want none", when, got-before[not], not)
 			}
@@ -160,7 +164,8 @@ func TestBusy(t *testing.T) {
 					default:
 					}
 					n := strconv.Itoa(made[i] % open)
-					lines := []string{"tcp c" + n, "connect c" + n + " 127.0.0.1 " + strconv.Itoa(a.port), "accept l s" + n, "udp u" + n}
+					lines := []string{"tcp c" + n, "connect c" + n + " 127.0.0.1 " + strconv.Itoa(a.port),
+						"accept l s" + n, "udp u" + n}
 					if made[i] >= open {
 						lines = append([]string{"close c" + n, "close s" + n, "close u" + n}, lines...)
 					}
@@ -187,7 +192,8 @@ func TestBusy(t *testing.T) {
 				t.Error("want some")
 			}
 			for n := range min(made[i], open) {
-				a.want("at the end", fmt.Sprintf("c%d=10010", n), fmt.Sprintf("s%d=10010", n), fmt.Sprintf("u%d=10010", n))
+				a.want("at the end", fmt.Sprintf("c%d=10010", n), fmt.Sprintf("s%d=10010", n),
+					fmt.Sprintf("u%d=10010", n))
 			}
 		}
 	})

@@ -27,7 +27,8 @@ const (
 // CAKE_DIFFSERV_* and of the flow modes of net/sched/sch_cake.c.
 var (
 	cakeDiffserv = []string{"diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"}
-	cakeFlows    = []string{"flowblind", "srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost", "triple-isolate"}
+	cakeFlows    = []string{"flowblind", "srchost", "dsthost", "hosts", "flows", "dual-srchost", "dual-dsthost",
+		"triple-isolate"}
 )
 
 const cakeNoSplit = "no-split-gso"
@@ -35,8 +36,10 @@ const cakeNoSplit = "no-split-gso"
 // encodeCake takes three words, as device.CakeByHost has them.
 func encodeCake(q device.Qdisc) (func(*netlink.AttributeEncoder), error) {
 	words := strings.Fields(q.Cake)
-	if len(words) != 3 || words[2] != cakeNoSplit || !slices.Contains(cakeDiffserv, words[0]) || !slices.Contains(cakeFlows, words[1]) {
-		return nil, fmt.Errorf("%w: cake %q: want a diffserv mode, a flow mode and %s", unix.EINVAL, q.Cake, cakeNoSplit)
+	if len(words) != 3 || words[2] != cakeNoSplit || !slices.Contains(cakeDiffserv, words[0]) ||
+		!slices.Contains(cakeFlows, words[1]) {
+		return nil, fmt.Errorf("%w: cake %q: want a diffserv mode, a flow mode and %s", unix.EINVAL, q.Cake,
+			cakeNoSplit)
 	}
 	return func(ae *netlink.AttributeEncoder) {
 		ae.Uint64(attrCakeRate64, q.Rate/8)

@@ -97,19 +97,23 @@ func TestFlower(t *testing.T) {
 		if m.Family == 6 {
 			inner = []byte{0x86, 0xdd}
 		}
-		got, ok = flowerOf("d0", flowerReply(t, f, func(ae *netlink.AttributeEncoder) { ae.Bytes(flowerEthType, inner) }))
+		got, ok = flowerOf("d0", flowerReply(t, f,
+			func(ae *netlink.AttributeEncoder) { ae.Bytes(flowerEthType, inner) }))
 		if diff := cmp.Diff(f, got); !ok || diff != "" {
 			t.Errorf("%s, as the kernel shows it: can be said %v (-want +got):\n%s", m, ok, diff)
 		}
 	}
 	f := device.Flower{Dev: "d0", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80}, Class: 1}
 	for name, more := range map[string]func(*netlink.AttributeEncoder){
-		"an action":            func(ae *netlink.AttributeEncoder) { ae.Bytes(3, nil) },
-		"another key":          func(ae *netlink.AttributeEncoder) { ae.Uint8(73, 1) },
-		"a VLAN's priority":    func(ae *netlink.AttributeEncoder) { ae.Uint16(flowerVLANID, 7); ae.Uint8(24, 1) },
-		"half a port":          func(ae *netlink.AttributeEncoder) { ae.Bytes(36, []byte{0xff, 0}) },
-		"software looks too":   func(ae *netlink.AttributeEncoder) { ae.Uint32(flowerFlags, 4) },
-		"the default class":    func(ae *netlink.AttributeEncoder) { ae.Uint32(flowerClassID, clsactMajor|minPriority) },
+		"an action":          func(ae *netlink.AttributeEncoder) { ae.Bytes(3, nil) },
+		"another key":        func(ae *netlink.AttributeEncoder) { ae.Uint8(73, 1) },
+		"a VLAN's priority":  func(ae *netlink.AttributeEncoder) { ae.Uint16(flowerVLANID, 7); ae.Uint8(24, 1) },
+		"half a port":        func(ae *netlink.AttributeEncoder) { ae.Bytes(36, []byte{0xff, 0}) },
+		"software looks too": func(ae *netlink.AttributeEncoder) { ae.Uint32(flowerFlags, 4) },
+		"the default class": func(ae *netlink.AttributeEncoder) {
+			ae.Uint32(flowerClassID,
+				clsactMajor|minPriority)
+		},
 		"a class of something": func(ae *netlink.AttributeEncoder) { ae.Uint32(flowerClassID, 0x10002) },
 	} {
 		if got, ok := flowerOf("d0", flowerReply(t, f, more)); ok {
@@ -130,7 +134,8 @@ func TestFlowerRequest(t *testing.T) {
 		t.Skip(err)
 	}
 	defer c.Close()
-	r, err := c.flowerRequest(device.Flower{Dev: "lo", Match: device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", LocalPort: 80}, Class: 2})
+	r, err := c.flowerRequest(device.Flower{Dev: "lo",
+		Match: device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", LocalPort: 80}, Class: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,10 +151,13 @@ func TestFlowerRequest(t *testing.T) {
 	if got := hex.EncodeToString(m.Data); !strings.HasSuffix(got, want) {
 		t.Errorf("%s\ndoes not end with %s", got, want)
 	}
-	if r, err = c.flowerRequest(device.Flower{Dev: "lo", Match: device.Match{Family: 6, Protocol: "udp"}, Class: 1, Pref: 7}); err != nil || r.info != 7<<16|0xdd86 {
+	if r, err = c.flowerRequest(device.Flower{Dev: "lo", Match: device.Match{Family: 6, Protocol: "udp"}, Class: 1,
+		Pref: 7}); err != nil || r.info != 7<<16|0xdd86 {
 		t.Errorf("at somebody else's preference: info %#x, %v", r.info, err)
 	}
-	for _, bad := range []device.Flower{{Dev: "lo", Class: 1}, {Dev: "lo", Match: device.Match{Family: 4, Protocol: "tcp"}}, {Dev: "lo", Match: device.Match{Family: 4, Protocol: "tcp"}, Class: 16}} {
+	for _, bad := range []device.Flower{{Dev: "lo", Class: 1},
+		{Dev: "lo", Match: device.Match{Family: 4, Protocol: "tcp"}},
+		{Dev: "lo", Match: device.Match{Family: 4, Protocol: "tcp"}, Class: 16}} {
 		if _, err := c.flowerRequest(bad); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("%+v: %v, want EINVAL", bad, err)
 		}

@@ -151,10 +151,12 @@ func (c *Client) classRequest(cl device.Class) (request, error) {
 	}
 	rate, ceil := cl.Rate/8, cl.Ceil/8
 	if cl.Offload && (cl.Quantum != 0 || cl.Prio != 0) {
-		return request{}, fmt.Errorf("%w: quantum %d, prio %d of a class that the card has (it takes neither)", unix.EINVAL, cl.Quantum, cl.Prio)
+		return request{}, fmt.Errorf("%w: quantum %d, prio %d of a class that the card has (it takes neither)",
+			unix.EINVAL, cl.Quantum, cl.Prio)
 	}
 	if rate == 0 || ceil == 0 || cl.Quantum == 0 && !cl.Offload || cl.Prio > 7 {
-		return request{}, fmt.Errorf("%w: rate %d and ceiling %d bit/s, quantum %d (at least 8, 8, 1), prio %d (at most 7)",
+		return request{}, fmt.Errorf("%w: rate %d and ceiling %d bit/s, quantum %d (at least 8, 8, 1), prio %d (at "+
+			"most 7)",
 			unix.EINVAL, cl.Rate, cl.Ceil, cl.Quantum, cl.Prio)
 	}
 	opt := make([]byte, sizeofHTBOpt)
@@ -202,7 +204,8 @@ func (c *Client) addClass(cl device.Class) error {
 
 func (c *Client) changeClass(old, cl device.Class) error {
 	if old.Parent != cl.Parent {
-		return classError("change", cl, fmt.Errorf("%w: its parent is %s and cannot be changed to %s", unix.EINVAL, old.Parent, cl.Parent))
+		return classError("change", cl, fmt.Errorf("%w: its parent is %s and cannot be changed to %s", unix.EINVAL,
+			old.Parent, cl.Parent))
 	}
 	r, err := c.classRequest(cl)
 	if err != nil {

@@ -97,7 +97,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	out := make([]device.Object, len(objects))
 	dumped := map[string]map[string]device.Object{} // by kind and device, then by key
 	for i, o := range objects {
-		dev := ""
+		var dev string
 		switch o := o.(type) {
 		case device.Class:
 			dev = o.Dev
@@ -145,25 +145,26 @@ func (c *Client) dump(o device.Object, dev string) (all []device.Object, err err
 }
 
 // Write brings the qdisc or class from old to new; nil means absent.
-func (c *Client) Write(old, new device.Object) error {
-	o := new
+func (c *Client) Write(old, next device.Object) error {
+	o := next
 	if o == nil {
 		o = old
 	}
 	switch o.(type) {
 	case device.Qdisc:
-		return write(old, new, c.addQdisc, c.changeQdisc, c.deleteQdisc)
+		return write(old, next, c.addQdisc, c.changeQdisc, c.deleteQdisc)
 	case device.Flower:
-		return write(old, new, c.addFlower, c.changeFlower, c.deleteFlower)
+		return write(old, next, c.addFlower, c.changeFlower, c.deleteFlower)
 	case device.Class:
-		return write(old, new, c.addClass, c.changeClass, c.deleteClass)
+		return write(old, next, c.addClass, c.changeClass, c.deleteClass)
 	}
 	return fmt.Errorf("object kind %q is not traffic control's", o.Kind())
 }
 
-func write[T device.Object](old, new device.Object, add func(T) error, change func(T, T) error, remove func(T) error) error {
+func write[T device.Object](old, next device.Object, add func(T) error, change func(T, T) error,
+	remove func(T) error) error {
 	was, hadOld := old.(T)
-	is, hasNew := new.(T)
+	is, hasNew := next.(T)
 	switch {
 	case hadOld && hasNew:
 		return change(was, is)

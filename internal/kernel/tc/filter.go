@@ -48,7 +48,8 @@ func (c *Client) Filter(f device.Filter) (*device.FilterState, error) {
 		// before its first filter the chain does not (tc_get_tfilter). The
 		// dump tells either from a request that the kernel cannot read.
 		all, derr := c.Filters(f.Dev)
-		if derr == nil && !slices.ContainsFunc(all, func(s device.FilterState) bool { return s.Filter.Key() == f.Key() }) {
+		if derr == nil && !slices.ContainsFunc(all,
+			func(s device.FilterState) bool { return s.Filter.Key() == f.Key() }) {
 			return nil, nil
 		}
 		return nil, filterError("get", f, errors.Join(err, derr))

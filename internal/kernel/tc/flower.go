@@ -112,7 +112,8 @@ func (c *Client) locateFlower(f device.Flower) (placedFlower, bool, error) {
 		if err != nil {
 			return p, false, err
 		}
-		reps, err := c.do(request{typ: unix.RTM_GETTFILTER, flags: netlink.Echo, ifindex: index, parent: clsactIngress, info: p.info, handle: p.handle})
+		reps, err := c.do(request{typ: unix.RTM_GETTFILTER, flags: netlink.Echo, ifindex: index, parent: clsactIngress,
+			info: p.info, handle: p.handle})
 		if err == nil && len(reps) == 1 {
 			if now, ok := flowerOf(f.Dev, reps[0]); ok && placeOf(now) == placeOf(f) {
 				return placedFlower{now, p.info, p.handle}, true, nil
@@ -348,7 +349,8 @@ func (c *Client) deleteFlower(f device.Flower) error {
 		return flowerError("delete", f, err)
 	}
 	delete(c.placed[f.Dev], placeOf(f))
-	_, err = c.do(request{typ: unix.RTM_DELTFILTER, ifindex: index, parent: clsactIngress, info: p.info, handle: p.handle, kind: "flower"})
+	_, err = c.do(request{typ: unix.RTM_DELTFILTER, ifindex: index, parent: clsactIngress, info: p.info,
+		handle: p.handle, kind: "flower"})
 	return flowerError("delete", f, err)
 }
 

@@ -44,11 +44,14 @@ func (f *fakeFilters) answer(req []netlink.Message) ([]netlink.Message, error) {
 	m := req[0]
 	index := int(binary.NativeEndian.Uint32(m.Data[4:]))
 	handle := binary.NativeEndian.Uint32(m.Data[8:])
-	ack := netlink.Message{Header: netlink.Header{Type: netlink.Error, Sequence: m.Header.Sequence}, Data: make([]byte, 20)}
-	done := netlink.Message{Header: netlink.Header{Type: netlink.Done, Flags: netlink.Multi, Sequence: m.Header.Sequence}}
+	ack := netlink.Message{Header: netlink.Header{Type: netlink.Error, Sequence: m.Header.Sequence},
+		Data: make([]byte, 20)}
+	done := netlink.Message{Header: netlink.Header{Type: netlink.Done, Flags: netlink.Multi,
+		Sequence: m.Header.Sequence}}
 	switch m.Header.Type {
 	case unix.RTM_GETQDISC:
-		clsact := request{typ: unix.RTM_NEWQDISC, ifindex: index, handle: 0xffff0000, parent: 0xfffffff1, kind: "clsact"}
+		clsact := request{typ: unix.RTM_NEWQDISC, ifindex: index, handle: 0xffff0000, parent: 0xfffffff1,
+			kind: "clsact"}
 		return []netlink.Message{f.message(m, clsact), done}, nil
 	case unix.RTM_DELTFILTER:
 		if _, ok := f.filters[handle]; !ok {
@@ -100,7 +103,8 @@ func (f *fakeFilters) message(req netlink.Message, r request) netlink.Message {
 }
 
 func portFlower(port int) device.Flower {
-	return device.Flower{Dev: "lo", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: uint16(port)}, Class: 1 + port%7}
+	return device.Flower{Dev: "lo", Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: uint16(port)},
+		Class: 1 + port%7}
 }
 
 // TestFlowerTable: many filters are removed with one request more for each, and

@@ -19,12 +19,12 @@ const (
 // ParseHandle parses "1:", "1:10" or ":10", whose parts are hexadecimal
 // without a prefix, from 0 to ffff (tc(8), "HANDLES").
 func ParseHandle(s string) (uint32, error) {
-	maj, min, ok := strings.Cut(s, ":")
+	maj, minor, ok := strings.Cut(s, ":")
 	if !ok {
 		return 0, fmt.Errorf("handle %q: want MAJOR:MINOR in hexadecimal", s)
 	}
 	var h uint32
-	for _, part := range []string{maj, min} {
+	for _, part := range []string{maj, minor} {
 		var n uint64
 		if part != "" {
 			var err error

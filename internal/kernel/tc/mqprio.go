@@ -60,7 +60,8 @@ func encodeMqprio(q device.Qdisc) ([]byte, error) {
 	}
 	classes := strings.Fields(q.Map)
 	if len(classes) != mqprioClasses {
-		return nil, fmt.Errorf("%w: map %q: want the traffic classes of %d priorities", unix.EINVAL, q.Map, mqprioClasses)
+		return nil, fmt.Errorf("%w: map %q: want the traffic classes of %d priorities", unix.EINVAL, q.Map,
+			mqprioClasses)
 	}
 	for i, text := range classes {
 		class, err := strconv.ParseUint(text, 10, 8)
@@ -125,7 +126,8 @@ func decodeMqprio(q *device.Qdisc, b []byte) error {
 		classes[i] = strconv.Itoa(int(b[mqprioMap+i]))
 	}
 	for i := range queues {
-		queues[i] = fmt.Sprintf("%d@%d", binary.NativeEndian.Uint16(b[mqprioCount+2*i:]), binary.NativeEndian.Uint16(b[mqprioOffset+2*i:]))
+		queues[i] = fmt.Sprintf("%d@%d", binary.NativeEndian.Uint16(b[mqprioCount+2*i:]),
+			binary.NativeEndian.Uint16(b[mqprioOffset+2*i:]))
 	}
 	q.Map, q.Queues = strings.Join(classes, " "), strings.Join(queues, " ")
 	if b[mqprioHW] == 0 {

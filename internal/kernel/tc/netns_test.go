@@ -60,19 +60,22 @@ var htb = device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", Def
 // classes cover bursts that are no whole number of ticks, rates that are no
 // whole number of bytes, and rates beyond 32 bits of bytes/s.
 var classes = []device.Class{
-	{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 980_000_000, Ceil: 980_000_000, Burst: 12_250, CBurst: 12_250, Quantum: 60_000},
-	{Dev: "d0", ID: "1:10", Parent: "1:1", Rate: 333_333_333, Ceil: 980_000_001, Burst: 4_166, CBurst: 12_257, Quantum: 41_666, Prio: 3},
-	{Dev: "d0", ID: "1:11", Parent: "1:1", Rate: 39_999_999_999, Ceil: 400_000_000_007, Burst: 499_999, CBurst: 1 << 20, Quantum: 60_000, Prio: 7},
+	{Dev: "d0", ID: "1:1", Parent: "1:", Rate: 980_000_000, Ceil: 980_000_000, Burst: 12_250, CBurst: 12_250,
+		Quantum: 60_000},
+	{Dev: "d0", ID: "1:10", Parent: "1:1", Rate: 333_333_333, Ceil: 980_000_001, Burst: 4_166, CBurst: 12_257,
+		Quantum: 41_666, Prio: 3},
+	{Dev: "d0", ID: "1:11", Parent: "1:1", Rate: 39_999_999_999, Ceil: 400_000_000_007, Burst: 499_999, CBurst: 1 << 20,
+		Quantum: 60_000, Prio: 7},
 	{Dev: "d0", ID: "1:ffff", Parent: "1:", Rate: 64_000, Ceil: 1_000_000, Burst: 3_028, CBurst: 3_028, Quantum: 1_514},
 }
 
 // write writes and holds what is read back to what was written.
-func write(t *testing.T, c *tc.Client, old, new device.Object) {
+func write(t *testing.T, c *tc.Client, old, next device.Object) {
 	t.Helper()
-	if err := c.Write(old, new); err != nil {
+	if err := c.Write(old, next); err != nil {
 		t.Fatal(err)
 	}
-	o := new
+	o := next
 	if o == nil {
 		o = old
 	}
@@ -80,8 +83,8 @@ func write(t *testing.T, c *tc.Client, old, new device.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !device.Equal(got, new) {
-		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), new, got)
+	if !device.Equal(got, next) {
+		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), next, got)
 	}
 }
 
@@ -163,7 +166,8 @@ func TestQueues(t *testing.T) {
 		if who, err := c.Occupants(bucket); err != nil || len(who) != 0 {
 			t.Errorf("on the bucket: %v, %v; want nothing", who, err)
 		}
-		for _, wrong := range []device.Qdisc{{}, {Rate: 7, Burst: 1, Limit: 1}, {Rate: 8, Limit: 1}, {Rate: 8, Burst: 1}} {
+		for _, wrong := range []device.Qdisc{{}, {Rate: 7, Burst: 1, Limit: 1}, {Rate: 8, Limit: 1},
+			{Rate: 8, Burst: 1}} {
 			wrong.Dev, wrong.Parent, wrong.Type, wrong.Handle = "m0", "1:1", "tbf", "100:"
 			if err := c.Write(nil, wrong); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("%+v: %v, want EINVAL", wrong, err)
@@ -211,7 +215,8 @@ func TestLeaves(t *testing.T) {
 		t.Errorf("read %v, %v; want %v", got, err, other)
 	}
 	write(t, c, other, cake)
-	for _, wrong := range []string{"", "besteffort flows", "besteffort flows split-gso", "none flows no-split-gso", "besteffort none no-split-gso"} {
+	for _, wrong := range []string{"", "besteffort flows", "besteffort flows split-gso", "none flows no-split-gso",
+		"besteffort none no-split-gso"} {
 		q := cake
 		q.Cake = wrong
 		if err := c.Write(cake, q); !errors.Is(err, unix.EINVAL) {
@@ -269,7 +274,8 @@ func TestDump(t *testing.T) {
 	if len(fs) == 0 || fs[0].Type != "u32" || fs[0].Pref != 7 || fs[0].Parent != "egress" {
 		t.Errorf("filters: %+v", fs)
 	}
-	for _, o := range []device.Object{htb, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}, classes[0], classes[1]} {
+	for _, o := range []device.Object{htb, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"},
+		classes[0], classes[1]} {
 		who, err := c.Occupants(o)
 		if err != nil || len(who) == 0 {
 			t.Errorf("occupants of %s: %q, %v", o.Key(), who, err)
@@ -331,7 +337,8 @@ func TestErrors(t *testing.T) {
 	if err := c.Write(nil, orphan); err == nil || !strings.Contains(err.Error(), "1:10") {
 		t.Errorf("class without its parent: %v", err)
 	}
-	if err := c.Write(nil, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "fq", Handle: "7:"}); !errors.Is(err, unix.EOPNOTSUPP) {
+	if err := c.Write(nil, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "fq", Handle: "7:"}); !errors.Is(err,
+		unix.EOPNOTSUPP) {
 		t.Errorf("unknown kind: %v, want EOPNOTSUPP", err)
 	}
 }
@@ -346,11 +353,15 @@ func TestMqprio(t *testing.T) {
 	run(t, "ip link add m0 numtxqueues 4 type veth peer name m1 numrxqueues 4")
 	run(t, "ip link set m0 up")
 	start := run(t, "tc qdisc show")
-	a := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0", Queues: "3@0 1@3"}
-	b := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0", Queues: "1@0 2@1 1@3"}
-	bucket := device.Qdisc{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 50e6, Burst: 3125, Limit: 128125}
+	a := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0",
+		Queues: "3@0 1@3"}
+	b := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0",
+		Queues: "1@0 2@1 1@3"}
+	bucket := device.Qdisc{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 50e6, Burst: 3125,
+		Limit: 128125}
 	write(t, c, nil, a)
-	if shown := run(t, "tc qdisc show dev m0 root"); !strings.Contains(shown, "tc 2 map 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0") || !strings.Contains(shown, "queues:(0:2) (3:3)") {
+	if shown := run(t, "tc qdisc show dev m0 root"); !strings.Contains(shown,
+		"tc 2 map 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0") || !strings.Contains(shown, "queues:(0:2) (3:3)") {
 		t.Errorf("tc shows it as %s", shown)
 	}
 	if err := c.Write(nil, a); !errors.Is(err, unix.EEXIST) {

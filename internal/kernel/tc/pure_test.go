@@ -17,7 +17,8 @@ import (
 )
 
 func TestHandles(t *testing.T) {
-	for s, want := range map[string]uint32{"1:": 0x10000, "1:10": 0x10010, "ffff:": 0xffff0000, ":a": 0xa, "ffff:ffff": 0xffffffff} {
+	for s, want := range map[string]uint32{"1:": 0x10000, "1:10": 0x10010, "ffff:": 0xffff0000, ":a": 0xa,
+		"ffff:ffff": 0xffffffff} {
 		got, err := ParseHandle(s)
 		if err != nil || got != want {
 			t.Errorf("ParseHandle(%q) = %#x, %v, want %#x", s, got, err, want)
@@ -66,11 +67,12 @@ func FuzzTicks(f *testing.F) {
 }
 
 func TestSameClass(t *testing.T) {
-	c := device.Class{Dev: "d0", ID: "1:10", Parent: "1:", Rate: 1_000_000_000, Ceil: 1_000_000_000, Burst: 12_500, CBurst: 12_500, Quantum: 1514}
-	close := c
-	close.Burst, close.Rate = 12_497, 1_000_000_003
-	if !device.Equal(c, close) {
-		t.Errorf("%+v and %+v are the same to the kernel", c, close)
+	c := device.Class{Dev: "d0", ID: "1:10", Parent: "1:", Rate: 1_000_000_000, Ceil: 1_000_000_000, Burst: 12_500,
+		CBurst: 12_500, Quantum: 1514}
+	shut := c
+	shut.Burst, shut.Rate = 12_497, 1_000_000_003
+	if !device.Equal(c, shut) {
+		t.Errorf("%+v and %+v are the same to the kernel", c, shut)
 	}
 	for name, change := range map[string]func(*device.Class){
 		"rate":    func(c *device.Class) { c.Rate += 8 },
@@ -92,7 +94,10 @@ func TestSameClass(t *testing.T) {
 // FuzzDecode feeds the decoders what a kernel would not send.
 func FuzzDecode(f *testing.F) {
 	for _, r := range []request{
-		{kind: "htb", options: func(ae *netlink.AttributeEncoder) { ae.Bytes(attrHTBInit, make([]byte, sizeofHTBGlob)) }},
+		{kind: "htb", options: func(ae *netlink.AttributeEncoder) {
+			ae.Bytes(attrHTBInit,
+				make([]byte, sizeofHTBGlob))
+		}},
 		{kind: "htb", handle: 0x10010, parent: handleRoot, options: func(ae *netlink.AttributeEncoder) {
 			ae.Bytes(attrHTBParms, make([]byte, sizeofHTBOpt))
 			ae.Uint64(attrHTBRate64, 1<<40)
@@ -128,9 +133,11 @@ func FuzzDecode(f *testing.F) {
 
 // TestClassBeyond32Bits reads a class whose rates do not fit struct tc_ratespec.
 func TestClassBeyond32Bits(t *testing.T) {
-	want := device.Class{Dev: "d0", ID: "1:10", Parent: "1:", Rate: 40_000_000_000, Ceil: 80_000_000_000, Burst: 65_600, CBurst: 640, Quantum: 3000, Prio: 3}
+	want := device.Class{Dev: "d0", ID: "1:10", Parent: "1:", Rate: 40_000_000_000, Ceil: 80_000_000_000, Burst: 65_600,
+		CBurst: 640, Quantum: 3000, Prio: 3}
 	opt := make([]byte, sizeofHTBOpt)
-	for off, v := range map[int]uint32{offRate + offRate32: 0xffffffff, offCeil + offRate32: 0xffffffff, offBuffer: 205, offCBuffer: 1, offQuantum: 3000, offPrio: 3} {
+	for off, v := range map[int]uint32{offRate + offRate32: 0xffffffff, offCeil + offRate32: 0xffffffff, offBuffer: 205,
+		offCBuffer: 1, offQuantum: 3000, offPrio: 3} {
 		binary.NativeEndian.PutUint32(opt[off:], v)
 	}
 	m, err := request{kind: "htb", handle: 0x10010, parent: handleRoot, options: func(ae *netlink.AttributeEncoder) {
@@ -185,7 +192,8 @@ func TestMqprioOptions(t *testing.T) {
 	}
 	for _, bad := range []device.Qdisc{
 		{Map: q.Map}, {Queues: q.Queues}, {Map: q.Map, Queues: "2@0 1@2"}, {Map: q.Map, Queues: "2@0 1@2 0@3"},
-		{Map: q.Map, Queues: "2@0 1@2 1"}, {Map: q.Map, Queues: "2@0 1@2 65536@3"}, {Map: q.Map + " 0", Queues: q.Queues},
+		{Map: q.Map, Queues: "2@0 1@2 1"}, {Map: q.Map, Queues: "2@0 1@2 65536@3"},
+		{Map: q.Map + " 0", Queues: q.Queues},
 		{Map: q.Map, Queues: strings.Repeat("1@0 ", 17)}, {Map: "-1" + q.Map[1:], Queues: q.Queues},
 	} {
 		if _, err := encodeMqprio(bad); !errors.Is(err, unix.EINVAL) {
@@ -224,7 +232,8 @@ func TestOffload(t *testing.T) {
 			t.Errorf("qdisc: got %+v, %v, want %+v", got.Qdisc, err, want)
 		}
 	}
-	want := device.Class{Dev: "lo", ID: "1:10", Parent: "1:1", Rate: 4e9, Ceil: 8e9, Burst: 65600, CBurst: 65600, Offload: true}
+	want := device.Class{Dev: "lo", ID: "1:10", Parent: "1:1", Rate: 4e9, Ceil: 8e9, Burst: 65600, CBurst: 65600,
+		Offload: true}
 	r, err := c.classRequest(want)
 	if err != nil {
 		t.Fatal(err)

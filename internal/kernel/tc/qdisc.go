@@ -93,7 +93,8 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 			q.Offload, err = hasAttribute(r.options, attrHTBOffload)
 		}
 		if err != nil || len(glob) < sizeofHTBGlob {
-			return q, fmt.Errorf("%s: options of htb %s: %d bytes: %w", dev, q.Handle, len(glob), errors.Join(unix.EBADMSG, err))
+			return q, fmt.Errorf("%s: options of htb %s: %d bytes: %w", dev, q.Handle, len(glob),
+				errors.Join(unix.EBADMSG, err))
 		}
 		q.DefaultClass = uint16(binary.NativeEndian.Uint32(glob[8:]))
 	case "tbf":
@@ -185,7 +186,8 @@ func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
 			ae.Flag(attrHTBOffload, q.Offload)
 		}
 	default:
-		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf, pfifo, fq_codel and cake", q.Type, unix.EOPNOTSUPP)
+		return request{}, fmt.Errorf("qdisc kind %q: %w: niclane makes only htb, clsact, mq, mqprio, tbf, pfifo, "+
+			"fq_codel and cake", q.Type, unix.EOPNOTSUPP)
 	}
 	return r, nil
 }
@@ -211,7 +213,8 @@ func (c *Client) addQdisc(q device.Qdisc) error {
 func channelError(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w: a driver of RDMA is bound to the card (rdma link), or something else has its transmit scheduler", err)
+		return fmt.Errorf("%w: a driver of RDMA is bound to the card (rdma link), or something else has its "+
+			"transmit scheduler", err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: the driver refuses these traffic classes (dmesg says why)", err)
 	}
@@ -226,7 +229,8 @@ func (c *Client) checkChannel(q device.Qdisc) error {
 	if err != nil || got == nil || device.Equal(*got, q) {
 		return err
 	}
-	err = fmt.Errorf("%w: the driver takes mode %s for DCB: the classes have queues %s, not %s", unix.EOPNOTSUPP, q.Mode, got.Queues, q.Queues)
+	err = fmt.Errorf("%w: the driver takes mode %s for DCB: the classes have queues %s, not %s", unix.EOPNOTSUPP,
+		q.Mode, got.Queues, q.Queues)
 	return errors.Join(err, c.deleteQdisc(*got))
 }
 

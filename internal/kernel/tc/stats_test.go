@@ -36,7 +36,8 @@ func TestDecodeStats(t *testing.T) {
 	}
 	for packets64, want := range map[uint64]uint64{0: 77, 1 << 33: 1 << 33} {
 		got, err := decodeStats(encode(packets64))
-		if w := (device.ClassCounter{Packets: want, Bytes: 5_000_000_000, Drops: 9, Backlog: 4500}); got != w || err != nil {
+		if w := (device.ClassCounter{Packets: want, Bytes: 5_000_000_000, Drops: 9, Backlog: 4500}); got != w ||
+			err != nil {
 			t.Errorf("got %+v, %v\nwant %+v", got, err, w)
 		}
 	}

@@ -27,7 +27,8 @@ const (
 func encodeTBF(q device.Qdisc) (func(*netlink.AttributeEncoder), error) {
 	rate := q.Rate / 8
 	if rate == 0 || q.Burst == 0 || q.Limit == 0 {
-		return nil, fmt.Errorf("%w: rate %d bit/s, burst %d and limit %d bytes: at least 8, 1 and 1", unix.EINVAL, q.Rate, q.Burst, q.Limit)
+		return nil, fmt.Errorf("%w: rate %d bit/s, burst %d and limit %d bytes: at least 8, 1 and 1", unix.EINVAL,
+			q.Rate, q.Burst, q.Limit)
 	}
 	opt := make([]byte, sizeofTBFOpt)
 	opt[offRate+offLinklayer] = linklayerEthernet

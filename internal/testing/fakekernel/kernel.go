@@ -13,22 +13,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/niclane/niclane/lane/device"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
 )
 
-// A Kernel holds objects by key. It is not safe for concurrent use.
+// A Kernel is what there is as a device.State, which says what a write changes beside
+// its object. It is not safe for concurrent use.
 type Kernel struct {
-	objs map[string]device.Object
+	st   *device.State
+	objs map[string]device.Object // of st, by key
 	// foreign are things that are no objects, as u32 filters: what they
 	// hang on, and their words.
 	foreign map[string][]string
-	devs    map[string]bool
-	cpus    []int
-	// capacity is the size of a device's rule table, 0 for no limit.
-	capacity map[string]int
-	// classes are the devices whose traffic classes own receive queues.
-	classes map[string]bool
 
 	writes int
 	fault  Fault
@@ -36,22 +33,12 @@ type Kernel struct {
 
 // New returns a kernel in the state st.
 func New(st *device.State) *Kernel {
-	k := &Kernel{
-		objs:     st.Objects(),
-		foreign:  map[string][]string{},
-		devs:     map[string]bool{},
-		cpus:     st.OnlineCPUs(),
-		capacity: map[string]int{},
-		classes:  map[string]bool{},
-	}
+	k := &Kernel{st: st.Clone(), objs: st.Objects(), foreign: map[string][]string{}}
 	for _, d := range st.Devices {
-		k.devs[d.Name] = true
-		k.capacity[d.Name] = d.RuleCapacity
-		limits, _ := device.FindClassLimits(d.Driver)
-		k.classes[d.Name] = limits.Receive
 		for _, f := range d.Filters {
 			if f.Type != "bpf" {
-				k.Foreign("qdisc/"+d.Name+"/clsact", fmt.Sprintf("%s filter pref %d handle %#x (%s)", f.Type, f.Pref, f.Handle, f.Parent))
+				k.Foreign("qdisc/"+d.Name+"/clsact", fmt.Sprintf("%s filter pref %d handle %#x (%s)", f.Type, f.Pref,
+					f.Handle, f.Parent))
 			}
 		}
 	}
@@ -59,38 +46,76 @@ func New(st *device.State) *Kernel {
 }
 
 // Put makes o present, as somebody else would: unchecked.
-func (k *Kernel) Put(o device.Object) { k.objs[o.Key()] = o }
+func (k *Kernel) Put(o device.Object) {
+	k.st.Put(k.objs[o.Key()], o)
+	k.objs = k.st.Objects()
+}
 
-// Drop makes o absent, as somebody else would: unchecked.
-func (k *Kernel) Drop(o device.Object) { delete(k.objs, o.Key()) }
+// put changes an object, nil being absent, and what State.Put changes with it.
+func (k *Kernel) put(old, next device.Object) {
+	k.st.Put(old, next)
+	o := next
+	if o == nil {
+		o = old
+	}
+	switch {
+	case !alone(o):
+		k.objs = k.st.Objects()
+	case next == nil:
+		delete(k.objs, o.Key())
+	default:
+		k.objs[o.Key()] = next
+	}
+}
+
+// alone reports whether nothing changes with o, so that not all objects have to be
+// listed again: that is most of the time of a test with hundreds of kills.
+func alone(o device.Object) bool {
+	switch o := o.(type) {
+	case device.Class, device.RSSTable, device.CPULane, device.CgroupClass, device.CgroupPriority,
+		device.Coalesce, device.Thread, device.Filter, device.FilterDefault, device.Shaper, device.XDP:
+		return true
+	case device.Qdisc:
+		return o.Type != "mqprio"
+	case device.File:
+		return device.QueueOf(o) >= 0
+	}
+	return device.Matches(o)
+}
 
 // Foreign hangs something that is no object on the object with the given key.
 func (k *Kernel) Foreign(key, words string) { k.foreign[key] = append(k.foreign[key], words) }
 
-// Vanish removes a device with everything on it.
+// Vanish removes a device with everything on it, and its interrupts.
 func (k *Kernel) Vanish(dev string) {
-	delete(k.devs, dev)
-	for key, o := range k.objs {
-		if device.DeviceOf(o) == dev {
-			delete(k.objs, key)
-			delete(k.foreign, key)
+	if d := k.st.Device(dev); d != nil {
+		for _, i := range d.IRQs {
+			delete(k.st.Files, device.IRQPath(i.Number))
 		}
 	}
+	for key, o := range k.objs {
+		if device.DeviceOf(o) == dev {
+			delete(k.foreign, key)
+			k.st.Put(o, nil)
+		}
+	}
+	k.st.Devices = slices.DeleteFunc(k.st.Devices, func(d device.Device) bool { return d.Name == dev })
+	k.objs = k.st.Objects()
 }
 
 // Objects returns the present objects by key.
 func (k *Kernel) Objects() map[string]device.Object { return maps.Clone(k.objs) }
 
+// State returns what there is.
+func (k *Kernel) State() *device.State { return k.st.Clone() }
+
 // Clone returns an independent copy without the fault.
 func (k *Kernel) Clone() *Kernel {
-	c := *k
-	c.objs, c.devs = maps.Clone(k.objs), maps.Clone(k.devs)
-	c.foreign = map[string][]string{}
+	c := &Kernel{st: k.st.Clone(), objs: maps.Clone(k.objs), foreign: map[string][]string{}}
 	for key, words := range k.foreign {
 		c.foreign[key] = slices.Clone(words)
 	}
-	c.writes, c.fault = 0, Fault{}
-	return &c
+	return c
 }
 
 // String prints the whole state, one object a line, the same for the same
@@ -115,7 +140,7 @@ func (k *Kernel) String() string {
 
 // Read implements apply.Kernel.
 func (k *Kernel) Read(o device.Object) (device.Object, error) {
-	if dev := device.DeviceOf(o); dev != "" && !k.devs[dev] && o.Kind() != (device.File{}).Kind() {
+	if dev := device.DeviceOf(o); dev != "" && k.st.Device(dev) == nil && o.Kind() != (device.File{}).Kind() {
 		return nil, fmt.Errorf("%s: %w", dev, unix.ENODEV)
 	}
 	return k.objs[o.Key()], nil
@@ -123,11 +148,11 @@ func (k *Kernel) Read(o device.Object) (device.Object, error) {
 
 // Write implements apply.Kernel. It insists that old is the present value,
 // which a kernel does not: a caller that says otherwise has lost track.
-func (k *Kernel) Write(old, new device.Object) error {
-	if old == nil && new == nil {
+func (k *Kernel) Write(old, next device.Object) error {
+	if old == nil && next == nil {
 		return fmt.Errorf("write of nothing: %w", unix.EINVAL)
 	}
-	o := new
+	o := next
 	if o == nil {
 		o = old
 	}
@@ -140,13 +165,13 @@ func (k *Kernel) Write(old, new device.Object) error {
 	if err != nil {
 		return err
 	}
-	if dev := device.DeviceOf(o); present == nil && old != nil && dev != "" && !k.devs[dev] {
+	if dev := device.DeviceOf(o); present == nil && old != nil && dev != "" && k.st.Device(dev) == nil {
 		return fmt.Errorf("%s: %w", o.Key(), unix.ENODEV) // its file
 	}
 	if !device.Equal(present, old) {
 		return fmt.Errorf("%s: written as if it were %v, but it is %v: %w", o.Key(), old, present, unix.EPROTO)
 	}
-	if err := k.write(old, new); err != nil {
+	if err := k.write(old, next); err != nil {
 		return err
 	}
 	return k.after(n)

@@ -9,38 +9,38 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/niclane/niclane/lane/device"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
 )
 
 // write has the effect of a write whose old value is right.
-func (k *Kernel) write(old, new device.Object) error {
-	if n, ok := old.(device.NAPIConfig); ok && new == nil {
+func (k *Kernel) write(old, next device.Object) error {
+	if n, ok := old.(device.NAPIConfig); ok && next == nil {
 		// Its queue makes and removes it: it gets the defaults.
-		new = device.NAPIConfig{Dev: n.Dev, Queue: n.Queue, Threaded: "off"}
+		next = device.NAPIConfig{Dev: n.Dev, Queue: n.Queue, Threaded: "off"}
 	}
-	if new == nil {
+	if next == nil {
 		if err := k.removable(old); err != nil {
 			return err
 		}
 		k.remove(old)
-		k.clearXPS(old)
+		k.filtersGo(old)
 		return nil
 	}
 	if old == nil {
-		if err := k.makeable(new); err != nil {
+		if err := k.makeable(next); err != nil {
 			return err
 		}
 	}
-	if err := k.valid(old, new); err != nil {
+	if err := k.valid(old, next); err != nil {
 		return err
 	}
-	k.objs[new.Key()] = new
-	if q, ok := new.(device.Qdisc); ok && old == nil {
-		k.queueLen(q.Dev)
+	if c, ok := next.(device.Channels); ok {
+		k.shrink(c)
 	}
-	k.clearXPS(new)
-	k.follow(old, new)
+	k.put(old, next)
+	k.follow(old, next)
 	return nil
 }
 
@@ -49,41 +49,22 @@ func (k *Kernel) write(old, new device.Object) error {
 func (k *Kernel) queueLen(dev string) {
 	key := device.File{Path: "/sys/class/net/" + dev + "/tx_queue_len"}.Key()
 	if f, ok := k.objs[key].(device.File); ok && f.Value == "0" {
+		was := f
 		f.Value = "1000" // DEFAULT_TX_QUEUE_LEN
-		k.objs[key] = f
+		k.put(was, f)
 	}
 }
 
-// clearXPS does what the kernel does when an mqprio is made or goes.
-func (k *Kernel) clearXPS(o device.Object) {
+// filtersGo takes the filters along with the classes of a card.
+func (k *Kernel) filtersGo(o device.Object) {
 	q, ok := o.(device.Qdisc)
-	if !ok || q.Type != "mqprio" {
+	if !ok || q.Mode != device.ModeChannel {
 		return
 	}
-	k.classTable(q)
-	for key, o := range k.objs {
-		f, ok := o.(device.File)
-		if none := (device.File{Path: f.Path, Format: f.Format, Value: "0"}); ok && device.IsXPS(f.Path, q.Dev) && !device.Equal(f, none) {
-			k.objs[key] = none
-		}
-	}
-}
-
-// classTable gives the default class's queues to the default table of a card
-// whose classes receive, and takes the filters along with the classes.
-func (k *Kernel) classTable(q device.Qdisc) {
-	if q.Mode != device.ModeChannel || !k.classes[q.Dev] {
-		return
-	}
-	_, there := k.objs[q.Key()]
-	t, ok1 := k.objs["rss/"+q.Dev+"/0"].(device.RSSTable)
-	c, ok2 := k.objs["channels/"+q.Dev].(device.Channels)
-	if ok1 && ok2 {
-		k.objs[t.Key()] = t.OfClasses(q, c.RX+c.Combined, there)
-	}
-	for key, o := range k.objs {
-		if f, ok := o.(device.Flower); ok && f.Dev == q.Dev && !there {
-			delete(k.objs, key)
+	d := k.st.Device(q.Dev)
+	if limits, _ := device.FindClassLimits(d.Driver); limits.Receive {
+		for _, f := range slices.Clone(d.Flowers) {
+			k.put(f, nil)
 		}
 	}
 }
@@ -109,25 +90,21 @@ func refuse(o device.Object, err error, format string, args ...any) error {
 
 // makeable says whether the object can come into being.
 func (k *Kernel) makeable(o device.Object) error {
-	switch o := o.(type) {
-	case device.Qdisc, device.Class, device.Flower, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper,
-		device.XDP, device.CPUQueue, device.CPULane, device.XDPEntry, device.Poller:
-		return nil
-	case device.RSSTable:
-		if o.Context != 0 {
-			return nil
-		}
-	case device.File:
+	if _, file := o.(device.File); file {
 		return refuse(o, unix.ENOENT, "files are not made")
 	}
-	return refuse(o, unix.EOPNOTSUPP, "does not exist and cannot be made")
+	if !device.Made(o) {
+		return refuse(o, unix.EOPNOTSUPP, "does not exist and cannot be made")
+	}
+	return nil
 }
 
 // removable says whether the object can be removed.
 func (k *Kernel) removable(o device.Object) error {
+	if !device.Made(o) {
+		return refuse(o, unix.EOPNOTSUPP, "cannot be removed")
+	}
 	switch o := o.(type) {
-	case device.Qdisc, device.Flower, device.Filter, device.FilterEntry, device.FilterDefault, device.Rule, device.CgroupClass, device.CgroupPriority, device.Shaper, device.XDP, device.XDPEntry, device.Poller:
-		return nil
 	case device.CPULane, device.CPUQueue:
 		return k.removableXDP(o)
 	case device.Class:
@@ -136,26 +113,21 @@ func (k *Kernel) removable(o device.Object) error {
 				return refuse(o, unix.EBUSY, "class %s is its child", c.ID)
 			}
 		}
-		return nil
 	case device.RSSTable:
-		if o.Context == 0 {
-			break
-		}
 		for _, r := range k.leadingTo(o) {
 			return refuse(o, unix.EBUSY, "rule %s leads to it", r.Match)
 		}
-		return nil
 	}
-	return refuse(o, unix.EOPNOTSUPP, "cannot be removed")
+	return nil
 }
 
 // remove removes the object and what the kernel removes with it.
 func (k *Kernel) remove(o device.Object) {
-	delete(k.objs, o.Key())
-	delete(k.foreign, o.Key())
 	for _, c := range k.children(o) {
 		k.remove(c)
 	}
+	k.put(o, nil)
+	delete(k.foreign, o.Key())
 }
 
 // children are the objects that live on o.
@@ -180,23 +152,14 @@ func livesOn(c, o device.Object) bool {
 			return c.Dev == o.Dev && perQueue(o.Type) && c.Parent != "root" && major(c.Parent) == o.Handle
 		case device.Flower:
 			return c.Dev == o.Dev && o.Parent == "clsact"
-		case device.Filter:
-			return c.Dev == o.Dev && o.Parent == "clsact" && c.Parent != device.AttachTCXEgress
 		}
-	case device.Class:
-		q, ok := c.(device.Qdisc)
-		return ok && q.Dev == o.Dev && q.Parent == o.ID
-	case device.Filter:
-		switch c := c.(type) {
-		case device.FilterEntry:
-			return c.Filter == o.Key()
-		case device.FilterDefault:
-			return c.Filter == o.Key()
-		}
+	case device.Class, device.Filter, device.XDP, device.CPUQueue:
 	default:
-		return livesOnXDP(c, o)
+		return false
 	}
-	return false
+	_, class := c.(device.Class) // whose parent the kernel does not remove
+	on := device.StandsOn(c)
+	return !class && len(on) > 0 && on[0] == o.Key()
 }
 
 // perQueue reports whether a root qdisc of a type has a class for each queue.
@@ -213,7 +176,8 @@ func (k *Kernel) Occupants(o device.Object) ([]string, error) {
 	out := slices.Clone(k.foreign[o.Key()])
 	for _, c := range k.children(o) {
 		switch c.(type) {
-		case device.FilterEntry, device.FilterDefault, device.CPUQueue, device.CPUThread, device.CPULane, device.XDPEntry:
+		case device.FilterEntry, device.FilterDefault, device.CPUQueue, device.CPUThread, device.CPULane,
+			device.XDPEntry:
 			continue // in a program's own maps
 		}
 		out = append(out, c.Key())
@@ -252,8 +216,8 @@ func (k *Kernel) Evict(o device.Object, who []string) (evicted []string, err err
 }
 
 // valid says whether the kernel would take the new value.
-func (k *Kernel) valid(old, new device.Object) error {
-	if c, ok := new.(device.Channels); ok {
+func (k *Kernel) valid(old, next device.Object) error {
+	if c, ok := next.(device.Channels); ok {
 		q, _ := k.objs["qdisc/"+c.Dev+"/root"].(device.Qdisc)
 		if q.Mode == device.ModeChannel {
 			return refuse(c, unix.EOPNOTSUPP, "cannot set channels with classes configured")
@@ -262,7 +226,7 @@ func (k *Kernel) valid(old, new device.Object) error {
 			return refuse(c, unix.EINVAL, "HTB offload is active, cannot change the number of channels")
 		}
 	}
-	switch o := new.(type) {
+	switch o := next.(type) {
 	case device.Qdisc:
 		return k.validQdisc(old, o)
 	case device.Class:
@@ -296,7 +260,7 @@ func (k *Kernel) valid(old, new device.Object) error {
 			return refuse(o, unix.EINVAL, "priority or CPUs")
 		}
 		for _, c := range o.CPUs {
-			if !slices.Contains(k.cpus, c) {
+			if !slices.Contains(k.st.OnlineCPUs(), c) {
 				return refuse(o, unix.EINVAL, "CPU %d is offline", c)
 			}
 		}
@@ -332,12 +296,14 @@ func (k *Kernel) validFilterOf(o device.Object, key string) error {
 }
 
 func (k *Kernel) validQdisc(old device.Object, q device.Qdisc) error {
-	if hw, ok := k.objs[device.Feature{Dev: q.Dev, Name: "hw-tc-offload"}.Key()].(device.Feature); q.Offload && (!ok || !hw.On) {
+	if hw, ok := k.objs[device.Feature{Dev: q.Dev, Name: "hw-tc-offload"}.Key()].(device.Feature); q.Offload &&
+		(!ok || !hw.On) {
 		return refuse(q, unix.EOPNOTSUPP, "hw-tc-offload ethtool feature flag must be on")
 	}
 	if q.Parent != "root" && q.Parent != "clsact" {
 		root, _ := k.objs["qdisc/"+q.Dev+"/root"].(device.Qdisc)
-		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok && (!perQueue(root.Type) || major(q.Parent) != root.Handle) {
+		if _, ok := k.objs["class/"+q.Dev+"/"+q.Parent]; !ok &&
+			(!perQueue(root.Type) || major(q.Parent) != root.Handle) {
 			return refuse(q, unix.ENOENT, "no class %s", q.Parent)
 		}
 	}
@@ -411,7 +377,7 @@ func (k *Kernel) validRule(old device.Object, r device.Rule) error {
 			n++
 		}
 	}
-	if c := k.capacity[r.Dev]; old == nil && c > 0 && n >= c {
+	if c := k.st.Device(r.Dev).RuleCapacity; old == nil && c > 0 && n >= c {
 		return refuse(r, unix.ENOSPC, "all %d places are taken", c)
 	}
 	return nil
@@ -428,7 +394,8 @@ func (k *Kernel) validChannels(c device.Channels) error {
 		switch o := o.(type) {
 		case device.RSSTable:
 			if o.Dev == c.Dev && (o.Context != 0 || o.Configured) && slices.Max(append(o.Queues, 0)) >= n {
-				return refuse(c, unix.EINVAL, "requested channel counts are too low for existing indirection table of context %d", o.Context)
+				return refuse(c, unix.EINVAL,
+					"requested channel counts are too low for existing indirection table of context %d", o.Context)
 			}
 		case device.Rule:
 			if o.Dev == c.Dev && o.Context == 0 && o.Queue >= n {
@@ -439,54 +406,28 @@ func (k *Kernel) validChannels(c device.Channels) error {
 	return nil
 }
 
-// resize makes and removes what comes and goes with queues, and gives a table
-// that nobody has set the kernel's default.
-func (k *Kernel) resize(old, new device.Channels) {
-	was, is := old.RX+old.Combined, new.RX+new.Combined
-	for key, o := range k.objs {
-		if q, ok := queueOf(o); ok && device.DeviceOf(o) == new.Dev && q >= is {
-			delete(k.objs, key)
+// shrink removes what goes with queues.
+func (k *Kernel) shrink(next device.Channels) {
+	for _, o := range k.Objects() {
+		if device.QueueOf(o) >= next.RX+next.Combined && device.DeviceOf(o) == next.Dev {
+			k.put(o, nil)
 		}
 	}
+}
+
+// grow makes what comes with queues.
+func (k *Kernel) grow(old, next device.Channels) {
+	was, is := old.RX+old.Combined, next.RX+next.Combined
 	for _, o := range maps.Clone(k.objs) {
-		if q, ok := queueOf(o); !ok || q != 0 || device.DeviceOf(o) != new.Dev {
+		if device.QueueOf(o) != 0 || device.DeviceOf(o) != next.Dev {
 			continue
 		}
 		for q := was; q < is; q++ {
 			if fresh := k.fresh(o, q); fresh != nil {
-				k.objs[fresh.Key()] = fresh
+				k.put(nil, fresh)
 			}
 		}
 	}
-	if t, ok := k.objs["rss/"+new.Dev+"/0"].(device.RSSTable); ok && !t.Configured {
-		k.objs[t.Key()] = defaultTable(t, is)
-	}
-}
-
-func defaultTable(t device.RSSTable, queues int) device.RSSTable {
-	t.Queues = slices.Clone(t.Queues)
-	for i := range t.Queues {
-		t.Queues[i] = i % queues
-	}
-	return t
-}
-
-// queueOf returns the queue with which an object comes and goes.
-func queueOf(o device.Object) (int, bool) {
-	switch o := o.(type) {
-	case device.NAPIConfig:
-		return o.Queue, true
-	case device.Thread:
-		return o.Queue, true
-	case device.Affinity:
-		return o.Queue, true
-	case device.Coalesce:
-		return o.Queue, o.Queue >= 0
-	case device.File:
-		q := device.QueueOf(o.Path, device.DeviceOf(o))
-		return q, q >= 0
-	}
-	return 0, false
 }
 
 // fresh is what an object of queue 0 is of a new queue; nil for none.
@@ -497,7 +438,7 @@ func (k *Kernel) fresh(o device.Object, q int) device.Object {
 	case device.Affinity:
 		a := device.Affinity{Dev: o.Dev, Queue: q}
 		for range o.CPUs {
-			a.CPUs = append(a.CPUs, device.FormatCPUList(k.cpus))
+			a.CPUs = append(a.CPUs, device.FormatCPUList(k.st.OnlineCPUs()))
 		}
 		return a
 	case device.Coalesce:
@@ -518,44 +459,20 @@ func (k *Kernel) fresh(o device.Object, q int) device.Object {
 	return nil
 }
 
-// follow changes what the kernel changes by itself after a write.
-func (k *Kernel) follow(old, new device.Object) {
-	if c, ok := new.(device.Channels); ok {
-		if was, ok := old.(device.Channels); ok {
-			k.resize(was, c)
+// follow changes what the kernel changes by itself after a write, and planning need not
+// know.
+func (k *Kernel) follow(old, next device.Object) {
+	switch next := next.(type) {
+	case device.Qdisc:
+		if old == nil {
+			k.queueLen(next.Dev)
 		}
-		return
-	}
-	if t, ok := new.(device.RSSTable); ok && t.Context == 0 && !t.Configured {
-		if c, ok := k.objs["channels/"+t.Dev].(device.Channels); ok && c.RX+c.Combined > 0 {
-			k.objs[t.Key()] = defaultTable(t, c.RX+c.Combined)
+	case device.Channels:
+		k.grow(old.(device.Channels), next)
+	case device.RSSTable:
+		if c, ok := k.objs["channels/"+next.Dev].(device.Channels); ok && next.Context == 0 && !next.Configured &&
+			c.RX+c.Combined > 0 {
+			k.put(next, next.OfClasses(device.Qdisc{}, c.RX+c.Combined, false))
 		}
-		return
-	}
-	if q, ok := new.(device.CPUQueue); ok && old == nil {
-		t := device.CPUThread{Dev: q.Dev, CPU: q.CPU, Policy: "other"}
-		k.objs[t.Key()] = t
-	}
-	if f, ok := new.(device.File); ok {
-		dev := device.DeviceOf(f)
-		threaded, is := (&device.Device{Name: dev}).ThreadsAll(f)
-		for _, o := range k.objs {
-			if n, ok := o.(device.NAPIConfig); ok && is && n.Dev == dev {
-				n.Threaded = threaded
-				k.objs[n.Key()] = n
-				k.follow(nil, n)
-			}
-		}
-		return
-	}
-	n, ok := new.(device.NAPIConfig)
-	if !ok {
-		return
-	}
-	key := device.Thread{Dev: n.Dev, Queue: n.Queue}.Key()
-	if n.Threaded == "off" {
-		delete(k.objs, key)
-	} else if _, ok := k.objs[key]; !ok {
-		k.objs[key] = device.Thread{Dev: n.Dev, Queue: n.Queue, Policy: "other", CPUs: slices.Clone(k.cpus)}
 	}
 }

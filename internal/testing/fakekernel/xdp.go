@@ -7,29 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/niclane/niclane/lane/device"
 	"golang.org/x/sys/unix"
-)
 
-// livesOnXDP reports whether c goes when o does: what is in a program's maps
-// with the program, a thread with its queue.
-func livesOnXDP(c, o device.Object) bool {
-	switch o := o.(type) {
-	case device.XDP:
-		switch c := c.(type) {
-		case device.CPUQueue:
-			return c.Dev == o.Dev
-		case device.CPULane:
-			return c.Dev == o.Dev
-		case device.XDPEntry:
-			return c.Dev == o.Dev
-		}
-	case device.CPUQueue:
-		t, ok := c.(device.CPUThread)
-		return ok && t.Dev == o.Dev && t.CPU == o.CPU
-	}
-	return false
-}
+	"github.com/niclane/niclane/lane/device"
+)
 
 // removableXDP refuses to take away what steering leads to. The kernel would
 // let it happen; the order of a plan may not.
@@ -49,8 +30,8 @@ func (k *Kernel) removableXDP(o device.Object) error {
 	return nil
 }
 
-func (k *Kernel) validXDP(old, new device.Object) error {
-	if x, ok := new.(device.XDP); ok {
+func (k *Kernel) validXDP(old, next device.Object) error {
+	if x, ok := next.(device.XDP); ok {
 		if old != nil {
 			return refuse(x, unix.EBUSY, "XDP program already attached")
 		}
@@ -59,13 +40,13 @@ func (k *Kernel) validXDP(old, new device.Object) error {
 		}
 		return nil
 	}
-	program, ok := k.objs["xdp/"+device.DeviceOf(new)].(device.XDP)
+	program, ok := k.objs["xdp/"+device.DeviceOf(next)].(device.XDP)
 	if !ok || !strings.HasPrefix(program.Program, "niclane_") {
-		return refuse(new, unix.ENOENT, "no XDP program of niclane's")
+		return refuse(next, unix.ENOENT, "no XDP program of niclane's")
 	}
-	switch o := new.(type) {
+	switch o := next.(type) {
 	case device.CPUQueue:
-		if o.Size < 1 || o.Size > 16384 || !slices.Contains(k.cpus, o.CPU) {
+		if o.Size < 1 || o.Size > 16384 || !slices.Contains(k.st.OnlineCPUs(), o.CPU) {
 			return refuse(o, unix.EINVAL, "size, or CPU %d is offline", o.CPU)
 		}
 	case device.CPUThread:

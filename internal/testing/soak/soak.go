@@ -137,9 +137,11 @@ func write(t *testing.T, length time.Duration, processes []*Process) {
 			err = merr
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(to, strings.ReplaceAll(p.Name, " ", "-")+".json"), append(text, '\n'), 0o644)
+			err = os.WriteFile(filepath.Join(to, strings.ReplaceAll(p.Name, " ", "-")+".json"), append(text, '\n'),
+				0o644)
 		}
-		t.Logf("%-12s %6d samples, %7d answers, %d lost; descriptors %d to %d, memory %d to %d kB", p.Name, p.Samples, p.Answers, p.Lost,
+		t.Logf("%-12s %6d samples, %7d answers, %d lost; descriptors %d to %d, memory %d to %d kB", p.Name, p.Samples,
+			p.Answers, p.Lost,
 			p.FirstHalf.Descriptors, p.SecondHalf.Descriptors, p.FirstHalf.Memory, p.SecondHalf.Memory)
 	}
 	if err != nil {
@@ -209,7 +211,8 @@ func (p *Process) judge() (faults []string) {
 
 func most(us []Usage) (m Usage) {
 	for _, u := range us {
-		m.Descriptors, m.Memory, m.Threads = max(m.Descriptors, u.Descriptors), max(m.Memory, u.Memory), max(m.Threads, u.Threads)
+		m.Descriptors, m.Memory, m.Threads = max(m.Descriptors, u.Descriptors), max(m.Memory, u.Memory),
+			max(m.Threads, u.Threads)
 	}
 	return m
 }

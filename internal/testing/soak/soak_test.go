@@ -17,7 +17,8 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: found %q", name, faults)
 		}
 	}
-	p := &Process{Answers: 1, seen: []Usage{{90, 90000, 90}, {10, 1000, 5}, {12, 1100, 6}, {10, 1000, 5}, {13, 1200, 7}}}
+	p := &Process{Answers: 1, seen: []Usage{{90, 90000, 90}, {10, 1000, 5}, {12, 1100, 6}, {10, 1000, 5},
+		{13, 1200, 7}}}
 	if faults := p.judge(); len(faults) > 0 {
 		t.Errorf("what does not grow: found %q", faults)
 	}

@@ -49,7 +49,8 @@ func ParseDatagram(b []byte) (d Datagram, ok bool) {
 	if len(b) < payload || be.Uint16(b[12:]) != unix.ETH_P_IP || b[ip] != 0x45 || b[ip+9] != unix.IPPROTO_UDP {
 		return d, false
 	}
-	return Datagram{Source: b[ip+15], From: be.Uint16(b[udp:]), To: be.Uint16(b[udp+2:]), Payload: len(b) - payload}, true
+	return Datagram{Source: b[ip+15], From: be.Uint16(b[udp:]), To: be.Uint16(b[udp+2:]), Payload: len(b) - payload},
+		true
 }
 
 // Interface is a device of the thread's network namespace.

@@ -12,7 +12,8 @@ func TestDatagram(t *testing.T) {
 	from := &net.Interface{HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}
 	to := &net.Interface{HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 2}}
 	d := Datagram{VLAN: 7, Source: 2, From: 80, To: 4000, Payload: 2}
-	const want = "020000000002020000000001" + "81000007" + "0800" + "4500001e00010000401166ba" + "0a0900020a090001" + "00500fa0000a0000" + "0000"
+	const want = "020000000002020000000001" + "81000007" + "0800" + "4500001e00010000401166ba" + "0a0900020a090001" +
+		"00500fa0000a0000" + "0000"
 	if got := hex.EncodeToString(d.Frame(from, to)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -102,7 +102,8 @@ func makePair(queues int) error {
 	if err != nil {
 		return err
 	}
-	if err := execute(c, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, append(make([]byte, unix.SizeofIfInfomsg), attrs...)); err != nil {
+	if err := execute(c, unix.RTM_NEWLINK, netlink.Create|netlink.Excl,
+		append(make([]byte, unix.SizeofIfInfomsg), attrs...)); err != nil {
 		return err
 	}
 	for _, name := range []string{Dev, Peer} {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package watch
+package count
 
 import (
 	"cmp"
@@ -15,25 +15,25 @@ import (
 // flows are the lanes' matches as the programs look them up: the masks, the
 // most specific first, and by mask and masked flow the lane.
 type flows struct {
-	masks []tuple.Flow
-	keys  map[tuple.Key]uint32
+	masks []flow.Flow
+	keys  map[flow.Key]uint32
 }
 
 func encode(lanes []Lane) (*flows, error) {
-	f := &flows{keys: map[tuple.Key]uint32{}}
+	f := &flows{keys: map[flow.Key]uint32{}}
 	type match struct {
-		flow, mask tuple.Flow
+		flow, mask flow.Flow
 		lane       uint32
 	}
 	var all []match
-	var fragments []tuple.Flow // masks, to be looked up last
+	var fragments []flow.Flow // masks, to be looked up last
 	for i, l := range lanes {
 		to := &f.masks
 		if l.Fragments {
 			to = &fragments
 		}
 		for _, m := range l.Matches {
-			flow, mask, err := tuple.Encode(m)
+			flow, mask, err := flow.Encode(m)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", m, err)
 			}
@@ -50,25 +50,27 @@ func encode(lanes []Lane) (*flows, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(f.masks, func(a, b tuple.Flow) int { return cmp.Compare(compared(&b), compared(&a)) })
-	f.masks = append(f.masks, slices.DeleteFunc(fragments, func(m tuple.Flow) bool { return slices.Contains(f.masks, m) })...)
+	slices.SortStableFunc(f.masks, func(a, b flow.Flow) int { return cmp.Compare(compared(&b), compared(&a)) })
+	f.masks = append(f.masks, slices.DeleteFunc(fragments,
+		func(m flow.Flow) bool { return slices.Contains(f.masks, m) })...)
 	if len(f.masks) > maxPatterns {
-		return nil, fmt.Errorf("%d different sets of compared fields, at most %d can be told apart", len(f.masks), maxPatterns)
+		return nil, fmt.Errorf("%d different sets of compared fields, at most %d can be told apart", len(f.masks),
+			maxPatterns)
 	}
 	for _, m := range all {
-		f.keys[tuple.Key{Pattern: uint64(slices.Index(f.masks, m.mask)), Flow: m.flow}] = m.lane
+		f.keys[flow.Key{Pattern: uint64(slices.Index(f.masks, m.mask)), Flow: m.flow}] = m.lane
 	}
 	return f, nil
 }
 
 // laneOf is look_up of c/watch.c.
 func (f *flows) laneOf(m device.Match) (int, error) {
-	flow, _, err := tuple.Encode(m)
+	packet, _, err := flow.Encode(m)
 	if err != nil {
 		return 0, err
 	}
 	for i := range f.masks {
-		key := tuple.Key{Pattern: uint64(i), Flow: flow}
+		key := flow.Key{Pattern: uint64(i), Flow: packet}
 		for j, b := range f.masks[i].Bytes() {
 			key.Flow.Bytes()[j] &= b
 		}
@@ -80,7 +82,7 @@ func (f *flows) laneOf(m device.Match) (int, error) {
 }
 
 // compared is how many bits a mask covers.
-func compared(mask *tuple.Flow) int {
+func compared(mask *flow.Flow) int {
 	n := 0
 	for _, b := range mask.Bytes() {
 		n += bits.OnesCount8(b)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package watch
+package count
 
-//go:generate go tool bpf2go -go-package watch -no-global-types -target bpfel,bpfeb -cc clang -cflags "-I../../kernel/bpf/c/include -O2 -g -Wall -Werror" watch c/watch.c
+//go:generate go tool bpf2go -go-package count -no-global-types -target bpfel -cc clang -cflags "-I../../kernel/bpf/c/include -O2 -g -Wall -Werror" watch c/watch.c

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package watch_test
+package count_test
 
 import (
 	"encoding/binary"
@@ -26,7 +26,7 @@ import (
 
 const queues = 4
 
-var lanes = []watch.Lane{
+var lanes = []count.Lane{
 	{Class: 0x10010, Matches: []device.Match{
 		{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 80},
 		{Family: 6, Protocol: "tcp", LocalPort: 80},
@@ -51,22 +51,41 @@ type packet struct {
 	data          int
 	fragment      uint16 // offset and flags of IPv4
 	extension     bool   // hop-by-hop, of IPv6
+	inner         uint16 // a second tag
+	version       byte   // in the header, if another than family
 	lane          int
 }
 
 var packets = []packet{
-	{name: "TCP of the first lane", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999, data: 100, lane: 1},
-	{name: "TCP without data", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999, lane: 1},
-	{name: "TCP of IPv6", family: 6, protocol: 6, local: "fd00::1", remote: "fd00::2", port: 80, rport: 999, data: 10, lane: 1},
-	{name: "TCP behind an extension header", family: 6, protocol: 6, local: "fd00::1", remote: "fd00::2", port: 80, rport: 999, data: 10, extension: true, lane: 1},
-	{name: "TCP of another address", family: 4, protocol: 6, local: "10.9.0.9", remote: "10.9.0.2", port: 80, rport: 999, data: 100, lane: 3},
-	{name: "TCP of another port", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 81, rport: 80, data: 100},
-	{name: "UDP in the VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6, vlan: 7, lane: 2},
-	{name: "UDP in another VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6, vlan: 8},
+	{name: "TCP of the first lane", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999,
+		data: 100, lane: 1},
+	{name: "TCP without data", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999,
+		lane: 1},
+	{name: "TCP of IPv6", family: 6, protocol: 6, local: "fd00::1", remote: "fd00::2", port: 80, rport: 999, data: 10,
+		lane: 1},
+	{name: "TCP behind an extension header", family: 6, protocol: 6, local: "fd00::1", remote: "fd00::2", port: 80,
+		rport: 999, data: 10, extension: true, lane: 1},
+	{name: "TCP of another address", family: 4, protocol: 6, local: "10.9.0.9", remote: "10.9.0.2", port: 80,
+		rport: 999, data: 100, lane: 3},
+	{name: "TCP of another port", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 81, rport: 80,
+		data: 100},
+	{name: "UDP in the VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6,
+		vlan: 7, lane: 2},
+	{name: "UDP in another VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6,
+		vlan: 8},
 	{name: "UDP in no VLAN", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", port: 5, rport: 6},
-	{name: "a fragment has no ports", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999, fragment: 0x2000, data: 100, lane: 4},
-	{name: "a fragment of an address that is no lane's", family: 4, protocol: 6, local: "10.9.0.9", remote: "10.9.0.2", port: 80, rport: 999, fragment: 0x2000, data: 100},
-	{name: "a fragment of a lane without ports", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2", vlan: 7, fragment: 0x20, data: 100, lane: 2},
+	{name: "a fragment has no ports", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80,
+		rport: 999, fragment: 0x2000, data: 100, lane: 4},
+	{name: "a fragment of an address that is no lane's", family: 4, protocol: 6, local: "10.9.0.9", remote: "10.9.0.2",
+		port: 80, rport: 999, fragment: 0x2000, data: 100},
+	{name: "a fragment of a lane without ports", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2",
+		vlan: 7, fragment: 0x20, data: 100, lane: 2},
+	{name: "TCP behind two tags", family: 4, protocol: 6, local: "10.9.0.1", remote: "10.9.0.2", port: 80, rport: 999,
+		vlan: 7, inner: 8, data: 100, lane: 1},
+	{name: "UDP behind two tags, the outer one counts", family: 4, protocol: 17, local: "10.1.1.1", remote: "10.9.0.2",
+		port: 5, rport: 6, vlan: 8, inner: 7},
+	{name: "of another version than its EtherType", family: 4, version: 5, protocol: 6, local: "10.9.0.1",
+		remote: "10.9.0.2", port: 80, rport: 999, data: 100},
 	{name: "ICMP", family: 4, protocol: 1, local: "10.9.0.1", remote: "10.9.0.2", port: 80},
 	{name: "not IP"},
 }
@@ -83,6 +102,10 @@ func (p packet) frame(receive bool) []byte {
 		b = binary.BigEndian.AppendUint16(b, unix.ETH_P_8021Q)
 		b = binary.BigEndian.AppendUint16(b, 0x6000|p.vlan) // with a priority
 	}
+	if p.inner != 0 {
+		b = binary.BigEndian.AppendUint16(b, unix.ETH_P_8021Q)
+		b = binary.BigEndian.AppendUint16(b, p.inner)
+	}
 	l4 := make([]byte, 20+p.data)
 	binary.BigEndian.PutUint16(l4, port)
 	binary.BigEndian.PutUint16(l4[2:], rport)
@@ -92,6 +115,9 @@ func (p packet) frame(receive bool) []byte {
 		b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
 		h := make([]byte, 20)
 		h[0], h[8], h[9] = 0x45, 64, p.protocol
+		if p.version != 0 {
+			h[0] = p.version<<4 | 5
+		}
 		binary.BigEndian.PutUint16(h[2:], uint16(20+len(l4)))
 		binary.BigEndian.PutUint16(h[6:], p.fragment)
 		copy(h[12:], netip.MustParseAddr(local).AsSlice())
@@ -118,11 +144,12 @@ func TestLaneOf(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		w := open(t)
 		for _, p := range packets {
-			if p.protocol != 6 && p.protocol != 17 || p.fragment != 0 {
+			if p.protocol != 6 && p.protocol != 17 || p.fragment != 0 || p.version != 0 {
 				continue
 			}
 			whole := map[int]string{4: "/32", 6: "/128"}[p.family]
-			m := device.Match{Family: p.family, Protocol: map[byte]string{6: "tcp", 17: "udp"}[p.protocol], VLAN: int(p.vlan),
+			m := device.Match{Family: p.family, Protocol: map[byte]string{6: "tcp", 17: "udp"}[p.protocol],
+				VLAN:  int(p.vlan),
 				Local: p.local + whole, LocalPort: p.port, Remote: p.remote + whole, RemotePort: p.rport}
 			if got, err := w.LaneOf(m); err != nil || got != p.lane {
 				t.Errorf("%s: %d (%v), want %d", p.name, got, err, p.lane)
@@ -143,7 +170,8 @@ func onQueue(t *testing.T, dev string, queue int) {
 	}
 	defer fs.Close()
 	for q := range queues {
-		f := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q), Format: device.FileCPUMask, Value: "0"}
+		f := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q),
+			Format: device.FileCPUMask, Value: "0"}
 		old := f
 		if q == queue {
 			f.Value = "ffffffff"
@@ -176,13 +204,14 @@ func send(t *testing.T, dev string, priority int, frame []byte) {
 	}
 }
 
-func open(t *testing.T) *watch.Watcher {
+func open(t *testing.T) *count.Watcher {
 	t.Helper()
 	link, err := net.InterfaceByName(vethtest.Dev)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := watch.Open(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth", RxQueues: queues, TxQueues: queues}, lanes)
+	w, err := count.Open(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth", RxQueues: queues,
+		TxQueues: queues}, lanes)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
 		t.Skip(err)
 	}
@@ -196,7 +225,7 @@ func open(t *testing.T) *watch.Watcher {
 type place struct{ lane, column int }
 
 // byPlace gives how many packets are in each place, and how many without data.
-func byPlace(cells []watch.Cell) (all, bare map[place]uint64) {
+func byPlace(cells []count.Cell) (all, bare map[place]uint64) {
 	all, bare = map[place]uint64{}, map[place]uint64{}
 	for _, c := range cells {
 		at := place{c.Lane, c.Column}
@@ -208,7 +237,7 @@ func byPlace(cells []watch.Cell) (all, bare map[place]uint64) {
 	return all, bare
 }
 
-func counts(t *testing.T, w *watch.Watcher) watch.Counts {
+func counts(t *testing.T, w *count.Watcher) count.Counts {
 	t.Helper()
 	c, err := w.Counts()
 	if err != nil {
@@ -239,10 +268,10 @@ func TestReceive(t *testing.T) {
 			for _, n := range got {
 				total += n
 			}
-			return total >= sent && got[place{0, 2}] >= 6
+			return total >= sent && got[place{0, 2}] >= 8
 		})
-		if got[place{0, 2}] < 6 {
-			t.Errorf("%d packets of no lane, want at least 6", got[place{0, 2}])
+		if got[place{0, 2}] < 8 {
+			t.Errorf("%d packets of no lane, want at least 8", got[place{0, 2}])
 		}
 		delete(got, place{0, 2})
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(place{})); diff != "" {
@@ -270,16 +299,18 @@ func TestTransmit(t *testing.T) {
 		}
 		c := counts(t, w)
 		got, _ := byPlace(c.Sent)
-		if n := got[place{0, 3}]; n < 6 {
-			t.Errorf("%d packets of no lane, want at least 6", n)
+		if n := got[place{0, 3}]; n < 8 {
+			t.Errorf("%d packets of no lane, want at least 8", n)
 		}
 		delete(got, place{0, 3})
-		if diff := cmp.Diff(map[place]uint64{{1, 3}: 4, {2, 3}: 2, {3, 3}: 1, {4, 3}: 1}, got, cmp.AllowUnexported(place{})); diff != "" {
+		if diff := cmp.Diff(map[place]uint64{{1, 3}: 5, {2, 3}: 2, {3, 3}: 1, {4, 3}: 1}, got,
+			cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("sent (-want +got):\n%s", diff)
 		}
 		classed, _ := byPlace(c.Classed)
 		delete(classed, place{0, 0})
-		if diff := cmp.Diff(map[place]uint64{{1, 1}: 4, {0, 1}: 1, {2, 0}: 2, {3, 0}: 1, {4, 0}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
+		if diff := cmp.Diff(map[place]uint64{{1, 1}: 5, {0, 1}: 1, {2, 0}: 2, {3, 0}: 1, {4, 0}: 1}, classed,
+			cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("class (-want +got):\n%s", diff)
 		}
 	})
@@ -295,8 +326,9 @@ func TestByClass(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := watch.OpenTransmit(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth", RxQueues: queues, TxQueues: queues},
-			append(slices.Clone(lanes), watch.Lane{Class: 8, ByClass: true}, watch.Lane{Class: 9}))
+		w, err := count.OpenTransmit(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth",
+			RxQueues: queues, TxQueues: queues},
+			append(slices.Clone(lanes), count.Lane{Class: 8, ByClass: true}, count.Lane{Class: 9}))
 		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
 			t.Skip(err)
 		}
@@ -324,7 +356,8 @@ func TestByClass(t *testing.T) {
 		}
 		classed, _ := byPlace(counts(t, w).Classed)
 		delete(classed, place{0, 0})
-		if diff := cmp.Diff(map[place]uint64{{1, 5}: 1, {1, 6}: 1, {5, 5}: 1, {0, 6}: 1}, classed, cmp.AllowUnexported(place{})); diff != "" {
+		if diff := cmp.Diff(map[place]uint64{{1, 5}: 1, {1, 6}: 1, {5, 5}: 1, {0, 6}: 1}, classed,
+			cmp.AllowUnexported(place{})); diff != "" {
 			t.Errorf("class (-want +got):\n%s", diff)
 		}
 		if c := counts(t, w); len(c.Received) > 0 {
@@ -336,7 +369,8 @@ func TestByClass(t *testing.T) {
 // TestTagBesideData: a tag that a VLAN device gives is not in the data.
 func TestTagBesideData(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
-		for _, line := range []string{"ip link add link v0 name v0.7 type vlan id 7", "ip link set v0.7 up", "ip link add link v1 name v1.7 type vlan id 7", "ip link set v1.7 up"} {
+		for _, line := range []string{"ip link add link v0 name v0.7 type vlan id 7", "ip link set v0.7 up",
+			"ip link add link v1 name v1.7 type vlan id 7", "ip link set v1.7 up"} {
 			f := strings.Fields(line)
 			if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
 				t.Skipf("%s: %v: %s", line, err, out)
@@ -380,16 +414,18 @@ func TestOtherDevice(t *testing.T) {
 
 // TestRefuse: what cannot be told apart is refused before anything is loaded.
 func TestRefuse(t *testing.T) {
-	var many watch.Lane
+	var many count.Lane
 	for bits := 1; bits <= 32; bits++ {
 		p := netip.PrefixFrom(netip.MustParseAddr("128.0.0.0"), bits).Masked().String()
-		many.Matches = append(many.Matches, device.Match{Family: 4, Protocol: "tcp", Local: p}, device.Match{Family: 4, Protocol: "tcp", Remote: p}, device.Match{Family: 4, Protocol: "tcp", Local: p, LocalPort: 1})
+		many.Matches = append(many.Matches, device.Match{Family: 4, Protocol: "tcp", Local: p},
+			device.Match{Family: 4, Protocol: "tcp", Remote: p},
+			device.Match{Family: 4, Protocol: "tcp", Local: p, LocalPort: 1})
 	}
-	for name, l := range map[string]watch.Lane{
+	for name, l := range map[string]count.Lane{
 		"protocol": {Matches: []device.Match{{Family: 4, Protocol: "icmp"}}},
 		"patterns": many,
 	} {
-		if w, err := watch.Open(&device.Device{Name: "none"}, []watch.Lane{l}); err == nil {
+		if w, err := count.Open(&device.Device{Name: "none"}, []count.Lane{l}); err == nil {
 			w.Close()
 			t.Errorf("%s: not refused", name)
 		}

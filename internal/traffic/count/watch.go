@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch counts the packets of one device by lane and queue while it is
+// Package count counts the packets of one device by lane and queue while it is
 // open: with two eBPF programs at tracepoints, which know flows, change no
 // packet, stand in nobody's chain of filters and vanish with the process. It
 // needs the kernel's BTF and Linux 5.17 (bpf_loop). It refuses to guess: a
 // packet whose headers it cannot reach is counted as unread, not as nobody's.
-package watch
+package count
 
 import (
 	"errors"

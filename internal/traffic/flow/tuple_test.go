@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tuple
+package flow
 
 import (
 	"testing"
@@ -15,9 +15,11 @@ func FuzzMatch(f *testing.F) {
 	f.Add(4, "tcp", "::ffff:10.0.0.1/128", uint16(1), 0, "0.0.0.0/0", uint16(1), 0, 4095)
 	f.Add(4, "udp", "", uint16(30720), 8, "", uint16(49152), 4, 0)
 	f.Add(4, "udp", "", uint16(30721), 8, "", uint16(0), 4, 0)
-	f.Fuzz(func(t *testing.T, family int, protocol, local string, localPort uint16, localBits int, remote string, remotePort uint16, remoteBits, vlan int) {
-		want := device.Match{Family: family, Protocol: protocol, Local: local, LocalPort: localPort, LocalPortBits: localBits,
-			Remote: remote, RemotePort: remotePort, RemotePortBits: remoteBits, VLAN: vlan}
+	f.Fuzz(func(t *testing.T, family int, protocol, local string, localPort uint16, localBits int, remote string,
+		remotePort uint16, remoteBits, vlan int) {
+		want := device.Match{Family: family, Protocol: protocol, Local: local, LocalPort: localPort,
+			LocalPortBits: localBits,
+			Remote:        remote, RemotePort: remotePort, RemotePortBits: remoteBits, VLAN: vlan}
 		flow, mask, err := Encode(want)
 		if err != nil {
 			return

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package polls
+package napi
 
-//go:generate go tool bpf2go -go-package polls -no-global-types -target bpfel,bpfeb -cc clang -cflags "-I../../kernel/bpf/c/include -O2 -g -Wall -Werror" polls c/polls.c
+//go:generate go tool bpf2go -go-package napi -no-global-types -target bpfel -cc clang -cflags "-I../../kernel/bpf/c/include -O2 -g -Wall -Werror" polls c/polls.c

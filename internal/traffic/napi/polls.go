@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package polls counts how often the NAPIs of one device are polled while it is
+// Package napi counts how often the NAPIs of one device are polled while it is
 // open, by an eBPF program at a tracepoint that vanishes with the process: no
 // counter of the kernel's has it. A poll costs some tens of nanoseconds more,
 // on every device of the host. It needs the kernel's BTF.
-package polls
+package napi
 
 import (
 	"cmp"

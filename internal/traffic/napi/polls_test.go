@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package polls_test
+package napi_test
 
 import (
 	"errors"
@@ -26,13 +26,13 @@ func hasBTF() bool {
 	return err == nil
 }
 
-func open(t *testing.T, device string) *polls.Counter {
+func open(t *testing.T, device string) *napi.Counter {
 	t.Helper()
 	link, err := net.InterfaceByName(device)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := polls.Open(link.Index)
+	c, err := napi.Open(link.Index)
 	if errors.Is(err, ebpf.ErrNotSupported) && !hasBTF() {
 		t.Skip(err)
 	}
@@ -69,7 +69,7 @@ func send(t *testing.T, device string, n int) {
 	}
 }
 
-func sum(t *testing.T, c *polls.Counter) (s polls.Count) {
+func sum(t *testing.T, c *napi.Counter) (s napi.Count) {
 	t.Helper()
 	all, err := c.Read()
 	if err != nil {
@@ -79,7 +79,8 @@ func sum(t *testing.T, c *polls.Counter) (s polls.Count) {
 		if x.NAPI == 0 && x.Polls > 0 && x.Packets > x.Polls*64 {
 			t.Errorf("%+v", x)
 		}
-		s.Polls, s.Packets, s.Empty, s.Full, s.Thread, s.Busy = s.Polls+x.Polls, s.Packets+x.Packets, s.Empty+x.Empty, s.Full+x.Full, s.Thread+x.Thread, s.Busy+x.Busy
+		s.Polls, s.Packets, s.Empty, s.Full, s.Thread, s.Busy = s.Polls+x.Polls, s.Packets+x.Packets, s.Empty+x.Empty,
+			s.Full+x.Full, s.Thread+x.Thread, s.Busy+x.Busy
 	}
 	return s
 }
@@ -101,7 +102,7 @@ func TestPolls(t *testing.T) {
 		before := sum(t, c)
 		send(t, vethtest.Dev, 50) // arrives at the other
 		send(t, vethtest.Peer, 200)
-		var got polls.Count
+		var got napi.Count
 		vethtest.Until(t, "200 packets were polled", func() bool {
 			got = sum(t, c)
 			return got.Packets-before.Packets >= 200

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package knock_test
+package probe_test
 
 import (
 	"context"
@@ -69,7 +69,10 @@ func between(t *testing.T, f func(t *testing.T, other *host)) {
 		ip(t, "link set %s netns /proc/%d/fd/%d", vethtest.Peer, os.Getpid(), h.ns)
 		for _, e := range ends {
 			ip(t, "address add %s/%d dev %s%s", e.local, bits(e.local), vethtest.Dev, nodad(e.local))
-			h.run(func() { ip(t, "address add %s/%d dev %s%s", e.remote, bits(e.remote), vethtest.Peer, nodad(e.remote)) })
+			h.run(func() {
+				ip(t, "address add %s/%d dev %s%s", e.remote, bits(e.remote), vethtest.Peer,
+					nodad(e.remote))
+			})
 		}
 		h.run(func() {
 			ip(t, "link set lo up")
@@ -138,9 +141,9 @@ func listen(t *testing.T, at netip.AddrPort, reuse int) *net.TCPListener {
 	return tcp
 }
 
-func send(t *testing.T, as ...knock.Attempt) []knock.Result {
+func send(t *testing.T, as ...probe.Attempt) []probe.Result {
 	t.Helper()
-	got, err := knock.Send(context.Background(), as, nil)
+	got, err := probe.Send(context.Background(), as, nil)
 	if errors.Is(err, unix.EPERM) {
 		t.Skip(err)
 	}
@@ -150,8 +153,8 @@ func send(t *testing.T, as ...knock.Attempt) []knock.Result {
 	return got
 }
 
-func times(n int, a knock.Attempt) []knock.Attempt {
-	var out []knock.Attempt
+func times(n int, a probe.Attempt) []probe.Attempt {
+	var out []probe.Attempt
 	for range n {
 		out = append(out, a)
 	}
@@ -166,11 +169,11 @@ func TestClosed(t *testing.T) {
 			between(t, func(t *testing.T, other *host) {
 				server := netip.AddrPortFrom(addr(e.local), 80)
 				listen(t, server, 0)
-				as := append(times(8, knock.Attempt{Protocol: "tcp", Local: server, Remote: whole(e.remote)}),
-					times(8, knock.Attempt{Protocol: "tcp", Local: whole(e.local), Remote: whole(e.remote)})...)
+				as := append(times(8, probe.Attempt{Protocol: "tcp", Local: server, Remote: whole(e.remote)}),
+					times(8, probe.Attempt{Protocol: "tcp", Local: whole(e.local), Remote: whole(e.remote)})...)
 				remotes, locals := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 				for i, r := range send(t, as...) {
-					if r.Answer != knock.Refused || r.Err != nil || !r.Sent() {
+					if r.Answer != probe.Refused || r.Err != nil || !r.Sent() {
 						t.Errorf("attempt %d: %+v", i, r)
 					}
 					remotes[r.Remote], locals[r.Local] = true, true
@@ -200,11 +203,12 @@ func TestOpen(t *testing.T) {
 				server := netip.AddrPortFrom(addr(e.local), 80)
 				listen(t, server, 0)
 				for _, local := range []netip.AddrPort{server, whole(e.local)} {
-					if r := send(t, knock.Attempt{Protocol: "tcp", Local: local, Remote: half})[0]; r.Answer != knock.Accepted || r.Err != nil {
+					if r := send(t, probe.Attempt{Protocol: "tcp", Local: local,
+						Remote: half})[0]; r.Answer != probe.Accepted || r.Err != nil {
 						t.Errorf("not to connect: %+v", r)
 					}
-					r := send(t, knock.Attempt{Protocol: "tcp", Local: local, Remote: at, Connect: true})[0]
-					if r.Answer != knock.Accepted || r.Err != nil {
+					r := send(t, probe.Attempt{Protocol: "tcp", Local: local, Remote: at, Connect: true})[0]
+					if r.Answer != probe.Accepted || r.Err != nil {
 						t.Errorf("to connect: %+v", r)
 					}
 					c, err := there.AcceptTCP()
@@ -275,16 +279,16 @@ func TestLive(t *testing.T) {
 		}
 		exchange()
 		before := segmentsSent(t)
-		r := send(t, knock.Attempt{Protocol: "tcp", Local: at, Remote: end("10.9.0.2:61000")})[0]
-		if !errors.Is(r.Err, knock.ErrInUse) || r.Sent() {
-			t.Errorf("got %+v, want %v", r, knock.ErrInUse)
+		r := send(t, probe.Attempt{Protocol: "tcp", Local: at, Remote: end("10.9.0.2:61000")})[0]
+		if !errors.Is(r.Err, probe.ErrInUse) || r.Sent() {
+			t.Errorf("got %+v, want %v", r, probe.ErrInUse)
 		}
 		if n := segmentsSent(t) - before; n != 0 {
 			t.Errorf("%d segments were sent", n)
 		}
 		exchange()
-		for i, r := range send(t, times(100, knock.Attempt{Protocol: "tcp", Local: at, Remote: whole("10.9.0.2")})...) {
-			if r.Answer != knock.Refused || r.Remote.Port() == 61000 {
+		for i, r := range send(t, times(100, probe.Attempt{Protocol: "tcp", Local: at, Remote: whole("10.9.0.2")})...) {
+			if r.Answer != probe.Refused || r.Remote.Port() == 61000 {
 				t.Errorf("attempt %d: %+v", i, r)
 			}
 		}
@@ -333,8 +337,8 @@ func TestRestart(t *testing.T) {
 		defer cancel()
 		// Nobody has the second address: the answer does not come. By the
 		// third attempt the first is waiting.
-		as := times(3, knock.Attempt{Protocol: "tcp", Local: at, Remote: whole("10.9.0.77")})
-		_, err := knock.Send(ctx, as, func(i int, _, _ netip.AddrPort) bool {
+		as := times(3, probe.Attempt{Protocol: "tcp", Local: at, Remote: whole("10.9.0.77")})
+		_, err := probe.Send(ctx, as, func(i int, _, _ netip.AddrPort) bool {
 			if i == 2 {
 				listen(t, at, 1)
 				cancel()
@@ -352,9 +356,10 @@ func TestNoAnswer(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		ip(t, "neighbour add 10.9.0.77 lladdr 02:00:00:00:00:77 dev %s", vethtest.Dev)
 		before := snmp(t, "RetransSegs")
-		got := send(t, times(4, knock.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("10.9.0.77")})...)
+		got := send(t, times(4, probe.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"),
+			Remote: whole("10.9.0.77")})...)
 		for i, r := range got {
-			if r.Answer != knock.None || r.Err != nil || !r.Sent() {
+			if r.Answer != probe.None || r.Err != nil || !r.Sent() {
 				t.Errorf("attempt %d: %+v", i, r)
 			}
 		}
@@ -374,8 +379,8 @@ func TestUnreachable(t *testing.T) {
 			}
 			ip(t, "route add unreachable 10.8.0.0/24")
 		})
-		r := send(t, knock.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("10.8.0.1")})[0]
-		if r.Answer != knock.Unreachable || !errors.Is(r.Err, unix.EHOSTUNREACH) || !r.Sent() {
+		r := send(t, probe.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("10.8.0.1")})[0]
+		if r.Answer != probe.Unreachable || !errors.Is(r.Err, unix.EHOSTUNREACH) || !r.Sent() {
 			t.Errorf("got %+v", r)
 		}
 	})
@@ -406,8 +411,8 @@ func TestUDP(t *testing.T) {
 					}
 				}
 				b := make([]byte, 10)
-				r := send(t, knock.Attempt{Protocol: "udp", Local: local, Remote: remote})[0]
-				if r.Answer != knock.Unawaited || r.Err != nil || !r.Sent() {
+				r := send(t, probe.Attempt{Protocol: "udp", Local: local, Remote: remote})[0]
+				if r.Answer != probe.Unawaited || r.Err != nil || !r.Sent() {
 					t.Errorf("from the server's port: %+v", r)
 				}
 				if n, from, err := peer.ReadFromUDPAddrPort(b); n != 0 || from != local || err != nil {
@@ -424,12 +429,12 @@ func TestUDP(t *testing.T) {
 						_, _ = peer.WriteToUDPAddrPort(nil, from)
 					}
 				}()
-				free := knock.Attempt{Protocol: "udp", Local: whole(e.local), Remote: remote}
-				if r := send(t, free)[0]; r.Answer != knock.Accepted || r.Err != nil {
+				free := probe.Attempt{Protocol: "udp", Local: whole(e.local), Remote: remote}
+				if r := send(t, free)[0]; r.Answer != probe.Accepted || r.Err != nil {
 					t.Errorf("answered: %+v", r)
 				}
 				free.Remote = whole(e.remote)
-				if r := send(t, free)[0]; r.Answer != knock.Refused || r.Err != nil {
+				if r := send(t, free)[0]; r.Answer != probe.Refused || r.Err != nil {
 					t.Errorf("to a closed port: %+v", r)
 				}
 			})
@@ -442,30 +447,36 @@ func TestUnsent(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		before := segmentsSent(t)
 		for name, c := range map[string]struct {
-			a    knock.Attempt
+			a    probe.Attempt
 			want error
 		}{
-			"another host's address": {knock.Attempt{Protocol: "tcp", Local: end("10.9.0.9:80"), Remote: whole("10.9.0.2")}, unix.EADDRNOTAVAIL},
-			"no route":               {knock.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("10.1.0.2")}, unix.ENETUNREACH},
-			"UDP, no route":          {knock.Attempt{Protocol: "udp", Local: end("10.9.0.1:80"), Remote: whole("10.1.0.2")}, unix.ENETUNREACH},
-			"two families":           {knock.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("fd00:9::2")}, unix.EAFNOSUPPORT},
+			"another host's address": {probe.Attempt{Protocol: "tcp", Local: end("10.9.0.9:80"),
+				Remote: whole("10.9.0.2")}, unix.EADDRNOTAVAIL},
+			"no route": {probe.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"),
+				Remote: whole("10.1.0.2")}, unix.ENETUNREACH},
+			"UDP, no route": {probe.Attempt{Protocol: "udp", Local: end("10.9.0.1:80"),
+				Remote: whole("10.1.0.2")}, unix.ENETUNREACH},
+			"two families": {probe.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"),
+				Remote: whole("fd00:9::2")}, unix.EAFNOSUPPORT},
 		} {
 			if r := send(t, c.a)[0]; !errors.Is(r.Err, c.want) || r.Sent() {
 				t.Errorf("%s: %+v, want %v", name, r, c.want)
 			}
 		}
-		a := knock.Attempt{Protocol: "tcp", Local: whole("10.9.0.1"), Remote: whole("10.9.0.2")}
+		a := probe.Attempt{Protocol: "tcp", Local: whole("10.9.0.1"), Remote: whole("10.9.0.2")}
 		asked := 0
-		got, err := knock.Send(context.Background(), []knock.Attempt{a}, func(i int, local, remote netip.AddrPort) bool {
-			asked++
-			return false
-		})
-		if err != nil || !errors.Is(got[0].Err, knock.ErrUnfit) || got[0].Sent() || asked < 2 {
+		got, err := probe.Send(context.Background(), []probe.Attempt{a},
+			func(i int, local, remote netip.AddrPort) bool {
+				asked++
+				return false
+			})
+		if err != nil || !errors.Is(got[0].Err, probe.ErrUnfit) || got[0].Sent() || asked < 2 {
 			t.Errorf("no port fits, asked %d times: %+v, %v", asked, got, err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if got, err := knock.Send(ctx, []knock.Attempt{a}, nil); err != nil || !errors.Is(got[0].Err, context.Canceled) || got[0].Sent() {
+		if got, err := probe.Send(ctx, []probe.Attempt{a}, nil); err != nil ||
+			!errors.Is(got[0].Err, context.Canceled) || got[0].Sent() {
 			t.Errorf("stopped: %+v, %v", got, err)
 		}
 		if n := segmentsSent(t) - before; n != 0 {
@@ -484,7 +495,7 @@ func TestPrivilege(t *testing.T) {
 		}
 		before := segmentsSent(t)
 		for _, protocol := range []string{"tcp", "udp"} {
-			_, err := knock.Send(context.Background(), []knock.Attempt{
+			_, err := probe.Send(context.Background(), []probe.Attempt{
 				{Protocol: "tcp", Local: whole("10.9.0.1"), Remote: whole("10.9.0.2")},
 				{Protocol: protocol, Local: end("10.9.0.1:8080"), Remote: whole("10.9.0.2")},
 			}, nil)
@@ -503,7 +514,7 @@ func TestFind(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		ip(t, "address add 192.0.2.5/32 dev %s", vethtest.Dev)
 		for name, e := range ends {
-			p, err := knock.Find(addr(e.remote))
+			p, err := probe.Find(addr(e.remote))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -521,8 +532,9 @@ func TestFind(t *testing.T) {
 				t.Errorf("%s: reached by lo", name)
 			}
 		}
-		for s, want := range map[string]error{"10.9.0.1": knock.ErrAddress, "10.9.0.255": knock.ErrAddress, "fd00:9::1": knock.ErrAddress, "10.1.0.1": unix.ENETUNREACH} {
-			if _, err := knock.Find(addr(s)); !errors.Is(err, want) {
+		for s, want := range map[string]error{"10.9.0.1": probe.ErrAddress, "10.9.0.255": probe.ErrAddress,
+			"fd00:9::1": probe.ErrAddress, "10.1.0.1": unix.ENETUNREACH} {
+			if _, err := probe.Find(addr(s)); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", s, err, want)
 			}
 		}

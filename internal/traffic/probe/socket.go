@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package knock
+package probe
 
 import (
 	"errors"
@@ -201,7 +201,8 @@ func dropSYN(fd int) error {
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffffffff},
 	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
 }
 
 // dropped is how many segments the socket's filter has dropped (sk_drops, by

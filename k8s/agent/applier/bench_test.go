@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package card
+package applier
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/policy"
 )
@@ -16,7 +17,7 @@ import (
 // one, with the same where 109 are. The card is looked at before each, as the keeper
 // does of a node whose pods come one by one.
 func BenchmarkPod(b *testing.B) {
-	dev := uplink(b)
+	dev := vethtest.Uplink(b)
 	spec := &v1alpha1.LanePolicySpec{
 		Uplink: v1alpha1.Uplink{LinkRate: "1gbit", Force: map[string]string{"queue-set": "shared"}},
 		Classes: []v1alpha1.Class{
@@ -24,8 +25,7 @@ func BenchmarkPod(b *testing.B) {
 			{Name: "web", Mode: "shared", Queues: 1, Members: 120},
 		},
 	}
-	c := newCard(b)
-	var maker policy.Maker
+	c := newApplier(b)
 	member := func(i int) *policy.Member {
 		return &policy.Member{
 			Name: fmt.Sprintf("default-pod-%d", i), Lane: "web", Protocol: "tcp", Ports: []string{"80"},
@@ -40,7 +40,7 @@ func BenchmarkPod(b *testing.B) {
 		all[i] = member(i)
 	}
 	with := func(n int) *policy.File {
-		f, err := maker.Make(c.Config, spec, policy.Node{Device: dev, Members: all[:n]})
+		f, err := policy.Make(c.Config, spec, policy.Node{Device: dev, Members: all[:n]})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -20,12 +20,11 @@ import (
 
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 	"github.com/niclane/niclane/k8s/policy"
-
 	"github.com/niclane/niclane/lane/intent"
 )
 
@@ -44,7 +43,7 @@ type Pods interface {
 
 // An Attacher attaches pods.
 type Attacher struct {
-	Node    *node.Node
+	Lanes   *lanes.Manager
 	Kubelet Kubelet
 	Pods    Pods
 	// Reachable says why packets of these addresses never have them on the
@@ -72,7 +71,7 @@ type Attacher struct {
 // at most, when it is known that there is something to do and before it is done: that
 // a pod which is added has a lane, that one which ends is in one. It may fill in of r
 // what only pods with lanes need.
-func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+func (a *Attacher) Handle(ctx context.Context, r *cni.Request, early func()) cni.Answer {
 	if a.Took != nil {
 		begin, did, say := time.Now(), false, early
 		early = func() { did = true; say() }
@@ -81,52 +80,52 @@ func (a *Attacher) Handle(ctx context.Context, r *cniproto.Request, early func()
 	var lane bool
 	var err error
 	switch r.Command {
-	case cniproto.Add:
+	case cni.Add:
 		lane, err = a.add(ctx, r, early)
 		if err != nil && lane {
 			a.Event(r.Namespace, r.Pod, r.UID, "LaneFailed", err.Error())
 		}
-	case cniproto.Check:
+	case cni.Check:
 		lane, err = a.check(ctx, r)
-	case cniproto.Del:
+	case cni.Del:
 		if a.attached(r) {
 			early()
 		}
-		err = a.Node.Detach(ctx, r.Sandbox, r.IfName)
+		err = a.Lanes.Detach(ctx, r.Sandbox, r.IfName)
 		if r.UID != "" {
-			err = errors.Join(err, a.Node.Detach(ctx, node.LatePrefix+r.UID, ""))
+			err = errors.Join(err, a.Lanes.Detach(ctx, lanes.LatePrefix+r.UID, ""))
 		}
-	case cniproto.Status:
+	case cni.Status:
 		err = a.ready()
-	case cniproto.GC:
-		valid := map[cniproto.Attachment]bool{}
+	case cni.GC:
+		valid := map[cni.Attachment]bool{}
 		for _, v := range r.Valid {
 			valid[v] = true
 		}
-		still := func(at node.Attachment) bool {
-			return at.IfName == "" || valid[cniproto.Attachment{Sandbox: at.Sandbox, IfName: at.IfName}]
+		still := func(at lanes.Attachment) bool {
+			return at.IfName == "" || valid[cni.Attachment{Sandbox: at.Sandbox, IfName: at.IfName}]
 		}
-		if slices.ContainsFunc(a.Node.Attachments(), func(at node.Attachment) bool { return !still(at) }) {
+		if slices.ContainsFunc(a.Lanes.Attachments(), func(at lanes.Attachment) bool { return !still(at) }) {
 			early()
 		}
-		err = a.Node.Keep(ctx, still)
+		err = a.Lanes.Keep(ctx, still)
 	}
 	if err != nil {
 		a.Log.Error("the runtime's request", "command", r.Command, "pod", r.Namespace+"/"+r.Pod, "error", err)
-		return cniproto.Answer{Lane: lane, Error: err.Error()}
+		return cni.Answer{Lane: lane, Error: err.Error()}
 	}
-	return cniproto.Answer{Lane: lane}
+	return cni.Answer{Lane: lane}
 }
 
 // attached reports whether there is something of a sandbox to take out of lanes.
-func (a *Attacher) attached(r *cniproto.Request) bool {
-	return slices.ContainsFunc(a.Node.Attachments(), func(at node.Attachment) bool {
-		return at.Sandbox == r.Sandbox || r.UID != "" && at.Sandbox == node.LatePrefix+r.UID
+func (a *Attacher) attached(r *cni.Request) bool {
+	return slices.ContainsFunc(a.Lanes.Attachments(), func(at lanes.Attachment) bool {
+		return at.Sandbox == r.Sandbox || r.UID != "" && at.Sandbox == lanes.LatePrefix+r.UID
 	})
 }
 
 // add puts a pod that is about to start into its lanes.
-func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (lane bool, err error) {
+func (a *Attacher) add(ctx context.Context, r *cni.Request, early func()) (lane bool, err error) {
 	if pod := a.Pods.Known(r.Namespace, r.Pod, r.UID); pod != nil && !MayHaveLane(pod) {
 		return false, nil
 	}
@@ -146,8 +145,9 @@ func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (
 	if err != nil {
 		return true, fmt.Errorf("the pod's ports are not known: %w", err)
 	}
-	at := node.Attachment{
-		Sandbox: r.Sandbox, IfName: r.IfName, HostIf: r.HostIf, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID, Grants: grants, Holds: holds,
+	at := lanes.Attachment{
+		Sandbox: r.Sandbox, IfName: r.IfName, HostIf: r.HostIf, Namespace: r.Namespace, Pod: r.Pod, UID: r.UID,
+		Grants: grants, Holds: holds,
 	}
 	addrs := r.Addrs
 	if pod.Spec.HostNetwork { // no CNI plugin is called for these: it is NRI that asks
@@ -171,16 +171,16 @@ func (a *Attacher) add(ctx context.Context, r *cniproto.Request, early func()) (
 // AsksForLane reports whether a pod cannot do without a lane of this node's: it asks
 // for the resource of a class. Of claims, the holds say which pods they are for.
 func (a *Attacher) AsksForLane(pod *corev1.Pod) bool {
-	snap := a.Node.Now()
+	snap := a.Lanes.Now()
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for name := range c.Resources.Limits { // an extended resource's request is its limit
-			lane := func(cl classes.Class) bool { return cl.ResourceName == string(name) }
+			lane := func(cl inventory.Class) bool { return cl.ResourceName == string(name) }
 			if strings.HasPrefix(string(name), v1alpha1.Group+"/") || slices.ContainsFunc(snap.Classes, lane) {
 				return true
 			}
 		}
 	}
-	for _, h := range a.Node.Holds() {
+	for _, h := range a.Lanes.Holds() {
 		if slices.Contains(h.Pods, string(pod.UID)) {
 			return true
 		}
@@ -216,7 +216,7 @@ func MayHaveLane(pod *corev1.Pod) bool {
 
 // ready says why no pod can be put into a lane on this node.
 func (a *Attacher) ready() error {
-	s := a.Node.Status()
+	s := a.Lanes.Status()
 	if len(s.Devices) == 0 && s.Problem != "" {
 		return fmt.Errorf("the node has no lanes: %s", s.Problem)
 	}
@@ -225,7 +225,7 @@ func (a *Attacher) ready() error {
 
 // reachable says why the card never sees these addresses.
 func (a *Attacher) reachable(addrs []netip.Addr) error {
-	d := a.Node.Now().Device
+	d := a.Lanes.Now().Device
 	if d == nil || a.Reachable == nil {
 		return nil
 	}
@@ -234,19 +234,22 @@ func (a *Attacher) reachable(addrs []netip.Addr) error {
 
 // bandwidth honours the standard annotations: what reaches the pod is limited on
 // its interface, what it sends by its lane's ceiling.
-func (a *Attacher) bandwidth(at *node.Attachment, r *cniproto.Request) error {
+func (a *Attacher) bandwidth(at *lanes.Attachment, r *cni.Request) error {
 	if r.EgressRate > 0 {
 		at.Ceilings = map[string]uint64{}
 		for _, g := range at.Grants {
-			if c := a.Node.Now().Find(g.Class); c != nil && c.Mode == intent.Shared {
-				return fmt.Errorf("kubernetes.io/egress-bandwidth: class %s is shared, and its pods have one ceiling together: leave the annotation out, or have the CNI plugin bandwidth honour it, and niclane-cni's entry without capabilities.bandwidth (by NRI: nri.bandwidth=false)", g.Class)
+			if c := a.Lanes.Now().Find(g.Class); c != nil && c.Mode == intent.Shared {
+				return fmt.Errorf("kubernetes.io/egress-bandwidth: class %s is shared, and its pods have one "+
+					"ceiling together: leave the annotation out, or have the CNI plugin bandwidth honour it, and "+
+					"niclane-cni's entry without capabilities.bandwidth (by NRI: nri.bandwidth=false)", g.Class)
 			}
 			at.Ceilings[g.Lane] = r.EgressRate
 		}
 	}
 	if r.IngressRate > 0 {
 		if r.HostIf == "" || a.Limit == nil {
-			return errors.New("kubernetes.io/ingress-bandwidth: it is not known which interface of the host is the pod's (its end of a veth pair): leave the annotation out")
+			return errors.New("kubernetes.io/ingress-bandwidth: it is not known which interface of the host is the " +
+				"pod's (its end of a veth pair): leave the annotation out")
 		}
 		if err := a.Limit(r.HostIf, r.IngressRate); err != nil {
 			return fmt.Errorf("kubernetes.io/ingress-bandwidth: %w", err)
@@ -256,7 +259,7 @@ func (a *Attacher) bandwidth(at *node.Attachment, r *cniproto.Request) error {
 }
 
 // check says whether a pod is in the lanes that kubelet has given it.
-func (a *Attacher) check(ctx context.Context, r *cniproto.Request) (lane bool, err error) {
+func (a *Attacher) check(ctx context.Context, r *cni.Request) (lane bool, err error) {
 	given, err := a.Kubelet.Get(ctx, r.Namespace, r.Pod)
 	if err != nil {
 		return false, fmt.Errorf("it is not known whether the pod has a lane: %w", err)
@@ -265,15 +268,17 @@ func (a *Attacher) check(ctx context.Context, r *cniproto.Request) (lane bool, e
 	if err != nil || len(grants) == 0 {
 		return err != nil, err
 	}
-	all := a.Node.Attachments()
-	i := slices.IndexFunc(all, func(at node.Attachment) bool { return at.Sandbox == r.Sandbox && at.IfName == r.IfName })
+	all := a.Lanes.Attachments()
+	i := slices.IndexFunc(all, func(at lanes.Attachment) bool {
+		return at.Sandbox == r.Sandbox && at.IfName == r.IfName
+	})
 	if i < 0 {
 		return true, errors.New("the pod has lanes, and its packets are not steered to them")
 	}
-	snap := a.Node.Now()
+	snap := a.Lanes.Now()
 	for _, g := range all[i].Grants {
 		if c := snap.Find(g.Class); c == nil {
-			return true, fmt.Errorf("class %s: %w", g.Class, classes.ErrNoClass)
+			return true, fmt.Errorf("class %s: %w", g.Class, inventory.ErrNoClass)
 		} else if u := c.Find(g.Units[0]); u != nil && u.Unhealthy != "" {
 			return true, fmt.Errorf("lane %s does not hold: %s", g.Lane, u.Unhealthy)
 		}
@@ -287,21 +292,21 @@ func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []st
 	if given == nil {
 		return nil, nil, nil
 	}
-	snap := a.Node.Now()
-	byResource := map[string]*classes.Class{}
+	snap := a.Lanes.Now()
+	byResource := map[string]*inventory.Class{}
 	for i := range snap.Classes {
 		if c := &snap.Classes[i]; c.ResourceName != "" {
 			byResource[c.ResourceName] = c
 		}
 	}
-	all := a.Node.Holds()
+	all := a.Lanes.Holds()
 	claims := map[string][]string{} // containers that use each claim
 	for _, ct := range given.Containers {
 		for _, d := range ct.Devices {
 			c := byResource[d.Resource]
 			if c == nil {
 				if strings.HasPrefix(d.Resource, v1alpha1.Group+"/") {
-					return nil, nil, fmt.Errorf("container %s has %s: %w", ct.Name, d.Resource, classes.ErrNoClass)
+					return nil, nil, fmt.Errorf("container %s has %s: %w", ct.Name, d.Resource, inventory.ErrNoClass)
 				}
 				continue
 			}
@@ -324,7 +329,7 @@ func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []st
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(h classes.Hold) bool { return h.Claim == name })
+		i := slices.IndexFunc(all, func(h inventory.Hold) bool { return h.Claim == name })
 		if i < 0 {
 			return nil, nil, fmt.Errorf("claim %s was not prepared on this node", name)
 		}
@@ -336,7 +341,7 @@ func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []st
 		for _, u := range all[i].Units {
 			c := snap.Find(u.Class)
 			if c == nil {
-				return nil, nil, fmt.Errorf("claim %s: class %s: %w", name, u.Class, classes.ErrNoClass)
+				return nil, nil, fmt.Errorf("claim %s: class %s: %w", name, u.Class, inventory.ErrNoClass)
 			}
 			g, err := grant(c, container, []string{u.Unit})
 			if err != nil {
@@ -349,7 +354,7 @@ func (a *Attacher) grants(given *podresources.Pod) (out []pods.Grant, holds []st
 	return out, holds, nil
 }
 
-func grant(c *classes.Class, container string, ids []string) (pods.Grant, error) {
+func grant(c *inventory.Class, container string, ids []string) (pods.Grant, error) {
 	g := pods.Grant{Container: container, Class: c.Name, Units: slices.Sorted(slices.Values(ids)), Lane: c.Name}
 	if c.Mode == intent.Shared {
 		return g, nil
@@ -363,10 +368,11 @@ func grant(c *classes.Class, container string, ids []string) (pods.Grant, error)
 // missed, and puts those in that it has and that are in none: pods of the host
 // network, for which no CNI plugin is called, and those that started while the
 // agent was down. here are the pods of this node by NAMESPACE/NAME.
-func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod, cgroup func(pod *corev1.Pod, container string) string) error {
+func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod,
+	cgroup func(pod *corev1.Pod, container string) string) error {
 	// What is attached while kubelet is asked is newer than its answer.
 	before := map[string]bool{} // by sandbox
-	for _, at := range a.Node.Attachments() {
+	for _, at := range a.Lanes.Attachments() {
 		before[at.Sandbox] = true
 	}
 	given, err := a.Kubelet.List(ctx)
@@ -378,18 +384,19 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod, cgrou
 		has[given[i].Namespace+"/"+given[i].Name] = true
 	}
 	attached := map[string]bool{} // by UID
-	err = a.Node.Keep(ctx, func(at node.Attachment) bool {
+	err = a.Lanes.Keep(ctx, func(at lanes.Attachment) bool {
 		if !before[at.Sandbox] {
 			return true
 		}
 		pod, known := here[at.Name()]
 		still := has[at.Name()] && (!known || string(pod.UID) == at.UID)
-		if known && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || moved(&at, pod)) {
+		if known && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed ||
+			moved(&at, pod)) {
 			still = false
 		}
 		return still
 	})
-	for _, at := range a.Node.Attachments() {
+	for _, at := range a.Lanes.Attachments() {
 		attached[at.UID] = true
 	}
 	for i := range given {
@@ -407,7 +414,7 @@ func (a *Attacher) Sweep(ctx context.Context, here map[string]*corev1.Pod, cgrou
 
 // moved reports whether a pod that was attached by what the API server had of it has
 // other addresses now: its sandbox was made anew.
-func moved(at *node.Attachment, pod *corev1.Pod) bool {
+func moved(at *lanes.Attachment, pod *corev1.Pod) bool {
 	now := addresses(pod)
 	return at.Late() && len(at.Addrs) > 0 && len(now) > 0 && !slices.Equal(now, at.Addrs)
 }
@@ -423,13 +430,15 @@ func addresses(pod *corev1.Pod) (out []netip.Addr) {
 }
 
 // lately attaches a pod that runs already.
-func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *corev1.Pod, cgroup func(*corev1.Pod, string) string) error {
+func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *corev1.Pod,
+	cgroup func(*corev1.Pod, string) string) error {
 	grants, holds, err := a.grants(given)
 	if err != nil || len(grants) == 0 {
 		return err
 	}
-	at := node.Attachment{
-		Sandbox: node.LatePrefix + string(pod.UID), Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Grants: grants, Holds: holds,
+	at := lanes.Attachment{
+		Sandbox: lanes.LatePrefix + string(pod.UID), Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID),
+		Grants: grants, Holds: holds,
 	}
 	where, err := a.where(&at, pod, addresses(pod), cgroup)
 	if err != nil {
@@ -445,7 +454,8 @@ func (a *Attacher) lately(ctx context.Context, given *podresources.Pod, pod *cor
 // where says by what the packets of a pod with these addresses are told. cgroup gives
 // a container's control group, for pods of the host's network; nil: ports alone tell
 // those.
-func (a *Attacher) where(at *node.Attachment, pod *corev1.Pod, addrs []netip.Addr, cgroup func(*corev1.Pod, string) string) (pods.Where, error) {
+func (a *Attacher) where(at *lanes.Attachment, pod *corev1.Pod, addrs []netip.Addr,
+	cgroup func(*corev1.Pod, string) string) (pods.Where, error) {
 	where := pods.Where{Addrs: addrs, Node: a.Addrs(), Services: a.services(pod)}
 	if !pod.Spec.HostNetwork {
 		at.Addrs = addrs
@@ -463,7 +473,9 @@ func declares(pod *corev1.Pod, grants []pods.Grant) error {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		given := slices.ContainsFunc(grants, func(g pods.Grant) bool { return g.Container == c.Name })
 		if given && len(c.Ports) == 0 && !pods.Annotated(pod) {
-			return fmt.Errorf("container %s is in the host's network and names no port: its address is the node's, so that every packet of the node would be the lane's; give containerPorts or the annotation %s", c.Name, pods.Annotation)
+			return fmt.Errorf("container %s is in the host's network and names no port: its address is the node's, "+
+				"so that every packet of the node would be the lane's; give containerPorts or the annotation %s",
+				c.Name, pods.Annotation)
 		}
 	}
 	return nil

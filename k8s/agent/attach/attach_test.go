@@ -19,16 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/niclane/niclane/k8s/agent/applier"
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/params"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/plan"
 )
 
@@ -45,14 +45,17 @@ func (p *paper) refuse(why string) {
 	p.why = why
 }
 
-func (p *paper) Apply(_ context.Context, f *policy.File) (*card.Result, error) {
+func (p *paper) Apply(_ context.Context, f *policy.File) (*engine.Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.why != "" {
 		return nil, errors.New(p.why)
 	}
 	p.text = string(f.Text)
-	return &card.Result{Plan: &plan.Plan{Devices: []string{"eth0"}}, State: &device.State{Devices: []device.Device{{Name: "eth0", Speed: 1e10}}}}, nil
+	return &engine.Result{Planned: engine.Planned{
+		Plan:  &plan.Plan{Devices: []string{"eth0"}},
+		State: &device.State{Devices: []device.Device{{Name: "eth0", Speed: 1e10}}},
+	}}, nil
 }
 
 func (p *paper) Remove(context.Context) error { return nil }
@@ -104,7 +107,8 @@ func (w *world) Pod(_ context.Context, namespace, name, uid string) (*corev1.Pod
 
 // pod adds a pod with a container c of a declared port, with devices.
 func (w *world) pod(name, addr string, phase corev1.PodPhase, devices ...podresources.Devices) *corev1.Pod {
-	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{ContainerPort: 6379}}}}}}
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c",
+		Ports: []corev1.ContainerPort{{ContainerPort: 6379}}}}}}
 	p.Namespace, p.Name, p.UID = "default", name, types.UID("u-"+name)
 	p.Status.Phase, p.Status.PodIPs = phase, []corev1.PodIP{{IP: addr}}
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
@@ -112,7 +116,8 @@ func (w *world) pod(name, addr string, phase corev1.PodPhase, devices ...podreso
 		p.Spec.Containers[0].Resources.Limits[corev1.ResourceName(d.Resource)] = resource.MustParse("1")
 	}
 	w.pods["default/"+name] = p
-	w.given = append(w.given, podresources.Pod{Namespace: "default", Name: name, Containers: []podresources.Container{{Name: "c", Devices: devices}}})
+	w.given = append(w.given, podresources.Pod{Namespace: "default", Name: name,
+		Containers: []podresources.Container{{Name: "c", Devices: devices}}})
 	return p
 }
 
@@ -120,8 +125,8 @@ func setup(t *testing.T) (*Attacher, *world, *paper) {
 	t.Helper()
 	c, w := &paper{}, &world{pods: map[string]*corev1.Pod{}}
 	dir := t.TempDir()
-	n, err := node.New(node.Options{
-		Name: "n1", Path: filepath.Join(dir, "state.json"), RunDir: dir, Config: "k.yaml", Boot: "b", Card: c,
+	n, err := lanes.New(lanes.Options{
+		Name: "n1", Path: filepath.Join(dir, "state.json"), RunDir: dir, Config: "k.yaml", Boot: "b", Applier: c,
 		Device: func() (string, error) { return "eth0", nil }, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -138,15 +143,17 @@ func setup(t *testing.T) (*Attacher, *world, *paper) {
 		{Name: "adq", Queues: 1, ResourceName: "net.intel.com/adq"}, {Name: "dra", Queues: 1, OfferedAs: "claim"},
 	}
 	n.SetPolicy(t.Context(), p, nil)
-	a := &Attacher{Node: n, Addrs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} }, Kubelet: w, Pods: w, Log: slog.New(slog.DiscardHandler), Event: func(_, pod, _, reason, message string) {
+	a := &Attacher{Lanes: n, Addrs: func() []netip.Addr {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	}, Kubelet: w, Pods: w, Log: slog.New(slog.DiscardHandler), Event: func(_, pod, _, reason, message string) {
 		w.events = append(w.events, pod+" "+reason+" "+message)
 	}}
 	return a, w, c
 }
 
-func request(command, pod, addr string) *cniproto.Request {
-	return &cniproto.Request{
-		Version: cniproto.Version, Command: command, Sandbox: "sb-" + pod, IfName: "eth0", HostIf: "veth1",
+func request(command, pod, addr string) *cni.Request {
+	return &cni.Request{
+		Version: cni.Version, Command: command, Sandbox: "sb-" + pod, IfName: "eth0", HostIf: "veth1",
 		Namespace: "default", Pod: pod, UID: "u-" + pod, Addrs: []netip.Addr{netip.MustParseAddr(addr)},
 	}
 }
@@ -166,26 +173,32 @@ func TestAdd(t *testing.T) {
 	var took []string
 	a.Took = func(command string, did bool, _ time.Duration) { took = append(took, fmt.Sprint(command, " ", did)) }
 	w.pod("plain", "10.0.0.1", "Pending")
-	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-2", "redis-1"}})
+	w.pod("redis", "10.0.0.2", "Pending",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-2", "redis-1"}})
 	w.pod("intel", "10.0.0.3", "Pending", podresources.Devices{Resource: "net.intel.com/adq", IDs: []string{"adq-0"}})
-	if got := a.Handle(t.Context(), request(cniproto.Add, "plain", "10.0.0.1"), early(t, false)); got != (cniproto.Answer{}) {
+	if got := a.Handle(t.Context(), request(cni.Add, "plain", "10.0.0.1"), early(t, false)); got != (cni.Answer{}) {
 		t.Errorf("without a lane: %+v", got)
 	}
-	if got := a.Handle(t.Context(), request(cniproto.Add, "redis", "10.0.0.2"), early(t, true)); got != (cniproto.Answer{Lane: true}) {
+	if got := a.Handle(t.Context(), request(cni.Add, "redis", "10.0.0.2"),
+		early(t, true)); got != (cni.Answer{Lane: true}) {
 		t.Errorf("got %+v", got)
 	}
-	if got := a.Handle(t.Context(), request(cniproto.Add, "intel", "10.0.0.3"), early(t, true)); got != (cniproto.Answer{Lane: true}) {
+	if got := a.Handle(t.Context(), request(cni.Add, "intel", "10.0.0.3"),
+		early(t, true)); got != (cni.Answer{Lane: true}) {
 		t.Errorf("Intel's resource: %+v", got)
 	}
 	text := c.now()
 	// Fault 7: both of the queue sets, as one lane.
-	if !strings.Contains(text, "\"redis-1\":\n    mode: shared\n    queues: 2\n") || strings.Contains(text, `"redis-2":`) || !strings.Contains(text, `ports: ["6379"]`) {
+	if !strings.Contains(text, "  redis-1:\n    mode: shared\n    queues: 2\n") ||
+		strings.Contains(text, "  redis-2:") || !strings.Contains(text, `ports: ["6379"]`) {
 		t.Errorf("lanes:\n%s", text)
 	}
-	if got := a.Handle(t.Context(), request(cniproto.Check, "redis", "10.0.0.2"), early(t, false)); got.Error != "" {
+	if got := a.Handle(t.Context(), request(cni.Check, "redis", "10.0.0.2"), early(t, false)); got.Error != "" {
 		t.Errorf("check: %+v", got)
 	}
-	if got := a.Handle(t.Context(), &cniproto.Request{Command: cniproto.GC, Valid: []cniproto.Attachment{{Sandbox: "sb-redis", IfName: "eth0"}}}, early(t, true)); got.Error != "" {
+	if got := a.Handle(t.Context(),
+		&cni.Request{Command: cni.GC, Valid: []cni.Attachment{{Sandbox: "sb-redis", IfName: "eth0"}}},
+		early(t, true)); got.Error != "" {
 		t.Errorf("gc: %+v", got)
 	}
 	if text = c.now(); strings.Contains(text, "10.0.0.3") || !strings.Contains(text, "10.0.0.2") {
@@ -193,14 +206,15 @@ func TestAdd(t *testing.T) {
 	}
 	// That there is something to do is said before it is done: it may take its time.
 	for _, in := range []bool{true, false} {
-		if got := a.Handle(t.Context(), request(cniproto.Del, "redis", "10.0.0.2"), early(t, in)); got.Error != "" {
+		if got := a.Handle(t.Context(), request(cni.Del, "redis", "10.0.0.2"), early(t, in)); got.Error != "" {
 			t.Errorf("del: %+v", got)
 		}
 	}
-	if got := a.Handle(t.Context(), request(cniproto.Check, "redis", "10.0.0.2"), early(t, false)); got.Error == "" {
+	if got := a.Handle(t.Context(), request(cni.Check, "redis", "10.0.0.2"), early(t, false)); got.Error == "" {
 		t.Error("check after del is content")
 	}
-	if got, want := strings.Join(took, ", "), "ADD false, ADD true, ADD true, CHECK false, GC true, DEL true, DEL false, CHECK false"; got != want {
+	if got, want := strings.Join(took, ", "),
+		"ADD false, ADD true, ADD true, CHECK false, GC true, DEL true, DEL false, CHECK false"; got != want {
 		t.Errorf("told of %s, want %s", got, want)
 	}
 }
@@ -209,42 +223,54 @@ func TestAdd(t *testing.T) {
 func TestFault4LookupErrors(t *testing.T) {
 	a, w, _ := setup(t)
 	w.pod("gone", "10.0.0.1", "Pending", podresources.Devices{Resource: "niclane.dev/old", IDs: []string{"old-0"}})
-	if got := a.Handle(t.Context(), request(cniproto.Add, "gone", "10.0.0.1"), early(t, false)); !strings.Contains(got.Error, "niclane.dev/old") || !got.Lane {
+	if got := a.Handle(t.Context(), request(cni.Add, "gone", "10.0.0.1"),
+		early(t, false)); !strings.Contains(got.Error, "niclane.dev/old") || !got.Lane {
 		t.Errorf("a class that is no more: %+v", got)
 	}
-	w.pod("unknown", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	w.pod("unknown", "10.0.0.2", "Pending",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
 	delete(w.pods, "default/unknown")
-	if got := a.Handle(t.Context(), request(cniproto.Add, "unknown", "10.0.0.2"), early(t, true)); !strings.Contains(got.Error, "ports are not known") || !got.Lane {
+	if got := a.Handle(t.Context(), request(cni.Add, "unknown", "10.0.0.2"),
+		early(t, true)); !strings.Contains(got.Error, "ports are not known") || !got.Lane {
 		t.Errorf("no API server: %+v", got)
 	}
-	w.given = append(w.given, podresources.Pod{Namespace: "default", Name: "cl", Containers: []podresources.Container{{Name: "c", Claims: []podresources.Claim{{Namespace: "default", Name: "x", Drivers: []string{"niclane.dev"}}}}}})
-	if got := a.Handle(t.Context(), request(cniproto.Add, "cl", "10.0.0.4"), early(t, false)); !strings.Contains(got.Error, "not prepared") || !got.Lane {
+	w.given = append(w.given,
+		podresources.Pod{Namespace: "default", Name: "cl",
+			Containers: []podresources.Container{{Name: "c",
+				Claims: []podresources.Claim{{Namespace: "default", Name: "x", Drivers: []string{"niclane.dev"}}}}}})
+	if got := a.Handle(t.Context(), request(cni.Add, "cl", "10.0.0.4"), early(t, false)); !strings.Contains(got.Error,
+		"not prepared") || !got.Lane {
 		t.Errorf("a claim that is not prepared: %+v", got)
 	}
 	if len(w.events) != 3 {
 		t.Errorf("events %q", w.events)
 	}
 	w.broken = errors.New("kubelet is busy")
-	if got := a.Handle(t.Context(), request(cniproto.Add, "any", "10.0.0.3"), early(t, false)); !strings.Contains(got.Error, "busy") || got.Lane {
+	if got := a.Handle(t.Context(), request(cni.Add, "any", "10.0.0.3"),
+		early(t, false)); !strings.Contains(got.Error, "busy") || got.Lane {
 		t.Errorf("kubelet does not answer: %+v", got)
 	}
 }
 
 func TestClaim(t *testing.T) {
 	a, w, c := setup(t)
-	if err := a.Node.Hold(t.Context(), classes.Hold{Key: "k", Claim: "default/x", Units: []classes.Held{{Class: "dra", Unit: "dra-0", Parameters: &claim.Parameters{Ports: []string{"53/UDP"}}}}}); err != nil {
+	if err := a.Lanes.Hold(t.Context(),
+		inventory.Hold{Key: "k", Claim: "default/x",
+			Units: []inventory.Held{{Class: "dra", Unit: "dra-0",
+				Parameters: &params.Parameters{Ports: []string{"53/UDP"}}}}}); err != nil {
 		t.Fatal(err)
 	}
 	w.pod("cl", "10.0.0.4", "Pending").Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}}
-	w.given[0].Containers[0].Claims = []podresources.Claim{{Namespace: "default", Name: "x", Drivers: []string{"niclane.dev"}}}
-	if got := a.Handle(t.Context(), request(cniproto.Add, "cl", "10.0.0.4"), early(t, true)); got.Error != "" {
+	w.given[0].Containers[0].Claims = []podresources.Claim{{Namespace: "default", Name: "x",
+		Drivers: []string{"niclane.dev"}}}
+	if got := a.Handle(t.Context(), request(cni.Add, "cl", "10.0.0.4"), early(t, true)); got.Error != "" {
 		t.Fatalf("%+v", got)
 	}
 	if text := c.now(); !strings.Contains(text, `ports: ["53"]`) || !strings.Contains(text, "protocol: udp") {
 		t.Errorf("lanes:\n%s", text)
 	}
-	if err := a.Node.Release(t.Context(), "k"); err != nil || len(a.Node.Attachments()) != 0 {
-		t.Errorf("released: %v, %v", err, a.Node.Attachments())
+	if err := a.Lanes.Release(t.Context(), "k"); err != nil || len(a.Lanes.Attachments()) != 0 {
+		t.Errorf("released: %v, %v", err, a.Lanes.Attachments())
 	}
 }
 
@@ -254,7 +280,7 @@ func TestBandwidth(t *testing.T) {
 	a.Limit = func(link string, bits uint64) error { limits[link] = bits; return nil }
 	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
 	w.pod("web", "10.0.0.3", "Pending", podresources.Devices{Resource: "niclane.dev/web", IDs: []string{"web-0"}})
-	r := request(cniproto.Add, "redis", "10.0.0.2")
+	r := request(cni.Add, "redis", "10.0.0.2")
 	r.EgressRate, r.IngressRate = 10_000_000, 20_000_000
 	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" {
 		t.Fatalf("%+v", got)
@@ -262,7 +288,7 @@ func TestBandwidth(t *testing.T) {
 	if !strings.Contains(c.now(), `ceiling: "10000000bit"`) || limits["veth1"] != 20_000_000 {
 		t.Errorf("%v\n%s", limits, c.now())
 	}
-	r = request(cniproto.Add, "web", "10.0.0.3")
+	r = request(cni.Add, "web", "10.0.0.3")
 	r.EgressRate = 10_000_000
 	if got := a.Handle(t.Context(), r, early(t, true)); !strings.Contains(got.Error, "class web is shared") {
 		t.Errorf("%+v", got)
@@ -278,8 +304,9 @@ func TestKubeletIsNotAsked(t *testing.T) {
 	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
 	w.pod("other", "10.0.0.3", "Pending", podresources.Devices{Resource: "example.org/gpu", IDs: []string{"0"}})
 	w.pod("claim", "10.0.0.4", "Pending").Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}}
-	for pod, asked := range map[string]bool{"plain": false, "redis": true, "other": true, "claim": true, "unknown": true} {
-		got := a.Handle(t.Context(), request(cniproto.Add, pod, "10.0.0.9"), early(t, false))
+	for pod, asked := range map[string]bool{"plain": false, "redis": true, "other": true, "claim": true,
+		"unknown": true} {
+		got := a.Handle(t.Context(), request(cni.Add, pod, "10.0.0.9"), early(t, false))
 		if strings.Contains(got.Error, "busy") != asked || got.Lane {
 			t.Errorf("%s: %+v, want kubelet asked: %v", pod, got, asked)
 		}
@@ -291,7 +318,7 @@ func TestKubeletIsNotAsked(t *testing.T) {
 func TestStatus(t *testing.T) {
 	a, _, c := setup(t)
 	status := func() string {
-		return a.Handle(t.Context(), &cniproto.Request{Command: cniproto.Status}, early(t, false)).Error
+		return a.Handle(t.Context(), &cni.Request{Command: cni.Status}, early(t, false)).Error
 	}
 	if got := status(); got != "" {
 		t.Errorf("with lanes: %s", got)
@@ -299,17 +326,17 @@ func TestStatus(t *testing.T) {
 	p := &v1alpha1.LanePolicy{}
 	p.Name, p.Spec.Classes = "p", []v1alpha1.Class{{Name: "redis", Queues: 1}}
 	c.refuse("no such device")
-	a.Node.SetPolicy(t.Context(), p, nil)
+	a.Lanes.SetPolicy(t.Context(), p, nil)
 	if got := status(); got != "" {
 		t.Errorf("with lanes, and a policy that is refused: %s", got)
 	}
 	c.refuse("")
-	a.Node.SetPolicy(t.Context(), nil, nil)
+	a.Lanes.SetPolicy(t.Context(), nil, nil)
 	if got := status(); got != "" {
 		t.Errorf("without a policy: %s", got)
 	}
 	c.refuse("no such device")
-	a.Node.SetPolicy(t.Context(), p, nil)
+	a.Lanes.SetPolicy(t.Context(), p, nil)
 	if got := status(); got != "the node has no lanes: no such device" {
 		t.Errorf("got %q", got)
 	}
@@ -317,7 +344,9 @@ func TestStatus(t *testing.T) {
 
 func TestAsksForLane(t *testing.T) {
 	a, w, _ := setup(t)
-	err := a.Node.Hold(t.Context(), classes.Hold{Key: "k", Claim: "default/x", Units: []classes.Held{{Class: "dra", Unit: "dra-0"}}, Pods: []string{"u-claim"}})
+	err := a.Lanes.Hold(t.Context(),
+		inventory.Hold{Key: "k", Claim: "default/x", Units: []inventory.Held{{Class: "dra", Unit: "dra-0"}},
+			Pods: []string{"u-claim"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +357,8 @@ func TestAsksForLane(t *testing.T) {
 		"plain": {"cpu", false}, "other": {"example.org/gpu", false}, "ours": {"niclane.dev/redis", true},
 		"gone": {"niclane.dev/old", true}, "intel": {"net.intel.com/adq", true}, "claim": {"cpu", true},
 	} {
-		if got := a.AsksForLane(w.pod(name, "10.0.0.1", "Pending", podresources.Devices{Resource: c.resource})); got != c.want {
+		if got := a.AsksForLane(w.pod(name, "10.0.0.1", "Pending",
+			podresources.Devices{Resource: c.resource})); got != c.want {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}
@@ -338,18 +368,23 @@ func TestAsksForLane(t *testing.T) {
 // pods whose end was missed.
 func TestSweep(t *testing.T) {
 	a, w, c := setup(t)
-	w.pod("before", "10.0.0.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
-	w.pod("starting", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-1"}})
-	host := w.pod("host", "192.0.2.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-2"}})
+	w.pod("before", "10.0.0.1", "Running",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	w.pod("starting", "10.0.0.2", "Pending",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-1"}})
+	host := w.pod("host", "192.0.2.1", "Running",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-2"}})
 	host.Spec.HostNetwork = true
-	bare := w.pod("bare", "192.0.2.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-3"}})
+	bare := w.pod("bare", "192.0.2.1", "Running",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-3"}})
 	bare.Spec.HostNetwork, bare.Spec.Containers[0].Ports = true, nil
 	none := func(*corev1.Pod, string) string { return "" }
 	if err := a.Sweep(t.Context(), w.pods, none); err != nil {
 		t.Fatal(err)
 	}
 	text := c.now()
-	if !strings.Contains(text, "10.0.0.1") || strings.Contains(text, "10.0.0.2") || strings.Count(text, "192.0.2.1") != 1 {
+	if !strings.Contains(text, "10.0.0.1") || strings.Contains(text, "10.0.0.2") ||
+		strings.Count(text, "192.0.2.1") != 1 {
 		t.Errorf("lanes:\n%s", text)
 	}
 	if len(w.events) != 1 || !strings.Contains(w.events[0], "names no port") {
@@ -360,16 +395,17 @@ func TestSweep(t *testing.T) {
 	if err := a.Sweep(t.Context(), w.pods, none); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.Node.Attachments(); len(got) != 0 {
+	if got := a.Lanes.Attachments(); len(got) != 0 {
 		t.Errorf("still %v", got)
 	}
 	// The end of a pod that was attached without niclane-cni.
 	w.pod("again", "10.0.0.9", "Running", podresources.Devices{Resource: "niclane.dev/web", IDs: []string{"web-0"}})
-	if err := a.Sweep(t.Context(), w.pods, none); err != nil || len(a.Node.Attachments()) != 1 {
-		t.Fatalf("%v, %v", err, a.Node.Attachments())
+	if err := a.Sweep(t.Context(), w.pods, none); err != nil || len(a.Lanes.Attachments()) != 1 {
+		t.Fatalf("%v, %v", err, a.Lanes.Attachments())
 	}
-	if got := a.Handle(t.Context(), request(cniproto.Del, "again", "10.0.0.9"), early(t, true)); got.Error != "" || len(a.Node.Attachments()) != 0 {
-		t.Errorf("%+v, %v", got, a.Node.Attachments())
+	if got := a.Handle(t.Context(), request(cni.Del, "again", "10.0.0.9"), early(t, true)); got.Error != "" ||
+		len(a.Lanes.Attachments()) != 0 {
+		t.Errorf("%+v, %v", got, a.Lanes.Attachments())
 	}
 }
 
@@ -379,12 +415,15 @@ func TestSweepWhileAPodStarts(t *testing.T) {
 	a, w, c := setup(t)
 	w.listed = func() {
 		w.listed = nil
-		w.pod("new", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
-		if got := a.Handle(t.Context(), request(cniproto.Add, "new", "10.0.0.2"), early(t, true)); got.Error != "" {
+		w.pod("new", "10.0.0.2", "Pending",
+			podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+		if got := a.Handle(t.Context(), request(cni.Add, "new", "10.0.0.2"), early(t, true)); got.Error != "" {
 			t.Errorf("%+v", got)
 		}
 	}
-	if err := a.Sweep(t.Context(), map[string]*corev1.Pod{}, func(*corev1.Pod, string) string { return "" }); err != nil {
+	if err := a.Sweep(t.Context(), map[string]*corev1.Pod{}, func(*corev1.Pod, string) string {
+		return ""
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(c.now(), "10.0.0.2") {
@@ -397,14 +436,16 @@ func TestSweepWhileAPodStarts(t *testing.T) {
 func TestHostPods(t *testing.T) {
 	a, w, c := setup(t)
 	for i, name := range []string{"one", "two"} {
-		p := w.pod(name, "192.0.2.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-" + fmt.Sprint(i)}})
+		p := w.pod(name, "192.0.2.1", "Running",
+			podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-" + fmt.Sprint(i)}})
 		p.Spec.HostNetwork, p.Spec.Containers[0].Ports[0].ContainerPort = true, int32(7000+i)
 	}
 	if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
 		t.Fatal(err)
 	}
-	if text := c.now(); len(a.Node.Attachments()) != 2 || !strings.Contains(text, `["7000"]`) || !strings.Contains(text, `["7001"]`) {
-		t.Errorf("%d are in lanes, want both; lanes:\n%s", len(a.Node.Attachments()), text)
+	if text := c.now(); len(a.Lanes.Attachments()) != 2 || !strings.Contains(text, `["7000"]`) ||
+		!strings.Contains(text, `["7001"]`) {
+		t.Errorf("%d are in lanes, want both; lanes:\n%s", len(a.Lanes.Attachments()), text)
 	}
 }
 
@@ -412,14 +453,16 @@ func TestHostPods(t *testing.T) {
 // node's addresses and no interface of its own.
 func TestHostPodByNRI(t *testing.T) {
 	a, w, c := setup(t)
-	p := w.pod("host", "192.0.2.1", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	p := w.pod("host", "192.0.2.1", "Pending",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
 	p.Spec.HostNetwork = true
-	r := request(cniproto.Add, "host", "192.0.2.1")
+	r := request(cni.Add, "host", "192.0.2.1")
 	r.Addrs, r.HostIf, r.IngressRate = nil, "", 10e6
 	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" {
 		t.Fatalf("%+v", got)
 	}
-	if at := a.Node.Attachments(); len(at) != 1 || at[0].IfName != "" || len(at[0].Addrs) != 0 || at[0].Sandbox != "sb-host" {
+	if at := a.Lanes.Attachments(); len(at) != 1 || at[0].IfName != "" || len(at[0].Addrs) != 0 ||
+		at[0].Sandbox != "sb-host" {
 		t.Errorf("attached %+v", at)
 	}
 	if text := c.now(); !strings.Contains(text, "192.0.2.1") || !strings.Contains(text, "6379") {
@@ -430,13 +473,14 @@ func TestHostPodByNRI(t *testing.T) {
 	if got := a.Handle(t.Context(), r, early(t, true)); !got.Lane || !strings.Contains(got.Error, "names no port") {
 		t.Errorf("without a port: %+v", got)
 	}
-	if got := a.Handle(t.Context(), &cniproto.Request{Command: cniproto.Del, Sandbox: "sb-host", UID: "u-host"}, early(t, true)); got.Error != "" || len(a.Node.Attachments()) != 0 {
-		t.Errorf("%+v, %+v", got, a.Node.Attachments())
+	if got := a.Handle(t.Context(), &cni.Request{Command: cni.Del, Sandbox: "sb-host", UID: "u-host"},
+		early(t, true)); got.Error != "" || len(a.Lanes.Attachments()) != 0 {
+		t.Errorf("%+v, %+v", got, a.Lanes.Attachments())
 	}
 	// Control groups are there when it runs.
 	a.ByCgroup = func() bool { return true }
-	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" || len(a.Node.Attachments()) != 0 {
-		t.Errorf("by control group: %+v, %+v", got, a.Node.Attachments())
+	if got := a.Handle(t.Context(), r, early(t, true)); got.Error != "" || len(a.Lanes.Attachments()) != 0 {
+		t.Errorf("by control group: %+v, %+v", got, a.Lanes.Attachments())
 	}
 }
 
@@ -444,7 +488,8 @@ func TestHostPodByNRI(t *testing.T) {
 // anew, has its lane at its new address.
 func TestSandboxMadeAnew(t *testing.T) {
 	a, w, c := setup(t)
-	p := w.pod("moves", "10.0.0.1", "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	p := w.pod("moves", "10.0.0.1", "Running",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
 	sweep := func() {
 		t.Helper()
 		if err := a.Sweep(t.Context(), w.pods, func(*corev1.Pod, string) string { return "" }); err != nil {
@@ -465,21 +510,24 @@ func TestSandboxMadeAnew(t *testing.T) {
 // TestFrontends: what comes to a node port is the pod's too.
 func TestFrontends(t *testing.T) {
 	a, w, c := setup(t)
-	p := w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	p := w.pod("redis", "10.0.0.2", "Pending",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
 	p.Annotations = map[string]string{pods.Annotation: `{"c":{"frontends":["30379"]}}`}
-	if got := a.Handle(t.Context(), request(cniproto.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "" {
+	if got := a.Handle(t.Context(), request(cni.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "" {
 		t.Fatalf("%+v", got)
 	}
-	if text := c.now(); !strings.Contains(text, "ports: [\"30379\"]\n        addrs: [\"192.0.2.1\"]") || !strings.Contains(text, "ports: [\"6379\"]\n        addrs: [\"10.0.0.2\"]") {
+	if text := c.now(); !strings.Contains(text, "ports: [\"30379\"]\n        addrs: [\"192.0.2.1\"]") ||
+		!strings.Contains(text, "ports: [\"6379\"]\n        addrs: [\"10.0.0.2\"]") {
 		t.Errorf("lanes:\n%s", text)
 	}
 }
 
 func TestUnreachable(t *testing.T) {
 	a, w, _ := setup(t)
-	a.Reachable = func(device string, addrs []netip.Addr) error { return errors.New(device + " is under an overlay") }
+	a.Reachable = func(dev string, addrs []netip.Addr) error { return errors.New(dev + " is under an overlay") }
 	w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
-	if got := a.Handle(t.Context(), request(cniproto.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "eth0 is under an overlay" || !got.Lane {
+	if got := a.Handle(t.Context(), request(cni.Add, "redis", "10.0.0.2"),
+		early(t, true)); got.Error != "eth0 is under an overlay" || !got.Lane {
 		t.Errorf("%+v", got)
 	}
 	// One that the agent puts into its lane later is no better off.
@@ -490,7 +538,7 @@ func TestUnreachable(t *testing.T) {
 	if len(w.events) != 2 || !strings.Contains(w.events[1], "under an overlay") {
 		t.Errorf("events %q", w.events)
 	}
-	if got := a.Node.Attachments(); len(got) != 0 {
+	if got := a.Lanes.Attachments(); len(got) != 0 {
 		t.Errorf("left: %v", got)
 	}
 }

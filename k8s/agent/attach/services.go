@@ -23,7 +23,7 @@ func (a *Attacher) services(pod *corev1.Pod) []pods.Service {
 // put attaches a pod by what its packets are told. That a pod gets its lane does not
 // hang on Services, which others write: what they make impossible (a frontend that
 // leads to another lane, more rules than the card has) is left out, and said.
-func (a *Attacher) put(ctx context.Context, at node.Attachment, pod *corev1.Pod, where pods.Where) error {
+func (a *Attacher) put(ctx context.Context, at lanes.Attachment, pod *corev1.Pod, where pods.Where) error {
 	err := a.try(ctx, at, pod, where)
 	if err == nil || len(where.Services) == 0 {
 		return err
@@ -36,18 +36,19 @@ func (a *Attacher) put(ctx context.Context, at node.Attachment, pod *corev1.Pod,
 	return nil
 }
 
-func (a *Attacher) try(ctx context.Context, at node.Attachment, pod *corev1.Pod, where pods.Where) (err error) {
+func (a *Attacher) try(ctx context.Context, at lanes.Attachment, pod *corev1.Pod, where pods.Where) (err error) {
 	if at.Members, err = pods.Members(pod, where, at.Grants); err != nil {
 		return err
 	}
 	at.Services = where.Services
-	return a.Node.Attach(ctx, at)
+	return a.Lanes.Attach(ctx, at)
 }
 
 // leftOut says on a pod that its Services' packets are not its lane's.
-func (a *Attacher) leftOut(at *node.Attachment, err error) {
+func (a *Attacher) leftOut(at *lanes.Attachment, err error) {
 	a.Log.Warn("packets of Services are not the lane's", "pod", at.Name(), "error", err)
-	a.Event(at.Namespace, at.Pod, at.UID, "ServiceNotInLane", "packets for the pod's Services are not its lane's: "+err.Error())
+	a.Event(at.Namespace, at.Pod, at.UID, "ServiceNotInLane",
+		"packets for the pod's Services are not its lane's: "+err.Error())
 }
 
 // FollowServices has the pods that are in lanes get the packets of the Services that
@@ -56,7 +57,7 @@ func (a *Attacher) FollowServices(ctx context.Context, here map[string]*corev1.P
 	if a.Services == nil {
 		return
 	}
-	for _, at := range a.Node.Attachments() {
+	for _, at := range a.Lanes.Attachments() {
 		pod := here[at.Name()]
 		if pod == nil || string(pod.UID) != at.UID || pod.Spec.HostNetwork {
 			continue

@@ -10,14 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/niclane/niclane/k8s/api/params"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 )
 
 // nodePort leads to port 6379.
 func nodePort(port uint16) pods.Service {
-	return pods.Service{Frontend: claim.Frontend{Ports: claim.Ports{Protocol: "tcp", First: port, Last: port}}, Target: 6379}
+	return pods.Service{Frontend: params.Frontend{Ports: params.Ports{Protocol: "tcp", First: port, Last: port}},
+		Target: 6379}
 }
 
 // TestServices: a pod's lane has what comes by its Services, as they are now.
@@ -25,8 +26,9 @@ func TestServices(t *testing.T) {
 	a, w, c := setup(t)
 	lead := map[string][]pods.Service{"redis": {nodePort(30379)}}
 	a.Services = func(p *corev1.Pod) []pods.Service { return lead[p.Name] }
-	p := w.pod("redis", "10.0.0.2", "Pending", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
-	if got := a.Handle(t.Context(), request(cniproto.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "" {
+	p := w.pod("redis", "10.0.0.2", "Pending",
+		podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-0"}})
+	if got := a.Handle(t.Context(), request(cni.Add, "redis", "10.0.0.2"), early(t, true)); got.Error != "" {
 		t.Fatalf("%+v", got)
 	}
 	has := func(ports ...string) {
@@ -67,17 +69,21 @@ func TestServicesThatCannotBe(t *testing.T) {
 	a.Services = func(p *corev1.Pod) []pods.Service { return lead[p.Name] }
 	for i, name := range []string{"one", "two"} {
 		addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(2 + i)}).String()
-		w.pod(name, addr, "Running", podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-" + string(rune('0'+i))}})
-		if got := a.Handle(t.Context(), request(cniproto.Add, name, addr), early(t, true)); got != (cniproto.Answer{Lane: true}) {
+		w.pod(name, addr, "Running",
+			podresources.Devices{Resource: "niclane.dev/redis", IDs: []string{"redis-" + string(rune('0'+i))}})
+		if got := a.Handle(t.Context(), request(cni.Add, name, addr), early(t, true)); got != (cni.Answer{Lane: true}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if text := c.now(); !strings.Contains(text, "10.0.0.2") || !strings.Contains(text, "10.0.0.3") || strings.Count(text, "30379") != 1 {
+	if text := c.now(); !strings.Contains(text, "10.0.0.2") || !strings.Contains(text, "10.0.0.3") ||
+		strings.Count(text, "30379") != 1 {
 		t.Errorf("lanes:\n%s", text)
 	}
 	said := func(n int) {
 		t.Helper()
-		if len(w.events) != n || !strings.Contains(w.events[n-1], "two ServiceNotInLane packets for the pod's Services are not its lane's: tcp port 30379 of 192.0.2.1 leads to lane redis-0, with pod default/one") {
+		if len(w.events) != n || !strings.Contains(w.events[n-1],
+			"two ServiceNotInLane packets for the pod's Services are not its lane's: tcp port 30379 of 192.0.2.1 "+
+				"leads to lane redis-0, with pod default/one") {
 			t.Errorf("events %q", w.events)
 		}
 	}
@@ -94,7 +100,8 @@ func TestServicesThatCannotBe(t *testing.T) {
 	lead["two"] = []pods.Service{nodePort(30379)}
 	a.FollowServices(t.Context(), w.pods)
 	said(3)
-	if text := c.now(); strings.Contains(text, "30380") || strings.Count(text, "30379") != 1 || !strings.Contains(text, "10.0.0.3") {
+	if text := c.now(); strings.Contains(text, "30380") || strings.Count(text, "30379") != 1 ||
+		!strings.Contains(text, "10.0.0.3") {
 		t.Errorf("lanes:\n%s", text)
 	}
 	// The other's has gone: it can be.
@@ -104,7 +111,7 @@ func TestServicesThatCannotBe(t *testing.T) {
 	if text := c.now(); strings.Count(text, "30379") != 1 || len(w.events) != 3 {
 		t.Errorf("lanes:\n%s\nevents %q", text, w.events)
 	}
-	for _, at := range a.Node.Attachments() {
+	for _, at := range a.Lanes.Attachments() {
 		if (at.Pod == "two") != (len(at.Services) == 1) {
 			t.Errorf("%s has %v", at.Pod, at.Services)
 		}

@@ -35,7 +35,8 @@ import (
 )
 
 var (
-	policies = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}
+	policies = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version,
+		Resource: v1alpha1.Resource}
 	nodes    = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	podsGVR  = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
@@ -79,30 +80,27 @@ func New(client dynamic.Interface, node string, withServices bool, log *slog.Log
 	return c
 }
 
-func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
-	return Informer(c.client, gvr, selector, func(u *unstructured.Unstructured) (any, error) { return part(gvr, u) })
-}
-
-// Informer keeps the parts that are taken of the objects which a field selector
+// informer keeps the parts that are taken of the objects which a field selector
 // selects, "" for all. What cannot be taken a part of is kept as it is.
-func Informer(client dynamic.Interface, gvr schema.GroupVersionResource, selector string, part func(*unstructured.Unstructured) (any, error)) cache.SharedIndexInformer {
+func (c *Cluster) informer(gvr schema.GroupVersionResource, selector string) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
-			return client.Resource(gvr).List(ctx, o)
+			return c.client.Resource(gvr).List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
-			return client.Resource(gvr).Watch(ctx, o)
+			return c.client.Resource(gvr).Watch(ctx, o)
 		},
 	}
-	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &unstructured.Unstructured{}, 0, cache.Indexers{})
+	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, c.client),
+		&unstructured.Unstructured{}, 0, cache.Indexers{})
 	_ = i.SetTransform(func(o any) (any, error) { // before it starts: no error
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
 			return o, nil // a part already
 		}
-		if p, err := part(u); err == nil {
+		if p, err := part(gvr, u); err == nil {
 			return p, nil
 		}
 		return o, nil
@@ -210,7 +208,7 @@ func readPolicy(o any) (*v1alpha1.LanePolicy, error) {
 	p := &v1alpha1.LanePolicy{}
 	p.Name, p.UID, p.Generation = u.GetName(), u.GetUID(), u.GetGeneration()
 	if err == nil && spec != nil {
-		err = claim.StrictUpTo(raw, &p.Spec, maxPolicy)
+		err = params.StrictUpTo(raw, &p.Spec, maxPolicy)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: spec: %w", p.Name, err)
@@ -311,7 +309,8 @@ func (c *Cluster) SetStatus(ctx context.Context, policy string, s *v1alpha1.Node
 		"metadata": map[string]any{"name": policy},
 		"status":   map[string]any{"nodes": entries},
 	}}
-	_, err := c.client.Resource(policies).ApplyStatus(ctx, policy, u, metav1.ApplyOptions{FieldManager: "niclane-agent/" + c.node, Force: true})
+	_, err := c.client.Resource(policies).ApplyStatus(ctx, policy, u,
+		metav1.ApplyOptions{FieldManager: "niclane-agent/" + c.node, Force: true})
 	if apierrors.IsNotFound(err) && s == nil {
 		return nil
 	}
@@ -320,8 +319,10 @@ func (c *Cluster) SetStatus(ctx context.Context, policy string, s *v1alpha1.Node
 
 // Condition makes a condition that keeps the time of the old one if its status is
 // the same.
-func Condition(old []metav1.Condition, typ string, yes bool, reason, message string, generation int64) metav1.Condition {
-	n := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.Now()}
+func Condition(old []metav1.Condition, typ string, yes bool, reason, message string,
+	generation int64) metav1.Condition {
+	n := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+		ObservedGeneration: generation, LastTransitionTime: metav1.Now()}
 	if yes {
 		n.Status = metav1.ConditionTrue
 	}
@@ -361,10 +362,11 @@ func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason,
 	}
 	now := metav1.Now()
 	e := &corev1.Event{
-		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: name + ".", Namespace: in},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: namespace, Name: name, UID: types.UID(uid)},
-		Reason:         reason, Message: message, Type: corev1.EventTypeWarning, Count: 1,
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: name + ".", Namespace: in},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: namespace, Name: name,
+			UID: types.UID(uid)},
+		Reason: reason, Message: message, Type: corev1.EventTypeWarning, Count: 1,
 		FirstTimestamp: now, LastTimestamp: now, Source: corev1.EventSource{Component: "niclane-agent", Host: c.node},
 		ReportingController: "niclane.dev/agent", ReportingInstance: c.node,
 	}
@@ -372,9 +374,11 @@ func (c *Cluster) Event(ctx context.Context, kind, namespace, name, uid, reason,
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		_, err = c.client.Resource(eventGVR).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: obj}, metav1.CreateOptions{})
+		_, err = c.client.Resource(eventGVR).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: obj},
+			metav1.CreateOptions{})
 	}
 	if err != nil {
-		c.log.Warn("event could not be told", "object", namespace+"/"+name, "reason", reason, "message", message, "error", err)
+		c.log.Warn("event could not be told", "object", namespace+"/"+name, "reason", reason, "message", message,
+			"error", err)
 	}
 }

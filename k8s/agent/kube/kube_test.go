@@ -29,23 +29,27 @@ func object(t *testing.T, o runtime.Object) runtime.Object {
 
 func lanePolicy(name string, spec map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy", "metadata": map[string]any{"name": name, "generation": int64(3)}, "spec": spec,
+		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy",
+		"metadata": map[string]any{"name": name, "generation": int64(3)}, "spec": spec,
 	}}
 }
 
 func TestWatches(t *testing.T) {
 	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	node.Name, node.Labels = "n1", map[string]string{"role": "edge"}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n1"},
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"}}
 	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName = "default", "p", "u1", "n1"
 	node.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.3.7"
 	service := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}
 	service.Namespace, service.Name = "default", "s"
 	service.Spec.Ports = []corev1.ServicePort{{Port: 6379, NodePort: 30379}}
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		policies: "LanePolicyList", nodes: "NodeList", podsGVR: "PodList", services: "ServiceList", eventGVR: "EventList",
-	}, object(t, node), object(t, pod), object(t, service),
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{
+			policies: "LanePolicyList", nodes: "NodeList", podsGVR: "PodList", services: "ServiceList",
+			eventGVR: "EventList",
+		}, object(t, node), object(t, pod), object(t, service),
 		lanePolicy("good", map[string]any{"classes": []any{map[string]any{"name": "redis", "queues": int64(2)}}}),
 		lanePolicy("odd", map[string]any{"clases": []any{}}))
 	changed := make(chan struct{}, 16)
@@ -84,7 +88,8 @@ func TestWatches(t *testing.T) {
 	if len(all) != 1 || all[0].Name != "good" || all[0].Generation != 3 || all[0].Spec.Classes[0].Queues != 2 {
 		t.Errorf("policies: %+v", all)
 	}
-	if err == nil || !strings.Contains(err.Error(), `policy odd: spec: `) || !strings.Contains(err.Error(), `"clases"`) {
+	if err == nil || !strings.Contains(err.Error(), `policy odd: spec: `) ||
+		!strings.Contains(err.Error(), `"clases"`) {
 		t.Errorf("an unknown key: %v", err)
 	}
 	if p, err := c.Pod(t.Context(), "default", "p", "u1"); err != nil || p.Name != "p" {
@@ -116,7 +121,8 @@ func TestCondition(t *testing.T) {
 	was := Condition(nil, "Applied", true, "r", "m", 1)
 	was.LastTransitionTime = metav1.NewTime(time.Unix(1, 0))
 	old := []metav1.Condition{was}
-	if c := Condition(old, "Applied", true, "r2", "m2", 2); !c.LastTransitionTime.Equal(&was.LastTransitionTime) || c.Message != "m2" {
+	if c := Condition(old, "Applied", true, "r2", "m2", 2); !c.LastTransitionTime.Equal(&was.LastTransitionTime) ||
+		c.Message != "m2" {
 		t.Errorf("%+v", c)
 	}
 	if c := Condition(old, "Applied", false, "r", "m", 2); c.LastTransitionTime.Equal(&was.LastTransitionTime) {

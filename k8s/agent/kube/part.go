@@ -40,7 +40,8 @@ func typed[T any](u *unstructured.Unstructured, part func(*T) *T) (any, error) {
 
 // metaPart is what an informer needs to keep an object, and its labels.
 func metaPart(m *metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Labels: m.Labels}
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		Labels: m.Labels}
 }
 
 func policyPart(u *unstructured.Unstructured) *unstructured.Unstructured {
@@ -70,9 +71,11 @@ func podPart(p *corev1.Pod) *corev1.Pod {
 		}
 	}
 	out.Spec.HostNetwork, out.Spec.ResourceClaims = p.Spec.HostNetwork, p.Spec.ResourceClaims
-	out.Spec.InitContainers, out.Spec.Containers = containerParts(p.Spec.InitContainers), containerParts(p.Spec.Containers)
+	out.Spec.InitContainers, out.Spec.Containers = containerParts(p.Spec.InitContainers),
+		containerParts(p.Spec.Containers)
 	out.Status.Phase, out.Status.PodIPs, out.Status.QOSClass = p.Status.Phase, p.Status.PodIPs, p.Status.QOSClass
-	out.Status.InitContainerStatuses, out.Status.ContainerStatuses = statusParts(p.Status.InitContainerStatuses), statusParts(p.Status.ContainerStatuses)
+	out.Status.InitContainerStatuses, out.Status.ContainerStatuses = statusParts(p.Status.InitContainerStatuses),
+		statusParts(p.Status.ContainerStatuses)
 	return out
 }
 
@@ -116,7 +119,8 @@ func statusParts(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 
 func servicePart(s *corev1.Service) *corev1.Service {
 	out := &corev1.Service{ObjectMeta: metaPart(&s.ObjectMeta)}
-	out.Spec.Selector, out.Spec.Type, out.Spec.Ports, out.Spec.ExternalIPs = s.Spec.Selector, s.Spec.Type, s.Spec.Ports, s.Spec.ExternalIPs
+	out.Spec.Selector, out.Spec.Type, out.Spec.Ports, out.Spec.ExternalIPs = s.Spec.Selector, s.Spec.Type,
+		s.Spec.Ports, s.Spec.ExternalIPs
 	out.Status.LoadBalancer = s.Status.LoadBalancer
 	return out
 }

@@ -28,13 +28,16 @@ func kept(t *testing.T, of schema.GroupVersionResource, o runtime.Object) any {
 // TestPart: what lanes need of a pod, a node and a Service is kept, and the rest is not.
 func TestPart(t *testing.T) {
 	pod := &corev1.Pod{}
-	pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion, pod.Labels = "default", "p", "u", "7", map[string]string{"app": "redis"}
+	pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion, pod.Labels = "default", "p", "u", "7",
+		map[string]string{"app": "redis"}
 	pod.Annotations = map[string]string{"niclane.dev/lanes": "{}"}
 	pod.Spec.HostNetwork = true
 	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "lane"}}
-	pod.Spec.Containers = []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{Name: "redis", ContainerPort: 6379, Protocol: "TCP"}}}}
+	pod.Spec.Containers = []corev1.Container{{Name: "c",
+		Ports: []corev1.ContainerPort{{Name: "redis", ContainerPort: 6379, Protocol: "TCP"}}}}
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"niclane.dev/redis": resource.MustParse("1")}
-	pod.Status.Phase, pod.Status.QOSClass, pod.Status.PodIPs = corev1.PodRunning, corev1.PodQOSBurstable, []corev1.PodIP{{IP: "10.0.0.1"}}
+	pod.Status.Phase, pod.Status.QOSClass, pod.Status.PodIPs = corev1.PodRunning, corev1.PodQOSBurstable,
+		[]corev1.PodIP{{IP: "10.0.0.1"}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://1"}}
 	pod.Spec.InitContainers, pod.Status.InitContainerStatuses = pod.Spec.Containers, pod.Status.ContainerStatuses
 	whole := pod.DeepCopy()
@@ -100,7 +103,8 @@ func TestSame(t *testing.T) {
 		}
 		return out
 	}
-	was, pending, p := node(func(*corev1.Node) {}), pod(func(*corev1.Pod) {}), policy(func(*unstructured.Unstructured) {})
+	was, pending, p := node(func(*corev1.Node) {}), pod(func(*corev1.Pod) {}),
+		policy(func(*unstructured.Unstructured) {})
 	for _, test := range []struct {
 		name          string
 		before, after any
@@ -117,12 +121,16 @@ func TestSame(t *testing.T) {
 		}), true},
 		{"phase", pending, pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
 		{"another of the name", pending, pod(func(p *corev1.Pod) { p.UID = "u2" }), false},
-		{"annotation", pending, pod(func(p *corev1.Pod) { p.Annotations = map[string]string{"niclane.dev/lanes": "{}"} }), false},
+		{"annotation", pending, pod(func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"niclane.dev/lanes": "{}"}
+		}), false},
 		{"another node's status", p, policy(func(u *unstructured.Unstructured) {
 			u.SetResourceVersion("2")
 			u.Object["status"] = map[string]any{"nodes": []any{map[string]any{"name": "n2"}}}
 		}), true},
-		{"spec", p, policy(func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"priority": int64(2)} }), false},
+		{"spec", p, policy(func(u *unstructured.Unstructured) {
+			u.Object["spec"] = map[string]any{"priority": int64(2)}
+		}), false},
 		{"made anew", p, policy(func(u *unstructured.Unstructured) { u.SetUID("other") }), false},
 		{"a part and nothing", p, nil, false},
 	} {

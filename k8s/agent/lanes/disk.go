@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lanes
 
 import (
 	"bytes"
@@ -54,10 +54,10 @@ type kept struct {
 type lastingJSON struct {
 	Schema int `json:"schema"`
 	// Policy and Generation of the LanePolicy that Spec comes from.
-	Policy     string                   `json:"policy,omitempty"`
-	Generation int64                    `json:"generation,omitempty"`
-	Spec       *v1alpha1.LanePolicySpec `json:"spec,omitempty"`
-	Holds      map[string]classes.Hold  `json:"holds,omitempty"`
+	Policy     string                    `json:"policy,omitempty"`
+	Generation int64                     `json:"generation,omitempty"`
+	Spec       *v1alpha1.LanePolicySpec  `json:"spec,omitempty"`
+	Holds      map[string]inventory.Hold `json:"holds,omitempty"`
 }
 
 // podsJSON is the file of the pods that are in lanes.
@@ -72,9 +72,11 @@ type podsJSON struct {
 func (d *disk) load() (*state, error) {
 	var lasting lastingJSON
 	if err := d.lasting.read(&lasting, &lasting.Schema); err != nil {
-		return nil, fmt.Errorf("%w: remove it, and the policy is applied as if it were new; pods that hold claims have to be started again", err)
+		return nil, fmt.Errorf("%w: remove it, and the policy is applied as if it were new; pods that hold claims "+
+			"have to be started again", err)
 	}
-	s := (&state{Policy: lasting.Policy, Generation: lasting.Generation, Spec: lasting.Spec, Holds: lasting.Holds}).clone()
+	s := (&state{Policy: lasting.Policy, Generation: lasting.Generation, Spec: lasting.Spec,
+		Holds: lasting.Holds}).clone()
 	var pods podsJSON
 	err := d.boot.read(&pods, &pods.Schema)
 	for _, text := range pods.Attachments {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lanes
 
 import (
 	"context"
@@ -14,109 +14,110 @@ import (
 	"github.com/niclane/niclane/k8s/policy"
 )
 
-// wanted is the policy that somebody asks for.
-type wanted struct {
+// desiredPolicy is the policy that the API server has for the node.
+type desiredPolicy struct {
 	name       string
 	generation int64
 	spec       *v1alpha1.LanePolicySpec // nil: no policy selects this node
 	err        error                    // it cannot be told which one it is
 }
 
-// settle tries again what had to wait for pods.
-func (n *Node) settle(ctx context.Context) {
-	n.mu.Lock()
-	waiting := len(n.held) > 0
-	n.mu.Unlock()
+// retry tries again what had to wait for pods.
+func (m *Manager) retry(ctx context.Context) {
+	m.mu.Lock()
+	waiting := len(m.held) > 0
+	m.mu.Unlock()
 	if waiting {
-		n.follow(ctx)
+		m.follow(ctx)
 	}
 }
 
 // SetPolicy says which policy is the node's: nil for none. err is why that cannot
 // be told; the lanes then stay as they are. It returns when the policy was
 // followed, or Status says why not.
-func (n *Node) SetPolicy(ctx context.Context, p *v1alpha1.LanePolicy, err error) {
-	w := &wanted{err: err}
+func (m *Manager) SetPolicy(ctx context.Context, p *v1alpha1.LanePolicy, err error) {
+	w := &desiredPolicy{err: err}
 	if p != nil {
 		spec := p.Spec
 		w.name, w.generation, w.spec = p.Name, p.Generation, &spec
 	}
-	n.note(func() { n.wanted = w })
+	m.note(func() { m.wanted = w })
 	done := make(chan struct{})
 	select {
-	case n.policies <- done:
-	case <-n.ended:
+	case m.policies <- done:
+	case <-m.ended:
 		return
 	case <-ctx.Done():
 		return
 	}
 	select {
 	case <-done:
-	case <-n.ended:
+	case <-m.ended:
 	}
 }
 
 // follow applies what of the wanted policy can be applied now. It runs in the
 // loop.
-func (n *Node) follow(ctx context.Context) {
-	n.mu.Lock()
-	w, st := n.wanted, n.st
-	n.mu.Unlock()
+func (m *Manager) follow(ctx context.Context) {
+	m.mu.Lock()
+	w, st := m.wanted, m.st
+	m.mu.Unlock()
 	if w == nil {
 		return
 	}
 	if w.err != nil {
-		n.note(func() { n.problem = w.err.Error() })
+		m.note(func() { m.problem = w.err.Error() })
 		return
 	}
 	spec := w.spec
 	if spec == nil {
 		spec = &v1alpha1.LanePolicySpec{}
 	}
-	now, held := policy.Keep(st.Spec, spec, n.use(st))
+	now, held := policy.Keep(st.Spec, spec, m.use(st))
 	if w.spec == nil && len(now.Classes) == 0 {
 		now = nil
 	}
-	n.mu.Lock()
-	same := n.problem == "" && !n.dirty && st.Policy == w.name && st.Generation == w.generation && reflect.DeepEqual(st.Spec, now)
+	m.mu.Lock()
+	same := m.problem == "" && !m.dirty && st.Policy == w.name && st.Generation == w.generation &&
+		reflect.DeepEqual(st.Spec, now)
 	if same {
-		n.held = held
+		m.held = held
 	}
-	n.mu.Unlock()
+	m.mu.Unlock()
 	if same {
-		n.o.Changed()
+		m.o.Changed()
 		return
 	}
 	next := st.clone()
 	next.Spec, next.Policy, next.Generation = now, w.name, w.generation
-	err := n.make(ctx, next)
+	err := m.make(ctx, next)
 	if err == nil {
-		err = n.disk.save(next)
-		n.dirty = err != nil
+		err = m.disk.save(next)
+		m.dirty = err != nil
 	}
 	if err != nil {
-		n.o.Log.Error("policy is not applied", "policy", w.name, "error", err)
-		n.note(func() { n.problem, n.held = err.Error(), held })
+		m.o.Log.Error("policy is not applied", "policy", w.name, "error", err)
+		m.note(func() { m.problem, m.held = err.Error(), held })
 		return
 	}
-	n.mu.Lock()
-	n.problem, n.held = "", held
-	n.mu.Unlock()
-	n.commit(next)
+	m.mu.Lock()
+	m.problem, m.held = "", held
+	m.mu.Unlock()
+	m.commit(next)
 }
 
 // use says which units of the state's classes are in use.
-func (n *Node) use(st *state) policy.Use {
+func (m *Manager) use(st *state) policy.Use {
 	holders := st.holders()
-	n.mu.Lock()
-	for id, when := range n.granted {
+	m.mu.Lock()
+	for id, when := range m.granted {
 		if _, known := holders[id]; known || time.Since(when) > startGrace {
-			delete(n.granted, id)
+			delete(m.granted, id)
 			continue
 		}
-		holders[id] = classes.Holder{}
+		holders[id] = inventory.Holder{}
 	}
-	n.mu.Unlock()
+	m.mu.Unlock()
 	use := policy.Use{}
 	if st.Spec == nil {
 		return use

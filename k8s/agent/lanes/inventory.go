@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lanes
 
 import (
 	"context"
@@ -15,65 +15,67 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-var _ classes.Inventory = (*Node)(nil)
+var _ inventory.Inventory = (*Manager)(nil)
 
 // publish tells of a new snapshot, if anything has changed.
-func (n *Node) publish() {
-	n.mu.Lock()
-	n.stale = true
-	n.renew()
-	n.mu.Unlock()
-	n.o.Changed()
+func (m *Manager) publish() {
+	m.mu.Lock()
+	m.stale = true
+	m.renew()
+	m.mu.Unlock()
+	m.o.Changed()
 }
 
-// renew makes a new snapshot, if anything may have changed and has; n.mu is held. It
+// renew makes a new snapshot, if anything may have changed and has; m.mu is held. It
 // goes through all units of all pods, for which a pod that starts does not wait.
-func (n *Node) renew() {
-	if !n.stale {
+func (m *Manager) renew() {
+	if !m.stale {
 		return
 	}
-	n.stale = false
-	next := n.snapshot()
-	next.Version = n.version
-	if n.snap == nil || !next.Equal(n.snap) {
-		n.version++
-		next.Version = n.version
-		n.snap = next
-		close(n.changed)
-		n.changed = make(chan struct{})
+	m.stale = false
+	next := m.snapshot()
+	next.Version = m.version
+	if m.snap == nil || !next.Equal(m.snap) {
+		m.version++
+		next.Version = m.version
+		m.snap = next
+		close(m.changed)
+		m.changed = make(chan struct{})
 	}
 }
 
-// snapshot is made of the state; n.mu is held.
-func (n *Node) snapshot() *classes.Snapshot {
-	out := &classes.Snapshot{Node: n.o.Name}
-	if n.st.Spec == nil {
+// snapshot is made of the state; m.mu is held.
+func (m *Manager) snapshot() *inventory.Snapshot {
+	out := &inventory.Snapshot{Node: m.o.Name}
+	if m.st.Spec == nil {
 		return out
 	}
-	real := map[string]string{}
+	actual := map[string]string{}
 	var link uint64
-	if a := n.applied; a != nil && len(a.Plan.Devices) > 0 {
+	if a := m.applied; a != nil && len(a.Plan.Devices) > 0 {
 		if d := a.State.Device(a.Plan.Devices[0]); d != nil {
 			link = d.Speed
-			out.Device = &classes.Device{Name: d.Name, Driver: d.Driver, PCI: d.Bus, NUMA: d.Node, Speed: d.Speed}
+			out.Device = &inventory.Device{Name: d.Name, Driver: d.Driver, PCI: d.Bus, NUMA: d.Node, Speed: d.Speed}
 		}
 		for _, c := range a.Plan.Choices {
-			if part := string(c.Part); c.Realisation != "" && real[part] == "" { // the first device's
-				real[part] = c.Realisation
+			if part := string(c.Part); c.Realisation != "" && actual[part] == "" { // the first device's
+				actual[part] = c.Realisation
 			}
 		}
 	}
-	holders, joined := n.st.holders(), n.st.joined()
-	for i := range n.st.Spec.Classes {
-		c := &n.st.Spec.Classes[i]
-		out.Classes = append(out.Classes, n.class(c, link, real, holders, joined))
+	holders, joined := m.st.holders(), m.st.joined()
+	for i := range m.st.Spec.Classes {
+		c := &m.st.Spec.Classes[i]
+		out.Classes = append(out.Classes, m.class(c, link, actual, holders, joined))
 	}
 	return out
 }
 
-func (n *Node) class(c *v1alpha1.Class, link uint64, real map[string]string, holders map[string]classes.Holder, joined []policy.Joining) classes.Class {
-	out := classes.Class{
-		Name: c.Name, Mode: intent.Exclusive, OfferedAs: policy.Offered(c), Queues: c.Queues, Rank: c.Rank, Poller: c.Poller, Realisations: real,
+func (m *Manager) class(c *v1alpha1.Class, link uint64, actual map[string]string, holders map[string]inventory.Holder,
+	joined []policy.Joining) inventory.Class {
+	out := inventory.Class{
+		Name: c.Name, Mode: intent.Exclusive, OfferedAs: policy.Offered(c), Queues: c.Queues, Rank: c.Rank,
+		Poller: c.Poller, Realisations: actual,
 	}
 	if policy.IsShared(c) {
 		out.Mode = intent.Shared
@@ -85,11 +87,11 @@ func (n *Node) class(c *v1alpha1.Class, link uint64, real map[string]string, hol
 		out.Poller = "auto"
 	}
 	out.Guarantee, out.Ceiling = policy.Bits(c.Guarantee, link), policy.Bits(c.Ceiling, link)
-	going := n.going(c.Name)
-	out.Units = make([]classes.Unit, 0, policy.Size(c))
+	going := m.going(c.Name)
+	out.Units = make([]inventory.Unit, 0, policy.Size(c))
 	for i := range policy.Size(c) {
 		id := policy.UnitID(c.Name, i)
-		u := classes.Unit{ID: id, Lane: policy.LaneOf(c, id)}
+		u := inventory.Unit{ID: id, Lane: policy.LaneOf(c, id)}
 		if !policy.IsShared(c) {
 			u.Lane = policy.Leader(joined, c.Name, id)
 		}
@@ -98,25 +100,27 @@ func (n *Node) class(c *v1alpha1.Class, link uint64, real map[string]string, hol
 		} else if going {
 			continue
 		}
-		u.Queues, u.Unhealthy = n.queues(u.Lane), n.unhealthy(u.Lane)
+		u.Queues, u.Unhealthy = m.queues(u.Lane), m.unhealthy(u.Lane)
 		out.Units = append(out.Units, u)
 	}
 	return out
 }
 
 // going reports whether the wanted policy has the class no more.
-func (n *Node) going(class string) bool {
-	if n.wanted == nil || n.wanted.err != nil || n.problem != "" {
+func (m *Manager) going(class string) bool {
+	if m.wanted == nil || m.wanted.err != nil || m.problem != "" {
 		return false
 	}
-	return n.wanted.spec == nil || !slices.ContainsFunc(n.wanted.spec.Classes, func(c v1alpha1.Class) bool { return c.Name == class })
+	return m.wanted.spec == nil || !slices.ContainsFunc(m.wanted.spec.Classes, func(c v1alpha1.Class) bool {
+		return c.Name == class
+	})
 }
 
-func (n *Node) queues(lane string) []int {
-	if n.applied == nil {
+func (m *Manager) queues(lane string) []int {
+	if m.applied == nil {
 		return nil
 	}
-	for _, l := range n.applied.Plan.Lanes {
+	for _, l := range m.applied.Plan.Lanes {
 		if l.Name == lane {
 			return l.Queues
 		}
@@ -124,43 +128,43 @@ func (n *Node) queues(lane string) []int {
 	return nil
 }
 
-func (n *Node) unhealthy(lane string) string {
-	if n.applied == nil {
-		if n.problem != "" {
-			return "its lane is not made: " + n.problem
+func (m *Manager) unhealthy(lane string) string {
+	if m.applied == nil {
+		if m.problem != "" {
+			return "its lane is not made: " + m.problem
 		}
 		return "its lane is not made yet"
 	}
-	return strings.Join(append(slices.Clone(n.drifts[""]), n.drifts[lane]...), "; ")
+	return strings.Join(append(slices.Clone(m.drifts[""]), m.drifts[lane]...), "; ")
 }
 
-// Now implements classes.Inventory.
-func (n *Node) Now() *classes.Snapshot {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.renew()
-	return n.snap
+// Now implements inventory.Inventory.
+func (m *Manager) Now() *inventory.Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.renew()
+	return m.snap
 }
 
-// Changed implements classes.Inventory.
-func (n *Node) Changed(version uint64) <-chan struct{} {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.renew()
-	if n.version != version {
+// Changed implements inventory.Inventory.
+func (m *Manager) Changed(version uint64) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.renew()
+	if m.version != version {
 		c := make(chan struct{})
 		close(c)
 		return c
 	}
-	return n.changed
+	return m.changed
 }
 
-// Hold implements classes.Inventory.
-func (n *Node) Hold(ctx context.Context, h classes.Hold) error {
+// Hold implements inventory.Inventory.
+func (m *Manager) Hold(ctx context.Context, h inventory.Hold) error {
 	if h.Key == "" || len(h.Units) == 0 {
 		return fmt.Errorf("claim %s: a hold needs a key and a unit", h.Claim)
 	}
-	return n.do(ctx, false, func(s *state) error {
+	return m.do(ctx, false, func(s *state) error {
 		given := h
 		given.Units = slices.Clone(h.Units)
 		was, again := s.Holds[h.Key]
@@ -170,7 +174,7 @@ func (n *Node) Hold(ctx context.Context, h classes.Hold) error {
 			u := &given.Units[i]
 			c := s.class(u.Class)
 			if c == nil || policy.Offered(c) != v1alpha1.OfferedAsClaim {
-				return fmt.Errorf("claim %s: class %q: %w", h.Claim, u.Class, classes.ErrNoClass)
+				return fmt.Errorf("claim %s: class %q: %w", h.Claim, u.Class, inventory.ErrNoClass)
 			}
 			if policy.IsShared(c) && u.Unit == "" {
 				if again && len(was.Units) == len(given.Units) && was.Units[i].Class == u.Class {
@@ -179,59 +183,60 @@ func (n *Node) Hold(ctx context.Context, h classes.Hold) error {
 					u.Unit = freePlace(c, holders)
 				}
 				if u.Unit == "" {
-					return fmt.Errorf("claim %s: class %s has %d places, all taken: %w", h.Claim, c.Name, policy.Size(c), classes.ErrHeld)
+					return fmt.Errorf("claim %s: class %s has %d places, all taken: %w", h.Claim, c.Name,
+						policy.Size(c), inventory.ErrHeld)
 				}
 			}
 			if no := policy.UnitNumber(c.Name, u.Unit); no < 0 || no >= policy.Size(c) {
-				return fmt.Errorf("claim %s: class %s: unit %q: %w", h.Claim, c.Name, u.Unit, classes.ErrNoUnit)
+				return fmt.Errorf("claim %s: class %s: unit %q: %w", h.Claim, c.Name, u.Unit, inventory.ErrNoUnit)
 			}
 			if who, taken := holders[u.Unit]; taken && !slices.Contains(h.Pods, who.UID) {
-				return fmt.Errorf("claim %s: unit %s: %s: %w", h.Claim, u.Unit, who, classes.ErrHeld)
+				return fmt.Errorf("claim %s: unit %s: %s: %w", h.Claim, u.Unit, who, inventory.ErrHeld)
 			}
-			n.mu.Lock()
-			why := n.unhealthy(policy.LaneOf(c, u.Unit))
-			n.mu.Unlock()
+			m.mu.Lock()
+			why := m.unhealthy(policy.LaneOf(c, u.Unit))
+			m.mu.Unlock()
 			if why != "" && !again {
-				return fmt.Errorf("claim %s: unit %s: %w: %s", h.Claim, u.Unit, classes.ErrUnhealthy, why)
+				return fmt.Errorf("claim %s: unit %s: %w: %s", h.Claim, u.Unit, inventory.ErrUnhealthy, why)
 			}
-			holders[u.Unit] = classes.Holder{Pod: h.Claim}
+			holders[u.Unit] = inventory.Holder{Pod: h.Claim}
 		}
 		s.Holds[h.Key] = given
 		return nil
 	})
 }
 
-func freePlace(c *v1alpha1.Class, holders map[string]classes.Holder) string {
+func freePlace(c *v1alpha1.Class, holders map[string]inventory.Holder) string {
 	for i := range policy.Size(c) {
-		if id := policy.UnitID(c.Name, i); holders[id] == (classes.Holder{}) {
+		if id := policy.UnitID(c.Name, i); holders[id] == (inventory.Holder{}) {
 			return id
 		}
 	}
 	return ""
 }
 
-// Release implements classes.Inventory.
-func (n *Node) Release(ctx context.Context, key string) error {
-	n.mu.Lock()
-	_, known := n.st.Holds[key]
-	n.mu.Unlock()
+// Release implements inventory.Inventory.
+func (m *Manager) Release(ctx context.Context, key string) error {
+	m.mu.Lock()
+	_, known := m.st.Holds[key]
+	m.mu.Unlock()
 	if !known {
 		return nil
 	}
-	return n.do(ctx, true, func(s *state) error {
+	return m.do(ctx, true, func(s *state) error {
 		delete(s.Holds, key)
 		s.remove(func(a *Attachment) bool { return slices.Contains(a.Holds, key) })
 		return nil
 	})
 }
 
-// Holds implements classes.Inventory.
-func (n *Node) Holds() []classes.Hold {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	out := make([]classes.Hold, 0, len(n.st.Holds))
-	for _, key := range slices.Sorted(maps.Keys(n.st.Holds)) {
-		out = append(out, n.st.Holds[key])
+// Holds implements inventory.Inventory.
+func (m *Manager) Holds() []inventory.Hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]inventory.Hold, 0, len(m.st.Holds))
+	for _, key := range slices.Sorted(maps.Keys(m.st.Holds)) {
+		out = append(out, m.st.Holds[key])
 	}
 	return out
 }

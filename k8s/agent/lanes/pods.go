@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lanes
 
 import (
 	"context"
@@ -18,24 +18,24 @@ const startGrace = 2 * time.Minute
 
 // Granted records that kubelet has given units to a container that is about to
 // start. It refuses units that cannot be given.
-func (n *Node) Granted(class string, ids []string) error {
-	c := n.Now().Find(class)
+func (m *Manager) Granted(class string, ids []string) error {
+	c := m.Now().Find(class)
 	if c == nil {
-		return fmt.Errorf("%s: %w", class, classes.ErrNoClass)
+		return fmt.Errorf("%s: %w", class, inventory.ErrNoClass)
 	}
 	for _, id := range ids {
 		u := c.Find(id)
 		if u == nil {
-			return fmt.Errorf("%s: %w", id, classes.ErrNoUnit)
+			return fmt.Errorf("%s: %w", id, inventory.ErrNoUnit)
 		}
 		if u.Unhealthy != "" {
-			return fmt.Errorf("%s: %w: %s", id, classes.ErrUnhealthy, u.Unhealthy)
+			return fmt.Errorf("%s: %w: %s", id, inventory.ErrUnhealthy, u.Unhealthy)
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, id := range ids {
-		n.granted[id] = time.Now()
+		m.granted[id] = time.Now()
 	}
 	return nil
 }
@@ -43,26 +43,27 @@ func (n *Node) Granted(class string, ids []string) error {
 // Attach puts a pod into its lanes. It returns when its packets are steered, or an
 // error, and then nothing has changed. A sandbox that is attached already is
 // attached anew.
-func (n *Node) Attach(ctx context.Context, a Attachment) error {
-	return n.do(ctx, false, func(s *state) error {
+func (m *Manager) Attach(ctx context.Context, a Attachment) error {
+	return m.do(ctx, false, func(s *state) error {
 		for _, g := range a.Grants {
 			c := s.class(g.Class)
 			if c == nil {
-				return fmt.Errorf("class %s: %w", g.Class, classes.ErrNoClass)
+				return fmt.Errorf("class %s: %w", g.Class, inventory.ErrNoClass)
 			}
 			for _, id := range g.Units {
 				if no := policy.UnitNumber(c.Name, id); no < 0 || no >= policy.Size(c) {
-					return fmt.Errorf("class %s: unit %s: %w", g.Class, id, classes.ErrNoUnit)
+					return fmt.Errorf("class %s: unit %s: %w", g.Class, id, inventory.ErrNoUnit)
 				}
 			}
 		}
 		s.remove(func(other *Attachment) bool {
-			if other.UID != a.UID && !overlapping(other, &a) && !sharesUnit(other, &a) || other.UID == a.UID && other.Sandbox == a.Sandbox {
+			if other.UID != a.UID && !overlapping(other, &a) && !sharesUnit(other, &a) ||
+				other.UID == a.UID && other.Sandbox == a.Sandbox {
 				return false
 			}
 			// kubelet and the address plugin give a unit and an address to one pod at a
 			// time: the other's end was missed.
-			n.o.Log.Warn("a pod's end was missed", "pod", other.Name(), "now", a.Name())
+			m.o.Log.Warn("a pod's end was missed", "pod", other.Name(), "now", a.Name())
 			return true
 		})
 		if err := s.frontendTaken(&a); err != nil {
@@ -87,17 +88,17 @@ func sharesUnit(a, b *Attachment) bool {
 // Detach takes a sandbox's interface out of its lanes, all of them if ifname is
 // "". One that is unknown is nil; so is one whose steering cannot be removed now:
 // it is removed later.
-func (n *Node) Detach(ctx context.Context, sandbox, ifname string) error {
-	n.mu.Lock()
+func (m *Manager) Detach(ctx context.Context, sandbox, ifname string) error {
+	m.mu.Lock()
 	known := false
-	for _, a := range n.st.Attachments {
+	for _, a := range m.st.Attachments {
 		known = known || a.Sandbox == sandbox
 	}
-	n.mu.Unlock()
+	m.mu.Unlock()
 	if !known {
 		return nil
 	}
-	return n.do(ctx, true, func(s *state) error {
+	return m.do(ctx, true, func(s *state) error {
 		s.remove(func(a *Attachment) bool {
 			return a.Sandbox == sandbox && (ifname == "" || a.IfName == ifname)
 		})
@@ -106,21 +107,21 @@ func (n *Node) Detach(ctx context.Context, sandbox, ifname string) error {
 }
 
 // Keep takes out of their lanes all attachments for which still is false.
-func (n *Node) Keep(ctx context.Context, still func(Attachment) bool) error {
-	if !slices.ContainsFunc(n.Attachments(), func(a Attachment) bool { return !still(a) }) {
+func (m *Manager) Keep(ctx context.Context, still func(Attachment) bool) error {
+	if !slices.ContainsFunc(m.Attachments(), func(a Attachment) bool { return !still(a) }) {
 		return nil
 	}
-	return n.do(ctx, true, func(s *state) error {
+	return m.do(ctx, true, func(s *state) error {
 		s.remove(func(a *Attachment) bool { return !still(*a) })
 		return nil
 	})
 }
 
 // Attachments returns the pods that are in lanes, by sandbox.
-func (n *Node) Attachments() []Attachment {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all := n.st.Attachments
+func (m *Manager) Attachments() []Attachment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.st.Attachments
 	out := make([]Attachment, len(all))
 	for i, a := range all {
 		out[i] = a.Attachment

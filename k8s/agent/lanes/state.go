@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node holds what one node's lanes are for: the policy as it is applied,
+// Package lanes keeps what one node's lanes are for: the policy as it is applied,
 // the pods that are in them, the claims that hold units. It turns every change
 // into one lanes file, has the card made so, and takes the change only if that
 // was possible; changes that come together are made together. What it knows is in
-// its files before anybody is told that it was done, and it is an Inventory of
-// classes.
-package node
+// its files before anybody is told that it was done, and it is the agent's
+// inventory.Inventory.
+package lanes
 
 import (
 	"encoding/json"
@@ -31,7 +31,7 @@ type state struct {
 	Spec       *v1alpha1.LanePolicySpec
 	// Attachments, ascending by key.
 	Attachments []*attached
-	Holds       map[string]classes.Hold
+	Holds       map[string]inventory.Hold
 }
 
 // An attached is an attachment with its text in the file: it is encoded once, not with
@@ -82,7 +82,7 @@ func (s *state) clone() *state {
 	c := *s
 	c.Attachments, c.Holds = slices.Clone(s.Attachments), maps.Clone(s.Holds)
 	if c.Holds == nil {
-		c.Holds = map[string]classes.Hold{}
+		c.Holds = map[string]inventory.Hold{}
 	}
 	return &c
 }
@@ -94,7 +94,9 @@ func (s *state) put(a Attachment) {
 	if err != nil {
 		text = nil // encode says why
 	}
-	i, again := slices.BinarySearchFunc(s.Attachments, key, func(a *attached, key string) int { return strings.Compare(a.key, key) })
+	i, again := slices.BinarySearchFunc(s.Attachments, key, func(a *attached, key string) int {
+		return strings.Compare(a.key, key)
+	})
 	if !again {
 		s.Attachments = slices.Insert(s.Attachments, i, nil)
 	}
@@ -129,17 +131,17 @@ func (s *state) class(name string) *v1alpha1.Class {
 }
 
 // holders are which pod, or which claim, has each unit, by ID.
-func (s *state) holders() map[string]classes.Holder {
-	out := make(map[string]classes.Holder, len(s.Attachments)+len(s.Holds)) // most have one unit
+func (s *state) holders() map[string]inventory.Holder {
+	out := make(map[string]inventory.Holder, len(s.Attachments)+len(s.Holds)) // most have one unit
 	for _, key := range slices.Sorted(maps.Keys(s.Holds)) {
 		for _, u := range s.Holds[key].Units {
-			out[u.Unit] = classes.Holder{Pod: s.Holds[key].Claim}
+			out[u.Unit] = inventory.Holder{Pod: s.Holds[key].Claim}
 		}
 	}
 	for _, a := range s.Attachments {
 		for _, g := range a.Grants {
 			for _, id := range g.Units {
-				out[id] = classes.Holder{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Container: g.Container}
+				out[id] = inventory.Holder{Namespace: a.Namespace, Pod: a.Pod, UID: a.UID, Container: g.Container}
 			}
 		}
 	}
@@ -209,11 +211,13 @@ func (s *state) frontendTaken(a *Attachment) error {
 		}
 		for _, other := range s.Attachments {
 			for _, o := range other.Members {
-				if other.UID == a.UID || !strings.HasPrefix(o.Name, pods.FrontendPrefix) || o.Lane == m.Lane || o.Protocol != m.Protocol ||
+				if other.UID == a.UID || !strings.HasPrefix(o.Name, pods.FrontendPrefix) || o.Lane == m.Lane ||
+					o.Protocol != m.Protocol ||
 					!slices.Equal(o.Addrs, m.Addrs) || !slices.Equal(o.Ports, m.Ports) {
 					continue
 				}
-				return fmt.Errorf("%s port %s of %s leads to lane %s, with pod %s: pods behind one frontend need one lane, of a class with mode: shared",
+				return fmt.Errorf("%s port %s of %s leads to lane %s, with pod %s: pods behind one frontend need "+
+					"one lane, of a class with mode: shared",
 					m.Protocol, m.Ports[0], m.Addrs[0].Addr(), o.Lane, other.Name())
 			}
 		}

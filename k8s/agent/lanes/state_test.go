@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lanes
 
 import (
 	"bytes"
@@ -38,7 +38,8 @@ func TestFiles(t *testing.T) {
 		if err := d.save(s); err != nil {
 			t.Fatal(err)
 		}
-		if now := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}; (now[0] != was[0]) != lasting || (now[1] != was[1]) != boot {
+		if now := [2]uint64{inode(d.lasting.path), inode(d.boot.path)}; (now[0] != was[0]) != lasting ||
+			(now[1] != was[1]) != boot {
 			t.Errorf("inodes %d, before %d: want the first written %v, the second %v", now, was, lasting, boot)
 		}
 		b, err := os.ReadFile(d.boot.path)
@@ -75,7 +76,7 @@ func TestFiles(t *testing.T) {
 	check(false, true)
 	s = s.clone()
 	s.put(attachment(`b"<`, "10.0.0.2", "web", "web-1"))
-	s.Holds["k"] = classes.Hold{Key: "k"}
+	s.Holds["k"] = inventory.Hold{Key: "k"}
 	check(true, true)
 	s = s.clone()
 	s.Policy, s.Generation, s.Spec = "p", 2, &redisAndWeb(1).Spec
@@ -133,7 +134,7 @@ func TestRebootFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Policy, s.Spec = "p", &redisAndWeb(1).Spec
-	s.Holds["k"] = classes.Hold{Key: "k"}
+	s.Holds["k"] = inventory.Hold{Key: "k"}
 	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
 	if err := d.save(s); err != nil {
 		t.Fatal(err)
@@ -155,7 +156,8 @@ func TestRebootFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newDisk(path, dir, "c").load(); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
+		if _, err := newDisk(path, dir, "c").load(); err == nil || !strings.Contains(err.Error(), path) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q of %s", text, err, want, path)
 		}
 	}

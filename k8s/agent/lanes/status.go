@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lanes
 
 import (
 	"maps"
@@ -11,21 +11,21 @@ import (
 )
 
 // SetHealth says why lanes are not healthy, by lane; "" is all of them.
-func (n *Node) SetHealth(drifts map[string][]string) {
-	n.mu.Lock()
-	n.drifts = drifts
-	n.mu.Unlock()
-	n.publish()
+func (m *Manager) SetHealth(drifts map[string][]string) {
+	m.mu.Lock()
+	m.drifts = drifts
+	m.mu.Unlock()
+	m.publish()
 }
 
 // Lanes are the lanes as they were last planned.
-func (n *Node) Lanes() []plan.FittedLane {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.applied == nil {
+func (m *Manager) Lanes() []plan.FittedLane {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.applied == nil {
 		return nil
 	}
-	return n.applied.Plan.Lanes
+	return m.applied.Plan.Lanes
 }
 
 // A Status is how the node follows its policy.
@@ -44,24 +44,24 @@ type Status struct {
 }
 
 // Status returns it.
-func (n *Node) Status() Status {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s := Status{Problem: n.problem, Held: maps.Clone(n.held)}
-	if n.wanted != nil {
-		s.Policy, s.Generation = n.wanted.name, n.wanted.generation
+func (m *Manager) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := Status{Problem: m.problem, Held: maps.Clone(m.held)}
+	if m.wanted != nil {
+		s.Policy, s.Generation = m.wanted.name, m.wanted.generation
 	}
-	s.Applied = n.problem == "" && len(n.held) == 0
-	for _, lane := range slices.Sorted(maps.Keys(n.drifts)) {
-		for _, why := range n.drifts[lane] {
+	s.Applied = m.problem == "" && len(m.held) == 0
+	for _, lane := range slices.Sorted(maps.Keys(m.drifts)) {
+		for _, why := range m.drifts[lane] {
 			if lane != "" {
 				why = "lane " + lane + ": " + why
 			}
 			s.Unhealthy = append(s.Unhealthy, why)
 		}
 	}
-	if n.applied != nil {
-		s.Devices = n.applied.Plan.Devices
+	if m.applied != nil {
+		s.Devices = m.applied.Plan.Devices
 	}
 	return s
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package claim
+package params
 
 import (
 	"fmt"
@@ -23,7 +23,8 @@ func ParseFrontend(s string) (Frontend, error) {
 	text := s
 	if i := strings.LastIndexByte(s, ':'); i >= 0 {
 		addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s[:i], "["), "]"))
-		if err != nil || addr.Zone() != "" || addr.Is4In6() || addr.IsUnspecified() || addr.Is6() != strings.HasPrefix(s, "[") {
+		if err != nil || addr.Zone() != "" || addr.Is4In6() || addr.IsUnspecified() ||
+			addr.Is6() != strings.HasPrefix(s, "[") {
 			return Frontend{}, fmt.Errorf("found %q, %s", s, want)
 		}
 		f.Addr, text = addr, s[i+1:]

@@ -4,7 +4,7 @@
 // niclane.dev: which classes of lanes the nodes of a cluster have. Its words are
 // those of lanes.yaml(5), written in camel case where that has a hyphen. The
 // types are data; what a policy means on a node is package policy's, and what is
-// valid is said twice: by the rules of the CRD (manifests/crd.yaml) at once, and
+// valid is said twice: by the rules of the CRD (dist/chart/niclane/crds) at once, and
 // by lanes.yaml's own reader on the node.
 package v1alpha1
 

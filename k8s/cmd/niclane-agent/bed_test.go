@@ -50,7 +50,8 @@ func buildAgent(b testing.TB, flags ...string) string {
 		b.Skip("not root")
 	}
 	agent := filepath.Join(b.TempDir(), "niclane-agent")
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", agent}, flags...)
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w",
+		"-o", agent}, flags...)
 	build := exec.Command("go", append(args, ".")...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -97,9 +98,11 @@ func startAgent(b testing.TB, agent string, pods int, args ...string) agentProce
 	}
 	defer log.Close()
 	socket, cni := filepath.Join(dir, "agent.sock"), filepath.Join(dir, "cni.sock")
-	args = append(args, "-node", "n1", "-kubeconfig", serveAPI(b, dir, pods), "-state-dir", filepath.Join(dir, "state"), "-run-dir", filepath.Join(memory, "run"),
+	args = append(args, "-node", "n1", "-kubeconfig", serveAPI(b, dir, pods), "-state-dir",
+		filepath.Join(dir, "state"), "-run-dir", filepath.Join(memory, "run"),
 		"-cni-socket", cni, "-kubelet-dir", filepath.Join(dir, "kubelet"), "-listen", "unix:"+socket)
 	cmd := exec.Command(agent, args...)
+	cmd.Env = append(os.Environ(), "GOGC=50", "GOMEMLIMIT=64MiB") // as the DaemonSet says
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
@@ -112,19 +115,21 @@ func startAgent(b testing.TB, agent string, pods int, args ...string) agentProce
 		}
 	})
 	want := fmt.Sprintf(`niclane_class_units_used{class="web",mode="shared"} %d`, pods) + "\n"
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(metrics(socket), want); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(scrape(socket),
+		want); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatalf("not all pods are in their lane: %s", metrics(socket))
+			b.Fatalf("not all pods are in their lane: %s", scrape(socket))
 		}
 	}
 	return agentProcess{cmd.Process.Pid, cni, socket}
 }
 
-// metrics are what the agent shows, "" as long as it shows nothing.
-func metrics(socket string) string {
-	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+// scrape returns what the agent shows, "" as long as it shows nothing.
+func scrape(socket string) string {
+	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}}
 	r, err := c.Get("http://niclane/metrics")
 	if err != nil {
 		return ""
@@ -153,24 +158,35 @@ func podName(i int) string { return fmt.Sprintf("web-7d4b9c6f5d-%05d", i) }
 func aPod(i int) *corev1.Pod {
 	p := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	p.Namespace, p.Name, p.UID = "default", podName(i), types.UID(fmt.Sprintf("1e0e2a68-1d5e-4f6c-8d3e-%012d", i))
-	p.ResourceVersion, p.Labels = "1", map[string]string{"app.kubernetes.io/name": "web", "pod-template-hash": "7d4b9c6f5d"}
-	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{` + strings.Repeat(`"f:conditions":{},`, 100) + `"f:phase":{}}}`)}}}
+	p.ResourceVersion, p.Labels = "1",
+		map[string]string{"app.kubernetes.io/name": "web", "pod-template-hash": "7d4b9c6f5d"}
+	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update",
+		FieldsV1: metav1.NewFieldsV1(`{"f:status":{` + strings.Repeat(`"f:conditions":{},`, 100) +
+			`"f:phase":{}}}`)}}
 	p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "default"
-	p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}
-	c := corev1.Container{Name: "c", Image: "registry.example/web:1", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access",
+		VolumeSource: corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{
+					{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}}
+	c := corev1.Container{Name: "c", Image: "registry.example/web:1",
+		Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}
 	for j := range 10 {
 		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("SETTING_", j), Value: strings.Repeat("value ", 10)})
 	}
-	c.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi"), "niclane.dev/web": resource.MustParse("1")}
+	c.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi"),
+		"niclane.dev/web": resource.MustParse("1")}
 	c.Resources.Requests = c.Resources.Limits
 	p.Spec.Containers = []corev1.Container{c}
 	p.Status.Phase, p.Status.QOSClass = corev1.PodRunning, corev1.PodQOSGuaranteed
 	p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprint("10.244.0.", i+5)}}
 	p.Status.PodIP = p.Status.PodIPs[0].IP
-	for _, t := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+	for _, t := range []corev1.PodConditionType{"PodReadyToStartContainers", "Initialized", "Ready",
+		"ContainersReady", "PodScheduled"} {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: t, Status: "True"})
 	}
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: c.Name, Image: c.Image, ContainerID: "containerd://" + strings.Repeat("0", 64)}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: c.Name, Image: c.Image,
+		ContainerID: "containerd://" + strings.Repeat("0", 64)}}
 	return p
 }
 
@@ -196,11 +212,13 @@ type list struct {
 // serveAPI returns a kubeconfig.
 func serveAPI(b testing.TB, dir string, pods int) string {
 	node := map[string]any{
-		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n1", "uid": "u-n1", "resourceVersion": "1"},
-		"status": map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "192.0.2.1"}}},
+		"apiVersion": "v1", "kind": "Node",
+		"metadata": map[string]any{"name": "n1", "uid": "u-n1", "resourceVersion": "1"},
+		"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "192.0.2.1"}}},
 	}
 	policy := map[string]any{
-		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy", "metadata": map[string]any{"name": "p", "uid": "u-p", "resourceVersion": "1", "generation": 1},
+		"apiVersion": "niclane.dev/v1alpha1", "kind": "LanePolicy",
+		"metadata": map[string]any{"name": "p", "uid": "u-p", "resourceVersion": "1", "generation": 1},
 		"spec": map[string]any{
 			"uplink": map[string]any{"dev": "up0", "linkRate": "1gbit", "force": map[string]any{"queue-set": "shared"}},
 			"classes": []any{
@@ -248,7 +266,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && l != nil:
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": l.apiVersion, "kind": l.kind + "List", "metadata": map[string]any{"resourceVersion": "1"}, "items": l.items})
+		_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": l.apiVersion, "kind": l.kind + "List",
+			"metadata": map[string]any{"resourceVersion": "1"}, "items": l.items})
 	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/nodes/n1":
 		_ = json.NewEncoder(w).Encode(a.lists["/api/v1/nodes"].items[0])
 	case r.Method == http.MethodPost && l != nil:
@@ -293,7 +312,9 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request, l *list) {
 		}
 		a.mu.Unlock()
 		if first {
-			event("BOOKMARK", map[string]any{"apiVersion": l.apiVersion, "kind": l.kind, "metadata": map[string]any{"resourceVersion": "1", "annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}})
+			event("BOOKMARK", map[string]any{"apiVersion": l.apiVersion, "kind": l.kind,
+				"metadata": map[string]any{"resourceVersion": "1",
+					"annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}})
 		}
 		w.(http.Flusher).Flush()
 		select {

@@ -47,14 +47,15 @@ func TestMigratingFromADQ(t *testing.T) {
 	if err := convertADQ(&out, path); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(between(t, doc, "$ niclane-agent -convert-adq adq-cluster-config.json\n", "```"), out.String()); diff != "" {
+	if diff := cmp.Diff(between(t, doc, "$ niclane-agent -convert-adq adq-cluster-config.json\n", "```"),
+		out.String()); diff != "" {
 		t.Errorf("(-document +converted)\n%s", diff)
 	}
 	var pod corev1.Pod
 	if err := yaml.UnmarshalStrict([]byte(between(t, doc, "```yaml\n", "```")), &pod); err != nil {
 		t.Fatal(err)
 	}
-	policies, _, err := intel.Convert([]byte(config))
+	policies, _, err := adqk8s.Convert([]byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,14 +64,16 @@ func TestMigratingFromADQ(t *testing.T) {
 		c := &policies[0].Spec.Classes[i]
 		if _, asks := pod.Spec.Containers[0].Resources.Limits[corev1.ResourceName(policy.ResourceName(c))]; asks {
 			unit := policy.UnitID(c.Name, 0)
-			grants = append(grants, pods.Grant{Container: "redis", Class: c.Name, Units: []string{unit}, Lane: policy.LaneOf(c, unit)})
+			grants = append(grants, pods.Grant{Container: "redis", Class: c.Name, Units: []string{unit},
+				Lane: policy.LaneOf(c, unit)})
 		}
 	}
 	if len(grants) != 1 || grants[0].Lane != "adq-0" {
 		t.Fatalf("the pod gets %+v, want lane adq-0", grants)
 	}
 	members, err := pods.Members(&pod, pods.Where{Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}, grants)
-	if err != nil || len(members) != 1 || members[0].Protocol != "tcp" || !cmp.Equal(members[0].Ports, []string{"6379"}) || members[0].RemotePorts != nil {
+	if err != nil || len(members) != 1 || members[0].Protocol != "tcp" ||
+		!cmp.Equal(members[0].Ports, []string{"6379"}) || members[0].RemotePorts != nil {
 		t.Errorf("members %+v, %v", members, err)
 	}
 	// With the pod in it, it is a lanes file.

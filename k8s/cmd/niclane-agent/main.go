@@ -17,12 +17,13 @@ import (
 	"syscall"
 
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/niclane/niclane/k8s/agent"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/dra"
 	"github.com/niclane/niclane/k8s/nri"
 	"github.com/niclane/niclane/k8s/policy/adqk8s"
@@ -57,21 +58,31 @@ var errUsage = errors.New("see niclane-agent -help")
 
 func run(args []string) error {
 	f := flag.NewFlagSet("niclane-agent", flag.ContinueOnError)
-	name := f.String("node", os.Getenv("NODE_NAME"), "name of the node in Kubernetes (default: the environment's NODE_NAME)")
-	kubeconfig := f.String("kubeconfig", "", "kubeconfig file (default: the pod's service account, whose token is read anew as it expires)")
+	name := f.String("node", os.Getenv("NODE_NAME"),
+		"name of the node in Kubernetes (default: the environment's NODE_NAME)")
+	kubeconfig := f.String("kubeconfig", "",
+		"kubeconfig file (default: the pod's service account, whose token is read anew as it expires)")
 	server := f.String("server", "", "address of the API server, instead of the kubeconfig's")
 	stateDir := f.String("state-dir", journal.DefaultDir, "what is applied; of niclane's commands too")
 	runDir := f.String("run-dir", apply.DefaultRunDir, "locks and sockets; of niclane's commands too")
-	socket := f.String("cni-socket", cniproto.DefaultSocket, "where niclane-cni asks")
-	nriSocket := f.String("nri", "", "the runtime's NRI socket (containerd's and CRI-O's: "+nri.DefaultSocket+"), by which pods come without niclane-cni (default: none)")
-	nriBandwidth := f.Bool("nri-bandwidth", true, "honour kubernetes.io/ingress-bandwidth and egress-bandwidth of pods that come by NRI; false where the CNI plugin bandwidth does")
+	socket := f.String("cni-socket", cni.DefaultSocket, "where niclane-cni asks")
+	nriSocket := f.String("nri", "",
+		"the runtime's NRI socket (containerd's and CRI-O's: "+nri.DefaultSocket+"), by which pods come without "+
+			"niclane-cni (default: none)")
+	nriBandwidth := f.Bool("nri-bandwidth", true,
+		"honour kubernetes.io/ingress-bandwidth and egress-bandwidth of pods that come by NRI; false where the CNI "+
+			"plugin bandwidth does")
 	kubelet := f.String("kubelet-dir", "/var/lib/kubelet", "kubelet's directory")
-	listen := f.String("listen", "unix:/run/niclane/agent.sock", "where metrics and health are shown: unix:PATH, or IP:PORT of a loopback address")
+	listen := f.String("listen", "unix:/run/niclane/agent.sock",
+		"where metrics and health are shown: unix:PATH, or IP:PORT of a loopback address")
 	claims := f.Bool("claims", true, "offer classes with offeredAs: claim by Dynamic Resource Allocation")
-	services := f.Bool("services", false, "put into lanes what comes by node ports, load balancers and external addresses of the Services that lead to their pods; takes the right to read all Services")
+	services := f.Bool("services", false,
+		"put into lanes what comes by node ports, load balancers and external addresses of the Services that lead "+
+			"to their pods; takes the right to read all Services")
 	verbose := f.Bool("v", false, "say more")
 	show := f.Bool("version", false, "print the version")
-	convert := f.String("convert-adq", "", "print the LanePolicies that a file adq-cluster-config.json of Intel's plugins means, and end")
+	convert := f.String("convert-adq", "",
+		"print the LanePolicies that a file adq-cluster-config.json of Intel's plugins means, and end")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -91,7 +102,7 @@ func run(args []string) error {
 	case os.Geteuid() != 0:
 		return errors.New("not root: it reads and writes kernel state")
 	}
-	at, err := health.ParseAddress(*listen)
+	at, err := metrics.ParseAddress(*listen)
 	if err != nil {
 		return fmt.Errorf("-listen %w; %w", err, errUsage)
 	}
@@ -114,7 +125,8 @@ func run(args []string) error {
 		return err
 	}
 	a, err := agent.New(agent.Options{
-		Node: *name, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket, NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Listen: at, Log: log,
+		Node: *name, Client: client, StateDir: *stateDir, RunDir: *runDir, Socket: *socket, NRI: *nriSocket,
+		NRIBandwidth: *nriBandwidth, Services: *services, KubeletDir: *kubelet, Listen: at, Log: log,
 	})
 	if err != nil {
 		return err
@@ -125,9 +137,14 @@ func run(args []string) error {
 	if !*claims {
 		return a.Run(ctx)
 	}
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
 	var driver sync.WaitGroup
 	driver.Go(func() {
-		offerClaims(ctx, dra.Options{Node: *name, Client: client, Inventory: a.Inventory(), KubeletDir: *kubelet, Log: log})
+		offerClaims(ctx, dra.Options{Node: *name, Client: typed, Inventory: a.Inventory(), KubeletDir: *kubelet,
+			Log: log})
 	})
 	err = a.Run(ctx)
 	stop()
@@ -148,7 +165,7 @@ func convertADQ(out io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	policies, notes, err := intel.Convert(raw)
+	policies, notes, err := adqk8s.Convert(raw)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,8 @@ func BenchmarkNRIPodWithoutLane(b *testing.B) {
 	settle(b, agent.Pid)
 	pod := plainPod()
 	sandbox := &nri.PodSandbox{
-		Id: "plain", Namespace: pod.Namespace, Name: pod.Name, Uid: string(pod.UID), Ips: []string{pod.Status.PodIP}, Pid: uint32(agent.Pid),
+		Id: "plain", Namespace: pod.Namespace, Name: pod.Name, Uid: string(pod.UID), Ips: []string{pod.Status.PodIP},
+		Pid:   uint32(agent.Pid),
 		Linux: &nri.LinuxPodSandbox{Namespaces: []*nri.LinuxNamespace{{Type: "network", Path: "/run/netns/plain"}}},
 	}
 	var took []time.Duration
@@ -37,7 +38,9 @@ func BenchmarkNRIPodWithoutLane(b *testing.B) {
 		begin := time.Now()
 		err := r.RunPodSandbox(b.Context(), &nri.RunPodSandboxRequest{Pod: sandbox})
 		if err == nil {
-			_, err = r.CreateContainer(b.Context(), &nri.CreateContainerRequest{Pod: sandbox, Container: &nri.Container{Id: "c", PodSandboxId: "plain", Name: "c"}})
+			_, err = r.CreateContainer(b.Context(),
+				&nri.CreateContainerRequest{Pod: sandbox,
+					Container: &nri.Container{Id: "c", PodSandboxId: "plain", Name: "c"}})
 		}
 		took = append(took, time.Since(begin))
 		if err == nil {
@@ -48,7 +51,7 @@ func BenchmarkNRIPodWithoutLane(b *testing.B) {
 		}
 	}
 	asked := fmt.Sprintf(`niclane_request_seconds_count{command="ADD",lane="false"} %d`, 2*len(took))
-	if now := metrics(agent.Socket); !strings.Contains(now, asked+"\n") {
+	if now := scrape(agent.Socket); !strings.Contains(now, asked+"\n") {
 		b.Fatalf("not %s: %s", asked, now)
 	}
 	b.ReportMetric(0, "ns/op") // has the sleeps in it

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 )
 
 // BenchmarkPod is the last pod of a node that ends and starts again, without the
@@ -22,20 +22,21 @@ func BenchmarkPod(b *testing.B) {
 			agent := startAgent(b, buildAgent(b), pods)
 			settle(b, agent.Pid)
 			pod := aPod(pods - 1)
-			r := cniproto.Request{
-				Version: cniproto.Version, Sandbox: "sb", IfName: "eth0", HostIf: "cni0",
-				Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Addrs: []netip.Addr{netip.MustParseAddr(pod.Status.PodIP)},
+			r := cni.Request{
+				Version: cni.Version, Sandbox: "sb", IfName: "eth0", HostIf: "cni0",
+				Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID),
+				Addrs: []netip.Addr{netip.MustParseAddr(pod.Status.PodIP)},
 			}
 			took := map[string][]time.Duration{}
 			before := spent(b, agent.Pid)
 			for b.Loop() {
-				for _, command := range []string{cniproto.Del, cniproto.Add} {
+				for _, command := range []string{cni.Del, cni.Add} {
 					r.Command = command
 					time.Sleep(100 * time.Millisecond)
 					begin := time.Now()
-					lane, err := cniproto.Call(b.Context(), agent.CNI, r, time.Minute)
+					lane, err := cni.Call(b.Context(), agent.CNI, r, time.Minute)
 					took[command] = append(took[command], time.Since(begin))
-					if err != nil || lane != (command == cniproto.Add) {
+					if err != nil || lane != (command == cni.Add) {
 						b.Fatalf("%s: lane %t, %v", command, lane, err)
 					}
 				}

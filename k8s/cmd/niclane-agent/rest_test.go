@@ -32,7 +32,8 @@ func BenchmarkRest(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, name := range []string{"VmRSS", "RssAnon", "RssFile"} {
-		kb, err := strconv.ParseFloat(regexp.MustCompile(name + `:\s*(\d+) kB`).FindStringSubmatch(string(status))[1], 64)
+		kb, err := strconv.ParseFloat(regexp.MustCompile(name + `:\s*(\d+) kB`).FindStringSubmatch(string(status))[1],
+			64)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -46,7 +47,8 @@ func settle(b *testing.B, pid int) {
 	last, quiet := spent(b, pid), 0
 	for deadline := time.Now().Add(time.Minute); quiet < 3; {
 		if time.Now().After(deadline) {
-			b.Fatalf("the agent does not come to rest: it took more than a hundredth of a processor within the last 3 s, %.2f s since its start", last)
+			b.Fatalf("the agent does not come to rest: it took more than a hundredth of a processor within the "+
+				"last 3 s, %.2f s since its start", last)
 		}
 		time.Sleep(time.Second)
 		now := spent(b, pid)

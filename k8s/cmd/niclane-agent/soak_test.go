@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/internal/testing/soak"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 )
 
 // TestSoak has a pod of a full node end and start again, asks for metrics, and has the
@@ -25,25 +25,27 @@ func TestSoak(t *testing.T) {
 	length := soak.Length(t, 6*time.Second)
 	agent := startAgent(t, buildAgent(t, soak.Overlay(t, "../../..", "k8s/cmd/niclane-agent")), inLanes)
 	pod := aPod(inLanes - 1)
-	r := cniproto.Request{
-		Version: cniproto.Version, Sandbox: "sb", IfName: "eth0", HostIf: "cni0",
-		Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID), Addrs: []netip.Addr{netip.MustParseAddr(pod.Status.PodIP)},
+	r := cni.Request{
+		Version: cni.Version, Sandbox: "sb", IfName: "eth0", HostIf: "cni0",
+		Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID),
+		Addrs: []netip.Addr{netip.MustParseAddr(pod.Status.PodIP)},
 	}
 	ask := func() error {
-		for _, r.Command = range []string{cniproto.Del, cniproto.Add} {
-			lane, err := cniproto.Call(t.Context(), agent.CNI, r, time.Minute)
-			if err != nil || lane != (r.Command == cniproto.Add) {
-				return fmt.Errorf("%s: in a lane: %t, %v", r.Command, lane, err)
+		for _, r.Command = range []string{cni.Del, cni.Add} {
+			lane, err := cni.Call(t.Context(), agent.CNI, r, time.Minute)
+			if err != nil || lane != (r.Command == cni.Add) {
+				return fmt.Errorf("%s: in a lane: %t, %w", r.Command, lane, err)
 			}
 		}
-		if metrics(agent.Socket) == "" {
+		if scrape(agent.Socket) == "" {
 			return errors.New("no metrics")
 		}
 		return nil
 	}
 	n := 0
 	soak.Run(t, length, []*soak.Process{{Name: "agent", PID: agent.Pid, Ask: ask}}, func() {
-		if out, err := exec.Command("ip", "addr", []string{"add", "del"}[n%2], "192.0.2.2/32", "dev", "up0").CombinedOutput(); err != nil {
+		if out, err := exec.Command("ip", "addr", []string{"add", "del"}[n%2], "192.0.2.2/32", "dev",
+			"up0").CombinedOutput(); err != nil {
 			t.Fatalf("ip addr: %v: %s", err, out)
 		}
 		n++

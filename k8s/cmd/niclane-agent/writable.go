@@ -28,7 +28,8 @@ func writable(dirs []string) error {
 		if fs.Flags&unix.ST_RDONLY == 0 {
 			continue
 		}
-		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			""); err != nil {
 			errs = append(errs, fmt.Errorf("%s is mounted read-only, and mounting it read-write: %w", dir, err))
 		}
 	}

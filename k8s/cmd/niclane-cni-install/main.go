@@ -18,8 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/cni/chain"
-	"github.com/niclane/niclane/k8s/cniproto"
 )
 
 func main() {
@@ -33,8 +33,11 @@ func run() error {
 	program := flag.String("program", "/niclane-cni", "the plugin to install")
 	bin := flag.String("bin-dir", "/opt/cni/bin", "the node's directory of plugins")
 	dir := flag.String("conf-dir", "/etc/cni/net.d", "the node's directory of network configuration")
-	status := flag.Bool("status-of-agent", false, "niclane-cni's STATUS fails while the agent does not answer or has no lanes, by which the runtime takes the node for NotReady")
-	agent := flag.String("agent-socket", cniproto.DefaultSocket, "where niclane-agent is told that niclane-cni cannot be chained")
+	status := flag.Bool("status-of-agent", false,
+		"niclane-cni's STATUS fails while the agent does not answer or has no lanes, by which the runtime takes "+
+			"the node for NotReady")
+	agent := flag.String("agent-socket", cni.DefaultSocket,
+		"where niclane-agent is told that niclane-cni cannot be chained")
 	remove := flag.Bool("remove", false, "take niclane-cni out of the node's network configuration and off the node")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -63,7 +66,7 @@ func run() error {
 	// The agent tells people, by an event on the node.
 	tell := func(ctx context.Context, why error) error {
 		const patience = 2 * time.Second
-		_, err := cniproto.Call(ctx, *agent, cniproto.Request{Command: cniproto.Unchained, Reason: why.Error()}, patience)
+		_, err := cni.Call(ctx, *agent, cni.Request{Command: cni.Unchained, Reason: why.Error()}, patience)
 		return err
 	}
 	return chain.Keep(ctx, *dir, *status, slog.New(slog.NewTextHandler(os.Stderr, nil)), tell)

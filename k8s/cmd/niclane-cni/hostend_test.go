@@ -17,7 +17,8 @@ import (
 func TestHostEnd(t *testing.T) {
 	pod := &current.Interface{Name: "eth0", Sandbox: "/nowhere"}
 	for want, outside := range map[string][]string{
-		"eni0123456789a": {"eni0123456789a"}, "azv0123456": {"azv0123456"}, "veth77": {"cni0", "veth77", "veth78"}, "cali9": {"cali9"}, "": {"br0", "br1"},
+		"eni0123456789a": {"eni0123456789a"}, "azv0123456": {"azv0123456"}, "veth77": {"cni0", "veth77", "veth78"},
+		"cali9": {"cali9"}, "": {"br0", "br1"},
 	} {
 		all := []*current.Interface{pod}
 		for _, name := range outside {
@@ -42,7 +43,8 @@ func TestHostEndByPeer(t *testing.T) {
 	defer func() { _ = p.Process.Kill(); _ = p.Wait() }()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "hostend-test"
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(p.Process.Pid)}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0",
+		PeerNamespace: netlink.NsPid(p.Process.Pid)}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

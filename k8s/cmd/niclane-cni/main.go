@@ -29,8 +29,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"github.com/niclane/niclane/k8s/cmd/niclane-cni/pass"
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/networks/hostif"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 )
@@ -39,9 +38,6 @@ import (
 var build = "unknown"
 
 func main() {
-	if pass.On() {
-		return
-	}
 	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del, Check: check, GC: gc, Status: status},
 		version.All, "niclane-cni "+build)
 }
@@ -79,7 +75,7 @@ type conf struct {
 
 func parse(args *skel.CmdArgs) (*conf, error) {
 	c := &conf{
-		Socket: cniproto.DefaultSocket, PodResources: podresources.DefaultSocket,
+		Socket: cni.DefaultSocket, PodResources: podresources.DefaultSocket,
 		ResourceNames: []string{"net.intel.com/adq", "net.intel.com/adq-shared"},
 	}
 	if err := json.Unmarshal(args.StdinData, c); err != nil {
@@ -90,8 +86,8 @@ func parse(args *skel.CmdArgs) (*conf, error) {
 
 // identity is the pod that the runtime is about; ok is false if it is none of
 // Kubernetes'.
-func identity(args *skel.CmdArgs, r *cniproto.Request) (ok bool) {
-	r.Namespace, r.Pod, r.UID = cniproto.PodOf(args.Args)
+func identity(args *skel.CmdArgs, r *cni.Request) (ok bool) {
+	r.Namespace, r.Pod, r.UID = cni.PodOf(args.Args)
 	r.Sandbox, r.IfName = args.ContainerID, args.IfName
 	return r.Namespace != "" && r.Pod != "" && r.UID != ""
 }
@@ -102,13 +98,16 @@ func add(args *skel.CmdArgs) error {
 		return err
 	}
 	if c.RawPrevResult == nil {
-		return types.NewError(types.ErrInvalidNetworkConfig, "niclane-cni has to stand after the plugin that gives pods their addresses", "no prevResult")
+		return types.NewError(types.ErrInvalidNetworkConfig,
+			"niclane-cni has to stand after the plugin that gives pods their addresses", "no prevResult")
 	}
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
 		return types.NewError(types.ErrDecodingFailure, "niclane-cni: prevResult", err.Error())
 	}
-	r := cniproto.Request{Command: cniproto.Add}
-	if identity(args, &r) {
+	r := cni.Request{Command: cni.Add}
+	// Most pods can have no lane, and niclane-agent has written that down: they wait
+	// for nobody.
+	if identity(args, &r) && !cni.HasNoLane(c.Socket, r.UID) {
 		if err := fill(c, &r); err != nil {
 			return err
 		}
@@ -120,7 +119,7 @@ func add(args *skel.CmdArgs) error {
 }
 
 // fill adds what the plugins before have made.
-func fill(c *conf, r *cniproto.Request) error {
+func fill(c *conf, r *cni.Request) error {
 	res, err := current.NewResultFromResult(c.PrevResult)
 	if err != nil {
 		return types.NewError(types.ErrDecodingFailure, "niclane-cni: prevResult", err.Error())
@@ -169,10 +168,10 @@ func hostEnd(all []*current.Interface, ifName string) string {
 
 // ask has the agent put the pod into its lanes. While it does not answer, kubelet
 // says whether the pod has any.
-func ask(c *conf, r cniproto.Request) error {
+func ask(c *conf, r cni.Request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), whole)
 	defer cancel()
-	lane, err := cniproto.Call(ctx, c.Socket, r, first)
+	lane, err := cni.Call(ctx, c.Socket, r, first)
 	name := r.Namespace + "/" + r.Pod
 	switch {
 	case err == nil:
@@ -183,8 +182,9 @@ func ask(c *conf, r cniproto.Request) error {
 	// The agent does not answer, or cannot ask kubelet.
 	given, kerr := asked(ctx, c, r)
 	switch {
-	case kerr != nil && cniproto.AsksForLane(c.Socket, r.UID):
-		return types.NewError(errorTryAgain, fmt.Sprintf("niclane: pod %s asks for a lane and cannot start without it: %v; %v", name, err, kerr), "")
+	case kerr != nil && cni.AsksForLane(c.Socket, r.UID):
+		return types.NewError(errorTryAgain,
+			fmt.Sprintf("niclane: pod %s asks for a lane and cannot start without it: %v; %v", name, err, kerr), "")
 	case kerr != nil:
 		// Nobody can say. kubelet runs, or it would not start pods; the agent
 		// puts the pod into its lane, or says so on the pod, as soon as it is
@@ -192,13 +192,14 @@ func ask(c *conf, r cniproto.Request) error {
 		fmt.Fprintf(os.Stderr, "niclane-cni: pod %s is let through: %v; %v\n", name, err, kerr)
 		return nil
 	case given != "":
-		return types.NewError(errorTryAgain, fmt.Sprintf("niclane: pod %s has %s and cannot start without its lane: %v", name, given, err), "")
+		return types.NewError(errorTryAgain,
+			fmt.Sprintf("niclane: pod %s has %s and cannot start without its lane: %v", name, given, err), "")
 	}
 	return nil
 }
 
 // asked returns what of lanes kubelet has given the pod, "" if nothing.
-func asked(ctx context.Context, c *conf, r cniproto.Request) (string, error) {
+func asked(ctx context.Context, c *conf, r cni.Request) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubelets)
 	defer cancel()
 	pod, err := podresources.New(c.PodResources).Get(ctx, r.Namespace, r.Pod)
@@ -227,8 +228,10 @@ func del(args *skel.CmdArgs) error {
 		fmt.Fprintln(os.Stderr, err)
 		return nil
 	}
-	r := cniproto.Request{Command: cniproto.Del}
-	identity(args, &r)
+	r := cni.Request{Command: cni.Del}
+	if identity(args, &r) && cni.HasNoLane(c.Socket, r.UID) {
+		return nil
+	}
 	if err := call(c, r); err != nil {
 		fmt.Fprintln(os.Stderr, "niclane-cni: DEL:", err)
 	}
@@ -240,13 +243,13 @@ func check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	r := cniproto.Request{Command: cniproto.Check}
+	r := cni.Request{Command: cni.Check}
 	if !identity(args, &r) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), whole)
 	defer cancel()
-	lane, err := cniproto.Call(ctx, c.Socket, r, first)
+	lane, err := cni.Call(ctx, c.Socket, r, first)
 	if err == nil {
 		return nil
 	}
@@ -264,11 +267,11 @@ func gc(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	r := cniproto.Request{Command: cniproto.GC}
+	r := cni.Request{Command: cni.GC}
 	for _, v := range c.ValidAttachments {
-		r.Valid = append(r.Valid, cniproto.Attachment{Sandbox: v.ContainerID, IfName: v.IfName})
+		r.Valid = append(r.Valid, cni.Attachment{Sandbox: v.ContainerID, IfName: v.IfName})
 	}
-	if err := call(c, r); err != nil && !errors.Is(err, cniproto.ErrNoAgent) {
+	if err := call(c, r); err != nil && !errors.Is(err, cni.ErrNoAgent) {
 		return types.NewError(types.ErrInternal, "niclane: GC: "+err.Error(), "")
 	}
 	return nil
@@ -289,15 +292,15 @@ func status(args *skel.CmdArgs) error {
 	if err != nil || !c.StatusOfAgent {
 		return err
 	}
-	if err := call(c, cniproto.Request{Command: cniproto.Status}); err != nil {
+	if err := call(c, cni.Request{Command: cni.Status}); err != nil {
 		return types.NewError(errorNotAvailable, "niclane: pods with lanes cannot start: "+err.Error(), "")
 	}
 	return nil
 }
 
-func call(c *conf, r cniproto.Request) error {
+func call(c *conf, r cni.Request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), whole)
 	defer cancel()
-	_, err := cniproto.Call(ctx, c.Socket, r, first)
+	_, err := cni.Call(ctx, c.Socket, r, first)
 	return err
 }

@@ -23,7 +23,7 @@ import (
 
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/niclane/niclane/k8s/cniproto"
+	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/pods/podresources/kubelettest"
 )
 
@@ -46,19 +46,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shipped is the plugin as it is built for the images. itself is the test's executable,
-// which Go's runtime starts as it does any program.
+// shipped is the plugin as it is built for the images.
 var shipped string
-
-const itself = "/proc/self/exe"
 
 // buildAs builds a program as those of the images are.
 func buildAs(out, what, arch string) error {
-	flags := "-s -w"
-	if what == "." && (arch == "amd64" || arch == "arm64") {
-		flags += " -E github.com/niclane/niclane/k8s/cmd/niclane-cni/pass.start"
-	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", flags, "-o", out, what)
+	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", out, what)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
 	if text, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, text)
@@ -68,8 +61,7 @@ func buildAs(out, what, arch string) error {
 
 // A bed is a plugin with its surroundings.
 type bed struct {
-	dir     string
-	program []string // shipped, if none
+	dir string
 }
 
 func newBed(t *testing.T, withKubelet bool) *bed {
@@ -82,22 +74,23 @@ func newBed(t *testing.T, withKubelet bool) *bed {
 
 // kubelet says what pod redis has, and that pod plain has nothing.
 func (b *bed) kubelet(t testing.TB) {
-	k := &kubelettest.Kubelet{Pods: []*v1.PodResources{kubelettest.Pod("redis", "niclane.dev/redis", "redis-0"), kubelettest.Plain("plain")}}
+	k := &kubelettest.Kubelet{Pods: []*v1.PodResources{kubelettest.Pod("redis", "niclane.dev/redis", "redis-0"),
+		kubelettest.Plain("plain")}}
 	k.Serve(t, b.path("kubelet.sock"))
 }
 
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
 
 // agent answers on the socket.
-func (b *bed) agent(t *testing.T, h cniproto.Handler) {
+func (b *bed) agent(t *testing.T, h cni.Handler) {
 	t.Helper()
-	l, err := cniproto.Listen(b.path("cni.sock"))
+	l, err := cni.Listen(b.path("cni.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- cniproto.Serve(ctx, l, 10*time.Second, h) }()
+	go func() { done <- cni.Serve(ctx, l, 10*time.Second, h) }()
 	t.Cleanup(func() { cancel(); <-done })
 }
 
@@ -117,15 +110,14 @@ func (b *bed) say(t *testing.T, command, pod, more string) (out, said string, er
 	t.Helper()
 	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"n","type":"niclane-cni","socket":%q,"podResources":%q,"capabilities":{"bandwidth":true}%s}`,
 		b.path("cni.sock"), b.path("kubelet.sock"), more)
-	program := b.program
-	if program == nil {
-		program = []string{shipped}
-	}
-	cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
+	cmd := exec.CommandContext(t.Context(), shipped)
 	cmd.Stdin = strings.NewReader(conf)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID=sb-"+pod, "CNI_NETNS=/run/netns/absent-"+pod, "CNI_IFNAME=eth0", "CNI_PATH="+b.dir)
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID=sb-"+pod,
+		"CNI_NETNS=/run/netns/absent-"+pod, "CNI_IFNAME=eth0", "CNI_PATH="+b.dir)
 	if pod != "" {
-		cmd.Env = append(cmd.Env, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME="+pod+";K8S_POD_INFRA_CONTAINER_ID=sb;K8S_POD_UID=u-"+pod)
+		cmd.Env = append(cmd.Env,
+			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME="+pod+
+				";K8S_POD_INFRA_CONTAINER_ID=sb;K8S_POD_UID=u-"+pod)
 	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -171,12 +163,12 @@ func TestPodWithLaneFailsLoudly(t *testing.T) {
 		}
 	}
 	refused("pod default/redis has niclane.dev/redis and cannot start without its lane")
-	b.agent(t, func(_ context.Context, r *cniproto.Request, early func()) cniproto.Answer {
-		if r.Command != cniproto.Add {
-			return cniproto.Answer{}
+	b.agent(t, func(_ context.Context, r *cni.Request, early func()) cni.Answer {
+		if r.Command != cni.Add {
+			return cni.Answer{}
 		}
 		early()
-		return cniproto.Answer{Lane: true, Error: "8 queues asked for, eth0 has 4"}
+		return cni.Answer{Lane: true, Error: "8 queues asked for, eth0 has 4"}
 	})
 	refused("8 queues asked for, eth0 has 4")
 }
@@ -185,10 +177,11 @@ func TestPodWithLaneFailsLoudly(t *testing.T) {
 // has written down is what is known.
 func TestNobodyAnswers(t *testing.T) {
 	b := newBed(t, false)
-	if err := cniproto.WriteLanePods(b.path("cni.sock"), []string{"u-redis"}); err != nil {
+	if err := cni.WriteLanePods(b.path("cni.sock"), []string{"u-redis"}); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := b.run(t, "ADD", "redis", withPrev); err == nil || !strings.Contains(out, "asks for a lane and cannot start without it") {
+	if out, err := b.run(t, "ADD", "redis", withPrev); err == nil ||
+		!strings.Contains(out, "asks for a lane and cannot start without it") {
 		t.Errorf("a pod that asks for a lane: %v: %s", err, out)
 	}
 	if out, err := b.run(t, "ADD", "plain", withPrev); err != nil || !strings.Contains(out, "10.244.0.5/24") {
@@ -197,23 +190,17 @@ func TestNobodyAnswers(t *testing.T) {
 }
 
 // TestPassOn: of a pod that the agent has written down as one without a lane nobody is
-// asked, and its result is the one before. Of others, and where something is to be said
-// or translated, everything is as it was.
+// asked, and its result is the one before, in the words of this version. Of others, and
+// where something is to be said, everything is as it was.
 func TestPassOn(t *testing.T) {
-	t.Run("shipped", func(t *testing.T) { testPassOn(t, shipped) })
-	t.Run("itself", func(t *testing.T) { testPassOn(t, itself) })
-}
-
-func testPassOn(t *testing.T, program string) {
 	b := newBed(t, false)
-	b.program = []string{program}
-	if err := cniproto.WriteOtherPods(b.path("cni.sock"), []string{"u-plain", "u-other"}); err != nil {
+	if err := cni.WriteOtherPods(b.path("cni.sock"), []string{"u-plain", "u-other"}); err != nil {
 		t.Fatal(err)
 	}
 	var asked atomic.Int64
-	b.agent(t, func(_ context.Context, r *cniproto.Request, early func()) cniproto.Answer {
+	b.agent(t, func(_ context.Context, r *cni.Request, early func()) cni.Answer {
 		asked.Add(1)
-		return cniproto.Answer{Lane: true, Error: "asked"}
+		return cni.Answer{Lane: true, Error: "asked"}
 	})
 	large := `,"more":"` + strings.Repeat("x", 1<<20) + `"` // more than a pipe takes at once
 	for _, test := range []struct {
@@ -229,84 +216,42 @@ func testPassOn(t *testing.T, program string) {
 		{"DEL", "redis", "", "", false, 1}, // never fails
 		{"CHECK", "plain", withPrev, "asked", true, 1},
 		{"ADD", "plain", "", "no prevResult", true, 0},
-		{"ADD", "plain", strings.Replace(withPrev, "1.1.0", "1.0.0", 1), "asked", true, 1},
+		{"ADD", "plain", strings.Replace(withPrev, "1.1.0", "1.0.0", 1), "10.244.0.5/24", false, 0},
 	} {
 		asked.Store(0)
 		out, err := b.run(t, test.command, test.pod, test.more)
 		if (err != nil) != test.fails || !strings.Contains(out, test.want) || asked.Load() != test.asked {
-			t.Errorf("%s %s %.40s: %v, asked %d times: %s; want %q, failing: %v, asked %d times", test.command, test.pod, test.more, err, asked.Load(), out, test.want, test.fails, test.asked)
+			t.Errorf("%s %s %.40s: %v, asked %d times: %s; want %q, failing: %v, asked %d times", test.command,
+				test.pod, test.more, err, asked.Load(), out, test.want, test.fails, test.asked)
 		}
 		if test.command == "ADD" && err == nil {
 			var got, want any
-			if json.Unmarshal([]byte(out), &got) != nil || json.Unmarshal([]byte(prevResult), &want) != nil || !reflect.DeepEqual(got, want) {
+			if json.Unmarshal([]byte(out), &got) != nil || json.Unmarshal([]byte(prevResult), &want) != nil ||
+				!reflect.DeepEqual(got, want) {
 				t.Errorf("%s: the result is %s", test.pod, out)
 			}
 		}
 	}
 }
 
-// TestEarly: of such a pod Go's runtime is not started, and of others it is, on each
-// processor that the images are for. Where it is, it says so.
-func TestEarly(t *testing.T) {
-	// go test takes a result from before unless it has seen what that was of.
-	sources, err := filepath.Glob("pass/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range sources {
-		if _, err := os.Stat(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for arch, emulator := range map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"} {
-		t.Run(arch, func(t *testing.T) {
-			b := newBed(t, false)
-			program := filepath.Join(b.dir, "niclane-cni")
-			if b.program = []string{program}; arch != runtime.GOARCH {
-				if _, err := exec.LookPath(emulator); err != nil {
-					t.Skipf("no %s (Debian's qemu-user-static)", emulator)
-				}
-				b.program = []string{emulator, program}
-			}
-			if err := buildAs(program, ".", arch); err != nil {
-				t.Fatal(err)
-			}
-			if err := cniproto.WriteOtherPods(b.path("cni.sock"), []string{"u-plain"}); err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv("GODEBUG", "inittrace=1")
-			for _, c := range []struct {
-				command, pod string
-				early        bool
-			}{{"ADD", "plain", true}, {"DEL", "plain", true}, {"ADD", "redis", false}, {"VERSION", "plain", false}} {
-				out, said, err := b.say(t, c.command, c.pod, withPrev)
-				if early := !strings.Contains(said, "init "); err != nil || early != c.early {
-					t.Errorf("%s %s: early %v, want %v; %v: %s%s", c.command, c.pod, early, c.early, err, out, said)
-				}
-				if c.command == "ADD" && !strings.Contains(out, "10.244.0.5/24") {
-					t.Errorf("%s: %s", c.pod, out)
-				}
-			}
-		})
-	}
-}
-
 func TestAsksTheAgent(t *testing.T) {
 	b := newBed(t, true)
 	var mu sync.Mutex
-	var got []cniproto.Request
-	b.agent(t, func(_ context.Context, r *cniproto.Request, _ func()) cniproto.Answer {
+	var got []cni.Request
+	b.agent(t, func(_ context.Context, r *cni.Request, _ func()) cni.Answer {
 		mu.Lock()
 		defer mu.Unlock()
 		got = append(got, *r)
-		return cniproto.Answer{Lane: true}
+		return cni.Answer{Lane: true}
 	})
-	out, err := b.run(t, "ADD", "redis", withPrev+`,"runtimeConfig":{"bandwidth":{"ingressRate":20000000,"ingressBurst":1,"egressRate":10000000,"egressBurst":1}}`)
+	out, err := b.run(t, "ADD", "redis",
+		withPrev+`,"runtimeConfig":{"bandwidth":{"ingressRate":20000000,"ingressBurst":1,"egressRate":10000000,"egressBurst":1}}`)
 	if err != nil || !strings.Contains(out, "veth1234") {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, c := range []struct{ command, more string }{
-		{"CHECK", withPrev}, {"DEL", withPrev}, {"GC", `,"cni.dev/valid-attachments":[{"containerID":"sb-redis","ifname":"eth0"}]`},
+		{"CHECK", withPrev}, {"DEL", withPrev},
+		{"GC", `,"cni.dev/valid-attachments":[{"containerID":"sb-redis","ifname":"eth0"}]`},
 	} {
 		if out, err := b.run(t, c.command, "redis", c.more); err != nil {
 			t.Errorf("%s: %v: %s", c.command, err, out)
@@ -318,10 +263,11 @@ func TestAsksTheAgent(t *testing.T) {
 		t.Fatalf("%d requests: %+v", len(got), got)
 	}
 	a := got[0]
-	if fmt.Sprint(a.Addrs) != "[10.244.0.5 fd00::5]" || a.HostIf != "veth1234" || a.Pod != "redis" || a.UID != "u-redis" || a.Sandbox != "sb-redis" || a.EgressRate != 10_000_000 {
+	if fmt.Sprint(a.Addrs) != "[10.244.0.5 fd00::5]" || a.HostIf != "veth1234" || a.Pod != "redis" ||
+		a.UID != "u-redis" || a.Sandbox != "sb-redis" || a.EgressRate != 10_000_000 {
 		t.Errorf("ADD: %+v", a)
 	}
-	if got[3].Command != cniproto.GC || len(got[3].Valid) != 1 {
+	if got[3].Command != cni.GC || len(got[3].Valid) != 1 {
 		t.Errorf("GC: %+v", got[3])
 	}
 }
@@ -338,7 +284,8 @@ func TestStatus(t *testing.T) {
 			Code int
 			Msg  string
 		}
-		if want == 0 && err != nil || want != 0 && (err == nil || json.Unmarshal([]byte(out), &e) != nil || e.Code != want || !strings.Contains(e.Msg, text)) {
+		if want == 0 && err != nil || want != 0 && (err == nil || json.Unmarshal([]byte(out), &e) != nil ||
+			e.Code != want || !strings.Contains(e.Msg, text)) {
 			t.Errorf("%s: %v: %s, want code %d and %q", more, err, out, want, text)
 		}
 	}
@@ -346,11 +293,11 @@ func TestStatus(t *testing.T) {
 	code(50, "niclane-agent does not answer", asked)
 	var problem atomic.Value
 	problem.Store("")
-	b.agent(t, func(_ context.Context, r *cniproto.Request, _ func()) cniproto.Answer {
-		if r.Command != cniproto.Status {
-			return cniproto.Answer{Error: "asked for " + r.Command}
+	b.agent(t, func(_ context.Context, r *cni.Request, _ func()) cni.Answer {
+		if r.Command != cni.Status {
+			return cni.Answer{Error: "asked for " + r.Command}
 		}
-		return cniproto.Answer{Error: problem.Load().(string)}
+		return cni.Answer{Error: problem.Load().(string)}
 	})
 	code(0, "", asked)
 	problem.Store("the node has no lanes")

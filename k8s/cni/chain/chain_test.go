@@ -40,7 +40,8 @@ func TestAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"x-vendor"`, `"log-file": "/var/log/cilium"`, `"portMappings"`, `"cniVersion": "1.0.0"`} {
+	for _, want := range []string{`"x-vendor"`, `"log-file": "/var/log/cilium"`, `"portMappings"`,
+		`"cniVersion": "1.0.0"`} {
 		if !strings.Contains(string(once), want) {
 			t.Errorf("lost %s:\n%s", want, once)
 		}
@@ -59,7 +60,8 @@ func TestAdd(t *testing.T) {
 	// somebody has put another behind
 	behind := `{"plugins": [{"type": "bridge"}, {"type": "niclane-cni", "socket": "/old"}, {"type": "late"}]}`
 	again, err := chain.Add([]byte(behind), false)
-	if err != nil || strings.Count(string(again), chain.Type) != 1 || strings.Index(string(again), "late") > strings.Index(string(again), chain.Type) {
+	if err != nil || strings.Count(string(again), chain.Type) != 1 ||
+		strings.Index(string(again), "late") > strings.Index(string(again), chain.Type) {
 		t.Errorf("not last again: %v\n%s", err, again)
 	}
 }
@@ -72,16 +74,20 @@ func TestStatusOfAgent(t *testing.T) {
 		t.Errorf("on, and on: %v\n%s", err, on)
 	}
 	off, err := chain.Add(on, false)
-	if err != nil || strings.Contains(string(off), "statusOfAgent") || !strings.Contains(string(off), `"socket": "/own"`) {
+	if err != nil || strings.Contains(string(off), "statusOfAgent") ||
+		!strings.Contains(string(off), `"socket": "/own"`) {
 		t.Errorf("off: %v\n%s", err, off)
 	}
 	if again, err := chain.Add(off, false); err != nil || string(again) != string(off) {
 		t.Errorf("off, and off: %v\n%s", err, again)
 	}
-	if on, err = chain.Add(off, true); err != nil || !strings.Contains(string(on), `"statusOfAgent": true`) || !strings.Contains(string(on), `"socket": "/own"`) {
+	if on, err = chain.Add(off, true); err != nil || !strings.Contains(string(on), `"statusOfAgent": true`) ||
+		!strings.Contains(string(on), `"socket": "/own"`) {
 		t.Errorf("on again: %v\n%s", err, on)
 	}
-	if fresh, err := chain.Add([]byte(theirs), true); err != nil || !strings.Contains(string(fresh), `"statusOfAgent": true`) || !strings.Contains(string(fresh), `"bandwidth": true`) {
+	if fresh, err := chain.Add([]byte(theirs), true); err != nil ||
+		!strings.Contains(string(fresh), `"statusOfAgent": true`) ||
+		!strings.Contains(string(fresh), `"bandwidth": true`) {
 		t.Errorf("added: %v\n%s", err, fresh)
 	}
 }
@@ -89,7 +95,8 @@ func TestStatusOfAgent(t *testing.T) {
 // TestRefused says what is wrong with a file.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		`{`: "not a JSON object", `{"name": "x"}`: "plugins: want a list", `{"plugins": []}`: "at least one", `[]`: "not a JSON object",
+		`{`: "not a JSON object", `{"name": "x"}`: "plugins: want a list", `{"plugins": []}`: "at least one",
+		`[]`: "not a JSON object",
 	} {
 		if _, err := chain.Add([]byte(text), false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

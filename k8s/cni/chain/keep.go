@@ -21,7 +21,8 @@ const settled = time.Second
 // Keep puts niclane-cni into the node's list, and again after each rewrite of the list,
 // until ctx ends. The last list stays as it is. statusOfAgent is the argument of Add. tell
 // gets the reason where niclane-cni cannot be chained; Keep calls it until it succeeds.
-func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger, tell func(context.Context, error) error) error {
+func Keep(ctx context.Context, dir string, statusOfAgent bool, log *slog.Logger,
+	tell func(context.Context, error) error) error {
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		return err

@@ -159,7 +159,8 @@ func inDelegate(text []byte, l lone, how func([]byte) ([]byte, error)) ([]byte, 
 func inFront(dir, path string, text []byte, l lone, how func([]byte) ([]byte, error)) (target, error) {
 	out := target{path: filepath.Join(dir, wrapper), like: path}
 	if filepath.Base(path) < wrapper {
-		return out, fmt.Errorf("%s: one plugin's configuration, and no list can come before it: rename it to 10-..., or let the runtime tell of pods instead (NRI)", path)
+		return out, fmt.Errorf("%s: one plugin's configuration, and no list can come before it: rename it to "+
+			"10-..., or let the runtime tell of pods instead (NRI)", path)
 	}
 	before, err := os.ReadFile(out.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -67,12 +67,16 @@ func TestLone(t *testing.T) {
 		in    string // the file that is changed
 		want  []string
 	}{
-		"multus, by path": {map[string]string{"00-multus.conf": `{"name":"m","type":"multus","clusterNetwork":"/etc/cni/net.d/10-calico.conflist"}`, "10-calico.conflist": calico},
+		"multus, by path": {map[string]string{
+			"00-multus.conf":     `{"name":"m","type":"multus","clusterNetwork":"/etc/cni/net.d/10-calico.conflist"}`,
+			"10-calico.conflist": calico},
 			"10-calico.conflist", []string{"calico", "portmap", Type}},
-		"multus, by name": {map[string]string{"00-multus.conf": `{"name":"m","type":"multus-shim","clusterNetwork":"pods"}`, "10-calico.conflist": calico,
+		"multus, by name": {map[string]string{
+			"00-multus.conf": `{"name":"m","type":"multus-shim","clusterNetwork":"pods"}`, "10-calico.conflist": calico,
 			"05-another.conflist": `{"name":"another","plugins":[{"type":"bridge"}]}`},
 			"10-calico.conflist", []string{"calico", "portmap", Type}},
-		"a plugin alone": {map[string]string{"10-ovn-kubernetes.conf": `{"cniVersion":"1.1.0","name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}`},
+		"a plugin alone": {map[string]string{
+			"10-ovn-kubernetes.conf": `{"cniVersion":"1.1.0","name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}`},
 			wrapper, []string{"ovn-k8s-cni-overlay", Type}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +100,8 @@ func TestLone(t *testing.T) {
 			}
 			for file, text := range tt.files {
 				got := files(t, dir)
-				if len(got) != len(tt.files) || strings.Contains(got[file], Type) || strings.HasSuffix(file, ".conf") && got[file] != text {
+				if len(got) != len(tt.files) || strings.Contains(got[file], Type) ||
+					strings.HasSuffix(file, ".conf") && got[file] != text {
 					t.Errorf("undone: %v", got)
 				}
 			}
@@ -108,7 +113,8 @@ func TestLone(t *testing.T) {
 func TestDelegate(t *testing.T) {
 	for _, delegate := range []string{calico, `{"name":"pods","type":"calico"}`} {
 		dir := t.TempDir()
-		put(t, dir, map[string]string{"00-multus.conf": `{"name":"m","type":"multus","delegates":[` + delegate + `,{"type":"other"}]}`})
+		put(t, dir, map[string]string{"00-multus.conf": `{"name":"m","type":"multus","delegates":[` + delegate +
+			`,{"type":"other"}]}`})
 		if _, err := change(dir, chained); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +156,8 @@ func TestWrapperFollows(t *testing.T) {
 	if got := step(map[string]string{"10-a.conf": `{"name":"a","type":"b"}`}); !strings.Contains(got[wrapper], `"b"`) {
 		t.Errorf("%v", got)
 	}
-	if got := step(map[string]string{"05-c.conflist": calico}); got[wrapper] != "" || !strings.Contains(got["05-c.conflist"], Type) {
+	if got := step(map[string]string{"05-c.conflist": calico}); got[wrapper] != "" ||
+		!strings.Contains(got["05-c.conflist"], Type) {
 		t.Errorf("a list came before it: %v", got)
 	}
 	step(nil, "05-c.conflist")

@@ -73,7 +73,8 @@ func writeLayout(dir string, c Config) error {
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", c.Arch
 	config.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
-	config.Config = v1.Config{Entrypoint: []string{c.Entrypoint}, Env: []string{"PATH=/"}, WorkingDir: "/", Labels: c.Labels}
+	config.Config = v1.Config{Entrypoint: []string{c.Entrypoint}, Env: []string{"PATH=/"}, WorkingDir: "/",
+		Labels: c.Labels}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err
 	}

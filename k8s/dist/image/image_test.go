@@ -29,8 +29,9 @@ func program(t *testing.T) string {
 // digest.
 func TestWrite(t *testing.T) {
 	var archive bytes.Buffer
-	config := image.Config{Name: "registry.example/agent:1", Arch: "arm64", Programs: []string{program(t)}, Entrypoint: "/agent",
-		Files: map[string]string{"/lib/arch/libc.so.6": program(t)}}
+	config := image.Config{Name: "registry.example/agent:1", Arch: "arm64", Programs: []string{program(t)},
+		Entrypoint: "/agent",
+		Files:      map[string]string{"/lib/arch/libc.so.6": program(t)}}
 	if err := image.Write(&archive, config); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if file.Architecture != "arm64" || file.OS != "linux" || len(file.Config.Entrypoint) != 1 || file.Config.Entrypoint[0] != "/agent" {
+	if file.Architecture != "arm64" || file.OS != "linux" || len(file.Config.Entrypoint) != 1 ||
+		file.Config.Entrypoint[0] != "/agent" {
 		t.Errorf("config %+v", file)
 	}
 	layers, err := img.Layers()

@@ -45,22 +45,20 @@ func build(dir, name, version, arch string) error {
 	defer os.RemoveAll(bin)
 	config := image.Config{
 		Name: name, Arch: arch, Entrypoint: "/" + programs[0],
-		Labels: map[string]string{"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.version": version},
+		Labels: map[string]string{"org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.version": version},
 	}
 	for _, p := range programs {
 		out := filepath.Join(bin, p)
 		link := "-s -w -X main.version=" + version
 		if p == "niclane-cni" {
 			link = "-s -w -X main.build=" + version
-			if arch == "amd64" || arch == "arm64" {
-				// It does what most pods need of it before Go's runtime has started.
-				link += " -E github.com/niclane/niclane/k8s/cmd/niclane-cni/pass.start"
-			}
 		}
 		// grpcnotrace is grpc's: without golang.org/x/net/trace, whose templates
 		// call methods by their names, the linker leaves out what nobody calls: a
 		// third of the agent, on disk and resident.
-		command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", link, "-o", out, "./cmd/"+p)
+		command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags",
+			link, "-o", out, "./cmd/"+p)
 		command.Dir = ".." // the module k8s
 		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
 		command.Stderr = os.Stderr

@@ -25,7 +25,8 @@ func TestHostIf(t *testing.T) {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "hostif-host"
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ifName, PeerNamespace: netlink.NsPid(pod)}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ifName,
+		PeerNamespace: netlink.NsPid(pod)}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
@@ -53,7 +54,8 @@ func TestHostIf(t *testing.T) {
 	}
 	second := netlink.NewLinkAttrs()
 	second.Name = "hostif-second"
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: second, PeerName: "second", PeerNamespace: netlink.NsPid(elsewhere)}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: second, PeerName: "second",
+		PeerNamespace: netlink.NsPid(elsewhere)}); err != nil {
 		t.Fatal(err)
 	}
 	// This also has the kernel give the host's namespace a number there.
@@ -61,7 +63,8 @@ func TestHostIf(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	attrs.Name, attrs.Index, attrs.Namespace = "other", host.Attrs().Index, netlink.NsPid(other)
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ifName, PeerNamespace: netlink.NsPid(elsewhere)}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ifName,
+		PeerNamespace: netlink.NsPid(elsewhere)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{elsewhere, 0, os.Getpid(), 1 << 30} {

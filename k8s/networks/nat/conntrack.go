@@ -53,8 +53,8 @@ const (
 const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 
 // none reports whether a count says that nothing is tracked, as on nodes without
-// netfilter's rules and with all of the network in eBPF. The kernel's table is of all namespaces, and walking its 262144 empty
-// buckets twice took 16 ms, a quarter of what the agent at rest takes.
+// netfilter's rules and with all of the network in eBPF. The kernel's table is of all namespaces, and walking its
+// 262144 empty buckets twice took 16 ms, a quarter of what the agent at rest takes.
 func none(file string) bool {
 	b, err := os.ReadFile(file)
 	return err == nil && string(b) == "0\n"

@@ -43,8 +43,8 @@ func (f Finding) key() Finding { f.Remote = netip.Addr{}; return f }
 
 // Find returns what flows show of pods in lanes, each once. uplink says whether an
 // address is reached through the card.
-func Find(flows func(func(Flow)) error, in []node.Attachment, uplink func(netip.Addr) bool) ([]Finding, error) {
-	byAddr := map[netip.Addr]*node.Attachment{}
+func Find(flows func(func(Flow)) error, in []lanes.Attachment, uplink func(netip.Addr) bool) ([]Finding, error) {
+	byAddr := map[netip.Addr]*lanes.Attachment{}
 	for i := range in {
 		for _, a := range in[i].Addrs {
 			byAddr[a] = &in[i]
@@ -84,15 +84,17 @@ func Outside(found []Finding, sees, steered bool) []Finding {
 }
 
 // left says what of a flow is left out of a lane.
-func left(f Flow, byAddr map[netip.Addr]*node.Attachment) (Finding, bool) {
+func left(f Flow, byAddr map[netip.Addr]*lanes.Attachment) (Finding, bool) {
 	if at := byAddr[f.Src.Addr()]; at != nil && f.ReplyDst != f.Src {
 		// The pod has opened it; its other end is where answers come from.
-		if lane := laneOf(at, f.Protocol, f.Src, f.ReplySrc); lane != "" && laneOf(at, f.Protocol, f.ReplyDst, f.ReplySrc) != lane {
+		if lane := laneOf(at, f.Protocol, f.Src, f.ReplySrc); lane != "" &&
+			laneOf(at, f.Protocol, f.ReplyDst, f.ReplySrc) != lane {
 			return finding(at, lane, f.Protocol, netip.AddrPort{}, f.ReplySrc.Addr()), true
 		}
 	}
 	if at := byAddr[f.ReplySrc.Addr()]; at != nil && f.ReplySrc != f.Dst {
-		if lane := laneOf(at, f.Protocol, f.ReplySrc, f.Src); lane != "" && laneOf(at, f.Protocol, f.Dst, f.Src) != lane {
+		if lane := laneOf(at, f.Protocol, f.ReplySrc, f.Src); lane != "" &&
+			laneOf(at, f.Protocol, f.Dst, f.Src) != lane {
 			return finding(at, lane, f.Protocol, f.Dst, f.Src.Addr()), true
 		}
 	}
@@ -100,7 +102,7 @@ func left(f Flow, byAddr map[netip.Addr]*node.Attachment) (Finding, bool) {
 }
 
 // laneOf is the lane of a pod's that has such packets, "" if none has.
-func laneOf(at *node.Attachment, protocol string, own, remote netip.AddrPort) string {
+func laneOf(at *lanes.Attachment, protocol string, own, remote netip.AddrPort) string {
 	for i := range at.Members {
 		if m := &at.Members[i]; m.Has(protocol, own, remote) {
 			return m.Lane
@@ -109,8 +111,9 @@ func laneOf(at *node.Attachment, protocol string, own, remote netip.AddrPort) st
 	return ""
 }
 
-func finding(at *node.Attachment, lane, protocol string, frontend netip.AddrPort, remote netip.Addr) Finding {
-	f := Finding{Namespace: at.Namespace, Pod: at.Pod, UID: at.UID, Lane: lane, Protocol: protocol, Frontend: frontend, Remote: remote}
+func finding(at *lanes.Attachment, lane, protocol string, frontend netip.AddrPort, remote netip.Addr) Finding {
+	f := Finding{Namespace: at.Namespace, Pod: at.Pod, UID: at.UID, Lane: lane, Protocol: protocol,
+		Frontend: frontend, Remote: remote}
 	if i := slices.IndexFunc(at.Grants, func(g pods.Grant) bool { return g.Lane == lane }); i >= 0 {
 		f.Container = at.Grants[i].Container
 	}
@@ -119,13 +122,17 @@ func finding(at *node.Attachment, lane, protocol string, frontend netip.AddrPort
 
 // Message says what is the matter and what helps; own are the node's addresses.
 func (f *Finding) Message(own []netip.Addr) string {
-	const masquerade = "Connections to the pod are not concerned. Except the destination from masquerading in the pod network's configuration, or put the pod into the host's network"
+	const masquerade = "Connections to the pod are not concerned. Except the destination from masquerading in the " +
+		"pod network's configuration, or put the pod into the host's network"
 	switch {
 	case !f.Frontend.IsValid() && f.Sent:
-		return fmt.Sprintf("what the pod sends to %s is in its lane %s, and what %[1]s answers is not: it comes to the node's address, because the node masquerades the pod's, "+
+		return fmt.Sprintf("what the pod sends to %s is in its lane %s, and what %[1]s answers is not: it comes to "+
+			"the node's address, because the node masquerades the pod's, "+
 			"and the card cannot tell it from other packets of the node. %s", f.Remote, f.Lane, masquerade)
 	case !f.Frontend.IsValid():
-		return fmt.Sprintf("what the pod sends to %s leaves with the node's address, because the node masquerades it: neither lane %s nor the card can tell it from other packets of the node. %s", f.Remote, f.Lane, masquerade)
+		return fmt.Sprintf("what the pod sends to %s leaves with the node's address, because the node masquerades "+
+			"it: neither lane %s nor the card can tell it from other packets of the node. %s", f.Remote, f.Lane,
+			masquerade)
 	}
 	name := f.Frontend.String()
 	if slices.Contains(own, f.Frontend.Addr()) {
@@ -140,7 +147,8 @@ func (f *Finding) Message(own []netip.Addr) string {
 	if f.Sent {
 		what = "are answered in its lane and not received there, lane"
 	}
-	return fmt.Sprintf("connections to %s come to the pod and %s %s, because the node translates them behind the card: add the frontend %s to %s", f.Frontend, what, f.Lane, name, where)
+	return fmt.Sprintf("connections to %s come to the pod and %s %s, because the node translates them behind the "+
+		"card: add the frontend %s to %s", f.Frontend, what, f.Lane, name, where)
 }
 
 // Remembered is how long a finding is taken to hold after it was last seen:

@@ -63,9 +63,9 @@ func send(from, to string) func() error {
 }
 
 // redis is a pod with lane l, of UDP port 5000 and of what it sends to port 53.
-func redis(frontends ...string) node.Attachment {
+func redis(frontends ...string) lanes.Attachment {
 	own := []netip.Prefix{netip.MustParsePrefix("10.244.0.5/32"), netip.MustParsePrefix("fd00::5/128")}
-	a := node.Attachment{
+	a := lanes.Attachment{
 		Namespace: "default", Pod: "redis", UID: "u", Addrs: []netip.Addr{own[0].Addr(), own[1].Addr()},
 		Grants: []pods.Grant{{Container: "c", Lane: "l"}},
 		Members: []policy.Member{
@@ -76,7 +76,8 @@ func redis(frontends ...string) node.Attachment {
 	for _, s := range frontends {
 		ap := netip.MustParseAddrPort(s)
 		a.Members = append(a.Members, policy.Member{
-			Name: pods.FrontendPrefix + s, Lane: "l", Protocol: "udp", Addrs: []netip.Prefix{netip.PrefixFrom(ap.Addr(), ap.Addr().BitLen())}, Ports: []string{"30500"},
+			Name: pods.FrontendPrefix + s, Lane: "l", Protocol: "udp",
+			Addrs: []netip.Prefix{netip.PrefixFrom(ap.Addr(), ap.Addr().BitLen())}, Ports: []string{"30500"},
 		})
 	}
 	return a
@@ -142,7 +143,8 @@ func TestTranslated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	masqueraded := Finding{Namespace: "default", Pod: "redis", UID: "u", Container: "c", Lane: "l", Protocol: "udp", Remote: netip.MustParseAddr("192.0.2.2")}
+	masqueraded := Finding{Namespace: "default", Pod: "redis", UID: "u", Container: "c", Lane: "l", Protocol: "udp",
+		Remote: netip.MustParseAddr("192.0.2.2")}
 	behind := masqueraded
 	behind.Frontend = netip.MustParseAddrPort("192.0.2.1:30500")
 	masqueraded6 := masqueraded
@@ -152,22 +154,30 @@ func TestTranslated(t *testing.T) {
 		rules string
 		in    string
 		send  func() error
-		pod   node.Attachment
+		pod   lanes.Attachment
 		want  []Finding
 	}{
 		{"nothing sent", "", "", nil, redis(), nil},
 		{"another port of the pod", "", "pod", send("10.244.0.5:6000", "192.0.2.2:9"), redis(), nil},
 		{"nft: masquerade", "", "pod", send("10.244.0.5:5000", "192.0.2.2:9"), redis(), []Finding{masqueraded}},
-		{"by the other side's port", "", "pod", send("10.244.0.5:6001", "192.0.2.2:53"), redis(), []Finding{masqueraded}},
+		{"by the other side's port", "", "pod", send("10.244.0.5:6001", "192.0.2.2:53"), redis(),
+			[]Finding{masqueraded}},
 		{"to the node itself", "", "pod", send("10.244.0.5:5000", "192.0.2.1:9"), redis(), nil},
-		{"masquerade that does not leave by the card", "", "pod", send("10.244.0.5:5000", "10.245.0.9:9"), redis(), nil},
+		{"masquerade that does not leave by the card", "", "pod", send("10.244.0.5:5000", "10.245.0.9:9"), redis(),
+			nil},
 		{"not translated", "", "wire", send("192.0.2.2:7000", "10.244.0.5:5000"), redis(), nil},
 		{"nft: a node port", "", "wire", send("192.0.2.2:7001", "192.0.2.1:30500"), redis(), []Finding{behind}},
-		{"a frontend that the lane knows", "", "wire", send("192.0.2.2:7002", "192.0.2.1:30500"), redis("192.0.2.1:30500"), nil},
+		{"a frontend that the lane knows", "", "wire", send("192.0.2.2:7002", "192.0.2.1:30500"),
+			redis("192.0.2.1:30500"), nil},
 		{"a node port of no lane's", "", "wire", send("192.0.2.2:7003", "192.0.2.1:30600"), redis(), nil},
-		{"iptables: masquerade", "nft delete table inet t; iptables -t nat -A POSTROUTING -s 10.244.0.0/24 -o up0 -j MASQUERADE", "pod", send("10.244.0.5:4999", "192.0.2.2:9"), redis(), []Finding{masqueraded}},
-		{"ip6tables: masquerade", "ip6tables -t nat -A POSTROUTING -s fd00::/64 -o up0 -j MASQUERADE", "pod", send("[fd00::5]:5000", "[2001:db8::2]:9"), redis(), []Finding{masqueraded6}},
-		{"iptables: a node port, masqueraded too", "iptables -t nat -A PREROUTING -p udp --dport 30500 -j DNAT --to 10.244.0.5:5000; iptables -t nat -A POSTROUTING -d 10.244.0.5 -j MASQUERADE",
+		{"iptables: masquerade",
+			"nft delete table inet t; iptables -t nat -A POSTROUTING -s 10.244.0.0/24 -o up0 -j MASQUERADE", "pod",
+			send("10.244.0.5:4999", "192.0.2.2:9"), redis(), []Finding{masqueraded}},
+		{"ip6tables: masquerade", "ip6tables -t nat -A POSTROUTING -s fd00::/64 -o up0 -j MASQUERADE", "pod",
+			send("[fd00::5]:5000", "[2001:db8::2]:9"), redis(), []Finding{masqueraded6}},
+		{"iptables: a node port, masqueraded too",
+			"iptables -t nat -A PREROUTING -p udp --dport 30500 -j DNAT --to 10.244.0.5:5000; iptables -t nat -A " +
+				"POSTROUTING -d 10.244.0.5 -j MASQUERADE",
 			"wire", send("192.0.2.2:7004", "192.0.2.1:30500"), redis(), []Finding{behind}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -178,11 +188,13 @@ func TestTranslated(t *testing.T) {
 			if c.send != nil {
 				within(t, c.in, c.send)
 			}
-			got, err := Find(Flows, []node.Attachment{c.pod}, uplink)
+			got, err := Find(Flows, []lanes.Attachment{c.pod}, uplink)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(a, b netip.Addr) bool {
+				return a == b
+			}), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
@@ -208,13 +220,20 @@ func TestNone(t *testing.T) {
 func TestMessage(t *testing.T) {
 	own := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	for want, f := range map[string]Finding{
-		`to 198.51.100.7 leaves with the node's address`:                             {Lane: "l", Remote: netip.MustParseAddr("198.51.100.7")},
-		`annotation niclane.dev/lanes: {"c": {"frontends": ["30379/TCP"]}}`:          {Container: "c", Protocol: "tcp", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")},
-		`the frontend [2001:db8::7]:53/UDP to the parameters of its claim`:           {Protocol: "udp", Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
-		`what 198.51.100.8 answers is not`:                                           {Lane: "l", Remote: netip.MustParseAddr("198.51.100.8"), Sent: true},
-		`come to the pod and are not in its lane l, because`:                         {Lane: "l", Protocol: "udp", Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
-		`are answered in its lane and not received there, lane l, because`:           {Lane: "l", Protocol: "udp", Frontend: netip.MustParseAddrPort("[2001:db8::7]:53"), Sent: true},
-		`the frontend 203.0.113.7:6379/TCP to the annotation niclane.dev/lanes: {"c`: {Container: "c", Protocol: "tcp", Frontend: netip.MustParseAddrPort("203.0.113.7:6379")},
+		`to 198.51.100.7 leaves with the node's address`: {Lane: "l",
+			Remote: netip.MustParseAddr("198.51.100.7")},
+		`annotation niclane.dev/lanes: {"c": {"frontends": ["30379/TCP"]}}`: {Container: "c",
+			Protocol: "tcp", Frontend: netip.MustParseAddrPort("192.0.2.1:30379")},
+		`the frontend [2001:db8::7]:53/UDP to the parameters of its claim`: {Protocol: "udp",
+			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
+		`what 198.51.100.8 answers is not`: {Lane: "l",
+			Remote: netip.MustParseAddr("198.51.100.8"), Sent: true},
+		`come to the pod and are not in its lane l, because`: {Lane: "l", Protocol: "udp",
+			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53")},
+		`are answered in its lane and not received there, lane l, because`: {Lane: "l", Protocol: "udp",
+			Frontend: netip.MustParseAddrPort("[2001:db8::7]:53"), Sent: true},
+		`the frontend 203.0.113.7:6379/TCP to the annotation niclane.dev/lanes: {"c`: {Container: "c",
+			Protocol: "tcp", Frontend: netip.MustParseAddrPort("203.0.113.7:6379")},
 	} {
 		if got := f.Message(own); !strings.Contains(got, want) {
 			t.Errorf("got %s, want something with %s", got, want)
@@ -273,7 +292,8 @@ func TestMemory(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	ip := append(attr(1, []byte{192, 0, 2, 1}), attr(2, []byte{192, 0, 2, 2})...)
 	proto := append(attr(1, []byte{17}), append(attr(2, []byte{0, 53}), attr(3, []byte{1, 0})...)...)
-	f.Add(append(make([]byte, 4), append(attr(1|0x8000, append(attr(1|0x8000, ip), attr(2|0x8000, proto)...)), attr(3, []byte{0, 0, 0, 16})...)...))
+	f.Add(append(make([]byte, 4), append(attr(1|0x8000, append(attr(1|0x8000, ip), attr(2|0x8000, proto)...)),
+		attr(3, []byte{0, 0, 0, 16})...)...))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _, _ = decode(b) })
 }
 

@@ -15,7 +15,8 @@ func TestDump(t *testing.T) {
 	for name, c := range map[string]struct {
 		interrupted, want int
 		err               error
-	}{"at once": {0, 1, nil}, "interrupted": {3, 4, nil}, "an error": {2, 3, other}, "always": {1 << 20, dumps, netlink.ErrDumpInterrupted}} {
+	}{"at once": {0, 1, nil}, "interrupted": {3, 4, nil}, "an error": {2, 3, other},
+		"always": {1 << 20, dumps, netlink.ErrDumpInterrupted}} {
 		asked := 0
 		got, err := dump(func() (int, error) {
 			if asked++; asked <= c.interrupted {

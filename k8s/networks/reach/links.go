@@ -78,7 +78,8 @@ func (l *Links) begin() error {
 			return err
 		}
 		l.told = fd
-		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.RTNLGRP_LINK - 1)}); err != nil {
+		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK,
+			Groups: 1 << (unix.RTNLGRP_LINK - 1)}); err != nil {
 			return err
 		}
 	}
@@ -168,7 +169,9 @@ func describe(attributes []byte) (name, kind string, err error) {
 			if err != nil {
 				return "", "", err
 			}
-			i := slices.IndexFunc(infos, func(i syscall.NetlinkRouteAttr) bool { return i.Attr.Type == nl.IFLA_INFO_KIND })
+			i := slices.IndexFunc(infos, func(i syscall.NetlinkRouteAttr) bool {
+				return i.Attr.Type == nl.IFLA_INFO_KIND
+			})
 			if i >= 0 {
 				kind = text(infos[i].Value)
 			}

@@ -68,7 +68,9 @@ func tunnelled(addrs []netip.Addr) error {
 			}
 		}
 		if carries != "" {
-			return fmt.Errorf("the pod network is an overlay: %s (%s) carries %s, so that the card sees the nodes' addresses and never the pod's; have the pod network route natively, or put the pod into the host's network",
+			return fmt.Errorf("the pod network is an overlay: %s (%s) carries %s, so that the card sees the nodes' "+
+				"addresses and never the pod's; have the pod network route natively, or put the pod into the "+
+				"host's network",
 				a.Name, l.Type(), carries)
 		}
 	}
@@ -90,7 +92,9 @@ func encrypted(addrs []netip.Addr) error {
 		}
 		for _, a := range addrs {
 			if p.Src.Contains(a.AsSlice()) {
-				return fmt.Errorf("IPsec of the node encrypts what %s sends to %s (ip xfrm policy), so that the card never sees the pod's packets; have the pod network leave encryption out, or put the pod into the host's network",
+				return fmt.Errorf("IPsec of the node encrypts what %s sends to %s (ip xfrm policy), so that the "+
+					"card never sees the pod's packets; have the pod network leave encryption out, or put the pod "+
+					"into the host's network",
 					a, p.Dst)
 			}
 		}
@@ -100,7 +104,8 @@ func encrypted(addrs []netip.Addr) error {
 
 // ofPodNetwork names the WireGuard and TUN links that pod networks make.
 func ofPodNetwork(name string) bool {
-	return strings.HasPrefix(name, "cilium_") || strings.HasPrefix(name, "flannel") || strings.HasPrefix(name, "wireguard.cali") || strings.HasPrefix(name, "wg-v6.cali")
+	return strings.HasPrefix(name, "cilium_") || strings.HasPrefix(name, "flannel") ||
+		strings.HasPrefix(name, "wireguard.cali") || strings.HasPrefix(name, "wg-v6.cali")
 }
 
 // routed returns a network of the pod's family that is routed through a link.
@@ -125,7 +130,8 @@ func routed(l netlink.Link, addrs []netip.Addr) (string, error) {
 			if r.Dst == nil || r.Type != unix.RTN_UNICAST || r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast() {
 				continue
 			}
-			if ones, bits := r.Dst.Mask.Size(); ones == bits || r.Protocol == unix.RTPROT_KERNEL && r.Dst.IP.IsLinkLocalUnicast() {
+			if ones, bits := r.Dst.Mask.Size(); ones == bits ||
+				r.Protocol == unix.RTPROT_KERNEL && r.Dst.IP.IsLinkLocalUnicast() {
 				continue // one address: the other end's
 			}
 			return r.Dst.String(), nil
@@ -190,7 +196,7 @@ func Limit(link string, bits uint64) error {
 		return nil
 	}
 	// tc(8) gives the bucket as the time that it takes to send it.
-	tbf.Buffer = uint32(netlink.Xmittime(tbf.Rate, tbf.Buffer))
+	tbf.Buffer = netlink.Xmittime(tbf.Rate, tbf.Buffer)
 	if err := netlink.QdiscReplace(tbf); err != nil {
 		if errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("the kernel has no qdisc tbf: %w", err)

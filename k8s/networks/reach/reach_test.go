@@ -150,7 +150,8 @@ func TestBucket(t *testing.T) {
 		bits         uint64
 		burst, queue uint64
 	}{
-		{1e5, 3 * frame, 3 * frame}, {1e6, 3 * frame, 3 * frame}, {1e7, 25000, 31250}, {15e6, 37500, 46875}, {1e9, 25e5, 3125e3},
+		{1e5, 3 * frame, 3 * frame}, {1e6, 3 * frame, 3 * frame}, {1e7, 25000, 31250}, {15e6, 37500, 46875},
+		{1e9, 25e5, 3125e3},
 		{1718e9, 256 << 20, 1<<32 - 1 - 256<<20}, {1 << 62, 256 << 20, 1<<32 - 1 - 256<<20},
 	} {
 		if burst, limit := bucket(tt.bits, frame); uint64(burst) != tt.burst || uint64(limit) != tt.burst+tt.queue {
@@ -173,7 +174,8 @@ func TestLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := vethtest.Qdiscs(t, "pod0"); !strings.Contains(got, "tbf") || !strings.Contains(got, "rate 30Mbit burst 75000b") && !strings.Contains(got, "rate 30Mbit burst 73") {
+	if got := vethtest.Qdiscs(t, "pod0"); !strings.Contains(got, "tbf") ||
+		!strings.Contains(got, "rate 30Mbit burst 75000b") && !strings.Contains(got, "rate 30Mbit burst 73") {
 		t.Errorf("got %s", got)
 	}
 	for range 2 {

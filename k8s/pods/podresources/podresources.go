@@ -2,17 +2,20 @@
 
 // Package podresources asks kubelet, on its Unix socket, which devices and claims
 // the containers of its pods have. It needs no token, no certificate and no
-// permission in the cluster. It carries neither a gRPC stack nor net/http with its
-// TLS, which cost niclane-cni, a process for every pod that starts, half a
-// millisecond each time: it speaks as much of HTTP/2 as one call takes.
+// permission in the cluster.
 package podresources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
 // DefaultSocket is kubelet's.
@@ -47,70 +50,74 @@ type Claim struct {
 	Drivers []string
 }
 
-// A Client asks one kubelet.
+// A Client asks one kubelet. Each question is a connection of its own: kubelet may have
+// been started again since the last.
 type Client struct{ socket string }
 
 // New makes a client. Nothing is asked yet.
 func New(socket string) *Client { return &Client{socket} }
 
-// An AnswerError is kubelet's refusal.
-type AnswerError struct{ Code, Message string }
-
-// Error implements error.
-func (e *AnswerError) Error() string {
-	return fmt.Sprintf("kubelet: %s (gRPC status %s)", e.Message, e.Code)
-}
-
 // Get returns what a pod has, nil if kubelet knows no such pod. Where kubelet does
 // not serve Get (before Kubernetes 1.34 it may be off), it lists all.
 func (c *Client) Get(ctx context.Context, namespace, name string) (*Pod, error) {
-	var in []byte
-	in = appendString(in, 1, name)
-	in = appendString(in, 2, namespace)
-	out, err := c.call(ctx, "/v1.PodResourcesLister/Get", in)
-	var refused *AnswerError
-	if errors.As(err, &refused) && refused.Code != exhausted {
-		all, err := c.List(ctx)
-		for i := range all {
-			if all[i].Namespace == namespace && all[i].Name == name {
-				return &all[i], nil
-			}
+	got, err := ask(ctx, c, v1.PodResourcesListerClient.Get,
+		&v1.GetPodResourcesRequest{PodName: name, PodNamespace: namespace})
+	if err == nil {
+		if got.GetPodResources() == nil {
+			return nil, nil
 		}
+		p := podOf(got.PodResources)
+		return &p, nil
+	}
+	if code := status.Code(err); code == codes.Unavailable || code == codes.ResourceExhausted || ctx.Err() != nil {
 		return nil, err
 	}
-	if err != nil {
+	all, lerr := c.List(ctx)
+	for i := range all {
+		if all[i].Namespace == namespace && all[i].Name == name {
+			return &all[i], nil
+		}
+	}
+	if lerr != nil {
 		return nil, err
 	}
-	pods, err := decodePods(out)
-	if err != nil || len(pods) == 0 {
-		return nil, err
-	}
-	return &pods[0], nil
+	return nil, nil
 }
 
 // List returns what all pods have.
 func (c *Client) List(ctx context.Context) ([]Pod, error) {
-	out, err := c.call(ctx, "/v1.PodResourcesLister/List", nil)
+	got, err := ask(ctx, c, v1.PodResourcesListerClient.List, &v1.ListPodResourcesRequest{})
 	if err != nil {
 		return nil, err
 	}
-	return decodePods(out)
+	var out []Pod
+	for _, p := range got.PodResources {
+		out = append(out, podOf(p))
+	}
+	return out, nil
 }
 
 // Kubelet answers 100 calls a second, of all who ask, and refuses the others
 // (pkg/kubelet/apis/grpc/ratelimit.go): those are made again.
-const (
-	exhausted = "8" // google.golang.org/grpc/codes: ResourceExhausted
-	againIn   = 10 * time.Millisecond
-)
+const againIn = 10 * time.Millisecond
 
-// call makes a unary call, as often as kubelet has no time for it.
-func (c *Client) call(ctx context.Context, method string, in []byte) ([]byte, error) {
+// ask makes a call, as often as kubelet has no time for it.
+func ask[In, Out any](ctx context.Context, c *Client,
+	call func(v1.PodResourcesListerClient, context.Context, *In, ...grpc.CallOption) (*Out, error), in *In,
+) (*Out, error) {
+	conn, err := grpc.NewClient("unix:"+c.socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	defer conn.Close()
 	for {
-		out, err := c.once(ctx, method, in)
-		var refused *AnswerError
-		if !errors.As(err, &refused) || refused.Code != exhausted {
-			return out, err
+		out, err := call(v1.NewPodResourcesListerClient(conn), ctx, in)
+		if err == nil {
+			return out, nil
+		}
+		if status.Code(err) != codes.ResourceExhausted {
+			return nil, fmt.Errorf("kubelet: %w", err)
 		}
 		// those that were refused together do not come again together
 		timer := time.NewTimer(againIn + rand.N(againIn))
@@ -118,7 +125,34 @@ func (c *Client) call(ctx context.Context, method string, in []byte) ([]byte, er
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, err
+			return nil, fmt.Errorf("kubelet: %w", err)
 		}
 	}
+}
+
+func podOf(p *v1.PodResources) Pod {
+	out := Pod{Namespace: p.Namespace, Name: p.Name}
+	for _, c := range p.Containers {
+		container := Container{Name: c.Name}
+		// Kubelet lists the devices of one resource by NUMA node.
+		at := map[string]int{}
+		for _, d := range c.Devices {
+			i, there := at[d.ResourceName]
+			if !there {
+				i = len(container.Devices)
+				at[d.ResourceName] = i
+				container.Devices = append(container.Devices, Devices{Resource: d.ResourceName})
+			}
+			container.Devices[i].IDs = append(container.Devices[i].IDs, d.DeviceIds...)
+		}
+		for _, r := range c.DynamicResources {
+			claim := Claim{Namespace: r.ClaimNamespace, Name: r.ClaimName}
+			for _, x := range r.ClaimResources {
+				claim.Drivers = append(claim.Drivers, x.DriverName)
+			}
+			container.Claims = append(container.Claims, claim)
+		}
+		out.Containers = append(out.Containers, container)
+	}
+	return out
 }

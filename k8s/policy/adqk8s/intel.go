@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intel turns the cluster configuration of Intel's Kubernetes plugins for
+// Package adqk8s turns the cluster configuration of Intel's Kubernetes plugins for
 // ADQ (ConfigMap adq-cluster-config) into LanePolicies that mean the same. What
 // has no meaning here is said, and what contradicts itself is refused.
-package intel
+package adqk8s
 
 import (
 	"encoding/json"
@@ -63,7 +63,7 @@ type trafficClass struct {
 // taken over, and what is otherwise.
 func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error) {
 	var c cluster
-	if err := claim.StrictUpTo(raw, &c, maxConfig); err != nil {
+	if err := params.StrictUpTo(raw, &c, maxConfig); err != nil {
 		return nil, nil, fmt.Errorf("adq-cluster-config: %w", err)
 	}
 	if len(c.NodeConfigs) == 0 {
@@ -72,7 +72,8 @@ func Convert(raw []byte) (out []*v1alpha1.LanePolicy, notes []string, err error)
 	var errs []error
 	for i, n := range c.NodeConfigs {
 		at := fmt.Sprintf("NodeConfigs[%d]", i)
-		p := &v1alpha1.LanePolicy{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: v1alpha1.Kind}}
+		p := &v1alpha1.LanePolicy{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version,
+			Kind: v1alpha1.Kind}}
 		p.Name = fmt.Sprintf("adq-%d", i+1)
 		p.Spec.Priority = int32(len(c.NodeConfigs) - i) // the first that matches wins there
 		if len(n.Labels) > 0 {
@@ -131,7 +132,8 @@ func (n *nodeConfig) uplink(u *v1alpha1.Uplink, note func(string, ...any)) error
 	case "", "skbedit":
 	case "netprio":
 		u.Force = map[string]string{"classifier": "net-prio"}
-		note(".EgressMode: netprio steers what pods of the host's network send, and no others': leave uplink.force out to have all told by address")
+		note(".EgressMode: netprio steers what pods of the host's network send, and no others': leave uplink.force " +
+			"out to have all told by address")
 	default:
 		return fmt.Errorf("EgressMode: found %q, want skbedit or netprio", n.EgressMode)
 	}
@@ -153,14 +155,16 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 		if tc.PollerTimeout < 0 || tc.Pollers < 0 {
 			return fmt.Errorf("TrafficClass[%d]: Pollers and PollerTimeout are at least 0", i)
 		}
-		c := v1alpha1.Class{Queues: tc.Queues, Tuning: v1alpha1.Tuning{CPUs: tc.Cpus, NUMA: tc.Numa, Pollers: tc.Pollers}}
+		c := v1alpha1.Class{Queues: tc.Queues,
+			Tuning: v1alpha1.Tuning{CPUs: tc.Cpus, NUMA: tc.Numa, Pollers: tc.Pollers}}
 		if tc.PollerTimeout > 0 {
 			c.PollerTimeout = strconv.Itoa(tc.PollerTimeout) + "us"
 		}
 		if i == last {
 			c.Name, c.Mode, c.ResourceName = "adq-shared", v1alpha1.Shared, SharedResource
 			c.Members = max(tc.Queues-1, 1) // a device per queue but the last
-			note(".TrafficClass[%d]: shared by %d pods, as many as Intel's plugin offers; its queues are divided among all of them", i, c.Members)
+			note(".TrafficClass[%d]: shared by %d pods, as many as Intel's plugin offers; its queues are divided "+
+				"among all of them", i, c.Members)
 			spec.Classes = append(spec.Classes, c)
 			continue
 		}
@@ -173,10 +177,12 @@ func (n *nodeConfig) classes(spec *v1alpha1.LanePolicySpec, note func(string, ..
 			c.Name, c.ResourceName = "adq", Resource
 		} else {
 			c.Name = fmt.Sprintf("adq-%c", 'a'+named-1)
-			note(".TrafficClass[%d]: is not like the ones before, and pods could not tell which they get of %s: ask for niclane.dev/%s", i, Resource, c.Name)
+			note(".TrafficClass[%d]: is not like the ones before, and pods could not tell which they get of %s: "+
+				"ask for niclane.dev/%s", i, Resource, c.Name)
 		}
 		if mode := strings.ToLower(tc.Mode); mode != "" && mode != "exclusive" {
-			note(".TrafficClass[%d].Mode: %s is taken as exclusive, as Intel's plugin does of all but the last", i, tc.Mode)
+			note(".TrafficClass[%d].Mode: %s is taken as exclusive, as Intel's plugin does of all but the last", i,
+				tc.Mode)
 		}
 		spec.Classes = append(spec.Classes, c)
 	}

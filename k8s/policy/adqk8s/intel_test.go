@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package intel
+package adqk8s
 
 import (
 	"strings"
@@ -27,7 +27,8 @@ func TestConvert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(out) != 1 || out[0].Spec.Priority != 1 || out[0].Spec.NodeSelector.MatchLabels["kubernetes.io/hostname"] != "n1" {
+	if len(out) != 1 || out[0].Spec.Priority != 1 ||
+		out[0].Spec.NodeSelector.MatchLabels["kubernetes.io/hostname"] != "n1" {
 		t.Fatalf("%+v", out)
 	}
 	tuning := v1alpha1.Tuning{CPUs: "auto", NUMA: "local", Pollers: 1, PollerTimeout: "10000us"}
@@ -56,10 +57,11 @@ func TestConvert(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
-		"unknown key":      {`{"NodeConfigs":[{"TrafficClases":[]}]}`, "TrafficClases"},
-		"nothing":          {`{}`, "NodeConfigs is missing"},
-		"no class":         {`{"NodeConfigs":[{}]}`, "NodeConfigs[0].TrafficClass is missing"},
-		"egress mode":      {`{"NodeConfigs":[{"EgressMode":"x","TrafficClass":[{"Queues":1}]}]}`, `EgressMode: found "x"`},
+		"unknown key": {`{"NodeConfigs":[{"TrafficClases":[]}]}`, "TrafficClases"},
+		"nothing":     {`{}`, "NodeConfigs is missing"},
+		"no class":    {`{"NodeConfigs":[{}]}`, "NodeConfigs[0].TrafficClass is missing"},
+		"egress mode": {`{"NodeConfigs":[{"EgressMode":"x","TrafficClass":[{"Queues":1}]}]}`,
+			`EgressMode: found "x"`},
 		"no queues":        {`{"NodeConfigs":[{"TrafficClass":[{"Queues":0}]}]}`, "TrafficClass[0].Queues"},
 		"too many pollers": {`{"NodeConfigs":[{"TrafficClass":[{"Queues":1,"Pollers":2}]}]}`, "pollers"},
 	} {

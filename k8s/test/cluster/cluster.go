@@ -139,7 +139,8 @@ func (c *Cluster) machines() (err error) {
 	// the name has to tell clusters of other processes apart
 	id := filepath.Base(c.dir)[len("niclane-k8s-"):]
 	if c.Control, err = machine.Boot(machine.Config{
-		Name: "control-" + id, Disk: filepath.Join(c.dir, "control"), Programs: []string{c.build.kubernetes, c.build.etcd},
+		Name: "control-" + id, Disk: filepath.Join(c.dir, "control"),
+		Programs: []string{c.build.kubernetes, c.build.etcd},
 	}); err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (c *Cluster) machines() (err error) {
 			return err
 		}
 	}
-	if err := settle(c.Control, "lo", []string{service + "/32"}, nil); err != nil {
+	if err := setAddresses(c.Control, "lo", []string{service + "/32"}, nil); err != nil {
 		return fmt.Errorf("%s: %w", c.Control.Name, err)
 	}
 	return c.connect()

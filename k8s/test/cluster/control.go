@@ -58,18 +58,23 @@ func (c *Cluster) startControl() (err error) {
 		}
 	}
 	if err := c.start(c.Control, "etcd", filepath.Join(c.build.etcd, "etcd"),
-		"--data-dir=/var/lib/etcd", "--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
+		"--data-dir=/var/lib/etcd", "--listen-client-urls=http://127.0.0.1:2379",
+		"--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380", "--unsafe-no-fsync", "--log-level=warn"); err != nil {
 		return err
 	}
 	if err := c.start(c.Control, "kube-apiserver", c.kubernetes("kube-apiserver",
-		"--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0", "--secure-port=443", "--advertise-address="+outside,
-		"--client-ca-file="+pki+"/ca.crt", "--tls-cert-file="+pki+"/apiserver.crt", "--tls-private-key-file="+pki+"/apiserver.key",
+		"--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0", "--secure-port=443",
+		"--advertise-address="+outside,
+		"--client-ca-file="+pki+"/ca.crt", "--tls-cert-file="+pki+"/apiserver.crt",
+		"--tls-private-key-file="+pki+"/apiserver.key",
 		"--kubelet-client-certificate="+pki+"/kubelet-client.crt", "--kubelet-client-key="+pki+"/kubelet-client.key",
 		"--kubelet-preferred-address-types=InternalIP",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+pki+"/service-accounts.key",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+pki+"/service-accounts.key",
 		"--service-account-signing-key-file="+pki+"/service-accounts.key", "--service-cluster-ip-range=10.96.0.0/16",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true")...); err != nil {
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true")...); err != nil {
 		return err
 	}
 	if err := c.connectClient(); err != nil {
@@ -91,7 +96,8 @@ func (c *Cluster) startControl() (err error) {
 	}
 	if err := c.start(c.Control, "kube-scheduler", c.kubernetes("kube-scheduler",
 		"--kubeconfig="+pki+"/scheduler.conf", "--authentication-kubeconfig="+pki+"/scheduler.conf",
-		"--authorization-kubeconfig="+pki+"/scheduler.conf", "--bind-address=127.0.0.1", "--leader-elect=false")...); err != nil {
+		"--authorization-kubeconfig="+pki+"/scheduler.conf", "--bind-address=127.0.0.1",
+		"--leader-elect=false")...); err != nil {
 		return err
 	}
 	// without it no pod is admitted

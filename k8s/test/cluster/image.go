@@ -23,7 +23,8 @@ const (
 // appImage builds the image and returns its archive.
 func appImage(ctx context.Context, dir string) (string, error) {
 	program := filepath.Join(dir, "app")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, "github.com/niclane/niclane/k8s/test/app")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program,
+		"github.com/niclane/niclane/k8s/test/app")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
@@ -37,7 +38,8 @@ func writeImage(archive, name, program string) error {
 		return err
 	}
 	defer f.Close()
-	err = image.Write(f, image.Config{Name: name, Arch: runtime.GOARCH, Programs: []string{program}, Entrypoint: "/" + filepath.Base(program)})
+	err = image.Write(f, image.Config{Name: name, Arch: runtime.GOARCH, Programs: []string{program},
+		Entrypoint: "/" + filepath.Base(program)})
 	if err != nil {
 		return err
 	}

@@ -34,19 +34,21 @@ func (c *Cluster) connect() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.NumTxQueues, attrs.NumRxQueues = "wire", Queues, Queues
 		return netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: attrs, PeerName: Uplink, PeerNamespace: netlink.NsFd(node), PeerNumTxQueues: Queues, PeerNumRxQueues: Queues,
+			LinkAttrs: attrs, PeerName: Uplink, PeerNamespace: netlink.NsFd(node), PeerNumTxQueues: Queues,
+			PeerNumRxQueues: Queues,
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("link: %w", err)
 	}
-	err = settle(c.Control, "wire", []string{outside + "/24", "fd99::1/64"}, []route{
+	err = setAddresses(c.Control, "wire", []string{outside + "/24", "fd99::1/64"}, []route{
 		{Pods[0].String(), Inside}, {Pods[1].String(), "fd99::2"},
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Control.Name, err)
 	}
-	err = settle(c.Node, Uplink, []string{Inside + "/24", "fd99::2/64"}, []route{{"0.0.0.0/0", outside}, {"::/0", "fd99::1"}})
+	err = setAddresses(c.Node, Uplink, []string{Inside + "/24", "fd99::2/64"},
+		[]route{{"0.0.0.0/0", outside}, {"::/0", "fd99::1"}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Node.Name, err)
 	}
@@ -62,8 +64,8 @@ func (c *Cluster) connect() error {
 
 type route struct{ to, via string }
 
-// settle sets a device up, with addresses and routes.
-func settle(m *machine.Machine, device string, addresses []string, routes []route) error {
+// setAddresses sets a device up, with addresses and routes.
+func setAddresses(m *machine.Machine, device string, addresses []string, routes []route) error {
 	return m.InNetNS(func() error {
 		link, err := netlink.LinkByName(device)
 		if err != nil {

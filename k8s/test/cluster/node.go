@@ -30,8 +30,10 @@ func (c *Cluster) StartNode() error {
 	}
 	// kubelet registers itself too, but takes a minute longer to be ready: the
 	// first attempts to make its CSINode fail, and it backs off.
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node, Labels: map[string]string{"kubernetes.io/hostname": Node}}}
-	if _, err := c.Client.CoreV1().Nodes().Create(c.ctx, node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node,
+		Labels: map[string]string{"kubernetes.io/hostname": Node}}}
+	if _, err := c.Client.CoreV1().Nodes().Create(c.ctx, node, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	if err := c.StartKubelet(); err != nil {
@@ -204,12 +206,14 @@ func (c *Cluster) Import(archive string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Node.Pipe(string(text), filepath.Join(c.build.containerd, "ctr"), "-n", "k8s.io", "images", "import", "-")
+	_, err = c.Node.Pipe(string(text), filepath.Join(c.build.containerd, "ctr"), "-n", "k8s.io", "images", "import",
+		"-")
 	return err
 }
 
 func (c *Cluster) ctr(args ...string) (string, error) {
-	return c.Node.Output(append([]string{filepath.Join(c.build.containerd, "ctr"), "--connect-timeout", "2s"}, args...)...)
+	return c.Node.Output(append([]string{filepath.Join(c.build.containerd, "ctr"), "--connect-timeout", "2s"},
+		args...)...)
 }
 
 // StartKubelet starts kubelet, and does not wait for it.

@@ -115,7 +115,8 @@ func (c *Cluster) UntilRunning(name string) *corev1.Pod {
 // describe is the state of a pod and the last event about it.
 func (c *Cluster) describe(ctx context.Context, pod *corev1.Pod) string {
 	text := fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
-	events, err := c.Client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
+	events, err := c.Client.CoreV1().Events(pod.Namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
 	if err == nil && len(events.Items) > 0 {
 		last := events.Items[len(events.Items)-1]
 		text += fmt.Sprintf("; %s: %s", last.Reason, last.Message)

@@ -13,11 +13,12 @@ import (
 // until waits for a condition, which says how it is while it does not hold.
 func until(ctx context.Context, limit time.Duration, what string, holds func(context.Context) (bool, string)) error {
 	last := ""
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		ok, how := holds(ctx)
-		last = how
-		return ok, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, limit, true,
+		func(ctx context.Context) (bool, error) {
+			ok, how := holds(ctx)
+			last = how
+			return ok, nil
+		})
 	if err != nil {
 		return fmt.Errorf("wait until %s: %w: %s", what, err, last)
 	}

@@ -51,10 +51,12 @@ var (
 		Tags: "no_btrfs,no_devmapper,no_zfs", Packages: []string{"tool"},
 	}
 	// Etcd keeps the cluster's objects.
-	Etcd = Component{Name: "etcd", Module: "go.etcd.io/etcd/server/v3", Packages: []string{"go.etcd.io/etcd/server/v3"}, Output: "etcd"}
+	Etcd = Component{Name: "etcd", Module: "go.etcd.io/etcd/server/v3",
+		Packages: []string{"go.etcd.io/etcd/server/v3"}, Output: "etcd"}
 	// Kubectl is what people type.
 	Kubectl = Component{
-		Name: "kubectl", Module: "k8s.io/kubectl", Stamp: "k8s.io/component-base/version.gitVersion", Packages: []string{"."}, Output: "kubectl",
+		Name: "kubectl", Module: "k8s.io/kubectl", Stamp: "k8s.io/component-base/version.gitVersion",
+		Packages: []string{"."}, Output: "kubectl",
 	}
 	// Helm installs charts.
 	Helm = Component{
@@ -67,8 +69,10 @@ var (
 
 func kubernetes(mod string) Component {
 	return Component{
-		Name: "kubernetes", ModFile: mod, Module: "k8s.io/kubernetes", Stamp: "k8s.io/component-base/version.gitVersion",
-		Packages: []string{"."}, Output: "kubelet", Links: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"},
+		Name: "kubernetes", ModFile: mod, Module: "k8s.io/kubernetes",
+		Stamp:    "k8s.io/component-base/version.gitVersion",
+		Packages: []string{"."}, Output: "kubelet",
+		Links: []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"},
 	}
 }
 
@@ -132,7 +136,8 @@ func (c Component) build(ctx context.Context, source, version, dir string) error
 	if c.Stamp != "" {
 		link += " -X " + c.Stamp + "=" + version
 	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", link, "-tags", c.Tags, "-o", filepath.Join(partial, c.Output)}
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", link, "-tags", c.Tags, "-o",
+		filepath.Join(partial, c.Output)}
 	if c.Output == "" {
 		args[len(args)-1] += "/"
 	}

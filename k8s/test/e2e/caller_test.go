@@ -128,10 +128,12 @@ func TestCaller(t *testing.T) {
 		if err := os.WriteFile(m.OnDisk("opt/plugin"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		return calling{Program: "/opt/plugin", Env: []string{"CNI_IFNAME=eth7", "PATH=/bin"}, Conf: []byte(`{"name":"n"}`), Count: 2}
+		return calling{Program: "/opt/plugin", Env: []string{"CNI_IFNAME=eth7", "PATH=/bin"},
+			Conf: []byte(`{"name":"n"}`), Count: 2}
 	}
 	c := plugin(`echo "$CNI_COMMAND $CNI_IFNAME $(cat)" >>/var/told; sleep 0.02`)
-	if err := os.WriteFile(m.OnDisk("opt/control"), []byte("#!/bin/sh\n/bin/echo x >>/var/controlled; /bin/sleep 0.02\n"), 0o700); err != nil {
+	if err := os.WriteFile(m.OnDisk("opt/control"),
+		[]byte("#!/bin/sh\n/bin/echo x >>/var/controlled; /bin/sleep 0.02\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	c.Control, c.InARow = "/opt/control", 3
@@ -155,7 +157,8 @@ func TestCaller(t *testing.T) {
 			t.Errorf("%s took %v ms, want two of 20 and more", command, ms)
 		}
 	}
-	if _, err := plugin(`echo '{"code":7,"msg":"no prevResult"}'; exit 1`).run(m); err == nil || !strings.Contains(err.Error(), "DEL: no prevResult") {
+	if _, err := plugin(`echo '{"code":7,"msg":"no prevResult"}'; exit 1`).run(m); err == nil ||
+		!strings.Contains(err.Error(), "DEL: no prevResult") {
 		t.Errorf("a plugin that fails: %v", err)
 	}
 }

@@ -58,12 +58,15 @@ func (s *suite) helm(t *testing.T) {
 	must(t, s.Import(s.image))
 	t.Cleanup(func() {
 		if t.Failed() { // what comes next wants a cluster without it
-			out, err := s.Shell(checkout, "helm uninstall niclane -n niclane-system; kubectl delete namespace/niclane-system crd/lanepolicies.niclane.dev")
+			out, err := s.Shell(checkout,
+				"helm uninstall niclane -n niclane-system; kubectl delete namespace/niclane-system "+
+					"crd/lanepolicies.niclane.dev")
 			t.Log(out, err)
 		}
 	})
 	install := "helm install niclane "
-	if _, err := s.documented(t, install, "--set", "cni.enabled=maybe"); err == nil || !strings.Contains(err.Error(), "cni/enabled") {
+	if _, err := s.documented(t, install, "--set", "cni.enabled=maybe"); err == nil ||
+		!strings.Contains(err.Error(), "cni/enabled") {
 		t.Errorf("cni.enabled=maybe: %v, want an error about cni/enabled", err)
 	}
 	// Helm has applied the definitions of a chart before it looks at values
@@ -149,7 +152,8 @@ func (s *suite) files(t testing.TB) map[string]any {
 	out := map[string]any{"network configuration": list}
 	for name, command := range map[string]string{
 		"plugins": "ls /opt/cni/bin",
-		"card":    strings.ReplaceAll("for o in qdisc class filter; do tc $o show dev DEV; done; ip -details link show dev DEV | grep xdp; true", "DEV", cluster.Uplink),
+		"card": strings.ReplaceAll("for o in qdisc class filter; do tc $o show dev DEV; done; ip -details link "+
+			"show dev DEV | grep xdp; true", "DEV", cluster.Uplink),
 	} {
 		text, err := s.Node.Output("/bin/sh", "-c", command)
 		must(t, err)
@@ -161,7 +165,8 @@ func (s *suite) files(t testing.TB) map[string]any {
 // passing are kinds of objects that come and go by themselves. kubelet deletes the
 // ResourceSlices of a driver that has gone half a minute later
 // (pkg/kubelet/cm/dra/plugin, defaultWipingDelay).
-var passing = []string{"events", "leases", "endpoints", "endpointslices", "resourceslices", "pods", "controllerrevisions", "componentstatuses"}
+var passing = []string{"events", "leases", "endpoints", "endpointslices", "resourceslices", "pods",
+	"controllerrevisions", "componentstatuses"}
 
 // objects are those of the cluster: kind, namespace and name.
 func (s *suite) objects(t testing.TB) map[string]bool {

@@ -41,7 +41,8 @@ func (s *suite) hostNetwork(t *testing.T) {
 // hostByCgroup has pods of the host's network told by their control groups, which they
 // have when they run.
 func (s *suite) hostByCgroup(t *testing.T) {
-	must(t, s.Apply(strings.Replace(policy, "force: {queue-set: shared}", "force: {queue-set: shared, classifier: cgroup-sockops}", 1)))
+	must(t, s.Apply(strings.Replace(policy, "force: {queue-set: shared}", "force: {queue-set: shared, classifier: "+
+		"cgroup-sockops}", 1)))
 	s.condition(t, "Applied", "True", "")
 	t.Run("one with a lane, one without", s.toldByCgroup)
 	must(t, s.Apply(policy))

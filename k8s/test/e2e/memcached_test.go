@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/k8s/dist/image"
 	"github.com/niclane/niclane/k8s/test/cluster"
 	"github.com/niclane/niclane/k8s/test/components"
@@ -89,7 +91,8 @@ func (e *experiment) begin(t testing.TB, options string) *run {
 	said, err := os.Create(filepath.Join(t.TempDir(), "run"))
 	must(t, err)
 	args := []string{"/usr/bin/env", "PATH=" + hosts.Dir + ":/usr/bin", "KUBECONFIG=/etc/kubernetes/admin.conf",
-		"niclane", "bench", "run", hosts.Dir + "/kubernetes-memcached.yaml", "--hosts", hosts.Dir + "/hosts.yaml", "--out", hosts.Dir + "/out"}
+		"niclane", "bench", "run", hosts.Dir + "/kubernetes-memcached.yaml", "--hosts", hosts.Dir + "/hosts.yaml",
+		"--out", hosts.Dir + "/out"}
 	p, err := e.Control.Start(machine.Command{Args: append(args, strings.Fields(options)...)}, nil, said)
 	must(t, err)
 	t.Cleanup(func() {
@@ -148,7 +151,8 @@ func BenchmarkMemcached(b *testing.B) {
 		b.Fatalf("%v\n%s", err, e.agentLog(b))
 	}
 	if *out != "" {
-		must(b, os.CopyFS(filepath.Join(*out, time.Now().UTC().Format("20060102-150405")), os.DirFS(e.Control.OnDisk(hosts.Dir+"/out"))))
+		must(b, os.CopyFS(filepath.Join(*out, time.Now().UTC().Format("20060102-150405")),
+			os.DirFS(e.Control.OnDisk(hosts.Dir+"/out"))))
 	}
 	inLane(b, r)
 }
@@ -182,7 +186,8 @@ func TestMemcached(t *testing.T) {
 	})
 	t.Run("no lane left", func(t *testing.T) {
 		e.take(t, "limits: {niclane.dev/memcached: 2}")
-		e.fails(t, e.begin(t, short), "lane: pod default/memcached-", "no node takes it", "1 Insufficient niclane.dev/memcached", "its last event: FailedScheduling")
+		e.fails(t, e.begin(t, short), "lane: pod default/memcached-", "no node takes it",
+			"1 Insufficient niclane.dev/memcached", "its last event: FailedScheduling")
 	})
 }
 
@@ -249,26 +254,23 @@ func inLane(b testing.TB, r measured) {
 	}
 	for _, by := range sent {
 		// several answers may share a packet; acknowledgements have their own
-		if len(by["lane"]) > 0 && len(by["beside"]) > 0 && slices.Min(by["lane"]) > 0.3 && slices.Max(by["beside"]) == 0 && len(by["off"]) == 0 {
+		if len(by["lane"]) > 0 && len(by["beside"]) > 0 && slices.Min(by["lane"]) > 0.3 &&
+			slices.Max(by["beside"]) == 0 && len(by["off"]) == 0 {
 			return
 		}
 	}
-	b.Errorf("no class of the link has the answers of the pod with a lane, and nothing else: packets for each answer by class and variant: %v", sent)
+	b.Errorf("no class of the link has the answers of the pod with a lane, and nothing else: packets for each "+
+		"answer by class and variant: %v", sent)
 }
 
-// buildNiclane builds the command, where everybody can start it.
+// buildNiclane builds the programs, where everybody can start it.
 func buildNiclane(b testing.TB) string {
 	dir, err := os.MkdirTemp("", "niclane-")
 	must(b, err)
 	b.Cleanup(func() { os.RemoveAll(dir) })
 	must(b, os.Chmod(dir, 0o755))
-	path := filepath.Join(dir, "niclane")
-	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-ldflags", "-X main.version=test", "-o", path, "./cmd/niclane")
-	build.Dir, build.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("go build: %v\n%s", err, text)
-	}
-	return path
+	programs.Build(b, dir, program.Niclane, program.Bench)
+	return filepath.Join(dir, program.Niclane)
 }
 
 // writeMemcached makes the image from the program and the libraries that it

@@ -67,7 +67,8 @@ func (s *suite) nri(t *testing.T) {
 func (s *suite) nodeSays(t *testing.T, reason, text string) {
 	t.Helper()
 	until(t, time.Minute, reason+" says "+text, func() (bool, string) {
-		events, err := s.Client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+		events, err := s.Client.CoreV1().Events("default").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
 		must(t, err)
 		all := ""
 		for _, e := range events.Items {
@@ -96,7 +97,8 @@ spec:
 		t.Helper()
 		until(t, 20*time.Second, "the node port is the lane's", func() (bool, string) {
 			state := s.state(t)
-			return strings.Contains(state, `"ports":["30007"]`) == want && strings.Contains(state, `"ports":["7"]`), state + s.agentLog(t)
+			return strings.Contains(state, `"ports":["30007"]`) == want && strings.Contains(state, `"ports":["7"]`),
+				state + s.agentLog(t)
 		})
 	}
 	must(t, s.Apply(service))

@@ -152,7 +152,8 @@ func (s *suite) claim(t *testing.T) {
 		ready := 0
 		for _, c := range list.Items {
 			for _, d := range c.Status.Devices {
-				if len(d.Conditions) == 1 && d.Conditions[0].Type == "Ready" && d.Conditions[0].Status == metav1.ConditionTrue && d.Data != nil {
+				if len(d.Conditions) == 1 && d.Conditions[0].Type == "Ready" &&
+					d.Conditions[0].Status == metav1.ConditionTrue && d.Data != nil {
 					ready++
 				}
 			}
@@ -273,7 +274,8 @@ func (s *suite) many(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, grace := context.WithoutCancel(t.Context()), int64(0)
 		for i := range n {
-			err := s.Client.CoreV1().Pods("default").Delete(ctx, fmt.Sprintf("crowd-%d", i), metav1.DeleteOptions{GracePeriodSeconds: &grace})
+			err := s.Client.CoreV1().Pods("default").Delete(ctx, fmt.Sprintf("crowd-%d", i),
+				metav1.DeleteOptions{GracePeriodSeconds: &grace})
 			if err != nil {
 				t.Log(err)
 			}
@@ -293,7 +295,8 @@ func (s *suite) many(t *testing.T) {
 	})
 	t.Logf("%d pods with lanes run after %.0f s", n, time.Since(begin).Seconds())
 	// kubelet tries again, so that all run in the end whatever was wrong in between
-	events, err := s.Client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=LaneFailed"})
+	events, err := s.Client.CoreV1().Events("default").List(t.Context(),
+		metav1.ListOptions{FieldSelector: "reason=LaneFailed"})
 	must(t, err)
 	for _, e := range events.Items {
 		if strings.HasPrefix(e.InvolvedObject.Name, "crowd-") {
@@ -328,7 +331,8 @@ spec:
 	running := func(not string) (found *corev1.Pod) {
 		t.Helper()
 		until(t, 2*time.Minute, "the pod is in its lane", func() (bool, string) {
-			list, err := s.Client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=returns"})
+			list, err := s.Client.CoreV1().Pods("default").List(t.Context(),
+				metav1.ListOptions{LabelSelector: "app=returns"})
 			must(t, err)
 			how := s.agentLog(t)
 			for i := range list.Items {

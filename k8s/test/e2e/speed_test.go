@@ -66,7 +66,8 @@ func BenchmarkKubernetes(b *testing.B) {
 	others := crowd("other", "", 0, 100)
 	shared("10-of-110", 9)
 	for i := range 100 { // at once: to delete the next one is only asked for when one has gone
-		must(b, s.Client.CoreV1().Pods("default").Delete(b.Context(), fmt.Sprintf("other-%d", i), metav1.DeleteOptions{}))
+		must(b, s.Client.CoreV1().Pods("default").Delete(b.Context(), fmt.Sprintf("other-%d", i),
+			metav1.DeleteOptions{}))
 	}
 	must(b, s.Delete(others))
 	crowd("crowd", limits("web"), 10, 110)
@@ -220,7 +221,8 @@ func (s *suite) policyChanges(b *testing.B) {
 // track has the node's kernel track its connections, as kube-proxy's rules have it:
 // the agent looks through them.
 func (s *suite) track(b *testing.B) {
-	_, err := s.Node.Pipe("table inet tracked { chain in { type filter hook prerouting priority filter; ct state established accept; }; }", "nft", "-f", "-")
+	_, err := s.Node.Pipe("table inet tracked { chain in { type filter hook prerouting priority filter; ct state "+
+		"established accept; }; }", "nft", "-f", "-")
 	must(b, err)
 	// kubelet's connection to the API server is one; it says something every few seconds.
 	until(b, time.Minute, "the node's kernel tracks a connection", func() (bool, string) {
@@ -281,7 +283,8 @@ func (s *suite) rest(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric((spent()-before)/time.Since(begin).Seconds()*100, "%CPU")
 	for _, name := range []string{"VmRSS", "RssAnon"} {
-		kb, err := strconv.ParseFloat(regexp.MustCompile(name + `:\s*(\d+) kB`).FindStringSubmatch(read("status"))[1], 64)
+		kb, err := strconv.ParseFloat(regexp.MustCompile(name + `:\s*(\d+) kB`).FindStringSubmatch(read("status"))[1],
+			64)
 		must(b, err)
 		b.ReportMetric(kb/1024, name+"-MiB")
 	}

@@ -59,7 +59,7 @@ func must(t testing.TB, err error) {
 // until fails the test unless a condition holds in time.
 func until(t testing.TB, limit time.Duration, what string, holds func() (bool, string)) {
 	t.Helper()
-	last := ""
+	var last string
 	for deadline := time.After(limit); ; {
 		ok, how := holds()
 		if ok {
@@ -90,12 +90,14 @@ func (s *suite) installAgent(t testing.TB) {
 	must(t, err)
 	info := node.Status.NodeInfo
 	t.Logf("kubelet %s, %s", info.KubeletVersion, info.ContainerRuntimeVersion)
-	runtime := "containerd://1.6."
+	release := "containerd://1.6."
 	if s.Containerd != nil {
-		runtime = "containerd://2."
+		release = "containerd://2."
 	}
-	if !strings.HasPrefix(info.KubeletVersion, s.Name+".") || !strings.HasPrefix(info.ContainerRuntimeVersion, runtime) {
-		t.Errorf("kubelet %s, runtime %s: want %s and %s", info.KubeletVersion, info.ContainerRuntimeVersion, s.Name, runtime)
+	if !strings.HasPrefix(info.KubeletVersion, s.Name+".") ||
+		!strings.HasPrefix(info.ContainerRuntimeVersion, release) {
+		t.Errorf("kubelet %s, runtime %s: want %s and %s", info.KubeletVersion, info.ContainerRuntimeVersion, s.Name,
+			release)
 	}
 	must(t, s.Import(s.image))
 	s.typed(t, "kubectl apply --server-side -f k8s/dist/manifests/niclane.yaml")
@@ -170,7 +172,8 @@ func (s *suite) describe(ctx context.Context, p *corev1.Pod) string {
 			text = append(text, c.Message)
 		}
 	}
-	events, err := s.Client.CoreV1().Events(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID)})
+	events, err := s.Client.CoreV1().Events(p.Namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID)})
 	if err == nil {
 		for _, e := range events.Items {
 			text = append(text, e.Reason+": "+e.Message)

@@ -26,6 +26,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/program"
 	"github.com/niclane/niclane/k8s/test/cluster"
 	"github.com/niclane/niclane/k8s/test/machine"
 	"github.com/niclane/niclane/lab"
@@ -48,7 +49,8 @@ type Hosts struct {
 	niclane string // on this machine
 }
 
-// Start starts the hosts. niclane is the program's path on this machine, which
+// Start starts the hosts. niclane is the program's path on this machine, with
+// niclane-bench beside it, which
 // everybody can read.
 func Start(t testing.TB, c *cluster.Cluster, niclane string) *Hosts {
 	t.Helper()
@@ -57,7 +59,8 @@ func Start(t testing.TB, c *cluster.Cluster, niclane string) *Hosts {
 		name string
 		do   func() error
 	}{
-		{"lab", h.raise}, {"node's link", h.link}, {"routes", h.routes}, {"management network", h.manage}, {"files", h.files}, {"agents", h.agents},
+		{"lab", h.raise}, {"node's link", h.link}, {"routes", h.routes}, {"management network", h.manage},
+		{"files", h.files}, {"agents", h.agents},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatalf("hosts: %s: %v", step.name, err)
@@ -68,7 +71,8 @@ func Start(t testing.TB, c *cluster.Cluster, niclane string) *Hosts {
 
 func (h *Hosts) raise() (err error) {
 	// a plain veth: the node has no other card either
-	h.lab, err = lab.Up(h.t.Context(), lab.Config{Name: "k8s-" + fmt.Sprint(os.Getpid()), Card: lab.CardNone, LinkRate: linkRate})
+	h.lab, err = lab.Up(h.t.Context(), lab.Config{Name: "k8s-" + fmt.Sprint(os.Getpid()), Card: lab.CardNone,
+		LinkRate: linkRate})
 	if err != nil {
 		return err
 	}
@@ -111,7 +115,8 @@ func (h *Hosts) link() error {
 		// as the lab has them: nobody asks for addresses while it is measured
 		for _, host := range []string{lab.Client, lab.Noise} {
 			if err := netlink.NeighSet(&netlink.Neigh{
-				LinkIndex: port.Attrs().Index, State: netlink.NUD_PERMANENT, IP: c.IPv4(host).AsSlice(), HardwareAddr: c.MAC(host),
+				LinkIndex: port.Attrs().Index, State: netlink.NUD_PERMANENT, IP: c.IPv4(host).AsSlice(),
+				HardwareAddr: c.MAC(host),
 			}); err != nil {
 				return fmt.Errorf("neighbour %s: %w", host, err)
 			}
@@ -121,7 +126,8 @@ func (h *Hosts) link() error {
 }
 
 func address(on netlink.Link, p netip.Prefix) error {
-	err := netlink.AddrAdd(on, &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}})
+	err := netlink.AddrAdd(on,
+		&netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}})
 	if err != nil {
 		return fmt.Errorf("address %s: %w", p, err)
 	}
@@ -164,7 +170,8 @@ func (h *Hosts) manage() error {
 		err = h.c.Control.InNetNS(func() error {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = "to-" + host
-			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "mgmt", PeerNamespace: netlink.NsFd(ns)}); err != nil {
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "mgmt",
+				PeerNamespace: netlink.NsFd(ns)}); err != nil {
 				return err
 			}
 			return up("to-"+host, ends[0])
@@ -202,12 +209,15 @@ func where(host string) string {
 	return net.JoinHostPort(managed[host][1].Addr().String(), port)
 }
 
-// files puts niclane where it is started, makes the certificates and the hosts
+// files puts niclane and niclane-bench where they are started, makes the certificates and the hosts
 // file.
 func (h *Hosts) files() error {
 	for _, m := range []*machine.Machine{h.c.Control, h.c.Node} {
-		if err := copyFile(m.OnDisk(Dir+"/niclane"), h.niclane); err != nil {
-			return err
+		for _, name := range []string{program.Niclane, program.Bench} {
+			if err := copyFile(m.OnDisk(filepath.Join(Dir, name)),
+				filepath.Join(filepath.Dir(h.niclane), name)); err != nil {
+				return err
+			}
 		}
 	}
 	pki := filepath.Join(h.c.Control.OnDisk(Dir), "pki")
@@ -274,7 +284,8 @@ func copyFile(to, from string) error {
 func (h *Hosts) agents() error {
 	serve := func(niclane, pki, host, dir string) []string {
 		return []string{niclane, "bench", "serve", "--listen", where(host), "--dir", dir,
-			"--cert", filepath.Join(pki, host+".pem"), "--key", filepath.Join(pki, host+".key"), "--ca", filepath.Join(pki, "ca.pem")}
+			"--cert", filepath.Join(pki, host+".pem"), "--key", filepath.Join(pki, host+".key"), "--ca",
+			filepath.Join(pki, "ca.pem")}
 	}
 	log, err := os.CreateTemp(h.t.TempDir(), "agents-")
 	if err != nil {
@@ -290,7 +301,8 @@ func (h *Hosts) agents() error {
 	// for each. SCHED_FIFO would be better, which an agent's jobs need a limit
 	// for that this host may not raise.
 	node, err := h.c.Node.Start(machine.Command{
-		Args: append([]string{"/usr/bin/nice", "-n", "19"}, serve(Dir+"/niclane", Dir+"/pki", lab.SUT, "/run/niclane-bench")...),
+		Args: append([]string{"/usr/bin/nice", "-n", "19"},
+			serve(Dir+"/niclane", Dir+"/pki", lab.SUT, "/run/niclane-bench")...),
 	}, nil, log)
 	if err != nil {
 		return err

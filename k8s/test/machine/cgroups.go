@@ -53,7 +53,9 @@ func hierarchies() ([]hierarchy, error) {
 		}
 	}
 	prio := hierarchy{"cgroup", "net_prio", "net_prio"}
-	if known["net_prio"] && !slices.ContainsFunc(found, func(h hierarchy) bool { return strings.Contains(h.options, "net_prio") }) {
+	if known["net_prio"] && !slices.ContainsFunc(found, func(h hierarchy) bool {
+		return strings.Contains(h.options, "net_prio")
+	}) {
 		found = append(found, prio)
 	}
 	return found, nil

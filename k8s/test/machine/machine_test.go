@@ -74,7 +74,8 @@ func TestMachine(t *testing.T) {
 // TestSysctls are the machine's own, or its network's, or cannot be written:
 // the host's stay as they are.
 func TestSysctls(t *testing.T) {
-	const panics, other, forward = "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_warn", "/proc/sys/net/ipv4/ip_forward"
+	const panics, other, forward = "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_warn",
+		"/proc/sys/net/ipv4/ip_forward"
 	if os.Geteuid() != 0 {
 		t.Skip("not root: namespaces and control groups need it")
 	}
@@ -89,7 +90,8 @@ func TestSysctls(t *testing.T) {
 		return values
 	}
 	before := host()
-	m, err := machine.Boot(machine.Config{Name: "sysctls", Disk: t.TempDir(), Sysctls: map[string]string{"kernel/panic": "77"}})
+	m, err := machine.Boot(machine.Config{Name: "sysctls", Disk: t.TempDir(),
+		Sysctls: map[string]string{"kernel/panic": "77"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,8 @@ func TestSysctls(t *testing.T) {
 // TestReboot keeps the disk and nothing else.
 func TestReboot(t *testing.T) {
 	m := boot(t, "again")
-	output(t, m, "sh", "-c", "echo kept >/var/lib-kept; echo lost >/run/lost; mkdir /sys/fs/cgroup/memory/lost; ip link add lost type veth peer name found")
+	output(t, m, "sh", "-c", "echo kept >/var/lib-kept; echo lost >/run/lost; mkdir /sys/fs/cgroup/memory/lost; ip "+
+		"link add lost type veth peer name found")
 	p, err := m.Start(machine.Command{Args: []string{"sleep", "1000"}}, nil, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +131,8 @@ func TestReboot(t *testing.T) {
 	if err := p.Wait(); err == nil || !strings.Contains(err.Error(), "halted") {
 		t.Errorf("a process from before: %v", err)
 	}
-	if got := output(t, m, "sh", "-c", "cat /var/lib-kept; ls /run /sys/fs/cgroup/memory /sys/class/net | grep -c lost || true"); got != "kept\n0" {
+	if got := output(t, m, "sh", "-c",
+		"cat /var/lib-kept; ls /run /sys/fs/cgroup/memory /sys/class/net | grep -c lost || true"); got != "kept\n0" {
 		t.Errorf("after a reboot: %q", got)
 	}
 }
@@ -151,7 +155,8 @@ func TestSignal(t *testing.T) {
 // TestHaltLeavesNothing looks at the host before and after.
 func TestHaltLeavesNothing(t *testing.T) {
 	m := boot(t, "gone")
-	output(t, m, "sh", "-c", "mkdir -p /sys/fs/cgroup/pids/a/b; sleep 1000 >/dev/null 2>&1 & echo $! >/sys/fs/cgroup/pids/a/b/cgroup.procs")
+	output(t, m, "sh", "-c", "mkdir -p /sys/fs/cgroup/pids/a/b; sleep 1000 >/dev/null 2>&1 & echo $! "+
+		">/sys/fs/cgroup/pids/a/b/cgroup.procs")
 	if err := m.Halt(); err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,8 @@ func newSession(c Config) (*session, error) {
 		Env:   []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"},
 		Files: []*os.File{nil, os.Stdout, os.Stderr, theirs},
 		Sys: &syscall.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+			Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS |
+				unix.CLONE_NEWIPC,
 		},
 	})
 	if err != nil {

@@ -15,9 +15,7 @@
  * device that holds the card's transmit arbiter, one HTB class per queue.
  */
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
-#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #define MAX_QUEUES	64
@@ -27,27 +25,13 @@
 #define MAX_RULES	1024
 #define HASH_BYTES	36	/* two IPv6 addresses and two ports */
 
-#define PROTO_TCP	6
-#define PROTO_UDP	17
+#define PACKET		struct __sk_buff
+#define load_far	bpf_skb_load_bytes
+/* Like the parsers of most cards it does not look behind extension headers:
+ * those packets have addresses and no ports. */
+#define MAX_EXTENSIONS	0
 
-/* Seen from the SUT: local is the destination of what it receives. Network
- * byte order; an IPv4 address is in the first word. */
-struct flow {
-	__u8	family;		/* 4 or 6 */
-	__u8	protocol;
-	__u16	vlan;
-	__be16	local_port;
-	__be16	remote_port;
-	__be32	local[4];
-	__be32	remote[4];
-} __attribute__((aligned(8)));
-
-#define FLOW_WORDS (sizeof(struct flow) / sizeof(__u64))
-
-struct flow_key {
-	__u64		pattern;
-	struct flow	flow;
-};
+#include <niclane/packet.h>
 
 struct pattern {
 	struct flow	mask;
@@ -123,78 +107,17 @@ const volatile __u32 toeplitz[HASH_BYTES][256];
 const volatile __u32 arbiter;	/* ifindex of the device with the transmit arbiter */
 const volatile __u32 queues;
 
-struct ipv4_header {
-	__u8	version_ihl;
-	__u8	tos;
-	__be16	length;
-	__be16	id;
-	__be16	fragment;
-	__u8	ttl;
-	__u8	protocol;
-	__be16	check;
-	__be32	source;
-	__be32	destination;
-};
-
-struct ipv6_header {
-	__u8	head[6];
-	__u8	next;
-	__u8	hops;
-	__be32	source[4];
-	__be32	destination[4];
-};
-
-/* Like the parsers of most cards it does not look behind IPv6 extension
- * headers: those packets have addresses and no ports. Returns the offset of
- * the transport header, 0 if it is not there. */
-static __always_inline __u32 parse(struct __sk_buff *skb, struct flow *f)
+/* Fills in the flow as the SUT receives it, of what it sends too: there the
+ * transport header alone is needed. Returns that header's offset, 0 if there are no
+ * ports. */
+static __always_inline __u32 read_flow(struct __sk_buff *skb, struct flow *f)
 {
-	__be16 protocol, tci, ports[2];
-	__u32 off = ETH_HLEN;
+	int tagged = skb->vlan_present, transport;
 
-	if (bpf_skb_load_bytes(skb, 12, &protocol, 2) < 0)
-		return 0;
-	if (skb->vlan_present) {
-		f->vlan = skb->vlan_tci & 0xfff;
-	} else if (protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
-		if (bpf_skb_load_bytes(skb, off, &tci, 2) < 0 ||
-		    bpf_skb_load_bytes(skb, off + 2, &protocol, 2) < 0)
-			return 0;
-		f->vlan = bpf_ntohs(tci) & 0xfff;
-		off += 4;
-	}
-	if (protocol == bpf_htons(ETH_P_IP)) {
-		struct ipv4_header ip;
-
-		if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)) < 0 || (ip.version_ihl & 15) < 5)
-			return 0;
-		f->family = 4;
-		f->protocol = ip.protocol;
-		f->local[0] = ip.destination;
-		f->remote[0] = ip.source;
-		if (ip.fragment & bpf_htons(0x3fff))
-			return 0;
-		off += (ip.version_ihl & 15) * 4;
-	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6_header ip;
-
-		if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)) < 0)
-			return 0;
-		f->family = 6;
-		f->protocol = ip.next;
-		__builtin_memcpy(f->local, ip.destination, sizeof(f->local));
-		__builtin_memcpy(f->remote, ip.source, sizeof(f->remote));
-		off += sizeof(ip);
-	} else {
-		return 0;
-	}
-	if (f->protocol != PROTO_TCP && f->protocol != PROTO_UDP)
-		return 0;
-	if (bpf_skb_load_bytes(skb, off, ports, sizeof(ports)) < 0)
-		return 0;
-	f->remote_port = ports[0];
-	f->local_port = ports[1];
-	return off;
+	if (tagged)
+		f->vlan = skb->vlan_tci & VLAN_ID;
+	transport = parse_frame(skb, tagged, f, 1, NULL);
+	return transport > 0 && parse_ports(skb, transport, f, 1) > 0 ? transport : 0;
 }
 
 static __always_inline __u32 hash_word(__u32 at, __u32 v)
@@ -232,16 +155,15 @@ static __always_inline __u32 hash(const struct flow *f)
 static __always_inline void count(void *map, __u32 q, struct __sk_buff *skb, const struct flow *f, __u32 l4)
 {
 	struct counter *c = bpf_map_lookup_elem(map, &q);
-	__u32 header = 0, segments = skb->gso_segs;
+	int header = 0;
+	__u32 segments = skb->gso_segs;
 
 	if (!c)
 		return;
 	if (segments > 1 && l4) {
-		__u8 words;
-
-		header = l4 + 8;
-		if (f->protocol == PROTO_TCP && bpf_skb_load_bytes(skb, l4 + 12, &words, 1) == 0)
-			header = l4 + (words >> 4) * 4;
+		header = parse_payload(skb, l4, f);
+		if (header < 0)
+			header = l4;
 	}
 	if (!segments)
 		segments = 1;
@@ -255,23 +177,18 @@ int card_rx(struct __sk_buff *skb)
 	__u32 i, context = 0, best = ~0u, queue = ~0u;
 	struct flow f = {};
 	struct context *c;
-	__u32 l4 = parse(skb, &f);
+	__u32 l4 = read_flow(skb, &f);
 
 	for (i = 0; f.family && i < MAX_PATTERNS; i++) {
 		struct flow_key key = {};
-		const __u64 *from = (const __u64 *)&f, *mask;
-		__u64 *to = (__u64 *)&key.flow;
 		struct pattern *p;
 		struct rule *r;
-		__u32 index = i, w;
+		__u32 index = i;
 
 		p = bpf_map_lookup_elem(&card_patterns, &index);
 		if (!p || !p->used)
 			continue;
-		mask = (const __u64 *)&p->mask;
-#pragma unroll
-		for (w = 0; w < FLOW_WORDS; w++)
-			to[w] = from[w] & mask[w];
+		mask_flow(&key.flow, &f, &p->mask);
 		key.pattern = i;
 		r = bpf_map_lookup_elem(&card_rules, &key);
 		if (r && r->location < best) {
@@ -301,7 +218,7 @@ int card_tx(struct __sk_buff *skb)
 	 * (47e550e0105b "veth: Do not record rx queue hint in veth_xmit") */
 	__u32 queue = skb->queue_mapping;
 	struct flow f = {};
-	__u32 l4 = parse(skb, &f);
+	__u32 l4 = read_flow(skb, &f);
 
 	if (queue >= queues)
 		queue = 0;

@@ -72,7 +72,8 @@ func Plug(t *testing.T, params ...string) {
 	// Nothing but what the tests send: neighbours are known, and IPv6's multicast
 	// (reports of groups, router discovery) does not get out.
 	Sh(t, "ip netns exec wire tc qdisc add dev wire0 clsact")
-	Sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol all flower dst_mac 33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
+	Sh(t, "ip netns exec wire tc filter add dev wire0 egress protocol all flower dst_mac "+
+		"33:33:00:00:00:00/ff:ff:00:00:00:00 action drop")
 	for _, end := range []struct {
 		prefix      []string
 		dev         string
@@ -81,14 +82,18 @@ func Plug(t *testing.T, params ...string) {
 		{nil, Dev, CardAddr, CardAddr6},
 		{[]string{"ip", "netns", "exec", Peer}, Wire, WireAddr, WireAddr6},
 	} {
-		script := fmt.Sprintf("echo 0 >/proc/sys/net/ipv6/conf/%[1]s/accept_dad; echo 1 >/proc/sys/net/ipv6/conf/%[1]s/addr_gen_mode; "+
-			"ip addr add %[2]s/24 dev %[1]s; ip -6 addr add %[3]s/64 dev %[1]s nodad; ip link set %[1]s up", end.dev, end.addr, end.addr6)
+		script := fmt.Sprintf("echo 0 >/proc/sys/net/ipv6/conf/%[1]s/accept_dad; echo 1 "+
+			">/proc/sys/net/ipv6/conf/%[1]s/addr_gen_mode; "+
+			"ip addr add %[2]s/24 dev %[1]s; ip -6 addr add %[3]s/64 dev %[1]s nodad; ip link set %[1]s up", end.dev,
+			end.addr, end.addr6)
 		Run(t, append(end.prefix, "sh", "-ec", script)...)
 	}
 	mac := map[string]string{Dev: "02:6e:6c:00:00:01", Wire: "02:6e:6c:00:00:02"}
-	Run(t, "sh", "-ec", fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s", WireAddr, mac[Wire], Dev, WireAddr6))
+	Run(t, "sh", "-ec", fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s",
+		WireAddr, mac[Wire], Dev, WireAddr6))
 	Run(t, "ip", "netns", "exec", Peer, "sh", "-ec",
-		fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s", CardAddr, mac[Dev], Wire, CardAddr6))
+		fmt.Sprintf("ip neigh replace %s lladdr %s dev %s; ip neigh replace %s lladdr %[2]s dev %[3]s", CardAddr,
+			mac[Dev], Wire, CardAddr6))
 	Until(t, "the carrier", func() bool { return Read(t, "/sys/class/net/"+Dev+"/carrier") == "1" })
 }
 
@@ -222,7 +227,8 @@ func Stats(t *testing.T) map[string]uint64 {
 		}
 		copy(req.name[:], Dev)
 		req.data = unsafe.Pointer(&data[0])
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+			uintptr(unsafe.Pointer(&req))); errno != 0 {
 			t.Fatalf("SIOCETHTOOL %#x on %s: %v", binary.NativeEndian.Uint32(data), Dev, errno)
 		}
 	}
@@ -294,7 +300,8 @@ func Send(t *testing.T, n int, flows ...Flow) {
 	sent := len(flows) * n
 	before := Stats(t)
 	arrived := func() uint64 {
-		return Sum(PerQueue(t, before, "rx_queue_%d_packets", QueueCount(t))) + Stats(t)["rx_filtered"] - before["rx_filtered"]
+		return Sum(PerQueue(t, before, "rx_queue_%d_packets", QueueCount(t))) +
+			Stats(t)["rx_filtered"] - before["rx_filtered"]
 	}
 	Behind(t, func() {
 		for _, f := range flows {
@@ -357,7 +364,8 @@ func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() b
 				default:
 				}
 				c.SetWriteDeadline(time.Now().Add(time.Second))
-				if _, err := c.Write(data); err != nil && !IsRefused(err) && !os.IsTimeout(err) && !errors.Is(err, unix.ENOBUFS) {
+				if _, err := c.Write(data); err != nil && !IsRefused(err) && !os.IsTimeout(err) &&
+					!errors.Is(err, unix.ENOBUFS) {
 					done <- err
 					return
 				}

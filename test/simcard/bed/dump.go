@@ -15,15 +15,18 @@ import (
 // queues have: those beyond the first channels get pfifo_fast when mq is made
 // (net/sched/sch_mq.c: mq_init), whatever the default qdisc is. A flow is a class
 // of fq_codel or cake as long as it waits.
-var assigned = regexp.MustCompile(`qdisc [a-z_]+ 8[0-9a-f]{3}:|qdisc [a-z_]+ 0: parent :.*|class (?:fq_codel|cake) .*\n`)
+var assigned = regexp.MustCompile(`qdisc [a-z_]+ 8[0-9a-f]{3}:|qdisc [a-z_]+ 0: parent :.*|` +
+	`class (?:fq_codel|cake) .*\n`)
 
 // Dump is all that a plan can write on the card, as other programs show it.
 func Dump(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	lines := []string{
-		"tc -d qdisc show dev sim0", "tc -d class show dev sim0", "tc filter show dev sim0 ingress", "tc filter show dev sim0 egress",
-		"ethtool -k sim0", "ethtool -l sim0", "ethtool -x sim0", "ethtool -n sim0", "ethtool -c sim0", "ethtool -g sim0",
+		"tc -d qdisc show dev sim0", "tc -d class show dev sim0", "tc filter show dev sim0 ingress",
+		"tc filter show dev sim0 egress",
+		"ethtool -k sim0", "ethtool -l sim0", "ethtool -x sim0", "ethtool -n sim0", "ethtool -c sim0",
+		"ethtool -g sim0",
 		"ethtool --per-queue sim0 --show-coalesce", "ethtool --show-priv-flags sim0",
 	}
 	for context := 1; context < 4; context++ {

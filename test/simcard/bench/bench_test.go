@@ -34,12 +34,14 @@ type way struct {
 }
 
 var ways = []way{
-	{"traffic classes and flower filters", []string{"driver=ice", "queues=16", "channels=16", "contexts=1", "pow2=1"}, func(t *testing.T) int {
-		return strings.Count(bed.Sh(t, "tc filter show dev sim0 ingress"), "hw_tc")
-	}},
-	{"RSS contexts and ntuple rules", []string{"queues=16", "channels=16", "contexts=16", "rules=1024"}, func(t *testing.T) int {
-		return strings.Count(bed.Sh(t, "ethtool -n sim0"), "Filter: ")
-	}},
+	{"traffic classes and flower filters", []string{"driver=ice", "queues=16", "channels=16", "contexts=1", "pow2=1"},
+		func(t *testing.T) int {
+			return strings.Count(bed.Sh(t, "tc filter show dev sim0 ingress"), "hw_tc")
+		}},
+	{"RSS contexts and ntuple rules", []string{"queues=16", "channels=16", "contexts=16", "rules=1024"},
+		func(t *testing.T) int {
+			return strings.Count(bed.Sh(t, "ethtool -n sim0"), "Filter: ")
+		}},
 }
 
 // A bench is a card with a lanes file for it.
@@ -110,8 +112,10 @@ func TestRollbackBesideApply(t *testing.T) {
 			b.check("apply", lanes*ports)
 			undo := b.niclane("rollback")
 			b.check("rollback", 0)
-			fmt.Printf("%s: %d lanes of %d ports: looking alone %.1f s; apply %.1f s; rollback %.1f s: %.1f times apply\n",
-				w.name, lanes, ports, looking.Seconds(), apply.Seconds(), undo.Seconds(), undo.Seconds()/apply.Seconds())
+			fmt.Printf("%s: %d lanes of %d ports: looking alone %.1f s; apply %.1f s; rollback %.1f s: %.1f times "+
+				"apply\n",
+				w.name, lanes, ports, looking.Seconds(), apply.Seconds(), undo.Seconds(),
+				undo.Seconds()/apply.Seconds())
 		})
 	}
 }
@@ -129,7 +133,8 @@ func file(ports int) string {
 		for p := range ports {
 			list = append(list, fmt.Sprint(1000+100*l+p))
 		}
-		fmt.Fprintf(&b, "  lane%d:\n    queues: 1\n    protocol: udp\n    poller: interrupt\n    addrs: [10.9.0.1]\n    ports: [%s]\n", l, strings.Join(list, ", "))
+		fmt.Fprintf(&b, "  lane%d:\n    queues: 1\n    protocol: udp\n    poller: interrupt\n    addrs: "+
+			"[10.9.0.1]\n    ports: [%s]\n", l, strings.Join(list, ", "))
 	}
 	return b.String()
 }
@@ -150,7 +155,8 @@ func script(t *testing.T, dir string) (text string, n int) {
 	for _, s := range plan.Steps {
 		for _, line := range s.Commands {
 			tool, _, _ := strings.Cut(line, " ")
-			if (tool == "tc" || tool == "ethtool" || tool == "echo") && !strings.Contains(line, "<") && !strings.Contains(line, "niclane.o") {
+			if (tool == "tc" || tool == "ethtool" || tool == "echo") && !strings.Contains(line, "<") &&
+				!strings.Contains(line, "niclane.o") {
 				text += line + "\n"
 				n++
 			}

@@ -133,7 +133,10 @@ func TestDropsWhenFull(t *testing.T) {
 	f := bed.In(1000, 9)
 	var c *net.UDPConn
 	var err error
-	bed.Behind(t, func() { c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst)) })
+	bed.Behind(t, func() {
+		c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src),
+			net.UDPAddrFromAddrPort(f.Dst))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +158,8 @@ func TestModeration(t *testing.T) {
 		for range 5 {
 			bed.Send(t, 40, bed.In(1000, 9))
 		}
-		return float64(bed.PerQueue(t, before, "queue_%d_interrupts", 1)[0]) / float64(bed.PerQueue(t, before, "rx_queue_%d_packets", 1)[0])
+		return float64(bed.PerQueue(t, before, "queue_%d_interrupts", 1)[0]) / float64(bed.PerQueue(t, before,
+			"rx_queue_%d_packets", 1)[0])
 	}
 	bed.Sh(t, "ethtool -C sim0 rx-usecs 0 tx-usecs 0")
 	often := rate()
@@ -235,7 +239,8 @@ func TestBadParameters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, p := range []string{"queues=0", "queues=257", "channels=9", "indir=100", "contexts=0", "cards=17", "speed=0"} {
+	for _, p := range []string{"queues=0", "queues=257", "channels=9", "indir=100", "contexts=0", "cards=17",
+		"speed=0"} {
 		if err := unix.FinitModule(int(f.Fd()), p, 0); err != unix.EINVAL {
 			t.Errorf("%s: %v, want %v", p, err, unix.EINVAL)
 			unix.DeleteModule("simcard", 0)

@@ -25,7 +25,8 @@ func TestPollers(t *testing.T) {
 	bed.Sh(t, set+"name tc1_poller_timeout value 500")
 	bed.Refused(t, set+"name tc1_poller_timeout value 0")
 	bed.Refused(t, set+"name tc16_inline_fd value true")
-	if out := bed.Sh(t, "devlink dev param show platform/simcard.0 name tc1_poller_timeout"); !strings.Contains(out, "500") {
+	if out := bed.Sh(t, "devlink dev param show platform/simcard.0 name tc1_poller_timeout"); !strings.Contains(out,
+		"500") {
 		t.Error(out)
 	}
 	before := bed.Stats(t)
@@ -38,13 +39,15 @@ func TestPollers(t *testing.T) {
 	interrupts := bed.PerQueue(t, before, "queue_%d_interrupts", 8)
 	for q := 4; q < 8; q++ {
 		if received[q] == 0 || (interrupts[q] > 0) != (q%2 == 0) {
-			t.Errorf("queue %d: received %d, interrupts %d; want the even ones to have all", q, received[q], interrupts[q])
+			t.Errorf("queue %d: received %d, interrupts %d; want the even ones to have all", q, received[q],
+				interrupts[q])
 		}
 	}
 
 	// What the connection sends goes out by queue 6, and what it gets has to
 	// come in there, whatever the hash says.
-	bed.Sh(t, "tc filter add dev sim0 egress protocol ip flower ip_proto udp src_port 100 action skbedit queue_mapping 6")
+	bed.Sh(t, "tc filter add dev sim0 egress protocol ip flower ip_proto udp src_port 100 action skbedit "+
+		"queue_mapping 6")
 	bed.Sh(t, set+"name tc1_inline_fd value true")
 	var far *net.UDPConn
 	var err error
@@ -54,7 +57,8 @@ func TestPollers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(bed.CardAddr, 100)), far.LocalAddr().(*net.UDPAddr))
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(bed.CardAddr, 100)),
+		far.LocalAddr().(*net.UDPAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +79,8 @@ func TestPrivateFlags(t *testing.T) {
 	bed.Plug(t)
 	bed.Sh(t, "ethtool --set-priv-flags sim0 channel-inline-flow-director on fw-lldp-agent on")
 	out := bed.Sh(t, "ethtool --show-priv-flags sim0")
-	for _, want := range []string{"channel-inline-flow-director: on", "fw-lldp-agent               : on", "link-down-on-close          : off"} {
+	for _, want := range []string{"channel-inline-flow-director: on", "fw-lldp-agent               : on",
+		"link-down-on-close          : off"} {
 		if !strings.Contains(strings.ReplaceAll(out, " ", ""), strings.ReplaceAll(want, " ", "")) {
 			t.Errorf("no %q in %s", want, out)
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/mdlayher/netlink"
 
 	"github.com/niclane/niclane/internal/kernel/netdev"
-
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
@@ -57,7 +56,8 @@ func (f *family) try(cmd uint8, flags netlink.HeaderFlags, body encode) ([]genet
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return f.conn.Execute(genetlink.Message{Header: genetlink.Header{Command: cmd, Version: f.Version}, Data: b}, f.ID, netlink.Request|flags)
+	return f.conn.Execute(genetlink.Message{Header: genetlink.Header{Command: cmd, Version: f.Version}, Data: b}, f.ID,
+		netlink.Request|flags)
 }
 
 func (f *family) do(cmd uint8, flags netlink.HeaderFlags, body encode) []genetlink.Message {

@@ -292,7 +292,8 @@ func TestHwTC(t *testing.T) {
 	bed.Sh(t, flower+"101 skip_sw hw_tc 2")
 	bed.Refused(t, flower+"102 skip_sw hw_tc 3")
 	bed.Refused(t, flower+"102 skip_sw hw_tc 0")
-	bed.Sh(t, "tc filter add dev sim0 protocol ipv6 ingress prio 2 flower src_ip fd09::/16 ip_proto udp dst_port 103 skip_sw hw_tc 2")
+	bed.Sh(t, "tc filter add dev sim0 protocol ipv6 ingress prio 2 flower src_ip fd09::/16 ip_proto udp dst_port "+
+		"103 skip_sw hw_tc 2")
 	bed.Sh(t, "tc filter add dev sim0 protocol ip ingress prio 3 flower ip_proto udp dst_port 104 skip_sw action drop")
 	if out := bed.Sh(t, "tc filter show dev sim0 ingress"); strings.Count(out, "in_hw_count") != 4 {
 		t.Error(out)
@@ -332,7 +333,8 @@ func TestVLAN(t *testing.T) {
 	bed.Sh(t, "ip netns exec wire ip addr add 10.10.0.2/24 dev tagged")
 	bed.Sh(t, "ip netns exec wire ip link set tagged up")
 	bed.Sh(t, "ip netns exec wire ip neigh replace 10.10.0.1 lladdr 02:6e:6c:00:00:01 dev tagged")
-	bed.Sh(t, "tc filter add dev sim0 protocol 802.1q ingress prio 1 flower vlan_id 7 vlan_ethtype ip ip_proto udp dst_port 100 skip_sw hw_tc 1")
+	bed.Sh(t, "tc filter add dev sim0 protocol 802.1q ingress prio 1 flower vlan_id 7 vlan_ethtype ip ip_proto udp "+
+		"dst_port 100 skip_sw hw_tc 1")
 	tagged := bed.Flow{Src: netip.MustParseAddrPort("10.10.0.2:1"), Dst: netip.MustParseAddrPort("10.10.0.1:100")}
 	for _, offload := range []string{"on", "off"} {
 		bed.Sh(t, "ethtool -K sim0 rxvlan "+offload)
@@ -347,7 +349,8 @@ func TestFlowerToQueue(t *testing.T) {
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
 	bed.Sh(t, "tc qdisc add dev sim0 clsact")
 	add := func(queue string) string {
-		return "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw action skbedit queue_mapping " + queue + " skip_sw"
+		return "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw action " +
+			"skbedit queue_mapping " + queue + " skip_sw"
 	}
 	if strings.HasPrefix(bed.Read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
 		bed.Refused(t, add("3"))

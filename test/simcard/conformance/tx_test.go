@@ -18,7 +18,8 @@ func toQueues(t *testing.T, n int) (ports []uint16) {
 	t.Helper()
 	bed.Sh(t, "tc qdisc add dev sim0 clsact")
 	for q := range n {
-		bed.Sh(t, fmt.Sprintf("tc filter add dev sim0 egress protocol ip prio 1 flower ip_proto udp dst_port %d action skbedit queue_mapping %d", 5000+q, q))
+		bed.Sh(t, fmt.Sprintf("tc filter add dev sim0 egress protocol ip prio 1 flower ip_proto udp dst_port %d "+
+			"action skbedit queue_mapping %d", 5000+q, q))
 		ports = append(ports, uint16(5000+q))
 	}
 	bed.Sink(t, ports...)
@@ -72,7 +73,8 @@ func TestMqprioRates(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4", "speed=3", patience)
 	ports := []uint16{5000, 5001, 5002}
 	bed.Sink(t, ports...)
-	mqprio := "tc qdisc add dev sim0 root mqprio num_tc 3 map 0 1 2 queues 1@0 1@1 1@2 hw 1 mode channel shaper bw_rlimit "
+	mqprio := "tc qdisc add dev sim0 root mqprio num_tc 3 map 0 1 2 queues 1@0 1@1 1@2 hw 1 mode channel shaper " +
+		"bw_rlimit "
 	bed.Sh(t, mqprio+"max_rate 300kbit 600kbit 1200kbit")
 	bed.Ratios(t, "max 1:2:4", bed.Share(t, ports, 3, enough, priority(t)), 1, 2, 4)
 	bed.Sh(t, "tc qdisc del dev sim0 root")
@@ -98,7 +100,8 @@ func TestHTB(t *testing.T) {
 	bed.Sh(t, "tc class add dev sim0 parent 1: classid 1:3 htb rate 300kbit ceil 600kbit")
 	bed.Sh(t, "tc qdisc add dev sim0 clsact")
 	for port, class := range map[int]string{5001: "1:2", 5002: "1:4", 5003: "1:3"} {
-		bed.Sh(t, fmt.Sprintf("tc filter add dev sim0 egress protocol ip flower ip_proto udp dst_port %d action skbedit priority %s", port, class))
+		bed.Sh(t, fmt.Sprintf("tc filter add dev sim0 egress protocol ip flower ip_proto udp dst_port %d action "+
+			"skbedit priority %s", port, class))
 	}
 	// In tenths of the link: of 6 together, 4 and 1 are guaranteed and one is
 	// shared; 2 is a limit.

@@ -21,7 +21,8 @@ import (
 
 // The card does what mlx5 does, on a link that is as slow as a guest without
 // hardware to run on.
-var card = []string{"driver=mlx5_core", "queues=12", "channels=6", "rx_classes=0", "shaper=0", "htb_shares=1", "speed=6", "burst_us=100000"}
+var card = []string{"driver=mlx5_core", "queues=12", "channels=6", "rx_classes=0", "shaper=0", "htb_shares=1",
+	"speed=6", "burst_us=100000"}
 
 const lanes = `version: 1
 globals:
@@ -77,7 +78,8 @@ func TestDemo(t *testing.T) {
 
 	d.title("What it gained")
 	for i, name := range []string{"store, 3 Mbit/s guaranteed", "backup, 0.6 to 1 Mbit/s", "noise"} {
-		fmt.Printf("  %-28s %3.0f %% of what the card sent before, %3.0f %% with lanes\n", name, 100*before[i], 100*after[i])
+		fmt.Printf("  %-28s %3.0f %% of what the card sent before, %3.0f %% with lanes\n", name, 100*before[i],
+			100*after[i])
 	}
 	if after[0] < 0.45 || after[1] > 0.25 {
 		t.Errorf("the card does not keep the lanes' rates: %v", after)
@@ -153,7 +155,8 @@ func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
 	before := bed.Stats(d.t)
 	in := d.incoming(store, backup, noise1, noise2)
 	for i, port := range []int{store, backup, noise1, noise2} {
-		c, err := net.DialUDP("udp", &net.UDPAddr{IP: bed.CardAddr.AsSlice(), Port: port}, &net.UDPAddr{IP: bed.WireAddr.AsSlice(), Port: 4000})
+		c, err := net.DialUDP("udp", &net.UDPAddr{IP: bed.CardAddr.AsSlice(), Port: port},
+			&net.UDPAddr{IP: bed.WireAddr.AsSlice(), Port: 4000})
 		if err != nil {
 			d.t.Fatal(err)
 		}
@@ -205,7 +208,8 @@ func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
 	for i := range now {
 		parts[min(i, 2)] += float64(now[i]-base[i]) / all
 	}
-	fmt.Printf("Everybody sends as much as he can: store %.0f %%, backup %.0f %%, noise %.0f %% of it; packets by transmit queue:\n  %s\n\n",
+	fmt.Printf("Everybody sends as much as he can: store %.0f %%, backup %.0f %%, noise %.0f %% of it; packets by "+
+		"transmit queue:\n  %s\n\n",
 		100*parts[0], 100*parts[1], 100*parts[2], queues(by))
 	return parts, said
 }

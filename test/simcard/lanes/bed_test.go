@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/test/simcard/bed"
@@ -54,7 +53,8 @@ func (h *host) niclane(code int, args ...string) string {
 // run runs a command and returns how it ended, and all that it printed.
 func (h *host) run(args ...string) (code int, out string) {
 	h.t.Helper()
-	argv := append([]string{"--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run")}, args...)
+	argv := append([]string{"--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run")},
+		args...)
 	text, err := exec.Command(os.Getenv("NICLANE_BINARY"), argv...).CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -74,7 +74,8 @@ func (h *host) watch() (said func() string, end func()) {
 		h.t.Fatal(err)
 	}
 	defer f.Close()
-	cmd := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run"), "watch")
+	cmd := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir",
+		filepath.Join(h.dir, "run"), "watch")
 	cmd.Stdout, cmd.Stderr = f, f
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)

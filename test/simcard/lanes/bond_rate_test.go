@@ -14,12 +14,14 @@ import (
 func TestBondRates(t *testing.T) {
 	bed.Guest(t) // a bond of Debian's kernel
 	h := &host{t: t, dir: t.TempDir()}
-	const rates = "globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], guarantee: 400mbit}\n"
+	const rates = "globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
+		"ports: [80], guarantee: 400mbit}\n"
 	h.write(rates)
 	bed.Sh(t, "ip link add bond9 type bond mode balance-xor miimon 100")
 	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
 	for _, n := range []string{"0", "1"} {
-		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+" numrxqueues 4 numtxqueues 4")
+		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+
+			" numrxqueues 4 numtxqueues 4")
 		bed.Sh(t, "ip link set y"+n+" up")
 		bed.Sh(t, "ip link set x"+n+" master bond9")
 	}
@@ -27,7 +29,8 @@ func TestBondRates(t *testing.T) {
 	bed.Sh(t, "ip link set bond9 up")
 	promised := func(dev, rate string) {
 		t.Helper()
-		if out := bed.Sh(t, "tc class show dev "+dev); !strings.Contains(out, "class htb 1:10") || !strings.Contains(out, "rate "+rate+" ") {
+		if out := bed.Sh(t, "tc class show dev "+dev); !strings.Contains(out, "class htb 1:10") ||
+			!strings.Contains(out, "rate "+rate+" ") {
 			t.Errorf("%s: want lane web to have %s:\n%s", dev, rate, out)
 		}
 	}
@@ -53,7 +56,10 @@ func TestBondRates(t *testing.T) {
 	link := func(to string) {
 		t.Helper()
 		bed.Sh(t, "ip link set y1 "+to)
-		bed.Until(t, "x1 "+to, func() bool { return strings.TrimSpace(bed.Read(t, "/sys/class/net/x1/bonding_slave/mii_status")) == to })
+		bed.Until(t, "x1 "+to, func() bool {
+			return strings.TrimSpace(bed.Read(t,
+				"/sys/class/net/x1/bonding_slave/mii_status")) == to
+		})
 	}
 	link("down")
 	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "bond9 sends by x0 and x1") {
@@ -73,7 +79,10 @@ func TestBondRates(t *testing.T) {
 	said, end := h.watch()
 	for i, step := range []struct{ link, rate string }{{"down", "400Mbit"}, {"up", "200Mbit"}} {
 		bed.Sh(t, "ip link set y1 "+step.link)
-		bed.Until(t, "the watch to share out anew", func() bool { return strings.Count(said(), "repaired bond9 bond/bond9/rates") > i })
+		bed.Until(t, "the watch to share out anew", func() bool {
+			return strings.Count(said(),
+				"repaired bond9 bond/bond9/rates") > i
+		})
 		promised("x0", step.rate)
 	}
 	end()
@@ -81,7 +90,8 @@ func TestBondRates(t *testing.T) {
 
 	// Ceilings above the links are the same for any number of slaves.
 	h.niclane(0, "rollback")
-	h.write("globals: {bond: bond9, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], ceiling: 30gbit}\n")
+	h.write("globals: {bond: bond9, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], ceiling: " +
+		"30gbit}\n")
 	h.niclane(0, "apply", h.lanes)
 	link("down")
 	h.niclane(3, "verify", "--for", "0")

@@ -19,11 +19,13 @@ import (
 func TestBond(t *testing.T) {
 	bed.Guest(t) // a bond of Debian's kernel
 	h := &host{t: t, dir: t.TempDir()}
-	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, ports: [80], guarantee: 20%}\n")
+	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
+		"ports: [80], guarantee: 20%}\n")
 	bed.Sh(t, "ip link add bond9 type bond mode active-backup miimon 100")
 	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
 	for _, n := range []string{"0", "1"} {
-		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+" numrxqueues 4 numtxqueues 4")
+		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+
+			" numrxqueues 4 numtxqueues 4")
 		t.Cleanup(func() { bed.Sh(t, "ip link del x"+n) })
 		bed.Sh(t, "ip link set y"+n+" up")
 		bed.Sh(t, "ip link set x"+n+" master bond9")
@@ -38,7 +40,8 @@ func TestBond(t *testing.T) {
 
 	// By hand.
 	bed.Sh(t, "ip link set x1 nomaster")
-	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "bond/bond9/x1") || !strings.Contains(out, "carries nothing of bond9") {
+	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "bond/bond9/x1") ||
+		!strings.Contains(out, "carries nothing of bond9") {
 		t.Errorf("verify: %s", out)
 	}
 	h.niclane(0, "apply", h.lanes)
@@ -52,7 +55,8 @@ func TestBond(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watch := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir", filepath.Join(h.dir, "run"), "watch", "--listen", "none", h.lanes)
+	watch := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir",
+		filepath.Join(h.dir, "run"), "watch", "--listen", "none", h.lanes)
 	watch.Stdout, watch.Stderr = log, log
 	if err := watch.Start(); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,8 @@ func TestContexts(t *testing.T) {
 	h := plug(t, twoLanes, "queues=8", "channels=2", "contexts=4", "rules=16")
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3")
 	before := bed.Dump(t)
-	h.applied("ethtool -X sim0 context new start 2 equal 2", "ethtool -L sim0 combined 5", "flow-type udp6 dst-ip fd09::1 dst-port 443")
+	h.applied("ethtool -X sim0 context new start 2 equal 2", "ethtool -L sim0 combined 5",
+		"flow-type udp6 dst-ip fd09::1 dst-port 443")
 	arrive(t, []int{2, 3}, flowsTo(6379, 8)...)
 	arrive(t, []int{4}, flowsTo(80, 3)...)
 	arrive(t, []int{4}, bed.In6(77, 443))

@@ -49,8 +49,10 @@ func TestPapers(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, rest, _ := strings.Cut(string(text), "version: 1\n")
-			rest = perThread.ReplaceAllString(processors.ReplaceAllString(device.ReplaceAllString(rest, "  dev: sim0"), ""), "queues: 14")
-			h := plug(t, rest, "driver=ice", fmt.Sprint("queues=", queues), "channels=2", "contexts=1", "mqprio_takes_rules=1", "speed=1000")
+			rest = perThread.ReplaceAllString(processors.ReplaceAllString(device.ReplaceAllString(rest, "  dev: sim0"),
+				""), "queues: 14")
+			h := plug(t, rest, "driver=ice", fmt.Sprint("queues=", queues), "channels=2", "contexts=1",
+				"mqprio_takes_rules=1", "speed=1000")
 			before := bed.Dump(t)
 			h.applied("hw 1 mode channel", "skip_sw hw_tc 1")
 			h.restored(before)
@@ -74,7 +76,8 @@ func TestAdqsetup(t *testing.T) {
 	if got := bed.Read(t, "/proc/sys/net/core/busy_poll"); got == busyPoll && got != "10000" {
 		t.Errorf("busy_poll: %s as before, want 10000, as the last example has it", got)
 	}
-	h.niclane(0, "adqsetup", "--dev", "sim0", "create", "[globals]", "busypoll", "15000", "[nginx]", "queues", "6", "ports", "80")
+	h.niclane(0, "adqsetup", "--dev", "sim0", "create", "[globals]", "busypoll", "15000", "[nginx]", "queues", "6",
+		"ports", "80")
 	if got := bed.Read(t, "/proc/sys/net/core/busy_poll"); got != "15000" {
 		t.Errorf("busy_poll: %s, want 15000", got)
 	}

@@ -11,7 +11,8 @@ import (
 
 // mlx5 is a card that does what mlx5 does with HTB. Its link is slow, as the
 // guest is: what is compared is the ratio of what lanes send.
-var mlx5 = []string{"driver=mlx5_core", "queues=8", "channels=3", "rx_classes=0", "shaper=0", "htb_shares=1", "speed=6", "burst_us=100000"}
+var mlx5 = []string{"driver=mlx5_core", "queues=8", "channels=3", "rx_classes=0", "shaper=0", "htb_shares=1", "speed=6",
+	"burst_us=100000"}
 
 // htbLanes ask for half of the link, and for a sixth and no more.
 const htbLanes = `
@@ -33,7 +34,8 @@ lanes:
 `
 
 // sendingLanes are the same by what they send to, for senders without a port of their own.
-var sendingLanes = strings.NewReplacer("ports: [6379]", "remote-ports: [5001]", "ports: [443]", "remote-ports: [5002]").Replace(htbLanes)
+var sendingLanes = strings.NewReplacer("ports: [6379]", "remote-ports: [5001]", "ports: [443]",
+	"remote-ports: [5002]").Replace(htbLanes)
 
 // Behind the queues of three channels are those of the default lane's class and
 // of the lanes', in this order.
@@ -54,7 +56,8 @@ func TestHTB(t *testing.T) {
 	bed.Sink(t, 4000)
 	leave(t, 6379, []int{leafA})
 	leave(t, 7, []int{leafDefault})
-	if out := verifySending(t, h, 6379, "400ms"); !strings.Contains(out, "left by a transmit queue of its own, behind the channels': 4, none elsewhere") ||
+	if out := verifySending(t, h, 6379, "400ms"); !strings.Contains(out,
+		"left by a transmit queue of its own, behind the channels': 4, none elsewhere") ||
 		!strings.Contains(out, "left in class 1:10, none elsewhere") {
 		t.Errorf("verify does not prove lane a: %s", out)
 	}
@@ -62,7 +65,8 @@ func TestHTB(t *testing.T) {
 	// What others do to it is found and repaired. This card does not let the
 	// feature go.
 	bed.Sh(t, "tc class change dev sim0 parent 1:1 classid 1:10 htb rate 1mbit ceil 2mbit")
-	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "class/sim0/1:10") || !strings.Contains(out, "guarantee, ceiling") {
+	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "class/sim0/1:10") ||
+		!strings.Contains(out, "guarantee, ceiling") {
 		t.Errorf("verify does not name the class: %s", out)
 	}
 	h.niclane(0, "apply", h.lanes)

@@ -47,7 +47,8 @@ func shares(t *testing.T, what string) {
 // by the default lane's queues where XPS maps, so that these senders need the
 // classifier to choose.
 func force(ways string) string {
-	return strings.Replace(rateLanes, "  queues: 1\nlanes", "  queues: 1\n  force: {mapper: queue-mapping"+ways+"}\nlanes", 1)
+	return strings.Replace(rateLanes, "  queues: 1\nlanes",
+		"  queues: 1\n  force: {mapper: queue-mapping"+ways+"}\nlanes", 1)
 }
 
 // TestShaper: the card keeps the lanes' ceilings by net-shaper.

@@ -15,8 +15,10 @@ import (
 // planner's goldens are made on (lane/plan/testdata).
 var cards = map[string][]string{
 	"simcard-contexts": {"queues=8", "channels=4", "contexts=16", "rules=256", "rx_classes=0"},
-	"simcard-mlx5":     {"driver=mlx5_core", "queues=16", "channels=8", "contexts=16", "rules=256", "rx_classes=0", "shaper=0", "htb_shares=1"},
-	"simcard-ice":      {"driver=ice", "queues=8", "channels=8", "contexts=1", "rules=256", "pow2=1", "mqprio_takes_rules=1", "mqprio_resizes=1"},
+	"simcard-mlx5": {"driver=mlx5_core", "queues=16", "channels=8", "contexts=16", "rules=256", "rx_classes=0",
+		"shaper=0", "htb_shares=1"},
+	"simcard-ice": {"driver=ice", "queues=8", "channels=8", "contexts=1", "rules=256", "pow2=1",
+		"mqprio_takes_rules=1", "mqprio_resizes=1"},
 }
 
 // TestRecord writes what probe says of each kind of card to the directory that
@@ -30,7 +32,8 @@ func TestRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := plug(t, "", params...)
 			out := h.niclane(0, "--json", "probe", bed.Dev)
-			if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(out[strings.Index(out, "{"):]), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(out[strings.Index(out, "{"):]),
+				0o644); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -22,7 +22,8 @@ func TestSelftest(t *testing.T) {
 	before := bed.Dump(t)
 	cases := []string{"tcp4 port", "tcp4 remote port", "udp4 port", "tcp4 port, ceiling 50%", "mapper xps-rxqs"}
 	args := []string{
-		"selftest", bed.Dev, "--yes", "--peer", bed.WireAddr.String(), "--for", "1s", "--rounds", "0", "--out", filepath.Join(h.dir, "out"),
+		"selftest", bed.Dev, "--yes", "--peer", bed.WireAddr.String(), "--for", "1s", "--rounds", "0", "--out",
+		filepath.Join(h.dir, "out"),
 		"--cert", h.pki("niclane-bench.pem"), "--key", h.pki("niclane-bench.key"), "--ca", h.pki("ca.pem"),
 	}
 	for _, c := range cases {
@@ -41,7 +42,8 @@ func TestSelftest(t *testing.T) {
 		if c.Outcome != want {
 			t.Errorf("%s: got %s %q, want %s", c.Name, c.Outcome, c.Reasons, want)
 		}
-		if by := c.MadeBy(); want == selftest.OK && !strings.HasPrefix(by, "mqprio-channel, flower-hw-tc, mqprio-channel") {
+		if by := c.MadeBy(); want == selftest.OK && !strings.HasPrefix(by,
+			"mqprio-channel, flower-hw-tc, mqprio-channel") {
 			t.Errorf("%s: made by %s", c.Name, by)
 		}
 	}
@@ -59,8 +61,10 @@ func (h *host) agent() {
 	peer := bed.WireAddr.String()
 	h.niclane(0, "bench", "certs", filepath.Join(h.dir, "pki"), "--hosts", peer)
 	dir := h.t.TempDir()
-	cmd := exec.Command("ip", "netns", "exec", bed.Peer, os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
-		"bench", "serve", "--listen", peer+":7411", "--cert", h.pki(peer+".pem"), "--key", h.pki(peer+".key"), "--ca", h.pki("ca.pem"), "--dir", filepath.Join(dir, "agent"))
+	cmd := exec.Command("ip", "netns", "exec", bed.Peer, os.Getenv("NICLANE_BINARY"), "--state-dir",
+		filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
+		"bench", "serve", "--listen", peer+":7411", "--cert", h.pki(peer+".pem"), "--key", h.pki(peer+".key"), "--ca",
+		h.pki("ca.pem"), "--dir", filepath.Join(dir, "agent"))
 	out, err := os.Create(filepath.Join(dir, "out"))
 	if err != nil {
 		h.t.Fatal(err)

@@ -20,7 +20,8 @@ func TestDCBDrivers(t *testing.T) {
 			h.applied("ethtool -N sim0 flow-type udp4 dst-port 6379")
 			arrive(t, []int{2, 3}, flowsTo(6379, 4)...)
 			h.restored(before)
-			h.write(strings.Replace(twoLanes, "  queues: 2\nlanes", "  queues: 2\n  force: {queue-set: mqprio-channel}\nlanes", 1))
+			h.write(strings.Replace(twoLanes, "  queues: 2\nlanes",
+				"  queues: 2\n  force: {queue-set: mqprio-channel}\nlanes", 1))
 			if code, out := h.run("apply", h.lanes); code != 1 || !strings.Contains(out, "DCB") {
 				t.Errorf("forced: ended with %d, and does not say why:\n%s", code, out)
 			}
@@ -34,7 +35,8 @@ func TestDCBDrivers(t *testing.T) {
 // nobody's rule is taken until they are gone.
 func TestFlowerOrRules(t *testing.T) {
 	const lanes = "globals: {dev: sim0, queues: 2}\nlanes: {web: {queues: 2, protocol: udp, ports: [80]}}\n"
-	h := plug(t, lanes, "driver=i40e", "queues=8", "channels=4", "contexts=1", "pow2=1", "no_min_rate=1", "flower_or_rules=1")
+	h := plug(t, lanes, "driver=i40e", "queues=8", "channels=4", "contexts=1", "pow2=1", "no_min_rate=1",
+		"flower_or_rules=1")
 	rule := "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 3"
 	before := bed.Dump(t)
 	h.applied("skip_sw hw_tc 1")

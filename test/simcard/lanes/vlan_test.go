@@ -38,7 +38,8 @@ func tag(t *testing.T, dev string) {
 // tagged are flows to a port of the card in VLAN 7.
 func tagged(port uint16, n int) (flows []bed.Flow) {
 	for i := range n {
-		flows = append(flows, bed.Flow{Src: netip.AddrPortFrom(taggedPeer, uint16(2000+7*i)), Dst: netip.AddrPortFrom(taggedAddr, port)})
+		flows = append(flows, bed.Flow{Src: netip.AddrPortFrom(taggedPeer, uint16(2000+7*i)),
+			Dst: netip.AddrPortFrom(taggedAddr, port)})
 	}
 	return flows
 }
@@ -53,7 +54,8 @@ func leaveTagged(t *testing.T, port uint16, queues []int) {
 		}
 		t.Cleanup(func() { sink.Close() })
 	})
-	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(taggedAddr, port)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(taggedPeer, 4000)))
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(taggedAddr, port)),
+		net.UDPAddrFromAddrPort(netip.AddrPortFrom(taggedPeer, 4000)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +97,8 @@ func TestVLANs(t *testing.T) {
 // TestVLANOnBond: what arrives by a VLAN of a bond is in the lanes that its slaves
 // have.
 func TestVLANOnBond(t *testing.T) {
-	h := plug(t, "globals: {bond: bond9, queues: 4, vlans: [7]}\nlanes: {web: {queues: 2, protocol: udp, ports: [80]}}\n",
+	h := plug(t, "globals: {bond: bond9, queues: 4, vlans: [7]}\nlanes: {web: {queues: 2, protocol: udp, ports: "+
+		"[80]}}\n",
 		"queues=8", "channels=6", "rules=16", "rx_classes=0")
 	bed.Sh(t, "ip link add bond9 type bond mode balance-xor miimon 100")
 	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })

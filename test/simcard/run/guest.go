@@ -12,9 +12,9 @@ import (
 // guestCommand is what the command is called as in a guest.
 const guestCommand = "internal-guest"
 
-// settle mounts the machine's programs with a cache: the root that virtme
+// prepareGuest mounts the machine's programs with a cache: the root that virtme
 // mounts has none, so that starting a program reads it from the host anew.
-func settle() error {
+func prepareGuest() error {
 	const cachedRoot = "/run/cached-root"
 	if err := os.Mkdir(cachedRoot, 0o755); err != nil {
 		return err
@@ -24,7 +24,8 @@ func settle() error {
 		flags             uintptr
 		data              string
 	}{
-		{rootTag, cachedRoot, "9p", unix.MS_RDONLY, "version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"},
+		{rootTag, cachedRoot, "9p", unix.MS_RDONLY,
+			"version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"},
 		{cachedRoot + "/usr", "/usr", "", unix.MS_BIND, ""},
 	} {
 		if err := unix.Mount(m.source, m.dir, m.kind, m.flags, m.data); err != nil {

@@ -40,8 +40,8 @@ const boots = 3
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == guestCommand {
-		if err := settle(); err != nil {
-			fmt.Println("settle:", err)
+		if err := prepareGuest(); err != nil {
+			fmt.Println("guest:", err)
 			os.Exit(1)
 		}
 		return
@@ -49,7 +49,8 @@ func main() {
 	kernels := flag.String("kernels", series, "which kernels")
 	tests := flag.String("run", "", "which tests, as go test -run has it")
 	record := flag.Bool("record", false, "write what probe says of cards to out/simcard/SERIES-probes")
-	suites := flag.String("suites", "conformance lanes pods", "which of the card's tests, of niclane's on it, and of pods' lanes on it")
+	suites := flag.String("suites", "conformance lanes pods",
+		"which of the card's tests, of niclane's on it, and of pods' lanes on it")
 	show := flag.Bool("show", false, "print what the guests print, as they do: for people (make simcard-demo)")
 	buildOnly := flag.Bool("build", false, "build the module and stop")
 	flag.Parse()
@@ -76,11 +77,12 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, sh
 	programs := [][]string{
 		{"tools/virtme", "--help"}, // a guest is started where nothing can be installed from
 		{"tools/go", "build", "-o", filepath.Join(out, "run"), "./test/simcard/run"},
-		{"tools/go", "build", "-o", filepath.Join(out, "niclane"), "./cmd/niclane"},
+		{"tools/go", "build", "-o", out + "/", "./cmd/niclane", "./cmd/niclane-bench"},
 	}
 	for suite := range strings.FieldsSeq(suites) {
 		module, pkg := where(suite)
-		programs = append(programs, []string{"tools/go", "test", "-C", module, "-c", "-o", filepath.Join(out, suite+".test"), "./" + pkg})
+		programs = append(programs, []string{"tools/go", "test", "-C", module, "-c", "-o",
+			filepath.Join(out, suite+".test"), "./" + pkg})
 	}
 	for _, args := range programs {
 		if text, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -130,7 +132,7 @@ func run(ctx context.Context, kernels []string, tests, suites string, record, sh
 // that. What needs Kubernetes' types is no part of niclane's own module.
 func where(suite string) (module, pkg string) {
 	if suite == "pods" {
-		return "k8s", "simcard"
+		return "k8s", "agent/simcard"
 	}
 	return ".", "test/simcard/" + suite
 }
@@ -246,7 +248,8 @@ func (g *guest) boot(ctx context.Context, tests string) error {
 	defer cancel()
 	// The end of unshare, however it comes, ends all that was started below.
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child",
-		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory", "2G",
+		"tools/virtme", "--kimg", g.image, "--mods", "auto", "--disable-kvm", "--force-9p", "--cpus", "2", "--memory",
+		"2G",
 		"-a", "nokaslr", "-a", "mitigations=off", "-a", "random.trust_cpu=on",
 		"--rwdir", g.top, "--show-boot-console", "--script-sh", script, "--qemu-opts",
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
@@ -302,7 +305,7 @@ chmod 755 $modprobe
 echo $modprobe >/proc/sys/kernel/modprobe
 %[2]s/run %[5]s || exit
 mount -t bpf bpf /sys/fs/bpf
-cp %[2]s/niclane /var/tmp/
+cp %[2]s/niclane %[2]s/niclane-bench /var/tmp/
 export NICLANE_RECORD=%[6]s NICLANE_SIMCARD=%[7]s NICLANE_BINARY=/var/tmp/niclane TMPDIR=/var/tmp
 %[8]secho "=== simcard: kernel"
 dmesg
@@ -313,7 +316,8 @@ echo "%[9]s"
 var (
 	verdict = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
 	// What the kernel says when something of it is broken.
-	complaint = regexp.MustCompile(`WARNING:|BUG:|Oops|Call Trace|NETDEV WATCHDOG|refcount|self-detected stall|hung_task`)
+	complaint = regexp.MustCompile(`WARNING:|BUG:|Oops|Call Trace|` +
+		`NETDEV WATCHDOG|refcount|self-detected stall|hung_task`)
 )
 
 // maySkip are the tests that a kernel need not run, by the start of its release.

@@ -44,7 +44,8 @@ func (h *head) parse(b []byte) error {
 	h.length, h.chunked, h.close = -1, false, false
 	line, rest := cutLine(b)
 	// "HTTP/1.1 200 OK"; the reason, and the blank before it, may be missing.
-	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[7] < '0' || line[7] > '9' || line[8] != ' ' || bytes.IndexByte(line, '\n') >= 0 || len(line) > 12 && line[12] != ' ' {
+	if len(line) < 12 || string(line[:7]) != "HTTP/1." || line[7] < '0' || line[7] > '9' || line[8] != ' ' ||
+		bytes.IndexByte(line, '\n') >= 0 || len(line) > 12 && line[12] != ' ' {
 		return errStatus
 	}
 	status, ok := proto.Number(line[9:12], 599)

@@ -53,7 +53,8 @@ func New(host string, paths []Path, headers []string) (*Codec, error) {
 	var extra strings.Builder
 	for i, h := range headers {
 		name, value, ok := strings.Cut(h, ":")
-		if !ok || !token(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		if !ok || !token(name) || strings.ContainsFunc(value,
+			func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 			bad("headers[%d] %q: want NAME: VALUE", i, h)
 			continue
 		}
@@ -73,7 +74,8 @@ func New(host string, paths []Path, headers []string) (*Codec, error) {
 		if p.Weight < 1 || p.Weight > 1_000_000 {
 			bad("paths[%d].weight %d: want 1 to 1000000", i, p.Weight)
 		}
-		if !strings.HasPrefix(p.Path, "/") || strings.ContainsFunc(p.Path, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }) {
+		if !strings.HasPrefix(p.Path, "/") ||
+			strings.ContainsFunc(p.Path, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }) {
 			bad("paths[%d].path %q: want / and printable ASCII without blanks and #", i, p.Path)
 		}
 		if p.Bytes < 0 {
@@ -83,7 +85,8 @@ func New(host string, paths []Path, headers []string) (*Codec, error) {
 			bad("paths[%d].status %d: want 200 to 599", i, p.Status)
 		}
 		total += uint64(max(p.Weight, 1))
-		c.requests = append(c.requests, fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", p.Path, host, extra.String()))
+		c.requests = append(c.requests, fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", p.Path, host,
+			extra.String()))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

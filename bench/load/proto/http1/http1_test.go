@@ -50,7 +50,8 @@ func TestAppend(t *testing.T) {
 
 func TestPick(t *testing.T) {
 	c := codec(t, Path{Path: "/a", Weight: 1}, Path{Path: "/b", Weight: 2}, Path{Path: "/c", Weight: 1})
-	for random, want := range map[uint64]uint32{0: 0, 1<<30 - 1: 0, 1 << 30: 1, 3<<30 - 1: 1, 3 << 30: 2, 1<<32 - 1: 2} {
+	for random, want := range map[uint64]uint32{0: 0, 1<<30 - 1: 0, 1 << 30: 1, 3<<30 - 1: 1, 3 << 30: 2,
+		1<<32 - 1: 2} {
 		if got := c.Pick(random<<32 | 12345).Index; got != want {
 			t.Errorf("%d/2^32: path %d, want %d", random, got, want)
 		}
@@ -65,20 +66,32 @@ func TestParse(t *testing.T) {
 		problem  string
 		err      error
 	}{
-		{name: "length", in: ok + "Content-Length: 3\r\n\r\nabc", want: []proto.Reply{{Used: 41, Status: 200, Payload: 3}}},
-		{name: "twice, headers alike", in: strings.Repeat(ok+"content-length:3\r\n\r\nabc", 2), want: []proto.Reply{{Used: 40, Status: 200, Payload: 3}, {Used: 40, Status: 200, Payload: 3}}},
-		{name: "twice, headers differ", in: ok + "Content-Length: 3\r\n\r\nabc" + ok + "Content-Length: 1\r\n\r\na", want: []proto.Reply{{Used: 41, Status: 200, Payload: 3}, {Used: 39, Status: 200, Payload: 1}}},
-		{name: "length twice, equal", in: ok + "Content-Length: 0\r\nContent-Length: 0\r\n\r\n", want: []proto.Reply{{Used: 57, Status: 200}}},
-		{name: "chunked", in: ok + "Transfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n", want: []proto.Reply{{Used: 79, Status: 200, Payload: 13}}},
-		{name: "chunked with trailer", in: ok + "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n", want: []proto.Reply{{Used: 58, Status: 200}}},
+		{name: "length", in: ok + "Content-Length: 3\r\n\r\nabc",
+			want: []proto.Reply{{Used: 41, Status: 200, Payload: 3}}},
+		{name: "twice, headers alike", in: strings.Repeat(ok+"content-length:3\r\n\r\nabc", 2),
+			want: []proto.Reply{{Used: 40, Status: 200, Payload: 3}, {Used: 40, Status: 200, Payload: 3}}},
+		{name: "twice, headers differ", in: ok + "Content-Length: 3\r\n\r\nabc" + ok + "Content-Length: 1\r\n\r\na",
+			want: []proto.Reply{{Used: 41, Status: 200, Payload: 3}, {Used: 39, Status: 200, Payload: 1}}},
+		{name: "length twice, equal", in: ok + "Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
+			want: []proto.Reply{{Used: 57, Status: 200}}},
+		{name: "chunked", in: ok + "Transfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n",
+			want: []proto.Reply{{Used: 79, Status: 200, Payload: 13}}},
+		{name: "chunked with trailer", in: ok + "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n",
+			want: []proto.Reply{{Used: 58, Status: 200}}},
 		{name: "no content", in: "HTTP/1.1 204 No Content\r\n\r\n", want: []proto.Reply{{Used: 27, Status: 204}}},
 		{name: "reason missing", in: "HTTP/1.1 204\r\n\r\n", want: []proto.Reply{{Used: 16, Status: 204}}},
-		{name: "interim", in: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok + "Content-Length: 1\r\n\r\na", want: []proto.Reply{{Used: 76, Status: 200, Payload: 1}}},
-		{name: "close", in: ok + "Connection: foo, Close\r\nContent-Length: 0\r\n\r\n", want: []proto.Reply{{Used: 62, Status: 200, Close: true}}},
-		{name: "HTTP/1.0", in: "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", want: []proto.Reply{{Used: 38, Status: 200, Close: true}}},
-		{name: "HTTP/1.0 keep-alive", in: "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n", want: []proto.Reply{{Used: 62, Status: 200}}},
-		{name: "not found", in: "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", want: []proto.Reply{{Used: 45, Status: 404, Outcome: proto.Failed}}, problem: "/a: status 404, want 2xx"},
-		{name: "not modified", in: "HTTP/1.1 304 Not Modified\r\nContent-Length: 77\r\n\r\n", want: []proto.Reply{{Used: 49, Status: 304, Outcome: proto.Failed}}, problem: "/a: status 304, want 2xx"},
+		{name: "interim", in: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + ok + "Content-Length: 1\r\n\r\na",
+			want: []proto.Reply{{Used: 76, Status: 200, Payload: 1}}},
+		{name: "close", in: ok + "Connection: foo, Close\r\nContent-Length: 0\r\n\r\n",
+			want: []proto.Reply{{Used: 62, Status: 200, Close: true}}},
+		{name: "HTTP/1.0", in: "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+			want: []proto.Reply{{Used: 38, Status: 200, Close: true}}},
+		{name: "HTTP/1.0 keep-alive", in: "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n",
+			want: []proto.Reply{{Used: 62, Status: 200}}},
+		{name: "not found", in: "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+			want: []proto.Reply{{Used: 45, Status: 404, Outcome: proto.Failed}}, problem: "/a: status 404, want 2xx"},
+		{name: "not modified", in: "HTTP/1.1 304 Not Modified\r\nContent-Length: 77\r\n\r\n",
+			want: []proto.Reply{{Used: 49, Status: 304, Outcome: proto.Failed}}, problem: "/a: status 304, want 2xx"},
 		{name: "until close", in: ok + "\r\nabc"},
 		{name: "half a header", in: ok + "Content-Le"},
 		{name: "half a body", in: ok + "Content-Length: 3\r\n\r\nab"},
@@ -96,11 +109,13 @@ func TestParse(t *testing.T) {
 		{name: "negative length", in: ok + "Content-Length: -3\r\n\r\n", err: errLengths},
 		{name: "length and chunks", in: ok + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", err: errBoth},
 		{name: "gzip", in: ok + "Transfer-Encoding: gzip, chunked\r\n\r\n", err: errCoding},
-		{name: "chunked in HTTP/1.0", in: "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", err: errOld},
+		{name: "chunked in HTTP/1.0", in: "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+			err: errOld},
 		{name: "lone line feed", in: ok + "A: b\nC: d\r\n\r\n", err: errField},
 		{name: "lone line feed after the status", in: "HTTP/1.1 200 OK\nA: b\r\n\r\n", err: errStatus},
 		{name: "chunk size", in: ok + "Transfer-Encoding: chunked\r\n\r\nx\r\n", err: errChunk},
-		{name: "chunk size too large", in: ok + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", err: errChunk},
+		{name: "chunk size too large", in: ok + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+			err: errChunk},
 		{name: "chunk longer than it says", in: ok + "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", err: errChunk},
 		{name: "bare newline in chunk", in: ok + "Transfer-Encoding: chunked\r\n\r\n1\na", err: errChunk},
 		{name: "endless header", in: ok + strings.Repeat("A: b\r\n", 12000), err: errHead},
@@ -168,7 +183,8 @@ func TestRefusals(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"host", "paths[0].path", "paths[1].weight", "paths[1].bytes", "paths[1].status", "paths[2].path", "headers[0]", "headers[1]", "headers[2]"} {
+	for _, want := range []string{"host", "paths[0].path", "paths[1].weight", "paths[1].bytes", "paths[1].status",
+		"paths[2].path", "headers[0]", "headers[1]", "headers[2]"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nlacks %s", err, want)
 		}
@@ -182,7 +198,8 @@ func TestRefusals(t *testing.T) {
 // that the standard library accepts as well must have the body that it sees.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 204 X\r\n\r\n"))
-	f.Add([]byte("HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nA: b\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 100 C\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nA: " +
+		"b\r\n\r\n"))
 	f.Add([]byte("HTTP/1.0 404 Not Found\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got := prototest.Same(t, codec(t), b, first)
@@ -200,7 +217,8 @@ func FuzzParse(f *testing.F) {
 		}
 		n, err := io.Copy(io.Discard, resp.Body)
 		if err == nil && (n != got.Replies[0].Payload || resp.StatusCode != got.Replies[0].Status) {
-			t.Fatalf("%q: status %d, %d bytes; net/http: %d, %d", b, got.Replies[0].Status, got.Replies[0].Payload, resp.StatusCode, n)
+			t.Fatalf("%q: status %d, %d bytes; net/http: %d, %d", b, got.Replies[0].Status, got.Replies[0].Payload,
+				resp.StatusCode, n)
 		}
 	})
 }

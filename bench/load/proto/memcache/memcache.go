@@ -183,7 +183,8 @@ func (p *parser) Problem() string {
 	case wrongKey:
 		return fmt.Sprintf("asked for %s, got %q", key, p.text)
 	case wrongValue:
-		return key + ": got " + strconv.FormatInt(p.size, 10) + " bytes that are not its value of " + strconv.Itoa(p.keys.ValueBytes()) + " bytes"
+		return key + ": got " + strconv.FormatInt(p.size, 10) + " bytes that are not its value of " +
+			strconv.Itoa(p.keys.ValueBytes()) + " bytes"
 	}
 	return ""
 }

@@ -74,7 +74,8 @@ func Same(t testing.TB, codec proto.Codec, stream []byte, ask func(i int) proto.
 		}
 		for _, skip := range []bool{false, true} {
 			got := Feed(t, codec.Parser(), stream, size, skip, ask)
-			if a, b := fmt.Sprint(whole.Replies, whole.Problems, whole.Err), fmt.Sprint(got.Replies, got.Problems, got.Err); a != b {
+			if a, b := fmt.Sprint(whole.Replies, whole.Problems, whole.Err),
+				fmt.Sprint(got.Replies, got.Problems, got.Err); a != b {
 				t.Fatalf("%.200q\nwhole: %s\nby %d (skip %v): %s", stream, a, size, skip, b)
 			}
 			if got.Left != whole.Left && whole.Err == nil {

@@ -144,5 +144,6 @@ func (p *parser) Problem() string {
 	if !p.wrong {
 		return string(p.text)
 	}
-	return string(p.keys.Key(p.index)) + ": got " + strconv.FormatInt(p.size, 10) + " bytes that are not its value of " + strconv.Itoa(p.keys.ValueBytes()) + " bytes"
+	return string(p.keys.Key(p.index)) + ": got " + strconv.FormatInt(p.size, 10) +
+		" bytes that are not its value of " + strconv.Itoa(p.keys.ValueBytes()) + " bytes"
 }

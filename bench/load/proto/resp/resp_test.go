@@ -42,8 +42,10 @@ func TestParse(t *testing.T) {
 	}{
 		{name: "hit", in: "$3\r\nk1c\r\n$", outcome: proto.Good, used: 9},
 		{name: "miss", in: "$-1\r\n", outcome: proto.Miss, used: 5},
-		{name: "wrong value", in: "$3\r\nk2c\r\n", outcome: proto.Failed, used: 9, problem: "k1: got 3 bytes that are not its value of 3 bytes"},
-		{name: "wrong size", in: "$0\r\n\r\n", outcome: proto.Failed, used: 6, problem: "k1: got 0 bytes that are not its value of 3 bytes"},
+		{name: "wrong value", in: "$3\r\nk2c\r\n", outcome: proto.Failed, used: 9,
+			problem: "k1: got 3 bytes that are not its value of 3 bytes"},
+		{name: "wrong size", in: "$0\r\n\r\n", outcome: proto.Failed, used: 6,
+			problem: "k1: got 0 bytes that are not its value of 3 bytes"},
 		{name: "error", in: "-LOADING in memory\r\n", outcome: proto.Failed, used: 20, problem: "LOADING in memory"},
 		{name: "stored", in: "+OK\r\n", ask: set, outcome: proto.Good, used: 5},
 		{name: "set refused", in: "-OOM\r\n", ask: set, outcome: proto.Failed, used: 6, problem: "OOM"},

@@ -13,14 +13,11 @@
  * each lane.
  */
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
-#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #define PACKET		struct __sk_buff
-#define LOCAL		source
-#define REMOTE		destination
+#define ARRIVES		0
 #define load_far	bpf_skb_load_bytes
 #define outer_tag(skb, f)	\
 	((skb)->vlan_present ? ((f)->vlan = (skb)->vlan_tci & VLAN_ID, 1) : 0)
@@ -95,7 +92,7 @@ int niclane_egress(struct __sk_buff *skb)
 
 	if (!patterns && (!rest || !(rest->queues | rest->lanes)))
 		return TC_ACT_UNSPEC;
-	if (parse(skb, &f)) {
+	if (read_flow(skb, &f)) {
 		lookup(&f, patterns, &best);
 		if (!best.rank && patterns && untranslate(skb, &f)) {
 			/* A lane that names a port alone means this host's. */

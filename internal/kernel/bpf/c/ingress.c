@@ -9,13 +9,10 @@
  * packet is dropped or changed here.
  */
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #define PACKET		struct xdp_md
-#define LOCAL		destination
-#define REMOTE		source
+#define ARRIVES		1
 #define load_far	bpf_xdp_load_bytes
 /* A tag that the card has removed is not to be seen here: see niclane's
  * documentation on rxvlan. */
@@ -73,7 +70,7 @@ int niclane_ingress(struct xdp_md *ctx)
 	struct flow f = {};
 	struct lane *l;
 
-	if (patterns && parse(ctx, &f))
+	if (patterns && read_flow(ctx, &f))
 		lookup(&f, patterns, &best);
 	lane = best.target.lane;
 	if (nl_count)

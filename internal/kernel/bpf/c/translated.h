@@ -62,7 +62,7 @@ static __always_inline int untranslate(struct __sk_buff *skb, struct flow *f)
 	if (bpf_probe_read_kernel(&tuple, sizeof(tuple), (void *)(nfct & ~NFCT_INFOMASK) + at->tuple +
 				  ((nfct & NFCT_INFOMASK) >= IP_CT_IS_REPLY ? at->stride : 0)))
 		return 0;
-	/* Fragments have no ports here, as flow.h has it. */
+	/* Fragments have no ports here, as packet.h has it. */
 	same = !f->local_port || f->local_port == tuple.source_port;
 #pragma unroll
 	for (i = 0; i < 4; i++) {

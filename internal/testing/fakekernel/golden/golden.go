@@ -6,7 +6,6 @@
 package golden
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,16 +188,23 @@ func randomDevice(r *rand.Rand, st *device.State, d *device.Device) {
 		randomNAPI(r, st, &d.NAPIs[i])
 	}
 	if d.Coalesce != nil {
-		d.Coalesce.RxUsecs, d.Coalesce.TxUsecs = 1+r.IntN(200), 1+r.IntN(200)
+		c := *d.Coalesce
+		c.RxUsecs, c.TxUsecs = 1+r.IntN(200), 1+r.IntN(200)
+		d.Coalesce = &c
 	}
+	d.QueueCoal = slices.Clone(d.QueueCoal)
 	for i := range d.QueueCoal {
 		d.QueueCoal[i].RxUsecs = 1 + r.IntN(200)
 	}
-	if len(d.Qdiscs) > 0 && !slices.ContainsFunc(d.Qdiscs, func(q device.QdiscState) bool { return q.Parent == "clsact" }) && r.IntN(2) == 0 {
-		d.Qdiscs = append(d.Qdiscs, device.QdiscState{Qdisc: device.Qdisc{Dev: d.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"}})
+	if len(d.Qdiscs) > 0 && !slices.ContainsFunc(d.Qdiscs,
+		func(q device.QdiscState) bool { return q.Parent == "clsact" }) && r.IntN(2) == 0 {
+		d.Qdiscs = append(d.Qdiscs, device.QdiscState{Qdisc: device.Qdisc{Dev: d.Name, Parent: "clsact", Type: "clsact",
+			Handle: "ffff:"}})
 		d.Filters = append(d.Filters,
-			device.FilterState{Filter: device.Filter{Dev: d.Name, Parent: "egress", Pref: uint16(1 + r.IntN(3)), Handle: 1, Program: "theirs"}, Type: "bpf", Name: "theirs", ProgramID: 7},
-			device.FilterState{Filter: device.Filter{Dev: d.Name, Parent: "ingress", Pref: 5, Handle: 0x80000800}, Type: "u32"})
+			device.FilterState{Filter: device.Filter{Dev: d.Name, Parent: "egress", Pref: uint16(1 + r.IntN(3)),
+				Handle: 1, Program: "theirs"}, Type: "bpf", Name: "theirs", ProgramID: 7},
+			device.FilterState{Filter: device.Filter{Dev: d.Name, Parent: "ingress", Pref: 5, Handle: 0x80000800},
+				Type: "u32"})
 	}
 	if d.RuleCapacity > 0 && r.IntN(2) == 0 {
 		d.Rules = append(d.Rules, device.Rule{Dev: d.Name, Queue: 0,
@@ -214,45 +220,9 @@ func randomNAPI(r *rand.Rand, st *device.State, n *device.NAPI) {
 		return
 	}
 	n.Config.Threaded, n.PID = "on", 1000+r.IntN(1000)
-	n.Thread = &device.Thread{Dev: n.Config.Dev, Queue: n.Config.Queue, Policy: "other", Nice: r.IntN(10), CPUs: subset(r, st.OnlineCPUs(), 1)}
+	n.Thread = &device.Thread{Dev: n.Config.Dev, Queue: n.Config.Queue, Policy: "other", Nice: r.IntN(10),
+		CPUs: subset(r, st.OnlineCPUs(), 1)}
 	if r.IntN(2) == 0 {
 		n.Thread.Policy, n.Thread.Nice, n.Thread.Priority = "fifo", 0, 1+r.IntN(50)
 	}
-}
-
-// After returns start as it is once its objects are those given.
-func After(start *device.State, objects map[string]device.Object) *device.State {
-	st := start.Clone()
-	before := start.Objects()
-	keys := make([]string, 0, len(objects))
-	for key := range before {
-		keys = append(keys, key)
-	}
-	for key := range objects {
-		if before[key] == nil {
-			keys = append(keys, key)
-		}
-	}
-	// What lives on another object comes after it: State.Put passes over
-	// entries without their filter and threads without their NAPI. Transmit
-	// packet steering goes when an mqprio is made.
-	rank := func(key string) int {
-		if strings.Contains(key, "/xps_") {
-			return 1
-		}
-		switch kind, _, _ := strings.Cut(key, "/"); kind {
-		case "entry", "default", "thread", "cpuqueue", "cpulane", "xdpentry":
-			return 1
-		case "cputhread":
-			return 2
-		}
-		return 0
-	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
-	for _, key := range keys {
-		if old, now := before[key], objects[key]; !device.Equal(old, now) {
-			st.Put(old, now)
-		}
-	}
-	return st
 }

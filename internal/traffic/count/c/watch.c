@@ -8,23 +8,11 @@
  * in nobody's chain of filters, and end with the process that loaded them.
  */
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
 #include <bpf/bpf_core_read.h>
-#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
 #define MAX_PATTERNS	64
-#define MAX_EXTENSIONS	6
-
-#define PROTO_TCP		6
-#define PROTO_UDP		17
-
-#define NEXTHDR_HOP		0
-#define NEXTHDR_ROUTING		43
-#define NEXTHDR_FRAGMENT	44
-#define NEXTHDR_AUTH		51
-#define NEXTHDR_DEST		60
 
 /* Of the kernel's structures, the fields that are read; where they are, the
  * kernel's BTF says (CO-RE). */
@@ -72,23 +60,27 @@ struct skb_shared_info {
 
 #pragma clang attribute pop
 
-/* As in package tuple. Local is this host's side. */
-struct flow {
-	__u8	family;
-	__u8	protocol;
-	__u16	vlan;
-	__be16	local_port;
-	__be16	remote_port;
-	__be32	local[4];
-	__be32	remote[4];
-} __attribute__((aligned(8)));
-
-#define FLOW_WORDS (sizeof(struct flow) / sizeof(__u64))
-
-struct flow_key {
-	__u64		pattern;
-	struct flow	flow;
+/* A packet, from its data on: behind the Ethernet header if it is received. It
+ * has no padding, which the verifier would take for not written. */
+struct packet {
+	const unsigned char *data;
+	__u32	linear;		/* bytes at data */
+	__u32	len;		/* of the whole */
+	__u32	end;		/* of the IP packet, 0 if it is too long to say */
+	int	bare;		/* TCP without data */
 };
+
+/* Less than 0 for what is not in the linear part. */
+static __always_inline int load(const struct packet *p, __u32 off, void *to, __u32 len)
+{
+	/* In a function that is not static it may be NULL, as the verifier sees it. */
+	if (!p || off + len > p->linear)
+		return -1;
+	return bpf_probe_read_kernel(to, len, p->data + off);
+}
+
+#define PACKET	struct packet
+#include <niclane/packet.h>
 
 /* The first pattern that has the flow wins. */
 struct {
@@ -149,160 +141,6 @@ const volatile __u32 xdp;		/* in no mode, or in: */
 /* No more packets from the driver are counted: those under way can arrive. */
 __u32 draining;
 
-struct ipv4_header {
-	__u8	version_ihl;
-	__u8	tos;
-	__be16	length;
-	__be16	id;
-	__be16	fragment;
-	__u8	ttl;
-	__u8	protocol;
-	__be16	check;
-	__be32	source;
-	__be32	destination;
-};
-
-struct ipv6_header {
-	__u8	head[4];
-	__be16	length;		/* of what follows the header */
-	__u8	next;
-	__u8	hops;
-	__be32	source[4];
-	__be32	destination[4];
-};
-
-struct vlan_tag {
-	__be16	tci;
-	__be16	protocol;
-};
-
-struct extension {
-	__u8	next;
-	__u8	length;
-	__be16	fragment;
-};
-
-/* A packet's linear part, and how far it was read. */
-struct packet {
-	const unsigned char *data;
-	__u32	linear;		/* bytes at data */
-	__u32	off;
-	__u32	len;		/* of the whole, from data */
-	__u32	end;		/* of the IP packet, 0 if it is too long to say */
-	int	bare;
-};
-
-static __always_inline int load(const struct packet *p, __u32 off, void *to, __u32 len)
-{
-	if (off + len > p->linear)
-		return -1;
-	return bpf_probe_read_kernel(to, len, p->data + off);
-}
-
-#define READ_NOT	(-1)	/* the headers are not in the linear part */
-#define READ_OTHER	0	/* not IP */
-#define READ_IP		1
-
-static __always_inline void ends(struct flow *f, const __be32 *source, const __be32 *destination, int words, int receive)
-{
-	const __be32 *local = receive ? destination : source;
-	const __be32 *remote = receive ? source : destination;
-	int i;
-
-#pragma unroll
-	for (i = 0; i < 4; i++) {
-		if (i >= words)
-			break;
-		f->local[i] = local[i];
-		f->remote[i] = remote[i];
-	}
-}
-
-/* Reads the flow, from a network header of the given protocol on. */
-static __always_inline int parse(struct packet *p, __be16 protocol, struct flow *f, int tagged, int receive)
-{
-	__be16 ports[2];
-	int i, fragment = 0;
-	__u8 next;
-
-#pragma unroll
-	for (i = 0; i < 2; i++) {
-		struct vlan_tag tag;
-
-		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
-			break;
-		if (load(p, p->off, &tag, sizeof(tag)) < 0)
-			return READ_NOT;
-		if (!tagged)
-			f->vlan = bpf_ntohs(tag.tci) & 0xfff;
-		tagged = 1;
-		protocol = tag.protocol;
-		p->off += sizeof(tag);
-	}
-	if (protocol == bpf_htons(ETH_P_IP)) {
-		struct ipv4_header ip;
-
-		if (load(p, p->off, &ip, sizeof(ip)) < 0)
-			return READ_NOT;
-		f->family = 4;
-		next = ip.protocol;
-		ends(f, &ip.source, &ip.destination, 1, receive);
-		fragment = !!(ip.fragment & bpf_htons(0x3fff));
-		if (ip.length)
-			p->end = p->off + bpf_ntohs(ip.length);
-		p->off += (ip.version_ihl & 15) * 4;
-	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6_header ip;
-
-		if (load(p, p->off, &ip, sizeof(ip)) < 0)
-			return READ_NOT;
-		f->family = 6;
-		next = ip.next;
-		ends(f, ip.source, ip.destination, 4, receive);
-		p->off += sizeof(ip);
-		if (ip.length)
-			p->end = p->off + bpf_ntohs(ip.length);
-#pragma unroll
-		for (i = 0; i < MAX_EXTENSIONS; i++) {
-			struct extension ext;
-
-			if (next != NEXTHDR_HOP && next != NEXTHDR_ROUTING && next != NEXTHDR_FRAGMENT &&
-			    next != NEXTHDR_AUTH && next != NEXTHDR_DEST)
-				break;
-			if (load(p, p->off, &ext, sizeof(ext)) < 0)
-				return READ_NOT;
-			if (next == NEXTHDR_FRAGMENT) {
-				fragment |= !!(ext.fragment & bpf_htons(0xfff9));
-				p->off += 8;
-			} else if (next == NEXTHDR_AUTH) {
-				p->off += (ext.length + 2) * 4;
-			} else {
-				p->off += (ext.length + 1) * 8;
-			}
-			next = ext.next;
-			if (fragment)
-				break;
-		}
-	} else {
-		return READ_OTHER;
-	}
-	f->protocol = next;
-	if (fragment || (next != PROTO_TCP && next != PROTO_UDP))
-		return READ_IP;
-	if (load(p, p->off, ports, sizeof(ports)) < 0)
-		return READ_NOT;
-	f->local_port = receive ? ports[1] : ports[0];
-	f->remote_port = receive ? ports[0] : ports[1];
-	if (next == PROTO_TCP) {
-		__u8 words;
-
-		if (load(p, p->off + 12, &words, 1) < 0)
-			return READ_NOT;
-		p->bare = p->end && p->end <= p->off + (words >> 4) * 4;
-	}
-	return READ_IP;
-}
-
 struct search {
 	struct flow	flow;
 	__u32		lane;
@@ -312,20 +150,15 @@ static long look_up(__u32 index, void *ctx)
 {
 	struct search *s = ctx;
 	struct flow_key key = { .pattern = index };
-	const __u64 *from = (const __u64 *)&s->flow, *mask;
-	__u64 *to = (__u64 *)&key.flow;
 	struct flow *pattern;
-	__u32 *lane, w;
+	__u32 *lane;
 
 	if (index >= patterns)
 		return 1;
 	pattern = bpf_map_lookup_elem(&watch_patterns, &index);
 	if (!pattern)
 		return 1;
-	mask = (const __u64 *)pattern;
-#pragma unroll
-	for (w = 0; w < FLOW_WORDS; w++)
-		to[w] = from[w] & mask[w];
+	mask_flow(&key.flow, &s->flow, pattern);
 	lane = bpf_map_lookup_elem(&watch_flows, &key);
 	if (!lane)
 		return 0;
@@ -379,6 +212,29 @@ static __always_inline int handed(const struct sk_buff *skb)
 	return xdp == NATIVE && skb->napi_id == 0;
 }
 
+/* 0 if the packet is IP and f, zero before, was filled in; or NOT_IP or CUT_OFF. */
+static __always_inline int read_flow(struct packet *p, const struct sk_buff *skb, struct flow *f, const int receive)
+{
+	int tag = tagged(skb), transport, ports, payload;
+
+	if (tag)
+		f->vlan = skb->vlan_tci & VLAN_ID;
+	if (receive)
+		transport = parse(p, 0, skb->protocol, tag, f, 1, &p->end);
+	else
+		transport = parse_frame(p, tag, f, 0, &p->end);
+	if (transport < 0)
+		return transport;
+	ports = parse_ports(p, transport, f, receive);
+	if (ports <= 0 || f->protocol != PROTO_TCP)
+		return ports < 0 ? CUT_OFF : 0;
+	payload = parse_payload(p, transport, f);
+	if (payload < 0)
+		return CUT_OFF;
+	p->bare = p->end && p->end <= payload;
+	return 0;
+}
+
 static __always_inline void packet(const struct sk_buff *skb, int receive)
 {
 	struct packet p = {};
@@ -386,8 +242,7 @@ static __always_inline void packet(const struct sk_buff *skb, int receive)
 	struct skb_shared_info *shared;
 	__u32 queue = skb->queue_mapping, segments, priority, *class;
 	unsigned short gso = 0;
-	__be16 protocol;
-	int got, tag;
+	int got;
 
 	p.data = skb->data;
 	p.len = skb->len;
@@ -396,23 +251,11 @@ static __always_inline void packet(const struct sk_buff *skb, int receive)
 	bpf_core_read(&gso, sizeof(gso), &shared->gso_segs);
 	segments = gso ? gso : 1;
 
-	tag = tagged(skb);
-	if (tag)
-		s.flow.vlan = skb->vlan_tci & 0xfff;
-	if (receive) {
-		protocol = skb->protocol;	/* data is behind the Ethernet header */
-	} else {
-		p.off = ETH_HLEN;
-		if (load(&p, __builtin_offsetof(struct ethhdr, h_proto), &protocol, sizeof(protocol)) < 0) {
-			count(SENT, lanes - 1, queue, segments, &p);
-			return;
-		}
-	}
-	got = parse(&p, protocol, &s.flow, tag, receive);
-	if (got == READ_IP)
-		bpf_loop(MAX_PATTERNS, look_up, &s, 0);
-	else if (got == READ_NOT)
+	got = read_flow(&p, skb, &s.flow, receive);
+	if (got == CUT_OFF)
 		s.lane = lanes - 1;
+	else if (got != NOT_IP)
+		bpf_loop(MAX_PATTERNS, look_up, &s, 0);
 	if (receive) {
 		__u32 cpu = bpf_get_smp_processor_id();
 

@@ -58,7 +58,8 @@ func (g *Given) Here() map[string]*corev1.Pod {
 }
 
 func (g *Given) resources(name string) podresources.Pod {
-	return podresources.Pod{Namespace: "default", Name: name, Containers: []podresources.Container{{Name: "c", Devices: []podresources.Devices{g.has[name]}}}}
+	return podresources.Pod{Namespace: "default", Name: name,
+		Containers: []podresources.Container{{Name: "c", Devices: []podresources.Devices{g.has[name]}}}}
 }
 
 // Get implements attach.Kubelet.

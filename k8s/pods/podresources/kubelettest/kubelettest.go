@@ -69,7 +69,9 @@ func (k *Kubelet) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetP
 	if k.NoGet {
 		return nil, status.Error(codes.Unknown, "PodResources API Get method disabled")
 	}
-	i := slices.IndexFunc(k.Pods, func(p *v1.PodResources) bool { return p.Name == r.PodName && p.Namespace == r.PodNamespace })
+	i := slices.IndexFunc(k.Pods, func(p *v1.PodResources) bool {
+		return p.Name == r.PodName && p.Namespace == r.PodNamespace
+	})
 	if i < 0 {
 		return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", r.PodName, r.PodNamespace)
 	}

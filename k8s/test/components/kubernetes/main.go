@@ -35,7 +35,8 @@ func main() {
 	case "kubelet":
 		command = kubelet.NewKubeletCommand(context.Background())
 	default:
-		fmt.Fprintf(os.Stderr, "%s: not a component of Kubernetes: kube-apiserver, kube-controller-manager, kube-scheduler, kubelet\n", name)
+		fmt.Fprintf(os.Stderr, "%s: not a component of Kubernetes: kube-apiserver, kube-controller-manager, "+
+			"kube-scheduler, kubelet\n", name)
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(command))

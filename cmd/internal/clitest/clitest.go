@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clitest runs the scripts that test niclane's commands: by themselves,
+// and on the hosts of a lab.
+package clitest
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// Scripts runs what needs no kernel state: the archives in testdata/script, one
+// for each behaviour, named <command>_<case>. dir has the commands, unless it is
+// "": then testscript.Main has made them.
+func Scripts(t *testing.T, dir string) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			first(env, dir)
+			env.Setenv("STATE", env.WorkDir+"/state")
+			env.Setenv("RUN", env.WorkDir+"/run")
+			env.Setenv("LAB", testLab) // not the one of a demo that runs meanwhile
+			return readable(env)
+		},
+		Condition: func(cond string) (bool, error) {
+			return cond == "root" && os.Geteuid() == 0, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits,
+			"json":  isJSON,
+		},
+		RequireExplicitExec: true,
+	})
+}
+
+// first has the commands of a directory come first in the PATH.
+func first(env *testscript.Env, dir string) {
+	if dir != "" {
+		env.Setenv("PATH", dir+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	}
+}
+
+// readable lets another user run the command and read the script's files.
+func readable(env *testscript.Env) error {
+	for _, dir := range append(filepath.SplitList(env.Getenv("PATH")), env.WorkDir) {
+		for ; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+			if st, err := os.Stat(dir); err != nil || st.Mode().Perm()&0o005 == 0o005 {
+				continue
+			}
+			if err := os.Chmod(dir, 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// exits CODE COMMAND ARG... runs a command that must end with that exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND ARG...")
+	}
+	got := CodeOf(ts.Exec(args[1], args[2:]...))
+	if got != args[0] {
+		ts.Fatalf("exit code %s, want %s", got, args[0])
+	}
+}
+
+// CodeOf is the exit code that a command's error means.
+func CodeOf(err error) string {
+	if err == nil {
+		return "0"
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return strconv.Itoa(exit.ExitCode())
+	}
+	return err.Error()
+}
+
+// json FILE... fails unless every file is one JSON document.
+func isJSON(ts *testscript.TestScript, neg bool, args []string) {
+	for _, name := range args {
+		if !json.Valid([]byte(ts.ReadFile(name))) {
+			ts.Fatalf("%s is not JSON:\n%s", name, ts.ReadFile(name))
+		}
+	}
+}

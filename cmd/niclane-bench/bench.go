@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/bench/experiment"
+	"github.com/niclane/niclane/bench/result"
+	experiments "github.com/niclane/niclane/bench/run"
+	"github.com/niclane/niclane/bench/run/pod"
+	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/internal/program"
+)
+
+// A bench is what the commands that measure have in common.
+type bench struct {
+	*app
+	name   string
+	out    string // directory
+	format string
+	dry    bool
+	// kubectl is how pods are made, of bench run.
+	kubectl pod.Kubectl
+}
+
+func (b *bench) flags(cmd *cobra.Command) {
+	b.name = "bench " + cmd.Name()
+	f := cmd.Flags()
+	f.StringVar(&b.out, "out", "", "directory for result.json and report.html")
+	f.StringVar(&b.format, "format", result.Text, "of standard output: "+strings.Join(result.Formats, ", "))
+	f.BoolVar(&b.dry, "dry-run", false, "check, say what would be done and how long it takes, and end")
+}
+
+func (b *bench) check() error {
+	if !slices.Contains(result.Formats, b.format) {
+		return cli.Usagef("%s: --format %s: want %s", b.name, b.format, strings.Join(result.Formats, ", "))
+	}
+	return nil
+}
+
+// measure carries f out, keeps the result and prints it. Whatever the error,
+// what was measured is kept and printed.
+func (b *bench) measure(ctx context.Context, f *experiment.File, text string) error {
+	if err := experiments.Describe(b.Stderr, f); err != nil || b.dry {
+		return err
+	}
+	site, err := b.site(f)
+	if err != nil {
+		return err
+	}
+	o := experiments.Options{Version: version, Progress: b.Stderr}
+	if b.out != "" {
+		if o.Save, err = saveTo(b.out); err != nil {
+			return err
+		}
+	}
+	ctx, stop := cli.Interruptible(ctx)
+	defer stop()
+	r, err := experiments.Run(ctx, f, text, site, o)
+	if failed := writeLogs(b.out, r.Logs); failed != nil {
+		err = errors.Join(err, failed)
+	}
+	if len(r.Windows) == 0 {
+		return err
+	}
+	if b.JSON {
+		err = errors.Join(err, result.Write(b.Stdout, r))
+	} else {
+		err = errors.Join(err, result.WriteFormat(b.Stdout, r, b.format))
+	}
+	if b.out == "" {
+		return err
+	}
+	if failed := writePage(b.out, r); failed != nil {
+		return errors.Join(err, failed)
+	}
+	fmt.Fprintf(b.Stderr, "report: %s\n", filepath.Join(b.out, pageFile))
+	return err
+}
+
+// writeLogs keeps what servers said, below a directory, "" for nowhere.
+func writeLogs(dir string, logs map[string]string) error {
+	if dir == "" || len(logs) == 0 {
+		return nil
+	}
+	dir = filepath.Join(dir, "logs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(logs)) {
+		if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".log"), []byte(logs[name]),
+			0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// site is where f runs.
+func (b *bench) site(f *experiment.File) (experiments.Site, error) {
+	if f.Experiment.Hosts != nil {
+		return experiments.OnHosts(f, version, experiments.HostsOptions{Kubectl: b.kubectl}), nil
+	}
+	if err := cli.NeedRoot(b.name); err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	niclane, err := program.Find(program.Niclane)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.name, err)
+	}
+	return experiments.InLab(f, niclane, self), nil
+}
+
+// saveTo makes a directory and keeps result.json there. That it can be written
+// is found out before hours are measured.
+func saveTo(dir string) (func(*result.Result) error, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	probe, err := os.CreateTemp(dir, ".niclane-")
+	if err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, resultFile)
+	return func(r *result.Result) error { return result.WriteFile(path, r) }, nil
+}

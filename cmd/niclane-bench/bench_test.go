@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/niclane/niclane/cmd/internal/clitest"
+	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/programs"
+	"github.com/niclane/niclane/internal/testing/vethtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
+
+// TestScripts and TestLab run the programs as make builds them: the one starts the
+// other.
+func TestScripts(t *testing.T) {
+	clitest.Scripts(t, programs.Readable(t, program.Niclane, program.Bench))
+}
+
+func TestLab(t *testing.T) {
+	clitest.Lab(t, programs.Readable(t, program.Niclane, program.Bench),
+		map[string]func(*testscript.TestScript, bool, []string){"certificate": certificate})
+}
+
+// certificate NAME makes NAME.pem and NAME.key, which vouches for itself.
+func certificate(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: certificate NAME")
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ts.Check(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: args[0]}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		DNSNames: []string{args[0]},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	ts.Check(err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	ts.Check(err)
+	path := ts.MkAbs(args[0])
+	ts.Check(os.WriteFile(path+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+	ts.Check(os.WriteFile(path+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/niclane/niclane/bench/experiment"
+	benchrun "github.com/niclane/niclane/bench/run"
+	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/experiments"
+	y "github.com/niclane/niclane/internal/strictyaml"
+)
+
+func (a *app) firstLaneCommand() *cobra.Command {
+	b := &bench{app: a}
+	var file bool
+	cmd := &cobra.Command{
+		Use:   "first-lane",
+		Short: "Measure memcached in the lab: idle, with noise, with noise and a lane",
+		Long: `First-lane carries out the experiment of experiments/first-lane.yaml, which
+niclane has with it, as "niclane bench run" does: it raises a lab of its own,
+starts memcached (or niclane's own server where there is none), and measures its
+latency from the intended send time in interleaved repeats of three variants:
+idle; bulk noise in both directions; the same noise and a lane. Options stand in
+the place of keys of that file; --print-file prints what it becomes.`,
+		Args: cli.Exactly(0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := b.check(); err != nil {
+				return err
+			}
+			f, text, err := firstLane(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			if file {
+				_, err := io.WriteString(a.Stdout, text)
+				return err
+			}
+			return b.measure(cmd.Context(), f, text)
+		},
+	}
+	f := cmd.Flags()
+	f.Int("pairs", 10, "interleaved repeats of each variant")
+	f.Int("rate", 10_000, "gets per second")
+	f.Int("connections", 32, "connections of the generator")
+	f.Duration("window", 2500*time.Millisecond, "counted time of one repeat")
+	f.Duration("warmup", 500*time.Millisecond, "time before it")
+	f.Float64("noise", 0.75, "noise in each direction as a share of the link")
+	f.Int("flows-in", 1, "flows of noise to the server's host")
+	f.Int("flows-out", 16, "flows of noise from it")
+	f.String("lab", "niclane-demo", "name of the lab; two that run at once need two")
+	f.String("card", "", "what the server's port is: emulated or none (default: the lab's)")
+	f.StringToString("force", nil, "realisation of a part of the lane, as PART=REALISATION")
+	f.Uint64("link-rate", 0, "rate of the link in bit/s (default: the lab's)")
+	f.Int("buffer", 0, "buffer of the switch's port in bytes (default: the lab's)")
+	f.Bool("sweep", true, "also sweep noise share and buffer")
+	f.BoolVar(&file, "print-file", false, "print the experiment's file, for bench run, and end")
+	b.flags(cmd)
+	return cmd
+}
+
+// firstLane is the experiment with the options that were given. Each is tried
+// alone first, so that what is wrong is said of the option.
+func firstLane(flags *pflag.FlagSet) (*experiment.File, string, error) {
+	const name = "first-lane.yaml"
+	var all []experiment.Change
+	var errs []error
+	flags.Visit(func(f *pflag.Flag) {
+		changes := firstLaneChanges(flags, f.Name)
+		all = append(all, changes...)
+		text, err := experiment.Set(experiments.FirstLane, changes...)
+		if err == nil {
+			_, err = experiment.Parse(name, []byte(text))
+		}
+		var bad experiment.Errors
+		if errors.As(err, &bad) {
+			err = errors.New(bad[0].Message)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", f.Name, err))
+		}
+	})
+	if len(errs) > 0 {
+		return nil, "", cli.Usagef("bench first-lane: %w", errors.Join(errs...))
+	}
+	text, err := experiment.Set(experiments.FirstLane, all...)
+	if err != nil {
+		return nil, "", err
+	}
+	f, err := experiment.Parse(name, []byte(text))
+	if err != nil {
+		return nil, "", cli.Usagef("bench first-lane: %w", err)
+	}
+	return f, text, benchrun.Check(f)
+}
+
+// firstLanePaths are the keys of the file that an option stands for.
+var firstLanePaths = map[string][]string{
+	"pairs": {"repeats.min"}, "rate": {"load.rates"}, "connections": {"load.connections"}, "window": {"load.window"},
+	"warmup": {"load.warmup"},
+	"noise":  {"noise[0].rate", "noise[1].rate"}, "flows-in": {"noise[0].flows"}, "flows-out": {"noise[1].flows"},
+	"lab": {"lab.name"}, "card": {"lab.card"}, "link-rate": {"lab.link-rate"}, "buffer": {"lab.switch-buffer"},
+	"force": {"variants[2].force"}, "sweep": {"sweep"},
+}
+
+func firstLaneChanges(flags *pflag.FlagSet, name string) []experiment.Change {
+	// The types are those that the flags were made with.
+	value := flags.Lookup(name).Value.String()
+	switch name {
+	case "window", "warmup":
+		d, _ := flags.GetDuration(name)
+		value = y.DurationText(int64(d))
+	case "noise":
+		share, _ := flags.GetFloat64(name)
+		value = fmt.Sprintf("%.4g%%", 100*share)
+	case "link-rate":
+		value += "bit"
+	case "card", "lab":
+		value = y.Quote(value)
+	case "force":
+		m, _ := flags.GetStringToString(name)
+		var parts []string
+		for _, part := range slices.Sorted(maps.Keys(m)) {
+			parts = append(parts, fmt.Sprintf("%q: %q", part, m[part]))
+		}
+		value = "{" + strings.Join(parts, ", ") + "}"
+	case "sweep":
+		if on, _ := flags.GetBool(name); on {
+			return nil // the file has one
+		}
+		value = ""
+	}
+	var out []experiment.Change
+	for _, path := range firstLanePaths[name] {
+		out = append(out, experiment.Change{Path: path, Value: value})
+	}
+	return out
+}

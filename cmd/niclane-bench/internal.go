@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/niclane/niclane/app/led"
+	"github.com/niclane/niclane/bench/agent"
+	"github.com/niclane/niclane/bench/load"
+	"github.com/niclane/niclane/bench/load/generator"
+	"github.com/niclane/niclane/bench/noise"
+	"github.com/niclane/niclane/bench/part/cache"
+	"github.com/niclane/niclane/bench/part/fetch"
+	"github.com/niclane/niclane/bench/part/hiccup"
+	"github.com/niclane/niclane/bench/part/httpserver"
+	"github.com/niclane/niclane/bench/part/memserver"
+	"github.com/niclane/niclane/bench/part/nodes"
+	"github.com/niclane/niclane/bench/part/tune"
+	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/lab"
+)
+
+// runInternal runs the parts of niclane-bench that are processes of their own: a
+// configuration as JSON on standard input, a result as JSON on standard
+// output. They are not part of the command's interface.
+func runInternal(args []string, stdin io.Reader, stdout, stderr io.Writer) (int, bool) {
+	if len(args) == 0 {
+		return 0, false
+	}
+	if code, ok := runAgentInternal(args, stderr); ok {
+		return code, true
+	}
+	if args[0] == lab.HelperCommand {
+		fmt.Fprintln(stderr, cli.Prefixed(lab.ExecMain(args[1:]))) // it returns only an error
+		return cli.ExitError, true
+	}
+	run, ok := map[string]func(context.Context, io.Reader, io.Writer) error{
+		"internal-load":     worker(generate),
+		"internal-noise":    worker(noise.Run),
+		"internal-server":   worker(memserver.Run),
+		"internal-http":     worker(httpserver.Run),
+		"internal-counters": worker(generator.Counters),
+		"internal-hiccup":   worker(hiccup.Run),
+		"internal-tune":     worker(tune.Run),
+		"internal-cache":    worker(cache.Run),
+		"internal-fetch":    worker(fetch.Run),
+		"internal-nodes":    worker(nodes.Run),
+		"internal-led":      worker(lead),
+	}[args[0]]
+	if !ok {
+		return 0, false
+	}
+	ctx, stop := cli.Interruptible(context.Background())
+	defer stop()
+	if err := run(ctx, stdin, stdout); err != nil {
+		fmt.Fprintln(stderr, cli.Prefixed(err))
+		return cli.ExitError, true
+	}
+	return cli.ExitDone, true
+}
+
+// worker wraps a Run function of package bench.
+func worker[C, R any](run func(context.Context, C) (R, error)) func(context.Context, io.Reader, io.Writer) error {
+	return func(ctx context.Context, in io.Reader, out io.Writer) error {
+		var c C
+		dec := json.NewDecoder(in)
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&c); err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+		r, err := run(ctx, c)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(out).Encode(r)
+	}
+}
+
+// lead has connections go to listeners of an agent's session only, where there
+// is one.
+func lead(ctx context.Context, c led.Config) (led.Result, error) {
+	c.Group = os.Getenv(agent.GroupVariable)
+	return led.Run(ctx, c)
+}
+
+// generate keeps what was measured until an interrupt: the result says that it
+// is partial.
+func generate(ctx context.Context, c load.Config) (load.Result, error) {
+	r, err := generator.Run(ctx, c)
+	if r.Partial {
+		return r, nil
+	}
+	return r, err
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command niclane-bench measures what a lane gains. People call it by niclane,
+// which becomes it: "niclane bench run" is "niclane-bench run", and report, refresh
+// and selftest are of the same name in both. See docs/niclane.8.md.
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/cmd/internal/cli"
+)
+
+// version is stamped by the Makefile from git.
+var version = "unknown"
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run is the whole command: arguments in, exit code out.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if code, ok := runInternal(args, stdin, stdout, stderr); ok {
+		return code
+	}
+	a := &app{cli.App{Stdin: stdin, Stdout: stdout, Stderr: stderr}}
+	return a.Run(a.command(), args)
+}
+
+// app is one run of the command.
+type app struct{ cli.App }
+
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "niclane-bench first-lane|run|papers|serve|certs|report|refresh|selftest",
+		Short: "Measure what a lane gains",
+		// What people type, in messages too.
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "niclane bench"},
+	}
+	a.Setup(root)
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		return cli.Usagef("bench: want first-lane, run, papers, serve or certs")
+	}
+	root.AddCommand(a.firstLaneCommand(), a.runCommand(), a.papersCommand(), a.serveCommand(), a.certsCommand(),
+		a.reportCommand(), a.refreshCommand(), a.selftestCommand(), a.VersionCommand("niclane-bench", version))
+	return root
+}

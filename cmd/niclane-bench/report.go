@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/bench/page"
+	"github.com/niclane/niclane/bench/result"
+	"github.com/niclane/niclane/cmd/internal/cli"
+)
+
+// html is the page's format, which package result does not write.
+const html = "html"
+
+// A report is what the command's line asks for.
+type report struct {
+	*app
+	format, out string
+	fanOut      bool
+	probability float64
+}
+
+func (a *app) reportCommand() *cobra.Command {
+	r := &report{app: a}
+	cmd := &cobra.Command{
+		Use:   "report RESULT | report A B",
+		Short: "Say what a result says, or compare two",
+		Long: `Report reads the result.json of "niclane bench run" (or the directory that has it)
+and writes it as a table, as CSV, Markdown, in the format of Go's benchmarks for
+benchstat, or as an HTML page that needs nothing else. With two results it
+compares the second with the first: what differs in the environment and in the
+experiment comes first, then ratios with their intervals, and ~ where noise may
+be all there is to one.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return cli.Usagef("report: %d arguments, want a result, or two to compare", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.format, "format", "", strings.Join(append([]string{html}, result.Formats...), ", ")+
+		" (default: by the name of --out, else text)")
+	f.StringVar(&r.out, "out", "", "file, or directory for report.html and the like (default: standard output)")
+	f.BoolVar(&r.fanOut, "fan-out", false, "how many servers one request can ask in parallel")
+	f.Float64Var(&r.probability, "probability", result.FanOutProbability,
+		"with which all servers answer in time, for --fan-out")
+	return cmd
+}
+
+// extensions of the formats' files.
+var extensions = map[string]string{html: ".html", result.Text: ".txt", result.CSV: ".csv", result.Markdown: ".md",
+	result.GoBench: ".bench"}
+
+// place says where to write, and in which format: "" is standard output.
+func (r *report) place() (path, format string) {
+	path, format = r.out, r.format
+	if path == "" {
+		return "", cmp.Or(format, result.Text)
+	}
+	if st, err := os.Stat(path); err == nil && st.IsDir() || strings.HasSuffix(path, "/") {
+		format = cmp.Or(format, html)
+		return filepath.Join(path, "report"+extensions[format]), format
+	}
+	if format == "" {
+		for f, extension := range extensions {
+			if filepath.Ext(path) == extension {
+				return path, f
+			}
+		}
+	}
+	return path, cmp.Or(format, result.Text)
+}
+
+func (r *report) run(args []string) error {
+	path, format := r.place()
+	allowed := append([]string{html}, result.Formats...)
+	switch {
+	case len(args) == 2:
+		allowed = append([]string{html}, result.ComparisonFormats...)
+	case r.fanOut && format != html:
+		allowed = result.ComparisonFormats
+	}
+	if !slices.Contains(allowed, format) {
+		return cli.Usagef("report: --format %s: want %s", format, strings.Join(allowed, ", "))
+	}
+	if len(args) == 2 && r.fanOut {
+		return cli.Usagef("report: --fan-out is of one result")
+	}
+	if !(r.probability > 0 && r.probability < 1) {
+		return cli.Usagef("report: --probability %v: want more than 0 and less than 1", r.probability)
+	}
+	var read []*result.Result
+	for _, name := range args {
+		if st, err := os.Stat(name); err == nil && st.IsDir() {
+			name = filepath.Join(name, resultFile)
+		}
+		x, err := result.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if x.Partial != nil {
+			fmt.Fprintf(r.Stderr, "%s: partial: the run ended in phase %s: %s\n", name, x.Partial.Phase,
+				x.Partial.Reason)
+		}
+		read = append(read, x)
+	}
+	write, err := r.writer(read, format)
+	if err != nil {
+		return err
+	}
+	if path == "" {
+		return write(r.Stdout)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return writeWhole(path, write)
+}
+
+// writer of what is asked for.
+func (r *report) writer(read []*result.Result, format string) (func(io.Writer) error, error) {
+	asJSON := func(v any) func(io.Writer) error {
+		return func(out io.Writer) error {
+			enc := json.NewEncoder(out)
+			enc.SetIndent("", "  ")
+			return enc.Encode(v)
+		}
+	}
+	if len(read) == 2 {
+		c, err := result.Compare(read[0], read[1])
+		if err != nil {
+			return nil, err
+		}
+		if r.JSON {
+			return asJSON(c), nil
+		}
+		if format == html {
+			return func(out io.Writer) error { return page.WriteComparison(out, c, read[0], read[1]) }, nil
+		}
+		return func(out io.Writer) error { return result.WriteComparison(out, c, format) }, nil
+	}
+	if r.fanOut && (r.JSON || format != html) {
+		all, err := result.FanOuts(read[0], r.probability)
+		if err != nil {
+			return nil, err
+		}
+		if r.JSON {
+			return asJSON(all), nil
+		}
+		return func(out io.Writer) error { return result.WriteFanOuts(out, all, format) }, nil
+	}
+	if r.JSON {
+		return asJSON(result.Summarize(read[0])), nil
+	}
+	if format == html {
+		return func(out io.Writer) error { return page.Write(out, read[0], page.Options{Probability: r.probability}) },
+			nil
+	}
+	return func(out io.Writer) error { return result.WriteFormat(out, read[0], format) }, nil
+}
+
+// Files of a run's directory.
+const (
+	resultFile = "result.json"
+	pageFile   = "report.html"
+)
+
+// writePage keeps the page of a run beside its result.
+func writePage(dir string, r *result.Result) error {
+	return writeWhole(filepath.Join(dir, pageFile),
+		func(out io.Writer) error { return page.Write(out, r, page.Options{}) })
+}
+
+// writeWhole writes a file whole or leaves what is there.
+func writeWhole(path string, write func(io.Writer) error) error {
+	part := path + ".partial"
+	f, err := os.Create(part)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(part))
+	}
+	return os.Rename(part, path)
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/bench/experiment"
+	experiments "github.com/niclane/niclane/bench/run"
+	"github.com/niclane/niclane/cmd/internal/cli"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	b := &bench{app: a}
+	var hosts, scale string
+	var quick, trial bool
+	cmd := &cobra.Command{
+		Use:   "run FILE",
+		Short: "Measure what an experiment file says",
+		Long: `Run carries out an experiment file, experiment.yaml(5): it raises the lab, starts
+the server and waits for its answer, measures every variant at every load point
+in interleaved repeats, and proves the workload from the server's own counters.
+It prints a table and writes result.json to --out. An interrupt or a failure
+keeps what was measured, marked partial; what it made in the machine it removes
+again in any case.
+
+Its sizes.lab stands in the place of numbers for hosts; --quick takes sizes.quick
+too; --trial takes one short window of each variant. What servers said at last is in logs/ of --out when a run fails.
+
+With --hosts, hosts.yaml(5), it runs on machines that each have a "niclane bench
+serve", in the place of the lab, and needs no root on this one.`,
+		Args: cli.Exactly(1, "the experiment's file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := b.check(); err != nil {
+				return err
+			}
+			on, err := readHosts(hosts)
+			if err != nil {
+				return err
+			}
+			o := experiment.Options{Hosts: on, Quick: quick, Trial: trial}
+			if o.Scale, err = permille(scale); err != nil {
+				return err
+			}
+			f, text, err := experiments.ReadWith(args[0], o)
+			if err != nil {
+				return err
+			}
+			return b.measure(cmd.Context(), f, text)
+		},
+	}
+	b.flags(cmd)
+	cmd.Flags().StringVar(&hosts, "hosts", "", "hosts file: run on these hosts' agents, not in the lab")
+	cmd.Flags().BoolVar(&quick, "quick", false,
+		"the file's quick form, of less than 3 minutes: to see that it runs, and roughly what")
+	cmd.Flags().BoolVar(&trial, "trial", false,
+		"one short window of each variant at the highest load: to see that everything starts, before hours of it")
+	cmd.Flags().StringVar(&b.kubectl.Config, "kubeconfig", "",
+		"kubeconfig of the cluster that server.kind: pod is made in (default: what kubectl takes by itself)")
+	cmd.Flags().StringVar(&b.kubectl.Context, "kube-context", "", "context of it (default: the current one)")
+	cmd.Flags().StringVar(&scale, "connections", "", "share of the file's numbers of connections to take: 10%")
+	return cmd
+}
+
+// permille is a share in percent, "" for none.
+func permille(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if p := int(math.Round(n * 10)); err == nil && strings.HasSuffix(text, "%") && p >= 1 && n <= 1000 {
+		return p, nil
+	}
+	return 0, cli.Usagef("bench run: --connections %s: want a share from 0.1%% to 1000%%", text)
+}
+
+// readHosts reads a hosts file, "" for none.
+func readHosts(path string) (*experiment.Hosts, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return experiments.ReadHosts(path)
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/niclane/niclane/bench/agent"
+	"github.com/niclane/niclane/cmd/internal/cli"
+	"github.com/niclane/niclane/internal/program"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	c := agent.Config{User: "nobody", Clients: []string{agent.DefaultClient}, Lease: agent.DefaultLease,
+		Limit: 24 * time.Hour}
+	var listen string
+	var commands []string
+	cmd := &cobra.Command{
+		Use:   "serve --listen ADDR:PORT --cert FILE --key FILE --ca FILE",
+		Short: "Let another host measure with this one",
+		Long: `Serve is the agent on each host of an experiment: "niclane bench run --hosts"
+on another host connects to it, by TLS 1.3 with certificates on both sides. For
+one orchestrator at a time it runs generators, noise and servers, and with
+--lanes it applies and rolls back lanes. What it did it undoes when the
+orchestrator is done, says nothing for --lease, or loses its connection.
+
+It needs root only for --lanes and for counters of other users' processes; jobs
+run as --user even then. Other programs than niclane are started only if
+--allow-commands names them.`,
+		Args: cli.Exactly(0, "none"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, f := range []struct{ flag, value string }{{"listen", listen}, {"cert", c.Files.Certificate},
+				{"key", c.Files.Key}, {"ca", c.Files.Authority}} {
+				if f.value == "" {
+					return cli.Usagef("bench serve: --%s is missing; see niclane bench serve --help", f.flag)
+				}
+			}
+			if _, _, err := net.SplitHostPort(listen); err != nil {
+				return cli.Usagef("bench serve: --listen: %w, want ADDR:PORT", err)
+			}
+			c.Any, c.Commands = len(commands) == 1 && commands[0] == "all", commands
+			c.Version, c.StateDir, c.RunDir, c.Log = version, a.StateDir, a.RunDir, a.Stderr
+			var err error
+			if c.Self, err = os.Executable(); err != nil {
+				return err
+			}
+			if len(c.Devices) > 0 {
+				if _, err := program.Find(program.Niclane); err != nil {
+					return fmt.Errorf("bench serve: --lanes: %w", err)
+				}
+			}
+			if c.Any {
+				c.Commands = nil
+			}
+			if c.Dir == "" {
+				c.Dir = agentDir()
+			}
+			ctx, stop := cli.Interruptible(cmd.Context())
+			defer stop()
+			return serveAgent(ctx, c, listen, a.Stdout)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", "", "address and port to listen on")
+	f.StringVar(&c.Files.Certificate, "cert", "", "certificate of this host (PEM)")
+	f.StringVar(&c.Files.Key, "key", "", "its private key (PEM, mode 0600)")
+	f.StringVar(&c.Files.Authority, "ca", "", "who vouches for orchestrators (PEM)")
+	f.StringSliceVar(&c.Clients, "client", c.Clients, "names in the certificates of those who may come")
+	f.StringSliceVar(&commands, "allow-commands", nil, "paths of programs that may be started, or all")
+	f.StringSliceVar(&c.Devices, "lanes", nil, "devices that lanes may be made on")
+	f.StringVar(&c.User, "user", c.User, "whose rights jobs have, if the agent is root")
+	f.StringVar(&c.Dir, "dir", "", "the agent's directory (default /run/niclane-bench, or one of the user's)")
+	f.DurationVar(&c.Lease, "lease", c.Lease, "how long an orchestrator may be silent")
+	f.DurationVar(&c.Limit, "limit", c.Limit, "how long a session may last")
+	return cmd
+}
+
+// serveAgent says on out where it listens when it does.
+func serveAgent(ctx context.Context, c agent.Config, listen string, out io.Writer) error {
+	ag, err := agent.New(c)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return errors.Join(err, ag.Close())
+	}
+	fmt.Fprintf(out, "listening on %s\n", l.Addr())
+	return ag.Serve(ctx, l)
+}
+
+// runAgentInternal runs an agent's processes: its keeper, and what becomes a
+// job.
+func runAgentInternal(args []string, stderr io.Writer) (int, bool) {
+	var err error
+	switch {
+	case args[0] == agent.JobCommand:
+		err = agent.JobMain(args[1:]) // it returns only an error
+	case args[0] == agent.KeeperCommand && len(args) == 2:
+		err = agent.KeeperMain(args[1])
+	default:
+		return 0, false
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, cli.Prefixed(err))
+		return cli.ExitError, true
+	}
+	return cli.ExitDone, true
+}
+
+// agentDir is the agent's directory unless another one is given.
+func agentDir() string {
+	if os.Geteuid() == 0 {
+		return "/run/niclane-bench"
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "niclane-bench")
+	}
+	return filepath.Join(os.TempDir(), "niclane-bench-"+strconv.Itoa(os.Getuid()))
+}
+
+func (a *app) certsCommand() *cobra.Command {
+	var hosts []string
+	client, valid := agent.DefaultClient, 30*24*time.Hour
+	cmd := &cobra.Command{
+		Use:   "certs DIR --hosts NAME,...",
+		Short: "Make certificates for agents and orchestrator",
+		Long: `Certs makes an authority, a certificate and key for each host and one for the
+orchestrator, for people without an authority of their own. HOST.pem, HOST.key
+and ca.pem go to the host; niclane-bench.pem, niclane-bench.key and ca.pem stay
+with the orchestrator. The authority's key is not kept: nobody can sign anything
+else with it, and who needs one more host makes all of them anew.`,
+		Args: cli.Exactly(1, "a directory"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			files, err := agent.MakeCertificates(args[0], hosts, client, valid, time.Now())
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.PrintJSON(map[string][]string{"files": files})
+			}
+			for _, f := range files {
+				fmt.Fprintln(a.Stdout, f)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&hosts, "hosts", nil, "names or addresses by which the agents are reached")
+	cmd.Flags().StringVar(&client, "client", client, "name of the orchestrator")
+	cmd.Flags().DurationVar(&valid, "valid", valid, "how long, at most 366 days")
+	return cmd
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/program"
+)
+
+// partCommands are the commands that niclane-bench has. niclane becomes it, as
+// git becomes its parts: there is no process in between.
+func partCommands() []*cobra.Command {
+	parts := []*cobra.Command{
+		{Use: "bench first-lane|run|papers|serve|certs", Short: "Measure what a lane gains"},
+		{Use: "report RESULT | report A B", Short: "Say what a result says, or compare two"},
+		{Use: "refresh OLD NEW | refresh --list", Short: "Count the racks, servers and watts that new servers save"},
+		{Use: "selftest DEV --peer HOST[:PORT] --cert FILE --key FILE --ca FILE",
+			Short: "Try lanes on a card with real traffic, and put everything back"},
+	}
+	for _, c := range parts {
+		c.Long = c.Short + ". The program niclane-bench does it, which has a package of its own."
+		c.DisableFlagParsing = true
+		c.RunE = func(cmd *cobra.Command, args []string) error { return becomePart(cmd.Name(), args) }
+		c.ValidArgsFunction = completePart
+	}
+	return parts
+}
+
+// partArgs are niclane-bench's arguments: it has the commands of bench itself.
+func partArgs(name string, args []string) []string {
+	if name == "bench" {
+		return args
+	}
+	return append([]string{name}, args...)
+}
+
+func becomePart(name string, args []string) error {
+	path, err := program.Find(program.Bench)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	argv := append([]string{program.Bench}, partArgs(name, args)...)
+	return fmt.Errorf("%s: %w", path, unix.Exec(path, argv, os.Environ()))
+}
+
+// completePart asks niclane-bench how a command line can go on. Its answer is a
+// line for each, and at last ":" with how the shell is to go on.
+func completePart(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	path, err := program.Find(program.Bench)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	ask := append([]string{cobra.ShellCompRequestCmd}, partArgs(cmd.Name(), args)...)
+	out, err := exec.Command(path, append(ask, toComplete)...).Output()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	last := len(lines) - 1
+	directive, perr := strconv.Atoi(strings.TrimPrefix(lines[last], ":"))
+	if err != nil || perr != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return lines[:last], cobra.ShellCompDirective(directive)
+}

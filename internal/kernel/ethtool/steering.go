@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ethtool
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// readSteering returns the RSS table or rule with o's identity, nil if there is none,
+// or no such device. A driver that has no such objects has not this one either.
+// Unlike absent's, ENOENT is no such answer: a rule that goes while the others are read
+// gives it.
+func (c *Client) readSteering(o device.Object) (device.Object, error) {
+	v, err := c.findSteering(o)
+	if NotSupported(err) || errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	return v, err
+}
+
+func (c *Client) findSteering(o device.Object) (device.Object, error) {
+	if t, ok := o.(device.RSSTable); ok {
+		tables, err := c.RSS(t.Dev)
+		for _, have := range tables {
+			if have.Key() == o.Key() {
+				return have, nil
+			}
+		}
+		return nil, err
+	}
+	now, there, err := c.Rule(o.(device.Rule))
+	if !there {
+		return nil, err
+	}
+	return now, nil
+}
+
+// writeSteering brings an RSS table or rule from old to new; nil means absent.
+func (c *Client) writeSteering(old, next device.Object) error {
+	o, write := next, c.writeRule
+	if o == nil {
+		o = old
+	}
+	if _, table := o.(device.RSSTable); table {
+		write = c.writeTable
+	}
+	if err := write(old, next); err != nil {
+		return fmt.Errorf("%s: %w", o.Key(), err)
+	}
+	return nil
+}
+
+// writeTable makes, changes or deletes an RSS context of a card.
+func (c *Client) writeTable(old, next device.Object) error {
+	if next == nil {
+		t := old.(device.RSSTable)
+		return c.explainDelete(t, c.DeleteContext(t.Dev, t.Context))
+	}
+	t := next.(device.RSSTable)
+	switch {
+	case t.Context == 0 && !t.Configured:
+		return c.ResetRSS(t.Dev)
+	case t.Context == 0 || old != nil:
+		return c.SetRSS(t.Dev, t.Context, t.Queues)
+	}
+	return c.explainCreate(t, c.CreateContext(t.Dev, t.Context, t.Queues))
+}
+
+// explainDelete names the rules that keep a context.
+func (c *Client) explainDelete(t device.RSSTable, err error) error {
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	rules, rerr := c.Rules(t.Dev)
+	if rerr != nil {
+		return err
+	}
+	var who []string
+	for i, r := range rules.Rules {
+		if r.Context == t.Context {
+			who = append(who, fmt.Sprintf("rule %d (%s)", rules.Locations[i], r.Match))
+		}
+	}
+	if len(who) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %s leads to it", err, strings.Join(who, ", "))
+}
+
+// explainCreate says how many contexts there are where the card refuses one
+// more. By ioctl there is no reason: EBUSY where the kernel numbers contexts
+// (xa_alloc; ERANGE by netlink), ENOSPC of mlx5, EINVAL of others.
+func (c *Client) explainCreate(t device.RSSTable, err error) error {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EBUSY) &&
+		!errors.Is(err, unix.ERANGE) {
+		return err
+	}
+	tables, rerr := c.RSS(t.Dev)
+	if rerr != nil || len(tables) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: it has %d RSS contexts beside the default, and may have room for no more", err,
+		len(tables)-1)
+}
+
+// writeRule adds, moves or deletes a rule of a card.
+func (c *Client) writeRule(old, next device.Object) error {
+	switch {
+	case old == nil:
+		r := next.(device.Rule)
+		return c.explainAdd(r, c.AddRule(r))
+	case next == nil:
+		return c.DeleteRule(old.(device.Rule))
+	}
+	r := next.(device.Rule)
+	return c.explainAdd(r, c.MoveRule(old.(device.Rule), r))
+}
+
+// explainAdd says what drivers mean that give an error number alone.
+func (c *Client) explainAdd(r device.Rule, err error) error {
+	var why string
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		why = "the card has no room for another rule"
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+		why = "the card does not match these fields, or not together with those of the rules it has (ethtool -n " +
+			r.Dev + ")"
+		if f, ferr := c.Features(r.Dev); ferr == nil && !f[ntuple].On {
+			why = "ntuple filters are off (ethtool -K " + r.Dev + " ntuple on)"
+		}
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, why)
+}
+
+// ntuple is the feature by which most drivers take rules.
+const ntuple = "rx-ntuple-filter"

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package program finds the other one of niclane's two programs.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The programs, each of a package of its name.
+const (
+	Niclane = "niclane"
+	Bench   = "niclane-bench"
+)
+
+// Find returns the path of a program: in the directory of this process's own,
+// else by the PATH, as git finds its parts.
+func Find(name string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	beside := filepath.Join(filepath.Dir(self), name)
+	if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+		return beside, nil
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s is neither in %s nor in the PATH: want the package %[1]s installed (in a "+
+			"checkout: make)", name, filepath.Dir(self))
+	}
+	return filepath.Abs(path)
+}
+
+// Lanes is niclane on this host, with directories of journals and of the lock.
+type Lanes struct {
+	Path             string
+	StateDir, RunDir string
+}
+
+// undoTime is how long a command may take that was told to end: an apply that is
+// cut short undoes what it did.
+const undoTime = time.Minute
+
+// Run runs a command with --json, and returns what it prints, of a failed one too.
+// A ctx that ends has it told to end.
+func (l Lanes) Run(ctx context.Context, verb ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, l.Path, append([]string{"--json", "--state-dir", l.StateDir, "--run-dir", l.RunDir},
+		verb...)...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Dir = "/"
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = undoTime
+	// Not with this process: it has a journal, and whoever is left undoes it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	if err != nil {
+		err = fmt.Errorf("niclane %s: %w", verb[0], err)
+	}
+	return out, err
+}

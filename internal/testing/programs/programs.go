@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package programs builds niclane and niclane-bench for tests that run them as
+// people do.
+package programs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/niclane/niclane/internal/program"
+)
+
+// built is the variable that names niclane, with niclane-bench beside it, where
+// tests run without a toolchain: in a guest.
+const built = "NICLANE_BINARY"
+
+// Build puts programs into dir, each by its name, as make builds them.
+func Build(t testing.TB, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		to := filepath.Join(dir, name)
+		if niclane := os.Getenv(built); niclane != "" {
+			program, err := os.ReadFile(filepath.Join(filepath.Dir(niclane), name))
+			if err == nil {
+				err = os.WriteFile(to, program, 0o755)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		build(t, to, name)
+	}
+}
+
+// Niclane builds niclane in a directory of the test's, and returns its path.
+func Niclane(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	Build(t, dir, program.Niclane)
+	return filepath.Join(dir, program.Niclane)
+}
+
+// Readable builds programs in a directory of the test's that every user can
+// reach, and returns it.
+func Readable(t testing.TB, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for d := dir; strings.HasPrefix(d, os.TempDir()+"/"); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Build(t, dir, names...)
+	return dir
+}
+
+func build(t testing.TB, to, name string) {
+	t.Helper()
+	_, here, _, _ := runtime.Caller(0)
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", to, "./cmd/"+name)
+	cmd.Dir, cmd.Env = filepath.Join(filepath.Dir(here), "../../.."), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build ./cmd/%s: %v\n%s", name, err, out)
+	}
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lanes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/policy"
+	"github.com/niclane/niclane/lane/engine"
+)
+
+// An Applier makes lanes: *applier.Applier.
+type Applier interface {
+	Apply(ctx context.Context, f *policy.File) (*engine.Result, error)
+	Remove(ctx context.Context) error
+}
+
+// Options of a Manager.
+type Options struct {
+	// Name of the node in Kubernetes.
+	Name string
+	// Path of the state file, and RunDir, where that of this boot's pods is: in
+	// directories that only root can enter.
+	Path, RunDir string
+	// Config is the path under which the lanes file is known.
+	Config string
+	// Boot is the kernel's boot ID.
+	Boot    string
+	Applier Applier
+	// Device returns the device with the node's address, "" if there is none.
+	Device func() (string, error)
+	// Changed is told whenever Now or Status may have changed. It must not
+	// block.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// A Manager makes and keeps one node's lanes.
+type Manager struct {
+	o        Options
+	requests chan *request
+	policies chan chan struct{} // closed when the wanted policy was followed
+	ended    chan struct{}
+
+	// Of the loop alone:
+	disk  *disk
+	text  []byte // of the lanes file that is applied
+	dirty bool   // the card is not as st says
+	link  uint64
+
+	mu      sync.Mutex // of what follows
+	st      *state
+	wanted  *desiredPolicy
+	applied *engine.Result
+	granted map[string]time.Time // units that kubelet gave, by ID
+	drifts  map[string][]string  // why lanes are unhealthy, by lane; "": all
+	problem string               // why the wanted policy is not applied
+	held    map[string]string
+	version uint64
+	snap    *inventory.Snapshot
+	stale   bool // snap is older than what is above
+	changed chan struct{}
+}
+
+type request struct {
+	ctx    context.Context
+	mutate func(*state) error
+	// anyway: the state changes although the card cannot be made so now.
+	anyway bool
+	done   chan error
+}
+
+// New reads what is known. Nothing is applied before Run.
+func New(o Options) (*Manager, error) {
+	disk := newDisk(o.Path, o.RunDir, o.Boot)
+	st, err := disk.load()
+	if err != nil {
+		return nil, err
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	m := &Manager{
+		o: o, disk: disk, st: st, requests: make(chan *request, 256), policies: make(chan chan struct{}),
+		ended:   make(chan struct{}),
+		granted: map[string]time.Time{}, drifts: map[string][]string{}, changed: make(chan struct{}), dirty: true,
+	}
+	m.publish()
+	return m, nil
+}
+
+// errEnded is the answer of a Manager that does not run any more.
+var errEnded = errors.New("niclane-agent is ending")
+
+// retry bounds how often something that failed is tried again by itself.
+const (
+	retryFirst = time.Second
+	retryLast  = time.Minute
+)
+
+// Run applies changes until ctx ends. What is known from before is applied first.
+func (m *Manager) Run(ctx context.Context) {
+	defer close(m.ended)
+	m.restore(ctx)
+	wait := retryFirst
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-m.requests:
+			batch := []*request{r}
+			for len(m.requests) > 0 {
+				batch = append(batch, <-m.requests)
+			}
+			m.handle(ctx, batch)
+			m.retry(ctx)
+			wait = retryFirst
+		case done := <-m.policies:
+			m.follow(ctx)
+			close(done)
+			wait = retryFirst
+		case <-timer.C:
+			if m.dirty {
+				m.restore(ctx)
+			}
+			m.mu.Lock()
+			failing := m.problem != ""
+			m.mu.Unlock()
+			if failing {
+				m.follow(ctx)
+			}
+			wait = min(2*wait, retryLast)
+		}
+		m.mu.Lock()
+		idle := !m.dirty && m.problem == ""
+		m.mu.Unlock()
+		if timer.Stop(); !idle {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// restore makes the card as the state says.
+func (m *Manager) restore(ctx context.Context) {
+	m.mu.Lock()
+	st := m.st
+	m.mu.Unlock()
+	if st.Spec == nil && len(m.text) == 0 && !m.dirty {
+		return
+	}
+	if err := m.make(ctx, st); err != nil {
+		m.o.Log.Error("lanes cannot be made as they were", "error", err)
+		m.note(func() { m.problem = err.Error() })
+		return
+	}
+	m.publish()
+}
+
+// handle makes a batch of changes together; if that fails, one by one, so that
+// each has its own answer.
+func (m *Manager) handle(ctx context.Context, batch []*request) {
+	m.mu.Lock()
+	next := m.st
+	m.mu.Unlock()
+	var taken []*request
+	for _, r := range batch {
+		try := next.clone()
+		if err := errors.Join(r.ctx.Err(), r.mutate(try)); err != nil {
+			r.done <- err
+			continue
+		}
+		next, taken = try, append(taken, r)
+	}
+	if len(taken) == 0 {
+		return
+	}
+	saving := m.disk.begin(next) // it takes as long as a part of making
+	err := m.make(ctx, next)
+	if serr := saving.end(err == nil); err == nil {
+		err = serr
+		m.dirty = err != nil
+	}
+	switch {
+	case err == nil:
+	case len(taken) > 1:
+		for _, r := range taken {
+			m.handle(ctx, []*request{r})
+		}
+		return
+	case taken[0].anyway:
+		m.o.Log.Error("the card does not follow yet", "error", err)
+		m.dirty = true
+		if serr := m.disk.save(next); serr != nil {
+			m.o.Log.Error("state", "error", serr)
+		}
+		err = nil
+	}
+	if err == nil {
+		m.set(next)
+	}
+	for _, r := range taken {
+		r.done <- err
+	}
+	if err == nil {
+		m.publish()
+	}
+}
+
+// set has next be the state, also of what Now returns.
+func (m *Manager) set(next *state) {
+	m.mu.Lock()
+	m.st, m.stale = next, true
+	m.mu.Unlock()
+}
+
+func (m *Manager) commit(next *state) {
+	m.set(next)
+	m.publish()
+}
+
+// make has the card be as st says. The caller publishes it.
+func (m *Manager) make(ctx context.Context, st *state) error {
+	if st.Spec == nil || len(st.Spec.Classes) == 0 {
+		if m.text == nil && !m.dirty {
+			return nil
+		}
+		if err := m.o.Applier.Remove(ctx); err != nil {
+			return err
+		}
+		m.text, m.dirty = nil, false
+		m.made(nil)
+		return nil
+	}
+	device := ""
+	if u := st.Spec.Uplink; u.Dev == "" && u.Bond == "" {
+		var err error
+		if device, err = m.o.Device(); err != nil {
+			return err
+		}
+	}
+	f, err := policy.Make(m.o.Config, st.Spec, st.lanes(device, m.link))
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(f.Text, m.text) && !m.dirty {
+		return nil
+	}
+	r, err := m.o.Applier.Apply(ctx, f)
+	if err != nil {
+		return err
+	}
+	if r.Report != nil {
+		for _, w := range r.Report.Warnings {
+			m.o.Log.Warn(w)
+		}
+	}
+	m.text, m.dirty = f.Text, false
+	if r.State != nil && len(r.Plan.Devices) > 0 {
+		if d := r.State.Device(r.Plan.Devices[0]); d != nil {
+			m.link = d.Speed
+		}
+	}
+	m.made(r)
+	return nil
+}
+
+// made takes note of what was applied. Whoever had it made publishes it, when those
+// who wait have their answer.
+func (m *Manager) made(r *engine.Result) {
+	m.mu.Lock()
+	m.applied = r
+	m.mu.Unlock()
+}
+
+func (m *Manager) note(f func()) {
+	m.mu.Lock()
+	f()
+	m.mu.Unlock()
+	m.o.Changed()
+}
+
+// do has a change made and waits for it.
+func (m *Manager) do(ctx context.Context, anyway bool, mutate func(*state) error) error {
+	r := &request{ctx: ctx, mutate: mutate, anyway: anyway, done: make(chan error, 1)}
+	select {
+	case m.requests <- r:
+	case <-m.ended:
+		return errEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-m.ended:
+		return errEnded
+	}
+}

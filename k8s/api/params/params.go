@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package params has what a pod may say about its lane, LaneParameters: which of its
+// packets are the lane's. The same JSON stands in the opaque parameters of a ResourceClaim
+// and, without apiVersion and kind, in the annotation niclane.dev/lanes. Nothing
+// unknown is taken, and every problem is named.
+package params
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Names of the parameters in a ResourceClaim.
+const (
+	APIVersion = "niclane.dev/v1alpha1"
+	Kind       = "LaneParameters"
+)
+
+// MaxBytes of parameters or of an annotation. Longer ones are refused unread.
+const MaxBytes = 10 << 10 // k8s.io/api/resource/v1: OpaqueParametersMaxLength
+
+// Parameters narrow a lane to some of a pod's packets.
+type Parameters struct {
+	// Ports are the pod's own: "6379" and "6379/TCP" (the same), "53/UDP",
+	// "8000-8010/TCP", "all/TCP", "all/UDP", "all". None given: the ports that
+	// the container declares (containerPorts), or all if it declares none.
+	Ports []string `json:"ports,omitempty"`
+	// RemotePorts are the other side's, in the same form, for connections that
+	// the pod opens; none: any.
+	RemotePorts []string `json:"remotePorts,omitempty"`
+	// RemoteAddrs are the other side's addresses or networks; none: any.
+	RemoteAddrs []string `json:"remoteAddrs,omitempty"`
+	// Frontends are what others send to when the pod is behind a NodePort, a
+	// LoadBalancer or an external address: the card sees these, because the
+	// node translates them to the pod's behind it. "30379" and "30379/TCP" are
+	// of the node's addresses, "203.0.113.7:6379/TCP" and "[2001:db8::7]:6379"
+	// of others. A hostPort needs none.
+	Frontends []string `json:"frontends,omitempty"`
+}
+
+// Ports is a range of ports of one protocol.
+type Ports struct {
+	// Protocol is "tcp" or "udp".
+	Protocol string
+	// First and Last are 1 to 65535; both 0: every port.
+	First, Last uint16
+}
+
+// Decode reads the opaque parameters of a ResourceClaim.
+func Decode(raw []byte) (*Parameters, error) {
+	var p struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Parameters
+	}
+	if err := Strict(raw, &p); err != nil {
+		return nil, fmt.Errorf("parameters: %w", err)
+	}
+	if p.APIVersion != APIVersion || p.Kind != Kind {
+		return nil, fmt.Errorf("parameters: found apiVersion %q, kind %q, want %q, %q", p.APIVersion, p.Kind,
+			APIVersion, Kind)
+	}
+	return &p.Parameters, p.Parameters.Check()
+}
+
+// Strict decodes one JSON document into v: no unknown field, nothing after it.
+func Strict(raw []byte, v any) error { return StrictUpTo(raw, v, MaxBytes) }
+
+// StrictUpTo is Strict with another bound than MaxBytes.
+func StrictUpTo(raw []byte, v any, most int) error {
+	if len(raw) > most {
+		return fmt.Errorf("%d bytes, want at most %d", len(raw), most)
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("not the JSON that is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands after the JSON document")
+	}
+	return nil
+}
+
+// Check returns every problem of p, joined.
+func (p *Parameters) Check() error {
+	var errs []error
+	for i, s := range p.Ports {
+		if _, err := ParsePorts(s); err != nil {
+			errs = append(errs, fmt.Errorf("ports[%d]: %w", i, err))
+		}
+	}
+	for i, s := range p.RemotePorts {
+		if _, err := ParsePorts(s); err != nil {
+			errs = append(errs, fmt.Errorf("remotePorts[%d]: %w", i, err))
+		}
+	}
+	for i, s := range p.RemoteAddrs {
+		if _, err := parsePrefix(s); err != nil {
+			errs = append(errs, fmt.Errorf("remoteAddrs[%d]: %w", i, err))
+		}
+	}
+	for i, s := range p.Frontends {
+		if _, err := ParseFrontend(s); err != nil {
+			errs = append(errs, fmt.Errorf("frontends[%d]: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Remotes are RemoteAddrs as prefixes; what Check refuses is left out.
+func (p *Parameters) Remotes() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range p.RemoteAddrs {
+		if a, err := parsePrefix(s); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// ParsePorts reads one item of ports. "all" without a protocol is both of them.
+func ParsePorts(s string) ([]Ports, error) {
+	const want = `want PORT, FIRST-LAST or "all", and /TCP or /UDP if it is not TCP`
+	number, protocol, given := strings.Cut(s, "/")
+	p := Ports{Protocol: strings.ToLower(protocol)}
+	switch {
+	case !given && number == "all":
+		return []Ports{{Protocol: "tcp"}, {Protocol: "udp"}}, nil
+	case !given:
+		p.Protocol = "tcp"
+	case p.Protocol != "tcp" && p.Protocol != "udp":
+		return nil, fmt.Errorf("found %q: lanes know TCP and UDP; %s", s, want)
+	}
+	if number == "all" {
+		return []Ports{p}, nil
+	}
+	first, last, ranged := strings.Cut(number, "-")
+	if !ranged {
+		last = first
+	}
+	var err1, err2 error
+	p.First, err1 = parsePort(first)
+	p.Last, err2 = parsePort(last)
+	if err1 != nil || err2 != nil {
+		return nil, fmt.Errorf("found %q, %s, ports being 1 to 65535", s, want)
+	}
+	if p.First > p.Last {
+		return nil, fmt.Errorf("found %q, which ends before it begins", s)
+	}
+	return []Ports{p}, nil
+}
+
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err == nil && (n == 0 || strconv.FormatUint(n, 10) != s) {
+		err = strconv.ErrRange
+	}
+	return uint16(n), err
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("found %q, want an address (192.0.2.1) or a network (192.0.2.0/24)", s)
+	}
+	if p.Masked() != p {
+		return netip.Prefix{}, fmt.Errorf("found %s, which has bits set behind its /%d, want %s", p, p.Bits(),
+			p.Masked())
+	}
+	return p, nil
+}

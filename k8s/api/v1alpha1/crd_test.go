@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1_test
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+)
+
+// TestCRDIsTheTypes compares the manifest with the Go types, key by key.
+func TestCRDIsTheTypes(t *testing.T) {
+	var crd struct {
+		Spec struct {
+			Group    string
+			Versions []struct {
+				Name   string
+				Schema struct{ OpenAPIV3Schema schema }
+			}
+		}
+	}
+	text, err := os.ReadFile("../../dist/chart/niclane/crds/lanepolicies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(text, &crd); err == nil {
+		t.Fatal("the manifest has nothing but what this test reads, which cannot be")
+	}
+	if err := yaml.Unmarshal(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	v := crd.Spec.Versions[0]
+	if crd.Spec.Group != v1alpha1.Group || v.Name != v1alpha1.Version {
+		t.Errorf("group %s, version %s", crd.Spec.Group, v.Name)
+	}
+	root := v.Schema.OpenAPIV3Schema
+	compare(t, "spec", root.Properties["spec"], reflect.TypeFor[v1alpha1.LanePolicySpec]())
+	compare(t, "status", root.Properties["status"], reflect.TypeFor[v1alpha1.LanePolicyStatus]())
+}
+
+type schema struct {
+	Type       string
+	Properties map[string]schema
+	Items      *schema
+}
+
+// compare reports keys that one of the two has alone, and types that differ.
+func compare(t *testing.T, path string, s schema, typ reflect.Type) {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	kinds := map[reflect.Kind]string{
+		reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int32: "integer",
+		reflect.Int64: "integer",
+		reflect.Slice: "array", reflect.Struct: "object", reflect.Map: "object",
+	}
+	want := kinds[typ.Kind()]
+	if typ.Name() == "Time" {
+		want = "string"
+	}
+	if s.Type != want {
+		t.Errorf("%s: type %q in the manifest, %s in Go", path, s.Type, typ)
+	}
+	switch {
+	case typ.Kind() == reflect.Slice && s.Items != nil:
+		compare(t, path+"[]", *s.Items, typ.Elem())
+	case typ.Kind() == reflect.Struct && typ.Name() != "Time":
+		fields := map[string]reflect.Type{}
+		collect(typ, fields)
+		for name, ft := range fields {
+			p, ok := s.Properties[name]
+			if !ok {
+				t.Errorf("%s.%s: in Go alone", path, name)
+				continue
+			}
+			compare(t, path+"."+name, p, ft)
+		}
+		for name := range s.Properties {
+			if _, ok := fields[name]; !ok {
+				t.Errorf("%s.%s: in the manifest alone", path, name)
+			}
+		}
+	}
+}
+
+func collect(typ reflect.Type, fields map[string]reflect.Type) {
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if slices.Contains(strings.Split(options, ","), "inline") {
+			collect(f.Type, fields)
+			continue
+		}
+		fields[name] = f.Type
+	}
+}

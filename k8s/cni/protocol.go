@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cni is what niclane-cni and niclane-agent say to each other over a
+// Unix socket that only root can reach: one request, an early answer whether the
+// pod has a lane at all, and a last one. Both are one JSON document on a line,
+// bounded, and nothing unknown is taken.
+package cni
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/niclane/niclane/internal/few"
+	"github.com/niclane/niclane/k8s/api/params"
+)
+
+// DefaultSocket is the agent's.
+const DefaultSocket = "/run/niclane/cni.sock"
+
+// Version of the protocol: the plugin's binary may be older than the agent.
+const Version = 1
+
+// MaxBytes of a message: garbage collection names every attachment of the node.
+const MaxBytes = 1 << 20
+
+// Commands.
+const (
+	Add    = "ADD"
+	Del    = "DEL"
+	Check  = "CHECK"
+	GC     = "GC"
+	Status = "STATUS"
+	// Unchained is of niclane-cni-install: the node's pod network has no place for
+	// niclane-cni, for Reason.
+	Unchained = "UNCHAINED"
+)
+
+// A Request is what the runtime asked of the plugin.
+type Request struct {
+	Version int    `json:"version"`
+	Command string `json:"command"`
+	// Sandbox is the runtime's ID of the pod's sandbox (CNI_CONTAINERID).
+	Sandbox string `json:"sandbox,omitempty"`
+	IfName  string `json:"ifname,omitempty"`
+	// HostIf is the interface outside the pod, from prevResult.
+	HostIf string `json:"hostIf,omitempty"`
+	// Pod's namespace, name and UID as the runtime gives them.
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	UID       string `json:"uid,omitempty"`
+	// Addrs of the pod on this interface, IPv4 and IPv6.
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+	// Bandwidth from the standard annotations, bit/s; 0: none.
+	IngressRate uint64 `json:"ingressRate,omitempty"`
+	EgressRate  uint64 `json:"egressRate,omitempty"`
+	// Valid are the attachments that the runtime knows, for GC.
+	Valid []Attachment `json:"valid,omitempty"`
+	// Reason of Unchained.
+	Reason string `json:"reason,omitempty"`
+}
+
+// An Attachment is a sandbox's interface.
+type Attachment struct {
+	Sandbox string `json:"sandbox"`
+	IfName  string `json:"ifname"`
+}
+
+// An Answer is early (Pending) or the last.
+type Answer struct {
+	// Lane says that the pod has one.
+	Lane bool `json:"lane"`
+	// Pending: another answer follows when what was asked is done.
+	Pending bool `json:"pending,omitempty"`
+	// Error is why it is not, "" if it is.
+	Error string `json:"error,omitempty"`
+}
+
+// Decode reads a request strictly.
+func Decode(raw []byte) (*Request, error) {
+	r := &Request{}
+	if err := strict(raw, r); err != nil {
+		return nil, err
+	}
+	if r.Version != Version {
+		return nil, fmt.Errorf("version %d of the protocol, this niclane-agent knows %d: niclane-cni on this node "+
+			"is another release's", r.Version, Version)
+	}
+	switch r.Command {
+	case Add, Check:
+		if r.Pod == "" || r.Namespace == "" || r.UID == "" {
+			return nil, fmt.Errorf("%s without the pod's namespace, name and UID", r.Command)
+		}
+		fallthrough
+	case Del:
+		if r.Sandbox == "" || r.IfName == "" {
+			return nil, fmt.Errorf("%s without sandbox or ifname", r.Command)
+		}
+	case Unchained:
+		if r.Reason == "" {
+			return nil, fmt.Errorf("%s without reason", r.Command)
+		}
+	case GC, Status:
+	default:
+		return nil, fmt.Errorf("unknown command %q", r.Command)
+	}
+	return r, nil
+}
+
+func strict(raw []byte, v any) error { return params.StrictUpTo(raw, v, MaxBytes) }
+
+// ErrNoAgent says that nobody answers on the socket.
+var ErrNoAgent = errors.New("niclane-agent does not answer")
+
+// Call asks the agent. first bounds the time to the early answer, ctx all of it.
+// An error that is ErrNoAgent means that it is not known whether the pod has a
+// lane; with an early answer at hand, lane says so.
+func Call(ctx context.Context, socket string, r Request, first time.Duration) (lane bool, err error) {
+	r.Version = Version
+	out, err := json.Marshal(r)
+	if err != nil {
+		return false, err
+	}
+	d := net.Dialer{Timeout: first}
+	c, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNoAgent, err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(first))
+	if _, err := c.Write(append(out, '\n')); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNoAgent, err)
+	}
+	in := bufio.NewReader(io.LimitReader(c, 2*MaxBytes))
+	a, err := answer(in)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNoAgent, err)
+	}
+	if a.Pending {
+		deadline, _ := ctx.Deadline()
+		_ = c.SetDeadline(deadline)
+		lane := a.Lane
+		if a, err = answer(in); err != nil {
+			return lane, fmt.Errorf("niclane-agent has not said what became of it: %w", err)
+		}
+	}
+	if a.Error != "" {
+		return a.Lane, errors.New(a.Error)
+	}
+	return a.Lane, nil
+}
+
+func answer(in *bufio.Reader) (*Answer, error) {
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return nil, err
+	}
+	a := &Answer{}
+	return a, strict(line, a)
+}
+
+// A Handler does what a request asks. early, which it may call once before it
+// returns, tells the plugin that there is something to do, which may take longer than
+// the time to the first answer: the pod has a lane.
+type Handler func(ctx context.Context, r *Request, early func()) Answer
+
+// most bounds the requests at one time, and the clients that have yet to say
+// theirs: more than a node starts pods at once.
+const most = 256
+
+// readTime bounds how long a client may take to say what it wants.
+const readTime = 2 * time.Second
+
+// Serve answers on a listener until ctx ends. doing bounds one request.
+func Serve(ctx context.Context, l net.Listener, doing time.Duration, h Handler) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	l = few.Listen(l, most, 4*most)
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go serve(ctx, c, doing, h)
+	}
+}
+
+func serve(ctx context.Context, c net.Conn, doing time.Duration, h Handler) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(readTime))
+	line, err := bufio.NewReader(io.LimitReader(c, MaxBytes)).ReadBytes('\n')
+	if err != nil {
+		return
+	}
+	few.Heard(c)
+	_ = c.SetDeadline(time.Now().Add(doing + readTime))
+	say := func(a Answer) {
+		if b, err := json.Marshal(a); err == nil {
+			_, _ = c.Write(append(b, '\n')) // who asked has gone: nobody to tell
+		}
+	}
+	r, err := Decode(line)
+	if err != nil {
+		say(Answer{Error: "request: " + err.Error()})
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, doing)
+	defer cancel()
+	say(h(ctx, r, func() { say(Answer{Lane: true, Pending: true}) }))
+}
+
+// Listen makes the socket, for root alone, in a directory for root alone. What an
+// ended agent has left is taken over.
+func Listen(socket string) (net.Listener, error) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// PodOf reads what the runtime says of the pod in CNI_ARGS, "" what it does not say.
+func PodOf(args string) (namespace, name, uid string) {
+	for kv := range strings.SplitSeq(args, ";") {
+		switch k, v, _ := strings.Cut(kv, "="); k {
+		case "K8S_POD_NAMESPACE":
+			namespace = v
+		case "K8S_POD_NAME":
+			name = v
+		case "K8S_POD_UID":
+			uid = v
+		}
+	}
+	return namespace, name, uid
+}

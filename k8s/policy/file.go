@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/niclane/niclane/internal/strictyaml"
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+// A Member is some of a pod's packets.
+type Member struct {
+	// Name is unique in its lane, and valid in lanes.yaml.
+	Name string `json:"name"`
+	// Lane that the packets belong to, by its name in the lanes file.
+	Lane string `json:"lane"`
+	// Protocol is "tcp" or "udp".
+	Protocol string `json:"protocol"`
+	// Ports and RemotePorts are "80" or "8000-8010"; none: any.
+	Ports       []string       `json:"ports,omitempty"`
+	RemotePorts []string       `json:"remotePorts,omitempty"`
+	Addrs       []netip.Prefix `json:"addrs,omitempty"`
+	RemoteAddrs []netip.Prefix `json:"remoteAddrs,omitempty"`
+	// Cgroup of a pod of the host network.
+	Cgroup string `json:"cgroup,omitempty"`
+}
+
+// A Node is what of a lanes file is the node's, not the policy's.
+type Node struct {
+	// Device that has the node's address, for a policy that names none.
+	Device string
+	// Joined lanes.
+	Joined []Joining
+	// Members of all lanes.
+	Members []*Member
+	// Ceilings, by lane, in bit/s, of exclusive lanes whose pod has the
+	// annotation kubernetes.io/egress-bandwidth: the lower one holds.
+	Ceilings map[string]uint64
+	// Link is the device's rate in bit/s, 0 if it is not known.
+	Link uint64
+}
+
+// Errors are problems of a policy, by path in its spec.
+type Errors []string
+
+// Error implements error.
+func (e Errors) Error() string { return strings.Join(e, "; ") }
+
+// A File is a lanes file made of a policy.
+type File struct {
+	// Text is the file as people read it.
+	Text []byte
+	// Intent is what it asks for. It is not to be changed.
+	Intent *intent.Intent
+	// paths gives, by path in the lanes file, that in the policy.
+	paths map[string]string
+}
+
+// heading is for people who read the file.
+const heading = "# Written by niclane-agent from a LanePolicy; changes here are lost.\n"
+
+// Make makes the lanes file of a policy on a node, checked as niclane checks one. The
+// error is Errors.
+func Make(name string, spec *v1alpha1.LanePolicySpec, n Node) (*File, error) {
+	b := &builder{paths: map[string]string{}, byLane: map[string][]*Member{}}
+	for _, m := range n.Members {
+		b.byLane[m.Lane] = append(b.byLane[m.Lane], m)
+	}
+	values := b.file(spec, n)
+	if len(b.errs) > 0 {
+		return nil, b.errs
+	}
+	f := &File{Text: append([]byte(heading), values.Text()...), paths: b.paths}
+	read, err := config.FromValues(name, values)
+	if err != nil {
+		return nil, f.inPolicy(err)
+	}
+	f.Intent = read.Intent
+	return f, nil
+}
+
+// A builder makes the document of a lanes file.
+type builder struct {
+	paths  map[string]string // in the policy, by path in the lanes file
+	errs   Errors
+	byLane map[string][]*Member
+	lanes  strictyaml.Map
+}
+
+func (b *builder) failf(format string, args ...any) {
+	b.errs = append(b.errs, fmt.Sprintf(format, args...))
+}
+
+// put sets a key whose value is given, which the zero value is not.
+func put[T comparable](m *strictyaml.Map, key string, value T) {
+	if value != *new(T) {
+		m.Set(key, value)
+	}
+}
+
+// pointer sets a key whose value is given.
+func pointer[T any](m *strictyaml.Map, key string, value *T) {
+	if value != nil {
+		m.Set(key, *value)
+	}
+}
+
+func (b *builder) file(spec *v1alpha1.LanePolicySpec, n Node) strictyaml.Map {
+	u := &spec.Uplink
+	var globals strictyaml.Map
+	b.paths["globals"] = "spec.uplink"
+	switch {
+	case u.Bond != "":
+		globals.Set("bond", u.Bond)
+	case u.Dev != "":
+		globals.Set("dev", u.Dev)
+	case n.Device != "":
+		globals.Set("dev", n.Device)
+	default:
+		b.failf("spec.uplink.dev: not given, and no device of this node has its InternalIP: give dev or bond")
+	}
+	if len(u.VLANs) > 0 {
+		vlans := make([]string, len(u.VLANs))
+		for i, v := range u.VLANs {
+			vlans[i] = strconv.Itoa(v)
+		}
+		globals.Set("vlans", vlans)
+	}
+	if rate, given := bitsOf(u.LinkRate, 0); given {
+		n.Link = rate
+	}
+	put(&globals, "link-rate", u.LinkRate)
+	put(&globals, "queues", u.Queues)
+	pointer(&globals, "busypoll", u.BusyPoll)
+	pointer(&globals, "busyread", u.BusyRead)
+	pointer(&globals, "arpfilter", u.ARPFilter)
+	pointer(&globals, "rxring", u.RxRing)
+	pointer(&globals, "txring", u.TxRing)
+	if len(u.Force) > 0 {
+		var force strictyaml.Map
+		for _, part := range slices.Sorted(maps.Keys(u.Force)) {
+			force.Set(part, u.Force[part])
+		}
+		globals.Set("force", force)
+	}
+	tuning(&globals, &u.Tuning)
+	names, resources := map[string]string{}, map[string]string{}
+	for i := range spec.Classes {
+		c := &spec.Classes[i]
+		if Offered(c) == v1alpha1.OfferedAsResource {
+			if other, twice := resources[ResourceName(c)]; twice {
+				b.failf("spec.classes[%d].resourceName: %s is that of class %s", i, ResourceName(c), other)
+			}
+			resources[ResourceName(c)] = c.Name
+		}
+		b.class(c, fmt.Sprintf("spec.classes[%d]", i), n, names)
+	}
+	return strictyaml.Map{{Key: "version", Value: 1}, {Key: "globals", Value: globals}, {Key: "lanes", Value: b.lanes}}
+}
+
+// class makes the lanes of one class.
+func (b *builder) class(c *v1alpha1.Class, path string, n Node, names map[string]string) {
+	if IsShared(c) {
+		b.lane(c, c.Name, path, 1, n, names)
+		return
+	}
+	for unit := 0; unit < Size(c); {
+		count := 1
+		for _, j := range n.Joined {
+			if j.Class == c.Name && j.First == unit {
+				count = j.Count
+			}
+		}
+		b.lane(c, UnitID(c.Name, unit), path, count, n, names)
+		unit += count
+	}
+}
+
+// lane makes one lane of as many units as count says.
+func (b *builder) lane(c *v1alpha1.Class, name, path string, count int, n Node, names map[string]string) {
+	if other, twice := names[name]; twice {
+		b.failf("%s.name: its lane %s would be called as one of class %s: choose another name", path, name, other)
+		return
+	}
+	names[name] = c.Name
+	b.paths["lanes."+name] = path
+	l := strictyaml.Map{{Key: "mode", Value: "shared"}} // a pod is several members
+	l.Set("queues", c.Queues*count)
+	t := c.Tuning
+	if count > 1 {
+		t.Pollers *= count
+		t.Guarantee, t.Ceiling = times(t.Guarantee, count), times(t.Ceiling, count)
+	}
+	if most := n.Ceilings[name]; most > 0 {
+		if n.Link > 0 { // a pod's annotation does not know it
+			most = min(most, n.Link)
+		}
+		limit(&t, most, n.Link)
+	}
+	tuning(&l, &t)
+	members := make([]strictyaml.Map, len(b.byLane[name]))
+	for i, m := range b.byLane[name] {
+		members[i] = m.values(c.Aligned)
+	}
+	l.Set("members", members)
+	b.lanes.Set(name, l)
+}
+
+// values is the member in the list of a lane.
+func (m *Member) values(aligned bool) strictyaml.Map {
+	out := make(strictyaml.Map, 0, 6)
+	out.Set("name", m.Name)
+	out.Set("protocol", m.Protocol)
+	list(&out, "ports", m.Ports)
+	list(&out, "remote-ports", m.RemotePorts)
+	list(&out, "addrs", addrs(m.Addrs))
+	list(&out, "remote-addrs", addrs(m.RemoteAddrs))
+	put(&out, "cgroup", m.Cgroup)
+	put(&out, "aligned", aligned)
+	return out
+}
+
+func list(m *strictyaml.Map, key string, items []string) {
+	if len(items) > 0 {
+		m.Set(key, items)
+	}
+}
+
+// addrs are addresses and ranges of them.
+func addrs(ps []netip.Prefix) []string {
+	out := make([]string, len(ps))
+	for i, p := range ps {
+		if out[i] = p.String(); p.IsSingleIP() {
+			out[i] = p.Addr().String()
+		}
+	}
+	return out
+}
+
+func tuning(m *strictyaml.Map, t *v1alpha1.Tuning) {
+	put(m, "cpus", t.CPUs)
+	if node, err := strconv.Atoi(t.NUMA); err == nil {
+		m.Set("numa", node)
+	} else {
+		put(m, "numa", t.NUMA)
+	}
+	put(m, "guarantee", t.Guarantee)
+	put(m, "ceiling", t.Ceiling)
+	put(m, "rank", t.Rank)
+	put(m, "poller", t.Poller)
+	put(m, "pollers", t.Pollers)
+	put(m, "poller-timeout", t.PollerTimeout)
+	put(m, "poller-priority", t.PollerPriority)
+	pointer(m, "poller-nice", t.PollerNice)
+	pointer(m, "rxadapt", t.RxAdapt)
+	pointer(m, "txadapt", t.TxAdapt)
+	pointer(m, "rxusecs", t.RxUsecs)
+	pointer(m, "txusecs", t.TxUsecs)
+}
+
+// times multiplies a rate or a share; a share ends at the whole link.
+func times(rate string, n int) string {
+	end := len(rate)
+	for end > 0 && (rate[end-1] < '0' || rate[end-1] > '9') {
+		end--
+	}
+	v, err := strconv.ParseFloat(rate[:end], 64)
+	if rate == "" || err != nil {
+		return rate // the reader says what is wrong with it
+	}
+	v *= float64(n)
+	if rate[end:] == "%" {
+		v = min(v, 100)
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64) + rate[end:]
+}
+
+// Locate gives a path of the lanes file as one of the policy's spec.
+func (f *File) Locate(path string) string {
+	for at := path; at != ""; {
+		if p, ok := f.paths[at]; ok {
+			return p + path[len(at):]
+		}
+		i := strings.LastIndexAny(at, ".[")
+		if i < 0 {
+			break
+		}
+		at = at[:i]
+	}
+	return path
+}
+
+// inPolicy gives the reader's errors the paths of the policy, each once.
+func (f *File) inPolicy(err error) error {
+	var errs config.Errors
+	if !errors.As(err, &errs) {
+		return err
+	}
+	var out Errors
+	for _, e := range errs {
+		s := e.Message
+		if e.Path != "" {
+			s = camel(f.Locate(e.Path)) + ": " + e.Message
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// camel writes the last key of a path as the policy does.
+func camel(path string) string {
+	for _, k := range [][2]string{{"link-rate", "linkRate"}, {"poller-timeout", "pollerTimeout"},
+		{"poller-priority", "pollerPriority"}, {"poller-nice", "pollerNice"}} {
+		if s, ok := strings.CutSuffix(path, "."+k[0]); ok {
+			return s + "." + k[1]
+		}
+	}
+	return path
+}
+
+// limit lowers a ceiling, and a guarantee above it, to most bit/s.
+func limit(t *v1alpha1.Tuning, most, link uint64) {
+	text := fmt.Sprintf("%dbit", most)
+	for _, rate := range []*string{&t.Ceiling, &t.Guarantee} {
+		if *rate == "" && rate == &t.Guarantee {
+			continue
+		}
+		if bits, known := bitsOf(*rate, link); !known || bits > most {
+			*rate = text
+		}
+	}
+}
+
+// units of a rate, tc(8).
+var units = map[string]float64{
+	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12,
+	"kibit": 1 << 10, "mibit": 1 << 20, "gibit": 1 << 30, "tibit": 1 << 40,
+}
+
+// bitsOf gives a rate or share in bit/s; a share only if the link is known.
+func bitsOf(rate string, link uint64) (uint64, bool) {
+	end := strings.LastIndexAny(rate, "0123456789") + 1
+	v, err := strconv.ParseFloat(rate[:end], 64)
+	if err != nil {
+		return 0, false
+	}
+	if rate[end:] == "%" {
+		return uint64(v / 100 * float64(link)), link > 0
+	}
+	unit, ok := units[rate[end:]]
+	return uint64(v * unit), ok
+}
+
+// Bits gives a rate or a share of the link in bit/s, 0 if there is none or it
+// cannot be told.
+func Bits(rate string, link uint64) uint64 {
+	if rate == "" {
+		return 0
+	}
+	bits, _ := bitsOf(rate, link)
+	return bits
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/k8s/api/v1alpha1"
+	"github.com/niclane/niclane/lane/config"
+)
+
+// TestReadsAsText makes the files of nodes on which pods come and go, good ones and bad, and
+// holds what is made of the values against what lanes.yaml's reader makes of the text.
+func TestReadsAsText(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	spec := &v1alpha1.LanePolicySpec{Classes: []v1alpha1.Class{
+		{Name: "redis", Queues: 1, Sets: 2, Tuning: v1alpha1.Tuning{Guarantee: "10%", RxUsecs: new(int)}},
+		{Name: "web", Mode: "shared", Queues: 2, Members: 100, Aligned: true},
+	}}
+	member := func(i int) *Member {
+		m := &Member{
+			Name: fmt.Sprintf("pod-%d", i), Lane: []string{"redis-0", "redis-1", "web"}[i%3], Protocol: "tcp",
+			Ports: []string{"80", "8000-8010"},
+			Addrs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/32", i+1)),
+				netip.MustParsePrefix(fmt.Sprintf("fd00::%d/128", i+1))},
+		}
+		switch i {
+		case 20: // in two lanes at once, with 3
+			m.Addrs = []netip.Prefix{netip.MustParsePrefix("10.0.0.4/32")}
+		case 21:
+			m.Ports = []string{"none"}
+		case 22: // repeats 4
+			m = &Member{Name: "again", Lane: "redis-1", Protocol: "tcp", Ports: []string{"80"},
+				Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}}
+		case 23: // a second member of 5's name
+			m.Name = "pod-5"
+		case 24:
+			m.Ports, m.Addrs = nil, nil
+		case 25:
+			m.Cgroup = "/kubepods/pod25"
+		case 26: // within 25's, in another lane
+			m.Cgroup = "/kubepods/pod25/container"
+		}
+		return m
+	}
+	var members []*Member
+	for i := range 27 {
+		members = append(members, member(i))
+	}
+	refused, ceilings := 0, []uint64{0, 5e8}
+	for range 500 {
+		if i := rnd.IntN(27); rnd.IntN(3) == 0 {
+			members[i] = member(i) // a pod of the same name and address, again
+		}
+		spec.Classes[1].Aligned = rnd.IntN(10) > 0
+		n := Node{Device: "eth0", Ceilings: map[string]uint64{"redis-0": ceilings[rnd.IntN(2)]}}
+		for i := range 27 {
+			if i < 20 && rnd.IntN(2) == 0 || rnd.IntN(20) == 0 {
+				n.Members = append(n.Members, members[i])
+			}
+		}
+		f, err := Make("k.yaml", spec, n)
+		b := &builder{paths: map[string]string{}, byLane: map[string][]*Member{}}
+		for _, m := range n.Members {
+			b.byLane[m.Lane] = append(b.byLane[m.Lane], m)
+		}
+		text := b.file(spec, n).Text()
+		read, terr := config.ParseFile("k.yaml", text)
+		if terr != nil {
+			refused++
+			want := (&File{paths: b.paths}).inPolicy(terr)
+			if diff := cmp.Diff(want, err, lines); diff != "" {
+				t.Fatalf("%s(-text +values)\n%s", text, diff)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s\n%v", text, err)
+		}
+		if diff := cmp.Diff(heading+string(text), string(f.Text)); diff != "" {
+			t.Fatal(diff)
+		}
+		if diff := cmp.Diff(read.Intent, f.Intent, cmp.Comparer(func(a, b netip.Prefix) bool {
+			return a == b
+		})); diff != "" {
+			t.Fatalf("%s\n(-text +values)\n%s", text, diff)
+		}
+	}
+	if refused < 50 || refused > 450 {
+		t.Errorf("%d of 500 files were refused", refused)
+	}
+}
+
+// lines takes problems for the same whatever line they name, in any order: values have no
+// lines.
+var lines = cmp.Transformer("lines", func(err error) []string {
+	var out []string
+	var errs Errors
+	if !errors.As(err, &errs) {
+		return []string{err.Error()}
+	}
+	for _, s := range errs {
+		out = append(out, numbers.ReplaceAllString(s, "line N"))
+	}
+	slices.Sort(out)
+	return out
+})
+
+var numbers = regexp.MustCompile(`(first in )?line \d+`)
+
+// TestMemberText is everything that a member can have, as people and git diff see it.
+func TestMemberText(t *testing.T) {
+	prefixes := func(texts ...string) (out []netip.Prefix) {
+		for _, s := range texts {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		member  Member
+		aligned bool
+		want    string
+	}{
+		{Member{
+			Name: "every\"thing", Lane: "web", Protocol: "udp", Ports: []string{"80", "8000-8010"},
+			RemotePorts: []string{"1024-2047", "53"},
+			Addrs:       prefixes("10.0.0.1/32", "10.1.0.0/16", "fd00::1/128"),
+			RemoteAddrs: prefixes("fd01::/64", "::ffff:10.0.0.2/128"), Cgroup: "/a b",
+		}, true, `name: "every\"thing"
+protocol: udp
+ports: ["80", "8000-8010"]
+remote-ports: ["1024-2047", "53"]
+addrs: ["10.0.0.1", "10.1.0.0/16", "fd00::1"]
+remote-addrs: ["fd01::/64", "::ffff:10.0.0.2"]
+cgroup: "/a b"
+aligned: true
+`},
+		{Member{Name: "nothing", Protocol: "tcp"}, false, `name: nothing
+protocol: tcp
+`},
+	} {
+		if diff := cmp.Diff(c.want, string(c.member.values(c.aligned).Text())); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emucard
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// A Client reads and writes device.RSSTable and device.Rule objects: those of the
+// emulated card behind a device, or, where there is none, the device's own, by
+// ethtool. It works in the network namespace of the thread that called NewClient, and
+// is not safe for concurrent use.
+type Client struct {
+	fd      int
+	ethtool *ethtool.Client
+	cards   map[string]openCard // by device
+}
+
+// An openCard is kept open while its pins are the same directory.
+type openCard struct {
+	card *Card
+	dir  os.FileInfo
+	mac  string
+}
+
+// NewClient makes a client; et stays the caller's.
+func NewClient(et *ethtool.Client) (*Client, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	return &Client{fd: fd, ethtool: et, cards: map[string]openCard{}}, nil
+}
+
+// Close closes the cards and the socket.
+func (c *Client) Close() error {
+	errs := []error{unix.Close(c.fd)}
+	for _, o := range c.cards {
+		errs = append(errs, o.card.Close())
+	}
+	c.cards = nil
+	return errors.Join(errs...)
+}
+
+// card returns the emulated card behind a device, nil if there is none.
+func (c *Client) card(dev string) (*Card, error) {
+	mac, err := c.mac(dev)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Stat(Dir(mac))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("emulated card of %s: %w", dev, err)
+	}
+	if o, ok := c.cards[dev]; ok {
+		if o.mac == mac.String() && os.SameFile(o.dir, dir) {
+			return o.card, nil
+		}
+		o.card.Close()
+		delete(c.cards, dev)
+	}
+	card, err := Open(mac)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("emulated card of %s: %w", dev, err)
+	}
+	c.cards[dev] = openCard{card, dir, mac.String()}
+	return card, nil
+}
+
+// mac returns a device's address (SIOCGIFHWADDR), ENODEV if there is no such
+// device.
+func (c *Client) mac(dev string) (net.HardwareAddr, error) {
+	var ifr struct {
+		name   [unix.IFNAMSIZ]byte
+		family uint16
+		addr   [14]byte
+		_      [8]byte
+	}
+	if len(dev) >= unix.IFNAMSIZ {
+		return nil, fmt.Errorf("%s: %w", dev, unix.ENODEV)
+	}
+	copy(ifr.name[:], dev)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCGIFHWADDR, uintptr(unsafe.Pointer(&ifr)))
+	if errno != 0 {
+		return nil, fmt.Errorf("%s: %w", dev, errno)
+	}
+	return net.HardwareAddr(ifr.addr[:6]), nil
+}
+
+// Read returns the present value of the RSS table or rule with o's identity,
+// nil if there is none.
+func (c *Client) Read(o device.Object) (device.Object, error) {
+	dev, err := deviceOf(o)
+	if err != nil {
+		return nil, err
+	}
+	card, err := c.card(dev)
+	if errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if card == nil {
+		return c.ethtool.Read(o)
+	}
+	return readCard(card, o)
+}
+
+// ReadMany is Read for each object, reading a device's rules once.
+func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
+	out := make([]device.Object, len(objects))
+	rules := map[string]map[string]device.Rule{} // by device and key
+	for i, o := range objects {
+		r, ok := o.(device.Rule)
+		if !ok {
+			var err error
+			if out[i], err = c.Read(o); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if rules[r.Dev] == nil {
+			all, err := c.rules(r.Dev)
+			if err != nil {
+				return nil, err
+			}
+			rules[r.Dev] = map[string]device.Rule{}
+			for _, a := range all {
+				rules[r.Dev][a.Key()] = a
+			}
+		}
+		if a, ok := rules[r.Dev][r.Key()]; ok {
+			out[i] = a
+		}
+	}
+	return out, nil
+}
+
+// rules returns a device's rules; one that does not exist has none.
+func (c *Client) rules(dev string) ([]device.Rule, error) {
+	s, err := c.Steering(dev)
+	if errors.Is(err, unix.ENODEV) || ethtool.NotSupported(s.RulesErr) {
+		return nil, nil
+	}
+	return s.Rules, errors.Join(err, s.RulesErr)
+}
+
+// Write brings the RSS table or rule from old to new; nil means absent.
+func (c *Client) Write(old, next device.Object) error {
+	o := next
+	if o == nil {
+		o = old
+	}
+	dev, err := deviceOf(o)
+	if err != nil {
+		return err
+	}
+	card, err := c.card(dev)
+	if err != nil {
+		return err
+	}
+	if card == nil {
+		return c.ethtool.Write(old, next)
+	}
+	write := writeRule
+	if _, table := o.(device.RSSTable); table {
+		write = writeTable
+	}
+	if err := write(card, old, next); err != nil {
+		return fmt.Errorf("%s: %w", o.Key(), err)
+	}
+	return nil
+}
+
+func deviceOf(o device.Object) (dev string, err error) {
+	switch o := o.(type) {
+	case device.RSSTable:
+		return o.Dev, nil
+	case device.Rule:
+		return o.Dev, nil
+	}
+	return "", fmt.Errorf("object kind %q is not a steering object", o.Kind())
+}

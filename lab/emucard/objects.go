@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package emucard
+
+import (
+	"errors"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// readCard returns the table or rule with o's identity, nil if there is none.
+func readCard(card *Card, o device.Object) (device.Object, error) {
+	if t, ok := o.(device.RSSTable); ok {
+		if t.Context < 0 || t.Context >= card.Info().Contexts {
+			return nil, nil
+		}
+		v, err := readTable(card, t.Dev, t.Context)
+		if errors.Is(err, unix.ENOENT) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return v, nil
+	}
+	r := o.(device.Rule)
+	have, err := card.Rule(r.Match)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return deviceRule(r.Dev, have), nil
+}
+
+func readTable(card *Card, dev string, context int) (device.RSSTable, error) {
+	queues, configured, err := card.RSS(context)
+	return device.RSSTable{Dev: dev, Context: context, Queues: queues, Configured: context == 0 && configured}, err
+}
+
+// writeTable makes, changes or deletes an RSS context. The default context is
+// always there; a table of it that no user set is the card's own, for which
+// the card is asked.
+func writeTable(card *Card, old, next device.Object) error {
+	if next == nil {
+		t := old.(device.RSSTable)
+		if t.Context == 0 {
+			return errors.New("the default RSS context cannot be deleted")
+		}
+		return card.DeleteContext(t.Context)
+	}
+	t := next.(device.RSSTable)
+	switch {
+	case t.Context == 0 && !t.Configured:
+		return card.ResetRSS()
+	case t.Context == 0 || old != nil:
+		return card.SetRSS(t.Context, t.Queues)
+	}
+	return card.CreateContext(t.Context, t.Queues)
+}
+
+// writeRule adds, moves or deletes a rule. Cards cannot change a rule: moving
+// it is deleting and adding it at its place, and if that fails the old one is
+// put back.
+func writeRule(card *Card, old, next device.Object) error {
+	if old == nil {
+		return card.AddRule(cardRule(next.(device.Rule), Anywhere))
+	}
+	was, err := card.DeleteRule(old.(device.Rule).Match)
+	if err != nil || next == nil {
+		return err
+	}
+	if err := card.AddRule(cardRule(next.(device.Rule), was.Location)); err != nil {
+		return errors.Join(err, card.AddRule(was))
+	}
+	return nil
+}
+
+func cardRule(r device.Rule, location int) Rule {
+	return Rule{Location: location, Match: r.Match, Context: r.Context, Queue: r.Queue}
+}
+
+func deviceRule(dev string, r Rule) device.Rule {
+	return device.Rule{Dev: dev, Match: r.Match, Context: r.Context, Queue: r.Queue}
+}
+
+// A Steering is what a device has to steer with.
+type Steering struct {
+	// Emulated is whether the lab's card is behind the device; LinkRate,
+	// bit/s, and MaxContexts (beside the default) are known then.
+	Emulated    bool
+	LinkRate    uint64
+	MaxContexts int
+
+	// Tables, the default context's first. TablesErr is why there are none:
+	// EOPNOTSUPP if the device has no tables.
+	Tables    []device.RSSTable
+	TablesErr error
+	// Rules by location, those that device.Rule cannot say, and the size of
+	// the rule table; likewise RulesErr.
+	Rules    []device.Rule
+	Other    []device.OtherRule
+	Capacity int
+	RulesErr error
+}
+
+// Steering reads a device's tables and rules. ENODEV if it does not exist.
+func (c *Client) Steering(dev string) (Steering, error) {
+	card, err := c.card(dev)
+	if errors.Is(err, fs.ErrPermission) {
+		return Steering{TablesErr: err, RulesErr: err}, nil // a card that may not be read
+	}
+	if err != nil {
+		return Steering{}, err
+	}
+	if card != nil {
+		return cardSteering(card, dev)
+	}
+	var s Steering
+	s.Tables, s.TablesErr = c.ethtool.RSS(dev)
+	if len(s.Tables) > 0 && len(s.Tables[0].Queues) == 0 {
+		s.Tables = nil // the driver has RSS, but not this device
+	}
+	r, err := c.ethtool.Rules(dev)
+	s.Rules, s.Other, s.Capacity, s.RulesErr = r.Rules, r.Other, r.Capacity, err
+	return s, nil
+}
+
+func cardSteering(card *Card, dev string) (Steering, error) {
+	info := card.Info()
+	s := Steering{Emulated: true, LinkRate: info.LinkRate, MaxContexts: info.Contexts - 1, Capacity: info.Rules}
+	contexts, err := card.Contexts()
+	if err != nil {
+		return s, err
+	}
+	for _, id := range contexts {
+		t, err := readTable(card, dev, id)
+		if errors.Is(err, unix.ENOENT) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return s, err
+		}
+		s.Tables = append(s.Tables, t)
+	}
+	rules, err := card.Rules()
+	if err != nil {
+		return s, err
+	}
+	for _, r := range rules {
+		s.Rules = append(s.Rules, deviceRule(dev, r))
+	}
+	return s, nil
+}

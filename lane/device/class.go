@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A Class is an HTB class. Rates are bit/s, bursts bytes.
+type Class struct {
+	Dev     string `json:"dev"`
+	ID      string `json:"id"`     // "1:10"
+	Parent  string `json:"parent"` // "1:" or "1:1"
+	Rate    uint64 `json:"rate"`
+	Ceil    uint64 `json:"ceil"`
+	Burst   uint32 `json:"burst"`
+	CBurst  uint32 `json:"cburst"`
+	Quantum uint32 `json:"quantum"`
+	// Prio 0 (first) to 7 (last).
+	Prio uint32 `json:"prio"`
+	// Offload: the class is the card's, as its qdisc is, and leaves by one
+	// transmit queue of its own. Quantum is then 0, the kernel's choice, of
+	// which the card knows nothing.
+	Offload bool `json:"offload,omitempty"`
+}
+
+// Kind implements Object.
+func (Class) Kind() string { return "class" }
+
+// Key implements Object.
+func (c Class) Key() string { return "class/" + c.Dev + "/" + c.ID }
+
+// Brief implements Object.
+func (c Class) Brief() string {
+	if c.Offload {
+		return fmt.Sprintf("rate %s ceil %s", RateText(c.Rate), RateText(c.Ceil))
+	}
+	return fmt.Sprintf("rate %s ceil %s prio %d", RateText(c.Rate), RateText(c.Ceil), c.Prio)
+}
+
+func (c Class) commands(change Change) []string {
+	if change.New == nil {
+		return one(fmt.Sprintf("tc class del dev %s classid %s", c.Dev, c.ID))
+	}
+	line := fmt.Sprintf("tc class %s dev %s parent %s classid %s htb rate %dbit ceil %dbit burst %d cburst %d",
+		change.verb("add", "change", "del"), c.Dev, c.Parent, c.ID, c.Rate, c.Ceil, c.Burst, c.CBurst)
+	if c.Offload {
+		return one(line) // what decides more is refused by the kernel or the card
+	}
+	return one(line + fmt.Sprintf(" quantum %d prio %d", c.Quantum, c.Prio))
+}
+
+func (c Class) standsOn() []string {
+	return []string{Class{Dev: c.Dev, ID: c.Parent}.Key(), Qdisc{Dev: c.Dev, Parent: "root"}.Key()}
+}
+
+func (c Class) equal(o Object) bool {
+	b, ok := o.(Class)
+	return ok && c.asKept() == b.asKept()
+}
+
+func (d *Device) putClass(c Class, next Object) {
+	leaves := d.Leaves()
+	replace(&d.Classes, c, next)
+	d.TxQueues += d.Leaves() - leaves
+}
+
+// Kind implements Object.
+func (CgroupClass) Kind() string { return "cgroup-class" }
+
+// asKept gives c as the kernel keeps it: rates in bytes/s and bursts in ticks
+// of 64 ns.
+func (c Class) asKept() Class {
+	c.Rate, c.Ceil = c.Rate/8, c.Ceil/8
+	c.Burst, c.CBurst = BurstTicks(c.Rate, c.Burst), BurstTicks(c.Ceil, c.CBurst)
+	return c
+}
+
+// Leaves is how many transmit queues the device has for HTB classes of the
+// card's, behind those of the channels: each class without classes below has
+// one.
+func (d *Device) Leaves() (n int) {
+	for _, c := range d.Classes {
+		parent := func(x Class) bool { return x.Parent == c.ID }
+		if c.Offload && !slices.ContainsFunc(d.Classes, parent) {
+			n++
+		}
+	}
+	return n
+}

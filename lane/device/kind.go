@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// kinds are all kinds of objects, by name, with where each stands in a State. Those that
+// are made and removed say so; all others are settings of something else.
+var kinds = table(
+	inState((*State).putFile, (*State).files),
+	made(grouped(func(s *State) *[]CgroupClass { return &s.Cgroups.Classes })),
+	made(grouped(func(s *State) *[]CgroupPriority { return &s.Cgroups.Priorities })),
+	inState((*State).putAffinity, (*State).affinities),
+	made(inState((*State).putQdisc, (*State).qdiscs)),
+	made(onDevice((*Device).putClass, each(func(d *Device) []Class { return d.Classes }))),
+	made(onDevice((*Device).putFilter, (*Device).filters)),
+	made(onDevice((*Device).putEntry, each(func(d *Device) []FilterEntry { return d.Entries }))),
+	made(onDevice((*Device).putDefault, each(func(d *Device) []FilterDefault { return d.Defaults }))),
+	made(listed(func(d *Device) *[]Flower { return &d.Flowers })),
+	made(listed(func(d *Device) *[]Shaper { return &d.Shapers })),
+	made(listed(func(d *Device) *[]RSSTable { return &d.RSS })),
+	made(listed(func(d *Device) *[]Rule { return &d.Rules })),
+	inState((*State).putNAPI, (*State).napis),
+	inState((*State).putThread, (*State).threads),
+	made(onDevice((*Device).putPoller, (*Device).pollers)),
+	onDevice((*Device).putChannels, (*Device).channels),
+	onDevice((*Device).putCoalesce, (*Device).coalesces),
+	onDevice((*Device).putRing, (*Device).rings),
+	onDevice((*Device).putFeature, (*Device).features),
+	listed(func(d *Device) *[]DriverParam { return &d.DriverParams }),
+	made(onDevice((*Device).putXDP, (*Device).xdps)),
+	made(onDevice((*Device).putCPUQueue, each(func(d *Device) []CPUQueue { return d.CPUQueues }))),
+	onDevice((*Device).putCPUThread, each(func(d *Device) []CPUThread { return d.CPUThreads })),
+	made(listed(func(d *Device) *[]CPULane { return &d.CPULanes })),
+	made(listed(func(d *Device) *[]XDPEntry { return &d.XDPEntries })),
+)
+
+// A kind is what can be asked of a kind of objects without one.
+type kind struct {
+	name   string
+	made   bool
+	decode func(b []byte) (Object, error)
+	// put is State.Put for an object o of the kind.
+	put func(s *State, o, next Object)
+	// each yields the present ones.
+	each func(s *State, yield func(Object))
+}
+
+func table(all ...kind) map[string]kind {
+	m := make(map[string]kind, len(all))
+	for _, k := range all {
+		m[k.name] = k
+	}
+	return m
+}
+
+func made(k kind) kind {
+	k.made = true
+	return k
+}
+
+// inState is a kind of which some are on no device, or which changes more than its device.
+func inState[T Object](put func(s *State, o T, next Object), each func(s *State, yield func(Object))) kind {
+	var zero T
+	return kind{
+		name:   zero.Kind(),
+		decode: decode[T],
+		put:    func(s *State, o, next Object) { put(s, o.(T), next) },
+		each:   each,
+	}
+}
+
+// onDevice is a kind of which all are on a device.
+func onDevice[T Object](put func(d *Device, o T, next Object), each func(d *Device, yield func(Object))) kind {
+	return inState(func(s *State, o T, next Object) {
+		if d := s.Device(DeviceOf(o)); d != nil {
+			put(d, o, next)
+		}
+	}, func(s *State, yield func(Object)) {
+		for i := range s.Devices {
+			each(&s.Devices[i], yield)
+		}
+	})
+}
+
+// listed is a kind of which a device has a list, and nothing else depends on it.
+func listed[T Object](list func(d *Device) *[]T) kind {
+	return onDevice(func(d *Device, o T, next Object) { replace(list(d), o, next) },
+		each(func(d *Device) []T { return *list(d) }))
+}
+
+// grouped is listed for control groups.
+func grouped[T Object](list func(s *State) *[]T) kind {
+	return inState(func(s *State, o T, next Object) { replace(list(s), o, next) },
+		each(func(s *State) []T { return *list(s) }))
+}
+
+func each[C any, T Object](list func(C) []T) func(c C, yield func(Object)) {
+	return func(c C, yield func(Object)) {
+		for _, o := range list(c) {
+			yield(o)
+		}
+	}
+}
+
+func decode[T Object](b []byte) (Object, error) {
+	var v T
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// replace puts next into a list in place of o. The list's array stays as it is.
+func replace[T Object](list *[]T, o, next Object) {
+	replaceBy(list, o, next, func(next Object) T { return next.(T) })
+}
+
+// replaceBy is replace where the list has build(next).
+func replaceBy[T Object](list *[]T, o, next Object, build func(next Object) T) {
+	key := o.Key()
+	i := slices.IndexFunc(*list, func(x T) bool { return x.Key() == key })
+	switch {
+	case next != nil && i < 0:
+		*list = append(slices.Clip(*list), build(next))
+	case next != nil:
+		*list = slices.Clone(*list)
+		(*list)[i] = build(next)
+	case i >= 0:
+		*list = slices.Delete(slices.Clone(*list), i, i+1)
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Qdisc is a queueing discipline. Only the kinds that niclane writes carry
+// options; the kernel's own default qdisc (handle 0) counts as absent.
+type Qdisc struct {
+	Dev string `json:"dev"`
+	// Parent is "root", "clsact", or a class "1:10".
+	Parent string `json:"parent"`
+	Type   string `json:"type"` // "htb", "clsact", "pfifo", ...
+	// Handle is "1:"; chosen by the plan, never by the kernel.
+	Handle string `json:"handle"`
+	// DefaultClass is htb's minor number for what no filter or priority
+	// names.
+	DefaultClass uint16 `json:"defaultClass,omitempty"`
+	// Offload: the card does what an htb is told (tc-htb(8), "offload").
+	Offload bool `json:"offload,omitempty"`
+	// Limit in packets, of pfifo leaves; in bytes, of tbf.
+	Limit uint32 `json:"limit,omitempty"`
+	// Rate in bit/s and Burst in bytes, of tbf; Rate also of a cake that limits.
+	Rate  uint64 `json:"rate,omitempty"`
+	Burst uint32 `json:"burst,omitempty"`
+	// Cake is how a cake divides what it sends, in the words of tc-cake(8): its
+	// diffserv mode, its flow mode, and whether it takes large packets apart.
+	Cake string `json:"cake,omitempty"`
+	// Map and Queues are of mqprio, as tc-mqprio(8) has them: the traffic
+	// class of each of the 16 priorities ("0 0 1 ..."), and the transmit
+	// queues of each class ("4@0 2@4": COUNT@FIRST). Adding and removing an
+	// mqprio takes all transmit packet steering of the device away
+	// (net/core/dev.c: netdev_set_num_tc).
+	Map    string `json:"map,omitempty"`
+	Queues string `json:"queues,omitempty"`
+	// Mode is of an mqprio that the card makes (hw 1): ModeChannel, ModeDCB; ""
+	// if software does. MinRates and MaxRates are those of its classes in bit/s
+	// ("0 1000000000"), "" for none.
+	Mode     string `json:"mode,omitempty"`
+	MinRates string `json:"minRates,omitempty"`
+	MaxRates string `json:"maxRates,omitempty"`
+}
+
+// CakeByHost divides fairly among source addresses, and what each of these has
+// among its flows; whatever packets say of their class does not count, and large
+// ones stay whole, as the card gets them otherwise.
+const CakeByHost = "besteffort dual-srchost no-split-gso"
+
+// Modes of an mqprio that the card makes (tc-mqprio(8)).
+const (
+	ModeChannel = "channel"
+	ModeDCB     = "dcb"
+)
+
+// Kind implements Object.
+func (Qdisc) Kind() string { return "qdisc" }
+
+// Key implements Object.
+func (q Qdisc) Key() string { return "qdisc/" + q.Dev + "/" + q.Parent }
+
+// Brief implements Object.
+func (q Qdisc) Brief() string {
+	if q.Type == "mqprio" {
+		text := fmt.Sprintf("mqprio %s queues %s", q.Handle, q.Queues)
+		if q.Mode != "" {
+			text += " hw " + q.hardware()
+		}
+		return text
+	}
+	return q.Named() + " " + q.Handle
+}
+
+func (q Qdisc) commands(c Change) []string {
+	verb, where := c.verb("add", "replace", "del"), "parent "+q.Parent
+	if q.Parent == "root" {
+		where = "root"
+	}
+	if q.Type == "clsact" {
+		return one(fmt.Sprintf("tc qdisc %s dev %s clsact", verb, q.Dev))
+	}
+	if c.New == nil {
+		return one(fmt.Sprintf("tc qdisc del dev %s %s", q.Dev, where))
+	}
+	line := fmt.Sprintf("tc qdisc %s dev %s %s handle %s %s", verb, q.Dev, where, q.Handle, q.Type)
+	if q.Type == "mqprio" {
+		line += fmt.Sprintf(" num_tc %d map %s queues %s hw %s", len(strings.Fields(q.Queues)), q.Map, q.Queues,
+			q.hardware())
+	}
+	if q.DefaultClass != 0 {
+		line += fmt.Sprintf(" default %x", q.DefaultClass)
+	}
+	if q.Offload {
+		line += " offload"
+	}
+	if q.Cake != "" {
+		line += " " + q.Cake
+	}
+	if q.Rate != 0 {
+		line += fmt.Sprintf(" rate %dbit burst %d", q.Rate, q.Burst)
+	}
+	if q.Limit != 0 {
+		line += fmt.Sprintf(" limit %d", q.Limit)
+	}
+	return one(line)
+}
+
+func (q Qdisc) standsOn() []string {
+	if q.Parent == "root" || q.Parent == "clsact" {
+		return nil
+	}
+	return []string{Class{Dev: q.Dev, ID: q.Parent}.Key(), Qdisc{Dev: q.Dev, Parent: "root"}.Key()}
+}
+
+func (q Qdisc) equal(o Object) bool {
+	b, ok := o.(Qdisc)
+	return ok && q.asKept() == b.asKept()
+}
+
+func (s *State) putQdisc(q Qdisc, next Object) {
+	if q.Type == "mqprio" {
+		s.clearXPS(q.Dev)
+	}
+	d := s.Device(q.Dev)
+	if d == nil {
+		return
+	}
+	if q.Type == "mqprio" {
+		d.classTable(q, next != nil)
+	}
+	replaceBy(&d.Qdiscs, q, next, func(next Object) QdiscState { return QdiscState{Qdisc: next.(Qdisc)} })
+}
+
+func (s *State) qdiscs(yield func(Object)) {
+	for _, d := range s.Devices {
+		for _, q := range d.Qdiscs {
+			if q.Handle != "0:" {
+				yield(q.Qdisc)
+			}
+		}
+	}
+}
+
+// asKept gives q as the kernel keeps it, as Class.asKept does.
+func (q Qdisc) asKept() Qdisc {
+	q.Rate /= 8
+	q.Burst = BurstTicks(q.Rate, q.Burst)
+	return q
+}
+
+// classTable does what a card does whose classes own receive queues: its table
+// is the default class's (ice_ethtool.c: ice_get_rxfh), and set by nobody.
+func (d *Device) classTable(q Qdisc, there bool) {
+	limits, _ := FindClassLimits(d.Driver)
+	for i, t := range d.RSS {
+		if t.Context == 0 && q.Mode == ModeChannel && limits.Receive {
+			d.RSS = slices.Clone(d.RSS)
+			d.RSS[i] = t.OfClasses(q, d.RxQueues, there)
+		}
+	}
+}
+
+// hardware is what follows mqprio's "hw".
+func (q Qdisc) hardware() string {
+	if q.Mode == "" {
+		return "0"
+	}
+	text := "1 mode " + q.Mode
+	if q.MinRates+q.MaxRates != "" {
+		text += " shaper bw_rlimit"
+	}
+	for _, r := range []struct{ name, rates string }{{"min_rate", q.MinRates}, {"max_rate", q.MaxRates}} {
+		if r.rates != "" {
+			text += " " + r.name + " " + strings.Join(strings.Fields(r.rates), "bit ") + "bit"
+		}
+	}
+	return text
+}
+
+// Named is the type, and that the card does it.
+func (q Qdisc) Named() string {
+	if q.Offload {
+		return q.Type + " offload"
+	}
+	return q.Type
+}

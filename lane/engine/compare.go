@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
+)
+
+// A Comparison is one lanes file, and what its lanes are compared with the kernel.
+type Comparison struct {
+	*View
+	// Rebooted says that the file was applied before this boot: no lane is left.
+	Rebooted bool
+}
+
+// Compare compares the lanes of a file, of the file that governs a device, or of all
+// (""), with the kernel, while nobody applies. also, if there is one, is called for each
+// while that is so.
+func (e *Engine) Compare(ctx context.Context, of string, also func(i int, c *Comparison)) ([]Comparison, error) {
+	lock, err := e.lock(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	defer e.Memory.lock()()
+	js, here, err := e.all()
+	if err != nil {
+		return nil, err
+	}
+	if js, err = named(js, of); err != nil {
+		return nil, err
+	}
+	var out []Comparison
+	for i, j := range js {
+		c := Comparison{View: &View{Journal: j}}
+		h := j.Head()
+		if !h.SameBoot(here) {
+			c.Rebooted, c.View.Findings = true, rebooted(h)
+			out = append(out, c)
+			continue
+		}
+		if c.View, err = e.view(ctx, j); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(h.Devices, func(d string) bool { return c.Now.Device(d) == nil }) {
+			if c.Applied.Displaced, err = Displaced(h, true); err != nil {
+				return nil, fmt.Errorf("%s: %w", h.Config, err)
+			}
+			c.Findings = verify.State(c.Applied, c.Now)
+		}
+		if also != nil {
+			also(i, &c)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func rebooted(h *journal.Head) []verify.Finding {
+	return []verify.Finding{{
+		Severity: verify.Drift, Key: "journal", Want: "the boot in which the lanes were applied", Found: "a later one",
+		Meaning: "the machine was rebooted since: no lane of this file is left", Repair: "niclane apply " + h.Config,
+	}}
+}
+
+// all returns the journals of this network namespace, and those of an earlier boot,
+// which only have to be cleared.
+func (e *Engine) all() ([]*journal.Journal, journal.Host, error) {
+	s, here, err := e.existing()
+	if s == nil || err != nil {
+		return nil, here, err
+	}
+	defer s.Close()
+	js, err := s.List()
+	if err != nil {
+		return nil, here, err
+	}
+	return slices.DeleteFunc(js, func(j *journal.Journal) bool { return elsewhere(j, here) }), here, nil
+}
+
+// Fitted returns the lanes that are in force, of one device or of all (""), and their
+// devices. Those of a rollback that has not got to its end, and of a device that has
+// another name now, are not among them.
+func (e *Engine) Fitted(dev string) (fitted []plan.FittedLane, devices []string, err error) {
+	js, err := e.Journals()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, j := range js {
+		displaced, err := Displaced(j.Head(), false)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, l := range j.Head().Plan.Lanes {
+			if j.RolledBack() || displaced[l.Device] != "" || dev != "" && l.Device != dev {
+				continue
+			}
+			fitted = append(fitted, l)
+			if !slices.Contains(devices, l.Device) {
+				devices = append(devices, l.Device)
+			}
+		}
+	}
+	if len(fitted) == 0 && dev != "" {
+		return nil, nil, fmt.Errorf("no lane is applied to %s", dev)
+	}
+	return fitted, devices, nil
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"testing"
+
+	"github.com/niclane/niclane/lane/device"
+)
+
+// A device that has the name of a displaced one is not there for whoever compares, nor are
+// its files; the state itself stays as it is.
+func TestWithout(t *testing.T) {
+	mine, other := "/sys/class/net/v0/queues/tx-0/xps_cpus", "/sys/class/net/v1/queues/tx-0/xps_cpus"
+	st := &device.State{
+		Devices: []device.Device{{Name: "v0", Index: 7}, {Name: "v1", Index: 8}},
+		Files:   map[string]device.File{mine: {Path: mine}, other: {Path: other}},
+	}
+	less := without(st, map[string]string{"v0": "it is called w0 now"})
+	if _, there := less.Files[mine]; there || less.Device("v0") != nil {
+		t.Errorf("%+v", less)
+	}
+	if _, there := less.Files[other]; !there || less.Device("v1") == nil {
+		t.Errorf("%+v", less)
+	}
+	if len(st.Files) != 2 || len(st.Devices) != 2 {
+		t.Errorf("the state was changed: %+v", st)
+	}
+}

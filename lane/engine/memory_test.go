@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/observe"
+	"github.com/niclane/niclane/lane/plan"
+)
+
+// TestKnown: a member's packets are steered without looking at the whole machine, unless
+// it is not as it was left; and always to what the file says.
+func TestKnown(t *testing.T) {
+	dev := vethtest.Uplink(t)
+	e := newEngine(t)
+	e.Memory = new(Memory)
+	ceiling := "50%"
+	// put has these members in the lane, by whoever, and reports whether he looked.
+	put := func(who *Engine, members ...int) (r *Result, looked bool) {
+		t.Helper()
+		was := who.Memory.known
+		r, err := who.Apply(t.Context(), shared(t, dev, ceiling, members...), ApplyOptions{Keep: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(members, membersIn(t, dev)); diff != "" {
+			t.Fatalf("members in the lane (-asked +found)\n%s", diff)
+		}
+		return r, was == nil || r.State != was.state
+	}
+	quick := func(members ...int) *Result {
+		t.Helper()
+		r, looked := put(e, members...)
+		if looked {
+			t.Error("the whole machine was looked at")
+		}
+		return r
+	}
+	slow := func(of ...int) *Result {
+		t.Helper()
+		r, looked := put(e, of...)
+		if !looked {
+			t.Error("the machine was not looked at")
+		}
+		if !members(r.Plan.Steps) && e.Memory.kernel != nil {
+			t.Error("the programs that were prepared are held")
+		}
+		return r
+	}
+	seen := func(drifted bool) {
+		t.Helper()
+		if v := look(t, e); v.Drifted() != drifted || (e.Memory.known == nil) != drifted {
+			t.Fatalf("looked: %+v; known: %v", v.Findings, e.Memory.known != nil)
+		}
+	}
+
+	slow(1)
+	files := openFiles(t)
+	r := quick(1, 2)
+	quick(2)
+	seen(false)
+	quick(2, 3)
+
+	// Somebody has taken an entry that is to be removed.
+	k, err := apply.NewKernel("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Plan.Steps { // of member 2
+		if err := k.Write(s.New, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow(3)
+	seen(false) // and what is gone is off the record
+	quick(3, 4)
+
+	// Somebody has made one that is to be made.
+	r = quick(3, 4, 5)
+	quick(3, 4)
+	for _, s := range r.Plan.Steps {
+		if err := k.Write(nil, s.New); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow(3, 4, 5)
+	for _, s := range r.Plan.Steps { // which is not niclane's to remove
+		if err := k.Write(s.New, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// Somebody has put another filter into the place of niclane's, and nobody has said
+	// so: with the maps of the one before, members would be written to where no packet
+	// comes.
+	quick(3, 4, 9)
+	if e.Memory.kernel == nil {
+		t.Error("the connection is not kept for the next member")
+	}
+	quick(3, 4, 9)
+	if e.Memory.kernel == nil {
+		t.Error("the connection is not kept when there was nothing to do")
+	}
+	vethtest.TC(t, "qdisc del dev "+dev+" clsact")
+	slow(3, 4, 9, 10)
+	quick(3, 4)
+
+	// What is more than a member's is planned on what there is.
+	ceiling = "60%"
+	slow(3, 4)
+	quick(3, 4, 6)
+
+	// What is told about is looked at, and then made anew with the next member.
+	vethtest.TC(t, "qdisc del dev "+dev+" root")
+	seen(true)
+	if r := slow(3, 4, 6, 7); members(r.Plan.Steps) {
+		t.Error("the qdisc was not made anew")
+	}
+	seen(false)
+	quick(3, 4)
+
+	// Another niclane has applied meanwhile.
+	other := newEngine(t)
+	other.StateDir, other.RunDir, other.Memory = e.StateDir, e.RunDir, new(Memory)
+	put(other, 3, 4, 8)
+	slow(3, 4)
+	ceiling = "70%"
+	put(other, 3, 4)
+	ceiling = "60%"
+	if r := slow(3, 4); members(r.Plan.Steps) {
+		t.Error("the other one's ceiling is taken for what it was before")
+	}
+	quick(3)
+	rollback(t, e)
+	if e.Memory.kernel != nil || e.Memory.known != nil {
+		t.Error("what was removed is known, or its maps are held open")
+	}
+	slow(1)
+	quick(1, 2)
+
+	// Another niclane has removed the lanes: the keeper finds none.
+	rollback(t, other)
+	if views, err := e.Look(t.Context(), nil); len(views) > 0 || err != nil || e.Memory.kernel != nil {
+		t.Errorf("found: %v, %v; still connected: %t", views, err, e.Memory.kernel != nil)
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+	// a journal's are closed beside it
+	for end := time.Now().Add(10 * time.Second); openFiles(t) > files; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("%d files and sockets are open, %d before", openFiles(t), files)
+		}
+	}
+}
+
+// TestKnownState: what a plan leaves is known, also where nobody has looked since; and what
+// steps do not say is looked at.
+func TestKnownState(t *testing.T) {
+	dev := vethtest.Uplink(t)
+	e := newEngine(t)
+	e.Memory = new(Memory)
+	var in []int
+	for i := range 3 {
+		in = append(in, i+1)
+		if _, err := e.Apply(t.Context(), shared(t, dev, "50%", in...), ApplyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		byMatch := func(a, b device.FilterEntry) int { return strings.Compare(a.Match.String(), b.Match.String()) }
+		known, found := slices.Clone(e.Memory.known.state.Device(dev).Entries), entries(t, dev)
+		slices.SortFunc(known, byMatch)
+		slices.SortFunc(found, byMatch)
+		if diff := cmp.Diff(known, found); diff != "" || len(known) != i+1 {
+			t.Errorf("member %d: entries (-known +found)\n%s", i, diff)
+		}
+	}
+	js, err := e.Journals()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := new(Memory)
+	p := &Planned{Plan: &plan.Plan{Devices: []string{dev}, Steps: []plan.Step{{New: device.Channels{Dev: dev}}}},
+		State: &device.State{}}
+	if m.keep(js[0], nil, p); m.known != nil {
+		t.Error("what a driver makes of its queues is taken for known")
+	}
+	rollback(t, e)
+}
+
+// TestRenewed: what the devices can do is asked anew where it may have changed.
+func TestRenewed(t *testing.T) {
+	dev := vethtest.Uplink(t)
+	seen := func(probe bool) *device.State {
+		st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{dev}, NoProbes: !probe})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	before := seen(true)
+	got := renewed(before, seen(false))
+	if got == nil || len(got.Capabilities) == 0 || len(got.Device(dev).Capabilities) == 0 {
+		t.Fatalf("nothing has changed, and it is not known what the device can do: %v", got)
+	}
+	for name, change := range map[string]func(*device.State){
+		"kernel":   func(st *device.State) { st.Kernel.Release += "+" },
+		"devices":  func(st *device.State) { st.Devices = nil },
+		"index":    func(st *device.State) { st.Device(dev).Index++ },
+		"driver":   func(st *device.State) { st.Device(dev).Driver += "x" },
+		"firmware": func(st *device.State) { st.Device(dev).Firmware += "x" },
+		"channels": func(st *device.State) { st.Device(dev).Channels = nil },
+		"features": func(st *device.State) {
+			st.Device(dev).Features["hw-tc-offload"] = device.Setting{On: true, Fixed: true}
+		},
+	} {
+		st := seen(false)
+		if change(st); renewed(before, st) != nil {
+			t.Errorf("%s has changed, and the device is taken for what it was", name)
+		}
+	}
+}
+
+// TestPlanned: who asks is told of a plan before it is made, also of one on the machine as it
+// is known, and can end it.
+func TestPlanned(t *testing.T) {
+	dev := vethtest.Uplink(t)
+	e := newEngine(t)
+	e.Memory = new(Memory)
+	told := 0
+	no := errors.New("no")
+	for i, members := range [][]int{{1}, {1, 2}} {
+		f := shared(t, dev, "50%", members...)
+		refuse := ApplyOptions{Planned: func(p *plan.Plan) error { told += min(len(p.Steps), 1); return no }}
+		if _, err := e.Apply(t.Context(), f, refuse); !errors.Is(err, no) || told != i+1 ||
+			len(membersIn(t, dev)) != i {
+			t.Errorf("%d members: %v, told %d times, made: %v", i+1, err, told, membersIn(t, dev))
+		}
+		for range 2 { // the second knows the machine
+			if _, err := e.Apply(t.Context(), f, ApplyOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rollback(t, e)
+}
+
+// TestOtherGroups: other control groups are not taken for the same.
+func TestOtherGroups(t *testing.T) {
+	dev := vethtest.Uplink(t)
+	e := newEngine(t)
+	e.Memory = new(Memory)
+	if _, err := e.Apply(t.Context(), shared(t, dev, "50%", 1), ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	v := look(t, e)
+	was := e.Memory.known
+	for name, change := range map[string]func(*View){
+		"nothing":     func(*View) {},
+		"groups":      func(v *View) { v.Groups = []string{"/a"} },
+		"all devices": func(v *View) { v.Known = false },
+	} {
+		seen := *v
+		change(&seen)
+		e.Memory.known = nil
+		if e.Memory.looked(was, &seen); (e.Memory.known != nil) != (name == "nothing") {
+			t.Errorf("%s: known: %t", name, e.Memory.known != nil)
+		}
+	}
+	rollback(t, e)
+}
+
+// TestLookBesideApply: who looks while members come and go sees them as they were or as
+// they are, and takes none for drift.
+func TestLookBesideApply(t *testing.T) {
+	dev := vethtest.Uplink(t)
+	e := newEngine(t)
+	e.Memory = new(Memory)
+	f := [2]*File{shared(t, dev, "50%", 1), shared(t, dev, "50%", 1, 2)}
+	if _, err := e.Apply(t.Context(), f[0], ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; i < 100 && err == nil; i++ {
+			_, err = e.Apply(t.Context(), f[i%2], ApplyOptions{Keep: true})
+		}
+		done <- err
+	}()
+	looks := 0
+	for {
+		if v := look(t, e); v.Drifted() {
+			t.Errorf("look %d: %v", looks, drifts(v))
+		}
+		looks++
+		select {
+		case err := <-done:
+			if err != nil || looks < 10 {
+				t.Errorf("%d looks, %v", looks, err)
+			}
+			rollback(t, e)
+			return
+		default:
+		}
+	}
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/niclane/niclane/lane/apply"
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/journal"
+	"github.com/niclane/niclane/lane/plan"
+	"github.com/niclane/niclane/lane/verify"
+)
+
+// A Repair is what was made.
+type Repair struct {
+	// Done are the keys of what was written, in order; Warnings went wrong beside it.
+	Done, Warnings []string
+}
+
+// Make makes what the lanes of a file lack, as Apply does, for who holds the lock: for
+// good, and what somebody else has done since the last apply stays a difference.
+func (e *Engine) Make(ctx context.Context, f *File) (Repair, error) {
+	defer e.Memory.lock()()
+	return e.repair(ctx, f, nil)
+}
+
+func (e *Engine) repair(ctx context.Context, f *File, leave func(key string) bool) (out Repair, err error) {
+	r, err := e.apply(ctx, f, order{ApplyOptions: ApplyOptions{Keep: true}, leave: leave})
+	if r != nil && r.Report != nil {
+		out.Warnings = r.Report.Warnings
+		if err == nil {
+			out.Done = r.Report.Done
+		}
+	}
+	return out, err
+}
+
+// Repair makes again what applied lanes lack by the file as it was applied, but no step
+// of an object that leave names. Who calls holds the lock. Of a file that was rolled back
+// nothing is made.
+func (e *Engine) Repair(ctx context.Context, name string, leave func(key string) bool) (Repair, error) {
+	defer e.Memory.lock()()
+	e.Memory.forget()
+	j, err := e.journalOf(name)
+	if j == nil || err != nil {
+		return Repair{}, err
+	}
+	f, err := Parse(name, []byte(j.Head().ConfigText))
+	if err != nil {
+		return Repair{}, fmt.Errorf("%s as it was applied: %w", name, err)
+	}
+	ground, err := e.restore(ctx, j, leave)
+	if err != nil {
+		return Repair{Done: ground}, err
+	}
+	out, err := e.repair(ctx, f, leave)
+	var refused plan.Errors
+	if errors.As(err, &refused) {
+		var perr error
+		out, perr = e.repairPieces(ctx, f, j, leave)
+		err = errors.Join(err, perr)
+	}
+	out.Done = append(ground, out.Done...)
+	return out, err
+}
+
+// journalOf returns the journal of a file that is not being rolled back, nil if there is
+// none.
+func (e *Engine) journalOf(name string) (*journal.Journal, error) {
+	js, err := e.journals()
+	for _, j := range js {
+		if j.Head().Config == name && !j.RolledBack() {
+			return j, nil
+		}
+	}
+	return nil, err
+}
+
+// repairPieces makes of the lanes of j what can be made where planning refuses them as a
+// whole: each drift alone, so that one that fails keeps no other.
+func (e *Engine) repairPieces(ctx context.Context, f *File, j *journal.Journal,
+	leave func(key string) bool) (out Repair, err error) {
+	v, err := e.view(ctx, j)
+	if err != nil || !v.Known {
+		return out, err
+	}
+	s, here, err := e.open()
+	if err != nil {
+		return out, err
+	}
+	defer s.Close()
+	for _, steps := range pieces(v, leave) {
+		p := *j.Head().Plan
+		p.Steps, p.Forget, p.Gone = steps, nil, nil
+		r, rerr := e.carryOut(ctx, s, headOf(here, f, &p), &Planned{Plan: &p, State: v.Now},
+			order{ApplyOptions: ApplyOptions{Keep: true}})
+		err = errors.Join(err, rerr)
+		if r == nil {
+			continue
+		}
+		out.Warnings = append(out.Warnings, r.Report.Warnings...)
+		if rerr == nil {
+			out.Done = append(out.Done, r.Report.Done...)
+		}
+	}
+	return out, err
+}
+
+// restore makes again what applied lanes stand on, although niclane did not have to
+// write it, and apply would not: it would lay them out anew on what it finds. Nothing of
+// it is niclane's after that, as before: it is as it was when the lanes were applied, and
+// no business of rollback's.
+func (e *Engine) restore(ctx context.Context, j *journal.Journal, leave func(key string) bool) (done []string,
+	err error) {
+	v, err := e.view(ctx, j)
+	if err != nil || !v.Known {
+		return nil, err
+	}
+	steps := ground(v, leave)
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	k, err := apply.NewKernel(e.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	for _, s := range steps {
+		if err := k.Write(s.Old, s.New); err != nil {
+			return done, fmt.Errorf("%s: %w", s.Key(), err)
+		}
+		done = append(done, s.Key())
+	}
+	return done, nil
+}
+
+// ground returns the steps back to the channels and features that there were
+// after apply, of those whose change is a drift.
+func ground(v *View, leave func(key string) bool) []plan.Step {
+	applied := v.Applied
+	if applied.State == nil {
+		return nil
+	}
+	was, present := applied.State.Objects(), v.Now.Objects()
+	owned := map[string]bool{}
+	for _, r := range applied.Owned {
+		if r.Last != nil {
+			owned[r.Last.Key()] = true
+		}
+	}
+	var steps []plan.Step
+	for _, f := range v.Findings {
+		if f.Severity != verify.Drift || leave(f.Key) {
+			continue
+		}
+		key := f.Key
+		if f.Part == device.PartQueueSet && f.Lane == "" {
+			key = device.Channels{Dev: f.Device}.Key() // their number, by queues
+		}
+		switch o := was[key].(type) {
+		case device.Channels, device.Feature:
+			if now := present[key]; !owned[key] && now != nil && !device.Equal(now, o) {
+				steps = append(steps, plan.Step{Old: now, New: o})
+			}
+		}
+	}
+	return steps
+}
+
+// pieces returns, for each drift that leave does not name, the steps back to what
+// niclane left there: for where planning refuses the lanes as a whole, which one
+// object of somebody else's or one control group that has ended is enough for.
+// What somebody else has in the place of niclane's is left out.
+func pieces(v *View, leave func(key string) bool) [][]plan.Step {
+	applied := v.Applied
+	present, last := v.Now.Objects(), map[string]plan.Record{}
+	if applied.State != nil {
+		for key, o := range applied.State.Objects() {
+			if o, is := o.(device.File); is {
+				last[key] = plan.Record{Last: o, Part: device.PartMapper, Cause: "lanes"}
+			}
+		}
+	}
+	for _, r := range applied.Owned {
+		if r.Last != nil {
+			last[r.Last.Key()] = r
+		}
+	}
+	var out [][]plan.Step
+	for _, f := range v.Findings {
+		var steps []plan.Step
+		for _, key := range append([]string{f.Key}, f.With...) {
+			r, known := last[key]
+			if f.Severity != verify.Drift || !known || leave(key) || device.Equal(present[key], r.Last) {
+				continue
+			}
+			if taken(present[key], r.Last) {
+				steps = nil // what it leads to cannot be made either
+				break
+			}
+			steps = append(steps, plan.Step{Old: present[key], New: r.Last, Part: r.Part, Cause: r.Cause,
+				Reason: key + " as niclane left it"})
+		}
+		if len(steps) > 0 {
+			out = append(out, steps)
+		}
+	}
+	return out
+}
+
+// taken reports whether now is somebody else's, in the one place of an object.
+func taken(now, last device.Object) bool {
+	switch o := last.(type) {
+	case device.Qdisc:
+		q, there := now.(device.Qdisc)
+		return there && (q.Type != o.Type || q.Handle != o.Handle)
+	case device.XDP:
+		x, there := now.(device.XDP)
+		return there && x.Program != o.Program
+	case device.Filter:
+		x, there := now.(device.Filter)
+		return there && x.Program != o.Program
+	case device.Flower:
+		return now != nil
+	}
+	return false
+}
+
+// Release gives NAPIs of a file's lanes whose poller cannot be had the deferral of
+// interrupts back that they had before niclane. What verify and rollback compare with
+// stays what it is: the lane is not whole. Who calls holds the lock.
+func (e *Engine) Release(name string, missing []verify.Finding) (released []string, err error) {
+	defer e.Memory.lock()()
+	e.Memory.forget()
+	j, err := e.journalOf(name)
+	if j == nil || err != nil {
+		return nil, err
+	}
+	records := j.Records()
+	k, err := apply.NewKernel(e.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	for _, r := range records {
+		was, ok := r.Original.(device.NAPIConfig)
+		if !ok || !unpolled(records, was, missing) {
+			continue
+		}
+		present, rerr := k.Read(was)
+		now, ok := present.(device.NAPIConfig)
+		if rerr != nil || !ok {
+			err = errors.Join(err, rerr) // or it has no NAPI now: nothing is deferred
+			continue
+		}
+		was.Threaded = now.Threaded
+		if now == was {
+			continue
+		}
+		if werr := k.Write(now, was); werr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: interrupts stay deferred: %w", was.Key(), werr))
+			continue
+		}
+		released = append(released, was.Key())
+	}
+	return released, err
+}
+
+// unpolled reports whether the poller of a NAPI's queue is among what is missing.
+func unpolled(records []journal.Record, n device.NAPIConfig, missing []verify.Finding) bool {
+	for _, r := range records {
+		p, ok := r.Last.(device.Poller)
+		if !ok || p.Dev != n.Dev || !slices.Contains(p.Queues, n.Queue) {
+			continue
+		}
+		for _, f := range missing {
+			if f.Key == p.Key() || slices.Contains(f.With, p.Key()) {
+				return true
+			}
+		}
+	}
+	return false
+}
