@@ -40,7 +40,7 @@ type Config struct {
 	// Commands that may be started, by their paths; Any: whatever.
 	Commands []string
 	Any      bool
-	// User whose rights the jobs have, if the agent is root.
+	// User whose rights the jobs have, if the agent is root: USER or USER:GROUP.
 	User string
 	// Devices that lanes may be made on; needs root.
 	Devices []string
@@ -66,6 +66,13 @@ type Agent struct {
 	session *session
 	broken  error // why the host could not be restored
 }
+
+// DefaultUser has no rights of its own.
+const DefaultUser = "nobody"
+
+// Listening is what a program that serves says on standard output, before the address,
+// when it does.
+const Listening = "listening on "
 
 // New checks what an agent is to be, takes its directory, and restores what an
 // earlier one has left there.
@@ -111,9 +118,17 @@ func (a *Agent) findUser() error {
 	if !a.root {
 		return nil
 	}
-	u, err := user.Lookup(a.User)
+	name, group, named := strings.Cut(a.User, ":")
+	u, err := user.Lookup(name)
 	if err != nil {
 		return err
+	}
+	if named {
+		g, err := user.LookupGroup(group)
+		if err != nil {
+			return err
+		}
+		u.Gid = g.Gid
 	}
 	uid, err1 := strconv.Atoi(u.Uid)
 	gid, err2 := strconv.Atoi(u.Gid)

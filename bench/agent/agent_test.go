@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -641,10 +642,11 @@ func TestNewRefuses(t *testing.T) {
 		"open directory": {func(c *Config) { c.Dir = open }, "must be a directory of user"},
 		"root":           {func(c *Config) { c.User = "root" }, "user root is root"},
 		"no user":        {func(c *Config) { c.User = "no-such-user" }, "no-such-user"},
+		"no group":       {func(c *Config) { c.User = "nobody:no-such-group" }, "no-such-group"},
 	} {
 		c := configured(t, dir)
 		x.change(&c)
-		if os.Geteuid() != 0 && (name == "root" || name == "no user") {
+		if os.Geteuid() != 0 && slices.Contains([]string{"root", "no user", "no group"}, name) {
 			continue
 		}
 		a, err := New(c)

@@ -30,6 +30,8 @@ type Dial struct {
 	ServerName string
 	TLS        *tls.Config // of Files.Client
 	Version    string      // of niclane
+	// Connect makes the connections; nil: as net.Dialer does.
+	Connect func(ctx context.Context, network, address string) (net.Conn, error)
 	Opening
 }
 
@@ -57,6 +59,9 @@ const connectTime = 30 * time.Second
 func Open(ctx context.Context, d Dial) (*Client, error) {
 	c := &Client{dial: d, url: url.URL{Scheme: "https", Host: d.Address}, heard: make(chan struct{}, 1),
 		ended: make(chan ending, 1), read: make(chan struct{})}
+	if c.dial.Connect == nil {
+		c.dial.Connect = (&net.Dialer{Timeout: headerTime}).DialContext
+	}
 	config := d.TLS.Clone()
 	if config.ServerName = d.ServerName; config.ServerName == "" {
 		host, _, err := net.SplitHostPort(d.Address)
@@ -73,8 +78,7 @@ func Open(ctx context.Context, d Dial) (*Client, error) {
 		// One connection for all: the session ends with it.
 		Transport: &http.Transport{
 			TLSClientConfig: config, Protocols: protocols, TLSHandshakeTimeout: headerTime,
-			MaxResponseHeaderBytes: maxHeader,
-			DialContext:            (&net.Dialer{Timeout: headerTime}).DialContext, DisableCompression: true,
+			MaxResponseHeaderBytes: maxHeader, DialContext: c.dial.Connect, DisableCompression: true,
 			HTTP2: &http.HTTP2Config{SendPingTimeout: MinLease, PingTimeout: MaxLease,
 				StrictMaxConcurrentRequests: true},
 		},
@@ -310,11 +314,14 @@ func (c *Client) explain(ctx context.Context, err error) error {
 func (c *Client) greet(ctx context.Context, config *tls.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, headerTime, fmt.Errorf("no answer within %v", headerTime))
 	defer cancel()
-	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", c.dial.Address)
+	plain, err := c.dial.Connect(ctx, "tcp", c.dial.Address)
 	if err == nil {
+		conn := tls.Client(plain, config)
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-		_, err = conn.Read(make([]byte, 1))
+		if err = conn.HandshakeContext(ctx); err == nil {
+			_, err = conn.Read(make([]byte, 1))
+		}
 	}
 	var verify *tls.CertificateVerificationError
 	var record tls.RecordHeaderError

@@ -78,21 +78,26 @@ func (s spec) become() error {
 			return fmt.Errorf("processors %v, memory of nodes %v: %w", s.CPUs, s.Mems, err)
 		}
 	}
+	nice := false
 	if p := max(s.FIFO, s.MayFIFO); p > 0 {
-		var have unix.Rlimit
-		if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, nil, &have); err != nil {
-			return fmt.Errorf("RLIMIT_RTPRIO: %w", err)
+		err := raiseFIFO(p)
+		if err != nil && (!capable(capNice) || s.MayFIFO > 0 && !s.Part) {
+			return err
 		}
-		want := unix.Rlimit{Cur: uint64(p), Max: max(uint64(p), have.Max)}
-		if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, &want, nil); err != nil {
-			return fmt.Errorf("SCHED_FIFO priority %d is not for this agent: RLIMIT_RTPRIO is %d: %w", p, have.Max, err)
-		}
+		// Where root may not raise limits, as in many containers, the right itself goes
+		// along to what takes the priority itself: niclane's own parts.
+		nice = err != nil && s.MayFIFO > 0 && s.Part && s.Drop
 	}
 	if s.FIFO > 0 {
 		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: uint32(s.FIFO)}
 		if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
 			return fmt.Errorf("SCHED_FIFO priority %d: %w (a cpu control group without real-time share refuses it)",
 				s.FIFO, err)
+		}
+	}
+	if nice {
+		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("keep CAP_SYS_NICE: %w", err)
 		}
 	}
 	if s.Drop {
@@ -108,6 +113,11 @@ func (s spec) become() error {
 			return fmt.Errorf("setresuid %d: %w", s.User, e)
 		}
 	}
+	if nice {
+		if err := keepNice(); err != nil {
+			return fmt.Errorf("keep CAP_SYS_NICE: %w", err)
+		}
+	}
 	// No program gives rights that the agent did not.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
@@ -120,4 +130,38 @@ func (s spec) become() error {
 		return errors.New("the agent has ended")
 	}
 	return nil
+}
+
+// raiseFIFO lets this process take a SCHED_FIFO priority without a capability.
+func raiseFIFO(p int) error {
+	var have unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, nil, &have); err != nil {
+		return fmt.Errorf("RLIMIT_RTPRIO: %w", err)
+	}
+	want := unix.Rlimit{Cur: uint64(p), Max: max(uint64(p), have.Max)}
+	if err := unix.Prlimit(0, unix.RLIMIT_RTPRIO, &want, nil); err != nil {
+		return fmt.Errorf("SCHED_FIFO priority %d is not for this agent: RLIMIT_RTPRIO is %d: %w", p, have.Max, err)
+	}
+	return nil
+}
+
+// capNice is the set of CAP_SYS_NICE alone, of the first 32 capabilities.
+const capNice = 1 << unix.CAP_SYS_NICE
+
+// capable reports whether this thread has the capabilities of set.
+func capable(set uint32) bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&set == set
+}
+
+// keepNice gives up all capabilities but CAP_SYS_NICE, which is kept over execve
+// (capabilities(7), ambient).
+func keepNice() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{{Effective: capNice, Permitted: capNice, Inheritable: capNice}}
+	if err := unix.Capset(&header, &data[0]); err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_SYS_NICE, 0, 0)
 }

@@ -269,7 +269,7 @@ func (s *session) hold(w http.ResponseWriter, rc *http.ResponseController, body 
 // describe says what the host is.
 func (a *Agent) describe(ctx context.Context, s *session, dev string) (Host, []string) {
 	h := Host{Host: machine.Describe(), Root: a.root, Scratch: s.files(), Storage: s.storage, Cgroup: s.group.Path,
-		User: strconv.Itoa(a.uid)}
+		Awake: s.latency != nil, User: strconv.Itoa(a.uid)}
 	if u, err := user.LookupId(h.User); err == nil {
 		h.User = u.Username
 	}

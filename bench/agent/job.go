@@ -212,15 +212,17 @@ func (j *job) end() End {
 // hundredth of a processor takes two seconds.
 const stopTime = 10 * time.Second
 
-// stop asks the job to end, and makes it.
-func (j *job) stop() error {
+// stop asks the job to end, and after stopTime makes it.
+func (j *job) stop() error { return j.endWithin(stopTime) }
+
+func (j *job) endWithin(patience time.Duration) error {
 	select {
 	case <-j.done:
 		return nil
 	default:
 	}
 	_ = j.cmd.Process.Signal(unix.SIGTERM)
-	timer := time.NewTimer(stopTime)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-j.done:

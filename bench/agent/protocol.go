@@ -19,7 +19,7 @@ import (
 
 // Protocol is the number of the language that agent and orchestrator speak. It
 // grows with every change.
-const Protocol = "4"
+const Protocol = "5"
 
 // Headers of requests and answers.
 const (
@@ -106,6 +106,8 @@ type Host struct {
 	User string `json:"user"`
 	// Processors that jobs may run on.
 	Processors []int `json:"processors"`
+	// Awake is whether the processors do not sleep deeply during the session.
+	Awake bool `json:"awake"`
 	// Scratch is the directory of the session's files.
 	Scratch string `json:"scratch"`
 	// Storage are its directories in those of the opening, in their order.

@@ -21,7 +21,7 @@ import (
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	c := agent.Config{User: "nobody", Clients: []string{agent.DefaultClient}, Lease: agent.DefaultLease,
+	c := agent.Config{User: agent.DefaultUser, Clients: []string{agent.DefaultClient}, Lease: agent.DefaultLease,
 		Limit: 24 * time.Hour}
 	var listen string
 	var commands []string
@@ -78,7 +78,7 @@ run as --user even then. Other programs than niclane are started only if
 	f.StringSliceVar(&c.Clients, "client", c.Clients, "names in the certificates of those who may come")
 	f.StringSliceVar(&commands, "allow-commands", nil, "paths of programs that may be started, or all")
 	f.StringSliceVar(&c.Devices, "lanes", nil, "devices that lanes may be made on")
-	f.StringVar(&c.User, "user", c.User, "whose rights jobs have, if the agent is root")
+	f.StringVar(&c.User, "user", c.User, "whose rights jobs have, if the agent is root: USER or USER:GROUP")
 	f.StringVar(&c.Dir, "dir", "", "the agent's directory (default /run/niclane-bench, or one of the user's)")
 	f.DurationVar(&c.Lease, "lease", c.Lease, "how long an orchestrator may be silent")
 	f.DurationVar(&c.Limit, "limit", c.Limit, "how long a session may last")
@@ -95,7 +95,7 @@ func serveAgent(ctx context.Context, c agent.Config, listen string, out io.Write
 	if err != nil {
 		return errors.Join(err, ag.Close())
 	}
-	fmt.Fprintf(out, "listening on %s\n", l.Addr())
+	fmt.Fprintf(out, "%s%s\n", agent.Listening, l.Addr())
 	return ag.Serve(ctx, l)
 }
 
