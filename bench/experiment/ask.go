@@ -62,9 +62,10 @@ func serverKeys() []y.Key[Server] {
 		y.Of("connections", y.Integer(1, maxConnections), "what the load needs",
 			"Connections that the server takes at once.",
 			func(s *Server, x int) { s.Connections = x }),
-		y.Of("user", y.Pattern("USER:GROUP", `^[a-z_][a-z0-9_-]{0,31}:[a-z_][a-z0-9_-]{0,31}$`, nil), "root",
-			"User that the command and what is beside it on the SUT run as in the lab, without capabilities. On "+
-				"hosts it is the agent that gives them its own. The server's directory `$scratch` is writable for all.",
+		y.Of("user", y.Pattern("USER:GROUP", `^[a-z_][a-z0-9_-]{0,31}:[a-z_][a-z0-9_-]{0,31}$`, nil), "nobody",
+			"User that the processes of a run have in the lab. On hosts that is what the agent was started with. "+
+				"A command is looked for in the system's directories, /usr/local/sbin to /bin; elsewhere, name its "+
+				"path. Its `$scratch` is writable for that user's group.",
 			func(s *Server, x string) { s.User = x }),
 		y.Of("cache", cache(), "not known",
 			"Where a cache counts what it has: see CACHE.",

@@ -114,9 +114,8 @@ func (s *agentSite) launch(ctx context.Context, l launch) (task, error) {
 	return &agentTask{j, s.host(l.host).Name}, nil
 }
 
-func (s *agentSite) ask(ctx context.Context, host, address string, q question) error {
-	return s.agents[host].Ask(ctx, agent.Asking{Address: address,
-		Question: ready.Question{Protocol: q.protocol, Host: q.host, Path: q.path}})
+func (s *agentSite) ask(ctx context.Context, host, address string, q ready.Question) error {
+	return s.agents[host].Ask(ctx, agent.Asking{Address: address, Question: q})
 }
 
 func (s *agentSite) served(ctx context.Context, c load.Config) (counters.Counters, error) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -49,6 +50,9 @@ type agentSite struct {
 	version string
 	r       *result.Result // of the run, to say in it what the hosts are
 
+	// dialer makes the connections to a host's agent; nil: as package agent does.
+	dialer func(host string) func(ctx context.Context, network, address string) (net.Conn, error)
+
 	agents  map[string]*agent.Client // by the name that the run has for the host
 	anyLost chan struct{}
 	once    sync.Once
@@ -64,9 +68,15 @@ type HostsOptions struct {
 // OnHosts returns the site of an experiment that was read with hosts. version
 // is this niclane's.
 func OnHosts(f *experiment.File, version string, o HostsOptions) Site {
-	s := &agentSite{h: f.Experiment.Hosts, version: version, agents: map[string]*agent.Client{},
-		lanes: map[string]string{}, anyLost: make(chan struct{})}
-	s.measurement = measurement{f: f, e: f.Experiment, on: s, pods: pods{kubectl: o.Kubectl}}
+	s := newAgentSite(f, f.Experiment.Hosts, version)
+	s.pods.kubectl = o.Kubectl
+	return s
+}
+
+func newAgentSite(f *experiment.File, h *experiment.Hosts, version string) *agentSite {
+	s := &agentSite{h: h, version: version, agents: map[string]*agent.Client{}, lanes: map[string]string{},
+		anyLost: make(chan struct{})}
+	s.measurement = measurement{f: f, e: f.Experiment, on: s}
 	return s
 }
 
@@ -83,12 +93,23 @@ func clientName(i int, h experiment.Host) string {
 }
 
 func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
-	s.r = r
 	if s.e.Server.Kind == experiment.KindPod {
 		if err := s.pods.reach(ctx, r); err != nil {
 			return err
 		}
 	}
+	if err := s.connect(ctx, r); err != nil {
+		return err
+	}
+	if err := s.power.open(ctx, s.e.Power, s.openPower, r); err != nil {
+		return err
+	}
+	return s.describe(ctx, r)
+}
+
+// connect begins sessions with the agents of all hosts, and says what they cannot do.
+func (s *agentSite) connect(ctx context.Context, r *result.Result) error {
+	s.r = r
 	files := agent.Files{Certificate: s.h.Certificate, Key: s.h.Key, Authority: s.h.Authority}
 	config, err := files.Client()
 	if err != nil {
@@ -106,11 +127,15 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 	var errs []error
 	for name, h := range hosts {
 		wg.Go(func() {
-			c, err := agent.Open(ctx, agent.Dial{
+			d := agent.Dial{
 				Name: h.Name, Address: h.Agent, ServerName: h.ServerName, TLS: config, Version: s.version,
 				Opening: agent.Opening{Purpose: s.e.Title, Limit: int64(sessionMargin) + s.e.TimeLimit,
 					Device: h.Device, Storage: s.storageOn(name)},
-			})
+			}
+			if s.dialer != nil {
+				d.Connect = s.dialer(name)
+			}
+			c, err := agent.Open(ctx, d)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -129,13 +154,7 @@ func (s *agentSite) Up(ctx context.Context, r *result.Result) error {
 		slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 		return errors.Join(errs...)
 	}
-	if err := s.check(); err != nil {
-		return err
-	}
-	if err := s.power.open(ctx, s.e.Power, s.openPower, r); err != nil {
-		return err
-	}
-	return s.describe(ctx, r)
+	return s.check()
 }
 
 // beside says whether something of the server runs on a host.
@@ -211,10 +230,7 @@ func (s *agentSite) describe(ctx context.Context, r *result.Result) error {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("host %s: %s", h.Name, w))
 		}
 		if d := c.Host.Device; d != nil {
-			r.Environment.Cards = append(r.Environment.Cards, result.Card{
-				Host: h.Name, Device: d.Name, Driver: d.Driver, Version: d.Version, Firmware: d.Firmware, Bus: d.Bus,
-				Speed: int64(d.Speed),
-			})
+			r.Environment.Cards = append(r.Environment.Cards, cardOf(h.Name, d))
 		}
 		r.Environment.Hosts = append(r.Environment.Hosts, result.Host{
 			Name: h.Name, Role: role(name), Hostname: c.Host.Hostname, Kernel: c.Host.Kernel, CPUModel: c.Host.CPUModel,

@@ -64,3 +64,15 @@ func (t *agentTask) ended() error {
 		return nil
 	}
 }
+
+// wait lets time pass, which is what a settling time is.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -109,13 +108,8 @@ func (m *measurement) fetchAll(ctx context.Context) (requests int64, err error) 
 		}
 	}
 	at := m.on.seats(1)[0]
-	if t := m.e.Workload.TLS; t != nil {
-		c.TLS = true
-		if m.e.Server.Certificate {
-			c.CAFile = filepath.Join(m.on.scratchOf(at.host), certificateFile)
-		} else if t.Authority != "" {
-			c.CAFile = beside(m.f, t.Authority)
-		}
+	if m.e.Workload.TLS != nil {
+		c.TLS, c.CAFile = true, m.authorityOn(at.host)
 	}
 	t, err := m.on.launch(ctx, launch{what: "prefill", host: at.host, part: "fetch", config: c,
 		Place: experiment.Place{CPUs: at.CPUs}})

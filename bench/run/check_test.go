@@ -17,6 +17,7 @@ import (
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/part/memserver"
+	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/config"
 )
@@ -115,25 +116,25 @@ func TestAnswering(t *testing.T) {
 	up := func() error { return nil }
 	for name, c := range map[string]struct {
 		address string
-		q       question
+		q       ready.Question
 		want    string
 	}{
-		"memcached": {s.Addr().String(), question{protocol: experiment.ProtocolMemcached}, ""},
-		"http":      {addr(plain), question{experiment.ProtocolHTTP, "x", "/there"}, ""},
-		"https":     {addr(secure), question{experiment.ProtocolHTTPS, "x", "/there"}, ""},
-		"tcp":       {addr(plain), question{protocol: experiment.ProtocolTCP}, ""},
-		"not found": {addr(plain), question{experiment.ProtocolHTTP, "x", "/no"},
+		"memcached": {s.Addr().String(), ready.Question{Protocol: experiment.ProtocolMemcached}, ""},
+		"http":      {addr(plain), ready.Question{Protocol: experiment.ProtocolHTTP, Host: "x", Path: "/there"}, ""},
+		"https":     {addr(secure), ready.Question{Protocol: experiment.ProtocolHTTPS, Host: "x", Path: "/there"}, ""},
+		"tcp":       {addr(plain), ready.Question{Protocol: experiment.ProtocolTCP}, ""},
+		"not found": {addr(plain), ready.Question{Protocol: experiment.ProtocolHTTP, Host: "x", Path: "/no"},
 			`answered "404 Not Found" to GET /no, want 200`},
-		"other":        {s.Addr().String(), question{protocol: experiment.ProtocolRESP}, "want \"+PONG\""},
-		"nobody there": {"127.0.0.1:1", question{protocol: experiment.ProtocolTCP}, "connection refused"},
+		"other":        {s.Addr().String(), ready.Question{Protocol: experiment.ProtocolRESP}, "want \"+PONG\""},
+		"nobody there": {"127.0.0.1:1", ready.Question{Protocol: experiment.ProtocolTCP}, "connection refused"},
 	} {
-		err := ask(context.Background(), dialTCP, c.address, c.q)
+		err := ready.Ask(context.Background(), dialTCP, c.address, c.q)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 	nobody := func(ctx context.Context) error {
-		return ask(ctx, dialTCP, "127.0.0.1:1", question{protocol: experiment.ProtocolTCP})
+		return ready.Ask(ctx, dialTCP, "127.0.0.1:1", ready.Question{Protocol: experiment.ProtocolTCP})
 	}
 	err = until(context.Background(), "tcp at 127.0.0.1:1", nobody, 50*time.Millisecond, up)
 	if err == nil || !strings.Contains(err.Error(), "tcp at 127.0.0.1:1 does not answer within 50ms: ") {
@@ -164,7 +165,7 @@ func TestGenerators(t *testing.T) {
 			t.Errorf("generator %d: %+v", i, c)
 		}
 	}
-	for i, at := range InLab(f, "niclane", "niclane-bench").(*labSite).seats(3) {
+	for i, at := range InLab(f, "v1", "niclane-bench").(*labSite).seats(3) {
 		if at.host != lab.Client || len(at.CPUs) != 1 || at.CPUs[0] != i%2 || at.FIFO != 3 {
 			t.Errorf("seat %d: %+v", i, at)
 		}

@@ -4,49 +4,34 @@ package run
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
-	"strings"
 
+	"github.com/niclane/niclane/bench/agent"
 	"github.com/niclane/niclane/bench/experiment"
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/lab"
 )
 
 // describe says in r what the lab is, and how it is tuned in every variant.
-func (s *labSite) describe(r *result.Result, awake bool) {
+func (s *labSite) describe(r *result.Result) {
 	c := s.lab.Config
 	r.Environment.Network = result.Network{
 		Lab: c.Name, Card: c.Card, Device: lab.Port, Queues: c.Queues, MTU: c.MTU, LinkRate: int64(c.LinkRate),
 		SwitchBuffer: c.SwitchBuffer,
 	}
 	r.Environment.Placement = placements(s.e, c)
-	card, err := s.card(lab.SUT, lab.Port)
-	if err != nil {
-		r.Warnings = append(r.Warnings, err.Error())
-	}
-	r.Environment.Cards = append(r.Environment.Cards, card)
+	sut := s.agents[lab.SUT]
+	r.Environment.Cards = append(r.Environment.Cards, cardOf(lab.SUT, sut.Host.Device))
+	r.Warnings = append(r.Warnings, sut.Warnings...)
 	if len(r.Variants) > 0 {
 		v := &r.Variants[0]
-		v.Differences = append(baseline(s.e, c, awake), v.Differences...)
+		v.Differences = append(baseline(s.e, c, sut.Host.Awake), v.Differences...)
 	}
 }
 
-// card says what drives a device of a host.
-func (s *labSite) card(host, dev string) (result.Card, error) {
-	c := result.Card{Host: host, Device: dev, Speed: int64(s.lab.Config.LinkRate)}
-	err := s.lab.Do(host, func() error {
-		client, err := ethtool.Open()
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		d, err := client.DriverInfo(dev)
-		c.Driver, c.Version, c.Firmware, c.Bus = d.Driver, d.Version, d.Firmware, d.Bus
-		return err
-	})
-	return c, err
+// cardOf is a device of a host, as the host's agent says.
+func cardOf(host string, d *agent.Device) result.Card {
+	return result.Card{Host: host, Device: d.Name, Driver: d.Driver, Version: d.Version, Firmware: d.Firmware,
+		Bus: d.Bus, Speed: int64(d.Speed)}
 }
 
 // placements say what ran where in every variant.
@@ -106,18 +91,4 @@ func baseline(e *experiment.Experiment, c lab.Config, awake bool) []string {
 var versionFlags = map[string]string{
 	"memcached": "-V", "redis-server": "--version", "valkey-server": "--version", "nginx": "-v", "haproxy": "-v",
 	"varnishd": "-V", "traffic_server": "-V", "lighttpd": "-v", "asd": "--version",
-}
-
-// versionOf is the first line of a server's own answer, "" if it is not asked.
-func versionOf(program string) string {
-	flag, ok := versionFlags[filepath.Base(program)]
-	if !ok {
-		return ""
-	}
-	out, err := exec.Command(program, flag).CombinedOutput() // nginx answers on standard error
-	if err != nil {
-		return ""
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return line
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,8 +44,8 @@ func (m *measurement) generate(ctx context.Context, j Job) ([]measured, error) {
 	for i, c := range configs {
 		at := seats[i]
 		c.Setup, c.StartMono = at.Setup, start[at.host]
-		if m.e.Server.Certificate && c.TLS != nil {
-			c.TLS.CAFile, c.TLS.Insecure = filepath.Join(m.on.scratchOf(at.host), certificateFile), false
+		if path := m.authorityOn(at.host); path != "" && c.TLS != nil {
+			c.TLS.CAFile, c.TLS.Insecure = path, false
 		}
 		t, err := m.on.launch(ctx, launch{what: fmt.Sprintf("generator %d", i+1), host: at.host, part: "load",
 			config: c,

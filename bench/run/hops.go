@@ -45,6 +45,10 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 	defer func() { err = errors.Join(err, reader.Close()) }()
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
+	classes := map[string]string{}
+	for _, l := range s.queues {
+		classes[l.Class] = l.Name
+	}
 	var t hopTable
 	for {
 		read, err := reader.Read()
@@ -53,7 +57,7 @@ func (s *labSite) readHops(ctx context.Context) (_ []result.Hop, err error) {
 		case err != nil:
 			return nil, fmt.Errorf("queues on the way: %w", err)
 		default:
-			t.record(groupHops(read, s.lab.Config, s.classes))
+			t.record(groupHops(read, s.lab.Config, classes))
 		}
 		select {
 		case <-ctx.Done():

@@ -11,14 +11,15 @@ import (
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/part/nodes"
+	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lane/device"
 )
 
-// hosts are those of a run, wherever they are: the SUT, the clients and the
-// noise host. They go by package lab's names for the first two and the last;
-// further clients have names of their own.
+// hosts are those of a run: the SUT, the clients and the noise host, with an agent on
+// each. They go by package lab's names for the first two and the last; further clients
+// have names of their own.
 type hosts interface {
 	// seats says where each of n generators runs.
 	seats(n int) []seat
@@ -37,7 +38,7 @@ type hosts interface {
 	find(ctx context.Context, host, program string) (path, version string, err error)
 	launch(ctx context.Context, l launch) (task, error)
 	// ask asks a server once, from a host.
-	ask(ctx context.Context, host, address string, q question) error
+	ask(ctx context.Context, host, address string, q ready.Question) error
 	// served reads the server's counters, from the SUT.
 	served(ctx context.Context, c load.Config) (counters.Counters, error)
 	// nodes are the SUT's NUMA nodes, and the processors that a server has where

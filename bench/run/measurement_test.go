@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/bench/machine"
 	"github.com/niclane/niclane/bench/noise"
 	"github.com/niclane/niclane/bench/part/nodes"
+	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
 )
@@ -68,7 +69,7 @@ func (h *fakeHosts) put(_ context.Context, _, name string, text []byte, _ bool) 
 	h.files[name] = string(text)
 	return nil
 }
-func (h *fakeHosts) ask(_ context.Context, _, address string, _ question) error {
+func (h *fakeHosts) ask(_ context.Context, _, address string, _ ready.Question) error {
 	h.asked = append(h.asked, address)
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/niclane/niclane/bench/experiment"
@@ -20,6 +19,7 @@ import (
 	"github.com/niclane/niclane/bench/load/counters"
 	"github.com/niclane/niclane/bench/part/httpserver"
 	"github.com/niclane/niclane/bench/part/memserver"
+	"github.com/niclane/niclane/bench/part/ready"
 	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/lab"
@@ -71,15 +71,15 @@ func (m *measurement) serve(ctx context.Context) (result.Server, error) {
 
 // answers waits for the server's answer.
 func (m *measurement) answers(ctx context.Context) error {
-	ready := m.e.Server.Ready
+	by := m.e.Server.Ready
 	host := m.e.Workload.HostHeader
 	if host == "" {
 		host = m.address()
 	}
 	ask := func(ctx context.Context) error {
-		return m.on.ask(ctx, lab.Client, m.address(), question{ready.Protocol, host, ready.Path})
+		return m.on.ask(ctx, lab.Client, m.address(), ready.Question{Protocol: by.Protocol, Host: host, Path: by.Path})
 	}
-	return until(ctx, ready.Protocol+" at "+m.address(), ask, time.Duration(ready.Timeout), m.alive)
+	return until(ctx, by.Protocol+" at "+m.address(), ask, time.Duration(by.Timeout), m.alive)
 }
 
 // filesPerThread are what memcached has open for each of its threads: it takes
@@ -147,9 +147,6 @@ func (m *measurement) start(ctx context.Context, r *result.Server, one *instance
 		if l.argv[0], r.Version, err = m.on.find(ctx, lab.SUT, l.argv[0]); err != nil {
 			return err
 		}
-		if l.argv, err = m.asUser(ctx, l.argv); err != nil {
-			return err
-		}
 	}
 	if one.Index == 0 {
 		r.Command = l.argv
@@ -167,21 +164,6 @@ func (m *measurement) threads() int {
 		return m.variant.Threads
 	}
 	return m.e.Server.Threads
-}
-
-// asUser is a command that gives up what root has before it starts, as the
-// server's user. On hosts the agent does so by itself.
-func (m *measurement) asUser(ctx context.Context, argv []string) ([]string, error) {
-	name, group, ok := strings.Cut(m.e.Server.User, ":")
-	if !ok || m.e.Lab == nil {
-		return argv, nil
-	}
-	setpriv, _, err := m.on.find(ctx, lab.SUT, "setpriv")
-	if err != nil {
-		return nil, fmt.Errorf("server.user: %w", err)
-	}
-	return append([]string{setpriv, "--reuid=" + name, "--regid=" + group, "--clear-groups", "--no-new-privs",
-		"--inh-caps=-all", "--bounding-set=-all", "--"}, argv...), nil
 }
 
 // address of the server.
@@ -254,7 +236,7 @@ func (m *measurement) startBeside(ctx context.Context) error {
 		}
 		address := net.JoinHostPort(m.on.addressOf(b.Host), strconv.Itoa(b.Port))
 		ask := func(ctx context.Context) error {
-			return m.on.ask(ctx, b.Host, address, question{protocol: experiment.ProtocolTCP})
+			return m.on.ask(ctx, b.Host, address, ready.Question{Protocol: experiment.ProtocolTCP})
 		}
 		if err := until(ctx, "tcp at "+address, ask, time.Duration(m.e.Server.Ready.Timeout), m.alive); err != nil {
 			return fmt.Errorf("%s: %w", b.Name, err)
@@ -278,9 +260,7 @@ func (m *measurement) besides(ctx context.Context, b experiment.Process, x *inst
 	if b.Host == lab.SUT {
 		l.member = true
 		l = m.placed(l, x)
-		if l.argv[0], _, err = m.on.find(ctx, lab.SUT, l.argv[0]); err == nil {
-			l.argv, err = m.asUser(ctx, l.argv)
-		}
+		l.argv[0], _, err = m.on.find(ctx, lab.SUT, l.argv[0])
 	}
 	return l, err
 }
@@ -322,14 +302,15 @@ func (m *measurement) stopServers() error {
 	return errors.Join(errs...)
 }
 
-// Logs are those of processes on this machine, and of pods.
+// Logs ends what runs, and says what it said.
 func (m *measurement) Logs() map[string]string {
 	out := map[string]string{}
 	for _, t := range append(m.servers(), m.beside...) {
 		switch p := t.(type) {
-		case *process:
-			if p != nil && len(p.stderr.b) > 0 {
-				out[p.what] = string(p.stderr.b)
+		case *agentTask:
+			_ = p.stop() // the way down says so
+			if end, err := p.End(); err == nil && end.Log != "" {
+				out[p.What] = end.Log
 			}
 		case *podTask:
 			if text, err := p.Log(context.Background()); err == nil && text != "" {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -28,11 +29,47 @@ func (m *measurement) hostsOfServer() []string {
 	return out
 }
 
+// generatorHosts are those on which generators run.
+func (m *measurement) generatorHosts() (out []string) {
+	for _, s := range m.on.seats(m.e.Load.Generators) {
+		if !slices.Contains(out, s.host) {
+			out = append(out, s.host)
+		}
+	}
+	return out
+}
+
+// authorityFile vouches for a server's certificate that the run has not made.
+const authorityFile = "authority.pem"
+
+// authorityOn is the file on a host that vouches for the server's certificate; "": none
+// does.
+func (m *measurement) authorityOn(host string) string {
+	switch t := m.e.Workload.TLS; {
+	case m.e.Server.Certificate:
+		return filepath.Join(m.on.scratchOf(host), certificateFile)
+	case t != nil && t.Authority != "":
+		return filepath.Join(m.on.scratchOf(host), authorityFile)
+	}
+	return ""
+}
+
 // writeFiles puts the server's files onto the hosts that need them.
 func (m *measurement) writeFiles(ctx context.Context) error {
 	if m.e.Server.Certificate {
 		if err := m.certify(ctx); err != nil {
 			return fmt.Errorf("server.certificate: %w", err)
+		}
+	}
+	if t := m.e.Workload.TLS; t != nil && t.Authority != "" && !m.e.Server.Certificate {
+		text, err := readLimited(beside(m.f, t.Authority))
+		if err != nil {
+			return fmt.Errorf("tls.authority: %w", err)
+		}
+		for _, host := range m.generatorHosts() {
+			if err := m.on.put(ctx, host, authorityFile, text, false); err != nil {
+				return fmt.Errorf("tls.authority: %w", err)
+			}
 		}
 	}
 	for _, host := range m.hostsOfServer() {
@@ -90,11 +127,7 @@ func (m *measurement) certify(ctx context.Context) (err error) {
 		}
 		to := []string{lab.SUT}
 		if name == certificateFile {
-			for _, s := range m.on.seats(m.e.Load.Generators) {
-				if !slices.Contains(to, s.host) {
-					to = append(to, s.host)
-				}
-			}
+			to = append(to, m.generatorHosts()...)
 		}
 		for _, x := range m.instances {
 			if x.dir != "" {

@@ -38,9 +38,6 @@ func (s *agentSite) storage() map[int]string {
 	return out
 }
 
-// storage is none in the lab, whose instances have $scratch.
-func (s *labSite) storage() map[int]string { return nil }
-
 // store gives each instance the directory of its node; drives are the nodes that
 // these are really on. Without directories there is nothing to give.
 func (d *division) store(dirs map[int]string, drives []numa.Storage) error {

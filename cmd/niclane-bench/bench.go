@@ -118,11 +118,10 @@ func (b *bench) site(f *experiment.File) (experiments.Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	niclane, err := program.Find(program.Niclane)
-	if err != nil {
+	if _, err := program.Find(program.Niclane); err != nil { // which the agents start
 		return nil, fmt.Errorf("%s: %w", b.name, err)
 	}
-	return experiments.InLab(f, niclane, self), nil
+	return experiments.InLab(f, version, self), nil
 }
 
 // saveTo makes a directory and keeps result.json there. That it can be written
