@@ -17,8 +17,6 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/app"
-	"github.com/niclane/niclane/internal/kernel/cgroup"
 	"github.com/niclane/niclane/internal/kernel/sched"
 )
 
@@ -28,29 +26,20 @@ const HelperCommand = "internal-nsexec"
 
 // Options say how a process on a host runs.
 type Options struct {
-	// CPUs it may run on; default: the host's own.
-	CPUs []int `json:"cpus,omitempty"`
 	// Nice, -20 to 19.
-	Nice int `json:"nice,omitempty"`
-	// FIFO is a SCHED_FIFO priority, 1 to 99; 0 leaves the class alone.
-	FIFO int `json:"fifo,omitempty"`
+	Nice int
 	// Cgroup puts it into the control group of the SUT's application.
-	Cgroup bool `json:"cgroup,omitempty"`
-	// Group is one below that, which keeps to CPUs and Mems those that place
-	// their threads themselves; "": none. With Cgroup only.
-	Group string `json:"-"`
-	// Mems are the NUMA nodes that its memory is from; nil: as the kernel
-	// chooses.
-	Mems []int `json:"mems,omitempty"`
+	Cgroup bool
 	// Niclane is the niclane program to start; default: this process's own.
-	Niclane string `json:"-"`
+	Niclane string
 }
 
 // spec is what the helper is told.
 type spec struct {
 	Netns  string `json:"netns"`
 	Cgroup string `json:"cgroupDir,omitempty"`
-	Options
+	CPUs   []int  `json:"cpus"` // the host's
+	Nice   int    `json:"nice"`
 }
 
 // Command returns the command that runs argv on a host. It starts in a session
@@ -65,27 +54,16 @@ func (l *Lab) Command(ctx context.Context, host string, o Options, argv ...strin
 		return nil, fmt.Errorf("lab %s has no host %q: want sut, client, noise or switch", l.Config.Name, host)
 	case o.Nice < -20 || o.Nice > 19:
 		return nil, fmt.Errorf("lab: nice %d: want -20 to 19", o.Nice)
-	case o.FIFO < 0 || o.FIFO > 99:
-		return nil, fmt.Errorf("lab: SCHED_FIFO priority %d: want 1 to 99, or 0", o.FIFO)
 	}
-	s := spec{Netns: netnsPath(l.Config.Netns(host)), Options: o}
-	if o.CPUs == nil {
-		s.CPUs = l.Config.OtherCPUs
-		if host == SUT {
-			s.CPUs = l.Config.SUTCPUs
-		}
+	s := spec{Netns: netnsPath(l.Config.Netns(host)), CPUs: l.Config.OtherCPUs, Nice: o.Nice}
+	if host == SUT {
+		s.CPUs = l.Config.SUTCPUs
 	}
 	if o.Cgroup {
 		if l.CgroupDir == "" {
 			return nil, fmt.Errorf("lab %s: no control group: no hierarchy has the cpuset controller", l.Config.Name)
 		}
 		s.Cgroup = l.CgroupDir
-		if o.Group != "" {
-			var err error
-			if s.Cgroup, err = cgroup.Below(l.CgroupDir, o.Group, s.CPUs, o.Mems); err != nil {
-				return nil, fmt.Errorf("lab %s: control group %s: %w", l.Config.Name, o.Group, err)
-			}
-		}
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -144,11 +122,6 @@ func (s spec) enter() error {
 	if err := sched.SetAffinity(0, s.CPUs); err != nil {
 		return err
 	}
-	if len(s.Mems) > 0 {
-		if err := app.Place(s.CPUs, s.Mems); err != nil {
-			return fmt.Errorf("processors %v, memory of nodes %v: %w", s.CPUs, s.Mems, err)
-		}
-	}
 	if s.Nice != 0 {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, s.Nice); err != nil {
 			return fmt.Errorf("nice %d: %w", s.Nice, err)
@@ -158,13 +131,6 @@ func (s spec) enter() error {
 		if err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(s.Nice)), 0); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("autogroup nice %d: %w", s.Nice, err)
-		}
-	}
-	if s.FIFO != 0 {
-		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: uint32(s.FIFO)}
-		if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
-			return fmt.Errorf("SCHED_FIFO priority %d: %w (a cpu control group without real-time share refuses it)",
-				s.FIFO, err)
 		}
 	}
 	return nil
