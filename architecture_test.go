@@ -114,7 +114,7 @@ func TestSources(t *testing.T) {
 // rooms of their own there.
 var floors = [][]string{
 	{"lane/intent", "lane/device", "internal/strictyaml", "internal/few", "internal/lifeline", "internal/program"},
-	{"internal/traffic", "lane/config", "lane/plan"},
+	{"internal/atomicfile", "internal/traffic", "lane/config", "lane/plan"},
 	{"internal/kernel", "lab/emucard", "lane/journal", "lane/verify", "lane/status"},
 	{"poller", "app/reuseport", "app/sockiter", "app/instances", "app/numa", "app/split"},
 	{"lane/observe"},

@@ -4,11 +4,12 @@ package cni
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/niclane/niclane/internal/atomicfile"
 )
 
 // LanePods is where, beside the socket, the agent writes the UIDs of the node's pods
@@ -43,16 +44,7 @@ func write(path string, uids []string) error {
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, text) {
 		return nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return atomicfile.Write(path, text, 0o600)
 }
 
 func named(path, uid string) bool {

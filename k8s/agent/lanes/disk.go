@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/niclane/niclane/internal/atomicfile"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/inventory"
 )
@@ -35,7 +36,7 @@ type disk struct {
 // newDisk is the disk of a boot; path is that of what outlasts it, runDir has the rest.
 func newDisk(path, runDir, boot string) *disk {
 	return &disk{
-		lasting: kept{path: path, sync: true},
+		lasting: kept{path: path},
 		boot:    kept{path: filepath.Join(runDir, podsFile(boot))},
 	}
 }
@@ -45,7 +46,6 @@ func podsFile(boot string) string { return "pods." + boot + ".json" }
 // A kept is one file.
 type kept struct {
 	path string
-	sync bool
 	// text is what the file has: nobody waits for what it says already.
 	text []byte
 }
@@ -62,8 +62,8 @@ type lastingJSON struct {
 
 // podsJSON is the file of the pods that are in lanes.
 type podsJSON struct {
-	Schema      int                        `json:"schema"`
-	Attachments map[string]json.RawMessage `json:"attachments"`
+	Schema      int                    `json:"schema"`
+	Attachments map[string]*Attachment `json:"attachments"`
 }
 
 // load reads the files; there are none on a node that had no lanes yet. After a
@@ -78,15 +78,13 @@ func (d *disk) load() (*state, error) {
 	s := (&state{Policy: lasting.Policy, Generation: lasting.Generation, Spec: lasting.Spec,
 		Holds: lasting.Holds}).clone()
 	var pods podsJSON
-	err := d.boot.read(&pods, &pods.Schema)
-	for _, text := range pods.Attachments {
-		var a *Attachment
-		if err = errors.Join(err, json.Unmarshal(text, &a)); err == nil && a != nil {
+	if err := d.boot.read(&pods, &pods.Schema); err != nil {
+		return nil, fmt.Errorf("%w: remove it, and pods that are in lanes now are found by their resources", err)
+	}
+	for _, a := range pods.Attachments {
+		if a != nil {
 			s.put(*a)
 		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: remove it, and pods that are in lanes now are found by their resources", err)
 	}
 	return s, d.tidy()
 }
@@ -121,88 +119,25 @@ func (d *disk) tidy() error {
 	return err
 }
 
-// encode gives the bytes of both files.
-func (s *state) encode() (lasting, pods []byte, err error) {
-	if lasting, err = json.Marshal(lastingJSON{schema, s.Policy, s.Generation, s.Spec, s.Holds}); err != nil {
-		return nil, nil, err
-	}
-	size := 64
+// save writes a state: of each file what has changed.
+func (d *disk) save(s *state) error {
+	pods := podsJSON{schema, make(map[string]*Attachment, len(s.Attachments))}
 	for _, a := range s.Attachments {
-		size += len(a.text) + 1
+		pods.Attachments[a.key()] = a
 	}
-	pods = fmt.Appendf(make([]byte, 0, size), `{"schema":%d,"attachments":{`, schema)
-	for i, a := range s.Attachments {
-		text := a.text
-		if text == nil {
-			if text, err = member(a.key, a.Attachment); err != nil {
-				return nil, nil, err
-			}
-		}
-		if i > 0 {
-			pods = append(pods, ',')
-		}
-		pods = append(pods, text...)
-	}
-	return lasting, append(pods, '}', '}'), nil
+	return errors.Join(
+		d.lasting.write(lastingJSON{schema, s.Policy, s.Generation, s.Spec, s.Holds}), d.boot.write(pods))
 }
 
-// save writes a state. A kill leaves of each file the old one or the new one.
-func (d *disk) save(s *state) error { return d.begin(s).end(true) }
-
-// saving is a state that is being written beside the one that it is to replace.
-type saving struct {
-	files []*written // in the order in which they are put into place
-	done  chan error
-}
-
-// written is a file that is to become of.
-type written struct {
-	of   *kept
-	text []byte
-	name string // of the file beside it, "" if there is none
-}
-
-// begin writes the state beside what it is to replace, while the caller does
-// something else. end has to be called, before the next begin.
-func (d *disk) begin(s *state) *saving {
-	w := &saving{done: make(chan error, 1)}
-	go func() {
-		lasting, pods, err := s.encode()
-		if err == nil {
-			err = errors.Join(w.write(&d.lasting, lasting), w.write(&d.boot, pods))
-		}
-		w.done <- err
-	}()
-	return w
-}
-
-func (w *saving) write(of *kept, text []byte) error {
-	if bytes.Equal(of.text, text) {
-		return nil
-	}
-	f, err := os.CreateTemp(filepath.Dir(of.path), ".state-")
-	if err != nil {
+// write has the file be v, if it is not already.
+func (k *kept) write(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil || bytes.Equal(k.text, text) {
 		return err
 	}
-	w.files = append(w.files, &written{of, text, f.Name()})
-	if _, err = f.Write(text); err == nil && of.sync {
-		err = f.Sync()
+	if err := atomicfile.Write(k.path, text, 0o600); err != nil {
+		return err
 	}
-	return errors.Join(err, f.Close())
-}
-
-// end waits, and puts what was written into its place; or if it is not to be kept,
-// takes it away.
-func (w *saving) end(keep bool) error {
-	err := <-w.done
-	for _, f := range w.files {
-		if keep && err == nil {
-			if err = os.Rename(f.name, f.of.path); err == nil {
-				f.of.text = f.text
-				continue
-			}
-		}
-		err = errors.Join(err, os.Remove(f.name))
-	}
-	return err
+	k.text = text
+	return nil
 }

@@ -182,10 +182,9 @@ func (m *Manager) handle(ctx context.Context, batch []*request) {
 	if len(taken) == 0 {
 		return
 	}
-	saving := m.disk.begin(next) // it takes as long as a part of making
 	err := m.make(ctx, next)
-	if serr := saving.end(err == nil); err == nil {
-		err = serr
+	if err == nil {
+		err = m.disk.save(next)
 		m.dirty = err != nil
 	}
 	switch {

@@ -121,10 +121,9 @@ func (m *Manager) Keep(ctx context.Context, still func(Attachment) bool) error {
 func (m *Manager) Attachments() []Attachment {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := m.st.Attachments
-	out := make([]Attachment, len(all))
-	for i, a := range all {
-		out[i] = a.Attachment
+	out := make([]Attachment, len(m.st.Attachments))
+	for i, a := range m.st.Attachments {
+		out[i] = *a
 	}
 	return out
 }

@@ -9,7 +9,6 @@
 package lanes
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -30,16 +29,8 @@ type state struct {
 	Generation int64
 	Spec       *v1alpha1.LanePolicySpec
 	// Attachments, ascending by key.
-	Attachments []*attached
+	Attachments []*Attachment
 	Holds       map[string]inventory.Hold
-}
-
-// An attached is an attachment with its text in the file: it is encoded once, not with
-// every pod that comes or goes.
-type attached struct {
-	Attachment
-	key  string // sandbox and interface
-	text []byte // nil: it cannot be encoded
 }
 
 // An Attachment is a pod in its lanes.
@@ -75,6 +66,8 @@ const LatePrefix = "pod:"
 // Late reports whether a is of a pod that the runtime has not told of.
 func (a *Attachment) Late() bool { return strings.HasPrefix(a.Sandbox, LatePrefix) }
 
+func (a *Attachment) key() string { return a.Sandbox + " " + a.IfName }
+
 // Name is NAMESPACE/POD.
 func (a *Attachment) Name() string { return a.Namespace + "/" + a.Pod }
 
@@ -89,33 +82,18 @@ func (s *state) clone() *state {
 
 // put adds an attachment, or replaces the one of its sandbox and interface.
 func (s *state) put(a Attachment) {
-	key := a.Sandbox + " " + a.IfName
-	text, err := member(key, a)
-	if err != nil {
-		text = nil // encode says why
-	}
-	i, again := slices.BinarySearchFunc(s.Attachments, key, func(a *attached, key string) int {
-		return strings.Compare(a.key, key)
+	i, again := slices.BinarySearchFunc(s.Attachments, a.key(), func(other *Attachment, key string) int {
+		return strings.Compare(other.key(), key)
 	})
 	if !again {
 		s.Attachments = slices.Insert(s.Attachments, i, nil)
 	}
-	s.Attachments[i] = &attached{a, key, text}
+	s.Attachments[i] = &a
 }
 
 // remove removes attachments.
 func (s *state) remove(which func(*Attachment) bool) {
-	s.Attachments = slices.DeleteFunc(s.Attachments, func(a *attached) bool { return which(&a.Attachment) })
-}
-
-// member is a member of a JSON object.
-func member(key string, value any) ([]byte, error) {
-	k, err := json.Marshal(key)
-	if err != nil {
-		return nil, err
-	}
-	v, err := json.Marshal(value)
-	return slices.Concat(k, []byte(":"), v), err
+	s.Attachments = slices.DeleteFunc(s.Attachments, which)
 }
 
 // class returns the class as it is applied, nil if there is none.

@@ -3,7 +3,6 @@
 package lanes
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -17,8 +16,8 @@ import (
 	"github.com/niclane/niclane/k8s/inventory"
 )
 
-// TestFiles: an attachment's text, which is kept, is in the file what the attachment
-// is, and each file is written when it would say something else.
+// TestFiles: an attachment is in the file what it is, and each file is written when it
+// would say something else.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	d := newDisk(filepath.Join(dir, "state.json"), dir, "b")
@@ -52,7 +51,7 @@ func TestFiles(t *testing.T) {
 		}
 		want := map[string]Attachment{}
 		for _, a := range s.Attachments {
-			want[a.Sandbox+" "+a.IfName] = a.Attachment
+			want[a.Sandbox+" "+a.IfName] = *a
 		}
 		if !reflect.DeepEqual(got.Attachments, want) {
 			t.Errorf("written\n%s\nwant\n%+v", b, want)
@@ -90,35 +89,11 @@ func TestFiles(t *testing.T) {
 	if len(s.Attachments) != 1 || len(was.Attachments) != 2 {
 		t.Errorf("%d attachments, want 1; %d before, want 2", len(s.Attachments), len(was.Attachments))
 	}
-	kept := func() (text []byte) {
-		for _, a := range s.Attachments {
-			text = a.text
-		}
-		return text
-	}
-	text := kept()
-	if s = s.clone(); text == nil || &kept()[0] != &text[0] {
-		t.Error("an attachment's text is made again with a state that has it")
-	}
 	if err := os.WriteFile(d.boot.path, []byte(`{"schema": 2, "attachments": {"x": null}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = d.load(); err != nil || len(s.Attachments) != 0 {
 		t.Fatalf("read: %+v, %v", s, err)
-	}
-	check(false, true)
-
-	// What was not to be kept leaves nothing, and is written when it is to be.
-	s.put(attachment("c", "10.0.0.4", "web", "web-3"))
-	before, err := os.ReadFile(d.boot.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.begin(s).end(false); err != nil {
-		t.Fatal(err)
-	}
-	if now, err := os.ReadFile(d.boot.path); err != nil || !bytes.Equal(now, before) {
-		t.Errorf("written although it was not to be: %s, %v", now, err)
 	}
 	check(false, true)
 }
@@ -178,23 +153,5 @@ func TestSet(t *testing.T) {
 	n.set(next)
 	if now := n.Now(); len(now.Classes) != 4 || now.Version == 0 {
 		t.Errorf("%+v", now)
-	}
-}
-
-// TestSameMembers: a pod's members are the same ones as long as it is in its lane, for
-// who has read them once.
-func TestSameMembers(t *testing.T) {
-	s := (&state{}).clone()
-	s.put(attachment("a", "10.0.0.1", "web", "web-0"))
-	before := s.lanes("eth0", 0).Members
-	s = s.clone()
-	s.put(attachment("b", "10.0.0.2", "web", "web-1"))
-	if now := s.lanes("eth0", 0).Members; len(before) != 1 || len(now) != 2 || now[0] != before[0] {
-		t.Errorf("members %v, then %v", before, now)
-	}
-	s = s.clone()
-	s.put(attachment("a", "10.0.0.3", "web", "web-0"))
-	if now := s.lanes("eth0", 0).Members; len(now) != 2 || now[0] == before[0] {
-		t.Errorf("attached anew: members %v, as before", now)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/niclane/niclane/internal/atomicfile"
 	"github.com/niclane/niclane/k8s/cni"
 	"github.com/niclane/niclane/k8s/cni/chain"
 )
@@ -58,7 +59,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if err := chain.Write(installed, text, 0o755); err != nil {
+	if err := atomicfile.Write(installed, text, 0o755); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -116,19 +116,3 @@ func typeOf(plugin json.RawMessage) string {
 	_ = json.Unmarshal(plugin, &p) // what is no object has no type
 	return p.Type
 }
-
-// Write replaces a file at once: whoever reads it reads the old or the new one.
-func Write(path string, text []byte, mode os.FileMode) error {
-	// runtimes read files with known extensions only: not this one
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}

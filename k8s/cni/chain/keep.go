@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/niclane/niclane/internal/atomicfile"
 )
 
 // settled is how long a fault stays before it is told, and between two tries to tell
@@ -100,5 +102,5 @@ func change(dir string, how func([]byte) ([]byte, error)) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return t.path, Write(t.path, t.after, info.Mode().Perm())
+	return t.path, atomicfile.Write(t.path, t.after, info.Mode().Perm())
 }
