@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/k8s/agent/applier"
-	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/networks/nat"
 	"github.com/niclane/niclane/k8s/networks/reach"
 	"github.com/niclane/niclane/lane/device"

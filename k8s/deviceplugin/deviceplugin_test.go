@@ -22,7 +22,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/niclane/niclane/internal/testing/vethtest"
-	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
 // A kubelet takes registrations in a directory.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/utils/ptr"
 
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/lane/intent"
 )
 

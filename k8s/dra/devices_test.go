@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/dra"
-	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/lane/intent"
 )
 

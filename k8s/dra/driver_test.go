@@ -30,8 +30,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/dra"
-	"github.com/niclane/niclane/k8s/inventory"
 )
 
 // claimFor is a claim that is allocated the devices of node n1.

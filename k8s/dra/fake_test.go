@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
 // fakeInventory is inventory.Inventory in memory, as strict as its words.

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/lane/intent"
 )
 

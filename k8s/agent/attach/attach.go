@@ -18,10 +18,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/cni"
-	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 	"github.com/niclane/niclane/k8s/policy"

@@ -19,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/agent/lanes"
 	"github.com/niclane/niclane/k8s/api/params"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
 	"github.com/niclane/niclane/k8s/cni"
-	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/pods/podresources"
 	"github.com/niclane/niclane/k8s/policy"

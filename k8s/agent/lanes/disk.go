@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 
 	"github.com/niclane/niclane/internal/atomicfile"
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/inventory"
 )
 
 // schema is the version of the files.

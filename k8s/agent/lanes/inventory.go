@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/lane/intent"
 )

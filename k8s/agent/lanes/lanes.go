@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/lane/engine"
 )

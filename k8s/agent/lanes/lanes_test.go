@@ -17,8 +17,8 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/k8s/agent/applier"
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/api/v1alpha1"
-	"github.com/niclane/niclane/k8s/inventory"
 	"github.com/niclane/niclane/k8s/pods"
 	"github.com/niclane/niclane/k8s/policy"
 	"github.com/niclane/niclane/lane/device"

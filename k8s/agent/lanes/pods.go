@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/agent/inventory"
 	"github.com/niclane/niclane/k8s/policy"
 )
 

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/niclane/niclane/k8s/inventory"
+	"github.com/niclane/niclane/k8s/agent/inventory"
 )
 
 // TestFiles: an attachment is in the file what it is, and each file is written when it
