@@ -20,7 +20,7 @@ import (
 // pod names, and those for the ports that are the lane's (own) by hostPorts and by
 // Services.
 func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Parameters,
-	own []matched) ([]matched, error) {
+	own []packetSet) ([]packetSet, error) {
 	p := parameters(g, narrowed)
 	all, err := hostPorts(pod, g.Container, own)
 	if err != nil {
@@ -38,7 +38,7 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Pa
 			all = append(all, s.Frontend)
 		}
 	}
-	var out []matched
+	var out []packetSet
 	for _, f := range all {
 		addrs := []netip.Addr{f.Addr}
 		if !f.Addr.IsValid() {
@@ -52,13 +52,13 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Pa
 				continue
 			}
 			for _, a := range addrs {
-				out = append(out, matched{
+				out = append(out, packetSet{
 					grant: g, protocol: m.protocol, ports: []params.Ports{f.Ports}, remotePorts: m.remotePorts,
 					remotes: m.remotes, front: a.Unmap(),
 				})
 			}
 		}
-		if !slices.ContainsFunc(own, func(m matched) bool { return m.protocol == f.Ports.Protocol }) {
+		if !slices.ContainsFunc(own, func(m packetSet) bool { return m.protocol == f.Ports.Protocol }) {
 			return nil, fmt.Errorf("container %q: frontend %d/%s: the lane has no %[3]s port that it could lead to",
 				g.Container, f.Ports.First, strings.ToUpper(f.Ports.Protocol))
 		}
@@ -68,7 +68,7 @@ func frontends(pod *corev1.Pod, at Where, g Grant, narrowed map[string]params.Pa
 
 // hostPorts are those of the container's ports that the lane has; those of a pod
 // of the host's network are its ports.
-func hostPorts(pod *corev1.Pod, name string, own []matched) (out []params.Frontend, err error) {
+func hostPorts(pod *corev1.Pod, name string, own []packetSet) (out []params.Frontend, err error) {
 	if pod.Spec.HostNetwork {
 		return nil, nil
 	}
@@ -102,8 +102,8 @@ func hostPorts(pod *corev1.Pod, name string, own []matched) (out []params.Fronte
 }
 
 // has reports whether a port is among those that were matched.
-func has(own []matched, protocol string, port int32) bool {
-	return slices.ContainsFunc(own, func(m matched) bool {
+func has(own []packetSet, protocol string, port int32) bool {
+	return slices.ContainsFunc(own, func(m packetSet) bool {
 		return m.protocol == protocol && (len(m.ports) == 0 || slices.ContainsFunc(m.ports, func(r params.Ports) bool {
 			return int32(r.First) <= port && port <= int32(r.Last)
 		}))

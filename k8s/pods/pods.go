@@ -62,7 +62,7 @@ func Members(pod *corev1.Pod, at Where, grants []Grant) ([]policy.Member, error)
 	if len(at.Addrs) == 0 {
 		return nil, errors.New("the pod has no address that its packets could be told by")
 	}
-	var all []matched
+	var all []packetSet
 	var errs []error
 	for _, g := range grants {
 		ms, err := matches(pod, g, narrowed)
@@ -119,8 +119,8 @@ func Annotated(pod *corev1.Pod) bool {
 	return annotation(pod, Annotation) != "" || annotation(pod, IntelAnnotation) != ""
 }
 
-// matched is a set of packets of one protocol that a grant's lane is to have.
-type matched struct {
+// packetSet is a set of packets of one protocol that a grant's lane is to have.
+type packetSet struct {
 	grant       Grant
 	protocol    string
 	ports       []params.Ports // none: any
@@ -142,7 +142,7 @@ func parameters(g Grant, narrowed map[string]params.Parameters) params.Parameter
 }
 
 // matches gives the packets of a grant.
-func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([]matched, error) {
+func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([]packetSet, error) {
 	p := parameters(g, narrowed)
 	own, err := parse(p.Ports)
 	if err != nil {
@@ -157,9 +157,9 @@ func matches(pod *corev1.Pod, g Grant, narrowed map[string]params.Parameters) ([
 			return nil, err
 		}
 	}
-	var out []matched
+	var out []packetSet
 	for _, protocol := range []string{"tcp", "udp"} {
-		m := matched{grant: g, protocol: protocol, remotes: p.Remotes()}
+		m := packetSet{grant: g, protocol: protocol, remotes: p.Remotes()}
 		var some [2]bool
 		m.ports, some[0] = of(own, protocol)
 		m.remotePorts, some[1] = of(remote, protocol)
@@ -257,7 +257,7 @@ func names(pod *corev1.Pod) string {
 
 // apart refuses packets of the pod that would belong to two lanes: all of its
 // containers have the same address.
-func apart(all []matched) error {
+func apart(all []packetSet) error {
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			if a.grant.Lane == b.grant.Lane || a.protocol != b.protocol || a.front != b.front {
@@ -316,7 +316,7 @@ func meetAddrs(a, b []netip.Prefix) bool {
 }
 
 // members writes what was matched as members, each once.
-func members(pod *corev1.Pod, at Where, all []matched) []policy.Member {
+func members(pod *corev1.Pod, at Where, all []packetSet) []policy.Member {
 	prefixes := make([]netip.Prefix, len(at.Addrs))
 	for i, a := range at.Addrs {
 		prefixes[i] = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())

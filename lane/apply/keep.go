@@ -31,15 +31,15 @@ func rebuilt(old, next device.Object) (dev string, classes bool) {
 	return "", false
 }
 
-// A kept is what others have set on a device's queues.
-type kept struct {
+// queueSettings are what others have set on a device's queues.
+type queueSettings struct {
 	queues   []device.Object // Affinity, Coalesce
 	channels device.Object   // nil for none
 	rules    []ethtool.RawRule
 }
 
 // keep reads what a write to dev may make the driver forget.
-func (s *System) keep(dev string, classes bool) (k kept, err error) {
+func (s *System) keep(dev string, classes bool) (k queueSettings, err error) {
 	c, err := s.Read(device.Channels{Dev: dev})
 	if err != nil {
 		return k, err
@@ -77,7 +77,7 @@ func (s *System) keep(dev string, classes bool) (k kept, err error) {
 
 // restoreKept writes back what is not as it was. The queues that are gone keep
 // nothing.
-func (s *System) restoreKept(dev string, k kept) error {
+func (s *System) restoreKept(dev string, k queueSettings) error {
 	var errs []error
 	put := func(o device.Object) {
 		now, err := s.Read(o)

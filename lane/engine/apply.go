@@ -77,7 +77,7 @@ func (e *Engine) Apply(ctx context.Context, f *File, o ApplyOptions) (*Result, e
 	if err := apply.CheckPending(e.RunDir); err != nil {
 		return nil, err
 	}
-	return e.apply(ctx, f, order{ApplyOptions: o, tidy: true})
+	return e.apply(ctx, f, request{ApplyOptions: o, tidy: true})
 }
 
 // Confirm keeps what an apply within a time has made. apply.ErrNothingPending: there is
@@ -88,8 +88,8 @@ func (e *Engine) Confirm() error { return apply.Confirm(e.RunDir) }
 // undo it is gone; "" if there is none.
 func (e *Engine) Unconfirmed() string { return apply.Unconfirmed(e.RunDir) }
 
-// An order is what is made of a plan.
-type order struct {
+// A request says what to make of a plan.
+type request struct {
 	ApplyOptions
 	tidy bool
 	// leave names objects by their keys of which no step is made, nil: none.
@@ -97,7 +97,7 @@ type order struct {
 }
 
 // apply is Apply with the lock held.
-func (e *Engine) apply(ctx context.Context, f *File, o order) (*Result, error) {
+func (e *Engine) apply(ctx context.Context, f *File, o request) (*Result, error) {
 	s, here, err := e.open()
 	if err != nil {
 		return nil, err
@@ -129,7 +129,8 @@ func (e *Engine) apply(ctx context.Context, f *File, o order) (*Result, error) {
 
 // carryOut journals a head, makes the steps of its plan, and remembers what there is
 // then.
-func (e *Engine) carryOut(ctx context.Context, s *journal.Store, h journal.Head, p *Planned, o order) (*Result, error) {
+func (e *Engine) carryOut(ctx context.Context, s *journal.Store, h journal.Head, p *Planned, o request) (*Result,
+	error) {
 	if o.Planned != nil {
 		if err := o.Planned(p.Plan); err != nil {
 			return nil, err

@@ -126,7 +126,7 @@ func (m *Memory) same(s *journal.Store, name string, p *Planned) {
 
 // applyKnown is apply on the machine as it is known, if the file lacks nothing but members
 // there; ok is false if it has to be looked at.
-func (e *Engine) applyKnown(ctx context.Context, f *File, s *journal.Store, here journal.Host, o order) (r *Result,
+func (e *Engine) applyKnown(ctx context.Context, f *File, s *journal.Store, here journal.Host, o request) (r *Result,
 	ok bool, err error) {
 	was := e.Memory.forget()
 	if was == nil || o.leave != nil {

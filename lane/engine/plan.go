@@ -34,8 +34,8 @@ func (e *Engine) Plan(ctx context.Context, f *File) (*Planned, error) {
 	return e.plan(ctx, f, s)
 }
 
-// earlier is what earlier applies of a file have written, and where.
-type earlier struct {
+// pastApplies is what earlier applies of a file have written, and where.
+type pastApplies struct {
 	plan.Owned
 	journals        []*journal.Journal
 	devices, groups []string
@@ -46,7 +46,7 @@ type earlier struct {
 func (e *Engine) plan(ctx context.Context, f *File, s *journal.Store) (*Planned, error) {
 	// Reading the journals of a thousand members takes as long as looking at
 	// them does.
-	journals := make(chan earlier, 1)
+	journals := make(chan pastApplies, 1)
 	go func() { journals <- earlierOf(s, f.Name) }()
 	groups := f.groups()
 	st, err := e.look(ctx, f.Devices(), groups)
@@ -80,7 +80,7 @@ func (e *Engine) plan(ctx context.Context, f *File, s *journal.Store) (*Planned,
 }
 
 // earlierOf reads the journals of a file.
-func earlierOf(s *journal.Store, name string) (of earlier) {
+func earlierOf(s *journal.Store, name string) (of pastApplies) {
 	if s == nil {
 		return of
 	}
@@ -98,7 +98,7 @@ func earlierOf(s *journal.Store, name string) (of earlier) {
 }
 
 // allGroups are the control groups of a file and of its earlier applies.
-func allGroups(f *File, before earlier) []string {
+func allGroups(f *File, before pastApplies) []string {
 	named := f.groups()
 	return append(named, absent(before.groups, func(g string) bool { return slices.Contains(named, g) })...)
 }

@@ -29,7 +29,7 @@ func (e *Engine) Make(ctx context.Context, f *File) (Repair, error) {
 }
 
 func (e *Engine) repair(ctx context.Context, f *File, leave func(key string) bool) (out Repair, err error) {
-	r, err := e.apply(ctx, f, order{ApplyOptions: ApplyOptions{Keep: true}, leave: leave})
+	r, err := e.apply(ctx, f, request{ApplyOptions: ApplyOptions{Keep: true}, leave: leave})
 	if r != nil && r.Report != nil {
 		out.Warnings = r.Report.Warnings
 		if err == nil {
@@ -97,7 +97,7 @@ func (e *Engine) repairPieces(ctx context.Context, f *File, j *journal.Journal,
 		p := *j.Head().Plan
 		p.Steps, p.Forget, p.Gone = steps, nil, nil
 		r, rerr := e.carryOut(ctx, s, headOf(here, f, &p), &Planned{Plan: &p, State: v.Now},
-			order{ApplyOptions: ApplyOptions{Keep: true}})
+			request{ApplyOptions: ApplyOptions{Keep: true}})
 		err = errors.Join(err, rerr)
 		if r == nil {
 			continue

@@ -27,7 +27,7 @@ type Journal struct {
 	damage string // what could not be read
 	lost   int    // lines of records and steps among it
 
-	owned *owned // as they were when last asked for
+	owned *recordsAt // as they were when last asked for
 }
 
 // New returns a journal in memory, for dry runs and tests.
@@ -164,7 +164,7 @@ func (j *Journal) Records() []Record {
 		for e := range j.history() {
 			r.event(e)
 		}
-		j.owned = &owned{len(j.events), r.owned()}
+		j.owned = &recordsAt{len(j.events), r.owned()}
 	}
 	return slices.Clip(j.owned.records)
 }
@@ -180,8 +180,8 @@ func (j *Journal) AppendOwned(o plan.Owned) plan.Owned {
 	return o
 }
 
-// owned are the records after so many events.
-type owned struct {
+// recordsAt are the records after a number of events.
+type recordsAt struct {
 	events  int
 	records []Record
 }

@@ -28,8 +28,8 @@ const rememberedFile = "probed.json"
 // maxRemembered is far above what twenty findings take.
 const maxRemembered = 1 << 16
 
-// remembered are findings, and what they hold for.
-type remembered struct {
+// A probeCache is findings, and what they hold for.
+type probeCache struct {
 	For          string              `json:"for"`
 	Capabilities device.Capabilities `json:"capabilities"`
 }
@@ -70,7 +70,7 @@ func remember(dir, holds string, caps device.Capabilities) error {
 			return nil
 		}
 	}
-	b, err := json.Marshal(remembered{holds, caps})
+	b, err := json.Marshal(probeCache{holds, caps})
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func recall(dir, holds string) device.Capabilities {
 	}
 	f := os.NewFile(uintptr(fd), rememberedFile)
 	defer f.Close()
-	var r remembered
+	var r probeCache
 	b, err := io.ReadAll(io.LimitReader(f, maxRemembered))
 	if err != nil || json.Unmarshal(b, &r) != nil || r.For != holds {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // shaped reports whether the file asks for anything that needs shaping.
-func shaped(lanes []*placed) bool {
+func shaped(lanes []*deviceLane) bool {
 	for _, l := range lanes {
 		if !l.Bandwidth.Guarantee.IsZero() || !l.Bandwidth.Ceiling.IsZero() || l.Rank != 0 {
 			return true
@@ -29,7 +29,7 @@ func shaped(lanes []*placed) bool {
 func rootRate(link uint64) uint64 { return link / 100 * 98 }
 
 // asked is what the lanes want of their bandwidth.
-func asked(lanes []*placed) (out []string) {
+func asked(lanes []*deviceLane) (out []string) {
 	for _, l := range lanes {
 		for what, is := range map[string]bool{
 			givesGuarantee: !l.Bandwidth.Guarantee.IsZero(), givesCeiling: !l.Bandwidth.Ceiling.IsZero(),
@@ -46,7 +46,7 @@ func asked(lanes []*placed) (out []string) {
 
 // tooLittle gives, by name, why a realisation of the bandwidth is not enough for
 // the lanes.
-func (f *fit) tooLittle(lanes []*placed) map[string]string {
+func (f *fit) tooLittle(lanes []*deviceLane) map[string]string {
 	why := map[string]string{}
 	for _, e := range catalogue() {
 		if e.part != device.PartBandwidth {
@@ -70,7 +70,7 @@ func (f *fit) tooLittle(lanes []*placed) map[string]string {
 }
 
 // wantBandwidth shapes what the lanes transmit.
-func (f *fit) wantBandwidth(lanes []*placed) {
+func (f *fit) wantBandwidth(lanes []*deviceLane) {
 	if !shaped(lanes) {
 		return
 	}
@@ -90,7 +90,7 @@ func (f *fit) wantBandwidth(lanes []*placed) {
 
 // wantMaxrate has the card cap each queue of a lane with a ceiling. The unit is
 // Mbit/s (Documentation/ABI/testing/sysfs-class-net-queues).
-func (f *fit) wantMaxrate(lanes []*placed) {
+func (f *fit) wantMaxrate(lanes []*deviceLane) {
 	for _, l := range lanes {
 		rate := f.queueCeiling(l)
 		for _, q := range l.queues {
@@ -107,7 +107,7 @@ func (f *fit) wantMaxrate(lanes []*placed) {
 
 // wantShapers has the card give each queue of a lane its share of the lane's
 // guarantee and ceiling.
-func (f *fit) wantShapers(lanes []*placed) {
+func (f *fit) wantShapers(lanes []*deviceLane) {
 	for _, l := range lanes {
 		least, most := f.guarantee(l)/uint64(len(l.queues)), f.queueCeiling(l)
 		if least == 0 && most == 0 {
@@ -137,13 +137,13 @@ func (f *fit) wantShapers(lanes []*placed) {
 
 // queueCeiling is the part of a lane's ceiling that each of its queues has, 0
 // for none.
-func (f *fit) queueCeiling(l *placed) uint64 {
+func (f *fit) queueCeiling(l *deviceLane) uint64 {
 	return f.ceiling(l) / uint64(len(l.queues))
 }
 
 // wantMqTBF gives each queue a qdisc of its own, and those of a lane with a
 // ceiling a token bucket.
-func (f *fit) wantMqTBF(lanes []*placed) {
+func (f *fit) wantMqTBF(lanes []*deviceLane) {
 	if !f.byPriority() { // which has a class for each queue too
 		f.wants = append(f.wants, want{
 			Object: device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "mq", Handle: rootHandle},
@@ -182,7 +182,7 @@ const (
 // which whoever has no lane would wait behind the bulk of all others. A shared
 // lane's members have addresses of their own where they are pods, and one that
 // opens many connections should have no more than the others: that cake knows.
-func (f *fit) wantFair(l *placed) {
+func (f *fit) wantFair(l *deviceLane) {
 	cause, flows := lanePath(l.Lane, "mode"), "the flows of shared lane "+l.Name
 	if l.isDefault {
 		cause, flows = l.Path, "the flows of lane "+l.Name
@@ -215,7 +215,7 @@ const fifoLimit = 1000
 // class is made, and drops every packet where that is 0 (net/sched/sch_fifo.c:
 // __fifo_init). One that is there stays: attaching a qdisc can change txqueuelen
 // (net/sched/sch_api.c: qdisc_create).
-func (f *fit) wantFIFO(l *placed) {
+func (f *fit) wantFIFO(l *deviceLane) {
 	q := device.Qdisc{Dev: f.dev.Name, Parent: classID(l.minor), Type: "pfifo",
 		Handle: fmt.Sprintf("%x:", firstFIFO+int(l.minor)), Limit: fifoLimit}
 	why := "as long as it has been"
@@ -247,7 +247,7 @@ func (f *fit) wantTxQueueLen() {
 }
 
 // wantHTB makes one HTB class per lane under a common root class.
-func (f *fit) wantHTB(lanes []*placed) {
+func (f *fit) wantHTB(lanes []*deviceLane) {
 	root := rootRate(f.link)
 	f.wantRoot(device.Qdisc{Dev: f.dev.Name, Parent: "root", Type: "htb", Handle: rootHandle,
 		DefaultClass: defaultMinor},

@@ -33,7 +33,7 @@ func (f *fit) limits() device.ClassLimits {
 }
 
 // noClasses says why the card cannot have these lanes for classes, "" if it can.
-func (f *fit) noClasses(lanes []*placed) string {
+func (f *fit) noClasses(lanes []*deviceLane) string {
 	l := f.limits()
 	from := fmt.Sprintf(" (%s)", l.Source)
 	if len(lanes) > l.Classes {
@@ -78,7 +78,7 @@ func whole(prefix string, family int) bool {
 // oddCounts says what is wrong with the classes' numbers of queues, as
 // ice_validate_mqprio_qopt does: one value need not be a power of two, and it
 // is the largest.
-func oddCounts(lanes []*placed, l device.ClassLimits) string {
+func oddCounts(lanes []*deviceLane, l device.ClassLimits) string {
 	if !l.PowerOfTwo {
 		return ""
 	}
@@ -105,13 +105,13 @@ func oddCounts(lanes []*placed, l device.ClassLimits) string {
 }
 
 // ofCard makes q the card's, with the lanes' rates.
-func (f *fit) ofCard(q *device.Qdisc, lanes []*placed) {
+func (f *fit) ofCard(q *device.Qdisc, lanes []*deviceLane) {
 	q.Mode = device.ModeChannel
 	if !f.uses(device.PartBandwidth, RealMqprioRate) || !shaped(lanes) {
 		return
 	}
 	unit := f.limits().RateUnit
-	rates := func(of func(*placed) uint64, key string) string {
+	rates := func(of func(*deviceLane) uint64, key string) string {
 		var out []string
 		some := false
 		for _, l := range lanes {
@@ -145,7 +145,7 @@ func (f *fit) mqprioWanted() bool {
 
 // wantClasses makes the card's classes before anything that belongs to their
 // queues: the driver makes these anew.
-func (f *fit) wantClasses(lanes []*placed) {
+func (f *fit) wantClasses(lanes []*deviceLane) {
 	if !f.byCard() || len(lanes) < 2 {
 		return
 	}
@@ -182,7 +182,7 @@ func (f *fit) wantOwnTable() {
 // makes its queues anew for that, so that it comes before what belongs to them.
 // adqsetup sets the same: a class's connections come in where they go out, where
 // the class is one application's.
-func (f *fit) wantDriverPollers(lanes []*placed) {
+func (f *fit) wantDriverPollers(lanes []*deviceLane) {
 	if !f.uses(device.PartPoller, RealDriverPollers) {
 		return
 	}
@@ -213,7 +213,7 @@ func (f *fit) wantDriverPollers(lanes []*placed) {
 }
 
 // wantFlowers steers the members' packets to their lane's class, last of all.
-func (f *fit) wantFlowers(lanes []*placed) {
+func (f *fit) wantFlowers(lanes []*deviceLane) {
 	if !f.uses(device.PartSteering, RealFlower) {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // checkParts refuses what needs a realisation that this device does not have.
-func (f *fit) checkParts(lanes []*placed) {
+func (f *fit) checkParts(lanes []*deviceLane) {
 	for name := range f.in.Group.Force {
 		if Realisations(device.Part(name)) == nil {
 			f.failf("globals.force."+name, "no part of a lane is called %q", name)
@@ -90,7 +90,7 @@ func (f *fit) reasons(c Choice) string {
 	return "tried " + strings.Join(rs, ", ")
 }
 
-func (f *fit) checkBandwidth(lanes []*placed) {
+func (f *fit) checkBandwidth(lanes []*deviceLane) {
 	if !shaped(lanes) {
 		return
 	}
@@ -147,7 +147,7 @@ func (f *fit) checkForeign() {
 }
 
 // checkMembers refuses members that the realisations cannot tell apart.
-func (f *fit) checkMembers(lanes []*placed) {
+func (f *fit) checkMembers(lanes []*deviceLane) {
 	var rules int
 	byCard := f.uses(device.PartSteering, RealRules) || f.uses(device.PartSteering, RealFlower)
 	for _, l := range lanes[1:] {
@@ -210,7 +210,7 @@ func portBits(port uint16, bits int) int {
 
 // checkPatterns refuses members that compare too many different sets of
 // fields: each is one lookup per packet.
-func (f *fit) checkPatterns(lanes []*placed) {
+func (f *fit) checkPatterns(lanes []*deviceLane) {
 	seen := map[Pattern]bool{}
 	var last Pattern // which most members have in common
 	for _, l := range lanes {
@@ -266,7 +266,7 @@ func (f *fit) checkForeignRules(m *intent.Member, ms []device.Match) {
 
 // checkCgroup refuses a control group that does not exist, and one whose
 // processors shall be set and cannot.
-func (f *fit) checkCgroup(l *placed, m *intent.Member) {
+func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 	if m.Cgroup == "" {
 		return
 	}

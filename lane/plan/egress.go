@@ -24,11 +24,11 @@ const (
 
 // wantXPS fences the transmit queues: traffic transmits on the queue that
 // received it, and what has no receive queue yet stays in the default lane's.
-func (f *fit) wantXPS(lanes []*placed, total int) {
+func (f *fit) wantXPS(lanes []*deviceLane, total int) {
 	if !f.uses(device.PartMapper, RealXPSRxqs) {
 		return
 	}
-	owner := make([]*placed, total)
+	owner := make([]*deviceLane, total)
 	for _, l := range lanes {
 		for _, q := range l.queues {
 			owner[q] = l
@@ -57,7 +57,7 @@ func (f *fit) wantXPS(lanes []*placed, total int) {
 	}
 }
 
-func (f *fit) wantXPSQueue(q int, l *placed, cpus []int, why string) {
+func (f *fit) wantXPSQueue(q int, l *deviceLane, cpus []int, why string) {
 	cause := "globals.queues"
 	rxqs := []int(nil)
 	name := "no lane"
@@ -76,7 +76,7 @@ func (f *fit) chooses() bool { return f.uses(device.PartMapper, RealQueueMapping
 
 // wantClassifier gives the members' packets their lane's class, and its
 // transmit queues where nothing else does.
-func (f *fit) wantClassifier(def *placed, lanes []*placed) {
+func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 	if len(lanes) == 0 {
 		return
 	}
@@ -154,13 +154,13 @@ func (f *fit) byGroup() bool {
 
 // wantCgroupClasses gives the packets of the members' control groups their
 // lane's class.
-func (f *fit) wantCgroupClasses(lanes []*placed) {
+func (f *fit) wantCgroupClasses(lanes []*deviceLane) {
 	name := f.choice[device.PartClassifier].Realisation
 	if f.priority(lanes[0]) == "" {
 		f.notef("nothing is shaped, so that the classifier %s has nothing to name", name)
 		return
 	}
-	owner := map[string]*placed{}
+	owner := map[string]*deviceLane{}
 	for _, l := range lanes {
 		for i := range l.Members {
 			m := &l.Members[i]

@@ -15,7 +15,7 @@ import (
 // An automatic choice is as many as the queues need; nobody asked for the
 // application to be squeezed into that. Busy pollers have their processors for
 // themselves.
-func (f *fit) wantCpusets(lanes []*placed) {
+func (f *fit) wantCpusets(lanes []*deviceLane) {
 	if !f.uses(device.PartProcessors, RealCpuset) {
 		return
 	}
@@ -51,7 +51,7 @@ func (f *fit) wantCpusets(lanes []*placed) {
 
 // memberCPUs are the processors to which a lane's members with a control group
 // are kept: none where the file names none, or busy pollers have them all.
-func (f *fit) memberCPUs(l *placed) []int {
+func (f *fit) memberCPUs(l *deviceLane) []int {
 	if len(l.CPUs) == 0 {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 
 // wantDefaultRSS keeps default traffic in the default lane's queues, of total
 // pairs and what the device has beyond these.
-func (f *fit) wantDefaultRSS(def *placed, total int) {
+func (f *fit) wantDefaultRSS(def *deviceLane, total int) {
 	if !f.tables() {
 		return
 	}
@@ -37,7 +37,7 @@ func (f *fit) tables() bool {
 
 // widens reports whether the default lane gets queues that its table, which
 // niclane has set, does not have now.
-func (f *fit) widens(def *placed) bool {
+func (f *fit) widens(def *deviceLane) bool {
 	for _, t := range f.dev.RSS {
 		if _, ours := f.owned[t.Key()]; t.Context != 0 || !ours {
 			continue
@@ -165,7 +165,7 @@ func (f *fit) isFresh(o device.Object, q int) bool {
 
 // wantContexts gives each lane an indirection table over its own queues, the
 // last lane first if so asked.
-func (f *fit) wantContexts(lanes []*placed, lastFirst bool) {
+func (f *fit) wantContexts(lanes []*deviceLane, lastFirst bool) {
 	if !f.uses(device.PartQueueSet, RealRSSContext) {
 		return
 	}
@@ -188,7 +188,7 @@ func (f *fit) wantContexts(lanes []*placed, lastFirst bool) {
 
 // wantRules steers the members' packets to their lane's queues. It comes
 // last, when everything behind the rules is ready.
-func (f *fit) wantRules(lanes []*placed) {
+func (f *fit) wantRules(lanes []*deviceLane) {
 	if !f.uses(device.PartSteering, RealRules) {
 		return
 	}

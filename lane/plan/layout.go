@@ -13,8 +13,8 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// A placed lane is a lane fitted to one device: which queues and processors.
-type placed struct {
+// A deviceLane is a lane fitted to one device: which queues and processors.
+type deviceLane struct {
 	*intent.Lane
 	// number is niclane's of the lane, of its RSS context and of its place
 	// in the XDP program; 0 for the default lane. minor, of its HTB class,
@@ -29,10 +29,10 @@ type placed struct {
 
 // cpuOf returns the processor of the i-th queue of the lane: queues are spread
 // over the lane's pollers, pollers over its processors.
-func (p *placed) cpuOf(i int) int { return p.cpus[p.pollerOf(i)%len(p.cpus)] }
+func (p *deviceLane) cpuOf(i int) int { return p.cpus[p.pollerOf(i)%len(p.cpus)] }
 
 // pollerOf returns which of the lane's pollers, from 0, has its i-th queue.
-func (p *placed) pollerOf(i int) int {
+func (p *deviceLane) pollerOf(i int) int {
 	pollers := p.Poller.Count
 	if pollers == 0 || pollers > len(p.queues) {
 		pollers = len(p.queues)
@@ -43,7 +43,7 @@ func (p *placed) pollerOf(i int) int {
 // fifo is the SCHED_FIFO priority of a lane's polling threads where the file
 // does not say: above everything that is not real-time, below the kernel's
 // own interrupt threads (50), earlier ranks first.
-func (p *placed) fifo() int {
+func (p *deviceLane) fifo() int {
 	if p.isDefault {
 		return 0
 	}
@@ -51,7 +51,7 @@ func (p *placed) fifo() int {
 }
 
 // scheduling is how the lane's polling threads run, and how to say it.
-func (p *placed) scheduling() (policy string, priority, nice int, how string) {
+func (p *deviceLane) scheduling() (policy string, priority, nice int, how string) {
 	priority = p.Poller.Priority
 	if p.Poller.Policy == intent.PolicyRank {
 		priority = p.fifo()
@@ -62,7 +62,7 @@ func (p *placed) scheduling() (policy string, priority, nice int, how string) {
 	return "other", 0, p.Poller.Nice, fmt.Sprintf("nice %d", p.Poller.Nice)
 }
 
-func rank(p *placed) int {
+func rank(p *deviceLane) int {
 	if p.Rank != 0 {
 		return p.Rank
 	}
@@ -75,7 +75,7 @@ func rank(p *placed) int {
 // layout gives each lane its queues: the default lane the first ones, the
 // others after it in the order of the file. It reports how many queues the
 // device must have.
-func (f *fit) layout() (lanes []*placed, total int) {
+func (f *fit) layout() (lanes []*deviceLane, total int) {
 	sum := f.sum()
 	have := f.queuesBefore()
 	most := max(have, f.maxQueues())
@@ -96,11 +96,11 @@ func (f *fit) layout() (lanes []*placed, total int) {
 		return nil, 0
 	}
 	def := f.in.Default
-	lanes = append(lanes, &placed{Lane: &def, queues: span(0, first), minor: defaultMinor, isDefault: true})
+	lanes = append(lanes, &deviceLane{Lane: &def, queues: span(0, first), minor: defaultMinor, isDefault: true})
 	next := first
 	for i := range f.in.Lanes {
 		l := &f.in.Lanes[i]
-		lanes = append(lanes, &placed{
+		lanes = append(lanes, &deviceLane{
 			Lane: l, queues: span(next, l.Queues),
 		})
 		next += l.Queues
@@ -117,16 +117,16 @@ func (f *fit) layout() (lanes []*placed, total int) {
 
 // sharedLayout gives every lane all queues: none is reserved to receive, and
 // there are too few to transmit, or no way to choose among them.
-func (f *fit) sharedLayout(have int) []*placed {
+func (f *fit) sharedLayout(have int) []*deviceLane {
 	f.sharedQueues = true
 	def := f.in.Default
-	lanes := []*placed{{Lane: &def, queues: span(0, have), minor: defaultMinor, isDefault: true}}
+	lanes := []*deviceLane{{Lane: &def, queues: span(0, have), minor: defaultMinor, isDefault: true}}
 	for i := range f.in.Lanes {
 		l := &f.in.Lanes[i]
 		if l.Queues > have {
 			f.failf(lanePath(l, "queues"), "%d queues asked for, %s has %s", l.Queues, f.dev.Name, queuesText(f.dev))
 		}
-		lanes = append(lanes, &placed{Lane: l, queues: span(0, have)})
+		lanes = append(lanes, &deviceLane{Lane: l, queues: span(0, have)})
 	}
 	f.number(lanes[1:])
 	return lanes
@@ -226,7 +226,7 @@ func span(first, n int) []int {
 // processors gives each lane its processors: those that the file names, if
 // online, else a choice by NUMA policy that keeps lanes apart for as long as
 // there are processors left.
-func (f *fit) processors(lanes []*placed) {
+func (f *fit) processors(lanes []*deviceLane) {
 	online := f.st.OnlineCPUs()
 	var taken []int
 	for _, l := range lanes {
@@ -283,7 +283,7 @@ func (f *fit) keptFree() (words []string) {
 
 // noteKept says which processors automatic choices have left out, and where they
 // could not.
-func (f *fit) noteKept(lanes []*placed) {
+func (f *fit) noteKept(lanes []*deviceLane) {
 	words := f.keptFree()
 	var auto, forced []string
 	for _, l := range lanes[min(1, len(lanes)):] {
@@ -309,7 +309,7 @@ func (f *fit) noteKept(lanes []*placed) {
 
 // pool returns the online processors that a lane's NUMA policy allows, but for
 // those that the host keeps free of work, unless there are no others.
-func (f *fit) pool(l *placed) []int {
+func (f *fit) pool(l *deviceLane) []int {
 	policy := l.NUMA
 	var ids, kept []int
 	for _, c := range f.st.CPUs {

@@ -46,7 +46,7 @@ func (f *fit) invented() (device.Quirk, bool) {
 }
 
 // noteSpeed says where lanes have shares of an invention.
-func (f *fit) noteSpeed(lanes []*placed) {
+func (f *fit) noteSpeed(lanes []*deviceLane) {
 	if q, ok := f.invented(); ok && shaped(lanes) {
 		f.notef("the driver %s makes up the link rate of %s (%s): give link-rate, which percentages refer to and "+
 			"below which queues build",

@@ -234,7 +234,7 @@ func (f *fit) plan(p *Plan) {
 
 // place chooses the realisations and gives the lanes their queues and
 // processors, which can rule out a realisation in turn.
-func (f *fit) place() (choices []Choice, lanes []*placed, total int) {
+func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 	asked, spare := f.askedPollers()
 	if why := f.noDeviceThreads(); why != "" {
 		spare[RealDeviceThread] = why

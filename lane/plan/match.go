@@ -115,7 +115,7 @@ var (
 // noteFragments names the lanes whose datagrams are told by ports, which their
 // fragments do not have (internal/kernel/bpf/c/include/niclane/packet.h). TCP fits its
 // segments to the MTU.
-func (f *fit) noteFragments(lanes []*placed) {
+func (f *fit) noteFragments(lanes []*deviceLane) {
 	var names []string
 	for _, l := range lanes {
 		if slices.ContainsFunc(l.Members, func(m intent.Member) bool {

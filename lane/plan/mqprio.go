@@ -61,7 +61,7 @@ func priorityNumber(handle string) int {
 }
 
 // noMqprio says why an mqprio cannot map these lanes, "" if it can.
-func (f *fit) noMqprio(lanes []*placed) string {
+func (f *fit) noMqprio(lanes []*deviceLane) string {
 	switch {
 	case !f.byPriority():
 		return ""
@@ -83,7 +83,7 @@ func (f *fit) noMqprio(lanes []*placed) string {
 
 // wantMqprio makes the traffic classes: the default lane's is 0, and has every
 // priority that is no lane's.
-func (f *fit) wantMqprio(lanes []*placed) {
+func (f *fit) wantMqprio(lanes []*deviceLane) {
 	if !f.byPriority() || len(lanes) < 2 || f.mqprioWanted() {
 		return
 	}
@@ -144,7 +144,7 @@ func (f *fit) wantMqprio(lanes []*placed) {
 // where that is another class's. It clears them when classes are made and when
 // they go, so that they are set afterwards, and nothing of somebody else's is
 // overwritten: it could not come back after the classes.
-func (f *fit) pairs(lanes []*placed) (files []device.File) {
+func (f *fit) pairs(lanes []*deviceLane) (files []device.File) {
 	if ok, _ := needs("", device.CapXPSRxqs)(f.st, f.dev); !ok || !f.byCard() {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (f *fit) setByOthers(path string) bool {
 
 // priority is what niclane writes to skb->priority of a lane's packets, as a
 // handle; "" for nothing.
-func (f *fit) priority(l *placed) string {
+func (f *fit) priority(l *deviceLane) string {
 	switch {
 	case f.byPriority():
 		return fmt.Sprintf("0:%x", lanePriority(l.number))

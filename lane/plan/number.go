@@ -13,7 +13,7 @@ import (
 // lane that comes or goes before it in the file leaves its traffic alone; a new
 // one gets the lowest that no lane has, or had until now, as long as there are
 // such.
-func (f *fit) number(lanes []*placed) {
+func (f *fit) number(lanes []*deviceLane) {
 	used, was := f.numbers()
 	given := map[int]bool{}
 	if f.uses(device.PartQueueSet, RealRSSContext) {

@@ -30,7 +30,7 @@ func (f *fit) offloadLimits() device.OffloadLimits {
 
 // noOffload says why the card's HTB classes are not what maps these lanes, "" if
 // they are. asked and without are those of the choice that was made.
-func (f *fit) noOffload(lanes []*placed, without map[string]string, asked []string) string {
+func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []string) string {
 	switch {
 	case !f.byClass():
 		return ""
@@ -61,7 +61,7 @@ func (f *fit) noOffload(lanes []*placed, without map[string]string, asked []stri
 // root class. That is the first leaf until it has one below, which takes its
 // queue over: the default lane, so that its transmit completions come to the
 // first channel, which is its own.
-func (f *fit) wantOffload(lanes []*placed) {
+func (f *fit) wantOffload(lanes []*deviceLane) {
 	limits := f.offloadLimits()
 	root := f.link / limits.CeilingUnit * limits.CeilingUnit
 	if root < limits.Shares || root == 0 {
@@ -98,7 +98,7 @@ func (f *fit) wantOffload(lanes []*placed) {
 // offloadRates are what the lanes' classes are guaranteed. Where the card shares
 // the link out by parts, a guarantee is rounded up to whole ones, so that it
 // holds, and a lane without one has the least that a class can have.
-func (f *fit) offloadRates(lanes []*placed, root uint64) []uint64 {
+func (f *fit) offloadRates(lanes []*deviceLane, root uint64) []uint64 {
 	part := uint64(1)
 	least := max(root/1000, 8)
 	if n := f.offloadLimits().Shares; n > 0 {

@@ -15,7 +15,7 @@ import (
 // wantPollers has the NAPIs of the lanes that ask for it polled by threads,
 // places and prioritises these, and sets the affinity of the queues'
 // interrupts.
-func (f *fit) wantPollers(lanes []*placed) {
+func (f *fit) wantPollers(lanes []*deviceLane) {
 	f.wantDriverPollers(lanes)
 	for _, l := range lanes {
 		kind := f.kind(l)
@@ -52,7 +52,7 @@ func (f *fit) wantPollers(lanes []*placed) {
 }
 
 // receiving is the lane without queues that only transmit, which nobody polls.
-func (f *fit) receiving(l *placed) *placed {
+func (f *fit) receiving(l *deviceLane) *deviceLane {
 	if f.reserves() || len(l.queues) <= f.dev.RxQueues {
 		return l
 	}
@@ -61,9 +61,9 @@ func (f *fit) receiving(l *placed) *placed {
 	return &less
 }
 
-func (f *fit) defaultThreaded(def *placed) bool { return def.Poller.Kind == intent.PollerThread }
+func (f *fit) defaultThreaded(def *deviceLane) bool { return def.Poller.Kind == intent.PollerThread }
 
-func (f *fit) threadsShareCPUs(lanes []*placed) bool {
+func (f *fit) threadsShareCPUs(lanes []*deviceLane) bool {
 	for _, w := range f.wants {
 		if n, ok := w.Object.(device.NAPIConfig); ok && n.Threaded == "on" {
 			return true
@@ -72,7 +72,7 @@ func (f *fit) threadsShareCPUs(lanes []*placed) bool {
 	return false
 }
 
-func (f *fit) wantThread(l *placed, kind intent.PollerKind, i, q int) {
+func (f *fit) wantThread(l *deviceLane, kind intent.PollerKind, i, q int) {
 	cfg, ok := f.napi(l, q)
 	if !ok {
 		return
@@ -100,7 +100,7 @@ func (f *fit) wantThread(l *placed, kind intent.PollerKind, i, q int) {
 		fmt.Sprintf("its thread on processor %s, %s", device.FormatCPUList(t.CPUs), how))
 }
 
-func (f *fit) wantUnthreaded(l *placed, q int) {
+func (f *fit) wantUnthreaded(l *deviceLane, q int) {
 	cfg, ok := f.napi(nil, q)
 	if !ok || cfg.Threaded == "off" {
 		return
@@ -121,7 +121,7 @@ func (f *fit) wantUnthreaded(l *placed, q int) {
 // napi returns the configuration of a queue's NAPI as it shall be before the
 // caller changes it: what is there, or what an earlier want said. l is only
 // for the error; nil says nothing.
-func (f *fit) napi(l *placed, q int) (device.NAPIConfig, bool) {
+func (f *fit) napi(l *deviceLane, q int) (device.NAPIConfig, bool) {
 	key := device.NAPIConfig{Dev: f.dev.Name, Queue: q}.Key()
 	for _, w := range f.wants {
 		if w.Key() == key {
@@ -164,7 +164,7 @@ func (f *fit) freshNAPI(q int) device.NAPIConfig {
 }
 
 // wantIRQ moves a queue's interrupt to the processor that polls it.
-func (f *fit) wantIRQ(l *placed, i, q int) {
+func (f *fit) wantIRQ(l *deviceLane, i, q int) {
 	if !f.uses(device.PartInterrupts, RealIRQAffinity) || l.isDefault && len(l.CPUs) == 0 {
 		return
 	}
@@ -214,7 +214,7 @@ func (f *fit) irqName(q int) string {
 func (f *fit) grown(q int) bool { return f.dev.Channels != nil && q >= f.dev.RxQueues }
 
 // wantModeration sets when the lanes' queues interrupt.
-func (f *fit) wantModeration(lanes []*placed) {
+func (f *fit) wantModeration(lanes []*deviceLane) {
 	for _, l := range lanes {
 		m := l.Moderation
 		if m == (intent.Moderation{}) {
@@ -235,7 +235,7 @@ func (f *fit) wantModeration(lanes []*placed) {
 	}
 }
 
-func (f *fit) wantCoalesce(l *placed, q int) {
+func (f *fit) wantCoalesce(l *deviceLane, q int) {
 	key := device.Coalesce{Dev: f.dev.Name, Queue: q}.Key()
 	c, ok := f.present[key].(device.Coalesce)
 	if !ok && q >= 0 && f.grown(q) {
@@ -280,7 +280,7 @@ func set[T any](dst *T, src *T) {
 // wantNAPIModeration holds packets back by the NAPI's own timer where the
 // card has no moderation (Documentation/networking/napi.rst, "Software IRQ
 // coalescing"): defer-hard-irqs 1 arms gro-flush-timeout, 0 switches it off.
-func (f *fit) wantNAPIModeration(l *placed) {
+func (f *fit) wantNAPIModeration(l *deviceLane) {
 	if l.Moderation.RxAdapt != nil && *l.Moderation.RxAdapt {
 		f.failf(lanePath(l.Lane, "rxadapt"), "%s has no adaptive moderation", f.dev.Name)
 	}

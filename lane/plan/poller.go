@@ -83,7 +83,7 @@ func (f *fit) usable() (n int) {
 }
 
 // kind is who polls a lane's queues, once realisations are chosen.
-func (f *fit) kind(l *placed) intent.PollerKind {
+func (f *fit) kind(l *deviceLane) intent.PollerKind {
 	if l.Poller.Kind != intent.PollerAuto {
 		return l.Poller.Kind
 	}
@@ -107,7 +107,7 @@ func (f *fit) canThread() (bool, string) {
 	return needs("", device.CapNAPIThread, device.CapQueueNAPI)(f.st, f.dev)
 }
 
-func (f *fit) checkPollers(lanes []*placed) {
+func (f *fit) checkPollers(lanes []*deviceLane) {
 	choice := f.choice[device.PartPoller]
 	for _, l := range lanes {
 		switch kind := f.kind(l); kind {
@@ -169,9 +169,9 @@ func (f *fit) noDeviceThreads() string {
 }
 
 // checkDeviceThreads refuses what the threads of a whole device rule out.
-func (f *fit) checkDeviceThreads(lanes []*placed) {
+func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
 	if !f.uses(device.PartPoller, RealDeviceThread) ||
-		!slices.ContainsFunc(lanes, func(l *placed) bool { return f.kind(l) == intent.PollerThread }) {
+		!slices.ContainsFunc(lanes, func(l *deviceLane) bool { return f.kind(l) == intent.PollerThread }) {
 		return
 	}
 	for _, l := range lanes {
@@ -188,7 +188,7 @@ func (f *fit) checkDeviceThreads(lanes []*placed) {
 
 // wantDeviceThreads makes a thread of every NAPI of the device, before Linux
 // 6.17 the only way.
-func (f *fit) wantDeviceThreads(l *placed) {
+func (f *fit) wantDeviceThreads(l *deviceLane) {
 	path := "/sys/class/net/" + f.dev.Name + "/threaded"
 	for _, w := range f.wants {
 		if w.Key() == (device.File{Path: path}).Key() {
@@ -199,7 +199,7 @@ func (f *fit) wantDeviceThreads(l *placed) {
 		"a kernel thread for each NAPI of the device, all lanes' alike")
 }
 
-func (f *fit) checkBusy(l *placed, choice Choice) {
+func (f *fit) checkBusy(l *deviceLane, choice Choice) {
 	threads := 0
 	for i := range l.queues {
 		threads = l.pollerOf(i) + 1
@@ -239,7 +239,7 @@ func (f *fit) checkBusy(l *placed, choice Choice) {
 
 // spinning is how a thread runs that polls without sleeping. SCHED_FIFO would
 // leave its processor to nobody, so that has to be asked for.
-func (p *placed) spinning() (policy string, priority, nice int, how string) {
+func (p *deviceLane) spinning() (policy string, priority, nice int, how string) {
 	if p.Poller.Policy == intent.PolicyFIFO {
 		return p.scheduling()
 	}
@@ -247,7 +247,7 @@ func (p *placed) spinning() (policy string, priority, nice int, how string) {
 }
 
 // wantOwnPollers wants niclane's own processes to poll a lane's queues.
-func (f *fit) wantOwnPollers(l *placed) {
+func (f *fit) wantOwnPollers(l *deviceLane) {
 	var pollers []device.Poller
 	var how string
 	for i, q := range l.queues {
@@ -278,7 +278,7 @@ func (f *fit) wantOwnPollers(l *placed) {
 // wantDeferred keeps the interrupt of a queue off between two polls of its
 // poller, which is there already. If the poller goes, a packet that follows
 // another closely waits for pollerFlush at most.
-func (f *fit) wantDeferred(l *placed, q int) {
+func (f *fit) wantDeferred(l *deviceLane, q int) {
 	cfg, ok := f.napi(l, q)
 	if !ok {
 		return
@@ -293,7 +293,7 @@ func (f *fit) wantDeferred(l *placed, q int) {
 }
 
 // spun are the processors of a lane's busy pollers, ascending.
-func (f *fit) spun(l *placed) []int {
+func (f *fit) spun(l *deviceLane) []int {
 	if f.kind(l) != intent.PollerBusy {
 		return nil
 	}

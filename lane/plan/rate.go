@@ -21,11 +21,11 @@ func (f *fit) rate(r intent.Rate) uint64 {
 	return part
 }
 
-func (f *fit) guarantee(l *placed) uint64 { return f.rate(l.Bandwidth.Guarantee) }
+func (f *fit) guarantee(l *deviceLane) uint64 { return f.rate(l.Bandwidth.Guarantee) }
 
 // ceiling is never more than the link of a bond's slave: the bond's can be, as
 // soon as others have left.
-func (f *fit) ceiling(l *placed) uint64 {
+func (f *fit) ceiling(l *deviceLane) uint64 {
 	rate := f.rate(l.Bandwidth.Ceiling)
 	if f.in.Group.Bond != "" {
 		return min(rate, f.link)
@@ -40,7 +40,7 @@ const mostSlaves = 16
 // keptRates returns the traffic classes that the card has, if they differ from q
 // in nothing but how many slaves the bond had when they were made: a card cannot
 // change them without taking them away. Otherwise it returns q.
-func (f *fit) keptRates(q device.Qdisc, lanes []*placed) device.Qdisc {
+func (f *fit) keptRates(q device.Qdisc, lanes []*deviceLane) device.Qdisc {
 	now, ok := f.present[q.Key()].(device.Qdisc)
 	if !ok || f.links == 0 || device.Equal(now, q) {
 		return q

@@ -133,7 +133,7 @@ func rps(st *device.State, d *device.Device) (bool, string) {
 // host's: with a cpumap to the processor that receives anyway P50 was 2.0 times
 // that of an idle link (1.55 to 2.24), without it 1.3 times (1.09 to 1.52); what
 // P99 did was too noisy to tell (docs/realisations.md).
-func (f *fit) useless(lanes []*placed) string {
+func (f *fit) useless(lanes []*deviceLane) string {
 	if !f.redirects() && !f.uses(device.PartQueueSet, RealRPS) || len(lanes) < 2 {
 		return ""
 	}
@@ -145,15 +145,15 @@ func (f *fit) useless(lanes []*placed) string {
 }
 
 // laneless are the default lane's processors that no other lane has.
-func (f *fit) laneless(lanes []*placed) []int {
+func (f *fit) laneless(lanes []*deviceLane) []int {
 	return slices.DeleteFunc(slices.Clone(lanes[0].cpus), func(id int) bool {
-		return slices.ContainsFunc(lanes[1:], func(l *placed) bool { return slices.Contains(l.cpus, id) })
+		return slices.ContainsFunc(lanes[1:], func(l *deviceLane) bool { return slices.Contains(l.cpus, id) })
 	})
 }
 
 // wantRPS puts the receive work of every queue on the processors that no lane
 // has.
-func (f *fit) wantRPS(lanes []*placed) {
+func (f *fit) wantRPS(lanes []*deviceLane) {
 	if !f.uses(device.PartQueueSet, RealRPS) {
 		return
 	}
@@ -177,7 +177,7 @@ func (f *fit) wantRPS(lanes []*placed) {
 // steering that is on hands them on to others, also behind a cpumap, where the
 // stack takes them for its device's (net/core/dev.c: get_rps_cpu). Flow steering
 // goes where an application ran last, whatever processors steering names.
-func (f *fit) wantNoRPS(lanes []*placed) {
+func (f *fit) wantNoRPS(lanes []*deviceLane) {
 	names, why := []string{"rps_cpus", "rps_flow_cnt"}, "its packets stay on the processor that polls it"
 	var queues []int
 	switch {
@@ -205,7 +205,7 @@ func (f *fit) wantNoRPS(lanes []*placed) {
 
 // wantCPUs attaches the XDP program and makes the lanes' queues to their
 // processors. Nothing is steered yet: the program passes what no entry names.
-func (f *fit) wantCPUs(lanes []*placed) {
+func (f *fit) wantCPUs(lanes []*deviceLane) {
 	if !f.redirects() {
 		return
 	}
@@ -234,7 +234,7 @@ func (f *fit) wantCPUs(lanes []*placed) {
 		part:   device.PartQueueSet, cause: "lanes", disruptive: mode == "native",
 		reason: "looks each arriving packet's flow up in a map and hands it to its lane's processors; all else passes",
 	})
-	threads := map[int]*placed{} // by processor, the lane of the best rank
+	threads := map[int]*deviceLane{} // by processor, the lane of the best rank
 	for _, l := range lanes {
 		for _, cpu := range l.cpus {
 			if best := threads[cpu]; best == nil || rank(l) < rank(best) {
@@ -285,7 +285,7 @@ func (f *fit) warnOfRemoval() {
 
 // wantTags has VLAN tags left in the packets where the program has to see
 // them, or would lose them: native XDP keeps no tag that the card stripped.
-func (f *fit) wantTags(mode string, lanes []*placed) {
+func (f *fit) wantTags(mode string, lanes []*deviceLane) {
 	const feature = "rx-vlan-hw-parse"
 	now := f.dev.Features[feature]
 	if !f.wasOn(feature) || mode == "generic" && len(f.in.Group.VLANs) == 0 {
@@ -316,7 +316,7 @@ func (f *fit) wantOff(feature, why string) {
 }
 
 // wantXDPEntries steers the members' packets, last of all.
-func (f *fit) wantXDPEntries(lanes []*placed) {
+func (f *fit) wantXDPEntries(lanes []*deviceLane) {
 	if !f.redirects() {
 		return
 	}
@@ -333,7 +333,7 @@ func (f *fit) wantXDPEntries(lanes []*placed) {
 }
 
 // checkSoftware refuses what needs receive queues of the lane's own.
-func (f *fit) checkSoftware(lanes []*placed) {
+func (f *fit) checkSoftware(lanes []*deviceLane) {
 	queueSet := f.choice[device.PartQueueSet]
 	if queueSet.Realisation == "" || len(lanes) < 2 {
 		return

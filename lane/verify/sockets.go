@@ -42,7 +42,7 @@ func Sockets(a Applied, now *device.State, dev string, conns []Connection) []Fin
 		if l.Device != dev || l.Name == intent.DefaultLane {
 			continue
 		}
-		in := served{lane: l, handed: handed, napis: napisOf(d, l)}
+		in := connectionCount{lane: l, handed: handed, napis: napisOf(d, l)}
 		if !handed && len(in.napis) == 0 {
 			continue // it is not known which NAPIs are its queues'
 		}
@@ -90,8 +90,8 @@ func (c Connection) is(m device.Match) bool {
 		device.SamePort(m.RemotePort, m.RemotePortBits, c.Remote.Port(), 0)
 }
 
-// served counts a lane's connections by whether they were where the lane is.
-type served struct {
+// connectionCount counts a lane's connections by whether they were where the lane is.
+type connectionCount struct {
 	lane           plan.FittedLane
 	handed         bool
 	napis          []uint32
@@ -100,7 +100,7 @@ type served struct {
 	strayed        []string
 }
 
-func (s *served) add(c Connection) {
+func (s *connectionCount) add(c Connection) {
 	s.all++
 	if !slices.Contains(s.cpus, c.CPU) {
 		s.cpus = append(s.cpus, c.CPU)
@@ -119,7 +119,7 @@ func (s *served) add(c Connection) {
 	}
 }
 
-func (s *served) finding() Finding {
+func (s *connectionCount) finding() Finding {
 	slices.Sort(s.cpus)
 	where := "the lane's NAPIs on processors " + device.FormatCPUList(s.cpus)
 	if s.handed {

@@ -112,7 +112,8 @@ func (m *Machine) awaited(ctx context.Context, f *engine.File) (map[string]strin
 		if err != nil {
 			return nil, err
 		}
-		grown, err := m.Source.Watch(m.names.interest(from{state: st, devices: devices, known: known, groups: groups}))
+		of := interestSource{state: st, devices: devices, known: known, groups: groups}
+		grown, err := m.Source.Watch(m.names.interest(of))
 		if err != nil {
 			return nil, err
 		}

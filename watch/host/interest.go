@@ -18,8 +18,8 @@ import (
 // when somebody renames one. The zero value knows none.
 type names struct{ index map[string]int }
 
-// from is where the interest in one file's lanes comes from.
-type from struct {
+// An interestSource is what the interest in one file's lanes follows from.
+type interestSource struct {
 	state   *device.State
 	devices []string
 	known   bool // state has these devices, and what they depend on, alone
@@ -28,7 +28,7 @@ type from struct {
 }
 
 // interest is what the kernel is to tell about.
-func (n *names) interest(of from) notify.Interest {
+func (n *names) interest(of interestSource) notify.Interest {
 	if n.index == nil {
 		n.index = map[string]int{}
 	}

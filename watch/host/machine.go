@@ -151,7 +151,7 @@ func (m *Machine) look(ctx context.Context) (views []watch.View, grown bool, err
 	for _, v := range seen {
 		views = append(views, viewOf(v))
 		devices := v.Journal.Head().Devices
-		merge(&all, m.names.interest(from{state: v.Now, devices: devices, known: v.Known, groups: v.Groups,
+		merge(&all, m.names.interest(interestSource{state: v.Now, devices: devices, known: v.Known, groups: v.Groups,
 			owned: v.Applied.Owned}))
 		if v.Applied.Bond != "" { // it says when slaves come and go
 			merge(&all, notify.Interest{Devices: []string{v.Applied.Bond}})

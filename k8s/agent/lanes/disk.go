@@ -30,21 +30,21 @@ const schema = 2
 // That a kill comes between the two is no matter: a pod may be in its lane while
 // its claim is being prepared or given back, in either order.
 type disk struct {
-	lasting, boot kept
+	lasting, boot stateFile
 }
 
 // newDisk is the disk of a boot; path is that of what outlasts it, runDir has the rest.
 func newDisk(path, runDir, boot string) *disk {
 	return &disk{
-		lasting: kept{path: path},
-		boot:    kept{path: filepath.Join(runDir, podsFile(boot))},
+		lasting: stateFile{path: path},
+		boot:    stateFile{path: filepath.Join(runDir, podsFile(boot))},
 	}
 }
 
 func podsFile(boot string) string { return "pods." + boot + ".json" }
 
-// A kept is one file.
-type kept struct {
+// A stateFile is one of the two files.
+type stateFile struct {
 	path string
 	// text is what the file has: nobody waits for what it says already.
 	text []byte
@@ -90,7 +90,7 @@ func (d *disk) load() (*state, error) {
 }
 
 // read decodes the file into v, whose version is then at version.
-func (k *kept) read(v any, version *int) error {
+func (k *stateFile) read(v any, version *int) error {
 	b, err := os.ReadFile(k.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -130,7 +130,7 @@ func (d *disk) save(s *state) error {
 }
 
 // write has the file be v, if it is not already.
-func (k *kept) write(v any) error {
+func (k *stateFile) write(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil || bytes.Equal(k.text, text) {
 		return err
