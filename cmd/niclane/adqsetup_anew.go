@@ -55,6 +55,8 @@ func (r *adqRun) preview(ctx context.Context, req *request) error {
 	if err := r.warnLifeline(p); err != nil {
 		return err
 	}
-	r.printPlan(p)
+	if err := r.printPlan(p, false); err != nil {
+		return err
+	}
 	return cli.ExitCode{Code: cli.ExitPending}
 }

@@ -18,22 +18,29 @@ import (
 )
 
 func (a *app) planCommand() *cobra.Command {
-	var stdin bool
+	var stdin, steps bool
 	cmd := &cobra.Command{
-		Use:   "plan FILE",
+		Use:   "plan FILE|-",
 		Short: "Show every change that apply would make, and make none",
-		Long: `Plan compares the lanes in FILE with the machine and prints the steps from one to
-the other, in order, each with its reason, the key in FILE that asked for it,
-and the command line that would do the same. It exits 3 when changes are
-pending, and prints nothing and exits 0 when there are none.
+		Long: `Plan compares the lanes in FILE with the machine. It prints what each lane gets
+and by which mechanism, then the steps from one to the other, each with its
+reason, the key in FILE that asked for it, and the command line that would do
+the same. Of more than two steps of one kind it prints the first; --steps prints
+all, in the order in which apply makes them. It exits 3 when changes are pending,
+and prints nothing and exits 0 when there are none.
 
-With --stdin it plans as if FILE had what is on standard input: what a new
-version of FILE would change, before it is put there.`,
-		Args: cli.Exactly(1, "one lanes file"),
+Lanes on standard input (-) are planned as a new version of those that are
+applied on the device. With --stdin they are planned as a new version of FILE.`,
+		Example: `  niclane plan lanes.yaml
+  niclane plan --stdin /etc/niclane/eth0.yaml < new.yaml`,
+		Args: cli.Exactly(1, "one lanes file, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			read := readRequest
-			if stdin {
+			switch {
+			case stdin:
 				read = a.readProposal
+			case isStream(args[0]):
+				read = a.readVersion
 			}
 			r, err := read(args[0])
 			if err != nil {
@@ -55,7 +62,9 @@ version of FILE would change, before it is put there.`,
 					return err
 				}
 			} else if len(p.Steps) > 0 {
-				a.printPlan(p.Plan)
+				if err := a.printPlan(p.Plan, steps); err != nil {
+					return err
+				}
 			}
 			if len(p.Steps) > 0 {
 				return cli.ExitCode{Code: cli.ExitPending}
@@ -63,6 +72,7 @@ version of FILE would change, before it is put there.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&steps, "steps", false, "print every step, in order")
 	cmd.Flags().BoolVar(&stdin, "stdin", false, "plan as if FILE had what is on standard input")
 	return cmd
 }
@@ -124,10 +134,22 @@ func (a *app) readProposal(path string) (*request, error) {
 	return &request{File: file, text: text, config: name}, nil
 }
 
-func (a *app) printPlan(p *plan.Plan) {
-	plan.WriteText(a.Stdout, p.Steps)
+// printPlan prints a plan with steps, with all of them if steps is true.
+func (a *app) printPlan(p *plan.Plan, steps bool) error {
+	if len(p.Lanes) > 0 {
+		if err := plan.WriteSummary(a.Stdout, p); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Stdout)
+	}
+	if steps {
+		plan.WriteText(a.Stdout, p.Steps)
+	} else {
+		plan.WriteFolded(a.Stdout, p.Devices, p.Steps)
+	}
 	for _, n := range p.Notes {
 		fmt.Fprintf(a.Stdout, "note: %s\n", n)
 	}
-	fmt.Fprintf(a.Stdout, "%s; nothing has been changed\n", cli.Plural(len(p.Steps), "step"))
+	_, err := fmt.Fprintf(a.Stdout, "%s; nothing has been changed\n", cli.Plural(len(p.Steps), "step"))
+	return err
 }

@@ -58,7 +58,8 @@ func file(ar *txtar.Archive, name string) string {
 // A golden is one archive: a device (the comment's first word names the
 // fixture), optionally changes to it (device.patch, JSON merged over it),
 // what was applied before (before.yaml) and what somebody else has changed since
-// (meanwhile.patch), lanes.yaml, and what planning gives: plan and rollback, or errors.
+// (meanwhile.patch), lanes.yaml, and what planning gives: summary, plan and
+// rollback, or errors.
 func TestGolden(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -91,8 +92,8 @@ func TestGolden(t *testing.T) {
 				}
 			}
 			for _, f := range ar.Files {
-				if (f.Name == "errors" || f.Name == "plan") && f.Name != got[0].Name {
-					t.Errorf("%s expected, got %s", f.Name, got[0].Name)
+				if last := got[len(got)-1].Name; (f.Name == "errors" || f.Name == "rollback") && f.Name != last {
+					t.Errorf("%s expected, got %s", f.Name, last)
 				}
 			}
 		})
@@ -123,7 +124,10 @@ func golden(t *testing.T, ar *txtar.Archive) []txtar.File {
 		return []txtar.File{{Name: "errors", Data: []byte(err.Error() + "\n")}}
 	}
 	checkInvariants(t, ar, start, st, owned, p)
-	var text, undo bytes.Buffer
+	var summary, text, undo bytes.Buffer
+	if err := plan.WriteSummary(&summary, p); err != nil {
+		t.Fatal(err)
+	}
 	plan.WriteText(&text, p.Steps)
 	for _, n := range p.Notes {
 		fmt.Fprintf(&text, "note: %s\n", n)
@@ -131,7 +135,8 @@ func golden(t *testing.T, ar *txtar.Archive) []txtar.File {
 	after := st.Clone()
 	owned = run(after, owned, p.Steps)
 	plan.WriteText(&undo, plan.Undo(after, owned))
-	return []txtar.File{{Name: "plan", Data: text.Bytes()}, {Name: "rollback", Data: undo.Bytes()}}
+	return []txtar.File{{Name: "summary", Data: summary.Bytes()}, {Name: "plan", Data: text.Bytes()},
+		{Name: "rollback", Data: undo.Bytes()}}
 }
 
 // TestProbe holds what probe prints for each fixture to testdata/NAME.probe.

@@ -203,10 +203,14 @@ func (f *fit) plan(p *Plan) {
 	f.wantFlowers(lanes[1:])
 	f.wantXDPEntries(lanes[1:])
 	f.wantTxQueueLen()
-	p.Choices = append(p.Choices, choices...)
+	for _, c := range choices {
+		c.Device = f.dev.Name
+		p.Choices = append(p.Choices, c)
+	}
 	for _, l := range lanes {
 		fitted := FittedLane{Name: l.Name, Device: f.dev.Name, Context: l.number, Queues: l.queues, CPUs: l.cpus,
-			Rank: rank(l)}
+			Receives: f.receives(l), Sends: f.sends(), Rank: rank(l), Guarantee: f.guarantee(l), Ceiling: f.ceiling(l),
+			Poller: f.kind(l)}
 		if rx, tx := f.unpaired(total); l.isDefault {
 			fitted.Queues = slices.Concat(l.queues, span(total, max(len(rx), len(tx))))
 		}

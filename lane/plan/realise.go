@@ -371,7 +371,7 @@ func choose(st *device.State, d *device.Device, force, without map[string]string
 func (c candidate) conflict(chosen map[device.Part]string) string {
 	for part, names := range c.with {
 		if chosen[part] != "" && !slices.Contains(names, chosen[part]) {
-			return fmt.Sprintf("goes with %s %s, not with %s", part, strings.Join(names, " or "), chosen[part])
+			return fmt.Sprintf(goesWith+"%s %s, not with %s", part, strings.Join(names, " or "), chosen[part])
 		}
 	}
 	return ""
@@ -394,6 +394,9 @@ func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
 	}
 	return what
 }
+
+// goesWith begins the reason why a realisation does not go with those of earlier parts.
+const goesWith = "goes with "
 
 func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string,
 	chosen map[device.Part]string, without map[string]string, asked []string) Choice {

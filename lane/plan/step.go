@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 
 	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
 )
 
 // A Step changes one kernel object from Old to New; nil means absent. Both
@@ -94,6 +95,8 @@ func (s *Step) UnmarshalJSON(b []byte) error {
 
 // A Choice is how one part of a lane is realised, and why nothing better is.
 type Choice struct {
+	// Device is the device of a plan's choice; Choose leaves it out.
+	Device      string      `json:"device,omitempty"`
 	Part        device.Part `json:"part"`
 	Realisation string      `json:"realisation"` // "" if none is possible
 	Reason      string      `json:"reason"`
@@ -149,12 +152,30 @@ type FittedLane struct {
 	Context int   `json:"context"`
 	Queues  []int `json:"queues"`
 	CPUs    []int `json:"cpus"`
+	// Receives and Sends say whether the lane has queues of its own for that.
+	Receives Place `json:"receives,omitempty"`
+	Sends    Place `json:"sends,omitempty"`
 	// Class is its HTB class, "" if nothing is shaped.
 	Class string `json:"class,omitempty"`
 	Rank  int    `json:"rank"`
+	// Guarantee and Ceiling are in bit/s, 0 for none.
+	Guarantee uint64 `json:"guarantee,omitempty"`
+	Ceiling   uint64 `json:"ceiling,omitempty"`
+	// Poller polls the lane's queues; "" stands for interrupts.
+	Poller intent.PollerKind `json:"poller,omitempty"`
 	// Aligned says that one of its applications places its threads by NAPI ID.
 	Aligned bool `json:"aligned,omitempty"`
 }
+
+// A Place is where packets of a lane are received, or by what they are sent.
+type Place string
+
+// The places of a lane's packets.
+const (
+	InQueues     Place = "queues"     // queues that no other lane has
+	OnProcessors Place = "processors" // shared queues; an XDP program moves them to the lane's processors
+	InShared     Place = "shared"     // shared queues
+)
 
 // Owned is what the journal says is ours: for every object that niclane has
 // written, its value before the first write.

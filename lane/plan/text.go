@@ -5,6 +5,9 @@ package plan
 import (
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/niclane/niclane/lane/device"
 )
@@ -18,17 +21,65 @@ func WriteText(w io.Writer, steps []Step) {
 			part = s.Part
 			fmt.Fprintf(w, "%s\n", part)
 		}
-		mark := ""
-		if s.Disruptive {
-			mark = "  (disruptive: packets in flight can be lost)"
+		s.write(w, i+1)
+	}
+}
+
+// fewSteps is how many steps of one kind WriteFolded prints each.
+const fewSteps = 2
+
+// WriteFolded prints the steps as WriteText does, by parts of a lane, and of those that
+// differ in nothing but numbers, on one of the devices, the first.
+func WriteFolded(w io.Writer, devices []string, steps []Step) {
+	type kind struct {
+		part                  device.Part
+		device, cause, reason string
+		disruptive            bool
+	}
+	var parts []device.Part
+	kinds, of := map[device.Part][]kind{}, map[kind][]int{}
+	for i, s := range steps {
+		k := kind{s.Part, "", s.Cause, digits.ReplaceAllString(s.Reason, "0"), s.Disruptive}
+		for _, name := range strings.Split(s.Key(), "/") {
+			if slices.Contains(devices, name) {
+				k.device = name
+			}
 		}
-		fmt.Fprintf(w, "%4d  %s  [%s]%s\n", i+1, s.Reason, s.Cause, mark)
-		if s.Old != nil && s.New != nil {
-			fmt.Fprintf(w, "      %s → %s\n", Brief(s.Old), Brief(s.New))
+		if kinds[s.Part] == nil {
+			parts = append(parts, s.Part)
 		}
-		for _, c := range s.Commands() {
-			fmt.Fprintf(w, "      $ %s\n", c)
+		if of[k] == nil {
+			kinds[s.Part] = append(kinds[s.Part], k)
 		}
+		of[k] = append(of[k], i)
+	}
+	for _, part := range parts {
+		fmt.Fprintf(w, "%s\n", part)
+		for _, k := range kinds[part] {
+			for n, i := range of[k] {
+				steps[i].write(w, i+1)
+				if more := len(of[k]) - n - 1; more > 0 && len(of[k]) > fewSteps {
+					fmt.Fprintf(w, "      and %d more steps of this kind\n", more)
+					break
+				}
+			}
+		}
+	}
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+func (s Step) write(w io.Writer, number int) {
+	mark := ""
+	if s.Disruptive {
+		mark = "  (disruptive: packets in flight can be lost)"
+	}
+	fmt.Fprintf(w, "%4d  %s  [%s]%s\n", number, s.Reason, s.Cause, mark)
+	if s.Old != nil && s.New != nil {
+		fmt.Fprintf(w, "      %s → %s\n", Brief(s.Old), Brief(s.New))
+	}
+	for _, c := range s.Commands() {
+		fmt.Fprintf(w, "      $ %s\n", c)
 	}
 }
 

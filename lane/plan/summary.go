@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
+)
+
+func (f *fit) receives(l *deviceLane) Place {
+	switch {
+	case f.reserves():
+		return InQueues
+	case f.redirects() && !l.isDefault:
+		return OnProcessors
+	}
+	return InShared
+}
+
+func (f *fit) sends() Place {
+	if f.sharedQueues || f.uses(device.PartMapper, RealShared) {
+		return InShared
+	}
+	return InQueues
+}
+
+// WriteSummary prints, for people, what each lane has on each device once the plan is
+// made, and by which mechanisms. Of the better mechanisms that are not possible it names
+// the best.
+func WriteSummary(w io.Writer, p *Plan) error {
+	var table strings.Builder
+	tw := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, "DEVICE\tLANE\tRECEIVES IN\tSENDS BY\tSHARE OF THE LINK\tPOLLED BY\tCPUS")
+	for _, l := range p.Lanes {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.Device, l.Name, l.place(l.Receives), l.place(l.Sends),
+			l.share(), l.polledBy(), cpuList(l.CPUs))
+	}
+	for _, dev := range p.Devices {
+		fmt.Fprintf(tw, "\n%s\tMADE BY\tNOT BY\n", dev)
+		for _, c := range p.Choices {
+			if c.Device == dev && c.Realisation != "" {
+				fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Part, c.Realisation, c.better())
+			}
+		}
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(table.String()) { // empty last cells are padded
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// better says which better mechanism is not possible and why; of those that only do not
+// go with another part's it says nothing.
+func (c *Choice) better() string {
+	for _, r := range c.Rejected {
+		if !strings.HasPrefix(r.Why, goesWith) {
+			return r.Realisation + ": " + r.Why
+		}
+	}
+	return ""
+}
+
+func (l *FittedLane) place(p Place) string {
+	switch p {
+	case InQueues:
+		return "queues " + device.FormatCPUList(l.Queues)
+	case OnProcessors:
+		return "shared queues, to its CPUs by XDP"
+	}
+	return "shared queues"
+}
+
+func (l *FittedLane) share() string {
+	var parts []string
+	switch {
+	case l.Guarantee > 0:
+		parts = append(parts, "at least "+device.RateText(l.Guarantee))
+	case l.Name == intent.DefaultLane && l.Class != "":
+		parts = append(parts, "the rest")
+	}
+	if l.Ceiling > 0 {
+		parts = append(parts, "at most "+device.RateText(l.Ceiling))
+	}
+	if l.Class != "" {
+		parts = append(parts, fmt.Sprintf("rank %d", l.Rank))
+	}
+	if len(parts) == 0 {
+		return "not limited"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (l *FittedLane) polledBy() string {
+	switch l.Poller {
+	case intent.PollerThread:
+		return "kernel threads"
+	case intent.PollerBusy:
+		return "busy pollers"
+	case intent.PollerApplication:
+		return "the application"
+	}
+	return "interrupts"
+}
+
+func cpuList(ids []int) string {
+	if len(ids) == 0 {
+		return "-"
+	}
+	return device.FormatCPUList(ids)
+}
