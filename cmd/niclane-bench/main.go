@@ -38,7 +38,7 @@ func (a *app) command() *cobra.Command {
 		// What people type, in messages too.
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "niclane bench"},
 	}
-	a.Setup(root)
+	a.Setup(root, "niclane-bench", version)
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("bench: want first-lane, run, papers, serve or certs")
 	}

@@ -3,8 +3,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os/exec"
+
+	"golang.org/x/sys/unix"
 
 	niclaneapp "github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/cmd/internal/cli"
@@ -16,13 +21,26 @@ import (
 // internals are the parts of niclane that are processes of their own, by their
 // first argument. They are not part of the command's interface.
 var internals = map[string]func(args []string) error{
-	lab.HelperCommand:    lab.ExecMain, // it returns only an error
+	lab.HelperCommand:    execInLab,
 	apply.GuardArg:       one(apply.RunGuard),
 	poller.Command:       one(poller.Main),
 	niclaneapp.KeeperArg: niclaneapp.RunKeeper,
 	laneArg:              becomeInLane,
 	instancesArg:         runInstances,
 	placeArg:             becomeInPlace,
+}
+
+// execInLab becomes a command on a host of the lab, or returns an error with its exit code.
+func execInLab(args []string) error {
+	err := lab.ExecMain(args)
+	code := exitNotRun
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		code = exitNotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
+		code = exitNotExecutable
+	}
+	return cli.ExitCode{Code: code, Err: fmt.Errorf("lab exec: %w", err)}
 }
 
 // one is a part that takes one argument.
@@ -46,7 +64,7 @@ func runInternal(args []string, stderr io.Writer) (code int, ok bool) {
 	}
 	if err := run(args[1:]); err != nil {
 		fmt.Fprintln(stderr, cli.Prefixed(err))
-		return cli.ExitError, true
+		return cli.CodeOf(err), true
 	}
 	return cli.ExitDone, true
 }

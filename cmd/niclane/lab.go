@@ -4,12 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lab"
@@ -25,10 +25,6 @@ func (a *app) labCommand() *cobra.Command {
 namespaces, joined by a switch, with a link of finite rate to the sut in each
 direction. The sut's port, lane0, behaves as a card with steering hardware does;
 docs/lab.md says what of it is emulated and what is real.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return cli.Usagef("lab: want up, exec, status or down")
-		},
-		RunE: func(*cobra.Command, []string) error { return nil },
 	}
 	cmd.PersistentFlags().StringVar(&name, "name", "niclane", "name of the lab; its namespaces are NAME-sut and so on")
 	cmd.AddCommand(a.labUpCommand(&name), a.labExecCommand(&name), a.labStatusCommand(&name), a.labDownCommand(&name))
@@ -84,13 +80,8 @@ func (a *app) labExecCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			child.Stdin, child.Stdout, child.Stderr = a.Stdin, a.Stdout, a.Stderr
-			err = child.Run()
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
-				return cli.ExitCode{Code: max(exit.ExitCode(), 1)} // it has said why
-			}
-			return err
+			// It becomes the command, which has the terminal, its signals and its exit status.
+			return fmt.Errorf("lab exec: %w", unix.Exec(child.Path, child.Args, os.Environ()))
 		},
 	}
 	cmd.Flags().SetInterspersed(false)

@@ -40,11 +40,16 @@ func first(args []string) string {
 
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{Use: "niclane", Short: "Give an application its own lane through the network card"}
-	a.Setup(root)
-	root.AddCommand(a.probeCommand(), a.planCommand(), a.applyCommand(), a.confirmCommand(), a.rollbackCommand(),
-		a.statusCommand(), a.verifyCommand(), a.watchCommand(), a.topCommand(), a.persistCommand(),
-		a.runCommand(), a.splitCommand(), a.convertCommand(), a.adqsetupCommand(), a.attachCommand(), a.detachCommand(),
-		a.adviseCommand(), a.labCommand(), a.VersionCommand("niclane", version))
-	root.AddCommand(partCommands()...)
+	a.Setup(root, "niclane", version)
+	parts := partCommands()
+	cli.Group(root, "Look", a.probeCommand(), a.checkCommand(), a.planCommand(), a.statusCommand(), a.topCommand(),
+		a.verifyCommand())
+	cli.Group(root, "Change", a.applyCommand(), a.confirmCommand(), a.rollbackCommand())
+	cli.Group(root, "Keep", a.watchCommand(), a.persistCommand())
+	cli.Group(root, "Applications", a.runCommand(), a.splitCommand(), a.attachCommand(), a.detachCommand(),
+		a.adviseCommand())
+	cli.Group(root, "Try and measure", append([]*cobra.Command{a.labCommand()}, parts...)...)
+	cli.Group(root, "Move from adqsetup", a.convertCommand(), a.adqsetupCommand())
+	root.AddCommand(a.VersionCommand("niclane", version))
 	return root
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/niclane/niclane/lane/observe"
 )
 
-// Exit codes of run where the command was not started, as env(1) has them:
+// Exit codes of run and lab exec where the command was not started, as env(1) has them:
 // those below are the command's own.
 const (
 	exitNotRun        = 125

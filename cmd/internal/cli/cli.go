@@ -12,12 +12,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/strictyaml"
 	"github.com/niclane/niclane/lane/engine"
 )
 
@@ -54,24 +58,73 @@ func (a *App) PrintJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// Setup gives a root command the options and manners that both have.
-func (a *App) Setup(root *cobra.Command) {
+// Setup gives the root command of a program the options and manners that both have.
+func (a *App) Setup(root *cobra.Command, program, version string) {
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.Args = cobra.ArbitraryArgs
-	root.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return Usagef("unknown command %q; see %s --help", args[0], cmd.CommandPath())
-		}
-		return cmd.Help()
-	}
+	cobra.EnableCommandSorting = false // as the programs list them
+	subcommands(root)
+	root.Version = fmt.Sprintf("%s (%s)", version, runtime.Version())
+	root.SetVersionTemplate(program + " {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return Usagef("%s: %w; see %s --help", cmd.CommandPath(), err, cmd.CommandPath())
+		return Usagef("%s: %w%s; see %s --help", cmd.CommandPath(), err, nearestFlag(cmd, err), cmd.CommandPath())
 	})
-	root.CompletionOptions.HiddenDefaultCmd = true
 	f := root.PersistentFlags()
-	f.BoolVar(&a.JSON, "json", false, "print JSON, for programs")
+	f.BoolVar(&a.JSON, "json", false, "print JSON, for programs; errors too, on standard error")
 	f.StringVar(&a.StateDir, "state-dir", engine.DefaultStateDir, "where journals are kept")
 	f.StringVar(&a.RunDir, "run-dir", engine.DefaultRunDir, "where the lock, the lab and the pollers' sockets live")
+}
+
+// subcommands has a command without a function of its own print its help, and refuse
+// words that name none of its commands.
+func subcommands(cmd *cobra.Command) {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		if _, err := os.Stat(args[0]); err == nil || strings.HasSuffix(args[0], ".yaml") {
+			return Usagef("%s is a file: niclane plan %s shows what its lanes would change", args[0], args[0])
+		}
+		var names []string
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				names = append(names, c.Name())
+			}
+		}
+		return Usagef("%s: unknown command %q%s; see %s --help", cmd.CommandPath(), args[0], nearest(args[0], names),
+			cmd.CommandPath())
+	}
+}
+
+// nearest is ", did you mean NAME?" where a name is near, else "".
+func nearest(word string, names []string) string {
+	if s := strictyaml.Suggest(word, names); strings.HasPrefix(s, ", did") {
+		return s
+	}
+	return ""
+}
+
+// nearestFlag is nearest for an unknown flag.
+func nearestFlag(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	return nearest("--"+unknown.GetSpecifiedName(), names)
+}
+
+// Group adds commands to a root command, under a title in its help.
+func Group(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+	for _, c := range commands {
+		c.GroupID = title
+		if c.HasSubCommands() && !c.Runnable() {
+			subcommands(c)
+		}
+		root.AddCommand(c)
+	}
 }
 
 // VersionCommand prints the version of a program.
@@ -97,22 +150,62 @@ func (a *App) Run(root *cobra.Command, args []string) int {
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	err := root.Execute()
+	code := CodeOf(err)
+	if said := (ExitCode{}); err == nil || errors.As(err, &said) && said.Err == nil {
+		return code
+	}
+	if a.JSON {
+		enc := json.NewEncoder(a.Stderr)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(failureOf(err, code)) // there is nowhere to say more
+		return code
+	}
+	fmt.Fprintln(a.Stderr, Prefixed(err))
+	return code
+}
+
+// CodeOf returns the exit code of an error.
+func CodeOf(err error) int {
 	var code ExitCode
 	switch {
 	case err == nil:
 		return ExitDone
 	case errors.As(err, &code):
-		if code.Err != nil {
-			fmt.Fprintln(a.Stderr, Prefixed(code.Err))
-		}
 		return code.Code
-	}
-	fmt.Fprintln(a.Stderr, Prefixed(err))
-	if IsUsage(err) {
+	case IsUsage(err):
 		return ExitUsage
 	}
 	return ExitError
 }
+
+// A Failure is an error as --json prints it.
+type Failure struct {
+	ExitCode int       `json:"exitCode"`
+	Errors   []Problem `json:"errors"`
+}
+
+// A Problem is one line of an error, with its place in a file if it has one.
+type Problem struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Message string `json:"message"`
+}
+
+func failureOf(err error, code int) Failure {
+	f := Failure{ExitCode: code}
+	for line := range strings.Lines(strings.TrimRight(err.Error(), "\n")) {
+		p := Problem{Message: strings.TrimSpace(line)}
+		if at := place.FindStringSubmatch(p.Message); at != nil {
+			p.File, p.Message = at[1], at[3]
+			p.Line, _ = strconv.Atoi(at[2])
+		}
+		f.Errors = append(f.Errors, p)
+	}
+	return f
+}
+
+// place is what begins a message about a line of a file.
+var place = regexp.MustCompile(`^([^:]+):([0-9]+): (.*)$`)
 
 // ExitCode is an error that carries the code to exit with; Err may be nil
 // when everything has been said already.
@@ -197,11 +290,12 @@ func IsTerminal(stream any) bool {
 }
 
 // Prefixed gives every line of an error the name that people know, of niclane-bench
-// too, unless it starts with a position in a file, which editors want first.
+// too, unless it starts with that name, or with a position in a file, which editors want
+// first.
 func Prefixed(err error) string {
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")
 	for i, l := range lines {
-		if !positioned(l) {
+		if !positioned(l) && !strings.HasPrefix(l, "niclane") {
 			lines[i] = "niclane: " + l
 		}
 	}
