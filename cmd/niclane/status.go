@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,9 +28,10 @@ func (a *app) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [DEV]",
 		Short: "Show the lanes that are in force: queues, NAPIs, pollers, processors, traffic",
-		Long: `Status prints, for every lane applied here, its queues, their NAPIs, who polls them
-on which processors, and the packets, bytes and drops since apply and per second
-(measured over --interval). What a device does not count is left out. "sent" is what
+		Long: `Status says whether the lanes applied here are in force, or what differs from what
+was applied. Then it prints, for every lane, its members, its queues, their NAPIs, what
+polls them on which processors, and the packets, bytes and drops since apply and per
+second (measured over --interval). What a device does not count is left out. "sent" is what
 the classifier gave to a lane, by transmit queue where it knows it.
 
 With --watch it prints rates only, again every --interval until Ctrl-C: by lane,
@@ -123,11 +125,15 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration,
 		fmt.Fprintln(a.Stdout, "no lanes are applied here")
 		return nil
 	}
-	st, err := observe.Observe(ctx, observe.Options{Devices: devices, RunDir: a.RunDir})
+	js, err := a.Engine().Journals()
 	if err != nil {
 		return err
 	}
-	js, err := a.Engine().Journals()
+	inForce, err := a.compareApplied(ctx, devices)
+	if err != nil {
+		return err
+	}
+	st, _, err := a.Engine().Observe(ctx, devices, nil)
 	if err != nil {
 		return err
 	}
@@ -169,10 +175,13 @@ func (a *app) status(ctx context.Context, args []string, interval time.Duration,
 		samples[d] = s
 	}
 	lanes := status.Lanes(fitted, st, samples)
+	for i := range lanes {
+		inForce.add(&lanes[i])
+	}
 	if a.JSON {
 		return a.PrintJSON(lanes)
 	}
-	if err := status.WriteText(a.Stdout, lanes); err != nil {
+	if err := errors.Join(inForce.write(a.Stdout), status.WriteText(a.Stdout, lanes)); err != nil {
 		return err
 	}
 	return niclaneapp.WriteApplications(a.Stdout, a.RunDir)

@@ -16,7 +16,11 @@ import (
 // A Lane is one lane on one device.
 type Lane struct {
 	plan.FittedLane
-	NAPIs []NAPI `json:"napis,omitempty"`
+	// Members are the lane's, as Members gives them.
+	Members []string `json:"members,omitempty"`
+	// Differs says what is not as niclane left it, and what that means for the lane.
+	Differs []string `json:"differs,omitempty"`
+	NAPIs   []NAPI   `json:"napis,omitempty"`
 	// Rx and Tx are nil where the device does not count by queue; Tx also where
 	// the lane leaves by the queue of its HTB class on the card.
 	Rx *Traffic `json:"rx,omitempty"`

@@ -4,11 +4,14 @@ package status_test
 
 import (
 	"bytes"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/lane/device"
+	"github.com/niclane/niclane/lane/intent"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/lane/status"
 )
@@ -93,12 +96,21 @@ func TestReset(t *testing.T) {
 func TestWriteText(t *testing.T) {
 	samples := map[string]status.Sample{"d0": {Now: counters(1e9, 10)}}
 	var got bytes.Buffer
-	if err := status.WriteText(&got, status.Lanes(fitted[:2], state(), samples)); err != nil {
+	lanes := status.Lanes(fitted[:2], state(), samples)
+	lanes[1].Members = status.Members(&intent.Lane{Members: []intent.Member{
+		{Protocol: "tcp", Ports: []uint16{80, 8000, 8001, 8002}, Addrs: []netip.Prefix{
+			netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")}},
+		{Protocol: "udp", RemotePorts: []uint16{53}, RemoteAddrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			Cgroup: "/g"},
+		{Protocol: "tcp", Ports: []uint16{1}}, {Protocol: "tcp", Ports: []uint16{2}},
+	}})
+	if err := status.WriteText(&got, lanes); err != nil {
 		t.Fatal(err)
 	}
-	want := `DEVICE  LANE     RANK  QUEUES  CPUS  NAPIS    POLLED BY
-d0      default  7     0-1     0-1   100,101  2 × softirq
-d0      web      1     2       1     102      thread, SCHED_FIFO 47, CPUs 1
+	const web = "tcp 80,8000-8002 at 10.0.0.1,fd00::/8; udp with remote 53 with 10.0.0.0/8 of /g; 2 more"
+	want := `DEVICE  LANE     MEMBERS` + strings.Repeat(" ", len(web)-5) + `RANK  QUEUES  CPUS  NAPIS    POLLED BY
+d0      default  -` + strings.Repeat(" ", len(web)+1) + `7     0-1     0-1   100,101  2 × softirq
+d0      web      ` + web + `  1     2       1     102      thread, SCHED_FIFO 47, CPUs 1
 
   DEVICE     LANE              PACKETS  BYTES  DROPS  PACKETS/S  MBIT/S  DROPS/S
       d0  default          rx       30   3000     20         30     0.0       20

@@ -15,10 +15,10 @@ import (
 // what it carries.
 func WriteText(w io.Writer, lanes []Lane) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "DEVICE\tLANE\tRANK\tQUEUES\tCPUS\tNAPIS\tPOLLED BY")
+	fmt.Fprintln(tw, "DEVICE\tLANE\tMEMBERS\tRANK\tQUEUES\tCPUS\tNAPIS\tPOLLED BY")
 	for _, l := range lanes {
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", l.Device, l.Name, l.Rank, device.FormatCPUList(l.Queues),
-			device.FormatCPUList(l.CPUs), ids(l.NAPIs), pollers(l.NAPIs))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", l.Device, l.Name, members(l.Members), l.Rank,
+			device.FormatCPUList(l.Queues), device.FormatCPUList(l.CPUs), ids(l.NAPIs), pollers(l.NAPIs))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

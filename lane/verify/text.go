@@ -26,10 +26,10 @@ func WriteText(w io.Writer, fs []Finding) {
 
 func writeFinding(w io.Writer, f Finding) {
 	if f.Severity == OK || f.Key == "" && f.Want == "" && f.Repair == "" {
-		fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.where(), f.Meaning)
+		fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.Where(), f.Meaning)
 		return
 	}
-	fmt.Fprintf(w, "%-8s %s", f.Severity, f.where())
+	fmt.Fprintf(w, "%-8s %s", f.Severity, f.Where())
 	if f.Key != "" {
 		fmt.Fprintf(w, ": %s", f.Key)
 	}
@@ -48,8 +48,8 @@ func writeFinding(w io.Writer, f Finding) {
 	}
 }
 
-// where names lane, device and part.
-func (f Finding) where() string {
+// Where names lane, device and part.
+func (f Finding) Where() string {
 	s := "lane " + f.Lane
 	if f.Lane == "" {
 		s = "all lanes"
