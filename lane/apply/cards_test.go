@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,11 +17,11 @@ import (
 
 	"github.com/niclane/niclane/internal/testing/fakekernel"
 	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
+	"github.com/niclane/niclane/internal/testing/lanetest"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
-	"github.com/niclane/niclane/lane/observe"
 	"github.com/niclane/niclane/lane/plan"
 )
 
@@ -42,9 +44,7 @@ func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 			st = one
 			continue
 		}
-		for k, v := range one.Files {
-			st.Files[k] = v
-		}
+		maps.Copy(st.Files, one.Files)
 		st.Devices = append(st.Devices, one.Devices...)
 	}
 	p, err := golden.Plan("version: 1\nglobals: {dev: [lane0, lane1, lane2]}\nlanes: {a: {rank: 1, queues: 2, cpus: "+
@@ -59,13 +59,7 @@ func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 // as before, and a kill there leaves what rollback needs for all.
 func TestThirdCardFails(t *testing.T) {
 	st, p := threeCards(t)
-	first := -1
-	for i, s := range p.Steps {
-		if strings.Contains(s.Key(), "lane2") {
-			first = i
-			break
-		}
-	}
+	first := slices.IndexFunc(p.Steps, func(s plan.Step) bool { return strings.Contains(s.Key(), "lane2") })
 	// One transaction: the other two cards are done by then.
 	if first < len(p.Steps)/2 {
 		t.Fatalf("lane2's first step is number %d of %d", first+1, len(p.Steps))
@@ -132,14 +126,7 @@ func TestSystemThirdCardFails(t *testing.T) {
 			command(t, fmt.Sprintf("ip link set %s0 up", name))
 			command(t, fmt.Sprintf("ip link set %s1 up", name))
 		}
-		look := func() *device.State {
-			st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0", "w0", "x0"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return st
-		}
-		st := look()
+		st := lanetest.Observe(t, "v0", "w0", "x0")
 		p, err := golden.Plan(lanes, st, plan.Owned{})
 		if err != nil {
 			t.Fatal(err)
@@ -153,23 +140,16 @@ func TestSystemThirdCardFails(t *testing.T) {
 		if diff := cmp.Diff([]string{"v0", "w0", "x0"}, p.Devices); diff != "" || writes < 5 {
 			t.Fatalf("%d steps on x0; devices (-want +got):\n%s", writes, diff)
 		}
-		host, err := journal.Here()
-		if err != nil {
-			t.Fatal(err)
-		}
-		k, err := apply.NewKernel("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := openKernel(t)
 		defer k.Close()
 		k.Prepare(p.Steps)
 		f := &failing{System: k, dev: "x0", n: writes, done: map[string]bool{}}
-		j := journal.New(journal.Head{Host: host, Config: testConfig, Generation: 1, Devices: p.Devices, Plan: p})
+		j := memoryJournal(t, journal.Head{Config: testConfig, Generation: 1, Devices: p.Devices, Plan: p})
 		report, err := apply.Run(context.Background(), f, p, j, apply.Options{})
 		if !errors.Is(err, errInjected) || len(report.Left) > 0 || !f.done["v0"] || !f.done["w0"] {
 			t.Errorf("error %v, left %v, written before %v", err, report.Left, f.done)
 		}
-		before, after := st.Objects(), look().Objects()
+		before, after := st.Objects(), lanetest.Observe(t, "v0", "w0", "x0").Objects()
 		for key := range after {
 			if _, ok := before[key]; !ok {
 				t.Errorf("%s is left", key)

@@ -52,21 +52,14 @@ func rename(from, to string) []string {
 func made(t *testing.T, lanes string, k apply.Kernel) (*journal.Journal, error) {
 	t.Helper()
 	p := replanHere(t, lanes, plan.Owned{})
-	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := journal.New(journal.Head{Host: host, Plan: p, Devices: p.Devices, Ground: p.Ground})
-	_, err = apply.Run(context.Background(), k, p, j, apply.Options{})
+	j := memoryJournal(t, journal.Head{Plan: p, Devices: p.Devices, Ground: p.Ground})
+	_, err := apply.Run(context.Background(), k, p, j, apply.Options{})
 	return j, err
 }
 
 func kernel(t *testing.T) *apply.System {
 	t.Helper()
-	k, err := apply.NewKernel("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := openKernel(t)
 	t.Cleanup(func() { k.Close() })
 	return k
 }
@@ -113,13 +106,9 @@ func TestSystemRenamedBefore(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		p := replanHere(t, lanes, plan.Owned{})
 		commands(t, append(rename("v0", "w0"), rename("v1", "v0")...))
-		host, err := journal.Here()
-		if err != nil {
-			t.Fatal(err)
-		}
 		k := &meddled{System: kernel(t), t: t, at: -1}
-		j := journal.New(journal.Head{Host: host, Plan: p, Devices: p.Devices, Ground: p.Ground})
-		_, err = apply.Run(context.Background(), k, p, j, apply.Options{})
+		j := memoryJournal(t, journal.Head{Plan: p, Devices: p.Devices, Ground: p.Ground})
+		_, err := apply.Run(context.Background(), k, p, j, apply.Options{})
 		if err == nil || !strings.Contains(err.Error(), "renamed to w0") {
 			t.Errorf("error %v, want one that says w0", err)
 		}

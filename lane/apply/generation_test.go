@@ -71,10 +71,7 @@ func TestSystemUndoOfOneGeneration(t *testing.T) {
 		if out, err := quietApplier(dir, replanHere(t, otherLanes(lanes), ownedIn(t, dir))).output(t); err != nil {
 			t.Fatalf("second: %v: %s", err, out)
 		}
-		k, err := apply.NewKernel("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := openKernel(t)
 		defer k.Close()
 		if _, err := apply.Undo(k, journalIn(t, dir), apply.Options{}); err != nil {
 			t.Error(err)
@@ -89,11 +86,7 @@ func TestSystemUndoOfOneGeneration(t *testing.T) {
 // journalIn returns the one journal below dir.
 func journalIn(t *testing.T, dir string) *journal.Journal {
 	t.Helper()
-	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := journal.OpenExisting(dir+"/state", host)
+	s, err := journal.OpenExisting(dir+"/state", thisHost(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +109,7 @@ func ownedIn(t *testing.T, dir string) plan.Owned {
 // rollback rolls back what is recorded below dir, as the command does.
 func rollback(t *testing.T, dir string) (*apply.Report, error) {
 	t.Helper()
-	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := apply.NewKernel("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := openKernel(t)
 	defer k.Close()
-	return apply.Rollback(context.Background(), k, journalIn(t, dir), host, apply.Options{})
+	return apply.Rollback(context.Background(), k, journalIn(t, dir), thisHost(t), apply.Options{})
 }

@@ -116,10 +116,7 @@ func TestForeignChangeAfterAKilledGroup(t *testing.T) {
 func TestSystemReadMany(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		p := planHere(t, lanes)
-		k, err := apply.NewKernel("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := openKernel(t)
 		defer k.Close()
 		compare := func(when string) {
 			t.Helper()
@@ -145,11 +142,7 @@ func TestSystemReadMany(t *testing.T) {
 			}
 		}
 		compare("before")
-		host, err := journal.Here()
-		if err != nil {
-			t.Fatal(err)
-		}
-		j := journal.New(journal.Head{Host: host, Config: testConfig, Generation: 1, Devices: p.Devices, Plan: p})
+		j := memoryJournal(t, journal.Head{Config: testConfig, Generation: 1, Devices: p.Devices, Plan: p})
 		k.Prepare(p.Steps)
 		if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
+	"github.com/niclane/niclane/internal/testing/lanetest"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/apply"
@@ -103,10 +105,7 @@ func onSeededSystem(t *testing.T, seed uint64, f func(t *testing.T, lanes string
 // are not ours.
 func foreignObjects(t *testing.T, r *rand.Rand) {
 	t.Helper()
-	k, err := apply.NewKernel("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := openKernel(t)
 	defer k.Close()
 	table := device.RSSTable{Dev: "v0", Configured: true}
 	present, err := k.Read(table)
@@ -119,10 +118,7 @@ func foreignObjects(t *testing.T, r *rand.Rand) {
 	objects := []device.Object{table, device.Rule{Dev: "v0", Queue: r.IntN(2),
 		Match: device.Match{Family: 4, Protocol: "udp", LocalPort: 40000}}}
 	// Before napi-set took threaded (Linux 6.17), a NAPI has nothing to keep.
-	st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := lanetest.Observe(t, "v0")
 	for q := range testQueues {
 		if !st.Capabilities.Has(device.CapNAPIThread) {
 			break
@@ -238,14 +234,8 @@ func dump(t *testing.T) string {
 	for _, g := range groups {
 		dumpFiles(t, &b, g)
 	}
-	st := observed(t)
-	objects := st.Objects()
-	keys := make([]string, 0, len(objects))
-	for key := range objects {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
+	objects := observed(t).Objects()
+	for _, key := range slices.Sorted(maps.Keys(objects)) {
 		o, err := json.Marshal(objects[key])
 		if err != nil {
 			t.Fatal(err)
@@ -375,18 +365,11 @@ func TestSystemFailure(t *testing.T) {
 	onSystem(t, func(t *testing.T, lanes string) {
 		p := planHere(t, lanes)
 		start := dump(t)
-		host, err := journal.Here()
-		if err != nil {
-			t.Fatal(err)
-		}
 		for n := 0; n < len(p.Steps); n += 3 {
-			k, err := apply.NewKernel("")
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := openKernel(t)
 			c := quietApplier("", p)
 			c.Fail = n
-			j := journal.New(journal.Head{Host: host, Plan: p, Devices: p.Devices})
+			j := memoryJournal(t, journal.Head{Plan: p, Devices: p.Devices})
 			if _, err := apply.Run(context.Background(), &mortal{System: k, c: c}, p, j,
 				apply.Options{}); !errors.Is(err, errInjected) {
 				t.Errorf("write %d: %v", n, err)

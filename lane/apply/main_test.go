@@ -184,3 +184,29 @@ func die() {
 	}
 	select {}
 }
+
+// openKernel opens what reads and writes the kernel here.
+func openKernel(t *testing.T) *apply.System {
+	t.Helper()
+	k, err := apply.NewKernel("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func thisHost(t *testing.T) journal.Host {
+	t.Helper()
+	host, err := journal.Here()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host
+}
+
+// memoryJournal returns a journal of this host that no file has.
+func memoryJournal(t *testing.T, h journal.Head) *journal.Journal {
+	t.Helper()
+	h.Host = thisHost(t)
+	return journal.New(h)
+}

@@ -50,16 +50,9 @@ func TestSystemVanish(t *testing.T) {
 func vanish(t *testing.T, lanes string, at int, after bool) {
 	p := planHere(t, lanes)
 	before := hostFiles(t)
-	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := apply.NewKernel("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := openKernel(t)
 	defer k.Close()
-	j := journal.New(journal.Head{Host: host, Plan: p, Devices: p.Devices})
+	j := memoryJournal(t, journal.Head{Plan: p, Devices: p.Devices})
 	report, err := apply.Run(context.Background(), &shrinking{System: k, t: t, at: at, after: after}, p, j,
 		apply.Options{})
 	if err == nil {
