@@ -15,12 +15,11 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/niclane/niclane/internal/kernel/tc"
-	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
+	"github.com/niclane/niclane/internal/testing/lanetest"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
-	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/lane/observe"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/lane/verify"
@@ -38,9 +37,9 @@ lanes:
     ports: [6379]
 `
 
-func look(t *testing.T, probe bool) *device.State {
+func look(t *testing.T) *device.State {
 	t.Helper()
-	st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0"}, NoProbes: !probe})
+	st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0"}, NoProbes: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,28 +54,17 @@ func onLane(t *testing.T, f func(t *testing.T, k *apply.System, a verify.Applied
 		if out, err := exec.Command("ethtool", "-K", "v0", "gro", "on").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		p, err := golden.Plan(kernelLanes, look(t, true), plan.Owned{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		k, err := apply.NewKernel("")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer k.Close()
-		host, err := journal.Here()
-		if err != nil {
-			t.Fatal(err)
-		}
-		j := journal.New(journal.Head{Host: host, Plan: p, Devices: p.Devices})
-		if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		a := verify.Applied{Config: "lanes.yaml", Lanes: p.Lanes, Ended: j.Ended(), State: look(t, false)}
+		j := lanetest.Apply(t, k, kernelLanes, lanetest.Observe(t, "v0"))
+		a := verify.Applied{Config: "lanes.yaml", Lanes: j.Head().Plan.Lanes, Ended: j.Ended(), State: look(t)}
 		for _, r := range j.Records() {
 			a.Owned = append(a.Owned, r.Record)
 		}
-		if fs := drifts(verify.State(a, look(t, false))); len(fs) > 0 {
+		if fs := drifts(verify.State(a, look(t))); len(fs) > 0 {
 			t.Fatalf("right after apply: %+v", fs)
 		}
 		f(t, k, a)
@@ -142,7 +130,7 @@ func TestKernelObjects(t *testing.T) {
 			if err := k.Write(now, drifted); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
-			fs := drifts(verify.State(a, look(t, false)))
+			fs := drifts(verify.State(a, look(t)))
 			if len(fs) != 1 || fs[0].Severity != verify.Drift || fs[0].Key != c.object.Key() ||
 				"lane "+fs[0].Lane+": "+fs[0].Meaning != c.want {
 				t.Errorf("%s: got %+v\nwant %s", c.name, fs, c.want)
@@ -151,7 +139,7 @@ func TestKernelObjects(t *testing.T) {
 				t.Fatalf("%s: undo: %v", c.name, err)
 			}
 		}
-		if fs := drifts(verify.State(a, look(t, false))); len(fs) > 0 {
+		if fs := drifts(verify.State(a, look(t))); len(fs) > 0 {
 			t.Errorf("all put back: %+v", fs)
 		}
 	})
@@ -169,7 +157,7 @@ func TestKernelPrograms(t *testing.T) {
 			t.Cleanup(func() { p.Close() })
 			return p
 		}
-		index := look(t, false).Device("v0").Index
+		index := look(t).Device("v0").Index
 
 		tcc, err := tc.Open()
 		if err != nil {
@@ -204,7 +192,7 @@ func TestKernelPrograms(t *testing.T) {
 		if err := tcx.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if fs := drifts(verify.State(a, look(t, false))); len(fs) > 0 {
+		if fs := drifts(verify.State(a, look(t))); len(fs) > 0 {
 			t.Errorf("all gone again: %+v", fs)
 		}
 	})
@@ -212,7 +200,7 @@ func TestKernelPrograms(t *testing.T) {
 
 func wantOne(t *testing.T, a verify.Applied, key, meaning string) {
 	t.Helper()
-	fs := drifts(verify.State(a, look(t, false)))
+	fs := drifts(verify.State(a, look(t)))
 	if len(fs) != 1 || fs[0].Severity != verify.Drift || fs[0].Key != key || !strings.Contains(fs[0].Meaning, meaning) {
 		t.Errorf("want one drift %s, %q; got %s", key, meaning, fmt.Sprintf("%+v", fs))
 	}

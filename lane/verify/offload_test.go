@@ -3,13 +3,9 @@
 package verify_test
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/verify"
@@ -50,17 +46,8 @@ unknown  lane redis on sim0, mapper: no traffic of the lane seen in 2s; none of 
 		t.Run(c.name, func(t *testing.T) {
 			a, now := emulated(t, "card_htb_offload")
 			a.State = now
-			var fs []verify.Finding
-			for _, f := range verify.Traffic(a, verify.Watched{Device: "sim0", For: 2 * time.Second, Sent: c.sent}) {
-				if f.Lane == "redis" && f.Part == device.PartMapper {
-					fs = append(fs, f)
-				}
-			}
-			var got bytes.Buffer
-			verify.WriteText(&got, fs)
-			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			got := said(a, verify.Watched{Device: "sim0", Sent: c.sent}, "redis", device.PartMapper)
+			wantText(t, c.want, got)
 		})
 	}
 }

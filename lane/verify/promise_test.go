@@ -20,7 +20,15 @@ import (
 // such a thing on this device.
 type breach struct {
 	promise, name string
-	do            func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool
+	do            func(x place) bool
+}
+
+// A place is a lane on a device, with the realisations that were chosen there.
+type place struct {
+	st   *device.State
+	d    *device.Device
+	l    plan.FittedLane
+	made map[device.Part]string
 }
 
 // put sets a file of a queue, where there is one and it has another value.
@@ -35,8 +43,10 @@ func put(st *device.State, path, value string) bool {
 	return true
 }
 
-func ofQueue(d *device.Device, kind string, queue int, name string) string {
-	return fmt.Sprintf("/sys/class/net/%s/queues/%s-%d/%s", d.Name, kind, queue, name)
+// putQueue sets a file of the lane's first queue.
+func (x place) putQueue(kind, name, value string) bool {
+	path := fmt.Sprintf("/sys/class/net/%s/queues/%s-%d/%s", x.d.Name, kind, x.l.Queues[0], name)
+	return put(x.st, path, value)
 }
 
 // fewer takes a channel from a device.
@@ -54,8 +64,8 @@ func fewer(d *device.Device) {
 }
 
 // own reports whether the lanes have receive queues, or transmit queues, of their own.
-func own(made map[device.Part]string, part device.Part, names ...string) bool {
-	return slices.Contains(names, made[part])
+func (x place) own(part device.Part, names ...string) bool {
+	return slices.Contains(names, x.made[part])
 }
 
 func switchOff(d *device.Device, feature string) bool {
@@ -71,154 +81,135 @@ func switchOff(d *device.Device, feature string) bool {
 var receivers = []string{plan.RealRSSContext, plan.RealSingleQueue, plan.RealMqprioChannel}
 
 var breaches = []breach{
-	{"receive", "steered on by RPS", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		return made[device.PartQueueSet] != plan.RealShared && put(st, ofQueue(d, "rx", l.Queues[0], "rps_cpus"), "2")
+	{"receive", "steered on by RPS", func(x place) bool {
+		return x.made[device.PartQueueSet] != plan.RealShared && x.putQueue("rx", "rps_cpus", "2")
 	}},
-	{"receive", "steered on by RFS", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		return made[device.PartQueueSet] != plan.RealShared &&
-			put(st, ofQueue(d, "rx", l.Queues[0], "rps_flow_cnt"), "4096")
+	{"receive", "steered on by RFS", func(x place) bool {
+		return x.made[device.PartQueueSet] != plan.RealShared && x.putQueue("rx", "rps_flow_cnt", "4096")
 	}},
-	{"receive", "rules off", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		return made[device.PartSteering] == plan.RealRules && switchOff(d, "rx-ntuple-filter")
+	{"receive", "rules off", func(x place) bool {
+		return x.made[device.PartSteering] == plan.RealRules && switchOff(x.d, "rx-ntuple-filter")
 	}},
-	{"receive", "filters off", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		return made[device.PartSteering] == plan.RealFlower && switchOff(d, "hw-tc-offload")
+	{"receive", "filters off", func(x place) bool {
+		return x.made[device.PartSteering] == plan.RealFlower && switchOff(x.d, "hw-tc-offload")
 	}},
-	{"receive", "another's rule", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if made[device.PartSteering] != plan.RealRules {
+	{"receive", "another's rule", func(x place) bool {
+		if x.made[device.PartSteering] != plan.RealRules {
 			return false
 		}
-		d.Rules = append(slices.Clone(d.Rules),
-			device.Rule{Dev: d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444},
-				Queue: l.Queues[0]})
+		x.d.Rules = append(slices.Clone(x.d.Rules),
+			device.Rule{Dev: x.d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444},
+				Queue: x.l.Queues[0]})
 		return true
 	}},
-	{"receive", "another's filter", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if made[device.PartSteering] != plan.RealFlower {
+	{"receive", "another's filter", func(x place) bool {
+		if x.made[device.PartSteering] != plan.RealFlower {
 			return false
 		}
-		d.Flowers = append(slices.Clone(d.Flowers),
-			device.Flower{Dev: d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444}, Class: 1})
+		x.d.Flowers = append(slices.Clone(x.d.Flowers),
+			device.Flower{Dev: x.d.Name, Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 4444}, Class: 1})
 		return true
 	}},
-	{"receive", "down", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
-		d.Up = false
+	{"receive", "down", func(x place) bool {
+		x.d.Up = false
 		return true
 	}},
-	{"receive", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		d.RxQueues--
-		fewer(d)
-		return d.RxQueues > 0
+	{"receive", "fewer queues", func(x place) bool {
+		x.d.RxQueues--
+		fewer(x.d)
+		return x.d.RxQueues > 0
 	}},
-	{"transmit", "fewer queues", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		d.TxQueues--
-		fewer(d)
-		return d.TxQueues > 0
+	{"transmit", "fewer queues", func(x place) bool {
+		x.d.TxQueues--
+		fewer(x.d)
+		return x.d.TxQueues > 0
 	}},
-	{"transmit", "XPS", func(st *device.State, d *device.Device, l plan.FittedLane, made map[device.Part]string) bool {
-		return made[device.PartMapper] != plan.RealShared && put(st, ofQueue(d, "tx", l.Queues[0], "xps_cpus"), "2")
+	{"transmit", "XPS", func(x place) bool {
+		return x.made[device.PartMapper] != plan.RealShared && x.putQueue("tx", "xps_cpus", "2")
 	}},
-	{"class", "a program before the classifier", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if made[device.PartClassifier] != plan.RealClsactBPF || !classified(d) {
+	{"class", "a program before the classifier", func(x place) bool {
+		if x.made[device.PartClassifier] != plan.RealClsactBPF || !classified(x.d) {
 			return false
 		}
-		d.Programs = append(slices.Clone(d.Programs),
+		x.d.Programs = append(slices.Clone(x.d.Programs),
 			device.Program{Attach: device.AttachTCXEgress, ID: 7777, Name: "other"})
 		return true
 	}},
-	{"class", "a qdisc below it", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if l.Class == "" || slices.ContainsFunc(d.Qdiscs,
-			func(q device.QdiscState) bool { return q.Parent == l.Class }) {
+	{"class", "a qdisc below it", func(x place) bool {
+		if x.l.Class == "" || slices.ContainsFunc(x.d.Qdiscs,
+			func(q device.QdiscState) bool { return q.Parent == x.l.Class }) {
 			return false
 		}
-		d.Qdiscs = append(slices.Clone(d.Qdiscs),
-			device.QdiscState{Qdisc: device.Qdisc{Dev: d.Name, Parent: l.Class, Type: "pfifo", Handle: "7777:",
+		x.d.Qdiscs = append(slices.Clone(x.d.Qdiscs),
+			device.QdiscState{Qdisc: device.Qdisc{Dev: x.d.Name, Parent: x.l.Class, Type: "pfifo", Handle: "7777:",
 				Limit: 1}})
 		return true
 	}},
-	{"rank", "another's class", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if l.Class == "" {
+	{"rank", "another's class", func(x place) bool {
+		if x.l.Class == "" {
 			return false
 		}
-		d.Classes = append(slices.Clone(d.Classes), device.Class{Dev: d.Name, ID: "1:777", Parent: "1:1", Rate: 1e6,
-			Ceil: 1e9})
+		x.d.Classes = append(slices.Clone(x.d.Classes),
+			device.Class{Dev: x.d.Name, ID: "1:777", Parent: "1:1", Rate: 1e6, Ceil: 1e9})
 		return true
 	}},
-	{"ceiling", "tx_maxrate", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		return put(st, ofQueue(d, "tx", l.Queues[0], "tx_maxrate"), "77")
+	{"ceiling", "tx_maxrate", func(x place) bool {
+		return x.putQueue("tx", "tx_maxrate", "77")
 	}},
-	{"ceiling", "a shaper", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if slices.ContainsFunc(d.Shapers, func(s device.Shaper) bool { return s.Queue == l.Queues[0] }) {
+	{"ceiling", "a shaper", func(x place) bool {
+		if slices.ContainsFunc(x.d.Shapers, func(s device.Shaper) bool { return s.Queue == x.l.Queues[0] }) {
 			return false
 		}
-		d.Shapers = append(slices.Clone(d.Shapers), device.Shaper{Dev: d.Name, Queue: l.Queues[0], Max: 1e6})
+		x.d.Shapers = append(slices.Clone(x.d.Shapers), device.Shaper{Dev: x.d.Name, Queue: x.l.Queues[0], Max: 1e6})
 		return true
 	}},
-	{"guarantee", "a slower link", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if own(made, device.PartBandwidth, plan.RealHTB, plan.RealHTBOffload) && l.Class != "" && d.Speed > 0 {
-			d.Speed /= 1000
+	{"guarantee", "a slower link", func(x place) bool {
+		if x.own(device.PartBandwidth, plan.RealHTB, plan.RealHTBOffload) && x.l.Class != "" && x.d.Speed > 0 {
+			x.d.Speed /= 1000
 			return true
 		}
 		return false
 	}},
-	{"poller", "threads", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if !own(made, device.PartQueueSet, receivers...) {
+	{"poller", "threads", func(x place) bool {
+		if !x.own(device.PartQueueSet, receivers...) {
 			return false
 		}
-		for i, n := range d.NAPIs {
-			if n.Config.Queue == l.Queues[0] {
-				d.NAPIs = slices.Clone(d.NAPIs)
-				d.NAPIs[i].Config.Threaded = map[string]string{"off": "on", "on": "off",
+		for i, n := range x.d.NAPIs {
+			if n.Config.Queue == x.l.Queues[0] {
+				x.d.NAPIs = slices.Clone(x.d.NAPIs)
+				x.d.NAPIs[i].Config.Threaded = map[string]string{"off": "on", "on": "off",
 					"busy": "off"}[n.Config.Threaded]
 				return true
 			}
 		}
 		return false
 	}},
-	{"poller", "stopped", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		for i, p := range d.Pollers {
-			if slices.Contains(p.Queues, l.Queues[0]) {
-				d.Pollers = slices.Clone(d.Pollers)
-				d.Pollers[i].Doing = device.PollerHung
+	{"poller", "stopped", func(x place) bool {
+		for i, p := range x.d.Pollers {
+			if slices.Contains(p.Queues, x.l.Queues[0]) {
+				x.d.Pollers = slices.Clone(x.d.Pollers)
+				x.d.Pollers[i].Doing = device.PollerHung
 				return true
 			}
 		}
 		return false
 	}},
-	{"processors", "interrupts moved", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		if !own(made, device.PartQueueSet, receivers...) {
+	{"processors", "interrupts moved", func(x place) bool {
+		if !x.own(device.PartQueueSet, receivers...) {
 			return false
 		}
-		for _, irq := range d.IRQs {
-			if irq.Queue == l.Queues[0] {
-				f, there := st.Files[device.IRQPath(irq.Number)]
-				return there && put(st, f.Path, map[bool]string{true: "1", false: "0"}[f.Value == "0"])
+		for _, irq := range x.d.IRQs {
+			if irq.Queue == x.l.Queues[0] {
+				f, there := x.st.Files[device.IRQPath(irq.Number)]
+				return there && put(x.st, f.Path, map[bool]string{true: "1", false: "0"}[f.Value == "0"])
 			}
 		}
 		return false
 	}},
-	{"processors", "offline", func(st *device.State, d *device.Device, l plan.FittedLane,
-		made map[device.Part]string) bool {
-		for i := range st.CPUs {
-			if len(l.CPUs) > 0 && st.CPUs[i].ID == l.CPUs[0] {
-				st.CPUs[i].Online = false
+	{"processors", "offline", func(x place) bool {
+		for i := range x.st.CPUs {
+			if len(x.l.CPUs) > 0 && x.st.CPUs[i].ID == x.l.CPUs[0] {
+				x.st.CPUs[i].Online = false
 				return true
 			}
 		}
@@ -255,7 +246,7 @@ func TestPromises(t *testing.T) {
 			}
 			for _, b := range breaches {
 				st := now.Clone()
-				if !b.do(st, st.Device(l.Device), l, made[l.Device]) {
+				if !b.do(place{st, st.Device(l.Device), l, made[l.Device]}) {
 					continue
 				}
 				for part, name := range made[l.Device] {
@@ -293,12 +284,7 @@ func TestPromises(t *testing.T) {
 
 // repaired reports whether another plan changes an object, or the lanes as a whole.
 func repaired(c golden.Case, st *device.State, a verify.Applied, key string) bool {
-	var owned plan.Owned
-	for _, r := range a.Owned {
-		owned.Records = append(owned.Records, plan.Record{Original: r.Original, Last: r.Last, Part: r.Part,
-			Cause: r.Cause})
-	}
-	p, err := golden.Plan(c.Lanes, st, owned)
+	p, err := golden.Plan(c.Lanes, st, plan.Owned{Records: a.Owned})
 	return err != nil || slices.ContainsFunc(p.Steps, func(s plan.Step) bool {
 		return s.Key() == key || strings.HasPrefix(key, "queues/")
 	})

@@ -12,6 +12,22 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
+// drifts are the keys of what has drifted, each with what was found.
+func drifts(t *testing.T, a Applied, now []device.Device) []string {
+	t.Helper()
+	var out []string
+	for _, f := range State(a, &device.State{Devices: now}) {
+		if f.Severity == Drift {
+			// A watch repairs nothing of a device that is down.
+			if strings.HasPrefix(f.Key, "bond/") && f.Device != "bond0" {
+				t.Errorf("%s is said of %s, want it of the bond", f.Key, f.Device)
+			}
+			out = append(out, f.Key+": "+f.Found)
+		}
+	}
+	return out
+}
+
 func TestSlaves(t *testing.T) {
 	a := Applied{Config: "l.yaml", Bond: "bond0", Ended: true,
 		Lanes: []plan.FittedLane{{Name: "web", Device: "a"}, {Name: "web", Device: "b"}}}
@@ -35,17 +51,7 @@ func TestSlaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.Bond = c.bond
-			var got []string
-			for _, f := range State(a, &device.State{Devices: c.now}) {
-				if f.Severity == Drift {
-					// A watch repairs nothing of a device that is down.
-					if strings.HasPrefix(f.Key, "bond/") && f.Device != "bond0" {
-						t.Errorf("%s is said of %s, want it of the bond", f.Key, f.Device)
-					}
-					got = append(got, f.Key+": "+f.Found)
-				}
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
+			if diff := cmp.Diff(c.want, drifts(t, a, c.now)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -76,13 +82,7 @@ func TestSharing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := Applied{Config: "l.yaml", Bond: "bond0", Sharing: c.sharing, Ended: true,
 				Lanes: []plan.FittedLane{{Name: "web", Device: "b"}, {Name: "web", Device: "a"}}}
-			var got []string
-			for _, f := range State(a, &device.State{Devices: c.now}) {
-				if f.Severity == Drift {
-					got = append(got, f.Key+": "+f.Found)
-				}
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
+			if diff := cmp.Diff(c.want, drifts(t, a, c.now)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

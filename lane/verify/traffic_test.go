@@ -4,6 +4,7 @@ package verify_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,44 @@ import (
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/verify"
 )
+
+// said returns what is printed of a lane's parts, of all without any, when two seconds of
+// traffic were watched.
+func said(a verify.Applied, w verify.Watched, lane string, parts ...device.Part) string {
+	w.For = 2 * time.Second
+	var fs []verify.Finding
+	for _, f := range verify.Traffic(a, w) {
+		if f.Lane == lane && (len(parts) == 0 || slices.Contains(parts, f.Part)) {
+			fs = append(fs, f)
+		}
+	}
+	return text(fs)
+}
+
+// text returns findings as they are printed.
+func text(fs []verify.Finding) string {
+	var b bytes.Buffer
+	verify.WriteText(&b, fs)
+	return b.String()
+}
+
+// wantText compares with a literal that begins on the line after its quote.
+func wantText(t *testing.T, want, got string) {
+	t.Helper()
+	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// native has the XDP programs run in the driver.
+func native(a verify.Applied) {
+	for i, r := range a.Owned {
+		if x, ok := r.Last.(device.XDP); ok {
+			x.Mode = "native"
+			a.Owned[i].Last = x
+		}
+	}
+}
 
 func TestMatches(t *testing.T) {
 	a, _ := emulated(t, "two_lanes_ipv6")
@@ -122,19 +161,9 @@ unknown  lane redis on lane0, bandwidth: 2 packets were not looked at
 		t.Run(c.name, func(t *testing.T) {
 			a, _ := emulated(t, "two_lanes_ipv6")
 			w := redis(100)
-			w.Device, w.For = "lane0", 2*time.Second
+			w.Device = "lane0"
 			c.change(&w)
-			var fs []verify.Finding
-			for _, f := range verify.Traffic(a, w) {
-				if f.Lane == "redis" {
-					fs = append(fs, f)
-				}
-			}
-			var got bytes.Buffer
-			verify.WriteText(&got, fs)
-			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			wantText(t, c.want, said(a, w, "redis"))
 		})
 	}
 }
@@ -184,22 +213,11 @@ drift    lane memcached on lane0, steering: traffic
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, _ := emulated(t, "plain_two_lanes")
-			for i, r := range a.Owned {
-				if x, ok := r.Last.(device.XDP); ok && c.native {
-					x.Mode = "native"
-					a.Owned[i].Last = x
-				}
+			if c.native {
+				native(a)
 			}
-			w := verify.Watched{Device: "lane0", For: 2 * time.Second, Direct: c.direct, Handed: c.handed}
-			var got bytes.Buffer
-			for _, f := range verify.Traffic(a, w) {
-				if f.Lane == "memcached" && f.Part == device.PartSteering {
-					verify.WriteText(&got, []verify.Finding{f})
-				}
-			}
-			if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			w := verify.Watched{Device: "lane0", Direct: c.direct, Handed: c.handed}
+			wantText(t, c.want, said(a, w, "memcached", device.PartSteering))
 		})
 	}
 	a, _ := emulated(t, "plain_two_lanes")
@@ -213,16 +231,10 @@ drift    lane memcached on lane0, steering: traffic
 // for packets without data too.
 func TestTrafficChosen(t *testing.T) {
 	a, _ := emulated(t, "plain_two_lanes")
-	var got bytes.Buffer
-	for _, f := range verify.Traffic(a, verify.Watched{Device: "lane0", For: time.Second,
-		Sent: []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2, Bare: 2}}}) {
-		if f.Lane == "memcached" && f.Part == device.PartMapper {
-			verify.WriteText(&got, []verify.Finding{f})
-		}
-	}
-	if !strings.HasPrefix(got.String(), "drift ") || !strings.Contains(got.String(),
-		"found    2 of 2 elsewhere: queue 0") {
-		t.Errorf("got:\n%s", got.String())
+	w := verify.Watched{Device: "lane0", Sent: []verify.Cell{{Lane: "memcached", Queue: 0, Packets: 2, Bare: 2}}}
+	got := said(a, w, "memcached", device.PartMapper)
+	if !strings.HasPrefix(got, "drift ") || !strings.Contains(got, "found    2 of 2 elsewhere: queue 0") {
+		t.Errorf("got:\n%s", got)
 	}
 }
 
@@ -241,11 +253,8 @@ func TestArrived(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, _ := emulated(t, "plain_two_lanes")
-			for i, r := range a.Owned {
-				if x, ok := r.Last.(device.XDP); ok && c.native {
-					x.Mode = "native"
-					a.Owned[i].Last = x
-				}
+			if c.native {
+				native(a)
 			}
 			w := verify.Watched{Device: "lane0", Direct: []verify.Cell{{Lane: "dns", Packets: c.direct}, {Packets: 99}},
 				Handed: []verify.Cell{{Lane: "dns", Queue: 1, Packets: c.handed}}}
