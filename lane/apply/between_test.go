@@ -52,10 +52,7 @@ func TestBetweenRollbacks(t *testing.T) {
 				for kill := range n {
 					t.Run(fmt.Sprintf("%s/%s/%s write %d", name, back, side, kill), func(t *testing.T) {
 						k, p := filters(n)
-						j := newJournal(p, nil)
-						if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
-							t.Fatal(err)
-						}
+						j := applied(t, k, p, nil)
 						k.Inject(fakekernel.Fault{Write: kill, When: when, Kill: true})
 						if !killable(func() { first(k, j) }) {
 							t.Fatal("it was not killed")
@@ -75,9 +72,7 @@ func TestBetweenRollbacks(t *testing.T) {
 							}
 						}
 						j = reread(t, j)
-						if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{}); err != nil {
-							t.Error(err)
-						}
+						rollBack(t, k, j)
 						for _, s := range p.Steps {
 							if got := k.Objects()[s.Key()]; (got != nil) != want[s.Key()] {
 								t.Errorf("%s: found %v, is somebody else's: %v", s.Key(), got, want[s.Key()])
@@ -107,10 +102,7 @@ func (s stubborn) Write(old, next device.Object) error {
 // TestRemovedInWords: what is found again after it was removed stays niclane's.
 func TestRemovedInWords(t *testing.T) {
 	k, p := filters(2)
-	j := newJournal(p, nil)
-	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	j := applied(t, k, p, nil)
 	_, err := apply.Rollback(context.Background(), stubborn{k}, j, here, apply.Options{})
 	var left apply.LeftError
 	if !errors.As(err, &left) || len(left) != 2 {
@@ -120,9 +112,7 @@ func TestRemovedInWords(t *testing.T) {
 	if got := j.Records(); len(got) != 2 {
 		t.Errorf("owned: %+v, want both", got)
 	}
-	if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{}); err != nil {
-		t.Error(err)
-	}
+	rollBack(t, k, j)
 	if k.Objects()[p.Steps[0].Key()] != nil || len(j.Records()) != 0 {
 		t.Errorf("left:\n%s\nowned: %+v", k, j.Records())
 	}

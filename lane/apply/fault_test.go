@@ -106,6 +106,32 @@ func newJournal(p *plan.Plan, before []journal.Record) *journal.Journal {
 		Before: before, Plan: p})
 }
 
+// applied makes a plan on k and returns its journal.
+func applied(t *testing.T, k *fakekernel.Kernel, p *plan.Plan, before []journal.Record) *journal.Journal {
+	t.Helper()
+	j := newJournal(p, before)
+	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func rollBack(t *testing.T, k *fakekernel.Kernel, j *journal.Journal) {
+	t.Helper()
+	if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// wantLeft wants an error that one object alone was left, as somebody else's or not.
+func wantLeft(t *testing.T, err error, key string, foreign bool) {
+	t.Helper()
+	var left apply.LeftError
+	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != key || left[0].Foreign != foreign {
+		t.Fatalf("error %v, want %s alone left, as somebody else's: %v", err, key, foreign)
+	}
+}
+
 // reread gives the journal that a later process finds.
 func reread(t *testing.T, j *journal.Journal) *journal.Journal {
 	t.Helper()
@@ -188,10 +214,7 @@ func TestRunAndRollback(t *testing.T) {
 					t.Errorf("%s: want %v, have %v", key, want, got)
 				}
 			}
-			if _, err := apply.Rollback(context.Background(), r.kernel, reread(t, j), here,
-				apply.Options{}); err != nil {
-				t.Fatal(err)
-			}
+			rollBack(t, r.kernel, reread(t, j))
 			wantState(t, "after rollback", r.original, r.kernel)
 		})
 	}
@@ -243,9 +266,7 @@ func TestKillAtEveryStep(t *testing.T) {
 			t.Errorf("killed %v, want %v", killed, want)
 		}
 		k.Calm()
-		if _, err := apply.Rollback(context.Background(), k, reread(t, j), here, apply.Options{}); err != nil {
-			t.Error(err)
-		}
+		rollBack(t, k, reread(t, j))
 		wantState(t, "after rollback", r.original, k)
 	})
 }
@@ -277,18 +298,12 @@ func TestUndoAfterKill(t *testing.T) {
 // TestKillDuringRollback kills rollback at every write; another one ends it.
 func TestKillDuringRollback(t *testing.T) {
 	eachFault(t, func(t *testing.T, r run, k *fakekernel.Kernel, fault fakekernel.Fault) {
-		j := newJournal(r.plan, r.before)
-		if _, err := apply.Run(context.Background(), k, r.plan, j, apply.Options{}); err != nil {
-			t.Error(err)
-			return
-		}
+		j := applied(t, k, r.plan, r.before)
 		fault.Kill = true
 		k.Inject(fault)
 		rollback := func() {
 			j = reread(t, j)
-			if _, err := apply.Rollback(context.Background(), k, j, here, apply.Options{}); err != nil {
-				t.Error(err)
-			}
+			rollBack(t, k, j)
 		}
 		if killable(rollback) {
 			k.Calm()
@@ -332,9 +347,7 @@ func TestUndoFailsToo(t *testing.T) {
 			}
 		}
 		k.Calm()
-		if _, err := apply.Rollback(context.Background(), k, reread(t, j), here, apply.Options{}); err != nil {
-			t.Error(err)
-		}
+		rollBack(t, k, reread(t, j))
 		wantState(t, "after rollback", r.original, k)
 	})
 }

@@ -21,19 +21,26 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// A meddled kernel has a command run before one write.
+// A meddled kernel has commands run before or after one write.
 type meddled struct {
 	*apply.System
 	t     *testing.T
 	at, n int
+	after bool
 	lines []string
 }
 
 func (m *meddled) Write(old, next device.Object) error {
-	if m.n++; m.n-1 == m.at {
+	n := m.n
+	m.n++
+	if n == m.at && !m.after {
 		commands(m.t, m.lines)
 	}
-	return m.System.Write(old, next)
+	err := m.System.Write(old, next)
+	if n == m.at && m.after {
+		commands(m.t, m.lines)
+	}
+	return err
 }
 
 func commands(t *testing.T, lines []string) {

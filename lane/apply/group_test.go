@@ -101,10 +101,7 @@ func TestForeignChangeAfterAKilledGroup(t *testing.T) {
 	theirs := knobs("99")[0]
 	k.Put(theirs)
 	report, err := apply.Rollback(context.Background(), k, reread(t, j), here, apply.Options{})
-	var left apply.LeftError
-	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != theirs.Key() || !left[0].Foreign {
-		t.Fatalf("error %v, want the first file left as somebody else's", err)
-	}
+	wantLeft(t, err, theirs.Key(), true)
 	want := []string{p.Steps[1].Key(), p.Steps[2].Key()}
 	slices.Sort(report.Undone)
 	if diff := cmp.Diff(want, report.Undone); diff != "" {
@@ -166,11 +163,7 @@ func threeRules(t *testing.T) (*fakekernel.Kernel, *journal.Journal, []device.Ru
 			Match: device.Match{Family: 4, Protocol: "tcp", LocalPort: 80 + port}, Queue: 1})
 		p.Steps = append(p.Steps, plan.Step{New: rules[port]})
 	}
-	j := newJournal(p, nil)
-	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	return k, j, rules
+	return k, applied(t, k, p, nil), rules
 }
 
 // TestRollbackLooksOnce: rules that are removed one after the other are looked
@@ -182,10 +175,7 @@ func TestRollbackLooksOnce(t *testing.T) {
 	k.Put(theirs)
 	r := &rounding{Kernel: k}
 	report, err := apply.Rollback(context.Background(), r, j, here, apply.Options{})
-	var left apply.LeftError
-	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != theirs.Key() || !left[0].Foreign {
-		t.Errorf("error %v, want the second left as somebody else's", err)
-	}
+	wantLeft(t, err, theirs.Key(), true)
 	keys := []string{rules[2].Key(), rules[1].Key(), rules[0].Key()}
 	if diff := cmp.Diff([][]string{keys, {keys[0], keys[2]}}, r.together); diff != "" {
 		t.Errorf("read together (-want +got):\n%s", diff)
@@ -218,10 +208,7 @@ func TestRollbackGoesOn(t *testing.T) {
 func TestRollbackReadsBack(t *testing.T) {
 	k, j, rules := threeRules(t)
 	_, err := apply.Rollback(context.Background(), deafTo{k, rules[1].Key()}, j, here, apply.Options{})
-	var left apply.LeftError
-	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != rules[1].Key() || left[0].Foreign {
-		t.Errorf("error %v, want the second left", err)
-	}
+	wantLeft(t, err, rules[1].Key(), false)
 	if len(k.Objects()) != 1 || len(j.Records()) != 1 {
 		t.Errorf("there is %v, recorded %v", k.Objects(), j.Records())
 	}

@@ -100,6 +100,14 @@ func sessionOf(t *testing.T, leader int) []int {
 	return pids
 }
 
+// rollsBack rolls back what c has applied.
+func rollsBack(t *testing.T, c applierConfig) {
+	t.Helper()
+	if _, err := rollback(t, filepath.Dir(c.StateDir)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // waitFor waits until the condition holds.
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
@@ -236,9 +244,7 @@ func TestConfirm(t *testing.T) {
 			t.Errorf("confirm twice: %v", err)
 		}
 		wantDump(t, "after confirm", after)
-		if _, err := rollback(t, filepath.Dir(c.StateDir)); err != nil {
-			t.Error(err)
-		}
+		rollsBack(t, c)
 		wantDump(t, "after rollback", before)
 	})
 }
@@ -277,9 +283,7 @@ func TestRollbackBeforeConfirm(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		c.Within, c.Linger = time.Hour, true
 		start(t, c, "lingering")
-		if _, err := rollback(t, filepath.Dir(c.StateDir)); err != nil {
-			t.Fatal(err)
-		}
+		rollsBack(t, c)
 		if err := apply.Confirm(c.RunDir); err == nil || !strings.Contains(err.Error(), "rolled back") {
 			t.Errorf("confirm after rollback: %v", err)
 		}
@@ -293,9 +297,7 @@ func TestGuardAfterRollback(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		c.Within, c.Linger = 2*time.Second, true
 		start(t, c, "lingering")
-		if _, err := rollback(t, filepath.Dir(c.StateDir)); err != nil {
-			t.Fatal(err)
-		}
+		rollsBack(t, c)
 		waitFor(t, "the guardian to end", func() bool {
 			_, err := os.Stat(c.RunDir + "/guard.sock")
 			return err != nil
@@ -373,9 +375,7 @@ func TestGuardKilled(t *testing.T) {
 				t.Errorf("confirm afterwards: %v", err)
 			}
 			if confirmed {
-				if _, err := rollback(t, filepath.Dir(c.StateDir)); err != nil {
-					t.Fatal(err)
-				}
+				rollsBack(t, c)
 			}
 		}
 	})

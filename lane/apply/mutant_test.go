@@ -123,11 +123,7 @@ func TestLostUndo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			j := newJournal(r.plan, r.before)
-			if _, err := apply.Run(context.Background(), r.kernel, r.plan, j, apply.Options{}); err != nil {
-				t.Fatal(err)
-			}
-			records := j.Records()
+			records := applied(t, r.kernel, r.plan, r.before).Records()
 			for i, lost := range records {
 				if goesWith(lost, records) {
 					continue

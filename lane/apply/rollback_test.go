@@ -40,21 +40,14 @@ func small(t *testing.T) (*fakekernel.Kernel, *journal.Journal) {
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{
 		{Old: knob, New: knob2}, {New: clsact}, {New: rootHTB}, {New: theClass},
 	}}
-	j := newJournal(p, nil)
-	if _, err := apply.Run(context.Background(), k, p, j, apply.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	return k, j
+	return k, applied(t, k, p, nil)
 }
 
 func TestRollbackLeavesWhatOthersChanged(t *testing.T) {
 	k, j := small(t)
 	k.Put(knob3)
 	report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{})
-	var left apply.LeftError
-	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != knob.Key() || !left[0].Foreign {
-		t.Fatalf("error %v, want the one file left as somebody else's", err)
-	}
+	wantLeft(t, err, knob.Key(), true)
 	for _, want := range []string{`"2"`, `"3"`, `"1"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
@@ -152,10 +145,7 @@ func TestRollbackRuleToContext(t *testing.T) {
 	theirs := ours
 	theirs.Match.LocalPort = 81
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{New: context}, {New: ours}}}
-	j := newJournal(p, nil)
-	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	j := applied(t, k, p, nil)
 	k.Put(theirs)
 	_, err := apply.Rollback(t.Context(), k, j, here, apply.Options{})
 	var left apply.LeftError

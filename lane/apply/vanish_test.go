@@ -12,30 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/lane/apply"
-	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
 )
-
-// A shrinking kernel loses v0 before or after one write.
-type shrinking struct {
-	*apply.System
-	t     *testing.T
-	at, n int
-	after bool
-}
-
-func (s *shrinking) Write(old, next device.Object) error {
-	n := s.n
-	s.n++
-	if n == s.at && !s.after {
-		command(s.t, "ip link del v0")
-	}
-	err := s.System.Write(old, next)
-	if n == s.at && s.after {
-		command(s.t, "ip link del v0")
-	}
-	return err
-}
 
 // TestSystemVanish removes the device under an apply: one error, and an undo
 // that takes what was on the device as gone and restores what was not.
@@ -53,8 +31,8 @@ func vanish(t *testing.T, lanes string, at int, after bool) {
 	k := openKernel(t)
 	defer k.Close()
 	j := memoryJournal(t, journal.Head{Plan: p, Devices: p.Devices})
-	report, err := apply.Run(context.Background(), &shrinking{System: k, t: t, at: at, after: after}, p, j,
-		apply.Options{})
+	shrinking := &meddled{System: k, t: t, at: at, after: after, lines: []string{"ip link del v0"}}
+	report, err := apply.Run(context.Background(), shrinking, p, j, apply.Options{})
 	if err == nil {
 		t.Errorf("write %d (after %v): no error", at, after)
 	}
