@@ -119,7 +119,7 @@ func haproxy(l Lane) Advice {
 		Application: "haproxy", Since: "2.5",
 		Settings: []string{
 			fmt.Sprintf("nbthread %d", len(cpus)),
-			fmt.Sprintf("cpu-map auto:1/1-%d %s", len(cpus), strings.Join(each(cpus), " ")),
+			fmt.Sprintf("cpu-map auto:1/1-%d %s", len(cpus), list(cpus, " ")),
 			fmt.Sprintf("bind %s shards by-thread", listenAt(l)),
 			fmt.Sprintf("niclane run --lane %s --listeners -- haproxy -f FILE", l.Name),
 		},
@@ -225,14 +225,6 @@ func masks(cpus []int) string {
 		out = append(out, strings.Repeat("0", width-cpu-1)+"1"+strings.Repeat("0", cpu))
 	}
 	return strings.Join(out, " ")
-}
-
-func each(cpus []int) []string {
-	var out []string
-	for _, cpu := range cpus {
-		out = append(out, fmt.Sprint(cpu))
-	}
-	return out
 }
 
 // WriteAdvice prints advice for people.

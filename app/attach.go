@@ -432,7 +432,7 @@ func (a *attachment) listen() error {
 		return err
 	}
 	if len(groups) == 0 {
-		a.notef("it has no listener at TCP port %s yet; those that come are looked for", numbers(r.Listeners.Ports))
+		a.notef("it has no listener at TCP port %s yet; those that come are looked for", list(r.Listeners.Ports, ", "))
 	}
 	for _, g := range groups {
 		a.notes = append(a.notes, g.Lines()...)

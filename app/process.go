@@ -63,9 +63,9 @@ func readStat(pid int) (stat, error) {
 // parseStat reads proc_pid_stat(5). The name, in parentheses, can hold any
 // character.
 func parseStat(text string) (stat, error) {
-	_, rest, ok := cutLast(text, ")")
-	f := strings.Fields(rest)
-	if !ok || len(f) < 20 || len(f[0]) != 1 {
+	end := strings.LastIndex(text, ")")
+	f := strings.Fields(text[end+1:])
+	if end < 0 || len(f) < 20 || len(f[0]) != 1 {
 		return stat{}, fmt.Errorf("stat: %.60q", text)
 	}
 	parent, err1 := strconv.Atoi(f[1])
@@ -76,28 +76,23 @@ func parseStat(text string) (stat, error) {
 	return stat{state: f[0][0], parent: parent, start: start}, nil
 }
 
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
-}
-
 // processes are all that this process sees, by PID.
-func processes() ([]int, error) {
-	entries, err := os.ReadDir("/proc")
+func processes() ([]int, error) { return numbered("/proc") }
+
+// numbered are the entries of a directory whose names are numbers, ascending.
+func numbered(dir string) ([]int, error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	var pids []int
+	var out []int
 	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			pids = append(pids, pid)
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			out = append(out, n)
 		}
 	}
-	slices.Sort(pids)
-	return pids, nil
+	slices.Sort(out)
+	return out, nil
 }
 
 // descendants returns pid and the processes below it, parents first.
@@ -121,17 +116,7 @@ func descendants(pid int) ([]int, error) {
 
 // threads are the thread IDs of a process; none if it is gone.
 func threads(pid int) []int {
-	entries, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
-	if err != nil {
-		return nil
-	}
-	var tids []int
-	for _, e := range entries {
-		if n, err := strconv.Atoi(e.Name()); err == nil {
-			tids = append(tids, n)
-		}
-	}
-	slices.Sort(tids)
+	tids, _ := numbered("/proc/" + strconv.Itoa(pid) + "/task")
 	return tids
 }
 

@@ -121,18 +121,12 @@ const (
 // the epoll instance, if each listener of the process has an instance and a
 // thread of its own. Everything else is not known, and why.
 func (d descriptors) servers() map[uint64]server {
-	by := map[uint64][]epoll{}
-	for _, e := range d.epolls {
-		for _, inode := range e.inodes {
-			by[inode] = append(by[inode], e)
-		}
-	}
 	waits := map[int]map[int][]int{} // by process: threads by epoll descriptor
 	out := map[uint64]server{}
-	for inode, es := range by {
+	for inode, es := range d.watchers() {
 		pids := pidsOf(es)
 		if len(pids) > 1 {
-			out[inode] = server{why: fmt.Sprintf("processes %s all watch it", list(pids))}
+			out[inode] = server{why: fmt.Sprintf("processes %s all watch it", list(pids, ", "))}
 			continue
 		}
 		pid := pids[0]
@@ -164,6 +158,17 @@ func (d descriptors) servers() map[uint64]server {
 		}
 	}
 	return out
+}
+
+// watchers are the epoll instances by the listener that they watch.
+func (d descriptors) watchers() map[uint64][]epoll {
+	by := map[uint64][]epoll{}
+	for _, e := range d.epolls {
+		for _, inode := range e.inodes {
+			by[inode] = append(by[inode], e)
+		}
+	}
+	return by
 }
 
 func pidsOf(es []epoll) []int {
@@ -201,7 +206,7 @@ func waiter(pid, fd int, seen map[int][]int) server {
 		}
 		return server{pid: pid, tid: at[0]}
 	}
-	return server{pid: pid, why: fmt.Sprintf("threads %s all wait at one epoll instance", list(at))}
+	return server{pid: pid, why: fmt.Sprintf("threads %s all wait at one epoll instance", list(at, ", "))}
 }
 
 // waiting looks at which epoll descriptors a process's threads wait, for as long
@@ -243,12 +248,13 @@ func epollOf(text string) (fd int, ok bool) {
 	return int(n), err == nil
 }
 
-func list(ns []int) string {
+// list is numbers as text.
+func list[N int | uint16](ns []N, separator string) string {
 	s := make([]string, len(ns))
 	for i, n := range ns {
-		s[i] = strconv.Itoa(n)
+		s[i] = strconv.Itoa(int(n))
 	}
-	return strings.Join(s, ", ")
+	return strings.Join(s, separator)
 }
 
 // processor returns the one processor that s runs on, or why there is none: that

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/niclane/niclane/lane/device"
@@ -47,14 +46,6 @@ func (g ListenGroup) Lines() []string {
 		}
 	}
 	return lines
-}
-
-func numbers(ports []uint16) string {
-	s := make([]string, len(ports))
-	for i, p := range ports {
-		s[i] = strconv.Itoa(int(p))
-	}
-	return strings.Join(s, ", ")
 }
 
 // WriteApplications prints the applications that are in lanes of this network

@@ -29,15 +29,9 @@ func Workers(inodes []uint64) (map[uint64]Worker, error) {
 	for _, inode := range inodes {
 		connections[inode] = inode != 0 // 0: nobody has accepted it yet
 	}
-	by := map[uint64][]epoll{}
-	for _, e := range find(pids, connections).epolls {
-		for _, inode := range e.inodes {
-			by[inode] = append(by[inode], e)
-		}
-	}
 	waits := map[int]map[int][]int{} // by process: threads by epoll descriptor
 	out := map[uint64]Worker{}
-	for inode, es := range by {
+	for inode, es := range find(pids, connections).watchers() {
 		if len(es) > 1 {
 			continue
 		}

@@ -11,9 +11,11 @@
 package reuseport
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -248,17 +250,9 @@ func (p *Picker) Set(t Tables) error {
 }
 
 func sortedQueues(m map[Queue]QueueTable) []Queue {
-	var qs []Queue
-	for q := range m {
-		qs = append(qs, q)
-	}
-	slices.SortFunc(qs, func(a, b Queue) int {
-		if a.Index != b.Index {
-			return int(a.Index) - int(b.Index)
-		}
-		return int(a.Queue) - int(b.Queue)
+	return slices.SortedFunc(maps.Keys(m), func(a, b Queue) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Queue, b.Queue))
 	})
-	return qs
 }
 
 // exchange makes m's content want.
