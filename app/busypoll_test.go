@@ -101,14 +101,7 @@ func TestBusyPoll(t *testing.T) {
 	const port = "11999"
 	cmd := exec.Command(memcached, "-u", "nobody", "-l", "127.0.0.1", "-p", port, "-t", "3")
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	pid := cmd.Process.Pid
+	pid := b.running(cmd)
 	connect := func() net.Conn {
 		var c net.Conn
 		b.until("memcached accepts", func() (ok bool) {
@@ -130,10 +123,7 @@ func TestBusyPoll(t *testing.T) {
 
 	o := options(b.dir)
 	o.BusyPoll = &app.BusyPoll{Usecs: 70, Budget: 16, Prefer: true}
-	r, err := app.Attach(b.lane, o, app.Target{PID: pid})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := b.attach(o, app.Target{PID: pid})
 	want := map[string]int{"epoll 70/16/1": before["epoll 0/0/0"], "listener 70/1": 1}
 	if got := b.polling(pid); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("in the lane: %v, want %v", got, want)
@@ -151,25 +141,14 @@ func TestBusyPoll(t *testing.T) {
 	defer unix.Close(epoll)
 	later := exec.Command("sleep", "1000")
 	later.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll")}
-	if err := later.Start(); err != nil {
-		t.Fatal(err)
-	}
-	later.ExtraFiles[0].Close()
-	t.Cleanup(func() {
-		_ = later.Process.Kill()
-		_ = later.Wait()
-	})
+	next := b.running(later)
 	for _, g := range r.Groups {
-		if err := os.WriteFile(g.Dir()+"/cgroup.procs", []byte(strconv.Itoa(later.Process.Pid)), 0); err != nil {
+		if err := os.WriteFile(g.Dir()+"/cgroup.procs", []byte(strconv.Itoa(next)), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.until("the epoll instance that came polls",
-		func() bool { return b.polling(later.Process.Pid)["epoll 70/16/1"] == 1 })
-
-	if _, err := app.Detach(b.dir, app.Choice{PID: pid}); err != nil {
-		t.Error(err)
-	}
+	b.until("the epoll instance that came polls", func() bool { return b.polling(next)["epoll 70/16/1"] == 1 })
+	b.detach(app.Choice{PID: pid})
 	if got := b.polling(pid); fmt.Sprint(got) != fmt.Sprint(before) {
 		t.Errorf("detached: %v, before %v", got, before)
 	}
@@ -201,29 +180,15 @@ func TestBusyPollOwn(t *testing.T) {
 	// A child has both, and sleeps.
 	cmd := exec.Command("sleep", "1000")
 	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll"), os.NewFile(uintptr(dup(t, udp)), "udp")}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range cmd.ExtraFiles {
-		f.Close()
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	pid := b.running(cmd)
 	o := options(b.dir)
 	o.BusyPoll = &app.BusyPoll{Usecs: 70, Budget: 16, Prefer: true}
-	r, err := app.Attach(b.lane, o, app.Target{PID: cmd.Process.Pid})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := b.attach(o, app.Target{PID: pid})
 	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "2 have parameters of the application's own") {
 		t.Errorf("notes:\n%s", notes)
 	}
-	if _, err := app.Detach(b.dir, app.Choice{PID: cmd.Process.Pid}); err != nil {
-		t.Error(err)
-	}
-	if got := b.polling(cmd.Process.Pid); got["epoll 99/8/0"] != 1 {
+	b.detach(app.Choice{PID: pid})
+	if got := b.polling(pid); got["epoll 99/8/0"] != 1 {
 		t.Errorf("detached: %v, want epoll 99/8/0", got)
 	}
 	if usecs, err := unix.GetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL); err != nil || usecs != 33 {

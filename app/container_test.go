@@ -105,10 +105,7 @@ func TestContainer(t *testing.T) {
 			b.lane.Config, b.lane.Members = "/lanes.yaml",
 				[]app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
 			c := b.container(host)
-			before, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", c.pid))
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := b.cgroups(c.pid)
 			was := allowed(t, c.pid)
 			if len(was) < 2 {
 				t.Skip("one processor")
@@ -121,10 +118,7 @@ func TestContainer(t *testing.T) {
 					}
 				}
 			}
-			r, err := app.Attach(b.lane, options(b.dir), app.Target{Container: c.id})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := b.attach(options(b.dir), app.Target{Container: c.id})
 			if r.Process.PID != c.pid {
 				t.Errorf("process %d, want %d", r.Process.PID, c.pid)
 			}
@@ -136,12 +130,9 @@ func TestContainer(t *testing.T) {
 				strings.Contains(notes, "10.88.0.3 is in no addrs of lane") == host {
 				t.Errorf("notes: %s", notes)
 			}
-			if _, err := app.Detach(b.dir, app.Choice{Container: c.id}); err != nil {
-				t.Error(err)
-			}
-			after, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", c.pid))
-			if err != nil || string(after) != string(before) {
-				t.Errorf("%v: groups after\n%sbefore\n%s", err, after, before)
+			b.detach(app.Choice{Container: c.id})
+			if after := b.cgroups(c.pid); after != before {
+				t.Errorf("groups after\n%sbefore\n%s", after, before)
 			}
 			if got := allowed(t, c.pid); len(got) != len(was) {
 				t.Errorf("detached it runs on processors %v, before %v", got, was)
@@ -151,18 +142,8 @@ func TestContainer(t *testing.T) {
 			if host {
 				return
 			}
-			b.lane.ByGroup = true
-			if _, err := app.Attach(b.lane, options(b.dir), app.Target{Container: c.id}); err == nil ||
-				!strings.Contains(err.Error(), "network namespace of its own, in which that is lost") {
-				t.Errorf("by control group: %v", err)
-			}
-			b.lane.ByGroup = false
-			o := options(b.dir)
-			o.Listeners = &app.Listeners{Ports: []uint16{80}}
-			if _, err := app.Attach(b.lane, o, app.Target{Container: c.id}); err == nil ||
-				!strings.Contains(err.Error(), "--listeners can lead none") {
-				t.Errorf("listeners: %v", err)
-			}
+			b.refusesInside(app.Target{Container: c.id}, "network namespace of its own, in which that is lost",
+				"--listeners can lead none")
 			b.nothingLeft()
 		})
 	}

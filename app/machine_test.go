@@ -108,14 +108,7 @@ func TestMachine(t *testing.T) {
 			if managed {
 				b.scope(pid)
 			}
-			groups := func() string {
-				text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return string(text)
-			}
-			before, was := groups(), allowedAll(t, pid)
+			before, was := b.cgroups(pid), allowedAll(t, pid)
 			if runtime.NumCPU() < 2 {
 				t.Skip("one processor: there is nothing to confine to")
 			}
@@ -125,10 +118,7 @@ func TestMachine(t *testing.T) {
 				}
 			}
 
-			r, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := b.attach(options(b.dir), app.Target{Tap: "vm0"})
 			if r.Process.PID != pid || r.Called() != "the machine at vm0" {
 				t.Errorf("%s, process %d, want %d", r.Called(), r.Process.PID, pid)
 			}
@@ -137,8 +127,8 @@ func TestMachine(t *testing.T) {
 					t.Errorf("in the lane thread %s runs on processors %v, want the lane's, 0", tid, cpus)
 				}
 			}
-			if managed && groups() != before {
-				t.Errorf("its manager's groups became\n%sfrom\n%s", groups(), before)
+			if now := b.cgroups(pid); managed && now != before {
+				t.Errorf("its manager's groups became\n%sfrom\n%s", now, before)
 			}
 			notes := strings.Join(r.Notes, "\n")
 			for _, want := range []string{"the host knows no address behind vm0",
@@ -147,10 +137,8 @@ func TestMachine(t *testing.T) {
 					t.Errorf("no %q in the notes:\n%s", want, notes)
 				}
 			}
-			if _, err := app.Detach(b.dir, app.Choice{Tap: "vm0"}); err != nil {
-				t.Error(err)
-			}
-			if after := groups(); after != before {
+			b.detach(app.Choice{Tap: "vm0"})
+			if after := b.cgroups(pid); after != before {
 				t.Errorf("groups after\n%sbefore\n%s", after, before)
 			}
 			for tid, cpus := range allowedAll(t, pid) {
@@ -206,32 +194,15 @@ func TestMachineAddresses(t *testing.T) {
 		"ip neigh add 10.88.0.2 lladdr 52:54:00:00:00:02 dev br0",
 		"ip neigh add 10.88.0.3 lladdr 52:54:00:00:00:02 dev br0",
 		"ip neigh add 10.88.0.4 lladdr 52:54:00:00:00:04 dev br0")
-	r, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := b.attach(options(b.dir), app.Target{Tap: "vm0"})
 	notes := strings.Join(r.Notes, "\n")
 	if !strings.Contains(notes, "10.88.0.3, the machine's, is in no addrs of lane") ||
 		strings.Contains(notes, "10.88.0.2,") || strings.Contains(notes, "10.88.0.4") {
 		t.Errorf("notes:\n%s", notes)
 	}
-	if _, err := app.Detach(b.dir, app.Choice{Tap: "vm0"}); err != nil {
-		t.Error(err)
-	}
+	b.detach(app.Choice{Tap: "vm0"})
 	b.nothingLeft()
-
-	b.lane.ByGroup = true
-	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"}); err == nil ||
-		!strings.Contains(err.Error(), "choose a classifier by flow") {
-		t.Errorf("by control group: %v", err)
-	}
-	b.lane.ByGroup = false
-	o := options(b.dir)
-	o.Listeners = &app.Listeners{Ports: []uint16{80}}
-	if _, err := app.Attach(b.lane, o, app.Target{Tap: "vm0"}); err == nil ||
-		!strings.Contains(err.Error(), "run niclane in it") {
-		t.Errorf("listeners: %v", err)
-	}
+	b.refusesInside(app.Target{Tap: "vm0"}, "choose a classifier by flow", "run niclane in it")
 	b.nothingLeft()
 }
 
@@ -244,10 +215,7 @@ func TestNoMachine(t *testing.T) {
 		"idle0": "no process has idle0 open",
 		"gone0": "gone0: Link not found",
 	} {
-		if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: tap}); err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", tap, err, want)
-		}
+		b.refuses(options(b.dir), app.Target{Tap: tap}, want)
 	}
 	// Two that hold queues of one tap.
 	var fds []int
@@ -272,9 +240,6 @@ func TestNoMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "many0"}); err == nil ||
-		!strings.Contains(err.Error(), "is niclane itself") {
-		t.Errorf("one of its own: %v", err)
-	}
+	b.refuses(options(b.dir), app.Target{Tap: "many0"}, "is niclane itself")
 	b.nothingLeft()
 }

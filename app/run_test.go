@@ -35,17 +35,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case app.KeeperArg:
-			if err := app.RunKeeper(os.Args[2:]); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
+			exit(app.RunKeeper(os.Args[2:]))
 		case vhostArg:
-			if err := vhostMain(os.Args[2]); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
+			exit(vhostMain(os.Args[2]))
 		case runArg:
 			var l app.Lane
 			err := json.Unmarshal([]byte(os.Args[3]), &l)
@@ -57,6 +49,14 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(vethtest.Isolate(m))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 func options(dir string) app.Options {
@@ -135,6 +135,69 @@ func (b *bed) nothingLeft() {
 		files, err := filepath.Glob(b.dir + "/apps/*.json")
 		return err == nil && len(files) == 0 && len(b.groups()) == 0
 	})
+}
+
+// attach brings an application into the bed's lane.
+func (b *bed) attach(o app.Options, at app.Target) *app.Result {
+	b.Helper()
+	r, err := app.Attach(b.lane, o, at)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r
+}
+
+// refuses wants that it cannot be brought into the lane.
+func (b *bed) refuses(o app.Options, at app.Target, want string) {
+	b.Helper()
+	if _, err := app.Attach(b.lane, o, at); err == nil || !strings.Contains(err.Error(), want) {
+		b.Errorf("%+v: %v, want %q", at, err, want)
+	}
+}
+
+// refusesInside wants that what has a network stack of its own is not attached by control
+// group, nor its listeners led.
+func (b *bed) refusesInside(at app.Target, byGroup, listeners string) {
+	b.Helper()
+	b.lane.ByGroup = true
+	b.refuses(options(b.dir), at, byGroup)
+	b.lane.ByGroup = false
+	o := options(b.dir)
+	o.Listeners = &app.Listeners{Ports: []uint16{80}}
+	b.refuses(o, at, listeners)
+}
+
+func (b *bed) detach(c app.Choice) {
+	b.Helper()
+	if _, err := app.Detach(b.dir, c); err != nil {
+		b.Error(err)
+	}
+}
+
+// running starts a command, closes the files that it was given, and kills it in the end.
+func (b *bed) running(cmd *exec.Cmd) int {
+	b.Helper()
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// cgroups are a process's, as the kernel lists them.
+func (b *bed) cgroups(pid int) string {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(text)
 }
 
 // TestRunIsTheCommand has the command in the place of niclane run: its process,
@@ -301,10 +364,7 @@ func (b *bed) started(script string) (*exec.Cmd, io.WriteCloser) {
 // TestDetachRunning takes what run started out of the lane.
 func TestDetachRunning(t *testing.T) {
 	b := newBed(t)
-	home, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := b.cgroups(os.Getpid())
 	cmd, in := b.started("sleep 1000 & true")
 	rs := b.records()
 	if len(rs) != 1 || rs[0].Process.PID != cmd.Process.Pid {
@@ -318,7 +378,7 @@ func TestDetachRunning(t *testing.T) {
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", cmd.Process.Pid))
 	for _, pid := range append(strings.Fields(string(children)), strconv.Itoa(cmd.Process.Pid)) {
 		now, err := os.ReadFile("/proc/" + pid + "/cgroup")
-		if err != nil || string(now) != string(home) {
+		if err != nil || string(now) != home {
 			t.Errorf("process %s is in\n%swant\n%s%v", pid, now, home, err)
 		}
 		if n, _ := strconv.Atoi(pid); n != cmd.Process.Pid {
@@ -353,9 +413,7 @@ func TestReexecutes(t *testing.T) {
 				t.Errorf("it runs on processors %v, want the lane's, 0", cpus)
 			}
 			if detached {
-				if _, err := app.Detach(b.dir, app.Choice{PID: pid}); err != nil {
-					t.Error(err)
-				}
+				b.detach(app.Choice{PID: pid})
 				if cpus := allowed(t, pid); runtime.NumCPU() > 1 && len(cpus) < 2 {
 					t.Errorf("detached, it still runs on processors %v", cpus)
 				}
@@ -426,11 +484,10 @@ func TestAttachRefuses(t *testing.T) {
 		"container": {app.Target{Container: "0123456789ab"}, "no control group of container 0123456789ab below"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := app.Attach(b.lane, options(b.dir), c.target)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v, want %q", err, c.want)
-			}
+			b.T = t
+			b.refuses(options(b.dir), c.target, c.want)
 		})
 	}
+	b.T = t
 	b.nothingLeft()
 }

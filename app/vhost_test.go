@@ -90,15 +90,9 @@ func TestVhost(t *testing.T) {
 	b.Cleanup(func() { b.must("ip link del vm0") })
 	cmd := exec.Command("/proc/self/exe", vhostArg, "vm0")
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
+	in, err1 := cmd.StdinPipe()
+	out, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
 	b.Cleanup(func() {
@@ -120,15 +114,11 @@ func TestVhost(t *testing.T) {
 	}
 
 	b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
-	if _, err := app.Attach(b.lane, options(b.dir), app.Target{Tap: "vm0"}); err != nil {
-		t.Fatal(err)
-	}
+	b.attach(options(b.dir), app.Target{Tap: "vm0"})
 	if cpus := allowed(t, movers[0]); !slices.Equal(cpus, []int{0}) {
 		t.Errorf("in the lane it runs on processors %v, want the lane's, 0", cpus)
 	}
-	if _, err := app.Detach(b.dir, app.Choice{Tap: "vm0"}); err != nil {
-		t.Error(err)
-	}
+	b.detach(app.Choice{Tap: "vm0"})
 	if cpus := allowed(t, movers[0]); !slices.Equal(cpus, before) {
 		t.Errorf("detached, it runs on processors %v, before on %v", cpus, before)
 	}
