@@ -147,7 +147,7 @@ func TestMetrics(t *testing.T) {
 // names are the families' names.
 func names() []string {
 	var out []string
-	for _, d := range newSeries().all() {
+	for _, d := range newSeries().all {
 		out = append(out, regexp.MustCompile(`niclane_\w+`).FindString(d.String()))
 	}
 	return out
@@ -295,7 +295,7 @@ func TestDashboard(t *testing.T) {
 
 // labelled reports whether a family that an expression names has a label.
 func labelled(expr, label string) bool {
-	return slices.ContainsFunc(newSeries().all(), func(d *prometheus.Desc) bool {
+	return slices.ContainsFunc(newSeries().all, func(d *prometheus.Desc) bool {
 		name := regexp.MustCompile(`niclane_\w+`).FindString(d.String())
 		has := regexp.MustCompile(`variableLabels: \{([^}]*)\}`).FindStringSubmatch(d.String())
 		return regexp.MustCompile(`\b`+name+`\b`).MatchString(expr) && len(has) > 1 &&

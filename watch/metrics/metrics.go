@@ -23,11 +23,6 @@ type Reading struct {
 	Moment status.Moment
 }
 
-// desc describes a family of series.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("niclane_"+name, help, labels, nil)
-}
-
 // series are the families of series. Counters count since the device, the qdisc
 // or the thread was made; where one is made anew, they begin at 0, which rate()
 // knows.
@@ -38,11 +33,18 @@ type series struct {
 	laneInfo *prometheus.Desc
 	driftNow, waiting, drifts, repairs, failures, looks, events, lastLook,
 	lookError *prometheus.Desc
+	all []*prometheus.Desc
 }
 
 // newSeries describes them: when they are needed, not whenever niclane starts.
 func newSeries() *series {
-	return &series{
+	var all []*prometheus.Desc
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		d := prometheus.NewDesc("niclane_"+name, help, labels, nil)
+		all = append(all, d)
+		return d
+	}
+	s := &series{
 		queuePackets: desc("queue_packets_total", "Packets of a queue, as the device counts them.", "device", "lane",
 			"queue", "direction"),
 		queueBytes: desc("queue_bytes_total", "Bytes of a queue, as the device counts them.", "device", "lane",
@@ -90,40 +92,8 @@ func newSeries() *series {
 		lastLook:  desc("watch_last_look_timestamp_seconds", "When the lanes were last compared with the kernel."),
 		lookError: desc("watch_failing", "1 while the lanes cannot be looked at."),
 	}
-}
-
-// all are all of them.
-func (s *series) all() []*prometheus.Desc {
-	return []*prometheus.Desc{
-		s.queuePackets,
-		s.queueBytes,
-		s.queueDrops,
-		s.interrupts,
-		s.classPackets,
-		s.classBytes,
-		s.classDrops,
-		s.classBacklog,
-		s.xdpPackets,
-		s.xdpBytes,
-		s.sentPackets,
-		s.sentBytes,
-		s.pollerCPU,
-		s.pollerSwitch,
-		s.pollerPolls,
-		s.pollerTaken,
-		s.pollerSleeps,
-		s.pollerState,
-		s.laneInfo,
-		s.driftNow,
-		s.waiting,
-		s.drifts,
-		s.repairs,
-		s.failures,
-		s.looks,
-		s.events,
-		s.lastLook,
-		s.lookError,
-	}
+	s.all = all
+	return s
 }
 
 // A collector reads when it is asked.
@@ -136,7 +106,7 @@ type collector struct {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range c.all() {
+	for _, d := range c.all {
 		out <- d
 	}
 }
