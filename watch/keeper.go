@@ -486,7 +486,7 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Re
 		e.Want, e.Found = "", ""
 		e.Text, e.Objects = "as niclane left it again", done
 		if len(done) > 0 {
-			e.Text = "made again, " + objects(len(done))
+			e.Text = "made again, " + counted(len(done), "object", "objects")
 		}
 		k.report(e)
 		return true
@@ -510,23 +510,17 @@ func (k *Keeper) became(config string, d verify.Finding, after View, r engine.Re
 		return false
 	}
 	if k.o.Patience.worn(t) {
-		k.leave(t, config, d, fmt.Sprintf("left as it is after %s; %s", tries(t.repairs), d.Repair))
+		k.leave(t, config, d, fmt.Sprintf("left as it is after %s; %s", counted(t.repairs, "try", "tries"), d.Repair))
 	}
 	return false
 }
 
-func objects(n int) string {
+// counted is a number of things: "1 try", "2 tries".
+func counted(n int, one, several string) string {
 	if n == 1 {
-		return "1 object"
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d objects", n)
-}
-
-func tries(n int) string {
-	if n == 1 {
-		return "1 try"
-	}
-	return fmt.Sprintf("%d tries", n)
+	return fmt.Sprintf("%d %s", n, several)
 }
 
 func (k *Keeper) release(ctx context.Context, config string, missing []verify.Finding) {

@@ -133,8 +133,7 @@ func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *watch.Keepe
 		synctest.Wait()
 		do(m, k, func() {
 			told <- "something"
-			time.Sleep(watch.SettleMost + m.lookTakes*3)
-			synctest.Wait()
+			pass(watch.SettleMost + m.lookTakes*3)
 		})
 		cancel()
 		if err := <-ended; err != nil {
@@ -145,6 +144,12 @@ func keep(t *testing.T, setUp func(*machine), do func(m *machine, k *watch.Keepe
 		events[i] = strings.TrimSpace(e)
 	}
 	return events
+}
+
+// pass lets the bubble's time pass, until everybody waits again.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 func same(t *testing.T, got []string, want ...string) {
@@ -215,8 +220,7 @@ func TestBackAfterRepairs(t *testing.T) {
 		for range 9 {
 			m.drift("irq")
 			tell()
-			time.Sleep(watch.DefaultPatience.Longest)
-			synctest.Wait()
+			pass(watch.DefaultPatience.Longest)
 		}
 		if len(m.repairs) != 9 {
 			t.Errorf("%d repairs, want 9", len(m.repairs))
@@ -264,8 +268,7 @@ func TestChanged(t *testing.T) {
 		m.repairErr = errors.New("a tbf is there")
 		m.drift("qdisc")
 		tell()
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		pass(time.Hour)
 		m.repairErr = nil
 		f := m.drifted["qdisc"]
 		f.Found = "absent"
@@ -303,19 +306,14 @@ func TestBusy(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		clear(m.drifted)
 		m.busy, m.generation = false, "2"
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		pass(10 * time.Second)
 		m.busy = true
 		m.drift("qdisc")
 		tell()
 		m.busy = false // it was drift, and the one who applied did not mind
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
+		pass(10 * time.Second)
 	})
-	if diff := cmp.Diff([]string{"begun", "notice", "drift qdisc", "repaired qdisc", "ended"},
-		withoutTimes(got)); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	same(t, withoutTimes(got), "begun", "notice", "drift qdisc", "repaired qdisc", "ended")
 }
 
 func withoutTimes(events []string) []string {
@@ -343,10 +341,7 @@ func TestFutile(t *testing.T) {
 		delete(m.drifted, "foreign")
 		tell()
 	})
-	if diff := cmp.Diff([]string{"begun", "drift foreign", "left foreign", "returned foreign", "ended"},
-		withoutTimes(got)); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	same(t, withoutTimes(got), "begun", "drift foreign", "left foreign", "returned foreign", "ended")
 }
 
 // TestOvertaken: what changes while it is repaired is a drift of its own, of the
@@ -366,16 +361,12 @@ func TestOvertaken(t *testing.T) {
 		}
 		m.drift("slave")
 		tell()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		pass(time.Minute)
 		if c, _, _ := k.State(); len(c[0].Left)+len(c[0].Drifts) > 0 {
 			t.Errorf("state %+v", c)
 		}
 	})
-	if diff := cmp.Diff([]string{"begun", "drift slave", "drift slave", "repaired slave", "ended"},
-		withoutTimes(got)); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	same(t, withoutTimes(got), "begun", "drift slave", "drift slave", "repaired slave", "ended")
 }
 
 // TestRelease: what cannot be made does no harm meanwhile, and is made once it
@@ -389,8 +380,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("released %d times, drifts %v", m.released, m.drifted)
 		}
 		m.repairErr = nil
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
+		pass(5 * time.Second)
 		if len(m.drifted) > 0 {
 			t.Errorf("drifts %v", m.drifted)
 		}
@@ -440,8 +430,7 @@ func TestAgain(t *testing.T) {
 	keep(t, nil, func(m *machine, k *watch.Keeper, tell func()) {
 		time.Sleep(time.Second)
 		m.drift("map")
-		time.Sleep(watch.Again)
-		synctest.Wait()
+		pass(watch.Again)
 		if len(m.drifted) > 0 {
 			t.Error("not repaired")
 		}
@@ -493,12 +482,9 @@ func TestUnseen(t *testing.T) {
 				t.Errorf("failing %q", failing)
 			}
 			m.lookErr = nil
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
+			pass(10 * time.Second)
 		})
-	if diff := cmp.Diff([]string{"failed", "begun", "ended"}, withoutTimes(got)); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	same(t, withoutTimes(got), "failed", "begun", "ended")
 }
 
 // TestRolledBack: lanes that are no more are not made again.

@@ -21,13 +21,6 @@ type Patience struct {
 // seconds is left after that.
 var DefaultPatience = Patience{First: 2 * time.Second, Longest: 5 * time.Minute, Times: 9, Forget: 15 * time.Minute}
 
-func (p Patience) withDefaults() Patience {
-	if p == (Patience{}) {
-		return DefaultPatience
-	}
-	return p
-}
-
 // trouble is what is known of one drift.
 type trouble struct {
 	// repairs were made, or tried, the last one at.

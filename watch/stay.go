@@ -9,6 +9,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -78,15 +79,10 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{{&o.Settle, Settle}, {&o.SettleMost, SettleMost}, {&o.Again, Again}} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	o.Patience = o.Patience.withDefaults()
+	o.Settle = cmp.Or(o.Settle, Settle)
+	o.SettleMost = cmp.Or(o.SettleMost, SettleMost)
+	o.Again = cmp.Or(o.Again, Again)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
 	if o.Report == nil {
 		o.Report = func(Event) {}
 	}
