@@ -80,6 +80,40 @@ func only(t *testing.T, s *journal.Store) *journal.Journal {
 	return js[0]
 }
 
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func encode(t testing.TB, j *journal.Journal) []byte {
+	t.Helper()
+	b, err := j.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func decode(t *testing.T, b []byte) *journal.Journal {
+	t.Helper()
+	j, err := journal.Decode(b)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, b)
+	}
+	return j
+}
+
 // record makes the calls in turn: "begin 0", "restored KEY".
 func record(t *testing.T, j *journal.Journal, calls ...string) {
 	t.Helper()
@@ -233,19 +267,12 @@ func TestKilledWhileWriting(t *testing.T) {
 	p := steps(step(file("/a", "1"), file("/a", "2")), step(nil, class("1:10", 8)))
 	j := begin(t, s, head(p))
 	path := j.Path()
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := read(t, path)
 	headLen := len(whole)
 	record(t, j, "begin 0", "done 0", "begin 1")
-	if whole, err = os.ReadFile(path); err != nil {
-		t.Fatal(err)
-	}
+	whole = read(t, path)
 	for n := headLen; n <= len(whole); n++ {
-		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, whole[:n])
 		lines := strings.Count(string(whole[headLen:n]), "\n")
 		got := only(t, s)
 		if want := min(lines, 1) + lines/3; len(got.Records()) != want {
@@ -259,9 +286,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		}
 	}
 	for n := 1; n < headLen; n++ {
-		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, whole[:n])
 		if _, err := s.List(); err == nil || !strings.Contains(err.Error(), path) {
 			t.Fatalf("head cut at %d: %v, want an error that names %s", n, err, path)
 		}
@@ -271,10 +296,7 @@ func TestKilledWhileWriting(t *testing.T) {
 func TestDamage(t *testing.T) {
 	j := journal.New(head(steps(step(file("/a", "1"), file("/a", "2")))))
 	record(t, j, "begin 0")
-	good, err := j.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := encode(t, j)
 	for name, tt := range map[string]struct {
 		change func(string) string
 		want   string
@@ -360,19 +382,14 @@ func TestCrash(t *testing.T) {
 	p := steps(step(file("/a", "1"), file("/a", "2")))
 	j := begin(t, open(t, dir, here), head(p))
 	record(t, j, "begin 0", "done 0", "end")
-	whole, err := os.ReadFile(j.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := read(t, j.Path())
 	next := here
 	next.BootID = "11111111-2222-4333-8444-555555555555"
 	for name, left := range map[string][]byte{
 		"nothing": {}, "zeros": make([]byte, len(whole)), "a part": whole[:len(whole)/2],
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(j.Path(), left, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, j.Path(), left)
 			js, err := open(t, dir, here).List()
 			if len(js) > 0 || len(left) > 0 && (err == nil || !strings.Contains(err.Error(), j.Path())) {
 				t.Errorf("in the same boot: %d journals, %v, want an error that names the file", len(js), err)
@@ -485,10 +502,7 @@ func FuzzDecode(f *testing.F) {
 		if err := call(); err != nil {
 			f.Fatal(err)
 		}
-		b, err := j.Encode()
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := encode(f, j)
 		// The sum would stop the fuzzer at the first line.
 		_, rest, _ := strings.Cut(string(b), "\n")
 		at := strings.Index(rest, "\nbegin ") + 1
@@ -509,14 +523,7 @@ func FuzzDecode(f *testing.F) {
 		if n := len(j.Steps()); n != len(j.Head().Plan.Steps) {
 			t.Errorf("%d step states for %d steps", n, len(j.Head().Plan.Steps))
 		}
-		b, err := j.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := journal.Decode(b)
-		if err != nil {
-			t.Fatalf("what was decoded does not decode again: %v", err)
-		}
+		back := decode(t, encode(t, j))
 		if diff := cmp.Diff(records, back.Records(), noKey); diff != "" {
 			t.Errorf("records differ (-first +second):\n%s", diff)
 		}

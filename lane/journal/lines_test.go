@@ -5,7 +5,6 @@ package journal_test
 import (
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -109,14 +108,7 @@ func TestLines(t *testing.T) {
 		}
 		h := head(&plan.Plan{Devices: []string{"eth1"}, Steps: changes})
 		h.Before = records
-		b, err := journal.New(h).Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		j, err := journal.Decode(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := decode(t, encode(t, journal.New(h)))
 		if diff := cmp.Diff(changes, j.Head().Plan.Steps); diff != "" {
 			t.Errorf("%s: steps (-want +got):\n%s", o.Kind(), diff)
 		}
@@ -162,11 +154,7 @@ func TestLikeLines(t *testing.T) {
 		{Record: plan.Record{Last: entry(3), Cause: `lanes."b c"`}},
 	}
 	h.Plan.Steps[2].Cause = "lanes.b"
-	b, err := journal.New(h).Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.SplitAfter(string(b), "\n")
+	lines := strings.SplitAfter(string(encode(t, journal.New(h))), "\n")
 	for kind, causes := range map[string][]string{"record ": {"", ` "lanes.\"b c\""`}, "step ": {"", ` "lanes.b"`}} {
 		first := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, kind) })
 		for i, cause := range causes {
@@ -177,11 +165,7 @@ func TestLikeLines(t *testing.T) {
 			lines[first+1+i] = fmt.Sprintf("like tcp4,local=10.0.0.1/32,port=%d%s\n", port, cause)
 		}
 	}
-	old := resum(strings.Join(lines, "") + "begin 0\n")
-	j, err := journal.Decode([]byte(old))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, old)
-	}
+	j := decode(t, []byte(resum(strings.Join(lines, "")+"begin 0\n")))
 	if diff := cmp.Diff(h.Plan.Steps, j.Head().Plan.Steps); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
@@ -205,15 +189,7 @@ func TestLineOfChanged(t *testing.T) {
 		other := begin(t, s, head(steps(step(nil, entry(uint16(i+1))))))
 		record(t, other, "begin 0", "done 0", "end")
 		s.Keep(other)
-		text, err := os.ReadFile(other.Path())
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := journal.Decode(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := back.Head().Before[0]; !device.Equal(got.Last, value[i+1]) {
+		if got := decode(t, read(t, other.Path())).Head().Before[0]; !device.Equal(got.Last, value[i+1]) {
 			t.Errorf("written as %+v, is %+v", got.Last, value[i+1])
 		}
 		if err := other.Close(); err != nil {

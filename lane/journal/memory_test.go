@@ -46,40 +46,33 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := os.ReadFile(j.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(b []byte) {
+	good := read(t, j.Path())
+	replace := func(b []byte) {
 		t.Helper()
-		if err := os.WriteFile(j.Path(), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, j.Path(), b)
 		if err := os.Chtimes(j.Path(), st.ModTime(), st.ModTime()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write([]byte(strings.Replace(string(good), "version: 1", "version: 2", 1)))
+	replace([]byte(strings.Replace(string(good), "version: 1", "version: 2", 1)))
 	only(t, again()) // damaged, for whoever reads it
 	if _, err := open(t, dir, here).List(); err == nil {
 		t.Error("a damaged head is read without an error")
 	}
-	write(good)
+	replace(good)
 	same("kept")
 
 	// Another file, as big and as old.
 	record(t, j, "undo 0", "undone 0")
 	s.Keep(j)
-	if good, err = os.ReadFile(j.Path()); err != nil {
-		t.Fatal(err)
-	}
+	good = read(t, j.Path())
 	if st, err = os.Stat(j.Path()); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(j.Path(), filepath.Join(t.TempDir(), "was")); err != nil {
 		t.Fatal(err)
 	}
-	write([]byte(strings.NewReplacer("undo 0", "undo 1", "undone 0", "undone 1").Replace(string(good))))
+	replace([]byte(strings.NewReplacer("undo 0", "undo 1", "undone 0", "undone 1").Replace(string(good))))
 	same("another file of its name")
 
 	// One store's records are the next one's.

@@ -29,14 +29,9 @@ func TestDamagedProgress(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "s"), here)
 	j := begin(t, s, head(steps(step(nil, class("1:1", 8)), step(nil, class("1:2", 8)), step(nil, class("1:3", 8)))))
 	record(t, j, "begin 0", "begin 1", "undo 1", "undone 1")
-	good, err := os.ReadFile(j.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := read(t, j.Path())
 	for _, line := range []string{"jumped 0", "begin 3", "begin -1", "restore x", "begin 0begin 1", "\x00\x00\x00"} {
-		if err := os.WriteFile(j.Path(), append(slices.Clip(good), line+"\nend\n"...), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, j.Path(), append(slices.Clip(good), line+"\nend\n"...))
 		got := only(t, s)
 		if !strings.Contains(got.Damage(), "progress line 5") {
 			t.Errorf("%q: damage %q", line, got.Damage())
@@ -70,10 +65,7 @@ func TestSalvage(t *testing.T) {
 		j := begin(t, s, head(p))
 		record(t, j, "begin 0", "begin 1", "begin 2", "begin 3", "begin 4", "done 4", "end")
 		all := keysOf(j.Records())
-		b, err := os.ReadFile(j.Path())
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := read(t, j.Path())
 		lines := strings.SplitAfter(string(b), "\n")
 		for i := range 7 { // what comes after is progress
 			t.Run(fmt.Sprintf("%s line %d", how, i), func(t *testing.T) {
@@ -88,9 +80,7 @@ func TestSalvage(t *testing.T) {
 						return
 					}
 				}
-				if err := os.WriteFile(j.Path(), []byte(strings.Join(bad, "")), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				write(t, j.Path(), []byte(strings.Join(bad, "")))
 				if _, err := s.List(); err == nil || !strings.Contains(err.Error(), "rollback --force") {
 					t.Errorf("list: %v", err)
 				}
@@ -134,10 +124,7 @@ func TestSalvage(t *testing.T) {
 func TestSalvageRefuses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	j := begin(t, open(t, dir, here), head(steps(step(nil, class("1:10", 8)))))
-	good, err := os.ReadFile(j.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := read(t, j.Path())
 	elsewhere := here
 	elsewhere.NetnsCookie++
 	broken := strings.Replace(string(good), `"bootID"`, `"boot`, 1)
@@ -150,9 +137,7 @@ func TestSalvageRefuses(t *testing.T) {
 			"version 3"},
 		"no config": {here, strings.Replace(broken, "lanes.yaml", "lunes.yaml", 1), "network namespace"},
 	} {
-		if err := os.WriteFile(j.Path(), []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, j.Path(), []byte(tt.text))
 		js, err := open(t, dir, tt.host).Salvage()
 		if len(js) > 0 || err == nil || !strings.Contains(err.Error(), tt.want) ||
 			!strings.Contains(err.Error(), j.Path()) {
@@ -173,9 +158,7 @@ func TestTidy(t *testing.T) {
 	name := filepath.Base(j.Path())
 	for _, f := range []string{name + ".new", "empty-00.0e5b.journal", "x-00.11.journal.damaged", name + ".damaged",
 		"notes.txt"} {
-		if err := os.WriteFile(filepath.Join(dir, f), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, f), nil)
 	}
 	notes, err := s.Tidy()
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "empty-00.0e5b.journal") {
@@ -217,19 +200,11 @@ func TestTidyReplaced(t *testing.T) {
 		}
 	}
 	tidied("the second", true)
-	text, err := os.ReadFile(path + ".replaced")
-	if err != nil {
-		t.Fatal(err)
-	}
-	third, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, path+".replaced")
+	third := read(t, path)
 	for what, b := range map[string][]byte{"the third": third,
 		"a damaged one": bytes.Replace(text, []byte("1:11"), []byte("1:13"), 1)} {
-		if err := os.WriteFile(path+".replaced", b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path+".replaced", b)
 		tidied(what, false)
 	}
 }
