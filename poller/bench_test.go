@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
-	"github.com/niclane/niclane/internal/kernel/netdev"
 	"github.com/niclane/niclane/internal/kernel/sched"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -55,24 +54,18 @@ func BenchmarkKilled(b *testing.B) {
 			b.ReportMetric(float64(ns[len(ns)/2])/1e3, "us-P50-"+name)
 			b.ReportMetric(float64(ns[len(ns)*99/100])/1e3, "us-P99-"+name)
 		}
-		nd, err := netdev.Open(et)
-		if err != nil {
-			b.Error(err)
-			return
-		}
+		nd := openNetdev(b, et)
 		defer nd.Close()
 		for b.Loop() {
 			measure("softirq")
-			if !begin(b, p) {
-				return
-			}
+			begin(b, p)
 			before := configure(b, et, p, func(c *device.NAPIConfig) {
 				c.DeferHardIRQs, c.GROFlushTimeout = 1,
 					200_000
 			})
 			measure("polled")
 			kill(b, state(b, p).PID, unix.SIGKILL)
-			eventually(b, "it is gone", func() bool { got, err := client.Read(p); return got == nil && err == nil })
+			gone(b, p, "it is gone")
 			measure("killed")
 			for _, was := range before {
 				now, err := nd.Read(was)

@@ -26,14 +26,21 @@ import (
 	"github.com/niclane/niclane/poller"
 )
 
-// begin starts a poller and says whether it did.
-func begin(t testing.TB, p device.Poller) bool {
+// begin starts a poller.
+func begin(t testing.TB, p device.Poller) {
 	t.Helper()
 	if err := client.Write(nil, p); err != nil {
-		t.Error(err)
-		return false
+		t.Fatal(err)
 	}
-	return true
+}
+
+func openNetdev(t testing.TB, et *ethtool.Client) *netdev.Client {
+	t.Helper()
+	nd, err := netdev.Open(et)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nd
 }
 
 // frames sends frames from the veth's other end and counts those that arrive.
@@ -128,11 +135,7 @@ func (f *frames) exchange(n int) bool {
 // configure changes the NAPIs of a poller's queues, and returns how they were.
 func configure(t testing.TB, et *ethtool.Client, p device.Poller, change func(*device.NAPIConfig)) []device.Object {
 	t.Helper()
-	nd, err := netdev.Open(et)
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
+	nd := openNetdev(t, et)
 	defer nd.Close()
 	var before []device.Object
 	for _, q := range p.Queues {
@@ -161,9 +164,7 @@ func TestPackets(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
 		p.Timeout = 50e6
-		if !begin(t, p) {
-			return
-		}
+		begin(t, p)
 		// On one processor the sender's softirq would take every packet.
 		configure(t, et, p, func(c *device.NAPIConfig) { c.DeferHardIRQs, c.GROFlushTimeout = 1, 20e6 })
 		f := newFrames(t, et)
@@ -192,19 +193,16 @@ func TestPackets(t *testing.T) {
 func TestKilled(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
-		if !begin(t, p) {
-			return
-		}
+		begin(t, p)
 		configure(t, et, p, func(c *device.NAPIConfig) { c.DeferHardIRQs, c.GROFlushTimeout = 1, 200_000 })
 		f := newFrames(t, et)
 		defer f.close()
 		f.exchange(20)
 		kill(t, state(t, p).PID, unix.SIGKILL)
-		eventually(t, "it is gone", func() bool { got, err := client.Read(p); return got == nil && err == nil })
+		gone(t, p, "it is gone")
 		f.exchange(200)
-		if begin(t, p) {
-			f.exchange(20)
-		}
+		begin(t, p)
+		f.exchange(20)
 	})
 }
 
@@ -223,17 +221,13 @@ func kill(t testing.TB, pid int, s unix.Signal) {
 func TestHung(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
-		if !begin(t, p) {
-			return
-		}
+		begin(t, p)
 		kill(t, state(t, p).PID, unix.SIGSTOP)
 		eventually(t, "it does not answer", func() bool { return state(t, p).Doing == device.PollerHung })
 		if err := client.Write(p, nil); err != nil {
 			t.Error(err)
 		}
-		if got, err := client.Read(p); got != nil || err != nil {
-			t.Errorf("after the end: %v, %v", got, err)
-		}
+		wantNone(t, p, "after the end")
 	})
 }
 
@@ -242,15 +236,13 @@ func TestHung(t *testing.T) {
 func TestNAPIsChange(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := object(0, 1)
-		if !begin(t, p) {
-			return
-		}
+		begin(t, p)
 		f := newFrames(t, et)
 		defer f.close()
 		first := state(t, p).NAPIs
-		gro(t, et, false)
+		gro(t, et, vethtest.Dev, false)
 		eventually(t, "it has no NAPIs", func() bool { return state(t, p).Doing == device.PollerIdle })
-		gro(t, et, true)
+		gro(t, et, vethtest.Dev, true)
 		eventually(t, "it polls the new ones", func() bool {
 			n := state(t, p).NAPIs
 			return len(n) == 2 &&
@@ -263,11 +255,6 @@ func TestNAPIsChange(t *testing.T) {
 		ip(t, "link", "set", p.Dev, "up")
 		eventually(t, "it has some again", func() bool { return len(state(t, p).NAPIs) == 2 })
 		ip(t, "link", "set", p.Dev, "name", "other0")
-		gro2 := func(on bool) {
-			if err := et.SetFeature(device.Feature{Dev: "other0", Name: "rx-gro", On: on}); err != nil {
-				t.Error(err)
-			}
-		}
 		renamed := p
 		renamed.Dev = "other0"
 		before := state(t, renamed)
@@ -276,16 +263,12 @@ func TestNAPIsChange(t *testing.T) {
 				t.Errorf("after %s was renamed to %s: %+v, %v, want %+v", p.Dev, renamed.Dev, got, err, o)
 			}
 		}
-		gro2(false)
-		gro2(true)
+		gro(t, et, "other0", false)
+		gro(t, et, "other0", true)
 		eventually(t, "it knows the device by its new name",
 			func() bool { s := state(t, renamed); return s.Resolved > before.Resolved && len(s.NAPIs) == 2 })
 		ip(t, "link", "del", "other0")
-		eventually(t, "it ends with the device", func() bool {
-			got, err := client.Read(p)
-			return got == nil &&
-				err == nil
-		})
+		gone(t, p, "it ends with the device")
 	})
 }
 
@@ -301,9 +284,7 @@ func ip(t testing.TB, args ...string) {
 func TestTwo(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
 		p := all()
-		if !begin(t, p) {
-			return
-		}
+		begin(t, p)
 		err := client.Write(nil, object(2))
 		if want := fmt.Sprintf("poller/v0/2: queue 2 is polled by poller/v0/0 (process %d) already",
 			state(t, p).PID); err == nil || err.Error() != want {
@@ -314,8 +295,7 @@ func TestTwo(t *testing.T) {
 		}
 		r, err := iouring.New(100 * time.Microsecond)
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
 		defer r.Close()
 		for _, id := range state(t, p).NAPIs {
@@ -373,7 +353,7 @@ func TestWrong(t *testing.T) {
 				t.Errorf("%+v: left %v, %v", c.p, got, err)
 			}
 		}
-		gro(t, et, false)
+		gro(t, et, vethtest.Dev, false)
 		if err := client.Write(nil, object(0)); err == nil || !strings.Contains(err.Error(),
 			"a NAPI for 0 of v0's receive queues 0") {
 			t.Errorf("without NAPIs: %v", err)
@@ -416,8 +396,7 @@ func TestTied(t *testing.T) {
 			err = cmd.Start()
 		}
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
 		if n, err := out.Read(make([]byte, 16)); n == 0 {
 			t.Errorf("it did not start: %v", err)
@@ -427,7 +406,7 @@ func TestTied(t *testing.T) {
 		}
 		kill(t, cmd.Process.Pid, unix.SIGKILL)
 		_ = cmd.Wait()
-		eventually(t, "it ends", func() bool { got, err := client.Read(p); return got == nil && err == nil })
+		gone(t, p, "it ends")
 	})
 }
 
@@ -438,8 +417,7 @@ func TestCollected(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
 		if err := (poller.Client{RunDir: client.RunDir}).Write(nil, p); err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
 		pid := state(t, p).PID
 		before := descriptors(t, pid)
@@ -478,9 +456,7 @@ func descriptors(t testing.TB, pid int) map[string]string {
 func TestConfined(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
-		if !begin(t, p) {
-			return
-		}
+		begin(t, p)
 		dir := fmt.Sprintf("/proc/%d/task", state(t, p).PID)
 		threads, err := os.ReadDir(dir)
 		if err != nil || len(threads) < 2 {
@@ -512,16 +488,13 @@ func TestDisabled(t *testing.T) {
 	}
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p, q := object(0), object(1)
-		if !begin(t, q) {
-			return
-		}
+		begin(t, q)
 		before, err := os.ReadFile(path)
 		if err == nil {
 			err = os.WriteFile(path, []byte("2"), 0)
 		}
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
 		defer os.WriteFile(path, before, 0)
 		want := "poller/v0/0: io_uring_setup: operation not permitted (sysctl kernel.io_uring_disabled)"
@@ -540,11 +513,7 @@ func TestDisabled(t *testing.T) {
 // takes packets and ends when it is switched off.
 func TestBusyThread(t *testing.T) {
 	run(t, func(t *testing.T, et *ethtool.Client) {
-		nd, err := netdev.Open(et)
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		nd := openNetdev(t, et)
 		defer nd.Close()
 		if p, err := nd.Conn.SetPolicy(); err != nil || p.MaxThreaded < uint64(netdev.ThreadedBusy) {
 			t.Skipf("no threaded busy poll in this kernel (%v)", err)

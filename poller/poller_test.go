@@ -84,29 +84,34 @@ func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 	vethtest.Run(t, queues, func(t T) {
 		et, err := ethtool.Open()
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
 		defer et.Close()
-		gro(t, et, true)
+		gro(t, et, vethtest.Dev, true)
+		defer endAll(t)
 		f(t, et)
-		all, err := poller.List(client.RunDir)
-		if err != nil {
-			t.Error(err)
-		}
-		// one that there is not: what is left goes
-		for _, s := range append(all, device.PollerState{Poller: object()}) {
-			if err := client.Write(s.Poller, nil); err != nil {
-				t.Error(err)
-			}
-		}
 	})
 }
 
-// gro gives a veth its NAPIs, or takes them away.
-func gro(t testing.TB, et *ethtool.Client, on bool) {
+// endAll ends the pollers that there are.
+func endAll(t testing.TB) {
 	t.Helper()
-	if err := et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: on}); err != nil {
+	all, err := poller.List(client.RunDir)
+	if err != nil {
+		t.Error(err)
+	}
+	// one that there is not: what is left goes
+	for _, s := range append(all, device.PollerState{Poller: object()}) {
+		if err := client.Write(s.Poller, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// gro gives a veth its NAPIs, or takes them away.
+func gro(t testing.TB, et *ethtool.Client, dev string, on bool) {
+	t.Helper()
+	if err := et.SetFeature(device.Feature{Dev: dev, Name: "rx-gro", On: on}); err != nil {
 		t.Error(err)
 	}
 }
@@ -142,16 +147,25 @@ func state(t testing.TB, p device.Poller) device.PollerState {
 	return device.PollerState{}
 }
 
+// wantNone wants that a poller is not there.
+func wantNone(t testing.TB, p device.Poller, when string) {
+	t.Helper()
+	if got, err := client.Read(p); got != nil || err != nil {
+		t.Errorf("%s: %v, %v", when, got, err)
+	}
+}
+
+// gone waits for the end of a poller.
+func gone(t testing.TB, p device.Poller, what string) {
+	t.Helper()
+	eventually(t, what, func() bool { got, err := client.Read(p); return got == nil && err == nil })
+}
+
 func TestRoundTrip(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(1, 2)
-		if got, err := client.Read(p); got != nil || err != nil {
-			t.Errorf("before: %v, %v", got, err)
-		}
-		if err := client.Write(nil, p); err != nil {
-			t.Error(err)
-			return
-		}
+		wantNone(t, p, "before")
+		begin(t, p)
 		got, err := client.Read(p)
 		if diff := cmp.Diff(device.Object(p), got); diff != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -173,9 +187,7 @@ func TestRoundTrip(t *testing.T) {
 		if err := client.Write(changed, nil); err != nil {
 			t.Error(err)
 		}
-		if got, err := client.Read(p); got != nil || err != nil {
-			t.Errorf("after the end: %v, %v", got, err)
-		}
+		wantNone(t, p, "after the end")
 		if err := client.Write(p, nil); err != nil {
 			t.Errorf("ending one that is not there: %v", err)
 		}
