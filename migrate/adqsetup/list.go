@@ -3,6 +3,7 @@
 package adqsetup
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -53,11 +54,7 @@ func number(text string) (n int, ok bool) {
 
 // compact gives a set in ranges, ascending.
 func compact(have map[int]bool) []string {
-	ids := make([]int, 0, len(have))
-	for n := range have {
-		ids = append(ids, n)
-	}
-	slices.Sort(ids)
+	ids := slices.Sorted(maps.Keys(have))
 	var out []string
 	for i := 0; i < len(ids); {
 		j := i

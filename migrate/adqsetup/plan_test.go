@@ -4,18 +4,13 @@ package adqsetup_test
 
 import (
 	"bytes"
-	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/niclane/niclane/lane/config"
-	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
-	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
 // TestExamplesPlan: on a card with ADQ and 8 queues the examples become what
@@ -23,10 +18,6 @@ import (
 // filters on receive (it has those of IPv4 only), the same moderation of the
 // applications' queues.
 func TestExamplesPlan(t *testing.T) {
-	fixture, err := os.ReadFile("../../lane/plan/testdata/simcard-ice.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	ports := func(class string, ports ...string) (out []string) {
 		for _, p := range ports {
 			out = append(out, "flower ip_proto tcp dst_port "+p+" skip_sw hw_tc "+class)
@@ -45,7 +36,7 @@ func TestExamplesPlan(t *testing.T) {
 			append(append(ports("1", "11211"), ports("2", "6379", "6380")...), ports("3", "80", "443")...), 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text := planned(t, fixture, "testdata/example_"+c.name+".txtar")
+			text := planned(t, "testdata/example_"+c.name+".txtar")
 			var filters []string
 			moderated := 0
 			for line := range strings.Lines(text) {
@@ -69,29 +60,14 @@ func TestExamplesPlan(t *testing.T) {
 	}
 }
 
-// planned gives the plan, as text, of an example on the card of a fixture.
-func planned(t *testing.T, fixture []byte, name string) string {
+// planned gives the plan, as text, of an example on the card with ADQ.
+func planned(t *testing.T, name string) string {
 	t.Helper()
-	var st device.State
-	if err := json.Unmarshal(fixture, &st); err != nil {
-		t.Fatal(err)
-	}
 	ar, err := txtar.ParseFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := adqsetup.Convert(ar.Files[0].Name, "sim0", ar.Files[0].Data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.Make(in, &st, plan.Owned{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, _, _ := onCard(t, "simcard-ice", string(ar.Files[0].Data), nil)
 	var text bytes.Buffer
 	plan.WriteText(&text, p.Steps)
 	return text.String()

@@ -9,10 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
-	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
 // onCard plans a file of adqsetup's on a recorded card, and returns also what
@@ -31,14 +29,7 @@ func onCard(t *testing.T, card, source string, change func(*device.State)) (p *p
 	if change != nil {
 		change(st)
 	}
-	res, err := adqsetup.Convert("adq.conf", "sim0", []byte(source))
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	in, _ := lanesOn(t, "sim0", source)
 	if p, err = plan.Make(in, st, plan.Owned{}); err != nil {
 		t.Fatal(err)
 	}
@@ -134,15 +125,8 @@ func TestW9Rules(t *testing.T) {
 // niclane adqsetup knows, and without the lanes of before it plans.
 func TestOneAfterTheOther(t *testing.T) {
 	_, after, owned := onCard(t, "simcard-ice", "[globals]\nqueues = 2\n[web]\nqueues = 6\nports = 80\n", nil)
-	res, err := adqsetup.Convert("adq.conf", "sim0", []byte("[globals]\nqueues = 2\n[web]\nqueues = 2\nports = "+
-		"80\n[db]\nqueues = 4\nports = 5432\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	in, _ := lanesOn(t, "sim0",
+		"[globals]\nqueues = 2\n[web]\nqueues = 2\nports = 80\n[db]\nqueues = 4\nports = 5432\n")
 	if _, err := plan.Make(in, after, owned); !errors.As(err, new(plan.Errors)) {
 		t.Errorf("from one to the other: %v, want plan.Errors", err)
 	}

@@ -19,7 +19,13 @@ import (
 
 func lanes(t *testing.T, source string) (*intent.Intent, *adqsetup.Result) {
 	t.Helper()
-	res, err := adqsetup.Convert("adq.conf", "", []byte(source))
+	return lanesOn(t, "", source)
+}
+
+// lanesOn is what a file becomes on a device.
+func lanesOn(t *testing.T, dev, source string) (*intent.Intent, *adqsetup.Result) {
+	t.Helper()
+	res, err := adqsetup.Convert("adq.conf", dev, []byte(source))
 	if err != nil {
 		t.Fatal(err)
 	}
