@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -48,18 +49,10 @@ func (r *reader) check() {
 // inherit gives a lane the moderation of globals where it has none of its own:
 // there adqsetup's files have what holds for all applications.
 func inherit(m *intent.Moderation, from intent.Moderation) {
-	if m.RxAdapt == nil {
-		m.RxAdapt = from.RxAdapt
-	}
-	if m.TxAdapt == nil {
-		m.TxAdapt = from.TxAdapt
-	}
-	if m.RxUsecs == nil {
-		m.RxUsecs = from.RxUsecs
-	}
-	if m.TxUsecs == nil {
-		m.TxUsecs = from.TxUsecs
-	}
+	m.RxAdapt = cmp.Or(m.RxAdapt, from.RxAdapt)
+	m.TxAdapt = cmp.Or(m.TxAdapt, from.TxAdapt)
+	m.RxUsecs = cmp.Or(m.RxUsecs, from.RxUsecs)
+	m.TxUsecs = cmp.Or(m.TxUsecs, from.TxUsecs)
 }
 
 func (r *reader) checkLane(l *intent.Lane) {
@@ -81,10 +74,7 @@ func (r *reader) checkLane(l *intent.Lane) {
 			}
 		}
 	}
-	threads := p.Count
-	if threads == 0 {
-		threads = l.Queues
-	}
+	threads := cmp.Or(p.Count, l.Queues)
 	if p.Kind == intent.PollerThread && threads < l.Queues {
 		r.Failf(path("pollers"), "found %d with poller: %s, which is a kernel thread per queue; "+
 			"want %d, or it left out",
