@@ -172,29 +172,7 @@ func (o *observer) probeOffloads(d *device.Device) {
 	} else {
 		caps[device.CapSetAffinityIRQ] = no("no IRQ of its own in napi-get or /proc/interrupts")
 	}
-	switch {
-	case o.netdev == nil:
-		caps[device.CapXDPNative] = unknown("dev-get: %v", o.noGenl)
-		caps[device.CapXDPFrags] = caps[device.CapXDPNative]
-	default:
-		bits, err := o.netdev.Conn.XDPFeatures(d.Index)
-		switch {
-		case err != nil:
-			caps[device.CapXDPNative] = unanswered(err)
-			caps[device.CapXDPFrags] = caps[device.CapXDPNative]
-		case bits&xdpBasic == 0:
-			caps[device.CapXDPNative] = no("xdp-features 0x%x", bits)
-		default:
-			caps[device.CapXDPNative] = yes("xdp-features 0x%x", bits)
-		}
-		switch {
-		case err != nil:
-		case bits&xdpFrags == 0:
-			caps[device.CapXDPFrags] = no("xdp-features 0x%x", bits)
-		default:
-			caps[device.CapXDPFrags] = yes("xdp-features 0x%x", bits)
-		}
-	}
+	o.probeXDP(d)
 	caps[device.CapMqprioChannel] = unknown("cannot be tried without replacing the root qdisc")
 	if q, ok := device.FindQuirk(device.QuirkMqprioModeIgnored, d.Driver, o.state.Kernel.Release); ok {
 		caps[device.CapMqprioChannel] = no("the driver treats mode channel as DCB: %s", q.Source)
@@ -222,6 +200,26 @@ func (o *observer) probeOffloads(d *device.Device) {
 	default:
 		caps[device.CapFlowerHwTC] = unknown("hw-tc-offload is there; whether hw_tc is honoured shows only when a " +
 			"filter is added")
+	}
+}
+
+func (o *observer) probeXDP(d *device.Device) {
+	var bits uint64
+	var err error
+	if o.netdev != nil {
+		bits, err = o.netdev.Conn.XDPFeatures(d.Index)
+	}
+	for c, bit := range map[device.Capability]uint64{device.CapXDPNative: xdpBasic, device.CapXDPFrags: xdpFrags} {
+		switch {
+		case o.netdev == nil:
+			d.Capabilities[c] = unknown("dev-get: %v", o.noGenl)
+		case err != nil:
+			d.Capabilities[c] = unanswered(err)
+		case bits&bit == 0:
+			d.Capabilities[c] = no("xdp-features 0x%x", bits)
+		default:
+			d.Capabilities[c] = yes("xdp-features 0x%x", bits)
+		}
 	}
 }
 

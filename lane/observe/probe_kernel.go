@@ -67,17 +67,12 @@ func (o *observer) probeKernel(ctx context.Context) error {
 	caps[device.CapCPUMap] = probeCPUMap()
 	tc := <-o.probedTC
 	if tc.err != nil {
-		for _, c := range []device.Capability{
-			device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB,
-			device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit,
-		} {
+		for _, c := range ofTC {
 			caps[c] = unanswered(fmt.Errorf("no network namespace to try it in: %w", tc.err))
 		}
 		return ctx.Err()
 	}
-	for c, f := range tc.caps {
-		caps[c] = f
-	}
+	maps.Copy(caps, tc.caps)
 	return nil
 }
 
@@ -134,7 +129,7 @@ func (o *observer) probeFamilies(caps device.Capabilities) {
 		}
 		caps[capability] = answer(extack.Error(e), "netlink family "+name, os.ErrNotExist)
 		if caps[capability].Answer == device.No {
-			caps[capability] = device.Finding{Answer: device.No, Why: "no netlink family " + name}
+			caps[capability] = no("no netlink family %s", name)
 		}
 	}
 }
@@ -144,11 +139,11 @@ func (o *observer) probeNAPISet(caps device.Capabilities) {
 	if o.noGenl != nil {
 		for _, c := range []device.Capability{device.CapNetdevGenl, device.CapNAPISet, device.CapNAPIThread,
 			device.CapNAPIBusy} {
-			caps[c] = device.Finding{Answer: device.No, Why: o.noGenl.Error()}
+			caps[c] = no("%v", o.noGenl)
 		}
 		return
 	}
-	caps[device.CapNetdevGenl] = device.Finding{Answer: device.Yes, Why: "netlink family " + netdev.Family}
+	caps[device.CapNetdevGenl] = yes("netlink family %s", netdev.Family)
 	p, err := o.netdev.Conn.SetPolicy()
 	caps[device.CapNAPISet] = answer(err, "napi-set is in the family's policy", os.ErrNotExist)
 	if caps[device.CapNAPISet].Answer == device.No {
@@ -159,16 +154,14 @@ func (o *observer) probeNAPISet(caps device.Capabilities) {
 		caps[device.CapNAPIBusy] = caps[device.CapNAPISet]
 		return
 	}
-	caps[device.CapNAPIThread] = device.Finding{Answer: device.No, Why: "napi-set takes no threaded (Linux 6.17)"}
+	caps[device.CapNAPIThread] = no("napi-set takes no threaded (Linux 6.17)")
 	caps[device.CapNAPIBusy] = caps[device.CapNAPIThread]
 	if p.Threaded {
-		caps[device.CapNAPIThread] = device.Finding{Answer: device.Yes, Why: "napi-set takes threaded"}
-		caps[device.CapNAPIBusy] = device.Finding{Answer: device.No,
-			Why: fmt.Sprintf("napi-set takes threaded up to %d (busy-poll is 2, Linux 6.19)", p.MaxThreaded)}
+		caps[device.CapNAPIThread] = yes("napi-set takes threaded")
+		caps[device.CapNAPIBusy] = no("napi-set takes threaded up to %d (busy-poll is 2, Linux 6.19)", p.MaxThreaded)
 	}
 	if p.MaxThreaded >= uint64(netdev.ThreadedBusy) {
-		caps[device.CapNAPIBusy] = device.Finding{Answer: device.Yes,
-			Why: fmt.Sprintf("napi-set takes threaded up to %d", p.MaxThreaded)}
+		caps[device.CapNAPIBusy] = yes("napi-set takes threaded up to %d", p.MaxThreaded)
 	}
 }
 
@@ -179,18 +172,17 @@ func (o *observer) probeCgroups(caps device.Capabilities) {
 	controller := func(name string, v2 bool) device.Finding {
 		switch {
 		case g.V1[name] != "":
-			return device.Finding{Answer: device.Yes, Why: "version 1 at " + g.V1[name]}
+			return yes("version 1 at %s", g.V1[name])
 		case v2 && slices.Contains(g.V2Controllers, name):
-			return device.Finding{Answer: device.Yes, Why: "version 2 at " + g.V2}
+			return yes("version 2 at %s", g.V2)
 		case err == nil && !slices.Contains(enabled, name) && !v2:
-			return device.Finding{Answer: device.No, Why: "no controller " + name + " in /proc/cgroups"}
+			return no("no controller %s in /proc/cgroups", name)
 		}
-		return device.Finding{Answer: device.Unknown, Why: "no hierarchy with " + name + " is mounted here"}
+		return unknown("no hierarchy with %s is mounted here", name)
 	}
 	caps[device.CapCgroupSet] = controller("cpuset", true)
 	caps[device.CapNetPrio] = controller("net_prio", false)
-	caps[device.CapSockops] = device.Finding{Answer: device.Unknown,
-		Why: "no unified hierarchy (cgroup v2) is mounted here"}
+	caps[device.CapSockops] = unknown("no unified hierarchy (cgroup v2) is mounted here")
 	if g.V2 != "" {
 		err := features.HaveProgramType(ebpf.SockOps)
 		if err == nil {
@@ -230,7 +222,7 @@ func probeTCX() device.Finding {
 		return unanswered(err)
 	}
 	if err != nil {
-		return device.Finding{Answer: device.No, Why: err.Error()}
+		return no("%v", err)
 	}
-	return device.Finding{Answer: device.Yes, Why: "BPF_PROG_QUERY knows the attach type"}
+	return yes("BPF_PROG_QUERY knows the attach type")
 }

@@ -42,6 +42,12 @@ const (
 	rtmNewAction = 48
 )
 
+// ofTC are the capabilities of traffic control.
+var ofTC = []device.Capability{
+	device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel, device.CapCake, device.CapHTB, device.CapClsact,
+	device.CapClsBPF, device.CapFlower, device.CapSkbedit,
+}
+
 // probeTC tries qdiscs, classifiers and actions on the loopback device of a
 // network namespace of its own. The kernel looks a kind up, loading its module
 // if need be, before it looks at anything else, and says ENOENT if there is
@@ -53,8 +59,7 @@ func probeTC() device.Capabilities {
 	c, err := nlsock.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		f := unanswered(err)
-		for _, x := range []device.Capability{device.CapMqprio, device.CapMq, device.CapTBF, device.CapFQCodel,
-			device.CapCake, device.CapHTB, device.CapClsact, device.CapClsBPF, device.CapFlower, device.CapSkbedit} {
+		for _, x := range ofTC {
 			caps[x] = f
 		}
 		return caps
@@ -85,11 +90,11 @@ func probeTC() device.Capabilities {
 func kindFinding(err error) device.Finding {
 	switch {
 	case err == nil:
-		return device.Finding{Answer: device.Yes, Why: "tried in a network namespace of its own"}
+		return yes("tried in a network namespace of its own")
 	case errors.Is(err, unix.ENOENT):
-		return device.Finding{Answer: device.No, Why: err.Error()}
+		return no("%v", err)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EEXIST):
-		return device.Finding{Answer: device.Yes, Why: "the kernel knows the kind (it answers: " + err.Error() + ")"}
+		return yes("the kernel knows the kind (it answers: %v)", err)
 	}
 	return unanswered(err)
 }
@@ -119,10 +124,9 @@ func probeClsBPF(c *netlink.Conn) device.Finding {
 	}
 	switch {
 	case err == nil:
-		return device.Finding{Answer: device.Yes, Why: "niclane's program loads, and one was attached in a network " +
-			"namespace of its own"}
+		return yes("niclane's program loads, and one was attached in a network namespace of its own")
 	case errors.Is(err, unix.ENOENT):
-		return device.Finding{Answer: device.No, Why: err.Error()}
+		return no("%v", err)
 	}
 	return unanswered(err)
 }

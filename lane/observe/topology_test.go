@@ -4,6 +4,7 @@ package observe
 
 import (
 	"io/fs"
+	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -113,10 +114,7 @@ func TestCPUsErrors(t *testing.T) {
 		"cpu/present": "0-", "cpu/online": "x", "cpu/cpu0/topology/core_id": "", "node/node0/cpulist": "3-1",
 	} {
 		t.Run(name, func(t *testing.T) {
-			files := map[string]string{}
-			for k, v := range good {
-				files[k] = v
-			}
+			files := maps.Clone(good)
 			files[name] = bad
 			if _, err := cpus(sysfs(files), ""); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("%v, want an error that names %s", err, name)
