@@ -39,11 +39,7 @@ and with --listeners the way of its connections. It changes no file of theirs; n
 			if cmd.Flags().Changed("pid") && t.PID < 1 {
 				return cli.Usagef("attach: --pid %d: want the ID of a process", t.PID)
 			}
-			file := ""
-			if len(args) == 1 {
-				file = args[0]
-			}
-			return a.attach(cmd.Context(), &f, file, t)
+			return a.attach(cmd.Context(), &f, first(args), t)
 		},
 	}
 	f.add(cmd)

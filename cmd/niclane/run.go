@@ -169,11 +169,7 @@ It exits 125 if the lane cannot be had, 126 if COMMAND cannot be executed, and
 			if dash < 0 || len(args) == dash || dash > 1 {
 				return cli.Usagef("run: want [FILE] -- COMMAND [ARG]...")
 			}
-			file := ""
-			if dash == 1 {
-				file = args[0]
-			}
-			return notRun(a.runApplication(cmd.Context(), &f, file, args[dash:]))
+			return notRun(a.runApplication(cmd.Context(), &f, first(args[:dash]), args[dash:]))
 		},
 	}
 	f.add(cmd)
