@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -18,21 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/bench/result"
-	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/cmd/internal/clitest"
 	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/device"
 )
 
-// A splitBed is a lab whose system under test has a processor on each of two
-// nodes.
-type splitBed struct {
-	*testing.T
-	*labtest.Nodes
-	lab *lab.Lab
-	dir string
-	bin string // where the programs are
-}
+type splitBed struct{ *clitest.Bed }
 
 // splitExperiment has nginx on each node, in a lab of a name and processors.
 const splitExperiment = `version: 1
@@ -105,70 +96,41 @@ host-noise: {window: 100ms}
 // where they arrive, with a lane and without, and nothing is left. The nodes are
 // those of labtest.TwoNodes.
 func TestBenchSplit(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
 	if _, err := exec.LookPath("nginx"); err != nil {
 		t.Skip(err)
 	}
-	b := &splitBed{T: t, dir: t.TempDir()}
-	b.Nodes = labtest.TwoNodes(t, b.dir)
+	b := splitBed{clitest.NewBed(t)}
 	// nginx runs as nobody, who has to get to its files.
-	for dir := b.dir; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+	for dir := b.Dir; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.bin = filepath.Join(b.dir, "bin")
-	if err := os.Mkdir(b.bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	programs.Build(t, b.bin, "niclane", "niclane-bench")
+	programs.Build(t, b.Bin, "niclane", "niclane-bench")
 	list := "[" + strings.ReplaceAll(device.FormatCPUList(b.CPUs), ",", ", ") + "]"
 	own := fmt.Sprintf("bsplit-%d", os.Getpid())
-	b.write("split.yaml", fmt.Sprintf(splitExperiment, own, list))
+	b.Write("split.yaml", fmt.Sprintf(splitExperiment, own, list))
 	t.Run("lab", func(t *testing.T) {
-		c := *b
-		c.T = t
-		c.benched(c.shown(filepath.Join(c.bin, "niclane"), "bench", "run", "split.yaml", "--out", "out-lab"), "out-lab")
+		c := splitBed{b.In(t)}
+		c.benched(c.shown(filepath.Join(c.Bin, "niclane"), "bench", "run", "split.yaml", "--out", "out-lab"), "out-lab")
 		if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + own + "*"); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
 	})
-	t.Run("hosts", func(t *testing.T) { c := *b; c.T = t; c.benchedOnHosts() })
+	t.Run("hosts", func(t *testing.T) { splitBed{b.In(t)}.benchedOnHosts() })
 }
 
 // shown is a command on this machine as it has to look.
-func (b *splitBed) shown(argv ...string) *exec.Cmd {
+func (b splitBed) shown(argv ...string) *exec.Cmd {
 	argv = b.Shown(argv...)
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir = b.dir
-	return cmd
-}
-
-func (b *splitBed) write(name, text string) {
-	b.Helper()
-	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o644); err != nil {
-		b.Fatal(err)
-	}
-}
-
-func (b *splitBed) commandOn(host string, argv ...string) *exec.Cmd {
-	b.Helper()
-	// The helper becomes the command: its process is the command's.
-	cmd, err := b.lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.bin, "niclane")},
-		argv...)
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd.Dir = b.dir
-	cmd.Env = append(os.Environ(), "PATH="+b.bin+":"+os.Getenv("PATH"))
+	cmd.Dir = b.Dir
 	return cmd
 }
 
 // benched runs the experiment and looks at what is in its result, and in the
 // instances' storage where these have some.
-func (b *splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
+func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	b.Helper()
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -180,7 +142,7 @@ func (b *splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	if err := b.watched(ended, storage); err != nil {
 		b.Fatalf("%v\n%s", err, said.String())
 	}
-	text, err := os.ReadFile(filepath.Join(b.dir, out, "result.json"))
+	text, err := os.ReadFile(filepath.Join(b.Dir, out, "result.json"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -230,7 +192,7 @@ func (b *splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 
 // watched looks where the instances are, and their objects, while the experiment
 // runs, and returns how it ended.
-func (b *splitBed) watched(ended <-chan error, storage []string) error {
+func (b splitBed) watched(ended <-chan error, storage []string) error {
 	b.Helper()
 	held, stored := map[int]bool{}, map[string]int{}
 	for {
@@ -284,7 +246,7 @@ func (b *splitBed) watched(ended <-chan error, storage []string) error {
 }
 
 // holds looks at the processors and the memory policy of an instance's process.
-func (b *splitBed) holds(i int, pid string) {
+func (b splitBed) holds(i int, pid string) {
 	b.Helper()
 	node := b.Node[b.CPUs[i]]
 	status, err := os.ReadFile("/proc/" + pid + "/status")
@@ -305,32 +267,22 @@ func (b *splitBed) holds(i int, pid string) {
 }
 
 // benchedOnHosts does so with agents, in a lab whose hosts they are on.
-func (b *splitBed) benchedOnHosts() {
-	var err error
-	b.lab, err = lab.Up(b.Context(), lab.Config{Name: fmt.Sprintf("bhosts-%d", os.Getpid()), Queues: 4, SUTCPUs: b.CPUs,
-		OtherCPUs: b.CPUs})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := b.lab.Down(context.Background()); err != nil {
-			b.Error(err)
-		}
-	})
+func (b splitBed) benchedOnHosts() {
+	b.Raise("bhosts")
 	// Where agents look for programs, /usr/sbin is before /sbin.
 	nginx, err := exec.LookPath("/usr/sbin/nginx")
 	if err != nil {
 		b.Skip(err)
 	}
-	niclane := filepath.Join(b.bin, "niclane")
-	certs := b.commandOn(lab.Client, niclane, "bench", "certs", "pki", "--hosts", "10.77.0.1,10.77.0.2,10.77.0.3",
+	niclane := filepath.Join(b.Bin, "niclane")
+	certs := b.CommandOn(lab.Client, niclane, "bench", "certs", "pki", "--hosts", "10.77.0.1,10.77.0.2,10.77.0.3",
 		"--client", "me")
 	if out, err := certs.CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	var storage []string
 	for i := range 2 {
-		storage = append(storage, filepath.Join(b.dir, fmt.Sprintf("nvme%d", i)))
+		storage = append(storage, filepath.Join(b.Dir, fmt.Sprintf("nvme%d", i)))
 		if err := os.Mkdir(storage[i], 0o755); err != nil {
 			b.Fatal(err)
 		}
@@ -340,19 +292,19 @@ func (b *splitBed) benchedOnHosts() {
 		"noise: {agent: \"10.77.0.3:7411\", address: 10.77.0.3}\nlink-rate: 500mbit\nauthority: "+
 		"pki/ca.pem\ncertificate: pki/me.pem\nkey: pki/me.key\n",
 		b.Node[b.CPUs[0]], storage[0], b.Node[b.CPUs[1]], storage[1])
-	b.write("hosts.yaml", hosts)
+	b.Write("hosts.yaml", hosts)
 	for i, host := range []string{lab.SUT, lab.Client, lab.Noise} {
 		ip := "10.77.0." + strconv.Itoa(i+1)
-		argv := []string{niclane, "--state-dir", filepath.Join(b.dir, host+".state"), "--run-dir",
-			filepath.Join(b.dir, host+".run"), "bench", "serve", "--lease", "60s", "--listen", ip + ":7411",
+		argv := []string{niclane, "--state-dir", filepath.Join(b.Dir, host+".state"), "--run-dir",
+			filepath.Join(b.Dir, host+".run"), "bench", "serve", "--lease", "60s", "--listen", ip + ":7411",
 			"--cert", "pki/" + ip + ".pem", "--key", "pki/" + ip + ".key", "--ca", "pki/ca.pem", "--client", "me",
-			"--dir", filepath.Join(b.dir, host+".dir")}
+			"--dir", filepath.Join(b.Dir, host+".dir")}
 		if host == lab.SUT {
 			argv = append(argv, "--lanes", "lane0", "--allow-commands", nginx)
 		}
 		b.agent(host, argv)
 	}
-	b.benched(b.commandOn(lab.Client, niclane, "bench", "run", "split.yaml", "--hosts", "hosts.yaml", "--out",
+	b.benched(b.CommandOn(lab.Client, niclane, "bench", "run", "split.yaml", "--hosts", "hosts.yaml", "--out",
 		"out-hosts"), "out-hosts", storage...)
 	if left, _ := filepath.Glob("/sys/fs/cgroup/*/niclane-bench-*/instance*"); len(left) > 0 {
 		b.Errorf("left: %v", left)
@@ -360,12 +312,12 @@ func (b *splitBed) benchedOnHosts() {
 }
 
 // agent starts one, and returns when it listens.
-func (b *splitBed) agent(host string, argv []string) {
+func (b splitBed) agent(host string, argv []string) {
 	b.Helper()
 	if host == lab.SUT {
 		argv = b.Shown(argv...)
 	}
-	cmd := b.commandOn(host, argv...)
+	cmd := b.CommandOn(host, argv...)
 	var log strings.Builder
 	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()

@@ -79,44 +79,20 @@ func listenOnNode(addr string) error {
 	}
 }
 
-// A splitBed is a lab whose system under test has a processor on each of two
-// nodes.
-type splitBed struct {
-	*testing.T
-	*labtest.Nodes
-	lab *lab.Lab
-	dir string
-	bin string
-}
+type splitBed struct{ *clitest.Bed }
 
 // TestSplit runs an instance per NUMA node for real. Where the machine has two
 // nodes they are used; else the command is shown two, of which one has no
 // memory: its processors, queues and connections are as real.
 func TestSplit(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
-	b := &splitBed{T: t, dir: t.TempDir()}
-	b.Nodes = labtest.TwoNodes(t, b.dir)
-	var err error
-	b.lab, err = lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("split-%d", os.Getpid()), Queues: 4, SUTCPUs: b.CPUs,
-		OtherCPUs: b.CPUs})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.lab.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	b := splitBed{clitest.NewBed(t)}
+	b.Raise("split")
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.bin = filepath.Join(b.dir, "bin")
 	for _, name := range []string{"niclane", nodeServer} {
-		if err := errors.Join(os.MkdirAll(b.bin, 0o755),
-			os.WriteFile(filepath.Join(b.bin, name), self, 0o755)); err != nil {
+		if err := os.WriteFile(filepath.Join(b.Bin, name), self, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,49 +101,28 @@ func TestSplit(t *testing.T) {
 	b.on(lab.Client, "sh", "-ec", `set -- $(ip neigh show 10.77.0.1); ip neigh replace 10.77.0.101 dev "$3" lladdr "$5" nud permanent`)
 	lanes := fmt.Sprintf("version: 1\nglobals: {dev: lane0}\nlanes:\n  web:\n    queues: 1\n    cpus: %s\n    "+
 		"ports: [8080]\n", device.FormatCPUList(b.CPUs))
-	b.write("lanes.yaml", lanes+"    addrs: [10.77.0.1]\n")
-	b.write("shards.yaml", lanes+"    addrs: [10.77.0.1, 10.77.0.101]\n")
-	t.Run("duplicate", func(t *testing.T) { c := *b; c.T = t; c.duplicate() })
-	t.Run("shard", func(t *testing.T) { c := *b; c.T = t; c.shard() })
-}
-
-func (b *splitBed) write(name, text string) {
-	b.Helper()
-	name = filepath.Join(b.dir, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
-		b.Fatal(err)
-	}
+	b.Write("lanes.yaml", lanes+"    addrs: [10.77.0.1]\n")
+	b.Write("shards.yaml", lanes+"    addrs: [10.77.0.1, 10.77.0.101]\n")
+	t.Run("duplicate", func(t *testing.T) { splitBed{b.In(t)}.duplicate() })
+	t.Run("shard", func(t *testing.T) { splitBed{b.In(t)}.shard() })
 }
 
 // command runs something in the system under test, where the machine looks as
 // it has to.
-func (b *splitBed) command(argv ...string) *exec.Cmd {
+func (b splitBed) command(argv ...string) *exec.Cmd {
 	b.Helper()
-	return b.commandOn(lab.SUT, b.Shown(argv...)...)
+	return b.CommandOn(lab.SUT, b.Shown(argv...)...)
 }
 
-func (b *splitBed) commandOn(host string, argv ...string) *exec.Cmd {
+func (b splitBed) niclane(args ...string) *exec.Cmd {
 	b.Helper()
-	// The helper becomes the command: its process is the command's.
-	cmd, err := b.lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.bin, "niclane")},
-		argv...)
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd.Dir = b.dir
-	cmd.Env = append(os.Environ(), "PATH="+b.bin+":"+os.Getenv("PATH"))
-	return cmd
+	return b.command(append([]string{filepath.Join(b.Bin, "niclane"), "--state-dir", filepath.Join(b.Dir, "state"),
+		"--run-dir", filepath.Join(b.Dir, "run")}, args...)...)
 }
 
-func (b *splitBed) niclane(args ...string) *exec.Cmd {
+func (b splitBed) on(host string, argv ...string) {
 	b.Helper()
-	return b.command(append([]string{filepath.Join(b.bin, "niclane"), "--state-dir", filepath.Join(b.dir, "state"),
-		"--run-dir", filepath.Join(b.dir, "run")}, args...)...)
-}
-
-func (b *splitBed) on(host string, argv ...string) {
-	b.Helper()
-	if out, err := b.commandOn(host, argv...).CombinedOutput(); err != nil {
+	if out, err := b.CommandOn(host, argv...).CombinedOutput(); err != nil {
 		b.Fatalf("%s: %v\n%s", argv, err, out)
 	}
 }
@@ -179,7 +134,7 @@ type splitRun struct {
 	done chan error
 }
 
-func (b *splitBed) start(args ...string) *splitRun {
+func (b splitBed) start(args ...string) *splitRun {
 	b.Helper()
 	r := &splitRun{cmd: b.niclane(args...), done: make(chan error, 1)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
@@ -222,9 +177,9 @@ func ask(addr [4]byte) (a answer, err error) {
 }
 
 // batch asks so many times; nil if one failed.
-func (b *splitBed) batch(addr [4]byte, n int) (all []answer) {
+func (b splitBed) batch(addr [4]byte, n int) (all []answer) {
 	b.Helper()
-	labtest.OnHost(b.T, b.lab, lab.Client, func(*testing.T) {
+	labtest.OnHost(b.T, b.Lab, lab.Client, func(*testing.T) {
 		for range n {
 			a, err := ask(addr)
 			if err != nil {
@@ -238,7 +193,7 @@ func (b *splitBed) batch(addr [4]byte, n int) (all []answer) {
 }
 
 // until waits for a condition.
-func (b *splitBed) until(what string, r *splitRun, cond func() bool) {
+func (b splitBed) until(what string, r *splitRun, cond func() bool) {
 	b.Helper()
 	deadline := time.Now().Add(90 * time.Second)
 	for !cond() {
@@ -254,8 +209,8 @@ func (b *splitBed) until(what string, r *splitRun, cond func() bool) {
 }
 
 // reports are what the keepers have found.
-func (b *splitBed) reports() string {
-	names, _ := filepath.Glob(filepath.Join(b.dir, "run", "apps", "*.report"))
+func (b splitBed) reports() string {
+	names, _ := filepath.Glob(filepath.Join(b.Dir, "run", "apps", "*.report"))
 	var all strings.Builder
 	for _, name := range names {
 		text, _ := os.ReadFile(name)
@@ -265,7 +220,7 @@ func (b *splitBed) reports() string {
 }
 
 // placed checks that an instance is kept to its node.
-func (b *splitBed) placed(a answer, byCpuset bool) {
+func (b splitBed) placed(a answer, byCpuset bool) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.pid))
 	if err != nil {
@@ -320,7 +275,7 @@ func anonymousPages(maps string) map[int]int {
 
 // local reports whether each connection was taken on the node where it arrived,
 // and both nodes took some.
-func (b *splitBed) local(all []answer) bool {
+func (b splitBed) local(all []answer) bool {
 	taken := map[int]int{}
 	for _, a := range all {
 		if b.Node[a.arrived] != a.node {
@@ -335,7 +290,7 @@ func (b *splitBed) local(all []answer) bool {
 // on their nodes.
 const enough = 64
 
-func (b *splitBed) duplicate() {
+func (b splitBed) duplicate() {
 	args := []string{"split", "--lane", "web", "lanes.yaml", "--", nodeServer, "10.77.0.1:8080"}
 	r := b.start(args...)
 	var last []answer
@@ -394,7 +349,7 @@ func (b *splitBed) duplicate() {
 	b.nothingLeft()
 }
 
-func (b *splitBed) shard() {
+func (b splitBed) shard() {
 	r := b.start("split", "--lane", "web", "--content", "shard", "shards.yaml", "--", nodeServer, "{addr}:8080")
 	for i, addr := range [][4]byte{{10, 77, 0, 1}, {10, 77, 0, 101}} {
 		var all []answer
@@ -415,7 +370,7 @@ func (b *splitBed) shard() {
 }
 
 // run runs niclane to its end, with that exit code.
-func (b *splitBed) run(code int, args ...string) string {
+func (b splitBed) run(code int, args ...string) string {
 	b.Helper()
 	out, err := b.niclane(args...).CombinedOutput()
 	if clitest.CodeOf(err) != strconv.Itoa(code) {
@@ -424,17 +379,17 @@ func (b *splitBed) run(code int, args ...string) string {
 	return string(out)
 }
 
-func (b *splitBed) nothingLeft() {
+func (b splitBed) nothingLeft() {
 	b.Helper()
 	if out := b.run(0, "status"); !strings.Contains(out, "no lanes are applied here") {
 		b.Errorf("status: %s", out)
 	}
-	left, err := filepath.Glob(filepath.Join(b.dir, "run", "split", "*"))
+	left, err := filepath.Glob(filepath.Join(b.Dir, "run", "split", "*"))
 	if err != nil || len(left) > 0 {
 		b.Errorf("left: %v %v", left, err)
 	}
 	b.until("the records are gone", &splitRun{done: make(chan error)}, func() bool {
-		records, _ := filepath.Glob(filepath.Join(b.dir, "run", "apps", "*.json"))
+		records, _ := filepath.Glob(filepath.Join(b.Dir, "run", "apps", "*.json"))
 		return len(records) == 0
 	})
 }

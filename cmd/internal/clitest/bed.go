@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clitest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/lab"
+)
+
+// A Bed is where niclane divides lanes and applications over two NUMA nodes: a lab whose
+// system under test has a processor on each.
+type Bed struct {
+	*testing.T
+	*labtest.Nodes
+	Lab *lab.Lab // from Raise
+	Dir string   // where commands run
+	Bin string   // where the programs are
+}
+
+// NewBed finds two nodes, and makes a directory for the programs.
+func NewBed(t *testing.T) *Bed {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+	b := &Bed{T: t, Dir: t.TempDir()}
+	b.Nodes = labtest.TwoNodes(t, b.Dir)
+	b.Bin = filepath.Join(b.Dir, "bin")
+	if err := os.Mkdir(b.Bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// In is the bed of a subtest.
+func (b *Bed) In(t *testing.T) *Bed {
+	c := *b
+	c.T = t
+	return &c
+}
+
+// Raise raises the lab, for as long as the test takes.
+func (b *Bed) Raise(name string) {
+	b.Helper()
+	var err error
+	b.Lab, err = lab.Up(b.Context(), lab.Config{Name: fmt.Sprintf("%s-%d", name, os.Getpid()), Queues: 4,
+		SUTCPUs: b.CPUs, OtherCPUs: b.CPUs})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := b.Lab.Down(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// Write writes a file of the directory.
+func (b *Bed) Write(name, text string) {
+	b.Helper()
+	if err := os.WriteFile(filepath.Join(b.Dir, name), []byte(text), 0o644); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// CommandOn is a command on a host of the lab.
+func (b *Bed) CommandOn(host string, argv ...string) *exec.Cmd {
+	b.Helper()
+	// The helper becomes the command: its process is the command's.
+	cmd, err := b.Lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.Bin, "niclane")},
+		argv...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd.Dir = b.Dir
+	cmd.Env = append(os.Environ(), "PATH="+b.Bin+":"+os.Getenv("PATH"))
+	return cmd
+}
