@@ -22,20 +22,14 @@ import (
 func (b *bed) polling(pid int) map[string]int {
 	b.Helper()
 	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer unix.Close(pidfd)
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	got := map[string]int{}
 	for _, e := range entries {
 		n, err := strconv.Atoi(e.Name())
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		fd, err := unix.PidfdGetfd(pidfd, n, 0)
 		if err != nil {
 			continue
@@ -56,13 +50,9 @@ func (b *bed) polling(pid int) map[string]int {
 		}
 		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && listens == 1 {
 			usecs, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			prefer, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			got[fmt.Sprintf("listener %d/%d", usecs, prefer)]++
 		}
 		unix.Close(fd)
@@ -75,9 +65,7 @@ func (b *bed) polling(pid int) map[string]int {
 func noParams(t testing.TB, what string, errno error) {
 	t.Helper()
 	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Uname(&u))
 	release := unix.ByteSliceToString(u.Release[:])
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
@@ -97,7 +85,7 @@ func TestBusyPoll(t *testing.T) {
 		t.Skip("no memcached here")
 	}
 	b := newBed(t)
-	b.must("ip link set lo up")
+	b.commands("ip link set lo up")
 	const port = "11999"
 	cmd := exec.Command(memcached, "-u", "nobody", "-l", "127.0.0.1", "-p", port, "-t", "3")
 	cmd.Stderr = os.Stderr
@@ -135,17 +123,13 @@ func TestBusyPoll(t *testing.T) {
 
 	// The keeper tells what comes: another process of the group.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(epoll)
 	later := exec.Command("sleep", "1000")
 	later.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll")}
 	next := b.running(later)
 	for _, g := range r.Groups {
-		if err := os.WriteFile(g.Dir()+"/cgroup.procs", []byte(strconv.Itoa(next)), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(g.Dir()+"/cgroup.procs", []byte(strconv.Itoa(next)), 0))
 	}
 	b.until("the epoll instance that came polls", func() bool { return b.polling(next)["epoll 70/16/1"] == 1 })
 	b.detach(app.Choice{PID: pid})
@@ -160,9 +144,7 @@ func TestBusyPoll(t *testing.T) {
 func TestBusyPollOwn(t *testing.T) {
 	b := newBed(t)
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(epoll)
 	own := [8]byte{99, 0, 0, 0, 8}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(epoll), unix.EPIOCSPARAMS,
@@ -170,13 +152,9 @@ func TestBusyPollOwn(t *testing.T) {
 		noParams(t, "EPIOCSPARAMS", errno)
 	}
 	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unix.Close(udp)
-	if err := unix.SetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 33); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 33))
 	// A child has both, and sleeps.
 	cmd := exec.Command("sleep", "1000")
 	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll"), os.NewFile(uintptr(dup(t, udp)), "udp")}
@@ -200,8 +178,6 @@ func TestBusyPollOwn(t *testing.T) {
 func dup(t *testing.T, fd int) int {
 	t.Helper()
 	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }

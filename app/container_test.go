@@ -33,9 +33,7 @@ func (b *bed) container(host bool) *container {
 	}
 	bundle := b.TempDir()
 	c := &container{id: fmt.Sprintf("runc-test-%d-%t", os.Getpid(), host), root: filepath.Join(b.TempDir(), "runc")}
-	if err := os.Mkdir(bundle+"/rootfs", 0o755); err != nil {
-		b.Fatal(err)
-	}
+	must(b, os.Mkdir(bundle+"/rootfs", 0o755))
 	namespaces := []map[string]string{{"type": "pid"}, {"type": "mount"}}
 	if !host {
 		namespaces = append(namespaces, map[string]string{"type": "network"})
@@ -56,9 +54,7 @@ func (b *bed) container(host bool) *container {
 	if err == nil {
 		err = os.WriteFile(bundle+"/config.json", spec, 0o600)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	pidFile := bundle + "/pid"
 	log := bundle + "/log"
 	cmd := exec.Command(runc, "--root", c.root, "--log", log, "run", "--detach", "--bundle", bundle, "--pid-file",
@@ -73,9 +69,7 @@ func (b *bed) container(host bool) *container {
 		}
 	})
 	text, err := os.ReadFile(pidFile)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	if c.pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
 		b.Fatal(err)
 	}
@@ -86,9 +80,7 @@ func (b *bed) container(host bool) *container {
 func allowed(t *testing.T, pid int) (cpus []int) {
 	t.Helper()
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(pid, &set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SchedGetaffinity(pid, &set))
 	for cpu := range 1024 {
 		if set.IsSet(cpu) {
 			cpus = append(cpus, cpu)

@@ -20,8 +20,8 @@ import (
 	"github.com/niclane/niclane/app"
 )
 
-// must runs commands that must work.
-func (b *bed) must(lines ...string) {
+// commands runs commands that must work.
+func (b *bed) commands(lines ...string) {
 	b.Helper()
 	for _, line := range lines {
 		f := strings.Fields(line)
@@ -39,18 +39,16 @@ func (b *bed) qemu() int {
 	if err != nil {
 		b.Skip("no qemu-system-x86_64 here")
 	}
-	b.must("ip link add br0 type bridge", "ip link set br0 up", "ip tuntap add dev vm0 mode tap",
+	b.commands("ip link add br0 type bridge", "ip link set br0 up", "ip tuntap add dev vm0 mode tap",
 		"ip link set vm0 master br0 up")
-	b.Cleanup(func() { b.must("ip link del br0", "ip link del vm0") })
+	b.Cleanup(func() { b.commands("ip link del br0", "ip link del vm0") })
 	var said strings.Builder
 	cmd := exec.Command(qemu, "-machine", "pc,accel=tcg", "-nodefaults", "-display", "none", "-S", "-smp", "3", "-m",
 		"64",
 		"-name", "test,debug-threads=on", "-netdev", "tap,id=n,ifname=vm0,script=no,downscript=no", "-device",
 		"virtio-net-pci,netdev=n,romfile=")
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	b.Cleanup(func() {
@@ -65,9 +63,7 @@ func (b *bed) qemu() int {
 		default:
 		}
 		tap, err := net.InterfaceByName("vm0")
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", cmd.Process.Pid))
 		processors := 0
 		for _, name := range names {
@@ -90,9 +86,7 @@ func allowedAll(t *testing.T, pid int) map[string][]int {
 	}
 	for _, task := range tasks {
 		tid, err := strconv.Atoi(filepath.Base(task))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all[filepath.Base(task)] = allowed(t, tid)
 	}
 	return all
@@ -160,23 +154,17 @@ func (b *bed) scope(pid int) {
 			continue
 		}
 		dir := fmt.Sprintf("%s/machine-niclane-test-%d.scope", root, os.Getpid())
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			b.Fatal(err)
-		}
+		must(b, os.Mkdir(dir, 0o755))
 		b.Cleanup(func() {
 			_ = os.WriteFile(root+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
 			b.until("the group is empty", func() bool { return os.Remove(dir) == nil })
 		})
 		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if text, err := os.ReadFile(root + "/" + f); err == nil { // version 1: a group begins with none
-				if err := os.WriteFile(dir+"/"+f, text, 0); err != nil {
-					b.Fatal(err)
-				}
+				must(b, os.WriteFile(dir+"/"+f, text, 0))
 			}
 		}
-		if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0); err != nil {
-			b.Fatal(err)
-		}
+		must(b, os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0))
 		made = true
 	}
 	if !made {
@@ -190,7 +178,7 @@ func TestMachineAddresses(t *testing.T) {
 	b := newBed(t)
 	b.lane.Config, b.lane.Members = "/lanes.yaml", []app.Member{{Protocol: "tcp", Addrs: []string{"10.88.0.2/32"}}}
 	b.qemu()
-	b.must("ip address add 10.88.0.1/24 dev br0", "bridge fdb add 52:54:00:00:00:02 dev vm0 master dynamic",
+	b.commands("ip address add 10.88.0.1/24 dev br0", "bridge fdb add 52:54:00:00:00:02 dev vm0 master dynamic",
 		"ip neigh add 10.88.0.2 lladdr 52:54:00:00:00:02 dev br0",
 		"ip neigh add 10.88.0.3 lladdr 52:54:00:00:00:02 dev br0",
 		"ip neigh add 10.88.0.4 lladdr 52:54:00:00:00:04 dev br0")
@@ -208,8 +196,8 @@ func TestMachineAddresses(t *testing.T) {
 
 func TestNoMachine(t *testing.T) {
 	b := newBed(t)
-	b.must("ip tuntap add dev idle0 mode tap")
-	t.Cleanup(func() { b.must("ip link del idle0") })
+	b.commands("ip tuntap add dev idle0 mode tap")
+	t.Cleanup(func() { b.commands("ip link del idle0") })
 	for tap, want := range map[string]string{
 		"lo":    "want the tap or macvtap of a virtual machine",
 		"idle0": "no process has idle0 open",
@@ -224,21 +212,15 @@ func TestNoMachine(t *testing.T) {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
 			t.Skipf("/dev/net/tun: %v", err) // a container that was given none
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer unix.Close(fd)
 		fds = append(fds, fd)
 	}
 	for _, fd := range fds {
 		req, err := unix.NewIfreq("many0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.IoctlIfreq(fd, unix.TUNSETIFF, req))
 	}
 	b.refuses(options(b.dir), app.Target{Tap: "many0"}, "is niclane itself")
 	b.nothingLeft()

@@ -74,6 +74,14 @@ type bed struct {
 	lane app.Lane
 }
 
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -89,9 +97,7 @@ func newBed(t *testing.T) *bed {
 func (b *bed) command(script string) *exec.Cmd {
 	b.Helper()
 	l, err := json.Marshal(b.lane)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	cmd := exec.Command("/proc/self/exe", runArg, b.dir, string(l), "sh", "-c", script)
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -103,9 +109,7 @@ func (b *bed) groups() []string {
 	var all []string
 	for _, depth := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
 		found, err := filepath.Glob(depth + "niclane-" + b.lane.Name + "-*")
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		all = append(all, found...)
 	}
 	return all
@@ -114,9 +118,7 @@ func (b *bed) groups() []string {
 func (b *bed) records() []*app.Record {
 	b.Helper()
 	rs, err := app.List(b.dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return rs
 }
 
@@ -141,9 +143,7 @@ func (b *bed) nothingLeft() {
 func (b *bed) attach(o app.Options, at app.Target) *app.Result {
 	b.Helper()
 	r, err := app.Attach(b.lane, o, at)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return r
 }
 
@@ -177,9 +177,7 @@ func (b *bed) detach(c app.Choice) {
 // running starts a command, closes the files that it was given, and kills it in the end.
 func (b *bed) running(cmd *exec.Cmd) int {
 	b.Helper()
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, cmd.Start())
 	for _, f := range cmd.ExtraFiles {
 		f.Close()
 	}
@@ -194,9 +192,7 @@ func (b *bed) running(cmd *exec.Cmd) int {
 func (b *bed) cgroups(pid int) string {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return string(text)
 }
 
@@ -233,14 +229,10 @@ func TestRunIsTheCommand(t *testing.T) {
 	cmd := b.command(`trap 'echo signal' USR1; echo $$; while read line; do echo "$line"; done; exit 3`)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err1, err2, cmd.Start()))
 	plain := exec.Command("sh", "-c", "read end")
 	plainIn, err := plain.StdinPipe()
-	if err := errors.Join(err, plain.Start()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, plain.Start()))
 	defer func() { plainIn.Close(); _ = plain.Wait() }()
 	lines := bufio.NewScanner(out)
 	next := func(want string) {
@@ -255,16 +247,12 @@ func TestRunIsTheCommand(t *testing.T) {
 	if got != want {
 		t.Errorf("it has descriptors %s, and %s without niclane", got, want)
 	}
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(pid, unix.SIGSTOP))
 	var ws unix.WaitStatus
 	if _, err := unix.Wait4(pid, &ws, unix.WUNTRACED, nil); err != nil || !ws.Stopped() {
 		t.Errorf("%v, stopped %v", err, ws.Stopped())
 	}
-	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(pid, unix.SIGCONT))
 	fmt.Fprintln(in, "a line")
 	next("a line")
 	// A shell that gets a signal right before it reads runs the trap after it
@@ -273,9 +261,7 @@ func TestRunIsTheCommand(t *testing.T) {
 		where, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid))
 		return err == nil && strings.Contains(string(where), "pipe_read")
 	})
-	if err := unix.Kill(pid, unix.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(pid, unix.SIGUSR1))
 	next("signal")
 	in.Close()
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
@@ -288,9 +274,7 @@ func TestRunIsTheCommand(t *testing.T) {
 func descriptors(t *testing.T, pid int) string {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -313,9 +297,7 @@ func TestRunFails(t *testing.T) {
 	b.lane.Members = nil
 	l, _ := json.Marshal(b.lane)
 	damaged := b.dir + "/damaged"
-	if err := os.WriteFile(damaged, []byte("not a program"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(damaged, []byte("not a program"), 0o755))
 	text.Reset()
 	cmd = exec.Command("/proc/self/exe", runArg, b.dir, string(l), damaged)
 	cmd.Stderr = &text
@@ -330,19 +312,13 @@ func TestRunFails(t *testing.T) {
 func TestDaemon(t *testing.T) {
 	b := newBed(t)
 	out, err := b.command("sleep 1000 >/dev/null 2>&1 & echo $!").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(b.groups()) == 0 || len(b.records()) != 1 {
 		t.Errorf("groups %v, %d records: want those of process %d", b.groups(), len(b.records()), pid)
 	}
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(pid, unix.SIGKILL))
 	b.nothingLeft()
 }
 
@@ -352,9 +328,7 @@ func (b *bed) started(script string) (*exec.Cmd, io.WriteCloser) {
 	cmd := b.command(script + "; echo; read end")
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-		b.Fatal(err)
-	}
+	must(b, errors.Join(err1, err2, cmd.Start()))
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		b.Fatal(err)
 	}
@@ -432,12 +406,8 @@ func TestGroupTakenAway(t *testing.T) {
 	b := newBed(t)
 	cmd, in := b.started("true")
 	for _, g := range b.groups() {
-		if err := os.WriteFile(filepath.Dir(g)+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Rmdir(g); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Dir(g)+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0))
+		must(t, unix.Rmdir(g))
 	}
 	if rs := b.records(); len(rs) != 1 || !rs[0].Left() {
 		t.Errorf("%d records: want one of an application that has left its lane", len(rs))
@@ -453,9 +423,7 @@ func TestSweep(t *testing.T) {
 	b := newBed(t)
 	cmd, in := b.started("true")
 	keeper := b.records()[0].Keeper
-	if err := unix.Kill(keeper.PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(keeper.PID, unix.SIGKILL))
 	b.until("the keeper is gone", func() bool { return !keeper.Alive() })
 	in.Close()
 	_ = cmd.Wait()
@@ -471,9 +439,7 @@ func TestSweep(t *testing.T) {
 func TestAttachRefuses(t *testing.T) {
 	b := newBed(t)
 	gone := exec.Command("true")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, gone.Run())
 	for name, c := range map[string]struct {
 		target app.Target
 		want   string

@@ -63,15 +63,11 @@ func vhostThreads(t *testing.T, pid int) (found []int) {
 	name := fmt.Sprintf("vhost-%d", pid)
 	for _, pattern := range []string{fmt.Sprintf("/proc/%d/task/*/comm", pid), "/proc/[0-9]*/comm"} {
 		comms, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, comm := range comms {
 			if text, err := os.ReadFile(comm); err == nil && strings.TrimSpace(string(text)) == name {
 				tid, err := strconv.Atoi(filepath.Base(filepath.Dir(comm)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				found = append(found, tid)
 			}
 		}
@@ -86,15 +82,13 @@ func TestVhost(t *testing.T) {
 	if _, err := os.Stat(vhostNode); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("no vhost_net in this kernel")
 	}
-	b.must("ip tuntap add dev vm0 mode tap", "ip link set vm0 up")
-	b.Cleanup(func() { b.must("ip link del vm0") })
+	b.commands("ip tuntap add dev vm0 mode tap", "ip link set vm0 up")
+	b.Cleanup(func() { b.commands("ip link del vm0") })
 	cmd := exec.Command("/proc/self/exe", vhostArg, "vm0")
 	cmd.Stderr = os.Stderr
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err1, err2, cmd.Start()))
 	b.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {

@@ -32,6 +32,14 @@ func needRoot(t *testing.T) {
 	}
 }
 
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A group is listeners of one port on the loopback device.
 type group struct {
 	*testing.T
@@ -43,9 +51,7 @@ func listen(t *testing.T, n int) *group {
 	t.Helper()
 	needRoot(t)
 	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if lo.Flags&net.FlagUp == 0 {
 		vethtest.SetUp(t, "lo", true)
 	}
@@ -67,9 +73,7 @@ func (g *group) add() *net.TCPListener {
 	}}
 	c.SetMultipathTCP(false) // its sockets take no program (net/mptcp/sockopt.c)
 	l, err := c.Listen(context.Background(), "tcp4", fmt.Sprintf("127.0.0.1:%d", g.port))
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	g.Cleanup(func() { l.Close() })
 	g.port = l.Addr().(*net.TCPAddr).Port
 	g.listeners = append(g.listeners, l.(*net.TCPListener))
@@ -80,9 +84,7 @@ func (g *group) add() *net.TCPListener {
 func fd(t *testing.T, l *net.TCPListener, f func(fd int) error) {
 	t.Helper()
 	c, err := l.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if cerr := c.Control(func(s uintptr) { err = f(int(s)) }); cerr != nil || err != nil {
 		t.Fatal(errors.Join(cerr, err))
 	}
@@ -144,9 +146,7 @@ func (g *group) accept() int {
 	var index []int
 	for i, l := range g.listeners {
 		c, err := l.SyscallConn()
-		if err != nil {
-			g.Fatal(err)
-		}
+		must(g, err)
 		if c.Control(func(s uintptr) { fds = append(fds, unix.PollFd{Fd: int32(s), Events: unix.POLLIN}) }) == nil {
 			index = append(index, i)
 		}
@@ -157,9 +157,7 @@ func (g *group) accept() int {
 	for i, f := range fds {
 		if f.Revents&unix.POLLIN != 0 {
 			c, err := g.listeners[index[i]].Accept()
-			if err != nil {
-				g.Fatal(err)
-			}
+			must(g, err)
 			c.Close()
 			return index[i]
 		}
@@ -171,9 +169,7 @@ func (g *group) accept() int {
 func (g *group) picker() *reuseport.Picker {
 	g.Helper()
 	p, err := reuseport.New()
-	if err != nil {
-		g.Fatal(err)
-	}
+	must(g, err)
 	g.Cleanup(func() { p.Close() })
 	return p
 }
@@ -187,9 +183,7 @@ func tables(cpu int, slots ...uint32) reuseport.Tables {
 
 func (g *group) set(p *reuseport.Picker, t reuseport.Tables) {
 	g.Helper()
-	if err := p.Set(t); err != nil {
-		g.Fatal(err)
-	}
+	must(g, p.Set(t))
 }
 
 func (g *group) attach(p *reuseport.Picker) {
@@ -227,9 +221,7 @@ func TestPick(t *testing.T) {
 		t.Errorf("with tables of another device all went to one listener: %v", got)
 	}
 	c, err := p.Counts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if c.CPU != 240 || c.Hash != 120 || c.Queue != 0 {
 		t.Errorf("counts %+v, want 240 by processor and 120 by the hash", c)
 	}
@@ -287,9 +279,7 @@ func TestMigrate(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	for range 20 {
 		c, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", g.port))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		cs = append(cs, c)
 	}
@@ -310,21 +300,15 @@ func TestOpen(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	socks, err := sockiter.List(sockiter.Filter{Ports: []uint16{uint16(g.port)}, Listeners: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(socks) != 2 || !socks[0].Picked || socks[0].Group == 0 || socks[0].Group != socks[1].Group {
 		t.Fatalf("%+v", socks)
 	}
 	p, err = reuseport.Open(socks[0].Program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer p.Close()
 	slots, err := p.Sockets()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range socks {
 		if _, ok := slots[s.Cookie]; !ok {
 			t.Errorf("socket %d is not among %v", s.Cookie, slots)
@@ -349,9 +333,7 @@ func TestForeign(t *testing.T) {
 		Name: "theirs", Type: ebpf.SkReuseport, AttachType: ebpf.AttachSkReuseportSelect, License: "MIT",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer theirs.Close()
 	fd(t, g.listeners[0], func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF, theirs.FD())
@@ -370,9 +352,7 @@ func TestForeign(t *testing.T) {
 func firstCPU(t *testing.T) int {
 	t.Helper()
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SchedGetaffinity(0, &set))
 	for cpu := range 1024 {
 		if set.IsSet(cpu) {
 			return cpu

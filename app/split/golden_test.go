@@ -33,9 +33,7 @@ func TestGoldens(t *testing.T) {
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
 			ar, err := txtar.ParseFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got := divide(t, ar)
 			want := &ar.Files[len(ar.Files)-1]
 			if want.Name != "want" {
@@ -43,15 +41,21 @@ func TestGoldens(t *testing.T) {
 			}
 			if *update {
 				want.Data = []byte(got)
-				if err := os.WriteFile(name, txtar.Format(ar), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(name, txtar.Format(ar), 0o644))
 				return
 			}
 			if diff := cmp.Diff(string(want.Data), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -72,13 +76,9 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 	}
 	sys := numa.Sys(root)
 	nodes, err := sys.Nodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file, err := config.ParseFile("lanes.yaml", lanes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := split.Request{Nodes: nodes}
 	for line := range strings.Lines(request) {
 		f := strings.Fields(line)
@@ -92,16 +92,12 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 		case "nodes":
 			for _, x := range f[1:] {
 				n, err := strconv.Atoi(x)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				r.Only = append(r.Only, n)
 			}
 		case "device": // NAME NODE
 			n, err := strconv.Atoi(f[2])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r.Devices = append(r.Devices, numa.Device{Name: f[1], Node: n})
 		case "storage": // PATH MAJOR:MINOR
 			var major, minor uint32
@@ -109,9 +105,7 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 				t.Fatal(err)
 			}
 			node, err := sys.Block(major, minor)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r.Storage = append(r.Storage, numa.Storage{Path: f[1], Node: node})
 		case "command":
 			r.Command = f[1:]
@@ -184,16 +178,10 @@ func check(t *testing.T, s *split.Split, nodes []numa.Node) {
 
 func put(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
 	if to, ok := strings.CutPrefix(text, "-> "); ok {
-		if err := os.Symlink(strings.TrimSpace(to), name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(strings.TrimSpace(to), name))
 		return
 	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte(text), 0o644))
 }
