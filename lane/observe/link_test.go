@@ -22,26 +22,28 @@ import (
 func recordedLinks(t testing.TB) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/links.hex")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var msgs [][]byte
 	for _, line := range strings.Fields(string(text)) {
 		b, err := hex.DecodeString(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		msgs = append(msgs, b)
 	}
 	return msgs
 }
 
-func mac(t *testing.T, s string) net.HardwareAddr {
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
 	t.Helper()
-	m, err := net.ParseMAC(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func mac(t *testing.T, s string) net.HardwareAddr {
+	t.Helper()
+	m, err := net.ParseMAC(s)
+	must(t, err)
 	return m
 }
 
@@ -70,9 +72,7 @@ func TestChoose(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, err := choose(all, tt.ask)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var names []string
 		for _, l := range got {
 			names = append(names, l.name)
@@ -112,9 +112,7 @@ func TestDecodeLink(t *testing.T) {
 	var got []iface
 	for _, b := range recordedLinks(t) {
 		l, err := decodeLink(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got = append(got, l)
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(iface{}, xdpProgram{})); diff != "" {
@@ -148,9 +146,7 @@ func vlanMessage(t testing.TB, id uint16) []byte {
 		return nil
 	})
 	b, err := ae.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	head := make([]byte, ifinfomsgLen)
 	binary.NativeEndian.PutUint16(head[2:], unix.ARPHRD_ETHER)
 	return append(head, b...)
@@ -158,9 +154,7 @@ func vlanMessage(t testing.TB, id uint16) []byte {
 
 func TestDecodeVLAN(t *testing.T) {
 	got, err := decodeLink(vlanMessage(t, 100))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := iface{name: "eth0.100", kind: "vlan", lower: 4, vlan: 100}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(iface{}, xdpProgram{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -189,9 +183,7 @@ func slaveMessage(t testing.TB, master string, state, link uint8) []byte {
 		return nil
 	})
 	b, err := ae.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return append(make([]byte, ifinfomsgLen), b...)
 }
 
@@ -209,9 +201,7 @@ func TestDecodeSlave(t *testing.T) {
 		"a bridge's":               {"bridge", 3, 3, false},
 	} {
 		got, err := decodeLink(slaveMessage(t, c.master, c.state, c.link))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.idle != c.want || got.master != 7 {
 			t.Errorf("%s: idle %v, want %v; master %d", name, got.idle, c.want, got.master)
 		}

@@ -90,9 +90,7 @@ func TestUnknownKinds(t *testing.T) {
 // Probing must leave the process in its own network namespace.
 func TestNamespaceKept(t *testing.T) {
 	before, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 20 {
 		_, err := inNewNetns(context.Background(), func() device.Capabilities {
 			inside, err := os.Readlink("/proc/thread-self/ns/net")

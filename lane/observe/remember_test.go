@@ -20,18 +20,14 @@ func TestRemember(t *testing.T) {
 	}
 	own := func(t *testing.T) string {
 		dir := filepath.Join(t.TempDir(), "run")
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o700))
 		return dir
 	}
 	dir := own(t)
 	if got := recall(dir, "this"); got != nil {
 		t.Errorf("from an empty directory: %v", got)
 	}
-	if err := remember(dir, "this", caps); err != nil {
-		t.Fatal(err)
-	}
+	must(t, remember(dir, "this", caps))
 	if diff := cmp.Diff(caps, recall(dir, "this")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -46,9 +42,7 @@ func TestRemember(t *testing.T) {
 	unsure := device.Capabilities{device.CapHTB: caps[device.CapHTB],
 		device.CapMq: {Answer: device.Unknown, Why: "could not tell"}}
 	dir = own(t)
-	if err := remember(dir, "this", unsure); err != nil {
-		t.Fatal(err)
-	}
+	must(t, remember(dir, "this", unsure))
 	if got := recall(dir, "this"); got != nil {
 		t.Errorf("what could not be told is remembered: %v", got)
 	}
@@ -75,12 +69,8 @@ func TestRemember(t *testing.T) {
 		"no directory": os.RemoveAll,
 	} {
 		dir := own(t)
-		if err := remember(dir, "this", caps); err != nil {
-			t.Fatal(err)
-		}
-		if err := spoil(dir); err != nil {
-			t.Fatal(err)
-		}
+		must(t, remember(dir, "this", caps))
+		must(t, spoil(dir))
 		if got := recall(dir, "this"); got != nil {
 			t.Errorf("%s: %v is believed", name, got)
 		}
@@ -92,9 +82,7 @@ func TestRemember(t *testing.T) {
 func TestHoldsFor(t *testing.T) {
 	k := device.Kernel{Release: "6.18", Version: "#1", Arch: "x86_64"}
 	here, err := holdsFor(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if again, err := holdsFor(k); err != nil || again != here {
 		t.Errorf("%q, then %q, %v", here, again, err)
 	}
@@ -109,9 +97,7 @@ func TestHoldsFor(t *testing.T) {
 // What is remembered is used, and only where it was asked for.
 func TestObserveRemembers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	look := func(o Options) device.Capabilities {
 		o.Devices = []string{"lo"}
 		st, err := Observe(context.Background(), o)
@@ -122,13 +108,9 @@ func TestObserveRemembers(t *testing.T) {
 	}
 	probed := look(Options{Remember: dir})
 	k, err := kernel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	holds, err := holdsFor(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	caps := recall(dir, holds)
 	for _, c := range []device.Capability{device.CapMqprio, device.CapHTB, device.CapClsact, device.CapClsBPF,
 		device.CapFlower} {
@@ -143,9 +125,7 @@ func TestObserveRemembers(t *testing.T) {
 	}
 	other := device.Finding{Answer: device.No, Why: "remembered"}
 	caps[device.CapHTB] = other
-	if err := remember(dir, holds, caps); err != nil {
-		t.Fatal(err)
-	}
+	must(t, remember(dir, holds, caps))
 	if got := look(Options{Remember: dir})[device.CapHTB]; got != other {
 		t.Errorf("with what is remembered: %+v", got)
 	}
