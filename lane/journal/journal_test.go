@@ -26,6 +26,14 @@ var noKey = cmpopts.IgnoreUnexported(journal.Record{})
 
 var here = journal.Host{BootID: "0e5b", NetnsCookie: 7, NetnsInode: 4026531840}
 
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func file(path, value string) device.Object {
 	return device.File{Path: path, Format: device.FileText, Value: value}
 }
@@ -51,9 +59,7 @@ func head(p *plan.Plan) journal.Head {
 func open(t *testing.T, dir string, host journal.Host) *journal.Store {
 	t.Helper()
 	s, err := journal.Open(dir, host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -61,9 +67,7 @@ func open(t *testing.T, dir string, host journal.Host) *journal.Store {
 func begin(t *testing.T, s *journal.Store, h journal.Head) *journal.Journal {
 	t.Helper()
 	j, err := s.Begin(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return j
 }
 
@@ -71,9 +75,7 @@ func begin(t *testing.T, s *journal.Store, h journal.Head) *journal.Journal {
 func only(t *testing.T, s *journal.Store) *journal.Journal {
 	t.Helper()
 	js, err := s.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(js) != 1 {
 		t.Fatalf("%d journals, want 1", len(js))
 	}
@@ -83,25 +85,19 @@ func only(t *testing.T, s *journal.Store) *journal.Journal {
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
 func write(t *testing.T, path string, b []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, b, 0o600))
 }
 
 func encode(t testing.TB, j *journal.Journal) []byte {
 	t.Helper()
 	b, err := j.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -142,9 +138,7 @@ func record(t *testing.T, j *journal.Journal, calls ...string) {
 		default:
 			t.Fatalf("call %q", c)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 }
 
@@ -238,9 +232,7 @@ func TestGenerations(t *testing.T) {
 		t.Errorf("records of both generations (-want +got):\n%s", diff)
 	}
 	owned, err := s.Owned([]string{"eth1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(owned.Records) != 2 || !device.Equal(owned.Records[0].Original, a) {
 		t.Errorf("owned: %+v", owned)
 	}
@@ -278,9 +270,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		if want := min(lines, 1) + lines/3; len(got.Records()) != want {
 			t.Errorf("cut at %d, %d lines: %d records, want %d", n, lines, len(got.Records()), want)
 		}
-		if err := got.Begin(1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, got.Begin(1))
 		if again := only(t, s).Records(); len(again) == 0 || again[len(again)-1].Key() != "class/eth1/1:10" {
 			t.Errorf("cut at %d: after another line: %+v", n, again)
 		}
@@ -445,9 +435,7 @@ func TestDirectory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "s")
-			if err := spoil(dir); err != nil {
-				t.Fatal(err)
-			}
+			must(t, spoil(dir))
 			if _, err := journal.Open(dir, here); err == nil || !strings.Contains(err.Error(), dir) {
 				t.Errorf("error %v, want one that names %s", err, dir)
 			}
@@ -466,12 +454,8 @@ func TestDirectory(t *testing.T) {
 	}
 	// A link in place of a journal is not followed.
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.Rename(j.Path(), secret); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(secret, j.Path()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(j.Path(), secret))
+	must(t, os.Symlink(secret, j.Path()))
 	if _, err := s.List(); err == nil {
 		t.Error("a symbolic link was followed")
 	}
@@ -479,9 +463,7 @@ func TestDirectory(t *testing.T) {
 
 func TestHere(t *testing.T) {
 	h, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	again, err := journal.Here()
 	if err != nil || !h.SameNetns(again) || h.BootID == "" || h.NetnsInode == 0 {
 		t.Errorf("%+v, then %+v, %v", h, again, err)
@@ -499,9 +481,7 @@ func FuzzDecode(f *testing.F) {
 		func() error { return j.Begin(0) }, func() error { return j.Done(0) }, func() error { return j.Begin(2) },
 		func() error { return j.Restore("file/a") }, j.End,
 	} {
-		if err := call(); err != nil {
-			f.Fatal(err)
-		}
+		must(f, call())
 		b := encode(f, j)
 		// The sum would stop the fuzzer at the first line.
 		_, rest, _ := strings.Cut(string(b), "\n")

@@ -183,18 +183,14 @@ func TestLineOfChanged(t *testing.T) {
 		j := begin(t, s, head(steps(step(value[i], value[i+1]))))
 		record(t, j, "begin 0", "done 0", "end")
 		s.Keep(j)
-		if err := j.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, j.Close())
 		other := begin(t, s, head(steps(step(nil, entry(uint16(i+1))))))
 		record(t, other, "begin 0", "done 0", "end")
 		s.Keep(other)
 		if got := decode(t, read(t, other.Path())).Head().Before[0]; !device.Equal(got.Last, value[i+1]) {
 			t.Errorf("written as %+v, is %+v", got.Last, value[i+1])
 		}
-		if err := other.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, other.Close())
 	}
 }
 
@@ -202,25 +198,17 @@ func TestLineOfChanged(t *testing.T) {
 // the last is new.
 func BenchmarkMembers(b *testing.B) {
 	s, err := journal.Open(filepath.Join(b.TempDir(), "s"), here)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer s.Close()
 	all := members(1000)
 	apply := func(h journal.Head) {
 		j, err := s.Begin(h)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		defer j.Close()
 		for i := range h.Plan.Steps {
-			if err := j.Begin(i); err != nil {
-				b.Fatal(err)
-			}
+			must(b, j.Begin(i))
 		}
-		if err := j.End(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, j.End())
 	}
 	apply(head(steps(all[:999]...)))
 	next := head(steps(all[999:]...))

@@ -43,16 +43,12 @@ func TestMemory(t *testing.T) {
 
 	// It is not read: what no niclane does goes unseen.
 	st, err := os.Stat(j.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	good := read(t, j.Path())
 	replace := func(b []byte) {
 		t.Helper()
 		write(t, j.Path(), b)
-		if err := os.Chtimes(j.Path(), st.ModTime(), st.ModTime()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(j.Path(), st.ModTime(), st.ModTime()))
 	}
 	replace([]byte(strings.Replace(string(good), "version: 1", "version: 2", 1)))
 	only(t, again()) // damaged, for whoever reads it
@@ -69,9 +65,7 @@ func TestMemory(t *testing.T) {
 	if st, err = os.Stat(j.Path()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(j.Path(), filepath.Join(t.TempDir(), "was")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(j.Path(), filepath.Join(t.TempDir(), "was")))
 	replace([]byte(strings.NewReplacer("undo 0", "undo 1", "undone 0", "undone 1").Replace(string(good))))
 	same("another file of its name")
 
@@ -102,9 +96,7 @@ func TestMemory(t *testing.T) {
 	record(t, only(t, open(t, dir, here)), "undo 0")
 	s.Keep(j) // which does not know of it
 	same("kept by who does not know all")
-	if err := other.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.Remove())
 	if js, err := again().List(); err != nil || len(js) != 0 {
 		t.Errorf("%d journals, %v; it was removed", len(js), err)
 	}
