@@ -35,9 +35,7 @@ lanes:
         ports: 80}
 `
 	f, err := config.ParseFile("etc/lanes.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for path, want := range map[string]int{
 		"":                                1,
 		"version":                         2,
@@ -144,9 +142,7 @@ func TestLargeFile(t *testing.T) {
 		}
 	}
 	in, err := config.Parse("lanes.yaml", []byte(b.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	members := 0
 	for _, l := range in.Lanes {
 		members += len(l.Members)

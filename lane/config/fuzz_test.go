@@ -26,14 +26,10 @@ import (
 // schema takes, and written anew it means the same.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	for _, name := range files {
 		ar, err := txtar.ParseFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(ar.Files[0].Data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -31,11 +31,17 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func golden(t *testing.T, name string) {
-	ar, err := txtar.ParseFile(name)
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func golden(t *testing.T, name string) {
+	ar, err := txtar.ParseFile(name)
+	must(t, err)
 	if len(ar.Files) == 0 || ar.Files[0].Name != "lanes.yaml" {
 		t.Fatal("want lanes.yaml first")
 	}
@@ -60,9 +66,7 @@ func golden(t *testing.T, name string) {
 	}
 	if *update {
 		ar.Files = []txtar.File{input, result}
-		if err := os.WriteFile(name, txtar.Format(ar), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, txtar.Format(ar), 0o644))
 		return
 	}
 	if diff := cmp.Diff(want.Name+"\n"+string(want.Data), result.Name+"\n"+string(result.Data)); diff != "" {

@@ -18,9 +18,7 @@ import (
 // it, syntax_ never gets that far, mixed_ is some of each; all others are good.
 func TestSchema(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bad := []string{"syntax", "structure", "meaning", "mixed"}
 	seen := map[string]int{}
 	for _, name := range files {
@@ -28,9 +26,7 @@ func TestSchema(t *testing.T) {
 		class, _, _ := strings.Cut(base, "_")
 		t.Run(base, func(t *testing.T) {
 			ar, err := txtar.ParseFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text := ar.Files[0].Data
 			_, parseErr := config.Parse("lanes.yaml", text)
 			if !slices.Contains(bad, class) {
