@@ -21,9 +21,7 @@ import (
 func applied(t *testing.T, c golden.Case) (verify.Applied, *device.State, *plan.Plan) {
 	t.Helper()
 	p, err := golden.Plan(c.Lanes, c.State, plan.Owned{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := verify.Applied{Config: "/etc/niclane/lanes.yaml", Lanes: p.Lanes, Ended: true}
 	a.State = c.State.Clone()
 	for _, s := range p.Steps {

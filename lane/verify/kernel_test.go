@@ -37,12 +37,18 @@ lanes:
     ports: [6379]
 `
 
-func look(t *testing.T) *device.State {
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
 	t.Helper()
-	st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0"}, NoProbes: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func look(t *testing.T) *device.State {
+	t.Helper()
+	st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0"}, NoProbes: true})
+	must(t, err)
 	return st
 }
 
@@ -55,9 +61,7 @@ func onLane(t *testing.T, f func(t *testing.T, k *apply.System, a verify.Applied
 			t.Fatalf("%v: %s", err, out)
 		}
 		k, err := apply.NewKernel("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer k.Close()
 		j := lanetest.Apply(t, k, kernelLanes, lanetest.Observe(t, "v0"))
 		a := verify.Applied{Config: "lanes.yaml", Lanes: j.Head().Plan.Lanes, Ended: j.Ended(), State: look(t)}
@@ -151,37 +155,25 @@ func TestKernelPrograms(t *testing.T) {
 		pass := func(typ ebpf.ProgramType, ret int32) *ebpf.Program {
 			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "theirs", Type: typ, License: "GPL",
 				Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, ret), asm.Return()}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { p.Close() })
 			return p
 		}
 		index := look(t).Device("v0").Index
 
 		tcc, err := tc.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer tcc.Close()
 		// At the same preference what is newer comes first.
 		theirs := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 7}
-		if err := tcc.AddBPF(theirs, pass(ebpf.SchedCLS, 0).FD()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tcc.AddBPF(theirs, pass(ebpf.SchedCLS, 0).FD()))
 		wantOne(t, a, "filter/v0/egress/1/7", "never reach niclane's classifier")
-		if err := tcc.DeleteBPF(theirs); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tcc.DeleteBPF(theirs))
 
 		xdp, err := link.AttachXDP(link.XDPOptions{Program: pass(ebpf.XDP, 2), Interface: index})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		wantOne(t, a, "program/v0/xdp/theirs", "it runs before everything else")
-		if err := xdp.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, xdp.Close())
 
 		tcx, err := link.AttachTCX(link.TCXOptions{Program: pass(ebpf.SchedCLS, 0), Attach: ebpf.AttachTCXEgress,
 			Interface: index})
@@ -189,9 +181,7 @@ func TestKernelPrograms(t *testing.T) {
 			t.Skipf("TCX: %v (Linux 6.6)", err)
 		}
 		wantOne(t, a, "program/v0/tcx-egress/theirs", "it runs before niclane's classifier")
-		if err := tcx.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tcx.Close())
 		if fs := drifts(verify.State(a, look(t))); len(fs) > 0 {
 			t.Errorf("all gone again: %+v", fs)
 		}
