@@ -29,17 +29,13 @@ import (
 // begin starts a poller.
 func begin(t testing.TB, p device.Poller) {
 	t.Helper()
-	if err := client.Write(nil, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.Write(nil, p))
 }
 
 func openNetdev(t testing.TB, et *ethtool.Client) *netdev.Client {
 	t.Helper()
 	nd, err := netdev.Open(et)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return nd
 }
 
@@ -294,9 +290,7 @@ func TestTwo(t *testing.T) {
 			t.Errorf("the same poller again: %v, want EADDRINUSE", err)
 		}
 		r, err := iouring.New(100 * time.Microsecond)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer r.Close()
 		for _, id := range state(t, p).NAPIs {
 			if err := r.Add(id); err != nil {
@@ -385,9 +379,7 @@ func TestTied(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
 		arg, err := json.Marshal(map[string]any{"RunDir": client.RunDir, "Poller": p})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cmd := exec.Command("/proc/self/exe", starterArg, string(arg))
 		cmd.Stderr = os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -395,9 +387,7 @@ func TestTied(t *testing.T) {
 		if err == nil {
 			err = cmd.Start()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n, err := out.Read(make([]byte, 16)); n == 0 {
 			t.Errorf("it did not start: %v", err)
 		}
@@ -416,9 +406,7 @@ func TestTied(t *testing.T) {
 func TestCollected(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
-		if err := (poller.Client{RunDir: client.RunDir}).Write(nil, p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, (poller.Client{RunDir: client.RunDir}).Write(nil, p))
 		pid := state(t, p).PID
 		before := descriptors(t, pid)
 		for n := range 500 {
@@ -493,9 +481,7 @@ func TestDisabled(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(path, []byte("2"), 0)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer os.WriteFile(path, before, 0)
 		want := "poller/v0/0: io_uring_setup: operation not permitted (sysctl kernel.io_uring_disabled)"
 		if err := client.Write(nil, p); err == nil || err.Error() != want {

@@ -64,6 +64,14 @@ func collect() {
 	}
 }
 
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 const queues = 4
 
 // client ends its pollers with the test's process.
@@ -77,15 +85,11 @@ func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Close()
 	vethtest.Run(t, queues, func(t T) {
 		et, err := ethtool.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer et.Close()
 		gro(t, et, vethtest.Dev, true)
 		defer endAll(t)

@@ -55,9 +55,7 @@ func pretend(c net.Conn, answer string) {
 func victim(t *testing.T) *exec.Cmd {
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd
 }
@@ -65,9 +63,7 @@ func victim(t *testing.T) *exec.Cmd {
 func answering(t *testing.T, p device.Poller, pid int) string {
 	b, err := json.Marshal(device.PollerState{Poller: p, PID: pid, Thread: pid, Doing: device.PollerPolling,
 		NAPIs: []uint32{1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
@@ -78,21 +74,15 @@ func path(t *testing.T, p device.Poller) string {
 	if err == nil {
 		err = unix.Stat("/proc/thread-self/ns/net", &st)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return filepath.Join(client.RunDir, "pollers", fmt.Sprintf("%d.%d.%d", st.Ino, link.Index, p.Queues[0]))
 }
 
 // listen binds a poller's path.
 func listen(t *testing.T, path string) *net.UnixListener {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close(); os.Remove(filepath.Dir(path)) })
 	return l
 }
@@ -105,9 +95,7 @@ func TestForeign(t *testing.T) {
 		v := victim(t)
 		l := listen(t, path(t, p))
 		abstract, err := net.Listen("unix", "@niclane/"+p.Key()) // where pollers listened before
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer abstract.Close()
 		for _, l := range []net.Listener{l, abstract} {
 			go func() {
@@ -145,20 +133,14 @@ func TestNamed(t *testing.T) {
 		v := victim(t)
 		l := listen(t, path(t, p))
 		socket, err := l.File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer socket.Close()
 		arg, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cmd := exec.Command("/proc/self/exe", poller.Command, string(arg), answering(t, object(3), v.Process.Pid))
 		cmd.ExtraFiles = []*os.File{socket}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Start())
 		eventually(t, "it listens", func() bool { return state(t, p).PID == cmd.Process.Pid })
 		if s := state(t, p); !device.Equal(s.Poller, p) {
 			t.Errorf("it was started as %+v, and is %+v", p, s.Poller)
@@ -190,9 +172,7 @@ func TestOpenDirectory(t *testing.T) {
 		} {
 			c := poller.Client{RunDir: t.TempDir()}
 			path := filepath.Join(c.RunDir, "pollers")
-			if err := mk(path); err != nil {
-				t.Fatal(err)
-			}
+			must(t, mk(path))
 			_, listErr := poller.List(c.RunDir)
 			_, readErr := c.Read(object(0))
 			for _, err := range []error{listErr, readErr, c.Write(object(0), nil)} {
@@ -217,17 +197,13 @@ func TestFlood(t *testing.T) {
 		pid := state(t, p).PID
 		connect := func() net.Conn {
 			c, err := net.Dial("unix", path(t, p))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { c.Close() })
 			return c
 		}
 		sockets := func() int {
 			fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return len(fds)
 		}
 		before := sockets()
@@ -242,9 +218,7 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%d descriptors, %d before", now, before)
 		}
 		// Not even the last silent one is kept.
-		if err := last.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, last.SetReadDeadline(time.Now().Add(time.Minute)))
 		if _, err := last.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("a silent connection: %v, want EOF", err)
 		}
@@ -277,26 +251,18 @@ func TestFullQueue(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)
 		name := path(t, p)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { unix.Close(fd); os.Remove(name); os.Remove(filepath.Dir(name)) }()
-		if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: name}), unix.Listen(fd, 0)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: name}), unix.Listen(fd, 0)))
 		full := false
 		for range 8 {
 			c, err := net.Dial("unix", name)
 			if full = errors.Is(err, unix.EAGAIN); full {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer c.Close()
 		}
 		if !full {
