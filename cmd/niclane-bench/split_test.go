@@ -102,9 +102,7 @@ func TestBenchSplit(t *testing.T) {
 	b := splitBed{clitest.NewBed(t)}
 	// nginx runs as nobody, who has to get to its files.
 	for dir := b.Dir; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, os.Chmod(dir, 0o755))
 	}
 	programs.Build(t, b.Bin, "niclane", "niclane-bench")
 	list := "[" + strings.ReplaceAll(device.FormatCPUList(b.CPUs), ",", ", ") + "]"
@@ -134,22 +132,16 @@ func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	b.Helper()
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	clitest.Must(b, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	if err := b.watched(ended, storage); err != nil {
 		b.Fatalf("%v\n%s", err, said.String())
 	}
 	text, err := os.ReadFile(filepath.Join(b.Dir, out, "result.json"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	clitest.Must(b, err)
 	var r result.Result
-	if err := json.Unmarshal(text, &r); err != nil {
-		b.Fatal(err)
-	}
+	clitest.Must(b, json.Unmarshal(text, &r))
 	if len(r.Server.Instances) != 2 || len(r.Windows) != 2 {
 		b.Fatalf("%d instances, %d windows", len(r.Server.Instances), len(r.Windows))
 	}
@@ -283,9 +275,7 @@ func (b splitBed) benchedOnHosts() {
 	var storage []string
 	for i := range 2 {
 		storage = append(storage, filepath.Join(b.Dir, fmt.Sprintf("nvme%d", i)))
-		if err := os.Mkdir(storage[i], 0o755); err != nil {
-			b.Fatal(err)
-		}
+		clitest.Must(b, os.Mkdir(storage[i], 0o755))
 	}
 	hosts := fmt.Sprintf("version: 1\nsut: {agent: \"10.77.0.1:7411\", address: 10.77.0.1, device: lane0, storage: "+
 		"{%d: %q, %d: %q}}\nclients: [{agent: \"10.77.0.2:7411\", address: 10.77.0.2}]\n"+
@@ -324,9 +314,7 @@ func (b splitBed) agent(host string, argv []string) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	clitest.Must(b, err)
 	b.Cleanup(func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })

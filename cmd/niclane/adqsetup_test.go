@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/niclane/niclane/cmd/internal/clitest"
 )
 
 // TestAdqWords: what Python's argparse takes is made such that pflag takes it.
@@ -44,19 +46,13 @@ func TestPossibleDevices(t *testing.T) {
 	add := func(name, driver string, queues ...string) {
 		dir := filepath.Join(sys, name)
 		for _, q := range queues {
-			if err := os.MkdirAll(filepath.Join(dir, "queues", q), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			clitest.Must(t, os.MkdirAll(filepath.Join(dir, "queues", q), 0o755))
 		}
 		if driver == "" {
 			return
 		}
-		if err := os.MkdirAll(filepath.Join(dir, "device"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink("../../bus/pci/drivers/"+driver, filepath.Join(dir, "device", "driver")); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, os.MkdirAll(filepath.Join(dir, "device"), 0o755))
+		clitest.Must(t, os.Symlink("../../bus/pci/drivers/"+driver, filepath.Join(dir, "device", "driver")))
 	}
 	want := func(names ...string) {
 		t.Helper()

@@ -88,13 +88,9 @@ func TestSplit(t *testing.T) {
 	b := splitBed{clitest.NewBed(t)}
 	b.Raise("split")
 	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clitest.Must(t, err)
 	for _, name := range []string{"niclane", nodeServer} {
-		if err := os.WriteFile(filepath.Join(b.Bin, name), self, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		clitest.Must(t, os.WriteFile(filepath.Join(b.Bin, name), self, 0o755))
 	}
 	b.on(lab.SUT, "ip", "addr", "add", "10.77.0.101/24", "dev", "lane0")
 	// The lab's hosts know each other without asking: "ADDR dev DEV lladdr MAC ...".
@@ -138,9 +134,7 @@ func (b splitBed) start(args ...string) *splitRun {
 	b.Helper()
 	r := &splitRun{cmd: b.niclane(args...), done: make(chan error, 1)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
-	if err := r.cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	clitest.Must(b, r.cmd.Start())
 	go func() { r.done <- r.cmd.Wait() }()
 	b.Cleanup(func() { _ = r.cmd.Process.Kill() })
 	return r
@@ -223,9 +217,7 @@ func (b splitBed) reports() string {
 func (b splitBed) placed(a answer, byCpuset bool) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	clitest.Must(b, err)
 	var want []int
 	for _, cpu := range b.CPUs {
 		if b.Node[cpu] == a.node {

@@ -33,9 +33,7 @@ func NewBed(t *testing.T) *Bed {
 	b := &Bed{T: t, Dir: t.TempDir()}
 	b.Nodes = labtest.TwoNodes(t, b.Dir)
 	b.Bin = filepath.Join(b.Dir, "bin")
-	if err := os.Mkdir(b.Bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, os.Mkdir(b.Bin, 0o755))
 	return b
 }
 
@@ -52,9 +50,7 @@ func (b *Bed) Raise(name string) {
 	var err error
 	b.Lab, err = lab.Up(b.Context(), lab.Config{Name: fmt.Sprintf("%s-%d", name, os.Getpid()), Queues: 4,
 		SUTCPUs: b.CPUs, OtherCPUs: b.CPUs})
-	if err != nil {
-		b.Fatal(err)
-	}
+	Must(b, err)
 	b.Cleanup(func() {
 		if err := b.Lab.Down(context.Background()); err != nil {
 			b.Error(err)
@@ -65,9 +61,7 @@ func (b *Bed) Raise(name string) {
 // Write writes a file of the directory.
 func (b *Bed) Write(name, text string) {
 	b.Helper()
-	if err := os.WriteFile(filepath.Join(b.Dir, name), []byte(text), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	Must(b, os.WriteFile(filepath.Join(b.Dir, name), []byte(text), 0o644))
 }
 
 // CommandOn is a command on a host of the lab.
@@ -76,9 +70,7 @@ func (b *Bed) CommandOn(host string, argv ...string) *exec.Cmd {
 	// The helper becomes the command: its process is the command's.
 	cmd, err := b.Lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.Bin, "niclane")},
 		argv...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	Must(b, err)
 	cmd.Dir = b.Dir
 	cmd.Env = append(os.Environ(), "PATH="+b.Bin+":"+os.Getenv("PATH"))
 	return cmd
