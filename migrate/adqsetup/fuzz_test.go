@@ -26,9 +26,7 @@ func FuzzConvert(f *testing.F) {
 	}
 	for _, name := range files {
 		ar, err := txtar.ParseFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(ar.Files[0].Data, "")
 		f.Add(ar.Files[0].Data, "eth0")
 	}

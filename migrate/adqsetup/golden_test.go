@@ -32,6 +32,14 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func golden(t *testing.T, name string) {
 	ar, err := txtar.ParseFile(name)
 	if err != nil || len(ar.Files) == 0 {
@@ -57,9 +65,7 @@ func golden(t *testing.T, name string) {
 	}
 	if *update {
 		ar.Files = []txtar.File{source, result}
-		if err := os.WriteFile(name, txtar.Format(ar), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, txtar.Format(ar), 0o644))
 		return
 	}
 	want := txtar.File{}

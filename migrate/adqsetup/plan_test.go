@@ -64,9 +64,7 @@ func TestExamplesPlan(t *testing.T) {
 func planned(t *testing.T, name string) string {
 	t.Helper()
 	ar, err := txtar.ParseFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, _, _ := onCard(t, "simcard-ice", string(ar.Files[0].Data), nil)
 	var text bytes.Buffer
 	plan.WriteText(&text, p.Steps)

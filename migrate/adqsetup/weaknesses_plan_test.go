@@ -19,13 +19,9 @@ func onCard(t *testing.T, card, source string, change func(*device.State)) (p *p
 	owned plan.Owned) {
 	t.Helper()
 	text, err := os.ReadFile("../../lane/plan/testdata/" + card + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	st := &device.State{}
-	if err := json.Unmarshal(text, st); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, st))
 	if change != nil {
 		change(st)
 	}

@@ -26,13 +26,9 @@ func lanes(t *testing.T, source string) (*intent.Intent, *adqsetup.Result) {
 func lanesOn(t *testing.T, dev, source string) (*intent.Intent, *adqsetup.Result) {
 	t.Helper()
 	res, err := adqsetup.Convert("adq.conf", dev, []byte(source))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return in, res
 }
 
