@@ -24,9 +24,7 @@ func TestExposure(t *testing.T) {
 	}
 	dir := t.TempDir()
 	packaged, err := os.ReadFile("../../dist/niclane@.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(string(packaged), systemd.Sandbox(true, systemd.Families)) {
 		t.Error("dist/niclane@.service has not the lines of systemd.Sandbox for any lanes file")
 	}
@@ -40,9 +38,7 @@ func TestExposure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".service")
-			if err := os.WriteFile(path, c.text, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, c.text, 0o644))
 			out, _ := exec.Command(analyze, "security", "--offline=true", "--no-pager", path).CombinedOutput()
 			m := regexp.MustCompile(`Overall exposure level for .*: ([0-9.]+) `).FindStringSubmatch(string(out))
 			if m == nil {

@@ -28,20 +28,24 @@ var units = map[string]systemd.Unit{
 		Options: []string{"--listen", "127.0.0.1:9417"}, Groups: true},
 }
 
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRender(t *testing.T) {
 	for name, u := range units {
 		t.Run(name, func(t *testing.T) {
 			golden := filepath.Join("testdata", name+".service")
 			got := u.Render()
 			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(golden, got, 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -57,16 +61,12 @@ func TestVerify(t *testing.T) {
 		t.Skip("no systemd-analyze here")
 	}
 	self, err := os.Executable() // it has to be there
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	for name, u := range units {
 		u.Command = self
 		path, _, err := u.Write(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput()
 		for line := range strings.Lines(string(out)) {
 			if strings.Contains(line, "niclane-watch@") {
@@ -80,9 +80,7 @@ func TestVerify(t *testing.T) {
 	// It says what it does not understand, on this machine too.
 	path := filepath.Join(dir, systemd.Name("eth0"))
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "KillMode=process", "KillMode=soon", 1)),
 		0o644); err != nil {
 		t.Fatal(err)
@@ -135,17 +133,11 @@ func TestEdited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path, _, err := one.Write(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			edited := edit(string(text))
-			if err := os.WriteFile(path, []byte(edited), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, []byte(edited), 0o644))
 			var e *systemd.EditedError
 			if _, _, err := one.Write(dir); !errors.As(err, &e) || e.Path != path {
 				t.Errorf("write: %v", err)
