@@ -21,8 +21,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// noKey compares records by what they say, not by whether their key is known.
-var noKey = cmpopts.IgnoreUnexported(journal.Record{})
+// same compares, records by what they say, not by whether their key is known.
+func same(t testing.TB, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.Record{})); diff != "" {
+		t.Errorf("%s:\n%s", what, diff)
+	}
+}
 
 var here = journal.Host{BootID: "0e5b", NetnsCookie: 7, NetnsInode: 4026531840}
 
@@ -196,12 +201,8 @@ func TestRecords(t *testing.T) {
 			s := open(t, filepath.Join(t.TempDir(), "s"), here)
 			j := begin(t, s, head(p))
 			record(t, j, tt.calls...)
-			if diff := cmp.Diff(tt.want, j.Records(), noKey); diff != "" {
-				t.Errorf("records (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.want, only(t, s).Records(), noKey); diff != "" {
-				t.Errorf("records read back (-want +got):\n%s", diff)
-			}
+			same(t, "records (-want +got)", tt.want, j.Records())
+			same(t, "records read back (-want +got)", tt.want, only(t, s).Records())
 		})
 	}
 }
@@ -228,9 +229,7 @@ func TestGenerations(t *testing.T) {
 		{Record: plan.Record{Original: a, Last: c, Part: device.PartBandwidth, Cause: "lanes.a"}},
 		{Record: plan.Record{Last: class("1:20", 8), Part: device.PartBandwidth, Cause: "lanes.a"}},
 	}
-	if diff := cmp.Diff(want, only(t, s).Records(), noKey); diff != "" {
-		t.Errorf("records of both generations (-want +got):\n%s", diff)
-	}
+	same(t, "records of both generations (-want +got)", want, only(t, s).Records())
 	owned, err := s.Owned([]string{"eth1"})
 	must(t, err)
 	if len(owned.Records) != 2 || !device.Equal(owned.Records[0].Original, a) {
@@ -246,9 +245,7 @@ func TestGenerations(t *testing.T) {
 		t.Errorf("records while undoing a removal: %+v", got)
 	}
 	record(t, j, "undone 0")
-	if diff := cmp.Diff(j.Head().Before, only(t, s).Records(), noKey); diff != "" {
-		t.Errorf("records after undoing generation 2 (-before +after):\n%s", diff)
-	}
+	same(t, "records after undoing generation 2 (-before +after)", j.Head().Before, only(t, s).Records())
 }
 
 // TestKilledWhileWriting cuts the file at every length from the end of the head
@@ -504,12 +501,8 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d step states for %d steps", n, len(j.Head().Plan.Steps))
 		}
 		back := decode(t, encode(t, j))
-		if diff := cmp.Diff(records, back.Records(), noKey); diff != "" {
-			t.Errorf("records differ (-first +second):\n%s", diff)
-		}
-		if diff := cmp.Diff(j.Head().Plan, back.Head().Plan); diff != "" {
-			t.Errorf("plans differ (-first +second):\n%s", diff)
-		}
+		same(t, "records differ (-first +second)", records, back.Records())
+		same(t, "plans differ (-first +second)", j.Head().Plan, back.Head().Plan)
 	})
 }
 
@@ -523,21 +516,15 @@ func TestGround(t *testing.T) {
 	p.Ground = plan.Ground{Links: []device.Link{link("eth1", 5), link("eth2", 6)},
 		Groups: map[string]uint64{"/g/a": 1, "/g/b": 2}}
 	record(t, begin(t, s, head(p)), "begin 0", "done 0", "end")
-	if diff := cmp.Diff(p.Ground, only(t, s).Head().Ground); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	same(t, "(-want +got)", p.Ground, only(t, s).Head().Ground)
 	next := steps(step(nil, class("1:11", 8)))
 	next.Ground = plan.Ground{Links: []device.Link{link("eth1", 7)}, Groups: map[string]uint64{"/g/b": 3}}
 	begin(t, s, head(next))
 	want := plan.Ground{Links: []device.Link{link("eth1", 7), link("eth2", 6)},
 		Groups: map[string]uint64{"/g/a": 1, "/g/b": 3}}
-	if diff := cmp.Diff(want, only(t, s).Head().Ground); diff != "" {
-		t.Errorf("next generation (-want +got):\n%s", diff)
-	}
+	same(t, "next generation (-want +got)", want, only(t, s).Head().Ground)
 	begin(t, s, head(steps(step(nil, class("1:12", 8)))))
-	if diff := cmp.Diff(want, only(t, s).Head().Ground); diff != "" {
-		t.Errorf("a plan that says none (-want +got):\n%s", diff)
-	}
+	same(t, "a plan that says none (-want +got)", want, only(t, s).Head().Ground)
 	for name, want := range map[string]string{"eth9": "eth9: this is the device that /etc/niclane/lanes.yaml was " +
 		"applied to as eth2", "eth2": "applied from"} {
 		err := s.Conflict("/etc/niclane/other.yaml", []string{name}, []device.Link{link(name, 6)})

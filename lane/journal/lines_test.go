@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/lane/plan"
@@ -109,12 +107,8 @@ func TestLines(t *testing.T) {
 		h := head(&plan.Plan{Devices: []string{"eth1"}, Steps: changes})
 		h.Before = records
 		j := decode(t, encode(t, journal.New(h)))
-		if diff := cmp.Diff(changes, j.Head().Plan.Steps); diff != "" {
-			t.Errorf("%s: steps (-want +got):\n%s", o.Kind(), diff)
-		}
-		if diff := cmp.Diff(records, j.Head().Before, noKey); diff != "" {
-			t.Errorf("%s: records (-want +got):\n%s", o.Kind(), diff)
-		}
+		same(t, o.Kind()+": steps (-want +got)", changes, j.Head().Plan.Steps)
+		same(t, o.Kind()+": records (-want +got)", records, j.Head().Before)
 	}
 }
 
@@ -166,12 +160,8 @@ func TestLikeLines(t *testing.T) {
 		}
 	}
 	j := decode(t, []byte(resum(strings.Join(lines, "")+"begin 0\n")))
-	if diff := cmp.Diff(h.Plan.Steps, j.Head().Plan.Steps); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(h.Before, j.Head().Before, noKey); diff != "" {
-		t.Errorf("records (-want +got):\n%s", diff)
-	}
+	same(t, "steps (-want +got)", h.Plan.Steps, j.Head().Plan.Steps)
+	same(t, "records (-want +got)", h.Before, j.Head().Before)
 }
 
 // TestLineOfChanged: a record that has changed since it was written is not written as it

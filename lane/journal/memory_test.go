@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/niclane/niclane/lane/journal"
 )
 
@@ -28,12 +26,10 @@ func TestMemory(t *testing.T) {
 	j := begin(t, s, head(p))
 	record(t, j, "begin 0", "begin 1", "done 1", "end")
 	s.Keep(j)
-	same := func(what string) *journal.Journal {
+	alike := func(what string) *journal.Journal {
 		t.Helper()
 		got, want := only(t, again()), only(t, open(t, dir, here))
-		if diff := cmp.Diff(want.Records(), got.Records(), noKey); diff != "" {
-			t.Errorf("%s (-read +remembered):\n%s", what, diff)
-		}
+		same(t, what+" (-read +remembered)", want.Records(), got.Records())
 		if got.Ended() != want.Ended() || got.Head().Generation != want.Head().Generation ||
 			!got.Head().When.Equal(want.Head().When) {
 			t.Errorf("%s: read %+v, remembered %+v", what, want.Head(), got.Head())
@@ -56,7 +52,7 @@ func TestMemory(t *testing.T) {
 		t.Error("a damaged head is read without an error")
 	}
 	replace(good)
-	same("kept")
+	alike("kept")
 
 	// Another file, as big and as old.
 	record(t, j, "undo 0", "undone 0")
@@ -67,22 +63,22 @@ func TestMemory(t *testing.T) {
 	}
 	must(t, os.Rename(j.Path(), filepath.Join(t.TempDir(), "was")))
 	replace([]byte(strings.NewReplacer("undo 0", "undo 1", "undone 0", "undone 1").Replace(string(good))))
-	same("another file of its name")
+	alike("another file of its name")
 
 	// One store's records are the next one's.
 	record(t, only(t, again()), "undo 0")
-	if got := same("recorded by one that was remembered").Records(); len(got) != 1 || !got[0].Uncertain {
+	if got := alike("recorded by one that was remembered").Records(); len(got) != 1 || !got[0].Uncertain {
 		t.Errorf("%+v, want one that is uncertain", got)
 	}
 	// Another process goes on with the file.
 	record(t, only(t, open(t, dir, here)), "undone 0")
-	if got := same("recorded by somebody else").Records(); len(got) != 0 {
+	if got := alike("recorded by somebody else").Records(); len(got) != 0 {
 		t.Errorf("%d records, want none", len(got))
 	}
 	// Another process begins anew.
 	other := begin(t, open(t, dir, here), head(steps(step(file("/b", "1"), file("/b", "2")))))
 	record(t, other, "begin 0", "done 0", "end")
-	same("begun by somebody else")
+	alike("begun by somebody else")
 	s = again()
 	j = begin(t, s, head(steps(step(file("/b", "2"), file("/b", "3")))))
 	if j.Head().Generation != other.Head().Generation+1 || len(j.Head().Before) != 1 {
@@ -92,10 +88,10 @@ func TestMemory(t *testing.T) {
 	record(t, j, "begin 0")
 	s.Keep(j)
 	record(t, j, "done 0")
-	same("recorded after it was kept")
+	alike("recorded after it was kept")
 	record(t, only(t, open(t, dir, here)), "undo 0")
 	s.Keep(j) // which does not know of it
-	same("kept by who does not know all")
+	alike("kept by who does not know all")
 	must(t, other.Remove())
 	if js, err := again().List(); err != nil || len(js) != 0 {
 		t.Errorf("%d journals, %v; it was removed", len(js), err)
