@@ -30,9 +30,7 @@ import (
 func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	t.Helper()
 	text, err := os.ReadFile("../plan/testdata/emulated.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var st *device.State
 	for i := range 3 {
 		one := new(device.State)
@@ -49,9 +47,7 @@ func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	}
 	p, err := golden.Plan("version: 1\nglobals: {dev: [lane0, lane1, lane2]}\nlanes: {a: {rank: 1, queues: 2, cpus: "+
 		"1, ports: [80], guarantee: 20%}}\n", st, plan.Owned{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st, p
 }
 
@@ -128,9 +124,7 @@ func TestSystemThirdCardFails(t *testing.T) {
 		}
 		st := lanetest.Observe(t, "v0", "w0", "x0")
 		p, err := golden.Plan(lanes, st, plan.Owned{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		writes := 0
 		for _, s := range p.Steps {
 			if strings.Contains(s.Key(), "x0") {

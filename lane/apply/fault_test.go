@@ -136,13 +136,9 @@ func wantLeft(t *testing.T, err error, key string, foreign bool) {
 func reread(t *testing.T, j *journal.Journal) *journal.Journal {
 	t.Helper()
 	b, err := j.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	back, err := journal.Decode(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return back
 }
 
@@ -196,9 +192,7 @@ func TestRunAndRollback(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			j := newJournal(r.plan, r.before)
 			report, err := apply.Run(context.Background(), r.kernel, r.plan, j, apply.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(report.Done) != len(r.plan.Steps) || !j.Ended() {
 				t.Errorf("%d of %d steps done, ended %v", len(report.Done), len(r.plan.Steps), j.Ended())
 			}

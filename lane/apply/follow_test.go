@@ -131,9 +131,7 @@ func TestSystemRenamedLater(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		start := dump(t)
 		j, err := made(t, lanes, kernel(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		commands(t, append(rename("v0", "w0"), rename("v1", "v0")...))
 		command(t, "tc qdisc add dev v0 root handle 1: htb default 2")
 		command(t, "tc qdisc add dev v0 clsact")
@@ -160,15 +158,11 @@ func TestSystemRenamedLater(t *testing.T) {
 func TestSystemMoved(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		here := exec.Command("sleep", "60")
 		away := exec.Command("unshare", "-n", "sleep", "60")
 		for _, c := range []*exec.Cmd{here, away} {
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Start())
 			defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
 		}
 		waitFor(t, "another network namespace", func() bool {
@@ -198,9 +192,7 @@ func TestSystemMoved(t *testing.T) {
 func netnsOf(t *testing.T, pid int) uint64 {
 	t.Helper()
 	var st unix.Stat_t
-	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &st); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &st))
 	return st.Ino
 }
 
@@ -208,9 +200,7 @@ func netnsOf(t *testing.T, pid int) uint64 {
 func TestSystemReplaced(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		command(t, "ip link del v0")
 		command(t, "ip link add v0 numrxqueues 4 numtxqueues 4 type veth peer name v1")
 		command(t, "ip link set v0 up")
@@ -230,9 +220,7 @@ func TestSystemReplaced(t *testing.T) {
 func TestSystemGroupReplaced(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var file device.File
 		for _, r := range j.Records() {
 			if f, ok := r.Last.(device.File); ok && strings.HasSuffix(f.Path, "/cpuset.cpus") {
@@ -247,9 +235,7 @@ func TestSystemGroupReplaced(t *testing.T) {
 		}
 		dir := strings.TrimSuffix(file.Path, "/cpuset.cpus")
 		commands(t, []string{"rmdir " + dir, "mkdir " + dir})
-		if err := os.WriteFile(file.Path, []byte("0"), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file.Path, []byte("0"), 0))
 		want := command(t, "cat "+file.Path)
 		if _, err := back(t, j); err != nil {
 			t.Error(err)
@@ -266,9 +252,7 @@ func TestFinderGone(t *testing.T) {
 		was := observed(t).Device("v0").Link()
 		command(t, "ip link del v0")
 		f, err := observe.OpenFinder()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		if _, err := f.Link(was.Index); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("link: %v", err)

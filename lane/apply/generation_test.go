@@ -87,14 +87,10 @@ func TestSystemUndoOfOneGeneration(t *testing.T) {
 func journalIn(t *testing.T, dir string) *journal.Journal {
 	t.Helper()
 	s, err := journal.OpenExisting(dir+"/state", thisHost(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	js, err := s.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(js) != 1 {
 		t.Fatalf("%d journals, want 1", len(js))
 	}

@@ -129,9 +129,7 @@ func TestSystemReadMany(t *testing.T) {
 				}
 				for i, o := range objects {
 					one, err := k.Read(o)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if !device.Equal(one, many[i]) {
 						t.Errorf("%s, %s: %v alone, %v among many", when, o.Key(), one, many[i])
 					}
@@ -194,9 +192,7 @@ func TestRollbackGoesOn(t *testing.T) {
 	k, j, rules := threeRules(t)
 	k.Inject(fakekernel.Fault{Write: 1, When: fakekernel.Before, Err: unix.EIO})
 	report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []string{rules[2].Key(), rules[0].Key(), rules[1].Key()}
 	if diff := cmp.Diff(want, report.Undone); diff != "" || len(k.Objects()) > 0 {
 		t.Errorf("undone (-want +got):\n%s\nthere is %v", diff, k.Objects())

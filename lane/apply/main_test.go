@@ -41,6 +41,14 @@ func exit(err error) {
 	os.Exit(0)
 }
 
+// must ends the test where there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 const applierArg = "test-applier"
 
 // An applierConfig tells a process of its own what to apply and when to die.
@@ -72,9 +80,7 @@ func quietApplier(dir string, p *plan.Plan) applierConfig {
 func (c applierConfig) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	arg, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command("/proc/self/exe", applierArg, string(arg))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -189,18 +195,14 @@ func die() {
 func openKernel(t *testing.T) *apply.System {
 	t.Helper()
 	k, err := apply.NewKernel("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k
 }
 
 func thisHost(t *testing.T) journal.Host {
 	t.Helper()
 	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return host
 }
 

@@ -94,9 +94,7 @@ func TestMutants(t *testing.T) {
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		t.Run(c.Name, func(t *testing.T) {
 			r, err := prepare(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if err := check(c, r, r.plan.Steps); err != nil {
 				t.Fatalf("the plan itself: %v", err)
 			}
@@ -120,9 +118,7 @@ func TestLostUndo(t *testing.T) {
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		t.Run(c.Name, func(t *testing.T) {
 			r, err := prepare(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			records := applied(t, r.kernel, r.plan, r.before).Records()
 			for i, lost := range records {
 				if goesWith(lost, records) {

@@ -247,9 +247,7 @@ func TestRunFindsAnotherState(t *testing.T) {
 // somebody wants that, the journal is that of the first again.
 func TestRevert(t *testing.T) {
 	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	k, _ := small(t)
 	class := theClass
@@ -257,9 +255,7 @@ func TestRevert(t *testing.T) {
 	run := func(steps ...plan.Step) (*journal.Journal, error) {
 		p := &plan.Plan{Devices: []string{"d0"}, Steps: steps}
 		j, err := s.Begin(journal.Head{Config: "/l.yaml", Devices: p.Devices, Plan: p, Undoable: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = apply.Run(t.Context(), k, p, j, apply.Options{})
 		return j, err
 	}
@@ -367,18 +363,12 @@ func TestRollbackElsewhere(t *testing.T) {
 
 func TestRebootRemovesTheJournal(t *testing.T) {
 	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob, New: knob2}}}
 	j, err := s.Begin(journal.Head{Config: "/etc/lanes.yaml", Plan: p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := j.Begin(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, j.Begin(0))
 	rebooted := here
 	rebooted.BootID = "another"
 	if _, err := apply.Rollback(context.Background(), nil, j, rebooted, apply.Options{}); err != nil {
@@ -392,9 +382,7 @@ func TestRebootRemovesTheJournal(t *testing.T) {
 func TestLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	first, err := apply.TryLock(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = apply.TryLock(dir)
 	var locked *apply.LockedError
 	if !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() ||
@@ -414,9 +402,7 @@ func TestLock(t *testing.T) {
 		}
 		got <- err
 	}()
-	if err := first.Unlock(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Unlock())
 	if err := <-got; err != nil {
 		t.Errorf("waiting: %v", err)
 	}
@@ -430,9 +416,7 @@ func TestLock(t *testing.T) {
 	if err := again.Unlock(); err != nil {
 		t.Error(err)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o755))
 	if _, err := apply.TryLock(dir); err == nil {
 		t.Error("a run directory that others can enter was taken")
 	}

@@ -57,9 +57,7 @@ func hostFiles(t *testing.T) map[string]string {
 	for _, pattern := range []string{"/proc/sys/net/core/*",
 		"/sys/fs/cgroup/cpuset/" + cgroupPrefix() + "*/cpuset.[cm]*s"} {
 		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, f := range files {
 			if b, err := os.ReadFile(f); err == nil {
 				m[f] = string(b)
