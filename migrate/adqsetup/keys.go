@@ -23,11 +23,6 @@ var (
 	}
 )
 
-// refused are keys that adqsetup has, mac from 2.1 on, and niclane cannot follow.
-var refused = map[string]string{
-	"mac": "not taken: niclane tells packets by address and port; write addrs",
-}
-
 // check reports the keys that adqsetup would have ignored, and whether there
 // was none.
 func (s *section) check(r *strictyaml.Reader) bool {
@@ -45,8 +40,8 @@ func (s *section) check(r *strictyaml.Reader) bool {
 			continue
 		case slices.Contains(other, it.name):
 			fail(r, it.line, path, "%s", where)
-		case refused[it.name] != "":
-			fail(r, it.line, path, "%s", refused[it.name])
+		case it.name == "mac": // which adqsetup has from 2.1 on, and niclane cannot follow
+			fail(r, it.line, path, "not taken: niclane tells packets by address and port; write addrs")
 		default:
 			fail(r, it.line, path, "unknown key, which adqsetup ignores%s", strictyaml.Suggest(it.name, known))
 		}
