@@ -13,8 +13,6 @@ import (
 	"github.com/niclane/niclane/lane/status"
 )
 
-func number(v float64) *float64 { return &v }
-
 // frame has two lanes with eight queues each.
 func frame() Frame {
 	f := Frame{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
@@ -24,8 +22,8 @@ func frame() Frame {
 		for q := range 14 {
 			f.Rows = append(f.Rows, status.Row{Device: "d0", Lane: lane, What: "queue", Number: q,
 				Rx:         &status.Rate{Packets: float64(q), Drops: float64(q % 2)},
-				Interrupts: number(1500), Poller: &status.Poller{PID: 77, Doing: "asleep", State: "S", CPU: 0.25,
-					Polls: number(12000), Voluntary: 3, Involuntary: 2}})
+				Interrupts: new(1500.0), Poller: &status.Poller{PID: 77, Doing: "asleep", State: "S", CPU: 0.25,
+					Polls: new(12000.0), Voluntary: 3, Involuntary: 2}})
 		}
 	}
 	return f
