@@ -127,8 +127,7 @@ func state(err error) string {
 	if err == nil {
 		return "exit status 0"
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return strings.TrimSpace(exit.ProcessState.String())
 	}
 	return err.Error()

@@ -115,8 +115,7 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 	}
 	s, err := split.Make(lanes, file, r)
 	if err != nil {
-		var e split.Error
-		if !errors.As(err, &e) {
+		if _, ok := errors.AsType[split.Error](err); !ok {
 			return "not a problem of the request's: " + err.Error() + "\n"
 		}
 		return "error: " + err.Error() + "\n"

@@ -82,8 +82,7 @@ func firstLane(flags *pflag.FlagSet) (*experiment.File, string, error) {
 		if err == nil {
 			_, err = experiment.Parse(name, []byte(text))
 		}
-		var bad experiment.Errors
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[experiment.Errors](err); ok {
 			err = errors.New(bad[0].Message)
 		}
 		if err != nil {

@@ -67,8 +67,7 @@ func (m *testMachine) Plan(ctx context.Context, lanes string) (*plan.Plan, []str
 		return nil, nil, fmt.Errorf("a lanes file of selftest's own: %w", err)
 	}
 	p, err := m.app.Engine().Plan(ctx, &engine.File{Name: m.file, Text: []byte(lanes), Intent: f.Intent})
-	var refused plan.Errors
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[plan.Errors](err); ok {
 		var why []string
 		for _, e := range refused {
 			why = append(why, e.Error())

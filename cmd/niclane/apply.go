@@ -90,8 +90,7 @@ func (a *app) apply(ctx context.Context, r *request, within time.Duration) error
 	}
 	if a.JSON {
 		result := applied{Plan: made.Plan, Report: made.Report, Journal: made.Journal, ConfirmBy: made.ConfirmBy}
-		var failed *engine.FailedError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*engine.FailedError](err); ok {
 			result.Error = failed.Err.Error()
 		}
 		if perr := a.PrintJSON(result); perr != nil {

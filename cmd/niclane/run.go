@@ -190,8 +190,7 @@ func notRun(err error) error {
 		return err
 	}
 	code := exitNotRun
-	var command niclaneapp.ErrCommand
-	if errors.As(err, &command) {
+	if _, ok := errors.AsType[niclaneapp.ErrCommand](err); ok {
 		code = exitNotExecutable
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			code = exitNotFound

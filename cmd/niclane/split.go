@@ -121,8 +121,7 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 		r.Storage = append(r.Storage, numa.Storage{Path: path, Node: node})
 	}
 	s, err := split.Make(text, file, r)
-	var problem split.Error
-	if errors.As(err, &problem) && problem.Path != "" {
+	if problem, ok := errors.AsType[split.Error](err); ok && problem.Path != "" {
 		name, line := file.Locate(problem.Path)
 		return nil, fmt.Errorf("%s:%d: %w", name, line, problem)
 	}

@@ -106,8 +106,7 @@ func (o *observer) probeMaxrate(d *device.Device) device.Finding {
 
 // bare leaves only the errno of a file's error: the capability says which file.
 func bare(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err

@@ -79,8 +79,7 @@ func (j *jsonReader) token() (json.Token, error) {
 	if err != nil {
 		j.bad = true
 		line := j.line()
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			line = j.lineAt(syntax.Offset)
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -64,8 +64,7 @@ func (m *Machine) lock(dev string) error {
 		return nil
 	}
 	l, err := m.Engine.LockWatch(dev)
-	var locked *apply.LockedError
-	if errors.As(err, &locked) {
+	if locked, ok := errors.AsType[*apply.LockedError](err); ok {
 		return fmt.Errorf("%s is watched already: process %d (%s), since %s; a device has one watch",
 			dev, locked.Holder.PID, strings.Join(locked.Holder.Command, " "), locked.Holder.Since.Format(time.RFC3339))
 	}

@@ -87,8 +87,7 @@ func CodeOf(err error) string {
 	if err == nil {
 		return "0"
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return strconv.Itoa(exit.ExitCode())
 	}
 	return err.Error()
