@@ -22,8 +22,13 @@ import (
 	"github.com/niclane/niclane/lane/plan"
 )
 
-// noKey compares records by what they say, not by whether their key is known.
-var noKey = cmpopts.IgnoreUnexported(journal.Record{})
+// same compares, records by what they say, not by whether their key is known.
+func same(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.Record{})); diff != "" {
+		t.Errorf("%s:\n%s", what, diff)
+	}
+}
 
 // seeds are the starts that every golden is run from; 0 is its fixture.
 const seeds = 3
@@ -182,9 +187,7 @@ func eachFault(t *testing.T, f func(t *testing.T, r run, k *fakekernel.Kernel, f
 
 func wantState(t *testing.T, when, want string, k *fakekernel.Kernel) {
 	t.Helper()
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(k.String(), "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", when, diff)
-	}
+	same(t, when+" (-want +got)", strings.Split(want, "\n"), strings.Split(k.String(), "\n"))
 }
 
 func TestRunAndRollback(t *testing.T) {
@@ -240,9 +243,7 @@ func TestFailureAtEveryStep(t *testing.T) {
 			t.Errorf("error %v, want the injected one", err)
 		}
 		wantState(t, "after the failure", start, k)
-		if diff := cmp.Diff(r.before, j.Records(), noKey); diff != "" {
-			t.Errorf("records (-before +after):\n%s", diff)
-		}
+		same(t, "records (-before +after)", r.before, j.Records())
 	})
 }
 
@@ -283,9 +284,7 @@ func TestUndoAfterKill(t *testing.T) {
 			t.Error(err)
 		}
 		wantState(t, "after undo", start, k)
-		if diff := cmp.Diff(r.before, j.Records(), noKey); diff != "" {
-			t.Errorf("records (-before +after):\n%s", diff)
-		}
+		same(t, "records (-before +after)", r.before, j.Records())
 	})
 }
 

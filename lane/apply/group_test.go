@@ -83,9 +83,7 @@ func TestGroupIsReadBack(t *testing.T) {
 	}
 	wantState(t, "afterwards", before, k)
 	keys := []string{p.Steps[0].Key(), p.Steps[1].Key(), p.Steps[2].Key()}
-	if diff := cmp.Diff([][]string{keys, keys}, r.together[:min(2, len(r.together))]); diff != "" {
-		t.Errorf("read together (-want +got):\n%s", diff)
-	}
+	same(t, "read together (-want +got)", [][]string{keys, keys}, r.together[:min(2, len(r.together))])
 }
 
 // What a group wrote before a kill is known to be written: a value that
@@ -104,9 +102,7 @@ func TestForeignChangeAfterAKilledGroup(t *testing.T) {
 	wantLeft(t, err, theirs.Key(), true)
 	want := []string{p.Steps[1].Key(), p.Steps[2].Key()}
 	slices.Sort(report.Undone)
-	if diff := cmp.Diff(want, report.Undone); diff != "" {
-		t.Errorf("undone (-want +got):\n%s", diff)
-	}
+	same(t, "undone (-want +got)", want, report.Undone)
 }
 
 // The kernel's many-reader must not tell what its reader does not.
@@ -175,12 +171,8 @@ func TestRollbackLooksOnce(t *testing.T) {
 	report, err := apply.Rollback(context.Background(), r, j, here, apply.Options{})
 	wantLeft(t, err, theirs.Key(), true)
 	keys := []string{rules[2].Key(), rules[1].Key(), rules[0].Key()}
-	if diff := cmp.Diff([][]string{keys, {keys[0], keys[2]}}, r.together); diff != "" {
-		t.Errorf("read together (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{keys[0], keys[2]}, report.Undone); diff != "" {
-		t.Errorf("undone (-want +got):\n%s", diff)
-	}
+	same(t, "read together (-want +got)", [][]string{keys, {keys[0], keys[2]}}, r.together)
+	same(t, "undone (-want +got)", []string{keys[0], keys[2]}, report.Undone)
 	if got := k.Objects(); len(got) != 1 || !device.Equal(got[theirs.Key()], theirs) {
 		t.Errorf("there is %v, want theirs alone", got)
 	}

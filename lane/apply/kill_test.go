@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
@@ -282,9 +281,7 @@ func replanHere(t *testing.T, lanes string, owned plan.Owned) *plan.Plan {
 
 func wantDump(t *testing.T, when, want string) {
 	t.Helper()
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(dump(t), "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", when, diff)
-	}
+	same(t, when+" (-want +got)", strings.Split(want, "\n"), strings.Split(dump(t), "\n"))
 }
 
 // TestSystemKill kills apply with SIGKILL before and after every write to the

@@ -4,12 +4,11 @@ package apply_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/journal"
@@ -45,9 +44,7 @@ func vanish(t *testing.T, lanes string, at int, after bool) {
 	if got := j.Records(); len(got) > 0 {
 		t.Errorf("write %d (after %v): still owned %+v", at, after, got)
 	}
-	if diff := cmp.Diff(before, hostFiles(t)); diff != "" {
-		t.Errorf("write %d (after %v): files (-before +after):\n%s", at, after, diff)
-	}
+	same(t, fmt.Sprintf("write %d (after %v): files (-before +after)", at, after), before, hostFiles(t))
 }
 
 // hostFiles are what a plan can write that is not of the device.
