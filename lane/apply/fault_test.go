@@ -57,8 +57,7 @@ func runs(t *testing.T) []run {
 		for seed := range uint64(seeds) {
 			c := golden0.Random(seed)
 			r, err := prepare(c)
-			var es plan.Errors
-			if errors.As(err, &es) && seed > 0 {
+			if _, ok := errors.AsType[plan.Errors](err); ok && seed > 0 {
 				refused++
 				continue
 			}
@@ -131,8 +130,8 @@ func rollBack(t *testing.T, k *fakekernel.Kernel, j *journal.Journal) {
 // wantLeft wants an error that one object alone was left, as somebody else's or not.
 func wantLeft(t *testing.T, err error, key string, foreign bool) {
 	t.Helper()
-	var left apply.LeftError
-	if !errors.As(err, &left) || len(left) != 1 || left[0].Key != key || left[0].Foreign != foreign {
+	left, ok := errors.AsType[apply.LeftError](err)
+	if !ok || len(left) != 1 || left[0].Key != key || left[0].Foreign != foreign {
 		t.Fatalf("error %v, want %s alone left, as somebody else's: %v", err, key, foreign)
 	}
 }

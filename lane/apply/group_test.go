@@ -74,8 +74,7 @@ func TestGroupIsReadBack(t *testing.T) {
 	before := k.String()
 	r := &rounding{Kernel: k}
 	report, err := apply.Run(context.Background(), r, p, newJournal(p, nil), apply.Options{})
-	var mismatch *apply.MismatchError
-	if !errors.As(err, &mismatch) || mismatch.Key != p.Steps[1].Key() {
+	if mismatch, ok := errors.AsType[*apply.MismatchError](err); !ok || mismatch.Key != p.Steps[1].Key() {
 		t.Errorf("error %v, want the second file's", err)
 	}
 	if len(report.Left) > 0 {

@@ -223,8 +223,7 @@ func TestRunDoesNotRemoveWhatOthersUse(t *testing.T) {
 	before := k.String()
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob2, New: knob}, {Old: clsact}}}
 	_, err := apply.Run(context.Background(), k, p, newJournal(p, j.Records()), apply.Options{})
-	var occupied *apply.OccupiedError
-	if !errors.As(err, &occupied) {
+	if _, ok := errors.AsType[*apply.OccupiedError](err); !ok {
 		t.Errorf("error %v, want one that names the filter", err)
 	}
 	wantState(t, "after the failure", before, k)
