@@ -18,6 +18,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -109,14 +110,8 @@ func arrive(b *testing.B, port int) float64 {
 // packetsTo sends packets to a port from the other end of the veth.
 func packetsTo(b *testing.B, port, n int) {
 	b.Helper()
-	from, err := net.InterfaceByName("wire0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	to, err := net.InterfaceByName(chain0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	from := vethtest.Interface(b, "wire0")
+	to := vethtest.Interface(b, chain0)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		b.Fatal(err)

@@ -5,7 +5,6 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/count"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -207,10 +207,7 @@ func countSent(b *testing.B) {
 	on := attach(anew(b, bpf.EgressProgram, attached.ProgramID, 1))
 	var w *count.Watcher
 	watching := func(dev string) func() {
-		link, err := net.InterfaceByName(dev)
-		if err != nil {
-			b.Fatal(err)
-		}
+		link := vethtest.Interface(b, dev)
 		return func() {
 			on()
 			w, err = count.OpenTransmit(&device.Device{Name: dev, Index: link.Index, Driver: "veth", RxQueues: 1,

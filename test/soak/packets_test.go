@@ -3,7 +3,6 @@
 package soak
 
 import (
-	"net"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -13,12 +12,10 @@ import (
 
 // packets opens what sends frames from the veth's other end, and makes one.
 func packets(t *testing.T) (fd int, frame []byte) {
-	link, err := net.InterfaceByName(vethtest.Peer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := vethtest.Interface(t, vethtest.Peer)
 	const experimental = 0xb588 // 0x88b5 (IEEE 802), in network order
-	if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err == nil {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: experimental, Ifindex: link.Index})
 	}
 	if err != nil {

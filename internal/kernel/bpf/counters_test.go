@@ -5,7 +5,6 @@ package bpf
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"slices"
 	"testing"
 
@@ -35,10 +34,7 @@ func testCounters(t *testing.T, frags bool) {
 		}
 		lane := frame(0x800, ipv4(6, four2, four, 0, 0, payload))
 		none := frame(0x806, make([]byte, 46))
-		link, err := net.InterfaceByName(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := vethtest.Interface(t, vethtest.Dev)
 		for _, q := range []int{0, 3, 66, 3} {
 			runXDP(t, p, lane, link.Index, q)
 			runXDP(t, p, none, link.Index, q)

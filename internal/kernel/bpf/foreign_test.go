@@ -5,7 +5,6 @@ package bpf_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -29,7 +29,7 @@ func TestForeignXDP(t *testing.T) {
 					}
 					defer theirs.Close()
 					path := pinned(t, theirs)
-					command(t, fmt.Sprintf("ip link set v0 %s pinned %s", mode, path))
+					vethtest.Command(t, fmt.Sprintf("ip link set v0 %s pinned %s", mode, path))
 					stays(t, c, x, "theirs", mode)
 					there, err := c.Read(x)
 					if err != nil {
@@ -57,10 +57,7 @@ func TestForeignLink(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer theirs.Close()
-				v0, err := net.InterfaceByName("v0")
-				if err != nil {
-					t.Fatal(err)
-				}
+				v0 := vethtest.Interface(t, "v0")
 				l, err := link.AttachXDP(link.XDPOptions{Program: theirs, Interface: v0.Index,
 					Flags: link.XDPGenericMode})
 				if err != nil {
@@ -91,7 +88,7 @@ func TestForeignNamesake(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer theirs.Close()
-		command(t, "ip link set v0 xdpgeneric pinned "+pinned(t, theirs))
+		vethtest.Command(t, "ip link set v0 xdpgeneric pinned "+pinned(t, theirs))
 		if err := c.Write(nil, queue0); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("queue in a namesake's map: %v, want ENOENT", err)
 		}
@@ -133,7 +130,7 @@ func stays(t *testing.T, c *bpf.Client, x device.XDP, name, mode string) {
 // slot is what ip says of v0's XDP.
 func slot(t *testing.T) string {
 	t.Helper()
-	for line := range strings.Lines(command(t, "ip link show dev v0")) {
+	for line := range strings.Lines(vethtest.Command(t, "ip link show dev v0")) {
 		if strings.Contains(line, "prog/xdp") {
 			return strings.TrimSpace(line)
 		}

@@ -5,7 +5,6 @@ package bpf_test
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -25,16 +24,6 @@ var (
 
 func entry(m device.Match, priority string) device.FilterEntry {
 	return device.FilterEntry{Filter: filter.Key(), Match: m, Priority: priority}
-}
-
-func command(t testing.TB, line string) string {
-	t.Helper()
-	f := strings.Fields(line)
-	out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", line, err, out)
-	}
-	return string(out)
 }
 
 // withClients runs f on a veth.
@@ -186,11 +175,11 @@ func TestForeignFilters(t *testing.T) {
 	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
 		// After ours, somebody else's sees all packets too.
 		bands(t)
-		command(t, "tc filter add dev v0 egress pref 20 protocol all u32 match u32 0 0 flowid 7:7")
+		vethtest.Command(t, "tc filter add dev v0 egress pref 20 protocol all u32 match u32 0 0 flowid 7:7")
 		write(t, c, nil, filter)
 		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353}, "9:3"))
-		command(t, "ip addr add 10.9.0.1/24 dev v0")
-		command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
+		vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
+		vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
 		send(t, [4]byte{10, 9, 0, 2}, 5353)
 		if n := packets(t, "93:"); n != 1 {
 			t.Errorf("%d packets in the band of the entry, want 1", n)
@@ -199,7 +188,7 @@ func TestForeignFilters(t *testing.T) {
 		if n := packets(t, "93:"); n != 1 {
 			t.Errorf("%d packets in the band of the entry after another, want 1", n)
 		}
-		if out := command(t, "tc -s filter show dev v0 egress pref 20"); !strings.Contains(out, "flowid 7:7") {
+		if out := vethtest.Command(t, "tc -s filter show dev v0 egress pref 20"); !strings.Contains(out, "flowid 7:7") {
 			t.Errorf("the foreign filter:\n%s", out)
 		}
 		foreign := device.Filter{Dev: "v0", Parent: "egress", Pref: 20, Handle: 0x80000800}
@@ -233,8 +222,8 @@ func TestLaterFiltersRun(t *testing.T) {
 		if err := tcc.AddBPF(second, fd.FD()); err != nil {
 			t.Fatal(err)
 		}
-		command(t, "ip addr add 10.9.0.1/24 dev v0")
-		command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
+		vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
+		vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
 		before := received(t)
 		send(t, [4]byte{10, 9, 0, 2}, 5353)
 		if n := received(t) - before; n != 0 {
@@ -265,8 +254,8 @@ func TestVLANOutsideTheData(t *testing.T) {
 		if err := tcc.AddBPF(first, push.FD()); err != nil {
 			t.Fatal(err)
 		}
-		command(t, "ip addr add 10.9.0.1/24 dev v0")
-		command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
+		vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
+		vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
 		write(t, c, nil, filter)
 		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353, VLAN: 8}, "9:3"))
 		send(t, [4]byte{10, 9, 0, 2}, 5353)
@@ -284,11 +273,11 @@ func TestVLANOutsideTheData(t *testing.T) {
 // bands gives v0 a default class and one that is named, 9:3 with qdisc 93:.
 func bands(t *testing.T) {
 	t.Helper()
-	command(t, "tc qdisc add dev v0 root handle 9: htb default 1")
-	command(t, "tc class add dev v0 parent 9: classid 9:1 htb rate 1gbit")
-	command(t, "tc class add dev v0 parent 9: classid 9:3 htb rate 1gbit")
-	command(t, "tc qdisc add dev v0 parent 9:1 handle 91: pfifo")
-	command(t, "tc qdisc add dev v0 parent 9:3 handle 93: pfifo")
+	vethtest.Command(t, "tc qdisc add dev v0 root handle 9: htb default 1")
+	vethtest.Command(t, "tc class add dev v0 parent 9: classid 9:1 htb rate 1gbit")
+	vethtest.Command(t, "tc class add dev v0 parent 9: classid 9:3 htb rate 1gbit")
+	vethtest.Command(t, "tc qdisc add dev v0 parent 9:1 handle 91: pfifo")
+	vethtest.Command(t, "tc qdisc add dev v0 parent 9:3 handle 93: pfifo")
 }
 
 func send(t *testing.T, to [4]byte, port int) {
@@ -307,7 +296,7 @@ func send(t *testing.T, to [4]byte, port int) {
 // packets reads how many packets a qdisc has sent.
 func packets(t *testing.T, handle string) int {
 	t.Helper()
-	out := command(t, "tc -s qdisc show dev v0")
+	out := vethtest.Command(t, "tc -s qdisc show dev v0")
 	_, after, ok := strings.Cut(out, "pfifo "+handle)
 	if !ok {
 		t.Fatalf("no qdisc %s in\n%s", handle, out)
@@ -322,7 +311,7 @@ func packets(t *testing.T, handle string) int {
 // received reads how many unicast packets have arrived at the peer.
 func received(t *testing.T) int {
 	t.Helper()
-	out := command(t, "ip -s -s link show dev v1")
+	out := vethtest.Command(t, "ip -s -s link show dev v1")
 	_, after, _ := strings.Cut(out, "RX:")
 	_, after, _ = strings.Cut(after, "\n")
 	var bytes, n int

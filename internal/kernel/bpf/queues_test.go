@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -59,7 +60,7 @@ func TestQueuesReadBack(t *testing.T) {
 func sent(t *testing.T, n int) []int {
 	t.Helper()
 	out := make([]int, n)
-	for line := range strings.Lines(command(t, "tc -s class show dev v0")) {
+	for line := range strings.Lines(vethtest.Command(t, "tc -s class show dev v0")) {
 		f := strings.Fields(line)
 		if len(f) > 2 && f[1] == "mq" {
 			n = 0
@@ -84,12 +85,12 @@ func TestQueues(t *testing.T) {
 			!errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
-		command(t, "tc qdisc add dev v0 root handle 9: mq")
+		vethtest.Command(t, "tc qdisc add dev v0 root handle 9: mq")
 		for q := 1; q <= n; q++ {
-			command(t, fmt.Sprintf("tc qdisc add dev v0 parent 9:%x pfifo", q))
+			vethtest.Command(t, fmt.Sprintf("tc qdisc add dev v0 parent 9:%x pfifo", q))
 		}
-		command(t, "ip addr add 10.9.0.1/24 dev v0")
-		command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
+		vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
+		vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
 		flows := func(port int) (by []int) {
 			t.Helper()
 			before := sent(t, n)

@@ -61,13 +61,13 @@ func toFar(t testing.TB, f func(peer far)) {
 	if err := <-ready; err != nil {
 		t.Fatal(err)
 	}
-	command(t, fmt.Sprintf("ip link set v1 netns %d", tid))
-	command(t, "ip addr add 10.9.0.1/24 dev v0")
-	command(t, "ip addr add fd00:9::1/64 dev v0 nodad")
+	vethtest.Command(t, fmt.Sprintf("ip link set v1 netns %d", tid))
+	vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
+	vethtest.Command(t, "ip addr add fd00:9::1/64 dev v0 nodad")
 	peer.do(func() {
 		for _, line := range []string{"ip link set lo up", "ip link set v1 up", "ip addr add 10.9.0.2/24 dev v1",
 			"ip addr add fd00:9::2/64 dev v1 nodad"} {
-			command(t, line)
+			vethtest.Command(t, line)
 		}
 	})
 	f(peer)
@@ -259,7 +259,7 @@ func TestTrafficNative(t *testing.T) {
 	for name, tt := range targets {
 		t.Run(name, func(t *testing.T) {
 			withFar(t, 2, func(t *testing.T, c *bpf.Client, peer far) {
-				peer.do(func() { command(t, "ethtool -K v1 tx off") })
+				peer.do(func() { vethtest.Command(t, "ethtool -K v1 tx off") })
 				reaches(t, c, peer, native, tt.sa, tt.match)
 			})
 		})
@@ -324,7 +324,7 @@ func TestNativeChecksums(t *testing.T) {
 		})
 		defer unix.Close(from)
 		vethtest.Until(t, "a bad checksum is counted", func() bool { return checksumErrors(t) > 0 })
-		peer.do(func() { command(t, "ethtool -K v1 tx off") })
+		peer.do(func() { vethtest.Command(t, "ethtool -K v1 tx off") })
 		k := connect(t, peer, fd, tt.sa)
 		defer k.close()
 		k.exchange(t, 3)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -77,7 +78,7 @@ func withTranslation[T testing.TB](t T, f func(t T, tcc *tc.Client, c *bpf.Clien
 				"ip addr add 10.9.0.9/24 dev v0", "ip addr add 10.9.0.8/24 dev v0",
 				"ip addr add fd00:9::9/64 dev v0 nodad", "ip link set lo up",
 			} {
-				command(t, line)
+				vethtest.Command(t, line)
 			}
 			nft := exec.Command("nft", "-f", "-")
 			nft.Stdin = strings.NewReader(translations)

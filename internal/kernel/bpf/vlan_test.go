@@ -36,10 +36,7 @@ func TestVLANBesideTheData(t *testing.T) {
 					write(t, c, nil, device.CPULane{Dev: "v0", Lane: n + 1, CPUs: []int{0}})
 					write(t, c, nil, xdpEntry(n+1, m))
 				}
-				v0, err := net.InterfaceByName("v0")
-				if err != nil {
-					t.Fatal(err)
-				}
+				v0 := vethtest.Interface(t, "v0")
 				peer.do(func() { tag(t, v0.HardwareAddr) })
 				beside := []uint64{0, 0, 1, 1}
 				inData := []uint64{1, 0, 1, 1}
@@ -58,7 +55,7 @@ func TestVLANBesideTheData(t *testing.T) {
 						}
 					}
 					same(t, nil, want, got)
-					peer.do(func() { command(t, "ethtool -K v1 txvlan off") })
+					peer.do(func() { vethtest.Command(t, "ethtool -K v1 txvlan off") })
 				}
 			})
 		})
@@ -71,7 +68,7 @@ func TestLostTag(t *testing.T) {
 	for _, x := range []device.XDP{generic, native} {
 		t.Run(x.Mode, func(t *testing.T) {
 			withFar(t, 2, func(t *testing.T, c *bpf.Client, peer far) {
-				peer.do(func() { command(t, "ethtool -K v1 tx off") })
+				peer.do(func() { vethtest.Command(t, "ethtool -K v1 tx off") })
 				sa := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 0, 1}, Port: port}
 				fd := socket(t, sa, unix.SOCK_DGRAM)
 				defer unix.Close(fd)
@@ -79,14 +76,11 @@ func TestLostTag(t *testing.T) {
 					t.Fatal(err)
 				}
 				steer(t, c, x, 0, device.Match{Family: 4, Protocol: "udp", LocalPort: port})
-				v0, err := net.InterfaceByName("v0")
-				if err != nil {
-					t.Fatal(err)
-				}
+				v0 := vethtest.Interface(t, "v0")
 				peer.do(func() {
 					tag(t, v0.HardwareAddr)
 					say(t, sa, "tagged")
-					command(t, "tc qdisc del dev v1 clsact")
+					vethtest.Command(t, "tc qdisc del dev v1 clsact")
 					say(t, sa, "untagged")
 				})
 				want := "untagged"
@@ -112,7 +106,7 @@ func say(t *testing.T, to unix.Sockaddr, what string) {
 
 // tag makes v1 tag all that it sends, and know where to.
 func tag(t *testing.T, to net.HardwareAddr) {
-	command(t, fmt.Sprintf("ip neigh replace 10.9.0.1 lladdr %s dev v1", to))
+	vethtest.Command(t, fmt.Sprintf("ip neigh replace 10.9.0.1 lladdr %s dev v1", to))
 	tcc, err := tc.Open()
 	if err != nil {
 		t.Fatal(err)

@@ -158,7 +158,7 @@ func same[T any](t *testing.T, err error, want, got T) {
 func TestReplacedBehindOurBack(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		steer(t, c, generic, 0, someEntries[0].Match)
-		command(t, "ip link set v0 xdpgeneric off")
+		vethtest.Command(t, "ip link set v0 xdpgeneric off")
 		all, err := c.Look("v0").Contents()
 		same(t, err, &bpf.Contents{}, all)
 		counters, err := c.XDPCounters("v0")
@@ -175,7 +175,7 @@ func TestReplacedBehindOurBack(t *testing.T) {
 func TestAnew(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		steer(t, c, generic, 0, someEntries[0].Match)
-		command(t, "ip link set v0 xdpgeneric off")
+		vethtest.Command(t, "ip link set v0 xdpgeneric off")
 		c.Anew()
 		next := xdpEntry(1, device.Match{Family: 4, Protocol: "udp", LocalPort: 4000})
 		if err := c.Write(nil, next); !errors.Is(err, unix.ENOENT) {

@@ -227,10 +227,7 @@ func TestOnTheWire(t *testing.T) {
 	}
 	defer server.Close()
 	port := uint16(server.LocalAddr().(*net.UDPAddr).Port)
-	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lo := vethtest.Interface(t, "lo")
 	w, err := count.Open(&device.Device{Name: "lo", Index: lo.Index, RxQueues: 1, TxQueues: 1},
 		[]count.Lane{{Class: 0x10010, Matches: []device.Match{{Family: 4, Protocol: "udp", RemotePort: port}}}})
 	if errors.Is(err, ebpf.ErrNotSupported) {

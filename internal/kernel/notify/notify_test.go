@@ -5,7 +5,6 @@ package notify_test
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,14 +108,8 @@ func TestDevice(t *testing.T) {
 	root(t)
 	vethtest.Run(t, 2, func(t *testing.T) {
 		s := open(t)
-		link, err := net.InterfaceByName(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
-		peer, err := net.InterfaceByName(vethtest.Peer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := vethtest.Interface(t, vethtest.Dev)
+		peer := vethtest.Interface(t, vethtest.Peer)
 		in := notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}}
 		if !watch(t, s, in) {
 			t.Error("a device that was not of interest is no news")
@@ -180,12 +173,9 @@ func TestRenamed(t *testing.T) {
 	root(t)
 	vethtest.Run(t, 1, func(t *testing.T) {
 		s := open(t)
-		link, err := net.InterfaceByName(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := vethtest.Interface(t, vethtest.Dev)
 		watch(t, s, notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}})
-		ip(t, "link", "set", vethtest.Dev, "name", "other")
+		vethtest.IP(t, "link set v0 name other")
 		// The kernel tells by both ways, in no order that counts.
 		seen := expect(t, s, "other")
 		for strings.Count(fmt.Sprint(seen), " other") < 2 {
@@ -195,16 +185,9 @@ func TestRenamed(t *testing.T) {
 			!strings.Contains(all, "link changed other") {
 			t.Errorf("seen %q", seen)
 		}
-		ip(t, "link", "del", "other")
+		vethtest.IP(t, "link del other")
 		expect(t, s, "link removed")
 	})
-}
-
-func ip(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %v: %v\n%s", args, err, out)
-	}
 }
 
 // TestFiles: whoever writes a file of sysfs or procfs, makes or removes a
@@ -307,10 +290,7 @@ func TestLost(t *testing.T) {
 	root(t)
 	vethtest.Run(t, 1, func(t *testing.T) {
 		s := open(t)
-		link, err := net.InterfaceByName(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := vethtest.Interface(t, vethtest.Dev)
 		watch(t, s, notify.Interest{Devices: []string{vethtest.Dev}, Indexes: []int{link.Index}})
 		// Nobody takes events: the channel fills, then the sockets.
 		script := "qdisc add dev v0 root handle 1: htb\n"

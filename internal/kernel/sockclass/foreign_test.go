@@ -4,7 +4,6 @@ package sockclass_test
 
 import (
 	"errors"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -104,10 +103,7 @@ func TestForeignReply(t *testing.T) {
 	for name, after := range map[string]bool{"before ours": false, "after ours": true} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(b *bed) {
-				link, err := net.InterfaceByName(vethtest.Dev)
-				if err != nil {
-					t.Fatal(err)
-				}
+				link := vethtest.Interface(t, vethtest.Dev)
 				vethtest.AddAddress(t, link.Index, [4]byte{10, 9, 0, 1}, 24)
 				const jiffies = 2500 // 2.5 s to 25 s; without it 1 s
 				theirs := replying(t, jiffies)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -19,28 +18,17 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-func command(t *testing.T, line string) {
-	t.Helper()
-	f := strings.Fields(line)
-	if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v: %s", line, err, out)
-	}
-}
-
 // TestOnTheWire counts what an HTB class gets of a server's answers, of what
 // its client side sends, and of UDP, to a peer in another namespace.
 func TestOnTheWire(t *testing.T) {
 	run(t, func(b *bed) {
 		peer, a := startApp(t, b.v2, true), startApp(t, b.dir(), false)
-		command(t, "ip link set v1 netns "+peer.pid())
-		link, err := net.InterfaceByName("v0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		vethtest.Command(t, "ip link set v1 netns "+peer.pid())
+		link := vethtest.Interface(t, "v0")
 		vethtest.AddAddress(t, link.Index, [4]byte{10, 9, 0, 1}, 24)
 		enter := "nsenter --net=/proc/" + peer.pid() + "/ns/net ip "
-		command(t, enter+"address add 10.9.0.2/24 dev v1")
-		command(t, enter+"link set v1 up")
+		vethtest.Command(t, enter+"address add 10.9.0.2/24 dev v1")
+		vethtest.Command(t, enter+"link set v1 up")
 		// Nobody asks for neighbours or groups: every packet below is the
 		// application's.
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/v0/disable_ipv6", []byte("1"), 0); err != nil &&
@@ -56,8 +44,9 @@ func TestOnTheWire(t *testing.T) {
 			_, rest, _ := strings.Cut(string(out), "link/ether ")
 			return strings.Fields(rest)[0]
 		}
-		command(t, "ip neighbour replace 10.9.0.2 lladdr "+mac("v1", strings.Fields(enter)...)+" dev v0 nud permanent")
-		command(t, enter+"neighbour replace 10.9.0.1 lladdr "+mac("v0", "ip")+" dev v1 nud permanent")
+		vethtest.Command(t, "ip neighbour replace 10.9.0.2 lladdr "+mac("v1", strings.Fields(enter)...)+
+			" dev v0 nud permanent")
+		vethtest.Command(t, enter+"neighbour replace 10.9.0.1 lladdr "+mac("v0", "ip")+" dev v1 nud permanent")
 
 		tcc, err := tc.Open()
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -29,9 +30,9 @@ func inNetns(t *testing.T) *tc.Client {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	run(t, "ip link add d0 numtxqueues 4 numrxqueues 4 type veth peer name d1 numtxqueues 4 numrxqueues 4")
-	run(t, "ip link set d0 up")
-	run(t, "ip link set d1 up")
+	vethtest.Command(t, "ip link add d0 numtxqueues 4 numrxqueues 4 type veth peer name d1 numtxqueues 4 numrxqueues 4")
+	vethtest.Command(t, "ip link set d0 up")
+	vethtest.Command(t, "ip link set d1 up")
 	c, err := tc.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -42,17 +43,6 @@ func inNetns(t *testing.T) *tc.Client {
 		}
 	})
 	return c
-}
-
-// run runs a command of somebody else's, as an administrator would.
-func run(t *testing.T, line string) string {
-	t.Helper()
-	f := strings.Fields(line)
-	out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", line, err, out)
-	}
-	return string(out)
 }
 
 var htb = device.Qdisc{Dev: "d0", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 0x20}
@@ -90,7 +80,7 @@ func write(t *testing.T, c *tc.Client, old, next device.Object) {
 
 func TestObjectsReadBack(t *testing.T) {
 	c := inNetns(t)
-	start := run(t, "tc qdisc show")
+	start := vethtest.Command(t, "tc qdisc show")
 	for _, q := range []device.Qdisc{htb, {Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}} {
 		if got, err := c.Read(q); got != nil || err != nil {
 			t.Fatalf("%s at first: %v, %v", q.Key(), got, err)
@@ -116,20 +106,20 @@ func TestObjectsReadBack(t *testing.T) {
 	fifo := device.Qdisc{Dev: "d0", Parent: "1:10", Type: "pfifo", Handle: "2110:", Limit: 1000}
 	longer := fifo
 	longer.Limit = 2000
-	run(t, "ip link set d0 txqueuelen 0")
+	vethtest.Command(t, "ip link set d0 txqueuelen 0")
 	write(t, c, nil, fifo)
 	write(t, c, fifo, longer)
 	write(t, c, longer, nil)
-	run(t, "ip link set d0 txqueuelen 1000")
+	vethtest.Command(t, "ip link set d0 txqueuelen 1000")
 	// What is read can be written again and stays the same to the bit.
 	for _, cl := range classes {
 		got, err := c.Read(cl)
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := run(t, "tc -d class show dev d0 classid "+cl.ID)
+		before := vethtest.Command(t, "tc -d class show dev d0 classid "+cl.ID)
 		write(t, c, got, got)
-		if diff := cmp.Diff(before, run(t, "tc -d class show dev d0 classid "+cl.ID)); diff != "" {
+		if diff := cmp.Diff(before, vethtest.Command(t, "tc -d class show dev d0 classid "+cl.ID)); diff != "" {
 			t.Errorf("class %s written as read (-before +after):\n%s", cl.ID, diff)
 		}
 	}
@@ -138,7 +128,7 @@ func TestObjectsReadBack(t *testing.T) {
 	}
 	write(t, c, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}, nil)
 	write(t, c, htb, nil)
-	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+	if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
 		t.Errorf("after removing all (-start +end):\n%s", diff)
 	}
 }
@@ -146,8 +136,8 @@ func TestObjectsReadBack(t *testing.T) {
 // TestQueues makes a qdisc for each queue, with a token bucket on one.
 func TestQueues(t *testing.T) {
 	c := inNetns(t)
-	run(t, "ip link add m0 numtxqueues 4 type veth peer name m1")
-	start := run(t, "tc qdisc show")
+	vethtest.Command(t, "ip link add m0 numtxqueues 4 type veth peer name m1")
+	start := vethtest.Command(t, "tc qdisc show")
 	mq := device.Qdisc{Dev: "m0", Parent: "root", Type: "mq", Handle: "1:"}
 	for _, bucket := range []device.Qdisc{
 		{Dev: "m0", Parent: "1:2", Type: "tbf", Handle: "101:", Rate: 50e6, Burst: 3125, Limit: 128125},
@@ -175,7 +165,7 @@ func TestQueues(t *testing.T) {
 		}
 		write(t, c, bucket, nil)
 		write(t, c, mq, nil)
-		if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+		if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
 			t.Errorf("after removing all (-start +end):\n%s", diff)
 		}
 	}
@@ -184,7 +174,7 @@ func TestQueues(t *testing.T) {
 // TestLeaves puts one kind of leaf in the place of another.
 func TestLeaves(t *testing.T) {
 	c := inNetns(t)
-	start := run(t, "tc qdisc show")
+	start := vethtest.Command(t, "tc qdisc show")
 	write(t, c, nil, htb)
 	for _, cl := range classes {
 		write(t, c, nil, cl)
@@ -208,7 +198,8 @@ func TestLeaves(t *testing.T) {
 		}
 	}
 	// What others set is seen.
-	run(t, "tc qdisc change dev d0 parent "+leaf+" handle 1110: cake diffserv4 flows bandwidth 8mbit split-gso")
+	vethtest.Command(t, "tc qdisc change dev d0 parent "+leaf+" handle 1110: cake diffserv4 flows bandwidth 8mbit "+
+		"split-gso")
 	other := cake
 	other.Cake, other.Rate = "diffserv4 flows split-gso", 8e6
 	if got, err := c.Read(cake); err != nil || !device.Equal(got, other) {
@@ -228,7 +219,7 @@ func TestLeaves(t *testing.T) {
 		write(t, c, classes[len(classes)-1-i], nil)
 	}
 	write(t, c, htb, nil)
-	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+	if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
 		t.Errorf("after removing all (-start +end):\n%s", diff)
 	}
 }
@@ -239,9 +230,9 @@ func TestDump(t *testing.T) {
 	for _, cl := range classes {
 		write(t, c, nil, cl)
 	}
-	run(t, "tc qdisc add dev d0 parent 1:10 handle 10: pfifo limit 77")
-	run(t, "tc qdisc add dev d0 clsact")
-	run(t, "tc filter add dev d0 egress pref 7 protocol ip u32 match u32 0 0 flowid 1:10")
+	vethtest.Command(t, "tc qdisc add dev d0 parent 1:10 handle 10: pfifo limit 77")
+	vethtest.Command(t, "tc qdisc add dev d0 clsact")
+	vethtest.Command(t, "tc filter add dev d0 egress pref 7 protocol ip u32 match u32 0 0 flowid 1:10")
 	got, err := c.Classes("d0")
 	if err != nil {
 		t.Fatal(err)
@@ -300,7 +291,7 @@ func TestDefaultsAreAbsent(t *testing.T) {
 			t.Errorf("default %s has handle %s", q.Type, q.Handle)
 		}
 	}
-	run(t, "tc qdisc add dev d0 root handle 5: tbf rate 1mbit burst 2k limit 10k")
+	vethtest.Command(t, "tc qdisc add dev d0 root handle 5: tbf rate 1mbit burst 2k limit 10k")
 	got, err := c.Read(htb)
 	want := device.Qdisc{Dev: "d0", Parent: "root", Type: "tbf", Handle: "5:", Rate: 1e6, Burst: 2048, Limit: 10240}
 	if err != nil || !device.Equal(got, want) {
@@ -350,9 +341,9 @@ func TestMqprio(t *testing.T) {
 	if out, err := exec.Command("tc", strings.Fields("qdisc add dev lo root mqprio")...).CombinedOutput(); strings.Contains(string(out), "kind is unknown") {
 		t.Skipf("no mqprio here: %v: %s", err, out)
 	}
-	run(t, "ip link add m0 numtxqueues 4 type veth peer name m1 numrxqueues 4")
-	run(t, "ip link set m0 up")
-	start := run(t, "tc qdisc show")
+	vethtest.Command(t, "ip link add m0 numtxqueues 4 type veth peer name m1 numrxqueues 4")
+	vethtest.Command(t, "ip link set m0 up")
+	start := vethtest.Command(t, "tc qdisc show")
 	a := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0",
 		Queues: "3@0 1@3"}
 	b := device.Qdisc{Dev: "m0", Parent: "root", Type: "mqprio", Handle: "1:", Map: "0 0 0 0 0 0 0 0 1 2 0 0 0 0 0 0",
@@ -360,7 +351,7 @@ func TestMqprio(t *testing.T) {
 	bucket := device.Qdisc{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 50e6, Burst: 3125,
 		Limit: 128125}
 	write(t, c, nil, a)
-	if shown := run(t, "tc qdisc show dev m0 root"); !strings.Contains(shown,
+	if shown := vethtest.Command(t, "tc qdisc show dev m0 root"); !strings.Contains(shown,
 		"tc 2 map 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0") || !strings.Contains(shown, "queues:(0:2) (3:3)") {
 		t.Errorf("tc shows it as %s", shown)
 	}
@@ -403,7 +394,7 @@ func TestMqprio(t *testing.T) {
 	if now, err := os.ReadFile(xps); err != nil || strings.Trim(string(now), "0,\n") != "" {
 		t.Errorf("xps_cpus after the removal is %q, %v: device.Qdisc says that it goes", now, err)
 	}
-	if diff := cmp.Diff(start, run(t, "tc qdisc show")); diff != "" {
+	if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
 		t.Errorf("after removing all (-start +end):\n%s", diff)
 	}
 }
@@ -423,12 +414,12 @@ func TestOccupiedClsact(t *testing.T) {
 		}
 		return qs[i]
 	}
-	run(t, "tc qdisc add dev d0 ingress")
+	vethtest.Command(t, "tc qdisc add dev d0 ingress")
 	if q := at(); q.Type != "ingress" {
 		t.Errorf("type %q, want ingress", q.Type)
 	}
-	run(t, "tc qdisc del dev d0 ingress")
-	run(t, "tc qdisc add dev d0 ingress_block 22 egress_block 23 clsact")
+	vethtest.Command(t, "tc qdisc del dev d0 ingress")
+	vethtest.Command(t, "tc qdisc add dev d0 ingress_block 22 egress_block 23 clsact")
 	if q := at(); q.Type != "clsact" || q.IngressBlock != 22 || q.EgressBlock != 23 {
 		t.Errorf("%s with blocks %d and %d, want clsact with 22 and 23", q.Type, q.IngressBlock, q.EgressBlock)
 	}

@@ -4,7 +4,6 @@ package vethtest
 
 import (
 	"errors"
-	"net"
 	"os"
 	"testing"
 
@@ -49,10 +48,7 @@ func mount(t *testing.T, dir, fstype string) {
 // MakeCard makes the card anew, as a lab that went down and up does.
 func MakeCard(t *testing.T, cfg emucard.Config) {
 	t.Helper()
-	link, err := net.InterfaceByName(Dev)
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := Interface(t, Dev)
 	if err := emucard.Remove(emucard.Dir(link.HardwareAddr)); err != nil {
 		t.Fatal(err)
 	}

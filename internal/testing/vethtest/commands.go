@@ -8,6 +8,18 @@ import (
 	"testing"
 )
 
+// Command runs a command, whose words have no blanks in them, and returns what it
+// prints.
+func Command(t testing.TB, line string) string {
+	t.Helper()
+	words := strings.Fields(line)
+	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", line, err, out)
+	}
+	return string(out)
+}
+
 // IP runs ip(8) for each line of a script. It skips the test where the kernel
 // lacks a kind of link.
 func IP(t testing.TB, script string) {
@@ -33,9 +45,5 @@ func Qdiscs(t testing.TB, dev string) string {
 // TC runs tc(8) and returns what it prints.
 func TC(t testing.TB, args string) string {
 	t.Helper()
-	out, err := exec.Command("tc", strings.Fields(args)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("tc %s: %v: %s", args, err, out)
-	}
-	return string(out)
+	return Command(t, "tc "+args)
 }

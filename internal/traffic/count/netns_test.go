@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -187,10 +186,7 @@ func onQueue(t *testing.T, dev string, queue int) {
 
 func send(t *testing.T, dev string, priority int, frame []byte) {
 	t.Helper()
-	link, err := net.InterfaceByName(dev)
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := vethtest.Interface(t, dev)
 	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -206,10 +202,7 @@ func send(t *testing.T, dev string, priority int, frame []byte) {
 
 func open(t *testing.T) *count.Watcher {
 	t.Helper()
-	link, err := net.InterfaceByName(vethtest.Dev)
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := vethtest.Interface(t, vethtest.Dev)
 	w, err := count.Open(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth", RxQueues: queues,
 		TxQueues: queues}, lanes)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
@@ -322,10 +315,7 @@ func TestTransmit(t *testing.T) {
 func TestByClass(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		onQueue(t, vethtest.Dev, 3)
-		link, err := net.InterfaceByName(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := vethtest.Interface(t, vethtest.Dev)
 		w, err := count.OpenTransmit(&device.Device{Name: link.Name, Index: link.Index, Driver: "veth",
 			RxQueues: queues, TxQueues: queues},
 			append(slices.Clone(lanes), count.Lane{Class: 8, ByClass: true}, count.Lane{Class: 9}))

@@ -4,9 +4,7 @@ package napi_test
 
 import (
 	"errors"
-	"net"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -28,10 +26,7 @@ func hasBTF() bool {
 
 func open(t *testing.T, device string) *napi.Counter {
 	t.Helper()
-	link, err := net.InterfaceByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := vethtest.Interface(t, device)
 	c, err := napi.Open(link.Index)
 	if errors.Is(err, ebpf.ErrNotSupported) && !hasBTF() {
 		t.Skip(err)
@@ -50,10 +45,7 @@ func open(t *testing.T, device string) *napi.Counter {
 // send puts n frames of nobody's protocol on a device.
 func send(t *testing.T, device string, n int) {
 	t.Helper()
-	link, err := net.InterfaceByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := vethtest.Interface(t, device)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -92,9 +84,7 @@ func TestPolls(t *testing.T) {
 		// With GRO at one end and without TSO at the other, veth polls
 		// (veth_skb_is_eligible_for_gro); else it hands packets to the backlog.
 		for _, d := range []string{vethtest.Dev, vethtest.Peer} {
-			if out, err := exec.Command("ethtool", "-K", d, "gro", "on", "tso", "off").CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			vethtest.Command(t, "ethtool -K "+d+" gro on tso off")
 		}
 		vethtest.SetUp(t, vethtest.Dev, true)
 		vethtest.SetUp(t, vethtest.Peer, true)

@@ -5,7 +5,6 @@ package conformance
 import (
 	"encoding/binary"
 	"errors"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/mdlayher/netlink"
 
 	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
@@ -88,10 +88,7 @@ func (f *family) attributes(m genetlink.Message) map[uint16][]byte {
 
 func ifindex(t *testing.T) uint32 {
 	t.Helper()
-	i, err := net.InterfaceByName(bed.Dev)
-	if err != nil {
-		t.Fatal(err)
-	}
+	i := vethtest.Interface(t, bed.Dev)
 	return uint32(i.Index)
 }
 
