@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -255,9 +256,7 @@ func TestCapacity(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.AddRule(Rule{Anywhere, tcp4(9999), 0, 1}); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("one rule too many: %v, want %v", err, unix.ENOSPC)
-	}
+	must.Refuse(t, "one rule too many", c.AddRule(Rule{Anywhere, tcp4(9999), 0, 1}), unix.ENOSPC)
 	// As a kill between the writes of DeleteRule leaves it.
 	l, err := c.locations()
 	if err != nil {
@@ -291,9 +290,7 @@ func TestPatternsRunOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.AddRule(rule(maxPatterns)); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("one pattern too many: %v, want %v", err, unix.ENOSPC)
-	}
+	must.Refuse(t, "one pattern too many", c.AddRule(rule(maxPatterns)), unix.ENOSPC)
 	// As a kill between the writes of DeleteRule leaves it.
 	f, _, err := flow.Encode(rule(5).Match)
 	if err != nil {

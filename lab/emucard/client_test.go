@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/device"
@@ -50,13 +51,6 @@ func read(t *testing.T, c *emucard.Client, o device.Object) device.Object {
 	return got
 }
 
-func write(t *testing.T, c *emucard.Client, old, next device.Object) {
-	t.Helper()
-	if err := c.Write(old, next); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // want checks the object with o's identity; nil stands for absence.
 func want(t *testing.T, c *emucard.Client, id, want device.Object) {
 	t.Helper()
@@ -84,24 +78,24 @@ func TestTables(t *testing.T) {
 	withCard(t, func(t *testing.T, c *emucard.Client) {
 		own := table(0, false, 0, 1, 2, 3)
 		want(t, c, own, own)
-		write(t, c, own, table(0, true, 0, 1))
+		vethtest.Write(t, c, own, table(0, true, 0, 1))
 		want(t, c, own, table(0, true, 0, 1))
 		// The same queues as the card's own, but set by a user.
-		write(t, c, table(0, true, 0, 1), table(0, true, 0, 1, 2, 3))
+		vethtest.Write(t, c, table(0, true, 0, 1), table(0, true, 0, 1, 2, 3))
 		want(t, c, own, table(0, true, 0, 1, 2, 3))
-		write(t, c, table(0, true, 0, 1, 2, 3), own)
+		vethtest.Write(t, c, table(0, true, 0, 1, 2, 3), own)
 		want(t, c, own, own)
 
 		lane := table(1, false, 2, 3)
 		want(t, c, lane, nil)
-		write(t, c, nil, lane)
+		vethtest.Write(t, c, nil, lane)
 		want(t, c, lane, lane)
-		write(t, c, lane, table(1, false, 3))
+		vethtest.Write(t, c, lane, table(1, false, 3))
 		want(t, c, lane, table(1, false, 3))
 		if err := c.Write(nil, lane); !errors.Is(err, unix.EEXIST) || !strings.Contains(err.Error(), "rss/v0/1") {
 			t.Errorf("making a context twice: %v, want EEXIST", err)
 		}
-		write(t, c, table(1, false, 3), nil)
+		vethtest.Write(t, c, table(1, false, 3), nil)
 		want(t, c, lane, nil)
 		want(t, c, own, own)
 		want(t, c, device.RSSTable{Dev: vethtest.Dev, Context: 3}, nil)
@@ -118,9 +112,7 @@ func TestTables(t *testing.T) {
 			{"no such device", nil, device.RSSTable{Dev: "nosuch0", Context: 1}, unix.ENODEV},
 			{"no card", nil, device.RSSTable{Dev: vethtest.Peer, Context: 1, Queues: []int{0}}, unix.EOPNOTSUPP},
 		} {
-			if err := c.Write(tt.old, tt.new); !errors.Is(err, tt.want) {
-				t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
-			}
+			must.Refuse(t, tt.name, c.Write(tt.old, tt.new), tt.want)
 		}
 		if err := c.Write(own, nil); err == nil {
 			t.Error("the default context was deleted")
@@ -131,35 +123,27 @@ func TestTables(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	withCard(t, func(t *testing.T, c *emucard.Client) {
-		write(t, c, nil, table(1, false, 2, 3))
+		vethtest.Write(t, c, nil, table(1, false, 2, 3))
 		a, b := rule(11211, 1, 0), rule(6379, 0, 3)
 		want(t, c, a, nil)
-		write(t, c, nil, a)
-		write(t, c, nil, b)
+		vethtest.Write(t, c, nil, a)
+		vethtest.Write(t, c, nil, b)
 		want(t, c, a, a)
 		want(t, c, b, b)
-		if err := c.Write(table(1, false, 2, 3), nil); !errors.Is(err, unix.EBUSY) {
-			t.Errorf("deleting a context in use: %v, want EBUSY", err)
-		}
+		must.Refuse(t, "deleting a context in use", c.Write(table(1, false, 2, 3), nil), unix.EBUSY)
 		moved := rule(11211, 0, 2)
-		write(t, c, a, moved)
+		vethtest.Write(t, c, a, moved)
 		want(t, c, a, moved)
 		want(t, c, b, b)
-		if err := c.Write(moved, rule(11211, 2, 0)); !errors.Is(err, unix.EINVAL) {
-			t.Errorf("moving a rule to a context that does not exist: %v, want EINVAL", err)
-		}
+		must.Refuse(t, "moving a rule to a context that does not exist", c.Write(moved, rule(11211, 2, 0)), unix.EINVAL)
 		want(t, c, a, moved) // put back
-		write(t, c, moved, nil)
+		vethtest.Write(t, c, moved, nil)
 		want(t, c, a, nil)
 		want(t, c, b, b)
-		if err := c.Write(moved, nil); !errors.Is(err, unix.ENOENT) {
-			t.Errorf("deleting a rule twice: %v, want ENOENT", err)
-		}
-		write(t, c, nil, a) // into the gap
-		write(t, c, nil, rule(1, 0, 0))
-		if err := c.Write(nil, rule(2, 0, 0)); !errors.Is(err, unix.ENOSPC) {
-			t.Errorf("one rule more than fits: %v, want ENOSPC", err)
-		}
+		must.Refuse(t, "deleting a rule twice", c.Write(moved, nil), unix.ENOENT)
+		vethtest.Write(t, c, nil, a) // into the gap
+		vethtest.Write(t, c, nil, rule(1, 0, 0))
+		must.Refuse(t, "one rule more than fits", c.Write(nil, rule(2, 0, 0)), unix.ENOSPC)
 		if err := c.Write(nil, b); err == nil {
 			t.Error("a rule was added twice")
 		}
@@ -168,8 +152,8 @@ func TestRules(t *testing.T) {
 
 func TestReadSteering(t *testing.T) {
 	withCard(t, func(t *testing.T, c *emucard.Client) {
-		write(t, c, nil, table(2, false, 1))
-		write(t, c, nil, rule(11211, 2, 0))
+		vethtest.Write(t, c, nil, table(2, false, 1))
+		vethtest.Write(t, c, nil, rule(11211, 2, 0))
 		got, err := c.Steering(vethtest.Dev)
 		if err != nil {
 			t.Fatal(err)
@@ -196,7 +180,7 @@ func TestReadSteering(t *testing.T) {
 // A lab that went down and up again has another card of the same address.
 func TestCardMadeAgain(t *testing.T) {
 	withCard(t, func(t *testing.T, c *emucard.Client) {
-		write(t, c, nil, rule(11211, 0, 1))
+		vethtest.Write(t, c, nil, rule(11211, 0, 1))
 		vethtest.MakeCard(t, emucard.Config{Queues: 2, Rules: 9, Contexts: 1})
 		want(t, c, rule(11211, 0, 1), nil)
 		got, err := c.Steering(vethtest.Dev)

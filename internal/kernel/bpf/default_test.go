@@ -3,28 +3,27 @@
 package bpf_test
 
 import (
-	"errors"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
 func TestDefaultReadsBack(t *testing.T) {
 	withFilter(t, func(t *testing.T, _ *tc.Client, c *bpf.Client) {
-		write(t, c, nil, filter)
-		if got, err := c.Read(device.FilterDefault{Filter: filter.Key()}); got != nil || err != nil {
-			t.Fatalf("at first: %v, %v", got, err)
-		}
+		vethtest.Write(t, c, nil, filter)
+		vethtest.Absent(t, "at first", c, device.FilterDefault{Filter: filter.Key()})
 		last := device.Object(nil)
 		for _, d := range []device.FilterDefault{
 			{Queues: []int{0, 1, 2}}, {Lanes: []int{8, 10, 15}}, {Queues: []int{7}, Lanes: []int{9}},
 		} {
 			d.Filter = filter.Key()
-			write(t, c, last, d)
+			vethtest.Write(t, c, last, d)
 			last = d
 			all, err := c.Look("v0").Contents()
 			same(t, err, &bpf.Contents{Defaults: []device.FilterDefault{d}}, all)
@@ -37,11 +36,9 @@ func TestDefaultReadsBack(t *testing.T) {
 			"negative queues": {Queues: []int{-1}},
 		} {
 			d.Filter = filter.Key()
-			if err := c.Write(last, d); !errors.Is(err, unix.EINVAL) {
-				t.Errorf("%s: %v, want EINVAL", name, err)
-			}
+			must.Refuse(t, name, c.Write(last, d), unix.EINVAL)
 		}
-		write(t, c, last, last) // what was refused has changed nothing
-		write(t, c, last, nil)
+		vethtest.Write(t, c, last, last) // what was refused has changed nothing
+		vethtest.Write(t, c, last, nil)
 	})
 }

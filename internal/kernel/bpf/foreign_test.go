@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -35,11 +36,11 @@ func TestForeignXDP(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					write(t, c, there, nil) // as rollback --force does
+					vethtest.Write(t, c, there, nil) // as rollback --force does
 					if left := slot(t); left != "" {
 						t.Errorf("in the slot: %q", left)
 					}
-					write(t, c, nil, x) // the slot is free again
+					vethtest.Write(t, c, nil, x) // the slot is free again
 				})
 			})
 		}
@@ -69,11 +70,11 @@ func TestForeignLink(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				write(t, c, there, nil) // as rollback --force does
+				vethtest.Write(t, c, there, nil) // as rollback --force does
 				if left := slot(t); left != "" {
 					t.Errorf("in the slot: %q", left)
 				}
-				write(t, c, nil, x)
+				vethtest.Write(t, c, nil, x)
 			})
 		})
 	}
@@ -89,9 +90,7 @@ func TestForeignNamesake(t *testing.T) {
 		}
 		defer theirs.Close()
 		vethtest.Command(t, "ip link set v0 xdpgeneric pinned "+pinned(t, theirs))
-		if err := c.Write(nil, queue0); !errors.Is(err, unix.ENOENT) {
-			t.Errorf("queue in a namesake's map: %v, want ENOENT", err)
-		}
+		must.Refuse(t, "queue in a namesake's map", c.Write(nil, queue0), unix.ENOENT)
 		if all, err := c.Look("v0").Contents(); err != nil || all.XDPEntries != nil {
 			t.Errorf("entries of a namesake: %+v, %v", all, err)
 		}
@@ -112,12 +111,8 @@ func stays(t *testing.T, c *bpf.Client, x device.XDP, name, mode string) {
 		Program: name}
 	same[device.Object](t, err, want, got)
 	for _, o := range []device.Object{queue0, lane1, xdpEntry(1, someEntries[0].Match)} {
-		if got, err := c.Read(o); got != nil || err != nil {
-			t.Errorf("%s beside a foreign program: %v, %v", o.Key(), got, err)
-		}
-		if err := c.Write(nil, o); !errors.Is(err, unix.ENOENT) {
-			t.Errorf("%s beside a foreign program: %v, want ENOENT", o.Key(), err)
-		}
+		vethtest.Absent(t, o.Key()+" beside a foreign program", c, o)
+		must.Refuse(t, o.Key()+" beside a foreign program", c.Write(nil, o), unix.ENOENT)
 	}
 	if n, err := c.XDPCounters("v0"); n != nil || err != nil {
 		t.Errorf("counters of a foreign program: %v, %v", n, err)

@@ -3,13 +3,13 @@
 package bpf
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -74,9 +74,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("added to full slots", xdpRedirect)
-		if err := m.add(f, mask, ingressTarget{Lane: 10}); !errors.Is(err, ebpf.ErrKeyExist) {
-			t.Errorf("adding twice: %v, want %v", err, ebpf.ErrKeyExist)
-		}
+		must.Refuse(t, "adding twice", m.add(f, mask, ingressTarget{Lane: 10}), ebpf.ErrKeyExist)
 		if err := m.remove(f, mask); err != nil {
 			t.Fatal(err)
 		}

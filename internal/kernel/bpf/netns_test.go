@@ -3,7 +3,6 @@
 package bpf_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -57,24 +57,6 @@ func withVeth[T testing.TB](t T, queues int, f func(t T, tcc *tc.Client, c *bpf.
 	})
 }
 
-func write(t testing.TB, c *bpf.Client, old, next device.Object) {
-	t.Helper()
-	if err := c.Write(old, next); err != nil {
-		t.Fatal(err)
-	}
-	o := next
-	if o == nil {
-		o = old
-	}
-	got, err := c.Read(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !device.Equal(got, next) {
-		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), next, got)
-	}
-}
-
 var someEntries = []device.FilterEntry{
 	entry(device.Match{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 11211}, "1:10"),
 	entry(device.Match{Family: 4, Protocol: "tcp", Local: "10.9.0.1/32", LocalPort: 11212}, "1:11"),
@@ -87,19 +69,13 @@ var someEntries = []device.FilterEntry{
 func TestObjectsReadBack(t *testing.T) {
 	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
 		for _, o := range []device.Object{filter, someEntries[0]} {
-			if got, err := c.Read(o); got != nil || err != nil {
-				t.Fatalf("%s at first: %v, %v", o.Key(), got, err)
-			}
+			vethtest.Absent(t, o.Key()+" at first", c, o)
 		}
-		if err := c.Write(nil, someEntries[0]); !errors.Is(err, unix.ENOENT) {
-			t.Errorf("entry without its filter: %v, want ENOENT", err)
-		}
-		write(t, c, nil, filter)
-		if err := c.Write(nil, filter); !errors.Is(err, unix.EEXIST) {
-			t.Errorf("attaching twice: %v, want EEXIST", err)
-		}
+		must.Refuse(t, "entry without its filter", c.Write(nil, someEntries[0]), unix.ENOENT)
+		vethtest.Write(t, c, nil, filter)
+		must.Refuse(t, "attaching twice", c.Write(nil, filter), unix.EEXIST)
 		for _, e := range someEntries {
-			write(t, c, nil, e)
+			vethtest.Write(t, c, nil, e)
 		}
 		all, err := c.Look("v0").Contents()
 		if err != nil {
@@ -118,54 +94,46 @@ func TestObjectsReadBack(t *testing.T) {
 		}
 		changed := someEntries[1]
 		changed.Priority = "1:99"
-		write(t, c, someEntries[1], changed)
-		write(t, c, changed, nil)
+		vethtest.Write(t, c, someEntries[1], changed)
+		vethtest.Write(t, c, changed, nil)
 		for i, e := range someEntries {
 			if i != 1 {
-				write(t, c, e, nil)
+				vethtest.Write(t, c, e, nil)
 			}
 		}
 		if all, err := c.Look("v0").Contents(); err != nil || len(all.Entries) != 0 {
 			t.Errorf("entries at the end: %+v, %v", all, err)
 		}
-		write(t, c, nil, someEntries[0])
-		write(t, c, filter, nil)
-		if got, err := c.Read(someEntries[0]); got != nil || err != nil {
-			t.Errorf("entry of a removed filter: %v, %v", got, err)
-		}
+		vethtest.Write(t, c, nil, someEntries[0])
+		vethtest.Write(t, c, filter, nil)
+		vethtest.Absent(t, "entry of a removed filter", c, someEntries[0])
 		// Attached again, it starts empty.
-		write(t, c, nil, filter)
-		if got, err := c.Read(someEntries[0]); got != nil || err != nil {
-			t.Errorf("entry of a filter attached again: %v, %v", got, err)
-		}
+		vethtest.Write(t, c, nil, filter)
+		vethtest.Absent(t, "entry of a filter attached again", c, someEntries[0])
 		if err := tcc.Write(clsact, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := c.Read(filter); got != nil || err != nil {
-			t.Errorf("filter without clsact: %v, %v", got, err)
-		}
+		vethtest.Absent(t, "filter without clsact", c, filter)
 	})
 }
 
 // TestPatternsAreReused uses more sets of fields than fit, one after another.
 func TestPatternsAreReused(t *testing.T) {
 	withFilter(t, func(t *testing.T, _ *tc.Client, c *bpf.Client) {
-		write(t, c, nil, filter)
+		vethtest.Write(t, c, nil, filter)
 		prefix := func(bits int) device.FilterEntry {
 			return entry(device.Match{Family: 6, Protocol: "tcp", Local: fmt.Sprintf("8000::/%d", bits)}, "1:10")
 		}
 		for bits := 1; bits <= 64; bits++ {
-			write(t, c, nil, prefix(bits))
-			write(t, c, prefix(bits), nil)
+			vethtest.Write(t, c, nil, prefix(bits))
+			vethtest.Write(t, c, prefix(bits), nil)
 		}
 		for bits := 1; bits <= 16; bits++ {
-			write(t, c, nil, prefix(bits))
+			vethtest.Write(t, c, nil, prefix(bits))
 		}
-		if err := c.Write(nil, prefix(17)); !errors.Is(err, unix.ENOSPC) {
-			t.Errorf("a set of fields too many: %v, want ENOSPC", err)
-		}
-		write(t, c, prefix(3), nil)
-		write(t, c, nil, prefix(17))
+		must.Refuse(t, "a set of fields too many", c.Write(nil, prefix(17)), unix.ENOSPC)
+		vethtest.Write(t, c, prefix(3), nil)
+		vethtest.Write(t, c, nil, prefix(17))
 	})
 }
 
@@ -176,8 +144,8 @@ func TestForeignFilters(t *testing.T) {
 		// After ours, somebody else's sees all packets too.
 		bands(t)
 		vethtest.Command(t, "tc filter add dev v0 egress pref 20 protocol all u32 match u32 0 0 flowid 7:7")
-		write(t, c, nil, filter)
-		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353}, "9:3"))
+		vethtest.Write(t, c, nil, filter)
+		vethtest.Write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353}, "9:3"))
 		vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
 		vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
 		send(t, [4]byte{10, 9, 0, 2}, 5353)
@@ -209,8 +177,8 @@ func TestForeignFilters(t *testing.T) {
 // classified.
 func TestLaterFiltersRun(t *testing.T) {
 	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
-		write(t, c, nil, filter)
-		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353}, "9:3"))
+		vethtest.Write(t, c, nil, filter)
+		vethtest.Write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353}, "9:3"))
 		second := filter
 		second.Pref, second.Handle = 11, 1
 		fd, err := bpf.DropProgram()
@@ -256,13 +224,13 @@ func TestVLANOutsideTheData(t *testing.T) {
 		}
 		vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
 		vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
-		write(t, c, nil, filter)
-		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353, VLAN: 8}, "9:3"))
+		vethtest.Write(t, c, nil, filter)
+		vethtest.Write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353, VLAN: 8}, "9:3"))
 		send(t, [4]byte{10, 9, 0, 2}, 5353)
 		if n := packets(t, "93:"); n != 0 {
 			t.Errorf("%d packets matched another VLAN", n)
 		}
-		write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353, VLAN: 7}, "9:3"))
+		vethtest.Write(t, c, nil, entry(device.Match{Family: 4, Protocol: "udp", RemotePort: 5353, VLAN: 7}, "9:3"))
 		send(t, [4]byte{10, 9, 0, 2}, 5353)
 		if n := packets(t, "93:"); n != 1 {
 			t.Errorf("%d packets matched their VLAN, want 1", n)

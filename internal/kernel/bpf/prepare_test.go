@@ -27,7 +27,7 @@ func TestPrepare(t *testing.T) {
 				t.Fatalf("prepared %v, want two", want)
 			}
 			for _, o := range []device.Object{filter, generic} {
-				write(t, c, nil, o)
+				vethtest.Write(t, c, nil, o)
 			}
 			same(t, nil, want, c.Attached(t, filter))
 			if left := c.Prepared(t); len(left) != 0 {
@@ -39,8 +39,8 @@ func TestPrepare(t *testing.T) {
 		withFilter(t, func(t *testing.T, _ *tc.Client, c *bpf.Client) {
 			c.Prepare(filter, generic, native, generic)
 			prepared := c.Prepared(t)
-			write(t, c, nil, filter)
-			write(t, c, nil, generic)
+			vethtest.Write(t, c, nil, filter)
+			vethtest.Write(t, c, nil, generic)
 			attached := c.Attached(t, filter)
 			if err := c.Close(); err != nil {
 				t.Fatal(err)

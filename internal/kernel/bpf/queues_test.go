@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -28,13 +29,13 @@ func queues(priority string, m device.Match, queues ...int) device.FilterEntry {
 func TestQueuesReadBack(t *testing.T) {
 	m := device.Match{Family: 4, Protocol: "udp", RemotePort: 5353}
 	withFilter(t, func(t *testing.T, _ *tc.Client, c *bpf.Client) {
-		write(t, c, nil, filter)
+		vethtest.Write(t, c, nil, filter)
 		last := device.Object(nil)
 		for _, e := range []device.FilterEntry{
 			queues("", m, 0), queues("1:10", m, 2, 3, 4), entry(m, "1:11"), queues("1:ffff", m, 65533),
 			queues("", m, 0, 1),
 		} {
-			write(t, c, last, e)
+			vethtest.Write(t, c, last, e)
 			last = e
 			same(t, nil, e.Queues, last.(device.FilterEntry).Queues)
 			all, err := c.Look("v0").Contents()
@@ -49,9 +50,7 @@ func TestQueuesReadBack(t *testing.T) {
 			"not a class":    queues("1:", m, 0),
 			"the same twice": queues("", m, 1, 1),
 		} {
-			if err := c.Write(last, e); !errors.Is(err, unix.EINVAL) {
-				t.Errorf("%s: %v, want EINVAL", name, err)
-			}
+			must.Refuse(t, name, c.Write(last, e), unix.EINVAL)
 		}
 	})
 }
@@ -102,10 +101,10 @@ func TestQueues(t *testing.T) {
 			}
 			return by
 		}
-		write(t, c, nil, filter)
-		write(t, c, nil, queues("", device.Match{Family: 4, Protocol: "udp", RemotePort: 5000}, 0))
-		write(t, c, nil, queues("", device.Match{Family: 4, Protocol: "udp", RemotePort: 5003}, 3))
-		write(t, c, nil, queues("5:5", device.Match{Family: 4, Protocol: "udp", RemotePort: 5012}, 1, 2))
+		vethtest.Write(t, c, nil, filter)
+		vethtest.Write(t, c, nil, queues("", device.Match{Family: 4, Protocol: "udp", RemotePort: 5000}, 0))
+		vethtest.Write(t, c, nil, queues("", device.Match{Family: 4, Protocol: "udp", RemotePort: 5003}, 3))
+		vethtest.Write(t, c, nil, queues("5:5", device.Match{Family: 4, Protocol: "udp", RemotePort: 5012}, 1, 2))
 		same(t, nil, []int{50, 0, 0, 0}, flows(5000))
 		same(t, nil, []int{0, 0, 0, 50}, flows(5003))
 		if by := flows(5012); by[1]+by[2] != 50 || by[1] < 10 || by[2] < 10 {

@@ -237,11 +237,11 @@ var targets = map[string]struct {
 // steer attaches the program and makes lane 1 lead to a CPU.
 func steer(t *testing.T, c *bpf.Client, x device.XDP, cpu int, matches ...device.Match) {
 	t.Helper()
-	write(t, c, nil, x)
-	write(t, c, nil, device.CPUQueue{Dev: "v0", CPU: cpu, Size: 512})
-	write(t, c, nil, device.CPULane{Dev: "v0", Lane: 1, CPUs: []int{cpu}})
+	vethtest.Write(t, c, nil, x)
+	vethtest.Write(t, c, nil, device.CPUQueue{Dev: "v0", CPU: cpu, Size: 512})
+	vethtest.Write(t, c, nil, device.CPULane{Dev: "v0", Lane: 1, CPUs: []int{cpu}})
 	for _, m := range matches {
-		write(t, c, nil, xdpEntry(1, m))
+		vethtest.Write(t, c, nil, xdpEntry(1, m))
 	}
 }
 
@@ -286,7 +286,7 @@ func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockad
 		t.Errorf("counted %v", before)
 	}
 	// Without its entry the lane gets nothing more, and the connection lives.
-	write(t, c, xdpEntry(1, match), nil)
+	vethtest.Write(t, c, xdpEntry(1, match), nil)
 	before = counted(t, c)
 	k.exchange(t, 3)
 	after := counted(t, c)
@@ -299,8 +299,8 @@ func reaches(t *testing.T, c *bpf.Client, peer far, x device.XDP, sa unix.Sockad
 		return k.incomingCPU(t) == 0
 	})
 	// And without a queue, what is the lane's passes.
-	write(t, c, nil, xdpEntry(1, match))
-	write(t, c, device.CPUQueue{Dev: "v0", CPU: last, Size: 512}, nil)
+	vethtest.Write(t, c, nil, xdpEntry(1, match))
+	vethtest.Write(t, c, device.CPUQueue{Dev: "v0", CPU: last, Size: 512}, nil)
 	k.exchange(t, 3)
 	if n := counted(t, c); n[1] <= after[1] {
 		t.Errorf("lane 1 counted %d, then %d", after[1], n[1])

@@ -97,7 +97,7 @@ func TestTranslated(t *testing.T) {
 		if sees, err := c.SeeTranslated("v0"); sees || err != nil {
 			t.Errorf("without a classifier: %v, %v", sees, err)
 		}
-		write(t, c, nil, filter)
+		vethtest.Write(t, c, nil, filter)
 		sees, err := c.SeeTranslated("v0")
 		if _, none := os.Stat("/sys/kernel/btf/vmlinux"); none != nil && !sees {
 			t.Skipf("a kernel without BTF: %v", none)
@@ -116,7 +116,7 @@ func TestTranslated(t *testing.T) {
 			entry(device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", Remote: "10.9.0.2/32", RemotePort: 12},
 				"1:12"),
 		} {
-			write(t, c, nil, e)
+			vethtest.Write(t, c, nil, e)
 		}
 		const packets = 20
 		expect := func(what string, row int, do func()) {
@@ -229,8 +229,9 @@ func inRow(t *testing.T, c *bpf.Client, row int) (n uint64) {
 // and one that is in its lane by the address that it had.
 func BenchmarkTranslated(b *testing.B) {
 	withTranslation(b, func(b *testing.B, tcc *tc.Client, c *bpf.Client, _ far) {
-		write(b, c, nil, filter)
-		write(b, c, nil, entry(device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.9/32", LocalPort: 5000}, "1:10"))
+		vethtest.Write(b, c, nil, filter)
+		lane := device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.9/32", LocalPort: 5000}
+		vethtest.Write(b, c, nil, entry(lane, "1:10"))
 		state, err := tcc.Filter(filter)
 		if err != nil {
 			b.Fatal(err)

@@ -30,11 +30,11 @@ func TestVLANBesideTheData(t *testing.T) {
 		t.Run(x.Mode, func(t *testing.T) {
 			// One queue, so that packets stay in order.
 			withFar(t, 1, func(t *testing.T, c *bpf.Client, peer far) {
-				write(t, c, nil, x)
-				write(t, c, nil, queue0)
+				vethtest.Write(t, c, nil, x)
+				vethtest.Write(t, c, nil, queue0)
 				for n, m := range lanes[1:] {
-					write(t, c, nil, device.CPULane{Dev: "v0", Lane: n + 1, CPUs: []int{0}})
-					write(t, c, nil, xdpEntry(n+1, m))
+					vethtest.Write(t, c, nil, device.CPULane{Dev: "v0", Lane: n + 1, CPUs: []int{0}})
+					vethtest.Write(t, c, nil, xdpEntry(n+1, m))
 				}
 				v0 := vethtest.Interface(t, "v0")
 				peer.do(func() { tag(t, v0.HardwareAddr) })

@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/sched"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -49,26 +50,16 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	thread := device.CPUThread{Dev: "v0", CPU: 0, Policy: "other"}
 	e := xdpEntry(1, device.Match{Family: 4, Protocol: "tcp", LocalPort: 11211})
 	for _, o := range []device.Object{x, queue0, thread, lane1, e} {
-		if got, err := c.Read(o); got != nil || err != nil {
-			t.Fatalf("%s at first: %v, %v", o.Key(), got, err)
-		}
+		vethtest.Absent(t, o.Key()+" at first", c, o)
 	}
 	for _, o := range []device.Object{queue0, lane1, e} {
-		if err := c.Write(nil, o); !errors.Is(err, unix.ENOENT) {
-			t.Errorf("%s without a program: %v, want ENOENT", o.Key(), err)
-		}
+		must.Refuse(t, o.Key()+" without a program", c.Write(nil, o), unix.ENOENT)
 	}
-	if err := c.Write(nil, thread); !errors.Is(err, unix.ESRCH) {
-		t.Errorf("%s without a program: %v, want ESRCH", thread.Key(), err)
-	}
-	write(t, c, nil, x)
-	if err := c.Write(nil, x); !errors.Is(err, unix.EBUSY) {
-		t.Errorf("attaching twice: %v, want EBUSY", err)
-	}
-	if err := c.Write(nil, lane1); !errors.Is(err, unix.ENOENT) {
-		t.Errorf("lane without a queue: %v, want ENOENT", err)
-	}
-	write(t, c, nil, queue0)
+	must.Refuse(t, thread.Key()+" without a program", c.Write(nil, thread), unix.ESRCH)
+	vethtest.Write(t, c, nil, x)
+	must.Refuse(t, "attaching twice", c.Write(nil, x), unix.EBUSY)
+	must.Refuse(t, "lane without a queue", c.Write(nil, lane1), unix.ENOENT)
+	vethtest.Write(t, c, nil, queue0)
 	id, err := c.CPUMap("v0")
 	if err != nil {
 		t.Fatal(err)
@@ -77,20 +68,18 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	if found, err := sched.Find(name); err != nil || len(found) != 1 {
 		t.Errorf("threads %v, %v", found, err)
 	}
-	if err := c.Write(nil, queue0); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("queue twice: %v, want EEXIST", err)
-	}
+	must.Refuse(t, "queue twice", c.Write(nil, queue0), unix.EEXIST)
 	if got, err := c.Read(thread); err != nil || !device.Equal(got, thread) {
 		t.Errorf("thread of a new queue: %+v, %v", got, err)
 	}
 	fifo := device.CPUThread{Dev: "v0", CPU: 0, Policy: "fifo", Priority: 7}
-	write(t, c, thread, fifo)
+	vethtest.Write(t, c, thread, fifo)
 	nice := device.CPUThread{Dev: "v0", CPU: 0, Policy: "other", Nice: -5}
-	write(t, c, fifo, nice)
+	vethtest.Write(t, c, fifo, nice)
 	// Another size is another thread, with the same scheduling.
 	longer := queue0
 	longer.Size = 1024
-	write(t, c, queue0, longer)
+	vethtest.Write(t, c, queue0, longer)
 	if got, err := c.Read(nice); err != nil || !device.Equal(got, nice) {
 		t.Errorf("thread of a queue of another size: %+v, %v", got, err)
 	}
@@ -100,14 +89,14 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	if got, err := c.Read(nice); err != nil || !device.Equal(got, thread) {
 		t.Errorf("thread at the end: %+v, %v", got, err)
 	}
-	write(t, c, nil, lane1)
+	vethtest.Write(t, c, nil, lane1)
 	two := lane1
 	two.CPUs = []int{0, 0}
-	write(t, c, lane1, two)
-	write(t, c, nil, e)
+	vethtest.Write(t, c, lane1, two)
+	vethtest.Write(t, c, nil, e)
 	e2 := e
 	e2.Lane = 63
-	write(t, c, e, e2)
+	vethtest.Write(t, c, e, e2)
 
 	got, err := c.Look("v0").Contents()
 	same(t, err, &bpf.Contents{
@@ -121,14 +110,12 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	many, err = c.ReadMany(slices.Repeat(all, 2)) // so many that entries are listed
 	same(t, err, slices.Repeat(found, 2), many)
 
-	write(t, c, e2, nil)
-	write(t, c, two, nil)
-	write(t, c, longer, nil)
-	write(t, c, nil, queue0) // and again, before its thread has ended
-	write(t, c, x, nil)
-	if got, err := c.Read(queue0); got != nil || err != nil {
-		t.Errorf("queue of a removed program: %v, %v", got, err)
-	}
+	vethtest.Write(t, c, e2, nil)
+	vethtest.Write(t, c, two, nil)
+	vethtest.Write(t, c, longer, nil)
+	vethtest.Write(t, c, nil, queue0) // and again, before its thread has ended
+	vethtest.Write(t, c, x, nil)
+	vethtest.Absent(t, "queue of a removed program", c, queue0)
 	vethtest.Until(t, "the thread ends with its program", func() bool {
 		found, err := sched.Find(name)
 		return err == nil && len(found) == 0
@@ -178,9 +165,7 @@ func TestAnew(t *testing.T) {
 		vethtest.Command(t, "ip link set v0 xdpgeneric off")
 		c.Anew()
 		next := xdpEntry(1, device.Match{Family: 4, Protocol: "udp", LocalPort: 4000})
-		if err := c.Write(nil, next); !errors.Is(err, unix.ENOENT) {
-			t.Errorf("an entry of a program that is gone: %v, want ENOENT", err)
-		}
+		must.Refuse(t, "an entry of a program that is gone", c.Write(nil, next), unix.ENOENT)
 	})
 }
 
@@ -188,17 +173,11 @@ func TestRefused(t *testing.T) {
 	withXDP(t, 1, func(t *testing.T, c *bpf.Client) {
 		lo := native
 		lo.Dev = "lo"
-		if err := c.Write(nil, lo); !errors.Is(err, unix.EOPNOTSUPP) {
-			t.Errorf("native mode on lo: %v, want EOPNOTSUPP", err)
-		}
-		if err := c.Write(native, nil); !errors.Is(err, unix.ENOENT) {
-			t.Errorf("detaching from an empty slot: %v, want ENOENT", err)
-		}
-		write(t, c, nil, generic)
-		if err := c.Write(generic, native); !errors.Is(err, unix.EOPNOTSUPP) {
-			t.Errorf("another mode: %v, want EOPNOTSUPP", err)
-		}
-		write(t, c, nil, queue0)
+		must.Refuse(t, "native mode on lo", c.Write(nil, lo), unix.EOPNOTSUPP)
+		must.Refuse(t, "detaching from an empty slot", c.Write(native, nil), unix.ENOENT)
+		vethtest.Write(t, c, nil, generic)
+		must.Refuse(t, "another mode", c.Write(generic, native), unix.EOPNOTSUPP)
+		vethtest.Write(t, c, nil, queue0)
 		for name, o := range map[string]device.Object{
 			"mode":            device.XDP{Dev: "v1", Mode: "offload", Program: bpf.IngressProgram},
 			"program":         device.XDP{Dev: "v1", Mode: "generic", Program: bpf.EgressProgram},
@@ -212,18 +191,12 @@ func TestRefused(t *testing.T) {
 			"lane of 65 CPUs": device.CPULane{Dev: "v0", Lane: 1, CPUs: make([]int, 65)},
 			"entry of lane 0": xdpEntry(0, someEntries[0].Match),
 		} {
-			if err := c.Write(nil, o); !errors.Is(err, unix.EINVAL) {
-				t.Errorf("%s: %v, want EINVAL", name, err)
-			}
+			must.Refuse(t, name, c.Write(nil, o), unix.EINVAL)
 		}
 		for _, o := range []device.Object{lane1, xdpEntry(1, someEntries[0].Match),
 			device.CPUQueue{Dev: "v0", CPU: 1, Size: 64}} {
-			if err := c.Write(o, o); !errors.Is(err, unix.ENOENT) {
-				t.Errorf("changing %s, which does not exist: %v, want ENOENT", o.Key(), err)
-			}
-			if err := c.Write(o, nil); !errors.Is(err, unix.ENOENT) {
-				t.Errorf("removing %s, which does not exist: %v, want ENOENT", o.Key(), err)
-			}
+			must.Refuse(t, "changing "+o.Key()+", which does not exist", c.Write(o, o), unix.ENOENT)
+			must.Refuse(t, "removing "+o.Key()+", which does not exist", c.Write(o, nil), unix.ENOENT)
 		}
 	})
 }

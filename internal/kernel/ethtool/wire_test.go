@@ -15,6 +15,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -232,12 +233,8 @@ func TestErrors(t *testing.T) {
 			if got != nil || tt.readAbsent != (err == nil) || err != nil && !errors.Is(err, tt.errno) {
 				t.Errorf("Read: %v, %v", got, err)
 			}
-			if err := c.Write(nil, device.Channels{Dev: "v0", RX: 1}); !errors.Is(err, tt.errno) {
-				t.Errorf("Write: %v, want %v", err, tt.errno)
-			}
-			if err := c.CanSetChannels("v0"); !errors.Is(err, tt.errno) {
-				t.Errorf("CanSetChannels: %v, want %v", err, tt.errno)
-			}
+			must.Refuse(t, "Write", c.Write(nil, device.Channels{Dev: "v0", RX: 1}), tt.errno)
+			must.Refuse(t, "CanSetChannels", c.CanSetChannels("v0"), tt.errno)
 		})
 	}
 	t.Run("removal", func(t *testing.T) {

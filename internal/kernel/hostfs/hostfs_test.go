@@ -16,6 +16,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/cgroup"
 	"github.com/niclane/niclane/internal/kernel/hostfs"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -81,16 +82,10 @@ func TestAbsent(t *testing.T) {
 	dir := group(t, nil)
 	f := open(t, dir)
 	id := device.File{Path: dir + "/nosuch/cpuset.cpus", Value: "0"}
-	if got, err := f.Read(id); got != nil || err != nil {
-		t.Errorf("Read: %v, %v, want nothing", got, err)
-	}
-	if err := f.Write(id, id); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Write: %v, want ErrNotExist", err)
-	}
+	vethtest.Absent(t, "Read", f, id)
+	must.Refuse(t, "Write", f.Write(id, id), fs.ErrNotExist)
 	id.Path = dir + "/cpuset.cpus"
-	if err := f.Write(id, id); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Write: %v, want ErrNotExist", err)
-	}
+	must.Refuse(t, "Write", f.Write(id, id), fs.ErrNotExist)
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
 		t.Errorf("a file was made: %v, %v", names, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -155,12 +156,8 @@ func TestAbsent(t *testing.T) {
 			{"no such queue", device.NAPIConfig{Dev: vethtest.Dev, Queue: queues}},
 			{"thread of no such device", device.Thread{Dev: "nosuch0", Queue: 0}},
 		} {
-			if got, err := c.Read(tt.o); got != nil || err != nil {
-				t.Errorf("%s: Read: %v, %v; want nothing", tt.name, got, err)
-			}
-			if err := c.Write(nil, tt.o); !errors.Is(err, unix.ENOENT) {
-				t.Errorf("%s: Write: %v, want ENOENT", tt.name, err)
-			}
+			vethtest.Absent(t, tt.name+": Read", c, tt.o)
+			must.Refuse(t, tt.name+": Write", c.Write(nil, tt.o), unix.ENOENT)
 		}
 		if err := et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: false}); err != nil {
 			t.Fatal(err)

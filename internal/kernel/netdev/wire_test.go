@@ -19,6 +19,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -294,9 +295,7 @@ func TestThreadedBefore617(t *testing.T) {
 		t.Errorf("a timer of a threaded NAPI: %v", err)
 	}
 	plain.Threaded = "on"
-	if err := c.Write(nil, plain); !errors.Is(err, unix.EOPNOTSUPP) {
-		t.Errorf("threaded: %v, want EOPNOTSUPP", err)
-	}
+	must.Refuse(t, "threaded", c.Write(nil, plain), unix.EOPNOTSUPP)
 	if err := c.Write(threaded, nil); err != nil {
 		t.Errorf("defaults of a threaded NAPI: %v", err)
 	}

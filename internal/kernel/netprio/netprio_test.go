@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/count"
 	"github.com/niclane/niclane/lane/device"
@@ -146,9 +147,7 @@ func TestReadsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := device.CgroupPriority{Cgroup: group, Dev: "lo", Priority: "1:10"}
-	if v, err := c.Read(p); v != nil || err != nil {
-		t.Errorf("at first: %v, %v", v, err)
-	}
+	vethtest.Absent(t, "at first", c, p)
 	last := device.Object(nil)
 	for _, priority := range []string{"1:10", "0:8", "ffff:ffff"} {
 		p.Priority = priority
@@ -167,9 +166,7 @@ func TestReadsBack(t *testing.T) {
 	if err := c.Write(p, nil); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := c.Read(p); v != nil || err != nil {
-		t.Errorf("at last: %v, %v", v, err)
-	}
+	vethtest.Absent(t, "at last", c, p)
 	for _, x := range []struct {
 		name string
 		p    device.CgroupPriority
@@ -181,9 +178,7 @@ func TestReadsBack(t *testing.T) {
 			unix.ENODEV},
 		{"no priority", device.CgroupPriority{Cgroup: group, Dev: "lo", Priority: "0:"}, unix.EINVAL},
 	} {
-		if err := c.Write(nil, x.p); !errors.Is(err, x.want) {
-			t.Errorf("%s: %v, want %v", x.name, err, x.want)
-		}
+		must.Refuse(t, x.name, c.Write(nil, x.p), x.want)
 	}
 	if err := c.Write(nil, device.CgroupPriority{Cgroup: "/../../../../etc", Dev: "lo", Priority: "1:10"}); err == nil {
 		t.Error("a path out of the hierarchy was taken")
@@ -208,9 +203,7 @@ func TestOtherNamespace(t *testing.T) {
 		if v, err := c.Read(p); !errors.Is(err, unix.EOPNOTSUPP) {
 			t.Errorf("read %v, %v, want EOPNOTSUPP", v, err)
 		}
-		if err := c.Write(nil, p); !errors.Is(err, unix.EOPNOTSUPP) {
-			t.Errorf("write: %v, want EOPNOTSUPP", err)
-		}
+		must.Refuse(t, "write", c.Write(nil, p), unix.EOPNOTSUPP)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -55,9 +56,7 @@ func TestPolicy(t *testing.T) {
 		if err := Set(tid, Policy{Name: "quick"}); err == nil {
 			t.Error("set the policy quick")
 		}
-		if err := Set(tid, Policy{Name: "fifo", Priority: 100}); !errors.Is(err, unix.EINVAL) {
-			t.Errorf("fifo 100: %v, want EINVAL", err)
-		}
+		must.Refuse(t, "fifo 100", Set(tid, Policy{Name: "fifo", Priority: 100}), unix.EINVAL)
 	})
 }
 

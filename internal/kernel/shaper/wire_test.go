@@ -14,6 +14,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -113,9 +114,8 @@ func TestRequests(t *testing.T) {
 	if err := c.Write(nil, device.Shaper{Dev: "none", Queue: 6, Max: 1}); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("%v, want ENODEV", err)
 	}
-	if err := c.Write(s, device.Shaper{Dev: "d0", Queue: 6, Max: 1, Other: true}); !errors.Is(err, unix.EOPNOTSUPP) {
-		t.Errorf("somebody else's settings: %v, want EOPNOTSUPP", err)
-	}
+	must.Refuse(t, "somebody else's settings",
+		c.Write(s, device.Shaper{Dev: "d0", Queue: 6, Max: 1, Other: true}), unix.EOPNOTSUPP)
 }
 
 func TestReplies(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/cgroup"
 	"github.com/niclane/niclane/internal/kernel/sockclass"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -85,16 +86,7 @@ func (b *bed) read(o device.Object) device.Object {
 // write writes and reads back.
 func (b *bed) write(old, next device.Object) {
 	b.Helper()
-	if err := b.c.Write(old, next); err != nil {
-		b.Fatal(err)
-	}
-	o := next
-	if o == nil {
-		o = old
-	}
-	if got := b.read(o); !device.Equal(got, next) {
-		b.Fatalf("wrote %+v, read %+v", next, got)
-	}
+	vethtest.Write(b, b.c, old, next)
 }
 
 func TestObjectReadsBack(t *testing.T) {
@@ -105,13 +97,9 @@ func TestObjectReadsBack(t *testing.T) {
 		b.write(nil, b.class("1:10"))
 		b.write(b.class("1:10"), b.class("1:ffff"))
 		b.write(b.class("1:ffff"), b.class("ffff:1"))
-		if err := b.c.Write(nil, b.class("1:10")); !errors.Is(err, unix.EEXIST) {
-			t.Errorf("made twice: %v, want EEXIST", err)
-		}
+		must.Refuse(t, "made twice", b.c.Write(nil, b.class("1:10")), unix.EEXIST)
 		b.write(b.class("ffff:1"), nil)
-		if err := b.c.Write(b.class("1:10"), nil); !errors.Is(err, unix.ENOENT) {
-			t.Errorf("removed twice: %v, want ENOENT", err)
-		}
+		must.Refuse(t, "removed twice", b.c.Write(b.class("1:10"), nil), unix.ENOENT)
 		for _, priority := range []string{"1:", "", "0", "1:10000", "x:1"} {
 			if err := b.c.Write(nil, b.class(priority)); err == nil {
 				t.Errorf("priority %q was taken", priority)
@@ -131,18 +119,14 @@ func TestNoSuchGroup(t *testing.T) {
 		}
 		for _, c := range []*sockclass.Client{b.c, none} {
 			o := b.class("1:10", "none")
-			if got, err := c.Read(o); got != nil || err != nil {
-				t.Errorf("read: %v, %v", got, err)
-			}
+			vethtest.Absent(t, "read", c, o)
 			err := c.Write(nil, o)
 			if !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), o.Cgroup) {
 				t.Errorf("write: %v, want ENOENT naming %s", err, o.Cgroup)
 			}
 		}
 		// Out of the hierarchy there is nothing to be found.
-		if got, err := b.c.Read(device.CgroupClass{Cgroup: "/../../../../proc"}); got != nil || err != nil {
-			t.Errorf("read outside: %v, %v", got, err)
-		}
+		vethtest.Absent(t, "read outside", b.c, device.CgroupClass{Cgroup: "/../../../../proc"})
 	})
 }
 

@@ -4,6 +4,7 @@ package tc_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -59,47 +61,22 @@ var classes = []device.Class{
 	{Dev: "d0", ID: "1:ffff", Parent: "1:", Rate: 64_000, Ceil: 1_000_000, Burst: 3_028, CBurst: 3_028, Quantum: 1_514},
 }
 
-// write writes and holds what is read back to what was written.
-func write(t *testing.T, c *tc.Client, old, next device.Object) {
-	t.Helper()
-	if err := c.Write(old, next); err != nil {
-		t.Fatal(err)
-	}
-	o := next
-	if o == nil {
-		o = old
-	}
-	got, err := c.Read(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !device.Equal(got, next) {
-		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), next, got)
-	}
-}
-
 func TestObjectsReadBack(t *testing.T) {
 	c := inNetns(t)
 	start := vethtest.Command(t, "tc qdisc show")
 	for _, q := range []device.Qdisc{htb, {Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}} {
-		if got, err := c.Read(q); got != nil || err != nil {
-			t.Fatalf("%s at first: %v, %v", q.Key(), got, err)
-		}
-		write(t, c, nil, q)
-		if err := c.Write(nil, q); !errors.Is(err, unix.EEXIST) {
-			t.Errorf("making %s twice: %v, want EEXIST", q.Key(), err)
-		}
+		vethtest.Absent(t, q.Key()+" at first", c, q)
+		vethtest.Write(t, c, nil, q)
+		must.Refuse(t, "making "+q.Key()+" twice", c.Write(nil, q), unix.EEXIST)
 	}
 	for _, cl := range classes {
-		if got, err := c.Read(cl); got != nil || err != nil {
-			t.Fatalf("%s at first: %v, %v", cl.Key(), got, err)
-		}
-		write(t, c, nil, cl)
+		vethtest.Absent(t, cl.Key()+" at first", c, cl)
+		vethtest.Write(t, c, nil, cl)
 		changed := cl
 		changed.Rate, changed.Burst, changed.Prio, changed.Quantum = cl.Rate/2+3, cl.Burst+777, 5, 20_000
 		if cl.ID != "1:1" {
-			write(t, c, cl, changed)
-			write(t, c, changed, cl)
+			vethtest.Write(t, c, cl, changed)
+			vethtest.Write(t, c, changed, cl)
 		}
 	}
 	// The kernel's own FIFO of a class holds txqueuelen packets; one of niclane's does not go by it.
@@ -107,9 +84,9 @@ func TestObjectsReadBack(t *testing.T) {
 	longer := fifo
 	longer.Limit = 2000
 	vethtest.Command(t, "ip link set d0 txqueuelen 0")
-	write(t, c, nil, fifo)
-	write(t, c, fifo, longer)
-	write(t, c, longer, nil)
+	vethtest.Write(t, c, nil, fifo)
+	vethtest.Write(t, c, fifo, longer)
+	vethtest.Write(t, c, longer, nil)
 	vethtest.Command(t, "ip link set d0 txqueuelen 1000")
 	// What is read can be written again and stays the same to the bit.
 	for _, cl := range classes {
@@ -118,16 +95,16 @@ func TestObjectsReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := vethtest.Command(t, "tc -d class show dev d0 classid "+cl.ID)
-		write(t, c, got, got)
+		vethtest.Write(t, c, got, got)
 		if diff := cmp.Diff(before, vethtest.Command(t, "tc -d class show dev d0 classid "+cl.ID)); diff != "" {
 			t.Errorf("class %s written as read (-before +after):\n%s", cl.ID, diff)
 		}
 	}
 	for i := range classes {
-		write(t, c, classes[len(classes)-1-i], nil)
+		vethtest.Write(t, c, classes[len(classes)-1-i], nil)
 	}
-	write(t, c, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}, nil)
-	write(t, c, htb, nil)
+	vethtest.Write(t, c, device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}, nil)
+	vethtest.Write(t, c, htb, nil)
 	if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
 		t.Errorf("after removing all (-start +end):\n%s", diff)
 	}
@@ -143,8 +120,8 @@ func TestQueues(t *testing.T) {
 		{Dev: "m0", Parent: "1:2", Type: "tbf", Handle: "101:", Rate: 50e6, Burst: 3125, Limit: 128125},
 		{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 64e9, Burst: 65536, Limit: 1 << 20},
 	} {
-		write(t, c, nil, mq)
-		write(t, c, nil, bucket)
+		vethtest.Write(t, c, nil, mq)
+		vethtest.Write(t, c, nil, bucket)
 		for _, want := range []device.Qdisc{mq, bucket} {
 			if got, err := c.Read(want); err != nil || !device.Equal(got, want) {
 				t.Errorf("read %v, %v; want %v", got, err, want)
@@ -159,12 +136,10 @@ func TestQueues(t *testing.T) {
 		for _, wrong := range []device.Qdisc{{}, {Rate: 7, Burst: 1, Limit: 1}, {Rate: 8, Limit: 1},
 			{Rate: 8, Burst: 1}} {
 			wrong.Dev, wrong.Parent, wrong.Type, wrong.Handle = "m0", "1:1", "tbf", "100:"
-			if err := c.Write(nil, wrong); !errors.Is(err, unix.EINVAL) {
-				t.Errorf("%+v: %v, want EINVAL", wrong, err)
-			}
+			must.Refuse(t, fmt.Sprintf("%+v", wrong), c.Write(nil, wrong), unix.EINVAL)
 		}
-		write(t, c, bucket, nil)
-		write(t, c, mq, nil)
+		vethtest.Write(t, c, bucket, nil)
+		vethtest.Write(t, c, mq, nil)
 		if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
 			t.Errorf("after removing all (-start +end):\n%s", diff)
 		}
@@ -175,9 +150,9 @@ func TestQueues(t *testing.T) {
 func TestLeaves(t *testing.T) {
 	c := inNetns(t)
 	start := vethtest.Command(t, "tc qdisc show")
-	write(t, c, nil, htb)
+	vethtest.Write(t, c, nil, htb)
 	for _, cl := range classes {
-		write(t, c, nil, cl)
+		vethtest.Write(t, c, nil, cl)
 	}
 	leaf := classes[len(classes)-1].ID
 	fair := device.Qdisc{Dev: "d0", Parent: leaf, Type: "fq_codel", Handle: "110:"}
@@ -188,11 +163,11 @@ func TestLeaves(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		write(t, c, q, nil)
+		vethtest.Write(t, c, q, nil)
 	}
-	write(t, c, nil, fair)
+	vethtest.Write(t, c, nil, fair)
 	for _, change := range [][2]device.Qdisc{{fair, cake}, {cake, fair}, {fair, cake}} {
-		write(t, c, change[0], change[1])
+		vethtest.Write(t, c, change[0], change[1])
 		if got, err := c.Read(change[1]); err != nil || !device.Equal(got, change[1]) {
 			t.Errorf("read %v, %v; want %v", got, err, change[1])
 		}
@@ -205,20 +180,18 @@ func TestLeaves(t *testing.T) {
 	if got, err := c.Read(cake); err != nil || !device.Equal(got, other) {
 		t.Errorf("read %v, %v; want %v", got, err, other)
 	}
-	write(t, c, other, cake)
+	vethtest.Write(t, c, other, cake)
 	for _, wrong := range []string{"", "besteffort flows", "besteffort flows split-gso", "none flows no-split-gso",
 		"besteffort none no-split-gso"} {
 		q := cake
 		q.Cake = wrong
-		if err := c.Write(cake, q); !errors.Is(err, unix.EINVAL) {
-			t.Errorf("cake %q: %v, want EINVAL", wrong, err)
-		}
+		must.Refuse(t, fmt.Sprintf("cake %q", wrong), c.Write(cake, q), unix.EINVAL)
 	}
-	write(t, c, cake, nil)
+	vethtest.Write(t, c, cake, nil)
 	for i := range classes {
-		write(t, c, classes[len(classes)-1-i], nil)
+		vethtest.Write(t, c, classes[len(classes)-1-i], nil)
 	}
-	write(t, c, htb, nil)
+	vethtest.Write(t, c, htb, nil)
 	if diff := cmp.Diff(start, vethtest.Command(t, "tc qdisc show")); diff != "" {
 		t.Errorf("after removing all (-start +end):\n%s", diff)
 	}
@@ -226,9 +199,9 @@ func TestLeaves(t *testing.T) {
 
 func TestDump(t *testing.T) {
 	c := inNetns(t)
-	write(t, c, nil, htb)
+	vethtest.Write(t, c, nil, htb)
 	for _, cl := range classes {
-		write(t, c, nil, cl)
+		vethtest.Write(t, c, nil, cl)
 	}
 	vethtest.Command(t, "tc qdisc add dev d0 parent 1:10 handle 10: pfifo limit 77")
 	vethtest.Command(t, "tc qdisc add dev d0 clsact")
@@ -297,9 +270,7 @@ func TestDefaultsAreAbsent(t *testing.T) {
 	if err != nil || !device.Equal(got, want) {
 		t.Errorf("foreign root: %+v, %v", got, err)
 	}
-	if err := c.Write(nil, htb); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("replacing a foreign root: %v, want EEXIST", err)
-	}
+	must.Refuse(t, "replacing a foreign root", c.Write(nil, htb), unix.EEXIST)
 	if err := c.Write(htb, nil); err == nil {
 		t.Error("deleting a foreign root by another handle: no error")
 	}
@@ -314,16 +285,12 @@ func TestErrors(t *testing.T) {
 	if _, err := c.Read(gone); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("missing device: %v, want ENODEV", err)
 	}
-	if err := c.Write(nil, gone); !errors.Is(err, unix.ENODEV) {
-		t.Errorf("missing device: %v, want ENODEV", err)
-	}
+	must.Refuse(t, "missing device", c.Write(nil, gone), unix.ENODEV)
 	if err := c.Write(nil, classes[0]); err == nil {
 		t.Error("class without its qdisc: no error")
 	}
-	if got, err := c.Read(classes[0]); got != nil || err != nil {
-		t.Errorf("class without its qdisc: %v, %v", got, err)
-	}
-	write(t, c, nil, htb)
+	vethtest.Absent(t, "class without its qdisc", c, classes[0])
+	vethtest.Write(t, c, nil, htb)
 	orphan := classes[1]
 	if err := c.Write(nil, orphan); err == nil || !strings.Contains(err.Error(), "1:10") {
 		t.Errorf("class without its parent: %v", err)
@@ -350,31 +317,25 @@ func TestMqprio(t *testing.T) {
 		Queues: "1@0 2@1 1@3"}
 	bucket := device.Qdisc{Dev: "m0", Parent: "1:4", Type: "tbf", Handle: "103:", Rate: 50e6, Burst: 3125,
 		Limit: 128125}
-	write(t, c, nil, a)
+	vethtest.Write(t, c, nil, a)
 	if shown := vethtest.Command(t, "tc qdisc show dev m0 root"); !strings.Contains(shown,
 		"tc 2 map 0 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0") || !strings.Contains(shown, "queues:(0:2) (3:3)") {
 		t.Errorf("tc shows it as %s", shown)
 	}
-	if err := c.Write(nil, a); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("making it twice: %v, want EEXIST", err)
-	}
-	write(t, c, nil, bucket)
+	must.Refuse(t, "making it twice", c.Write(nil, a), unix.EEXIST)
+	vethtest.Write(t, c, nil, bucket)
 	who, err := c.Occupants(a)
 	if want := []string{"tbf 103: at 1:4"}; err != nil || !slices.Equal(who, want) {
 		t.Errorf("on it are %q, %v, want %q", who, err, want)
 	}
-	if err := c.Write(a, b); !errors.Is(err, unix.EBUSY) {
-		t.Errorf("changing it with the bucket on it: %v, want EBUSY", err)
-	}
-	write(t, c, bucket, nil)
-	write(t, c, a, b)
+	must.Refuse(t, "changing it with the bucket on it", c.Write(a, b), unix.EBUSY)
+	vethtest.Write(t, c, bucket, nil)
+	vethtest.Write(t, c, a, b)
 	// A change that the kernel refuses leaves what was there.
 	beyond := b
 	beyond.Queues = "1@0 2@1 2@3"
-	if err := c.Write(b, beyond); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("queues that are not there: %v, want EINVAL", err)
-	}
-	write(t, c, b, b)
+	must.Refuse(t, "queues that are not there", c.Write(b, beyond), unix.EINVAL)
+	vethtest.Write(t, c, b, b)
 	// XPS goes with it, also what was set by others: it comes back when the
 	// plan puts it back after the qdisc.
 	xps := "/sys/class/net/m0/queues/tx-3/xps_cpus"
@@ -390,7 +351,7 @@ func TestMqprio(t *testing.T) {
 	if err := os.WriteFile(xps, []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	write(t, c, b, nil)
+	vethtest.Write(t, c, b, nil)
 	if now, err := os.ReadFile(xps); err != nil || strings.Trim(string(now), "0,\n") != "" {
 		t.Errorf("xps_cpus after the removal is %q, %v: device.Qdisc says that it goes", now, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -187,9 +188,7 @@ func TestMqprioOptions(t *testing.T) {
 	if err := decodeMqprio(&got, b); err != nil || got == q {
 		t.Errorf("one of the card's reads as one of software: %+v, %v", got, err)
 	}
-	if err := decodeMqprio(&got, b[:81]); !errors.Is(err, unix.EBADMSG) {
-		t.Errorf("short: %v, want EBADMSG", err)
-	}
+	must.Refuse(t, "short", decodeMqprio(&got, b[:81]), unix.EBADMSG)
 	for _, bad := range []device.Qdisc{
 		{Map: q.Map}, {Queues: q.Queues}, {Map: q.Map, Queues: "2@0 1@2"}, {Map: q.Map, Queues: "2@0 1@2 0@3"},
 		{Map: q.Map, Queues: "2@0 1@2 1"}, {Map: q.Map, Queues: "2@0 1@2 65536@3"},

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -17,9 +18,9 @@ import (
 func TestReadingIsQuiet(t *testing.T) {
 	c := inNetns(t)
 	clsact := device.Qdisc{Dev: "d0", Parent: "clsact", Type: "clsact", Handle: "ffff:"}
-	write(t, c, nil, htb)
-	write(t, c, nil, clsact)
-	write(t, c, nil, classes[0])
+	vethtest.Write(t, c, nil, htb)
+	vethtest.Write(t, c, nil, clsact)
+	vethtest.Write(t, c, nil, classes[0])
 	listener, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Groups: 1 << (unix.RTNLGRP_TC - 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func TestReadingIsQuiet(t *testing.T) {
 		}
 	}
 	// The first that the listener hears is what is written then.
-	write(t, c, classes[0], nil)
+	vethtest.Write(t, c, classes[0], nil)
 	if err := listener.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vethtest
+
+import (
+	"testing"
+
+	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/lane/device"
+)
+
+// A Client of a kernel interface reads and writes objects.
+type Client interface {
+	Read(device.Object) (device.Object, error)
+	Write(old, next device.Object) error
+}
+
+// Write writes an object, and ends the test unless what is read back was written.
+func Write(t testing.TB, c Client, old, next device.Object) {
+	t.Helper()
+	must.Do(t, c.Write(old, next))
+	o := next
+	if o == nil {
+		o = old
+	}
+	got, err := c.Read(o)
+	must.Do(t, err)
+	if !device.Equal(got, next) {
+		t.Fatalf("%s: wrote %+v, read %+v", o.Key(), next, got)
+	}
+}
+
+// Absent fails the test unless there is no object of o's identity.
+func Absent(t testing.TB, what string, c Client, o device.Object) {
+	t.Helper()
+	if got, err := c.Read(o); got != nil || err != nil {
+		t.Errorf("%s: %v, %v, want nothing", what, got, err)
+	}
+}
