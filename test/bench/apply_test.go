@@ -6,6 +6,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -39,9 +40,7 @@ const (
 // lanes without pollers, which tc can say alone, by niclane and by tc -batch.
 // One round is one repetition; the metrics are medians.
 func BenchmarkApply(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, "niclane")
 	build(b, niclane)
@@ -87,6 +86,13 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
+func needRoot(b *testing.B) {
+	b.Helper()
+	if os.Geteuid() != 0 {
+		b.Skip("not root")
+	}
+}
+
 // build builds the program of a path's name.
 func build(b *testing.B, to string) {
 	b.Helper()
@@ -107,17 +113,14 @@ func timed(b *testing.B, cmd *exec.Cmd) cost {
 type costs []cost
 
 func (cs costs) wall() time.Duration {
-	var ds []time.Duration
-	for _, c := range cs {
-		ds = append(ds, c.elapsed)
-	}
-	return median(ds)
+	return cs.median(func(c cost) time.Duration { return c.elapsed })
 }
+func (cs costs) cpu() time.Duration { return cs.median(func(c cost) time.Duration { return c.cpu }) }
 
-func (cs costs) cpu() time.Duration {
+func (cs costs) median(of func(cost) time.Duration) time.Duration {
 	var ds []time.Duration
 	for _, c := range cs {
-		ds = append(ds, c.cpu)
+		ds = append(ds, of(c))
 	}
 	return median(ds)
 }
@@ -129,22 +132,17 @@ func (cs costs) report(b *testing.B, of string) {
 	b.ReportMetric(float64(cs.cpu().Microseconds())/1000, "cpu-ms-"+of)
 }
 
-func median(ds []time.Duration) time.Duration {
-	slices.Sort(ds)
-	return ds[len(ds)/2]
+func median[T cmp.Ordered](v []T) T {
+	slices.Sort(v)
+	return v[len(v)/2]
 }
 
 // card makes a namespace with a multi-queue veth and the emulated card's state
 // for it. Nothing travels, so its programs are not attached.
 func card(b *testing.B) {
 	b.Helper()
-	run(b, exec.Command("ip", "netns", "add", netns))
-	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", netns)) })
-	n := fmt.Sprint(queues)
-	run(b, inNetns("ip", "link", "add", card0, "address", mac, "numrxqueues", n, "numtxqueues", n,
-		"type", "veth", "peer", "name", "wire0", "numrxqueues", n, "numtxqueues", n))
-	run(b, inNetns("ip", "link", "set", card0, "up"))
-	run(b, inNetns("ip", "link", "set", "wire0", "up"))
+	pair(b, queues)
+	run(b, inNetns("ip", "link", "set", card0, "address", mac))
 	run(b, inNetns("ethtool", "-K", card0, "gro", "on"))
 	mountBPF(b)
 	addr, err := net.ParseMAC(mac)
@@ -165,6 +163,24 @@ func card(b *testing.B) {
 	if err := programs.Close(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// pair makes a namespace with a veth of so many queues, both ends up.
+func pair(b *testing.B, queues int) {
+	b.Helper()
+	addNetns(b, netns)
+	n := fmt.Sprint(queues)
+	run(b, inNetns("ip", "link", "add", card0, "numrxqueues", n, "numtxqueues", n,
+		"type", "veth", "peer", "name", "wire0", "numrxqueues", n, "numtxqueues", n))
+	run(b, inNetns("ip", "link", "set", card0, "up"))
+	run(b, inNetns("ip", "link", "set", "wire0", "up"))
+}
+
+// addNetns makes a namespace that ends with the benchmark.
+func addNetns(b *testing.B, name string) {
+	b.Helper()
+	run(b, exec.Command("ip", "netns", "add", name))
+	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", name)) })
 }
 
 // mountBPF mounts the file system of emulated cards unless a lab has.

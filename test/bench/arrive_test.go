@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
-	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -33,9 +31,7 @@ const arriving = 200_000
 // thousands of packets per second of processor time. Medians of interleaved
 // rounds; what else runs on the machine is in them.
 func BenchmarkArrive(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	dir := b.TempDir()
 	wire(b)
 	defer enter(b, chainNetns)()
@@ -60,42 +56,25 @@ func BenchmarkArrive(b *testing.B) {
 				}
 			}
 			for name, cs := range cost {
-				b.ReportMetric(middle(cs), fmt.Sprintf("kpkt/cpu-s-%s/%d", name, members))
+				b.ReportMetric(median(cs), fmt.Sprintf("kpkt/cpu-s-%s/%d", name, members))
 			}
 		}
 		b.ReportMetric(0, "ns/op")
 	}
 }
 
-func middle(v []float64) float64 {
-	slices.Sort(v)
-	return v[len(v)/2]
-}
-
 // steer gives each member an entry of the XDP program; all go to processor 1.
 func steer(b *testing.B, members int) {
 	b.Helper()
-	c, err := tc.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close()
-	k := bpf.New(c)
-	defer k.Close()
 	objects := []device.Object{
 		device.XDP{Dev: chain0, Mode: "generic", Program: bpf.IngressProgram},
 		device.CPUQueue{Dev: chain0, CPU: 1, Size: 2048},
 		device.CPULane{Dev: chain0, Lane: 1, CPUs: []int{1}},
 	}
 	for i := range members {
-		objects = append(objects, device.XDPEntry{Dev: chain0, Lane: 1,
-			Match: device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)}})
+		objects = append(objects, device.XDPEntry{Dev: chain0, Lane: 1, Match: member(i)})
 	}
-	for _, o := range objects {
-		if err := k.Write(nil, o); err != nil {
-			b.Fatal(err)
-		}
-	}
+	makeObjects(b, objects)
 }
 
 // arrive sends packets to a port from the other end of the veth and returns

@@ -4,7 +4,6 @@ package bench
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -36,9 +35,7 @@ const (
 // write(2) to the other end of the veth, on one processor: what a processor does
 // in a second follows from it. Medians of interleaved rounds.
 func BenchmarkChain(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	dir := b.TempDir()
 	wire(b)
 	defer enter(b, chainNetns)()
@@ -103,8 +100,7 @@ const chain0 = "chain0"
 // address than its own.
 func wire(b *testing.B) {
 	b.Helper()
-	run(b, exec.Command("ip", "netns", "add", chainNetns))
-	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", chainNetns)) })
+	addNetns(b, chainNetns)
 	for _, line := range []string{
 		"link add " + chain0 + " type veth peer name wire0",
 		"addr add 10.9.0.1/24 dev " + chain0,
@@ -145,6 +141,23 @@ func enter(b *testing.B, name string) func() {
 // own gives each member an entry of niclane's classifier.
 func own(b *testing.B, members int) {
 	b.Helper()
+	run(b, exec.Command("tc", "qdisc", "add", "dev", chain0, "clsact"))
+	filter := device.Filter{Dev: chain0, Parent: "egress", Pref: 1, Handle: 1, Program: bpf.EgressProgram}
+	objects := []device.Object{filter}
+	for i := range members {
+		objects = append(objects, device.FilterEntry{Filter: filter.Key(), Priority: "1:10", Match: member(i)})
+	}
+	makeObjects(b, objects)
+}
+
+// member is what is matched of a member.
+func member(i int) device.Match {
+	return device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)}
+}
+
+// makeObjects has niclane's programs attached, and filled.
+func makeObjects(b *testing.B, objects []device.Object) {
+	b.Helper()
 	c, err := tc.Open()
 	if err != nil {
 		b.Fatal(err)
@@ -152,16 +165,8 @@ func own(b *testing.B, members int) {
 	defer c.Close()
 	k := bpf.New(c)
 	defer k.Close()
-	run(b, exec.Command("tc", "qdisc", "add", "dev", chain0, "clsact"))
-	filter := device.Filter{Dev: chain0, Parent: "egress", Pref: 1, Handle: 1, Program: bpf.EgressProgram}
-	if err := k.Write(nil, filter); err != nil {
-		b.Fatal(err)
-	}
-	for i := range members {
-		if err := k.Write(nil, device.FilterEntry{
-			Filter: filter.Key(), Priority: "1:10",
-			Match: device.Match{Family: 4, Protocol: "udp", LocalPort: uint16(firstPort + i)},
-		}); err != nil {
+	for _, o := range objects {
+		if err := k.Write(nil, o); err != nil {
 			b.Fatal(err)
 		}
 	}

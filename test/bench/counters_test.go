@@ -39,9 +39,7 @@ func BenchmarkCountersReceived(b *testing.B) { counted(b, countReceived) }
 func BenchmarkCountersSent(b *testing.B) { counted(b, countSent) }
 
 func counted(b *testing.B, f func(*testing.B)) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	wire(b)
 	defer enter(b, chainNetns)()
 	for b.Loop() {
@@ -76,9 +74,9 @@ func compareWays(b *testing.B, ways []countWay, send func()) {
 		}
 	}
 	for i, w := range ways {
-		b.ReportMetric(middle(cost[w.name]), "ns-"+w.name)
+		b.ReportMetric(median(cost[w.name]), "ns-"+w.name)
 		if i > 0 {
-			b.ReportMetric(middle(ratio[w.name]), w.name+"/"+ways[0].name)
+			b.ReportMetric(median(ratio[w.name]), w.name+"/"+ways[0].name)
 		}
 	}
 	b.ReportMetric(0, "ns/op")

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -41,17 +40,11 @@ import (
 // the late ones. passed is the share of the steps, good the share of these whose
 // own P99 is at most 5 µs, all the error of all of them.
 func BenchmarkIntended(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
 	address := spinning(b)
-	server, err := strconv.Atoi(serverCPU)
-	if err != nil {
-		b.Fatal(err)
-	}
-	interrupted := interrupts(b, 0, server)
+	interrupted := interrupts(b, 0, serverCPU)
 	for _, arrivals := range []string{load.Constant, load.Poisson} {
 		b.Run(arrivals, func(b *testing.B) {
 			for b.Loop() {
@@ -60,7 +53,7 @@ func BenchmarkIntended(b *testing.B) {
 					Warmup: 4 * step, Duration: step, Steps: make([]load.Step, 1000)}
 				c.CPUs, c.FIFO = []int{0}, 50
 				interrupted()
-				r := generated(b, niclane, c)
+				r := generate(b, c, niclane)
 				at := interrupted()
 				var passed, all []*stats.Histogram
 				good := 0
@@ -117,13 +110,9 @@ func spinning(b *testing.B) string {
 		}
 		unix.Close(l)
 	})
-	cpu, err := strconv.Atoi(serverCPU)
-	if err != nil {
-		b.Fatal(err)
-	}
 	go func() {
 		defer close(done)
-		if err := (thread.Setup{CPUs: []int{cpu}}).Lock(); err != nil {
+		if err := (thread.Setup{CPUs: []int{serverCPU}}).Lock(); err != nil {
 			done <- err
 			return
 		}
@@ -155,26 +144,6 @@ func spinning(b *testing.B) string {
 	return addr.String()
 }
 
-// generated runs the generator.
-func generated(b *testing.B, niclane string, c load.Config) (r load.Result) {
-	b.Helper()
-	in, err := json.Marshal(c)
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd := exec.Command(niclane, "internal-load")
-	var errs bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &errs
-	out, err := cmd.Output()
-	if err == nil {
-		err = json.Unmarshal(out, &r)
-	}
-	if err != nil {
-		b.Fatalf("%v\n%s", err, errs.String())
-	}
-	return r
-}
-
 const (
 	exactNetns = "niclane-exact"
 	exactPeer  = "niclane-exact-peer"
@@ -185,14 +154,11 @@ const (
 // (AF_PACKET with SO_TIMESTAMPING, the kernel's software timestamps): what the
 // generator says beyond that is its system calls and the socket's way to it.
 func BenchmarkCapture(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
 	for _, name := range []string{exactNetns, exactPeer} {
-		run(b, exec.Command("ip", "netns", "add", name))
-		b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", name)) })
+		addNetns(b, name)
 	}
 	for _, line := range []string{
 		"-n " + exactNetns + " link add exact0 type veth peer name exact1 netns " + exactPeer,
@@ -201,8 +167,8 @@ func BenchmarkCapture(b *testing.B) {
 	} {
 		run(b, exec.Command("ip", strings.Fields(line)...))
 	}
-	server := exec.Command("ip", "netns", "exec", exactPeer, "taskset", "-c", serverCPU, "memcached", "-u", "nobody",
-		"-l", "10.9.1.2", "-p", "11211", "-t", "1")
+	server := exec.Command("ip", "netns", "exec", exactPeer, "taskset", "-c", strconv.Itoa(serverCPU), "memcached",
+		"-u", "nobody", "-l", "10.9.1.2", "-p", "11211", "-t", "1")
 	if err := server.Start(); err != nil {
 		b.Skip(err)
 	}
@@ -217,21 +183,8 @@ func BenchmarkCapture(b *testing.B) {
 		c := load.Config{Address: "10.9.1.2:11211", Rate: 2000, Prefill: true, Spin: 1e9, Duration: 3e9, Pipeline: 1}
 		c.CPUs, c.FIFO = []int{0}, 50
 		wire, stop := capture(b)
-		in, err := json.Marshal(c)
-		if err != nil {
-			b.Fatal(err)
-		}
-		cmd := exec.Command("ip", "netns", "exec", exactNetns, niclane, "internal-load")
-		cmd.Stdin = bytes.NewReader(in)
-		out, err := cmd.Output()
-		if err != nil {
-			b.Fatal(err)
-		}
+		r := generate(b, c, "ip", "netns", "exec", exactNetns, niclane)
 		stop()
-		var r load.Result
-		if err := json.Unmarshal(out, &r); err != nil {
-			b.Fatal(err)
-		}
 		h := <-wire
 		if h.Count() < r.Completed {
 			b.Fatalf("captured %d of %d requests", h.Count(), r.Completed)

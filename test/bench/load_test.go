@@ -25,8 +25,8 @@ import (
 
 // The generators run on one processor, the servers on another.
 const (
-	loadCPU   = "0"
-	serverCPU = "1"
+	loadCPU   = 0
+	serverCPU = 1
 	loadTime  = 5 * time.Second
 	loadPairs = 3
 )
@@ -161,10 +161,10 @@ func BenchmarkLoad(b *testing.B) {
 						ratios = append(ratios, round[way.own.name]/round[way.other.name])
 					}
 					for name, v := range perCPU {
-						b.ReportMetric(middle(v), fmt.Sprintf("kreq/cpu-s-%s/%d", name, connections))
-						b.ReportMetric(middle(rate[name]), fmt.Sprintf("kreq/s-%s/%d", name, connections))
+						b.ReportMetric(median(v), fmt.Sprintf("kreq/cpu-s-%s/%d", name, connections))
+						b.ReportMetric(median(rate[name]), fmt.Sprintf("kreq/s-%s/%d", name, connections))
 					}
-					b.ReportMetric(middle(ratios), fmt.Sprintf("ratio/%d", connections))
+					b.ReportMetric(median(ratios), fmt.Sprintf("ratio/%d", connections))
 				}
 				b.ReportMetric(0, "ns/op")
 			}
@@ -172,8 +172,8 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-func pinned(cpu string, args ...string) *exec.Cmd {
-	return exec.Command("taskset", append([]string{"-c", cpu}, args...)...)
+func pinned(cpu int, args ...string) *exec.Cmd {
+	return exec.Command("taskset", append([]string{"-c", strconv.Itoa(cpu)}, args...)...)
 }
 
 // found counts by the number in the first match.

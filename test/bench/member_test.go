@@ -5,7 +5,6 @@ package bench
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -15,9 +14,7 @@ import (
 // and journals what it owns. What the kernel's part of it takes is BenchmarkAdd
 // of package internal/kernel/bpf.
 func BenchmarkMember(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	dir := b.TempDir()
 	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // as /run is
 	if err != nil {
@@ -26,12 +23,7 @@ func BenchmarkMember(b *testing.B) {
 	b.Cleanup(func() { os.RemoveAll(memory) })
 	niclane := filepath.Join(dir, "niclane")
 	build(b, niclane)
-	run(b, exec.Command("ip", "netns", "add", netns))
-	b.Cleanup(func() { run(b, exec.Command("ip", "netns", "del", netns)) })
-	run(b, inNetns("ip", "link", "add", card0, "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name",
-		"wire0", "numrxqueues", "4", "numtxqueues", "4"))
-	run(b, inNetns("ip", "link", "set", card0, "up"))
-	run(b, inNetns("ip", "link", "set", "wire0", "up"))
+	pair(b, 4)
 	config := filepath.Join(dir, "lanes.yaml")
 	members := func(n int) {
 		write(b, config, fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: "+

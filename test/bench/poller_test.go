@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -28,9 +27,7 @@ import (
 //   - cpu-us: time that the server's processor was not idle, per request;
 //   - us-P50, us-P99: latency over all repeats.
 func BenchmarkPollers(b *testing.B) {
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, "niclane")
 	programs.Build(b, dir, program.Niclane, program.Bench)

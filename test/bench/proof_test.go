@@ -105,7 +105,7 @@ func BenchmarkKnownDelays(b *testing.B) {
 				if len(widths) == 0 {
 					b.Fatal("the host disturbed every repeat: nothing is known")
 				}
-				share, width := 100*float64(covered)/float64(quiet), 100*middle(widths)
+				share, width := 100*float64(covered)/float64(quiet), 100*median(widths)
 				b.ReportMetric(share, "%-covered")
 				b.ReportMetric(width, "%-width")
 				if quiet < provingRepeats {
@@ -141,18 +141,14 @@ func (d *delayed) disturbed(truth float64) string {
 
 func measureDelays(b *testing.B, niclane string, delays delayserver.Distribution, seed uint64, length int64) *delayed {
 	b.Helper()
-	cpu, err := strconv.Atoi(serverCPU)
-	if err != nil {
-		b.Fatal(err)
-	}
 	c := delayserver.Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Delays: delays, Seed: seed, Spin: 30e3}
-	c.CPUs, c.FIFO = []int{cpu}, 50
+	c.CPUs, c.FIFO = []int{serverCPU}, 50
 	address, stop := startDelays(b, delayserver.Memcached(c))
 	// A pipeline of one: a request must not wait for another one's answer.
 	l := load.Config{Address: address, Rate: provingRate, Arrivals: load.Poisson, Seed: seed, Connections: provingConns,
 		Pipeline: 1, Warmup: 100e6, Duration: length}
 	l.CPUs, l.FIFO = []int{0}, 50
-	r := generate(b, niclane, l)
+	r := generate(b, l, niclane)
 	res := stop()
 	if r.Completed != r.Intended {
 		b.Fatalf("%d of %d requests were answered: %s", r.Completed, r.Intended, r.FirstError)
@@ -160,13 +156,14 @@ func measureDelays(b *testing.B, niclane string, delays delayserver.Distribution
 	return &delayed{r, res.Late}
 }
 
-func generate(b *testing.B, niclane string, c load.Config) (r load.Result) {
+// generate runs the generator, by a command that ends in niclane-bench.
+func generate(b *testing.B, c load.Config, command ...string) (r load.Result) {
 	b.Helper()
 	in, err := json.Marshal(c)
 	if err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(niclane, "internal-load")
+	cmd := exec.Command(command[0], append(command[1:], "internal-load")...)
 	var errs bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &errs
 	out, err := cmd.Output()
@@ -205,8 +202,8 @@ func BenchmarkStall(b *testing.B) {
 	}
 	for b.Loop() {
 		s := serve(delayserver.Memcached(config))
-		r := generate(b, niclane, load.Config{Address: s.Addr().String(), Rate: 1000, Connections: 4, Pipeline: 1,
-			Warmup: int64(every), Duration: 5 * int64(every)})
+		r := generate(b, load.Config{Address: s.Addr().String(), Rate: 1000, Connections: 4, Pipeline: 1,
+			Warmup: int64(every), Duration: 5 * int64(every)}, niclane)
 		stop(s)
 		for _, p := range []float64{50, 90, 99} {
 			b.ReportMetric(float64(r.Latency.ValueAt(p))/1e6, fmt.Sprintf("ms-P%v-niclane", p))

@@ -51,9 +51,7 @@ const (
 // startWatch has the lanes of a file watched in a lab.
 func startWatch(b *testing.B, lanes string) *watchedLab {
 	b.Helper()
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
-	}
+	needRoot(b)
 	w := &watchedLab{b: b, dir: b.TempDir(), name: fmt.Sprintf("nlwatch-%d", os.Getpid()),
 		lines: make(chan watchLine, 256), ended: make(chan error, 1)}
 	w.binary = filepath.Join(w.dir, "niclane")
