@@ -135,6 +135,26 @@ func Refused(t *testing.T, line string) string {
 	return string(out)
 }
 
+// Says fails the test unless a text has all of the words in it.
+func Says(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q is not in:\n%s", w, text)
+		}
+	}
+}
+
+// NotOn skips a test that a kernel's release, which begins so, has nothing for.
+func NotOn(t *testing.T, releases ...string) {
+	t.Helper()
+	for _, r := range releases {
+		if strings.HasPrefix(Read(t, "/proc/sys/kernel/osrelease"), r) {
+			t.Skip("not in this kernel")
+		}
+	}
+}
+
 // Read returns what is in a file, or why it cannot be read.
 func Read(t *testing.T, file string) string {
 	t.Helper()
@@ -293,6 +313,45 @@ func In6(sport, dport uint16) Flow {
 	return Flow{netip.AddrPortFrom(WireAddr6, sport), netip.AddrPortFrom(CardAddr6, dport)}
 }
 
+// Back is the flow of the answers.
+func (f Flow) Back() Flow { return Flow{f.Dst, f.Src} }
+
+// Dial connects a socket on this side of the wire, where f comes from.
+func (f Flow) Dial(t *testing.T) *net.UDPConn {
+	t.Helper()
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ToAll are so many flows to a port of the card that some go to each of its queues.
+//
+// The hash is linear in the ports' bits: of 64 flows whose ports share most of
+// them one of 260 random keys, and each boot has one, leaves a queue without any.
+func ToAll(port uint16) (flows []Flow) {
+	for i := range uint16(256) {
+		flows = append(flows, In(1024+i*251, port))
+	}
+	return flows
+}
+
+// PolledInPairs sends to a port, all of whose queues get some of it, and fails unless
+// the NAPI of each second queue polls the next one too.
+func PolledInPairs(t *testing.T, port uint16, first, last int) {
+	t.Helper()
+	before := Stats(t)
+	Send(t, 1, ToAll(port)...)
+	received, interrupts := PerQueue(t, before, "rx_queue_%d_packets", 8), PerQueue(t, before, "queue_%d_interrupts", 8)
+	for q := first; q <= last; q++ {
+		if received[q] == 0 || (interrupts[q] > 0) != (q%2 == 0) {
+			t.Errorf("queue %d: received %d, interrupts %d; want the even ones to have all", q, received[q],
+				interrupts[q])
+		}
+	}
+}
+
 // Send sends n datagrams of each flow towards the card, and waits until the
 // card has received all.
 func Send(t *testing.T, n int, flows ...Flow) {
@@ -305,10 +364,7 @@ func Send(t *testing.T, n int, flows ...Flow) {
 	}
 	Behind(t, func() {
 		for _, f := range flows {
-			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := f.Dial(t)
 			for range n {
 				_, err := c.Write([]byte("hello"))
 				for IsRefused(err) {
@@ -384,13 +440,20 @@ func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() b
 // Sink listens behind the wire, so that nothing answers that a port is closed.
 func Sink(t *testing.T, ports ...uint16) {
 	t.Helper()
+	for _, p := range ports {
+		Listen(t, netip.AddrPortFrom(WireAddr, p))
+	}
+}
+
+// Listen listens at an address behind the wire until the test ends.
+func Listen(t *testing.T, at netip.AddrPort) (c *net.UDPConn) {
+	t.Helper()
 	Behind(t, func() {
-		for _, p := range ports {
-			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(WireAddr, p)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { c.Close() })
+		var err error
+		if c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { c.Close() })
 	})
+	return c
 }

@@ -4,8 +4,6 @@ package conformance
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -25,43 +23,17 @@ func TestPollers(t *testing.T) {
 	bed.Sh(t, set+"name tc1_poller_timeout value 500")
 	bed.Refused(t, set+"name tc1_poller_timeout value 0")
 	bed.Refused(t, set+"name tc16_inline_fd value true")
-	if out := bed.Sh(t, "devlink dev param show platform/simcard.0 name tc1_poller_timeout"); !strings.Contains(out,
-		"500") {
-		t.Error(out)
-	}
-	before := bed.Stats(t)
-	var flows []bed.Flow
-	for i := range uint16(256) { // whatever the boot's key, see TestChannels
-		flows = append(flows, bed.In(1024+i*251, 100))
-	}
-	bed.Send(t, 1, flows...)
-	received := bed.PerQueue(t, before, "rx_queue_%d_packets", 8)
-	interrupts := bed.PerQueue(t, before, "queue_%d_interrupts", 8)
-	for q := 4; q < 8; q++ {
-		if received[q] == 0 || (interrupts[q] > 0) != (q%2 == 0) {
-			t.Errorf("queue %d: received %d, interrupts %d; want the even ones to have all", q, received[q],
-				interrupts[q])
-		}
-	}
+	bed.Says(t, bed.Sh(t, "devlink dev param show platform/simcard.0 name tc1_poller_timeout"), "500")
+	bed.PolledInPairs(t, 100, 4, 7)
 
 	// What the connection sends goes out by queue 6, and what it gets has to
 	// come in there, whatever the hash says.
 	bed.Sh(t, "tc filter add dev sim0 egress protocol ip flower ip_proto udp src_port 100 action skbedit "+
 		"queue_mapping 6")
 	bed.Sh(t, set+"name tc1_inline_fd value true")
-	var far *net.UDPConn
-	var err error
-	bed.Behind(t, func() {
-		far, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(bed.WireAddr, 1000)))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(bed.CardAddr, 100)),
-		far.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := bed.In(1000, 100)
+	far := bed.Listen(t, f.Src)
+	c := f.Back().Dial(t)
 	defer c.Close()
 	if _, err := c.Write([]byte("to be learned from")); err != nil {
 		t.Fatal(err)
@@ -70,7 +42,7 @@ func TestPollers(t *testing.T) {
 		t.Fatal(err)
 	}
 	far.Close()
-	only(t, 8, bed.In(1000, 100), 6)
+	only(t, 8, f, 6)
 	bed.Sh(t, fmt.Sprintf("tc qdisc del dev %s root", bed.Dev))
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/mdlayher/genetlink"
@@ -206,57 +205,50 @@ const (
 // TestRSSByNetlink: a context's life without the ioctl.
 func TestRSSByNetlink(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "indir=128", "contexts=4")
-	if !slices.ContainsFunc([]string{"6.1.", "6.12."}, func(p string) bool {
-		return strings.HasPrefix(bed.Read(t, "/proc/sys/kernel/osrelease"), p)
-	}) {
-		f := dial(t, "ethtool")
-		header := func(ae *netlink.AttributeEncoder) {
-			ae.Nested(rssHeader, func(ae *netlink.AttributeEncoder) error {
-				ae.Uint32(1, ifindex(t))
-				return nil
-			})
-		}
-		var table []byte
-		for i := range uint32(128) {
-			table = binary.NativeEndian.AppendUint32(table, 4+i%3)
-		}
-		answers := f.do(rssCreate, 0, func(ae *netlink.AttributeEncoder) {
-			header(ae)
-			ae.Bytes(rssTable, table)
+	bed.NotOn(t, "6.1.", "6.12.")
+	f := dial(t, "ethtool")
+	header := func(ae *netlink.AttributeEncoder) {
+		ae.Nested(rssHeader, func(ae *netlink.AttributeEncoder) error {
+			ae.Uint32(1, ifindex(t))
+			return nil
 		})
-		if len(answers) != 1 {
-			t.Fatalf("%d answers", len(answers))
-		}
-		id := binary.NativeEndian.Uint32(f.attributes(answers[0])[rssContext])
-		context := func(ae *netlink.AttributeEncoder) {
-			header(ae)
-			ae.Uint32(rssContext, id)
-		}
-		got := f.attributes(f.do(rssGet, 0, context)[0])[rssTable]
-		if !slices.Equal(got, table) {
-			t.Errorf("context %d has the table %v", id, got)
-		}
-		bed.Sh(t, "ethtool -X sim0 equal 2")
-		bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 context 1 loc 0")
-		for i := range uint16(8) {
-			only(t, 8, bed.In(1000+i, 100), 4, 5, 6)
-		}
-		if _, err := f.try(rssDelete, netlink.Acknowledge, context); err == nil {
-			t.Error("a context is removed that a rule uses")
-		}
-		bed.Sh(t, "ethtool -N sim0 delete 0")
-		f.do(rssDelete, netlink.Acknowledge, context)
-		return
 	}
-	t.Skip("not in this kernel")
+	var table []byte
+	for i := range uint32(128) {
+		table = binary.NativeEndian.AppendUint32(table, 4+i%3)
+	}
+	answers := f.do(rssCreate, 0, func(ae *netlink.AttributeEncoder) {
+		header(ae)
+		ae.Bytes(rssTable, table)
+	})
+	if len(answers) != 1 {
+		t.Fatalf("%d answers", len(answers))
+	}
+	id := binary.NativeEndian.Uint32(f.attributes(answers[0])[rssContext])
+	context := func(ae *netlink.AttributeEncoder) {
+		header(ae)
+		ae.Uint32(rssContext, id)
+	}
+	got := f.attributes(f.do(rssGet, 0, context)[0])[rssTable]
+	if !slices.Equal(got, table) {
+		t.Errorf("context %d has the table %v", id, got)
+	}
+	bed.Sh(t, "ethtool -X sim0 equal 2")
+	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 context 1 loc 0")
+	for i := range uint16(8) {
+		only(t, 8, bed.In(1000+i, 100), 4, 5, 6)
+	}
+	if _, err := f.try(rssDelete, netlink.Acknowledge, context); err == nil {
+		t.Error("a context is removed that a rule uses")
+	}
+	bed.Sh(t, "ethtool -N sim0 delete 0")
+	f.do(rssDelete, netlink.Acknowledge, context)
 }
 
 // TestQueueToNAPI: the map of queues, NAPIs and interrupts.
 func TestQueueToNAPI(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=3")
-	if strings.HasPrefix(bed.Read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
-		t.Skip("not in this kernel")
-	}
+	bed.NotOn(t, "6.1.")
 	c, err := netdev.Dial()
 	if err != nil {
 		t.Fatal(err)
@@ -291,9 +283,7 @@ func TestQueueToNAPI(t *testing.T) {
 // TestQueueStats: what netdev-genl counts is what ethtool counts.
 func TestQueueStats(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=4")
-	if strings.HasPrefix(bed.Read(t, "/proc/sys/kernel/osrelease"), "6.1.") {
-		t.Skip("not in this kernel")
-	}
+	bed.NotOn(t, "6.1.")
 	bed.Sh(t, "ethtool -X sim0 weight 0 1 0 0")
 	bed.Send(t, 50, bed.In(1, 9))
 	const (

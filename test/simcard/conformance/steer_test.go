@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,14 +82,7 @@ func counts(t *testing.T, queues int, f bed.Flow) []uint64 {
 func only(t *testing.T, queues int, f bed.Flow, want ...int) {
 	t.Helper()
 	for i, c := range counts(t, queues, f) {
-		if c == 0 {
-			continue
-		}
-		ok := false
-		for _, w := range want {
-			ok = ok || w == i
-		}
-		if !ok {
+		if c > 0 && !slices.Contains(want, i) {
 			t.Errorf("%v: queue %d, want %v", f, i, want)
 		}
 	}
@@ -153,26 +147,18 @@ func indirection(t *testing.T, text string) (table []int) {
 // TestTableFollowsChannels until somebody sets it.
 func TestTableFollowsChannels(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=2")
-	if got := max64(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 1 {
+	if got := slices.Max(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 1 {
 		t.Errorf("largest queue %d of 2 channels", got)
 	}
 	bed.Sh(t, "ethtool -L sim0 combined 6")
-	if got := max64(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 5 {
+	if got := slices.Max(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 5 {
 		t.Errorf("largest queue %d of 6 channels", got)
 	}
 	bed.Sh(t, "ethtool -X sim0 equal 3")
 	bed.Sh(t, "ethtool -L sim0 combined 8")
-	if got := max64(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 2 {
+	if got := slices.Max(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 2 {
 		t.Errorf("largest queue %d of a table set to 3", got)
 	}
-}
-
-func max64(table []int) int {
-	largest := -1
-	for _, q := range table {
-		largest = max(largest, q)
-	}
-	return largest
 }
 
 // TestRules: each kind of match, to a queue and to nowhere; the lower location wins.
@@ -200,9 +186,7 @@ func TestRules(t *testing.T) {
 	only(t, 8, bed.In(55, 100), 7)
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 2 loc 10")
 	only(t, 8, bed.In(55, 100), 2)
-	if out := bed.Sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 5 rules") {
-		t.Error(out)
-	}
+	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 5 rules")
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 8 loc 1")
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1 loc 32")
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 100 action 1 loc 2") // there is one
@@ -212,9 +196,7 @@ func TestRules(t *testing.T) {
 	}
 	bed.Refused(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 1")
 	bed.Sh(t, "ethtool -K sim0 ntuple off")
-	if out := bed.Sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
-		t.Error(out)
-	}
+	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 0 rules")
 }
 
 // TestRuleQuirks: what a card may be like.
@@ -244,9 +226,7 @@ func TestRuleQuirks(t *testing.T) {
 func TestContexts(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "contexts=3")
 	bed.Sh(t, "ethtool -X sim0 equal 2")
-	if out := bed.Sh(t, "ethtool -X sim0 context new start 4 equal 3"); !strings.Contains(out, "New RSS context is 1") {
-		t.Error(out)
-	}
+	bed.Says(t, bed.Sh(t, "ethtool -X sim0 context new start 4 equal 3"), "New RSS context is 1")
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 100 context 1 loc 0")
 	bed.Sh(t, "ethtool -X sim0 context new start 7 equal 1")
 	bed.Refused(t, "ethtool -X sim0 context new")
@@ -267,7 +247,7 @@ func TestContexts(t *testing.T) {
 	only(t, 8, bed.In(1, 101), 7)
 	bed.Sh(t, "ethtool -X sim0 context 1 start 2 equal 1")
 	only(t, 8, bed.In(1, 100), 2)
-	if got := indirection(t, bed.Sh(t, "ethtool -x sim0 context 1")); max64(got) != 2 {
+	if got := indirection(t, bed.Sh(t, "ethtool -x sim0 context 1")); slices.Max(got) != 2 {
 		t.Errorf("context 1: %v", got)
 	}
 	bed.Refused(t, "ethtool -X sim0 context 2 delete") // a rule uses it
@@ -284,9 +264,7 @@ func TestHwTC(t *testing.T) {
 	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 3 map 0 1 2 queues 2@0 4@2 2@6 hw 1 mode channel")
 	bed.Sh(t, "tc qdisc add dev sim0 clsact")
 	flower := "tc filter add dev sim0 protocol ip ingress prio 1 flower dst_ip 10.9.0.1/32 ip_proto udp dst_port "
-	if out := bed.Refused(t, flower+"100 skip_sw hw_tc 1"); !strings.Contains(out, "hw-tc-offload") {
-		t.Error(out)
-	}
+	bed.Says(t, bed.Refused(t, flower+"100 skip_sw hw_tc 1"), "hw-tc-offload")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
 	bed.Sh(t, flower+"100 skip_sw hw_tc 1")
 	bed.Sh(t, flower+"101 skip_sw hw_tc 2")
@@ -298,9 +276,7 @@ func TestHwTC(t *testing.T) {
 	if out := bed.Sh(t, "tc filter show dev sim0 ingress"); strings.Count(out, "in_hw_count") != 4 {
 		t.Error(out)
 	}
-	if out := bed.Sh(t, "tc qdisc show dev sim0"); !strings.Contains(out, "queues:(0:1) (2:5) (6:7)") {
-		t.Error(out)
-	}
+	bed.Says(t, bed.Sh(t, "tc qdisc show dev sim0"), "queues:(0:1) (2:5) (6:7)")
 	for i := range uint16(12) {
 		only(t, 8, bed.In(1000+i, 100), 2, 3, 4, 5)
 		only(t, 8, bed.In(1000+i, 101), 6, 7)
@@ -366,9 +342,7 @@ func TestModeChannelIsDCB(t *testing.T) {
 	bed.Plug(t, "queues=8", "channels=8", "channel_is_dcb=1")
 	bed.Sh(t, "ethtool -K sim0 hw-tc-offload on")
 	bed.Sh(t, "tc qdisc add dev sim0 root mqprio num_tc 2 map 0 1 queues 2@0 6@2 hw 1 mode channel")
-	if out := bed.Sh(t, "tc qdisc show dev sim0"); !strings.Contains(out, "queues:(0:3) (4:7)") {
-		t.Error(out)
-	}
+	bed.Says(t, bed.Sh(t, "tc qdisc show dev sim0"), "queues:(0:3) (4:7)")
 	bed.Sh(t, "tc qdisc add dev sim0 clsact")
 	bed.Refused(t, "tc filter add dev sim0 protocol ip ingress prio 1 flower ip_proto udp dst_port 100 skip_sw hw_tc 1")
 }
@@ -404,9 +378,7 @@ func TestMqprioResizes(t *testing.T) {
 	combined("6")
 	bed.Sh(t, "tc qdisc del dev sim0 root")
 	combined("2") // the guest's processors
-	if out := bed.Sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
-		t.Error(out)
-	}
+	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 0 rules")
 	bed.Send(t, 10, bed.In(1, 9))
 }
 
@@ -422,10 +394,8 @@ func TestForgets(t *testing.T) {
 	bed.Sh(t, "ip netns exec wire ip link set wire0 up")
 	bed.Sh(t, "ip netns exec wire ip neigh replace 10.9.0.1 lladdr 02:6e:6c:00:00:01 dev wire0")
 	bed.Until(t, "the carrier", func() bool { return bed.Read(t, "/sys/class/net/"+bed.Dev+"/carrier") == "1" })
-	if out := bed.Sh(t, "ethtool -n sim0"); !strings.Contains(out, "Total 0 rules") {
-		t.Error(out)
-	}
-	if got := max64(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 3 {
+	bed.Says(t, bed.Sh(t, "ethtool -n sim0"), "Total 0 rules")
+	if got := slices.Max(indirection(t, bed.Sh(t, "ethtool -x sim0"))); got != 3 {
 		t.Errorf("largest queue of the table %d, want the default's 3", got)
 	}
 	bed.Refused(t, "ethtool -x sim0 context 1")

@@ -154,12 +154,8 @@ func (d *demo) send(meanwhile string) (parts [3]float64, said string) {
 	var wg sync.WaitGroup
 	before := bed.Stats(d.t)
 	in := d.incoming(store, backup, noise1, noise2)
-	for i, port := range []int{store, backup, noise1, noise2} {
-		c, err := net.DialUDP("udp", &net.UDPAddr{IP: bed.CardAddr.AsSlice(), Port: port},
-			&net.UDPAddr{IP: bed.WireAddr.AsSlice(), Port: 4000})
-		if err != nil {
-			d.t.Fatal(err)
-		}
+	for i, port := range []uint16{store, backup, noise1, noise2} {
+		c := bed.In(4000, port).Back().Dial(d.t)
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -219,12 +215,7 @@ func (d *demo) incoming(ports ...uint16) (conns []net.Conn) {
 	d.t.Helper()
 	bed.Behind(d.t, func() {
 		for i, port := range ports {
-			f := bed.In(uint16(3000+i), port)
-			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst))
-			if err != nil {
-				d.t.Fatal(err)
-			}
-			conns = append(conns, c)
+			conns = append(conns, bed.In(uint16(3000+i), port).Dial(d.t))
 		}
 	})
 	return conns

@@ -97,14 +97,25 @@ func (h *host) watch() (said func() string, end func()) {
 func (h *host) applied(words ...string) string {
 	h.t.Helper()
 	plan := h.niclane(3, "plan", h.lanes)
-	for _, w := range words {
-		if !strings.Contains(plan, w) {
-			h.t.Errorf("the plan does not say %q:\n%s", w, plan)
-		}
-	}
+	bed.Says(h.t, plan, words...)
 	h.niclane(0, "apply", h.lanes)
 	h.niclane(0, "plan", h.lanes)
 	return plan
+}
+
+// bond makes bond9 of x0 and x1, veths of four queues.
+func bond(t *testing.T, mode string) {
+	t.Helper()
+	bed.Sh(t, "ip link add bond9 type bond mode "+mode+" miimon 100")
+	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
+	for _, n := range []string{"0", "1"} {
+		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+
+			" numrxqueues 4 numtxqueues 4")
+		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "x"+n).Run() }) // the test may have
+		bed.Sh(t, "ip link set y"+n+" up")
+		bed.Sh(t, "ip link set x"+n+" master bond9")
+	}
+	bed.Sh(t, "ip link set bond9 up")
 }
 
 // restored rolls back, and compares what was there before.

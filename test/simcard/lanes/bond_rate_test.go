@@ -17,26 +17,18 @@ func TestBondRates(t *testing.T) {
 	const rates = "globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
 		"ports: [80], guarantee: 400mbit}\n"
 	h.write(rates)
-	bed.Sh(t, "ip link add bond9 type bond mode balance-xor miimon 100")
-	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
-	for _, n := range []string{"0", "1"} {
-		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+
-			" numrxqueues 4 numtxqueues 4")
-		bed.Sh(t, "ip link set y"+n+" up")
-		bed.Sh(t, "ip link set x"+n+" master bond9")
-	}
-	t.Cleanup(func() { bed.Sh(t, "ip link del x0") })
-	bed.Sh(t, "ip link set bond9 up")
+	bond(t, "balance-xor")
 	promised := func(dev, rate string) {
 		t.Helper()
-		if out := bed.Sh(t, "tc class show dev "+dev); !strings.Contains(out, "class htb 1:10") ||
-			!strings.Contains(out, "rate "+rate+" ") {
-			t.Errorf("%s: want lane web to have %s:\n%s", dev, rate, out)
-		}
+		bed.Says(t, bed.Sh(t, "tc class show dev "+dev), "class htb 1:10", "rate "+rate+" ")
+	}
+	bothPromised := func() {
+		t.Helper()
+		promised("x0", "200Mbit")
+		promised("x1", "200Mbit")
 	}
 	h.niclane(0, "apply", h.lanes)
-	promised("x0", "200Mbit")
-	promised("x1", "200Mbit")
+	bothPromised()
 	h.niclane(0, "plan", h.lanes)
 
 	bed.Sh(t, "ip link set x1 nomaster")
@@ -48,8 +40,7 @@ func TestBondRates(t *testing.T) {
 	bed.Sh(t, "ip link set x1 down")
 	bed.Sh(t, "ip link set x1 master bond9")
 	h.niclane(0, "apply", h.lanes)
-	promised("x0", "200Mbit")
-	promised("x1", "200Mbit")
+	bothPromised()
 
 	// A link that is down carries nothing: the other slave has its part until it is
 	// back. The bond asks for links every 100 ms.
@@ -62,9 +53,7 @@ func TestBondRates(t *testing.T) {
 		})
 	}
 	link("down")
-	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "bond9 sends by x0 and x1") {
-		t.Errorf("verify does not say what is wrong: %s", out)
-	}
+	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "bond9 sends by x0 and x1")
 	h.niclane(0, "apply", h.lanes)
 	promised("x0", "400Mbit")
 	promised("x1", "200Mbit")
@@ -72,8 +61,7 @@ func TestBondRates(t *testing.T) {
 	link("up")
 	h.niclane(3, "verify", "--for", "0")
 	h.niclane(0, "apply", h.lanes)
-	promised("x0", "200Mbit")
-	promised("x1", "200Mbit")
+	bothPromised()
 
 	// A watch does so by itself.
 	said, end := h.watch()
@@ -95,9 +83,7 @@ func TestBondRates(t *testing.T) {
 	h.niclane(0, "apply", h.lanes)
 	link("down")
 	h.niclane(3, "verify", "--for", "0")
-	if out := h.niclane(0, "apply", h.lanes); !strings.Contains(out, "nothing to do") {
-		t.Errorf("apply has something to do: %s", out)
-	}
+	bed.Says(t, h.niclane(0, "apply", h.lanes), "nothing to do")
 	h.niclane(0, "verify", "--for", "0")
 	link("up")
 	h.niclane(0, "rollback")

@@ -21,16 +21,7 @@ func TestBond(t *testing.T) {
 	h := &host{t: t, dir: t.TempDir()}
 	h.write("globals: {bond: bond9, link-rate: 1gbit, force: {queue-set: shared}}\nlanes:\n  web: {queues: 1, " +
 		"ports: [80], guarantee: 20%}\n")
-	bed.Sh(t, "ip link add bond9 type bond mode active-backup miimon 100")
-	t.Cleanup(func() { bed.Sh(t, "ip link del bond9") })
-	for _, n := range []string{"0", "1"} {
-		bed.Sh(t, "ip link add x"+n+" numrxqueues 4 numtxqueues 4 type veth peer name y"+n+
-			" numrxqueues 4 numtxqueues 4")
-		t.Cleanup(func() { bed.Sh(t, "ip link del x"+n) })
-		bed.Sh(t, "ip link set y"+n+" up")
-		bed.Sh(t, "ip link set x"+n+" master bond9")
-	}
-	bed.Sh(t, "ip link set bond9 up")
+	bond(t, "active-backup")
 	shaped := func(dev string) bool { return strings.Contains(bed.Sh(t, "tc qdisc show dev "+dev), "htb") }
 	h.niclane(0, "apply", h.lanes)
 	if !shaped("x0") || !shaped("x1") || shaped("bond9") {
@@ -40,10 +31,7 @@ func TestBond(t *testing.T) {
 
 	// By hand.
 	bed.Sh(t, "ip link set x1 nomaster")
-	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "bond/bond9/x1") ||
-		!strings.Contains(out, "carries nothing of bond9") {
-		t.Errorf("verify: %s", out)
-	}
+	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "bond/bond9/x1", "carries nothing of bond9")
 	h.niclane(0, "apply", h.lanes)
 	if !shaped("x0") || shaped("x1") {
 		t.Errorf("x1 has left; shaped: x0 %v, x1 %v", shaped("x0"), shaped("x1"))

@@ -48,9 +48,7 @@ func TestClasses(t *testing.T) {
 	leave(t, 80, []int{6, 7})
 	leave(t, 6379, []int{2, 3, 4, 5})
 	leave(t, 7, []int{0, 1})
-	if out := h.niclane(0, "verify", "--for", "50ms"); !strings.Contains(out, "0 drift") {
-		t.Errorf("verify: %s", out)
-	}
+	bed.Says(t, h.niclane(0, "verify", "--for", "50ms"), "0 drift")
 	h.restored(before)
 }
 
@@ -87,12 +85,7 @@ func leaveBy(t *testing.T, c *net.UDPConn, queues []int) {
 // dialFrom connects a port of the card to the sink of leave.
 func dialFrom(t *testing.T, port uint16) *net.UDPConn {
 	t.Helper()
-	c, err := net.DialUDP("udp", &net.UDPAddr{IP: bed.CardAddr.AsSlice(), Port: int(port)},
-		&net.UDPAddr{IP: bed.WireAddr.AsSlice(), Port: 4000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return bed.In(4000, port).Back().Dial(t)
 }
 
 // TestDCB: a driver takes mode channel for DCB, as bnxt and ixgbe do. That shows
@@ -101,9 +94,7 @@ func TestDCB(t *testing.T) {
 	h := plug(t, classLanes, ice...)
 	bed.Param(t, "channel_is_dcb", "1")
 	before := bed.Dump(t)
-	if out := h.niclane(1, "apply", h.lanes); !strings.Contains(out, "takes mode channel for DCB") {
-		t.Errorf("it does not say why:\n%s", out)
-	}
+	bed.Says(t, h.niclane(1, "apply", h.lanes), "takes mode channel for DCB")
 	same(t, "after the refusal", before)
 }
 

@@ -61,9 +61,7 @@ func TestContextsVerified(t *testing.T) {
 	h.applied("context new")
 	h.niclane(0, "verify", "--for", "100ms")
 	bed.Sh(t, "ethtool -X sim0 equal 8")
-	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "rss/sim0/0") {
-		t.Errorf("verify does not name the table:\n%s", out)
-	}
+	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "rss/sim0/0")
 	h.niclane(0, "apply", h.lanes)
 	h.niclane(0, "verify", "--for", "0")
 	h.restored(before)
@@ -79,9 +77,7 @@ func TestSmallCards(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := plug(t, twoLanes, "queues=8", "channels=8", c.param)
 			before := bed.Dump(t)
-			if out := h.niclane(1, "apply", h.lanes); !strings.Contains(out, c.want) {
-				t.Errorf("it does not say %q:\n%s", c.want, out)
-			}
+			bed.Says(t, h.niclane(1, "apply", h.lanes), c.want)
 			same(t, "after the refusal", before)
 		})
 	}
@@ -104,15 +100,8 @@ func TestForeignRule(t *testing.T) {
 	before := bed.Dump(t)
 	h.applied("context new")
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 context 1 loc 12")
-	out := h.niclane(1, "rollback")
-	for _, want := range []string{"rule/sim0/", "port=9", "--force"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("it does not say %q:\n%s", want, out)
-		}
-	}
+	bed.Says(t, h.niclane(1, "rollback"), "rule/sim0/", "port=9", "--force")
 	bed.Sh(t, "ethtool -n sim0 rule 12")
-	if out := h.niclane(0, "rollback", "--force"); !strings.Contains(out, "port=9") {
-		t.Errorf("it does not name the rule:\n%s", out)
-	}
+	bed.Says(t, h.niclane(0, "rollback", "--force"), "port=9")
 	same(t, "after rollback --force", before)
 }

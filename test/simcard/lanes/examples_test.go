@@ -81,9 +81,7 @@ func TestAdqsetup(t *testing.T) {
 	if got := bed.Read(t, "/proc/sys/net/core/busy_poll"); got != "15000" {
 		t.Errorf("busy_poll: %s, want 15000", got)
 	}
-	if out := h.niclane(0, "adqsetup", "reset"); !strings.Contains(out, "back as before") {
-		t.Errorf("reset: %s", out)
-	}
+	bed.Says(t, h.niclane(0, "adqsetup", "reset"), "back as before")
 	same(t, "after reset", before)
 	if got := bed.Read(t, "/proc/sys/net/core/busy_poll"); got != busyPoll {
 		t.Errorf("busy_poll: %s, want %s again", got, busyPoll)

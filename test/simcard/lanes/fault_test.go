@@ -78,17 +78,13 @@ func TestNoShrink(t *testing.T) {
 	before := bed.Dump(t)
 	h.niclane(0, "apply", h.lanes)
 	bed.Param(t, "no_shrink", "1")
-	if out := h.niclane(1, "rollback"); !strings.Contains(out, "channels/sim0") {
-		t.Errorf("it does not name the channels:\n%s", out)
-	}
+	bed.Says(t, h.niclane(1, "rollback"), "channels/sim0")
 	bed.Param(t, "no_shrink", "0")
 	h.restored(before)
 	// Somebody's table holds the channels that niclane added.
 	h.niclane(0, "apply", h.lanes)
 	bed.Sh(t, "ethtool -N sim0 flow-type udp4 dst-port 9 action 4 loc 3")
-	if out := h.niclane(1, "rollback"); !strings.Contains(out, "rule 3 (udp4,port=9, queue 4)") {
-		t.Errorf("it does not name what holds them:\n%s", out)
-	}
+	bed.Says(t, h.niclane(1, "rollback"), "rule 3 (udp4,port=9, queue 4)")
 	bed.Sh(t, "ethtool -N sim0 delete 3")
 	h.restored(before)
 }
@@ -103,9 +99,7 @@ func TestForgets(t *testing.T) {
 	bed.Sh(t, "ip link set sim0 down")
 	bed.Sh(t, "ip link set sim0 up")
 	bed.Param(t, "forgets", "0")
-	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "rule/sim0/") {
-		t.Errorf("verify does not name the rules:\n%s", out)
-	}
+	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "rule/sim0/")
 	h.niclane(0, "apply", h.lanes)
 	h.niclane(0, "verify", "--for", "0")
 	h.restored(before)

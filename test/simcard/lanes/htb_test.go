@@ -56,26 +56,19 @@ func TestHTB(t *testing.T) {
 	bed.Sink(t, 4000)
 	leave(t, 6379, []int{leafA})
 	leave(t, 7, []int{leafDefault})
-	if out := verifySending(t, h, 6379, "400ms"); !strings.Contains(out,
-		"left by a transmit queue of its own, behind the channels': 4, none elsewhere") ||
-		!strings.Contains(out, "left in class 1:10, none elsewhere") {
-		t.Errorf("verify does not prove lane a: %s", out)
-	}
+	bed.Says(t, verifySending(t, h, 6379, "400ms"),
+		"left by a transmit queue of its own, behind the channels': 4, none elsewhere",
+		"left in class 1:10, none elsewhere")
 
 	// What others do to it is found and repaired. This card does not let the
 	// feature go.
 	bed.Sh(t, "tc class change dev sim0 parent 1:1 classid 1:10 htb rate 1mbit ceil 2mbit")
-	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "class/sim0/1:10") ||
-		!strings.Contains(out, "guarantee, ceiling") {
-		t.Errorf("verify does not name the class: %s", out)
-	}
+	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "class/sim0/1:10", "guarantee, ceiling")
 	h.niclane(0, "apply", h.lanes)
 	bed.Refused(t, "ethtool -K sim0 hw-tc-offload off")
 	bed.Refused(t, "ethtool -L sim0 combined 2")
 	bed.Sh(t, "tc qdisc del dev sim0 root")
-	if out := h.niclane(3, "verify", "--for", "0"); !strings.Contains(out, "the card's classes are gone") {
-		t.Errorf("verify does not name the qdisc: %s", out)
-	}
+	bed.Says(t, h.niclane(3, "verify", "--for", "0"), "the card's classes are gone")
 	h.niclane(0, "apply", h.lanes)
 	h.niclane(0, "verify", "--for", "0")
 	leave(t, 6379, []int{leafA})

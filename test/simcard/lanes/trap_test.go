@@ -69,9 +69,7 @@ func TestTableFollowsChannels(t *testing.T) {
 
 	bed.Sh(t, "ethtool -X sim0 weight 1 3")
 	before = bed.Dump(t)
-	if out := h.niclane(1, "apply", h.lanes); !strings.Contains(out, "ethtool -X sim0 default gives it back") {
-		t.Errorf("it does not name the table:\n%s", out)
-	}
+	bed.Says(t, h.niclane(1, "apply", h.lanes), "ethtool -X sim0 default gives it back")
 	same(t, "after the refusal", before)
 	bed.Sh(t, "ethtool -X sim0 default")
 }
