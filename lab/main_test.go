@@ -49,17 +49,10 @@ func testMain(m *testing.M) int {
 	return vethtest.Isolate(m)
 }
 
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces, BPF")
-	}
-}
-
 // raise makes a lab, which is taken down at the end.
 func raise(t *testing.T, c Config) *Lab {
 	t.Helper()
-	needRoot(t)
+	vethtest.NeedRoot(t)
 	if c.Name == "" {
 		c.Name = testName()
 	}
@@ -128,7 +121,7 @@ func eventually(t *testing.T, f func() string) {
 
 // Whatever threads do, the process stays where it is.
 func TestThreadIsNotTheProcess(t *testing.T) {
-	needRoot(t)
+	vethtest.NeedRoot(t)
 	before := netnsOf(os.Getpid())
 	for range 200 {
 		if err := thread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 )
 
@@ -171,7 +172,7 @@ func same(t *testing.T, what string, before snapshot) {
 }
 
 func TestLeavesHostAsFound(t *testing.T) {
-	needRoot(t)
+	vethtest.NeedRoot(t)
 	for _, populated := range []bool{false, true} {
 		t.Run(map[bool]string{false: "empty", true: "populated"}[populated], func(t *testing.T) {
 			if populated {
@@ -275,7 +276,7 @@ func TestLeftoverRecord(t *testing.T) {
 
 // What has a name that the lab would use, and is not the lab's, is left alone.
 func TestForeignNames(t *testing.T) {
-	needRoot(t)
+	vethtest.NeedRoot(t)
 	name := testName() + "-noise"
 	output(t, "ip", "netns", "add", name)
 	defer output(t, "ip", "netns", "del", name)
@@ -289,7 +290,7 @@ func TestForeignNames(t *testing.T) {
 
 func snapAsRoot(t *testing.T) snapshot {
 	t.Helper()
-	needRoot(t)
+	vethtest.NeedRoot(t)
 	return atFirst(t)
 }
 
@@ -320,7 +321,7 @@ func killed(t *testing.T, role, name string, after time.Duration) {
 
 // After a kill at any point Down restores the host.
 func TestKill(t *testing.T) {
-	needRoot(t)
+	vethtest.NeedRoot(t)
 	name := testName()
 	foreign(t)
 	before := atFirst(t)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/internal/testing/programs"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 )
 
@@ -40,7 +41,7 @@ const (
 // lanes without pollers, which tc can say alone, by niclane and by tc -batch.
 // One round is one repetition; the metrics are medians.
 func BenchmarkApply(b *testing.B) {
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, "niclane")
 	build(b, niclane)
@@ -83,13 +84,6 @@ func BenchmarkApply(b *testing.B) {
 		b.ReportMetric(ratio("script", "apply"), "script/apply")
 		b.ReportMetric(ratio("batch", "apply"), "batch/apply")
 		b.ReportMetric(ratio("batch without pollers", "apply without pollers"), "batch/apply-without-pollers")
-	}
-}
-
-func needRoot(b *testing.B) {
-	b.Helper()
-	if os.Geteuid() != 0 {
-		b.Skip("not root")
 	}
 }
 

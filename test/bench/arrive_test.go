@@ -31,7 +31,7 @@ const arriving = 200_000
 // thousands of packets per second of processor time. Medians of interleaved
 // rounds; what else runs on the machine is in them.
 func BenchmarkArrive(b *testing.B) {
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	dir := b.TempDir()
 	wire(b)
 	defer enter(b, chainNetns)()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -35,7 +36,7 @@ const (
 // write(2) to the other end of the veth, on one processor: what a processor does
 // in a second follows from it. Medians of interleaved rounds.
 func BenchmarkChain(b *testing.B) {
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	dir := b.TempDir()
 	wire(b)
 	defer enter(b, chainNetns)()

@@ -39,7 +39,7 @@ func BenchmarkCountersReceived(b *testing.B) { counted(b, countReceived) }
 func BenchmarkCountersSent(b *testing.B) { counted(b, countSent) }
 
 func counted(b *testing.B, f func(*testing.B)) {
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	wire(b)
 	defer enter(b, chainNetns)()
 	for b.Loop() {

@@ -25,6 +25,7 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 // BenchmarkIntended sends 50,000 gets a second to a server that never sleeps and
@@ -40,7 +41,7 @@ import (
 // the late ones. passed is the share of the steps, good the share of these whose
 // own P99 is at most 5 µs, all the error of all of them.
 func BenchmarkIntended(b *testing.B) {
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
 	address := spinning(b)
@@ -154,7 +155,7 @@ const (
 // (AF_PACKET with SO_TIMESTAMPING, the kernel's software timestamps): what the
 // generator says beyond that is its system calls and the socket's way to it.
 func BenchmarkCapture(b *testing.B) {
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	niclane := filepath.Join(b.TempDir(), program.Bench)
 	build(b, niclane)
 	for _, name := range []string{exactNetns, exactPeer} {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 // BenchmarkMember adds the thousandth member to a lane on a device that cannot
@@ -14,7 +16,7 @@ import (
 // and journals what it owns. What the kernel's part of it takes is BenchmarkAdd
 // of package internal/kernel/bpf.
 func BenchmarkMember(b *testing.B) {
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	dir := b.TempDir()
 	memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-") // as /run is
 	if err != nil {

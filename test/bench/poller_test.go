@@ -12,6 +12,7 @@ import (
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/internal/program"
 	"github.com/niclane/niclane/internal/testing/programs"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/napi"
 )
 
@@ -27,7 +28,7 @@ import (
 //   - cpu-us: time that the server's processor was not idle, per request;
 //   - us-P50, us-P99: latency over all repeats.
 func BenchmarkPollers(b *testing.B) {
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	dir := b.TempDir()
 	niclane := filepath.Join(dir, "niclane")
 	programs.Build(b, dir, program.Niclane, program.Bench)

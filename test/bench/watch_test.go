@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/internal/kernel/cgroup"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 // restFor is how long a watch is left alone: two looks that nobody asked for are
@@ -51,7 +52,7 @@ const (
 // startWatch has the lanes of a file watched in a lab.
 func startWatch(b *testing.B, lanes string) *watchedLab {
 	b.Helper()
-	needRoot(b)
+	vethtest.NeedRoot(b)
 	w := &watchedLab{b: b, dir: b.TempDir(), name: fmt.Sprintf("nlwatch-%d", os.Getpid()),
 		lines: make(chan watchLine, 256), ended: make(chan error, 1)}
 	w.binary = filepath.Join(w.dir, "niclane")

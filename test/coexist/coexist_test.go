@@ -6,10 +6,8 @@
 package coexist
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -17,9 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/kernel/bpf"
-	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/lanetest"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/apply"
@@ -83,21 +80,11 @@ lanes:
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
 func TestNeighbours(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	for _, n := range neighbours() {
 		t.Run(n.name, func(t *testing.T) {
 			cfg := lab.Config{Name: fmt.Sprintf("coexist-%d", os.Getpid()), Card: lab.CardNone}
-			l, err := lab.Up(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := l.Down(context.WithoutCancel(t.Context())); err != nil {
-					t.Error(err)
-				}
-			}()
+			l := labtest.Up(t, cfg)
 			traffic := labtest.StartTraffic(t, l)
 			defer traffic.End()
 			var slot string
@@ -213,37 +200,16 @@ func refuses(t *testing.T, err error, neighbour string) {
 func inLane(t *testing.T, p *plan.Plan, traffic *labtest.Traffic) {
 	t.Helper()
 	class := p.Lanes[1].Class
-	answers, questions := classPackets(t, class), moved(t)
+	answers := classPackets(t, class)
+	questions, _ := lanetest.XDPPackets(t, lab.Port)
 	traffic.Exchange(t, 100)
 	if got := classPackets(t, class) - answers; got < 100 {
 		t.Errorf("class %s of the lane carried %d of 100 answers", class, got)
 	}
 	cpumap := slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Object().Kind() == (device.XDP{}).Kind() })
-	if got := moved(t) - questions; cpumap && got < 100 {
-		t.Errorf("the XDP program moved %d of 100 questions", got)
+	if moved, _ := lanetest.XDPPackets(t, lab.Port); cpumap && moved-questions < 100 {
+		t.Errorf("the XDP program moved %d of 100 questions", moved-questions)
 	}
-}
-
-// moved is how many packets the XDP program has given to the lane.
-func moved(t *testing.T) (packets uint64) {
-	t.Helper()
-	c, err := tc.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	b := bpf.New(c)
-	defer b.Close()
-	counters, err := b.XDPCounters(lab.Port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range counters {
-		if x.Lane == 1 {
-			packets += x.Packets
-		}
-	}
-	return packets
 }
 
 // planHere plans the lanes for the calling thread's namespace. The error is the
@@ -254,10 +220,7 @@ func planHere(t *testing.T) (*plan.Plan, *device.State, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{lab.Port}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := lanetest.Observe(t, lab.Port)
 	p, err := plan.Make(f.Intent, st, plan.Owned{})
 	return p, st, err
 }
@@ -290,18 +253,9 @@ func contains(got, want []string) bool {
 	return i == len(want)
 }
 
-func run(t *testing.T, argv ...string) string {
-	t.Helper()
-	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", strings.Join(argv, " "), err, out)
-	}
-	return string(out)
-}
-
 func classPackets(t *testing.T, class string) (packets int) {
 	t.Helper()
-	lines := strings.Split(run(t, "tc", "-s", "class", "show", "dev", lab.Port), "\n")
+	lines := strings.Split(vethtest.Command(t, "tc -s class show dev "+lab.Port), "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, "class htb "+class+" ") {
 			var bytes int

@@ -4,7 +4,6 @@ package coexist
 
 import (
 	"errors"
-	"net"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -14,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 )
 
@@ -122,11 +122,7 @@ func extensions() error { return features.HaveProgramType(ebpf.Extension) }
 // allows everything and counts it).
 func dispatcher(t *testing.T) func() (in, out uint64) {
 	mountBPF(t)
-	run(t, "xdp-filter", "load", "--mode", "skb", "--policy", "allow", lab.Port)
-	iface, err := net.InterfaceByName(lab.Port)
-	if err != nil || iface == nil {
-		t.Fatal(err)
-	}
+	vethtest.Command(t, "xdp-filter load --mode skb --policy allow "+lab.Port)
 	m, err := ebpf.LoadPinnedMap("/sys/fs/bpf/xdp-filter/xdp_stats_map", nil)
 	if err != nil {
 		t.Fatal(err)

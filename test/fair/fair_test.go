@@ -38,9 +38,7 @@ func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 // the bulk of another flow of the same lane: in a shared one, and in the default
 // one, which has all that is in no other.
 func TestSparseFlow(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	for _, lane := range []struct {
 		name         string
 		bulk, sparse uint16 // ports
@@ -69,9 +67,7 @@ func TestSparseFlow(t *testing.T) {
 // TestAddresses: of two members of a shared lane the one with a single connection
 // gets as much as the one with twenty.
 func TestAddresses(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.Run(t, 4, func(t *testing.T) {
 		vethtest.OwnMounts(t)
 		apply10(t, device.CapCake)

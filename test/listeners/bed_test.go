@@ -6,7 +6,6 @@
 package listeners
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -79,23 +78,13 @@ type bed struct {
 
 // onBed runs f in a lab of two processors with the lane.
 func onBed(t testing.TB, f func(b *bed)) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	var online unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &online); err != nil || !online.IsSet(0) || !online.IsSet(1) {
 		t.Skip("needs processors 0 and 1")
 	}
-	l, err := lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("listen-%d", os.Getpid()), Queues: 4,
+	l := labtest.Up(t, lab.Config{Name: fmt.Sprintf("listen-%d", os.Getpid()), Queues: 4,
 		SUTCPUs: []int{0, 1}, OtherCPUs: []int{0, 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Down(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	}()
 	labtest.OnHost(t, l, lab.SUT, func(t testing.TB) {
 		k, err := apply.NewKernel("")
 		if err != nil {

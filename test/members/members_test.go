@@ -5,22 +5,19 @@
 package members
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/internal/kernel/bpf"
-	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/lanetest"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/journal"
-	"github.com/niclane/niclane/lane/observe"
 	"github.com/niclane/niclane/lane/plan"
 )
 
@@ -57,20 +54,10 @@ lanes:
 func TestMain(m *testing.M) { os.Exit(vethtest.Isolate(m)) }
 
 func TestMembersComeAndGo(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	for _, card := range []string{lab.CardEmulated, lab.CardNone} {
 		t.Run("card "+card, func(t *testing.T) {
-			l, err := lab.Up(t.Context(), lab.Config{Name: fmt.Sprintf("members-%d", os.Getpid()), Card: card})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := l.Down(context.WithoutCancel(t.Context())); err != nil {
-					t.Error(err)
-				}
-			}()
+			l := labtest.Up(t, lab.Config{Name: fmt.Sprintf("members-%d", os.Getpid()), Card: card})
 			labtest.OnHost(t, l, lab.SUT, func(t *testing.T) { comeAndGo(t, l) })
 		})
 	}
@@ -125,22 +112,7 @@ func inLane(t *testing.T, l *lab.Lab) (packets uint64) {
 		}
 		return packets
 	}
-	c, err := tc.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	b := bpf.New(c)
-	defer b.Close()
-	counters, err := b.XDPCounters(lab.Port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, x := range counters {
-		if x.Lane == 1 {
-			packets += x.Packets
-		}
-	}
+	packets, _ = lanetest.XDPPackets(t, lab.Port)
 	return packets
 }
 
@@ -151,10 +123,7 @@ func advance(t *testing.T, k *apply.System, before *journal.Journal, text string
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{lab.Port}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := lanetest.Observe(t, lab.Port)
 	host, err := journal.Here()
 	if err != nil {
 		t.Fatal(err)

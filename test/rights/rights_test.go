@@ -132,9 +132,7 @@ func shipped(t *testing.T) map[string][]string {
 // TestPollers: the lanes are made, as they were asked for, and go, and nothing of
 // them is left.
 func TestPollers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.HoldIOUring(t)
 	niclane := programs.Niclane(t)
 	for file, set := range shipped(t) {

@@ -38,9 +38,7 @@ type bed struct {
 }
 
 func TestSoak(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	length := soak.Length(t, 6*time.Second)
 	vethtest.HoldIOUring(t)
 	r, err := iouring.New(time.Millisecond)

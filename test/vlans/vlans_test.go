@@ -51,9 +51,7 @@ var frames = []frame{
 // TestLane: a lane that is kept to a VLAN has its packets, both ways, and none of
 // other VLANs, without a tag, or of other ports.
 func TestLane(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.Run(t, 4, func(t *testing.T) {
 		vethtest.OwnMounts(t)
 		k, err := apply.NewKernel("")
@@ -75,11 +73,11 @@ func TestLane(t *testing.T) {
 			if f.in {
 				want = each
 			}
-			in, all := received(t, b)
+			in, all := lanetest.XDPPackets(t, vethtest.Dev)
 			send(t, v1.Index, f.datagram(4000, f.port).Frame(v1, v0))
 			vethtest.Until(t, "all of them are counted",
-				func() bool { _, now := received(t, b); return now-all >= each })
-			if now, _ := received(t, b); now-in != want {
+				func() bool { _, now := lanetest.XDPPackets(t, vethtest.Dev); return now-all >= each })
+			if now, _ := lanetest.XDPPackets(t, vethtest.Dev); now-in != want {
 				t.Errorf("%s: of %d that arrive %d are the lane's, want %d", f.name, each, now-in, want)
 			}
 			out := sent(t, b)
@@ -96,23 +94,6 @@ func TestLane(t *testing.T) {
 
 func (f frame) datagram(from, to uint16) vethtest.Datagram {
 	return vethtest.Datagram{VLAN: f.vlan, Source: 2, From: from, To: to, Payload: 18}
-}
-
-// received is how many packets niclane's XDP program has counted for the lane, and
-// in all.
-func received(t *testing.T, b *bpf.Client) (lane, all uint64) {
-	t.Helper()
-	counters, err := b.XDPCounters("v0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range counters {
-		all += c.Packets
-		if c.Lane == 1 {
-			lane += c.Packets
-		}
-	}
-	return lane, all
 }
 
 // laneRow is the lane's in the classifier's counters: its class is 1:10.

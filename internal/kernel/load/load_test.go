@@ -5,12 +5,13 @@ package load
 import (
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 func TestCollection(t *testing.T) {
@@ -20,9 +21,7 @@ func TestCollection(t *testing.T) {
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
 		}}}
 	}
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	vethtest.NeedRoot(t)
 	c, err := Collection(spec("niclane_test"), ebpf.CollectionOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -72,13 +72,6 @@ func watch(t testing.TB, s *notify.Source, in notify.Interest) bool {
 	return grown
 }
 
-func root(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
-}
-
 // clsactParent is TC_H_CLSACT of linux/pkt_sched.h.
 const clsactParent = 0xfffffff1
 
@@ -105,7 +98,7 @@ func askQdisc(index int, parent uint32) error {
 // TestDevice: what is done to the device is told, what is done to the other is
 // not.
 func TestDevice(t *testing.T) {
-	root(t)
+	vethtest.NeedRoot(t)
 	vethtest.Run(t, 2, func(t *testing.T) {
 		s := open(t)
 		link := vethtest.Interface(t, vethtest.Dev)
@@ -170,7 +163,7 @@ func TestDevice(t *testing.T) {
 // TestRenamed: the old name's device is told by its number, the new one by its
 // name.
 func TestRenamed(t *testing.T) {
-	root(t)
+	vethtest.NeedRoot(t)
 	vethtest.Run(t, 1, func(t *testing.T) {
 		s := open(t)
 		link := vethtest.Interface(t, vethtest.Dev)
@@ -193,7 +186,7 @@ func TestRenamed(t *testing.T) {
 // TestFiles: whoever writes a file of sysfs or procfs, makes or removes a
 // control group, or ends a process, is noticed.
 func TestFiles(t *testing.T) {
-	root(t)
+	vethtest.NeedRoot(t)
 	groups, err := cgroup.Find(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +280,7 @@ func dropCaches(t *testing.T) {
 
 // TestLost: where more is said than there is room for, that is told.
 func TestLost(t *testing.T) {
-	root(t)
+	vethtest.NeedRoot(t)
 	vethtest.Run(t, 1, func(t *testing.T) {
 		s := open(t)
 		link := vethtest.Interface(t, vethtest.Dev)

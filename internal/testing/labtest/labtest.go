@@ -6,6 +6,7 @@
 package labtest
 
 import (
+	"context"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,21 @@ import (
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 )
+
+// Up makes a lab, which goes down when the test ends.
+func Up(t testing.TB, c lab.Config) *lab.Lab {
+	t.Helper()
+	l, err := lab.Up(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
 
 // OnHost runs f on a thread in a host's network namespace and a mount namespace
 // of its own. The thread ends with f.

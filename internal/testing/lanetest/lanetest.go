@@ -7,6 +7,8 @@ package lanetest
 import (
 	"testing"
 
+	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
@@ -23,6 +25,30 @@ func Observe(t testing.TB, devices ...string) *device.State {
 		t.Fatal(err)
 	}
 	return st
+}
+
+// XDPPackets is how many packets niclane's XDP program on a device has counted for
+// the first lane, and in all.
+func XDPPackets(t testing.TB, dev string) (lane, all uint64) {
+	t.Helper()
+	c, err := tc.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b := bpf.New(c)
+	defer b.Close()
+	counters, err := b.XDPCounters(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range counters {
+		all += c.Packets
+		if c.Lane == 1 {
+			lane += c.Packets
+		}
+	}
+	return lane, all
 }
 
 // Apply makes what a lanes file asks for on devices that are as st says. The journal

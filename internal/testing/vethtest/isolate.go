@@ -51,3 +51,11 @@ func Isolate(m *testing.M) int {
 	}
 	return 0
 }
+
+// NeedRoot skips a test that only root can run.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("not root")
+	}
+}

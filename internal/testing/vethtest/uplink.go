@@ -14,9 +14,7 @@ import (
 // and returns its name. It is gone when the test ends.
 func Uplink(t testing.TB) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
-	}
+	NeedRoot(t)
 	name := fmt.Sprintf("up%d", os.Getpid()%1000)
 	IP(t, strings.ReplaceAll(`
 		link add DEV numtxqueues 8 numrxqueues 8 type veth peer name DEVp numtxqueues 8 numrxqueues 8

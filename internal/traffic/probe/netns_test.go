@@ -47,9 +47,7 @@ func ip(t *testing.T, format string, args ...any) {
 
 // between runs f on this host, connected to the other.
 func between(t *testing.T, f func(t *testing.T, other *host)) {
-	if os.Geteuid() != 0 {
-		t.Skip("not root: the kernel makes network namespaces for root only")
-	}
+	vethtest.NeedRoot(t)
 	vethtest.Run(t, 2, func(t *testing.T) {
 		h := &host{t: t}
 		vethtest.OnOwnThread(func() {
