@@ -46,15 +46,7 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 	for i, o := range objects {
 		var list string
 		var read func() ([]device.Object, error)
-		_, entry := o.(device.FilterEntry)
-		_, steered := o.(device.XDPEntry)
-		if (entry || steered) && len(objects) <= few {
-			var err error
-			if out[i], err = c.Read(o); err != nil {
-				return nil, err
-			}
-			continue
-		}
+		entry := true
 		switch o := o.(type) {
 		case device.FilterEntry:
 			list = o.Filter
@@ -63,9 +55,10 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 			list = device.XDP{Dev: o.Dev}.Key()
 			read = func() ([]device.Object, error) { return objectsOf(c.xdpEntriesOf(o.Dev)) }
 		case device.CPUThread:
-			list = "threads of " + o.Dev
+			list, entry = "threads of "+o.Dev, false
 			read = func() ([]device.Object, error) { return objectsOf(c.cpuThreadsOf(o.Dev)) }
-		default:
+		}
+		if read == nil || entry && len(objects) <= few {
 			var err error
 			if out[i], err = c.Read(o); err != nil {
 				return nil, err
@@ -87,6 +80,14 @@ func (c *Client) ReadMany(objects []device.Object) ([]device.Object, error) {
 		}
 	}
 	return out, nil
+}
+
+// objectOf is an object that may not be there, nil.
+func objectOf[T device.Object](o *T, err error) (device.Object, error) {
+	if o == nil || err != nil {
+		return nil, err
+	}
+	return *o, nil
 }
 
 func objectsOf[T device.Object](list []T, err error) ([]device.Object, error) {

@@ -45,20 +45,13 @@ func (c *Client) readCPUQueue(q device.CPUQueue) (device.Object, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
-	got, err := m.queue(q.CPU)
-	if got == nil || err != nil {
-		return nil, err
-	}
-	return *got, nil
+	return objectOf(m.queue(q.CPU))
 }
 
 func (c *Client) writeCPUQueue(old, next device.Object, q device.CPUQueue) error {
-	m, err := c.openXDP(q.Dev)
+	m, err := c.haveXDP(q.Dev)
 	if err != nil {
 		return err
-	}
-	if m == nil {
-		return errNoProgram(q.Dev)
 	}
 	present, err := m.queue(q.CPU)
 	switch {
@@ -124,14 +117,19 @@ func online(cpu int) error {
 
 // queues returns all that there are, by CPU.
 func (m *xdpMaps) queues() ([]device.CPUQueue, error) {
-	var out []device.CPUQueue
-	for cpu := range int(m.cpus.MaxEntries()) {
-		q, err := m.queue(cpu)
+	return present(0, int(m.cpus.MaxEntries()), m.queue)
+}
+
+// present returns what get finds of numbers from first on, below end.
+func present[T any](first, end int, get func(int) (*T, error)) ([]T, error) {
+	var out []T
+	for n := first; n < end; n++ {
+		v, err := get(n)
 		if err != nil {
 			return nil, err
 		}
-		if q != nil {
-			out = append(out, *q)
+		if v != nil {
+			out = append(out, *v)
 		}
 	}
 	return out, nil

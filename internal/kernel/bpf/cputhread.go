@@ -86,14 +86,11 @@ func (c *Client) readCPUThread(t device.CPUThread) (device.Object, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
-	got, err := c.cpuThread(m, t.CPU)
+	got, err := objectOf(c.cpuThread(m, t.CPU))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.Key(), err)
 	}
-	if got == nil {
-		return nil, nil
-	}
-	return *got, nil
+	return got, nil
 }
 
 // writeCPUThread sets the scheduling of a thread. The thread comes and goes

@@ -60,11 +60,7 @@ func (c *Client) readDefault(d device.FilterDefault) (device.Object, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
-	v, err := m.rest()
-	if v == nil || err != nil {
-		return nil, err
-	}
-	return *v, nil
+	return objectOf(m.rest())
 }
 
 func (m *maps) rest() (*device.FilterDefault, error) {
@@ -83,12 +79,9 @@ func (c *Client) writeDefault(next device.Object, d device.FilterDefault) error 
 			return err
 		}
 	}
-	m, err := c.filterOf(d.Filter)
+	m, err := c.haveFilter(d.Filter)
 	if err != nil {
 		return err
-	}
-	if m == nil {
-		return fmt.Errorf("%w: its filter is not there", unix.ENOENT)
 	}
 	return m.defaults.Update(uint32(0), r, ebpf.UpdateExist)
 }
@@ -100,4 +93,13 @@ func (c *Client) filterOf(key string) (*maps, error) {
 		return nil, err
 	}
 	return c.open(f)
+}
+
+// haveFilter is filterOf where a filter that is not there is an error.
+func (c *Client) haveFilter(key string) (*maps, error) {
+	m, err := c.filterOf(key)
+	if m == nil && err == nil {
+		err = fmt.Errorf("%w: its filter is not there", unix.ENOENT)
+	}
+	return m, err
 }

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -29,15 +27,11 @@ func parseFilterKey(key string) (device.Filter, error) {
 }
 
 func (c *Client) readEntry(e device.FilterEntry) (device.Object, error) {
-	filter, err := parseFilterKey(e.Filter)
-	if err != nil {
-		return nil, err
-	}
 	f, mask, err := flow.Encode(e.Match)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Key(), err)
 	}
-	m, err := c.open(filter)
+	m, err := c.filterOf(e.Filter)
 	if m == nil || err != nil {
 		return nil, err
 	}
@@ -52,10 +46,6 @@ func (c *Client) readEntry(e device.FilterEntry) (device.Object, error) {
 }
 
 func (c *Client) writeEntry(old, next device.Object, e device.FilterEntry) error {
-	filter, err := parseFilterKey(e.Filter)
-	if err != nil {
-		return err
-	}
 	f, mask, err := flow.Encode(e.Match)
 	if err != nil {
 		return err
@@ -66,20 +56,11 @@ func (c *Client) writeEntry(old, next device.Object, e device.FilterEntry) error
 			return err
 		}
 	}
-	m, err := c.open(filter)
+	m, err := c.haveFilter(e.Filter)
 	if err != nil {
 		return err
 	}
-	if m == nil {
-		return fmt.Errorf("%w: its filter is not there", unix.ENOENT)
-	}
-	switch {
-	case next == nil:
-		return m.remove(f, mask)
-	case old != nil:
-		return m.change(f, mask, t)
-	}
-	return m.add(f, mask, t)
+	return m.write(old, next, f, mask, t)
 }
 
 // eachFilter calls f for each of niclane's own classifiers on a device.
@@ -110,15 +91,7 @@ func (c *Client) eachFilter(dev string, f func(*maps) error) error {
 	return nil
 }
 
-func (m *maps) list() ([]device.FilterEntry, error) {
-	list, err := m.lister()
-	if err != nil {
-		return nil, err
-	}
-	return list()
-}
-
-// lister returns list as a function for any thread, as reader does.
+// lister returns what reads the entries, as reader does, for any thread.
 func (m *maps) lister() (func() ([]device.FilterEntry, error), error) {
 	key := m.filter.Key()
 	read, err := m.reader()
@@ -145,13 +118,17 @@ func (m *maps) lister() (func() ([]device.FilterEntry, error), error) {
 
 // entriesOf returns the entries of one filter, none if it is not there.
 func (c *Client) entriesOf(key string) ([]device.FilterEntry, error) {
-	f, err := parseFilterKey(key)
-	if err != nil {
-		return nil, err
-	}
-	m, err := c.open(f)
+	m, err := c.filterOf(key)
 	if m == nil || err != nil {
 		return nil, err
 	}
-	return m.list()
+	return listed(m.lister())
+}
+
+// listed calls what a lister has returned.
+func listed[T any](list func() ([]T, error), err error) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return list()
 }

@@ -203,15 +203,11 @@ func openMaps(program uint32) (*maps, error) {
 // eachMap opens each map of one of niclane's programs; take says whether it
 // keeps it open.
 func eachMap(program uint32, take func(*ebpf.Map, *ebpf.MapInfo) bool) error {
-	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(program))
+	p, info, err := openProgram(program)
 	if err != nil {
-		return fmt.Errorf("BPF program %d: %w", program, err)
+		return err
 	}
 	defer p.Close()
-	info, err := p.Info()
-	if err != nil {
-		return fmt.Errorf("BPF program %d: %w", program, err)
-	}
 	if !strings.HasPrefix(info.Name, prefix) {
 		return fmt.Errorf("%w: BPF program %d is %q", errNotOurs, program, info.Name)
 	}

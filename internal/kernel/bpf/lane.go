@@ -68,11 +68,7 @@ func (c *Client) readCPULane(l device.CPULane) (device.Object, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
-	got, err := m.lane(l.Lane)
-	if got == nil || err != nil {
-		return nil, err
-	}
-	return *got, nil
+	return objectOf(m.lane(l.Lane))
 }
 
 func (c *Client) writeCPULane(old, next device.Object, l device.CPULane) error {
@@ -86,12 +82,9 @@ func (c *Client) writeCPULane(old, next device.Object, l device.CPULane) error {
 			return err
 		}
 	}
-	m, err := c.openXDP(l.Dev)
+	m, err := c.haveXDP(l.Dev)
 	if err != nil {
 		return err
-	}
-	if m == nil {
-		return errNoProgram(l.Dev)
 	}
 	present, err := m.lane(l.Lane)
 	switch {
@@ -118,17 +111,7 @@ func (c *Client) writeCPULane(old, next device.Object, l device.CPULane) error {
 
 // used returns the lanes that there are, by number.
 func (m *xdpMaps) used() ([]device.CPULane, error) {
-	var out []device.CPULane
-	for n := 1; n < maxLanes; n++ {
-		l, err := m.lane(n)
-		if err != nil {
-			return nil, err
-		}
-		if l != nil {
-			out = append(out, *l)
-		}
-	}
-	return out, nil
+	return present(1, maxLanes, m.lane)
 }
 
 func (c *Client) readXDPEntry(e device.XDPEntry) (device.Object, error) {
@@ -159,21 +142,11 @@ func (c *Client) writeXDPEntry(old, next device.Object, e device.XDPEntry) error
 	if err != nil {
 		return err
 	}
-	m, err := c.openXDP(e.Dev)
+	m, err := c.haveXDP(e.Dev)
 	if err != nil {
 		return err
 	}
-	if m == nil {
-		return errNoProgram(e.Dev)
-	}
-	t := ingressTarget{Lane: uint32(e.Lane)}
-	switch {
-	case next == nil:
-		return m.remove(f, mask)
-	case old != nil:
-		return m.change(f, mask, t)
-	}
-	return m.add(f, mask, t)
+	return m.write(old, next, f, mask, ingressTarget{Lane: uint32(e.Lane)})
 }
 
 // xdpEntriesOf returns the entries of niclane's XDP program on a device, none if
@@ -183,11 +156,7 @@ func (c *Client) xdpEntriesOf(dev string) ([]device.XDPEntry, error) {
 	if m == nil || err != nil {
 		return nil, err
 	}
-	list, err := m.lister()
-	if err != nil {
-		return nil, err
-	}
-	return list()
+	return listed(m.lister())
 }
 
 // lister returns what reads the entries, as reader does, for any thread.

@@ -144,9 +144,6 @@ func (c *Client) Close() error {
 // EPERM.
 func Load() error { return check(variant{program: EgressProgram}) }
 
-// LoadXDP is Load for the XDP program.
-func LoadXDP() error { return check(variant{program: IngressProgram}) }
-
 func check(v variant) error {
 	l := loadProgram(v)
 	l.close()

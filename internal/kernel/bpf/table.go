@@ -185,6 +185,17 @@ func (t *table[T]) remove(f, mask flow.Flow) error {
 	return t.lower(slot, p)
 }
 
+// write brings a flow's entry from old to next; nil means absent.
+func (t *table[T]) write(old, next device.Object, f, mask flow.Flow, v T) error {
+	switch {
+	case next == nil:
+		return t.remove(f, mask)
+	case old != nil:
+		return t.change(f, mask, v)
+	}
+	return t.add(f, mask, v)
+}
+
 // lower writes a pattern that fewer flows have than before.
 func (t *table[T]) lower(slot int, p pattern) error {
 	if p.Used > 0 {

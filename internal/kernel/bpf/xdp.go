@@ -16,21 +16,31 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
+// openProgram opens the program with an ID. Of one that is gone the error is
+// fs.ErrNotExist.
+func openProgram(id uint32) (*ebpf.Program, *ebpf.ProgramInfo, error) {
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return nil, nil, fmt.Errorf("BPF program %d: %w", id, err)
+	}
+	info, err := p.Info()
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("BPF program %d: %w", id, err), p.Close())
+	}
+	return p, info, nil
+}
+
 // programName is a program's name, or its number if it has none; "" if it is
 // gone.
 func programName(id uint32) (string, error) {
-	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	p, info, err := openProgram(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("BPF program %d: %w", id, err)
+		return "", err
 	}
 	defer p.Close()
-	info, err := p.Info()
-	if err != nil {
-		return "", fmt.Errorf("BPF program %d: %w", id, err)
-	}
 	return cmp.Or(info.Name, numbered(id)), nil
 }
 
@@ -106,18 +116,14 @@ func (c *Client) detach(x device.XDP) error {
 		return err
 	}
 	for _, s := range slots {
-		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(s.program))
+		p, info, err := openProgram(s.program)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("detach XDP from %s: BPF program %d: %w", x.Dev, s.program, err)
+			return fmt.Errorf("detach XDP from %s: %w", x.Dev, err)
 		}
 		defer p.Close()
-		info, err := p.Info()
-		if err != nil {
-			return fmt.Errorf("detach XDP from %s: BPF program %d: %w", x.Dev, s.program, err)
-		}
 		if s.mode != x.Mode || cmp.Or(info.Name, numbered(s.program)) != x.Program {
 			continue
 		}
@@ -250,7 +256,11 @@ func (c *Client) openXDP(dev string) (*xdpMaps, error) {
 	return nil, c.forgetXDP()
 }
 
-// errNoProgram is what writing into maps that are not there is.
-func errNoProgram(dev string) error {
-	return fmt.Errorf("%w: %s is not in the XDP slot of %s", unix.ENOENT, IngressProgram, dev)
+// haveXDP is openXDP where a program that is not there is an error.
+func (c *Client) haveXDP(dev string) (*xdpMaps, error) {
+	m, err := c.openXDP(dev)
+	if m == nil && err == nil {
+		err = fmt.Errorf("%w: %s is not in the XDP slot of %s", unix.ENOENT, IngressProgram, dev)
+	}
+	return m, err
 }
