@@ -78,15 +78,7 @@ func (c *Client) Classes(dev string) ([]device.Class, error) {
 }
 
 func (c *Client) classes(dev string) ([]reply, error) {
-	index, err := c.Index(dev)
-	if err != nil {
-		return nil, err
-	}
-	reps, err := c.do(request{typ: unix.RTM_GETTCLASS, dump: true, ifindex: index})
-	if err != nil {
-		return nil, fmt.Errorf("%s: get classes: %w", dev, err)
-	}
-	return reps, nil
+	return c.list(dev, "classes", request{typ: unix.RTM_GETTCLASS})
 }
 
 func classOf(dev string, r reply) (device.Class, error) {
@@ -184,22 +176,15 @@ func (c *Client) classRequest(cl device.Class) (request, error) {
 
 func (c *Client) addClass(cl device.Class) error {
 	r, err := c.classRequest(cl)
-	if err != nil {
-		return classError("add", cl, err)
-	}
-	if r.parent&0xffff != 0 {
+	if err == nil && r.parent&0xffff != 0 {
 		// HTB takes a parent that does not exist for the root.
-		parent, err := c.class(cl.Dev, cl.Parent)
+		var parent *device.Class
+		parent, err = c.class(cl.Dev, cl.Parent)
 		if err == nil && parent == nil {
 			err = fmt.Errorf("%w: no parent class %s", unix.ENOENT, cl.Parent)
 		}
-		if err != nil {
-			return classError("add", cl, err)
-		}
 	}
-	r.typ, r.flags = unix.RTM_NEWTCLASS, netlink.Create|netlink.Excl
-	_, err = c.do(r)
-	return classError("add", cl, err)
+	return classError("add", cl, c.send(r, err, unix.RTM_NEWTCLASS, netlink.Create|netlink.Excl))
 }
 
 func (c *Client) changeClass(old, cl device.Class) error {
@@ -208,12 +193,7 @@ func (c *Client) changeClass(old, cl device.Class) error {
 			old.Parent, cl.Parent))
 	}
 	r, err := c.classRequest(cl)
-	if err != nil {
-		return classError("change", cl, err)
-	}
-	r.typ = unix.RTM_NEWTCLASS
-	_, err = c.do(r)
-	return classError("change", cl, err)
+	return classError("change", cl, c.send(r, err, unix.RTM_NEWTCLASS, 0))
 }
 
 func (c *Client) deleteClass(cl device.Class) error {

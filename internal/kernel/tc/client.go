@@ -250,6 +250,28 @@ func (c *Client) do(r request) ([]reply, error) {
 	return out, nil
 }
 
+// send sends a request that changes something, unless it could not be made.
+func (c *Client) send(r request, err error, typ uint16, flags netlink.HeaderFlags) error {
+	if err != nil {
+		return err
+	}
+	r.typ, r.flags = typ, flags
+	_, err = c.do(r)
+	return err
+}
+
+// list returns all that a device has, in the kernel's order.
+func (c *Client) list(dev, what string, r request) (reps []reply, err error) {
+	if r.ifindex, err = c.Index(dev); err != nil {
+		return nil, err
+	}
+	r.dump = true
+	if reps, err = c.do(r); err != nil {
+		return nil, fmt.Errorf("%s: get %s: %w", dev, what, err)
+	}
+	return reps, nil
+}
+
 // exchange sends a message and receives until the end of the dump or the
 // acknowledgement, which comes in a datagram of its own after the reply.
 func (c *Client) exchange(m netlink.Message, dump bool) ([]netlink.Message, error) {

@@ -96,13 +96,9 @@ func (c *Client) Filters(dev string) ([]device.FilterState, error) {
 
 // filters dumps what hangs on a qdisc or class.
 func (c *Client) filters(dev string, parent uint32) ([]reply, error) {
-	index, err := c.Index(dev)
+	reps, err := c.list(dev, "filters of "+FormatHandle(parent), request{typ: unix.RTM_GETTFILTER, parent: parent})
 	if err != nil {
 		return nil, err
-	}
-	reps, err := c.do(request{typ: unix.RTM_GETTFILTER, dump: true, ifindex: index, parent: parent})
-	if err != nil {
-		return nil, fmt.Errorf("%s: get filters of %s: %w", dev, FormatHandle(parent), err)
 	}
 	// A preference is announced without a handle before its filters, and a
 	// u32 hash table is no filter, but somebody made it all the same.
@@ -154,28 +150,18 @@ func (c *Client) filterRequest(f device.Filter) (request, error) {
 // AddBPF attaches a loaded program as f, under the name f.Program.
 func (c *Client) AddBPF(f device.Filter, programFD int) error {
 	r, err := c.filterRequest(f)
-	if err != nil {
-		return filterError("add", f, err)
-	}
-	r.typ, r.flags = unix.RTM_NEWTFILTER, netlink.Create|netlink.Excl
 	r.options = func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrBPFFD, uint32(programFD))
 		ae.String(attrBPFName, f.Program)
 		ae.Uint32(attrBPFFlags, bpfFlagActDirect)
 	}
-	_, err = c.do(r)
-	return filterError("add", f, err)
+	return filterError("add", f, c.send(r, err, unix.RTM_NEWTFILTER, netlink.Create|netlink.Excl))
 }
 
 // DeleteBPF detaches f.
 func (c *Client) DeleteBPF(f device.Filter) error {
 	r, err := c.filterRequest(f)
-	if err != nil {
-		return filterError("delete", f, err)
-	}
-	r.typ = unix.RTM_DELTFILTER
-	_, err = c.do(r)
-	return filterError("delete", f, err)
+	return filterError("delete", f, c.send(r, err, unix.RTM_DELTFILTER, 0))
 }
 
 func filterError(verb string, f device.Filter, err error) error {

@@ -324,12 +324,7 @@ func encodeFlower(ae *netlink.AttributeEncoder, m device.Match, protocol uint16)
 
 func (c *Client) addFlower(f device.Flower) error {
 	r, err := c.flowerRequest(f)
-	if err != nil {
-		return flowerError("add", f, err)
-	}
-	r.typ, r.flags = unix.RTM_NEWTFILTER, netlink.Create|netlink.Excl
-	_, err = c.do(r)
-	return flowerError("add", f, err)
+	return flowerError("add", f, c.send(r, err, unix.RTM_NEWTFILTER, netlink.Create|netlink.Excl))
 }
 
 func (c *Client) deleteFlower(f device.Flower) error {

@@ -67,15 +67,7 @@ func (c *Client) Qdiscs(dev string) ([]device.QdiscState, error) {
 }
 
 func (c *Client) qdiscs(dev string) ([]reply, error) {
-	index, err := c.Index(dev)
-	if err != nil {
-		return nil, err
-	}
-	reps, err := c.do(request{typ: unix.RTM_GETQDISC, dump: true, ifindex: index})
-	if err != nil {
-		return nil, fmt.Errorf("%s: get qdiscs: %w", dev, err)
-	}
-	return reps, nil
+	return c.list(dev, "qdiscs", request{typ: unix.RTM_GETQDISC})
 }
 
 func qdiscOf(dev string, r reply) (device.QdiscState, error) {
@@ -86,80 +78,67 @@ func qdiscOf(dev string, r reply) (device.QdiscState, error) {
 		Options:      r.options,
 		IngressBlock: r.ingressBlock, EgressBlock: r.egressBlock,
 	}
-	switch r.kind {
-	case "htb":
-		glob, err := attribute(r.options, attrHTBInit)
-		if err == nil {
-			q.Offload, err = hasAttribute(r.options, attrHTBOffload)
+	if decode := qdiscDecoders[r.kind]; decode != nil {
+		if err := decode(&q.Qdisc, r.options); err != nil {
+			return q, fmt.Errorf("%s: options of %s %s: %w", dev, r.kind, q.Handle, err)
 		}
-		if err != nil || len(glob) < sizeofHTBGlob {
-			return q, fmt.Errorf("%s: options of htb %s: %d bytes: %w", dev, q.Handle, len(glob),
-				errors.Join(unix.EBADMSG, err))
-		}
-		q.DefaultClass = uint16(binary.NativeEndian.Uint32(glob[8:]))
-	case "tbf":
-		if err := decodeTBF(&q.Qdisc, r.options); err != nil {
-			return q, fmt.Errorf("%s: options of tbf %s: %w", dev, q.Handle, err)
-		}
-	case "cake":
-		if err := decodeCake(&q.Qdisc, r.options); err != nil {
-			return q, fmt.Errorf("%s: options of cake %s: %w", dev, q.Handle, err)
-		}
-	case "mqprio":
-		if err := decodeMqprio(&q.Qdisc, r.options); err != nil {
-			return q, fmt.Errorf("%s: options of mqprio %s: %w", dev, q.Handle, err)
-		}
-	case "pfifo":
-		// struct tc_fifo_qopt, not an attribute.
-		if len(r.options) < 4 {
-			return q, fmt.Errorf("%s: options of pfifo %s: %d bytes: %w", dev, q.Handle, len(r.options), unix.EBADMSG)
-		}
-		q.Limit = binary.NativeEndian.Uint32(r.options)
 	}
 	return q, nil
 }
 
-// attribute returns the value of one attribute of b, nil if it is not there.
-func attribute(b []byte, typ uint16) ([]byte, error) {
-	ad, err := netlink.NewAttributeDecoder(b)
-	if err != nil {
-		return nil, err
-	}
-	var v []byte
-	for ad.Next() {
-		if ad.Type() == typ {
-			v = ad.Bytes()
-		}
-	}
-	return v, ad.Err()
+// qdiscDecoders read the options of each kind that has some.
+var qdiscDecoders = map[string]func(*device.Qdisc, []byte) error{
+	"htb": decodeHTB, "tbf": decodeTBF, "cake": decodeCake, "mqprio": decodeMqprio, "pfifo": decodePFIFO,
 }
 
-// hasAttribute reports whether a flag is among the attributes of b.
-func hasAttribute(b []byte, typ uint16) (has bool, err error) {
-	ad, err := netlink.NewAttributeDecoder(b)
-	if err != nil {
-		return false, err
+func decodeHTB(q *device.Qdisc, options []byte) error {
+	ad, err := netlink.NewAttributeDecoder(options)
+	var glob []byte
+	if err == nil {
+		for ad.Next() {
+			switch ad.Type() {
+			case attrHTBInit:
+				glob = ad.Bytes()
+			case attrHTBOffload:
+				q.Offload = true
+			}
+		}
+		err = ad.Err()
 	}
-	for ad.Next() {
-		has = has || ad.Type() == typ
+	if err != nil || len(glob) < sizeofHTBGlob {
+		return fmt.Errorf("%d bytes: %w", len(glob), errors.Join(unix.EBADMSG, err))
 	}
-	return has, ad.Err()
+	q.DefaultClass = uint16(binary.NativeEndian.Uint32(glob[8:]))
+	return nil
+}
+
+// decodePFIFO reads struct tc_fifo_qopt, which is not an attribute.
+func decodePFIFO(q *device.Qdisc, options []byte) error {
+	if len(options) < 4 {
+		return fmt.Errorf("%d bytes: %w", len(options), unix.EBADMSG)
+	}
+	q.Limit = binary.NativeEndian.Uint32(options)
+	return nil
+}
+
+// qdiscPlace says which one is meant.
+func (c *Client) qdiscPlace(q device.Qdisc) (r request, err error) {
+	if r.ifindex, err = c.Index(q.Dev); err != nil {
+		return r, err
+	}
+	if r.parent, err = parseParent(q.Parent); err != nil {
+		return r, err
+	}
+	r.handle, err = ParseHandle(q.Handle)
+	return r, err
 }
 
 func (c *Client) qdiscRequest(q device.Qdisc) (request, error) {
-	index, err := c.Index(q.Dev)
+	r, err := c.qdiscPlace(q)
 	if err != nil {
 		return request{}, err
 	}
-	parent, err := parseParent(q.Parent)
-	if err != nil {
-		return request{}, err
-	}
-	handle, err := ParseHandle(q.Handle)
-	if err != nil {
-		return request{}, err
-	}
-	r := request{ifindex: index, parent: parent, handle: handle, kind: q.Type}
+	r.kind = q.Type
 	switch q.Type {
 	case "clsact", "mq", "fq_codel":
 	case "pfifo":
@@ -239,12 +218,7 @@ func (c *Client) checkChannel(q device.Qdisc) error {
 // (net/sched/sch_api.c: tc_modify_qdisc).
 func (c *Client) replaceLeaf(q device.Qdisc) error {
 	r, err := c.qdiscRequest(q)
-	if err != nil {
-		return qdiscError("replace", q, err)
-	}
-	r.typ, r.flags = unix.RTM_NEWQDISC, netlink.Create|netlink.Replace
-	_, err = c.do(r)
-	return qdiscError("replace", q, err)
+	return qdiscError("replace", q, c.send(r, err, unix.RTM_NEWQDISC, netlink.Create|netlink.Replace))
 }
 
 // changeQdisc is refused by kinds without a change operation, htb among them:
@@ -280,31 +254,14 @@ func (c *Client) changeQdisc(old, q device.Qdisc) error {
 		return err
 	}
 	r, err := c.qdiscRequest(q)
-	if err != nil {
-		return qdiscError("change", q, err)
-	}
-	r.typ = unix.RTM_NEWQDISC
-	_, err = c.do(r)
-	return qdiscError("change", q, err)
+	return qdiscError("change", q, c.send(r, err, unix.RTM_NEWQDISC, 0))
 }
 
 // deleteQdisc names the handle, so that the kernel refuses to delete another
 // qdisc that has taken the place.
 func (c *Client) deleteQdisc(q device.Qdisc) error {
-	index, err := c.Index(q.Dev)
-	if err != nil {
-		return qdiscError("delete", q, err)
-	}
-	parent, err := parseParent(q.Parent)
-	if err != nil {
-		return qdiscError("delete", q, err)
-	}
-	handle, err := ParseHandle(q.Handle)
-	if err != nil {
-		return qdiscError("delete", q, err)
-	}
-	_, err = c.do(request{typ: unix.RTM_DELQDISC, ifindex: index, parent: parent, handle: handle})
-	return qdiscError("delete", q, err)
+	r, err := c.qdiscPlace(q)
+	return qdiscError("delete", q, c.send(r, err, unix.RTM_DELQDISC, 0))
 }
 
 func qdiscError(verb string, q device.Qdisc, err error) error {
