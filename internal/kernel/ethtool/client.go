@@ -82,6 +82,18 @@ func (c *Client) get(cmd uint8, dev string, body func(*netlink.AttributeEncoder)
 	return msgs[0].Data, nil
 }
 
+// read gets something of a device and decodes it.
+func read[T any](c *Client, what string, cmd uint8, dev string, decode func([]byte) (T, error)) (v T, err error) {
+	b, err := c.get(cmd, dev, nil)
+	if err == nil {
+		v, err = decode(b)
+	}
+	if err != nil {
+		return v, fmt.Errorf("get %s of %s: %w", what, dev, err)
+	}
+	return v, nil
+}
+
 func (c *Client) set(cmd uint8, dev string, body func(*netlink.AttributeEncoder)) error {
 	_, err := c.execute(cmd, dev, netlink.Request|netlink.Acknowledge, body)
 	return err

@@ -62,15 +62,7 @@ func decodeBitset(ad *netlink.AttributeDecoder) ([]bit, error) {
 // feature is fixed if the device's hardware features do not have it or the
 // kernel never lets it change.
 func (c *Client) Features(dev string) (map[string]device.Setting, error) {
-	b, err := c.get(unix.ETHTOOL_MSG_FEATURES_GET, dev, nil)
-	if err != nil {
-		return nil, fmt.Errorf("get features of %s: %w", dev, err)
-	}
-	m, err := decodeFeatures(b)
-	if err != nil {
-		return nil, fmt.Errorf("get features of %s: %w", dev, err)
-	}
-	return m, nil
+	return read(c, "features", unix.ETHTOOL_MSG_FEATURES_GET, dev, decodeFeatures)
 }
 
 func decodeFeatures(b []byte) (map[string]device.Setting, error) {
@@ -162,15 +154,7 @@ func (c *Client) wishFeature(f device.Feature) error {
 
 // PrivateFlags returns the driver's private flags by name.
 func (c *Client) PrivateFlags(dev string) (map[string]bool, error) {
-	b, err := c.get(unix.ETHTOOL_MSG_PRIVFLAGS_GET, dev, nil)
-	if err != nil {
-		return nil, fmt.Errorf("get private flags of %s: %w", dev, err)
-	}
-	m, err := decodePrivateFlags(b)
-	if err != nil {
-		return nil, fmt.Errorf("get private flags of %s: %w", dev, err)
-	}
-	return m, nil
+	return read(c, "private flags", unix.ETHTOOL_MSG_PRIVFLAGS_GET, dev, decodePrivateFlags)
 }
 
 func decodePrivateFlags(b []byte) (map[string]bool, error) {

@@ -18,10 +18,10 @@ import (
 // (ETHTOOL_MSG_CHANNELS_GET).
 func (c *Client) Channels(dev string) (cur, most device.Channels, err error) {
 	b, err := c.get(unix.ETHTOOL_MSG_CHANNELS_GET, dev, nil)
-	if err != nil {
-		return cur, most, fmt.Errorf("get channels of %s: %w", dev, err)
+	if err == nil {
+		cur, most, err = decodeChannels(b)
 	}
-	if cur, most, err = decodeChannels(b); err != nil {
+	if err != nil {
 		return cur, most, fmt.Errorf("get channels of %s: %w", dev, err)
 	}
 	cur.Dev, most.Dev = dev, dev
@@ -115,10 +115,10 @@ func (c *Client) CanSetCoalesce(dev string) error {
 // Ring returns the ring sizes in use and their maxima.
 func (c *Client) Ring(dev string) (cur, most device.Ring, err error) {
 	b, err := c.get(unix.ETHTOOL_MSG_RINGS_GET, dev, nil)
-	if err != nil {
-		return cur, most, fmt.Errorf("get rings of %s: %w", dev, err)
+	if err == nil {
+		cur, most, err = decodeRing(b)
 	}
-	if cur, most, err = decodeRing(b); err != nil {
+	if err != nil {
 		return cur, most, fmt.Errorf("get rings of %s: %w", dev, err)
 	}
 	cur.Dev, most.Dev = dev, dev

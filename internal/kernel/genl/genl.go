@@ -68,6 +68,21 @@ func (f *Family) Execute(command uint8, flags netlink.HeaderFlags,
 	if err := f.Connect(); err != nil {
 		return nil, err
 	}
+	return f.send(f.family.ID, genetlink.Header{Command: command, Version: f.family.Version}, flags, attributes)
+}
+
+// Policies dumps what the kernel takes for a command of the family, if it is connected.
+func (f *Family) Policies(command uint8) ([]genetlink.Message, error) {
+	const familyID, op = 1, 10 // CTRL_ATTR_FAMILY_ID, CTRL_ATTR_OP of linux/genetlink.h
+	return f.send(unix.GENL_ID_CTRL, genetlink.Header{Command: unix.CTRL_CMD_GETPOLICY, Version: 1},
+		netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
+			ae.Uint16(familyID, f.family.ID)
+			ae.Uint32(op, uint32(command))
+		})
+}
+
+func (f *Family) send(to uint16, h genetlink.Header, flags netlink.HeaderFlags,
+	attributes func(*netlink.AttributeEncoder)) ([]genetlink.Message, error) {
 	ae := netlink.NewAttributeEncoder()
 	if attributes != nil {
 		attributes(ae)
@@ -76,7 +91,6 @@ func (f *Family) Execute(command uint8, flags netlink.HeaderFlags,
 	if err != nil {
 		return nil, err
 	}
-	m := genetlink.Message{Header: genetlink.Header{Command: command, Version: f.family.Version}, Data: b}
-	msgs, err := f.nl.Execute(m, f.family.ID, flags)
+	msgs, err := f.nl.Execute(genetlink.Message{Header: h, Data: b}, to, flags)
 	return msgs, extack.Error(err)
 }

@@ -9,15 +9,13 @@
 package netdev
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/niclane/niclane/internal/kernel/extack"
-	"github.com/niclane/niclane/internal/kernel/nlsock"
+	"github.com/niclane/niclane/internal/kernel/genl"
 )
 
 // Family is the family's name.
@@ -49,54 +47,50 @@ const (
 )
 
 // A Conn talks to the kernel. It is not safe for concurrent use.
-type Conn struct {
-	nl     *genetlink.Conn
-	family genetlink.Family
-}
+type Conn struct{ *genl.Family }
 
 // Dial connects. Kernels before 6.3 do not have the family (ENOENT); 6.8
 // brought queues and NAPIs.
 func Dial() (*Conn, error) {
-	nl, err := nlsock.Dial(unix.NETLINK_GENERIC)
-	if err != nil {
+	f := genl.Named(Family)
+	if err := f.Connect(); err != nil {
 		return nil, err
 	}
-	c, err := New(genetlink.NewConn(nl))
-	if err != nil {
-		return nil, errors.Join(err, nl.Close())
-	}
-	return c, nil
+	return &Conn{f}, nil
 }
 
 // New makes a Conn from a generic netlink connection, which Close closes.
 func New(nl *genetlink.Conn) (*Conn, error) {
-	f, err := nl.GetFamily(Family)
-	if err != nil {
-		return nil, fmt.Errorf("netlink family %s: %w", Family, extack.Error(err))
-	}
-	return &Conn{nl: nl, family: f}, nil
-}
-
-// Close closes the connection.
-func (c *Conn) Close() error { return c.nl.Close() }
-
-func (c *Conn) execute(cmd uint8, flags netlink.HeaderFlags, body func(*netlink.AttributeEncoder)) ([]genetlink.Message,
-	error) {
-	ae := netlink.NewAttributeEncoder()
-	body(ae)
-	data, err := ae.Encode()
-	if err != nil {
+	f := genl.Named(Family)
+	if err := f.Use(nl); err != nil {
 		return nil, err
 	}
-	msgs, err := c.nl.Execute(genetlink.Message{
-		Header: genetlink.Header{Command: cmd, Version: c.family.Version}, Data: data,
-	}, c.family.ID, flags)
-	return msgs, extack.Error(err)
+	return &Conn{f}, nil
+}
+
+// all asks for all that an interface has of something, and decodes each.
+func all[T any](c *Conn, what string, cmd uint8, attr uint16, ifindex int,
+	decode func([]byte) (T, error)) ([]T, error) {
+	msgs, err := c.Execute(cmd, netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(attr, uint32(ifindex))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("get %s of interface %d: %w", what, ifindex, err)
+	}
+	out := make([]T, 0, len(msgs))
+	for _, m := range msgs {
+		v, err := decode(m.Data)
+		if err != nil {
+			return nil, fmt.Errorf("get %s of interface %d: %w", what, ifindex, err)
+		}
+		out = append(out, v)
+	}
+	return out, nil
 }
 
 // XDPFeatures returns the device's NETDEV_XDP_ACT_* bits (linux/netdev.h).
 func (c *Conn) XDPFeatures(ifindex int) (uint64, error) {
-	msgs, err := c.execute(cmdDevGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
+	msgs, err := c.Execute(cmdDevGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrDevIfindex, uint32(ifindex))
 	})
 	if err != nil {
@@ -132,21 +126,7 @@ type Queue struct {
 // Queues returns the device's queues in the kernel's order: receive, then
 // transmit, ascending. A device that is down has none.
 func (c *Conn) Queues(ifindex int) ([]Queue, error) {
-	msgs, err := c.execute(cmdQueueGet, netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
-		ae.Uint32(attrQueueIfindex, uint32(ifindex))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("get queues of interface %d: %w", ifindex, err)
-	}
-	qs := make([]Queue, 0, len(msgs))
-	for _, m := range msgs {
-		q, err := decodeQueue(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("get queues of interface %d: %w", ifindex, err)
-		}
-		qs = append(qs, q)
-	}
-	return qs, nil
+	return all(c, "queues", cmdQueueGet, attrQueueIfindex, ifindex, decodeQueue)
 }
 
 func decodeQueue(b []byte) (Queue, error) {
@@ -199,28 +179,14 @@ type NAPI struct {
 // NAPIs returns the device's NAPIs in the kernel's order, highest ID first. A
 // device that is down has none.
 func (c *Conn) NAPIs(ifindex int) ([]NAPI, error) {
-	msgs, err := c.execute(cmdNAPIGet, netlink.Request|netlink.Dump, func(ae *netlink.AttributeEncoder) {
-		ae.Uint32(attrNAPIIfindex, uint32(ifindex))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("get NAPIs of interface %d: %w", ifindex, err)
-	}
-	ns := make([]NAPI, 0, len(msgs))
-	for _, m := range msgs {
-		n, err := decodeNAPI(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("get NAPIs of interface %d: %w", ifindex, err)
-		}
-		ns = append(ns, n)
-	}
-	return ns, nil
+	return all(c, "NAPIs", cmdNAPIGet, attrNAPIIfindex, ifindex, decodeNAPI)
 }
 
 // NAPI returns one NAPI of the device, ENOENT if it has none with that ID: IDs
 // are of the network namespace and are not given again while others are free
 // (napi_hash_add).
 func (c *Conn) NAPI(ifindex int, id uint32) (NAPI, error) {
-	msgs, err := c.execute(cmdNAPIGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
+	msgs, err := c.Execute(cmdNAPIGet, netlink.Request, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIID, id)
 	})
 	if err != nil {
@@ -289,7 +255,7 @@ func putWideUint(ae *netlink.AttributeEncoder, attr uint16, v uint64) {
 // from NAPIs. EOPNOTSUPP means that the kernel has no napi-set (before 6.13);
 // before 6.17 it refuses Threaded.
 func (c *Conn) SetNAPI(id uint32, old, next NAPI) error {
-	_, err := c.execute(cmdNAPISet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
+	_, err := c.Execute(cmdNAPISet, netlink.Request|netlink.Acknowledge, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(attrNAPIID, id)
 		if next.DeferHardIRQs != old.DeferHardIRQs {
 			ae.Uint32(attrNAPIDefer, next.DeferHardIRQs)

@@ -7,20 +7,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/niclane/niclane/internal/kernel/extack"
 )
 
 // Attributes of the generic netlink controller's policy dump
 // (linux/genetlink.h, linux/netlink.h; Linux 5.10).
 const (
-	ctrlFamilyID = 1
 	ctrlPolicy   = 8
 	ctrlOpPolicy = 9
-	ctrlOp       = 10
 
 	ctrlPolicyDo = 1
 
@@ -38,18 +32,9 @@ type SetPolicy struct {
 // SetPolicy asks the kernel which attributes napi-set takes: it changes
 // nothing. ENOENT means that there is no napi-set (before Linux 6.13).
 func (c *Conn) SetPolicy() (SetPolicy, error) {
-	ae := netlink.NewAttributeEncoder()
-	ae.Uint16(ctrlFamilyID, c.family.ID)
-	ae.Uint32(ctrlOp, cmdNAPISet)
-	data, err := ae.Encode()
+	msgs, err := c.Policies(cmdNAPISet)
 	if err != nil {
-		return SetPolicy{}, err
-	}
-	msgs, err := c.nl.Execute(genetlink.Message{
-		Header: genetlink.Header{Command: unix.CTRL_CMD_GETPOLICY, Version: 1}, Data: data,
-	}, unix.GENL_ID_CTRL, netlink.Request|netlink.Dump)
-	if err != nil {
-		return SetPolicy{}, fmt.Errorf("policy of napi-set: %w", extack.Error(err))
+		return SetPolicy{}, fmt.Errorf("policy of napi-set: %w", err)
 	}
 	parts := make([][]byte, len(msgs))
 	for i, m := range msgs {
