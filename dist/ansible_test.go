@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // TestAnsible rolls lanes out to two Debian hosts, each a root directory with an
@@ -132,9 +134,7 @@ func newFleet(t *testing.T) *fleet {
 		t.Skipf("no fresh Debian for the hosts: %v", err)
 	}
 	dir, err := os.MkdirTemp("/tmp", "nlf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	f := &fleet{t: t, dir: dir, tag: fmt.Sprintf("nlf%d", os.Getpid()), root: strings.TrimSpace(string(archive))}
 	command(t, "./build", filepath.Join(dir, "packages"))
@@ -158,12 +158,8 @@ func newFleet(t *testing.T) *fleet {
 func (f *fleet) write(name, text string) {
 	f.t.Helper()
 	name = filepath.Join(f.dir, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must.Do(f.t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 // lanes writes a group's file.
@@ -174,9 +170,7 @@ func (f *fleet) lanes(group, port string) {
 
 func (f *fleet) text(group string) string {
 	b, err := os.ReadFile(filepath.Join(f.dir, group+".yaml"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, err)
 	return string(b)
 }
 
@@ -192,9 +186,7 @@ func (f *fleet) namespace(name string) string {
 func (f *fleet) play(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	site, err := filepath.Abs("ansible/site.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := exec.Command("ip", append([]string{"netns", "exec", f.tag + "ctl", "ansible-playbook", "-i",
 		filepath.Join(f.dir, "hosts"), site}, args...)...)
 	cmd.Dir = f.dir
@@ -235,14 +227,10 @@ func (f *fleet) host(name string, n int) *host {
 	t := f.t
 	t.Helper()
 	h := &host{name: name, root: filepath.Join(f.dir, name)}
-	if err := os.Mkdir(h.root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(h.root, 0o755))
 	command(t, "tar", "-C", h.root, "--zstd", "-xf", f.root)
 	key, err := os.ReadFile(filepath.Join(f.dir, "key.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	h.write(t, "/root/.ssh/authorized_keys", string(key), 0o600)
 	h.ns = f.namespace(name)
 	ctl, inner := fmt.Sprintf("10.99.%d.1/24", n), fmt.Sprintf("10.99.%d.2/24", n)
@@ -259,9 +247,7 @@ func (f *fleet) host(name string, n int) *host {
 		"--mount-proc="+filepath.Join(h.root, "proc"), "sh", "-c", boot, h.root)
 	var log strings.Builder
 	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // --kill-child: the namespaces' first process goes with it
 		_ = cmd.Wait()
@@ -280,12 +266,8 @@ func (f *fleet) host(name string, n int) *host {
 func (h *host) write(t *testing.T, name, text string, mode os.FileMode) {
 	t.Helper()
 	name = filepath.Join(h.root, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	must.Do(t, os.WriteFile(name, []byte(text), mode))
 }
 
 // do runs a script on the host, past ssh and ansible.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 )
 
@@ -16,9 +17,7 @@ import (
 // and is right when its comment signs are taken away.
 func TestDefaultFile(t *testing.T) {
 	text, err := os.ReadFile("lanes.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := config.ParseFile("lanes.yaml", text); err == nil {
 		t.Error("as it is, the file asks for something")
 	}
@@ -42,9 +41,7 @@ func TestEveryManualPage(t *testing.T) {
 	var packaged string
 	for _, name := range []string{"niclane.yaml", "niclane-bench.yaml"} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		packaged += string(text)
 	}
 	pages, err := filepath.Glob("../docs/*.[1-8].md")
@@ -66,14 +63,10 @@ func TestUnit(t *testing.T) {
 		t.Skip("no systemd-analyze")
 	}
 	text, err := os.ReadFile("niclane@.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := t.TempDir()
 	there := strings.ReplaceAll(string(text), "/usr/bin/niclane", "/bin/true")
-	if err := os.WriteFile(filepath.Join(dir, "niclane@.service"), []byte(there), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "niclane@.service"), []byte(there), 0o644))
 	cmd := exec.Command("systemd-analyze", "verify", "--man=no", filepath.Join(dir, "niclane@lanes.service"))
 	out, err := cmd.CombinedOutput()
 	for line := range strings.Lines(string(out)) {

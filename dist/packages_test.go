@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // built gives the directory of the packages, built twice: "make test-packages"
@@ -62,13 +64,9 @@ func TestPackages(t *testing.T) {
 	t.Run("the same bytes", func(t *testing.T) {
 		for _, p := range first {
 			a, err := os.ReadFile(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			b, err := os.ReadFile(filepath.Join(dir, "second", filepath.Base(p)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if !bytes.Equal(a, b) {
 				t.Errorf("%s differs from one build to the next", filepath.Base(p))
 			}
@@ -157,9 +155,7 @@ func freshRoot(t *testing.T) root {
 		t.Skipf("no fresh Debian to install into: %v\n%s", err, text)
 	}
 	r := root(filepath.Join(t.TempDir(), "root"))
-	if err := os.Mkdir(string(r), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(string(r), 0o755))
 	command(t, "tar", "-C", string(r), "--zstd", "-xf", strings.TrimSpace(string(archive)))
 	return r
 }
@@ -236,9 +232,7 @@ func installRunErase(t *testing.T, rpm string) {
 	}
 	r := freshRoot(t)
 	// Where rpm is at home it belongs to zsh's package.
-	if err := os.MkdirAll(filepath.Join(string(r), "usr/share/zsh/site-functions"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(string(r), "usr/share/zsh/site-functions"), 0o755))
 	before := r.files(t)
 	command(t, "cp", rpm, filepath.Join(string(r), "niclane.rpm"))
 	do := func(script string) string {
@@ -344,8 +338,6 @@ func (r root) files(t *testing.T) map[string]string {
 		out[rel] = what
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return out
 }

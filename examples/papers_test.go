@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
@@ -35,32 +36,22 @@ func TestPapers(t *testing.T) {
 		name := strings.TrimSuffix(file, ".yaml")
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if _, err := os.Stat(name + ".txt"); err != nil {
 				t.Errorf("the paper's listing: %v", err)
 			}
 			in, err := config.Parse(file, text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			st := host(t, in.Group.Devices[0])
 			p, err := plan.Make(in, st, plan.Owned{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			got := brief(p)
 			if *update {
-				if err := os.WriteFile(name+".plan", got, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(name+".plan", got, 0o644))
 				return
 			}
 			want, err := os.ReadFile(name + ".plan")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -115,13 +106,9 @@ func host(t *testing.T, dev string) *device.State {
 	t.Helper()
 	const queues, processors, firstIRQ, firstNAPI = 128, 144, 200, 9000
 	text, err := os.ReadFile("../lane/plan/testdata/simcard-ice.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	st := &device.State{}
-	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte("sim0"), []byte(dev)), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(bytes.ReplaceAll(text, []byte("sim0"), []byte(dev)), st))
 	st.CPUs = nil
 	for id := range processors {
 		// Threads of one core are 72 apart, as on the ATS paper's host.

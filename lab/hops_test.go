@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // The hops are named by what is configured, in the order of a request's way.
@@ -21,14 +23,10 @@ func TestHopNames(t *testing.T) {
 		run(t, l, SUT, Options{}, argv...)
 	}
 	r, err := l.Hops()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	hops, err := r.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var got []string
 	for _, h := range hops {
 		got = append(got, h.Name)
@@ -45,9 +43,7 @@ func TestHopNames(t *testing.T) {
 func TestHops(t *testing.T) {
 	l := raise(t, Config{LinkRate: 1e6, LinkBurst: 2000, SwitchBuffer: 20000})
 	r, err := l.Hops()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	var client net.PacketConn
 	on(t, l, Client, func() (err error) {
@@ -78,9 +74,7 @@ func TestHops(t *testing.T) {
 	if hop.Backlog > 20000 {
 		t.Errorf("backlog %d bytes in a buffer of 20000", hop.Backlog)
 	}
-	if err := l.SetSwitchBuffer(40000); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.SetSwitchBuffer(40000))
 	for range 100 {
 		if _, err := client.WriteTo(make([]byte, 1000), to); err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -78,9 +79,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("take a lab down that is not up: %v", err)
 	}
 	have, err := Open(l.Config.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(l, have); diff != "" {
 		t.Errorf("what Up and Open return (-up +open):\n%s", diff)
 	}
@@ -103,9 +102,7 @@ func TestNotReady(t *testing.T) {
 	b := &builder{cfg: l.Config, nodes: map[string]*node{}}
 	for _, host := range append(HostNames(), Switch) {
 		n, err := openNode(l.Config, host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer n.close()
 		b.nodes[host] = n
 	}
@@ -186,12 +183,8 @@ func TestCommandKeepsMounts(t *testing.T) {
 func TestStatus(t *testing.T) {
 	l := raise(t, Config{})
 	cmd, err := l.Command(context.Background(), Client, Options{}, "sleep", "1000")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	var s Status
 	eventually(t, func() string {
 		if s, err = ReadStatus(l.Config.Name); err != nil {
@@ -207,9 +200,7 @@ func TestStatus(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	if err := l.Down(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Down(context.Background()))
 	select {
 	case err := <-done:
 		var exit *exec.ExitError

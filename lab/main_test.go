@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
@@ -59,9 +60,7 @@ func raise(t *testing.T, c Config) *Lab {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	l, err := Up(ctx, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := l.Down(context.Background()); err != nil {
 			t.Error(err)
@@ -79,9 +78,7 @@ func run(t *testing.T, l *Lab, host string, o Options, argv ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd, err := l.Command(ctx, host, o, argv...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s on %s: %v\n%s", strings.Join(argv, " "), host, err, out)
@@ -94,13 +91,9 @@ func run(t *testing.T, l *Lab, host string, o Options, argv ...string) string {
 func on(t *testing.T, l *Lab, host string, f func() error) {
 	t.Helper()
 	n, err := openNode(l.Config, host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer n.close()
-	if err := n.do(f); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.do(f))
 }
 
 // eventually waits until f returns "", and fails with what it last returned.
@@ -124,9 +117,7 @@ func TestThreadIsNotTheProcess(t *testing.T) {
 	vethtest.NeedRoot(t)
 	before := netnsOf(os.Getpid())
 	for range 200 {
-		if err := thread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, thread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }))
 		if after := netnsOf(os.Getpid()); after != before {
 			t.Fatalf("the process is in network namespace %d, was in %d", after, before)
 		}

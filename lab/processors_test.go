@@ -9,15 +9,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // incomingCPU says on which processor the stack last received for a socket.
 func incomingCPU(t *testing.T, c net.Conn) int {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var cpu int
 	var optErr error
 	if err := raw.Control(func(fd uintptr) {
@@ -32,9 +32,7 @@ func incomingCPU(t *testing.T, c net.Conn) int {
 // receives is processed on the SUT's, and what the others receive on theirs.
 func TestProcessors(t *testing.T) {
 	online, err := onlineCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(online) < 2 {
 		t.Skipf("one processor online: %v", online)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 )
@@ -48,9 +49,7 @@ func snap(t *testing.T) snapshot {
 		Netns: lines(output(t, "ip", "netns")),
 	}
 	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, line := range lines(string(b)) {
 		// the kernel's ids come first
 		f := strings.Fields(line)
@@ -59,17 +58,13 @@ func snap(t *testing.T) snapshot {
 	slices.Sort(s.Mounts)
 	s.Run = tree(t, "/run")
 	g, err := planCgroup(Config{Name: testName()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if g.Dir != "" {
 		// Control groups are the whole host's: others' may come and go.
 		s.Cgroups, _ = filepath.Glob(filepath.Join(filepath.Dir(g.Dir), testName()+"*"))
 		if !g.V1 {
 			b, err := os.ReadFile(filepath.Join(filepath.Dir(g.Dir), "cgroup.subtree_control"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			s.Cgroups = append(s.Cgroups, string(b))
 		}
 	}
@@ -92,9 +87,7 @@ func tree(t *testing.T, root string) []string {
 		paths = append(paths, path)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return paths
 }
 
@@ -147,9 +140,7 @@ func foreign(t *testing.T) {
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName = "foreign-peer"
 	veth.PeerHardwareAddr = net.HardwareAddr{2, 0, 0, 0, 9, 8}
-	if err := netlink.LinkAdd(veth); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, netlink.LinkAdd(veth))
 	t.Cleanup(func() {
 		if err := netlink.LinkDel(veth); err != nil {
 			t.Error(err)
@@ -180,13 +171,9 @@ func TestLeavesHostAsFound(t *testing.T) {
 			}
 			before := atFirst(t)
 			l, err := Up(context.Background(), Config{Name: testName()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			c, err := emucard.Open(l.Config.MAC(SUT))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			c.Close()
 			up := snap(t)
 			for what, differs := range map[string]bool{
@@ -199,9 +186,7 @@ func TestLeavesHostAsFound(t *testing.T) {
 					t.Errorf("a lab that is up cannot be seen in %s", what)
 				}
 			}
-			if err := l.Down(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.Down(context.Background()))
 			same(t, "after the lab", before)
 		})
 	}
@@ -213,13 +198,9 @@ func TestTwoLabs(t *testing.T) {
 	a := raise(t, Config{Name: testName() + "-a"})
 	middle := snap(t)
 	b := raise(t, Config{Name: testName() + "-b"})
-	if err := b.Down(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, b.Down(context.Background()))
 	same(t, "after the second lab", middle)
-	if err := a.Down(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.Down(context.Background()))
 	same(t, "after both labs", before)
 }
 
@@ -245,9 +226,7 @@ func TestFailedUp(t *testing.T) {
 			if n < 5 {
 				t.Errorf("only %d steps look whether they should go on", n)
 			}
-			if err := l.Down(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.Down(context.Background()))
 			break
 		}
 		if !errors.Is(err, context.Canceled) {
@@ -262,15 +241,11 @@ func TestFailedUp(t *testing.T) {
 // without a record.
 func TestLeftoverRecord(t *testing.T) {
 	before := snapAsRoot(t)
-	if err := os.MkdirAll(recordDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(recordDir, 0o700))
 	if _, err := (record{Config: Config{Name: testName()}}).write(); err != nil {
 		t.Fatal(err)
 	}
-	if err := Down(context.Background(), testName()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Down(context.Background(), testName()))
 	same(t, "after the end", before)
 }
 
@@ -311,9 +286,7 @@ func atFirst(t *testing.T) snapshot {
 func killed(t *testing.T, role, name string, after time.Duration) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", role, name)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	time.Sleep(after)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // by the kill, or because it was done before
@@ -331,9 +304,7 @@ func TestKill(t *testing.T) {
 	}
 	up := time.Since(start)
 	start = time.Now()
-	if err := Down(context.Background(), name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Down(context.Background(), name))
 	down := time.Since(start)
 	rounds := 12
 	if testing.Short() {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -23,9 +24,7 @@ import (
 func openCard(t *testing.T, l *Lab) *emucard.Card {
 	t.Helper()
 	c, err := emucard.Open(l.Config.MAC(SUT))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -77,9 +76,7 @@ func (c *conversation) say(t *testing.T) {
 		}
 	}
 	raw, err := c.far.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var optErr error
 	if err := raw.Control(func(fd uintptr) {
 		c.napi, optErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_NAPI_ID)
@@ -119,9 +116,7 @@ func TestQueueIsNAPI(t *testing.T) {
 	ln := listen(t, l, l.Config.IPv4(SUT), 8000)
 	seen := map[int]int{}
 	for q := range l.Config.Queues {
-		if err := c.SetRSS(0, fill(q)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.SetRSS(0, fill(q)))
 		a, b := converse(t, l, Client, ln), converse(t, l, Noise, ln)
 		if other, ok := seen[a.napi]; ok || a.napi != b.napi || a.napi == 0 {
 			t.Errorf("queue %d: NAPIs %d and %d (queue %d has it too: %v)", q, a.napi, b.napi, other, ok)
@@ -135,19 +130,13 @@ func TestQueueIsNAPI(t *testing.T) {
 func TestRuleMovesConnection(t *testing.T) {
 	l := raise(t, Config{})
 	c := openCard(t, l)
-	if err := c.SetRSS(0, fill(0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.SetRSS(0, fill(0)))
 	ln := listen(t, l, l.Config.IPv6(SUT), 8000)
 	v := converse(t, l, Client, ln)
 	before := v.napi
-	if err := c.CreateContext(1, fill(7)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.CreateContext(1, fill(7)))
 	r := emucard.Rule{Match: device.Match{Family: 6, Protocol: "tcp", LocalPort: 8000}, Context: 1}
-	if err := c.AddRule(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddRule(r))
 	v.say(t)
 	moved := v.napi
 	if moved == before || moved == 0 {
@@ -181,9 +170,7 @@ func TestCountersExact(t *testing.T) {
 			queue := 5 + i
 			r := emucard.Rule{Location: i, Match: device.Match{Family: tt.family, Protocol: "udp", LocalPort: 9000},
 				Queue: queue}
-			if err := c.AddRule(r); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.AddRule(r))
 			var server, client net.PacketConn
 			to := netip.AddrPortFrom(tt.addr, 9000)
 			on(t, l, SUT, func() (err error) {
@@ -199,9 +186,7 @@ func TestCountersExact(t *testing.T) {
 			buf := make([]byte, size)
 			acquaint(t, client, server, to, buf)
 			before, _, err := c.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for range n {
 				if _, err := client.WriteTo(buf, net.UDPAddrFromAddrPort(to)); err != nil {
 					t.Fatal(err)
@@ -211,9 +196,7 @@ func TestCountersExact(t *testing.T) {
 				}
 			}
 			after, _, err := c.Stats()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			before[queue].Packets += n
 			before[queue].Bytes += n * tt.frame
 			if diff := cmp.Diff(before, after); diff != "" {
@@ -246,24 +229,18 @@ func acquaint(t *testing.T, client, server net.PacketConn, to netip.AddrPort, bu
 		}
 		came += more
 	}
-	if err := server.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, server.SetReadDeadline(time.Now().Add(time.Minute)))
 }
 
 // take receives one datagram, if one comes within the time: how many came.
 func take(t *testing.T, server net.PacketConn, buf []byte, within time.Duration) int {
 	t.Helper()
-	if err := server.SetReadDeadline(time.Now().Add(within)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, server.SetReadDeadline(time.Now().Add(within)))
 	_, _, err := server.ReadFrom(buf)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return 0
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return 1
 }
 
@@ -274,9 +251,7 @@ func TestTransmitQueue(t *testing.T) {
 	c := openCard(t, l)
 	ln := listen(t, l, l.Config.IPv4(SUT), 8000)
 	online, err := onlineCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, queue := range []int{3, 6} {
 		for q := range l.Config.Queues {
 			mask := "0"
@@ -287,14 +262,10 @@ func TestTransmitQueue(t *testing.T) {
 				mask, q))
 		}
 		_, before, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		converse(t, l, Client, ln)
 		_, after, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for q := range after {
 			if moved := after[q] != before[q]; moved != (q == queue) {
 				t.Errorf("XPS to queue %d: counters of queue %d moved: %v", queue, q, moved)
@@ -314,19 +285,13 @@ func TestSymmetric(t *testing.T) {
 	}
 	ln := listen(t, l, l.Config.IPv4(SUT), 8000)
 	for queue := range l.Config.Queues {
-		if err := c.SetRSS(0, fill(queue)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.SetRSS(0, fill(queue)))
 		v := converse(t, l, Client, ln)
 		_, before, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		v.say(t)
 		_, after, err := c.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for q := range after {
 			if moved := after[q] != before[q]; moved != (q == queue) {
 				t.Errorf("received on queue %d: transmit counters of queue %d moved: %v", queue, q, moved)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/schematest"
 )
 
@@ -36,24 +37,18 @@ func TestSchemaHolds(t *testing.T) {
 	// One of a real card, where somebody has one.
 	if path := os.Getenv("NICLANE_SELFTEST"); path != "" {
 		actual, err := ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		records["real"] = actual
 	}
 	for name, r := range records {
 		var b bytes.Buffer
-		if err := Write(&b, r); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, Write(&b, r))
 		if err := holds(b.Bytes()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	var b bytes.Buffer
-	if err := Write(&b, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Write(&b, fixture()))
 	for old, next := range map[string]string{`"niclane.selftest/1"`: `"niclane.selftest/0"`, `"outcome"`: `"outcomes"`,
 		`"cpus": 0`: `"cpus": "0"`} {
 		changed := bytes.Replace(b.Bytes(), []byte(old), []byte(next), 1)

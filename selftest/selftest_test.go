@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/lane/verify"
@@ -180,9 +181,7 @@ func TestDatagramsUnproven(t *testing.T) {
 	m := newMachine()
 	m.finds = append(m.finds, verify.Finding{Severity: verify.Unknown, Lane: LaneName, Part: device.PartMapper})
 	r, err := try(t.Context(), m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range r.r.Cases {
 		want := Unproven
 		if strings.HasPrefix(c.Kind, "udp") {
@@ -350,9 +349,7 @@ func TestRecordIsScrubbed(t *testing.T) {
 
 func TestPage(t *testing.T) {
 	var b bytes.Buffer
-	if err := WritePage(&b, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WritePage(&b, fixture()))
 	for _, want := range []string{
 		"Selftest: ice, firmware 220.0.59.0", "1 failed; 1 link flap, 3 connections lost", "2 of 8 lost",
 		"10.9.0.1 &lt;b&gt;", `2 <span class="badge">lane</span>`, ">41<", ">43<",
@@ -372,9 +369,7 @@ func TestPage(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	var b bytes.Buffer
-	if err := Write(&b, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Write(&b, fixture()))
 	if _, err := decode(b.Bytes()); err != nil {
 		t.Errorf("what was written is refused: %v", err)
 	}
@@ -401,9 +396,7 @@ func TestDifferences(t *testing.T) {
 	gone := st("1")
 	delete(gone.Files, "/sys/y")
 	got, err := json.Marshal(append(differences(st("1"), st("2")), differences(st("1"), gone)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const want = `[{"key":"file/sys/x","before":"\"1\"","after":"\"2\""},{"key":"file/sys/y","before":"\"1\"","after":""}]`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

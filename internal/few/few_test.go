@@ -9,15 +9,15 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // pair makes a connection to l, and returns both ends.
 func pair(t *testing.T, l *Listener) (client, server net.Conn) {
 	t.Helper()
 	client, err := net.Dial("unix", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })
 	if server, err = l.Accept(); err != nil {
 		t.Fatal(err)
@@ -43,9 +43,7 @@ func open(t *testing.T, c net.Conn) bool {
 
 func TestListener(t *testing.T) {
 	raw, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer raw.Close()
 	l := Listen(raw, 2, 2)
 	want := func(when string, c net.Conn, want bool) {

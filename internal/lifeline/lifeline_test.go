@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
@@ -88,9 +89,7 @@ addr add 10.7.0.1/24 dev other
 func TestSessions(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{"SSH_CONNECTION=192.0.2.7 50000 192.0.2.1 22"}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	defer func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -110,14 +109,10 @@ func TestSessions(t *testing.T) {
 		vethtest.IP(t, "link set lo up")
 		told(t, false)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer l.Close()
 		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		told(t, true)
 		vethtest.Run(t, 1, func(t *testing.T) { told(t, false) })

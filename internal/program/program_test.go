@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 func write(t *testing.T, path, text string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755))
 	t.Cleanup(func() { os.Remove(path) })
 	return path
 }
@@ -24,9 +24,7 @@ func write(t *testing.T, path, text string) string {
 // TestFind: the one beside this program comes before one of the PATH.
 func TestFind(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
 	if path, err := Find(Bench); err == nil || !strings.Contains(err.Error(), "want the package niclane-bench installed") {
@@ -40,9 +38,7 @@ func TestFind(t *testing.T) {
 	if path, err := Find(Bench); path != beside {
 		t.Errorf("found %q, %v, want %s", path, err, beside)
 	}
-	if err := os.Chmod(beside, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(beside, 0o644))
 	if path, err := Find(Bench); path != inPath {
 		t.Errorf("one that cannot be executed: found %q, %v, want %s", path, err, inPath)
 	}

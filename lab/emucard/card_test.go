@@ -27,9 +27,7 @@ func newCard(t *testing.T, cfg Config) (*Card, *Programs) {
 		t.Skip("needs root")
 	}
 	root := t.TempDir()
-	if err := unix.Mount("bpf", root, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mount("bpf", root, "bpf", 0, ""))
 	t.Cleanup(func() {
 		if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -38,13 +36,9 @@ func newCard(t *testing.T, cfg Config) (*Card, *Programs) {
 	cfg.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	cfg.Arbiter = 1 // lo; nothing is redirected in a test run
 	p, err := create(root, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c, err := open(dir(root, cfg.MAC))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(c.Close(), p.Close()); err != nil {
 			t.Error(err)
@@ -77,9 +71,7 @@ func TestNewCard(t *testing.T) {
 		t.Errorf("info: got %+v, want %+v", got, want)
 	}
 	got, configured, err := c.RSS(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(table(0, 1, 2, 3), got); diff != "" || configured {
 		t.Errorf("default table, configured %v (-want +got):\n%s", configured, diff)
 	}
@@ -93,12 +85,8 @@ func TestNewCard(t *testing.T) {
 
 func TestContextsRoundTrip(t *testing.T) {
 	c, _ := newCard(t, small)
-	if err := c.CreateContext(2, table(2, 3)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.SetRSS(0, table(0, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.CreateContext(2, table(2, 3)))
+	must.Do(t, c.SetRSS(0, table(0, 1)))
 	for id, want := range map[int][]int{0: table(0, 1), 2: table(2, 3)} {
 		got, configured, err := c.RSS(id)
 		if err != nil || !configured {
@@ -111,12 +99,8 @@ func TestContextsRoundTrip(t *testing.T) {
 	if ids, err := c.Contexts(); err != nil || !slices.Equal(ids, []int{0, 2}) {
 		t.Errorf("contexts: %v, %v; want [0 2]", ids, err)
 	}
-	if err := c.DeleteContext(2); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ResetRSS(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.DeleteContext(2))
+	must.Do(t, c.ResetRSS())
 	got, configured, err := c.RSS(0)
 	if err != nil || configured {
 		t.Errorf("after reset: configured %v, %v", configured, err)
@@ -159,9 +143,7 @@ func TestRefusals(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c, _ := newCard(t, small)
-			if err := errors.Join(c.CreateContext(1, table(3)), c.AddRule(Rule{0, tcp4(80), 1, 0})); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(c.CreateContext(1, table(3)), c.AddRule(Rule{0, tcp4(80), 1, 0})))
 			before := dump(t, c)
 			if err := tt.do(c); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
@@ -185,9 +167,7 @@ func dump(t *testing.T, c *Card) contents {
 	t.Helper()
 	s := contents{Tables: map[int][]int{}, Configured: map[int]bool{}}
 	ids, err := c.Contexts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, id := range ids {
 		if s.Tables[id], s.Configured[id], err = c.RSS(id); err != nil {
 			t.Fatal(err)
@@ -197,9 +177,7 @@ func dump(t *testing.T, c *Card) contents {
 		t.Fatal(err)
 	}
 	patterns, err := c.patterns()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, p := range patterns {
 		s.Patterns = append(s.Patterns, fmt.Sprintf("%x used %d", *p.Mask.Bytes(), p.Used))
 	}
@@ -208,9 +186,7 @@ func dump(t *testing.T, c *Card) contents {
 
 func TestRulesRoundTrip(t *testing.T) {
 	c, _ := newCard(t, Config{Queues: 4, Rules: 8, Contexts: 2})
-	if err := c.CreateContext(1, table(3)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.CreateContext(1, table(3)))
 	want := []Rule{
 		{0, device.Match{Family: 4, Protocol: "tcp", LocalPort: 11211}, 1, 0},
 		{1, device.Match{Family: 6, Protocol: "udp", LocalPort: 53, Local: "fd00::1/128"}, 0, 2},
@@ -218,21 +194,15 @@ func TestRulesRoundTrip(t *testing.T) {
 		{7, device.Match{Family: 6, Protocol: "tcp"}, 1, 0},
 	}
 	for _, i := range []int{2, 0, 3, 1} {
-		if err := c.AddRule(want[i]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.AddRule(want[i]))
 	}
 	got, err := c.Rules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 	anywhere := Rule{Anywhere, tcp4(9999), 0, 1}
-	if err := c.AddRule(anywhere); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.AddRule(anywhere))
 	if r, err := c.Rule(anywhere.Match); r.Location != 2 || err != nil {
 		t.Errorf("a rule that may go anywhere went to %d, %v; the lowest free location is 2", r.Location, err)
 	}
@@ -252,22 +222,16 @@ func TestRulesRoundTrip(t *testing.T) {
 func TestCapacity(t *testing.T) {
 	c, _ := newCard(t, small)
 	for i := range 3 {
-		if err := c.AddRule(Rule{i, tcp4(uint16(80 + i)), 0, 1}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.AddRule(Rule{i, tcp4(uint16(80 + i)), 0, 1}))
 	}
 	must.Refuse(t, "one rule too many", c.AddRule(Rule{Anywhere, tcp4(9999), 0, 1}), unix.ENOSPC)
 	// As a kill between the writes of DeleteRule leaves it.
 	l, err := c.locations()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := c.DeleteRule(tcp4(81)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.setLocations(l); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.setLocations(l))
 	if err := c.AddRule(Rule{Anywhere, tcp4(81), 0, 1}); err != nil {
 		t.Errorf("into a location that nothing is at: %v", err)
 	}
@@ -286,19 +250,13 @@ func TestPatternsRunOut(t *testing.T) {
 		return Rule{i, device.Match{Family: 4, Protocol: "tcp", Remote: p.String()}, 0, 1}
 	}
 	for i := range maxPatterns {
-		if err := c.AddRule(rule(i)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.AddRule(rule(i)))
 	}
 	must.Refuse(t, "one pattern too many", c.AddRule(rule(maxPatterns)), unix.ENOSPC)
 	// As a kill between the writes of DeleteRule leaves it.
 	f, _, err := flow.Encode(rule(5).Match)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.maps["card_rules"].Delete(flow.Key{Pattern: 5, Flow: f}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, c.maps["card_rules"].Delete(flow.Key{Pattern: 5, Flow: f}))
 	if err := c.AddRule(rule(maxPatterns)); err != nil {
 		t.Errorf("after a recount: %v", err)
 	}

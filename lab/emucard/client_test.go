@@ -30,14 +30,10 @@ func withCard(t *testing.T, f func(t *testing.T, c *emucard.Client)) {
 func open(t *testing.T) *emucard.Client {
 	t.Helper()
 	et, err := ethtool.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { et.Close() })
 	c, err := emucard.NewClient(et)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -155,9 +151,7 @@ func TestReadSteering(t *testing.T) {
 		vethtest.Write(t, c, nil, table(2, false, 1))
 		vethtest.Write(t, c, nil, rule(11211, 2, 0))
 		got, err := c.Steering(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		wanted := emucard.Steering{
 			Emulated: true, LinkRate: 1e9, MaxContexts: 2, Capacity: 3,
 			Tables: []device.RSSTable{table(0, false, 0, 1, 2, 3), table(2, false, 1)},

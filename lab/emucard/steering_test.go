@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -81,9 +82,7 @@ type skBuff struct {
 func receive(t *testing.T, c *Card, p *Programs, pkt packet) (int, Counter) {
 	t.Helper()
 	before, _, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	opts := &ebpf.RunOptions{Data: pkt.bytes(), Repeat: 1}
 	if pkt.gsoSegs != 0 {
 		opts.Context = skBuff{GsoSegs: pkt.gsoSegs, GsoSize: pkt.gsoSize}
@@ -92,9 +91,7 @@ func receive(t *testing.T, c *Card, p *Programs, pkt packet) (int, Counter) {
 		t.Fatal(err)
 	}
 	after, _, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	queue, n := -1, Counter{}
 	for q := range after {
 		if after[q] != before[q] {
@@ -129,9 +126,7 @@ func TestToeplitz(t *testing.T) {
 			// The entry, and only that, leads to queue 3.
 			queues := table(0)
 			queues[tt.want%TableSize] = 3
-			if err := c.SetRSS(0, queues); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.SetRSS(0, queues))
 			if q, _ := receive(t, c, p, tt.pkt); q != 3 {
 				t.Errorf("queue %d, want 3", q)
 			}
@@ -245,9 +240,7 @@ func TestTransmitCounters(t *testing.T) {
 		t.Fatalf("got %d, %v; want %d", ret, err, redirect)
 	}
 	_, tx, err := c.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]Counter{{1, 54}, {}, {}, {}}, tx); diff != "" {
 		t.Errorf("transmit counters (-want +got):\n%s", diff)
 	}

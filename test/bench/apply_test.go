@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
@@ -140,23 +141,17 @@ func card(b *testing.B) {
 	run(b, inNetns("ethtool", "-K", card0, "gro", "on"))
 	mountBPF(b)
 	addr, err := net.ParseMAC(mac)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	programs, err := emucard.Create(emucard.Config{
 		MAC: addr, Queues: queues, Rules: 1024, Contexts: 16, LinkRate: 10e9, Arbiter: 1,
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	b.Cleanup(func() {
 		if err := emucard.Remove(emucard.Dir(addr)); err != nil {
 			b.Error(err)
 		}
 	})
-	if err := programs.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, programs.Close())
 }
 
 // pair makes a namespace with a veth of so many queues, both ends up.
@@ -184,9 +179,7 @@ func mountBPF(b *testing.B) {
 		strings.TrimSpace(string(out)) == "bpf_fs" {
 		return
 	}
-	if err := os.MkdirAll(emucard.Root, 0o700); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.MkdirAll(emucard.Root, 0o700))
 	run(b, exec.Command("mount", "-t", "bpf", "bpf", emucard.Root))
 	b.Cleanup(func() {
 		run(b, exec.Command("umount", emucard.Root))
@@ -275,7 +268,5 @@ func run(b *testing.B, cmd *exec.Cmd) {
 
 func write(b *testing.B, path, text string) {
 	b.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.WriteFile(path, []byte(text), 0o600))
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -92,9 +93,7 @@ func packetsTo(b *testing.B, port, n int) {
 	from := vethtest.Interface(b, "wire0")
 	to := vethtest.Interface(b, chain0)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer unix.Close(fd)
 	// A socket that is full: without one the kernel would answer.
 	full, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -103,9 +102,7 @@ func packetsTo(b *testing.B, port, n int) {
 		err = errors.Join(unix.SetsockoptInt(full, unix.SOL_SOCKET, unix.SO_RCVBUF, 1),
 			unix.Bind(full, &unix.SockaddrInet4{Port: port}))
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	frame := udpFrame(from.HardwareAddr, to.HardwareAddr, port)
 	address := &unix.SockaddrLinklayer{Ifindex: from.Index, Protocol: 0x0008} // ETH_P_IP, network order
 	for range n {
@@ -141,16 +138,12 @@ func udpFrame(from, to net.HardwareAddr, port int) []byte {
 func busy(b *testing.B) float64 {
 	b.Helper()
 	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	line, _, _ := strings.Cut(string(text), "\n")
 	ticks := 0
 	for i, f := range strings.Fields(line)[1:] {
 		n, err := strconv.Atoi(f)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		if i != 3 && i != 4 && i < 8 { // not idle, iowait, or guests' a second time
 			ticks += n
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -120,20 +121,14 @@ func enter(b *testing.B, name string) func() {
 	runtime.LockOSThread()
 	open := func(path string) int {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		return fd
 	}
 	home, there := open("/proc/thread-self/ns/net"), open("/run/netns/"+name)
 	defer unix.Close(there)
-	if err := unix.Setns(there, unix.CLONE_NEWNET); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, unix.Setns(there, unix.CLONE_NEWNET))
 	return func() {
-		if err := unix.Setns(home, unix.CLONE_NEWNET); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, unix.Setns(home, unix.CLONE_NEWNET))
 		unix.Close(home)
 		runtime.UnlockOSThread()
 	}
@@ -160,16 +155,12 @@ func member(i int) device.Match {
 func makeObjects(b *testing.B, objects []device.Object) {
 	b.Helper()
 	c, err := tc.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer c.Close()
 	k := bpf.New(c)
 	defer k.Close()
 	for _, o := range objects {
-		if err := k.Write(nil, o); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, k.Write(nil, o))
 	}
 }
 
@@ -191,16 +182,10 @@ func chain(b *testing.B, dir, hook, how string, members int) {
 func stream(b *testing.B, port int) time.Duration {
 	b.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 9, 0, 1}}); err != nil {
-		b.Fatal(err)
-	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 9, 0, 2}}); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 9, 0, 1}}))
+	must.Do(b, unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 9, 0, 2}}))
 	p := make([]byte, 64)
 	began := time.Now()
 	for range packets {

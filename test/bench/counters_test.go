@@ -17,6 +17,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/count"
 	"github.com/niclane/niclane/lane/device"
@@ -87,14 +88,10 @@ func compareWays(b *testing.B, ways []countWay, send func()) {
 func spent(b *testing.B) int64 {
 	b.Helper()
 	var own unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &own); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &own))
 	sum := own.Nano()
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	for _, path := range names {
 		name, err := os.ReadFile(path)
 		if err != nil || !strings.HasPrefix(string(name), "ksoftirqd/") && !strings.HasPrefix(string(name), "cpumap/") {
@@ -113,14 +110,10 @@ func countReceived(b *testing.B) {
 	steer(b, 1)
 	defer func() { run(b, exec.Command("ip", "link", "set", chain0, "xdpgeneric", "off")) }()
 	link, err := netlink.LinkByName(chain0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	attach := func(p *ebpf.Program) func() {
 		return func() {
-			if err := netlink.LinkSetXdpFdWithFlags(link, p.FD(), unix.XDP_FLAGS_SKB_MODE); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, netlink.LinkSetXdpFdWithFlags(link, p.FD(), unix.XDP_FLAGS_SKB_MODE))
 		}
 	}
 	nothing := func() {}
@@ -141,9 +134,7 @@ func anew(b *testing.B, program string, id, count uint32) *ebpf.Program {
 	b.Helper()
 	check := func(err error) {
 		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 	}
 	spec, err := ebpf.LoadCollectionSpec(objects[program])
 	check(err)
@@ -185,9 +176,7 @@ func countSent(b *testing.B) {
 	}
 	defer func() { run(b, exec.Command("tc", "qdisc", "del", "dev", chain0, "root")) }()
 	c, err := tc.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer c.Close()
 	filter := device.Filter{Dev: chain0, Parent: "egress", Pref: 1, Handle: 1, Program: bpf.EgressProgram}
 	attached, err := c.Filter(filter)
@@ -196,9 +185,7 @@ func countSent(b *testing.B) {
 	}
 	attach := func(p *ebpf.Program) func() {
 		return func() {
-			if err := errors.Join(c.DeleteBPF(filter), c.AddBPF(filter, p.FD())); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, errors.Join(c.DeleteBPF(filter), c.AddBPF(filter, p.FD())))
 		}
 	}
 	off := attach(anew(b, bpf.EgressProgram, attached.ProgramID, 0))
@@ -212,9 +199,7 @@ func countSent(b *testing.B) {
 				TxQueues: 1},
 				[]count.Lane{{Class: 0x10010,
 					Matches: []device.Match{{Family: 4, Protocol: "udp", LocalPort: firstPort}}}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 		}
 	}
 	end := func() { w.Close() }

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/test/delayserver"
 )
 
@@ -57,22 +58,14 @@ func serveDelays(text string) error {
 func startDelays(b *testing.B, c delayserver.Config) (address string, stop func() delayserver.Result) {
 	b.Helper()
 	text, err := json.Marshal(c)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr = append(os.Environ(), delayServerEnv+"="+string(text)), os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
+	must.Do(b, cmd.Start())
 	if _, err := fmt.Fscanln(out, &address); err != nil {
 		_ = cmd.Wait()
 		b.Fatalf("the delay server: %v", err)

@@ -25,6 +25,7 @@ import (
 	"github.com/niclane/niclane/bench/part/thread"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
@@ -99,9 +100,7 @@ const settled = 100_000
 func spinning(b *testing.B) string {
 	b.Helper()
 	l, addr, err := sock.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error)
 	b.Cleanup(func() {
@@ -208,22 +207,16 @@ func capture(b *testing.B) (<-chan *stats.Histogram, func()) {
 	defer leave()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC,
 		int(binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	for _, o := range []struct{ level, name, value int }{
 		{unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64 << 20},
 		{unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_RX_SOFTWARE | unix.SOF_TIMESTAMPING_SOFTWARE},
 	} {
-		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, unix.SetsockoptInt(fd, o.level, o.name, o.value))
 	}
 	// recvmsg(2) looks at done at least ten times a second.
 	tv := unix.Timeval{Usec: 100_000}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	done := make(chan struct{})
 	result := make(chan *stats.Histogram, 1)
 	go func() {

@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // entries are the tracepoints at which a processor begins an interrupt that is
@@ -27,9 +29,7 @@ var entries = []string{
 func interrupts(b *testing.B, cpus ...int) (times func() []int64) {
 	b.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Queue, ValueSize: 8, MaxEntries: 1 << 16})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	b.Cleanup(func() { m.Close() })
 	code := asm.Instructions{asm.FnGetSmpProcessorId.Call()}
 	for _, cpu := range cpus {
@@ -48,9 +48,7 @@ func interrupts(b *testing.B, cpus ...int) (times func() []int64) {
 		asm.Return(),
 	)
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint, License: "Dual BSD/GPL", Instructions: code})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	b.Cleanup(func() { p.Close() })
 	attached := 0
 	for _, name := range entries {

@@ -21,6 +21,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/load/proto/http1"
 	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // The generators run on one processor, the servers on another.
@@ -57,9 +58,7 @@ func BenchmarkLoad(b *testing.B) {
 			// costs about 1 ms when the result is written.
 			c.Window = int64(loadTime)
 			in, err := json.Marshal(c)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			cmd := pinned(loadCPU, niclane, "internal-load")
 			cmd.Stdin = bytes.NewReader(in)
 			return cmd
@@ -191,9 +190,7 @@ func found(pattern string) func([]byte) (int64, error) {
 func serveLoad(b *testing.B, ctx context.Context, server func(port string) *exec.Cmd) string {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	address := l.Addr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(address)
@@ -203,9 +200,7 @@ func serveLoad(b *testing.B, ctx context.Context, server func(port string) *exec
 	}
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, cmd.Start())
 	b.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		c, err := net.Dial("tcp", address)

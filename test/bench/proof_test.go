@@ -17,6 +17,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/stats"
 	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/test/delayserver"
 )
 
@@ -160,9 +161,7 @@ func measureDelays(b *testing.B, niclane string, delays delayserver.Distribution
 func generate(b *testing.B, c load.Config, command ...string) (r load.Result) {
 	b.Helper()
 	in, err := json.Marshal(c)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	cmd := exec.Command(command[0], append(command[1:], "internal-load")...)
 	var errs bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &errs
@@ -190,9 +189,7 @@ func BenchmarkStall(b *testing.B) {
 		Length: int64(length)}
 	serve := func(c delayserver.Config) *delayserver.Server {
 		s, err := delayserver.Start(c)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		return s
 	}
 	stop := func(s *delayserver.Server) {
@@ -231,9 +228,7 @@ func BenchmarkStall(b *testing.B) {
 		}
 		for i, name := range []string{"P50", "P99", "max"} {
 			took, err := strconv.ParseFloat(string(m[i+1]), 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			b.ReportMetric(took, "ms-"+name+"-redis-benchmark")
 			if name == "P99" && took > float64(length.Milliseconds())/4 {
 				b.Errorf("redis-benchmark's P99 is %v ms: it hides nothing", took)

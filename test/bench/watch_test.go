@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/internal/kernel/cgroup"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
@@ -68,18 +69,14 @@ func startWatch(b *testing.B, lanes string) *watchedLab {
 		cmd.Stderr = os.Stderr
 		err = cmd.Start()
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	go w.read(out, cmd)
 	w.until("begun", "")
 	text, err := os.ReadFile(pidFile)
 	if err == nil {
 		w.pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	b.Cleanup(func() {
 		p, err := os.FindProcess(w.pid)
 		if err == nil {
@@ -151,9 +148,7 @@ func BenchmarkWatchRest(b *testing.B) {
 	}
 	w := startWatch(b, threadLane)
 	group := filepath.Join(groups.V2, w.name)
-	if err := os.Mkdir(group, 0o755); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.Mkdir(group, 0o755))
 	b.Cleanup(func() {
 		// Its process has ended: clean-ups go backwards, so it moves first.
 		if err := os.Remove(group); err != nil {
@@ -188,15 +183,11 @@ func peak(b *testing.B, pid int) int64 {
 func field(b *testing.B, path, word string) int64 {
 	b.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == word {
 			n, err := strconv.ParseInt(f[1], 10, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			return n
 		}
 	}
@@ -241,9 +232,7 @@ func BenchmarkWatchPoller(b *testing.B) {
 	for b.Loop() {
 		out, err := w.onSUT("sh", "-c", w.binary+` --run-dir `+w.dir+
 			`/run --json probe lane0 | sed -n 's/.*"thread": \([0-9][0-9]*\),/\1/p'`).Output()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		began := time.Now()
 		run(b, exec.Command("kill", "-KILL", strings.TrimSpace(string(out))))
 		took := w.until("repaired", "poller/lane0/6").at.Sub(began)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/niclane/niclane/internal/testing/labtest"
 	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/apply"
@@ -144,9 +145,7 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 			return x.Program
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for part, want := range map[device.Part]string{device.PartQueueSet: n.queueSet, device.PartClassifier: classifier} {
 		i := slices.IndexFunc(p.Choices, func(c plan.Choice) bool { return c.Part == part })
 		if got := p.Choices[i].Realisation; got != want {
@@ -157,9 +156,7 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 		t.Errorf("the plan does not name %s: %s", reason, text)
 	}
 	k, err := apply.NewKernel("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer k.Close()
 	j := journal.New(journal.Head{Config: "/test", Generation: 1, Devices: p.Devices, Plan: p})
 	step := func(e apply.Event) { all("at " + e.Key) }
@@ -217,9 +214,7 @@ func inLane(t *testing.T, p *plan.Plan, traffic *labtest.Traffic) {
 func planHere(t *testing.T) (*plan.Plan, *device.State, error) {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	st := lanetest.Observe(t, lab.Port)
 	p, err := plan.Make(f.Intent, st, plan.Owned{})
 	return p, st, err
@@ -229,9 +224,7 @@ func planHere(t *testing.T) (*plan.Plan, *device.State, error) {
 func attached(t *testing.T) []string {
 	t.Helper()
 	st, err := observe.Observe(t.Context(), observe.Options{Devices: []string{lab.Port}, NoProbes: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var out []string
 	for _, p := range st.Devices[0].Programs {
 		out = append(out, fmt.Sprintf("%s %d %s", p.Attach, p.ID, p.Name))
@@ -274,16 +267,12 @@ func classPackets(t *testing.T, class string) (packets int) {
 func counter(t *testing.T, m *ebpf.Map) uint64 {
 	t.Helper()
 	var n uint64
-	if err := m.Lookup(uint32(0), &n); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Lookup(uint32(0), &n))
 	return n
 }
 
 // mountBPF gives the thread a BPF file system of its own at /sys/fs/bpf.
 func mountBPF(t *testing.T) {
 	t.Helper()
-	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, ""))
 }

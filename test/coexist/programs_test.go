@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 )
@@ -28,9 +29,7 @@ const (
 func counting(t *testing.T, name string, typ ebpf.ProgramType, verdict int32) (*ebpf.Program, *ebpf.Map) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "seen", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { m.Close() })
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: name, Type: typ, License: "GPL",
@@ -47,9 +46,7 @@ func counting(t *testing.T, name string, typ ebpf.ProgramType, verdict int32) (*
 			asm.Return(),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p, m
 }
@@ -57,18 +54,14 @@ func counting(t *testing.T, name string, typ ebpf.ProgramType, verdict int32) (*
 func port(t *testing.T) netlink.Link {
 	t.Helper()
 	l, err := netlink.LinkByName(lab.Port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return l
 }
 
 // bareXDP takes the slot, as a load balancer or a firewall does.
 func bareXDP(t *testing.T) func() (in, out uint64) {
 	p, m := counting(t, "their_xdp", ebpf.XDP, xdpPass)
-	if err := netlink.LinkSetXdpFdWithFlags(port(t), p.FD(), unix.XDP_FLAGS_SKB_MODE); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, netlink.LinkSetXdpFdWithFlags(port(t), p.FD(), unix.XDP_FLAGS_SKB_MODE))
 	return func() (uint64, uint64) { return counter(t, m), 0 }
 }
 
@@ -107,9 +100,7 @@ func tcx(t *testing.T) func() (in, out uint64) {
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { l.Close() })
 	return func() (uint64, uint64) { return 0, counter(t, m) }
 }
@@ -124,15 +115,11 @@ func dispatcher(t *testing.T) func() (in, out uint64) {
 	mountBPF(t)
 	vethtest.Command(t, "xdp-filter load --mode skb --policy allow "+lab.Port)
 	m, err := ebpf.LoadPinnedMap("/sys/fs/bpf/xdp-filter/xdp_stats_map", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { m.Close() })
 	return func() (uint64, uint64) {
 		var perCPU []struct{ Packets, Bytes uint64 }
-		if err := m.Lookup(uint32(xdpPass), &perCPU); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Lookup(uint32(xdpPass), &perCPU))
 		var n uint64
 		for _, c := range perCPU {
 			n += c.Packets

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // A share of the draws lies beyond each percentile as large as the percentile
@@ -43,13 +45,9 @@ func TestServer(t *testing.T) {
 	d := Distribution{Share: 0.9, Fast: 100e3, From: 20e6, Slow: 1e6}
 	s, err := Start(Memcached(Config{Address: netip.MustParseAddrPort("127.0.0.1:0"), Delays: d, Seed: 7, Every: 200e6,
 		Length: 100e6}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	rng := rand.New(rand.NewPCG(7, 1)) // what the server draws
 	r := bufio.NewReader(c)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
@@ -95,9 +96,7 @@ func apply10(t *testing.T, fair device.Capability) {
 		t.Skipf("no %s: %s", fair, can.Why)
 	}
 	k, err := apply.NewKernel("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { k.Close() })
 	lanetest.Apply(t, k, lanes, st)
 }
@@ -121,23 +120,15 @@ func packetSocket(t *testing.T, index int) int {
 	t.Helper()
 	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in the network's order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}))
 	// Neither end is what holds frames up or loses them.
 	for _, o := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, 16<<20); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, 16<<20))
 	}
 	patience := unix.NsecToTimeval(int64(10 * time.Second))
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience))
 	return fd
 }
 

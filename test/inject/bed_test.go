@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/programs"
 )
 
@@ -47,9 +48,7 @@ func newBed(t *testing.T, niclane string) *bed {
 	if err == nil {
 		err = os.Mkdir(dir+"/trace", 0o700)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b.setUp(t)
 	t.Cleanup(func() { b.tearDown() })
 	return b
@@ -158,9 +157,7 @@ func (b *bed) look(t *testing.T) string {
 		delete(d, "capabilities") // of the host, too, which others change
 	}
 	devices, err := json.MarshalIndent(seen, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	all.Write(devices)
 	journals, _ := filepath.Glob(b.dir + "/state/*journal*")
 	fmt.Fprintln(&all, "\njournals:", len(journals))

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 var (
@@ -149,9 +151,7 @@ func (b *bed) trace() string { return b.dir + "/trace/calls" }
 func (b *bed) count(t *testing.T, command string) map[string]int {
 	b.do(t, command, b.strace(*calls))
 	text, err := os.ReadFile(b.trace())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	byThread, counts := map[string]int{}, map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^(\d+) +([a-z0-9_]+)\(`).FindAllStringSubmatch(string(text), -1) {
 		byThread[m[1]+m[2]]++
@@ -213,15 +213,11 @@ func (b *bed) watch(t *testing.T, strace []string) result {
 	defer cancel()
 	log := b.dir + "/trace/log"
 	f, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	c := b.command(ctx, strace, "watch", b.file)
 	c.Stdout, c.Stderr = f, f
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Start())
 	ended := make(chan struct{})
 	go func() { _ = c.Wait(); close(ended) }()
 	says := func(word string) bool {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/apply"
@@ -160,9 +161,7 @@ func (b *bed) startUntil(answers func() error, argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, cmd.Start())
 	b.Cleanup(func() {
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // its children too
 		_ = cmd.Wait()
@@ -247,14 +246,10 @@ func (b *bed) report() (app.Report, *app.Record) {
 		b.Fatalf("%d applications: %v", len(rs), err)
 	}
 	s, err := app.Open(b.options.RunDir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer s.Close()
 	r, err := s.Report(rs[0].ID)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	return r, rs[0]
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/app/sockiter"
 	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab"
 )
 
@@ -93,9 +94,7 @@ func (b *bed) workers(n int) map[sockiter.Socket]app.Worker {
 		}
 	}()
 	all, err := sockiter.List(sockiter.Filter{Ports: []uint16{port}, Connections: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	var socks []sockiter.Socket
 	var inodes []uint64
 	for _, s := range all {
@@ -104,9 +103,7 @@ func (b *bed) workers(n int) map[sockiter.Socket]app.Worker {
 		}
 	}
 	by, err := app.Workers(inodes)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	out := map[sockiter.Socket]app.Worker{}
 	for _, s := range socks {
 		w, ok := by[s.Inode]

@@ -18,6 +18,7 @@ import (
 	"github.com/niclane/niclane/app"
 	"github.com/niclane/niclane/app/sockiter"
 	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab"
 )
 
@@ -54,9 +55,7 @@ http {
   server { listen 10.77.0.1:%[4]d reuseport backlog=1024; location / { return 200 "$pid\n"; } }
 }
 `, workers, affinity, n.dir, port)
-	if err := os.WriteFile(filepath.Join(n.dir, "nginx.conf"), []byte(text), 0o644); err != nil {
-		n.Fatal(err)
-	}
+	must.Do(n, os.WriteFile(filepath.Join(n.dir, "nginx.conf"), []byte(text), 0o644))
 }
 
 // reload has nginx start workers anew, and waits until the old ones are gone.
@@ -64,9 +63,7 @@ func (n *nginx) reload(workers int, affinity string) {
 	n.Helper()
 	old := n.workers()
 	n.configure(workers, affinity)
-	if err := unix.Kill(n.main, unix.SIGHUP); err != nil {
-		n.Fatal(err)
-	}
+	must.Do(n, unix.Kill(n.main, unix.SIGHUP))
 	n.until("nginx has reloaded", func() bool {
 		now := n.workers()
 		for _, pid := range now {
@@ -84,15 +81,11 @@ func (n *nginx) reload(workers int, affinity string) {
 func (n *nginx) workers() []int {
 	n.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.main))
-	if err != nil {
-		n.Fatal(err)
-	}
+	must.Do(n, err)
 	var pids []int
 	for _, f := range strings.Fields(string(b)) {
 		pid, err := strconv.Atoi(f)
-		if err != nil {
-			n.Fatal(err)
-		}
+		must.Do(n, err)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -130,9 +123,7 @@ func (n *bed) aligned(conns int, where func(who string) int) (on int, by map[str
 		}
 	}()
 	socks, err := sockiter.List(sockiter.Filter{Ports: []uint16{port}, Connections: true})
-	if err != nil {
-		n.Fatal(err)
-	}
+	must.Do(n, err)
 	for _, s := range socks {
 		pid, ok := who[s.Remote.Port()]
 		if !ok || s.Local.Port() != port {
@@ -160,9 +151,7 @@ func processor(t testing.TB, pid string) int {
 		t.Fatalf("answer %q", pid)
 	}
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(id, &set); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.SchedGetaffinity(id, &set))
 	if set.Count() != 1 {
 		return -1
 	}

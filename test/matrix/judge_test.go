@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -96,9 +97,7 @@ func TestJudge(t *testing.T) {
 				text = tt.edit(text)
 			}
 			r, err := parse(tt.release, []byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(tt.want, r.judge([]suite{{name: "internal/kernel/tc"}}, tt.skips, nil)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -110,9 +109,7 @@ func TestJudgeKnown(t *testing.T) {
 	tc := []suite{{name: "internal/kernel/tc"}}
 	odd := []defect{{suite: "internal/kernel/tc", since: "6.1", before: "6.2", why: "the kernel is odd"}}
 	r, err := parse("6.1.0", []byte(guestSaid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := r.judge(tc, nil, odd); len(got) != 0 {
 		t.Errorf("a failure that is known: %q", got)
 	}
@@ -233,9 +230,7 @@ func TestJudgeCapabilities(t *testing.T) {
 	judge := func() []string {
 		t.Helper()
 		text, err := json.Marshal(st)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r := results{release: release}
 		return r.judgeCapabilities([]string{"$ niclane probe", probed + string(text)})
 	}

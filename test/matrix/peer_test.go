@@ -7,6 +7,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // TestFlow: a flow's answers are counted, and so is what is missing and what was
@@ -23,9 +25,7 @@ func TestFlow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server, err := net.ListenPacket("udp4", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer server.Close()
 			enough := make(chan struct{})
 			go func() {
@@ -54,9 +54,7 @@ func TestFlow(t *testing.T) {
 				}
 			}()
 			c, err := net.Dial("udp4", server.LocalAddr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer c.Close()
 			f := startFlow(c, 2*time.Second)
 			<-enough

@@ -12,6 +12,7 @@ import (
 
 	"github.com/niclane/niclane/internal/testing/labtest"
 	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lab/emucard"
@@ -65,9 +66,7 @@ func TestMembersComeAndGo(t *testing.T) {
 
 func comeAndGo(t *testing.T, l *lab.Lab) {
 	k, err := apply.NewKernel("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer k.Close()
 	j := advance(t, k, nil, lanes(1))
 	before := inLane(t, l)
@@ -99,14 +98,10 @@ func inLane(t *testing.T, l *lab.Lab) (packets uint64) {
 	t.Helper()
 	if l.Config.Card == lab.CardEmulated {
 		card, err := emucard.Open(l.Config.MAC(lab.SUT))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer card.Close()
 		rx, _, err := card.Stats()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, q := range rx[len(rx)-2:] { // the lane's two are the last
 			packets += q.Packets
 		}
@@ -120,14 +115,10 @@ func inLane(t *testing.T, l *lab.Lab) (packets uint64) {
 func advance(t *testing.T, k *apply.System, before *journal.Journal, text string) *journal.Journal {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	st := lanetest.Observe(t, lab.Port)
 	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	h := journal.Head{Host: host, Config: "/test", Generation: 1}
 	var owned plan.Owned
 	if before != nil {

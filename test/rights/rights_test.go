@@ -21,6 +21,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/kernel/iouring"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
@@ -73,9 +74,7 @@ var added = regexp.MustCompile(`(?s)command: \[/niclane-agent\].*?\n +add:\n((?:
 // capabilities are those that a shipped file gives, sorted.
 func capabilities(t *testing.T, path string) []string {
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var out []string
 	bounded := false
 	if m := added.FindSubmatch(b); m != nil {
@@ -167,17 +166,13 @@ func lane(t *testing.T, niclane string, set []string, poller string) {
 	if err == nil {
 		err = et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: true})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer et.Close()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "lanes.yaml")
 	text := fmt.Sprintf("version: 1\nglobals: {dev: %s, link-rate: 1gbit, poller: %s, force: {queue-set: shared}}\n"+
 		"lanes: {web: {queues: 2, guarantee: 20%%, cpus: 1, ports: [8080]}}\n", vethtest.Dev, poller)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	do := func(set []string, verb ...string) (string, error) {
 		cmd := exec.Command("/proc/self/exe", append([]string{limited, strings.Join(set, ","), niclane,
 			"--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run")}, verb...)...)

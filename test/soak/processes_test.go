@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/soak"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/apply"
@@ -56,9 +57,7 @@ func (b *bed) watch() []*soak.Process {
 		return all[0], nil
 	}
 	first, err := ask()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	return []*soak.Process{
 		{Name: "watch", PID: cmd.Process.Pid, Ask: health},
 		{Name: "poller", PID: first.PID, Ask: func() error {
@@ -108,9 +107,7 @@ func (b *bed) guard() *soak.Process {
 	run := filepath.Join(b.dir, "guarded", "run")
 	pid := 0
 	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	for _, path := range cmdlines {
 		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), apply.GuardArg) &&
 			strings.Contains(string(text), run) {
@@ -136,9 +133,7 @@ func (b *bed) serve() *soak.Process {
 		"--key", pki+"/127.0.0.1.key", "--ca", pki+"/ca.pem", "--client", "me", "--dir",
 		filepath.Join(b.dir, "serving", "agent")))
 	own, err := tls.LoadX509KeyPair(pki+"/me.pem", pki+"/me.key")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	pool := x509.NewCertPool()
 	if text, err := os.ReadFile(pki + "/ca.pem"); err != nil || !pool.AppendCertsFromPEM(text) {
 		b.Fatalf("%s/ca.pem: %v", pki, err)

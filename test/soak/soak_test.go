@@ -22,6 +22,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/kernel/iouring"
 	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/soak"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
@@ -45,9 +46,7 @@ func TestSoak(t *testing.T) {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		t.Skip(err) // before Linux 6.13, or by the sysctl kernel.io_uring_disabled
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Close()
 	vethtest.Run(t, 4, func(t *testing.T) {
 		b := &bed{T: t, dir: t.TempDir()}
@@ -96,13 +95,9 @@ func (b *bed) build() {
 // network gives the veth NAPIs, and opens what sends from its other end.
 func (b *bed) network() {
 	et, err := ethtool.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer et.Close()
-	if err := et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: true}); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: true}))
 	b.ip("link", "set", "lo", "up")
 	b.sender, b.frame = packets(b.T)
 	b.ends = append(b.ends, func() { unix.Close(b.sender) })
@@ -132,14 +127,10 @@ func (b *bed) do(host string, args ...string) string {
 // begin starts a process that ends with the test, and logs where it fails.
 func (b *bed) begin(cmd *exec.Cmd) *exec.Cmd {
 	log, err := os.Create(filepath.Join(b.dir, "log."+strconv.Itoa(len(b.ends))))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, cmd.Start())
 	b.ends = append(b.ends, func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		_ = cmd.Wait()
@@ -164,14 +155,10 @@ func (b *bed) eventually(what string, f func() error) {
 }
 
 func (b *bed) lanes(host, dev, more string) string {
-	if err := os.MkdirAll(filepath.Join(b.dir, host), 0o700); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.MkdirAll(filepath.Join(b.dir, host), 0o700))
 	file := filepath.Join(b.dir, host, "lanes.yaml")
 	text := fmt.Sprintf("version: 1\nglobals: {dev: %s, link-rate: 1gbit%s}\nlanes: {web: {queues: 2, guarantee: "+
 		"20%%, cpus: 1, ports: [8080]}}\n", dev, more)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // Of the guest's cards: the first has queues and a wire to the machine, the
@@ -186,9 +188,7 @@ func (g *guest) start(image string) {
 	t.Helper()
 	path := func(name string) string { return filepath.Join(g.dir, name) }
 	console, err := os.Create(path("qemu"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer console.Close()
 	// The end of unshare, however it comes, ends QEMU.
 	cmd := exec.Command("unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-ec", inNamespace,
@@ -206,9 +206,7 @@ func (g *guest) start(image string) {
 		"-netdev", "hubport,id=other,hubid=1", "-device", "e1000e,netdev=other,mac="+otherMAC)
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {

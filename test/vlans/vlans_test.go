@@ -13,6 +13,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/apply"
 )
@@ -55,15 +56,11 @@ func TestLane(t *testing.T) {
 	vethtest.Run(t, 4, func(t *testing.T) {
 		vethtest.OwnMounts(t)
 		k, err := apply.NewKernel("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer k.Close()
 		j := lanetest.Apply(t, k, lanes, lanetest.Observe(t, vethtest.Dev))
 		c, err := tc.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		b := bpf.New(c)
 		defer b.Close()
@@ -103,9 +100,7 @@ const laneRow = 0x10
 func sent(t *testing.T, b *bpf.Client) (lane uint64) {
 	t.Helper()
 	counters, err := b.SentCounters("v0", []int{laneRow})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range counters {
 		if c.Row == laneRow {
 			lane += c.Packets
@@ -118,13 +113,9 @@ func sent(t *testing.T, b *bpf.Client) (lane uint64) {
 func send(t *testing.T, index int, frame []byte) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer unix.Close(fd)
 	for range each {
-		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}))
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
@@ -73,14 +74,10 @@ func TestAdqsetup(t *testing.T) {
 			}
 			got := strings.Join(lines, "\n") + "\n"
 			if *update {
-				if err := os.WriteFile(name+".compared", []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(name+".compared", []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(name + ".compared")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -102,9 +99,7 @@ func reason(t *testing.T, side, line string) string {
 // the last; and nothing that leaves a card as it was.
 func recorded(t *testing.T, file string) map[string]bool {
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	asked, settings := map[string]bool{}, map[string]string{}
 	set := func(of, value string) { settings[of] = value }
 	for line := range strings.Lines(string(text)) {
@@ -185,33 +180,21 @@ func niclanes(t *testing.T, file string) map[string]bool {
 func planned(t *testing.T, file, dev string) *plan.Plan {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	res, err := adqsetup.Convert(file, dev, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	card, err := os.ReadFile("../../lane/plan/testdata/simcard-ice.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	st := &device.State{}
-	if err := json.Unmarshal(bytes.ReplaceAll(card, []byte("sim0"), []byte(dev)), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(bytes.ReplaceAll(card, []byte("sim0"), []byte(dev)), st))
 	st.CPUs = nil
 	for id := range 16 { // as in record.py
 		st.CPUs = append(st.CPUs, device.CPU{ID: id, Online: true, Core: id})
 	}
 	p, err := plan.Make(in, st, plan.Owned{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return p
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
@@ -53,9 +54,7 @@ func sentSettings(t *testing.T, sender string) map[string]bool {
 			continue
 		}
 		line, err := setting(m.data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if line != "" {
 			asked[line] = true
 		}
@@ -130,9 +129,7 @@ func TestSettingsSender(t *testing.T) {
 	}
 	vethtest.Run(t, 8, func(t *testing.T) {
 		c, err := ethtool.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		for _, s := range settings {
 			if sender == "niclane" {

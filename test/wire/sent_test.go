@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -48,9 +49,7 @@ func sent(t *testing.T, sender, file string, atLeast int) map[string]bool {
 			continue
 		}
 		lines, err := traffic(m.data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if len(lines) > 0 {
 			n++
 		}
@@ -79,9 +78,7 @@ func traced(t *testing.T, test string, env ...string) []message {
 		t.Skip("not root, or strace is not installed")
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	trace := filepath.Join(t.TempDir(), "trace")
 	cmd := exec.Command(strace, "-f", "-o", trace, "-e", "trace=socket,sendto,sendmsg", "-e", "write=all", "-e",
 		"signal=none", self, "-test.run="+test)
@@ -100,9 +97,7 @@ func TestSender(t *testing.T) {
 	}
 	vethtest.Run(t, 8, func(t *testing.T) {
 		c, err := tc.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		for _, s := range planned(t, file, vethtest.Dev).Steps {
 			switch s.New.(type) {
@@ -128,9 +123,7 @@ func TestSender(t *testing.T) {
 // messages are what was sent, from the dumps of strace's option -e write.
 func messages(t *testing.T, trace string) (out []message) {
 	f, err := os.Open(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 1<<20)
@@ -159,8 +152,6 @@ func messages(t *testing.T, trace string) (out []message) {
 		line = line[:min(len(line), 49)] // 16 bytes, and a second blank in the middle
 		last.data = append(last.data, unhex(t, strings.Join(strings.Fields(line), ""))...)
 	}
-	if err := in.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, in.Err())
 	return out
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -28,9 +29,7 @@ func addMember[T any](b *testing.B, t *table[T], i int, target T) {
 	if err == nil {
 		err = t.add(f, mask, target)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 }
 
 func memberFrame(i int, arrives bool) []byte {
@@ -45,9 +44,7 @@ func memberFrame(i int, arrives bool) []byte {
 func testRun(b *testing.B, p *ebpf.Program, frame []byte, want int32) {
 	b.Helper()
 	ret, _, err := p.Benchmark(frame, 1, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	if int32(ret) != want {
 		b.Fatalf("returned %d, want %d", int32(ret), want)
 	}
@@ -100,9 +97,7 @@ func BenchmarkPatterns(b *testing.B) {
 				if err == nil {
 					err = m.add(f, mask, ingressTarget{Lane: 11})
 				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, err)
 			}
 			testRun(b, p, memberFrame(1, true), xdpRedirect)
 		})
@@ -116,16 +111,10 @@ func BenchmarkAdd(b *testing.B) {
 		addMember(b, &m.table, i+1, ingressTarget{Lane: 10})
 	}
 	f, mask, err := flow.Encode(member(1000))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	for b.Loop() {
-		if err := m.add(f, mask, ingressTarget{Lane: 10}); err != nil {
-			b.Fatal(err)
-		}
-		if err := m.remove(f, mask); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, m.add(f, mask, ingressTarget{Lane: 10}))
+		must.Do(b, m.remove(f, mask))
 	}
 }
 
@@ -135,9 +124,7 @@ func BenchmarkLoad(b *testing.B) {
 		{program: IngressProgram, frags: true}} {
 		b.Run(fmt.Sprintf("%s/frags=%v", v.program, v.frags), func(b *testing.B) {
 			for b.Loop() {
-				if err := check(v); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, check(v))
 			}
 		})
 	}
@@ -153,9 +140,7 @@ func turns(b *testing.B, ps []*ebpf.Program, frames [][]byte) []time.Duration {
 	for range max(100, b.N/turn) {
 		for i, p := range ps {
 			_, d, err := p.Benchmark(frames[i], turn, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			if best[i] == 0 || d < best[i] {
 				best[i] = d
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
@@ -40,9 +41,7 @@ func testCounters(t *testing.T, frags bool) {
 			runXDP(t, p, none, link.Index, q)
 		}
 		got, err := m.counted()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var want []LaneCounter
 		for l, size := range map[int]int{0: len(none), 10: len(lane)} {
 			for q, n := range map[int]int{0: 1, 3: 2, 63: 1} {
@@ -72,9 +71,7 @@ func TestSentCounters(t *testing.T) {
 		if err == nil {
 			err = m.add(f, mask, to)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	var size uint64
 	for port, times := range map[uint16]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6} {
@@ -87,9 +84,7 @@ func TestSentCounters(t *testing.T) {
 		}
 	}
 	got, err := m.counted([]int{0, 9, 0x10, 0x11, maxRows, -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var want []SentCounter
 	for _, c := range [][3]int{{0, 7, 3}, {0, UnknownQueue, 6}, {9, UnknownQueue, 4}, {0x10, UnknownQueue, 1},
 		{0x11, 5, 2}} {

@@ -25,17 +25,13 @@ func TestForeignXDP(t *testing.T) {
 			t.Run(mode+" "+x.Mode, func(t *testing.T) {
 				withXDP(t, 2, func(t *testing.T, c *bpf.Client) {
 					theirs, err := bpf.PassProgram("theirs")
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					defer theirs.Close()
 					path := pinned(t, theirs)
 					vethtest.Command(t, fmt.Sprintf("ip link set v0 %s pinned %s", mode, path))
 					stays(t, c, x, "theirs", mode)
 					there, err := c.Read(x)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					vethtest.Write(t, c, there, nil) // as rollback --force does
 					if left := slot(t); left != "" {
 						t.Errorf("in the slot: %q", left)
@@ -54,22 +50,16 @@ func TestForeignLink(t *testing.T) {
 		t.Run(x.Mode, func(t *testing.T) {
 			withXDP(t, 2, func(t *testing.T, c *bpf.Client) {
 				theirs, err := bpf.PassProgram("theirs")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer theirs.Close()
 				v0 := vethtest.Interface(t, "v0")
 				l, err := link.AttachXDP(link.XDPOptions{Program: theirs, Interface: v0.Index,
 					Flags: link.XDPGenericMode})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer l.Close()
 				stays(t, c, x, "theirs", "xdpgeneric")
 				there, err := c.Read(x)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				vethtest.Write(t, c, there, nil) // as rollback --force does
 				if left := slot(t); left != "" {
 					t.Errorf("in the slot: %q", left)
@@ -85,9 +75,7 @@ func TestForeignLink(t *testing.T) {
 func TestForeignNamesake(t *testing.T) {
 	withXDP(t, 2, func(t *testing.T, c *bpf.Client) {
 		theirs, err := bpf.PassProgram(bpf.IngressProgram)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer theirs.Close()
 		vethtest.Command(t, "ip link set v0 xdpgeneric pinned "+pinned(t, theirs))
 		must.Refuse(t, "queue in a namesake's map", c.Write(nil, queue0), unix.ENOENT)
@@ -136,22 +124,12 @@ func slot(t *testing.T) string {
 // pinned gives a program a path, for ip to attach it.
 func pinned(t *testing.T, p interface{ Pin(string) error }) string {
 	t.Helper()
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Unshare(unix.CLONE_NEWNS))
+	must.Do(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	const dir = "/run"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(dir, 0o755))
+	must.Do(t, unix.Mount("bpf", dir, "bpf", 0, ""))
 	path := dir + "/p"
-	if err := p.Pin(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Pin(path))
 	return path
 }

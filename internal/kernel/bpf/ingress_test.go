@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/traffic/flow"
 )
 
@@ -36,13 +37,9 @@ func loadXDP(t testing.TB, count bool) (*ebpf.Program, *xdpMaps) {
 func loadVariant(t testing.TB, v variant, count bool) (*ebpf.Program, *xdpMaps) {
 	t.Helper()
 	spec, err := v.spec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !count {
-		if err := spec.Variables["nl_count"].Set(uint32(0)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, spec.Variables["nl_count"].Set(uint32(0)))
 	}
 	var objs ingressObjects
 	err = spec.LoadAndAssign(&objs, nil)
@@ -93,9 +90,7 @@ func fillXDP(t testing.TB, m *xdpMaps, count int, cpu func(i int) uint32) {
 		for i := range l.CPUs {
 			l.CPUs[i] = cpu(i % count)
 		}
-		if err := m.lanes.Update(uint32(laneOf(class)), l, ebpf.UpdateAny); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.lanes.Update(uint32(laneOf(class)), l, ebpf.UpdateAny))
 	}
 }
 
@@ -103,21 +98,15 @@ func addLanes(t testing.TB, m *xdpMaps) {
 	t.Helper()
 	for class, match := range classes {
 		f, mask, err := flow.Encode(match)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.add(f, mask, ingressTarget{Lane: uint32(laneOf(class))}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, m.add(f, mask, ingressTarget{Lane: uint32(laneOf(class))}))
 	}
 	addQueue(t, m)
 }
 
 func addQueue(t testing.TB, m *xdpMaps) {
 	t.Helper()
-	if err := m.cpus.Update(uint32(0), cpuQueue{Size: 64}, ebpf.UpdateAny); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.cpus.Update(uint32(0), cpuQueue{Size: 64}, ebpf.UpdateAny))
 }
 
 // arriving is the flow of a frame that arrives, and its lane by the reference.
@@ -239,9 +228,7 @@ func packetsByLane(t testing.TB, m *xdpMaps) (out [maxLanes]uint64) {
 	t.Helper()
 	for l := range out {
 		var cpus []counters
-		if err := m.counters.Lookup(uint32(l), &cpus); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.counters.Lookup(uint32(l), &cpus))
 		for _, c := range cpus {
 			out[l] += c.Queue[0].Packets
 		}
@@ -296,9 +283,7 @@ func TestPasses(t *testing.T) {
 	if got := runXDP(t, p, b, 0, 0); got != xdpRedirect {
 		t.Errorf("with a queue: returned %d, want XDP_REDIRECT", got)
 	}
-	if err := m.cpus.Delete(uint32(0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.cpus.Delete(uint32(0)))
 	pass("no queues")
 	if got := packetsByLane(t, m); got[0] != 1 || got[10] != 4 {
 		t.Errorf("counted %v", got)

@@ -22,9 +22,7 @@ func TestKilled(t *testing.T) {
 	fillXDP(t, m, 1, func(int) uint32 { return 0 })
 	b := frame(0x800, ipv4(6, four2, four, 0, 0, ports(4000, 11211)))
 	f, mask, err := flow.Encode(classes["1:10"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	check := func(what string, want uint32) {
 		t.Helper()
 		if got := runXDP(t, p, b, 0, 0); got != want {
@@ -45,19 +43,13 @@ func TestKilled(t *testing.T) {
 	}
 	for n := range parts {
 		for _, part := range parts[:n] {
-			if err := part(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, part())
 		}
 		m.known, m.bits = nil, nil
 		check(fmt.Sprintf("%d parts of adding", n), xdpPass)
-		if err := m.add(f, mask, ingressTarget{Lane: 10}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.add(f, mask, ingressTarget{Lane: 10}))
 		check("added", xdpRedirect)
-		if err := m.remove(f, mask); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.remove(f, mask))
 		check("removed", xdpPass)
 		m.known, m.bits = nil, nil
 	}
@@ -70,14 +62,10 @@ func TestKilled(t *testing.T) {
 	}
 	m.known, m.bits = nil, nil
 	for range 2 {
-		if err := m.add(f, mask, ingressTarget{Lane: 10}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.add(f, mask, ingressTarget{Lane: 10}))
 		check("added to full slots", xdpRedirect)
 		must.Refuse(t, "adding twice", m.add(f, mask, ingressTarget{Lane: 10}), ebpf.ErrKeyExist)
-		if err := m.remove(f, mask); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.remove(f, mask))
 	}
 	var bits uint32
 	if err := m.inUse.Lookup(uint32(0), &bits); err != nil || bits != 0 {
@@ -90,9 +78,7 @@ func TestKilled(t *testing.T) {
 func TestLaneIsFull(t *testing.T) {
 	for _, cpus := range [][]int{{3}, {1, 2, 5}, make([]int, maxCPUs)} {
 		l, err := encodeLane(device.CPULane{Dev: "v0", Lane: 1, CPUs: cpus})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for i, cpu := range l.CPUs {
 			if !slices.Contains(cpus, int(cpu)) {
 				t.Errorf("CPUs %v: place %d has %d", cpus, i, cpu)

@@ -31,9 +31,7 @@ func withClients[T testing.TB](t T, queues int, f func(t T, tcc *tc.Client, c *b
 	t.Helper()
 	vethtest.Run(t, queues, func(t T) {
 		tcc, err := tc.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer tcc.Close()
 		c := bpf.New(tcc)
 		defer c.Close()
@@ -50,9 +48,7 @@ func withFilter(t *testing.T, f func(t *testing.T, tcc *tc.Client, c *bpf.Client
 func withVeth[T testing.TB](t T, queues int, f func(t T, tcc *tc.Client, c *bpf.Client)) {
 	t.Helper()
 	withClients(t, queues, func(t T, tcc *tc.Client, c *bpf.Client) {
-		if err := tcc.Write(nil, clsact); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tcc.Write(nil, clsact))
 		f(t, tcc, c)
 	})
 }
@@ -78,9 +74,7 @@ func TestObjectsReadBack(t *testing.T) {
 			vethtest.Write(t, c, nil, e)
 		}
 		all, err := c.Look("v0").Contents()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		have := map[string]device.FilterEntry{}
 		for _, e := range all.Entries {
 			have[e.Key()] = e
@@ -110,9 +104,7 @@ func TestObjectsReadBack(t *testing.T) {
 		// Attached again, it starts empty.
 		vethtest.Write(t, c, nil, filter)
 		vethtest.Absent(t, "entry of a filter attached again", c, someEntries[0])
-		if err := tcc.Write(clsact, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tcc.Write(clsact, nil))
 		vethtest.Absent(t, "filter without clsact", c, filter)
 	})
 }
@@ -182,14 +174,10 @@ func TestLaterFiltersRun(t *testing.T) {
 		second := filter
 		second.Pref, second.Handle = 11, 1
 		fd, err := bpf.DropProgram()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer fd.Close()
 		second.Program = "theirs"
-		if err := tcc.AddBPF(second, fd.FD()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tcc.AddBPF(second, fd.FD()))
 		vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
 		vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
 		before := received(t)
@@ -197,9 +185,7 @@ func TestLaterFiltersRun(t *testing.T) {
 		if n := received(t) - before; n != 0 {
 			t.Errorf("%d packets went past a filter that drops all", n)
 		}
-		if err := tcc.DeleteBPF(second); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tcc.DeleteBPF(second))
 		before = received(t)
 		send(t, [4]byte{10, 9, 0, 2}, 5353)
 		if n := received(t) - before; n != 1 {
@@ -214,14 +200,10 @@ func TestVLANOutsideTheData(t *testing.T) {
 	withFilter(t, func(t *testing.T, tcc *tc.Client, c *bpf.Client) {
 		bands(t)
 		push, err := bpf.VLANProgram(7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer push.Close()
 		first := device.Filter{Dev: "v0", Parent: "egress", Pref: 5, Handle: 1, Program: "push"}
-		if err := tcc.AddBPF(first, push.FD()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tcc.AddBPF(first, push.FD()))
 		vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
 		vethtest.Command(t, "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev v0")
 		vethtest.Write(t, c, nil, filter)
@@ -251,9 +233,7 @@ func bands(t *testing.T) {
 func send(t *testing.T, to [4]byte, port int) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer unix.Close(fd)
 	if err := unix.Sendto(fd, []byte("hello"), 0, &unix.SockaddrInet4{Addr: to, Port: port}); err != nil &&
 		err != unix.ENOBUFS {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -38,9 +39,7 @@ func loadCounting(t testing.TB, count bool) (*egressObjects, *maps) {
 	if err == nil && !count {
 		err = spec.Variables["nl_count"].Set(uint32(0))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var objs egressObjects
 	err = spec.LoadAndAssign(&objs, nil)
 	if errors.Is(err, unix.EPERM) {
@@ -144,16 +143,10 @@ func fill(t testing.TB, m *maps) {
 	t.Helper()
 	for id, match := range classes {
 		f, mask, err := flow.Encode(match)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		class, err := tc.ParseHandle(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.add(f, mask, egressTarget{Class: class}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, m.add(f, mask, egressTarget{Class: class}))
 	}
 }
 

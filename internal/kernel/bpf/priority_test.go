@@ -5,6 +5,7 @@ package bpf
 import (
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/traffic/flow"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -14,21 +15,13 @@ import (
 func TestLanePriorities(t *testing.T) {
 	objs, m := load(t)
 	flow, mask, err := flow.Encode(device.Match{Family: 4, Protocol: "udp", LocalPort: 53})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.add(flow, mask, egressTarget{Class: 9}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, m.add(flow, mask, egressTarget{Class: 9}))
 	taken := func(lanes ...int) {
 		t.Helper()
 		rest, err := encodeRest(device.FilterDefault{Lanes: lanes})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := objs.NlDefault.Put(uint32(0), rest); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, objs.NlDefault.Put(uint32(0), rest))
 	}
 	taken(8, 9)
 	from := func(port uint16) []byte {

@@ -29,9 +29,7 @@ func TestExpected(t *testing.T) {
 			}
 			defer (*p).Close()
 		}
-		if err := c.setSlot(vethtest.Dev, "generic", theirs.FD(), -1); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.setSlot(vethtest.Dev, "generic", theirs.FD(), -1))
 		before, err := c.slots(vethtest.Dev)
 		if err != nil || len(before) != 1 {
 			t.Fatalf("slots %v, %v", before, err)
@@ -76,9 +74,7 @@ var links = map[string]struct {
 func TestDecodeSlots(t *testing.T) {
 	for name, tt := range links {
 		b, err := hex.DecodeString(tt.hex)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := decodeSlots(b)
 		if err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, tt.want)
@@ -89,9 +85,7 @@ func TestDecodeSlots(t *testing.T) {
 func FuzzDecodeSlots(f *testing.F) {
 	for _, tt := range links {
 		b, err := hex.DecodeString(tt.hex)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Do(f, err)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

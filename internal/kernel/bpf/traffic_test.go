@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -58,9 +59,7 @@ func toFar(t testing.TB, f func(peer far)) {
 		}
 	}()
 	defer close(peer.work)
-	if err := <-ready; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-ready)
 	vethtest.Command(t, fmt.Sprintf("ip link set v1 netns %d", tid))
 	vethtest.Command(t, "ip addr add 10.9.0.1/24 dev v0")
 	vethtest.Command(t, "ip addr add fd00:9::1/64 dev v0 nodad")
@@ -88,14 +87,10 @@ func socket(t testing.TB, sa unix.Sockaddr, typ int) int {
 		family = unix.AF_INET6
 	}
 	fd, err := unix.Socket(family, typ|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// What does not arrive is an error and not a hang.
 	for _, opt := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, opt, &unix.Timeval{Sec: 10}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, opt, &unix.Timeval{Sec: 10}))
 	}
 	return fd
 }
@@ -110,9 +105,7 @@ func listen(t *testing.T, sa unix.Sockaddr) int {
 	if err == nil {
 		err = unix.Listen(fd, 64)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return fd
 }
 
@@ -162,9 +155,7 @@ func (c conn) exchange(t *testing.T, parts int) {
 func (c conn) incomingCPU(t *testing.T) int {
 	t.Helper()
 	cpu, err := unix.GetsockoptInt(c.to, unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return cpu
 }
 
@@ -173,18 +164,14 @@ func pin(t *testing.T, cpu int) {
 	t.Helper()
 	var set unix.CPUSet
 	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.SchedSetaffinity(0, &set))
 }
 
 // checksumErrors is TcpInCsumErrors of this thread's namespace.
 func checksumErrors(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/net/snmp", unix.Gettid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var names []string
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
@@ -213,9 +200,7 @@ func checksumErrors(t *testing.T) int {
 func counted(t *testing.T, c *bpf.Client) (n [64]uint64) {
 	t.Helper()
 	all, err := c.XDPCounters("v0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, l := range all {
 		n[l.Lane] += l.Packets
 	}

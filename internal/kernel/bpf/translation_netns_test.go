@@ -16,6 +16,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -33,9 +34,7 @@ func bound(t testing.TB, addr string) int {
 	t.Helper()
 	sa := sockaddr(addr)
 	fd := socket(t, sa, unix.SOCK_DGRAM)
-	if err := unix.Bind(fd, sa); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Bind(fd, sa))
 	return fd
 }
 
@@ -68,9 +67,7 @@ func withTranslation[T testing.TB](t T, f func(t T, tcc *tc.Client, c *bpf.Clien
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		t.Skipf("a kernel without netfilter: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	unix.Close(fd)
 	withVeth(t, 1, func(t T, tcc *tc.Client, c *bpf.Client) {
 		toFar(t, func(peer far) {
@@ -134,17 +131,13 @@ func TestTranslated(t *testing.T) {
 				fd := bound(t, from)
 				defer unix.Close(fd)
 				for range packets {
-					if err := unix.Sendto(fd, make([]byte, payload), 0, sockaddr(to)); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, unix.Sendto(fd, make([]byte, payload), 0, sockaddr(to)))
 				}
 			}
 		}
 		expect("as it is", lane, send("10.9.0.9:5000", "10.9.0.2:8", 1))
 		expect("masqueraded", lane, send("10.9.0.9:5000", "10.9.0.2:9", 1))
-		if err := c.ForgetTranslation(filter); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.ForgetTranslation(filter))
 		expect("attached before there was connection tracking", 0, send("10.9.0.9:5000", "10.9.0.2:9", 1))
 		if sees, err := c.SeeTranslated("v0"); !sees || err != nil {
 			t.Errorf("connection tracking is found: %v, %v", sees, err)
@@ -164,9 +157,7 @@ func TestTranslated(t *testing.T) {
 			fd := bound(t, "10.9.0.9:5000")
 			defer unix.Close(fd)
 			for range packets / 4 {
-				if err := unix.Sendto(fd, make([]byte, 5000), 0, sockaddr("10.9.0.2:9")); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, unix.Sendto(fd, make([]byte, 5000), 0, sockaddr("10.9.0.2:9")))
 			}
 		})
 		answers := func(own, far, to string) func() {
@@ -189,9 +180,7 @@ func TestTranslated(t *testing.T) {
 					if err == nil {
 						err = unix.Sendto(fd, b[:n], 0, from)
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 				}
 			}
 		}
@@ -214,9 +203,7 @@ func TestTranslated(t *testing.T) {
 func inRow(t *testing.T, c *bpf.Client, row int) (n uint64) {
 	t.Helper()
 	all, err := c.SentCounters("v0", []int{row})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, s := range all {
 		n += s.Packets
 	}
@@ -233,13 +220,9 @@ func BenchmarkTranslated(b *testing.B) {
 		lane := device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.9/32", LocalPort: 5000}
 		vethtest.Write(b, c, nil, entry(lane, "1:10"))
 		state, err := tcc.Filter(filter)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		program, err := ebpf.NewProgramFromID(ebpf.ProgramID(state.ProgramID))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		defer program.Close()
 		counting, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 		if err != nil {
@@ -258,12 +241,8 @@ func BenchmarkTranslated(b *testing.B) {
 		}
 		for i := range cases {
 			cases[i].fd = socket(b, sockaddr(cases[i].from), unix.SOCK_DGRAM)
-			if err := unix.SetsockoptInt(cases[i].fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-				b.Fatal(err)
-			}
-			if err := unix.Bind(cases[i].fd, sockaddr(cases[i].from)); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, unix.SetsockoptInt(cases[i].fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+			must.Do(b, unix.Bind(cases[i].fd, sockaddr(cases[i].from)))
 			defer unix.Close(cases[i].fd)
 		}
 		const turn = 1000
@@ -271,13 +250,9 @@ func BenchmarkTranslated(b *testing.B) {
 		for b.Loop() {
 			for i := range cases {
 				before, err := program.Stats()
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, err)
 				for range turn {
-					if err := unix.Sendto(cases[i].fd, payload, 0, sockaddr(cases[i].to)); err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, unix.Sendto(cases[i].fd, payload, 0, sockaddr(cases[i].to)))
 				}
 				after, err := program.Stats()
 				if err != nil || after.RunCount-before.RunCount < turn {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // TestTranslationOf: a kernel whose structures are others is not read.
@@ -73,17 +75,11 @@ func TestTranslationOf(t *testing.T) {
 			k := actual()
 			tt.change(&k)
 			b, err := btf.NewBuilder([]btf.Type{k.skb, k.conn}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			raw, err := b.Marshal(nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			spec, err := btf.LoadSpecFromReader(bytes.NewReader(raw))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			got, err := translationOf(spec, spec)
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -72,9 +73,7 @@ func TestLostTag(t *testing.T) {
 				sa := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 0, 1}, Port: port}
 				fd := socket(t, sa, unix.SOCK_DGRAM)
 				defer unix.Close(fd)
-				if err := unix.Bind(fd, sa); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, unix.Bind(fd, sa))
 				steer(t, c, x, 0, device.Match{Family: 4, Protocol: "udp", LocalPort: port})
 				v0 := vethtest.Interface(t, "v0")
 				peer.do(func() {
@@ -99,27 +98,19 @@ func say(t *testing.T, to unix.Sockaddr, what string) {
 	t.Helper()
 	fd := socket(t, to, unix.SOCK_DGRAM)
 	defer unix.Close(fd)
-	if err := unix.Sendto(fd, []byte(what), 0, to); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Sendto(fd, []byte(what), 0, to))
 }
 
 // tag makes v1 tag all that it sends, and know where to.
 func tag(t *testing.T, to net.HardwareAddr) {
 	vethtest.Command(t, fmt.Sprintf("ip neigh replace 10.9.0.1 lladdr %s dev v1", to))
 	tcc, err := tc.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer tcc.Close()
 	push, err := bpf.VLANProgram(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer push.Close()
-	if err := tcc.Write(nil, device.Qdisc{Dev: "v1", Parent: "clsact", Type: "clsact", Handle: "ffff:"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tcc.Write(nil, device.Qdisc{Dev: "v1", Parent: "clsact", Type: "clsact", Handle: "ffff:"}))
 	if err := tcc.AddBPF(device.Filter{Dev: "v1", Parent: "egress", Pref: 5, Handle: 1, Program: "push"},
 		push.FD()); err != nil {
 		t.Fatal(err)

@@ -61,9 +61,7 @@ func readBack(t *testing.T, c *bpf.Client, x device.XDP) {
 	must.Refuse(t, "lane without a queue", c.Write(nil, lane1), unix.ENOENT)
 	vethtest.Write(t, c, nil, queue0)
 	id, err := c.CPUMap("v0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	name := fmt.Sprintf("cpumap/0/map:%d", id)
 	if found, err := sched.Find(name); err != nil || len(found) != 1 {
 		t.Errorf("threads %v, %v", found, err)

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // What is written, and where nothing is to be.
@@ -32,14 +34,10 @@ func TestBelow(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range tt.files {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 			}
 			below, err := Below(dir, "one", []int{1, 2}, []int{0})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if want := filepath.Join(dir, "one"); (below == want) != (tt.want != nil) || below != want && below != dir {
 				t.Errorf("%s of %s", below, dir)
 			}
@@ -56,9 +54,7 @@ func TestBelow(t *testing.T) {
 // group that goes too.
 func TestBelowHolds(t *testing.T) {
 	have, err := Find(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	name := fmt.Sprintf("/niclane-test-below-%d", os.Getpid())
 	dir := have.CpusetDir(name)
 	if os.Geteuid() != 0 || dir == "" {
@@ -67,26 +63,18 @@ func TestBelowHolds(t *testing.T) {
 	if have.V1["cpuset"] == "" {
 		handDown(t, have.V2)
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o755))
 	t.Cleanup(func() { _ = Remove(dir) })
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if have.V1["cpuset"] == "" {
 			break // empty is what the group above has
 		}
 		above, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), above, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, os.WriteFile(filepath.Join(dir, file), above, 0))
 	}
 	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.SchedGetaffinity(0, &set))
 	var cpus []int
 	for cpu := 0; cpu < 1024 && len(cpus) < 2; cpu++ {
 		if set.IsSet(cpu) {
@@ -97,24 +85,16 @@ func TestBelowHolds(t *testing.T) {
 		t.Skip("one processor")
 	}
 	below, err := Below(dir, "one", cpus[:1], []int{0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if again, err := Below(dir, "one", cpus[:1], []int{0}); err != nil || again != below {
 		t.Errorf("a second process: %s, %v", again, err)
 	}
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	pid := cmd.Process.Pid
-	if err := os.WriteFile(filepath.Join(below, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(below, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
 	set.Zero()
 	set.Set(cpus[1])
 	if err := unix.SchedSetaffinity(pid, &set); err != unix.EINVAL {
@@ -126,9 +106,7 @@ func TestBelowHolds(t *testing.T) {
 	}
 	_ = in.Close()
 	_ = cmd.Wait()
-	if err := Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Remove(dir))
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", dir, err)
 	}
@@ -143,18 +121,14 @@ func handDown(t *testing.T, root string) {
 	t.Helper()
 	file := filepath.Join(root, "cgroup.subtree_control")
 	now, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if slices.Contains(strings.Fields(string(now)), "cpuset") {
 		return
 	}
 	if _, err := os.Stat("/run/systemd/system"); err == nil {
 		t.Skip("the unified hierarchy is systemd's, and hands no cpusets down")
 	}
-	if err := os.WriteFile(file, []byte("+cpuset"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("+cpuset"), 0))
 	t.Cleanup(func() {
 		if err := os.WriteFile(file, []byte("-cpuset"), 0); err != nil {
 			t.Error(err)

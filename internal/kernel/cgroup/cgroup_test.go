@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -38,9 +39,7 @@ func TestParse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b, err := os.ReadFile(filepath.Join("testdata", tt.name+".mountinfo"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(tt.want, Parse(string(b))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -60,9 +59,7 @@ func TestMounts(t *testing.T) {
 // Find on this machine agrees with what the kernel says of this process.
 func TestFind(t *testing.T) {
 	c, err := Find([]string{"/", "/niclane-no-such-group"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if c.V2 == "" && len(c.V1) == 0 {
 		t.Skip("no control groups are mounted here")
 	}
@@ -87,9 +84,7 @@ func FuzzParse(f *testing.F) {
 	}
 	for _, s := range seeds {
 		b, err := os.ReadFile(s)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Do(f, err)
 		f.Add(string(b))
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // message is one of a dump of parameters, as devlink_nl_param_fill lays it out
@@ -32,9 +34,7 @@ func message(t testing.TB, bus, dev, name string, kind, cmode uint8, value func(
 		return nil
 	})
 	b, err := ae.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return b
 }
 
@@ -54,9 +54,7 @@ func TestDecode(t *testing.T) {
 		message(t, "pci", "0000:3b:00.1", "of_another", typeU8, cmodeRuntime,
 			func(ae *netlink.AttributeEncoder) { ae.Uint8(attrValueData, 4) }),
 	} {
-		if err := decode(b, "pci", "0000:3b:00.0", all); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, decode(b, "pci", "0000:3b:00.0", all))
 	}
 	want := map[string]param{
 		"tc1_qps_per_poller": {typeU8, "4"}, "tc1_poller_timeout": {typeU32, "70000"},

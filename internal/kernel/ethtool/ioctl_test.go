@@ -12,6 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -43,9 +44,7 @@ func (s flowSpec) bytes(t testing.TB) []byte {
 			return
 		}
 		pre, err := netip.ParsePrefix(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		copy(spec[specHeader+at:], pre.Addr().AsSlice())
 		for bit := range pre.Bits() {
 			spec[specMask+at+bit/8] |= 0x80 >> (bit % 8)
@@ -140,9 +139,7 @@ func TestPrefix(t *testing.T) {
 func TestPerQueueRequest(t *testing.T) {
 	for _, queue := range []int{0, 31, 32, 4095} {
 		b, err := perQueueRequest(unix.ETHTOOL_GCOALESCE, queue)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if len(b) != 520+92 {
 			t.Fatalf("request of %d bytes", len(b))
 		}
@@ -182,9 +179,7 @@ func TestDecodeCoalesceHas(t *testing.T) {
 	ae.Uint32(unix.ETHTOOL_A_COALESCE_RX_USECS, 0)
 	ae.Uint8(unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX, 1)
 	b, err := ae.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	v, has, err := decodeCoalesce(b)
 	if err != nil || !v.RxAdapt || !slices.Equal(has, []string{"rxUsecs", "rxAdapt"}) {
 		t.Errorf("got %+v, has %v, %v", v, has, err)

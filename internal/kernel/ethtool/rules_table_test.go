@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -59,9 +60,7 @@ func TestTable(t *testing.T) {
 	f := &fakeTable{rules: map[uint32][]byte{}}
 	c := &Client{card: f}
 	for i := range n {
-		if err := c.AddRule(portRule(i + 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.AddRule(portRule(i+1)))
 	}
 	if err := c.AddRule(portRule(5)); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("a rule that is there: %v", err)
@@ -74,9 +73,7 @@ func TestTable(t *testing.T) {
 		if now, there, err := c.Rule(r); err != nil || !there || now != r {
 			t.Fatalf("%+v is read as %+v, there: %v, %v", r, now, there, err)
 		}
-		if err := c.DeleteRule(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.DeleteRule(r))
 		if _, there, err := c.Rule(r); err != nil || there {
 			t.Fatalf("%+v is still there, %v", r, err)
 		}
@@ -94,26 +91,18 @@ func TestTableOfOthers(t *testing.T) {
 	f := &fakeTable{rules: map[uint32][]byte{}}
 	c, other := &Client{card: f}, &Client{card: f}
 	for _, port := range []int{1, 2, 3} {
-		if err := c.AddRule(portRule(port)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.AddRule(portRule(port)))
 	}
 	if _, there, err := c.Rule(portRule(3)); err != nil || !there {
 		t.Fatalf("there: %v, %v", there, err)
 	}
 	// Rule 1 goes, another is at its place, and rule 1 comes back elsewhere,
 	// with another target.
-	if err := other.DeleteRule(portRule(1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.AddRule(portRule(9)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.DeleteRule(portRule(1)))
+	must.Do(t, other.AddRule(portRule(9)))
 	moved := portRule(1)
 	moved.Queue = 6
-	if err := other.AddRule(moved); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.AddRule(moved))
 	if now, there, err := c.Rule(portRule(1)); err != nil || !there || now != moved {
 		t.Errorf("%+v, there: %v, %v; want %+v", now, there, err, moved)
 	}
@@ -124,21 +113,15 @@ func TestTableOfOthers(t *testing.T) {
 	if err := c.MoveRule(portRule(1), moved); err == nil {
 		t.Error("a rule that somebody else has changed was changed")
 	}
-	if err := c.DeleteRule(moved); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.DeleteRule(moved))
 	got, err := other.Rules("d0")
 	if err != nil || got.find(portRule(1)) >= 0 || got.find(portRule(9)) < 0 || len(got.Rules) != 3 {
 		t.Errorf("%+v, %v", got.Rules, err)
 	}
 	// Another is at the place of one that c has seen: it is found by who asks for all
 	// again.
-	if err := other.DeleteRule(portRule(2)); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.AddRule(portRule(8)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.DeleteRule(portRule(2)))
+	must.Do(t, other.AddRule(portRule(8)))
 	c.Anew()
 	if _, there, err := c.Rule(portRule(8)); err != nil || !there {
 		t.Errorf("a rule in the place of another: there: %v, %v", there, err)

@@ -25,9 +25,7 @@ import (
 func recorded(t testing.TB, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return b
 }
 
@@ -57,9 +55,7 @@ func fakeKernel(t *testing.T, reply map[uint8][]byte, errno map[uint8]unix.Errno
 			return []genetlink.Message{{Header: m.Header, Data: reply[cmd]}}, nil
 		}))
 	c, err := New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c, &calls
 }
@@ -116,9 +112,7 @@ func TestRead(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := c.Read(tt.id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -137,9 +131,7 @@ func TestRead(t *testing.T) {
 
 func TestFeatures(t *testing.T) {
 	got, err := decodeFeatures(recorded(t, "veth-features.bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// As `ethtool -k` printed them beside the recording.
 	want := map[string]device.Setting{
 		"rx-gro":                 {On: true},
@@ -201,9 +193,7 @@ func TestWrite(t *testing.T) {
 				unix.ETHTOOL_MSG_COALESCE_GET: recorded(t, "virtio-coalesce.bin"),
 				unix.ETHTOOL_MSG_FEATURES_GET: recorded(t, "veth-features.bin"),
 			}, nil)
-			if err := c.Write(nil, tt.new); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Write(nil, tt.new))
 			if diff := cmp.Diff(tt.want, *calls); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
@@ -271,9 +261,7 @@ func rssMessage(t testing.TB, context uint32, queues ...uint32) []byte {
 	})
 	ae.Bytes(5, make([]byte, 40)) // key
 	b, err := ae.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return b
 }
 
@@ -290,9 +278,7 @@ func TestDecodeRSS(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := decodeRSS(tt.in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

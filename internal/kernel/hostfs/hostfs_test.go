@@ -24,9 +24,7 @@ import (
 func open(t *testing.T, cgroups ...string) *hostfs.FS {
 	t.Helper()
 	f, err := hostfs.Open(cgroups)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -36,12 +34,8 @@ func group(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range files {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	return dir
 }
@@ -51,28 +45,20 @@ func TestReadWrite(t *testing.T) {
 	f := open(t, dir)
 	id := device.File{Path: dir + "/app/cpuset.cpus", Format: device.FileCPUList}
 	got, err := f.Read(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want := (device.File{Path: id.Path, Format: id.Format, Value: "0-3"}); got != want {
 		t.Errorf("Read: %+v, want %+v", got, want)
 	}
 	id.Value = "1"
-	if err := f.Write(got, id); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Write(got, id))
 	b, err := os.ReadFile(id.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// One write at offset 0 and no truncation, as kernel files want it.
 	if got, want := string(b), "1-3\n"; got != want {
 		t.Errorf("file holds %q, want %q", got, want)
 	}
 	empty := device.File{Path: dir + "/app/cpuset.mems"}
-	if err := f.Write(empty, empty); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Write(empty, empty))
 	if b, err := os.ReadFile(empty.Path); err != nil || string(b) != "\n\n" {
 		t.Errorf("after an empty value the file holds %q, %v: want a line end written", b, err)
 	}
@@ -103,9 +89,7 @@ func TestRefusedPaths(t *testing.T) {
 	for link, target := range map[string]string{
 		"file": outside + "/secret", "dir": outside + "/dir", "up": "..", "inside": "app",
 	} {
-		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 	f := open(t, dir)
 	for _, name := range []string{
@@ -163,9 +147,7 @@ func TestNamespace(t *testing.T) {
 			t.Fatal("no sysfs of its own was mounted")
 		}
 		got, err := f.ReadDir("/sys/class/net")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, dev := range []string{"lo", vethtest.Dev, vethtest.Peer} {
 			if !slices.Contains(got, dev) {
 				t.Errorf("/sys/class/net has %v, want %s", got, dev)
@@ -181,16 +163,12 @@ func TestNamespace(t *testing.T) {
 			t.Fatalf("Read: %v, %v", before, err)
 		}
 		id.Value = "4"
-		if err := f.Write(before, id); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Write(before, id))
 		after, err := f.Read(id)
 		if err != nil || !device.Equal(after, id) {
 			t.Errorf("after writing: %v, %v, want %v", after, err, id)
 		}
-		if err := f.Write(id, before); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Write(id, before))
 		if after, err := f.Read(id); err != nil || !device.Equal(after, before) {
 			t.Errorf("after writing back: %v, %v, want %v", after, err, before)
 		}
@@ -214,9 +192,7 @@ func TestNamespace(t *testing.T) {
 			}
 		}
 		conf := "/proc/sys/net/ipv4/conf/" + vethtest.Dev + "/arp_ignore"
-		if err := f.WriteFile(conf, "1"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.WriteFile(conf, "1"))
 		if b, err := f.ReadFile(conf); err != nil || string(b) != "1\n" {
 			t.Errorf("%s holds %q, %v, want 1", conf, b, err)
 		}
@@ -226,9 +202,7 @@ func TestNamespace(t *testing.T) {
 // A real control group takes a list of CPUs, and an empty one again.
 func TestControlGroup(t *testing.T) {
 	c, err := cgroup.Find(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := c.CpusetDir(fmt.Sprintf("niclane-test-%d", os.Getpid()))
 	if dir == "" {
 		t.Skip("no cpuset controller here")
@@ -240,18 +214,14 @@ func TestControlGroup(t *testing.T) {
 	f := open(t, cgroup.Mounts(c)...)
 	id := device.File{Path: dir + "/cpuset.cpus", Format: device.FileCPUList}
 	before, err := f.Read(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if before == nil {
 		t.Skip("the root group gives no cpuset to its children")
 	}
 	set := id
 	set.Value = "0"
 	for _, step := range []struct{ old, new device.Object }{{before, set}, {set, before}} {
-		if err := f.Write(step.old, step.new); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Write(step.old, step.new))
 		if got, err := f.Read(id); err != nil || !device.Equal(got, step.new) {
 			t.Errorf("holds %v, %v, want %v", got, err, step.new)
 		}

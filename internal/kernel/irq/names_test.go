@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -87,9 +88,7 @@ func TestAddIRQ(t *testing.T) {
 
 func TestParseInterrupts(t *testing.T) {
 	b, err := os.ReadFile("testdata/interrupts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := Parse(string(b))
 	want := map[int][]string{
 		4:   {"ttyS0"},
@@ -108,9 +107,7 @@ func TestParseInterrupts(t *testing.T) {
 
 func FuzzParseInterrupts(f *testing.F) {
 	b, err := os.ReadFile("testdata/interrupts")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Add(string(b))
 	f.Add("           CPU0\n 1: 5 x\n")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -25,20 +25,14 @@ const queues = 4
 func open(t *testing.T) (*netdev.Client, *ethtool.Client) {
 	t.Helper()
 	et, err := ethtool.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { et.Close() })
-	if err := et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: true}))
 	c, err := netdev.Open(et)
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("no netdev-genl in this kernel")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c, et
 }
@@ -159,9 +153,7 @@ func TestAbsent(t *testing.T) {
 			vethtest.Absent(t, tt.name+": Read", c, tt.o)
 			must.Refuse(t, tt.name+": Write", c.Write(nil, tt.o), unix.ENOENT)
 		}
-		if err := et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: false}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: false}))
 		if got := mustRead(t, c, device.NAPIConfig{Dev: vethtest.Dev, Queue: 0}); got != nil {
 			t.Errorf("NAPI %v without GRO", got)
 		}
@@ -173,9 +165,7 @@ func TestMapDown(t *testing.T) {
 		c, _ := open(t)
 		vethtest.SetUp(t, vethtest.Dev, false)
 		m, err := c.Map(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if len(m.Queues) != 0 || len(m.NAPIs) != 0 {
 			t.Errorf("a device that is down has %d queues and %d NAPIs: the kernel changed, see napis in package "+
 				"observe", len(m.Queues), len(m.NAPIs))
@@ -187,9 +177,7 @@ func TestXDPFeatures(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		c, et := open(t)
 		index, err := et.Index(vethtest.Dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		const basic, redirect = 1, 2
 		if got, err := c.Conn.XDPFeatures(index); err != nil || got&basic == 0 || got&redirect == 0 {
 			t.Errorf("XDPFeatures(veth): 0x%x, %v; want XDP and redirect", got, err)

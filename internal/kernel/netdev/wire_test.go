@@ -29,15 +29,11 @@ import (
 func recorded(t testing.TB, name string) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var msgs [][]byte
 	for _, line := range strings.Fields(string(text)) {
 		b, err := hex.DecodeString(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		msgs = append(msgs, b)
 	}
 	return msgs
@@ -75,9 +71,7 @@ func fakeKernel(t *testing.T, reply map[uint8][][]byte, errno map[uint8]unix.Err
 			return out, nil
 		}))
 	c, err := New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c, &sets
 }
@@ -112,9 +106,7 @@ func describe(t *testing.T, b []byte) string {
 func TestNAPIs(t *testing.T) {
 	c, _ := fakeKernel(t, map[uint8][][]byte{cmdNAPIGet: recorded(t, "veth-napis.hex")}, nil)
 	got, err := c.NAPIs(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := []NAPI{
 		{ID: 309, HasThreaded: true, HasConfig: true, Ifindex: 2},
 		{
@@ -160,9 +152,7 @@ func TestMap(t *testing.T) {
 			}, nil)
 			c := &Client{Conn: conn, Links: links{tt.driver}, Release: tt.release}
 			m, err := c.Map("eth0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			var got []string
 			for _, q := range m.Queues {
 				got = append(got, fmt.Sprintf("%s%d=%d", q.Type, q.ID, q.NAPI))
@@ -202,9 +192,7 @@ func TestWriteNAPIConfig(t *testing.T) {
 				cmdQueueGet: recorded(t, "veth-queues.hex"), cmdNAPIGet: recorded(t, "veth-napis.hex"),
 			}, nil)
 			c := &Client{Conn: conn, Links: links{"veth"}, Release: "6.18.44"}
-			if err := c.Write(base, tt.new); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Write(base, tt.new))
 			if diff := cmp.Diff(tt.want, *sets); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
@@ -268,9 +256,7 @@ func TestThreadedBefore617(t *testing.T) {
 			return nil
 		})
 		out, err := ae.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return out
 	}
 	var napis [][]byte
@@ -281,9 +267,7 @@ func TestThreadedBefore617(t *testing.T) {
 	c := &Client{Conn: conn, Links: links{"veth"}, Release: "6.14.0"}
 	read := func(q int) device.NAPIConfig {
 		o, err := c.Read(device.NAPIConfig{Dev: "eth0", Queue: q})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return o.(device.NAPIConfig)
 	}
 	threaded, plain := read(2), read(1)
@@ -361,9 +345,7 @@ func withoutAttr(t *testing.T, msgs [][]byte, attr uint16) [][]byte {
 				})
 			})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if keep {
 			out = append(out, b)
 		}

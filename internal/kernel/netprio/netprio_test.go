@@ -81,9 +81,7 @@ func hierarchy(t *testing.T) (c *Client, dir, group string) {
 	t.Helper()
 	dir = t.TempDir()
 	known, err := os.ReadFile("/proc/cgroups")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !strings.Contains(string(known), "\nnet_prio\t") {
 		t.Skip("/proc/cgroups has no net_prio")
 	}
@@ -99,9 +97,7 @@ func hierarchy(t *testing.T) (c *Client, dir, group string) {
 	})
 	before := groups(t)
 	group = fmt.Sprintf("/niclane-netprio-%d", os.Getpid())
-	if err := os.Mkdir(dir+group, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir+group, 0o755))
 	t.Cleanup(func() {
 		if err := os.Remove(dir + group); err != nil {
 			t.Error(err)
@@ -115,9 +111,7 @@ func hierarchy(t *testing.T) (c *Client, dir, group string) {
 		}
 	})
 	c, err = Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c, dir, group
 }
@@ -126,9 +120,7 @@ func hierarchy(t *testing.T) (c *Client, dir, group string) {
 func groups(t *testing.T) (n int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/cgroups")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for line := range strings.Lines(string(b)) {
 		var hierarchy int
 		if _, err := fmt.Sscanf(line, "net_prio %d %d", &hierarchy, &n); err == nil {
@@ -151,9 +143,7 @@ func TestReadsBack(t *testing.T) {
 	last := device.Object(nil)
 	for _, priority := range []string{"1:10", "0:8", "ffff:ffff"} {
 		p.Priority = priority
-		if err := c.Write(last, p); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Write(last, p))
 		last = p
 		if v, err := c.Read(p); err != nil || !device.Equal(v, p) {
 			t.Errorf("wrote %v, read %v, %v", p, v, err)
@@ -163,9 +153,7 @@ func TestReadsBack(t *testing.T) {
 		!strings.Contains(string(text), "lo 4294967295\n") {
 		t.Errorf("the file is %q, %v", text, err)
 	}
-	if err := c.Write(p, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Write(p, nil))
 	vethtest.Absent(t, "at last", c, p)
 	for _, x := range []struct {
 		name string
@@ -215,9 +203,7 @@ func TestOnTheWire(t *testing.T) {
 		t.Skip(err)
 	}
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer server.Close()
 	port := uint16(server.LocalAddr().(*net.UDPAddr).Port)
 	lo := vethtest.Interface(t, "lo")
@@ -226,14 +212,10 @@ func TestOnTheWire(t *testing.T) {
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		t.Skip(err) // a kernel without BTF
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer w.Close()
 	in, out := startSender(t, server.LocalAddr().String()), startSender(t, server.LocalAddr().String())
-	if err := os.WriteFile(dir+group+"/cgroup.procs", fmt.Append(nil, in.pid), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(dir+group+"/cgroup.procs", fmt.Append(nil, in.pid), 0))
 	defer in.end()
 	defer out.end()
 	send := func(s *process) (classed uint64) {
@@ -248,18 +230,14 @@ func TestOnTheWire(t *testing.T) {
 	if n := send(in); n != 0 {
 		t.Errorf("before, %d of 10 packets were in the class", n)
 	}
-	if err := c.Write(nil, p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Write(nil, p))
 	if n := send(in); n != 10 {
 		t.Errorf("%d of 10 packets were in the class", n)
 	}
 	if n := send(out); n != 0 {
 		t.Errorf("of another's, %d of 10 packets were in the class", n)
 	}
-	if err := c.Write(p, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Write(p, nil))
 	if n := send(in); n != 0 {
 		t.Errorf("afterwards, %d of 10 packets were in the class", n)
 	}
@@ -268,9 +246,7 @@ func TestOnTheWire(t *testing.T) {
 func classedPackets(t *testing.T, w *count.Watcher) (n uint64) {
 	t.Helper()
 	counts, err := w.Counts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, cell := range counts.Classed {
 		if cell.Lane == 1 && cell.Column == 1 {
 			n += cell.Packets
@@ -292,16 +268,10 @@ func startSender(t *testing.T, address string) *process {
 	cmd := exec.Command("/proc/self/exe", senderArg, address)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	p := &process{pid: cmd.Process.Pid, cmd: cmd, in: in, out: out}
 	p.ready(t)
 	return p

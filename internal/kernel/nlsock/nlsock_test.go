@@ -9,13 +9,13 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 func TestDial(t *testing.T) {
 	c, err := Dial(unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dump := netlink.Message{
 		Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump},
 		Data:   make([]byte, unix.SizeofIfInfomsg),
@@ -43,9 +43,7 @@ func FuzzParse(f *testing.F) {
 		Data: []byte{1, 2, 3, 4}}
 	m.Header.Length = 20
 	b, err := m.MarshalBinary()
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Add(b)
 	f.Add(append(bytes.Clone(b), b...))
 	f.Add(b[:19])

@@ -10,6 +10,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 var listLinks = netlink.Message{
@@ -20,9 +22,7 @@ var listLinks = netlink.Message{
 // dialed returns a connection and the socket in it.
 func dialed(t *testing.T) (*netlink.Conn, *socket) {
 	fd, port, err := open(unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := &socket{family: unix.NETLINK_ROUTE, fd: fd, port: port, pid: port}
 	c := netlink.NewConn(s, port)
 	t.Cleanup(func() { c.Close() })
@@ -35,12 +35,8 @@ func disturb(t *testing.T, s *socket) {
 	m := listLinks
 	m.Header.Sequence, m.Header.Length = 1, uint32(unix.NLMSG_HDRLEN+len(m.Data))
 	b, err := m.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 }
 
 // TestOutOfStep checks that an answer to an earlier request is no answer: one that
@@ -48,9 +44,7 @@ func disturb(t *testing.T, s *socket) {
 func TestOutOfStep(t *testing.T) {
 	c, s := dialed(t)
 	want, err := c.Execute(listLinks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	disturb(t, s)
 	if got, err := c.Execute(listLinks); err != nil || len(got) != len(want) {
 		t.Errorf("read out of step: %d links of %d, %v", len(got), len(want), err)
@@ -75,9 +69,7 @@ func TestReplaceInNamespace(t *testing.T) {
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		t.Skip("SO_NETNS_COOKIE is not in this kernel (Linux 5.14)")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	disturb(t, s)
 	done := make(chan error)
 	go func() {

@@ -21,6 +21,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/nlsock"
 	"github.com/niclane/niclane/internal/kernel/notify"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -56,9 +57,7 @@ next:
 func open(t testing.TB) *notify.Source {
 	t.Helper()
 	s, err := notify.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -66,9 +65,7 @@ func open(t testing.TB) *notify.Source {
 func watch(t testing.TB, s *notify.Source, in notify.Interest) bool {
 	t.Helper()
 	grown, err := s.Watch(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return grown
 }
 
@@ -111,32 +108,24 @@ func TestDevice(t *testing.T) {
 			t.Error("the same interest is news")
 		}
 		c, err := tc.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		if err := c.Write(nil, device.Qdisc{Dev: vethtest.Peer, Parent: "root", Type: "htb",
 			Handle: "2:"}); err != nil {
 			t.Fatal(err)
 		}
 		vethtest.AddAddress(t, peer.Index, [4]byte{10, 9, 0, 2}, 24)
-		if err := c.Write(nil, device.Qdisc{Dev: vethtest.Dev, Parent: "root", Type: "htb", Handle: "1:"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Write(nil, device.Qdisc{Dev: vethtest.Dev, Parent: "root", Type: "htb", Handle: "1:"}))
 		if seen := expect(t, s, "tc changed qdisc 1:"); strings.Contains(fmt.Sprint(seen), "2:") ||
 			strings.Contains(fmt.Sprint(seen), "address") {
 			t.Errorf("the other device's: %q", seen)
 		}
 		// Asking for a qdisc is no change, although the kernel tells it as one.
 		clsact := device.Qdisc{Dev: vethtest.Dev, Parent: "clsact", Type: "clsact", Handle: "ffff:"}
-		if err := c.Write(nil, clsact); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Write(nil, clsact))
 		expect(t, s, "tc changed qdisc ffff:")
 		for range 3 {
-			if err := askQdisc(link.Index, clsactParent); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, askQdisc(link.Index, clsactParent))
 		}
 		vethtest.AddAddress(t, link.Index, [4]byte{10, 9, 0, 1}, 24)
 		seen := slices.DeleteFunc(expect(t, s, "address added"), func(e string) bool {
@@ -148,9 +137,7 @@ func TestDevice(t *testing.T) {
 		vethtest.SetUp(t, vethtest.Dev, false)
 		expect(t, s, "link down", vethtest.Dev)
 		e, err := ethtool.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer e.Close()
 		if err := e.Write(device.Channels{Dev: vethtest.Dev, RX: 2, TX: 2},
 			device.Channels{Dev: vethtest.Dev, RX: 1, TX: 1}); err != nil {
@@ -188,9 +175,7 @@ func TestRenamed(t *testing.T) {
 func TestFiles(t *testing.T) {
 	vethtest.NeedRoot(t)
 	groups, err := cgroup.Find(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	mount := groups.V2
 	if mount == "" {
 		for _, mount = range groups.V1 {
@@ -202,9 +187,7 @@ func TestFiles(t *testing.T) {
 	}
 	s := open(t)
 	sleeper := exec.Command("sleep", "1000")
-	if err := sleeper.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sleeper.Start())
 	sys, proc := "/sys/class/net/lo/tx_queue_len", "/proc/sys/net/ipv4/conf/lo/arp_announce"
 	in := notify.Interest{Files: []string{sys, proc, "/sys/class/net/lo/none"}, Dirs: []string{mount},
 		PIDs: []int{sleeper.Process.Pid}}
@@ -216,23 +199,15 @@ func TestFiles(t *testing.T) {
 	}
 	for _, file := range []string{sys, proc} {
 		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		dropCaches(t)
-		if err := os.WriteFile(file, b, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, b, 0))
 		expect(t, s, "file written", file)
 	}
 	group := filepath.Join(mount, fmt.Sprintf("niclane-notify-%d", os.Getpid()))
-	if err := os.Mkdir(group, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(group, 0o755))
 	expect(t, s, "directory made", group)
-	if err := os.Remove(group); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(group))
 	expect(t, s, "directory removed", group)
 	// Of control groups that may come, those on the way to them are told.
 	in.Dirs, in.Births = nil, []string{group + "/a/b"}
@@ -247,9 +222,7 @@ func TestFiles(t *testing.T) {
 	}
 	made(t, group+"/a")
 	expect(t, s, "directory made", group+"/a")
-	if err := sleeper.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sleeper.Process.Kill())
 	expect(t, s, "process ended", fmt.Sprint(sleeper.Process.Pid))
 	_ = sleeper.Wait() // killed
 	if !watch(t, s, in) {
@@ -260,9 +233,7 @@ func TestFiles(t *testing.T) {
 // made makes a control group that ends with the test.
 func made(t *testing.T, group string) {
 	t.Helper()
-	if err := os.Mkdir(group, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(group, 0o755))
 	t.Cleanup(func() {
 		if err := os.Remove(group); err != nil {
 			t.Error(err)
@@ -302,9 +273,7 @@ func TestLost(t *testing.T) {
 // TestClose: the source ends while it waits, and its events with it.
 func TestClose(t *testing.T) {
 	s := open(t)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	if _, ok := <-s.Events(); ok {
 		t.Error("an event after the end")
 	}

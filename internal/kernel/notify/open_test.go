@@ -7,23 +7,19 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // TestOpenFails checks that what cannot be opened is an error: without a free
 // descriptor, no socket is.
 func TestOpenFails(t *testing.T) {
 	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	none := unix.Rlimit{Cur: 0, Max: was.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
 	s, err := Open()
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	if s != nil || !errors.Is(err, unix.EMFILE) {
 		t.Errorf("%v, %v, want EMFILE", s, err)
 	}

@@ -67,9 +67,7 @@ func TestAffinity(t *testing.T) {
 			t.Fatalf("%v, %v", all, err)
 		}
 		one := all[len(all)-1:]
-		if err := SetAffinity(tid, one); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, SetAffinity(tid, one))
 		if got, err := Affinity(tid); err != nil || !slices.Equal(got, one) {
 			t.Errorf("got %v, %v, want %v", got, err, one)
 		}
@@ -102,9 +100,7 @@ func TestFind(t *testing.T) {
 	}
 	const fake = "cpumap/0/map:1"
 	onThread(func(tid int) {
-		if err := os.WriteFile(fmt.Sprintf("/proc/self/task/%d/comm", unix.Getpid()), []byte(fake), 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(fmt.Sprintf("/proc/self/task/%d/comm", unix.Getpid()), []byte(fake), 0))
 		name, err := Name(unix.Getpid())
 		if err != nil || name != fake {
 			t.Fatalf("this process is %q, %v", name, err)
@@ -128,22 +124,16 @@ func TestFind(t *testing.T) {
 // TestKernelThreads finds in the short list what all processes show.
 func TestKernelThreads(t *testing.T) {
 	all, err := processes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const name = "ksoftirqd/0"
 	want, err := among(all, []string{name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want[name] == 0 {
 		t.Skip("no kernel threads here: not the first PID namespace")
 	}
 	for range 20 { // in which some process may end
 		few, err := kernelThreads()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if few == nil {
 			continue
 		}

@@ -25,9 +25,7 @@ func attrs(t testing.TB, f func(ae *netlink.AttributeEncoder)) []byte {
 	ae := netlink.NewAttributeEncoder()
 	f(ae)
 	b, err := ae.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return b
 }
 
@@ -51,9 +49,7 @@ func connect(t *testing.T, serve func(m genetlink.Message, nm netlink.Message) (
 		}
 		return 7, nil
 	}
-	if err := c.Use(genltest.Dial(genltest.ServeFamily(family, serve))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Use(genltest.Dial(genltest.ServeFamily(family, serve))))
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -97,9 +93,7 @@ func TestRequests(t *testing.T) {
 				got, command = slices.Clone(m.Data), m.Header.Command
 				return nil, genltest.Error(0)
 			})
-			if err := c.Write(x.old, x.new); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Write(x.old, x.new))
 			if diff := cmp.Diff(attrs(t, x.want), got); command != x.command || diff != "" {
 				t.Errorf("command %d, want %d; (-want +got):\n%s", command, x.command, diff)
 			}

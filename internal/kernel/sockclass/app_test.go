@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/sockclass"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -82,25 +83,17 @@ func startApp(t *testing.T, dir string, ownNetns bool) *app {
 	cmd := exec.Command("/proc/self/exe", appArg)
 	cmd.Stderr = os.Stderr
 	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
 	if ownNetns {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
 	}
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	a := &app{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
 	t.Cleanup(a.stop)
 	return a

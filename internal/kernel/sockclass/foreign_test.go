@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -25,9 +26,7 @@ var attachTypes = []ebpf.AttachType{ebpf.AttachCGroupInetSockCreate, ebpf.Attach
 func counting(t *testing.T, name, mapName string) (*ebpf.Program, func() uint64) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: mapName, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { m.Close() })
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: name, Type: ebpf.SockOps, AttachType: ebpf.AttachCGroupSockOps, License: "MIT",
@@ -42,15 +41,11 @@ func counting(t *testing.T, name, mapName string) (*ebpf.Program, func() uint64)
 			asm.Mov.Imm(asm.R0, 1).WithSymbol("out"), asm.Return(),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p, func() uint64 {
 		var n uint64
-		if err := m.Lookup(uint32(0), &n); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Lookup(uint32(0), &n))
 		return n
 	}
 }
@@ -68,9 +63,7 @@ func setting(t *testing.T, priority int32) *ebpf.Program {
 			asm.Mov.Imm(asm.R0, 1), asm.Return(),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -90,9 +83,7 @@ func replying(t *testing.T, jiffies int32) *ebpf.Program {
 			asm.Mov.Imm(asm.R0, 1).WithSymbol("out"), asm.Return(),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -130,9 +121,7 @@ func TestForeignReply(t *testing.T) {
 func (b *bed) attach(dir string, p *ebpf.Program, at ebpf.AttachType, flags uint32) {
 	b.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer f.Close()
 	if err := link.RawAttachProgram(link.RawAttachProgramOptions{Target: int(f.Fd()), Program: p, Attach: at,
 		Flags: flags}); err != nil {
@@ -143,14 +132,10 @@ func (b *bed) attach(dir string, p *ebpf.Program, at ebpf.AttachType, flags uint
 func (b *bed) detach(dir string, id ebpf.ProgramID, at ebpf.AttachType) {
 	b.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer f.Close()
 	p, err := ebpf.NewProgramFromID(id)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer p.Close()
 	if err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: int(f.Fd()), Program: p,
 		Attach: at}); err != nil {
@@ -162,14 +147,10 @@ func (b *bed) detach(dir string, id ebpf.ProgramID, at ebpf.AttachType) {
 func (b *bed) attached(dir string, at ebpf.AttachType) []ebpf.ProgramID {
 	b.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer f.Close()
 	r, err := link.QueryPrograms(link.QueryOptions{Target: int(f.Fd()), Attach: at})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	var ids []ebpf.ProgramID
 	for _, p := range r.Programs {
 		ids = append(ids, p.ID)
@@ -180,9 +161,7 @@ func (b *bed) attached(dir string, at ebpf.AttachType) []ebpf.ProgramID {
 func id(t *testing.T, p *ebpf.Program) ebpf.ProgramID {
 	t.Helper()
 	info, err := p.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	id, _ := info.ID()
 	return id
 }

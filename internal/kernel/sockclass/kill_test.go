@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -33,16 +34,12 @@ var changing = []string{
 func (b *bed) tracer(old, next device.Object, options ...string) *exec.Cmd {
 	b.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	args := append([]string{"-f", "-qq"}, options...)
 	args = append(args, self, writerArg, b.v2)
 	for _, o := range []device.Object{old, next} {
 		text, err := json.Marshal(o)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		args = append(args, string(text))
 	}
 	return exec.Command("strace", args...)
@@ -57,9 +54,7 @@ func (b *bed) calls(old, next device.Object) []call {
 		b.Fatalf("%v: %s", err, out)
 	}
 	text, err := os.ReadFile(log)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	var calls []call
 	count := map[string]int{}
 	for line := range strings.Lines(string(text)) {

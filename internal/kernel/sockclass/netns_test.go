@@ -55,9 +55,7 @@ func mkdir(t *testing.T, dir string) {
 func run(t *testing.T, f func(b *bed)) {
 	t.Helper()
 	groups, err := cgroup.Find(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if groups.V2 == "" {
 		t.Skip("no unified hierarchy of control groups is mounted")
 	}
@@ -66,9 +64,7 @@ func run(t *testing.T, f func(b *bed)) {
 			strings.ReplaceAll(t.Name(), "/", "-"))}
 		mkdir(t, b.dir())
 		c, err := sockclass.Open(b.v2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		b.c = c
 		f(b)
 	})
@@ -77,9 +73,7 @@ func run(t *testing.T, f func(b *bed)) {
 func (b *bed) read(o device.Object) device.Object {
 	b.Helper()
 	got, err := b.c.Read(o)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	return got
 }
 
@@ -114,9 +108,7 @@ func TestObjectReadsBack(t *testing.T) {
 func TestNoSuchGroup(t *testing.T) {
 	run(t, func(b *bed) {
 		none, err := sockclass.Open("")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, c := range []*sockclass.Client{b.c, none} {
 			o := b.class("1:10", "none")
 			vethtest.Absent(t, "read", c, o)

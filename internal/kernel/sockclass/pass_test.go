@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -31,9 +32,7 @@ func (b *bed) stopped(old, next device.Object) *stopped {
 	s := &stopped{b: b, cmd: b.tracer(old, next, "-o", log, "-e", "trace=pidfd_getfd", "-e",
 		"inject=pidfd_getfd:signal=SIGSTOP:when=1")}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, s.cmd.Start())
 	b.Cleanup(func() {
 		if s.cmd.ProcessState == nil { // the test failed
 			unix.Kill(-s.cmd.Process.Pid, unix.SIGKILL)
@@ -62,9 +61,7 @@ func (s *stopped) goOn() {
 	if err := unix.Kill(s.pid, unix.SIGCONT); err != nil {
 		s.b.Error(err)
 	}
-	if err := s.cmd.Wait(); err != nil {
-		s.b.Fatal(err)
-	}
+	must.Do(s.b, s.cmd.Wait())
 }
 
 // TestSecondPass brings a process with a socket into the group while the writer

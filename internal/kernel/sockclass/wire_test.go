@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -38,9 +39,7 @@ func TestOnTheWire(t *testing.T) {
 		mac := func(dev string, run ...string) string {
 			t.Helper()
 			out, err := exec.Command(run[0], append(run[1:], "-o", "link", "show", dev)...).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			_, rest, _ := strings.Cut(string(out), "link/ether ")
 			return strings.Fields(rest)[0]
 		}
@@ -49,9 +48,7 @@ func TestOnTheWire(t *testing.T) {
 		vethtest.Command(t, enter+"neighbour replace 10.9.0.1 lladdr "+mac("v0", "ip")+" dev v1 nud permanent")
 
 		tcc, err := tc.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer tcc.Close()
 		for _, o := range []device.Object{
 			device.Qdisc{Dev: "v0", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 0x20},
@@ -60,16 +57,12 @@ func TestOnTheWire(t *testing.T) {
 			device.Class{Dev: "v0", ID: "1:20", Parent: "1:", Rate: 1e9, Ceil: 1e9, Burst: 1 << 16, CBurst: 1 << 16,
 				Quantum: 1514},
 		} {
-			if err := tcc.Write(nil, o); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, tcc.Write(nil, o))
 		}
 		counts := func() map[string]uint64 {
 			t.Helper()
 			cs, err := tcc.ClassCounters("v0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			m := map[string]uint64{}
 			for _, c := range cs {
 				m[c.ID] = c.Bytes

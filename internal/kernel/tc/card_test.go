@@ -12,6 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -26,9 +27,7 @@ func TestMqprioChannel(t *testing.T) {
 		MinRates: "0 8000000", MaxRates: "0 80000000",
 	}
 	b, err := encodeMqprio(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const attrs = "0600" + "0100" + "01000000" + "0600" + "0200" + "01000000" +
 		"1c00" + "0380" + "0c00" + "0300" + "0000000000000000" + "0c00" + "0300" + "40420f0000000000" +
 		"1c00" + "0480" + "0c00" + "0400" + "0000000000000000" + "0c00" + "0400" + "8096980000000000"
@@ -69,9 +68,7 @@ func flowerReply(t *testing.T, f device.Flower, more func(*netlink.AttributeEnco
 		more(ae)
 	}
 	b, err := ae.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return reply{kind: "flower", options: b}
 }
 
@@ -136,16 +133,12 @@ func TestFlowerRequest(t *testing.T) {
 	defer c.Close()
 	r, err := c.flowerRequest(device.Flower{Dev: "lo",
 		Match: device.Match{Family: 4, Protocol: "udp", Local: "10.9.0.1/32", LocalPort: 80}, Class: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if r.info != 28260<<16|0x0008 || r.parent != 0xfffffff2 {
 		t.Errorf("info %#x, parent %#x", r.info, r.parent)
 	}
 	m, err := r.message()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := "08000100" + "e2ffffff" + "08001600" + "02000000" + "06000800" + "08000000" + "05000900" + "11000000" +
 		"08000c00" + "0a090001" + "08000d00" + "ffffffff" + "06001500" + "00500000"
 	if got := hex.EncodeToString(m.Data); !strings.HasSuffix(got, want) {

@@ -12,6 +12,7 @@ import (
 	"github.com/mdlayher/netlink/nltest"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -26,9 +27,7 @@ type fakeFilters struct {
 
 func (f *fakeFilters) client() *Client {
 	c, err := Open()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, err)
 	c.nl.Close()
 	c.nl = nltest.Dial(f.answer)
 	f.t.Cleanup(func() { c.Close() })
@@ -92,9 +91,7 @@ func (f *fakeFilters) filter(req netlink.Message, index int, handle uint32, fl d
 
 func (f *fakeFilters) message(req netlink.Message, r request) netlink.Message {
 	m, err := r.message()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, err)
 	m.Header.Flags, m.Header.Sequence = 0, req.Header.Sequence
 	if req.Header.Flags&netlink.Dump == netlink.Dump {
 		m.Header.Flags = netlink.Multi
@@ -120,9 +117,7 @@ func TestFlowerTable(t *testing.T) {
 	}
 	for _, there := range []bool{true, false} {
 		values, err := c.ReadMany(objects)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for i, v := range values {
 			if there != device.Equal(v, objects[i]) || !there && v != nil {
 				t.Fatalf("%s is read as %v, there: %v", objects[i].Key(), v, there)
@@ -130,9 +125,7 @@ func TestFlowerTable(t *testing.T) {
 			if !there {
 				continue
 			}
-			if err := c.Write(objects[i], nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Write(objects[i], nil))
 		}
 	}
 	if len(f.filters) != 0 || f.alls != 2 || f.ones != n {

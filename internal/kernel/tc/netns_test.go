@@ -36,9 +36,7 @@ func inNetns(t *testing.T) *tc.Client {
 	vethtest.Command(t, "ip link set d0 up")
 	vethtest.Command(t, "ip link set d1 up")
 	c, err := tc.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -91,9 +89,7 @@ func TestObjectsReadBack(t *testing.T) {
 	// What is read can be written again and stays the same to the bit.
 	for _, cl := range classes {
 		got, err := c.Read(cl)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		before := vethtest.Command(t, "tc -d class show dev d0 classid "+cl.ID)
 		vethtest.Write(t, c, got, got)
 		if diff := cmp.Diff(before, vethtest.Command(t, "tc -d class show dev d0 classid "+cl.ID)); diff != "" {
@@ -207,16 +203,12 @@ func TestDump(t *testing.T) {
 	vethtest.Command(t, "tc qdisc add dev d0 clsact")
 	vethtest.Command(t, "tc filter add dev d0 egress pref 7 protocol ip u32 match u32 0 0 flowid 1:10")
 	got, err := c.Classes("d0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(got) != len(classes) {
 		t.Errorf("%d classes, want %d", len(got), len(classes))
 	}
 	qs, err := c.Qdiscs("d0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := map[string]device.Qdisc{}
 	for _, q := range []device.Qdisc{
 		htb, {Dev: "d0", Parent: "1:10", Type: "pfifo", Handle: "10:", Limit: 77},
@@ -232,9 +224,7 @@ func TestDump(t *testing.T) {
 		t.Errorf("qdiscs (-want +got):\n%s", diff)
 	}
 	fs, err := c.Filters("d0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(fs) == 0 || fs[0].Type != "u32" || fs[0].Pref != 7 || fs[0].Parent != "egress" {
 		t.Errorf("filters: %+v", fs)
 	}
@@ -253,9 +243,7 @@ func TestDump(t *testing.T) {
 func TestDefaultsAreAbsent(t *testing.T) {
 	c := inNetns(t)
 	qs, err := c.Qdiscs("d0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(qs) == 0 {
 		t.Fatal("the default qdisc is not listed")
 	}
@@ -344,13 +332,9 @@ func TestMqprio(t *testing.T) {
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount("sysfs", "/sys", "sysfs", 0, ""), // this namespace's devices
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
-	if err := os.WriteFile(xps, []byte("1"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(xps, []byte("1"), 0))
 	vethtest.Write(t, c, b, nil)
 	if now, err := os.ReadFile(xps); err != nil || strings.Trim(string(now), "0,\n") != "" {
 		t.Errorf("xps_cpus after the removal is %q, %v: device.Qdisc says that it goes", now, err)
@@ -366,9 +350,7 @@ func TestOccupiedClsact(t *testing.T) {
 	at := func() device.QdiscState {
 		t.Helper()
 		qs, err := c.Qdiscs("d0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		i := slices.IndexFunc(qs, func(q device.QdiscState) bool { return q.Parent == "clsact" })
 		if i < 0 {
 			t.Fatalf("no qdisc at clsact: %+v", qs)

@@ -110,9 +110,7 @@ func FuzzDecode(f *testing.F) {
 		{kind: "pfifo"},
 	} {
 		m, err := r.message()
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Do(f, err)
 		f.Add(m.Data)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -146,17 +144,11 @@ func TestClassBeyond32Bits(t *testing.T) {
 		ae.Uint64(attrHTBCeil64, 10_000_000_000)
 		ae.Bytes(attrHTBParms, opt)
 	}}.message()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r, err := decode(m.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got, err := classOf("d0", r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("class (-want +got):\n%s", diff)
 	}
@@ -205,28 +197,20 @@ func TestMqprioOptions(t *testing.T) {
 // take is refused before the kernel is asked.
 func TestOffload(t *testing.T) {
 	c, err := Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	back := func(r request) reply {
 		t.Helper()
 		m, err := r.message()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		rep, err := decode(m.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return rep
 	}
 	for _, offload := range []bool{true, false} {
 		want := device.Qdisc{Dev: "lo", Parent: "root", Type: "htb", Handle: "1:", DefaultClass: 2, Offload: offload}
 		r, err := c.qdiscRequest(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got, err := qdiscOf("lo", back(r)); err != nil || got.Qdisc != want {
 			t.Errorf("qdisc: got %+v, %v, want %+v", got.Qdisc, err, want)
 		}
@@ -234,9 +218,7 @@ func TestOffload(t *testing.T) {
 	want := device.Class{Dev: "lo", ID: "1:10", Parent: "1:1", Rate: 4e9, Ceil: 8e9, Burst: 65600, CBurst: 65600,
 		Offload: true}
 	r, err := c.classRequest(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request := r.options
 	r.options = func(ae *netlink.AttributeEncoder) { // as the kernel shows it
 		request(ae)

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -22,9 +23,7 @@ func TestReadingIsQuiet(t *testing.T) {
 	vethtest.Write(t, c, nil, clsact)
 	vethtest.Write(t, c, nil, classes[0])
 	listener, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Groups: 1 << (unix.RTNLGRP_TC - 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	for _, o := range []device.Object{htb, clsact, classes[0], classes[1]} {
 		if _, err := c.Read(o); err != nil {
@@ -46,13 +45,9 @@ func TestReadingIsQuiet(t *testing.T) {
 	}
 	// The first that the listener hears is what is written then.
 	vethtest.Write(t, c, classes[0], nil)
-	if err := listener.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, listener.SetReadDeadline(time.Now().Add(10*time.Second)))
 	got, err := listener.Receive()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if first := got[0].Header.Type; first != unix.RTM_DELTCLASS {
 		t.Errorf("the readers told: a message of type %d comes before that of the class that goes", first)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab"
 )
@@ -22,9 +23,7 @@ import (
 func Up(t testing.TB, c lab.Config) *lab.Lab {
 	t.Helper()
 	l, err := lab.Up(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := l.Down(context.Background()); err != nil {
 			t.Error(err)
@@ -118,9 +117,7 @@ func (tr *Traffic) Exchange(t *testing.T, times int) {
 		if _, err := tr.client.Write(b); err != nil {
 			t.Fatal(err)
 		}
-		if err := tr.client.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tr.client.SetReadDeadline(time.Now().Add(5*time.Second)))
 		if _, err := tr.client.Read(b); err != nil {
 			t.Fatalf("question %d: %v", i, err)
 		}

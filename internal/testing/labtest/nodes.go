@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/app/numa"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // Nodes are two NUMA nodes with a processor each: the machine's own, or made up.
@@ -29,9 +30,7 @@ func TwoNodes(t *testing.T, dir string) *Nodes {
 	t.Helper()
 	n := &Nodes{Node: map[int]int{}, Mem: map[int]int{}}
 	nodes, err := numa.Sys("/").Nodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var with []numa.Node
 	var online []int
 	for _, x := range nodes {
@@ -65,9 +64,7 @@ func TwoNodes(t *testing.T, dir string) *Nodes {
 func (n *Nodes) write(t *testing.T, name, text string) {
 	t.Helper()
 	name = filepath.Join(n.Fake, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)))
 }
 
 // Shown is the command line of a command that sees these nodes.

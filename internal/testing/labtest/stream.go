@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab"
 )
 
@@ -40,16 +41,10 @@ func StartStream(t *testing.T, l *lab.Lab) *Stream {
 	address := &net.UDPAddr{IP: l.Config.IPv4(lab.SUT).AsSlice(), Port: EchoPort}
 	var err error
 	OnHost(t, l, lab.SUT, func(*testing.T) { s.to, err = net.ListenUDP("udp4", address) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	OnHost(t, l, lab.Client, func(*testing.T) { s.from, err = net.DialUDP("udp4", nil, address) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.to.SetReadBuffer(1 << 20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, s.to.SetReadBuffer(1<<20))
 	done := make(chan struct{})
 	go s.send(done)
 	go s.receive(done)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
@@ -21,9 +22,7 @@ import (
 func Observe(t testing.TB, devices ...string) *device.State {
 	t.Helper()
 	st, err := observe.Observe(t.Context(), observe.Options{Devices: devices})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return st
 }
 
@@ -32,16 +31,12 @@ func Observe(t testing.TB, devices ...string) *device.State {
 func XDPPackets(t testing.TB, dev string) (lane, all uint64) {
 	t.Helper()
 	c, err := tc.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	b := bpf.New(c)
 	defer b.Close()
 	counters, err := b.XDPCounters(dev)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range counters {
 		all += c.Packets
 		if c.Lane == 1 {
@@ -56,17 +51,11 @@ func XDPPackets(t testing.TB, dev string) (lane, all uint64) {
 func Apply(t testing.TB, k *apply.System, lanes string, st *device.State) *journal.Journal {
 	t.Helper()
 	f, err := config.ParseFile("lanes.yaml", []byte(lanes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	host, err := journal.Here()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	p, err := plan.Make(f.Intent, st, plan.Owned{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	j := journal.New(journal.Head{Host: host, Config: "/test", Generation: 1, Devices: p.Devices, Plan: p})
 	if _, err := apply.Run(t.Context(), k, p, j, apply.Options{}); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // built is the variable that names niclane, with niclane-bench beside it, where
@@ -29,9 +30,7 @@ func Build(t testing.TB, dir string, names ...string) {
 			if err == nil {
 				err = os.WriteFile(to, program, 0o755)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			continue
 		}
 		build(t, to, name)
@@ -52,9 +51,7 @@ func Readable(t testing.TB, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for d := dir; strings.HasPrefix(d, os.TempDir()+"/"); d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(d, 0o755))
 	}
 	Build(t, dir, names...)
 	return dir

@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	reflecting "github.com/invopop/jsonschema"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // A Record is what a schema is made of.
@@ -46,9 +48,7 @@ func (r *Record) generate(t *testing.T) []byte {
 		return qualified(t) // six packages have a Result
 	}}
 	for _, dir := range r.Dirs {
-		if err := from.AddGoComments("github.com/niclane/niclane", dir, reflecting.WithFullComment()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, from.AddGoComments("github.com/niclane/niclane", dir, reflecting.WithFullComment()))
 	}
 	for k, text := range from.CommentMap {
 		from.CommentMap[k] = strings.Join(strings.Fields(text), " ")
@@ -78,9 +78,7 @@ func (r *Record) generate(t *testing.T) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", " ")
-	if err := enc.Encode(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, enc.Encode(s))
 	return b.Bytes()
 }
 
@@ -92,14 +90,10 @@ func (r *Record) Current(t *testing.T, update bool) {
 	t.Helper()
 	want := r.generate(t)
 	if update {
-		if err := os.WriteFile(r.File, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(r.File, want, 0o644))
 	}
 	got, err := os.ReadFile(r.File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s is not what the types say: run go generate (-want +got):\n%s", r.File, diff)
 	}
@@ -110,14 +104,10 @@ func (r *Record) Holds(t *testing.T) func(text []byte) error {
 	t.Helper()
 	c := jsonschema.NewCompiler()
 	schema, err := c.Compile(r.File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return func(text []byte) error {
 		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return schema.Validate(v)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // AsksEach is how often each process is asked between two samples.
@@ -71,9 +73,7 @@ func Length(t *testing.T, d time.Duration) time.Duration {
 // soak into the command whose directory is given: it collects garbage all the time.
 func Overlay(t *testing.T, top, command string) string {
 	top, err := filepath.Abs(top)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text, err := json.Marshal(map[string]any{"Replace": map[string]string{
 		filepath.Join(top, command, "collect.go"): filepath.Join(top, "internal/testing/soak/testdata/collect.go"),
 	}})
@@ -81,9 +81,7 @@ func Overlay(t *testing.T, top, command string) string {
 	if err == nil {
 		err = os.WriteFile(file, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return "-overlay=" + file
 }
 
@@ -144,9 +142,7 @@ func write(t *testing.T, length time.Duration, processes []*Process) {
 			p.Answers, p.Lost,
 			p.FirstHalf.Descriptors, p.SecondHalf.Descriptors, p.FirstHalf.Memory, p.SecondHalf.Memory)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 func (p *Process) question() {

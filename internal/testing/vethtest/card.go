@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab/emucard"
 )
 
@@ -37,9 +38,7 @@ func OwnMounts(t *testing.T) {
 
 func mount(t *testing.T, dir, fstype string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(dir, 0o755))
 	if err := unix.Mount("none", dir, fstype, 0, ""); err != nil {
 		t.Skipf("mount %s: %v", fstype, err)
 	}
@@ -49,16 +48,12 @@ func mount(t *testing.T, dir, fstype string) {
 func MakeCard(t *testing.T, cfg emucard.Config) {
 	t.Helper()
 	link := Interface(t, Dev)
-	if err := emucard.Remove(emucard.Dir(link.HardwareAddr)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, emucard.Remove(emucard.Dir(link.HardwareAddr)))
 	cfg.MAC, cfg.Arbiter = link.HardwareAddr, link.Index
 	programs, err := emucard.Create(cfg)
 	if errors.Is(err, unix.EPERM) {
 		t.Skipf("emulated card: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { programs.Close() })
 }

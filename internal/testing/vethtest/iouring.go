@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // HoldIOUring keeps the sysctl that forbids io_uring as it is until the test ends. It is
@@ -20,14 +22,10 @@ func HoldIOUring(t testing.TB) {
 	if errors.Is(err, fs.ErrNotExist) { // before Linux 6.6
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }

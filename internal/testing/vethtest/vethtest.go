@@ -15,6 +15,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // Names of the pair's ends, both in the namespace.
@@ -166,9 +168,7 @@ func setUp(c *netlink.Conn, name string, up bool) error {
 func SetUp(t *testing.T, name string, up bool) {
 	t.Helper()
 	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	if err := setUp(c, name, up); err != nil {
 		t.Fatalf("set %s up=%v: %v", name, up, err)
@@ -179,9 +179,7 @@ func SetUp(t *testing.T, name string, up bool) {
 func AddAddress(t *testing.T, ifindex int, addr [4]byte, prefix uint8) {
 	t.Helper()
 	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{Strict: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	msg := make([]byte, unix.SizeofIfAddrmsg)
 	msg[0], msg[1] = unix.AF_INET, prefix
@@ -190,9 +188,7 @@ func AddAddress(t *testing.T, ifindex int, addr [4]byte, prefix uint8) {
 	ae.Bytes(unix.IFA_LOCAL, addr[:])
 	ae.Bytes(unix.IFA_ADDRESS, addr[:])
 	attrs, err := ae.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := execute(c, unix.RTM_NEWADDR, netlink.Create|netlink.Replace, append(msg, attrs...)); err != nil {
 		t.Fatalf("add address: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/hostfs"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/count"
 	"github.com/niclane/niclane/lane/device"
@@ -164,9 +165,7 @@ func TestLaneOf(t *testing.T) {
 func onQueue(t *testing.T, dev string, queue int) {
 	t.Helper()
 	fs, err := hostfs.Open(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer fs.Close()
 	for q := range queues {
 		f := device.File{Path: fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", dev, q),
@@ -177,9 +176,7 @@ func onQueue(t *testing.T, dev string, queue int) {
 		}
 		if err := fs.Write(old, f); err != nil && q == queue {
 			f.Value = "3"
-			if err := fs.Write(old, f); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, fs.Write(old, f))
 		}
 	}
 }
@@ -188,16 +185,10 @@ func send(t *testing.T, dev string, priority int, frame []byte) {
 	t.Helper()
 	link := vethtest.Interface(t, dev)
 	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer unix.Close(s)
-	if err := unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PRIORITY, priority); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Sendto(s, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PRIORITY, priority))
+	must.Do(t, unix.Sendto(s, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}))
 }
 
 func open(t *testing.T) *count.Watcher {
@@ -208,9 +199,7 @@ func open(t *testing.T) *count.Watcher {
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { w.Close() })
 	return w
 }
@@ -233,9 +222,7 @@ func byPlace(cells []count.Cell) (all, bare map[place]uint64) {
 func counts(t *testing.T, w *count.Watcher) count.Counts {
 	t.Helper()
 	c, err := w.Counts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 
@@ -322,9 +309,7 @@ func TestByClass(t *testing.T) {
 		if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) {
 			t.Skip(err)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer w.Close()
 		tcp, icmp := packets[0], packets[slices.IndexFunc(packets, func(p packet) bool { return p.name == "ICMP" })]
 		for _, priority := range []int{8, 9} {
@@ -333,9 +318,7 @@ func TestByClass(t *testing.T) {
 			send(t, vethtest.Peer, priority, tcp.frame(true))
 		}
 		sent, err := w.Sent()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, _ := byPlace(sent)
 		if got[place{0, 3}] < 1 {
 			t.Errorf("sent %v: the packet of no lane, in a lane's class, is not there", got)

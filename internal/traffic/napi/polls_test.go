@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/napi"
 )
@@ -31,9 +32,7 @@ func open(t *testing.T, device string) *napi.Counter {
 	if errors.Is(err, ebpf.ErrNotSupported) && !hasBTF() {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -47,26 +46,20 @@ func send(t *testing.T, device string, n int) {
 	t.Helper()
 	link := vethtest.Interface(t, device)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer unix.Close(fd)
 	frame := make([]byte, 60)
 	copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	frame[12], frame[13] = 0x88, 0xb5 // IEEE 802 local experimental
 	for range n {
-		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}))
 	}
 }
 
 func sum(t *testing.T, c *napi.Counter) (s napi.Count) {
 	t.Helper()
 	all, err := c.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, x := range all {
 		if x.NAPI == 0 && x.Polls > 0 && x.Packets > x.Polls*64 {
 			t.Errorf("%+v", x)
@@ -111,9 +104,7 @@ func TestPolls(t *testing.T) {
 		); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile("/sys/class/net/"+vethtest.Dev+"/threaded", []byte("1"), 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile("/sys/class/net/"+vethtest.Dev+"/threaded", []byte("1"), 0))
 		send(t, vethtest.Peer, 100)
 		vethtest.Until(t, "a thread has polled", func() bool {
 			s := sum(t, c)
@@ -128,13 +119,9 @@ func TestBusyPollBit(t *testing.T) {
 	if err != nil && !hasBTF() {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for typ, err := range kernel.All() {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		e, ok := typ.(*btf.Enum)
 		if !ok || e.Name != "" {
 			continue

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/internal/traffic/probe"
 )
@@ -128,14 +129,10 @@ func listen(t *testing.T, at netip.AddrPort, reuse int) *net.TCPListener {
 	}}
 	config.SetMultipathTCP(false)
 	l, err := config.Listen(context.Background(), "tcp", at.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { l.Close() })
 	tcp := l.(*net.TCPListener)
-	if err := tcp.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tcp.SetDeadline(time.Now().Add(10*time.Second)))
 	return tcp
 }
 
@@ -145,9 +142,7 @@ func send(t *testing.T, as ...probe.Attempt) []probe.Result {
 	if errors.Is(err, unix.EPERM) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return got
 }
 
@@ -210,9 +205,7 @@ func TestOpen(t *testing.T) {
 						t.Errorf("to connect: %+v", r)
 					}
 					c, err := there.AcceptTCP()
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					if got := c.RemoteAddr().(*net.TCPAddr).AddrPort(); got != r.Local {
 						t.Errorf("connected from %s, want %s", got, r.Local)
 					}
@@ -225,14 +218,10 @@ func TestOpen(t *testing.T) {
 				var c net.Conn
 				var err error
 				other.run(func() { c, err = net.Dial("tcp", half.String()) })
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer c.Close()
 				got, err := unasked.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer got.Close()
 				if got.RemoteAddr().String() != c.LocalAddr().String() {
 					t.Errorf("the application got a connection from %s", got.RemoteAddr())
@@ -254,14 +243,10 @@ func TestLive(t *testing.T) {
 			d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(end("10.9.0.2:61000"))}
 			client, err = d.Dial("tcp", at.String())
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer client.Close()
 		server, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer server.Close()
 		exchange := func() {
 			t.Helper()
@@ -302,9 +287,7 @@ func segmentsSent(t *testing.T) int { return snmp(t, "OutSegs") }
 func snmp(t *testing.T, name string) (n int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/thread-self/net/snmp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var names []string
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
@@ -343,9 +326,7 @@ func TestRestart(t *testing.T) {
 			}
 			return true
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	})
 }
 
@@ -393,20 +374,14 @@ func TestUDP(t *testing.T) {
 			between(t, func(t *testing.T, other *host) {
 				local, remote := netip.AddrPortFrom(addr(e.local), 53), netip.AddrPortFrom(addr(e.remote), 7000)
 				server, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer server.Close()
 				var peer *net.UDPConn
 				other.run(func() { peer, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(remote)) })
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer peer.Close()
 				for _, c := range []*net.UDPConn{server, peer} {
-					if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 				}
 				b := make([]byte, 10)
 				r := send(t, probe.Attempt{Protocol: "udp", Local: local, Remote: remote})[0]
@@ -488,9 +463,7 @@ func TestPrivilege(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var none [2]unix.CapUserData
-		if err := unix.Capset(&head, &none[0]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Capset(&head, &none[0]))
 		before := segmentsSent(t)
 		for _, protocol := range []string{"tcp", "udp"} {
 			_, err := probe.Send(context.Background(), []probe.Attempt{
@@ -513,9 +486,7 @@ func TestFind(t *testing.T) {
 		ip(t, "address add 192.0.2.5/32 dev %s", vethtest.Dev)
 		for name, e := range ends {
 			p, err := probe.Find(addr(e.remote))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			want := []netip.Addr{addr(e.local)}
 			if name == "IPv4" {
 				want = append(want, addr("192.0.2.5"))

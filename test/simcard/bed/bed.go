@@ -22,6 +22,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // The card, the other end of its wire, and the namespace of that.
@@ -55,9 +57,7 @@ func Plug(t *testing.T, params ...string) {
 	t.Helper()
 	module := Guest(t)
 	f, err := os.Open(module)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	if err := unix.FinitModule(int(f.Fd()), strings.Join(params, " "), 0); err != nil {
 		t.Fatalf("loading %s %v: %v", module, params, err)
@@ -168,9 +168,7 @@ func Read(t *testing.T, file string) string {
 // Write writes a file.
 func Write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(text), 0))
 }
 
 // Param sets a parameter of the loaded module.
@@ -203,18 +201,12 @@ func Within(t *testing.T, namespace string, f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	own, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer own.Close()
 	other, err := netns.GetFromName(namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer other.Close()
-	if err := netns.Set(other); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, netns.Set(other))
 	defer func() {
 		if err := netns.Set(own); err != nil {
 			panic(err)
@@ -235,9 +227,7 @@ func Stats(t *testing.T) map[string]uint64 {
 		nameLen    = 32   // ETH_GSTRING_LEN
 	)
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer unix.Close(fd)
 	ask := func(data []byte) {
 		var req struct {
@@ -320,9 +310,7 @@ func (f Flow) Back() Flow { return Flow{f.Dst, f.Src} }
 func (f Flow) Dial(t *testing.T) *net.UDPConn {
 	t.Helper()
 	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(f.Src), net.UDPAddrFromAddrPort(f.Dst))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return c
 }
 
@@ -370,9 +358,7 @@ func Send(t *testing.T, n int, flows ...Flow) {
 				for IsRefused(err) {
 					_, err = c.Write([]byte("hello"))
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 			}
 			c.Close()
 		}
@@ -403,9 +389,7 @@ func Flood(t *testing.T, ports []uint16, setup func(*net.UDPConn), stop func() b
 	done := make(chan error)
 	for _, port := range ports {
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(WireAddr, port)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if setup != nil {
 			setup(c)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
@@ -26,9 +27,7 @@ func TestTransfer(t *testing.T) {
 	data := make([]byte, 4<<20)
 	rand.Read(data)
 	l, err := net.Listen("tcp", bed.CardAddr.String()+":7000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	echoed := make(chan error, 1)
 	go func() {
@@ -41,20 +40,14 @@ func TestTransfer(t *testing.T) {
 	}()
 	var c *net.TCPConn
 	bed.Behind(t, func() { c, err = net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr)) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	go func() {
 		c.Write(data)
 		c.CloseWrite()
 	}()
 	back, err := io.ReadAll(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := <-echoed; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, <-echoed)
 	if !bytes.Equal(back, data) {
 		t.Errorf("%d bytes came back, and not those sent", len(back))
 	}
@@ -180,9 +173,7 @@ func TestAffinity(t *testing.T) {
 	c := f.Back().Dial(t)
 	defer c.Close()
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, cpu := range []string{"0", "1", "0"} {
 		bed.Write(t, "/proc/irq/"+irq+"/smp_affinity_list", cpu)
 		if got := bed.Read(t, "/proc/irq/"+irq+"/effective_affinity_list"); got != cpu {
@@ -215,9 +206,7 @@ func TestUnplug(t *testing.T) {
 
 func TestBadParameters(t *testing.T) {
 	f, err := os.Open(bed.Guest(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	for _, p := range []string{"queues=0", "queues=257", "channels=9", "indir=100", "contexts=0", "cards=17",
 		"speed=0"} {

@@ -14,6 +14,7 @@ import (
 	"github.com/mdlayher/netlink"
 
 	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
@@ -30,17 +31,13 @@ type family struct {
 func dial(t *testing.T, name string) *family {
 	t.Helper()
 	conn, err := genetlink.Dial(&netlink.Config{Strict: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { conn.Close() })
 	f, err := conn.GetFamily(name)
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("not in this kernel: " + name)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return &family{t, conn, f}
 }
 
@@ -52,9 +49,7 @@ func (f *family) try(cmd uint8, flags netlink.HeaderFlags, body encode) ([]genet
 	ae := netlink.NewAttributeEncoder()
 	body(ae)
 	b, err := ae.Encode()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, err)
 	return f.conn.Execute(genetlink.Message{Header: genetlink.Header{Command: cmd, Version: f.Version}, Data: b}, f.ID,
 		netlink.Request|flags)
 }
@@ -72,9 +67,7 @@ func (f *family) do(cmd uint8, flags netlink.HeaderFlags, body encode) []genetli
 func (f *family) attributes(m genetlink.Message) map[uint16][]byte {
 	f.t.Helper()
 	ad, err := netlink.NewAttributeDecoder(m.Data)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, err)
 	a := map[uint16][]byte{}
 	for ad.Next() {
 		a[ad.Type()] = ad.Bytes()
@@ -145,17 +138,13 @@ func TestNetShaper(t *testing.T) {
 	}
 	ports := toQueues(t, 3)
 	for q, rate := range []uint32{1 * tenth, 2 * tenth, 3 * tenth} {
-		if err := set(scopeQueue, q, 0, rate); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, set(scopeQueue, q, 0, rate))
 	}
 	bed.Ratios(t, "max 1:2:3", bed.Share(t, ports, 3, enough, nil), 1, 2, 3)
 	for q := range 3 {
 		remove(scopeQueue, q)
 	}
-	if err := set(scopeQueue, 1, 6*tenth, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, set(scopeQueue, 1, 6*tenth, 0))
 	bed.Ratios(t, "min 0:6:0 of 10", bed.Share(t, ports, 3, 2*enough, nil), 1.33, 7.33, 1.33)
 	remove(scopeQueue, 1)
 	if err := set(scopeQueue, 1, 20*tenth, 0); err == nil {
@@ -187,9 +176,7 @@ func TestNetShaper(t *testing.T) {
 	remove(scopeQueue, 1)
 	bed.Ratios(t, "nothing any more", bed.Share(t, ports[:2], 3, enough, nil)[:2], 1, 1)
 
-	if err := set(scopeNetdev, -1, 0, 2_000_000); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, set(scopeNetdev, -1, 0, 2_000_000))
 	bed.Write(t, "/sys/class/net/sim0/queues/tx-2/tx_maxrate", "1")
 	bed.Ratios(t, "1 Mbit/s by tx_maxrate of 2 for the device", bed.Share(t, ports[1:], 3, enough/2, nil)[1:], 1, 1)
 	remove(scopeNetdev, -1)
@@ -250,9 +237,7 @@ func TestQueueToNAPI(t *testing.T) {
 	bed.Plug(t, "queues=4", "channels=3")
 	bed.NotOn(t, "6.1.")
 	c, err := netdev.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	index := int(ifindex(t))
 	napis, err := c.NAPIs(index)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
@@ -57,14 +58,10 @@ func TestLink(t *testing.T) {
 func priority(t *testing.T) func(*net.UDPConn) {
 	return func(c *net.UDPConn) {
 		raw, err := c.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		prio := c.RemoteAddr().(*net.UDPAddr).Port % 10
 		raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, prio) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
@@ -70,16 +71,12 @@ func (h *host) watch() (said func() string, end func()) {
 	h.t.Helper()
 	log := filepath.Join(h.dir, "watch.log")
 	f, err := os.Create(log)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Do(h.t, err)
 	defer f.Close()
 	cmd := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir",
 		filepath.Join(h.dir, "run"), "watch")
 	cmd.Stdout, cmd.Stderr = f, f
-	if err := cmd.Start(); err != nil {
-		h.t.Fatal(err)
-	}
+	must.Do(h.t, cmd.Start())
 	said = func() string { return bed.Read(h.t, log) }
 	return said, func() {
 		h.t.Helper()

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
@@ -40,15 +41,11 @@ func TestBond(t *testing.T) {
 
 	// By the watch.
 	log, err := os.Create(filepath.Join(h.dir, "watch"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	watch := exec.Command(os.Getenv("NICLANE_BINARY"), "--state-dir", filepath.Join(h.dir, "state"), "--run-dir",
 		filepath.Join(h.dir, "run"), "watch", "--listen", "none", h.lanes)
 	watch.Stdout, watch.Stderr = log, log
-	if err := watch.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, watch.Start())
 	defer func() {
 		_ = watch.Process.Signal(unix.SIGTERM)
 		_ = watch.Wait()

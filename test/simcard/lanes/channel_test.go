@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
 
@@ -118,9 +119,7 @@ func TestSymmetric(t *testing.T) {
 	before := bed.Dump(t)
 	h.applied("echo 10 > /sys/class/net/sim0/queues/tx-4/xps_rxqs")
 	listener, err := net.Listen("tcp4", net.JoinHostPort(bed.CardAddr.String(), "80"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	seen := map[int]bool{}
 	for port := 2000; port < 2012; port++ {
@@ -132,9 +131,7 @@ func TestSymmetric(t *testing.T) {
 			}
 		})
 		server, err := listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		// Until it has received, a connection follows no queue.
 		exchange(t, client, server, 1)
 		stats := bed.Stats(t)

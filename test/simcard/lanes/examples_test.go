@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/examples"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/migrate/adqsetup"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
@@ -30,9 +31,7 @@ var (
 func onNewest(t *testing.T) {
 	t.Helper()
 	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Uname(&name))
 	if strings.HasPrefix(unix.ByteSliceToString(name.Release[:]), "6.") {
 		t.Skip("run on the newest kernel")
 	}
@@ -45,9 +44,7 @@ func TestPapers(t *testing.T) {
 	for name, queues := range map[string]int{"aerospike": 30, "ats-ens785f0": 28, "kubernetes": 64, "memcached": 16} {
 		t.Run(name, func(t *testing.T) {
 			text, err := examples.Papers.ReadFile("papers/" + name + ".yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			_, rest, _ := strings.Cut(string(text), "version: 1\n")
 			rest = perThread.ReplaceAllString(processors.ReplaceAllString(device.ReplaceAllString(rest, "  dev: sim0"),
 				""), "queues: 14")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/selftest"
 	"github.com/niclane/niclane/test/simcard/bed"
 )
@@ -31,9 +32,7 @@ func TestSelftest(t *testing.T) {
 	}
 	t.Log(h.niclane(0, args...))
 	r, err := selftest.ReadFile(filepath.Join(h.dir, "out", "selftest.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i, c := range r.Cases {
 		want := selftest.OK
 		if i == len(cases)-1 {
@@ -66,13 +65,9 @@ func (h *host) agent() {
 		"bench", "serve", "--listen", peer+":7411", "--cert", h.pki(peer+".pem"), "--key", h.pki(peer+".key"), "--ca",
 		h.pki("ca.pem"), "--dir", filepath.Join(dir, "agent"))
 	out, err := os.Create(filepath.Join(dir, "out"))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Do(h.t, err)
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		h.t.Fatal(err)
-	}
+	must.Do(h.t, cmd.Start())
 	h.t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()

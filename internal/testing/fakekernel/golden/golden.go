@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
@@ -42,9 +43,7 @@ func Cases(tb testing.TB, dir string) []Case {
 	var out []Case
 	for _, path := range paths {
 		ar, err := txtar.ParseFile(path)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, err)
 		files := map[string]string{}
 		for _, f := range ar.Files {
 			files[f.Name] = string(f.Data)
@@ -57,9 +56,7 @@ func Cases(tb testing.TB, dir string) []Case {
 		if errors.Is(err, fs.ErrNotExist) { // of a real machine
 			b, err = os.ReadFile(filepath.Join(dir, "../../device/testdata", fixture+".json"))
 		}
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, err)
 		st, err := state(b, files["device.patch"])
 		if err != nil {
 			tb.Fatalf("%s: %v", path, err)
