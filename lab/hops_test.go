@@ -45,18 +45,17 @@ func TestHops(t *testing.T) {
 	r, err := l.Hops()
 	must.Do(t, err)
 	defer r.Close()
-	var client net.PacketConn
-	on(t, l, Client, func() (err error) {
-		client, err = net.ListenPacket("udp", "")
-		return err
-	})
-	defer client.Close()
+	client := datagrams(t, l, Client, "")
 	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.Config.IPv4(SUT), 9))
-	for range 100 {
-		if _, err := client.WriteTo(make([]byte, 1000), to); err != nil {
-			t.Fatal(err)
+	flood := func() {
+		t.Helper()
+		for range 100 {
+			if _, err := client.WriteTo(make([]byte, 1000), to); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	flood()
 	var hop Hop
 	eventually(t, func() string {
 		hops, err := r.Read()
@@ -75,11 +74,7 @@ func TestHops(t *testing.T) {
 		t.Errorf("backlog %d bytes in a buffer of 20000", hop.Backlog)
 	}
 	must.Do(t, l.SetSwitchBuffer(40000))
-	for range 100 {
-		if _, err := client.WriteTo(make([]byte, 1000), to); err != nil {
-			t.Fatal(err)
-		}
-	}
+	flood()
 	eventually(t, func() string {
 		hops, err := r.Read()
 		if err != nil {

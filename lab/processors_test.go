@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -13,19 +12,24 @@ import (
 	"github.com/niclane/niclane/internal/testing/must"
 )
 
-// incomingCPU says on which processor the stack last received for a socket.
-func incomingCPU(t *testing.T, c net.Conn) int {
+// option is one of a socket's (SOL_SOCKET).
+func option(t *testing.T, c net.Conn, name int) (value int) {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
 	must.Do(t, err)
-	var cpu int
 	var optErr error
 	if err := raw.Control(func(fd uintptr) {
-		cpu, optErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_CPU)
+		value, optErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, name)
 	}); err != nil || optErr != nil {
 		t.Fatal(err, optErr)
 	}
-	return cpu
+	return value
+}
+
+// incomingCPU says on which processor the stack last received for a socket.
+func incomingCPU(t *testing.T, c net.Conn) int {
+	t.Helper()
+	return option(t, c, unix.SO_INCOMING_CPU)
 }
 
 // TestProcessors: whoever sends, and on whatever processor, what the SUT
@@ -49,16 +53,7 @@ func TestProcessors(t *testing.T) {
 				if err := unix.SchedSetaffinity(0, &set); err != nil {
 					return err
 				}
-				b := []byte{1}
-				for _, way := range [][2]net.Conn{{v.near, v.far}, {v.far, v.near}} {
-					if _, err := way[0].Write(b); err != nil {
-						return err
-					}
-					if _, err := io.ReadFull(way[1], b); err != nil {
-						return err
-					}
-				}
-				return nil
+				return v.exchange()
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -33,20 +33,11 @@ type snapshot struct {
 
 func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }
 
-func output(t *testing.T, argv ...string) string {
-	t.Helper()
-	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
-	}
-	return string(out)
-}
-
 func snap(t *testing.T) snapshot {
 	t.Helper()
 	s := snapshot{
-		Links: lines(output(t, "ip", "-d", "addr")),
-		Netns: lines(output(t, "ip", "netns")),
+		Links: lines(vethtest.Command(t, "ip -d addr")),
+		Netns: lines(vethtest.Command(t, "ip netns")),
 	}
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	must.Do(t, err)
@@ -146,8 +137,8 @@ func foreign(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	output(t, "ip", "netns", "add", "foreign")
-	t.Cleanup(func() { output(t, "ip", "netns", "del", "foreign") })
+	vethtest.Command(t, "ip netns add foreign")
+	t.Cleanup(func() { vethtest.Command(t, "ip netns del foreign") })
 }
 
 // same waits until the host is as before: programs go some time after what
@@ -253,8 +244,8 @@ func TestLeftoverRecord(t *testing.T) {
 func TestForeignNames(t *testing.T) {
 	vethtest.NeedRoot(t)
 	name := testName() + "-noise"
-	output(t, "ip", "netns", "add", name)
-	defer output(t, "ip", "netns", "del", name)
+	vethtest.Command(t, "ip netns add "+name)
+	defer vethtest.Command(t, "ip netns del "+name)
 	before := atFirst(t)
 	_, err := Up(context.Background(), Config{Name: testName()})
 	if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), name) {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
@@ -66,23 +65,40 @@ func converse(t *testing.T, l *Lab, host string, ln net.Listener) *conversation 
 // say sends a byte there and one back.
 func (c *conversation) say(t *testing.T) {
 	t.Helper()
+	must.Do(t, c.exchange())
+	c.napi = option(t, c.far, unix.SO_INCOMING_NAPI_ID)
+}
+
+func (c *conversation) exchange() error {
 	b := []byte{1}
 	for _, way := range [][2]net.Conn{{c.near, c.far}, {c.far, c.near}} {
 		if _, err := way[0].Write(b); err != nil {
-			t.Fatal(err)
+			return err
 		}
 		if _, err := io.ReadFull(way[1], b); err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
-	raw, err := c.far.(syscall.Conn).SyscallConn()
+	return nil
+}
+
+// datagrams is a socket of UDP on a host.
+func datagrams(t *testing.T, l *Lab, host, addr string) (c net.PacketConn) {
+	t.Helper()
+	on(t, l, host, func() (err error) {
+		c, err = net.ListenPacket("udp", addr)
+		return err
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// counters are the card's, by queue.
+func counters(t *testing.T, c *emucard.Card) (rx, tx []emucard.Counter) {
+	t.Helper()
+	rx, tx, err := c.Stats()
 	must.Do(t, err)
-	var optErr error
-	if err := raw.Control(func(fd uintptr) {
-		c.napi, optErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_NAPI_ID)
-	}); err != nil || optErr != nil {
-		t.Fatal(err, optErr)
-	}
+	return rx, tx
 }
 
 func fill(queues ...int) []int {
@@ -171,22 +187,11 @@ func TestCountersExact(t *testing.T) {
 			r := emucard.Rule{Location: i, Match: device.Match{Family: tt.family, Protocol: "udp", LocalPort: 9000},
 				Queue: queue}
 			must.Do(t, c.AddRule(r))
-			var server, client net.PacketConn
 			to := netip.AddrPortFrom(tt.addr, 9000)
-			on(t, l, SUT, func() (err error) {
-				server, err = net.ListenPacket("udp", to.String())
-				return err
-			})
-			defer server.Close()
-			on(t, l, Client, func() (err error) {
-				client, err = net.ListenPacket("udp", "")
-				return err
-			})
-			defer client.Close()
+			server, client := datagrams(t, l, SUT, to.String()), datagrams(t, l, Client, "")
 			buf := make([]byte, size)
 			acquaint(t, client, server, to, buf)
-			before, _, err := c.Stats()
-			must.Do(t, err)
+			before, _ := counters(t, c)
 			for range n {
 				if _, err := client.WriteTo(buf, net.UDPAddrFromAddrPort(to)); err != nil {
 					t.Fatal(err)
@@ -195,8 +200,7 @@ func TestCountersExact(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			after, _, err := c.Stats()
-			must.Do(t, err)
+			after, _ := counters(t, c)
 			before[queue].Packets += n
 			before[queue].Bytes += n * tt.frame
 			if diff := cmp.Diff(before, after); diff != "" {
@@ -261,11 +265,9 @@ func TestTransmitQueue(t *testing.T) {
 			run(t, l, SUT, Options{}, "sh", "-c", fmt.Sprintf("echo %s > /sys/class/net/lane0/queues/tx-%d/xps_cpus",
 				mask, q))
 		}
-		_, before, err := c.Stats()
-		must.Do(t, err)
+		_, before := counters(t, c)
 		converse(t, l, Client, ln)
-		_, after, err := c.Stats()
-		must.Do(t, err)
+		_, after := counters(t, c)
 		for q := range after {
 			if moved := after[q] != before[q]; moved != (q == queue) {
 				t.Errorf("XPS to queue %d: counters of queue %d moved: %v", queue, q, moved)
@@ -287,11 +289,9 @@ func TestSymmetric(t *testing.T) {
 	for queue := range l.Config.Queues {
 		must.Do(t, c.SetRSS(0, fill(queue)))
 		v := converse(t, l, Client, ln)
-		_, before, err := c.Stats()
-		must.Do(t, err)
+		_, before := counters(t, c)
 		v.say(t)
-		_, after, err := c.Stats()
-		must.Do(t, err)
+		_, after := counters(t, c)
 		for q := range after {
 			if moved := after[q] != before[q]; moved != (q == queue) {
 				t.Errorf("received on queue %d: transmit counters of queue %d moved: %v", queue, q, moved)

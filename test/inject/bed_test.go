@@ -21,6 +21,7 @@ import (
 
 	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/programs"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
 const lanes = `version: 1
@@ -79,10 +80,7 @@ func (b *bed) setUp(t *testing.T) {
 		"ip -n NS link add v0 numrxqueues 4 numtxqueues 4 type veth peer name v1",
 		"ip -n NS link set v0 up", "ip -n NS link set v1 up",
 	} {
-		words := strings.Fields(strings.ReplaceAll(line, "NS", b.netns))
-		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", line, err, out)
-		}
+		vethtest.Command(t, strings.ReplaceAll(line, "NS", b.netns))
 	}
 	for _, command := range []string{"apply", "rollback"} { // what slow probes find is remembered
 		if r := b.run(nil, command, b.file); r.code != 0 {

@@ -69,7 +69,7 @@ func TestSoak(t *testing.T) {
 		n := 0
 		soak.Run(t, length, processes, func() {
 			// The kernel tells the watch about each.
-			b.ip("addr", []string{"add", "del"}[n%2], "192.0.2.1/32", "dev", vethtest.Dev)
+			vethtest.Command(t, "ip addr "+[]string{"add", "del"}[n%2]+" 192.0.2.1/32 dev "+vethtest.Dev)
 			n++
 			for range 10 {
 				send()
@@ -98,15 +98,9 @@ func (b *bed) network() {
 	must.Do(b, err)
 	defer et.Close()
 	must.Do(b, et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: true}))
-	b.ip("link", "set", "lo", "up")
+	vethtest.Command(b, "ip link set lo up")
 	b.sender, b.frame = packets(b.T)
 	b.ends = append(b.ends, func() { unix.Close(b.sender) })
-}
-
-func (b *bed) ip(args ...string) {
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		b.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
-	}
 }
 
 // command is niclane with the directories of one of the beds' hosts: the guard has
