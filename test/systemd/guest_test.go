@@ -146,21 +146,15 @@ func newGuest(t *testing.T, series, deb string) *guest {
 func (g *guest) write(name, text string, mode os.FileMode) {
 	g.t.Helper()
 	name = filepath.Join(g.dir, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		g.t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), mode); err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must.Do(g.t, os.WriteFile(name, []byte(text), mode))
 }
 
 // initramfs makes what the kernel starts first.
 func (g *guest) initramfs(modules string) {
 	g.write("initramfs/init", initScript, 0o755)
 	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, err)
 	into := filepath.Join(g.dir, "initramfs")
 	command(g.t, "mkdir", filepath.Join(into, "bin"), filepath.Join(into, "modules"))
 	command(g.t, "cp", busybox, filepath.Join(into, "bin", "busybox"))
@@ -256,9 +250,7 @@ func (g *guest) booted() {
 // line reads a line that the guest says.
 func (g *guest) line() string {
 	g.t.Helper()
-	if err := g.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, g.conn.SetReadDeadline(time.Now().Add(within)))
 	line, err := g.answers.ReadString('\n')
 	if err != nil {
 		g.t.Fatalf("the guest says no more: %v\n%s", err, g.tail("console"))
@@ -277,9 +269,7 @@ func (g *guest) ask(script string) (out string, code int) {
 		g.t.Fatalf("the guest answers %q to %s", f, script)
 	}
 	text, err := base64.StdEncoding.DecodeString(f[0])
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, err)
 	if code, err = strconv.Atoi(f[1]); err != nil {
 		g.t.Fatal(err)
 	}
