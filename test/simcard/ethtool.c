@@ -89,7 +89,7 @@ static int set_channels(struct net_device *dev, struct ethtool_channels *c)
 		netdev_err(dev, "HTB offload is active, cannot change the number of channels\n");	/* as mlx5 */
 		return -EINVAL;
 	}
-	if (simcard_quirk_no_shrink() && c->combined_count < dev->real_num_rx_queues) {
+	if (simcard_no_shrink && c->combined_count < dev->real_num_rx_queues) {
 		netdev_err(dev, "cannot reduce channels\n");
 		return -EBUSY;
 	}

@@ -240,7 +240,7 @@ void simcard_link_update(struct simcard *card)
 	}
 	netif_carrier_off(card->dev);
 	netif_carrier_off(card->wire);
-	if (simcard_quirk_forgets()) {
+	if (simcard_forgets) {
 		netdev_info(card->dev, "forgetting what was programmed\n");
 		simcard_rules_forget(card);
 		simcard_filters_forget(card, false);

@@ -28,8 +28,8 @@ static bool indir_follows;
 module_param(indir_follows, bool, 0444);
 MODULE_PARM_DESC(indir_follows, "RSS tables have four entries for each channel, rounded up, as on mlx5, instead of indir");
 
-static unsigned int contexts = 16;
-module_param(contexts, uint, 0444);
+unsigned int simcard_contexts = 16;
+module_param_named(contexts, simcard_contexts, uint, 0444);
 MODULE_PARM_DESC(contexts, "RSS contexts, the default one included; 1 for none but that (default 16)");
 
 static unsigned int rules = 256;
@@ -72,24 +72,24 @@ static bool shaper = true;
 module_param(shaper, bool, 0444);
 MODULE_PARM_DESC(shaper, "the card is shaped by net-shaper, where the kernel has it (default on)");
 
-static bool no_shrink;
-module_param(no_shrink, bool, 0644);
+bool simcard_no_shrink;
+module_param_named(no_shrink, simcard_no_shrink, bool, 0644);
 MODULE_PARM_DESC(no_shrink, "refuse to reduce channels");
 
-static bool forgets;
-module_param(forgets, bool, 0644);
+bool simcard_forgets;
+module_param_named(forgets, simcard_forgets, bool, 0644);
 MODULE_PARM_DESC(forgets, "when the link goes down, lose what was programmed");
 
-static bool channel_is_dcb;
-module_param(channel_is_dcb, bool, 0644);
+bool simcard_channel_is_dcb;
+module_param_named(channel_is_dcb, simcard_channel_is_dcb, bool, 0644);
 MODULE_PARM_DESC(channel_is_dcb, "accept mqprio's mode channel and do DCB, as bnxt and ixgbe do");
 
-static bool mqprio_takes_rules;
-module_param(mqprio_takes_rules, bool, 0644);
+bool simcard_mqprio_takes_rules;
+module_param_named(mqprio_takes_rules, simcard_mqprio_takes_rules, bool, 0644);
 MODULE_PARM_DESC(mqprio_takes_rules, "removing mqprio removes all ntuple rules, as on ice");
 
-static bool mqprio_resizes;
-module_param(mqprio_resizes, bool, 0644);
+bool simcard_mqprio_resizes;
+module_param_named(mqprio_resizes, simcard_mqprio_resizes, bool, 0644);
 MODULE_PARM_DESC(mqprio_resizes, "mqprio sets the channels to the sum of its queues, and to the online processors when it goes, as on ice");
 
 static unsigned int burst_us = 4000;
@@ -144,7 +144,8 @@ int simcard_params_init(struct simcard_params *p)
 	unsigned int n = channels ?: min(queues, num_online_cpus());
 
 	if (wrong("queues", queues, 1, SIMCARD_MAX_QUEUES) || wrong("channels", n, 1, queues) ||
-	    wrong("indir", indir, 1, SIMCARD_MAX_INDIR) || wrong("contexts", contexts, 1, SIMCARD_MAX_CONTEXTS) ||
+	    wrong("indir", indir, 1, SIMCARD_MAX_INDIR) ||
+	    wrong("contexts", simcard_contexts, 1, SIMCARD_MAX_CONTEXTS) ||
 	    wrong("rules", rules, 0, 65536) || wrong("speed", speed, 1, 1000000))
 		return -EINVAL;
 	if (indir & (indir - 1)) {
@@ -156,7 +157,7 @@ int simcard_params_init(struct simcard_params *p)
 	p->channels = n;
 	p->indir_follows = indir_follows;
 	p->indir = simcard_indir_of(p, n) ?: indir;
-	p->contexts = contexts;
+	p->contexts = simcard_contexts;
 	p->rules = rules;
 	p->speed = speed;
 	p->any_location = any_location;
@@ -168,36 +169,6 @@ int simcard_params_init(struct simcard_params *p)
 	p->htb_shares = htb_shares;
 	p->shaper = shaper;
 	return 0;
-}
-
-unsigned int simcard_contexts(void)
-{
-	return contexts;
-}
-
-bool simcard_quirk_no_shrink(void)
-{
-	return no_shrink;
-}
-
-bool simcard_quirk_forgets(void)
-{
-	return forgets;
-}
-
-bool simcard_quirk_channel_is_dcb(void)
-{
-	return channel_is_dcb;
-}
-
-bool simcard_quirk_mqprio_takes_rules(void)
-{
-	return mqprio_takes_rules;
-}
-
-bool simcard_quirk_mqprio_resizes(void)
-{
-	return mqprio_resizes;
 }
 
 u64 simcard_burst_ns(void)

@@ -401,14 +401,14 @@ void simcard_ethtool_rss(struct ethtool_ops *ops)
 	ops->get_rxfh_fields = get_fields;
 	ops->set_rxfh_fields = set_fields;
 	ops->rxfh_per_ctx_key = 1;
-	if (simcard_contexts() > 1) {
+	if (simcard_contexts > 1) {
 		ops->create_rxfh_context = create_context;
 		ops->modify_rxfh_context = modify_context;
 		ops->remove_rxfh_context = remove_context;
-		ops->rxfh_max_num_contexts = simcard_contexts();
+		ops->rxfh_max_num_contexts = simcard_contexts;
 	}
 #else
-	if (simcard_contexts() > 1) {
+	if (simcard_contexts > 1) {
 		ops->get_rxfh_context = get_context;
 		ops->set_rxfh_context = set_context;
 	}

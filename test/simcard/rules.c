@@ -137,7 +137,7 @@ static int check_target(struct simcard *card, const struct ethtool_rxnfc *info)
 			return -EINVAL;
 		if (info->rss_context && (info->rss_context >= card->p.contexts || !card->context[info->rss_context]))
 			return -EINVAL;
-		return simcard_contexts() > 1 ? 0 : -EINVAL;	/* as ice */
+		return simcard_contexts > 1 ? 0 : -EINVAL;	/* as ice */
 	}
 	if (ethtool_get_flow_spec_ring_vf(s->ring_cookie))
 		return -EINVAL;

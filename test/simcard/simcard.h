@@ -238,12 +238,12 @@ struct simcard {
 /* params.c */
 u32 simcard_indir_of(const struct simcard_params *p, unsigned int n);
 int simcard_params_init(struct simcard_params *p);
-unsigned int simcard_contexts(void);
-bool simcard_quirk_no_shrink(void);
-bool simcard_quirk_forgets(void);
-bool simcard_quirk_channel_is_dcb(void);
-bool simcard_quirk_mqprio_takes_rules(void);
-bool simcard_quirk_mqprio_resizes(void);
+extern unsigned int simcard_contexts;
+extern bool simcard_no_shrink;
+extern bool simcard_forgets;
+extern bool simcard_channel_is_dcb;
+extern bool simcard_mqprio_takes_rules;
+extern bool simcard_mqprio_resizes;
 u64 simcard_burst_ns(void);
 int simcard_call(struct simcard *card, const char *what);
 

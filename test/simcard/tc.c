@@ -108,10 +108,10 @@ static int remove_mqprio(struct simcard *card)
 	if (card->dev->reg_state == NETREG_REGISTERED)
 		regroup_pollers(card);
 	simcard_filters_forget(card, true);
-	if (simcard_quirk_mqprio_takes_rules())
+	if (simcard_mqprio_takes_rules)
 		simcard_rules_forget(card);
 	/* A card that goes away does not start its queues again. */
-	if (simcard_quirk_mqprio_resizes() && card->dev->reg_state == NETREG_REGISTERED)
+	if (simcard_mqprio_resizes && card->dev->reg_state == NETREG_REGISTERED)
 		simcard_set_channels(card, min(card->p.queues, num_online_cpus()));
 	simcard_kick(card);
 	return 0;
@@ -120,7 +120,7 @@ static int remove_mqprio(struct simcard *card)
 static int setup_mqprio(struct simcard *card, struct tc_mqprio_qopt_offload *m)
 {
 	struct tc_mqprio_qopt *q = &m->qopt;
-	bool dcb = m->mode != TC_MQPRIO_MODE_CHANNEL || simcard_quirk_channel_is_dcb();
+	bool dcb = m->mode != TC_MQPRIO_MODE_CHANNEL || simcard_channel_is_dcb;
 	struct net_device *dev = card->dev;
 	unsigned int each, sum = 0;
 	int i, err = simcard_call(card, q->num_tc ? "mqprio" : "mqprio's removal");
@@ -140,7 +140,7 @@ static int setup_mqprio(struct simcard *card, struct tc_mqprio_qopt_offload *m)
 			return err;
 		for (i = 0; i < q->num_tc; i++)
 			sum += q->count[i];
-		if (simcard_quirk_mqprio_resizes()) {
+		if (simcard_mqprio_resizes) {
 			err = simcard_set_channels(card, sum);
 			if (err)
 				return err;
