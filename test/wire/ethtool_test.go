@@ -35,9 +35,7 @@ var settings = []plan.Step{
 // TestEthtool: ethtool(8) sends, for the lines that the plan shows, what niclane
 // sends.
 func TestEthtool(t *testing.T) {
-	if _, err := exec.LookPath("ethtool"); err != nil {
-		t.Skip("ethtool is not installed")
-	}
+	vethtest.NeedProgram(t, "ethtool")
 	ours, theirs := sentSettings(t, "niclane"), sentSettings(t, "ethtool")
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(theirs)), slices.Sorted(maps.Keys(ours))); diff != "" {
 		t.Errorf("(-ethtool +niclane):\n%s", diff)

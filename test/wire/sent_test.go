@@ -22,9 +22,7 @@ import (
 
 // TestTC: tc(8) sends, for the lines that the plan shows, what niclane sends.
 func TestTC(t *testing.T) {
-	if _, err := exec.LookPath("tc"); err != nil {
-		t.Skip("tc is not installed")
-	}
+	vethtest.NeedProgram(t, "tc")
 	files, err := filepath.Glob("testdata/*.conf")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -78,9 +79,7 @@ func (b *bed) calls(old, next device.Object) []call {
 // What it leaves is the start, the end, or something that Read tells from both
 // and that Write brings to either.
 func TestKill(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("strace is not installed")
-	}
+	vethtest.NeedProgram(t, "strace")
 	for _, tc := range []struct {
 		name     string
 		old, new string
@@ -177,9 +176,7 @@ func TestKill(t *testing.T) {
 // TestTakesOnlySockets counts the descriptors that a writer takes: sockets, and
 // each once.
 func TestTakesOnlySockets(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("strace is not installed")
-	}
+	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {
 		a := startApp(t, b.dir(), false)
 		a.do("udp u")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -67,9 +68,7 @@ func (s *stopped) goOn() {
 // TestSecondPass brings a process with a socket into the group while the writer
 // is within its first pass.
 func TestSecondPass(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("strace is not installed")
-	}
+	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {
 		a, late := startApp(t, b.dir(), false), startApp(t, b.v2, false)
 		a.do("udp u")
@@ -88,9 +87,7 @@ func TestSecondPass(t *testing.T) {
 
 // TestRemovedAtOnce makes sockets while existing ones are still being treated.
 func TestRemovedAtOnce(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("strace is not installed")
-	}
+	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {
 		a := startApp(t, b.dir(), false)
 		a.do("tcp l")
@@ -108,9 +105,7 @@ func TestRemovedAtOnce(t *testing.T) {
 // TestKilledTwice kills a change, and then one to a third class. UDP sockets
 // are still of the first.
 func TestKilledTwice(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("strace is not installed")
-	}
+	vethtest.NeedProgram(t, "strace")
 	run(t, func(b *bed) {
 		a := startApp(t, b.dir(), false)
 		a.do("udp u")

@@ -59,3 +59,11 @@ func NeedRoot(t testing.TB) {
 		t.Skip("not root")
 	}
 }
+
+// NeedProgram skips a test where a program is not installed.
+func NeedProgram(t testing.TB, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skip(name + " is not installed")
+	}
+}
