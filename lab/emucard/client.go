@@ -3,6 +3,7 @@
 package emucard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -164,10 +165,7 @@ func (c *Client) rules(dev string) ([]device.Rule, error) {
 
 // Write brings the RSS table or rule from old to new; nil means absent.
 func (c *Client) Write(old, next device.Object) error {
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	dev, err := deviceOf(o)
 	if err != nil {
 		return err

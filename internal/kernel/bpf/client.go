@@ -3,6 +3,7 @@
 package bpf
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/niclane/niclane/lane/device"
@@ -102,10 +103,7 @@ func objectsOf[T device.Object](list []T, err error) ([]device.Object, error) {
 // removes its entries; removing an XDP program removes its queues, their
 // threads, its lanes and its entries.
 func (c *Client) Write(old, next device.Object) error {
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	var err error
 	switch o := o.(type) {
 	case device.Filter:

@@ -3,6 +3,7 @@
 package ethtool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -73,10 +74,7 @@ func (c *Client) read(o device.Object) (device.Object, error) {
 // rules can be made and removed. Of the others what differs from the present value
 // is sent, not what differs from old, so that writing twice is harmless.
 func (c *Client) Write(old, next device.Object) error {
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	if steering(o) {
 		return c.writeSteering(old, next)
 	}

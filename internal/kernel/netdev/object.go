@@ -229,10 +229,7 @@ func (c *Client) napi(dev string, queue int) (n NAPI, ok bool, err error) {
 // nil means the kernel's defaults for whatever still exists: not threaded and
 // no timers for a NAPI; SCHED_OTHER, nice 0 and all CPUs for a thread.
 func (c *Client) Write(old, next device.Object) error {
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	dev, queue, err := target(o)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@
 package netprio
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -100,10 +101,7 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 
 // Write sets a priority; nil means 0.
 func (c *Client) Write(old, next device.Object) error {
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	p, ok := o.(device.CgroupPriority)
 	if !ok {
 		return fmt.Errorf("object kind %q is not net_prio's", o.Kind())

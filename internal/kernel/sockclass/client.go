@@ -3,6 +3,7 @@
 package sockclass
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -106,10 +107,7 @@ func (c *Client) Read(o device.Object) (device.Object, error) {
 // are treated, and only then the programs detached: killed in between, there is
 // still something for Read to find and the priority for Write to know.
 func (c *Client) Write(old, next device.Object) error {
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	cc, ok := o.(device.CgroupClass)
 	if !ok {
 		return fmt.Errorf("object kind %q is not a class of a control group", o.Kind())

@@ -9,6 +9,7 @@
 package tc
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -146,10 +147,7 @@ func (c *Client) dump(o device.Object, dev string) (all []device.Object, err err
 
 // Write brings the qdisc or class from old to new; nil means absent.
 func (c *Client) Write(old, next device.Object) error {
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	switch o.(type) {
 	case device.Qdisc:
 		return write(old, next, c.addQdisc, c.changeQdisc, c.deleteQdisc)

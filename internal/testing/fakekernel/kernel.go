@@ -8,6 +8,7 @@
 package fakekernel
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -54,10 +55,7 @@ func (k *Kernel) Put(o device.Object) {
 // put changes an object, nil being absent, and what State.Put changes with it.
 func (k *Kernel) put(old, next device.Object) {
 	k.st.Put(old, next)
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	switch {
 	case !alone(o):
 		k.objs = k.st.Objects()
@@ -152,10 +150,7 @@ func (k *Kernel) Write(old, next device.Object) error {
 	if old == nil && next == nil {
 		return fmt.Errorf("write of nothing: %w", unix.EINVAL)
 	}
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	n := k.writes
 	k.writes++
 	if err := k.before(n); err != nil {

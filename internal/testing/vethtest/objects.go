@@ -3,6 +3,7 @@
 package vethtest
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/niclane/niclane/internal/testing/must"
@@ -19,10 +20,7 @@ type Client interface {
 func Write(t testing.TB, c Client, old, next device.Object) {
 	t.Helper()
 	must.Do(t, c.Write(old, next))
-	o := next
-	if o == nil {
-		o = old
-	}
+	o := cmp.Or(next, old)
 	got, err := c.Read(o)
 	must.Do(t, err)
 	if !device.Equal(got, next) {
