@@ -11,6 +11,7 @@ package hostfs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -259,7 +260,7 @@ func (f *FS) Read(o device.Object) (device.Object, error) {
 // business with. The kernel's errno is kept.
 func (f *FS) Write(old, next device.Object) error {
 	if old == nil || next == nil {
-		o := cmpOr(next, old)
+		o := cmp.Or(next, old)
 		return fmt.Errorf("%s: niclane does not make or remove files", o.Key())
 	}
 	v, ok := next.(device.File)
@@ -267,13 +268,6 @@ func (f *FS) Write(old, next device.Object) error {
 		return fmt.Errorf("object kind %q is not a file", next.Kind())
 	}
 	return f.WriteFile(v.Path, v.Value)
-}
-
-func cmpOr(a, b device.Object) device.Object {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // WriteFile writes value to an existing file in one write(2). An empty value
