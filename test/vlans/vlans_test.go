@@ -8,8 +8,6 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/niclane/niclane/internal/kernel/bpf"
 	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/internal/testing/lanetest"
@@ -71,14 +69,14 @@ func TestLane(t *testing.T) {
 				want = each
 			}
 			in, all := lanetest.XDPPackets(t, vethtest.Dev)
-			send(t, v1.Index, f.datagram(4000, f.port).Frame(v1, v0))
+			vethtest.SendFrame(t, vethtest.Peer, 0, each, f.datagram(4000, f.port).Frame(v1, v0))
 			vethtest.Until(t, "all of them are counted",
 				func() bool { _, now := lanetest.XDPPackets(t, vethtest.Dev); return now-all >= each })
 			if now, _ := lanetest.XDPPackets(t, vethtest.Dev); now-in != want {
 				t.Errorf("%s: of %d that arrive %d are the lane's, want %d", f.name, each, now-in, want)
 			}
 			out := sent(t, b)
-			send(t, v0.Index, f.datagram(f.port, 4000).Frame(v0, v1))
+			vethtest.SendFrame(t, vethtest.Dev, 0, each, f.datagram(f.port, 4000).Frame(v0, v1))
 			if now := sent(t, b); now-out != want {
 				t.Errorf("%s: of %d that leave %d are the lane's, want %d", f.name, each, now-out, want)
 			}
@@ -107,15 +105,4 @@ func sent(t *testing.T, b *bpf.Client) (lane uint64) {
 		}
 	}
 	return lane
-}
-
-// send sends a frame from a device, several times.
-func send(t *testing.T, index int, frame []byte) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	must.Do(t, err)
-	defer unix.Close(fd)
-	for range each {
-		must.Do(t, unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}))
-	}
 }

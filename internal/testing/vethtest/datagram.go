@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // A Datagram is UDP over IPv4, from 10.9.0.Source to 10.9.0.1, without a checksum of
@@ -61,4 +63,17 @@ func Interface(t testing.TB, name string) *net.Interface {
 		t.Fatal(err)
 	}
 	return i
+}
+
+// SendFrame puts a frame on a device n times, with a priority (socket(7)).
+func SendFrame(t testing.TB, device string, priority, n int, frame []byte) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	must.Do(t, err)
+	defer unix.Close(fd)
+	must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, priority))
+	to := &unix.SockaddrLinklayer{Ifindex: Interface(t, device).Index}
+	for range n {
+		must.Do(t, unix.Sendto(fd, frame, 0, to))
+	}
 }

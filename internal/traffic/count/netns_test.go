@@ -181,16 +181,6 @@ func onQueue(t *testing.T, dev string, queue int) {
 	}
 }
 
-func send(t *testing.T, dev string, priority int, frame []byte) {
-	t.Helper()
-	link := vethtest.Interface(t, dev)
-	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	must.Do(t, err)
-	defer unix.Close(s)
-	must.Do(t, unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PRIORITY, priority))
-	must.Do(t, unix.Sendto(s, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}))
-}
-
 func open(t *testing.T) *count.Watcher {
 	t.Helper()
 	link := vethtest.Interface(t, vethtest.Dev)
@@ -234,7 +224,7 @@ func TestReceive(t *testing.T) {
 		noise, _ := byPlace(counts(t, w).Received)
 		want, sent := maps.Clone(noise), uint64(0)
 		for _, p := range packets {
-			send(t, vethtest.Peer, 0, p.frame(true))
+			vethtest.SendFrame(t, vethtest.Peer, 0, 1, p.frame(true))
 			want[place{p.lane, 2}]++
 			sent++
 		}
@@ -275,7 +265,7 @@ func TestTransmit(t *testing.T) {
 			if p.lane == 1 || p.name == "ICMP" {
 				priority = 0x10010
 			}
-			send(t, vethtest.Dev, priority, p.frame(false))
+			vethtest.SendFrame(t, vethtest.Dev, priority, 1, p.frame(false))
 		}
 		c := counts(t, w)
 		got, _ := byPlace(c.Sent)
@@ -313,9 +303,9 @@ func TestByClass(t *testing.T) {
 		defer w.Close()
 		tcp, icmp := packets[0], packets[slices.IndexFunc(packets, func(p packet) bool { return p.name == "ICMP" })]
 		for _, priority := range []int{8, 9} {
-			send(t, vethtest.Dev, priority, tcp.frame(false))
-			send(t, vethtest.Dev, priority, icmp.frame(false))
-			send(t, vethtest.Peer, priority, tcp.frame(true))
+			vethtest.SendFrame(t, vethtest.Dev, priority, 1, tcp.frame(false))
+			vethtest.SendFrame(t, vethtest.Dev, priority, 1, icmp.frame(false))
+			vethtest.SendFrame(t, vethtest.Peer, priority, 1, tcp.frame(true))
 		}
 		sent, err := w.Sent()
 		must.Do(t, err)
@@ -354,8 +344,8 @@ func TestTagBesideData(t *testing.T) {
 		w := open(t)
 		udp := packets[slices.IndexFunc(packets, func(p packet) bool { return p.name == "UDP in the VLAN" })]
 		udp.vlan = 0
-		send(t, "v0.7", 0, udp.frame(false))
-		send(t, "v1.7", 0, udp.frame(true))
+		vethtest.SendFrame(t, "v0.7", 0, 1, udp.frame(false))
+		vethtest.SendFrame(t, "v1.7", 0, 1, udp.frame(true))
 		vethtest.Until(t, "received", func() bool {
 			got, _ := byPlace(counts(t, w).Received)
 			return got[place{2, 2}] == 1
@@ -373,8 +363,8 @@ func TestOtherDevice(t *testing.T) {
 		w := open(t)
 		vethtest.Run(t, queues, func(t *testing.T) {
 			for _, p := range packets {
-				send(t, vethtest.Dev, 0, p.frame(false))
-				send(t, vethtest.Peer, 0, p.frame(true))
+				vethtest.SendFrame(t, vethtest.Dev, 0, 1, p.frame(false))
+				vethtest.SendFrame(t, vethtest.Peer, 0, 1, p.frame(true))
 			}
 		})
 		for _, c := range counts(t, w).Sent {

@@ -44,16 +44,10 @@ func open(t *testing.T, device string) *napi.Counter {
 // send puts n frames of nobody's protocol on a device.
 func send(t *testing.T, device string, n int) {
 	t.Helper()
-	link := vethtest.Interface(t, device)
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-	must.Do(t, err)
-	defer unix.Close(fd)
 	frame := make([]byte, 60)
 	copy(frame, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	frame[12], frame[13] = 0x88, 0xb5 // IEEE 802 local experimental
-	for range n {
-		must.Do(t, unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Index}))
-	}
+	vethtest.SendFrame(t, device, 0, n, frame)
 }
 
 func sum(t *testing.T, c *napi.Counter) (s napi.Count) {
