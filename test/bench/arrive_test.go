@@ -3,10 +3,8 @@
 package bench
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -103,35 +101,13 @@ func packetsTo(b *testing.B, port, n int) {
 			unix.Bind(full, &unix.SockaddrInet4{Port: port}))
 	}
 	must.Do(b, err)
-	frame := udpFrame(from.HardwareAddr, to.HardwareAddr, port)
+	frame := vethtest.Datagram{Source: 2, From: 9, To: uint16(port), Payload: 22}.Frame(from, to)
 	address := &unix.SockaddrLinklayer{Ifindex: from.Index, Protocol: 0x0008} // ETH_P_IP, network order
 	for range n {
 		if err := unix.Sendto(fd, frame, 0, address); err != nil && err != unix.ENOBUFS {
 			b.Fatal(err)
 		}
 	}
-}
-
-func udpFrame(from, to net.HardwareAddr, port int) []byte {
-	f := make([]byte, 64)
-	copy(f, to)
-	copy(f[6:], from)
-	f[12] = 0x08
-	ip := f[14:]
-	ip[0], ip[8], ip[9] = 0x45, 64, 17
-	binary.BigEndian.PutUint16(ip[2:], 50)
-	copy(ip[12:], []byte{10, 9, 0, 2})
-	copy(ip[16:], []byte{10, 9, 0, 1})
-	var sum uint32
-	for i := 0; i < 20; i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
-	}
-	sum = sum>>16 + sum&0xffff
-	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
-	binary.BigEndian.PutUint16(ip[20:], 9)
-	binary.BigEndian.PutUint16(ip[22:], uint16(port))
-	binary.BigEndian.PutUint16(ip[24:], 30)
-	return f
 }
 
 // busy is the time in seconds that the processors have worked (proc_stat(5)).
