@@ -4,7 +4,6 @@ package bpf
 
 import (
 	"bytes"
-	"errors"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/traffic/flow"
@@ -36,20 +34,8 @@ func loadXDP(t testing.TB, count bool) (*ebpf.Program, *xdpMaps) {
 
 func loadVariant(t testing.TB, v variant, count bool) (*ebpf.Program, *xdpMaps) {
 	t.Helper()
-	spec, err := v.spec()
-	must.Do(t, err)
-	if !count {
-		must.Do(t, spec.Variables["nl_count"].Set(uint32(0)))
-	}
 	var objs ingressObjects
-	err = spec.LoadAndAssign(&objs, nil)
-	if errors.Is(err, unix.EPERM) {
-		t.Skip("bpf(2): no permission")
-	}
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	t.Cleanup(func() { objs.Close() })
+	loadInto(t, v, count, &objs)
 	return objs.NiclaneIngress, &xdpMaps{
 		table: table[ingressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows},
 		lanes: objs.NlLanes, cpus: objs.NlCpus, counters: objs.NlCounters,

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -35,13 +36,21 @@ func load(t testing.TB) (*egressObjects, *maps) {
 
 func loadCounting(t testing.TB, count bool) (*egressObjects, *maps) {
 	t.Helper()
-	spec, err := variant{program: EgressProgram}.spec()
-	if err == nil && !count {
-		err = spec.Variables["nl_count"].Set(uint32(0))
-	}
-	must.Do(t, err)
 	var objs egressObjects
-	err = spec.LoadAndAssign(&objs, nil)
+	loadInto(t, variant{program: EgressProgram}, count, &objs)
+	return &objs, &maps{table: table[egressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows},
+		sent: objs.NlSent}
+}
+
+// loadInto loads a program and its maps into the struct that bpf2go has made for it.
+func loadInto(t testing.TB, v variant, count bool, objs io.Closer) {
+	t.Helper()
+	spec, err := v.spec()
+	must.Do(t, err)
+	if !count {
+		must.Do(t, spec.Variables["nl_count"].Set(uint32(0)))
+	}
+	err = spec.LoadAndAssign(objs, nil)
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("bpf(2): no permission")
 	}
@@ -49,8 +58,6 @@ func loadCounting(t testing.TB, count bool) (*egressObjects, *maps) {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { objs.Close() })
-	return &objs, &maps{table: table[egressTarget]{inUse: objs.NlInUse, patterns: objs.NlPatterns, flows: objs.NlFlows},
-		sent: objs.NlSent}
 }
 
 // classify runs the classifier on a frame whose priority is before.
