@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -167,35 +165,6 @@ func pin(t *testing.T, cpu int) {
 	must.Do(t, unix.SchedSetaffinity(0, &set))
 }
 
-// checksumErrors is TcpInCsumErrors of this thread's namespace.
-func checksumErrors(t *testing.T) int {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/net/snmp", unix.Gettid()))
-	must.Do(t, err)
-	var names []string
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if f[0] != "Tcp:" {
-			continue
-		}
-		if names == nil {
-			names = f
-			continue
-		}
-		for i, name := range names {
-			n := 0
-			if name == "InCsumErrors" {
-				if _, err := fmt.Sscan(f[i], &n); err != nil {
-					t.Fatal(err)
-				}
-				return n
-			}
-		}
-	}
-	t.Fatalf("no InCsumErrors in\n%s", b)
-	return 0
-}
-
 // counted is what lane 1 and lane 0 have counted.
 func counted(t *testing.T, c *bpf.Client) (n [64]uint64) {
 	t.Helper()
@@ -308,7 +277,7 @@ func TestNativeChecksums(t *testing.T) {
 			}
 		})
 		defer unix.Close(from)
-		vethtest.Until(t, "a bad checksum is counted", func() bool { return checksumErrors(t) > 0 })
+		vethtest.Until(t, "a bad checksum is counted", func() bool { return vethtest.TCP(t, "InCsumErrors") > 0 })
 		peer.do(func() { vethtest.Command(t, "ethtool -K v1 tx off") })
 		k := connect(t, peer, fd, tt.sa)
 		defer k.close()

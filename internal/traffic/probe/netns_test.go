@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,8 +28,10 @@ func addr(s string) netip.Addr      { return netip.MustParseAddr(s) }
 func end(s string) netip.AddrPort   { return netip.MustParseAddrPort(s) }
 func whole(s string) netip.AddrPort { return netip.AddrPortFrom(addr(s), 0) }
 
+type pair struct{ local, remote string }
+
 // ends are this host's and the other's addresses.
-var ends = map[string]struct{ local, remote string }{
+var ends = map[string]pair{
 	"IPv4": {"10.9.0.1", "10.9.0.2"}, "IPv6": {"fd00:9::1", "fd00:9::2"},
 }
 
@@ -91,6 +94,15 @@ func between(t *testing.T, f func(t *testing.T, other *host)) {
 	})
 }
 
+// eachFamily runs f as between does, by IPv4 and by IPv6.
+func eachFamily(t *testing.T, f func(t *testing.T, other *host, e pair)) {
+	for name, e := range ends {
+		t.Run(name, func(t *testing.T) {
+			between(t, func(t *testing.T, other *host) { f(t, other, e) })
+		})
+	}
+}
+
 func bits(a string) int {
 	if addr(a).Is4() {
 		return 24
@@ -146,89 +158,74 @@ func send(t *testing.T, as ...probe.Attempt) []probe.Result {
 	return got
 }
 
-func times(n int, a probe.Attempt) []probe.Attempt {
-	var out []probe.Attempt
-	for range n {
-		out = append(out, a)
-	}
-	return out
-}
-
 // TestClosed: from a port that a server of this host listens on, and from free
 // ones, each packet to a port of its own, and each is refused.
 func TestClosed(t *testing.T) {
-	for name, e := range ends {
-		t.Run(name, func(t *testing.T) {
-			between(t, func(t *testing.T, other *host) {
-				server := netip.AddrPortFrom(addr(e.local), 80)
-				listen(t, server, 0)
-				as := append(times(8, probe.Attempt{Protocol: "tcp", Local: server, Remote: whole(e.remote)}),
-					times(8, probe.Attempt{Protocol: "tcp", Local: whole(e.local), Remote: whole(e.remote)})...)
-				remotes, locals := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
-				for i, r := range send(t, as...) {
-					if r.Answer != probe.Refused || r.Err != nil || !r.Sent() {
-						t.Errorf("attempt %d: %+v", i, r)
-					}
-					remotes[r.Remote], locals[r.Local] = true, true
-					if r.Remote.Port() < 61000 || i < 8 && r.Local != server {
-						t.Errorf("attempt %d: from %s to %s", i, r.Local, r.Remote)
-					}
-				}
-				if len(remotes) != 16 || len(locals) < 8 {
-					t.Errorf("%d ports there, %d here; want 16, and more than one", len(remotes), len(locals))
-				}
-			})
-		})
-	}
+	eachFamily(t, func(t *testing.T, other *host, e pair) {
+		server := netip.AddrPortFrom(addr(e.local), 80)
+		listen(t, server, 0)
+		one := probe.Attempt{Protocol: "tcp", Local: server, Remote: whole(e.remote)}
+		another := probe.Attempt{Protocol: "tcp", Local: whole(e.local), Remote: whole(e.remote)}
+		as := slices.Concat(slices.Repeat([]probe.Attempt{one}, 8), slices.Repeat([]probe.Attempt{another}, 8))
+		remotes, locals := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
+		for i, r := range send(t, as...) {
+			if r.Answer != probe.Refused || r.Err != nil || !r.Sent() {
+				t.Errorf("attempt %d: %+v", i, r)
+			}
+			remotes[r.Remote], locals[r.Local] = true, true
+			if r.Remote.Port() < 61000 || i < 8 && r.Local != server {
+				t.Errorf("attempt %d: from %s to %s", i, r.Local, r.Remote)
+			}
+		}
+		if len(remotes) != 16 || len(locals) < 8 {
+			t.Errorf("%d ports there, %d here; want 16, and more than one", len(remotes), len(locals))
+		}
+	})
 }
 
 // TestOpen: the application behind a port that accepts learns of an attempt
 // only if it is to connect, and then of its reset.
 func TestOpen(t *testing.T) {
-	for name, e := range ends {
-		t.Run(name, func(t *testing.T) {
-			between(t, func(t *testing.T, other *host) {
-				// The other's kernel keeps the first connection that is not
-				// made for a while: the second is to another port.
-				var unasked, there *net.TCPListener
-				half, at := netip.AddrPortFrom(addr(e.remote), 7000), netip.AddrPortFrom(addr(e.remote), 7001)
-				other.run(func() { unasked, there = listen(t, half, 0), listen(t, at, 0) })
-				server := netip.AddrPortFrom(addr(e.local), 80)
-				listen(t, server, 0)
-				for _, local := range []netip.AddrPort{server, whole(e.local)} {
-					if r := send(t, probe.Attempt{Protocol: "tcp", Local: local,
-						Remote: half})[0]; r.Answer != probe.Accepted || r.Err != nil {
-						t.Errorf("not to connect: %+v", r)
-					}
-					r := send(t, probe.Attempt{Protocol: "tcp", Local: local, Remote: at, Connect: true})[0]
-					if r.Answer != probe.Accepted || r.Err != nil {
-						t.Errorf("to connect: %+v", r)
-					}
-					c, err := there.AcceptTCP()
-					must.Do(t, err)
-					if got := c.RemoteAddr().(*net.TCPAddr).AddrPort(); got != r.Local {
-						t.Errorf("connected from %s, want %s", got, r.Local)
-					}
-					if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-						t.Errorf("read: %v, want a reset", err)
-					}
-					c.Close()
-				}
-				// The first that the other gets is somebody else's.
-				var c net.Conn
-				var err error
-				other.run(func() { c, err = net.Dial("tcp", half.String()) })
-				must.Do(t, err)
-				defer c.Close()
-				got, err := unasked.Accept()
-				must.Do(t, err)
-				defer got.Close()
-				if got.RemoteAddr().String() != c.LocalAddr().String() {
-					t.Errorf("the application got a connection from %s", got.RemoteAddr())
-				}
-			})
-		})
-	}
+	eachFamily(t, func(t *testing.T, other *host, e pair) {
+		// The other's kernel keeps the first connection that is not
+		// made for a while: the second is to another port.
+		var unasked, there *net.TCPListener
+		half, at := netip.AddrPortFrom(addr(e.remote), 7000), netip.AddrPortFrom(addr(e.remote), 7001)
+		other.run(func() { unasked, there = listen(t, half, 0), listen(t, at, 0) })
+		server := netip.AddrPortFrom(addr(e.local), 80)
+		listen(t, server, 0)
+		for _, local := range []netip.AddrPort{server, whole(e.local)} {
+			if r := send(t, probe.Attempt{Protocol: "tcp", Local: local,
+				Remote: half})[0]; r.Answer != probe.Accepted || r.Err != nil {
+				t.Errorf("not to connect: %+v", r)
+			}
+			r := send(t, probe.Attempt{Protocol: "tcp", Local: local, Remote: at, Connect: true})[0]
+			if r.Answer != probe.Accepted || r.Err != nil {
+				t.Errorf("to connect: %+v", r)
+			}
+			c, err := there.AcceptTCP()
+			must.Do(t, err)
+			if got := c.RemoteAddr().(*net.TCPAddr).AddrPort(); got != r.Local {
+				t.Errorf("connected from %s, want %s", got, r.Local)
+			}
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("read: %v, want a reset", err)
+			}
+			c.Close()
+		}
+		// The first that the other gets is somebody else's.
+		var c net.Conn
+		var err error
+		other.run(func() { c, err = net.Dial("tcp", half.String()) })
+		must.Do(t, err)
+		defer c.Close()
+		got, err := unasked.Accept()
+		must.Do(t, err)
+		defer got.Close()
+		if got.RemoteAddr().String() != c.LocalAddr().String() {
+			t.Errorf("the application got a connection from %s", got.RemoteAddr())
+		}
+	})
 }
 
 // TestLive: no attempt has the addresses and ports of a connection, and those
@@ -270,7 +267,8 @@ func TestLive(t *testing.T) {
 			t.Errorf("%d segments were sent", n)
 		}
 		exchange()
-		for i, r := range send(t, times(100, probe.Attempt{Protocol: "tcp", Local: at, Remote: whole("10.9.0.2")})...) {
+		as := slices.Repeat([]probe.Attempt{{Protocol: "tcp", Local: at, Remote: whole("10.9.0.2")}}, 100)
+		for i, r := range send(t, as...) {
 			if r.Answer != probe.Refused || r.Remote.Port() == 61000 {
 				t.Errorf("attempt %d: %+v", i, r)
 			}
@@ -281,34 +279,7 @@ func TestLive(t *testing.T) {
 
 // segmentsSent is the TCP segments that this host has sent, but for resets and
 // those sent again.
-func segmentsSent(t *testing.T) int { return snmp(t, "OutSegs") }
-
-// snmp reads a counter of TCP.
-func snmp(t *testing.T, name string) (n int) {
-	t.Helper()
-	b, err := os.ReadFile("/proc/thread-self/net/snmp")
-	must.Do(t, err)
-	var names []string
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		switch {
-		case f[0] != "Tcp:":
-		case names == nil:
-			names = f
-		default:
-			for i := range f {
-				if names[i] == name {
-					if _, err := fmt.Sscan(f[i], &n); err != nil {
-						t.Fatal(err)
-					}
-					return n
-				}
-			}
-		}
-	}
-	t.Fatalf("no counter %s", name)
-	return 0
-}
+func segmentsSent(t *testing.T) int { return vethtest.TCP(t, "OutSegs") }
 
 // TestRestart: while an answer is awaited, a server can start on the port.
 func TestRestart(t *testing.T) {
@@ -318,7 +289,7 @@ func TestRestart(t *testing.T) {
 		defer cancel()
 		// Nobody has the second address: the answer does not come. By the
 		// third attempt the first is waiting.
-		as := times(3, probe.Attempt{Protocol: "tcp", Local: at, Remote: whole("10.9.0.77")})
+		as := slices.Repeat([]probe.Attempt{{Protocol: "tcp", Local: at, Remote: whole("10.9.0.77")}}, 3)
 		_, err := probe.Send(ctx, as, func(i int, _, _ netip.AddrPort) bool {
 			if i == 2 {
 				listen(t, at, 1)
@@ -334,15 +305,15 @@ func TestRestart(t *testing.T) {
 func TestNoAnswer(t *testing.T) {
 	between(t, func(t *testing.T, other *host) {
 		ip(t, "neighbour add 10.9.0.77 lladdr 02:00:00:00:00:77 dev %s", vethtest.Dev)
-		before := snmp(t, "RetransSegs")
-		got := send(t, times(4, probe.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"),
-			Remote: whole("10.9.0.77")})...)
-		for i, r := range got {
+		before := vethtest.TCP(t, "RetransSegs")
+		a := probe.Attempt{Protocol: "tcp", Local: end("10.9.0.1:80"), Remote: whole("10.9.0.77")}
+		as := slices.Repeat([]probe.Attempt{a}, 4)
+		for i, r := range send(t, as...) {
 			if r.Answer != probe.None || r.Err != nil || !r.Sent() {
 				t.Errorf("attempt %d: %+v", i, r)
 			}
 		}
-		if n := snmp(t, "RetransSegs") - before; n != 0 {
+		if n := vethtest.TCP(t, "RetransSegs") - before; n != 0 {
 			t.Errorf("%d segments were sent again", n)
 		}
 	})
@@ -369,50 +340,46 @@ func TestUnreachable(t *testing.T) {
 // whole; the server goes on to get what is sent to it. From a free port the
 // answer is seen.
 func TestUDP(t *testing.T) {
-	for name, e := range ends {
-		t.Run(name, func(t *testing.T) {
-			between(t, func(t *testing.T, other *host) {
-				local, remote := netip.AddrPortFrom(addr(e.local), 53), netip.AddrPortFrom(addr(e.remote), 7000)
-				server, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
-				must.Do(t, err)
-				defer server.Close()
-				var peer *net.UDPConn
-				other.run(func() { peer, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(remote)) })
-				must.Do(t, err)
-				defer peer.Close()
-				for _, c := range []*net.UDPConn{server, peer} {
-					must.Do(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-				}
-				b := make([]byte, 10)
-				r := send(t, probe.Attempt{Protocol: "udp", Local: local, Remote: remote})[0]
-				if r.Answer != probe.Unawaited || r.Err != nil || !r.Sent() {
-					t.Errorf("from the server's port: %+v", r)
-				}
-				if n, from, err := peer.ReadFromUDPAddrPort(b); n != 0 || from != local || err != nil {
-					t.Errorf("arrived %d bytes from %s (%v), want none from %s", n, from, err, local)
-				}
-				if _, err := peer.WriteToUDPAddrPort([]byte("query"), local); err != nil {
-					t.Fatal(err)
-				}
-				if n, _, err := server.ReadFromUDPAddrPort(b); string(b[:n]) != "query" {
-					t.Errorf("the server got %q (%v)", b[:n], err)
-				}
-				go func() {
-					if _, from, err := peer.ReadFromUDPAddrPort(b); err == nil {
-						_, _ = peer.WriteToUDPAddrPort(nil, from)
-					}
-				}()
-				free := probe.Attempt{Protocol: "udp", Local: whole(e.local), Remote: remote}
-				if r := send(t, free)[0]; r.Answer != probe.Accepted || r.Err != nil {
-					t.Errorf("answered: %+v", r)
-				}
-				free.Remote = whole(e.remote)
-				if r := send(t, free)[0]; r.Answer != probe.Refused || r.Err != nil {
-					t.Errorf("to a closed port: %+v", r)
-				}
-			})
-		})
-	}
+	eachFamily(t, func(t *testing.T, other *host, e pair) {
+		local, remote := netip.AddrPortFrom(addr(e.local), 53), netip.AddrPortFrom(addr(e.remote), 7000)
+		server, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
+		must.Do(t, err)
+		defer server.Close()
+		var peer *net.UDPConn
+		other.run(func() { peer, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(remote)) })
+		must.Do(t, err)
+		defer peer.Close()
+		for _, c := range []*net.UDPConn{server, peer} {
+			must.Do(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		}
+		b := make([]byte, 10)
+		r := send(t, probe.Attempt{Protocol: "udp", Local: local, Remote: remote})[0]
+		if r.Answer != probe.Unawaited || r.Err != nil || !r.Sent() {
+			t.Errorf("from the server's port: %+v", r)
+		}
+		if n, from, err := peer.ReadFromUDPAddrPort(b); n != 0 || from != local || err != nil {
+			t.Errorf("arrived %d bytes from %s (%v), want none from %s", n, from, err, local)
+		}
+		if _, err := peer.WriteToUDPAddrPort([]byte("query"), local); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := server.ReadFromUDPAddrPort(b); string(b[:n]) != "query" {
+			t.Errorf("the server got %q (%v)", b[:n], err)
+		}
+		go func() {
+			if _, from, err := peer.ReadFromUDPAddrPort(b); err == nil {
+				_, _ = peer.WriteToUDPAddrPort(nil, from)
+			}
+		}()
+		free := probe.Attempt{Protocol: "udp", Local: whole(e.local), Remote: remote}
+		if r := send(t, free)[0]; r.Answer != probe.Accepted || r.Err != nil {
+			t.Errorf("answered: %+v", r)
+		}
+		free.Remote = whole(e.remote)
+		if r := send(t, free)[0]; r.Answer != probe.Refused || r.Err != nil {
+			t.Errorf("to a closed port: %+v", r)
+		}
+	})
 }
 
 // TestUnsent: what cannot be sent says why, and is not sent.
