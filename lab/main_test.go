@@ -25,29 +25,14 @@ const (
 // TestMain runs the tests in network and mount namespaces of their own, with
 // an empty /run, so that what they compare before and after is theirs alone.
 func TestMain(m *testing.M) {
-	os.Exit(testMain(m))
-}
-
-func testMain(m *testing.M) int {
-	if len(os.Args) > 2 {
-		var err error
-		switch os.Args[1] {
-		case HelperCommand:
-			err = ExecMain(os.Args[2:])
-		case upRole:
-			_, err = Up(context.Background(), Config{Name: os.Args[2]})
-		case downRole:
-			err = Down(context.Background(), os.Args[2])
-		default:
-			return vethtest.Isolate(m)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return 0
-	}
-	return vethtest.Isolate(m)
+	vethtest.Main(m, vethtest.Isolate, map[string]func([]string) error{
+		HelperCommand: ExecMain,
+		upRole: func(args []string) error {
+			_, err := Up(context.Background(), Config{Name: args[0]})
+			return err
+		},
+		downRole: func(args []string) error { return Down(context.Background(), args[0]) },
+	})
 }
 
 // raise makes a lab, which is taken down at the end.

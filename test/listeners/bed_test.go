@@ -35,23 +35,7 @@ import (
 const serverArg = "test-server"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		var err error
-		switch os.Args[1] {
-		case app.KeeperArg:
-			err = app.RunKeeper(os.Args[2:])
-		case serverArg:
-			err = serve(os.Args[2:])
-		default:
-			os.Exit(vethtest.Isolate(m))
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(vethtest.Isolate(m))
+	vethtest.Main(m, vethtest.Isolate, map[string]func([]string) error{app.KeeperArg: app.RunKeeper, serverArg: serve})
 }
 
 const port = 8080

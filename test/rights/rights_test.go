@@ -44,11 +44,9 @@ var numbers = []string{
 const limited = "limited"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 3 && os.Args[1] == limited {
-		fmt.Fprintln(os.Stderr, become(strings.Split(os.Args[2], ","), os.Args[3:]))
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	vethtest.Main(m, (*testing.M).Run, map[string]func([]string) error{
+		limited: func(args []string) error { return become(strings.Split(args[0], ","), args[1:]) },
+	})
 }
 
 // become returns only an error. What root gets at execve(2) is what the bounding set

@@ -28,20 +28,13 @@ import (
 const senderArg = "test-sender"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == senderArg {
-		if err := sender(os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
+	vethtest.Main(m, (*testing.M).Run, map[string]func([]string) error{senderArg: sender})
 }
 
 // sender makes a socket, and sends a datagram for each line that it reads,
 // which it answers when it is sent.
-func sender(address string) error {
-	c, err := net.Dial("udp4", address)
+func sender(args []string) error {
+	c, err := net.Dial("udp4", args[0])
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/sockclass"
 	"github.com/niclane/niclane/internal/testing/must"
+	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -30,20 +31,7 @@ const (
 
 // TestMain lets the test's executable be the application, and a writer to kill.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case appArg:
-			serve()
-			os.Exit(0)
-		case writerArg:
-			if err := writer(os.Args[2:]); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
-	}
-	os.Exit(m.Run())
+	vethtest.Main(m, (*testing.M).Run, map[string]func([]string) error{appArg: serve, writerArg: writer})
 }
 
 // writer writes V2 OLD NEW, classes in JSON or "null".
@@ -153,7 +141,7 @@ func (a *app) connect(listener, client, accepted string) {
 }
 
 // serve is the application: a command per line.
-func serve() {
+func serve([]string) error {
 	runtime.LockOSThread()
 	s := sockets{}
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
@@ -164,6 +152,7 @@ func serve() {
 		}
 		fmt.Println(n)
 	}
+	return nil
 }
 
 type sockets map[string]int

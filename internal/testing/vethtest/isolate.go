@@ -52,6 +52,19 @@ func Isolate(m *testing.M) int {
 	return 0
 }
 
+// Main runs a package's tests, or in their place the role that the first argument
+// names: what a test starts its own program for. It does not return.
+func Main(m *testing.M, tests func(*testing.M) int, roles map[string]func(args []string) error) {
+	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
+		if err := roles[os.Args[1]](os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(tests(m))
+}
+
 // NeedRoot skips a test that only root can run.
 func NeedRoot(t testing.TB) {
 	t.Helper()
