@@ -3,11 +3,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/lane/config"
+	"github.com/niclane/niclane/lane/device"
 )
 
 // maxConfig is far above any sensible file; it keeps a wrong path (a device, a
@@ -35,4 +40,13 @@ func parseConfig(path string, r io.Reader) (*config.File, []byte, error) {
 	}
 	file, err := config.ParseFile(path, text)
 	return file, text, err
+}
+
+// look reads devices that are there, without probing what they can do.
+func (a *app) look(ctx context.Context, devices []string) (*device.State, error) {
+	st, known, err := a.Engine().Observe(ctx, devices, nil)
+	if err == nil && !known {
+		err = fmt.Errorf("%s: %w", strings.Join(devices, ", "), unix.ENODEV)
+	}
+	return st, err
 }

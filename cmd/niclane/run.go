@@ -18,7 +18,6 @@ import (
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/engine"
 	"github.com/niclane/niclane/lane/journal"
-	"github.com/niclane/niclane/lane/observe"
 )
 
 // Exit codes of run and lab exec where the command was not started, as env(1) has them:
@@ -79,7 +78,7 @@ func (a *app) options(ctx context.Context, what string, f *laneFlags, file strin
 	if l, err = a.findLane(f.lane, file); err != nil {
 		return l, o, err
 	}
-	st, err := observe.Observe(ctx, observe.Options{Devices: l.Devices(), RunDir: a.RunDir, NoProbes: true})
+	st, err := a.look(ctx, l.Devices())
 	if err != nil {
 		return l, o, err
 	}

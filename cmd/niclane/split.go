@@ -19,7 +19,6 @@ import (
 	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/engine"
-	"github.com/niclane/niclane/lane/observe"
 )
 
 // splitFlags are those of niclane split.
@@ -107,8 +106,7 @@ func (a *app) divide(ctx context.Context, f *splitFlags, path string, command []
 	if r.Nodes, err = sys.Nodes(); err != nil {
 		return nil, err
 	}
-	st, err := observe.Observe(ctx, observe.Options{Devices: (&engine.File{Intent: file.Intent}).Devices(),
-		RunDir: a.RunDir, NoProbes: true})
+	st, err := a.look(ctx, (&engine.File{Intent: file.Intent}).Devices())
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/niclane/niclane/app/split"
 	"github.com/niclane/niclane/cmd/internal/cli"
 	"github.com/niclane/niclane/lane/device"
-	"github.com/niclane/niclane/lane/observe"
 )
 
 // The processes that an application on several nodes consists of. Of shards,
@@ -141,8 +140,7 @@ func becomeInLane(args []string) error {
 	if err != nil {
 		return err
 	}
-	st, err := observe.Observe(context.Background(),
-		observe.Options{Devices: l.Devices(), RunDir: a.RunDir, NoProbes: true})
+	st, err := a.look(context.Background(), l.Devices())
 	if err != nil {
 		return err
 	}

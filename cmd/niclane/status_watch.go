@@ -97,7 +97,7 @@ func (a *app) printRates(r rated) error {
 
 // A rater reads moments.
 type rater struct {
-	runDir  string
+	app     *app
 	devices []string
 	numbers map[string]map[int]string // lanes of niclane's XDP program, by device
 	tc      *tc.Client
@@ -118,12 +118,11 @@ func (a *app) newRater(ctx context.Context, lanes []plan.FittedLane, devices []s
 	if err != nil {
 		return nil, err
 	}
-	r := &rater{runDir: a.RunDir, devices: devices, numbers: map[string]map[int]string{},
+	r := &rater{app: a, devices: devices, numbers: map[string]map[int]string{},
 		handlers: map[uint32]map[int]int{}}
 	var st *device.State
 	if exact {
-		if st, err = observe.Observe(ctx,
-			observe.Options{Devices: devices, RunDir: a.RunDir, NoProbes: true}); err != nil {
+		if st, err = a.look(ctx, devices); err != nil {
 			return nil, err
 		}
 	}
@@ -163,7 +162,7 @@ func (r *rater) read(ctx context.Context) (status.Moment, time.Time, *device.Sta
 		Received: map[string]map[status.LaneQueue]device.QueueCounter{},
 		Arrived:  map[string]map[string]device.QueueCounter{}, Threads: map[int]status.Thread{},
 		Polls: map[int]uint64{}, Handlers: map[string]map[int]int{}}
-	st, err := observe.Observe(ctx, observe.Options{Devices: r.devices, RunDir: r.runDir, NoProbes: true})
+	st, err := r.app.look(ctx, r.devices)
 	if err != nil {
 		return m, time.Time{}, nil, err
 	}
