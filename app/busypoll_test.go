@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // polling are what a process's epoll instances and listeners are told: "epoll
@@ -22,14 +23,14 @@ import (
 func (b *bed) polling(pid int) map[string]int {
 	b.Helper()
 	pidfd, err := unix.PidfdOpen(pid, 0)
-	must(b, err)
+	must.Do(b, err)
 	defer unix.Close(pidfd)
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	must(b, err)
+	must.Do(b, err)
 	got := map[string]int{}
 	for _, e := range entries {
 		n, err := strconv.Atoi(e.Name())
-		must(b, err)
+		must.Do(b, err)
 		fd, err := unix.PidfdGetfd(pidfd, n, 0)
 		if err != nil {
 			continue
@@ -50,9 +51,9 @@ func (b *bed) polling(pid int) map[string]int {
 		}
 		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && listens == 1 {
 			usecs, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL)
-			must(b, err)
+			must.Do(b, err)
 			prefer, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL)
-			must(b, err)
+			must.Do(b, err)
 			got[fmt.Sprintf("listener %d/%d", usecs, prefer)]++
 		}
 		unix.Close(fd)
@@ -65,7 +66,7 @@ func (b *bed) polling(pid int) map[string]int {
 func noParams(t testing.TB, what string, errno error) {
 	t.Helper()
 	var u unix.Utsname
-	must(t, unix.Uname(&u))
+	must.Do(t, unix.Uname(&u))
 	release := unix.ByteSliceToString(u.Release[:])
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
@@ -123,13 +124,13 @@ func TestBusyPoll(t *testing.T) {
 
 	// The keeper tells what comes: another process of the group.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	must(t, err)
+	must.Do(t, err)
 	defer unix.Close(epoll)
 	later := exec.Command("sleep", "1000")
 	later.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll")}
 	next := b.running(later)
 	for _, g := range r.Groups {
-		must(t, os.WriteFile(g.Dir()+"/cgroup.procs", []byte(strconv.Itoa(next)), 0))
+		must.Do(t, os.WriteFile(g.Dir()+"/cgroup.procs", []byte(strconv.Itoa(next)), 0))
 	}
 	b.until("the epoll instance that came polls", func() bool { return b.polling(next)["epoll 70/16/1"] == 1 })
 	b.detach(app.Choice{PID: pid})
@@ -144,7 +145,7 @@ func TestBusyPoll(t *testing.T) {
 func TestBusyPollOwn(t *testing.T) {
 	b := newBed(t)
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	must(t, err)
+	must.Do(t, err)
 	defer unix.Close(epoll)
 	own := [8]byte{99, 0, 0, 0, 8}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(epoll), unix.EPIOCSPARAMS,
@@ -152,9 +153,9 @@ func TestBusyPollOwn(t *testing.T) {
 		noParams(t, "EPIOCSPARAMS", errno)
 	}
 	udp, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	must.Do(t, err)
 	defer unix.Close(udp)
-	must(t, unix.SetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 33))
+	must.Do(t, unix.SetsockoptInt(udp, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 33))
 	// A child has both, and sleeps.
 	cmd := exec.Command("sleep", "1000")
 	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, epoll)), "epoll"), os.NewFile(uintptr(dup(t, udp)), "udp")}
@@ -178,6 +179,6 @@ func TestBusyPollOwn(t *testing.T) {
 func dup(t *testing.T, fd int) int {
 	t.Helper()
 	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	must(t, err)
+	must.Do(t, err)
 	return n
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // A container is one of runc's, of this host's programs, with a network
@@ -33,7 +34,7 @@ func (b *bed) container(host bool) *container {
 	}
 	bundle := b.TempDir()
 	c := &container{id: fmt.Sprintf("runc-test-%d-%t", os.Getpid(), host), root: filepath.Join(b.TempDir(), "runc")}
-	must(b, os.Mkdir(bundle+"/rootfs", 0o755))
+	must.Do(b, os.Mkdir(bundle+"/rootfs", 0o755))
 	namespaces := []map[string]string{{"type": "pid"}, {"type": "mount"}}
 	if !host {
 		namespaces = append(namespaces, map[string]string{"type": "network"})
@@ -54,7 +55,7 @@ func (b *bed) container(host bool) *container {
 	if err == nil {
 		err = os.WriteFile(bundle+"/config.json", spec, 0o600)
 	}
-	must(b, err)
+	must.Do(b, err)
 	pidFile := bundle + "/pid"
 	log := bundle + "/log"
 	cmd := exec.Command(runc, "--root", c.root, "--log", log, "run", "--detach", "--bundle", bundle, "--pid-file",
@@ -69,7 +70,7 @@ func (b *bed) container(host bool) *container {
 		}
 	})
 	text, err := os.ReadFile(pidFile)
-	must(b, err)
+	must.Do(b, err)
 	if c.pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
 		b.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func (b *bed) container(host bool) *container {
 func allowed(t *testing.T, pid int) (cpus []int) {
 	t.Helper()
 	var set unix.CPUSet
-	must(t, unix.SchedGetaffinity(pid, &set))
+	must.Do(t, unix.SchedGetaffinity(pid, &set))
 	for cpu := range 1024 {
 		if set.IsSet(cpu) {
 			cpus = append(cpus, cpu)

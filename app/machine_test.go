@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // commands runs commands that must work.
@@ -48,7 +49,7 @@ func (b *bed) qemu() int {
 		"-name", "test,debug-threads=on", "-netdev", "tap,id=n,ifname=vm0,script=no,downscript=no", "-device",
 		"virtio-net-pci,netdev=n,romfile=")
 	cmd.Stderr = &said
-	must(b, cmd.Start())
+	must.Do(b, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	b.Cleanup(func() {
@@ -63,7 +64,7 @@ func (b *bed) qemu() int {
 		default:
 		}
 		tap, err := net.InterfaceByName("vm0")
-		must(b, err)
+		must.Do(b, err)
 		names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", cmd.Process.Pid))
 		processors := 0
 		for _, name := range names {
@@ -86,7 +87,7 @@ func allowedAll(t *testing.T, pid int) map[string][]int {
 	}
 	for _, task := range tasks {
 		tid, err := strconv.Atoi(filepath.Base(task))
-		must(t, err)
+		must.Do(t, err)
 		all[filepath.Base(task)] = allowed(t, tid)
 	}
 	return all
@@ -154,17 +155,17 @@ func (b *bed) scope(pid int) {
 			continue
 		}
 		dir := fmt.Sprintf("%s/machine-niclane-test-%d.scope", root, os.Getpid())
-		must(b, os.Mkdir(dir, 0o755))
+		must.Do(b, os.Mkdir(dir, 0o755))
 		b.Cleanup(func() {
 			_ = os.WriteFile(root+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
 			b.until("the group is empty", func() bool { return os.Remove(dir) == nil })
 		})
 		for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if text, err := os.ReadFile(root + "/" + f); err == nil { // version 1: a group begins with none
-				must(b, os.WriteFile(dir+"/"+f, text, 0))
+				must.Do(b, os.WriteFile(dir+"/"+f, text, 0))
 			}
 		}
-		must(b, os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0))
+		must.Do(b, os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0))
 		made = true
 	}
 	if !made {
@@ -212,15 +213,15 @@ func TestNoMachine(t *testing.T) {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
 			t.Skipf("/dev/net/tun: %v", err) // a container that was given none
 		}
-		must(t, err)
+		must.Do(t, err)
 		defer unix.Close(fd)
 		fds = append(fds, fd)
 	}
 	for _, fd := range fds {
 		req, err := unix.NewIfreq("many0")
-		must(t, err)
+		must.Do(t, err)
 		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE)
-		must(t, unix.IoctlIfreq(fd, unix.TUNSETIFF, req))
+		must.Do(t, unix.IoctlIfreq(fd, unix.TUNSETIFF, req))
 	}
 	b.refuses(options(b.dir), app.Target{Tap: "many0"}, "is niclane itself")
 	b.nothingLeft()

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
@@ -74,14 +75,6 @@ type bed struct {
 	lane app.Lane
 }
 
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -97,7 +90,7 @@ func newBed(t *testing.T) *bed {
 func (b *bed) command(script string) *exec.Cmd {
 	b.Helper()
 	l, err := json.Marshal(b.lane)
-	must(b, err)
+	must.Do(b, err)
 	cmd := exec.Command("/proc/self/exe", runArg, b.dir, string(l), "sh", "-c", script)
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -109,7 +102,7 @@ func (b *bed) groups() []string {
 	var all []string
 	for _, depth := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
 		found, err := filepath.Glob(depth + "niclane-" + b.lane.Name + "-*")
-		must(b, err)
+		must.Do(b, err)
 		all = append(all, found...)
 	}
 	return all
@@ -118,7 +111,7 @@ func (b *bed) groups() []string {
 func (b *bed) records() []*app.Record {
 	b.Helper()
 	rs, err := app.List(b.dir)
-	must(b, err)
+	must.Do(b, err)
 	return rs
 }
 
@@ -143,7 +136,7 @@ func (b *bed) nothingLeft() {
 func (b *bed) attach(o app.Options, at app.Target) *app.Result {
 	b.Helper()
 	r, err := app.Attach(b.lane, o, at)
-	must(b, err)
+	must.Do(b, err)
 	return r
 }
 
@@ -177,7 +170,7 @@ func (b *bed) detach(c app.Choice) {
 // running starts a command, closes the files that it was given, and kills it in the end.
 func (b *bed) running(cmd *exec.Cmd) int {
 	b.Helper()
-	must(b, cmd.Start())
+	must.Do(b, cmd.Start())
 	for _, f := range cmd.ExtraFiles {
 		f.Close()
 	}
@@ -192,7 +185,7 @@ func (b *bed) running(cmd *exec.Cmd) int {
 func (b *bed) cgroups(pid int) string {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	must(b, err)
+	must.Do(b, err)
 	return string(text)
 }
 
@@ -229,10 +222,10 @@ func TestRunIsTheCommand(t *testing.T) {
 	cmd := b.command(`trap 'echo signal' USR1; echo $$; while read line; do echo "$line"; done; exit 3`)
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	must(t, errors.Join(err1, err2, cmd.Start()))
+	must.Do(t, errors.Join(err1, err2, cmd.Start()))
 	plain := exec.Command("sh", "-c", "read end")
 	plainIn, err := plain.StdinPipe()
-	must(t, errors.Join(err, plain.Start()))
+	must.Do(t, errors.Join(err, plain.Start()))
 	defer func() { plainIn.Close(); _ = plain.Wait() }()
 	lines := bufio.NewScanner(out)
 	next := func(want string) {
@@ -247,12 +240,12 @@ func TestRunIsTheCommand(t *testing.T) {
 	if got != want {
 		t.Errorf("it has descriptors %s, and %s without niclane", got, want)
 	}
-	must(t, unix.Kill(pid, unix.SIGSTOP))
+	must.Do(t, unix.Kill(pid, unix.SIGSTOP))
 	var ws unix.WaitStatus
 	if _, err := unix.Wait4(pid, &ws, unix.WUNTRACED, nil); err != nil || !ws.Stopped() {
 		t.Errorf("%v, stopped %v", err, ws.Stopped())
 	}
-	must(t, unix.Kill(pid, unix.SIGCONT))
+	must.Do(t, unix.Kill(pid, unix.SIGCONT))
 	fmt.Fprintln(in, "a line")
 	next("a line")
 	// A shell that gets a signal right before it reads runs the trap after it
@@ -261,7 +254,7 @@ func TestRunIsTheCommand(t *testing.T) {
 		where, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", pid))
 		return err == nil && strings.Contains(string(where), "pipe_read")
 	})
-	must(t, unix.Kill(pid, unix.SIGUSR1))
+	must.Do(t, unix.Kill(pid, unix.SIGUSR1))
 	next("signal")
 	in.Close()
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 3 {
@@ -274,7 +267,7 @@ func TestRunIsTheCommand(t *testing.T) {
 func descriptors(t *testing.T, pid int) string {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	must(t, err)
+	must.Do(t, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -297,7 +290,7 @@ func TestRunFails(t *testing.T) {
 	b.lane.Members = nil
 	l, _ := json.Marshal(b.lane)
 	damaged := b.dir + "/damaged"
-	must(t, os.WriteFile(damaged, []byte("not a program"), 0o755))
+	must.Do(t, os.WriteFile(damaged, []byte("not a program"), 0o755))
 	text.Reset()
 	cmd = exec.Command("/proc/self/exe", runArg, b.dir, string(l), damaged)
 	cmd.Stderr = &text
@@ -312,13 +305,13 @@ func TestRunFails(t *testing.T) {
 func TestDaemon(t *testing.T) {
 	b := newBed(t)
 	out, err := b.command("sleep 1000 >/dev/null 2>&1 & echo $!").Output()
-	must(t, err)
+	must.Do(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	must(t, err)
+	must.Do(t, err)
 	if len(b.groups()) == 0 || len(b.records()) != 1 {
 		t.Errorf("groups %v, %d records: want those of process %d", b.groups(), len(b.records()), pid)
 	}
-	must(t, unix.Kill(pid, unix.SIGKILL))
+	must.Do(t, unix.Kill(pid, unix.SIGKILL))
 	b.nothingLeft()
 }
 
@@ -328,7 +321,7 @@ func (b *bed) started(script string) (*exec.Cmd, io.WriteCloser) {
 	cmd := b.command(script + "; echo; read end")
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	must(b, errors.Join(err1, err2, cmd.Start()))
+	must.Do(b, errors.Join(err1, err2, cmd.Start()))
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		b.Fatal(err)
 	}
@@ -406,8 +399,8 @@ func TestGroupTakenAway(t *testing.T) {
 	b := newBed(t)
 	cmd, in := b.started("true")
 	for _, g := range b.groups() {
-		must(t, os.WriteFile(filepath.Dir(g)+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0))
-		must(t, unix.Rmdir(g))
+		must.Do(t, os.WriteFile(filepath.Dir(g)+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0))
+		must.Do(t, unix.Rmdir(g))
 	}
 	if rs := b.records(); len(rs) != 1 || !rs[0].Left() {
 		t.Errorf("%d records: want one of an application that has left its lane", len(rs))
@@ -423,7 +416,7 @@ func TestSweep(t *testing.T) {
 	b := newBed(t)
 	cmd, in := b.started("true")
 	keeper := b.records()[0].Keeper
-	must(t, unix.Kill(keeper.PID, unix.SIGKILL))
+	must.Do(t, unix.Kill(keeper.PID, unix.SIGKILL))
 	b.until("the keeper is gone", func() bool { return !keeper.Alive() })
 	in.Close()
 	_ = cmd.Wait()
@@ -439,7 +432,7 @@ func TestSweep(t *testing.T) {
 func TestAttachRefuses(t *testing.T) {
 	b := newBed(t)
 	gone := exec.Command("true")
-	must(t, gone.Run())
+	must.Do(t, gone.Run())
 	for name, c := range map[string]struct {
 		target app.Target
 		want   string

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/app"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // vhostArg makes the test's executable a machine with a vhost thread: TAP.
@@ -63,11 +64,11 @@ func vhostThreads(t *testing.T, pid int) (found []int) {
 	name := fmt.Sprintf("vhost-%d", pid)
 	for _, pattern := range []string{fmt.Sprintf("/proc/%d/task/*/comm", pid), "/proc/[0-9]*/comm"} {
 		comms, err := filepath.Glob(pattern)
-		must(t, err)
+		must.Do(t, err)
 		for _, comm := range comms {
 			if text, err := os.ReadFile(comm); err == nil && strings.TrimSpace(string(text)) == name {
 				tid, err := strconv.Atoi(filepath.Base(filepath.Dir(comm)))
-				must(t, err)
+				must.Do(t, err)
 				found = append(found, tid)
 			}
 		}
@@ -88,7 +89,7 @@ func TestVhost(t *testing.T) {
 	cmd.Stderr = os.Stderr
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	must(t, errors.Join(err1, err2, cmd.Start()))
+	must.Do(t, errors.Join(err1, err2, cmd.Start()))
 	b.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/iouring"
 	"github.com/niclane/niclane/internal/kernel/netdev"
 	"github.com/niclane/niclane/internal/kernel/sched"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/poller"
@@ -29,13 +30,13 @@ import (
 // begin starts a poller.
 func begin(t testing.TB, p device.Poller) {
 	t.Helper()
-	must(t, client.Write(nil, p))
+	must.Do(t, client.Write(nil, p))
 }
 
 func openNetdev(t testing.TB, et *ethtool.Client) *netdev.Client {
 	t.Helper()
 	nd, err := netdev.Open(et)
-	must(t, err)
+	must.Do(t, err)
 	return nd
 }
 
@@ -290,7 +291,7 @@ func TestTwo(t *testing.T) {
 			t.Errorf("the same poller again: %v, want EADDRINUSE", err)
 		}
 		r, err := iouring.New(100 * time.Microsecond)
-		must(t, err)
+		must.Do(t, err)
 		defer r.Close()
 		for _, id := range state(t, p).NAPIs {
 			if err := r.Add(id); err != nil {
@@ -379,7 +380,7 @@ func TestTied(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
 		arg, err := json.Marshal(map[string]any{"RunDir": client.RunDir, "Poller": p})
-		must(t, err)
+		must.Do(t, err)
 		cmd := exec.Command("/proc/self/exe", starterArg, string(arg))
 		cmd.Stderr = os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -387,7 +388,7 @@ func TestTied(t *testing.T) {
 		if err == nil {
 			err = cmd.Start()
 		}
-		must(t, err)
+		must.Do(t, err)
 		if n, err := out.Read(make([]byte, 16)); n == 0 {
 			t.Errorf("it did not start: %v", err)
 		}
@@ -406,7 +407,7 @@ func TestTied(t *testing.T) {
 func TestCollected(t *testing.T) {
 	run(t, func(t *testing.T, _ *ethtool.Client) {
 		p := object(0)
-		must(t, (poller.Client{RunDir: client.RunDir}).Write(nil, p))
+		must.Do(t, (poller.Client{RunDir: client.RunDir}).Write(nil, p))
 		pid := state(t, p).PID
 		before := descriptors(t, pid)
 		for n := range 500 {
@@ -481,7 +482,7 @@ func TestDisabled(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(path, []byte("2"), 0)
 		}
-		must(t, err)
+		must.Do(t, err)
 		defer os.WriteFile(path, before, 0)
 		want := "poller/v0/0: io_uring_setup: operation not permitted (sysctl kernel.io_uring_disabled)"
 		if err := client.Write(nil, p); err == nil || err.Error() != want {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/kernel/iouring"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/poller"
@@ -64,14 +65,6 @@ func collect() {
 	}
 }
 
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 const queues = 4
 
 // client ends its pollers with the test's process.
@@ -85,11 +78,11 @@ func run[T testing.TB](t T, f func(t T, et *ethtool.Client)) {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		t.Skip(err)
 	}
-	must(t, err)
+	must.Do(t, err)
 	r.Close()
 	vethtest.Run(t, queues, func(t T) {
 		et, err := ethtool.Open()
-		must(t, err)
+		must.Do(t, err)
 		defer et.Close()
 		gro(t, et, vethtest.Dev, true)
 		defer endAll(t)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/kernel/ethtool"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/poller"
@@ -55,7 +56,7 @@ func pretend(c net.Conn, answer string) {
 func victim(t *testing.T) *exec.Cmd {
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	must(t, cmd.Start())
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd
 }
@@ -63,7 +64,7 @@ func victim(t *testing.T) *exec.Cmd {
 func answering(t *testing.T, p device.Poller, pid int) string {
 	b, err := json.Marshal(device.PollerState{Poller: p, PID: pid, Thread: pid, Doing: device.PollerPolling,
 		NAPIs: []uint32{1}})
-	must(t, err)
+	must.Do(t, err)
 	return string(b)
 }
 
@@ -74,15 +75,15 @@ func path(t *testing.T, p device.Poller) string {
 	if err == nil {
 		err = unix.Stat("/proc/thread-self/ns/net", &st)
 	}
-	must(t, err)
+	must.Do(t, err)
 	return filepath.Join(client.RunDir, "pollers", fmt.Sprintf("%d.%d.%d", st.Ino, link.Index, p.Queues[0]))
 }
 
 // listen binds a poller's path.
 func listen(t *testing.T, path string) *net.UnixListener {
-	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { l.Close(); os.Remove(filepath.Dir(path)) })
 	return l
 }
@@ -95,7 +96,7 @@ func TestForeign(t *testing.T) {
 		v := victim(t)
 		l := listen(t, path(t, p))
 		abstract, err := net.Listen("unix", "@niclane/"+p.Key()) // where pollers listened before
-		must(t, err)
+		must.Do(t, err)
 		defer abstract.Close()
 		for _, l := range []net.Listener{l, abstract} {
 			go func() {
@@ -133,14 +134,14 @@ func TestNamed(t *testing.T) {
 		v := victim(t)
 		l := listen(t, path(t, p))
 		socket, err := l.File()
-		must(t, err)
+		must.Do(t, err)
 		defer socket.Close()
 		arg, err := json.Marshal(p)
-		must(t, err)
+		must.Do(t, err)
 		cmd := exec.Command("/proc/self/exe", poller.Command, string(arg), answering(t, object(3), v.Process.Pid))
 		cmd.ExtraFiles = []*os.File{socket}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-		must(t, cmd.Start())
+		must.Do(t, cmd.Start())
 		eventually(t, "it listens", func() bool { return state(t, p).PID == cmd.Process.Pid })
 		if s := state(t, p); !device.Equal(s.Poller, p) {
 			t.Errorf("it was started as %+v, and is %+v", p, s.Poller)
@@ -172,7 +173,7 @@ func TestOpenDirectory(t *testing.T) {
 		} {
 			c := poller.Client{RunDir: t.TempDir()}
 			path := filepath.Join(c.RunDir, "pollers")
-			must(t, mk(path))
+			must.Do(t, mk(path))
 			_, listErr := poller.List(c.RunDir)
 			_, readErr := c.Read(object(0))
 			for _, err := range []error{listErr, readErr, c.Write(object(0), nil)} {
@@ -197,13 +198,13 @@ func TestFlood(t *testing.T) {
 		pid := state(t, p).PID
 		connect := func() net.Conn {
 			c, err := net.Dial("unix", path(t, p))
-			must(t, err)
+			must.Do(t, err)
 			t.Cleanup(func() { c.Close() })
 			return c
 		}
 		sockets := func() int {
 			fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-			must(t, err)
+			must.Do(t, err)
 			return len(fds)
 		}
 		before := sockets()
@@ -218,7 +219,7 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%d descriptors, %d before", now, before)
 		}
 		// Not even the last silent one is kept.
-		must(t, last.SetReadDeadline(time.Now().Add(time.Minute)))
+		must.Do(t, last.SetReadDeadline(time.Now().Add(time.Minute)))
 		if _, err := last.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("a silent connection: %v, want EOF", err)
 		}
@@ -251,18 +252,18 @@ func TestFullQueue(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		p := object(0)
 		name := path(t, p)
-		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must.Do(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		must(t, err)
+		must.Do(t, err)
 		defer func() { unix.Close(fd); os.Remove(name); os.Remove(filepath.Dir(name)) }()
-		must(t, errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: name}), unix.Listen(fd, 0)))
+		must.Do(t, errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: name}), unix.Listen(fd, 0)))
 		full := false
 		for range 8 {
 			c, err := net.Dial("unix", name)
 			if full = errors.Is(err, unix.EAGAIN); full {
 				break
 			}
-			must(t, err)
+			must.Do(t, err)
 			defer c.Close()
 		}
 		if !full {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/niclane/niclane/app/reuseport"
 	"github.com/niclane/niclane/app/sockiter"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
@@ -29,14 +30,6 @@ func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root: programs are attached to sockets")
-	}
-}
-
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -51,7 +44,7 @@ func listen(t *testing.T, n int) *group {
 	t.Helper()
 	needRoot(t)
 	lo, err := net.InterfaceByName("lo")
-	must(t, err)
+	must.Do(t, err)
 	if lo.Flags&net.FlagUp == 0 {
 		vethtest.SetUp(t, "lo", true)
 	}
@@ -73,7 +66,7 @@ func (g *group) add() *net.TCPListener {
 	}}
 	c.SetMultipathTCP(false) // its sockets take no program (net/mptcp/sockopt.c)
 	l, err := c.Listen(context.Background(), "tcp4", fmt.Sprintf("127.0.0.1:%d", g.port))
-	must(g, err)
+	must.Do(g, err)
 	g.Cleanup(func() { l.Close() })
 	g.port = l.Addr().(*net.TCPAddr).Port
 	g.listeners = append(g.listeners, l.(*net.TCPListener))
@@ -84,7 +77,7 @@ func (g *group) add() *net.TCPListener {
 func fd(t *testing.T, l *net.TCPListener, f func(fd int) error) {
 	t.Helper()
 	c, err := l.SyscallConn()
-	must(t, err)
+	must.Do(t, err)
 	if cerr := c.Control(func(s uintptr) { err = f(int(s)) }); cerr != nil || err != nil {
 		t.Fatal(errors.Join(cerr, err))
 	}
@@ -146,7 +139,7 @@ func (g *group) accept() int {
 	var index []int
 	for i, l := range g.listeners {
 		c, err := l.SyscallConn()
-		must(g, err)
+		must.Do(g, err)
 		if c.Control(func(s uintptr) { fds = append(fds, unix.PollFd{Fd: int32(s), Events: unix.POLLIN}) }) == nil {
 			index = append(index, i)
 		}
@@ -157,7 +150,7 @@ func (g *group) accept() int {
 	for i, f := range fds {
 		if f.Revents&unix.POLLIN != 0 {
 			c, err := g.listeners[index[i]].Accept()
-			must(g, err)
+			must.Do(g, err)
 			c.Close()
 			return index[i]
 		}
@@ -169,7 +162,7 @@ func (g *group) accept() int {
 func (g *group) picker() *reuseport.Picker {
 	g.Helper()
 	p, err := reuseport.New()
-	must(g, err)
+	must.Do(g, err)
 	g.Cleanup(func() { p.Close() })
 	return p
 }
@@ -183,7 +176,7 @@ func tables(cpu int, slots ...uint32) reuseport.Tables {
 
 func (g *group) set(p *reuseport.Picker, t reuseport.Tables) {
 	g.Helper()
-	must(g, p.Set(t))
+	must.Do(g, p.Set(t))
 }
 
 func (g *group) attach(p *reuseport.Picker) {
@@ -221,7 +214,7 @@ func TestPick(t *testing.T) {
 		t.Errorf("with tables of another device all went to one listener: %v", got)
 	}
 	c, err := p.Counts()
-	must(t, err)
+	must.Do(t, err)
 	if c.CPU != 240 || c.Hash != 120 || c.Queue != 0 {
 		t.Errorf("counts %+v, want 240 by processor and 120 by the hash", c)
 	}
@@ -279,7 +272,7 @@ func TestMigrate(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	for range 20 {
 		c, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", g.port))
-		must(t, err)
+		must.Do(t, err)
 		defer c.Close()
 		cs = append(cs, c)
 	}
@@ -300,15 +293,15 @@ func TestOpen(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	socks, err := sockiter.List(sockiter.Filter{Ports: []uint16{uint16(g.port)}, Listeners: true})
-	must(t, err)
+	must.Do(t, err)
 	if len(socks) != 2 || !socks[0].Picked || socks[0].Group == 0 || socks[0].Group != socks[1].Group {
 		t.Fatalf("%+v", socks)
 	}
 	p, err = reuseport.Open(socks[0].Program)
-	must(t, err)
+	must.Do(t, err)
 	defer p.Close()
 	slots, err := p.Sockets()
-	must(t, err)
+	must.Do(t, err)
 	for _, s := range socks {
 		if _, ok := slots[s.Cookie]; !ok {
 			t.Errorf("socket %d is not among %v", s.Cookie, slots)
@@ -333,7 +326,7 @@ func TestForeign(t *testing.T) {
 		Name: "theirs", Type: ebpf.SkReuseport, AttachType: ebpf.AttachSkReuseportSelect, License: "MIT",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
 	})
-	must(t, err)
+	must.Do(t, err)
 	defer theirs.Close()
 	fd(t, g.listeners[0], func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF, theirs.FD())
@@ -352,7 +345,7 @@ func TestForeign(t *testing.T) {
 func firstCPU(t *testing.T) int {
 	t.Helper()
 	var set unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &set))
+	must.Do(t, unix.SchedGetaffinity(0, &set))
 	for cpu := range 1024 {
 		if set.IsSet(cpu) {
 			return cpu

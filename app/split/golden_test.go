@@ -17,6 +17,7 @@ import (
 
 	"github.com/niclane/niclane/app/numa"
 	"github.com/niclane/niclane/app/split"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 )
 
@@ -33,7 +34,7 @@ func TestGoldens(t *testing.T) {
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
 			ar, err := txtar.ParseFile(name)
-			must(t, err)
+			must.Do(t, err)
 			got := divide(t, ar)
 			want := &ar.Files[len(ar.Files)-1]
 			if want.Name != "want" {
@@ -41,21 +42,13 @@ func TestGoldens(t *testing.T) {
 			}
 			if *update {
 				want.Data = []byte(got)
-				must(t, os.WriteFile(name, txtar.Format(ar), 0o644))
+				must.Do(t, os.WriteFile(name, txtar.Format(ar), 0o644))
 				return
 			}
 			if diff := cmp.Diff(string(want.Data), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -76,9 +69,9 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 	}
 	sys := numa.Sys(root)
 	nodes, err := sys.Nodes()
-	must(t, err)
+	must.Do(t, err)
 	file, err := config.ParseFile("lanes.yaml", lanes)
-	must(t, err)
+	must.Do(t, err)
 	r := split.Request{Nodes: nodes}
 	for line := range strings.Lines(request) {
 		f := strings.Fields(line)
@@ -92,12 +85,12 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 		case "nodes":
 			for _, x := range f[1:] {
 				n, err := strconv.Atoi(x)
-				must(t, err)
+				must.Do(t, err)
 				r.Only = append(r.Only, n)
 			}
 		case "device": // NAME NODE
 			n, err := strconv.Atoi(f[2])
-			must(t, err)
+			must.Do(t, err)
 			r.Devices = append(r.Devices, numa.Device{Name: f[1], Node: n})
 		case "storage": // PATH MAJOR:MINOR
 			var major, minor uint32
@@ -105,7 +98,7 @@ func divide(t *testing.T, ar *txtar.Archive) string {
 				t.Fatal(err)
 			}
 			node, err := sys.Block(major, minor)
-			must(t, err)
+			must.Do(t, err)
 			r.Storage = append(r.Storage, numa.Storage{Path: f[1], Node: node})
 		case "command":
 			r.Command = f[1:]
@@ -177,10 +170,10 @@ func check(t *testing.T, s *split.Split, nodes []numa.Node) {
 
 func put(t *testing.T, name, text string) {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
 	if to, ok := strings.CutPrefix(text, "-> "); ok {
-		must(t, os.Symlink(strings.TrimSpace(to), name))
+		must.Do(t, os.Symlink(strings.TrimSpace(to), name))
 		return
 	}
-	must(t, os.WriteFile(name, []byte(text), 0o644))
+	must.Do(t, os.WriteFile(name, []byte(text), 0o644))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/bench/stats"
-	"github.com/niclane/niclane/cmd/internal/clitest"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // smallResult has two variants, the second twice as slow, in two repeats.
@@ -45,8 +45,8 @@ func smallResult(kernel string) *result.Result {
 func TestReport(t *testing.T) {
 	t.Chdir(t.TempDir())
 	keep := func(name string, r *result.Result) {
-		clitest.Must(t, os.MkdirAll(filepath.Dir(name), 0o755))
-		clitest.Must(t, result.WriteFile(name, r))
+		must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Do(t, result.WriteFile(name, r))
 	}
 	keep("run/result.json", smallResult("6.18"))
 	keep("b.JSON", smallResult("6.19"))
@@ -57,10 +57,10 @@ func TestReport(t *testing.T) {
 	partial.Partial, partial.Windows = &result.Partial{Phase: "repeats", Reason: "interrupted"}, partial.Windows[:1]
 	keep("partial.json", partial)
 	whole, err := os.ReadFile("b.JSON")
-	clitest.Must(t, err)
+	must.Do(t, err)
 	for name, text := range map[string][]byte{"cut.json": whole[:len(whole)/2],
 		"newer.json": bytes.Replace(whole, []byte(result.Schema), []byte("niclane.result/99"), 1)} {
-		clitest.Must(t, os.WriteFile(name, text, 0o644))
+		must.Do(t, os.WriteFile(name, text, 0o644))
 	}
 	for _, c := range []struct {
 		args string
@@ -144,9 +144,9 @@ func TestReport(t *testing.T) {
 // A page that cannot be written leaves the one that is there.
 func TestReportKeepsTheEarlierPage(t *testing.T) {
 	t.Chdir(t.TempDir())
-	clitest.Must(t, result.WriteFile("result.json", smallResult("6.18")))
-	clitest.Must(t, os.WriteFile("report.html", []byte("earlier"), 0o644))
-	clitest.Must(t, os.Symlink("/dev/full", "report.html.partial"))
+	must.Do(t, result.WriteFile("result.json", smallResult("6.18")))
+	must.Do(t, os.WriteFile("report.html", []byte("earlier"), 0o644))
+	must.Do(t, os.Symlink("/dev/full", "report.html.partial"))
 	var out, errs bytes.Buffer
 	if code := run([]string{"report", "result.json", "--out", "report.html"}, nil, &out, &errs); code != 1 ||
 		!strings.Contains(errs.String(), "no space left on device") {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/niclane/niclane/bench/result"
 	"github.com/niclane/niclane/cmd/internal/clitest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/programs"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/device"
@@ -102,7 +103,7 @@ func TestBenchSplit(t *testing.T) {
 	b := splitBed{clitest.NewBed(t)}
 	// nginx runs as nobody, who has to get to its files.
 	for dir := b.Dir; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
-		clitest.Must(t, os.Chmod(dir, 0o755))
+		must.Do(t, os.Chmod(dir, 0o755))
 	}
 	programs.Build(t, b.Bin, "niclane", "niclane-bench")
 	list := "[" + strings.ReplaceAll(device.FormatCPUList(b.CPUs), ",", ", ") + "]"
@@ -132,16 +133,16 @@ func (b splitBed) benched(cmd *exec.Cmd, out string, storage ...string) {
 	b.Helper()
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	clitest.Must(b, cmd.Start())
+	must.Do(b, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	if err := b.watched(ended, storage); err != nil {
 		b.Fatalf("%v\n%s", err, said.String())
 	}
 	text, err := os.ReadFile(filepath.Join(b.Dir, out, "result.json"))
-	clitest.Must(b, err)
+	must.Do(b, err)
 	var r result.Result
-	clitest.Must(b, json.Unmarshal(text, &r))
+	must.Do(b, json.Unmarshal(text, &r))
 	if len(r.Server.Instances) != 2 || len(r.Windows) != 2 {
 		b.Fatalf("%d instances, %d windows", len(r.Server.Instances), len(r.Windows))
 	}
@@ -275,7 +276,7 @@ func (b splitBed) benchedOnHosts() {
 	var storage []string
 	for i := range 2 {
 		storage = append(storage, filepath.Join(b.Dir, fmt.Sprintf("nvme%d", i)))
-		clitest.Must(b, os.Mkdir(storage[i], 0o755))
+		must.Do(b, os.Mkdir(storage[i], 0o755))
 	}
 	hosts := fmt.Sprintf("version: 1\nsut: {agent: \"10.77.0.1:7411\", address: 10.77.0.1, device: lane0, storage: "+
 		"{%d: %q, %d: %q}}\nclients: [{agent: \"10.77.0.2:7411\", address: 10.77.0.2}]\n"+
@@ -314,7 +315,7 @@ func (b splitBed) agent(host string, argv []string) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	clitest.Must(b, err)
+	must.Do(b, err)
 	b.Cleanup(func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })

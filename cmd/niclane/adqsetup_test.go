@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/cmd/internal/clitest"
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // TestAdqWords: what Python's argparse takes is made such that pflag takes it.
@@ -46,13 +46,13 @@ func TestPossibleDevices(t *testing.T) {
 	add := func(name, driver string, queues ...string) {
 		dir := filepath.Join(sys, name)
 		for _, q := range queues {
-			clitest.Must(t, os.MkdirAll(filepath.Join(dir, "queues", q), 0o755))
+			must.Do(t, os.MkdirAll(filepath.Join(dir, "queues", q), 0o755))
 		}
 		if driver == "" {
 			return
 		}
-		clitest.Must(t, os.MkdirAll(filepath.Join(dir, "device"), 0o755))
-		clitest.Must(t, os.Symlink("../../bus/pci/drivers/"+driver, filepath.Join(dir, "device", "driver")))
+		must.Do(t, os.MkdirAll(filepath.Join(dir, "device"), 0o755))
+		must.Do(t, os.Symlink("../../bus/pci/drivers/"+driver, filepath.Join(dir, "device", "driver")))
 	}
 	want := func(names ...string) {
 		t.Helper()

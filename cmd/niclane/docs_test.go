@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/niclane/niclane/cmd/internal/clitest"
 	"github.com/niclane/niclane/internal/program"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/programs"
 )
 
@@ -26,12 +26,12 @@ func TestTranscripts(t *testing.T) {
 		t.Skip("not root: the transcripts raise a lab")
 	}
 	self, err := os.ReadFile("/proc/self/exe")
-	clitest.Must(t, err)
+	must.Do(t, err)
 	bin := t.TempDir()
 	// testscript.Main makes the test binary the niclane command under
 	// that name. A link would not do: niclane starts itself by what the
 	// link leads to.
-	clitest.Must(t, os.WriteFile(filepath.Join(bin, "niclane"), self, 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(bin, "niclane"), self, 0o755))
 	programs.Build(t, bin, program.Bench)
 	removeIfNew(t, "/var/lib/niclane")
 	removeIfNew(t, "/run/niclane", "lock")
@@ -39,7 +39,7 @@ func TestTranscripts(t *testing.T) {
 	for _, doc := range []string{"../../README.md", "../../docs/niclane.8.md", "../../docs/niclane-bench.8.md",
 		"../../docs/applications.md", "../../docs/migrating-from-adqsetup.md"} {
 		text, err := os.ReadFile(doc)
-		clitest.Must(t, err)
+		must.Do(t, err)
 		steps := transcript(string(text))
 		ran += len(steps)
 		dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/niclane/niclane/cmd/internal/cli"
-	"github.com/niclane/niclane/cmd/internal/clitest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 )
 
@@ -26,7 +26,7 @@ func BenchmarkMember(b *testing.B) {
 		// In memory, as /run is wherever there is a service manager; what is
 		// journalled is synced to a disk.
 		memory, err := os.MkdirTemp("/dev/shm", "niclane-bench-")
-		clitest.Must(b, err)
+		must.Do(b, err)
 		defer os.RemoveAll(memory)
 		a := &app{cli.App{Stdout: io.Discard, Stderr: os.Stderr, StateDir: filepath.Join(dir, "state"),
 			RunDir: filepath.Join(memory, "run")}}
@@ -34,11 +34,11 @@ func BenchmarkMember(b *testing.B) {
 		members := func(n int) time.Duration {
 			text := fmt.Sprintf("version: 1\nglobals:\n  dev: %s\nlanes:\n  crowd:\n    queues: 1\n    cpus: 1\n    "+
 				"addrs: [10.0.0.1]\n    ports: [20001-%d]\n", vethtest.Dev, 20000+n)
-			clitest.Must(b, os.WriteFile(file, []byte(text), 0o600))
+			must.Do(b, os.WriteFile(file, []byte(text), 0o600))
 			began := time.Now()
 			r, err := readRequest(file)
-			clitest.Must(b, err)
-			clitest.Must(b, a.apply(b.Context(), r, 0))
+			must.Do(b, err)
+			must.Do(b, a.apply(b.Context(), r, 0))
 			return time.Since(began)
 		}
 		members(999)

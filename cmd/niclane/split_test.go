@@ -24,6 +24,7 @@ import (
 
 	"github.com/niclane/niclane/cmd/internal/clitest"
 	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/device"
 )
@@ -88,9 +89,9 @@ func TestSplit(t *testing.T) {
 	b := splitBed{clitest.NewBed(t)}
 	b.Raise("split")
 	self, err := os.ReadFile("/proc/self/exe")
-	clitest.Must(t, err)
+	must.Do(t, err)
 	for _, name := range []string{"niclane", nodeServer} {
-		clitest.Must(t, os.WriteFile(filepath.Join(b.Bin, name), self, 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(b.Bin, name), self, 0o755))
 	}
 	b.on(lab.SUT, "ip", "addr", "add", "10.77.0.101/24", "dev", "lane0")
 	// The lab's hosts know each other without asking: "ADDR dev DEV lladdr MAC ...".
@@ -134,7 +135,7 @@ func (b splitBed) start(args ...string) *splitRun {
 	b.Helper()
 	r := &splitRun{cmd: b.niclane(args...), done: make(chan error, 1)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
-	clitest.Must(b, r.cmd.Start())
+	must.Do(b, r.cmd.Start())
 	go func() { r.done <- r.cmd.Wait() }()
 	b.Cleanup(func() { _ = r.cmd.Process.Kill() })
 	return r
@@ -217,7 +218,7 @@ func (b splitBed) reports() string {
 func (b splitBed) placed(a answer, byCpuset bool) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.pid))
-	clitest.Must(b, err)
+	must.Do(b, err)
 	var want []int
 	for _, cpu := range b.CPUs {
 		if b.Node[cpu] == a.node {

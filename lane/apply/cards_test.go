@@ -18,6 +18,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/fakekernel"
 	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
 	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
@@ -30,7 +31,7 @@ import (
 func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	t.Helper()
 	text, err := os.ReadFile("../plan/testdata/emulated.json")
-	must(t, err)
+	must.Do(t, err)
 	var st *device.State
 	for i := range 3 {
 		one := new(device.State)
@@ -47,7 +48,7 @@ func threeCards(t *testing.T) (*device.State, *plan.Plan) {
 	}
 	p, err := golden.Plan("version: 1\nglobals: {dev: [lane0, lane1, lane2]}\nlanes: {a: {rank: 1, queues: 2, cpus: "+
 		"1, ports: [80], guarantee: 20%}}\n", st, plan.Owned{})
-	must(t, err)
+	must.Do(t, err)
 	return st, p
 }
 
@@ -124,7 +125,7 @@ func TestSystemThirdCardFails(t *testing.T) {
 		}
 		st := lanetest.Observe(t, "v0", "w0", "x0")
 		p, err := golden.Plan(lanes, st, plan.Owned{})
-		must(t, err)
+		must.Do(t, err)
 		writes := 0
 		for _, s := range p.Steps {
 			if strings.Contains(s.Key(), "x0") {

@@ -16,6 +16,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/fakekernel"
 	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
 	"github.com/niclane/niclane/internal/testing/fakekernel/mutate"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
@@ -140,9 +141,9 @@ func wantLeft(t *testing.T, err error, key string, foreign bool) {
 func reread(t *testing.T, j *journal.Journal) *journal.Journal {
 	t.Helper()
 	b, err := j.Encode()
-	must(t, err)
+	must.Do(t, err)
 	back, err := journal.Decode(b)
-	must(t, err)
+	must.Do(t, err)
 	return back
 }
 
@@ -194,7 +195,7 @@ func TestRunAndRollback(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			j := newJournal(r.plan, r.before)
 			report, err := apply.Run(context.Background(), r.kernel, r.plan, j, apply.Options{})
-			must(t, err)
+			must.Do(t, err)
 			if len(report.Done) != len(r.plan.Steps) || !j.Ended() {
 				t.Errorf("%d of %d steps done, ended %v", len(report.Done), len(r.plan.Steps), j.Ended())
 			}

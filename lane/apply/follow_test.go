@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
@@ -131,7 +132,7 @@ func TestSystemRenamedLater(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		start := dump(t)
 		j, err := made(t, lanes, kernel(t))
-		must(t, err)
+		must.Do(t, err)
 		commands(t, append(rename("v0", "w0"), rename("v1", "v0")...))
 		command(t, "tc qdisc add dev v0 root handle 1: htb default 2")
 		command(t, "tc qdisc add dev v0 clsact")
@@ -158,11 +159,11 @@ func TestSystemRenamedLater(t *testing.T) {
 func TestSystemMoved(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
-		must(t, err)
+		must.Do(t, err)
 		here := exec.Command("sleep", "60")
 		away := exec.Command("unshare", "-n", "sleep", "60")
 		for _, c := range []*exec.Cmd{here, away} {
-			must(t, c.Start())
+			must.Do(t, c.Start())
 			defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
 		}
 		waitFor(t, "another network namespace", func() bool {
@@ -192,7 +193,7 @@ func TestSystemMoved(t *testing.T) {
 func netnsOf(t *testing.T, pid int) uint64 {
 	t.Helper()
 	var st unix.Stat_t
-	must(t, unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &st))
+	must.Do(t, unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &st))
 	return st.Ino
 }
 
@@ -200,7 +201,7 @@ func netnsOf(t *testing.T, pid int) uint64 {
 func TestSystemReplaced(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
-		must(t, err)
+		must.Do(t, err)
 		command(t, "ip link del v0")
 		command(t, "ip link add v0 numrxqueues 4 numtxqueues 4 type veth peer name v1")
 		command(t, "ip link set v0 up")
@@ -220,7 +221,7 @@ func TestSystemReplaced(t *testing.T) {
 func TestSystemGroupReplaced(t *testing.T) {
 	onPlainVeth(t, func(t *testing.T, lanes string) {
 		j, err := made(t, lanes, kernel(t))
-		must(t, err)
+		must.Do(t, err)
 		var file device.File
 		for _, r := range j.Records() {
 			if f, ok := r.Last.(device.File); ok && strings.HasSuffix(f.Path, "/cpuset.cpus") {
@@ -235,7 +236,7 @@ func TestSystemGroupReplaced(t *testing.T) {
 		}
 		dir := strings.TrimSuffix(file.Path, "/cpuset.cpus")
 		commands(t, []string{"rmdir " + dir, "mkdir " + dir})
-		must(t, os.WriteFile(file.Path, []byte("0"), 0))
+		must.Do(t, os.WriteFile(file.Path, []byte("0"), 0))
 		want := command(t, "cat "+file.Path)
 		if _, err := back(t, j); err != nil {
 			t.Error(err)
@@ -252,7 +253,7 @@ func TestFinderGone(t *testing.T) {
 		was := observed(t).Device("v0").Link()
 		command(t, "ip link del v0")
 		f, err := observe.OpenFinder()
-		must(t, err)
+		must.Do(t, err)
 		defer f.Close()
 		if _, err := f.Link(was.Index); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("link: %v", err)

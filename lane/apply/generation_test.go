@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/lane/plan"
@@ -87,10 +88,10 @@ func TestSystemUndoOfOneGeneration(t *testing.T) {
 func journalIn(t *testing.T, dir string) *journal.Journal {
 	t.Helper()
 	s, err := journal.OpenExisting(dir+"/state", thisHost(t))
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	js, err := s.Here()
-	must(t, err)
+	must.Do(t, err)
 	if len(js) != 1 {
 		t.Fatalf("%d journals, want 1", len(js))
 	}

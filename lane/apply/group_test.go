@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/testing/fakekernel"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
@@ -124,7 +125,7 @@ func TestSystemReadMany(t *testing.T) {
 				}
 				for i, o := range objects {
 					one, err := k.Read(o)
-					must(t, err)
+					must.Do(t, err)
 					if !device.Equal(one, many[i]) {
 						t.Errorf("%s, %s: %v alone, %v among many", when, o.Key(), one, many[i])
 					}
@@ -183,7 +184,7 @@ func TestRollbackGoesOn(t *testing.T) {
 	k, j, rules := threeRules(t)
 	k.Inject(fakekernel.Fault{Write: 1, When: fakekernel.Before, Err: unix.EIO})
 	report, err := apply.Rollback(context.Background(), k, j, here, apply.Options{})
-	must(t, err)
+	must.Do(t, err)
 	want := []string{rules[2].Key(), rules[0].Key(), rules[1].Key()}
 	if diff := cmp.Diff(want, report.Undone); diff != "" || len(k.Objects()) > 0 {
 		t.Errorf("undone (-want +got):\n%s\nthere is %v", diff, k.Objects())

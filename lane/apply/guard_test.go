@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/apply"
@@ -48,8 +49,8 @@ func start(t *testing.T, c applierConfig, line string) *exec.Cmd {
 	cmd := c.command(t)
 	cmd.Stdout = nil
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		// A test that fails early must not leave it behind.
 		_ = cmd.Process.Kill()
@@ -83,7 +84,7 @@ func killSession(t *testing.T, cmd *exec.Cmd) {
 func sessionOf(t *testing.T, leader int) []int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	must(t, err)
+	must.Do(t, err)
 	var pids []int
 	for _, s := range stats {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(s)))
@@ -133,7 +134,7 @@ func undone(t *testing.T, c applierConfig, start string) {
 func journals(t *testing.T, c applierConfig) int {
 	t.Helper()
 	files, err := filepath.Glob(c.StateDir + "/*.journal")
-	must(t, err)
+	must.Do(t, err)
 	return len(files)
 }
 
@@ -180,7 +181,7 @@ func TestGuardOutlivesTheControlGroup(t *testing.T) {
 		cmd := start(t, c, "hanging")
 		for _, dir := range c.Cgroups {
 			pids, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-			must(t, err)
+			must.Do(t, err)
 			if got := strings.Fields(string(pids)); len(got) != 1 || got[0] != strconv.Itoa(cmd.Process.Pid) {
 				t.Errorf("%s holds processes %v, want only the applier, %d", dir, got, cmd.Process.Pid)
 			}
@@ -226,7 +227,7 @@ func TestConfirm(t *testing.T) {
 		// The end of the login is none of the guardian's business.
 		killSession(t, cmd)
 		after := dump(t)
-		must(t, apply.Confirm(c.RunDir))
+		must.Do(t, apply.Confirm(c.RunDir))
 		waitFor(t, "the guardian to end", func() bool { return apply.CheckPending(c.RunDir) == nil })
 		if err := apply.Confirm(c.RunDir); !errors.Is(err, apply.ErrNothingPending) {
 			t.Errorf("confirm twice: %v", err)
@@ -303,12 +304,12 @@ func TestGuardAfterRollback(t *testing.T) {
 func TestGuardOnAFullDisk(t *testing.T) {
 	guarded(t, func(t *testing.T, c applierConfig, before string) {
 		dir := filepath.Dir(c.RunDir)
-		must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=700"))
+		must.Do(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=700"))
 		defer unix.Unmount(dir, unix.MNT_DETACH)
 		c.Within, c.Linger = 3*time.Second, true
 		start(t, c, "lingering")
 		f, err := os.Create(dir + "/filler")
-		must(t, err)
+		must.Do(t, err)
 		defer f.Close()
 		for err == nil {
 			_, err = f.Write(make([]byte, 4096))
@@ -368,14 +369,14 @@ func TestGuardKilled(t *testing.T) {
 func killGuardian(t *testing.T, c applierConfig) {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must(t, err)
+	must.Do(t, err)
 	for _, l := range lines {
 		b, err := os.ReadFile(l)
 		if err != nil || !strings.Contains(string(b), apply.GuardArg) || !strings.Contains(string(b), c.RunDir) {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(l)))
-		must(t, unix.Kill(pid, unix.SIGKILL))
+		must.Do(t, unix.Kill(pid, unix.SIGKILL))
 		waitFor(t, "the guardian's end", func() bool { return apply.CheckPending(c.RunDir) == nil })
 		return
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
 	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/apply"
@@ -140,7 +141,7 @@ func foreignObjects(t *testing.T, r *rand.Rand) {
 // setQueueFile writes a file of v0's queues.
 func setQueueFile(t *testing.T, name, value string) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(sysfs, "class/net/v0/queues", name), []byte(value), 0))
+	must.Do(t, os.WriteFile(filepath.Join(sysfs, "class/net/v0/queues", name), []byte(value), 0))
 }
 
 // sysfs is where the thread's own is mounted, in its own mount namespace: the
@@ -149,8 +150,8 @@ const sysfs = "/run/nla-sysfs"
 
 func mountSysfs(t *testing.T) {
 	t.Helper()
-	must(t, os.Mkdir(sysfs, 0o700))
-	must(t, unix.Mount("sysfs", sysfs, "sysfs", 0, ""))
+	must.Do(t, os.Mkdir(sysfs, 0o700))
+	must.Do(t, unix.Mount("sysfs", sysfs, "sysfs", 0, ""))
 }
 
 // cgroupPrefix begins the names of this process's control groups.
@@ -176,7 +177,7 @@ func makeCgroup(t *testing.T) string {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, f), b, 0)
 		}
-		must(t, err)
+		must.Do(t, err)
 	}
 	return "    cpus: 1\n    cgroup: /" + filepath.Base(dir)
 }
@@ -219,14 +220,14 @@ func dump(t *testing.T) string {
 	dumpFiles(t, &b, "/proc/sys/net/core")
 	dumpFiles(t, &b, "/proc/sys/net/ipv4")
 	groups, err := filepath.Glob("/sys/fs/cgroup/cpuset/" + cgroupPrefix() + "*/cpuset.[cm]*s")
-	must(t, err)
+	must.Do(t, err)
 	for _, g := range groups {
 		dumpFiles(t, &b, g)
 	}
 	objects := observed(t).Objects()
 	for _, key := range slices.Sorted(maps.Keys(objects)) {
 		o, err := json.Marshal(objects[key])
-		must(t, err)
+		must.Do(t, err)
 		fmt.Fprintf(&b, "%s %s\n", key, o)
 	}
 	return b.String()
@@ -244,13 +245,13 @@ func dumpFiles(t *testing.T, b *strings.Builder, root string) {
 		}
 		return nil // write-only, or not supported
 	})
-	must(t, err)
+	must.Do(t, err)
 }
 
 func observed(t *testing.T) *device.State {
 	t.Helper()
 	st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0"}, NoProbes: true})
-	must(t, err)
+	must.Do(t, err)
 	return st
 }
 
@@ -273,9 +274,9 @@ func replanHere(t *testing.T, lanes string, owned plan.Owned) *plan.Plan {
 		opts.Cgroups = []string{group}
 	}
 	st, err := observe.Observe(context.Background(), opts)
-	must(t, err)
+	must.Do(t, err)
 	p, err := golden.Plan(lanes, st, owned)
-	must(t, err)
+	must.Do(t, err)
 	return p
 }
 

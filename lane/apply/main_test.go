@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
@@ -39,14 +40,6 @@ func exit(err error) {
 		os.Exit(1)
 	}
 	os.Exit(0)
-}
-
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 const applierArg = "test-applier"
@@ -80,7 +73,7 @@ func quietApplier(dir string, p *plan.Plan) applierConfig {
 func (c applierConfig) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	arg, err := json.Marshal(c)
-	must(t, err)
+	must.Do(t, err)
 	cmd := exec.Command("/proc/self/exe", applierArg, string(arg))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -195,14 +188,14 @@ func die() {
 func openKernel(t *testing.T) *apply.System {
 	t.Helper()
 	k, err := apply.NewKernel("")
-	must(t, err)
+	must.Do(t, err)
 	return k
 }
 
 func thisHost(t *testing.T) journal.Host {
 	t.Helper()
 	host, err := journal.Here()
-	must(t, err)
+	must.Do(t, err)
 	return host
 }
 

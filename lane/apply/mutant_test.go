@@ -12,6 +12,7 @@ import (
 	"github.com/niclane/niclane/internal/testing/fakekernel"
 	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
 	"github.com/niclane/niclane/internal/testing/fakekernel/mutate"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
@@ -94,7 +95,7 @@ func TestMutants(t *testing.T) {
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		t.Run(c.Name, func(t *testing.T) {
 			r, err := prepare(c)
-			must(t, err)
+			must.Do(t, err)
 			if err := check(c, r, r.plan.Steps); err != nil {
 				t.Fatalf("the plan itself: %v", err)
 			}
@@ -118,7 +119,7 @@ func TestLostUndo(t *testing.T) {
 	for _, c := range golden.Cases(t, "../plan/testdata") {
 		t.Run(c.Name, func(t *testing.T) {
 			r, err := prepare(c)
-			must(t, err)
+			must.Do(t, err)
 			records := applied(t, r.kernel, r.plan, r.before).Records()
 			for i, lost := range records {
 				if goesWith(lost, records) {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/niclane/niclane/internal/testing/fakekernel"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
@@ -246,7 +247,7 @@ func TestRunFindsAnotherState(t *testing.T) {
 // somebody wants that, the journal is that of the first again.
 func TestRevert(t *testing.T) {
 	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
-	must(t, err)
+	must.Do(t, err)
 	defer s.Close()
 	k, _ := small(t)
 	class := theClass
@@ -254,7 +255,7 @@ func TestRevert(t *testing.T) {
 	run := func(steps ...plan.Step) (*journal.Journal, error) {
 		p := &plan.Plan{Devices: []string{"d0"}, Steps: steps}
 		j, err := s.Begin(journal.Head{Config: "/l.yaml", Devices: p.Devices, Plan: p, Undoable: true})
-		must(t, err)
+		must.Do(t, err)
 		_, err = apply.Run(t.Context(), k, p, j, apply.Options{})
 		return j, err
 	}
@@ -362,12 +363,12 @@ func TestRollbackElsewhere(t *testing.T) {
 
 func TestRebootRemovesTheJournal(t *testing.T) {
 	s, err := journal.Open(filepath.Join(t.TempDir(), "s"), here)
-	must(t, err)
+	must.Do(t, err)
 	defer s.Close()
 	p := &plan.Plan{Devices: []string{"d0"}, Steps: []plan.Step{{Old: knob, New: knob2}}}
 	j, err := s.Begin(journal.Head{Config: "/etc/lanes.yaml", Plan: p})
-	must(t, err)
-	must(t, j.Begin(0))
+	must.Do(t, err)
+	must.Do(t, j.Begin(0))
 	rebooted := here
 	rebooted.BootID = "another"
 	if _, err := apply.Rollback(context.Background(), nil, j, rebooted, apply.Options{}); err != nil {
@@ -381,7 +382,7 @@ func TestRebootRemovesTheJournal(t *testing.T) {
 func TestLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	first, err := apply.TryLock(dir)
-	must(t, err)
+	must.Do(t, err)
 	_, err = apply.TryLock(dir)
 	var locked *apply.LockedError
 	if !errors.As(err, &locked) || locked.Holder.PID != os.Getpid() ||
@@ -401,7 +402,7 @@ func TestLock(t *testing.T) {
 		}
 		got <- err
 	}()
-	must(t, first.Unlock())
+	must.Do(t, first.Unlock())
 	if err := <-got; err != nil {
 		t.Errorf("waiting: %v", err)
 	}
@@ -415,7 +416,7 @@ func TestLock(t *testing.T) {
 	if err := again.Unlock(); err != nil {
 		t.Error(err)
 	}
-	must(t, os.Chmod(dir, 0o755))
+	must.Do(t, os.Chmod(dir, 0o755))
 	if _, err := apply.TryLock(dir); err == nil {
 		t.Error("a run directory that others can enter was taken")
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/apply"
 	"github.com/niclane/niclane/lane/journal"
 )
@@ -54,7 +55,7 @@ func hostFiles(t *testing.T) map[string]string {
 	for _, pattern := range []string{"/proc/sys/net/core/*",
 		"/sys/fs/cgroup/cpuset/" + cgroupPrefix() + "*/cpuset.[cm]*s"} {
 		files, err := filepath.Glob(pattern)
-		must(t, err)
+		must.Do(t, err)
 		for _, f := range files {
 			if b, err := os.ReadFile(f); err == nil {
 				m[f] = string(b)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 )
 
@@ -35,7 +36,7 @@ lanes:
         ports: 80}
 `
 	f, err := config.ParseFile("etc/lanes.yaml", []byte(text))
-	must(t, err)
+	must.Do(t, err)
 	for path, want := range map[string]int{
 		"":                                1,
 		"version":                         2,
@@ -142,7 +143,7 @@ func TestLargeFile(t *testing.T) {
 		}
 	}
 	in, err := config.Parse("lanes.yaml", []byte(b.String()))
-	must(t, err)
+	must.Do(t, err)
 	members := 0
 	for _, l := range in.Lanes {
 		members += len(l.Members)

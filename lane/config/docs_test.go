@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 )
 
@@ -28,10 +29,10 @@ const (
 // TestSchemaIsCurrent, with -update, writes the schema.
 func TestSchemaIsCurrent(t *testing.T) {
 	if *update {
-		must(t, os.WriteFile(schemaFile, config.Schema(), 0o644))
+		must.Do(t, os.WriteFile(schemaFile, config.Schema(), 0o644))
 	}
 	got, err := os.ReadFile(schemaFile)
-	must(t, err)
+	must.Do(t, err)
 	if diff := cmp.Diff(string(config.Schema()), string(got)); diff != "" {
 		t.Errorf("run go generate ./config (-want +got):\n%s", diff)
 	}
@@ -40,7 +41,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 // TestManualIsCurrent, with -update, writes the list of keys into lanes.yaml(5).
 func TestManualIsCurrent(t *testing.T) {
 	text, err := os.ReadFile(manFile)
-	must(t, err)
+	must.Do(t, err)
 	head, rest, ok := strings.Cut(string(text), begin)
 	old, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
@@ -48,7 +49,7 @@ func TestManualIsCurrent(t *testing.T) {
 	}
 	want := "\n" + config.Reference() + "\n"
 	if *update {
-		must(t, os.WriteFile(manFile, []byte(head+begin+want+end+tail), 0o644))
+		must.Do(t, os.WriteFile(manFile, []byte(head+begin+want+end+tail), 0o644))
 		return
 	}
 	if diff := cmp.Diff(want, old); diff != "" {
@@ -62,7 +63,7 @@ var example = regexp.MustCompile("(?s)```yaml\n(.*?)```\n(?:\n```text\n(.*?)```\
 // follow it, holds them to what Parse says. -update writes the messages.
 func TestManualExamples(t *testing.T) {
 	text, err := os.ReadFile(manFile)
-	must(t, err)
+	must.Do(t, err)
 	good, bad := 0, 0
 	for _, e := range example.FindAllStringSubmatchIndex(string(text), -1) {
 		input := text[e[2]:e[3]]
@@ -85,7 +86,7 @@ func TestManualExamples(t *testing.T) {
 		got := err.Error() + "\n"
 		if *update {
 			updated := slices.Concat(text[:e[4]], []byte(got), text[e[5]:])
-			must(t, os.WriteFile(manFile, updated, 0o644))
+			must.Do(t, os.WriteFile(manFile, updated, 0o644))
 			continue
 		}
 		if diff := cmp.Diff(string(text[e[4]:e[5]]), got); diff != "" {
@@ -115,7 +116,7 @@ var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 func validate(t testing.TB, text []byte) error {
 	t.Helper()
 	s, err := compiled()
-	must(t, err)
+	must.Do(t, err)
 	// A byte order mark is text to this YAML reader.
 	asJSON, err := yaml.YAMLToJSON(bytes.TrimPrefix(text, []byte("\ufeff")))
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/intent"
@@ -26,10 +27,10 @@ import (
 // schema takes, and written anew it means the same.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
-	must(f, err)
+	must.Do(f, err)
 	for _, name := range files {
 		ar, err := txtar.ParseFile(name)
-		must(f, err)
+		must.Do(f, err)
 		f.Add(ar.Files[0].Data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 )
 
@@ -31,17 +32,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func golden(t *testing.T, name string) {
 	ar, err := txtar.ParseFile(name)
-	must(t, err)
+	must.Do(t, err)
 	if len(ar.Files) == 0 || ar.Files[0].Name != "lanes.yaml" {
 		t.Fatal("want lanes.yaml first")
 	}
@@ -66,7 +59,7 @@ func golden(t *testing.T, name string) {
 	}
 	if *update {
 		ar.Files = []txtar.File{input, result}
-		must(t, os.WriteFile(name, txtar.Format(ar), 0o644))
+		must.Do(t, os.WriteFile(name, txtar.Format(ar), 0o644))
 		return
 	}
 	if diff := cmp.Diff(want.Name+"\n"+string(want.Data), result.Name+"\n"+string(result.Data)); diff != "" {

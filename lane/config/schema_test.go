@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 )
 
@@ -18,7 +19,7 @@ import (
 // it, syntax_ never gets that far, mixed_ is some of each; all others are good.
 func TestSchema(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
-	must(t, err)
+	must.Do(t, err)
 	bad := []string{"syntax", "structure", "meaning", "mixed"}
 	seen := map[string]int{}
 	for _, name := range files {
@@ -26,7 +27,7 @@ func TestSchema(t *testing.T) {
 		class, _, _ := strings.Cut(base, "_")
 		t.Run(base, func(t *testing.T) {
 			ar, err := txtar.ParseFile(name)
-			must(t, err)
+			must.Do(t, err)
 			text := ar.Files[0].Data
 			_, parseErr := config.Parse("lanes.yaml", text)
 			if !slices.Contains(bad, class) {

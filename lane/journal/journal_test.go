@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/lane/plan"
@@ -30,14 +31,6 @@ func same(t testing.TB, what string, want, got any) {
 }
 
 var here = journal.Host{BootID: "0e5b", NetnsCookie: 7, NetnsInode: 4026531840}
-
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func file(path, value string) device.Object {
 	return device.File{Path: path, Format: device.FileText, Value: value}
@@ -64,7 +57,7 @@ func head(p *plan.Plan) journal.Head {
 func open(t *testing.T, dir string, host journal.Host) *journal.Store {
 	t.Helper()
 	s, err := journal.Open(dir, host)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -72,7 +65,7 @@ func open(t *testing.T, dir string, host journal.Host) *journal.Store {
 func begin(t *testing.T, s *journal.Store, h journal.Head) *journal.Journal {
 	t.Helper()
 	j, err := s.Begin(h)
-	must(t, err)
+	must.Do(t, err)
 	return j
 }
 
@@ -80,7 +73,7 @@ func begin(t *testing.T, s *journal.Store, h journal.Head) *journal.Journal {
 func only(t *testing.T, s *journal.Store) *journal.Journal {
 	t.Helper()
 	js, err := s.List()
-	must(t, err)
+	must.Do(t, err)
 	if len(js) != 1 {
 		t.Fatalf("%d journals, want 1", len(js))
 	}
@@ -90,19 +83,19 @@ func only(t *testing.T, s *journal.Store) *journal.Journal {
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	must(t, err)
+	must.Do(t, err)
 	return b
 }
 
 func write(t *testing.T, path string, b []byte) {
 	t.Helper()
-	must(t, os.WriteFile(path, b, 0o600))
+	must.Do(t, os.WriteFile(path, b, 0o600))
 }
 
 func encode(t testing.TB, j *journal.Journal) []byte {
 	t.Helper()
 	b, err := j.Encode()
-	must(t, err)
+	must.Do(t, err)
 	return b
 }
 
@@ -143,7 +136,7 @@ func record(t *testing.T, j *journal.Journal, calls ...string) {
 		default:
 			t.Fatalf("call %q", c)
 		}
-		must(t, err)
+		must.Do(t, err)
 	}
 }
 
@@ -231,7 +224,7 @@ func TestGenerations(t *testing.T) {
 	}
 	same(t, "records of both generations (-want +got)", want, only(t, s).Records())
 	owned, err := s.Owned([]string{"eth1"})
-	must(t, err)
+	must.Do(t, err)
 	if len(owned.Records) != 2 || !device.Equal(owned.Records[0].Original, a) {
 		t.Errorf("owned: %+v", owned)
 	}
@@ -267,7 +260,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		if want := min(lines, 1) + lines/3; len(got.Records()) != want {
 			t.Errorf("cut at %d, %d lines: %d records, want %d", n, lines, len(got.Records()), want)
 		}
-		must(t, got.Begin(1))
+		must.Do(t, got.Begin(1))
 		if again := only(t, s).Records(); len(again) == 0 || again[len(again)-1].Key() != "class/eth1/1:10" {
 			t.Errorf("cut at %d: after another line: %+v", n, again)
 		}
@@ -432,7 +425,7 @@ func TestDirectory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "s")
-			must(t, spoil(dir))
+			must.Do(t, spoil(dir))
 			if _, err := journal.Open(dir, here); err == nil || !strings.Contains(err.Error(), dir) {
 				t.Errorf("error %v, want one that names %s", err, dir)
 			}
@@ -451,8 +444,8 @@ func TestDirectory(t *testing.T) {
 	}
 	// A link in place of a journal is not followed.
 	secret := filepath.Join(t.TempDir(), "secret")
-	must(t, os.Rename(j.Path(), secret))
-	must(t, os.Symlink(secret, j.Path()))
+	must.Do(t, os.Rename(j.Path(), secret))
+	must.Do(t, os.Symlink(secret, j.Path()))
 	if _, err := s.List(); err == nil {
 		t.Error("a symbolic link was followed")
 	}
@@ -460,7 +453,7 @@ func TestDirectory(t *testing.T) {
 
 func TestHere(t *testing.T) {
 	h, err := journal.Here()
-	must(t, err)
+	must.Do(t, err)
 	again, err := journal.Here()
 	if err != nil || !h.SameNetns(again) || h.BootID == "" || h.NetnsInode == 0 {
 		t.Errorf("%+v, then %+v, %v", h, again, err)
@@ -478,7 +471,7 @@ func FuzzDecode(f *testing.F) {
 		func() error { return j.Begin(0) }, func() error { return j.Done(0) }, func() error { return j.Begin(2) },
 		func() error { return j.Restore("file/a") }, j.End,
 	} {
-		must(f, call())
+		must.Do(f, call())
 		b := encode(f, j)
 		// The sum would stop the fuzzer at the first line.
 		_, rest, _ := strings.Cut(string(b), "\n")

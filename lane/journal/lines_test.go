@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
 	"github.com/niclane/niclane/lane/plan"
@@ -173,14 +174,14 @@ func TestLineOfChanged(t *testing.T) {
 		j := begin(t, s, head(steps(step(value[i], value[i+1]))))
 		record(t, j, "begin 0", "done 0", "end")
 		s.Keep(j)
-		must(t, j.Close())
+		must.Do(t, j.Close())
 		other := begin(t, s, head(steps(step(nil, entry(uint16(i+1))))))
 		record(t, other, "begin 0", "done 0", "end")
 		s.Keep(other)
 		if got := decode(t, read(t, other.Path())).Head().Before[0]; !device.Equal(got.Last, value[i+1]) {
 			t.Errorf("written as %+v, is %+v", got.Last, value[i+1])
 		}
-		must(t, other.Close())
+		must.Do(t, other.Close())
 	}
 }
 
@@ -188,17 +189,17 @@ func TestLineOfChanged(t *testing.T) {
 // the last is new.
 func BenchmarkMembers(b *testing.B) {
 	s, err := journal.Open(filepath.Join(b.TempDir(), "s"), here)
-	must(b, err)
+	must.Do(b, err)
 	defer s.Close()
 	all := members(1000)
 	apply := func(h journal.Head) {
 		j, err := s.Begin(h)
-		must(b, err)
+		must.Do(b, err)
 		defer j.Close()
 		for i := range h.Plan.Steps {
-			must(b, j.Begin(i))
+			must.Do(b, j.Begin(i))
 		}
-		must(b, j.End())
+		must.Do(b, j.End())
 	}
 	apply(head(steps(all[:999]...)))
 	next := head(steps(all[999:]...))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/journal"
 )
 
@@ -39,12 +40,12 @@ func TestMemory(t *testing.T) {
 
 	// It is not read: what no niclane does goes unseen.
 	st, err := os.Stat(j.Path())
-	must(t, err)
+	must.Do(t, err)
 	good := read(t, j.Path())
 	replace := func(b []byte) {
 		t.Helper()
 		write(t, j.Path(), b)
-		must(t, os.Chtimes(j.Path(), st.ModTime(), st.ModTime()))
+		must.Do(t, os.Chtimes(j.Path(), st.ModTime(), st.ModTime()))
 	}
 	replace([]byte(strings.Replace(string(good), "version: 1", "version: 2", 1)))
 	only(t, again()) // damaged, for whoever reads it
@@ -61,7 +62,7 @@ func TestMemory(t *testing.T) {
 	if st, err = os.Stat(j.Path()); err != nil {
 		t.Fatal(err)
 	}
-	must(t, os.Rename(j.Path(), filepath.Join(t.TempDir(), "was")))
+	must.Do(t, os.Rename(j.Path(), filepath.Join(t.TempDir(), "was")))
 	replace([]byte(strings.NewReplacer("undo 0", "undo 1", "undone 0", "undone 1").Replace(string(good))))
 	alike("another file of its name")
 
@@ -92,7 +93,7 @@ func TestMemory(t *testing.T) {
 	record(t, only(t, open(t, dir, here)), "undo 0")
 	s.Keep(j) // which does not know of it
 	alike("kept by who does not know all")
-	must(t, other.Remove())
+	must.Do(t, other.Remove())
 	if js, err := again().List(); err != nil || len(js) != 0 {
 		t.Errorf("%d journals, %v; it was removed", len(js), err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/journal"
 )
@@ -55,7 +56,7 @@ func TestSalvage(t *testing.T) {
 		var plan []device.Object
 		for _, port := range []string{"1", "2", "3"} {
 			m, err := device.ParseMatch("tcp4,port=" + port)
-			must(t, err)
+			must.Do(t, err)
 			plan = append(plan, device.FilterEntry{Filter: "filter/eth1/egress/1/1", Match: m, Priority: "1:10"})
 		}
 		p := steps(step(nil, class("1:10", 8)), step(nil, plan[0]), step(nil, plan[1]), step(nil, plan[2]),
@@ -99,7 +100,7 @@ func TestSalvage(t *testing.T) {
 					!slices.Contains(h.Devices, "eth1") {
 					t.Errorf("head: %+v", h)
 				}
-				must(t, js[0].Remove())
+				must.Do(t, js[0].Remove())
 				if lost := len(all) - len(want); lost > 0 &&
 					!strings.Contains(js[0].Damage(), fmt.Sprintf("of its lines %d cannot", lost)) {
 					t.Errorf("damage %q, want %d lines", js[0].Damage(), lost)
@@ -161,7 +162,7 @@ func TestTidy(t *testing.T) {
 		t.Errorf("notes %q, %v", notes, err)
 	}
 	entries, err := os.ReadDir(dir)
-	must(t, err)
+	must.Do(t, err)
 	var left []string
 	for _, e := range entries {
 		left = append(left, e.Name())

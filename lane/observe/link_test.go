@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/niclane/niclane/internal/testing/must"
 )
 
 // recordedLinks are RTM_NEWLINK messages of Linux 6.18, x86-64: a bridge with
@@ -22,28 +24,20 @@ import (
 func recordedLinks(t testing.TB) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/links.hex")
-	must(t, err)
+	must.Do(t, err)
 	var msgs [][]byte
 	for _, line := range strings.Fields(string(text)) {
 		b, err := hex.DecodeString(line)
-		must(t, err)
+		must.Do(t, err)
 		msgs = append(msgs, b)
 	}
 	return msgs
 }
 
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func mac(t *testing.T, s string) net.HardwareAddr {
 	t.Helper()
 	m, err := net.ParseMAC(s)
-	must(t, err)
+	must.Do(t, err)
 	return m
 }
 
@@ -72,7 +66,7 @@ func TestChoose(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, err := choose(all, tt.ask)
-		must(t, err)
+		must.Do(t, err)
 		var names []string
 		for _, l := range got {
 			names = append(names, l.name)
@@ -112,7 +106,7 @@ func TestDecodeLink(t *testing.T) {
 	var got []iface
 	for _, b := range recordedLinks(t) {
 		l, err := decodeLink(b)
-		must(t, err)
+		must.Do(t, err)
 		got = append(got, l)
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(iface{}, xdpProgram{})); diff != "" {
@@ -146,7 +140,7 @@ func vlanMessage(t testing.TB, id uint16) []byte {
 		return nil
 	})
 	b, err := ae.Encode()
-	must(t, err)
+	must.Do(t, err)
 	head := make([]byte, ifinfomsgLen)
 	binary.NativeEndian.PutUint16(head[2:], unix.ARPHRD_ETHER)
 	return append(head, b...)
@@ -154,7 +148,7 @@ func vlanMessage(t testing.TB, id uint16) []byte {
 
 func TestDecodeVLAN(t *testing.T) {
 	got, err := decodeLink(vlanMessage(t, 100))
-	must(t, err)
+	must.Do(t, err)
 	want := iface{name: "eth0.100", kind: "vlan", lower: 4, vlan: 100}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(iface{}, xdpProgram{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -183,7 +177,7 @@ func slaveMessage(t testing.TB, master string, state, link uint8) []byte {
 		return nil
 	})
 	b, err := ae.Encode()
-	must(t, err)
+	must.Do(t, err)
 	return append(make([]byte, ifinfomsgLen), b...)
 }
 
@@ -201,7 +195,7 @@ func TestDecodeSlave(t *testing.T) {
 		"a bridge's":               {"bridge", 3, 3, false},
 	} {
 		got, err := decodeLink(slaveMessage(t, c.master, c.state, c.link))
-		must(t, err)
+		must.Do(t, err)
 		if got.idle != c.want || got.master != 7 {
 			t.Errorf("%s: idle %v, want %v; master %d", name, got.idle, c.want, got.master)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/niclane/niclane/internal/kernel/ethtool"
 	"github.com/niclane/niclane/internal/kernel/hostfs"
 	"github.com/niclane/niclane/internal/kernel/netdev"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/device"
@@ -26,27 +27,19 @@ import (
 
 const queues = 4
 
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func look(t *testing.T, opts observe.Options) *device.State {
 	t.Helper()
 	st, err := observe.Observe(context.Background(), opts)
-	must(t, err)
+	must.Do(t, err)
 	return st
 }
 
 func setGRO(t *testing.T, on bool) {
 	t.Helper()
 	et, err := ethtool.Open()
-	must(t, err)
+	must.Do(t, err)
 	defer et.Close()
-	must(t, et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: on}))
+	must.Do(t, et.SetFeature(device.Feature{Dev: vethtest.Dev, Name: "rx-gro", On: on}))
 }
 
 func TestVeth(t *testing.T) {
@@ -247,16 +240,16 @@ func TestRepeatable(t *testing.T) {
 		var dumps [2]string
 		for i := range dumps {
 			b, err := json.MarshalIndent(look(t, observe.Options{Cgroups: []string{"/"}}), "", " ")
-			must(t, err)
+			must.Do(t, err)
 			dumps[i] = string(b)
 		}
 		if diff := cmp.Diff(dumps[0], dumps[1]); diff != "" {
 			t.Errorf("(-first +second):\n%s", diff)
 		}
 		var back device.State
-		must(t, json.Unmarshal([]byte(dumps[0]), &back))
+		must.Do(t, json.Unmarshal([]byte(dumps[0]), &back))
 		b, err := json.MarshalIndent(back, "", " ")
-		must(t, err)
+		must.Do(t, err)
 		if diff := cmp.Diff(dumps[0], string(b)); diff != "" {
 			t.Errorf("after decoding and encoding (-want +got):\n%s", diff)
 		}
@@ -268,7 +261,7 @@ func TestRepeatable(t *testing.T) {
 func configure(t *testing.T) {
 	t.Helper()
 	f, err := hostfs.Open(nil)
-	must(t, err)
+	must.Do(t, err)
 	defer f.Close()
 	for path, value := range map[string]string{
 		"/sys/class/net/v0/queues/tx-0/xps_cpus":        "1",
@@ -312,7 +305,7 @@ func TestQueueToNAPI(t *testing.T) {
 	vethtest.Run(t, queues, func(t *testing.T) {
 		setGRO(t, true)
 		et, err := ethtool.Open()
-		must(t, err)
+		must.Do(t, err)
 		defer et.Close()
 		c, err := netdev.Open(et)
 		if err != nil {
@@ -320,12 +313,12 @@ func TestQueueToNAPI(t *testing.T) {
 		}
 		defer c.Close()
 		index, err := et.Index(vethtest.Dev)
-		must(t, err)
+		must.Do(t, err)
 		// A veth hands packets to the other end's NAPI only if it does no
 		// segmentation itself (veth_skb_is_eligible_for_gro).
 		for _, f := range []string{"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation",
 			"tx-tcp-mangleid-segmentation"} {
-			must(t, et.SetFeature(device.Feature{Dev: vethtest.Peer, Name: f, On: false}))
+			must.Do(t, et.SetFeature(device.Feature{Dev: vethtest.Peer, Name: f, On: false}))
 		}
 		vethtest.AddAddress(t, index, [4]byte{10, 9, 0, 1}, 24)
 		for round := range 2 { // with the first NAPIs, and with new ones
@@ -334,7 +327,7 @@ func TestQueueToNAPI(t *testing.T) {
 				setGRO(t, true)
 			}
 			m, err := c.Map(vethtest.Dev)
-			must(t, err)
+			must.Do(t, err)
 			if m.Quirk == nil {
 				t.Fatalf("no quirk was used for %v", m.Queues)
 			}
@@ -355,7 +348,7 @@ func TestQueueToNAPI(t *testing.T) {
 func napiOfPacket(t *testing.T, et *ethtool.Client, queue int) uint32 {
 	t.Helper()
 	fs, err := hostfs.Open(nil)
-	must(t, err)
+	must.Do(t, err)
 	defer fs.Close()
 	all := device.FormatMask(look(t, observe.Options{Devices: []string{vethtest.Peer}, NoProbes: true}).OnlineCPUs())
 	for q := range queues { // XPS: all CPUs send on this queue
@@ -364,22 +357,22 @@ func napiOfPacket(t *testing.T, et *ethtool.Client, queue int) uint32 {
 			mask = all
 		}
 		path := fmt.Sprintf("/sys/class/net/%s/queues/tx-%d/xps_cpus", vethtest.Peer, q)
-		must(t, fs.WriteFile(path, mask))
+		must.Do(t, fs.WriteFile(path, mask))
 	}
 	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	must.Do(t, err)
 	defer unix.Close(sock)
 	timeout := unix.NsecToTimeval(int64(10e9))
-	must(t, unix.SetsockoptTimeval(sock, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
-	must(t, unix.Bind(sock, &unix.SockaddrInet4{Addr: [4]byte{10, 9, 0, 1}}))
+	must.Do(t, unix.SetsockoptTimeval(sock, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
+	must.Do(t, unix.Bind(sock, &unix.SockaddrInet4{Addr: [4]byte{10, 9, 0, 1}}))
 	name, err := unix.Getsockname(sock)
-	must(t, err)
+	must.Do(t, err)
 	sendUDP(t, et, uint16(name.(*unix.SockaddrInet4).Port))
 	if _, _, err := unix.Recvfrom(sock, make([]byte, 64), 0); err != nil {
 		t.Fatalf("packet on queue %d: %v", queue, err)
 	}
 	id, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_INCOMING_NAPI_ID)
-	must(t, err)
+	must.Do(t, err)
 	return uint32(id)
 }
 
@@ -409,9 +402,9 @@ func sendUDP(t *testing.T, et *ethtool.Client, port uint16) {
 	b = slices.Concat(b, ip, udp)
 
 	raw, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	must(t, err)
+	must.Do(t, err)
 	defer unix.Close(raw)
 	index, err := et.Index(vethtest.Peer)
-	must(t, err)
-	must(t, unix.Sendto(raw, b, 0, &unix.SockaddrLinklayer{Ifindex: index, Halen: 6, Protocol: 0x0008}))
+	must.Do(t, err)
+	must.Do(t, unix.Sendto(raw, b, 0, &unix.SockaddrLinklayer{Ifindex: index, Halen: 6, Protocol: 0x0008}))
 }

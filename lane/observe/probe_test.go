@@ -14,6 +14,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -90,7 +91,7 @@ func TestUnknownKinds(t *testing.T) {
 // Probing must leave the process in its own network namespace.
 func TestNamespaceKept(t *testing.T) {
 	before, err := os.Readlink("/proc/self/ns/net")
-	must(t, err)
+	must.Do(t, err)
 	for range 20 {
 		_, err := inNewNetns(context.Background(), func() device.Capabilities {
 			inside, err := os.Readlink("/proc/thread-self/ns/net")

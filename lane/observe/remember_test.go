@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -20,14 +21,14 @@ func TestRemember(t *testing.T) {
 	}
 	own := func(t *testing.T) string {
 		dir := filepath.Join(t.TempDir(), "run")
-		must(t, os.Mkdir(dir, 0o700))
+		must.Do(t, os.Mkdir(dir, 0o700))
 		return dir
 	}
 	dir := own(t)
 	if got := recall(dir, "this"); got != nil {
 		t.Errorf("from an empty directory: %v", got)
 	}
-	must(t, remember(dir, "this", caps))
+	must.Do(t, remember(dir, "this", caps))
 	if diff := cmp.Diff(caps, recall(dir, "this")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -42,7 +43,7 @@ func TestRemember(t *testing.T) {
 	unsure := device.Capabilities{device.CapHTB: caps[device.CapHTB],
 		device.CapMq: {Answer: device.Unknown, Why: "could not tell"}}
 	dir = own(t)
-	must(t, remember(dir, "this", unsure))
+	must.Do(t, remember(dir, "this", unsure))
 	if got := recall(dir, "this"); got != nil {
 		t.Errorf("what could not be told is remembered: %v", got)
 	}
@@ -69,8 +70,8 @@ func TestRemember(t *testing.T) {
 		"no directory": os.RemoveAll,
 	} {
 		dir := own(t)
-		must(t, remember(dir, "this", caps))
-		must(t, spoil(dir))
+		must.Do(t, remember(dir, "this", caps))
+		must.Do(t, spoil(dir))
 		if got := recall(dir, "this"); got != nil {
 			t.Errorf("%s: %v is believed", name, got)
 		}
@@ -82,7 +83,7 @@ func TestRemember(t *testing.T) {
 func TestHoldsFor(t *testing.T) {
 	k := device.Kernel{Release: "6.18", Version: "#1", Arch: "x86_64"}
 	here, err := holdsFor(k)
-	must(t, err)
+	must.Do(t, err)
 	if again, err := holdsFor(k); err != nil || again != here {
 		t.Errorf("%q, then %q, %v", here, again, err)
 	}
@@ -97,7 +98,7 @@ func TestHoldsFor(t *testing.T) {
 // What is remembered is used, and only where it was asked for.
 func TestObserveRemembers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	must(t, os.Mkdir(dir, 0o700))
+	must.Do(t, os.Mkdir(dir, 0o700))
 	look := func(o Options) device.Capabilities {
 		o.Devices = []string{"lo"}
 		st, err := Observe(context.Background(), o)
@@ -108,9 +109,9 @@ func TestObserveRemembers(t *testing.T) {
 	}
 	probed := look(Options{Remember: dir})
 	k, err := kernel()
-	must(t, err)
+	must.Do(t, err)
 	holds, err := holdsFor(k)
-	must(t, err)
+	must.Do(t, err)
 	caps := recall(dir, holds)
 	for _, c := range []device.Capability{device.CapMqprio, device.CapHTB, device.CapClsact, device.CapClsBPF,
 		device.CapFlower} {
@@ -125,7 +126,7 @@ func TestObserveRemembers(t *testing.T) {
 	}
 	other := device.Finding{Answer: device.No, Why: "remembered"}
 	caps[device.CapHTB] = other
-	must(t, remember(dir, holds, caps))
+	must.Do(t, remember(dir, holds, caps))
 	if got := look(Options{Remember: dir})[device.CapHTB]; got != other {
 		t.Errorf("with what is remembered: %+v", got)
 	}

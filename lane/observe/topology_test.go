@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 )
 
@@ -97,7 +98,7 @@ func TestCPUs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := cpus(sysfs(tt.files), "")
-			must(t, err)
+			must.Do(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -126,7 +127,7 @@ func TestCPUsOfPartitions(t *testing.T) {
 	tree := sysfs(map[string]string{"cpu/present": "0-1", "cpu/online": "0-1", "node/node0/cpulist": "0-1"})
 	tree["sys/fs/cgroup/cpuset.cpus.isolated"] = &fstest.MapFile{Data: []byte("1\n")}
 	got, err := cpus(tree, "/sys/fs/cgroup")
-	must(t, err)
+	must.Do(t, err)
 	if len(got) != 2 || got[0].Kept != "" || got[1].Kept != "isolated" {
 		t.Errorf("got %+v, want processor 1 isolated", got)
 	}

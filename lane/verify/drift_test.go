@@ -12,6 +12,7 @@ import (
 
 	"github.com/niclane/niclane/internal/testing/fakekernel/golden"
 	"github.com/niclane/niclane/internal/testing/fakekernel/mutate"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/lane/verify"
@@ -21,7 +22,7 @@ import (
 func applied(t *testing.T, c golden.Case) (verify.Applied, *device.State, *plan.Plan) {
 	t.Helper()
 	p, err := golden.Plan(c.Lanes, c.State, plan.Owned{})
-	must(t, err)
+	must.Do(t, err)
 	a := verify.Applied{Config: "/etc/niclane/lanes.yaml", Lanes: p.Lanes, Ended: true}
 	a.State = c.State.Clone()
 	for _, s := range p.Steps {

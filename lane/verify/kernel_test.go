@@ -16,6 +16,7 @@ import (
 
 	"github.com/niclane/niclane/internal/kernel/tc"
 	"github.com/niclane/niclane/internal/testing/lanetest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/internal/testing/vethtest"
 	"github.com/niclane/niclane/lab/emucard"
 	"github.com/niclane/niclane/lane/apply"
@@ -37,18 +38,10 @@ lanes:
     ports: [6379]
 `
 
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func look(t *testing.T) *device.State {
 	t.Helper()
 	st, err := observe.Observe(context.Background(), observe.Options{Devices: []string{"v0"}, NoProbes: true})
-	must(t, err)
+	must.Do(t, err)
 	return st
 }
 
@@ -61,7 +54,7 @@ func onLane(t *testing.T, f func(t *testing.T, k *apply.System, a verify.Applied
 			t.Fatalf("%v: %s", err, out)
 		}
 		k, err := apply.NewKernel("")
-		must(t, err)
+		must.Do(t, err)
 		defer k.Close()
 		j := lanetest.Apply(t, k, kernelLanes, lanetest.Observe(t, "v0"))
 		a := verify.Applied{Config: "lanes.yaml", Lanes: j.Head().Plan.Lanes, Ended: j.Ended(), State: look(t)}
@@ -155,25 +148,25 @@ func TestKernelPrograms(t *testing.T) {
 		pass := func(typ ebpf.ProgramType, ret int32) *ebpf.Program {
 			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "theirs", Type: typ, License: "GPL",
 				Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, ret), asm.Return()}})
-			must(t, err)
+			must.Do(t, err)
 			t.Cleanup(func() { p.Close() })
 			return p
 		}
 		index := look(t).Device("v0").Index
 
 		tcc, err := tc.Open()
-		must(t, err)
+		must.Do(t, err)
 		defer tcc.Close()
 		// At the same preference what is newer comes first.
 		theirs := device.Filter{Dev: "v0", Parent: "egress", Pref: 1, Handle: 7}
-		must(t, tcc.AddBPF(theirs, pass(ebpf.SchedCLS, 0).FD()))
+		must.Do(t, tcc.AddBPF(theirs, pass(ebpf.SchedCLS, 0).FD()))
 		wantOne(t, a, "filter/v0/egress/1/7", "never reach niclane's classifier")
-		must(t, tcc.DeleteBPF(theirs))
+		must.Do(t, tcc.DeleteBPF(theirs))
 
 		xdp, err := link.AttachXDP(link.XDPOptions{Program: pass(ebpf.XDP, 2), Interface: index})
-		must(t, err)
+		must.Do(t, err)
 		wantOne(t, a, "program/v0/xdp/theirs", "it runs before everything else")
-		must(t, xdp.Close())
+		must.Do(t, xdp.Close())
 
 		tcx, err := link.AttachTCX(link.TCXOptions{Program: pass(ebpf.SchedCLS, 0), Attach: ebpf.AttachTCXEgress,
 			Interface: index})
@@ -181,7 +174,7 @@ func TestKernelPrograms(t *testing.T) {
 			t.Skipf("TCX: %v (Linux 6.6)", err)
 		}
 		wantOne(t, a, "program/v0/tcx-egress/theirs", "it runs before niclane's classifier")
-		must(t, tcx.Close())
+		must.Do(t, tcx.Close())
 		if fs := drifts(verify.State(a, look(t))); len(fs) > 0 {
 			t.Errorf("all gone again: %+v", fs)
 		}

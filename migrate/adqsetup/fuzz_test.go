@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
@@ -26,7 +27,7 @@ func FuzzConvert(f *testing.F) {
 	}
 	for _, name := range files {
 		ar, err := txtar.ParseFile(name)
-		must(f, err)
+		must.Do(f, err)
 		f.Add(ar.Files[0].Data, "")
 		f.Add(ar.Files[0].Data, "eth0")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
@@ -29,14 +30,6 @@ func TestGolden(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) { golden(t, name) })
-	}
-}
-
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -65,7 +58,7 @@ func golden(t *testing.T, name string) {
 	}
 	if *update {
 		ar.Files = []txtar.File{source, result}
-		must(t, os.WriteFile(name, txtar.Format(ar), 0o644))
+		must.Do(t, os.WriteFile(name, txtar.Format(ar), 0o644))
 		return
 	}
 	want := txtar.File{}

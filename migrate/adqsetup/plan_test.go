@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/plan"
 )
 
@@ -64,7 +65,7 @@ func TestExamplesPlan(t *testing.T) {
 func planned(t *testing.T, name string) string {
 	t.Helper()
 	ar, err := txtar.ParseFile(name)
-	must(t, err)
+	must.Do(t, err)
 	p, _, _ := onCard(t, "simcard-ice", string(ar.Files[0].Data), nil)
 	var text bytes.Buffer
 	plan.WriteText(&text, p.Steps)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
 )
@@ -19,9 +20,9 @@ func onCard(t *testing.T, card, source string, change func(*device.State)) (p *p
 	owned plan.Owned) {
 	t.Helper()
 	text, err := os.ReadFile("../../lane/plan/testdata/" + card + ".json")
-	must(t, err)
+	must.Do(t, err)
 	st := &device.State{}
-	must(t, json.Unmarshal(text, st))
+	must.Do(t, json.Unmarshal(text, st))
 	if change != nil {
 		change(st)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/config"
 	"github.com/niclane/niclane/lane/intent"
 	"github.com/niclane/niclane/migrate/adqsetup"
@@ -26,9 +27,9 @@ func lanes(t *testing.T, source string) (*intent.Intent, *adqsetup.Result) {
 func lanesOn(t *testing.T, dev, source string) (*intent.Intent, *adqsetup.Result) {
 	t.Helper()
 	res, err := adqsetup.Convert("adq.conf", dev, []byte(source))
-	must(t, err)
+	must.Do(t, err)
 	in, err := config.Parse("lanes.yaml", []byte(res.Lanes))
-	must(t, err)
+	must.Do(t, err)
 	return in, res
 }
 

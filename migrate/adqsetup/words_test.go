@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/migrate/adqsetup"
 )
 
@@ -28,9 +29,9 @@ func TestWords(t *testing.T) {
 			options := []adqsetup.Option{{Key: "dev", Value: "eth4"}}
 			words, err := adqsetup.Make(adqsetup.Input{Name: "create", Words: strings.Fields(c.words),
 				Options: options})
-			must(t, err)
+			must.Do(t, err)
 			file, err := adqsetup.Make(adqsetup.Input{Name: "file", Text: []byte(c.file), Options: options})
-			must(t, err)
+			must.Do(t, err)
 			if diff := cmp.Diff(withoutComments(file.Lanes), withoutComments(words.Lanes)); diff != "" {
 				t.Errorf("(-file +words):\n%s", diff)
 			}
@@ -88,7 +89,7 @@ func TestOptions(t *testing.T) {
 	source := "[globals]\ndev = eth4\nbusypoll = 1\n[web]\nqueues = 2\nports = 80\n"
 	res, err := adqsetup.Make(adqsetup.Input{Name: "adq.conf", Text: []byte(source), Options: []adqsetup.Option{
 		{Key: "dev", Value: "eth5"}, {Key: "busypoll", Value: "50"}, {Key: "txring", Value: "512"}}})
-	must(t, err)
+	must.Do(t, err)
 	for _, want := range []string{"  dev: eth5\n", "  busypoll: 50\n", "  txring: 512\n"} {
 		if !strings.Contains(res.Lanes, want) {
 			t.Errorf("want %q in\n%s", want, res.Lanes)

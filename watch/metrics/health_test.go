@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lane/device"
 	"github.com/niclane/niclane/lane/plan"
 	"github.com/niclane/niclane/lane/status"
@@ -33,14 +34,6 @@ type keeper struct {
 
 func (k *keeper) State() ([]watch.Condition, watch.Count, string) {
 	return k.conditions, watch.Count{Looks: 7, Drifts: 3, Repairs: 2, LastLook: time.Unix(1000, 0)}, k.failing
-}
-
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // reading has something of everything that is counted.
@@ -82,7 +75,7 @@ func serve(t *testing.T, k Keeper, read func(context.Context) (Reading, error)) 
 	t.Helper()
 	at = Address{"unix", filepath.Join(t.TempDir(), "health.sock")}
 	s, err := Serve(at, k, read)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -95,10 +88,10 @@ func serve(t *testing.T, k Keeper, read func(context.Context) (Reading, error)) 
 	return func(path string) (int, string) {
 		t.Helper()
 		r, err := client.Get("http://niclane" + path)
-		must(t, err)
+		must.Do(t, err)
 		defer r.Body.Close()
 		b, err := io.ReadAll(r.Body)
-		must(t, err)
+		must.Do(t, err)
 		return r.StatusCode, string(b)
 	}, at
 }
@@ -171,7 +164,7 @@ func TestSilentClients(t *testing.T) {
 	var all []net.Conn
 	for range clients + 1 {
 		c, err := net.Dial(at.Network, at.Address)
-		must(t, err)
+		must.Do(t, err)
 		defer c.Close()
 		all = append(all, c)
 	}
@@ -210,16 +203,16 @@ func TestStale(t *testing.T) {
 	dir := t.TempDir()
 	at := Address{"unix", filepath.Join(dir, "s")}
 	l, err := net.Listen("unix", at.Address)
-	must(t, err)
+	must.Do(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	s, err := Serve(at, &keeper{}, reading)
-	must(t, err)
+	must.Do(t, err)
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	file := filepath.Join(dir, "file")
-	must(t, os.WriteFile(file, []byte("x"), 0o600))
+	must.Do(t, os.WriteFile(file, []byte("x"), 0o600))
 	if s, err := Serve(Address{"unix", file}, &keeper{}, reading); err == nil {
 		s.Close()
 		t.Error("a file was replaced by a socket")
@@ -245,14 +238,14 @@ func TestParseAddress(t *testing.T) {
 // TestDashboard: what the dashboard asks for is there, and its labels with it.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("../../dist/grafana/niclane.json")
-	must(t, err)
+	must.Do(t, err)
 	var d struct {
 		Panels []struct {
 			Title   string
 			Targets []struct{ Expr, LegendFormat string }
 		}
 	}
-	must(t, json.Unmarshal(b, &d))
+	must.Do(t, json.Unmarshal(b, &d))
 	asked := 0
 	for _, p := range d.Panels {
 		if len(p.Targets) == 0 {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/watch/systemd"
 )
 
@@ -24,7 +25,7 @@ func TestExposure(t *testing.T) {
 	}
 	dir := t.TempDir()
 	packaged, err := os.ReadFile("../../dist/niclane@.service")
-	must(t, err)
+	must.Do(t, err)
 	if !strings.Contains(string(packaged), systemd.Sandbox(true, systemd.Families)) {
 		t.Error("dist/niclane@.service has not the lines of systemd.Sandbox for any lanes file")
 	}
@@ -38,7 +39,7 @@ func TestExposure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".service")
-			must(t, os.WriteFile(path, c.text, 0o644))
+			must.Do(t, os.WriteFile(path, c.text, 0o644))
 			out, _ := exec.Command(analyze, "security", "--offline=true", "--no-pager", path).CombinedOutput()
 			m := regexp.MustCompile(`Overall exposure level for .*: ([0-9.]+) `).FindStringSubmatch(string(out))
 			if m == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/watch/systemd"
 )
 
@@ -28,24 +29,16 @@ var units = map[string]systemd.Unit{
 		Options: []string{"--listen", "127.0.0.1:9417"}, Groups: true},
 }
 
-// must ends the test where there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestRender(t *testing.T) {
 	for name, u := range units {
 		t.Run(name, func(t *testing.T) {
 			golden := filepath.Join("testdata", name+".service")
 			got := u.Render()
 			if *update {
-				must(t, os.WriteFile(golden, got, 0o644))
+				must.Do(t, os.WriteFile(golden, got, 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			must(t, err)
+			must.Do(t, err)
 			if diff := cmp.Diff(string(want), string(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -61,12 +54,12 @@ func TestVerify(t *testing.T) {
 		t.Skip("no systemd-analyze here")
 	}
 	self, err := os.Executable() // it has to be there
-	must(t, err)
+	must.Do(t, err)
 	dir := t.TempDir()
 	for name, u := range units {
 		u.Command = self
 		path, _, err := u.Write(dir)
-		must(t, err)
+		must.Do(t, err)
 		out, err := exec.Command(analyze, "verify", "--man=no", path).CombinedOutput()
 		for line := range strings.Lines(string(out)) {
 			if strings.Contains(line, "niclane-watch@") {
@@ -80,7 +73,7 @@ func TestVerify(t *testing.T) {
 	// It says what it does not understand, on this machine too.
 	path := filepath.Join(dir, systemd.Name("eth0"))
 	text, err := os.ReadFile(path)
-	must(t, err)
+	must.Do(t, err)
 	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "KillMode=process", "KillMode=soon", 1)),
 		0o644); err != nil {
 		t.Fatal(err)
@@ -133,11 +126,11 @@ func TestEdited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path, _, err := one.Write(dir)
-			must(t, err)
+			must.Do(t, err)
 			text, err := os.ReadFile(path)
-			must(t, err)
+			must.Do(t, err)
 			edited := edit(string(text))
-			must(t, os.WriteFile(path, []byte(edited), 0o644))
+			must.Do(t, os.WriteFile(path, []byte(edited), 0o644))
 			var e *systemd.EditedError
 			if _, _, err := one.Write(dir); !errors.As(err, &e) || e.Path != path {
 				t.Errorf("write: %v", err)

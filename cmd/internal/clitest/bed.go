@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/niclane/niclane/internal/testing/labtest"
+	"github.com/niclane/niclane/internal/testing/must"
 	"github.com/niclane/niclane/lab"
 )
 
@@ -33,7 +34,7 @@ func NewBed(t *testing.T) *Bed {
 	b := &Bed{T: t, Dir: t.TempDir()}
 	b.Nodes = labtest.TwoNodes(t, b.Dir)
 	b.Bin = filepath.Join(b.Dir, "bin")
-	Must(t, os.Mkdir(b.Bin, 0o755))
+	must.Do(t, os.Mkdir(b.Bin, 0o755))
 	return b
 }
 
@@ -47,21 +48,14 @@ func (b *Bed) In(t *testing.T) *Bed {
 // Raise raises the lab, for as long as the test takes.
 func (b *Bed) Raise(name string) {
 	b.Helper()
-	var err error
-	b.Lab, err = lab.Up(b.Context(), lab.Config{Name: fmt.Sprintf("%s-%d", name, os.Getpid()), Queues: 4,
-		SUTCPUs: b.CPUs, OtherCPUs: b.CPUs})
-	Must(b, err)
-	b.Cleanup(func() {
-		if err := b.Lab.Down(context.Background()); err != nil {
-			b.Error(err)
-		}
-	})
+	b.Lab = labtest.Up(b.T, lab.Config{Name: fmt.Sprintf("%s-%d", name, os.Getpid()), Queues: 4, SUTCPUs: b.CPUs,
+		OtherCPUs: b.CPUs})
 }
 
 // Write writes a file of the directory.
 func (b *Bed) Write(name, text string) {
 	b.Helper()
-	Must(b, os.WriteFile(filepath.Join(b.Dir, name), []byte(text), 0o644))
+	must.Do(b, os.WriteFile(filepath.Join(b.Dir, name), []byte(text), 0o644))
 }
 
 // CommandOn is a command on a host of the lab.
@@ -70,7 +64,7 @@ func (b *Bed) CommandOn(host string, argv ...string) *exec.Cmd {
 	// The helper becomes the command: its process is the command's.
 	cmd, err := b.Lab.Command(context.Background(), host, lab.Options{Niclane: filepath.Join(b.Bin, "niclane")},
 		argv...)
-	Must(b, err)
+	must.Do(b, err)
 	cmd.Dir = b.Dir
 	cmd.Env = append(os.Environ(), "PATH="+b.Bin+":"+os.Getenv("PATH"))
 	return cmd

@@ -41,14 +41,6 @@ func Scripts(t *testing.T, dir string) {
 	})
 }
 
-// Must ends the test where there is an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // first has the commands of a directory come first in the PATH.
 func first(env *testscript.Env, dir string) {
 	if dir != "" {
