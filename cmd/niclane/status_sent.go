@@ -23,8 +23,8 @@ import (
 // nothing. Where the kernel chooses otherwise the queue is unknown.
 //
 // For --sent a program at a tracepoint counts where packets do leave. It sees every
-// packet of the host, and being seen costs each of them: docs/realisations.md has the
-// figures.
+// packet of the host, and being seen costs each of them: docs/results/2026-11-mechanisms.md
+// has the figures.
 
 // A sentCounter counts what leaves devices, by device, lane and transmit queue.
 // What no lane matches is the default lane's.

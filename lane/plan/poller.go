@@ -35,7 +35,7 @@ const maxPollerQueues = 64
 // for pollers that are not insisted on. Measured in the lab on two processors,
 // memcached under noise: with a poller on the server's processor P50 was 1.62
 // times softirq's (1.41 to 1.85), on the other one, which generator and noise
-// had too, 1.78 times (1.51 to 2.09); docs/realisations.md.
+// had too, 1.78 times (1.51 to 2.09); docs/results/2026-11-mechanisms.md.
 const sparePollerCPUs = 2
 
 // askedPollers returns which realisations of busy pollers the lanes ask for,

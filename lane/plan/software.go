@@ -132,7 +132,7 @@ func rps(st *device.State, d *device.Device) (bool, string) {
 // lanes, "" if it may. Measured in the lab on two processors, one of them the
 // host's: with a cpumap to the processor that receives anyway P50 was 2.0 times
 // that of an idle link (1.55 to 2.24), without it 1.3 times (1.09 to 1.52); what
-// P99 did was too noisy to tell (docs/realisations.md).
+// P99 did was too noisy to tell (docs/results/2026-11-mechanisms.md).
 func (f *fit) useless(lanes []*deviceLane) string {
 	if !f.redirects() && !f.uses(device.PartQueueSet, RealRPS) || len(lanes) < 2 {
 		return ""
