@@ -85,7 +85,7 @@ func (l *load) closing(n int, f func()) {
 // net/ipv4/inet_connection_sock.c), whoever asks for migration: of 1000 closed
 // listeners 1 to 4 lost a connection under this load by the kernel's own
 // net.ipv4.tcp_migrate_req, of 2400 led by niclane 2, of 1000 without any migration 171
-// (docs/applications.md).
+// (docs/results/2026-11-applications.md).
 func (l *load) end() {
 	l.b.Helper()
 	close(l.stop)
