@@ -171,12 +171,16 @@ func TestFloors(t *testing.T) {
 func TestPathsInDocs(t *testing.T) {
 	named := regexp.MustCompile("`((?:app|bench|cmd|internal|k8s|lab|lane|papers|poller|test|tools|watch)/" +
 		"[\\w./{},-]*\\w}?)/?`")
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
+	pages := []string{"README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		matched, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, matched...)
 	}
 	found := 0
-	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
