@@ -108,7 +108,7 @@ type plannedCase struct {
 }
 
 // cases are all that are tried: every kind of rule with what the planner
-// chooses by itself, a share of the link, and then, for the first kind, every realisation that it
+// chooses by itself, a share of the link, and then, for the first kind, every mechanism that it
 // did not choose.
 func (t Target) cases(choices []plan.Choice) []plannedCase {
 	all := kinds(t.Ends, t.Port)
@@ -122,7 +122,7 @@ func (t Target) cases(choices []plan.Choice) []plannedCase {
 		out = append(out, plannedCase{Case{Name: name, Kind: all[0].name, Lanes: lanes}, all[0]})
 	}
 	for _, part := range parts {
-		for _, name := range plan.Realisations(part) {
+		for _, name := range plan.Mechanisms(part) {
 			if chosen(choices, part) == name {
 				continue
 			}
@@ -143,7 +143,7 @@ func (t Target) cases(choices []plan.Choice) []plannedCase {
 func chosen(choices []plan.Choice, part device.Part) string {
 	for _, c := range choices {
 		if c.Part == part {
-			return c.Realisation
+			return c.Mechanism
 		}
 	}
 	return ""

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package selftest tries lanes on a device that carries real traffic, with a
-// second host at the other end, and makes one record of it: which realisations
+// second host at the other end, and makes one record of it: which mechanisms
 // the device takes, whether the lanes' packets and no others arrived in the
 // lanes' queues, what that cost in link flaps and connections, whether
 // everything was put back, and what latency did.

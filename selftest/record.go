@@ -30,7 +30,7 @@ type Record struct {
 	System System `json:"system"`
 	Device Device `json:"device"`
 	// Choices are what the planner takes for a lane without wishes, and why
-	// better realisations are out.
+	// better mechanisms are out.
 	Choices []plan.Choice `json:"choices"`
 
 	Cases   []Case   `json:"cases"`
@@ -89,7 +89,7 @@ type Case struct {
 	Name string `json:"name"`
 	// Kind of rule that leads the traffic into the lane.
 	Kind string `json:"kind"`
-	// Force is the realisation that is forced, by part.
+	// Force is the mechanism that is forced, by part.
 	Force map[string]string `json:"force,omitempty"`
 	// Lanes is the file.
 	Lanes   string  `json:"lanes"`
@@ -97,7 +97,7 @@ type Case struct {
 	// Reasons for every outcome but OK.
 	Reasons []string `json:"reasons,omitempty"`
 
-	// Made are the realisations by part, and Steps what they took.
+	// Made are the mechanisms by part, and Steps what they took.
 	Made  map[device.Part]string `json:"made,omitempty"`
 	Steps int                    `json:"steps,omitempty"`
 	// Disruptive are the reasons of those steps that can lose packets.

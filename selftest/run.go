@@ -207,8 +207,8 @@ func (r *runner) plan(ctx context.Context, c *Case) (*plan.Plan, error) {
 	}
 	for _, x := range p.Choices {
 		// What would shape a lane that asks for it shapes none that does not.
-		if x.Realisation != "" && (x.Part != device.PartBandwidth || shaped) {
-			c.Made[x.Part] = x.Realisation
+		if x.Mechanism != "" && (x.Part != device.PartBandwidth || shaped) {
+			c.Made[x.Part] = x.Mechanism
 		}
 	}
 	for _, l := range p.Lanes {

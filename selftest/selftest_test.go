@@ -51,7 +51,7 @@ func (m *fakeMachine) Plan(_ context.Context, lanes string) (*plan.Plan, []strin
 	}
 	return &plan.Plan{
 		Steps:   []plan.Step{{Old: file("0"), New: file("1"), Reason: "a qdisc", Disruptive: true}},
-		Choices: []plan.Choice{{Part: device.PartQueueSet, Realisation: plan.RealRSSContext}},
+		Choices: []plan.Choice{{Part: device.PartQueueSet, Mechanism: plan.ByRSSContext}},
 		Lanes:   []plan.FittedLane{{Name: LaneName, Queues: []int{2, 3}}},
 	}, nil, nil
 }
@@ -236,12 +236,12 @@ func TestFlapsAreWatchedAgain(t *testing.T) {
 	}
 }
 
-// Every realisation of the parts that is not chosen is forced once, and its
+// Every mechanism of the parts that is not chosen is forced once, and its
 // lanes file says so.
 func TestCases(t *testing.T) {
 	target := Target{Device: "eth0", Port: 17411, Queues: 2,
 		Ends: []End{end4, {netip.MustParseAddr("fd09::1"), netip.MustParseAddr("fd09::2")}}}
-	all := target.cases([]plan.Choice{{Part: device.PartQueueSet, Realisation: plan.RealRSSContext}})
+	all := target.cases([]plan.Choice{{Part: device.PartQueueSet, Mechanism: plan.ByRSSContext}})
 	var names []string
 	for _, c := range all {
 		names = append(names, c.Name)
@@ -313,7 +313,7 @@ func fixture() *Record {
 			Queues: []int{2}, Received: []Cell{{Lane: LaneName, Queue: 2, Packets: 41}, {Queue: 0, Packets: 43}},
 		}},
 		Choices: []plan.Choice{{Part: device.PartQueueSet, Reason: "10.9.0.1",
-			Rejected: []plan.Rejection{{Realisation: "x", Why: "10.9.0.1"}}}},
+			Rejected: []plan.Rejection{{Mechanism: "x", Why: "10.9.0.1"}}}},
 		Latency: &Latency{Lanes: "10.9.0.1", Rounds: 2,
 			Percentiles: []Percentile{{P: 99, Missing: []string{"too few"}}}, Warnings: []string{"10.9.0.1"}},
 		Left: d, Warnings: []string{"10.9.0.1"},

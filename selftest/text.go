@@ -149,7 +149,7 @@ func duration(ns int64) string {
 	return result.DurationText(float64(ns))
 }
 
-// MadeBy names the realisations that matter, in the order of a packet's way.
+// MadeBy names the mechanisms that matter, in the order of a packet's way.
 func (c Case) MadeBy() string {
 	var out []string
 	for _, p := range []device.Part{device.PartQueueSet, device.PartSteering, device.PartMapper, device.PartBandwidth,

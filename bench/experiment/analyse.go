@@ -52,7 +52,7 @@ func variantKeys() []y.Key[variantText] {
 			"What is done for the server on its host without lanes: see TUNE.",
 			func(t *variantText, x Tune) { t.Tune = &x }),
 		y.Of("force", config.Force(), "what the lanes file says",
-			"Realisations that must be used, by part of a lane, in the place of `globals.force`; `niclane probe` "+
+			"Mechanisms that must be used, by part of a lane, in the place of `globals.force`; `niclane probe` "+
 				"lists them.",
 			func(t *variantText, x map[string]string) { t.Force = x }),
 	}

@@ -68,7 +68,7 @@ func (r *reader) checkVariants() {
 			r.checkClientDevices(path + ".client-lanes")
 		}
 		for _, part := range slices.Sorted(maps.Keys(v.Force)) {
-			if known := plan.Realisations(device.Part(part)); !slices.Contains(known, v.Force[part]) {
+			if known := plan.Mechanisms(device.Part(part)); !slices.Contains(known, v.Force[part]) {
 				r.Failf(path+".force."+part, "found %s, want %s", y.Quote(v.Force[part]), y.OneOf(known))
 			}
 		}

@@ -36,7 +36,7 @@ func TestSet(t *testing.T) {
 	_, err = experiment.Parse("x.yaml", []byte(changed))
 	if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(),
 		"force.mapper: found \"queue-receive\"") {
-		t.Errorf("%v, want one error: the realisation that is none", err)
+		t.Errorf("%v, want one error: the mechanism that is none", err)
 	}
 	changed, err = experiment.Set(changed, experiment.Change{Path: "variants[2].force.mapper"})
 	if err != nil {

@@ -208,9 +208,9 @@ func lanesOf(f *experiment.File, v experiment.Variant, values map[string]string)
 
 var cgroupLine = regexp.MustCompile(`(?m)^[ \t]+cgroup:[ \t]*\$cgroup[ \t]*(#.*)?(\n|\z)`)
 
-// force puts the realisations into globals.force of a lanes file, in the place
+// force puts the mechanisms into globals.force of a lanes file, in the place
 // of those that it has.
-func force(text string, realisations map[string]string) (string, error) {
+func force(text string, mechanisms map[string]string) (string, error) {
 	var top yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions([]byte(text), &top, yaml.UseOrderedMap()); err != nil {
 		return "", err
@@ -221,7 +221,7 @@ func force(text string, realisations map[string]string) (string, error) {
 			continue
 		}
 		globals = slices.DeleteFunc(globals, func(m yaml.MapItem) bool { return m.Key == "force" })
-		top[i].Value = append(globals, yaml.MapItem{Key: "force", Value: realisations})
+		top[i].Value = append(globals, yaml.MapItem{Key: "force", Value: mechanisms})
 		out, err := yaml.Marshal(top)
 		return string(out), err
 	}

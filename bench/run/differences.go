@@ -101,7 +101,7 @@ func did(p *plan.Plan) []string {
 		}
 	}
 	for _, c := range p.Choices {
-		if c.Part == device.PartMapper && c.Realisation != "" {
+		if c.Part == device.PartMapper && c.Mechanism != "" {
 			out = append(out, "mapper: "+c.Reason)
 		}
 	}

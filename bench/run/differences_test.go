@@ -48,8 +48,8 @@ func TestDifferencesOfLanes(t *testing.T) {
 			step(device.PartBandwidth, "transmit queue 1")},
 		Choices: []plan.Choice{
 			{Part: device.PartMapper, Reason: "it receives from a queue"},
-			{Part: device.PartMapper, Realisation: "r", Reason: "because"},
-			{Part: device.PartPoller, Realisation: "r", Reason: "not said again"},
+			{Part: device.PartMapper, Mechanism: "r", Reason: "because"},
+			{Part: device.PartPoller, Mechanism: "r", Reason: "not said again"},
 		},
 	})}
 	site := &fakeSite{lanes: lanes}
@@ -107,14 +107,14 @@ func TestLaneQueues(t *testing.T) {
 	p := plan.Plan{
 		Lanes: []plan.FittedLane{{Name: "default", Device: "a", Queues: []int{0, 1}, Class: "1:2"},
 			{Name: "x", Device: "a", Queues: []int{2}}, {Name: "x", Device: "b"}},
-		Choices: []plan.Choice{{Part: device.PartQueueSet, Realisation: plan.RealRSSContext}},
+		Choices: []plan.Choice{{Part: device.PartQueueSet, Mechanism: plan.ByRSSContext}},
 	}
 	want := []machine.LaneQueues{{Name: "default", Rx: []int{0, 1}, Tx: []int{0, 1}, Class: "1:2"},
 		{Name: "x", Rx: []int{2}, Tx: []int{2}}}
 	if diff := cmp.Diff(want, laneQueues(&p, "a")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	p.Choices[0].Realisation = plan.RealCpumap
+	p.Choices[0].Mechanism = plan.ByCpumap
 	if got := laneQueues(&p, "a"); got[1].Rx != nil || got[1].Tx == nil {
 		t.Errorf("with a cpumap: %+v", got)
 	}

@@ -78,8 +78,8 @@ func laneQueues(p *plan.Plan, dev string) []machine.LaneQueues {
 	told := false // what a lane receives, by its queues
 	for _, c := range p.Choices {
 		if c.Part == device.PartQueueSet {
-			told = c.Realisation == plan.RealMqprioChannel || c.Realisation == plan.RealRSSContext ||
-				c.Realisation == plan.RealSingleQueue
+			told = c.Mechanism == plan.ByMqprioChannel || c.Mechanism == plan.ByRSSContext ||
+				c.Mechanism == plan.BySingleQueue
 		}
 	}
 	var out []machine.LaneQueues

@@ -60,7 +60,7 @@ the place of keys of that file; --print-file prints what it becomes.`,
 	f.Int("flows-out", 16, "flows of noise from it")
 	f.String("lab", "niclane-demo", "name of the lab; two that run at once need two")
 	f.String("card", "", "what the server's port is: emulated or none (default: the lab's)")
-	f.StringToString("force", nil, "realisation of a part of the lane, as PART=REALISATION")
+	f.StringToString("force", nil, "mechanism of a part of the lane, as PART=MECHANISM")
 	f.Uint64("link-rate", 0, "rate of the link in bit/s (default: the lab's)")
 	f.Int("buffer", 0, "buffer of the switch's port in bytes (default: the lab's)")
 	f.Bool("sweep", true, "also sweep noise share and buffer")

@@ -57,7 +57,7 @@ func (a *app) selftestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "selftest DEV --peer HOST[:PORT] --cert FILE --key FILE --ca FILE",
 		Short: "Try lanes on a card with real traffic, and put everything back",
-		Long: `Selftest tries every kind of rule that DEV can take, and every realisation of a
+		Long: `Selftest tries every kind of rule that DEV can take, and every mechanism of a
 lane that it allows, with traffic from another host that runs "niclane bench
 serve": did the lane's packets arrive in its queues, all of them, and no others?
 How often did the link go down, how many connections were lost, was everything

@@ -19,7 +19,7 @@ func (a *app) probeCommand() *cobra.Command {
 		Use:   "probe [DEV]",
 		Short: "Say which lane this machine allows, part by part, and why no better one",
 		Long: `Probe reads the network devices, probes what they and the kernel can do, and
-prints for each part of a lane the realisation that would be chosen and why the
+prints for each part of a lane the mechanism that would be chosen and why the
 better ones are out. It changes nothing: kernel features are tried in a network
 namespace made for the purpose.
 

@@ -97,7 +97,7 @@ func (a *Agent) status(told *v1alpha1.NodeStatus) (*v1alpha1.NodeStatus, string)
 	}
 	out := &v1alpha1.NodeStatus{Name: a.o.Node, ObservedGeneration: st.Generation, Devices: st.Devices}
 	for _, c := range snap.Classes {
-		cs := v1alpha1.ClassStatus{Name: c.Name, Total: len(c.Units), Realisation: c.Realisations["queue-set"],
+		cs := v1alpha1.ClassStatus{Name: c.Name, Total: len(c.Units), Mechanism: c.Mechanisms["queue-set"],
 			Held: st.Held[c.Name]}
 		for _, u := range c.Units {
 			if u.Holder != nil {
@@ -173,7 +173,7 @@ func (a *Agent) byCgroup() bool {
 	for _, p := range a.appliedForce() {
 		force = p
 	}
-	return force == plan.RealSockops || force == plan.RealNetPrio
+	return force == plan.BySockops || force == plan.ByNetPrio
 }
 
 // appliedForce is the classifier that the policy forces, none or one.

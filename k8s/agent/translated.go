@@ -87,7 +87,7 @@ func (a *Agent) translated(now time.Time, flows func(func(nat.Flow)) error) erro
 // steered reports whether what arrives is told apart by lane.
 func (a *Agent) steered() bool {
 	return slices.ContainsFunc(a.lanes.Now().Classes, func(c inventory.Class) bool {
-		how := c.Realisations[string(device.PartSteering)]
-		return how != "" && how != plan.RealShared
+		how := c.Mechanisms[string(device.PartSteering)]
+		return how != "" && how != plan.ByShared
 	})
 }

@@ -87,8 +87,8 @@ func attributesOf(s *inventory.Snapshot, c *inventory.Class) attributes {
 	at := attributes{
 		"class": text(c.Name), "mode": text(string(c.Mode)), "poller": text(c.Poller), "rank": number(int64(c.Rank)),
 	}
-	if r := c.Realisations["queue-set"]; r != "" {
-		at["realisation"] = text(r)
+	if r := c.Mechanisms["queue-set"]; r != "" {
+		at["mechanism"] = text(r)
 	}
 	d := s.Device
 	if d == nil {

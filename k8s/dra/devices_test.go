@@ -25,7 +25,7 @@ func node() inventory.Snapshot {
 			{
 				Name: "redis", Mode: intent.Exclusive, OfferedAs: v1alpha1.OfferedAsClaim, Queues: 4, Guarantee: 20e9,
 				Rank: 2, Poller: "busy",
-				Realisations: map[string]string{"queue-set": "mqprio-channel"},
+				Mechanisms: map[string]string{"queue-set": "mqprio-channel"},
 				Units: []inventory.Unit{
 					{ID: "redis-0", Lane: "redis-0", Queues: []int{8, 9, 10, 11}},
 					{ID: "redis-1", Lane: "redis-1", Queues: []int{12, 13, 14, 15}},
@@ -53,7 +53,7 @@ const published = `
     mode: {string: exclusive}
     poller: {string: busy}
     rank: {int: 2}
-    realisation: {string: mqprio-channel}
+    mechanism: {string: mqprio-channel}
     ifName: {string: eth1}
     driver: {string: ice}
     numaNode: {int: 1}

@@ -53,7 +53,7 @@ func groupKeys() []key {
 			"Descriptors of each transmit ring, as `rxring`.",
 			func(t *target, x int) { t.lane.Rings.Tx = &x }),
 		strictyaml.Of("force", Force(), "the best that the device allows",
-			"Realisations that must be used, by part of a lane; `niclane probe` lists them. Planning fails where "+
+			"Mechanisms that must be used, by part of a lane; `niclane probe` lists them. Planning fails where "+
 				"one is not possible.",
 			func(t *target, x map[string]string) { t.group.Force = x }),
 		refuse("optimize", "not taken: adqsetup sets private flags of the ice driver with it, which are not in "+
@@ -157,7 +157,7 @@ func memberKeys() []key {
 			func(t *target, x string) { t.member.Cgroup = x }),
 		strictyaml.Of("aligned", strictyaml.Boolean(), "off",
 			"On: the application places its threads by NAPI ID (memcached `-N`, Aerospike `auto-pin adq`). "+
-				"Realisations that lose the NAPI ID are then refused, and verify looks at which connections each "+
+				"Mechanisms that lose the NAPI ID are then refused, and verify looks at which connections each "+
 				"thread has.",
 			func(t *target, x bool) { t.member.Aligned = x }),
 	}
@@ -211,7 +211,7 @@ const (
 	nameWant    = "1 to 32 of a-z 0-9 - _, the first of them a-z or 0-9"
 )
 
-// parts of a lane for which a realisation can be forced.
+// parts of a lane for which a mechanism can be forced.
 var parts = []string{
 	string(device.PartQueueSet), string(device.PartSteering), string(device.PartClassifier),
 	string(device.PartMapper), string(device.PartBandwidth), string(device.PartPoller),
@@ -219,18 +219,18 @@ var parts = []string{
 }
 
 // Force is the kind of globals.force: it maps a part of a lane to the name of a
-// realisation. Which names there are for a part is package plan's to know.
+// mechanism. Which names there are for a part is package plan's to know.
 func Force() strictyaml.Kind[map[string]string] {
 	type names = map[string]string
-	realisation := strictyaml.Pattern("the name of a realisation, as niclane probe lists them",
+	mechanism := strictyaml.Pattern("the name of a mechanism, as niclane probe lists them",
 		`^[a-z0-9]+(-[a-z0-9]+)*$`, nil)
 	properties := strictyaml.Schema{}
 	var keys []strictyaml.Key[names]
 	for _, part := range parts {
-		properties[part] = realisation.Schema
-		keys = append(keys, strictyaml.Of(part, realisation, "", "", func(out *names, s string) { (*out)[part] = s }))
+		properties[part] = mechanism.Schema
+		keys = append(keys, strictyaml.Of(part, mechanism, "", "", func(out *names, s string) { (*out)[part] = s }))
 	}
-	const want = "a mapping from parts of a lane to realisations"
+	const want = "a mapping from parts of a lane to mechanisms"
 	return strictyaml.Kind[names]{
 		Want:   want + ", the parts being " + strictyaml.OneOf(parts),
 		Schema: strictyaml.Schema{"type": "object", "properties": properties, "additionalProperties": false},

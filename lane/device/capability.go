@@ -95,7 +95,7 @@ func (c Capabilities) Find(x Capability) Finding {
 	return Finding{Answer: Unknown, Why: "not probed"}
 }
 
-// A Part is one part of a lane; for each a realisation is chosen.
+// A Part is one part of a lane; for each a mechanism is chosen.
 type Part string
 
 // The parts of a lane.

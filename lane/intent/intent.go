@@ -42,7 +42,7 @@ type Group struct {
 	// ARPFilter sets arp_ignore=1, arp_announce=2, arp_notify=1 on the
 	// devices, as adqsetup's arpfilter does. nil leaves them alone.
 	ARPFilter *bool `json:"arpFilter,omitempty"`
-	// Force names a realisation per part that must be used; planning fails
+	// Force names a mechanism per part that must be used; planning fails
 	// if the device cannot make it. Keys are device.Part values.
 	Force map[string]string `json:"force,omitempty"`
 }
@@ -108,7 +108,7 @@ type Member struct {
 	// hierarchy ("/system.slice/memcached.service"); "" if not given.
 	Cgroup string `json:"cgroup,omitempty"`
 	// Aligned says that the application places its own threads by NAPI ID
-	// (memcached -N, Aerospike auto-pin adq): realisations that lose the
+	// (memcached -N, Aerospike auto-pin adq): mechanisms that lose the
 	// NAPI ID are then refused.
 	Aligned bool   `json:"aligned,omitempty"`
 	Path    string `json:"path"`
@@ -196,7 +196,7 @@ type Poller struct {
 	// 0: one per queue.
 	Count int `json:"count,omitempty"`
 	// TimeoutUsecs is how long a busy poller goes on without packets before
-	// it sleeps (adqsetup's poller_timeout), 0: the realisation's default.
+	// it sleeps (adqsetup's poller_timeout), 0: the mechanism's default.
 	TimeoutUsecs int `json:"timeoutUsecs,omitempty"`
 	// Policy says which of Priority and Nice was asked for.
 	Policy Policy `json:"policy,omitempty"`

@@ -44,7 +44,7 @@ func asked(lanes []*deviceLane) (out []string) {
 	return out
 }
 
-// tooLittle gives, by name, why a realisation of the bandwidth is not enough for
+// tooLittle gives, by name, why a mechanism of the bandwidth is not enough for
 // the lanes.
 func (f *fit) tooLittle(lanes []*deviceLane) map[string]string {
 	why := map[string]string{}
@@ -74,16 +74,16 @@ func (f *fit) wantBandwidth(lanes []*deviceLane) {
 	if !shaped(lanes) {
 		return
 	}
-	switch f.choice[device.PartBandwidth].Realisation {
-	case RealHTB:
+	switch f.choice[device.PartBandwidth].Mechanism {
+	case ByHTB:
 		f.wantHTB(lanes)
-	case RealHTBOffload:
+	case ByHTBOffload:
 		f.wantOffload(lanes)
-	case RealNetShaper:
+	case ByNetShaper:
 		f.wantShapers(lanes)
-	case RealTxMaxrate:
+	case ByTxMaxrate:
 		f.wantMaxrate(lanes)
-	case RealMqTBF:
+	case ByMqTBF:
 		f.wantMqTBF(lanes)
 	}
 }

@@ -16,10 +16,10 @@ import (
 // On cards whose classes receive too, flower filters on ingress lead to them.
 
 // byCard reports whether the card maps lanes to transmit queues by class.
-func (f *fit) byCard() bool { return f.uses(device.PartMapper, RealMqprioChannel) }
+func (f *fit) byCard() bool { return f.uses(device.PartMapper, ByMqprioChannel) }
 
 // classes reports whether the lanes' queue sets are classes of the card.
-func (f *fit) classes() bool { return f.uses(device.PartQueueSet, RealMqprioChannel) }
+func (f *fit) classes() bool { return f.uses(device.PartQueueSet, ByMqprioChannel) }
 
 // limits are what the driver makes of classes; of one that is not known, no
 // limits but the kernel's.
@@ -40,7 +40,7 @@ func (f *fit) noClasses(lanes []*deviceLane) string {
 		return fmt.Sprintf("%d lanes, %s has %d traffic classes beside the default%s", len(lanes)-1, l.Driver,
 			l.Classes-1, from)
 	}
-	if f.uses(device.PartQueueSet, RealRSSContext) && !shaped(lanes) &&
+	if f.uses(device.PartQueueSet, ByRSSContext) && !shaped(lanes) &&
 		f.in.Group.Force[string(device.PartMapper)] == "" {
 		return "nothing is shaped, and without it replies leave on the queue that received"
 	}
@@ -107,7 +107,7 @@ func oddCounts(lanes []*deviceLane, l device.ClassLimits) string {
 // ofCard makes q the card's, with the lanes' rates.
 func (f *fit) ofCard(q *device.Qdisc, lanes []*deviceLane) {
 	q.Mode = device.ModeChannel
-	if !f.uses(device.PartBandwidth, RealMqprioRate) || !shaped(lanes) {
+	if !f.uses(device.PartBandwidth, ByMqprioRate) || !shaped(lanes) {
 		return
 	}
 	unit := f.limits().RateUnit
@@ -183,7 +183,7 @@ func (f *fit) wantOwnTable() {
 // adqsetup sets the same: a class's connections come in where they go out, where
 // the class is one application's.
 func (f *fit) wantDriverPollers(lanes []*deviceLane) {
-	if !f.uses(device.PartPoller, RealDriverPollers) {
+	if !f.uses(device.PartPoller, ByDriverPollers) {
 		return
 	}
 	for i, l := range lanes {
@@ -214,7 +214,7 @@ func (f *fit) wantDriverPollers(lanes []*deviceLane) {
 
 // wantFlowers steers the members' packets to their lane's class, last of all.
 func (f *fit) wantFlowers(lanes []*deviceLane) {
-	if !f.uses(device.PartSteering, RealFlower) {
+	if !f.uses(device.PartSteering, ByFlower) {
 		return
 	}
 	f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},

@@ -13,21 +13,21 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// checkParts refuses what needs a realisation that this device does not have.
+// checkParts refuses what needs a mechanism that this device does not have.
 func (f *fit) checkParts(lanes []*deviceLane) {
 	for name := range f.in.Group.Force {
-		if Realisations(device.Part(name)) == nil {
+		if Mechanisms(device.Part(name)) == nil {
 			f.failf("globals.force."+name, "no part of a lane is called %q", name)
 		}
 	}
 	for part, name := range f.in.Group.Force {
-		if c := f.choice[device.Part(part)]; c.Realisation == "" && Realisations(device.Part(part)) != nil {
+		if c := f.choice[device.Part(part)]; c.Mechanism == "" && Mechanisms(device.Part(part)) != nil {
 			f.failf("globals.force."+part, "%s on %s: %s", name, f.dev.Name, f.reasons(c))
 		}
 	}
 	if len(lanes) > 1 {
 		f.require(device.PartQueueSet, f.in.Lanes[0].Path)
-		if f.choice[device.PartQueueSet].Realisation != "" {
+		if f.choice[device.PartQueueSet].Mechanism != "" {
 			f.require(device.PartSteering, f.in.Lanes[0].Path)
 		}
 		f.require(device.PartMapper, f.in.Lanes[0].Path)
@@ -42,15 +42,15 @@ func (f *fit) checkParts(lanes []*deviceLane) {
 			break
 		}
 	}
-	if f.classes() && !f.byCard() && f.choice[device.PartMapper].Realisation != "" {
+	if f.classes() && !f.byCard() && f.choice[device.PartMapper].Mechanism != "" {
 		f.failf("globals.force.mapper",
 			"%s on %s: the queues are traffic classes of the card, which priorities lead to (%s)",
-			f.choice[device.PartMapper].Realisation, f.dev.Name, RealMqprioChannel)
+			f.choice[device.PartMapper].Mechanism, f.dev.Name, ByMqprioChannel)
 	}
 	f.checkPollers(lanes)
 	f.checkBandwidth(lanes)
 	if most := f.dev.MaxContexts; most > 0 && len(f.in.Lanes) > most-f.foreignContexts() &&
-		f.uses(device.PartQueueSet, RealRSSContext) {
+		f.uses(device.PartQueueSet, ByRSSContext) {
 		others := ""
 		if n := f.foreignContexts(); n > 0 {
 			others = fmt.Sprintf(", of which niclane did not make %d", n)
@@ -70,11 +70,11 @@ func (f *fit) foreignContexts() (n int) {
 	return n
 }
 
-// require fails unless the part has a realisation; the message says what was
+// require fails unless the part has a mechanism; the message says what was
 // tried.
 func (f *fit) require(part device.Part, path string) {
 	c := f.choice[part]
-	if c.Realisation == "" && f.in.Group.Force[string(part)] == "" {
+	if c.Mechanism == "" && f.in.Group.Force[string(part)] == "" {
 		f.failf(path, "no %s on %s: %s", part, f.dev.Name, f.reasons(c))
 	}
 }
@@ -85,7 +85,7 @@ func (f *fit) reasons(c Choice) string {
 	}
 	var rs []string
 	for _, r := range c.Rejected {
-		rs = append(rs, r.Realisation+" ("+r.Why+")")
+		rs = append(rs, r.Mechanism+" ("+r.Why+")")
 	}
 	return "tried " + strings.Join(rs, ", ")
 }
@@ -94,7 +94,7 @@ func (f *fit) checkBandwidth(lanes []*deviceLane) {
 	if !shaped(lanes) {
 		return
 	}
-	if name := f.choice[device.PartBandwidth].Realisation; f.tooLittle(lanes)[name] != "" {
+	if name := f.choice[device.PartBandwidth].Mechanism; f.tooLittle(lanes)[name] != "" {
 		f.failf("globals.force.bandwidth", "%s on %s %s", name, f.dev.Name, f.tooLittle(lanes)[name])
 	}
 	if f.link == 0 {
@@ -146,10 +146,10 @@ func (f *fit) checkForeign() {
 	}
 }
 
-// checkMembers refuses members that the realisations cannot tell apart.
+// checkMembers refuses members that the mechanisms cannot tell apart.
 func (f *fit) checkMembers(lanes []*deviceLane) {
 	var rules int
-	byCard := f.uses(device.PartSteering, RealRules) || f.uses(device.PartSteering, RealFlower)
+	byCard := f.uses(device.PartSteering, ByRules) || f.uses(device.PartSteering, ByFlower)
 	for _, l := range lanes[1:] {
 		for i := range l.Members {
 			m := &l.Members[i]
@@ -160,14 +160,14 @@ func (f *fit) checkMembers(lanes []*deviceLane) {
 			rules += need
 			f.checkCgroup(l, m)
 			if most := max(len(m.Ports), len(m.RemotePorts)); byCard && most > intent.FewPorts &&
-				(f.dev.RuleCapacity == 0 || !f.uses(device.PartSteering, RealRules)) {
+				(f.dev.RuleCapacity == 0 || !f.uses(device.PartSteering, ByRules)) {
 				f.failf(m.Path, "%d ports are %d rules on %s, which compares them one by one; want at most %d "+
 					"ports, or ranges compared by niclane's own program (force: {queue-set: %s})",
-					most, need, f.dev.Name, intent.FewPorts, RealCpumap)
+					most, need, f.dev.Name, intent.FewPorts, ByCpumap)
 			}
 		}
 	}
-	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, RealRules) &&
+	if free := f.dev.RuleCapacity - f.foreignRules(); f.uses(device.PartSteering, ByRules) &&
 		f.dev.RuleCapacity > 0 && rules > free {
 		f.failf("lanes", "%d rules needed, %d free on %s", rules, free, f.dev.Name)
 	}
@@ -283,7 +283,7 @@ func (f *fit) checkCgroup(l *deviceLane, m *intent.Member) {
 		return // nothing of it is set
 	}
 	f.require(device.PartProcessors, m.Path+".cgroup")
-	if _, ok := f.st.Files[dir+"/cpuset.cpus"]; ok || f.choice[device.PartProcessors].Realisation == "" {
+	if _, ok := f.st.Files[dir+"/cpuset.cpus"]; ok || f.choice[device.PartProcessors].Mechanism == "" {
 		return
 	}
 	if !g.Groups[m.Cgroup] {

@@ -25,7 +25,7 @@ const (
 // wantXPS fences the transmit queues: traffic transmits on the queue that
 // received it, and what has no receive queue yet stays in the default lane's.
 func (f *fit) wantXPS(lanes []*deviceLane, total int) {
-	if !f.uses(device.PartMapper, RealXPSRxqs) {
+	if !f.uses(device.PartMapper, ByXPSRxqs) {
 		return
 	}
 	owner := make([]*deviceLane, total)
@@ -72,7 +72,7 @@ func (f *fit) wantXPSQueue(q int, l *deviceLane, cpus []int, why string) {
 }
 
 // chooses reports whether the classifier picks the transmit queue.
-func (f *fit) chooses() bool { return f.uses(device.PartMapper, RealQueueMapping) }
+func (f *fit) chooses() bool { return f.uses(device.PartMapper, ByQueueMapping) }
 
 // wantClassifier gives the members' packets their lane's class, and its
 // transmit queues where nothing else does.
@@ -85,11 +85,11 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 		f.wantCgroupClasses(lanes)
 		return
 	}
-	if f.choice[device.PartClassifier].Realisation == "" || !named && !f.chooses() {
+	if f.choice[device.PartClassifier].Mechanism == "" || !named && !f.chooses() {
 		return
 	}
 	filter := device.Filter{Dev: f.dev.Name, Parent: device.AttachTCXEgress, Program: EgressProgram}
-	if f.uses(device.PartClassifier, RealClsactBPF) {
+	if f.uses(device.PartClassifier, ByClsactBPF) {
 		f.want(device.Qdisc{Dev: f.dev.Name, Parent: "clsact", Type: "clsact", Handle: "ffff:"},
 			device.PartClassifier, "lanes", "where filters can be attached before the queue is chosen")
 		filter = device.Filter{Dev: f.dev.Name, Parent: "egress", Pref: f.freePref(), Handle: filterHandle,
@@ -149,13 +149,13 @@ func (f *fit) wantClassifier(def *deviceLane, lanes []*deviceLane) {
 
 // byGroup reports whether the classifier tells members apart by control group.
 func (f *fit) byGroup() bool {
-	return f.uses(device.PartClassifier, RealSockops) || f.uses(device.PartClassifier, RealNetPrio)
+	return f.uses(device.PartClassifier, BySockops) || f.uses(device.PartClassifier, ByNetPrio)
 }
 
 // wantCgroupClasses gives the packets of the members' control groups their
 // lane's class.
 func (f *fit) wantCgroupClasses(lanes []*deviceLane) {
-	name := f.choice[device.PartClassifier].Realisation
+	name := f.choice[device.PartClassifier].Mechanism
 	if f.priority(lanes[0]) == "" {
 		f.notef("nothing is shaped, so that the classifier %s has nothing to name", name)
 		return
@@ -191,7 +191,7 @@ func (f *fit) wantCgroupClasses(lanes []*deviceLane) {
 // group, and which hierarchy that is.
 func (f *fit) hasGroup(group string) (where string, ok bool) {
 	g := f.st.Cgroups
-	if f.uses(device.PartClassifier, RealNetPrio) {
+	if f.uses(device.PartClassifier, ByNetPrio) {
 		return "the net_prio hierarchy at " + g.V1["net_prio"], g.PrioGroups[group]
 	}
 	return "the unified hierarchy at " + g.V2, g.V2Groups[group]
@@ -199,7 +199,7 @@ func (f *fit) hasGroup(group string) (where string, ok bool) {
 
 // groupObject is what gives a group's packets a priority.
 func (f *fit) groupObject(group, priority string) device.Object {
-	if f.uses(device.PartClassifier, RealNetPrio) {
+	if f.uses(device.PartClassifier, ByNetPrio) {
 		return device.CgroupPriority{Cgroup: group, Dev: f.dev.Name, Priority: priority}
 	}
 	return device.CgroupClass{Cgroup: group, Priority: priority}

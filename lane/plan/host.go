@@ -16,7 +16,7 @@ import (
 // application to be squeezed into that. Busy pollers have their processors for
 // themselves.
 func (f *fit) wantCpusets(lanes []*deviceLane) {
-	if !f.uses(device.PartProcessors, RealCpuset) {
+	if !f.uses(device.PartProcessors, ByCpuset) {
 		return
 	}
 	for _, l := range lanes {

@@ -32,7 +32,7 @@ func (f *fit) wantDefaultRSS(def *deviceLane, total int) {
 // tables reports whether the default RSS table keeps others out of the lanes'
 // queues.
 func (f *fit) tables() bool {
-	return f.uses(device.PartQueueSet, RealRSSContext) || f.uses(device.PartQueueSet, RealSingleQueue)
+	return f.uses(device.PartQueueSet, ByRSSContext) || f.uses(device.PartQueueSet, BySingleQueue)
 }
 
 // widens reports whether the default lane gets queues that its table, which
@@ -166,7 +166,7 @@ func (f *fit) isFresh(o device.Object, q int) bool {
 // wantContexts gives each lane an indirection table over its own queues, the
 // last lane first if so asked.
 func (f *fit) wantContexts(lanes []*deviceLane, lastFirst bool) {
-	if !f.uses(device.PartQueueSet, RealRSSContext) {
+	if !f.uses(device.PartQueueSet, ByRSSContext) {
 		return
 	}
 	lanes = slices.Clone(lanes)
@@ -189,10 +189,10 @@ func (f *fit) wantContexts(lanes []*deviceLane, lastFirst bool) {
 // wantRules steers the members' packets to their lane's queues. It comes
 // last, when everything behind the rules is ready.
 func (f *fit) wantRules(lanes []*deviceLane) {
-	if !f.uses(device.PartSteering, RealRules) {
+	if !f.uses(device.PartSteering, ByRules) {
 		return
 	}
-	single := f.uses(device.PartQueueSet, RealSingleQueue)
+	single := f.uses(device.PartQueueSet, BySingleQueue)
 	for _, l := range lanes {
 		n := 0
 		for i := range l.Members {
@@ -218,7 +218,7 @@ func (f *fit) wantRules(lanes []*deviceLane) {
 // wantNtuple switches on what most drivers take rules by.
 func (f *fit) wantNtuple() {
 	const feature = "rx-ntuple-filter"
-	if now := f.dev.Features[feature]; f.uses(device.PartSteering, RealRules) && !f.dev.Emulated && !now.Fixed {
+	if now := f.dev.Features[feature]; f.uses(device.PartSteering, ByRules) && !f.dev.Emulated && !now.Fixed {
 		f.wantOn(feature, device.PartQueueSet, "the card takes steering rules")
 	}
 }

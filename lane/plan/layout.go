@@ -85,7 +85,7 @@ func (f *fit) layout() (lanes []*deviceLane, total int) {
 			first = min(have, most-sum) // of the channels that the lanes add
 		}
 	}
-	apart := f.uses(device.PartMapper, RealQueueMapping) || f.byPriority()
+	apart := f.uses(device.PartMapper, ByQueueMapping) || f.byPriority()
 	if !f.reserves() && (first < 1 || first+sum > have || !apart) {
 		return f.sharedLayout(have), have
 	}

@@ -70,9 +70,9 @@ func (w want) value() device.Object {
 	return w.Object
 }
 
-// uses reports whether a part is made by the named realisation.
-func (f *fit) uses(part device.Part, realisation string) bool {
-	return f.choice[part].Realisation == realisation
+// uses reports whether a part is made by the named mechanism.
+func (f *fit) uses(part device.Part, mechanism string) bool {
+	return f.choice[part].Mechanism == mechanism
 }
 
 // base is the value to start from when only part of an object is asked for:
@@ -236,12 +236,12 @@ func (f *fit) plan(p *Plan) {
 	}
 }
 
-// place chooses the realisations and gives the lanes their queues and
-// processors, which can rule out a realisation in turn.
+// place chooses the mechanisms and gives the lanes their queues and
+// processors, which can rule out a mechanism in turn.
 func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 	asked, spare := f.askedPollers()
 	if why := f.noDeviceThreads(); why != "" {
-		spare[RealDeviceThread] = why
+		spare[ByDeviceThread] = why
 	}
 	for without := maps.Clone(spare); ; {
 		choices = choose(f.st, f.dev, f.in.Group.Force, without, asked)
@@ -258,39 +258,39 @@ func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 			maps.Copy(without, less)
 			continue
 		}
-		mqprio := f.choice[device.PartMapper].Realisation
+		mqprio := f.choice[device.PartMapper].Mechanism
 		if why := f.noMqprio(lanes); why != "" && without[mqprio] == "" {
 			forced := f.forced(mqprio)
 			if forced == "" {
 				without[mqprio] = why
-				if mqprio == RealMqprioChannel && f.classes() {
+				if mqprio == ByMqprioChannel && f.classes() {
 					f.notef("no %s: %s", mqprio, why)
 				}
 				continue
 			}
-			if f.choice[device.PartBandwidth].Realisation != "" || !shaped(lanes) { // else checkParts says it
+			if f.choice[device.PartBandwidth].Mechanism != "" || !shaped(lanes) { // else checkParts says it
 				f.failf("globals.force."+forced, "%s on %s: %s", mqprio, f.dev.Name, why)
 			}
 			return choices, lanes, total
 		}
 		if why := f.noQueues(); why != "" && f.chooses() && len(f.errs) == 0 {
 			if f.in.Group.Force[string(device.PartMapper)] == "" {
-				without[RealQueueMapping] = why
+				without[ByQueueMapping] = why
 				continue
 			}
-			f.failf("globals.force.mapper", "%s on %s: %s", RealQueueMapping, f.dev.Name, why)
+			f.failf("globals.force.mapper", "%s on %s: %s", ByQueueMapping, f.dev.Name, why)
 			return choices, lanes, total
 		}
-		if why := f.noOffload(lanes, without, asked); why != "" && without[RealHTBOffload] == "" {
-			if f.in.Group.Force[string(device.PartMapper)] != RealHTBOffload {
-				without[RealHTBOffload] = why
+		if why := f.noOffload(lanes, without, asked); why != "" && without[ByHTBOffload] == "" {
+			if f.in.Group.Force[string(device.PartMapper)] != ByHTBOffload {
+				without[ByHTBOffload] = why
 				continue
 			}
 			if !shaped(lanes) {
-				f.failf("globals.force.mapper", "%s on %s: %s", RealHTBOffload, f.dev.Name, why)
+				f.failf("globals.force.mapper", "%s on %s: %s", ByHTBOffload, f.dev.Name, why)
 			}
 		}
-		name := f.choice[device.PartQueueSet].Realisation
+		name := f.choice[device.PartQueueSet].Mechanism
 		why := f.useless(lanes)
 		if why == "" || without[name] != "" || f.in.Group.Force[string(device.PartQueueSet)] != "" || len(f.errs) > 0 {
 			return choices, lanes, total
@@ -299,10 +299,10 @@ func (f *fit) place() (choices []Choice, lanes []*deviceLane, total int) {
 	}
 }
 
-// forced returns the part for which a realisation is forced, "" if for none.
-func (f *fit) forced(realisation string) string {
+// forced returns the part for which a mechanism is forced, "" if for none.
+func (f *fit) forced(mechanism string) string {
 	for _, part := range []device.Part{device.PartMapper, device.PartQueueSet} {
-		if f.in.Group.Force[string(part)] == realisation {
+		if f.in.Group.Force[string(part)] == mechanism {
 			return string(part)
 		}
 	}

@@ -34,7 +34,7 @@ func (f *fit) maxPriorityLanes() int {
 }
 
 // byPriority reports whether an mqprio maps the lanes to transmit queues.
-func (f *fit) byPriority() bool { return f.uses(device.PartMapper, RealMqprioSoft) || f.byCard() }
+func (f *fit) byPriority() bool { return f.uses(device.PartMapper, ByMqprioSoft) || f.byCard() }
 
 // lanePriority is what skb->priority is in a lane's packets under mqprio.
 func lanePriority(number int) int {
@@ -73,8 +73,8 @@ func (f *fit) noMqprio(lanes []*deviceLane) string {
 	case len(lanes)-1 > f.maxPriorityLanes():
 		return fmt.Sprintf("%d lanes, and there are %d priorities beside the default lane's", len(lanes)-1,
 			f.maxPriorityLanes())
-	case f.choice[device.PartBandwidth].Realisation == "" && shaped(lanes):
-		return fmt.Sprintf("it takes the root, where %s would give %s", RealHTB, strings.Join(asked(lanes), " and "))
+	case f.choice[device.PartBandwidth].Mechanism == "" && shaped(lanes):
+		return fmt.Sprintf("it takes the root, where %s would give %s", ByHTB, strings.Join(asked(lanes), " and "))
 	case f.byCard():
 		return f.noClasses(lanes)
 	}

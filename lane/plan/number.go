@@ -16,7 +16,7 @@ import (
 func (f *fit) number(lanes []*deviceLane) {
 	used, was := f.numbers()
 	given := map[int]bool{}
-	if f.uses(device.PartQueueSet, RealRSSContext) {
+	if f.uses(device.PartQueueSet, ByRSSContext) {
 		for _, t := range f.dev.RSS {
 			if _, ours := f.owned[t.Key()]; !ours {
 				given[t.Context] = true // somebody else's
@@ -54,7 +54,7 @@ const maxContexts = 63
 // mostNumbers is the highest number that the queue sets can have.
 func (f *fit) mostNumbers() int {
 	most := maxCPULanes
-	if f.uses(device.PartQueueSet, RealRSSContext) {
+	if f.uses(device.PartQueueSet, ByRSSContext) {
 		if most = f.dev.MaxContexts; most == 0 {
 			most = maxContexts
 		}

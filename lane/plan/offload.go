@@ -16,7 +16,7 @@ import (
 // mapper. What names no class leaves in the default lane's.
 
 // byClass reports whether the card maps lanes to transmit queues by HTB class.
-func (f *fit) byClass() bool { return f.uses(device.PartMapper, RealHTBOffload) }
+func (f *fit) byClass() bool { return f.uses(device.PartMapper, ByHTBOffload) }
 
 // offloadLimits are what the driver makes of an offloaded HTB; of one that is
 // not known, rates as they are given.
@@ -36,7 +36,7 @@ func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []
 		return ""
 	case !shaped(lanes):
 		return "nothing is shaped, and without it a lane sends by all of its queues"
-	case !f.uses(device.PartBandwidth, RealHTBOffload):
+	case !f.uses(device.PartBandwidth, ByHTBOffload):
 		return "it is not what shapes the lanes"
 	}
 	// One queue for each lane is a price: what is better by the catalogue's
@@ -45,13 +45,13 @@ func (f *fit) noOffload(lanes []*deviceLane, without map[string]string, asked []
 	for name, why := range without {
 		others[name] = why
 	}
-	others[RealHTBOffload] = "left out to see"
+	others[ByHTBOffload] = "left out to see"
 	for _, c := range choose(f.st, f.dev, f.in.Group.Force, others, asked) {
-		names := Realisations(device.PartBandwidth)
-		if c.Part == device.PartBandwidth && c.Realisation != "" &&
-			slices.Index(names, c.Realisation) < slices.Index(names, RealHTBOffload) {
+		names := Mechanisms(device.PartBandwidth)
+		if c.Part == device.PartBandwidth && c.Mechanism != "" &&
+			slices.Index(names, c.Mechanism) < slices.Index(names, ByHTBOffload) {
 			return fmt.Sprintf("%s gives what the lanes ask for, and leaves them all of their transmit queues",
-				c.Realisation)
+				c.Mechanism)
 		}
 	}
 	return ""
@@ -92,7 +92,7 @@ func (f *fit) wantOffload(lanes []*deviceLane) {
 		f.wantFair(l)
 	}
 	f.notef("%s: each lane leaves by one transmit queue of the card's behind those of the channels, however many it "+
-		"has to receive", RealHTBOffload)
+		"has to receive", ByHTBOffload)
 }
 
 // offloadRates are what the lanes' classes are guaranteed. Where the card shares

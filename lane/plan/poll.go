@@ -28,15 +28,15 @@ func (f *fit) wantPollers(lanes []*deviceLane) {
 			continue // its receive queues are everybody's
 		}
 		l = f.receiving(l)
-		if kind == intent.PollerBusy && f.uses(device.PartPoller, RealIoUring) {
+		if kind == intent.PollerBusy && f.uses(device.PartPoller, ByIoUring) {
 			f.wantOwnPollers(l)
 		}
 		for i, q := range l.queues {
 			f.wantIRQ(l, i, q)
 			switch {
-			case kind == intent.PollerBusy && f.uses(device.PartPoller, RealIoUring):
+			case kind == intent.PollerBusy && f.uses(device.PartPoller, ByIoUring):
 				f.wantDeferred(l, q)
-			case kind == intent.PollerBusy && f.uses(device.PartPoller, RealDriverPollers):
+			case kind == intent.PollerBusy && f.uses(device.PartPoller, ByDriverPollers):
 			case kind == intent.PollerThread || kind == intent.PollerBusy:
 				f.wantThread(l, kind, i, q)
 			case kind == intent.PollerInterrupt && !l.isDefault:
@@ -82,7 +82,7 @@ func (f *fit) wantThread(l *deviceLane, kind intent.PollerKind, i, q int) {
 	if kind == intent.PollerBusy {
 		cfg.Threaded, what = "busy", "a kernel thread busy-polls queue %d of lane %s"
 	}
-	if f.uses(device.PartPoller, RealDeviceThread) {
+	if f.uses(device.PartPoller, ByDeviceThread) {
 		f.wantDeviceThreads(l)
 	} else {
 		f.want(cfg, device.PartPoller, lanePath(l.Lane, "poller"), fmt.Sprintf(what, q, l.Name))
@@ -165,7 +165,7 @@ func (f *fit) freshNAPI(q int) device.NAPIConfig {
 
 // wantIRQ moves a queue's interrupt to the processor that polls it.
 func (f *fit) wantIRQ(l *deviceLane, i, q int) {
-	if !f.uses(device.PartInterrupts, RealIRQAffinity) || l.isDefault && len(l.CPUs) == 0 {
+	if !f.uses(device.PartInterrupts, ByIRQAffinity) || l.isDefault && len(l.CPUs) == 0 {
 		return
 	}
 	key := device.Affinity{Dev: f.dev.Name, Queue: q}.Key()
@@ -220,14 +220,14 @@ func (f *fit) wantModeration(lanes []*deviceLane) {
 		if m == (intent.Moderation{}) {
 			continue
 		}
-		switch f.choice[device.PartModeration].Realisation {
-		case RealQueueCoalesce:
+		switch f.choice[device.PartModeration].Mechanism {
+		case ByQueueCoalesce:
 			for _, q := range l.queues {
 				f.wantCoalesce(l, q)
 			}
-		case RealCoalesce:
+		case ByCoalesce:
 			f.wantCoalesce(l, -1)
-		case RealNAPIConfig:
+		case ByNAPIConfig:
 			f.wantNAPIModeration(l)
 		default:
 			f.failf(l.Path, "no moderation on %s: %s", f.dev.Name, f.reasons(f.choice[device.PartModeration]))

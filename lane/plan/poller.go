@@ -38,7 +38,7 @@ const maxPollerQueues = 64
 // had too, 1.78 times (1.51 to 2.09); docs/results/2026-11-mechanisms.md.
 const sparePollerCPUs = 2
 
-// askedPollers returns which realisations of busy pollers the lanes ask for,
+// askedPollers returns which mechanisms of busy pollers the lanes ask for,
 // and why they do not get them.
 func (f *fit) askedPollers() (asked []string, without map[string]string) {
 	n, insist := 0, false
@@ -50,7 +50,7 @@ func (f *fit) askedPollers() (asked []string, without map[string]string) {
 			n += l.Poller.Count
 		}
 	}
-	busy := []string{RealDriverPollers, RealIoUring, RealBusyThread}
+	busy := []string{ByDriverPollers, ByIoUring, ByBusyThread}
 	without = map[string]string{}
 	if insist {
 		return busy, without
@@ -82,25 +82,25 @@ func (f *fit) usable() (n int) {
 	return n
 }
 
-// kind is who polls a lane's queues, once realisations are chosen.
+// kind is who polls a lane's queues, once mechanisms are chosen.
 func (f *fit) kind(l *deviceLane) intent.PollerKind {
 	if l.Poller.Kind != intent.PollerAuto {
 		return l.Poller.Kind
 	}
 	forced := f.in.Group.Force[string(device.PartPoller)] != ""
 	can, _ := f.canThread()
-	switch name := f.choice[device.PartPoller].Realisation; {
-	case busyRealisation(name) && (l.Poller.Count > 0 || forced && !l.isDefault):
+	switch name := f.choice[device.PartPoller].Mechanism; {
+	case busyMechanism(name) && (l.Poller.Count > 0 || forced && !l.isDefault):
 		return intent.PollerBusy
 	case l.isDefault:
-	case name == RealNAPIThread, name == RealDeviceThread, busyRealisation(name) && can:
+	case name == ByNAPIThread, name == ByDeviceThread, busyMechanism(name) && can:
 		return intent.PollerThread
 	}
 	return intent.PollerAuto
 }
 
-func busyRealisation(name string) bool {
-	return name == RealIoUring || name == RealBusyThread || name == RealDriverPollers
+func busyMechanism(name string) bool {
+	return name == ByIoUring || name == ByBusyThread || name == ByDriverPollers
 }
 
 func (f *fit) canThread() (bool, string) {
@@ -112,15 +112,15 @@ func (f *fit) checkPollers(lanes []*deviceLane) {
 	for _, l := range lanes {
 		switch kind := f.kind(l); kind {
 		case intent.PollerAuto:
-			if l.Poller.Count > 0 && !l.isDefault && choice.Realisation == RealSoftirq {
+			if l.Poller.Count > 0 && !l.isDefault && choice.Mechanism == BySoftirq {
 				f.failf(lanePath(l.Lane, "pollers"),
 					"no polling threads on %s (%s); leave pollers out, or say poller: interrupt",
 					f.dev.Name, f.reasons(choice))
 			}
 		case intent.PollerThread:
-			if choice.Realisation == RealSoftirq || choice.Realisation == "" {
+			if choice.Mechanism == BySoftirq || choice.Mechanism == "" {
 				f.failf(lanePath(l.Lane, "poller"), "thread on %s: %s", f.dev.Name, f.reasons(choice))
-			} else if ok, why := f.canThread(); !ok && choice.Realisation != RealDeviceThread {
+			} else if ok, why := f.canThread(); !ok && choice.Mechanism != ByDeviceThread {
 				f.failf(lanePath(l.Lane, "poller"), "thread on %s: %s", f.dev.Name, why)
 			}
 		case intent.PollerBusy:
@@ -170,18 +170,18 @@ func (f *fit) noDeviceThreads() string {
 
 // checkDeviceThreads refuses what the threads of a whole device rule out.
 func (f *fit) checkDeviceThreads(lanes []*deviceLane) {
-	if !f.uses(device.PartPoller, RealDeviceThread) ||
+	if !f.uses(device.PartPoller, ByDeviceThread) ||
 		!slices.ContainsFunc(lanes, func(l *deviceLane) bool { return f.kind(l) == intent.PollerThread }) {
 		return
 	}
 	for _, l := range lanes {
 		if l.Poller.Kind == intent.PollerInterrupt && !l.isDefault {
 			f.failf(lanePath(l.Lane, "poller"), "interrupt on %s: another lane's threads are the whole device's (%s)",
-				f.dev.Name, RealDeviceThread)
+				f.dev.Name, ByDeviceThread)
 		}
-		if l.Moderation.RxUsecs != nil && f.uses(device.PartModeration, RealNAPIConfig) {
+		if l.Moderation.RxUsecs != nil && f.uses(device.PartModeration, ByNAPIConfig) {
 			f.failf(lanePath(l.Lane, "rxusecs"), "on %s: the NAPIs' own settings change with the device's threads "+
-				"(%s); write poller: interrupt", f.dev.Name, RealDeviceThread)
+				"(%s); write poller: interrupt", f.dev.Name, ByDeviceThread)
 		}
 	}
 }
@@ -204,23 +204,23 @@ func (f *fit) checkBusy(l *deviceLane, choice Choice) {
 	for i := range l.queues {
 		threads = l.pollerOf(i) + 1
 	}
-	switch choice.Realisation {
-	case RealDriverPollers:
+	switch choice.Mechanism {
+	case ByDriverPollers:
 		if l.isDefault {
 			f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s polls the queues of lanes, not of the default lane",
-				f.dev.Name, RealDriverPollers)
+				f.dev.Name, ByDriverPollers)
 		}
 		return // on no processor of anybody's choice
-	case RealIoUring:
+	case ByIoUring:
 		if most := (len(l.queues) + threads - 1) / threads; most > maxPollerQueues {
 			f.failf(lanePath(l.Lane, "pollers"), "%d pollers for %d queues, one can poll %d", threads, len(l.queues),
 				maxPollerQueues)
 		}
-	case RealBusyThread:
+	case ByBusyThread:
 		if threads < len(l.queues) {
 			f.failf(lanePath(l.Lane, "pollers"),
 				"%d for %d queues on %s: %s has a thread for each NAPI; write %d, or leave it out (%s)",
-				threads, len(l.queues), f.dev.Name, RealBusyThread, len(l.queues), f.reasons(choice))
+				threads, len(l.queues), f.dev.Name, ByBusyThread, len(l.queues), f.reasons(choice))
 		}
 	default:
 		f.failf(lanePath(l.Lane, "poller"), "busy on %s: %s", f.dev.Name, f.reasons(choice))
@@ -233,7 +233,7 @@ func (f *fit) checkBusy(l *deviceLane, choice Choice) {
 	if online := f.usable(); online-threads < sparePollerCPUs {
 		f.notef("lane %s: its busy pollers leave %d of %d processors to everything else: latency can become worse "+
 			"than without "+
-			"(docs/realisations.md)", l.Name, max(online-threads, 0), online)
+			"(docs/mechanisms.md)", l.Name, max(online-threads, 0), online)
 	}
 }
 

@@ -24,8 +24,8 @@ const cpuQueueSize = 2048
 
 // reserves reports whether lanes have receive queues of their own.
 func (f *fit) reserves() bool {
-	switch f.choice[device.PartQueueSet].Realisation {
-	case RealCpumap, RealCpumapGeneric, RealRPS, RealShared:
+	switch f.choice[device.PartQueueSet].Mechanism {
+	case ByCpumap, ByCpumapGeneric, ByRPS, ByShared:
 		return false
 	}
 	return true
@@ -33,7 +33,7 @@ func (f *fit) reserves() bool {
 
 // redirects reports whether an XDP program moves the lanes' packets.
 func (f *fit) redirects() bool {
-	return f.uses(device.PartQueueSet, RealCpumap) || f.uses(device.PartQueueSet, RealCpumapGeneric)
+	return f.uses(device.PartQueueSet, ByCpumap) || f.uses(device.PartQueueSet, ByCpumapGeneric)
 }
 
 // cpumap tests whether lanes can be made by XDP and a cpumap in a mode.
@@ -134,7 +134,7 @@ func rps(st *device.State, d *device.Device) (bool, string) {
 // that of an idle link (1.55 to 2.24), without it 1.3 times (1.09 to 1.52); what
 // P99 did was too noisy to tell (docs/results/2026-11-mechanisms.md).
 func (f *fit) useless(lanes []*deviceLane) string {
-	if !f.redirects() && !f.uses(device.PartQueueSet, RealRPS) || len(lanes) < 2 {
+	if !f.redirects() && !f.uses(device.PartQueueSet, ByRPS) || len(lanes) < 2 {
 		return ""
 	}
 	if len(f.laneless(lanes)) > 0 {
@@ -154,7 +154,7 @@ func (f *fit) laneless(lanes []*deviceLane) []int {
 // wantRPS puts the receive work of every queue on the processors that no lane
 // has.
 func (f *fit) wantRPS(lanes []*deviceLane) {
-	if !f.uses(device.PartQueueSet, RealRPS) {
+	if !f.uses(device.PartQueueSet, ByRPS) {
 		return
 	}
 	free := f.laneless(lanes)
@@ -181,7 +181,7 @@ func (f *fit) wantNoRPS(lanes []*deviceLane) {
 	names, why := []string{"rps_cpus", "rps_flow_cnt"}, "its packets stay on the processor that polls it"
 	var queues []int
 	switch {
-	case f.uses(device.PartQueueSet, RealShared) || len(lanes) < 2:
+	case f.uses(device.PartQueueSet, ByShared) || len(lanes) < 2:
 		return
 	case f.reserves():
 		for _, l := range lanes[1:] {
@@ -210,7 +210,7 @@ func (f *fit) wantCPUs(lanes []*deviceLane) {
 		return
 	}
 	mode := "native"
-	if f.uses(device.PartQueueSet, RealCpumapGeneric) {
+	if f.uses(device.PartQueueSet, ByCpumapGeneric) {
 		mode = "generic"
 	}
 	f.wantTags(mode, lanes)
@@ -335,7 +335,7 @@ func (f *fit) wantXDPEntries(lanes []*deviceLane) {
 // checkSoftware refuses what needs receive queues of the lane's own.
 func (f *fit) checkSoftware(lanes []*deviceLane) {
 	queueSet := f.choice[device.PartQueueSet]
-	if queueSet.Realisation == "" || len(lanes) < 2 {
+	if queueSet.Mechanism == "" || len(lanes) < 2 {
 		return
 	}
 	if f.reserves() {
@@ -346,27 +346,27 @@ func (f *fit) checkSoftware(lanes []*deviceLane) {
 		case intent.PollerBusy, intent.PollerThread:
 			if !f.redirects() || l.Poller.Kind == intent.PollerBusy {
 				f.failf(lanePath(l.Lane, "poller"), "%s on %s: its receive queues are everybody's (queue-set is %s)",
-					l.Poller.Kind, f.dev.Name, queueSet.Realisation)
+					l.Poller.Kind, f.dev.Name, queueSet.Mechanism)
 			}
 		}
 		for i := range l.Members {
 			if l.Members[i].Aligned {
 				f.failf(l.Members[i].Path+".aligned", "on, and %s has no receive queues for a lane (queue-set is "+
 					"%s): it places its threads by NAPI ID, and no NAPI is the lane's",
-					f.dev.Name, queueSet.Realisation)
+					f.dev.Name, queueSet.Mechanism)
 			}
 		}
 		if n := len(l.cpus); n > maxLaneCPUs && f.redirects() {
 			f.failf(lanePath(l.Lane, "cpus"), "%d processors, %s spreads a lane over at most %d", n,
-				queueSet.Realisation, maxLaneCPUs)
+				queueSet.Mechanism, maxLaneCPUs)
 		}
 		if l.Moderation != (intent.Moderation{}) {
 			f.failf(l.Path, "moderation of lane %s on %s: its receive queues are everybody's (queue-set is %s); "+
-				"write it in globals", l.Name, f.dev.Name, queueSet.Realisation)
+				"write it in globals", l.Name, f.dev.Name, queueSet.Mechanism)
 		}
 	}
 	if len(lanes)-1 > maxCPULanes && f.redirects() {
-		f.failf("lanes", "%d lanes, %s can tell %d apart", len(lanes)-1, queueSet.Realisation, maxCPULanes)
+		f.failf("lanes", "%d lanes, %s can tell %d apart", len(lanes)-1, queueSet.Mechanism, maxCPULanes)
 	}
 }
 

@@ -93,21 +93,21 @@ func (s *Step) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Choice is how one part of a lane is realised, and why nothing better is.
+// A Choice is how one part of a lane is made, and why nothing better is.
 type Choice struct {
 	// Device is the device of a plan's choice; Choose leaves it out.
-	Device      string      `json:"device,omitempty"`
-	Part        device.Part `json:"part"`
-	Realisation string      `json:"realisation"` // "" if none is possible
-	Reason      string      `json:"reason"`
-	// Rejected realisations, best first.
+	Device    string      `json:"device,omitempty"`
+	Part      device.Part `json:"part"`
+	Mechanism string      `json:"mechanism"` // "" if none is possible
+	Reason    string      `json:"reason"`
+	// Rejected mechanisms, best first.
 	Rejected []Rejection `json:"rejected,omitempty"`
 }
 
-// A Rejection is a realisation that was not chosen.
+// A Rejection is a mechanism that was not chosen.
 type Rejection struct {
-	Realisation string `json:"realisation"`
-	Why         string `json:"why"`
+	Mechanism string `json:"mechanism"`
+	Why       string `json:"why"`
 }
 
 // A Plan is complete before anything changes.

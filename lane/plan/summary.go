@@ -23,7 +23,7 @@ func (f *fit) receives(l *deviceLane) Place {
 }
 
 func (f *fit) sends() Place {
-	if f.sharedQueues || f.uses(device.PartMapper, RealShared) {
+	if f.sharedQueues || f.uses(device.PartMapper, ByShared) {
 		return InShared
 	}
 	return InQueues
@@ -43,8 +43,8 @@ func WriteSummary(w io.Writer, p *Plan) error {
 	for _, dev := range p.Devices {
 		fmt.Fprintf(tw, "\n%s\tMADE BY\tNOT BY\n", dev)
 		for _, c := range p.Choices {
-			if c.Device == dev && c.Realisation != "" {
-				fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Part, c.Realisation, c.better())
+			if c.Device == dev && c.Mechanism != "" {
+				fmt.Fprintf(tw, "%s\t%s\t%s\n", c.Part, c.Mechanism, c.better())
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func WriteSummary(w io.Writer, p *Plan) error {
 func (c *Choice) better() string {
 	for _, r := range c.Rejected {
 		if !strings.HasPrefix(r.Why, goesWith) {
-			return r.Realisation + ": " + r.Why
+			return r.Mechanism + ": " + r.Why
 		}
 	}
 	return ""

@@ -84,16 +84,16 @@ func (s Step) write(w io.Writer, number int) {
 }
 
 // WriteChoices prints how each part of a lane is made, and why the better
-// realisations are out.
+// mechanisms are out.
 func WriteChoices(w io.Writer, choices []Choice) {
 	for _, c := range choices {
-		name := c.Realisation
+		name := c.Mechanism
 		if name == "" {
 			name = "none"
 		}
 		fmt.Fprintf(w, "%-11s %-18s %s\n", c.Part, name, c.Reason)
 		for _, r := range c.Rejected {
-			fmt.Fprintf(w, "%-11s   not %s: %s\n", "", r.Realisation, r.Why)
+			fmt.Fprintf(w, "%-11s   not %s: %s\n", "", r.Mechanism, r.Why)
 		}
 	}
 }

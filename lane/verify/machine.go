@@ -12,7 +12,7 @@ import (
 	"github.com/niclane/niclane/lane/intent"
 )
 
-// machine looks at what realisations stand on and no object of a plan is: a device
+// machine looks at what mechanisms stand on and no object of a plan is: a device
 // that is up, pollers that answer, the link of which lanes have shares, processors
 // that are online. It is unknown what a lane has of its promises without them; apply does
 // not bring them back.

@@ -23,7 +23,7 @@ type breach struct {
 	do            func(x place) bool
 }
 
-// A place is a lane on a device, with the realisations that were chosen there.
+// A place is a lane on a device, with the mechanisms that were chosen there.
 type place struct {
 	st   *device.State
 	d    *device.Device
@@ -78,23 +78,23 @@ func switchOff(d *device.Device, feature string) bool {
 	return true
 }
 
-var receivers = []string{plan.RealRSSContext, plan.RealSingleQueue, plan.RealMqprioChannel}
+var receivers = []string{plan.ByRSSContext, plan.BySingleQueue, plan.ByMqprioChannel}
 
 var breaches = []breach{
 	{"receive", "steered on by RPS", func(x place) bool {
-		return x.made[device.PartQueueSet] != plan.RealShared && x.putQueue("rx", "rps_cpus", "2")
+		return x.made[device.PartQueueSet] != plan.ByShared && x.putQueue("rx", "rps_cpus", "2")
 	}},
 	{"receive", "steered on by RFS", func(x place) bool {
-		return x.made[device.PartQueueSet] != plan.RealShared && x.putQueue("rx", "rps_flow_cnt", "4096")
+		return x.made[device.PartQueueSet] != plan.ByShared && x.putQueue("rx", "rps_flow_cnt", "4096")
 	}},
 	{"receive", "rules off", func(x place) bool {
-		return x.made[device.PartSteering] == plan.RealRules && switchOff(x.d, "rx-ntuple-filter")
+		return x.made[device.PartSteering] == plan.ByRules && switchOff(x.d, "rx-ntuple-filter")
 	}},
 	{"receive", "filters off", func(x place) bool {
-		return x.made[device.PartSteering] == plan.RealFlower && switchOff(x.d, "hw-tc-offload")
+		return x.made[device.PartSteering] == plan.ByFlower && switchOff(x.d, "hw-tc-offload")
 	}},
 	{"receive", "another's rule", func(x place) bool {
-		if x.made[device.PartSteering] != plan.RealRules {
+		if x.made[device.PartSteering] != plan.ByRules {
 			return false
 		}
 		x.d.Rules = append(slices.Clone(x.d.Rules),
@@ -103,7 +103,7 @@ var breaches = []breach{
 		return true
 	}},
 	{"receive", "another's filter", func(x place) bool {
-		if x.made[device.PartSteering] != plan.RealFlower {
+		if x.made[device.PartSteering] != plan.ByFlower {
 			return false
 		}
 		x.d.Flowers = append(slices.Clone(x.d.Flowers),
@@ -125,10 +125,10 @@ var breaches = []breach{
 		return x.d.TxQueues > 0
 	}},
 	{"transmit", "XPS", func(x place) bool {
-		return x.made[device.PartMapper] != plan.RealShared && x.putQueue("tx", "xps_cpus", "2")
+		return x.made[device.PartMapper] != plan.ByShared && x.putQueue("tx", "xps_cpus", "2")
 	}},
 	{"class", "a program before the classifier", func(x place) bool {
-		if x.made[device.PartClassifier] != plan.RealClsactBPF || !classified(x.d) {
+		if x.made[device.PartClassifier] != plan.ByClsactBPF || !classified(x.d) {
 			return false
 		}
 		x.d.Programs = append(slices.Clone(x.d.Programs),
@@ -164,7 +164,7 @@ var breaches = []breach{
 		return true
 	}},
 	{"guarantee", "a slower link", func(x place) bool {
-		if x.own(device.PartBandwidth, plan.RealHTB, plan.RealHTBOffload) && x.l.Class != "" && x.d.Speed > 0 {
+		if x.own(device.PartBandwidth, plan.ByHTB, plan.ByHTBOffload) && x.l.Class != "" && x.d.Speed > 0 {
 			x.d.Speed /= 1000
 			return true
 		}
@@ -238,7 +238,7 @@ func TestPromises(t *testing.T) {
 			if made[name] == nil {
 				made[name] = map[device.Part]string{}
 			}
-			made[name][choice.Part] = choice.Realisation
+			made[name][choice.Part] = choice.Mechanism
 		}
 		for _, l := range p.Lanes {
 			if l.Name == intent.DefaultLane || len(l.Queues) == 0 {
@@ -271,7 +271,7 @@ func TestPromises(t *testing.T) {
 		device.PartBandwidth: {"ceiling"},
 		device.PartPoller:    {"processors"},
 	} {
-		for _, name := range plan.Realisations(part) {
+		for _, name := range plan.Mechanisms(part) {
 			for _, promise := range promises {
 				exempt := promise == "poller" && !slices.Contains(receivers, name)
 				if !covered[string(part)+" "+name+" "+promise] && !exempt {

@@ -50,16 +50,16 @@ type neighbour struct {
 func neighbours() []neighbour {
 	return []neighbour{
 		{name: "none", move: func(*testing.T) func() (uint64, uint64) { return nil },
-			queueSet: plan.RealCpumapGeneric, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
+			queueSet: plan.ByCpumapGeneric, classifier: plan.ByClsactBPF, without: plan.ByClsactBPF},
 		{name: "a bare XDP program", move: bareXDP, reason: "their_xdp", slot: "their_xdp",
-			queueSet: plan.RealRPS, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
+			queueSet: plan.ByRPS, classifier: plan.ByClsactBPF, without: plan.ByClsactBPF},
 		{name: "a program behind libxdp's dispatcher", move: dispatcher, reason: "xdp_dispatcher",
 			slot: "xdp_dispatcher", allowed: extensions,
-			queueSet: plan.RealRPS, classifier: plan.RealClsactBPF, without: plan.RealClsactBPF},
+			queueSet: plan.ByRPS, classifier: plan.ByClsactBPF, without: plan.ByClsactBPF},
 		{name: "filters at clsact that end classification", move: clsact, reason: "cil_to_netdev",
-			queueSet: plan.RealCpumapGeneric, classifier: plan.RealTCX},
+			queueSet: plan.ByCpumapGeneric, classifier: plan.ByTCX},
 		{name: "a program at TCX that ends classification", move: tcx, reason: "their_tcx",
-			queueSet: plan.RealCpumapGeneric, classifier: plan.RealTCX, without: plan.RealClsactBPF},
+			queueSet: plan.ByCpumapGeneric, classifier: plan.ByTCX, without: plan.ByClsactBPF},
 	}
 }
 
@@ -148,7 +148,7 @@ func beside(t *testing.T, n neighbour, traffic *labtest.Traffic) (slot string) {
 	must.Do(t, err)
 	for part, want := range map[device.Part]string{device.PartQueueSet: n.queueSet, device.PartClassifier: classifier} {
 		i := slices.IndexFunc(p.Choices, func(c plan.Choice) bool { return c.Part == part })
-		if got := p.Choices[i].Realisation; got != want {
+		if got := p.Choices[i].Mechanism; got != want {
 			t.Errorf("%s is %s, want %s", part, got, want)
 		}
 	}
@@ -185,7 +185,7 @@ func refuses(t *testing.T, err error, neighbour string) {
 	if err == nil {
 		t.Fatalf("a plan although nothing can see a packet before %s does", neighbour)
 	}
-	for _, want := range []string{neighbour, plan.RealTCX + " (not supported"} {
+	for _, want := range []string{neighbour, plan.ByTCX + " (not supported"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the refusal does not name %q: %v", want, err)
 		}

@@ -88,9 +88,9 @@ type Class struct {
 	Rank               int
 	// Poller as the policy says it, "auto" if it does not.
 	Poller string
-	// Realisations by part of a lane ("queue-set": "rss-context", "poller":
+	// Mechanisms by part of a lane ("queue-set": "rss-context", "poller":
 	// "napi-thread"): what the lanes are made of on this device.
-	Realisations map[string]string
+	Mechanisms map[string]string
 	// Units ascending by number. A class that is going away, because the
 	// policy has it no more while pods are in it, has only the held ones.
 	Units []Unit
@@ -105,7 +105,7 @@ type Unit struct {
 	// Lane is the lane's name in lanes.yaml's words: the unit's own of an
 	// exclusive class ("redis-0"), the class's of a shared one ("web").
 	Lane string
-	// Queues of the lane's queue set on the device; nil where the realisation
+	// Queues of the lane's queue set on the device; nil where the mechanism
 	// has none of the lane's own.
 	Queues []int
 	// Unhealthy says why the unit cannot be given now, "" if it can.

@@ -58,8 +58,8 @@ func (m *Manager) snapshot() *inventory.Snapshot {
 			out.Device = &inventory.Device{Name: d.Name, Driver: d.Driver, PCI: d.Bus, NUMA: d.Node, Speed: d.Speed}
 		}
 		for _, c := range a.Plan.Choices {
-			if part := string(c.Part); c.Realisation != "" && actual[part] == "" { // the first device's
-				actual[part] = c.Realisation
+			if part := string(c.Part); c.Mechanism != "" && actual[part] == "" { // the first device's
+				actual[part] = c.Mechanism
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func (m *Manager) class(c *v1alpha1.Class, link uint64, actual map[string]string
 	joined []policy.Joining) inventory.Class {
 	out := inventory.Class{
 		Name: c.Name, Mode: intent.Exclusive, OfferedAs: policy.Offered(c), Queues: c.Queues, Rank: c.Rank,
-		Poller: c.Poller, Realisations: actual,
+		Poller: c.Poller, Mechanisms: actual,
 	}
 	if policy.IsShared(c) {
 		out.Mode = intent.Shared

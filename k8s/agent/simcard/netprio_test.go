@@ -34,7 +34,7 @@ func TestNetPrio(t *testing.T) {
 	w.wire.listen(t, drain)
 
 	p := w.kind.policy()
-	p.Spec.Uplink.Force = map[string]string{"classifier": plan.RealNetPrio}
+	p.Spec.Uplink.Force = map[string]string{"classifier": plan.ByNetPrio}
 	w.start(p)
 	empty := bed.Dump(t)
 	w.sent("the pod before it is in its lane", pod, port, "default")

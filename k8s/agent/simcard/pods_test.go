@@ -22,7 +22,7 @@ import (
 type kind struct {
 	name   string
 	params []string
-	// queueSet is the realisation that lanes have on it.
+	// queueSet is the mechanism that lanes have on it.
 	queueSet string
 	// ranks: lanes are classes of HTB, which counts what they send; on other
 	// cards a lane has transmit queues of its own.
@@ -353,7 +353,7 @@ func (w *world) robbed() {
 func (w *world) apart() {
 	w.t.Helper()
 	for _, c := range w.lanes.Now().Classes {
-		if got := c.Realisations["queue-set"]; got != w.kind.queueSet {
+		if got := c.Mechanisms["queue-set"]; got != w.kind.queueSet {
 			w.t.Fatalf("the queues of class %s are made as %s, want %s", c.Name, got, w.kind.queueSet)
 		}
 	}

@@ -52,7 +52,7 @@ type Uplink struct {
 	// RxRing and TxRing are descriptors of each ring.
 	RxRing *int `json:"rxring,omitempty"`
 	TxRing *int `json:"txring,omitempty"`
-	// Force names realisations that must be used, by part of a lane.
+	// Force names mechanisms that must be used, by part of a lane.
 	Force map[string]string `json:"force,omitempty"`
 
 	Tuning `json:",inline"`
@@ -95,7 +95,7 @@ type Class struct {
 	// Members is how many pods a shared class takes; 0: DefaultMembers.
 	Members int `json:"members,omitempty"`
 	// Aligned: the pods' applications place their threads by NAPI ID.
-	// Realisations that lose the NAPI ID are then refused.
+	// Mechanisms that lose the NAPI ID are then refused.
 	Aligned bool `json:"aligned,omitempty"`
 
 	Tuning `json:",inline"`
@@ -172,8 +172,8 @@ type ClassStatus struct {
 	Total     int `json:"total"`
 	InUse     int `json:"inUse"`
 	Unhealthy int `json:"unhealthy,omitempty"`
-	// Realisation is how the queue sets are made: rss-context, ...
-	Realisation string `json:"realisation,omitempty"`
+	// Mechanism is how the queue sets are made: rss-context, ...
+	Mechanism string `json:"mechanism,omitempty"`
 	// Held says why the class is not as the policy has it: pods are in it.
 	Held string `json:"held,omitempty"`
 }

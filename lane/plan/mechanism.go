@@ -11,42 +11,42 @@ import (
 	"github.com/niclane/niclane/lane/device"
 )
 
-// Realisations, by the part of a lane that they make. The names are what
+// Mechanisms, by the part of a lane that they make. The names are what
 // probe and plan print and what `force` takes.
 const (
-	RealMqprioChannel = "mqprio-channel"
-	RealRSSContext    = "rss-context"
-	RealSingleQueue   = "single-queue-rules"
-	RealCpumap        = "xdp-cpumap"
-	RealCpumapGeneric = "xdp-cpumap-generic"
-	RealRPS           = "rps"
-	RealShared        = "shared"
-	RealRules         = "rules"
-	RealFlower        = "flower-hw-tc"
-	RealClsactBPF     = "clsact-bpf"
-	RealTCX           = "tcx"
-	RealSockops       = "cgroup-sockops"
-	RealNetPrio       = "net-prio"
-	RealMqprioSoft    = "mqprio-software"
-	RealXPSRxqs       = "xps-rxqs"
-	RealQueueMapping  = "queue-mapping"
-	RealMqprioRate    = "mqprio-bw-rlimit"
-	RealNetShaper     = "net-shaper"
-	RealTxMaxrate     = "tx-maxrate"
-	RealHTBOffload    = "htb-offload"
-	RealHTB           = "htb"
-	RealMqTBF         = "mq-tbf"
-	RealDriverPollers = "driver-pollers"
-	RealIoUring       = "io-uring-poller"
-	RealBusyThread    = "napi-busy-thread"
-	RealNAPIThread    = "napi-thread"
-	RealDeviceThread  = "napi-thread-device"
-	RealSoftirq       = "softirq"
-	RealIRQAffinity   = "irq-affinity"
-	RealQueueCoalesce = "queue-coalesce"
-	RealCoalesce      = "coalesce"
-	RealNAPIConfig    = "napi-config"
-	RealCpuset        = "cgroup-cpuset"
+	ByMqprioChannel = "mqprio-channel"
+	ByRSSContext    = "rss-context"
+	BySingleQueue   = "single-queue-rules"
+	ByCpumap        = "xdp-cpumap"
+	ByCpumapGeneric = "xdp-cpumap-generic"
+	ByRPS           = "rps"
+	ByShared        = "shared"
+	ByRules         = "rules"
+	ByFlower        = "flower-hw-tc"
+	ByClsactBPF     = "clsact-bpf"
+	ByTCX           = "tcx"
+	BySockops       = "cgroup-sockops"
+	ByNetPrio       = "net-prio"
+	ByMqprioSoft    = "mqprio-software"
+	ByXPSRxqs       = "xps-rxqs"
+	ByQueueMapping  = "queue-mapping"
+	ByMqprioRate    = "mqprio-bw-rlimit"
+	ByNetShaper     = "net-shaper"
+	ByTxMaxrate     = "tx-maxrate"
+	ByHTBOffload    = "htb-offload"
+	ByHTB           = "htb"
+	ByMqTBF         = "mq-tbf"
+	ByDriverPollers = "driver-pollers"
+	ByIoUring       = "io-uring-poller"
+	ByBusyThread    = "napi-busy-thread"
+	ByNAPIThread    = "napi-thread"
+	ByDeviceThread  = "napi-thread-device"
+	BySoftirq       = "softirq"
+	ByIRQAffinity   = "irq-affinity"
+	ByQueueCoalesce = "queue-coalesce"
+	ByCoalesce      = "coalesce"
+	ByNAPIConfig    = "napi-config"
+	ByCpuset        = "cgroup-cpuset"
 )
 
 // A candidate is one way to make a part, with the test that says whether this
@@ -54,7 +54,7 @@ const (
 type candidate struct {
 	name string
 	test func(st *device.State, d *device.Device) (ok bool, why string)
-	// asked says how to ask for a realisation that is never chosen by
+	// asked says how to ask for a mechanism that is never chosen by
 	// itself, and because why it is not; "" for all others.
 	asked, because string
 	// gives says what of a lane's bandwidth it can give; nil: not asked of
@@ -65,12 +65,12 @@ type candidate struct {
 	// maybe are capabilities of which it may not be known whether they are
 	// there: then it is made only where it is forced, and apply sees.
 	maybe []device.Capability
-	// with names, by part, the realisations that it goes with; a part that
+	// with names, by part, the mechanisms that it goes with; a part that
 	// is not in it may be made in any way.
 	with map[device.Part][]string
 }
 
-// always allows a realisation that needs nothing.
+// always allows a mechanism that needs nothing.
 func always(good string) func(*device.State, *device.Device) (bool, string) {
 	return func(*device.State, *device.Device) (bool, string) { return true, good }
 }
@@ -125,7 +125,7 @@ func clsactBPF(st *device.State, d *device.Device) (bool, string) {
 	return true, good
 }
 
-// What a realisation can give of a lane's bandwidth.
+// What a mechanism can give of a lane's bandwidth.
 const (
 	givesGuarantee = "guarantee"
 	givesCeiling   = "ceiling"
@@ -134,8 +134,8 @@ const (
 
 // ownTransmit are the mappers with transmit queues that belong to one lane.
 func ownTransmit() map[device.Part][]string {
-	return map[device.Part][]string{device.PartMapper: {RealMqprioChannel, RealMqprioSoft, RealXPSRxqs,
-		RealQueueMapping}}
+	return map[device.Part][]string{device.PartMapper: {ByMqprioChannel, ByMqprioSoft, ByXPSRxqs,
+		ByQueueMapping}}
 }
 
 // maxrate tests whether the card caps single queues, and stops doing so.
@@ -242,125 +242,125 @@ type entry struct {
 var catalogue = sync.OnceValue(func() []entry {
 	return []entry{
 		{device.PartQueueSet, []candidate{
-			{name: RealMqprioChannel, test: mqprioChannel, maybe: channelCaps(device.CapFlowerHwTC)},
-			{name: RealRSSContext, test: needs("an indirection table of its own for each lane", device.CapRSSTable,
+			{name: ByMqprioChannel, test: mqprioChannel, maybe: channelCaps(device.CapFlowerHwTC)},
+			{name: ByRSSContext, test: needs("an indirection table of its own for each lane", device.CapRSSTable,
 				device.CapRSSContexts, device.CapRuleToContext)},
-			{name: RealSingleQueue, test: singleQueue},
-			{name: RealCpumap, test: cpumap("native")},
-			{name: RealCpumapGeneric, test: cpumap("generic")},
-			{name: RealRPS, test: rps},
-			{name: RealShared, test: always("no receive queue or processor of its own: the lane is made on transmit " +
+			{name: BySingleQueue, test: singleQueue},
+			{name: ByCpumap, test: cpumap("native")},
+			{name: ByCpumapGeneric, test: cpumap("generic")},
+			{name: ByRPS, test: rps},
+			{name: ByShared, test: always("no receive queue or processor of its own: the lane is made on transmit " +
 				"alone"),
 				asked: "force: queue-set: shared", because: "a lane's packets wait among all others"},
 		}},
 		{device.PartSteering, []candidate{
-			{name: RealFlower, test: needs("flower filters that the card alone looks at (skip_sw hw_tc), before "+
+			{name: ByFlower, test: needs("flower filters that the card alone looks at (skip_sw hw_tc), before "+
 				"rules and RSS", device.CapFlower, device.CapClsact, device.CapFlowerHwTC),
-				maybe: []device.Capability{device.CapFlowerHwTC}, with: queueSets(RealMqprioChannel)},
-			{name: RealRules, test: rules, with: queueSets(RealRSSContext, RealSingleQueue)},
-			{name: RealCpumap, test: cpumap("native"), with: queueSets(RealCpumap)},
-			{name: RealCpumapGeneric, test: cpumap("generic"), with: queueSets(RealCpumapGeneric)},
-			{name: RealShared, test: always("none: a lane's packets arrive among all others"),
-				with: queueSets(RealRPS, RealShared)},
+				maybe: []device.Capability{device.CapFlowerHwTC}, with: queueSets(ByMqprioChannel)},
+			{name: ByRules, test: rules, with: queueSets(ByRSSContext, BySingleQueue)},
+			{name: ByCpumap, test: cpumap("native"), with: queueSets(ByCpumap)},
+			{name: ByCpumapGeneric, test: cpumap("generic"), with: queueSets(ByCpumapGeneric)},
+			{name: ByShared, test: always("none: a lane's packets arrive among all others"),
+				with: queueSets(ByRPS, ByShared)},
 		}},
 		{device.PartClassifier, []candidate{
-			{name: RealClsactBPF, test: clsactBPF},
-			{name: RealTCX, test: tcx},
-			{name: RealSockops, test: needs("by control group, when connections are made and sockets created",
+			{name: ByClsactBPF, test: clsactBPF},
+			{name: ByTCX, test: tcx},
+			{name: BySockops, test: needs("by control group, when connections are made and sockets created",
 				device.CapSockops),
 				asked: "force: classifier: cgroup-sockops", because: "it sees whose a socket is, not what its " +
 					"packets are"},
-			{name: RealNetPrio, test: needs("by control group, where a socket has no priority of its own",
+			{name: ByNetPrio, test: needs("by control group, where a socket has no priority of its own",
 				device.CapNetPrio),
 				asked: "force: classifier: net-prio", because: "it sees whose a socket is, not what its packets are"},
 		}},
 		{device.PartMapper, []candidate{
-			{name: RealMqprioChannel, test: needs("by priority, to one of its lane's class's queues, by the card",
+			{name: ByMqprioChannel, test: needs("by priority, to one of its lane's class's queues, by the card",
 				channelCaps()...), maybe: channelCaps(),
-				with: queueSets(RealMqprioChannel, RealRSSContext)},
-			{name: RealHTBOffload, test: needs("by class, to the transmit queue that the card has for it",
+				with: queueSets(ByMqprioChannel, ByRSSContext)},
+			{name: ByHTBOffload, test: needs("by class, to the transmit queue that the card has for it",
 				offloadCaps()...), maybe: offloadCaps(),
-				with: queueSets(RealRSSContext, RealSingleQueue)},
-			{name: RealXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS,
-				device.CapXPSRxqs), with: queueSets(RealRSSContext, RealSingleQueue)},
-			{name: RealQueueMapping, test: needs("the classifier chooses among the lane's transmit queues",
+				with: queueSets(ByRSSContext, BySingleQueue)},
+			{name: ByXPSRxqs, test: needs("symmetric: transmit on the queue that received", device.CapXPS,
+				device.CapXPSRxqs), with: queueSets(ByRSSContext, BySingleQueue)},
+			{name: ByQueueMapping, test: needs("the classifier chooses among the lane's transmit queues",
 				device.CapClsBPF),
-				with: map[device.Part][]string{device.PartClassifier: {RealClsactBPF, RealTCX}}},
-			{name: RealMqprioSoft, test: needs("by priority, to one of its lane's transmit queues", device.CapMqprio)},
-			{name: RealShared, test: always("the lanes share the transmit queues")},
+				with: map[device.Part][]string{device.PartClassifier: {ByClsactBPF, ByTCX}}},
+			{name: ByMqprioSoft, test: needs("by priority, to one of its lane's transmit queues", device.CapMqprio)},
+			{name: ByShared, test: always("the lanes share the transmit queues")},
 		}},
 		{device.PartBandwidth, []candidate{
-			{name: RealMqprioRate, test: needs("kept by the card, for all queues of a lane together", channelCaps()...),
+			{name: ByMqprioRate, test: needs("kept by the card, for all queues of a lane together", channelCaps()...),
 				maybe: channelCaps(),
 				gives: []string{givesCeiling},
 				more:  map[device.Capability]string{device.CapClassGuarantee: givesGuarantee},
-				with:  map[device.Part][]string{device.PartMapper: {RealMqprioChannel}}},
-			{name: RealNetShaper, test: needs("kept by the card, its share of it to each queue", device.CapNetShaper,
+				with:  map[device.Part][]string{device.PartMapper: {ByMqprioChannel}}},
+			{name: ByNetShaper, test: needs("kept by the card, its share of it to each queue", device.CapNetShaper,
 				device.CapQueueShaper),
 				gives: []string{givesCeiling},
 				more:  map[device.Capability]string{device.CapQueueShaperMin: givesGuarantee}, with: ownTransmit()},
-			{name: RealTxMaxrate, test: maxrate, gives: []string{givesCeiling}, with: ownTransmit()},
-			{name: RealHTBOffload, test: needs("guarantee and ceiling, kept by the card, for all of a lane together",
+			{name: ByTxMaxrate, test: maxrate, gives: []string{givesCeiling}, with: ownTransmit()},
+			{name: ByHTBOffload, test: needs("guarantee and ceiling, kept by the card, for all of a lane together",
 				offloadCaps()...), maybe: offloadCaps(),
 				gives: []string{givesGuarantee, givesCeiling},
-				with:  map[device.Part][]string{device.PartMapper: {RealHTBOffload}}},
-			{name: RealHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for "+
+				with:  map[device.Part][]string{device.PartMapper: {ByHTBOffload}}},
+			{name: ByHTB, test: needs("guarantee, ceiling and rank in software; one lock for all queues, for "+
 				"links up to about 10 Gbit/s", device.CapHTB),
 				gives: []string{givesGuarantee, givesCeiling, givesRank},
-				with:  map[device.Part][]string{device.PartMapper: {RealXPSRxqs, RealQueueMapping, RealShared}}},
-			{name: RealMqTBF, test: needs("a ceiling, its share of it to each queue: a cap without borrowing; a "+
+				with:  map[device.Part][]string{device.PartMapper: {ByXPSRxqs, ByQueueMapping, ByShared}}},
+			{name: ByMqTBF, test: needs("a ceiling, its share of it to each queue: a cap without borrowing; a "+
 				"lock for each queue", device.CapMq, device.CapTBF),
 				gives: []string{givesCeiling}, with: ownTransmit(),
 				asked: "force: bandwidth: mq-tbf", because: "a single flow gets no more than its queue's share"},
 		}},
 		{device.PartPoller, []candidate{
-			{name: RealDriverPollers, test: needs("the driver polls the queues of a traffic class, several at a time",
+			{name: ByDriverPollers, test: needs("the driver polls the queues of a traffic class, several at a time",
 				device.CapDevlink, device.CapDriverPollers),
 				asked: asksBusy, because: "it takes a processor while packets come",
-				with: queueSets(RealMqprioChannel)},
-			{name: RealIoUring, test: needs("a thread of niclane's own polls the lane's NAPIs, and sleeps while "+
+				with: queueSets(ByMqprioChannel)},
+			{name: ByIoUring, test: needs("a thread of niclane's own polls the lane's NAPIs, and sleeps while "+
 				"there are no packets",
 				device.CapIoUringNAPI, device.CapNAPITrace, device.CapNAPISet, device.CapQueueNAPI), asked: asksBusy,
 				because: "it takes a processor while packets come"},
-			{name: RealBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping",
+			{name: ByBusyThread, test: needs("a kernel thread per NAPI that polls without sleeping",
 				device.CapNAPIBusy, device.CapQueueNAPI), asked: asksBusy,
 				because: "it takes a processor, also while there are no packets"},
-			{name: RealNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread,
+			{name: ByNAPIThread, test: needs("a kernel thread per NAPI, placed and prioritised", device.CapNAPIThread,
 				device.CapQueueNAPI)},
-			{name: RealDeviceThread, test: deviceThreads},
-			{name: RealSoftirq, test: always("polled where the interrupt or the sender runs")},
+			{name: ByDeviceThread, test: deviceThreads},
+			{name: BySoftirq, test: always("polled where the interrupt or the sender runs")},
 		}},
 		{device.PartInterrupts, []candidate{
-			{name: RealIRQAffinity, test: needs("affinity of each queue's interrupt", device.CapSetAffinityIRQ)},
+			{name: ByIRQAffinity, test: needs("affinity of each queue's interrupt", device.CapSetAffinityIRQ)},
 		}},
 		{device.PartModeration, []candidate{
-			{name: RealQueueCoalesce, test: needs("per queue", device.CapQueueCoalesce)},
-			{name: RealCoalesce, test: needs("for the whole device: the default lane's queues too",
+			{name: ByQueueCoalesce, test: needs("per queue", device.CapQueueCoalesce)},
+			{name: ByCoalesce, test: needs("for the whole device: the default lane's queues too",
 				device.CapCoalesce)},
-			{name: RealNAPIConfig, test: needs("per NAPI: gro-flush-timeout and defer-hard-irqs", device.CapNAPISet,
+			{name: ByNAPIConfig, test: needs("per NAPI: gro-flush-timeout and defer-hard-irqs", device.CapNAPISet,
 				device.CapQueueNAPI)},
 		}},
 		{device.PartProcessors, []candidate{
-			{name: RealCpuset, test: needs("cpuset of the member's control group", device.CapCgroupSet)},
+			{name: ByCpuset, test: needs("cpuset of the member's control group", device.CapCgroupSet)},
 		}},
 	}
 })
 
-// Choose returns, for every part of a lane, which realisation the device
+// Choose returns, for every part of a lane, which mechanism the device
 // allows and why the better ones are out. force overrides by part; a forced
-// realisation that is not possible gives an empty Realisation with the reason.
+// mechanism that is not possible gives an empty Mechanism with the reason.
 func Choose(st *device.State, d *device.Device, force map[string]string) []Choice {
 	return choose(st, d, force, nil, nil)
 }
 
-// choose is Choose for lanes that ask for some of the realisations that have to
+// choose is Choose for lanes that ask for some of the mechanisms that have to
 // be asked for, and without those that the lanes rule out, with the reasons.
 func choose(st *device.State, d *device.Device, force, without map[string]string, asked []string) []Choice {
 	var out []Choice
 	chosen := map[device.Part]string{}
 	for _, e := range catalogue() {
 		c := choosePart(st, d, e.part, e.candidates, force[string(e.part)], chosen, without, asked)
-		chosen[e.part] = c.Realisation
+		chosen[e.part] = c.Mechanism
 		out = append(out, c)
 	}
 	return out
@@ -395,7 +395,7 @@ func (c candidate) unknown(st *device.State, d *device.Device) (what string) {
 	return what
 }
 
-// goesWith begins the reason why a realisation does not go with those of earlier parts.
+// goesWith begins the reason why a mechanism does not go with those of earlier parts.
 const goesWith = "goes with "
 
 func choosePart(st *device.State, d *device.Device, part device.Part, cs []candidate, force string,
@@ -421,29 +421,29 @@ func choosePart(st *device.State, d *device.Device, part device.Part, cs []candi
 			ok, why = false, fmt.Sprintf("possible, but only when asked for (%s): %s", cand.asked, cand.because)
 		}
 		if ok {
-			c.Realisation, c.Reason = cand.name, why
+			c.Mechanism, c.Reason = cand.name, why
 			if force != "" {
 				c.Reason += " (forced)"
 			}
 			return c
 		}
-		// A capability named as the realisation need not be said twice.
+		// A capability named as the mechanism need not be said twice.
 		c.Rejected = append(c.Rejected, Rejection{cand.name, strings.TrimPrefix(why, cand.name+": ")})
 	}
 	switch {
 	case force != "" && !known:
-		c.Reason = fmt.Sprintf("%q does not name a realisation of %s", force, part)
+		c.Reason = fmt.Sprintf("%q does not name a mechanism of %s", force, part)
 	case force != "":
 		c.Reason = fmt.Sprintf("%s was forced, but is not possible here", force)
 	default:
-		c.Reason = "no realisation is possible here"
+		c.Reason = "no mechanism is possible here"
 	}
 	return c
 }
 
-// Realisations returns the names known for a part, best first; nil for an
+// Mechanisms returns the names known for a part, best first; nil for an
 // unknown part.
-func Realisations(part device.Part) []string {
+func Mechanisms(part device.Part) []string {
 	for _, e := range catalogue() {
 		if e.part != part {
 			continue
