@@ -4,7 +4,9 @@
 package prototest
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/niclane/niclane/bench/load/proto"
@@ -84,4 +86,56 @@ func Same(t testing.TB, codec proto.Codec, stream []byte, ask func(i int) proto.
 		}
 	}
 	return whole
+}
+
+// Keys are ten, "k0" to "k9", with the values "k0c" to "k9c".
+func Keys(t testing.TB) *proto.Keys {
+	t.Helper()
+	k, err := proto.NewKeys(10, 2, 3, 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Get and Set are what is asked for of key 1.
+func Get(int) proto.Ticket { return proto.Ticket{Index: 1} }
+func Set(int) proto.Ticket { return proto.Ticket{Index: 1, Op: proto.Set} }
+
+// A Case is a stream and the one reply that a parser finds in it.
+type Case struct {
+	Name, In string
+	Ask      func(int) proto.Ticket // nil: Get
+	Outcome  proto.Outcome          // Incomplete: there is no reply
+	Used     int
+	Problem  string
+	Err      error
+}
+
+// Run holds parsers of the codecs that codec makes to each case.
+func Run(t *testing.T, codec func(testing.TB) proto.Codec, cases []Case) {
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			ask := c.Ask
+			if ask == nil {
+				ask = Get
+			}
+			got := Same(t, codec(t), []byte(c.In), ask)
+			if !errors.Is(got.Err, c.Err) {
+				t.Fatalf("error %v, want %v", got.Err, c.Err)
+			}
+			if c.Outcome == proto.Incomplete {
+				if len(got.Replies) > 0 {
+					t.Errorf("complete: %+v", got.Replies)
+				}
+				return
+			}
+			if len(got.Replies) != 1 || got.Replies[0].Outcome != c.Outcome || got.Replies[0].Used != c.Used {
+				t.Errorf("got %+v, want outcome %d of %d bytes", got.Replies, c.Outcome, c.Used)
+			}
+			if problem := strings.Join(got.Problems, ""); problem != c.Problem {
+				t.Errorf("problem %q, want %q", problem, c.Problem)
+			}
+		})
+	}
 }
