@@ -3,6 +3,7 @@
 package load
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"strings"
@@ -40,10 +41,7 @@ func TestStallShows(t *testing.T) {
 	open := c
 	open.Address, _, _ = serveHTTP(t, stalls)
 	open.Rate, open.Duration = rate, 600e6
-	r, err := Run(t.Context(), open)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := result(t, open)
 	if r.Intended != 600 || r.Completed != 600 {
 		t.Errorf("intended %d, completed %d, want 600", r.Intended, r.Completed)
 	}
@@ -56,10 +54,7 @@ func TestStallShows(t *testing.T) {
 	closed := c
 	closed.Address, _, _ = serveHTTP(t, stalls)
 	closed.Mode, closed.Duration = Closed, 600e6
-	q, err := Run(t.Context(), closed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := result(t, closed)
 	// One request met the stall; a host that stalls us too adds a few.
 	for name, h := range map[string]*stats.Histogram{"uncorrected": r.Uncorrected, "closed loop": q.Latency} {
 		if n := over(h); n < 1 || n > least/4 {
@@ -134,10 +129,7 @@ func TestFaults(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := base
 			c.Address = fake(t, tt.respond)
-			r, err := Run(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := result(t, c)
 			if r.Intended != 100 {
 				t.Errorf("intended %d, want 100", r.Intended)
 			}
@@ -160,20 +152,10 @@ func expect(what string, got, want int64) string {
 
 // With a pipeline of n a server never finds more than n requests waiting.
 func TestPipeline(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	most := make(chan int)
-	go func() {
+	most := make(chan int, 1)
+	address := listen(t, func(c net.Conn, _ *bufio.Reader) {
 		n := 0
 		defer func() { most <- n }()
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
 		b := make([]byte, 1<<20)
 		for {
 			time.Sleep(10 * time.Millisecond) // let them queue, as a slow server does
@@ -187,11 +169,8 @@ func TestPipeline(t *testing.T) {
 				return
 			}
 		}
-	}()
-	if _, err := Run(t.Context(), Config{Address: l.Addr().String(), Rate: 2000, Duration: 60e6, Timeout: 60e9,
-		Pipeline: 3}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	result(t, Config{Address: address, Rate: 2000, Duration: 60e6, Timeout: 60e9, Pipeline: 3})
 	if n := <-most; n != 3 {
 		t.Errorf("at most %d requests were outstanding, want 3", n)
 	}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -91,10 +90,7 @@ func TestHTTP(t *testing.T) {
 				c.TLS.CAFile = ca
 			}
 			c.Warmup, c.Duration, c.Timeout = 20e6, 100e6, 20e9
-			r, err := some(t, c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := some(t, c)
 			if r.Intended == 0 || r.Hits != r.Intended || r.Unanswered != 0 || r.Statuses[200] != r.Hits ||
 				len(r.Statuses) != 1 {
 				t.Errorf("intended %d, hits %d, errors %d, unanswered %d, statuses %v: %s", r.Intended, r.Hits,
@@ -141,10 +137,7 @@ func TestHTTPFaults(t *testing.T) {
 		c := base
 		c.Address, _, _ = serveHTTP(t, httpserver.Config{FailEvery: 4})
 		c.Objects = path
-		r, err := Run(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := result(t, c)
 		if want := map[int]int64{200: 75, 500: 25}; !maps.Equal(r.Statuses, want) || r.Errors != 25 || r.Hits != 75 {
 			t.Errorf("statuses %v, want %v; errors %d, hits %d", r.Statuses, want, r.Errors, r.Hits)
 		}
@@ -156,10 +149,7 @@ func TestHTTPFaults(t *testing.T) {
 		c := base
 		c.Address, _, _ = serveHTTP(t, httpserver.Config{})
 		c.Objects = objects(http1.Path{Path: "/10", Bytes: 11})
-		r, err := Run(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := result(t, c)
 		if r.Errors != 100 || r.FirstError != "/10: got 10 bytes, want 11" {
 			t.Errorf("errors %d, %s", r.Errors, r.FirstError)
 		}
@@ -169,10 +159,7 @@ func TestHTTPFaults(t *testing.T) {
 			c := base
 			c.Address, _, _ = serveHTTP(t, httpserver.Config{AbortEvery: 25})
 			c.Objects, c.Reconnect, c.Backoff, c.Timeout = path, reconnect, 1, 5e9
-			r, err := Run(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := result(t, c)
 			if r.Latency.Count() != 100 || r.Completed+r.Unanswered != 100 {
 				t.Errorf("%d completed, %d unanswered, %d in the distribution; want 100 in all", r.Completed,
 					r.Unanswered, r.Latency.Count())
@@ -230,38 +217,19 @@ func TestTLSRefusals(t *testing.T) {
 // An end that comes in one segment with the last bytes is one event of epoll:
 // nothing says it again.
 func TestEndWithTheLastBytes(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			raw, err := c.(*net.TCPConn).SyscallConn()
-			if err == nil {
-				// tcp(7): what is written waits for the end.
-				_ = raw.Control(func(fd uintptr) {
-					_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK,
-						1)
-				})
-			}
-			if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nuntil the end")
-			}
-			c.Close()
+	address := listen(t, func(c net.Conn, r *bufio.Reader) {
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err == nil {
+			// tcp(7): what is written waits for the end.
+			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, 1) })
+		}
+		if _, err := http.ReadRequest(r); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nuntil the end")
 		}
 	})
-	r, err := Run(t.Context(), Config{Protocol: HTTP, Address: l.Addr().String(), Rate: 200, Connections: 2,
+	r := result(t, Config{Protocol: HTTP, Address: address, Rate: 200, Connections: 2,
 		Duration: 100e6, Timeout: 3e9,
 		Objects: objects(http1.Path{Path: "/", Bytes: 13})})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if r.Hits != 20 || r.Reconnects < 18 {
 		t.Errorf("%d of 20 answered, %d connections opened again: %s", r.Hits, r.Reconnects, r.FirstError)
 	}

@@ -43,9 +43,9 @@ func serve(t *testing.T, address string) string {
 	return s.Addr().String()
 }
 
-// fake answers gets as respond says; it returns the raw reply, "" closes the
-// connection. Sets are stored in nothing.
-func fake(t *testing.T, respond func(n int, key string) string) string {
+// listen calls talk with each connection, which is closed when talk returns, and
+// returns the address.
+func listen(t *testing.T, talk func(c net.Conn, r *bufio.Reader)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,29 +61,36 @@ func fake(t *testing.T, respond func(n int, key string) string) string {
 			}
 			wg.Go(func() {
 				defer c.Close()
-				r := bufio.NewReader(c)
-				for n := 0; ; n++ {
-					line, err := r.ReadString('\n')
-					if err != nil {
-						return
-					}
-					reply := respond(n, strings.TrimSpace(strings.TrimPrefix(line, "get ")))
-					if reply == "" {
-						// Closing with requests unread would reset the
-						// connection and take answers with it that the
-						// other side has not read yet.
-						_ = c.(*net.TCPConn).CloseWrite()
-						_, _ = io.Copy(io.Discard, r)
-						return
-					}
-					if _, err := c.Write([]byte(reply)); err != nil {
-						return
-					}
-				}
+				talk(c, bufio.NewReader(c))
 			})
 		}
 	})
 	return l.Addr().String()
+}
+
+// fake answers gets as respond says; it returns the raw reply, "" closes the
+// connection. Sets are stored in nothing.
+func fake(t *testing.T, respond func(n int, key string) string) string {
+	t.Helper()
+	return listen(t, func(c net.Conn, r *bufio.Reader) {
+		for n := 0; ; n++ {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			reply := respond(n, strings.TrimSpace(strings.TrimPrefix(line, "get ")))
+			if reply == "" {
+				// Closing with requests unread would reset the connection and take
+				// answers with it that the other side has not read yet.
+				_ = c.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, r)
+				return
+			}
+			if _, err := c.Write([]byte(reply)); err != nil {
+				return
+			}
+		}
+	})
 }
 
 // right is the reply a correct server gives to a get.
@@ -120,10 +127,7 @@ func TestRun(t *testing.T) {
 			c := tt.c
 			c.Address, c.Rate, c.Prefill = serve(t, tt.listen), 2000, true
 			c.Warmup, c.Duration, c.Timeout = 20e6, 100e6, 20e9
-			r, err := Run(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := result(t, c)
 			if c.Arrivals != Poisson && r.Intended != 200 {
 				t.Errorf("%d requests intended, want 2000/s × 0.1 s = 200", r.Intended)
 			}
@@ -150,17 +154,27 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// some is Run again while the host has kept a closed loop from sending anything.
-func some(t *testing.T, c Config) (Result, error) {
+// result is that of a run without an error.
+func result(t *testing.T, c Config) Result {
 	t.Helper()
 	r, err := Run(t.Context(), c)
-	for try := 0; err == nil && r.Intended == 0 && try < 10; try++ {
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// some is result again while the host has kept a closed loop from sending anything.
+func some(t *testing.T, c Config) Result {
+	t.Helper()
+	r := result(t, c)
+	for try := 0; r.Intended == 0 && try < 10; try++ {
 		c.Prefill = false // counted once
 		filled := r.Work
-		r, err = Run(t.Context(), c)
+		r = result(t, c)
 		r.Work.add(filled)
 	}
-	return r, err
+	return r
 }
 
 // The same seed must ask for the same keys at the same times.
@@ -175,10 +189,7 @@ func TestPoissonIsSeeded(t *testing.T) {
 			keys = append(keys, key)
 			return reply(key)
 		})
-		r, err := Run(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := result(t, c)
 		mu.Lock()
 		defer mu.Unlock()
 		if int64(len(keys)) != r.Intended {

@@ -22,59 +22,42 @@ import (
 
 // fakeRedis is a map behind RESP2, as much of it as is asked here.
 func fakeRedis(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	t.Cleanup(func() { l.Close(); wg.Wait() })
 	var mu sync.Mutex
 	values := map[string]string{}
-	wg.Go(func() {
+	return listen(t, func(c net.Conn, r *bufio.Reader) {
+		line := func() string { s, _ := r.ReadString('\n'); return strings.TrimSpace(s) }
 		for {
-			c, err := l.Accept()
+			n, err := strconv.Atoi(strings.TrimPrefix(line(), "*"))
 			if err != nil {
 				return
 			}
-			wg.Go(func() {
-				defer c.Close()
-				r := bufio.NewReader(c)
-				line := func() string { s, _ := r.ReadString('\n'); return strings.TrimSpace(s) }
-				for {
-					n, err := strconv.Atoi(strings.TrimPrefix(line(), "*"))
-					if err != nil {
-						return
-					}
-					var words []string
-					for range n {
-						size, _ := strconv.Atoi(strings.TrimPrefix(line(), "$"))
-						b := make([]byte, size+2)
-						if _, err := io.ReadFull(r, b); err != nil {
-							return
-						}
-						words = append(words, string(b[:size]))
-					}
-					mu.Lock()
-					reply := "-ERR unknown command\r\n"
-					switch {
-					case len(words) == 3 && words[0] == "SET":
-						values[words[1]] = words[2]
-						reply = "+OK\r\n"
-					case len(words) == 2 && words[0] == "GET":
-						reply = "$-1\r\n"
-						if v, ok := values[words[1]]; ok {
-							reply = fmt.Sprintf("$%d\r\n%s\r\n", len(v), v)
-						}
-					}
-					mu.Unlock()
-					if _, err := io.WriteString(c, reply); err != nil {
-						return
-					}
+			var words []string
+			for range n {
+				size, _ := strconv.Atoi(strings.TrimPrefix(line(), "$"))
+				b := make([]byte, size+2)
+				if _, err := io.ReadFull(r, b); err != nil {
+					return
 				}
-			})
+				words = append(words, string(b[:size]))
+			}
+			mu.Lock()
+			reply := "-ERR unknown command\r\n"
+			switch {
+			case len(words) == 3 && words[0] == "SET":
+				values[words[1]] = words[2]
+				reply = "+OK\r\n"
+			case len(words) == 2 && words[0] == "GET":
+				reply = "$-1\r\n"
+				if v, ok := values[words[1]]; ok {
+					reply = fmt.Sprintf("$%d\r\n%s\r\n", len(v), v)
+				}
+			}
+			mu.Unlock()
+			if _, err := io.WriteString(c, reply); err != nil {
+				return
+			}
 		}
 	})
-	return l.Addr().String()
 }
 
 // Gets and sets by both protocols that have them, in both modes: all must be
@@ -95,10 +78,7 @@ func TestGetsAndSets(t *testing.T) {
 				} else {
 					c.Pipeline = 4
 				}
-				r, err := some(t, c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := some(t, c)
 				w := r.Work
 				if r.Hits != r.Intended || r.Intended == 0 || r.FirstError != "" {
 					t.Errorf("%d of %d good: %s", r.Hits, r.Intended, r.FirstError)
@@ -132,12 +112,9 @@ func TestMissesWithoutPrefill(t *testing.T) {
 // Every step is a result of its own, on the same connections.
 func TestSteps(t *testing.T) {
 	addr := serve(t, "127.0.0.1:0")
-	r, err := Run(t.Context(), Config{Address: addr, Prefill: true, Timeout: 20e9, Connections: 2, Threads: 2,
+	r := result(t, Config{Address: addr, Prefill: true, Timeout: 20e9, Connections: 2, Threads: 2,
 		Duration: 50e6,
 		Steps:    []Step{{Rate: 1000}, {Rate: 2000, Connections: 5}, {Rate: 500, Duration: 100e6}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if len(r.Steps) != 3 || r.Intended != 200 || r.Hits != 200 || r.Duration != 200e6 || r.Latency.Count() != 200 ||
 		r.Work.Gets != 200 || r.Work.Prefilled != 1000 {
 		t.Errorf("%d steps, intended %d, hits %d, %d ns, %+v", len(r.Steps), r.Intended, r.Hits, r.Duration, r.Work)
@@ -172,9 +149,7 @@ func TestSteps(t *testing.T) {
 			return reply(key)
 		})
 		c := Config{Address: busy, Mode: Closed, Timeout: 60e9, Duration: 50e6, Steps: []Step{{Connections: int(n)}}}
-		if _, err := some(t, c); err != nil {
-			t.Fatal(err)
-		}
+		some(t, c)
 		if most.Load() != n {
 			t.Errorf("%d were asked at once, want %d", most.Load(), n)
 		}
@@ -195,10 +170,7 @@ func TestStepAfterSilence(t *testing.T) {
 		}
 		return reply(key)
 	})
-	r, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := result(t, c)
 	a, b := r.Steps[0], r.Steps[1]
 	if a.Unanswered != 20 || a.Latency.Count() != 20 || a.Latency.Min() < c.Timeout*99/100 {
 		t.Errorf("first step: %d unanswered, %d in the distribution from %d on", a.Unanswered, a.Latency.Count(),
@@ -221,10 +193,7 @@ func TestReconnect(t *testing.T) {
 		}
 		return reply(key)
 	})
-	r, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := result(t, c)
 	if r.Reconnects < 2 || r.ConnectionsLost < r.Reconnects || r.Completed+r.Unanswered != 200 ||
 		r.Latency.Count() != 200 || r.Errors != 0 {
 		t.Errorf("reconnects %d, lost %d, completed %d, unanswered %d: %s", r.Reconnects, r.ConnectionsLost,
@@ -248,10 +217,7 @@ func TestSilentConnection(t *testing.T) {
 		}
 		return reply(key)
 	})
-	r, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := result(t, c)
 	if r.ConnectionsLost < 1 || r.Unanswered < 1 || r.Completed < 2 ||
 		!strings.Contains(r.FirstError, "no answer within 20ms") {
 		t.Errorf("lost %d, unanswered %d, completed %d: %s", r.ConnectionsLost, r.Unanswered, r.Completed, r.FirstError)
@@ -280,14 +246,7 @@ func TestPartial(t *testing.T) {
 func TestMerge(t *testing.T) {
 	addr := serve(t, "127.0.0.1:0")
 	c := Config{Address: addr, Prefill: true, Rate: 1000, Duration: 50e6, Timeout: 20e9}
-	a, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, b := result(t, c), result(t, c)
 	// As between processes.
 	text, err := json.Marshal(b)
 	if err != nil {

@@ -56,10 +56,7 @@ func TestStallsAreSeen(t *testing.T) {
 			}
 			return reply(key)
 		})
-		r, err := Run(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := result(t, c)
 		h := <-had
 		if h[1] == 0 {
 			t.Skip("SCHED_FIFO is refused")

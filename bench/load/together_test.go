@@ -44,10 +44,7 @@ func TestTogether(t *testing.T) {
 	// A time that has passed, or none, is now.
 	c.StartMono = 1
 	before := now(t)
-	r, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := result(t, c)
 	if r.StartMono < before || r.StartMono > now(t) {
 		t.Errorf("began at %d, it was %d", r.StartMono, before)
 	}
