@@ -4,7 +4,6 @@ package load
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"maps"
 	"net"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/niclane/niclane/bench/load/proto/http1"
 	"github.com/niclane/niclane/bench/part/httpserver"
+	"github.com/niclane/niclane/bench/part/servetest"
 )
 
 // serveHTTP starts an httpserver and returns where it listens, its certificate
@@ -29,22 +29,7 @@ func serveHTTP(t testing.TB, c httpserver.Config) (addr, ca string, stop func() 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan httpserver.Result, 1)
-	go func() {
-		r, err := s.Serve(ctx)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- r
-	}()
-	stop = func() httpserver.Result {
-		cancel()
-		r := <-done
-		done <- r
-		return r
-	}
-	t.Cleanup(func() { stop() })
+	stop = servetest.Start(t, s.Serve)
 	if c.SelfSigned {
 		ca = filepath.Join(t.TempDir(), "ca.pem")
 		if err := os.WriteFile(ca, s.CA(), 0o600); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/niclane/niclane/bench/load/proto"
 	"github.com/niclane/niclane/bench/part/memserver"
+	"github.com/niclane/niclane/bench/part/servetest"
 	"github.com/niclane/niclane/bench/stats"
 )
 
@@ -31,15 +32,7 @@ func serve(t *testing.T, address string) string {
 		}
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { _, err := s.Serve(ctx); done <- err }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	servetest.Start(t, s.Serve)
 	return s.Addr().String()
 }
 

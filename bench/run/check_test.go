@@ -18,6 +18,7 @@ import (
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/part/memserver"
 	"github.com/niclane/niclane/bench/part/ready"
+	"github.com/niclane/niclane/bench/part/servetest"
 	"github.com/niclane/niclane/lab"
 	"github.com/niclane/niclane/lane/config"
 )
@@ -100,10 +101,7 @@ func TestAnswering(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _, _ = s.Serve(ctx) }()
-	defer func() { cancel(); <-done }()
+	servetest.Start(t, s.Serve)
 	web := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/there" {
 			http.NotFound(w, r)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/niclane/niclane/bench/load"
 	"github.com/niclane/niclane/bench/part/memserver"
+	"github.com/niclane/niclane/bench/part/servetest"
 )
 
 // What a generator says it has done must be what the server says, whichever
@@ -89,15 +90,7 @@ func serve(t *testing.T, command string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { _, err := s.Serve(ctx); done <- err }()
-		t.Cleanup(func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
+		servetest.Start(t, s.Serve)
 		return s.Addr().String()
 	}
 	path, err := exec.LookPath(command)

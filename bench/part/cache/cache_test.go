@@ -3,13 +3,13 @@
 package cache
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/niclane/niclane/bench/part/httpserver"
+	"github.com/niclane/niclane/bench/part/servetest"
 )
 
 func TestVarnishText(t *testing.T) {
@@ -65,15 +65,9 @@ func TestOrigin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { _, err := s.Serve(ctx); ended <- err }()
-	got, err := Run(ctx, Config{Kind: Origin, Address: s.Addr().String()})
+	servetest.Start(t, s.Serve)
+	got, err := Run(t.Context(), Config{Kind: Origin, Address: s.Addr().String()})
 	if err != nil || got.Processors < 1 || got.CPU <= 0 {
 		t.Errorf("%+v, %v", got, err)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }

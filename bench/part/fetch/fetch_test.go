@@ -3,11 +3,11 @@
 package fetch
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/niclane/niclane/bench/part/httpserver"
+	"github.com/niclane/niclane/bench/part/servetest"
 )
 
 func TestRun(t *testing.T) {
@@ -15,29 +15,23 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan httpserver.Result)
-	go func() {
-		r, _ := s.Serve(ctx)
-		ended <- r
-	}()
+	stop := servetest.Start(t, s.Serve)
 	c := Config{Address: s.Addr().String(), Objects: []Object{{Path: "/1000/$n", Copies: 20, Bytes: 1000},
 		{Path: "/7", Bytes: 7}}}
-	got, err := Run(ctx, c)
+	got, err := Run(t.Context(), c)
 	if err != nil || got != (Result{21, 20007}) {
 		t.Errorf("%+v, %v; want 21 objects, 20007 bytes", got, err)
 	}
 	c.Passes = 2
-	if got, err := Run(ctx, c); err != nil || got != (Result{42, 40014}) {
+	if got, err := Run(t.Context(), c); err != nil || got != (Result{42, 40014}) {
 		t.Errorf("twice: %+v, %v", got, err)
 	}
 	c.Passes, c.Objects[1].Bytes = 1, 8
-	if _, err := Run(ctx, c); err == nil ||
+	if _, err := Run(t.Context(), c); err == nil ||
 		!strings.Contains(err.Error(), "/7: status 200 and 7 bytes, want 200 and 8") {
 		t.Errorf("an object of another length: %v", err)
 	}
-	stop()
-	if r := <-ended; r.Requests < 22 {
+	if r := stop(); r.Requests < 22 {
 		t.Errorf("the server had %d requests", r.Requests)
 	}
 }

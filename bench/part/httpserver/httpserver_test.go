@@ -3,7 +3,6 @@
 package httpserver
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/niclane/niclane/bench/part/servetest"
 )
 
 // start serves c and returns a client and the base of its URLs.
@@ -23,13 +24,7 @@ func start(t *testing.T, c Config) (*http.Client, string, func() Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	type end struct {
-		r   Result
-		err error
-	}
-	done := make(chan end, 1)
-	go func() { r, err := s.Serve(ctx); done <- end{r, err} }()
+	stop := servetest.Start(t, s.Serve)
 	tr := &http.Transport{}
 	scheme := "http://"
 	if c.SelfSigned {
@@ -38,16 +33,7 @@ func start(t *testing.T, c Config) (*http.Client, string, func() Result) {
 		pool.AppendCertsFromPEM(s.CA())
 		tr.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
-	stop := func() Result {
-		cancel()
-		e := <-done
-		done <- e
-		if e.err != nil {
-			t.Error(e.err)
-		}
-		return e.r
-	}
-	t.Cleanup(func() { tr.CloseIdleConnections(); stop() })
+	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}, scheme + s.Addr().String(), stop
 }
 

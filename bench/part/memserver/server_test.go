@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/niclane/niclane/bench/part/servetest"
 )
 
 func start(t *testing.T, c Config) (addr string, stop func() Result) {
@@ -22,27 +24,7 @@ func start(t *testing.T, c Config) (addr string, stop func() Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan Result, 1)
-	go func() {
-		r, err := s.Serve(ctx)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- r
-	}()
-	stopped := false
-	stop = func() Result {
-		stopped = true
-		cancel()
-		return <-done
-	}
-	t.Cleanup(func() {
-		if !stopped {
-			stop()
-		}
-	})
-	return s.Addr().String(), stop
+	return s.Addr().String(), servetest.Start(t, s.Serve)
 }
 
 func dial(t *testing.T, addr string) net.Conn {
